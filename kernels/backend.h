@@ -1,0 +1,139 @@
+// The compute interface of a shard: three primitives over gradient rows.
+//
+// A shard lays its slices out one behind the other; a row, the master weights,
+// each optimizer state array and each snapshot are Buffers with that same
+// layout, so that one element range names the same slice in all of them.
+// Every primitive is blocking: on return its results are visible to the host.
+#ifndef AGG_KERNELS_BACKEND_H_
+#define AGG_KERNELS_BACKEND_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "kernels/dtype.h"
+#include "kernels/optimizer_step.h"
+
+namespace agg {
+
+// Elements [begin, begin + num_elements) of a shard's layout.
+// `begin` is a multiple of kLayoutAlignment.
+struct ElementRange {
+  int64_t begin = 0;
+  int64_t num_elements = 0;
+};
+
+// Slices start at multiples of this many elements: 64 bytes at 2 bytes each.
+inline constexpr int64_t kLayoutAlignment = 32;
+
+// Doubles of the packed upper triangle of a P x P Gram matrix, diagonal
+// included, row by row: (0,0) (0,1) .. (0,P-1) (1,1) ..
+constexpr int64_t PackedGramSize(int64_t num_rows) {
+  return num_rows * (num_rows + 1) / 2;
+}
+
+// kRow: written by the host (landing), read by the backend. kState: master
+// weights and optimizer state, touched by the backend alone. kSnapshot:
+// written by the backend, read by the host (and written by it for the seed).
+enum class BufferUse : uint8_t { kRow, kState, kSnapshot };
+
+// Memory that a backend computes on. Owned by the caller, must not outlive
+// the Backend. Zero-filled when allocated.
+class Buffer {
+ public:
+  virtual ~Buffer() = default;
+  // Host address, 64-byte aligned; nullptr for kState of a device backend.
+  virtual char* host() const = 0;
+  virtual int64_t num_bytes() const = 0;
+};
+
+// Gram matrices of `ranges`, of the rows' elements as they are (no scaling).
+// A non-finite element makes its row's diagonal entry non-finite.
+struct GramRequest {
+  absl::Span<const Buffer* const> rows;  // P >= 1 rows, in rank order
+  DType dtype = DType::kF32;
+  absl::Span<const ElementRange> ranges;
+  // Compensated: pairs hi + lo accumulated with two-sum (about 106 bits;
+  // algorithms.md 5.5); `lo` is then filled as `hi` is.
+  bool compensated = false;
+  absl::Span<double> hi;  // ranges.size() * PackedGramSize(P)
+  absl::Span<double> lo;  // empty unless compensated
+};
+
+// One slice's share of an Update: what its tensor and group say.
+struct UpdateRange {
+  ElementRange range;
+  absl::Span<const double> coefficients;  // P, in the rows' order
+  float learning_rate = 0.0f;  // group factor and step scale included
+  float weight_decay = 0.0f;
+  float trust = 1.0f;  // lars, lamb: the tensor's trust ratio, else 1
+};
+
+// combined = float(sum_i coefficients[i] * double(row_i)), rows in order; then
+// the optimizer step on `master`, then float32 and narrowed copies published.
+struct UpdateRequest {
+  absl::Span<const Buffer* const> rows;
+  DType dtype = DType::kF32;
+  OptimizerOptions optimizer;
+  int64_t step = 1;  // 1-based count of applied steps (bias correction)
+  absl::Span<const UpdateRange> ranges;
+  Buffer* master = nullptr;
+  Buffer* state0 = nullptr;  // momentum, first moment or accumulator, or null
+  Buffer* state1 = nullptr;  // second moment, or null
+  Buffer* snapshot = nullptr;           // float32, always written
+  Buffer* narrowed_snapshot = nullptr;  // null when nothing is narrowed
+  DType narrowed_dtype = DType::kF32;
+};
+
+// Partial squared norms of one range, summed in double in a fixed order.
+struct RangeNorms {
+  double parameter_norm_squared = 0.0;
+  // Of what the trust ratio divides by: lars, the combined gradient; lamb,
+  // the bias-corrected Adam direction plus weight decay times the weights.
+  double update_norm_squared = 0.0;
+};
+
+// Thread-compatible: one call at a time. Results have the same bits for every
+// thread count and SIMD target (CPU), and from run to run (CUDA).
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // "cpu" or "cuda", and a line for the log: device, threads, SIMD target.
+  virtual absl::string_view name() const = 0;
+  virtual std::string description() const = 0;
+
+  // RESOURCE_EXHAUSTED with the sizes when there is no such memory.
+  virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(
+      BufferUse use, int64_t num_bytes) = 0;
+
+  // The host has written `range` of a kRow buffer and will not again before
+  // the next round: a device backend starts its copy. Thread-safe.
+  virtual void RowLanded(const Buffer& row, DType dtype,
+                         const ElementRange& range) = 0;
+
+  // Copies a float32 snapshot buffer into `master` (the seed), clears the
+  // state buffers (adagrad: to initial_accumulator) and fills the narrowed
+  // copy if there is one.
+  virtual absl::Status Load(const OptimizerOptions& optimizer,
+                            const Buffer& snapshot, Buffer* master,
+                            Buffer* state0, Buffer* state1,
+                            Buffer* narrowed_snapshot,
+                            DType narrowed_dtype) = 0;
+
+  virtual absl::Status Gram(const GramRequest& request) = 0;
+  virtual absl::Status Update(const UpdateRequest& request) = 0;
+
+  // Combines and steps as Update would, storing nothing; `norms` has one
+  // entry per range. trust is taken as 1.
+  virtual absl::Status Norms(const UpdateRequest& request,
+                             absl::Span<RangeNorms> norms) = 0;
+};
+
+}  // namespace agg
+
+#endif  // AGG_KERNELS_BACKEND_H_

@@ -1,0 +1,30 @@
+// Chooses the compute backend by name: the only place that knows which exist.
+#ifndef AGG_KERNELS_BACKEND_FACTORY_H_
+#define AGG_KERNELS_BACKEND_FACTORY_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kernels/backend.h"
+
+namespace agg {
+
+struct BackendOptions {
+  // Compute threads of the CPU backend; 0 takes one per available CPU.
+  int num_threads = 0;
+};
+
+// Backends that this binary was built with: {"cpu"} or {"cpu", "cuda"}.
+std::vector<std::string> AvailableBackends();
+
+// INVALID_ARGUMENT naming the available ones for an unknown name;
+// UNAVAILABLE when the device is missing.
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
+    absl::string_view name, const BackendOptions& options);
+
+}  // namespace agg
+
+#endif  // AGG_KERNELS_BACKEND_FACTORY_H_

@@ -1,0 +1,102 @@
+// What a job asks of the combination: plain values, validated once.
+#ifndef AGG_SERVER_COMBINE_OPTIONS_H_
+#define AGG_SERVER_COMBINE_OPTIONS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace agg {
+
+enum class Rule : uint8_t {
+  kSum, kMean, kWeightedMean, kUnitMean, kAdasum, kAdasumCounted, kAdacons
+};
+enum class Scope : uint8_t { kPerTensor, kGlobal };
+enum class AdaconsRescale : uint8_t { kNone, kMeanNorm, kMatchMean };
+enum class StepScale : uint8_t {
+  kNone, kLinear, kSqrt, kAdascale, kAdamscale
+};
+enum class Averaging : uint8_t { kDebiased, kPaper };
+enum class ScheduleKind : uint8_t {
+  kConstant, kMultistep, kExponential, kPolynomial, kCosine, kInverseSqrt
+};
+
+// Names as in flags, configs, metrics: "sum", "mean", "weighted_mean",
+// "unit_mean", "adasum", "adasum_counted", "adacons"; "per_tensor", "global";
+// "none", "linear", "sqrt", "adascale", "adamscale"; and so on. The parsers
+// give INVALID_ARGUMENT with the value and the allowed names.
+absl::string_view RuleName(Rule rule);
+absl::string_view ScopeName(Scope scope);
+absl::string_view StepScaleName(StepScale scale);
+absl::StatusOr<Rule> ParseRule(absl::string_view name);
+absl::StatusOr<Scope> ParseScope(absl::string_view name);
+absl::StatusOr<StepScale> ParseStepScale(absl::string_view name);
+absl::StatusOr<AdaconsRescale> ParseAdaconsRescale(absl::string_view name);
+absl::StatusOr<Averaging> ParseAveraging(absl::string_view name);
+absl::StatusOr<ScheduleKind> ParseScheduleKind(absl::string_view name);
+// adacons: global; every other rule: per_tensor (architecture, decision 1).
+Scope DefaultScope(Rule rule);
+
+struct AdaconsOptions {
+  double beta = 0.99;     // sorted momentum, [0, 1)
+  double epsilon = 1e-8;  // absolute, added to norms; > 0
+  AdaconsRescale rescale = AdaconsRescale::kNone;
+};
+
+struct RuleOptions {
+  Rule rule = Rule::kMean;
+  Scope scope = Scope::kPerTensor;
+  double kappa_limit = 1e10;  // above it the Gram is made again, compensated
+  AdaconsOptions adacons;
+};
+
+struct StepScaleOptions {
+  StepScale kind = StepScale::kNone;
+  Averaging averaging = Averaging::kDebiased;
+  bool clip_before_average = true;  // fairscale; false is AdaptDL's order
+  // EMA factor per round in [0, 1); negative takes max(1 - N/1000, 0), N the
+  // round's number of micro-gradients.
+  double smoothing = -1.0;
+  double variance_floor = 1e-6;  // absolute, as in the paper
+  double relative_floor = 0.0;   // times the mean squared norm; 0 is off
+  // Examples of one unit of the baseline batch; 0: every row counts as its
+  // accumulation (S = sum of accumulation). Else n_i = examples_i / this.
+  double baseline_examples = 0.0;
+  // Multiply the learning rate of adasum/adacons too (refused otherwise).
+  bool force = false;
+};
+
+// Evaluated at t = tau (adascale, adamscale) or the version.
+struct ScheduleOptions {
+  ScheduleKind kind = ScheduleKind::kConstant;
+  double learning_rate = 0.0;        // > 0
+  double warmup_steps = 0.0;         // linear from warmup_start to the rate
+  double warmup_start_factor = 0.0;  // of the rate at t = 0, [0, 1]
+  std::vector<double> boundaries;    // multistep, ascending
+  double gamma = 0.1;                // multistep, exponential
+  double decay_steps = 0.0;          // exponential, polynomial, cosine
+  double final_factor = 0.0;         // polynomial, cosine: of learning_rate
+  double power = 1.0;                // polynomial
+};
+
+struct CombineOptions {
+  RuleOptions rule;
+  std::vector<RuleOptions> shadow_rules;
+  StepScaleOptions step_scale;
+  ScheduleOptions schedule;
+  double clip_norm = 0.0;  // of the combined gradient over all tensors; 0 off
+  // The job ends once tau >= this (T_SI); 0: never. Without adascale or
+  // adamscale tau counts rounds.
+  double scale_invariant_iterations = 0.0;
+};
+
+// INVALID_ARGUMENT naming the field ("combination.adacons.beta"), its value
+// and what is allowed.
+absl::Status ValidateCombineOptions(const CombineOptions& options);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_COMBINE_OPTIONS_H_
