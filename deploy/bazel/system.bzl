@@ -1,0 +1,34 @@
+"""Repositories for libraries and tools that Debian packages installed."""
+
+def _system_library_impl(ctx):
+    header = "/usr/include/" + ctx.attr.header
+    if not ctx.path(header).exists:
+        fail("@%s: %s is missing; run deploy/setup.sh" %
+             (ctx.name, header))
+    ctx.symlink(ctx.attr.build_file, "BUILD")
+
+# A library whose headers lie in /usr/include, where compilers look by
+# themselves. Its targets carry link options and visibility, nothing else.
+system_library = repository_rule(
+    implementation = _system_library_impl,
+    local = True,
+    attrs = {
+        "build_file": attr.label(mandatory = True),
+        "header": attr.string(mandatory = True),
+    },
+)
+
+def _system_tools_impl(ctx):
+    for tool in ctx.attr.tools:
+        path = ctx.path("/usr/bin/" + tool)
+        if not path.exists:
+            fail("%s is missing; run deploy/setup.sh" % path)
+        ctx.symlink(path, tool)
+    ctx.file("BUILD", "exports_files(%r)\n" % ctx.attr.tools)
+
+# Programs in /usr/bin as files that actions can depend on.
+system_tools = repository_rule(
+    implementation = _system_tools_impl,
+    local = True,
+    attrs = {"tools": attr.string_list(mandatory = True)},
+)

@@ -1,0 +1,101 @@
+#!/bin/sh
+# Installs the Debian 12 packages that agg_server needs, and only those that
+# are missing. This script is the single owner of the package list.
+#
+#   deploy/setup.sh          what building and testing with gcc needs
+#   deploy/setup.sh --dev    also what the cells of `tests/run.sh --all` need
+#   deploy/setup.sh --list   print the list (with --dev: both lists), do nothing
+#
+# Becomes root through sudo only if something is missing and it is not root.
+# Silent and quick when nothing is missing.
+set -eu
+
+base_packages="
+  bazel-bootstrap
+  bazel-rules-java
+  bazel-rules-proto
+  g++
+  libabsl-dev
+  libbenchmark-dev
+  libgmock-dev
+  libgrpc++-dev
+  libgtest-dev
+  libhwy-dev
+  libisal-dev
+  libprotobuf-dev
+  pkg-config
+  prometheus-cpp-dev
+  protobuf-compiler
+  protobuf-compiler-grpc
+  python3
+  python3-numpy
+  zlib1g-dev
+"
+dev_packages="
+  clang
+  clang-format
+  clang-tidy
+  git
+  libclang-rt-14-dev
+  llvm-14
+  shellcheck
+"
+
+list_only=0
+packages=$base_packages
+for argument in "$@"; do
+  case $argument in
+    --dev) packages="$base_packages $dev_packages" ;;
+    --list) list_only=1 ;;
+    *)
+      echo "usage: deploy/setup.sh [--dev] [--list]" >&2
+      exit 2
+      ;;
+  esac
+done
+
+if [ "$list_only" = 1 ]; then
+  # shellcheck disable=SC2086  # One package per word.
+  printf '%s\n' $packages
+  exit 0
+fi
+
+if ! command -v dpkg-query >/dev/null 2>&1; then
+  echo "deploy/setup.sh: this is not a Debian system; install by hand:" $packages >&2
+  exit 1
+fi
+
+# dpkg-query complains about packages it never heard of; that is not an error.
+# shellcheck disable=SC2086
+installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' $packages \
+  2>/dev/null | sed -n 's/ installed$//p') || true
+missing=
+for package in $packages; do
+  echo "$installed" | grep -qxF "$package" || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+as_root=
+if [ "$(id -u)" != 0 ]; then
+  if ! command -v sudo >/dev/null 2>&1; then
+    echo "deploy/setup.sh: neither root nor sudo; as root, install:$missing" >&2
+    exit 1
+  fi
+  as_root=sudo
+fi
+
+echo "deploy/setup.sh: installing$missing" >&2
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# Slim images lack the manual folders that the JDK's alternatives write into.
+$as_root mkdir -p /usr/share/man/man1
+{
+  $as_root env LC_ALL=C apt-get update -q || true  # A stale list may do.
+  # shellcheck disable=SC2086
+  $as_root env LC_ALL=C DEBIAN_FRONTEND=noninteractive \
+    apt-get install -q -y --no-install-recommends $missing
+} >"$log" 2>&1 </dev/null || {
+  cat "$log" >&2
+  echo "deploy/setup.sh: apt-get failed (output above)" >&2
+  exit 1
+}
