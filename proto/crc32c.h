@@ -1,0 +1,24 @@
+// CRC32C (Castagnoli) of frames, through ISA-L.
+#ifndef AGG_PROTO_CRC32C_H_
+#define AGG_PROTO_CRC32C_H_
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+
+namespace agg {
+
+// A running checksum: ExtendCrc32c over the pieces from kCrc32cInit on, then
+// FinishCrc32c.
+inline constexpr uint32_t kCrc32cInit = 0xffffffffu;
+uint32_t ExtendCrc32c(uint32_t crc, absl::string_view bytes);
+constexpr uint32_t FinishCrc32c(uint32_t crc) { return ~crc; }
+
+// Of `bytes` alone; 0xe3069283 for "123456789" (RFC 3720).
+inline uint32_t Crc32c(absl::string_view bytes) {
+  return FinishCrc32c(ExtendCrc32c(kCrc32cInit, bytes));
+}
+
+}  // namespace agg
+
+#endif  // AGG_PROTO_CRC32C_H_
