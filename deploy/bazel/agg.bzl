@@ -71,3 +71,58 @@ def agg_cc_test(
         deps = deps + test_deps,
         **kwargs
     )
+
+def agg_fuzz_test(name, corpus, srcs = None, deps = [], tags = [], **kwargs):
+    """A fuzz target: `LLVMFuzzerTestOneInput` in srcs, no main().
+
+    An ordinary test that runs the corpus; with --config=fuzz, libFuzzer runs
+    it for a while, starting from the corpus.
+
+    Args:
+      name: the target; `srcs` defaults to [name + ".cc"].
+      corpus: a folder of this package with at least one input.
+      srcs: the sources.
+      deps: as in cc_test.
+      tags: besides `fuzz`.
+      **kwargs: as in cc_test, without args and data.
+    """
+    native.cc_test(
+        name = name,
+        srcs = srcs or [name + ".cc"],
+        copts = _COPTS,
+        features = _FEATURES,
+        args = [native.package_name() + "/" + corpus],
+        data = native.glob([corpus + "/**"]),
+        linkopts = select({
+            "//deploy/bazel:libfuzzer": ["-fsanitize=fuzzer"],
+            "//conditions:default": [],
+        }),
+        linkstatic = True,
+        tags = tags + ["fuzz"],
+        deps = deps + select({
+            "//deploy/bazel:libfuzzer": [],
+            "//conditions:default": ["//deploy/bazel:corpus_main"],
+        }),
+        **kwargs
+    )
+
+def agg_py_test(name, data = [], size = "small", tags = [], **kwargs):
+    """The unittest cases of `<name>.py`; counts as one test case.
+
+    Args:
+      name: the target and the module.
+      data: what the module imports ("from tests.x import y") and reads.
+      size: as in sh_test, but small by default.
+      tags: besides no_sanitizer.
+      **kwargs: as in sh_test.
+    """
+    module = "/".join([native.package_name(), name]).replace("/", ".")
+    native.sh_test(
+        name = name,
+        size = size,
+        srcs = ["//deploy/bazel:run_python_test.sh"],
+        args = [module],
+        data = data + [name + ".py"],
+        tags = tags + ["no_sanitizer"],
+        **kwargs
+    )
