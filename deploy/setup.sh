@@ -61,7 +61,8 @@ if [ "$list_only" = 1 ]; then
 fi
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
-  echo "deploy/setup.sh: this is not a Debian system; install by hand:" $packages >&2
+  echo "deploy/setup.sh: not a Debian system; install the equivalents of:" >&2
+  "$0" "$@" --list >&2
   exit 1
 fi
 

@@ -1,0 +1,184 @@
+#!/usr/bin/python3
+"""Checks the tracked files. `lint.py [ROOT]`; prints what it finds.
+
+Each check counts as one case. Ends with `N passed, N failed[, N skipped]` and
+exits with 1 if a check failed.
+
+  includes    a system library's headers only where the root BUILD lets its
+              target be used: compilers find all of /usr/include without one
+  guards      AGG_PATH_FILE_H_
+  length      400 lines per file
+  unfinished  words that mark unfinished work
+  paths       paths of the machine that a file was written on
+  shellcheck  shell scripts, where shellcheck is installed
+"""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+_MAX_LINES = 400
+_CPP = (".h", ".cc", ".cu", ".cuh")
+_CODE = _CPP + (".proto", ".py", ".sh", ".bzl")
+
+# What an #include path begins with -> the package_group that may include it.
+_LIBRARIES = {
+    "benchmark/": "test_users",
+    "cublas": "cuda_users",
+    "cuda": "cuda_users",
+    "gmock/": "test_users",
+    "google/protobuf/": "protobuf_users",
+    "grpc++/": "grpc_users",
+    "grpc/": "grpc_users",
+    "grpcpp/": "grpc_users",
+    "gtest/": "test_users",
+    "hwy/": "highway_users",
+    "isa-l": "isal_users",
+    "prometheus/": "prometheus_users",
+    "zlib.h": "zlib_users",
+}
+# What any package may include besides headers without a folder (<vector>).
+_OPEN = ("absl/", "arpa/", "linux/", "net/", "netinet/", "sys/")
+_OURS = ("deploy/", "kernels/", "proto/", "server/", "tests/",
+         "worker_client/")
+_INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')
+# Broken up, so that they do not find themselves.
+_UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
+_MACHINE_PATHS = re.compile(r"(/wor[k]|/roo[t]|/hom[e]|/far[m])/|[.]librar[y]")
+
+
+def package_groups(build_text):
+    """{name: [package patterns]} of a BUILD file's package_group()s."""
+    groups = {}
+    for node in ast.parse(build_text).body:
+        call = getattr(node, "value", None)
+        if not isinstance(call, ast.Call) or call.func.id != "package_group":
+            continue
+        arguments = {
+            k.arg: ast.literal_eval(k.value) for k in call.keywords
+        }
+        groups[arguments["name"]] = arguments.get("packages", [])
+    return groups
+
+
+def allows(patterns, folder):
+    """Whether a package of one of the patterns holds files of folder."""
+    for pattern in patterns:
+        name = pattern[len("//"):]
+        if name == folder:
+            return True
+        if name.endswith("/..."):
+            name = name[:-len("/...")]
+            if folder == name or folder.startswith(name + "/"):
+                return True
+    return False
+
+
+def check_includes(files, groups):
+    for path, lines in files.items():
+        if not path.endswith(_CPP):
+            continue
+        for number, line in enumerate(lines, 1):
+            match = _INCLUDE.match(line)
+            if not match or match.group(1).startswith(_OURS):
+                continue
+            header = match.group(1)
+            place = "%s:%d: %s" % (path, number, header)
+            group = next((group for prefix, group in _LIBRARIES.items()
+                          if header.startswith(prefix)), None)
+            if group and not allows(groups[group], os.path.dirname(path)):
+                yield "%s is only for //:%s" % (place, group)
+            elif header.startswith("absl/") and path.endswith((".cu", ".cuh")):
+                yield "%s: no Abseil in CUDA sources" % place
+            elif not group and "/" in header and not header.startswith(_OPEN):
+                yield "%s is no library of this project" % place
+
+
+def check_guards(files):
+    for path, lines in files.items():
+        if not path.endswith((".h", ".cuh")):
+            continue
+        guard = "AGG_%s_" % re.sub(r"[^A-Z0-9]", "_", path.upper())
+        if "#ifndef " + guard not in lines or "#define " + guard not in lines:
+            yield "%s: the include guard is not %s" % (path, guard)
+
+
+def check_length(files):
+    for path, lines in files.items():
+        if path.endswith(_CODE) and len(lines) > _MAX_LINES:
+            yield "%s has %d lines (at most %d)" % (
+                path, len(lines), _MAX_LINES)
+
+
+def check_pattern(files, pattern):
+    for path, lines in files.items():
+        for number, line in enumerate(lines, 1):
+            match = pattern.search(line)
+            if match:
+                yield "%s:%d: %s" % (path, number, match.group(0))
+
+
+def check_shell(root, files):
+    scripts = [path for path, lines in files.items()
+               if lines and re.match(r"#!.*\b(ba|da)?sh\b", lines[0])]
+    if not scripts:
+        return []
+    process = subprocess.run(["shellcheck", "-x", "-f", "gcc"] + scripts,
+                             cwd=root, stdin=subprocess.DEVNULL, check=False,
+                             capture_output=True, text=True)
+    return (process.stdout + process.stderr).splitlines()
+
+
+def tracked_files(root):
+    """{path: lines} of the tracked text files."""
+    listing = subprocess.run(
+        ["git", "-c", "safe.directory=*", "ls-files", "-z"], cwd=root,
+        stdin=subprocess.DEVNULL, check=True, capture_output=True, text=True)
+    files = {}
+    for path in sorted(filter(None, listing.stdout.split("\0"))):
+        full = os.path.join(root, path)
+        if not os.path.isfile(full) or os.path.islink(full):
+            continue
+        try:
+            with open(full, encoding="utf-8") as file:
+                files[path] = file.read().splitlines()
+        except UnicodeDecodeError:
+            pass  # Data.
+    return files
+
+
+def main(argv):
+    root = argv[1] if len(argv) > 1 else os.getcwd()
+    files = tracked_files(root)
+    groups = package_groups("\n".join(files["BUILD"]))
+    checks = {
+        "includes": check_includes(files, groups),
+        "guards": check_guards(files),
+        "length": check_length(files),
+        "unfinished": check_pattern(files, _UNFINISHED),
+        "paths": check_pattern(files, _MACHINE_PATHS),
+    }
+    skipped = 0
+    if shutil.which("shellcheck"):
+        checks["shellcheck"] = check_shell(root, files)
+    else:
+        skipped = 1
+        print("SKIPPED lint shellcheck: it is not installed")
+    failed = 0
+    for name, findings in checks.items():
+        findings = list(findings)
+        for finding in findings:
+            print("%s: %s" % (name, finding))
+        if findings:
+            failed += 1
+            print("FAILED  lint " + name)
+    print("%d passed, %d failed" % (len(checks) - failed, failed) +
+          (", %d skipped" % skipped if skipped else ""))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

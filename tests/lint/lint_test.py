@@ -1,0 +1,70 @@
+"""Tests of lint.py: that each check finds what it is for."""
+
+import unittest
+
+from tests.lint import lint
+
+_GROUPS = {
+    "cuda_users": ["//kernels/cuda"],
+    "grpc_users": ["//server", "//worker_client/..."],
+    "test_users": ["//tests/..."],
+}
+
+
+def includes(path, *lines):
+    return list(lint.check_includes({path: list(lines)}, _GROUPS))
+
+
+class LintTest(unittest.TestCase):
+
+    def test_reads_package_groups(self):
+        text = 'licenses(["notice"])\n' \
+            'package_group(name = "a", packages = ["//x", "//y/..."])\n' \
+            'package_group(name = "b", includes = ["//:a"])\n'
+        self.assertEqual(lint.package_groups(text),
+                         {"a": ["//x", "//y/..."], "b": []})
+
+    def test_libraries_only_in_their_packages(self):
+        line = "#include <grpcpp/grpcpp.h>"
+        self.assertEqual(includes("server/main.cc", line), [])
+        self.assertEqual(includes("worker_client/a/b.cc", line), [])
+        self.assertEqual(len(includes("server/combine/a.cc", line)), 1)
+        self.assertEqual(len(includes("worker_clients/a.cc", line)), 1)
+
+    def test_sees_through_quotes_and_spaces(self):
+        line = '  #  include "gtest/gtest.h"'
+        self.assertEqual(includes("tests/a_test.cc", line), [])
+        self.assertEqual(len(includes("kernels/a.cc", line)), 1)
+
+    def test_other_includes(self):
+        open_to_all = ("#include <vector>", "#include <sys/mman.h>",
+                       '#include "absl/status/status.h"',
+                       '#include "kernels/dtype.h"')
+        self.assertEqual(includes("kernels/a.cc", *open_to_all), [])
+        self.assertEqual(len(includes("kernels/a.cc", "#include <re2/re2.h>")),
+                         1)
+        self.assertEqual(
+            len(includes("kernels/cuda/a.cu", '#include "absl/types/span.h"')),
+            1)
+
+    def test_guards(self):
+        good = ["#ifndef AGG_KERNELS_DTYPE_H_", "#define AGG_KERNELS_DTYPE_H_"]
+        self.assertEqual(list(lint.check_guards({"kernels/dtype.h": good})), [])
+        self.assertEqual(len(list(lint.check_guards({"a/dtype.h": good}))), 1)
+
+    def test_length(self):
+        self.assertEqual(list(lint.check_length({"a.cc": ["x"] * 400})), [])
+        self.assertEqual(len(list(lint.check_length({"a.cc": ["x"] * 401}))), 1)
+        self.assertEqual(list(lint.check_length({"a.csv": ["x"] * 401})), [])
+
+    def test_words_and_paths(self):
+        unfinished = {"a": ["// TO" + "DO: more", "METHODOLOGY"]}
+        self.assertEqual(
+            len(list(lint.check_pattern(unfinished, lint._UNFINISHED))), 1)
+        paths = {"a": ["cd /wor" + "k/main", "a network/b", "/roo" + "t/.x"]}
+        self.assertEqual(
+            len(list(lint.check_pattern(paths, lint._MACHINE_PATHS))), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,161 @@
+#!/bin/bash
+# Builds and tests; the last line is `N passed, N failed[, N skipped]`.
+#
+#   tests/run.sh              gcc at -c opt: build everything, run every test
+#   tests/run.sh --all        all cells
+#   tests/run.sh --cell=NAME  one cell; may be repeated
+#
+# Cells:
+#   gcc        as above
+#   clang      everything builds with clang, layering_check and -Wthread-safety
+#   asan       all tests under ASan and UBSan
+#   asan_core  the same for the tests tagged `core`
+#   tsan       the tests tagged `core` under ThreadSanitizer
+#   fuzz       20 s of libFuzzer for each fuzz target
+#   format     clang-format
+#   lint       tests/lint/lint.py
+#   tidy       clang-tidy (slow; not part of --all)
+#
+# Installs missing packages first (deploy/setup.sh). Exits with 1 unless
+# something ran and nothing failed. Needs no terminal and no home folder.
+# AGG_OUTPUT_BASE names a Bazel output base of one's own.
+set -uo pipefail
+
+readonly all_cells="gcc clang asan tsan fuzz format lint"
+cells=
+for argument in "$@"; do
+  case $argument in
+    --all) cells="$cells $all_cells" ;;
+    --cell=gcc | --cell=clang | --cell=asan | --cell=asan_core | \
+      --cell=tsan | --cell=fuzz | --cell=format | --cell=lint | --cell=tidy)
+      cells="$cells ${argument#--cell=}"
+      ;;
+    *)
+      sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0" >&2
+      exit 2
+      ;;
+  esac
+done
+cells=${cells:-gcc}
+
+cd "$(dirname "$0")/.." || exit 1
+exec </dev/null
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+
+# Bazel and its cache want a home folder.
+if [[ -z ${HOME:-} || ! -w $HOME ]]; then
+  HOME=${TMPDIR:-/tmp}/agg_server_home_$(id -u)
+  export HOME
+  mkdir -p "$HOME" || exit 1
+fi
+
+passed=0
+failed=0
+skipped=0
+
+# add LINE: adds the counts of "N passed, N failed[, N skipped]".
+add() {
+  if [[ $1 =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed(,\ ([0-9]+)\ skipped)?$ ]]
+  then
+    passed=$((passed + BASH_REMATCH[1]))
+    failed=$((failed + BASH_REMATCH[2]))
+    skipped=$((skipped + ${BASH_REMATCH[4]:-0}))
+  else
+    echo "FAILED  no counts in: $1"
+    failed=$((failed + 1))
+  fi
+}
+
+# report CELL LINE: prints and adds the counts of a cell.
+report() {
+  echo "== $1: $2"
+  add "$2"
+}
+
+# report_status CELL STATUS: a cell that is one case.
+report_status() {
+  if [[ $2 == 0 ]]; then
+    report "$1" "1 passed, 0 failed"
+  else
+    echo "FAILED  $1"
+    report "$1" "0 passed, 1 failed"
+  fi
+}
+
+run_bazel() {
+  local bazel=/usr/bin/bazel  # Debian's, not one that downloads Bazel.
+  [[ -x $bazel ]] || bazel=bazel
+  local startup=()
+  [[ -n ${AGG_OUTPUT_BASE:-} ]] && startup=("--output_base=$AGG_OUTPUT_BASE")
+  local command=$1
+  shift
+  "$bazel" "${startup[@]}" "$command" --noshow_progress --keep_going "$@" 2>&1
+}
+
+# bazel_tests CELL OPTION...: runs tests and counts their cases.
+bazel_tests() {
+  local cell=$1 events="$scratch/$1.json" status
+  shift
+  run_bazel test --build_event_json_file="$events" "$@" //...
+  status=$?
+  /usr/bin/python3 tests/bazel_results.py "$events" "$status" \
+    >"$scratch/counts"
+  sed '$d' "$scratch/counts"
+  report "$cell" "$(tail -n 1 "$scratch/counts")"
+}
+
+tracked_cpp() {
+  git -c safe.directory='*' ls-files -z '*.h' '*.cc' '*.cu' '*.cuh'
+}
+
+run_cell() {
+  echo "== $1"
+  case $1 in
+    gcc) bazel_tests gcc --config=gcc -c opt --test_tag_filters=-manual ;;
+    clang)
+      run_bazel build --config=clang -c opt //...
+      report_status clang $?
+      ;;
+    asan) bazel_tests asan --config=asan --build_tests_only ;;
+    asan_core)
+      bazel_tests asan_core --config=asan --build_tests_only \
+        --test_tag_filters=core,-manual,-no_sanitizer
+      ;;
+    tsan) bazel_tests tsan --config=tsan ;;
+    fuzz) bazel_tests fuzz --config=fuzz ;;
+    format)
+      tracked_cpp | xargs -0r clang-format --dry-run -Werror
+      report_status format $?
+      ;;
+    lint)
+      /usr/bin/python3 tests/lint/lint.py >"$scratch/counts" 2>&1
+      sed '$d' "$scratch/counts"
+      report lint "$(tail -n 1 "$scratch/counts")"
+      ;;
+    tidy)
+      # Generated headers must be there.
+      run_bazel build --config=clang //... &&
+        git -c safe.directory='*' ls-files -z '*.cc' |
+        xargs -0r -n 4 -P "$(nproc)" tests/lint/clang_tidy.sh
+      report_status tidy $?
+      ;;
+  esac
+}
+
+setup_options=()
+[[ $cells =~ (clang|fuzz|format|lint|tidy) ]] && setup_options=(--dev)
+if deploy/setup.sh "${setup_options[@]}"; then
+  for cell in $cells; do
+    run_cell "$cell"
+  done
+else
+  report_status setup 1
+fi
+
+# Nothing passed is a failure, too.
+[[ $((passed + failed)) == 0 ]] && failed=1
+summary="$passed passed, $failed failed"
+[[ $skipped != 0 ]] && summary="$summary, $skipped skipped"
+echo "$summary"
+[[ $failed == 0 ]]
