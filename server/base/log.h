@@ -1,0 +1,35 @@
+// Log lines on stderr: "2026-11-20T08:00:00.123Z I shard0] message".
+#ifndef AGG_SERVER_BASE_LOG_H_
+#define AGG_SERVER_BASE_LOG_H_
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace agg {
+
+enum class LogLevel { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
+
+// Process-wide, thread-safe. Lines below the level are dropped; `who` stands
+// in each line ("shard0"). Default: kInfo and no name.
+void SetLogLevel(LogLevel level);
+void SetLogName(absl::string_view who);
+
+// Writes one line in one call, line breaks inside `message` escaped.
+void LogLine(LogLevel level, absl::string_view message);
+
+template <typename... Args>
+void LogInfo(const Args&... args) {
+  LogLine(LogLevel::kInfo, absl::StrCat(args...));
+}
+template <typename... Args>
+void LogWarning(const Args&... args) {
+  LogLine(LogLevel::kWarning, absl::StrCat(args...));
+}
+template <typename... Args>
+void LogError(const Args&... args) {
+  LogLine(LogLevel::kError, absl::StrCat(args...));
+}
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_BASE_LOG_H_

@@ -1,0 +1,51 @@
+// The header of one data frame as plain values, and where its bytes go.
+#ifndef AGG_SERVER_INGEST_FRAME_H_
+#define AGG_SERVER_INGEST_FRAME_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/dtype.h"
+
+namespace agg {
+
+enum class PushKind : uint8_t { kGradient = 0, kSeed = 1 };
+
+// FrameMeta of proto/agg.proto, as received: nothing in it is checked yet.
+struct FrameHeader {
+  uint64_t epoch = 0;
+  uint64_t session = 0;
+  uint64_t round = 0;
+  PushKind kind = PushKind::kGradient;
+  DType dtype = DType::kF32;
+  std::vector<uint32_t> slices;
+  std::vector<uint32_t> crc32c;
+  std::vector<uint32_t> absent_slices;
+  int64_t payload_bytes = 0;
+};
+
+// What to do with one slice's payload bytes, in the frame's order.
+struct SliceLanding {
+  int32_t slice = 0;
+  char* destination = nullptr;  // null: skip the bytes
+  int64_t num_bytes = 0;
+  uint32_t crc32c = 0;  // expected
+  bool landed = false;  // set by the caller: copied, and the checksum matched
+};
+
+// A claim on landing memory between BeginFrame and EndFrame.
+struct FrameLanding {
+  FrameHeader header;
+  int32_t rank = -1;
+  std::vector<SliceLanding> slices;
+};
+
+// What to answer after a frame.
+struct FrameResult {
+  bool acknowledge = false;  // all slices of this shard have landed, or closed
+  bool closed = false;       // the round was closed before: bytes dropped
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_INGEST_FRAME_H_

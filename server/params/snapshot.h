@@ -1,0 +1,80 @@
+// An immutable published version, and the pool that its memory returns to.
+#ifndef AGG_SERVER_PARAMS_SNAPSHOT_H_
+#define AGG_SERVER_PARAMS_SNAPSHOT_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "kernels/backend.h"
+#include "kernels/dtype.h"
+#include "server/base/mutex.h"
+
+namespace agg {
+
+// The memory of one snapshot: float32, and a narrowed copy or null.
+struct SnapshotBuffers {
+  std::unique_ptr<Buffer> f32;
+  std::unique_ptr<Buffer> narrowed;
+};
+
+// Immutable once published; readers hold a shared_ptr as long as they need the
+// bytes (the transport too). Thread-safe.
+class Snapshot {
+ public:
+  Snapshot(SnapshotBuffers* buffers, DType narrowed_dtype)
+      : buffers_(buffers), narrowed_dtype_(narrowed_dtype) {}
+
+  // Bytes in the shard's layout; null for a dtype that is not kept.
+  const char* data(DType dtype) const {
+    if (dtype == DType::kF32) return buffers_->f32->host();
+    if (buffers_->narrowed == nullptr || dtype != narrowed_dtype_) {
+      return nullptr;
+    }
+    return buffers_->narrowed->host();
+  }
+  SnapshotBuffers* buffers() const { return buffers_; }
+
+  // Calls `callback` once when the pool wants the memory back (at once if it
+  // already does): the reader then drops its references quickly. Returns an
+  // id for RemoveRevokeCallback, after which it is not called (any more).
+  int64_t AddRevokeCallback(std::function<void()> callback) const;
+  void RemoveRevokeCallback(int64_t id) const;
+  void Revoke() const;
+
+ private:
+  struct Entry {
+    int64_t id;
+    std::function<void()> callback;
+  };
+  SnapshotBuffers* const buffers_;  // the pool's
+  const DType narrowed_dtype_;
+  mutable Mutex mutex_;
+  mutable bool revoked_ ABSL_GUARDED_BY(mutex_) = false;
+  mutable int64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
+  mutable std::vector<Entry> callbacks_ ABSL_GUARDED_BY(mutex_);
+};
+
+// A fixed number of snapshot memories (three are planned), recycled when the
+// last reader lets go. Thread-safe. Snapshots keep the memory alive, so they may
+// outlive the pool.
+class SnapshotPool {
+ public:
+  SnapshotPool(std::vector<SnapshotBuffers> buffers, DType narrowed_dtype);
+  ~SnapshotPool();
+
+  // A snapshot to write into. Waits while every memory is in use; the caller
+  // revokes the oldest version's readers first (Available() tells).
+  std::shared_ptr<Snapshot> Acquire();
+  bool Available() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_PARAMS_SNAPSHOT_H_

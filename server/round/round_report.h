@@ -1,0 +1,83 @@
+// What one round did, and how the job stands: plain values for metrics,
+// status pages and logs.
+#ifndef AGG_SERVER_ROUND_ROUND_REPORT_H_
+#define AGG_SERVER_ROUND_ROUND_REPORT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/combine/decision.h"
+
+namespace agg {
+
+// Wall time of a round's phases as the coordinator saw them.
+struct PhaseDurations {
+  absl::Duration wait;         // opened until the close policy fired
+  absl::Duration gram;         // close and Gram, slowest shard
+  absl::Duration compensated;  // 0 unless it ran
+  absl::Duration decide;       // summing and deciding
+  absl::Duration norms;        // 0 unless the optimizer needs it
+  absl::Duration update;
+  absl::Duration publish;
+};
+
+// One round, as decided. Sent to the observer after publication.
+struct RoundReport {
+  uint64_t epoch = 0;
+  uint64_t round = 0;
+  uint64_t version = 0;  // published
+  bool applied = false;  // false: skipped
+  std::string message;   // why skipped, fallbacks
+  std::vector<RowInfo> rows;
+  double loss = 0.0;     // mean over rows that sent one, by examples; or NaN
+  Decision decision;     // next_state is empty here
+  RoundStatistics statistics;
+  PhaseDurations durations;
+};
+
+// One worker as the coordinator sees it.
+struct WorkerState {
+  int32_t rank = 0;
+  std::string client;
+  bool committed = false;
+  bool attending = false;
+  absl::Duration lease_remaining;
+  absl::Duration waited_for;  // since it alone (with others) holds the round
+};
+
+// The coordinator's part of a status: consistent, taken under its lock.
+struct JobStatus {
+  std::string phase;  // as StatusReply.phase in proto/agg.proto
+  uint64_t epoch = 0;
+  uint64_t version = 0;  // published; meaningless while unseeded
+  uint64_t round = 0;    // open round
+  bool seeded = false;
+  std::vector<WorkerState> workers;
+  std::vector<int32_t> missing_ranks;
+  std::string message;
+};
+
+// One shard's part: every agg_server process has it.
+struct ShardStatus {
+  int32_t ordinal = 0;
+  uint64_t epoch = 0;
+  bool attached = false;
+  bool published = false;
+  uint64_t version = 0;
+  int64_t num_slices = 0;
+  int64_t num_elements = 0;
+  int64_t memory_planned_bytes = 0;
+  int64_t memory_budget_bytes = 0;
+  int64_t push_bytes = 0;       // payload landed, total since start
+  int64_t duplicate_bytes = 0;  // payload dropped: duplicates, closed rounds
+  int64_t pull_bytes = 0;       // payload handed to the transport
+  int64_t crc_errors = 0;
+  int64_t revoked_snapshots = 0;  // pulls cancelled to free a buffer
+  std::string backend;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_ROUND_ROUND_REPORT_H_

@@ -1,0 +1,109 @@
+// One shard of the job: lands rows, runs the phases that the coordinator asks
+// for on its slices, keeps the parameters and serves snapshots.
+#ifndef AGG_SERVER_ROUND_SHARD_ENGINE_H_
+#define AGG_SERVER_ROUND_SHARD_ENGINE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/optimizer_step.h"
+#include "proto/shard_plan.h"
+#include "server/ingest/frame.h"
+#include "server/params/snapshot.h"
+#include "server/round/round_report.h"
+#include "server/round/shard_peer.h"
+
+namespace agg {
+
+// Hyperparameters of one tensor group.
+struct GroupOptions {
+  std::string name;
+  float learning_rate_factor = 1.0f;
+  float weight_decay = 0.0f;
+};
+
+struct ShardOptions {
+  int32_t ordinal = 0;
+  int32_t num_shards = 1;
+  int32_t max_workers = 1;
+  DType push_dtype = DType::kF32;
+  DType pull_dtype = DType::kF32;
+  OptimizerOptions optimizer;
+  float weight_decay = 0.0f;  // of tensors whose group says nothing
+  std::vector<GroupOptions> groups;
+  int64_t memory_budget_bytes = 0;  // 0: unlimited
+};
+
+// One published version's slices, and what a reader needs to send them.
+struct PublishedVersion {
+  uint64_t epoch = 0;
+  uint64_t version = 0;
+  // For tests and rpc: the layout of this shard's slices within the bytes.
+  std::shared_ptr<const ShardPlan> plan;
+  std::shared_ptr<const std::vector<ElementRange>> ranges;  // per own slice
+  std::shared_ptr<const Snapshot> snapshot;
+};
+
+// Thread-safe. Lock order: none is held while callbacks run.
+class ShardEngine : public ShardPeer {
+ public:
+  // `backend` is used by this engine alone and outlives it.
+  ShardEngine(const ShardOptions& options, Backend* backend);
+  ~ShardEngine() override;
+
+  // --- ShardPeer: the coordinator's calls ---------------------------------
+  // `on_lost` is never called here: rpc knows when the coordinator is gone.
+  absl::Status Attach(uint64_t epoch,
+                      std::function<void(absl::Status)> on_lost) override;
+  absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
+  absl::Status SetSession(uint64_t epoch,
+                          const SessionChange& change) override;
+  absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
+  std::string name() const override;
+
+  // --- Push ----------------------------------------------------------------
+  // Checks a frame and claims memory for its slices. The caller copies (or
+  // skips) each slice's bytes in order, sets `landed` where the checksum
+  // matched, and calls EndFrame in any case. May wait for a duplicate that is
+  // being copied at this moment. Errors (proto/README.md): INVALID_ARGUMENT
+  // (malformed; names the field), ABORTED (stale epoch, superseded session),
+  // NOT_FOUND (unknown session), FAILED_PRECONDITION (a round to come, no
+  // manifest yet), ALREADY_EXISTS (seed by one without the role, or seeded),
+  // UNAVAILABLE (epoch lost).
+  absl::StatusOr<FrameLanding> BeginFrame(FrameHeader header);
+  // DATA_LOSS naming the first slice whose checksum did not match; those that
+  // matched have landed all the same.
+  absl::StatusOr<FrameResult> EndFrame(const FrameLanding& landing);
+
+  // --- Pull ----------------------------------------------------------------
+  using PullCallback =
+      std::function<void(absl::StatusOr<PublishedVersion>)>;
+  // Calls back once, at once or when the version is published: the version
+  // asked for (`latest`: the newest). epoch 0 means any. ABORTED (stale
+  // epoch), OUT_OF_RANGE (version gone; says the current one), UNAVAILABLE
+  // (epoch lost, shutting down). Returns an id for CancelPull.
+  int64_t Pull(uint64_t epoch, uint64_t version, bool latest,
+               PullCallback callback);
+  // The callback will not be called any more, unless it already runs.
+  void CancelPull(int64_t id);
+
+  // Ends the epoch here: every waiting and later call gets `reason`.
+  void Lose(const absl::Status& reason);
+
+  ShardStatus Status() const;
+  void CountPulledBytes(int64_t num_bytes);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_ROUND_SHARD_ENGINE_H_
