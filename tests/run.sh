@@ -110,6 +110,7 @@ tracked_cpp() {
 }
 
 run_cell() {
+  local status
   echo "== $1"
   case $1 in
     gcc) bazel_tests gcc --config=gcc -c opt --test_tag_filters=-manual ;;
@@ -125,8 +126,11 @@ run_cell() {
     tsan) bazel_tests tsan --config=tsan ;;
     fuzz) bazel_tests fuzz --config=fuzz ;;
     format)
-      tracked_cpp | xargs -0r clang-format --dry-run -Werror
-      report_status format $?
+      tracked_cpp | xargs -0r clang-format --dry-run -Werror 2>"$scratch/format"
+      status=$?
+      sed -n 's/^\([^ :]*\):[0-9:]* error:.*/mend with clang-format -i \1/p' \
+        "$scratch/format" | sort -u
+      report_status format $status
       ;;
     lint)
       /usr/bin/python3 tests/lint/lint.py >"$scratch/counts" 2>&1
