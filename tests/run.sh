@@ -86,11 +86,14 @@ report_status() {
 run_bazel() {
   local bazel=/usr/bin/bazel  # Debian's, not one that downloads Bazel.
   [[ -x $bazel ]] || bazel=bazel
-  local startup=()
-  [[ -n ${AGG_OUTPUT_BASE:-} ]] && startup=("--output_base=$AGG_OUTPUT_BASE")
+  local startup=() options=(--noshow_progress --keep_going)
+  if [[ -n ${AGG_OUTPUT_BASE:-} ]]; then
+    startup=("--output_base=$AGG_OUTPUT_BASE")
+    options+=("--symlink_prefix=$AGG_OUTPUT_BASE.links/")
+  fi
   local command=$1
   shift
-  "$bazel" "${startup[@]}" "$command" --noshow_progress --keep_going "$@" 2>&1
+  "$bazel" "${startup[@]}" "$command" "${options[@]}" "$@" 2>&1
 }
 
 # bazel_tests CELL OPTION...: runs tests and counts their cases.
@@ -139,7 +142,9 @@ run_cell() {
       ;;
     tidy)
       # Generated headers must be there.
-      run_bazel build --config=clang //... &&
+      run_bazel build //... &&
+        BAZEL_BIN=$(run_bazel info bazel-bin | tail -n 1) &&
+        export BAZEL_BIN &&
         git -c safe.directory='*' ls-files -z '*.cc' |
         xargs -0r -n 4 -P "$(nproc)" tests/lint/clang_tidy.sh
       report_status tidy $?
