@@ -50,6 +50,10 @@ if [[ -z ${HOME:-} || ! -w $HOME ]]; then
   mkdir -p "$HOME" || exit 1
 fi
 
+# Bazel takes its links for packages if they come from another output base
+# (another home folder, say). It makes them again.
+find . -maxdepth 1 -type l -name 'bazel-*' -delete
+
 passed=0
 failed=0
 skipped=0
