@@ -38,6 +38,7 @@ struct FrameLanding {
   FrameHeader header;
   int32_t rank = -1;
   std::vector<SliceLanding> slices;
+  bool closed = false;  // the round was closed before: all bytes are skipped
 };
 
 // What to answer after a frame.

@@ -15,6 +15,7 @@
 #include "kernels/optimizer_step.h"
 #include "proto/shard_plan.h"
 #include "server/ingest/frame.h"
+#include "server/ingest/shard_layout.h"
 #include "server/params/snapshot.h"
 #include "server/round/round_report.h"
 #include "server/round/shard_peer.h"
@@ -44,9 +45,7 @@ struct ShardOptions {
 struct PublishedVersion {
   uint64_t epoch = 0;
   uint64_t version = 0;
-  // For tests and rpc: the layout of this shard's slices within the bytes.
-  std::shared_ptr<const ShardPlan> plan;
-  std::shared_ptr<const std::vector<ElementRange>> ranges;  // per own slice
+  std::shared_ptr<const ShardLayout> layout;  // of this shard's slices
   std::shared_ptr<const Snapshot> snapshot;
 };
 
@@ -61,6 +60,9 @@ class ShardEngine : public ShardPeer {
   // `on_lost` is never called here: rpc knows when the coordinator is gone.
   absl::Status Attach(uint64_t epoch,
                       std::function<void(absl::Status)> on_lost) override;
+  // Every waiting and later call gets `reason`, if `epoch` is still on (0:
+  // whatever epoch is on).
+  void Lose(uint64_t epoch, const absl::Status& reason) override;
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
   absl::Status SetSession(uint64_t epoch,
                           const SessionChange& change) override;
@@ -92,9 +94,6 @@ class ShardEngine : public ShardPeer {
                PullCallback callback);
   // The callback will not be called any more, unless it already runs.
   void CancelPull(int64_t id);
-
-  // Ends the epoch here: every waiting and later call gets `reason`.
-  void Lose(const absl::Status& reason);
 
   ShardStatus Status() const;
   void CountPulledBytes(int64_t num_bytes);

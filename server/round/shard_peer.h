@@ -95,6 +95,9 @@ class ShardPeer {
   // after the next Attach returned.
   virtual absl::Status Attach(uint64_t epoch,
                               std::function<void(absl::Status)> on_lost) = 0;
+  // The epoch is over: every waiting and later call of a worker to the shard
+  // gets `reason`, until the next Attach. Best effort.
+  virtual void Lose(uint64_t epoch, const absl::Status& reason) = 0;
   virtual absl::Status SetManifest(uint64_t epoch,
                                    const Manifest& manifest) = 0;
   virtual absl::Status SetSession(uint64_t epoch,

@@ -1,0 +1,71 @@
+#include "server/ingest/arrival_ledger.h"
+
+#include <algorithm>
+
+namespace agg {
+
+ArrivalLedger::ArrivalLedger(int num_rows, int num_slices)
+    : num_slices_(num_slices), rows_(num_rows) {
+  for (Row& row : rows_) row.slices.assign(num_slices, State::kEmpty);
+}
+
+void ArrivalLedger::Reset(Row* row) {
+  row->session = 0;
+  row->round = 0;
+  row->erased = false;
+  row->num_landed = 0;
+  std::fill(row->slices.begin(), row->slices.end(), State::kEmpty);
+}
+
+bool ArrivalLedger::Own(int index, uint64_t session, uint64_t round) {
+  Row& row = rows_[index];
+  if (row.session == session && row.round == round && !row.erased) return true;
+  if (row.num_landing > 0) return false;
+  Reset(&row);
+  row.session = session;
+  row.round = round;
+  return true;
+}
+
+ArrivalLedger::Claim ArrivalLedger::ClaimSlice(int index, int slice) {
+  Row& row = rows_[index];
+  switch (row.slices[slice]) {
+    case State::kLanded:
+      return Claim::kLanded;
+    case State::kLanding:
+      return Claim::kBusy;
+    case State::kEmpty:
+      break;
+  }
+  row.slices[slice] = State::kLanding;
+  ++row.num_landing;
+  return Claim::kClaimed;
+}
+
+void ArrivalLedger::EndClaim(int index, int slice, bool landed) {
+  Row& row = rows_[index];
+  row.slices[slice] = landed ? State::kLanded : State::kEmpty;
+  --row.num_landing;
+  if (landed) ++row.num_landed;
+  if (row.erased && row.num_landing == 0) Reset(&row);
+}
+
+bool ArrivalLedger::Complete(int index, uint64_t session,
+                             uint64_t round) const {
+  if (num_slices_ == 0) return true;
+  const Row& row = rows_[index];
+  return row.session == session && row.round == round && !row.erased &&
+         row.num_landed == num_slices_;
+}
+
+void ArrivalLedger::Erase(int index, uint64_t session) {
+  Row& row = rows_[index];
+  if (row.session != session) return;
+  if (row.num_landing > 0) {
+    row.erased = true;
+  } else {
+    Reset(&row);
+  }
+}
+
+}  // namespace agg

@@ -1,0 +1,55 @@
+// Which slices of which rows have landed (P5): the state behind idempotent
+// pushes. Thread-compatible: its owner's lock protects it.
+#ifndef AGG_SERVER_INGEST_ARRIVAL_LEDGER_H_
+#define AGG_SERVER_INGEST_ARRIVAL_LEDGER_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace agg {
+
+// Per slice: empty -> landing (claimed, being copied) -> landed. Invariants:
+//  1. A landed slice is never claimed again for the same (session, round).
+//  2. While any slice of a row is landing the row keeps its (session, round).
+class ArrivalLedger {
+ public:
+  ArrivalLedger(int num_rows, int num_slices);
+
+  // Whether `row` now belongs to (session, round): it already did, or it was
+  // idle and was reset for them. False while a former owner's copy is under
+  // way: the caller waits and asks again.
+  bool Own(int row, uint64_t session, uint64_t round);
+
+  enum class Claim { kClaimed, kLanded, kBusy };
+  // REQUIRES: Own(row, ...) was true. kBusy: being copied by another frame.
+  Claim ClaimSlice(int row, int slice);
+  // Ends a claim: to landed, or back to empty.
+  void EndClaim(int row, int slice, bool landed);
+
+  // All slices of the row have landed for (session, round); true for a shard
+  // without slices.
+  bool Complete(int row, uint64_t session, uint64_t round) const;
+
+  // Forgets the row's bytes if they are of `session`; those being copied are
+  // forgotten when their claim ends.
+  void Erase(int row, uint64_t session);
+
+ private:
+  enum class State : uint8_t { kEmpty, kLanding, kLanded };
+  struct Row {
+    uint64_t session = 0;
+    uint64_t round = 0;
+    bool erased = false;  // while copies were under way
+    int num_landing = 0;
+    int num_landed = 0;
+    std::vector<State> slices;
+  };
+  void Reset(Row* row);
+
+  const int num_slices_;
+  std::vector<Row> rows_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_INGEST_ARRIVAL_LEDGER_H_

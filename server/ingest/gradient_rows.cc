@@ -1,0 +1,34 @@
+#include "server/ingest/gradient_rows.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace agg {
+
+GradientRows::GradientRows(Backend* backend, const ShardLayout* layout,
+                           DType dtype, int32_t max_workers)
+    : backend_(backend), layout_(layout), dtype_(dtype), rows_(max_workers) {}
+
+absl::Status GradientRows::EnsureRow(int32_t rank) {
+  if (rows_[rank] != nullptr) return absl::OkStatus();
+  // A shard without slices still takes part: it has a row of one unit.
+  const int64_t num_elements =
+      std::max(layout_->num_elements, kLayoutAlignment);
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer = backend_->Allocate(
+      BufferUse::kRow, num_elements * DTypeBytes(dtype_));
+  if (!buffer.ok()) return buffer.status();
+  rows_[rank] = *std::move(buffer);
+  ++num_rows_;
+  return absl::OkStatus();
+}
+
+char* GradientRows::SliceAddress(int32_t rank, int32_t slice) const {
+  return rows_[rank]->host() +
+         layout_->ranges[slice].begin * DTypeBytes(dtype_);
+}
+
+int64_t GradientRows::SliceBytes(int32_t slice) const {
+  return layout_->ranges[slice].num_elements * DTypeBytes(dtype_);
+}
+
+}  // namespace agg

@@ -1,0 +1,27 @@
+#include "server/ingest/shard_layout.h"
+
+#include <utility>
+
+namespace agg {
+
+absl::StatusOr<ShardLayout> MakeShardLayout(const Manifest& manifest,
+                                            int num_shards, int32_t ordinal) {
+  absl::StatusOr<ShardPlan> plan = MakeShardPlan(manifest, num_shards);
+  if (!plan.ok()) return plan.status();
+  ShardLayout layout;
+  layout.manifest = manifest;
+  layout.plan = *std::move(plan);
+  layout.ordinal = ordinal;
+  layout.slices = layout.plan.slices_of_shard[ordinal];
+  layout.local_slice.assign(layout.plan.slices.size(), -1);
+  for (int32_t index : layout.slices) {
+    layout.local_slice[index] = static_cast<int32_t>(layout.ranges.size());
+    const int64_t num_elements = layout.plan.slices[index].num_elements;
+    layout.ranges.push_back({layout.num_elements, num_elements});
+    layout.num_elements += (num_elements + kLayoutAlignment - 1) /
+                           kLayoutAlignment * kLayoutAlignment;
+  }
+  return layout;
+}
+
+}  // namespace agg

@@ -1,0 +1,35 @@
+// How one shard lays its slices out in memory: the same for gradient rows,
+// parameters, optimizer state and snapshots.
+#ifndef AGG_SERVER_INGEST_SHARD_LAYOUT_H_
+#define AGG_SERVER_INGEST_SHARD_LAYOUT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "proto/shard_plan.h"
+
+namespace agg {
+
+// Immutable after MakeShardLayout.
+struct ShardLayout {
+  Manifest manifest;
+  ShardPlan plan;
+  int32_t ordinal = 0;
+  // This shard's slices (indices into plan.slices, ascending) and where each
+  // lies; local_slice[i] is the position of plan.slices[i] here, or -1.
+  std::vector<int32_t> slices;
+  std::vector<ElementRange> ranges;
+  std::vector<int32_t> local_slice;
+  int64_t num_elements = 0;  // padded to kLayoutAlignment per slice
+};
+
+// INVALID_ARGUMENT as MakeShardPlan.
+absl::StatusOr<ShardLayout> MakeShardLayout(const Manifest& manifest,
+                                            int num_shards, int32_t ordinal);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_INGEST_SHARD_LAYOUT_H_

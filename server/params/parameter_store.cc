@@ -1,0 +1,103 @@
+#include "server/params/parameter_store.h"
+
+#include <utility>
+
+namespace agg {
+namespace {
+
+absl::Status AllocateInto(Backend* backend, BufferUse use, int64_t num_bytes,
+                          std::unique_ptr<Buffer>* buffer) {
+  absl::StatusOr<std::unique_ptr<Buffer>> allocated =
+      backend->Allocate(use, num_bytes);
+  if (!allocated.ok()) return allocated.status();
+  *buffer = *std::move(allocated);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
+    Backend* backend, const OptimizerOptions& optimizer, int64_t num_elements,
+    DType narrowed) {
+  absl::Status status;
+  std::vector<SnapshotBuffers> buffers(kNumSnapshots);
+  for (SnapshotBuffers& memory : buffers) {
+    status = AllocateInto(backend, BufferUse::kSnapshot, num_elements * 4,
+                          &memory.f32);
+    if (!status.ok()) return status;
+    if (narrowed == DType::kF32) continue;
+    status = AllocateInto(backend, BufferUse::kSnapshot,
+                          num_elements * DTypeBytes(narrowed),
+                          &memory.narrowed);
+    if (!status.ok()) return status;
+  }
+  std::unique_ptr<ParameterStore> store(
+      new ParameterStore(std::move(buffers), narrowed));
+  const int num_states = OptimizerStateArrays(optimizer);
+  std::unique_ptr<Buffer>* const arrays[] = {&store->master_, &store->state0_,
+                                             &store->state1_};
+  for (int i = 0; i <= num_states; ++i) {
+    status = AllocateInto(backend, BufferUse::kState, num_elements * 4,
+                          arrays[i]);
+    if (!status.ok()) return status;
+  }
+  return store;
+}
+
+std::vector<std::shared_ptr<const Snapshot>>
+ParameterStore::RetiredWithReaders() {
+  std::vector<std::shared_ptr<const Snapshot>> alive;
+  std::vector<std::weak_ptr<const Snapshot>> still_retired;
+  for (const std::weak_ptr<const Snapshot>& weak : retired_) {
+    std::shared_ptr<const Snapshot> snapshot = weak.lock();
+    if (snapshot == nullptr) continue;
+    alive.push_back(std::move(snapshot));
+    still_retired.push_back(weak);
+  }
+  retired_ = std::move(still_retired);
+  return alive;
+}
+
+std::shared_ptr<Snapshot> ParameterStore::NextSnapshot(int* revoked) {
+  *revoked = 0;
+  if (pool_.Available()) return pool_.Acquire();
+  std::vector<std::shared_ptr<const Snapshot>> retired;
+  {
+    MutexLock lock(&mutex_);
+    retired = RetiredWithReaders();
+    if (retired.empty() && versions_.size() > 1) {
+      // Nobody lags that far; the version before the current one has to go.
+      retired_.push_back(versions_.front().snapshot);
+      retired.push_back(std::move(versions_.front().snapshot));
+      versions_.erase(versions_.begin());
+    }
+  }
+  for (const std::shared_ptr<const Snapshot>& snapshot : retired) {
+    snapshot->Revoke();
+    ++*revoked;
+  }
+  retired.clear();  // ours are the last references, or a reader's are
+  return pool_.Acquire();
+}
+
+void ParameterStore::Publish(uint64_t version,
+                             std::shared_ptr<const Snapshot> snapshot) {
+  MutexLock lock(&mutex_);
+  versions_.push_back({version, std::move(snapshot)});
+  while (versions_.size() > kNumKeptVersions) {
+    retired_.push_back(versions_.front().snapshot);
+    versions_.erase(versions_.begin());
+  }
+  // Skipped rounds publish the same bytes again: those are not retired.
+  RetiredWithReaders();
+}
+
+std::shared_ptr<const Snapshot> ParameterStore::Find(uint64_t version) const {
+  MutexLock lock(&mutex_);
+  for (const Version& entry : versions_) {
+    if (entry.version == version) return entry.snapshot;
+  }
+  return nullptr;
+}
+
+}  // namespace agg
