@@ -5,66 +5,28 @@
 #define AGG_SERVER_COMBINE_DECISION_H_
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/types/span.h"
-#include "server/combine/gram_matrix.h"
 #include "server/combine/options.h"
+#include "server/combine/round_input.h"
 
 namespace agg {
 
-// What a worker said of its row when it committed.
-struct RowInfo {
-  int32_t rank = 0;
-  int64_t examples = 1;      // >= 1; weighted_mean, unequal batches
-  int32_t accumulation = 1;  // micro-gradients averaged in the row, >= 1
-  // Sum over the accumulation micro-gradients of ||g||^2, of the gradients as
-  // pushed (loss scale included); replaces the estimate from rows.
-  std::optional<double> micro_norm_squared_sum;
-  double loss_scale = 1.0;  // finite, > 0: the row is this times the gradient
-};
-
-// Sorted momentum of AdaCons for one segment; empty before its first round.
-struct AdaconsState {
-  std::vector<double> sorted_momentum;
-};
-
-// Averages of sigma^2 and mu^2 (algorithms.md 2.2), and tau.
-struct StepScaleState {
-  double variance = 0.0, variance_weight = 0.0;  // biased EMA and its weight
-  double mean_squared = 0.0, mean_squared_weight = 0.0;
-  int64_t num_samples = 0;
-  double tau = 0.0;  // scale-invariant iterations so far
-};
-
-// State that is carried from round to round (later: checkpointed).
-struct CombineState {
-  std::vector<AdaconsState> adacons;  // one per segment of the applied rule
-  std::vector<std::vector<AdaconsState>> shadow_adacons;  // per shadow rule
-  StepScaleState step_scale;
-};
-
-// One segment's numbers for the report. Undefined values are NaN.
+// One tensor's numbers for the report. Undefined values are NaN.
 struct SegmentReport {
   double orthogonality = 0.0;  // algorithms.md 1.8 (A), whatever the rule
-  double kappa = 0.0;          // of the Adasum recursion
+  double kappa = 0.0;          // of the Adasum recursion (the applied one's)
   bool compensated = false;    // coefficients came from the compensated Gram
-  bool adacons_fallback = false;  // guard fired: mean was used
+  // Guard fired: mean was used. Not set for a tensor that is all zero under
+  // per_tensor scope (0 elements, a frozen layer): its mean is as good.
+  bool adacons_fallback = false;
 };
 
 enum class DecisionKind : uint8_t {
   kApply,
   kSkip,              // nothing usable: the version advances unchanged
   kNeedsCompensated,  // call again with these tensors' compensated Grams
-};
-
-// Input to Decide. Grams have one entry per tensor, P x P over `rows`.
-struct RoundInput {
-  int64_t version = 0;
-  std::vector<RowInfo> rows;        // rank order
-  std::vector<GramMatrix> tensors;  // as pushed; compensated where asked for
 };
 
 struct Decision {
@@ -85,9 +47,9 @@ struct Decision {
   double tau = 0.0;            // after this round
   double clip_factor = 1.0;    // 1 when not clipped
   double combined_norm = 0.0;  // ||w^T A|| over all tensors, after clipping
-  double sigma2 = 0.0, mu2 = 0.0;          // this round's, unclipped; or NaN
+  double sigma2 = 0.0, mu2 = 0.0;            // this round's, unclipped; or NaN
   double sigma2_mean = 0.0, mu2_mean = 0.0;  // averaged
-  bool finished = false;  // tau reached scale_invariant_iterations
+  bool finished = false;       // tau reached scale_invariant_iterations
   double orthogonality = 0.0;  // model-wise, from per-tensor Adasum results
   double gradient_diversity = 0.0;
   std::vector<SegmentReport> tensors;  // always per tensor, for the report
@@ -96,8 +58,15 @@ struct Decision {
   CombineState next_state;
 };
 
-// `state` is the state before the round; on kSkip next_state equals it except
-// for tau of jobs that count rounds (a skipped round advances nothing).
+// `state` is the state before the round; on kSkip next_state equals it (a
+// skipped round advances nothing, tau included) and coefficients are empty.
+// Skipped: no rows, none of them finite, or a combined norm that is not finite
+// or, after clipping, more than a float32 holds.
+// kNeedsCompensated comes only where the applied rule is an Adasum with a kappa
+// above the limit and plain Grams: those tensors, or all under global scope.
+// The schedule is evaluated at floor(tau) before the round (algorithms.md 2.1),
+// or at the version. Tensors that are all zero get finite coefficients like any
+// other: Adasum 1, unit_mean 0, AdaCons the mean's.
 // Deterministic; never fails for options that ValidateCombineOptions passed.
 Decision Decide(const CombineOptions& options, const CombineState& state,
                 const RoundInput& input);
@@ -106,24 +75,28 @@ Decision Decide(const CombineOptions& options, const CombineState& state,
 struct ShadowReport {
   Rule rule = Rule::kMean;
   Scope scope = Scope::kPerTensor;
-  std::vector<double> coefficients;  // global scope only
+  // Of the gradients, loss scale removed, 0 for excluded rows; global scope
+  // only. Neither clipped nor repaired by a compensated Gram of their own.
+  std::vector<double> coefficients;
   double norm = 0.0;
   double cosine = 0.0;  // with the applied result; NaN if either is 0
 };
 
 // Statistics off the critical path: computed after Update was dispatched.
 // Over finite rows, loss scale removed. Undefined values are NaN.
+// Cosines and eigenvalues are of the model-wise Gram matrix.
 struct RoundStatistics {
-  std::vector<double> row_norms;          // per row of `rows`; NaN excluded
-  std::vector<double> mean_cosines;       // per row, to the other rows
+  std::vector<double> row_norms;     // per row of `rows`; NaN excluded
+  std::vector<double> mean_cosines;  // per row, to the other rows
   double mean_pairwise_cosine = 0.0;
   double min_pairwise_cosine = 0.0;
-  double effective_rank = 0.0;            // exp(-sum p ln p) of eigenvalues
-  double gradient_noise_scale = 0.0;      // in examples
-  double max_kappa = 0.0;
-  double coefficient_sum = 0.0;           // global, or mean over tensors
-  std::vector<double> row_coefficients;   // global, or mean over tensors
-  std::vector<ShadowReport> shadows;
+  double effective_rank = 0.0;  // exp(-sum p ln p) of eigenvalues
+  // sigma2/mu2 of the averages, in examples: the critical batch size.
+  double gradient_noise_scale = 0.0;
+  double max_kappa = 0.0;                // of tensors and applied segments
+  double coefficient_sum = 0.0;          // global, or mean over tensors
+  std::vector<double> row_coefficients;  // global, or mean over tensors
+  std::vector<ShadowReport> shadows;     // empty for a skipped round
 };
 
 // `decision` came from Decide(options, state, input). Shadow rules' AdaCons

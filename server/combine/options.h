@@ -12,16 +12,25 @@
 namespace agg {
 
 enum class Rule : uint8_t {
-  kSum, kMean, kWeightedMean, kUnitMean, kAdasum, kAdasumCounted, kAdacons
+  kSum,
+  kMean,
+  kWeightedMean,
+  kUnitMean,
+  kAdasum,
+  kAdasumCounted,
+  kAdacons
 };
 enum class Scope : uint8_t { kPerTensor, kGlobal };
 enum class AdaconsRescale : uint8_t { kNone, kMeanNorm, kMatchMean };
-enum class StepScale : uint8_t {
-  kNone, kLinear, kSqrt, kAdascale, kAdamscale
-};
+enum class StepScale : uint8_t { kNone, kLinear, kSqrt, kAdascale, kAdamscale };
 enum class Averaging : uint8_t { kDebiased, kPaper };
 enum class ScheduleKind : uint8_t {
-  kConstant, kMultistep, kExponential, kPolynomial, kCosine, kInverseSqrt
+  kConstant,
+  kMultistep,
+  kExponential,
+  kPolynomial,
+  kCosine,
+  kInverseSqrt
 };
 
 // Names as in flags, configs, metrics: "sum", "mean", "weighted_mean",

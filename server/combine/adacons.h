@@ -1,0 +1,43 @@
+// AdaCons' coefficients from a Gram matrix (algorithms.md 3.1).
+#ifndef AGG_SERVER_COMBINE_ADACONS_H_
+#define AGG_SERVER_COMBINE_ADACONS_H_
+
+#include <vector>
+
+#include "absl/types/span.h"
+#include "server/combine/gram_matrix.h"
+#include "server/combine/options.h"
+
+namespace agg {
+
+// Sorted momentum of AdaCons for one segment; empty before its first round.
+struct AdaconsState {
+  std::vector<double> sorted_momentum;
+};
+
+// n_i = sqrt(G_ii) + eps, alpha_i = (G 1)_i / (n_i P); the momentum averages
+// the sorted alphas, which go back to the rows they came from (scatter; ties
+// are broken by row) and are normalised to sum 1; w_i = alpha'_i / n_i.
+// Rescale: none; mean_norm multiplies by the mean of ||g_i||; match_mean
+// multiplies by ||mean|| / ||result||.
+//
+// Returns false when the guard fired: then the coefficients are the mean's
+// (never rescaled) and *state is as before. It fires when anything is not
+// finite, when sum(alpha') <= 1e-6 * sum|alpha'| (the direction would flip; all
+// rows zero is such a case), or when match_mean meets a zero result.
+//
+// When P differs from the momentum's length, the momentum is first resampled:
+// the new k-th entry is the old one at quantile (k + 1/2) / P, linearly
+// interpolated, held at the ends. A zero row keeps w_i = alpha'_i / eps, which
+// multiplies zeros. P = 1 gives g / (||g|| + eps).
+// REQUIRES: finite entries; coefficients.size() == gram.num_rows() >= 1.
+bool AdaconsCoefficients(const AdaconsOptions& options, const GramMatrix& gram,
+                         AdaconsState* state, absl::Span<double> coefficients);
+
+// The resampling above, on its own. REQUIRES: momentum not empty.
+std::vector<double> ResampleMomentum(const std::vector<double>& momentum,
+                                     int num_rows);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_COMBINE_ADACONS_H_

@@ -1,0 +1,10 @@
+#include "server/combine/clipping.h"
+
+namespace agg {
+
+double ClipFactor(double norm, double clip_norm) {
+  if (clip_norm == 0.0 || norm <= clip_norm) return 1.0;
+  return clip_norm / norm;
+}
+
+}  // namespace agg

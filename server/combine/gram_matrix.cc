@@ -1,0 +1,104 @@
+#include "server/combine/gram_matrix.h"
+
+#include <cassert>
+#include <cstddef>
+
+namespace agg {
+namespace {
+
+// hi + lo of a double-double.
+struct DoublePair {
+  double hi;
+  double lo;
+};
+
+// (a_hi + a_lo) + (b_hi + b_lo): Knuth's two-sum of the high parts, then one
+// renormalisation.
+DoublePair AddPairs(double a_hi, double a_lo, double b_hi, double b_lo) {
+  const double sum = a_hi + b_hi;
+  const double b_part = sum - a_hi;
+  double error = (a_hi - (sum - b_part)) + (b_hi - b_part);
+  error += a_lo + b_lo;
+  const double hi = sum + error;
+  return {hi, error - (hi - sum)};
+}
+
+}  // namespace
+
+GramMatrix::GramMatrix(int num_rows, bool compensated)
+    : num_rows_(num_rows),
+      hi_(static_cast<size_t>(num_rows) * num_rows, 0.0),
+      lo_(compensated ? hi_.size() : 0, 0.0) {}
+
+GramMatrix GramMatrix::FromPacked(int num_rows, absl::Span<const double> hi,
+                                  absl::Span<const double> lo) {
+  assert(hi.size() == static_cast<size_t>(num_rows) * (num_rows + 1) / 2);
+  assert(lo.empty() || lo.size() == hi.size());
+  GramMatrix gram(num_rows, !lo.empty());
+  size_t next = 0;
+  for (int i = 0; i < num_rows; ++i) {
+    for (int j = i; j < num_rows; ++j, ++next) {
+      gram.Set(i, j, hi[next], lo.empty() ? 0.0 : lo[next]);
+    }
+  }
+  return gram;
+}
+
+void GramMatrix::Set(int i, int j, double hi, double lo) {
+  hi_[i * num_rows_ + j] = hi;
+  hi_[j * num_rows_ + i] = hi;
+  if (lo_.empty()) return;
+  lo_[i * num_rows_ + j] = lo;
+  lo_[j * num_rows_ + i] = lo;
+}
+
+void GramMatrix::Add(const GramMatrix& other) {
+  assert(other.num_rows_ == num_rows_);
+  assert(other.compensated() == compensated());
+  if (lo_.empty()) {
+    for (size_t k = 0; k < hi_.size(); ++k) hi_[k] += other.hi_[k];
+    return;
+  }
+  for (size_t k = 0; k < hi_.size(); ++k) {
+    const DoublePair sum = AddPairs(hi_[k], lo_[k], other.hi_[k], other.lo_[k]);
+    hi_[k] = sum.hi;
+    lo_[k] = sum.lo;
+  }
+}
+
+GramMatrix GramMatrix::Compact(absl::Span<const int> keep) const {
+  const int num_kept = static_cast<int>(keep.size());
+  GramMatrix result(num_kept, compensated());
+  for (int i = 0; i < num_kept; ++i) {
+    for (int j = i; j < num_kept; ++j) {
+      result.Set(i, j, (*this)(keep[i], keep[j]), lo(keep[i], keep[j]));
+    }
+  }
+  return result;
+}
+
+void GramMatrix::Scale(absl::Span<const double> scale) {
+  assert(scale.size() == static_cast<size_t>(num_rows_));
+  for (int i = 0; i < num_rows_; ++i) {
+    for (int j = i; j < num_rows_; ++j) {
+      if (lo_.empty()) {
+        Set(i, j, (*this)(i, j) * (scale[i] * scale[j]));
+        continue;
+      }
+      // Scales need not be powers of two: the product must not lose `lo`.
+      const __float128 value =
+          (static_cast<__float128>((*this)(i, j)) + lo(i, j)) * scale[i] *
+          scale[j];
+      const double hi = static_cast<double>(value);
+      Set(i, j, hi, static_cast<double>(value - hi));
+    }
+  }
+}
+
+double GramMatrix::Trace() const {
+  double trace = 0.0;
+  for (int i = 0; i < num_rows_; ++i) trace += (*this)(i, i);
+  return trace;
+}
+
+}  // namespace agg

@@ -1,0 +1,149 @@
+#include "server/combine/gram_stats.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+namespace agg {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// Sum of squares above the diagonal of a dense matrix with side n.
+double OffDiagonal(const std::vector<double>& a, int n) {
+  double sum = 0.0;
+  for (int i = 0; i < n; ++i) {
+    for (int j = i + 1; j < n; ++j) sum += a[i * n + j] * a[i * n + j];
+  }
+  return sum;
+}
+
+// The Jacobi rotation that zeroes entry (p, q) of the dense symmetric `a`.
+void Rotate(int n, int p, int q, std::vector<double>* a) {
+  std::vector<double>& m = *a;
+  if (m[p * n + q] == 0.0) return;
+  const double theta = (m[q * n + q] - m[p * n + p]) / (2.0 * m[p * n + q]);
+  const double tangent = (theta >= 0.0 ? 1.0 : -1.0) /
+                         (std::abs(theta) + std::sqrt(theta * theta + 1.0));
+  const double cosine = 1.0 / std::sqrt(tangent * tangent + 1.0);
+  const double sine = tangent * cosine;
+  for (int k = 0; k < n; ++k) {
+    const double kp = m[k * n + p];
+    const double kq = m[k * n + q];
+    m[k * n + p] = cosine * kp - sine * kq;
+    m[k * n + q] = sine * kp + cosine * kq;
+  }
+  for (int k = 0; k < n; ++k) {
+    const double pk = m[p * n + k];
+    const double qk = m[q * n + k];
+    m[p * n + k] = cosine * pk - sine * qk;
+    m[q * n + k] = sine * pk + cosine * qk;
+  }
+}
+
+}  // namespace
+
+double SumOfEntries(const GramMatrix& gram) {
+  double sum = 0.0;
+  for (int i = 0; i < gram.num_rows(); ++i) {
+    double row = 0.0;
+    for (int j = 0; j < gram.num_rows(); ++j) row += gram(i, j);
+    sum += row;
+  }
+  return sum;
+}
+
+double BilinearForm(const GramMatrix& gram, absl::Span<const double> u,
+                    absl::Span<const double> w) {
+  double sum = 0.0;
+  for (int i = 0; i < gram.num_rows(); ++i) {
+    double row = 0.0;
+    for (int j = 0; j < gram.num_rows(); ++j) row += gram(i, j) * w[j];
+    sum += u[i] * row;
+  }
+  return sum;
+}
+
+double QuadraticForm(const GramMatrix& gram, absl::Span<const double> w) {
+  return BilinearForm(gram, w, w);
+}
+
+double Orthogonality(double adasum_norm_squared, double trace) {
+  if (!(trace > 0.0)) return kNan;
+  return std::clamp(adasum_norm_squared / trace, 0.0, 1.0);
+}
+
+double GradientDiversity(const GramMatrix& gram) {
+  const double trace = gram.Trace();
+  if (!(trace > 0.0)) return kNan;
+  const double sum = SumOfEntries(gram);
+  return sum > 0.0 ? trace / sum : std::numeric_limits<double>::infinity();
+}
+
+PairwiseCosines ComputeCosines(const GramMatrix& gram) {
+  const int num_rows = gram.num_rows();
+  PairwiseCosines result;
+  result.row_means.assign(num_rows, kNan);
+  int num_nonzero = 0;
+  for (int i = 0; i < num_rows; ++i) num_nonzero += gram(i, i) > 0.0 ? 1 : 0;
+  if (num_nonzero < 2) {
+    result.mean = result.min = kNan;
+    return result;
+  }
+  double total = 0.0;
+  double min = 1.0;
+  for (int i = 0; i < num_rows; ++i) {
+    if (!(gram(i, i) > 0.0)) continue;
+    double sum = 0.0;
+    for (int j = 0; j < num_rows; ++j) {
+      if (j == i || !(gram(j, j) > 0.0)) continue;
+      const double norms = std::sqrt(gram(i, i)) * std::sqrt(gram(j, j));
+      const double cosine = std::clamp(gram(i, j) / norms, -1.0, 1.0);
+      sum += cosine;
+      min = std::min(min, cosine);
+    }
+    result.row_means[i] = sum / (num_nonzero - 1);
+    total += sum;
+  }
+  result.mean = total / num_nonzero / (num_nonzero - 1);
+  result.min = min;
+  return result;
+}
+
+std::vector<double> Eigenvalues(const GramMatrix& gram) {
+  const int n = gram.num_rows();
+  std::vector<double> a(static_cast<size_t>(n) * n);
+  // Squares of entries must neither overflow nor vanish.
+  const double trace = gram.Trace();
+  const double scale = trace > 0.0 ? trace : 1.0;
+  for (int i = 0; i < n; ++i) {
+    for (int j = 0; j < n; ++j) a[i * n + j] = gram(i, j) / scale;
+  }
+  // Converges quadratically; 6 to 10 sweeps in practice.
+  constexpr int kMaxSweeps = 50;
+  constexpr double kConverged = 1e-34;  // of squared entries, trace 1
+  for (int sweep = 0; sweep < kMaxSweeps; ++sweep) {
+    if (OffDiagonal(a, n) < kConverged) break;
+    for (int p = 0; p < n; ++p) {
+      for (int q = p + 1; q < n; ++q) Rotate(n, p, q, &a);
+    }
+  }
+  std::vector<double> eigenvalues(n);
+  for (int i = 0; i < n; ++i) eigenvalues[i] = a[i * n + i] * scale;
+  std::sort(eigenvalues.begin(), eigenvalues.end());
+  return eigenvalues;
+}
+
+double EffectiveRank(const GramMatrix& gram) {
+  const double trace = gram.Trace();
+  if (!(trace > 0.0)) return kNan;
+  double entropy = 0.0;
+  for (const double eigenvalue : Eigenvalues(gram)) {
+    const double p = eigenvalue / trace;
+    if (p > 0.0) entropy -= p * std::log(p);
+  }
+  return std::exp(entropy);
+}
+
+}  // namespace agg

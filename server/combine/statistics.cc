@@ -1,0 +1,195 @@
+// ComputeStatistics of decision.h.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "server/combine/adasum.h"
+#include "server/combine/combination_rule.h"
+#include "server/combine/compacted_round.h"
+#include "server/combine/decision.h"
+#include "server/combine/gram_stats.h"
+
+namespace agg {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// Coefficients of the gradients (loss scale removed) over kept rows, one
+// vector if global, else one per tensor.
+using SegmentWeights = std::vector<std::vector<double>>;
+
+SegmentWeights AppliedWeights(const CompactedRound& round,
+                              const Decision& decision) {
+  SegmentWeights weights;
+  for (const std::vector<double>& coefficients : decision.coefficients) {
+    std::vector<double> kept(round.num_rows());
+    for (int i = 0; i < round.num_rows(); ++i) {
+      kept[i] = coefficients[round.kept[i]] * round.rows[i].loss_scale;
+    }
+    weights.push_back(std::move(kept));
+  }
+  return weights;
+}
+
+// <u A, w A> over all tensors, whatever the two scopes.
+double InnerProduct(const CompactedRound& round, const SegmentWeights& u,
+                    bool u_per_tensor, const SegmentWeights& w,
+                    bool w_per_tensor) {
+  if (!u_per_tensor && !w_per_tensor) {
+    return BilinearForm(round.total, u[0], w[0]);
+  }
+  double sum = 0.0;
+  for (size_t t = 0; t < round.tensors.size(); ++t) {
+    sum += BilinearForm(*round.tensors[t], u[u_per_tensor ? t : 0],
+                        w[w_per_tensor ? t : 0]);
+  }
+  return sum;
+}
+
+// A shadow rule's coefficients; `norm_squared` of its result over all tensors.
+SegmentWeights ShadowWeights(const RuleOptions& rule,
+                             const CompactedRound& round,
+                             std::vector<AdaconsState>* adacons,
+                             double* norm_squared) {
+  const bool per_tensor = rule.scope == Scope::kPerTensor;
+  const size_t num_segments = per_tensor ? round.tensors.size() : 1;
+  adacons->resize(rule.rule == Rule::kAdacons ? num_segments : 0);
+  AdasumSolver solver;
+  AdaconsState none;
+  SegmentWeights weights;
+  *norm_squared = 0.0;
+  for (size_t s = 0; s < num_segments; ++s) {
+    const GramMatrix& gram = per_tensor ? *round.tensors[s] : round.total;
+    std::vector<double> segment(round.num_rows());
+    AdaconsState* state = adacons->empty() ? &none : &(*adacons)[s];
+    *norm_squared += ApplyRule(rule, gram, round.examples, state, &solver,
+                               absl::MakeSpan(segment))
+                         .norm_squared;
+    weights.push_back(std::move(segment));
+  }
+  return weights;
+}
+
+ShadowReport RunShadow(const RuleOptions& rule, const CompactedRound& round,
+                       size_t num_rows, const Decision& decision,
+                       const SegmentWeights& applied,
+                       std::vector<AdaconsState>* adacons) {
+  ShadowReport report;
+  report.rule = rule.rule;
+  report.scope = rule.scope;
+  double norm_squared = 0.0;
+  const SegmentWeights weights =
+      ShadowWeights(rule, round, adacons, &norm_squared);
+  const bool per_tensor = rule.scope == Scope::kPerTensor;
+  report.norm = std::sqrt(norm_squared);
+  const double dot =
+      InnerProduct(round, applied, decision.per_tensor, weights, per_tensor);
+  const double norms = report.norm * decision.combined_norm;
+  report.cosine = norms > 0.0 ? std::clamp(dot / norms, -1.0, 1.0) : kNan;
+  if (!per_tensor) {
+    report.coefficients.assign(num_rows, 0.0);
+    for (int i = 0; i < round.num_rows(); ++i) {
+      report.coefficients[round.kept[i]] = weights[0][i];
+    }
+  }
+  return report;
+}
+
+void SetRowStatistics(const CompactedRound& round, size_t num_rows,
+                      RoundStatistics* statistics) {
+  statistics->row_norms.assign(num_rows, kNan);
+  statistics->mean_cosines.assign(num_rows, kNan);
+  statistics->mean_pairwise_cosine = kNan;
+  statistics->min_pairwise_cosine = kNan;
+  statistics->effective_rank = kNan;
+  if (round.num_rows() == 0) return;
+  const PairwiseCosines cosines = ComputeCosines(round.total);
+  for (int i = 0; i < round.num_rows(); ++i) {
+    const int row = round.kept[i];
+    statistics->row_norms[row] = std::sqrt(round.total(i, i));
+    statistics->mean_cosines[row] = cosines.row_means[i];
+  }
+  statistics->mean_pairwise_cosine = cosines.mean;
+  statistics->min_pairwise_cosine = cosines.min;
+  statistics->effective_rank = EffectiveRank(round.total);
+}
+
+// B_simple = b sigma2/mu2, b = examples of one baseline batch.
+double NoiseScale(const CombineOptions& options, const CompactedRound& round,
+                  const Decision& decision) {
+  if (!(decision.mu2_mean > 0.0)) return kNan;
+  double examples = 0.0;
+  for (const double row : round.examples) examples += row;
+  const double units =
+      EstimateNoise(options.step_scale, round.rows, round.total).scale;
+  return examples / units * (decision.sigma2_mean / decision.mu2_mean);
+}
+
+double MaxKappa(const CombineOptions& options, const CompactedRound& round,
+                const Decision& decision) {
+  double max = kNan;
+  for (const SegmentReport& tensor : decision.tensors) {
+    max = std::fmax(max, tensor.kappa);
+  }
+  if (decision.per_tensor || !IsAdasum(options.rule.rule)) return max;
+  const AdasumVariant variant = options.rule.rule == Rule::kAdasum
+                                    ? AdasumVariant::kPlain
+                                    : AdasumVariant::kCounted;
+  std::vector<double> weights(round.num_rows());
+  AdasumSolver solver;
+  const AdasumResult applied =
+      solver.Solve(round.total, variant, absl::MakeSpan(weights));
+  return std::fmax(max, applied.kappa);
+}
+
+void SetCoefficientStatistics(const CompactedRound& round, size_t num_rows,
+                              const SegmentWeights& applied,
+                              RoundStatistics* statistics) {
+  statistics->row_coefficients.assign(num_rows, 0.0);
+  statistics->coefficient_sum = applied.empty() ? kNan : 0.0;
+  const double num_segments = static_cast<double>(applied.size());
+  for (const std::vector<double>& weights : applied) {
+    for (int i = 0; i < round.num_rows(); ++i) {
+      const double share = weights[i] / num_segments;
+      statistics->row_coefficients[round.kept[i]] += share;
+      statistics->coefficient_sum += share;
+    }
+  }
+}
+
+}  // namespace
+
+RoundStatistics ComputeStatistics(const CombineOptions& options,
+                                  const CombineState& state,
+                                  const RoundInput& input,
+                                  const Decision& decision,
+                                  CombineState* next_state) {
+  const size_t num_rows = input.rows.size();
+  const CompactedRound round = CompactRound(input.rows, input.tensors);
+  RoundStatistics statistics;
+  SetRowStatistics(round, num_rows, &statistics);
+  statistics.max_kappa = kNan;
+  statistics.gradient_noise_scale = kNan;
+  next_state->shadow_adacons = state.shadow_adacons;
+  next_state->shadow_adacons.resize(options.shadow_rules.size());
+  const bool applied = decision.kind == DecisionKind::kApply;
+  const SegmentWeights weights =
+      applied ? AppliedWeights(round, decision) : SegmentWeights();
+  SetCoefficientStatistics(round, num_rows, weights, &statistics);
+  if (!applied) return statistics;
+
+  statistics.max_kappa = MaxKappa(options, round, decision);
+  statistics.gradient_noise_scale = NoiseScale(options, round, decision);
+  for (size_t s = 0; s < options.shadow_rules.size(); ++s) {
+    statistics.shadows.push_back(RunShadow(options.shadow_rules[s], round,
+                                           num_rows, decision, weights,
+                                           &next_state->shadow_adacons[s]));
+  }
+  return statistics;
+}
+
+}  // namespace agg

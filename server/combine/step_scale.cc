@@ -1,0 +1,161 @@
+#include "server/combine/step_scale.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+#include "server/combine/gram_stats.h"
+
+namespace agg {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+double Units(const StepScaleOptions& options, const RowInfo& row) {
+  if (options.baseline_examples > 0.0) {
+    return static_cast<double>(row.examples) / options.baseline_examples;
+  }
+  return row.accumulation;
+}
+
+bool BringsMicroSum(const RowInfo& row) {
+  return row.micro_norm_squared_sum.has_value() &&
+         std::isfinite(*row.micro_norm_squared_sum) &&
+         *row.micro_norm_squared_sum >= 0.0;
+}
+
+// max(1 - N/1000, 0) unless given: by the number of micro-gradients, not by
+// the scale (fairscale).
+double Smoothing(const StepScaleOptions& options, double num_micro) {
+  if (options.smoothing >= 0.0) return options.smoothing;
+  return std::max(1.0 - num_micro / 1000.0, 0.0);
+}
+
+// One value into its average. `count` includes it.
+void Average(Averaging averaging, double smoothing, int64_t count,
+             double sample, double* value, double* weight) {
+  if (averaging == Averaging::kDebiased) {
+    *value = smoothing * *value + (1.0 - smoothing) * sample;
+    *weight = smoothing * *weight + (1.0 - smoothing);
+    return;
+  }
+  // The paper: a plain mean of the first 1/(1 - smoothing), then an EMA.
+  const double num = static_cast<double>(count);
+  const double keep =
+      num < 1.0 / (1.0 - smoothing) ? (num - 1.0) / num : smoothing;
+  *value = keep * *value + (1.0 - keep) * sample;
+  *weight = 1.0;
+}
+
+double Floor(const StepScaleOptions& options, const NoiseEstimate& noise) {
+  return std::max(options.variance_floor,
+                  options.relative_floor * noise.mean_squared_norm);
+}
+
+void TakeSample(const StepScaleOptions& options, const NoiseEstimate& noise,
+                StepScaleState* state) {
+  double sigma2 = noise.sigma2;
+  double mu2 = noise.mu2;
+  if (options.clip_before_average) {
+    sigma2 = std::max(sigma2, Floor(options, noise));
+    mu2 = std::max(mu2, 0.0);
+  }
+  const double smoothing = Smoothing(options, noise.num_micro);
+  ++state->num_samples;
+  Average(options.averaging, smoothing, state->num_samples, sigma2,
+          &state->variance, &state->variance_weight);
+  Average(options.averaging, smoothing, state->num_samples, mu2,
+          &state->mean_squared, &state->mean_squared_weight);
+}
+
+double StepFactor(StepScale kind, double scale, double gain) {
+  switch (kind) {
+    case StepScale::kNone:
+      return 1.0;
+    case StepScale::kLinear:
+      return scale;
+    case StepScale::kSqrt:
+      return std::sqrt(scale);
+    case StepScale::kAdascale:
+      return gain;
+    case StepScale::kAdamscale:
+      return std::sqrt(gain);
+  }
+  return 1.0;
+}
+
+}  // namespace
+
+NoiseEstimate EstimateNoise(const StepScaleOptions& options,
+                            absl::Span<const RowInfo> rows,
+                            const GramMatrix& gram) {
+  NoiseEstimate noise;
+  noise.scale = 0.0;
+  noise.num_micro = 0.0;
+  std::vector<double> shares(rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    shares[i] = Units(options, rows[i]);
+    noise.scale += shares[i];
+    noise.num_micro += rows[i].accumulation;
+  }
+  double num_samples = 0.0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    shares[i] /= noise.scale;
+    double squared_norm = gram(i, i);
+    if (BringsMicroSum(rows[i])) {
+      squared_norm = *rows[i].micro_norm_squared_sum / rows[i].accumulation /
+                     rows[i].loss_scale / rows[i].loss_scale;
+    }
+    num_samples += BringsMicroSum(rows[i]) ? rows[i].accumulation : 1;
+    noise.mean_squared_norm += shares[i] * squared_norm;
+  }
+  const double total = QuadraticForm(gram, shares);
+  noise.sigma2 =
+      (noise.mean_squared_norm - total) * noise.scale / (num_samples - 1.0);
+  noise.mu2 = total - noise.sigma2 / noise.scale;
+  const bool usable = num_samples > 1.0 && std::isfinite(noise.sigma2) &&
+                      std::isfinite(noise.mu2);
+  if (!usable) noise.sigma2 = noise.mu2 = kNan;
+  return noise;
+}
+
+double AdascaleGain(double sigma2, double mu2, double scale) {
+  const double denominator = sigma2 / scale + mu2;
+  if (!(denominator > 0.0)) return 1.0;
+  const double gain = (sigma2 + mu2) / denominator;
+  // True by construction; rounding must not break it.
+  return std::clamp(gain, std::min(1.0, scale), std::max(1.0, scale));
+}
+
+StepScaleResult AdvanceStepScale(const StepScaleOptions& options,
+                                 absl::Span<const RowInfo> rows,
+                                 const GramMatrix& gram,
+                                 StepScaleState* state) {
+  const NoiseEstimate noise = EstimateNoise(options, rows, gram);
+  StepScaleResult result;
+  result.sigma2 = noise.sigma2;
+  result.mu2 = noise.mu2;
+  if (!std::isnan(noise.sigma2)) TakeSample(options, noise, state);
+  if (state->variance_weight > 0.0) {
+    result.sigma2_mean = state->variance / state->variance_weight;
+    result.mu2_mean = state->mean_squared / state->mean_squared_weight;
+    if (!options.clip_before_average) {
+      result.sigma2_mean = std::max(result.sigma2_mean, Floor(options, noise));
+      result.mu2_mean = std::max(result.mu2_mean, 0.0);
+    }
+    result.gain =
+        AdascaleGain(result.sigma2_mean, result.mu2_mean, noise.scale);
+  } else {
+    result.sigma2_mean = result.mu2_mean = kNan;
+  }
+  result.step_factor = StepFactor(options.kind, noise.scale, result.gain);
+  state->tau += MeasuresGain(options.kind) ? result.gain : 1.0;
+  return result;
+}
+
+bool MeasuresGain(StepScale kind) {
+  return kind == StepScale::kAdascale || kind == StepScale::kAdamscale;
+}
+
+}  // namespace agg

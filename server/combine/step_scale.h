@@ -1,0 +1,77 @@
+// Step scales: factors on the learning rate, from the same Gram matrix as the
+// rule but apart from it. AdaScale's estimators and averages (algorithms.md 2).
+#ifndef AGG_SERVER_COMBINE_STEP_SCALE_H_
+#define AGG_SERVER_COMBINE_STEP_SCALE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "server/combine/gram_matrix.h"
+#include "server/combine/options.h"
+#include "server/combine/row_info.h"
+
+namespace agg {
+
+// Averages of sigma^2 and mu^2 (algorithms.md 2.2), and tau. Debiased: biased
+// EMAs and their weights; the averages are the quotients. Paper: the averages
+// themselves, weights 1. Nothing is reset or rescaled when the number of
+// workers changes: both are normalised to the baseline batch.
+struct StepScaleState {
+  double variance = 0.0, variance_weight = 0.0;
+  double mean_squared = 0.0, mean_squared_weight = 0.0;
+  int64_t num_samples = 0;
+  double tau = 0.0;  // scale-invariant iterations so far
+};
+
+// One round's unbiased estimates. Row i stands for n_i baseline batches, N =
+// sum n_i, p_i = n_i/N, gbar = sum p_i g_i. A row that brings the sum of its
+// micro-gradients' squared norms counts as its accumulation of samples, another
+// as one; K samples in all (algorithms.md 2.4, 2.2 where all rows bring sums):
+//   sigma2 = (sum over samples of p ||g||^2 - ||gbar||^2) * N / (K - 1)
+//   mu2 = ||gbar||^2 - sigma2 / N
+struct NoiseEstimate {
+  double scale = 1.0;              // N (S of the formulas)
+  double num_micro = 1.0;          // sum of accumulation
+  double mean_squared_norm = 0.0;  // sum of p ||g||^2
+  // NaN when K = 1 (no estimator) or a sum is not finite.
+  double sigma2 = 0.0, mu2 = 0.0;
+};
+
+// `gram` is model-wise, loss scale removed; micro sums are as pushed.
+// REQUIRES: rows.size() == gram.num_rows() >= 1.
+NoiseEstimate EstimateNoise(const StepScaleOptions& options,
+                            absl::Span<const RowInfo> rows,
+                            const GramMatrix& gram);
+
+// (sigma2 + mu2) / (sigma2 / scale + mu2), for clipped averages (>= 0): in
+// [1, scale] for scale >= 1. 1 where both are 0.
+double AdascaleGain(double sigma2, double mu2, double scale);
+
+struct StepScaleResult {
+  double sigma2 = 0.0, mu2 = 0.0;            // this round's, unclipped; or NaN
+  double sigma2_mean = 0.0, mu2_mean = 0.0;  // as in the gain; NaN before any
+  double gain = 1.0;         // AdaScale's, whatever the step scale
+  double step_factor = 1.0;  // on the learning rate
+};
+
+// Takes an applied round into *state: averages where there is an estimate, and
+// tau, which grows by the gain (adascale, adamscale) or by 1.
+//
+// Floors: sigma2 >= max(variance_floor, relative_floor * mean squared norm),
+// mu2 >= 0, before averaging (fairscale) or after it (AdaptDL). Without an
+// estimate (one worker that brings no micro sums) the averages stay, and the
+// gain is theirs at S = N: exactly 1 for N = 1; 1 while there are none.
+// step_factor: none 1, linear N, sqrt sqrt(N), adascale gain, adamscale
+// sqrt(gain). adamscale is on raw rows: AdaptDL's measures gradients after
+// Adam's preconditioning, which rows do not have.
+StepScaleResult AdvanceStepScale(const StepScaleOptions& options,
+                                 absl::Span<const RowInfo> rows,
+                                 const GramMatrix& gram, StepScaleState* state);
+
+// Whether tau grows by the gain and schedules are evaluated at tau.
+bool MeasuresGain(StepScale kind);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_COMBINE_STEP_SCALE_H_
