@@ -12,6 +12,7 @@
 #   asan_core  the same for the tests tagged `core`
 #   tsan       the tests tagged `core` under ThreadSanitizer
 #   fuzz       20 s of libFuzzer for each fuzz target
+#   layers     no path from the core to gRPC, protobuf or Prometheus
 #   format     clang-format
 #   lint       tests/lint/lint.py
 #   tidy       clang-tidy (slow; not part of --all)
@@ -21,13 +22,13 @@
 # AGG_OUTPUT_BASE names a Bazel output base of one's own.
 set -uo pipefail
 
-readonly all_cells="gcc clang asan tsan fuzz format lint"
+readonly all_cells="gcc clang asan tsan fuzz layers format lint"
 cells=
 for argument in "$@"; do
   case $argument in
     --all) cells="$cells $all_cells" ;;
     --cell=gcc | --cell=clang | --cell=asan | --cell=asan_core | \
-      --cell=tsan | --cell=fuzz | --cell=format | --cell=lint | --cell=tidy)
+      --cell=tsan | --cell=fuzz | --cell=layers | --cell=format | --cell=lint | --cell=tidy)
       cells="$cells ${argument#--cell=}"
       ;;
     *)
@@ -90,10 +91,12 @@ report_status() {
 run_bazel() {
   local bazel=/usr/bin/bazel  # Debian's, not one that downloads Bazel.
   [[ -x $bazel ]] || bazel=bazel
-  local startup=() options=(--noshow_progress --keep_going)
+  local startup=() options=(--noshow_progress)
+  [[ $1 == info ]] || options+=(--keep_going)
   if [[ -n ${AGG_OUTPUT_BASE:-} ]]; then
     startup=("--output_base=$AGG_OUTPUT_BASE")
-    options+=("--symlink_prefix=$AGG_OUTPUT_BASE.links/")
+    [[ $1 == query || $1 == info ]] ||
+      options+=("--symlink_prefix=$AGG_OUTPUT_BASE.links/")
   fi
   local command=$1
   shift
@@ -110,6 +113,19 @@ bazel_tests() {
     >"$scratch/counts"
   sed '$d' "$scratch/counts"
   report "$cell" "$(tail -n 1 "$scratch/counts")"
+}
+
+# Prints paths that visibility, which judges single steps, lets pass.
+forbidden_paths() {
+  local core="//kernels/... + //server/base/... + //server/combine/..."
+  core="$core + //server/ingest/... + //server/params/... + //server/round/..."
+  run_bazel query --noimplicit_deps --output=label "
+    filter('^@(grpc|protobuf|prometheus)//', deps($core)) +
+    filter('^@(grpc|protobuf)//', deps(//server/metrics/...))
+  " >"$scratch/paths"
+  local status=$?
+  grep -E '^(@|ERROR)' "$scratch/paths" && return 1
+  return $status
 }
 
 tracked_cpp() {
@@ -132,6 +148,10 @@ run_cell() {
       ;;
     tsan) bazel_tests tsan --config=tsan ;;
     fuzz) bazel_tests fuzz --config=fuzz ;;
+    layers)
+      forbidden_paths
+      report_status layers $?
+      ;;
     format)
       tracked_cpp | xargs -0r clang-format --dry-run -Werror 2>"$scratch/format"
       status=$?
