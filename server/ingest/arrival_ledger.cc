@@ -27,19 +27,16 @@ bool ArrivalLedger::Own(int index, uint64_t session, uint64_t round) {
   return true;
 }
 
-ArrivalLedger::Claim ArrivalLedger::ClaimSlice(int index, int slice) {
+bool ArrivalLedger::Busy(int index, int slice) const {
+  return rows_[index].slices[slice] == State::kLanding;
+}
+
+bool ArrivalLedger::ClaimSlice(int index, int slice) {
   Row& row = rows_[index];
-  switch (row.slices[slice]) {
-    case State::kLanded:
-      return Claim::kLanded;
-    case State::kLanding:
-      return Claim::kBusy;
-    case State::kEmpty:
-      break;
-  }
+  if (row.slices[slice] == State::kLanded) return false;
   row.slices[slice] = State::kLanding;
   ++row.num_landing;
-  return Claim::kClaimed;
+  return true;
 }
 
 void ArrivalLedger::EndClaim(int index, int slice, bool landed) {

@@ -20,9 +20,11 @@ class ArrivalLedger {
   // way: the caller waits and asks again.
   bool Own(int row, uint64_t session, uint64_t round);
 
-  enum class Claim { kClaimed, kLanded, kBusy };
-  // REQUIRES: Own(row, ...) was true. kBusy: being copied by another frame.
-  Claim ClaimSlice(int row, int slice);
+  // REQUIRES (these three): Own(row, ...) was true under the same lock.
+  // Whether another frame is copying the slice at this moment.
+  bool Busy(int row, int slice) const;
+  // Claims it; false if it has landed already. REQUIRES: !Busy(row, slice).
+  bool ClaimSlice(int row, int slice);
   // Ends a claim: to landed, or back to empty.
   void EndClaim(int row, int slice, bool landed);
 

@@ -3,6 +3,7 @@
 #define AGG_SERVER_INGEST_FRAME_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "kernels/dtype.h"
@@ -39,6 +40,8 @@ struct FrameLanding {
   int32_t rank = -1;
   std::vector<SliceLanding> slices;
   bool closed = false;  // the round was closed before: all bytes are skipped
+  std::vector<int32_t> absent;        // claimed by this frame, zeroed
+  std::shared_ptr<const void> owner;  // keeps the destinations alive
 };
 
 // What to answer after a frame.

@@ -67,9 +67,8 @@ std::shared_ptr<Snapshot> ParameterStore::NextSnapshot(int* revoked) {
     retired = RetiredWithReaders();
     if (retired.empty() && versions_.size() > 1) {
       // Nobody lags that far; the version before the current one has to go.
-      retired_.push_back(versions_.front().snapshot);
-      retired.push_back(std::move(versions_.front().snapshot));
-      versions_.erase(versions_.begin());
+      RetireOldest();
+      retired = RetiredWithReaders();
     }
   }
   for (const std::shared_ptr<const Snapshot>& snapshot : retired) {
@@ -84,12 +83,18 @@ void ParameterStore::Publish(uint64_t version,
                              std::shared_ptr<const Snapshot> snapshot) {
   MutexLock lock(&mutex_);
   versions_.push_back({version, std::move(snapshot)});
-  while (versions_.size() > kNumKeptVersions) {
+  while (versions_.size() > kNumKeptVersions) RetireOldest();
+  RetiredWithReaders();  // forgets those that nobody reads any more
+}
+
+void ParameterStore::RetireOldest() {
+  // A skipped round publishes the same bytes under the next number: they are
+  // retired with the last of their versions.
+  if (versions_.size() < 2 ||
+      versions_[0].snapshot != versions_[1].snapshot) {
     retired_.push_back(versions_.front().snapshot);
-    versions_.erase(versions_.begin());
   }
-  // Skipped rounds publish the same bytes again: those are not retired.
-  RetiredWithReaders();
+  versions_.erase(versions_.begin());
 }
 
 std::shared_ptr<const Snapshot> ParameterStore::Find(uint64_t version) const {

@@ -56,7 +56,8 @@ class ParameterStore {
     uint64_t version;
     std::shared_ptr<const Snapshot> snapshot;
   };
-  // A version that is not kept any more, but may have readers.
+  void RetireOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Versions that are not kept any more, but have readers.
   std::vector<std::shared_ptr<const Snapshot>> RetiredWithReaders()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

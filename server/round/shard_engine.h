@@ -12,34 +12,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
-#include "kernels/optimizer_step.h"
 #include "proto/shard_plan.h"
 #include "server/ingest/frame.h"
 #include "server/ingest/shard_layout.h"
 #include "server/params/snapshot.h"
 #include "server/round/round_report.h"
+#include "server/round/shard_compute.h"
 #include "server/round/shard_peer.h"
 
 namespace agg {
-
-// Hyperparameters of one tensor group.
-struct GroupOptions {
-  std::string name;
-  float learning_rate_factor = 1.0f;
-  float weight_decay = 0.0f;
-};
-
-struct ShardOptions {
-  int32_t ordinal = 0;
-  int32_t num_shards = 1;
-  int32_t max_workers = 1;
-  DType push_dtype = DType::kF32;
-  DType pull_dtype = DType::kF32;
-  OptimizerOptions optimizer;
-  float weight_decay = 0.0f;  // of tensors whose group says nothing
-  std::vector<GroupOptions> groups;
-  int64_t memory_budget_bytes = 0;  // 0: unlimited
-};
 
 // One published version's slices, and what a reader needs to send them.
 struct PublishedVersion {

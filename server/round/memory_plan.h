@@ -1,0 +1,36 @@
+// How much memory a shard will need: a pure function of its layout.
+#ifndef AGG_SERVER_ROUND_MEMORY_PLAN_H_
+#define AGG_SERVER_ROUND_MEMORY_PLAN_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "kernels/dtype.h"
+#include "kernels/optimizer_step.h"
+
+namespace agg {
+
+// Bytes by purpose.
+struct MemoryPlan {
+  int64_t rows = 0;       // landing memory: rows x elements x dtype
+  int64_t master = 0;     // float32 weights
+  int64_t state = 0;      // optimizer state arrays
+  int64_t snapshots = 0;  // three, float32 and narrowed
+  int64_t frames = 0;     // in flight: two frames per worker
+  int64_t total() const { return rows + master + state + snapshots + frames; }
+};
+
+MemoryPlan PlanMemory(int64_t num_elements, int64_t num_rows, DType push_dtype,
+                      DType pull_dtype, const OptimizerOptions& optimizer);
+
+// "rows 4.0 MiB + master 1.0 MiB + .. = 9.1 MiB".
+std::string DescribeMemoryPlan(const MemoryPlan& plan);
+
+// FAILED_PRECONDITION with the plan's numbers when it exceeds the budget
+// (0: unlimited).
+absl::Status CheckMemoryPlan(const MemoryPlan& plan, int64_t budget_bytes);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_ROUND_MEMORY_PLAN_H_

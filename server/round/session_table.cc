@@ -1,0 +1,39 @@
+#include "server/round/session_table.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace agg {
+
+void SessionTable::Begin(uint64_t session, int32_t rank) {
+  // A repeat must not revive a session that has ended since.
+  sessions_.insert({session, Entry{rank, absl::OkStatus()}});
+}
+
+void SessionTable::End(uint64_t session, const absl::Status& reason) {
+  constexpr size_t kMaxEnded = 4096;
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end() || !found->second.ended.ok()) return;
+  found->second.ended = reason;
+  ended_.push_back(session);
+  if (ended_.size() > kMaxEnded) {
+    sessions_.erase(ended_.front());
+    ended_.pop_front();
+  }
+}
+
+void SessionTable::Clear() {
+  sessions_.clear();
+  ended_.clear();
+}
+
+absl::StatusOr<int32_t> SessionTable::Rank(uint64_t session) const {
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) {
+    return absl::NotFoundError(absl::StrCat(
+        "session ", session, " is not known here: Join (again) first"));
+  }
+  if (!found->second.ended.ok()) return found->second.ended;
+  return found->second.rank;
+}
+
+}  // namespace agg

@@ -1,0 +1,225 @@
+#include "server/round/shard_engine.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/round/shard_engine_impl.h"
+
+namespace agg {
+
+absl::Status ShardEngine::Impl::CheckEpoch(uint64_t epoch) const {
+  if (!attached_) {
+    return absl::UnavailableError(absl::StrCat(
+        "shard ", options_.ordinal, " waits for its coordinator"));
+  }
+  if (epoch != epoch_) {
+    return absl::AbortedError(
+        absl::StrCat("stale epoch ", epoch, "; current epoch ", epoch_));
+  }
+  return lost_;
+}
+
+absl::Status ShardEngine::Impl::Attach(uint64_t epoch) {
+  std::vector<std::function<void()>> ready;
+  {
+    MutexLock lock(&mutex_);
+    if (epoch < epoch_ || epoch == 0) {
+      return absl::AbortedError(
+          absl::StrCat("stale epoch ", epoch, "; current epoch ", epoch_));
+    }
+    if (epoch == epoch_ && lost_.ok()) return absl::OkStatus();
+    epoch_ = epoch;
+    attached_ = true;
+    lost_ = absl::OkStatus();
+    compute_ = nullptr;
+    ledger_ = nullptr;
+    sessions_.Clear();
+    seed_session_ = 0;
+    seed_ = nullptr;
+    published_ = false;
+    version_ = 0;
+    closed_ = false;
+    closed_rows_.clear();
+    ready = pulls_.Resolve([this](const Pulls::Request& request)
+                               ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                                 return AnswerPull(request);
+                               });
+    claims_ended_.NotifyAll();
+  }
+  for (std::function<void()>& callback : ready) callback();
+  return absl::OkStatus();
+}
+
+void ShardEngine::Impl::Lose(uint64_t epoch, const absl::Status& reason) {
+  std::vector<std::function<void()>> ready;
+  {
+    MutexLock lock(&mutex_);
+    if (epoch != 0 && epoch != epoch_) return;
+    if (lost_.ok()) lost_ = reason;
+    ready = pulls_.Resolve([this](const Pulls::Request&)
+                               ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                                 return Pulls::Answer(lost_);
+                               });
+    claims_ended_.NotifyAll();
+  }
+  for (std::function<void()>& callback : ready) callback();
+}
+
+absl::Status ShardEngine::Impl::SetManifest(uint64_t epoch,
+                                            const Manifest& manifest) {
+  {
+    MutexLock lock(&mutex_);
+    absl::Status status = CheckEpoch(epoch);
+    if (!status.ok()) return status;
+    if (compute_ != nullptr) {
+      return CompareManifests(compute_->layout()->manifest, manifest);
+    }
+  }
+  absl::StatusOr<std::unique_ptr<ShardCompute>> compute =
+      ShardCompute::Create(options_, backend_, manifest);
+  if (!compute.ok()) return compute.status();
+  MutexLock lock(&mutex_);
+  absl::Status status = CheckEpoch(epoch);
+  if (!status.ok() || compute_ != nullptr) return status;
+  compute_ = *std::move(compute);
+  ledger_ = std::make_unique<ArrivalLedger>(
+      options_.max_workers + 1,
+      static_cast<int>(compute_->layout()->slices.size()));
+  return absl::OkStatus();
+}
+
+absl::Status ShardEngine::Impl::SetSession(uint64_t epoch,
+                                           const SessionChange& change) {
+  MutexLock lock(&mutex_);
+  absl::Status status = CheckEpoch(epoch);
+  if (!status.ok()) return status;
+  if (compute_ == nullptr) {
+    return absl::FailedPreconditionError("no manifest has been set yet");
+  }
+  if (change.rank < 0 || change.rank >= options_.max_workers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank is ", change.rank, "; allowed: 0 to ",
+                     options_.max_workers - 1));
+  }
+  const uint64_t ended = change.remove ? change.session : change.replaces;
+  if (ended != 0) {
+    const absl::Status reason = absl::AbortedError(change.reason);
+    sessions_.End(ended, reason);
+    if (!change.keep_row) ledger_->Erase(change.rank, ended);
+    if (seed_session_ == ended) seed_session_ = 0;
+  }
+  if (change.remove) return absl::OkStatus();
+  status = compute_->EnsureRow(change.rank);
+  if (!status.ok()) return status;
+  sessions_.Begin(change.session, change.rank);
+  if (change.seed_role) seed_session_ = change.session;
+  return absl::OkStatus();
+}
+
+ShardEngine::Impl::Pulls::Answer ShardEngine::Impl::AnswerPull(
+    const Pulls::Request& request) const {
+  const uint64_t epoch = request.epoch == 0 ? epoch_ : request.epoch;
+  absl::Status status = CheckEpoch(epoch);
+  if (!status.ok()) return Pulls::Answer(status);
+  if (!published_) return std::nullopt;
+  const uint64_t version = request.latest ? version_ : request.version;
+  if (version > version_) return std::nullopt;
+  std::shared_ptr<const Snapshot> snapshot = compute_->store()->Find(version);
+  if (snapshot == nullptr) {
+    return Pulls::Answer(absl::OutOfRangeError(
+        absl::StrCat("version ", version, " is gone; current version ",
+                     version_)));
+  }
+  return Pulls::Answer(
+      PublishedVersion{epoch_, version, compute_->layout(), snapshot});
+}
+
+int64_t ShardEngine::Impl::Pull(uint64_t epoch, uint64_t version, bool latest,
+                                PullCallback callback) {
+  Pulls::Answer answer;
+  {
+    MutexLock lock(&mutex_);
+    Pulls::Request request{epoch, version, latest, nullptr};
+    answer = AnswerPull(request);
+    if (!answer.has_value()) {
+      request.callback = std::move(callback);
+      return pulls_.Add(std::move(request));
+    }
+  }
+  callback(*std::move(answer));
+  return 0;
+}
+
+void ShardEngine::Impl::CancelPull(int64_t id) {
+  MutexLock lock(&mutex_);
+  pulls_.Remove(id);
+}
+
+ShardStatus ShardEngine::Impl::Status() const {
+  MutexLock lock(&mutex_);
+  ShardStatus status = counters_;
+  status.ordinal = options_.ordinal;
+  status.epoch = epoch_;
+  status.attached = attached_ && lost_.ok();
+  status.published = published_;
+  status.version = version_;
+  status.backend = std::string(backend_->name());
+  status.memory_budget_bytes = options_.memory_budget_bytes;
+  if (compute_ != nullptr) {
+    status.num_slices = static_cast<int64_t>(compute_->layout()->slices.size());
+    status.num_elements = compute_->layout()->num_elements;
+    status.memory_planned_bytes = compute_->planned_bytes();
+  }
+  return status;
+}
+
+void ShardEngine::Impl::CountPulledBytes(int64_t num_bytes) {
+  MutexLock lock(&mutex_);
+  counters_.pull_bytes += num_bytes;
+}
+
+// --- The facade --------------------------------------------------------------
+
+ShardEngine::ShardEngine(const ShardOptions& options, Backend* backend)
+    : impl_(std::make_unique<Impl>(options, backend)) {}
+ShardEngine::~ShardEngine() = default;
+
+absl::Status ShardEngine::Attach(uint64_t epoch,
+                                 std::function<void(absl::Status)> /*lost*/) {
+  return impl_->Attach(epoch);
+}
+void ShardEngine::Lose(uint64_t epoch, const absl::Status& reason) {
+  impl_->Lose(epoch, reason);
+}
+absl::Status ShardEngine::SetManifest(uint64_t epoch,
+                                      const Manifest& manifest) {
+  return impl_->SetManifest(epoch, manifest);
+}
+absl::Status ShardEngine::SetSession(uint64_t epoch,
+                                     const SessionChange& change) {
+  return impl_->SetSession(epoch, change);
+}
+absl::StatusOr<PhaseResult> ShardEngine::RunPhase(const Phase& phase) {
+  return impl_->RunPhase(phase);
+}
+std::string ShardEngine::name() const {
+  return absl::StrCat("shard ", impl_->options().ordinal, " (this process)");
+}
+absl::StatusOr<FrameLanding> ShardEngine::BeginFrame(FrameHeader header) {
+  return impl_->BeginFrame(std::move(header));
+}
+absl::StatusOr<FrameResult> ShardEngine::EndFrame(
+    const FrameLanding& landing) {
+  return impl_->EndFrame(landing);
+}
+int64_t ShardEngine::Pull(uint64_t epoch, uint64_t version, bool latest,
+                          PullCallback callback) {
+  return impl_->Pull(epoch, version, latest, std::move(callback));
+}
+void ShardEngine::CancelPull(int64_t id) { impl_->CancelPull(id); }
+ShardStatus ShardEngine::Status() const { return impl_->Status(); }
+void ShardEngine::CountPulledBytes(int64_t num_bytes) {
+  impl_->CountPulledBytes(num_bytes);
+}
+
+}  // namespace agg

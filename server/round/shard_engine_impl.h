@@ -1,0 +1,121 @@
+// The state of a ShardEngine. Its parts are in three files: shard_engine.cc
+// (sessions, pull), shard_push.cc (landing frames), shard_phases.cc (the
+// coordinator's phases).
+#ifndef AGG_SERVER_ROUND_SHARD_ENGINE_IMPL_H_
+#define AGG_SERVER_ROUND_SHARD_ENGINE_IMPL_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "server/base/mutex.h"
+#include "server/ingest/arrival_ledger.h"
+#include "server/round/pull_queue.h"
+#include "server/round/session_table.h"
+#include "server/round/shard_engine.h"
+
+namespace agg {
+
+// Lock order: phase_mutex_, then mutex_. Computation runs under phase_mutex_
+// alone; callbacks run under neither.
+class ShardEngine::Impl {
+ public:
+  Impl(const ShardOptions& options, Backend* backend)
+      : options_(options), backend_(backend) {}
+
+  absl::Status Attach(uint64_t epoch);
+  void Lose(uint64_t epoch, const absl::Status& reason);
+  absl::Status SetManifest(uint64_t epoch, const Manifest& manifest);
+  absl::Status SetSession(uint64_t epoch, const SessionChange& change);
+  absl::StatusOr<PhaseResult> RunPhase(const Phase& phase);
+  absl::StatusOr<FrameLanding> BeginFrame(FrameHeader header);
+  absl::StatusOr<FrameResult> EndFrame(const FrameLanding& landing);
+  int64_t Pull(uint64_t epoch, uint64_t version, bool latest,
+               PullCallback callback);
+  void CancelPull(int64_t id);
+  ShardStatus Status() const;
+  void CountPulledBytes(int64_t num_bytes);
+  const ShardOptions& options() const { return options_; }
+
+ private:
+  using Pulls = PullQueue<PublishedVersion>;
+
+  // OK while `epoch` is the one that is on.
+  absl::Status CheckEpoch(uint64_t epoch) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Pulls::Answer AnswerPull(const Pulls::Request& request) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // The ledger's row of the seed, behind those of the ranks.
+  int seed_row() const { return options_.max_workers; }
+  // Rank (or seed row) that a frame lands in; sets landing->closed.
+  absl::StatusOr<int> FrameRow(FrameLanding* landing)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckSeedFrame(const FrameHeader& header)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool AnyBusy(int row, const FrameHeader& header) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ClaimSlices(int row, FrameLanding* landing)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  absl::Status CheckPhase(const Phase& phase) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<PhaseResult> Close(const Phase& phase)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
+  absl::Status MarkClosed(const Phase& phase)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<PhaseResult> CompensatedGram(const Phase& phase)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
+  absl::StatusOr<PhaseResult> Norms(const Phase& phase)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
+  absl::StatusOr<PhaseResult> Update(const Phase& phase)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
+  absl::StatusOr<PhaseResult> Publish(const Phase& phase)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
+  absl::StatusOr<std::shared_ptr<const Snapshot>> SeedSnapshot(
+      const Phase& phase) ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
+  absl::StatusOr<std::shared_ptr<const Snapshot>> UpdatedSnapshot(
+      const Phase& phase) ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
+  absl::StatusOr<PhaseResult> Abandon()
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
+
+  const ShardOptions options_;
+  Backend* const backend_;
+
+  // Results of the round's phases, for repeats; what Update has written.
+  struct PhaseMemory {
+    std::optional<PhaseResult> close;
+    std::vector<int32_t> compensated_tensors;
+    std::optional<PhaseResult> compensated;
+    std::optional<PhaseResult> norms;
+    std::optional<uint64_t> updated_round;
+    std::shared_ptr<const Snapshot> updated;
+  };
+  Mutex phase_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
+  PhaseMemory memory_ ABSL_GUARDED_BY(phase_mutex_);
+  std::shared_ptr<ShardCompute> phase_compute_ ABSL_GUARDED_BY(phase_mutex_);
+
+  mutable Mutex mutex_;
+  CondVar claims_ended_;
+  uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool attached_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status lost_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<ShardCompute> compute_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<ArrivalLedger> ledger_ ABSL_GUARDED_BY(mutex_);
+  SessionTable sessions_ ABSL_GUARDED_BY(mutex_);
+  uint64_t seed_session_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<Snapshot> seed_ ABSL_GUARDED_BY(mutex_);
+  bool published_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;  // the open round, too
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;   // the open round is closed
+  std::vector<RoundRow> closed_rows_ ABSL_GUARDED_BY(mutex_);
+  Pulls pulls_ ABSL_GUARDED_BY(mutex_);
+  ShardStatus counters_ ABSL_GUARDED_BY(mutex_);  // its totals only
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_ROUND_SHARD_ENGINE_IMPL_H_
