@@ -1,0 +1,45 @@
+#include "kernels/backend_factory.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/cpu/cpu_backend.h"
+
+namespace agg {
+namespace {
+
+using Maker =
+    absl::StatusOr<std::unique_ptr<Backend>> (*)(const BackendOptions&);
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeCpu(
+    const BackendOptions& options) {
+  return std::make_unique<CpuBackend>(options.num_threads);
+}
+
+// The table of backends. An optional one (CUDA) is an entry inside the
+// project's only #ifdef.
+std::vector<std::pair<std::string, Maker>> Makers() {
+  return {{"cpu", &MakeCpu}};
+}
+
+}  // namespace
+
+std::vector<std::string> AvailableBackends() {
+  std::vector<std::string> names;
+  for (const auto& [name, maker] : Makers()) names.push_back(name);
+  return names;
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
+    absl::string_view name, const BackendOptions& options) {
+  for (const auto& [known, maker] : Makers()) {
+    if (known == name) return maker(options);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "backend \"", name, "\" is not in this binary; it has: ",
+      absl::StrJoin(AvailableBackends(), ", ")));
+}
+
+}  // namespace agg

@@ -1,0 +1,99 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cpu/cpu_buffer.h"
+#include "kernels/cpu/gram.h"
+#include "kernels/cpu/gram_kernel.h"
+#include "kernels/cpu/request_check.h"
+#include "kernels/cpu/update.h"
+#include "kernels/cpu/update_kernel.h"
+
+namespace agg {
+namespace {
+
+// CPUs in the affinity mask: what a container or taskset leaves.
+int AvailableCpus() {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  if (sched_getaffinity(0, sizeof(cpus), &cpus) != 0) return 1;
+  return std::max(1, CPU_COUNT(&cpus));
+}
+
+void FillFloats(Buffer* buffer, float value) {
+  if (buffer == nullptr) return;
+  float* const floats = reinterpret_cast<float*>(buffer->host());
+  std::fill(floats, floats + buffer->num_bytes() / sizeof(float), value);
+}
+
+}  // namespace
+
+CpuBackend::CpuBackend(int num_threads)
+    : pool_(num_threads > 0 ? num_threads : AvailableCpus()) {}
+
+std::string CpuBackend::description() const {
+  return absl::StrCat("cpu, ", pool_.num_threads(), " threads, ",
+                      SimdTargetName());
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> CpuBackend::Allocate(
+    BufferUse /*use*/, int64_t num_bytes) {
+  return CpuBuffer::Allocate(num_bytes);
+}
+
+void CpuBackend::RowLanded(const Buffer& /*row*/, DType /*dtype*/,
+                           const ElementRange& /*range*/) {}
+
+absl::Status CpuBackend::Load(const OptimizerOptions& optimizer,
+                              const Buffer& snapshot, Buffer* master,
+                              Buffer* state0, Buffer* state1,
+                              Buffer* narrowed_snapshot,
+                              DType narrowed_dtype) {
+  const absl::Status status =
+      CheckLoad(optimizer, snapshot, master, state0, state1,
+                narrowed_snapshot, narrowed_dtype);
+  if (!status.ok()) return status;
+  std::memcpy(master->host(), snapshot.host(),
+              static_cast<size_t>(snapshot.num_bytes()));
+  FillFloats(state0, optimizer.kind == OptimizerKind::kAdagrad
+                         ? optimizer.initial_accumulator
+                         : 0.0f);
+  FillFloats(state1, 0.0f);
+  if (narrowed_snapshot != nullptr) {
+    NarrowBlock(reinterpret_cast<const float*>(snapshot.host()),
+                snapshot.num_bytes() / static_cast<int64_t>(sizeof(float)),
+                narrowed_dtype,
+                reinterpret_cast<uint16_t*>(narrowed_snapshot->host()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CpuBackend::Gram(const GramRequest& request) {
+  const absl::Status status = CheckGramRequest(request);
+  if (status.ok()) ComputeGram(request, &pool_);
+  return status;
+}
+
+absl::Status CpuBackend::Update(const UpdateRequest& request) {
+  const absl::Status status = CheckUpdateRequest(request, /*stores=*/true);
+  if (status.ok()) ComputeUpdate(request, &pool_);
+  return status;
+}
+
+absl::Status CpuBackend::Norms(const UpdateRequest& request,
+                               absl::Span<RangeNorms> norms) {
+  if (norms.size() != request.ranges.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("kernel request: ", norms.size(), " norms for ",
+                     request.ranges.size(), " ranges"));
+  }
+  const absl::Status status = CheckUpdateRequest(request, /*stores=*/false);
+  if (status.ok()) ComputeNorms(request, &pool_, norms);
+  return status;
+}
+
+}  // namespace agg

@@ -1,0 +1,132 @@
+#include "kernels/cpu/request_check.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace agg {
+namespace {
+
+absl::Status Bad(absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("kernel request: ", what));
+}
+
+// Largest end of the ranges so far, or why one is not a range.
+absl::Status CheckRange(const ElementRange& range, int64_t* end) {
+  if (range.begin < 0 || range.num_elements < 0 ||
+      range.begin % kLayoutAlignment != 0) {
+    return Bad(absl::StrCat("range of ", range.num_elements, " elements at ",
+                            range.begin));
+  }
+  *end = std::max(*end, range.begin + range.num_elements);
+  return absl::OkStatus();
+}
+
+absl::Status CheckBuffer(const Buffer* buffer, absl::string_view name,
+                         DType dtype, int64_t num_elements) {
+  if (buffer == nullptr) return Bad(absl::StrCat("no ", name));
+  const int64_t num_needed = num_elements * DTypeBytes(dtype);
+  if (buffer->num_bytes() < num_needed) {
+    return Bad(absl::StrCat(name, " has ", buffer->num_bytes(), " bytes of ",
+                            num_needed));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRows(absl::Span<const Buffer* const> rows, DType dtype,
+                       int64_t num_elements) {
+  if (rows.empty()) return Bad("no rows");
+  for (const Buffer* row : rows) {
+    const absl::Status status = CheckBuffer(row, "row", dtype, num_elements);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckState(const OptimizerOptions& optimizer,
+                        const Buffer* state0, const Buffer* state1,
+                        int64_t num_elements) {
+  const int num_arrays = OptimizerStateArrays(optimizer);
+  if (num_arrays > 0) {
+    const absl::Status status =
+        CheckBuffer(state0, "state0", DType::kF32, num_elements);
+    if (!status.ok()) return status;
+  }
+  if (num_arrays > 1) {
+    return CheckBuffer(state1, "state1", DType::kF32, num_elements);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckNarrowed(const Buffer* narrowed, DType dtype,
+                           int64_t num_elements) {
+  if (narrowed == nullptr) return absl::OkStatus();
+  if (dtype == DType::kF32) return Bad("narrowed snapshot of dtype f32");
+  return CheckBuffer(narrowed, "narrowed snapshot", dtype, num_elements);
+}
+
+// The first that is not OK.
+absl::Status FirstError(std::initializer_list<absl::Status> statuses) {
+  for (const absl::Status& status : statuses) {
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckGramRequest(const GramRequest& request) {
+  int64_t end = 0;
+  for (const ElementRange& range : request.ranges) {
+    const absl::Status status = CheckRange(range, &end);
+    if (!status.ok()) return status;
+  }
+  const size_t num_doubles =
+      request.ranges.size() *
+      PackedGramSize(static_cast<int64_t>(request.rows.size()));
+  if (request.hi.size() != num_doubles ||
+      request.lo.size() != (request.compensated ? num_doubles : 0)) {
+    return Bad(absl::StrCat("results have ", request.hi.size(), " and ",
+                            request.lo.size(), " doubles of ", num_doubles));
+  }
+  return CheckRows(request.rows, request.dtype, end);
+}
+
+absl::Status CheckUpdateRequest(const UpdateRequest& request, bool stores) {
+  int64_t end = 0;
+  for (const UpdateRange& update : request.ranges) {
+    const absl::Status status = CheckRange(update.range, &end);
+    if (!status.ok()) return status;
+    if (update.coefficients.size() != request.rows.size()) {
+      return Bad(absl::StrCat(update.coefficients.size(),
+                              " coefficients for ", request.rows.size(),
+                              " rows"));
+    }
+  }
+  if (request.step < 1) return Bad(absl::StrCat("step ", request.step));
+  const absl::Status status = FirstError(
+      {CheckRows(request.rows, request.dtype, end),
+       CheckBuffer(request.master, "master", DType::kF32, end),
+       CheckState(request.optimizer, request.state0, request.state1, end)});
+  if (!status.ok() || !stores) return status;
+  return FirstError(
+      {CheckBuffer(request.snapshot, "snapshot", DType::kF32, end),
+       CheckNarrowed(request.narrowed_snapshot, request.narrowed_dtype,
+                     end)});
+}
+
+absl::Status CheckLoad(const OptimizerOptions& optimizer,
+                       const Buffer& snapshot, const Buffer* master,
+                       const Buffer* state0, const Buffer* state1,
+                       const Buffer* narrowed_snapshot,
+                       DType narrowed_dtype) {
+  const int64_t num_elements = snapshot.num_bytes() / DTypeBytes(DType::kF32);
+  return FirstError(
+      {CheckBuffer(master, "master", DType::kF32, num_elements),
+       CheckState(optimizer, state0, state1, num_elements),
+       CheckNarrowed(narrowed_snapshot, narrowed_dtype, num_elements)});
+}
+
+}  // namespace agg

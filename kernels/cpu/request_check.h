@@ -1,0 +1,25 @@
+// Whether a request's buffers, ranges and spans fit together. Pure.
+#ifndef AGG_KERNELS_CPU_REQUEST_CHECK_H_
+#define AGG_KERNELS_CPU_REQUEST_CHECK_H_
+
+#include "absl/status/status.h"
+#include "kernels/backend.h"
+
+namespace agg {
+
+// All: OK, or INVALID_ARGUMENT that names what does not fit. They make every
+// later access of the kernels one inside its buffer.
+absl::Status CheckGramRequest(const GramRequest& request);
+
+// `stores`: an Update, with a snapshot to write; otherwise Norms.
+absl::Status CheckUpdateRequest(const UpdateRequest& request, bool stores);
+
+// Of Backend::Load's arguments.
+absl::Status CheckLoad(const OptimizerOptions& optimizer,
+                       const Buffer& snapshot, const Buffer* master,
+                       const Buffer* state0, const Buffer* state1,
+                       const Buffer* narrowed_snapshot, DType narrowed_dtype);
+
+}  // namespace agg
+
+#endif  // AGG_KERNELS_CPU_REQUEST_CHECK_H_

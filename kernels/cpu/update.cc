@@ -1,0 +1,125 @@
+#include "kernels/cpu/update.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "kernels/cpu/block_plan.h"
+#include "kernels/cpu/update_kernel.h"
+#include "kernels/step_constants.h"
+
+namespace agg {
+namespace {
+
+// Row elements below which waking threads costs more than it brings.
+constexpr int64_t kInlineRowElements = int64_t{64} << 10;
+
+float* FloatsAt(Buffer* buffer, int64_t begin) {
+  if (buffer == nullptr) return nullptr;
+  return reinterpret_cast<float*>(buffer->host()) + begin;
+}
+
+// What the blocks of one request share.
+class UpdateRun {
+ public:
+  UpdateRun(const UpdateRequest& request, bool unit_trust, ThreadPool* pool)
+      : request_(request), pool_(pool) {
+    std::vector<ElementRange> ranges;
+    ranges.reserve(request.ranges.size());
+    constants_.reserve(request.ranges.size());
+    for (const UpdateRange& update : request.ranges) {
+      ranges.push_back(update.range);
+      constants_.push_back(MakeStepConstants(
+          request.optimizer, request.step, update.learning_rate,
+          update.weight_decay, unit_trust ? 1.0f : update.trust));
+    }
+    plan_ = PlanBlocks(ranges);
+    row_pointers_.resize(request.rows.size() * pool->num_threads());
+  }
+
+  const BlockPlan& plan() const { return plan_; }
+
+  // Calls compute(block_index, kernel) for every block.
+  void ForEachBlock(
+      absl::FunctionRef<void(int64_t, const UpdateBlock&)> compute) {
+    const int64_t num_rows = static_cast<int64_t>(request_.rows.size());
+    const bool wake = plan_.num_elements * num_rows > kInlineRowElements;
+    pool_->ForEach(plan_.num_units(), wake, [&](int64_t unit, int thread) {
+      for (int64_t block = plan_.unit_begins[unit];
+           block < plan_.unit_begins[unit + 1]; ++block) {
+        compute(block, KernelOf(plan_.blocks[block], thread));
+      }
+    });
+  }
+
+ private:
+  UpdateBlock KernelOf(const Block& block, int thread) {
+    const size_t num_rows = request_.rows.size();
+    const char** const rows = row_pointers_.data() + thread * num_rows;
+    for (size_t r = 0; r < num_rows; ++r) {
+      rows[r] =
+          request_.rows[r]->host() + block.begin * DTypeBytes(request_.dtype);
+    }
+    UpdateBlock kernel;
+    kernel.rows = rows;
+    kernel.coefficients =
+        request_.ranges[block.range_index].coefficients.data();
+    kernel.num_rows = static_cast<int64_t>(num_rows);
+    kernel.dtype = request_.dtype;
+    kernel.optimizer = request_.optimizer;
+    kernel.constants = constants_[block.range_index];
+    kernel.num_elements = block.num_elements;
+    kernel.master = FloatsAt(request_.master, block.begin);
+    kernel.state0 = FloatsAt(request_.state0, block.begin);
+    kernel.state1 = FloatsAt(request_.state1, block.begin);
+    kernel.snapshot = FloatsAt(request_.snapshot, block.begin);
+    if (request_.narrowed_snapshot != nullptr) {
+      kernel.narrowed = reinterpret_cast<uint16_t*>(
+                            request_.narrowed_snapshot->host()) +
+                        block.begin;
+      kernel.narrowed_dtype = request_.narrowed_dtype;
+    }
+    return kernel;
+  }
+
+  const UpdateRequest& request_;
+  ThreadPool* const pool_;
+  BlockPlan plan_;
+  std::vector<StepConstants> constants_;  // per range
+  std::vector<const char*> row_pointers_;
+};
+
+double Canonical(double value) {
+  return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
+}
+
+}  // namespace
+
+void ComputeUpdate(const UpdateRequest& request, ThreadPool* pool) {
+  UpdateRun run(request, /*unit_trust=*/false, pool);
+  run.ForEachBlock([](int64_t, const UpdateBlock& block) {
+    ComputeUpdateBlock(block);
+  });
+}
+
+void ComputeNorms(const UpdateRequest& request, ThreadPool* pool,
+                  absl::Span<RangeNorms> norms) {
+  UpdateRun run(request, /*unit_trust=*/true, pool);
+  std::vector<RangeNorms> partial(run.plan().blocks.size());
+  run.ForEachBlock([&](int64_t index, const UpdateBlock& block) {
+    partial[index] = ComputeNormsBlock(block);
+  });
+  for (RangeNorms& sum : norms) sum = RangeNorms();
+  for (size_t b = 0; b < partial.size(); ++b) {
+    RangeNorms& sum = norms[run.plan().blocks[b].range_index];
+    sum.parameter_norm_squared += partial[b].parameter_norm_squared;
+    sum.update_norm_squared += partial[b].update_norm_squared;
+  }
+  for (RangeNorms& sum : norms) {
+    sum.parameter_norm_squared = Canonical(sum.parameter_norm_squared);
+    sum.update_norm_squared = Canonical(sum.update_norm_squared);
+  }
+}
+
+}  // namespace agg

@@ -1,0 +1,141 @@
+#include "kernels/cpu/update_kernel.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/update_kernel.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+// Must come after foreach_target.h.
+#include "hwy/highway.h"
+#include "kernels/cpu/combine_rows-inl.h"
+#include "kernels/cpu/gram_lanes.h"
+#include "kernels/cpu/gram_tiles-inl.h"
+#include "kernels/cpu/step_chunk-inl.h"
+
+#ifndef AGG_KERNELS_CPU_UPDATE_KERNEL_ONCE_
+#define AGG_KERNELS_CPU_UPDATE_KERNEL_ONCE_
+namespace agg {
+
+// Elements that pass through the L1 cache together: a page of float32.
+constexpr int64_t kChunkElements = 1024;
+
+struct NormLanes {
+  alignas(64) double parameters[kGramLanes] = {};
+  alignas(64) double updates[kGramLanes] = {};
+};
+
+}  // namespace agg
+#endif  // AGG_KERNELS_CPU_UPDATE_KERNEL_ONCE_
+
+HWY_BEFORE_NAMESPACE();
+namespace agg {
+namespace HWY_NAMESPACE {
+
+void CombineChunk(const UpdateBlock& block, int64_t begin,
+                  int64_t num_elements, float* combined) {
+  alignas(64) double sums[kChunkElements];
+  const auto combine = block.dtype == DType::kF32 ? &CombineRows<F32Element>
+                       : block.dtype == DType::kBF16
+                           ? &CombineRows<Bf16Element>
+                           : &CombineRows<F16Element>;
+  combine(block.rows, block.coefficients, block.num_rows, begin, num_elements,
+          sums, combined);
+}
+
+void NarrowElements(const float* from, int64_t num_elements, DType dtype,
+                    uint16_t* to) {
+  if (dtype == DType::kBF16) {
+    NarrowToBf16(from, num_elements, to);
+  } else {
+    NarrowToF16(from, num_elements, to);
+  }
+}
+
+void UpdateElements(const UpdateBlock& block) {
+  alignas(64) float gradient[kChunkElements];
+  const StepFunction step = ChooseStep(block.optimizer);
+  for (int64_t begin = 0; begin < block.num_elements;
+       begin += kChunkElements) {
+    const int64_t num_elements =
+        std::min(kChunkElements, block.num_elements - begin);
+    CombineChunk(block, begin, num_elements, gradient);
+    float* const master = block.master + begin;
+    step(block.constants, gradient, num_elements, master,
+         block.state0 == nullptr ? nullptr : block.state0 + begin,
+         block.state1 == nullptr ? nullptr : block.state1 + begin);
+    std::memcpy(block.snapshot + begin, master,
+                static_cast<size_t>(num_elements) * sizeof(float));
+    if (block.narrowed != nullptr) {
+      NarrowElements(master, num_elements, block.narrowed_dtype,
+                     block.narrowed + begin);
+    }
+  }
+}
+
+// Adds squares to 8 lanes. `values` has room to be filled up with zeros.
+void AddSquares(float* values, int64_t num_elements, double* lanes) {
+  int64_t num_filled = num_elements;
+  while (num_filled % kGramLanes != 0) values[num_filled++] = 0.0f;
+  const float* const row = values;
+  AccumulateTile<F32Element, 1, 1, true>(&row, &row, num_filled, &lanes);
+}
+
+void AccumulateNorms(const UpdateBlock& block, NormLanes& lanes) {
+  alignas(64) float updates[kChunkElements];
+  alignas(64) float parameters[kChunkElements];
+  alignas(64) float directions[kChunkElements];
+  for (int64_t begin = 0; begin < block.num_elements;
+       begin += kChunkElements) {
+    const int64_t num_elements =
+        std::min(kChunkElements, block.num_elements - begin);
+    CombineChunk(block, begin, num_elements, updates);
+    std::memcpy(parameters, block.master + begin,
+                static_cast<size_t>(num_elements) * sizeof(float));
+    AddSquares(parameters, num_elements, lanes.parameters);
+    if (block.optimizer.kind == OptimizerKind::kLamb) {
+      LambDirections(block.constants, updates, num_elements, parameters,
+                     block.state0 + begin, block.state1 + begin, directions);
+      AddSquares(directions, num_elements, lanes.updates);
+    } else {
+      AddSquares(updates, num_elements, lanes.updates);
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace agg
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace agg {
+namespace {
+
+HWY_EXPORT(UpdateElements);
+HWY_EXPORT(AccumulateNorms);
+HWY_EXPORT(NarrowElements);
+
+}  // namespace
+
+void ComputeUpdateBlock(const UpdateBlock& block) {
+  HWY_DYNAMIC_DISPATCH(UpdateElements)(block);
+}
+
+RangeNorms ComputeNormsBlock(const UpdateBlock& block) {
+  NormLanes lanes;
+  HWY_DYNAMIC_DISPATCH(AccumulateNorms)(block, lanes);
+  RangeNorms norms;
+  norms.parameter_norm_squared = SumOfGramLanes(lanes.parameters);
+  norms.update_norm_squared = SumOfGramLanes(lanes.updates);
+  return norms;
+}
+
+void NarrowBlock(const float* from, int64_t num_elements, DType dtype,
+                 uint16_t* to) {
+  HWY_DYNAMIC_DISPATCH(NarrowElements)(from, num_elements, dtype, to);
+}
+
+}  // namespace agg
+#endif  // HWY_ONCE

@@ -1,0 +1,50 @@
+// Combine and step one block, in per-target functions that the compiler
+// vectorises, dispatched at run time.
+//
+// Elements are independent, so targets can only differ by their rounding, and
+// that is fixed: combined = float(fma(c[P-1], row[P-1], .. fma(c[0], row[0],
+// 0))) in double, rows in order; then a formula of element_math.h. Exception:
+// which NaN of several an element becomes is up to the compiler.
+#ifndef AGG_KERNELS_CPU_UPDATE_KERNEL_H_
+#define AGG_KERNELS_CPU_UPDATE_KERNEL_H_
+
+#include <cstdint>
+
+#include "kernels/backend.h"
+#include "kernels/dtype.h"
+#include "kernels/element_math.h"
+#include "kernels/optimizer_step.h"
+
+namespace agg {
+
+// Pointers are to the block's first element; unused ones are null.
+struct UpdateBlock {
+  const char* const* rows = nullptr;
+  const double* coefficients = nullptr;
+  int64_t num_rows = 0;
+  DType dtype = DType::kF32;
+  OptimizerOptions optimizer;
+  StepConstants constants;
+  int64_t num_elements = 0;
+  float* master = nullptr;
+  float* state0 = nullptr;
+  float* state1 = nullptr;
+  float* snapshot = nullptr;
+  uint16_t* narrowed = nullptr;
+  DType narrowed_dtype = DType::kF32;
+};
+
+// Backend::Update of the block. Reads and writes nothing beyond it.
+void ComputeUpdateBlock(const UpdateBlock& block);
+
+// Backend::Norms of the block: writes nothing. Squares are added in the
+// virtual layout of gram_lanes.h.
+RangeNorms ComputeNormsBlock(const UpdateBlock& block);
+
+// Converts float32 values to a 16-bit dtype. REQUIRES: dtype is not kF32.
+void NarrowBlock(const float* from, int64_t num_elements, DType dtype,
+                 uint16_t* to);
+
+}  // namespace agg
+
+#endif  // AGG_KERNELS_CPU_UPDATE_KERNEL_H_
