@@ -1,0 +1,114 @@
+#include "server/metrics/metrics.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "prometheus/collectable.h"
+#include "prometheus/metric_family.h"
+#include "prometheus/text_serializer.h"
+#include "server/metrics/family_builder.h"
+#include "server/metrics/metrics_options.h"
+#include "server/metrics/round_families.h"
+#include "server/metrics/round_state.h"
+#include "server/metrics/status_families.h"
+#include "server/metrics/utf8.h"
+#include "server/round/round_report.h"
+
+namespace agg {
+namespace {
+
+MetricsOptions WithValidNames(MetricsOptions options) {
+  options.job = ValidUtf8(options.job);
+  options.rule = ValidUtf8(options.rule);
+  options.scope = ValidUtf8(options.scope);
+  options.step_scale = ValidUtf8(options.step_scale);
+  options.version = ValidUtf8(options.version);
+  for (ShadowNames& shadow : options.shadow_rules) {
+    shadow.rule = ValidUtf8(shadow.rule);
+    shadow.scope = ValidUtf8(shadow.scope);
+  }
+  return options;
+}
+
+}  // namespace
+
+class Metrics::Impl : public prometheus::Collectable {
+ public:
+  Impl(const MetricsOptions& options, std::function<ShardStatus()> shard_status,
+       std::function<std::optional<JobStatus>()> job_status)
+      : options_(WithValidNames(options)),
+        shard_status_(std::move(shard_status)),
+        job_status_(std::move(job_status)),
+        state_(std::make_shared<RoundState>(InitialRoundState(options_))) {}
+
+  void SetTensors(const std::vector<std::pair<std::string, int64_t>>& tensors) {
+    auto next = std::make_shared<RoundState>(*Load());
+    next->selection = std::make_shared<TensorSelection>(
+        SelectTensors(tensors, options_.max_tensors));
+    next->gauges.tensors.assign(next->selection->tensors.size(), {});
+    Store(std::move(next));
+  }
+
+  void OnRound(const RoundReport& report) {
+    Store(std::make_shared<RoundState>(
+        NextRoundState(options_, *Load(), report)));
+  }
+
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    FamilyBuilder builder(
+        {{"job", options_.job}, {"shard", std::to_string(options_.ordinal)}});
+    builder.Info("aggserver_build_info", "What is running; always 1.",
+                 {{"version", options_.version}});
+    if (options_.ordinal == 0) {
+      AddRoundFamilies(options_, *Load(), &builder);
+      AddJobFamilies(options_, job_status_ ? job_status_() : std::nullopt,
+                     &builder);
+    }
+    AddShardFamilies(shard_status_(), &builder);
+    return builder.Take();
+  }
+
+ private:
+  std::shared_ptr<const RoundState> Load() const {
+    return std::atomic_load(&state_);
+  }
+  void Store(std::shared_ptr<const RoundState> state) {
+    std::atomic_store(&state_, std::move(state));
+  }
+
+  const MetricsOptions options_;
+  const std::function<ShardStatus()> shard_status_;
+  const std::function<std::optional<JobStatus>()> job_status_;
+  // Never null; only through Load and Store.
+  std::shared_ptr<const RoundState> state_;
+};
+
+Metrics::Metrics(const MetricsOptions& options,
+                 std::function<ShardStatus()> shard_status,
+                 std::function<std::optional<JobStatus>()> job_status)
+    : impl_(std::make_shared<Impl>(options, std::move(shard_status),
+                                   std::move(job_status))) {}
+
+Metrics::~Metrics() = default;
+
+void Metrics::SetTensors(
+    const std::vector<std::pair<std::string, int64_t>>& tensors) {
+  impl_->SetTensors(tensors);
+}
+
+void Metrics::OnRound(const RoundReport& report) { impl_->OnRound(report); }
+
+std::string Metrics::Text() const {
+  return prometheus::TextSerializer().Serialize(impl_->Collect());
+}
+
+std::shared_ptr<prometheus::Collectable> Metrics::collectable() const {
+  return impl_;
+}
+
+}  // namespace agg

@@ -1,0 +1,62 @@
+// What one agg_server process tells Prometheus. README.md lists every series.
+#ifndef AGG_SERVER_METRICS_METRICS_H_
+#define AGG_SERVER_METRICS_METRICS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/metrics/metrics_options.h"
+#include "server/round/round_report.h"
+
+namespace prometheus {
+class Collectable;
+}  // namespace prometheus
+
+namespace agg {
+
+// Rounds are reported by OnRound; everything else is sampled when Prometheus
+// asks, so that no hot path counts anything here. All series exist from the
+// start: counters at 0, gauges that are not defined yet at NaN. A scrape sees
+// whole rounds only: it reads an immutable state that OnRound replaces, so
+// neither waits for the other. Nothing here throws or fails; bytes of names
+// that are not UTF-8 are replaced.
+class Metrics {
+ public:
+  // The functions are called by scrapes, from any thread, until the Metrics
+  // and every MetricsServer made with it are gone. `shard_status` is required;
+  // `job_status` is used on ordinal 0 only, and null or nullopt means that
+  // there is no coordinator (yet).
+  Metrics(const MetricsOptions& options,
+          std::function<ShardStatus()> shard_status,
+          std::function<std::optional<JobStatus>()> job_status);
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  // The manifest's tensors (name, elements), in manifest order: the largest
+  // ones get series. A later call replaces them; their gauges are undefined
+  // until the next round. Not concurrent with OnRound or itself.
+  void SetTensors(const std::vector<std::pair<std::string, int64_t>>& tensors);
+
+  // Once per round; not concurrent with itself or SetTensors.
+  void OnRound(const RoundReport& report);
+
+  // What a scrape would get now: Prometheus' text format 0.0.4. Thread-safe.
+  std::string Text() const;
+
+  // For MetricsServer. Never null.
+  std::shared_ptr<prometheus::Collectable> collectable() const;
+
+ private:
+  class Impl;
+  const std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_METRICS_METRICS_H_

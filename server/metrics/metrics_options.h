@@ -1,0 +1,35 @@
+// What the metrics of one process are told at start. Plain values.
+#ifndef AGG_SERVER_METRICS_METRICS_OPTIONS_H_
+#define AGG_SERVER_METRICS_METRICS_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace agg {
+
+// One shadow rule, by the names of RuleName and ScopeName.
+struct ShadowNames {
+  std::string rule;
+  std::string scope;
+};
+
+struct MetricsOptions {
+  std::string job = "default";  // label of every series
+  int32_t ordinal = 0;          // label `shard`; 0 has the job's series too
+  int32_t workers = 1;          // expected; their series exist from the start
+  // Effective names, as RuleName, ScopeName and StepScaleName give them.
+  std::string rule = "mean";
+  std::string scope = "per_tensor";
+  std::string step_scale = "none";
+  std::vector<ShadowNames> shadow_rules;  // as in CombineOptions
+  // Cardinality: the `max_tensors` tensors with most elements, and ranks
+  // below `max_workers`, have series of their own; 0 is none.
+  int32_t max_tensors = 32;
+  int32_t max_workers = 64;
+  std::string version;  // of the build
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_METRICS_METRICS_OPTIONS_H_

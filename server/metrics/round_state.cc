@@ -1,0 +1,211 @@
+#include "server/metrics/round_state.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/metrics/metrics_options.h"
+#include "server/metrics/utf8.h"
+#include "server/round/round_report.h"
+
+namespace agg {
+namespace {
+
+double At(const std::vector<double>& values, size_t i) {
+  return i < values.size() ? values[i] : kUndefined;
+}
+
+bool IsExcluded(const Decision& decision, int32_t rank) {
+  return std::find(decision.excluded_ranks.begin(),
+                   decision.excluded_ranks.end(),
+                   rank) != decision.excluded_ranks.end();
+}
+
+// The applied rule's coefficients if it is AdaCons; else those of the first
+// shadow AdaCons that has one coefficient per row; else nothing.
+std::vector<double> AdaconsCoefficients(const MetricsOptions& options,
+                                        const RoundReport& report) {
+  if (options.rule == "adacons") return report.statistics.row_coefficients;
+  const size_t num_shadows =
+      std::min(options.shadow_rules.size(), report.statistics.shadows.size());
+  for (size_t i = 0; i < num_shadows; ++i) {
+    const ShadowReport& shadow = report.statistics.shadows[i];
+    if (options.shadow_rules[i].rule == "adacons" &&
+        !shadow.coefficients.empty()) {
+      return shadow.coefficients;
+    }
+  }
+  return {};
+}
+
+std::vector<WorkerGauges> Workers(const MetricsOptions& options,
+                                  const RoundReport& report) {
+  const RoundStatistics& statistics = report.statistics;
+  const std::vector<double> adacons = AdaconsCoefficients(options, report);
+  std::vector<WorkerGauges> workers;
+  for (size_t i = 0; i < report.rows.size(); ++i) {
+    if (report.rows[i].rank >= options.max_workers) continue;
+    WorkerGauges worker;
+    worker.rank = report.rows[i].rank;
+    worker.coefficient = At(statistics.row_coefficients, i);
+    worker.adacons_coefficient = At(adacons, i);
+    worker.gradient_norm = At(statistics.row_norms, i);
+    worker.mean_cosine = At(statistics.mean_cosines, i);
+    workers.push_back(worker);
+  }
+  return workers;
+}
+
+std::vector<TensorGauges> Tensors(const TensorSelection& selection,
+                                  const Decision& decision) {
+  std::vector<TensorGauges> tensors(selection.tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const size_t index = selection.tensors[i].index;
+    if (index >= decision.tensors.size()) continue;
+    tensors[i].orthogonality = decision.tensors[index].orthogonality;
+    tensors[i].kappa = decision.tensors[index].kappa;
+  }
+  return tensors;
+}
+
+std::vector<ShadowGauges> Shadows(const MetricsOptions& options,
+                                  const RoundReport& report) {
+  std::vector<ShadowGauges> shadows(options.shadow_rules.size());
+  const std::vector<ShadowReport>& reports = report.statistics.shadows;
+  for (size_t i = 0; i < std::min(shadows.size(), reports.size()); ++i) {
+    shadows[i].cosine = reports[i].cosine;
+    shadows[i].norm = reports[i].norm;
+  }
+  return shadows;
+}
+
+RoundGauges GaugesOf(const MetricsOptions& options,
+                     const TensorSelection& selection,
+                     const RoundReport& report) {
+  const Decision& decision = report.decision;
+  const RoundStatistics& statistics = report.statistics;
+  RoundGauges gauges;
+  gauges.num_rows = static_cast<double>(report.rows.size());
+  gauges.orthogonality = decision.orthogonality;
+  gauges.max_kappa = statistics.max_kappa;
+  gauges.gradient_diversity = decision.gradient_diversity;
+  gauges.mean_pairwise_cosine = statistics.mean_pairwise_cosine;
+  gauges.min_pairwise_cosine = statistics.min_pairwise_cosine;
+  gauges.effective_rank = statistics.effective_rank;
+  gauges.combined_norm = decision.combined_norm;
+  gauges.clip_factor = decision.clip_factor;
+  gauges.coefficient_sum = statistics.coefficient_sum;
+  gauges.scheduled_learning_rate = decision.scheduled_learning_rate;
+  gauges.step_factor = decision.step_factor;
+  gauges.learning_rate = decision.learning_rate;
+  gauges.gain = decision.gain;
+  gauges.sigma2 = decision.sigma2;
+  gauges.mu2 = decision.mu2;
+  gauges.sigma2_mean = decision.sigma2_mean;
+  gauges.mu2_mean = decision.mu2_mean;
+  gauges.gradient_noise_scale = statistics.gradient_noise_scale;
+  gauges.workers = Workers(options, report);
+  gauges.tensors = Tensors(selection, decision);
+  gauges.shadows = Shadows(options, report);
+  return gauges;
+}
+
+void CountExcluded(const MetricsOptions& options, const Decision& decision,
+                   RoundState* state) {
+  state->excluded_rows += decision.excluded_ranks.size();
+  for (const int32_t rank : decision.excluded_ranks) {
+    if (rank < 0 || rank >= options.max_workers) continue;
+    const size_t i = static_cast<size_t>(rank);
+    if (i >= state->excluded_by_rank.size()) {
+      state->excluded_by_rank.resize(i + 1);
+    }
+    ++state->excluded_by_rank[i];
+  }
+}
+
+void ObservePhases(const PhaseDurations& durations, RoundState* state) {
+  // In the order of kPhaseNames.
+  const absl::Duration phases[] = {durations.wait,        durations.gram,
+                                   durations.compensated, durations.decide,
+                                   durations.norms,       durations.update,
+                                   durations.publish};
+  for (size_t i = 0; i < kPhaseNames.size(); ++i) {
+    if (phases[i] > absl::ZeroDuration()) state->phases[i].Observe(phases[i]);
+  }
+}
+
+}  // namespace
+
+TensorSelection SelectTensors(
+    const std::vector<std::pair<std::string, int64_t>>& tensors,
+    int32_t max_tensors) {
+  std::vector<size_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return tensors[a].second > tensors[b].second;
+  });
+  TensorSelection selection;
+  selection.num_tensors = tensors.size();
+  const size_t cap = static_cast<size_t>(std::max(max_tensors, 0));
+  // A manifest's names are unique, but replaced bytes could make two equal.
+  std::set<std::string> names;
+  for (const size_t index : order) {
+    if (selection.tensors.size() == cap) break;
+    std::string name = ValidUtf8(tensors[index].first);
+    if (!names.insert(name).second) continue;
+    selection.tensors.push_back({std::move(name), index});
+  }
+  std::sort(selection.tensors.begin(), selection.tensors.end(),
+            [](const TensorSelection::Tensor& a,
+               const TensorSelection::Tensor& b) { return a.index < b.index; });
+  return selection;
+}
+
+RoundState InitialRoundState(const MetricsOptions& options) {
+  RoundState state;
+  state.selection = std::make_shared<TensorSelection>();
+  const int32_t num_workers =
+      std::max(std::min(options.workers, options.max_workers), 0);
+  for (int32_t rank = 0; rank < num_workers; ++rank) {
+    WorkerGauges worker;
+    worker.rank = rank;
+    state.gauges.workers.push_back(worker);
+  }
+  state.gauges.shadows.resize(options.shadow_rules.size());
+  state.excluded_by_rank.resize(static_cast<size_t>(num_workers));
+  return state;
+}
+
+RoundState NextRoundState(const MetricsOptions& options,
+                          const RoundState& state, const RoundReport& report) {
+  RoundState next = state;
+  const Decision& decision = report.decision;
+  next.loss = report.loss;
+  CountExcluded(options, decision, &next);
+  ObservePhases(report.durations, &next);
+  next.compensated_rounds += decision.compensated ? 1 : 0;
+  next.adacons_fallback_rounds += decision.adacons_fallback ? 1 : 0;
+  if (!report.applied) {
+    ++next.skipped_rounds;
+    return next;
+  }
+  ++next.applied_rounds;
+  next.tau = decision.tau;
+  for (const RowInfo& row : report.rows) {
+    if (!IsExcluded(decision, row.rank)) {
+      next.examples +=
+          static_cast<uint64_t>(std::max<int64_t>(row.examples, 0));
+    }
+  }
+  next.gauges = GaugesOf(options, *next.selection, report);
+  return next;
+}
+
+}  // namespace agg

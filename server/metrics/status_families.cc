@@ -1,0 +1,146 @@
+#include "server/metrics/status_families.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/metrics/family_builder.h"
+#include "server/metrics/metrics_options.h"
+#include "server/round/round_report.h"
+
+namespace agg {
+namespace {
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+// JobStatus::phase.
+constexpr const char* kJobPhases[] = {
+    "waiting_for_shards", "unseeded",   "open",    "closing",
+    "finished",           "shard_lost", "draining"};
+
+void AddPhase(const std::optional<JobStatus>& status, FamilyBuilder* builder) {
+  builder->BeginGauge("aggserver_job_phase",
+                      "1 for the phase that the job is in, else 0.");
+  for (const char* phase : kJobPhases) {
+    const bool current = status.has_value() && status->phase == phase;
+    builder->Add(current ? 1.0 : 0.0, {{"phase", phase}});
+  }
+}
+
+void AddWorkerCounts(const MetricsOptions& options, const JobStatus& status,
+                     FamilyBuilder* builder) {
+  const auto count = [&](bool WorkerState::*is) {
+    return static_cast<double>(
+        std::count_if(status.workers.begin(), status.workers.end(),
+                      [is](const WorkerState& worker) { return worker.*is; }));
+  };
+  builder->Gauge("aggserver_workers_expected", "Workers that were configured.",
+                 options.workers);
+  builder->Gauge("aggserver_workers_joined", "Workers with a session.",
+                 static_cast<double>(status.workers.size()));
+  builder->Gauge("aggserver_workers_attending",
+                 "Workers whose connection to the coordinator is open.",
+                 count(&WorkerState::attending));
+  builder->Gauge("aggserver_workers_committed",
+                 "Workers that have committed the open round.",
+                 count(&WorkerState::committed));
+  builder->Gauge("aggserver_workers_missing",
+                 "Workers that the open round waits for.",
+                 static_cast<double>(status.missing_ranks.size()));
+}
+
+void AddWaits(const MetricsOptions& options, const JobStatus& status,
+              FamilyBuilder* builder) {
+  absl::Duration longest = absl::ZeroDuration();
+  for (const WorkerState& worker : status.workers) {
+    longest = std::max(longest, worker.waited_for);
+  }
+  builder->Gauge("aggserver_longest_wait_seconds",
+                 "How long the open round has waited for its last worker.",
+                 absl::ToDoubleSeconds(longest));
+  // Ranks that are expected but not here have their series, too.
+  const int32_t num_expected = std::min(options.workers, options.max_workers);
+  std::vector<double> waits(
+      static_cast<size_t>(std::max(num_expected, int32_t{0})), kUnknown);
+  for (const WorkerState& worker : status.workers) {
+    if (worker.rank < 0 || worker.rank >= options.max_workers) continue;
+    const size_t rank = static_cast<size_t>(worker.rank);
+    if (rank >= waits.size()) waits.resize(rank + 1, kUnknown);
+    waits[rank] = absl::ToDoubleSeconds(worker.waited_for);
+  }
+  builder->BeginGauge("aggserver_worker_waited_for_seconds",
+                      "How long the open round has waited for this worker.");
+  for (size_t rank = 0; rank < waits.size(); ++rank) {
+    builder->Add(waits[rank], {{"worker", std::to_string(rank)}});
+  }
+}
+
+void AddTransport(const ShardStatus& status, FamilyBuilder* builder) {
+  builder->Counter("aggserver_push_bytes_total",
+                   "Gradient bytes that landed on this shard.",
+                   static_cast<double>(status.push_bytes));
+  builder->Counter("aggserver_duplicate_bytes_total",
+                   "Gradient bytes dropped: duplicates and closed rounds.",
+                   static_cast<double>(status.duplicate_bytes));
+  builder->Counter("aggserver_pull_bytes_total",
+                   "Parameter bytes handed to the transport.",
+                   static_cast<double>(status.pull_bytes));
+  builder->Counter("aggserver_crc_errors_total",
+                   "Slices whose checksum did not match.",
+                   static_cast<double>(status.crc_errors));
+  builder->Counter("aggserver_revoked_snapshots_total",
+                   "Snapshots whose pulls were cancelled to free a buffer.",
+                   static_cast<double>(status.revoked_snapshots));
+}
+
+}  // namespace
+
+void AddJobFamilies(const MetricsOptions& options,
+                    const std::optional<JobStatus>& status,
+                    FamilyBuilder* builder) {
+  AddPhase(status, builder);
+  const JobStatus job = status.value_or(JobStatus());
+  builder->Gauge(
+      "aggserver_round", "The open round.",
+      status.has_value() ? static_cast<double>(job.round) : kUnknown);
+  builder->Gauge("aggserver_job_version",
+                 "Published parameter version; NaN before the seed.",
+                 job.seeded ? static_cast<double>(job.version) : kUnknown);
+  AddWorkerCounts(options, job, builder);
+  AddWaits(options, job, builder);
+}
+
+void AddShardFamilies(const ShardStatus& status, FamilyBuilder* builder) {
+  builder->Info("aggserver_backend_info", "Compute backend; always 1.",
+                {{"backend", status.backend}});
+  builder->Gauge("aggserver_attached",
+                 "1 while the coordinator has this shard in its epoch.",
+                 status.attached ? 1.0 : 0.0);
+  builder->Gauge("aggserver_epoch",
+                 "The epoch: a new one means a restart of the job's servers.",
+                 static_cast<double>(status.epoch));
+  builder->Gauge(
+      "aggserver_version",
+      "Version that this shard serves; NaN before the seed.",
+      status.published ? static_cast<double>(status.version) : kUnknown);
+  builder->Gauge("aggserver_slices", "Slices of tensors on this shard.",
+                 static_cast<double>(status.num_slices));
+  builder->Gauge("aggserver_elements", "Parameters on this shard.",
+                 static_cast<double>(status.num_elements));
+  builder->Gauge("aggserver_memory_planned_bytes",
+                 "Memory that this shard planned at the last manifest.",
+                 static_cast<double>(status.memory_planned_bytes));
+  builder->Gauge("aggserver_memory_budget_bytes",
+                 "Memory that the plan may take; +Inf is unlimited.",
+                 status.memory_budget_bytes > 0
+                     ? static_cast<double>(status.memory_budget_bytes)
+                     : std::numeric_limits<double>::infinity());
+  AddTransport(status, builder);
+}
+
+}  // namespace agg

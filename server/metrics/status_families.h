@@ -1,0 +1,25 @@
+// The series that are sampled at scrape: the job as the coordinator sees it,
+// and one shard's transport and memory.
+#ifndef AGG_SERVER_METRICS_STATUS_FAMILIES_H_
+#define AGG_SERVER_METRICS_STATUS_FAMILIES_H_
+
+#include <optional>
+
+#include "server/metrics/family_builder.h"
+#include "server/metrics/metrics_options.h"
+#include "server/round/round_report.h"
+
+namespace agg {
+
+// Adds the families under "Job" of README.md; without a status, zeroes and
+// NaN.
+void AddJobFamilies(const MetricsOptions& options,
+                    const std::optional<JobStatus>& status,
+                    FamilyBuilder* builder);
+
+// Adds the families under "Shard" of README.md.
+void AddShardFamilies(const ShardStatus& status, FamilyBuilder* builder);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_METRICS_STATUS_FAMILIES_H_

@@ -1,0 +1,193 @@
+#include "server/metrics/round_state.h"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/metrics/duration_histogram.h"
+#include "server/metrics/metrics_options.h"
+#include "server/round/round_report.h"
+
+namespace agg {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+std::vector<std::string> Names(const TensorSelection& selection) {
+  std::vector<std::string> names;
+  for (const auto& tensor : selection.tensors) names.push_back(tensor.name);
+  return names;
+}
+
+RoundReport Report(const std::vector<int32_t>& ranks) {
+  RoundReport report;
+  report.applied = true;
+  for (const int32_t rank : ranks) {
+    RowInfo row;
+    row.rank = rank;
+    row.examples = 10 * (rank + 1);
+    report.rows.push_back(row);
+    report.statistics.row_coefficients.push_back(100.0 + rank);
+    report.statistics.row_norms.push_back(200.0 + rank);
+  }
+  return report;
+}
+
+TEST(SelectTensorsTest, KeepsTheLargestInManifestOrder) {
+  const TensorSelection selection = SelectTensors(
+      {{"bias", 10}, {"conv", 500}, {"head", 90}, {"embedding", 7000}}, 2);
+  EXPECT_THAT(Names(selection), ElementsAre("conv", "embedding"));
+  EXPECT_EQ(selection.tensors[0].index, 1u);
+  EXPECT_EQ(selection.tensors[1].index, 3u);
+  EXPECT_EQ(selection.num_tensors, 4u);
+}
+
+TEST(SelectTensorsTest, PrefersTheEarlierAmongEquals) {
+  EXPECT_THAT(Names(SelectTensors({{"a", 5}, {"b", 9}, {"c", 5}, {"d", 5}}, 3)),
+              ElementsAre("a", "b", "c"));
+}
+
+TEST(SelectTensorsTest, TakesAllBelowTheCapAndNoneAtZero) {
+  EXPECT_THAT(Names(SelectTensors({{"a", 0}, {"b", 1}}, 5)),
+              ElementsAre("a", "b"));
+  EXPECT_THAT(Names(SelectTensors({{"a", 0}, {"b", 1}}, 0)), IsEmpty());
+  EXPECT_THAT(Names(SelectTensors({{"a", 0}}, -1)), IsEmpty());
+}
+
+TEST(SelectTensorsTest, NamesStayUniqueWhenBytesAreReplaced) {
+  EXPECT_THAT(Names(SelectTensors({{"w\xFE", 5}, {"w\xFF", 9}}, 5)),
+              ElementsAre("w\xEF\xBF\xBD"));
+}
+
+TEST(RoundStateTest, StartsWithTheExpectedWorkersBelowTheCap) {
+  MetricsOptions options;
+  options.workers = 5;
+  options.max_workers = 3;
+  const RoundState state = InitialRoundState(options);
+  ASSERT_EQ(state.gauges.workers.size(), 3u);
+  EXPECT_EQ(state.gauges.workers[2].rank, 2);
+  EXPECT_TRUE(std::isnan(state.gauges.workers[2].coefficient));
+  EXPECT_THAT(state.excluded_by_rank, ElementsAre(0, 0, 0));
+  EXPECT_TRUE(std::isnan(state.gauges.gain));
+  EXPECT_EQ(state.tau, 0.0);
+}
+
+TEST(RoundStateTest, ShowsTheRowsOfTheRoundThatAreBelowTheCap) {
+  MetricsOptions options;
+  options.max_workers = 8;
+  const RoundState state = NextRoundState(options, InitialRoundState(options),
+                                          Report({2, 7, 8, 40}));
+  ASSERT_EQ(state.gauges.workers.size(), 2u);
+  EXPECT_EQ(state.gauges.workers[0].rank, 2);
+  EXPECT_EQ(state.gauges.workers[1].rank, 7);
+  EXPECT_EQ(state.gauges.workers[1].coefficient, 107.0);
+  EXPECT_EQ(state.gauges.workers[1].gradient_norm, 207.0);
+  // The report had no cosines.
+  EXPECT_TRUE(std::isnan(state.gauges.workers[1].mean_cosine));
+  EXPECT_EQ(state.gauges.num_rows, 4.0);
+}
+
+TEST(RoundStateTest, CountsExamplesOfRowsThatWereUsed) {
+  const MetricsOptions options;
+  RoundReport report = Report({0, 1, 2});
+  report.decision.excluded_ranks = {1};
+  const RoundState state =
+      NextRoundState(options, InitialRoundState(options), report);
+  EXPECT_EQ(state.examples, 10u + 30u);
+  EXPECT_EQ(state.excluded_rows, 1u);
+  EXPECT_THAT(state.excluded_by_rank, ElementsAre(0, 1));
+}
+
+TEST(RoundStateTest, ExcludedRanksAboveTheCapCountInTheTotalOnly) {
+  MetricsOptions options;
+  options.max_workers = 2;
+  RoundReport report = Report({0, 5});
+  report.decision.excluded_ranks = {5};
+  const RoundState state =
+      NextRoundState(options, InitialRoundState(options), report);
+  EXPECT_EQ(state.excluded_rows, 1u);
+  EXPECT_THAT(state.excluded_by_rank, ElementsAre(0));
+}
+
+TEST(RoundStateTest, ASkippedRoundLeavesAllGaugesButTheLoss) {
+  const MetricsOptions options;
+  RoundReport report = Report({0});
+  report.loss = 1.5;
+  report.decision.tau = 4.0;
+  report.decision.gain = 3.0;
+  const RoundState applied =
+      NextRoundState(options, InitialRoundState(options), report);
+  RoundReport skip = Report({0, 1});
+  skip.applied = false;
+  skip.loss = 2.5;
+  skip.decision.kind = DecisionKind::kSkip;
+  skip.decision.excluded_ranks = {0, 1};
+  const RoundState state = NextRoundState(options, applied, skip);
+  EXPECT_EQ(state.applied_rounds, 1u);
+  EXPECT_EQ(state.skipped_rounds, 1u);
+  EXPECT_EQ(state.loss, 2.5);
+  EXPECT_EQ(state.tau, 4.0);
+  EXPECT_EQ(state.gauges.gain, 3.0);
+  EXPECT_EQ(state.gauges.workers.size(), 1u);
+  EXPECT_EQ(state.examples, 10u);
+  EXPECT_EQ(state.excluded_rows, 2u);
+}
+
+TEST(RoundStateTest, AdaconsCoefficientsComeFromTheRuleInUse) {
+  MetricsOptions options;
+  options.shadow_rules = {{"adasum", "global"}, {"adacons", "global"}};
+  RoundReport report = Report({0, 1});
+  report.statistics.shadows.resize(2);
+  report.statistics.shadows[0].coefficients = {7.0, 8.0};
+  report.statistics.shadows[1].coefficients = {0.4, 0.6};
+  const auto second = [&] {
+    return NextRoundState(options, InitialRoundState(options), report)
+        .gauges.workers[1]
+        .adacons_coefficient;
+  };
+  EXPECT_EQ(second(), 0.6);
+  options.rule = "adacons";
+  EXPECT_EQ(second(), 101.0);
+  options.rule = "mean";
+  options.shadow_rules.clear();
+  EXPECT_TRUE(std::isnan(second()));
+}
+
+TEST(RoundStateTest, ObservesThePhasesThatRan) {
+  const MetricsOptions options;
+  RoundReport report = Report({0});
+  report.durations.wait = absl::Milliseconds(30);
+  report.durations.publish = absl::Microseconds(100);  // on a bound: inside
+  const RoundState state = NextRoundState(
+      options, NextRoundState(options, InitialRoundState(options), report),
+      report);
+  const auto num_observed = [&](size_t phase) {
+    uint64_t num = 0;
+    for (const uint64_t count : state.phases[phase].counts()) num += count;
+    return num;
+  };
+  EXPECT_EQ(num_observed(0), 2u);  // wait
+  EXPECT_EQ(num_observed(2), 0u);  // compensated
+  EXPECT_EQ(num_observed(6), 2u);  // publish
+  EXPECT_EQ(state.phases[0].counts()[8], 2u);
+  EXPECT_DOUBLE_EQ(state.phases[0].sum_seconds(), 0.06);
+  EXPECT_EQ(state.phases[6].counts()[0], 2u);
+}
+
+TEST(DurationHistogramTest, TheLastBucketHasNoBound) {
+  DurationHistogram histogram;
+  histogram.Observe(absl::Seconds(100));
+  histogram.Observe(absl::Seconds(101));
+  EXPECT_EQ(histogram.counts()[18], 1u);
+  EXPECT_EQ(histogram.counts()[19], 1u);
+}
+
+}  // namespace
+}  // namespace agg
