@@ -1,0 +1,112 @@
+#include "worker_client/agg_client.h"
+
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "worker_client/client_core.h"
+#include "worker_client/coordinator_session.h"
+#include "worker_client/malloc_tuning.h"
+#include "worker_client/manifest_message.h"
+#include "worker_client/shard_router.h"
+
+namespace agg {
+namespace {
+
+absl::Status CheckOptions(const ClientOptions& options) {
+  if (options.channels_per_shard < 1 || options.channels_per_shard > 2) {
+    return absl::InvalidArgumentError(absl::StrCat("channels_per_shard is ",
+                                                   options.channels_per_shard,
+                                                   "; allowed: 1 and 2"));
+  }
+  if (options.observer) return absl::OkStatus();
+  if (options.rank < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank is ", options.rank, "; allowed: 0 or more"));
+  }
+  return ValidateManifest(options.manifest);
+}
+
+}  // namespace
+
+AggClient::AggClient(std::unique_ptr<ClientCore> core)
+    : core_(std::move(core)) {}
+AggClient::~AggClient() { Leave().IgnoreError(); }
+
+absl::StatusOr<std::unique_ptr<AggClient>> AggClient::Connect(
+    ClientOptions options) {
+  absl::Status status = CheckOptions(options);
+  if (!status.ok()) return status;
+  if (options.tune_malloc) TuneMalloc();
+  absl::StatusOr<std::unique_ptr<CoordinatorSession>> session =
+      CoordinatorSession::Open(options);
+  if (!session.ok()) return session.status();
+  const v1::JoinReply& description = (*session)->description();
+  absl::StatusOr<ShardRouter> router = ShardRouter::Create(
+      FromMessage(description.manifest()), description.shards_size());
+  if (!router.ok()) return router.status();
+  return absl::WrapUnique(new AggClient(std::make_unique<ClientCore>(
+      options, *std::move(session), *std::move(router))));
+}
+
+absl::StatusOr<RoundOutcome> AggClient::Seed(
+    absl::Span<const TensorView> parameters) {
+  return core_->Seed(parameters);
+}
+
+absl::Status AggClient::SeedOrPull(
+    absl::Span<const MutableTensorView> parameters) {
+  return core_->SeedOrPull(parameters);
+}
+
+absl::Status AggClient::Push(absl::Span<const TensorView> gradient) {
+  return core_->Push(gradient);
+}
+
+absl::StatusOr<RoundOutcome> AggClient::Commit(const PushInfo& info) {
+  return core_->Commit(info);
+}
+
+absl::Status AggClient::Pull(uint64_t version,
+                             absl::Span<const MutableTensorView> parameters,
+                             Precision precision) {
+  return core_->Pull(version, parameters, precision);
+}
+
+absl::StatusOr<uint64_t> AggClient::PullLatest(
+    absl::Span<const MutableTensorView> parameters, Precision precision) {
+  return core_->PullLatest(parameters, precision);
+}
+
+absl::StatusOr<RoundOutcome> AggClient::PushPull(
+    absl::Span<const TensorView> gradient, const PushInfo& info,
+    absl::Span<const MutableTensorView> parameters) {
+  return core_->PushPull(gradient, info, parameters);
+}
+
+absl::StatusOr<RoundOutcome> AggClient::Wait(uint64_t version) {
+  if (version == 0) {
+    return absl::InvalidArgumentError(
+        "version 0 is the seed, no round's; Pull(0) waits for it");
+  }
+  return core_->session().WaitRound(version - 1);
+}
+
+absl::Status AggClient::Leave() { return core_->session().Leave(); }
+
+uint64_t AggClient::version() const { return core_->version(); }
+uint64_t AggClient::session() const { return core_->description().session(); }
+bool AggClient::seed_role() const { return core_->session().seed_role(); }
+bool AggClient::finished() const { return core_->session().finished(); }
+const Manifest& AggClient::manifest() const {
+  return core_->router().manifest();
+}
+DType AggClient::push_dtype() const { return core_->push_dtype(); }
+const std::vector<std::string>& AggClient::shards() const {
+  return core_->shards();
+}
+const std::string& AggClient::rule() const {
+  return core_->description().rule();
+}
+
+}  // namespace agg

@@ -1,0 +1,118 @@
+// The client of an agg_server job, for training loops and tools.
+//
+//   agg::ClientOptions options;
+//   options.coordinator = "127.0.0.1:50051";
+//   options.rank = 0;
+//   options.manifest = {{{"weights", {64, 10}}, {"bias", {10}}}};
+//   auto client = agg::AggClient::Connect(options);
+//   if (!client.ok()) return Fail(client.status());
+//   (*client)->SeedOrPull(parameters);  // everybody starts from the same
+//   while (!(*client)->finished()) {
+//     ComputeGradient(parameters, gradient);
+//     auto outcome = (*client)->PushPull(gradient, {}, parameters);
+//     if (!outcome.ok()) return Fail(outcome.status());
+//   }
+//
+// (examples/minimal_worker.cc is the whole program.)
+#ifndef AGG_WORKER_CLIENT_AGG_CLIENT_H_
+#define AGG_WORKER_CLIENT_AGG_CLIENT_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "worker_client/client_types.h"
+#include "worker_client/tensor_view.h"
+
+namespace agg {
+
+class ClientCore;
+
+// One worker, or one observer, of one job. A thread of its own renews the
+// lease; everything else runs on the caller's. Writes to no stream and aborts
+// on nothing. Every error names the shard that it is about, if any, and what
+// to do. Thread-safe: pushes take turns, the rest runs at once.
+//
+// Codes that any call may return:
+//   UNAVAILABLE          a shard is lost or out of reach, or drains: the job
+//                        is over for this client (within reconnect_window
+//                        calls retry by themselves, idempotently)
+//   ABORTED              superseded by another session of the rank, or the
+//                        shards have begun a new epoch
+//   NOT_FOUND            the lease ran out; Connect again to go on
+//   DEADLINE_EXCEEDED    a limit of ClientOptions
+//   FAILED_PRECONDITION  not now: says why (an observer pushes, the job is
+//                        finished, the round is another one)
+//   INVALID_ARGUMENT     views that do not fit the manifest
+class AggClient {
+ public:
+  // Also INVALID_ARGUMENT for a manifest other than the job's, naming the
+  // first tensor that differs.
+  static absl::StatusOr<std::unique_ptr<AggClient>> Connect(
+      ClientOptions options);
+
+  // Leaves, in bounded time (call_timeout).
+  ~AggClient();
+  AggClient(const AggClient&) = delete;
+  AggClient& operator=(const AggClient&) = delete;
+
+  // Publishes float32 parameters as version 0. ALREADY_EXISTS: somebody else
+  // did; pull.
+  absl::StatusOr<RoundOutcome> Seed(absl::Span<const TensorView> parameters);
+
+  // Seeds if this worker has, or gets, the seed role; else waits for the
+  // version of its first round and pulls it over `parameters`.
+  absl::Status SeedOrPull(absl::Span<const MutableTensorView> parameters);
+
+  // Sends a row to all shards and waits for their acknowledgements. Its base
+  // is version(). The views' memory must stay unmodified until the return,
+  // and is not read after it.
+  absl::Status Push(absl::Span<const TensorView> gradient);
+
+  // Ends the push of this round; waits for the outcome.
+  absl::StatusOr<RoundOutcome> Commit(const PushInfo& info);
+
+  // Copies exactly one version over `parameters`, which must not be touched
+  // meanwhile; after an error their contents are undefined. A version to come
+  // is waited for; OUT_OF_RANGE: it is gone. Sets version().
+  absl::Status Pull(uint64_t version,
+                    absl::Span<const MutableTensorView> parameters,
+                    Precision precision = Precision::kJob);
+  // The newest version that all shards have published; returns it.
+  absl::StatusOr<uint64_t> PullLatest(
+      absl::Span<const MutableTensorView> parameters,
+      Precision precision = Precision::kJob);
+
+  // Push, Commit and Pull of the new version: a whole round.
+  absl::StatusOr<RoundOutcome> PushPull(
+      absl::Span<const TensorView> gradient, const PushInfo& info,
+      absl::Span<const MutableTensorView> parameters);
+
+  // The outcome of the round that publishes `version` >= 1, waiting for it;
+  // of the last 16 rounds.
+  absl::StatusOr<RoundOutcome> Wait(uint64_t version);
+
+  // Ends the session; calls in progress and later ones fail with CANCELLED.
+  absl::Status Leave();
+
+  uint64_t version() const;  // last pulled, or seeded
+  uint64_t session() const;  // 0 for observers
+  bool seed_role() const;
+  bool finished() const;
+  const Manifest& manifest() const;  // the job's
+  DType push_dtype() const;
+  const std::vector<std::string>& shards() const;  // addresses by ordinal
+  const std::string& rule() const;                 // "adasum"
+
+ private:
+  explicit AggClient(std::unique_ptr<ClientCore> core);
+  const std::unique_ptr<ClientCore> core_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_AGG_CLIENT_H_

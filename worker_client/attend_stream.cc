@@ -1,0 +1,180 @@
+#include "worker_client/attend_stream.h"
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/support/async_stream.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/types/optional.h"
+#include "proto/agg.grpc.pb.h"
+#include "worker_client/retry.h"
+
+namespace agg {
+namespace {
+
+// One Attend call, on the thread that calls Run.
+class AttendCall {
+ public:
+  AttendCall(const AttendOptions& options, CancelSource* stop,
+             absl::Time* answered)
+      : options_(options),
+        answered_(answered),
+        registration_(stop, &context_),
+        stub_(options.channel) {
+    renewal_.set_epoch(options.epoch);
+    renewal_.set_session(options.session);
+  }
+
+  // Until the call ends: its status.
+  grpc::Status Run() {
+    stream_ = stub_.PrepareAsyncAttend(&context_, &queue_);
+    Begin(kStart, [this](void* tag) { stream_->StartCall(tag); });
+    while (pending_ > 0) {
+      void* tag;
+      bool ok;
+      if (queue_.AsyncNext(&tag, &ok, absl::ToChronoTime(renew_at_)) ==
+          grpc::CompletionQueue::GOT_EVENT) {
+        --pending_;
+        Handle(static_cast<Operation>(reinterpret_cast<intptr_t>(tag)), ok);
+      } else {
+        Renew();
+      }
+    }
+    queue_.Shutdown();
+    void* tag;
+    bool ok;
+    while (queue_.Next(&tag, &ok)) {
+    }
+    return status_;
+  }
+
+ private:
+  enum Operation : intptr_t { kStart, kRead, kWrite, kFinish };
+
+  template <typename F>
+  void Begin(Operation operation, F start) {
+    ++pending_;
+    start(reinterpret_cast<void*>(static_cast<intptr_t>(operation)));
+  }
+
+  void Handle(Operation operation, bool ok) {
+    switch (operation) {
+      case kFinish:
+        return;
+      case kWrite:
+        writing_ = false;
+        break;
+      case kRead:
+        reading_ = false;
+        if (ok) HandleEvent();
+        break;
+      case kStart:
+        break;
+    }
+    if (!ok) ended_ = true;
+    if (!ended_) {
+      if (operation == kStart) Renew();
+      if (operation != kWrite) Read();
+      return;
+    }
+    renew_at_ = absl::InfiniteFuture();
+    if (!reading_ && !writing_ && !finishing_) {
+      finishing_ = true;
+      Begin(kFinish, [this](void* tag) { stream_->Finish(&status_, tag); });
+    }
+  }
+
+  void HandleEvent() {
+    *answered_ = absl::Now();
+    if (event_.kind() != v1::JobEvent::RENEWED) options_.on_event(event_);
+  }
+
+  void Read() {
+    reading_ = true;
+    event_.Clear();
+    Begin(kRead, [this](void* tag) { stream_->Read(&event_, tag); });
+  }
+
+  void Renew() {
+    const absl::Time now = absl::Now();
+    if (now - *answered_ > options_.lease) {
+      context_.TryCancel();
+      renew_at_ = absl::InfiniteFuture();
+      return;
+    }
+    renew_at_ = now + options_.lease / 3;
+    if (writing_) return;  // the last one is still under way
+    writing_ = true;
+    Begin(kWrite, [this](void* tag) { stream_->Write(renewal_, tag); });
+  }
+
+  const AttendOptions& options_;
+  absl::Time* const answered_;
+  grpc::ClientContext context_;
+  CancelSource::Registration registration_;
+  v1::Coordinator::Stub stub_;
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<grpc::ClientAsyncReaderWriter<v1::LeaseRenewal, v1::JobEvent>>
+      stream_;
+  v1::LeaseRenewal renewal_;
+  v1::JobEvent event_;
+  grpc::Status status_;
+  absl::Time renew_at_ = absl::InfiniteFuture();
+  int pending_ = 0;
+  bool reading_ = false;
+  bool writing_ = false;
+  bool ended_ = false;
+  bool finishing_ = false;
+};
+
+}  // namespace
+
+AttendStream::AttendStream(AttendOptions options)
+    : options_(std::move(options)),
+      answered_(absl::Now()),
+      thread_([this] { Loop(); }) {}
+
+AttendStream::~AttendStream() {
+  stop_.Cancel(absl::CancelledError("left"));
+  thread_.join();
+}
+
+grpc::Status AttendStream::RunCall() {
+  return AttendCall(options_, &stop_, &answered_).Run();
+}
+
+void AttendStream::Loop() {
+  absl::optional<RetryPolicy> retries;
+  while (stop_.status().ok()) {
+    const absl::Time started = absl::Now();
+    grpc::Status status = RunCall();
+    if (!stop_.status().ok()) return;
+    if (absl::Now() - answered_ > options_.lease) {
+      options_.on_lost(absl::UnavailableError(absl::StrCat(
+          ToString(options_.coordinator), ": has answered no lease renewal ",
+          "for ", absl::FormatDuration(options_.lease),
+          "; check that its agg_server runs and can be reached")));
+      return;
+    }
+    // The window of reconnecting begins anew when the stream worked.
+    if (answered_ > started || !retries.has_value()) {
+      retries.emplace(options_.reconnect_window);
+    }
+    if (status.ok()) {
+      status = grpc::Status(grpc::StatusCode::UNAVAILABLE,
+                            "the coordinator closed the lease's stream");
+    }
+    const absl::optional<absl::Duration> pause =
+        retries->AfterFailure(status, absl::Now());
+    if (!pause.has_value()) {
+      options_.on_lost(FromGrpc(status, options_.coordinator, "Attend"));
+      return;
+    }
+    stop_.WaitFor(*pause).IgnoreError();
+  }
+}
+
+}  // namespace agg

@@ -1,0 +1,58 @@
+// Renews a worker's lease and hears the job's events.
+#ifndef AGG_WORKER_CLIENT_ATTEND_STREAM_H_
+#define AGG_WORKER_CLIENT_ATTEND_STREAM_H_
+
+#include <grpcpp/channel.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "proto/agg.pb.h"
+#include "worker_client/cancel_source.h"
+#include "worker_client/rpc_status.h"
+
+namespace agg {
+
+struct AttendOptions {
+  ShardName coordinator;
+  std::shared_ptr<grpc::Channel> channel;
+  uint64_t epoch = 0;
+  uint64_t session = 0;
+  absl::Duration lease;
+  absl::Duration reconnect_window;
+  // For every event but RENEWED, on this stream's thread.
+  std::function<void(const v1::JobEvent&)> on_event;
+  // The lease cannot be kept: why. Called at most once.
+  std::function<void(absl::Status)> on_lost;
+};
+
+// Holds the Attend stream open from a thread of its own, which is also what
+// polls gRPC while the trainer computes. A lease is renewed at a third of its
+// time; a coordinator that answers no renewal for a whole lease is lost, and
+// so is one that cannot be reached again within the window.
+class AttendStream {
+ public:
+  explicit AttendStream(AttendOptions options);
+  // Ends the stream and joins the thread: soon, whatever the far end does.
+  ~AttendStream();
+  AttendStream(const AttendStream&) = delete;
+  AttendStream& operator=(const AttendStream&) = delete;
+
+ private:
+  // Attends until the call ends; OK status members say how.
+  grpc::Status RunCall();
+  void Loop();
+
+  const AttendOptions options_;
+  absl::Time answered_;  // the thread's alone
+  CancelSource stop_;
+  std::thread thread_;  // last: runs as soon as it is made
+};
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_ATTEND_STREAM_H_

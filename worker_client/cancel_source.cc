@@ -1,0 +1,47 @@
+#include "worker_client/cancel_source.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+
+namespace agg {
+
+CancelSource::Registration::Registration(CancelSource* source,
+                                         grpc::ClientContext* context)
+    : source_(source), context_(context) {
+  MutexLock lock(&source_->mutex_);
+  source_->calls_.insert(context_);
+  if (!source_->reason_.ok()) context_->TryCancel();
+}
+
+CancelSource::Registration::~Registration() {
+  MutexLock lock(&source_->mutex_);
+  source_->calls_.erase(context_);
+}
+
+absl::Status CancelSource::status() const {
+  MutexLock lock(&mutex_);
+  return reason_;
+}
+
+bool CancelSource::Cancel(absl::Status reason) {
+  MutexLock lock(&mutex_);
+  if (!reason_.ok()) return false;
+  reason_ = std::move(reason);
+  // Under the lock, so that no context ends meanwhile; TryCancel only posts.
+  for (grpc::ClientContext* context : calls_) context->TryCancel();
+  cancelled_.NotifyAll();
+  return true;
+}
+
+absl::Status CancelSource::WaitFor(absl::Duration duration) {
+  const absl::Time until = absl::Now() + duration;
+  MutexLock lock(&mutex_);
+  for (absl::Time now = absl::Now(); reason_.ok() && now < until;
+       now = absl::Now()) {
+    cancelled_.WaitFor(&mutex_, until - now);
+  }
+  return reason_;
+}
+
+}  // namespace agg

@@ -1,0 +1,57 @@
+// Ends many calls at once, for one reason.
+#ifndef AGG_WORKER_CLIENT_CANCEL_SOURCE_H_
+#define AGG_WORKER_CLIENT_CANCEL_SOURCE_H_
+
+#include <grpcpp/client_context.h>
+
+#include <set>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/base/mutex.h"
+
+namespace agg {
+
+// Holds a reason, OK at first. Thread-safe.
+class CancelSource {
+ public:
+  CancelSource() = default;
+  CancelSource(const CancelSource&) = delete;
+  CancelSource& operator=(const CancelSource&) = delete;
+
+  // Registers a call: it is cancelled when the source is, at once if that has
+  // happened. REQUIRES: the context outlives this, and this the call's use
+  // of the source.
+  class Registration {
+   public:
+    Registration(CancelSource* source, grpc::ClientContext* context);
+    ~Registration();
+    Registration(const Registration&) = delete;
+    Registration& operator=(const Registration&) = delete;
+
+   private:
+    CancelSource* const source_;
+    grpc::ClientContext* const context_;
+  };
+
+  // OK while not cancelled.
+  absl::Status status() const;
+
+  // Cancels all registered calls and ends waits. The first reason stays;
+  // returns whether it is this one.
+  bool Cancel(absl::Status reason);
+
+  // Waits; earlier when cancelled. Returns status().
+  absl::Status WaitFor(absl::Duration duration);
+
+ private:
+  mutable Mutex mutex_;
+  CondVar cancelled_;
+  absl::Status reason_ ABSL_GUARDED_BY(mutex_);
+  std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_CANCEL_SOURCE_H_

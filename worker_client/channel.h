@@ -1,0 +1,19 @@
+// How the client opens connections.
+#ifndef AGG_WORKER_CLIENT_CHANNEL_H_
+#define AGG_WORKER_CLIENT_CHANNEL_H_
+
+#include <grpcpp/channel.h>
+
+#include <memory>
+#include <string>
+
+namespace agg {
+
+// A channel with a TCP connection of its own, messages of up to
+// kMaxMessageBytes, a reconnect backoff of at most 1 s, and a keepalive that
+// notices a dead host within 30 s. Connects when first used.
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_CHANNEL_H_

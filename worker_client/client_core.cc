@@ -1,0 +1,173 @@
+#include "worker_client/client_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "worker_client/channel.h"
+
+namespace agg {
+namespace {
+
+std::vector<TensorView> ConstViews(absl::Span<const MutableTensorView> views) {
+  std::vector<TensorView> result;
+  for (const MutableTensorView& view : views) {
+    result.emplace_back(view.name,
+                        absl::MakeConstSpan(view.data, view.num_elements));
+  }
+  return result;
+}
+
+}  // namespace
+
+ClientCore::ClientCore(const ClientOptions& options,
+                       std::unique_ptr<CoordinatorSession> session,
+                       ShardRouter router)
+    : options_(options),
+      session_(std::move(session)),
+      router_(std::move(router)),
+      push_dtype_(static_cast<DType>(description().push_dtype())),
+      pull_dtype_(static_cast<DType>(description().pull_dtype())),
+      shards_(description().shards().begin(), description().shards().end()),
+      version_(description().version()) {
+  std::vector<std::shared_ptr<grpc::Channel>> push_channels;
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    // The coordinator is shard 0, by whatever address it was reached.
+    const std::string& address = i == 0 ? options_.coordinator : shards_[i];
+    pull_.names.push_back(ShardName{static_cast<int>(i), address});
+    push_channels.push_back(i == 0 ? session_->channel()
+                                   : MakeChannel(address));
+    pull_.channels.push_back(options_.channels_per_shard == 1
+                                 ? push_channels.back()
+                                 : MakeChannel(address));
+  }
+  pull_.router = &router_;
+  pull_.reconnect_window = options_.reconnect_window;
+  pull_.cancels = {session_->fate()};
+  pusher_ =
+      std::make_unique<RowPusher>(&router_, pull_.names, push_channels,
+                                  options_.reconnect_window, session_->fate());
+}
+
+absl::Status ClientCore::PushAs(v1::PushKind kind, uint64_t round, DType dtype,
+                                absl::Span<const TensorView> views) {
+  if (options_.observer) {
+    return absl::FailedPreconditionError(
+        "observers only pull; Connect with observer = false and a rank");
+  }
+  absl::StatusOr<std::vector<TensorView>> bound = router_.Bind(views, dtype);
+  if (!bound.ok()) return bound.status();
+  v1::FrameMeta meta;
+  meta.set_epoch(description().epoch());
+  meta.set_session(description().session());
+  meta.set_round(round);
+  meta.set_kind(kind);
+  const absl::Time deadline = absl::Now() + options_.transfer_timeout;
+  MutexLock lock(&push_mutex_);
+  return pusher_->Push(*bound, dtype, meta, deadline);
+}
+
+absl::Status ClientCore::Push(absl::Span<const TensorView> gradient) {
+  return PushAs(v1::GRADIENT, version_, push_dtype_, gradient);
+}
+
+absl::StatusOr<RoundOutcome> ClientCore::Seed(
+    absl::Span<const TensorView> parameters) {
+  absl::Status status = PushAs(v1::SEED, 0, DType::kF32, parameters);
+  if (!status.ok()) return status;
+  v1::CommitRequest request;
+  request.set_kind(v1::SEED);
+  absl::StatusOr<RoundOutcome> outcome = session_->Commit(request);
+  if (outcome.ok()) version_ = outcome->version;
+  return outcome;
+}
+
+absl::Status ClientCore::SeedOrPull(
+    absl::Span<const MutableTensorView> parameters) {
+  const uint64_t first = description().first_round();
+  if (!session_->seed_role()) {
+    absl::Status status =
+        Pull(first, parameters, Precision::kJob, /*wait_for_seed=*/true);
+    if (absl::IsOutOfRange(status)) {
+      return PullLatest(parameters, Precision::kJob).status();
+    }
+    // The wait ended because the seeder is gone and this worker follows it.
+    if (status.ok() || !session_->seed_role() ||
+        !session_->fate()->status().ok()) {
+      return status;
+    }
+  }
+  absl::StatusOr<RoundOutcome> seeded = Seed(ConstViews(parameters));
+  if (!absl::IsAlreadyExists(seeded.status())) return seeded.status();
+  return Pull(first, parameters, Precision::kJob);
+}
+
+absl::StatusOr<RoundOutcome> ClientCore::Commit(const PushInfo& info) {
+  v1::CommitRequest request;
+  request.set_kind(v1::GRADIENT);
+  request.set_round(version_);
+  request.set_examples(info.examples);
+  request.set_accumulation(info.accumulation);
+  if (info.micro_norm_squared_sum.has_value()) {
+    request.set_micro_norm_squared_sum(*info.micro_norm_squared_sum);
+  }
+  if (info.loss.has_value()) request.set_loss(*info.loss);
+  request.set_loss_scale(info.loss_scale);
+  return session_->Commit(std::move(request));
+}
+
+absl::Status ClientCore::Pull(uint64_t version,
+                              absl::Span<const MutableTensorView> parameters,
+                              Precision precision, bool wait_for_seed) {
+  absl::StatusOr<std::vector<MutableTensorView>> bound =
+      router_.Bind(parameters);
+  if (!bound.ok()) return bound.status();
+  PullTarget target;
+  target.epoch = description().epoch();
+  target.version = version;
+  target.dtype = precision == Precision::kFull ? DType::kF32 : pull_dtype_;
+  PullSettings settings = pull_;
+  if (wait_for_seed) settings.cancels.push_back(session_->seed_wait());
+  absl::Status status =
+      PullVersion(settings, target, *bound,
+                  absl::Now() + std::max(options_.transfer_timeout,
+                                         options_.round_timeout));
+  if (status.ok()) version_ = version;
+  return status;
+}
+
+absl::StatusOr<uint64_t> ClientCore::PullLatest(
+    absl::Span<const MutableTensorView> parameters, Precision precision) {
+  // A version may be gone before its pull begins, or be taken away from a
+  // pull that is too slow; the next one is then pulled from its start.
+  constexpr int kAttempts = 5;
+  absl::Status status;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    absl::StatusOr<uint64_t> version = session_->LatestVersion();
+    if (!version.ok()) return version;
+    status = Pull(*version, parameters, precision);
+    if (status.ok()) return version;
+    const bool gone =
+        absl::IsOutOfRange(status) ||
+        (absl::IsAborted(status) && session_->fate()->status().ok());
+    if (!gone) return status;
+  }
+  return status;
+}
+
+absl::StatusOr<RoundOutcome> ClientCore::PushPull(
+    absl::Span<const TensorView> gradient, const PushInfo& info,
+    absl::Span<const MutableTensorView> parameters) {
+  absl::Status status = Push(gradient);
+  if (!status.ok()) return status;
+  absl::StatusOr<RoundOutcome> outcome = Commit(info);
+  if (!outcome.ok()) return outcome;
+  status = Pull(outcome->version, parameters, Precision::kJob);
+  if (absl::IsOutOfRange(status)) {
+    status = PullLatest(parameters, Precision::kJob).status();
+  }
+  if (!status.ok()) return status;
+  return outcome;
+}
+
+}  // namespace agg

@@ -1,0 +1,73 @@
+// What AggClient does, behind its public header.
+#ifndef AGG_WORKER_CLIENT_CLIENT_CORE_H_
+#define AGG_WORKER_CLIENT_CLIENT_CORE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "proto/agg.pb.h"
+#include "server/base/mutex.h"
+#include "worker_client/client_types.h"
+#include "worker_client/coordinator_session.h"
+#include "worker_client/pull_stream.h"
+#include "worker_client/row_pusher.h"
+#include "worker_client/shard_router.h"
+#include "worker_client/tensor_view.h"
+
+namespace agg {
+
+// Joins the session with the coordinator and the streams of the shards. The
+// methods are AggClient's, which states their contracts. Thread-safe.
+class ClientCore {
+ public:
+  ClientCore(const ClientOptions& options,
+             std::unique_ptr<CoordinatorSession> session, ShardRouter router);
+
+  absl::StatusOr<RoundOutcome> Seed(absl::Span<const TensorView> parameters);
+  absl::Status SeedOrPull(absl::Span<const MutableTensorView> parameters);
+  absl::Status Push(absl::Span<const TensorView> gradient);
+  absl::StatusOr<RoundOutcome> Commit(const PushInfo& info);
+  // wait_for_seed: getting the seed role ends the pull.
+  absl::Status Pull(uint64_t version,
+                    absl::Span<const MutableTensorView> parameters,
+                    Precision precision, bool wait_for_seed = false);
+  absl::StatusOr<uint64_t> PullLatest(
+      absl::Span<const MutableTensorView> parameters, Precision precision);
+  absl::StatusOr<RoundOutcome> PushPull(
+      absl::Span<const TensorView> gradient, const PushInfo& info,
+      absl::Span<const MutableTensorView> parameters);
+
+  CoordinatorSession& session() { return *session_; }
+  const v1::JoinReply& description() const { return session_->description(); }
+  const ShardRouter& router() const { return router_; }
+  const std::vector<std::string>& shards() const { return shards_; }
+  DType push_dtype() const { return push_dtype_; }
+  uint64_t version() const { return version_; }
+
+ private:
+  absl::Status PushAs(v1::PushKind kind, uint64_t round, DType dtype,
+                      absl::Span<const TensorView> views);
+
+  const ClientOptions options_;
+  const std::unique_ptr<CoordinatorSession> session_;
+  const ShardRouter router_;
+  const DType push_dtype_;
+  const DType pull_dtype_;
+  const std::vector<std::string> shards_;
+  PullSettings pull_;  // constant after the constructor
+
+  std::atomic<uint64_t> version_;
+  Mutex push_mutex_;
+  std::unique_ptr<RowPusher> pusher_ ABSL_PT_GUARDED_BY(push_mutex_);
+};
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_CLIENT_CORE_H_

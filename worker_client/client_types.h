@@ -1,0 +1,110 @@
+// Plain types of the public client (agg_client.h): no gRPC, no protobuf.
+#ifndef AGG_WORKER_CLIENT_CLIENT_TYPES_H_
+#define AGG_WORKER_CLIENT_CLIENT_TYPES_H_
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "proto/shard_plan.h"
+
+namespace agg {
+
+// What the job tells everybody at once.
+struct ClientEvent {
+  enum class Kind {
+    kShardLost,   // every call fails with UNAVAILABLE from now on
+    kFinished,    // no more rounds; pulls still work
+    kSuperseded,  // another session took the rank: every call is ABORTED
+    kSeedRole,    // this worker is now the one to Seed
+    kDraining,    // the server is shutting down
+    kExpired,     // the lease ran out: NOT_FOUND; Connect again to go on
+  };
+  Kind kind = Kind::kFinished;
+  uint64_t version = 0;
+  std::string message;
+};
+
+struct ClientOptions {
+  // Of shard 0, "host:port".
+  std::string coordinator = "127.0.0.1:50051";
+  // 0..max_workers-1 of the job, unique among its workers.
+  int rank = 0;
+  // Pulls only: no rank, no lease; rank and manifest are ignored.
+  bool observer = false;
+  // Of a worker. The first worker's manifest is the job's.
+  Manifest manifest;
+  // Free text for the server's log; empty: "host:pid".
+  std::string client_name;
+
+  // --- Limits. All calls also end when the job or this session does. ---
+  // Waiting for the coordinator to be there and to let this worker in.
+  absl::Duration connect_timeout = absl::Seconds(30);
+  // Short calls that wait for nobody (Leave, Observe).
+  absl::Duration call_timeout = absl::Seconds(10);
+  // A whole Push, or Pull of a published version.
+  absl::Duration transfer_timeout = absl::Minutes(10);
+  // Commit, Wait and Pull of a version to come wait for other workers.
+  absl::Duration round_timeout = absl::InfiniteDuration();
+  // A broken connection is tried again for that long, well inside the
+  // server's reconnect_grace (5 s): beyond it the session is over anyway.
+  absl::Duration reconnect_window = absl::Seconds(3);
+
+  // --- Performance ---
+  // TCP connections to each shard: 2 keeps pulls off the connection of pushes
+  // (for overlapping them). Allowed: 1 and 2.
+  int channels_per_shard = 1;
+  // Lets glibc keep freed memory (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD,
+  // M_TOP_PAD), which about doubles pull throughput. It changes the whole
+  // process, hence off; MALLOC_* in the environment has precedence.
+  bool tune_malloc = false;
+
+  // Called on a thread of the client, one call at a time; must not block and
+  // must not call the client.
+  std::function<void(const ClientEvent&)> on_event;
+};
+
+// Of pulled parameters, which always arrive as float32.
+enum class Precision {
+  kJob,   // sent in the job's pull_dtype and widened
+  kFull,  // sent in float32
+};
+
+// What comes with a worker's row.
+struct PushInfo {
+  int64_t examples = 1;
+  int accumulation = 1;  // micro-batches that the row is the mean of
+  // Sum over micro-gradients of ||g||^2, in units of the pushed row.
+  absl::optional<double> micro_norm_squared_sum;
+  absl::optional<double> loss;  // mean over the row's examples
+  double loss_scale = 1;        // the row is this times the gradient
+};
+
+// How a round ended.
+struct RoundOutcome {
+  enum class Kind { kApplied, kSkipped, kSeeded };
+  static constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+  uint64_t round = 0;
+  uint64_t version = 0;  // published by the round
+  Kind kind = Kind::kApplied;
+  bool included = false;            // this worker's row is in the result
+  std::vector<int> ranks;           // whose rows are
+  std::vector<int> excluded_ranks;  // whose were not finite
+  double learning_rate = 0;         // that was applied
+  double gain = 1;                  // of the step scale
+  double tau = 0;                   // scale-invariant iterations so far
+  double orthogonality = kNaN;      // NaN: undefined
+  double loss = kNaN;               // mean by examples; NaN: nobody sent one
+  double combined_norm = kNaN;
+  bool finished = false;  // no round follows
+  std::string message;    // why skipped, which fallback
+};
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_CLIENT_TYPES_H_

@@ -1,0 +1,258 @@
+#include "worker_client/coordinator_session.h"
+
+#include <grpcpp/client_context.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "worker_client/channel.h"
+#include "worker_client/manifest_message.h"
+#include "worker_client/retry.h"
+
+namespace agg {
+namespace {
+
+constexpr uint32_t kProtocolVersion = 1;
+
+std::string ClientName(const ClientOptions& options) {
+  if (!options.client_name.empty()) return options.client_name;
+  char host[256] = "?";
+  gethostname(host, sizeof(host) - 1);
+  return absl::StrCat(host, ":", getpid());
+}
+
+RoundOutcome FromMessage(const v1::RoundOutcome& message) {
+  RoundOutcome outcome;
+  outcome.round = message.round();
+  outcome.version = message.version();
+  switch (message.kind()) {
+    case v1::RoundOutcome::SKIPPED:
+      outcome.kind = RoundOutcome::Kind::kSkipped;
+      break;
+    case v1::RoundOutcome::SEEDED:
+      outcome.kind = RoundOutcome::Kind::kSeeded;
+      break;
+    default:
+      outcome.kind = RoundOutcome::Kind::kApplied;
+  }
+  outcome.included = message.included();
+  outcome.ranks.assign(message.ranks().begin(), message.ranks().end());
+  outcome.excluded_ranks.assign(message.excluded_ranks().begin(),
+                                message.excluded_ranks().end());
+  outcome.learning_rate = message.learning_rate();
+  outcome.gain = message.gain();
+  outcome.tau = message.tau();
+  outcome.orthogonality = message.orthogonality();
+  outcome.loss = message.loss();
+  outcome.combined_norm = message.combined_norm();
+  outcome.finished = message.finished();
+  outcome.message = message.message();
+  return outcome;
+}
+
+}  // namespace
+
+CoordinatorSession::CoordinatorSession(const ClientOptions& options,
+                                       std::shared_ptr<grpc::Channel> channel)
+    : options_(options),
+      name_{0, options.coordinator},
+      channel_(std::move(channel)),
+      stub_(v1::Coordinator::NewStub(channel_)) {}
+
+absl::StatusOr<std::unique_ptr<CoordinatorSession>> CoordinatorSession::Open(
+    const ClientOptions& options) {
+  auto session = std::unique_ptr<CoordinatorSession>(
+      new CoordinatorSession(options, MakeChannel(options.coordinator)));
+  absl::Status status = session->Join();
+  if (!status.ok()) {
+    session->left_ = true;  // never joined
+    return status;
+  }
+  session->finished_ = session->description_.finished();
+  if (session->description_.seed_role()) {
+    session->seed_wait_.Cancel(absl::FailedPreconditionError("seed role"));
+  }
+  if (!options.observer) session->Attend();
+  return session;
+}
+
+CoordinatorSession::~CoordinatorSession() { Leave().IgnoreError(); }
+
+absl::Status CoordinatorSession::Join() {
+  const absl::Time deadline = absl::Now() + options_.connect_timeout;
+  v1::JoinRequest join;
+  join.set_protocol_version(kProtocolVersion);
+  join.set_rank(options_.rank);
+  *join.mutable_manifest() = ToMessage(options_.manifest);
+  join.set_client(ClientName(options_));
+  v1::ObserveRequest observe;
+  observe.set_protocol_version(kProtocolVersion);
+  absl::Duration pause = absl::Milliseconds(20);
+  while (true) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(deadline));
+    const grpc::Status status =
+        options_.observer ? stub_->Observe(&context, observe, &description_)
+                          : stub_->Join(&context, join, &description_);
+    if (status.ok()) return absl::OkStatus();
+    // The server may not be there yet, or wait for its other shards.
+    if (!IsConnectionLoss(status) || absl::Now() + pause >= deadline) {
+      return FromGrpc(status, name_, options_.observer ? "Observe" : "Join");
+    }
+    absl::SleepFor(pause);
+    pause = std::min(2 * pause, absl::Milliseconds(500));
+  }
+}
+
+void CoordinatorSession::Attend() {
+  AttendOptions attend;
+  attend.coordinator = name_;
+  attend.channel = channel_;
+  attend.epoch = description_.epoch();
+  attend.session = description_.session();
+  attend.lease = std::max(absl::Milliseconds(description_.lease_ms()),
+                          absl::Milliseconds(30));
+  attend.reconnect_window = options_.reconnect_window;
+  attend.on_event = [this](const v1::JobEvent& event) { OnEvent(event); };
+  attend.on_lost = [this](absl::Status why) { fate_.Cancel(std::move(why)); };
+  MutexLock lock(&attend_mutex_);
+  attend_ = std::make_unique<AttendStream>(std::move(attend));
+}
+
+void CoordinatorSession::OnEvent(const v1::JobEvent& event) {
+  ClientEvent out;
+  out.version = event.version();
+  out.message = event.message();
+  switch (event.kind()) {
+    case v1::JobEvent::SHARD_LOST:
+      out.kind = ClientEvent::Kind::kShardLost;
+      fate_.Cancel(absl::UnavailableError(
+          absl::StrCat(event.message(), "; the job is over without it: ",
+                       "restart it, Connect again and Seed")));
+      break;
+    case v1::JobEvent::SUPERSEDED:
+      out.kind = ClientEvent::Kind::kSuperseded;
+      fate_.Cancel(absl::AbortedError(absl::StrCat(
+          ToString(name_), ": superseded: another client joined as rank ",
+          options_.rank, "; give every worker a rank of its own")));
+      break;
+    case v1::JobEvent::EXPIRED:
+      out.kind = ClientEvent::Kind::kExpired;
+      fate_.Cancel(absl::NotFoundError(absl::StrCat(
+          ToString(name_), ": the lease ran out; Connect again ", "to go on")));
+      break;
+    case v1::JobEvent::FINISHED:
+      out.kind = ClientEvent::Kind::kFinished;
+      finished_ = true;
+      break;
+    case v1::JobEvent::SEED_ROLE:
+      out.kind = ClientEvent::Kind::kSeedRole;
+      seed_wait_.Cancel(absl::FailedPreconditionError("seed role"));
+      break;
+    case v1::JobEvent::DRAINING:
+      out.kind = ClientEvent::Kind::kDraining;
+      break;
+    default:
+      return;  // of a later version
+  }
+  if (options_.on_event) options_.on_event(out);
+}
+
+absl::Status CoordinatorSession::Call(
+    absl::string_view name, absl::Time deadline,
+    const std::function<grpc::Status(grpc::ClientContext*)>& call) {
+  RetryPolicy retries(options_.reconnect_window);
+  absl::Status fate = fate_.status();
+  while (fate.ok()) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(deadline));
+    grpc::Status status;
+    {
+      CancelSource::Registration registration(&fate_, &context);
+      status = call(&context);
+    }
+    if (status.ok()) return absl::OkStatus();
+    fate = fate_.status();
+    if (!fate.ok()) break;
+    const absl::optional<absl::Duration> pause =
+        retries.AfterFailure(status, absl::Now());
+    if (!pause.has_value()) return FromGrpc(status, name_, name);
+    fate = fate_.WaitFor(*pause);
+  }
+  return fate;
+}
+
+absl::StatusOr<RoundOutcome> CoordinatorSession::Commit(
+    v1::CommitRequest request) {
+  request.set_epoch(description_.epoch());
+  request.set_session(description_.session());
+  v1::RoundOutcome reply;
+  absl::Status status = Call("Commit", absl::Now() + options_.round_timeout,
+                             [&](grpc::ClientContext* context) {
+                               return stub_->Commit(context, request, &reply);
+                             });
+  if (!status.ok()) return status;
+  if (reply.finished()) finished_ = true;
+  return FromMessage(reply);
+}
+
+absl::StatusOr<RoundOutcome> CoordinatorSession::WaitRound(uint64_t round) {
+  v1::WaitRequest request;
+  request.set_epoch(description_.epoch());
+  request.set_session(description_.session());
+  request.set_round(round);
+  v1::RoundOutcome reply;
+  absl::Status status =
+      Call("WaitRound", absl::Now() + options_.round_timeout,
+           [&](grpc::ClientContext* context) {
+             return stub_->WaitRound(context, request, &reply);
+           });
+  if (!status.ok()) return status;
+  return FromMessage(reply);
+}
+
+absl::StatusOr<uint64_t> CoordinatorSession::LatestVersion() {
+  v1::ObserveRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  v1::JoinReply reply;
+  absl::Status status = Call("Observe", absl::Now() + options_.call_timeout,
+                             [&](grpc::ClientContext* context) {
+                               return stub_->Observe(context, request, &reply);
+                             });
+  if (!status.ok()) return status;
+  if (reply.epoch() != description_.epoch()) {
+    return absl::AbortedError(absl::StrCat(
+        ToString(name_), ": the shards have begun epoch ", reply.epoch(),
+        " after ", description_.epoch(), "; Connect again to go on"));
+  }
+  if (!reply.seeded()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        ToString(name_), ": the job has no parameters yet; a worker must ",
+        "Seed them"));
+  }
+  return reply.version();
+}
+
+absl::Status CoordinatorSession::Leave() {
+  if (left_.exchange(true)) return absl::OkStatus();
+  absl::Status status;
+  if (!options_.observer && fate_.status().ok()) {
+    v1::LeaveRequest request;
+    request.set_epoch(description_.epoch());
+    request.set_session(description_.session());
+    v1::LeaveReply reply;
+    status = Call("Leave", absl::Now() + options_.call_timeout,
+                  [&](grpc::ClientContext* context) {
+                    return stub_->Leave(context, request, &reply);
+                  });
+  }
+  fate_.Cancel(absl::CancelledError("this client has left the job"));
+  MutexLock lock(&attend_mutex_);
+  attend_.reset();
+  return status;
+}
+
+}  // namespace agg

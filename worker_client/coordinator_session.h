@@ -1,0 +1,85 @@
+// A client's dealings with the coordinator: everything but rows and versions.
+#ifndef AGG_WORKER_CLIENT_COORDINATOR_SESSION_H_
+#define AGG_WORKER_CLIENT_COORDINATOR_SESSION_H_
+
+#include <grpcpp/channel.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/agg.grpc.pb.h"
+#include "server/base/mutex.h"
+#include "worker_client/attend_stream.h"
+#include "worker_client/cancel_source.h"
+#include "worker_client/client_types.h"
+#include "worker_client/rpc_status.h"
+
+namespace agg {
+
+// One session, from Join (or Observe) to Leave. Calls are idempotent and
+// retried by themselves while a broken connection may recover. Thread-safe.
+class CoordinatorSession {
+ public:
+  // Waits for the coordinator up to options.connect_timeout.
+  static absl::StatusOr<std::unique_ptr<CoordinatorSession>> Open(
+      const ClientOptions& options);
+
+  // Leaves, if a worker has not.
+  ~CoordinatorSession();
+
+  // The coordinator's answer to Join or Observe.
+  const v1::JoinReply& description() const { return description_; }
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+
+  // Cancelled when the session or the job is over; for all calls.
+  CancelSource* fate() { return &fate_; }
+  // Cancelled when this worker gets the seed role; for waiting for the seed.
+  CancelSource* seed_wait() { return &seed_wait_; }
+
+  bool seed_role() const { return !seed_wait_.status().ok(); }
+  bool finished() const { return finished_; }
+
+  // Fills in epoch and session.
+  absl::StatusOr<RoundOutcome> Commit(v1::CommitRequest request);
+  absl::StatusOr<RoundOutcome> WaitRound(uint64_t round);
+  // The job's newest version; FAILED_PRECONDITION while it has none.
+  absl::StatusOr<uint64_t> LatestVersion();
+  // CANCELLED is the session's fate from here on. Again: OK at once.
+  absl::Status Leave();
+
+ private:
+  CoordinatorSession(const ClientOptions& options,
+                     std::shared_ptr<grpc::Channel> channel);
+
+  absl::Status Join();
+  void Attend();
+  void OnEvent(const v1::JobEvent& event);
+
+  // Makes a call named `name`, again after connection losses.
+  absl::Status Call(
+      absl::string_view name, absl::Time deadline,
+      const std::function<grpc::Status(grpc::ClientContext*)>& call);
+
+  const ClientOptions options_;
+  const ShardName name_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::Coordinator::Stub> stub_;
+  v1::JoinReply description_;  // constant after Open
+
+  CancelSource fate_;
+  CancelSource seed_wait_;
+  std::atomic<bool> finished_{false};
+  std::atomic<bool> left_{false};
+  Mutex attend_mutex_;
+  std::unique_ptr<AttendStream> attend_ ABSL_GUARDED_BY(attend_mutex_);
+};
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_COORDINATOR_SESSION_H_

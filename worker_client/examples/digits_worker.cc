@@ -1,0 +1,152 @@
+// digits_worker: one worker of the quickstart. Rank 0 prints a JSON line per
+// round and one at the end; the others print nothing.
+#include <cmath>
+#include <cstdio>
+#include <string>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "worker_client/agg_client.h"
+#include "worker_client/examples/digits_trainer.h"
+#include "worker_client/npz.h"
+
+ABSL_FLAG(std::string, coordinator, "127.0.0.1:50051", "address of shard 0");
+ABSL_FLAG(int, rank, 0, "this worker's rank, 0..workers-1");
+ABSL_FLAG(int, workers, 1, "workers of the job");
+ABSL_FLAG(int, batch, 2, "examples per worker and round");
+ABSL_FLAG(int, epochs, 2, "passes over the training examples");
+ABSL_FLAG(uint64_t, seed, 0, "of the initial weights and the epochs' orders");
+ABSL_FLAG(std::string, data, "deploy/data/digits.csv.gz", "the digits");
+ABSL_FLAG(std::string, save, "", "rank 0: .npz file of the final parameters");
+ABSL_FLAG(int, accuracy_every, 0,
+          "rank 0: rounds between test accuracies in its lines; 0: none");
+
+namespace agg {
+namespace {
+
+// JSON knows no NaN.
+std::string Number(double value) {
+  return std::isfinite(value) ? absl::StrFormat("%.17g", value) : "null";
+}
+
+void PrintLine(const std::string& line) {
+  std::puts(line.c_str());
+  std::fflush(stdout);
+}
+
+std::string RoundLine(const RoundOutcome& outcome) {
+  return absl::StrCat(
+      "{\"round\": ", outcome.round, ", \"loss\": ", Number(outcome.loss),
+      ", \"learning_rate\": ", Number(outcome.learning_rate),
+      ", \"gain\": ", Number(outcome.gain), ", \"tau\": ", Number(outcome.tau),
+      ", \"orthogonality\": ", Number(outcome.orthogonality));
+}
+
+absl::Status Save(const DigitsTensors& parameters, const std::string& path) {
+  std::vector<NpzTensor> tensors;
+  const std::vector<TensorView> views = parameters.views();
+  for (size_t i = 0; i < views.size(); ++i) {
+    const TensorSpec& spec = DigitsManifest().tensors[i];
+    const auto* values = static_cast<const float*>(views[i].data);
+    tensors.push_back(
+        NpzTensor{spec.name, spec.shape,
+                  std::vector<float>(values, values + views[i].num_elements)});
+  }
+  return WriteNpz(path, tensors);
+}
+
+std::string FinalLine(const DigitsResult& result, double accuracy) {
+  const std::string losses = absl::StrJoin(result.epoch_losses, ", ",
+                                           [](std::string* out, double loss) {
+                                             absl::StrAppend(out, Number(loss));
+                                           });
+  return absl::StrCat("{\"final\": true, \"rounds\": ", result.rounds,
+                      ", \"train_loss\": [", losses,
+                      "], \"test_accuracy\": ", Number(accuracy), "}");
+}
+
+absl::StatusOr<DigitsTraining> TrainingFromFlags() {
+  DigitsTraining training;
+  training.rank = absl::GetFlag(FLAGS_rank);
+  training.workers = absl::GetFlag(FLAGS_workers);
+  training.batch = absl::GetFlag(FLAGS_batch);
+  training.epochs = absl::GetFlag(FLAGS_epochs);
+  training.seed = absl::GetFlag(FLAGS_seed);
+  if (training.workers < 1 || training.rank < 0 ||
+      training.rank >= training.workers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--rank=", training.rank, " --workers=", training.workers,
+                     "; allowed: ranks 0..workers-1"));
+  }
+  if (training.batch < 1 || training.epochs < 1 ||
+      RoundsPerEpoch(training, kDigitsTrainingExamples) < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--batch=", training.batch, " --epochs=", training.epochs,
+                     "; allowed: both 1 or more, workers * batch at most ",
+                     kDigitsTrainingExamples));
+  }
+  return training;
+}
+
+absl::Status Run() {
+  absl::StatusOr<DigitsTraining> training = TrainingFromFlags();
+  if (!training.ok()) return training.status();
+  absl::StatusOr<DigitsData> data = ReadDigits(absl::GetFlag(FLAGS_data));
+  if (!data.ok()) return data.status();
+  if (data->num_examples() <= kDigitsTrainingExamples) {
+    return absl::InvalidArgumentError("the data has no examples for the test");
+  }
+  const DigitsData test =
+      data->Range(kDigitsTrainingExamples, data->num_examples());
+  *data = data->Range(0, kDigitsTrainingExamples);
+
+  ClientOptions options;
+  options.coordinator = absl::GetFlag(FLAGS_coordinator);
+  options.rank = training->rank;
+  options.manifest = DigitsManifest();
+  absl::StatusOr<std::unique_ptr<AggClient>> client =
+      AggClient::Connect(options);
+  if (!client.ok()) return client.status();
+
+  const bool prints = training->rank == 0;
+  const int every = absl::GetFlag(FLAGS_accuracy_every);
+  absl::StatusOr<DigitsResult> result = TrainDigits(
+      *training, *data, client->get(),
+      [&](const RoundOutcome& outcome, const DigitsTensors& parameters) {
+        if (!prints) return;
+        std::string line = RoundLine(outcome);
+        if (every > 0 && outcome.version % every == 0) {
+          absl::StrAppend(&line, ", \"accuracy\": ",
+                          Number(DigitsAccuracy(parameters, test)));
+        }
+        PrintLine(line + "}");
+      });
+  if (!result.ok()) return result.status();
+  if (!prints) return absl::OkStatus();
+  if (!absl::GetFlag(FLAGS_save).empty()) {
+    absl::Status saved = Save(result->parameters, absl::GetFlag(FLAGS_save));
+    if (!saved.ok()) return saved;
+  }
+  PrintLine(FinalLine(*result, DigitsAccuracy(result->parameters, test)));
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace agg
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage(
+      "digits_worker --coordinator=host:port --rank=R --workers=P");
+  absl::ParseCommandLine(argc, argv);
+  const absl::Status status = agg::Run();
+  if (!status.ok()) {
+    std::fprintf(stderr, "digits_worker %d: %s\n", absl::GetFlag(FLAGS_rank),
+                 status.ToString().c_str());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,55 @@
+// Lands the frames of a pull in the caller's tensors.
+#ifndef AGG_WORKER_CLIENT_PARAMETER_SINK_H_
+#define AGG_WORKER_CLIENT_PARAMETER_SINK_H_
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kernels/dtype.h"
+#include "worker_client/shard_router.h"
+#include "worker_client/tensor_view.h"
+
+namespace agg {
+
+// What one pull expects of every frame.
+struct PullTarget {
+  uint64_t epoch = 0;
+  uint64_t version = 0;
+  DType dtype = DType::kF32;
+};
+
+// Believes nothing that arrives: a bad frame is an error, never a write
+// elsewhere. Float32 bytes are copied once, from gRPC's memory to the tensor;
+// narrower ones through a scratch slice. Thread-compatible.
+class ParameterSink {
+ public:
+  // REQUIRES: router and the tensors outlive this; `bound` is from Bind.
+  ParameterSink(const ShardRouter* router,
+                absl::Span<const MutableTensorView> bound,
+                const PullTarget& target);
+
+  // Copies a frame of `shard`. DATA_LOSS: a checksum differs. INTERNAL: it is
+  // not a frame of the target, or holds a slice of elsewhere or twice.
+  absl::Status Land(int shard, const grpc::ByteBuffer& frame);
+
+  // OK when all slices of the shard have landed, else INTERNAL.
+  absl::Status CheckComplete(int shard) const;
+
+  // Forgets what landed from the shard: it is pulled again.
+  void Restart(int shard);
+
+ private:
+  const ShardRouter* const router_;
+  const absl::Span<const MutableTensorView> bound_;
+  const PullTarget target_;
+  std::vector<bool> landed_;  // by slice
+  std::vector<uint16_t> scratch_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_PARAMETER_SINK_H_

@@ -1,0 +1,203 @@
+#include "worker_client/pull_stream.h"
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <algorithm>
+#include <list>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/types/optional.h"
+#include "proto/agg.pb.h"
+#include "worker_client/retry.h"
+#include "worker_client/wire_message.h"
+
+namespace agg {
+namespace {
+
+constexpr char kPullMethod[] = "/agg.v1.Shard/Pull";
+
+// The pull from one shard: request, frames, status, strictly one operation
+// after the other, so that the completion queue's tag is the stream itself.
+class PullStream {
+ public:
+  PullStream(int shard, const PullSettings& settings, absl::Time deadline,
+             grpc::CompletionQueue* queue, ParameterSink* sink)
+      : shard_(shard),
+        settings_(settings),
+        deadline_(deadline),
+        queue_(queue),
+        sink_(sink),
+        stub_(settings.channels[shard]),
+        retries_(settings.reconnect_window) {}
+
+  void Start(const v1::PullRequest& request) {
+    sink_->Restart(shard_);
+    landing_ = absl::OkStatus();
+    restart_at_ = absl::InfiniteFuture();
+    call_.emplace();
+    call_->context.set_deadline(absl::ToChronoTime(deadline_));
+    for (CancelSource* cancel : settings_.cancels) {
+      call_->registrations.emplace_back(cancel, &call_->context);
+    }
+    call_->stream = stub_.PrepareCall(&call_->context, kPullMethod, queue_);
+    request_ = SerializeMessage(request);
+    step_ = Step::kStart;
+    call_->stream->StartCall(this);
+  }
+
+  // Takes the end of the operation in flight and begins the next one.
+  void Run(bool ok) {
+    if (step_ == Step::kFinish) return End();
+    if (!ok) return Begin(Step::kFinish);
+    switch (step_) {
+      case Step::kStart:
+        return Begin(Step::kWrite);
+      case Step::kRead:
+        if (landing_.ok()) landing_ = sink_->Land(shard_, frame_);
+        frame_.Clear();
+        // The stream must still be read to its end.
+        if (!landing_.ok()) call_->context.TryCancel();
+        return Begin(Step::kRead);
+      default:
+        return Begin(Step::kRead);
+    }
+  }
+
+  bool running() const { return call_.has_value(); }
+  // When to Start again; InfiniteFuture: never.
+  absl::Time restart_at() const { return restart_at_; }
+  bool done() const { return !running() && restart_at_ == kNever; }
+  // The outcome when done.
+  const absl::Status& status() const { return outcome_; }
+
+  void Cancel() {
+    restart_at_ = kNever;
+    if (running()) call_->context.TryCancel();
+  }
+
+ private:
+  static constexpr absl::Time kNever = absl::InfiniteFuture();
+
+  enum class Step { kStart, kWrite, kRead, kFinish };
+  struct Call {
+    grpc::ClientContext context;
+    std::list<CancelSource::Registration> registrations;
+    std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream;
+  };
+
+  void Begin(Step step) {
+    step_ = step;
+    switch (step) {
+      case Step::kWrite:
+        return call_->stream->WriteLast(request_, grpc::WriteOptions(), this);
+      case Step::kRead:
+        return call_->stream->Read(&frame_, this);
+      default:
+        return call_->stream->Finish(&status_, this);
+    }
+  }
+
+  void End() {
+    call_.reset();
+    if (landing_.ok() && status_.ok()) landing_ = sink_->CheckComplete(shard_);
+    // What the sink found wrong explains the cancelled call.
+    const grpc::Status failure =
+        landing_.ok()
+            ? status_
+            : grpc::Status(static_cast<grpc::StatusCode>(landing_.code()),
+                           std::string(landing_.message()));
+    outcome_ = FromGrpc(failure, settings_.names[shard_], "Pull");
+    if (outcome_.ok()) return;
+    const absl::optional<absl::Duration> pause =
+        retries_.AfterFailure(failure, absl::Now());
+    if (pause.has_value()) restart_at_ = absl::Now() + *pause;
+  }
+
+  const int shard_;
+  const PullSettings& settings_;
+  const absl::Time deadline_;
+  grpc::CompletionQueue* const queue_;
+  ParameterSink* const sink_;
+  grpc::GenericStub stub_;
+  RetryPolicy retries_;
+
+  absl::optional<Call> call_;
+  Step step_ = Step::kStart;
+  grpc::ByteBuffer request_;
+  grpc::ByteBuffer frame_;
+  grpc::Status status_;
+  absl::Status landing_;
+  absl::Status outcome_;
+  absl::Time restart_at_ = kNever;
+};
+
+absl::Status FirstReason(const std::vector<CancelSource*>& cancels) {
+  for (const CancelSource* cancel : cancels) {
+    absl::Status reason = cancel->status();
+    if (!reason.ok()) return reason;
+  }
+  return absl::OkStatus();
+}
+
+// Runs the streams to their ends; after the first failure, quickly.
+absl::Status RunAll(const v1::PullRequest& request,
+                    const PullSettings& settings, grpc::CompletionQueue* queue,
+                    std::list<PullStream>* streams) {
+  absl::Status status;
+  while (true) {
+    if (status.ok()) status = FirstReason(settings.cancels);
+    absl::Time until = absl::InfiniteFuture();
+    bool running = false;
+    for (PullStream& stream : *streams) {
+      if (stream.done() && status.ok()) status = stream.status();
+    }
+    for (PullStream& stream : *streams) {
+      if (!status.ok()) stream.Cancel();
+      if (stream.restart_at() <= absl::Now()) stream.Start(request);
+      running |= !stream.done();
+      until = std::min(until, stream.restart_at());
+    }
+    if (!running) return status;
+    void* tag;
+    bool ok;
+    if (queue->AsyncNext(&tag, &ok, absl::ToChronoTime(until)) ==
+        grpc::CompletionQueue::GOT_EVENT) {
+      static_cast<PullStream*>(tag)->Run(ok);
+    }
+  }
+}
+
+}  // namespace
+
+absl::Status PullVersion(const PullSettings& settings, const PullTarget& target,
+                         absl::Span<const MutableTensorView> bound,
+                         absl::Time deadline) {
+  absl::Status status = FirstReason(settings.cancels);
+  if (!status.ok()) return status;
+  v1::PullRequest request;
+  request.set_epoch(target.epoch);
+  request.set_version(target.version);
+  request.set_dtype(static_cast<v1::DType>(target.dtype));
+  ParameterSink sink(settings.router, bound, target);
+  grpc::CompletionQueue queue;
+  std::list<PullStream> streams;
+  for (size_t i = 0; i < settings.names.size(); ++i) {
+    if (settings.router->plan().slices_of_shard[i].empty()) continue;
+    streams.emplace_back(static_cast<int>(i), settings, deadline, &queue,
+                         &sink);
+    streams.back().Start(request);
+  }
+  status = RunAll(request, settings, &queue, &streams);
+  queue.Shutdown();
+  void* tag;
+  bool ok;
+  while (queue.Next(&tag, &ok)) {
+  }
+  return status;
+}
+
+}  // namespace agg

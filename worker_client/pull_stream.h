@@ -1,0 +1,41 @@
+// Pulls one version from all shards at once.
+#ifndef AGG_WORKER_CLIENT_PULL_STREAM_H_
+#define AGG_WORKER_CLIENT_PULL_STREAM_H_
+
+#include <grpcpp/channel.h>
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "worker_client/cancel_source.h"
+#include "worker_client/parameter_sink.h"
+#include "worker_client/rpc_status.h"
+#include "worker_client/shard_router.h"
+
+namespace agg {
+
+// Where and how to pull. REQUIRES: what is pointed to outlives the calls.
+struct PullSettings {
+  const ShardRouter* router = nullptr;
+  std::vector<ShardName> names;                          // by ordinal
+  std::vector<std::shared_ptr<grpc::Channel>> channels;  // by ordinal
+  absl::Duration reconnect_window;
+  // Any of them ends the pull with its reason.
+  std::vector<CancelSource*> cancels;
+};
+
+// Copies `target.version` of all shards into the bound tensors, on the
+// calling thread. A shard whose connection breaks, or whose bytes arrive
+// damaged, is pulled again: a version is immutable, so parts of it never mix
+// with those of another. Errors: a cancel source's reason; DEADLINE_EXCEEDED;
+// what a shard says, such as OUT_OF_RANGE. Thread-safe.
+absl::Status PullVersion(const PullSettings& settings, const PullTarget& target,
+                         absl::Span<const MutableTensorView> bound,
+                         absl::Time deadline);
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_PULL_STREAM_H_

@@ -1,0 +1,26 @@
+#include "worker_client/retry.h"
+
+#include <algorithm>
+
+#include "worker_client/rpc_status.h"
+
+namespace agg {
+
+absl::optional<absl::Duration> RetryPolicy::AfterFailure(
+    const grpc::Status& status, absl::Time now) {
+  if (status.error_code() == grpc::StatusCode::DATA_LOSS) {
+    if (++damaged_ > kMaxDamaged) return absl::nullopt;
+    return absl::ZeroDuration();
+  }
+  if (!IsConnectionLoss(status)) return absl::nullopt;
+  first_loss_ = std::min(first_loss_, now);
+  if (now - first_loss_ >= window_) return absl::nullopt;
+  if (IsRefused(status) && ++refused_ > 1) return absl::nullopt;
+  // The first retry is at once: most losses are of idle connections.
+  const absl::Duration pause = pause_;
+  pause_ = std::min(std::max(2 * pause_, absl::Milliseconds(50)),
+                    absl::Milliseconds(500));
+  return pause;
+}
+
+}  // namespace agg

@@ -1,0 +1,163 @@
+#include "worker_client/row_pusher.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace agg {
+namespace {
+
+using State = ShardStream::State;
+
+// To gRPC, a negative time since the Unix epoch is the infinite future.
+constexpr absl::Time kAtOnce = absl::UnixEpoch();
+
+}  // namespace
+
+RowPusher::RowPusher(
+    const ShardRouter* router, const std::vector<ShardName>& names,
+    const std::vector<std::shared_ptr<grpc::Channel>>& channels,
+    absl::Duration reconnect_window, CancelSource* cancel)
+    : router_(router),
+      reconnect_window_(reconnect_window),
+      cancel_(cancel),
+      memory_(std::make_shared<FrameMemory>()),
+      streams_(names.size()) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (router_->plan().slices_of_shard[i].empty()) continue;
+    streams_[i] =
+        std::make_unique<ShardStream>(names[i], channels[i], &queue_, cancel_);
+  }
+}
+
+RowPusher::~RowPusher() {
+  for (const auto& stream : streams_) {
+    if (stream != nullptr) stream->Cancel();
+  }
+  for (const auto& stream : streams_) {
+    while (stream != nullptr && !stream->Drained()) {
+      RunEvent(absl::InfiniteFuture());
+    }
+  }
+  queue_.Shutdown();
+  void* tag;
+  bool ok;
+  while (queue_.Next(&tag, &ok)) {
+  }
+}
+
+absl::Status RowPusher::Push(absl::Span<const TensorView> bound, DType dtype,
+                             const v1::FrameMeta& meta, absl::Time deadline) {
+  absl::Status status = cancel_->status();
+  if (!status.ok()) return status;
+  std::vector<Part> parts = Start(bound, dtype, meta);
+  status = Wait(meta, deadline, &parts);
+  if (!status.ok()) Abandon(&parts);
+  WaitForMemory();
+  return status;
+}
+
+std::vector<RowPusher::Part> RowPusher::Start(
+    absl::Span<const TensorView> bound, DType dtype,
+    const v1::FrameMeta& meta) {
+  // What happened to the streams since the last push comes first: a call
+  // that has ended is better replaced than written to.
+  while (RunEvent(kAtOnce)) {
+  }
+  std::vector<Part> parts;
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    if (streams_[i] == nullptr) continue;
+    parts.push_back(
+        Part{streams_[i].get(),
+             std::make_unique<FrameSource>(router_, bound, static_cast<int>(i),
+                                           meta, dtype, memory_),
+             RetryPolicy(reconnect_window_)});
+    parts.back().stream->StartPush(parts.back().source.get(), meta);
+  }
+  return parts;
+}
+
+bool RowPusher::RunEvent(absl::Time until) {
+  void* tag;
+  bool ok;
+  if (queue_.AsyncNext(&tag, &ok, absl::ToChronoTime(until)) !=
+      grpc::CompletionQueue::GOT_EVENT) {
+    return false;
+  }
+  static_cast<ShardStream::Event*>(tag)->Run(ok);
+  return true;
+}
+
+absl::StatusOr<bool> RowPusher::Advance(const v1::FrameMeta& meta,
+                                        std::vector<Part>* parts) {
+  const absl::Time now = absl::Now();
+  bool acknowledged = true;
+  for (Part& part : *parts) {
+    acknowledged &= part.stream->state() == State::kAcknowledged;
+    if (part.stream->state() != State::kBroken) continue;
+    if (part.restart_at == absl::InfiniteFuture()) {
+      const grpc::Status& failure = part.stream->status();
+      const absl::optional<absl::Duration> pause =
+          part.retries.AfterFailure(failure, now);
+      if (!pause.has_value()) {
+        return FromGrpc(failure, part.stream->name(), "Push");
+      }
+      part.restart_at = now + *pause;
+    }
+    if (part.restart_at <= now) {
+      part.restart_at = absl::InfiniteFuture();
+      part.stream->StartPush(part.source.get(), meta);
+    }
+  }
+  return acknowledged;
+}
+
+absl::Status RowPusher::Wait(const v1::FrameMeta& meta, absl::Time deadline,
+                             std::vector<Part>* parts) {
+  while (true) {
+    absl::Status cancelled = cancel_->status();
+    if (!cancelled.ok()) return cancelled;
+    absl::StatusOr<bool> acknowledged = Advance(meta, parts);
+    if (!acknowledged.ok()) return acknowledged.status();
+    if (*acknowledged) return absl::OkStatus();
+    absl::Time until = deadline;
+    for (const Part& part : *parts) until = std::min(until, part.restart_at);
+    if (!RunEvent(until) && absl::Now() >= deadline) {
+      std::string waiting;
+      for (const Part& part : *parts) {
+        if (part.stream->state() == State::kAcknowledged) continue;
+        absl::StrAppend(&waiting, waiting.empty() ? "" : ", ",
+                        ToString(part.stream->name()));
+      }
+      return absl::DeadlineExceededError(absl::StrCat(
+          waiting, ": Push: not acknowledged within transfer_timeout; check ",
+          "the network, or allow more time"));
+    }
+  }
+}
+
+void RowPusher::Abandon(std::vector<Part>* parts) {
+  for (Part& part : *parts) {
+    if (part.stream->state() == State::kPushing) part.stream->Cancel();
+  }
+  for (Part& part : *parts) {
+    while (part.stream->state() == State::kPushing) {
+      RunEvent(absl::InfiniteFuture());
+    }
+  }
+}
+
+void RowPusher::WaitForMemory() {
+  // Nearly always true at once: what is acknowledged has been sent. After a
+  // failure the transport may hold bytes until its write ends, at the latest
+  // when keepalive closes the connection. Somebody has to poll meanwhile.
+  while (memory_->frames_in_use() > 0) {
+    RunEvent(absl::Now() + absl::Milliseconds(1));
+  }
+}
+
+}  // namespace agg

@@ -1,0 +1,78 @@
+// Pushes a row, or the seed, to all shards at once.
+#ifndef AGG_WORKER_CLIENT_ROW_PUSHER_H_
+#define AGG_WORKER_CLIENT_ROW_PUSHER_H_
+
+#include <grpcpp/channel.h>
+#include <grpcpp/completion_queue.h>
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "kernels/dtype.h"
+#include "proto/agg.pb.h"
+#include "worker_client/cancel_source.h"
+#include "worker_client/frame_source.h"
+#include "worker_client/retry.h"
+#include "worker_client/shard_router.h"
+#include "worker_client/shard_stream.h"
+
+namespace agg {
+
+// Holds a ShardStream per shard that has slices, on one completion queue that
+// Push polls. Not thread-safe.
+class RowPusher {
+ public:
+  // REQUIRES: router and cancel outlive this.
+  RowPusher(const ShardRouter* router, const std::vector<ShardName>& names,
+            const std::vector<std::shared_ptr<grpc::Channel>>& channels,
+            absl::Duration reconnect_window, CancelSource* cancel);
+  ~RowPusher();
+  RowPusher(const RowPusher&) = delete;
+  RowPusher& operator=(const RowPusher&) = delete;
+
+  // Sends the bound views (ShardRouter::Bind) as `dtype` and returns when
+  // every shard has acknowledged them; a shard whose connection breaks gets
+  // them again. `meta` holds epoch, session, round and kind. After the
+  // return, also with an error, gRPC reads the views' memory no more.
+  // Errors: the cancel source's reason; DEADLINE_EXCEEDED; what a shard says.
+  absl::Status Push(absl::Span<const TensorView> bound, DType dtype,
+                    const v1::FrameMeta& meta, absl::Time deadline);
+
+ private:
+  // One shard's part of the push in progress.
+  struct Part {
+    ShardStream* stream;
+    std::unique_ptr<FrameSource> source;
+    RetryPolicy retries;
+    absl::Time restart_at = absl::InfiniteFuture();
+  };
+
+  // The push's parts, started.
+  std::vector<Part> Start(absl::Span<const TensorView> bound, DType dtype,
+                          const v1::FrameMeta& meta);
+  // Whether all are acknowledged; restarts broken parts whose time has come.
+  absl::StatusOr<bool> Advance(const v1::FrameMeta& meta,
+                               std::vector<Part>* parts);
+  // Runs one event, waiting for it until `until`; false: none came.
+  bool RunEvent(absl::Time until);
+  absl::Status Wait(const v1::FrameMeta& meta, absl::Time deadline,
+                    std::vector<Part>* parts);
+  // Ends the parts' unfinished calls and waits for them.
+  void Abandon(std::vector<Part>* parts);
+  void WaitForMemory();
+
+  const ShardRouter* const router_;
+  const absl::Duration reconnect_window_;
+  CancelSource* const cancel_;
+  const std::shared_ptr<FrameMemory> memory_;
+  grpc::CompletionQueue queue_;
+  std::vector<std::unique_ptr<ShardStream>>
+      streams_;  // by ordinal; may be null
+};
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_ROW_PUSHER_H_

@@ -1,0 +1,56 @@
+#include "worker_client/rpc_status.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace agg {
+namespace {
+
+absl::string_view Advice(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kUnavailable:
+      return "check that its agg_server runs and can be reached";
+    case absl::StatusCode::kUnimplemented:
+      return "check that an agg_server of the same version listens there";
+    case absl::StatusCode::kNotFound:
+      return "Connect again to go on";
+    case absl::StatusCode::kDeadlineExceeded:
+      return "see GetStatus or the server's log for who is waited for";
+    case absl::StatusCode::kDataLoss:
+      return "bytes were damaged on the way; push or pull again";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+std::string ToString(const ShardName& shard) {
+  return absl::StrCat("shard ", shard.ordinal, " (", shard.address, ")");
+}
+
+absl::Status FromGrpc(const grpc::Status& status, const ShardName& shard,
+                      absl::string_view call) {
+  if (status.ok()) return absl::OkStatus();
+  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  std::string message =
+      absl::StrCat(ToString(shard), ": ", call, ": ", status.error_message());
+  const absl::string_view advice = Advice(code);
+  if (!advice.empty()) absl::StrAppend(&message, "; ", advice);
+  return absl::Status(code, message);
+}
+
+bool IsConnectionLoss(const grpc::Status& status) {
+  // HTTP/2 resets that the far end's death may cause come as these, too.
+  return status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+         (status.error_code() == grpc::StatusCode::UNKNOWN &&
+          absl::StrContains(status.error_message(), "Stream removed")) ||
+         (status.error_code() == grpc::StatusCode::INTERNAL &&
+          absl::StrContains(status.error_message(), "RST_STREAM"));
+}
+
+bool IsRefused(const grpc::Status& status) {
+  return absl::StrContains(status.error_message(), "Connection refused");
+}
+
+}  // namespace agg

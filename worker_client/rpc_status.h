@@ -1,0 +1,38 @@
+// The one place where the client turns gRPC's outcomes into absl::Status.
+#ifndef AGG_WORKER_CLIENT_RPC_STATUS_H_
+#define AGG_WORKER_CLIENT_RPC_STATUS_H_
+
+#include <grpcpp/support/status.h>
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace agg {
+
+// The far end of a call, for messages.
+struct ShardName {
+  int ordinal = 0;
+  std::string address;
+};
+
+// "shard 1 (10.0.0.2:50051)".
+std::string ToString(const ShardName& shard);
+
+// Same code; the message says which shard, in which call, what it answered
+// and what to do about it.
+absl::Status FromGrpc(const grpc::Status& status, const ShardName& shard,
+                      absl::string_view call);
+
+// Whether the same call may succeed on a new connection: it is UNAVAILABLE,
+// or a connection was lost in a way that gRPC reports otherwise.
+bool IsConnectionLoss(const grpc::Status& status);
+
+// Whether nobody listens at the address: the process is gone, waiting for a
+// network to recover is pointless.
+bool IsRefused(const grpc::Status& status);
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_RPC_STATUS_H_

@@ -1,0 +1,124 @@
+#include "worker_client/shard_stream.h"
+
+#include <utility>
+
+#include "worker_client/wire_message.h"
+
+namespace agg {
+namespace {
+
+constexpr char kPushMethod[] = "/agg.v1.Shard/Push";
+
+}  // namespace
+
+ShardStream::ShardStream(ShardName name, std::shared_ptr<grpc::Channel> channel,
+                         grpc::CompletionQueue* queue, CancelSource* cancel)
+    : name_(std::move(name)),
+      stub_(std::move(channel)),
+      queue_(queue),
+      cancel_(cancel),
+      started_{this, &ShardStream::OnStarted},
+      read_{this, &ShardStream::OnRead},
+      written_{this, &ShardStream::OnWritten},
+      finished_{this, &ShardStream::OnFinished} {}
+
+void* ShardStream::Tag(Event* event) {
+  ++pending_events_;
+  return event;
+}
+
+void ShardStream::StartPush(const FrameSource* source,
+                            const v1::FrameMeta& meta) {
+  source_ = source;
+  meta_ = meta;
+  next_frame_ = 0;
+  state_ = State::kPushing;
+  if (call_ == nullptr) {
+    Open();
+  } else {
+    WriteNext();
+  }
+}
+
+void ShardStream::Open() {
+  status_ = grpc::Status::OK;
+  call_ = std::make_unique<Call>();
+  call_->registration.emplace(cancel_, &call_->context);
+  call_->stream = stub_.PrepareCall(&call_->context, kPushMethod, queue_);
+  call_->stream->StartCall(Tag(&started_));
+}
+
+void ShardStream::Cancel() {
+  if (call_ != nullptr) call_->context.TryCancel();
+}
+
+void ShardStream::OnStarted(bool ok) {
+  --pending_events_;
+  call_->ready = true;
+  if (!ok) call_->ending = true;
+  Read();
+  WriteNext();
+  MaybeFinish();
+}
+
+void ShardStream::Read() {
+  if (call_->ending) return;
+  reading_ = true;
+  call_->stream->Read(&incoming_, Tag(&read_));
+}
+
+void ShardStream::WriteNext() {
+  if (!call_->ready || call_->ending || call_->writing) return;
+  if (state_ != State::kPushing || next_frame_ == source_->num_frames()) return;
+  call_->writing = true;
+  call_->stream->Write(source_->Make(next_frame_++), Tag(&written_));
+}
+
+void ShardStream::OnWritten(bool ok) {
+  --pending_events_;
+  call_->writing = false;
+  if (!ok) call_->ending = true;
+  WriteNext();
+  MaybeFinish();
+}
+
+void ShardStream::OnRead(bool ok) {
+  --pending_events_;
+  reading_ = false;
+  if (!ok) {
+    call_->ending = true;
+    MaybeFinish();
+    return;
+  }
+  v1::PushAck ack;
+  const bool parsed = ParseMessage(incoming_, &ack);
+  incoming_.Clear();
+  // An acknowledgement of an earlier push (a retry had both its copies
+  // acknowledged) is of no interest. One of this push may come before all
+  // frames are sent: the round is closed, the rest would be dropped.
+  if (parsed && state_ == State::kPushing && ack.epoch() == meta_.epoch() &&
+      ack.round() == meta_.round() && ack.kind() == meta_.kind()) {
+    state_ = State::kAcknowledged;
+  }
+  Read();
+}
+
+void ShardStream::MaybeFinish() {
+  if (!call_->ending || call_->writing || reading_ || call_->finishing) return;
+  call_->finishing = true;
+  call_->stream->Finish(&status_, Tag(&finished_));
+}
+
+void ShardStream::OnFinished(bool /*ok*/) {
+  --pending_events_;
+  // A stream that ends in good order is as useless for a push as a broken one.
+  if (status_.ok()) {
+    status_ = grpc::Status(grpc::StatusCode::UNAVAILABLE,
+                           "the shard closed the push stream");
+  }
+  call_.reset();
+  // The acknowledged push is safe; the next one opens a new call.
+  if (state_ == State::kPushing) state_ = State::kBroken;
+}
+
+}  // namespace agg

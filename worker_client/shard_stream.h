@@ -1,0 +1,111 @@
+// The long-lived Push stream to one shard.
+#ifndef AGG_WORKER_CLIENT_SHARD_STREAM_H_
+#define AGG_WORKER_CLIENT_SHARD_STREAM_H_
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "absl/types/optional.h"
+#include "proto/agg.pb.h"
+#include "worker_client/cancel_source.h"
+#include "worker_client/frame_source.h"
+#include "worker_client/rpc_status.h"
+
+namespace agg {
+
+// A state machine on a completion queue that the owner polls: every tag that
+// comes out of the queue is an Event whose Run(ok) moves it on. One push at a
+// time; the stream is opened when needed and stays open between pushes.
+// Not thread-safe: one thread polls and calls.
+class ShardStream {
+ public:
+  // Comes out of the completion queue as the tag.
+  struct Event {
+    ShardStream* stream = nullptr;
+    void (ShardStream::*handler)(bool ok) = nullptr;
+    void Run(bool ok) { (stream->*handler)(ok); }
+  };
+
+  enum class State {
+    kIdle,          // nothing to send
+    kPushing,       // waiting for the acknowledgement
+    kAcknowledged,  // the last push has landed
+    kBroken,        // the call is over: status(); a new StartPush reopens it
+  };
+
+  // REQUIRES: queue and cancel outlive this.
+  ShardStream(ShardName name, std::shared_ptr<grpc::Channel> channel,
+              grpc::CompletionQueue* queue, CancelSource* cancel);
+  // REQUIRES: Drained().
+  ~ShardStream() = default;
+  ShardStream(const ShardStream&) = delete;
+  ShardStream& operator=(const ShardStream&) = delete;
+
+  // Sends all frames of the source, which must live until the state is
+  // kAcknowledged or kBroken. `meta` identifies the acknowledgement.
+  // REQUIRES: not kPushing.
+  void StartPush(const FrameSource* source, const v1::FrameMeta& meta);
+
+  // Ends the call soon; it becomes kBroken, as events arrive.
+  void Cancel();
+
+  State state() const { return state_; }
+  // Why the call ended, when kBroken.
+  const grpc::Status& status() const { return status_; }
+  const ShardName& name() const { return name_; }
+  // Whether no event is to come.
+  bool Drained() const { return pending_events_ == 0; }
+
+ private:
+  // One call; replaced as a whole after a failure.
+  struct Call {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream;
+    absl::optional<CancelSource::Registration> registration;
+    bool ready = false;  // StartCall is done
+    bool writing = false;
+    bool ending = false;  // something failed: no more reads and writes
+    bool finishing = false;
+  };
+
+  void Open();
+  void WriteNext();
+  void Read();
+  // Finishes once reads and writes are over.
+  void MaybeFinish();
+
+  void OnStarted(bool ok);
+  void OnRead(bool ok);
+  void OnWritten(bool ok);
+  void OnFinished(bool ok);
+
+  // Counts the event to come.
+  void* Tag(Event* event);
+
+  const ShardName name_;
+  grpc::GenericStub stub_;
+  grpc::CompletionQueue* const queue_;
+  CancelSource* const cancel_;
+  Event started_, read_, written_, finished_;
+
+  State state_ = State::kIdle;
+  grpc::Status status_;
+  int pending_events_ = 0;
+  std::unique_ptr<Call> call_;
+  bool reading_ = false;
+  grpc::ByteBuffer incoming_;
+  const FrameSource* source_ = nullptr;
+  v1::FrameMeta meta_;
+  int next_frame_ = 0;
+};
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_SHARD_STREAM_H_
