@@ -27,8 +27,7 @@ class SliceStream : public google::protobuf::io::ZeroCopyInputStream {
       : slices_(slices) {}
 
   bool Next(const void** data, int* size) override {
-    while (slice_ < slices_->size() &&
-           offset_ == (*slices_)[slice_].size()) {
+    while (slice_ < slices_->size() && offset_ == (*slices_)[slice_].size()) {
       ++slice_;
       offset_ = 0;
     }
@@ -75,12 +74,13 @@ absl::Status Malformed(absl::string_view what) {
 }
 
 absl::Status ReadMeta(CodedInputStream* in, v1::FrameMeta* meta) {
-  if (in->ReadTag() != kMetaTag) return Malformed("it does not start with meta");
+  if (in->ReadTag() != kMetaTag)
+    return Malformed("it does not start with meta");
   uint32_t length;
   if (!in->ReadVarint32(&length)) return Malformed("the length of meta is cut");
   if (length > kMaxMetaBytes) {
-    return Malformed(absl::StrCat("meta has ", length, " bytes, over ",
-                                  kMaxMetaBytes));
+    return Malformed(
+        absl::StrCat("meta has ", length, " bytes, over ", kMaxMetaBytes));
   }
   const auto limit = in->PushLimit(static_cast<int>(length));
   if (!meta->ParseFromCodedStream(in) || !in->ConsumedEntireMessage() ||

@@ -62,8 +62,8 @@ class FrameReader {
 
   v1::FrameMeta meta_;
   std::vector<grpc::Slice> slices_;
-  size_t slice_ = 0;    // current slice
-  size_t offset_ = 0;   // within it
+  size_t slice_ = 0;   // current slice
+  size_t offset_ = 0;  // within it
   int64_t remaining_ = 0;
 };
 

@@ -37,9 +37,9 @@ absl::Status ValidateTensor(const TensorSpec& tensor, size_t index) {
         " bytes; allowed: 1 to ", kMaxNameBytes));
   }
   if (tensor.shape.size() > kMaxDimensions) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tensor \"", tensor.name, "\" has ", tensor.shape.size(),
-        " dimensions; allowed: at most ", kMaxDimensions));
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor \"", tensor.name, "\" has ", tensor.shape.size(),
+                     " dimensions; allowed: at most ", kMaxDimensions));
   }
   for (int64_t dimension : tensor.shape) {
     if (dimension < 0) {
@@ -54,8 +54,7 @@ absl::Status ValidateTensor(const TensorSpec& tensor, size_t index) {
 std::string Describe(const TensorSpec& tensor) {
   return absl::StrCat("\"", tensor.name, "\" [",
                       absl::StrJoin(tensor.shape, ","), "] group \"",
-                      tensor.group, "\"",
-                      tensor.optional ? " optional" : "");
+                      tensor.group, "\"", tensor.optional ? " optional" : "");
 }
 
 bool SameTensor(const TensorSpec& a, const TensorSpec& b) {
@@ -135,10 +134,10 @@ absl::Status CompareManifests(const Manifest& job, const Manifest& other) {
   if (job.tensors.size() == other.tensors.size()) return absl::OkStatus();
   const bool job_longer = job.tensors.size() > common;
   const Manifest& longer = job_longer ? job : other;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "manifest differs from the job's at tensor ", common, ": ",
-      job_longer ? "only the job has " : "the job has no ",
-      Describe(longer.tensors[common])));
+  return absl::InvalidArgumentError(
+      absl::StrCat("manifest differs from the job's at tensor ", common, ": ",
+                   job_longer ? "only the job has " : "the job has no ",
+                   Describe(longer.tensors[common])));
 }
 
 absl::StatusOr<ShardPlan> MakeShardPlan(const Manifest& manifest,

@@ -58,8 +58,9 @@ struct Slice {
 // one slice. A shard may have no slice.
 struct ShardPlan {
   int num_shards = 1;
-  std::vector<Slice> slices;                         // manifest order
-  std::vector<std::vector<int32_t>> slices_of_shard; // slice indices, ascending
+  std::vector<Slice> slices;  // manifest order
+  std::vector<std::vector<int32_t>>
+      slices_of_shard;  // slice indices, ascending
   std::vector<std::vector<int32_t>> slices_of_tensor;
 };
 

@@ -37,11 +37,11 @@ void LogLine(LogLevel level, absl::string_view message) {
     who = Name();
   }
   const char letter = "DIWE"[static_cast<int>(level)];
-  const std::string line = absl::StrCat(
-      absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(),
-                       absl::UTCTimeZone()),
-      " ", absl::string_view(&letter, 1), " ", who, "] ",
-      absl::StrReplaceAll(message, {{"\n", "\\n"}}), "\n");
+  const std::string line =
+      absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(),
+                                    absl::UTCTimeZone()),
+                   " ", absl::string_view(&letter, 1), " ", who, "] ",
+                   absl::StrReplaceAll(message, {{"\n", "\\n"}}), "\n");
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 

@@ -17,8 +17,7 @@ absl::Status CheckSliceList(const std::vector<uint32_t>& slices,
     if (layout.local_slice[slice] < 0) {
       return absl::InvalidArgumentError(absl::StrCat(
           "meta.", field, " names slice ", slice, ", which is on shard ",
-          layout.plan.slices[slice].shard, "; this is shard ",
-          layout.ordinal));
+          layout.plan.slices[slice].shard, "; this is shard ", layout.ordinal));
     }
     if (i > 0 && slice <= slices[i - 1]) {
       return absl::InvalidArgumentError(
@@ -29,8 +28,7 @@ absl::Status CheckSliceList(const std::vector<uint32_t>& slices,
   return absl::OkStatus();
 }
 
-absl::Status CheckAbsent(const FrameHeader& header,
-                         const ShardLayout& layout) {
+absl::Status CheckAbsent(const FrameHeader& header, const ShardLayout& layout) {
   if (!header.absent_slices.empty() && header.kind == PushKind::kSeed) {
     return absl::InvalidArgumentError(
         "meta.absent_slices is set in a seed; allowed: in gradients only");
@@ -39,9 +37,9 @@ absl::Status CheckAbsent(const FrameHeader& header,
     const TensorSpec& tensor =
         layout.manifest.tensors[layout.plan.slices[slice].tensor];
     if (tensor.optional) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "meta.absent_slices leaves out tensor \"", tensor.name,
-        "\"; allowed: tensors that the manifest marks optional"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("meta.absent_slices leaves out tensor \"", tensor.name,
+                     "\"; allowed: tensors that the manifest marks optional"));
   }
   return absl::OkStatus();
 }
@@ -75,17 +73,15 @@ absl::Status CheckFrame(const FrameHeader& header, const ShardLayout& layout,
         "meta.slices is empty; allowed: at least one slice");
   }
   if (header.crc32c.size() != header.slices.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("meta.crc32c has ", header.crc32c.size(),
-                     " entries; allowed: one per slice, ",
-                     header.slices.size()));
-  }
-  const DType dtype =
-      header.kind == PushKind::kSeed ? DType::kF32 : push_dtype;
-  if (header.dtype != dtype) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "meta.dtype is ", DTypeName(header.dtype), "; allowed here: ",
-        DTypeName(dtype)));
+        "meta.crc32c has ", header.crc32c.size(),
+        " entries; allowed: one per slice, ", header.slices.size()));
+  }
+  const DType dtype = header.kind == PushKind::kSeed ? DType::kF32 : push_dtype;
+  if (header.dtype != dtype) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("meta.dtype is ", DTypeName(header.dtype),
+                     "; allowed here: ", DTypeName(dtype)));
   }
   absl::Status status = CheckSliceList(header.slices, "slices", layout);
   if (!status.ok()) return status;

@@ -14,8 +14,8 @@ absl::Status GradientRows::EnsureRow(int32_t rank) {
   // A shard without slices still takes part: it has a row of one unit.
   const int64_t num_elements =
       std::max(layout_->num_elements, kLayoutAlignment);
-  absl::StatusOr<std::unique_ptr<Buffer>> buffer = backend_->Allocate(
-      BufferUse::kRow, num_elements * DTypeBytes(dtype_));
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer =
+      backend_->Allocate(BufferUse::kRow, num_elements * DTypeBytes(dtype_));
   if (!buffer.ok()) return buffer.status();
   rows_[rank] = *std::move(buffer);
   ++num_rows_;

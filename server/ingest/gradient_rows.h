@@ -27,7 +27,8 @@ class GradientRows {
 
   // Null before EnsureRow(rank).
   const Buffer* row(int32_t rank) const { return rows_[rank].get(); }
-  // REQUIRES: EnsureRow(rank). Where local slice `slice` of the rank's row lands, and its bytes.
+  // REQUIRES: EnsureRow(rank). Where local slice `slice` of the rank's row
+  // lands, and its bytes.
   char* SliceAddress(int32_t rank, int32_t slice) const;
   int64_t SliceBytes(int32_t slice) const;
 

@@ -26,9 +26,9 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
                           &memory.f32);
     if (!status.ok()) return status;
     if (narrowed == DType::kF32) continue;
-    status = AllocateInto(backend, BufferUse::kSnapshot,
-                          num_elements * DTypeBytes(narrowed),
-                          &memory.narrowed);
+    status =
+        AllocateInto(backend, BufferUse::kSnapshot,
+                     num_elements * DTypeBytes(narrowed), &memory.narrowed);
     if (!status.ok()) return status;
   }
   std::unique_ptr<ParameterStore> store(
@@ -37,8 +37,8 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
   std::unique_ptr<Buffer>* const arrays[] = {&store->master_, &store->state0_,
                                              &store->state1_};
   for (int i = 0; i <= num_states; ++i) {
-    status = AllocateInto(backend, BufferUse::kState, num_elements * 4,
-                          arrays[i]);
+    status =
+        AllocateInto(backend, BufferUse::kState, num_elements * 4, arrays[i]);
     if (!status.ok()) return status;
   }
   return store;
@@ -90,8 +90,7 @@ void ParameterStore::Publish(uint64_t version,
 void ParameterStore::RetireOldest() {
   // A skipped round publishes the same bytes under the next number: they are
   // retired with the last of their versions.
-  if (versions_.size() < 2 ||
-      versions_[0].snapshot != versions_[1].snapshot) {
+  if (versions_.size() < 2 || versions_[0].snapshot != versions_[1].snapshot) {
     retired_.push_back(versions_.front().snapshot);
   }
   versions_.erase(versions_.begin());

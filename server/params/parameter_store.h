@@ -29,8 +29,8 @@ class ParameterStore {
   // num_elements: of the shard's layout, >= 1. `narrowed` f32: no second copy.
   // RESOURCE_EXHAUSTED as Backend::Allocate.
   static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(
-      Backend* backend, const OptimizerOptions& optimizer,
-      int64_t num_elements, DType narrowed);
+      Backend* backend, const OptimizerOptions& optimizer, int64_t num_elements,
+      DType narrowed);
 
   Buffer* master() { return master_.get(); }
   Buffer* state0() { return state0_.get(); }  // null if not kept

@@ -58,8 +58,8 @@ class Snapshot {
 };
 
 // A fixed number of snapshot memories (three are planned), recycled when the
-// last reader lets go. Thread-safe. Snapshots keep the memory alive, so they may
-// outlive the pool.
+// last reader lets go. Thread-safe. Snapshots keep the memory alive, so they
+// may outlive the pool.
 class SnapshotPool {
  public:
   SnapshotPool(std::vector<SnapshotBuffers> buffers, DType narrowed_dtype);

@@ -7,96 +7,17 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "kernels/optimizer_step.h"
-#include "proto/shard_plan.h"
 #include "server/base/clock.h"
-#include "server/combine/options.h"
-#include "server/ingest/frame.h"
+#include "server/round/coordinator_types.h"
 #include "server/round/round_report.h"
 #include "server/round/shard_peer.h"
 
 namespace agg {
-
-struct CoordinatorOptions {
-  std::string job = "default";
-  int32_t workers = 1;
-  int32_t min_workers = 1;
-  int32_t max_workers = 1;
-  absl::Duration start_timeout = absl::ZeroDuration();  // 0: never early
-  absl::Duration lease = absl::Seconds(30);
-  absl::Duration reconnect_grace = absl::Seconds(5);
-  absl::Duration round_timeout = absl::ZeroDuration();  // 0: off
-  absl::Duration straggler_warning = absl::Seconds(60);
-  uint64_t max_rounds = 0;  // 0: no end
-  CombineOptions combine;
-  OptimizerOptions optimizer;
-  float weight_decay = 0.0f;
-  std::vector<std::pair<std::string, float>> group_weight_decay;
-};
-
-struct JoinCall {
-  int32_t rank = 0;
-  Manifest manifest;
-  std::string client;
-};
-
-// What Join and Observe tell (JoinReply of proto/agg.proto, less config).
-struct JoinResult {
-  uint64_t session = 0;
-  uint64_t epoch = 0;
-  uint64_t version = 0;
-  bool seeded = false;
-  bool seed_role = false;
-  uint64_t first_round = 0;
-  bool committed = false;
-  bool finished = false;
-  Manifest manifest;
-};
-
-struct CommitCall {
-  uint64_t epoch = 0;
-  uint64_t session = 0;
-  uint64_t round = 0;
-  PushKind kind = PushKind::kGradient;
-  RowInfo row;  // rank is filled in by the coordinator
-  std::optional<double> loss;
-};
-
-enum class OutcomeKind : uint8_t { kApplied, kSkipped, kSeeded };
-
-// What a round came to, for one asker.
-struct RoundOutcome {
-  uint64_t epoch = 0;
-  uint64_t round = 0;
-  uint64_t version = 0;
-  OutcomeKind kind = OutcomeKind::kApplied;
-  bool included = false;
-  std::vector<int32_t> ranks;
-  std::vector<int32_t> excluded_ranks;
-  double learning_rate = 0.0;
-  double gain = 1.0;
-  double tau = 0.0;
-  double orthogonality = 0.0;
-  bool finished = false;
-  std::string message;
-  double loss = 0.0;
-  double combined_norm = 0.0;
-};
-
-enum class JobEventKind : uint8_t {
-  kShardLost, kFinished, kSuperseded, kSeedRole, kDraining, kExpired
-};
-struct JobEvent {
-  JobEventKind kind = JobEventKind::kFinished;
-  uint64_t version = 0;
-  std::string message;
-};
 
 // Thread-safe. Callbacks run on the coordinator's thread or the caller's, with
 // no lock held; each `done` is called exactly once.

@@ -31,8 +31,8 @@ struct RoundReport {
   bool applied = false;  // false: skipped
   std::string message;   // why skipped, fallbacks
   std::vector<RowInfo> rows;
-  double loss = 0.0;     // mean over rows that sent one, by examples; or NaN
-  Decision decision;     // next_state is empty here
+  double loss = 0.0;  // mean over rows that sent one, by examples; or NaN
+  Decision decision;  // next_state is empty here
   RoundStatistics statistics;
   PhaseDurations durations;
 };

@@ -28,8 +28,7 @@ absl::StatusOr<std::unique_ptr<ShardCompute>> ShardCompute::Create(
   absl::Status status = compute->ResolveGroups();
   if (!status.ok()) return status;
   compute->rows_ = std::make_unique<GradientRows>(
-      backend, compute->layout_.get(), options.push_dtype,
-      options.max_workers);
+      backend, compute->layout_.get(), options.push_dtype, options.max_workers);
   status = CheckMemoryPlan(
       PlanMemory(compute->layout_->num_elements, 1, options.push_dtype,
                  options.pull_dtype, options.optimizer),
@@ -76,8 +75,7 @@ absl::Status ShardCompute::EnsureRow(int32_t rank) {
   if (rows_->row(rank) != nullptr) return absl::OkStatus();
   absl::Status status = CheckMemoryPlan(
       PlanMemory(layout_->num_elements, rows_->num_rows() + 1,
-                 options_.push_dtype, options_.pull_dtype,
-                 options_.optimizer),
+                 options_.push_dtype, options_.pull_dtype, options_.optimizer),
       options_.memory_budget_bytes);
   if (!status.ok()) return status;
   return rows_->EnsureRow(rank);
@@ -91,8 +89,8 @@ absl::StatusOr<std::vector<SliceGram>> ShardCompute::Gram(
   std::vector<ElementRange> ranges;
   for (size_t i = 0; i < layout_->slices.size(); ++i) {
     const Slice& slice = layout_->plan.slices[layout_->slices[i]];
-    if (compensated && !std::binary_search(tensors.begin(), tensors.end(),
-                                           slice.tensor)) {
+    if (compensated &&
+        !std::binary_search(tensors.begin(), tensors.end(), slice.tensor)) {
       continue;
     }
     grams.push_back({slice.index, {}, {}});

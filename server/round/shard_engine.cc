@@ -9,8 +9,8 @@ namespace agg {
 
 absl::Status ShardEngine::Impl::CheckEpoch(uint64_t epoch) const {
   if (!attached_) {
-    return absl::UnavailableError(absl::StrCat(
-        "shard ", options_.ordinal, " waits for its coordinator"));
+    return absl::UnavailableError(
+        absl::StrCat("shard ", options_.ordinal, " waits for its coordinator"));
   }
   if (epoch != epoch_) {
     return absl::AbortedError(
@@ -40,10 +40,9 @@ absl::Status ShardEngine::Impl::Attach(uint64_t epoch) {
     version_ = 0;
     closed_ = false;
     closed_rows_.clear();
-    ready = pulls_.Resolve([this](const Pulls::Request& request)
-                               ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                                 return AnswerPull(request);
-                               });
+    ready = pulls_.Resolve(
+        [this](const Pulls::Request& request)
+            ABSL_NO_THREAD_SAFETY_ANALYSIS { return AnswerPull(request); });
     claims_ended_.NotifyAll();
   }
   for (std::function<void()>& callback : ready) callback();
@@ -56,10 +55,9 @@ void ShardEngine::Impl::Lose(uint64_t epoch, const absl::Status& reason) {
     MutexLock lock(&mutex_);
     if (epoch != 0 && epoch != epoch_) return;
     if (lost_.ok()) lost_ = reason;
-    ready = pulls_.Resolve([this](const Pulls::Request&)
-                               ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                                 return Pulls::Answer(lost_);
-                               });
+    ready = pulls_.Resolve(
+        [this](const Pulls::Request&)
+            ABSL_NO_THREAD_SAFETY_ANALYSIS { return Pulls::Answer(lost_); });
     claims_ended_.NotifyAll();
   }
   for (std::function<void()>& callback : ready) callback();
@@ -72,7 +70,11 @@ absl::Status ShardEngine::Impl::SetManifest(uint64_t epoch,
     absl::Status status = CheckEpoch(epoch);
     if (!status.ok()) return status;
     if (compute_ != nullptr) {
-      return CompareManifests(compute_->layout()->manifest, manifest);
+      status = CompareManifests(compute_->layout()->manifest, manifest);
+      // Before anybody has joined it may still change: another shard may
+      // have refused the first one for its size.
+      if (status.ok() || !sessions_.empty()) return status;
+      compute_ = nullptr;
     }
   }
   absl::StatusOr<std::unique_ptr<ShardCompute>> compute =
@@ -97,9 +99,8 @@ absl::Status ShardEngine::Impl::SetSession(uint64_t epoch,
     return absl::FailedPreconditionError("no manifest has been set yet");
   }
   if (change.rank < 0 || change.rank >= options_.max_workers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rank is ", change.rank, "; allowed: 0 to ",
-                     options_.max_workers - 1));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rank is ", change.rank, "; allowed: 0 to ", options_.max_workers - 1));
   }
   const uint64_t ended = change.remove ? change.session : change.replaces;
   if (ended != 0) {
@@ -126,9 +127,8 @@ ShardEngine::Impl::Pulls::Answer ShardEngine::Impl::AnswerPull(
   if (version > version_) return std::nullopt;
   std::shared_ptr<const Snapshot> snapshot = compute_->store()->Find(version);
   if (snapshot == nullptr) {
-    return Pulls::Answer(absl::OutOfRangeError(
-        absl::StrCat("version ", version, " is gone; current version ",
-                     version_)));
+    return Pulls::Answer(absl::OutOfRangeError(absl::StrCat(
+        "version ", version, " is gone; current version ", version_)));
   }
   return Pulls::Answer(
       PublishedVersion{epoch_, version, compute_->layout(), snapshot});
@@ -208,8 +208,7 @@ std::string ShardEngine::name() const {
 absl::StatusOr<FrameLanding> ShardEngine::BeginFrame(FrameHeader header) {
   return impl_->BeginFrame(std::move(header));
 }
-absl::StatusOr<FrameResult> ShardEngine::EndFrame(
-    const FrameLanding& landing) {
+absl::StatusOr<FrameResult> ShardEngine::EndFrame(const FrameLanding& landing) {
   return impl_->EndFrame(landing);
 }
 int64_t ShardEngine::Pull(uint64_t epoch, uint64_t version, bool latest,

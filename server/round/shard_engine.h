@@ -45,8 +45,7 @@ class ShardEngine : public ShardPeer {
   // whatever epoch is on).
   void Lose(uint64_t epoch, const absl::Status& reason) override;
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
-  absl::Status SetSession(uint64_t epoch,
-                          const SessionChange& change) override;
+  absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
   std::string name() const override;
 
@@ -65,8 +64,7 @@ class ShardEngine : public ShardPeer {
   absl::StatusOr<FrameResult> EndFrame(const FrameLanding& landing);
 
   // --- Pull ----------------------------------------------------------------
-  using PullCallback =
-      std::function<void(absl::StatusOr<PublishedVersion>)>;
+  using PullCallback = std::function<void(absl::StatusOr<PublishedVersion>)>;
   // Calls back once, at once or when the version is published: the version
   // asked for (`latest`: the newest). epoch 0 means any. ABORTED (stale
   // epoch), OUT_OF_RANGE (version gone; says the current one), UNAVAILABLE

@@ -51,7 +51,12 @@ struct PublishPlan {
 };
 
 enum class PhaseKind : uint8_t {
-  kClose, kCompensatedGram, kNorms, kUpdate, kPublish, kAbandon
+  kClose,
+  kCompensatedGram,
+  kNorms,
+  kUpdate,
+  kPublish,
+  kAbandon
 };
 
 // One phase of one round. Idempotent by (epoch, round, kind): a repeat gives
@@ -61,7 +66,7 @@ struct Phase {
   uint64_t epoch = 0;
   uint64_t round = 0;
   std::vector<RoundRow> rows;    // kClose: W in rank order
-  std::vector<int32_t> tensors;  // kCompensatedGram
+  std::vector<int32_t> tensors;  // kCompensatedGram, ascending (kClose: all)
   StepPlan step;                 // kNorms, kUpdate
   PublishPlan publish;           // kPublish
 };

@@ -27,8 +27,7 @@ absl::Status ShardEngine::Impl::CheckPhase(const Phase& phase) const {
   }
   const bool seed = phase.kind == PhaseKind::kPublish && phase.publish.seed;
   const bool repeated_publish = phase.kind == PhaseKind::kPublish &&
-                                published_ &&
-                                phase.publish.version == version_;
+                                published_ && phase.publish.version == version_;
   if (seed || repeated_publish) return absl::OkStatus();
   if (!published_ || phase.round != version_) {
     return absl::FailedPreconditionError(
@@ -82,7 +81,8 @@ absl::StatusOr<PhaseResult> ShardEngine::Impl::RunPhase(const Phase& phase) {
 
 absl::Status ShardEngine::Impl::MarkClosed(const Phase& phase) {
   if (phase.rows.empty()) {
-    return absl::InvalidArgumentError("close.rows is empty; allowed: 1 or more");
+    return absl::InvalidArgumentError(
+        "close.rows is empty; allowed: 1 or more");
   }
   for (const RoundRow& row : phase.rows) {
     if (row.rank < 0 || row.rank >= options_.max_workers ||
@@ -184,8 +184,8 @@ absl::StatusOr<PhaseResult> ShardEngine::Impl::Update(const Phase& phase) {
   return PhaseResult();
 }
 
-absl::StatusOr<std::shared_ptr<const Snapshot>>
-ShardEngine::Impl::SeedSnapshot(const Phase& phase) {
+absl::StatusOr<std::shared_ptr<const Snapshot>> ShardEngine::Impl::SeedSnapshot(
+    const Phase& phase) {
   std::shared_ptr<Snapshot> seed;
   {
     MutexLock lock(&mutex_);
@@ -245,10 +245,9 @@ absl::StatusOr<PhaseResult> ShardEngine::Impl::Publish(const Phase& phase) {
     version_ = plan.version;
     closed_ = false;
     closed_rows_.clear();
-    ready = pulls_.Resolve([this](const Pulls::Request& request)
-                               ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                                 return AnswerPull(request);
-                               });
+    ready = pulls_.Resolve(
+        [this](const Pulls::Request& request)
+            ABSL_NO_THREAD_SAFETY_ANALYSIS { return AnswerPull(request); });
   }
   for (std::function<void()>& callback : ready) callback();
   return PhaseResult();

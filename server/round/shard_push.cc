@@ -10,8 +10,12 @@ namespace agg {
 
 absl::Status ShardEngine::Impl::CheckSeedFrame(const FrameHeader& header) {
   if (published_) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        "the job is seeded; Pull its current version ", version_));
+    return absl::AlreadyExistsError(
+        absl::StrCat("the job is seeded; Pull its current version ", version_));
+  }
+  if (header.round != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("meta.round is ", header.round, " in a seed; allowed: 0"));
   }
   if (header.session != seed_session_) {
     return absl::AlreadyExistsError(
@@ -39,10 +43,10 @@ absl::StatusOr<int> ShardEngine::Impl::FrameRow(FrameLanding* landing) {
     return seed_row();
   }
   if (!published_ || header.round > version_) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "push for round ", header.round, "; ",
-        published_ ? absl::StrCat("current version ", version_)
-                   : "no version is published yet"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("push for round ", header.round, "; ",
+                     published_ ? absl::StrCat("current version ", version_)
+                                : "no version is published yet"));
   }
   landing->closed = header.round < version_ || closed_;
   return *rank;
@@ -85,8 +89,7 @@ void ShardEngine::Impl::ClaimSlices(int row, FrameLanding* landing) {
   }
 }
 
-absl::StatusOr<FrameLanding> ShardEngine::Impl::BeginFrame(
-    FrameHeader header) {
+absl::StatusOr<FrameLanding> ShardEngine::Impl::BeginFrame(FrameHeader header) {
   FrameLanding landing;
   landing.header = std::move(header);
   std::shared_ptr<ShardCompute> compute;
@@ -141,8 +144,7 @@ absl::StatusOr<FrameResult> ShardEngine::Impl::EndFrame(
     claims_ended_.NotifyAll();
     if (bad_slice >= 0) ++counters_.crc_errors;
     result.acknowledge =
-        landing.closed ||
-        ledger_->Complete(row, header.session, header.round);
+        landing.closed || ledger_->Complete(row, header.session, header.round);
   }
   if (!seed) {
     for (const SliceLanding& slice : landing.slices) {

@@ -1,0 +1,301 @@
+#include "server/round/coordinator.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/round/coordinator_impl.h"
+
+namespace agg {
+
+Coordinator::Impl::Impl(const CoordinatorOptions& options,
+                        std::vector<ShardPeer*> peers, const Clock* clock,
+                        ReportCallback on_report)
+    : options_(options),
+      close_options_{options.workers, options.min_workers,
+                     options.start_timeout, options.round_timeout},
+      clock_(clock),
+      on_report_(std::move(on_report)),
+      peers_(std::move(peers)),
+      engine_(options, &peers_),
+      no_epoch_(absl::UnavailableError("waiting for all shards")) {}
+
+Coordinator::Impl::~Impl() {
+  Drain(absl::InfinitePast());
+  {
+    MutexLock lock(&mutex_);
+    stop_ = true;
+    changed_.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Coordinator::Impl::Start() {
+  thread_ = std::thread([this] { Loop(); });
+}
+
+absl::Status Coordinator::Impl::Gate() const {
+  if (draining_) {
+    return absl::UnavailableError("draining: the coordinator is shutting down");
+  }
+  return epoch_on_ ? absl::OkStatus() : no_epoch_;
+}
+
+absl::Status Coordinator::Impl::Gate(uint64_t epoch) const {
+  absl::Status status = Gate();
+  if (!status.ok()) return status;
+  return state_->CheckEpoch(epoch);
+}
+
+void Coordinator::Impl::Join(const JoinCall& call, JoinCallback done) {
+  absl::Status status;
+  {
+    MutexLock lock(&mutex_);
+    status = Gate();
+    if (status.ok()) {
+      operations_.push_back([this, call, done] { DoJoin(call, done); });
+      changed_.NotifyAll();
+      return;
+    }
+  }
+  done(status);
+}
+
+absl::StatusOr<JoinResult> Coordinator::Impl::Observe() const {
+  MutexLock lock(&mutex_);
+  absl::Status status = Gate();
+  if (!status.ok()) return status;
+  if (!state_->manifest().has_value()) {
+    return absl::FailedPreconditionError(
+        "no worker has joined yet, so the job has no manifest");
+  }
+  JoinResult result;
+  result.epoch = state_->epoch();
+  result.version = state_->version();
+  result.seeded = state_->seeded();
+  result.finished = state_->finished();
+  result.manifest = *state_->manifest();
+  return result;
+}
+
+absl::Status Coordinator::Impl::Attend(uint64_t epoch, uint64_t session,
+                                       EventCallback on_event) {
+  MutexLock lock(&mutex_);
+  absl::Status status = Gate(epoch);
+  if (!status.ok()) return status;
+  status = state_->SetAttending(session, true, clock_->Now());
+  if (!status.ok()) return status;
+  Attendee& attendee = attendees_[session];
+  attendee.on_event = std::move(on_event);
+  ++attendee.num_streams;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> Coordinator::Impl::Renew(uint64_t epoch,
+                                                  uint64_t session) {
+  MutexLock lock(&mutex_);
+  absl::Status status = Gate(epoch);
+  if (!status.ok()) return status;
+  status = state_->Renew(session, clock_->Now());
+  if (!status.ok()) return status;
+  return state_->version();
+}
+
+void Coordinator::Impl::Detach(uint64_t session) {
+  MutexLock lock(&mutex_);
+  const auto attendee = attendees_.find(session);
+  if (attendee == attendees_.end()) return;  // its end is known already
+  if (--attendee->second.num_streams > 0) return;
+  attendees_.erase(attendee);
+  // A session that has ended needs no grace.
+  state_->SetAttending(session, false, clock_->Now()).IgnoreError();
+  changed_.NotifyAll();
+}
+
+void Coordinator::Impl::AddWaiter(Waiter waiter) {
+  waiters_.push_back(std::move(waiter));
+  changed_.NotifyAll();
+}
+
+void Coordinator::Impl::Commit(const CommitCall& call, OutcomeCallback done) {
+  absl::StatusOr<std::optional<RoundOutcome>> answer = absl::UnknownError("");
+  {
+    MutexLock lock(&mutex_);
+    absl::Status status = Gate(call.epoch);
+    if (status.ok()) {
+      answer = state_->Commit(call, clock_->Now());
+    } else {
+      answer = status;
+    }
+    if (answer.ok() && !answer->has_value()) {
+      AddWaiter({call.kind, call.round, call.session, std::move(done)});
+      return;
+    }
+  }
+  if (!answer.ok()) {
+    done(answer.status());
+  } else {
+    done(**std::move(answer));
+  }
+}
+
+void Coordinator::Impl::WaitRound(uint64_t epoch, uint64_t round,
+                                  uint64_t session, OutcomeCallback done) {
+  absl::StatusOr<std::optional<RoundOutcome>> answer = absl::UnknownError("");
+  {
+    MutexLock lock(&mutex_);
+    absl::Status status = epoch == 0 ? Gate() : Gate(epoch);
+    if (status.ok()) {
+      answer = state_->Outcome(round, session);
+    } else {
+      answer = status;
+    }
+    if (answer.ok() && !answer->has_value()) {
+      AddWaiter({PushKind::kGradient, round, session, std::move(done)});
+      return;
+    }
+  }
+  if (!answer.ok()) {
+    done(answer.status());
+  } else {
+    done(**std::move(answer));
+  }
+}
+
+void Coordinator::Impl::Leave(uint64_t epoch, uint64_t session,
+                              std::function<void(absl::Status)> done) {
+  absl::Status status;
+  {
+    MutexLock lock(&mutex_);
+    status = Gate(epoch);
+    if (status.ok()) {
+      operations_.push_back([this, epoch, session, done] {
+        absl::Status left;
+        {
+          MutexLock lock(&mutex_);
+          left = Gate(epoch);
+          if (left.ok()) left = state_->Leave(session);
+        }
+        DeliverEffects();
+        done(left);
+      });
+      changed_.NotifyAll();
+      return;
+    }
+  }
+  done(status);
+}
+
+JobStatus Coordinator::Impl::Status() const {
+  MutexLock lock(&mutex_);
+  JobStatus status;
+  status.message = std::string(no_epoch_.message());
+  if (state_ != nullptr) {
+    status.epoch = state_->epoch();
+    status.version = state_->version();
+    status.round = state_->version();
+    status.seeded = state_->seeded();
+    status.missing_ranks = state_->MissingRanks();
+    const absl::Time now = clock_->Now();
+    for (const auto& [rank, member] : state_->members()) {
+      WorkerState worker;
+      worker.rank = rank;
+      worker.client = member.client;
+      worker.committed = state_->contributions().count(rank) != 0;
+      worker.attending = member.attending;
+      worker.lease_remaining = member.lease_end - now;
+      if (!worker.committed && member.first_round <= state_->version() &&
+          state_->waiting_since() < now) {
+        worker.waited_for = now - state_->waiting_since();
+      }
+      status.workers.push_back(worker);
+    }
+  }
+  if (draining_) {
+    status.phase = "draining";
+  } else if (!epoch_on_) {
+    status.phase = state_ == nullptr ? "waiting_for_shards" : "shard_lost";
+  } else if (state_->finished()) {
+    status.phase = "finished";
+  } else if (!state_->seeded()) {
+    status.phase = "unseeded";
+  } else {
+    status.phase = in_round_ ? "closing" : "open";
+  }
+  return status;
+}
+
+std::optional<RoundOutcome> Coordinator::Impl::LastOutcome() const {
+  MutexLock lock(&mutex_);
+  return last_outcome_;
+}
+
+bool Coordinator::Impl::finished() const {
+  MutexLock lock(&mutex_);
+  return state_ != nullptr && state_->finished();
+}
+
+void Coordinator::Impl::Drain(absl::Time deadline) {
+  Closures closures;
+  {
+    MutexLock lock(&mutex_);
+    if (!draining_) {
+      draining_ = true;
+      closures = TellAll(JobEvent{JobEventKind::kDraining,
+                                  state_ == nullptr ? 0 : state_->version(),
+                                  "the coordinator is shutting down"});
+    }
+    changed_.NotifyAll();
+    while (in_round_ && absl::Now() < deadline) {
+      changed_.WaitFor(&mutex_, deadline - absl::Now());
+    }
+    Closures failed = FailWaiters(Gate());
+    closures.insert(closures.end(), failed.begin(), failed.end());
+  }
+  for (std::function<void()>& closure : closures) closure();
+}
+
+// --- The facade --------------------------------------------------------------
+
+Coordinator::Coordinator(const CoordinatorOptions& options,
+                         std::vector<ShardPeer*> peers, const Clock* clock,
+                         ReportCallback on_report)
+    : impl_(std::make_unique<Impl>(options, std::move(peers), clock,
+                                   std::move(on_report))) {}
+Coordinator::~Coordinator() = default;
+
+void Coordinator::Start() { impl_->Start(); }
+bool Coordinator::RunOnce() { return impl_->RunOnce(); }
+void Coordinator::Join(const JoinCall& call, JoinCallback done) {
+  impl_->Join(call, std::move(done));
+}
+absl::StatusOr<JoinResult> Coordinator::Observe() const {
+  return impl_->Observe();
+}
+absl::Status Coordinator::Attend(
+    uint64_t epoch, uint64_t session,
+    std::function<void(const JobEvent&)> on_event) {
+  return impl_->Attend(epoch, session, std::move(on_event));
+}
+absl::StatusOr<uint64_t> Coordinator::Renew(uint64_t epoch, uint64_t session) {
+  return impl_->Renew(epoch, session);
+}
+void Coordinator::Detach(uint64_t session) { impl_->Detach(session); }
+void Coordinator::Commit(const CommitCall& call, OutcomeCallback done) {
+  impl_->Commit(call, std::move(done));
+}
+void Coordinator::WaitRound(uint64_t epoch, uint64_t round, uint64_t session,
+                            OutcomeCallback done) {
+  impl_->WaitRound(epoch, round, session, std::move(done));
+}
+void Coordinator::Leave(uint64_t epoch, uint64_t session,
+                        std::function<void(absl::Status)> done) {
+  impl_->Leave(epoch, session, std::move(done));
+}
+JobStatus Coordinator::Status() const { return impl_->Status(); }
+std::optional<RoundOutcome> Coordinator::LastOutcome() const {
+  return impl_->LastOutcome();
+}
+bool Coordinator::finished() const { return impl_->finished(); }
+void Coordinator::Drain(absl::Time deadline) { impl_->Drain(deadline); }
+
+}  // namespace agg

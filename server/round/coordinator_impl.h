@@ -1,0 +1,126 @@
+// The state of a Coordinator. Its parts are in two files: coordinator.cc (calls
+// from other threads) and coordinator_loop.cc (what its own thread does).
+#ifndef AGG_SERVER_ROUND_COORDINATOR_IMPL_H_
+#define AGG_SERVER_ROUND_COORDINATOR_IMPL_H_
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "server/base/mutex.h"
+#include "server/round/coordinator.h"
+#include "server/round/job_state.h"
+#include "server/round/peer_group.h"
+#include "server/round/round_engine.h"
+
+namespace agg {
+
+// One thread ("the loop", or a test that calls RunOnce) changes membership and
+// runs rounds, one thing after another; commits, renewals and questions come
+// from any thread under mutex_. Peers are called without it.
+class Coordinator::Impl {
+ public:
+  Impl(const CoordinatorOptions& options, std::vector<ShardPeer*> peers,
+       const Clock* clock, ReportCallback on_report);
+  ~Impl();
+
+  void Start();
+  bool RunOnce();
+  void Join(const JoinCall& call, JoinCallback done);
+  absl::StatusOr<JoinResult> Observe() const;
+  absl::Status Attend(uint64_t epoch, uint64_t session,
+                      std::function<void(const JobEvent&)> on_event);
+  absl::StatusOr<uint64_t> Renew(uint64_t epoch, uint64_t session);
+  void Detach(uint64_t session);
+  void Commit(const CommitCall& call, OutcomeCallback done);
+  void WaitRound(uint64_t epoch, uint64_t round, uint64_t session,
+                 OutcomeCallback done);
+  void Leave(uint64_t epoch, uint64_t session,
+             std::function<void(absl::Status)> done);
+  JobStatus Status() const;
+  std::optional<RoundOutcome> LastOutcome() const;
+  bool finished() const;
+  void Drain(absl::Time deadline);
+
+ private:
+  struct Waiter {
+    PushKind kind = PushKind::kGradient;
+    uint64_t round = 0;
+    uint64_t session = 0;
+    OutcomeCallback done;
+  };
+  using Closures = std::vector<std::function<void()>>;
+  using EventCallback = std::function<void(const JobEvent&)>;
+
+  // OK while an epoch is on and the job takes calls.
+  absl::Status Gate() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Gate(uint64_t epoch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddWaiter(Waiter waiter) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Waiters that have their answer now, or `reason` for all of them.
+  Closures AnswerWaiters() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Closures FailWaiters(const absl::Status& reason)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Closures TellAll(const JobEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends the epoch: everybody learns `reason`. From any thread.
+  void LoseEpoch(uint64_t epoch, const absl::Status& reason);
+
+  // --- The loop.
+  void Loop();
+  absl::Time NextWake() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool RunOperation();
+  bool AttachIfDue();
+  void SpreadLoss();
+  bool ExpireIfDue();
+  bool SeedIfDue();
+  bool RoundIfDue();
+  void RunRound(uint64_t epoch, uint64_t round,
+                const std::map<int32_t, Contribution>& contributions,
+                absl::Duration waited);
+  void WarnOfStragglers(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DoJoin(const JoinCall& call, const JoinCallback& done);
+  absl::StatusOr<JoinResult> TryJoin(const JoinCall& call);
+  absl::Status SpreadSession(uint64_t epoch, const SessionChange& change);
+  // Carries out what the state asks for: tells shards, workers, waiters.
+  void DeliverEffects();
+
+  const CoordinatorOptions options_;
+  const CloseOptions close_options_;
+  const Clock* const clock_;
+  const ReportCallback on_report_;
+  PeerGroup peers_;     // the loop's
+  RoundEngine engine_;  // the loop's
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  // Null until all shards were attached for the first time.
+  std::unique_ptr<JobState> state_ ABSL_GUARDED_BY(mutex_);
+  bool epoch_on_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status no_epoch_ ABSL_GUARDED_BY(mutex_);  // why, while none is on
+  bool spread_loss_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t last_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Time next_attach_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  std::deque<std::function<void()>> operations_ ABSL_GUARDED_BY(mutex_);
+  // A broken stream and its successor may overlap: the latest callback, and
+  // how many streams the session has open.
+  struct Attendee {
+    EventCallback on_event;
+    int num_streams = 0;
+  };
+  std::map<uint64_t, Attendee> attendees_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
+  std::optional<RoundOutcome> last_outcome_ ABSL_GUARDED_BY(mutex_);
+  std::optional<uint64_t> warned_round_ ABSL_GUARDED_BY(mutex_);
+  bool in_round_ ABSL_GUARDED_BY(mutex_) = false;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_ROUND_COORDINATOR_IMPL_H_
