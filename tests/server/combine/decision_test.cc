@@ -1,0 +1,302 @@
+#include "server/combine/decision.h"
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/reference/adasum_tree.h"
+#include "tests/reference/row_statistics.h"
+#include "tests/server/combine/test_rows.h"
+
+namespace agg {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+double Error(const Rows& rows, const std::vector<double>& coefficients,
+             const reference::Vector& expected) {
+  return static_cast<double>(reference::Distance(
+             reference::WeightedSum(rows, coefficients), expected)) /
+         BackwardScale(rows, coefficients);
+}
+
+CombineOptions WithScope(Rule rule, Scope scope) {
+  CombineOptions options = MakeOptions(rule);
+  options.rule.scope = scope;
+  return options;
+}
+
+// The tensors' elements behind each other.
+Rows Concatenate(const std::vector<Rows>& tensors) {
+  Rows rows = tensors[0];
+  for (size_t t = 1; t < tensors.size(); ++t) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      rows[i].insert(rows[i].end(), tensors[t][i].begin(), tensors[t][i].end());
+    }
+  }
+  return rows;
+}
+
+TEST(DecideTest, AdasumPerTensorAndGlobal) {
+  const std::vector<Rows> tensors = {BiasedLcgRows(1, 6, 40, 0.3),
+                                     BiasedLcgRows(2, 6, 11, 1.0)};
+  const Decision per_tensor =
+      DecideRows(WithScope(Rule::kAdasum, Scope::kPerTensor), {}, tensors);
+  EXPECT_EQ(per_tensor.kind, DecisionKind::kApply);
+  EXPECT_TRUE(per_tensor.per_tensor);
+  ASSERT_EQ(per_tensor.coefficients.size(), 2u);
+  double norm_squared = 0.0;
+  for (int t = 0; t < 2; ++t) {
+    const reference::Vector expected = reference::AdasumTree(tensors[t]);
+    EXPECT_LE(Error(tensors[t], per_tensor.coefficients[t], expected), 1e-14);
+    EXPECT_NEAR(per_tensor.tensors[t].orthogonality,
+                static_cast<double>(reference::AdasumOrthogonality(tensors[t])),
+                1e-13);
+    norm_squared += static_cast<double>(reference::NormSquared(expected));
+  }
+  EXPECT_NEAR(per_tensor.combined_norm, std::sqrt(norm_squared), 1e-12);
+
+  const Decision global =
+      DecideRows(WithScope(Rule::kAdasum, Scope::kGlobal), {}, tensors);
+  ASSERT_EQ(global.coefficients.size(), 1u);
+  const Rows model = Concatenate(tensors);
+  EXPECT_LE(Error(model, global.coefficients[0], reference::AdasumTree(model)),
+            1e-14);
+  EXPECT_NE(global.coefficients[0], per_tensor.coefficients[0]);
+}
+
+TEST(DecideTest, OrthogonalityIsThatOfPerTensorAdasumWhateverTheRule) {
+  const std::vector<Rows> tensors = {BiasedLcgRows(3, 5, 40, 0.3),
+                                     BiasedLcgRows(4, 5, 11, 1.0)};
+  double adasum = 0.0;
+  double trace = 0.0;
+  for (const Rows& rows : tensors) {
+    adasum += static_cast<double>(
+        reference::NormSquared(reference::AdasumTree(rows)));
+    for (const auto& row : rows) {
+      trace +=
+          static_cast<double>(reference::NormSquared(reference::ToVector(row)));
+    }
+  }
+  for (const Rule rule :
+       {Rule::kSum, Rule::kMean, Rule::kWeightedMean, Rule::kUnitMean,
+        Rule::kAdasum, Rule::kAdasumCounted, Rule::kAdacons}) {
+    for (const Scope scope : {Scope::kPerTensor, Scope::kGlobal}) {
+      const Decision decision = DecideRows(WithScope(rule, scope), {}, tensors);
+      EXPECT_NEAR(decision.orthogonality, adasum / trace, 1e-13);
+      EXPECT_NEAR(
+          decision.gradient_diversity,
+          static_cast<double>(reference::Diversity(Concatenate(tensors))),
+          1e-13);
+    }
+  }
+}
+
+TEST(DecideTest, OneRowOfEveryRule) {
+  const Rows rows = {{3, 4}};
+  for (const Rule rule : {Rule::kSum, Rule::kMean, Rule::kWeightedMean,
+                          Rule::kAdasum, Rule::kAdasumCounted}) {
+    const Decision decision = DecideRows(MakeOptions(rule), {}, {rows});
+    EXPECT_EQ(decision.coefficients[0], std::vector<double>{1.0});
+    EXPECT_EQ(decision.gain, 1.0);
+    EXPECT_EQ(decision.orthogonality, 1.0);
+    EXPECT_EQ(decision.combined_norm, 5.0);
+  }
+  EXPECT_DOUBLE_EQ(
+      DecideRows(MakeOptions(Rule::kUnitMean), {}, {rows}).coefficients[0][0],
+      0.2);
+  EXPECT_NEAR(
+      DecideRows(MakeOptions(Rule::kAdacons), {}, {rows}).coefficients[0][0],
+      0.2, 1e-9);
+}
+
+TEST(DecideTest, ANonFiniteRowIsExcludedFromEveryTensor) {
+  for (const double bad : {kNan, kInfinity, -kInfinity}) {
+    std::vector<Rows> tensors = {BiasedLcgRows(5, 4, 30, 0.3),
+                                 BiasedLcgRows(6, 4, 9, 0.3)};
+    tensors[1][2][5] = bad;
+    RoundInput input = MakeRound(tensors);
+    input.rows[2].rank = 17;  // ranks may have gaps
+    input.rows[3].rank = 40;
+    for (const Scope scope : {Scope::kPerTensor, Scope::kGlobal}) {
+      const Decision decision =
+          Decide(WithScope(Rule::kAdasum, scope), {}, input);
+      EXPECT_EQ(decision.excluded_ranks, std::vector<int32_t>{17});
+      for (const auto& coefficients : decision.coefficients) {
+        EXPECT_EQ(coefficients[2], 0.0);
+      }
+      // The tree is over the rows that are left.
+      std::vector<Rows> finite = tensors;
+      for (Rows& rows : finite) rows.erase(rows.begin() + 2);
+      const Decision expected =
+          DecideRows(WithScope(Rule::kAdasum, scope), {}, finite);
+      for (size_t s = 0; s < expected.coefficients.size(); ++s) {
+        EXPECT_EQ(decision.coefficients[s][0], expected.coefficients[s][0]);
+        EXPECT_EQ(decision.coefficients[s][1], expected.coefficients[s][1]);
+        EXPECT_EQ(decision.coefficients[s][3], expected.coefficients[s][2]);
+      }
+      EXPECT_EQ(decision.gain, expected.gain);
+    }
+  }
+}
+
+TEST(DecideTest, NobodyLeftSkipsAndChangesNothing) {
+  CombineState state;
+  state.step_scale.tau = 7.5;
+  state.adacons.resize(1);
+  state.adacons[0].sorted_momentum = {1, 2};
+  const Decision decision = DecideRows(MakeOptions(Rule::kAdacons), state,
+                                       {{{kNan, 1}, {1, kInfinity}}});
+  EXPECT_EQ(decision.kind, DecisionKind::kSkip);
+  EXPECT_EQ(decision.skip_reason, "every row has a non-finite value");
+  EXPECT_EQ(decision.excluded_ranks, (std::vector<int32_t>{0, 1}));
+  EXPECT_TRUE(decision.coefficients.empty());
+  EXPECT_EQ(decision.tau, 7.5);
+  EXPECT_EQ(decision.next_state.step_scale.tau, 7.5);
+  EXPECT_EQ(decision.next_state.adacons[0].sorted_momentum,
+            (std::vector<double>{1, 2}));
+  EXPECT_TRUE(std::isnan(decision.orthogonality));
+  EXPECT_EQ(Decide(MakeOptions(Rule::kMean), {}, RoundInput()).kind,
+            DecisionKind::kSkip);
+}
+
+TEST(DecideTest, ACombinedNormBeyondFloat32Skips) {
+  const Rows rows = {{3e38, 0}, {3e38, 0}};
+  const Decision sum = DecideRows(MakeOptions(Rule::kSum), {}, {rows});
+  EXPECT_EQ(sum.kind, DecisionKind::kSkip);
+  EXPECT_NE(sum.skip_reason.find("6e+38"), std::string::npos);
+  EXPECT_EQ(sum.next_state.step_scale.tau, 0.0);
+  EXPECT_EQ(DecideRows(MakeOptions(Rule::kMean), {}, {rows}).kind,
+            DecisionKind::kApply);
+  CombineOptions clipped = MakeOptions(Rule::kSum);
+  clipped.clip_norm = 1.0;
+  EXPECT_EQ(DecideRows(clipped, {}, {rows}).kind, DecisionKind::kApply);
+  GramMatrix huge(2);
+  huge.Set(0, 0, 1e308);
+  huge.Set(0, 1, 1e308);
+  huge.Set(1, 1, 1e308);
+  RoundInput input;
+  input.rows.resize(2);
+  input.tensors = {huge};
+  EXPECT_EQ(Decide(MakeOptions(Rule::kSum), {}, input).skip_reason,
+            "the combined norm is not finite");
+}
+
+// A gradient that was pushed times its loss scale is used as the gradient.
+TEST(DecideTest, LossScalesAreRemovedFromGramAndCoefficients) {
+  const std::vector<Rows> tensors = {BiasedLcgRows(7, 4, 30, 0.3)};
+  const std::vector<double> scales = {1024, 1, 0.125, 3};
+  for (const Rule rule :
+       {Rule::kMean, Rule::kUnitMean, Rule::kAdasum, Rule::kAdacons}) {
+    CombineOptions options = MakeOptions(rule);
+    options.clip_norm = 0.5;
+    const Decision expected = DecideRows(options, {}, tensors);
+    std::vector<Rows> pushed = tensors;
+    for (int i = 0; i < 4; ++i) {
+      for (double& value : pushed[0][i]) value *= scales[i];
+    }
+    RoundInput input = MakeRound(pushed);
+    for (int i = 0; i < 4; ++i) input.rows[i].loss_scale = scales[i];
+    const Decision decision = Decide(options, {}, input);
+    EXPECT_NEAR(decision.combined_norm, expected.combined_norm, 1e-13);
+    EXPECT_NEAR(decision.gain, expected.gain, 1e-12);
+    EXPECT_NEAR(decision.orthogonality, expected.orthogonality, 1e-13);
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_NEAR(decision.coefficients[0][i] * scales[i],
+                  expected.coefficients[0][i], 1e-12);
+    }
+  }
+}
+
+TEST(DecideTest, ALossScaleThatIsNoScaleExcludesItsRow) {
+  for (const double bad : {0.0, kNan}) {
+    RoundInput input = MakeRound({{{1, 0}, {0, 1}}});
+    input.rows[1].loss_scale = bad;
+    const Decision decision = Decide(MakeOptions(Rule::kMean), {}, input);
+    EXPECT_EQ(decision.excluded_ranks, std::vector<int32_t>{1});
+    EXPECT_EQ(decision.coefficients[0], (std::vector<double>{1.0, 0.0}));
+  }
+}
+
+TEST(DecideTest, ClipsByTheNormOverAllTensors) {
+  const std::vector<Rows> tensors = {NormalRows(8, 3, 30),
+                                     NormalRows(9, 3, 12)};
+  CombineOptions options = MakeOptions(Rule::kMean);
+  options.clip_norm = 0.75;
+  const Decision decision = DecideRows(options, {}, tensors);
+  const std::vector<reference::Vector> expected = reference::ClipByGlobalNorm(
+      {reference::Mean(tensors[0]), reference::Mean(tensors[1])}, 0.75L);
+  for (int t = 0; t < 2; ++t) {
+    EXPECT_LE(Error(tensors[t], decision.coefficients[t], expected[t]), 1e-14);
+  }
+  EXPECT_LT(decision.clip_factor, 1.0);
+  EXPECT_NEAR(decision.combined_norm, 0.75, 1e-15);
+  // Statistics are of the gradients before clipping.
+  options.clip_norm = 0.0;
+  EXPECT_EQ(DecideRows(options, {}, tensors).gain, decision.gain);
+}
+
+TEST(DecideTest, WeightedMeanUsesExamples) {
+  RoundInput input = MakeRound({{{1, 0}, {0, 1}}});
+  input.rows[0].examples = 30;
+  input.rows[1].examples = 10;
+  EXPECT_EQ(Decide(MakeOptions(Rule::kWeightedMean), {}, input).coefficients[0],
+            (std::vector<double>{0.75, 0.25}));
+}
+
+TEST(DecideTest, ScheduleRunsOnTheVersionOrOnTau) {
+  CombineOptions options = MakeOptions(Rule::kMean);
+  options.schedule.kind = ScheduleKind::kMultistep;
+  options.schedule.boundaries = {10};
+  const std::vector<Rows> tensors = {BiasedLcgRows(1, 4, 30, 0.3)};
+  CombineState state;
+  state.step_scale.tau = 10.75;
+  Decision decision = Decide(options, state, MakeRound(tensors, 9));
+  EXPECT_EQ(decision.learning_rate, 1.0);
+  decision = Decide(options, state, MakeRound(tensors, 10));
+  EXPECT_DOUBLE_EQ(decision.learning_rate, 0.1);
+  options.step_scale.kind = StepScale::kAdascale;
+  decision = Decide(options, state, MakeRound(tensors, 0));
+  EXPECT_DOUBLE_EQ(decision.scheduled_learning_rate, 0.1);
+  EXPECT_EQ(decision.learning_rate,
+            decision.scheduled_learning_rate * decision.gain);
+  EXPECT_EQ(decision.tau, 10.75 + decision.gain);
+  // floor(tau): a warm-up moves in whole steps.
+  options.schedule = ScheduleOptions();
+  options.schedule.learning_rate = 1.0;
+  options.schedule.warmup_steps = 20;
+  decision = Decide(options, state, MakeRound(tensors, 0));
+  EXPECT_DOUBLE_EQ(decision.scheduled_learning_rate, 0.5);
+}
+
+TEST(DecideTest, FinishesWhenTauReachesItsEnd) {
+  CombineOptions options = MakeOptions(Rule::kMean);
+  options.scale_invariant_iterations = 3.0;
+  const std::vector<Rows> tensors = {BiasedLcgRows(1, 4, 30, 0.01)};
+  CombineState state;
+  for (int round = 0; round < 3; ++round) {  // counts rounds
+    const Decision decision = DecideRows(options, state, tensors);
+    EXPECT_EQ(decision.finished, round == 2);
+    state = decision.next_state;
+  }
+  options.step_scale.kind = StepScale::kAdascale;  // gain almost 4
+  const Decision decision = DecideRows(options, {}, tensors);
+  EXPECT_GE(decision.tau, 3.0);
+  EXPECT_TRUE(decision.finished);
+}
+
+TEST(DecideTest, IsDeterministic) {
+  const std::vector<Rows> tensors = {BiasedLcgRows(1, 32, 60, 0.3),
+                                     BiasedLcgRows(2, 32, 60, 0.3)};
+  const CombineOptions options = MakeOptions(Rule::kAdasum);
+  const Decision first = DecideRows(options, {}, tensors);
+  const Decision second = DecideRows(options, {}, tensors);
+  EXPECT_EQ(first.coefficients, second.coefficients);
+  EXPECT_EQ(first.combined_norm, second.combined_norm);
+}
+
+}  // namespace
+}  // namespace agg

@@ -1,0 +1,176 @@
+#include "server/combine/options.h"
+
+#include <limits>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace agg {
+namespace {
+
+using ::testing::HasSubstr;
+
+CombineOptions Valid() {
+  CombineOptions options;
+  options.schedule.learning_rate = 0.1;
+  return options;
+}
+
+// Each message names the field, its value and what is allowed.
+void ExpectRefused(const CombineOptions& options, const std::string& field,
+                   const std::string& value, const std::string& allowed) {
+  const absl::Status status = ValidateCombineOptions(options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field;
+  const std::string message(status.message());
+  EXPECT_THAT(message, HasSubstr(field));
+  EXPECT_THAT(message, HasSubstr(value));
+  EXPECT_THAT(message, HasSubstr(allowed));
+}
+
+TEST(OptionsTest, NamesRoundTrip) {
+  for (const char* name : {"sum", "mean", "weighted_mean", "unit_mean",
+                           "adasum", "adasum_counted", "adacons"}) {
+    const absl::StatusOr<Rule> rule = ParseRule(name);
+    ASSERT_TRUE(rule.ok()) << rule.status();
+    EXPECT_EQ(RuleName(*rule), name);
+  }
+  for (const char* name : {"per_tensor", "global"}) {
+    const absl::StatusOr<Scope> scope = ParseScope(name);
+    ASSERT_TRUE(scope.ok()) << scope.status();
+    EXPECT_EQ(ScopeName(*scope), name);
+  }
+  for (const char* name : {"none", "linear", "sqrt", "adascale", "adamscale"}) {
+    const absl::StatusOr<StepScale> scale = ParseStepScale(name);
+    ASSERT_TRUE(scale.ok()) << scale.status();
+    EXPECT_EQ(StepScaleName(*scale), name);
+  }
+  EXPECT_EQ(*ParseAdaconsRescale("match_mean"), AdaconsRescale::kMatchMean);
+  EXPECT_EQ(*ParseAdaconsRescale("mean_norm"), AdaconsRescale::kMeanNorm);
+  EXPECT_EQ(*ParseAveraging("paper"), Averaging::kPaper);
+  EXPECT_EQ(*ParseScheduleKind("inverse_sqrt"), ScheduleKind::kInverseSqrt);
+}
+
+TEST(OptionsTest, UnknownNamesListTheAllowedOnes) {
+  const absl::Status status = ParseRule("Adasum").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("\"Adasum\""));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("\"adasum_counted\""));
+  EXPECT_FALSE(ParseScope("").ok());
+  EXPECT_FALSE(ParseStepScale("Linear").ok());
+  EXPECT_FALSE(ParseAdaconsRescale("mean").ok());
+  EXPECT_FALSE(ParseAveraging("ema").ok());
+  EXPECT_FALSE(ParseScheduleKind("step").ok());
+}
+
+TEST(OptionsTest, DefaultScopes) {
+  EXPECT_EQ(DefaultScope(Rule::kAdacons), Scope::kGlobal);
+  EXPECT_EQ(DefaultScope(Rule::kAdasum), Scope::kPerTensor);
+  EXPECT_EQ(DefaultScope(Rule::kMean), Scope::kPerTensor);
+}
+
+TEST(OptionsTest, DefaultsAreValidOnceThereIsARate) {
+  EXPECT_TRUE(ValidateCombineOptions(Valid()).ok());
+  ExpectRefused(CombineOptions(), "learning_rate.rate", "0", "> 0");
+}
+
+TEST(OptionsTest, RuleFields) {
+  CombineOptions options = Valid();
+  options.rule.adacons.beta = 1.0;
+  ExpectRefused(options, "combination.adacons.beta", "1", "[0, 1)");
+  options = Valid();
+  options.rule.adacons.epsilon = 0.0;
+  ExpectRefused(options, "combination.adacons.epsilon", "0", "> 0");
+  options = Valid();
+  options.rule.kappa_limit = 0.5;
+  ExpectRefused(options, "combination.kappa_limit", "0.5", ">= 1");
+  options = Valid();
+  options.shadow_rules.resize(2);
+  options.shadow_rules[1].adacons.beta = -0.25;
+  ExpectRefused(options, "shadow_rules[1].adacons.beta", "-0.25", "[0, 1)");
+}
+
+TEST(OptionsTest, StepScaleFields) {
+  CombineOptions options = Valid();
+  options.step_scale.smoothing = 1.0;
+  ExpectRefused(options, "step_scale.smoothing", "1", "< 1");
+  options = Valid();
+  options.step_scale.variance_floor = -1.0;
+  ExpectRefused(options, "step_scale.variance_floor", "-1", ">= 0");
+  options = Valid();
+  options.step_scale.relative_floor = std::numeric_limits<double>::infinity();
+  ExpectRefused(options, "step_scale.relative_floor", "inf", "finite");
+  options = Valid();
+  options.step_scale.baseline_examples = -2.0;
+  ExpectRefused(options, "step_scale.baseline_examples", "-2", ">= 0");
+}
+
+TEST(OptionsTest, GainScalesMeansOnlyUnlessForced) {
+  for (const StepScale kind : {StepScale::kAdascale, StepScale::kAdamscale}) {
+    for (const Rule rule : {Rule::kAdasum, Rule::kAdasumCounted, Rule::kAdacons,
+                            Rule::kSum, Rule::kUnitMean}) {
+      CombineOptions options = Valid();
+      options.step_scale.kind = kind;
+      options.rule.rule = rule;
+      ExpectRefused(options, "step_scale.kind",
+                    std::string(StepScaleName(kind)), "step_scale.force");
+      options.step_scale.force = true;
+      EXPECT_TRUE(ValidateCombineOptions(options).ok());
+    }
+    for (const Rule rule : {Rule::kMean, Rule::kWeightedMean}) {
+      CombineOptions options = Valid();
+      options.step_scale.kind = kind;
+      options.rule.rule = rule;
+      EXPECT_TRUE(ValidateCombineOptions(options).ok());
+    }
+  }
+  CombineOptions options = Valid();
+  options.step_scale.kind = StepScale::kLinear;
+  options.rule.rule = Rule::kAdasum;
+  EXPECT_TRUE(ValidateCombineOptions(options).ok());
+}
+
+TEST(OptionsTest, ScheduleFields) {
+  CombineOptions options = Valid();
+  options.schedule.learning_rate = std::numeric_limits<double>::quiet_NaN();
+  ExpectRefused(options, "learning_rate.rate", "nan", "> 0");
+  options = Valid();
+  options.schedule.warmup_steps = -3;
+  ExpectRefused(options, "learning_rate.warmup_steps", "-3", ">= 0");
+  options = Valid();
+  options.schedule.warmup_start_factor = 1.5;
+  ExpectRefused(options, "learning_rate.warmup_start_factor", "1.5", "[0, 1]");
+  options = Valid();
+  options.schedule.gamma = 0.0;
+  ExpectRefused(options, "learning_rate.gamma", "0", "> 0");
+  options = Valid();
+  options.schedule.final_factor = -1.0;
+  ExpectRefused(options, "learning_rate.final_factor", "-1", ">= 0");
+  options = Valid();
+  options.schedule.power = 0.0;
+  ExpectRefused(options, "learning_rate.power", "0", "> 0");
+  for (const ScheduleKind kind :
+       {ScheduleKind::kExponential, ScheduleKind::kPolynomial,
+        ScheduleKind::kCosine}) {
+    options = Valid();
+    options.schedule.kind = kind;
+    ExpectRefused(options, "learning_rate.decay_steps", "0", "> 0");
+  }
+  options = Valid();
+  options.schedule.kind = ScheduleKind::kMultistep;
+  ExpectRefused(options, "learning_rate.boundaries", "empty", "at least one");
+  options.schedule.boundaries = {5, 9, 9};
+  ExpectRefused(options, "learning_rate.boundaries[2]", "9", "greater");
+}
+
+TEST(OptionsTest, JobFields) {
+  CombineOptions options = Valid();
+  options.clip_norm = -1.0;
+  ExpectRefused(options, "clip_norm", "-1", ">= 0");
+  options = Valid();
+  options.scale_invariant_iterations = -5.0;
+  ExpectRefused(options, "scale_invariant_iterations", "-5", ">= 0");
+}
+
+}  // namespace
+}  // namespace agg
