@@ -69,6 +69,7 @@ void ZipWriter::Add(absl::string_view name,
   entry.offset = offset_;
   uLong crc = crc32_z(0, nullptr, 0);
   for (absl::string_view piece : pieces) {
+    if (piece.empty()) continue;  // zlib takes null data for "begin anew"
     crc = crc32_z(crc, reinterpret_cast<const Bytef*>(piece.data()),
                   piece.size());
     entry.bytes += piece.size();

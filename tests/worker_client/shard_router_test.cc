@@ -1,0 +1,176 @@
+#include "worker_client/shard_router.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace agg {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+TensorSpec Spec(std::string name, std::vector<int64_t> shape,
+                bool optional = false) {
+  TensorSpec spec;
+  spec.name = std::move(name);
+  spec.shape = std::move(shape);
+  spec.optional = optional;
+  return spec;
+}
+
+Manifest SmallManifest() {
+  return {{Spec("a", {2, 3}), Spec("empty", {0}), Spec("scalar", {}),
+           Spec("maybe", {5}, true)}};
+}
+
+ShardRouter Router(Manifest manifest, int num_shards) {
+  return ShardRouter::Create(std::move(manifest), num_shards).value();
+}
+
+TEST(ShardRouterTest, BindsViewsInManifestOrder) {
+  const std::vector<float> a(6), scalar(1);
+  const std::vector<TensorView> views = {absl::MakeConstSpan(a), TensorView(),
+                                         absl::MakeConstSpan(scalar),
+                                         TensorView()};
+  const auto bound = Router(SmallManifest(), 1).Bind(views, DType::kF32);
+  ASSERT_TRUE(bound.ok()) << bound.status();
+  EXPECT_EQ((*bound)[0].data, a.data());
+  EXPECT_EQ((*bound)[2].data, scalar.data());
+  EXPECT_EQ((*bound)[3].data, nullptr);
+}
+
+TEST(ShardRouterTest, BindsNamedViewsInAnyOrder) {
+  const std::vector<float> a(6), scalar(1), maybe(5);
+  const std::vector<TensorView> views = {
+      {"maybe", maybe}, {"scalar", scalar}, {"a", a}};
+  const auto bound = Router(SmallManifest(), 1).Bind(views, DType::kF32);
+  ASSERT_TRUE(bound.ok()) << bound.status();
+  EXPECT_EQ((*bound)[0].data, a.data());
+  EXPECT_EQ((*bound)[3].data, maybe.data());
+}
+
+TEST(ShardRouterTest, NamesTheTensorThatDoesNotFit) {
+  const std::vector<float> a(6), scalar(1), seven(7);
+  const ShardRouter router = Router(SmallManifest(), 1);
+  struct Case {
+    std::vector<TensorView> views;
+    std::string message;
+  };
+  TensorView half("a", a);
+  half.dtype = DType::kF16;
+  const std::vector<Case> cases = {
+      {{{"a", a}}, "\"scalar\" is missing"},
+      {{{"a", a}, {"b", a}}, "\"b\" is not in the job's manifest"},
+      {{{"a", a}, {"a", a}}, "\"a\" is given twice"},
+      {{{"a", seven}, {"scalar", scalar}}, "\"a\" has 7 elements here, but 6"},
+      {{half, {"scalar", scalar}}, "\"a\" is f16; allowed: f32"},
+      {{absl::MakeConstSpan(a)}, "1 tensors were given without names"},
+      {{{"a", a}, absl::MakeConstSpan(scalar)}, "name all tensors or none"},
+  };
+  for (const Case& c : cases) {
+    const absl::Status status = router.Bind(c.views, DType::kBF16).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(c.message));
+  }
+}
+
+TEST(ShardRouterTest, PullNeedsOptionalTensorsToo) {
+  std::vector<float> a(6), scalar(1);
+  const std::vector<MutableTensorView> views = {
+      {"a", absl::MakeSpan(a)}, {"scalar", absl::MakeSpan(scalar)}};
+  const absl::Status status = Router(SmallManifest(), 1).Bind(views).status();
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("\"maybe\" is missing; a pull is of all tensors"));
+}
+
+TEST(ShardRouterTest, PutsSmallSlicesIntoOneFrame) {
+  const std::vector<float> a(6), scalar(1);
+  const ShardRouter router = Router(SmallManifest(), 1);
+  const std::vector<TensorView> views = {{"a", a}, {"scalar", scalar}};
+  const auto bound = router.Bind(views, DType::kF32);
+  ASSERT_TRUE(bound.ok()) << bound.status();
+  const std::vector<FramePlan> frames =
+      router.PlanFrames(0, DType::kF32, *bound);
+  ASSERT_THAT(frames, SizeIs(1));
+  EXPECT_EQ(frames[0].slices, (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(frames[0].absent_slices, (std::vector<int32_t>{2}));
+  EXPECT_EQ(frames[0].payload_bytes, 7 * 4);
+}
+
+// Every slice of every shard is in exactly one frame, in order, and no frame
+// exceeds the cap; checked for sizes around the slice and frame limits.
+TEST(ShardRouterTest, FramesCoverEachShardOnceUnderTheCap) {
+  const Manifest manifest = {{Spec("big", {3, kMaxSliceElements}),
+                              Spec("odd", {kMaxSliceElements / 2 + 1}),
+                              Spec("b", {kMaxSliceElements / 2}),
+                              Spec("c", {17})}};
+  std::vector<float> dummy(1);
+  std::vector<TensorView> bound;
+  for (const TensorSpec& spec : manifest.tensors) {
+    TensorView view = absl::MakeConstSpan(dummy);  // frames are only planned
+    view.num_elements = NumElements(spec);
+    bound.push_back(view);
+  }
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    for (int num_shards : {1, 2, 3, 9}) {
+      const ShardRouter router = Router(manifest, num_shards);
+      size_t slices = 0;
+      for (int shard = 0; shard < num_shards; ++shard) {
+        std::vector<int32_t> seen;
+        for (const FramePlan& frame : router.PlanFrames(shard, dtype, bound)) {
+          EXPECT_LE(frame.payload_bytes, kMaxFramePayloadBytes);
+          EXPECT_FALSE(frame.slices.empty());
+          int64_t bytes = 0;
+          for (int32_t index : frame.slices) {
+            bytes +=
+                router.plan().slices[index].num_elements * DTypeBytes(dtype);
+            seen.push_back(index);
+          }
+          EXPECT_EQ(frame.payload_bytes, bytes);
+        }
+        EXPECT_EQ(seen, router.plan().slices_of_shard[shard]);
+        slices += seen.size();
+      }
+      EXPECT_EQ(slices, router.plan().slices.size());
+    }
+  }
+}
+
+TEST(ShardRouterTest, AShardWithoutSlicesGetsNoFrame) {
+  const std::vector<float> x(4);
+  const ShardRouter router = Router({{Spec("x", {4})}}, 3);
+  const std::vector<TensorView> views = {absl::MakeConstSpan(x)};
+  const auto bound = router.Bind(views, DType::kF32);
+  ASSERT_TRUE(bound.ok()) << bound.status();
+  int frames = 0;
+  for (int shard = 0; shard < 3; ++shard) {
+    frames += router.PlanFrames(shard, DType::kF32, *bound).size();
+  }
+  EXPECT_EQ(frames, 1);
+}
+
+TEST(ShardRouterTest, ManyTinyTensorsDoNotMakeALargeMeta) {
+  Manifest manifest;
+  for (int i = 0; i < 3 * ShardRouter::kMaxSlicesPerFrame / 2; ++i) {
+    manifest.tensors.push_back(Spec(std::to_string(i), {1}));
+  }
+  const std::vector<float> one(1);
+  const std::vector<TensorView> bound(manifest.tensors.size(),
+                                      absl::MakeConstSpan(one));
+  const ShardRouter router = Router(manifest, 1);
+  const std::vector<FramePlan> frames =
+      router.PlanFrames(0, DType::kF32, bound);
+  ASSERT_THAT(frames, SizeIs(2));
+  EXPECT_THAT(frames[0].slices, SizeIs(ShardRouter::kMaxSlicesPerFrame));
+}
+
+TEST(ShardRouterTest, RefusesBadManifests) {
+  EXPECT_EQ(ShardRouter::Create(Manifest(), 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace agg
