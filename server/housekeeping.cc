@@ -1,0 +1,88 @@
+#include "server/housekeeping.h"
+
+#include <malloc.h>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace agg {
+namespace {
+
+constexpr absl::Duration kPeriod = absl::Milliseconds(200);
+constexpr int kIdleLooks = 50;  // 10 s
+// What malloc tuning keeps on top in any case (main.cc).
+constexpr size_t kKeptBytes = size_t{64} << 20;
+
+}  // namespace
+
+Health HealthOf(const ShardStatus& shard, const JobStatus* job) {
+  Health health;
+  health.shard = shard.attached && shard.published;
+  if (job == nullptr) {
+    health.process = shard.attached;
+    return health;
+  }
+  health.coordinator = job->phase != "waiting_for_shards" &&
+                       job->phase != "shard_lost" && job->phase != "draining";
+  health.process = health.coordinator;
+  return health;
+}
+
+Housekeeping::Housekeeping(const ShardEngine* engine,
+                           const Coordinator* coordinator, RpcServer* rpc)
+    : engine_(engine),
+      coordinator_(coordinator),
+      rpc_(rpc),
+      thread_([this] { Loop(); }) {}
+
+Housekeeping::~Housekeeping() {
+  {
+    MutexLock lock(&mutex_);
+    stopped_ = true;
+  }
+  changed_.NotifyAll();
+  thread_.join();
+  for (const char* service : {"", kCoordinatorHealth, kShardHealth}) {
+    rpc_->SetServing(service, false);
+  }
+}
+
+void Housekeeping::Loop() {
+  for (;;) {
+    const ShardStatus status = engine_->Status();
+    UpdateHealth(status);
+    TrimWhenIdle(status);
+    const absl::Time next = absl::Now() + kPeriod;
+    MutexLock lock(&mutex_);
+    while (!stopped_ && absl::Now() < next) {
+      changed_.WaitFor(&mutex_, next - absl::Now());
+    }
+    if (stopped_) return;
+  }
+}
+
+void Housekeeping::UpdateHealth(const ShardStatus& status) {
+  Health health;
+  if (coordinator_ == nullptr) {
+    health = HealthOf(status, nullptr);
+  } else {
+    const JobStatus job = coordinator_->Status();
+    health = HealthOf(status, &job);
+  }
+  rpc_->SetServing("", health.process);
+  rpc_->SetServing(kCoordinatorHealth, health.coordinator);
+  rpc_->SetServing(kShardHealth, health.shard);
+}
+
+void Housekeeping::TrimWhenIdle(const ShardStatus& status) {
+  const int64_t traffic =
+      status.push_bytes + status.duplicate_bytes + status.pull_bytes;
+  if (traffic != traffic_bytes_) {
+    traffic_bytes_ = traffic;
+    idle_looks_ = 0;
+  } else if (++idle_looks_ == kIdleLooks && traffic > 0) {
+    malloc_trim(kKeptBytes);
+  }
+}
+
+}  // namespace agg

@@ -1,0 +1,56 @@
+// What a server does now and then: health, and memory given back when idle.
+#ifndef AGG_SERVER_HOUSEKEEPING_H_
+#define AGG_SERVER_HOUSEKEEPING_H_
+
+#include <cstdint>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "server/base/mutex.h"
+#include "server/round/coordinator.h"
+#include "server/round/round_report.h"
+#include "server/round/shard_engine.h"
+#include "server/rpc/rpc_server.h"
+
+namespace agg {
+
+// Health of one process, as grpc.health.v1 reports it.
+struct Health {
+  bool process = false;      // attached; on ordinal 0: all shards are
+  bool coordinator = false;  // as above, ordinal 0 only
+  bool shard = false;        // attached, and has a published version
+};
+// Pure. `job` is null on other ordinals than 0.
+Health HealthOf(const ShardStatus& shard, const JobStatus* job);
+
+// A thread that looks five times a second.
+class Housekeeping {
+ public:
+  // `coordinator` is null on other ordinals than 0. All outlive this.
+  Housekeeping(const ShardEngine* engine, const Coordinator* coordinator,
+               RpcServer* rpc);
+  // Health is NOT_SERVING when it returns.
+  ~Housekeeping();
+
+ private:
+  void Loop();
+  void UpdateHealth(const ShardStatus& status);
+  // Returns freed memory to the kernel after a while without traffic.
+  void TrimWhenIdle(const ShardStatus& status);
+
+  const ShardEngine* const engine_;
+  const Coordinator* const coordinator_;
+  RpcServer* const rpc_;
+  // Of the thread.
+  int64_t traffic_bytes_ = 0;
+  int idle_looks_ = 0;
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_HOUSEKEEPING_H_

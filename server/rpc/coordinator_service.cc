@@ -1,0 +1,178 @@
+#include "server/rpc/coordinator_service.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "proto/byte_buffer_frame.h"
+#include "server/rpc/long_poll.h"
+
+namespace agg {
+namespace {
+
+absl::Status CheckVersion(uint32_t version) {
+  if (version == kProtocolVersion) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "protocol_version: ", version, "; allowed: ", kProtocolVersion,
+      " (client and server are of different releases)"));
+}
+
+// Coefficients of a round travel to the other shards in one message. What
+// does not fit is refused here, where a worker can be told, and not in the
+// middle of a round.
+absl::Status CheckSize(const v1::Manifest& manifest, const JobInfo& job) {
+  if (job.shards.size() < 2) return absl::OkStatus();
+  constexpr int64_t kRoom = kMaxMessageBytes - (int64_t{64} << 10);
+  const int64_t row = job.per_tensor ? 8 * int64_t{job.max_workers} + 4 : 4;
+  const int64_t bytes = row * manifest.tensors_size();
+  if (bytes <= kRoom &&
+      static_cast<int64_t>(manifest.ByteSizeLong()) <= kRoom) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "manifest: ", manifest.tensors_size(), " tensors in ",
+      manifest.ByteSizeLong(), " bytes; allowed with ", job.shards.size(),
+      " shards and max_workers ", job.max_workers, ": ", kRoom / row,
+      " tensors in ", kRoom, " bytes"));
+}
+
+template <typename Reply>
+void AnswerOutcome(const std::shared_ptr<LongPoll<Reply>>& poll,
+                   const absl::StatusOr<RoundOutcome>& outcome) {
+  if (outcome.ok()) {
+    poll->Answer(ToProto(*outcome));
+  } else {
+    poll->Answer(outcome.status());
+  }
+}
+
+}  // namespace
+
+CoordinatorService::CoordinatorService(const JobInfo& job,
+                                       Coordinator* coordinator,
+                                       OpenStreams* open)
+    : coordinator_(coordinator),
+      open_(open),
+      attendance_(coordinator),
+      job_(std::make_shared<const JobInfo>(job)) {}
+
+void CoordinatorService::SetShards(const std::vector<std::string>& shards) {
+  MutexLock lock(&mutex_);
+  auto job = std::make_shared<JobInfo>(*job_);
+  job->shards = shards;
+  job_ = std::move(job);
+}
+
+std::shared_ptr<const JobInfo> CoordinatorService::job() {
+  MutexLock lock(&mutex_);
+  return job_;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::Join(
+    grpc::CallbackServerContext*, const v1::JoinRequest* request,
+    v1::JoinReply* reply) {
+  auto poll = LongPoll<v1::JoinReply>::Make(reply);
+  auto* reactor = poll.get();
+  const auto job = this->job();
+  absl::Status status = CheckVersion(request->protocol_version());
+  if (status.ok()) status = CheckSize(request->manifest(), *job);
+  if (!status.ok()) {
+    poll->Answer(status);
+    return reactor;
+  }
+  JoinCall call;
+  call.rank = request->rank();
+  call.manifest = FromProto(request->manifest());
+  call.client = request->client();
+  coordinator_->Join(call, [poll, job](absl::StatusOr<JoinResult> result) {
+    if (result.ok()) {
+      poll->Answer(ToProto(*result, *job));
+    } else {
+      poll->Answer(result.status());
+    }
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::Observe(
+    grpc::CallbackServerContext*, const v1::ObserveRequest* request,
+    v1::JoinReply* reply) {
+  auto poll = LongPoll<v1::JoinReply>::Make(reply);
+  auto* reactor = poll.get();
+  const absl::Status status = CheckVersion(request->protocol_version());
+  if (!status.ok()) {
+    poll->Answer(status);
+    return reactor;
+  }
+  const absl::StatusOr<JoinResult> result = coordinator_->Observe();
+  if (result.ok()) {
+    poll->Answer(ToProto(*result, *job()));
+  } else {
+    poll->Answer(result.status());
+  }
+  return reactor;
+}
+
+grpc::ServerBidiReactor<v1::LeaseRenewal, v1::JobEvent>*
+CoordinatorService::Attend(grpc::CallbackServerContext*) {
+  return AttendStream::Start(&attendance_, open_);
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::Commit(
+    grpc::CallbackServerContext*, const v1::CommitRequest* request,
+    v1::RoundOutcome* reply) {
+  auto poll = LongPoll<v1::RoundOutcome>::Make(reply);
+  auto* reactor = poll.get();
+  const absl::StatusOr<CommitCall> call = FromProto(*request);
+  if (!call.ok()) {
+    poll->Answer(call.status());
+    return reactor;
+  }
+  coordinator_->Commit(*call, [poll](absl::StatusOr<RoundOutcome> outcome) {
+    AnswerOutcome(poll, outcome);
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::WaitRound(
+    grpc::CallbackServerContext*, const v1::WaitRequest* request,
+    v1::RoundOutcome* reply) {
+  auto poll = LongPoll<v1::RoundOutcome>::Make(reply);
+  auto* reactor = poll.get();
+  coordinator_->WaitRound(request->epoch(), request->round(),
+                          request->session(),
+                          [poll](absl::StatusOr<RoundOutcome> outcome) {
+                            AnswerOutcome(poll, outcome);
+                          });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::Leave(
+    grpc::CallbackServerContext*, const v1::LeaveRequest* request,
+    v1::LeaveReply* reply) {
+  auto poll = LongPoll<v1::LeaveReply>::Make(reply);
+  auto* reactor = poll.get();
+  coordinator_->Leave(request->epoch(), request->session(),
+                      [poll](const absl::Status& status) {
+                        if (status.ok()) {
+                          poll->Answer(v1::LeaveReply());
+                        } else {
+                          poll->Answer(status);
+                        }
+                      });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::GetStatus(
+    grpc::CallbackServerContext*, const v1::StatusRequest*,
+    v1::StatusReply* reply) {
+  auto poll = LongPoll<v1::StatusReply>::Make(reply);
+  auto* reactor = poll.get();
+  poll->Answer(
+      ToProto(coordinator_->Status(), coordinator_->LastOutcome(), *job()));
+  return reactor;
+}
+
+}  // namespace agg

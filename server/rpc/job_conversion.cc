@@ -1,0 +1,193 @@
+#include "server/rpc/job_conversion.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace agg {
+namespace {
+
+absl::Status Bad(absl::string_view field, absl::string_view value,
+                 absl::string_view allowed) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": ", value, "; allowed: ", allowed));
+}
+
+v1::JobEvent::Kind ToProto(JobEventKind kind) {
+  switch (kind) {
+    case JobEventKind::kShardLost:
+      return v1::JobEvent::SHARD_LOST;
+    case JobEventKind::kFinished:
+      return v1::JobEvent::FINISHED;
+    case JobEventKind::kSuperseded:
+      return v1::JobEvent::SUPERSEDED;
+    case JobEventKind::kSeedRole:
+      return v1::JobEvent::SEED_ROLE;
+    case JobEventKind::kDraining:
+      return v1::JobEvent::DRAINING;
+    case JobEventKind::kExpired:
+      return v1::JobEvent::EXPIRED;
+  }
+  return v1::JobEvent::KIND_UNSPECIFIED;
+}
+
+v1::RoundOutcome::Kind ToProto(OutcomeKind kind) {
+  switch (kind) {
+    case OutcomeKind::kApplied:
+      return v1::RoundOutcome::APPLIED;
+    case OutcomeKind::kSkipped:
+      return v1::RoundOutcome::SKIPPED;
+    case OutcomeKind::kSeeded:
+      return v1::RoundOutcome::SEEDED;
+  }
+  return v1::RoundOutcome::KIND_UNSPECIFIED;
+}
+
+// Finite, and not negative.
+bool IsSum(double value) { return std::isfinite(value) && value >= 0.0; }
+
+}  // namespace
+
+Manifest FromProto(const v1::Manifest& manifest) {
+  Manifest result;
+  result.tensors.reserve(manifest.tensors_size());
+  for (const v1::Tensor& tensor : manifest.tensors()) {
+    TensorSpec spec;
+    spec.name = tensor.name();
+    spec.shape.assign(tensor.shape().begin(), tensor.shape().end());
+    spec.group = tensor.group();
+    spec.optional = tensor.optional();
+    result.tensors.push_back(std::move(spec));
+  }
+  return result;
+}
+
+v1::Manifest ToProto(const Manifest& manifest) {
+  v1::Manifest result;
+  for (const TensorSpec& spec : manifest.tensors) {
+    v1::Tensor* tensor = result.add_tensors();
+    tensor->set_name(spec.name);
+    tensor->mutable_shape()->Add(spec.shape.begin(), spec.shape.end());
+    tensor->set_group(spec.group);
+    tensor->set_optional(spec.optional);
+  }
+  return result;
+}
+
+v1::JoinReply ToProto(const JoinResult& result, const JobInfo& job) {
+  v1::JoinReply reply;
+  reply.set_session(result.session);
+  reply.set_epoch(result.epoch);
+  reply.set_version(result.version);
+  reply.set_seeded(result.seeded);
+  reply.set_seed_role(result.seed_role);
+  reply.set_first_round(result.first_round);
+  reply.set_committed(result.committed);
+  reply.set_finished(result.finished);
+  *reply.mutable_manifest() = ToProto(result.manifest);
+  for (const std::string& shard : job.shards) reply.add_shards(shard);
+  reply.set_push_dtype(static_cast<v1::DType>(job.push_dtype));
+  reply.set_pull_dtype(static_cast<v1::DType>(job.pull_dtype));
+  reply.set_lease_ms(absl::ToInt64Milliseconds(job.lease));
+  reply.set_job(job.job);
+  reply.set_rule(job.rule);
+  reply.set_scope(job.scope);
+  reply.set_step_scale(job.step_scale);
+  reply.set_workers(job.workers);
+  return reply;
+}
+
+v1::JobEvent ToProto(const JobEvent& event) {
+  v1::JobEvent result;
+  result.set_kind(ToProto(event.kind));
+  result.set_version(event.version);
+  result.set_message(event.message);
+  return result;
+}
+
+v1::RoundOutcome ToProto(const RoundOutcome& outcome) {
+  v1::RoundOutcome result;
+  result.set_epoch(outcome.epoch);
+  result.set_round(outcome.round);
+  result.set_version(outcome.version);
+  result.set_kind(ToProto(outcome.kind));
+  result.set_included(outcome.included);
+  result.mutable_ranks()->Add(outcome.ranks.begin(), outcome.ranks.end());
+  result.mutable_excluded_ranks()->Add(outcome.excluded_ranks.begin(),
+                                       outcome.excluded_ranks.end());
+  result.set_learning_rate(outcome.learning_rate);
+  result.set_gain(outcome.gain);
+  result.set_tau(outcome.tau);
+  result.set_orthogonality(outcome.orthogonality);
+  result.set_finished(outcome.finished);
+  result.set_message(outcome.message);
+  result.set_loss(outcome.loss);
+  result.set_combined_norm(outcome.combined_norm);
+  return result;
+}
+
+v1::StatusReply ToProto(const JobStatus& status,
+                        const std::optional<RoundOutcome>& last,
+                        const JobInfo& job) {
+  v1::StatusReply reply;
+  reply.set_job(job.job);
+  reply.set_epoch(status.epoch);
+  reply.set_phase(status.phase);
+  reply.set_round(status.round);
+  reply.set_version(status.version);
+  for (const WorkerState& worker : status.workers) {
+    v1::WorkerStatus* out = reply.add_workers();
+    out->set_rank(worker.rank);
+    out->set_client(worker.client);
+    out->set_committed(worker.committed);
+    out->set_lease_remaining_seconds(
+        absl::ToDoubleSeconds(worker.lease_remaining));
+    out->set_attending(worker.attending);
+    out->set_waited_for_seconds(absl::ToDoubleSeconds(worker.waited_for));
+  }
+  reply.mutable_missing_ranks()->Add(status.missing_ranks.begin(),
+                                     status.missing_ranks.end());
+  for (const std::string& shard : job.shards) reply.add_shards(shard);
+  reply.set_message(status.message);
+  if (last.has_value()) *reply.mutable_last_outcome() = ToProto(*last);
+  return reply;
+}
+
+absl::StatusOr<CommitCall> FromProto(const v1::CommitRequest& request) {
+  if (request.kind() != v1::GRADIENT && request.kind() != v1::SEED) {
+    return Bad("kind", absl::StrCat(request.kind()), "GRADIENT, SEED");
+  }
+  if (request.examples() < 0) {
+    return Bad("examples", absl::StrCat(request.examples()), ">= 0");
+  }
+  if (request.accumulation() < 0) {
+    return Bad("accumulation", absl::StrCat(request.accumulation()), ">= 0");
+  }
+  if (!IsSum(request.loss_scale())) {
+    return Bad("loss_scale", absl::StrCat(request.loss_scale()),
+               "finite and > 0 (0 counts as 1)");
+  }
+  CommitCall call;
+  call.epoch = request.epoch();
+  call.session = request.session();
+  call.round = request.round();
+  call.kind =
+      request.kind() == v1::SEED ? PushKind::kSeed : PushKind::kGradient;
+  call.row.examples = request.examples() == 0 ? 1 : request.examples();
+  call.row.accumulation =
+      request.accumulation() == 0 ? 1 : request.accumulation();
+  // A sum that is not finite says no more than the row, whose own overflow
+  // excludes it: the estimate from rows is taken instead.
+  if (request.has_micro_norm_squared_sum() &&
+      IsSum(request.micro_norm_squared_sum())) {
+    call.row.micro_norm_squared_sum = request.micro_norm_squared_sum();
+  }
+  call.row.loss_scale =
+      request.loss_scale() == 0.0 ? 1.0 : request.loss_scale();
+  if (request.has_loss()) call.loss = request.loss();
+  return call;
+}
+
+}  // namespace agg

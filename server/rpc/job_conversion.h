@@ -1,0 +1,49 @@
+// The coordinator's plain values as messages of proto/agg.proto, and back.
+#ifndef AGG_SERVER_RPC_JOB_CONVERSION_H_
+#define AGG_SERVER_RPC_JOB_CONVERSION_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kernels/dtype.h"
+#include "proto/agg.pb.h"
+#include "proto/shard_plan.h"
+#include "server/round/coordinator.h"
+#include "server/round/round_report.h"
+
+namespace agg {
+
+// What every JoinReply says of the configuration.
+struct JobInfo {
+  std::string job;
+  std::string rule, scope, step_scale;  // effective, as in configs
+  int32_t workers = 1;                  // expected
+  int32_t max_workers = 1;
+  bool per_tensor = true;  // coefficients travel per tensor
+  absl::Duration lease;
+  DType push_dtype = DType::kF32;
+  DType pull_dtype = DType::kF32;
+  std::vector<std::string> shards;  // addresses by ordinal
+};
+
+Manifest FromProto(const v1::Manifest& manifest);
+v1::Manifest ToProto(const Manifest& manifest);
+
+v1::JoinReply ToProto(const JoinResult& result, const JobInfo& job);
+v1::JobEvent ToProto(const JobEvent& event);
+v1::RoundOutcome ToProto(const RoundOutcome& outcome);
+v1::StatusReply ToProto(const JobStatus& status,
+                        const std::optional<RoundOutcome>& last,
+                        const JobInfo& job);
+
+// INVALID_ARGUMENT naming the field for values that have no meaning: an
+// unknown kind, negative counts, a loss_scale that is not finite and positive.
+absl::StatusOr<CommitCall> FromProto(const v1::CommitRequest& request);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_RPC_JOB_CONVERSION_H_

@@ -1,0 +1,50 @@
+// A unary RPC that is answered later, from any thread, or never because the
+// caller has gone.
+#ifndef AGG_SERVER_RPC_LONG_POLL_H_
+#define AGG_SERVER_RPC_LONG_POLL_H_
+
+#include <grpcpp/support/server_callback.h>
+
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/rpc/status_conversion.h"
+
+namespace agg {
+
+// The first answer counts, a cancellation is one; later ones are dropped, so
+// that a callback may come long after the RPC's end. Owns itself until OnDone.
+template <typename Response>
+class LongPoll : public grpc::ServerUnaryReactor {
+ public:
+  // `response` is gRPC's, valid until an answer was given.
+  static std::shared_ptr<LongPoll> Make(Response* response) {
+    std::shared_ptr<LongPoll> poll(new LongPoll(response));
+    poll->self_ = poll;
+    return poll;
+  }
+
+  // Thread-safe.
+  void Answer(absl::StatusOr<Response> answer) {
+    if (answered_.exchange(true)) return;
+    if (answer.ok()) *response_ = *std::move(answer);
+    Finish(ToGrpcStatus(answer.status()));
+  }
+
+ private:
+  explicit LongPoll(Response* response) : response_(response) {}
+
+  void OnCancel() override { Answer(absl::CancelledError("cancelled")); }
+  void OnDone() override { const auto self = std::move(self_); }
+
+  Response* const response_;
+  std::atomic<bool> answered_{false};
+  std::shared_ptr<LongPoll> self_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_RPC_LONG_POLL_H_

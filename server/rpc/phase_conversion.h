@@ -1,0 +1,30 @@
+// ShardPeer's plain values as messages of proto/agg.proto, and back.
+#ifndef AGG_SERVER_RPC_PHASE_CONVERSION_H_
+#define AGG_SERVER_RPC_PHASE_CONVERSION_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/agg.pb.h"
+#include "server/round/shard_peer.h"
+
+namespace agg {
+
+v1::SetSessionRequest ToProto(uint64_t epoch, const SessionChange& change);
+SessionChange FromProto(const v1::SetSessionRequest& request);
+
+v1::PhaseRequest ToProto(const Phase& phase);
+// INVALID_ARGUMENT for a request without a phase.
+absl::StatusOr<Phase> FromProto(const v1::PhaseRequest& request);
+
+// In messages of at most kMaxReplyBytes each (one entry may exceed it alone),
+// at least one; `seconds` is in the last.
+std::vector<v1::PhaseReply> ToProto(const PhaseResult& result);
+// Appends one message's share to `result`.
+void AppendReply(const v1::PhaseReply& reply, PhaseResult* result);
+
+inline constexpr int64_t kMaxReplyBytes = int64_t{3} << 20;
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_RPC_PHASE_CONVERSION_H_

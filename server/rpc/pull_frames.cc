@@ -1,0 +1,83 @@
+#include "server/rpc/pull_frames.h"
+
+#include <utility>
+
+#include "absl/strings/string_view.h"
+#include "proto/byte_buffer_frame.h"
+#include "proto/crc32c.h"
+
+namespace agg {
+namespace {
+
+// Keeps the meta of a frame of tiny slices, and its list of pieces, small.
+constexpr size_t kMaxSlicesPerFrame = 1024;
+
+absl::string_view SliceBytes(const PublishedVersion& version, size_t position,
+                             DType dtype) {
+  const auto& range = version.layout->ranges[position];
+  return absl::string_view(
+      version.snapshot->data(dtype) + range.begin * DTypeBytes(dtype),
+      static_cast<size_t>(range.num_elements * DTypeBytes(dtype)));
+}
+
+}  // namespace
+
+PullFrames::PullFrames(const PublishedVersion& version, DType dtype)
+    : epoch_(version.epoch),
+      version_(version.version),
+      dtype_(dtype),
+      layout_(version.layout) {
+  Frame frame;
+  for (size_t i = 0; i < layout_->ranges.size(); ++i) {
+    const int64_t bytes = layout_->ranges[i].num_elements * DTypeBytes(dtype);
+    if (frame.end > frame.first &&
+        (frame.bytes + bytes > kMaxFramePayloadBytes ||
+         frame.end - frame.first == kMaxSlicesPerFrame)) {
+      frames_.push_back(frame);
+      frame = Frame();
+      frame.first = frame.end = i;
+    }
+    frame.end = i + 1;
+    frame.bytes += bytes;
+  }
+  frames_.push_back(frame);
+  once_ = std::make_unique<std::once_flag[]>(frames_.size());
+}
+
+grpc::ByteBuffer PullFrames::MakeBuffer(size_t index,
+                                        const PublishedVersion& version) {
+  Frame& frame = frames_[index];
+  std::vector<absl::string_view> pieces;
+  pieces.reserve(frame.end - frame.first);
+  for (size_t i = frame.first; i < frame.end; ++i) {
+    pieces.push_back(SliceBytes(version, i, dtype_));
+  }
+  std::call_once(once_[index], [&] {
+    for (absl::string_view piece : pieces) {
+      frame.crc32c.push_back(Crc32c(piece));
+    }
+  });
+  v1::FrameMeta meta;
+  meta.set_epoch(epoch_);
+  meta.set_round(version_);
+  meta.set_dtype(static_cast<v1::DType>(dtype_));
+  const std::vector<int32_t>& slices = layout_->slices;
+  for (size_t i = frame.first; i < frame.end; ++i) {
+    meta.add_slices(static_cast<uint32_t>(slices[i]));
+  }
+  meta.mutable_crc32c()->Add(frame.crc32c.begin(), frame.crc32c.end());
+  return MakeFrame(meta, pieces, version.snapshot);
+}
+
+std::shared_ptr<PullFrames> PullFrameCache::Get(const PublishedVersion& version,
+                                                DType dtype) {
+  MutexLock lock(&mutex_);
+  for (const auto& entry : entries_) {
+    if (entry->Matches(version, dtype)) return entry;
+  }
+  if (entries_.size() == kMaxEntries) entries_.pop_front();
+  entries_.push_back(std::make_shared<PullFrames>(version, dtype));
+  return entries_.back();
+}
+
+}  // namespace agg

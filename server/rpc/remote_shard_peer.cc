@@ -1,0 +1,251 @@
+#include "server/rpc/remote_shard_peer.h"
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
+#include <grpcpp/support/sync_stream.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/byte_buffer_frame.h"
+#include "server/rpc/coordinator_service.h"
+#include "server/rpc/job_conversion.h"
+#include "server/rpc/phase_conversion.h"
+#include "server/rpc/status_conversion.h"
+
+namespace agg {
+namespace {
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+  grpc::ChannelArguments args;
+  // A connection of its own: what another channel does must not disturb it.
+  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
+  args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  args.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
+  args.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  args.SetMaxSendMessageSize(kMaxMessageBytes);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                   args);
+}
+
+}  // namespace
+
+using AttachCall = grpc::ClientReaderWriter<v1::AttachRequest, v1::AttachReply>;
+
+// Its fields are guarded by the peer's mutex_, except as said.
+struct RemoteShardPeer::Link {
+  grpc::ClientContext context;  // TryCancel may be called at any time
+  v1::AttachRequest request;    // constant
+  std::function<void(absl::Status)> on_lost;  // constant
+  std::unique_ptr<AttachCall> call;  // set once, used by the thread and Lose
+  Mutex write_mutex;                 // one Write at a time
+  bool replied = false;
+  bool detached = false;  // its end is nobody's business any more
+  bool ended = false;
+  grpc::Status status;  // once ended
+};
+
+RemoteShardPeer::RemoteShardPeer(const RemoteShardOptions& options)
+    : options_(options),
+      stub_(v1::ShardControl::NewStub(MakeChannel(options.address))),
+      lost_(absl::UnavailableError(
+          absl::StrCat(name(), " has not been attached"))) {}
+
+RemoteShardPeer::~RemoteShardPeer() {
+  Close(absl::CancelledError("shutting down"));
+  MutexLock lock(&attach_mutex_);
+  Detach();
+}
+
+std::string RemoteShardPeer::name() const {
+  return absl::StrCat("shard ", options_.ordinal, " (", options_.address, ")");
+}
+
+absl::Status RemoteShardPeer::Named(const grpc::Status& status) const {
+  const absl::Status converted = FromGrpcStatus(status);
+  if (converted.ok()) return converted;
+  return absl::Status(converted.code(),
+                      absl::StrCat(name(), ": ", converted.message()));
+}
+
+absl::Status RemoteShardPeer::Attach(
+    uint64_t epoch, std::function<void(absl::Status)> on_lost) {
+  MutexLock attach_lock(&attach_mutex_);
+  Detach();
+  auto link = std::make_shared<Link>();
+  link->request.set_epoch(epoch);
+  link->request.set_ordinal(options_.ordinal);
+  link->request.set_num_shards(options_.num_shards);
+  link->request.set_config_fingerprint(options_.fingerprint);
+  link->request.set_protocol_version(kProtocolVersion);
+  link->on_lost = std::move(on_lost);
+  {
+    MutexLock lock(&mutex_);
+    if (!closed_.ok()) return closed_;
+    link_ = link;
+  }
+  thread_ = std::thread([this, link] { HoldStream(link); });
+  const absl::Status status = AwaitReply(link);
+  if (!status.ok()) Detach();
+  return status;
+}
+
+absl::Status RemoteShardPeer::AwaitReply(const std::shared_ptr<Link>& link) {
+  const absl::Time deadline = absl::Now() + options_.attach_timeout;
+  MutexLock lock(&mutex_);
+  while (!link->replied && !link->ended && absl::Now() < deadline) {
+    changed_.WaitFor(&mutex_, deadline - absl::Now());
+  }
+  if (link->replied) return absl::OkStatus();
+  if (!closed_.ok()) return closed_;
+  if (link->ended) return Named(link->status);
+  return absl::UnavailableError(
+      absl::StrCat(name(), " did not answer within ",
+                   absl::FormatDuration(options_.attach_timeout)));
+}
+
+void RemoteShardPeer::HoldStream(const std::shared_ptr<Link>& link) {
+  std::unique_ptr<AttachCall> call = stub_->Attach(&link->context);
+  AttachCall* const stream = call.get();
+  {
+    MutexLock write_lock(&link->write_mutex);
+    stream->Write(link->request);
+    MutexLock lock(&mutex_);
+    link->call = std::move(call);
+  }
+  v1::AttachReply reply;
+  while (stream->Read(&reply)) {
+    MutexLock lock(&mutex_);
+    if (link->replied || link->detached) continue;
+    link->replied = true;
+    lost_ = absl::OkStatus();
+    changed_.NotifyAll();
+  }
+  const grpc::Status status = stream->Finish();
+  const absl::Status reason = absl::UnavailableError(
+      absl::StrCat(name(), " is lost: ",
+                   status.ok() ? "it ended the coordinator's stream"
+                               : status.error_message()));
+  bool tell;
+  {
+    MutexLock lock(&mutex_);
+    link->ended = true;
+    link->status = status;
+    tell = link->replied && !link->detached;
+    if (tell) {
+      lost_ = reason;
+      for (grpc::ClientContext* context : calls_) context->TryCancel();
+    }
+    changed_.NotifyAll();
+  }
+  if (tell && link->on_lost != nullptr) link->on_lost(reason);
+}
+
+void RemoteShardPeer::Detach() {
+  {
+    MutexLock lock(&mutex_);
+    if (link_ != nullptr) {
+      link_->detached = true;
+      link_->context.TryCancel();
+      link_ = nullptr;
+    }
+    if (lost_.ok()) {
+      lost_ = absl::UnavailableError(absl::StrCat(name(), " is detached"));
+    }
+    for (grpc::ClientContext* context : calls_) context->TryCancel();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void RemoteShardPeer::Lose(uint64_t epoch, const absl::Status& reason) {
+  std::shared_ptr<Link> link;
+  {
+    MutexLock lock(&mutex_);
+    link = link_;
+    if (link == nullptr || !link->replied || link->ended) return;
+    if (epoch != 0 && epoch != link->request.epoch()) return;
+  }
+  v1::AttachRequest request;
+  request.set_epoch(link->request.epoch());
+  request.set_lost(std::string(reason.message()));
+  MutexLock write_lock(&link->write_mutex);
+  link->call->Write(request);  // on a broken stream it returns false at once
+}
+
+void RemoteShardPeer::Close(const absl::Status& reason) {
+  MutexLock lock(&mutex_);
+  if (closed_.ok()) closed_ = reason;
+  if (link_ != nullptr) {
+    link_->detached = true;
+    link_->context.TryCancel();
+  }
+  for (grpc::ClientContext* context : calls_) context->TryCancel();
+}
+
+absl::Status RemoteShardPeer::Call(
+    absl::Duration timeout,
+    const std::function<grpc::Status(grpc::ClientContext*)>& call) {
+  grpc::ClientContext context;
+  if (timeout != absl::InfiniteDuration()) {
+    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  }
+  {
+    MutexLock lock(&mutex_);
+    if (!closed_.ok()) return closed_;
+    if (!lost_.ok()) return lost_;
+    calls_.insert(&context);
+  }
+  const grpc::Status status = call(&context);
+  MutexLock lock(&mutex_);
+  calls_.erase(&context);
+  if (status.ok()) return absl::OkStatus();
+  // A cancelled call says less than why it was cancelled.
+  if (!closed_.ok()) return closed_;
+  if (!lost_.ok()) return lost_;
+  return Named(status);
+}
+
+absl::Status RemoteShardPeer::SetManifest(uint64_t epoch,
+                                          const Manifest& manifest) {
+  v1::SetManifestRequest request;
+  request.set_epoch(epoch);
+  *request.mutable_manifest() = ToProto(manifest);
+  return Call(options_.call_timeout, [&](grpc::ClientContext* context) {
+    v1::SetManifestReply reply;
+    return stub_->SetManifest(context, request, &reply);
+  });
+}
+
+absl::Status RemoteShardPeer::SetSession(uint64_t epoch,
+                                         const SessionChange& change) {
+  const v1::SetSessionRequest request = ToProto(epoch, change);
+  return Call(options_.call_timeout, [&](grpc::ClientContext* context) {
+    v1::SetSessionReply reply;
+    return stub_->SetSession(context, request, &reply);
+  });
+}
+
+absl::StatusOr<PhaseResult> RemoteShardPeer::RunPhase(const Phase& phase) {
+  const v1::PhaseRequest request = ToProto(phase);
+  PhaseResult result;
+  const absl::Status status =
+      Call(absl::InfiniteDuration(), [&](grpc::ClientContext* context) {
+        auto stream = stub_->RunPhase(context, request);
+        v1::PhaseReply reply;
+        while (stream->Read(&reply)) AppendReply(reply, &result);
+        return stream->Finish();
+      });
+  if (!status.ok()) return status;
+  return result;
+}
+
+}  // namespace agg

@@ -1,0 +1,146 @@
+#include "server/rpc/rpc_server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/byte_buffer_frame.h"
+#include "server/rpc/coordinator_service.h"
+#include "server/rpc/open_streams.h"
+#include "server/rpc/redirect_service.h"
+#include "server/rpc/shard_service.h"
+
+namespace agg {
+namespace {
+
+// gRPC's own switches are of the process, and not thread-safe.
+void EnablePlugins() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  });
+}
+
+void SetLimits(grpc::ServerBuilder* builder) {
+  builder->SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder->SetMaxSendMessageSize(kMaxMessageBytes);
+  // Two servers on one port must be an error, not a lottery.
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // Finds dead hosts; leases find dead workers.
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
+  // Clients ping every 10 s while they wait; that is not abuse.
+  builder->AddChannelArgument(
+      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+}
+
+// `address` with another port.
+std::string WithPort(const std::string& address, int port) {
+  return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
+}
+
+}  // namespace
+
+class RpcServer::Impl {
+ public:
+  Impl(const RpcServerOptions& options, ShardEngine* engine,
+       Coordinator* coordinator)
+      : shard_(engine, &open_), control_(options.self, engine, &open_) {
+    if (coordinator != nullptr) {
+      coordinator_ = std::make_unique<CoordinatorService>(options.job,
+                                                          coordinator, &open_);
+    } else {
+      redirect_ = std::make_unique<RedirectService>(
+          absl::StrCat("shard ", options.self.ordinal, " (",
+                       options.self.address, ")"),
+          options.job.shards[0]);
+    }
+  }
+
+  absl::Status Listen(const RpcServerOptions& options) {
+    EnablePlugins();
+    grpc::ServerBuilder builder;
+    SetLimits(&builder);
+    builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(),
+                             &port_);
+    builder.RegisterService(&shard_);
+    builder.RegisterService(&control_);
+    if (coordinator_ != nullptr) builder.RegisterService(coordinator_.get());
+    if (redirect_ != nullptr) builder.RegisterService(redirect_.get());
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || port_ == 0) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot listen on ", options.listen,
+                       ": the address is in use or not of this host"));
+    }
+    server_->GetHealthCheckService()->SetServingStatus(false);
+    for (const char* service : {"", kCoordinatorHealth, kShardHealth}) {
+      SetServing(service, false);
+    }
+    if (coordinator_ != nullptr) {
+      std::vector<std::string> shards = options.job.shards;
+      shards[options.self.ordinal] =
+          WithPort(shards[options.self.ordinal], port_);
+      coordinator_->SetShards(shards);
+    }
+    return absl::OkStatus();
+  }
+
+  void SetServing(const std::string& service, bool serving) {
+    server_->GetHealthCheckService()->SetServingStatus(service, serving);
+  }
+
+  void Shutdown(absl::Time deadline) {
+    if (server_ != nullptr) server_->Shutdown(absl::ToChronoTime(deadline));
+  }
+
+  int port() const { return port_; }
+  OpenStreams* open() { return &open_; }
+
+ private:
+  OpenStreams open_;
+  ShardService shard_;
+  ShardControlService control_;
+  std::unique_ptr<CoordinatorService> coordinator_;
+  std::unique_ptr<RedirectService> redirect_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;  // last: ends before the services
+};
+
+RpcServer::RpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+RpcServer::~RpcServer() { Shutdown(absl::Now()); }
+
+absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
+    const RpcServerOptions& options, ShardEngine* engine,
+    Coordinator* coordinator) {
+  auto impl = std::make_unique<Impl>(options, engine, coordinator);
+  const absl::Status status = impl->Listen(options);
+  if (!status.ok()) return status;
+  return std::unique_ptr<RpcServer>(new RpcServer(std::move(impl)));
+}
+
+int RpcServer::port() const { return impl_->port(); }
+
+void RpcServer::SetServing(const std::string& service, bool serving) {
+  impl_->SetServing(service, serving);
+}
+
+void RpcServer::EndStreams(const absl::Status& reason) {
+  impl_->open()->EndAll(reason);
+}
+
+void RpcServer::Shutdown(absl::Time deadline) { impl_->Shutdown(deadline); }
+
+}  // namespace agg

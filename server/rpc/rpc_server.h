@@ -1,0 +1,60 @@
+// The gRPC server of one shard: all services, health, reflection, limits. The
+// rest of the server sees no gRPC.
+#ifndef AGG_SERVER_RPC_RPC_SERVER_H_
+#define AGG_SERVER_RPC_RPC_SERVER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/round/coordinator.h"
+#include "server/round/shard_engine.h"
+#include "server/rpc/job_conversion.h"
+#include "server/rpc/shard_control_service.h"
+
+namespace agg {
+
+struct RpcServerOptions {
+  std::string listen = "127.0.0.1:0";  // "host:port"; port 0: any
+  ShardIdentity self;
+  // Its `shards` are what workers are told; self.ordinal's entry gets the
+  // port that is listened on.
+  JobInfo job;
+};
+
+// Health (grpc.health.v1) names; "" is the process as a whole.
+inline constexpr char kCoordinatorHealth[] = "agg.v1.Coordinator";
+inline constexpr char kShardHealth[] = "agg.v1.Shard";
+
+// Thread-safe. gRPC calls run until Shutdown has returned.
+class RpcServer {
+ public:
+  // `coordinator` is null on other shards than 0. Both outlive the server. All
+  // health is NOT_SERVING. UNAVAILABLE if the address cannot be listened on.
+  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
+      const RpcServerOptions& options, ShardEngine* engine,
+      Coordinator* coordinator);
+  // Shutdown, at once.
+  ~RpcServer();
+
+  int port() const;
+  void SetServing(const std::string& service, bool serving);
+
+  // Ends Push, Attend and Attach streams, open and to come, with `reason`.
+  void EndStreams(const absl::Status& reason);
+  // Takes no more calls; waits for those that run, until `deadline`, then
+  // cancels them. REQUIRES: whatever unary calls wait for fails by itself
+  // (Coordinator::Drain, ShardEngine::Lose). Idempotent.
+  void Shutdown(absl::Time deadline);
+
+ private:
+  class Impl;
+  explicit RpcServer(std::unique_ptr<Impl> impl);
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_RPC_RPC_SERVER_H_

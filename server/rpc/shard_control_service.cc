@@ -1,0 +1,232 @@
+#include "server/rpc/shard_control_service.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "server/base/log.h"
+#include "server/rpc/coordinator_service.h"
+#include "server/rpc/job_conversion.h"
+#include "server/rpc/long_poll.h"
+#include "server/rpc/phase_conversion.h"
+
+namespace agg {
+namespace {
+
+absl::Status Differ(const ShardIdentity& self, absl::string_view what,
+                    absl::string_view theirs, absl::string_view ours,
+                    absl::string_view advice) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "shard ", self.ordinal, " (", self.address, ") has ", what, " ", ours,
+      ", the coordinator expects ", theirs, ": ", advice));
+}
+
+}  // namespace
+
+absl::Status CheckAttach(const v1::AttachRequest& request,
+                         const ShardIdentity& self) {
+  if (request.protocol_version() != kProtocolVersion) {
+    return Differ(
+        self, "protocol version", absl::StrCat(request.protocol_version()),
+        absl::StrCat(kProtocolVersion), "run the same release everywhere");
+  }
+  if (request.ordinal() != self.ordinal) {
+    return Differ(self, "ordinal", absl::StrCat(request.ordinal()),
+                  absl::StrCat(self.ordinal),
+                  "check the addresses in `shards` and --shard");
+  }
+  if (request.num_shards() != self.num_shards) {
+    return Differ(self, "num_shards", absl::StrCat(request.num_shards()),
+                  absl::StrCat(self.num_shards),
+                  "start all shards with the same config");
+  }
+  if (request.config_fingerprint() != self.fingerprint) {
+    return Differ(self, "config fingerprint", request.config_fingerprint(),
+                  self.fingerprint, "start all shards with the same config");
+  }
+  return absl::OkStatus();
+}
+
+// Held open by the coordinator. Its end is the epoch's end on this shard,
+// unless a newer epoch has begun.
+class ShardControlService::AttachStream
+    : public BidiStream<v1::AttachRequest, v1::AttachReply> {
+ public:
+  static AttachStream* Start(ShardControlService* service) {
+    std::shared_ptr<AttachStream> stream(new AttachStream(service));
+    stream->Own();
+    stream->StartRead(&stream->request_);
+    return stream.get();
+  }
+
+ private:
+  explicit AttachStream(ShardControlService* service)
+      : BidiStream(service->open_), service_(service) {}
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      End(absl::OkStatus());
+      return;
+    }
+    const absl::Status status = epoch_ == 0 ? Begin() : Lose(request_.lost());
+    if (!status.ok()) {
+      End(status);
+    } else if (!ended()) {
+      StartRead(&request_);
+    }
+  }
+
+  absl::Status Begin() {
+    const absl::Status status = CheckAttach(request_, service_->self_);
+    if (!status.ok()) {
+      LogWarning("refused the coordinator: ", status.message());
+      return status;
+    }
+    epoch_ = request_.epoch();
+    auto self = std::static_pointer_cast<AttachStream>(shared_from_this());
+    service_->control_.Run([self] { self->AttachEngine(); });
+    return absl::OkStatus();
+  }
+
+  absl::Status Lose(const std::string& reason) {
+    if (reason.empty()) {
+      return absl::InvalidArgumentError(
+          "lost: empty; allowed in a later AttachRequest: why the epoch ends");
+    }
+    service_->control_.Run([service = service_, epoch = epoch_, reason] {
+      LogWarning("epoch ", epoch, " is over: ", reason);
+      service->engine_->Lose(epoch, absl::UnavailableError(reason));
+    });
+    return absl::OkStatus();
+  }
+
+  void AttachEngine() {
+    const absl::Status status = service_->engine_->Attach(epoch_, nullptr);
+    if (!status.ok()) {
+      End(status);
+      return;
+    }
+    LogInfo("attached in epoch ", epoch_);
+    v1::AttachReply reply;
+    reply.set_epoch(epoch_);
+    reply.set_backend(service_->self_.backend);
+    Send(std::move(reply));
+  }
+
+  void OnEnded() override {
+    if (epoch_ == 0) return;
+    // In order behind AttachEngine; a newer epoch is not touched.
+    service_->control_.Run([service = service_, epoch = epoch_] {
+      LogInfo("the coordinator's stream for epoch ", epoch, " has ended");
+      service->engine_->Lose(epoch, absl::UnavailableError(absl::StrCat(
+                                        "the coordinator is gone (seen by ",
+                                        service->name(), ")")));
+    });
+  }
+
+  ShardControlService* const service_;
+  v1::AttachRequest request_;
+  uint64_t epoch_ = 0;  // 0: no valid request yet
+};
+
+// One phase's answer in several messages. Owns itself until OnDone.
+class ShardControlService::PhaseStream
+    : public grpc::ServerWriteReactor<v1::PhaseReply> {
+ public:
+  // On the compute thread, at most once, if the caller has not gone.
+  void Answer(const absl::StatusOr<PhaseResult>& result) {
+    if (!result.ok()) {
+      Finish(ToGrpcStatus(result.status()));
+      return;
+    }
+    replies_ = ToProto(*result);
+    WriteNext();
+  }
+
+ private:
+  void WriteNext() {
+    if (++next_ == replies_.size()) {
+      StartWriteAndFinish(&replies_.back(), grpc::WriteOptions(),
+                          grpc::Status::OK);
+    } else {
+      StartWrite(&replies_[next_ - 1]);
+    }
+  }
+  void OnWriteDone(bool ok) override {
+    if (ok) {
+      WriteNext();
+    } else {
+      Finish(grpc::Status(grpc::StatusCode::CANCELLED, "cancelled"));
+    }
+  }
+  // A phase that has begun runs to its end; Answer then finishes the call.
+  void OnCancel() override {}
+  void OnDone() override { delete this; }
+
+  std::vector<v1::PhaseReply> replies_;
+  size_t next_ = 0;
+};
+
+ShardControlService::ShardControlService(const ShardIdentity& self,
+                                         ShardEngine* engine, OpenStreams* open)
+    : self_(self), engine_(engine), open_(open) {}
+
+std::string ShardControlService::name() const {
+  return absl::StrCat("shard ", self_.ordinal, " (", self_.address, ")");
+}
+
+grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachReply>*
+ShardControlService::Attach(grpc::CallbackServerContext*) {
+  return AttachStream::Start(this);
+}
+
+grpc::ServerUnaryReactor* ShardControlService::SetManifest(
+    grpc::CallbackServerContext*, const v1::SetManifestRequest* request,
+    v1::SetManifestReply* reply) {
+  auto poll = LongPoll<v1::SetManifestReply>::Make(reply);
+  auto* reactor = poll.get();
+  control_.Run([this, poll, epoch = request->epoch(),
+                manifest = FromProto(request->manifest())] {
+    const absl::Status status = engine_->SetManifest(epoch, manifest);
+    if (status.ok()) {
+      poll->Answer(v1::SetManifestReply());
+    } else {
+      poll->Answer(status);
+    }
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ShardControlService::SetSession(
+    grpc::CallbackServerContext*, const v1::SetSessionRequest* request,
+    v1::SetSessionReply* reply) {
+  auto poll = LongPoll<v1::SetSessionReply>::Make(reply);
+  auto* reactor = poll.get();
+  control_.Run(
+      [this, poll, epoch = request->epoch(), change = FromProto(*request)] {
+        const absl::Status status = engine_->SetSession(epoch, change);
+        if (status.ok()) {
+          poll->Answer(v1::SetSessionReply());
+        } else {
+          poll->Answer(status);
+        }
+      });
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::PhaseReply>* ShardControlService::RunPhase(
+    grpc::CallbackServerContext*, const v1::PhaseRequest* request) {
+  auto* stream = new PhaseStream;
+  absl::StatusOr<Phase> phase = FromProto(*request);
+  if (!phase.ok()) {
+    stream->Answer(phase.status());
+    return stream;
+  }
+  compute_.Run([this, stream, phase = *std::move(phase)] {
+    stream->Answer(engine_->RunPhase(phase));
+  });
+  return stream;
+}
+
+}  // namespace agg

@@ -1,0 +1,66 @@
+// The ShardControl service of proto/agg.proto: the coordinator's calls.
+#ifndef AGG_SERVER_RPC_SHARD_CONTROL_SERVICE_H_
+#define AGG_SERVER_RPC_SHARD_CONTROL_SERVICE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "proto/agg.grpc.pb.h"
+#include "server/round/shard_engine.h"
+#include "server/rpc/bidi_stream.h"
+#include "server/rpc/executor.h"
+#include "server/rpc/open_streams.h"
+
+namespace agg {
+
+// Who this shard is; the coordinator must believe the same.
+struct ShardIdentity {
+  int32_t ordinal = 0;
+  int32_t num_shards = 1;
+  std::string address;      // "host:port", for messages
+  std::string fingerprint;  // of the config
+  std::string backend;
+};
+
+// OK, or FAILED_PRECONDITION naming what differs, with both values.
+absl::Status CheckAttach(const v1::AttachRequest& request,
+                         const ShardIdentity& self);
+
+// Calls that change the epoch run in order on one thread, phases on another:
+// both may take long, and gRPC's callback threads must not wait.
+class ShardControlService : public v1::ShardControl::CallbackService {
+ public:
+  // `engine` and `open` outlive the service, which outlives its server.
+  ShardControlService(const ShardIdentity& self, ShardEngine* engine,
+                      OpenStreams* open);
+
+ private:
+  class AttachStream;
+  class PhaseStream;
+
+  grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachReply>* Attach(
+      grpc::CallbackServerContext*) override;
+  grpc::ServerUnaryReactor* SetManifest(grpc::CallbackServerContext*,
+                                        const v1::SetManifestRequest* request,
+                                        v1::SetManifestReply* reply) override;
+  grpc::ServerUnaryReactor* SetSession(grpc::CallbackServerContext*,
+                                       const v1::SetSessionRequest* request,
+                                       v1::SetSessionReply* reply) override;
+  grpc::ServerWriteReactor<v1::PhaseReply>* RunPhase(
+      grpc::CallbackServerContext*, const v1::PhaseRequest* request) override;
+
+  std::string name() const;
+
+  const ShardIdentity self_;
+  ShardEngine* const engine_;
+  OpenStreams* const open_;
+  // Last, so that they end first: what they run uses the others.
+  Executor control_;
+  Executor compute_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_RPC_SHARD_CONTROL_SERVICE_H_

@@ -1,0 +1,286 @@
+#include "server/server.h"
+
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "kernels/backend_factory.h"
+#include "server/address.h"
+#include "server/base/clock.h"
+#include "server/base/log.h"
+#include "server/base/mutex.h"
+#include "server/combine/options.h"
+#include "server/housekeeping.h"
+#include "server/memory_budget.h"
+#include "server/metrics/metrics.h"
+#include "server/metrics/metrics_server.h"
+#include "server/round/coordinator.h"
+#include "server/round/shard_engine.h"
+#include "server/rpc/remote_shard_peer.h"
+#include "server/rpc/rpc_server.h"
+#include "server/version.h"
+
+namespace agg {
+namespace {
+
+JobInfo MakeJobInfo(const ServerOptions& options) {
+  const CombineOptions& combine = options.coordinator.combine;
+  JobInfo job;
+  job.job = options.coordinator.job;
+  job.rule = std::string(RuleName(combine.rule.rule));
+  job.scope = std::string(ScopeName(combine.rule.scope));
+  job.step_scale = std::string(StepScaleName(combine.step_scale.kind));
+  job.workers = options.coordinator.workers;
+  job.max_workers = options.coordinator.max_workers;
+  job.per_tensor = combine.rule.scope == Scope::kPerTensor;
+  job.lease = options.coordinator.lease;
+  job.push_dtype = options.shard.push_dtype;
+  job.pull_dtype = options.shard.pull_dtype;
+  job.shards = options.shards;
+  return job;
+}
+
+MetricsOptions MakeMetricsOptions(const ServerOptions& options, int ordinal) {
+  const JobInfo job = MakeJobInfo(options);
+  MetricsOptions metrics;
+  metrics.job = job.job;
+  metrics.ordinal = ordinal;
+  metrics.workers = job.workers;
+  metrics.rule = job.rule;
+  metrics.scope = job.scope;
+  metrics.step_scale = job.step_scale;
+  for (const RuleOptions& rule : options.coordinator.combine.shadow_rules) {
+    metrics.shadow_rules.push_back(
+        {std::string(RuleName(rule.rule)), std::string(ScopeName(rule.scope))});
+  }
+  metrics.max_tensors = options.metrics.max_tensors;
+  metrics.max_workers = options.metrics.max_workers;
+  metrics.version = kVersion;
+  return metrics;
+}
+
+// The address to bind: never wider than loopback unless asked to be.
+std::string BindHost(const Address& address, const std::string& bind) {
+  if (!bind.empty()) return bind;
+  return IsLoopback(address.host) && address.host != "localhost" ? address.host
+                                                                 : "127.0.0.1";
+}
+
+void WarnAboutBind(const Address& address, const std::string& host) {
+  if (!IsLoopback(host)) {
+    LogWarning("listening on ", host, " without TLS: whoever reaches this ",
+               "port can read and change the model");
+  } else if (!IsLoopback(address.host)) {
+    LogWarning("listening on ", host, " only, but this shard's address is ",
+               address.host, ": other hosts cannot reach it without --bind");
+  }
+}
+
+}  // namespace
+
+class Server::Impl {
+ public:
+  Impl(const ServerOptions& options, const StartOptions& start)
+      : options_(options), start_(start) {}
+
+  absl::Status Start() {
+    const size_t num_shards = options_.shards.size();
+    if (start_.ordinal < 0 || start_.ordinal >= static_cast<int>(num_shards)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "ordinal is ", start_.ordinal, "; allowed: 0 to ", num_shards - 1));
+    }
+    const absl::StatusOr<Address> address =
+        ParseAddress(options_.shards[start_.ordinal]);
+    if (!address.ok()) return address.status();
+    address_ = *address;
+    if (start_.port.has_value()) address_.port = *start_.port;
+    host_ = BindHost(address_, start_.bind);
+    WarnAboutBind(address_, host_);
+    absl::Status status = StartEngine();
+    if (status.ok()) StartCoordinator();
+    if (status.ok()) status = StartMetrics();
+    if (status.ok()) status = StartRpc();
+    if (!status.ok()) return status;
+    if (coordinator_ != nullptr) coordinator_->Start();
+    housekeeping_ = std::make_unique<Housekeeping>(
+        engine_.get(), coordinator_.get(), rpc_.get());
+    return absl::OkStatus();
+  }
+
+  ~Impl() {
+    Drain(absl::Now());
+    metrics_server_ = nullptr;
+    // A phase that hangs on another shard must not hold up this one's end.
+    for (auto& peer : remote_peers_) {
+      peer->Close(absl::UnavailableError("shutting down"));
+    }
+    coordinator_ = nullptr;
+  }
+
+  void Drain(absl::Time deadline) {
+    {
+      MutexLock lock(&mutex_);
+      if (draining_) return;
+      draining_ = true;
+      changed_.NotifyAll();
+    }
+    housekeeping_ = nullptr;  // health is NOT_SERVING from here on
+    if (coordinator_ != nullptr) coordinator_->Drain(deadline);
+    const absl::Status reason =
+        absl::UnavailableError(absl::StrCat(name(), " is shutting down"));
+    if (engine_ != nullptr) engine_->Lose(0, reason);
+    if (rpc_ == nullptr) return;
+    rpc_->EndStreams(reason);
+    rpc_->Shutdown(deadline);
+  }
+
+  void Wait() {
+    MutexLock lock(&mutex_);
+    while (!draining_) changed_.Wait(&mutex_);
+  }
+
+  int port() const { return rpc_->port(); }
+  int metrics_port() const {
+    return metrics_server_ == nullptr ? 0 : metrics_server_->port();
+  }
+
+ private:
+  std::string name() const {
+    return absl::StrCat("shard ", start_.ordinal, " (",
+                        options_.shards[start_.ordinal], ")");
+  }
+
+  absl::Status StartEngine() {
+    absl::StatusOr<std::unique_ptr<Backend>> backend =
+        MakeBackend(options_.backend, {options_.compute_threads});
+    if (!backend.ok()) return backend.status();
+    backend_ = *std::move(backend);
+    LogInfo("backend: ", backend_->description());
+    ShardOptions shard = options_.shard;
+    shard.ordinal = start_.ordinal;
+    if (shard.memory_budget_bytes == 0) {
+      const HostMemory memory = GrantedMemory();
+      shard.memory_budget_bytes = DefaultBudget(memory.bytes);
+      LogInfo("memory budget: ", shard.memory_budget_bytes >> 20,
+              " MiB, 80% of the ", memory.source);
+    } else {
+      LogInfo("memory budget: ", shard.memory_budget_bytes >> 20,
+              " MiB, as configured");
+    }
+    engine_ = std::make_unique<ShardEngine>(shard, backend_.get());
+    return absl::OkStatus();
+  }
+
+  void StartCoordinator() {
+    metrics_ = std::make_unique<Metrics>(
+        MakeMetricsOptions(options_, start_.ordinal),
+        [this] { return engine_->Status(); },
+        [this]() -> std::optional<JobStatus> {
+          if (coordinator_ == nullptr) return std::nullopt;
+          return coordinator_->Status();
+        });
+    if (start_.ordinal != 0) return;
+    std::vector<ShardPeer*> peers = {engine_.get()};
+    for (size_t i = 1; i < options_.shards.size(); ++i) {
+      RemoteShardOptions remote;
+      remote.ordinal = static_cast<int32_t>(i);
+      remote.num_shards = static_cast<int32_t>(options_.shards.size());
+      remote.address = options_.shards[i];
+      remote.fingerprint = options_.fingerprint;
+      remote_peers_.push_back(std::make_unique<RemoteShardPeer>(remote));
+      peers.push_back(remote_peers_.back().get());
+    }
+    coordinator_ = std::make_unique<Coordinator>(
+        options_.coordinator, std::move(peers), Clock::Real(),
+        [this](const RoundReport& report) { OnRound(report); });
+  }
+
+  // On the coordinator's thread.
+  void OnRound(const RoundReport& report) {
+    if (report.epoch != reported_epoch_) {
+      reported_epoch_ = report.epoch;
+      const absl::StatusOr<JoinResult> job = coordinator_->Observe();
+      std::vector<std::pair<std::string, int64_t>> tensors;
+      if (job.ok()) {
+        for (const TensorSpec& tensor : job->manifest.tensors) {
+          tensors.emplace_back(tensor.name, NumElements(tensor));
+        }
+      }
+      metrics_->SetTensors(tensors);
+    }
+    metrics_->OnRound(report);
+  }
+
+  absl::Status StartMetrics() {
+    const int configured = options_.metrics.port;
+    if (!start_.metrics_port.has_value() && configured == 0) {
+      return absl::OkStatus();
+    }
+    const std::string& bind = options_.metrics.bind;
+    absl::StatusOr<std::unique_ptr<MetricsServer>> server =
+        MetricsServer::Start(bind.empty() ? host_ : bind,
+                             start_.metrics_port.value_or(configured),
+                             *metrics_);
+    if (!server.ok()) return server.status();
+    metrics_server_ = *std::move(server);
+    LogInfo("metrics on port ", metrics_server_->port());
+    return absl::OkStatus();
+  }
+
+  absl::Status StartRpc() {
+    RpcServerOptions rpc;
+    rpc.listen = FormatAddress({host_, address_.port});
+    rpc.self = {start_.ordinal, static_cast<int32_t>(options_.shards.size()),
+                options_.shards[start_.ordinal], options_.fingerprint,
+                std::string(backend_->name())};
+    rpc.job = MakeJobInfo(options_);
+    absl::StatusOr<std::unique_ptr<RpcServer>> server =
+        RpcServer::Start(rpc, engine_.get(), coordinator_.get());
+    if (!server.ok()) return server.status();
+    rpc_ = *std::move(server);
+    LogInfo(name(), " listens on ", FormatAddress({host_, rpc_->port()}));
+    return absl::OkStatus();
+  }
+
+  const ServerOptions options_;
+  const StartOptions start_;
+  Address address_;
+  std::string host_;  // bound
+
+  // In the order of construction; destroyed the other way round, except for
+  // what ~Impl says.
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<ShardEngine> engine_;
+  std::unique_ptr<Metrics> metrics_;
+  std::vector<std::unique_ptr<RemoteShardPeer>> remote_peers_;
+  uint64_t reported_epoch_ = 0;  // of the coordinator's thread
+  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<MetricsServer> metrics_server_;
+  std::unique_ptr<RpcServer> rpc_;
+  std::unique_ptr<Housekeeping> housekeeping_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::~Server() = default;
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(
+    const ServerOptions& options, const StartOptions& start) {
+  auto impl = std::make_unique<Impl>(options, start);
+  const absl::Status status = impl->Start();
+  if (!status.ok()) return status;
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+int Server::port() const { return impl_->port(); }
+int Server::metrics_port() const { return impl_->metrics_port(); }
+void Server::Drain(absl::Time deadline) { impl_->Drain(deadline); }
+void Server::Wait() { impl_->Wait(); }
+
+}  // namespace agg
