@@ -101,12 +101,6 @@ bool AggClient::finished() const { return core_->session().finished(); }
 const Manifest& AggClient::manifest() const {
   return core_->router().manifest();
 }
-DType AggClient::push_dtype() const { return core_->push_dtype(); }
-const std::vector<std::string>& AggClient::shards() const {
-  return core_->shards();
-}
-const std::string& AggClient::rule() const {
-  return core_->description().rule();
-}
+const JobDescription& AggClient::job() const { return core_->job(); }
 
 }  // namespace agg

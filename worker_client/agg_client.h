@@ -19,8 +19,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -104,9 +102,7 @@ class AggClient {
   bool seed_role() const;
   bool finished() const;
   const Manifest& manifest() const;  // the job's
-  DType push_dtype() const;
-  const std::vector<std::string>& shards() const;  // addresses by ordinal
-  const std::string& rule() const;                 // "adasum"
+  const JobDescription& job() const;
 
  private:
   explicit AggClient(std::unique_ptr<ClientCore> core);

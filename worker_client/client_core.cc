@@ -18,6 +18,19 @@ std::vector<TensorView> ConstViews(absl::Span<const MutableTensorView> views) {
   return result;
 }
 
+JobDescription Describe(const v1::JoinReply& reply) {
+  JobDescription job;
+  job.job = reply.job();
+  job.rule = reply.rule();
+  job.scope = reply.scope();
+  job.step_scale = reply.step_scale();
+  job.workers = reply.workers();
+  job.shards.assign(reply.shards().begin(), reply.shards().end());
+  job.push_dtype = static_cast<DType>(reply.push_dtype());
+  job.pull_dtype = static_cast<DType>(reply.pull_dtype());
+  return job;
+}
+
 }  // namespace
 
 ClientCore::ClientCore(const ClientOptions& options,
@@ -26,14 +39,12 @@ ClientCore::ClientCore(const ClientOptions& options,
     : options_(options),
       session_(std::move(session)),
       router_(std::move(router)),
-      push_dtype_(static_cast<DType>(description().push_dtype())),
-      pull_dtype_(static_cast<DType>(description().pull_dtype())),
-      shards_(description().shards().begin(), description().shards().end()),
+      job_(Describe(description())),
       version_(description().version()) {
   std::vector<std::shared_ptr<grpc::Channel>> push_channels;
-  for (size_t i = 0; i < shards_.size(); ++i) {
+  for (size_t i = 0; i < job_.shards.size(); ++i) {
     // The coordinator is shard 0, by whatever address it was reached.
-    const std::string& address = i == 0 ? options_.coordinator : shards_[i];
+    const std::string& address = i == 0 ? options_.coordinator : job_.shards[i];
     pull_.names.push_back(ShardName{static_cast<int>(i), address});
     push_channels.push_back(i == 0 ? session_->channel()
                                    : MakeChannel(address));
@@ -68,7 +79,7 @@ absl::Status ClientCore::PushAs(v1::PushKind kind, uint64_t round, DType dtype,
 }
 
 absl::Status ClientCore::Push(absl::Span<const TensorView> gradient) {
-  return PushAs(v1::GRADIENT, version_, push_dtype_, gradient);
+  return PushAs(v1::GRADIENT, version_, job_.push_dtype, gradient);
 }
 
 absl::StatusOr<RoundOutcome> ClientCore::Seed(
@@ -125,7 +136,7 @@ absl::Status ClientCore::Pull(uint64_t version,
   PullTarget target;
   target.epoch = description().epoch();
   target.version = version;
-  target.dtype = precision == Precision::kFull ? DType::kF32 : pull_dtype_;
+  target.dtype = precision == Precision::kFull ? DType::kF32 : job_.pull_dtype;
   PullSettings settings = pull_;
   if (wait_for_seed) settings.cancels.push_back(session_->seed_wait());
   absl::Status status =

@@ -47,8 +47,7 @@ class ClientCore {
   CoordinatorSession& session() { return *session_; }
   const v1::JoinReply& description() const { return session_->description(); }
   const ShardRouter& router() const { return router_; }
-  const std::vector<std::string>& shards() const { return shards_; }
-  DType push_dtype() const { return push_dtype_; }
+  const JobDescription& job() const { return job_; }
   uint64_t version() const { return version_; }
 
  private:
@@ -58,9 +57,7 @@ class ClientCore {
   const ClientOptions options_;
   const std::unique_ptr<CoordinatorSession> session_;
   const ShardRouter router_;
-  const DType push_dtype_;
-  const DType pull_dtype_;
-  const std::vector<std::string> shards_;
+  const JobDescription job_;
   PullSettings pull_;  // constant after the constructor
 
   std::atomic<uint64_t> version_;

@@ -10,6 +10,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "kernels/dtype.h"
 #include "proto/shard_plan.h"
 
 namespace agg {
@@ -66,6 +67,18 @@ struct ClientOptions {
   // Called on a thread of the client, one call at a time; must not block and
   // must not call the client.
   std::function<void(const ClientEvent&)> on_event;
+};
+
+// How the job is set up, as the server said at Connect.
+struct JobDescription {
+  std::string job;                  // its name
+  std::string rule;                 // in effect: "adasum"
+  std::string scope;                // "per_tensor" or "global"
+  std::string step_scale;           // "none", "adascale"
+  int workers = 0;                  // expected
+  std::vector<std::string> shards;  // addresses by ordinal
+  DType push_dtype = DType::kF32;
+  DType pull_dtype = DType::kF32;
 };
 
 // Of pulled parameters, which always arrive as float32.

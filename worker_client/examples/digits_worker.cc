@@ -59,14 +59,16 @@ absl::Status Save(const DigitsTensors& parameters, const std::string& path) {
   return WriteNpz(path, tensors);
 }
 
-std::string FinalLine(const DigitsResult& result, double accuracy) {
+std::string FinalLine(const JobDescription& job, const DigitsResult& result,
+                      double accuracy) {
   const std::string losses = absl::StrJoin(result.epoch_losses, ", ",
                                            [](std::string* out, double loss) {
                                              absl::StrAppend(out, Number(loss));
                                            });
-  return absl::StrCat("{\"final\": true, \"rounds\": ", result.rounds,
-                      ", \"train_loss\": [", losses,
-                      "], \"test_accuracy\": ", Number(accuracy), "}");
+  return absl::StrCat("{\"final\": true, \"rule\": \"", job.rule,
+                      "\", \"scope\": \"", job.scope,
+                      "\", \"rounds\": ", result.rounds, ", \"train_loss\": [",
+                      losses, "], \"test_accuracy\": ", Number(accuracy), "}");
 }
 
 absl::StatusOr<DigitsTraining> TrainingFromFlags() {
@@ -131,7 +133,8 @@ absl::Status Run() {
     absl::Status saved = Save(result->parameters, absl::GetFlag(FLAGS_save));
     if (!saved.ok()) return saved;
   }
-  PrintLine(FinalLine(*result, DigitsAccuracy(result->parameters, test)));
+  PrintLine(FinalLine((*client)->job(), *result,
+                      DigitsAccuracy(result->parameters, test)));
   return absl::OkStatus();
 }
 

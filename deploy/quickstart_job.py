@@ -1,0 +1,262 @@
+"""One training run: shards and workers as processes on loopback."""
+
+import hashlib
+import json
+import math
+import os
+import pathlib
+import selectors
+import subprocess
+import tempfile
+import time
+import zipfile
+from dataclasses import dataclass
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DATA = ROOT / "deploy" / "data" / "digits.csv.gz"
+TENSORS = ("hidden/weights", "hidden/bias", "output/weights", "output/bias")
+START_SECONDS = 30
+STOP_SECONDS = 10
+TAIL_LINES = 15
+
+
+class RunError(Exception):
+    """A process failed: what, and the end of its log."""
+
+
+@dataclass
+class Run:
+    """What is to be trained."""
+    rule: str = "mean"
+    scope: str = None
+    step_scale: str = "none"
+    optimizer: str = "sgd"
+    shards: int = 2
+    workers: int = 32
+    batch: int = 2
+    learning_rate: float = 0.05
+    epochs: int = 2
+    seed: int = 0
+    wire_dtype: str = "f32"
+    backend: str = "cpu"
+
+    def rounds(self):
+        return self.epochs * (1440 // (self.workers * self.batch))
+
+
+def config_text(run, addresses):
+    """The job's configuration (proto/config.proto) in protobuf text format."""
+    lines = ['job: "quickstart"']
+    lines += [f'shards: "{address}"' for address in addresses]
+    lines += [f"workers: {run.workers}", "combination {",
+              f'  rule: "{run.rule}"']
+    if run.scope:
+        lines.append(f'  scope: "{run.scope}"')
+    if run.rule == "adacons":
+        # Updates of the mean's size, so that rules share a learning rate.
+        lines.append('  adacons { rescale: "mean_norm" }')
+    lines += ["}", f'step_scale {{ kind: "{run.step_scale}" }}',
+              f'optimizer {{ kind: "{run.optimizer}" }}']
+    if run.optimizer != "none":
+        lines.append("learning_rate { rate: %.17g }" % run.learning_rate)
+    lines += [f'push_dtype: "{run.wire_dtype}"',
+              f'pull_dtype: "{run.wire_dtype}"',
+              f'backend: "{run.backend}"',
+              # The model is small; a thread per shard leaves CPUs to workers.
+              "compute_threads: 1"]
+    return "\n".join(lines) + "\n"
+
+
+def parameters_sha256(path):
+    """Of the float32 values in manifest order, little endian."""
+    digest = hashlib.sha256()
+    with zipfile.ZipFile(path) as archive:
+        for name in TENSORS:
+            npy = archive.read(name + ".npy")
+            if npy[:8] != b"\x93NUMPY\x01\x00" or b"'<f4'" not in npy[:128]:
+                raise RunError(f"{path}: {name} is no float32 array")
+            header_bytes = int.from_bytes(npy[8:10], "little")
+            digest.update(npy[10 + header_bytes:])
+    return digest.hexdigest()
+
+
+def first_last_mean(values):
+    """Of the values that are defined (not None)."""
+    defined = [v for v in values if v is not None]
+    if not defined:
+        return {"first": None, "last": None, "mean": None}
+    return {"first": defined[0], "last": defined[-1],
+            "mean": math.fsum(defined) / len(defined)}
+
+
+def summarize(run, rounds, final, sha256, seconds):
+    """The JSON entry of a run from the lines that rank 0 printed."""
+    return {
+        "rule": final["rule"],
+        "scope": final["scope"],
+        "step_scale": run.step_scale,
+        "optimizer": run.optimizer,
+        "shards": run.shards,
+        "workers": run.workers,
+        "batch_per_worker": run.batch,
+        "learning_rate": run.learning_rate,
+        "epochs": run.epochs,
+        "seed": run.seed,
+        "rounds": final["rounds"],
+        "train_loss": final["train_loss"],
+        "test_accuracy": final["test_accuracy"],
+        "orthogonality": first_last_mean(
+            [line["orthogonality"] for line in rounds]),
+        "gain": first_last_mean([line["gain"] for line in rounds]),
+        "tau": rounds[-1]["tau"] if rounds else None,
+        "parameters_sha256": sha256,
+        "seconds": round(seconds, 3),
+    }
+
+
+class Processes:
+    """The processes of one run, with their logs in one folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.running = []  # (name, Popen)
+
+    def start(self, name, command, stdout=None):
+        log = open(self.folder / f"{name}.log", "wb")
+        try:
+            process = subprocess.Popen(
+                [str(word) for word in command], stdin=subprocess.DEVNULL,
+                stdout=stdout or log, stderr=log, cwd=self.folder)
+        finally:
+            log.close()
+        self.running.append((name, process))
+        return process
+
+    def check(self):
+        """Raises RunError with the log of a process that has failed."""
+        failed = [(name, process) for name, process in self.running
+                  if process.poll() not in (None, 0)]
+        if not failed:
+            return
+        # A shard's failure makes workers fail, too: the cause comes first.
+        failed.sort(key=lambda item: item[0].startswith("worker"))
+        name, process = failed[0]
+        log = (self.folder / f"{name}.log").read_text(errors="replace")
+        tail = "\n  ".join(log.splitlines()[-TAIL_LINES:])
+        raise RunError(f"{name} (process {process.pid}) ended with "
+                       f"{process.returncode}; the end of its log:\n  {tail}")
+
+    def stop(self):
+        """Ends what is left: asks first, then insists."""
+        for _, process in self.running:
+            if process.poll() is None:
+                process.terminate()
+        deadline = time.monotonic() + STOP_SECONDS
+        for _, process in self.running:
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdout:
+                process.stdout.close()
+
+
+def start_shards(run, server, processes):
+    """Starts all shards, shard 0 last; returns its address."""
+    folder = processes.folder
+    # A port is known once its shard listens; until then any text will do,
+    # since the addresses are only shard 0's to use.
+    addresses = [f"127.0.0.1:{1 + i}" for i in range(run.shards)]
+    (folder / "shard.textproto").write_text(config_text(run, addresses))
+
+    def start(ordinal, config):
+        processes.start(f"shard_{ordinal}", [
+            server, f"--config={folder / config}", f"--shard={ordinal}",
+            "--port=0", f"--port_file={folder / f'port_{ordinal}'}"])
+
+    def address(ordinal):
+        path = folder / f"port_{ordinal}"
+        deadline = time.monotonic() + START_SECONDS
+        while not (path.exists() and path.read_text().strip()):
+            processes.check()
+            if time.monotonic() > deadline:
+                raise RunError(f"shard_{ordinal} does not listen after "
+                               f"{START_SECONDS} s")
+            time.sleep(0.005)
+        return "127.0.0.1:" + path.read_text().strip()
+
+    for ordinal in range(1, run.shards):
+        start(ordinal, "shard.textproto")
+    for ordinal in range(1, run.shards):
+        addresses[ordinal] = address(ordinal)
+    (folder / "coordinator.textproto").write_text(config_text(run, addresses))
+    start(0, "coordinator.textproto")
+    return address(0)
+
+
+def start_workers(run, worker, coordinator, processes):
+    """Starts all workers; returns rank 0's process, whose stdout is a pipe."""
+    first = None
+    for rank in range(run.workers):
+        command = [worker, f"--coordinator={coordinator}", f"--rank={rank}",
+                   f"--workers={run.workers}", f"--batch={run.batch}",
+                   f"--epochs={run.epochs}", f"--seed={run.seed}",
+                   f"--data={DATA}"]
+        if rank > 0:
+            processes.start(f"worker_{rank}", command)
+            continue
+        command += [f"--save={processes.folder / 'parameters.npz'}",
+                    f"--accuracy_every={max(1, run.rounds() // 20)}"]
+        first = processes.start("worker_0", command, stdout=subprocess.PIPE)
+    return first
+
+
+def read_lines(process, processes, on_round):
+    """Rank 0's round lines and its final line."""
+    rounds, final, rest = [], None, b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while final is None:
+            if not selector.select(timeout=0.5):
+                processes.check()
+                continue
+            piece = os.read(process.stdout.fileno(), 1 << 16)
+            if not piece:
+                process.wait()
+                processes.check()
+                raise RunError("worker_0 ended without a result")
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in map(json.loads, lines):
+                if line.get("final"):
+                    final = line
+                else:
+                    rounds.append(line)
+                    on_round(line)
+    return rounds, final
+
+
+def train(run, bin_folder, on_round=lambda line: None):
+    """Does one run; returns its JSON entry. Raises RunError."""
+    bin_folder = pathlib.Path(bin_folder)
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="agg_quickstart_") as folder:
+        processes = Processes(pathlib.Path(folder))
+        try:
+            coordinator = start_shards(
+                run, bin_folder / "server" / "agg_server", processes)
+            first = start_workers(
+                run, bin_folder / "worker_client/examples/digits_worker",
+                coordinator, processes)
+            rounds, final = read_lines(first, processes, on_round)
+            seconds = time.monotonic() - started
+            for name, process in processes.running:
+                if name.startswith("worker"):
+                    process.wait(STOP_SECONDS)
+            processes.check()
+            sha256 = parameters_sha256(processes.folder / "parameters.npz")
+        except subprocess.TimeoutExpired as error:
+            raise RunError(f"a worker does not end: {error}") from error
+        finally:
+            processes.stop()
+    return summarize(run, rounds, final, sha256, seconds)

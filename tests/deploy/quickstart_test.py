@@ -1,0 +1,226 @@
+"""The quickstart's pure parts: options, configuration, summaries, tables."""
+
+import contextlib
+import hashlib
+import io
+import json
+import pathlib
+import struct
+import sys
+import tempfile
+import unittest
+import zipfile
+
+from deploy import quickstart
+from deploy import quickstart_job as job
+from deploy import quickstart_options
+from deploy import quickstart_view as view
+
+
+def parse(text):
+    return quickstart_options.parse(text.split())
+
+
+class OptionsTest(unittest.TestCase):
+
+    def test_defaults_are_the_experiment(self):
+        options = parse("")
+        self.assertEqual(
+            (options.shards, options.workers, options.batch, options.epochs,
+             options.learning_rate, options.optimizer, options.wire_dtype,
+             options.backend, options.step_scale),
+            (2, 32, 2, 2, 0.05, "sgd", "f32", "cpu", "none"))
+
+    def test_all_options_of_a_run(self):
+        options = parse("--shards 3 --workers 8 --rule adasum --scope global "
+                        "--step_scale adascale --optimizer adam "
+                        "--learning_rate 1e-3 --batch 4 --epochs 1 --seed 7 "
+                        "--wire_dtype bf16 --backend cpu --json out.json")
+        run = quickstart.run_of(options)
+        self.assertEqual(run, job.Run(
+            rule="adasum", scope="global", step_scale="adascale",
+            optimizer="adam", shards=3, workers=8, batch=4,
+            learning_rate=1e-3, epochs=1, seed=7, wire_dtype="bf16",
+            backend="cpu"))
+
+    def test_errors_name_flag_value_and_what_is_allowed(self):
+        cases = {
+            "--rule foo": ("--rule", "'foo'", "adasum_counted"),
+            "--scope x --rule sum": ("--scope", "'x'", "per_tensor, global"),
+            "--step_scale x": ("--step_scale", "'x'", "adascale"),
+            "--optimizer x": ("--optimizer", "'x'", "lamb"),
+            "--wire_dtype f64": ("--wire_dtype", "'f64'", "f32, bf16, f16"),
+            "--backend x": ("--backend", "'x'", "cpu"),
+            "--workers 0": ("--workers", "'0'", "1..512"),
+            "--shards 2.5": ("--shards", "'2.5'", "1..64"),
+            "--learning_rate inf": ("--learning_rate", "'inf'", "over 0"),
+            "--learning_rate 0": ("--learning_rate", "'0'", "over 0"),
+            "--workers 32 --batch 46": ("--batch", "1472", "1440"),
+            "--scope global": ("--scope", "global", "--rule"),
+            "--tune --rule sum": ("--tune", "allowed", "--rule"),
+            "--shard 3": ("unrecognized", "--shard", "3"),
+        }
+        for text, parts in cases.items():
+            stderr = io.StringIO()
+            with self.subTest(text), contextlib.redirect_stderr(stderr):
+                with self.assertRaises(SystemExit) as exit_:
+                    parse(text)
+                self.assertEqual(exit_.exception.code, 2)
+                for part in parts:
+                    self.assertIn(part, stderr.getvalue())
+                self.assertEqual(stderr.getvalue().count("\n"), 1)
+
+
+class ConfigTest(unittest.TestCase):
+
+    def test_shards_differ_only_in_addresses(self):
+        run = job.Run(rule="adacons")
+        one = job.config_text(run, ["127.0.0.1:1", "127.0.0.1:2"])
+        two = job.config_text(run, ["127.0.0.1:3", "127.0.0.1:4"])
+        self.assertEqual(one.replace(":1\"", ":3\"").replace(":2\"", ":4\""),
+                         two)
+
+    def test_names_what_was_asked_for(self):
+        text = job.config_text(
+            job.Run(rule="adacons", scope="per_tensor", step_scale="none",
+                    optimizer="lamb", learning_rate=0.1, workers=5,
+                    wire_dtype="bf16"), ["a:1"])
+        for part in ('rule: "adacons"', 'scope: "per_tensor"',
+                     'rescale: "mean_norm"', 'kind: "lamb"', "workers: 5",
+                     "rate: 0.1", 'push_dtype: "bf16"',
+                     'pull_dtype: "bf16"'):
+            self.assertIn(part, text)
+        self.assertNotIn("adacons {", job.config_text(job.Run(), ["a:1"]))
+
+    def test_rounds_drop_an_incomplete_batch(self):
+        self.assertEqual(job.Run().rounds(), 44)
+        self.assertEqual(job.Run(workers=1).rounds(), 1440)
+        self.assertEqual(job.Run(workers=33).rounds(), 42)
+
+
+class SummaryTest(unittest.TestCase):
+
+    ROUNDS = [
+        {"round": 0, "loss": 2.3, "learning_rate": .05, "gain": 1.0,
+         "tau": 1.0, "orthogonality": None},
+        {"round": 1, "loss": 2.2, "learning_rate": .05, "gain": 3.0,
+         "tau": 4.0, "orthogonality": 0.5},
+        {"round": 2, "loss": 2.1, "learning_rate": .05, "gain": 5.0,
+         "tau": 9.0, "orthogonality": 0.25},
+    ]
+    FINAL = {"final": True, "rule": "adasum", "scope": "per_tensor",
+             "rounds": 3, "train_loss": [2.2], "test_accuracy": 0.75}
+
+    def entry(self):
+        return job.summarize(job.Run(rule="adasum", workers=4), self.ROUNDS,
+                             self.FINAL, "ab" * 32, 1.23456)
+
+    def test_has_exactly_the_documented_fields(self):
+        entry = self.entry()
+        self.assertEqual(list(entry), [
+            "rule", "scope", "step_scale", "optimizer", "shards", "workers",
+            "batch_per_worker", "learning_rate", "epochs", "seed", "rounds",
+            "train_loss", "test_accuracy", "orthogonality", "gain", "tau",
+            "parameters_sha256", "seconds"])
+        self.assertEqual(entry["orthogonality"],
+                         {"first": 0.5, "last": 0.25, "mean": 0.375})
+        self.assertEqual(entry["gain"],
+                         {"first": 1.0, "last": 5.0, "mean": 3.0})
+        self.assertEqual(entry["tau"], 9.0)
+        self.assertEqual(json.loads(json.dumps(entry)), entry)
+
+    def test_undefined_values_are_null(self):
+        self.assertEqual(job.first_last_mean([None, None]),
+                         {"first": None, "last": None, "mean": None})
+
+    def test_views_take_undefined_values(self):
+        entry = self.entry()
+        entry["orthogonality"] = job.first_last_mean([])
+        self.assertIn("sha256 abab", view.summary(entry))
+        line = view.progress_line("sum", 3, self.ROUNDS[0], None)
+        self.assertNotIn("orthogonality", line)
+
+    def test_sha256_is_over_the_raw_values_in_manifest_order(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "p.npz"
+            data = b""
+            with zipfile.ZipFile(path, "w") as archive:
+                # The archive's order does not count.
+                for i, name in reversed(list(enumerate(job.TENSORS))):
+                    header = b"{'descr': '<f4', 'shape': (2,), }\n"
+                    values = struct.pack("<2f", i, i + 0.5)
+                    archive.writestr(
+                        name + ".npy", b"\x93NUMPY\x01\x00"
+                        + struct.pack("<H", len(header)) + header + values)
+                    data = values + data
+            self.assertEqual(job.parameters_sha256(path),
+                             hashlib.sha256(data).hexdigest())
+
+
+class ViewTest(unittest.TestCase):
+
+    def test_table(self):
+        table = view.comparison_table(
+            [("one worker", 0.88, 0.05, 0.88), ("mean", 0.65, None, None)],
+            0.05)
+        lines = table.split("\n")
+        self.assertEqual(len(lines), 3)
+        self.assertIn("accuracy at lr 0.05", lines[0])
+        self.assertIn("0.880", lines[1])
+        self.assertTrue(lines[2].endswith("-"))
+        self.assertEqual(len(set(map(len, lines))), 1)
+
+    def test_plain_progress_has_the_asked_number_of_lines(self):
+        out = io.StringIO()
+        progress = view.Progress("sum", 44, 10, out)
+        for i in range(44):
+            progress({"round": i, "loss": 1.0, "orthogonality": 0.1,
+                      "gain": 1.0})
+        self.assertEqual(out.getvalue().count("\n"), 11)
+        self.assertNotIn("\r", out.getvalue())
+
+    def test_best_is_the_lowest_rate_of_equals(self):
+        self.assertEqual(
+            quickstart.best_of([(.4, .8), (.1, .87), (.2, .87)]), (.1, .87))
+
+    def test_tuned_values_are_of_one_setting_only(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "tuned.json"
+            options = parse("")
+            self.assertIsNone(quickstart.read_tuned(options, path))
+            path.write_text(json.dumps(
+                {"setting": quickstart.setting(options), "sweeps": {}}))
+            self.assertIsNotNone(quickstart.read_tuned(options, path))
+            self.assertIsNone(
+                quickstart.read_tuned(parse("--workers 16"), path))
+
+
+class ProcessesTest(unittest.TestCase):
+
+    def test_a_failure_shows_its_log_and_everything_ends(self):
+        with tempfile.TemporaryDirectory() as folder:
+            processes = job.Processes(pathlib.Path(folder))
+            waiting = processes.start(
+                "shard_0", [sys.executable, "-c", "input(); print(1)"])
+            waiting.wait()  # no input: it fails
+            sleeping = processes.start(
+                "worker_1",
+                [sys.executable, "-c", "import signal; signal.pause()"])
+            with self.assertRaisesRegex(job.RunError, "(?s)shard_0.*EOFError"):
+                processes.check()
+            processes.stop()
+            self.assertIsNotNone(sleeping.returncode)
+
+    def test_a_shards_failure_is_named_before_its_workers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            processes = job.Processes(pathlib.Path(folder))
+            for name in ("worker_0", "shard_1"):
+                processes.start(
+                    name, [sys.executable, "-c", "raise SystemExit(3)"]).wait()
+            with self.assertRaisesRegex(job.RunError, "^shard_1 .*with 3"):
+                processes.check()
+            processes.stop()
+
+
+if __name__ == "__main__":
+    unittest.main()

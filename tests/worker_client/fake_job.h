@@ -1,0 +1,116 @@
+// A job for one worker, in this process: what a client needs of agg_server,
+// and failures on demand.
+#ifndef AGG_TESTS_WORKER_CLIENT_FAKE_JOB_H_
+#define AGG_TESTS_WORKER_CLIENT_FAKE_JOB_H_
+
+#include <grpcpp/server.h>
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "kernels/dtype.h"
+#include "proto/agg.grpc.pb.h"
+#include "proto/shard_plan.h"
+
+namespace agg {
+
+// Real gRPC servers on loopback that handle typed messages: nothing is shared
+// with the client's framing. Rows are kept as they were pushed; a commit
+// publishes parameters - row. Versions are kept for ever.
+class FakeJob {
+ public:
+  struct Options {
+    int num_shards = 1;
+    DType push_dtype = DType::kF32;
+    DType pull_dtype = DType::kF32;
+    bool seed_role = true;
+    int64_t lease_ms = 30000;
+  };
+
+  FakeJob(Manifest manifest, Options options);
+  ~FakeJob();
+
+  std::string coordinator() const { return addresses_[0]; }
+  const std::string& address(int shard) const { return addresses_[shard]; }
+
+  // Decides about each pushed frame (counted from 0 over all streams of the
+  // shard) and each pull (likewise): not OK ends the stream with it. Called
+  // on server threads.
+  using Fault = std::function<grpc::Status(int count)>;
+  void set_push_fault(int shard, Fault fault);
+  void set_pull_fault(int shard, Fault fault);
+  // Pulls whose count makes this true get a flipped bit.
+  void set_pull_corruption(int shard, std::function<bool(int count)> corrupts);
+  // From now on, the shard's frames are left unread until the job ends.
+  void StallPushes(int shard);
+  // Commits are answered when the job is told to.
+  void HoldCommits();
+  void ReleaseCommits();
+
+  // To the attending client; waits for it to attend.
+  void Send(v1::JobEvent::Kind kind, std::string message = "");
+  // Waits until a commit is there.
+  void AwaitCommit();
+  // Waits until a pull is waiting for a version to come.
+  void AwaitWaitingPull();
+  // Ends a shard's server at once.
+  void Stop(int shard);
+
+  // What was asked so far.
+  int frames(int shard) const;
+  int pulls(int shard) const;
+  int leaves() const;
+  int attends() const;
+  // The last commit.
+  v1::CommitRequest commit() const;
+
+ private:
+  class ShardService;
+  class CoordinatorService;
+  struct ShardState {
+    Fault push_fault, pull_fault;
+    std::function<bool(int)> corrupts;
+    bool stalls = false;
+    int frames = 0;
+    int pulls = 0;
+  };
+
+  v1::JoinReply Describe() const;  // with mutex_ held
+  // Stores a frame's slices; true when the shard has all.
+  bool Land(int shard, const v1::PushFrame& frame);
+  void Publish(const v1::CommitRequest& request);
+  // A version's slice as `dtype`.
+  std::string Payload(uint64_t version, int slice, v1::DType dtype) const;
+
+  const Manifest manifest_;
+  const Options options_;
+  const ShardPlan plan_;
+  std::vector<std::string> addresses_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  std::vector<ShardState> shards_;
+  std::map<int, std::vector<float>> row_;  // by slice
+  std::vector<std::map<int, std::vector<float>>> versions_;
+  std::deque<v1::JobEvent> events_;
+  v1::CommitRequest commit_;
+  int commits_ = 0;
+  bool hold_commits_ = false;
+  int waiting_pulls_ = 0;
+  int leaves_ = 0;
+  int attends_ = 0;
+
+  std::vector<std::unique_ptr<grpc::Service>> services_;
+  std::vector<std::unique_ptr<grpc::Server>> servers_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_TESTS_WORKER_CLIENT_FAKE_JOB_H_
