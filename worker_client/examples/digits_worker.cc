@@ -47,10 +47,11 @@ std::string RoundLine(const RoundOutcome& outcome) {
 }
 
 absl::Status Save(const DigitsTensors& parameters, const std::string& path) {
+  const Manifest manifest = DigitsManifest();
   std::vector<NpzTensor> tensors;
   const std::vector<TensorView> views = parameters.views();
   for (size_t i = 0; i < views.size(); ++i) {
-    const TensorSpec& spec = DigitsManifest().tensors[i];
+    const TensorSpec& spec = manifest.tensors[i];
     const auto* values = static_cast<const float*>(views[i].data);
     tensors.push_back(
         NpzTensor{spec.name, spec.shape,
