@@ -3,6 +3,7 @@
 #define AGG_SERVER_BASE_CLOCK_H_
 
 #include <atomic>
+#include <cstdint>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -14,7 +15,7 @@ class Clock {
  public:
   virtual ~Clock() = default;
   virtual absl::Time Now() const = 0;
-  // The system's clock; never destroyed.
+  // The system's time, never going back or jumping; never destroyed.
   static const Clock* Real();
 };
 

@@ -4,6 +4,8 @@
 #ifndef AGG_SERVER_BASE_MUTEX_H_
 #define AGG_SERVER_BASE_MUTEX_H_
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -50,9 +52,11 @@ class CondVar {
   }
   void WaitFor(Mutex* mutex, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    // An hour at most: now() plus an endless duration would overflow.
+    const absl::Duration wait = std::min(timeout, absl::Hours(1));
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
     condition_.wait_until(lock, std::chrono::system_clock::now() +
-                                    absl::ToChronoNanoseconds(timeout));
+                                    absl::ToChronoNanoseconds(wait));
     lock.release();
   }
   void NotifyAll() { condition_.notify_all(); }
