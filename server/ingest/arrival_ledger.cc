@@ -13,6 +13,7 @@ void ArrivalLedger::Reset(Row* row) {
   row->session = 0;
   row->round = 0;
   row->erased = false;
+  row->held = false;
   row->num_landed = 0;
   std::fill(row->slices.begin(), row->slices.end(), State::kEmpty);
 }
@@ -53,6 +54,17 @@ bool ArrivalLedger::Complete(int index, uint64_t session,
   const Row& row = rows_[index];
   return row.session == session && row.round == round && !row.erased &&
          row.num_landed == num_slices_;
+}
+
+void ArrivalLedger::Hold(int index, uint64_t session) {
+  Row& row = rows_[index];
+  if (row.session == session && !row.erased) row.held = true;
+}
+
+bool ArrivalLedger::HeldByAnother(int index, uint64_t session,
+                                  uint64_t round) const {
+  const Row& row = rows_[index];
+  return row.held && row.session != session && round <= row.round;
 }
 
 void ArrivalLedger::Erase(int index, uint64_t session) {

@@ -17,7 +17,7 @@ class ArrivalLedger {
 
   // Whether `row` now belongs to (session, round): it already did, or it was
   // idle and was reset for them. False while a former owner's copy is under
-  // way: the caller waits and asks again.
+  // way: the caller waits and asks again. REQUIRES: !HeldByAnother(..).
   bool Own(int row, uint64_t session, uint64_t round);
 
   // REQUIRES (these three): Own(row, ...) was true under the same lock.
@@ -32,6 +32,12 @@ class ArrivalLedger {
   // without slices.
   bool Complete(int row, uint64_t session, uint64_t round) const;
 
+  // Keeps the row's bytes for its round, though their session is over (it has
+  // committed them); nothing if they are not of `session`.
+  void Hold(int row, uint64_t session);
+  // Whether (session, round) may not have the row because it is held.
+  bool HeldByAnother(int row, uint64_t session, uint64_t round) const;
+
   // Forgets the row's bytes if they are of `session`; those being copied are
   // forgotten when their claim ends.
   void Erase(int row, uint64_t session);
@@ -42,6 +48,7 @@ class ArrivalLedger {
     uint64_t session = 0;
     uint64_t round = 0;
     bool erased = false;  // while copies were under way
+    bool held = false;
     int num_landing = 0;
     int num_landed = 0;
     std::vector<State> slices;

@@ -1,5 +1,7 @@
 #include "server/ingest/frame_check.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace agg {
@@ -34,6 +36,11 @@ absl::Status CheckAbsent(const FrameHeader& header, const ShardLayout& layout) {
         "meta.absent_slices is set in a seed; allowed: in gradients only");
   }
   for (uint32_t slice : header.absent_slices) {
+    if (std::binary_search(header.slices.begin(), header.slices.end(), slice)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("meta.absent_slices names slice ", slice,
+                       ", which meta.slices brings; allowed: one of the two"));
+    }
     const TensorSpec& tensor =
         layout.manifest.tensors[layout.plan.slices[slice].tensor];
     if (tensor.optional) continue;

@@ -12,7 +12,7 @@ namespace agg {
 // slices that do not ascend, do not exist or live on another shard, another
 // number of checksums, another dtype (rows: push_dtype, seeds: f32), payload
 // bytes that are not the slices', or over the frame cap; absent slices of a
-// tensor that is not optional, or in a seed.
+// tensor that is not optional, that the frame also brings, or in a seed.
 absl::Status CheckFrame(const FrameHeader& header, const ShardLayout& layout,
                         DType push_dtype);
 

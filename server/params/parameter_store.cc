@@ -61,21 +61,22 @@ ParameterStore::RetiredWithReaders() {
 std::shared_ptr<Snapshot> ParameterStore::NextSnapshot(int* revoked) {
   *revoked = 0;
   if (pool_.Available()) return pool_.Acquire();
-  std::vector<std::shared_ptr<const Snapshot>> retired;
+  std::shared_ptr<const Snapshot> oldest;
   {
     MutexLock lock(&mutex_);
-    retired = RetiredWithReaders();
+    std::vector<std::shared_ptr<const Snapshot>> retired = RetiredWithReaders();
     if (retired.empty() && versions_.size() > 1) {
       // Nobody lags that far; the version before the current one has to go.
       RetireOldest();
       retired = RetiredWithReaders();
     }
+    if (!retired.empty()) oldest = retired.front();
   }
-  for (const std::shared_ptr<const Snapshot>& snapshot : retired) {
-    snapshot->Revoke();
+  if (oldest != nullptr) {
+    oldest->Revoke();
     ++*revoked;
+    oldest = nullptr;  // ours is the last reference, or a reader's is
   }
-  retired.clear();  // ours are the last references, or a reader's are
   return pool_.Acquire();
 }
 

@@ -38,8 +38,8 @@ class ParameterStore {
   DType narrowed_dtype() const { return narrowed_; }
 
   // A snapshot to write the next version into. When none is free, readers of
-  // old versions (never of the current one) are revoked, and only their
-  // buffers are waited for. *revoked counts the versions that were.
+  // the oldest version that has any (never of the current one) are revoked,
+  // and a buffer is waited for. *revoked counts the versions that were: 0, 1.
   std::shared_ptr<Snapshot> NextSnapshot(int* revoked);
 
   // Makes `snapshot` pullable as `version`; the oldest kept one no longer is.

@@ -39,7 +39,8 @@ class Snapshot {
 
   // Calls `callback` once when the pool wants the memory back (at once if it
   // already does): the reader then drops its references quickly. Returns an
-  // id for RemoveRevokeCallback, after which it is not called (any more).
+  // id for RemoveRevokeCallback, after which it is not called any more, unless
+  // it already runs: it must not refer to what the remover destroys.
   int64_t AddRevokeCallback(std::function<void()> callback) const;
   void RemoveRevokeCallback(int64_t id) const;
   void Revoke() const;

@@ -49,6 +49,13 @@ absl::StatusOr<int> ShardEngine::Impl::FrameRow(FrameLanding* landing) {
                                 : "no version is published yet"));
   }
   landing->closed = header.round < version_ || closed_;
+  if (!landing->closed &&
+      ledger_->HeldByAnother(*rank, header.session, header.round)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "push for round ", header.round, ", in which a former session of rank ",
+        *rank, " has committed; this one takes part from round ",
+        header.round + 1));
+  }
   return *rank;
 }
 
@@ -117,21 +124,44 @@ absl::StatusOr<FrameLanding> ShardEngine::Impl::BeginFrame(FrameHeader header) {
   return landing;
 }
 
+void ShardEngine::Impl::TellBackend(const FrameLanding& landing,
+                                    ShardCompute* compute) {
+  const ShardLayout& layout = *compute->layout();
+  const Buffer& row = *compute->rows()->row(landing.rank);
+  for (const SliceLanding& slice : landing.slices) {
+    if (slice.destination == nullptr || !slice.landed) continue;
+    backend_->RowLanded(row, landing.header.dtype,
+                        layout.ranges[layout.local_slice[slice.slice]]);
+  }
+  for (int32_t local : landing.absent) {
+    backend_->RowLanded(row, landing.header.dtype, layout.ranges[local]);
+  }
+}
+
 absl::StatusOr<FrameResult> ShardEngine::Impl::EndFrame(
     const FrameLanding& landing) {
   const FrameHeader& header = landing.header;
   const bool seed = header.kind == PushKind::kSeed;
-  int32_t bad_slice = -1;
-  FrameResult result;
-  result.closed = landing.closed;
   std::shared_ptr<ShardCompute> compute;
   {
     MutexLock lock(&mutex_);
-    if (compute_ != landing.owner) {
+    compute = compute_;
+    if (compute != landing.owner) {
       return absl::AbortedError(absl::StrCat("stale epoch ", header.epoch,
                                              "; current epoch ", epoch_));
     }
-    compute = compute_;
+  }
+  // Before the row can be complete, hence before any phase reads it.
+  if (!seed) TellBackend(landing, compute.get());
+  int32_t bad_slice = -1;
+  FrameResult result;
+  result.closed = landing.closed;
+  {
+    MutexLock lock(&mutex_);
+    if (compute_ != compute) {
+      return absl::AbortedError(absl::StrCat("stale epoch ", header.epoch,
+                                             "; current epoch ", epoch_));
+    }
     const ShardLayout& layout = *compute_->layout();
     const int row = seed ? seed_row() : landing.rank;
     for (const SliceLanding& slice : landing.slices) {
@@ -145,14 +175,6 @@ absl::StatusOr<FrameResult> ShardEngine::Impl::EndFrame(
     if (bad_slice >= 0) ++counters_.crc_errors;
     result.acknowledge =
         landing.closed || ledger_->Complete(row, header.session, header.round);
-  }
-  if (!seed) {
-    for (const SliceLanding& slice : landing.slices) {
-      if (slice.destination == nullptr || !slice.landed) continue;
-      const int32_t local = compute->layout()->local_slice[slice.slice];
-      backend_->RowLanded(*compute->rows()->row(landing.rank), header.dtype,
-                          compute->layout()->ranges[local]);
-    }
   }
   if (bad_slice >= 0) {
     return absl::DataLossError(absl::StrCat(
