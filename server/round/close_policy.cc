@@ -25,13 +25,19 @@ CloseDecision DecideClose(const CloseOptions& options,
                           const CloseSnapshot& snapshot, absl::Time now) {
   CloseDecision decision;
   DecideStart(options, snapshot, now, &decision);
-  if (!decision.start || snapshot.num_contributions == 0) return decision;
+  if (!decision.start) return decision;
+  if (snapshot.num_contributions == 0) {
+    decision.close = snapshot.num_members == 0 && snapshot.num_joining > 0;
+    return decision;
+  }
   if (snapshot.num_waiting == 0) {
     decision.close = true;
     return decision;
   }
   if (options.round_timeout <= absl::ZeroDuration()) return decision;
-  const absl::Time deadline = snapshot.first_commit_at + options.round_timeout;
+  // A job that starts only now has waited for joins, not for rows.
+  const absl::Time since = snapshot.started ? snapshot.waiting_since : now;
+  const absl::Time deadline = since + options.round_timeout;
   decision.close = now >= deadline;
   if (!decision.close) decision.ask_again_at = deadline;
   return decision;

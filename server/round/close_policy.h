@@ -22,8 +22,11 @@ struct CloseSnapshot {
   int32_t num_members = 0;        // that take part in the round
   int32_t num_waiting = 0;        // members without a commit
   int32_t num_contributions = 0;  // commits, of the dead too
+  int32_t num_joining = 0;        // members that wait for the next round
   absl::Time opened_at;           // the version was published
-  absl::Time first_commit_at;     // REQUIRES: num_contributions > 0
+  // The first commit, or the start if that came later.
+  // REQUIRES: num_contributions > 0
+  absl::Time waiting_since;
 };
 
 struct CloseDecision {
@@ -35,7 +38,9 @@ struct CloseDecision {
 
 // Synchronous mode (quorum: all members): closes when every member has
 // committed and somebody has; with round_timeout, that long after the first
-// commit at the latest. Nothing closes before the job has started (P2).
+// commit at the latest; or without any row, when all members have gone and
+// somebody waits for the next round. Nothing closes before the job has started
+// (P2).
 CloseDecision DecideClose(const CloseOptions& options,
                           const CloseSnapshot& snapshot, absl::Time now);
 

@@ -17,7 +17,11 @@ Coordinator::Impl::Impl(const CoordinatorOptions& options,
       on_report_(std::move(on_report)),
       peers_(std::move(peers)),
       engine_(options, &peers_),
-      no_epoch_(absl::UnavailableError("waiting for all shards")) {}
+      listener_(std::make_shared<LossListener>()),
+      no_epoch_(absl::UnavailableError("waiting for all shards")) {
+  MutexLock lock(&listener_->mutex);
+  listener_->impl = this;
+}
 
 Coordinator::Impl::~Impl() {
   Drain(absl::InfinitePast());
@@ -27,6 +31,14 @@ Coordinator::Impl::~Impl() {
     changed_.NotifyAll();
   }
   if (thread_.joinable()) thread_.join();
+  StopListening();
+  // Each is refused now, and has to be told so.
+  while (RunOperation()) {
+  }
+}
+
+void Coordinator::Impl::RunAll(const Closures& closures) {
+  for (const std::function<void()>& closure : closures) closure();
 }
 
 void Coordinator::Impl::Start() {
@@ -248,10 +260,13 @@ void Coordinator::Impl::Drain(absl::Time deadline) {
     while (in_round_ && absl::Now() < deadline) {
       changed_.WaitFor(&mutex_, deadline - absl::Now());
     }
+    // A round that has just ended has answers.
+    Closures ended = epoch_on_ ? AnswerWaiters() : Closures();
+    closures.insert(closures.end(), ended.begin(), ended.end());
     Closures failed = FailWaiters(Gate());
     closures.insert(closures.end(), failed.begin(), failed.end());
   }
-  for (std::function<void()>& closure : closures) closure();
+  RunAll(closures);
 }
 
 // --- The facade --------------------------------------------------------------

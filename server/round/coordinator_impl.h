@@ -66,8 +66,11 @@ class Coordinator::Impl {
   Closures FailWaiters(const absl::Status& reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Closures TellAll(const JobEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void RunAll(const Closures& closures);
   // Ends the epoch: everybody learns `reason`. From any thread.
   void LoseEpoch(uint64_t epoch, const absl::Status& reason);
+  // What peers call: LoseEpoch while there is a coordinator.
+  std::function<void(absl::Status)> LossCallback(uint64_t epoch);
 
   // --- The loop.
   void Loop();
@@ -88,6 +91,15 @@ class Coordinator::Impl {
   // Carries out what the state asks for: tells shards, workers, waiters.
   void DeliverEffects();
 
+  // Peers outlive the coordinator and may call at any time.
+  struct LossListener {
+    Mutex mutex;
+    CondVar calls_ended;
+    Impl* impl ABSL_GUARDED_BY(mutex) = nullptr;  // null: gone
+    int num_calls ABSL_GUARDED_BY(mutex) = 0;     // under way
+  };
+  void StopListening();
+
   const CoordinatorOptions options_;
   const CloseOptions close_options_;
   const Clock* const clock_;
@@ -95,6 +107,7 @@ class Coordinator::Impl {
   PeerGroup peers_;     // the loop's
   RoundEngine engine_;  // the loop's
 
+  const std::shared_ptr<LossListener> listener_;
   mutable Mutex mutex_;
   CondVar changed_;
   // Null until all shards were attached for the first time.

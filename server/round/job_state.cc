@@ -1,34 +1,11 @@
 #include "server/round/job_state.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace agg {
-namespace {
-
-absl::Status CheckRow(const CommitCall& call) {
-  const RowInfo& row = call.row;
-  if (row.examples < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "commit.examples is ", row.examples, "; allowed: 1 or more"));
-  }
-  if (row.accumulation < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "commit.accumulation is ", row.accumulation, "; allowed: 1 or more"));
-  }
-  if (!std::isfinite(row.loss_scale) || row.loss_scale <= 0.0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("commit.loss_scale is ", row.loss_scale,
-                     "; allowed: finite and above 0"));
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
 absl::Status JobState::CheckEpoch(uint64_t epoch) const {
   if (epoch == epoch_) return absl::OkStatus();
   return absl::AbortedError(
@@ -69,18 +46,21 @@ SessionChange JobState::BeginJoin(const JoinCall& call, uint64_t session) {
     effects_.events.push_back(
         {change.replaces,
          JobEvent{JobEventKind::kSuperseded, version_, change.reason}});
+    replaced_first_round_ = former->second.first_round;
     EndSession(call.rank, absl::AbortedError(change.reason));
-    if (seed_session_ == change.replaces && !seeded_) seed_session_ = 0;
+    if (seed_session_ == change.replaces) seed_session_ = 0;
   }
-  if (!seeded_ && seed_session_ == 0) {
+  if (!seeded_ && seed_session_ == 0 && !seed_committed_.has_value()) {
     seed_session_ = session;
     change.seed_role = true;
   }
   return change;
 }
 
-uint64_t JobState::FirstRound(bool replaces_uncommitted) const {
-  if (!seeded_ || !started_ || replaces_uncommitted) return version_;
+uint64_t JobState::FirstRound(const SessionChange& change) const {
+  if (contributions_.count(change.rank) != 0) return version_ + 1;
+  if (!seeded_ || !started_) return version_;
+  if (change.replaces != 0) return std::max(replaced_first_round_, version_);
   // Nobody is in the open round: there is nothing to disturb.
   if (members_.empty() && contributions_.empty()) return version_;
   return version_ + 1;
@@ -93,8 +73,7 @@ JoinResult JobState::FinishJoin(const JoinCall& call,
   member.rank = call.rank;
   member.session = change.session;
   member.client = call.client;
-  member.first_round = FirstRound(change.replaces != 0 && !change.keep_row);
-  if (contributions_.count(call.rank) != 0) member.first_round = version_ + 1;
+  member.first_round = FirstRound(change);
   member.lease_end = now + options_.lease;
   members_[call.rank] = member;
   sessions_.Begin(change.session, call.rank);
@@ -113,6 +92,14 @@ JoinResult JobState::FinishJoin(const JoinCall& call,
 }
 
 void JobState::CancelJoin(const SessionChange& change) {
+  // Some shards may have taken it.
+  SessionChange undo;
+  undo.session = change.session;
+  undo.rank = change.rank;
+  undo.remove = true;
+  undo.keep_row = true;  // the row is not this session's
+  undo.reason = "the join was refused";
+  effects_.changes.push_back(undo);
   if (seed_session_ == change.session) PassSeedRole();
 }
 
@@ -225,146 +212,6 @@ void JobState::FinishIfLastLeft() {
       contributions_.empty()) {
     Finish();
   }
-}
-
-// --- Commits ----------------------------------------------------------------
-
-absl::StatusOr<std::optional<RoundOutcome>> JobState::CommitSeed(
-    const CommitCall& call) {
-  if (call.session != seed_session_) {
-    return absl::AlreadyExistsError(
-        seeded_ ? absl::StrCat("the job is seeded; Pull its current version ",
-                               version_)
-                : "another worker has the seed role; Pull version 0 instead");
-  }
-  if (!seeded_) {
-    seed_committed_ = call.session;
-    return std::optional<RoundOutcome>();
-  }
-  RoundOutcome outcome;
-  outcome.epoch = epoch_;
-  outcome.kind = OutcomeKind::kSeeded;
-  outcome.included = true;
-  outcome.finished = finished_;
-  return std::optional<RoundOutcome>(outcome);
-}
-
-absl::StatusOr<std::optional<RoundOutcome>> JobState::Commit(
-    const CommitCall& call, absl::Time now) {
-  absl::Status status = CheckEpoch(call.epoch);
-  if (!status.ok()) return status;
-  absl::StatusOr<Member*> member = Find(call.session);
-  if (!member.ok()) return member.status();
-  if (call.kind == PushKind::kSeed) return CommitSeed(call);
-  status = CheckRow(call);
-  if (!status.ok()) return status;
-  if (seeded_ && call.round < version_) {
-    return Outcome(call.round, call.session);
-  }
-  if (finished_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the job has finished at version ", version_));
-  }
-  if (!seeded_ || call.round > version_ ||
-      (*member)->first_round > call.round) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "commit of round ", call.round, "; ",
-        seeded_ ? absl::StrCat("current version ", version_,
-                               ", this session takes part from round ",
-                               (*member)->first_round)
-                : "no version is published yet"));
-  }
-  if (closing_ || contributions_.count((*member)->rank) != 0) {
-    return std::optional<RoundOutcome>();  // late, or a repeat: wait
-  }
-  if (contributions_.empty()) first_commit_at_ = now;
-  Contribution contribution{call.session, call.row, call.loss};
-  contribution.row.rank = (*member)->rank;
-  contributions_[(*member)->rank] = contribution;
-  return std::optional<RoundOutcome>();
-}
-
-absl::StatusOr<std::optional<RoundOutcome>> JobState::Outcome(
-    uint64_t round, uint64_t session) const {
-  if (!seeded_ || round >= version_) {
-    if (!finished_) return std::optional<RoundOutcome>();
-    return absl::FailedPreconditionError(
-        absl::StrCat("the job has finished at version ", version_));
-  }
-  for (const KeptOutcome& kept : outcomes_) {
-    if (kept.outcome.round != round) continue;
-    RoundOutcome outcome = kept.outcome;
-    outcome.included = session != 0 && kept.sessions.count(session) != 0;
-    return std::optional<RoundOutcome>(outcome);
-  }
-  return absl::OutOfRangeError(
-      absl::StrCat("the outcome of round ", round,
-                   " is no longer kept; current version ", version_));
-}
-
-void JobState::FinishSeed(absl::Time now) {
-  seeded_ = true;
-  seed_committed_.reset();
-  version_ = 0;
-  opened_at_ = now;
-}
-
-// --- Rounds -----------------------------------------------------------------
-
-CloseSnapshot JobState::close_snapshot() const {
-  CloseSnapshot snapshot;
-  snapshot.started = started_;
-  snapshot.num_contributions = static_cast<int32_t>(contributions_.size());
-  for (const auto& [rank, member] : members_) {
-    if (member.first_round > version_) continue;
-    ++snapshot.num_members;
-    if (contributions_.count(rank) == 0) ++snapshot.num_waiting;
-  }
-  // A contributor that is gone has been a member of the round, too.
-  for (const auto& [rank, contribution] : contributions_) {
-    const auto member = members_.find(rank);
-    if (member == members_.end() || member->second.first_round > version_) {
-      ++snapshot.num_members;
-    }
-  }
-  snapshot.opened_at = opened_at_;
-  snapshot.first_commit_at = first_commit_at_;
-  return snapshot;
-}
-
-std::vector<int32_t> JobState::MissingRanks() const {
-  std::vector<int32_t> missing;
-  for (const auto& [rank, member] : members_) {
-    if (member.first_round <= version_ && contributions_.count(rank) == 0) {
-      missing.push_back(rank);
-    }
-  }
-  return missing;
-}
-
-void JobState::FinishRound(RoundOutcome outcome, absl::Time now) {
-  KeptOutcome kept;
-  for (int32_t rank : outcome.ranks) {
-    const auto found = contributions_.find(rank);
-    if (found != contributions_.end()) {
-      kept.sessions.insert(found->second.session);
-    }
-  }
-  contributions_.clear();
-  closing_ = false;
-  first_commit_at_ = absl::InfiniteFuture();
-  version_ = outcome.version;
-  opened_at_ = now;
-  last_left_ = last_left_ && members_.empty();
-  if (outcome.finished ||
-      (options_.max_rounds > 0 && version_ >= options_.max_rounds)) {
-    Finish();
-  }
-  FinishIfLastLeft();
-  outcome.finished = finished_;
-  kept.outcome = std::move(outcome);
-  outcomes_.push_back(std::move(kept));
-  if (outcomes_.size() > kNumKeptOutcomes) outcomes_.pop_front();
 }
 
 }  // namespace agg

@@ -104,8 +104,9 @@ class JobState {
   // --- Rounds.
   CloseSnapshot close_snapshot() const;
   std::vector<int32_t> MissingRanks() const;
-  absl::Time waiting_since() const { return first_commit_at_; }
-  void Start() { started_ = true; }
+  // Since when rows have been waited for; InfiniteFuture: nobody has committed.
+  absl::Time waiting_since() const { return waiting_since_; }
+  void Start(absl::Time now);
   void BeginClosing() { closing_ = true; }
   // The open round ended in the next version; included sessions are those of
   // `contributions` whose rank is in outcome.ranks.
@@ -128,7 +129,7 @@ class JobState {
   void Finish();
   absl::StatusOr<std::optional<RoundOutcome>> CommitSeed(
       const CommitCall& call);
-  uint64_t FirstRound(bool replaces_uncommitted) const;
+  uint64_t FirstRound(const SessionChange& change) const;
 
   CoordinatorOptions options_;
   uint64_t epoch_;
@@ -141,11 +142,12 @@ class JobState {
   std::optional<Manifest> manifest_;
   std::map<int32_t, Member> members_;
   SessionTable sessions_;
-  uint64_t seed_session_ = 0;  // has the role, or had it when seeding
+  uint64_t replaced_first_round_ = 0;  // of whom the last BeginJoin replaced
+  uint64_t seed_session_ = 0;          // has the role, or had it when seeding
   std::optional<uint64_t> seed_committed_;
   std::map<int32_t, Contribution> contributions_;
   absl::Time opened_at_;
-  absl::Time first_commit_at_ = absl::InfiniteFuture();
+  absl::Time waiting_since_ = absl::InfiniteFuture();
   std::deque<KeptOutcome> outcomes_;  // ascending rounds
   JobEffects effects_;
 };

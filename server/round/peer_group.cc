@@ -1,7 +1,9 @@
 #include "server/round/peer_group.h"
 
+#include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace agg {
@@ -57,9 +59,10 @@ absl::Status PeerGroup::ForEach(
   statuses_[0] = std::move(first);
   for (int i = 0; i < size(); ++i) {
     if (statuses_[i].ok()) continue;
-    return absl::Status(
-        statuses_[i].code(),
-        absl::StrCat(peers_[i]->name(), ": ", statuses_[i].message()));
+    const std::string name = peers_[i]->name();
+    if (absl::StartsWith(statuses_[i].message(), name)) return statuses_[i];
+    return absl::Status(statuses_[i].code(),
+                        absl::StrCat(name, ": ", statuses_[i].message()));
   }
   return absl::OkStatus();
 }

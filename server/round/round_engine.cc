@@ -175,7 +175,7 @@ absl::Status RoundEngine::CollectTrust(StepPlan* step) {
   phase.step = *step;
   absl::StatusOr<std::vector<PhaseResult>> results = RunOnAll(phase);
   if (!results.ok()) return results.status();
-  std::vector<SliceNorms> by_slice(plan_.slices.size());
+  std::vector<SliceNorms> by_slice(plan_.slices.size(), {-1, 0.0, 0.0});
   for (const PhaseResult& result : *results) {
     for (const SliceNorms& norms : result.norms) {
       if (norms.slice >= 0 &&
@@ -187,6 +187,11 @@ absl::Status RoundEngine::CollectTrust(StepPlan* step) {
   for (size_t t = 0; t < manifest_.tensors.size(); ++t) {
     TensorNorms sum;
     for (int32_t slice : plan_.slices_of_tensor[t]) {
+      if (by_slice[slice].slice != slice) {
+        return absl::InternalError(
+            absl::StrCat("the norms of slice ", slice, ", shard ",
+                         plan_.slices[slice].shard, ", are missing"));
+      }
       sum.parameter_norm_squared += by_slice[slice].parameter_norm_squared;
       sum.update_norm_squared += by_slice[slice].update_norm_squared;
     }
@@ -221,6 +226,34 @@ absl::Status RoundEngine::Step(RoundReport* report) {
   return status;
 }
 
+Decision RoundEngine::SkipDecision(const std::string& reason) const {
+  RoundInput nothing;
+  nothing.version = input_.version;
+  nothing.tensors.assign(manifest_.tensors.size(), GramMatrix(0));
+  Decision decision = agg::Decide(options_.combine, state_, nothing);
+  decision.skip_reason = reason;
+  return decision;
+}
+
+absl::Status RoundEngine::DecideOrSkip(const std::vector<RoundRow>& rows,
+                                       RoundReport* report) {
+  if (rows.empty()) {
+    report->decision = SkipDecision("every member left without a commit");
+    return absl::OkStatus();
+  }
+  absl::Status status = Decide(rows, report);
+  if (status.ok() || absl::IsUnavailable(status)) return status;
+  LogWarning("round ", round_,
+             " failed and is tried again: ", status.ToString());
+  absl::Status abandoned = RunOnAll(MakePhase(PhaseKind::kAbandon)).status();
+  if (!abandoned.ok()) return abandoned;
+  status = Decide(rows, report);
+  if (status.ok() || absl::IsUnavailable(status)) return status;
+  report->decision = SkipDecision(
+      absl::StrCat("failed twice before coefficients: ", status.ToString()));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<RoundReport> RoundEngine::Run(
     uint64_t round, const std::map<int32_t, Contribution>& contributions) {
   round_ = round;
@@ -241,22 +274,8 @@ absl::StatusOr<RoundReport> RoundEngine::Run(
   input_.tensors.assign(manifest_.tensors.size(),
                         GramMatrix(static_cast<int>(rows.size())));
 
-  absl::Status status = Decide(rows, &report);
-  if (!status.ok() && !absl::IsUnavailable(status)) {
-    LogWarning("round ", round,
-               " failed and is tried again: ", status.ToString());
-    absl::Status abandoned = RunOnAll(MakePhase(PhaseKind::kAbandon)).status();
-    if (!abandoned.ok()) return abandoned;
-    status = Decide(rows, &report);
-  }
-  if (absl::IsUnavailable(status)) return status;
-  if (!status.ok()) {
-    report.decision = Decision();
-    report.decision.kind = DecisionKind::kSkip;
-    report.decision.skip_reason =
-        absl::StrCat("failed twice before coefficients: ", status.ToString());
-    report.decision.next_state = state_;
-  }
+  absl::Status status = DecideOrSkip(rows, &report);
+  if (!status.ok()) return status;
 
   PublishPlan publish;
   publish.version = round + 1;
@@ -273,7 +292,7 @@ absl::StatusOr<RoundReport> RoundEngine::Run(
   Lap(&mark, &report.durations.publish);
   if (!status.ok()) return status;
   previous_state_ = std::move(state_);
-  state_ = report.decision.next_state;
+  state_ = std::exchange(report.decision.next_state, CombineState());
   return report;
 }
 

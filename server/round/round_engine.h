@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -35,8 +36,8 @@ class RoundEngine {
   // Publishes version 0 from the seed that `session` has landed.
   absl::Status PublishSeed(uint64_t session);
 
-  // Runs `round` over the committed rows (rank order, at least one) and
-  // publishes version round + 1, unchanged if the round is skipped. An error
+  // Runs `round` over the committed rows (rank order) and publishes version
+  // round + 1, unchanged if the round is skipped (no rows: always). An error
   // before any coefficients were sent is retried once, then the round is
   // skipped; a later one is returned: the epoch is over (P9). An UNAVAILABLE
   // shard always is. The report lacks statistics.
@@ -56,6 +57,11 @@ class RoundEngine {
       bool compensated) const;
   // Grams and the decision, asking for compensated ones where it must.
   absl::Status Decide(const std::vector<RoundRow>& rows, RoundReport* report);
+  // Decide, tried twice; a skip if it fails for another reason than a lost
+  // shard.
+  absl::Status DecideOrSkip(const std::vector<RoundRow>& rows,
+                            RoundReport* report);
+  Decision SkipDecision(const std::string& reason) const;
   absl::Status Step(RoundReport* report);
   absl::Status CollectTrust(StepPlan* step);
   absl::Status Publish(const PublishPlan& plan);

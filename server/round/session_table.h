@@ -19,7 +19,7 @@ class SessionTable {
   // Its later calls get `reason`. The last 4096 ended ones are remembered.
   void End(uint64_t session, const absl::Status& reason);
   void Clear();
-  bool empty() const { return sessions_.empty(); }
+  bool any_alive() const { return sessions_.size() > ended_.size(); }
 
   // The rank of a live session; the reason of an ended one; NOT_FOUND for one
   // never heard of ("Join again").

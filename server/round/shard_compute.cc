@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/round/memory_plan.h"
+#include "server/base/log.h"
 
 namespace agg {
 namespace {
@@ -29,11 +29,12 @@ absl::StatusOr<std::unique_ptr<ShardCompute>> ShardCompute::Create(
   if (!status.ok()) return status;
   compute->rows_ = std::make_unique<GradientRows>(
       backend, compute->layout_.get(), options.push_dtype, options.max_workers);
-  status = CheckMemoryPlan(
-      PlanMemory(compute->layout_->num_elements, 1, options.push_dtype,
-                 options.pull_dtype, options.optimizer),
-      options.memory_budget_bytes);
+  status = CheckMemoryPlan(compute->PlanRows(1), options.memory_budget_bytes);
   if (!status.ok()) return status;
+  LogInfo(
+      "memory plan of one worker: ", DescribeMemoryPlan(compute->PlanRows(1)),
+      "; of ", options.max_workers, ": ",
+      DescribeMemoryPlan(compute->PlanRows(options.max_workers)));
   absl::StatusOr<std::unique_ptr<ParameterStore>> store =
       ParameterStore::Create(
           backend, options.optimizer,
@@ -64,19 +65,19 @@ absl::Status ShardCompute::ResolveGroups() {
   return absl::OkStatus();
 }
 
+MemoryPlan ShardCompute::PlanRows(int64_t num_rows) const {
+  return PlanMemory(layout_->num_elements, num_rows, options_.push_dtype,
+                    options_.pull_dtype, options_.optimizer);
+}
+
 int64_t ShardCompute::planned_bytes() const {
-  return PlanMemory(layout_->num_elements, rows_->num_rows(),
-                    options_.push_dtype, options_.pull_dtype,
-                    options_.optimizer)
-      .total();
+  return PlanRows(rows_->num_rows()).total();
 }
 
 absl::Status ShardCompute::EnsureRow(int32_t rank) {
   if (rows_->row(rank) != nullptr) return absl::OkStatus();
-  absl::Status status = CheckMemoryPlan(
-      PlanMemory(layout_->num_elements, rows_->num_rows() + 1,
-                 options_.push_dtype, options_.pull_dtype, options_.optimizer),
-      options_.memory_budget_bytes);
+  absl::Status status = CheckMemoryPlan(PlanRows(rows_->num_rows() + 1),
+                                        options_.memory_budget_bytes);
   if (!status.ok()) return status;
   return rows_->EnsureRow(rank);
 }

@@ -17,6 +17,7 @@
 #include "server/ingest/shard_layout.h"
 #include "server/params/parameter_store.h"
 #include "server/params/snapshot.h"
+#include "server/round/memory_plan.h"
 #include "server/round/shard_peer.h"
 
 namespace agg {
@@ -79,6 +80,7 @@ class ShardCompute {
   ShardCompute(const ShardOptions& options, Backend* backend)
       : options_(options), backend_(backend) {}
   absl::Status ResolveGroups();
+  MemoryPlan PlanRows(int64_t num_rows) const;
   // What a step's plan means for each slice; spans point into *compact.
   absl::Status FillUpdate(const std::vector<RoundRow>& rows,
                           const StepPlan& step,

@@ -22,6 +22,9 @@ absl::Status ShardEngine::Impl::CheckEpoch(uint64_t epoch) const {
 absl::Status ShardEngine::Impl::Attach(uint64_t epoch) {
   std::vector<std::function<void()>> ready;
   {
+    // Waits for a phase of the former epoch: its memory must be free before
+    // the new one allocates.
+    MutexLock phase_lock(&phase_mutex_);
     MutexLock lock(&mutex_);
     if (epoch < epoch_ || epoch == 0) {
       return absl::AbortedError(
@@ -31,6 +34,8 @@ absl::Status ShardEngine::Impl::Attach(uint64_t epoch) {
     epoch_ = epoch;
     attached_ = true;
     lost_ = absl::OkStatus();
+    memory_ = PhaseMemory();
+    phase_compute_ = nullptr;
     compute_ = nullptr;
     ledger_ = nullptr;
     sessions_.Clear();
@@ -65,6 +70,7 @@ void ShardEngine::Impl::Lose(uint64_t epoch, const absl::Status& reason) {
 
 absl::Status ShardEngine::Impl::SetManifest(uint64_t epoch,
                                             const Manifest& manifest) {
+  MutexLock phase_lock(&phase_mutex_);
   {
     MutexLock lock(&mutex_);
     absl::Status status = CheckEpoch(epoch);
@@ -73,7 +79,9 @@ absl::Status ShardEngine::Impl::SetManifest(uint64_t epoch,
       status = CompareManifests(compute_->layout()->manifest, manifest);
       // Before anybody has joined it may still change: another shard may
       // have refused the first one for its size.
-      if (status.ok() || !sessions_.empty()) return status;
+      if (status.ok() || sessions_.any_alive()) return status;
+      memory_ = PhaseMemory();
+      phase_compute_ = nullptr;
       compute_ = nullptr;
     }
   }
@@ -82,7 +90,7 @@ absl::Status ShardEngine::Impl::SetManifest(uint64_t epoch,
   if (!compute.ok()) return compute.status();
   MutexLock lock(&mutex_);
   absl::Status status = CheckEpoch(epoch);
-  if (!status.ok() || compute_ != nullptr) return status;
+  if (!status.ok()) return status;
   compute_ = *std::move(compute);
   ledger_ = std::make_unique<ArrivalLedger>(
       options_.max_workers + 1,
@@ -106,7 +114,11 @@ absl::Status ShardEngine::Impl::SetSession(uint64_t epoch,
   if (ended != 0) {
     const absl::Status reason = absl::AbortedError(change.reason);
     sessions_.End(ended, reason);
-    if (!change.keep_row) ledger_->Erase(change.rank, ended);
+    if (change.keep_row) {
+      ledger_->Hold(change.rank, ended);
+    } else {
+      ledger_->Erase(change.rank, ended);
+    }
     if (seed_session_ == ended) seed_session_ = 0;
   }
   if (change.remove) return absl::OkStatus();

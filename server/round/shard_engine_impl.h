@@ -20,7 +20,8 @@
 namespace agg {
 
 // Lock order: phase_mutex_, then mutex_. Computation runs under phase_mutex_
-// alone; callbacks run under neither.
+// alone; callbacks run under neither. compute_ changes under both, so that it
+// is the same from a phase's beginning to its end.
 class ShardEngine::Impl {
  public:
   Impl(const ShardOptions& options, Backend* backend)
@@ -60,9 +61,15 @@ class ShardEngine::Impl {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ClaimSlices(int row, FrameLanding* landing)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // That the landed slices (and zeroed ones) of the row may be copied.
+  void TellBackend(const FrameLanding& landing, ShardCompute* compute);
 
+  using Closures = std::vector<std::function<void()>>;
   absl::Status CheckPhase(const Phase& phase) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // *ready: to be run once no lock is held.
+  absl::StatusOr<PhaseResult> Dispatch(const Phase& phase, Closures* ready)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
   absl::StatusOr<PhaseResult> Close(const Phase& phase)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
   absl::Status MarkClosed(const Phase& phase)
@@ -73,7 +80,7 @@ class ShardEngine::Impl {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
   absl::StatusOr<PhaseResult> Update(const Phase& phase)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
-  absl::StatusOr<PhaseResult> Publish(const Phase& phase)
+  absl::StatusOr<PhaseResult> Publish(const Phase& phase, Closures* ready)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
   absl::StatusOr<std::shared_ptr<const Snapshot>> SeedSnapshot(
       const Phase& phase) ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);

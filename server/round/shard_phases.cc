@@ -45,38 +45,42 @@ absl::Status ShardEngine::Impl::CheckPhase(const Phase& phase) const {
 }
 
 absl::StatusOr<PhaseResult> ShardEngine::Impl::RunPhase(const Phase& phase) {
-  MutexLock phase_lock(&phase_mutex_);
+  const absl::Time start = absl::Now();
+  absl::StatusOr<PhaseResult> result = absl::UnknownError("");
+  Closures ready;
+  {
+    MutexLock phase_lock(&phase_mutex_);
+    result = Dispatch(phase, &ready);
+  }
+  if (result.ok()) result->seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  for (std::function<void()>& callback : ready) callback();
+  return result;
+}
+
+absl::StatusOr<PhaseResult> ShardEngine::Impl::Dispatch(const Phase& phase,
+                                                        Closures* ready) {
   {
     MutexLock lock(&mutex_);
     absl::Status status = CheckPhase(phase);
     if (!status.ok()) return status;
-    if (phase_compute_ != compute_) memory_ = PhaseMemory();
     phase_compute_ = compute_;
   }
-  const absl::Time start = absl::Now();
-  absl::StatusOr<PhaseResult> result = absl::InternalError("no such phase");
   switch (phase.kind) {
     case PhaseKind::kClose:
-      result = Close(phase);
-      break;
+      return Close(phase);
     case PhaseKind::kCompensatedGram:
-      result = CompensatedGram(phase);
-      break;
+      return CompensatedGram(phase);
     case PhaseKind::kNorms:
-      result = Norms(phase);
-      break;
+      return Norms(phase);
     case PhaseKind::kUpdate:
-      result = Update(phase);
-      break;
+      return Update(phase);
     case PhaseKind::kPublish:
-      result = Publish(phase);
-      break;
+      return Publish(phase, ready);
     case PhaseKind::kAbandon:
-      result = Abandon();
-      break;
+      return Abandon();
   }
-  if (result.ok()) result->seconds = absl::ToDoubleSeconds(absl::Now() - start);
-  return result;
+  return absl::InvalidArgumentError(
+      absl::StrCat("phase.kind is ", static_cast<int>(phase.kind)));
 }
 
 absl::Status ShardEngine::Impl::MarkClosed(const Phase& phase) {
@@ -198,11 +202,12 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> ShardEngine::Impl::SeedSnapshot(
       int revoked;
       seed_ = phase_compute_->store()->NextSnapshot(&revoked);
     }
-    seed = std::move(seed_);
-    seed_ = nullptr;
+    seed = seed_;
   }
   absl::Status status = phase_compute_->LoadSeed(seed.get());
-  if (!status.ok()) return status;
+  if (!status.ok()) return status;  // seed_ stays, for a repeat
+  MutexLock lock(&mutex_);
+  seed_ = nullptr;
   return std::shared_ptr<const Snapshot>(std::move(seed));
 }
 
@@ -218,7 +223,8 @@ ShardEngine::Impl::UpdatedSnapshot(const Phase& phase) {
   return memory_.updated;
 }
 
-absl::StatusOr<PhaseResult> ShardEngine::Impl::Publish(const Phase& phase) {
+absl::StatusOr<PhaseResult> ShardEngine::Impl::Publish(const Phase& phase,
+                                                       Closures* ready) {
   const PublishPlan& plan = phase.publish;
   {
     MutexLock lock(&mutex_);
@@ -235,21 +241,14 @@ absl::StatusOr<PhaseResult> ShardEngine::Impl::Publish(const Phase& phase) {
   if (!snapshot.ok()) return snapshot.status();
   phase_compute_->store()->Publish(plan.version, *std::move(snapshot));
   memory_ = PhaseMemory();
-  std::vector<std::function<void()>> ready;
-  {
-    MutexLock lock(&mutex_);
-    if (phase_compute_ != compute_) {
-      return absl::AbortedError("the epoch ended during the phase");
-    }
-    published_ = true;
-    version_ = plan.version;
-    closed_ = false;
-    closed_rows_.clear();
-    ready = pulls_.Resolve(
-        [this](const Pulls::Request& request)
-            ABSL_NO_THREAD_SAFETY_ANALYSIS { return AnswerPull(request); });
-  }
-  for (std::function<void()>& callback : ready) callback();
+  MutexLock lock(&mutex_);
+  published_ = true;
+  version_ = plan.version;
+  closed_ = false;
+  closed_rows_.clear();
+  *ready = pulls_.Resolve(
+      [this](const Pulls::Request& request)
+          ABSL_NO_THREAD_SAFETY_ANALYSIS { return AnswerPull(request); });
   return PhaseResult();
 }
 

@@ -1,0 +1,153 @@
+// The seed and the rounds: when they are due and what they come to.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/base/log.h"
+#include "server/round/coordinator_impl.h"
+
+namespace agg {
+namespace {
+
+RoundOutcome OutcomeOf(const RoundReport& report) {
+  const Decision& decision = report.decision;
+  RoundOutcome outcome;
+  outcome.epoch = report.epoch;
+  outcome.round = report.round;
+  outcome.version = report.version;
+  outcome.kind = report.applied ? OutcomeKind::kApplied : OutcomeKind::kSkipped;
+  outcome.excluded_ranks = decision.excluded_ranks;
+  for (const RowInfo& row : report.rows) {
+    if (report.applied &&
+        std::count(decision.excluded_ranks.begin(),
+                   decision.excluded_ranks.end(), row.rank) == 0) {
+      outcome.ranks.push_back(row.rank);
+    }
+  }
+  outcome.learning_rate = decision.learning_rate;
+  outcome.gain = decision.gain;
+  outcome.tau = decision.tau;
+  outcome.orthogonality = decision.orthogonality;
+  outcome.finished = decision.finished;
+  outcome.message = report.message;
+  outcome.loss = report.loss;
+  outcome.combined_norm = decision.combined_norm;
+  return outcome;
+}
+
+// What the decision did other than plainly applying the rule.
+std::string Remarks(const Decision& decision) {
+  std::vector<std::string> remarks;
+  if (!decision.excluded_ranks.empty()) {
+    remarks.push_back(
+        absl::StrCat("excluded non-finite rows of ranks ",
+                     absl::StrJoin(decision.excluded_ranks, ",")));
+  }
+  if (decision.compensated) remarks.push_back("used compensated Grams");
+  if (decision.adacons_fallback) {
+    remarks.push_back("the AdaCons guard fell back to the mean");
+  }
+  return absl::StrJoin(remarks, "; ");
+}
+
+}  // namespace
+
+bool Coordinator::Impl::SeedIfDue() {
+  uint64_t epoch;
+  uint64_t session;
+  {
+    MutexLock lock(&mutex_);
+    if (!Gate().ok() || !state_->seed_committed().has_value()) return false;
+    epoch = state_->epoch();
+    session = *state_->seed_committed();
+  }
+  absl::Status status = engine_.PublishSeed(session);
+  if (!status.ok()) {
+    LoseEpoch(epoch, status);
+    return true;
+  }
+  {
+    MutexLock lock(&mutex_);
+    if (!Gate(epoch).ok()) return true;
+    state_->FinishSeed(clock_->Now());
+    LogInfo("seeded: version 0 is published, epoch ", epoch);
+  }
+  DeliverEffects();
+  return true;
+}
+
+void Coordinator::Impl::WarnOfStragglers(absl::Time now) {
+  if (options_.straggler_warning <= absl::ZeroDuration() ||
+      warned_round_ == state_->version() ||
+      now < state_->waiting_since() + options_.straggler_warning) {
+    return;
+  }
+  warned_round_ = state_->version();
+  LogWarning("round ", state_->version(), " waits since ",
+             absl::FormatDuration(now - state_->waiting_since()), " for ranks ",
+             absl::StrJoin(state_->MissingRanks(), ","),
+             options_.round_timeout > absl::ZeroDuration()
+                 ? ""
+                 : " (round_timeout is off)");
+}
+
+bool Coordinator::Impl::RoundIfDue() {
+  std::map<int32_t, Contribution> contributions;
+  uint64_t epoch;
+  uint64_t round;
+  absl::Duration waited;
+  {
+    MutexLock lock(&mutex_);
+    if (!Gate().ok() || !state_->seeded() || state_->finished()) return false;
+    const absl::Time now = clock_->Now();
+    const CloseSnapshot snapshot = state_->close_snapshot();
+    const CloseDecision decision = DecideClose(close_options_, snapshot, now);
+    if (decision.start) state_->Start(now);
+    if (!decision.close) {
+      if (snapshot.num_contributions > 0) WarnOfStragglers(now);
+      return false;
+    }
+    state_->BeginClosing();
+    in_round_ = true;
+    contributions = state_->contributions();
+    epoch = state_->epoch();
+    round = state_->version();
+    waited = now - snapshot.opened_at;
+  }
+  RunRound(epoch, round, contributions, waited);
+  return true;
+}
+
+void Coordinator::Impl::RunRound(
+    uint64_t epoch, uint64_t round,
+    const std::map<int32_t, Contribution>& contributions,
+    absl::Duration waited) {
+  absl::StatusOr<RoundReport> report = engine_.Run(round, contributions);
+  if (!report.ok()) LoseEpoch(epoch, report.status());
+  {
+    MutexLock lock(&mutex_);
+    in_round_ = false;
+    changed_.NotifyAll();
+    if (!report.ok() || !epoch_on_ || state_->epoch() != epoch) return;
+    const std::string remarks = Remarks(report->decision);
+    if (!remarks.empty()) {
+      absl::StrAppend(&report->message, report->message.empty() ? "" : "; ",
+                      remarks);
+    }
+    report->durations.wait = waited;
+    RoundOutcome outcome = OutcomeOf(*report);
+    state_->FinishRound(outcome, clock_->Now());
+    outcome.finished = state_->finished();
+    last_outcome_ = outcome;
+    if (!report->message.empty()) {
+      LogWarning("round ", round, ": ", report->message);
+    }
+  }
+  DeliverEffects();
+  engine_.AddStatistics(&*report);
+  if (on_report_ != nullptr) on_report_(*report);
+}
+
+}  // namespace agg
