@@ -1,0 +1,108 @@
+// A ShardPeer that does what a real one does, and fails when told to.
+#ifndef AGG_TESTS_SERVER_ROUND_FAULTY_PEER_H_
+#define AGG_TESTS_SERVER_ROUND_FAULTY_PEER_H_
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/base/mutex.h"
+#include "server/round/shard_peer.h"
+
+namespace agg {
+
+// Thread-safe.
+class FaultyPeer : public ShardPeer {
+ public:
+  explicit FaultyPeer(ShardPeer* peer) : peer_(peer) {}
+
+  // The next `times` phases of this kind fail so, without reaching the shard.
+  void FailNext(PhaseKind kind, absl::Status status, int times = 1) {
+    MutexLock lock(&mutex_);
+    failures_[kind] = {std::move(status), times};
+  }
+  // Likewise all calls to SetSession (OK: none any more).
+  void FailSessions(absl::Status status) {
+    MutexLock lock(&mutex_);
+    session_status_ = std::move(status);
+  }
+  // Runs before each phase that reaches the shard, on the caller's thread.
+  void BeforePhase(std::function<void(const Phase&)> hook) {
+    MutexLock lock(&mutex_);
+    hook_ = std::move(hook);
+  }
+  // The shard is gone: what its transport would say.
+  void ReportLost(const absl::Status& reason) {
+    std::function<void(absl::Status)> on_lost;
+    {
+      MutexLock lock(&mutex_);
+      on_lost = on_lost_;
+    }
+    on_lost(reason);
+  }
+  // Kinds of phases that reached the shard, in order.
+  std::vector<PhaseKind> phases() const {
+    MutexLock lock(&mutex_);
+    return phases_;
+  }
+
+  absl::Status Attach(uint64_t epoch,
+                      std::function<void(absl::Status)> on_lost) override {
+    {
+      MutexLock lock(&mutex_);
+      on_lost_ = on_lost;
+    }
+    return peer_->Attach(epoch, std::move(on_lost));
+  }
+  void Lose(uint64_t epoch, const absl::Status& reason) override {
+    peer_->Lose(epoch, reason);
+  }
+  absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override {
+    return peer_->SetManifest(epoch, manifest);
+  }
+  absl::Status SetSession(uint64_t epoch,
+                          const SessionChange& change) override {
+    {
+      MutexLock lock(&mutex_);
+      if (!session_status_.ok()) return session_status_;
+    }
+    return peer_->SetSession(epoch, change);
+  }
+  absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override {
+    std::function<void(const Phase&)> hook;
+    {
+      MutexLock lock(&mutex_);
+      Failure& failure = failures_[phase.kind];
+      if (failure.times > 0) {
+        --failure.times;
+        return failure.status;
+      }
+      phases_.push_back(phase.kind);
+      hook = hook_;
+    }
+    if (hook != nullptr) hook(phase);
+    return peer_->RunPhase(phase);
+  }
+  std::string name() const override { return peer_->name(); }
+
+ private:
+  struct Failure {
+    absl::Status status;
+    int times = 0;
+  };
+  ShardPeer* const peer_;
+  mutable Mutex mutex_;
+  std::map<PhaseKind, Failure> failures_ ABSL_GUARDED_BY(mutex_);
+  absl::Status session_status_ ABSL_GUARDED_BY(mutex_);
+  std::function<void(const Phase&)> hook_ ABSL_GUARDED_BY(mutex_);
+  std::function<void(absl::Status)> on_lost_ ABSL_GUARDED_BY(mutex_);
+  std::vector<PhaseKind> phases_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace agg
+
+#endif  // AGG_TESTS_SERVER_ROUND_FAULTY_PEER_H_

@@ -1,0 +1,237 @@
+#include "tests/server/round/local_cluster.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/backend_factory.h"
+
+namespace agg {
+namespace {
+
+void Require(const absl::Status& status, const char* what) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s: %s\n", what, status.ToString().c_str());
+  std::abort();
+}
+
+}  // namespace
+
+ClusterOptions MakeClusterOptions(int num_shards, int workers, Rule rule) {
+  ClusterOptions options;
+  options.num_shards = num_shards;
+  options.coordinator.workers = workers;
+  options.coordinator.max_workers = workers + 2;
+  options.coordinator.combine.rule.rule = rule;
+  options.coordinator.combine.rule.scope = DefaultScope(rule);
+  options.coordinator.combine.schedule.learning_rate = 0.5;
+  options.shard.max_workers = workers + 2;
+  return options;
+}
+
+void SetOptimizer(const OptimizerOptions& optimizer, ClusterOptions* options) {
+  options->coordinator.optimizer = optimizer;
+  options->shard.optimizer = optimizer;
+}
+
+Manifest MakeManifest(const std::vector<std::vector<int64_t>>& shapes) {
+  Manifest manifest;
+  for (const std::vector<int64_t>& shape : shapes) {
+    TensorSpec tensor;
+    tensor.name = absl::StrCat("t", manifest.tensors.size());
+    tensor.shape = shape;
+    manifest.tensors.push_back(tensor);
+  }
+  return manifest;
+}
+
+LocalCluster::LocalCluster(const ClusterOptions& options) : options_(options) {
+  std::vector<ShardPeer*> peers;
+  for (int k = 0; k < options.num_shards; ++k) {
+    absl::StatusOr<std::unique_ptr<Backend>> backend =
+        MakeBackend("cpu", {/*num_threads=*/1 + k % 2});
+    Require(backend.status(), "MakeBackend");
+    backends_.push_back(*std::move(backend));
+    ShardOptions shard = options.shard;
+    shard.ordinal = k;
+    shard.num_shards = options.num_shards;
+    engines_.push_back(
+        std::make_unique<ShardEngine>(shard, backends_.back().get()));
+    peers_.push_back(std::make_unique<FaultyPeer>(engines_.back().get()));
+    peers.push_back(peers_.back().get());
+  }
+  const Clock* clock = &clock_;
+  if (options.real_clock) clock = Clock::Real();
+  coordinator_ = std::make_unique<Coordinator>(
+      options.coordinator, peers, clock, [this](const RoundReport& report) {
+        MutexLock lock(&mutex_);
+        reports_.push_back(report);
+      });
+  if (!options.real_clock) {
+    Settle();
+    return;
+  }
+  coordinator_->Start();
+}
+
+LocalCluster::~LocalCluster() = default;
+
+std::vector<RoundReport> LocalCluster::reports() const {
+  MutexLock lock(&mutex_);
+  return reports_;
+}
+
+void LocalCluster::Settle() {
+  while (coordinator_->RunOnce()) {
+  }
+}
+
+void LocalCluster::Advance(absl::Duration duration) {
+  clock_.Advance(duration);
+  Settle();
+}
+
+absl::StatusOr<Tensors> LocalCluster::Pull(uint64_t version, DType dtype) {
+  if (!options_.real_clock) Settle();
+  Tensors tensors;
+  for (auto& engine : engines_) {
+    Reply<absl::StatusOr<PublishedVersion>> reply;
+    const int64_t id =
+        engine->Pull(0, version, /*latest=*/false, reply.callback());
+    if (!options_.real_clock && !reply.called()) {
+      engine->CancelPull(id);
+      return absl::UnavailableError("waiting");
+    }
+    absl::StatusOr<PublishedVersion> published = reply.Get();
+    if (!published.ok()) return published.status();
+    ReadVersion(*published, dtype, &tensors);
+  }
+  return tensors;
+}
+
+// --- Workers -----------------------------------------------------------------
+
+LocalWorker::LocalWorker(LocalCluster* cluster, int32_t rank,
+                         const Manifest& manifest)
+    : cluster_(cluster),
+      rank_(rank),
+      manifest_(manifest),
+      plan_(*MakeShardPlan(manifest, cluster->num_shards())) {}
+
+absl::Status LocalWorker::Join() {
+  Reply<absl::StatusOr<JoinResult>> reply;
+  cluster_->coordinator()->Join(
+      {rank_, manifest_, absl::StrCat("test worker ", rank_)},
+      reply.callback());
+  if (!cluster_->options().real_clock) cluster_->Settle();
+  const absl::StatusOr<JoinResult> result = reply.Get();
+  if (result.ok()) joined_ = *result;
+  return result.status();
+}
+
+FrameHeader LocalWorker::Header(uint64_t round, PushKind kind) {
+  FrameHeader header;
+  header.epoch = joined_.epoch;
+  header.session = joined_.session;
+  header.round = round;
+  header.kind = kind;
+  header.dtype = kind == PushKind::kSeed ? DType::kF32
+                                         : cluster_->options().shard.push_dtype;
+  return header;
+}
+
+absl::Status LocalWorker::Push(uint64_t round, const Tensors& tensors,
+                               uint64_t shuffle,
+                               const std::set<int32_t>& absent, PushKind kind) {
+  const FrameHeader base = Header(round, kind);
+  std::vector<std::pair<int, TestFrame>> frames;
+  for (int k = 0; k < cluster_->num_shards(); ++k) {
+    for (TestFrame& frame : MakeFrames(base, plan_, k, tensors, absent)) {
+      frames.emplace_back(k, std::move(frame));
+    }
+  }
+  if (shuffle != 0) {
+    std::shuffle(frames.begin(), frames.end(), std::mt19937_64(shuffle));
+  }
+  std::set<int> acknowledged;
+  std::set<int> needed;
+  for (const auto& [k, frame] : frames) {
+    needed.insert(k);
+    absl::StatusOr<FrameResult> result = LandFrame(cluster_->engine(k), frame);
+    if (!result.ok()) return result.status();
+    if (result->acknowledge) acknowledged.insert(k);
+  }
+  if (acknowledged == needed) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(acknowledged.size(), " of ",
+                                          needed.size(),
+                                          " shards acknowledged the push"));
+}
+
+OutcomeReply LocalWorker::Commit(uint64_t round, RowInfo row, PushKind kind) {
+  CommitCall call;
+  call.epoch = joined_.epoch;
+  call.session = joined_.session;
+  call.round = round;
+  call.kind = kind;
+  call.row = row;
+  OutcomeReply reply;
+  cluster_->coordinator()->Commit(call, reply.callback());
+  return reply;
+}
+
+absl::Status LocalWorker::Seed(const Tensors& tensors) {
+  absl::Status status = Push(0, tensors, 0, {}, PushKind::kSeed);
+  if (!status.ok()) return status;
+  const OutcomeReply reply = Commit(0, RowInfo(), PushKind::kSeed);
+  if (!cluster_->options().real_clock) {
+    cluster_->Settle();
+    if (!reply.called()) return absl::InternalError("no outcome of the seed");
+  }
+  const absl::StatusOr<RoundOutcome> outcome = reply.Get();
+  if (!outcome.ok()) return outcome.status();
+  if (outcome->kind != OutcomeKind::kSeeded) {
+    return absl::InternalError("the seed's outcome is of another kind");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<OutcomeReply> LocalWorker::Contribute(uint64_t round,
+                                                     const Tensors& tensors) {
+  absl::Status status = Push(round, tensors);
+  if (!status.ok()) return status;
+  return Commit(round);
+}
+
+absl::Status LocalWorker::Leave() {
+  Reply<absl::Status> reply;
+  cluster_->coordinator()->Leave(joined_.epoch, joined_.session,
+                                 reply.callback());
+  if (!cluster_->options().real_clock) cluster_->Settle();
+  return reply.Get();
+}
+
+RunningJob::RunningJob(const ClusterOptions& options, const Manifest& manifest,
+                       int num_workers, const std::optional<Tensors>& seed)
+    : manifest(manifest), cluster(options) {
+  for (int rank = 0; rank < num_workers; ++rank) {
+    workers.emplace_back(&cluster, rank, manifest);
+    Require(workers.back().Join(), "Join");
+  }
+  Require(workers[0].Seed(seed.value_or(RandomTensors(manifest, 1))), "Seed");
+}
+
+void RunningJob::RunRound(uint64_t round) {
+  for (LocalWorker& worker : workers) {
+    const uint64_t seed =
+        1000 * (round + 1) + static_cast<uint64_t>(worker.rank());
+    Require(worker.Contribute(round, RandomTensors(manifest, seed)).status(),
+            "Contribute");
+  }
+  cluster.Settle();
+}
+
+}  // namespace agg

@@ -1,0 +1,126 @@
+// A whole job in one process without gRPC: K shard engines over the CPU
+// backend, one coordinator, a clock that the test turns, and workers.
+#ifndef AGG_TESTS_SERVER_ROUND_LOCAL_CLUSTER_H_
+#define AGG_TESTS_SERVER_ROUND_LOCAL_CLUSTER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "proto/shard_plan.h"
+#include "server/base/clock.h"
+#include "server/base/mutex.h"
+#include "server/round/coordinator.h"
+#include "server/round/shard_engine.h"
+#include "tests/server/round/faulty_peer.h"
+#include "tests/server/round/reply.h"
+#include "tests/server/round/row_frames.h"
+
+namespace agg {
+
+struct ClusterOptions {
+  int num_shards = 1;
+  CoordinatorOptions coordinator;
+  ShardOptions shard;  // ordinal and num_shards are filled in
+  bool real_clock = false;
+};
+
+// Rule `rule` at learning rate 0.5, plain sgd, `workers` of them.
+ClusterOptions MakeClusterOptions(int num_shards, int workers,
+                                  Rule rule = Rule::kMean);
+// One optimizer for the coordinator and the shards.
+void SetOptimizer(const OptimizerOptions& optimizer, ClusterOptions* options);
+// "t0", "t1", .. of these shapes.
+Manifest MakeManifest(const std::vector<std::vector<int64_t>>& shapes);
+
+class LocalCluster {
+ public:
+  // Attaches the shards at once, unless it has the real clock: then the
+  // coordinator's thread runs.
+  explicit LocalCluster(const ClusterOptions& options);
+  ~LocalCluster();
+
+  int num_shards() const { return options_.num_shards; }
+  const ClusterOptions& options() const { return options_; }
+  ShardEngine* engine(int ordinal) { return engines_[ordinal].get(); }
+  FaultyPeer* peer(int ordinal) { return peers_[ordinal].get(); }
+  Coordinator* coordinator() { return coordinator_.get(); }
+  void StopCoordinator() { coordinator_ = nullptr; }
+  FakeClock* clock() { return &clock_; }
+  std::vector<RoundReport> reports() const;
+
+  // Runs the coordinator until nothing more is due now.
+  void Settle();
+  // Turns the clock on and settles.
+  void Advance(absl::Duration duration);
+
+  // The version from all shards, settling first. UNAVAILABLE "waiting" if a
+  // shard has not published it yet.
+  absl::StatusOr<Tensors> Pull(uint64_t version, DType dtype = DType::kF32);
+
+ private:
+  const ClusterOptions options_;
+  FakeClock clock_;
+  std::vector<std::unique_ptr<Backend>> backends_;
+  std::vector<std::unique_ptr<ShardEngine>> engines_;
+  std::vector<std::unique_ptr<FaultyPeer>> peers_;
+  mutable Mutex mutex_;
+  std::vector<RoundReport> reports_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Coordinator> coordinator_;
+};
+
+using OutcomeReply = Reply<absl::StatusOr<RoundOutcome>>;
+
+// One life of a worker.
+class LocalWorker {
+ public:
+  LocalWorker(LocalCluster* cluster, int32_t rank, const Manifest& manifest);
+
+  // Settles (with the fake clock) or waits for the answer.
+  absl::Status Join();
+  const JoinResult& joined() const { return joined_; }
+  int32_t rank() const { return rank_; }
+  uint64_t session() const { return joined_.session; }
+
+  FrameHeader Header(uint64_t round, PushKind kind = PushKind::kGradient);
+  // Lands the row (or seed) on all shards; `shuffle` != 0: in another order.
+  // OK once every shard with slices has acknowledged it.
+  absl::Status Push(uint64_t round, const Tensors& tensors,
+                    uint64_t shuffle = 0, const std::set<int32_t>& absent = {},
+                    PushKind kind = PushKind::kGradient);
+  OutcomeReply Commit(uint64_t round, RowInfo row = RowInfo(),
+                      PushKind kind = PushKind::kGradient);
+  // Pushes and commits; the caller settles.
+  absl::Status Seed(const Tensors& tensors);
+  absl::StatusOr<OutcomeReply> Contribute(uint64_t round,
+                                          const Tensors& tensors);
+  absl::Status Leave();
+
+ private:
+  LocalCluster* const cluster_;
+  const int32_t rank_;
+  const Manifest manifest_;
+  const ShardPlan plan_;
+  JoinResult joined_;
+};
+
+// A seeded cluster with workers 0..n-1, all in round 0.
+struct RunningJob {
+  RunningJob(const ClusterOptions& options, const Manifest& manifest,
+             int num_workers, const std::optional<Tensors>& seed = {});
+  // All workers contribute RandomTensors of (round, rank); settles.
+  void RunRound(uint64_t round);
+
+  Manifest manifest;
+  LocalCluster cluster;
+  std::vector<LocalWorker> workers;
+};
+
+}  // namespace agg
+
+#endif  // AGG_TESTS_SERVER_ROUND_LOCAL_CLUSTER_H_
