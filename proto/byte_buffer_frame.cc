@@ -144,9 +144,9 @@ absl::Status FrameReader::Init(const grpc::ByteBuffer& buffer) {
     CodedInputStream in(&stream);
     absl::Status status = ReadMeta(&in, &meta_);
     if (!status.ok()) return status;
-    const uint32_t tag = in.ReadTag();
     uint32_t length = 0;
-    if (tag != 0) {
+    if (in.CurrentPosition() < total) {
+      const uint32_t tag = in.ReadTag();  // 0 if it is cut, or a zero byte
       if (tag != kPayloadTag) {
         return Malformed(absl::StrCat("field ", tag >> 3, " follows meta"));
       }

@@ -1,0 +1,28 @@
+#include "proto/crc32c.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace agg {
+namespace {
+
+// RFC 3720, B.4.
+TEST(Crc32cTest, KnownValues) {
+  EXPECT_EQ(Crc32c(""), 0u);
+  EXPECT_EQ(Crc32c("123456789"), 0xe3069283u);
+  EXPECT_EQ(Crc32c(std::string(32, '\0')), 0x8a9136aau);
+  EXPECT_EQ(Crc32c(std::string(32, '\xff')), 0x62a8ab43u);
+}
+
+TEST(Crc32cTest, PiecesGiveTheWhole) {
+  const std::string bytes = "the quick brown fox jumps over the lazy dog";
+  for (size_t cut = 0; cut <= bytes.size(); ++cut) {
+    uint32_t crc = ExtendCrc32c(kCrc32cInit, bytes.substr(0, cut));
+    crc = ExtendCrc32c(crc, bytes.substr(cut));
+    EXPECT_EQ(FinishCrc32c(crc), Crc32c(bytes)) << cut;
+  }
+}
+
+}  // namespace
+}  // namespace agg
