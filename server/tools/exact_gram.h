@@ -1,0 +1,43 @@
+// Gram matrices of double rows of any magnitude (algorithms.md 5.3): rows are
+// scaled by powers of two, products and sums are exact to about 106 bits.
+#ifndef AGG_SERVER_TOOLS_EXACT_GRAM_H_
+#define AGG_SERVER_TOOLS_EXACT_GRAM_H_
+
+#include <vector>
+
+#include "absl/types/span.h"
+#include "server/combine/gram_matrix.h"
+#include "server/tools/npy_reader.h"
+
+namespace agg {
+
+// Row i is 2^exponents[i] times values below 1. The Gram matrix is in units of
+// 4^unit: 0 where the largest row is of a size whose square is no problem, else
+// that row's exponent.
+struct RowScales {
+  std::vector<int> exponents;  // 0 for rows that are zero or not finite
+  std::vector<bool> finite;
+  int unit = 0;
+};
+
+RowScales ChooseScales(const NpyMatrix& matrix);
+
+enum class GramPrecision {
+  kDouble,       // plain sums: exact enough where products are (float32 rows)
+  kRounded,      // summed as below, then rounded to one double
+  kCompensated,  // two-products and two-sums; hi + lo
+};
+
+// G_ij = <row_i, row_j> / 4^unit. Entries of rows that are not finite are NaN.
+GramMatrix ComputeGram(const NpyMatrix& matrix, const RowScales& scales,
+                       GramPrecision precision);
+
+// sum_i coefficients[i] * row_i, summed in more than double. A coefficient 0
+// leaves its row out, whatever it holds.
+// REQUIRES: coefficients.size() == matrix.num_rows.
+std::vector<double> CombineRows(const NpyMatrix& matrix,
+                                absl::Span<const double> coefficients);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_TOOLS_EXACT_GRAM_H_

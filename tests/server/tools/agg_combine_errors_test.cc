@@ -1,0 +1,77 @@
+// What agg_combine refuses, and how: end to end.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/tools/malformed_npy.h"
+#include "tests/server/tools/npy_files.h"
+#include "tests/server/tools/run_agg_combine.h"
+
+namespace agg {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Exit code 2 and one clear line.
+void ExpectRefused(const std::vector<std::string>& arguments,
+                   const std::string& message) {
+  const RunResult result = RunTool(arguments);
+  EXPECT_EQ(result.exit_code, 2) << message;
+  EXPECT_THAT(result.error, HasSubstr(message));
+  EXPECT_THAT(result.error, HasSubstr("agg_combine: "));
+  EXPECT_EQ(std::count(result.error.begin(), result.error.end(), '\n'), 1)
+      << result.error;
+}
+
+TEST(AggCombineErrorsTest, MalformedFilesGetOneLineAndExitCodeTwo) {
+  for (const MalformedNpy& file : MalformedNpyFiles()) {
+    const std::string path = WriteTestFile(file.name + ".npy", file.bytes);
+    ExpectRefused({"--rule=mean", "--gradients=" + path}, path + ": ");
+  }
+  ExpectRefused({"--rule=mean", "--gradients=no/such.npy"}, "no/such.npy");
+}
+
+TEST(AggCombineErrorsTest, AnotherNumberOfElementsIsRefusedByName) {
+  const std::string two = WriteTestFile("two.npy", Npy({{1, 2}}, "<f4"));
+  const std::string three = WriteTestFile("three.npy", Npy({{1, 2, 3}}, "<f4"));
+  ExpectRefused({"--rule=mean", "--gradients=" + two, "--gradients=" + three},
+                three + ": rows of 3 elements");
+}
+
+TEST(AggCombineErrorsTest, BadFlagsAreRefused) {
+  const std::string file =
+      "--gradients=" + WriteTestFile("good.npy", Npy({{1}, {2}}, "<f4"));
+  ExpectRefused({file}, "--rule is required");
+  ExpectRefused({"--rule=mean"}, "--gradients is required");
+  ExpectRefused({"--rule=average", file}, "unknown rule \"average\"");
+  ExpectRefused({"--rule=mean", "--step_scale=big", file}, "step scale");
+  ExpectRefused({"--rule=mean", "--scope=shard", file}, "unknown scope");
+  ExpectRefused({"--rule=adacons", "--adacons_beta=1", file},
+                "adacons.beta is 1");
+  ExpectRefused({"--rule=adasum", "--step_scale=adascale", file}, "force");
+  ExpectRefused({"--rule=mean", "--examples=0", file}, "--examples");
+  ExpectRefused({"--rule=mean", "--accumulation=1,2,3", file},
+                "--accumulation has 3 numbers for 2 rows");
+  ExpectRefused({"--rule=mean", "--clip_norm=-1", file}, "clip_norm is -1");
+  ExpectRefused({"--rule=mean", file, "stray"}, "\"stray\"");
+  const RunResult forced =
+      RunTool({"--rule=adasum", "--step_scale=adascale", "--force", file});
+  EXPECT_EQ(forced.exit_code, 0) << forced.error;
+  const RunResult unknown = RunTool({"--rule=mean", "--no_such_flag=1", file});
+  EXPECT_NE(unknown.exit_code, 0);
+  EXPECT_THAT(unknown.error, HasSubstr("no_such_flag"));
+}
+
+TEST(AggCombineErrorsTest, AnOutputThatCannotBeWrittenIsExitCodeOne) {
+  const std::string file =
+      "--gradients=" + WriteTestFile("good.npy", Npy({{1}}, "<f4"));
+  const RunResult result =
+      RunTool({"--rule=mean", file, "--output=no/such/folder/out.npy"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.error, HasSubstr("no/such/folder/out.npy"));
+}
+
+}  // namespace
+}  // namespace agg

@@ -1,0 +1,299 @@
+// The agg_combine binary, end to end, on .npy files.
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/golden/json.h"
+#include "tests/reference/adasum_tree.h"
+#include "tests/reference/row_statistics.h"
+#include "tests/reference/vectors.h"
+#include "tests/server/combine/test_rows.h"
+#include "tests/server/tools/npy_files.h"
+#include "tests/server/tools/run_agg_combine.h"
+
+namespace agg {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+void ExpectClose(const std::vector<double>& actual,
+                 const std::vector<double>& expected, double tolerance) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_NEAR(actual[i], expected[i],
+                tolerance * std::fmax(1.0, std::abs(expected[i])))
+        << i;
+  }
+}
+
+const Json& Golden() {
+  static const Json& golden =
+      *new Json(Json::FromFile("tests/golden/golden.json"));
+  return golden;
+}
+
+TEST(AggCombineTest, HandCasesInEveryType) {
+  const std::string output = ::testing::TempDir() + "/out.npy";
+  for (const auto& [name, entry] : Golden()["hand"].members()) {
+    for (const char* type : {"<f2", "<f4", "<f8"}) {
+      const Rows rows = entry["A"].matrix();
+      const RunResult result =
+          RunSteps({"--rule=adasum", "--output=" + output}, {rows}, type);
+      const Json& line = result.lines[0];
+      SCOPED_TRACE(name);
+      ExpectClose(line["coefficients"].numbers(), entry["adasum_w"].numbers(),
+                  1e-12);
+      EXPECT_EQ(line["gram"].matrix(), entry["G"].matrix());
+      const Json& metrics = entry["metrics"];
+      EXPECT_NEAR(line["orthogonality"].number(),
+                  metrics["orthogonality_adasum"].number(), 1e-12);
+      EXPECT_NEAR(line["sigma2"].number(), metrics["var"].number(), 1e-12);
+      EXPECT_NEAR(line["mu2"].number(), metrics["sqr"].number(), 1e-12);
+      EXPECT_NEAR(line["norm"].number(),
+                  std::sqrt(entry["adasum_norm_sq"].number()), 1e-12);
+      if (std::isinf(metrics["gradient_diversity"].number())) {
+        EXPECT_TRUE(line["gradient_diversity"].is_null());
+      } else {
+        EXPECT_NEAR(line["gradient_diversity"].number(),
+                    metrics["gradient_diversity"].number(), 1e-12);
+      }
+      if (metrics.Has("mean_pairwise_cos")) {
+        EXPECT_NEAR(line["mean_pairwise_cosine"].number(),
+                    metrics["mean_pairwise_cos"].number(), 1e-12);
+      } else {
+        EXPECT_TRUE(line["mean_pairwise_cosine"].is_null());
+      }
+      EXPECT_TRUE(line["excluded"].array().empty());
+      EXPECT_TRUE(line["skipped"].is_null());
+      const std::string bytes = ReadTestFile(output);
+      const std::string expected_prefix = NpyPrefix(
+          1, NpyHeader("<f8", absl::StrCat("(", rows[0].size(), ",)")));
+      ASSERT_EQ(bytes.substr(0, expected_prefix.size()), expected_prefix);
+      std::vector<double> combined(rows[0].size());
+      ASSERT_EQ(bytes.size(), expected_prefix.size() + 8 * combined.size());
+      std::memcpy(combined.data(), &bytes[expected_prefix.size()],
+                  8 * combined.size());
+      ExpectClose(combined, entry["adasum"].numbers(), 1e-12);
+    }
+  }
+}
+
+TEST(AggCombineTest, GeneratedMatrices) {
+  const Json& entry = Golden()["lcg_biased"]["seed8_P8_n1000_c2.0"];
+  for (const char* type : {"<f4", "<f8"}) {
+    const RunResult result =
+        RunSteps({"--rule=adasum"}, {BiasedLcgRows(8, 8, 1000, 2.0)}, type);
+    ExpectClose(result.lines[0]["coefficients"].numbers(),
+                entry["adasum_w"].numbers(), 1e-12);
+    EXPECT_FALSE(result.lines[0]["fallback"].boolean());
+  }
+}
+
+TEST(AggCombineTest, AdaconsCarriesItsMomentum) {
+  const std::vector<Json>& steps = Golden()["adacons"]["P3_scatter"].array();
+  std::vector<Rows> matrices;
+  for (const Json& step : steps) matrices.push_back(step["A"].matrix());
+  const RunResult result = RunSteps(
+      {"--rule=adacons", "--adacons_beta=0.99", "--adacons_epsilon=1e-8"},
+      matrices);
+  for (size_t t = 0; t < steps.size(); ++t) {
+    ExpectClose(result.lines[t]["coefficients"].numbers(),
+                steps[t]["c"].numbers(), 1e-12);
+    EXPECT_EQ(result.lines[t]["step"].number(), t);
+  }
+}
+
+TEST(AggCombineTest, AdaconsRescales) {
+  const Rows rows = BiasedLcgRows(3, 4, 50, 0.5);
+  const double mean =
+      static_cast<double>(reference::Norm(reference::Mean(rows)));
+  EXPECT_NEAR(
+      RunSteps({"--rule=adacons", "--adacons_rescale=match_mean"}, {rows})
+          .lines[0]["norm"]
+          .number(),
+      mean, 1e-13);
+}
+
+TEST(AggCombineTest, AdaconsGuardShowsAsFallback) {
+  const Rows rows = Golden()["hand"]["adacons_flip"]["A"].matrix();
+  const RunResult result = RunSteps({"--rule=adacons"}, {rows});
+  EXPECT_TRUE(result.lines[0]["fallback"].boolean());
+  EXPECT_EQ(result.lines[0]["coefficients"].numbers(),
+            std::vector<double>(4, 0.25));
+}
+
+TEST(AggCombineTest, AdascaleSequences) {
+  const Json& golden = Golden()["adascale_P4_n64_c0.3_seed20..23"];
+  std::vector<Rows> steps;
+  for (int t = 0; t < 4; ++t)
+    steps.push_back(BiasedLcgRows(20 + t, 4, 64, 0.3));
+  for (const auto& [averaging, name] :
+       {std::pair("debiased", "fairscale"), std::pair("paper", "paper")}) {
+    const RunResult result =
+        RunSteps({"--rule=mean", "--step_scale=adascale", "--learning_rate=0.5",
+                  absl::StrCat("--averaging=", averaging)},
+                 steps, "<f4");
+    double tau = 0.0;
+    for (int t = 0; t < 4; ++t) {
+      const double gain = golden[name][t]["gain"].number();
+      tau += gain;
+      const Json& line = result.lines[t];
+      EXPECT_NEAR(line["gain"].number(), gain, 1e-12);
+      EXPECT_NEAR(line["tau"].number(), tau, 1e-11);
+      EXPECT_NEAR(line["learning_rate"].number(), 0.5 * gain, 1e-12);
+      EXPECT_NEAR(line["sigma2"].number(), golden[name][t]["var_hat"].number(),
+                  1e-12);
+      EXPECT_NEAR(line["sigma2_mean"].number(), golden[name][t]["var"].number(),
+                  1e-12);
+    }
+  }
+}
+
+TEST(AggCombineTest, OtherRules) {
+  const Rows rows = {{3, 4}, {0, 2}};
+  const auto coefficients = [&](std::vector<std::string> options) {
+    return RunSteps(std::move(options), {rows})
+        .lines[0]["coefficients"]
+        .numbers();
+  };
+  EXPECT_EQ(coefficients({"--rule=sum"}), (std::vector<double>{1, 1}));
+  EXPECT_EQ(coefficients({"--rule=mean"}), (std::vector<double>{0.5, 0.5}));
+  EXPECT_EQ(coefficients({"--rule=weighted_mean", "--examples=3,1"}),
+            (std::vector<double>{0.75, 0.25}));
+  EXPECT_EQ(coefficients({"--rule=unit_mean"}),
+            (std::vector<double>{0.1, 0.25}));
+  EXPECT_EQ(coefficients({"--rule=sum", "--clip_norm=1.5", "--scope=global"}),
+            (std::vector<double>(2, 1.5 / std::sqrt(45.0))));
+}
+
+TEST(AggCombineTest, NonFiniteRowsAreExcluded) {
+  for (const char* type : {"<f2", "<f4", "<f8"}) {
+    const RunResult result = RunSteps(
+        {"--rule=mean"}, {{{1, 2}, {kNan, 0}, {3, 4}, {INFINITY, 0}}}, type);
+    const Json& line = result.lines[0];
+    EXPECT_EQ(line["excluded"].numbers(), (std::vector<double>{1, 3}));
+    EXPECT_EQ(line["coefficients"].numbers(),
+              (std::vector<double>{0.5, 0, 0.5, 0}));
+    EXPECT_TRUE(line["gram"][1][1].is_null());
+    EXPECT_EQ(line["gram"][0][2].number(), 11.0);
+  }
+}
+
+TEST(AggCombineTest, AStepWithoutFiniteRowsIsSkipped) {
+  const RunResult result =
+      RunSteps({"--rule=adasum"}, {{{1, 2}}, {{kNan, 1}}, {{3, 4}}});
+  const Json& line = result.lines[1];
+  EXPECT_EQ(line["skipped"].string(), "every row has a non-finite value");
+  EXPECT_EQ(line["coefficients"].numbers(), std::vector<double>{0});
+  for (const char* name :
+       {"norm", "orthogonality", "gradient_diversity", "mean_pairwise_cosine",
+        "kappa", "sigma2", "mu2", "gain"}) {
+    EXPECT_TRUE(line[name].is_null()) << name;
+  }
+  EXPECT_EQ(line["tau"].number(), 1.0);
+  EXPECT_EQ(result.lines[2]["tau"].number(), 2.0);
+}
+
+// Rows whose squares leave the range of double give the same combination.
+TEST(AggCombineTest, RowsOfAnyMagnitude) {
+  const Rows rows = BiasedLcgRows(4, 5, 60, 0.4);
+  for (const char* rule :
+       {"adasum", "adasum_counted", "mean", "unit_mean", "adacons"}) {
+    const std::vector<std::string> options = {absl::StrCat("--rule=", rule),
+                                              "--adacons_epsilon=1e-300",
+                                              "--variance_floor=0"};
+    const Json expected = RunSteps(options, {rows}).lines[0];
+    for (const int exponent : {-700, -100, 100, 700}) {
+      Rows scaled = rows;
+      for (std::vector<double>& row : scaled) {
+        for (double& value : row) value = std::ldexp(value, exponent);
+      }
+      const Json line = RunSteps(options, {scaled}).lines[0];
+      SCOPED_TRACE(absl::StrCat(rule, " 2^", exponent));
+      const std::string name(rule);
+      const bool unit = name != "unit_mean" && name != "adacons";
+      EXPECT_NEAR(std::ldexp(line["norm"].number(), unit ? -exponent : 0),
+                  expected["norm"].number(), 1e-12);
+      EXPECT_NEAR(line["orthogonality"].number(),
+                  expected["orthogonality"].number(), 1e-13);
+      EXPECT_NEAR(line["gain"].number(), expected["gain"].number(), 1e-11);
+      const std::vector<double> weights = line["coefficients"].numbers();
+      for (int i = 0; i < 5; ++i) {
+        EXPECT_NEAR(std::ldexp(weights[i], unit ? 0 : exponent),
+                    expected["coefficients"][i].number(), 1e-12);
+      }
+      EXPECT_EQ(line["sigma2"].is_null(), exponent == 700);
+    }
+  }
+}
+
+TEST(AggCombineTest, StateSurvivesAChangeOfMagnitude) {
+  Rows huge = BiasedLcgRows(4, 5, 60, 0.4);
+  for (std::vector<double>& row : huge) {
+    for (double& value : row) value = std::ldexp(value, 80);
+  }
+  const Rows small = BiasedLcgRows(5, 5, 60, 0.4);
+  const RunResult result = RunSteps({"--rule=mean"}, {huge, small});
+  const double first = result.lines[0]["sigma2_mean"].number();
+  const double second = result.lines[1]["sigma2"].number();
+  // theta = 0.995: the debiased average of two samples.
+  EXPECT_NEAR(result.lines[1]["sigma2_mean"].number(),
+              (0.995 * first + second) / 1.995, 1e-12 * first);
+}
+
+TEST(AggCombineTest, CancellationTakesTheCompensatedGram) {
+  for (const char* type : {"<f4", "<f8"}) {
+    Rows rows = NormalRows(1, 4, 500);
+    for (int k = 0; k < 500; ++k) {
+      rows[1][k] = static_cast<float>(1e-6 * rows[1][k] - rows[0][k]);
+    }
+    const RunResult result = RunSteps({"--rule=adasum"}, {rows}, type);
+    const Json& line = result.lines[0];
+    EXPECT_TRUE(line["fallback"].boolean());
+    EXPECT_GT(line["kappa"].number(), 1e10);
+    const reference::Vector expected = reference::AdasumTree(rows);
+    const reference::Vector combined =
+        reference::WeightedSum(rows, line["coefficients"].numbers());
+    EXPECT_LE(static_cast<double>(reference::Distance(combined, expected) /
+                                  reference::Norm(expected)),
+              1e-9);
+    EXPECT_FALSE(RunSteps({"--rule=adasum", "--kappa_limit=1e300"}, {rows})
+                     .lines[0]["fallback"]
+                     .boolean());
+  }
+}
+
+TEST(AggCombineTest, FilesRepeatOrComeWithCommas) {
+  const std::string one = WriteTestFile("one.npy", Npy({{1, 2}}, "<f4"));
+  const std::string two =
+      WriteTestFile("two.npy", Npy({{1, 2}, {3, 4}}, "<f8"));
+  for (const std::vector<std::string>& files :
+       {std::vector<std::string>{"--gradients=" + one, "--gradients=" + two},
+        {"--gradients=" + one + "," + two},
+        {"--gradients", one, "-gradients", two}}) {
+    std::vector<std::string> arguments = files;
+    arguments.push_back("--rule=adacons");  // P grows: elastic
+    const RunResult result = RunTool(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.error;
+    ASSERT_EQ(result.lines.size(), 2u);
+    EXPECT_EQ(result.lines[0]["file"].string(), one);
+    EXPECT_EQ(result.lines[1]["coefficients"].array().size(), 2u);
+  }
+}
+
+TEST(AggCombineTest, RowsWithoutElements) {
+  const std::string path =
+      WriteTestFile("empty.npy", NpyPrefix(1, NpyHeader("<f4", "(3, 0)")));
+  const RunResult result = RunTool({"--rule=adasum", "--gradients=" + path});
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_TRUE(result.lines[0]["orthogonality"].is_null());
+  EXPECT_EQ(result.lines[0]["norm"].number(), 0.0);
+}
+
+}  // namespace
+}  // namespace agg
