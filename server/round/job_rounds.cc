@@ -66,7 +66,13 @@ absl::StatusOr<std::optional<RoundOutcome>> JobState::Commit(
     return absl::FailedPreconditionError(
         absl::StrCat("the job has finished at version ", version_));
   }
-  if (!seeded_ || call.round > version_ ||
+  // A version can be pulled from the shards shortly before the coordinator
+  // knows that all of them have published it: commits of its round may come
+  // while it is on its way.
+  const bool on_its_way =
+      seeded_ ? closing_ && call.round == version_ + 1
+              : seed_committed_.has_value() && call.round == 0;
+  if ((!on_its_way && (!seeded_ || call.round > version_)) ||
       (*member)->first_round > call.round) {
     return absl::FailedPreconditionError(absl::StrCat(
         "commit of round ", call.round, "; ",
@@ -75,13 +81,16 @@ absl::StatusOr<std::optional<RoundOutcome>> JobState::Commit(
                                (*member)->first_round)
                 : "no version is published yet"));
   }
-  if (closing_ || contributions_.count((*member)->rank) != 0) {
+  std::map<int32_t, Contribution>& contributions =
+      on_its_way ? next_contributions_ : contributions_;
+  if ((closing_ && !on_its_way) ||
+      contributions.count((*member)->rank) != 0) {
     return std::optional<RoundOutcome>();  // late, or a repeat: wait
   }
   if (contributions_.empty()) waiting_since_ = now;
-  Contribution contribution{call.session, call.row, call.loss};
+  Contribution contribution{call.session, call.row, call.loss, now};
   contribution.row.rank = (*member)->rank;
-  contributions_[(*member)->rank] = contribution;
+  contributions[(*member)->rank] = contribution;
   return std::optional<RoundOutcome>();
 }
 
@@ -107,7 +116,7 @@ void JobState::FinishSeed(absl::Time now) {
   seeded_ = true;
   seed_committed_.reset();
   version_ = 0;
-  opened_at_ = now;
+  OpenRound(now);
 }
 
 // --- Rounds -----------------------------------------------------------------
@@ -152,6 +161,12 @@ std::vector<int32_t> JobState::MissingRanks() const {
   return missing;
 }
 
+void JobState::OpenRound(absl::Time now) {
+  contributions_ = std::exchange(next_contributions_, {});
+  opened_at_ = now;
+  waiting_since_ = contributions_.empty() ? absl::InfiniteFuture() : now;
+}
+
 void JobState::FinishRound(RoundOutcome outcome, absl::Time now) {
   KeptOutcome kept;
   for (int32_t rank : outcome.ranks) {
@@ -160,11 +175,9 @@ void JobState::FinishRound(RoundOutcome outcome, absl::Time now) {
       kept.sessions.insert(found->second.session);
     }
   }
-  contributions_.clear();
   closing_ = false;
-  waiting_since_ = absl::InfiniteFuture();
   version_ = outcome.version;
-  opened_at_ = now;
+  OpenRound(now);
   last_left_ = last_left_ && members_.empty();
   if (outcome.finished ||
       (options_.max_rounds > 0 && version_ >= options_.max_rounds)) {

@@ -37,6 +37,7 @@ struct Contribution {
   uint64_t session = 0;
   RowInfo row;
   std::optional<double> loss;
+  absl::Time committed_at;
 };
 
 // What the owner has to do or tell, in order.
@@ -126,6 +127,8 @@ class JobState {
   void PassSeedRole();
   bool HasContribution(int32_t rank, uint64_t session) const;
   void FinishIfLastLeft();
+  // The version has just been published: its round begins.
+  void OpenRound(absl::Time now);
   void Finish();
   absl::StatusOr<std::optional<RoundOutcome>> CommitSeed(
       const CommitCall& call);
@@ -146,6 +149,8 @@ class JobState {
   uint64_t seed_session_ = 0;          // has the role, or had it when seeding
   std::optional<uint64_t> seed_committed_;
   std::map<int32_t, Contribution> contributions_;
+  // Of the round after, whose version is being published.
+  std::map<int32_t, Contribution> next_contributions_;
   absl::Time opened_at_;
   absl::Time waiting_since_ = absl::InfiniteFuture();
   std::deque<KeptOutcome> outcomes_;  // ascending rounds
