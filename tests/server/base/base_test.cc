@@ -1,0 +1,72 @@
+// Mutex, clocks and log lines.
+#include <string>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/base/clock.h"
+#include "server/base/log.h"
+#include "server/base/mutex.h"
+
+namespace agg {
+namespace {
+
+TEST(FakeClockTest, StandsStillUntilToldOtherwise) {
+  FakeClock clock;
+  const absl::Time start = clock.Now();
+  EXPECT_EQ(clock.Now(), start);
+  clock.Advance(absl::Milliseconds(1500));
+  EXPECT_EQ(clock.Now() - start, absl::Milliseconds(1500));
+}
+
+TEST(RealClockTest, NeverGoesBack) {
+  absl::Time last = Clock::Real()->Now();
+  for (int i = 0; i < 1000; ++i) {
+    const absl::Time now = Clock::Real()->Now();
+    ASSERT_GE(now, last);
+    last = now;
+  }
+}
+
+TEST(CondVarTest, HandsOverBetweenThreads) {
+  Mutex mutex;
+  CondVar changed;
+  int turn = 0;
+  std::thread other([&] {
+    MutexLock lock(&mutex);
+    while (turn != 1) changed.Wait(&mutex);
+    turn = 2;
+    changed.NotifyAll();
+  });
+  {
+    MutexLock lock(&mutex);
+    turn = 1;
+    changed.NotifyAll();
+    // Endless timeouts are allowed.
+    while (turn != 2) changed.WaitFor(&mutex, absl::InfiniteDuration());
+  }
+  other.join();
+  EXPECT_EQ(turn, 2);
+}
+
+TEST(CondVarTest, ReturnsWhenTheTimeIsOver) {
+  Mutex mutex;
+  CondVar never;
+  MutexLock lock(&mutex);
+  never.WaitFor(&mutex, absl::ZeroDuration());
+  never.WaitFor(&mutex, -absl::InfiniteDuration());
+}
+
+TEST(LogTest, WritesOneNamedLine) {
+  SetLogName("shard7");
+  testing::internal::CaptureStderr();
+  LogWarning("two\nlines ", 5);
+  LogLine(LogLevel::kDebug, "below the level");
+  const std::string lines = testing::internal::GetCapturedStderr();
+  SetLogName("");
+  EXPECT_THAT(lines, testing::ContainsRegex(
+                         "^[0-9T:.-]+Z W shard7\\] two\\\\nlines 5\n$"));
+}
+
+}  // namespace
+}  // namespace agg

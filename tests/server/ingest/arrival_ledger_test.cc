@@ -1,0 +1,113 @@
+#include "server/ingest/arrival_ledger.h"
+
+#include "gtest/gtest.h"
+
+namespace agg {
+namespace {
+
+constexpr uint64_t kA = 11;
+constexpr uint64_t kB = 22;
+
+// Row 0 of a ledger with two slices.
+class ArrivalLedgerTest : public testing::Test {
+ protected:
+  void Land(uint64_t session, uint64_t round) {
+    ASSERT_TRUE(ledger_.Own(0, session, round));
+    for (int slice : {0, 1}) {
+      ASSERT_TRUE(ledger_.ClaimSlice(0, slice));
+      ledger_.EndClaim(0, slice, true);
+    }
+  }
+
+  ArrivalLedger ledger_{2, 2};
+};
+
+TEST_F(ArrivalLedgerTest, SlicesGoFromEmptyToLanded) {
+  ASSERT_TRUE(ledger_.Own(0, kA, 5));
+  EXPECT_FALSE(ledger_.Busy(0, 0));
+  EXPECT_TRUE(ledger_.ClaimSlice(0, 0));
+  EXPECT_TRUE(ledger_.Busy(0, 0));
+  EXPECT_FALSE(ledger_.Busy(0, 1));
+  ledger_.EndClaim(0, 0, true);
+  EXPECT_FALSE(ledger_.Complete(0, kA, 5));
+  EXPECT_TRUE(ledger_.ClaimSlice(0, 1));
+  ledger_.EndClaim(0, 1, true);
+  EXPECT_TRUE(ledger_.Complete(0, kA, 5));
+  EXPECT_FALSE(ledger_.Complete(0, kA, 6));
+  EXPECT_FALSE(ledger_.Complete(0, kB, 5));
+  EXPECT_FALSE(ledger_.Complete(1, kA, 5));
+}
+
+TEST_F(ArrivalLedgerTest, ALandedSliceIsNotClaimedAgain) {
+  Land(kA, 5);
+  ASSERT_TRUE(ledger_.Own(0, kA, 5));
+  EXPECT_FALSE(ledger_.ClaimSlice(0, 0));
+  EXPECT_TRUE(ledger_.Complete(0, kA, 5));
+}
+
+TEST_F(ArrivalLedgerTest, AFailedCopyEmptiesTheSlice) {
+  ASSERT_TRUE(ledger_.Own(0, kA, 5));
+  ASSERT_TRUE(ledger_.ClaimSlice(0, 0));
+  ledger_.EndClaim(0, 0, false);
+  EXPECT_FALSE(ledger_.Busy(0, 0));
+  EXPECT_TRUE(ledger_.ClaimSlice(0, 0));
+}
+
+TEST_F(ArrivalLedgerTest, TheNextRoundBeginsEmpty) {
+  Land(kA, 5);
+  ASSERT_TRUE(ledger_.Own(0, kA, 6));
+  EXPECT_TRUE(ledger_.ClaimSlice(0, 0));
+  EXPECT_FALSE(ledger_.Complete(0, kA, 5));
+}
+
+TEST_F(ArrivalLedgerTest, AnotherOwnerWaitsForCopiesUnderWay) {
+  ASSERT_TRUE(ledger_.Own(0, kA, 5));
+  ASSERT_TRUE(ledger_.ClaimSlice(0, 0));
+  EXPECT_FALSE(ledger_.Own(0, kB, 5));
+  EXPECT_FALSE(ledger_.Own(0, kA, 6));
+  ledger_.EndClaim(0, 0, true);
+  EXPECT_TRUE(ledger_.Own(0, kB, 5));
+}
+
+TEST_F(ArrivalLedgerTest, ErasesOnlyTheSessionsBytes) {
+  Land(kA, 5);
+  ledger_.Erase(0, kB);
+  EXPECT_TRUE(ledger_.Complete(0, kA, 5));
+  ledger_.Erase(0, kA);
+  EXPECT_FALSE(ledger_.Complete(0, kA, 5));
+}
+
+TEST_F(ArrivalLedgerTest, ErasesACopyUnderWayWhenItEnds) {
+  ASSERT_TRUE(ledger_.Own(0, kA, 5));
+  ASSERT_TRUE(ledger_.ClaimSlice(0, 0));
+  ASSERT_TRUE(ledger_.ClaimSlice(0, 1));
+  ledger_.EndClaim(0, 1, true);
+  ledger_.Erase(0, kA);
+  EXPECT_FALSE(ledger_.Own(0, kA, 5));
+  ledger_.EndClaim(0, 0, true);
+  EXPECT_FALSE(ledger_.Complete(0, kA, 5));
+  ASSERT_TRUE(ledger_.Own(0, kB, 5));
+  EXPECT_TRUE(ledger_.ClaimSlice(0, 1));
+}
+
+TEST_F(ArrivalLedgerTest, AHeldRowIsNobodyElsesInItsRound) {
+  Land(kA, 5);
+  EXPECT_FALSE(ledger_.HeldByAnother(0, kB, 5));
+  ledger_.Hold(0, kB);  // not its row
+  EXPECT_FALSE(ledger_.HeldByAnother(0, kB, 5));
+  ledger_.Hold(0, kA);
+  EXPECT_TRUE(ledger_.HeldByAnother(0, kB, 5));
+  EXPECT_TRUE(ledger_.HeldByAnother(0, kB, 4));
+  EXPECT_FALSE(ledger_.HeldByAnother(0, kA, 5));
+  EXPECT_FALSE(ledger_.HeldByAnother(0, kB, 6));
+  ASSERT_TRUE(ledger_.Own(0, kB, 6));
+  EXPECT_FALSE(ledger_.HeldByAnother(0, kA, 6));
+}
+
+TEST(ArrivalLedgerWithoutSlicesTest, IsAlwaysComplete) {
+  ArrivalLedger ledger(1, 0);
+  EXPECT_TRUE(ledger.Complete(0, kA, 5));
+}
+
+}  // namespace
+}  // namespace agg
