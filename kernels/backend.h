@@ -82,9 +82,9 @@ struct UpdateRequest {
   int64_t step = 1;  // 1-based count of applied steps (bias correction)
   absl::Span<const UpdateRange> ranges;
   Buffer* master = nullptr;
-  Buffer* state0 = nullptr;  // momentum, first moment or accumulator, or null
-  Buffer* state1 = nullptr;  // second moment, or null
-  Buffer* snapshot = nullptr;           // float32, always written
+  Buffer* state0 = nullptr;    // momentum, first moment or accumulator, or null
+  Buffer* state1 = nullptr;    // second moment, or null
+  Buffer* snapshot = nullptr;  // float32, always written
   Buffer* narrowed_snapshot = nullptr;  // null when nothing is narrowed
   DType narrowed_dtype = DType::kF32;
 };

@@ -6,6 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/cpu/cpu_backend.h"
+#ifdef AGG_HAVE_CUDA
+#include "kernels/cuda/cuda_backend.h"
+#endif
 
 namespace agg {
 namespace {
@@ -18,10 +21,22 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpu(
   return std::make_unique<CpuBackend>(options.num_threads);
 }
 
-// The table of backends. An optional one (CUDA) is an entry inside the
-// project's only #ifdef.
+#ifdef AGG_HAVE_CUDA
+absl::StatusOr<std::unique_ptr<Backend>> MakeCuda(
+    const BackendOptions& /*options*/) {
+  return CudaBackend::Make(CudaOptions());
+}
+#endif
+
+// The table of backends. What is not always there is inside the #ifdefs of
+// this file, the only ones of the project.
 std::vector<std::pair<std::string, Maker>> Makers() {
-  return {{"cpu", &MakeCpu}};
+  return {
+      {"cpu", &MakeCpu},
+#ifdef AGG_HAVE_CUDA
+      {"cuda", &MakeCuda},
+#endif
+  };
 }
 
 }  // namespace
@@ -37,9 +52,9 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
   for (const auto& [known, maker] : Makers()) {
     if (known == name) return maker(options);
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "backend \"", name, "\" is not in this binary; it has: ",
-      absl::StrJoin(AvailableBackends(), ", ")));
+  return absl::InvalidArgumentError(
+      absl::StrCat("backend \"", name, "\" is not in this binary; it has: ",
+                   absl::StrJoin(AvailableBackends(), ", ")));
 }
 
 }  // namespace agg

@@ -67,9 +67,9 @@ AGG_HOST_DEVICE float FloatOfF16(uint16_t f16) {
 }
 
 AGG_HOST_DEVICE uint16_t F16OfFloat(float value) {
-  constexpr uint32_t kHalf = 0x3f000000u;         // 0.5f
+  constexpr uint32_t kHalf = 0x3f000000u;           // 0.5f
   constexpr uint32_t kSmallestNormal = 113u << 23;  // 2^-14
-  constexpr uint32_t kOverflow = 0x477ff000u;     // 65520 = 65504 + half a unit
+  constexpr uint32_t kOverflow = 0x477ff000u;  // 65520 = 65504 + half a unit
   const uint32_t bits = BitsOfFloat(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;

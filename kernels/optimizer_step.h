@@ -17,7 +17,14 @@ namespace agg {
 // lars     You et al. 2017: sgd whose rate is multiplied by a trust ratio
 // lamb     You et al. 2020: adamw direction times a trust ratio
 enum class OptimizerKind : uint8_t {
-  kNone, kAdd, kSgd, kAdam, kAdamW, kAdagrad, kLars, kLamb
+  kNone,
+  kAdd,
+  kSgd,
+  kAdam,
+  kAdamW,
+  kAdagrad,
+  kLars,
+  kLamb
 };
 
 // Hyperparameters of the job's optimizer, the same for every element.

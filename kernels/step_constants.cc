@@ -16,9 +16,9 @@ double Power(double base, int64_t exponent) {
 
 }  // namespace
 
-StepConstants MakeStepConstants(const OptimizerOptions& optimizer,
-                                int64_t step, float learning_rate,
-                                float weight_decay, float trust) {
+StepConstants MakeStepConstants(const OptimizerOptions& optimizer, int64_t step,
+                                float learning_rate, float weight_decay,
+                                float trust) {
   // Hyperparameters arrive as float; 0.9f stands for 0.9f, not for 0.9.
   const double rate = learning_rate;
   const double beta1 = optimizer.beta1;

@@ -13,9 +13,9 @@ namespace agg {
 // Computes in double and rounds each constant once. Powers of beta are formed
 // by repeated squaring, not by libm, so that every host gets the same bits.
 // REQUIRES: step >= 1.
-StepConstants MakeStepConstants(const OptimizerOptions& optimizer,
-                                int64_t step, float learning_rate,
-                                float weight_decay, float trust);
+StepConstants MakeStepConstants(const OptimizerOptions& optimizer, int64_t step,
+                                float learning_rate, float weight_decay,
+                                float trust);
 
 }  // namespace agg
 

@@ -10,13 +10,11 @@ BlockPlan PlanBlocks(absl::Span<const ElementRange> ranges) {
   int64_t unit_elements = 0;
   for (size_t r = 0; r < ranges.size(); ++r) {
     const ElementRange& range = ranges[r];
-    for (int64_t done = 0; done < range.num_elements;
-         done += kBlockElements) {
+    for (int64_t done = 0; done < range.num_elements; done += kBlockElements) {
       Block block;
       block.range_index = static_cast<int64_t>(r);
       block.begin = range.begin + done;
-      block.num_elements =
-          std::min(kBlockElements, range.num_elements - done);
+      block.num_elements = std::min(kBlockElements, range.num_elements - done);
       plan.blocks.push_back(block);
       plan.num_elements += block.num_elements;
       unit_elements += block.num_elements;

@@ -65,8 +65,8 @@ HWY_INLINE void AddSomeRows(const typename Element::Storage* const* rows,
 template <class Element>
 HWY_NOINLINE void CombineRows(const char* const* rows,
                               const double* coefficients, int64_t num_rows,
-                              int64_t begin, int64_t num_elements,
-                              double* sums, float* combined) {
+                              int64_t begin, int64_t num_elements, double* sums,
+                              float* combined) {
   using Storage = typename Element::Storage;
   for (int64_t r = 0; r < num_rows; r += 4) {
     const int64_t num_left = num_rows - r;

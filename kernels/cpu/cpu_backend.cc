@@ -51,11 +51,10 @@ void CpuBackend::RowLanded(const Buffer& /*row*/, DType /*dtype*/,
 absl::Status CpuBackend::Load(const OptimizerOptions& optimizer,
                               const Buffer& snapshot, Buffer* master,
                               Buffer* state0, Buffer* state1,
-                              Buffer* narrowed_snapshot,
-                              DType narrowed_dtype) {
+                              Buffer* narrowed_snapshot, DType narrowed_dtype) {
   const absl::Status status =
-      CheckLoad(optimizer, snapshot, master, state0, state1,
-                narrowed_snapshot, narrowed_dtype);
+      CheckLoad(optimizer, snapshot, master, state0, state1, narrowed_snapshot,
+                narrowed_dtype);
   if (!status.ok()) return status;
   std::memcpy(master->host(), snapshot.host(),
               static_cast<size_t>(snapshot.num_bytes()));

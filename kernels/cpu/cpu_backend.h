@@ -23,6 +23,7 @@ class CpuBackend : public Backend {
 
   absl::string_view name() const override { return "cpu"; }
   std::string description() const override;
+  int num_threads() const { return pool_.num_threads(); }
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(BufferUse use,
                                                    int64_t num_bytes) override;
   void RowLanded(const Buffer& row, DType dtype,

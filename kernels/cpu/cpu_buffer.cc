@@ -24,8 +24,8 @@ constexpr int64_t RoundUp(int64_t value, int64_t multiple) {
 char* MapHugePages(int64_t mapped_bytes) {
   const int64_t reserved_bytes = mapped_bytes + kHugePageBytes;
   void* const reserved =
-      mmap(nullptr, static_cast<size_t>(reserved_bytes),
-           PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      mmap(nullptr, static_cast<size_t>(reserved_bytes), PROT_READ | PROT_WRITE,
+           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (reserved == MAP_FAILED) return nullptr;
   char* const begin = static_cast<char*>(reserved);
   const int64_t address = reinterpret_cast<intptr_t>(begin);
@@ -42,8 +42,7 @@ char* MapHugePages(int64_t mapped_bytes) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Buffer>> CpuBuffer::Allocate(
-    int64_t num_bytes) {
+absl::StatusOr<std::unique_ptr<Buffer>> CpuBuffer::Allocate(int64_t num_bytes) {
   if (num_bytes < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot allocate ", num_bytes, " bytes"));
@@ -68,8 +67,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> CpuBuffer::Allocate(
     return absl::ResourceExhaustedError(
         absl::StrCat("cannot allocate ", num_bytes, " bytes of host memory"));
   }
-  return std::unique_ptr<Buffer>(
-      new CpuBuffer(data, num_bytes, mapped_bytes));
+  return std::unique_ptr<Buffer>(new CpuBuffer(data, num_bytes, mapped_bytes));
 }
 
 CpuBuffer::~CpuBuffer() {

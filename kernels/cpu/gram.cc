@@ -37,8 +37,7 @@ class GramRun {
     std::fill(request_.lo.begin(), request_.lo.end(), 0.0);
     const bool wake = plan_.num_elements * num_rows_ > kInlineRowElements;
     for (int64_t unit = 0; unit < plan_.num_units(); unit += kWaveUnits) {
-      const int64_t num_units =
-          std::min(kWaveUnits, plan_.num_units() - unit);
+      const int64_t num_units = std::min(kWaveUnits, plan_.num_units() - unit);
       first_block_ = plan_.unit_begins[unit];
       const int64_t end_block = plan_.unit_begins[unit + num_units];
       const int64_t num_doubles = (end_block - first_block_) * num_pairs_;
@@ -89,8 +88,8 @@ class GramRun {
       }
       double& lo = request_.lo[to + pair];
       const DoublePair sum =
-          PairAdd(DoublePair{hi, lo}, DoublePair{block_hi_[from + pair],
-                                                 block_lo_[from + pair]});
+          PairAdd(DoublePair{hi, lo},
+                  DoublePair{block_hi_[from + pair], block_lo_[from + pair]});
       hi = sum.hi;
       lo = sum.lo;
     }

@@ -45,9 +45,8 @@ absl::Status CheckRows(absl::Span<const Buffer* const> rows, DType dtype,
   return absl::OkStatus();
 }
 
-absl::Status CheckState(const OptimizerOptions& optimizer,
-                        const Buffer* state0, const Buffer* state1,
-                        int64_t num_elements) {
+absl::Status CheckState(const OptimizerOptions& optimizer, const Buffer* state0,
+                        const Buffer* state1, int64_t num_elements) {
   const int num_arrays = OptimizerStateArrays(optimizer);
   if (num_arrays > 0) {
     const absl::Status status =
@@ -100,9 +99,8 @@ absl::Status CheckUpdateRequest(const UpdateRequest& request, bool stores) {
     const absl::Status status = CheckRange(update.range, &end);
     if (!status.ok()) return status;
     if (update.coefficients.size() != request.rows.size()) {
-      return Bad(absl::StrCat(update.coefficients.size(),
-                              " coefficients for ", request.rows.size(),
-                              " rows"));
+      return Bad(absl::StrCat(update.coefficients.size(), " coefficients for ",
+                              request.rows.size(), " rows"));
     }
   }
   if (request.step < 1) return Bad(absl::StrCat("step ", request.step));
@@ -113,15 +111,13 @@ absl::Status CheckUpdateRequest(const UpdateRequest& request, bool stores) {
   if (!status.ok() || !stores) return status;
   return FirstError(
       {CheckBuffer(request.snapshot, "snapshot", DType::kF32, end),
-       CheckNarrowed(request.narrowed_snapshot, request.narrowed_dtype,
-                     end)});
+       CheckNarrowed(request.narrowed_snapshot, request.narrowed_dtype, end)});
 }
 
 absl::Status CheckLoad(const OptimizerOptions& optimizer,
                        const Buffer& snapshot, const Buffer* master,
                        const Buffer* state0, const Buffer* state1,
-                       const Buffer* narrowed_snapshot,
-                       DType narrowed_dtype) {
+                       const Buffer* narrowed_snapshot, DType narrowed_dtype) {
   const int64_t num_elements = snapshot.num_bytes() / DTypeBytes(DType::kF32);
   return FirstError(
       {CheckBuffer(master, "master", DType::kF32, num_elements),

@@ -14,15 +14,12 @@ namespace agg {
 class ThreadScratch {
  public:
   ThreadScratch(int num_threads, int64_t num_doubles)
-      : stride_((num_doubles + kPageDoubles - 1) / kPageDoubles *
-                kPageDoubles),
+      : stride_((num_doubles + kPageDoubles - 1) / kPageDoubles * kPageDoubles),
         data_(static_cast<double*>(
-            ::operator new(num_threads * stride_ * sizeof(double),
-                           std::align_val_t{kPageBytes}))) {}
+            ::operator new (num_threads* stride_ * sizeof(double),
+                            std::align_val_t{kPageBytes}))) {}
 
-  double* of_thread(int thread) const {
-    return data_.get() + thread * stride_;
-  }
+  double* of_thread(int thread) const { return data_.get() + thread * stride_; }
 
  private:
   static constexpr size_t kPageBytes = 4096;
@@ -30,7 +27,7 @@ class ThreadScratch {
 
   struct Free {
     void operator()(double* data) const {
-      ::operator delete(data, std::align_val_t{kPageBytes});
+      ::operator delete (data, std::align_val_t{kPageBytes});
     }
   };
 

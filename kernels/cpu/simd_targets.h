@@ -1,10 +1,10 @@
 // The SIMD targets that kernels/cpu is compiled for. Included first by the
 // files that Highway re-includes once per target.
 //
-// Highway's list on x86-64, less SSSE3: its generic 128-bit code (plain C++,
-// compiled to SSE2) serves what has no SSE4.1, SSE4, AVX2 with FMA and F16C,
-// and AVX3 (AVX-512 F, BW, CD, DQ, VL). AVX3_DL would add no instruction that
-// these kernels use. Elsewhere (NEON): Highway's own choice.
+// Highway's list on x86-64, less SSSE3: plain C++ for what has no SSE4.1,
+// SSE4, AVX2 with FMA and F16C, and AVX3 (AVX-512 F, BW, CD, DQ, VL). AVX3_DL
+// would add no instruction that these kernels use. Elsewhere (NEON): Highway's
+// own choice.
 #ifndef AGG_KERNELS_CPU_SIMD_TARGETS_H_
 #define AGG_KERNELS_CPU_SIMD_TARGETS_H_
 

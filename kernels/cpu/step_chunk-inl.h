@@ -21,8 +21,7 @@ namespace HWY_NAMESPACE {
 
 using StepFunction = void (*)(const StepConstants& constants,
                               const float* gradient, int64_t num_elements,
-                              float* parameters, float* state0,
-                              float* state1);
+                              float* parameters, float* state0, float* state1);
 
 // State arrays that the formula does not have may be null.
 template <class Formula>

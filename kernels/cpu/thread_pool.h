@@ -5,7 +5,7 @@
 #include <atomic>
 #include <condition_variable>  // NOLINT
 #include <cstdint>
-#include <mutex>  // NOLINT
+#include <mutex>   // NOLINT
 #include <thread>  // NOLINT
 #include <vector>
 
@@ -50,9 +50,9 @@ class ThreadPool {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::condition_variable done_;
-  int64_t generation_ = 0;   // guarded by mutex_: batches handed out
-  int num_working_ = 0;      // guarded by mutex_: workers not yet done
-  bool stopping_ = false;    // guarded by mutex_
+  int64_t generation_ = 0;  // guarded by mutex_: batches handed out
+  int num_working_ = 0;     // guarded by mutex_: workers not yet done
+  bool stopping_ = false;   // guarded by mutex_
 };
 
 }  // namespace agg

@@ -75,9 +75,9 @@ class UpdateRun {
     kernel.state1 = FloatsAt(request_.state1, block.begin);
     kernel.snapshot = FloatsAt(request_.snapshot, block.begin);
     if (request_.narrowed_snapshot != nullptr) {
-      kernel.narrowed = reinterpret_cast<uint16_t*>(
-                            request_.narrowed_snapshot->host()) +
-                        block.begin;
+      kernel.narrowed =
+          reinterpret_cast<uint16_t*>(request_.narrowed_snapshot->host()) +
+          block.begin;
       kernel.narrowed_dtype = request_.narrowed_dtype;
     }
     return kernel;
@@ -98,9 +98,8 @@ double Canonical(double value) {
 
 void ComputeUpdate(const UpdateRequest& request, ThreadPool* pool) {
   UpdateRun run(request, /*unit_trust=*/false, pool);
-  run.ForEachBlock([](int64_t, const UpdateBlock& block) {
-    ComputeUpdateBlock(block);
-  });
+  run.ForEachBlock(
+      [](int64_t, const UpdateBlock& block) { ComputeUpdateBlock(block); });
 }
 
 void ComputeNorms(const UpdateRequest& request, ThreadPool* pool,

@@ -34,13 +34,12 @@ HWY_BEFORE_NAMESPACE();
 namespace agg {
 namespace HWY_NAMESPACE {
 
-void CombineChunk(const UpdateBlock& block, int64_t begin,
-                  int64_t num_elements, float* combined) {
+void CombineChunk(const UpdateBlock& block, int64_t begin, int64_t num_elements,
+                  float* combined) {
   alignas(64) double sums[kChunkElements];
-  const auto combine = block.dtype == DType::kF32 ? &CombineRows<F32Element>
-                       : block.dtype == DType::kBF16
-                           ? &CombineRows<Bf16Element>
-                           : &CombineRows<F16Element>;
+  const auto combine = block.dtype == DType::kF32    ? &CombineRows<F32Element>
+                       : block.dtype == DType::kBF16 ? &CombineRows<Bf16Element>
+                                                     : &CombineRows<F16Element>;
   combine(block.rows, block.coefficients, block.num_rows, begin, num_elements,
           sums, combined);
 }
@@ -57,8 +56,7 @@ void NarrowElements(const float* from, int64_t num_elements, DType dtype,
 void UpdateElements(const UpdateBlock& block) {
   alignas(64) float gradient[kChunkElements];
   const StepFunction step = ChooseStep(block.optimizer);
-  for (int64_t begin = 0; begin < block.num_elements;
-       begin += kChunkElements) {
+  for (int64_t begin = 0; begin < block.num_elements; begin += kChunkElements) {
     const int64_t num_elements =
         std::min(kChunkElements, block.num_elements - begin);
     CombineChunk(block, begin, num_elements, gradient);
@@ -80,15 +78,15 @@ void AddSquares(float* values, int64_t num_elements, double* lanes) {
   int64_t num_filled = num_elements;
   while (num_filled % kGramLanes != 0) values[num_filled++] = 0.0f;
   const float* const row = values;
-  AccumulateTile<F32Element, 1, 1, true>(&row, &row, num_filled, &lanes);
+  AccumulateTriangle<F32Element, 1, false>(&row, num_filled, Prefetch(), &lanes,
+                                           nullptr);
 }
 
 void AccumulateNorms(const UpdateBlock& block, NormLanes& lanes) {
   alignas(64) float updates[kChunkElements];
   alignas(64) float parameters[kChunkElements];
   alignas(64) float directions[kChunkElements];
-  for (int64_t begin = 0; begin < block.num_elements;
-       begin += kChunkElements) {
+  for (int64_t begin = 0; begin < block.num_elements; begin += kChunkElements) {
     const int64_t num_elements =
         std::min(kChunkElements, block.num_elements - begin);
     CombineChunk(block, begin, num_elements, updates);

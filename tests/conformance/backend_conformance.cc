@@ -11,8 +11,8 @@ TestRows::TestRows(Backend* backend, DType dtype, int64_t num_rows,
                    int64_t layout_elements)
     : backend_(backend), dtype_(dtype) {
   for (int64_t row = 0; row < num_rows; ++row) {
-    auto buffer = backend->Allocate(BufferUse::kRow,
-                                    layout_elements * DTypeBytes(dtype));
+    auto buffer =
+        backend->Allocate(BufferUse::kRow, layout_elements * DTypeBytes(dtype));
     EXPECT_TRUE(buffer.ok()) << buffer.status();
     buffers_.push_back(*std::move(buffer));
     pointers_.push_back(buffers_.back().get());
@@ -21,8 +21,7 @@ TestRows::TestRows(Backend* backend, DType dtype, int64_t num_rows,
 }
 
 void TestRows::Set(int64_t row, int64_t element, float value) {
-  char* const at =
-      buffers_[row]->host() + element * DTypeBytes(dtype_);
+  char* const at = buffers_[row]->host() + element * DTypeBytes(dtype_);
   if (dtype_ == DType::kF32) {
     std::memcpy(at, &value, sizeof(value));
     values_[row][element] = value;

@@ -34,8 +34,8 @@ std::vector<float> NarrowingInputs(DType dtype) {
             : std::copysign(65520.0, value);
     for (const double center : {value, tie}) {
       const float x = static_cast<float>(center);
-      inputs.insert(inputs.end(), {x, std::nextafter(x, 1e38f),
-                                   std::nextafter(x, -1e38f)});
+      inputs.insert(inputs.end(),
+                    {x, std::nextafter(x, 1e38f), std::nextafter(x, -1e38f)});
     }
   }
   for (const uint32_t bits :
@@ -53,8 +53,7 @@ void ExpectNarrowed(DType dtype, const std::vector<float>& inputs,
   ASSERT_EQ(inputs.size(), narrowed.size());
   for (size_t k = 0; k < inputs.size(); ++k) {
     ASSERT_EQ(narrowed[k], oracle::Narrow(dtype, inputs[k]))
-        << DTypeName(dtype) << " of " << inputs[k] << " (element " << k
-        << ")";
+        << DTypeName(dtype) << " of " << inputs[k] << " (element " << k << ")";
   }
 }
 
@@ -193,10 +192,9 @@ TEST_P(BackendConformance, BuffersAreZeroAndAligned) {
       ASSERT_EQ(buffer->host()[i], 0);
     }
   }
-  EXPECT_EQ(backend_->Allocate(BufferUse::kRow, int64_t{1} << 61)
-                .status()
-                .code(),
-            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(
+      backend_->Allocate(BufferUse::kRow, int64_t{1} << 61).status().code(),
+      absl::StatusCode::kResourceExhausted);
 }
 
 }  // namespace

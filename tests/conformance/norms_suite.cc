@@ -92,8 +92,7 @@ TEST_P(BackendConformance, NormsAreThoseOfWhatUpdateApplies) {
       change += moved * moved;
     }
     EXPECT_NEAR(norms[r].update_norm_squared, change, 1e-6 * change);
-    EXPECT_EQ(norms[r].parameter_norm_squared,
-              0.25 * ranges[r].num_elements);
+    EXPECT_EQ(norms[r].parameter_norm_squared, 0.25 * ranges[r].num_elements);
   }
 }
 

@@ -54,12 +54,12 @@ uint16_t Narrow(DType dtype, float value) {
   const double magnitude = std::fabs(static_cast<double>(value));
   if (std::isinf(value)) return static_cast<uint16_t>(sign | infinity);
   const int least_exponent = 1 - format.bias();
-  const int exponent =
-      magnitude == 0.0 ? least_exponent
-                       : std::max(std::ilogb(magnitude), least_exponent);
+  const int exponent = magnitude == 0.0
+                           ? least_exponent
+                           : std::max(std::ilogb(magnitude), least_exponent);
   // In units of the last place: an integer up to 2^(mantissa_bits + 1).
-  const int units = static_cast<int>(std::nearbyint(
-      std::ldexp(magnitude, format.mantissa_bits - exponent)));
+  const int units = static_cast<int>(
+      std::nearbyint(std::ldexp(magnitude, format.mantissa_bits - exponent)));
   // Counting patterns: a carry out of the mantissa is the next exponent.
   const int pattern =
       ((exponent - least_exponent) << format.mantissa_bits) + units;
@@ -142,15 +142,14 @@ double Optimizer::Direction(size_t k, double gradient, double learning_rate,
       return learning_rate * decayed /
              (std::sqrt(state0_[k]) + options_.epsilon);
     case OptimizerKind::kLamb:
-      return learning_rate * (AdamDirection(k, gradient) +
-                              weight_decay * parameters_[k]);
+      return learning_rate *
+             (AdamDirection(k, gradient) + weight_decay * parameters_[k]);
   }
   return 0.0;
 }
 
-void Optimizer::Step(const std::vector<double>& gradient,
-                     double learning_rate, double weight_decay,
-                     double trust) {
+void Optimizer::Step(const std::vector<double>& gradient, double learning_rate,
+                     double weight_decay, double trust) {
   ++step_;
   largest_change_ = 0.0;
   for (size_t k = 0; k < parameters_.size(); ++k) {

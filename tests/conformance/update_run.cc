@@ -36,8 +36,7 @@ UpdateRun::UpdateRun(Backend* backend, const OptimizerOptions& options,
   }
   snapshot_ = MustAllocate(backend, BufferUse::kSnapshot, num_bytes);
   if (narrowed_dtype != DType::kF32) {
-    narrowed_ =
-        MustAllocate(backend, BufferUse::kSnapshot, num_elements_ * 2);
+    narrowed_ = MustAllocate(backend, BufferUse::kSnapshot, num_elements_ * 2);
   }
 }
 
@@ -114,8 +113,7 @@ std::vector<RangeNorms> UpdateRun::Norms(
 }
 
 std::vector<float> UpdateRun::Snapshot() const {
-  const float* const begin =
-      reinterpret_cast<const float*>(snapshot_->host());
+  const float* const begin = reinterpret_cast<const float*>(snapshot_->host());
   return std::vector<float>(begin, begin + num_elements_);
 }
 

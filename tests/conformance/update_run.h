@@ -55,8 +55,8 @@ class UpdateRun {
  private:
   UpdateRequest MakeRequest(const TestRows& rows,
                             const std::vector<UpdateRange>& updates) const;
-  std::vector<UpdateRange> MakeRanges(
-      const std::vector<double>& coefficients, const RangeStep& step) const;
+  std::vector<UpdateRange> MakeRanges(const std::vector<double>& coefficients,
+                                      const RangeStep& step) const;
 
   Backend* backend_;
   OptimizerOptions options_;

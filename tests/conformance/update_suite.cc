@@ -272,8 +272,8 @@ TEST_P(BackendConformance, RangesAreIndependent) {
     const UpdateRange& update = updates[r / 2];
     for (int64_t k = ranges[r].begin;
          k < ranges[r].begin + ranges[r].num_elements; ++k) {
-      const double combined = (r % 7) * rows.values(0)[k] -
-                              0.5 * rows.values(1)[k];
+      const double combined =
+          (r % 7) * rows.values(0)[k] - 0.5 * rows.values(1)[k];
       const double expected =
           1.0 - update.learning_rate * (combined + update.weight_decay);
       ASSERT_NEAR(snapshot[k], expected, 1e-6) << "range " << r;

@@ -1,0 +1,43 @@
+// Cuts element ranges into chunks, and chunks into waves that fit the scratch
+// memory. Pure.
+#ifndef AGG_KERNELS_CUDA_CHUNK_PLAN_H_
+#define AGG_KERNELS_CUDA_CHUNK_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/chunk.h"
+
+namespace agg::cuda {
+
+// What is launched at once. A range that does not fit is continued in the next
+// wave, with a slot of its own there.
+struct Wave {
+  std::vector<Chunk> chunks;
+  // Of each slot: the index of its range in the request, and its first chunk
+  // in `chunks`; slot_begins has one entry more, the number of chunks.
+  std::vector<int64_t> slot_ranges;
+  std::vector<int32_t> slot_begins;
+};
+
+// Ranges in their order; an empty range is in no wave. The plan depends on its
+// arguments alone, never on the device. REQUIRES: max_chunks >= 1 (and fits
+// int32), max_slots >= 1.
+std::vector<Wave> PlanWaves(absl::Span<const ElementRange> ranges,
+                            int64_t max_chunks, int64_t max_slots);
+
+// Pieces of a layout that are copied at once.
+struct Span {
+  int64_t begin = 0;
+  int64_t num_elements = 0;
+};
+
+// The slots' chunks joined where only the padding between two slices (less
+// than kLayoutAlignment elements, which belong to no range) lies between them.
+std::vector<Span> CoveredSpans(const Wave& wave);
+
+}  // namespace agg::cuda
+
+#endif  // AGG_KERNELS_CUDA_CHUNK_PLAN_H_

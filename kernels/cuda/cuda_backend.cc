@@ -1,0 +1,187 @@
+#include "kernels/cuda/cuda_backend.h"
+
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/cpu/request_check.h"
+#include "kernels/cuda/cuda_buffer.h"
+#include "kernels/cuda/cuda_gram.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/cuda_update.h"
+
+namespace agg {
+namespace {
+
+constexpr int kDevice = 0;
+constexpr int kLeastMajor = 8;  // what the kernels are compiled for
+
+absl::StatusOr<int> Attribute(cudaDeviceAttr attribute) {
+  int value = 0;
+  AGG_RETURN_IF_CUDA_ERROR(cudaDeviceGetAttribute(&value, attribute, kDevice));
+  return value;
+}
+
+absl::Status OpenDevice() {
+  int num_devices = 0;
+  const cudaError_t error = cudaGetDeviceCount(&num_devices);
+  if (error != cudaSuccess || num_devices == 0) {
+    cudaGetLastError();  // a missing driver must not spoil later calls
+    return absl::UnavailableError(absl::StrCat(
+        "no CUDA device: ",
+        error == cudaSuccess ? "none visible" : cudaGetErrorString(error)));
+  }
+  AGG_RETURN_IF_CUDA_ERROR(cudaSetDevice(kDevice));
+  // Waiting threads sleep: the cores have a network to serve.
+  AGG_RETURN_IF_CUDA_ERROR(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync));
+  const absl::StatusOr<int> major =
+      Attribute(cudaDevAttrComputeCapabilityMajor);
+  if (!major.ok()) return major.status();
+  if (*major < kLeastMajor) {
+    return absl::UnavailableError(
+        absl::StrCat("no CUDA device: compute capability ", *major,
+                     ".x is less than ", kLeastMajor, ".0"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Describe(
+    const absl::StatusOr<std::unique_ptr<cuda::CublasLibrary>>& cublas) {
+  cudaDeviceProp device;
+  AGG_RETURN_IF_CUDA_ERROR(cudaGetDeviceProperties(&device, kDevice));
+  int driver = 0;
+  AGG_RETURN_IF_CUDA_ERROR(cudaDriverGetVersion(&driver));
+  const absl::StatusOr<int> ratio =
+      Attribute(cudaDevAttrSingleToDoublePrecisionPerfRatio);
+  if (!ratio.ok()) return ratio.status();
+  return absl::StrFormat(
+      "cuda, %s (compute %d.%d, %d multiprocessors, %.1f GiB, fp32:fp64 "
+      "%d:1), driver for CUDA %d.%d; more than %d rows: %s",
+      device.name, device.major, device.minor, device.multiProcessorCount,
+      static_cast<double>(device.totalGlobalMem) / (int64_t{1} << 30), *ratio,
+      driver / 1000, driver % 1000 / 10, cuda::kManyRows,
+      cublas.ok() ? absl::StrCat("cuBLAS of ", (*cublas)->path())
+                  : absl::StrCat("hand kernels, ", cublas.status().message()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
+    const CudaOptions& options) {
+  if (absl::Status status = OpenDevice(); !status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<cuda::CublasLibrary>> cublas =
+      absl::NotFoundError("cuBLAS not wanted");
+  if (options.use_cublas) {
+    cublas = cuda::CublasLibrary::Open(options.cublas_path);
+  }
+  absl::StatusOr<std::string> description = Describe(cublas);
+  if (!description.ok()) return description.status();
+  absl::StatusOr<std::unique_ptr<cuda::CudaScratch>> scratch =
+      cuda::CudaScratch::Make();
+  if (!scratch.ok()) return scratch.status();
+  if (cublas.ok()) (*scratch)->cublas = *std::move(cublas);
+  absl::StatusOr<std::unique_ptr<cuda::RowCopies>> copies =
+      cuda::RowCopies::Make();
+  if (!copies.ok()) return copies.status();
+  return std::unique_ptr<Backend>(new CudaBackend(
+      *std::move(description), *std::move(scratch), *std::move(copies)));
+}
+
+// Scratch that is destroyed must not be in use.
+CudaBackend::~CudaBackend() { cudaDeviceSynchronize(); }
+
+absl::Status CudaBackend::CountRow() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (++num_row_buffers_ != cuda::kManyRows + 1) return absl::OkStatus();
+  const absl::Status status = scratch_->PrepareManyRows();
+  if (status.ok() || absl::IsResourceExhausted(status)) return status;
+  // A cuBLAS that does not start is as good as none.
+  std::fprintf(stderr, "%s; hand kernels instead\n",
+               std::string(status.message()).c_str());
+  scratch_->cublas = nullptr;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Allocate(
+    BufferUse use, int64_t num_bytes) {
+  absl::StatusOr<std::unique_ptr<cuda::CudaBuffer>> buffer =
+      cuda::CudaBuffer::Allocate(use, num_bytes, copies_.get());
+  if (!buffer.ok()) return buffer.status();
+  if (use == BufferUse::kRow) {
+    if (absl::Status status = CountRow(); !status.ok()) return status;
+  }
+  return std::unique_ptr<Buffer>(*std::move(buffer));
+}
+
+void CudaBackend::RowLanded(const Buffer& row, DType dtype,
+                            const ElementRange& range) {
+  const int64_t element_bytes = DTypeBytes(dtype);
+  copies_->Land(row.host(), cuda::DeviceOf(&row),
+                {range.begin * element_bytes,
+                 (range.begin + range.num_elements) * element_bytes},
+                kLayoutAlignment * element_bytes);
+}
+
+absl::StatusOr<uint16_t*> CudaBackend::NarrowedMirror(
+    const Buffer* narrowed_snapshot) {
+  if (narrowed_snapshot == nullptr) return nullptr;
+  if (narrowed_snapshot->num_bytes() > narrowed_bytes_) {
+    narrowed_ = nullptr;
+    narrowed_bytes_ = 0;
+    absl::StatusOr<cuda::DeviceMemory> memory =
+        cuda::AllocateDevice(narrowed_snapshot->num_bytes());
+    if (!memory.ok()) return memory.status();
+    narrowed_ = *std::move(memory);
+    narrowed_bytes_ = narrowed_snapshot->num_bytes();
+  }
+  return reinterpret_cast<uint16_t*>(narrowed_.get());
+}
+
+absl::Status CudaBackend::Load(const OptimizerOptions& optimizer,
+                               const Buffer& snapshot, Buffer* master,
+                               Buffer* state0, Buffer* state1,
+                               Buffer* narrowed_snapshot,
+                               DType narrowed_dtype) {
+  const absl::Status status =
+      CheckLoad(optimizer, snapshot, master, state0, state1, narrowed_snapshot,
+                narrowed_dtype);
+  if (!status.ok()) return status;
+  const absl::StatusOr<uint16_t*> narrowed = NarrowedMirror(narrowed_snapshot);
+  if (!narrowed.ok()) return narrowed.status();
+  return cuda::ComputeLoad(optimizer, snapshot, master, state0, state1,
+                           narrowed_snapshot, narrowed_dtype, scratch_.get(),
+                           *narrowed);
+}
+
+absl::Status CudaBackend::Gram(const GramRequest& request) {
+  absl::Status status = CheckGramRequest(request);
+  if (status.ok()) status = copies_->WaitOn(scratch_->compute.get());
+  if (status.ok()) status = cuda::ComputeGram(request, scratch_.get());
+  return status;
+}
+
+absl::Status CudaBackend::Update(const UpdateRequest& request) {
+  absl::Status status = CheckUpdateRequest(request, /*stores=*/true);
+  if (!status.ok()) return status;
+  const absl::StatusOr<uint16_t*> narrowed =
+      NarrowedMirror(request.narrowed_snapshot);
+  if (!narrowed.ok()) return narrowed.status();
+  status = copies_->WaitOn(scratch_->compute.get());
+  if (!status.ok()) return status;
+  return cuda::ComputeUpdate(request, scratch_.get(), *narrowed);
+}
+
+absl::Status CudaBackend::Norms(const UpdateRequest& request,
+                                absl::Span<RangeNorms> norms) {
+  if (norms.size() != request.ranges.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("kernel request: ", norms.size(), " norms for ",
+                     request.ranges.size(), " ranges"));
+  }
+  absl::Status status = CheckUpdateRequest(request, /*stores=*/false);
+  if (status.ok()) status = copies_->WaitOn(scratch_->compute.get());
+  if (!status.ok()) return status;
+  return cuda::ComputeNorms(request, scratch_.get(), norms);
+}
+
+}  // namespace agg

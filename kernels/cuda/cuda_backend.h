@@ -1,0 +1,82 @@
+// The compute backend of an NVIDIA GPU.
+#ifndef AGG_KERNELS_CUDA_CUDA_BACKEND_H_
+#define AGG_KERNELS_CUDA_CUDA_BACKEND_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/cuda_scratch.h"
+#include "kernels/cuda/row_copies.h"
+
+namespace agg {
+
+struct CudaOptions {
+  // Multiply more than 32 rows with cuBLAS if there is one.
+  bool use_cublas = true;
+  // The library's file; empty looks for it (cublas_library.h).
+  std::string cublas_path;
+};
+
+// Backend on the first visible device (CUDA_VISIBLE_DEVICES), of compute
+// capability 8.0 or higher. Results have the same bits from run to run on one
+// kind of device; those of Update are the CPU backend's. Requests that do not
+// fit together get INVALID_ARGUMENT; a failing CUDA call INTERNAL with its
+// name, code and place, after which the backend is of no more use.
+//
+// Memory: buffers as allocated (cuda_buffer.h), scratch when made
+// (cuda_scratch.h; the 33rd row buffer adds cuBLAS's), and 2 bytes per
+// parameter at the first Load with a narrowed snapshot. A round allocates
+// nothing. Thread-compatible, but RowLanded and Allocate are thread-safe.
+class CudaBackend : public Backend {
+ public:
+  // UNAVAILABLE "no CUDA device: .." where there is none (or no driver), or
+  // one that is too old.
+  static absl::StatusOr<std::unique_ptr<Backend>> Make(
+      const CudaOptions& options);
+  ~CudaBackend() override;
+
+  absl::string_view name() const override { return "cuda"; }
+  std::string description() const override { return description_; }
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(BufferUse use,
+                                                   int64_t num_bytes) override;
+  // Small neighbouring ranges are copied together.
+  void RowLanded(const Buffer& row, DType dtype,
+                 const ElementRange& range) override;
+  absl::Status Load(const OptimizerOptions& optimizer, const Buffer& snapshot,
+                    Buffer* master, Buffer* state0, Buffer* state1,
+                    Buffer* narrowed_snapshot, DType narrowed_dtype) override;
+  absl::Status Gram(const GramRequest& request) override;
+  absl::Status Update(const UpdateRequest& request) override;
+  absl::Status Norms(const UpdateRequest& request,
+                     absl::Span<RangeNorms> norms) override;
+
+ private:
+  CudaBackend(std::string description,
+              std::unique_ptr<cuda::CudaScratch> scratch,
+              std::unique_ptr<cuda::RowCopies> copies)
+      : description_(std::move(description)),
+        scratch_(std::move(scratch)),
+        copies_(std::move(copies)) {}
+
+  absl::Status CountRow();
+  // Device memory for the narrowed copy of a buffer; null for no buffer.
+  absl::StatusOr<uint16_t*> NarrowedMirror(const Buffer* narrowed_snapshot);
+
+  const std::string description_;
+  const std::unique_ptr<cuda::CudaScratch> scratch_;
+  const std::unique_ptr<cuda::RowCopies> copies_;
+  cuda::DeviceMemory narrowed_;
+  int64_t narrowed_bytes_ = 0;
+  std::mutex mutex_;
+  int64_t num_row_buffers_ = 0;  // guarded by mutex_; ever allocated
+};
+
+}  // namespace agg
+
+#endif  // AGG_KERNELS_CUDA_CUDA_BACKEND_H_

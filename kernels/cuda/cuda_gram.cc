@@ -1,0 +1,242 @@
+#include "kernels/cuda/cuda_gram.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "kernels/cuda/chunk_plan.h"
+#include "kernels/cuda/cuda_buffer.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/gram_kernel.h"
+#include "kernels/cuda/gram_tile.h"
+#include "kernels/cuda/tile_shape.h"
+#include "kernels/double_pair.h"
+
+namespace agg::cuda {
+namespace {
+
+constexpr int64_t kMaxWaveChunks = 65536;  // one GiB of elements per row
+constexpr int64_t kDoubleBytes = sizeof(double);
+
+// Elements from which cuBLAS's three launches per tile are worth it.
+constexpr int64_t kTileRangeElements = int64_t{64} << 10;
+
+class GramRun {
+ public:
+  GramRun(const GramRequest& request, CudaScratch* scratch)
+      : request_(request),
+        scratch_(*scratch),
+        num_rows_(static_cast<int64_t>(request.rows.size())),
+        num_pairs_(PackedGramSize(num_rows_)),
+        tile_(PlanTile(num_rows_, kTileBytes)) {
+    for (const Buffer* row : request.rows) rows_.push_back(DeviceOf(row));
+  }
+
+  absl::Status Run() {
+    std::fill(request_.hi.begin(), request_.hi.end(), 0.0);
+    std::fill(request_.lo.begin(), request_.lo.end(), 0.0);
+    const int64_t pair_bytes = kDoubleBytes * (request_.compensated ? 2 : 1);
+    const int64_t max_chunks =
+        std::min(kMaxWaveChunks, kPartialBytes / (num_pairs_ * pair_bytes));
+    if (max_chunks == 0) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("a Gram matrix of ", num_rows_, " rows takes ",
+                       num_pairs_ * pair_bytes, " bytes of ", kPartialBytes));
+    }
+    absl::Status status = RunTiles();
+    if (!status.ok()) return status;
+    for (const Wave& wave : PlanWaves(KernelRanges(), max_chunks, max_chunks)) {
+      status = RunWave(wave);
+      if (!status.ok()) return status;
+    }
+    Canonicalize(request_.hi);
+    Canonicalize(request_.lo);
+    return absl::OkStatus();
+  }
+
+ private:
+  bool IsTiled(const ElementRange& range) const {
+    return num_rows_ > kManyRows && !request_.compensated &&
+           scratch_.cublas != nullptr && scratch_.cublas->started() &&
+           tile_.num_batches > 0 && range.num_elements >= kTileRangeElements;
+  }
+
+  // The request's ranges; those that cuBLAS takes are empty.
+  std::vector<ElementRange> KernelRanges() const {
+    std::vector<ElementRange> ranges(request_.ranges.begin(),
+                                     request_.ranges.end());
+    for (ElementRange& range : ranges) {
+      if (IsTiled(range)) range.num_elements = 0;
+    }
+    return ranges;
+  }
+
+  double* sums() const {
+    return reinterpret_cast<double*>(scratch_.sums.get());
+  }
+
+  absl::Status RunWave(const Wave& wave) {
+    ArgsBlock& args = scratch_.args[0];
+    absl::Status status = args.Begin();
+    if (!status.ok()) return status;
+    const auto num_chunks = static_cast<int64_t>(wave.chunks.size());
+    const auto num_slots = static_cast<int64_t>(wave.slot_ranges.size());
+    GramLaunch gram;
+    gram.rows = args.Append(absl::MakeConstSpan(rows_));
+    gram.num_rows = static_cast<int>(num_rows_);
+    gram.dtype = static_cast<int>(request_.dtype);
+    gram.chunks = args.Append(absl::MakeConstSpan(wave.chunks));
+    gram.num_chunks = num_chunks;
+    gram.partial = reinterpret_cast<double*>(scratch_.partial.get());
+    gram.partial_lo = gram.partial + num_chunks * num_pairs_;
+    SumLaunch sum;
+    sum.partial = gram.partial;
+    sum.slot_begins = args.Append(absl::MakeConstSpan(wave.slot_begins));
+    sum.num_slots = num_slots;
+    sum.num_values = num_pairs_;
+    sum.sums = sums();
+    if (request_.compensated) {
+      sum.partial_lo = gram.partial_lo;
+      sum.sums_lo = sum.sums + num_slots * num_pairs_;
+    }
+    const cudaStream_t stream = scratch_.compute.get();
+    status = args.Upload(stream);
+    if (!status.ok()) return status;
+    AGG_RETURN_IF_CUDA_ERROR(request_.compensated
+                                 ? LaunchGramPairs(gram, stream)
+                                 : LaunchGram(gram, stream));
+    AGG_RETURN_IF_CUDA_ERROR(LaunchSums(sum, stream));
+    return AddSums(wave.slot_ranges);
+  }
+
+  // Fetches sums() of the ranges and adds them to the request's results. A
+  // range that goes on in the next wave gets its sum there, too.
+  absl::Status AddSums(const std::vector<int64_t>& ranges) {
+    const int64_t num_values = static_cast<int64_t>(ranges.size()) * num_pairs_;
+    const auto num_bytes = static_cast<size_t>(num_values * kDoubleBytes *
+                                               (request_.compensated ? 2 : 1));
+    const cudaStream_t stream = scratch_.compute.get();
+    AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(scratch_.host_sums.get(), sums(),
+                                             num_bytes, cudaMemcpyDeviceToHost,
+                                             stream));
+    AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream));
+    const auto* from =
+        reinterpret_cast<const double*>(scratch_.host_sums.get());
+    for (const int64_t range : ranges) {
+      for (int64_t to = range * num_pairs_; to < (range + 1) * num_pairs_;
+           ++to, ++from) {
+        if (!request_.compensated) {
+          request_.hi[to] += *from;
+          continue;
+        }
+        const DoublePair sum =
+            PairAdd(DoublePair{request_.hi[to], request_.lo[to]},
+                    DoublePair{*from, from[num_values]});
+        request_.hi[to] = sum.hi;
+        request_.lo[to] = sum.lo;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // The large ranges of many rows, as many at a time as sums() has room for.
+  absl::Status RunTiles() {
+    std::vector<int64_t> ranges;
+    const int64_t max_ranges = kPartialBytes / (num_pairs_ * kDoubleBytes);
+    for (size_t r = 0; r < request_.ranges.size(); ++r) {
+      if (IsTiled(request_.ranges[r])) {
+        ranges.push_back(static_cast<int64_t>(r));
+      }
+      const bool is_last = r + 1 == request_.ranges.size();
+      if (!ranges.empty() &&
+          (is_last || static_cast<int64_t>(ranges.size()) == max_ranges)) {
+        const absl::Status status = RunTilesOf(ranges);
+        if (!status.ok()) return status;
+        ranges.clear();
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status RunTilesOf(const std::vector<int64_t>& ranges) {
+    ArgsBlock& args = scratch_.args[0];
+    absl::Status status = args.Begin();
+    if (!status.ok()) return status;
+    const void* const* const rows = args.Append(absl::MakeConstSpan(rows_));
+    status = args.Upload(scratch_.compute.get());
+    if (!status.ok()) return status;
+    const size_t num_bytes = ranges.size() * num_pairs_ * kDoubleBytes;
+    AGG_RETURN_IF_CUDA_ERROR(
+        cudaMemsetAsync(sums(), 0, num_bytes, scratch_.compute.get()));
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      const ElementRange& range = request_.ranges[ranges[i]];
+      for (int64_t done = 0; done < range.num_elements;
+           done += tile_.row_stride()) {
+        const int64_t num_elements =
+            std::min(tile_.row_stride(), range.num_elements - done);
+        status =
+            RunTile(rows, range.begin + done, static_cast<int>(num_elements),
+                    sums() + static_cast<int64_t>(i) * num_pairs_);
+        if (!status.ok()) return status;
+      }
+    }
+    return AddSums(ranges);
+  }
+
+  absl::Status RunTile(const void* const* rows, int64_t begin, int num_elements,
+                       double* to) {
+    const int num_batches =
+        (num_elements + kBatchElements - 1) / kBatchElements;
+    ConvertLaunch convert;
+    convert.rows = rows;
+    convert.num_rows = static_cast<int>(num_rows_);
+    convert.dtype = static_cast<int>(request_.dtype);
+    convert.begin = begin;
+    convert.num_elements = num_elements;
+    convert.num_filled = num_batches * kBatchElements;
+    convert.tile = reinterpret_cast<double*>(scratch_.tile.get());
+    convert.row_stride = tile_.row_stride();
+    AGG_RETURN_IF_CUDA_ERROR(LaunchConvert(convert, scratch_.compute.get()));
+    BatchedGram product;
+    product.a = convert.tile;
+    product.num_rows = convert.num_rows;
+    product.num_elements = kBatchElements;
+    product.row_stride = static_cast<int>(tile_.row_stride());
+    product.num_batches = num_batches;
+    product.c = reinterpret_cast<double*>(scratch_.matrices.get());
+    const absl::Status status = scratch_.cublas->Gram(product);
+    if (!status.ok()) return status;
+    GatherLaunch gather;
+    gather.matrices = product.c;
+    gather.num_batches = num_batches;
+    gather.num_rows = convert.num_rows;
+    gather.sums = to;
+    AGG_RETURN_IF_CUDA_ERROR(LaunchGather(gather, scratch_.compute.get()));
+    return absl::OkStatus();
+  }
+
+  static void Canonicalize(absl::Span<double> values) {
+    for (double& value : values) {
+      if (std::isnan(value)) value = std::numeric_limits<double>::quiet_NaN();
+    }
+  }
+
+  const GramRequest& request_;
+  CudaScratch& scratch_;
+  const int64_t num_rows_;
+  const int64_t num_pairs_;
+  const TileShape tile_;
+  std::vector<const void*> rows_;  // on the device
+};
+
+}  // namespace
+
+absl::Status ComputeGram(const GramRequest& request, CudaScratch* scratch) {
+  return GramRun(request, scratch).Run();
+}
+
+}  // namespace agg::cuda

@@ -1,0 +1,49 @@
+#include "kernels/cuda/cuda_scratch.h"
+
+#include <utility>
+
+namespace agg::cuda {
+namespace {
+
+// Moves a value out of `made`, or returns why there is none.
+template <class T>
+absl::Status Take(absl::StatusOr<T> made, T* to) {
+  if (!made.ok()) return made.status();
+  *to = *std::move(made);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaScratch>> CudaScratch::Make() {
+  auto scratch = std::make_unique<CudaScratch>();
+  absl::Status status = Take(MakeStream(), &scratch->compute);
+  if (status.ok()) status = Take(MakeStream(), &scratch->download);
+  if (status.ok()) status = Take(MakeEvent(), &scratch->computed);
+  if (status.ok()) {
+    status = Take(AllocateDevice(kPartialBytes), &scratch->partial);
+  }
+  if (status.ok()) {
+    status = Take(AllocateDevice(kPartialBytes), &scratch->sums);
+  }
+  if (status.ok()) {
+    status = Take(AllocatePinned(kPartialBytes), &scratch->host_sums);
+  }
+  for (int i = 0; i < 2 && status.ok(); ++i) {
+    absl::StatusOr<ArgsBlock> args = ArgsBlock::Make();
+    if (args.ok()) scratch->args.push_back(*std::move(args));
+    status = args.status();
+  }
+  if (!status.ok()) return status;
+  return scratch;
+}
+
+absl::Status CudaScratch::PrepareManyRows() {
+  if (cublas == nullptr || cublas->started()) return absl::OkStatus();
+  absl::Status status = Take(AllocateDevice(kTileBytes), &tile);
+  if (status.ok()) status = Take(AllocateDevice(kTileBytes), &matrices);
+  if (status.ok()) status = cublas->Start(compute.get());
+  return status;
+}
+
+}  // namespace agg::cuda

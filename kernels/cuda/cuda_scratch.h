@@ -1,0 +1,50 @@
+// The device memory that computing takes besides rows and state: allocated
+// once, when the backend is made, never within a round.
+#ifndef AGG_KERNELS_CUDA_CUDA_SCRATCH_H_
+#define AGG_KERNELS_CUDA_CUDA_SCRATCH_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda/args_block.h"
+#include "kernels/cuda/cublas_library.h"
+#include "kernels/cuda/cuda_memory.h"
+
+namespace agg::cuda {
+
+// Of partial sums of a wave, and of their sums per range.
+inline constexpr int64_t kPartialBytes = int64_t{32} << 20;
+
+// Of the cuBLAS Gram's tile, and of its matrices.
+inline constexpr int64_t kTileBytes = int64_t{64} << 20;
+
+// More rows than this are many: cuBLAS multiplies them, where there is one.
+inline constexpr int64_t kManyRows = 32;
+
+struct CudaScratch {
+  Stream compute;   // kernels
+  Stream download;  // snapshots to the host
+  Event computed;
+  std::vector<ArgsBlock> args;  // two, taking turns
+  DeviceMemory partial;         // kPartialBytes
+  DeviceMemory sums;            // kPartialBytes
+  PinnedMemory host_sums;       // kPartialBytes
+
+  // Of many rows only (PrepareManyRows).
+  std::unique_ptr<CublasLibrary> cublas;  // null: not found or not wanted
+  DeviceMemory tile;                      // kTileBytes
+  DeviceMemory matrices;                  // kTileBytes
+
+  static absl::StatusOr<std::unique_ptr<CudaScratch>> Make();
+
+  // Called when the 33rd row buffer is allocated, before any round has so
+  // many. Without cuBLAS there is nothing to prepare.
+  absl::Status PrepareManyRows();
+};
+
+}  // namespace agg::cuda
+
+#endif  // AGG_KERNELS_CUDA_CUDA_SCRATCH_H_

@@ -1,0 +1,246 @@
+#include "kernels/cuda/cuda_update.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/chunk_plan.h"
+#include "kernels/cuda/cuda_buffer.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/gram_kernel.h"
+#include "kernels/cuda/update_kernel.h"
+#include "kernels/step_constants.h"
+
+namespace agg::cuda {
+namespace {
+
+// 64 MiB of a snapshot: a few hundred microseconds of computing and more than
+// a millisecond on the bus, so that the bus starts early and never waits.
+constexpr int64_t kWaveChunks = 1024;
+
+float* FloatsOf(const Buffer* buffer) {
+  return reinterpret_cast<float*>(DeviceOf(buffer));
+}
+
+class UpdateRun {
+ public:
+  UpdateRun(const UpdateRequest& request, bool unit_trust, CudaScratch* scratch)
+      : request_(request), unit_trust_(unit_trust), scratch_(*scratch) {
+    for (const Buffer* row : request.rows) rows_.push_back(DeviceOf(row));
+    launch_.num_rows = static_cast<int>(request.rows.size());
+    launch_.dtype = static_cast<int>(request.dtype);
+    launch_.formula = ChooseFormula(request.optimizer);
+    launch_.num_states = OptimizerStateArrays(request.optimizer);
+    launch_.master = FloatsOf(request.master);
+    launch_.state0 = FloatsOf(request.state0);
+    launch_.state1 = FloatsOf(request.state1);
+  }
+
+  absl::Status PlanWaves(std::vector<Wave>* waves) const {
+    const auto num_rows = static_cast<int64_t>(rows_.size());
+    const int64_t slot_bytes =
+        static_cast<int64_t>(sizeof(StepConstants)) + 8 * num_rows + 4;
+    const int64_t fixed_bytes =
+        8 * num_rows + kWaveChunks * static_cast<int64_t>(sizeof(Chunk)) + 256;
+    const int64_t max_slots =
+        std::min(kWaveChunks, (kArgsBytes - fixed_bytes) / slot_bytes);
+    if (max_slots < 1) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the arguments of ", num_rows, " rows take more than ",
+                       kArgsBytes, " bytes"));
+    }
+    std::vector<ElementRange> ranges;
+    ranges.reserve(request_.ranges.size());
+    for (const UpdateRange& update : request_.ranges) {
+      ranges.push_back(update.range);
+    }
+    *waves = cuda::PlanWaves(ranges, kWaveChunks, max_slots);
+    return absl::OkStatus();
+  }
+
+  // The arguments of a wave's kernel, under way to the device. Waves take
+  // turns with two blocks, so that the next one's can be written meanwhile.
+  absl::Status PrepareWave(const Wave& wave, int64_t wave_index,
+                           UpdateLaunch* launch, SumLaunch* sum) {
+    ArgsBlock& args = scratch_.args[wave_index % 2];
+    absl::Status status = args.Begin();
+    if (!status.ok()) return status;
+    std::vector<StepConstants> constants;
+    std::vector<double> coefficients;
+    for (const int64_t r : wave.slot_ranges) {
+      const UpdateRange& update = request_.ranges[r];
+      constants.push_back(MakeStepConstants(
+          request_.optimizer, request_.step, update.learning_rate,
+          update.weight_decay, unit_trust_ ? 1.0f : update.trust));
+      coefficients.insert(coefficients.end(), update.coefficients.begin(),
+                          update.coefficients.end());
+    }
+    *launch = launch_;
+    launch->rows = args.Append(absl::MakeConstSpan(rows_));
+    launch->chunks = args.Append(absl::MakeConstSpan(wave.chunks));
+    launch->num_chunks = static_cast<int64_t>(wave.chunks.size());
+    launch->constants = args.Append(absl::MakeConstSpan(constants));
+    launch->coefficients = args.Append(absl::MakeConstSpan(coefficients));
+    sum->slot_begins = args.Append(absl::MakeConstSpan(wave.slot_begins));
+    sum->num_slots = static_cast<int64_t>(wave.slot_ranges.size());
+    return args.Upload(scratch_.compute.get());
+  }
+
+  absl::Status Update(uint16_t* narrowed) {
+    std::vector<Wave> waves;
+    absl::Status status = PlanWaves(&waves);
+    if (!status.ok()) return status;
+    if (request_.narrowed_snapshot != nullptr) {
+      launch_.narrowed = narrowed;
+      launch_.narrowed_dtype = static_cast<int>(request_.narrowed_dtype);
+    }
+    for (size_t w = 0; w < waves.size() && status.ok(); ++w) {
+      status = UpdateWave(waves[w], static_cast<int64_t>(w));
+    }
+    // After an error, too: the caller may free what is still being copied.
+    const absl::Status finished = Finish();
+    return status.ok() ? finished : status;
+  }
+
+  absl::Status Norms(absl::Span<RangeNorms> norms) {
+    std::vector<Wave> waves;
+    absl::Status status = PlanWaves(&waves);
+    if (!status.ok()) return status;
+    for (RangeNorms& sum : norms) sum = RangeNorms();
+    for (size_t w = 0; w < waves.size(); ++w) {
+      status = NormsOfWave(waves[w], static_cast<int64_t>(w), norms);
+      if (!status.ok()) return status;
+    }
+    for (RangeNorms& sum : norms) {
+      sum.parameter_norm_squared = Canonical(sum.parameter_norm_squared);
+      sum.update_norm_squared = Canonical(sum.update_norm_squared);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static double Canonical(double value) {
+    return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
+  }
+
+  absl::Status UpdateWave(const Wave& wave, int64_t wave_index) {
+    UpdateLaunch launch;
+    SumLaunch unused;
+    absl::Status status = PrepareWave(wave, wave_index, &launch, &unused);
+    if (!status.ok()) return status;
+    AGG_RETURN_IF_CUDA_ERROR(LaunchUpdate(launch, scratch_.compute.get()));
+    AGG_RETURN_IF_CUDA_ERROR(
+        cudaEventRecord(scratch_.computed.get(), scratch_.compute.get()));
+    AGG_RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(scratch_.download.get(),
+                                                 scratch_.computed.get(), 0));
+    for (const Span& span : CoveredSpans(wave)) {
+      status = Download(launch_.master, 4, span, request_.snapshot);
+      if (status.ok() && launch_.narrowed != nullptr) {
+        status =
+            Download(launch_.narrowed, 2, span, request_.narrowed_snapshot);
+      }
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Download(const void* from, int64_t element_bytes,
+                        const Span& span, Buffer* to) {
+    const int64_t begin = span.begin * element_bytes;
+    AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(
+        to->host() + begin, static_cast<const char*>(from) + begin,
+        static_cast<size_t>(span.num_elements * element_bytes),
+        cudaMemcpyDeviceToHost, scratch_.download.get()));
+    return absl::OkStatus();
+  }
+
+  absl::Status Finish() {
+    AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(scratch_.compute.get()));
+    AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(scratch_.download.get()));
+    return absl::OkStatus();
+  }
+
+  absl::Status NormsOfWave(const Wave& wave, int64_t wave_index,
+                           absl::Span<RangeNorms> norms) {
+    const cudaStream_t stream = scratch_.compute.get();
+    UpdateLaunch launch;
+    SumLaunch sum;
+    absl::Status status = PrepareWave(wave, wave_index, &launch, &sum);
+    if (!status.ok()) return status;
+    auto* const partial = reinterpret_cast<double*>(scratch_.partial.get());
+    AGG_RETURN_IF_CUDA_ERROR(LaunchNorms(launch, partial, stream));
+    sum.partial = partial;
+    sum.num_values = 2;
+    sum.sums = reinterpret_cast<double*>(scratch_.sums.get());
+    AGG_RETURN_IF_CUDA_ERROR(LaunchSums(sum, stream));
+    AGG_RETURN_IF_CUDA_ERROR(
+        cudaMemcpyAsync(scratch_.host_sums.get(), sum.sums,
+                        static_cast<size_t>(sum.num_slots) * 2 * sizeof(double),
+                        cudaMemcpyDeviceToHost, stream));
+    AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream));
+    const auto* from =
+        reinterpret_cast<const double*>(scratch_.host_sums.get());
+    for (const int64_t r : wave.slot_ranges) {
+      norms[r].parameter_norm_squared += *from++;
+      norms[r].update_norm_squared += *from++;
+    }
+    return absl::OkStatus();
+  }
+
+  const UpdateRequest& request_;
+  const bool unit_trust_;
+  CudaScratch& scratch_;
+  std::vector<const void*> rows_;  // on the device
+  UpdateLaunch launch_;            // what all waves share
+};
+
+absl::Status FillState(Buffer* state, float value, cudaStream_t stream) {
+  if (state == nullptr) return absl::OkStatus();
+  AGG_RETURN_IF_CUDA_ERROR(
+      LaunchFill(FloatsOf(state), state->num_bytes() / 4, value, stream));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ComputeUpdate(const UpdateRequest& request, CudaScratch* scratch,
+                           uint16_t* narrowed) {
+  return UpdateRun(request, /*unit_trust=*/false, scratch).Update(narrowed);
+}
+
+absl::Status ComputeNorms(const UpdateRequest& request, CudaScratch* scratch,
+                          absl::Span<RangeNorms> norms) {
+  return UpdateRun(request, /*unit_trust=*/true, scratch).Norms(norms);
+}
+
+absl::Status ComputeLoad(const OptimizerOptions& optimizer,
+                         const Buffer& snapshot, Buffer* master, Buffer* state0,
+                         Buffer* state1, Buffer* narrowed_snapshot,
+                         DType narrowed_dtype, CudaScratch* scratch,
+                         uint16_t* narrowed) {
+  const cudaStream_t stream = scratch->compute.get();
+  const int64_t num_elements = snapshot.num_bytes() / 4;
+  AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(
+      DeviceOf(master), snapshot.host(), static_cast<size_t>(num_elements) * 4,
+      cudaMemcpyHostToDevice, stream));
+  const float accumulator = optimizer.kind == OptimizerKind::kAdagrad
+                                ? optimizer.initial_accumulator
+                                : 0.0f;
+  absl::Status status = FillState(state0, accumulator, stream);
+  if (status.ok()) status = FillState(state1, 0.0f, stream);
+  if (!status.ok()) return status;
+  if (narrowed_snapshot != nullptr) {
+    AGG_RETURN_IF_CUDA_ERROR(LaunchNarrow(FloatsOf(master), num_elements,
+                                          static_cast<int>(narrowed_dtype),
+                                          narrowed, stream));
+    AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(
+        narrowed_snapshot->host(), narrowed,
+        static_cast<size_t>(num_elements) * 2, cudaMemcpyDeviceToHost, stream));
+  }
+  AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream));
+  return absl::OkStatus();
+}
+
+}  // namespace agg::cuda

@@ -1,0 +1,38 @@
+// Update, Norms and Load: waves of kernels, downloads beside them.
+#ifndef AGG_KERNELS_CUDA_CUDA_UPDATE_H_
+#define AGG_KERNELS_CUDA_CUDA_UPDATE_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/cuda_scratch.h"
+
+namespace agg::cuda {
+
+// All take checked requests, whose rows are on the device or on their way
+// there by work that scratch->compute waits for, and return when everything,
+// copies to the host included, is done. `narrowed`: device memory for as many
+// 16-bit values as the narrowed snapshot has, or null.
+
+// Backend::Update. A wave's part of the snapshot is on its way to the host
+// while the next wave computes. Bit-identical to the CPU backend.
+absl::Status ComputeUpdate(const UpdateRequest& request, CudaScratch* scratch,
+                           uint16_t* narrowed);
+
+// Backend::Norms. Chunks are added in order; a NaN comes out as one bit
+// pattern.
+absl::Status ComputeNorms(const UpdateRequest& request, CudaScratch* scratch,
+                          absl::Span<RangeNorms> norms);
+
+// Backend::Load.
+absl::Status ComputeLoad(const OptimizerOptions& optimizer,
+                         const Buffer& snapshot, Buffer* master, Buffer* state0,
+                         Buffer* state1, Buffer* narrowed_snapshot,
+                         DType narrowed_dtype, CudaScratch* scratch,
+                         uint16_t* narrowed);
+
+}  // namespace agg::cuda
+
+#endif  // AGG_KERNELS_CUDA_CUDA_UPDATE_H_

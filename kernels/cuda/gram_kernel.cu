@@ -1,0 +1,288 @@
+// Gram by the fp64 tensor cores: gram_schedule.h says which lane does what.
+#include "kernels/cuda/gram_kernel.h"
+#include "kernels/cuda/gram_schedule.h"
+#include "kernels/cuda/load_elements.cuh"
+
+namespace agg::cuda {
+namespace {
+
+constexpr int kWarpLanes = 32;
+constexpr int kThreads = kGramWarps * kWarpLanes;
+
+// ----------------------------------------------------------------------------
+// Per-element math
+
+// c += A B^T for one element of each of the 4 k's; a and b as the schedule
+// says. Not m16n8k4, which sm_90 has, too: all pairs go through the same
+// instruction, so that equal rows have equal entries.
+__device__ __forceinline__ void Multiply(double a, double b, double (&c)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 "
+      "{%0, %1}, {%2}, {%3}, {%0, %1};"
+      : "+d"(c[0]), "+d"(c[1])
+      : "d"(a), "d"(b));
+}
+
+// ----------------------------------------------------------------------------
+// Kernels
+
+// What a lane reads of the rows of a panel.
+template <class Element, int kTiles, int kUnroll>
+class PanelReader {
+ public:
+  using Storage = typename Element::Storage;
+
+  __device__ __forceinline__ PanelReader(const GramLaunch& p,
+                                         const Chunk& chunk, int first_row,
+                                         int lane) {
+    const int group_rows = kTiles == 1 ? GroupRows(p.num_rows) : kTileRows;
+    lane_element_ = LaneElement(lane, Element::kPerLoad, group_rows);
+    window_ = WindowElements(Element::kPerLoad, group_rows);
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      const int row = ExistingRow(
+          first_row + t * kTileRows + LaneRow(lane, group_rows), p.num_rows);
+      rows_[t] = static_cast<const Storage*>(p.rows[row]) + chunk.begin;
+    }
+  }
+
+  __device__ __forceinline__ int step_elements() const {
+    return window_ * kUnroll;
+  }
+
+  // Elements [step * step_elements(), + step_elements()) of all rows.
+  __device__ __forceinline__ void Load(int step,
+                                       Packed (&to)[kUnroll][kTiles]) const {
+    const int at = step * step_elements() + lane_element_;
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        to[u][t] = LoadPacked(rows_[t] + at + u * window_);
+      }
+    }
+  }
+
+  // The same of a chunk that ends within the step: zeros beyond its end.
+  __device__ __forceinline__ void LoadTail(
+      int step, int num_elements, Packed (&to)[kUnroll][kTiles]) const {
+    const int at = step * step_elements() + lane_element_;
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int left = num_elements - (at + u * window_);
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        to[u][t] = LoadSome<Element>(rows_[t] + at + u * window_, left);
+      }
+    }
+  }
+
+ private:
+  const Storage* rows_[kTiles];  // of the lane, at the chunk's begin
+  int lane_element_;
+  int window_;
+};
+
+template <class Element, int kTiles, int kUnroll>
+__device__ __forceinline__ void MultiplyTriangle(
+    const Packed (&rows)[kUnroll][kTiles],
+    double (&c)[kTiles * (kTiles + 1) / 2][2]) {
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+#pragma unroll
+    for (int e = 0; e < Element::kPerLoad; ++e) {
+      double a[kTiles];
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) a[t] = Element::ToFloat(rows[u][t], e);
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) {
+#pragma unroll
+        for (int i = 0; i <= j; ++i) Multiply(a[i], a[j], c[TilePair(i, j)]);
+      }
+    }
+  }
+}
+
+// Leaves the lane's entries of C in shared memory, [warp][tile pair][64].
+template <int kPairs>
+__device__ __forceinline__ void StoreEntries(const double (&c)[kPairs][2],
+                                             int lane, double* shared) {
+#pragma unroll
+  for (int pair = 0; pair < kPairs; ++pair) {
+    double* const to = shared + pair * kTileRows * kTileRows +
+                       TileEntry(lane / kQuad, lane % kQuad * 2);
+    to[0] = c[pair][0];
+    to[1] = c[pair][1];
+  }
+}
+
+// A panel with itself: up to kTiles * 8 rows. Block (chunk, panel).
+template <class Element, int kTiles>
+__global__ void __launch_bounds__(kThreads)
+    TriangleKernel(GramLaunch p, int num_panels) {
+  constexpr int kUnroll = GramUnroll(kTiles);
+  constexpr int kPairs = kTiles * (kTiles + 1) / 2;
+  constexpr int kEntries = kTileRows * kTileRows;
+  __shared__ double shared[kGramWarps][kPairs][kEntries];
+  const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
+  const int64_t chunk_index = blockIdx.x / num_panels;
+  const int first_row = static_cast<int>(blockIdx.x % num_panels) * kPanelRows;
+  const Chunk chunk = p.chunks[chunk_index];
+  const PanelReader<Element, kTiles, kUnroll> reader(p, chunk, first_row, lane);
+
+  double c[kPairs][2] = {};
+  const int num_steps = chunk.num_elements / reader.step_elements();
+  Packed current[kUnroll][kTiles];
+  if (warp < num_steps) reader.Load(warp, current);
+  for (int step = warp; step < num_steps; step += kGramWarps) {
+    Packed next[kUnroll][kTiles];
+    if (step + kGramWarps < num_steps) reader.Load(step + kGramWarps, next);
+    MultiplyTriangle<Element, kTiles, kUnroll>(current, c);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) current[u][t] = next[u][t];
+    }
+  }
+  if (warp == num_steps % kGramWarps &&
+      num_steps * reader.step_elements() < chunk.num_elements) {
+    reader.LoadTail(num_steps, chunk.num_elements, current);
+    MultiplyTriangle<Element, kTiles, kUnroll>(current, c);
+  }
+  StoreEntries<kPairs>(c, lane, &shared[warp][0][0]);
+  __syncthreads();
+
+  const int num_rows = min(p.num_rows - first_row, kTiles * kTileRows);
+  const int group_rows = kTiles == 1 ? GroupRows(p.num_rows) : kTileRows;
+  double* const partial =
+      p.partial + chunk_index * PackedPair(p.num_rows, p.num_rows, p.num_rows);
+  for (int pair = static_cast<int>(threadIdx.x); pair < num_rows * num_rows;
+       pair += kThreads) {
+    const int i = pair / num_rows;
+    const int j = pair % num_rows;
+    if (i > j) continue;
+    double sum = 0.0;
+    for (int w = 0; w < kGramWarps; ++w) {
+      for (int group = 0; group < kTileRows; group += group_rows) {
+        sum += shared[w][TilePair(i / kTileRows, j / kTileRows)]
+                     [TileEntry(group + i % kTileRows, group + j % kTileRows)];
+      }
+    }
+    partial[PackedPair(first_row + i, first_row + j, p.num_rows)] = sum;
+  }
+}
+
+// Two panels, i < j. Block (chunk, pair of panels).
+template <class Element>
+__global__ void __launch_bounds__(kThreads)
+    RectangleKernel(GramLaunch p, int num_pairs) {
+  constexpr int kEntries = kTileRows * kTileRows;
+  constexpr int kPairs = kMaxTiles * kMaxTiles;
+  __shared__ double shared[kGramWarps][kPairs][kEntries];
+  const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
+  const int64_t chunk_index = blockIdx.x / num_pairs;
+  int panel_i, panel_j;
+  OffDiagonalPair(static_cast<int>(blockIdx.x % num_pairs), &panel_i, &panel_j);
+  const int first_i = panel_i * kPanelRows;
+  const int first_j = panel_j * kPanelRows;
+  const Chunk chunk = p.chunks[chunk_index];
+  const PanelReader<Element, kMaxTiles, 1> reader_i(p, chunk, first_i, lane);
+  const PanelReader<Element, kMaxTiles, 1> reader_j(p, chunk, first_j, lane);
+
+  double c[kPairs][2] = {};
+  const int step_elements = reader_i.step_elements();
+  const int num_steps =
+      static_cast<int>(CeilDivide(chunk.num_elements, step_elements));
+  for (int step = warp; step < num_steps; step += kGramWarps) {
+    Packed a[1][kMaxTiles], b[1][kMaxTiles];
+    if ((step + 1) * step_elements <= chunk.num_elements) {
+      reader_i.Load(step, a);
+      reader_j.Load(step, b);
+    } else {
+      reader_i.LoadTail(step, chunk.num_elements, a);
+      reader_j.LoadTail(step, chunk.num_elements, b);
+    }
+#pragma unroll
+    for (int e = 0; e < Element::kPerLoad; ++e) {
+      double column[kMaxTiles];
+#pragma unroll
+      for (int j = 0; j < kMaxTiles; ++j) {
+        column[j] = Element::ToFloat(b[0][j], e);
+      }
+#pragma unroll
+      for (int i = 0; i < kMaxTiles; ++i) {
+        const double row = Element::ToFloat(a[0][i], e);
+#pragma unroll
+        for (int j = 0; j < kMaxTiles; ++j) {
+          Multiply(row, column[j], c[i * kMaxTiles + j]);
+        }
+      }
+    }
+  }
+  StoreEntries<kPairs>(c, lane, &shared[warp][0][0]);
+  __syncthreads();
+
+  const int num_columns = min(p.num_rows - first_j, kPanelRows);
+  double* const partial =
+      p.partial + chunk_index * PackedPair(p.num_rows, p.num_rows, p.num_rows);
+  for (int pair = static_cast<int>(threadIdx.x);
+       pair < kPanelRows * num_columns; pair += kThreads) {
+    const int i = pair / num_columns;
+    const int j = pair % num_columns;
+    double sum = 0.0;
+    for (int w = 0; w < kGramWarps; ++w) {
+      sum += shared[w][i / kTileRows * kMaxTiles + j / kTileRows]
+                   [TileEntry(i % kTileRows, j % kTileRows)];
+    }
+    partial[PackedPair(first_i + i, first_j + j, p.num_rows)] = sum;
+  }
+}
+
+// ----------------------------------------------------------------------------
+// Launcher
+
+template <class Element>
+cudaError_t Launch(const GramLaunch& p, cudaStream_t stream) {
+  const int num_panels = static_cast<int>(CeilDivide(p.num_rows, kPanelRows));
+  const auto grid = static_cast<unsigned>(p.num_chunks * num_panels);
+  const int num_tiles =
+      num_panels > 1 ? kMaxTiles
+                     : static_cast<int>(CeilDivide(p.num_rows, kTileRows));
+  switch (num_tiles) {
+    case 1:
+      TriangleKernel<Element, 1><<<grid, kThreads, 0, stream>>>(p, num_panels);
+      break;
+    case 2:
+      TriangleKernel<Element, 2><<<grid, kThreads, 0, stream>>>(p, num_panels);
+      break;
+    case 3:
+      TriangleKernel<Element, 3><<<grid, kThreads, 0, stream>>>(p, num_panels);
+      break;
+    default:
+      TriangleKernel<Element, 4><<<grid, kThreads, 0, stream>>>(p, num_panels);
+  }
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess || num_panels == 1) return error;
+  const int num_pairs = num_panels * (num_panels - 1) / 2;
+  RectangleKernel<Element><<<static_cast<unsigned>(p.num_chunks * num_pairs),
+                             kThreads, 0, stream>>>(p, num_pairs);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t LaunchGram(const GramLaunch& launch, cudaStream_t stream) {
+  if (launch.num_chunks == 0) return cudaSuccess;
+  switch (launch.dtype) {
+    case 1:
+      return Launch<F32>(launch, stream);
+    case 2:
+      return Launch<Bf16>(launch, stream);
+    default:
+      return Launch<F16>(launch, stream);
+  }
+}
+
+}  // namespace agg::cuda

@@ -1,0 +1,102 @@
+// Which lane of the Gram kernel reads which elements, and where a pair's sum
+// ends up: index arithmetic, host and device, so that a test on the host can
+// walk through it.
+//
+// A warp multiplies with mma.m8n8k4.f64: lane L brings A[L / 4][L % 4] and
+// B[L % 4][L / 4] and gets C[L / 4][2 * (L % 4) + {0, 1}] (PTX ISA,
+// "mma.m8n8k4 with f64"). For A A^T both operands of a tile of 8 rows are the
+// same registers, and which element a k stands for is free as long as all rows
+// agree. So each lane loads 16 bytes of its row and hands their elements to
+// one mma after the other: no shared memory, no transposition.
+//
+// Fewer than 8 rows fill the tile with groups: each group of `group_rows` rows
+// holds the same rows at different elements, and only the blocks on C's
+// diagonal (a group with itself) count. Rows beyond the last one of a tile
+// repeat another row; their products are never stored.
+#ifndef AGG_KERNELS_CUDA_GRAM_SCHEDULE_H_
+#define AGG_KERNELS_CUDA_GRAM_SCHEDULE_H_
+
+#include <stdint.h>
+
+#include "kernels/narrow_float.h"
+
+namespace agg::cuda {
+
+inline constexpr int kTileRows = 8;    // of the mma
+inline constexpr int kPanelRows = 32;  // rows that one warp multiplies
+inline constexpr int kMaxTiles = kPanelRows / kTileRows;
+inline constexpr int kGramWarps = 4;   // per thread block
+inline constexpr int kQuad = 4;        // lanes that share a row: k of the mma
+inline constexpr int kLoadBytes = 16;  // per lane and load
+
+// 1, 2, 4 or 8: the smallest that holds all rows; 8 for more than one tile.
+AGG_HOST_DEVICE int GroupRows(int num_rows) {
+  return num_rows <= 1 ? 1 : num_rows <= 2 ? 2 : num_rows <= 4 ? 4 : 8;
+}
+
+// Loads that a warp has under way per row tile: few tiles need more of them
+// to cover the memory's latency.
+AGG_HOST_DEVICE constexpr int GramUnroll(int num_tiles) {
+  return num_tiles == 1 ? 4 : num_tiles == 2 ? 2 : 1;
+}
+
+// The row within the tile that a lane loads.
+AGG_HOST_DEVICE int LaneRow(int lane, int group_rows) {
+  return lane / kQuad % group_rows;
+}
+
+// `row` of a panel, or, beyond the last row, one that exists (its tile's
+// first, whose bytes the warp reads anyway, or the panel's first).
+AGG_HOST_DEVICE int ExistingRow(int row, int num_rows) {
+  if (row < num_rows) return row;
+  const int first_of_tile = row / kTileRows * kTileRows;
+  const int first_of_panel = row / kPanelRows * kPanelRows;
+  return first_of_tile < num_rows ? first_of_tile : first_of_panel;
+}
+
+// Elements that all lanes of a warp read of each row with one load.
+AGG_HOST_DEVICE int WindowElements(int lane_elements, int group_rows) {
+  return lane_elements * kQuad * (kTileRows / group_rows);
+}
+
+// First element, within a window, of a lane's load.
+AGG_HOST_DEVICE int LaneElement(int lane, int lane_elements, int group_rows) {
+  const int group = lane / kQuad / group_rows;
+  return (group * kQuad + lane % kQuad) * lane_elements;
+}
+
+// Number of the tile pair (i, j), i <= j, column by column.
+AGG_HOST_DEVICE int TilePair(int i, int j) { return j * (j + 1) / 2 + i; }
+
+// Position of entry (m, n) among the 64 of a tile pair's C.
+AGG_HOST_DEVICE int TileEntry(int m, int n) { return m * kTileRows + n; }
+
+// Packed upper triangle of kernels/backend.h. REQUIRES: i <= j.
+AGG_HOST_DEVICE int64_t PackedPair(int64_t i, int64_t j, int64_t num_rows) {
+  return i * num_rows - i * (i - 1) / 2 + (j - i);
+}
+
+AGG_HOST_DEVICE int64_t CeilDivide(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// The pair of panels (or tiles) that task `index` of those with i < j is:
+// (0,1) (0,2) (1,2) (0,3) ..
+AGG_HOST_DEVICE void OffDiagonalPair(int index, int* i, int* j) {
+  int column = 1;
+  while (index >= column) index -= column++;
+  *i = index;
+  *j = column;
+}
+
+// The same of those with i <= j: (0,0) (0,1) (1,1) (0,2) ..
+AGG_HOST_DEVICE void UpperPair(int index, int* i, int* j) {
+  int column = 0;
+  while (index > column) index -= ++column;
+  *i = index;
+  *j = column;
+}
+
+}  // namespace agg::cuda
+
+#endif  // AGG_KERNELS_CUDA_GRAM_SCHEDULE_H_

@@ -1,0 +1,113 @@
+// Loads of 16 bytes of a row, and their elements as doubles. Device code.
+#ifndef AGG_KERNELS_CUDA_LOAD_ELEMENTS_CUH_
+#define AGG_KERNELS_CUDA_LOAD_ELEMENTS_CUH_
+
+#include <stdint.h>
+
+#include "kernels/narrow_float.h"
+
+namespace agg::cuda {
+
+// 16 bytes of a row in registers.
+struct Packed {
+  uint32_t words[4];
+};
+
+// An element type: bytes per element, elements per load, and element `e` of a
+// load. `e` is a constant after unrolling.
+struct F32 {
+  using Storage = float;
+  static constexpr int kPerLoad = 4;
+  __device__ __forceinline__ static float ToFloat(const Packed& p, int e) {
+    return FloatOfBits(p.words[e]);
+  }
+  __device__ __forceinline__ static uint32_t Bits(float value) {
+    return BitsOfFloat(value);
+  }
+  __device__ __forceinline__ static float FromStorage(float value) {
+    return value;
+  }
+};
+
+struct Bf16 {
+  using Storage = uint16_t;
+  static constexpr int kPerLoad = 8;
+  __device__ __forceinline__ static float ToFloat(const Packed& p, int e) {
+    const uint32_t word = p.words[e / 2];
+    return FloatOfBits(e % 2 == 0 ? word << 16 : word & 0xffff0000u);
+  }
+  __device__ __forceinline__ static uint32_t Bits(uint16_t value) {
+    return value;
+  }
+  __device__ __forceinline__ static float FromStorage(uint16_t value) {
+    return FloatOfBf16(value);
+  }
+};
+
+// The conversion instruction is exact, as narrow_float.h's formula, which
+// takes ten instructions.
+struct F16 {
+  using Storage = uint16_t;
+  static constexpr int kPerLoad = 8;
+  __device__ __forceinline__ static float ToFloat(const Packed& p, int e) {
+    return FromStorage(static_cast<uint16_t>(p.words[e / 2] >> (e % 2 * 16)));
+  }
+  __device__ __forceinline__ static uint32_t Bits(uint16_t value) {
+    return value;
+  }
+  __device__ __forceinline__ static float FromStorage(uint16_t bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+  }
+};
+
+// REQUIRES: `from` is 16-byte aligned and has 16 bytes.
+__device__ __forceinline__ Packed LoadPacked(const void* from) {
+  const uint4 v = __ldg(static_cast<const uint4*>(from));
+  return Packed{{v.x, v.y, v.z, v.w}};
+}
+
+// The same of the first `num_elements` elements only; the rest is zero.
+// Reads nothing beyond them; num_elements may be <= 0.
+template <class Element>
+__device__ __forceinline__ Packed LoadSome(const typename Element::Storage* at,
+                                           int num_elements) {
+  Packed p{{0u, 0u, 0u, 0u}};
+#pragma unroll
+  for (int e = 0; e < Element::kPerLoad; ++e) {
+    if (e < num_elements) {
+      constexpr int kPerWord = Element::kPerLoad / 4;
+      p.words[e / kPerWord] |= Element::Bits(at[e]) << (e % kPerWord * 16);
+    }
+  }
+  return p;
+}
+
+// The first 4 elements at `at`, or those of them that are there (the rest is
+// zero). REQUIRES: `at` is aligned to 4 elements if num_elements >= 4.
+template <class Element>
+__device__ __forceinline__ void LoadFour(const typename Element::Storage* at,
+                                         int num_elements, float (&x)[4]) {
+  if (num_elements >= 4) {
+    Packed p{{0u, 0u, 0u, 0u}};
+    if constexpr (sizeof(typename Element::Storage) == 4) {
+      p = LoadPacked(at);
+    } else {
+      const uint2 v = __ldg(reinterpret_cast<const uint2*>(at));
+      p.words[0] = v.x;
+      p.words[1] = v.y;
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e) x[e] = Element::ToFloat(p, e);
+  } else {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      x[e] = e < num_elements ? Element::FromStorage(at[e]) : 0.0f;
+    }
+  }
+}
+
+}  // namespace agg::cuda
+
+#endif  // AGG_KERNELS_CUDA_LOAD_ELEMENTS_CUH_

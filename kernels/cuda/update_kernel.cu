@@ -1,0 +1,326 @@
+// Weighted sum, optimizer step and publication of a chunk in one pass.
+#include "kernels/cuda/load_elements.cuh"
+#include "kernels/cuda/update_kernel.h"
+#include "kernels/narrow_float.h"
+
+namespace agg::cuda {
+namespace {
+
+constexpr int kWarpLanes = 32;
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarpLanes;
+constexpr int kPerThread = 4;  // elements at a time: 16 bytes of float32
+constexpr int kPerBlock = kThreads * kPerThread;
+constexpr int kStageRows = 256;  // rows whose pointers fit the stage
+constexpr int kBf16 = 2;         // agg::DType's value
+
+// ----------------------------------------------------------------------------
+// Per-element math
+
+// Four elements of a thread on their way through an optimizer.
+struct Four {
+  float gradient[kPerThread];
+  float parameter[kPerThread];
+  float state0[kPerThread];
+  float state1[kPerThread];
+};
+
+template <class Formula>
+__device__ __forceinline__ void StepAll(const StepConstants& c, Four* x) {
+#pragma unroll
+  for (int e = 0; e < kPerThread; ++e) {
+    Formula::Apply(c, x->gradient[e], &x->parameter[e], &x->state0[e],
+                   &x->state1[e]);
+  }
+}
+
+// The branch is the same for the whole grid. A kernel per formula would be
+// faster by nothing (memory is waited for) and slower to compile.
+__device__ __forceinline__ void Step(StepFormula formula,
+                                     const StepConstants& c, Four* x) {
+  switch (formula) {
+    case StepFormula::kNone:
+      return StepAll<NoneFormula>(c, x);
+    case StepFormula::kAdd:
+      return StepAll<AddFormula>(c, x);
+    case StepFormula::kAddMomentum:
+      return StepAll<AddMomentumFormula<false>>(c, x);
+    case StepFormula::kAddNesterov:
+      return StepAll<AddMomentumFormula<true>>(c, x);
+    case StepFormula::kSgd:
+      return StepAll<SgdFormula>(c, x);
+    case StepFormula::kSgdMomentum:
+      return StepAll<SgdMomentumFormula<false>>(c, x);
+    case StepFormula::kSgdNesterov:
+      return StepAll<SgdMomentumFormula<true>>(c, x);
+    case StepFormula::kAdam:
+      return StepAll<AdamFormula>(c, x);
+    case StepFormula::kAdamW:
+      return StepAll<AdamWFormula>(c, x);
+    case StepFormula::kAdagrad:
+      return StepAll<AdagradFormula>(c, x);
+    case StepFormula::kLarsMomentum:
+      return StepAll<LarsMomentumFormula<false>>(c, x);
+    case StepFormula::kLarsNesterov:
+      return StepAll<LarsMomentumFormula<true>>(c, x);
+    case StepFormula::kLamb:
+      return StepAll<LambFormula>(c, x);
+  }
+}
+
+__device__ __forceinline__ uint16_t Narrow(float value, int dtype) {
+  return dtype == kBf16 ? Bf16OfFloat(value) : F16OfFloat(value);
+}
+
+__device__ __forceinline__ void LoadFloats(const float* at, int num_elements,
+                                           float (&x)[kPerThread]) {
+  if (num_elements >= kPerThread) {
+    const float4 v = *reinterpret_cast<const float4*>(at);
+    x[0] = v.x;
+    x[1] = v.y;
+    x[2] = v.z;
+    x[3] = v.w;
+  } else {
+#pragma unroll
+    for (int e = 0; e < kPerThread; ++e) x[e] = e < num_elements ? at[e] : 0.0f;
+  }
+}
+
+__device__ __forceinline__ void StoreFloats(const float (&x)[kPerThread],
+                                            int num_elements, float* at) {
+  if (num_elements >= kPerThread) {
+    *reinterpret_cast<float4*>(at) = make_float4(x[0], x[1], x[2], x[3]);
+  } else {
+#pragma unroll
+    for (int e = 0; e < kPerThread; ++e) {
+      if (e < num_elements) at[e] = x[e];
+    }
+  }
+}
+
+__device__ __forceinline__ void StoreNarrowed(const float (&x)[kPerThread],
+                                              int num_elements, int dtype,
+                                              uint16_t* at) {
+  if (num_elements >= kPerThread) {
+    *reinterpret_cast<ushort4*>(at) =
+        make_ushort4(Narrow(x[0], dtype), Narrow(x[1], dtype),
+                     Narrow(x[2], dtype), Narrow(x[3], dtype));
+  } else {
+#pragma unroll
+    for (int e = 0; e < kPerThread; ++e) {
+      if (e < num_elements) at[e] = Narrow(x[e], dtype);
+    }
+  }
+}
+
+// ----------------------------------------------------------------------------
+// Kernels
+
+// Row pointers and coefficients of a block, in shared memory.
+struct Stage {
+  const void* rows[kStageRows];
+  double coefficients[kStageRows];
+};
+
+// Combines elements [at, at + 4) of the layout, `left` (perhaps <= 0) of them.
+// Every thread of the block calls it, the same number of times; `*staged` is
+// false at first.
+template <class Element>
+__device__ __forceinline__ void Combine(const UpdateLaunch& p, int slot,
+                                        int64_t at, int left, Stage* stage,
+                                        bool* staged,
+                                        float (&gradient)[kPerThread]) {
+  using Storage = typename Element::Storage;
+  double sum[kPerThread] = {};
+  for (int first = 0; first < p.num_rows; first += kStageRows) {
+    const int num_rows = min(kStageRows, p.num_rows - first);
+    if (!*staged || p.num_rows > kStageRows) {
+      __syncthreads();  // the last stage is used up
+      for (int r = static_cast<int>(threadIdx.x); r < num_rows; r += kThreads) {
+        stage->rows[r] = p.rows[first + r];
+        stage->coefficients[r] =
+            p.coefficients[static_cast<int64_t>(slot) * p.num_rows + first + r];
+      }
+      __syncthreads();
+      *staged = true;
+    }
+    if (left <= 0) continue;
+#pragma unroll 4
+    for (int r = 0; r < num_rows; ++r) {
+      float x[kPerThread];
+      LoadFour<Element>(static_cast<const Storage*>(stage->rows[r]) + at, left,
+                        x);
+      const double coefficient = stage->coefficients[r];
+#pragma unroll
+      for (int e = 0; e < kPerThread; ++e) {
+        sum[e] = fma(coefficient, static_cast<double>(x[e]), sum[e]);
+      }
+    }
+  }
+#pragma unroll
+  for (int e = 0; e < kPerThread; ++e) gradient[e] = static_cast<float>(sum[e]);
+}
+
+__device__ __forceinline__ void LoadState(const UpdateLaunch& p, int64_t at,
+                                          int left, Four* x) {
+  if (left <= 0) return;
+  LoadFloats(p.master + at, left, x->parameter);
+  if (p.num_states > 0) LoadFloats(p.state0 + at, left, x->state0);
+  if (p.num_states > 1) LoadFloats(p.state1 + at, left, x->state1);
+}
+
+// Block per chunk.
+template <class Element>
+__global__ void __launch_bounds__(kThreads) UpdateKernel(UpdateLaunch p) {
+  __shared__ Stage stage;
+  const Chunk chunk = p.chunks[blockIdx.x];
+  const StepConstants constants = p.constants[chunk.slot];
+  bool staged = false;
+  for (int base = 0; base < chunk.num_elements; base += kPerBlock) {
+    const int offset = base + static_cast<int>(threadIdx.x) * kPerThread;
+    const int left = chunk.num_elements - offset;
+    const int64_t at = chunk.begin + offset;
+    Four x = {};
+    // On their way while the rows are summed up.
+    if (p.formula != StepFormula::kNone) LoadState(p, at, left, &x);
+    Combine<Element>(p, chunk.slot, at, left, &stage, &staged, x.gradient);
+    if (left <= 0) continue;
+    Step(p.formula, constants, &x);
+    StoreFloats(x.parameter, left, p.master + at);
+    if (p.num_states > 0) StoreFloats(x.state0, left, p.state0 + at);
+    if (p.num_states > 1) StoreFloats(x.state1, left, p.state1 + at);
+    if (p.narrowed != nullptr) {
+      StoreNarrowed(x.parameter, left, p.narrowed_dtype, p.narrowed + at);
+    }
+  }
+}
+
+// Sum over the block, in thread 0; a tree of fixed shape. `shared` has kWarps
+// entries of its own per call.
+__device__ __forceinline__ double SumOfBlock(double sum, double* shared) {
+#pragma unroll
+  for (int offset = kWarpLanes / 2; offset > 0; offset /= 2) {
+    sum += __shfl_down_sync(0xffffffffu, sum, offset);
+  }
+  if (threadIdx.x % kWarpLanes == 0) shared[threadIdx.x / kWarpLanes] = sum;
+  __syncthreads();
+  double total = 0.0;
+  if (threadIdx.x == 0) {
+    for (int w = 0; w < kWarps; ++w) total += shared[w];
+  }
+  return total;
+}
+
+// Block per chunk. Elements beyond the chunk's end are zeros and add nothing.
+template <class Element>
+__global__ void __launch_bounds__(kThreads)
+    NormsKernel(UpdateLaunch p, double* partial) {
+  __shared__ Stage stage;
+  __shared__ double shared[2][kWarps];
+  const Chunk chunk = p.chunks[blockIdx.x];
+  const StepConstants constants = p.constants[chunk.slot];
+  double parameters = 0.0;
+  double updates = 0.0;
+  bool staged = false;
+  for (int base = 0; base < chunk.num_elements; base += kPerBlock) {
+    const int offset = base + static_cast<int>(threadIdx.x) * kPerThread;
+    const int left = chunk.num_elements - offset;
+    const int64_t at = chunk.begin + offset;
+    Four x = {};
+    LoadState(p, at, left, &x);
+    Combine<Element>(p, chunk.slot, at, left, &stage, &staged, x.gradient);
+#pragma unroll
+    for (int e = 0; e < kPerThread; ++e) {
+      if (e >= left) break;
+      if (p.formula == StepFormula::kLamb) {
+        x.gradient[e] =
+            LambFormula::Direction(constants, x.gradient[e], x.parameter[e],
+                                   &x.state0[e], &x.state1[e]);
+      }
+      const double parameter = x.parameter[e];
+      const double update = x.gradient[e];
+      parameters = fma(parameter, parameter, parameters);
+      updates = fma(update, update, updates);
+    }
+  }
+  const double parameters_sum = SumOfBlock(parameters, shared[0]);
+  const double updates_sum = SumOfBlock(updates, shared[1]);
+  if (threadIdx.x == 0) {
+    partial[2 * static_cast<int64_t>(blockIdx.x)] = parameters_sum;
+    partial[2 * static_cast<int64_t>(blockIdx.x) + 1] = updates_sum;
+  }
+}
+
+// One thread per element: these two run when a job is seeded.
+__global__ void __launch_bounds__(kThreads)
+    FillKernel(float* to, int64_t num_elements, float value) {
+  const int64_t k = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (k < num_elements) to[k] = value;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    NarrowKernel(const float* from, int64_t num_elements, int dtype,
+                 uint16_t* to) {
+  const int64_t k = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (k < num_elements) to[k] = Narrow(from[k], dtype);
+}
+
+// ----------------------------------------------------------------------------
+// Launcher
+
+unsigned BlocksFor(int64_t num_elements) {
+  return static_cast<unsigned>((num_elements + kThreads - 1) / kThreads);
+}
+
+}  // namespace
+
+cudaError_t LaunchUpdate(const UpdateLaunch& launch, cudaStream_t stream) {
+  if (launch.num_chunks == 0) return cudaSuccess;
+  const auto grid = static_cast<unsigned>(launch.num_chunks);
+  switch (launch.dtype) {
+    case 1:
+      UpdateKernel<F32><<<grid, kThreads, 0, stream>>>(launch);
+      break;
+    case 2:
+      UpdateKernel<Bf16><<<grid, kThreads, 0, stream>>>(launch);
+      break;
+    default:
+      UpdateKernel<F16><<<grid, kThreads, 0, stream>>>(launch);
+  }
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchNorms(const UpdateLaunch& launch, double* partial,
+                        cudaStream_t stream) {
+  if (launch.num_chunks == 0) return cudaSuccess;
+  const auto grid = static_cast<unsigned>(launch.num_chunks);
+  switch (launch.dtype) {
+    case 1:
+      NormsKernel<F32><<<grid, kThreads, 0, stream>>>(launch, partial);
+      break;
+    case 2:
+      NormsKernel<Bf16><<<grid, kThreads, 0, stream>>>(launch, partial);
+      break;
+    default:
+      NormsKernel<F16><<<grid, kThreads, 0, stream>>>(launch, partial);
+  }
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchFill(float* to, int64_t num_elements, float value,
+                       cudaStream_t stream) {
+  if (num_elements == 0) return cudaSuccess;
+  FillKernel<<<BlocksFor(num_elements), kThreads, 0, stream>>>(to, num_elements,
+                                                               value);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchNarrow(const float* from, int64_t num_elements, int dtype,
+                         uint16_t* to, cudaStream_t stream) {
+  if (num_elements == 0) return cudaSuccess;
+  NarrowKernel<<<BlocksFor(num_elements), kThreads, 0, stream>>>(
+      from, num_elements, dtype, to);
+  return cudaGetLastError();
+}
+
+}  // namespace agg::cuda

@@ -1,0 +1,57 @@
+// Launchers of Update and Norms, and of what Load needs.
+//
+// Work on `stream`, allocate nothing, do not wait, return launch errors.
+// Update is bit-identical to the CPU backend on every device: elements are
+// independent, sums run over the rows in order in fma's, and the formulas are
+// element_math.h's with correctly rounded operations (a NaN's payload
+// excepted). Norms is deterministic on every device: squares are exact in
+// double and added in an order that the chunk gives. No atomics.
+#ifndef AGG_KERNELS_CUDA_UPDATE_KERNEL_H_
+#define AGG_KERNELS_CUDA_UPDATE_KERNEL_H_
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+#include "kernels/cuda/chunk.h"
+#include "kernels/cuda/step_formula.h"
+#include "kernels/element_math.h"
+
+namespace agg::cuda {
+
+// All pointers are to device memory. Arrays of the layout start at its element
+// 0 and are 16-byte aligned; those that the formula has not may be null.
+struct UpdateLaunch {
+  const void* const* rows = nullptr;  // num_rows
+  int num_rows = 0;                   // >= 1
+  int dtype = 0;                      // agg::DType's value
+  StepFormula formula = StepFormula::kNone;
+  int num_states = 0;  // 0, 1 or 2
+  const Chunk* chunks = nullptr;
+  int64_t num_chunks = 0;                    // 0 launches nothing
+  const StepConstants* constants = nullptr;  // [slot]
+  const double* coefficients = nullptr;      // [slot][row]
+  float* master = nullptr;
+  float* state0 = nullptr;
+  float* state1 = nullptr;
+  uint16_t* narrowed = nullptr;  // null when nothing is narrowed
+  int narrowed_dtype = 0;
+};
+
+// Backend::Update of the chunks: one pass over everything. The stepped master
+// is what is published; it is copied to the host from there.
+cudaError_t LaunchUpdate(const UpdateLaunch& launch, cudaStream_t stream);
+
+// Backend::Norms: partial[2 * chunk] gets the parameters' and partial[2 *
+// chunk + 1] the update's squared norm. Stores nothing else. LaunchSums of
+// gram_kernel.h adds the chunks up.
+cudaError_t LaunchNorms(const UpdateLaunch& launch, double* partial,
+                        cudaStream_t stream);
+
+cudaError_t LaunchFill(float* to, int64_t num_elements, float value,
+                       cudaStream_t stream);
+cudaError_t LaunchNarrow(const float* from, int64_t num_elements, int dtype,
+                         uint16_t* to, cudaStream_t stream);
+
+}  // namespace agg::cuda
+
+#endif  // AGG_KERNELS_CUDA_UPDATE_KERNEL_H_
