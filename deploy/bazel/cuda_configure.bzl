@@ -17,12 +17,12 @@ def _cuda_home(ctx):
 
 _DEFS = """# Written by cuda_configure.
 CUDA_AVAILABLE = {available}
+CUDA_HOME = {home}
+CUDA_RELEASE = {release}
 """
 
 _BUILD = """
 package(default_visibility = ["@//:cuda_users"])
-
-exports_files(["nvcc"])
 
 cc_library(
     name = "headers",
@@ -30,16 +30,11 @@ cc_library(
     includes = ["include"],
 )
 
+# Static, so that a binary starts where there is no CUDA.
 cc_library(
     name = "cudart",
-    linkopts = ["-L{lib}", "-Wl,-rpath,{lib}", "-lcudart"],
+    linkopts = ["{lib}/libcudart_static.a", "-ldl", "-lpthread", "-lrt"],
     deps = [":headers"],
-)
-
-cc_library(
-    name = "cublas",
-    linkopts = ["-L{lib}", "-Wl,-rpath,{lib}", "-lcublas"],
-    deps = [":cudart"],
 )
 """
 
@@ -51,18 +46,26 @@ def _cuda_configure_impl(ctx):
     if wanted == "1" and not home:
         fail("AGG_CUDA=1, but there is no CUDA toolkit in CUDA_HOME, " +
              "/usr/local/cuda or beside nvcc")
-    ctx.file("defs.bzl", _DEFS.format(available = bool(home)))
+    release = ""
+    if home:
+        version = ctx.execute([home + "/bin/nvcc", "--version"]).stdout
+        release = version.split("release ")[-1].split(",")[0]
+    ctx.file("defs.bzl", _DEFS.format(
+        available = bool(home),
+        home = repr(home),
+        release = repr(release),
+    ))
     if not home:
         ctx.file("BUILD", "")
         return
-    ctx.symlink(home + "/bin/nvcc", "nvcc")
     ctx.symlink(home + "/include", "include")
     lib = home + "/lib64"
     ctx.file("BUILD", _BUILD.format(lib = lib))
 
-# Yields @cuda//:defs.bzl with the bool CUDA_AVAILABLE and, where a toolkit is
-# found, @cuda//:nvcc, :headers, :cudart and :cublas. AGG_CUDA=0 ignores a
-# toolkit, AGG_CUDA=1 insists on one (--repo_env; --config=nocuda and cuda).
+# Yields @cuda//:defs.bzl with the bool CUDA_AVAILABLE, CUDA_HOME (or None) and
+# CUDA_RELEASE, and, where a toolkit is found, @cuda//:headers and :cudart.
+# AGG_CUDA=0 ignores a toolkit, AGG_CUDA=1 insists on one (--repo_env;
+# --config=nocuda and cuda).
 cuda_configure = repository_rule(
     implementation = _cuda_configure_impl,
     environ = ["AGG_CUDA", "CUDA_HOME", "PATH"],
