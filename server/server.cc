@@ -48,6 +48,7 @@ MetricsOptions MakeMetricsOptions(const ServerOptions& options, int ordinal) {
   MetricsOptions metrics;
   metrics.job = job.job;
   metrics.ordinal = ordinal;
+  metrics.shards = static_cast<int32_t>(options.shards.size());
   metrics.workers = job.workers;
   metrics.rule = job.rule;
   metrics.scope = job.scope;

@@ -8,11 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "prometheus/collectable.h"
 #include "prometheus/metric_family.h"
 #include "prometheus/text_serializer.h"
 #include "server/metrics/family_builder.h"
 #include "server/metrics/metrics_options.h"
+#include "server/metrics/process_usage.h"
 #include "server/metrics/round_families.h"
 #include "server/metrics/round_state.h"
 #include "server/metrics/status_families.h"
@@ -56,7 +58,7 @@ class Metrics::Impl : public prometheus::Collectable {
 
   void OnRound(const RoundReport& report) {
     Store(std::make_shared<RoundState>(
-        NextRoundState(options_, *Load(), report)));
+        NextRoundState(options_, *Load(), report, absl::Now())));
   }
 
   std::vector<prometheus::MetricFamily> Collect() const override {
@@ -64,12 +66,15 @@ class Metrics::Impl : public prometheus::Collectable {
         {{"job", options_.job}, {"shard", std::to_string(options_.ordinal)}});
     builder.Info("aggserver_build_info", "What is running; always 1.",
                  {{"version", options_.version}});
+    builder.Gauge("aggserver_shards", "Shards that the job has.",
+                  options_.shards);
     if (options_.ordinal == 0) {
       AddRoundFamilies(options_, *Load(), &builder);
       AddJobFamilies(options_, job_status_ ? job_status_() : std::nullopt,
                      &builder);
     }
     AddShardFamilies(shard_status_(), &builder);
+    AddProcessFamilies(ReadProcessUsage(), &builder);
     return builder.Take();
   }
 

@@ -17,6 +17,7 @@ struct ShadowNames {
 struct MetricsOptions {
   std::string job = "default";  // label of every series
   int32_t ordinal = 0;          // label `shard`; 0 has the job's series too
+  int32_t shards = 1;           // of the job
   int32_t workers = 1;          // expected; their series exist from the start
   // Effective names, as RuleName, ScopeName and StepScaleName give them.
   std::string rule = "mean";

@@ -88,6 +88,9 @@ constexpr WorkerGauge kWorkerGauges[] = {
     {"aggserver_worker_cosine_mean",
      "Mean cosine of a worker's gradient to the others'.",
      &WorkerGauges::mean_cosine},
+    {"aggserver_worker_outlier_score",
+     "Deviations of the logarithm of a gradient's norm from the median.",
+     &WorkerGauges::outlier_score},
 };
 
 void AddTotals(const RoundState& state, FamilyBuilder* builder) {
@@ -111,10 +114,20 @@ void AddTotals(const RoundState& state, FamilyBuilder* builder) {
   builder->Counter("aggserver_excluded_rows_total",
                    "Gradients left out since a value was not finite.",
                    static_cast<double>(state.excluded_rows));
+}
+
+void AddWorkerTotals(const RoundState& state, FamilyBuilder* builder) {
   builder->BeginCounter("aggserver_worker_excluded_rows_total",
                         "A worker's gradients left out, not being finite.");
   for (size_t i = 0; i < state.excluded_by_rank.size(); ++i) {
     builder->Add(static_cast<double>(state.excluded_by_rank[i]),
+                 {{"worker", std::to_string(i)}});
+  }
+  builder->BeginCounter("aggserver_worker_delay_seconds_total",
+                        "How long a worker's commits came after the first "
+                        "ones of their rounds.");
+  for (size_t i = 0; i < state.delay_seconds_by_rank.size(); ++i) {
+    builder->Add(state.delay_seconds_by_rank[i],
                  {{"worker", std::to_string(i)}});
   }
 }
@@ -126,6 +139,12 @@ void AddPhases(const RoundState& state, FamilyBuilder* builder) {
   for (size_t i = 0; i < kPhaseNames.size(); ++i) {
     builder->AddHistogram(state.phases[i], {{"phase", kPhaseNames[i]}});
   }
+  builder->BeginHistogram("aggserver_round_seconds",
+                          "Wall time of whole rounds: all phases.");
+  builder->AddHistogram(state.rounds, {});
+  builder->Gauge("aggserver_last_round_timestamp_seconds",
+                 "Unix time at which the last round ended.",
+                 state.last_round_time);
 }
 
 // The model's value has tensor="", which to Prometheus is no such label.
@@ -171,6 +190,7 @@ void AddRoundFamilies(const MetricsOptions& options, const RoundState& state,
                  {"scope", options.scope},
                  {"step_scale", options.step_scale}});
   AddTotals(state, builder);
+  AddWorkerTotals(state, builder);
   AddPhases(state, builder);
   builder->Gauge("aggserver_loss",
                  "Mean training loss that the workers sent, by examples.",

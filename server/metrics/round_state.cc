@@ -12,6 +12,7 @@
 
 #include "absl/time/time.h"
 #include "server/metrics/metrics_options.h"
+#include "server/metrics/outlier_score.h"
 #include "server/metrics/utf8.h"
 #include "server/round/round_report.h"
 
@@ -49,6 +50,7 @@ std::vector<WorkerGauges> Workers(const MetricsOptions& options,
                                   const RoundReport& report) {
   const RoundStatistics& statistics = report.statistics;
   const std::vector<double> adacons = AdaconsCoefficients(options, report);
+  const std::vector<double> scores = OutlierScores(statistics.row_norms);
   std::vector<WorkerGauges> workers;
   for (size_t i = 0; i < report.rows.size(); ++i) {
     if (report.rows[i].rank >= options.max_workers) continue;
@@ -58,6 +60,7 @@ std::vector<WorkerGauges> Workers(const MetricsOptions& options,
     worker.adacons_coefficient = At(adacons, i);
     worker.gradient_norm = At(statistics.row_norms, i);
     worker.mean_cosine = At(statistics.mean_cosines, i);
+    worker.outlier_score = At(scores, i);
     workers.push_back(worker);
   }
   return workers;
@@ -117,16 +120,35 @@ RoundGauges GaugesOf(const MetricsOptions& options,
   return gauges;
 }
 
+// The total of `rank`, or null where the rank has no series.
+template <typename T>
+T* TotalOf(const MetricsOptions& options, int32_t rank,
+           std::vector<T>* totals) {
+  if (rank < 0 || rank >= options.max_workers) return nullptr;
+  const size_t i = static_cast<size_t>(rank);
+  if (i >= totals->size()) totals->resize(i + 1);
+  return &(*totals)[i];
+}
+
 void CountExcluded(const MetricsOptions& options, const Decision& decision,
                    RoundState* state) {
   state->excluded_rows += decision.excluded_ranks.size();
   for (const int32_t rank : decision.excluded_ranks) {
-    if (rank < 0 || rank >= options.max_workers) continue;
-    const size_t i = static_cast<size_t>(rank);
-    if (i >= state->excluded_by_rank.size()) {
-      state->excluded_by_rank.resize(i + 1);
+    uint64_t* total = TotalOf(options, rank, &state->excluded_by_rank);
+    if (total != nullptr) ++*total;
+  }
+}
+
+void AddDelays(const MetricsOptions& options, const RoundReport& report,
+               RoundState* state) {
+  const size_t num_rows =
+      std::min(report.rows.size(), report.commit_delays.size());
+  for (size_t i = 0; i < num_rows; ++i) {
+    double* total =
+        TotalOf(options, report.rows[i].rank, &state->delay_seconds_by_rank);
+    if (total != nullptr) {
+      *total += absl::ToDoubleSeconds(report.commit_delays[i]);
     }
-    ++state->excluded_by_rank[i];
   }
 }
 
@@ -136,9 +158,12 @@ void ObservePhases(const PhaseDurations& durations, RoundState* state) {
                                    durations.compensated, durations.decide,
                                    durations.norms,       durations.update,
                                    durations.publish};
+  absl::Duration total;
   for (size_t i = 0; i < kPhaseNames.size(); ++i) {
+    total += phases[i];
     if (phases[i] > absl::ZeroDuration()) state->phases[i].Observe(phases[i]);
   }
+  state->rounds.Observe(total);
 }
 
 }  // namespace
@@ -180,16 +205,20 @@ RoundState InitialRoundState(const MetricsOptions& options) {
   }
   state.gauges.shadows.resize(options.shadow_rules.size());
   state.excluded_by_rank.resize(static_cast<size_t>(num_workers));
+  state.delay_seconds_by_rank.resize(static_cast<size_t>(num_workers));
   return state;
 }
 
 RoundState NextRoundState(const MetricsOptions& options,
-                          const RoundState& state, const RoundReport& report) {
+                          const RoundState& state, const RoundReport& report,
+                          absl::Time now) {
   RoundState next = state;
   const Decision& decision = report.decision;
   next.loss = report.loss;
   CountExcluded(options, decision, &next);
+  AddDelays(options, report, &next);
   ObservePhases(report.durations, &next);
+  next.last_round_time = absl::ToDoubleSeconds(now - absl::UnixEpoch());
   next.compensated_rounds += decision.compensated ? 1 : 0;
   next.adacons_fallback_rounds += decision.adacons_fallback ? 1 : 0;
   if (!report.applied) {

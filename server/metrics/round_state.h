@@ -1,5 +1,5 @@
 // What the scrapes know of the rounds so far: one plain value, made from the
-// value before it and a round's report. Nothing here knows Prometheus.
+// one before it and a round's report. Nothing here knows Prometheus.
 #ifndef AGG_SERVER_METRICS_ROUND_STATE_H_
 #define AGG_SERVER_METRICS_ROUND_STATE_H_
 
@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "server/metrics/duration_histogram.h"
 #include "server/metrics/metrics_options.h"
 #include "server/round/round_report.h"
@@ -34,7 +35,6 @@ TensorSelection SelectTensors(
     const std::vector<std::pair<std::string, int64_t>>& tensors,
     int32_t max_tensors);
 
-// A number that is not known (yet).
 inline constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
 struct WorkerGauges {
@@ -43,6 +43,7 @@ struct WorkerGauges {
   double adacons_coefficient = kUndefined;
   double gradient_norm = kUndefined;
   double mean_cosine = kUndefined;
+  double outlier_score = kUndefined;
 };
 
 struct TensorGauges {
@@ -89,27 +90,30 @@ struct RoundState {
   RoundGauges gauges;
   double loss = kUndefined;  // of the last round, skipped ones too
   double tau = 0.0;
+  double last_round_time = kUndefined;  // Unix time in seconds
   // Totals since the process started.
-  uint64_t applied_rounds = 0;
-  uint64_t skipped_rounds = 0;
+  uint64_t applied_rounds = 0, skipped_rounds = 0;
   uint64_t examples = 0;  // of rows that entered an applied round
   uint64_t excluded_rows = 0;
   std::vector<uint64_t> excluded_by_rank;  // up to the last rank with a series
+  std::vector<double> delay_seconds_by_rank;  // as excluded_by_rank
   uint64_t compensated_rounds = 0;
   uint64_t adacons_fallback_rounds = 0;
   std::array<DurationHistogram, kPhaseNames.size()> phases;
+  DurationHistogram rounds;  // all phases of a round together
 };
 
 // Before the first round: zeroes, and undefined gauges for every expected
 // worker, selected tensor and shadow rule.
 RoundState InitialRoundState(const MetricsOptions& options);
 
-// `state` after the round. A skipped round counts, and leaves the gauges (but
-// for the loss) as the last applied one set them. A phase that took no time
-// did not run and is not observed. Lists of the report that are too short
-// leave values undefined.
+// `state` after the round, which ended `now`. A skipped round counts, and
+// leaves the gauges (but for the loss) as the last applied one set them. A
+// phase that took no time did not run and is not observed. Lists of the report
+// that are too short leave values undefined.
 RoundState NextRoundState(const MetricsOptions& options,
-                          const RoundState& state, const RoundReport& report);
+                          const RoundState& state, const RoundReport& report,
+                          absl::Time now);
 
 }  // namespace agg
 

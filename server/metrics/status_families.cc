@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "server/metrics/family_builder.h"
 #include "server/metrics/metrics_options.h"
+#include "server/metrics/process_usage.h"
 #include "server/round/round_report.h"
 
 namespace agg {
@@ -141,6 +142,18 @@ void AddShardFamilies(const ShardStatus& status, FamilyBuilder* builder) {
                      ? static_cast<double>(status.memory_budget_bytes)
                      : std::numeric_limits<double>::infinity());
   AddTransport(status, builder);
+}
+
+void AddProcessFamilies(const ProcessUsage& usage, FamilyBuilder* builder) {
+  builder->Gauge("aggserver_memory_resident_bytes",
+                 "Physical memory that this process has.",
+                 usage.resident_bytes);
+  builder->Counter("aggserver_cpu_seconds_total",
+                   "CPU time of this process, user and system.",
+                   usage.cpu_seconds);
+  builder->Gauge("aggserver_start_time_seconds",
+                 "Unix time at which this process started.",
+                 usage.start_time_seconds);
 }
 
 }  // namespace agg

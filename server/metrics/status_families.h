@@ -1,5 +1,5 @@
 // The series that are sampled at scrape: the job as the coordinator sees it,
-// and one shard's transport and memory.
+// one shard's transport and memory plan, and its process.
 #ifndef AGG_SERVER_METRICS_STATUS_FAMILIES_H_
 #define AGG_SERVER_METRICS_STATUS_FAMILIES_H_
 
@@ -7,6 +7,7 @@
 
 #include "server/metrics/family_builder.h"
 #include "server/metrics/metrics_options.h"
+#include "server/metrics/process_usage.h"
 #include "server/round/round_report.h"
 
 namespace agg {
@@ -19,6 +20,9 @@ void AddJobFamilies(const MetricsOptions& options,
 
 // Adds the families under "Shard" of README.md.
 void AddShardFamilies(const ShardStatus& status, FamilyBuilder* builder);
+
+// Adds the families under "Process" of README.md.
+void AddProcessFamilies(const ProcessUsage& usage, FamilyBuilder* builder);
 
 }  // namespace agg
 

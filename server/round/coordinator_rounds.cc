@@ -1,7 +1,9 @@
 // The seed and the rounds: when they are due and what they come to.
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -35,6 +37,20 @@ RoundOutcome OutcomeOf(const RoundReport& report) {
   outcome.loss = report.loss;
   outcome.combined_norm = decision.combined_norm;
   return outcome;
+}
+
+// In rank order, as RoundReport::rows.
+std::vector<absl::Duration> CommitDelays(
+    const std::map<int32_t, Contribution>& contributions) {
+  absl::Time first = absl::InfiniteFuture();
+  for (const auto& [rank, contribution] : contributions) {
+    first = std::min(first, contribution.committed_at);
+  }
+  std::vector<absl::Duration> delays;
+  for (const auto& [rank, contribution] : contributions) {
+    delays.push_back(contribution.committed_at - first);
+  }
+  return delays;
 }
 
 // What the decision did other than plainly applying the rule.
@@ -137,6 +153,7 @@ void Coordinator::Impl::RunRound(
                       remarks);
     }
     report->durations.wait = waited;
+    report->commit_delays = CommitDelays(contributions);
     RoundOutcome outcome = OutcomeOf(*report);
     state_->FinishRound(outcome, clock_->Now());
     outcome.finished = state_->finished();

@@ -31,6 +31,7 @@ struct RoundReport {
   bool applied = false;  // false: skipped
   std::string message;   // why skipped, fallbacks
   std::vector<RowInfo> rows;
+  std::vector<absl::Duration> commit_delays;  // per row: after the first commit
   double loss = 0.0;  // mean over rows that sent one, by examples; or NaN
   Decision decision;  // next_state is empty here
   RoundStatistics statistics;

@@ -180,6 +180,9 @@ TEST(MetricsTest, WorkersAndShadowsAreTold) {
   EXPECT_EQ(scrape.Value("aggserver_adacons_coefficient", w1), 0.5625);
   EXPECT_EQ(scrape.Value("aggserver_worker_gradient_norm", w1), 4.5);
   EXPECT_EQ(scrape.Value("aggserver_worker_cosine_mean", w1), -0.25);
+  EXPECT_EQ(scrape.Value("aggserver_worker_delay_seconds_total", w1), 0.125);
+  // Of two.
+  EXPECT_TRUE(std::isnan(scrape.Value("aggserver_worker_outlier_score", w1)));
   EXPECT_EQ(scrape.Value("aggserver_shadow_cosine",
                          "shadow=\"0\",rule=\"mean\",scope=\"per_tensor\""),
             0.96875);
@@ -242,6 +245,8 @@ TEST(MetricsTest, PhasesMakeCumulativeBuckets) {
   EXPECT_EQ(scrape.Value(name + "_bucket", gram + ",le=\"100\""), 1);
   EXPECT_EQ(scrape.Value(name + "_bucket", gram + ",le=\"+Inf\""), 2);
   EXPECT_EQ(scrape.Value(name + "_count", "phase=\"norms\""), 0);
+  EXPECT_EQ(scrape.Value("aggserver_round_seconds_count"), 2);
+  EXPECT_EQ(scrape.Value("aggserver_round_seconds_sum"), 500.0444);
 }
 
 TEST(MetricsTest, TheJobIsSampledAtScrape) {
@@ -271,6 +276,7 @@ TEST(MetricsTest, TheJobIsSampledAtScrape) {
 TEST(MetricsTest, TheShardIsSampledAtScrape) {
   const Metrics metrics(Options(), Shard, Job);
   const Scrape scrape(metrics.Text());
+  EXPECT_EQ(scrape.Value("aggserver_shards"), 5);
   EXPECT_EQ(scrape.Value("aggserver_attached"), 1);
   EXPECT_EQ(scrape.Value("aggserver_epoch"), 1700000000123456.0);
   EXPECT_EQ(scrape.Value("aggserver_version"), 41);
@@ -288,6 +294,22 @@ TEST(MetricsTest, TheShardIsSampledAtScrape) {
                          "rule=\"adasum\",scope=\"per_tensor\","
                          "step_scale=\"adascale\""),
             1);
+}
+
+TEST(MetricsTest, TheProcessIsSampledAtScrape) {
+  const Metrics metrics(Options(), Shard, Job);
+  const Scrape scrape(metrics.Text());
+  EXPECT_GT(scrape.Value("aggserver_memory_resident_bytes"), 1 << 20);
+  EXPECT_GE(scrape.Value("aggserver_cpu_seconds_total"), 0);
+  EXPECT_GT(scrape.Value("aggserver_start_time_seconds"), 1.7e9);
+}
+
+TEST(MetricsTest, TheEndOfARoundIsTimed) {
+  Metrics metrics(Options(), Shard, Job);
+  const std::string name = "aggserver_last_round_timestamp_seconds";
+  EXPECT_TRUE(std::isnan(Scrape(metrics.Text()).Value(name)));
+  metrics.OnRound(Report());
+  EXPECT_GT(Scrape(metrics.Text()).Value(name), 1.7e9);
 }
 
 TEST(MetricsTest, NoBudgetIsInfinite) {

@@ -40,6 +40,8 @@ RoundReport Report(const std::vector<int32_t>& ranks) {
   return report;
 }
 
+constexpr absl::Time kNow = absl::FromUnixMillis(1500);
+
 TEST(SelectTensorsTest, KeepsTheLargestInManifestOrder) {
   const TensorSelection selection = SelectTensors(
       {{"bias", 10}, {"conv", 500}, {"head", 90}, {"embedding", 7000}}, 2);
@@ -83,7 +85,7 @@ TEST(RoundStateTest, ShowsTheRowsOfTheRoundThatAreBelowTheCap) {
   MetricsOptions options;
   options.max_workers = 8;
   const RoundState state = NextRoundState(options, InitialRoundState(options),
-                                          Report({2, 7, 8, 40}));
+                                          Report({2, 7, 8, 40}), kNow);
   ASSERT_EQ(state.gauges.workers.size(), 2u);
   EXPECT_EQ(state.gauges.workers[0].rank, 2);
   EXPECT_EQ(state.gauges.workers[1].rank, 7);
@@ -99,7 +101,7 @@ TEST(RoundStateTest, CountsExamplesOfRowsThatWereUsed) {
   RoundReport report = Report({0, 1, 2});
   report.decision.excluded_ranks = {1};
   const RoundState state =
-      NextRoundState(options, InitialRoundState(options), report);
+      NextRoundState(options, InitialRoundState(options), report, kNow);
   EXPECT_EQ(state.examples, 10u + 30u);
   EXPECT_EQ(state.excluded_rows, 1u);
   EXPECT_THAT(state.excluded_by_rank, ElementsAre(0, 1));
@@ -111,9 +113,38 @@ TEST(RoundStateTest, ExcludedRanksAboveTheCapCountInTheTotalOnly) {
   RoundReport report = Report({0, 5});
   report.decision.excluded_ranks = {5};
   const RoundState state =
-      NextRoundState(options, InitialRoundState(options), report);
+      NextRoundState(options, InitialRoundState(options), report, kNow);
   EXPECT_EQ(state.excluded_rows, 1u);
   EXPECT_THAT(state.excluded_by_rank, ElementsAre(0));
+}
+
+TEST(RoundStateTest, AddsUpHowLateEachWorkerWas) {
+  MetricsOptions options;
+  options.max_workers = 3;
+  RoundReport report = Report({0, 2, 7});
+  report.commit_delays = {absl::ZeroDuration(), absl::Milliseconds(250),
+                          absl::Seconds(9)};
+  const RoundState once =
+      NextRoundState(options, InitialRoundState(options), report, kNow);
+  EXPECT_THAT(once.delay_seconds_by_rank, ElementsAre(0.0, 0.0, 0.25));
+  report.applied = false;  // a skipped round was waited for, too
+  const RoundState twice = NextRoundState(options, once, report, kNow);
+  EXPECT_THAT(twice.delay_seconds_by_rank, ElementsAre(0.0, 0.0, 0.5));
+  EXPECT_EQ(twice.last_round_time, 1.5);
+  EXPECT_TRUE(std::isnan(InitialRoundState(options).last_round_time));
+}
+
+TEST(RoundStateTest, ScoresNormsAmongAllRowsOfTheRound) {
+  MetricsOptions options;
+  options.max_workers = 2;
+  RoundReport report = Report({0, 1, 2});
+  // Logarithms 0, 1, 3: median 1, MAD 1. The row above the cap counts.
+  report.statistics.row_norms = {1.0, std::exp(1.0), std::exp(3.0)};
+  const RoundState state =
+      NextRoundState(options, InitialRoundState(options), report, kNow);
+  ASSERT_EQ(state.gauges.workers.size(), 2u);
+  EXPECT_DOUBLE_EQ(state.gauges.workers[0].outlier_score, 1.0 / 1.4826);
+  EXPECT_EQ(state.gauges.workers[1].outlier_score, 0.0);
 }
 
 TEST(RoundStateTest, ASkippedRoundLeavesAllGaugesButTheLoss) {
@@ -123,13 +154,13 @@ TEST(RoundStateTest, ASkippedRoundLeavesAllGaugesButTheLoss) {
   report.decision.tau = 4.0;
   report.decision.gain = 3.0;
   const RoundState applied =
-      NextRoundState(options, InitialRoundState(options), report);
+      NextRoundState(options, InitialRoundState(options), report, kNow);
   RoundReport skip = Report({0, 1});
   skip.applied = false;
   skip.loss = 2.5;
   skip.decision.kind = DecisionKind::kSkip;
   skip.decision.excluded_ranks = {0, 1};
-  const RoundState state = NextRoundState(options, applied, skip);
+  const RoundState state = NextRoundState(options, applied, skip, kNow);
   EXPECT_EQ(state.applied_rounds, 1u);
   EXPECT_EQ(state.skipped_rounds, 1u);
   EXPECT_EQ(state.loss, 2.5);
@@ -148,7 +179,7 @@ TEST(RoundStateTest, AdaconsCoefficientsComeFromTheRuleInUse) {
   report.statistics.shadows[0].coefficients = {7.0, 8.0};
   report.statistics.shadows[1].coefficients = {0.4, 0.6};
   const auto second = [&] {
-    return NextRoundState(options, InitialRoundState(options), report)
+    return NextRoundState(options, InitialRoundState(options), report, kNow)
         .gauges.workers[1]
         .adacons_coefficient;
   };
@@ -163,11 +194,12 @@ TEST(RoundStateTest, AdaconsCoefficientsComeFromTheRuleInUse) {
 TEST(RoundStateTest, ObservesThePhasesThatRan) {
   const MetricsOptions options;
   RoundReport report = Report({0});
-  report.durations.wait = absl::Milliseconds(30);
+  report.durations.wait = absl::Milliseconds(50);
   report.durations.publish = absl::Microseconds(100);  // on a bound: inside
   const RoundState state = NextRoundState(
-      options, NextRoundState(options, InitialRoundState(options), report),
-      report);
+      options,
+      NextRoundState(options, InitialRoundState(options), report, kNow), report,
+      kNow);
   const auto num_observed = [&](size_t phase) {
     uint64_t num = 0;
     for (const uint64_t count : state.phases[phase].counts()) num += count;
@@ -177,8 +209,11 @@ TEST(RoundStateTest, ObservesThePhasesThatRan) {
   EXPECT_EQ(num_observed(2), 0u);  // compensated
   EXPECT_EQ(num_observed(6), 2u);  // publish
   EXPECT_EQ(state.phases[0].counts()[8], 2u);
-  EXPECT_DOUBLE_EQ(state.phases[0].sum_seconds(), 0.06);
+  EXPECT_DOUBLE_EQ(state.phases[0].sum_seconds(), 0.1);
   EXPECT_EQ(state.phases[6].counts()[0], 2u);
+  EXPECT_EQ(state.rounds.counts()[8], 0u);
+  EXPECT_EQ(state.rounds.counts()[9], 2u);
+  EXPECT_DOUBLE_EQ(state.rounds.sum_seconds(), 0.1002);
 }
 
 TEST(DurationHistogramTest, TheLastBucketHasNoBound) {

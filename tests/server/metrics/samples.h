@@ -15,6 +15,7 @@ namespace agg {
 inline MetricsOptions Options() {
   MetricsOptions options;
   options.job = "digits";
+  options.shards = 5;
   options.workers = 2;
   options.rule = "adasum";
   options.scope = "per_tensor";
@@ -28,6 +29,7 @@ inline MetricsOptions Options() {
 inline RoundReport Report() {
   RoundReport report;
   report.epoch = 1700000000123456;
+  report.commit_delays = {absl::ZeroDuration(), absl::Milliseconds(125)};
   report.applied = true;
   report.loss = 0.75;
   report.rows.resize(2);
