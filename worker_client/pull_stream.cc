@@ -149,12 +149,15 @@ absl::Status RunAll(const v1::PullRequest& request,
                     std::list<PullStream>* streams) {
   absl::Status status;
   while (true) {
-    if (status.ok()) status = FirstReason(settings.cancels);
     absl::Time until = absl::InfiniteFuture();
     bool running = false;
+    absl::Status failure;
     for (PullStream& stream : *streams) {
-      if (stream.done() && status.ok()) status = stream.status();
+      if (stream.done() && failure.ok()) failure = stream.status();
     }
+    // Asked after the streams: a call that was cancelled has a reason by now.
+    if (status.ok()) status = FirstReason(settings.cancels);
+    if (status.ok()) status = failure;
     for (PullStream& stream : *streams) {
       if (!status.ok()) stream.Cancel();
       if (stream.restart_at() <= absl::Now()) stream.Start(request);

@@ -119,9 +119,10 @@ absl::StatusOr<bool> RowPusher::Advance(const v1::FrameMeta& meta,
 absl::Status RowPusher::Wait(const v1::FrameMeta& meta, absl::Time deadline,
                              std::vector<Part>* parts) {
   while (true) {
+    absl::StatusOr<bool> acknowledged = Advance(meta, parts);
+    // Asked after Advance: a call that was cancelled has a reason by now.
     absl::Status cancelled = cancel_->status();
     if (!cancelled.ok()) return cancelled;
-    absl::StatusOr<bool> acknowledged = Advance(meta, parts);
     if (!acknowledged.ok()) return acknowledged.status();
     if (*acknowledged) return absl::OkStatus();
     absl::Time until = deadline;

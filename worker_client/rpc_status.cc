@@ -41,8 +41,10 @@ absl::Status FromGrpc(const grpc::Status& status, const ShardName& shard,
 }
 
 bool IsConnectionLoss(const grpc::Status& status) {
-  // HTTP/2 resets that the far end's death may cause come as these, too.
+  // A server that shuts down cancels its calls, and HTTP/2 resets that the far
+  // end's death may cause come as UNKNOWN and INTERNAL.
   return status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+         status.error_code() == grpc::StatusCode::CANCELLED ||
          (status.error_code() == grpc::StatusCode::UNKNOWN &&
           absl::StrContains(status.error_message(), "Stream removed")) ||
          (status.error_code() == grpc::StatusCode::INTERNAL &&

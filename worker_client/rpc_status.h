@@ -26,7 +26,8 @@ absl::Status FromGrpc(const grpc::Status& status, const ShardName& shard,
                       absl::string_view call);
 
 // Whether the same call may succeed on a new connection: it is UNAVAILABLE,
-// or a connection was lost in a way that gRPC reports otherwise.
+// or was lost in a way that gRPC reports otherwise. REQUIRES: this end has not
+// cancelled the call.
 bool IsConnectionLoss(const grpc::Status& status);
 
 // Whether nobody listens at the address: the process is gone, waiting for a
