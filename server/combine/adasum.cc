@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <type_traits>
 
 namespace agg {
 namespace {
@@ -48,19 +49,33 @@ class Recursion {
   void Load(const GramMatrix& gram) {
     side_ = Even(num_rows_);
     const size_t num_entries = static_cast<size_t>(side_) * side_;
-    b_.gram.assign(num_entries, 0);
-    b_.absolute.assign(num_entries, 0);
+    b_.gram.resize(num_entries);
+    b_.absolute.resize(num_entries);
     b_.factors.assign(side_, 1);
     b_.weights.assign(num_rows_, 1);
     b_.counts.assign(side_, 0);
     for (int i = 0; i < num_rows_; ++i) {
+      Real* out = &b_.gram[i * side_];
+      Real* absolute = &b_.absolute[i * side_];
       for (int j = i; j < num_rows_; ++j) {
-        const Real value = static_cast<Real>(gram(i, j)) + gram.lo(i, j);
-        b_.gram[i * side_ + j] = value;
-        b_.absolute[i * side_ + j] = Abs(value);
+        out[j] = Entry(gram, i, j);
+        absolute[j] = Abs(out[j]);
       }
-      b_.counts[i] = b_.gram[i * side_ + i] >= kZeroNormSquared ? 1 : 0;
+      b_.counts[i] = out[i] >= kZeroNormSquared ? 1 : 0;
     }
+    ZeroPadding(num_rows_, side_, &b_.gram);
+    ZeroPadding(num_rows_, side_, &b_.absolute);
+  }
+
+  static Real Entry(const GramMatrix& gram, int i, int j) {
+    if constexpr (std::is_same_v<Real, double>) return gram(i, j);
+    return static_cast<Real>(gram(i, j)) + gram.lo(i, j);
+  }
+
+  // Zeroes the row that was added to make the side even, if there is one.
+  static void ZeroPadding(int num_nodes, int side, std::vector<Real>* matrix) {
+    if (side == num_nodes) return;
+    for (int i = 0; i < side; ++i) (*matrix)[i * side + num_nodes] = 0;
   }
 
   void UpdateKappa() {
@@ -133,8 +148,7 @@ class Recursion {
                  b * (c * bottom[2 * j] + d * bottom[2 * j + 1]);
       }
     }
-    if (new_side == num_nodes || num_nodes == 1) return;
-    for (int i = 0; i < new_side; ++i) h[i * new_side + num_nodes] = 0;
+    if (num_nodes > 1) ZeroPadding(num_nodes, new_side, matrix);
   }
 
   const int num_rows_;
