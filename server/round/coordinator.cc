@@ -129,7 +129,7 @@ void Coordinator::Impl::AddWaiter(Waiter waiter) {
 }
 
 void Coordinator::Impl::Commit(const CommitCall& call, OutcomeCallback done) {
-  absl::StatusOr<std::optional<RoundOutcome>> answer = absl::UnknownError("");
+  absl::StatusOr<std::optional<RoundResult>> answer = absl::UnknownError("");
   {
     MutexLock lock(&mutex_);
     absl::Status status = Gate(call.epoch);
@@ -152,7 +152,7 @@ void Coordinator::Impl::Commit(const CommitCall& call, OutcomeCallback done) {
 
 void Coordinator::Impl::WaitRound(uint64_t epoch, uint64_t round,
                                   uint64_t session, OutcomeCallback done) {
-  absl::StatusOr<std::optional<RoundOutcome>> answer = absl::UnknownError("");
+  absl::StatusOr<std::optional<RoundResult>> answer = absl::UnknownError("");
   {
     MutexLock lock(&mutex_);
     absl::Status status = epoch == 0 ? Gate() : Gate(epoch);
@@ -236,7 +236,7 @@ JobStatus Coordinator::Impl::Status() const {
   return status;
 }
 
-std::optional<RoundOutcome> Coordinator::Impl::LastOutcome() const {
+std::optional<RoundResult> Coordinator::Impl::LastOutcome() const {
   MutexLock lock(&mutex_);
   return last_outcome_;
 }
@@ -307,7 +307,7 @@ void Coordinator::Leave(uint64_t epoch, uint64_t session,
   impl_->Leave(epoch, session, std::move(done));
 }
 JobStatus Coordinator::Status() const { return impl_->Status(); }
-std::optional<RoundOutcome> Coordinator::LastOutcome() const {
+std::optional<RoundResult> Coordinator::LastOutcome() const {
   return impl_->LastOutcome();
 }
 bool Coordinator::finished() const { return impl_->finished(); }

@@ -23,7 +23,7 @@ namespace agg {
 // no lock held; each `done` is called exactly once.
 class Coordinator {
  public:
-  using OutcomeCallback = std::function<void(absl::StatusOr<RoundOutcome>)>;
+  using OutcomeCallback = std::function<void(absl::StatusOr<RoundResult>)>;
   using JoinCallback = std::function<void(absl::StatusOr<JoinResult>)>;
   using ReportCallback = std::function<void(const RoundReport&)>;
 
@@ -61,7 +61,7 @@ class Coordinator {
              std::function<void(absl::Status)> done);
 
   JobStatus Status() const;
-  std::optional<RoundOutcome> LastOutcome() const;
+  std::optional<RoundResult> LastOutcome() const;
   bool finished() const;
 
   // Stops taking joins and new rounds, waits for a round in execution until

@@ -43,7 +43,7 @@ class Coordinator::Impl {
   void Leave(uint64_t epoch, uint64_t session,
              std::function<void(absl::Status)> done);
   JobStatus Status() const;
-  std::optional<RoundOutcome> LastOutcome() const;
+  std::optional<RoundResult> LastOutcome() const;
   bool finished() const;
   void Drain(absl::Time deadline);
 
@@ -126,7 +126,7 @@ class Coordinator::Impl {
   };
   std::map<uint64_t, Attendee> attendees_ ABSL_GUARDED_BY(mutex_);
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
-  std::optional<RoundOutcome> last_outcome_ ABSL_GUARDED_BY(mutex_);
+  std::optional<RoundResult> last_outcome_ ABSL_GUARDED_BY(mutex_);
   std::optional<uint64_t> warned_round_ ABSL_GUARDED_BY(mutex_);
   bool in_round_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;

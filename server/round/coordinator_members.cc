@@ -135,7 +135,7 @@ void Coordinator::Impl::DeliverEffects() {
 Coordinator::Impl::Closures Coordinator::Impl::AnswerWaiters() {
   Closures closures;
   for (auto it = waiters_.begin(); it != waiters_.end();) {
-    absl::StatusOr<std::optional<RoundOutcome>> answer = absl::UnknownError("");
+    absl::StatusOr<std::optional<RoundResult>> answer = absl::UnknownError("");
     if (it->kind == PushKind::kSeed) {
       CommitCall call;
       call.epoch = state_->epoch();
@@ -144,7 +144,7 @@ Coordinator::Impl::Closures Coordinator::Impl::AnswerWaiters() {
       if (state_->seeded()) {
         answer = state_->Commit(call, clock_->Now());
       } else {
-        answer = std::optional<RoundOutcome>();
+        answer = std::optional<RoundResult>();
       }
     } else {
       answer = state_->Outcome(it->round, it->session);

@@ -13,9 +13,9 @@
 namespace agg {
 namespace {
 
-RoundOutcome OutcomeOf(const RoundReport& report) {
+RoundResult OutcomeOf(const RoundReport& report) {
   const Decision& decision = report.decision;
-  RoundOutcome outcome;
+  RoundResult outcome;
   outcome.epoch = report.epoch;
   outcome.round = report.round;
   outcome.version = report.version;
@@ -154,7 +154,7 @@ void Coordinator::Impl::RunRound(
     }
     report->durations.wait = waited;
     report->commit_delays = CommitDelays(contributions);
-    RoundOutcome outcome = OutcomeOf(*report);
+    RoundResult outcome = OutcomeOf(*report);
     state_->FinishRound(outcome, clock_->Now());
     outcome.finished = state_->finished();
     last_outcome_ = outcome;

@@ -68,7 +68,7 @@ struct CommitCall {
 enum class OutcomeKind : uint8_t { kApplied, kSkipped, kSeeded };
 
 // What a round came to, for one asker.
-struct RoundOutcome {
+struct RoundResult {
   uint64_t epoch = 0;
   uint64_t round = 0;
   uint64_t version = 0;

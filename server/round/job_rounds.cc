@@ -30,7 +30,7 @@ absl::Status CheckRow(const CommitCall& call) {
 
 // --- Commits ----------------------------------------------------------------
 
-absl::StatusOr<std::optional<RoundOutcome>> JobState::CommitSeed(
+absl::StatusOr<std::optional<RoundResult>> JobState::CommitSeed(
     const CommitCall& call) {
   if (call.session != seed_session_) {
     return absl::AlreadyExistsError(
@@ -40,17 +40,17 @@ absl::StatusOr<std::optional<RoundOutcome>> JobState::CommitSeed(
   }
   if (!seeded_) {
     seed_committed_ = call.session;
-    return std::optional<RoundOutcome>();
+    return std::optional<RoundResult>();
   }
-  RoundOutcome outcome;
+  RoundResult outcome;
   outcome.epoch = epoch_;
   outcome.kind = OutcomeKind::kSeeded;
   outcome.included = true;
   outcome.finished = finished_;
-  return std::optional<RoundOutcome>(outcome);
+  return std::optional<RoundResult>(outcome);
 }
 
-absl::StatusOr<std::optional<RoundOutcome>> JobState::Commit(
+absl::StatusOr<std::optional<RoundResult>> JobState::Commit(
     const CommitCall& call, absl::Time now) {
   absl::Status status = CheckEpoch(call.epoch);
   if (!status.ok()) return status;
@@ -85,27 +85,27 @@ absl::StatusOr<std::optional<RoundOutcome>> JobState::Commit(
       on_its_way ? next_contributions_ : contributions_;
   if ((closing_ && !on_its_way) ||
       contributions.count((*member)->rank) != 0) {
-    return std::optional<RoundOutcome>();  // late, or a repeat: wait
+    return std::optional<RoundResult>();  // late, or a repeat: wait
   }
   if (contributions_.empty()) waiting_since_ = now;
   Contribution contribution{call.session, call.row, call.loss, now};
   contribution.row.rank = (*member)->rank;
   contributions[(*member)->rank] = contribution;
-  return std::optional<RoundOutcome>();
+  return std::optional<RoundResult>();
 }
 
-absl::StatusOr<std::optional<RoundOutcome>> JobState::Outcome(
+absl::StatusOr<std::optional<RoundResult>> JobState::Outcome(
     uint64_t round, uint64_t session) const {
   if (!seeded_ || round >= version_) {
-    if (!finished_) return std::optional<RoundOutcome>();
+    if (!finished_) return std::optional<RoundResult>();
     return absl::FailedPreconditionError(
         absl::StrCat("the job has finished at version ", version_));
   }
   for (const KeptOutcome& kept : outcomes_) {
     if (kept.outcome.round != round) continue;
-    RoundOutcome outcome = kept.outcome;
+    RoundResult outcome = kept.outcome;
     outcome.included = session != 0 && kept.sessions.count(session) != 0;
-    return std::optional<RoundOutcome>(outcome);
+    return std::optional<RoundResult>(outcome);
   }
   return absl::OutOfRangeError(
       absl::StrCat("the outcome of round ", round,
@@ -167,7 +167,7 @@ void JobState::OpenRound(absl::Time now) {
   waiting_since_ = contributions_.empty() ? absl::InfiniteFuture() : now;
 }
 
-void JobState::FinishRound(RoundOutcome outcome, absl::Time now) {
+void JobState::FinishRound(RoundResult outcome, absl::Time now) {
   KeptOutcome kept;
   for (int32_t rank : outcome.ranks) {
     const auto found = contributions_.find(rank);

@@ -94,9 +94,9 @@ class JobState {
   // --- Commits. A value: the outcome is known. Nothing: wait for it.
   // ALREADY_EXISTS (seed), FAILED_PRECONDITION (a round to come),
   // OUT_OF_RANGE (an outcome no longer kept), INVALID_ARGUMENT (row).
-  absl::StatusOr<std::optional<RoundOutcome>> Commit(const CommitCall& call,
+  absl::StatusOr<std::optional<RoundResult>> Commit(const CommitCall& call,
                                                      absl::Time now);
-  absl::StatusOr<std::optional<RoundOutcome>> Outcome(uint64_t round,
+  absl::StatusOr<std::optional<RoundResult>> Outcome(uint64_t round,
                                                       uint64_t session) const;
   // The session whose committed seed waits to be published.
   std::optional<uint64_t> seed_committed() const { return seed_committed_; }
@@ -111,13 +111,13 @@ class JobState {
   void BeginClosing() { closing_ = true; }
   // The open round ended in the next version; included sessions are those of
   // `contributions` whose rank is in outcome.ranks.
-  void FinishRound(RoundOutcome outcome, absl::Time now);
+  void FinishRound(RoundResult outcome, absl::Time now);
 
   JobEffects TakeEffects() { return std::exchange(effects_, JobEffects()); }
 
  private:
   struct KeptOutcome {
-    RoundOutcome outcome;
+    RoundResult outcome;
     std::set<uint64_t> sessions;  // included
   };
   // Takes members_[rank] out; the shards are told by the caller.
@@ -130,7 +130,7 @@ class JobState {
   // The version has just been published: its round begins.
   void OpenRound(absl::Time now);
   void Finish();
-  absl::StatusOr<std::optional<RoundOutcome>> CommitSeed(
+  absl::StatusOr<std::optional<RoundResult>> CommitSeed(
       const CommitCall& call);
   uint64_t FirstRound(const SessionChange& change) const;
 

@@ -28,14 +28,14 @@ void Attendance::Detach(uint64_t session, const void* stream) {
   coordinator_->Detach(session);
 }
 
-AttendStream* AttendStream::Start(Attendance* attendance, OpenStreams* open) {
-  std::shared_ptr<AttendStream> stream(new AttendStream(attendance, open));
+AttendReactor* AttendReactor::Start(Attendance* attendance, OpenStreams* open) {
+  std::shared_ptr<AttendReactor> stream(new AttendReactor(attendance, open));
   stream->Own();
   stream->StartRead(&stream->renewal_);
   return stream.get();
 }
 
-void AttendStream::OnReadDone(bool ok) {
+void AttendReactor::OnReadDone(bool ok) {
   if (!ok) {
     End(absl::OkStatus());
     return;
@@ -48,7 +48,7 @@ void AttendStream::OnReadDone(bool ok) {
   }
 }
 
-absl::Status AttendStream::Handle(const v1::LeaseRenewal& renewal) {
+absl::Status AttendReactor::Handle(const v1::LeaseRenewal& renewal) {
   if (session_ == 0) {
     std::weak_ptr<BidiStream> weak = weak_from_this();
     absl::Status status = attendance_->Attend(
@@ -72,7 +72,7 @@ absl::Status AttendStream::Handle(const v1::LeaseRenewal& renewal) {
   return absl::OkStatus();
 }
 
-void AttendStream::OnEnded() {
+void AttendReactor::OnEnded() {
   if (session_ != 0) attendance_->Detach(session_, this);
 }
 

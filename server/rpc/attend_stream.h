@@ -33,13 +33,13 @@ class Attendance {
   std::map<uint64_t, const void*> streams_ ABSL_GUARDED_BY(mutex_);
 };
 
-class AttendStream : public BidiStream<v1::LeaseRenewal, v1::JobEvent> {
+class AttendReactor : public BidiStream<v1::LeaseRenewal, v1::JobEvent> {
  public:
   // `attendance` and `open` outlive the gRPC server.
-  static AttendStream* Start(Attendance* attendance, OpenStreams* open);
+  static AttendReactor* Start(Attendance* attendance, OpenStreams* open);
 
  private:
-  AttendStream(Attendance* attendance, OpenStreams* open)
+  AttendReactor(Attendance* attendance, OpenStreams* open)
       : BidiStream(open), attendance_(attendance) {}
 
   void OnReadDone(bool ok) override;

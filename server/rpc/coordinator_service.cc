@@ -40,7 +40,7 @@ absl::Status CheckSize(const v1::Manifest& manifest, const JobInfo& job) {
 
 template <typename Reply>
 void AnswerOutcome(const std::shared_ptr<LongPoll<Reply>>& poll,
-                   const absl::StatusOr<RoundOutcome>& outcome) {
+                   const absl::StatusOr<RoundResult>& outcome) {
   if (outcome.ok()) {
     poll->Answer(ToProto(*outcome));
   } else {
@@ -117,7 +117,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Observe(
 
 grpc::ServerBidiReactor<v1::LeaseRenewal, v1::JobEvent>*
 CoordinatorService::Attend(grpc::CallbackServerContext*) {
-  return AttendStream::Start(&attendance_, open_);
+  return AttendReactor::Start(&attendance_, open_);
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::Commit(
@@ -130,7 +130,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Commit(
     poll->Answer(call.status());
     return reactor;
   }
-  coordinator_->Commit(*call, [poll](absl::StatusOr<RoundOutcome> outcome) {
+  coordinator_->Commit(*call, [poll](absl::StatusOr<RoundResult> outcome) {
     AnswerOutcome(poll, outcome);
   });
   return reactor;
@@ -143,7 +143,7 @@ grpc::ServerUnaryReactor* CoordinatorService::WaitRound(
   auto* reactor = poll.get();
   coordinator_->WaitRound(request->epoch(), request->round(),
                           request->session(),
-                          [poll](absl::StatusOr<RoundOutcome> outcome) {
+                          [poll](absl::StatusOr<RoundResult> outcome) {
                             AnswerOutcome(poll, outcome);
                           });
   return reactor;

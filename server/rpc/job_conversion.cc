@@ -107,7 +107,7 @@ v1::JobEvent ToProto(const JobEvent& event) {
   return result;
 }
 
-v1::RoundOutcome ToProto(const RoundOutcome& outcome) {
+v1::RoundOutcome ToProto(const RoundResult& outcome) {
   v1::RoundOutcome result;
   result.set_epoch(outcome.epoch);
   result.set_round(outcome.round);
@@ -129,7 +129,7 @@ v1::RoundOutcome ToProto(const RoundOutcome& outcome) {
 }
 
 v1::StatusReply ToProto(const JobStatus& status,
-                        const std::optional<RoundOutcome>& last,
+                        const std::optional<RoundResult>& last,
                         const JobInfo& job) {
   v1::StatusReply reply;
   reply.set_job(job.job);

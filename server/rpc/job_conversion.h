@@ -35,9 +35,9 @@ v1::Manifest ToProto(const Manifest& manifest);
 
 v1::JoinReply ToProto(const JoinResult& result, const JobInfo& job);
 v1::JobEvent ToProto(const JobEvent& event);
-v1::RoundOutcome ToProto(const RoundOutcome& outcome);
+v1::RoundOutcome ToProto(const RoundResult& outcome);
 v1::StatusReply ToProto(const JobStatus& status,
-                        const std::optional<RoundOutcome>& last,
+                        const std::optional<RoundResult>& last,
                         const JobInfo& job);
 
 // INVALID_ARGUMENT naming the field for values that have no meaning: an

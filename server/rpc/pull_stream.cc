@@ -47,20 +47,20 @@ void CallCanceller::Cancel(const absl::Status& status) {
       converted.error_message().c_str(), nullptr);
 }
 
-PullStream::PullStream(grpc::CallbackServerContext* context,
+PullReactor::PullReactor(grpc::CallbackServerContext* context,
                        ShardEngine* engine, PullFrameCache* cache)
     : engine_(engine),
       cache_(cache),
       canceller_(std::make_shared<CallCanceller>(context)) {}
 
-PullStream::~PullStream() {
+PullReactor::~PullReactor() {
   if (revoke_id_ != 0) version_.snapshot->RemoveRevokeCallback(revoke_id_);
 }
 
-PullStream* PullStream::Start(grpc::CallbackServerContext* context,
+PullReactor* PullReactor::Start(grpc::CallbackServerContext* context,
                               const grpc::ByteBuffer& request,
                               ShardEngine* engine, PullFrameCache* cache) {
-  std::shared_ptr<PullStream> stream(new PullStream(context, engine, cache));
+  std::shared_ptr<PullReactor> stream(new PullReactor(context, engine, cache));
   stream->self_ = stream;
   const absl::StatusOr<v1::PullRequest> parsed = Parse(request);
   if (!parsed.ok()) {
@@ -74,8 +74,8 @@ PullStream* PullStream::Start(grpc::CallbackServerContext* context,
   return stream.get();
 }
 
-void PullStream::Ask(const v1::PullRequest& request) {
-  std::weak_ptr<PullStream> weak = weak_from_this();
+void PullReactor::Ask(const v1::PullRequest& request) {
+  std::weak_ptr<PullReactor> weak = weak_from_this();
   const int64_t id =
       engine_->Pull(request.epoch(), request.version(), request.latest(),
                     [weak](absl::StatusOr<PublishedVersion> version) {
@@ -91,7 +91,7 @@ void PullStream::Ask(const v1::PullRequest& request) {
   if (ended) engine_->CancelPull(id);
 }
 
-void PullStream::OnVersion(absl::StatusOr<PublishedVersion> version) {
+void PullReactor::OnVersion(absl::StatusOr<PublishedVersion> version) {
   if (!version.ok()) {
     End(version.status());
     return;
@@ -109,8 +109,8 @@ void PullStream::OnVersion(absl::StatusOr<PublishedVersion> version) {
   Pump();
 }
 
-void PullStream::WatchRevocation() {
-  std::weak_ptr<PullStream> weak = weak_from_this();
+void PullReactor::WatchRevocation() {
+  std::weak_ptr<PullReactor> weak = weak_from_this();
   const uint64_t version = version_.version;
   revoke_id_ = version_.snapshot->AddRevokeCallback(
       [weak, canceller = canceller_, engine = engine_, version] {
@@ -122,7 +122,7 @@ void PullStream::WatchRevocation() {
       });
 }
 
-void PullStream::OnWriteDone(bool ok) {
+void PullReactor::OnWriteDone(bool ok) {
   {
     MutexLock lock(&mutex_);
     writing_ = false;
@@ -135,7 +135,7 @@ void PullStream::OnWriteDone(bool ok) {
   Pump();
 }
 
-void PullStream::OnCancel() {
+void PullReactor::OnCancel() {
   End(absl::CancelledError("cancelled"));
   int64_t id;
   {
@@ -145,9 +145,9 @@ void PullStream::OnCancel() {
   if (id != 0) engine_->CancelPull(id);
 }
 
-void PullStream::OnDone() { const auto self = std::move(self_); }
+void PullReactor::OnDone() { const auto self = std::move(self_); }
 
-void PullStream::End(const absl::Status& status) {
+void PullReactor::End(const absl::Status& status) {
   {
     MutexLock lock(&mutex_);
     if (ended_) return;
@@ -157,7 +157,7 @@ void PullStream::End(const absl::Status& status) {
   Pump();
 }
 
-void PullStream::Pump() {
+void PullReactor::Pump() {
   size_t frame = 0;
   absl::Status status;
   bool write = false;
@@ -182,7 +182,7 @@ void PullStream::Pump() {
   }
 }
 
-void PullStream::Write(size_t frame) {
+void PullReactor::Write(size_t frame) {
   std::shared_ptr<PullFrames> frames;
   bool last;
   {

@@ -38,17 +38,17 @@ class CallCanceller {
 
 // Owns itself until OnDone. When the snapshot is revoked the call ends with
 // ABORTED naming the current version, even if the client has stopped reading.
-class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
-                   public std::enable_shared_from_this<PullStream> {
+class PullReactor : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
+                   public std::enable_shared_from_this<PullReactor> {
  public:
   // `engine` and `cache` outlive the gRPC server.
-  static PullStream* Start(grpc::CallbackServerContext* context,
+  static PullReactor* Start(grpc::CallbackServerContext* context,
                            const grpc::ByteBuffer& request, ShardEngine* engine,
                            PullFrameCache* cache);
-  ~PullStream() override;
+  ~PullReactor() override;
 
  private:
-  PullStream(grpc::CallbackServerContext* context, ShardEngine* engine,
+  PullReactor(grpc::CallbackServerContext* context, ShardEngine* engine,
              PullFrameCache* cache);
 
   void Ask(const v1::PullRequest& request);
@@ -70,7 +70,7 @@ class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   PublishedVersion version_;  // set before frames_
   int64_t revoke_id_ = 0;     // 0: not watched
   grpc::ByteBuffer buffer_;   // the frame in flight
-  std::shared_ptr<PullStream> self_;
+  std::shared_ptr<PullReactor> self_;
 
   Mutex mutex_;
   int64_t pull_id_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: not known yet

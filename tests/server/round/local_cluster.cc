@@ -191,7 +191,7 @@ absl::Status LocalWorker::Seed(const Tensors& tensors) {
     cluster_->Settle();
     if (!reply.called()) return absl::InternalError("no outcome of the seed");
   }
-  const absl::StatusOr<RoundOutcome> outcome = reply.Get();
+  const absl::StatusOr<RoundResult> outcome = reply.Get();
   if (!outcome.ok()) return outcome.status();
   if (outcome->kind != OutcomeKind::kSeeded) {
     return absl::InternalError("the seed's outcome is of another kind");

@@ -74,7 +74,7 @@ class LocalCluster {
   std::unique_ptr<Coordinator> coordinator_;
 };
 
-using OutcomeReply = Reply<absl::StatusOr<RoundOutcome>>;
+using OutcomeReply = Reply<absl::StatusOr<RoundResult>>;
 
 // One life of a worker.
 class LocalWorker {
