@@ -12,6 +12,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from deploy import quickstart_job as job  # noqa: E402
+from deploy import quickstart_monitoring as monitoring  # noqa: E402
 from deploy import quickstart_options  # noqa: E402
 from deploy import quickstart_view as view  # noqa: E402
 
@@ -45,11 +46,17 @@ def run_of(options, **changes):
     return job.Run(**values)
 
 
-def train(run, label, bin_folder, lines=0):
+def train(run, label, options, lines=0, on_shards=None,
+          at_end=lambda entry: None):
     progress = view.Progress(label, run.rounds(), lines)
-    entry = job.train(run, bin_folder, progress)
-    progress.end(view.run_line(label, entry))
-    return entry
+    if options.monitor and not on_shards:
+        on_shards = options.monitor.watch
+
+    def end(entry):
+        progress.end(view.run_line(label, entry))
+        at_end(entry)
+
+    return job.train(run, options.bin, progress, on_shards, end)
 
 
 def train_seeds(options, label, changes):
@@ -57,7 +64,7 @@ def train_seeds(options, label, changes):
     entries = []
     for i in range(SEEDS):
         run = run_of(options, seed=options.seed + i, **changes)
-        entries.append(train(run, f"{label}, seed {run.seed}", options.bin))
+        entries.append(train(run, f"{label}, seed {run.seed}", options))
     return entries
 
 
@@ -136,9 +143,36 @@ def single(options):
     run = run_of(options)
     label = run.rule if run.step_scale == "none" else (
         f"{run.rule} + {run.step_scale}")
-    entry = train(run, label, options.bin, lines=10)
-    print(view.summary(entry))
-    return entry
+
+    def on_shards(addresses):
+        options.monitor.watch(addresses)
+        monitoring.announce_shards(addresses)
+
+    def at_end(entry):
+        print(view.summary(entry), flush=True)
+        if options.monitor and stays(options):
+            monitoring.stay("Prometheus and the shards stay")
+
+    return train(run, label, options, 10,
+                 on_shards if options.monitor else None, at_end)
+
+
+def stays(options):
+    return options.keep or sys.stdout.isatty()
+
+
+def act(options):
+    """What was asked for, beside Prometheus if that was, too."""
+    action = tune if options.tune else single if options.rule else compare
+    options.monitor = None
+    if not options.monitoring:
+        return action(options)
+    with monitoring.Monitoring() as options.monitor:
+        options.monitor.announce()
+        result = action(options)
+        if not options.rule and stays(options):
+            monitoring.stay("Prometheus stays")
+    return result
 
 
 def main(arguments):
@@ -151,9 +185,8 @@ def main(arguments):
         return 2
     # SIGTERM, too, must end what was started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    action = tune if options.tune else single if options.rule else compare
     try:
-        result = action(options)
+        result = act(options)
         if options.json:
             pathlib.Path(options.json).write_text(
                 json.dumps(result, indent=1) + "\n")

@@ -4,6 +4,8 @@
 #
 #   deploy/quickstart.sh             the comparison at 32 workers
 #   deploy/quickstart.sh --rule R    one run
+#   deploy/quickstart.sh --rule R --monitoring
+#                                    the same, watched by Prometheus
 #   deploy/quickstart.sh --help      all options
 #
 # Installs what is missing (deploy/setup.sh) and builds first.
@@ -11,7 +13,12 @@
 set -eu
 
 root=$(CDPATH='' cd "$(dirname "$0")/.." && pwd)
-"$root/deploy/setup.sh"
+monitoring=
+for argument in "$@"; do
+  [ "$argument" != --monitoring ] || monitoring=--monitoring
+done
+# shellcheck disable=SC2086  # One word, or none.
+"$root/deploy/setup.sh" $monitoring
 
 quickstart() {
   exec /usr/bin/python3 "$root/deploy/quickstart.py" "$@"

@@ -39,14 +39,24 @@ class Run:
     seed: int = 0
     wire_dtype: str = "f32"
     backend: str = "cpu"
+    monitoring: bool = False  # metrics ports, shadow rules, a job name each
 
     def rounds(self):
         return self.epochs * (1440 // (self.workers * self.batch))
 
 
+def job_name(run):
+    """Monitored runs have names of their own to tell their series apart."""
+    if not run.monitoring:
+        return "quickstart"
+    scale = "" if run.step_scale == "none" else f"-{run.step_scale}"
+    single = "-single" if run.workers == 1 else ""
+    return f"quickstart-{run.rule}{scale}{single}-seed{run.seed}"
+
+
 def config_text(run, addresses):
     """The job's configuration (proto/config.proto) in protobuf text format."""
-    lines = ['job: "quickstart"']
+    lines = [f'job: "{job_name(run)}"']
     lines += [f'shards: "{address}"' for address in addresses]
     lines += [f"workers: {run.workers}", "combination {",
               f'  rule: "{run.rule}"']
@@ -55,7 +65,11 @@ def config_text(run, addresses):
     if run.rule == "adacons":
         # Updates of the mean's size, so that rules share a learning rate.
         lines.append('  adacons { rescale: "mean_norm" }')
-    lines += ["}", f'step_scale {{ kind: "{run.step_scale}" }}',
+    lines.append("}")
+    if run.monitoring:
+        lines += [f'shadow_rules {{ rule: "{rule}" }}'
+                  for rule in ("mean", "adasum", "adacons")]
+    lines += [f'step_scale {{ kind: "{run.step_scale}" }}',
               f'optimizer {{ kind: "{run.optimizer}" }}']
     if run.optimizer != "none":
         lines.append("learning_rate { rate: %.17g }" % run.learning_rate)
@@ -162,8 +176,30 @@ class Processes:
                 process.stdout.close()
 
 
+def read_address(processes, ordinal, port_name):
+    """Waits for the shard to write the file of this port."""
+    path = processes.folder / f"{port_name}_{ordinal}"
+    deadline = time.monotonic() + START_SECONDS
+    while not (path.exists() and path.read_text().strip()):
+        processes.check()
+        if time.monotonic() > deadline:
+            raise RunError(f"shard_{ordinal} does not listen after "
+                           f"{START_SECONDS} s")
+        time.sleep(0.005)
+    return "127.0.0.1:" + path.read_text().strip()
+
+
+def metrics_addresses(run, processes):
+    """Of the shards of a monitored run, by ordinal."""
+    return [read_address(processes, ordinal, "metrics_port")
+            for ordinal in range(run.shards)]
+
+
 def start_shards(run, server, processes):
-    """Starts all shards, shard 0 last; returns its address."""
+    """Starts all shards, shard 0 last; returns its address.
+
+    Monitored shards write their metrics ports beside: metrics_addresses().
+    """
     folder = processes.folder
     # A port is known once its shard listens; until then any text will do,
     # since the addresses are only shard 0's to use.
@@ -173,18 +209,13 @@ def start_shards(run, server, processes):
     def start(ordinal, config):
         processes.start(f"shard_{ordinal}", [
             server, f"--config={folder / config}", f"--shard={ordinal}",
-            "--port=0", f"--port_file={folder / f'port_{ordinal}'}"])
+            "--port=0", f"--port_file={folder / f'port_{ordinal}'}"] + ([
+                "--metrics_port=0",
+                f"--metrics_port_file={folder / f'metrics_port_{ordinal}'}"]
+                if run.monitoring else []))
 
     def address(ordinal):
-        path = folder / f"port_{ordinal}"
-        deadline = time.monotonic() + START_SECONDS
-        while not (path.exists() and path.read_text().strip()):
-            processes.check()
-            if time.monotonic() > deadline:
-                raise RunError(f"shard_{ordinal} does not listen after "
-                               f"{START_SECONDS} s")
-            time.sleep(0.005)
-        return "127.0.0.1:" + path.read_text().strip()
+        return read_address(processes, ordinal, "port")
 
     for ordinal in range(1, run.shards):
         start(ordinal, "shard.textproto")
@@ -236,8 +267,13 @@ def read_lines(process, processes, on_round):
     return rounds, final
 
 
-def train(run, bin_folder, on_round=lambda line: None):
-    """Does one run; returns its JSON entry. Raises RunError."""
+def train(run, bin_folder, on_round=lambda line: None, on_shards=None,
+          at_end=lambda entry: None):
+    """Does one run; returns its JSON entry. Raises RunError.
+
+    on_shards gets the metrics addresses once a monitored run's shards are up;
+    at_end gets the entry while they still are.
+    """
     bin_folder = pathlib.Path(bin_folder)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="agg_quickstart_") as folder:
@@ -245,6 +281,8 @@ def train(run, bin_folder, on_round=lambda line: None):
         try:
             coordinator = start_shards(
                 run, bin_folder / "server" / "agg_server", processes)
+            if on_shards:
+                on_shards(metrics_addresses(run, processes))
             first = start_workers(
                 run, bin_folder / "worker_client/examples/digits_worker",
                 coordinator, processes)
@@ -255,8 +293,10 @@ def train(run, bin_folder, on_round=lambda line: None):
                     process.wait(STOP_SECONDS)
             processes.check()
             sha256 = parameters_sha256(processes.folder / "parameters.npz")
+            entry = summarize(run, rounds, final, sha256, seconds)
+            at_end(entry)
         except subprocess.TimeoutExpired as error:
             raise RunError(f"a worker does not end: {error}") from error
         finally:
             processes.stop()
-    return summarize(run, rounds, final, sha256, seconds)
+    return entry

@@ -91,6 +91,14 @@ def make_parser():
     add("--backend", one_of(BACKENDS), "cpu", "of the shards: cpu, cuda", "B")
     add("--json", str, None, "write results there", "FILE")
     parser.add_argument(
+        "--monitoring", action="store_true",
+        help="start Prometheus beside it and show where to look; installs it "
+        "first. More --epochs leave more to see")
+    parser.add_argument(
+        "--keep", action="store_true",
+        help="with --monitoring: stay until Ctrl-C when done, as on a "
+        "terminal; after one run (--rule) with its shards")
+    parser.add_argument(
         "--tune", action="store_true",
         help="sweep the learning rate for one worker and for every rule; "
         "writes deploy/quickstart_tuned.json")
@@ -117,5 +125,9 @@ def parse(arguments):
                 parser.error(f"--{flag} {getattr(options, flag)} needs --rule")
     elif options.tune:
         parser.error("--tune sweeps all rules; allowed: without --rule")
+    if options.keep and not options.monitoring:
+        parser.error("--keep needs --monitoring")
+    if options.monitoring and options.tune:
+        parser.error("--monitoring watches runs; allowed: without --tune")
     options.step_scale = options.step_scale or "none"
     return options

@@ -4,7 +4,11 @@
 #
 #   deploy/setup.sh          what building and testing with gcc needs
 #   deploy/setup.sh --dev    also what the cells of `tests/run.sh --all` need
-#   deploy/setup.sh --list   print the list (with --dev: both lists), do nothing
+#   deploy/setup.sh --monitoring
+#                            also Prometheus, as a program: no service of it is
+#                            started or enabled
+#   deploy/setup.sh --list   print the list (with the other flags: theirs, too),
+#                            do nothing
 #
 # Becomes root through sudo only if something is missing and it is not root.
 # Silent and quick when nothing is missing.
@@ -40,15 +44,19 @@ dev_packages="
   llvm-14
   shellcheck
 "
+monitoring_packages="
+  prometheus
+"
 
 list_only=0
 packages=$base_packages
 for argument in "$@"; do
   case $argument in
-    --dev) packages="$base_packages $dev_packages" ;;
+    --dev) packages="$packages $dev_packages" ;;
+    --monitoring) packages="$packages $monitoring_packages" ;;
     --list) list_only=1 ;;
     *)
-      echo "usage: deploy/setup.sh [--dev] [--list]" >&2
+      echo "usage: deploy/setup.sh [--dev] [--monitoring] [--list]" >&2
       exit 2
       ;;
   esac
@@ -87,7 +95,23 @@ fi
 
 echo "deploy/setup.sh: installing$missing" >&2
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+no_services=
+clean() {
+  rm -f "$log"
+  [ -z "$no_services" ] || $as_root rm -f "$no_services"
+}
+trap clean EXIT
+# Prometheus is wanted as a program that the quickstart starts and stops:
+# while it is installed, this file keeps its package from starting a service.
+case " $missing " in
+  *" prometheus "*)
+    if [ ! -e /usr/sbin/policy-rc.d ]; then
+      no_services=/usr/sbin/policy-rc.d
+      printf '#!/bin/sh\nexit 101\n' | $as_root tee "$no_services" >/dev/null
+      $as_root chmod 755 "$no_services"
+    fi
+    ;;
+esac
 # Slim images lack the manual folders that the JDK's alternatives write into.
 $as_root mkdir -p /usr/share/man/man1
 {
@@ -100,3 +124,11 @@ $as_root mkdir -p /usr/share/man/man1
   echo "deploy/setup.sh: apt-get failed (output above)" >&2
   exit 1
 }
+# Nor at the next boot.
+case " $missing " in
+  *" prometheus "*)
+    if command -v systemctl >/dev/null 2>&1; then
+      $as_root systemctl disable --quiet prometheus >/dev/null 2>&1 || true
+    fi
+    ;;
+esac

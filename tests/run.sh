@@ -178,6 +178,8 @@ run_cell() {
 
 setup_options=()
 [[ $cells =~ (clang|fuzz|format|lint|tidy) ]] && setup_options=(--dev)
+# What a test would be skipped without.
+[[ $cells =~ gcc ]] && setup_options+=(--monitoring)
 if deploy/setup.sh "${setup_options[@]}"; then
   for cell in $cells; do
     run_cell "$cell"

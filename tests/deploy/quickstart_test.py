@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import pathlib
+import socket
 import struct
 import sys
 import tempfile
@@ -13,6 +14,7 @@ import zipfile
 
 from deploy import quickstart
 from deploy import quickstart_job as job
+from deploy import quickstart_monitoring as monitoring
 from deploy import quickstart_options
 from deploy import quickstart_view as view
 
@@ -59,6 +61,8 @@ class OptionsTest(unittest.TestCase):
             "--scope global": ("--scope", "global", "--rule"),
             "--tune --rule sum": ("--tune", "allowed", "--rule"),
             "--shard 3": ("unrecognized", "--shard", "3"),
+            "--keep": ("--keep", "needs", "--monitoring"),
+            "--monitoring --tune": ("--monitoring", "allowed", "--tune"),
         }
         for text, parts in cases.items():
             stderr = io.StringIO()
@@ -91,6 +95,18 @@ class ConfigTest(unittest.TestCase):
                      'pull_dtype: "bf16"'):
             self.assertIn(part, text)
         self.assertNotIn("adacons {", job.config_text(job.Run(), ["a:1"]))
+
+    def test_monitored_runs_have_names_and_shadow_rules(self):
+        run = job.Run(rule="mean", step_scale="adascale", monitoring=True,
+                      seed=7)
+        text = job.config_text(run, ["a:1"])
+        self.assertIn('job: "quickstart-mean-adascale-seed7"', text)
+        self.assertEqual(text.count("shadow_rules"), 3)
+        single = job.Run(rule="mean", workers=1, monitoring=True)
+        self.assertEqual(job.job_name(single), "quickstart-mean-single-seed0")
+        plain = job.config_text(job.Run(), ["a:1"])
+        self.assertIn('job: "quickstart"\n', plain)
+        self.assertNotIn("shadow_rules", plain)
 
     def test_rounds_drop_an_incomplete_batch(self):
         self.assertEqual(job.Run().rounds(), 44)
@@ -193,6 +209,37 @@ class ViewTest(unittest.TestCase):
             self.assertIsNotNone(quickstart.read_tuned(options, path))
             self.assertIsNone(
                 quickstart.read_tuned(parse("--workers 16"), path))
+
+
+class MonitoringTest(unittest.TestCase):
+
+    def test_a_port_in_use_is_not_taken(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            other = monitoring.usable_port(port)
+        self.assertNotEqual(other, port)
+        self.assertEqual(monitoring.usable_port(other), other)
+
+    def test_targets_replace_each_other(self):
+        watcher = monitoring.Monitoring()
+        with tempfile.TemporaryDirectory() as folder:
+            watcher.folder = pathlib.Path(folder)
+            watcher.watch([])
+            watcher.watch(["127.0.0.1:1", "127.0.0.1:2"])
+            self.assertEqual(
+                [path.name for path in watcher.folder.iterdir()],
+                ["targets.json"])
+            self.assertEqual(
+                json.loads((watcher.folder / "targets.json").read_text()),
+                [{"targets": ["127.0.0.1:1", "127.0.0.1:2"]}])
+
+    def test_says_where_to_look(self):
+        out = io.StringIO()
+        monitoring.Monitoring(port=1234).announce(out)
+        monitoring.announce_shards(["127.0.0.1:5", "127.0.0.1:6"], out)
+        for url in ("http://127.0.0.1:1234/alerts",
+                    "http://127.0.0.1:5/\n", "http://127.0.0.1:6/metrics"):
+            self.assertIn(url, out.getvalue())
 
 
 class ProcessesTest(unittest.TestCase):

@@ -1,0 +1,333 @@
+"""What the four dashboards show: names, words and queries."""
+
+from deploy.grafana.panels import (dashboard, heatmap, instant, lines, query,
+                                   row, stat, states, variable)
+
+# Told by the coordinator alone, so no shard is chosen.
+J = '{job="$job"}'
+MODEL = '{job="$job",tensor=""}'
+TENSOR = '{job="$job",tensor=~"$tensor"}'
+WORKER = '{job="$job",worker=~"$worker"}'
+SHARD = '{job="$job",shard=~"$shard"}'
+W = f"aggserver_round_rows{J}"
+RATE = "[$__rate_interval]"
+BY_WORKER = "{{worker}}"
+BY_SHARD = "shard {{shard}}"
+
+JOB_VARIABLE = variable("job", "aggserver_build_info", "job", "Job")
+SHARD_VARIABLE = variable("shard", 'aggserver_build_info{job="$job"}', "shard",
+                          "Shard", every=".*")
+TENSOR_VARIABLE = variable("tensor", 'aggserver_orthogonality{job="$job"}',
+                           "tensor", "Tensor", every=".+")
+WORKER_VARIABLE = variable(
+    "worker", 'aggserver_worker_waited_for_seconds{job="$job"}', "worker",
+    "Worker", every=".*")
+
+
+def _in_effect():
+    return stat(
+        "In effect", "Rule, scope and step scale of the job.",
+        [instant(f"aggserver_combination_info{J}",
+                 "{{rule}}, {{scope}}, step scale {{step_scale}}")],
+        name=True, width=8)
+
+
+def geometry():
+    panels = [
+        _in_effect(),
+        stat("Orthogonality",
+             "||Adasum(g)||² / Σ||g||², of the whole model: 1 is orthogonal, "
+             "1/W parallel.",
+             [instant(f"aggserver_orthogonality{MODEL}", "model")],
+             decimals=3, width=4),
+        stat("Effective rank", "Independent directions among the gradients.",
+             [instant(f"aggserver_effective_rank{J}", "")], decimals=2),
+        stat("Gradients", "W, of the last applied round.",
+             [instant(W, "")]),
+        stat("Loss", "That workers sent, mean by examples.",
+             [instant(f"aggserver_loss{J}", "")], decimals=4),
+        row("Orthogonality"),
+        heatmap("Orthogonality per tensor",
+                "The figure of the Adasum paper: gradients begin parallel and "
+                "become orthogonal, each layer in its own time.",
+                [query(f"aggserver_orthogonality{TENSOR}", "{{tensor}}")],
+                0, 1, width=24, height=10),
+        lines("Orthogonality of the model",
+              "Between 1/W (parallel: more workers repeat each other) and 1 "
+              "(orthogonal: each adds something). Below 1/W they undo each "
+              "other.",
+              [query(f"aggserver_orthogonality{MODEL}", "model"),
+               query(f"1 / {W}", "1/W")], unit="percentunit"),
+        lines("Orthogonality per tensor, as lines", "The heatmap's values.",
+              [query(f"aggserver_orthogonality{TENSOR}", "{{tensor}}")],
+              unit="percentunit"),
+        row("Between workers"),
+        lines("Pairwise cosines",
+              "Between two workers' gradients, over all pairs. A minimum near "
+              "-1: two workers undo each other.",
+              [query(f"aggserver_pairwise_cosine_mean{J}", "mean"),
+               query(f"aggserver_pairwise_cosine_min{J}", "minimum")]),
+        lines("Independent directions",
+              "Effective rank, 1 (all the same) to W (all independent), and "
+              "gradient diversity.",
+              [query(f"aggserver_effective_rank{J}", "effective rank"),
+               query(W, "W"),
+               query(f"aggserver_gradient_diversity{J}", "diversity")]),
+        lines("Mean cosine to the others",
+              "Negative for one worker: wrong labels, or a wrong sign.",
+              [query(f"aggserver_worker_cosine_mean{WORKER}", BY_WORKER)]),
+        lines("Outlier score",
+              "Of a gradient's norm: |log norm - median| / (1.4826 MAD). One "
+              "worker above 5, round after round: other data, or a bug.",
+              [query(f"aggserver_worker_outlier_score{WORKER}", BY_WORKER)]),
+        lines("Gradient norms",
+              "Of each worker, loss scale removed, and of the combination.",
+              [query(f"aggserver_worker_gradient_norm{WORKER}", BY_WORKER),
+               query(f"aggserver_gradient_norm{J}", "combined")]),
+        row("Combination"),
+        lines("Coefficients",
+              "Weights of the applied rule (mean over tensors).",
+              [query(f"aggserver_worker_coefficient{WORKER}", BY_WORKER)]),
+        lines("AdaCons coefficients",
+              "Of the applied rule or a shadow rule with global scope.",
+              [query(f"aggserver_adacons_coefficient{WORKER}", BY_WORKER)]),
+        lines("Sum of coefficients, clipping",
+              "1: a mean, W: a sum; Adasum lies between.",
+              [query(f"aggserver_summed_coefficient{J}", "sum"),
+               query(f"aggserver_clip_factor{J}", "clip factor")]),
+        lines("Cancellation (kappa)",
+              "Above 1e10 coefficients come from the compensated Gram.",
+              [query(f"aggserver_adasum_kappa{TENSOR}", "{{tensor}}"),
+               query(f"aggserver_adasum_kappa{MODEL}", "largest")], log=True),
+        row("Shadow rules"),
+        lines("Cosine to the applied result",
+              "What each shadow rule would have done. Near 1: switching would "
+              "change the step's length alone.",
+              [query(f"aggserver_shadow_cosine{J}", "{{rule}}, {{scope}}")]),
+        lines("Length against the applied result",
+              "Norm of the shadow's result over that of the combination.",
+              [query(f"aggserver_shadow_norm{J} / on (job) group_left () "
+                     f"aggserver_gradient_norm{J}", "{{rule}}, {{scope}}")]),
+    ]
+    return dashboard(
+        "agg-geometry", "agg_server: gradient geometry",
+        "What workers' gradients look like to each other.",
+        [JOB_VARIABLE, TENSOR_VARIABLE, WORKER_VARIABLE], panels)
+
+
+def adascale():
+    useful = [(None, "red"), (0.2, "orange"), (0.5, "green")]
+    batch = (f"rate(aggserver_examples_total{J}{RATE}) / on (job) "
+             f'rate(aggserver_rounds_total{{job="$job",outcome="applied"}}'
+             f"{RATE})")
+    panels = [
+        _in_effect(),
+        stat("Useful workers", "AdaScale's gain.",
+             [instant(f"aggserver_gain_ratio{J}", "")], decimals=2),
+        stat("Efficiency", "Gain over W: 1 is no waste.",
+             [instant(f"aggserver_gain_ratio{J} / {W}", "")],
+             unit="percentunit", steps=useful),
+        stat("Tau", "One-worker iterations so far.",
+             [instant(f"aggserver_scale_invariant_iterations_total{J}", "")],
+             decimals=1),
+        stat("Noise scale", "Critical batch size.",
+             [instant(f"aggserver_gradient_noise_scale{J}", "")],
+             unit="short", decimals=1),
+        row("Gain"),
+        lines("Gain",
+              "One-worker steps that a round is worth: 1 (the workers repeat "
+              "each other) to W (each is useful).",
+              [query(f"aggserver_gain_ratio{J}", "gain"), query(W, "W")]),
+        lines("Efficiency", "Gain over W.",
+              [query(f"aggserver_gain_ratio{J} / {W}", "efficiency")],
+              unit="percentunit", min=0),
+        lines("Tau", "Progress in one-worker iterations.",
+              [query(f"aggserver_scale_invariant_iterations_total{J}",
+                     "tau")]),
+        lines("Speed",
+              "One-worker iterations and rounds in a second: more workers "
+              "should raise the first more than they lower the second.",
+              [query("rate(aggserver_scale_invariant_iterations_total"
+                     f"{J}{RATE})", "tau"),
+               query("sum by (job) (rate(aggserver_rounds_total"
+                     f"{J}{RATE}))", "rounds")]),
+        row("Step"),
+        lines("Learning rate", "Applied, and of the schedule.",
+              [query(f"aggserver_learning_rate{J}", "applied"),
+               query(f"aggserver_scheduled_learning_rate{J}", "scheduled")]),
+        lines("Step factor", "What the step scale multiplied by.",
+              [query(f"aggserver_step_factor{J}", "factor")]),
+        lines("Loss", "That workers sent, mean by examples.",
+              [query(f"aggserver_loss{J}", "loss")]),
+        lines("Throughput", "Examples that entered applied rounds.",
+              [query(f"rate(aggserver_examples_total{J}{RATE})", "examples")],
+              unit="cps"),
+        row("Noise"),
+        lines("Noise scale against the batch",
+              "Examples. A batch far above the noise scale is wasted.",
+              [query(f"aggserver_gradient_noise_scale{J}", "noise scale"),
+               query(batch, "batch of a round")], log=True, width=24),
+        lines("Variance of a one-worker gradient", "sigma².",
+              [query(f"aggserver_sigma2{J}", "this round"),
+               query(f"aggserver_sigma2_average{J}", "average")], log=True),
+        lines("Squared norm of the true gradient",
+              "mu². A round's may be negative: it is an unbiased estimate.",
+              [query(f"aggserver_mu2{J}", "this round"),
+               query(f"aggserver_mu2_average{J}", "average")]),
+    ]
+    return dashboard("agg-adascale", "agg_server: AdaScale",
+                     "How many workers are useful, and what that does to the "
+                     "step.", [JOB_VARIABLE], panels)
+
+
+def rounds():
+    phase = "aggserver_round_duration_seconds"
+    quantiles = [query(f"histogram_quantile({q}, sum by (le) (rate("
+                       f"aggserver_round_seconds_bucket{J}{RATE})))", name)
+                 for q, name in ((0.5, "median"), (0.9, "90%"), (0.99, "99%"))]
+    bad = [(None, "green"), (1, "red")]
+    panels = [
+        stat("Phase", "Of the job.",
+             [instant(f"aggserver_job_phase{J} == 1", "{{phase}}")],
+             name=True),
+        stat("Version", "Published parameters.",
+             [instant(f"aggserver_job_version{J}", "")]),
+        stat("Waited for", "Workers that hold the open round.",
+             [instant(f"aggserver_workers_missing{J}", "")]),
+        stat("Since", "How long the open round has waited.",
+             [instant(f"aggserver_longest_wait_seconds{J}", "")], unit="s"),
+        stat("Last round", "Age of the last round that ended.",
+             [instant(f"time() - aggserver_last_round_timestamp_seconds{J}",
+                      "")], unit="s", decimals=1),
+        stat("Not finite", "Gradients left out since the coordinator began.",
+             [instant(f"aggserver_excluded_rows_total{J}", "")], steps=bad),
+        row("Rounds"),
+        lines("Rounds in a second", "By outcome; skipped: no gradient was "
+              "finite, the parameters stayed.",
+              [query(f"rate(aggserver_rounds_total{J}{RATE})", "{{outcome}}")],
+              unit="short"),
+        lines("Time of a round", "All phases.", quantiles, unit="s"),
+        lines("Time by phase",
+              "Mean per round. wait is workers, the rest servers.",
+              [query(f"rate({phase}_sum{J}{RATE}) / on (job) group_left () "
+                     f"rate(aggserver_round_seconds_count{J}{RATE})",
+                     "{{phase}}")], unit="s", stack=True),
+        lines("Fallbacks and exclusions in a second",
+              "compensated_gram: kappa above its limit; adacons_mean: the "
+              "guard chose the mean.",
+              [query(f"rate(aggserver_fallbacks_total{J}{RATE})", "{{kind}}"),
+               query(f"rate(aggserver_excluded_rows_total{J}{RATE})",
+                     "excluded gradients")]),
+        row("Workers"),
+        lines("Workers", "Missing without attending: a dead process.",
+              [query(f"aggserver_workers_{name}{J}", name)
+               for name in ("expected", "joined", "attending", "committed",
+                            "missing")] + [query(W, "in the last round")]),
+        lines("Who is waited for", "And how long, in the open round.",
+              [query(f"aggserver_worker_waited_for_seconds{WORKER}",
+                     BY_WORKER)], unit="s", points=True),
+        lines("Stragglers",
+              "Mean time of a worker's commit after the first one of the "
+              "round.",
+              [query(f"rate(aggserver_worker_delay_seconds_total{WORKER}"
+                     f"{RATE}) / on (job) group_left () "
+                     f"rate(aggserver_round_seconds_count{J}{RATE})",
+                     BY_WORKER)], unit="s"),
+        lines("Gradients that were not finite",
+              "One worker: its data or its device. All: the learning rate.",
+              [query(f"aggserver_worker_excluded_rows_total{WORKER}",
+                     BY_WORKER)]),
+        row("Job"),
+        states("Phase of the job",
+               "shard_lost: the job has ended until a new seed.",
+               [query(f"aggserver_job_phase{J}", "{{phase}}")],
+               {0: ("no", "transparent"), 1: ("yes", "blue")}),
+        lines("Open round and version", "",
+              [query(f"aggserver_round{J}", "round"),
+               query(f"aggserver_job_version{J}", "version")]),
+    ]
+    return dashboard("agg-rounds", "agg_server: rounds and stragglers",
+                     "What rounds wait for, and who.",
+                     [JOB_VARIABLE, WORKER_VARIABLE], panels)
+
+
+def resources():
+    panels = [
+        stat("Shards", "That tell Prometheus, and that the job has.",
+             [instant(f"count(aggserver_build_info{J})", "up"),
+              instant(f"max(aggserver_shards{J})", "of")]),
+        stat("Build", "More than one: a half-done upgrade.",
+             [instant(f"count by (version) (aggserver_build_info{SHARD})",
+                      "{{version}}")], name=True),
+        stat("Backend", "Who computes.",
+             [instant(f"count by (backend) (aggserver_backend_info{SHARD})",
+                      "{{backend}}")], name=True),
+        stat("Parameters", "Of the model.",
+             [instant(f"sum(aggserver_elements{J})", "")], unit="short"),
+        stat("Tensors", "Of the manifest.",
+             [instant(f"aggserver_tensors{J}", "")]),
+        stat("Up since", "Start of the oldest process.",
+             [instant(f"1000 * min(aggserver_start_time_seconds{SHARD})",
+                      "")], unit="dateTimeFromNow"),
+        row("Transport"),
+        lines("Gradients in", "Bytes that landed.",
+              [query(f"rate(aggserver_push_bytes_total{SHARD}{RATE})",
+                     BY_SHARD)], unit="Bps"),
+        lines("Parameters out", "Bytes handed to the transport.",
+              [query(f"rate(aggserver_pull_bytes_total{SHARD}{RATE})",
+                     BY_SHARD)], unit="Bps"),
+        lines("Dropped gradients",
+              "Duplicates and closed rounds: workers that retry or come late.",
+              [query(f"rate(aggserver_duplicate_bytes_total{SHARD}{RATE})",
+                     BY_SHARD)], unit="Bps"),
+        lines("Errors",
+              "Checksums that did not match: memory or network. Revoked "
+              "snapshots: pullers slower than rounds.",
+              [query(f"aggserver_crc_errors_total{SHARD}",
+                     "checksums, " + BY_SHARD),
+               query(f"aggserver_revoked_snapshots_total{SHARD}",
+                     "snapshots, " + BY_SHARD)]),
+        row("Resources"),
+        lines("Memory", "Planned at the manifest, and what the process has.",
+              [query(f"aggserver_memory_planned_bytes{SHARD}",
+                     "planned, " + BY_SHARD),
+               query(f"aggserver_memory_resident_bytes{SHARD}",
+                     "resident, " + BY_SHARD)], unit="bytes"),
+        lines("Memory of the budget",
+              "Near 1: another worker or tensor will not fit.",
+              [query(f"aggserver_memory_planned_bytes{SHARD} / "
+                     f"aggserver_memory_budget_bytes{SHARD}",
+                     "planned, " + BY_SHARD),
+               query(f"aggserver_memory_resident_bytes{SHARD} / "
+                     f"aggserver_memory_budget_bytes{SHARD}",
+                     "resident, " + BY_SHARD)], unit="percentunit"),
+        lines("CPUs in use", "By process.",
+              [query(f"rate(aggserver_cpu_seconds_total{SHARD}{RATE})",
+                     BY_SHARD)]),
+        lines("Parameters and slices", "Much unequal: one huge slice.",
+              [query(f"aggserver_elements{SHARD}", "parameters, " + BY_SHARD),
+               query(f"aggserver_slices{SHARD}", "slices, " + BY_SHARD)],
+              log=True),
+        row("Epoch"),
+        lines("Version that a shard serves",
+              "Shards that differ for long: one hangs.",
+              [query(f"aggserver_version{SHARD}", BY_SHARD)]),
+        states("Attached",
+               "The coordinator has the shard in its epoch.",
+               [query(f"aggserver_attached{SHARD}", BY_SHARD)],
+               {0: ("no", "red"), 1: ("yes", "green")}),
+        lines("Epoch", "A change: the job's servers started anew.",
+              [query(f"aggserver_epoch{SHARD}", BY_SHARD)], width=24,
+              height=6),
+    ]
+    return dashboard("agg-resources", "agg_server: transport and resources",
+                     "What moves, and what it takes.",
+                     [JOB_VARIABLE, SHARD_VARIABLE], panels)
+
+
+DASHBOARDS = {
+    "gradient_geometry.json": geometry,
+    "adascale.json": adascale,
+    "rounds.json": rounds,
+    "resources.json": resources,
+}
