@@ -88,11 +88,6 @@ class Server::Impl {
       : options_(options), start_(start) {}
 
   absl::Status Start() {
-    const size_t num_shards = options_.shards.size();
-    if (start_.ordinal < 0 || start_.ordinal >= static_cast<int>(num_shards)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "ordinal is ", start_.ordinal, "; allowed: 0 to ", num_shards - 1));
-    }
     const absl::StatusOr<Address> address =
         ParseAddress(options_.shards[start_.ordinal]);
     if (!address.ok()) return address.status();
@@ -273,6 +268,11 @@ Server::~Server() = default;
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options, const StartOptions& start) {
+  const int num_shards = static_cast<int>(options.shards.size());
+  if (start.ordinal < 0 || start.ordinal >= num_shards) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "ordinal is ", start.ordinal, "; allowed: 0 to ", num_shards - 1));
+  }
   auto impl = std::make_unique<Impl>(options, start);
   const absl::Status status = impl->Start();
   if (!status.ok()) return status;

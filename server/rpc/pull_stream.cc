@@ -48,7 +48,7 @@ void CallCanceller::Cancel(const absl::Status& status) {
 }
 
 PullReactor::PullReactor(grpc::CallbackServerContext* context,
-                       ShardEngine* engine, PullFrameCache* cache)
+                         ShardEngine* engine, PullFrameCache* cache)
     : engine_(engine),
       cache_(cache),
       canceller_(std::make_shared<CallCanceller>(context)) {}
@@ -58,8 +58,8 @@ PullReactor::~PullReactor() {
 }
 
 PullReactor* PullReactor::Start(grpc::CallbackServerContext* context,
-                              const grpc::ByteBuffer& request,
-                              ShardEngine* engine, PullFrameCache* cache) {
+                                const grpc::ByteBuffer& request,
+                                ShardEngine* engine, PullFrameCache* cache) {
   std::shared_ptr<PullReactor> stream(new PullReactor(context, engine, cache));
   stream->self_ = stream;
   const absl::StatusOr<v1::PullRequest> parsed = Parse(request);

@@ -39,17 +39,17 @@ class CallCanceller {
 // Owns itself until OnDone. When the snapshot is revoked the call ends with
 // ABORTED naming the current version, even if the client has stopped reading.
 class PullReactor : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
-                   public std::enable_shared_from_this<PullReactor> {
+                    public std::enable_shared_from_this<PullReactor> {
  public:
   // `engine` and `cache` outlive the gRPC server.
   static PullReactor* Start(grpc::CallbackServerContext* context,
-                           const grpc::ByteBuffer& request, ShardEngine* engine,
-                           PullFrameCache* cache);
+                            const grpc::ByteBuffer& request,
+                            ShardEngine* engine, PullFrameCache* cache);
   ~PullReactor() override;
 
  private:
   PullReactor(grpc::CallbackServerContext* context, ShardEngine* engine,
-             PullFrameCache* cache);
+              PullFrameCache* cache);
 
   void Ask(const v1::PullRequest& request);
   // The engine's answer; once.

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/byte_buffer_frame.h"
+#include "proto/grpc_lifetime.h"
 #include "server/rpc/coordinator_service.h"
 #include "server/rpc/job_conversion.h"
 #include "server/rpc/phase_conversion.h"
@@ -33,6 +34,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   args.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
   args.SetMaxReceiveMessageSize(kMaxMessageBytes);
   args.SetMaxSendMessageSize(kMaxMessageBytes);
+  KeepGrpcInitialized();
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
                                    args);
 }

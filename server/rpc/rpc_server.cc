@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/byte_buffer_frame.h"
+#include "proto/grpc_lifetime.h"
 #include "server/rpc/coordinator_service.h"
 #include "server/rpc/open_streams.h"
 #include "server/rpc/redirect_service.h"
@@ -69,6 +70,7 @@ class RpcServer::Impl {
   }
 
   absl::Status Listen(const RpcServerOptions& options) {
+    KeepGrpcInitialized();
     EnablePlugins();
     grpc::ServerBuilder builder;
     SetLimits(&builder);

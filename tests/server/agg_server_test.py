@@ -1,0 +1,118 @@
+"""The binary: flags, exit codes, files, signals."""
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import unittest
+
+SERVER = os.path.join("server", "agg_server")
+CONFIG = 'workers: 1 learning_rate { rate: 0.1 }\n'
+
+
+def run(*flags, config=CONFIG):
+    return subprocess.run((SERVER,) + flags, input=config, text=True,
+                          capture_output=True, timeout=60)
+
+
+class FlagsTest(unittest.TestCase):
+
+    def test_validate(self):
+        result = run("--config=-", "--validate")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout, "")
+
+    def test_print_config_is_a_fixed_point(self):
+        first = run("--config=-", "--print_config")
+        self.assertEqual(first.returncode, 0, first.stderr)
+        self.assertIn('rule: "mean"', first.stdout)
+        second = run("--config=-", "--print_config", config=first.stdout)
+        self.assertEqual(second.stdout, first.stdout)
+
+    def test_bad_configs(self):
+        for config, message in (
+                ("workers: 1\nfoo: 2", "stdin:2:4:"),
+                ("workers: -1", "workers is -1"),
+                (CONFIG + 'backend: "tpu"', 'backend is "tpu"')):
+            result = run("--config=-", "--validate", config=config)
+            self.assertEqual(result.returncode, 2, config)
+            self.assertIn(message, result.stderr)
+
+    def test_bad_flags(self):
+        for flags, message in (
+                (["--wrong"], 'unknown flag "--wrong"'),
+                (["config.textproto"], "config.textproto"),
+                (["--config=-", "--shard=1"], '--shard is "1"'),
+                (["--config=/no/such/file"], "/no/such/file"),
+                ([], "--config is missing")):
+            result = run(*flags)
+            self.assertEqual(result.returncode, 2, flags)
+            self.assertIn(message, result.stderr)
+            self.assertEqual(len(result.stderr.splitlines()), 1)
+
+    def test_version_and_help(self):
+        self.assertRegex(run("--version").stdout, r"^agg_server \d+\.\d+\.\d+$")
+        self.assertIn("--print_config", run("--help").stdout)
+
+
+class ProcessTest(unittest.TestCase):
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def start(self, *flags):
+        """A server whose port file is written, and what it has logged."""
+        config = os.path.join(self.folder.name, "job.textproto")
+        with open(config, "w") as file:
+            file.write(CONFIG)
+        self.port_file = os.path.join(self.folder.name, "port")
+        process = subprocess.Popen(
+            (SERVER, "--config", config, "--port=0", "--port_file",
+             self.port_file) + flags, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.kill)
+        log = ""
+        for line in process.stderr:
+            log += line
+            if "all shards are attached" in line:
+                break
+        return process, log
+
+    def test_sigterm_drains(self):
+        metrics = os.path.join(self.folder.name, "metrics")
+        process, log = self.start("--metrics_port=0",
+                                  "--metrics_port_file=" + metrics)
+        for line in ("fingerprint", "memory budget", "limits:", "backend:"):
+            self.assertIn(line, log)
+        process.send_signal(signal.SIGTERM)
+        rest = process.stderr.read()
+        self.assertEqual(process.wait(60), 0, rest)
+        self.assertIn("drained", rest)
+        with open(self.port_file) as file:
+            self.assertRegex(file.read(), r"^\d+\n$")
+        with open(metrics) as file:
+            self.assertRegex(file.read(), r"^\d+\n$")
+        self.assertEqual(sorted(os.listdir(self.folder.name)),
+                         ["job.textproto", "metrics", "port"])
+
+    def test_sigint_drains(self):
+        process, _ = self.start()
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(60), 0)
+
+    def test_a_port_in_use(self):
+        _, log = self.start()
+        port = re.search(r"listens on 127\.0\.0\.1:(\d+)", log).group(1)
+        result = run("--config=-", "--port=" + port)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("127.0.0.1:" + port, result.stderr)
+
+    def test_a_wide_bind_warns(self):
+        _, log = self.start("--bind=0.0.0.0")
+        self.assertIn("without TLS", log)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,256 @@
+#include "server/rpc/coordinator_service.h"
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/support/sync_stream.h>
+
+#include <memory>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/agg.grpc.pb.h"
+#include "server/base/clock.h"
+#include "tests/server/rpc/loopback_shard.h"
+
+namespace agg {
+namespace {
+
+using ::testing::HasSubstr;
+
+v1::JoinRequest JoinOf(int rank) {
+  v1::JoinRequest request;
+  request.set_protocol_version(1);
+  request.set_rank(rank);
+  v1::Tensor* tensor = request.mutable_manifest()->add_tensors();
+  tensor->set_name("x");
+  tensor->add_shape(2);
+  return request;
+}
+
+// One shard, its coordinator, and plain stubs.
+class CoordinatorServiceTest : public ::testing::Test {
+ protected:
+  CoordinatorServiceTest() {
+    CoordinatorOptions options;
+    options.combine.schedule.learning_rate = 0.5;
+    options.max_workers = 4;
+    coordinator_ = std::make_unique<Coordinator>(
+        options, std::vector<ShardPeer*>{shard_.engine()}, Clock::Real(),
+        [](const RoundReport&) {});
+    shard_.Serve(coordinator_.get());
+    coordinator_->Start();
+    stub_ = v1::Coordinator::NewStub(shard_.NewChannel());
+  }
+  ~CoordinatorServiceTest() override {
+    coordinator_->Drain(absl::Now());
+    shard_.rpc()->EndStreams(absl::UnavailableError("the test is over"));
+    shard_.Stop();
+  }
+
+  v1::JoinReply Join(int rank) {
+    // UNAVAILABLE until the shard is attached.
+    for (;;) {
+      grpc::ClientContext context;
+      v1::JoinReply reply;
+      const grpc::Status status = stub_->Join(&context, JoinOf(rank), &reply);
+      if (status.error_code() == grpc::StatusCode::UNAVAILABLE) continue;
+      EXPECT_TRUE(status.ok()) << status.error_message();
+      return reply;
+    }
+  }
+
+  grpc::Status Push(const v1::JoinReply& job, v1::PushKind kind) {
+    v1::PushFrame frame = FrameOf({1.0f, 2.0f}, kind, 0);
+    frame.mutable_meta()->set_epoch(job.epoch());
+    frame.mutable_meta()->set_session(job.session());
+    return PushOne(shard_.NewChannel(), frame).second;
+  }
+
+  grpc::Status Commit(const v1::JoinReply& job, v1::PushKind kind,
+                      v1::RoundOutcome* outcome) {
+    v1::CommitRequest request;
+    request.set_epoch(job.epoch());
+    request.set_session(job.session());
+    request.set_kind(kind);
+    grpc::ClientContext context;
+    return stub_->Commit(&context, request, outcome);
+  }
+
+  LoopbackShard shard_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<v1::Coordinator::Stub> stub_;
+};
+
+TEST_F(CoordinatorServiceTest, AWholeRound) {
+  const v1::JoinReply job = Join(0);
+  EXPECT_NE(job.session(), 0u);
+  EXPECT_TRUE(job.seed_role());
+  EXPECT_FALSE(job.seeded());
+  EXPECT_EQ(job.manifest().tensors(0).name(), "x");
+  EXPECT_EQ(job.rule(), "mean");
+  EXPECT_EQ(job.lease_ms(), 30000);
+  ASSERT_EQ(job.shards_size(), 1);
+  EXPECT_EQ(job.shards(0), shard_.address());  // the port that is real
+
+  ASSERT_TRUE(Push(job, v1::SEED).ok());
+  v1::RoundOutcome outcome;
+  grpc::Status status = Commit(job, v1::SEED, &outcome);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(outcome.kind(), v1::RoundOutcome::SEEDED);
+  EXPECT_EQ(outcome.version(), 0u);
+
+  ASSERT_TRUE(Push(job, v1::GRADIENT).ok());
+  status = Commit(job, v1::GRADIENT, &outcome);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(outcome.kind(), v1::RoundOutcome::APPLIED);
+  EXPECT_EQ(outcome.version(), 1u);
+  EXPECT_TRUE(outcome.included());
+  EXPECT_EQ(outcome.learning_rate(), 0.5);
+
+  grpc::ClientContext context;
+  v1::WaitRequest wait;
+  v1::RoundOutcome again;
+  ASSERT_TRUE(stub_->WaitRound(&context, wait, &again).ok());
+  EXPECT_EQ(again.version(), 1u);
+  EXPECT_FALSE(again.included());
+
+  grpc::ClientContext status_context;
+  v1::StatusReply reply;
+  ASSERT_TRUE(
+      stub_->GetStatus(&status_context, v1::StatusRequest(), &reply).ok());
+  EXPECT_EQ(reply.version(), 1u);
+  EXPECT_EQ(reply.last_outcome().version(), 1u);
+  ASSERT_EQ(reply.workers_size(), 1);
+}
+
+TEST_F(CoordinatorServiceTest, AnotherProtocolVersionIsRefused) {
+  v1::JoinRequest request = JoinOf(0);
+  request.set_protocol_version(2);
+  grpc::ClientContext context;
+  v1::JoinReply reply;
+  const grpc::Status status = stub_->Join(&context, request, &reply);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("protocol_version: 2"));
+  grpc::ClientContext observe;
+  EXPECT_EQ(stub_->Observe(&observe, v1::ObserveRequest(), &reply).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(CoordinatorServiceTest, AttendRenewsAndTellsTheSuperseded) {
+  const v1::JoinReply first = Join(0);
+  grpc::ClientContext context;
+  auto stream = stub_->Attend(&context);
+  v1::LeaseRenewal renewal;
+  renewal.set_epoch(first.epoch());
+  renewal.set_session(first.session());
+  ASSERT_TRUE(stream->Write(renewal));
+  v1::JobEvent event;
+  ASSERT_TRUE(stream->Read(&event));
+  EXPECT_EQ(event.kind(), v1::JobEvent::RENEWED);
+
+  EXPECT_NE(Join(0).session(), first.session());
+  ASSERT_TRUE(stream->Read(&event));
+  EXPECT_EQ(event.kind(), v1::JobEvent::SUPERSEDED);
+  stream->Write(renewal);
+  while (stream->Read(&event)) {
+  }
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::ABORTED);
+}
+
+TEST_F(CoordinatorServiceTest, AStreamIsForOneSession) {
+  const v1::JoinReply job = Join(0);
+  grpc::ClientContext context;
+  auto stream = stub_->Attend(&context);
+  v1::LeaseRenewal renewal;
+  renewal.set_epoch(job.epoch());
+  renewal.set_session(job.session());
+  ASSERT_TRUE(stream->Write(renewal));
+  renewal.set_session(job.session() + 1);
+  stream->Write(renewal);
+  v1::JobEvent event;
+  while (stream->Read(&event)) {
+  }
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+
+  grpc::ClientContext unknown;
+  stream = stub_->Attend(&unknown);
+  stream->Write(renewal);
+  while (stream->Read(&event)) {
+  }
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+// The outcome comes long after the caller has gone; nothing may break.
+TEST_F(CoordinatorServiceTest, ACommitThatIsNotWaitedFor) {
+  const v1::JoinReply job = Join(0);
+  const v1::JoinReply other = Join(1);
+  ASSERT_TRUE(Push(job, v1::SEED).ok());
+  v1::RoundOutcome outcome;
+  ASSERT_TRUE(Commit(job, v1::SEED, &outcome).ok());
+  ASSERT_TRUE(Push(job, v1::GRADIENT).ok());
+  ASSERT_TRUE(Push(other, v1::GRADIENT).ok());
+  v1::CommitRequest request;
+  request.set_epoch(job.epoch());
+  request.set_session(job.session());
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::milliseconds(20));
+  stub_->Commit(&context, request, &outcome);  // usually in vain
+  const grpc::Status status = Commit(other, v1::GRADIENT, &outcome);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(outcome.version(), 1u);
+}
+
+TEST_F(CoordinatorServiceTest, BadCommitsAreRefusedByField) {
+  const v1::JoinReply job = Join(0);
+  v1::CommitRequest request;
+  request.set_epoch(job.epoch());
+  request.set_session(job.session());
+  request.set_loss_scale(-1.0);
+  grpc::ClientContext context;
+  v1::RoundOutcome outcome;
+  const grpc::Status status = stub_->Commit(&context, request, &outcome);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("loss_scale: -1"));
+}
+
+TEST_F(CoordinatorServiceTest, LeavingIsAnswered) {
+  const v1::JoinReply job = Join(0);
+  v1::LeaveRequest request;
+  request.set_epoch(job.epoch());
+  request.set_session(job.session());
+  grpc::ClientContext context;
+  v1::LeaveReply reply;
+  const grpc::Status status = stub_->Leave(&context, request, &reply);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+TEST(RedirectServiceTest, NamesTheCoordinator) {
+  LoopbackShard shard(1, 2);
+  shard.Serve();
+  auto stub = v1::Coordinator::NewStub(shard.NewChannel());
+  const auto expect = [](const grpc::Status& status) {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+    EXPECT_THAT(status.error_message(),
+                HasSubstr("the coordinator is shard 0 (127.0.0.1:1)"));
+  };
+  grpc::ClientContext contexts[7];
+  v1::JoinReply join;
+  v1::RoundOutcome outcome;
+  v1::LeaveReply leave;
+  v1::StatusReply status;
+  expect(stub->Join(&contexts[0], JoinOf(0), &join));
+  expect(stub->Observe(&contexts[1], v1::ObserveRequest(), &join));
+  expect(stub->Commit(&contexts[2], v1::CommitRequest(), &outcome));
+  expect(stub->WaitRound(&contexts[3], v1::WaitRequest(), &outcome));
+  expect(stub->Leave(&contexts[4], v1::LeaveRequest(), &leave));
+  expect(stub->GetStatus(&contexts[5], v1::StatusRequest(), &status));
+  auto attend = stub->Attend(&contexts[6]);
+  v1::JobEvent event;
+  EXPECT_FALSE(attend->Read(&event));
+  expect(attend->Finish());
+}
+
+}  // namespace
+}  // namespace agg

@@ -1,0 +1,71 @@
+// A shard behind a loopback gRPC server, with neither options nor main.
+#ifndef AGG_TESTS_SERVER_RPC_LOOPBACK_SHARD_H_
+#define AGG_TESTS_SERVER_RPC_LOOPBACK_SHARD_H_
+
+#include <grpcpp/channel.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "proto/agg.grpc.pb.h"
+#include "proto/shard_plan.h"
+#include "server/round/coordinator.h"
+#include "server/round/shard_engine.h"
+#include "server/rpc/rpc_server.h"
+
+namespace agg {
+
+inline constexpr uint64_t kEpoch = 7;
+inline constexpr uint64_t kSession = 11;
+inline constexpr char kFingerprint[] = "00112233aabbccdd";
+
+// One tensor "x" of `num_elements` float32.
+Manifest OneTensor(int64_t num_elements);
+
+class LoopbackShard {
+ public:
+  explicit LoopbackShard(int ordinal = 0, int num_shards = 1);
+
+  // Listens; once. `coordinator` may be null.
+  void Serve(Coordinator* coordinator = nullptr);
+  // Stops listening.
+  void Stop();
+
+  // Epoch, manifest and one session with the seed role.
+  void Begin(const Manifest& manifest);
+  // Publishes what the session has pushed as version 0.
+  absl::Status PublishSeed();
+
+  ShardEngine* engine() { return engine_.get(); }
+  RpcServer* rpc() { return rpc_.get(); }
+  std::string address() const;
+  std::shared_ptr<grpc::Channel> NewChannel() const;
+
+ private:
+  const int ordinal_;
+  const int num_shards_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<ShardEngine> engine_;
+  std::unique_ptr<RpcServer> rpc_;
+};
+
+// A frame of slice 0 with a good checksum.
+v1::PushFrame FrameOf(const std::vector<float>& values, v1::PushKind kind,
+                      uint64_t round);
+
+// Pushes one frame on a stream of its own: the acknowledgements, and how the
+// stream ended.
+std::pair<std::vector<v1::PushAck>, grpc::Status> PushOne(
+    const std::shared_ptr<grpc::Channel>& channel, const v1::PushFrame& frame);
+
+// All frames of a pull, and how it ended.
+std::pair<std::vector<v1::PullFrame>, grpc::Status> PullAll(
+    const std::shared_ptr<grpc::Channel>& channel,
+    const v1::PullRequest& request);
+
+}  // namespace agg
+
+#endif  // AGG_TESTS_SERVER_RPC_LOOPBACK_SHARD_H_

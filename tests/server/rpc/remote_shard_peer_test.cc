@@ -1,0 +1,175 @@
+#include "server/rpc/remote_shard_peer.h"
+
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/rpc/loopback_shard.h"
+
+namespace agg {
+namespace {
+
+using ::testing::HasSubstr;
+
+class RemoteShardPeerTest : public ::testing::Test {
+ protected:
+  RemoteShardPeerTest() { shard_.Serve(); }
+
+  std::unique_ptr<RemoteShardPeer> NewPeer(
+      const std::string& fingerprint = kFingerprint, int ordinal = 1,
+      int num_shards = 2) {
+    RemoteShardOptions options;
+    options.ordinal = ordinal;
+    options.num_shards = num_shards;
+    options.address = shard_.address();
+    options.fingerprint = fingerprint;
+    return std::make_unique<RemoteShardPeer>(options);
+  }
+
+  static SessionChange Worker() {
+    SessionChange change;
+    change.session = kSession;
+    change.seed_role = true;
+    return change;
+  }
+
+  LoopbackShard shard_{1, 2};
+};
+
+TEST_F(RemoteShardPeerTest, CallsReachTheEngine) {
+  auto peer = NewPeer();
+  EXPECT_THAT(peer->name(), HasSubstr("shard 1 (127.0.0.1:"));
+  EXPECT_EQ(peer->SetManifest(kEpoch, OneTensor(4)).code(),
+            absl::StatusCode::kUnavailable);  // not attached yet
+  ASSERT_TRUE(peer->Attach(kEpoch, [](const absl::Status&) {}).ok());
+  EXPECT_EQ(shard_.engine()->Status().epoch, kEpoch);
+  ASSERT_TRUE(peer->SetManifest(kEpoch, OneTensor(4)).ok());
+  ASSERT_TRUE(peer->SetSession(kEpoch, Worker()).ok());
+  Phase seed;
+  seed.kind = PhaseKind::kPublish;
+  seed.epoch = kEpoch;
+  seed.publish.seed = true;
+  seed.publish.seed_session = kSession;
+  const absl::StatusOr<PhaseResult> result = peer->RunPhase(seed);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(shard_.engine()->Status().published);
+}
+
+TEST_F(RemoteShardPeerTest, ErrorsKeepTheirCodeAndGetAName) {
+  auto peer = NewPeer();
+  ASSERT_TRUE(peer->Attach(kEpoch, nullptr).ok());
+  const absl::Status status = peer->SetManifest(kEpoch - 1, OneTensor(4));
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("shard 1 (127.0.0.1:"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("current epoch 7"));
+  Phase phase;
+  phase.epoch = kEpoch;
+  EXPECT_FALSE(peer->RunPhase(phase).ok());
+}
+
+TEST_F(RemoteShardPeerTest, ADifferentShardIsRefusedWithBothValues) {
+  const auto refusal = [&](std::unique_ptr<RemoteShardPeer> peer) {
+    const absl::Status status = peer->Attach(kEpoch, nullptr);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    return std::string(status.message());
+  };
+  const std::string config = refusal(NewPeer("ffff"));
+  EXPECT_THAT(config, HasSubstr("ffff"));
+  EXPECT_THAT(config, HasSubstr(kFingerprint));
+  const std::string ordinal = refusal(NewPeer(kFingerprint, 0));
+  EXPECT_THAT(ordinal, HasSubstr("ordinal 1, the coordinator expects 0"));
+  const std::string shards = refusal(NewPeer(kFingerprint, 1, 3));
+  EXPECT_THAT(shards, HasSubstr("num_shards 2, the coordinator expects 3"));
+  EXPECT_FALSE(shard_.engine()->Status().attached);
+}
+
+TEST_F(RemoteShardPeerTest, NobodyThere) {
+  auto peer = NewPeer();
+  shard_.Stop();
+  const absl::Status status = peer->Attach(kEpoch, nullptr);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("shard 1 (127.0.0.1:"));
+}
+
+TEST_F(RemoteShardPeerTest, LossIsReportedOnceWithNameAndReason) {
+  auto peer = NewPeer();
+  std::promise<absl::Status> lost;
+  ASSERT_TRUE(
+      peer->Attach(kEpoch, [&](const absl::Status& s) { lost.set_value(s); })
+          .ok());
+  shard_.rpc()->EndStreams(absl::UnavailableError("it is shutting down"));
+  const absl::Status reason = lost.get_future().get();
+  EXPECT_EQ(reason.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(reason.message()),
+              HasSubstr("is lost: it is shutting down"));
+  EXPECT_THAT(std::string(reason.message()), HasSubstr("shard 1 (127.0.0.1:"));
+  EXPECT_EQ(peer->SetManifest(kEpoch, OneTensor(4)), reason);
+}
+
+TEST_F(RemoteShardPeerTest, AServerThatDiesIsLost) {
+  auto peer = NewPeer();
+  std::promise<absl::Status> lost;
+  ASSERT_TRUE(
+      peer->Attach(kEpoch, [&](const absl::Status& s) { lost.set_value(s); })
+          .ok());
+  shard_.Stop();
+  EXPECT_EQ(lost.get_future().get().code(), absl::StatusCode::kUnavailable);
+}
+
+// Waits until the shard's engine has been told that its epoch is over.
+absl::Status WaitUntilLost(ShardEngine* engine) {
+  std::promise<absl::Status> ended;
+  engine->Pull(kEpoch, 0, false, [&](absl::StatusOr<PublishedVersion> v) {
+    ended.set_value(v.status());
+  });
+  return ended.get_future().get();
+}
+
+TEST_F(RemoteShardPeerTest, TheCoordinatorsEndIsTheEpochsEnd) {
+  auto peer = NewPeer();
+  ASSERT_TRUE(peer->Attach(kEpoch, nullptr).ok());
+  peer = nullptr;
+  const absl::Status status = WaitUntilLost(shard_.engine());
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("the coordinator is gone"));
+}
+
+TEST_F(RemoteShardPeerTest, LoseTellsTheOtherShardsWhy) {
+  auto peer = NewPeer();
+  ASSERT_TRUE(peer->Attach(kEpoch, nullptr).ok());
+  peer->Lose(kEpoch - 1, absl::UnavailableError("of another epoch"));
+  peer->Lose(kEpoch, absl::UnavailableError("shard 2 (h:1) is lost"));
+  const absl::Status status = WaitUntilLost(shard_.engine());
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(), "shard 2 (h:1) is lost");
+}
+
+// The end of the old stream must not end the new epoch.
+TEST_F(RemoteShardPeerTest, ANewEpochReplacesTheOldOne) {
+  auto peer = NewPeer();
+  int losses = 0;
+  for (uint64_t epoch = kEpoch; epoch < kEpoch + 20; ++epoch) {
+    ASSERT_TRUE(
+        peer->Attach(epoch, [&](const absl::Status&) { ++losses; }).ok());
+    ASSERT_TRUE(peer->SetManifest(epoch, OneTensor(4)).ok());
+    ASSERT_TRUE(peer->SetSession(epoch, Worker()).ok());
+  }
+  EXPECT_EQ(losses, 0);
+  const absl::Status stale = peer->Attach(kEpoch, nullptr);
+  EXPECT_EQ(stale.code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(RemoteShardPeerTest, CloseEndsEverything) {
+  auto peer = NewPeer();
+  ASSERT_TRUE(peer->Attach(kEpoch, nullptr).ok());
+  peer->Close(absl::UnavailableError("draining"));
+  EXPECT_EQ(peer->SetManifest(kEpoch, OneTensor(4)).message(), "draining");
+  EXPECT_EQ(peer->Attach(kEpoch + 1, nullptr).message(), "draining");
+}
+
+}  // namespace
+}  // namespace agg

@@ -1,0 +1,161 @@
+// Whole servers in one process, spoken to with plain stubs.
+#include "server/server.h"
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/sync_stream.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/agg.grpc.pb.h"
+#include "server/config_defaults.h"
+#include "server/config_text.h"
+
+namespace agg {
+namespace {
+
+using ::testing::HasSubstr;
+
+ServerOptions Options(const std::string& text = "") {
+  return *MakeServerOptions(WithDefaults(*ParseJobConfig(
+      "workers: 1 learning_rate { rate: 0.1 } " + text, "test")));
+}
+
+StartOptions AnyPort() {
+  StartOptions start;
+  start.port = 0;
+  return start;
+}
+
+std::unique_ptr<v1::Coordinator::Stub> StubOf(const Server& server) {
+  return v1::Coordinator::NewStub(
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", server.port()),
+                          grpc::InsecureChannelCredentials()));
+}
+
+grpc::Status Join(v1::Coordinator::Stub* stub, v1::JoinReply* reply) {
+  v1::JoinRequest request;
+  request.set_protocol_version(1);
+  v1::Tensor* tensor = request.mutable_manifest()->add_tensors();
+  tensor->set_name("x");
+  tensor->add_shape(5);
+  // UNAVAILABLE until the shards are attached; the test's own limit ends it.
+  for (;;) {
+    grpc::ClientContext context;
+    const grpc::Status status = stub->Join(&context, request, reply);
+    if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return status;
+  }
+}
+
+TEST(ServerTest, SeveralInOneProcess) {
+  auto a = Server::Start(Options("job: 'a'"), AnyPort());
+  auto b = Server::Start(Options("job: 'b'"), AnyPort());
+  ASSERT_TRUE(a.ok()) << a.status();
+  ASSERT_TRUE(b.ok()) << b.status();
+  EXPECT_NE((*a)->port(), (*b)->port());
+  EXPECT_EQ((*a)->metrics_port(), 0);
+  v1::JoinReply reply;
+  grpc::Status joined = Join(StubOf(**a).get(), &reply);
+  ASSERT_TRUE(joined.ok()) << joined.error_message();
+  EXPECT_EQ(reply.job(), "a");
+  EXPECT_EQ(reply.shards(0), absl::StrCat("127.0.0.1:", (*a)->port()));
+  joined = Join(StubOf(**b).get(), &reply);
+  ASSERT_TRUE(joined.ok()) << joined.error_message();
+  EXPECT_EQ(reply.job(), "b");
+}
+
+TEST(ServerTest, TwoShardsFindEachOther) {
+  // The second shard's port is known before the first shard's config.
+  auto probe = Server::Start(Options(), AnyPort());
+  ASSERT_TRUE(probe.ok());
+  const int port = (*probe)->port();
+  *probe = nullptr;
+  const ServerOptions options = Options(
+      absl::StrCat("shards: '127.0.0.1:1' shards: '127.0.0.1:", port, "'"));
+  StartOptions second;
+  second.ordinal = 1;
+  auto shard1 = Server::Start(options, second);
+  ASSERT_TRUE(shard1.ok()) << shard1.status();
+  auto shard0 = Server::Start(options, AnyPort());
+  ASSERT_TRUE(shard0.ok()) << shard0.status();
+  auto stub = StubOf(**shard0);
+  v1::JoinReply reply;
+  const grpc::Status joined = Join(stub.get(), &reply);
+  ASSERT_TRUE(joined.ok()) << joined.error_message();
+  EXPECT_EQ(reply.shards_size(), 2);
+
+  // Its drain is told to every worker at once, by name.
+  grpc::ClientContext context;
+  auto stream = stub->Attend(&context);
+  v1::LeaseRenewal renewal;
+  renewal.set_epoch(reply.epoch());
+  renewal.set_session(reply.session());
+  ASSERT_TRUE(stream->Write(renewal));
+  v1::JobEvent event;
+  ASSERT_TRUE(stream->Read(&event));
+  EXPECT_EQ(event.kind(), v1::JobEvent::RENEWED);
+  (*shard1)->Drain(absl::Now() + absl::Seconds(10));
+  ASSERT_TRUE(stream->Read(&event));
+  EXPECT_EQ(event.kind(), v1::JobEvent::SHARD_LOST);
+  EXPECT_THAT(event.message(),
+              HasSubstr(absl::StrCat("shard 1 (127.0.0.1:", port, ")")));
+}
+
+TEST(ServerTest, DrainTellsWorkersAndEndsTheirCalls) {
+  auto server = Server::Start(Options(), AnyPort());
+  ASSERT_TRUE(server.ok());
+  auto stub = StubOf(**server);
+  v1::JoinReply reply;
+  ASSERT_TRUE(Join(stub.get(), &reply).ok());
+  grpc::ClientContext context;
+  auto stream = stub->Attend(&context);
+  v1::LeaseRenewal renewal;
+  renewal.set_epoch(reply.epoch());
+  renewal.set_session(reply.session());
+  ASSERT_TRUE(stream->Write(renewal));
+  v1::JobEvent event;
+  ASSERT_TRUE(stream->Read(&event));
+
+  (*server)->Drain(absl::Now() + absl::Seconds(10));
+  (*server)->Drain(absl::Now());  // idempotent
+  (*server)->Wait();
+  ASSERT_TRUE(stream->Read(&event));
+  EXPECT_EQ(event.kind(), v1::JobEvent::DRAINING);
+  EXPECT_FALSE(stream->Read(&event));
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("shard 0 ("));
+}
+
+TEST(ServerTest, MetricsOnAPortOfTheirOwn) {
+  StartOptions start = AnyPort();
+  start.metrics_port = 0;
+  auto server = Server::Start(Options(), start);
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_GT((*server)->metrics_port(), 0);
+  EXPECT_NE((*server)->metrics_port(), (*server)->port());
+}
+
+TEST(ServerTest, WhatCannotStartSaysWhy) {
+  StartOptions start = AnyPort();
+  start.ordinal = 1;
+  EXPECT_THAT(std::string(Server::Start(Options(), start).status().message()),
+              HasSubstr("ordinal is 1"));
+  auto first = Server::Start(Options(), AnyPort());
+  ASSERT_TRUE(first.ok());
+  start = StartOptions();
+  start.port = (*first)->port();
+  const absl::Status in_use = Server::Start(Options(), start).status();
+  EXPECT_EQ(in_use.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(in_use.message()),
+              HasSubstr(absl::StrCat("127.0.0.1:", (*first)->port())));
+}
+
+}  // namespace
+}  // namespace agg
