@@ -36,12 +36,17 @@ base_packages="
   zlib1g-dev
 "
 dev_packages="
+  buildah
   clang
   clang-format
   clang-tidy
   git
+  iproute2
+  kubernetes-client
   libclang-rt-14-dev
   llvm-14
+  python3-venv
+  python3-yaml
   shellcheck
 "
 monitoring_packages="
@@ -80,6 +85,9 @@ installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' $packages \
   2>/dev/null | sed -n 's/ installed$//p') || true
 missing=
 for package in $packages; do
+  # Another source's kubectl will do, and the two packages would collide.
+  [ "$package" != kubernetes-client ] || ! command -v kubectl >/dev/null ||
+    continue
   echo "$installed" | grep -qxF "$package" || missing="$missing $package"
 done
 [ -n "$missing" ] || exit 0

@@ -15,6 +15,7 @@
 #   layers     no path from the core to gRPC, protobuf or Prometheus
 #   format     clang-format
 #   lint       tests/lint/lint.py
+#   k8s        the deployment's tests, with the tools that they need
 #   tidy       clang-tidy (slow; not part of --all)
 #
 # Installs missing packages first (deploy/setup.sh). Exits with 1 unless
@@ -22,13 +23,13 @@
 # AGG_OUTPUT_BASE names a Bazel output base of one's own.
 set -uo pipefail
 
-readonly all_cells="gcc clang asan tsan fuzz layers format lint"
+readonly all_cells="gcc clang asan tsan fuzz layers format lint k8s"
 cells=
 for argument in "$@"; do
   case $argument in
     --all) cells="$cells $all_cells" ;;
     --cell=gcc | --cell=clang | --cell=asan | --cell=asan_core | \
-      --cell=tsan | --cell=fuzz | --cell=layers | --cell=format | --cell=lint | --cell=tidy)
+      --cell=tsan | --cell=fuzz | --cell=layers | --cell=format | --cell=lint | --cell=k8s | --cell=tidy)
       cells="$cells ${argument#--cell=}"
       ;;
     *)
@@ -164,6 +165,13 @@ run_cell() {
       sed '$d' "$scratch/counts"
       report lint "$(tail -n 1 "$scratch/counts")"
       ;;
+    k8s)
+      # Else the tests skip what needs it, and say so.
+      tests/deploy/k8s_tools.sh || true
+      # A skip must not be remembered.
+      bazel_tests k8s --config=gcc -c opt --build_tests_only \
+        --test_tag_filters=k8s --nocache_test_results
+      ;;
     tidy)
       # Generated headers must be there.
       run_bazel build //... &&
@@ -177,7 +185,7 @@ run_cell() {
 }
 
 setup_options=()
-[[ $cells =~ (clang|fuzz|format|lint|tidy) ]] && setup_options=(--dev)
+[[ $cells =~ (clang|fuzz|format|lint|k8s|tidy) ]] && setup_options=(--dev)
 # What a test would be skipped without.
 [[ $cells =~ gcc ]] && setup_options+=(--monitoring)
 if deploy/setup.sh "${setup_options[@]}"; then

@@ -1,0 +1,49 @@
+#!/bin/sh
+# Builds the container image.
+#
+#   deploy/image/build.sh                  of a bundle made by deploy/bundle.sh
+#   deploy/image/build.sh --bundle=FOLDER  of an unpacked one
+#   deploy/image/build.sh --tag=NAME       default agg-server:latest
+#   deploy/image/build.sh --tool=PROGRAM   buildah, podman or docker; default:
+#                                          the first that is installed
+#
+# Needs no registry: the image is FROM scratch.
+set -eu
+
+root=$(CDPATH='' cd "$(dirname "$0")/../.." && pwd)
+bundle=
+tag=agg-server:latest
+tool=
+for argument in "$@"; do
+  case $argument in
+    --bundle=*) bundle=${argument#*=} ;;
+    --tag=*) tag=${argument#*=} ;;
+    --tool=*) tool=${argument#*=} ;;
+    *)
+      sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0" >&2
+      exit 2
+      ;;
+  esac
+done
+for name in buildah podman docker; do
+  [ -n "$tool" ] || ! command -v "$name" >/dev/null 2>&1 || tool=$name
+done
+if [ -z "$tool" ]; then
+  echo "deploy/image/build.sh: needs buildah, podman or docker" >&2
+  exit 1
+fi
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+if [ -z "$bundle" ]; then
+  bundle=$scratch/bundle
+  "$root/deploy/bundle.sh" --directory="$bundle"
+fi
+"$root/deploy/image/make_context.sh" "$bundle" "$scratch/context"
+version=$("$scratch/context/app/opt/agg_server/bin/agg_server" --version)
+case $tool in
+  buildah) set -- bud --isolation chroot ;;
+  *) set -- build ;;
+esac
+"$tool" "$@" --label "org.opencontainers.image.version=${version#* }" \
+  --tag "$tag" --file "$root/deploy/image/Dockerfile" "$scratch/context"

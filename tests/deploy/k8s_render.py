@@ -1,0 +1,133 @@
+"""Renders deploy/k8s with kubectl and checks objects against the Kubernetes
+OpenAPI schemas, where the tools are (tests/deploy/k8s_tools.sh gets them).
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+
+try:
+    import yaml
+except ImportError:
+    yaml = None
+
+ROOT = pathlib.Path(__file__).absolute().parent.parent.parent
+OVERLAYS = ("cpu", "gpu", "monitoring", "gpu-monitoring")
+CRD_GROUP = "monitoring.coreos.com/v1"  # in no core schema
+VERSIONS = ("1.25", "1.31", "1.37")
+
+# Reads one object per line; prints the errors of each.
+_VALIDATE = """
+import json, sys
+import kubernetes_validate as kv
+for line in sys.stdin:
+    try:
+        kv.validate(json.loads(line), sys.argv[1], strict=True)
+        print(json.dumps(""))
+    except kv.ValidationError as error:
+        path = ".".join(str(step) for step in error.path)
+        print(json.dumps(path + ": " + error.message))
+    except kv.SchemaNotFoundError as error:
+        print(json.dumps(error.message))
+"""
+
+
+def validator_python():
+    """The venv's Python that has kubernetes-validate; None without it."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    python = pathlib.Path(cache) / "agg_server_k8s/bin/python"
+    if not python.exists():
+        return None
+    check = subprocess.run([str(python), "-c", "import kubernetes_validate"],
+                           capture_output=True, check=False)
+    return str(python) if check.returncode == 0 else None
+
+
+def why_no_render():
+    if yaml is None:
+        return "needs python3-yaml (deploy/setup.sh --dev)"
+    if shutil.which("kubectl") is None:
+        return "needs kubectl (deploy/setup.sh --dev)"
+    return None
+
+
+def why_no_schemas():
+    if validator_python() is None:
+        return "needs kubernetes-validate (tests/deploy/k8s_tools.sh)"
+    return why_no_render()
+
+
+def minor_version():
+    """Of kubectl 1.N: N."""
+    out = subprocess.run(["kubectl", "version", "--client", "-o", "json"],
+                         capture_output=True, check=True).stdout
+    return int(re.match(r"\d+", json.loads(out)["clientVersion"]["minor"])[0])
+
+
+def _downgrade(folder):
+    """Writes what the kustomize of kubectl 1.20 calls otherwise: folders are
+    `bases`, files of patches `patchesStrategicMerge`."""
+    for path in folder.rglob("kustomization.yaml"):
+        data = yaml.safe_load(path.read_text())
+        resources = data.pop("resources", [])
+        data["resources"] = [r for r in resources if r.endswith(".yaml")]
+        data["bases"] = [r for r in resources if not r.endswith(".yaml")]
+        data["patchesStrategicMerge"] = [
+            patch["path"] for patch in data.pop("patches", [])]
+        path.write_text(yaml.safe_dump(data))
+
+
+def render(folder, edit=lambda deploy: None):
+    """The objects of a folder of deploy, as `kubectl kustomize` makes them of
+    a copy that `edit` may change first."""
+    with tempfile.TemporaryDirectory(prefix="agg_k8s_") as scratch:
+        deploy = pathlib.Path(scratch) / "deploy"
+        for part in ("k8s", "grafana"):
+            # Copies of files, not Bazel's links to them.
+            shutil.copytree(ROOT / "deploy" / part, deploy / part,
+                            ignore=shutil.ignore_patterns("__pycache__"))
+        edit(deploy)
+        if minor_version() < 21:
+            _downgrade(deploy)
+        result = subprocess.run(
+            ["kubectl", "kustomize", str(deploy / folder)],
+            capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise AssertionError(f"{folder}: {result.stderr}")
+    return [item for item in yaml.safe_load_all(result.stdout) if item]
+
+
+def schema_errors(objects, version):
+    """One text per object: "" if it is valid, else what is wrong."""
+    lines = "".join(json.dumps(item) + "\n" for item in objects)
+    result = subprocess.run([validator_python(), "-c", _VALIDATE, version],
+                            input=lines, capture_output=True, text=True,
+                            check=True)
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def is_custom(item):
+    return item["apiVersion"] == CRD_GROUP
+
+
+def named(item):
+    return f"{item['kind']}/{item['metadata']['name']}"
+
+
+def only(objects, kind, name=None):
+    """The one object of a kind (and name)."""
+    found = [item for item in objects if item["kind"] == kind
+             and (name is None or item["metadata"]["name"] == name)]
+    if len(found) != 1:
+        raise AssertionError(f"{len(found)} objects {kind}/{name or ''}")
+    return found[0]
+
+
+def matches(selector, labels):
+    """Whether a selector of matchLabels, or of plain labels, takes them."""
+    wanted = selector.get("matchLabels", selector)
+    return all(labels.get(key) == value for key, value in wanted.items())

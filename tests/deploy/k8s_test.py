@@ -1,0 +1,357 @@
+"""deploy/k8s: every overlay renders, every object fits the schemas, and the
+objects fit each other, the server's flags and the project's other files."""
+
+import os
+import pathlib
+import re
+import subprocess
+import unittest
+
+from deploy.k8s import generate
+from tests.deploy import k8s_render as k8s
+from tests.deploy.k8s_render import matches, only
+
+WHY_NOT = k8s.why_no_render()
+WHY_NO_SCHEMAS = k8s.why_no_schemas()
+for reason in {WHY_NOT, WHY_NO_SCHEMAS} - {None}:
+    print("k8s_test skips cases:", reason)
+
+K8S = k8s.ROOT / "deploy/k8s"
+GRPC_PORT = 50051
+
+
+def container(objects):
+    spec = only(objects, "StatefulSet")["spec"]["template"]["spec"]
+    (item,) = spec["containers"]
+    return item
+
+
+def flag(objects, name):
+    """The value of a flag of the server."""
+    (value,) = [argument.partition("=")[2]
+                for argument in container(objects)["args"]
+                if argument.startswith(f"--{name}=")]
+    return value
+
+
+def config_of(objects):
+    (config,) = [item for item in objects if item["kind"] == "ConfigMap"
+                 and item["metadata"]["name"].startswith("agg-config-")]
+    return config
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class OverlaysTest(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        cls.overlays = {name: k8s.render(f"k8s/overlays/{name}")
+                        for name in k8s.OVERLAYS}
+        cls.workers = k8s.render("k8s/examples/workers")
+
+    def each(self):
+        for name, objects in self.overlays.items():
+            with self.subTest(name):
+                yield name, objects
+
+    def test_every_folder_of_overlays_is_tested(self):
+        self.assertEqual({path.name for path in (K8S / "overlays").iterdir()},
+                         set(k8s.OVERLAYS))
+
+    @unittest.skipIf(WHY_NO_SCHEMAS, WHY_NO_SCHEMAS)
+    def test_objects_fit_the_schemas(self):
+        for version in k8s.VERSIONS:
+            for name, objects in [*self.overlays.items(),
+                                  ("workers", self.workers)]:
+                core = [o for o in objects if not k8s.is_custom(o)]
+                errors = k8s.schema_errors(core, version)
+                self.assertEqual(len(errors), len(core))
+                self.assertEqual(
+                    [f"{name} {version} {k8s.named(item)} {error}"
+                     for item, error in zip(core, errors) if error], [])
+
+    @unittest.skipIf(WHY_NO_SCHEMAS, WHY_NO_SCHEMAS)
+    def test_the_schemas_refuse_what_is_wrong(self):
+        good = only(self.overlays["cpu"], "Service", "agg")
+        misspelt = {**good, "spec": {**good["spec"], "clusterIp": "None"}}
+        wrong = {**good, "spec": {**good["spec"], "ports": "50051"}}
+        unknown = {**good, "kind": "Servant"}
+        self.assertEqual(
+            [bool(error) for error in k8s.schema_errors(
+                [good, misspelt, wrong, unknown], k8s.VERSIONS[-1])],
+            [False, True, True, True])
+
+    def test_objects_are_there_once_and_in_the_namespace(self):
+        kinds = {"Namespace", "StatefulSet", "Service", "ConfigMap",
+                 "PodDisruptionBudget", "NetworkPolicy"}
+        for name, objects in self.each():
+            names = [k8s.named(item) for item in objects]
+            self.assertEqual(len(names), len(set(names)))
+            extra = ({"ServiceMonitor", "PrometheusRule"}
+                     if "monitoring" in name else set())
+            # No autoscaler: deploy/README.md says why.
+            self.assertEqual({item["kind"] for item in objects},
+                             kinds | extra)
+            for item in objects:
+                if item["kind"] != "Namespace":
+                    self.assertEqual(item["metadata"]["namespace"],
+                                     "agg-server", k8s.named(item))
+
+    def test_the_configuration_names_every_pod(self):
+        for _, objects in self.each():
+            text = config_of(objects)["data"]["job.textproto"]
+            stateful_set = only(objects, "StatefulSet")["spec"]
+            self.assertEqual(
+                re.findall(r'(?m)^shards: "(.*)"$', text),
+                [f"agg-{i}.{stateful_set['serviceName']}.agg-server.svc:"
+                 f"{GRPC_PORT}" for i in range(stateful_set["replicas"])])
+            self.assertEqual(flag(objects, "shard"), "auto")
+            self.assertEqual(stateful_set["podManagementPolicy"], "Parallel")
+            self.assertEqual(stateful_set["updateStrategy"]["type"],
+                             "RollingUpdate")
+
+    def test_a_changed_configuration_changes_the_pods(self):
+        def edit(deploy):
+            path = deploy / "k8s/base/job.textproto"
+            path.write_text(path.read_text() + "clip_norm: 1\n")
+
+        before = self.overlays["cpu"]
+        after = k8s.render("k8s/overlays/cpu", edit)
+        volumes = []
+        for objects in (before, after):
+            spec = only(objects, "StatefulSet")["spec"]["template"]["spec"]
+            (name,) = [volume["configMap"]["name"]
+                       for volume in spec["volumes"] if "configMap" in volume]
+            self.assertEqual(name, config_of(objects)["metadata"]["name"])
+            volumes.append(name)
+        self.assertNotEqual(*volumes)
+
+    def test_the_overlay_of_the_operating_guide(self):
+        if k8s.minor_version() < 21:
+            print("k8s_test skips the guide's overlay: needs kubectl 1.21")
+            self.skipTest("needs kubectl 1.21")
+        guide = (k8s.ROOT / "deploy/README.md").read_text()
+        example = re.search(r"(?s)```yaml\n# my-job/kustomization.yaml\n(.*?)"
+                            r"```", guide).group(1)
+        path = "../agg_server/deploy/k8s/overlays/monitoring"
+        self.assertIn(path, example)
+
+        def edit(deploy):
+            folder = deploy / "k8s/my-job"
+            folder.mkdir()
+            (folder / "job.textproto").write_text('job: "mine"\n')
+            (folder / "kustomization.yaml").write_text(
+                example.replace(path, "../overlays/monitoring")
+                + "namespace: other\n")
+
+        objects = k8s.render("k8s/my-job", edit)
+        self.assertEqual(only(objects, "StatefulSet")["spec"]["replicas"], 4)
+        self.assertEqual(container(objects)["image"],
+                         "REGISTRY/agg-server:VERSION")
+        self.assertEqual(config_of(objects)["data"],
+                         {"job.textproto": 'job: "mine"\n'})
+        self.assertEqual({item["metadata"].get("namespace", "other")
+                          for item in objects}, {"other"})
+
+    def test_ports_are_the_ones_that_the_flags_open(self):
+        for _, objects in self.each():
+            ports = {port["name"]: port["containerPort"]
+                     for port in container(objects)["ports"]}
+            self.assertEqual(ports, {
+                "grpc": GRPC_PORT,
+                "metrics": int(flag(objects, "metrics_port"))})
+            for probe, path in (("startupProbe", "/healthz"),
+                                ("readinessProbe", "/readyz"),
+                                ("livenessProbe", "/healthz")):
+                self.assertEqual(container(objects)[probe]["httpGet"],
+                                 {"path": path, "port": "metrics"})
+            annotations = only(objects, "StatefulSet")["spec"]["template"][
+                "metadata"]["annotations"]
+            self.assertEqual(annotations["prometheus.io/port"],
+                             str(ports["metrics"]))
+
+    def test_services_select_the_pods(self):
+        for _, objects in self.each():
+            labels = only(objects, "StatefulSet")["spec"]["template"][
+                "metadata"]["labels"]
+            headless = only(objects, "Service", "agg")["spec"]
+            self.assertEqual(headless["clusterIP"], "None")
+            self.assertIs(headless["publishNotReadyAddresses"], True)
+            self.assertTrue(matches(headless["selector"], labels))
+            client = only(objects, "Service", "agg-client")["spec"]
+            self.assertTrue(matches(client["selector"], {
+                **labels, "statefulset.kubernetes.io/pod-name": "agg-0"}))
+            self.assertNotIn("clusterIP", client)
+            for service in (headless, client):
+                self.assertEqual(
+                    [(port["name"], port["port"], port["targetPort"])
+                     for port in service["ports"]],
+                    [("grpc", GRPC_PORT, "grpc"), ("metrics", 9464, "metrics")])
+
+    def test_a_drain_fits_into_the_grace_period(self):
+        for _, objects in self.each():
+            pod = only(objects, "StatefulSet")["spec"]["template"]["spec"]
+            # A drain that hangs is ended 5 s after its time.
+            self.assertGreater(pod["terminationGracePeriodSeconds"],
+                               float(flag(objects, "drain_seconds")) + 5)
+
+    def test_pods_may_do_nothing_that_they_need_not(self):
+        templates = [only(objects, "StatefulSet")["spec"]["template"]["spec"]
+                     for objects in self.overlays.values()]
+        templates.append(only(self.workers, "Job")["spec"]["template"]["spec"])
+        for pod in templates:
+            self.assertIs(pod["automountServiceAccountToken"], False)
+            self.assertIs(pod["securityContext"]["runAsNonRoot"], True)
+            self.assertEqual(pod["securityContext"]["seccompProfile"],
+                             {"type": "RuntimeDefault"})
+            for item in pod["containers"]:
+                self.assertEqual(item["securityContext"], {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]}})
+            for key in ("hostNetwork", "hostPID", "hostIPC"):
+                self.assertNotIn(key, pod)
+
+    def test_memory_and_gpus_are_limited_to_what_is_asked_for(self):
+        for name, objects in self.each():
+            resources = container(objects)["resources"]
+            self.assertEqual(resources["requests"], resources["limits"])
+            gpus = resources["limits"].get("nvidia.com/gpu")
+            text = config_of(objects)["data"]["job.textproto"]
+            self.assertEqual(gpus, "1" if "gpu" in name else None)
+            self.assertEqual('backend: "cuda"' in text, "gpu" in name)
+            volumes = only(objects, "StatefulSet")["spec"]["template"]["spec"][
+                "volumes"]
+            (shm,) = [v for v in volumes if v["name"] == "shm"]
+            self.assertEqual(shm["emptyDir"]["medium"], "Memory")
+
+    def test_shards_are_disrupted_by_nobody_and_spread(self):
+        for _, objects in self.each():
+            template = only(objects, "StatefulSet")["spec"]["template"]
+            labels = template["metadata"]["labels"]
+            budget = only(objects, "PodDisruptionBudget")["spec"]
+            self.assertEqual(budget["maxUnavailable"], 0)
+            self.assertTrue(matches(budget["selector"], labels))
+            (spread,) = template["spec"]["topologySpreadConstraints"]
+            self.assertEqual(spread["topologyKey"], "kubernetes.io/hostname")
+            self.assertTrue(matches(spread["labelSelector"], labels))
+
+    def test_the_network_policy_lets_through_who_is_needed(self):
+        for _, objects in self.each():
+            policy = only(objects, "NetworkPolicy")["spec"]
+            shard = only(objects, "StatefulSet")["spec"]["template"][
+                "metadata"]["labels"]
+            worker = only(self.workers, "Job")["spec"]["template"]["metadata"][
+                "labels"]
+            prometheus = {"app.kubernetes.io/name": "prometheus"}
+            self.assertTrue(matches(policy["podSelector"], shard))
+            self.assertEqual(set(policy["policyTypes"]), {"Ingress", "Egress"})
+
+            def ports(labels, namespace):
+                """What a pod with these labels may reach."""
+                return {port["port"] for rule in policy["ingress"]
+                        for peer in rule["from"]
+                        if matches(peer["podSelector"], labels)
+                        and matches(peer.get("namespaceSelector", {
+                            "name": "agg-server"}), namespace)
+                        for port in rule["ports"]}
+
+            here = {"name": "agg-server"}
+            self.assertEqual(ports(shard, here), {"grpc"})
+            self.assertEqual(ports(worker, here), {"grpc"})
+            self.assertEqual(ports({"app": "other"}, here), set())
+            self.assertEqual(ports(prometheus, {
+                "kubernetes.io/metadata.name": "monitoring"}), {"metrics"})
+            self.assertEqual(ports(worker, {"name": "else"}), set())
+            self.assertEqual(ports(worker, {"agg-server/workers": "allowed"}),
+                             {"grpc"})
+
+    def test_workers_have_the_ranks_that_the_job_expects(self):
+        job = only(self.workers, "Job")["spec"]
+        for _, objects in self.each():
+            text = config_of(objects)["data"]["job.textproto"]
+            workers = int(re.search(r"(?m)^workers: (\d+)$", text).group(1))
+            self.assertEqual((job["completions"], job["parallelism"]),
+                             (workers, workers))
+            (item,) = job["template"]["spec"]["containers"]
+            self.assertEqual(job["completionMode"], "Indexed")
+            self.assertIn("--rank=$(JOB_COMPLETION_INDEX)", item["args"])
+            self.assertIn(f"--workers={workers}", item["args"])
+            address = re.search(r'(?m)^shards: "(.*)"$', text).group(1)
+            self.assertIn(f"--coordinator={address}", item["args"])
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class MonitoringTest(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        cls.objects = k8s.render("k8s/overlays/gpu-monitoring")
+
+    def test_generated_files_are_up_to_date(self):
+        for path, text in generate.generated().items():
+            self.assertEqual(path.read_text(), text,
+                             "deploy/k8s/generate.py makes it")
+
+    def test_the_rule_object_has_the_rules(self):
+        groups = generate.rule_groups()
+        rule = only(self.objects, "PrometheusRule")
+        self.assertGreater(len(groups), 0)
+        self.assertEqual(rule["spec"], {"groups": groups})
+        for group in groups:
+            for item in group["rules"]:
+                # Prometheus' own names of the fields, which the operator's
+                # object shares.
+                self.assertLessEqual(set(item), {
+                    "alert", "record", "expr", "for", "labels", "annotations",
+                    "keep_firing_for"})
+                self.assertEqual(("alert" in item) + ("record" in item), 1)
+
+    def test_every_dashboard_is_a_config_map(self):
+        maps = [item for item in self.objects if item["kind"] == "ConfigMap"
+                and item["metadata"].get("labels", {}).get(
+                    "grafana_dashboard") == "1"]
+        data = {}
+        for item in maps:
+            self.assertLess(len(str(item["data"])), 1 << 20)
+            self.assertEqual(item["metadata"]["annotations"],
+                             {"grafana_folder": "agg_server"})
+            data.update(item["data"])
+        self.assertEqual(data, {path.name: path.read_text()
+                                for path in generate.dashboards()})
+        self.assertGreater(len(data), 0)
+
+    def test_the_monitor_scrapes_each_shard_once(self):
+        monitor = only(self.objects, "ServiceMonitor")["spec"]
+        services = [item for item in self.objects if item["kind"] == "Service"
+                    and matches(monitor["selector"],
+                                item["metadata"]["labels"])]
+        self.assertEqual([k8s.named(item) for item in services],
+                         ["Service/agg"])
+        (endpoint,) = monitor["endpoints"]
+        self.assertIs(endpoint["honorLabels"], True)
+        self.assertIn(endpoint["port"],
+                      {port["name"] for port in services[0]["spec"]["ports"]})
+
+
+class ServerTest(unittest.TestCase):
+    """What the server itself says of the flags and the configurations."""
+
+    def test_it_takes_the_flags_and_the_configurations(self):
+        binary = pathlib.Path(os.environ.get(
+            "AGG_BIN", ".")).resolve() / "server/agg_server"
+        text = (K8S / "base/statefulset.yaml").read_text()
+        flags = re.findall(r"- (--\S+)", text)
+        self.assertIn("--shard=auto", flags)
+        for config in ("base", "overlays/gpu"):
+            words = [re.sub(r"^--config=.*",
+                            f"--config={K8S / config / 'job.textproto'}", word)
+                     for word in flags]
+            result = subprocess.run([str(binary), *words, "--validate"],
+                                    capture_output=True, text=True,
+                                    check=False)
+            self.assertEqual(result.returncode, 0, result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
