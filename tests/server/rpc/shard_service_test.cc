@@ -229,7 +229,7 @@ absl::Status SkipRound(LoopbackShard* shard, uint64_t round) {
 // A puller that has stopped reading must not hold an update up: it gets
 // ABORTED with the current version, its memory is free at once.
 TEST_F(ShardServiceTest, ARevokedPullIsAborted) {
-  constexpr int64_t kElements = 16 << 20;  // 64 MiB: more than any window
+  constexpr int64_t kElements = 8 << 20;  // 32 MiB: more than any window
   shard_.Begin(OneTensor(kElements));
   shard_.Serve();
   channel_ = shard_.NewChannel();
