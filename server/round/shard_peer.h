@@ -85,7 +85,8 @@ struct SessionChange {
   bool keep_row = false;   // it has committed: its landed row stays
   bool remove = false;     // the session is over
   bool seed_role = false;  // its Seed is the one that counts
-  std::string reason;      // of remove or replaces, for the old one's calls
+  // For the old one's calls: NOT_FOUND of remove, ABORTED of replaces.
+  std::string reason;
 };
 
 // Thread-safe; calls block until the shard has answered. Errors: UNAVAILABLE
