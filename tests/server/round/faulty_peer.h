@@ -25,10 +25,10 @@ class FaultyPeer : public ShardPeer {
     MutexLock lock(&mutex_);
     failures_[kind] = {std::move(status), times};
   }
-  // Likewise all calls to SetSession (OK: none any more).
-  void FailSessions(absl::Status status) {
+  // Likewise calls to SetSession.
+  void FailNextSession(absl::Status status, int times = 1) {
     MutexLock lock(&mutex_);
-    session_status_ = std::move(status);
+    session_failure_ = {std::move(status), times};
   }
   // Runs before each phase that reaches the shard, on the caller's thread.
   void BeforePhase(std::function<void(const Phase&)> hook) {
@@ -68,7 +68,10 @@ class FaultyPeer : public ShardPeer {
                           const SessionChange& change) override {
     {
       MutexLock lock(&mutex_);
-      if (!session_status_.ok()) return session_status_;
+      if (session_failure_.times > 0) {
+        --session_failure_.times;
+        return session_failure_.status;
+      }
     }
     return peer_->SetSession(epoch, change);
   }
@@ -97,7 +100,7 @@ class FaultyPeer : public ShardPeer {
   ShardPeer* const peer_;
   mutable Mutex mutex_;
   std::map<PhaseKind, Failure> failures_ ABSL_GUARDED_BY(mutex_);
-  absl::Status session_status_ ABSL_GUARDED_BY(mutex_);
+  Failure session_failure_ ABSL_GUARDED_BY(mutex_);
   std::function<void(const Phase&)> hook_ ABSL_GUARDED_BY(mutex_);
   std::function<void(absl::Status)> on_lost_ ABSL_GUARDED_BY(mutex_);
   std::vector<PhaseKind> phases_ ABSL_GUARDED_BY(mutex_);

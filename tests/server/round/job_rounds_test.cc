@@ -102,7 +102,7 @@ TEST_F(JobRoundsTest, ExcludedRowsAreNotIncluded) {
   StartJob(2);
   ASSERT_TRUE(Waits(Commit(sessions_[0], 0)));
   ASSERT_TRUE(Waits(Commit(sessions_[1], 0)));
-  RoundOutcome outcome;
+  RoundResult outcome;
   outcome.round = 0;
   outcome.version = 1;
   outcome.ranks = {1};

@@ -26,7 +26,7 @@ inline CoordinatorOptions JobStateOptions() {
 class JobStateTest : public testing::Test {
  protected:
   static constexpr uint64_t kEpoch = 100;
-  using Answer = absl::StatusOr<std::optional<RoundOutcome>>;
+  using Answer = absl::StatusOr<std::optional<RoundResult>>;
 
   explicit JobStateTest(CoordinatorOptions options = JobStateOptions())
       : options_(options), state_(options, kEpoch, At(0)) {}
@@ -95,7 +95,7 @@ class JobStateTest : public testing::Test {
   // As if the round were run over all contributions.
   void FinishRound(bool finished = false) {
     state_.BeginClosing();
-    RoundOutcome outcome;
+    RoundResult outcome;
     outcome.epoch = kEpoch;
     outcome.round = state_.version();
     outcome.version = state_.version() + 1;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/backend_factory.h"
+#include "server/base/log.h"
 
 namespace agg {
 namespace {
@@ -50,6 +51,7 @@ Manifest MakeManifest(const std::vector<std::vector<int64_t>>& shapes) {
 }
 
 LocalCluster::LocalCluster(const ClusterOptions& options) : options_(options) {
+  SetLogLevel(LogLevel::kError);  // failures are what tests are about
   std::vector<ShardPeer*> peers;
   for (int k = 0; k < options.num_shards; ++k) {
     absl::StatusOr<std::unique_ptr<Backend>> backend =

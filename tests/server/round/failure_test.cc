@@ -1,0 +1,255 @@
+// What goes wrong in a job: bad rows, failing phases, lost shards (P9, P14).
+#include <limits>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/round/local_cluster.h"
+
+namespace agg {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Manifest TestManifest() { return MakeManifest({{40}, {7}, {}}); }
+
+class FailureTest : public testing::Test {
+ protected:
+  FailureTest() : job_(MakeClusterOptions(3, 2), TestManifest(), 2) {}
+
+  FaultyPeer* peer(int ordinal) { return job_.cluster.peer(ordinal); }
+  LocalWorker& worker(int rank) { return job_.workers[rank]; }
+  Tensors Row(uint64_t seed) { return RandomTensors(job_.manifest, seed); }
+  // Both contribute to `round`.
+  std::vector<OutcomeReply> Contribute(uint64_t round) {
+    std::vector<OutcomeReply> replies;
+    for (LocalWorker& worker : job_.workers) {
+      replies.push_back(*worker.Contribute(round, Row(60 + round)));
+    }
+    job_.cluster.Settle();
+    return replies;
+  }
+
+  RunningJob job_;
+};
+
+// --- Rows --------------------------------------------------------------------
+
+TEST_F(FailureTest, ANonFiniteRowIsLeftOutOnAllShards) {
+  Tensors bad = Row(1);
+  bad[1][3] = std::numeric_limits<float>::quiet_NaN();
+  const OutcomeReply first = *worker(0).Contribute(0, bad);
+  const OutcomeReply second = *worker(1).Contribute(0, Row(2));
+  const Tensors start = *job_.cluster.Pull(0);
+  const Tensors end = *job_.cluster.Pull(1);
+  EXPECT_EQ(first.Get()->kind, OutcomeKind::kApplied);
+  EXPECT_FALSE(first.Get()->included);
+  EXPECT_TRUE(second.Get()->included);
+  EXPECT_THAT(first.Get()->ranks, ElementsAre(1));
+  EXPECT_THAT(first.Get()->excluded_ranks, ElementsAre(0));
+  for (size_t t = 0; t < start.size(); ++t) {
+    for (size_t e = 0; e < start[t].size(); ++e) {
+      EXPECT_EQ(end[t][e], start[t][e] - 0.5f * Row(2)[t][e]);
+    }
+  }
+}
+
+TEST_F(FailureTest, OnlyNonFiniteRowsSkipTheRound) {
+  Tensors bad = Row(1);
+  bad[0][39] = std::numeric_limits<float>::infinity();
+  std::vector<OutcomeReply> replies;
+  for (LocalWorker& worker : job_.workers) {
+    replies.push_back(*worker.Contribute(0, bad));
+  }
+  const Tensors start = *job_.cluster.Pull(0);
+  EXPECT_EQ(*job_.cluster.Pull(1), start);
+  EXPECT_EQ(replies[0].Get()->kind, OutcomeKind::kSkipped);
+  EXPECT_EQ(replies[0].Get()->version, 1u);
+  EXPECT_FALSE(replies[0].Get()->included);
+  EXPECT_THAT(replies[0].Get()->excluded_ranks, ElementsAre(0, 1));
+  EXPECT_FALSE(job_.cluster.reports()[0].applied);
+  // The job goes on.
+  EXPECT_EQ(Contribute(1)[0].Get()->kind, OutcomeKind::kApplied);
+}
+
+// --- Before coefficients -----------------------------------------------------
+
+TEST_F(FailureTest, ACloseThatFailsOnceIsTriedAgain) {
+  peer(1)->FailNext(PhaseKind::kClose, absl::InternalError("injected"));
+  const auto replies = Contribute(0);
+  EXPECT_EQ(replies[0].Get()->kind, OutcomeKind::kApplied);
+  EXPECT_TRUE(replies[1].Get()->included);
+  EXPECT_THAT(
+      peer(0)->phases(),
+      ElementsAre(PhaseKind::kPublish, PhaseKind::kClose, PhaseKind::kAbandon,
+                  PhaseKind::kClose, PhaseKind::kUpdate, PhaseKind::kPublish));
+  // As if nothing had happened.
+  RunningJob smooth(MakeClusterOptions(3, 2), TestManifest(), 2);
+  for (LocalWorker& worker : smooth.workers) {
+    ASSERT_TRUE(worker.Contribute(0, Row(60)).ok());
+  }
+  EXPECT_EQ(*smooth.cluster.Pull(1), *job_.cluster.Pull(1));
+}
+
+TEST_F(FailureTest, ACloseThatFailsTwiceSkipsTheRoundWithTheReason) {
+  peer(2)->FailNext(PhaseKind::kClose, absl::InternalError("injected"), 2);
+  const auto replies = Contribute(0);
+  ASSERT_TRUE(replies[0].Get().ok());
+  EXPECT_EQ(replies[0].Get()->kind, OutcomeKind::kSkipped);
+  EXPECT_THAT(replies[0].Get()->message,
+              testing::AllOf(HasSubstr("failed twice"), HasSubstr("shard 2"),
+                             HasSubstr("injected")));
+  EXPECT_EQ(*job_.cluster.Pull(1), *job_.cluster.Pull(0));
+  EXPECT_EQ(Contribute(1)[0].Get()->kind, OutcomeKind::kApplied);
+  EXPECT_EQ(job_.cluster.reports().size(), 2u);
+}
+
+// --- After coefficients, and lost shards -------------------------------------
+
+TEST_F(FailureTest, AFailedUpdateEndsTheEpochAndNamesTheShard) {
+  OutcomeReply late;
+  job_.cluster.coordinator()->WaitRound(0, 5, 0, late.callback());
+  Reply<absl::StatusOr<PublishedVersion>> pull;
+  job_.cluster.engine(0)->Pull(0, 1, false, pull.callback());
+  peer(1)->FailNext(PhaseKind::kUpdate, absl::InternalError("injected"));
+  const auto replies = Contribute(0);
+  for (const absl::Status& status :
+       {replies[0].Get().status(), late.Get().status(), pull.Get().status()}) {
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    EXPECT_THAT(status.message(), HasSubstr("shard 1"));
+    EXPECT_THAT(status.message(), HasSubstr("injected"));
+  }
+  EXPECT_EQ(job_.cluster.coordinator()->Status().phase, "shard_lost");
+  // No partial version was published, and calls of workers are refused.
+  EXPECT_TRUE(absl::IsUnavailable(worker(0).Push(1, Row(1))));
+  EXPECT_TRUE(absl::IsUnavailable(worker(0).Commit(1).Get().status()));
+  EXPECT_TRUE(absl::IsUnavailable(worker(0).Join()));
+}
+
+TEST_F(FailureTest, ALostEpochGoesOnAfterANewSeed) {
+  job_.RunRound(0);
+  const Tensors last = *job_.cluster.Pull(1);
+  const uint64_t old_epoch = worker(0).joined().epoch;
+  peer(2)->ReportLost(absl::UnavailableError("shard 2 is lost: broken pipe"));
+  job_.cluster.Settle();
+  EXPECT_TRUE(absl::IsUnavailable(job_.cluster.coordinator()
+                                      ->Renew(old_epoch, worker(0).session())
+                                      .status()));
+  job_.cluster.Advance(absl::Seconds(1));
+  EXPECT_EQ(job_.cluster.coordinator()->Status().phase, "unseeded");
+  EXPECT_TRUE(absl::IsAborted(worker(0).Commit(1).Get().status()));
+  EXPECT_TRUE(absl::IsAborted(worker(0).Push(1, Row(1))));
+  EXPECT_TRUE(absl::IsUnavailable(job_.cluster.Pull(1).status()));
+
+  for (int rank : {0, 1}) ASSERT_EQ(worker(rank).Join(), absl::OkStatus());
+  EXPECT_GT(worker(0).joined().epoch, old_epoch);
+  EXPECT_FALSE(worker(0).joined().seeded);
+  ASSERT_TRUE(worker(0).joined().seed_role);
+  ASSERT_EQ(worker(0).Seed(last), absl::OkStatus());
+  EXPECT_EQ(*job_.cluster.Pull(0), last);
+  EXPECT_EQ(Contribute(0)[1].Get()->kind, OutcomeKind::kApplied);
+}
+
+TEST_F(FailureTest, AShardLostInTheMiddleOfARound) {
+  peer(0)->BeforePhase([this](const Phase& phase) {
+    if (phase.kind == PhaseKind::kClose) {
+      peer(1)->ReportLost(absl::UnavailableError("shard 1 is lost: reset"));
+    }
+  });
+  const auto replies = Contribute(0);
+  for (const OutcomeReply& reply : replies) {
+    EXPECT_EQ(reply.num_calls(), 1);
+    EXPECT_TRUE(absl::IsUnavailable(reply.Get().status()));
+    EXPECT_THAT(reply.Get().status().message(), HasSubstr("shard 1"));
+  }
+  EXPECT_TRUE(job_.cluster.reports().empty());
+}
+
+TEST_F(FailureTest, AnUnavailableShardIsNotTriedAgain) {
+  peer(1)->FailNext(PhaseKind::kClose, absl::UnavailableError("gone"));
+  const auto replies = Contribute(0);
+  EXPECT_TRUE(absl::IsUnavailable(replies[0].Get().status()));
+  EXPECT_EQ(job_.cluster.coordinator()->Status().phase, "shard_lost");
+}
+
+TEST_F(FailureTest, AttendeesHearOfALostShardOnce) {
+  std::vector<JobEventKind> events;
+  ASSERT_EQ(job_.cluster.coordinator()->Attend(
+                worker(0).joined().epoch, worker(0).session(),
+                [&](const JobEvent& event) { events.push_back(event.kind); }),
+            absl::OkStatus());
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    peer(1)->ReportLost(absl::UnavailableError("shard 1 is lost"));
+    job_.cluster.Settle();
+  }
+  EXPECT_THAT(events, ElementsAre(JobEventKind::kShardLost));
+  job_.cluster.coordinator()->Detach(worker(0).session());
+}
+
+TEST_F(FailureTest, ALossThatComesAfterTheCoordinatorIsIgnored) {
+  job_.cluster.StopCoordinator();
+  peer(1)->ReportLost(absl::UnavailableError("shard 1 is lost"));
+}
+
+// --- Joins -------------------------------------------------------------------
+
+TEST(BudgetTest, ATooLargeManifestIsRefusedAndASmallerOneWorks) {
+  ClusterOptions options = MakeClusterOptions(2, 1);
+  // The frames of one worker, and little more.
+  options.shard.memory_budget_bytes = (8 << 20) + 100000;
+  LocalCluster cluster(options);
+  // On shard 0 it would fit.
+  LocalWorker greedy(&cluster, 0, MakeManifest({{50000}, {1}}));
+  const absl::Status refused = greedy.Join();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(refused.message(), HasSubstr("memory_budget_bytes is 8488608"));
+  EXPECT_THAT(refused.message(), HasSubstr("shard 0"));
+  const Manifest small = MakeManifest({{50}, {1}});
+  LocalWorker modest(&cluster, 0, small);
+  ASSERT_EQ(modest.Join(), absl::OkStatus());
+  EXPECT_TRUE(modest.joined().seed_role);
+  EXPECT_EQ(modest.Seed(RandomTensors(small, 1)), absl::OkStatus());
+  // A second row brings two more frames.
+  LocalWorker second(&cluster, 1, small);
+  EXPECT_EQ(second.Join().code(), absl::StatusCode::kFailedPrecondition);
+  // The refused one is in nobody's way.
+  ASSERT_TRUE(modest.Contribute(0, RandomTensors(small, 2)).ok());
+  EXPECT_TRUE(cluster.Pull(1).ok());
+}
+
+TEST(RefusedJoinTest, IsUndoneSoThatTheManifestMayChange) {
+  LocalCluster cluster(MakeClusterOptions(2, 1));
+  LocalWorker first(&cluster, 0, MakeManifest({{50}, {1}}));
+  cluster.peer(1)->FailNextSession(absl::InternalError("injected"));
+  const absl::Status refused = first.Join();
+  EXPECT_THAT(refused.message(), HasSubstr("injected"));
+  const uint64_t epoch = cluster.engine(0)->Status().epoch;
+  const Manifest other = MakeManifest({{9}});
+  LocalWorker second(&cluster, 0, other);
+  ASSERT_EQ(second.Join(), absl::OkStatus());
+  EXPECT_EQ(second.joined().epoch, epoch);
+  EXPECT_EQ(second.Seed(RandomTensors(other, 1)), absl::OkStatus());
+}
+
+TEST(RefusedJoinTest, AShardThatCannotUndoItIsLost) {
+  LocalCluster cluster(MakeClusterOptions(2, 1));
+  LocalWorker first(&cluster, 0, MakeManifest({{50}, {1}}));
+  cluster.peer(1)->FailNextSession(absl::InternalError("injected"), 2);
+  EXPECT_FALSE(first.Join().ok());
+  EXPECT_EQ(cluster.coordinator()->Status().phase, "shard_lost");
+  cluster.Advance(absl::Seconds(1));
+  EXPECT_EQ(first.Join(), absl::OkStatus());
+}
+
+TEST(GroupTest, AnUnknownGroupIsRefusedByName) {
+  LocalCluster cluster(MakeClusterOptions(2, 1));
+  Manifest manifest = TestManifest();
+  manifest.tensors[1].group = "no_decay";
+  LocalWorker worker(&cluster, 0, manifest);
+  const absl::Status status = worker.Join();
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(status.message(), HasSubstr("\"t1\" is in group \"no_decay\""));
+}
+
+}  // namespace
+}  // namespace agg

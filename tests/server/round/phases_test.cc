@@ -1,0 +1,208 @@
+// The coordinator's phases on one shard: order and idempotency (P7).
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/round/local_cluster.h"
+
+namespace agg {
+namespace {
+
+using testing::HasSubstr;
+
+// Two rows have landed in round 0; the test is the coordinator.
+class PhasesTest : public testing::Test {
+ protected:
+  static ClusterOptions Options() {
+    ClusterOptions options = MakeClusterOptions(1, 2);
+    OptimizerOptions lamb;
+    lamb.kind = OptimizerKind::kLamb;
+    SetOptimizer(lamb, &options);
+    return options;
+  }
+  PhasesTest() : job_(Options(), MakeManifest({{40}, {}, {0}, {9}}), 2) {
+    for (LocalWorker& worker : job_.workers) {
+      EXPECT_EQ(worker.Push(0, RandomTensors(
+                                   job_.manifest,
+                                   50 + static_cast<uint64_t>(worker.rank()))),
+                absl::OkStatus());
+    }
+  }
+
+  ShardEngine* engine() { return job_.cluster.engine(0); }
+  Phase MakePhase(PhaseKind kind) {
+    Phase phase;
+    phase.kind = kind;
+    phase.epoch = job_.workers[0].joined().epoch;
+    if (kind == PhaseKind::kClose) {
+      for (LocalWorker& worker : job_.workers) {
+        phase.rows.push_back({worker.rank(), worker.session()});
+      }
+    }
+    if (kind == PhaseKind::kCompensatedGram) phase.tensors = {0, 3};
+    phase.step.coefficients = {0.25, 0.75};
+    phase.step.learning_rate = 0.1;
+    phase.publish.version = 1;
+    return phase;
+  }
+  absl::StatusOr<PhaseResult> Run(PhaseKind kind) {
+    return engine()->RunPhase(MakePhase(kind));
+  }
+  absl::Status Error(const Phase& phase) {
+    return engine()->RunPhase(phase).status();
+  }
+
+  RunningJob job_;
+};
+
+bool SameGrams(const PhaseResult& a, const PhaseResult& b) {
+  if (a.grams.size() != b.grams.size()) return false;
+  for (size_t i = 0; i < a.grams.size(); ++i) {
+    if (a.grams[i].slice != b.grams[i].slice ||
+        a.grams[i].hi != b.grams[i].hi || a.grams[i].lo != b.grams[i].lo) {
+      return false;
+    }
+  }
+  return true;
+}
+
+TEST_F(PhasesTest, EveryPhaseMayBeRepeated) {
+  const auto close = Run(PhaseKind::kClose);
+  ASSERT_TRUE(close.ok()) << close.status();
+  ASSERT_EQ(close->grams.size(), 3u);  // the empty tensor has no slice
+  EXPECT_EQ(close->grams[0].hi.size(), 3u);
+  EXPECT_TRUE(SameGrams(*close, *Run(PhaseKind::kClose)));
+
+  const auto compensated = Run(PhaseKind::kCompensatedGram);
+  ASSERT_TRUE(compensated.ok()) << compensated.status();
+  ASSERT_EQ(compensated->grams.size(), 2u);
+  EXPECT_EQ(compensated->grams[1].lo.size(), 3u);
+  EXPECT_TRUE(SameGrams(*compensated, *Run(PhaseKind::kCompensatedGram)));
+
+  const auto norms = Run(PhaseKind::kNorms);
+  ASSERT_TRUE(norms.ok()) << norms.status();
+  ASSERT_EQ(norms->norms.size(), 3u);
+  EXPECT_GT(norms->norms[0].update_norm_squared, 0.0);
+  EXPECT_EQ(norms->norms[0].update_norm_squared,
+            Run(PhaseKind::kNorms)->norms[0].update_norm_squared);
+
+  ASSERT_TRUE(Run(PhaseKind::kUpdate).ok());
+  ASSERT_TRUE(Run(PhaseKind::kUpdate).ok());  // does not step twice
+  EXPECT_EQ(engine()->Status().version, 0u);
+  ASSERT_TRUE(Run(PhaseKind::kPublish).ok());
+  const Tensors once = *job_.cluster.Pull(1);
+  ASSERT_TRUE(Run(PhaseKind::kPublish).ok());
+  EXPECT_EQ(engine()->Status().version, 1u);
+
+  // The same without repeats gives the same bits.
+  RunningJob other(Options(), job_.manifest, 2);
+  for (LocalWorker& worker : other.workers) {
+    ASSERT_EQ(worker.Push(
+                  0, RandomTensors(job_.manifest,
+                                   50 + static_cast<uint64_t>(worker.rank()))),
+              absl::OkStatus());
+  }
+  for (PhaseKind kind :
+       {PhaseKind::kClose, PhaseKind::kUpdate, PhaseKind::kPublish}) {
+    Phase phase = MakePhase(kind);
+    phase.epoch = other.workers[0].joined().epoch;
+    for (size_t i = 0; i < phase.rows.size(); ++i) {
+      phase.rows[i].session = other.workers[i].session();
+    }
+    ASSERT_TRUE(other.cluster.engine(0)->RunPhase(phase).ok());
+  }
+  EXPECT_EQ(*other.cluster.Pull(1), once);
+}
+
+TEST_F(PhasesTest, AbandonOpensTheRoundAgainAndKeepsTheRows) {
+  const auto close = Run(PhaseKind::kClose);
+  ASSERT_TRUE(close.ok());
+  const FrameHeader header =
+      MakeFrames(job_.workers[0].Header(0), *MakeShardPlan(job_.manifest, 1), 0,
+                 RandomTensors(job_.manifest, 1))[0]
+          .header;
+  EXPECT_TRUE(engine()->BeginFrame(header)->closed);
+  ASSERT_TRUE(Run(PhaseKind::kAbandon).ok());
+  ASSERT_TRUE(Run(PhaseKind::kAbandon).ok());
+  const auto open = engine()->BeginFrame(header);
+  EXPECT_FALSE(open->closed);
+  EXPECT_TRUE(engine()->EndFrame(*open)->acknowledge);
+  EXPECT_TRUE(SameGrams(*close, *Run(PhaseKind::kClose)));
+}
+
+TEST_F(PhasesTest, RefusesPhasesOutOfOrder) {
+  for (PhaseKind kind :
+       {PhaseKind::kCompensatedGram, PhaseKind::kNorms, PhaseKind::kUpdate}) {
+    EXPECT_THAT(Error(MakePhase(kind)).message(),
+                HasSubstr("round 0 has not been closed"));
+  }
+  EXPECT_THAT(Error(MakePhase(PhaseKind::kPublish)).message(),
+              HasSubstr("round 0 has not been updated"));
+  Phase phase = MakePhase(PhaseKind::kClose);
+  phase.round = 1;
+  EXPECT_THAT(Error(phase).message(),
+              HasSubstr("phase of round 1; the open round is 0"));
+  phase = MakePhase(PhaseKind::kPublish);
+  phase.publish.version = 2;
+  EXPECT_EQ(Error(phase).code(), absl::StatusCode::kFailedPrecondition);
+  phase = MakePhase(PhaseKind::kClose);
+  phase.epoch -= 1;
+  EXPECT_TRUE(absl::IsAborted(Error(phase)));
+}
+
+TEST_F(PhasesTest, ClosesOverCompleteRowsOnlyAndOnce) {
+  Phase phase = MakePhase(PhaseKind::kClose);
+  phase.rows.clear();
+  EXPECT_TRUE(absl::IsInvalidArgument(Error(phase)));
+  phase.rows = {{0, job_.workers[0].session() + 1}};
+  EXPECT_THAT(Error(phase).message(), HasSubstr("is not complete in round 0"));
+  phase.rows = {{3, 1}};  // a rank that never joined
+  EXPECT_EQ(Error(phase).code(), absl::StatusCode::kFailedPrecondition);
+  phase.rows = {{100, 1}};
+  EXPECT_EQ(Error(phase).code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(Run(PhaseKind::kClose).ok());
+  phase.rows = {{0, job_.workers[0].session()}};
+  EXPECT_THAT(Error(phase).message(), HasSubstr("closed with other rows"));
+}
+
+TEST_F(PhasesTest, AFailedUpdateEndsTheEpochOnTheShard) {
+  ASSERT_TRUE(Run(PhaseKind::kClose).ok());
+  Phase phase = MakePhase(PhaseKind::kUpdate);
+  phase.step.coefficients = {1.0};  // for two rows
+  EXPECT_TRUE(absl::IsInvalidArgument(Error(phase)));
+  EXPECT_TRUE(absl::IsUnavailable(Error(MakePhase(PhaseKind::kPublish))));
+  EXPECT_FALSE(engine()->Status().attached);
+}
+
+TEST_F(PhasesTest, AttachForgetsTheFormerEpoch) {
+  const uint64_t epoch = job_.workers[0].joined().epoch;
+  ASSERT_TRUE(Run(PhaseKind::kClose).ok());
+  EXPECT_EQ(engine()->Attach(epoch, nullptr), absl::OkStatus());  // a repeat
+  EXPECT_TRUE(engine()->Status().published);
+  EXPECT_TRUE(absl::IsAborted(engine()->Attach(epoch - 1, nullptr)));
+  ASSERT_EQ(engine()->Attach(epoch + 1, nullptr), absl::OkStatus());
+  EXPECT_FALSE(engine()->Status().published);
+  EXPECT_EQ(engine()->Status().memory_planned_bytes, 0);
+  EXPECT_TRUE(absl::IsAborted(Error(MakePhase(PhaseKind::kUpdate))));
+  EXPECT_EQ(engine()->SetSession(epoch + 1, SessionChange()).code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+// A frame of the former epoch that was being copied is of no consequence.
+TEST_F(PhasesTest, AttachInTheMiddleOfACopy) {
+  FrameHeader header =
+      MakeFrames(job_.workers[0].Header(0), *MakeShardPlan(job_.manifest, 1), 0,
+                 RandomTensors(job_.manifest, 1))[0]
+          .header;
+  ASSERT_EQ(
+      engine()->SetSession(header.epoch, {77, 2, 0, false, false, false, ""}),
+      absl::OkStatus());
+  header.session = 77;
+  auto landing = engine()->BeginFrame(header);
+  ASSERT_TRUE(landing.ok()) << landing.status();
+  ASSERT_EQ(engine()->Attach(header.epoch + 1, nullptr), absl::OkStatus());
+  landing->slices[0].destination[0] = 1;  // still memory
+  landing->slices[0].landed = true;
+  EXPECT_TRUE(absl::IsAborted(engine()->EndFrame(*landing).status()));
+}
+
+}  // namespace
+}  // namespace agg

@@ -1,0 +1,132 @@
+// Pulling versions: P10, P11 and decision 12.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/round/local_cluster.h"
+
+namespace agg {
+namespace {
+
+using testing::HasSubstr;
+
+using PullReply = Reply<absl::StatusOr<PublishedVersion>>;
+
+class PullingTest : public testing::Test {
+ protected:
+  PullingTest()
+      : job_(MakeClusterOptions(2, 1), MakeManifest({{40}, {7}}), 1) {}
+
+  ShardEngine* engine() { return job_.cluster.engine(0); }
+  uint64_t epoch() { return job_.workers[0].joined().epoch; }
+
+  RunningJob job_;
+};
+
+TEST_F(PullingTest, WaitsForAVersionThatIsNotPublished) {
+  PullReply next;
+  PullReply after_next;
+  PullReply cancelled;
+  EXPECT_NE(engine()->Pull(epoch(), 1, false, next.callback()), 0);
+  engine()->Pull(epoch(), 2, false, after_next.callback());
+  engine()->CancelPull(engine()->Pull(epoch(), 1, false, cancelled.callback()));
+  EXPECT_FALSE(next.called());
+  job_.RunRound(0);
+  ASSERT_EQ(next.num_calls(), 1);
+  EXPECT_EQ(next.Get()->version, 1u);
+  EXPECT_FALSE(after_next.called());
+  job_.RunRound(1);
+  EXPECT_EQ(after_next.Get()->version, 2u);
+  EXPECT_FALSE(cancelled.called());
+}
+
+TEST_F(PullingTest, WaitsForTheSeed) {
+  LocalCluster cluster(MakeClusterOptions(1, 1));
+  LocalWorker worker(&cluster, 0, job_.manifest);
+  ASSERT_EQ(worker.Join(), absl::OkStatus());
+  PullReply reply;
+  cluster.engine(0)->Pull(worker.joined().epoch, 0, false, reply.callback());
+  EXPECT_FALSE(reply.called());
+  ASSERT_EQ(worker.Seed(RandomTensors(job_.manifest, 1)), absl::OkStatus());
+  EXPECT_TRUE(reply.Get().ok());
+}
+
+TEST_F(PullingTest, IsExactAndSaysWhatIsGone) {
+  for (uint64_t round = 0; round < 3; ++round) job_.RunRound(round);
+  for (uint64_t version : {2, 3}) {
+    PullReply reply;
+    engine()->Pull(epoch(), version, false, reply.callback());
+    EXPECT_EQ(reply.Get()->version, version);
+  }
+  PullReply gone;
+  engine()->Pull(epoch(), 1, false, gone.callback());
+  EXPECT_TRUE(absl::IsOutOfRange(gone.Get().status()));
+  EXPECT_THAT(gone.Get().status().message(),
+              HasSubstr("version 1 is gone; current version 3"));
+  PullReply latest;
+  engine()->Pull(0, 0, true, latest.callback());
+  EXPECT_EQ(latest.Get()->version, 3u);
+  PullReply stale;
+  engine()->Pull(epoch() - 1, 3, false, stale.callback());
+  EXPECT_TRUE(absl::IsAborted(stale.Get().status()));
+}
+
+TEST_F(PullingTest, TheVersionBeforeKeepsItsBytes) {
+  const Tensors seed = RandomTensors(job_.manifest, 1);
+  EXPECT_EQ(*job_.cluster.Pull(0), seed);
+  job_.RunRound(0);
+  EXPECT_EQ(*job_.cluster.Pull(0), seed);
+  EXPECT_NE(*job_.cluster.Pull(1), seed);
+}
+
+TEST_F(PullingTest, ASlowPullerKeepsItsBytesUntilItIsRevoked) {
+  PullReply reply;
+  engine()->Pull(0, 0, false, reply.callback());
+  std::shared_ptr<const Snapshot> slow = reply.Get()->snapshot;
+  reply = PullReply();
+  bool revoked = false;
+  slow->AddRevokeCallback([&] {
+    revoked = true;
+    slow = nullptr;
+  });
+  for (uint64_t round = 0; round < 2; ++round) {
+    job_.RunRound(round);
+    EXPECT_FALSE(revoked);
+  }
+  job_.RunRound(2);
+  EXPECT_TRUE(revoked);
+  EXPECT_EQ(engine()->Status().revoked_snapshots, 1);
+  EXPECT_EQ(job_.cluster.engine(1)->Status().revoked_snapshots, 0);
+  for (uint64_t round = 3; round < 6; ++round) job_.RunRound(round);
+  EXPECT_EQ(engine()->Status().version, 6u);
+}
+
+TEST_F(PullingTest, CallbacksRunWithoutLocks) {
+  absl::StatusOr<FrameLanding> landing = absl::UnknownError("");
+  PullReply second;
+  engine()->Pull(0, 1, false, [&](absl::StatusOr<PublishedVersion>) {
+    // Would lock itself out otherwise.
+    engine()->Pull(0, 1, false, second.callback());
+    Phase repeat;
+    repeat.kind = PhaseKind::kPublish;
+    repeat.epoch = epoch();
+    repeat.round = 0;
+    repeat.publish.version = 1;
+    EXPECT_TRUE(engine()->RunPhase(repeat).ok());
+  });
+  job_.RunRound(0);
+  EXPECT_TRUE(second.called());
+}
+
+TEST_F(PullingTest, ALostEpochEndsPulls) {
+  PullReply waiting;
+  engine()->Pull(0, 9, false, waiting.callback());
+  engine()->Lose(epoch() + 1, absl::UnavailableError("another epoch"));
+  EXPECT_FALSE(waiting.called());
+  engine()->Lose(0, absl::UnavailableError("shutting down"));
+  EXPECT_EQ(waiting.Get().status(), absl::UnavailableError("shutting down"));
+  PullReply late;
+  engine()->Pull(0, 0, false, late.callback());
+  EXPECT_TRUE(absl::IsUnavailable(late.Get().status()));
+}
+
+}  // namespace
+}  // namespace agg

@@ -1,0 +1,191 @@
+// Everything at once: the coordinator's thread, the real clock, workers and
+// readers on threads of their own. Nothing here depends on timing; run it under
+// ThreadSanitizer.
+#include <atomic>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/round/local_cluster.h"
+
+namespace agg {
+namespace {
+
+constexpr int kShards = 3;
+constexpr int kWorkers = 4;
+constexpr uint64_t kRounds = 25;
+
+Manifest TestManifest() { return MakeManifest({{300}, {}, {0}, {64}, {5}}); }
+
+ClusterOptions RealClockOptions() {
+  ClusterOptions options = MakeClusterOptions(kShards, kWorkers);
+  options.coordinator.lease = absl::Hours(1);
+  options.real_clock = true;
+  return options;
+}
+
+// Joins as soon as the shards are attached.
+void JoinSoon(LocalWorker* worker) {
+  for (;;) {
+    const absl::Status status = worker->Join();
+    if (status.ok()) return;
+    ASSERT_TRUE(absl::IsUnavailable(status)) << status;
+    std::this_thread::yield();
+  }
+}
+
+Tensors RowOf(const Manifest& manifest, uint64_t round, int rank) {
+  return RandomTensors(manifest, 100 * round + static_cast<uint64_t>(rank));
+}
+
+// What a trainer does: pull, push (twice: a retry), commit, next round.
+void Train(LocalCluster* cluster, LocalWorker* worker,
+           const Manifest& manifest) {
+  for (uint64_t round = 0; round < kRounds; ++round) {
+    ASSERT_TRUE(cluster->Pull(round).ok());
+    const Tensors row = RowOf(manifest, round, worker->rank());
+    ASSERT_EQ(worker->Push(round, row, round + 1), absl::OkStatus());
+    ASSERT_EQ(worker->Push(round, row), absl::OkStatus());
+    const OutcomeReply first = worker->Commit(round);
+    const OutcomeReply repeat = worker->Commit(round);
+    for (const OutcomeReply& reply : {first, repeat}) {
+      const auto outcome = reply.Get();
+      ASSERT_TRUE(outcome.ok()) << outcome.status();
+      ASSERT_EQ(outcome->kind, OutcomeKind::kApplied);
+      ASSERT_TRUE(outcome->included);
+      ASSERT_EQ(outcome->version, round + 1);
+    }
+    ASSERT_TRUE(cluster->coordinator()
+                    ->Renew(worker->joined().epoch, worker->session())
+                    .ok());
+  }
+}
+
+// The same job on the test's thread alone.
+Tensors ExpectedEnd(const Manifest& manifest) {
+  RunningJob job(MakeClusterOptions(1, kWorkers), manifest, kWorkers);
+  for (uint64_t round = 0; round < kRounds; ++round) {
+    for (LocalWorker& worker : job.workers) {
+      EXPECT_TRUE(
+          worker.Contribute(round, RowOf(manifest, round, worker.rank())).ok());
+    }
+    job.cluster.Settle();
+  }
+  return *job.cluster.Pull(kRounds);
+}
+
+TEST(ThreadedJobTest, WorkersAndReadersAtOnceGiveTheSameBits) {
+  const Manifest manifest = TestManifest();
+  LocalCluster cluster(RealClockOptions());
+  std::vector<LocalWorker> workers;
+  for (int rank = 0; rank < kWorkers; ++rank) {
+    workers.emplace_back(&cluster, rank, manifest);
+    JoinSoon(&workers.back());
+  }
+  ASSERT_EQ(workers[0].Seed(RandomTensors(manifest, 1)), absl::OkStatus());
+
+  std::atomic<bool> done{false};
+  std::thread reader([&] {
+    while (!done) {
+      Reply<absl::StatusOr<PublishedVersion>> reply;
+      cluster.engine(1)->Pull(0, 0, /*latest=*/true, reply.callback());
+      ASSERT_TRUE(reply.Get().ok());
+      Tensors tensors;
+      ReadVersion(*reply.Get(), DType::kF32, &tensors);
+      cluster.coordinator()->Status();
+      cluster.engine(2)->Status();
+    }
+  });
+  std::vector<std::thread> trainers;
+  for (LocalWorker& worker : workers) {
+    trainers.emplace_back(
+        [&cluster, &worker, &manifest] { Train(&cluster, &worker, manifest); });
+  }
+  for (std::thread& trainer : trainers) trainer.join();
+  done = true;
+  reader.join();
+  const absl::StatusOr<Tensors> end = cluster.Pull(kRounds);
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_EQ(*end, ExpectedEnd(manifest));
+  for (LocalWorker& worker : workers) {
+    EXPECT_EQ(worker.Leave(), absl::OkStatus());
+  }
+  EXPECT_TRUE(cluster.coordinator()->finished());
+}
+
+// Ranks are taken over while others train; every call is answered.
+TEST(ThreadedJobTest, SupersededWorkersAreAnsweredWhileTheJobRuns) {
+  const Manifest manifest = TestManifest();
+  LocalCluster cluster(RealClockOptions());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kWorkers; ++rank) {
+    threads.emplace_back([&, rank] {
+      for (int life = 0; life < 5; ++life) {
+        LocalWorker worker(&cluster, rank, manifest);
+        JoinSoon(&worker);
+        ASSERT_EQ(cluster.coordinator()->Attend(worker.joined().epoch,
+                                                worker.session(),
+                                                [](const JobEvent&) {}),
+                  absl::OkStatus());
+        if (worker.joined().seed_role) {
+          const absl::Status seeded = worker.Seed(RandomTensors(manifest, 1));
+          ASSERT_EQ(seeded, absl::OkStatus());
+        }
+        const uint64_t round = worker.joined().first_round;
+        ASSERT_TRUE(cluster.Pull(round).ok());
+        ASSERT_EQ(worker.Push(round, RowOf(manifest, round, rank)),
+                  absl::OkStatus());
+        const OutcomeReply reply = worker.Commit(round);
+        // The next life takes over without waiting, now and then.
+        if (life % 2 == 0) {
+          ASSERT_TRUE(reply.Get().ok()) << reply.Get().status();
+          ASSERT_EQ(worker.Leave(), absl::OkStatus());
+          cluster.coordinator()->Detach(worker.session());
+          if (cluster.coordinator()->finished()) return;
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Losing the epoch again and again while workers push, pull and commit: every
+// call ends, and a new seed starts the job again.
+TEST(ThreadedJobTest, LostEpochsEndEveryCall) {
+  const Manifest manifest = TestManifest();
+  LocalCluster cluster(RealClockOptions());
+  std::atomic<int> num_lost{0};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kWorkers; ++rank) {
+    threads.emplace_back([&, rank] {
+      LocalWorker worker(&cluster, rank, manifest);
+      JoinSoon(&worker);
+      if (worker.joined().seed_role) {
+        worker.Seed(RandomTensors(manifest, 1)).IgnoreError();
+      }
+      for (uint64_t round = 0;; ++round) {
+        if (!cluster.Pull(round).ok()) break;
+        if (!worker.Push(round, RowOf(manifest, round, rank)).ok()) break;
+        if (!worker.Commit(round).Get().ok()) break;
+        if (rank == 0 && round == 3) {
+          cluster.peer(2)->ReportLost(absl::UnavailableError("shard 2: lost"));
+        }
+      }
+      ++num_lost;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(num_lost, kWorkers);
+
+  std::vector<LocalWorker> again;
+  for (int rank = 0; rank < kWorkers; ++rank) {
+    again.emplace_back(&cluster, rank, manifest);
+    JoinSoon(&again.back());
+  }
+  ASSERT_TRUE(again[0].joined().seed_role);
+  EXPECT_EQ(again[0].Seed(RandomTensors(manifest, 9)), absl::OkStatus());
+  EXPECT_EQ(*cluster.Pull(0), RandomTensors(manifest, 9));
+}
+
+}  // namespace
+}  // namespace agg
