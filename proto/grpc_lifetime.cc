@@ -1,0 +1,15 @@
+#include "proto/grpc_lifetime.h"
+
+#include <grpc/grpc.h>
+
+namespace agg {
+
+void KeepGrpcInitialized() {
+  static const bool initialized = [] {
+    grpc_init();  // never matched by grpc_shutdown()
+    return true;
+  }();
+  static_cast<void>(initialized);
+}
+
+}  // namespace agg

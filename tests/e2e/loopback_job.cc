@@ -1,0 +1,173 @@
+#include "tests/e2e/loopback_job.h"
+
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "server/config_defaults.h"
+#include "server/config_text.h"
+#include "server/options.h"
+
+namespace agg {
+namespace {
+
+ServerOptions ParseOptions(const std::string& text) {
+  absl::StatusOr<v1::JobConfig> config = ParseJobConfig(text, "test");
+  EXPECT_TRUE(config.ok()) << config.status();
+  if (!config.ok()) return {};
+  absl::StatusOr<ServerOptions> options =
+      MakeServerOptions(WithDefaults(*config));
+  EXPECT_TRUE(options.ok()) << options.status();
+  return options.ok() ? *options : ServerOptions();
+}
+
+uint64_t Mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+Manifest ShapedManifest(const std::vector<std::vector<int64_t>>& shapes) {
+  Manifest manifest;
+  for (size_t t = 0; t < shapes.size(); ++t) {
+    manifest.tensors.push_back({absl::StrCat("t", t), shapes[t], "", false});
+  }
+  return manifest;
+}
+
+HostTensors MakeTensors(const Manifest& manifest, uint64_t stream) {
+  HostTensors tensors;
+  uint64_t counter = Mix(stream);
+  for (const TensorSpec& spec : manifest.tensors) {
+    std::vector<float> values(static_cast<size_t>(NumElements(spec)));
+    for (float& value : values) {
+      value = static_cast<float>(static_cast<int64_t>(Mix(++counter) >> 40) -
+                                 (1 << 23)) /
+              (1 << 23);
+    }
+    tensors.push_back(std::move(values));
+  }
+  return tensors;
+}
+
+std::vector<TensorView> Views(const HostTensors& tensors) {
+  return std::vector<TensorView>(tensors.begin(), tensors.end());
+}
+
+std::vector<MutableTensorView> MutableViews(HostTensors* tensors) {
+  std::vector<MutableTensorView> views;
+  for (std::vector<float>& values : *tensors) {
+    views.emplace_back(absl::MakeSpan(values));
+  }
+  return views;
+}
+
+LoopbackJob::LoopbackJob(int num_shards, const std::string& config)
+    : servers_(num_shards), addresses_(num_shards) {
+  // Ports are not known before they are taken: shards above 0 do not read the
+  // addresses, shard 0 starts last and gets the real ones.
+  for (int ordinal = num_shards - 1; ordinal >= 0; --ordinal) {
+    std::string text = config;
+    for (int i = 0; i < num_shards; ++i) {
+      const std::string address = addresses_[i].empty()
+                                      ? absl::StrCat("127.0.0.1:", 1 + i)
+                                      : addresses_[i];
+      absl::StrAppend(&text, "\nshards: \"", address, "\"");
+    }
+    StartOptions start;
+    start.ordinal = ordinal;
+    start.port = 0;
+    absl::StatusOr<std::unique_ptr<Server>> server =
+        Server::Start(ParseOptions(text), start);
+    EXPECT_TRUE(server.ok()) << server.status();
+    if (!server.ok()) return;
+    servers_[ordinal] = *std::move(server);
+    addresses_[ordinal] = absl::StrCat("127.0.0.1:", servers_[ordinal]->port());
+  }
+  coordinator_ = addresses_[0];
+}
+
+LoopbackJob::~LoopbackJob() {
+  for (auto server = servers_.rbegin(); server != servers_.rend(); ++server) {
+    server->reset();
+  }
+}
+
+void LoopbackJob::Stop(int ordinal) { servers_[ordinal].reset(); }
+
+ClientOptions LoopbackJob::Options(int rank, const Manifest& manifest) const {
+  ClientOptions options;
+  options.coordinator = coordinator_;
+  options.rank = rank;
+  options.manifest = manifest;
+  return options;
+}
+
+std::unique_ptr<AggClient> LoopbackJob::Connect(
+    int rank, const Manifest& manifest) const {
+  absl::StatusOr<std::unique_ptr<AggClient>> client =
+      AggClient::Connect(Options(rank, manifest));
+  EXPECT_TRUE(client.ok()) << client.status();
+  return client.ok() ? *std::move(client) : nullptr;
+}
+
+std::unique_ptr<AggClient> LoopbackJob::Observe() const {
+  ClientOptions options;
+  options.coordinator = coordinator_;
+  options.observer = true;
+  absl::StatusOr<std::unique_ptr<AggClient>> client =
+      AggClient::Connect(options);
+  EXPECT_TRUE(client.ok()) << client.status();
+  return client.ok() ? *std::move(client) : nullptr;
+}
+
+HostTensors LoopbackJob::Parameters(const Manifest& manifest) const {
+  HostTensors parameters = MakeTensors(manifest, 999);
+  const std::unique_ptr<AggClient> observer = Observe();
+  if (observer == nullptr) return {};
+  const absl::StatusOr<uint64_t> version =
+      observer->PullLatest(MutableViews(&parameters), Precision::kFull);
+  EXPECT_TRUE(version.ok()) << version.status();
+  return parameters;
+}
+
+void RunWorkers(int num_workers, const std::function<void(int)>& worker) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < num_workers; ++rank) {
+    threads.emplace_back([&worker, rank] { worker(rank); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+RoundOutcome Train(const LoopbackJob& job, const Manifest& manifest,
+                   int num_workers, int num_rounds) {
+  RoundOutcome last;
+  // Nobody leaves before all are done: the last leave would end the job.
+  std::vector<std::unique_ptr<AggClient>> clients(num_workers);
+  RunWorkers(num_workers, [&](int rank) {
+    clients[rank] = job.Connect(rank, manifest);
+    if (clients[rank] == nullptr) return;
+    HostTensors parameters = MakeTensors(manifest, 7);
+    absl::Status status = clients[rank]->SeedOrPull(MutableViews(&parameters));
+    ASSERT_TRUE(status.ok()) << status;
+    for (int round = 0; round < num_rounds; ++round) {
+      const HostTensors gradient = MakeTensors(
+          manifest, 1000 + static_cast<uint64_t>(round) * 64 + rank);
+      PushInfo info;
+      info.examples = rank + 1;
+      absl::StatusOr<RoundOutcome> outcome = clients[rank]->PushPull(
+          Views(gradient), info, MutableViews(&parameters));
+      ASSERT_TRUE(outcome.ok()) << outcome.status();
+      EXPECT_TRUE(outcome->included);
+      if (rank == 0) last = *outcome;
+    }
+  });
+  return last;
+}
+
+}  // namespace agg

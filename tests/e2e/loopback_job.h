@@ -1,0 +1,64 @@
+// A whole job through its public door: K servers of one process on loopback
+// ports, and worker threads that use AggClient.
+#ifndef AGG_TESTS_E2E_LOOPBACK_JOB_H_
+#define AGG_TESTS_E2E_LOOPBACK_JOB_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/shard_plan.h"
+#include "server/server.h"
+#include "worker_client/agg_client.h"
+
+namespace agg {
+
+using HostTensors = std::vector<std::vector<float>>;
+
+// Of the shapes; tensor t is named "t<t>".
+Manifest ShapedManifest(const std::vector<std::vector<int64_t>>& shapes);
+
+// Uniform in (-1, 1), a pure function of the arguments.
+HostTensors MakeTensors(const Manifest& manifest, uint64_t stream);
+
+std::vector<TensorView> Views(const HostTensors& tensors);
+std::vector<MutableTensorView> MutableViews(HostTensors* tensors);
+
+class LoopbackJob {
+ public:
+  // `config` in text format, without `shards`. Fails the test on errors.
+  LoopbackJob(int num_shards, const std::string& config);
+  // Shards above 0 first, as if they died.
+  ~LoopbackJob();
+
+  const std::string& coordinator() const { return coordinator_; }
+  const std::string& address(int ordinal) const { return addresses_[ordinal]; }
+  // Ends one shard at once.
+  void Stop(int ordinal);
+
+  ClientOptions Options(int rank, const Manifest& manifest) const;
+  // Fails the test if it cannot connect.
+  std::unique_ptr<AggClient> Connect(int rank, const Manifest& manifest) const;
+  std::unique_ptr<AggClient> Observe() const;
+  // The newest version, pulled by an observer in float32.
+  HostTensors Parameters(const Manifest& manifest) const;
+
+ private:
+  std::vector<std::unique_ptr<Server>> servers_;
+  std::vector<std::string> addresses_;
+  std::string coordinator_;
+};
+
+// Runs worker(rank) on a thread for each rank and joins them.
+void RunWorkers(int num_workers, const std::function<void(int)>& worker);
+
+// Every worker seeds or pulls, then pushes MakeTensors of (round, rank) for
+// `num_rounds` rounds; the last outcome of rank 0.
+RoundOutcome Train(const LoopbackJob& job, const Manifest& manifest,
+                   int num_workers, int num_rounds);
+
+}  // namespace agg
+
+#endif  // AGG_TESTS_E2E_LOOPBACK_JOB_H_
