@@ -15,6 +15,10 @@ namespace {
 // Row elements below which waking threads costs more than it brings.
 constexpr int64_t kInlineRowElements = int64_t{64} << 10;
 
+// A snapshot from this size on does not stay in the caches until it is sent,
+// and streaming it saves reading it first (sgd: 11% at P = 8, 25% at P = 1).
+constexpr int64_t kStreamElements = int64_t{4} << 20;
+
 float* FloatsAt(Buffer* buffer, int64_t begin) {
   if (buffer == nullptr) return nullptr;
   return reinterpret_cast<float*>(buffer->host()) + begin;
@@ -74,6 +78,7 @@ class UpdateRun {
     kernel.state0 = FloatsAt(request_.state0, block.begin);
     kernel.state1 = FloatsAt(request_.state1, block.begin);
     kernel.snapshot = FloatsAt(request_.snapshot, block.begin);
+    kernel.stream_snapshot = plan_.num_elements >= kStreamElements;
     if (request_.narrowed_snapshot != nullptr) {
       kernel.narrowed =
           reinterpret_cast<uint16_t*>(request_.narrowed_snapshot->host()) +

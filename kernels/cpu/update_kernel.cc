@@ -9,6 +9,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/update_kernel.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 // Must come after foreach_target.h.
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/combine_rows-inl.h"
 #include "kernels/cpu/gram_lanes.h"
@@ -19,8 +20,9 @@
 #define AGG_KERNELS_CPU_UPDATE_KERNEL_ONCE_
 namespace agg {
 
-// Elements that pass through the L1 cache together: a page of float32.
-constexpr int64_t kChunkElements = 1024;
+// Elements that pass through the L1 cache together. Measured on a Zen 4 for
+// sgd: 1024 are 7% slower at P = 2 to 8, 256 are 27% slower at P = 32.
+constexpr int64_t kChunkElements = 512;
 
 struct NormLanes {
   alignas(64) double parameters[kGramLanes] = {};
@@ -53,6 +55,19 @@ void NarrowElements(const float* from, int64_t num_elements, DType dtype,
   }
 }
 
+void PublishElements(const float* from, int64_t num_elements, bool stream,
+                     float* to) {
+  const hn::ScalableTag<float> d;
+  const int64_t num_lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t k = 0;
+  if (stream) {
+    for (; k + num_lanes <= num_elements; k += num_lanes) {
+      hn::Stream(hn::LoadU(d, from + k), d, to + k);
+    }
+  }
+  std::copy(from + k, from + num_elements, to + k);
+}
+
 void UpdateElements(const UpdateBlock& block) {
   alignas(64) float gradient[kChunkElements];
   const StepFunction step = ChooseStep(block.optimizer);
@@ -64,13 +79,15 @@ void UpdateElements(const UpdateBlock& block) {
     step(block.constants, gradient, num_elements, master,
          block.state0 == nullptr ? nullptr : block.state0 + begin,
          block.state1 == nullptr ? nullptr : block.state1 + begin);
-    std::memcpy(block.snapshot + begin, master,
-                static_cast<size_t>(num_elements) * sizeof(float));
+    PublishElements(master, num_elements, block.stream_snapshot,
+                    block.snapshot + begin);
     if (block.narrowed != nullptr) {
       NarrowElements(master, num_elements, block.narrowed_dtype,
                      block.narrowed + begin);
     }
   }
+  // Whoever takes the snapshot over must see the streamed stores.
+  if (block.stream_snapshot) hwy::FlushStream();
 }
 
 // Adds squares to 8 lanes. `values` has room to be filled up with zeros.

@@ -29,7 +29,9 @@ struct UpdateBlock {
   float* master = nullptr;
   float* state0 = nullptr;
   float* state1 = nullptr;
-  float* snapshot = nullptr;
+  float* snapshot = nullptr;  // 64-byte aligned
+  // Writes `snapshot` past the caches (non-temporal stores).
+  bool stream_snapshot = false;
   uint16_t* narrowed = nullptr;
   DType narrowed_dtype = DType::kF32;
 };

@@ -72,8 +72,6 @@ namespace {
 HWY_EXPORT(AddScalars);
 HWY_EXPORT(ScaledAdd);
 
-constexpr int64_t kUnitElements = int64_t{16} << 10;
-
 // Threads wait for each other without sleeping: a handover through the pool
 // per phase would cost the tree more than its arithmetic.
 class SpinBarrier {

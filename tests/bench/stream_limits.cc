@@ -78,7 +78,7 @@ HWY_EXPORT(MoveChunk);
 
 constexpr int64_t kUnitBytes = int64_t{1} << 20;
 constexpr int64_t kUnitElements = int64_t{64} << 10;
-constexpr int64_t kChunkElements = 1024;
+constexpr int64_t kChunkElements = 512;  // as Update
 
 }  // namespace
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
@@ -23,6 +24,11 @@
 namespace agg {
 
 struct BackendUnderTest {
+  // Instead of the bytes of the function object.
+  friend void PrintTo(const BackendUnderTest& backend, std::ostream* os) {
+    *os << backend.name;
+  }
+
   std::string name;
   std::function<std::unique_ptr<Backend>()> make;
   static std::string Name(const testing::TestParamInfo<BackendUnderTest>& p) {

@@ -54,13 +54,32 @@ TEST_P(BackendConformance, CombinesEveryWorkerCountAndDType) {
 TEST_P(BackendConformance, CombinesEverySize) {
   OptimizerOptions none;
   none.kind = OptimizerKind::kNone;
-  for (const int64_t num_elements : {1, 7, 8, 31, 1023, 1025, 65537, 140000}) {
+  for (const int64_t num_elements : {1, 7, 8, 31, 511, 513, 65537, 140000}) {
     const TestRows rows = RandomRows(DType::kF32, 3, num_elements);
     UpdateRun run(backend_.get(), none, {{0, num_elements}});
     run.Load(std::vector<float>(num_elements, 0.0f));
     const std::vector<double> coefficients = {0.25, -1.0, 1e-3};
     ASSERT_TRUE(run.Update(rows, coefficients, RangeStep()).ok());
     ExpectCombined(rows, coefficients, run.Snapshot());
+  }
+}
+
+// Large requests may be published by another kind of store.
+TEST_P(BackendConformance, PublishesALargeSnapshotWhole) {
+  constexpr int64_t kNumElements = (int64_t{4} << 20) + 13;
+  OptimizerOptions none;
+  none.kind = OptimizerKind::kNone;
+  TestRows rows(backend_.get(), DType::kF32, 1, kNumElements);
+  for (int64_t k = 0; k < kNumElements; ++k) {
+    rows.Set(0, k, static_cast<float>(k));
+  }
+  rows.Land();
+  UpdateRun run(backend_.get(), none, {{0, kNumElements}});
+  run.Load(std::vector<float>(kNumElements, -1.0f));
+  ASSERT_TRUE(run.Update(rows, {1.0}, RangeStep()).ok());
+  const std::vector<float> snapshot = run.Snapshot();
+  for (int64_t k = 0; k < kNumElements; ++k) {
+    ASSERT_EQ(snapshot[k], static_cast<float>(k));
   }
 }
 
