@@ -70,15 +70,14 @@ def with_cuda(rule, **kwargs):
     if CUDA_AVAILABLE:
         rule(**kwargs)
 
-def agg_cuda_library(name, srcs, hdrs, deps = [], private_hdrs = [], **kwargs):
+def agg_cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
     """A cc_library of .cu files; no target at all without a toolkit.
 
     Args:
       name: the target.
       srcs: the .cu files. No absl in them: it triples their compile time.
-      hdrs: the launchers' headers, plain C++ that any compiler reads.
-      deps: libraries of headers that srcs and hdrs include.
-      private_hdrs: what srcs alone include.
+      hdrs: device headers that srcs alone include.
+      deps: libraries of what srcs include, the launchers' headers among them.
       **kwargs: as in cc_library.
     """
     if not CUDA_AVAILABLE:
@@ -86,14 +85,13 @@ def agg_cuda_library(name, srcs, hdrs, deps = [], private_hdrs = [], **kwargs):
     _cuda_objects(
         name = name + "_objects",
         srcs = srcs,
-        hdrs = hdrs + private_hdrs,
+        hdrs = hdrs,
         deps = deps,
         visibility = ["//visibility:private"],
     )
     agg_cc_library(
         name = name,
         srcs = [":" + name + "_objects"],
-        hdrs = hdrs,
-        deps = deps + ["@cuda//:cudart"],
+        deps = deps,
         **kwargs
     )

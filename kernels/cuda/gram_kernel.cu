@@ -1,4 +1,5 @@
 // Gram by the fp64 tensor cores: gram_schedule.h says which lane does what.
+#include "kernels/cuda/device_ops.cuh"
 #include "kernels/cuda/gram_kernel.h"
 #include "kernels/cuda/gram_schedule.h"
 #include "kernels/cuda/load_elements.cuh"
@@ -10,19 +11,7 @@ constexpr int kWarpLanes = 32;
 constexpr int kThreads = kGramWarps * kWarpLanes;
 
 // ----------------------------------------------------------------------------
-// Per-element math
-
-// c += A B^T for one element of each of the 4 k's; a and b as the schedule
-// says. Not m16n8k4, which sm_90 has, too: all pairs go through the same
-// instruction, so that equal rows have equal entries.
-__device__ __forceinline__ void Multiply(double a, double b, double (&c)[2]) {
-  asm volatile(
-      "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 "
-      "{%0, %1}, {%2}, {%3}, {%0, %1};"
-      : "+d"(c[0]), "+d"(c[1])
-      : "d"(a), "d"(b));
-}
-
+// Per-element math: products, by MultiplyTiles of device_ops.cuh.
 // ----------------------------------------------------------------------------
 // Kernels
 
@@ -97,7 +86,8 @@ __device__ __forceinline__ void MultiplyTriangle(
 #pragma unroll
       for (int j = 0; j < kTiles; ++j) {
 #pragma unroll
-        for (int i = 0; i <= j; ++i) Multiply(a[i], a[j], c[TilePair(i, j)]);
+        for (int i = 0; i <= j; ++i)
+          MultiplyTiles(a[i], a[j], c[TilePair(i, j)]);
       }
     }
   }
@@ -216,7 +206,7 @@ __global__ void __launch_bounds__(kThreads)
         const double row = Element::ToFloat(a[0][i], e);
 #pragma unroll
         for (int j = 0; j < kMaxTiles; ++j) {
-          Multiply(row, column[j], c[i * kMaxTiles + j]);
+          MultiplyTiles(row, column[j], c[i * kMaxTiles + j]);
         }
       }
     }
@@ -244,31 +234,29 @@ __global__ void __launch_bounds__(kThreads)
 // Launcher
 
 template <class Element>
-cudaError_t Launch(const GramLaunch& p, cudaStream_t stream) {
-  const int num_panels = static_cast<int>(CeilDivide(p.num_rows, kPanelRows));
+cudaError_t LaunchTriangles(const GramLaunch& p, int num_tiles, int num_panels,
+                            cudaStream_t stream) {
   const auto grid = static_cast<unsigned>(p.num_chunks * num_panels);
+  const auto kernel = num_tiles == 1   ? &TriangleKernel<Element, 1>
+                      : num_tiles == 2 ? &TriangleKernel<Element, 2>
+                      : num_tiles == 3 ? &TriangleKernel<Element, 3>
+                                       : &TriangleKernel<Element, 4>;
+  return LaunchKernel(kernel, grid, kThreads, stream, p, num_panels);
+}
+
+template <class Element>
+cudaError_t Launch(const GramLaunch& p, cudaStream_t stream) {
+  const auto num_panels = static_cast<int>(CeilDivide(p.num_rows, kPanelRows));
   const int num_tiles =
       num_panels > 1 ? kMaxTiles
                      : static_cast<int>(CeilDivide(p.num_rows, kTileRows));
-  switch (num_tiles) {
-    case 1:
-      TriangleKernel<Element, 1><<<grid, kThreads, 0, stream>>>(p, num_panels);
-      break;
-    case 2:
-      TriangleKernel<Element, 2><<<grid, kThreads, 0, stream>>>(p, num_panels);
-      break;
-    case 3:
-      TriangleKernel<Element, 3><<<grid, kThreads, 0, stream>>>(p, num_panels);
-      break;
-    default:
-      TriangleKernel<Element, 4><<<grid, kThreads, 0, stream>>>(p, num_panels);
-  }
-  const cudaError_t error = cudaGetLastError();
+  const cudaError_t error =
+      LaunchTriangles<Element>(p, num_tiles, num_panels, stream);
   if (error != cudaSuccess || num_panels == 1) return error;
   const int num_pairs = num_panels * (num_panels - 1) / 2;
-  RectangleKernel<Element><<<static_cast<unsigned>(p.num_chunks * num_pairs),
-                             kThreads, 0, stream>>>(p, num_pairs);
-  return cudaGetLastError();
+  return LaunchKernel(&RectangleKernel<Element>,
+                      static_cast<unsigned>(p.num_chunks * num_pairs), kThreads,
+                      stream, p, num_pairs);
 }
 
 }  // namespace

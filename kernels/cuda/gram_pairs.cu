@@ -1,6 +1,7 @@
 // Gram in pairs of doubles (algorithms.md 5.5), and the sums of partial
 // results. Speed matters little here: a tensor needs pairs when its rows
 // nearly cancel, and partial results are a thousandth of the rows.
+#include "kernels/cuda/device_ops.cuh"
 #include "kernels/cuda/gram_kernel.h"
 #include "kernels/cuda/gram_schedule.h"
 #include "kernels/cuda/load_elements.cuh"
@@ -22,10 +23,7 @@ constexpr int kPairs = kSide * kSide;
 __device__ __forceinline__ DoublePair SumOfWarp(DoublePair sum) {
 #pragma unroll
   for (int offset = kWarpLanes / 2; offset > 0; offset /= 2) {
-    DoublePair other;
-    other.hi = __shfl_down_sync(0xffffffffu, sum.hi, offset);
-    other.lo = __shfl_down_sync(0xffffffffu, sum.lo, offset);
-    sum = PairAdd(sum, other);
+    sum = PairAdd(sum, OfLaneBelow(sum, offset));
   }
   return sum;
 }
@@ -124,9 +122,9 @@ template <class Element>
 cudaError_t LaunchPairs(const GramLaunch& p, cudaStream_t stream) {
   const auto side = static_cast<int>(CeilDivide(p.num_rows, kSide));
   const int num_tiles = side * (side + 1) / 2;
-  PairsKernel<Element><<<static_cast<unsigned>(p.num_chunks * num_tiles),
-                         kThreads, 0, stream>>>(p, num_tiles);
-  return cudaGetLastError();
+  return LaunchKernel(&PairsKernel<Element>,
+                      static_cast<unsigned>(p.num_chunks * num_tiles), kThreads,
+                      stream, p, num_tiles);
 }
 
 }  // namespace
@@ -146,9 +144,9 @@ cudaError_t LaunchGramPairs(const GramLaunch& launch, cudaStream_t stream) {
 cudaError_t LaunchSums(const SumLaunch& launch, cudaStream_t stream) {
   const int64_t num_sums = launch.num_slots * launch.num_values;
   if (num_sums == 0) return cudaSuccess;
-  SumsKernel<<<static_cast<unsigned>(CeilDivide(num_sums, kThreads)), kThreads,
-               0, stream>>>(launch);
-  return cudaGetLastError();
+  return LaunchKernel(&SumsKernel,
+                      static_cast<unsigned>(CeilDivide(num_sums, kThreads)),
+                      kThreads, stream, launch);
 }
 
 }  // namespace agg::cuda

@@ -1,3 +1,4 @@
+#include "kernels/cuda/device_ops.cuh"
 #include "kernels/cuda/gram_schedule.h"
 #include "kernels/cuda/gram_tile.h"
 #include "kernels/cuda/load_elements.cuh"
@@ -58,24 +59,17 @@ unsigned BlocksFor(int64_t num_threads) {
 cudaError_t LaunchConvert(const ConvertLaunch& launch, cudaStream_t stream) {
   const dim3 grid(BlocksFor(launch.num_filled),
                   static_cast<unsigned>(launch.num_rows));
-  switch (launch.dtype) {
-    case 1:
-      ConvertKernel<F32><<<grid, kThreads, 0, stream>>>(launch);
-      break;
-    case 2:
-      ConvertKernel<Bf16><<<grid, kThreads, 0, stream>>>(launch);
-      break;
-    default:
-      ConvertKernel<F16><<<grid, kThreads, 0, stream>>>(launch);
-  }
-  return cudaGetLastError();
+  const auto kernel = launch.dtype == 1   ? &ConvertKernel<F32>
+                      : launch.dtype == 2 ? &ConvertKernel<Bf16>
+                                          : &ConvertKernel<F16>;
+  return LaunchKernel(kernel, grid, kThreads, stream, launch);
 }
 
 cudaError_t LaunchGather(const GatherLaunch& launch, cudaStream_t stream) {
   const int64_t num_entries =
       static_cast<int64_t>(launch.num_rows) * launch.num_rows;
-  GatherKernel<<<BlocksFor(num_entries), kThreads, 0, stream>>>(launch);
-  return cudaGetLastError();
+  return LaunchKernel(&GatherKernel, BlocksFor(num_entries), kThreads, stream,
+                      launch);
 }
 
 }  // namespace agg::cuda

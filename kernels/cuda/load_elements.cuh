@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "kernels/cuda/device_ops.cuh"
 #include "kernels/narrow_float.h"
 
 namespace agg::cuda {
@@ -44,8 +45,6 @@ struct Bf16 {
   }
 };
 
-// The conversion instruction is exact, as narrow_float.h's formula, which
-// takes ten instructions.
 struct F16 {
   using Storage = uint16_t;
   static constexpr int kPerLoad = 8;
@@ -56,15 +55,13 @@ struct F16 {
     return value;
   }
   __device__ __forceinline__ static float FromStorage(uint16_t bits) {
-    float value;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
-    return value;
+    return WidenF16(bits);
   }
 };
 
 // REQUIRES: `from` is 16-byte aligned and has 16 bytes.
 __device__ __forceinline__ Packed LoadPacked(const void* from) {
-  const uint4 v = __ldg(static_cast<const uint4*>(from));
+  const uint4 v = LoadConstant(static_cast<const uint4*>(from));
   return Packed{{v.x, v.y, v.z, v.w}};
 }
 
@@ -94,7 +91,7 @@ __device__ __forceinline__ void LoadFour(const typename Element::Storage* at,
     if constexpr (sizeof(typename Element::Storage) == 4) {
       p = LoadPacked(at);
     } else {
-      const uint2 v = __ldg(reinterpret_cast<const uint2*>(at));
+      const uint2 v = LoadConstant(reinterpret_cast<const uint2*>(at));
       p.words[0] = v.x;
       p.words[1] = v.y;
     }

@@ -1,4 +1,5 @@
 // Weighted sum, optimizer step and publication of a chunk in one pass.
+#include "kernels/cuda/device_ops.cuh"
 #include "kernels/cuda/load_elements.cuh"
 #include "kernels/cuda/update_kernel.h"
 #include "kernels/narrow_float.h"
@@ -195,18 +196,26 @@ __global__ void __launch_bounds__(kThreads) UpdateKernel(UpdateLaunch p) {
   }
 }
 
-// Sum over the block, in thread 0; a tree of fixed shape. `shared` has kWarps
-// entries of its own per call.
-__device__ __forceinline__ double SumOfBlock(double sum, double* shared) {
+// Sums over the block of two values, in thread 0; a tree of fixed shape.
+__device__ __forceinline__ DoublePair SumsOfBlock(DoublePair sums,
+                                                  double (*shared)[2]) {
 #pragma unroll
   for (int offset = kWarpLanes / 2; offset > 0; offset /= 2) {
-    sum += __shfl_down_sync(0xffffffffu, sum, offset);
+    const DoublePair other = OfLaneBelow(sums, offset);
+    sums.hi += other.hi;
+    sums.lo += other.lo;
   }
-  if (threadIdx.x % kWarpLanes == 0) shared[threadIdx.x / kWarpLanes] = sum;
+  if (threadIdx.x % kWarpLanes == 0) {
+    shared[threadIdx.x / kWarpLanes][0] = sums.hi;
+    shared[threadIdx.x / kWarpLanes][1] = sums.lo;
+  }
   __syncthreads();
-  double total = 0.0;
+  DoublePair total;
   if (threadIdx.x == 0) {
-    for (int w = 0; w < kWarps; ++w) total += shared[w];
+    for (int w = 0; w < kWarps; ++w) {
+      total.hi += shared[w][0];
+      total.lo += shared[w][1];
+    }
   }
   return total;
 }
@@ -216,7 +225,7 @@ template <class Element>
 __global__ void __launch_bounds__(kThreads)
     NormsKernel(UpdateLaunch p, double* partial) {
   __shared__ Stage stage;
-  __shared__ double shared[2][kWarps];
+  __shared__ double shared[kWarps][2];
   const Chunk chunk = p.chunks[blockIdx.x];
   const StepConstants constants = p.constants[chunk.slot];
   double parameters = 0.0;
@@ -243,11 +252,11 @@ __global__ void __launch_bounds__(kThreads)
       updates = fma(update, update, updates);
     }
   }
-  const double parameters_sum = SumOfBlock(parameters, shared[0]);
-  const double updates_sum = SumOfBlock(updates, shared[1]);
+  // Not a sum in two parts: two sums that travel together.
+  const DoublePair sums = SumsOfBlock({parameters, updates}, shared);
   if (threadIdx.x == 0) {
-    partial[2 * static_cast<int64_t>(blockIdx.x)] = parameters_sum;
-    partial[2 * static_cast<int64_t>(blockIdx.x) + 1] = updates_sum;
+    partial[2 * static_cast<int64_t>(blockIdx.x)] = sums.hi;
+    partial[2 * static_cast<int64_t>(blockIdx.x) + 1] = sums.lo;
   }
 }
 
@@ -277,50 +286,34 @@ unsigned BlocksFor(int64_t num_elements) {
 cudaError_t LaunchUpdate(const UpdateLaunch& launch, cudaStream_t stream) {
   if (launch.num_chunks == 0) return cudaSuccess;
   const auto grid = static_cast<unsigned>(launch.num_chunks);
-  switch (launch.dtype) {
-    case 1:
-      UpdateKernel<F32><<<grid, kThreads, 0, stream>>>(launch);
-      break;
-    case 2:
-      UpdateKernel<Bf16><<<grid, kThreads, 0, stream>>>(launch);
-      break;
-    default:
-      UpdateKernel<F16><<<grid, kThreads, 0, stream>>>(launch);
-  }
-  return cudaGetLastError();
+  const auto kernel = launch.dtype == 1   ? &UpdateKernel<F32>
+                      : launch.dtype == 2 ? &UpdateKernel<Bf16>
+                                          : &UpdateKernel<F16>;
+  return LaunchKernel(kernel, grid, kThreads, stream, launch);
 }
 
 cudaError_t LaunchNorms(const UpdateLaunch& launch, double* partial,
                         cudaStream_t stream) {
   if (launch.num_chunks == 0) return cudaSuccess;
   const auto grid = static_cast<unsigned>(launch.num_chunks);
-  switch (launch.dtype) {
-    case 1:
-      NormsKernel<F32><<<grid, kThreads, 0, stream>>>(launch, partial);
-      break;
-    case 2:
-      NormsKernel<Bf16><<<grid, kThreads, 0, stream>>>(launch, partial);
-      break;
-    default:
-      NormsKernel<F16><<<grid, kThreads, 0, stream>>>(launch, partial);
-  }
-  return cudaGetLastError();
+  const auto kernel = launch.dtype == 1   ? &NormsKernel<F32>
+                      : launch.dtype == 2 ? &NormsKernel<Bf16>
+                                          : &NormsKernel<F16>;
+  return LaunchKernel(kernel, grid, kThreads, stream, launch, partial);
 }
 
 cudaError_t LaunchFill(float* to, int64_t num_elements, float value,
                        cudaStream_t stream) {
   if (num_elements == 0) return cudaSuccess;
-  FillKernel<<<BlocksFor(num_elements), kThreads, 0, stream>>>(to, num_elements,
-                                                               value);
-  return cudaGetLastError();
+  return LaunchKernel(&FillKernel, BlocksFor(num_elements), kThreads, stream,
+                      to, num_elements, value);
 }
 
 cudaError_t LaunchNarrow(const float* from, int64_t num_elements, int dtype,
                          uint16_t* to, cudaStream_t stream) {
   if (num_elements == 0) return cudaSuccess;
-  NarrowKernel<<<BlocksFor(num_elements), kThreads, 0, stream>>>(
-      from, num_elements, dtype, to);
-  return cudaGetLastError();
+  return LaunchKernel(&NarrowKernel, BlocksFor(num_elements), kThreads, stream,
+                      from, num_elements, dtype, to);
 }
 
 }  // namespace agg::cuda

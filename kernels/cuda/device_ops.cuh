@@ -1,0 +1,60 @@
+// Everything here that only a device can do: instructions without a C++
+// spelling, and the launch. Kernels use nothing else of the kind, so that
+// tests can put another file in this one's place and run them on a host
+// (tests/kernels/cuda/emulator.h).
+#ifndef AGG_KERNELS_CUDA_DEVICE_OPS_CUH_
+#define AGG_KERNELS_CUDA_DEVICE_OPS_CUH_
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+#include "kernels/double_pair.h"
+
+namespace agg::cuda {
+
+// c += A B for 8x4 by 4x8 doubles; lanes and entries as gram_schedule.h says.
+// All lanes of the warp call it. Not m16n8k4, which sm_90 has, too: all pairs
+// go through the same instruction, so that equal rows have equal entries.
+__device__ __forceinline__ void MultiplyTiles(double a, double b,
+                                              double (&c)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 "
+      "{%0, %1}, {%2}, {%3}, {%0, %1};"
+      : "+d"(c[0]), "+d"(c[1])
+      : "d"(a), "d"(b));
+}
+
+// `pair` of the lane `offset` lanes on. All lanes of the warp call it; the
+// last `offset` ones get something.
+__device__ __forceinline__ DoublePair OfLaneBelow(DoublePair pair, int offset) {
+  DoublePair other;
+  other.hi = __shfl_down_sync(0xffffffffu, pair.hi, offset);
+  other.lo = __shfl_down_sync(0xffffffffu, pair.lo, offset);
+  return other;
+}
+
+// Exact, as narrow_float.h's formula, in one instruction instead of ten.
+__device__ __forceinline__ float WidenF16(uint16_t bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+
+// REQUIRES: `from` is aligned to T; nobody writes it while the kernel runs.
+template <class T>
+__device__ __forceinline__ T LoadConstant(const T* from) {
+  return __ldg(from);
+}
+
+// Launches `kernel`; returns the launch's error. REQUIRES: no dimension is 0.
+template <class... Parameters, class... Arguments>
+cudaError_t LaunchKernel(void (*kernel)(Parameters...), dim3 grid,
+                         unsigned threads, cudaStream_t stream,
+                         Arguments... arguments) {
+  kernel<<<grid, threads, 0, stream>>>(arguments...);
+  return cudaGetLastError();
+}
+
+}  // namespace agg::cuda
+
+#endif  // AGG_KERNELS_CUDA_DEVICE_OPS_CUH_

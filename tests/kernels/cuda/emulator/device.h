@@ -1,0 +1,56 @@
+// A CUDA device on the host, for tests where there is no GPU: it runs the very
+// sources of kernels/cuda, block by block, with the threads of a block as
+// coroutines. What it cannot show: speed, and what a real memory system or
+// compiler does. What it does show: wrong indices (device memory ends at an
+// unmapped page), misaligned vector loads, barriers that not all threads reach
+// (an abort), missing barriers and missing stream order (as wrong results).
+//
+// Streams are lazy if wanted: work runs as late as synchronisation allows, so
+// that a missing wait meets stale data. Eager: at once.
+#ifndef AGG_TESTS_KERNELS_CUDA_EMULATOR_DEVICE_H_
+#define AGG_TESTS_KERNELS_CUDA_EMULATOR_DEVICE_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <functional>
+
+namespace agg::emulator {
+
+struct Index {
+  unsigned x = 0;
+  unsigned y = 0;
+  unsigned z = 0;
+};
+
+// Of the thread that runs right now.
+extern Index thread_index;
+extern Index block_index;
+
+// What a thread of a kernel may do besides computing.
+void BlockBarrier();
+// Waits until all lanes of the warp have brought their values and returns
+// them, [lane][2]; valid until the lane's next call but one.
+const double (*WarpExchange(double first, double second))[2];
+
+// Runs `thread` for every thread of every block, one block after the other;
+// odd blocks start their threads in descending order. REQUIRES: grid.z == 1.
+void RunGrid(dim3 grid, unsigned num_threads,
+             const std::function<void()>& thread);
+
+// Adds work to a stream.
+void Enqueue(cudaStream_t stream, std::function<void()> work);
+
+// --- For tests --------------------------------------------------------------
+
+void SetLazy(bool lazy);
+// Device memory that may be allocated; default 1 TiB.
+void SetDeviceBytes(int64_t num_bytes);
+// The next launch fails with `error`.
+void FailNextLaunch(cudaError_t error);
+cudaError_t TakeLaunchError();
+int64_t NumAllocations();  // so far, device and pinned
+
+}  // namespace agg::emulator
+
+#endif  // AGG_TESTS_KERNELS_CUDA_EMULATOR_DEVICE_H_

@@ -1,0 +1,232 @@
+// Walks through the Gram kernel's schedule on the host: lanes, loads, steps
+// and the tensor core's definition (PTX ISA: A[L/4][L%4], B[L%4][L/4],
+// C[L/4][2*(L%4)+{0,1}]), with whole numbers, so that sums are exact.
+#include "kernels/cuda/gram_schedule.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/chunk.h"
+#include "kernels/cuda/tile_shape.h"
+
+namespace agg::cuda {
+namespace {
+
+constexpr int kLanes = 32;
+
+// value(row, element) of the matrix, a small whole number.
+int64_t ValueAt(int64_t row, int64_t element) {
+  return (row * 7 + element * 13 + row * element) % 31 - 15;
+}
+
+struct Tile {  // C of one pair of tiles, [m][n]
+  int64_t entries[kTileRows][kTileRows] = {};
+};
+
+// One mma: a[lane] and b[lane] are the operands' registers.
+void Multiply(const int64_t* a, const int64_t* b, Tile* c) {
+  for (int lane = 0; lane < kLanes; ++lane) {
+    for (int v = 0; v < 2; ++v) {
+      const int m = lane / 4;
+      const int n = 2 * (lane % 4) + v;
+      for (int k = 0; k < 4; ++k) {
+        // A[m][k] is in lane 4 m + k, B[k][n] in lane 4 n + k.
+        c->entries[m][n] += a[4 * m + k] * b[4 * n + k];
+      }
+    }
+  }
+}
+
+// What the kernel's warps compute for the panels at first_i <= first_j.
+class Panels {
+ public:
+  Panels(int num_rows, int num_elements, int lane_elements, int num_tiles)
+      : num_rows_(num_rows),
+        num_elements_(num_elements),
+        lane_elements_(lane_elements),
+        num_tiles_(num_tiles),
+        group_rows_(num_tiles == 1 ? GroupRows(num_rows) : kTileRows) {}
+
+  // c[i][j]: rows of tile i of the first panel times those of tile j of the
+  // second. Every (row, element) that a lane loads is counted.
+  std::vector<std::vector<Tile>> Run(int first_i, int first_j) {
+    const int window = WindowElements(lane_elements_, group_rows_);
+    std::vector<std::vector<Tile>> c(num_tiles_, std::vector<Tile>(num_tiles_));
+    loads_.assign(num_rows_, std::vector<int>(num_elements_, 0));
+    for (int at = 0; at < num_elements_; at += window) {
+      for (int e = 0; e < lane_elements_; ++e) {
+        for (int i = 0; i < num_tiles_; ++i) {
+          int64_t a[kLanes], b[kLanes];
+          for (int j = 0; j < num_tiles_; ++j) {
+            for (int lane = 0; lane < kLanes; ++lane) {
+              a[lane] = Load(first_i + i * kTileRows, lane, at, e, false);
+              b[lane] = Load(first_j + j * kTileRows, lane, at, e, i == 0);
+            }
+            Multiply(a, b, &c[i][j]);
+          }
+        }
+      }
+    }
+    return c;
+  }
+
+  int64_t Entry(const std::vector<std::vector<Tile>>& c, int i, int j) const {
+    int64_t sum = 0;
+    for (int group = 0; group < kTileRows; group += group_rows_) {
+      sum += c[i / kTileRows][j / kTileRows]
+                 .entries[group + i % kTileRows][group + j % kTileRows];
+    }
+    return sum;
+  }
+
+  const std::vector<std::vector<int>>& loads() const { return loads_; }
+
+ private:
+  int64_t Load(int tile_row, int lane, int at, int e, bool count) {
+    const int wanted = tile_row + LaneRow(lane, group_rows_);
+    const int row = ExistingRow(wanted, num_rows_);
+    EXPECT_GE(row, 0);
+    EXPECT_LT(row, num_rows_);
+    const int element = at + LaneElement(lane, lane_elements_, group_rows_);
+    // Vector loads are 16-byte aligned relative to the chunk.
+    EXPECT_EQ(element % lane_elements_, 0);
+    if (element + e >= num_elements_) return 0;
+    if (count && wanted < num_rows_) ++loads_[row][element + e];
+    return ValueAt(row, element + e);
+  }
+
+  const int num_rows_;
+  const int num_elements_;
+  const int lane_elements_;
+  const int num_tiles_;
+  const int group_rows_;
+  std::vector<std::vector<int>> loads_;
+};
+
+int64_t Dot(int64_t i, int64_t j, int64_t num_elements) {
+  int64_t sum = 0;
+  for (int64_t k = 0; k < num_elements; ++k) {
+    sum += ValueAt(i, k) * ValueAt(j, k);
+  }
+  return sum;
+}
+
+TEST(GramScheduleTest, APanelYieldsTheGramMatrixAndReadsEachElementOnce) {
+  for (const int lane_elements : {4, 8}) {
+    for (int num_rows = 1; num_rows <= 32; ++num_rows) {
+      for (const int num_elements : {1, 31, 128, 333}) {
+        const int num_tiles = static_cast<int>(CeilDivide(num_rows, 8));
+        Panels panels(num_rows, num_elements, lane_elements, num_tiles);
+        const auto c = panels.Run(0, 0);
+        for (int i = 0; i < num_rows; ++i) {
+          for (int j = i; j < num_rows; ++j) {
+            ASSERT_EQ(panels.Entry(c, i, j), Dot(i, j, num_elements))
+                << num_rows << " rows, pair " << i << "," << j;
+          }
+          for (int k = 0; k < num_elements; ++k) {
+            ASSERT_EQ(panels.loads()[i][k], 1)
+                << num_rows << " rows, row " << i << " element " << k;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(GramScheduleTest, TwoPanelsYieldTheirRectangle) {
+  for (const int num_rows : {33, 40, 63, 65, 100}) {
+    const int num_panels = static_cast<int>(CeilDivide(num_rows, kPanelRows));
+    for (int pair = 0; pair < num_panels * (num_panels - 1) / 2; ++pair) {
+      int panel_i, panel_j;
+      OffDiagonalPair(pair, &panel_i, &panel_j);
+      const int first_i = panel_i * kPanelRows;
+      const int first_j = panel_j * kPanelRows;
+      ASSERT_LT(first_j, num_rows);
+      Panels panels(num_rows, 50, 4, kMaxTiles);
+      const auto c = panels.Run(first_i, first_j);
+      for (int i = 0; i < kPanelRows; ++i) {
+        for (int j = 0; j < kPanelRows && first_j + j < num_rows; ++j) {
+          ASSERT_EQ(panels.Entry(c, i, j), Dot(first_i + i, first_j + j, 50));
+        }
+      }
+    }
+  }
+}
+
+// Steps of the warps cover a chunk: whole steps in turns, then the tail.
+TEST(GramScheduleTest, EveryStepHasOneWarp) {
+  for (int num_tiles = 1; num_tiles <= kMaxTiles; ++num_tiles) {
+    for (const int group_rows : {1, 2, 4, 8}) {
+      const int step_elements =
+          WindowElements(4, group_rows) * GramUnroll(num_tiles);
+      EXPECT_EQ(kChunkElements % step_elements, 0);
+      for (const int num_elements : {1, 511, 512, 513, 5000, 16384}) {
+        const int num_steps = num_elements / step_elements;
+        std::vector<int> owners(num_steps + 1, 0);
+        for (int warp = 0; warp < kGramWarps; ++warp) {
+          for (int s = warp; s < num_steps; s += kGramWarps) ++owners[s];
+          if (warp == num_steps % kGramWarps &&
+              num_steps * step_elements < num_elements) {
+            ++owners[num_steps];
+          }
+        }
+        const bool has_tail = num_steps * step_elements < num_elements;
+        for (int s = 0; s < num_steps; ++s) EXPECT_EQ(owners[s], 1);
+        EXPECT_EQ(owners[num_steps], has_tail ? 1 : 0);
+      }
+    }
+  }
+}
+
+TEST(GramScheduleTest, PairNumbersAreDense) {
+  int index = 0;
+  for (int j = 0; j < 20; ++j) {
+    for (int i = 0; i <= j; ++i, ++index) {
+      int found_i, found_j;
+      UpperPair(index, &found_i, &found_j);
+      EXPECT_EQ(found_i, i);
+      EXPECT_EQ(found_j, j);
+      EXPECT_EQ(TilePair(i, j), index);
+    }
+  }
+  index = 0;
+  for (int j = 1; j < 20; ++j) {
+    for (int i = 0; i < j; ++i, ++index) {
+      int found_i, found_j;
+      OffDiagonalPair(index, &found_i, &found_j);
+      EXPECT_EQ(found_i, i);
+      EXPECT_EQ(found_j, j);
+    }
+  }
+}
+
+TEST(GramScheduleTest, PackedPairIsTheBackendsOrder) {
+  for (const int64_t num_rows : {1, 2, 5, 33, 300}) {
+    int64_t at = 0;
+    for (int64_t i = 0; i < num_rows; ++i) {
+      for (int64_t j = i; j < num_rows; ++j, ++at) {
+        ASSERT_EQ(PackedPair(i, j, num_rows), at);
+      }
+    }
+    // The kernel uses the entry behind the last one as the size.
+    EXPECT_EQ(PackedPair(num_rows, num_rows, num_rows),
+              PackedGramSize(num_rows));
+  }
+}
+
+TEST(TileShapeTest, FitsBothScratchBuffers) {
+  constexpr int64_t kBytes = int64_t{64} << 20;
+  for (const int64_t num_rows : {33, 64, 128, 500, 1024, 2896}) {
+    const TileShape shape = PlanTile(num_rows, kBytes);
+    ASSERT_GE(shape.num_batches, 1) << num_rows;
+    EXPECT_LE(shape.num_batches, 64);
+    EXPECT_LE(num_rows * shape.row_stride() * 8, kBytes);
+    EXPECT_LE(num_rows * num_rows * 8 * shape.num_batches, kBytes);
+  }
+  EXPECT_EQ(PlanTile(128, kBytes).num_batches, 64);
+  EXPECT_EQ(PlanTile(10000, kBytes).num_batches, 0);
+}
+
+}  // namespace
+}  // namespace agg::cuda
