@@ -4,6 +4,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "proto/agg.pb.h"
 #include "worker_client/client_core.h"
 #include "worker_client/coordinator_session.h"
 #include "worker_client/malloc_tuning.h"
@@ -27,6 +28,17 @@ absl::Status CheckOptions(const ClientOptions& options) {
   return ValidateManifest(options.manifest);
 }
 
+absl::Status CheckDescription(const v1::JoinReply& reply) {
+  for (v1::DType dtype : {reply.push_dtype(), reply.pull_dtype()}) {
+    if (dtype != v1::F32 && dtype != v1::BF16 && dtype != v1::F16) {
+      return absl::InternalError(
+          absl::StrCat("the job uses dtype ", dtype, ", which this client does",
+                       " not know; use a client of the server's version"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 AggClient::AggClient(std::unique_ptr<ClientCore> core)
@@ -42,6 +54,8 @@ absl::StatusOr<std::unique_ptr<AggClient>> AggClient::Connect(
       CoordinatorSession::Open(options);
   if (!session.ok()) return session.status();
   const v1::JoinReply& description = (*session)->description();
+  status = CheckDescription(description);
+  if (!status.ok()) return status;
   absl::StatusOr<ShardRouter> router = ShardRouter::Create(
       FromMessage(description.manifest()), description.shards_size());
   if (!router.ok()) return router.status();

@@ -30,7 +30,7 @@ absl::Status PullToFile(const AggPullFlags& flags) {
   ClientOptions options;
   options.coordinator = flags.coordinator;
   options.observer = true;
-  options.connect_timeout = absl::Seconds(10);
+  options.connect_timeout = absl::Seconds(5);
   options.round_timeout = absl::ZeroDuration();  // wait for no round
   options.tune_malloc = true;
   absl::StatusOr<std::unique_ptr<AggClient>> client =

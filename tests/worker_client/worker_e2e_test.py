@@ -1,0 +1,188 @@
+"""The client's programs against agg_server processes."""
+
+import pathlib
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+import unittest
+import zipfile
+
+BIN = pathlib.Path.cwd()
+SERVER = BIN / "server/agg_server"
+MINIMAL = BIN / "worker_client/examples/minimal_worker"
+DIGITS = BIN / "worker_client/examples/digits_worker"
+AGG_PULL = BIN / "server/tools/agg_pull"
+DATA = BIN / "deploy/data/digits.csv.gz"
+WAIT = 60  # a test that needs as long has failed
+
+
+class Job:
+    """Shards on loopback; stops everything it started."""
+
+    def __init__(self, workers, num_shards=2, extra=""):
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = pathlib.Path(self.folder.name)
+        self.started = []
+        self.shards = [None] * num_shards
+        # Until a shard listens, any address that no other shard has will do.
+        self.addresses = [f"127.0.0.1:{1 + i}" for i in range(num_shards)]
+        text = f"workers: {workers}\nlearning_rate {{ rate: 0.5 }}\n{extra}"
+        for ordinal in list(range(1, num_shards)) + [0]:
+            config = self.path / f"{ordinal}.textproto"
+            config.write_text(text + "".join(
+                f'shards: "{address}"\n' for address in self.addresses))
+            port = self.path / f"port_{ordinal}"
+            shard = self.start([
+                SERVER, f"--config={config}", f"--shard={ordinal}",
+                "--port=0", f"--port_file={port}"], log=f"shard_{ordinal}")
+            deadline = time.monotonic() + WAIT
+            while not (port.exists() and port.read_text().strip()):
+                if shard.poll() is not None or time.monotonic() > deadline:
+                    raise AssertionError(self.log(f"shard_{ordinal}"))
+                time.sleep(0.005)
+            self.addresses[ordinal] = "127.0.0.1:" + port.read_text().strip()
+            self.shards[ordinal] = shard
+
+    def start(self, command, log):
+        with open(self.path / log, "wb") as out:
+            process = subprocess.Popen([str(word) for word in command],
+                                       stdin=subprocess.DEVNULL, stdout=out,
+                                       stderr=out)
+        self.started.append(process)
+        return process
+
+    def log(self, name):
+        return (self.path / name).read_text(errors="replace")
+
+    def worker(self, rank, workers, epochs=1000):
+        return self.start([
+            DIGITS, f"--coordinator={self.addresses[0]}", f"--rank={rank}",
+            f"--workers={workers}", f"--data={DATA}", f"--epochs={epochs}"],
+            log=f"worker_{rank}")
+
+    def await_rounds(self, count):
+        """Until rank 0 has printed some rounds."""
+        deadline = time.monotonic() + WAIT
+        while self.log("worker_0").count("\n") < count:
+            if time.monotonic() > deadline:
+                raise AssertionError(self.log("worker_0"))
+            time.sleep(0.005)
+
+    def close(self):
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        self.folder.cleanup()
+
+
+def run(*command):
+    return subprocess.run([str(word) for word in command], timeout=WAIT,
+                          stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True)
+
+
+class WorkerTest(unittest.TestCase):
+
+    def job(self, *args, **kwargs):
+        job = Job(*args, **kwargs)
+        self.addCleanup(job.close)
+        return job
+
+    def test_the_minimal_worker_descends_and_agg_pull_gets_it_out(self):
+        job = self.job(workers=1)
+        address = job.addresses[0]
+        output = job.path / "x.npz"
+
+        early = run(AGG_PULL, f"--coordinator={address}", f"--output={output}")
+        self.assertEqual(early.returncode, 1, early)
+        self.assertEqual(early.stderr.count("\n"), 1, early)
+
+        worker = run(MINIMAL, address)
+        self.assertEqual(worker.returncode, 0, worker)
+        # 1 - 0.5^4
+        self.assertEqual(worker.stdout, "OK, x[0] = 0.9375\n")
+
+        pulled = run(AGG_PULL, f"--coordinator={address}",
+                     f"--output={output}")
+        self.assertEqual(pulled.returncode, 0, pulled)
+        self.assertIn("version 4: 1 tensors, 4 parameters", pulled.stdout)
+        with zipfile.ZipFile(output) as archive:
+            npy = archive.read("x.npy")
+        self.assertEqual(npy[-16:], struct.pack("<4f", *[0.9375] * 4))
+
+        gone = run(AGG_PULL, f"--coordinator={address}",
+                   f"--output={job.path / 'gone.npz'}", "--version=0")
+        self.assertEqual(gone.returncode, 1, gone)
+        self.assertIn("OUT_OF_RANGE", gone.stderr)
+        self.assertRegex(gone.stderr, r"shard \d \(127\.0\.0\.1:\d+\)")
+        self.assertFalse((job.path / "gone.npz").exists())
+
+    def test_agg_pull_names_bad_flags(self):
+        for arguments in (["--version=-1", "--output=x"], ["--output"], [],
+                          ["--bogus=1", "--output=x"]):
+            with self.subTest(arguments):
+                bad = run(AGG_PULL, *arguments)
+                self.assertEqual(bad.returncode, 2, bad)
+                self.assertEqual(bad.stderr.count("\n"), 1)
+                self.assertIn("allowed", bad.stderr)
+        self.assertEqual(run(AGG_PULL, "--help").returncode, 0)
+
+    def test_another_manifest_is_refused_by_name(self):
+        job = self.job(workers=2)
+        job.worker(0, 2)
+        deadline = time.monotonic() + WAIT
+        seeded = False
+        while not seeded and time.monotonic() < deadline:
+            seeded = run(AGG_PULL, f"--coordinator={job.addresses[0]}",
+                         f"--output={job.path / 'p.npz'}").returncode == 0
+        self.assertTrue(seeded)
+        other = run(MINIMAL, job.addresses[0], "1")
+        self.assertEqual(other.returncode, 1, other)
+        self.assertIn("INVALID_ARGUMENT", other.stdout)
+        self.assertIn("hidden/weights", other.stdout)
+
+    def test_every_worker_names_the_shard_that_was_killed(self):
+        for killed in (0, 1):
+            with self.subTest(killed):
+                job = self.job(workers=3)
+                workers = [job.worker(rank, 3) for rank in range(3)]
+                job.await_rounds(5)
+                job.shards[killed].kill()
+                begin = time.monotonic()
+                for rank, worker in enumerate(workers):
+                    self.assertEqual(worker.wait(WAIT), 1)
+                    last = job.log(f"worker_{rank}").splitlines()[-1]
+                    self.assertIn("UNAVAILABLE", last)
+                    self.assertIn(f"shard {killed}", last)
+                    self.assertIn(job.addresses[killed], last)
+                # Not a lease's 30 s, nor a keepalive's.
+                self.assertLess(time.monotonic() - begin, 15)
+
+    def test_sigterm_ends_the_servers_in_good_order(self):
+        job = self.job(workers=2)
+        workers = [job.worker(rank, 2) for rank in range(2)]
+        job.await_rounds(5)
+        for shard in job.shards:
+            shard.send_signal(signal.SIGTERM)
+        for ordinal, shard in enumerate(job.shards):
+            self.assertEqual(shard.wait(WAIT), 0,
+                             job.log(f"shard_{ordinal}"))
+        for worker in workers:
+            self.assertEqual(worker.wait(WAIT), 1)
+
+    def test_a_killed_worker_does_not_stop_the_others(self):
+        job = self.job(workers=3, extra="reconnect_grace_seconds: 0.2\n")
+        workers = [job.worker(rank, 3, epochs=3) for rank in range(3)]
+        job.await_rounds(5)
+        workers[2].kill()
+        for worker in workers[:2]:
+            self.assertEqual(worker.wait(WAIT), 0, job.log("worker_0"))
+        final = job.log("worker_0").splitlines()[-1]
+        self.assertRegex(final, r'"rounds": 720\b')
+
+
+if __name__ == "__main__":
+    unittest.main()
