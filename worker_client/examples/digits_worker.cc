@@ -111,6 +111,8 @@ absl::Status Run() {
   options.coordinator = absl::GetFlag(FLAGS_coordinator);
   options.rank = training->rank;
   options.manifest = DigitsManifest();
+  // Many workers on few cores take their time to start.
+  options.connect_timeout = absl::Minutes(2);
   absl::StatusOr<std::unique_ptr<AggClient>> client =
       AggClient::Connect(options);
   if (!client.ok()) return client.status();
