@@ -226,8 +226,17 @@ class MonitoringTest(unittest.TestCase):
             training.process("worker_2").send_signal(signal.SIGSTOP)
             self.expect(training, "AggWorkerStalled", worker="2")
             self.expect(training, "AggRoundStalled")
+            # Long enough to outweigh all rounds so far.
+            of_job = f'{{job="{training.name}"}}'
+            before = self.value(f"aggserver_round_seconds_sum{of_job}")
+            eventually("a long wait", lambda: self.value(
+                f"aggserver_longest_wait_seconds{of_job}") > 2 * before)
             stalled = self.rounds(training)
             training.process("worker_2").send_signal(signal.SIGCONT)
+            # It is late in one round only, so the alert soon ends again.
+            eventually("AggStraggler", lambda: self.query(
+                'max_over_time(ALERTS{alertname="AggStraggler",worker="2",'
+                f'alertstate="firing",job="{training.name}"}}[5m])'))
             eventually("more rounds",
                        lambda: self.rounds(training) > stalled + 10)
             self.quiet(training, "AggWorkerStalled", "AggRoundStalled")
