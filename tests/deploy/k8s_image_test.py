@@ -67,7 +67,7 @@ class ImageTest(unittest.TestCase):
             cls.files = pathlib.Path(run("buildah", "mount", cls.container,
                                          env=cls.environment).strip())
         except AssertionError as error:
-            raise AssertionError(f"the image does not build: {error}") from error
+            raise AssertionError(f"no image: {error}") from error
 
     def inside(self, *command, **options):
         """As in the container: its files, its user, no capabilities."""

@@ -9,7 +9,9 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
+import sys
 import tempfile
 import unittest
 
@@ -27,9 +29,22 @@ if REASON:
     print("netns_e2e_test is skipped:", REASON)
 
 
-def binary(path):
-    """A program of the build: in Bazel's test folder, or where AGG_BIN says."""
-    return pathlib.Path(os.environ.get("AGG_BIN", ".")).resolve() / path
+FILES = {
+    "agg_server": "server/agg_server",
+    "digits_worker": "worker_client/examples/digits_worker",
+}
+
+
+def install(folder):
+    """What the image has: a pod's user may not see this build's folders. The
+    programs are in Bazel's test folder, or where AGG_BIN says."""
+    folder.chmod(0o755)
+    binaries = pathlib.Path(os.environ.get("AGG_BIN", ".")).absolute()
+    for name, path in FILES.items():
+        shutil.copy(binaries / path, folder / name)
+        (folder / name).chmod(0o755)
+    shutil.copyfile(ROOT / "deploy/data/digits.csv.gz",
+                    folder / "digits.csv.gz")
 
 
 def stateful_set_flags(config):
@@ -64,6 +79,9 @@ class PodsTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="agg_netns_")
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
+        install(self.folder)
+        # So that a test that is told to end cleans up as well.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
         self.config = self.folder / "job.textproto"
         self.config.write_text(job_config())
         self.cluster = pods.Cluster(self.folder)
@@ -84,16 +102,16 @@ class PodsTest(unittest.TestCase):
 
     def start_shard(self, ordinal, number):
         pod = self.cluster.add(f"agg-{ordinal}", number, service="agg")
-        pod.start(binary("server/agg_server"), *stateful_set_flags(self.config))
+        pod.start(self.folder / "agg_server", *stateful_set_flags(self.config))
         return pod
 
     def start_worker(self, rank, number):
         pod = self.cluster.add(f"digits-worker-{rank}", number)
         pod.start(
-            binary("worker_client/examples/digits_worker"),
+            self.folder / "digits_worker",
             f"--coordinator={COORDINATOR}", f"--rank={rank}",
             f"--workers={WORKERS}", "--batch=2", "--epochs=1000000",
-            f"--data={ROOT / 'deploy/data/digits.csv.gz'}")
+            f"--data={self.folder / 'digits.csv.gz'}")
         return pod
 
     def outcomes(self, worker):
@@ -128,11 +146,26 @@ class PodsTest(unittest.TestCase):
         shard0 = self.start_shard(0, 10)
         workers += [self.start_worker(rank, 20 + rank) for rank in (1, 2)]
         self.wait_for_rows(shard0, workers[0], WORKERS)
+        self.check_rights([shard0, shard1, *workers])
         self.check_probes([shard0, shard1])
         workers[2] = self.check_worker_moves(shard0, workers)
         self.check_shard_is_named(shard1, workers)
         shard1 = self.check_job_goes_on(shard0)
         self.check_drain([shard0, shard1])
+
+    def check_rights(self, running):
+        """As in the StatefulSet's securityContext."""
+        for pod in running:
+            proc = pathlib.Path(f"/proc/{pod.process.pid}")
+            status = (proc / "status").read_text()
+            self.assertRegex(status, r"(?m)^Uid:\t65532\t65532\t")
+            self.assertRegex(status, r"(?m)^NoNewPrivs:\t1$")
+            for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb"):
+                self.assertRegex(status, rf"(?m)^Cap{kind}:\t0+$")
+            root = [line.split() for line in
+                    (proc / "mountinfo").read_text().splitlines()
+                    if line.split()[4] == "/"]
+            self.assertIn("ro", root[-1][5].split(","))
 
     def check_probes(self, shards):
         reply = shards[0].get("/healthz", host=shards[0].address)

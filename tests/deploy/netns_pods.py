@@ -12,10 +12,20 @@ import time
 
 _SUBNET = "10.231.7"
 _DNS = f"{_SUBNET}.2"
+_USER = "65532"
 _NAMESPACE = "agg-server"
 # Where ip and hostname may be, and a service's PATH may not lead.
-os.environ["PATH"] = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"
+os.environ["PATH"] = ":".join(
+    [os.environ.get("PATH", "/usr/bin:/bin"), "/usr/sbin", "/sbin"])
 _ETC = pathlib.Path("/etc/netns")  # `ip netns exec` mounts its files on /etc
+
+# As the container: a host name, a root that cannot be written to, and the
+# StatefulSet's user without any right. Dies with the test.
+_CONTAINER = f"""
+hostname "$0" && mount -o remount,bind,ro / &&
+exec setpriv --reuid={_USER} --regid={_USER} --clear-groups --inh-caps=-all \\
+  --bounding-set=-all --no-new-privs --pdeathsig KILL -- "$@"
+"""
 
 # In a process of the namespace: GET, then "status\nbody".
 _GET = """
@@ -38,7 +48,7 @@ def why_not():
     """Why namespaces cannot be made here; None if they can."""
     if os.geteuid() != 0:
         return "needs root"
-    for tool in ("ip", "unshare", "hostname"):
+    for tool in ("ip", "unshare", "hostname", "mount", "setpriv"):
         if shutil.which(tool) is None:
             return f"needs the program {tool}"
     name = f"agg{os.getpid()}try"
@@ -51,9 +61,10 @@ def why_not():
             "type", "veth", "peer", "name", "try1")
         run("ip", "-n", name, "link", "add", "name", "try2",
             "type", "bridge")
-        run("ip", "netns", "exec", name, "unshare", "--uts", "hostname", "x")
+        run("ip", "netns", "exec", name, "unshare", "--uts", "sh", "-c",
+            _CONTAINER, "host", "true")
     except subprocess.CalledProcessError as error:
-        return f"cannot make veth, bridge or host: {error.stderr.decode()!r}"
+        return f"cannot make a pod: {error.stderr.decode()!r}"
     finally:
         run("ip", "netns", "del", name)
     return None
@@ -83,10 +94,12 @@ class Pod:
         self.out = self.log.with_suffix(".out")
         self.process = None
 
-    def start(self, *command):
+    def start(self, *command, confined=True):
         """As the container's process 1; `host` is the pod's host name."""
-        words = ["ip", "netns", "exec", self.netns, "unshare", "--uts", "sh",
-                 "-c", 'hostname "$0" && exec "$@"', self.host, *command]
+        words = ["ip", "netns", "exec", self.netns]
+        if confined:
+            words += ["unshare", "--uts", "sh", "-c", _CONTAINER, self.host]
+        words += command
         with open(self.log, "wb") as log, open(self.out, "wb") as out:
             self.process = subprocess.Popen(
                 [str(word) for word in words], stdin=subprocess.DEVNULL,
@@ -146,7 +159,8 @@ class Cluster:
     def _start_dns(self):
         dns = self.add("dns", 2)
         script = pathlib.Path(__file__).with_name("netns_dns.py")
-        dns.start(sys.executable, script, _DNS, self.records_file)
+        dns.start(sys.executable, script, _DNS, self.records_file,
+                  confined=False)  # port 53
         wait_for("DNS", lambda: "listening" in dns.out.read_text())
 
     def write_records(self):
