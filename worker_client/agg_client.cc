@@ -92,6 +92,10 @@ absl::StatusOr<uint64_t> AggClient::PullLatest(
   return core_->PullLatest(parameters, precision);
 }
 
+absl::StatusOr<uint64_t> AggClient::LatestVersion() {
+  return core_->session().LatestVersion();
+}
+
 absl::StatusOr<RoundOutcome> AggClient::PushPull(
     absl::Span<const TensorView> gradient, const PushInfo& info,
     absl::Span<const MutableTensorView> parameters) {

@@ -1,16 +1,13 @@
 // The client of an agg_server job, for training loops and tools.
 //
 //   agg::ClientOptions options;
-//   options.coordinator = "127.0.0.1:50051";
 //   options.rank = 0;
 //   options.manifest = {{{"weights", {64, 10}}, {"bias", {10}}}};
 //   auto client = agg::AggClient::Connect(options);
-//   if (!client.ok()) return Fail(client.status());
 //   (*client)->SeedOrPull(parameters);  // everybody starts from the same
 //   while (!(*client)->finished()) {
 //     ComputeGradient(parameters, gradient);
 //     auto outcome = (*client)->PushPull(gradient, {}, parameters);
-//     if (!outcome.ok()) return Fail(outcome.status());
 //   }
 //
 // (examples/minimal_worker.cc is the whole program.)
@@ -85,7 +82,11 @@ class AggClient {
       absl::Span<const MutableTensorView> parameters,
       Precision precision = Precision::kJob);
 
-  // Push, Commit and Pull of the new version: a whole round.
+  // The newest version; FAILED_PRECONDITION while nobody has seeded.
+  absl::StatusOr<uint64_t> LatestVersion();
+
+  // Push, Commit and Pull of the new version: a whole round. One that comes
+  // too late gets the newest version and included = false.
   absl::StatusOr<RoundOutcome> PushPull(
       absl::Span<const TensorView> gradient, const PushInfo& info,
       absl::Span<const MutableTensorView> parameters);

@@ -158,10 +158,7 @@ absl::StatusOr<uint64_t> ClientCore::PullLatest(
     if (!version.ok()) return version;
     status = Pull(*version, parameters, precision);
     if (status.ok()) return version;
-    const bool gone =
-        absl::IsOutOfRange(status) ||
-        (absl::IsAborted(status) && session_->fate()->status().ok());
-    if (!gone) return status;
+    if (!IsGone(status)) return status;
   }
   return status;
 }
@@ -169,16 +166,33 @@ absl::StatusOr<uint64_t> ClientCore::PullLatest(
 absl::StatusOr<RoundOutcome> ClientCore::PushPull(
     absl::Span<const TensorView> gradient, const PushInfo& info,
     absl::Span<const MutableTensorView> parameters) {
+  const uint64_t round = version_;
   absl::Status status = Push(gradient);
   if (!status.ok()) return status;
   absl::StatusOr<RoundOutcome> outcome = Commit(info);
-  if (!outcome.ok()) return outcome;
-  status = Pull(outcome->version, parameters, Precision::kJob);
-  if (absl::IsOutOfRange(status)) {
-    status = PullLatest(parameters, Precision::kJob).status();
+  if (outcome.ok()) {
+    status = Pull(outcome->version, parameters, Precision::kJob);
+    if (!IsGone(status)) {
+      if (!status.ok()) return status;
+      return outcome;
+    }
+  } else if (!absl::IsOutOfRange(outcome.status())) {
+    return outcome;
+  } else {
+    // So late that even the outcome is gone: this row was not used.
+    outcome = RoundOutcome();
+    outcome->round = round;
+    outcome->message = "too late: the round's outcome is no longer kept";
   }
-  if (!status.ok()) return status;
+  absl::StatusOr<uint64_t> latest = PullLatest(parameters, Precision::kJob);
+  if (!latest.ok()) return latest.status();
+  outcome->version = *latest;
   return outcome;
+}
+
+bool ClientCore::IsGone(const absl::Status& status) {
+  return absl::IsOutOfRange(status) ||
+         (absl::IsAborted(status) && session_->fate()->status().ok());
 }
 
 }  // namespace agg

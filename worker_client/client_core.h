@@ -51,6 +51,8 @@ class ClientCore {
   uint64_t version() const { return version_; }
 
  private:
+  // Whether a pull failed because its version made room for newer ones.
+  bool IsGone(const absl::Status& status);
   absl::Status PushAs(v1::PushKind kind, uint64_t round, DType dtype,
                       absl::Span<const TensorView> views);
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "server/tools/agg_pull_flags.h"
 #include "worker_client/agg_client.h"
 #include "worker_client/npz.h"
@@ -31,7 +32,6 @@ absl::Status PullToFile(const AggPullFlags& flags) {
   options.coordinator = flags.coordinator;
   options.observer = true;
   options.connect_timeout = absl::Seconds(5);
-  options.round_timeout = absl::ZeroDuration();  // wait for no round
   options.tune_malloc = true;
   absl::StatusOr<std::unique_ptr<AggClient>> client =
       AggClient::Connect(options);
@@ -40,6 +40,14 @@ absl::Status PullToFile(const AggPullFlags& flags) {
   const std::vector<MutableTensorView> views = MutableViews(&tensors);
   uint64_t version = flags.version.value_or(0);
   if (flags.version.has_value()) {
+    // Pull waits for versions to come; a tool should not.
+    absl::StatusOr<uint64_t> latest = (*client)->LatestVersion();
+    if (!latest.ok()) return latest.status();
+    if (version > *latest) {
+      return absl::OutOfRangeError(absl::StrCat("version ", version,
+                                                " is not published yet; the ",
+                                                "newest is ", *latest));
+    }
     absl::Status status = (*client)->Pull(version, views, Precision::kFull);
     if (!status.ok()) return status;
   } else {

@@ -118,6 +118,23 @@ TEST(ClientFailuresTest, PullLatestBeginsAnewWhenAVersionIsGone) {
   EXPECT_EQ(parameters, Values(TwoTensors(), 1));
 }
 
+TEST(ClientFailuresTest, ARowThatIsMuchTooLateGetsTheNewestVersion) {
+  FakeJob job(TwoTensors(), {});
+  auto client = Connect(OptionsFor(job, TwoTensors()));
+  auto parameters = Values(TwoTensors(), 1);
+  const auto seed = parameters;
+  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
+  job.FailCommits(
+      grpc::Status(grpc::StatusCode::OUT_OF_RANGE, "no longer kept"));
+  parameters = Values(TwoTensors(), 0);
+  const auto outcome =
+      client->PushPull(Read(Values(TwoTensors(), 1)), {}, Write(&parameters));
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_FALSE(outcome->included);
+  EXPECT_EQ(outcome->version, 0);
+  EXPECT_EQ(parameters, seed);
+}
+
 struct Ending {
   v1::JobEvent::Kind kind;
   absl::StatusCode code;

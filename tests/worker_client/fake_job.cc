@@ -186,6 +186,7 @@ class FakeJob::CoordinatorService : public v1::Coordinator::Service {
       }
       job_->changed_.wait_for(lock, std::chrono::milliseconds(10));
     }
+    if (!job_->commit_failure_.ok()) return job_->commit_failure_;
     job_->Publish(*request);
     outcome->set_round(request->round());
     outcome->set_version(job_->versions_.size() - 1);
@@ -333,10 +334,9 @@ void FakeJob::HoldCommits() {
   hold_commits_ = true;
 }
 
-void FakeJob::ReleaseCommits() {
+void FakeJob::FailCommits(grpc::Status status) {
   std::lock_guard<std::mutex> lock(mutex_);
-  hold_commits_ = false;
-  changed_.notify_all();
+  commit_failure_ = std::move(status);
 }
 
 void FakeJob::Send(v1::JobEvent::Kind kind, std::string message) {
@@ -377,11 +377,6 @@ int FakeJob::pulls(int shard) const {
 int FakeJob::leaves() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return leaves_;
-}
-
-int FakeJob::attends() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return attends_;
 }
 
 v1::CommitRequest FakeJob::commit() const {

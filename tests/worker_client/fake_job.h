@@ -49,9 +49,10 @@ class FakeJob {
   void set_pull_corruption(int shard, std::function<bool(int count)> corrupts);
   // From now on, the shard's frames are left unread until the job ends.
   void StallPushes(int shard);
-  // Commits are answered when the job is told to.
+  // Commits are not answered any more.
   void HoldCommits();
-  void ReleaseCommits();
+  // They are answered with this.
+  void FailCommits(grpc::Status status);
 
   // To the attending client; waits for it to attend.
   void Send(v1::JobEvent::Kind kind, std::string message = "");
@@ -66,7 +67,6 @@ class FakeJob {
   int frames(int shard) const;
   int pulls(int shard) const;
   int leaves() const;
-  int attends() const;
   // The last commit.
   v1::CommitRequest commit() const;
 
@@ -103,6 +103,7 @@ class FakeJob {
   v1::CommitRequest commit_;
   int commits_ = 0;
   bool hold_commits_ = false;
+  grpc::Status commit_failure_;
   int waiting_pulls_ = 0;
   int leaves_ = 0;
   int attends_ = 0;

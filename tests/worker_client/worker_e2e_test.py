@@ -119,6 +119,10 @@ class WorkerTest(unittest.TestCase):
         self.assertIn("OUT_OF_RANGE", gone.stderr)
         self.assertRegex(gone.stderr, r"shard \d \(127\.0\.0\.1:\d+\)")
         self.assertFalse((job.path / "gone.npz").exists())
+        future = run(AGG_PULL, f"--coordinator={address}",
+                     f"--output={output}", "--version=5")
+        self.assertEqual(future.returncode, 1, future)
+        self.assertIn("the newest is 4", future.stderr)
 
     def test_agg_pull_names_bad_flags(self):
         for arguments in (["--version=-1", "--output=x"], ["--output"], [],
