@@ -113,40 +113,56 @@ TEST(ThreadedJobTest, WorkersAndReadersAtOnceGiveTheSameBits) {
   EXPECT_TRUE(cluster.coordinator()->finished());
 }
 
-// Ranks are taken over while others train; every call is answered.
-TEST(ThreadedJobTest, SupersededWorkersAreAnsweredWhileTheJobRuns) {
+// One life of a rank: a round, whose outcome is waited for or not.
+void LiveOnce(LocalCluster* cluster, const Manifest& manifest, int rank,
+              bool to_the_end) {
+  LocalWorker worker(cluster, rank, manifest);
+  JoinSoon(&worker);
+  ASSERT_EQ(
+      cluster->coordinator()->Attend(worker.joined().epoch, worker.session(),
+                                     [](const JobEvent&) {}),
+      absl::OkStatus());
+  const uint64_t round = worker.joined().first_round;
+  ASSERT_TRUE(cluster->Pull(round).ok());
+  ASSERT_EQ(worker.Push(round, RowOf(manifest, round, rank)), absl::OkStatus());
+  const OutcomeReply reply = worker.Commit(round);
+  if (!to_the_end) return;  // the rank's next life replaces it
+  ASSERT_TRUE(reply.Get().ok()) << reply.Get().status();
+  EXPECT_TRUE(reply.Get()->included);
+  ASSERT_EQ(worker.Leave(), absl::OkStatus());
+  cluster->coordinator()->Detach(worker.session());
+}
+
+// Ranks leave, come back and are taken over while one worker trains on.
+TEST(ThreadedJobTest, RanksAreTakenOverWhileTheJobRuns) {
   const Manifest manifest = TestManifest();
   LocalCluster cluster(RealClockOptions());
+  LocalWorker constant(&cluster, kWorkers, manifest);
+  JoinSoon(&constant);
+  ASSERT_EQ(constant.Seed(RandomTensors(manifest, 1)), absl::OkStatus());
+  std::atomic<bool> done{false};
+  std::thread trainer([&] {
+    for (uint64_t round = 0; !done; ++round) {
+      ASSERT_TRUE(cluster.Pull(round).ok());
+      const auto reply = constant.Contribute(round, RowOf(manifest, round, 9));
+      ASSERT_TRUE(reply.ok()) << reply.status();
+      ASSERT_TRUE(reply->Get().ok()) << reply->Get().status();
+    }
+  });
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kWorkers; ++rank) {
     threads.emplace_back([&, rank] {
-      for (int life = 0; life < 5; ++life) {
-        LocalWorker worker(&cluster, rank, manifest);
-        JoinSoon(&worker);
-        ASSERT_EQ(cluster.coordinator()->Attend(worker.joined().epoch,
-                                                worker.session(),
-                                                [](const JobEvent&) {}),
-                  absl::OkStatus());
-        if (worker.joined().seed_role) {
-          const absl::Status seeded = worker.Seed(RandomTensors(manifest, 1));
-          ASSERT_EQ(seeded, absl::OkStatus());
-        }
-        const uint64_t round = worker.joined().first_round;
-        ASSERT_TRUE(cluster.Pull(round).ok());
-        ASSERT_EQ(worker.Push(round, RowOf(manifest, round, rank)),
-                  absl::OkStatus());
-        const OutcomeReply reply = worker.Commit(round);
-        // The next life takes over without waiting, now and then.
-        if (life % 2 == 0) {
-          ASSERT_TRUE(reply.Get().ok()) << reply.Get().status();
-          ASSERT_EQ(worker.Leave(), absl::OkStatus());
-          cluster.coordinator()->Detach(worker.session());
-          if (cluster.coordinator()->finished()) return;
-        }
+      for (int life = 0; life < 7; ++life) {
+        LiveOnce(&cluster, manifest, rank, /*to_the_end=*/life % 2 == 0);
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
+  done = true;
+  trainer.join();
+  EXPECT_FALSE(cluster.coordinator()->finished());
+  EXPECT_EQ(constant.Leave(), absl::OkStatus());
+  EXPECT_TRUE(cluster.coordinator()->finished());
 }
 
 // Losing the epoch again and again while workers push, pull and commit: every
