@@ -132,11 +132,10 @@ $as_root mkdir -p /usr/share/man/man1
   echo "deploy/setup.sh: apt-get failed (output above)" >&2
   exit 1
 }
-# Nor at the next boot.
+# Nor at the next boot: what `systemctl disable` removes, with systemd or not.
 case " $missing " in
   *" prometheus "*)
-    if command -v systemctl >/dev/null 2>&1; then
-      $as_root systemctl disable --quiet prometheus >/dev/null 2>&1 || true
-    fi
+    $as_root rm -f \
+      /etc/systemd/system/multi-user.target.wants/prometheus.service
     ;;
 esac
