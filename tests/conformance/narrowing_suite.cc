@@ -144,6 +144,7 @@ TEST_P(BackendConformance, GramWidensEveryPattern) {
         const uint16_t pick = bits % 32 == position ? one_bits : 0;
         std::memcpy(one->host() + 2 * bits, &pick, sizeof(pick));
       }
+      backend_->RowLanded(*one, dtype, {0, 0x10000});
       const Buffer* const rows[] = {row.get(), one.get()};
       std::vector<double> hi(ranges.size() * 3);
       GramRequest request;

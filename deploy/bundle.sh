@@ -1,0 +1,105 @@
+#!/bin/bash
+# Builds a folder that runs on a GPU host without Bazel or this tree, and
+# packs it: OUT/agg_server_bundle/ and OUT/agg_server_bundle.tar.zst.
+#
+#   deploy/bundle.sh OUT
+#
+# In it: stripped binaries (server, tools, examples, GPU tests and benchmarks),
+# the shared libraries that they need beyond glibc, the driver and cuBLAS,
+# which is opened at run time where the host has one, and run_gpu_checks.sh.
+# Binaries find their libraries by an RPATH relative to themselves. The host
+# needs x86-64 Linux and a glibc that is new enough: the bundle's README says
+# which, its checks look.
+#
+# Needs nvcc (see deploy/bazel/cuda_configure.bzl) and the packages of
+# `deploy/setup.sh --dev`. AGG_OUTPUT_BASE names a Bazel output base of one's
+# own. Fails if the archive exceeds 60 MiB.
+set -euo pipefail
+
+readonly max_bytes=$((60 << 20))
+if [[ $# != 1 || $1 == -* ]]; then
+  sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0" >&2
+  exit 2
+fi
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+cd "$(dirname "$0")/.."
+
+readonly binaries="
+  //server:agg_server
+  //server/tools:agg_combine
+  //server/tools:agg_pull
+  //worker_client/examples:digits_worker
+  //worker_client/examples:minimal_worker
+"
+readonly checks="
+  //tests/bench:cuda_kernels
+  //tests/bench:kernels_bench
+  //tests/bench:round_gpu
+  //tests/conformance:cpu_conformance_test
+  //tests/conformance:cuda_conformance_test
+"
+
+bazel=/usr/bin/bazel
+[[ -x $bazel ]] || bazel=bazel
+startup=()
+links=$out/.links
+[[ -z ${AGG_OUTPUT_BASE:-} ]] || startup=("--output_base=$AGG_OUTPUT_BASE")
+# RPATH, not RUNPATH: it also holds for the libraries' own libraries.
+# shellcheck disable=SC2016,SC2086  # $ORIGIN is the loader's; labels are words.
+"$bazel" "${startup[@]}" build -c opt --config=cuda --noshow_progress \
+  --symlink_prefix="$links/" --linkopt='-Wl,-rpath,$ORIGIN/../lib' \
+  --linkopt=-Wl,--disable-new-dtags $binaries $checks
+
+bundle=$out/agg_server_bundle
+rm -rf "$bundle"
+mkdir -p "$bundle/bin" "$bundle/checks" "$bundle/lib"
+
+# install_all FOLDER LABEL...: stripped.
+install_all() {
+  local folder=$1 label path
+  shift
+  for label in "$@"; do
+    path=${label#//}
+    strip -o "$bundle/$folder/${path#*:}" "$links/bin/${path/://}"
+  done
+}
+# shellcheck disable=SC2086
+install_all bin $binaries
+# shellcheck disable=SC2086
+install_all checks $checks
+
+# The libraries by their sonames. glibc's own stay the host's: they belong to
+# its loader.
+glibc='^(ld-linux.*|lib(c|m|dl|pthread|rt|resolv|util|anl|nss_.*|mvec))\.so'
+ldd "$bundle"/bin/* "$bundle"/checks/* |
+  awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' | sort -u |
+  while read -r name path; do
+    [[ $name =~ $glibc ]] && continue
+    strip -o "$bundle/lib/$name" "$path" 2>/dev/null ||
+      cp -L "$path" "$bundle/lib/$name"
+  done
+if ldd "$bundle"/bin/* "$bundle"/checks/* | grep -E 'not found|libcu'; then
+  echo "deploy/bundle.sh: unexpected libraries (above)" >&2
+  exit 1
+fi
+
+# The newest glibc that any of it asks for.
+needed=$(for file in "$bundle"/bin/* "$bundle"/checks/* "$bundle"/lib/*; do
+  objdump -T "$file"
+done | grep -oE 'GLIBC_2\.[0-9]+' | sort -t. -k2 -nu | tail -n 1)
+cp deploy/bundle/run_gpu_checks.sh "$bundle/"
+cp LICENSE "$bundle/"
+sed "s/@GLIBC@/${needed#GLIBC_}/; s/@REVISION@/$(git rev-parse --short HEAD \
+  2>/dev/null || echo unknown)/" deploy/bundle/README.in >"$bundle/README"
+echo "${needed#GLIBC_}" >"$bundle/lib/glibc_needed"
+
+rm -rf "$links"
+tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner -cf - \
+  agg_server_bundle | zstd -q -19 -T0 -f -o "$bundle.tar.zst"
+size=$(stat -c %s "$bundle.tar.zst")
+echo "$bundle.tar.zst: $((size >> 10)) KiB, glibc ${needed#GLIBC_} or newer"
+if ((size > max_bytes)); then
+  echo "deploy/bundle.sh: more than $((max_bytes >> 20)) MiB" >&2
+  exit 1
+fi

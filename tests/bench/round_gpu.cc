@@ -1,0 +1,196 @@
+// A round on the CUDA backend as a shard runs it: rows land in pinned memory
+// slice by slice, Gram, Update, the snapshot is back in host memory.
+//
+//   round_gpu [--smoke]
+//
+// Medians of 7 rounds after one to warm up, by the wall clock. Beside the
+// round: what the bus alone takes for the same bytes. Exits with 0 and says so
+// where there is no device. --smoke: small arrays.
+#include <algorithm>
+#include <chrono>  // NOLINT
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/cuda_backend.h"
+
+namespace agg {
+namespace {
+
+constexpr int kRepetitions = 7;
+constexpr int64_t kSliceElements = int64_t{1} << 20;
+
+double Seconds(const std::function<void()>& run) {
+  const auto start = std::chrono::steady_clock::now();
+  run();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void Must(const absl::Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  std::exit(1);
+}
+
+class Round {
+ public:
+  Round(Backend* backend, int num_rows, int64_t num_elements)
+      : backend_(backend),
+        num_elements_(num_elements),
+        coefficients_(num_rows, 1.0 / num_rows) {
+    for (int r = 0; r < num_rows; ++r) {
+      rows_.push_back(Allocate(BufferUse::kRow));
+      row_pointers_.push_back(rows_.back().get());
+      Fill(rows_.back().get(), static_cast<uint32_t>(r));
+    }
+    master_ = Allocate(BufferUse::kState);
+    state0_ = Allocate(BufferUse::kState);
+    state1_ = Allocate(BufferUse::kState);
+    snapshot_ = Allocate(BufferUse::kSnapshot);
+    optimizer_.kind = OptimizerKind::kAdamW;
+    Must(backend->Load(optimizer_, *snapshot_, master_.get(), state0_.get(),
+                       state1_.get(), nullptr, DType::kF32));
+    for (int64_t k = 0; k < num_elements; k += kSliceElements) {
+      ranges_.push_back({k, std::min(kSliceElements, num_elements - k)});
+      updates_.push_back({ranges_.back(), coefficients_, 1e-4f, 0.01f, 1.0f});
+    }
+    gram_.resize(ranges_.size() * PackedGramSize(num_rows));
+  }
+
+  void Land() {
+    for (const ElementRange& range : ranges_) {
+      for (const auto& row : rows_) {
+        backend_->RowLanded(*row, DType::kF32, range);
+      }
+    }
+  }
+
+  // Of the first `num_ranges` slices.
+  void Gram(size_t num_ranges) {
+    GramRequest request;
+    request.rows = row_pointers_;
+    request.ranges = absl::MakeConstSpan(ranges_).first(num_ranges);
+    request.hi = absl::MakeSpan(gram_).first(
+        num_ranges * PackedGramSize(static_cast<int64_t>(rows_.size())));
+    Must(backend_->Gram(request));
+  }
+
+  void Update() {
+    UpdateRequest request;
+    request.rows = row_pointers_;
+    request.optimizer = optimizer_;
+    request.step = ++step_;
+    request.ranges = updates_;
+    request.master = master_.get();
+    request.state0 = state0_.get();
+    request.state1 = state1_.get();
+    request.snapshot = snapshot_.get();
+    Must(backend_->Update(request));
+  }
+
+  void Measure() {
+    std::vector<double> upload, gram, update, round;
+    for (int i = 0; i <= kRepetitions; ++i) {
+      const double times[] = {
+          // A Gram waits for what has landed: of one slice, it does little
+          // else.
+          Seconds([this] {
+            Land();
+            Gram(1);
+          }),
+          Seconds([this] { Gram(ranges_.size()); }),
+          Seconds([this] { Update(); }), Seconds([this] {
+            Land();
+            Gram(ranges_.size());
+            Update();
+          })};
+      if (i == 0) continue;
+      upload.push_back(times[0]);
+      gram.push_back(times[1]);
+      update.push_back(times[2]);
+      round.push_back(times[3]);
+    }
+    const double row_bytes = 4.0 * rows_.size() * num_elements_;
+    std::printf(
+        "%zu rows of %.0f Mi float32, adamw\n"
+        "  rows to device       %9.3f ms  %6.1f GB/s\n"
+        "  gram                 %9.3f ms  %6.1f GB/s of rows\n"
+        "  update and download  %9.3f ms  %6.1f GB/s of snapshot\n"
+        "  round                %9.3f ms\n",
+        rows_.size(), num_elements_ / 1048576.0, Median(upload) * 1e3,
+        row_bytes / Median(upload) * 1e-9, Median(gram) * 1e3,
+        row_bytes / Median(gram) * 1e-9, Median(update) * 1e3,
+        4.0 * num_elements_ / Median(update) * 1e-9, Median(round) * 1e3);
+    const double transfer = Median(upload) + Median(update);
+    std::printf("  round / (rows to device + update and download) %.3f\n",
+                Median(round) / transfer);
+  }
+
+ private:
+  std::unique_ptr<Buffer> Allocate(BufferUse use) {
+    auto buffer = backend_->Allocate(use, num_elements_ * 4);
+    Must(buffer.status());
+    return *std::move(buffer);
+  }
+
+  static void Fill(Buffer* row, uint32_t seed) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    std::vector<float> values(1 << 20);
+    for (float& value : values) value = normal(random);
+    const int64_t block = static_cast<int64_t>(values.size()) * 4;
+    for (int64_t at = 0; at < row->num_bytes(); at += block) {
+      std::memcpy(row->host() + at, values.data(),
+                  std::min(block, row->num_bytes() - at));
+    }
+  }
+
+  Backend* const backend_;
+  const int64_t num_elements_;
+  const std::vector<double> coefficients_;
+  OptimizerOptions optimizer_;
+  std::vector<std::unique_ptr<Buffer>> rows_;
+  std::vector<const Buffer*> row_pointers_;
+  std::unique_ptr<Buffer> master_, state0_, state1_, snapshot_;
+  std::vector<ElementRange> ranges_;
+  std::vector<UpdateRange> updates_;
+  std::vector<double> gram_;
+  int64_t step_ = 0;
+};
+
+int Main(int argc, char** argv) {
+  const bool smoke = argc == 2 && std::strcmp(argv[1], "--smoke") == 0;
+  if (argc > 2 || (argc == 2 && !smoke)) {
+    std::fprintf(stderr, "usage: round_gpu [--smoke]\n");
+    return 2;
+  }
+  const auto backend = CudaBackend::Make(CudaOptions());
+  if (!backend.ok()) {
+    std::printf("SKIPPED: %s\n",
+                std::string(backend.status().message()).c_str());
+    return 0;
+  }
+  std::printf("%s\n", (*backend)->description().c_str());
+  for (const int num_rows : {2, 8, 32}) {
+    const int64_t num_elements = (smoke ? 4 : 512) * kSliceElements / num_rows;
+    Round(backend->get(), num_rows, num_elements).Measure();
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace agg
+
+int main(int argc, char** argv) { return agg::Main(argc, argv); }

@@ -1,0 +1,39 @@
+#include <string>
+#include <utility>
+
+#include "gtest/gtest.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "tests/conformance/backend_conformance.h"
+
+namespace agg {
+namespace {
+
+// "" where there is a device; asked once.
+std::string WhyNoDevice() {
+  static const std::string* const reason = [] {
+    const auto backend = CudaBackend::Make(CudaOptions());
+    return new std::string(backend.ok() ? "" : backend.status().message());
+  }();
+  return *reason;
+}
+
+BackendUnderTest Cuda(const std::string& name, bool use_cublas) {
+  BackendUnderTest backend;
+  backend.name = name;
+  backend.make = [use_cublas]() -> std::unique_ptr<Backend> {
+    CudaOptions options;
+    options.use_cublas = use_cublas;
+    auto made = CudaBackend::Make(options);
+    return made.ok() ? *std::move(made) : nullptr;
+  };
+  backend.why_not = &WhyNoDevice;
+  return backend;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, BackendConformance,
+                         testing::Values(Cuda("HandKernels", false),
+                                         Cuda("CublasIfThere", true)),
+                         BackendUnderTest::Name);
+
+}  // namespace
+}  // namespace agg

@@ -1,0 +1,139 @@
+// Errors and memory of the CUDA backend, which no real device shows on demand.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "tests/kernels/cuda/emulator/device.h"
+
+namespace agg {
+namespace {
+
+using testing::HasSubstr;
+
+class EmulatedBackendTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    emulator::SetLazy(true);
+    emulator::SetDeviceBytes(int64_t{1} << 40);
+    CudaOptions options;
+    options.use_cublas = false;
+    auto backend = CudaBackend::Make(options);
+    ASSERT_TRUE(backend.ok()) << backend.status();
+    backend_ = *std::move(backend);
+    rows_.push_back(*backend_->Allocate(BufferUse::kRow, 4000));
+    rows_.push_back(*backend_->Allocate(BufferUse::kRow, 4000));
+    master_ = *backend_->Allocate(BufferUse::kState, 4000);
+    snapshot_ = *backend_->Allocate(BufferUse::kSnapshot, 4000);
+    narrowed_ = *backend_->Allocate(BufferUse::kSnapshot, 2000);
+    ASSERT_TRUE(backend_
+                    ->Load(OptimizerOptions(), *snapshot_, master_.get(),
+                           nullptr, nullptr, narrowed_.get(), DType::kBF16)
+                    .ok());
+  }
+
+  void Land(float value) {
+    for (const auto& row : rows_) {
+      auto* const values = reinterpret_cast<float*>(row->host());
+      std::fill(values, values + 1000, value);
+      // As slices: small ones, not in order.
+      backend_->RowLanded(*row, DType::kF32, {512, 488});
+      backend_->RowLanded(*row, DType::kF32, {0, 500});
+    }
+  }
+
+  absl::StatusOr<double> Gram() {
+    const std::vector<const Buffer*> rows = {rows_[0].get(), rows_[1].get()};
+    const std::vector<ElementRange> ranges = {{0, 500}, {512, 488}};
+    std::vector<double> results(6);
+    GramRequest request;
+    request.rows = rows;
+    request.ranges = ranges;
+    request.hi = absl::MakeSpan(results);
+    const absl::Status status = backend_->Gram(request);
+    if (!status.ok()) return status;
+    return results[1] + results[4];
+  }
+
+  absl::Status Update() {
+    const std::vector<const Buffer*> rows = {rows_[0].get(), rows_[1].get()};
+    const std::vector<double> coefficients = {0.5, 0.5};
+    const std::vector<UpdateRange> updates = {
+        {{0, 1000}, coefficients, 1.0f, 0.0f, 1.0f}};
+    UpdateRequest request;
+    request.rows = rows;
+    request.ranges = updates;
+    request.master = master_.get();
+    request.snapshot = snapshot_.get();
+    request.narrowed_snapshot = narrowed_.get();
+    request.narrowed_dtype = DType::kBF16;
+    return backend_->Update(request);
+  }
+
+  std::unique_ptr<Backend> backend_;
+  std::vector<std::unique_ptr<Buffer>> rows_;
+  std::unique_ptr<Buffer> master_, snapshot_, narrowed_;
+};
+
+TEST_F(EmulatedBackendTest, RoundsAllocateNothingAndSeeWhatLandedLast) {
+  const int64_t num_allocations = emulator::NumAllocations();
+  float expected = 0.0f;
+  for (int round = 1; round <= 4; ++round) {
+    const auto value = static_cast<float>(round);
+    Land(value);
+    ASSERT_EQ(*Gram(), 988.0 * value * value);
+    ASSERT_TRUE(Update().ok());
+    expected -= value;
+    const auto* const snapshot =
+        reinterpret_cast<const float*>(snapshot_->host());
+    EXPECT_EQ(snapshot[0], expected);
+    EXPECT_EQ(snapshot[999], expected);
+  }
+  EXPECT_EQ(emulator::NumAllocations(), num_allocations);
+}
+
+TEST_F(EmulatedBackendTest, ASliceThatLandsTwiceCountsAsLandedLast) {
+  Land(5.0f);
+  Land(2.0f);
+  EXPECT_EQ(*Gram(), 988.0 * 4.0);
+}
+
+TEST_F(EmulatedBackendTest, ALaunchErrorIsInternalAndSaysWhere) {
+  Land(1.0f);
+  emulator::FailNextLaunch(cudaErrorLaunchFailure);
+  const absl::StatusOr<double> gram = Gram();
+  EXPECT_EQ(gram.status().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(
+      std::string(gram.status().message()),
+      testing::AllOf(HasSubstr("cudaErrorLaunchFailure"),
+                     HasSubstr("LaunchGram"), HasSubstr("cuda_gram.cc:")));
+  emulator::FailNextLaunch(cudaErrorLaunchFailure);
+  EXPECT_EQ(Update().code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(EmulatedBackendTest, OutOfMemoryNamesTheSizes) {
+  emulator::SetDeviceBytes(int64_t{200} << 20);
+  const auto buffer = backend_->Allocate(BufferUse::kState, int64_t{1} << 30);
+  EXPECT_EQ(buffer.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(buffer.status().message()),
+              testing::AllOf(HasSubstr("1073741824"), HasSubstr("209715200")));
+  EXPECT_TRUE(backend_->Allocate(BufferUse::kState, 1 << 20).ok());
+}
+
+TEST_F(EmulatedBackendTest, StateHasNoHostMemory) {
+  EXPECT_EQ(master_->host(), nullptr);
+  EXPECT_NE(snapshot_->host(), nullptr);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(rows_[0]->host()) % 64, 0u);
+}
+
+TEST_F(EmulatedBackendTest, NoRangesAreNoWork) {
+  GramRequest request;
+  const std::vector<const Buffer*> rows = {rows_[0].get()};
+  request.rows = rows;
+  EXPECT_TRUE(backend_->Gram(request).ok());
+}
+
+}  // namespace
+}  // namespace agg
