@@ -108,8 +108,8 @@ def compare(options):
           f"with batch {options.batch}, {options.epochs} epochs, "
           f"{options.shards} shards:\n")
     print(view.comparison_table(rows, options.learning_rate))
-    print("\nThe first column re-tunes nothing: one worker's best learning "
-          "rate for all.")
+    print("\nThe first column re-tunes nothing: the learning rate that suits "
+          "one worker, for all.")
     if tuned:
         print(f"The own best learning rates are from --tune of "
               f"{tuned['date']} ({tuned['machine']}).")
