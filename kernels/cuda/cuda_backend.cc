@@ -31,9 +31,12 @@ absl::Status OpenDevice() {
         "no CUDA device: ",
         error == cudaSuccess ? "none visible" : cudaGetErrorString(error)));
   }
+  // Waiting threads sleep: the cores have a network to serve. Too late, which
+  // is no harm, if this process has used the device before.
+  if (cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) != cudaSuccess) {
+    cudaGetLastError();
+  }
   AGG_RETURN_IF_CUDA_ERROR(cudaSetDevice(kDevice));
-  // Waiting threads sleep: the cores have a network to serve.
-  AGG_RETURN_IF_CUDA_ERROR(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync));
   const absl::StatusOr<int> major =
       Attribute(cudaDevAttrComputeCapabilityMajor);
   if (!major.ok()) return major.status();

@@ -33,6 +33,10 @@ __device__ __forceinline__ DoublePair OfLaneBelow(DoublePair pair, int offset) {
   return other;
 }
 
+// Brings the lanes of a warp together again after branches of their own, as
+// MultiplyTiles needs them.
+__device__ __forceinline__ void JoinWarp() { __syncwarp(); }
+
 // Exact, as narrow_float.h's formula, in one instruction instead of ten.
 __device__ __forceinline__ float WidenF16(uint16_t bits) {
   float value;

@@ -64,6 +64,7 @@ class PanelReader {
         to[u][t] = LoadSome<Element>(rows_[t] + at + u * window_, left);
       }
     }
+    JoinWarp();
   }
 
  private:
@@ -86,8 +87,9 @@ __device__ __forceinline__ void MultiplyTriangle(
 #pragma unroll
       for (int j = 0; j < kTiles; ++j) {
 #pragma unroll
-        for (int i = 0; i <= j; ++i)
+        for (int i = 0; i <= j; ++i) {
           MultiplyTiles(a[i], a[j], c[TilePair(i, j)]);
+        }
       }
     }
   }

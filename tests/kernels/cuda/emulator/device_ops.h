@@ -56,6 +56,8 @@ inline DoublePair OfLaneBelow(DoublePair pair, int offset) {
   return DoublePair{other[0], other[1]};
 }
 
+inline void JoinWarp() { emulator::WarpExchange(0.0, 0.0); }
+
 inline float WidenF16(uint16_t bits) { return FloatOfF16(bits); }
 
 template <class T>
