@@ -1,19 +1,28 @@
-"""worker_client/README.md and its example are the same program."""
+"""The READMEs and the example that is built are the same program."""
 
 import pathlib
 import re
 import unittest
 
 
+def shown_program(readme):
+    text = pathlib.Path(readme).read_text()
+    return re.search(r"```cpp\n(.*?)```", text, re.S).group(1)
+
+
 class ReadmeTest(unittest.TestCase):
 
-    def test_the_readme_shows_the_example_that_is_built(self):
-        readme = pathlib.Path("worker_client/README.md").read_text()
-        shown = re.search(r"```cpp\n(.*?)```", readme, re.S).group(1)
-        built = pathlib.Path(
+    def setUp(self):
+        self.built = pathlib.Path(
             "worker_client/examples/minimal_worker.cc").read_text()
-        self.assertEqual(built.split("\n", 1)[0][:2], "//")
-        self.assertEqual(shown, built.split("\n", 1)[1])
+
+    def test_the_root_readme_shows_the_whole_file(self):
+        self.assertEqual(shown_program("README.md"), self.built)
+
+    def test_the_client_readme_shows_it_without_its_first_comment(self):
+        first, rest = self.built.split("\n", 1)
+        self.assertEqual(first[:2], "//")
+        self.assertEqual(shown_program("worker_client/README.md"), rest)
 
 
 if __name__ == "__main__":
