@@ -1,0 +1,78 @@
+// More than 32 rows through tiles and (a stand-in for) cuBLAS: the same Gram
+// matrices as the hand kernels'.
+#include <cmath>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/narrow_float.h"
+#include "tests/kernels/cuda/emulator/device.h"
+
+namespace agg {
+namespace {
+
+constexpr int kNumRows = 35;
+constexpr int64_t kNumElements = 134000;
+// Two tiles with a rest; too small for tiles; one that no tile divides.
+const std::vector<ElementRange>& Ranges() {
+  static const auto* const ranges = new std::vector<ElementRange>(
+      {{0, 66561}, {66592, 1000}, {67616, 66384}});
+  return *ranges;
+}
+
+std::vector<double> GramOf(bool use_cublas, DType dtype) {
+  emulator::SetLazy(false);
+  CudaOptions options;
+  options.use_cublas = use_cublas;
+  options.cublas_path = "tests/kernels/cuda/emulator/libfake_cublas.so";
+  auto made = CudaBackend::Make(options);
+  EXPECT_TRUE(made.ok()) << made.status();
+  const std::unique_ptr<Backend> backend = *std::move(made);
+  EXPECT_THAT(backend->description(),
+              testing::HasSubstr(use_cublas ? "cuBLAS of tests/kernels"
+                                            : "hand kernels"));
+  std::mt19937 random(17);
+  std::vector<std::unique_ptr<Buffer>> rows;
+  std::vector<const Buffer*> pointers;
+  for (int r = 0; r < kNumRows; ++r) {
+    const int64_t size = DTypeBytes(dtype);
+    rows.push_back(*backend->Allocate(BufferUse::kRow, kNumElements * size));
+    pointers.push_back(rows.back().get());
+    for (int64_t k = 0; k < kNumElements; ++k) {
+      // Multiples of 1/8 of all signs, exact in every dtype: sums are exact.
+      const auto eighths = static_cast<int>(random() % 15) - 7;
+      const float value = static_cast<float>(eighths) / 8;
+      if (dtype == DType::kF32) {
+        reinterpret_cast<float*>(rows[r]->host())[k] = value;
+      } else {
+        reinterpret_cast<uint16_t*>(rows[r]->host())[k] = Bf16OfFloat(value);
+      }
+    }
+    backend->RowLanded(*rows[r], dtype, {0, kNumElements});
+  }
+  std::vector<double> results(Ranges().size() * PackedGramSize(kNumRows));
+  GramRequest request;
+  request.rows = pointers;
+  request.dtype = dtype;
+  request.ranges = Ranges();
+  request.hi = absl::MakeSpan(results);
+  const absl::Status status = backend->Gram(request);
+  EXPECT_TRUE(status.ok()) << status;
+  return results;
+}
+
+TEST(EmulatedCublasTest, TilesYieldWhatTheHandKernelsYield) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const std::vector<double> hand = GramOf(false, dtype);
+    EXPECT_NE(hand[0], 0.0);
+    EXPECT_EQ(GramOf(true, dtype), hand);
+  }
+}
+
+}  // namespace
+}  // namespace agg
