@@ -102,7 +102,8 @@ absl::Status CoordinatorSession::Join() {
     if (!IsConnectionLoss(status) || absl::Now() + pause >= deadline) {
       return FromGrpc(status, name_, options_.observer ? "Observe" : "Join");
     }
-    absl::SleepFor(pause);
+    // Not a plain sleep: this lets the channel go on resolving and connecting.
+    channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + pause));
     pause = std::min(2 * pause, absl::Milliseconds(500));
   }
 }
@@ -117,7 +118,9 @@ void CoordinatorSession::Attend() {
                           absl::Milliseconds(30));
   attend.reconnect_window = options_.reconnect_window;
   attend.on_event = [this](const v1::JobEvent& event) { OnEvent(event); };
-  attend.on_lost = [this](absl::Status why) { fate_.Cancel(std::move(why)); };
+  attend.on_lost = [this](absl::Status why) {
+    fate_.Cancel(draining_ ? DrainedStatus() : std::move(why));
+  };
   MutexLock lock(&attend_mutex_);
   attend_ = std::make_unique<AttendStream>(std::move(attend));
 }
@@ -154,11 +157,18 @@ void CoordinatorSession::OnEvent(const v1::JobEvent& event) {
       break;
     case v1::JobEvent::DRAINING:
       out.kind = ClientEvent::Kind::kDraining;
+      draining_ = true;  // the open round may still end well
       break;
     default:
       return;  // of a later version
   }
   if (options_.on_event) options_.on_event(out);
+}
+
+absl::Status CoordinatorSession::DrainedStatus() const {
+  return absl::UnavailableError(absl::StrCat(
+      ToString(name_), " has shut down, as it had announced; the job is over ",
+      "without it: restart it, Connect again and Seed"));
 }
 
 absl::Status CoordinatorSession::Call(
@@ -179,6 +189,7 @@ absl::Status CoordinatorSession::Call(
     if (!fate.ok()) break;
     const absl::optional<absl::Duration> pause =
         retries.AfterFailure(status, absl::Now());
+    if (draining_ && IsConnectionLoss(status)) return DrainedStatus();
     if (!pause.has_value()) return FromGrpc(status, name_, name);
     fate = fate_.WaitFor(*pause);
   }

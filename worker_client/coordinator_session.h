@@ -61,6 +61,7 @@ class CoordinatorSession {
   void Attend();
   void OnEvent(const v1::JobEvent& event);
 
+  absl::Status DrainedStatus() const;
   // Makes a call named `name`, again after connection losses.
   absl::Status Call(
       absl::string_view name, absl::Time deadline,
@@ -74,6 +75,7 @@ class CoordinatorSession {
 
   CancelSource fate_;
   CancelSource seed_wait_;
+  std::atomic<bool> draining_{false};
   std::atomic<bool> finished_{false};
   std::atomic<bool> left_{false};
   Mutex attend_mutex_;
