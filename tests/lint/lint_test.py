@@ -51,6 +51,9 @@ class LintTest(unittest.TestCase):
         good = ["#ifndef AGG_KERNELS_DTYPE_H_", "#define AGG_KERNELS_DTYPE_H_"]
         self.assertEqual(list(lint.check_guards({"kernels/dtype.h": good})), [])
         self.assertEqual(len(list(lint.check_guards({"a/dtype.h": good}))), 1)
+        toggled = ["#ifdef AGG_A_INL_H_", "#else", "#define AGG_A_INL_H_"]
+        self.assertEqual(list(lint.check_guards({"a-inl.h": toggled})), [])
+        self.assertEqual(len(list(lint.check_guards({"a-inl.h": good}))), 1)
 
     def test_length(self):
         self.assertEqual(list(lint.check_length({"a.cc": ["x"] * 400})), [])
