@@ -71,6 +71,9 @@ struct Decision {
 Decision Decide(const CombineOptions& options, const CombineState& state,
                 const RoundInput& input);
 
+// Rows whose pairs are reported one by one, at most: matrices grow with W^2.
+inline constexpr int kMaxMatrixRows = 64;
+
 // What a shadow rule would have done.
 struct ShadowReport {
   Rule rule = Rule::kMean;
@@ -88,6 +91,9 @@ struct ShadowReport {
 struct RoundStatistics {
   std::vector<double> row_norms;     // per row of `rows`; NaN excluded
   std::vector<double> mean_cosines;  // per row, to the other rows
+  // Over the first min(W, kMaxMatrixRows) rows; NaN where one is excluded.
+  std::vector<double> gram;     // packed upper triangle, row by row
+  std::vector<double> cosines;  // the same; NaN, too, where a row is zero
   double mean_pairwise_cosine = 0.0;
   double min_pairwise_cosine = 0.0;
   double effective_rank = 0.0;  // exp(-sum p ln p) of eigenvalues

@@ -118,6 +118,27 @@ void SetRowStatistics(const CompactedRound& round, size_t num_rows,
   statistics->effective_rank = EffectiveRank(round.total);
 }
 
+void SetMatrices(const CompactedRound& round, size_t num_rows,
+                 RoundStatistics* statistics) {
+  const size_t side = std::min<size_t>(num_rows, kMaxMatrixRows);
+  std::vector<int> kept_index(num_rows, -1);
+  for (int i = 0; i < round.num_rows(); ++i) kept_index[round.kept[i]] = i;
+  for (size_t i = 0; i < side; ++i) {
+    for (size_t j = i; j < side; ++j) {
+      const int a = kept_index[i];
+      const int b = kept_index[j];
+      const bool known = a >= 0 && b >= 0;
+      statistics->gram.push_back(known ? round.total(a, b) : kNan);
+      const double norms =
+          known ? std::sqrt(round.total(a, a)) * std::sqrt(round.total(b, b))
+                : 0.0;
+      statistics->cosines.push_back(
+          norms > 0.0 ? std::clamp(round.total(a, b) / norms, -1.0, 1.0)
+                      : kNan);
+    }
+  }
+}
+
 // B_simple = b sigma2/mu2, b = examples of one baseline batch.
 double NoiseScale(const CombineOptions& options, const CompactedRound& round,
                   const Decision& decision) {
@@ -172,6 +193,7 @@ RoundStatistics ComputeStatistics(const CombineOptions& options,
   const CompactedRound round = CompactRound(input.rows, input.tensors);
   RoundStatistics statistics;
   SetRowStatistics(round, num_rows, &statistics);
+  SetMatrices(round, num_rows, &statistics);
   statistics.max_kappa = kNan;
   statistics.gradient_noise_scale = kNan;
   next_state->shadow_adacons = state.shadow_adacons;

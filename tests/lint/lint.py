@@ -35,6 +35,7 @@ _LIBRARIES = {
     "grpc/": "grpc_users",
     "grpcpp/": "grpc_users",
     "gtest/": "test_users",
+    "httplib.h": "httplib_users",
     "hwy/": "highway_users",
     "isa-l": "isal_users",
     "prometheus/": "prometheus_users",

@@ -1,0 +1,163 @@
+#include "server/observation.h"
+
+#include <unistd.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/memory/memory.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/shard_plan.h"
+#include "server/address.h"
+#include "server/base/log.h"
+#include "server/combine/options.h"
+#include "server/metrics/chrome_trace.h"
+#include "server/round/rule_change.h"
+#include "server/round_log/run_description.h"
+#include "server/version.h"
+
+namespace agg {
+namespace {
+
+MetricsOptions MakeMetricsOptions(const ServerOptions& options, int ordinal) {
+  const CombineOptions& combine = options.coordinator.combine;
+  const CombinationNames names = NamesOf(combine);
+  MetricsOptions metrics;
+  metrics.job = options.coordinator.job;
+  metrics.ordinal = ordinal;
+  metrics.shards = static_cast<int32_t>(options.shards.size());
+  metrics.workers = options.coordinator.workers;
+  metrics.rule = names.rule;
+  metrics.scope = names.scope;
+  metrics.step_scale = names.step_scale;
+  for (const RuleOptions& rule : combine.shadow_rules) {
+    metrics.shadow_rules.push_back(
+        {std::string(RuleName(rule.rule)), std::string(ScopeName(rule.scope))});
+  }
+  metrics.max_tensors = options.metrics.max_tensors;
+  metrics.max_workers = options.metrics.max_workers;
+  metrics.version = kVersion;
+  return metrics;
+}
+
+StatusPageOptions MakePageOptions(const ServerOptions& options, int ordinal) {
+  StatusPageOptions page;
+  page.metrics = MakeMetricsOptions(options, ordinal);
+  page.shards = options.shards;
+  const absl::StatusOr<Address> coordinator = ParseAddress(options.shards[0]);
+  if (coordinator.ok()) page.coordinator_host = coordinator->host;
+  page.coordinator_port = options.metrics.port;
+  page.instance =
+      absl::StrCat(absl::Hex(absl::ToUnixNanos(absl::Now())), "-", getpid());
+  return page;
+}
+
+RoundHistory::Options MakeHistoryOptions(const ServerOptions& options) {
+  RoundHistory::Options history;
+  history.max_tensors = options.metrics.max_tensors;
+  return history;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Observation>> Observation::Make(
+    const ServerOptions& options, int ordinal, const ShardEngine* engine) {
+  std::unique_ptr<RoundLog> round_log;
+  if (ordinal == 0 && !options.round_log.path.empty()) {
+    absl::StatusOr<std::unique_ptr<RoundLog>> opened =
+        RoundLog::Open(options.round_log);
+    if (!opened.ok()) {
+      return absl::Status(
+          opened.status().code(),
+          absl::StrCat("round_log: ", opened.status().message()));
+    }
+    round_log = *std::move(opened);
+    LogInfo("round log: ", options.round_log.path);
+  }
+  return absl::WrapUnique(
+      new Observation(options, ordinal, engine, std::move(round_log)));
+}
+
+Observation::Observation(const ServerOptions& options, int ordinal,
+                         const ShardEngine* engine,
+                         std::unique_ptr<RoundLog> round_log)
+    : options_(options),
+      page_(MakePageOptions(options, ordinal)),
+      engine_(engine),
+      round_log_(std::move(round_log)),
+      metrics_(
+          page_.metrics, [this] { return engine_->Status(); },
+          [this] { return Job(); }, [this] { return LogStatus(); }),
+      history_(MakeHistoryOptions(options)) {}
+
+std::optional<JobStatus> Observation::Job() const {
+  if (coordinator_ == nullptr) return std::nullopt;
+  return coordinator_->Status();
+}
+
+std::optional<RoundLogStatus> Observation::LogStatus() const {
+  if (round_log_ == nullptr) return std::nullopt;
+  return round_log_->Status();
+}
+
+void Observation::BeginEpoch() {
+  std::vector<std::pair<std::string, int64_t>> tensors;
+  const absl::StatusOr<JoinResult> job = coordinator_->Observe();
+  if (job.ok()) {
+    for (const TensorSpec& tensor : job->manifest.tensors) {
+      tensors.emplace_back(tensor.name, NumElements(tensor));
+    }
+  }
+  metrics_.SetTensors(tensors);
+  history_.SetTensors(tensors);
+  if (round_log_ == nullptr) return;
+  RunDescription run;
+  run.job = options_.coordinator.job;
+  run.server_version = kVersion;
+  run.started_at = absl::Now();
+  run.config = options_.config_text;
+  run.workers = options_.coordinator.workers;
+  run.shards = static_cast<int32_t>(options_.shards.size());
+  run.tensors = std::move(tensors);
+  round_log_->SetRun(run);
+}
+
+void Observation::OnRound(const RoundReport& report) {
+  if (report.epoch != epoch_) {
+    epoch_ = report.epoch;
+    BeginEpoch();
+  }
+  metrics_.OnRound(report);
+  history_.Add(report);
+  if (round_log_ != nullptr) round_log_->Append(report);
+}
+
+absl::Status Observation::Serve(const std::string& bind, int port,
+                                std::function<absl::Status()> ready) {
+  MetricsPages pages;
+  pages.ready = std::move(ready);
+  pages.status_json = [this](uint64_t after) {
+    return StatusJson(page_, engine_->Status(), Job(),
+                      coordinator_ == nullptr ? nullptr : &history_,
+                      LogStatus(), after);
+  };
+  if (coordinator_ != nullptr) {
+    pages.trace_json = [this] {
+      return ChromeTrace(page_.metrics.job, history_.Points());
+    };
+  }
+  absl::StatusOr<std::unique_ptr<MetricsServer>> server =
+      MetricsServer::Start(bind, port, metrics_, std::move(pages));
+  if (!server.ok()) return server.status();
+  server_ = *std::move(server);
+  LogInfo("metrics and status page on port ", server_->port());
+  return absl::OkStatus();
+}
+
+}  // namespace agg

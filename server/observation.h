@@ -1,0 +1,72 @@
+// Everything that looks on at one agg_server: metrics, status page, traces,
+// round log.
+#ifndef AGG_SERVER_OBSERVATION_H_
+#define AGG_SERVER_OBSERVATION_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/metrics/metrics.h"
+#include "server/metrics/metrics_server.h"
+#include "server/metrics/round_history.h"
+#include "server/metrics/status_json.h"
+#include "server/options.h"
+#include "server/round/coordinator.h"
+#include "server/round/round_report.h"
+#include "server/round/shard_engine.h"
+#include "server/round_log/round_log.h"
+
+namespace agg {
+
+// Nothing here makes a round wait for I/O or fail. Use: Make, SetCoordinator
+// (ordinal 0), Serve, and StopServing before what it looks at goes.
+class Observation {
+ public:
+  // Opens the round log, on ordinal 0 and if there is one configured:
+  // FAILED_PRECONDITION or UNAVAILABLE naming its path. `engine` outlives the
+  // serving.
+  static absl::StatusOr<std::unique_ptr<Observation>> Make(
+      const ServerOptions& options, int ordinal, const ShardEngine* engine);
+
+  // Outlives the serving.
+  void SetCoordinator(const Coordinator* coordinator) {
+    coordinator_ = coordinator;
+  }
+
+  // On the coordinator's thread, after each round.
+  void OnRound(const RoundReport& report);
+
+  // Serves the metrics port; MetricsServer::Start's errors. `ready` as there.
+  absl::Status Serve(const std::string& bind, int port,
+                     std::function<absl::Status()> ready);
+  void StopServing() { server_ = nullptr; }
+  // 0: not served.
+  int port() const { return server_ == nullptr ? 0 : server_->port(); }
+
+ private:
+  Observation(const ServerOptions& options, int ordinal,
+              const ShardEngine* engine, std::unique_ptr<RoundLog> round_log);
+
+  void BeginEpoch();
+  std::optional<JobStatus> Job() const;
+  std::optional<RoundLogStatus> LogStatus() const;
+
+  const ServerOptions options_;
+  const StatusPageOptions page_;
+  const ShardEngine* const engine_;
+  const Coordinator* coordinator_ = nullptr;
+  const std::unique_ptr<RoundLog> round_log_;  // or null
+  Metrics metrics_;
+  RoundHistory history_;
+  uint64_t epoch_ = 0;  // of the coordinator's thread: reported last
+  std::unique_ptr<MetricsServer> server_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_OBSERVATION_H_

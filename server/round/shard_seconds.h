@@ -1,0 +1,43 @@
+// What a round's phases cost one shard.
+#ifndef AGG_SERVER_ROUND_SHARD_SECONDS_H_
+#define AGG_SERVER_ROUND_SHARD_SECONDS_H_
+
+#include "server/round/shard_peer.h"
+
+namespace agg {
+
+// Compute time inside the shard, in seconds: transport left out, repeats
+// included.
+struct ShardSeconds {
+  double gram = 0.0;  // closing included
+  double compensated = 0.0;
+  double norms = 0.0;
+  double update = 0.0;
+  double publish = 0.0;
+
+  void Add(PhaseKind kind, double seconds) {
+    switch (kind) {
+      case PhaseKind::kClose:
+        gram += seconds;
+        break;
+      case PhaseKind::kCompensatedGram:
+        compensated += seconds;
+        break;
+      case PhaseKind::kNorms:
+        norms += seconds;
+        break;
+      case PhaseKind::kUpdate:
+        update += seconds;
+        break;
+      case PhaseKind::kPublish:
+        publish += seconds;
+        break;
+      case PhaseKind::kAbandon:
+        break;
+    }
+  }
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_ROUND_SHARD_SECONDS_H_

@@ -1,0 +1,127 @@
+#include "server/round_log/record_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "server/base/log.h"
+#include "server/round_log/record_reader.h"
+
+namespace agg {
+namespace {
+
+constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+constexpr mode_t kMode = 0644;
+
+absl::Status SystemError(absl::string_view what, const std::string& path) {
+  return absl::UnavailableError(
+      absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(errno)));
+}
+
+// Bytes of whole records in an existing file.
+absl::StatusOr<int64_t> WholeBytes(const std::string& path) {
+  absl::StatusOr<RecordReader> reader = RecordReader::Open(path);
+  if (!reader.ok()) return absl::UnavailableError(reader.status().message());
+  v1::RoundLogRecord record;
+  for (;;) {
+    const absl::StatusOr<bool> more = reader->Next(&record);
+    if (!more.ok()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(path, " is ", more.status().message(),
+                       "; move it away to begin a new one"));
+    }
+    if (*more) continue;
+    if (reader->truncated_bytes() > 0) {
+      LogWarning("round log ", path, ": cutting off an unfinished record of ",
+                 reader->truncated_bytes(), " bytes");
+    }
+    return reader->end_offset();
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RecordFile>> RecordFile::Open(
+    const std::string& path) {
+  struct stat info = {};
+  int64_t num_bytes = 0;
+  if (stat(path.c_str(), &info) == 0) {
+    if (!S_ISREG(info.st_mode)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(path, " is not a regular file"));
+    }
+    const absl::StatusOr<int64_t> whole = WholeBytes(path);
+    if (!whole.ok()) return whole.status();
+    num_bytes = *whole;
+  }
+  const int fd = open(path.c_str(), kFlags, kMode);
+  if (fd < 0) return SystemError("open", path);
+  if (ftruncate(fd, num_bytes) != 0) {
+    const absl::Status status = SystemError("truncate", path);
+    close(fd);
+    return status;
+  }
+  return absl::WrapUnique(new RecordFile(path, fd, num_bytes));
+}
+
+RecordFile::~RecordFile() { close(fd_); }
+
+absl::Status RecordFile::Append(absl::string_view message) {
+  if (unfinished_ && ftruncate(fd_, num_bytes_) != 0) {
+    return SystemError("truncate", path_);
+  }
+  unfinished_ = false;
+  if (message.empty() || message.size() > kMaxRecordBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a record of ", message.size(), " bytes; allowed: 1 to ",
+                     kMaxRecordBytes));
+  }
+  std::string record;
+  for (size_t length = message.size(); true; length >>= 7) {
+    const bool last = length < 0x80;
+    record.push_back(static_cast<char>((length & 0x7f) | (last ? 0 : 0x80)));
+    if (last) break;
+  }
+  record.append(message.data(), message.size());
+  errno = ENOSPC;  // what a short write means
+  const ssize_t num_written = write(fd_, record.data(), record.size());
+  if (num_written == static_cast<ssize_t>(record.size())) {
+    num_bytes_ += num_written;
+    return absl::OkStatus();
+  }
+  const absl::Status status = SystemError("write to", path_);
+  unfinished_ = num_written > 0 && ftruncate(fd_, num_bytes_) != 0;
+  return status;
+}
+
+absl::Status RecordFile::Rotate() {
+  const std::string old = path_ + ".1";
+  if (std::rename(path_.c_str(), old.c_str()) != 0) {
+    return SystemError("rename", path_);
+  }
+  const int fd = open(path_.c_str(), kFlags | O_TRUNC, kMode);
+  if (fd < 0) {
+    const absl::Status status = SystemError("open", path_);
+    (void)std::rename(old.c_str(), path_.c_str());
+    return status;
+  }
+  close(fd_);
+  fd_ = fd;
+  num_bytes_ = 0;
+  unfinished_ = false;
+  return absl::OkStatus();
+}
+
+}  // namespace agg

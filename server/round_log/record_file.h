@@ -1,0 +1,54 @@
+// A round log's file as what is appended to.
+#ifndef AGG_SERVER_ROUND_LOG_RECORD_FILE_H_
+#define AGG_SERVER_ROUND_LOG_RECORD_FILE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace agg {
+
+// Never holds anything but whole records, as far as the system lets it: what
+// was written of a record before an error is cut off again. Not thread-safe;
+// one process at a time may have a path.
+class RecordFile {
+ public:
+  // Creates the file, or goes on at its end after cutting off an unfinished
+  // record. FAILED_PRECONDITION: it is no round log, or damaged; UNAVAILABLE:
+  // it cannot be opened.
+  static absl::StatusOr<std::unique_ptr<RecordFile>> Open(
+      const std::string& path);
+  ~RecordFile();
+  RecordFile(const RecordFile&) = delete;
+  RecordFile& operator=(const RecordFile&) = delete;
+
+  // Bytes of the file.
+  int64_t num_bytes() const { return num_bytes_; }
+
+  // Appends length and `message` with one write(): the kernel has it on
+  // return, a crash of the process loses nothing. UNAVAILABLE with the
+  // system's reason; nothing was appended then, and it may be tried again.
+  // INVALID_ARGUMENT: no record has that many bytes.
+  absl::Status Append(absl::string_view message);
+
+  // Renames the file to PATH.1, over an older one, and begins a new one.
+  // UNAVAILABLE: the file is as it was.
+  absl::Status Rotate();
+
+ private:
+  RecordFile(std::string path, int fd, int64_t num_bytes)
+      : path_(std::move(path)), fd_(fd), num_bytes_(num_bytes) {}
+
+  const std::string path_;
+  int fd_;
+  int64_t num_bytes_;
+  bool unfinished_ = false;  // a part of a record could not be cut off
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_ROUND_LOG_RECORD_FILE_H_

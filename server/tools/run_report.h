@@ -1,0 +1,62 @@
+// A run as its round logs tell it, made into an HTML report.
+#ifndef AGG_SERVER_TOOLS_RUN_REPORT_H_
+#define AGG_SERVER_TOOLS_RUN_REPORT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/metrics/round_point.h"
+#include "server/metrics/round_state.h"
+#include "server/round/round_report.h"
+#include "server/round_log/round_record.h"
+
+namespace agg {
+
+// Rounds that a report's pictures show, at most: above it every second, fourth
+// ... one is left out. Numbers count all rounds.
+inline constexpr size_t kMaxReportRounds = 4096;
+// Tensors with a line in the heatmap, at most: the largest ones.
+inline constexpr int32_t kMaxReportTensors = 64;
+
+// Takes logs in the order of their rounds. Not thread-safe.
+class RunReport {
+ public:
+  // Reads a whole log. RecordReader's errors, with the path; what came before
+  // the damage has been taken.
+  absl::Status AddLog(const std::string& path);
+
+  // One HTML file without external resources, the status page with this data.
+  // FAILED_PRECONDITION without any round.
+  absl::StatusOr<std::string> Html() const;
+
+ private:
+  void BeginRun(const RunDescription& run);
+  void Add(const RoundReport& report);
+  void Keep(RoundPoint point);
+  std::string Json() const;
+  void WriteOutcomes(JsonWriter* json) const;
+  void WriteRun(JsonWriter* json) const;
+
+  RunDescription run_;  // the last one
+  int num_runs_ = 0;
+  TensorSelection selection_;
+  int64_t truncated_bytes_ = 0;
+
+  int64_t num_rounds_ = 0;  // with the last manifest
+  int64_t applied_ = 0, skipped_ = 0, excluded_rows_ = 0;
+  int64_t compensated_ = 0, adacons_fallbacks_ = 0;
+  int64_t examples_ = 0;
+  absl::Time first_finished_at_;
+  RoundPoint newest_;
+  RoundReport newest_applied_;
+  std::vector<RoundPoint> points_;  // every stride_-th round
+  int64_t stride_ = 1;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_TOOLS_RUN_REPORT_H_
