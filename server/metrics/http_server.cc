@@ -29,6 +29,7 @@ namespace {
 // Prometheus, the kubelet's probes, a few browsers; and some to spare for
 // connections that say nothing until their time is up.
 constexpr int kNumThreads = 8;
+constexpr int kBacklog = 64;
 
 // Runs what is accepted. httplib's own pool has a queue without bound; here
 // the accepting thread waits while all are busy.
@@ -83,6 +84,10 @@ class BoundedTasks : public httplib::TaskQueue {
 class Listener : public httplib::Server {
  public:
   explicit Listener(int stop_fd) : stop_fd_(stop_fd) {}
+
+  // After binding: httplib's backlog of five is full with a few browsers and
+  // probes at once, and the kernel then lets the next one wait for a second.
+  void WidenBacklog() { ::listen(svr_sock_, kBacklog); }
 
  private:
   bool process_and_close_socket(socket_t fd) override {
@@ -158,6 +163,7 @@ class HttpServer::Impl {
       port_ = listener_.bind_to_port(host, port) ? port : -1;
     }
     if (port_ <= 0) return false;
+    listener_.WidenBacklog();
     thread_ = std::thread([this] {
       listener_.listen_after_bind();
       ended_ = true;

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 namespace agg {
 namespace {
@@ -31,6 +32,17 @@ Length ReadLength(std::ifstream* file, size_t* length, int64_t* num_read) {
     }
   }
   return Length::kMalformed;
+}
+
+// Whether a file's first message may begin with these bytes. Field 1, `run`,
+// stands first there, and the job's name first in it: a text file that was
+// given by mistake must not look like a record that was cut short, and go.
+bool MayBeFirst(absl::string_view bytes) {
+  constexpr char kField1 = 0x0a;  // length-delimited
+  if (!bytes.empty() && bytes[0] != kField1) return false;
+  size_t i = 1;
+  while (i < bytes.size() && (bytes[i] & 0x80) != 0) ++i;  // run's length
+  return i + 1 >= bytes.size() || bytes[i + 1] == kField1;
 }
 
 }  // namespace
@@ -63,6 +75,10 @@ absl::StatusOr<bool> RecordReader::Next(v1::RoundLogRecord* record) {
   }
   bytes_.resize(length);
   file_.read(&bytes_[0], static_cast<std::streamsize>(length));
+  if (first_ && !MayBeFirst(absl::string_view(
+                    bytes_.data(), static_cast<size_t>(file_.gcount())))) {
+    return malformed("no record of a round log begins so");
+  }
   if (file_.gcount() < static_cast<std::streamsize>(length)) {
     truncated_bytes_ = num_read + file_.gcount();
     return false;

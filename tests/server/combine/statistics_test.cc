@@ -57,6 +57,46 @@ TEST(StatisticsTest, RowsNormsAndCosines) {
   EXPECT_NEAR(statistics.coefficient_sum, 1.0, 1e-15);
 }
 
+TEST(StatisticsTest, MatricesAreThoseOfTheGradients) {
+  const Rows rows = BiasedLcgRows(1, 4, 30, 0.5);
+  Rows pushed = rows;
+  for (double& value : pushed[0]) value *= 8;
+  pushed[1][4] = kNan;
+  pushed[3].assign(30, 0.0);
+  RoundInput input = MakeRound({pushed});
+  input.rows[0].loss_scale = 8;
+  const RoundStatistics statistics = RunOnce(MakeOptions(Rule::kMean), input);
+  const reference::Vector a = reference::ToVector(rows[0]);
+  const reference::Vector c = reference::ToVector(rows[2]);
+  // (0,0) (0,1) (0,2) (0,3) (1,1) (1,2) (1,3) (2,2) (2,3) (3,3)
+  ASSERT_EQ(statistics.gram.size(), 10u);
+  ASSERT_EQ(statistics.cosines.size(), 10u);
+  EXPECT_NEAR(statistics.gram[0], static_cast<double>(reference::Dot(a, a)),
+              1e-12);
+  EXPECT_NEAR(statistics.gram[2], static_cast<double>(reference::Dot(a, c)),
+              1e-12);
+  EXPECT_NEAR(statistics.cosines[2], Cosine(a, c), 1e-14);
+  EXPECT_NEAR(statistics.cosines[7], 1.0, 1e-14);
+  for (const int excluded : {1, 4, 5, 6}) {
+    EXPECT_TRUE(std::isnan(statistics.gram[excluded])) << excluded;
+    EXPECT_TRUE(std::isnan(statistics.cosines[excluded])) << excluded;
+  }
+  for (const int zero : {3, 8, 9}) {
+    EXPECT_EQ(statistics.gram[zero], 0.0) << zero;
+    EXPECT_TRUE(std::isnan(statistics.cosines[zero])) << zero;
+  }
+}
+
+TEST(StatisticsTest, MatricesHaveALimit) {
+  const Rows rows = BiasedLcgRows(1, kMaxMatrixRows + 2, 5, 0.5);
+  const RoundStatistics statistics =
+      RunOnce(MakeOptions(Rule::kMean), MakeRound({rows}));
+  EXPECT_EQ(statistics.gram.size(),
+            size_t{kMaxMatrixRows} * (kMaxMatrixRows + 1) / 2);
+  EXPECT_EQ(statistics.cosines.size(), statistics.gram.size());
+  EXPECT_EQ(statistics.row_norms.size(), size_t{kMaxMatrixRows} + 2);
+}
+
 TEST(StatisticsTest, LossScaleIsRemovedAndExcludedRowsAreNan) {
   const Rows rows = BiasedLcgRows(1, 3, 30, 0.5);
   Rows pushed = rows;
