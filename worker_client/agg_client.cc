@@ -4,11 +4,13 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "proto/agg.pb.h"
 #include "worker_client/client_core.h"
 #include "worker_client/coordinator_session.h"
 #include "worker_client/malloc_tuning.h"
 #include "worker_client/manifest_message.h"
+#include "worker_client/npz.h"
 #include "worker_client/shard_router.h"
 
 namespace agg {
@@ -66,6 +68,21 @@ absl::StatusOr<std::unique_ptr<AggClient>> AggClient::Connect(
 absl::StatusOr<RoundOutcome> AggClient::Seed(
     absl::Span<const TensorView> parameters) {
   return core_->Seed(parameters);
+}
+
+absl::StatusOr<RoundOutcome> AggClient::SeedFile(const std::string& npz_path) {
+  absl::StatusOr<std::vector<NpzTensor>> tensors = ReadNpz(npz_path);
+  if (!tensors.ok()) return tensors.status();
+  for (const TensorSpec& spec : manifest().tensors) {
+    for (const NpzTensor& tensor : *tensors) {
+      if (tensor.name != spec.name || tensor.shape == spec.shape) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          npz_path, ": tensor \"", spec.name, "\" has the shape [",
+          absl::StrJoin(tensor.shape, ","), "]; allowed: the manifest's, [",
+          absl::StrJoin(spec.shape, ","), "]"));
+    }
+  }
+  return Seed(Views(*tensors));
 }
 
 absl::Status AggClient::SeedOrPull(

@@ -58,6 +58,9 @@ class AggClient {
   // Publishes float32 parameters as version 0. ALREADY_EXISTS: somebody else
   // did; pull.
   absl::StatusOr<RoundOutcome> Seed(absl::Span<const TensorView> parameters);
+  // The same from an .npz file as agg_pull writes it; NOT_FOUND and
+  // INVALID_ARGUMENT as ReadNpz (npz.h), shapes not as the manifest's.
+  absl::StatusOr<RoundOutcome> SeedFile(const std::string& npz_path);
 
   // Seeds if this worker has, or gets, the seed role; else waits for the
   // version of its first round and pulls it over `parameters`.
