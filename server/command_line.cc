@@ -38,13 +38,7 @@ bool SetText(const std::string& value, std::string* out) {
 }
 
 bool SetLevel(const std::string& value, LogLevel* out) {
-  const char* const names[] = {"debug", "info", "warning", "error"};
-  for (int i = 0; i < 4; ++i) {
-    if (value != names[i]) continue;
-    *out = static_cast<LogLevel>(i);
-    return true;
-  }
-  return false;
+  return ParseLogLevel(value, out);
 }
 
 bool SetDrain(const std::string& value, absl::Duration* out) {
@@ -79,6 +73,8 @@ const std::vector<Flag>& Flags() {
       {"metrics_port_file", "where to write that port", false,
        [](Value v, Line l) { return SetText(v, &l->metrics_port_file); },
        kTexts},
+      {"admin", "serve aggctl's calls on the port, too; default true", true,
+       [](Value v, Line l) { return SetBool(v, &l->admin); }, kBools},
       {"validate", "check the configuration and exit", true,
        [](Value v, Line l) { return SetBool(v, &l->validate); }, kBools},
       {"print_config", "print the configuration with all defaults and exit",

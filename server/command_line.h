@@ -21,6 +21,7 @@ struct CommandLine {
   std::string bind;  // "": loopback
   std::optional<int> metrics_port;
   std::string metrics_port_file;
+  bool admin = true;
   bool validate = false;
   bool print_config = false;
   LogLevel log_level = LogLevel::kInfo;

@@ -156,6 +156,8 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   start.bind = line.bind;
   start.port = line.port;
   start.metrics_port = line.metrics_port;
+  start.admin = line.admin;
+  start.on_drain_request = [] { kill(getpid(), SIGTERM); };
   absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start(options, start);
   if (!server.ok()) return Fail(kFailure, server.status().message());

@@ -18,6 +18,7 @@
 #include "server/metrics/metrics.h"
 #include "server/metrics/metrics_server.h"
 #include "server/round/coordinator.h"
+#include "server/round/rule_change.h"
 #include "server/round/shard_engine.h"
 #include "server/rpc/remote_shard_peer.h"
 #include "server/rpc/rpc_server.h"
@@ -27,15 +28,10 @@ namespace agg {
 namespace {
 
 JobInfo MakeJobInfo(const ServerOptions& options) {
-  const CombineOptions& combine = options.coordinator.combine;
   JobInfo job;
   job.job = options.coordinator.job;
-  job.rule = std::string(RuleName(combine.rule.rule));
-  job.scope = std::string(ScopeName(combine.rule.scope));
-  job.step_scale = std::string(StepScaleName(combine.step_scale.kind));
   job.workers = options.coordinator.workers;
   job.max_workers = options.coordinator.max_workers;
-  job.per_tensor = combine.rule.scope == Scope::kPerTensor;
   job.lease = options.coordinator.lease;
   job.push_dtype = options.shard.push_dtype;
   job.pull_dtype = options.shard.pull_dtype;
@@ -50,9 +46,10 @@ MetricsOptions MakeMetricsOptions(const ServerOptions& options, int ordinal) {
   metrics.ordinal = ordinal;
   metrics.shards = static_cast<int32_t>(options.shards.size());
   metrics.workers = job.workers;
-  metrics.rule = job.rule;
-  metrics.scope = job.scope;
-  metrics.step_scale = job.step_scale;
+  const CombinationNames names = NamesOf(options.coordinator.combine);
+  metrics.rule = names.rule;
+  metrics.scope = names.scope;
+  metrics.step_scale = names.step_scale;
   for (const RuleOptions& rule : options.coordinator.combine.shadow_rules) {
     metrics.shadow_rules.push_back(
         {std::string(RuleName(rule.rule)), std::string(ScopeName(rule.scope))});
@@ -233,6 +230,9 @@ class Server::Impl {
                 options_.shards[start_.ordinal], options_.fingerprint,
                 std::string(backend_->name())};
     rpc.job = MakeJobInfo(options_);
+    rpc.admin = start_.admin;
+    rpc.version = kVersion;
+    rpc.on_drain_request = start_.on_drain_request;
     absl::StatusOr<std::unique_ptr<RpcServer>> server =
         RpcServer::Start(rpc, engine_.get(), coordinator_.get());
     if (!server.ok()) return server.status();

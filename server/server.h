@@ -2,6 +2,7 @@
 #ifndef AGG_SERVER_SERVER_H_
 #define AGG_SERVER_SERVER_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,10 @@ struct StartOptions {
   std::string bind;                 // "": loopback
   std::optional<int> port;          // not the configured one; 0: any
   std::optional<int> metrics_port;  // not the configured one; 0: any
+  bool admin = true;                // serve proto/admin.proto
+  // Ends the process as SIGTERM does; called by the admin service, at most
+  // once, must not block. Null: it refuses.
+  std::function<void()> on_drain_request;
 };
 
 // Several may live in one process. Thread-safe.

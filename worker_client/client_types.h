@@ -24,6 +24,7 @@ struct ClientEvent {
     kSeedRole,    // this worker is now the one to Seed
     kDraining,    // the server is shutting down
     kExpired,     // the lease ran out: NOT_FOUND; Connect again to go on
+    kEvicted,     // an operator ended this session: every call is ABORTED
   };
   Kind kind = Kind::kFinished;
   uint64_t version = 0;

@@ -147,6 +147,12 @@ void CoordinatorSession::OnEvent(const v1::JobEvent& event) {
       fate_.Cancel(absl::NotFoundError(absl::StrCat(
           ToString(name_), ": the lease ran out; Connect again ", "to go on")));
       break;
+    case v1::JobEvent::EVICTED:
+      out.kind = ClientEvent::Kind::kEvicted;
+      fate_.Cancel(absl::AbortedError(
+          absl::StrCat(ToString(name_), ": ", event.message(),
+                       "; an operator ended this session")));
+      break;
     case v1::JobEvent::FINISHED:
       out.kind = ClientEvent::Kind::kFinished;
       finished_ = true;

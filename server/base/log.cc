@@ -14,6 +14,7 @@ namespace {
 
 std::atomic<int> log_level{static_cast<int>(LogLevel::kInfo)};
 Mutex name_mutex;
+constexpr const char* kLevelNames[] = {"debug", "info", "warning", "error"};
 
 std::string& Name() {
   static std::string* const name = new std::string;
@@ -23,6 +24,21 @@ std::string& Name() {
 }  // namespace
 
 void SetLogLevel(LogLevel level) { log_level = static_cast<int>(level); }
+
+LogLevel GetLogLevel() { return static_cast<LogLevel>(log_level.load()); }
+
+absl::string_view LogLevelName(LogLevel level) {
+  return kLevelNames[static_cast<int>(level)];
+}
+
+bool ParseLogLevel(absl::string_view name, LogLevel* level) {
+  for (int i = 0; i < 4; ++i) {
+    if (name != kLevelNames[i]) continue;
+    *level = static_cast<LogLevel>(i);
+    return true;
+  }
+  return false;
+}
 
 void SetLogName(absl::string_view who) {
   MutexLock lock(&name_mutex);

@@ -12,7 +12,12 @@ enum class LogLevel { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
 // Process-wide, thread-safe. Lines below the level are dropped; `who` stands
 // in each line ("shard0"). Default: kInfo and no name.
 void SetLogLevel(LogLevel level);
+LogLevel GetLogLevel();
 void SetLogName(absl::string_view who);
+
+// "debug", "info", "warning", "error"; false for any other name.
+absl::string_view LogLevelName(LogLevel level);
+bool ParseLogLevel(absl::string_view name, LogLevel* level);
 
 // Writes one line in one call, line breaks inside `message` escaped.
 void LogLine(LogLevel level, absl::string_view message);

@@ -69,9 +69,14 @@ class Metrics::Impl : public prometheus::Collectable {
     builder.Gauge("aggserver_shards", "Shards that the job has.",
                   options_.shards);
     if (options_.ordinal == 0) {
-      AddRoundFamilies(options_, *Load(), &builder);
-      AddJobFamilies(options_, job_status_ ? job_status_() : std::nullopt,
-                     &builder);
+      const std::optional<JobStatus> status =
+          job_status_ ? job_status_() : std::nullopt;
+      const CombinationNames combination =
+          status.has_value() ? status->combination
+                             : CombinationNames{options_.rule, options_.scope,
+                                                options_.step_scale};
+      AddRoundFamilies(options_, combination, *Load(), &builder);
+      AddJobFamilies(options_, status, &builder);
     }
     AddShardFamilies(shard_status_(), &builder);
     AddProcessFamilies(ReadProcessUsage(), &builder);

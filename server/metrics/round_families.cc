@@ -183,12 +183,13 @@ void AddShadows(const MetricsOptions& options, const RoundState& state,
 
 }  // namespace
 
-void AddRoundFamilies(const MetricsOptions& options, const RoundState& state,
-                      FamilyBuilder* builder) {
+void AddRoundFamilies(const MetricsOptions& options,
+                      const CombinationNames& combination,
+                      const RoundState& state, FamilyBuilder* builder) {
   builder->Info("aggserver_combination_info", "What is in effect; always 1.",
-                {{"rule", options.rule},
-                 {"scope", options.scope},
-                 {"step_scale", options.step_scale}});
+                {{"rule", combination.rule},
+                 {"scope", combination.scope},
+                 {"step_scale", combination.step_scale}});
   AddTotals(state, builder);
   AddWorkerTotals(state, builder);
   AddPhases(state, builder);

@@ -5,13 +5,17 @@
 #include "server/metrics/family_builder.h"
 #include "server/metrics/metrics_options.h"
 #include "server/metrics/round_state.h"
+#include "server/round/combination_names.h"
 
 namespace agg {
 
 // Adds the families under "Rounds", "Geometry" and "Step scale" of README.md.
 // REQUIRES: `state` was made with the same `options`.
-void AddRoundFamilies(const MetricsOptions& options, const RoundState& state,
-                      FamilyBuilder* builder);
+// `combination` is of the open round: other labels from one scrape to the next
+// mean that it was changed, and the series of the former ones end.
+void AddRoundFamilies(const MetricsOptions& options,
+                      const CombinationNames& combination,
+                      const RoundState& state, FamilyBuilder* builder);
 
 }  // namespace agg
 

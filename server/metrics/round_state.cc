@@ -33,7 +33,9 @@ bool IsExcluded(const Decision& decision, int32_t rank) {
 // shadow AdaCons that has one coefficient per row; else nothing.
 std::vector<double> AdaconsCoefficients(const MetricsOptions& options,
                                         const RoundReport& report) {
-  if (options.rule == "adacons") return report.statistics.row_coefficients;
+  if (report.combination.rule == "adacons") {
+    return report.statistics.row_coefficients;
+  }
   const size_t num_shadows =
       std::min(options.shadow_rules.size(), report.statistics.shadows.size());
   for (size_t i = 0; i < num_shadows; ++i) {

@@ -18,7 +18,8 @@ Coordinator::Impl::Impl(const CoordinatorOptions& options,
       peers_(std::move(peers)),
       engine_(options, &peers_),
       listener_(std::make_shared<LossListener>()),
-      no_epoch_(absl::UnavailableError("waiting for all shards")) {
+      no_epoch_(absl::UnavailableError("waiting for all shards")),
+      combine_(options.combine) {
   MutexLock lock(&listener_->mutex);
   listener_->impl = this;
 }
@@ -86,6 +87,7 @@ absl::StatusOr<JoinResult> Coordinator::Impl::Observe() const {
   result.seeded = state_->seeded();
   result.finished = state_->finished();
   result.manifest = *state_->manifest();
+  result.combination = CombinationOf(state_->version());
   return result;
 }
 
@@ -201,6 +203,8 @@ JobStatus Coordinator::Impl::Status() const {
   MutexLock lock(&mutex_);
   JobStatus status;
   status.message = std::string(no_epoch_.message());
+  status.combination = NamesOf(combine_);
+  status.next_combination = NamesOf(next_combine_.value_or(combine_));
   if (state_ != nullptr) {
     status.epoch = state_->epoch();
     status.version = state_->version();

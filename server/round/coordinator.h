@@ -15,6 +15,7 @@
 #include "server/base/clock.h"
 #include "server/round/coordinator_types.h"
 #include "server/round/round_report.h"
+#include "server/round/rule_change.h"
 #include "server/round/shard_peer.h"
 
 namespace agg {
@@ -26,6 +27,9 @@ class Coordinator {
   using OutcomeCallback = std::function<void(absl::StatusOr<RoundResult>)>;
   using JoinCallback = std::function<void(absl::StatusOr<JoinResult>)>;
   using ReportCallback = std::function<void(const RoundReport&)>;
+  // Whether a job (with this manifest, if it has one) can be combined so.
+  using CombinationCheck = std::function<absl::Status(
+      const CombinationNames&, const std::optional<Manifest>&)>;
 
   // `peers` by ordinal, `clock` and they outlive the coordinator. `on_report`
   // is called after each round, from the coordinator's thread.
@@ -59,6 +63,21 @@ class Coordinator {
                  OutcomeCallback done);
   void Leave(uint64_t epoch, uint64_t session,
              std::function<void(absl::Status)> done);
+
+  // --- For operators.
+  // From the next round to open, for the coordinator's life. INVALID_ARGUMENT,
+  // FAILED_PRECONDITION (finished), or what `check` (may be null) says; it is
+  // called under the coordinator's lock.
+  absl::StatusOr<RuleChangeResult> SetRule(const RuleChange& change,
+                                           const CombinationCheck& check);
+  // Ends the rank's session, ABORTED "evicted: reason"; what it has committed
+  // stands. NOT_FOUND.
+  void Evict(int32_t rank, const std::string& reason,
+             std::function<void(absl::StatusOr<Eviction>)> done);
+  // The last 256 rounds of all epochs, oldest first.
+  std::vector<RoundRecord> Rounds() const;
+  // Of the last round, manifest order; empty before it.
+  std::vector<double> TensorOrthogonality() const;
 
   JobStatus Status() const;
   std::optional<RoundResult> LastOutcome() const;

@@ -1,5 +1,6 @@
-// The state of a Coordinator. Its parts are in two files: coordinator.cc (calls
-// from other threads) and coordinator_loop.cc (what its own thread does).
+// The state of a Coordinator. Its parts are in coordinator.cc (calls from other
+// threads), coordinator_admin.cc (operators' calls), and coordinator_loop.cc,
+// _members.cc and _rounds.cc (what its own thread does).
 #ifndef AGG_SERVER_ROUND_COORDINATOR_IMPL_H_
 #define AGG_SERVER_ROUND_COORDINATOR_IMPL_H_
 
@@ -7,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -42,6 +44,12 @@ class Coordinator::Impl {
                  OutcomeCallback done);
   void Leave(uint64_t epoch, uint64_t session,
              std::function<void(absl::Status)> done);
+  absl::StatusOr<RuleChangeResult> SetRule(const RuleChange& change,
+                                           const CombinationCheck& check);
+  void Evict(int32_t rank, const std::string& reason,
+             std::function<void(absl::StatusOr<Eviction>)> done);
+  std::vector<RoundRecord> Rounds() const;
+  std::vector<double> TensorOrthogonality() const;
   JobStatus Status() const;
   std::optional<RoundResult> LastOutcome() const;
   bool finished() const;
@@ -72,6 +80,14 @@ class Coordinator::Impl {
   // What peers call: LoseEpoch while there is a coordinator.
   std::function<void(absl::Status)> LossCallback(uint64_t epoch);
 
+  // A round opens, or may soon: what was set for it takes effect.
+  void OpenCombination() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of the open round or a later one.
+  CombinationNames CombinationOf(uint64_t round) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Record(const RoundReport& report, const RoundResult& outcome)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   // --- The loop.
   void Loop();
   absl::Time NextWake() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -87,6 +103,7 @@ class Coordinator::Impl {
   void WarnOfStragglers(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DoJoin(const JoinCall& call, const JoinCallback& done);
   absl::StatusOr<JoinResult> TryJoin(const JoinCall& call);
+  absl::StatusOr<Eviction> DoEvict(int32_t rank, const std::string& reason);
   absl::Status SpreadSession(uint64_t epoch, const SessionChange& change);
   // Carries out what the state asks for: tells shards, workers, waiters.
   void DeliverEffects();
@@ -126,7 +143,11 @@ class Coordinator::Impl {
   };
   std::map<uint64_t, Attendee> attendees_ ABSL_GUARDED_BY(mutex_);
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
+  CombineOptions combine_ ABSL_GUARDED_BY(mutex_);  // of the open round
+  std::optional<CombineOptions> next_combine_ ABSL_GUARDED_BY(mutex_);
   std::optional<RoundResult> last_outcome_ ABSL_GUARDED_BY(mutex_);
+  std::deque<RoundRecord> rounds_ ABSL_GUARDED_BY(mutex_);
+  std::vector<double> tensor_orthogonality_ ABSL_GUARDED_BY(mutex_);
   std::optional<uint64_t> warned_round_ ABSL_GUARDED_BY(mutex_);
   bool in_round_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;

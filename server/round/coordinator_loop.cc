@@ -102,6 +102,7 @@ bool Coordinator::Impl::AttachIfDue() {
                               "after a new Seed, optimizer state reset, epoch ",
           epoch);
   state_ = std::make_unique<JobState>(options_, epoch, clock_->Now());
+  OpenCombination();
   epoch_on_ = true;
   no_epoch_ = absl::OkStatus();
   warned_round_.reset();

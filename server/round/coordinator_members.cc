@@ -59,7 +59,9 @@ absl::StatusOr<JoinResult> Coordinator::Impl::TryJoin(const JoinCall& call) {
     state_->CancelJoin(change);
     return status;
   }
-  return state_->FinishJoin(call, change, clock_->Now());
+  JoinResult result = state_->FinishJoin(call, change, clock_->Now());
+  result.combination = CombinationOf(result.first_round);
+  return result;
 }
 
 void Coordinator::Impl::DoJoin(const JoinCall& call, const JoinCallback& done) {

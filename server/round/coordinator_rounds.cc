@@ -36,6 +36,7 @@ RoundResult OutcomeOf(const RoundReport& report) {
   outcome.message = report.message;
   outcome.loss = report.loss;
   outcome.combined_norm = decision.combined_norm;
+  outcome.combination = report.combination;
   return outcome;
 }
 
@@ -131,6 +132,7 @@ bool Coordinator::Impl::RoundIfDue() {
     epoch = state_->epoch();
     round = state_->version();
     waited = now - snapshot.opened_at;
+    engine_.SetCombination(combine_);
   }
   RunRound(epoch, round, contributions, waited);
   return true;
@@ -156,8 +158,10 @@ void Coordinator::Impl::RunRound(
     report->commit_delays = CommitDelays(contributions);
     RoundResult outcome = OutcomeOf(*report);
     state_->FinishRound(outcome, clock_->Now());
+    OpenCombination();
     outcome.finished = state_->finished();
     last_outcome_ = outcome;
+    Record(*report, outcome);
     if (!report->message.empty()) {
       LogWarning("round ", round, ": ", report->message);
     }

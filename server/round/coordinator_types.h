@@ -14,6 +14,7 @@
 #include "server/combine/options.h"
 #include "server/combine/row_info.h"
 #include "server/ingest/frame.h"
+#include "server/round/combination_names.h"
 
 namespace agg {
 
@@ -53,6 +54,7 @@ struct JoinResult {
   bool committed = false;
   bool finished = false;
   Manifest manifest;
+  CombinationNames combination;  // of the first round, or the open one
 };
 
 // A worker's word that its row (or the seed) is complete on all shards (P6).
@@ -84,6 +86,22 @@ struct RoundResult {
   std::string message;
   double loss = 0.0;
   double combined_norm = 0.0;
+  CombinationNames combination;  // in effect in the round
+};
+
+// A round that has ended, for people.
+struct RoundRecord {
+  RoundResult outcome;
+  absl::Time ended_at;
+  absl::Duration wait;  // for workers
+  absl::Duration work;  // all other phases
+};
+
+// Whose session an operator has ended.
+struct Eviction {
+  uint64_t session = 0;
+  std::string client;
+  bool committed = false;  // its row stays in the open round
 };
 
 enum class JobEventKind : uint8_t {
@@ -92,7 +110,8 @@ enum class JobEventKind : uint8_t {
   kSuperseded,
   kSeedRole,
   kDraining,
-  kExpired
+  kExpired,
+  kEvicted
 };
 // Something that every (or one) worker is told at once.
 struct JobEvent {

@@ -136,13 +136,15 @@ void JobState::EndSession(int32_t rank, const absl::Status& reason) {
   effects_.ended.push_back({session, reason});
 }
 
-void JobState::RemoveMember(int32_t rank, const absl::Status& reason) {
+void JobState::RemoveMember(int32_t rank, const absl::Status& reason,
+                            bool evicted) {
   SessionChange change;
   change.session = members_.at(rank).session;
   change.rank = rank;
   change.remove = true;
   change.keep_row = HasContribution(rank, change.session) ||
                     seed_committed_ == change.session;
+  change.evicted = evicted;
   change.reason = std::string(reason.message());
   EndSession(rank, reason);
   effects_.changes.push_back(change);
@@ -176,6 +178,23 @@ absl::Status JobState::Leave(uint64_t session) {
   last_left_ = members_.empty();
   FinishIfLastLeft();
   return absl::OkStatus();
+}
+
+absl::StatusOr<Eviction> JobState::Evict(int32_t rank,
+                                         const std::string& reason) {
+  const auto found = members_.find(rank);
+  if (found == members_.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("nobody is in the job as rank ", rank));
+  }
+  const Member& member = found->second;
+  const Eviction eviction = {member.session, member.client,
+                             HasContribution(rank, member.session)};
+  const std::string message = absl::StrCat("evicted: ", reason);
+  effects_.events.push_back(
+      {member.session, JobEvent{JobEventKind::kEvicted, version_, message}});
+  RemoveMember(rank, absl::AbortedError(message), /*evicted=*/true);
+  return eviction;
 }
 
 absl::Time JobState::ExpireLeases(absl::Time now) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -88,6 +89,9 @@ class JobState {
   absl::Status Renew(uint64_t session, absl::Time now);
   absl::Status SetAttending(uint64_t session, bool attending, absl::Time now);
   absl::Status Leave(uint64_t session);
+  // Ends the rank's session with ABORTED "evicted: reason". NOT_FOUND: nobody
+  // has joined as that rank.
+  absl::StatusOr<Eviction> Evict(int32_t rank, const std::string& reason);
   // Ends sessions whose lease is over; when the next one ends, otherwise.
   absl::Time ExpireLeases(absl::Time now);
 
@@ -95,9 +99,9 @@ class JobState {
   // ALREADY_EXISTS (seed), FAILED_PRECONDITION (a round to come),
   // OUT_OF_RANGE (an outcome no longer kept), INVALID_ARGUMENT (row).
   absl::StatusOr<std::optional<RoundResult>> Commit(const CommitCall& call,
-                                                     absl::Time now);
+                                                    absl::Time now);
   absl::StatusOr<std::optional<RoundResult>> Outcome(uint64_t round,
-                                                      uint64_t session) const;
+                                                     uint64_t session) const;
   // The session whose committed seed waits to be published.
   std::optional<uint64_t> seed_committed() const { return seed_committed_; }
   void FinishSeed(absl::Time now);
@@ -122,16 +126,17 @@ class JobState {
   };
   // Takes members_[rank] out; the shards are told by the caller.
   void EndSession(int32_t rank, const absl::Status& reason);
-  // Leave, or the lease's end: the shards are told, the seed role passed on.
-  void RemoveMember(int32_t rank, const absl::Status& reason);
+  // Leave, the lease's end, an eviction: the shards are told, the seed role is
+  // passed on.
+  void RemoveMember(int32_t rank, const absl::Status& reason,
+                    bool evicted = false);
   void PassSeedRole();
   bool HasContribution(int32_t rank, uint64_t session) const;
   void FinishIfLastLeft();
   // The version has just been published: its round begins.
   void OpenRound(absl::Time now);
   void Finish();
-  absl::StatusOr<std::optional<RoundResult>> CommitSeed(
-      const CommitCall& call);
+  absl::StatusOr<std::optional<RoundResult>> CommitSeed(const CommitCall& call);
   uint64_t FirstRound(const SessionChange& change) const;
 
   CoordinatorOptions options_;

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "kernels/backend.h"
 #include "server/base/log.h"
+#include "server/round/rule_change.h"
 #include "server/round/trust_ratio.h"
 
 namespace agg {
@@ -50,6 +51,11 @@ absl::Status RoundEngine::Reset(uint64_t epoch, const Manifest& manifest) {
   previous_state_ = CombineState();
   input_ = RoundInput();
   return absl::OkStatus();
+}
+
+void RoundEngine::SetCombination(const CombineOptions& combine) {
+  CarryState(combine_, combine, &state_);
+  combine_ = combine;
 }
 
 Phase RoundEngine::MakePhase(PhaseKind kind) const {
@@ -143,7 +149,7 @@ absl::Status RoundEngine::Decide(const std::vector<RoundRow>& rows,
   absl::Status status = CollectGrams(close);
   Lap(&mark, &report->durations.gram);
   if (!status.ok()) return status;
-  report->decision = agg::Decide(options_.combine, state_, input_);
+  report->decision = agg::Decide(combine_, state_, input_);
   Lap(&mark, &report->durations.decide);
   if (report->decision.kind != DecisionKind::kNeedsCompensated) {
     return absl::OkStatus();
@@ -154,7 +160,7 @@ absl::Status RoundEngine::Decide(const std::vector<RoundRow>& rows,
   status = CollectGrams(compensated);
   Lap(&mark, &report->durations.compensated);
   if (!status.ok()) return status;
-  report->decision = agg::Decide(options_.combine, state_, input_);
+  report->decision = agg::Decide(combine_, state_, input_);
   Lap(&mark, &report->durations.decide);
   if (report->decision.kind == DecisionKind::kNeedsCompensated) {
     return absl::InternalError("compensated Grams were asked for twice");
@@ -230,7 +236,7 @@ Decision RoundEngine::SkipDecision(const std::string& reason) const {
   RoundInput nothing;
   nothing.version = input_.version;
   nothing.tensors.assign(manifest_.tensors.size(), GramMatrix(0));
-  Decision decision = agg::Decide(options_.combine, state_, nothing);
+  Decision decision = agg::Decide(combine_, state_, nothing);
   decision.skip_reason = reason;
   return decision;
 }
@@ -262,6 +268,7 @@ absl::StatusOr<RoundReport> RoundEngine::Run(
   report.round = round;
   report.version = round + 1;
   report.loss = MeanLoss(contributions);
+  report.combination = NamesOf(combine_);
   input_ = RoundInput();
   input_.version = static_cast<int64_t>(round);
   std::vector<RoundRow> rows;
@@ -297,8 +304,8 @@ absl::StatusOr<RoundReport> RoundEngine::Run(
 }
 
 void RoundEngine::AddStatistics(RoundReport* report) {
-  report->statistics = ComputeStatistics(options_.combine, previous_state_,
-                                         input_, report->decision, &state_);
+  report->statistics = ComputeStatistics(combine_, previous_state_, input_,
+                                         report->decision, &state_);
 }
 
 }  // namespace agg

@@ -27,11 +27,14 @@ class RoundEngine {
  public:
   // `peers` outlives it.
   RoundEngine(const CoordinatorOptions& options, PeerGroup* peers)
-      : options_(options), peers_(peers) {}
+      : options_(options), peers_(peers), combine_(options.combine) {}
 
   // A new epoch of a job with this manifest: all state starts anew.
   // REQUIRES: ValidateManifest(manifest).ok().
   absl::Status Reset(uint64_t epoch, const Manifest& manifest);
+
+  // Combines so from the next Run on; rule_change.h says what is carried over.
+  void SetCombination(const CombineOptions& combine);
 
   // Publishes version 0 from the seed that `session` has landed.
   absl::Status PublishSeed(uint64_t session);
@@ -69,8 +72,9 @@ class RoundEngine {
   absl::StatusOr<std::vector<PhaseResult>> RunOnAll(const Phase& phase);
   double WeightDecayOf(int32_t tensor) const;
 
-  const CoordinatorOptions options_;
+  const CoordinatorOptions options_;  // but for options_.combine
   PeerGroup* const peers_;
+  CombineOptions combine_;
   uint64_t epoch_ = 0;
   uint64_t round_ = 0;
   Manifest manifest_;

@@ -9,6 +9,7 @@
 
 #include "absl/time/time.h"
 #include "server/combine/decision.h"
+#include "server/round/combination_names.h"
 
 namespace agg {
 
@@ -30,6 +31,8 @@ struct RoundReport {
   uint64_t version = 0;  // published
   bool applied = false;  // false: skipped
   std::string message;   // why skipped, fallbacks
+  // In effect in the round.
+  CombinationNames combination;
   std::vector<RowInfo> rows;
   std::vector<absl::Duration> commit_delays;  // per row: after the first commit
   double loss = 0.0;  // mean over rows that sent one, by examples; or NaN
@@ -58,6 +61,8 @@ struct JobStatus {
   std::vector<WorkerState> workers;
   std::vector<int32_t> missing_ranks;
   std::string message;
+  CombinationNames combination;       // of the open round
+  CombinationNames next_combination;  // of the next one: mostly the same
 };
 
 // One shard's part: every agg_server process has it.

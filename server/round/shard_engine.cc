@@ -113,8 +113,9 @@ absl::Status ShardEngine::Impl::SetSession(uint64_t epoch,
   const uint64_t ended = change.remove ? change.session : change.replaces;
   if (ended != 0) {
     // A superseded worker stays away; one whose lease ran out may come back.
-    sessions_.End(ended, change.remove ? absl::NotFoundError(change.reason)
-                                       : absl::AbortedError(change.reason));
+    sessions_.End(ended, change.remove && !change.evicted
+                             ? absl::NotFoundError(change.reason)
+                             : absl::AbortedError(change.reason));
     if (change.keep_row) {
       ledger_->Hold(change.rank, ended);
     } else {

@@ -85,8 +85,10 @@ struct SessionChange {
   bool keep_row = false;   // it has committed: its landed row stays
   bool remove = false;     // the session is over
   bool seed_role = false;  // its Seed is the one that counts
-  // For the old one's calls: NOT_FOUND of remove, ABORTED of replaces.
+  // For the old one's calls: NOT_FOUND of remove, ABORTED of replaces and
+  // evicted.
   std::string reason;
+  bool evicted = false;  // removed by an operator
 };
 
 // Thread-safe; calls block until the shard has answered. Errors: UNAVAILABLE

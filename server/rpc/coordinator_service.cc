@@ -6,7 +6,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "proto/byte_buffer_frame.h"
 #include "server/rpc/long_poll.h"
 
 namespace agg {
@@ -17,25 +16,6 @@ absl::Status CheckVersion(uint32_t version) {
   return absl::InvalidArgumentError(absl::StrCat(
       "protocol_version: ", version, "; allowed: ", kProtocolVersion,
       " (client and server are of different releases)"));
-}
-
-// Coefficients of a round travel to the other shards in one message. What
-// does not fit is refused here, where a worker can be told, and not in the
-// middle of a round.
-absl::Status CheckSize(const v1::Manifest& manifest, const JobInfo& job) {
-  if (job.shards.size() < 2) return absl::OkStatus();
-  constexpr int64_t kRoom = kMaxMessageBytes - (int64_t{64} << 10);
-  const int64_t row = job.per_tensor ? 8 * int64_t{job.max_workers} + 4 : 4;
-  const int64_t bytes = row * manifest.tensors_size();
-  if (bytes <= kRoom &&
-      static_cast<int64_t>(manifest.ByteSizeLong()) <= kRoom) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "manifest: ", manifest.tensors_size(), " tensors in ",
-      manifest.ByteSizeLong(), " bytes; allowed with ", job.shards.size(),
-      " shards and max_workers ", job.max_workers, ": ", kRoom / row,
-      " tensors in ", kRoom, " bytes"));
 }
 
 template <typename Reply>
@@ -77,7 +57,11 @@ grpc::ServerUnaryReactor* CoordinatorService::Join(
   auto* reactor = poll.get();
   const auto job = this->job();
   absl::Status status = CheckVersion(request->protocol_version());
-  if (status.ok()) status = CheckSize(request->manifest(), *job);
+  const bool per_tensor =
+      coordinator_->Status().combination.scope == "per_tensor";
+  if (status.ok()) {
+    status = CheckMessageSize(request->manifest(), per_tensor, *job);
+  }
   if (!status.ok()) {
     poll->Answer(status);
     return reactor;

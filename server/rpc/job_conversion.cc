@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "proto/byte_buffer_frame.h"
 
 namespace agg {
 namespace {
@@ -29,6 +30,8 @@ v1::JobEvent::Kind ToProto(JobEventKind kind) {
       return v1::JobEvent::DRAINING;
     case JobEventKind::kExpired:
       return v1::JobEvent::EXPIRED;
+    case JobEventKind::kEvicted:
+      return v1::JobEvent::EVICTED;
   }
   return v1::JobEvent::KIND_UNSPECIFIED;
 }
@@ -76,6 +79,14 @@ v1::Manifest ToProto(const Manifest& manifest) {
   return result;
 }
 
+v1::CombinationNames ToProto(const CombinationNames& names) {
+  v1::CombinationNames result;
+  result.set_rule(names.rule);
+  result.set_scope(names.scope);
+  result.set_step_scale(names.step_scale);
+  return result;
+}
+
 v1::JoinReply ToProto(const JoinResult& result, const JobInfo& job) {
   v1::JoinReply reply;
   reply.set_session(result.session);
@@ -92,9 +103,9 @@ v1::JoinReply ToProto(const JoinResult& result, const JobInfo& job) {
   reply.set_pull_dtype(static_cast<v1::DType>(job.pull_dtype));
   reply.set_lease_ms(absl::ToInt64Milliseconds(job.lease));
   reply.set_job(job.job);
-  reply.set_rule(job.rule);
-  reply.set_scope(job.scope);
-  reply.set_step_scale(job.step_scale);
+  reply.set_rule(result.combination.rule);
+  reply.set_scope(result.combination.scope);
+  reply.set_step_scale(result.combination.step_scale);
   reply.set_workers(job.workers);
   return reply;
 }
@@ -125,6 +136,7 @@ v1::RoundOutcome ToProto(const RoundResult& outcome) {
   result.set_message(outcome.message);
   result.set_loss(outcome.loss);
   result.set_combined_norm(outcome.combined_norm);
+  *result.mutable_combination() = ToProto(outcome.combination);
   return result;
 }
 
@@ -152,7 +164,29 @@ v1::StatusReply ToProto(const JobStatus& status,
   for (const std::string& shard : job.shards) reply.add_shards(shard);
   reply.set_message(status.message);
   if (last.has_value()) *reply.mutable_last_outcome() = ToProto(*last);
+  *reply.mutable_combination() = ToProto(status.combination);
+  if (status.next_combination != status.combination) {
+    *reply.mutable_next_combination() = ToProto(status.next_combination);
+  }
+  reply.set_expected_workers(job.workers);
   return reply;
+}
+
+absl::Status CheckMessageSize(const v1::Manifest& manifest, bool per_tensor,
+                              const JobInfo& job) {
+  if (job.shards.size() < 2) return absl::OkStatus();
+  constexpr int64_t kRoom = kMaxMessageBytes - (int64_t{64} << 10);
+  const int64_t row = per_tensor ? 8 * int64_t{job.max_workers} + 4 : 4;
+  const int64_t bytes = row * manifest.tensors_size();
+  if (bytes <= kRoom &&
+      static_cast<int64_t>(manifest.ByteSizeLong()) <= kRoom) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "manifest: ", manifest.tensors_size(), " tensors in ",
+      manifest.ByteSizeLong(), " bytes; allowed with ", job.shards.size(),
+      " shards and max_workers ", job.max_workers, ": ", kRoom / row,
+      " tensors in ", kRoom, " bytes"));
 }
 
 absl::StatusOr<CommitCall> FromProto(const v1::CommitRequest& request) {

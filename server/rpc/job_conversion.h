@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/dtype.h"
@@ -20,10 +21,8 @@ namespace agg {
 // What every JoinReply says of the configuration.
 struct JobInfo {
   std::string job;
-  std::string rule, scope, step_scale;  // effective, as in configs
-  int32_t workers = 1;                  // expected
+  int32_t workers = 1;  // expected
   int32_t max_workers = 1;
-  bool per_tensor = true;  // coefficients travel per tensor
   absl::Duration lease;
   DType push_dtype = DType::kF32;
   DType pull_dtype = DType::kF32;
@@ -33,12 +32,19 @@ struct JobInfo {
 Manifest FromProto(const v1::Manifest& manifest);
 v1::Manifest ToProto(const Manifest& manifest);
 
+v1::CombinationNames ToProto(const CombinationNames& names);
 v1::JoinReply ToProto(const JoinResult& result, const JobInfo& job);
 v1::JobEvent ToProto(const JobEvent& event);
 v1::RoundOutcome ToProto(const RoundResult& outcome);
 v1::StatusReply ToProto(const JobStatus& status,
                         const std::optional<RoundResult>& last,
                         const JobInfo& job);
+
+// Coefficients of a round travel to the other shards in one message. What does
+// not fit is refused with INVALID_ARGUMENT where somebody can be told, and not
+// in the middle of a round.
+absl::Status CheckMessageSize(const v1::Manifest& manifest, bool per_tensor,
+                              const JobInfo& job);
 
 // INVALID_ARGUMENT naming the field for values that have no meaning: an
 // unknown kind, negative counts, a loss_scale that is not finite and positive.

@@ -46,6 +46,7 @@ v1::SetSessionRequest ToProto(uint64_t epoch, const SessionChange& change) {
   request.set_keep_row(change.keep_row);
   request.set_remove(change.remove);
   request.set_seed_role(change.seed_role);
+  request.set_evicted(change.evicted);
   request.set_reason(change.reason);
   return request;
 }
@@ -58,6 +59,7 @@ SessionChange FromProto(const v1::SetSessionRequest& request) {
   change.keep_row = request.keep_row();
   change.remove = request.remove();
   change.seed_role = request.seed_role();
+  change.evicted = request.evicted();
   change.reason = request.reason();
   return change;
 }

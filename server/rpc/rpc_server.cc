@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/grpc_lifetime.h"
+#include "server/rpc/admin_service.h"
 #include "server/rpc/coordinator_service.h"
 #include "server/rpc/open_streams.h"
 #include "server/rpc/redirect_service.h"
@@ -67,6 +68,12 @@ class RpcServer::Impl {
                        options.self.address, ")"),
           options.job.shards[0]);
     }
+    if (options.admin) {
+      admin_ = std::make_unique<AdminService>(
+          AdminOptions{options.self, options.job, options.version,
+                       options.on_drain_request},
+          coordinator);
+    }
   }
 
   absl::Status Listen(const RpcServerOptions& options) {
@@ -80,6 +87,7 @@ class RpcServer::Impl {
     builder.RegisterService(&control_);
     if (coordinator_ != nullptr) builder.RegisterService(coordinator_.get());
     if (redirect_ != nullptr) builder.RegisterService(redirect_.get());
+    if (admin_ != nullptr) builder.RegisterService(admin_.get());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
       return absl::UnavailableError(
@@ -116,6 +124,7 @@ class RpcServer::Impl {
   ShardControlService control_;
   std::unique_ptr<CoordinatorService> coordinator_;
   std::unique_ptr<RedirectService> redirect_;
+  std::unique_ptr<AdminService> admin_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;  // last: ends before the services
 };

@@ -3,6 +3,7 @@
 #ifndef AGG_SERVER_RPC_RPC_SERVER_H_
 #define AGG_SERVER_RPC_RPC_SERVER_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,10 @@ struct RpcServerOptions {
   // Its `shards` are what workers are told; self.ordinal's entry gets the
   // port that is listened on.
   JobInfo job;
+  bool admin = true;    // serve proto/admin.proto
+  std::string version;  // of the build, for it
+  // Of Admin.Drain: must not block; null: refused.
+  std::function<void()> on_drain_request;
 };
 
 // Health (grpc.health.v1) names; "" is the process as a whole.

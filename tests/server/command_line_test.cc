@@ -19,6 +19,8 @@ TEST(CommandLineTest, Defaults) {
   EXPECT_EQ(line->drain, absl::Seconds(10));
   EXPECT_EQ(line->log_level, LogLevel::kInfo);
   EXPECT_FALSE(line->validate || line->print_config || line->version);
+  EXPECT_TRUE(line->admin);
+  EXPECT_FALSE(ParseCommandLine({"--admin=false"})->admin);
 }
 
 TEST(CommandLineTest, BothSpellings) {

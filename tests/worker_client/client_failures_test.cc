@@ -170,6 +170,8 @@ INSTANTIATE_TEST_SUITE_P(
                              "shard 1 (10.0.0.1:1) is lost"},
                       Ending{v1::JobEvent::SUPERSEDED,
                              absl::StatusCode::kAborted, "superseded"},
+                      Ending{v1::JobEvent::EVICTED, absl::StatusCode::kAborted,
+                             "an operator ended this session"},
                       Ending{v1::JobEvent::EXPIRED, absl::StatusCode::kNotFound,
                              "Connect again"}));
 

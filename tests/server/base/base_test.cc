@@ -68,5 +68,19 @@ TEST(LogTest, WritesOneNamedLine) {
                          "^[0-9T:.-]+Z W shard7\\] two\\\\nlines 5\n$"));
 }
 
+TEST(LogTest, LevelsHaveNamesThatAreRead) {
+  for (const char* name : {"debug", "info", "warning", "error"}) {
+    LogLevel level;
+    ASSERT_TRUE(ParseLogLevel(name, &level)) << name;
+    SetLogLevel(level);
+    EXPECT_EQ(LogLevelName(GetLogLevel()), name);
+  }
+  LogLevel level = LogLevel::kError;
+  EXPECT_FALSE(ParseLogLevel("loud", &level));
+  EXPECT_FALSE(ParseLogLevel("", &level));
+  EXPECT_EQ(level, LogLevel::kError);
+  SetLogLevel(LogLevel::kInfo);
+}
+
 }  // namespace
 }  // namespace agg

@@ -296,6 +296,20 @@ TEST(MetricsTest, TheShardIsSampledAtScrape) {
             1);
 }
 
+TEST(MetricsTest, AnotherCombinationEndsTheFormersSeries) {
+  JobStatus job = Job();
+  const Metrics metrics(Options(), Shard, [&] { return job; });
+  job.combination = {"mean", "global", "none"};
+  const Scrape scrape(metrics.Text());
+  EXPECT_EQ(scrape.Value("aggserver_combination_info",
+                         "rule=\"mean\",scope=\"global\","
+                         "step_scale=\"none\""),
+            1);
+  EXPECT_EQ(metrics.Text().find("rule=\"adasum\",scope=\"per_tensor\","
+                                "step_scale=\"adascale\""),
+            std::string::npos);
+}
+
 TEST(MetricsTest, TheProcessIsSampledAtScrape) {
   const Metrics metrics(Options(), Shard, Job);
   const Scrape scrape(metrics.Text());

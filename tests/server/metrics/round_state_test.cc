@@ -184,9 +184,9 @@ TEST(RoundStateTest, AdaconsCoefficientsComeFromTheRuleInUse) {
         .adacons_coefficient;
   };
   EXPECT_EQ(second(), 0.6);
-  options.rule = "adacons";
+  report.combination.rule = "adacons";
   EXPECT_EQ(second(), 101.0);
-  options.rule = "mean";
+  report.combination.rule = "mean";
   options.shadow_rules.clear();
   EXPECT_TRUE(std::isnan(second()));
 }

@@ -99,6 +99,7 @@ inline ShardStatus Shard() {
 inline JobStatus Job() {
   JobStatus status;
   status.phase = "open";
+  status.combination = {"adasum", "per_tensor", "adascale"};
   status.seeded = true;
   status.version = 41;
   status.round = 41;

@@ -1,0 +1,237 @@
+#include "server/rpc/admin_service.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "proto/shard_plan.h"
+#include "server/base/log.h"
+#include "server/rpc/coordinator_service.h"
+#include "server/rpc/long_poll.h"
+
+namespace agg {
+namespace {
+
+// A line in the log per change, with the caller's address: the service does
+// not know more of them.
+void LogCall(grpc::CallbackServerContext* context, absl::string_view what) {
+  LogInfo("admin: ", what, ", asked for by ", context->peer());
+}
+
+template <typename Reply>
+grpc::ServerUnaryReactor* Answer(Reply* reply, absl::StatusOr<Reply> answer) {
+  auto poll = LongPoll<Reply>::Make(reply);
+  auto* reactor = poll.get();
+  poll->Answer(std::move(answer));
+  return reactor;
+}
+
+RuleChange FromProto(const v1::SetRuleRequest& request) {
+  RuleChange change;
+  if (request.has_rule()) change.rule = request.rule();
+  if (request.has_scope()) change.scope = request.scope();
+  if (request.has_step_scale()) change.step_scale = request.step_scale();
+  if (request.has_force_step_scale()) {
+    change.force_step_scale = request.force_step_scale();
+  }
+  if (request.has_learning_rate()) {
+    change.learning_rate = request.learning_rate();
+  }
+  if (request.has_adacons_beta()) change.adacons_beta = request.adacons_beta();
+  if (request.has_adacons_rescale()) {
+    change.adacons_rescale = request.adacons_rescale();
+  }
+  return change;
+}
+
+// Where the tensors are, and how orthogonal the last rows were.
+absl::StatusOr<v1::ListTensorsReply> DescribeTensors(
+    const Manifest& manifest, int num_shards,
+    const std::vector<double>& orthogonality) {
+  const absl::StatusOr<ShardPlan> plan = MakeShardPlan(manifest, num_shards);
+  if (!plan.ok()) return plan.status();
+  v1::Manifest message = ToProto(manifest);
+  v1::ListTensorsReply reply;
+  reply.set_elements(NumElements(manifest));
+  for (size_t t = 0; t < manifest.tensors.size(); ++t) {
+    v1::ListTensorsReply::Entry* entry = reply.add_tensors();
+    entry->mutable_tensor()->Swap(message.mutable_tensors(static_cast<int>(t)));
+    entry->set_elements(NumElements(manifest.tensors[t]));
+    std::vector<uint32_t> shards;
+    for (int32_t slice : plan->slices_of_tensor[t]) {
+      shards.push_back(static_cast<uint32_t>(plan->slices[slice].shard));
+    }
+    entry->set_slices(static_cast<int32_t>(shards.size()));
+    std::sort(shards.begin(), shards.end());
+    shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
+    entry->mutable_shards()->Add(shards.begin(), shards.end());
+    entry->set_orthogonality(t < orthogonality.size()
+                                 ? orthogonality[t]
+                                 : std::numeric_limits<double>::quiet_NaN());
+  }
+  return reply;
+}
+
+bool IsAfter(const RoundResult& outcome, const v1::ListRoundsRequest& request) {
+  if (request.after_epoch() == 0) return true;
+  return std::make_pair(outcome.epoch, outcome.round) >
+         std::make_pair(uint64_t{request.after_epoch()},
+                        uint64_t{request.after_round()});
+}
+
+v1::RoundRecord ToProto(const RoundRecord& record) {
+  v1::RoundRecord result;
+  *result.mutable_outcome() = ToProto(record.outcome);
+  result.set_ended_at_seconds(
+      absl::ToDoubleSeconds(record.ended_at - absl::UnixEpoch()));
+  result.set_wait_seconds(absl::ToDoubleSeconds(record.wait));
+  result.set_work_seconds(absl::ToDoubleSeconds(record.work));
+  return result;
+}
+
+}  // namespace
+
+AdminService::AdminService(const AdminOptions& options,
+                           Coordinator* coordinator)
+    : options_(options),
+      coordinator_(coordinator),
+      not_here_(absl::FailedPreconditionError(absl::StrCat(
+          "shard ", options.self.ordinal, " (", options.self.address,
+          ") is not the coordinator; the coordinator is shard 0 (",
+          options.job.shards[0], ")"))) {}
+
+grpc::ServerUnaryReactor* AdminService::SetRule(
+    grpc::CallbackServerContext* context, const v1::SetRuleRequest* request,
+    v1::SetRuleReply* reply) {
+  if (coordinator_ == nullptr) {
+    return Answer<v1::SetRuleReply>(reply, not_here_);
+  }
+  LogCall(context, absl::StrCat("set-rule ", request->ShortDebugString()));
+  const absl::StatusOr<RuleChangeResult> result = coordinator_->SetRule(
+      FromProto(*request), [this](const CombinationNames& names,
+                                  const std::optional<Manifest>& manifest) {
+        if (!manifest.has_value()) return absl::OkStatus();
+        return CheckMessageSize(ToProto(*manifest), names.scope == "per_tensor",
+                                options_.job);
+      });
+  if (!result.ok()) return Answer<v1::SetRuleReply>(reply, result.status());
+  v1::SetRuleReply answer;
+  *answer.mutable_before() = ToProto(result->before);
+  *answer.mutable_after() = ToProto(result->after);
+  answer.set_first_round(result->first_round);
+  return Answer<v1::SetRuleReply>(reply, answer);
+}
+
+grpc::ServerUnaryReactor* AdminService::EvictWorker(
+    grpc::CallbackServerContext* context, const v1::EvictWorkerRequest* request,
+    v1::EvictWorkerReply* reply) {
+  if (coordinator_ == nullptr) {
+    return Answer<v1::EvictWorkerReply>(reply, not_here_);
+  }
+  LogCall(context, absl::StrCat("evict rank ", request->rank()));
+  auto poll = LongPoll<v1::EvictWorkerReply>::Make(reply);
+  auto* reactor = poll.get();
+  coordinator_->Evict(
+      request->rank(),
+      request->reason().empty() ? "by an operator" : request->reason(),
+      [poll](absl::StatusOr<Eviction> eviction) {
+        if (!eviction.ok()) {
+          poll->Answer(eviction.status());
+          return;
+        }
+        v1::EvictWorkerReply answer;
+        answer.set_session(eviction->session);
+        answer.set_client(eviction->client);
+        answer.set_committed(eviction->committed);
+        poll->Answer(answer);
+      });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::Drain(
+    grpc::CallbackServerContext* context, const v1::DrainRequest*,
+    v1::DrainReply* reply) {
+  if (coordinator_ == nullptr) return Answer<v1::DrainReply>(reply, not_here_);
+  if (options_.on_drain_request == nullptr) {
+    return Answer<v1::DrainReply>(
+        reply, absl::FailedPreconditionError(
+                   "this server is not a process of its own: nothing to end"));
+  }
+  LogCall(context, "drain");
+  auto* reactor = Answer<v1::DrainReply>(reply, v1::DrainReply());
+  if (!drain_requested_.exchange(true)) options_.on_drain_request();
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::SetLogLevel(
+    grpc::CallbackServerContext* context, const v1::SetLogLevelRequest* request,
+    v1::SetLogLevelReply* reply) {
+  LogLevel level;
+  if (!ParseLogLevel(request->level(), &level)) {
+    return Answer<v1::SetLogLevelReply>(
+        reply, absl::InvalidArgumentError(
+                   absl::StrCat("level: \"", request->level(),
+                                "\"; allowed: debug, info, warning, error")));
+  }
+  LogCall(context, absl::StrCat("log level ", request->level()));
+  v1::SetLogLevelReply answer;
+  answer.set_before(std::string(LogLevelName(GetLogLevel())));
+  agg::SetLogLevel(level);
+  return Answer<v1::SetLogLevelReply>(reply, answer);
+}
+
+grpc::ServerUnaryReactor* AdminService::ListTensors(
+    grpc::CallbackServerContext*, const v1::ListTensorsRequest*,
+    v1::ListTensorsReply* reply) {
+  if (coordinator_ == nullptr) {
+    return Answer<v1::ListTensorsReply>(reply, not_here_);
+  }
+  const absl::StatusOr<JoinResult> job = coordinator_->Observe();
+  if (!job.ok()) return Answer<v1::ListTensorsReply>(reply, job.status());
+  return Answer<v1::ListTensorsReply>(
+      reply, DescribeTensors(job->manifest, options_.self.num_shards,
+                             coordinator_->TensorOrthogonality()));
+}
+
+grpc::ServerUnaryReactor* AdminService::ListRounds(
+    grpc::CallbackServerContext*, const v1::ListRoundsRequest* request,
+    v1::ListRoundsReply* reply) {
+  if (coordinator_ == nullptr) {
+    return Answer<v1::ListRoundsReply>(reply, not_here_);
+  }
+  const std::vector<RoundRecord> rounds = coordinator_->Rounds();
+  size_t first = 0;
+  if (request->limit() > 0 &&
+      rounds.size() > static_cast<size_t>(request->limit())) {
+    first = rounds.size() - static_cast<size_t>(request->limit());
+  }
+  v1::ListRoundsReply answer;
+  for (size_t i = first; i < rounds.size(); ++i) {
+    if (!IsAfter(rounds[i].outcome, *request)) continue;
+    *answer.add_rounds() = ToProto(rounds[i]);
+  }
+  return Answer<v1::ListRoundsReply>(reply, answer);
+}
+
+grpc::ServerUnaryReactor* AdminService::GetVersion(grpc::CallbackServerContext*,
+                                                   const v1::GetVersionRequest*,
+                                                   v1::GetVersionReply* reply) {
+  v1::GetVersionReply answer;
+  answer.set_version(options_.version);
+  answer.set_protocol_version(kProtocolVersion);
+  answer.set_job(options_.job.job);
+  answer.set_ordinal(options_.self.ordinal);
+  answer.set_num_shards(options_.self.num_shards);
+  answer.set_fingerprint(options_.self.fingerprint);
+  answer.set_backend(options_.self.backend);
+  answer.set_log_level(std::string(LogLevelName(GetLogLevel())));
+  return Answer<v1::GetVersionReply>(reply, answer);
+}
+
+}  // namespace agg

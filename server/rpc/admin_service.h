@@ -1,0 +1,64 @@
+// The Admin service of proto/admin.proto: what operators ask of a running job.
+#ifndef AGG_SERVER_RPC_ADMIN_SERVICE_H_
+#define AGG_SERVER_RPC_ADMIN_SERVICE_H_
+
+#include <atomic>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "proto/admin.grpc.pb.h"
+#include "server/round/coordinator.h"
+#include "server/rpc/job_conversion.h"
+#include "server/rpc/shard_control_service.h"
+
+namespace agg {
+
+struct AdminOptions {
+  ShardIdentity self;
+  JobInfo job;
+  std::string version;  // of the build
+  // Ends the process as SIGTERM does, without blocking; called once at most.
+  // Null: Drain is refused.
+  std::function<void()> on_drain_request;
+};
+
+// Thread-safe. Translates, logs who asked for what, and decides nothing.
+class AdminService : public v1::Admin::CallbackService {
+ public:
+  // `coordinator` is null on other shards than 0; else it outlives the
+  // service, which outlives its server.
+  AdminService(const AdminOptions& options, Coordinator* coordinator);
+
+ private:
+  grpc::ServerUnaryReactor* SetRule(grpc::CallbackServerContext* context,
+                                    const v1::SetRuleRequest* request,
+                                    v1::SetRuleReply* reply) override;
+  grpc::ServerUnaryReactor* EvictWorker(grpc::CallbackServerContext* context,
+                                        const v1::EvictWorkerRequest* request,
+                                        v1::EvictWorkerReply* reply) override;
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
+                                  const v1::DrainRequest* request,
+                                  v1::DrainReply* reply) override;
+  grpc::ServerUnaryReactor* SetLogLevel(grpc::CallbackServerContext* context,
+                                        const v1::SetLogLevelRequest* request,
+                                        v1::SetLogLevelReply* reply) override;
+  grpc::ServerUnaryReactor* ListTensors(grpc::CallbackServerContext* context,
+                                        const v1::ListTensorsRequest* request,
+                                        v1::ListTensorsReply* reply) override;
+  grpc::ServerUnaryReactor* ListRounds(grpc::CallbackServerContext* context,
+                                       const v1::ListRoundsRequest* request,
+                                       v1::ListRoundsReply* reply) override;
+  grpc::ServerUnaryReactor* GetVersion(grpc::CallbackServerContext* context,
+                                       const v1::GetVersionRequest* request,
+                                       v1::GetVersionReply* reply) override;
+
+  const AdminOptions options_;
+  Coordinator* const coordinator_;
+  const absl::Status not_here_;  // why there is no coordinator
+  std::atomic<bool> drain_requested_{false};
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_RPC_ADMIN_SERVICE_H_
