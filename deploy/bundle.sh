@@ -29,6 +29,7 @@ readonly binaries="
   //server:agg_server
   //server/tools:agg_combine
   //server/tools:agg_pull
+  //server/tools:aggctl
   //worker_client/examples:digits_worker
   //worker_client/examples:minimal_worker
 "
