@@ -21,6 +21,7 @@ base_packages="
   g++
   libabsl-dev
   libbenchmark-dev
+  libcpp-httplib-dev
   libgmock-dev
   libgrpc++-dev
   libgtest-dev
@@ -37,6 +38,7 @@ base_packages="
 "
 dev_packages="
   buildah
+  chromium
   clang
   clang-format
   clang-tidy
@@ -48,6 +50,7 @@ dev_packages="
   python3-venv
   python3-yaml
   shellcheck
+  zstd
 "
 monitoring_packages="
   prometheus

@@ -86,6 +86,10 @@ v1::JobConfig WithDefaults(v1::JobConfig config) {
   v1::MetricsConfig* metrics = config.mutable_metrics();
   if (metrics->max_tensors() == 0) metrics->set_max_tensors(32);
   if (metrics->max_workers() == 0) metrics->set_max_workers(64);
+  v1::RoundLogConfig* round_log = config.mutable_round_log();
+  if (round_log->max_bytes() == 0) {
+    round_log->set_max_bytes(int64_t{1} << 30);
+  }
   return config;
 }
 

@@ -96,6 +96,7 @@ std::string ConfigFingerprint(const v1::JobConfig& config) {
   v1::JobConfig shared = config;
   shared.clear_shards();
   shared.clear_metrics();
+  shared.clear_round_log();
   shared.clear_compute_threads();
   shared.clear_memory_budget_bytes();
   // FNV-1a, 64 bits: the same everywhere, and no guard against malice.

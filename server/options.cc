@@ -15,6 +15,9 @@
 namespace agg {
 namespace {
 
+// Below it, files would begin anew all the time.
+constexpr int64_t kMinRoundLogBytes = 65536;
+
 // MakeShardPlan's limit.
 constexpr int kMaxShards = 1024;
 
@@ -118,6 +121,15 @@ absl::Status CheckRest(const v1::JobConfig& config) {
                            metrics.max_tensors(), ">= 0"));
   status.Update(CheckField(metrics.max_workers() >= 0, "metrics.max_workers",
                            metrics.max_workers(), ">= 0"));
+  const v1::RoundLogConfig& log = config.round_log();
+  if (!log.path().empty() && log.path().back() == '/') {
+    status.Update(
+        FieldError("round_log.path", Quoted(log.path()), "a file's path"));
+  }
+  status.Update(CheckField(log.max_bytes() >= kMinRoundLogBytes,
+                           "round_log.max_bytes",
+                           static_cast<double>(log.max_bytes()),
+                           absl::StrCat(">= ", kMinRoundLogBytes)));
   return status;
 }
 
@@ -188,6 +200,9 @@ absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
   options.metrics = {config.metrics().bind(), config.metrics().port(),
                      config.metrics().max_tensors(),
                      config.metrics().max_workers()};
+  options.round_log = {config.round_log().path(),
+                       config.round_log().max_bytes()};
+  options.config_text = PrintJobConfig(config);
   options.fingerprint = ConfigFingerprint(config);
   return options;
 }

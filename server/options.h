@@ -11,6 +11,7 @@
 #include "proto/config.pb.h"
 #include "server/round/coordinator_types.h"
 #include "server/round/shard_engine.h"
+#include "server/round_log/round_log.h"
 
 namespace agg {
 
@@ -28,7 +29,9 @@ struct ServerOptions {
   std::string backend = "cpu";
   int32_t compute_threads = 0;
   MetricsSettings metrics;
-  std::string fingerprint;  // what all shards must agree on
+  RoundLogOptions round_log;  // path "": none
+  std::string config_text;    // the config as text
+  std::string fingerprint;    // what all shards must agree on
 };
 
 // Workers of a job at most: a slice's compensated Gram must fit a message.

@@ -12,13 +12,10 @@
 #include "server/base/clock.h"
 #include "server/base/log.h"
 #include "server/base/mutex.h"
-#include "server/combine/options.h"
 #include "server/housekeeping.h"
 #include "server/memory_budget.h"
-#include "server/metrics/metrics.h"
-#include "server/metrics/metrics_server.h"
+#include "server/observation.h"
 #include "server/round/coordinator.h"
-#include "server/round/rule_change.h"
 #include "server/round/shard_engine.h"
 #include "server/rpc/remote_shard_peer.h"
 #include "server/rpc/rpc_server.h"
@@ -37,27 +34,6 @@ JobInfo MakeJobInfo(const ServerOptions& options) {
   job.pull_dtype = options.shard.pull_dtype;
   job.shards = options.shards;
   return job;
-}
-
-MetricsOptions MakeMetricsOptions(const ServerOptions& options, int ordinal) {
-  const JobInfo job = MakeJobInfo(options);
-  MetricsOptions metrics;
-  metrics.job = job.job;
-  metrics.ordinal = ordinal;
-  metrics.shards = static_cast<int32_t>(options.shards.size());
-  metrics.workers = job.workers;
-  const CombinationNames names = NamesOf(options.coordinator.combine);
-  metrics.rule = names.rule;
-  metrics.scope = names.scope;
-  metrics.step_scale = names.step_scale;
-  for (const RuleOptions& rule : options.coordinator.combine.shadow_rules) {
-    metrics.shadow_rules.push_back(
-        {std::string(RuleName(rule.rule)), std::string(ScopeName(rule.scope))});
-  }
-  metrics.max_tensors = options.metrics.max_tensors;
-  metrics.max_workers = options.metrics.max_workers;
-  metrics.version = kVersion;
-  return metrics;
 }
 
 // The address to bind: never wider than loopback unless asked to be.
@@ -93,6 +69,7 @@ class Server::Impl {
     host_ = BindHost(address_, start_.bind);
     WarnAboutBind(address_, host_);
     absl::Status status = StartEngine();
+    if (status.ok()) status = StartObservation();
     if (status.ok()) StartCoordinator();
     if (status.ok()) status = StartMetrics();
     if (status.ok()) status = StartRpc();
@@ -105,7 +82,7 @@ class Server::Impl {
 
   ~Impl() {
     Drain(absl::Now());
-    metrics_server_ = nullptr;
+    if (observation_ != nullptr) observation_->StopServing();
     // A phase that hangs on another shard must not hold up this one's end.
     for (auto& peer : remote_peers_) {
       peer->Close(absl::UnavailableError("shutting down"));
@@ -136,9 +113,7 @@ class Server::Impl {
   }
 
   int port() const { return rpc_->port(); }
-  int metrics_port() const {
-    return metrics_server_ == nullptr ? 0 : metrics_server_->port();
-  }
+  int metrics_port() const { return observation_->port(); }
 
  private:
   std::string name() const {
@@ -167,14 +142,15 @@ class Server::Impl {
     return absl::OkStatus();
   }
 
+  absl::Status StartObservation() {
+    absl::StatusOr<std::unique_ptr<Observation>> observation =
+        Observation::Make(options_, start_.ordinal, engine_.get());
+    if (!observation.ok()) return observation.status();
+    observation_ = *std::move(observation);
+    return absl::OkStatus();
+  }
+
   void StartCoordinator() {
-    metrics_ = std::make_unique<Metrics>(
-        MakeMetricsOptions(options_, start_.ordinal),
-        [this] { return engine_->Status(); },
-        [this]() -> std::optional<JobStatus> {
-          if (coordinator_ == nullptr) return std::nullopt;
-          return coordinator_->Status();
-        });
     if (start_.ordinal != 0) return;
     std::vector<ShardPeer*> peers = {engine_.get()};
     for (size_t i = 1; i < options_.shards.size(); ++i) {
@@ -188,23 +164,8 @@ class Server::Impl {
     }
     coordinator_ = std::make_unique<Coordinator>(
         options_.coordinator, std::move(peers), Clock::Real(),
-        [this](const RoundReport& report) { OnRound(report); });
-  }
-
-  // On the coordinator's thread.
-  void OnRound(const RoundReport& report) {
-    if (report.epoch != reported_epoch_) {
-      reported_epoch_ = report.epoch;
-      const absl::StatusOr<JoinResult> job = coordinator_->Observe();
-      std::vector<std::pair<std::string, int64_t>> tensors;
-      if (job.ok()) {
-        for (const TensorSpec& tensor : job->manifest.tensors) {
-          tensors.emplace_back(tensor.name, NumElements(tensor));
-        }
-      }
-      metrics_->SetTensors(tensors);
-    }
-    metrics_->OnRound(report);
+        [this](const RoundReport& report) { observation_->OnRound(report); });
+    observation_->SetCoordinator(coordinator_.get());
   }
 
   absl::Status StartMetrics() {
@@ -213,14 +174,27 @@ class Server::Impl {
       return absl::OkStatus();
     }
     const std::string& bind = options_.metrics.bind;
-    absl::StatusOr<std::unique_ptr<MetricsServer>> server =
-        MetricsServer::Start(bind.empty() ? host_ : bind,
-                             start_.metrics_port.value_or(configured),
-                             *metrics_);
-    if (!server.ok()) return server.status();
-    metrics_server_ = *std::move(server);
-    LogInfo("metrics on port ", metrics_server_->port());
-    return absl::OkStatus();
+    return observation_->Serve(bind.empty() ? host_ : bind,
+                               start_.metrics_port.value_or(configured),
+                               [this] { return Ready(); });
+  }
+
+  // As the health of the process over gRPC, with the reason.
+  absl::Status Ready() {
+    {
+      MutexLock lock(&mutex_);
+      if (draining_) return absl::UnavailableError("shutting down");
+    }
+    const ShardStatus shard = engine_->Status();
+    if (coordinator_ == nullptr) {
+      if (HealthOf(shard, nullptr).process) return absl::OkStatus();
+      return absl::UnavailableError(absl::StrCat(
+          "not attached to the coordinator (", options_.shards[0], ") yet"));
+    }
+    const JobStatus job = coordinator_->Status();
+    if (HealthOf(shard, &job).process) return absl::OkStatus();
+    return absl::UnavailableError(
+        absl::StrCat(job.phase, job.message.empty() ? "" : ": ", job.message));
   }
 
   absl::Status StartRpc() {
@@ -250,11 +224,9 @@ class Server::Impl {
   // what ~Impl says.
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<ShardEngine> engine_;
-  std::unique_ptr<Metrics> metrics_;
+  std::unique_ptr<Observation> observation_;
   std::vector<std::unique_ptr<RemoteShardPeer>> remote_peers_;
-  uint64_t reported_epoch_ = 0;  // of the coordinator's thread
   std::unique_ptr<Coordinator> coordinator_;
-  std::unique_ptr<MetricsServer> metrics_server_;
   std::unique_ptr<RpcServer> rpc_;
   std::unique_ptr<Housekeeping> housekeeping_;
 

@@ -124,7 +124,7 @@ absl::StatusOr<RoundOutcome> ClientCore::Commit(const PushInfo& info) {
   }
   if (info.loss.has_value()) request.set_loss(*info.loss);
   request.set_loss_scale(info.loss_scale);
-  return session_->Commit(std::move(request));
+  return session_->Commit(std::move(request), info.traceparent);
 }
 
 absl::Status ClientCore::Pull(uint64_t version,

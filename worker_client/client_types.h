@@ -96,6 +96,9 @@ struct PushInfo {
   absl::optional<double> micro_norm_squared_sum;
   absl::optional<double> loss;  // mean over the row's examples
   double loss_scale = 1;        // the row is this times the gradient
+  // W3C traceparent of the span that the round belongs to: it stands in the
+  // server's trace of the round. Empty or malformed: nothing is sent.
+  std::string traceparent;
 };
 
 // How a round ended.

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/base/traceparent.h"
 #include "worker_client/channel.h"
 #include "worker_client/manifest_message.h"
 #include "worker_client/retry.h"
@@ -203,14 +204,20 @@ absl::Status CoordinatorSession::Call(
 }
 
 absl::StatusOr<RoundOutcome> CoordinatorSession::Commit(
-    v1::CommitRequest request) {
+    v1::CommitRequest request, const std::string& traceparent) {
+  // gRPC aborts on metadata with forbidden bytes.
+  const bool traced = IsTraceparent(traceparent);
   request.set_epoch(description_.epoch());
   request.set_session(description_.session());
   v1::RoundOutcome reply;
-  absl::Status status = Call("Commit", absl::Now() + options_.round_timeout,
-                             [&](grpc::ClientContext* context) {
-                               return stub_->Commit(context, request, &reply);
-                             });
+  absl::Status status =
+      Call("Commit", absl::Now() + options_.round_timeout,
+           [&](grpc::ClientContext* context) {
+             if (traced) {
+               context->AddMetadata(kTraceparent, traceparent);
+             }
+             return stub_->Commit(context, request, &reply);
+           });
   if (!status.ok()) return status;
   if (reply.finished()) finished_ = true;
   return FromMessage(reply);

@@ -45,8 +45,9 @@ class CoordinatorSession {
   bool seed_role() const { return !seed_wait_.status().ok(); }
   bool finished() const { return finished_; }
 
-  // Fills in epoch and session.
-  absl::StatusOr<RoundOutcome> Commit(v1::CommitRequest request);
+  // Fills in epoch and session. `traceparent` as in PushInfo.
+  absl::StatusOr<RoundOutcome> Commit(v1::CommitRequest request,
+                                      const std::string& traceparent = "");
   absl::StatusOr<RoundOutcome> WaitRound(uint64_t round);
   // The job's newest version; FAILED_PRECONDITION while it has none.
   absl::StatusOr<uint64_t> LatestVersion();

@@ -20,6 +20,7 @@
 #include "server/metrics/status_families.h"
 #include "server/metrics/utf8.h"
 #include "server/round/round_report.h"
+#include "server/round_log/round_log.h"
 
 namespace agg {
 namespace {
@@ -42,10 +43,12 @@ MetricsOptions WithValidNames(MetricsOptions options) {
 class Metrics::Impl : public prometheus::Collectable {
  public:
   Impl(const MetricsOptions& options, std::function<ShardStatus()> shard_status,
-       std::function<std::optional<JobStatus>()> job_status)
+       std::function<std::optional<JobStatus>()> job_status,
+       std::function<std::optional<RoundLogStatus>()> round_log)
       : options_(WithValidNames(options)),
         shard_status_(std::move(shard_status)),
         job_status_(std::move(job_status)),
+        round_log_(std::move(round_log)),
         state_(std::make_shared<RoundState>(InitialRoundState(options_))) {}
 
   void SetTensors(const std::vector<std::pair<std::string, int64_t>>& tensors) {
@@ -77,6 +80,7 @@ class Metrics::Impl : public prometheus::Collectable {
                                                 options_.step_scale};
       AddRoundFamilies(options_, combination, *Load(), &builder);
       AddJobFamilies(options_, status, &builder);
+      AddRoundLogFamilies(round_log_ ? round_log_() : std::nullopt, &builder);
     }
     AddShardFamilies(shard_status_(), &builder);
     AddProcessFamilies(ReadProcessUsage(), &builder);
@@ -94,15 +98,18 @@ class Metrics::Impl : public prometheus::Collectable {
   const MetricsOptions options_;
   const std::function<ShardStatus()> shard_status_;
   const std::function<std::optional<JobStatus>()> job_status_;
+  const std::function<std::optional<RoundLogStatus>()> round_log_;
   // Never null; only through Load and Store.
   std::shared_ptr<const RoundState> state_;
 };
 
 Metrics::Metrics(const MetricsOptions& options,
                  std::function<ShardStatus()> shard_status,
-                 std::function<std::optional<JobStatus>()> job_status)
+                 std::function<std::optional<JobStatus>()> job_status,
+                 std::function<std::optional<RoundLogStatus>()> round_log)
     : impl_(std::make_shared<Impl>(options, std::move(shard_status),
-                                   std::move(job_status))) {}
+                                   std::move(job_status),
+                                   std::move(round_log))) {}
 
 Metrics::~Metrics() = default;
 

@@ -12,6 +12,7 @@
 
 #include "server/metrics/metrics_options.h"
 #include "server/round/round_report.h"
+#include "server/round_log/round_log.h"
 
 namespace prometheus {
 class Collectable;
@@ -29,11 +30,12 @@ class Metrics {
  public:
   // The functions are called by scrapes, from any thread, until the Metrics
   // and every MetricsServer made with it are gone. `shard_status` is required;
-  // `job_status` is used on ordinal 0 only, and null or nullopt means that
-  // there is no coordinator (yet).
+  // `job_status` and `round_log` are used on ordinal 0 only, and null or
+  // nullopt means that there is no coordinator (yet), or no round log.
   Metrics(const MetricsOptions& options,
           std::function<ShardStatus()> shard_status,
-          std::function<std::optional<JobStatus>()> job_status);
+          std::function<std::optional<JobStatus>()> job_status,
+          std::function<std::optional<RoundLogStatus>()> round_log = nullptr);
   ~Metrics();
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;

@@ -1,11 +1,9 @@
 #include "server/metrics/metrics_server.h"
 
 #include <algorithm>
-#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/memory/memory.h"
 #include "absl/status/status.h"
@@ -14,14 +12,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "prometheus/collectable.h"
-#include "prometheus/exposer.h"
+#include "prometheus/text_serializer.h"
+#include "server/metrics/http_server.h"
 #include "server/metrics/metrics.h"
+#include "server/metrics/status_page_html.h"
 
 namespace agg {
 namespace {
 
-// CivetWeb takes a list: a comma would open a second port, and a letter after
-// the port would ask for TLS.
+// Neither empty nor with anything that a name or an address never has.
 bool IsAddress(absl::string_view bind) {
   return !bind.empty() &&
          std::all_of(bind.begin(), bind.end(), [](unsigned char c) {
@@ -38,35 +37,67 @@ std::string HostPort(const std::string& bind, int port) {
                    : absl::StrCat(bind, ":", port);
 }
 
+HttpResponse Page() {
+  HttpResponse page;
+  page.content_type = "text/html; charset=utf-8";
+  page.body = std::string(StatusPageHtml());
+  page.content_security_policy =
+      absl::StrCat(StatusPagePolicy(), "; frame-ancestors 'none'");
+  return page;
+}
+
+HttpResponse Json(std::string body) {
+  HttpResponse response;
+  response.content_type = "application/json";
+  response.body = std::move(body);
+  return response;
+}
+
+HttpResponse Text(int status, std::string body) {
+  HttpResponse response;
+  response.status = status;
+  response.body = std::move(body);
+  return response;
+}
+
+HttpResponse Ready(const MetricsPages& pages) {
+  const absl::Status status =
+      pages.ready == nullptr ? absl::OkStatus() : pages.ready();
+  if (status.ok()) return Text(200, "ok\n");
+  return Text(503, absl::StrCat(status.message(), "\n"));
+}
+
+// Prometheus 3 refuses a scrape whose type lacks the version.
+HttpResponse Scrape(const prometheus::Collectable& collectable) {
+  HttpResponse response;
+  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  response.body = prometheus::TextSerializer().Serialize(collectable.Collect());
+  return response;
+}
+
+HttpResponse Answer(const HttpRequest& request,
+                    const prometheus::Collectable& collectable,
+                    const MetricsPages& pages) {
+  if (request.path == "/metrics") return Scrape(collectable);
+  if (request.path == "/healthz") return Text(200, "ok\n");
+  if (request.path == "/readyz") return Ready(pages);
+  if (pages.status_json != nullptr) {
+    if (request.path == "/") return Page();
+    if (request.path == "/status.json") {
+      return Json(pages.status_json(request.after));
+    }
+  }
+  if (request.path == "/trace.json" && pages.trace_json != nullptr) {
+    return Json(pages.trace_json());
+  }
+  return Text(404, "not found; there are / /metrics /healthz /readyz\n");
+}
+
 }  // namespace
 
-class MetricsServer::Impl {
- public:
-  // Throws what prometheus-cpp throws: an std::exception if `address` cannot
-  // be bound.
-  Impl(const std::string& address,
-       std::shared_ptr<prometheus::Collectable> collectable)
-      : collectable_(std::move(collectable)), exposer_(address, kNumThreads) {
-    exposer_.RegisterCollectable(collectable_);
-  }
-
-  int port() const {
-    const std::vector<int> ports = exposer_.GetListeningPorts();
-    return ports.empty() ? 0 : ports.front();
-  }
-
- private:
-  // One for Prometheus, one for whoever looks at it by hand.
-  static constexpr int kNumThreads = 2;
-
-  // The exposer holds a weak reference; it is destroyed, and its threads
-  // joined, before this one is dropped.
-  const std::shared_ptr<prometheus::Collectable> collectable_;
-  prometheus::Exposer exposer_;
-};
-
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
-    const std::string& bind, int port, const Metrics& metrics) {
+    const std::string& bind, int port, const Metrics& metrics,
+    MetricsPages pages) {
   if (!IsAddress(bind)) {
     return absl::InvalidArgumentError(
         absl::StrCat("metrics.bind is \"", bind,
@@ -76,22 +107,23 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
     return absl::InvalidArgumentError(
         absl::StrCat("metrics.port is ", port, "; it must be in 0..65535"));
   }
-  const std::string address = HostPort(bind, port);
-  try {
-    auto impl = std::make_unique<Impl>(address, metrics.collectable());
-    return absl::WrapUnique(new MetricsServer(std::move(impl)));
-  } catch (const std::exception& error) {
-    return absl::UnavailableError(absl::StrCat(
-        "cannot serve metrics on ", address, ": ", error.what(),
-        "; is the port in use, and the address one of this machine's?"));
+  absl::StatusOr<std::unique_ptr<HttpServer>> server =
+      HttpServer::Start(bind, port,
+                        [collectable = metrics.collectable(),
+                         pages = std::move(pages)](const HttpRequest& request) {
+                          return Answer(request, *collectable, pages);
+                        });
+  if (!server.ok()) {
+    return absl::UnavailableError(absl::StrCat("cannot serve metrics on ",
+                                               HostPort(bind, port), ": ",
+                                               server.status().message()));
   }
+  return absl::WrapUnique(new MetricsServer(*std::move(server)));
 }
 
-MetricsServer::MetricsServer(std::unique_ptr<Impl> impl)
-    : impl_(std::move(impl)) {}
-
+MetricsServer::MetricsServer(std::unique_ptr<HttpServer> server)
+    : server_(std::move(server)) {}
 MetricsServer::~MetricsServer() = default;
-
-int MetricsServer::port() const { return impl_->port(); }
+int MetricsServer::port() const { return server_->port(); }
 
 }  // namespace agg

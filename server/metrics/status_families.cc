@@ -13,6 +13,7 @@
 #include "server/metrics/metrics_options.h"
 #include "server/metrics/process_usage.h"
 #include "server/round/round_report.h"
+#include "server/round_log/round_log.h"
 
 namespace agg {
 namespace {
@@ -114,6 +115,17 @@ void AddJobFamilies(const MetricsOptions& options,
                  job.seeded ? static_cast<double>(job.version) : kUnknown);
   AddWorkerCounts(options, job, builder);
   AddWaits(options, job, builder);
+}
+
+void AddRoundLogFamilies(const std::optional<RoundLogStatus>& status,
+                         FamilyBuilder* builder) {
+  const RoundLogStatus log = status.value_or(RoundLogStatus());
+  builder->Counter("aggserver_round_log_records_total",
+                   "Rounds that were written to the round log.",
+                   static_cast<double>(log.records));
+  builder->Counter("aggserver_round_log_errors_total",
+                   "Rounds that could not be written to the round log.",
+                   static_cast<double>(log.errors));
 }
 
 void AddShardFamilies(const ShardStatus& status, FamilyBuilder* builder) {

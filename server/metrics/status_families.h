@@ -9,6 +9,7 @@
 #include "server/metrics/metrics_options.h"
 #include "server/metrics/process_usage.h"
 #include "server/round/round_report.h"
+#include "server/round_log/round_log.h"
 
 namespace agg {
 
@@ -17,6 +18,10 @@ namespace agg {
 void AddJobFamilies(const MetricsOptions& options,
                     const std::optional<JobStatus>& status,
                     FamilyBuilder* builder);
+
+// Adds the families under "Round log" of README.md; zeroes without a log.
+void AddRoundLogFamilies(const std::optional<RoundLogStatus>& status,
+                         FamilyBuilder* builder);
 
 // Adds the families under "Shard" of README.md.
 void AddShardFamilies(const ShardStatus& status, FamilyBuilder* builder);

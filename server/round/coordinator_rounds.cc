@@ -156,6 +156,10 @@ void Coordinator::Impl::RunRound(
     }
     report->durations.wait = waited;
     report->commit_delays = CommitDelays(contributions);
+    report->finished_at = clock_->Now();
+    for (const auto& [rank, contribution] : contributions) {
+      report->traceparents.push_back(contribution.traceparent);
+    }
     RoundResult outcome = OutcomeOf(*report);
     state_->FinishRound(outcome, clock_->Now());
     OpenCombination();

@@ -65,6 +65,7 @@ struct CommitCall {
   PushKind kind = PushKind::kGradient;
   RowInfo row;  // rank is filled in by the coordinator
   std::optional<double> loss;
+  std::string traceparent;  // well-formed (server/base/traceparent.h) or ""
 };
 
 enum class OutcomeKind : uint8_t { kApplied, kSkipped, kSeeded };

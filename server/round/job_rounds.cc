@@ -69,9 +69,9 @@ absl::StatusOr<std::optional<RoundResult>> JobState::Commit(
   // A version can be pulled from the shards shortly before the coordinator
   // knows that all of them have published it: commits of its round may come
   // while it is on its way.
-  const bool on_its_way =
-      seeded_ ? closing_ && call.round == version_ + 1
-              : seed_committed_.has_value() && call.round == 0;
+  const bool on_its_way = seeded_
+                              ? closing_ && call.round == version_ + 1
+                              : seed_committed_.has_value() && call.round == 0;
   if ((!on_its_way && (!seeded_ || call.round > version_)) ||
       (*member)->first_round > call.round) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -83,12 +83,12 @@ absl::StatusOr<std::optional<RoundResult>> JobState::Commit(
   }
   std::map<int32_t, Contribution>& contributions =
       on_its_way ? next_contributions_ : contributions_;
-  if ((closing_ && !on_its_way) ||
-      contributions.count((*member)->rank) != 0) {
+  if ((closing_ && !on_its_way) || contributions.count((*member)->rank) != 0) {
     return std::optional<RoundResult>();  // late, or a repeat: wait
   }
   if (contributions_.empty()) waiting_since_ = now;
-  Contribution contribution{call.session, call.row, call.loss, now};
+  Contribution contribution{call.session, call.row, call.loss, now,
+                            call.traceparent};
   contribution.row.rank = (*member)->rank;
   contributions[(*member)->rank] = contribution;
   return std::optional<RoundResult>();

@@ -39,6 +39,7 @@ struct Contribution {
   RowInfo row;
   std::optional<double> loss;
   absl::Time committed_at;
+  std::string traceparent;  // as CommitCall
 };
 
 // What the owner has to do or tell, in order.

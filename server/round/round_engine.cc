@@ -77,6 +77,10 @@ absl::StatusOr<std::vector<PhaseResult>> RoundEngine::RunOnAll(
         return absl::OkStatus();
       });
   if (!status.ok()) return status;
+  shard_seconds_.resize(results.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    shard_seconds_[i].Add(phase.kind, results[i].seconds);
+  }
   return results;
 }
 
@@ -263,6 +267,7 @@ absl::Status RoundEngine::DecideOrSkip(const std::vector<RoundRow>& rows,
 absl::StatusOr<RoundReport> RoundEngine::Run(
     uint64_t round, const std::map<int32_t, Contribution>& contributions) {
   round_ = round;
+  shard_seconds_.clear();
   RoundReport report;
   report.epoch = epoch_;
   report.round = round;
@@ -300,6 +305,7 @@ absl::StatusOr<RoundReport> RoundEngine::Run(
   if (!status.ok()) return status;
   previous_state_ = std::move(state_);
   state_ = std::exchange(report.decision.next_state, CombineState());
+  report.shard_seconds = shard_seconds_;
   return report;
 }
 

@@ -83,6 +83,7 @@ class RoundEngine {
   CombineState state_;           // before the round in execution
   CombineState previous_state_;  // of the last finished round, for statistics
   RoundInput input_;             // of the round in execution, or the last one
+  std::vector<ShardSeconds> shard_seconds_;  // the same; by ordinal
 };
 
 }  // namespace agg

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "server/combine/decision.h"
 #include "server/round/combination_names.h"
+#include "server/round/shard_seconds.h"
 
 namespace agg {
 
@@ -39,6 +40,10 @@ struct RoundReport {
   Decision decision;  // next_state is empty here
   RoundStatistics statistics;
   PhaseDurations durations;
+  absl::Time finished_at;                   // published on all shards
+  std::vector<ShardSeconds> shard_seconds;  // by ordinal
+  // Per row: the W3C traceparent of its Commit; "": none.
+  std::vector<std::string> traceparents;
 };
 
 // One worker as the coordinator sees it.

@@ -1,11 +1,14 @@
 #include "server/rpc/coordinator_service.h"
 
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "server/base/traceparent.h"
 #include "server/rpc/long_poll.h"
 
 namespace agg {
@@ -16,6 +19,15 @@ absl::Status CheckVersion(uint32_t version) {
   return absl::InvalidArgumentError(absl::StrCat(
       "protocol_version: ", version, "; allowed: ", kProtocolVersion,
       " (client and server are of different releases)"));
+}
+
+// Of the caller's span; "" if it sent none, several, or something else.
+std::string Traceparent(const grpc::CallbackServerContext& context) {
+  const auto& metadata = context.client_metadata();
+  if (metadata.count(kTraceparent) != 1) return "";
+  const grpc::string_ref value = metadata.find(kTraceparent)->second;
+  const absl::string_view text(value.data(), value.size());
+  return IsTraceparent(text) ? std::string(text) : "";
 }
 
 template <typename Reply>
@@ -105,15 +117,16 @@ CoordinatorService::Attend(grpc::CallbackServerContext*) {
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::Commit(
-    grpc::CallbackServerContext*, const v1::CommitRequest* request,
+    grpc::CallbackServerContext* context, const v1::CommitRequest* request,
     v1::RoundOutcome* reply) {
   auto poll = LongPoll<v1::RoundOutcome>::Make(reply);
   auto* reactor = poll.get();
-  const absl::StatusOr<CommitCall> call = FromProto(*request);
+  absl::StatusOr<CommitCall> call = FromProto(*request);
   if (!call.ok()) {
     poll->Answer(call.status());
     return reactor;
   }
+  call->traceparent = Traceparent(*context);
   coordinator_->Commit(*call, [poll](absl::StatusOr<RoundResult> outcome) {
     AnswerOutcome(poll, outcome);
   });

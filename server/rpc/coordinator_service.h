@@ -38,7 +38,7 @@ class CoordinatorService : public v1::Coordinator::CallbackService {
                                     v1::JoinReply* reply) override;
   grpc::ServerBidiReactor<v1::LeaseRenewal, v1::JobEvent>* Attend(
       grpc::CallbackServerContext*) override;
-  grpc::ServerUnaryReactor* Commit(grpc::CallbackServerContext*,
+  grpc::ServerUnaryReactor* Commit(grpc::CallbackServerContext* context,
                                    const v1::CommitRequest* request,
                                    v1::RoundOutcome* reply) override;
   grpc::ServerUnaryReactor* WaitRound(grpc::CallbackServerContext*,

@@ -42,6 +42,8 @@ TEST(OptionsTest, DefaultsAreAsConfigProtoSays) {
   EXPECT_EQ(options->metrics.port, 0);
   EXPECT_EQ(options->metrics.max_tensors, 32);
   EXPECT_EQ(options->metrics.max_workers, 64);
+  EXPECT_EQ(options->round_log.path, "");
+  EXPECT_EQ(options->round_log.max_bytes, int64_t{1} << 30);
   const CoordinatorOptions& job = options->coordinator;
   EXPECT_EQ(job.job, "default");
   EXPECT_EQ(job.workers, 4);
@@ -226,6 +228,9 @@ TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
       {"metrics { port: 65536 }", {"metrics.port is 65536"}},
       {"metrics { max_tensors: -1 }", {"metrics.max_tensors is -1"}},
       {"metrics { max_workers: -1 }", {"metrics.max_workers is -1"}},
+      {"round_log { path: 'logs/' }", {"round_log.path is \"logs/\""}},
+      {"round_log { max_bytes: 65535 }",
+       {"round_log.max_bytes is 65535", ">= 65536"}},
   };
   for (const BadConfig& c : cases) {
     const absl::Status status = MakeWith(c.text).status();

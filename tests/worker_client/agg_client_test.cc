@@ -120,6 +120,28 @@ TEST(AggClientTest, CommitCarriesWhatThePushWasMadeOf) {
   EXPECT_EQ(commit.round(), 0);
 }
 
+TEST(AggClientTest, CommitCarriesAWellFormedTraceparent) {
+  FakeJob job(TwoTensors(), {});
+  auto client = Connect(OptionsFor(job, TwoTensors()));
+  auto parameters = Values(TwoTensors(), 1);
+  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
+  const std::string good =
+      "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  // gRPC would abort on the last one, a server ignore the one before it.
+  for (const std::string& value :
+       {good, std::string(), good + "0", std::string("a\nb")}) {
+    PushInfo info;
+    info.traceparent = value;
+    ASSERT_TRUE(
+        client
+            ->PushPull(Read(Values(TwoTensors(), 1)), info, Write(&parameters))
+            .ok());
+    EXPECT_EQ(job.commit_traceparents(), value == good
+                                             ? std::vector<std::string>{good}
+                                             : std::vector<std::string>());
+  }
+}
+
 TEST(AggClientTest, ObserversOnlyPull) {
   FakeJob job(TwoTensors(), {});
   ClientOptions options;

@@ -178,6 +178,12 @@ class FakeJob::CoordinatorService : public v1::Coordinator::Service {
                       v1::RoundOutcome* outcome) override {
     std::unique_lock<std::mutex> lock(job_->mutex_);
     job_->commit_ = *request;
+    job_->commit_traceparents_.clear();
+    const auto sent = context->client_metadata().equal_range("traceparent");
+    for (auto it = sent.first; it != sent.second; ++it) {
+      job_->commit_traceparents_.emplace_back(it->second.data(),
+                                              it->second.size());
+    }
     ++job_->commits_;
     job_->changed_.notify_all();
     while (job_->hold_commits_) {
@@ -382,6 +388,11 @@ int FakeJob::leaves() const {
 v1::CommitRequest FakeJob::commit() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return commit_;
+}
+
+std::vector<std::string> FakeJob::commit_traceparents() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return commit_traceparents_;
 }
 
 }  // namespace agg

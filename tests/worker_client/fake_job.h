@@ -69,6 +69,8 @@ class FakeJob {
   int leaves() const;
   // The last commit.
   v1::CommitRequest commit() const;
+  // The last Commit's metadata of that name.
+  std::vector<std::string> commit_traceparents() const;
 
  private:
   class ShardService;
@@ -101,6 +103,7 @@ class FakeJob {
   std::vector<std::map<int, std::vector<float>>> versions_;
   std::deque<v1::JobEvent> events_;
   v1::CommitRequest commit_;
+  std::vector<std::string> commit_traceparents_;
   int commits_ = 0;
   bool hold_commits_ = false;
   grpc::Status commit_failure_;

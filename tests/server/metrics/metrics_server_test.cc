@@ -1,10 +1,5 @@
 #include "server/metrics/metrics_server.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -18,35 +13,12 @@
 #include "server/metrics/metrics.h"
 #include "server/metrics/metrics_options.h"
 #include "server/round/round_report.h"
+#include "tests/server/metrics/http_get.h"
 
 namespace agg {
 namespace {
 
 using ::testing::HasSubstr;
-
-// The whole answer to a GET, headers and body; empty if nothing listens.
-std::string Get(int port, const std::string& path) {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  std::string answer;
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) ==
-      0) {
-    const std::string request =
-        absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: localhost\r\n",
-                     "Connection: close\r\n\r\n");
-    EXPECT_EQ(write(fd, request.data(), request.size()),
-              static_cast<ssize_t>(request.size()));
-    char bytes[4096];
-    for (ssize_t n; (n = read(fd, bytes, sizeof(bytes))) > 0;) {
-      answer.append(bytes, static_cast<size_t>(n));
-    }
-  }
-  close(fd);
-  return answer;
-}
 
 class MetricsServerTest : public ::testing::Test {
  protected:
@@ -68,7 +40,8 @@ TEST_F(MetricsServerTest, ServesTheMetrics) {
   ASSERT_GT((*server)->port(), 0);
   const std::string answer = Get((*server)->port(), "/metrics");
   EXPECT_TRUE(absl::StartsWith(answer, "HTTP/1.1 200 OK\r\n")) << answer;
-  EXPECT_THAT(answer, HasSubstr("Content-Type: text/plain; charset=utf-8\r\n"));
+  EXPECT_THAT(answer, HasSubstr("\r\nContent-Type: text/plain; version=0.0.4; "
+                                "charset=utf-8\r\n"));
   EXPECT_THAT(answer, HasSubstr("\naggserver_rounds_total{job=\"default\","
                                 "shard=\"0\",outcome=\"applied\"} 0\n"));
   RoundReport report;
@@ -78,6 +51,45 @@ TEST_F(MetricsServerTest, ServesTheMetrics) {
               HasSubstr("outcome=\"applied\"} 1\n"));
   EXPECT_TRUE(
       absl::StartsWith(Get((*server)->port(), "/other"), "HTTP/1.1 404 "));
+}
+
+TEST_F(MetricsServerTest, WithoutPagesThereAreNone) {
+  const auto server = Start("127.0.0.1", 0);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const int port = (*server)->port();
+  for (const char* path : {"/", "/status.json", "/trace.json"}) {
+    EXPECT_TRUE(absl::StartsWith(Get(port, path), "HTTP/1.1 404 ")) << path;
+  }
+  EXPECT_THAT(Get(port, "/healthz"), HasSubstr("200 OK"));
+  EXPECT_THAT(Get(port, "/readyz"), HasSubstr("200 OK"));
+}
+
+TEST_F(MetricsServerTest, ServesThePages) {
+  absl::Status ready = absl::UnavailableError("waiting_for_shards: shard 1");
+  MetricsPages pages;
+  pages.ready = [&] { return ready; };
+  pages.status_json = [](uint64_t after) {
+    return absl::StrCat("{\"after\":", after, "}");
+  };
+  pages.trace_json = [] { return std::string("{}"); };
+  const auto server = MetricsServer::Start("127.0.0.1", 0, metrics_, pages);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const int port = (*server)->port();
+  EXPECT_THAT(Get(port, "/healthz"), HasSubstr("200 OK"));
+  std::string answer = Get(port, "/readyz");
+  EXPECT_TRUE(absl::StartsWith(answer, "HTTP/1.1 503 ")) << answer;
+  EXPECT_THAT(answer, HasSubstr("\r\n\r\nwaiting_for_shards: shard 1\n"));
+  ready = absl::OkStatus();
+  EXPECT_THAT(Get(port, "/readyz"), HasSubstr("200 OK"));
+  answer = Get(port, "/status.json?after=9");
+  EXPECT_THAT(answer, HasSubstr("\r\nContent-Type: application/json\r\n"));
+  EXPECT_THAT(answer, HasSubstr("{\"after\":9}"));
+  EXPECT_THAT(Get(port, "/trace.json"), HasSubstr("\r\n\r\n{}"));
+  answer = Get(port, "/");
+  EXPECT_THAT(answer, HasSubstr("\r\nContent-Type: text/html; charset=utf-8"));
+  EXPECT_THAT(answer, HasSubstr("\r\nContent-Security-Policy: default-src "
+                                "'none'; script-src 'sha256-"));
+  EXPECT_THAT(answer, HasSubstr("</html>"));
 }
 
 TEST_F(MetricsServerTest, StopsListeningWhenItIsGone) {

@@ -6,16 +6,20 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/agg.grpc.pb.h"
 #include "server/base/clock.h"
+#include "server/base/mutex.h"
 #include "tests/server/rpc/loopback_shard.h"
 
 namespace agg {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 v1::JoinRequest JoinOf(int rank) {
@@ -37,7 +41,7 @@ class CoordinatorServiceTest : public ::testing::Test {
     options.max_workers = 4;
     coordinator_ = std::make_unique<Coordinator>(
         options, std::vector<ShardPeer*>{shard_.engine()}, Clock::Real(),
-        [](const RoundReport&) {});
+        [this](const RoundReport& report) { OnRound(report); });
     shard_.Serve(coordinator_.get());
     coordinator_->Start();
     stub_ = v1::Coordinator::NewStub(shard_.NewChannel());
@@ -77,6 +81,21 @@ class CoordinatorServiceTest : public ::testing::Test {
     return stub_->Commit(&context, request, outcome);
   }
 
+  void OnRound(const RoundReport& report) {
+    MutexLock lock(&mutex_);
+    traceparents_.push_back(report.traceparents);
+    reported_.NotifyAll();
+  }
+  // Of the round's rows; waits for its report, which comes after its outcome.
+  std::vector<std::string> TraceparentsOf(size_t round) {
+    MutexLock lock(&mutex_);
+    while (traceparents_.size() <= round) reported_.Wait(&mutex_);
+    return traceparents_[round];
+  }
+
+  Mutex mutex_;
+  CondVar reported_;
+  std::vector<std::vector<std::string>> traceparents_ ABSL_GUARDED_BY(mutex_);
   LoopbackShard shard_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;
@@ -122,6 +141,38 @@ TEST_F(CoordinatorServiceTest, AWholeRound) {
   EXPECT_EQ(reply.version(), 1u);
   EXPECT_EQ(reply.last_outcome().version(), 1u);
   ASSERT_EQ(reply.workers_size(), 1);
+}
+
+TEST_F(CoordinatorServiceTest, AWellFormedTraceparentIsReported) {
+  const std::string good =
+      "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  const v1::JoinReply job = Join(0);
+  ASSERT_TRUE(Push(job, v1::SEED).ok());
+  v1::RoundOutcome outcome;
+  ASSERT_TRUE(Commit(job, v1::SEED, &outcome).ok());
+  struct Case {
+    std::vector<std::string> sent;
+    std::string reported;
+  };
+  const Case cases[] = {
+      {{good}, good}, {{}, ""}, {{"00-zz"}, ""}, {{good, good}, ""}};
+  for (uint64_t round = 0; round < 4; ++round) {
+    v1::PushFrame frame = FrameOf({1.0f, 2.0f}, v1::GRADIENT, round);
+    frame.mutable_meta()->set_epoch(job.epoch());
+    frame.mutable_meta()->set_session(job.session());
+    ASSERT_TRUE(PushOne(shard_.NewChannel(), frame).second.ok());
+    v1::CommitRequest request;
+    request.set_epoch(job.epoch());
+    request.set_session(job.session());
+    request.set_round(round);
+    grpc::ClientContext context;
+    for (const std::string& value : cases[round].sent) {
+      context.AddMetadata("traceparent", value);
+    }
+    const grpc::Status status = stub_->Commit(&context, request, &outcome);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_THAT(TraceparentsOf(round), ElementsAre(cases[round].reported));
+  }
 }
 
 TEST_F(CoordinatorServiceTest, AnotherProtocolVersionIsRefused) {
