@@ -287,6 +287,11 @@ def resources():
                      "checksums, " + BY_SHARD),
                query(f"aggserver_revoked_snapshots_total{SHARD}",
                      "snapshots, " + BY_SHARD)]),
+        lines("Round log", "Records written, and those that a full disk or "
+              "another error kept out. Both stay 0 without round_log.",
+              [query(f"aggserver_round_log_records_total{J}", "records"),
+               query(f"aggserver_round_log_errors_total{J}", "errors")],
+              width=24, height=6),
         row("Resources"),
         lines("Memory", "Planned at the manifest, and what the process has.",
               [query(f"aggserver_memory_planned_bytes{SHARD}",
