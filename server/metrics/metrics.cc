@@ -20,7 +20,7 @@
 #include "server/metrics/status_families.h"
 #include "server/metrics/utf8.h"
 #include "server/round/round_report.h"
-#include "server/round_log/round_log.h"
+#include "server/round_log/round_log_status.h"
 
 namespace agg {
 namespace {

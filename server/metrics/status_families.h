@@ -9,7 +9,7 @@
 #include "server/metrics/metrics_options.h"
 #include "server/metrics/process_usage.h"
 #include "server/round/round_report.h"
-#include "server/round_log/round_log.h"
+#include "server/round_log/round_log_status.h"
 
 namespace agg {
 

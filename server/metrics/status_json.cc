@@ -10,7 +10,7 @@
 #include "server/metrics/json_writer.h"
 #include "server/metrics/round_history.h"
 #include "server/round/round_report.h"
-#include "server/round_log/round_log.h"
+#include "server/round_log/round_log_status.h"
 
 namespace agg {
 namespace {

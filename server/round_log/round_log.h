@@ -15,6 +15,7 @@
 #include "server/base/mutex.h"
 #include "server/round/round_report.h"
 #include "server/round_log/record_file.h"
+#include "server/round_log/round_log_status.h"
 #include "server/round_log/run_description.h"
 
 namespace agg {
@@ -24,11 +25,6 @@ struct RoundLogOptions {
   // A record that would make the file larger goes into a new one; the old one
   // becomes PATH.1. At least one record is written in any case.
   int64_t max_bytes = int64_t{1} << 30;
-};
-
-struct RoundLogStatus {
-  uint64_t records = 0;  // written since the start
-  uint64_t errors = 0;   // rounds that are not in the log
 };
 
 // A thread of its own writes; nothing here makes a round wait or fail. What
