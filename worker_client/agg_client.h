@@ -63,7 +63,8 @@ class AggClient {
   absl::StatusOr<RoundOutcome> SeedFile(const std::string& npz_path);
 
   // Seeds if this worker has, or gets, the seed role; else waits for the
-  // version of its first round and pulls it over `parameters`.
+  // version of its first round and pulls it over `parameters`. The seeder, too,
+  // ends with the bytes that the others get (rounded to the job's pull_dtype).
   absl::Status SeedOrPull(absl::Span<const MutableTensorView> parameters);
 
   // Sends a row to all shards and waits for their acknowledgements. Its base

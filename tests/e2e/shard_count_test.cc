@@ -1,7 +1,7 @@
 // The parameters have the same bits for any number of shards, through real
 // servers and clients.
+#include <memory>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -52,6 +52,26 @@ TEST_P(ShardCount, DoesNotChangeABit) {
     EXPECT_EQ(outcome.learning_rate, expected_outcome.learning_rate);
     EXPECT_EQ(outcome.combined_norm, expected_outcome.combined_norm);
   }
+}
+
+// Which worker seeds depends on who comes first: nobody must notice.
+TEST(SeedOrPull, LeavesEveryWorkerWithTheSameParameters) {
+  const Manifest manifest = ShapedManifest({{300}, {}, {7, 5}});
+  LoopbackJob job(2,
+                  "workers: 3 learning_rate { rate: 0.1 } "
+                  "pull_dtype: \"bf16\"");
+  HostTensors parameters[3];
+  std::unique_ptr<AggClient> clients[3];
+  RunWorkers(3, [&](int rank) {
+    clients[rank] = job.Connect(rank, manifest);
+    parameters[rank] = MakeTensors(manifest, 7);
+    const absl::Status status =
+        clients[rank]->SeedOrPull(MutableViews(&parameters[rank]));
+    ASSERT_TRUE(status.ok()) << status;
+  });
+  EXPECT_EQ(parameters[0], parameters[1]);
+  EXPECT_EQ(parameters[0], parameters[2]);
+  EXPECT_NE(parameters[0], MakeTensors(manifest, 7));  // it was rounded
 }
 
 INSTANTIATE_TEST_SUITE_P(
