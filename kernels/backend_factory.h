@@ -9,19 +9,15 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kernels/backend.h"
+#include "kernels/backend_maker.h"
 
 namespace agg {
-
-struct BackendOptions {
-  // Compute threads of the CPU backend; 0 takes one per available CPU.
-  int num_threads = 0;
-};
 
 // Backends that this binary was built with: {"cpu"} or {"cpu", "cuda"}.
 std::vector<std::string> AvailableBackends();
 
 // INVALID_ARGUMENT naming the available ones for an unknown name;
-// UNAVAILABLE when the device is missing.
+// UNAVAILABLE when the device is missing. A BackendMaker.
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
     absl::string_view name, const BackendOptions& options);
 

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
+#include "kernels/backend_factory.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/shard_plan.h"
 #include "server/base/log.h"
@@ -152,6 +153,7 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   pthread_sigmask(SIG_BLOCK, &stop, nullptr);
   LogStart(config, options);
   StartOptions start;
+  start.make_backend = &MakeBackend;
   start.ordinal = *ordinal;
   start.bind = line.bind;
   start.port = line.port;

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "kernels/backend_factory.h"
+#include "kernels/backend.h"
 #include "server/address.h"
 #include "server/base/clock.h"
 #include "server/base/log.h"
@@ -123,7 +123,7 @@ class Server::Impl {
 
   absl::Status StartEngine() {
     absl::StatusOr<std::unique_ptr<Backend>> backend =
-        MakeBackend(options_.backend, {options_.compute_threads});
+        start_.make_backend(options_.backend, {options_.compute_threads});
     if (!backend.ok()) return backend.status();
     backend_ = *std::move(backend);
     LogInfo("backend: ", backend_->description());
@@ -244,6 +244,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   if (start.ordinal < 0 || start.ordinal >= num_shards) {
     return absl::InvalidArgumentError(absl::StrCat(
         "ordinal is ", start.ordinal, "; allowed: 0 to ", num_shards - 1));
+  }
+  if (start.make_backend == nullptr) {
+    return absl::InvalidArgumentError("make_backend is missing");
   }
   auto impl = std::make_unique<Impl>(options, start);
   const absl::Status status = impl->Start();

@@ -9,12 +9,15 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "kernels/backend_maker.h"
 #include "server/options.h"
 
 namespace agg {
 
 // What differs from process to process of a job.
 struct StartOptions {
+  // Makes the configured backend; required. Called once, by Start.
+  BackendMaker make_backend;
   int ordinal = 0;
   std::string bind;                 // "": loopback
   std::optional<int> port;          // not the configured one; 0: any

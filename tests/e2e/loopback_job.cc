@@ -67,7 +67,8 @@ std::vector<MutableTensorView> MutableViews(HostTensors* tensors) {
   return views;
 }
 
-LoopbackJob::LoopbackJob(int num_shards, const std::string& config)
+LoopbackJob::LoopbackJob(int num_shards, const std::string& config,
+                         const BackendMaker& make_backend)
     : servers_(num_shards), addresses_(num_shards) {
   // Ports are not known before they are taken: shards above 0 do not read the
   // addresses, shard 0 starts last and gets the real ones.
@@ -80,6 +81,7 @@ LoopbackJob::LoopbackJob(int num_shards, const std::string& config)
       absl::StrAppend(&text, "\nshards: \"", address, "\"");
     }
     StartOptions start;
+    start.make_backend = make_backend;
     start.ordinal = ordinal;
     start.port = 0;
     absl::StatusOr<std::unique_ptr<Server>> server =

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "kernels/backend_maker.h"
 #include "proto/shard_plan.h"
 #include "server/server.h"
 #include "worker_client/agg_client.h"
@@ -26,10 +27,15 @@ HostTensors MakeTensors(const Manifest& manifest, uint64_t stream);
 std::vector<TensorView> Views(const HostTensors& tensors);
 std::vector<MutableTensorView> MutableViews(HostTensors* tensors);
 
+// kernels/backend_factory's; in loopback_job, not in loopback_job_core.
+BackendMaker FactoryBackends();
+
 class LoopbackJob {
  public:
   // `config` in text format, without `shards`. Fails the test on errors.
-  LoopbackJob(int num_shards, const std::string& config);
+  // `make_backend` makes each shard's, those above 0 first.
+  LoopbackJob(int num_shards, const std::string& config,
+              const BackendMaker& make_backend = FactoryBackends());
   // Shards above 0 first, as if they died.
   ~LoopbackJob();
 

@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/backend_factory.h"
 #include "proto/agg.grpc.pb.h"
 #include "server/config_defaults.h"
 #include "server/config_text.h"
@@ -29,6 +30,7 @@ ServerOptions Options(const std::string& text = "") {
 
 StartOptions AnyPort() {
   StartOptions start;
+  start.make_backend = &MakeBackend;
   start.port = 0;
   return start;
 }
@@ -79,6 +81,7 @@ TEST(ServerTest, TwoShardsFindEachOther) {
   const ServerOptions options = Options(
       absl::StrCat("shards: '127.0.0.1:1' shards: '127.0.0.1:", port, "'"));
   StartOptions second;
+  second.make_backend = &MakeBackend;
   second.ordinal = 1;
   auto shard1 = Server::Start(options, second);
   ASSERT_TRUE(shard1.ok()) << shard1.status();
@@ -147,9 +150,13 @@ TEST(ServerTest, WhatCannotStartSaysWhy) {
   start.ordinal = 1;
   EXPECT_THAT(std::string(Server::Start(Options(), start).status().message()),
               HasSubstr("ordinal is 1"));
+  start = AnyPort();
+  start.make_backend = nullptr;
+  EXPECT_THAT(std::string(Server::Start(Options(), start).status().message()),
+              HasSubstr("make_backend"));
   auto first = Server::Start(Options(), AnyPort());
   ASSERT_TRUE(first.ok());
-  start = StartOptions();
+  start = AnyPort();
   start.port = (*first)->port();
   const absl::Status in_use = Server::Start(Options(), start).status();
   EXPECT_EQ(in_use.code(), absl::StatusCode::kUnavailable);
