@@ -52,7 +52,9 @@ class Buffer {
 };
 
 // Gram matrices of `ranges`, of the rows' elements as they are (no scaling).
-// A non-finite element makes its row's diagonal entry non-finite.
+// A non-finite element makes its row's diagonal entry non-finite. The bits of
+// an entry depend on the rows, the dtype and its own range alone, not on the
+// other ranges of the request: a caller may ask for ranges in any groups.
 struct GramRequest {
   absl::Span<const Buffer* const> rows;  // P >= 1 rows, in rank order
   DType dtype = DType::kF32;

@@ -9,36 +9,48 @@ constexpr int64_t RoundUp(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
+int64_t ChunksOf(int64_t num_elements) {
+  return (num_elements + kChunkElements - 1) / kChunkElements;
+}
+
+// Adds elements [begin, begin + num_elements) of range `r` as a slot.
+void AddSlot(int64_t r, int64_t begin, int64_t num_elements, Wave* wave) {
+  const auto slot = static_cast<int32_t>(wave->slot_ranges.size());
+  wave->slot_ranges.push_back(r);
+  wave->slot_begins.push_back(static_cast<int32_t>(wave->chunks.size()));
+  for (int64_t done = 0; done < num_elements; done += kChunkElements) {
+    Chunk chunk;
+    chunk.begin = begin + done;
+    chunk.num_elements =
+        static_cast<int32_t>(std::min(kChunkElements, num_elements - done));
+    chunk.slot = slot;
+    wave->chunks.push_back(chunk);
+  }
+}
+
 }  // namespace
 
 std::vector<Wave> PlanWaves(absl::Span<const ElementRange> ranges,
                             int64_t max_chunks, int64_t max_slots) {
   std::vector<Wave> waves;
-  const auto is_full = [&](const Wave& wave) {
-    return static_cast<int64_t>(wave.chunks.size()) >= max_chunks;
-  };
   for (size_t r = 0; r < ranges.size(); ++r) {
     const ElementRange& range = ranges[r];
-    bool has_slot = false;
-    for (int64_t done = 0; done < range.num_elements; done += kChunkElements) {
-      if (waves.empty() || is_full(waves.back()) ||
-          (!has_slot && static_cast<int64_t>(waves.back().slot_ranges.size()) >=
-                            max_slots)) {
+    const int64_t piece_elements =
+        std::min(range.num_elements, max_chunks * kChunkElements);
+    for (int64_t done = 0; done < range.num_elements; done += piece_elements) {
+      const int64_t num_elements =
+          std::min(piece_elements, range.num_elements - done);
+      // Even the rest of a range longer than a wave goes whole: where pieces
+      // begin and end must not depend on what else the wave holds.
+      if (waves.empty() ||
+          static_cast<int64_t>(waves.back().chunks.size()) +
+                  ChunksOf(num_elements) >
+              max_chunks ||
+          static_cast<int64_t>(waves.back().slot_ranges.size()) >= max_slots) {
         waves.emplace_back();
-        has_slot = false;
       }
-      Wave& wave = waves.back();
-      if (!has_slot) {
-        wave.slot_ranges.push_back(static_cast<int64_t>(r));
-        wave.slot_begins.push_back(static_cast<int32_t>(wave.chunks.size()));
-        has_slot = true;
-      }
-      Chunk chunk;
-      chunk.begin = range.begin + done;
-      chunk.num_elements = static_cast<int32_t>(
-          std::min(kChunkElements, range.num_elements - done));
-      chunk.slot = static_cast<int32_t>(wave.slot_ranges.size()) - 1;
-      wave.chunks.push_back(chunk);
+      AddSlot(static_cast<int64_t>(r), range.begin + done, num_elements,
+              &waves.back());
     }
   }
   for (Wave& wave : waves) {

@@ -12,8 +12,8 @@
 
 namespace agg::cuda {
 
-// What is launched at once. A range that does not fit is continued in the next
-// wave, with a slot of its own there.
+// What is launched at once. A slot is a whole range, or a piece of one that is
+// longer than a wave.
 struct Wave {
   std::vector<Chunk> chunks;
   // Of each slot: the index of its range in the request, and its first chunk
@@ -22,9 +22,12 @@ struct Wave {
   std::vector<int32_t> slot_begins;
 };
 
-// Ranges in their order; an empty range is in no wave. The plan depends on its
-// arguments alone, never on the device. REQUIRES: max_chunks >= 1 (and fits
-// int32), max_slots >= 1.
+// Ranges in their order; an empty range is in no wave. A range that does not
+// fit into what is left of a wave starts a new one; only one of more than
+// `max_chunks` chunks is cut, at multiples of that from its own begin. So a
+// range's pieces, and with them the order of a sum over its elements, depend on
+// the range and `max_chunks`, never on the other ranges or the device.
+// REQUIRES: max_chunks >= 1 (and fits int32), max_slots >= 1.
 std::vector<Wave> PlanWaves(absl::Span<const ElementRange> ranges,
                             int64_t max_chunks, int64_t max_slots);
 

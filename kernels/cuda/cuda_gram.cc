@@ -40,12 +40,12 @@ class GramRun {
     std::fill(request_.hi.begin(), request_.hi.end(), 0.0);
     std::fill(request_.lo.begin(), request_.lo.end(), 0.0);
     const int64_t pair_bytes = kDoubleBytes * (request_.compensated ? 2 : 1);
-    const int64_t max_chunks =
-        std::min(kMaxWaveChunks, kPartialBytes / (num_pairs_ * pair_bytes));
+    const int64_t max_chunks = std::min(
+        kMaxWaveChunks, scratch_.wave_bytes / (num_pairs_ * pair_bytes));
     if (max_chunks == 0) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("a Gram matrix of ", num_rows_, " rows takes ",
-                       num_pairs_ * pair_bytes, " bytes of ", kPartialBytes));
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "a Gram matrix of ", num_rows_, " rows takes ",
+          num_pairs_ * pair_bytes, " bytes of ", scratch_.wave_bytes));
     }
     absl::Status status = RunTiles();
     if (!status.ok()) return status;
@@ -113,8 +113,8 @@ class GramRun {
     return AddSums(wave.slot_ranges);
   }
 
-  // Fetches sums() of the ranges and adds them to the request's results. A
-  // range that goes on in the next wave gets its sum there, too.
+  // Fetches sums() of the ranges and adds them to the request's results: the
+  // pieces of a range longer than a wave in order.
   absl::Status AddSums(const std::vector<int64_t>& ranges) {
     const int64_t num_values = static_cast<int64_t>(ranges.size()) * num_pairs_;
     const auto num_bytes = static_cast<size_t>(num_values * kDoubleBytes *
@@ -146,7 +146,8 @@ class GramRun {
   // The large ranges of many rows, as many at a time as sums() has room for.
   absl::Status RunTiles() {
     std::vector<int64_t> ranges;
-    const int64_t max_ranges = kPartialBytes / (num_pairs_ * kDoubleBytes);
+    const int64_t max_ranges =
+        scratch_.wave_bytes / (num_pairs_ * kDoubleBytes);
     for (size_t r = 0; r < request_.ranges.size(); ++r) {
       if (IsTiled(request_.ranges[r])) {
         ranges.push_back(static_cast<int64_t>(r));

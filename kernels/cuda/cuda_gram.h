@@ -10,10 +10,11 @@ namespace agg::cuda {
 
 // Backend::Gram of a checked request whose rows are on the device, or on their
 // way there by work that scratch->compute waits for. Returns when it is done.
-// Deterministic: what is added in which order depends on the ranges, the
-// number of rows and whether cuBLAS takes part; a NaN comes out as one bit
-// pattern. RESOURCE_EXHAUSTED when one Gram matrix of so many rows exceeds
-// kPartialBytes.
+// Deterministic: in which order an entry's products are added depends on its
+// range, the number of rows and whether cuBLAS takes part, not on the other
+// ranges of the request (chunk_plan.h); a NaN comes out as one bit pattern.
+// RESOURCE_EXHAUSTED when one Gram matrix of so many rows exceeds
+// scratch->wave_bytes.
 absl::Status ComputeGram(const GramRequest& request, CudaScratch* scratch);
 
 }  // namespace agg::cuda

@@ -29,9 +29,12 @@ struct CudaScratch {
   Stream download;  // snapshots to the host
   Event computed;
   std::vector<ArgsBlock> args;  // two, taking turns
-  DeviceMemory partial;         // kPartialBytes
-  DeviceMemory sums;            // kPartialBytes
-  PinnedMemory host_sums;       // kPartialBytes
+  // What a wave of Gram may take of each of the next three. Tests make it
+  // smaller, to see several waves of small ranges.
+  int64_t wave_bytes = kPartialBytes;
+  DeviceMemory partial;    // kPartialBytes
+  DeviceMemory sums;       // kPartialBytes
+  PinnedMemory host_sums;  // kPartialBytes
 
   // Of many rows only (PrepareManyRows).
   std::unique_ptr<CublasLibrary> cublas;  // null: not found or not wanted

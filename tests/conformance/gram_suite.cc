@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -197,6 +199,31 @@ TEST_P(BackendConformance, EqualRowsHaveEqualEntries) {
     const GramResult result =
         RunGram(backend_.get(), rows, {{0, 66000}}, false);
     for (const double entry : result.hi) EXPECT_EQ(entry, result.hi[0]);
+  }
+}
+
+// Whatever groups a caller asks for ranges in: the same bits.
+TEST_P(BackendConformance, OtherRangesDoNotChangeARangesGram) {
+  const std::vector<ElementRange> ranges = LayOut({66000, 7, 40000, 129, 0});
+  for (const int64_t num_rows : {3, 10}) {
+    const TestRows rows =
+        RandomRows(DType::kF32, num_rows, LayoutElements(ranges));
+    const auto num_pairs = static_cast<ptrdiff_t>(PackedGramSize(num_rows));
+    for (const bool compensated : {false, true}) {
+      const GramResult all = RunGram(backend_.get(), rows, ranges, compensated);
+      for (size_t r = ranges.size(); r-- > 0;) {
+        const GramResult alone =
+            RunGram(backend_.get(), rows, {ranges[r]}, compensated);
+        const auto at = static_cast<ptrdiff_t>(r) * num_pairs;
+        EXPECT_TRUE(
+            std::equal(alone.hi.begin(), alone.hi.end(), all.hi.begin() + at))
+            << "range " << r << " of " << num_rows << " rows";
+        if (!compensated) continue;
+        EXPECT_TRUE(
+            std::equal(alone.lo.begin(), alone.lo.end(), all.lo.begin() + at))
+            << "low parts of range " << r << " of " << num_rows << " rows";
+      }
+    }
   }
 }
 

@@ -1,6 +1,8 @@
 #include "kernels/cuda/chunk_plan.h"
 
-#include <set>
+#include <random>
+#include <tuple>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -63,7 +65,7 @@ TEST(ChunkPlanTest, NothingYieldsNoWave) {
   EXPECT_TRUE(PlanWaves(empty, 10, 10).empty());
 }
 
-TEST(ChunkPlanTest, ARangeGoesOnInTheNextWaveWithASlotOfItsOwn) {
+TEST(ChunkPlanTest, ARangeLongerThanAWaveGoesOnWithASlotOfItsOwn) {
   const std::vector<ElementRange> ranges = {{0, 3 * kChunkElements},
                                             {3 * kChunkElements, 10}};
   const std::vector<Wave> waves = PlanWaves(ranges, 2, 10);
@@ -71,6 +73,56 @@ TEST(ChunkPlanTest, ARangeGoesOnInTheNextWaveWithASlotOfItsOwn) {
   EXPECT_EQ(waves[0].slot_ranges, std::vector<int64_t>({0}));
   EXPECT_EQ(waves[1].slot_ranges, std::vector<int64_t>({0, 1}));
   EXPECT_EQ(waves[1].slot_begins, std::vector<int32_t>({0, 1, 2}));
+}
+
+TEST(ChunkPlanTest, ARangeThatDoesNotFitStartsAWave) {
+  const std::vector<ElementRange> ranges = {
+      {0, kChunkElements}, {kChunkElements, 2 * kChunkElements}};
+  const std::vector<Wave> waves = PlanWaves(ranges, 2, 10);
+  ASSERT_EQ(waves.size(), 2u);
+  EXPECT_EQ(waves[1].slot_ranges, std::vector<int64_t>({1}));
+  EXPECT_EQ(waves[1].slot_begins, std::vector<int32_t>({0, 2}));
+}
+
+// (begin, elements) of the chunks of each slot of a range: what is added in
+// which groups.
+using Pieces = std::vector<std::vector<std::tuple<int64_t, int32_t>>>;
+
+Pieces PiecesOf(int64_t range, const std::vector<Wave>& waves) {
+  Pieces pieces;
+  for (const Wave& wave : waves) {
+    for (size_t slot = 0; slot < wave.slot_ranges.size(); ++slot) {
+      if (wave.slot_ranges[slot] != range) continue;
+      pieces.emplace_back();
+      for (int32_t c = wave.slot_begins[slot]; c < wave.slot_begins[slot + 1];
+           ++c) {
+        pieces.back().emplace_back(wave.chunks[c].begin,
+                                   wave.chunks[c].num_elements);
+      }
+    }
+  }
+  return pieces;
+}
+
+TEST(ChunkPlanTest, TheOtherRangesDoNotChangeARangesPieces) {
+  std::mt19937 random(3);
+  for (int repetition = 0; repetition < 300; ++repetition) {
+    const auto max_chunks = static_cast<int64_t>(1 + random() % 6);
+    const auto max_slots = static_cast<int64_t>(1 + random() % 6);
+    std::vector<ElementRange> ranges;
+    int64_t begin = 0;
+    for (uint32_t r = 0; r < 1 + random() % 8; ++r) {
+      ranges.push_back(
+          {begin, static_cast<int64_t>(random() % (9 * kChunkElements))});
+      begin += 9 * kChunkElements;
+    }
+    const std::vector<Wave> waves = PlanWaves(ranges, max_chunks, max_slots);
+    ExpectCovers(ranges, waves, max_chunks, max_slots);
+    for (size_t r = 0; r < ranges.size(); ++r) {
+      ASSERT_EQ(PiecesOf(static_cast<int64_t>(r), waves),
+                PiecesOf(0, PlanWaves({ranges[r]}, max_chunks, max_slots)));
+    }
+  }
 }
 
 TEST(CoveredSpansTest, JoinsOverPaddingButNotOverOtherSlices) {
