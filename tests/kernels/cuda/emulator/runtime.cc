@@ -43,6 +43,7 @@ struct State {
     int64_t num_bytes;
   };
   std::map<void*, Mapping> device_memory;
+  std::map<void*, size_t> pinned_memory;
   std::set<CUstream_st*> streams;
 };
 
@@ -148,14 +149,20 @@ cudaError_t cudaHostAlloc(void** memory, size_t size, unsigned /*flags*/) {
   *memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (*memory == MAP_FAILED) return cudaErrorMemoryAllocation;
+  TheState().pinned_memory[*memory] = size;
   return cudaSuccess;
 }
 
-// The address space is not given back: tests are short, and a late access
-// would go unseen.
-cudaError_t cudaFreeHost(void* /*memory*/) {
-  const Lock lock(TheState().mutex);
+// The address space is not given back: a late access would go unseen.
+cudaError_t cudaFreeHost(void* memory) {
+  State& state = TheState();
+  const Lock lock(state.mutex);
   RunAll();
+  const auto found = state.pinned_memory.find(memory);
+  if (found == state.pinned_memory.end()) return cudaErrorInvalidValue;
+  madvise(memory, found->second, MADV_DONTNEED);
+  mprotect(memory, found->second, PROT_NONE);
+  state.pinned_memory.erase(found);
   return cudaSuccess;
 }
 

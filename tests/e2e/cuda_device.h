@@ -1,0 +1,30 @@
+// The device that the CUDA jobs (cuda_jobs.cc) run on: the program is linked
+// with either emulated_cuda_device or real_cuda_device.
+#ifndef AGG_TESTS_E2E_CUDA_DEVICE_H_
+#define AGG_TESTS_E2E_CUDA_DEVICE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/backend_maker.h"
+
+namespace agg {
+
+struct CudaDevice {
+  // Knows "cuda", all on the one device, and "cpu".
+  BackendMaker make_backend;
+  std::string why_not;  // not empty: there is no device
+  // Of MixedManifest: as many as the device computes quickly.
+  int64_t columns = 0;
+};
+
+// Asked once per process.
+const CudaDevice& TheCudaDevice();
+
+// Whatever may differ from run to run on one device, differs between even and
+// odd runs on the emulated one: when streams do their work.
+void BeginRun(int run);
+
+}  // namespace agg
+
+#endif  // AGG_TESTS_E2E_CUDA_DEVICE_H_
