@@ -1,5 +1,7 @@
 #include "kernels/cuda/row_copies.h"
 
+#include <utility>
+
 #include "kernels/cuda/cuda_status.h"
 
 namespace agg::cuda {
@@ -13,12 +15,13 @@ absl::StatusOr<std::unique_ptr<RowCopies>> RowCopies::Make() {
       new RowCopies(*std::move(stream), *std::move(landed)));
 }
 
-void RowCopies::Start(const char* host, char* device, const ByteSpan& span) {
+void RowCopies::Start(const char* host, Row* row, const ByteSpan& span) {
   const absl::Status status =
-      CudaStatus(cudaMemcpyAsync(device + span.begin, host + span.begin,
+      CudaStatus(cudaMemcpyAsync(row->device + span.begin, host + span.begin,
                                  static_cast<size_t>(span.end - span.begin),
                                  cudaMemcpyHostToDevice, stream_.get()),
                  "cudaMemcpyAsync of a row", __FILE__, __LINE__);
+  if (!status.ok()) row->failed.push_back(span);
   if (error_.ok()) error_ = status;
 }
 
@@ -28,15 +31,18 @@ void RowCopies::Land(const char* host, char* device, const ByteSpan& span,
   Row& row = rows_[host];
   row.device = device;
   for (const ByteSpan& ready : row.coalescer.Add(span, alignment)) {
-    Start(host, device, ready);
+    Start(host, &row, ready);
   }
 }
 
 absl::Status RowCopies::WaitOn(cudaStream_t stream) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (auto& [host, row] : rows_) {
+    for (const ByteSpan& span : std::exchange(row.failed, {})) {
+      Start(host, &row, span);
+    }
     if (const auto rest = row.coalescer.Take(); rest.has_value()) {
-      Start(host, row.device, *rest);
+      Start(host, &row, *rest);
     }
   }
   absl::Status error = error_;

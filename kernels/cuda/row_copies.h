@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,7 +30,8 @@ class RowCopies {
             int64_t alignment);
 
   // Makes later work on `stream` wait for everything landed so far. Returns
-  // the first error of a copy since the last call.
+  // the first error of a copy since the last call; such copies are made again
+  // by the next one, so that a repeat does not meet stale bytes.
   absl::Status WaitOn(cudaStream_t stream);
 
   // Waits for the row's copies and forgets it; its memory may go then.
@@ -39,17 +41,18 @@ class RowCopies {
   struct Row {
     char* device = nullptr;
     CopyCoalescer coalescer;
+    std::vector<ByteSpan> failed;  // to be copied again
   };
 
   RowCopies(Stream stream, Event landed)
       : stream_(std::move(stream)), landed_(std::move(landed)) {}
   // Holds mutex_.
-  void Start(const char* host, char* device, const ByteSpan& span);
+  void Start(const char* host, Row* row, const ByteSpan& span);
 
   const Stream stream_;
   const Event landed_;
   std::mutex mutex_;
-  std::map<const char*, Row> rows_;  // guarded by mutex_; those with a rest
+  std::map<const char*, Row> rows_;  // guarded by mutex_; that have landed
   absl::Status error_;               // guarded by mutex_; the first one
 };
 

@@ -46,10 +46,23 @@ void Enqueue(cudaStream_t stream, std::function<void()> work);
 void SetLazy(bool lazy);
 // Device memory that may be allocated; default 1 TiB.
 void SetDeviceBytes(int64_t num_bytes);
-// The next launch fails with `error`.
-void FailNextLaunch(cudaError_t error);
-cudaError_t TakeLaunchError();
+int64_t AllocatedDeviceBytes();
 int64_t NumAllocations();  // so far, device and pinned
+
+// Of the calling thread, the launch behind `num_launches` more fails with
+// `error`, once: its kernel does not run.
+void FailLaunchAfter(int num_launches, cudaError_t error);
+void FailNextLaunch(cudaError_t error);
+// The same of its next asynchronous copy.
+void FailNextCopy(cudaError_t error);
+// Of all threads, so far: launches and copies that failed on request.
+int64_t NumFailures();
+// As a device that is lost: drops all work, and nearly every call fails with
+// `error` from now on. cudaSuccess: works again.
+void BreakDevice(cudaError_t error);
+
+// For launchers: what the launch has come to; not cudaSuccess: do not run it.
+cudaError_t TakeLaunchError();
 
 }  // namespace agg::emulator
 

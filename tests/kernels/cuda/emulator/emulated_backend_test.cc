@@ -113,6 +113,28 @@ TEST_F(EmulatedBackendTest, ALaunchErrorIsInternalAndSaysWhere) {
   EXPECT_EQ(Update().code(), absl::StatusCode::kInternal);
 }
 
+TEST_F(EmulatedBackendTest, ACopyThatFailsIsMadeAgain) {
+  Land(5.0f);
+  ASSERT_EQ(*Gram(), 988.0 * 25.0);
+  Land(2.0f);
+  emulator::FailNextCopy(cudaErrorInvalidValue);
+  EXPECT_EQ(Gram().status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(*Gram(), 988.0 * 4.0);
+}
+
+TEST_F(EmulatedBackendTest, ALostDeviceIsAnErrorOfEveryCall) {
+  Land(1.0f);
+  emulator::BreakDevice(cudaErrorIllegalAddress);
+  for (const absl::Status& status :
+       {Gram().status(), Gram().status(), Update(),
+        backend_->Allocate(BufferUse::kState, 64).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("cudaErrorIllegalAddress"));
+  }
+  emulator::BreakDevice(cudaSuccess);
+}
+
 TEST_F(EmulatedBackendTest, OutOfMemoryNamesTheSizes) {
   emulator::SetDeviceBytes(int64_t{200} << 20);
   const auto buffer = backend_->Allocate(BufferUse::kState, int64_t{1} << 30);

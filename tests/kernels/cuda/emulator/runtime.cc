@@ -35,7 +35,8 @@ struct State {
   int64_t device_bytes = int64_t{1} << 40;
   int64_t allocated_bytes = 0;
   int64_t num_allocations = 0;
-  cudaError_t launch_error = cudaSuccess;
+  int64_t num_failures = 0;
+  cudaError_t broken = cudaSuccess;
   // Of the usable memory: the mapping's start and size, and the user's size.
   struct Mapping {
     void* start;
@@ -69,12 +70,37 @@ void RunAll() {
 
 using Lock = std::lock_guard<std::recursive_mutex>;
 
+// What a thread has asked to fail.
+struct Failure {
+  int num_before = 0;
+  cudaError_t error = cudaSuccess;
+};
+thread_local Failure launch_failure;
+thread_local Failure copy_failure;
+
+// What the call that asks comes to.
+cudaError_t Take(Failure* failure) {
+  const Lock lock(TheState().mutex);
+  if (TheState().broken != cudaSuccess) return TheState().broken;
+  if (failure->error == cudaSuccess || failure->num_before-- > 0) {
+    return cudaSuccess;
+  }
+  ++TheState().num_failures;
+  return std::exchange(failure->error, cudaSuccess);
+}
+
+cudaError_t Broken() {
+  const Lock lock(TheState().mutex);
+  return TheState().broken;
+}
+
 }  // namespace
 
 namespace agg::emulator {
 
 void Enqueue(cudaStream_t stream, std::function<void()> work) {
   const Lock lock(TheState().mutex);
+  if (TheState().broken != cudaSuccess) return;
   stream->waiting.push_back(std::move(work));
   ++stream->num_enqueued;
   if (!TheState().lazy) RunUntil(stream, stream->num_enqueued);
@@ -90,15 +116,34 @@ void SetDeviceBytes(int64_t num_bytes) {
   TheState().device_bytes = num_bytes;
 }
 
-void FailNextLaunch(cudaError_t error) {
+int64_t AllocatedDeviceBytes() {
   const Lock lock(TheState().mutex);
-  TheState().launch_error = error;
+  return TheState().allocated_bytes;
 }
 
-cudaError_t TakeLaunchError() {
-  const Lock lock(TheState().mutex);
-  return std::exchange(TheState().launch_error, cudaSuccess);
+void FailLaunchAfter(int num_launches, cudaError_t error) {
+  launch_failure = {num_launches, error};
 }
+
+void FailNextLaunch(cudaError_t error) { FailLaunchAfter(0, error); }
+
+void FailNextCopy(cudaError_t error) { copy_failure = {0, error}; }
+
+int64_t NumFailures() {
+  const Lock lock(TheState().mutex);
+  return TheState().num_failures;
+}
+
+void BreakDevice(cudaError_t error) {
+  const Lock lock(TheState().mutex);
+  TheState().broken = error;
+  for (CUstream_st* stream : TheState().streams) {
+    stream->waiting.clear();
+    stream->num_run = stream->num_enqueued;
+  }
+}
+
+cudaError_t TakeLaunchError() { return Take(&launch_failure); }
 
 int64_t NumAllocations() {
   const Lock lock(TheState().mutex);
@@ -113,6 +158,7 @@ extern "C" {
 cudaError_t cudaMalloc(void** memory, size_t size) {
   State& state = TheState();
   const Lock lock(state.mutex);
+  if (state.broken != cudaSuccess) return state.broken;
   const auto num_bytes = static_cast<int64_t>(size);
   if (state.allocated_bytes + num_bytes > state.device_bytes) {
     return cudaErrorMemoryAllocation;
@@ -145,6 +191,7 @@ cudaError_t cudaFree(void* memory) {
 
 cudaError_t cudaHostAlloc(void** memory, size_t size, unsigned /*flags*/) {
   const Lock lock(TheState().mutex);
+  if (TheState().broken != cudaSuccess) return TheState().broken;
   ++TheState().num_allocations;
   *memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -167,6 +214,7 @@ cudaError_t cudaFreeHost(void* memory) {
 }
 
 cudaError_t cudaMemset(void* memory, int value, size_t size) {
+  if (Broken() != cudaSuccess) return Broken();
   std::memset(memory, value, size);
   return cudaSuccess;
 }
@@ -174,11 +222,13 @@ cudaError_t cudaMemset(void* memory, int value, size_t size) {
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t size,
                             cudaStream_t stream) {
   agg::emulator::Enqueue(stream, [=] { std::memset(memory, value, size); });
-  return cudaSuccess;
+  return Broken();
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
                             cudaMemcpyKind /*kind*/, cudaStream_t stream) {
+  const cudaError_t error = Take(&copy_failure);
+  if (error != cudaSuccess) return error;
   agg::emulator::Enqueue(stream, [=] { std::memcpy(to, from, size); });
   return cudaSuccess;
 }
@@ -200,7 +250,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const Lock lock(TheState().mutex);
   RunUntil(stream, stream->num_enqueued);
-  return cudaSuccess;
+  return TheState().broken;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
@@ -210,7 +260,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
   if (other != nullptr) {
     agg::emulator::Enqueue(stream, [=] { RunUntil(other, position); });
   }
-  return cudaSuccess;
+  return Broken();
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
@@ -227,19 +277,19 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const Lock lock(TheState().mutex);
   event->stream = stream;
   event->position = stream->num_enqueued;
-  return cudaSuccess;
+  return TheState().broken;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const Lock lock(TheState().mutex);
   if (event->stream != nullptr) RunUntil(event->stream, event->position);
-  return cudaSuccess;
+  return TheState().broken;
 }
 
 cudaError_t cudaDeviceSynchronize() {
   const Lock lock(TheState().mutex);
   RunAll();
-  return cudaSuccess;
+  return TheState().broken;
 }
 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
@@ -270,9 +320,18 @@ cudaError_t cudaDriverGetVersion(int* version) {
   *version = CUDART_VERSION;
   return cudaSuccess;
 }
-cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError() { return Broken(); }
 const char* cudaGetErrorName(cudaError_t error) {
-  return error == cudaErrorLaunchFailure ? "cudaErrorLaunchFailure" : "other";
+  switch (error) {
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorIllegalAddress:
+      return "cudaErrorIllegalAddress";
+    default:
+      return "other";
+  }
 }
 const char* cudaGetErrorString(cudaError_t) { return "emulated error"; }
 
