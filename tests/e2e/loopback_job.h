@@ -33,7 +33,7 @@ BackendMaker FactoryBackends();
 class LoopbackJob {
  public:
   // `config` in text format, without `shards`. Fails the test on errors.
-  // `make_backend` makes each shard's, those above 0 first.
+  // `make_backend` makes each shard's, in descending order.
   LoopbackJob(int num_shards, const std::string& config,
               const BackendMaker& make_backend = FactoryBackends());
   // Shards above 0 first, as if they died.
