@@ -1,10 +1,12 @@
-// Exact arithmetic on doubles, host and device: error-free transformations
-// and sums kept as a pair hi + lo of about 106 bits.
+// Exact arithmetic on doubles and floats, host and device: error-free
+// transformations, and sums kept as a pair hi + lo of about twice the bits.
 //
 // Sources: Knuth's two-sum (TAOCP 2, 4.2.2), Dekker's fast two-sum and the
-// double-double additions of Hida, Li and Bailey (2001, "sloppy" variant whose
-// error is bounded by 2^-104 of |a| + |b|). A non-finite operand makes the
-// result non-finite (usually NaN). REQUIRES: no floating-point contraction.
+// double-double additions of Hida, Li and Bailey (2001, "sloppy" variant). The
+// sum of two pairs, or of a pair and a number, is off by at most 4 u^2 times
+// |a| + |b|, u being half a unit in the last place of 1: 2^-104 for doubles,
+// 2^-46 for floats. A non-finite operand makes the result non-finite (usually
+// NaN). REQUIRES: no floating-point contraction.
 #ifndef AGG_KERNELS_DOUBLE_PAIR_H_
 #define AGG_KERNELS_DOUBLE_PAIR_H_
 
@@ -15,43 +17,60 @@
 namespace agg {
 
 // The value hi + lo; |lo| is at most half a unit in the last place of hi.
-struct DoublePair {
-  double hi = 0.0;
-  double lo = 0.0;
+template <class Real>
+struct Pair {
+  Real hi = 0;
+  Real lo = 0;
 };
 
+using DoublePair = Pair<double>;
+using FloatPair = Pair<float>;
+
 // a + b exactly.
-AGG_HOST_DEVICE DoublePair TwoSum(double a, double b) {
-  DoublePair sum;
+template <class Real>
+AGG_HOST_DEVICE Pair<Real> TwoSum(Real a, Real b) {
+  Pair<Real> sum;
   sum.hi = a + b;
-  const double b_part = sum.hi - a;
+  const Real b_part = sum.hi - a;
   sum.lo = (a - (sum.hi - b_part)) + (b - b_part);
   return sum;
 }
 
-// a + b exactly. REQUIRES: |a| >= |b| or a == 0.
-AGG_HOST_DEVICE DoublePair FastTwoSum(double a, double b) {
-  DoublePair sum;
+// a + b exactly. REQUIRES: |a| >= |b|, or a is a multiple of b's last place.
+template <class Real>
+AGG_HOST_DEVICE Pair<Real> FastTwoSum(Real a, Real b) {
+  Pair<Real> sum;
   sum.hi = a + b;
   sum.lo = b - (sum.hi - a);
   return sum;
 }
 
-// a * b exactly, unless the error underflows.
-AGG_HOST_DEVICE DoublePair TwoProduct(double a, double b) {
-  DoublePair product;
+AGG_HOST_DEVICE double FusedMultiplyAdd(double a, double b, double c) {
+  return fma(a, b, c);
+}
+AGG_HOST_DEVICE float FusedMultiplyAdd(float a, float b, float c) {
+  return fmaf(a, b, c);
+}
+
+// a * b exactly, unless the error underflows: then off by at most half the
+// least subnormal.
+template <class Real>
+AGG_HOST_DEVICE Pair<Real> TwoProduct(Real a, Real b) {
+  Pair<Real> product;
   product.hi = a * b;
-  product.lo = fma(a, b, -product.hi);
+  product.lo = FusedMultiplyAdd(a, b, -product.hi);
   return product;
 }
 
-AGG_HOST_DEVICE DoublePair PairAdd(DoublePair a, double b) {
-  const DoublePair sum = TwoSum(a.hi, b);
+template <class Real>
+AGG_HOST_DEVICE Pair<Real> PairAdd(Pair<Real> a, Real b) {
+  const Pair<Real> sum = TwoSum(a.hi, b);
   return FastTwoSum(sum.hi, sum.lo + a.lo);
 }
 
-AGG_HOST_DEVICE DoublePair PairAdd(DoublePair a, DoublePair b) {
-  const DoublePair sum = TwoSum(a.hi, b.hi);
+template <class Real>
+AGG_HOST_DEVICE Pair<Real> PairAdd(Pair<Real> a, Pair<Real> b) {
+  const Pair<Real> sum = TwoSum(a.hi, b.hi);
   return FastTwoSum(sum.hi, sum.lo + (a.lo + b.lo));
 }
 

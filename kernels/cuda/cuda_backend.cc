@@ -15,6 +15,9 @@ namespace {
 
 constexpr int kDevice = 0;
 constexpr int kLeastMajor = 8;  // what the kernels are compiled for
+// fp32:fp64 from which 13 operations on floats are less than one on doubles by
+// enough to matter: consumer cards have 32 or 64, data center cards 2.
+constexpr int kSlowDoubleRatio = 32;
 
 absl::StatusOr<int> Attribute(cudaDeviceAttr attribute) {
   int value = 0;
@@ -48,7 +51,18 @@ absl::Status OpenDevice() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<bool> WantsDoubleFloat(GramArithmetic gram) {
+  if (gram != GramArithmetic::kByDevice) {
+    return gram == GramArithmetic::kDoubleFloat;
+  }
+  const absl::StatusOr<int> ratio =
+      Attribute(cudaDevAttrSingleToDoublePrecisionPerfRatio);
+  if (!ratio.ok()) return ratio.status();
+  return *ratio >= kSlowDoubleRatio;
+}
+
 absl::StatusOr<std::string> Describe(
+    bool double_float,
     const absl::StatusOr<std::unique_ptr<cuda::CublasLibrary>>& cublas) {
   cudaDeviceProp device;
   AGG_RETURN_IF_CUDA_ERROR(cudaGetDeviceProperties(&device, kDevice));
@@ -59,10 +73,11 @@ absl::StatusOr<std::string> Describe(
   if (!ratio.ok()) return ratio.status();
   return absl::StrFormat(
       "cuda, %s (compute %d.%d, %d multiprocessors, %.1f GiB, fp32:fp64 "
-      "%d:1), driver for CUDA %d.%d; more than %d rows: %s",
+      "%d:1), driver for CUDA %d.%d; Gram in %s; more than %d rows: %s",
       device.name, device.major, device.minor, device.multiProcessorCount,
       static_cast<double>(device.totalGlobalMem) / (int64_t{1} << 30), *ratio,
-      driver / 1000, driver % 1000 / 10, cuda::kManyRows,
+      driver / 1000, driver % 1000 / 10,
+      double_float ? "pairs of floats" : "double", cuda::kManyRows,
       cublas.ok() ? absl::StrCat("cuBLAS of ", (*cublas)->path())
                   : absl::StrCat("hand kernels, ", cublas.status().message()));
 }
@@ -72,16 +87,19 @@ absl::StatusOr<std::string> Describe(
 absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
     const CudaOptions& options) {
   if (absl::Status status = OpenDevice(); !status.ok()) return status;
+  const absl::StatusOr<bool> double_float = WantsDoubleFloat(options.gram);
+  if (!double_float.ok()) return double_float.status();
   absl::StatusOr<std::unique_ptr<cuda::CublasLibrary>> cublas =
       absl::NotFoundError("cuBLAS not wanted");
-  if (options.use_cublas) {
+  if (options.use_cublas && !*double_float) {
     cublas = cuda::CublasLibrary::Open(options.cublas_path);
   }
-  absl::StatusOr<std::string> description = Describe(cublas);
+  absl::StatusOr<std::string> description = Describe(*double_float, cublas);
   if (!description.ok()) return description.status();
   absl::StatusOr<std::unique_ptr<cuda::CudaScratch>> scratch =
       cuda::CudaScratch::Make();
   if (!scratch.ok()) return scratch.status();
+  (*scratch)->double_float = *double_float;
   if (cublas.ok()) (*scratch)->cublas = *std::move(cublas);
   absl::StatusOr<std::unique_ptr<cuda::RowCopies>> copies =
       cuda::RowCopies::Make();

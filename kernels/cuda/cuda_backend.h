@@ -16,8 +16,16 @@
 
 namespace agg {
 
+// How a plain Gram accumulates; gram_kernel.h says what each is worth.
+enum class GramArithmetic : uint8_t {
+  kByDevice,     // pairs of floats where fp64 runs at 1/32 of fp32 or less
+  kDouble,       // the fp64 tensor cores, cuBLAS for many rows
+  kDoubleFloat,  // pairs of floats, whatever the number of rows
+};
+
 struct CudaOptions {
-  // Multiply more than 32 rows with cuBLAS if there is one.
+  GramArithmetic gram = GramArithmetic::kByDevice;
+  // Multiply more than 32 rows with cuBLAS if there is one (kDouble).
   bool use_cublas = true;
   // The library's file; empty looks for it (cublas_library.h).
   std::string cublas_path;

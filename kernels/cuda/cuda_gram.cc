@@ -61,8 +61,9 @@ class GramRun {
  private:
   bool IsTiled(const ElementRange& range) const {
     return num_rows_ > kManyRows && !request_.compensated &&
-           scratch_.cublas != nullptr && scratch_.cublas->started() &&
-           tile_.num_batches > 0 && range.num_elements >= kTileRangeElements;
+           !scratch_.double_float && scratch_.cublas != nullptr &&
+           scratch_.cublas->started() && tile_.num_batches > 0 &&
+           range.num_elements >= kTileRangeElements;
   }
 
   // The request's ranges; those that cuBLAS takes are empty.
@@ -106,9 +107,10 @@ class GramRun {
     const cudaStream_t stream = scratch_.compute.get();
     status = args.Upload(stream);
     if (!status.ok()) return status;
-    AGG_RETURN_IF_CUDA_ERROR(request_.compensated
-                                 ? LaunchGramPairs(gram, stream)
-                                 : LaunchGram(gram, stream));
+    AGG_RETURN_IF_CUDA_ERROR(
+        request_.compensated    ? LaunchGramPairs(gram, stream)
+        : scratch_.double_float ? LaunchGramDoubleFloat(gram, stream)
+                                : LaunchGram(gram, stream));
     AGG_RETURN_IF_CUDA_ERROR(LaunchSums(sum, stream));
     return AddSums(wave.slot_ranges);
   }

@@ -29,6 +29,8 @@ struct CudaScratch {
   Stream download;  // snapshots to the host
   Event computed;
   std::vector<ArgsBlock> args;  // two, taking turns
+  // Plain Grams by LaunchGramDoubleFloat, of any number of rows.
+  bool double_float = false;
   // What a wave of Gram may take of each of the next three. Tests make it
   // smaller, to see several waves of small ranges.
   int64_t wave_bytes = kPartialBytes;

@@ -24,13 +24,22 @@ __device__ __forceinline__ void MultiplyTiles(double a, double b,
       : "d"(a), "d"(b));
 }
 
-// `pair` of the lane `offset` lanes on. All lanes of the warp call it; the
+// `value` of the lane `offset` lanes on. All lanes of the warp call it; the
 // last `offset` ones get something.
-__device__ __forceinline__ DoublePair OfLaneBelow(DoublePair pair, int offset) {
-  DoublePair other;
+__device__ __forceinline__ double OfLaneBelow(double value, int offset) {
+  return __shfl_down_sync(0xffffffffu, value, offset);
+}
+template <class Real>
+__device__ __forceinline__ Pair<Real> OfLaneBelow(Pair<Real> pair, int offset) {
+  Pair<Real> other;
   other.hi = __shfl_down_sync(0xffffffffu, pair.hi, offset);
   other.lo = __shfl_down_sync(0xffffffffu, pair.lo, offset);
   return other;
+}
+
+// The bits that any lane of the warp has. All lanes call it.
+__device__ __forceinline__ uint32_t OrOfWarp(uint32_t bits) {
+  return __reduce_or_sync(0xffffffffu, bits);
 }
 
 // Brings the lanes of a warp together again after branches of their own, as

@@ -23,17 +23,34 @@ struct GramLaunch {
   int dtype = 0;                      // agg::DType's value
   const Chunk* chunks = nullptr;
   int64_t num_chunks = 0;  // 0 launches nothing
-  // [chunk][packed pair]; overwritten. partial_lo: of the pair kernel only.
+  // [chunk][packed pair]; overwritten. partial_lo: of LaunchGramPairs only.
   double* partial = nullptr;
   double* partial_lo = nullptr;
 };
 
+// What an entry of a chunk may be off by; n is its number of elements, A the
+// sum of |a_k b_k|. Typically far less: errors have random signs.
+
 // Double accumulation, any number of rows: panels of 32 rows against each
-// other; up to 32 rows are read exactly once.
+// other; up to 32 rows are read exactly once. Off by n * 2^-53 * A.
 cudaError_t LaunchGram(const GramLaunch& launch, cudaStream_t stream);
 
-// Accumulation in pairs hi + lo (double_pair.h), tiles of 4 x 4 rows.
+// Accumulation in pairs of doubles (double_pair.h), tiles of 4 x 4 rows. Off by
+// n * 2^-104 * A.
 cudaError_t LaunchGramPairs(const GramLaunch& launch, cudaStream_t stream);
+
+// Accumulation in pairs of floats, tiles of 4 x 4 rows. A product is the exact
+// pair of two floats, or off by 2^-150 where its low part underflows. A thread
+// adds 64 of them at most and a warp its lanes in 5 steps, each off by 2^-46 of
+// what is added; warps are added in double. Together off by
+//   kDoubleFloatUnit * A + n * 2^-150,
+// whatever n is: at a whole chunk as much as the double kernel's bound. The
+// second term is below 2^-46 of the two rows' norms: rows whose largest
+// magnitude in a chunk lies outside of [2^-45, 2^56], and is not 0, have their
+// pairs of that chunk summed in double instead, in 256 chains.
+cudaError_t LaunchGramDoubleFloat(const GramLaunch& launch,
+                                  cudaStream_t stream);
+inline constexpr double kDoubleFloatUnit = 0x1p-46 * 70;
 
 struct SumLaunch {
   const double* partial = nullptr;       // [chunk][value]

@@ -185,7 +185,7 @@ class Bench {
 
   void Print(const char* what, double num_bytes, double operations,
              double seconds) {
-    std::printf("P %3d %-4s %-12s %8.1f GB/s  %5.1f%% of copy",
+    std::printf("P %3d %-4s %-17s %8.1f GB/s  %5.1f%% of copy",
                 static_cast<int>(rows_.size()),
                 std::string(DTypeName(dtype_)).c_str(), what,
                 num_bytes / seconds * 1e-9,
@@ -241,11 +241,16 @@ class Bench {
     sum.num_values = num_pairs;
     sum.sums = reinterpret_cast<double*>(sums.get());
     Must(args_.Upload(stream_.get()));
-    const double seconds = Seconds(stream_.get(), [&] {
-      Must(cuda::LaunchGram(gram, stream_.get()));
-      Must(cuda::LaunchSums(sum, stream_.get()));
-    });
-    Print("gram", RowBytes(), GramOperations(), seconds);
+    for (const bool double_float : {false, true}) {
+      const auto launch =
+          double_float ? &cuda::LaunchGramDoubleFloat : &cuda::LaunchGram;
+      const double seconds = Seconds(stream_.get(), [&] {
+        Must(launch(gram, stream_.get()));
+        Must(cuda::LaunchSums(sum, stream_.get()));
+      });
+      Print(double_float ? "gram double-float" : "gram", RowBytes(),
+            GramOperations(), seconds);
+    }
   }
 
   void RunCublas() {

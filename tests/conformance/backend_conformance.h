@@ -20,8 +20,16 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
+#include "tests/conformance/test_rows.h"
 
 namespace agg {
+
+// What a plain Gram may be off by besides n * 2^-53 * sum |a_k b_k|, the bound
+// of sums in double, which is all that a backend has unless it documents more.
+struct GramSlack {
+  double relative = 0.0;     // to sum |a_k b_k|
+  double per_element = 0.0;  // absolute
+};
 
 struct BackendUnderTest {
   // Instead of the bytes of the function object.
@@ -33,35 +41,10 @@ struct BackendUnderTest {
   std::function<std::unique_ptr<Backend>()> make;
   // Why there is nothing to test on this machine; empty or null: there is.
   std::function<std::string()> why_not = nullptr;
+  GramSlack gram_slack = {};
   static std::string Name(const testing::TestParamInfo<BackendUnderTest>& p) {
     return p.param.name;
   }
-};
-
-// Rows in a backend's buffers and, beside them, their values in double.
-class TestRows {
- public:
-  TestRows(Backend* backend, DType dtype, int64_t num_rows,
-           int64_t layout_elements);
-
-  // Stores the nearest value of the dtype.
-  void Set(int64_t row, int64_t element, float value);
-  // Lands all rows (RowLanded). Call after the last Set.
-  void Land();
-
-  absl::Span<const Buffer* const> rows() const { return pointers_; }
-  DType dtype() const { return dtype_; }
-  int64_t num_rows() const { return static_cast<int64_t>(values_.size()); }
-  // All of a row, or a range of it.
-  const std::vector<double>& values(int64_t row) const { return values_[row]; }
-  std::vector<double> values(int64_t row, const ElementRange& range) const;
-
- private:
-  Backend* backend_;
-  DType dtype_;
-  std::vector<std::unique_ptr<Buffer>> buffers_;
-  std::vector<const Buffer*> pointers_;
-  std::vector<std::vector<double>> values_;
 };
 
 class BackendConformance : public testing::TestWithParam<BackendUnderTest> {

@@ -3,6 +3,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/gram_kernel.h"
 #include "tests/conformance/backend_conformance.h"
 
 namespace agg {
@@ -17,11 +18,13 @@ std::string WhyNoDevice() {
   return *reason;
 }
 
-BackendUnderTest Cuda(const std::string& name, bool use_cublas) {
+BackendUnderTest Cuda(const std::string& name, GramArithmetic gram,
+                      bool use_cublas) {
   BackendUnderTest backend;
   backend.name = name;
-  backend.make = [use_cublas]() -> std::unique_ptr<Backend> {
+  backend.make = [gram, use_cublas]() -> std::unique_ptr<Backend> {
     CudaOptions options;
+    options.gram = gram;
     options.use_cublas = use_cublas;
     auto made = CudaBackend::Make(options);
     return made.ok() ? *std::move(made) : nullptr;
@@ -30,10 +33,19 @@ BackendUnderTest Cuda(const std::string& name, bool use_cublas) {
   return backend;
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, BackendConformance,
-                         testing::Values(Cuda("HandKernels", false),
-                                         Cuda("CublasIfThere", true)),
-                         BackendUnderTest::Name);
+BackendUnderTest DoubleFloat() {
+  BackendUnderTest backend =
+      Cuda("DoubleFloat", GramArithmetic::kDoubleFloat, false);
+  backend.gram_slack = {cuda::kDoubleFloatUnit, 0x1p-150};
+  return backend;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cuda, BackendConformance,
+    testing::Values(Cuda("HandKernels", GramArithmetic::kDouble, false),
+                    Cuda("CublasIfThere", GramArithmetic::kDouble, true),
+                    DoubleFloat()),
+    BackendUnderTest::Name);
 
 }  // namespace
 }  // namespace agg

@@ -39,19 +39,24 @@ GramResult RunGram(Backend* backend, const TestRows& rows,
 
 // The a-priori bound of a sum of exact products, Higham's gamma_n times the
 // sum of magnitudes, for the longest chain that a backend may have: one
-// addition per element. `unit` is the relative error of one addition.
+// addition per element. `unit` is the relative error of one addition; `slack`
+// comes on top.
 void ExpectWithinBound(const oracle::Dot& exact, double hi, double lo,
-                       int64_t num_elements, double unit) {
+                       int64_t num_elements, double unit,
+                       const GramSlack& slack) {
   const __float128 error = static_cast<__float128>(hi) + lo - exact.sum;
-  const double bound = static_cast<double>(num_elements) * unit *
-                       static_cast<double>(exact.magnitude);
+  const double n = static_cast<double>(num_elements);
+  const double bound =
+      (n * unit + slack.relative) * static_cast<double>(exact.magnitude) +
+      n * slack.per_element;
   EXPECT_LE(std::fabs(static_cast<double>(error)), bound)
       << hi << " + " << lo << " for " << static_cast<double>(exact.sum);
 }
 
 // Both the plain and the compensated Gram, of every range and pair.
 void ExpectGram(Backend* backend, const TestRows& rows,
-                const std::vector<ElementRange>& ranges) {
+                const std::vector<ElementRange>& ranges,
+                const GramSlack& slack) {
   const GramResult plain = RunGram(backend, rows, ranges, false);
   const GramResult pairs = RunGram(backend, rows, ranges, true);
   size_t at = 0;
@@ -63,11 +68,11 @@ void ExpectGram(Backend* backend, const TestRows& rows,
                      << " of " << range.num_elements << " elements");
         const oracle::Dot exact =
             oracle::ExactDot(rows.values(i, range), rows.values(j, range));
-        ExpectWithinBound(exact, plain.hi[at], 0.0, range.num_elements,
-                          0x1p-53);
+        ExpectWithinBound(exact, plain.hi[at], 0.0, range.num_elements, 0x1p-53,
+                          slack);
         // An addition of pairs is off by at most 2^-104 (double_pair.h).
         ExpectWithinBound(exact, pairs.hi[at], pairs.lo[at], range.num_elements,
-                          0x1p-104);
+                          0x1p-104, GramSlack());
         if (testing::Test::HasFailure()) return;
       }
     }
@@ -77,7 +82,7 @@ void ExpectGram(Backend* backend, const TestRows& rows,
 TEST_P(BackendConformance, GramOfEveryWorkerCount) {
   for (int64_t num_rows = 1; num_rows <= 33; ++num_rows) {
     const TestRows rows = RandomRows(DType::kF32, num_rows, 133);
-    ExpectGram(backend_.get(), rows, {{0, 133}});
+    ExpectGram(backend_.get(), rows, {{0, 133}}, GetParam().gram_slack);
   }
 }
 
@@ -87,14 +92,14 @@ TEST_P(BackendConformance, GramOfEverySizeAndDType) {
   for (const DType dtype : kDTypes) {
     for (const int64_t num_rows : {1, 3, 6}) {
       const TestRows rows = RandomRows(dtype, num_rows, LayoutElements(ranges));
-      ExpectGram(backend_.get(), rows, ranges);
+      ExpectGram(backend_.get(), rows, ranges, GetParam().gram_slack);
     }
   }
 }
 
 TEST_P(BackendConformance, GramOfManyBlocks) {
   const TestRows rows = RandomRows(DType::kBF16, 5, 150001);
-  ExpectGram(backend_.get(), rows, {{0, 150001}});
+  ExpectGram(backend_.get(), rows, {{0, 150001}}, GetParam().gram_slack);
 }
 
 TEST_P(BackendConformance, GramOfManyTinyRanges) {
@@ -104,17 +109,17 @@ TEST_P(BackendConformance, GramOfManyTinyRanges) {
   }
   const std::vector<ElementRange> ranges = LayOut(sizes);
   const TestRows rows = RandomRows(DType::kF32, 2, LayoutElements(ranges));
-  ExpectGram(backend_.get(), rows, ranges);
+  ExpectGram(backend_.get(), rows, ranges, GetParam().gram_slack);
 }
 
 TEST_P(BackendConformance, GramAtTheEndsOfTheFloatRange) {
   for (const float scale : {1e-38f, 1e-30f, 1e30f, 3e37f}) {
     const TestRows rows = RandomRows(DType::kF32, 3, 1000, scale);
-    ExpectGram(backend_.get(), rows, {{0, 1000}});
+    ExpectGram(backend_.get(), rows, {{0, 1000}}, GetParam().gram_slack);
   }
   // Subnormals of f16 and products over 120 orders of magnitude.
   ExpectGram(backend_.get(), RandomRows(DType::kF16, 5, 1000, 3e-6f),
-             {{0, 1000}});
+             {{0, 1000}}, GetParam().gram_slack);
   TestRows mixed(backend_.get(), DType::kF32, 5, 999);
   std::uniform_real_distribution<double> exponent(-30.0, 30.0);
   for (int64_t row = 0; row < 5; ++row) {
@@ -123,7 +128,7 @@ TEST_P(BackendConformance, GramAtTheEndsOfTheFloatRange) {
     }
   }
   mixed.Land();
-  ExpectGram(backend_.get(), mixed, {{0, 999}});
+  ExpectGram(backend_.get(), mixed, {{0, 999}}, GetParam().gram_slack);
 }
 
 // Large terms cancel and leave 3 * 5: a plain sum loses it, pairs must not.
@@ -148,7 +153,7 @@ TEST_P(BackendConformance, CompensatedGramSurvivesCancellation) {
   const GramResult pairs =
       RunGram(backend_.get(), rows, {{0, kNumElements}}, true);
   EXPECT_EQ(pairs.hi[1] + pairs.lo[1], 15.0);
-  ExpectGram(backend_.get(), rows, {{0, kNumElements}});
+  ExpectGram(backend_.get(), rows, {{0, kNumElements}}, GetParam().gram_slack);
 }
 
 TEST_P(BackendConformance, GramPairsAreNormalised) {

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "server/combine/decision.h"
 #include "server/combine/options.h"
+#include "tests/property/row_families.h"
 #include "tests/reference/adacons_rule.h"
 #include "tests/reference/adasum_tree.h"
 #include "tests/reference/row_statistics.h"
@@ -29,98 +30,13 @@ double Uniform(Engine* engine, double low, double high) {
   return std::uniform_real_distribution<double>(low, high)(*engine);
 }
 
-// All families hold float32 values.
-void Round(Rows* rows) {
-  for (std::vector<double>& row : *rows) {
-    for (double& value : row) value = static_cast<float>(value);
-  }
-}
-
-void ScaleRow(double scale, std::vector<double>* row) {
-  for (double& value : *row) value *= scale;
-}
-
-// rows <- shared + noise * rows
-void AddShared(double noise, uint64_t seed, Rows* rows) {
-  const Rows shared = NormalRows(seed + 7777, 1, kNumElements);
-  for (std::vector<double>& row : *rows) {
-    for (int k = 0; k < kNumElements; ++k) {
-      row[k] = shared[0][k] + noise * row[k];
-    }
-  }
-}
-
-using Family = std::function<void(uint64_t seed, Engine*, Rows*)>;
-
-// Odd rows become the opposite of the one before, plus noise.
-Family Opposite(double noise) {
-  return [noise](uint64_t, Engine*, Rows* rows) {
-    for (size_t i = 1; i < rows->size(); i += 2) {
-      for (int k = 0; k < kNumElements; ++k) {
-        (*rows)[i][k] = noise * (*rows)[i][k] - (*rows)[i - 1][k];
-      }
-    }
-  };
-}
-
-Family Correlated(double noise) {
-  return [noise](uint64_t seed, Engine*, Rows* rows) {
-    AddShared(noise, seed, rows);
-  };
-}
-
-Family Scaled(double low, double high, double noise) {
-  return [=](uint64_t seed, Engine* engine, Rows* rows) {
-    if (noise >= 0.0) AddShared(noise, seed, rows);
-    for (std::vector<double>& row : *rows) {
-      ScaleRow(std::pow(10.0, Uniform(engine, low, high)), &row);
-    }
-  };
-}
-
-const std::vector<std::pair<std::string, Family>>& Families() {
-  static const auto& families =
-      *new std::vector<std::pair<std::string, Family>>{
-          {"random", [](uint64_t, Engine*, Rows*) {}},
-          {"correlated", Correlated(1.0)},
-          {"near parallel", Correlated(1e-3)},
-          {"parallel with lengths", Scaled(-6, 6, 0.0)},
-          {"lengths", Scaled(-15, 15, -1.0)},
-          {"times 1e30", Scaled(30, 30, -1.0)},
-          {"times 1e-30", Scaled(-30, -30, -1.0)},
-          {"opposite", Opposite(0.0)},
-          {"opposite + 1e-2", Opposite(1e-2)},
-          {"opposite + 1e-4", Opposite(1e-4)},
-          {"opposite + 1e-6", Opposite(1e-6)},
-          {"zero rows",
-           [](uint64_t, Engine* engine, Rows* rows) {
-             for (std::vector<double>& row : *rows) {
-               if (Uniform(engine, 0, 1) < 0.5) ScaleRow(0.0, &row);
-             }
-           }},
-          {"sparse",
-           [](uint64_t, Engine* engine, Rows* rows) {
-             for (std::vector<double>& row : *rows) {
-               for (double& value : row) {
-                 if (Uniform(engine, 0, 1) < 0.95) value = 0.0;
-               }
-             }
-           }},
-      };
-  return families;
-}
-
 // Calls `check` with every family at P = 1..33.
 void ForAllRows(
     const std::function<void(const std::string&, const Rows&)>& check) {
-  for (const auto& [name, family] : Families()) {
+  for (const RowFamily& family : RowFamilies()) {
     for (int num_rows = 1; num_rows <= 33; ++num_rows) {
-      const uint64_t seed = 1000 + num_rows;
-      Engine engine(seed);
-      Rows rows = NormalRows(seed, num_rows, kNumElements);
-      family(seed, &engine, &rows);
-      Round(&rows);
-      check(name + ", " + std::to_string(num_rows) + " rows", rows);
+      check(family.name + ", " + std::to_string(num_rows) + " rows",
+            FamilyRows(family, num_rows, kNumElements));
     }
   }
 }
@@ -323,7 +239,7 @@ TEST(CombinePropertyTest, NormOfAdasumIsBounded) {
     for (std::vector<double>& row : rows) {
       ScaleRow(std::pow(10.0, Uniform(&engine, -3, 3)), &row);
     }
-    Round(&rows);
+    RoundRows(&rows);
     long double squares = 0;
     for (const std::vector<double>& row : rows) {
       squares += reference::NormSquared(reference::ToVector(row));

@@ -47,6 +47,8 @@ void SetLazy(bool lazy);
 // Device memory that may be allocated; default 1 TiB.
 void SetDeviceBytes(int64_t num_bytes);
 int64_t AllocatedDeviceBytes();
+// fp32 operations in the time of an fp64 one; default 2.
+void SetDoubleRatio(int ratio);
 int64_t NumAllocations();  // so far, device and pinned
 
 // Of the calling thread, the launch behind `num_launches` more fails with

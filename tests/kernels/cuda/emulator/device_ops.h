@@ -34,6 +34,7 @@
 
 namespace agg::cuda {
 
+using std::max;
 using std::min;
 
 // The PTX ISA's definition of mma.m8n8k4 with f64.
@@ -49,11 +50,25 @@ inline void MultiplyTiles(double a, double b, double (&c)[2]) {
   }
 }
 
-inline DoublePair OfLaneBelow(DoublePair pair, int offset) {
+template <class Real>
+Pair<Real> OfLaneBelow(Pair<Real> pair, int offset) {
   const int lane = static_cast<int>(emulator::thread_index.x % 32);
   const double(*all)[2] = emulator::WarpExchange(pair.hi, pair.lo);
   const double* const other = all[std::min(lane + offset, 31)];
-  return DoublePair{other[0], other[1]};
+  return {static_cast<Real>(other[0]), static_cast<Real>(other[1])};
+}
+
+inline double OfLaneBelow(double value, int offset) {
+  return OfLaneBelow(DoublePair{value, 0.0}, offset).hi;
+}
+
+inline uint32_t OrOfWarp(uint32_t bits) {
+  const double(*all)[2] = emulator::WarpExchange(bits, 0.0);
+  uint32_t any = 0;
+  for (int lane = 0; lane < 32; ++lane) {
+    any |= static_cast<uint32_t>(all[lane][0]);
+  }
+  return any;
 }
 
 inline void JoinWarp() { emulator::WarpExchange(0.0, 0.0); }

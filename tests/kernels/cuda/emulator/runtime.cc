@@ -37,6 +37,7 @@ struct State {
   int64_t num_allocations = 0;
   int64_t num_failures = 0;
   cudaError_t broken = cudaSuccess;
+  int double_ratio = 2;
   // Of the usable memory: the mapping's start and size, and the user's size.
   struct Mapping {
     void* start;
@@ -109,6 +110,11 @@ void Enqueue(cudaStream_t stream, std::function<void()> work) {
 void SetLazy(bool lazy) {
   const Lock lock(TheState().mutex);
   TheState().lazy = lazy;
+}
+
+void SetDoubleRatio(int ratio) {
+  const Lock lock(TheState().mutex);
+  TheState().double_ratio = ratio;
 }
 
 void SetDeviceBytes(int64_t num_bytes) {
@@ -307,7 +313,10 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 2;
+  const Lock lock(TheState().mutex);
+  *value = attribute == cudaDevAttrComputeCapabilityMajor
+               ? 9
+               : TheState().double_ratio;
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* device, int) {

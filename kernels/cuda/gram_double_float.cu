@@ -1,0 +1,129 @@
+// Gram in pairs of floats, for devices whose doubles are slow: 13 float32
+// operations per product, where one double fma costs as much as 64 (or 32) of
+// them. gram_kernel.h states what it is worth.
+#include "kernels/cuda/device_ops.cuh"
+#include "kernels/cuda/gram_kernel.h"
+#include "kernels/cuda/load_elements.cuh"
+#include "kernels/cuda/pair_sums.cuh"
+#include "kernels/double_pair.h"
+
+namespace agg::cuda {
+namespace {
+
+// ----------------------------------------------------------------------------
+// Per-element math: pair_sums.cuh's, and which rows it may be used for.
+
+// A row's largest magnitude in a chunk must be 0 or between these. Above,
+// 16 Ki products might overflow: 2^14 * (2^56)^2 = 2^126. Below, what products
+// lose to underflow (at most 2^-150 each, 2^-136 a chunk) might be more than
+// 2^-46 of the two rows' norms, which are at least (2^-45)^2 = 2^-90.
+constexpr uint32_t kLeastBits = (127u - 45u) << 23;
+constexpr uint32_t kMostBits = (127u + 56u) << 23;
+
+// The largest magnitudes of a tile's 8 rows, as bits: for floats without their
+// sign the order of the bits is that of the values, and a NaN is the largest.
+struct Magnitudes {
+  uint32_t largest[2 * kSide] = {};
+
+  __device__ __forceinline__ void See(int row, float value) {
+    largest[row] = max(largest[row], BitsOfFloat(value) & 0x7fffffffu);
+  }
+
+  // Three bits per row: it has an element that is not zero, one that is large
+  // enough, one that is too large. A row's bits are those of all threads.
+  __device__ __forceinline__ uint32_t Flags() const {
+    uint32_t flags = 0;
+#pragma unroll
+    for (int row = 0; row < 2 * kSide; ++row) {
+      const uint32_t of_row = (largest[row] > 0 ? 1u : 0u) |
+                              (largest[row] >= kLeastBits ? 2u : 0u) |
+                              (largest[row] > kMostBits ? 4u : 0u);
+      flags |= of_row << (3 * row);
+    }
+    return flags;
+  }
+};
+
+// Whether pairs of floats will do for a row.
+__device__ __forceinline__ bool IsFit(uint32_t flags, int row) {
+  const uint32_t of_row = flags >> (3 * row) & 7u;
+  return of_row == 0u || of_row == 3u;
+}
+
+// ----------------------------------------------------------------------------
+// Kernels
+
+// 4 rows against 4 rows, i <= j. Block (chunk, tile). A pair with a row that is
+// not fit is summed again in double; others are not touched by that, so that a
+// pair's bits depend on its own two rows.
+template <class Element>
+__global__ void __launch_bounds__(kPairThreads)
+    DoubleFloatKernel(GramLaunch p, int num_tiles) {
+  __shared__ WarpSums shared;
+  __shared__ uint32_t shared_flags[kPairWarps];
+  const int64_t chunk_index = blockIdx.x / num_tiles;
+  const PairTile<Element> tile(p, p.chunks[chunk_index],
+                               static_cast<int>(blockIdx.x % num_tiles));
+  const int num_warps = tile.num_warps();
+  {
+    FloatPair sums[kTilePairs];
+    Magnitudes magnitudes;
+    SumProducts(tile, &magnitudes, sums);
+    StoreWarpSums(sums, num_warps, &shared);
+    const uint32_t flags = OrOfWarp(magnitudes.Flags());
+    if (threadIdx.x % 32 == 0) shared_flags[threadIdx.x / 32] = flags;
+  }
+  __syncthreads();
+  uint32_t flags = 0;
+  for (int w = 0; w < kPairWarps; ++w) flags |= shared_flags[w];
+  bool all_fit = true;
+  for (int row = 0; row < 2 * kSide; ++row) {
+    all_fit = all_fit && IsFit(flags, row);
+  }
+  const int pair = static_cast<int>(threadIdx.x) % kTilePairs;
+  double sum = SumOfWarps(shared, pair, num_warps);
+  if (!all_fit) {  // for all threads of the block
+    __syncthreads();
+    double sums[kTilePairs] = {};
+    SeesNothing watch;
+    SumProducts(tile, &watch, sums);
+    StoreWarpSums(sums, num_warps, &shared);
+    __syncthreads();
+    if (!IsFit(flags, pair / kSide) || !IsFit(flags, kSide + pair % kSide)) {
+      sum = SumOfWarps(shared, pair, num_warps);
+    }
+  }
+  const int i = tile.first_i + pair / kSide;
+  const int j = tile.first_j + pair % kSide;
+  if (threadIdx.x >= kTilePairs || i > j || j >= p.num_rows) return;
+  p.partial[chunk_index * PackedPair(p.num_rows, p.num_rows, p.num_rows) +
+            PackedPair(i, j, p.num_rows)] = sum;
+}
+
+// ----------------------------------------------------------------------------
+// Launcher
+
+template <class Element>
+cudaError_t Launch(const GramLaunch& p, cudaStream_t stream) {
+  const int num_tiles = NumPairTiles(p.num_rows);
+  return LaunchKernel(&DoubleFloatKernel<Element>,
+                      static_cast<unsigned>(p.num_chunks * num_tiles),
+                      kPairThreads, stream, p, num_tiles);
+}
+
+}  // namespace
+
+cudaError_t LaunchGramDoubleFloat(const GramLaunch& launch,
+                                  cudaStream_t stream) {
+  if (launch.num_chunks == 0) return cudaSuccess;
+  switch (launch.dtype) {
+    case 1:
+      return Launch<F32>(launch, stream);
+    case 2:
+      return Launch<Bf16>(launch, stream);
+    default:
+      return Launch<F16>(launch, stream);
+  }
+}
+
+}  // namespace agg::cuda
