@@ -2,10 +2,13 @@
 # Builds a folder that runs on a GPU host without Bazel or this tree, and
 # packs it: OUT/agg_server_bundle/ and OUT/agg_server_bundle.tar.zst.
 #
-#   deploy/bundle.sh OUT
+#   deploy/bundle.sh [--cpu] OUT
 #
-# In it: stripped binaries (server, tools, examples, GPU tests and benchmarks),
-# the shared libraries that they need beyond glibc, the driver and cuBLAS,
+# --cpu leaves out the CUDA backend and the GPU's checks, and so needs no nvcc:
+# for hosts and images without a GPU.
+#
+# In it: stripped binaries (server, tools, examples, tests and benchmarks), the
+# shared libraries that they need beyond glibc, the driver and cuBLAS,
 # which is opened at run time where the host has one, and run_gpu_checks.sh.
 # Binaries find their libraries by an RPATH relative to themselves. The host
 # needs x86-64 Linux and a glibc that is new enough: the bundle's README says
@@ -13,10 +16,15 @@
 #
 # Needs nvcc (see deploy/bazel/cuda_configure.bzl) and the packages of
 # `deploy/setup.sh --dev`. AGG_OUTPUT_BASE names a Bazel output base of one's
-# own. Fails if the archive exceeds 60 MiB.
+# own, AGG_BAZEL another Bazel. Fails if the archive exceeds 60 MiB.
 set -euo pipefail
 
 readonly max_bytes=$((60 << 20))
+config=cuda
+if [[ ${1:-} == --cpu ]]; then
+  config=nocuda
+  shift
+fi
 if [[ $# != 1 || $1 == -* ]]; then
   sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0" >&2
   exit 2
@@ -29,26 +37,30 @@ readonly binaries="
   //server:agg_server
   //server/tools:agg_combine
   //server/tools:agg_pull
+  //server/tools:agg_report
   //server/tools:aggctl
   //worker_client/examples:digits_worker
   //worker_client/examples:minimal_worker
 "
-readonly checks="
-  //tests/bench:cuda_kernels
+checks="
   //tests/bench:kernels_bench
-  //tests/bench:round_gpu
   //tests/conformance:cpu_conformance_test
+"
+[[ $config == nocuda ]] || checks+="
+  //tests/bench:cuda_kernels
+  //tests/bench:round_gpu
   //tests/conformance:cuda_conformance_test
+  //tests/e2e:cuda_jobs_test
 "
 
-bazel=/usr/bin/bazel
+bazel=${AGG_BAZEL:-/usr/bin/bazel}
 [[ -x $bazel ]] || bazel=bazel
 startup=()
 links=$out/.links
 [[ -z ${AGG_OUTPUT_BASE:-} ]] || startup=("--output_base=$AGG_OUTPUT_BASE")
 # RPATH, not RUNPATH: it also holds for the libraries' own libraries.
 # shellcheck disable=SC2016,SC2086  # $ORIGIN is the loader's; labels are words.
-"$bazel" "${startup[@]}" build -c opt --config=cuda --noshow_progress \
+"$bazel" "${startup[@]}" build -c opt --config=$config --noshow_progress \
   --symlink_prefix="$links/" --linkopt='-Wl,-rpath,$ORIGIN/../lib' \
   --linkopt=-Wl,--disable-new-dtags $binaries $checks
 
@@ -86,13 +98,15 @@ if ldd "$bundle"/bin/* "$bundle"/checks/* | grep -E 'not found|libcu'; then
 fi
 
 # The newest glibc that any of it asks for.
-needed=$(for file in "$bundle"/bin/* "$bundle"/checks/* "$bundle"/lib/*; do
-  objdump -T "$file"
-done | grep -oE 'GLIBC_2\.[0-9]+' | sort -t. -k2 -nu | tail -n 1)
+needed=$(find "$bundle" -type f -exec objdump -T {} + |
+  grep -oE 'GLIBC_2\.[0-9]+' | sort -t. -k2 -nu | tail -n 1)
 cp deploy/bundle/run_gpu_checks.sh "$bundle/"
 cp LICENSE "$bundle/"
-sed "s/@GLIBC@/${needed#GLIBC_}/; s/@REVISION@/$(git rev-parse --short HEAD \
-  2>/dev/null || echo unknown)/" deploy/bundle/README.in >"$bundle/README"
+backends="CPU and CUDA"
+[[ $config == cuda ]] || backends="CPU alone (bundle.sh --cpu)"
+revision=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
+sed "s/@BACKENDS@/$backends/; s/@GLIBC@/${needed#GLIBC_}/
+  s/@REVISION@/$revision/" deploy/bundle/README.in >"$bundle/README"
 echo "${needed#GLIBC_}" >"$bundle/lib/glibc_needed"
 
 rm -rf "$links"

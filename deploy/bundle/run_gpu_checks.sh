@@ -1,13 +1,14 @@
 #!/bin/bash
 # Checks this host and its GPU; the last line is
-# `N passed, N failed[, N skipped]`. Exits with 1 if something failed or
-# nothing passed.
+# `N passed, N failed[, N skipped]`. Exits with 1 if something failed, or if
+# nothing ran on a GPU and --cpu did not say that there is none.
 #
 #   run_gpu_checks.sh [--cpu] [--no-bench]
 #
 # CPU: the binaries start, the CPU backend's conformance suite.
-# GPU: the conformance suite and the comparison with the CPU; small tests
-# under compute-sanitizer (memcheck and racecheck); the benchmarks. Logs go to
+# GPU: the conformance suite and the comparison with the CPU; whole jobs on
+# several shards; small tests under compute-sanitizer (memcheck and racecheck);
+# the benchmarks. Cases of a GoogleTest program count one by one. Logs go to
 # the folder AGG_LOGS, default ./agg_gpu_checks.
 set -uo pipefail
 
@@ -36,26 +37,56 @@ skip() {
   echo "skipped  $1: $2"
 }
 
+# count LOG PATTERN: lines of LOG that match.
+count() {
+  grep -c -E "$2" "$1" || true
+}
+
+# fail NAME WHY: with the end of its log.
+fail() {
+  failed=$((failed + 1))
+  echo "FAILED   $1: $2"
+  [[ ! -e $logs/$1.log ]] || tail -n 15 "$logs/$1.log"
+}
+
+# add_cases NAME STATUS: the cases of a GoogleTest program, from its log.
+add_cases() {
+  local name=$1 status=$2 log=$logs/$1.log ok bad left_out
+  ok=$(count "$log" '^\[       OK \]')
+  bad=$(count "$log" '^\[  FAILED  \].*\([0-9]+ ms\)$')
+  left_out=$(count "$log" '^\[  SKIPPED \].*\([0-9]+ ms\)$')
+  if ((left_out)); then
+    skipped=$((skipped + left_out))
+    echo "skipped  $name: $left_out cases," \
+      "$(grep -m 1 -A 1 ': Skipped' "$log" | tail -n 1)"
+  fi
+  if ((bad)); then
+    failed=$((failed + bad - 1))
+    fail "$name" "$bad cases, $log"
+  elif ((status)); then
+    fail "$name" "status $status, $log"
+  elif ((ok + left_out == 0)); then
+    fail "$name" "no case ran, $log"
+  fi
+  passed=$((passed + ok))
+  ((ok == 0)) || echo "passed   $name: $ok cases"
+}
+
 # check NAME COMMAND...: one check; its output goes to a log.
 check() {
-  local name=$1 log=$logs/$1.log
+  local name=$1 log=$logs/$1.log status
   shift
-  if "$@" >"$log" 2>&1; then
-    # A GoogleTest program whose cases were all skipped has shown nothing.
-    if grep -q '\[  SKIPPED \]' "$log" && ! grep -q '\[       OK \]' "$log"; then
-      skip "$name" "$(grep -m 1 -A 1 ': Skipped' "$log" | tail -n 1)"
-      return
-    fi
-    if grep -q '^SKIPPED: ' "$log"; then
-      skip "$name" "$(sed -n 's/^SKIPPED: //p' "$log" | head -n 1)"
-      return
-    fi
+  "$@" >"$log" 2>&1
+  status=$?
+  if grep -q '^\[==========\] Running ' "$log"; then
+    add_cases "$name" "$status"
+  elif ((status)); then
+    fail "$name" "status $status, $log"
+  elif grep -q '^SKIPPED: ' "$log"; then
+    skip "$name" "$(sed -n 's/^SKIPPED: //p' "$log" | head -n 1)"
+  else
     passed=$((passed + 1))
     echo "passed   $name"
-  else
-    failed=$((failed + 1))
-    echo "FAILED   $name (status $?; $log)"
-    tail -n 15 "$log"
   fi
 }
 
@@ -78,6 +109,24 @@ for program in "$here"/bin/*; do
 done
 check cpu_conformance "$here/checks/cpu_conformance_test"
 
+# The hand kernels on little data: every kernel, every row count.
+small=
+for case in GramOfEveryWorkerCount HandWorkedSequences RangesAreIndependent \
+  NormsAreThoseOfWhatUpdateApplies CombinesEveryWorkerCountAndDType; do
+  small+=":*$case/HandKernels:*$case/DoubleFloat*"
+done
+
+# sanitized PROGRAM TOOL FILTER: succeeds if the tests do and the tool says
+# that it has found nothing.
+sanitized() {
+  "$1" --tool "$2" --error-exitcode 7 "$here/checks/cuda_conformance_test" \
+    --gtest_filter="$3" 2>&1 | tee "$logs/$2.now"
+  local status=${PIPESTATUS[0]}
+  ((status)) && return "$status"
+  grep -q -E '(ERROR SUMMARY: 0 errors|RACECHECK SUMMARY: 0 hazards)' \
+    "$logs/$2.now"
+}
+
 # sanitizer TOOL: small tests under compute-sanitizer.
 sanitizer() {
   local tool=$1 program
@@ -87,38 +136,44 @@ sanitizer() {
     skip "$tool" "no compute-sanitizer in PATH or CUDA_HOME"
     return
   fi
-  # It needs rights that some containers and virtual machines do not give.
-  if ! "$program" --tool "$tool" --error-exitcode 7 \
-    "$here/checks/cuda_conformance_test" \
-    --gtest_filter='*HandWorkedSequences/HandKernels' \
-    >"$logs/$tool.try.log" 2>&1; then
-    if ! grep -q 'ERROR SUMMARY: [1-9]' "$logs/$tool.try.log"; then
-      skip "$tool" "compute-sanitizer does not work here ($logs/$tool.try.log)"
-      return
-    fi
+  # It needs rights that some containers and virtual machines do not give. A
+  # program that ran to its end shows that it has them.
+  sanitized "$program" "$tool" '*HandWorkedSequences/HandKernels' \
+    >"$logs/$tool.try.log"
+  if ! grep -q '^\[==========\] .* ran' "$logs/$tool.try.log"; then
+    skip "$tool" "compute-sanitizer does not work here ($logs/$tool.try.log)"
+    return
   fi
-  local small='*GramOfEveryWorkerCount/HandKernels'
-  small+=':*HandWorkedSequences/HandKernels:*RangesAreIndependent/HandKernels'
-  small+=':*NormsAreThoseOfWhatUpdateApplies/HandKernels'
-  small+=':*CombinesEveryWorkerCountAndDType/HandKernels'
-  check "$tool" "$program" --tool "$tool" --error-exitcode 7 \
-    "$here/checks/cuda_conformance_test" --gtest_filter="$small"
+  check "$tool" sanitized "$program" "$tool" "${small#:}"
+}
+
+gpu_checks() {
+  local name passed_before=$passed failed_before=$failed
+  check cuda_conformance "$here/checks/cuda_conformance_test"
+  check cuda_jobs "$here/checks/cuda_jobs_test"
+  for name in memcheck racecheck; do
+    if grep -q 'no CUDA device' "$logs/cuda_conformance.log"; then
+      skip "$name" "no CUDA device"
+    else
+      sanitizer "$name"
+    fi
+  done
+  if ((bench)); then
+    for name in cuda_kernels round_gpu; do
+      check "$name" "$here/checks/$name"
+      grep -v '^SKIPPED' "$logs/$name.log"
+    done
+  fi
+  if ((passed == passed_before && failed == failed_before)); then
+    fail gpu "none of its checks ran here; --cpu leaves them out"
+  fi
 }
 
 if ((gpu)); then
-  check cuda_conformance "$here/checks/cuda_conformance_test"
-  if grep -q 'no CUDA device' "$logs/cuda_conformance.log"; then
-    skip memcheck "no CUDA device"
-    skip racecheck "no CUDA device"
+  if [[ -e $here/checks/cuda_conformance_test ]]; then
+    gpu_checks
   else
-    sanitizer memcheck
-    sanitizer racecheck
-  fi
-  if ((bench)); then
-    for program in cuda_kernels round_gpu; do
-      check "$program" "$here/checks/$program"
-      grep -v '^SKIPPED' "$logs/$program.log"
-    done
+    fail gpu "this bundle was built without CUDA; --cpu leaves its checks out"
   fi
 fi
 

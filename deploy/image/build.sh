@@ -2,6 +2,7 @@
 # Builds the container image.
 #
 #   deploy/image/build.sh                  of a bundle made by deploy/bundle.sh
+#   deploy/image/build.sh --cpu            the same without CUDA: needs no nvcc
 #   deploy/image/build.sh --bundle=FOLDER  of an unpacked one
 #   deploy/image/build.sh --tag=NAME       default agg-server:latest
 #   deploy/image/build.sh --tool=PROGRAM   buildah, podman or docker; default:
@@ -12,10 +13,12 @@ set -eu
 
 root=$(CDPATH='' cd "$(dirname "$0")/../.." && pwd)
 bundle=
+cpu=
 tag=agg-server:latest
 tool=
 for argument in "$@"; do
   case $argument in
+    --cpu) cpu=--cpu ;;
     --bundle=*) bundle=${argument#*=} ;;
     --tag=*) tag=${argument#*=} ;;
     --tool=*) tool=${argument#*=} ;;
@@ -36,8 +39,8 @@ fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 if [ -z "$bundle" ]; then
-  bundle=$scratch/bundle
-  "$root/deploy/bundle.sh" --directory="$bundle"
+  "$root/deploy/bundle.sh" ${cpu:+"$cpu"} "$scratch/out"
+  bundle=$scratch/out/agg_server_bundle
 fi
 "$root/deploy/image/make_context.sh" "$bundle" "$scratch/context"
 version=$("$scratch/context/app/opt/agg_server/bin/agg_server" --version)

@@ -1,0 +1,227 @@
+"""The scripts around the bundle: bundle.sh and the image's build.sh understand
+each other, and run_gpu_checks.sh reports what happened and nothing better.
+
+Compiling and the container tool are stand-ins, and so are the bundle's
+programs; the scripts are the real ones.
+"""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).absolute().parent.parent.parent
+
+# Puts a program in the place of every label that it is asked to build.
+BAZEL = """#!/bin/bash
+echo "$@" >"{folder}/bazel_arguments"
+for argument in "$@"; do
+  case $argument in
+    --symlink_prefix=*) links=${{argument#*=}} ;;
+    //*)
+      path=${{argument#//}}
+      mkdir -p "$links/bin/${{path%:*}}"
+      cp /bin/true "$links/bin/${{path/://}}"
+      ;;
+  esac
+done
+"""
+
+# Keeps its arguments and the build's context, the last of them.
+TOOL = """#!/bin/bash
+echo "$@" >"{folder}/tool_arguments"
+cp -r "${{@: -1}}" "{folder}/context"
+"""
+
+CASES = """echo '[==========] Running {number} tests from 1 test suite.'
+{cases}
+echo '[==========] {number} tests from 1 test suite ran. (5 ms total)'
+exit {status}
+"""
+
+
+def script(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text if text.startswith("#!") else "#!/bin/bash\n" + text)
+    path.chmod(0o755)
+
+
+def google_test(ok=0, failed=0, skipped=0, status=None):
+    """A program that prints what such a GoogleTest program would."""
+    lines = [f"echo '[       OK ] A.Ok{i} (1 ms)'" for i in range(ok)]
+    lines += [f"echo '[  FAILED  ] A.No{i} (1 ms)'; echo '[  FAILED  ] A.No{i}'"
+              for i in range(failed)]
+    lines += ["echo 'a_test.cc:7: Skipped'; echo 'no CUDA device: none'; "
+              f"echo '[  SKIPPED ] A.Skip{i} (0 ms)'" for i in range(skipped)]
+    return CASES.format(number=ok + failed + skipped, cases="\n".join(lines),
+                        status=int(failed > 0) if status is None else status)
+
+
+class Folder(unittest.TestCase):
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="agg_bundle_")
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+
+    def run_script(self, *command, **environment):
+        result = subprocess.run(
+            [str(word) for word in command], check=False, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, cwd=self.folder,
+            env={"PATH": f"{self.folder}/path:/usr/sbin:/usr/bin:/sbin:/bin",
+                 "TMPDIR": str(self.folder), "CUDA_HOME": "/nonexistent",
+                 **environment})
+        return result.returncode, result.stdout
+
+
+class BundleTest(Folder):
+
+    def setUp(self):
+        super().setUp()
+        script(self.folder / "bazel", BAZEL.format(folder=self.folder))
+        script(self.folder / "tool", TOOL.format(folder=self.folder))
+
+    def run_real(self, name, *arguments):
+        status, output = self.run_script(
+            ROOT / "deploy" / name, *arguments,
+            AGG_BAZEL=str(self.folder / "bazel"))
+        self.assertEqual(status, 0, output)
+
+    def bazel_arguments(self):
+        return (self.folder / "bazel_arguments").read_text().split()
+
+    def names(self, path):
+        return {item.name for item in (self.folder / path).iterdir()}
+
+    def test_a_bundle_has_the_gpu_checks(self):
+        self.run_real("bundle.sh", self.folder / "out")
+        self.assertIn("--config=cuda", self.bazel_arguments())
+        self.assertLessEqual(
+            {"cuda_conformance_test", "cuda_jobs_test", "cuda_kernels",
+             "round_gpu", "cpu_conformance_test"},
+            self.names("out/agg_server_bundle/checks"))
+        self.assertIn("agg_server_bundle.tar.zst", self.names("out"))
+        readme = (self.folder / "out/agg_server_bundle/README").read_text()
+        self.assertIn("CPU and CUDA", readme)
+        self.assertNotIn("@", readme)
+
+    def test_a_cpu_bundle_has_no_cuda(self):
+        self.run_real("bundle.sh", "--cpu", self.folder / "out")
+        self.assertIn("--config=nocuda", self.bazel_arguments())
+        self.assertEqual([label for label in self.bazel_arguments()
+                          if "cuda_" in label or "gpu" in label], [])
+        status, output = self.run_script(
+            self.folder / "out/agg_server_bundle/run_gpu_checks.sh")
+        self.assertEqual(status, 1)
+        self.assertIn("built without CUDA", output)
+        status, output = self.run_script(
+            self.folder / "out/agg_server_bundle/run_gpu_checks.sh", "--cpu")
+        self.assertEqual(status, 0, output)
+
+    def test_an_image_is_made_of_a_bundle(self):
+        for options, config in (([], "cuda"), (["--cpu"], "nocuda")):
+            with self.subTest(config):
+                self.run_real("image/build.sh", *options, "--tag=some:tag",
+                              f"--tool={self.folder / 'tool'}")
+                self.assertIn(f"--config={config}", self.bazel_arguments())
+                tool = (self.folder / "tool_arguments").read_text().split()
+                self.assertIn("some:tag", tool)
+                self.assertEqual(self.names("context"), {"app", "system"})
+                self.assertIn("agg_server",
+                              self.names("context/app/opt/agg_server/bin"))
+                subprocess.run(["rm", "-r", self.folder / "context"],
+                               check=True)
+
+    def test_what_is_not_understood_is_refused(self):
+        for name in ("bundle.sh", "image/build.sh"):
+            status, output = self.run_script(ROOT / "deploy" / name,
+                                             "--directory=/tmp/out")
+            self.assertEqual(status, 2)
+            self.assertIn(name, output)
+
+
+class GpuChecksTest(Folder):
+
+    def setUp(self):
+        super().setUp()
+        script(self.folder / "run_gpu_checks.sh",
+               (ROOT / "deploy/bundle/run_gpu_checks.sh").read_text())
+        script(self.folder / "bin/agg_server", "exit 2")
+        (self.folder / "lib").mkdir()
+        (self.folder / "lib/glibc_needed").write_text("2.0\n")
+        self.program("cpu_conformance_test", google_test(ok=4))
+        self.program("cuda_conformance_test", google_test(ok=3))
+        self.program("cuda_jobs_test", google_test(ok=2))
+        self.program("cuda_kernels", "echo 'gram 1 GB/s'")
+        self.program("round_gpu", "echo 'round 1 s'")
+
+    def program(self, name, text):
+        script(self.folder / "checks" / name, text)
+
+    def sanitizer(self, text):
+        script(self.folder / "path/compute-sanitizer", text)
+
+    def checks(self, *arguments):
+        """The exit status, the last line, and all of the output."""
+        status, output = self.run_script(
+            self.folder / "run_gpu_checks.sh", *arguments)
+        return status, output.splitlines()[-1], output
+
+    def test_everything_passes(self):
+        self.sanitizer("shift 4; \"$@\"; echo 'ERROR SUMMARY: 0 errors'")
+        status, counts, output = self.checks()
+        self.assertEqual(counts, "18 passed, 0 failed", output)
+        self.assertEqual(status, 0)
+        self.assertIn("gram 1 GB/s", output)
+        self.assertIn("round 1 s", output)
+
+    def test_no_gpu_is_not_green(self):
+        self.program("cuda_conformance_test", google_test(skipped=3))
+        self.program("cuda_jobs_test", google_test(skipped=2))
+        self.program("cuda_kernels", "echo 'SKIPPED: no CUDA device: none'")
+        self.program("round_gpu", "echo 'SKIPPED: no CUDA device: none'")
+        status, counts, output = self.checks()
+        self.assertEqual(counts, "5 passed, 1 failed, 9 skipped", output)
+        self.assertEqual(status, 1)
+        self.assertIn("skipped  memcheck: no CUDA device", output)
+        status, counts, output = self.checks("--cpu")
+        self.assertEqual(counts, "5 passed, 0 failed", output)
+        self.assertEqual(status, 0)
+
+    def test_failures_count_case_by_case(self):
+        self.program("cuda_jobs_test", google_test(ok=2, failed=2, skipped=1))
+        status, counts, output = self.checks("--no-bench")
+        self.assertEqual(counts, "10 passed, 2 failed, 3 skipped", output)
+        self.assertEqual(status, 1)
+
+    def test_a_crash_and_a_filter_without_cases_fail(self):
+        for text in (google_test(ok=2, status=139), google_test()):
+            self.program("cuda_jobs_test", text)
+            status, counts, output = self.checks("--no-bench")
+            self.assertIn(" 1 failed", counts, output)
+            self.assertEqual(status, 1)
+
+    def test_the_sanitizers_verdict(self):
+        run = "shift 4; \"$@\"; "
+        for text, counts in (
+                # It does not work here.
+                ("echo 'no rights'; exit 1",
+                 "10 passed, 0 failed, 2 skipped"),
+                (run + "echo 'ERROR SUMMARY: 1 error'; exit 7",
+                 "16 passed, 2 failed"),
+                # It says nothing, which is not that all is well.
+                (run, "16 passed, 2 failed"),
+                ("[[ $2 == memcheck ]] && s='ERROR SUMMARY: 0 errors' || "
+                 "s='RACECHECK SUMMARY: 0 hazards displayed (0 errors)'; "
+                 + run + "echo \"$s\"", "16 passed, 0 failed")):
+            with self.subTest(text):
+                self.sanitizer(text)
+                status, line, output = self.checks("--no-bench")
+                self.assertEqual(line, counts, output)
+                self.assertEqual(status, int(" 0 failed" not in counts))
+
+
+if __name__ == "__main__":
+    unittest.main()
