@@ -158,6 +158,7 @@ absl::Status FillShardOptions(const v1::JobConfig& config,
       ParseDType("pull_dtype", config.pull_dtype());
   if (!pull.ok()) return pull.status();
   options->num_shards = config.shards_size();
+  options->workers = config.workers();
   options->max_workers = config.max_workers();
   options->push_dtype = *push;
   options->pull_dtype = *pull;

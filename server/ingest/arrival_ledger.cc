@@ -56,6 +56,13 @@ bool ArrivalLedger::Complete(int index, uint64_t session,
          row.num_landed == num_slices_;
 }
 
+bool ArrivalLedger::Landed(int index, uint64_t session, uint64_t round,
+                           int slice) const {
+  const Row& row = rows_[index];
+  return row.session == session && row.round == round && !row.erased &&
+         row.slices[slice] == State::kLanded;
+}
+
 void ArrivalLedger::Hold(int index, uint64_t session) {
   Row& row = rows_[index];
   if (row.session == session && !row.erased) row.held = true;
@@ -65,6 +72,11 @@ bool ArrivalLedger::HeldByAnother(int index, uint64_t session,
                                   uint64_t round) const {
   const Row& row = rows_[index];
   return row.held && row.session != session && round <= row.round;
+}
+
+uint64_t ArrivalLedger::HeldSession(int index, uint64_t round) const {
+  const Row& row = rows_[index];
+  return row.held && row.round == round ? row.session : 0;
 }
 
 void ArrivalLedger::Erase(int index, uint64_t session) {

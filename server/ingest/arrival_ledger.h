@@ -32,11 +32,17 @@ class ArrivalLedger {
   // without slices.
   bool Complete(int row, uint64_t session, uint64_t round) const;
 
+  // Whether the slice has landed for (session, round).
+  bool Landed(int row, uint64_t session, uint64_t round, int slice) const;
+
   // Keeps the row's bytes for its round, though their session is over (it has
   // committed them); nothing if they are not of `session`.
   void Hold(int row, uint64_t session);
   // Whether (session, round) may not have the row because it is held.
   bool HeldByAnother(int row, uint64_t session, uint64_t round) const;
+
+  // The session that it is held for in `round`; 0: none.
+  uint64_t HeldSession(int row, uint64_t round) const;
 
   // Forgets the row's bytes if they are of `session`; those being copied are
   // forgotten when their claim ends.

@@ -100,6 +100,14 @@ void AddTransport(const ShardStatus& status, FamilyBuilder* builder) {
                    static_cast<double>(status.revoked_snapshots));
 }
 
+void AddSliceGrams(const ShardStatus& status, FamilyBuilder* builder) {
+  builder->BeginCounter("aggserver_slice_grams_total",
+                        "Slices whose Gram was computed while others arrived "
+                        "(early), or when their round closed (close).");
+  builder->Add(static_cast<double>(status.early_grams), {{"when", "early"}});
+  builder->Add(static_cast<double>(status.grams_at_close), {{"when", "close"}});
+}
+
 }  // namespace
 
 void AddJobFamilies(const MetricsOptions& options,
@@ -154,6 +162,7 @@ void AddShardFamilies(const ShardStatus& status, FamilyBuilder* builder) {
                      ? static_cast<double>(status.memory_budget_bytes)
                      : std::numeric_limits<double>::infinity());
   AddTransport(status, builder);
+  AddSliceGrams(status, builder);
 }
 
 void AddProcessFamilies(const ProcessUsage& usage, FamilyBuilder* builder) {

@@ -62,6 +62,8 @@ void WriteShard(const ShardStatus& shard, JsonWriter* json) {
   json->Key("pull_bytes").Integer(shard.pull_bytes);
   json->Key("crc_errors").Integer(shard.crc_errors);
   json->Key("revoked_snapshots").Integer(shard.revoked_snapshots);
+  json->Key("early_grams").Integer(shard.early_grams);
+  json->Key("grams_at_close").Integer(shard.grams_at_close);
   json->Key("backend").String(shard.backend);
   json->EndObject();
 }

@@ -86,6 +86,10 @@ struct ShardStatus {
   int64_t pull_bytes = 0;       // payload handed to the transport
   int64_t crc_errors = 0;
   int64_t revoked_snapshots = 0;  // pulls cancelled to free a buffer
+  // Slices whose Gram was there when their round closed, and those computed
+  // then.
+  int64_t early_grams = 0;
+  int64_t grams_at_close = 0;
   std::string backend;
 };
 

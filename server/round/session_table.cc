@@ -6,7 +6,9 @@ namespace agg {
 
 void SessionTable::Begin(uint64_t session, int32_t rank) {
   // A repeat must not revive a session that has ended since.
-  sessions_.insert({session, Entry{rank, absl::OkStatus()}});
+  if (sessions_.insert({session, Entry{rank, absl::OkStatus()}}).second) {
+    alive_[rank] = session;
+  }
 }
 
 void SessionTable::End(uint64_t session, const absl::Status& reason) {
@@ -14,6 +16,8 @@ void SessionTable::End(uint64_t session, const absl::Status& reason) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end() || !found->second.ended.ok()) return;
   found->second.ended = reason;
+  const auto alive = alive_.find(found->second.rank);
+  if (alive != alive_.end() && alive->second == session) alive_.erase(alive);
   ended_.push_back(session);
   if (ended_.size() > kMaxEnded) {
     sessions_.erase(ended_.front());
@@ -24,6 +28,7 @@ void SessionTable::End(uint64_t session, const absl::Status& reason) {
 void SessionTable::Clear() {
   sessions_.clear();
   ended_.clear();
+  alive_.clear();
 }
 
 absl::StatusOr<int32_t> SessionTable::Rank(uint64_t session) const {

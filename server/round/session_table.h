@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
 #include <unordered_map>
 
@@ -19,7 +20,9 @@ class SessionTable {
   // Its later calls get `reason`. The last 4096 ended ones are remembered.
   void End(uint64_t session, const absl::Status& reason);
   void Clear();
-  bool any_alive() const { return sessions_.size() > ended_.size(); }
+  bool any_alive() const { return !alive_.empty(); }
+  // The live session of each rank that has one.
+  const std::map<int32_t, uint64_t>& alive() const { return alive_; }
 
   // The rank of a live session; the reason of an ended one; NOT_FOUND for one
   // never heard of ("Join again").
@@ -32,6 +35,7 @@ class SessionTable {
   };
   std::unordered_map<uint64_t, Entry> sessions_;
   std::deque<uint64_t> ended_;  // oldest first
+  std::map<int32_t, uint64_t> alive_;
 };
 
 }  // namespace agg

@@ -83,19 +83,14 @@ absl::Status ShardCompute::EnsureRow(int32_t rank) {
 }
 
 absl::StatusOr<std::vector<SliceGram>> ShardCompute::Gram(
-    const std::vector<RoundRow>& rows, bool compensated,
-    const std::vector<int32_t>& tensors) {
+    const std::vector<RoundRow>& rows, const std::vector<int32_t>& slices,
+    bool compensated) {
   const std::vector<const Buffer*> buffers = RowBuffers(*rows_, rows);
   std::vector<SliceGram> grams;
   std::vector<ElementRange> ranges;
-  for (size_t i = 0; i < layout_->slices.size(); ++i) {
-    const Slice& slice = layout_->plan.slices[layout_->slices[i]];
-    if (compensated &&
-        !std::binary_search(tensors.begin(), tensors.end(), slice.tensor)) {
-      continue;
-    }
-    grams.push_back({slice.index, {}, {}});
-    ranges.push_back(layout_->ranges[i]);
+  for (const int32_t slice : slices) {
+    grams.push_back({layout_->slices[slice], {}, {}});
+    ranges.push_back(layout_->ranges[slice]);
   }
   if (ranges.empty()) return grams;
   const size_t packed = PackedGramSize(static_cast<int64_t>(rows.size()));

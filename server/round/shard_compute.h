@@ -32,6 +32,7 @@ struct GroupOptions {
 struct ShardOptions {
   int32_t ordinal = 0;
   int32_t num_shards = 1;
+  int32_t workers = 1;  // expected in round 0
   int32_t max_workers = 1;
   DType push_dtype = DType::kF32;
   DType pull_dtype = DType::kF32;
@@ -39,6 +40,9 @@ struct ShardOptions {
   float weight_decay = 0.0f;  // of tensors whose group says nothing
   std::vector<GroupOptions> groups;
   int64_t memory_budget_bytes = 0;  // 0: unlimited
+  // Compute a slice's Gram as soon as its rows are complete; the results are
+  // the same.
+  bool early_gram = true;
 };
 
 // Phases are serial (one caller at a time); rows and store have their own
@@ -59,11 +63,10 @@ class ShardCompute {
   absl::Status EnsureRow(int32_t rank);
   int64_t planned_bytes() const;
 
-  // Partial Grams of this shard's slices; of all tensors, or (compensated) of
-  // `tensors` only.
+  // Partial Grams of slices, given and returned in the layout's order.
   absl::StatusOr<std::vector<SliceGram>> Gram(
-      const std::vector<RoundRow>& rows, bool compensated,
-      const std::vector<int32_t>& tensors);
+      const std::vector<RoundRow>& rows, const std::vector<int32_t>& slices,
+      bool compensated);
 
   absl::StatusOr<std::vector<SliceNorms>> Norms(
       const std::vector<RoundRow>& rows, const StepPlan& step);

@@ -38,6 +38,7 @@ absl::Status ShardEngine::Impl::Attach(uint64_t epoch) {
     phase_compute_ = nullptr;
     compute_ = nullptr;
     ledger_ = nullptr;
+    early_ = EarlyGrams();
     sessions_.Clear();
     seed_session_ = 0;
     seed_ = nullptr;
@@ -83,6 +84,7 @@ absl::Status ShardEngine::Impl::SetManifest(uint64_t epoch,
       memory_ = PhaseMemory();
       phase_compute_ = nullptr;
       compute_ = nullptr;
+      early_ = EarlyGrams();
     }
   }
   absl::StatusOr<std::unique_ptr<ShardCompute>> compute =
@@ -95,6 +97,7 @@ absl::Status ShardEngine::Impl::SetManifest(uint64_t epoch,
   ledger_ = std::make_unique<ArrivalLedger>(
       options_.max_workers + 1,
       static_cast<int>(compute_->layout()->slices.size()));
+  ExpectRows();
   return absl::OkStatus();
 }
 
@@ -122,12 +125,14 @@ absl::Status ShardEngine::Impl::SetSession(uint64_t epoch,
       ledger_->Erase(change.rank, ended);
     }
     if (seed_session_ == ended) seed_session_ = 0;
+    ExpectRows();
   }
   if (change.remove) return absl::OkStatus();
   status = compute_->EnsureRow(change.rank);
   if (!status.ok()) return status;
   sessions_.Begin(change.session, change.rank);
   if (change.seed_role) seed_session_ = change.session;
+  ExpectRows();
   return absl::OkStatus();
 }
 

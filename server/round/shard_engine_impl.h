@@ -1,6 +1,6 @@
-// The state of a ShardEngine. Its parts are in three files: shard_engine.cc
-// (sessions, pull), shard_push.cc (landing frames), shard_phases.cc (the
-// coordinator's phases).
+// The state of a ShardEngine. Its parts are in four files: shard_engine.cc
+// (sessions, pull), shard_push.cc (landing frames), shard_early.cc (Grams of
+// complete slices), shard_phases.cc (the coordinator's phases).
 #ifndef AGG_SERVER_ROUND_SHARD_ENGINE_IMPL_H_
 #define AGG_SERVER_ROUND_SHARD_ENGINE_IMPL_H_
 
@@ -8,11 +8,13 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "server/base/mutex.h"
 #include "server/ingest/arrival_ledger.h"
+#include "server/round/early_grams.h"
 #include "server/round/pull_queue.h"
 #include "server/round/session_table.h"
 #include "server/round/shard_engine.h"
@@ -21,11 +23,12 @@ namespace agg {
 
 // Lock order: phase_mutex_, then mutex_. Computation runs under phase_mutex_
 // alone; callbacks run under neither. compute_ changes under both, so that it
-// is the same from a phase's beginning to its end.
+// is the same from a phase's beginning to its end. A thread of its own computes
+// early Grams, as if they were a phase.
 class ShardEngine::Impl {
  public:
-  Impl(const ShardOptions& options, Backend* backend)
-      : options_(options), backend_(backend) {}
+  Impl(const ShardOptions& options, Backend* backend);
+  ~Impl();
 
   absl::Status Attach(uint64_t epoch);
   void Lose(uint64_t epoch, const absl::Status& reason);
@@ -64,6 +67,14 @@ class ShardEngine::Impl {
   // That the landed slices (and zeroed ones) of the row may be copied.
   void TellBackend(const FrameLanding& landing, ShardCompute* compute);
 
+  // To be called whenever a round opens or a session begins or ends.
+  void ExpectRows() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Counts a slice that has landed for the open round.
+  void CountLanded(const FrameLanding& landing, int32_t local)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ComputeEarlyGrams();  // the thread
+  void ComputeEarlyBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
+
   using Closures = std::vector<std::function<void()>>;
   absl::Status CheckPhase(const Phase& phase) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -71,6 +82,10 @@ class ShardEngine::Impl {
   absl::StatusOr<PhaseResult> Dispatch(const Phase& phase, Closures* ready)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
   absl::StatusOr<PhaseResult> Close(const Phase& phase)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
+  // Of all slices: early results, and what they lack.
+  absl::StatusOr<std::vector<SliceGram>> ClosingGrams(
+      const std::vector<RoundRow>& rows)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
   absl::Status MarkClosed(const Phase& phase)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -106,7 +121,8 @@ class ShardEngine::Impl {
   std::shared_ptr<ShardCompute> phase_compute_ ABSL_GUARDED_BY(phase_mutex_);
 
   mutable Mutex mutex_;
-  CondVar claims_ended_;
+  CondVar claims_ended_;  // or reads by an early Gram
+  CondVar early_wanted_;
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   bool attached_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status lost_ ABSL_GUARDED_BY(mutex_);
@@ -119,8 +135,12 @@ class ShardEngine::Impl {
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;  // the open round, too
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;   // the open round is closed
   std::vector<RoundRow> closed_rows_ ABSL_GUARDED_BY(mutex_);
+  EarlyGrams early_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   Pulls pulls_ ABSL_GUARDED_BY(mutex_);
   ShardStatus counters_ ABSL_GUARDED_BY(mutex_);  // its totals only
+
+  std::thread early_thread_;  // last: it uses the rest
 };
 
 }  // namespace agg

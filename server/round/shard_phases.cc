@@ -1,5 +1,6 @@
 // The coordinator's phases on one shard's slices: the RunPhase part of a
 // ShardEngine.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,12 +10,17 @@
 namespace agg {
 namespace {
 
-bool SameRows(const std::vector<RoundRow>& a, const std::vector<RoundRow>& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (a[i].rank != b[i].rank || a[i].session != b[i].session) return false;
+// The positions in the layout of the slices of `tensors` (ascending).
+std::vector<int32_t> SlicesOf(const ShardLayout& layout,
+                              const std::vector<int32_t>& tensors) {
+  std::vector<int32_t> slices;
+  for (size_t i = 0; i < layout.slices.size(); ++i) {
+    const int32_t tensor = layout.plan.slices[layout.slices[i]].tensor;
+    if (std::binary_search(tensors.begin(), tensors.end(), tensor)) {
+      slices.push_back(static_cast<int32_t>(i));
+    }
   }
-  return true;
+  return slices;
 }
 
 }  // namespace
@@ -116,8 +122,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Impl::Close(const Phase& phase) {
       memory_ = PhaseMemory();
     }
   }
-  absl::StatusOr<std::vector<SliceGram>> grams =
-      phase_compute_->Gram(phase.rows, /*compensated=*/false, {});
+  absl::StatusOr<std::vector<SliceGram>> grams = ClosingGrams(phase.rows);
   if (!grams.ok()) return grams.status();
   PhaseResult result;
   result.grams = *std::move(grams);
@@ -136,8 +141,9 @@ absl::StatusOr<PhaseResult> ShardEngine::Impl::CompensatedGram(
     MutexLock lock(&mutex_);
     rows = closed_rows_;
   }
-  absl::StatusOr<std::vector<SliceGram>> grams =
-      phase_compute_->Gram(rows, /*compensated=*/true, phase.tensors);
+  absl::StatusOr<std::vector<SliceGram>> grams = phase_compute_->Gram(
+      rows, SlicesOf(*phase_compute_->layout(), phase.tensors),
+      /*compensated=*/true);
   if (!grams.ok()) return grams.status();
   PhaseResult result;
   result.grams = *std::move(grams);
@@ -246,6 +252,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Impl::Publish(const Phase& phase,
   version_ = plan.version;
   closed_ = false;
   closed_rows_.clear();
+  ExpectRows();
   *ready = pulls_.Resolve(
       [this](const Pulls::Request& request)
           ABSL_NO_THREAD_SAFETY_ANALYSIS { return AnswerPull(request); });

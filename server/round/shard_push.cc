@@ -63,7 +63,13 @@ bool ShardEngine::Impl::AnyBusy(int row, const FrameHeader& header) const {
   const ShardLayout& layout = *compute_->layout();
   for (const auto* list : {&header.slices, &header.absent_slices}) {
     for (uint32_t slice : *list) {
-      if (ledger_->Busy(row, layout.local_slice[slice])) return true;
+      const int32_t local = layout.local_slice[slice];
+      if (ledger_->Busy(row, local)) return true;
+      // A former session's bytes, which an early Gram still reads.
+      if (row != seed_row() && early_.Reading(row, local) &&
+          !ledger_->Landed(row, header.session, header.round, local)) {
+        return true;
+      }
     }
   }
   return false;
@@ -111,7 +117,7 @@ absl::StatusOr<FrameLanding> ShardEngine::Impl::BeginFrame(FrameHeader header) {
         ClaimSlices(*row, &landing);
         break;
       }
-      // Another frame copies at this moment: a matter of a memcpy.
+      // Another frame copies, or a Gram reads, at this moment: a short while.
       claims_ended_.Wait(&mutex_);
     }
     compute = compute_;
@@ -169,8 +175,12 @@ absl::StatusOr<FrameResult> ShardEngine::Impl::EndFrame(
       ledger_->EndClaim(row, layout.local_slice[slice.slice], slice.landed);
       if (slice.landed) counters_.push_bytes += slice.num_bytes;
       if (!slice.landed && bad_slice < 0) bad_slice = slice.slice;
+      if (!seed) CountLanded(landing, layout.local_slice[slice.slice]);
     }
-    for (int32_t local : landing.absent) ledger_->EndClaim(row, local, true);
+    for (int32_t local : landing.absent) {
+      ledger_->EndClaim(row, local, true);
+      CountLanded(landing, local);
+    }
     claims_ended_.NotifyAll();
     if (bad_slice >= 0) ++counters_.crc_errors;
     result.acknowledge =

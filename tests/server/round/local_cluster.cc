@@ -30,6 +30,7 @@ ClusterOptions MakeClusterOptions(int num_shards, int workers, Rule rule) {
   options.coordinator.combine.rule.rule = rule;
   options.coordinator.combine.rule.scope = DefaultScope(rule);
   options.coordinator.combine.schedule.learning_rate = 0.5;
+  options.shard.workers = workers;
   options.shard.max_workers = workers + 2;
   return options;
 }
@@ -55,7 +56,9 @@ LocalCluster::LocalCluster(const ClusterOptions& options) : options_(options) {
   std::vector<ShardPeer*> peers;
   for (int k = 0; k < options.num_shards; ++k) {
     absl::StatusOr<std::unique_ptr<Backend>> backend =
-        MakeBackend("cpu", {/*num_threads=*/1 + k % 2});
+        options.make_backend != nullptr
+            ? options.make_backend()
+            : MakeBackend("cpu", {/*num_threads=*/1 + k % 2});
     Require(backend.status(), "MakeBackend");
     backends_.push_back(*std::move(backend));
     ShardOptions shard = options.shard;

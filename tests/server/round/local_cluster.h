@@ -4,6 +4,7 @@
 #define AGG_TESTS_SERVER_ROUND_LOCAL_CLUSTER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -28,6 +29,8 @@ struct ClusterOptions {
   CoordinatorOptions coordinator;
   ShardOptions shard;  // ordinal and num_shards are filled in
   bool real_clock = false;
+  // Null: the CPU backend.
+  std::function<std::unique_ptr<Backend>()> make_backend;
 };
 
 // Rule `rule` at learning rate 0.5, plain sgd, `workers` of them.

@@ -1,0 +1,131 @@
+// Grams of slices whose rows are complete while others still arrive: the
+// computation hides behind the network. The round's Close takes what fits its
+// rows and computes the rest; results have the same bits either way, since a
+// slice's Gram depends on its rows alone (kernels/backend.h).
+#include <map>
+#include <utility>
+
+#include "server/base/log.h"
+#include "server/round/shard_engine_impl.h"
+
+namespace agg {
+
+ShardEngine::Impl::Impl(const ShardOptions& options, Backend* backend)
+    : options_(options), backend_(backend) {
+  if (!options_.early_gram) return;
+  early_thread_ = std::thread([this] { ComputeEarlyGrams(); });
+}
+
+ShardEngine::Impl::~Impl() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    early_wanted_.NotifyAll();
+  }
+  if (early_thread_.joinable()) early_thread_.join();
+}
+
+void ShardEngine::Impl::ExpectRows() {
+  std::map<int32_t, uint64_t> session_of_rank = sessions_.alive();
+  std::vector<RoundRow> rows;
+  const int num_slices = static_cast<int>(compute_->layout()->slices.size());
+  if (options_.early_gram && published_ && !closed_) {
+    // A row that is held counts, and its rank's new session does not yet.
+    for (int32_t rank = 0; rank < options_.max_workers; ++rank) {
+      const uint64_t held = ledger_->HeldSession(rank, version_);
+      if (held != 0) session_of_rank[rank] = held;
+    }
+    for (const auto& [rank, session] : session_of_rank) {
+      rows.push_back({rank, session});
+    }
+    // Until all workers are there, every Gram would be computed again.
+    const bool starting = version_ == 0;
+    if (starting && static_cast<int32_t>(rows.size()) < options_.workers) {
+      rows.clear();
+    }
+  }
+  early_.Expect(rows, num_slices);
+  for (const RoundRow& row : rows) {
+    for (int slice = 0; slice < num_slices; ++slice) {
+      if (ledger_->Landed(row.rank, row.session, version_, slice)) {
+        early_.SliceLanded(row.rank, row.session, slice);
+      }
+    }
+  }
+  if (early_.any_ready()) early_wanted_.NotifyAll();
+}
+
+void ShardEngine::Impl::CountLanded(const FrameLanding& landing,
+                                    int32_t local) {
+  const FrameHeader& header = landing.header;
+  // Not if the session ended, or the round did, while the bytes were copied.
+  if (closed_ || header.round != version_ ||
+      !ledger_->Landed(landing.rank, header.session, header.round, local)) {
+    return;
+  }
+  early_.SliceLanded(landing.rank, header.session, local);
+  if (early_.any_ready()) early_wanted_.NotifyAll();
+}
+
+void ShardEngine::Impl::ComputeEarlyGrams() {
+  for (;;) {
+    {
+      MutexLock lock(&mutex_);
+      while (!stopping_ && !early_.any_ready()) early_wanted_.Wait(&mutex_);
+      if (stopping_) return;
+    }
+    MutexLock phase_lock(&phase_mutex_);
+    ComputeEarlyBatch();
+  }
+}
+
+void ShardEngine::Impl::ComputeEarlyBatch() {
+  EarlyGrams::Batch batch;
+  std::shared_ptr<ShardCompute> compute;
+  {
+    MutexLock lock(&mutex_);
+    if (!early_.any_ready()) return;  // a phase was quicker
+    batch = early_.Take();
+    compute = compute_;
+  }
+  absl::StatusOr<std::vector<SliceGram>> grams =
+      compute->Gram(batch.rows, batch.slices, /*compensated=*/false);
+  MutexLock lock(&mutex_);
+  if (grams.ok()) {
+    early_.Finish(*std::move(grams));
+  } else {
+    // Close tries again, and its error is the round's.
+    LogWarning("early Gram: ", grams.status().ToString());
+    early_.Finish({});
+  }
+  claims_ended_.NotifyAll();
+}
+
+absl::StatusOr<std::vector<SliceGram>> ShardEngine::Impl::ClosingGrams(
+    const std::vector<RoundRow>& rows) {
+  std::vector<std::optional<SliceGram>> early;
+  {
+    MutexLock lock(&mutex_);
+    early = early_.TakeResults(rows);
+  }
+  std::vector<int32_t> missing;
+  for (size_t slice = 0; slice < early.size(); ++slice) {
+    if (!early[slice].has_value()) {
+      missing.push_back(static_cast<int32_t>(slice));
+    }
+  }
+  absl::StatusOr<std::vector<SliceGram>> rest =
+      phase_compute_->Gram(rows, missing, /*compensated=*/false);
+  if (!rest.ok()) return rest.status();
+  std::vector<SliceGram> grams;
+  auto next = rest->begin();
+  for (std::optional<SliceGram>& gram : early) {
+    grams.push_back(gram.has_value() ? *std::move(gram) : std::move(*next++));
+  }
+  MutexLock lock(&mutex_);
+  counters_.grams_at_close += static_cast<int64_t>(missing.size());
+  counters_.early_grams += static_cast<int64_t>(grams.size() - missing.size());
+  return grams;
+}
+
+}  // namespace agg

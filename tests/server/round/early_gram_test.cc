@@ -1,0 +1,247 @@
+// Grams of complete slices while others still arrive, on a whole shard.
+#include <atomic>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/backend_factory.h"
+#include "tests/server/round/local_cluster.h"
+
+namespace agg {
+namespace {
+
+// The CPU backend with a door before Gram, that a test can shut, and a list of
+// the calls that came through it.
+class WatchedBackend : public Backend {
+ public:
+  struct Call {
+    size_t num_rows;
+    std::vector<int64_t> begins;
+  };
+
+  WatchedBackend() : cpu_(*MakeBackend("cpu", {1})) {}
+
+  void Shut() {
+    MutexLock lock(&mutex_);
+    shut_ = true;
+  }
+  void Open() {
+    MutexLock lock(&mutex_);
+    shut_ = false;
+    changed_.NotifyAll();
+  }
+  void FailNext() {
+    MutexLock lock(&mutex_);
+    fail_next_ = true;
+  }
+  // Waits until that many calls have come to the door; what they asked.
+  std::vector<Call> WaitForCalls(size_t num_calls) {
+    MutexLock lock(&mutex_);
+    while (calls_.size() < num_calls) changed_.Wait(&mutex_);
+    return calls_;
+  }
+
+  absl::string_view name() const override { return cpu_->name(); }
+  std::string description() const override { return cpu_->description(); }
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(BufferUse use,
+                                                   int64_t bytes) override {
+    return cpu_->Allocate(use, bytes);
+  }
+  void RowLanded(const Buffer& row, DType dtype,
+                 const ElementRange& range) override {
+    cpu_->RowLanded(row, dtype, range);
+  }
+  absl::Status Load(const OptimizerOptions& optimizer, const Buffer& snapshot,
+                    Buffer* master, Buffer* state0, Buffer* state1,
+                    Buffer* narrowed, DType dtype) override {
+    return cpu_->Load(optimizer, snapshot, master, state0, state1, narrowed,
+                      dtype);
+  }
+  absl::Status Gram(const GramRequest& request) override {
+    {
+      MutexLock lock(&mutex_);
+      Call call{request.rows.size(), {}};
+      for (const ElementRange& range : request.ranges) {
+        call.begins.push_back(range.begin);
+      }
+      calls_.push_back(std::move(call));
+      changed_.NotifyAll();
+      while (shut_) changed_.Wait(&mutex_);
+      if (std::exchange(fail_next_, false)) {
+        return absl::InternalError("as the test wants it");
+      }
+    }
+    return cpu_->Gram(request);
+  }
+  absl::Status Update(const UpdateRequest& request) override {
+    return cpu_->Update(request);
+  }
+  absl::Status Norms(const UpdateRequest& request,
+                     absl::Span<RangeNorms> norms) override {
+    return cpu_->Norms(request, norms);
+  }
+
+ private:
+  const std::unique_ptr<Backend> cpu_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool shut_ ABSL_GUARDED_BY(mutex_) = false;
+  bool fail_next_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Two workers, three slices (at 0, 64 and 96 of the layout), in round 0.
+class EarlyGramTest : public testing::Test {
+ protected:
+  EarlyGramTest()
+      : job_(Options(), MakeManifest({{40}, {}, {5}}), 2),
+        plan_(*MakeShardPlan(job_.manifest, 1)) {}
+
+  ClusterOptions Options() {
+    ClusterOptions options = MakeClusterOptions(1, 2, Rule::kAdasum);
+    options.make_backend = [this] {
+      auto backend = std::make_unique<WatchedBackend>();
+      backend_ = backend.get();
+      return backend;
+    };
+    return options;
+  }
+
+  ShardEngine* engine() { return job_.cluster.engine(0); }
+  Tensors Row(int rank) {
+    return RandomTensors(job_.manifest, 70 + static_cast<uint64_t>(rank));
+  }
+  TestFrame Frame(LocalWorker& worker, int slice, uint64_t round = 0) {
+    return MakeFrames(worker.Header(round), plan_, 0,
+                      Row(worker.rank()))[slice];
+  }
+  void Land(int rank, int slice) {
+    const auto result = LandFrame(engine(), Frame(job_.workers[rank], slice));
+    ASSERT_TRUE(result.ok()) << result.status();
+  }
+  void FinishRound() {
+    for (LocalWorker& worker : job_.workers) {
+      ASSERT_EQ(worker.Push(0, Row(worker.rank())), absl::OkStatus());
+      worker.Commit(0);
+    }
+    job_.cluster.Settle();
+  }
+  // Version 1 of the same round without early Grams.
+  Tensors Expected() {
+    ClusterOptions options = MakeClusterOptions(1, 2, Rule::kAdasum);
+    options.shard.early_gram = false;
+    RunningJob job(options, job_.manifest, 2);
+    for (LocalWorker& worker : job.workers) {
+      EXPECT_TRUE(worker.Contribute(0, Row(worker.rank())).ok());
+    }
+    EXPECT_EQ(job.cluster.engine(0)->Status().early_grams, 0);
+    return *job.cluster.Pull(1);
+  }
+
+  WatchedBackend* backend_ = nullptr;
+  RunningJob job_;
+  const ShardPlan plan_;
+};
+
+TEST_F(EarlyGramTest, ACompleteSliceDoesNotWaitForTheOthers) {
+  Land(1, 1);
+  Land(0, 0);
+  Land(0, 1);  // complete
+  const auto calls = backend_->WaitForCalls(1);
+  EXPECT_EQ(calls[0].num_rows, 2u);
+  EXPECT_EQ(calls[0].begins, std::vector<int64_t>{64});
+  FinishRound();
+  EXPECT_EQ(*job_.cluster.Pull(1), Expected());
+  const ShardStatus status = engine()->Status();
+  EXPECT_GE(status.early_grams, 1);
+  EXPECT_EQ(status.early_grams + status.grams_at_close, 3);
+}
+
+TEST_F(EarlyGramTest, TheRoundGoesOnAfterAnErrorOfAnEarlyGram) {
+  backend_->FailNext();
+  for (const int rank : {0, 1}) Land(rank, 0);
+  backend_->WaitForCalls(1);
+  FinishRound();
+  EXPECT_EQ(*job_.cluster.Pull(1), Expected());
+  ASSERT_EQ(job_.cluster.reports().size(), 1u);
+  EXPECT_TRUE(job_.cluster.reports()[0].applied);
+}
+
+TEST_F(EarlyGramTest, AnotherSessionOfARankWaitsForTheGramThatReadsItsRow) {
+  backend_->Shut();
+  for (const int rank : {0, 1}) Land(rank, 0);
+  backend_->WaitForCalls(1);  // it reads
+  LocalWorker again(&job_.cluster, 1, job_.manifest);
+  ASSERT_EQ(again.Join(), absl::OkStatus());
+  TestFrame frame = Frame(again, 0);
+  std::atomic<bool> opened{false};
+  std::thread pusher([&] {
+    auto landing = engine()->BeginFrame(frame.header);
+    EXPECT_TRUE(opened);
+    ASSERT_TRUE(landing.ok()) << landing.status();
+    CopyPayload(frame, &*landing);
+    EXPECT_TRUE(engine()->EndFrame(*landing).ok());
+  });
+  // A slice that is not read is free at once.
+  EXPECT_TRUE(LandFrame(engine(), Frame(again, 1)).ok());
+  opened = true;
+  backend_->Open();
+  pusher.join();
+  job_.workers.pop_back();
+  job_.workers.push_back(again);
+  FinishRound();
+  EXPECT_EQ(*job_.cluster.Pull(1), Expected());
+}
+
+TEST_F(EarlyGramTest, AWorkerThatLeavesLeavesTheGramsToo) {
+  job_.RunRound(0);
+  const size_t before = backend_->WaitForCalls(0).size();
+  for (LocalWorker& worker : job_.workers) {
+    ASSERT_TRUE(LandFrame(engine(), Frame(worker, 0, /*round=*/1)).ok());
+  }
+  backend_->WaitForCalls(before + 1);
+  ASSERT_EQ(job_.workers[1].Leave(), absl::OkStatus());
+  // What the other has landed is complete now.
+  EXPECT_EQ(backend_->WaitForCalls(before + 2)[before + 1].num_rows, 1u);
+  ASSERT_TRUE(job_.workers[0].Contribute(1, Row(0)).ok());
+  job_.cluster.Settle();
+  ASSERT_EQ(job_.cluster.reports().size(), 2u);
+  EXPECT_EQ(job_.cluster.reports()[1].rows.size(), 1u);
+  // Adasum of one row is the row.
+  const Tensors start = *job_.cluster.Pull(1);
+  const Tensors end = *job_.cluster.Pull(2);
+  EXPECT_EQ(end[0][7], start[0][7] - 0.5f * Row(0)[0][7]);
+}
+
+TEST_F(EarlyGramTest, EveryRoundHasItsOwn) {
+  for (uint64_t round = 0; round < 3; ++round) job_.RunRound(round);
+  ClusterOptions options = MakeClusterOptions(1, 2, Rule::kAdasum);
+  options.shard.early_gram = false;
+  RunningJob other(options, job_.manifest, 2);
+  for (uint64_t round = 0; round < 3; ++round) other.RunRound(round);
+  EXPECT_EQ(*job_.cluster.Pull(3), *other.cluster.Pull(3));
+  const ShardStatus status = engine()->Status();
+  EXPECT_EQ(status.early_grams + status.grams_at_close, 9);
+}
+
+// Before all workers are there, the rows of those that are would be computed
+// again and again.
+TEST(EarlyGramStart, WaitsForTheExpectedWorkers) {
+  WatchedBackend* backend = nullptr;
+  ClusterOptions options = MakeClusterOptions(1, 2);
+  options.make_backend = [&backend] {
+    auto made = std::make_unique<WatchedBackend>();
+    backend = made.get();
+    return made;
+  };
+  RunningJob job(options, MakeManifest({{40}}), 1);
+  const Tensors row = RandomTensors(job.manifest, 1);
+  ASSERT_EQ(job.workers[0].Push(0, row), absl::OkStatus());
+  LocalWorker second(&job.cluster, 1, job.manifest);
+  ASSERT_EQ(second.Join(), absl::OkStatus());
+  ASSERT_EQ(second.Push(0, row), absl::OkStatus());
+  EXPECT_EQ(backend->WaitForCalls(1)[0].num_rows, 2u);
+}
+
+}  // namespace
+}  // namespace agg
