@@ -99,8 +99,27 @@ struct RangeNorms {
   double update_norm_squared = 0.0;
 };
 
+// What computing takes besides the buffers, and where buffers are.
+struct MemoryNeeds {
+  int64_t scratch_bytes = 0;  // on the host
+  // A device with memory of its own has kRow buffers, too, kState ones alone,
+  // and one narrowed copy of a snapshot; kSnapshot ones are on the host alone.
+  bool on_device = false;
+  int64_t device_scratch_bytes = 0;
+};
+
+// Of the device, whoever uses it; zeros without one.
+struct DeviceMemoryUse {
+  int64_t total_bytes = 0;
+  int64_t used_bytes = 0;
+};
+
 // Thread-compatible: one call at a time. Results have the same bits for every
 // thread count and SIMD target (CPU), and from run to run (CUDA).
+//
+// Errors: INVALID_ARGUMENT for requests that do not fit together,
+// RESOURCE_EXHAUSTED, INTERNAL when a call failed but another may work, and
+// UNAVAILABLE when the device is lost: no later call will work.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -108,6 +127,10 @@ class Backend {
   // "cpu" or "cuda", and a line for the log: device, threads, SIMD target.
   virtual absl::string_view name() const = 0;
   virtual std::string description() const = 0;
+
+  // With `num_rows` kRow buffers. Thread-safe, as device_memory_use.
+  virtual MemoryNeeds memory_needs(int64_t num_rows) const = 0;
+  virtual DeviceMemoryUse device_memory_use() const = 0;
 
   // RESOURCE_EXHAUSTED with the sizes when there is no such memory.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(

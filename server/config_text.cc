@@ -99,6 +99,7 @@ std::string ConfigFingerprint(const v1::JobConfig& config) {
   shared.clear_round_log();
   shared.clear_compute_threads();
   shared.clear_memory_budget_bytes();
+  shared.clear_device_memory_budget_bytes();
   // FNV-1a, 64 bits: the same everywhere, and no guard against malice.
   uint64_t hash = 0xcbf29ce484222325u;
   for (unsigned char c : PrintJobConfig(shared)) {

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -112,7 +113,7 @@ void LogStart(const v1::JobConfig& config, const ServerOptions& options) {
 
 // Finishes or refuses, within the time given; a second signal ends it at
 // once, and so does a drain that hangs.
-int Stop(Server* server, absl::Duration drain) {
+void Stop(Server* server, absl::Duration drain) {
   std::thread([] {
     WaitForSignal();
     LogWarning("second signal: exiting at once");
@@ -125,7 +126,6 @@ int Stop(Server* server, absl::Duration drain) {
   }).detach();
   server->Drain(absl::Now() + drain);
   LogInfo("drained");
-  return 0;
 }
 
 absl::Status WritePorts(const CommandLine& line, const Server& server) {
@@ -160,6 +160,11 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   start.metrics_port = line.metrics_port;
   start.admin = line.admin;
   start.on_drain_request = [] { kill(getpid(), SIGTERM); };
+  std::atomic<bool> device_lost{false};
+  start.on_device_lost = [&device_lost](const absl::Status&) {
+    device_lost = true;
+    kill(getpid(), SIGTERM);
+  };
   absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start(options, start);
   if (!server.ok()) return Fail(kFailure, server.status().message());
@@ -168,9 +173,10 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   const int number = WaitForSignal();
   LogInfo("signal ", number, ": draining for up to ",
           absl::FormatDuration(line.drain));
-  const int code = Stop(server->get(), line.drain);
+  Stop(server->get(), line.drain);
   server->reset();
-  return code;
+  if (!device_lost) return 0;
+  return Fail(kFailure, "the device is lost: a new process is needed");
 }
 
 int Main(const std::vector<std::string>& arguments) {

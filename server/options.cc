@@ -110,6 +110,13 @@ absl::Status CheckRest(const v1::JobConfig& config) {
   status.Update(CheckField(config.memory_budget_bytes() >= 0,
                            "memory_budget_bytes", config.memory_budget_bytes(),
                            ">= 0 (0: 80% of what the host grants)"));
+  status.Update(CheckField(config.device_memory_budget_bytes() >= 0 &&
+                               (config.backend() == "cuda" ||
+                                config.device_memory_budget_bytes() == 0),
+                           "device_memory_budget_bytes",
+                           config.device_memory_budget_bytes(),
+                           "0 (80% of the device), or more with backend "
+                           "\"cuda\""));
   status.Update(CheckField(config.quorum() == 0, "quorum", config.quorum(),
                            "0 (all workers)"));
   status.Update(CheckField(config.max_staleness() == 0, "max_staleness",
@@ -163,7 +170,8 @@ absl::Status FillShardOptions(const v1::JobConfig& config,
   options->push_dtype = *push;
   options->pull_dtype = *pull;
   options->weight_decay = static_cast<float>(config.optimizer().weight_decay());
-  options->memory_budget_bytes = config.memory_budget_bytes();
+  options->memory_budget = {config.memory_budget_bytes(),
+                            config.device_memory_budget_bytes()};
   return absl::OkStatus();
 }
 

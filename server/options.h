@@ -25,7 +25,7 @@ struct MetricsSettings {
 struct ServerOptions {
   std::vector<std::string> shards;  // addresses by ordinal
   CoordinatorOptions coordinator;
-  ShardOptions shard;  // ordinal 0; memory_budget_bytes 0: of the host
+  ShardOptions shard;  // ordinal 0; memory_budget 0: by host and device
   std::string backend = "cpu";
   int32_t compute_threads = 0;
   MetricsSettings metrics;

@@ -129,17 +129,36 @@ class Server::Impl {
     LogInfo("backend: ", backend_->description());
     ShardOptions shard = options_.shard;
     shard.ordinal = start_.ordinal;
-    if (shard.memory_budget_bytes == 0) {
-      const HostMemory memory = GrantedMemory();
-      shard.memory_budget_bytes = DefaultBudget(memory.bytes);
-      LogInfo("memory budget: ", shard.memory_budget_bytes >> 20,
-              " MiB, 80% of the ", memory.source);
-    } else {
-      LogInfo("memory budget: ", shard.memory_budget_bytes >> 20,
-              " MiB, as configured");
-    }
-    engine_ = std::make_unique<ShardEngine>(shard, backend_.get());
+    FillBudget(&shard.memory_budget);
+    engine_ = std::make_unique<ShardEngine>(
+        shard, backend_.get(), [this](const absl::Status& status) {
+          LogError(name(), ": ", status.message());
+          if (start_.on_device_lost != nullptr) start_.on_device_lost(status);
+        });
     return absl::OkStatus();
+  }
+
+  void FillBudget(MemoryBudget* budget) const {
+    const HostMemory host = GrantedMemory();
+    FillBudget("memory", host.bytes, host.source, &budget->host_bytes);
+    const DeviceMemoryUse device = backend_->device_memory_use();
+    if (device.total_bytes == 0) return;
+    FillBudget("device memory", device.total_bytes, "device",
+               &budget->device_bytes);
+    const int64_t free_bytes = device.total_bytes - device.used_bytes;
+    if (free_bytes < budget->device_bytes) {
+      LogWarning("the device memory budget is ", budget->device_bytes >> 20,
+                 " MiB, but only ", free_bytes >> 20,
+                 " MiB are free: others use this device, too");
+    }
+  }
+
+  static void FillBudget(const char* what, int64_t granted_bytes,
+                         const std::string& source, int64_t* budget_bytes) {
+    const bool configured = *budget_bytes != 0;
+    if (!configured) *budget_bytes = DefaultBudget(granted_bytes);
+    LogInfo(what, " budget: ", *budget_bytes >> 20, " MiB, ",
+            configured ? "as configured" : "80% of the " + source);
   }
 
   absl::Status StartObservation() {

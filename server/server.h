@@ -26,6 +26,10 @@ struct StartOptions {
   // Ends the process as SIGTERM does; called by the admin service, at most
   // once, must not block. Null: it refuses.
   std::function<void()> on_drain_request;
+  // The backend's device is lost: the job's epoch is over, and this process
+  // should end, since only a new one can use a device again. Called at most
+  // once, must not block. Null: nothing.
+  std::function<void(const absl::Status&)> on_device_lost;
 };
 
 // Several may live in one process. Thread-safe.

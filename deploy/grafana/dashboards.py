@@ -9,6 +9,7 @@ MODEL = '{job="$job",tensor=""}'
 TENSOR = '{job="$job",tensor=~"$tensor"}'
 WORKER = '{job="$job",worker=~"$worker"}'
 SHARD = '{job="$job",shard=~"$shard"}'
+EARLY = '{job="$job",shard=~"$shard",when="early"}'
 W = f"aggserver_round_rows{J}"
 RATE = "[$__rate_interval]"
 BY_WORKER = "{{worker}}"
@@ -282,9 +283,12 @@ def resources():
                      BY_SHARD)], unit="Bps"),
         lines("Errors",
               "Checksums that did not match: memory or network. Revoked "
-              "snapshots: pullers slower than rounds.",
+              "snapshots: pullers slower than rounds. Backend: calls that "
+              "failed.",
               [query(f"aggserver_crc_errors_total{SHARD}",
                      "checksums, " + BY_SHARD),
+               query(f"aggserver_backend_errors_total{SHARD}",
+                     "backend, " + BY_SHARD),
                query(f"aggserver_revoked_snapshots_total{SHARD}",
                      "snapshots, " + BY_SHARD)]),
         lines("Round log", "Records written, and those that a full disk or "
@@ -306,9 +310,28 @@ def resources():
                query(f"aggserver_memory_resident_bytes{SHARD} / "
                      f"aggserver_memory_budget_bytes{SHARD}",
                      "resident, " + BY_SHARD)], unit="percentunit"),
+        lines("Device memory", "Planned at the manifest, and what is used of "
+              "the device, by whomever. 0: a backend without a device.",
+              [query(f"aggserver_device_memory_planned_bytes{SHARD}",
+                     "planned, " + BY_SHARD),
+               query(f"aggserver_device_memory_used_bytes{SHARD}",
+                     "in use, " + BY_SHARD),
+               query(f"aggserver_device_memory_total_bytes{SHARD}",
+                     "there is, " + BY_SHARD)], unit="bytes"),
+        lines("Device memory of the budget",
+              "Near 1: another worker or tensor will not fit.",
+              [query(f"aggserver_device_memory_planned_bytes{SHARD} / "
+                     f"aggserver_device_memory_budget_bytes{SHARD}",
+                     BY_SHARD)], unit="percentunit"),
         lines("CPUs in use", "By process.",
               [query(f"rate(aggserver_cpu_seconds_total{SHARD}{RATE})",
                      BY_SHARD)]),
+        lines("Grams hidden behind the network",
+              "Share of slices whose Gram was there when the round closed.",
+              [query("sum by (shard) (rate(aggserver_slice_grams_total"
+                     f"{EARLY}{RATE})) / sum by (shard) "
+                     f"(rate(aggserver_slice_grams_total{SHARD}{RATE}))",
+                     BY_SHARD)], unit="percentunit"),
         lines("Parameters and slices", "Much unequal: one huge slice.",
               [query(f"aggserver_elements{SHARD}", "parameters, " + BY_SHARD),
                query(f"aggserver_slices{SHARD}", "slices, " + BY_SHARD)],

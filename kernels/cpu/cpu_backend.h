@@ -24,6 +24,9 @@ class CpuBackend : public Backend {
   absl::string_view name() const override { return "cpu"; }
   std::string description() const override;
   int num_threads() const { return pool_.num_threads(); }
+  // Blocks' partial results aside, which are small.
+  MemoryNeeds memory_needs(int64_t /*num_rows*/) const override { return {}; }
+  DeviceMemoryUse device_memory_use() const override { return {}; }
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(BufferUse use,
                                                    int64_t num_bytes) override;
   void RowLanded(const Buffer& row, DType dtype,

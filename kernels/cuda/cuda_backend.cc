@@ -82,6 +82,17 @@ absl::StatusOr<std::string> Describe(
                   : absl::StrCat("hand kernels, ", cublas.status().message()));
 }
 
+// What a failed call means: whether the device still works is asked by waiting
+// for it, which also ends what the call has started.
+absl::Status Diagnose(const absl::Status& status) {
+  if (!absl::IsInternal(status)) return status;
+  const cudaError_t error = cudaDeviceSynchronize();
+  cudaGetLastError();  // so that the next call does not report this one's
+  if (error == cudaSuccess) return status;
+  return absl::UnavailableError(
+      absl::StrCat("the CUDA device is lost: ", status.message()));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
@@ -123,7 +134,7 @@ absl::Status CudaBackend::CountRow() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Allocate(
+absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::AllocateBuffer(
     BufferUse use, int64_t num_bytes) {
   absl::StatusOr<std::unique_ptr<cuda::CudaBuffer>> buffer =
       cuda::CudaBuffer::Allocate(use, num_bytes, copies_.get());
@@ -158,11 +169,11 @@ absl::StatusOr<uint16_t*> CudaBackend::NarrowedMirror(
   return reinterpret_cast<uint16_t*>(narrowed_.get());
 }
 
-absl::Status CudaBackend::Load(const OptimizerOptions& optimizer,
-                               const Buffer& snapshot, Buffer* master,
-                               Buffer* state0, Buffer* state1,
-                               Buffer* narrowed_snapshot,
-                               DType narrowed_dtype) {
+absl::Status CudaBackend::ComputeLoad(const OptimizerOptions& optimizer,
+                                      const Buffer& snapshot, Buffer* master,
+                                      Buffer* state0, Buffer* state1,
+                                      Buffer* narrowed_snapshot,
+                                      DType narrowed_dtype) {
   const absl::Status status =
       CheckLoad(optimizer, snapshot, master, state0, state1, narrowed_snapshot,
                 narrowed_dtype);
@@ -174,14 +185,14 @@ absl::Status CudaBackend::Load(const OptimizerOptions& optimizer,
                            *narrowed);
 }
 
-absl::Status CudaBackend::Gram(const GramRequest& request) {
+absl::Status CudaBackend::ComputeGram(const GramRequest& request) {
   absl::Status status = CheckGramRequest(request);
   if (status.ok()) status = copies_->WaitOn(scratch_->compute.get());
   if (status.ok()) status = cuda::ComputeGram(request, scratch_.get());
   return status;
 }
 
-absl::Status CudaBackend::Update(const UpdateRequest& request) {
+absl::Status CudaBackend::ComputeUpdate(const UpdateRequest& request) {
   absl::Status status = CheckUpdateRequest(request, /*stores=*/true);
   if (!status.ok()) return status;
   const absl::StatusOr<uint16_t*> narrowed =
@@ -192,8 +203,8 @@ absl::Status CudaBackend::Update(const UpdateRequest& request) {
   return cuda::ComputeUpdate(request, scratch_.get(), *narrowed);
 }
 
-absl::Status CudaBackend::Norms(const UpdateRequest& request,
-                                absl::Span<RangeNorms> norms) {
+absl::Status CudaBackend::ComputeNorms(const UpdateRequest& request,
+                                       absl::Span<RangeNorms> norms) {
   if (norms.size() != request.ranges.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("kernel request: ", norms.size(), " norms for ",
@@ -203,6 +214,57 @@ absl::Status CudaBackend::Norms(const UpdateRequest& request,
   if (status.ok()) status = copies_->WaitOn(scratch_->compute.get());
   if (!status.ok()) return status;
   return cuda::ComputeNorms(request, scratch_.get(), norms);
+}
+
+MemoryNeeds CudaBackend::memory_needs(int64_t num_rows) const {
+  MemoryNeeds needs;
+  needs.scratch_bytes = cuda::CudaScratch::HostBytes();
+  needs.on_device = true;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  needs.device_scratch_bytes = scratch_->DeviceBytes(num_rows);
+  return needs;
+}
+
+DeviceMemoryUse CudaBackend::device_memory_use() const {
+  size_t free_bytes = 0, total_bytes = 0;
+  if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess) {
+    cudaGetLastError();
+    return {};
+  }
+  return {static_cast<int64_t>(total_bytes),
+          static_cast<int64_t>(total_bytes - free_bytes)};
+}
+
+// --- The interface: what is above, diagnosed ---------------------------------
+
+absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Allocate(
+    BufferUse use, int64_t num_bytes) {
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer =
+      AllocateBuffer(use, num_bytes);
+  if (!buffer.ok()) return Diagnose(buffer.status());
+  return buffer;
+}
+
+absl::Status CudaBackend::Load(const OptimizerOptions& optimizer,
+                               const Buffer& snapshot, Buffer* master,
+                               Buffer* state0, Buffer* state1,
+                               Buffer* narrowed_snapshot,
+                               DType narrowed_dtype) {
+  return Diagnose(ComputeLoad(optimizer, snapshot, master, state0, state1,
+                              narrowed_snapshot, narrowed_dtype));
+}
+
+absl::Status CudaBackend::Gram(const GramRequest& request) {
+  return Diagnose(ComputeGram(request));
+}
+
+absl::Status CudaBackend::Update(const UpdateRequest& request) {
+  return Diagnose(ComputeUpdate(request));
+}
+
+absl::Status CudaBackend::Norms(const UpdateRequest& request,
+                                absl::Span<RangeNorms> norms) {
+  return Diagnose(ComputeNorms(request, norms));
 }
 
 }  // namespace agg

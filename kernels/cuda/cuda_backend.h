@@ -35,12 +35,14 @@ struct CudaOptions {
 // capability 8.0 or higher. Results have the same bits from run to run on one
 // kind of device; those of Update are the CPU backend's. Requests that do not
 // fit together get INVALID_ARGUMENT; a failing CUDA call INTERNAL with its
-// name, code and place, after which the backend is of no more use.
+// name, code and place; UNAVAILABLE, with the same, once the device answers
+// nothing but errors (CUDA calls them sticky: only a new process helps).
 //
 // Memory: buffers as allocated (cuda_buffer.h), scratch when made
 // (cuda_scratch.h; the 33rd row buffer adds cuBLAS's), and 2 bytes per
 // parameter at the first Load with a narrowed snapshot. A round allocates
-// nothing. Thread-compatible, but RowLanded and Allocate are thread-safe.
+// nothing. Thread-compatible, but RowLanded, Allocate and what is about memory
+// are thread-safe.
 class CudaBackend : public Backend {
  public:
   // UNAVAILABLE "no CUDA device: .." where there is none (or no driver), or
@@ -51,6 +53,8 @@ class CudaBackend : public Backend {
 
   absl::string_view name() const override { return "cuda"; }
   std::string description() const override { return description_; }
+  MemoryNeeds memory_needs(int64_t num_rows) const override;
+  DeviceMemoryUse device_memory_use() const override;
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(BufferUse use,
                                                    int64_t num_bytes) override;
   // Small neighbouring ranges are copied together.
@@ -72,7 +76,17 @@ class CudaBackend : public Backend {
         scratch_(std::move(scratch)),
         copies_(std::move(copies)) {}
 
+  absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(BufferUse use,
+                                                         int64_t num_bytes);
   absl::Status CountRow();
+  absl::Status ComputeGram(const GramRequest& request);
+  absl::Status ComputeUpdate(const UpdateRequest& request);
+  absl::Status ComputeNorms(const UpdateRequest& request,
+                            absl::Span<RangeNorms> norms);
+  absl::Status ComputeLoad(const OptimizerOptions& optimizer,
+                           const Buffer& snapshot, Buffer* master,
+                           Buffer* state0, Buffer* state1,
+                           Buffer* narrowed_snapshot, DType narrowed_dtype);
   // Device memory for the narrowed copy of a buffer; null for no buffer.
   absl::StatusOr<uint16_t*> NarrowedMirror(const Buffer* narrowed_snapshot);
 
@@ -81,8 +95,9 @@ class CudaBackend : public Backend {
   const std::unique_ptr<cuda::RowCopies> copies_;
   cuda::DeviceMemory narrowed_;
   int64_t narrowed_bytes_ = 0;
-  std::mutex mutex_;
-  int64_t num_row_buffers_ = 0;  // guarded by mutex_; ever allocated
+  // Guards num_row_buffers_ and whether there is a scratch_->cublas.
+  mutable std::mutex mutex_;
+  int64_t num_row_buffers_ = 0;  // ever allocated
 };
 
 }  // namespace agg

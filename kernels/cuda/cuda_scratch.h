@@ -45,6 +45,14 @@ struct CudaScratch {
 
   static absl::StatusOr<std::unique_ptr<CudaScratch>> Make();
 
+  // What it takes with that many row buffers, besides what CUDA and cuBLAS take
+  // for themselves.
+  static int64_t HostBytes() { return kPartialBytes + 2 * kArgsBytes; }
+  int64_t DeviceBytes(int64_t num_rows) const {
+    const bool tiles = cublas != nullptr && num_rows > kManyRows;
+    return 2 * kPartialBytes + 2 * kArgsBytes + (tiles ? 2 * kTileBytes : 0);
+  }
+
   // Called when the 33rd row buffer is allocated, before any round has so
   // many. Without cuBLAS there is nothing to prepare.
   absl::Status PrepareManyRows();

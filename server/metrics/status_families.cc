@@ -100,7 +100,26 @@ void AddTransport(const ShardStatus& status, FamilyBuilder* builder) {
                    static_cast<double>(status.revoked_snapshots));
 }
 
-void AddSliceGrams(const ShardStatus& status, FamilyBuilder* builder) {
+void AddDeviceMemory(const ShardStatus& status, FamilyBuilder* builder) {
+  builder->Gauge("aggserver_device_memory_planned_bytes",
+                 "As aggserver_memory_planned_bytes, on the backend's device; "
+                 "0 without one.",
+                 static_cast<double>(status.device_memory_planned_bytes));
+  builder->Gauge("aggserver_device_memory_budget_bytes",
+                 "Device memory that the plan may take; 0 without a device.",
+                 static_cast<double>(status.device_memory_budget_bytes));
+  builder->Gauge("aggserver_device_memory_used_bytes",
+                 "Device memory in use, by whomever; 0 without a device.",
+                 static_cast<double>(status.device_memory_used_bytes));
+  builder->Gauge("aggserver_device_memory_total_bytes",
+                 "Memory of the device; 0 without one.",
+                 static_cast<double>(status.device_memory_total_bytes));
+}
+
+void AddCompute(const ShardStatus& status, FamilyBuilder* builder) {
+  builder->Counter("aggserver_backend_errors_total",
+                   "Calls of the compute backend that failed.",
+                   static_cast<double>(status.backend_errors));
   builder->BeginCounter("aggserver_slice_grams_total",
                         "Slices whose Gram was computed while others arrived "
                         "(early), or when their round closed (close).");
@@ -161,8 +180,9 @@ void AddShardFamilies(const ShardStatus& status, FamilyBuilder* builder) {
                  status.memory_budget_bytes > 0
                      ? static_cast<double>(status.memory_budget_bytes)
                      : std::numeric_limits<double>::infinity());
+  AddDeviceMemory(status, builder);
   AddTransport(status, builder);
-  AddSliceGrams(status, builder);
+  AddCompute(status, builder);
 }
 
 void AddProcessFamilies(const ProcessUsage& usage, FamilyBuilder* builder) {

@@ -57,6 +57,16 @@ void WriteShard(const ShardStatus& shard, JsonWriter* json) {
   json->Key("elements").Integer(shard.num_elements);
   json->Key("memory_planned_bytes").Integer(shard.memory_planned_bytes);
   json->Key("memory_budget_bytes").Integer(shard.memory_budget_bytes);
+  if (shard.device_memory_total_bytes > 0) {
+    json->Key("device_memory_planned_bytes")
+        .Integer(shard.device_memory_planned_bytes);
+    json->Key("device_memory_budget_bytes")
+        .Integer(shard.device_memory_budget_bytes);
+    json->Key("device_memory_used_bytes")
+        .Integer(shard.device_memory_used_bytes);
+    json->Key("device_memory_total_bytes")
+        .Integer(shard.device_memory_total_bytes);
+  }
   json->Key("push_bytes").Integer(shard.push_bytes);
   json->Key("duplicate_bytes").Integer(shard.duplicate_bytes);
   json->Key("pull_bytes").Integer(shard.pull_bytes);
@@ -65,6 +75,7 @@ void WriteShard(const ShardStatus& shard, JsonWriter* json) {
   json->Key("early_grams").Integer(shard.early_grams);
   json->Key("grams_at_close").Integer(shard.grams_at_close);
   json->Key("backend").String(shard.backend);
+  json->Key("backend_errors").Integer(shard.backend_errors);
   json->EndObject();
 }
 

@@ -81,7 +81,12 @@ struct ShardStatus {
   int64_t num_elements = 0;
   int64_t memory_planned_bytes = 0;
   int64_t memory_budget_bytes = 0;
-  int64_t push_bytes = 0;       // payload landed, total since start
+  // The backend's device; zeros without one.
+  int64_t device_memory_planned_bytes = 0;
+  int64_t device_memory_budget_bytes = 0;
+  int64_t device_memory_total_bytes = 0;
+  int64_t device_memory_used_bytes = 0;  // by everybody
+  int64_t push_bytes = 0;                // payload landed, total since start
   int64_t duplicate_bytes = 0;  // payload dropped: duplicates, closed rounds
   int64_t pull_bytes = 0;       // payload handed to the transport
   int64_t crc_errors = 0;
@@ -91,6 +96,7 @@ struct ShardStatus {
   int64_t early_grams = 0;
   int64_t grams_at_close = 0;
   std::string backend;
+  int64_t backend_errors = 0;  // calls of it that failed
 };
 
 }  // namespace agg

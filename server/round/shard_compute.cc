@@ -16,6 +16,13 @@ std::vector<const Buffer*> RowBuffers(const GradientRows& rows,
   return buffers;
 }
 
+// A budget may promise what others have taken.
+absl::Status WithPlan(const absl::Status& status, const MemoryPlan& plan) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      status.message(), "; the plan needs ", DescribeMemoryPlan(plan)));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShardCompute>> ShardCompute::Create(
@@ -29,7 +36,7 @@ absl::StatusOr<std::unique_ptr<ShardCompute>> ShardCompute::Create(
   if (!status.ok()) return status;
   compute->rows_ = std::make_unique<GradientRows>(
       backend, compute->layout_.get(), options.push_dtype, options.max_workers);
-  status = CheckMemoryPlan(compute->PlanRows(1), options.memory_budget_bytes);
+  status = CheckMemoryPlan(compute->PlanRows(1), options.memory_budget);
   if (!status.ok()) return status;
   LogInfo(
       "memory plan of one worker: ", DescribeMemoryPlan(compute->PlanRows(1)),
@@ -40,7 +47,9 @@ absl::StatusOr<std::unique_ptr<ShardCompute>> ShardCompute::Create(
           backend, options.optimizer,
           std::max(compute->layout_->num_elements, kLayoutAlignment),
           options.pull_dtype);
-  if (!store.ok()) return store.status();
+  if (!store.ok()) {
+    return WithPlan(store.status(), compute->PlanRows(1));
+  }
   compute->store_ = *std::move(store);
   return compute;
 }
@@ -67,19 +76,20 @@ absl::Status ShardCompute::ResolveGroups() {
 
 MemoryPlan ShardCompute::PlanRows(int64_t num_rows) const {
   return PlanMemory(layout_->num_elements, num_rows, options_.push_dtype,
-                    options_.pull_dtype, options_.optimizer);
+                    options_.pull_dtype, options_.optimizer,
+                    backend_->memory_needs(num_rows));
 }
 
-int64_t ShardCompute::planned_bytes() const {
-  return PlanRows(rows_->num_rows()).total();
+MemoryPlan ShardCompute::memory_plan() const {
+  return PlanRows(rows_->num_rows());
 }
 
 absl::Status ShardCompute::EnsureRow(int32_t rank) {
   if (rows_->row(rank) != nullptr) return absl::OkStatus();
-  absl::Status status = CheckMemoryPlan(PlanRows(rows_->num_rows() + 1),
-                                        options_.memory_budget_bytes);
+  const MemoryPlan plan = PlanRows(rows_->num_rows() + 1);
+  absl::Status status = CheckMemoryPlan(plan, options_.memory_budget);
   if (!status.ok()) return status;
-  return rows_->EnsureRow(rank);
+  return WithPlan(rows_->EnsureRow(rank), plan);
 }
 
 absl::StatusOr<std::vector<SliceGram>> ShardCompute::Gram(

@@ -39,7 +39,7 @@ struct ShardOptions {
   OptimizerOptions optimizer;
   float weight_decay = 0.0f;  // of tensors whose group says nothing
   std::vector<GroupOptions> groups;
-  int64_t memory_budget_bytes = 0;  // 0: unlimited
+  MemoryBudget memory_budget;
   // Compute a slice's Gram as soon as its rows are complete; the results are
   // the same.
   bool early_gram = true;
@@ -50,7 +50,8 @@ struct ShardOptions {
 class ShardCompute {
  public:
   // INVALID_ARGUMENT for a bad manifest or a tensor of an unknown group;
-  // FAILED_PRECONDITION when the memory plan exceeds the budget.
+  // FAILED_PRECONDITION when the memory plan exceeds the budget,
+  // RESOURCE_EXHAUSTED when there is no such memory; both with its numbers.
   static absl::StatusOr<std::unique_ptr<ShardCompute>> Create(
       const ShardOptions& options, Backend* backend, const Manifest& manifest);
 
@@ -59,9 +60,10 @@ class ShardCompute {
   ParameterStore* store() { return store_.get(); }
   Backend* backend() { return backend_; }
 
-  // FAILED_PRECONDITION when one more row would exceed the budget.
+  // FAILED_PRECONDITION when one more row would exceed the budget,
+  // RESOURCE_EXHAUSTED when there is no such memory.
   absl::Status EnsureRow(int32_t rank);
-  int64_t planned_bytes() const;
+  MemoryPlan memory_plan() const;
 
   // Partial Grams of slices, given and returned in the layout's order.
   absl::StatusOr<std::vector<SliceGram>> Gram(

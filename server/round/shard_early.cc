@@ -10,8 +10,9 @@
 
 namespace agg {
 
-ShardEngine::Impl::Impl(const ShardOptions& options, Backend* backend)
-    : options_(options), backend_(backend) {
+ShardEngine::Impl::Impl(const ShardOptions& options, Backend* backend,
+                        std::function<void(absl::Status)> on_device_lost)
+    : options_(options), backend_(backend, std::move(on_device_lost)) {
   if (!options_.early_gram) return;
   early_thread_ = std::thread([this] { ComputeEarlyGrams(); });
 }

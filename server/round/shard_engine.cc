@@ -88,7 +88,7 @@ absl::Status ShardEngine::Impl::SetManifest(uint64_t epoch,
     }
   }
   absl::StatusOr<std::unique_ptr<ShardCompute>> compute =
-      ShardCompute::Create(options_, backend_, manifest);
+      ShardCompute::Create(options_, &backend_, manifest);
   if (!compute.ok()) return compute.status();
   MutexLock lock(&mutex_);
   absl::Status status = CheckEpoch(epoch);
@@ -175,6 +175,7 @@ void ShardEngine::Impl::CancelPull(int64_t id) {
 }
 
 ShardStatus ShardEngine::Impl::Status() const {
+  const DeviceMemoryUse device = backend_.device_memory_use();  // asks a driver
   MutexLock lock(&mutex_);
   ShardStatus status = counters_;
   status.ordinal = options_.ordinal;
@@ -182,12 +183,18 @@ ShardStatus ShardEngine::Impl::Status() const {
   status.attached = attached_ && lost_.ok();
   status.published = published_;
   status.version = version_;
-  status.backend = std::string(backend_->name());
-  status.memory_budget_bytes = options_.memory_budget_bytes;
+  status.backend = std::string(backend_.name());
+  status.memory_budget_bytes = options_.memory_budget.host_bytes;
+  status.device_memory_budget_bytes = options_.memory_budget.device_bytes;
+  status.device_memory_total_bytes = device.total_bytes;
+  status.device_memory_used_bytes = device.used_bytes;
+  status.backend_errors = backend_.num_errors();
   if (compute_ != nullptr) {
     status.num_slices = static_cast<int64_t>(compute_->layout()->slices.size());
     status.num_elements = compute_->layout()->num_elements;
-    status.memory_planned_bytes = compute_->planned_bytes();
+    const MemoryPlan plan = compute_->memory_plan();
+    status.memory_planned_bytes = plan.host.total();
+    status.device_memory_planned_bytes = plan.device.total();
   }
   return status;
 }
@@ -199,8 +206,10 @@ void ShardEngine::Impl::CountPulledBytes(int64_t num_bytes) {
 
 // --- The facade --------------------------------------------------------------
 
-ShardEngine::ShardEngine(const ShardOptions& options, Backend* backend)
-    : impl_(std::make_unique<Impl>(options, backend)) {}
+ShardEngine::ShardEngine(const ShardOptions& options, Backend* backend,
+                         std::function<void(absl::Status)> on_device_lost)
+    : impl_(std::make_unique<Impl>(options, backend,
+                                   std::move(on_device_lost))) {}
 ShardEngine::~ShardEngine() = default;
 
 absl::Status ShardEngine::Attach(uint64_t epoch,

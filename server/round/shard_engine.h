@@ -33,8 +33,12 @@ struct PublishedVersion {
 // Thread-safe. Lock order: none is held while callbacks run.
 class ShardEngine : public ShardPeer {
  public:
-  // `backend` is used by this engine alone and outlives it.
-  ShardEngine(const ShardOptions& options, Backend* backend);
+  // `backend` is used by this engine alone and outlives it. `on_device_lost`
+  // is called at most once, from any thread, when the backend is of no more
+  // use: the epoch ends by itself, but only a new process can help. It must
+  // not call the engine. Null: nobody wants to know.
+  ShardEngine(const ShardOptions& options, Backend* backend,
+              std::function<void(absl::Status)> on_device_lost = nullptr);
   ~ShardEngine() override;
 
   // --- ShardPeer: the coordinator's calls ---------------------------------

@@ -15,6 +15,7 @@
 #include "server/base/mutex.h"
 #include "server/ingest/arrival_ledger.h"
 #include "server/round/early_grams.h"
+#include "server/round/guarded_backend.h"
 #include "server/round/pull_queue.h"
 #include "server/round/session_table.h"
 #include "server/round/shard_engine.h"
@@ -27,7 +28,8 @@ namespace agg {
 // early Grams, as if they were a phase.
 class ShardEngine::Impl {
  public:
-  Impl(const ShardOptions& options, Backend* backend);
+  Impl(const ShardOptions& options, Backend* backend,
+       std::function<void(absl::Status)> on_device_lost);
   ~Impl();
 
   absl::Status Attach(uint64_t epoch);
@@ -105,7 +107,7 @@ class ShardEngine::Impl {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
 
   const ShardOptions options_;
-  Backend* const backend_;
+  GuardedBackend backend_;
 
   // Results of the round's phases, for repeats; what Update has written.
   struct PhaseMemory {

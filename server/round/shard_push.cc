@@ -136,11 +136,11 @@ void ShardEngine::Impl::TellBackend(const FrameLanding& landing,
   const Buffer& row = *compute->rows()->row(landing.rank);
   for (const SliceLanding& slice : landing.slices) {
     if (slice.destination == nullptr || !slice.landed) continue;
-    backend_->RowLanded(row, landing.header.dtype,
-                        layout.ranges[layout.local_slice[slice.slice]]);
+    backend_.RowLanded(row, landing.header.dtype,
+                       layout.ranges[layout.local_slice[slice.slice]]);
   }
   for (int32_t local : landing.absent) {
-    backend_->RowLanded(row, landing.header.dtype, layout.ranges[local]);
+    backend_.RowLanded(row, landing.header.dtype, layout.ranges[local]);
   }
 }
 

@@ -40,7 +40,7 @@ class RulesTest(unittest.TestCase):
         self.assertEqual(fired, set(ALERTS))
         # Those whose test has another shard or job that must stay quiet.
         by_sample = {"AggFallbackRate", "AggMemoryNearBudget",
-                     "AggChecksumErrors"}
+                     "AggDeviceMemoryNearBudget", "AggChecksumErrors"}
         self.assertEqual(fired - quiet, by_sample)
 
     def test_each_alert_says_what_to_do(self):

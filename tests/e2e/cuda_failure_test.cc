@@ -228,6 +228,29 @@ TEST_F(CudaFailureAfterCoefficients, OfTheNormsEndsTheEpochToo) {
   ExpectTheEnd(manifest_, "optimizer { kind: \"lamb\" }", hooks, &armed);
 }
 
+// CUDA gives such errors until the process ends: trying again is of no use.
+TEST_F(CudaFailure, OfTheDeviceForGoodEndsTheEpochAndAsksForANewProcess) {
+  std::atomic<bool> armed{false};
+  BackendHooks hooks;
+  hooks.before_gram = [&] {
+    if (armed) emulator::BreakDevice(cudaErrorIllegalAddress);
+  };
+  {
+    LoopbackJob job(2, absl::StrCat(kConfig, kAdamW), Hooked(2, 1, hooks));
+    Team team(job, manifest_);
+    team.ExpectApplied(1, 1);
+    EXPECT_FALSE(job.DeviceLost(1));
+    armed = true;
+    for (const auto& outcome : team.Step(2)) {
+      EXPECT_EQ(outcome.status().code(), absl::StatusCode::kUnavailable);
+      EXPECT_THAT(std::string(outcome.status().message()),
+                  HasSubstr("the CUDA device is lost"));
+    }
+    EXPECT_TRUE(job.DeviceLost(1));
+  }
+  emulator::BreakDevice(cudaSuccess);
+}
+
 TEST_F(CudaFailure, ATooLargeManifestIsRefusedAndASmallerOneCanJoin) {
   for (const int num_shards : {1, 3}) {
     SCOPED_TRACE(absl::StrCat(num_shards, " shards"));

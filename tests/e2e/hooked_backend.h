@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/backend.h"
+#include "server/round/guarded_backend.h"
 
 namespace agg {
 
@@ -18,39 +19,25 @@ struct BackendHooks {
   std::function<void()> before_update;
 };
 
-class HookedBackend : public Backend {
+class HookedBackend : public GuardedBackend {
  public:
   HookedBackend(std::unique_ptr<Backend> backend, BackendHooks hooks)
-      : backend_(std::move(backend)), hooks_(std::move(hooks)) {}
+      : GuardedBackend(backend.get(), nullptr),
+        backend_(std::move(backend)),
+        hooks_(std::move(hooks)) {}
 
-  absl::string_view name() const override { return backend_->name(); }
-  std::string description() const override { return backend_->description(); }
-  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(BufferUse use,
-                                                   int64_t num_bytes) override {
-    return backend_->Allocate(use, num_bytes);
-  }
-  void RowLanded(const Buffer& row, DType dtype,
-                 const ElementRange& range) override {
-    backend_->RowLanded(row, dtype, range);
-  }
-  absl::Status Load(const OptimizerOptions& optimizer, const Buffer& snapshot,
-                    Buffer* master, Buffer* state0, Buffer* state1,
-                    Buffer* narrowed_snapshot, DType narrowed_dtype) override {
-    return backend_->Load(optimizer, snapshot, master, state0, state1,
-                          narrowed_snapshot, narrowed_dtype);
-  }
   absl::Status Gram(const GramRequest& request) override {
     if (hooks_.before_gram != nullptr) hooks_.before_gram();
-    return backend_->Gram(request);
+    return GuardedBackend::Gram(request);
   }
   absl::Status Update(const UpdateRequest& request) override {
     if (hooks_.before_update != nullptr) hooks_.before_update();
-    return backend_->Update(request);
+    return GuardedBackend::Update(request);
   }
   absl::Status Norms(const UpdateRequest& request,
                      absl::Span<RangeNorms> norms) override {
     if (hooks_.before_norms != nullptr) hooks_.before_norms();
-    return backend_->Norms(request, norms);
+    return GuardedBackend::Norms(request, norms);
   }
 
  private:

@@ -69,7 +69,7 @@ std::vector<MutableTensorView> MutableViews(HostTensors* tensors) {
 
 LoopbackJob::LoopbackJob(int num_shards, const std::string& config,
                          const BackendMaker& make_backend)
-    : servers_(num_shards), addresses_(num_shards) {
+    : device_lost_(num_shards), servers_(num_shards), addresses_(num_shards) {
   // Ports are not known before they are taken: shards above 0 do not read the
   // addresses, shard 0 starts last and gets the real ones.
   for (int ordinal = num_shards - 1; ordinal >= 0; --ordinal) {
@@ -84,6 +84,9 @@ LoopbackJob::LoopbackJob(int num_shards, const std::string& config,
     start.make_backend = make_backend;
     start.ordinal = ordinal;
     start.port = 0;
+    device_lost_[ordinal] = std::make_unique<std::atomic<bool>>(false);
+    start.on_device_lost = [lost = device_lost_[ordinal].get()](
+                               const absl::Status&) { *lost = true; };
     absl::StatusOr<std::unique_ptr<Server>> server =
         Server::Start(ParseOptions(text), start);
     EXPECT_TRUE(server.ok()) << server.status();

@@ -3,6 +3,7 @@
 #ifndef AGG_TESTS_E2E_LOOPBACK_JOB_H_
 #define AGG_TESTS_E2E_LOOPBACK_JOB_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -43,6 +44,8 @@ class LoopbackJob {
   const std::string& address(int ordinal) const { return addresses_[ordinal]; }
   // Ends one shard at once.
   void Stop(int ordinal);
+  // Whether the shard has asked for the end of its process: its device is lost.
+  bool DeviceLost(int ordinal) const { return *device_lost_[ordinal]; }
 
   ClientOptions Options(int rank, const Manifest& manifest) const;
   // Fails the test if it cannot connect.
@@ -52,6 +55,8 @@ class LoopbackJob {
   HostTensors Parameters(const Manifest& manifest) const;
 
  private:
+  // Before the servers, which may set it to their end.
+  std::vector<std::unique_ptr<std::atomic<bool>>> device_lost_;
   std::vector<std::unique_ptr<Server>> servers_;
   std::vector<std::string> addresses_;
   std::string coordinator_;

@@ -73,6 +73,8 @@ TEST(ConfigFingerprintTest, IsOfWhatShardsMustShare) {
   EXPECT_EQ(fingerprint, FingerprintOf(base + " metrics { port: 9 }"));
   EXPECT_EQ(fingerprint, FingerprintOf(base + " compute_threads: 7"));
   EXPECT_EQ(fingerprint, FingerprintOf(base + " memory_budget_bytes: 7"));
+  EXPECT_EQ(fingerprint,
+            FingerprintOf(base + " device_memory_budget_bytes: 7"));
   EXPECT_NE(fingerprint, FingerprintOf(base + " max_rounds: 7"));
   EXPECT_NE(fingerprint, FingerprintOf(base + " job: 'x'"));
   EXPECT_NE(fingerprint, FingerprintOf(base + " push_dtype: 'bf16'"));

@@ -130,7 +130,8 @@ TEST(OptionsTest, EveryKindOfEverything) {
         "shards: '[::1]:1' shards: 'agg-1.agg.default.svc:65535'",
         "shadow_rules { rule: 'adasum' } shadow_rules { rule: 'adacons' }",
         "start_timeout_seconds: 5 min_workers: 2 max_workers: 8",
-        "backend: 'cuda' compute_threads: 3 memory_budget_bytes: 1"}) {
+        "backend: 'cuda' compute_threads: 3 memory_budget_bytes: 1",
+        "backend: 'cuda' device_memory_budget_bytes: 1"}) {
     const auto options = MakeWith(text);
     EXPECT_TRUE(options.ok()) << text << ": " << options.status();
   }
@@ -223,6 +224,10 @@ TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
       {"backend: 'tpu'", {"backend is \"tpu\"", "\"cuda\""}},
       {"compute_threads: -1", {"compute_threads is -1"}},
       {"memory_budget_bytes: -1", {"memory_budget_bytes is -1"}},
+      {"backend: 'cuda' device_memory_budget_bytes: -1",
+       {"device_memory_budget_bytes is -1"}},
+      {"device_memory_budget_bytes: 7",
+       {"device_memory_budget_bytes is 7", "cuda"}},
       {"quorum: 3", {"quorum is 3", "0"}},
       {"max_staleness: 1", {"max_staleness is 1", "0"}},
       {"metrics { port: 65536 }", {"metrics.port is 65536"}},

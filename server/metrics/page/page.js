@@ -162,6 +162,9 @@
       ['backend', s.backend], ['attached to the coordinator', s.attached ? 'yes' : ['no', 'bad']], ['epoch', s.epoch],
       ['version served', s.published ? s.version : 'none yet'], ['slices, parameters', s.slices + ', ' + s.elements],
       ['memory planned', bytes(s.memory_planned_bytes)], ['memory budget', s.memory_budget_bytes ? bytes(s.memory_budget_bytes) : 'unlimited'],
+      ...(s.device_memory_total_bytes ? [['device memory planned', bytes(s.device_memory_planned_bytes)], ['device memory budget', bytes(s.device_memory_budget_bytes)],
+        ['device memory in use', bytes(s.device_memory_used_bytes) + ' of ' + bytes(s.device_memory_total_bytes)]] : []),
+      ['Grams early, at close', s.early_grams + ', ' + s.grams_at_close], ['backend errors', s.backend_errors ? [s.backend_errors, 'bad'] : 0],
       ['pushed', bytes(s.push_bytes)], ['pulled', bytes(s.pull_bytes)], ['duplicates dropped', bytes(s.duplicate_bytes)],
       ['checksum errors', s.crc_errors ? [s.crc_errors, 'bad'] : 0], ['snapshots revoked', s.revoked_snapshots]]);
   }

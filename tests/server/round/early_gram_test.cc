@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend_factory.h"
+#include "server/round/guarded_backend.h"
 #include "tests/server/round/local_cluster.h"
 
 namespace agg {
@@ -12,14 +13,14 @@ namespace {
 
 // The CPU backend with a door before Gram, that a test can shut, and a list of
 // the calls that came through it.
-class WatchedBackend : public Backend {
+class WatchedBackend : public GuardedBackend {
  public:
   struct Call {
     size_t num_rows;
     std::vector<int64_t> begins;
   };
 
-  WatchedBackend() : cpu_(*MakeBackend("cpu", {1})) {}
+  WatchedBackend() : WatchedBackend(*MakeBackend("cpu", {1})) {}
 
   void Shut() {
     MutexLock lock(&mutex_);
@@ -41,22 +42,6 @@ class WatchedBackend : public Backend {
     return calls_;
   }
 
-  absl::string_view name() const override { return cpu_->name(); }
-  std::string description() const override { return cpu_->description(); }
-  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(BufferUse use,
-                                                   int64_t bytes) override {
-    return cpu_->Allocate(use, bytes);
-  }
-  void RowLanded(const Buffer& row, DType dtype,
-                 const ElementRange& range) override {
-    cpu_->RowLanded(row, dtype, range);
-  }
-  absl::Status Load(const OptimizerOptions& optimizer, const Buffer& snapshot,
-                    Buffer* master, Buffer* state0, Buffer* state1,
-                    Buffer* narrowed, DType dtype) override {
-    return cpu_->Load(optimizer, snapshot, master, state0, state1, narrowed,
-                      dtype);
-  }
   absl::Status Gram(const GramRequest& request) override {
     {
       MutexLock lock(&mutex_);
@@ -71,17 +56,13 @@ class WatchedBackend : public Backend {
         return absl::InternalError("as the test wants it");
       }
     }
-    return cpu_->Gram(request);
-  }
-  absl::Status Update(const UpdateRequest& request) override {
-    return cpu_->Update(request);
-  }
-  absl::Status Norms(const UpdateRequest& request,
-                     absl::Span<RangeNorms> norms) override {
-    return cpu_->Norms(request, norms);
+    return GuardedBackend::Gram(request);
   }
 
  private:
+  explicit WatchedBackend(std::unique_ptr<Backend> cpu)
+      : GuardedBackend(cpu.get(), nullptr), cpu_(std::move(cpu)) {}
+
   const std::unique_ptr<Backend> cpu_;
   Mutex mutex_;
   CondVar changed_;

@@ -196,7 +196,7 @@ TEST_F(FailureTest, ALossThatComesAfterTheCoordinatorIsIgnored) {
 TEST(BudgetTest, ATooLargeManifestIsRefusedAndASmallerOneWorks) {
   ClusterOptions options = MakeClusterOptions(2, 1);
   // The frames of one worker, and little more.
-  options.shard.memory_budget_bytes = (8 << 20) + 100000;
+  options.shard.memory_budget.host_bytes = (8 << 20) + 100000;
   LocalCluster cluster(options);
   // On shard 0 it would fit.
   LocalWorker greedy(&cluster, 0, MakeManifest({{50000}, {1}}));

@@ -128,11 +128,25 @@ TEST_F(EmulatedBackendTest, ALostDeviceIsAnErrorOfEveryCall) {
   for (const absl::Status& status :
        {Gram().status(), Gram().status(), Update(),
         backend_->Allocate(BufferUse::kState, 64).status()}) {
-    EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
     EXPECT_THAT(std::string(status.message()),
-                HasSubstr("cudaErrorIllegalAddress"));
+                testing::AllOf(HasSubstr("the CUDA device is lost"),
+                               HasSubstr("cudaErrorIllegalAddress")));
   }
   emulator::BreakDevice(cudaSuccess);
+}
+
+TEST_F(EmulatedBackendTest, TellsWhatMemoryThereIsAndWhatItNeeds) {
+  const DeviceMemoryUse before = backend_->device_memory_use();
+  EXPECT_EQ(before.total_bytes, int64_t{1} << 40);
+  // Two rows, weights, the narrowed copy and scratch.
+  const MemoryNeeds needs = backend_->memory_needs(2);
+  EXPECT_TRUE(needs.on_device);
+  EXPECT_EQ(before.used_bytes, 3 * 4000 + 2000 + needs.device_scratch_bytes);
+  EXPECT_GT(needs.scratch_bytes, 0);
+  const auto state = backend_->Allocate(BufferUse::kState, 1 << 20);
+  EXPECT_EQ(backend_->device_memory_use().used_bytes,
+            before.used_bytes + (1 << 20));
 }
 
 TEST_F(EmulatedBackendTest, OutOfMemoryNamesTheSizes) {
