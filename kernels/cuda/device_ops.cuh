@@ -13,8 +13,7 @@
 namespace agg::cuda {
 
 // c += A B for 8x4 by 4x8 doubles; lanes and entries as gram_schedule.h says.
-// All lanes of the warp call it. Not m16n8k4, which sm_90 has, too: all pairs
-// go through the same instruction, so that equal rows have equal entries.
+// All lanes of the warp call it.
 __device__ __forceinline__ void MultiplyTiles(double a, double b,
                                               double (&c)[2]) {
   asm volatile(
@@ -22,6 +21,35 @@ __device__ __forceinline__ void MultiplyTiles(double a, double b,
       "{%0, %1}, {%2}, {%3}, {%0, %1};"
       : "+d"(c[0]), "+d"(c[1])
       : "d"(a), "d"(b));
+}
+
+// The same of two 8x4 tiles with one 4x8 tile: c0 += A0 B and c1 += A1 B. One
+// instruction from sm_90 on, whose fp64 units are made for 16 rows.
+__device__ __forceinline__ void MultiplyTallTiles(double a0, double a1,
+                                                  double b, double (&c0)[2],
+                                                  double (&c1)[2]) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 "
+      "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+d"(c0[0]), "+d"(c0[1]), "+d"(c1[0]), "+d"(c1[1])
+      : "d"(a0), "d"(a1), "d"(b));
+#else
+  MultiplyTiles(a0, b, c0);
+  MultiplyTiles(a1, b, c1);
+#endif
+}
+
+// c += A B by the instruction that MultiplyTallTiles is, half of it for
+// nothing where that has 16 rows.
+__device__ __forceinline__ void MultiplyHalfTall(double a, double b,
+                                                 double (&c)[2]) {
+#if __CUDA_ARCH__ >= 900
+  double unused[2] = {};
+  MultiplyTallTiles(a, a, b, c, unused);
+#else
+  MultiplyTiles(a, b, c);
+#endif
 }
 
 // `value` of the lane `offset` lanes on. All lanes of the warp call it; the

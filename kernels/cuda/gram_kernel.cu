@@ -3,75 +3,42 @@
 #include "kernels/cuda/gram_kernel.h"
 #include "kernels/cuda/gram_schedule.h"
 #include "kernels/cuda/load_elements.cuh"
+#include "kernels/cuda/panel_reader.cuh"
 
 namespace agg::cuda {
 namespace {
 
 constexpr int kWarpLanes = 32;
 constexpr int kThreads = kGramWarps * kWarpLanes;
+constexpr int kEntries = kTileRows * kTileRows;  // of a tile pair's C
 
 // ----------------------------------------------------------------------------
-// Per-element math: products, by MultiplyTiles of device_ops.cuh.
+// Per-element math: products, by device_ops.cuh. Of more than 8 rows all pairs
+// go through the tall ones, whatever the panel, so that equal rows have equal
+// entries.
 // ----------------------------------------------------------------------------
 // Kernels
 
-// What a lane reads of the rows of a panel.
-template <class Element, int kTiles, int kUnroll>
-class PanelReader {
- public:
-  using Storage = typename Element::Storage;
-
-  __device__ __forceinline__ PanelReader(const GramLaunch& p,
-                                         const Chunk& chunk, int first_row,
-                                         int lane) {
-    const int group_rows = kTiles == 1 ? GroupRows(p.num_rows) : kTileRows;
-    lane_element_ = LaneElement(lane, Element::kPerLoad, group_rows);
-    window_ = WindowElements(Element::kPerLoad, group_rows);
+// All pairs of the tiles' columns of 4 elements.
+template <int kTiles, int kPairs>
+__device__ __forceinline__ void MultiplyColumns(const double (&a)[kTiles],
+                                                double (&c)[kPairs][2]) {
+  if constexpr (kTiles == 1) {
+    MultiplyTiles(a[0], a[0], c[0]);
+  } else {
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-      const int row = ExistingRow(
-          first_row + t * kTileRows + LaneRow(lane, group_rows), p.num_rows);
-      rows_[t] = static_cast<const Storage*>(p.rows[row]) + chunk.begin;
-    }
-  }
-
-  __device__ __forceinline__ int step_elements() const {
-    return window_ * kUnroll;
-  }
-
-  // Elements [step * step_elements(), + step_elements()) of all rows.
-  __device__ __forceinline__ void Load(int step,
-                                       Packed (&to)[kUnroll][kTiles]) const {
-    const int at = step * step_elements() + lane_element_;
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t) {
-        to[u][t] = LoadPacked(rows_[t] + at + u * window_);
+    for (int index = 0; index < NumTallProducts(kTiles); ++index) {
+      const TallProduct t = TallProductOf(kTiles, index);
+      double(&of_first)[2] = c[TilePair(t.first, t.column)];
+      if (t.second < 0) {
+        MultiplyHalfTall(a[t.first], a[t.column], of_first);
+      } else {
+        MultiplyTallTiles(a[t.first], a[t.second], a[t.column], of_first,
+                          c[TilePair(t.second, t.column)]);
       }
     }
   }
-
-  // The same of a chunk that ends within the step: zeros beyond its end.
-  __device__ __forceinline__ void LoadTail(
-      int step, int num_elements, Packed (&to)[kUnroll][kTiles]) const {
-    const int at = step * step_elements() + lane_element_;
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const int left = num_elements - (at + u * window_);
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t) {
-        to[u][t] = LoadSome<Element>(rows_[t] + at + u * window_, left);
-      }
-    }
-    JoinWarp();
-  }
-
- private:
-  const Storage* rows_[kTiles];  // of the lane, at the chunk's begin
-  int lane_element_;
-  int window_;
-};
+}
 
 template <class Element, int kTiles, int kUnroll>
 __device__ __forceinline__ void MultiplyTriangle(
@@ -84,27 +51,39 @@ __device__ __forceinline__ void MultiplyTriangle(
       double a[kTiles];
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) a[t] = Element::ToFloat(rows[u][t], e);
-#pragma unroll
-      for (int j = 0; j < kTiles; ++j) {
-#pragma unroll
-        for (int i = 0; i <= j; ++i) {
-          MultiplyTiles(a[i], a[j], c[TilePair(i, j)]);
-        }
-      }
+      MultiplyColumns(a, c);
     }
   }
 }
 
-// Leaves the lane's entries of C in shared memory, [warp][tile pair][64].
-template <int kPairs>
-__device__ __forceinline__ void StoreEntries(const double (&c)[kPairs][2],
-                                             int lane, double* shared) {
+// Leaves the lane's entries of one C in shared memory.
+__device__ __forceinline__ void StoreEntries(const double (&c)[2], int lane,
+                                             bool transposed,
+                                             double (&shared)[kEntries]) {
 #pragma unroll
-  for (int pair = 0; pair < kPairs; ++pair) {
-    double* const to = shared + pair * kTileRows * kTileRows +
-                       TileEntry(lane / kQuad, lane % kQuad * 2);
-    to[0] = c[pair][0];
-    to[1] = c[pair][1];
+  for (int v = 0; v < 2; ++v) {
+    const int m = lane / kQuad;
+    const int n = lane % kQuad * 2 + v;
+    shared[transposed ? TileEntry(n, m) : TileEntry(m, n)] = c[v];
+  }
+}
+
+template <int kTiles, int kPairs>
+__device__ __forceinline__ void StoreTriangle(
+    const double (&c)[kPairs][2], int lane,
+    double (&shared)[kPairs][kEntries]) {
+  if constexpr (kTiles == 1) {
+    StoreEntries(c[0], lane, false, shared[0]);
+  } else {
+#pragma unroll
+    for (int index = 0; index < NumTallProducts(kTiles); ++index) {
+      const TallProduct t = TallProductOf(kTiles, index);
+      const int pair = TilePair(t.first, t.column);
+      StoreEntries(c[pair], lane, t.first > t.column, shared[pair]);
+      if (t.second < 0) continue;
+      const int other = TilePair(t.second, t.column);
+      StoreEntries(c[other], lane, t.second > t.column, shared[other]);
+    }
   }
 }
 
@@ -114,7 +93,6 @@ __global__ void __launch_bounds__(kThreads)
     TriangleKernel(GramLaunch p, int num_panels) {
   constexpr int kUnroll = GramUnroll(kTiles);
   constexpr int kPairs = kTiles * (kTiles + 1) / 2;
-  constexpr int kEntries = kTileRows * kTileRows;
   __shared__ double shared[kGramWarps][kPairs][kEntries];
   const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
   const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
@@ -142,7 +120,7 @@ __global__ void __launch_bounds__(kThreads)
     reader.LoadTail(num_steps, chunk.num_elements, current);
     MultiplyTriangle<Element, kTiles, kUnroll>(current, c);
   }
-  StoreEntries<kPairs>(c, lane, &shared[warp][0][0]);
+  StoreTriangle<kTiles>(c, lane, shared[warp]);
   __syncthreads();
 
   const int num_rows = min(p.num_rows - first_row, kTiles * kTileRows);
@@ -169,7 +147,6 @@ __global__ void __launch_bounds__(kThreads)
 template <class Element>
 __global__ void __launch_bounds__(kThreads)
     RectangleKernel(GramLaunch p, int num_pairs) {
-  constexpr int kEntries = kTileRows * kTileRows;
   constexpr int kPairs = kMaxTiles * kMaxTiles;
   __shared__ double shared[kGramWarps][kPairs][kEntries];
   const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
@@ -204,16 +181,21 @@ __global__ void __launch_bounds__(kThreads)
         column[j] = Element::ToFloat(b[0][j], e);
       }
 #pragma unroll
-      for (int i = 0; i < kMaxTiles; ++i) {
-        const double row = Element::ToFloat(a[0][i], e);
+      for (int i = 0; i < kMaxTiles; i += 2) {
+        const double first = Element::ToFloat(a[0][i], e);
+        const double second = Element::ToFloat(a[0][i + 1], e);
 #pragma unroll
         for (int j = 0; j < kMaxTiles; ++j) {
-          MultiplyTiles(row, column[j], c[i * kMaxTiles + j]);
+          MultiplyTallTiles(first, second, column[j], c[i * kMaxTiles + j],
+                            c[(i + 1) * kMaxTiles + j]);
         }
       }
     }
   }
-  StoreEntries<kPairs>(c, lane, &shared[warp][0][0]);
+#pragma unroll
+  for (int pair = 0; pair < kPairs; ++pair) {
+    StoreEntries(c[pair], lane, false, shared[warp][pair]);
+  }
   __syncthreads();
 
   const int num_columns = min(p.num_rows - first_j, kPanelRows);

@@ -9,6 +9,11 @@
 // agree. So each lane loads 16 bytes of its row and hands their elements to
 // one mma after the other: no shared memory, no transposition.
 //
+// More than 8 rows: "tall" products of two tiles with one, which sm_90 has an
+// instruction for (m16n8k4: the same lanes for rows 0..7 and 8..15). The pairs
+// of 3 or 4 tiles are dealt out so that no half of one is wasted: as G is
+// symmetric, a pair of tiles may be computed either way round.
+//
 // Fewer than 8 rows fill the tile with groups: each group of `group_rows` rows
 // holds the same rows at different elements, and only the blocks on C's
 // diagonal (a group with itself) count. Rows beyond the last one of a tile
@@ -65,8 +70,29 @@ AGG_HOST_DEVICE int LaneElement(int lane, int lane_elements, int group_rows) {
   return (group * kQuad + lane % kQuad) * lane_elements;
 }
 
-// Number of the tile pair (i, j), i <= j, column by column.
-AGG_HOST_DEVICE int TilePair(int i, int j) { return j * (j + 1) / 2 + i; }
+// Number of the pair of tiles i and j, in either order: (0,0) (0,1) (1,1) ..
+AGG_HOST_DEVICE constexpr int TilePair(int i, int j) {
+  return i <= j ? j * (j + 1) / 2 + i : i * (i + 1) / 2 + j;
+}
+
+// Row tiles `first` and `second` times column tile `column`; second < 0: none.
+// Where a row tile is behind the column tile, C is the transpose of the pair's.
+struct TallProduct {
+  int first;
+  int second;
+  int column;
+};
+
+// Those of a panel of 2, 3 or 4 tiles: each pair of tiles once.
+AGG_HOST_DEVICE constexpr int NumTallProducts(int num_tiles) {
+  return num_tiles == 4 ? 5 : num_tiles;
+}
+AGG_HOST_DEVICE constexpr TallProduct TallProductOf(int num_tiles, int index) {
+  if (num_tiles == 4 && index == 3) return {2, 3, 0};
+  if (num_tiles == 4 && index == 4) return {3, 1, 3};
+  if (index < num_tiles - 1) return {index, index + 1, index};
+  return {index, num_tiles == 3 ? 0 : -1, index};
+}
 
 // Position of entry (m, n) among the 64 of a tile pair's C.
 AGG_HOST_DEVICE int TileEntry(int m, int n) { return m * kTileRows + n; }

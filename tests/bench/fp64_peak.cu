@@ -7,6 +7,8 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kProducts = 16;  // as many accumulators as the Gram kernel's
 
+// kTall: 16 rows per product, two accumulators.
+template <bool kTall>
 __global__ void __launch_bounds__(kThreads)
     PeakKernel(int num_rounds, double* sink) {
   double c[kProducts][2] = {};
@@ -14,7 +16,14 @@ __global__ void __launch_bounds__(kThreads)
   const double b = 1.0 / a;
   for (int round = 0; round < num_rounds; ++round) {
 #pragma unroll
-    for (int p = 0; p < kProducts; ++p) cuda::MultiplyTiles(a, b, c[p]);
+    for (int p = 0; p < kProducts; p += 2) {
+      if constexpr (kTall) {
+        cuda::MultiplyTallTiles(a, b, b, c[p], c[p + 1]);
+      } else {
+        cuda::MultiplyTiles(a, b, c[p]);
+        cuda::MultiplyTiles(b, b, c[p + 1]);
+      }
+    }
   }
   double sum = 0.0;
 #pragma unroll
@@ -24,10 +33,11 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-cudaError_t LaunchFp64Peak(int num_blocks, int num_rounds, double* sink,
-                           cudaStream_t stream) {
-  return cuda::LaunchKernel(&PeakKernel, static_cast<unsigned>(num_blocks),
-                            kThreads, stream, num_rounds, sink);
+cudaError_t LaunchFp64Peak(bool tall, int num_blocks, int num_rounds,
+                           double* sink, cudaStream_t stream) {
+  return cuda::LaunchKernel(tall ? &PeakKernel<true> : &PeakKernel<false>,
+                            static_cast<unsigned>(num_blocks), kThreads, stream,
+                            num_rounds, sink);
 }
 
 }  // namespace agg

@@ -154,6 +154,56 @@ TEST(GramScheduleTest, TwoPanelsYieldTheirRectangle) {
   }
 }
 
+TEST(GramScheduleTest, TallProductsYieldEachPairOfTilesOnce) {
+  for (int num_tiles = 2; num_tiles <= kMaxTiles; ++num_tiles) {
+    std::vector<int> counts(num_tiles * (num_tiles + 1) / 2, 0);
+    for (int index = 0; index < NumTallProducts(num_tiles); ++index) {
+      const TallProduct t = TallProductOf(num_tiles, index);
+      for (const int row : {t.first, t.second}) {
+        if (row < 0) continue;
+        ASSERT_LT(row, num_tiles);
+        ++counts[TilePair(row, t.column)];
+      }
+    }
+    EXPECT_EQ(counts, std::vector<int>(counts.size(), 1)) << num_tiles;
+  }
+}
+
+// mma.m16n8k4 by the PTX ISA: a0, a1 are A[L/4][L%4] and A[L/4+8][L%4], b is
+// B[L%4][L/4]; C's registers are rows L/4, L/4, L/4+8, L/4+8 at columns
+// 2*(L%4)+{0,1}. Where the kernel puts them must be where it looks for them.
+TEST(GramScheduleTest, TallProductsYieldTheGramMatrix) {
+  for (int num_tiles = 2; num_tiles <= kMaxTiles; ++num_tiles) {
+    std::vector<Tile> shared(num_tiles * (num_tiles + 1) / 2);
+    for (int index = 0; index < NumTallProducts(num_tiles); ++index) {
+      const TallProduct t = TallProductOf(num_tiles, index);
+      for (int lane = 0; lane < kLanes; ++lane) {
+        for (int i = 0; i < 4; ++i) {
+          const int tile = i < 2 ? t.first : t.second;
+          if (tile < 0) continue;
+          const int m = lane / 4;
+          const int n = 2 * (lane % 4) + i % 2;
+          const int to = tile > t.column ? TileEntry(n, m) : TileEntry(m, n);
+          int64_t& c = shared[TilePair(tile, t.column)]
+                           .entries[to / kTileRows][to % kTileRows];
+          for (int k = 0; k < 4; ++k) {
+            c += ValueAt(tile * kTileRows + m, k) *
+                 ValueAt(t.column * kTileRows + n, k);
+          }
+        }
+      }
+    }
+    for (int i = 0; i < num_tiles * kTileRows; ++i) {
+      for (int j = i; j < num_tiles * kTileRows; ++j) {
+        ASSERT_EQ(shared[TilePair(i / kTileRows, j / kTileRows)]
+                      .entries[i % kTileRows][j % kTileRows],
+                  Dot(i, j, 4))
+            << i << "," << j << " of " << num_tiles << " tiles";
+      }
+    }
+  }
+}
+
 // Steps of the warps cover a chunk: whole steps in turns, then the tail.
 TEST(GramScheduleTest, EveryStepHasOneWarp) {
   for (int num_tiles = 1; num_tiles <= kMaxTiles; ++num_tiles) {

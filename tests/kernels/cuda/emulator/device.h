@@ -30,7 +30,7 @@ extern Index block_index;
 // What a thread of a kernel may do besides computing.
 void BlockBarrier();
 // Waits until all lanes of the warp have brought their values and returns
-// them, [lane][2]; valid until the lane's next call but one.
+// them, [lane][2]; valid until the lane's next call.
 const double (*WarpExchange(double first, double second))[2];
 
 // Runs `thread` for every thread of every block, one block after the other;

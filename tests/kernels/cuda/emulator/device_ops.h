@@ -50,6 +50,32 @@ inline void MultiplyTiles(double a, double b, double (&c)[2]) {
   }
 }
 
+// The PTX ISA's definition of mma.m16n8k4 with f64: a lane has A[L/4][L%4] and
+// A[L/4+8][L%4], B[L%4][L/4], and C's rows L/4, L/4, L/4+8, L/4+8.
+inline void MultiplyTallTiles(double a0, double a1, double b, double (&c0)[2],
+                              double (&c1)[2]) {
+  const int lane = static_cast<int>(emulator::thread_index.x % 32);
+  double a[2][4];  // the lane's two rows of A
+  const double(*all)[2] = emulator::WarpExchange(a0, a1);
+  for (int k = 0; k < 4; ++k) {
+    a[0][k] = all[lane / 4 * 4 + k][0];
+    a[1][k] = all[lane / 4 * 4 + k][1];
+  }
+  all = emulator::WarpExchange(b, 0.0);
+  double* const c[] = {&c0[0], &c0[1], &c1[0], &c1[1]};
+  for (int i = 0; i < 4; ++i) {
+    const int n = 2 * (lane % 4) + i % 2;
+    for (int k = 0; k < 4; ++k) {
+      *c[i] = fma(a[i / 2][k], all[4 * n + k][0], *c[i]);
+    }
+  }
+}
+
+inline void MultiplyHalfTall(double a, double b, double (&c)[2]) {
+  double unused[2] = {};
+  MultiplyTallTiles(a, a, b, c, unused);
+}
+
 template <class Real>
 Pair<Real> OfLaneBelow(Pair<Real> pair, int offset) {
   const int lane = static_cast<int>(emulator::thread_index.x % 32);
