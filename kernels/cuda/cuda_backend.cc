@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_backend.h"
 
 #include <cstdio>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -185,9 +186,21 @@ absl::Status CudaBackend::ComputeLoad(const OptimizerOptions& optimizer,
                            *narrowed);
 }
 
+absl::Status CudaBackend::WaitForRows(const GramRequest& request) {
+  std::vector<const char*> hosts;
+  for (const Buffer* row : request.rows) hosts.push_back(row->host());
+  const int64_t element_bytes = DTypeBytes(request.dtype);
+  std::vector<cuda::ByteSpan> spans;
+  for (const ElementRange& range : request.ranges) {
+    spans.push_back({range.begin * element_bytes,
+                     (range.begin + range.num_elements) * element_bytes});
+  }
+  return copies_->WaitFor(scratch_->compute.get(), hosts, spans);
+}
+
 absl::Status CudaBackend::ComputeGram(const GramRequest& request) {
   absl::Status status = CheckGramRequest(request);
-  if (status.ok()) status = copies_->WaitOn(scratch_->compute.get());
+  if (status.ok()) status = WaitForRows(request);
   if (status.ok()) status = cuda::ComputeGram(request, scratch_.get());
   return status;
 }
@@ -198,7 +211,7 @@ absl::Status CudaBackend::ComputeUpdate(const UpdateRequest& request) {
   const absl::StatusOr<uint16_t*> narrowed =
       NarrowedMirror(request.narrowed_snapshot);
   if (!narrowed.ok()) return narrowed.status();
-  status = copies_->WaitOn(scratch_->compute.get());
+  status = copies_->WaitForAll(scratch_->compute.get());
   if (!status.ok()) return status;
   return cuda::ComputeUpdate(request, scratch_.get(), *narrowed);
 }
@@ -211,7 +224,7 @@ absl::Status CudaBackend::ComputeNorms(const UpdateRequest& request,
                      request.ranges.size(), " ranges"));
   }
   absl::Status status = CheckUpdateRequest(request, /*stores=*/false);
-  if (status.ok()) status = copies_->WaitOn(scratch_->compute.get());
+  if (status.ok()) status = copies_->WaitForAll(scratch_->compute.get());
   if (!status.ok()) return status;
   return cuda::ComputeNorms(request, scratch_.get(), norms);
 }

@@ -79,6 +79,8 @@ class CudaBackend : public Backend {
   absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(BufferUse use,
                                                          int64_t num_bytes);
   absl::Status CountRow();
+  // Makes the compute stream wait for the request's ranges.
+  absl::Status WaitForRows(const GramRequest& request);
   absl::Status ComputeGram(const GramRequest& request);
   absl::Status ComputeUpdate(const UpdateRequest& request);
   absl::Status ComputeNorms(const UpdateRequest& request,

@@ -1,28 +1,50 @@
 #include "kernels/cuda/row_copies.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/cuda/cuda_status.h"
 
 namespace agg::cuda {
+namespace {
+
+constexpr int64_t kNumEvents = 64;
+constexpr size_t kManySpans = 64;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<RowCopies>> RowCopies::Make() {
   absl::StatusOr<Stream> stream = MakeStream();
   if (!stream.ok()) return stream.status();
-  absl::StatusOr<Event> landed = MakeEvent();
-  if (!landed.ok()) return landed.status();
+  std::vector<Event> copied;
+  for (int i = 0; i < kNumEvents; ++i) {
+    absl::StatusOr<Event> event = MakeEvent();
+    if (!event.ok()) return event.status();
+    copied.push_back(*std::move(event));
+  }
   return std::unique_ptr<RowCopies>(
-      new RowCopies(*std::move(stream), *std::move(landed)));
+      new RowCopies(*std::move(stream), std::move(copied)));
 }
 
 void RowCopies::Start(const char* host, Row* row, const ByteSpan& span) {
-  const absl::Status status =
+  absl::Status status =
       CudaStatus(cudaMemcpyAsync(row->device + span.begin, host + span.begin,
                                  static_cast<size_t>(span.end - span.begin),
                                  cudaMemcpyHostToDevice, stream_.get()),
                  "cudaMemcpyAsync of a row", __FILE__, __LINE__);
-  if (!status.ok()) row->failed.push_back(span);
-  if (error_.ok()) error_ = status;
+  const int64_t copy = num_copies_ + 1;
+  if (status.ok()) {
+    status = CudaStatus(
+        cudaEventRecord(copied_[copy % kNumEvents].get(), stream_.get()),
+        "cudaEventRecord of a row's copy", __FILE__, __LINE__);
+  }
+  if (status.ok()) {
+    num_copies_ = copy;
+    row->journal.Add(span, copy);
+  } else {
+    row->failed.push_back(span);
+    if (error_.ok()) error_ = status;
+  }
 }
 
 void RowCopies::Land(const char* host, char* device, const ByteSpan& span,
@@ -35,22 +57,55 @@ void RowCopies::Land(const char* host, char* device, const ByteSpan& span,
   }
 }
 
-absl::Status RowCopies::WaitOn(cudaStream_t stream) {
+void RowCopies::StartRest(const char* host, Row* row) {
+  for (const ByteSpan& span : std::exchange(row->failed, {})) {
+    Start(host, row, span);
+  }
+  if (const auto rest = row->coalescer.Take(); rest.has_value()) {
+    Start(host, row, *rest);
+  }
+}
+
+absl::Status RowCopies::TakeError() {
+  return std::exchange(error_, absl::OkStatus());
+}
+
+absl::Status RowCopies::WaitForCopy(cudaStream_t consumer, int64_t copy) {
+  // Of an older one there is no event any more; the oldest comes after it.
+  copy = std::max(copy, num_copies_ - kNumEvents + 1);
+  if (copy <= num_awaited_) return absl::OkStatus();
+  AGG_RETURN_IF_CUDA_ERROR(
+      cudaStreamWaitEvent(consumer, copied_[copy % kNumEvents].get(), 0));
+  num_awaited_ = copy;
+  for (auto& [host, row] : rows_) row.journal.ForgetUpTo(copy);
+  return absl::OkStatus();
+}
+
+absl::Status RowCopies::WaitForAll(cudaStream_t consumer) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (auto& [host, row] : rows_) {
-    for (const ByteSpan& span : std::exchange(row.failed, {})) {
-      Start(host, &row, span);
-    }
-    if (const auto rest = row.coalescer.Take(); rest.has_value()) {
-      Start(host, &row, *rest);
+  for (auto& [host, row] : rows_) StartRest(host, &row);
+  const absl::Status error = TakeError();
+  return error.ok() ? WaitForCopy(consumer, num_copies_) : error;
+}
+
+absl::Status RowCopies::WaitFor(cudaStream_t consumer,
+                                absl::Span<const char* const> hosts,
+                                absl::Span<const ByteSpan> spans) {
+  // Looking for each of many would take longer than waiting.
+  if (spans.size() > kManySpans) return WaitForAll(consumer);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  int64_t last = 0;
+  for (const char* host : hosts) {
+    const auto row = rows_.find(host);
+    if (row == rows_.end()) continue;
+    StartRest(host, &row->second);
+    for (const ByteSpan& span : spans) {
+      last = std::max(last, row->second.journal.LastCopyOf(span));
     }
   }
-  absl::Status error = error_;
-  error_ = absl::OkStatus();
-  if (!error.ok()) return error;
-  AGG_RETURN_IF_CUDA_ERROR(cudaEventRecord(landed_.get(), stream_.get()));
-  AGG_RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(stream, landed_.get(), 0));
-  return absl::OkStatus();
+  const absl::Status error = TakeError();
+  if (!error.ok() || last == 0) return error;
+  return WaitForCopy(consumer, last);
 }
 
 void RowCopies::Forget(const char* host) {

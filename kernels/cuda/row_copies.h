@@ -11,7 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "kernels/cuda/copy_coalescer.h"
+#include "kernels/cuda/copy_journal.h"
 #include "kernels/cuda/cuda_memory.h"
 
 namespace agg::cuda {
@@ -25,14 +27,21 @@ class RowCopies {
 
   // Starts copying bytes [begin, end) of a row from its pinned `host` memory
   // to `device`, at once or together with what lands behind it. An error is
-  // kept for WaitOn. `host` and `device` identify the row until Forget.
+  // kept for the next wait. `host` and `device` identify the row until Forget.
   void Land(const char* host, char* device, const ByteSpan& span,
             int64_t alignment);
 
-  // Makes later work on `stream` wait for everything landed so far. Returns
+  // Makes later work on `consumer` wait for everything landed so far. Returns
   // the first error of a copy since the last call; such copies are made again
-  // by the next one, so that a repeat does not meet stale bytes.
-  absl::Status WaitOn(cudaStream_t stream);
+  // by the next one, so that a repeat does not meet stale bytes. REQUIRES: the
+  // same stream at every call, of WaitFor, too.
+  absl::Status WaitForAll(cudaStream_t consumer);
+
+  // The same for `spans` of the rows alone, or for little more: what lands
+  // after them goes on landing.
+  absl::Status WaitFor(cudaStream_t consumer,
+                       absl::Span<const char* const> hosts,
+                       absl::Span<const ByteSpan> spans);
 
   // Waits for the row's copies and forgets it; its memory may go then.
   void Forget(const char* host);
@@ -41,19 +50,28 @@ class RowCopies {
   struct Row {
     char* device = nullptr;
     CopyCoalescer coalescer;
+    CopyJournal journal;
     std::vector<ByteSpan> failed;  // to be copied again
   };
 
-  RowCopies(Stream stream, Event landed)
-      : stream_(std::move(stream)), landed_(std::move(landed)) {}
-  // Holds mutex_.
+  RowCopies(Stream stream, std::vector<Event> copied)
+      : stream_(std::move(stream)), copied_(std::move(copied)) {}
+
+  // These hold mutex_.
   void Start(const char* host, Row* row, const ByteSpan& span);
+  // Starts what the row keeps back, for its size or after an error.
+  void StartRest(const char* host, Row* row);
+  absl::Status TakeError();
+  absl::Status WaitForCopy(cudaStream_t consumer, int64_t copy);
 
   const Stream stream_;
-  const Event landed_;
-  std::mutex mutex_;
-  std::map<const char*, Row> rows_;  // guarded by mutex_; that have landed
-  absl::Status error_;               // guarded by mutex_; the first one
+  // Recorded after each copy, in turns: those of the last ones.
+  const std::vector<Event> copied_;
+  std::mutex mutex_;                 // guards what follows
+  std::map<const char*, Row> rows_;  // that have landed
+  int64_t num_copies_ = 0;           // made
+  int64_t num_awaited_ = 0;          // of them
+  absl::Status error_;               // the first one
 };
 
 }  // namespace agg::cuda

@@ -43,7 +43,7 @@ class Device {
       copies_->Land(rows_.back()->host(), rows_.back()->device(),
                     {0, num_elements * 4}, kLayoutAlignment * 4);
     }
-    EXPECT_TRUE(copies_->WaitOn(scratch_->compute.get()).ok());
+    EXPECT_TRUE(copies_->WaitForAll(scratch_->compute.get()).ok());
   }
 
   // Waves of `num_chunks` chunks from now on.
