@@ -44,6 +44,7 @@ readonly binaries="
 "
 checks="
   //tests/bench:kernels_bench
+  //tests/bench:round_loopback
   //tests/conformance:cpu_conformance_test
 "
 [[ $config == nocuda ]] || checks+="

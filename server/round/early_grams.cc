@@ -42,8 +42,9 @@ void EarlyGrams::SliceLanded(int32_t rank, uint64_t session, int32_t slice) {
 EarlyGrams::Batch EarlyGrams::Take() {
   Batch batch;
   batch.rows = rows_;
-  batch.slices = std::move(ready_);
-  ready_.clear();
+  const auto end = ready_.begin() + std::min(ready_.size(), kMaxBatch);
+  batch.slices.assign(ready_.begin(), end);
+  ready_.erase(ready_.begin(), end);
   std::sort(batch.slices.begin(), batch.slices.end());
   reading_ = batch;
   reading_is_stale_ = false;

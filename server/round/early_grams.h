@@ -18,6 +18,10 @@ namespace agg {
 // protects it.
 class EarlyGrams {
  public:
+  // A backend on a device computes one batch while the next ones' rows are
+  // copied there: one of all slices would wait for all copies.
+  static constexpr size_t kMaxBatch = 32;
+
   // What is computed at one time.
   struct Batch {
     std::vector<RoundRow> rows;
@@ -34,8 +38,8 @@ class EarlyGrams {
   void SliceLanded(int32_t rank, uint64_t session, int32_t slice);
 
   bool any_ready() const { return !ready_.empty(); }
-  // The ready slices; their bytes are being read until Finish. REQUIRES: the
-  // batch before it is finished.
+  // Slices that became ready first, at most kMaxBatch; their bytes are being
+  // read until Finish. REQUIRES: the batch before it is finished.
   Batch Take();
   // `grams`: one per slice of the batch, or none after an error (the slices
   // are then computed when the round closes). Ignored if Expect came between.
@@ -51,7 +55,7 @@ class EarlyGrams {
  private:
   std::vector<RoundRow> rows_;
   std::vector<int> num_landed_;  // by slice
-  std::vector<int32_t> ready_;
+  std::vector<int32_t> ready_;   // in the order of becoming so
   std::vector<std::optional<SliceGram>> results_;  // by slice
   std::optional<Batch> reading_;
   bool reading_is_stale_ = false;

@@ -100,7 +100,7 @@ class BundleTest(Folder):
         self.assertIn("--config=cuda", self.bazel_arguments())
         self.assertLessEqual(
             {"cuda_conformance_test", "cuda_jobs_test", "cuda_kernels",
-             "round_gpu", "cpu_conformance_test"},
+             "round_gpu", "round_loopback", "cpu_conformance_test"},
             self.names("out/agg_server_bundle/checks"))
         self.assertIn("agg_server_bundle.tar.zst", self.names("out"))
         readme = (self.folder / "out/agg_server_bundle/README").read_text()
@@ -114,8 +114,12 @@ class BundleTest(Folder):
                           if "cuda_" in label or "gpu" in label], [])
         status, output = self.run_script(
             self.folder / "out/agg_server_bundle/run_gpu_checks.sh")
+        self.assertEqual(status, 0, output)
+        self.assertIn("skipped  gpu: this bundle was built without CUDA",
+                      output)
+        status, output = self.run_script(
+            self.folder / "out/agg_server_bundle/run_gpu_checks.sh", "--gpu")
         self.assertEqual(status, 1)
-        self.assertIn("built without CUDA", output)
         status, output = self.run_script(
             self.folder / "out/agg_server_bundle/run_gpu_checks.sh", "--cpu")
         self.assertEqual(status, 0, output)
@@ -156,6 +160,8 @@ class GpuChecksTest(Folder):
         self.program("cuda_jobs_test", google_test(ok=2))
         self.program("cuda_kernels", "echo 'gram 1 GB/s'")
         self.program("round_gpu", "echo 'round 1 s'")
+        self.program("round_loopback", "echo \"rounds, $*\"")
+        self.gpu = "nonexistent"
 
     def program(self, name, text):
         script(self.folder / "checks" / name, text)
@@ -166,29 +172,41 @@ class GpuChecksTest(Folder):
     def checks(self, *arguments):
         """The exit status, the last line, and all of the output."""
         status, output = self.run_script(
-            self.folder / "run_gpu_checks.sh", *arguments)
+            self.folder / "run_gpu_checks.sh", *arguments,
+            AGG_GPU_DEVICE=str(self.folder / self.gpu))
         return status, output.splitlines()[-1], output
 
     def test_everything_passes(self):
         self.sanitizer("shift 4; \"$@\"; echo 'ERROR SUMMARY: 0 errors'")
         status, counts, output = self.checks()
-        self.assertEqual(counts, "18 passed, 0 failed", output)
+        self.assertEqual(counts, "19 passed, 0 failed", output)
         self.assertEqual(status, 0)
         self.assertIn("gram 1 GB/s", output)
         self.assertIn("round 1 s", output)
+        self.assertIn("rounds, --backend=cuda", output)
 
-    def test_no_gpu_is_not_green(self):
+    def test_without_a_gpu_its_half_is_skipped(self):
         self.program("cuda_conformance_test", google_test(skipped=3))
         self.program("cuda_jobs_test", google_test(skipped=2))
-        self.program("cuda_kernels", "echo 'SKIPPED: no CUDA device: none'")
-        self.program("round_gpu", "echo 'SKIPPED: no CUDA device: none'")
+        for name in ("cuda_kernels", "round_gpu", "round_loopback"):
+            self.program(name, "echo 'SKIPPED: no CUDA device: none'")
+        self.gpu = "nonexistent"
         status, counts, output = self.checks()
-        self.assertEqual(counts, "5 passed, 1 failed, 9 skipped", output)
-        self.assertEqual(status, 1)
+        self.assertEqual(counts, "5 passed, 0 failed, 11 skipped", output)
+        self.assertEqual(status, 0)
         self.assertIn("skipped  memcheck: no CUDA device", output)
+        self.assertIn("NO CHECK RAN ON A GPU", output)
         status, counts, output = self.checks("--cpu")
         self.assertEqual(counts, "5 passed, 0 failed", output)
         self.assertEqual(status, 0)
+        # Wanted, or there: then it is not green.
+        status, counts, output = self.checks("--gpu")
+        self.assertEqual(counts, "5 passed, 1 failed, 10 skipped", output)
+        self.assertEqual(status, 1)
+        self.gpu = "run_gpu_checks.sh"
+        status, counts, output = self.checks()
+        self.assertEqual(counts, "5 passed, 1 failed, 10 skipped", output)
+        self.assertEqual(status, 1)
 
     def test_failures_count_case_by_case(self):
         self.program("cuda_jobs_test", google_test(ok=2, failed=2, skipped=1))

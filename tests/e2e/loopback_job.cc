@@ -68,7 +68,8 @@ std::vector<MutableTensorView> MutableViews(HostTensors* tensors) {
 }
 
 LoopbackJob::LoopbackJob(int num_shards, const std::string& config,
-                         const BackendMaker& make_backend)
+                         const BackendMaker& make_backend,
+                         const std::function<void(ServerOptions*)>& edit)
     : device_lost_(num_shards), servers_(num_shards), addresses_(num_shards) {
   // Ports are not known before they are taken: shards above 0 do not read the
   // addresses, shard 0 starts last and gets the real ones.
@@ -87,8 +88,10 @@ LoopbackJob::LoopbackJob(int num_shards, const std::string& config,
     device_lost_[ordinal] = std::make_unique<std::atomic<bool>>(false);
     start.on_device_lost = [lost = device_lost_[ordinal].get()](
                                const absl::Status&) { *lost = true; };
+    ServerOptions options = ParseOptions(text);
+    if (edit != nullptr) edit(&options);
     absl::StatusOr<std::unique_ptr<Server>> server =
-        Server::Start(ParseOptions(text), start);
+        Server::Start(options, start);
     EXPECT_TRUE(server.ok()) << server.status();
     if (!server.ok()) return;
     servers_[ordinal] = *std::move(server);

@@ -34,9 +34,11 @@ BackendMaker FactoryBackends();
 class LoopbackJob {
  public:
   // `config` in text format, without `shards`. Fails the test on errors.
-  // `make_backend` makes each shard's, in descending order.
+  // `make_backend` makes each shard's, in descending order; `edit` changes
+  // what the config cannot say.
   LoopbackJob(int num_shards, const std::string& config,
-              const BackendMaker& make_backend = FactoryBackends());
+              const BackendMaker& make_backend = FactoryBackends(),
+              const std::function<void(ServerOptions*)>& edit = nullptr);
   // Shards above 0 first, as if they died.
   ~LoopbackJob();
 

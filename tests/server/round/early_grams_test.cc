@@ -57,6 +57,20 @@ TEST_F(EarlyGramsTest, ASliceIsReadyOnceAllItsRowsHaveLanded) {
   EXPECT_THAT(Found(early_.TakeResults(kRows)), IsEmpty());
 }
 
+TEST_F(EarlyGramsTest, WhatBecameReadyFirstIsTakenFirst) {
+  constexpr int kSlices = static_cast<int>(EarlyGrams::kMaxBatch) + 2;
+  early_.Expect(kRows, kSlices);
+  for (int slice = kSlices - 1; slice >= 0; --slice) LandAll(slice);
+  const EarlyGrams::Batch first = early_.Take();
+  EXPECT_EQ(first.slices.size(), EarlyGrams::kMaxBatch);
+  EXPECT_EQ(first.slices.front(), 2);
+  EXPECT_EQ(first.slices.back(), kSlices - 1);
+  early_.Finish(GramsOf(first));
+  EXPECT_TRUE(early_.any_ready());
+  EXPECT_THAT(early_.Take().slices, ElementsAre(0, 1));
+  EXPECT_FALSE(early_.any_ready());
+}
+
 TEST_F(EarlyGramsTest, RowsThatAreNotExpectedDoNotCount) {
   early_.SliceLanded(2, 20, 0);
   early_.SliceLanded(5, 51, 0);  // another session
