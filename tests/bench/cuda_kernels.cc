@@ -29,6 +29,7 @@
 #include "kernels/cuda/update_kernel.h"
 #include "kernels/step_constants.h"
 #include "tests/bench/fp64_peak.h"
+#include "tests/bench/launch_overhead.h"
 
 namespace agg {
 namespace {
@@ -359,6 +360,10 @@ int Main(int argc, char** argv) {
   std::printf("%s\n", (*backend)->description().c_str());
   Bench bench(smoke);
   bench.MeasureLimits();
+  const LaunchOverhead overhead = MeasureLaunchOverhead(backend->get());
+  std::printf(
+      "1 Ki elements of 4 rows, call to return: gram %.1f us, update %.1f us\n",
+      overhead.gram * 1e6, overhead.update * 1e6);
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int num_rows : {2, 4, 8, 16, 32, 64, 128}) {
       bench.Run(dtype, num_rows);

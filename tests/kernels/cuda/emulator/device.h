@@ -51,6 +51,14 @@ int64_t AllocatedDeviceBytes();
 void SetDoubleRatio(int ratio);
 int64_t NumAllocations();  // so far, device and pinned
 
+// Of all threads, so far: calls that give the device work or wait for it, and
+// the launches among them.
+struct Calls {
+  int64_t all = 0;
+  int64_t launches = 0;
+};
+Calls NumCalls();
+
 // Of the calling thread, the launch behind `num_launches` more fails with
 // `error`, once: its kernel does not run.
 void FailLaunchAfter(int num_launches, cudaError_t error);

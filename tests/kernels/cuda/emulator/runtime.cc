@@ -38,6 +38,7 @@ struct State {
   int64_t num_failures = 0;
   cudaError_t broken = cudaSuccess;
   int double_ratio = 2;
+  agg::emulator::Calls calls;
   // Of the usable memory: the mapping's start and size, and the user's size.
   struct Mapping {
     void* start;
@@ -88,6 +89,11 @@ cudaError_t Take(Failure* failure) {
   }
   ++TheState().num_failures;
   return std::exchange(failure->error, cudaSuccess);
+}
+
+void CountCall() {
+  const Lock lock(TheState().mutex);
+  ++TheState().calls.all;
 }
 
 cudaError_t Broken() {
@@ -149,7 +155,17 @@ void BreakDevice(cudaError_t error) {
   }
 }
 
-cudaError_t TakeLaunchError() { return Take(&launch_failure); }
+cudaError_t TakeLaunchError() {
+  const Lock lock(TheState().mutex);
+  ++TheState().calls.all;
+  ++TheState().calls.launches;
+  return Take(&launch_failure);
+}
+
+Calls NumCalls() {
+  const Lock lock(TheState().mutex);
+  return TheState().calls;
+}
 
 int64_t NumAllocations() {
   const Lock lock(TheState().mutex);
@@ -220,6 +236,7 @@ cudaError_t cudaFreeHost(void* memory) {
 }
 
 cudaError_t cudaMemset(void* memory, int value, size_t size) {
+  CountCall();
   if (Broken() != cudaSuccess) return Broken();
   std::memset(memory, value, size);
   return cudaSuccess;
@@ -227,12 +244,14 @@ cudaError_t cudaMemset(void* memory, int value, size_t size) {
 
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t size,
                             cudaStream_t stream) {
+  CountCall();
   agg::emulator::Enqueue(stream, [=] { std::memset(memory, value, size); });
   return Broken();
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
                             cudaMemcpyKind /*kind*/, cudaStream_t stream) {
+  CountCall();
   const cudaError_t error = Take(&copy_failure);
   if (error != cudaSuccess) return error;
   agg::emulator::Enqueue(stream, [=] { std::memcpy(to, from, size); });
@@ -254,6 +273,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  CountCall();
   const Lock lock(TheState().mutex);
   RunUntil(stream, stream->num_enqueued);
   return TheState().broken;
@@ -261,6 +281,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
                                 unsigned) {
+  CountCall();
   CUstream_st* const other = event->stream;
   const int64_t position = event->position;
   if (other != nullptr) {
@@ -280,6 +301,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  CountCall();
   const Lock lock(TheState().mutex);
   event->stream = stream;
   event->position = stream->num_enqueued;
@@ -287,12 +309,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  CountCall();
   const Lock lock(TheState().mutex);
   if (event->stream != nullptr) RunUntil(event->stream, event->position);
   return TheState().broken;
 }
 
 cudaError_t cudaDeviceSynchronize() {
+  CountCall();
   const Lock lock(TheState().mutex);
   RunAll();
   return TheState().broken;
