@@ -15,41 +15,17 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "kernels/buffer.h"
 #include "kernels/dtype.h"
 #include "kernels/optimizer_step.h"
 
 namespace agg {
-
-// Elements [begin, begin + num_elements) of a shard's layout.
-// `begin` is a multiple of kLayoutAlignment.
-struct ElementRange {
-  int64_t begin = 0;
-  int64_t num_elements = 0;
-};
-
-// Slices start at multiples of this many elements: 64 bytes at 2 bytes each.
-inline constexpr int64_t kLayoutAlignment = 32;
 
 // Doubles of the packed upper triangle of a P x P Gram matrix, diagonal
 // included, row by row: (0,0) (0,1) .. (0,P-1) (1,1) ..
 constexpr int64_t PackedGramSize(int64_t num_rows) {
   return num_rows * (num_rows + 1) / 2;
 }
-
-// kRow: written by the host (landing), read by the backend. kState: master
-// weights and optimizer state, touched by the backend alone. kSnapshot:
-// written by the backend, read by the host (and written by it for the seed).
-enum class BufferUse : uint8_t { kRow, kState, kSnapshot };
-
-// Memory that a backend computes on. Owned by the caller, must not outlive
-// the Backend. Zero-filled when allocated.
-class Buffer {
- public:
-  virtual ~Buffer() = default;
-  // Host address, 64-byte aligned; nullptr for kState of a device backend.
-  virtual char* host() const = 0;
-  virtual int64_t num_bytes() const = 0;
-};
 
 // Gram matrices of `ranges`, of the rows' elements as they are (no scaling).
 // A non-finite element makes its row's diagonal entry non-finite. The bits of
@@ -97,21 +73,6 @@ struct RangeNorms {
   // Of what the trust ratio divides by: lars, the combined gradient; lamb,
   // the bias-corrected Adam direction plus weight decay times the weights.
   double update_norm_squared = 0.0;
-};
-
-// What computing takes besides the buffers, and where buffers are.
-struct MemoryNeeds {
-  int64_t scratch_bytes = 0;  // on the host
-  // A device with memory of its own has kRow buffers, too, kState ones alone,
-  // and one narrowed copy of a snapshot; kSnapshot ones are on the host alone.
-  bool on_device = false;
-  int64_t device_scratch_bytes = 0;
-};
-
-// Of the device, whoever uses it; zeros without one.
-struct DeviceMemoryUse {
-  int64_t total_bytes = 0;
-  int64_t used_bytes = 0;
 };
 
 // Thread-compatible: one call at a time. Results have the same bits for every
