@@ -51,6 +51,15 @@ struct Side {
     narrowed = make(BufferUse::kSnapshot, num_elements * 2);
   }
 
+  // Before another backend takes its backend's place.
+  void FreeBuffers() {
+    rows.clear();
+    row_pointers.clear();
+    for (auto* buffer : {&master, &state0, &state1, &snapshot, &narrowed}) {
+      *buffer = nullptr;
+    }
+  }
+
   void Land(DType dtype, int64_t num_elements) {
     for (const auto& row : rows) {
       backend->RowLanded(*row, dtype, {0, num_elements});
@@ -77,10 +86,16 @@ struct Side {
 class CudaCpuTest : public testing::TestWithParam<DType> {
  protected:
   void SetUp() override {
-    auto cuda = CudaBackend::Make(CudaOptions());
+    MakeCuda(GramArithmetic::kByDevice);
+    cpu_.backend = std::make_unique<CpuBackend>(0);
+  }
+
+  void MakeCuda(GramArithmetic gram) {
+    CudaOptions options;
+    options.gram = gram;
+    auto cuda = CudaBackend::Make(options);
     if (!cuda.ok()) GTEST_SKIP() << cuda.status().message();
     cuda_.backend = *std::move(cuda);
-    cpu_.backend = std::make_unique<CpuBackend>(0);
   }
 
   // Equal rows on both sides.
@@ -198,10 +213,7 @@ TEST_P(CudaCpuTest, UpdateHasTheBitsOfTheCpu) {
 
 TEST_P(CudaCpuTest, GramIsTheCpusUpToRounding) {
   for (const int64_t num_rows : {1, 4, 13, 40, 70}) {
-    cuda_.rows.clear();
-    cuda_.row_pointers.clear();
-    cpu_.rows.clear();
-    cpu_.row_pointers.clear();
+    for (Side* side : {&cuda_, &cpu_}) side->FreeBuffers();
     constexpr int64_t kNumElements = 150000;
     Fill(num_rows, kNumElements, /*any_magnitude=*/true);
     const std::vector<ElementRange> ranges = {
@@ -213,16 +225,21 @@ TEST_P(CudaCpuTest, GramIsTheCpusUpToRounding) {
 
 TEST_P(CudaCpuTest, TwoRunsHaveTheSameBits) {
   constexpr int64_t kNumElements = 300000;
-  Fill(37, kNumElements, /*any_magnitude=*/true);
   const std::vector<ElementRange> ranges = {{0, 65537},
                                             {65568, kNumElements - 65568}};
-  for (const bool compensated : {false, true}) {
-    const auto first = cuda_.Gram(GetParam(), ranges, compensated);
-    for (int run = 0; run < 5; ++run) {
-      const auto again = cuda_.Gram(GetParam(), ranges, compensated);
-      EXPECT_EQ(std::memcmp(first.data(), again.data(),
-                            first.size() * sizeof(double)),
-                0);
+  for (const GramArithmetic gram :
+       {GramArithmetic::kDouble, GramArithmetic::kDoubleFloat}) {
+    for (Side* side : {&cuda_, &cpu_}) side->FreeBuffers();
+    MakeCuda(gram);
+    Fill(37, kNumElements, /*any_magnitude=*/true);
+    for (const bool compensated : {false, true}) {
+      const auto first = cuda_.Gram(GetParam(), ranges, compensated);
+      for (int run = 0; run < 5; ++run) {
+        const auto again = cuda_.Gram(GetParam(), ranges, compensated);
+        EXPECT_EQ(std::memcmp(first.data(), again.data(),
+                              first.size() * sizeof(double)),
+                  0);
+      }
     }
   }
 }
