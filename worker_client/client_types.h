@@ -111,7 +111,7 @@ struct RoundOutcome {
   Kind kind = Kind::kApplied;
   bool included = false;            // this worker's row is in the result
   std::vector<int> ranks;           // whose rows are
-  std::vector<int> excluded_ranks;  // whose were not finite
+  std::vector<int> excluded_ranks;  // not finite, or not completely pushed
   double learning_rate = 0;         // that was applied
   double gain = 1;                  // of the step scale
   double tau = 0;                   // scale-invariant iterations so far

@@ -112,7 +112,7 @@ void AddTotals(const RoundState& state, FamilyBuilder* builder) {
                    "Tau: one-worker steps that the rounds were worth.",
                    state.tau);
   builder->Counter("aggserver_excluded_rows_total",
-                   "Gradients left out since a value was not finite.",
+                   "Gradients left out: not finite, or not on all shards.",
                    static_cast<double>(state.excluded_rows));
 }
 

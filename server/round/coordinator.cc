@@ -130,7 +130,10 @@ void Coordinator::Impl::AddWaiter(Waiter waiter) {
   changed_.NotifyAll();
 }
 
-void Coordinator::Impl::Commit(const CommitCall& call, OutcomeCallback done) {
+void Coordinator::Impl::Commit(CommitCall call, OutcomeCallback done) {
+  // The shard of this process; others say so when the round closes.
+  call.pushed = peers_.peer(0)->CheckPushed(
+      {call.epoch, call.session, call.round, call.kind});
   absl::StatusOr<std::optional<RoundResult>> answer = absl::UnknownError("");
   {
     MutexLock lock(&mutex_);

@@ -39,7 +39,7 @@ class Coordinator::Impl {
                       std::function<void(const JobEvent&)> on_event);
   absl::StatusOr<uint64_t> Renew(uint64_t epoch, uint64_t session);
   void Detach(uint64_t session);
-  void Commit(const CommitCall& call, OutcomeCallback done);
+  void Commit(CommitCall call, OutcomeCallback done);
   void WaitRound(uint64_t epoch, uint64_t round, uint64_t session,
                  OutcomeCallback done);
   void Leave(uint64_t epoch, uint64_t session,
@@ -121,7 +121,7 @@ class Coordinator::Impl {
   const CloseOptions close_options_;
   const Clock* const clock_;
   const ReportCallback on_report_;
-  PeerGroup peers_;     // the loop's
+  PeerGroup peers_;     // the loop's, but for peer(0)->CheckPushed
   RoundEngine engine_;  // the loop's
 
   const std::shared_ptr<LossListener> listener_;

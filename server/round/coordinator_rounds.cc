@@ -54,13 +54,41 @@ std::vector<absl::Duration> CommitDelays(
   return delays;
 }
 
-// What the decision did other than plainly applying the rule.
-std::string Remarks(const Decision& decision) {
+// Ranks that are in excluded_ranks for no other reason than their values.
+std::vector<int32_t> NonFiniteRanks(const RoundReport& report) {
+  std::vector<int32_t> ranks = report.decision.excluded_ranks;
+  for (const IncompleteRow& row : report.incomplete_rows) {
+    ranks.erase(std::remove(ranks.begin(), ranks.end(), row.rank), ranks.end());
+  }
+  return ranks;
+}
+
+constexpr size_t kMaxNamedRows = 8;
+
+std::string DescribeIncomplete(const std::vector<IncompleteRow>& rows) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < rows.size() && i < kMaxNamedRows; ++i) {
+    names.push_back(
+        absl::StrCat("rank ", rows[i].rank, " (shard ", rows[i].shard, ")"));
+  }
+  if (rows.size() > kMaxNamedRows) {
+    names.push_back(absl::StrCat(rows.size() - kMaxNamedRows, " more"));
+  }
+  return absl::StrCat("excluded, committed but not completely pushed: ",
+                      absl::StrJoin(names, ", "));
+}
+
+// What was done other than plainly applying the rule.
+std::string Remarks(const RoundReport& report) {
+  const Decision& decision = report.decision;
   std::vector<std::string> remarks;
-  if (!decision.excluded_ranks.empty()) {
-    remarks.push_back(
-        absl::StrCat("excluded non-finite rows of ranks ",
-                     absl::StrJoin(decision.excluded_ranks, ",")));
+  if (!report.incomplete_rows.empty()) {
+    remarks.push_back(DescribeIncomplete(report.incomplete_rows));
+  }
+  const std::vector<int32_t> non_finite = NonFiniteRanks(report);
+  if (!non_finite.empty()) {
+    remarks.push_back(absl::StrCat("excluded non-finite rows of ranks ",
+                                   absl::StrJoin(non_finite, ",")));
   }
   if (decision.compensated) remarks.push_back("used compensated Grams");
   if (decision.adacons_fallback) {
@@ -149,7 +177,7 @@ void Coordinator::Impl::RunRound(
     in_round_ = false;
     changed_.NotifyAll();
     if (!report.ok() || !epoch_on_ || state_->epoch() != epoch) return;
-    const std::string remarks = Remarks(report->decision);
+    const std::string remarks = Remarks(*report);
     if (!remarks.empty()) {
       absl::StrAppend(&report->message, report->message.empty() ? "" : "; ",
                       remarks);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "kernels/optimizer_step.h"
 #include "proto/shard_plan.h"
@@ -66,6 +67,9 @@ struct CommitCall {
   RowInfo row;  // rank is filled in by the coordinator
   std::optional<double> loss;
   std::string traceparent;  // well-formed (server/base/traceparent.h) or ""
+  // What is known against it (ShardPeer::CheckPushed); filled in by the
+  // coordinator.
+  absl::Status pushed;
 };
 
 enum class OutcomeKind : uint8_t { kApplied, kSkipped, kSeeded };
@@ -78,7 +82,7 @@ struct RoundResult {
   OutcomeKind kind = OutcomeKind::kApplied;
   bool included = false;
   std::vector<int32_t> ranks;
-  std::vector<int32_t> excluded_ranks;
+  std::vector<int32_t> excluded_ranks;  // not finite, or incomplete
   double learning_rate = 0.0;
   double gain = 1.0;
   double tau = 0.0;

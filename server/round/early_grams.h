@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "server/round/shard_peer.h"
+#include "server/round/phase.h"
 
 namespace agg {
 

@@ -39,6 +39,7 @@ absl::StatusOr<std::optional<RoundResult>> JobState::CommitSeed(
                 : "another worker has the seed role; Pull version 0 instead");
   }
   if (!seeded_) {
+    if (!call.pushed.ok()) return call.pushed;
     seed_committed_ = call.session;
     return std::optional<RoundResult>();
   }
@@ -86,6 +87,7 @@ absl::StatusOr<std::optional<RoundResult>> JobState::Commit(
   if ((closing_ && !on_its_way) || contributions.count((*member)->rank) != 0) {
     return std::optional<RoundResult>();  // late, or a repeat: wait
   }
+  if (!call.pushed.ok()) return call.pushed;
   if (contributions_.empty()) waiting_since_ = now;
   Contribution contribution{call.session, call.row, call.loss, now,
                             call.traceparent};

@@ -97,7 +97,7 @@ class JobState {
   absl::Time ExpireLeases(absl::Time now);
 
   // --- Commits. A value: the outcome is known. Nothing: wait for it.
-  // ALREADY_EXISTS (seed), FAILED_PRECONDITION (a round to come),
+  // ALREADY_EXISTS (seed), FAILED_PRECONDITION (a round to come, call.pushed),
   // OUT_OF_RANGE (an outcome no longer kept), INVALID_ARGUMENT (row).
   absl::StatusOr<std::optional<RoundResult>> Commit(const CommitCall& call,
                                                     absl::Time now);

@@ -5,8 +5,16 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace agg {
+namespace {
+
+// The message goes to workers: gRPC takes some 8 KiB of it.
+constexpr size_t kMaxErrors = 8;
+constexpr size_t kMaxErrorBytes = 400;
+
+}  // namespace
 
 PeerGroup::PeerGroup(std::vector<ShardPeer*> peers)
     : peers_(std::move(peers)),
@@ -57,14 +65,31 @@ absl::Status PeerGroup::ForEach(
   MutexLock lock(&mutex_);
   while (num_running_ > 0) changed_.Wait(&mutex_);
   statuses_[0] = std::move(first);
+  return AllErrors();
+}
+
+absl::Status PeerGroup::AllErrors() const {
+  absl::StatusCode code = absl::StatusCode::kOk;
+  std::vector<std::string> messages;
+  size_t num_errors = 0;
   for (int i = 0; i < size(); ++i) {
-    if (statuses_[i].ok()) continue;
+    const absl::Status& status = statuses_[i];
+    if (status.ok()) continue;
+    if (num_errors++ == 0 || absl::IsUnavailable(status)) code = status.code();
+    if (num_errors > kMaxErrors) continue;
     const std::string name = peers_[i]->name();
-    if (absl::StartsWith(statuses_[i].message(), name)) return statuses_[i];
-    return absl::Status(statuses_[i].code(),
-                        absl::StrCat(name, ": ", statuses_[i].message()));
+    messages.push_back(absl::StartsWith(status.message(), name)
+                           ? std::string(status.message())
+                           : absl::StrCat(name, ": ", status.message()));
+    if (messages.back().size() > kMaxErrorBytes) {
+      messages.back().resize(kMaxErrorBytes);
+      messages.back() += "..";
+    }
   }
-  return absl::OkStatus();
+  if (num_errors > kMaxErrors) {
+    messages.push_back(absl::StrCat(num_errors - kMaxErrors, " more shards"));
+  }
+  return absl::Status(code, absl::StrJoin(messages, "; "));
 }
 
 }  // namespace agg

@@ -26,12 +26,15 @@ class PeerGroup {
   ShardPeer* peer(int ordinal) const { return peers_[ordinal]; }
 
   // Runs call(ordinal, peer) for every peer and waits for all of them. The
-  // first error by ordinal, its message headed by the peer's name.
+  // errors by ordinal as one: the first's code, or UNAVAILABLE if it is any's
+  // (a lost shard outweighs what else went wrong); each message headed by the
+  // peer's name. Bounded: 8 errors, 400 bytes of each.
   absl::Status ForEach(
       const std::function<absl::Status(int, ShardPeer*)>& call);
 
  private:
   void Work(int ordinal);
+  absl::Status AllErrors() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::vector<ShardPeer*> peers_;
   Mutex mutex_;

@@ -1,5 +1,6 @@
 #include "server/round/round_engine.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -14,12 +15,21 @@
 namespace agg {
 namespace {
 
-// Mean over the rows that sent a finite loss, weighted by their examples.
-double MeanLoss(const std::map<int32_t, Contribution>& contributions) {
+bool AnyOf(const std::vector<IncompleteRow>& rows, int32_t rank) {
+  return std::any_of(
+      rows.begin(), rows.end(),
+      [rank](const IncompleteRow& row) { return row.rank == rank; });
+}
+
+// Mean over the complete rows that sent a finite loss, weighted by their
+// examples.
+double MeanLoss(const std::map<int32_t, Contribution>& contributions,
+                const std::vector<IncompleteRow>& incomplete) {
   double sum = 0.0;
   double examples = 0.0;
   for (const auto& [rank, contribution] : contributions) {
-    if (!contribution.loss.has_value() || !std::isfinite(*contribution.loss)) {
+    if (!contribution.loss.has_value() || !std::isfinite(*contribution.loss) ||
+        AnyOf(incomplete, rank)) {
       continue;
     }
     const double weight = static_cast<double>(contribution.row.examples);
@@ -97,64 +107,16 @@ absl::Status RoundEngine::PublishSeed(uint64_t session) {
   return Publish(plan);
 }
 
-absl::StatusOr<GramMatrix> RoundEngine::SumTensor(
-    const std::vector<const SliceGram*>& by_slice, int32_t tensor,
-    bool compensated) const {
-  const int num_rows = static_cast<int>(input_.rows.size());
-  const size_t packed = PackedGramSize(num_rows);
-  GramMatrix sum(num_rows, compensated);
-  for (int32_t slice : plan_.slices_of_tensor[tensor]) {
-    const SliceGram* gram = by_slice[slice];
-    if (gram == nullptr || gram->hi.size() != packed ||
-        gram->lo.size() != (compensated ? packed : 0)) {
-      return absl::InternalError(absl::StrCat(
-          "the partial Gram of slice ", slice, ", shard ",
-          plan_.slices[slice].shard, ", is missing or has another size"));
-    }
-    sum.Add(GramMatrix::FromPacked(num_rows, gram->hi, gram->lo));
-  }
-  return sum;
-}
-
-absl::Status RoundEngine::AddGrams(const Phase& phase,
-                                   const std::vector<PhaseResult>& results) {
-  std::vector<const SliceGram*> by_slice(plan_.slices.size(), nullptr);
-  for (const PhaseResult& result : results) {
-    for (const SliceGram& gram : result.grams) {
-      if (gram.slice >= 0 &&
-          gram.slice < static_cast<int32_t>(by_slice.size())) {
-        by_slice[gram.slice] = &gram;
-      }
-    }
-  }
-  for (int32_t tensor : phase.tensors) {
-    absl::StatusOr<GramMatrix> sum =
-        SumTensor(by_slice, tensor, phase.kind == PhaseKind::kCompensatedGram);
-    if (!sum.ok()) return sum.status();
-    input_.tensors[tensor] = *std::move(sum);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status RoundEngine::CollectGrams(const Phase& phase) {
-  absl::StatusOr<std::vector<PhaseResult>> results = RunOnAll(phase);
-  if (!results.ok()) return results.status();
-  return AddGrams(phase, *results);
-}
-
-absl::Status RoundEngine::Decide(const std::vector<RoundRow>& rows,
-                                 RoundReport* report) {
+absl::Status RoundEngine::Decide(RoundReport* report) {
   absl::Time mark = absl::Now();
-  Phase close = MakePhase(PhaseKind::kClose);
-  close.rows = rows;
-  for (size_t t = 0; t < manifest_.tensors.size(); ++t) {
-    close.tensors.push_back(static_cast<int32_t>(t));
-  }
-  absl::Status status = CollectGrams(close);
+  absl::Status status = Close(report);
   Lap(&mark, &report->durations.gram);
   if (!status.ok()) return status;
   report->decision = agg::Decide(combine_, state_, input_);
   Lap(&mark, &report->durations.decide);
+  if (closed_.empty()) {
+    report->decision.skip_reason = "no row is complete on all shards";
+  }
   if (report->decision.kind != DecisionKind::kNeedsCompensated) {
     return absl::OkStatus();
   }
@@ -216,8 +178,7 @@ absl::Status RoundEngine::Step(RoundReport* report) {
   StepPlan step;
   step.per_tensor = decision.per_tensor;
   for (const std::vector<double>& segment : decision.coefficients) {
-    step.coefficients.insert(step.coefficients.end(), segment.begin(),
-                             segment.end());
+    for (const int row : closed_) step.coefficients.push_back(segment[row]);
   }
   step.excluded_ranks = decision.excluded_ranks;
   step.learning_rate = decision.learning_rate;
@@ -245,22 +206,24 @@ Decision RoundEngine::SkipDecision(const std::string& reason) const {
   return decision;
 }
 
-absl::Status RoundEngine::DecideOrSkip(const std::vector<RoundRow>& rows,
-                                       RoundReport* report) {
-  if (rows.empty()) {
+absl::Status RoundEngine::DecideOrSkip(RoundReport* report) {
+  if (rows_.empty()) {
     report->decision = SkipDecision("every member left without a commit");
     return absl::OkStatus();
   }
-  absl::Status status = Decide(rows, report);
+  absl::Status status = Decide(report);
   if (status.ok() || absl::IsUnavailable(status)) return status;
   LogWarning("round ", round_,
              " failed and is tried again: ", status.ToString());
   absl::Status abandoned = RunOnAll(MakePhase(PhaseKind::kAbandon)).status();
   if (!abandoned.ok()) return abandoned;
-  status = Decide(rows, report);
+  status = Decide(report);
   if (status.ok() || absl::IsUnavailable(status)) return status;
   report->decision = SkipDecision(
       absl::StrCat("failed twice before coefficients: ", status.ToString()));
+  for (const IncompleteRow& row : report->incomplete_rows) {
+    report->decision.excluded_ranks.push_back(row.rank);
+  }
   return absl::OkStatus();
 }
 
@@ -272,22 +235,22 @@ absl::StatusOr<RoundReport> RoundEngine::Run(
   report.epoch = epoch_;
   report.round = round;
   report.version = round + 1;
-  report.loss = MeanLoss(contributions);
   report.combination = NamesOf(combine_);
   input_ = RoundInput();
   input_.version = static_cast<int64_t>(round);
-  std::vector<RoundRow> rows;
+  rows_.clear();
   for (const auto& [rank, contribution] : contributions) {
-    rows.push_back({rank, contribution.session});
+    rows_.push_back({rank, contribution.session});
     input_.rows.push_back(contribution.row);
   }
   report.rows = input_.rows;
   // Until Grams have come; what a failed round's statistics are made of.
   input_.tensors.assign(manifest_.tensors.size(),
-                        GramMatrix(static_cast<int>(rows.size())));
+                        GramMatrix(static_cast<int>(rows_.size())));
 
-  absl::Status status = DecideOrSkip(rows, &report);
+  absl::Status status = DecideOrSkip(&report);
   if (!status.ok()) return status;
+  report.loss = MeanLoss(contributions, report.incomplete_rows);
 
   PublishPlan publish;
   publish.version = round + 1;

@@ -15,9 +15,11 @@
 #include "absl/status/statusor.h"
 #include "proto/shard_plan.h"
 #include "server/combine/decision.h"
+#include "server/combine/gram_matrix.h"
 #include "server/round/coordinator_types.h"
 #include "server/round/job_state.h"
 #include "server/round/peer_group.h"
+#include "server/round/phase.h"
 #include "server/round/round_report.h"
 
 namespace agg {
@@ -51,7 +53,18 @@ class RoundEngine {
   void AddStatistics(RoundReport* report);
 
  private:
-  // kClose or kCompensatedGram of phase.tensors on all shards, into input_.
+  // Closes the round with the rows that are complete on all shards, and puts
+  // their Grams into input_. A row that a shard lacks slices of, though it was
+  // committed, is left out by name: its Gram entries are NaN, so that it is
+  // excluded as a row that is not finite would be.
+  absl::Status Close(RoundReport* report);
+  // Takes the rows that shards have named out of closed_; whether there are
+  // any.
+  bool DropIncomplete(const std::vector<PhaseResult>& results,
+                      RoundReport* report);
+  // Of closed_ to all of rows_.
+  GramMatrix OverCommittedRows(const GramMatrix& closed) const;
+  // kCompensatedGram of phase.tensors on all shards, into input_.
   absl::Status CollectGrams(const Phase& phase);
   absl::Status AddGrams(const Phase& phase,
                         const std::vector<PhaseResult>& results);
@@ -59,11 +72,10 @@ class RoundEngine {
       const std::vector<const SliceGram*>& by_slice, int32_t tensor,
       bool compensated) const;
   // Grams and the decision, asking for compensated ones where it must.
-  absl::Status Decide(const std::vector<RoundRow>& rows, RoundReport* report);
+  absl::Status Decide(RoundReport* report);
   // Decide, tried twice; a skip if it fails for another reason than a lost
   // shard.
-  absl::Status DecideOrSkip(const std::vector<RoundRow>& rows,
-                            RoundReport* report);
+  absl::Status DecideOrSkip(RoundReport* report);
   Decision SkipDecision(const std::string& reason) const;
   absl::Status Step(RoundReport* report);
   absl::Status CollectTrust(StepPlan* step);
@@ -83,6 +95,8 @@ class RoundEngine {
   CombineState state_;           // before the round in execution
   CombineState previous_state_;  // of the last finished round, for statistics
   RoundInput input_;             // of the round in execution, or the last one
+  std::vector<RoundRow> rows_;   // the same; committed, parallel to input_.rows
+  std::vector<int> closed_;      // whose indices the round is closed with
   std::vector<ShardSeconds> shard_seconds_;  // the same; by ordinal
 };
 

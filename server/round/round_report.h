@@ -25,6 +25,12 @@ struct PhaseDurations {
   absl::Duration publish;
 };
 
+// A committed row that a shard (the first of them) does not have whole.
+struct IncompleteRow {
+  int32_t rank = 0;
+  int32_t shard = 0;
+};
+
 // One round, as decided. Sent to the observer after publication.
 struct RoundReport {
   uint64_t epoch = 0;
@@ -34,7 +40,9 @@ struct RoundReport {
   std::string message;   // why skipped, fallbacks
   // In effect in the round.
   CombinationNames combination;
-  std::vector<RowInfo> rows;
+  std::vector<RowInfo> rows;  // committed
+  // Among rows, and among decision.excluded_ranks; ascending.
+  std::vector<IncompleteRow> incomplete_rows;
   std::vector<absl::Duration> commit_delays;  // per row: after the first commit
   double loss = 0.0;  // mean over rows that sent one, by examples; or NaN
   Decision decision;  // next_state is empty here

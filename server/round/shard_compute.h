@@ -18,7 +18,7 @@
 #include "server/params/parameter_store.h"
 #include "server/params/snapshot.h"
 #include "server/round/memory_plan.h"
-#include "server/round/shard_peer.h"
+#include "server/round/phase.h"
 
 namespace agg {
 

@@ -230,6 +230,9 @@ absl::Status ShardEngine::SetSession(uint64_t epoch,
 absl::StatusOr<PhaseResult> ShardEngine::RunPhase(const Phase& phase) {
   return impl_->RunPhase(phase);
 }
+absl::Status ShardEngine::CheckPushed(const PushedRow& row) const {
+  return impl_->CheckPushed(row);
+}
 std::string ShardEngine::name() const {
   return absl::StrCat("shard ", impl_->options().ordinal, " (this process)");
 }

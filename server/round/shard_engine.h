@@ -51,6 +51,7 @@ class ShardEngine : public ShardPeer {
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
   absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
+  absl::Status CheckPushed(const PushedRow& row) const override;
   std::string name() const override;
 
   // --- Push ----------------------------------------------------------------

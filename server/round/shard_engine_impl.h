@@ -37,6 +37,7 @@ class ShardEngine::Impl {
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest);
   absl::Status SetSession(uint64_t epoch, const SessionChange& change);
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase);
+  absl::Status CheckPushed(const PushedRow& pushed) const;
   absl::StatusOr<FrameLanding> BeginFrame(FrameHeader header);
   absl::StatusOr<FrameResult> EndFrame(const FrameLanding& landing);
   int64_t Pull(uint64_t epoch, uint64_t version, bool latest,
@@ -79,7 +80,7 @@ class ShardEngine::Impl {
 
   using Closures = std::vector<std::function<void()>>;
   absl::Status CheckPhase(const Phase& phase) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_, mutex_);
   // *ready: to be run once no lock is held.
   absl::StatusOr<PhaseResult> Dispatch(const Phase& phase, Closures* ready)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
@@ -89,8 +90,12 @@ class ShardEngine::Impl {
   absl::StatusOr<std::vector<SliceGram>> ClosingGrams(
       const std::vector<RoundRow>& rows)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
-  absl::Status MarkClosed(const Phase& phase)
+  // Of the rows to close with.
+  std::vector<int32_t> IncompleteRanks(const Phase& phase) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Freezes the round; memory_.close is there if nothing is to be computed.
+  absl::Status MarkClosed(const Phase& phase)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_, mutex_);
   absl::StatusOr<PhaseResult> CompensatedGram(const Phase& phase)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
   absl::StatusOr<PhaseResult> Norms(const Phase& phase)

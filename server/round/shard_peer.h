@@ -7,75 +7,14 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/shard_plan.h"
+#include "server/ingest/frame.h"
+#include "server/round/phase.h"
 
 namespace agg {
-
-struct RoundRow {
-  int32_t rank = 0;
-  uint64_t session = 0;  // whose bytes count
-};
-
-struct SliceGram {
-  int32_t slice = 0;
-  std::vector<double> hi;  // packed upper triangle (kernels/backend.h)
-  std::vector<double> lo;  // empty unless compensated
-};
-
-struct SliceNorms {
-  int32_t slice = 0;
-  double parameter_norm_squared = 0.0;
-  double update_norm_squared = 0.0;
-};
-
-// Coefficients and scalars of one optimizer step.
-struct StepPlan {
-  bool per_tensor = false;
-  // Segments x P, row-major; one segment unless per_tensor.
-  std::vector<double> coefficients;
-  std::vector<int32_t> excluded_ranks;  // rows left out of every sum
-  double learning_rate = 0.0;
-  int64_t step = 1;          // 1-based count of applied steps in the epoch
-  std::vector<float> trust;  // per tensor; empty: 1
-};
-
-struct PublishPlan {
-  uint64_t version = 0;
-  bool unchanged = false;  // skipped round: the same bytes, the next number
-  bool seed = false;       // version 0 from seed_session's landed slices
-  uint64_t seed_session = 0;
-};
-
-enum class PhaseKind : uint8_t {
-  kClose,
-  kCompensatedGram,
-  kNorms,
-  kUpdate,
-  kPublish,
-  kAbandon
-};
-
-// One phase of one round. Idempotent by (epoch, round, kind): a repeat gives
-// the same result and changes nothing.
-struct Phase {
-  PhaseKind kind = PhaseKind::kClose;
-  uint64_t epoch = 0;
-  uint64_t round = 0;
-  std::vector<RoundRow> rows;    // kClose: W in rank order
-  std::vector<int32_t> tensors;  // kCompensatedGram, ascending (kClose: all)
-  StepPlan step;                 // kNorms, kUpdate
-  PublishPlan publish;           // kPublish
-};
-
-struct PhaseResult {
-  std::vector<SliceGram> grams;   // kClose, kCompensatedGram; ascending slice
-  std::vector<SliceNorms> norms;  // kNorms; ascending slice
-  double seconds = 0.0;           // compute time inside the shard
-};
 
 // A worker's session begins, changes role, or ends.
 struct SessionChange {
@@ -89,6 +28,14 @@ struct SessionChange {
   // evicted.
   std::string reason;
   bool evicted = false;  // removed by an operator
+};
+
+// What a Commit says is complete.
+struct PushedRow {
+  uint64_t epoch = 0;
+  uint64_t session = 0;
+  uint64_t round = 0;
+  PushKind kind = PushKind::kGradient;
 };
 
 // Thread-safe; calls block until the shard has answered. Errors: UNAVAILABLE
@@ -111,6 +58,12 @@ class ShardPeer {
   virtual absl::Status SetSession(uint64_t epoch,
                                   const SessionChange& change) = 0;
   virtual absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) = 0;
+  // What this process knows, without asking another one, against a Commit of
+  // the push: FAILED_PRECONDITION if slices of it are missing on this shard.
+  // Does not block.
+  virtual absl::Status CheckPushed(const PushedRow& /*row*/) const {
+    return absl::OkStatus();
+  }
 
   // "shard 1 (127.0.0.1:50052)", for messages.
   virtual std::string name() const = 0;

@@ -43,7 +43,9 @@ absl::Status ShardEngine::Impl::CheckPhase(const Phase& phase) const {
   const bool needs_close = phase.kind == PhaseKind::kCompensatedGram ||
                            phase.kind == PhaseKind::kNorms ||
                            phase.kind == PhaseKind::kUpdate;
-  if (needs_close && !closed_) {
+  const bool complete = closed_ && memory_.close.has_value() &&
+                        memory_.close->incomplete_ranks.empty();
+  if (needs_close && !complete) {
     return absl::FailedPreconditionError(
         absl::StrCat("round ", phase.round, " has not been closed"));
   }
@@ -89,38 +91,45 @@ absl::StatusOr<PhaseResult> ShardEngine::Impl::Dispatch(const Phase& phase,
       absl::StrCat("phase.kind is ", static_cast<int>(phase.kind)));
 }
 
+std::vector<int32_t> ShardEngine::Impl::IncompleteRanks(
+    const Phase& phase) const {
+  std::vector<int32_t> ranks;
+  for (const RoundRow& row : phase.rows) {
+    if (row.rank < 0 || row.rank >= options_.max_workers ||
+        compute_->rows()->row(row.rank) == nullptr ||
+        !ledger_->Complete(row.rank, row.session, phase.round)) {
+      ranks.push_back(row.rank);
+    }
+  }
+  return ranks;
+}
+
 absl::Status ShardEngine::Impl::MarkClosed(const Phase& phase) {
   if (phase.rows.empty()) {
     return absl::InvalidArgumentError(
         "close.rows is empty; allowed: 1 or more");
   }
-  for (const RoundRow& row : phase.rows) {
-    if (row.rank < 0 || row.rank >= options_.max_workers ||
-        compute_->rows()->row(row.rank) == nullptr ||
-        !ledger_->Complete(row.rank, row.session, phase.round)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("row of rank ", row.rank, ", session ", row.session,
-                       ", is not complete in round ", phase.round));
-    }
-  }
   closed_ = true;
   closed_rows_ = phase.rows;
+  memory_ = PhaseMemory();
+  PhaseResult refusal;
+  refusal.incomplete_ranks = IncompleteRanks(phase);
+  // Frozen all the same: a repeat must not find them complete meanwhile.
+  if (!refusal.incomplete_ranks.empty()) memory_.close = std::move(refusal);
   return absl::OkStatus();
 }
 
 absl::StatusOr<PhaseResult> ShardEngine::Impl::Close(const Phase& phase) {
   {
     MutexLock lock(&mutex_);
-    if (closed_ && SameRows(closed_rows_, phase.rows)) {
-      if (memory_.close.has_value()) return *memory_.close;
-    } else if (closed_) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "round ", phase.round, " was closed with other rows before"));
-    } else {
+    if (!closed_) {
       absl::Status status = MarkClosed(phase);
       if (!status.ok()) return status;
-      memory_ = PhaseMemory();
+    } else if (!SameRows(closed_rows_, phase.rows)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "round ", phase.round, " was closed with other rows before"));
     }
+    if (memory_.close.has_value()) return *memory_.close;
   }
   absl::StatusOr<std::vector<SliceGram>> grams = ClosingGrams(phase.rows);
   if (!grams.ok()) return grams.status();

@@ -194,4 +194,26 @@ absl::StatusOr<FrameResult> ShardEngine::Impl::EndFrame(
   return result;
 }
 
+absl::Status ShardEngine::Impl::CheckPushed(const PushedRow& pushed) const {
+  MutexLock lock(&mutex_);
+  if (!CheckEpoch(pushed.epoch).ok() || ledger_ == nullptr) {
+    return absl::OkStatus();  // others say so
+  }
+  const absl::StatusOr<int32_t> rank = sessions_.Rank(pushed.session);
+  if (!rank.ok()) return absl::OkStatus();
+  const bool seed = pushed.kind == PushKind::kSeed;
+  // Of a round that is over, or to come here, nothing is known.
+  const bool open = seed ? !published_ && pushed.session == seed_session_
+                         : published_ && pushed.round == version_;
+  if (!open || ledger_->Complete(seed ? seed_row() : *rank, pushed.session,
+                                 seed ? 0 : pushed.round)) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "commit of ",
+      seed ? std::string("the seed") : absl::StrCat("round ", pushed.round),
+      ": its push is incomplete on shard ", options_.ordinal,
+      "; push its slices again and commit after all acknowledgements"));
+}
+
 }  // namespace agg

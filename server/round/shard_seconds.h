@@ -2,7 +2,7 @@
 #ifndef AGG_SERVER_ROUND_SHARD_SECONDS_H_
 #define AGG_SERVER_ROUND_SHARD_SECONDS_H_
 
-#include "server/round/shard_peer.h"
+#include "server/round/phase.h"
 
 namespace agg {
 

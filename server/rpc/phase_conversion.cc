@@ -165,6 +165,8 @@ std::vector<v1::PhaseReply> ToProto(const PhaseResult& result) {
     out->set_update_norm_squared(norms.update_norm_squared);
   }
   replies.back().set_seconds(result.seconds);
+  replies.back().mutable_incomplete_ranks()->Add(
+      result.incomplete_ranks.begin(), result.incomplete_ranks.end());
   return replies;
 }
 
@@ -180,6 +182,9 @@ void AppendReply(const v1::PhaseReply& reply, PhaseResult* result) {
                              norms.update_norm_squared()});
   }
   result->seconds += reply.seconds();
+  result->incomplete_ranks.insert(result->incomplete_ranks.end(),
+                                  reply.incomplete_ranks().begin(),
+                                  reply.incomplete_ranks().end());
 }
 
 }  // namespace agg

@@ -90,6 +90,9 @@ class FaultyPeer : public ShardPeer {
     if (hook != nullptr) hook(phase);
     return peer_->RunPhase(phase);
   }
+  absl::Status CheckPushed(const PushedRow& row) const override {
+    return peer_->CheckPushed(row);
+  }
   std::string name() const override { return peer_->name(); }
 
  private:

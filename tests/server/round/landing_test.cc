@@ -232,13 +232,11 @@ TEST_F(LandingTest, ACommittedRowStandsAgainstItsRanksNextSession) {
   EXPECT_EQ(successor.Push(1, Row(9)), absl::OkStatus());
 }
 
-TEST_F(LandingTest, ACommitWithoutARowSkipsTheRoundAndSaysWhose) {
-  const OutcomeReply reply = worker(0).Commit(0);
-  ASSERT_TRUE(worker(1).Contribute(0, Row(5)).ok());
-  job_.cluster.Settle();
-  ASSERT_TRUE(reply.Get().ok());
-  EXPECT_EQ(reply.Get()->kind, OutcomeKind::kSkipped);
-  EXPECT_THAT(reply.Get()->message, HasSubstr("row of rank 0"));
+// incomplete_row_test.cc has what other shards do not have.
+TEST_F(LandingTest, ACommitWithoutARowIsRefused) {
+  const absl::Status refused = worker(0).Commit(0).Get().status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(refused.message(), HasSubstr("incomplete on shard 0"));
 }
 
 // The seed's row is not a rank's: a gradient row of rank 0 is no seed.

@@ -6,6 +6,7 @@
 namespace agg {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 // Two rows have landed in round 0; the test is the coordinator.
@@ -152,15 +153,39 @@ TEST_F(PhasesTest, ClosesOverCompleteRowsOnlyAndOnce) {
   Phase phase = MakePhase(PhaseKind::kClose);
   phase.rows.clear();
   EXPECT_TRUE(absl::IsInvalidArgument(Error(phase)));
-  phase.rows = {{0, job_.workers[0].session() + 1}};
-  EXPECT_THAT(Error(phase).message(), HasSubstr("is not complete in round 0"));
-  phase.rows = {{3, 1}};  // a rank that never joined
-  EXPECT_EQ(Error(phase).code(), absl::StatusCode::kFailedPrecondition);
-  phase.rows = {{100, 1}};
-  EXPECT_EQ(Error(phase).code(), absl::StatusCode::kFailedPrecondition);
+  // Another session's, and ranks that never joined.
+  phase.rows = {{0, job_.workers[0].session() + 1},
+                {1, job_.workers[1].session()},
+                {3, 1},
+                {100, 1}};
+  const auto refusal = engine()->RunPhase(phase);
+  ASSERT_TRUE(refusal.ok()) << refusal.status();
+  EXPECT_THAT(refusal->incomplete_ranks, ElementsAre(0, 3, 100));
+  EXPECT_TRUE(refusal->grams.empty());
+  EXPECT_THAT(Error(MakePhase(PhaseKind::kUpdate)).message(),
+              HasSubstr("round 0 has not been closed"));
+  ASSERT_TRUE(Run(PhaseKind::kAbandon).ok());
   ASSERT_TRUE(Run(PhaseKind::kClose).ok());
+  phase = MakePhase(PhaseKind::kClose);
   phase.rows = {{0, job_.workers[0].session()}};
   EXPECT_THAT(Error(phase).message(), HasSubstr("closed with other rows"));
+}
+
+// P7: what arrives after the first answer does not change it.
+TEST_F(PhasesTest, ARefusedCloseMayBeRepeated) {
+  LocalWorker late(&job_.cluster, 2, job_.manifest);
+  ASSERT_EQ(late.Join(), absl::OkStatus());
+  Phase phase = MakePhase(PhaseKind::kClose);
+  phase.rows.push_back({2, late.session()});
+  EXPECT_THAT(engine()->RunPhase(phase)->incomplete_ranks, ElementsAre(2));
+  const Tensors row = RandomTensors(job_.manifest, 9);
+  EXPECT_EQ(late.Push(0, row), absl::OkStatus());  // dropped as too late
+  EXPECT_THAT(engine()->RunPhase(phase)->incomplete_ranks, ElementsAre(2));
+  ASSERT_TRUE(Run(PhaseKind::kAbandon).ok());
+  EXPECT_THAT(engine()->RunPhase(phase)->incomplete_ranks, ElementsAre(2));
+  ASSERT_TRUE(Run(PhaseKind::kAbandon).ok());
+  ASSERT_EQ(late.Push(0, row), absl::OkStatus());
+  EXPECT_EQ(engine()->RunPhase(phase)->grams.size(), 3u);
 }
 
 TEST_F(PhasesTest, AFailedUpdateEndsTheEpochOnTheShard) {

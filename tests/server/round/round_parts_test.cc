@@ -218,15 +218,23 @@ TEST(PeerGroupTest, RunsThemAtTheSameTime) {
   EXPECT_EQ(status, absl::OkStatus());
 }
 
-TEST(PeerGroupTest, ReportsTheFirstErrorByOrdinalWithTheName) {
+TEST(PeerGroupTest, ReportsAllErrorsByOrdinalWithTheNames) {
   NamedPeer a("a"), b("shard 1 (here)"), c("c");
   PeerGroup group({&a, &b, &c});
   const auto fail = [](int i, ShardPeer*) -> absl::Status {
     if (i == 1) return absl::InternalError("broken");
-    if (i == 2) return absl::UnavailableError("gone");
+    if (i == 2) return absl::DataLossError("torn");
     return absl::OkStatus();
   };
-  EXPECT_EQ(group.ForEach(fail), absl::InternalError("shard 1 (here): broken"));
+  EXPECT_EQ(group.ForEach(fail),
+            absl::InternalError("shard 1 (here): broken; c: torn"));
+  const auto lose = [](int i, ShardPeer*) -> absl::Status {
+    return i == 2 ? absl::UnavailableError("gone")
+                  : absl::InternalError("broken");
+  };
+  EXPECT_EQ(
+      group.ForEach(lose),
+      absl::UnavailableError("a: broken; shard 1 (here): broken; c: gone"));
   EXPECT_EQ(group.ForEach([](int, ShardPeer*) { return absl::OkStatus(); }),
             absl::OkStatus());
   EXPECT_EQ(group.ForEach([](int i, ShardPeer* peer) -> absl::Status {
@@ -234,6 +242,25 @@ TEST(PeerGroupTest, ReportsTheFirstErrorByOrdinalWithTheName) {
                   : absl::OkStatus();
   }),
             absl::UnavailableError("shard 1 (here) is lost"));
+}
+
+TEST(PeerGroupTest, ManyLongErrorsMakeABoundedMessage) {
+  std::vector<std::unique_ptr<NamedPeer>> peers;
+  std::vector<ShardPeer*> pointers;
+  for (int i = 0; i < 30; ++i) {
+    peers.push_back(std::make_unique<NamedPeer>("shard " + std::to_string(i)));
+    pointers.push_back(peers.back().get());
+  }
+  PeerGroup group(pointers);
+  const absl::Status status =
+      group.ForEach([](int i, ShardPeer*) -> absl::Status {
+        if (i % 3 == 0) return absl::OkStatus();
+        return absl::InternalError(std::string(5000, 'x'));
+      });
+  EXPECT_LT(status.message().size(), 4000u);
+  EXPECT_THAT(status.message(), HasSubstr("; shard 11: xxx"));
+  EXPECT_THAT(status.message(), testing::Not(HasSubstr("shard 13")));
+  EXPECT_THAT(status.message(), HasSubstr("; 12 more shards"));
 }
 
 }  // namespace

@@ -165,6 +165,7 @@ TEST(PhaseConversionTest, LargeResultsTravelInSeveralMessages) {
   result.grams[7].lo = {1.0, -1.0};
   result.norms.push_back({3, 1.5, 2.5});
   result.seconds = 0.125;
+  result.incomplete_ranks = {2, 511};
   const std::vector<v1::PhaseReply> replies = ToProto(result);
   EXPECT_GE(replies.size(), 3u);
   PhaseResult back;
@@ -172,6 +173,7 @@ TEST(PhaseConversionTest, LargeResultsTravelInSeveralMessages) {
     EXPECT_LT(reply.ByteSizeLong(), 4u << 20);
     AppendReply(reply, &back);
   }
+  EXPECT_THAT(back.incomplete_ranks, ElementsAre(2, 511));
   ASSERT_EQ(back.grams.size(), 40u);
   for (int slice = 0; slice < 40; ++slice) {
     EXPECT_EQ(back.grams[slice].slice, slice);

@@ -1,0 +1,77 @@
+// The phases of a round, as the coordinator asks shards for them: plain values.
+#ifndef AGG_SERVER_ROUND_PHASE_H_
+#define AGG_SERVER_ROUND_PHASE_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace agg {
+
+struct RoundRow {
+  int32_t rank = 0;
+  uint64_t session = 0;  // whose bytes count
+};
+
+struct SliceGram {
+  int32_t slice = 0;
+  std::vector<double> hi;  // packed upper triangle (kernels/backend.h)
+  std::vector<double> lo;  // empty unless compensated
+};
+
+struct SliceNorms {
+  int32_t slice = 0;
+  double parameter_norm_squared = 0.0;
+  double update_norm_squared = 0.0;
+};
+
+// Coefficients and scalars of one optimizer step.
+struct StepPlan {
+  bool per_tensor = false;
+  // Segments x P, row-major; one segment unless per_tensor.
+  std::vector<double> coefficients;
+  std::vector<int32_t> excluded_ranks;  // rows left out of every sum
+  double learning_rate = 0.0;
+  int64_t step = 1;          // 1-based count of applied steps in the epoch
+  std::vector<float> trust;  // per tensor; empty: 1
+};
+
+struct PublishPlan {
+  uint64_t version = 0;
+  bool unchanged = false;  // skipped round: the same bytes, the next number
+  bool seed = false;       // version 0 from seed_session's landed slices
+  uint64_t seed_session = 0;
+};
+
+enum class PhaseKind : uint8_t {
+  kClose,
+  kCompensatedGram,
+  kNorms,
+  kUpdate,
+  kPublish,
+  kAbandon
+};
+
+// One phase of one round. Idempotent by (epoch, round, kind): a repeat gives
+// the same result and changes nothing.
+struct Phase {
+  PhaseKind kind = PhaseKind::kClose;
+  uint64_t epoch = 0;
+  uint64_t round = 0;
+  std::vector<RoundRow> rows;    // kClose: W in rank order
+  std::vector<int32_t> tensors;  // kCompensatedGram, ascending (kClose: all)
+  StepPlan step;                 // kNorms, kUpdate
+  PublishPlan publish;           // kPublish
+};
+
+struct PhaseResult {
+  // kClose: rows that lack slices here, though they were committed; then
+  // nothing was computed, and only kAbandon can follow. Ascending.
+  std::vector<int32_t> incomplete_ranks;
+  std::vector<SliceGram> grams;   // kClose, kCompensatedGram; ascending slice
+  std::vector<SliceNorms> norms;  // kNorms; ascending slice
+  double seconds = 0.0;           // compute time inside the shard
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_ROUND_PHASE_H_
