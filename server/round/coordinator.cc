@@ -202,57 +202,6 @@ void Coordinator::Impl::Leave(uint64_t epoch, uint64_t session,
   done(status);
 }
 
-JobStatus Coordinator::Impl::Status() const {
-  MutexLock lock(&mutex_);
-  JobStatus status;
-  status.message = std::string(no_epoch_.message());
-  status.combination = NamesOf(combine_);
-  status.next_combination = NamesOf(next_combine_.value_or(combine_));
-  if (state_ != nullptr) {
-    status.epoch = state_->epoch();
-    status.version = state_->version();
-    status.round = state_->version();
-    status.seeded = state_->seeded();
-    status.missing_ranks = state_->MissingRanks();
-    const absl::Time now = clock_->Now();
-    for (const auto& [rank, member] : state_->members()) {
-      WorkerState worker;
-      worker.rank = rank;
-      worker.client = member.client;
-      worker.committed = state_->contributions().count(rank) != 0;
-      worker.attending = member.attending;
-      worker.lease_remaining = member.lease_end - now;
-      if (!worker.committed && member.first_round <= state_->version() &&
-          state_->waiting_since() < now) {
-        worker.waited_for = now - state_->waiting_since();
-      }
-      status.workers.push_back(worker);
-    }
-  }
-  if (draining_) {
-    status.phase = "draining";
-  } else if (!epoch_on_) {
-    status.phase = state_ == nullptr ? "waiting_for_shards" : "shard_lost";
-  } else if (state_->finished()) {
-    status.phase = "finished";
-  } else if (!state_->seeded()) {
-    status.phase = "unseeded";
-  } else {
-    status.phase = in_round_ ? "closing" : "open";
-  }
-  return status;
-}
-
-std::optional<RoundResult> Coordinator::Impl::LastOutcome() const {
-  MutexLock lock(&mutex_);
-  return last_outcome_;
-}
-
-bool Coordinator::Impl::finished() const {
-  MutexLock lock(&mutex_);
-  return state_ != nullptr && state_->finished();
-}
-
 void Coordinator::Impl::Drain(absl::Time deadline) {
   Closures closures;
   {
@@ -313,11 +262,6 @@ void Coordinator::Leave(uint64_t epoch, uint64_t session,
                         std::function<void(absl::Status)> done) {
   impl_->Leave(epoch, session, std::move(done));
 }
-JobStatus Coordinator::Status() const { return impl_->Status(); }
-std::optional<RoundResult> Coordinator::LastOutcome() const {
-  return impl_->LastOutcome();
-}
-bool Coordinator::finished() const { return impl_->finished(); }
 void Coordinator::Drain(absl::Time deadline) { impl_->Drain(deadline); }
 
 }  // namespace agg

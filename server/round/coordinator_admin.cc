@@ -116,6 +116,58 @@ std::vector<double> Coordinator::Impl::TensorOrthogonality() const {
   return tensor_orthogonality_;
 }
 
+JobStatus Coordinator::Impl::Status() const {
+  MutexLock lock(&mutex_);
+  JobStatus status;
+  status.message =
+      epoch_on_ ? lost_after_end_ : std::string(no_epoch_.message());
+  status.combination = NamesOf(combine_);
+  status.next_combination = NamesOf(next_combine_.value_or(combine_));
+  if (state_ != nullptr) {
+    status.epoch = state_->epoch();
+    status.version = state_->version();
+    status.round = state_->version();
+    status.seeded = state_->seeded();
+    status.missing_ranks = state_->MissingRanks();
+    const absl::Time now = clock_->Now();
+    for (const auto& [rank, member] : state_->members()) {
+      WorkerState worker;
+      worker.rank = rank;
+      worker.client = member.client;
+      worker.committed = state_->contributions().count(rank) != 0;
+      worker.attending = member.attending;
+      worker.lease_remaining = member.lease_end - now;
+      if (!worker.committed && member.first_round <= state_->version() &&
+          state_->waiting_since() < now) {
+        worker.waited_for = now - state_->waiting_since();
+      }
+      status.workers.push_back(worker);
+    }
+  }
+  if (draining_) {
+    status.phase = "draining";
+  } else if (!epoch_on_) {
+    status.phase = state_ == nullptr ? "waiting_for_shards" : "shard_lost";
+  } else if (state_->finished()) {
+    status.phase = "finished";
+  } else if (!state_->seeded()) {
+    status.phase = "unseeded";
+  } else {
+    status.phase = in_round_ ? "closing" : "open";
+  }
+  return status;
+}
+
+std::optional<RoundResult> Coordinator::Impl::LastOutcome() const {
+  MutexLock lock(&mutex_);
+  return last_outcome_;
+}
+
+bool Coordinator::Impl::finished() const {
+  MutexLock lock(&mutex_);
+  return state_ != nullptr && state_->finished();
+}
+
 // --- The facade --------------------------------------------------------------
 
 absl::StatusOr<RuleChangeResult> Coordinator::SetRule(
@@ -130,5 +182,10 @@ std::vector<RoundRecord> Coordinator::Rounds() const { return impl_->Rounds(); }
 std::vector<double> Coordinator::TensorOrthogonality() const {
   return impl_->TensorOrthogonality();
 }
+JobStatus Coordinator::Status() const { return impl_->Status(); }
+std::optional<RoundResult> Coordinator::LastOutcome() const {
+  return impl_->LastOutcome();
+}
+bool Coordinator::finished() const { return impl_->finished(); }
 
 }  // namespace agg

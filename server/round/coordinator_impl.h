@@ -75,7 +75,8 @@ class Coordinator::Impl {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Closures TellAll(const JobEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void RunAll(const Closures& closures);
-  // Ends the epoch: everybody learns `reason`. From any thread.
+  // Ends the epoch, unless the job has finished: everybody learns `reason`.
+  // From any thread.
   void LoseEpoch(uint64_t epoch, const absl::Status& reason);
   // What peers call: LoseEpoch while there is a coordinator.
   std::function<void(absl::Status)> LossCallback(uint64_t epoch);
@@ -130,7 +131,8 @@ class Coordinator::Impl {
   // Null until all shards were attached for the first time.
   std::unique_ptr<JobState> state_ ABSL_GUARDED_BY(mutex_);
   bool epoch_on_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status no_epoch_ ABSL_GUARDED_BY(mutex_);  // why, while none is on
+  absl::Status no_epoch_ ABSL_GUARDED_BY(mutex_);       // why, while none is on
+  std::string lost_after_end_ ABSL_GUARDED_BY(mutex_);  // if a shard was
   bool spread_loss_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t last_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time next_attach_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();

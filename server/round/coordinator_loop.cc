@@ -114,6 +114,14 @@ void Coordinator::Impl::LoseEpoch(uint64_t epoch, const absl::Status& reason) {
   {
     MutexLock lock(&mutex_);
     if (epoch != last_epoch_) return;
+    if (epoch_on_ && state_->finished()) {
+      // Another epoch would discard the last version on the shards that live.
+      lost_after_end_ =
+          absl::StrCat("finished at version ", state_->version(),
+                       "; a shard's part of it is gone: ", reason.message());
+      LogWarning(lost_after_end_);
+      return;
+    }
     ++last_epoch_;  // an Attach under way for this epoch comes too late
     if (!epoch_on_) return;
     epoch_on_ = false;

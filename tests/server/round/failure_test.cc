@@ -186,6 +186,43 @@ TEST_F(FailureTest, AttendeesHearOfALostShardOnce) {
   job_.cluster.coordinator()->Detach(worker(0).session());
 }
 
+TEST(FinishedTest, StaysSoThoughAShardIsLost) {
+  ClusterOptions options = MakeClusterOptions(3, 2);
+  options.coordinator.max_rounds = 1;
+  RunningJob job(options, TestManifest(), 2);
+  Coordinator* const coordinator = job.cluster.coordinator();
+  const uint64_t epoch = job.workers[0].joined().epoch;
+  std::vector<JobEventKind> events;
+  ASSERT_EQ(coordinator->Attend(
+                epoch, job.workers[0].session(),
+                [&](const JobEvent& event) { events.push_back(event.kind); }),
+            absl::OkStatus());
+  job.RunRound(0);
+  const Tensors last = *job.cluster.Pull(1);
+  EXPECT_EQ(coordinator->Status().message, "");
+
+  job.cluster.peer(1)->ReportLost(absl::UnavailableError("shard 1 is lost"));
+  job.cluster.peer(1)->FailNextSession(absl::UnavailableError("gone"), 100);
+  for (int i = 0; i < 10; ++i) job.cluster.Advance(absl::Seconds(1));
+  EXPECT_EQ(coordinator->Status().phase, "finished");
+  EXPECT_THAT(coordinator->Status().message, HasSubstr("shard 1 is lost"));
+  EXPECT_EQ(coordinator->Status().epoch, epoch);
+  EXPECT_TRUE(coordinator->Observe()->finished);
+  EXPECT_TRUE(job.workers[1].Commit(0).Get()->finished);
+  // In this process shard 1 lives, too: nobody has told any of them of an end.
+  EXPECT_EQ(*job.cluster.Pull(1), last);
+  EXPECT_THAT(job.workers[1].Join().message(), HasSubstr("has finished"));
+
+  // Members may go, by themselves or not, though shard 1 cannot be told.
+  EXPECT_EQ(job.workers[1].Leave(), absl::OkStatus());
+  coordinator->Detach(job.workers[0].session());
+  job.cluster.Advance(options.coordinator.lease);
+  EXPECT_THAT(coordinator->Status().workers, testing::IsEmpty());
+  EXPECT_EQ(coordinator->Status().phase, "finished");
+  EXPECT_EQ(*job.cluster.Pull(1), last);
+  EXPECT_THAT(events, ElementsAre(JobEventKind::kFinished));
+}
+
 TEST_F(FailureTest, ALossThatComesAfterTheCoordinatorIsIgnored) {
   job_.cluster.StopCoordinator();
   peer(1)->ReportLost(absl::UnavailableError("shard 1 is lost"));
