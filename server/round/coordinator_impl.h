@@ -104,6 +104,9 @@ class Coordinator::Impl {
   void WarnOfStragglers(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DoJoin(const JoinCall& call, const JoinCallback& done);
   absl::StatusOr<JoinResult> TryJoin(const JoinCall& call);
+  // The first manifest was refused by a shard: the others need no memory for
+  // it.
+  void ForgetRefusedManifest();
   absl::StatusOr<Eviction> DoEvict(int32_t rank, const std::string& reason);
   absl::Status SpreadSession(uint64_t epoch, const SessionChange& change);
   // Carries out what the state asks for: tells shards, workers, waiters.

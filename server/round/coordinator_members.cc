@@ -73,8 +73,21 @@ void Coordinator::Impl::DoJoin(const JoinCall& call, const JoinCallback& done) {
   } else {
     LogWarning("join of rank ", call.rank, " (", call.client,
                ") refused: ", result.status().ToString());
+    ForgetRefusedManifest();
   }
   done(std::move(result));
+}
+
+void Coordinator::Impl::ForgetRefusedManifest() {
+  uint64_t epoch;
+  {
+    MutexLock lock(&mutex_);
+    if (!Gate().ok() || state_->manifest().has_value()) return;
+    epoch = state_->epoch();
+  }
+  const absl::Status status = peers_.ForEach(
+      [&](int, ShardPeer* peer) { return peer->ForgetManifest(epoch); });
+  if (!status.ok()) LogWarning("forgetting its manifest: ", status.ToString());
 }
 
 bool Coordinator::Impl::ExpireIfDue() {

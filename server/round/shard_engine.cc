@@ -34,14 +34,9 @@ absl::Status ShardEngine::Impl::Attach(uint64_t epoch) {
     epoch_ = epoch;
     attached_ = true;
     lost_ = absl::OkStatus();
-    memory_ = PhaseMemory();
-    phase_compute_ = nullptr;
-    compute_ = nullptr;
-    ledger_ = nullptr;
-    early_ = EarlyGrams();
+    DropManifest();
     sessions_.Clear();
     seed_session_ = 0;
-    seed_ = nullptr;
     published_ = false;
     version_ = 0;
     closed_ = false;
@@ -69,6 +64,23 @@ void ShardEngine::Impl::Lose(uint64_t epoch, const absl::Status& reason) {
   for (std::function<void()>& callback : ready) callback();
 }
 
+void ShardEngine::Impl::DropManifest() {
+  memory_ = PhaseMemory();
+  phase_compute_ = nullptr;
+  compute_ = nullptr;
+  ledger_ = nullptr;
+  early_ = EarlyGrams();
+  seed_ = nullptr;
+}
+
+absl::Status ShardEngine::Impl::ForgetManifest(uint64_t epoch) {
+  MutexLock phase_lock(&phase_mutex_);
+  MutexLock lock(&mutex_);
+  const absl::Status status = CheckEpoch(epoch);
+  if (status.ok() && Unused()) DropManifest();
+  return status;
+}
+
 absl::Status ShardEngine::Impl::SetManifest(uint64_t epoch,
                                             const Manifest& manifest) {
   MutexLock phase_lock(&phase_mutex_);
@@ -80,11 +92,8 @@ absl::Status ShardEngine::Impl::SetManifest(uint64_t epoch,
       status = CompareManifests(compute_->layout()->manifest, manifest);
       // Before anybody has joined it may still change: another shard may
       // have refused the first one for its size.
-      if (status.ok() || sessions_.any_alive()) return status;
-      memory_ = PhaseMemory();
-      phase_compute_ = nullptr;
-      compute_ = nullptr;
-      early_ = EarlyGrams();
+      if (status.ok() || !Unused()) return status;
+      DropManifest();
     }
   }
   absl::StatusOr<std::unique_ptr<ShardCompute>> compute =
@@ -222,6 +231,9 @@ void ShardEngine::Lose(uint64_t epoch, const absl::Status& reason) {
 absl::Status ShardEngine::SetManifest(uint64_t epoch,
                                       const Manifest& manifest) {
   return impl_->SetManifest(epoch, manifest);
+}
+absl::Status ShardEngine::ForgetManifest(uint64_t epoch) {
+  return impl_->ForgetManifest(epoch);
 }
 absl::Status ShardEngine::SetSession(uint64_t epoch,
                                      const SessionChange& change) {

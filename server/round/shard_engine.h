@@ -49,6 +49,7 @@ class ShardEngine : public ShardPeer {
   // whatever epoch is on).
   void Lose(uint64_t epoch, const absl::Status& reason) override;
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
+  absl::Status ForgetManifest(uint64_t epoch) override;
   absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
   absl::Status CheckPushed(const PushedRow& row) const override;

@@ -35,6 +35,7 @@ class ShardEngine::Impl {
   absl::Status Attach(uint64_t epoch);
   void Lose(uint64_t epoch, const absl::Status& reason);
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest);
+  absl::Status ForgetManifest(uint64_t epoch);
   absl::Status SetSession(uint64_t epoch, const SessionChange& change);
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase);
   absl::Status CheckPushed(const PushedRow& pushed) const;
@@ -53,6 +54,11 @@ class ShardEngine::Impl {
   // OK while `epoch` is the one that is on.
   absl::Status CheckEpoch(uint64_t epoch) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether the manifest can still go: nobody relies on it.
+  bool Unused() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !published_ && !sessions_.any_alive();
+  }
+  void DropManifest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_, mutex_);
   Pulls::Answer AnswerPull(const Pulls::Request& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

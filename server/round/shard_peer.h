@@ -55,6 +55,9 @@ class ShardPeer {
   virtual void Lose(uint64_t epoch, const absl::Status& reason) = 0;
   virtual absl::Status SetManifest(uint64_t epoch,
                                    const Manifest& manifest) = 0;
+  // Frees what SetManifest has set up, unless somebody has joined with it or
+  // seeded it.
+  virtual absl::Status ForgetManifest(uint64_t epoch) = 0;
   virtual absl::Status SetSession(uint64_t epoch,
                                   const SessionChange& change) = 0;
   virtual absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) = 0;

@@ -227,6 +227,15 @@ absl::Status RemoteShardPeer::SetManifest(uint64_t epoch,
   });
 }
 
+absl::Status RemoteShardPeer::ForgetManifest(uint64_t epoch) {
+  v1::SetManifestRequest request;
+  request.set_epoch(epoch);
+  return Call(options_.call_timeout, [&](grpc::ClientContext* context) {
+    v1::SetManifestReply reply;
+    return stub_->SetManifest(context, request, &reply);
+  });
+}
+
 absl::Status RemoteShardPeer::SetSession(uint64_t epoch,
                                          const SessionChange& change) {
   const v1::SetSessionRequest request = ToProto(epoch, change);

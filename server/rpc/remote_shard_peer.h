@@ -43,6 +43,7 @@ class RemoteShardPeer : public ShardPeer {
                       std::function<void(absl::Status)> on_lost) override;
   void Lose(uint64_t epoch, const absl::Status& reason) override;
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
+  absl::Status ForgetManifest(uint64_t epoch) override;
   absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
   std::string name() const override;

@@ -187,8 +187,10 @@ grpc::ServerUnaryReactor* ShardControlService::SetManifest(
   auto poll = LongPoll<v1::SetManifestReply>::Make(reply);
   auto* reactor = poll.get();
   control_.Run([this, poll, epoch = request->epoch(),
+                forget = !request->has_manifest(),
                 manifest = FromProto(request->manifest())] {
-    const absl::Status status = engine_->SetManifest(epoch, manifest);
+    const absl::Status status = forget ? engine_->ForgetManifest(epoch)
+                                       : engine_->SetManifest(epoch, manifest);
     if (status.ok()) {
       poll->Answer(v1::SetManifestReply());
     } else {

@@ -241,6 +241,10 @@ TEST(BudgetTest, ATooLargeManifestIsRefusedAndASmallerOneWorks) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(refused.message(), HasSubstr("memory_budget_bytes is 8488608"));
   EXPECT_THAT(refused.message(), HasSubstr("shard 0"));
+  // Nobody keeps memory for it.
+  for (int k = 0; k < 2; ++k) {
+    EXPECT_EQ(cluster.engine(k)->Status().memory_planned_bytes, 0) << k;
+  }
   const Manifest small = MakeManifest({{50}, {1}});
   LocalWorker modest(&cluster, 0, small);
   ASSERT_EQ(modest.Join(), absl::OkStatus());
@@ -260,6 +264,7 @@ TEST(RefusedJoinTest, IsUndoneSoThatTheManifestMayChange) {
   cluster.peer(1)->FailNextSession(absl::InternalError("injected"));
   const absl::Status refused = first.Join();
   EXPECT_THAT(refused.message(), HasSubstr("injected"));
+  EXPECT_EQ(cluster.engine(0)->Status().memory_planned_bytes, 0);
   const uint64_t epoch = cluster.engine(0)->Status().epoch;
   const Manifest other = MakeManifest({{9}});
   LocalWorker second(&cluster, 0, other);

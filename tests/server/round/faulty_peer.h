@@ -64,6 +64,9 @@ class FaultyPeer : public ShardPeer {
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override {
     return peer_->SetManifest(epoch, manifest);
   }
+  absl::Status ForgetManifest(uint64_t epoch) override {
+    return peer_->ForgetManifest(epoch);
+  }
   absl::Status SetSession(uint64_t epoch,
                           const SessionChange& change) override {
     {

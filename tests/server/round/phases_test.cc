@@ -211,6 +211,31 @@ TEST_F(PhasesTest, AttachForgetsTheFormerEpoch) {
             absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_F(PhasesTest, AManifestInUseIsNotForgotten) {
+  const uint64_t epoch = job_.workers[0].joined().epoch;
+  EXPECT_TRUE(absl::IsAborted(engine()->ForgetManifest(epoch - 1)));
+  EXPECT_EQ(engine()->ForgetManifest(epoch), absl::OkStatus());
+  ASSERT_TRUE(Run(PhaseKind::kClose).ok());
+  // The seeded parameters outlive the workers.
+  for (LocalWorker& worker : job_.workers) {
+    ASSERT_EQ(worker.Leave(), absl::OkStatus());
+  }
+  EXPECT_EQ(engine()->ForgetManifest(epoch), absl::OkStatus());
+  EXPECT_TRUE(job_.cluster.Pull(0).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      engine()->SetManifest(epoch, MakeManifest({{1}}))));
+  EXPECT_TRUE(job_.cluster.Pull(0).ok());
+
+  ASSERT_EQ(engine()->Attach(epoch + 1, nullptr), absl::OkStatus());
+  ASSERT_EQ(engine()->SetManifest(epoch + 1, job_.manifest), absl::OkStatus());
+  EXPECT_GT(engine()->Status().memory_planned_bytes, 0);
+  ASSERT_EQ(engine()->ForgetManifest(epoch + 1), absl::OkStatus());
+  ASSERT_EQ(engine()->ForgetManifest(epoch + 1), absl::OkStatus());
+  EXPECT_EQ(engine()->Status().memory_planned_bytes, 0);
+  EXPECT_EQ(engine()->SetSession(epoch + 1, SessionChange()).code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
 // A frame of the former epoch that was being copied is of no consequence.
 TEST_F(PhasesTest, AttachInTheMiddleOfACopy) {
   FrameHeader header =

@@ -175,6 +175,7 @@ class NamedPeer : public ShardPeer {
   absl::Status SetManifest(uint64_t, const Manifest&) override {
     return absl::OkStatus();
   }
+  absl::Status ForgetManifest(uint64_t) override { return absl::OkStatus(); }
   absl::Status SetSession(uint64_t, const SessionChange&) override {
     return absl::OkStatus();
   }

@@ -46,6 +46,12 @@ TEST_F(RemoteShardPeerTest, CallsReachTheEngine) {
             absl::StatusCode::kUnavailable);  // not attached yet
   ASSERT_TRUE(peer->Attach(kEpoch, [](const absl::Status&) {}).ok());
   EXPECT_EQ(shard_.engine()->Status().epoch, kEpoch);
+  Manifest two = OneTensor(4);
+  two.tensors.push_back({"second", {3}, "", false});
+  ASSERT_TRUE(peer->SetManifest(kEpoch, two).ok());
+  EXPECT_GT(shard_.engine()->Status().num_elements, 0);
+  ASSERT_TRUE(peer->ForgetManifest(kEpoch).ok());
+  EXPECT_EQ(shard_.engine()->Status().num_elements, 0);
   ASSERT_TRUE(peer->SetManifest(kEpoch, OneTensor(4)).ok());
   ASSERT_TRUE(peer->SetSession(kEpoch, Worker()).ok());
   Phase seed;
