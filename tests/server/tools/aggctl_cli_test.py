@@ -1,10 +1,12 @@
 """aggctl as a process: exit codes, one-line errors, drain, completion."""
 
+import contextlib
 import json
 import pathlib
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -22,6 +24,21 @@ def aggctl(*arguments, coordinator=None):
     return subprocess.run([AGGCTL, *arguments], env=environment, text=True,
                           stdin=subprocess.DEVNULL, capture_output=True,
                           timeout=WAIT, check=False)
+
+
+def greet(listener):
+    """HTTP/2 connections that get the server's greeting, an empty SETTINGS
+    frame (RFC 9113, 3.4), and not a byte more."""
+    with contextlib.ExitStack() as connections:
+        while True:
+            try:
+                connection = listener.accept()[0]
+            except OSError:  # the listener has been shut down
+                return
+            connections.enter_context(connection)
+            with contextlib.suppress(OSError):  # it has hung up
+                connection.send(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]),
+                                socket.MSG_NOSIGNAL)
 
 
 class AggctlTest(unittest.TestCase):
@@ -77,6 +94,23 @@ class AggctlTest(unittest.TestCase):
             self.assert_fails(
                 aggctl("status", "--timeout=0.2", coordinator=address), 3,
                 "cannot reach " + address)
+
+    def test_somebody_connects_and_does_not_answer(self):
+        listener = socket.socket()
+        self.addCleanup(listener.close)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        thread = threading.Thread(target=greet, args=[listener])
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(listener.shutdown, socket.SHUT_RDWR)
+        address = "127.0.0.1:%d" % listener.getsockname()[1]
+        # On a busy machine the connection itself may take so long.
+        for seconds in ("0.5", "5", "50"):
+            run = aggctl("status", f"--timeout={seconds}", coordinator=address)
+            if run.returncode != 3:
+                break
+        self.assert_fails(run, 4, address + " has not answered within ")
 
     def test_json_is_json(self):
         _, address = self.serve()
