@@ -1,12 +1,11 @@
 #include "server/metrics/http_server.h"
 
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
+#include <cstring>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -21,96 +20,82 @@
 #include "absl/strings/str_cat.h"
 #include "httplib.h"
 #include "server/base/mutex.h"
-#include "server/metrics/http_connection.h"
+#include "server/metrics/http_connections.h"
 
 namespace agg {
 namespace {
 
-// Prometheus, the kubelet's probes, a few browsers; and some to spare for
-// connections that say nothing until their time is up.
-constexpr int kNumThreads = 8;
+// Prometheus, the kubelet's probes and a browser at the same moment. They
+// compute and never wait for a client.
+constexpr int kNumThreads = 4;
 constexpr int kBacklog = 64;
 
-// Runs what is accepted. httplib's own pool has a queue without bound; here
-// the accepting thread waits while all are busy.
-class BoundedTasks : public httplib::TaskQueue {
+// One request and its answer, as cpp-httplib wants to see a connection.
+class Exchange : public httplib::Stream {
  public:
-  BoundedTasks() {
-    for (int i = 0; i < kNumThreads; ++i) {
-      threads_.emplace_back([this] { Work(); });
-    }
-  }
+  explicit Exchange(std::string request) : request_(std::move(request)) {}
 
-  void enqueue(std::function<void()> task) override {
-    MutexLock lock(&mutex_);
-    while (tasks_.size() >= kNumThreads) changed_.Wait(&mutex_);
-    tasks_.push_back(std::move(task));
-    changed_.NotifyAll();
-  }
+  std::string TakeAnswer() { return std::move(answer_); }
 
-  void shutdown() override {
-    {
-      MutexLock lock(&mutex_);
-      stopped_ = true;
-      changed_.NotifyAll();
-    }
-    for (std::thread& thread : threads_) thread.join();
+  bool is_readable() const override { return begin_ < request_.size(); }
+  bool is_writable() const override { return true; }
+  ssize_t read(char* bytes, size_t num_bytes) override {
+    const size_t num_copied = std::min(num_bytes, request_.size() - begin_);
+    std::memcpy(bytes, request_.data() + begin_, num_copied);
+    begin_ += num_copied;
+    return static_cast<ssize_t>(num_copied);
   }
+  ssize_t write(const char* bytes, size_t num_bytes) override {
+    answer_.append(bytes, num_bytes);
+    return static_cast<ssize_t>(num_bytes);
+  }
+  // Nobody asks: no handler looks at addresses.
+  void get_remote_ip_and_port(std::string& ip, int& port) const override {
+    ip.clear();
+    port = 0;
+  }
+  void get_local_ip_and_port(std::string& ip, int& port) const override {
+    ip.clear();
+    port = 0;
+  }
+  socket_t socket() const override { return INVALID_SOCKET; }
 
  private:
-  void Work() {
-    for (;;) {
-      std::function<void()> task;
-      {
-        MutexLock lock(&mutex_);
-        while (tasks_.empty() && !stopped_) changed_.Wait(&mutex_);
-        if (tasks_.empty()) return;
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
-        changed_.NotifyAll();
-      }
-      task();
-    }
-  }
-
-  Mutex mutex_;
-  CondVar changed_;
-  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::thread> threads_;
+  const std::string request_;
+  size_t begin_ = 0;
+  std::string answer_;
 };
 
-// httplib parses requests and writes answers; sockets are handled here.
-class Listener : public httplib::Server {
+// httplib binds, parses requests and formats answers; connections are
+// HttpConnections'.
+class Responder : public httplib::Server {
  public:
-  explicit Listener(int stop_fd) : stop_fd_(stop_fd) {}
+  // After binding; to be closed by the caller.
+  int ListeningSocket() {
+    // httplib's backlog of five is full with a few browsers and probes at
+    // once, and the kernel then lets the next one wait for a second.
+    ::listen(svr_sock_, kBacklog);
+    return svr_sock_.exchange(INVALID_SOCKET);
+  }
 
-  // After binding: httplib's backlog of five is full with a few browsers and
-  // probes at once, and the kernel then lets the next one wait for a second.
-  void WidenBacklog() { ::listen(svr_sock_, kBacklog); }
-
- private:
-  bool process_and_close_socket(socket_t fd) override {
-    HttpConnection connection(fd, stop_fd_, HttpConnection::Limits());
+  // Empty: there is nothing to say but goodbye.
+  std::string Respond(std::string request) {
+    Exchange exchange(std::move(request));
     bool closed = false;
-    bool good = false;
     try {
-      good = process_request(connection, /*close_connection=*/true, closed,
-                             [](httplib::Request& request) {
-                               // A header of 8 KB could ask for the page a
-                               // thousand times over.
-                               request.ranges.clear();
-                             });
+      process_request(exchange, /*close_connection=*/true, closed,
+                      [](httplib::Request& parsed) {
+                        // A header of 8 KB could ask for the page a thousand
+                        // times over.
+                        parsed.ranges.clear();
+                      });
     } catch (...) {
       // Out of memory, or a header that httplib cannot take: the client
       // learns it from the connection's end.
+      return "";
     }
-    shutdown(fd, SHUT_RDWR);
-    close(fd);
-    return good;
+    return exchange.TakeAnswer();
   }
-
-  const int stop_fd_;
 };
 
 std::string WithoutBrackets(const std::string& bind) {
@@ -123,20 +108,17 @@ std::string WithoutBrackets(const std::string& bind) {
 
 class HttpServer::Impl {
  public:
-  explicit Impl(Handler handler)
-      : handler_(std::move(handler)),
-        stop_fd_(eventfd(0, EFD_CLOEXEC)),
-        listener_(stop_fd_) {
-    listener_.new_task_queue = [] { return new BoundedTasks(); };
+  Impl(Handler handler, const Clock* clock)
+      : handler_(std::move(handler)), clock_(clock) {
     // httplib's default, SO_REUSEPORT, would let two servers have one port.
-    listener_.set_socket_options([](socket_t fd) {
+    responder_.set_socket_options([](socket_t fd) {
       const int yes = 1;
       setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     });
-    listener_.set_default_headers({{"Cache-Control", "no-store"},
-                                   {"X-Content-Type-Options", "nosniff"},
-                                   {"Referrer-Policy", "no-referrer"}});
-    listener_.set_pre_routing_handler(
+    responder_.set_default_headers({{"Cache-Control", "no-store"},
+                                    {"X-Content-Type-Options", "nosniff"},
+                                    {"Referrer-Policy", "no-referrer"}});
+    responder_.set_pre_routing_handler(
         [this](const httplib::Request& request, httplib::Response& response) {
           Answer(request, &response);
           return httplib::Server::HandlerResponse::Handled;
@@ -144,36 +126,65 @@ class HttpServer::Impl {
   }
 
   ~Impl() {
-    const uint64_t one = 1;
-    (void)!write(stop_fd_, &one, sizeof(one));
-    if (thread_.joinable()) {
-      // stop() before the thread listens would have no effect.
-      while (!listener_.is_running() && !ended_) std::this_thread::yield();
-      listener_.stop();
-      thread_.join();
+    {
+      MutexLock lock(&mutex_);
+      stopped_ = true;
+      changed_.NotifyAll();
     }
-    close(stop_fd_);
+    if (connections_ != nullptr) connections_->Wake();
+    for (std::thread& thread : threads_) thread.join();
   }
 
   bool Listen(const std::string& bind, int port) {
     const std::string host = WithoutBrackets(bind);
     if (port == 0) {
-      port_ = listener_.bind_to_any_port(host);
+      port_ = responder_.bind_to_any_port(host);
     } else {
-      port_ = listener_.bind_to_port(host, port) ? port : -1;
+      port_ = responder_.bind_to_port(host, port) ? port : -1;
     }
     if (port_ <= 0) return false;
-    listener_.WidenBacklog();
-    thread_ = std::thread([this] {
-      listener_.listen_after_bind();
-      ended_ = true;
-    });
+    connections_ = std::make_unique<HttpConnections>(
+        responder_.ListeningSocket(), HttpConnections::Limits(), clock_,
+        [this](uint64_t id, std::string bytes) {
+          MutexLock lock(&mutex_);
+          requests_.emplace_back(id, std::move(bytes));
+          changed_.NotifyAll();
+        });
+    threads_.emplace_back([this] { Connect(); });
+    for (int i = 0; i < kNumThreads; ++i) {
+      threads_.emplace_back([this] { Work(); });
+    }
     return true;
   }
 
   int port() const { return port_; }
 
  private:
+  void Connect() {
+    for (;;) {
+      {
+        MutexLock lock(&mutex_);
+        if (stopped_) return;
+      }
+      connections_->RunOnce(absl::InfiniteDuration());
+    }
+  }
+
+  void Work() {
+    for (;;) {
+      std::pair<uint64_t, std::string> request;
+      {
+        MutexLock lock(&mutex_);
+        while (requests_.empty() && !stopped_) changed_.Wait(&mutex_);
+        if (stopped_) return;
+        request = std::move(requests_.front());
+        requests_.pop_front();
+      }
+      connections_->Answer(request.first,
+                           responder_.Respond(std::move(request.second)));
+    }
+  }
+
   void Answer(const httplib::Request& request, httplib::Response* response) {
     if (request.method != "GET" && request.method != "HEAD") {
       response->status = 405;
@@ -196,16 +207,23 @@ class HttpServer::Impl {
   }
 
   const Handler handler_;
-  const int stop_fd_;
-  Listener listener_;
+  const Clock* const clock_;
+  Responder responder_;
   int port_ = 0;
-  std::atomic<bool> ended_{false};
-  std::thread thread_;
+  std::unique_ptr<HttpConnections> connections_;  // set once
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  // By connection: no more than there may be.
+  std::deque<std::pair<uint64_t, std::string>> requests_
+      ABSL_GUARDED_BY(mutex_);
+  std::vector<std::thread> threads_;
 };
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
-    const std::string& bind, int port, Handler handler) {
-  auto impl = std::make_unique<Impl>(std::move(handler));
+    const std::string& bind, int port, Handler handler, const Clock* clock) {
+  auto impl = std::make_unique<Impl>(std::move(handler), clock);
   if (!impl->Listen(bind, port)) {
     return absl::UnavailableError(
         absl::StrCat("the address cannot be bound; is the port in use, and the "

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/base/clock.h"
 
 namespace agg {
 
@@ -24,9 +25,10 @@ struct HttpResponse {
 };
 
 // HTTP/1.1 without TLS, one request per connection, GET and HEAD only (others:
-// 405; a handler never sees them). Bounded whatever arrives: a fixed number of
-// threads, 16 KiB per request, 5 s to send it, 10 s to take the answer, no
-// ranges. More connections than threads wait in the kernel. Thread-compatible.
+// 405; a handler never sees them). Bounded whatever arrives: five threads, 32
+// connections, 16 KiB per request, 5 s to send it, 10 s to take the answer, no
+// ranges. Clients that say nothing keep nobody waiting: of too many the oldest
+// that has not asked is closed. Thread-compatible.
 class HttpServer {
  public:
   // Called on any of the server's threads, by several at once.
@@ -34,9 +36,10 @@ class HttpServer {
 
   // Listens at once on `bind` (an IPv4 or IPv6 address, the latter with or
   // without brackets, or a host name) and `port` (0: any free one).
-  // UNAVAILABLE if it cannot be bound.
+  // UNAVAILABLE if it cannot be bound. `clock` outlives the server.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
-      const std::string& bind, int port, Handler handler);
+      const std::string& bind, int port, Handler handler,
+      const Clock* clock = Clock::Real());
 
   // Stops listening, breaks connections off and joins the threads: at once,
   // except for handlers that are running.

@@ -38,6 +38,12 @@ class HttpClient {
            static_cast<ssize_t>(bytes.size());
   }
 
+  // Whether the server has ended the connection, with nothing left to read.
+  bool Ended() const {
+    char byte;
+    return recv(fd_, &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0;
+  }
+
   // Everything up to the server's end of the connection.
   std::string ReadAll() {
     std::string answer;

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/clock.h"
 #include "tests/server/metrics/http_get.h"
 
 namespace agg {
@@ -101,6 +102,23 @@ TEST_F(HttpServerTest, ARequestHasALimit) {
   for (int i = 0; taken && i < 1000000; ++i) taken = client.Send(header);
   EXPECT_FALSE(taken);  // the server has hung up
   EXPECT_THAT(Get(port(), "/a"), HasSubstr("200 OK"));
+}
+
+// Time stands still: no limit of theirs is ever reached.
+TEST(SilentConnectionsTest, KeepNobodyWaiting) {
+  const FakeClock clock;
+  auto server = HttpServer::Start(
+      "127.0.0.1", 0, [](const HttpRequest&) { return HttpResponse(); },
+      &clock);
+  ASSERT_TRUE(server.ok()) << server.status();
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < 200; ++i) {
+    clients.push_back(std::make_unique<HttpClient>((*server)->port()));
+    ASSERT_TRUE(clients.back()->connected());
+    if (i % 2 == 0) clients.back()->Send("GET /a HT");
+    if (i % 10 != 9) continue;
+    EXPECT_THAT(Get((*server)->port(), "/healthz"), HasSubstr("200 OK")) << i;
+  }
 }
 
 TEST_F(HttpServerTest, StopsAtOnceWithSilentConnections) {
