@@ -93,7 +93,7 @@ ldd "$bundle"/bin/* "$bundle"/checks/* |
     strip -o "$bundle/lib/$name" "$path" 2>/dev/null ||
       cp -L "$path" "$bundle/lib/$name"
   done
-if ldd "$bundle"/bin/* "$bundle"/checks/* | grep -E 'not found|libcu'; then
+if ldd "$bundle"/bin/* "$bundle"/checks/* | grep -E 'not found|libcu(da|blas|rt)'; then
   echo "deploy/bundle.sh: unexpected libraries (above)" >&2
   exit 1
 fi

@@ -23,8 +23,10 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpu(
 
 #ifdef AGG_HAVE_CUDA
 absl::StatusOr<std::unique_ptr<Backend>> MakeCuda(
-    const BackendOptions& /*options*/) {
-  return CudaBackend::Make(CudaOptions());
+    const BackendOptions& options) {
+  CudaOptions cuda;
+  cuda.gram = options.cuda_gram;
+  return CudaBackend::Make(cuda);
 }
 #endif
 
@@ -53,7 +55,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
     if (known == name) return maker(options);
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("backend \"", name, "\" is not in this binary; it has: ",
+      absl::StrCat("\"", name, "\" is not in this binary; allowed: ",
                    absl::StrJoin(AvailableBackends(), ", ")));
 }
 

@@ -3,6 +3,7 @@
 #ifndef AGG_KERNELS_BACKEND_MAKER_H_
 #define AGG_KERNELS_BACKEND_MAKER_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -12,9 +13,18 @@
 
 namespace agg {
 
+// How a plain Gram accumulates; gram_kernel.h says what each is worth.
+enum class GramArithmetic : uint8_t {
+  kByDevice,     // pairs of floats where fp64 runs at 1/32 of fp32 or less
+  kDouble,       // the fp64 tensor cores, cuBLAS for many rows
+  kDoubleFloat,  // pairs of floats, whatever the number of rows
+};
+
 struct BackendOptions {
   // Compute threads of the CPU backend; 0 takes one per available CPU.
   int num_threads = 0;
+  // Of the CUDA backend.
+  GramArithmetic cuda_gram = GramArithmetic::kByDevice;
 };
 
 // A backend by its name ("cpu", "cuda"). INVALID_ARGUMENT for a name that it

@@ -1,6 +1,7 @@
 #include "server/options.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "absl/status/status.h"
@@ -97,8 +98,19 @@ absl::StatusOr<DType> ParseDType(absl::string_view path,
   return FieldError(path, Quoted(name), "\"f32\", \"bf16\", \"f16\"");
 }
 
+std::optional<GramArithmetic> ParseGram(const std::string& name) {
+  if (name == "by_device") return GramArithmetic::kByDevice;
+  if (name == "double") return GramArithmetic::kDouble;
+  if (name == "double_float") return GramArithmetic::kDoubleFloat;
+  return std::nullopt;
+}
+
 absl::Status CheckRest(const v1::JobConfig& config) {
   absl::Status status;
+  if (!ParseGram(config.cuda_gram()).has_value()) {
+    status.Update(FieldError("cuda_gram", Quoted(config.cuda_gram()),
+                             "\"by_device\", \"double\", \"double_float\""));
+  }
   if (config.backend() != "cpu" && config.backend() != "cuda") {
     status.Update(
         FieldError("backend", Quoted(config.backend()), "\"cpu\", \"cuda\""));
@@ -205,7 +217,8 @@ absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
                                                         group.weight_decay);
   }
   options.backend = config.backend();
-  options.compute_threads = config.compute_threads();
+  options.backend_options.num_threads = config.compute_threads();
+  options.backend_options.cuda_gram = *ParseGram(config.cuda_gram());
   options.metrics = {config.metrics().bind(), config.metrics().port(),
                      config.metrics().max_tensors(),
                      config.metrics().max_workers()};

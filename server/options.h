@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "kernels/backend_maker.h"
 #include "proto/config.pb.h"
 #include "server/round/coordinator_types.h"
 #include "server/round/shard_engine.h"
@@ -27,7 +28,7 @@ struct ServerOptions {
   CoordinatorOptions coordinator;
   ShardOptions shard;  // ordinal 0; memory_budget 0: by host and device
   std::string backend = "cpu";
-  int32_t compute_threads = 0;
+  BackendOptions backend_options;
   MetricsSettings metrics;
   RoundLogOptions round_log;  // path "": none
   std::string config_text;    // the config as text

@@ -123,8 +123,12 @@ class Server::Impl {
 
   absl::Status StartEngine() {
     absl::StatusOr<std::unique_ptr<Backend>> backend =
-        start_.make_backend(options_.backend, {options_.compute_threads});
-    if (!backend.ok()) return backend.status();
+        start_.make_backend(options_.backend, options_.backend_options);
+    if (!backend.ok()) {
+      return absl::Status(backend.status().code(),
+                          absl::StrCat("backend is \"", options_.backend,
+                                       "\": ", backend.status().message()));
+    }
     backend_ = *std::move(backend);
     LogInfo("backend: ", backend_->description());
     ShardOptions shard = options_.shard;

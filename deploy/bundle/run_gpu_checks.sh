@@ -8,8 +8,8 @@
 # --cpu leaves the GPU's half out; --gpu fails if nothing of it ran.
 # CPU: the binaries start, the CPU backend's conformance suite.
 # GPU: the conformance suite and the comparison with the CPU; whole jobs on
-# several shards; small tests under compute-sanitizer (memcheck and racecheck);
-# the benchmarks. Cases of a GoogleTest program count one by one. Logs go to
+# several shards; small tests under compute-sanitizer (memcheck, racecheck and
+# synccheck); the benchmarks. Cases of a GoogleTest program count one by one. Logs go to
 # the folder AGG_LOGS, default ./agg_gpu_checks.
 set -uo pipefail
 
@@ -77,9 +77,10 @@ add_cases() {
 
 # check NAME COMMAND...: one check; its output goes to a log.
 check() {
-  local name=$1 log=$logs/$1.log status
+  local name=$1 log=$logs/$1.log status limit=(timeout 1200)
   shift
-  "$@" >"$log" 2>&1
+  [[ $(type -t "$1") != function ]] || limit=()
+  "${limit[@]}" "$@" >"$log" 2>&1
   status=$?
   if grep -q '^\[==========\] Running ' "$log"; then
     add_cases "$name" "$status"
@@ -104,7 +105,7 @@ fi
 
 # starts PROGRAM: it finds its libraries and answers; 127 says that it did not.
 starts() {
-  "$1" --help
+  timeout 60 "$1" --help
   (($? <= 2))
 }
 for program in "$here"/bin/*; do
@@ -122,8 +123,8 @@ done
 # sanitized PROGRAM TOOL FILTER: succeeds if the tests do and the tool says
 # that it has found nothing.
 sanitized() {
-  "$1" --tool "$2" --error-exitcode 7 "$here/checks/cuda_conformance_test" \
-    --gtest_filter="$3" 2>&1 | tee "$logs/$2.now"
+  timeout 1200 "$1" --tool "$2" --error-exitcode 7 \
+    "$here/checks/cuda_conformance_test" --gtest_filter="$3" 2>&1 | tee "$logs/$2.now"
   local status=${PIPESTATUS[0]}
   ((status)) && return "$status"
   grep -q -E '(ERROR SUMMARY: 0 errors|RACECHECK SUMMARY: 0 hazards)' \
@@ -154,7 +155,7 @@ gpu_checks() {
   local name passed_before=$passed failed_before=$failed
   check cuda_conformance "$here/checks/cuda_conformance_test"
   check cuda_jobs "$here/checks/cuda_jobs_test"
-  for name in memcheck racecheck; do
+  for name in memcheck racecheck synccheck; do
     if grep -q 'no CUDA device' "$logs/cuda_conformance.log"; then
       skip "$name" "no CUDA device"
     else

@@ -97,8 +97,9 @@ std::vector<std::string> CublasCandidates(
     folders.push_back(absl::StrCat(package, "/nvidia/cu1*/lib/"));
   }
   std::vector<std::string> candidates;
-  for (const std::string& folder : folders) {
-    for (const char* name : kNames) {
+  // The newest one anywhere: an old one may not know the card.
+  for (const char* name : kNames) {
+    for (const std::string& folder : folders) {
       candidates.push_back(absl::StrCat(folder, name));
     }
   }

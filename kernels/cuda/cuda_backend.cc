@@ -10,6 +10,9 @@
 #include "kernels/cuda/cuda_gram.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/cuda_update.h"
+#include "kernels/cuda/gram_kernel.h"
+#include "kernels/cuda/gram_tile.h"
+#include "kernels/cuda/update_kernel.h"
 
 namespace agg {
 namespace {
@@ -49,6 +52,15 @@ absl::Status OpenDevice() {
         absl::StrCat("no CUDA device: compute capability ", *major,
                      ".x is less than ", kLeastMajor, ".0"));
   }
+  return absl::OkStatus();
+}
+
+absl::Status LoadKernels(bool double_float) {
+  AGG_RETURN_IF_CUDA_ERROR(double_float ? cuda::LoadGramDoubleFloat()
+                                        : cuda::LoadGram());
+  AGG_RETURN_IF_CUDA_ERROR(cuda::LoadGramPairs());
+  AGG_RETURN_IF_CUDA_ERROR(cuda::LoadTiles());
+  AGG_RETURN_IF_CUDA_ERROR(cuda::LoadUpdate());
   return absl::OkStatus();
 }
 
@@ -101,6 +113,9 @@ absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
   if (absl::Status status = OpenDevice(); !status.ok()) return status;
   const absl::StatusOr<bool> double_float = WantsDoubleFloat(options.gram);
   if (!double_float.ok()) return double_float.status();
+  if (absl::Status status = LoadKernels(*double_float); !status.ok()) {
+    return status;
+  }
   absl::StatusOr<std::unique_ptr<cuda::CublasLibrary>> cublas =
       absl::NotFoundError("cuBLAS not wanted");
   if (options.use_cublas && !*double_float) {
@@ -123,12 +138,12 @@ absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
 // Scratch that is destroyed must not be in use.
 CudaBackend::~CudaBackend() { cudaDeviceSynchronize(); }
 
-absl::Status CudaBackend::CountRow() {
+absl::Status CudaBackend::PrepareForRows() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (++num_row_buffers_ != cuda::kManyRows + 1) return absl::OkStatus();
+  if (copies_->num_rows() <= cuda::kManyRows) return absl::OkStatus();
   const absl::Status status = scratch_->PrepareManyRows();
   if (status.ok() || absl::IsResourceExhausted(status)) return status;
-  // A cuBLAS that does not start is as good as none.
+  // A cuBLAS that does not multiply is as good as none.
   std::fprintf(stderr, "%s; hand kernels instead\n",
                std::string(status.message()).c_str());
   scratch_->cublas = nullptr;
@@ -141,7 +156,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::AllocateBuffer(
       cuda::CudaBuffer::Allocate(use, num_bytes, copies_.get());
   if (!buffer.ok()) return buffer.status();
   if (use == BufferUse::kRow) {
-    if (absl::Status status = CountRow(); !status.ok()) return status;
+    if (absl::Status status = PrepareForRows(); !status.ok()) return status;
   }
   return std::unique_ptr<Buffer>(*std::move(buffer));
 }
@@ -211,7 +226,10 @@ absl::Status CudaBackend::ComputeUpdate(const UpdateRequest& request) {
   const absl::StatusOr<uint16_t*> narrowed =
       NarrowedMirror(request.narrowed_snapshot);
   if (!narrowed.ok()) return narrowed.status();
+  // A copy that failed, perhaps of a row that is not in this round, is made
+  // again by the first call: the second one's error counts.
   status = copies_->WaitForAll(scratch_->compute.get());
+  if (!status.ok()) status = copies_->WaitForAll(scratch_->compute.get());
   if (!status.ok()) return status;
   return cuda::ComputeUpdate(request, scratch_.get(), *narrowed);
 }

@@ -10,18 +10,12 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "kernels/backend_maker.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/cuda_scratch.h"
 #include "kernels/cuda/row_copies.h"
 
 namespace agg {
-
-// How a plain Gram accumulates; gram_kernel.h says what each is worth.
-enum class GramArithmetic : uint8_t {
-  kByDevice,     // pairs of floats where fp64 runs at 1/32 of fp32 or less
-  kDouble,       // the fp64 tensor cores, cuBLAS for many rows
-  kDoubleFloat,  // pairs of floats, whatever the number of rows
-};
 
 struct CudaOptions {
   GramArithmetic gram = GramArithmetic::kByDevice;
@@ -78,7 +72,8 @@ class CudaBackend : public Backend {
 
   absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(BufferUse use,
                                                          int64_t num_bytes);
-  absl::Status CountRow();
+  // After one more row: starts cuBLAS if there are many now.
+  absl::Status PrepareForRows();
   // Makes the compute stream wait for the request's ranges.
   absl::Status WaitForRows(const GramRequest& request);
   absl::Status ComputeGram(const GramRequest& request);
@@ -97,9 +92,7 @@ class CudaBackend : public Backend {
   const std::unique_ptr<cuda::RowCopies> copies_;
   cuda::DeviceMemory narrowed_;
   int64_t narrowed_bytes_ = 0;
-  // Guards num_row_buffers_ and whether there is a scratch_->cublas.
-  mutable std::mutex mutex_;
-  int64_t num_row_buffers_ = 0;  // ever allocated
+  mutable std::mutex mutex_;  // guards whether there is a scratch_->cublas
 };
 
 }  // namespace agg

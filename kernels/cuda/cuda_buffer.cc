@@ -15,6 +15,7 @@ absl::StatusOr<std::unique_ptr<CudaBuffer>> CudaBuffer::Allocate(
     if (!device.ok()) return device.status();
     buffer->device_ = *std::move(device);
   }
+  if (use == BufferUse::kRow) copies->AddRow();
   return buffer;
 }
 

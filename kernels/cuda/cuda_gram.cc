@@ -61,9 +61,8 @@ class GramRun {
  private:
   bool IsTiled(const ElementRange& range) const {
     return num_rows_ > kManyRows && !request_.compensated &&
-           !scratch_.double_float && scratch_.cublas != nullptr &&
-           scratch_.cublas->started() && tile_.num_batches > 0 &&
-           range.num_elements >= kTileRangeElements;
+           !scratch_.double_float && scratch_.prepared() &&
+           tile_.num_batches > 0 && range.num_elements >= kTileRangeElements;
   }
 
   // The request's ranges; those that cuBLAS takes are empty.

@@ -31,7 +31,9 @@ absl::StatusOr<DeviceMemory> AllocateDevice(int64_t num_bytes) {
         "cannot allocate ", num_bytes, " bytes of device memory; free are ",
         free_bytes, " of ", total_bytes));
   }
-  AGG_RETURN_IF_CUDA_ERROR(error);
+  if (absl::Status status = CudaStatus(error, "cudaMalloc", __FILE__, __LINE__);
+      !status.ok())
+    return status;
   DeviceMemory owner(static_cast<char*>(memory));
   AGG_RETURN_IF_CUDA_ERROR(cudaMemset(memory, 0, size));
   // cudaMemset of device memory need not be done when it returns, and streams
@@ -50,7 +52,10 @@ absl::StatusOr<PinnedMemory> AllocatePinned(int64_t num_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "cannot allocate ", num_bytes, " bytes of pinned host memory"));
   }
-  AGG_RETURN_IF_CUDA_ERROR(error);
+  if (absl::Status status =
+          CudaStatus(error, "cudaHostAlloc", __FILE__, __LINE__);
+      !status.ok())
+    return status;
   std::memset(memory, 0, size);
   return PinnedMemory(static_cast<char*>(memory));
 }
@@ -64,8 +69,8 @@ absl::StatusOr<Stream> MakeStream() {
 
 absl::StatusOr<Event> MakeEvent() {
   cudaEvent_t event = nullptr;
-  AGG_RETURN_IF_CUDA_ERROR(
-      cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  AGG_RETURN_IF_CUDA_ERROR(cudaEventCreateWithFlags(
+      &event, cudaEventDisableTiming | cudaEventBlockingSync));
   return Event(event);
 }
 

@@ -39,7 +39,8 @@ absl::StatusOr<PinnedMemory> AllocatePinned(int64_t num_bytes);
 
 // A stream that does not synchronise with the default stream.
 absl::StatusOr<Stream> MakeStream();
-// An event without time stamps.
+// An event without time stamps. Threads that wait for it on the host sleep, as
+// they do for streams (the device's flag is not asked about events).
 absl::StatusOr<Event> MakeEvent();
 
 }  // namespace agg::cuda

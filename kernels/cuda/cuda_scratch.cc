@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/tile_shape.h"
+
 namespace agg::cuda {
 namespace {
 
@@ -38,11 +41,33 @@ absl::StatusOr<std::unique_ptr<CudaScratch>> CudaScratch::Make() {
   return scratch;
 }
 
-absl::Status CudaScratch::PrepareManyRows() {
-  if (cublas == nullptr || cublas->started()) return absl::OkStatus();
+absl::Status CudaScratch::StartCublas() {
   absl::Status status = Take(AllocateDevice(kTileBytes), &tile);
   if (status.ok()) status = Take(AllocateDevice(kTileBytes), &matrices);
   if (status.ok()) status = cublas->Start(compute.get());
+  if (!status.ok()) return status;
+  const TileShape shape = PlanTile(kManyRows + 1, kTileBytes);
+  BatchedGram zeros;
+  zeros.a = reinterpret_cast<const double*>(tile.get());
+  zeros.num_rows = kManyRows + 1;
+  zeros.num_elements = kBatchElements;
+  zeros.row_stride = static_cast<int>(shape.row_stride());
+  zeros.num_batches = shape.num_batches;
+  zeros.c = reinterpret_cast<double*>(matrices.get());
+  status = cublas->Gram(zeros);
+  if (!status.ok()) return status;
+  AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(compute.get()));
+  return absl::OkStatus();
+}
+
+absl::Status CudaScratch::PrepareManyRows() {
+  if (cublas == nullptr || prepared_) return absl::OkStatus();
+  const absl::Status status = StartCublas();
+  prepared_ = status.ok();
+  if (!status.ok()) {
+    tile = nullptr;
+    matrices = nullptr;
+  }
   return status;
 }
 

@@ -53,9 +53,16 @@ struct CudaScratch {
     return 2 * kPartialBytes + 2 * kArgsBytes + (tiles ? 2 * kTileBytes : 0);
   }
 
-  // Called when the 33rd row buffer is allocated, before any round has so
-  // many. Without cuBLAS there is nothing to prepare.
+  // Called when there are more than kManyRows row buffers, before any round
+  // has so many; multiplies once, so that a library which cannot is found out
+  // here, and loads its kernels. After an error nothing is prepared. Without
+  // cuBLAS, or once prepared, there is nothing to do.
   absl::Status PrepareManyRows();
+  bool prepared() const { return prepared_; }
+
+ private:
+  absl::Status StartCublas();
+  bool prepared_ = false;
 };
 
 }  // namespace agg::cuda

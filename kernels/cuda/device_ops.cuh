@@ -92,8 +92,18 @@ template <class... Parameters, class... Arguments>
 cudaError_t LaunchKernel(void (*kernel)(Parameters...), dim3 grid,
                          unsigned threads, cudaStream_t stream,
                          Arguments... arguments) {
+  // An earlier call's, which it has returned; the launch's own comes after.
+  cudaGetLastError();
   kernel<<<grid, threads, 0, stream>>>(arguments...);
   return cudaGetLastError();
+}
+
+// Brings `kernel` to the device: otherwise its first launch does, within a
+// round.
+template <class... Parameters>
+cudaError_t LoadKernel(void (*kernel)(Parameters...)) {
+  cudaFuncAttributes unused;
+  return cudaFuncGetAttributes(&unused, kernel);
 }
 
 }  // namespace agg::cuda

@@ -116,14 +116,15 @@ cudaError_t Launch(const GramLaunch& p, cudaStream_t stream) {
 cudaError_t LaunchGramDoubleFloat(const GramLaunch& launch,
                                   cudaStream_t stream) {
   if (launch.num_chunks == 0) return cudaSuccess;
-  switch (launch.dtype) {
-    case 1:
-      return Launch<F32>(launch, stream);
-    case 2:
-      return Launch<Bf16>(launch, stream);
-    default:
-      return Launch<F16>(launch, stream);
-  }
+  return WithElement(launch.dtype, [&](auto element) {
+    return Launch<decltype(element)>(launch, stream);
+  });
+}
+
+cudaError_t LoadGramDoubleFloat() {
+  return WithEachElement([](auto element) {
+    return LoadKernel(&DoubleFloatKernel<decltype(element)>);
+  });
 }
 
 }  // namespace agg::cuda

@@ -218,14 +218,11 @@ __global__ void __launch_bounds__(kThreads)
 // Launcher
 
 template <class Element>
-cudaError_t LaunchTriangles(const GramLaunch& p, int num_tiles, int num_panels,
-                            cudaStream_t stream) {
-  const auto grid = static_cast<unsigned>(p.num_chunks * num_panels);
-  const auto kernel = num_tiles == 1   ? &TriangleKernel<Element, 1>
-                      : num_tiles == 2 ? &TriangleKernel<Element, 2>
-                      : num_tiles == 3 ? &TriangleKernel<Element, 3>
-                                       : &TriangleKernel<Element, 4>;
-  return LaunchKernel(kernel, grid, kThreads, stream, p, num_panels);
+auto TriangleKernelOf(int num_tiles) {
+  return num_tiles == 1   ? &TriangleKernel<Element, 1>
+         : num_tiles == 2 ? &TriangleKernel<Element, 2>
+         : num_tiles == 3 ? &TriangleKernel<Element, 3>
+                          : &TriangleKernel<Element, 4>;
 }
 
 template <class Element>
@@ -235,7 +232,9 @@ cudaError_t Launch(const GramLaunch& p, cudaStream_t stream) {
       num_panels > 1 ? kMaxTiles
                      : static_cast<int>(CeilDivide(p.num_rows, kTileRows));
   const cudaError_t error =
-      LaunchTriangles<Element>(p, num_tiles, num_panels, stream);
+      LaunchKernel(TriangleKernelOf<Element>(num_tiles),
+                   static_cast<unsigned>(p.num_chunks * num_panels), kThreads,
+                   stream, p, num_panels);
   if (error != cudaSuccess || num_panels == 1) return error;
   const int num_pairs = num_panels * (num_panels - 1) / 2;
   return LaunchKernel(&RectangleKernel<Element>,
@@ -247,14 +246,20 @@ cudaError_t Launch(const GramLaunch& p, cudaStream_t stream) {
 
 cudaError_t LaunchGram(const GramLaunch& launch, cudaStream_t stream) {
   if (launch.num_chunks == 0) return cudaSuccess;
-  switch (launch.dtype) {
-    case 1:
-      return Launch<F32>(launch, stream);
-    case 2:
-      return Launch<Bf16>(launch, stream);
-    default:
-      return Launch<F16>(launch, stream);
-  }
+  return WithElement(launch.dtype, [&](auto element) {
+    return Launch<decltype(element)>(launch, stream);
+  });
+}
+
+cudaError_t LoadGram() {
+  return WithEachElement([](auto element) {
+    using Element = decltype(element);
+    cudaError_t error = LoadKernel(&RectangleKernel<Element>);
+    for (int tiles = 1; tiles <= kMaxTiles && error == cudaSuccess; ++tiles) {
+      error = LoadKernel(TriangleKernelOf<Element>(tiles));
+    }
+    return error;
+  });
 }
 
 }  // namespace agg::cuda

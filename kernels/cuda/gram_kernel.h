@@ -65,6 +65,12 @@ struct SumLaunch {
 // Adds the chunks of each slot, in order.
 cudaError_t LaunchSums(const SumLaunch& launch, cudaStream_t stream);
 
+// Bring the kernels of the three Grams (and of the sums) to the device, as
+// their first launches would otherwise do within a round.
+cudaError_t LoadGram();
+cudaError_t LoadGramDoubleFloat();
+cudaError_t LoadGramPairs();
+
 }  // namespace agg::cuda
 
 #endif  // AGG_KERNELS_CUDA_GRAM_KERNEL_H_

@@ -83,14 +83,9 @@ cudaError_t LaunchPairs(const GramLaunch& p, cudaStream_t stream) {
 
 cudaError_t LaunchGramPairs(const GramLaunch& launch, cudaStream_t stream) {
   if (launch.num_chunks == 0) return cudaSuccess;
-  switch (launch.dtype) {
-    case 1:
-      return LaunchPairs<F32>(launch, stream);
-    case 2:
-      return LaunchPairs<Bf16>(launch, stream);
-    default:
-      return LaunchPairs<F16>(launch, stream);
-  }
+  return WithElement(launch.dtype, [&](auto element) {
+    return LaunchPairs<decltype(element)>(launch, stream);
+  });
 }
 
 cudaError_t LaunchSums(const SumLaunch& launch, cudaStream_t stream) {
@@ -99,6 +94,12 @@ cudaError_t LaunchSums(const SumLaunch& launch, cudaStream_t stream) {
   return LaunchKernel(&SumsKernel,
                       static_cast<unsigned>(CeilDivide(num_sums, kThreads)),
                       kThreads, stream, launch);
+}
+
+cudaError_t LoadGramPairs() {
+  const cudaError_t error = WithEachElement(
+      [](auto element) { return LoadKernel(&PairsKernel<decltype(element)>); });
+  return error == cudaSuccess ? LoadKernel(&SumsKernel) : error;
 }
 
 }  // namespace agg::cuda

@@ -59,10 +59,10 @@ unsigned BlocksFor(int64_t num_threads) {
 cudaError_t LaunchConvert(const ConvertLaunch& launch, cudaStream_t stream) {
   const dim3 grid(BlocksFor(launch.num_filled),
                   static_cast<unsigned>(launch.num_rows));
-  const auto kernel = launch.dtype == 1   ? &ConvertKernel<F32>
-                      : launch.dtype == 2 ? &ConvertKernel<Bf16>
-                                          : &ConvertKernel<F16>;
-  return LaunchKernel(kernel, grid, kThreads, stream, launch);
+  return WithElement(launch.dtype, [&](auto element) {
+    return LaunchKernel(&ConvertKernel<decltype(element)>, grid, kThreads,
+                        stream, launch);
+  });
 }
 
 cudaError_t LaunchGather(const GatherLaunch& launch, cudaStream_t stream) {
@@ -70,6 +70,13 @@ cudaError_t LaunchGather(const GatherLaunch& launch, cudaStream_t stream) {
       static_cast<int64_t>(launch.num_rows) * launch.num_rows;
   return LaunchKernel(&GatherKernel, BlocksFor(num_entries), kThreads, stream,
                       launch);
+}
+
+cudaError_t LoadTiles() {
+  const cudaError_t error = WithEachElement([](auto element) {
+    return LoadKernel(&ConvertKernel<decltype(element)>);
+  });
+  return error == cudaSuccess ? LoadKernel(&GatherKernel) : error;
 }
 
 }  // namespace agg::cuda

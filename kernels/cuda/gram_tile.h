@@ -32,6 +32,9 @@ struct GatherLaunch {
 };
 cudaError_t LaunchGather(const GatherLaunch& launch, cudaStream_t stream);
 
+// Brings both kernels to the device, as their first launches would.
+cudaError_t LoadTiles();
+
 }  // namespace agg::cuda
 
 #endif  // AGG_KERNELS_CUDA_GRAM_TILE_H_

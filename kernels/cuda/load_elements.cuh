@@ -59,6 +59,33 @@ struct F16 {
   }
 };
 
+// --- Host: element types by agg::DType's value ---
+
+// `call(element)`, with an object of the type.
+template <class Call>
+cudaError_t WithElement(int dtype, const Call& call) {
+  switch (dtype) {
+    case 1:
+      return call(F32());
+    case 2:
+      return call(Bf16());
+    default:
+      return call(F16());
+  }
+}
+
+// The same for all of them, until one fails.
+template <class Call>
+cudaError_t WithEachElement(const Call& call) {
+  cudaError_t error = cudaSuccess;
+  for (int dtype = 1; dtype <= 3 && error == cudaSuccess; ++dtype) {
+    error = WithElement(dtype, call);
+  }
+  return error;
+}
+
+// --- Device ---
+
 // REQUIRES: `from` is 16-byte aligned and has 16 bytes.
 __device__ __forceinline__ Packed LoadPacked(const void* from) {
   const uint4 v = LoadConstant(static_cast<const uint4*>(from));

@@ -8,7 +8,9 @@
 namespace agg::cuda {
 namespace {
 
-constexpr int64_t kNumEvents = 64;
+// Of as many copies the order is known; for older ones the oldest of them is
+// waited for. A GiB of copies of the size that copy_coalescer.h makes.
+constexpr int64_t kNumEvents = 1024;
 constexpr size_t kManySpans = 64;
 
 }  // namespace
@@ -44,6 +46,7 @@ void RowCopies::Start(const char* host, Row* row, const ByteSpan& span) {
   } else {
     row->failed.push_back(span);
     if (error_.ok()) error_ = status;
+    cudaGetLastError();  // reported; not to be met by a later call
   }
 }
 
@@ -108,8 +111,19 @@ absl::Status RowCopies::WaitFor(cudaStream_t consumer,
   return WaitForCopy(consumer, last);
 }
 
+void RowCopies::AddRow() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++num_rows_;
+}
+
+int64_t RowCopies::num_rows() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return num_rows_;
+}
+
 void RowCopies::Forget(const char* host) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  --num_rows_;
   rows_.erase(host);
   const absl::Status status =
       CudaStatus(cudaStreamSynchronize(stream_.get()),

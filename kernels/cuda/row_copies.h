@@ -25,6 +25,10 @@ class RowCopies {
  public:
   static absl::StatusOr<std::unique_ptr<RowCopies>> Make();
 
+  // There is one row more, until Forget.
+  void AddRow();
+  int64_t num_rows();
+
   // Starts copying bytes [begin, end) of a row from its pinned `host` memory
   // to `device`, at once or together with what lands behind it. An error is
   // kept for the next wait. `host` and `device` identify the row until Forget.
@@ -69,9 +73,10 @@ class RowCopies {
   const std::vector<Event> copied_;
   std::mutex mutex_;                 // guards what follows
   std::map<const char*, Row> rows_;  // that have landed
-  int64_t num_copies_ = 0;           // made
-  int64_t num_awaited_ = 0;          // of them
-  absl::Status error_;               // the first one
+  int64_t num_rows_ = 0;
+  int64_t num_copies_ = 0;   // made
+  int64_t num_awaited_ = 0;  // of them
+  absl::Status error_;       // the first one
 };
 
 }  // namespace agg::cuda

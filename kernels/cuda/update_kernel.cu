@@ -1,4 +1,5 @@
 // Weighted sum, optimizer step and publication of a chunk in one pass.
+#include "kernels/cuda/combine_rows.cuh"
 #include "kernels/cuda/device_ops.cuh"
 #include "kernels/cuda/load_elements.cuh"
 #include "kernels/cuda/update_kernel.h"
@@ -8,12 +9,10 @@ namespace agg::cuda {
 namespace {
 
 constexpr int kWarpLanes = 32;
-constexpr int kThreads = 256;
+constexpr int kThreads = kCombineThreads;
 constexpr int kWarps = kThreads / kWarpLanes;
-constexpr int kPerThread = 4;  // elements at a time: 16 bytes of float32
 constexpr int kPerBlock = kThreads * kPerThread;
-constexpr int kStageRows = 256;  // rows whose pointers fit the stage
-constexpr int kBf16 = 2;         // agg::DType's value
+constexpr int kBf16 = 2;  // agg::DType's value
 
 // ----------------------------------------------------------------------------
 // Per-element math
@@ -116,51 +115,6 @@ __device__ __forceinline__ void StoreNarrowed(const float (&x)[kPerThread],
 
 // ----------------------------------------------------------------------------
 // Kernels
-
-// Row pointers and coefficients of a block, in shared memory.
-struct Stage {
-  const void* rows[kStageRows];
-  double coefficients[kStageRows];
-};
-
-// Combines elements [at, at + 4) of the layout, `left` (perhaps <= 0) of them.
-// Every thread of the block calls it, the same number of times; `*staged` is
-// false at first.
-template <class Element>
-__device__ __forceinline__ void Combine(const UpdateLaunch& p, int slot,
-                                        int64_t at, int left, Stage* stage,
-                                        bool* staged,
-                                        float (&gradient)[kPerThread]) {
-  using Storage = typename Element::Storage;
-  double sum[kPerThread] = {};
-  for (int first = 0; first < p.num_rows; first += kStageRows) {
-    const int num_rows = min(kStageRows, p.num_rows - first);
-    if (!*staged || p.num_rows > kStageRows) {
-      __syncthreads();  // the last stage is used up
-      for (int r = static_cast<int>(threadIdx.x); r < num_rows; r += kThreads) {
-        stage->rows[r] = p.rows[first + r];
-        stage->coefficients[r] =
-            p.coefficients[static_cast<int64_t>(slot) * p.num_rows + first + r];
-      }
-      __syncthreads();
-      *staged = true;
-    }
-    if (left <= 0) continue;
-#pragma unroll 4
-    for (int r = 0; r < num_rows; ++r) {
-      float x[kPerThread];
-      LoadFour<Element>(static_cast<const Storage*>(stage->rows[r]) + at, left,
-                        x);
-      const double coefficient = stage->coefficients[r];
-#pragma unroll
-      for (int e = 0; e < kPerThread; ++e) {
-        sum[e] = fma(coefficient, static_cast<double>(x[e]), sum[e]);
-      }
-    }
-  }
-#pragma unroll
-  for (int e = 0; e < kPerThread; ++e) gradient[e] = static_cast<float>(sum[e]);
-}
 
 __device__ __forceinline__ void LoadState(const UpdateLaunch& p, int64_t at,
                                           int left, Four* x) {
@@ -286,20 +240,20 @@ unsigned BlocksFor(int64_t num_elements) {
 cudaError_t LaunchUpdate(const UpdateLaunch& launch, cudaStream_t stream) {
   if (launch.num_chunks == 0) return cudaSuccess;
   const auto grid = static_cast<unsigned>(launch.num_chunks);
-  const auto kernel = launch.dtype == 1   ? &UpdateKernel<F32>
-                      : launch.dtype == 2 ? &UpdateKernel<Bf16>
-                                          : &UpdateKernel<F16>;
-  return LaunchKernel(kernel, grid, kThreads, stream, launch);
+  return WithElement(launch.dtype, [&](auto element) {
+    return LaunchKernel(&UpdateKernel<decltype(element)>, grid, kThreads,
+                        stream, launch);
+  });
 }
 
 cudaError_t LaunchNorms(const UpdateLaunch& launch, double* partial,
                         cudaStream_t stream) {
   if (launch.num_chunks == 0) return cudaSuccess;
   const auto grid = static_cast<unsigned>(launch.num_chunks);
-  const auto kernel = launch.dtype == 1   ? &NormsKernel<F32>
-                      : launch.dtype == 2 ? &NormsKernel<Bf16>
-                                          : &NormsKernel<F16>;
-  return LaunchKernel(kernel, grid, kThreads, stream, launch, partial);
+  return WithElement(launch.dtype, [&](auto element) {
+    return LaunchKernel(&NormsKernel<decltype(element)>, grid, kThreads, stream,
+                        launch, partial);
+  });
 }
 
 cudaError_t LaunchFill(float* to, int64_t num_elements, float value,
@@ -314,6 +268,16 @@ cudaError_t LaunchNarrow(const float* from, int64_t num_elements, int dtype,
   if (num_elements == 0) return cudaSuccess;
   return LaunchKernel(&NarrowKernel, BlocksFor(num_elements), kThreads, stream,
                       from, num_elements, dtype, to);
+}
+
+cudaError_t LoadUpdate() {
+  cudaError_t error = WithEachElement([](auto element) {
+    using Element = decltype(element);
+    const cudaError_t update = LoadKernel(&UpdateKernel<Element>);
+    return update == cudaSuccess ? LoadKernel(&NormsKernel<Element>) : update;
+  });
+  if (error == cudaSuccess) error = LoadKernel(&FillKernel);
+  return error == cudaSuccess ? LoadKernel(&NarrowKernel) : error;
 }
 
 }  // namespace agg::cuda

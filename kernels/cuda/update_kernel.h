@@ -52,6 +52,9 @@ cudaError_t LaunchFill(float* to, int64_t num_elements, float value,
 cudaError_t LaunchNarrow(const float* from, int64_t num_elements, int dtype,
                          uint16_t* to, cudaStream_t stream);
 
+// Brings all four kernels to the device, as their first launches would.
+cudaError_t LoadUpdate();
+
 }  // namespace agg::cuda
 
 #endif  // AGG_KERNELS_CUDA_UPDATE_KERNEL_H_

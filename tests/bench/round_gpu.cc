@@ -26,8 +26,8 @@ namespace {
 
 constexpr int kRepetitions = 7;
 constexpr int64_t kSliceElements = int64_t{1} << 20;
-// Slices of one Gram, as the server's early ones.
-constexpr size_t kBatch = 32;
+// Grams of a round: the server's early ones are of 32 slices at most.
+constexpr size_t kBatches = 8;
 
 double Seconds(const std::function<void()>& run) {
   const auto start = std::chrono::steady_clock::now();
@@ -93,8 +93,9 @@ class Round {
 
   // A batch computes while later ones are copied.
   void GramInBatches() {
-    for (size_t begin = 0; begin < ranges_.size(); begin += kBatch) {
-      Gram(begin, std::min(begin + kBatch, ranges_.size()));
+    const size_t batch = std::max<size_t>(1, ranges_.size() / kBatches);
+    for (size_t begin = 0; begin < ranges_.size(); begin += batch) {
+      Gram(begin, std::min(begin + batch, ranges_.size()));
     }
   }
 

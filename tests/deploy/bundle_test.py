@@ -179,7 +179,7 @@ class GpuChecksTest(Folder):
     def test_everything_passes(self):
         self.sanitizer("shift 4; \"$@\"; echo 'ERROR SUMMARY: 0 errors'")
         status, counts, output = self.checks()
-        self.assertEqual(counts, "19 passed, 0 failed", output)
+        self.assertEqual(counts, "22 passed, 0 failed", output)
         self.assertEqual(status, 0)
         self.assertIn("gram 1 GB/s", output)
         self.assertIn("round 1 s", output)
@@ -192,7 +192,7 @@ class GpuChecksTest(Folder):
             self.program(name, "echo 'SKIPPED: no CUDA device: none'")
         self.gpu = "nonexistent"
         status, counts, output = self.checks()
-        self.assertEqual(counts, "5 passed, 0 failed, 11 skipped", output)
+        self.assertEqual(counts, "5 passed, 0 failed, 12 skipped", output)
         self.assertEqual(status, 0)
         self.assertIn("skipped  memcheck: no CUDA device", output)
         self.assertIn("NO CHECK RAN ON A GPU", output)
@@ -201,17 +201,17 @@ class GpuChecksTest(Folder):
         self.assertEqual(status, 0)
         # Wanted, or there: then it is not green.
         status, counts, output = self.checks("--gpu")
-        self.assertEqual(counts, "5 passed, 1 failed, 10 skipped", output)
+        self.assertEqual(counts, "5 passed, 1 failed, 11 skipped", output)
         self.assertEqual(status, 1)
         self.gpu = "run_gpu_checks.sh"
         status, counts, output = self.checks()
-        self.assertEqual(counts, "5 passed, 1 failed, 10 skipped", output)
+        self.assertEqual(counts, "5 passed, 1 failed, 11 skipped", output)
         self.assertEqual(status, 1)
 
     def test_failures_count_case_by_case(self):
         self.program("cuda_jobs_test", google_test(ok=2, failed=2, skipped=1))
         status, counts, output = self.checks("--no-bench")
-        self.assertEqual(counts, "10 passed, 2 failed, 3 skipped", output)
+        self.assertEqual(counts, "10 passed, 2 failed, 4 skipped", output)
         self.assertEqual(status, 1)
 
     def test_a_crash_and_a_filter_without_cases_fail(self):
@@ -226,14 +226,14 @@ class GpuChecksTest(Folder):
         for text, counts in (
                 # It does not work here.
                 ("echo 'no rights'; exit 1",
-                 "10 passed, 0 failed, 2 skipped"),
+                 "10 passed, 0 failed, 3 skipped"),
                 (run + "echo 'ERROR SUMMARY: 1 error'; exit 7",
-                 "16 passed, 2 failed"),
+                 "19 passed, 3 failed"),
                 # It says nothing, which is not that all is well.
-                (run, "16 passed, 2 failed"),
+                (run, "19 passed, 3 failed"),
                 ("[[ $2 == memcheck ]] && s='ERROR SUMMARY: 0 errors' || "
                  "s='RACECHECK SUMMARY: 0 hazards displayed (0 errors)'; "
-                 + run + "echo \"$s\"", "16 passed, 0 failed")):
+                 + run + "echo \"$s\"", "19 passed, 0 failed")):
             with self.subTest(text):
                 self.sanitizer(text)
                 status, line, output = self.checks("--no-bench")

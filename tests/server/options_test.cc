@@ -38,7 +38,7 @@ TEST(OptionsTest, DefaultsAreAsConfigProtoSays) {
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_THAT(options->shards, ElementsAre("127.0.0.1:50051"));
   EXPECT_EQ(options->backend, "cpu");
-  EXPECT_EQ(options->compute_threads, 0);
+  EXPECT_EQ(options->backend_options.num_threads, 0);
   EXPECT_EQ(options->metrics.port, 0);
   EXPECT_EQ(options->metrics.max_tensors, 32);
   EXPECT_EQ(options->metrics.max_workers, 64);
@@ -131,7 +131,8 @@ TEST(OptionsTest, EveryKindOfEverything) {
         "shadow_rules { rule: 'adasum' } shadow_rules { rule: 'adacons' }",
         "start_timeout_seconds: 5 min_workers: 2 max_workers: 8",
         "backend: 'cuda' compute_threads: 3 memory_budget_bytes: 1",
-        "backend: 'cuda' device_memory_budget_bytes: 1"}) {
+        "backend: 'cuda' device_memory_budget_bytes: 1",
+        "backend: 'cuda' cuda_gram: 'double_float'"}) {
     const auto options = MakeWith(text);
     EXPECT_TRUE(options.ok()) << text << ": " << options.status();
   }
@@ -228,6 +229,8 @@ TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
        {"device_memory_budget_bytes is -1"}},
       {"device_memory_budget_bytes: 7",
        {"device_memory_budget_bytes is 7", "cuda"}},
+      {"cuda_gram: 'float'",
+       {"cuda_gram is \"float\"", "by_device", "double_float"}},
       {"quorum: 3", {"quorum is 3", "0"}},
       {"max_staleness: 1", {"max_staleness is 1", "0"}},
       {"metrics { port: 65536 }", {"metrics.port is 65536"}},

@@ -19,13 +19,15 @@ std::vector<std::string> CandidatesWith(
   });
 }
 
-TEST(CublasCandidatesTest, TheLoadersPathComesFirst) {
+TEST(CublasCandidatesTest, TheNewestComesFirstAndOfThoseTheLoadersPath) {
   const std::vector<std::string> candidates =
       CandidatesWith({{"CUDA_HOME", "/opt/cuda"}});
   ASSERT_GE(candidates.size(), 6u);
   EXPECT_EQ(candidates[0], "libcublas.so.13");
-  EXPECT_EQ(candidates[1], "libcublas.so.12");
-  EXPECT_EQ(candidates[3], "/opt/cuda/lib64/libcublas.so.13");
+  EXPECT_EQ(candidates[1], "/opt/cuda/lib64/libcublas.so.13");
+  const size_t third = candidates.size() / 3;
+  EXPECT_EQ(candidates[third], "libcublas.so.12");
+  EXPECT_EQ(candidates[2 * third], "libcublas.so.11");
 }
 
 TEST(CublasCandidatesTest, LooksIntoPythonsPackages) {

@@ -110,6 +110,11 @@ T LoadConstant(const T* from) {
   return *from;
 }
 
+template <class... Parameters>
+cudaError_t LoadKernel(void (* /*kernel*/)(Parameters...)) {
+  return cudaSuccess;
+}
+
 template <class... Parameters, class... Arguments>
 cudaError_t LaunchKernel(void (*kernel)(Parameters...), dim3 grid,
                          unsigned threads, cudaStream_t stream,

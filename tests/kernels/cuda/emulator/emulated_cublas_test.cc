@@ -25,14 +25,18 @@ const std::vector<ElementRange>& Ranges() {
   return *ranges;
 }
 
-std::vector<double> GramOf(bool use_cublas, DType dtype) {
+std::unique_ptr<Backend> MakeCuda(bool use_cublas) {
   emulator::SetLazy(false);
   CudaOptions options;
   options.use_cublas = use_cublas;
   options.cublas_path = "tests/kernels/cuda/emulator/libfake_cublas.so";
   auto made = CudaBackend::Make(options);
   EXPECT_TRUE(made.ok()) << made.status();
-  const std::unique_ptr<Backend> backend = *std::move(made);
+  return *std::move(made);
+}
+
+std::vector<double> GramOf(bool use_cublas, DType dtype) {
+  const std::unique_ptr<Backend> backend = MakeCuda(use_cublas);
   EXPECT_THAT(backend->description(),
               testing::HasSubstr(use_cublas ? "cuBLAS of tests/kernels"
                                             : "hand kernels"));
@@ -72,6 +76,30 @@ TEST(EmulatedCublasTest, TilesYieldWhatTheHandKernelsYield) {
     EXPECT_NE(hand[0], 0.0);
     EXPECT_EQ(GramOf(true, dtype), hand);
   }
+}
+
+TEST(EmulatedCublasTest, ALibraryThatCannotMultiplyIsNotUsed) {
+  const std::vector<double> hand = GramOf(false, DType::kF32);
+  setenv("AGG_FAKE_CUBLAS_FAILS", "1", 1);
+  EXPECT_EQ(GramOf(true, DType::kF32), hand);
+  unsetenv("AGG_FAKE_CUBLAS_FAILS");
+}
+
+TEST(EmulatedCublasTest, OnlyRowsThatAreThereMakeItStart) {
+  const std::unique_ptr<Backend> backend = MakeCuda(true);
+  const int64_t before = backend->device_memory_use().used_bytes;
+  std::vector<std::unique_ptr<Buffer>> rows;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    rows.clear();
+    for (int r = 0; r < 32; ++r) {
+      rows.push_back(*backend->Allocate(BufferUse::kRow, 64));
+    }
+    EXPECT_EQ(backend->device_memory_use().used_bytes, before + 32 * 64);
+  }
+  rows.push_back(*backend->Allocate(BufferUse::kRow, 64));
+  EXPECT_EQ(backend->device_memory_use().used_bytes - before - 33 * 64,
+            backend->memory_needs(33).device_scratch_bytes -
+                backend->memory_needs(32).device_scratch_bytes);
 }
 
 }  // namespace

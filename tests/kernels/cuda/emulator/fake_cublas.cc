@@ -3,6 +3,8 @@
 // once, which is right for eager streams only.
 #include <cublas_api.h>
 
+#include <cstdlib>
+
 extern "C" {
 
 cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
@@ -27,6 +29,10 @@ cublasStatus_t cublasDgemmStridedBatched(
     long long stride_a, const double* b, int ldb, long long stride_b,
     const double* beta, double* c, int ldc, long long stride_c,
     int num_batches) {
+  // As an old library on a new card.
+  if (std::getenv("AGG_FAKE_CUBLAS_FAILS") != nullptr) {
+    return CUBLAS_STATUS_ARCH_MISMATCH;
+  }
   if (transa != CUBLAS_OP_T || transb != CUBLAS_OP_N || lda < k || ldb < k ||
       ldc < m) {
     return CUBLAS_STATUS_INVALID_VALUE;
