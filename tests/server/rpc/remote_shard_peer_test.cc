@@ -62,6 +62,12 @@ TEST_F(RemoteShardPeerTest, CallsReachTheEngine) {
   const absl::StatusOr<PhaseResult> result = peer->RunPhase(seed);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_TRUE(shard_.engine()->Status().published);
+  Phase close;
+  close.epoch = kEpoch;
+  close.rows = {{0, kSession}, {1, 99}};  // rank 1 has not joined
+  const absl::StatusOr<PhaseResult> refusal = peer->RunPhase(close);
+  ASSERT_TRUE(refusal.ok()) << refusal.status();
+  EXPECT_THAT(refusal->incomplete_ranks, ::testing::ElementsAre(1));
 }
 
 TEST_F(RemoteShardPeerTest, ErrorsKeepTheirCodeAndGetAName) {
