@@ -54,8 +54,9 @@ checks="
   //tests/e2e:cuda_jobs_test
 "
 
-bazel=${AGG_BAZEL:-/usr/bin/bazel}
+bazel=/usr/bin/bazel
 [[ -x $bazel ]] || bazel=bazel
+bazel=${AGG_BAZEL:-$bazel}
 startup=()
 links=$out/.links
 [[ -z ${AGG_OUTPUT_BASE:-} ]] || startup=("--output_base=$AGG_OUTPUT_BASE")

@@ -75,7 +75,9 @@ struct RangeNorms {
   double update_norm_squared = 0.0;
 };
 
-// Thread-compatible: one call at a time. Results have the same bits for every
+// Thread-compatible: one call of Load, Gram, Update or Norms at a time; other
+// calls, and the ends of buffers that none of these uses, may come beside it
+// from any thread. Results have the same bits for every
 // thread count and SIMD target (CPU), and from run to run (CUDA).
 //
 // Errors: INVALID_ARGUMENT for requests that do not fit together,

@@ -161,9 +161,11 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   start.admin = line.admin;
   start.on_drain_request = [] { kill(getpid(), SIGTERM); };
   std::atomic<bool> device_lost{false};
-  start.on_device_lost = [&device_lost](const absl::Status&) {
+  std::atomic<bool> stopping{false};
+  start.on_device_lost = [&](const absl::Status&) {
     device_lost = true;
-    kill(getpid(), SIGTERM);
+    // A second signal would end a drain.
+    if (!stopping.exchange(true)) kill(getpid(), SIGTERM);
   };
   absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start(options, start);
@@ -171,6 +173,7 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   const absl::Status written = WritePorts(line, **server);
   if (!written.ok()) return Fail(kFailure, written.message());
   const int number = WaitForSignal();
+  stopping = true;
   LogInfo("signal ", number, ": draining for up to ",
           absl::FormatDuration(line.drain));
   Stop(server->get(), line.drain);

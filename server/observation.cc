@@ -92,7 +92,7 @@ Observation::Observation(const ServerOptions& options, int ordinal,
       engine_(engine),
       round_log_(std::move(round_log)),
       metrics_(
-          page_.metrics, [this] { return engine_->Status(); },
+          page_.metrics, [this] { return engine_->StatusWithDevice(); },
           [this] { return Job(); }, [this] { return LogStatus(); }),
       history_(MakeHistoryOptions(options)) {}
 
@@ -143,7 +143,7 @@ absl::Status Observation::Serve(const std::string& bind, int port,
   MetricsPages pages;
   pages.ready = std::move(ready);
   pages.status_json = [this](uint64_t after) {
-    return StatusJson(page_, engine_->Status(), Job(),
+    return StatusJson(page_, engine_->StatusWithDevice(), Job(),
                       coordinator_ == nullptr ? nullptr : &history_,
                       LogStatus(), after);
   };

@@ -99,8 +99,12 @@ class Server::Impl {
     }
     housekeeping_ = nullptr;  // health is NOT_SERVING from here on
     if (coordinator_ != nullptr) coordinator_->Drain(deadline);
-    const absl::Status reason =
+    absl::Status reason =
         absl::UnavailableError(absl::StrCat(name(), " is shutting down"));
+    {
+      MutexLock lock(&mutex_);
+      if (!device_lost_.ok()) reason = device_lost_;
+    }
     if (engine_ != nullptr) engine_->Lose(0, reason);
     if (rpc_ == nullptr) return;
     rpc_->EndStreams(reason);
@@ -135,11 +139,18 @@ class Server::Impl {
     shard.ordinal = start_.ordinal;
     FillBudget(&shard.memory_budget);
     engine_ = std::make_unique<ShardEngine>(
-        shard, backend_.get(), [this](const absl::Status& status) {
-          LogError(name(), ": ", status.message());
-          if (start_.on_device_lost != nullptr) start_.on_device_lost(status);
-        });
+        shard, backend_.get(),
+        [this](const absl::Status& status) { OnDeviceLost(status); });
     return absl::OkStatus();
+  }
+
+  void OnDeviceLost(const absl::Status& status) {
+    LogError(status.message());
+    {
+      MutexLock lock(&mutex_);
+      device_lost_ = status;
+    }
+    if (start_.on_device_lost != nullptr) start_.on_device_lost(status);
   }
 
   void FillBudget(MemoryBudget* budget) const {
@@ -152,8 +163,8 @@ class Server::Impl {
     const int64_t free_bytes = device.total_bytes - device.used_bytes;
     if (free_bytes < budget->device_bytes) {
       LogWarning("the device memory budget is ", budget->device_bytes >> 20,
-                 " MiB, but only ", free_bytes >> 20,
-                 " MiB are free: others use this device, too");
+                 " MiB, but only ", free_bytes >> 20, " of ",
+                 device.total_bytes >> 20, " MiB are free now");
     }
   }
 
@@ -256,6 +267,7 @@ class Server::Impl {
   Mutex mutex_;
   CondVar changed_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status device_lost_ ABSL_GUARDED_BY(mutex_);
 };
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

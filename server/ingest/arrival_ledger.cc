@@ -5,11 +5,28 @@
 namespace agg {
 
 ArrivalLedger::ArrivalLedger(int num_rows, int num_slices)
-    : num_slices_(num_slices), rows_(num_rows) {
+    : num_slices_(num_slices), rows_(num_rows), num_rows_landed_(num_slices) {
   for (Row& row : rows_) row.slices.assign(num_slices, State::kEmpty);
 }
 
+void ArrivalLedger::Discount(const Row& row) {
+  if (row.round != newest_round_ || row.num_landed == 0) return;
+  for (int slice = 0; slice < num_slices_; ++slice) {
+    if (row.slices[slice] == State::kLanded) --num_rows_landed_[slice];
+  }
+}
+
+void ArrivalLedger::Count(const Row& row, int slice) {
+  if (row.round < newest_round_) return;
+  if (row.round > newest_round_) {
+    newest_round_ = row.round;
+    std::fill(num_rows_landed_.begin(), num_rows_landed_.end(), 0);
+  }
+  ++num_rows_landed_[slice];
+}
+
 void ArrivalLedger::Reset(Row* row) {
+  if (!row->erased) Discount(*row);
   row->session = 0;
   row->round = 0;
   row->erased = false;
@@ -45,6 +62,7 @@ void ArrivalLedger::EndClaim(int index, int slice, bool landed) {
   row.slices[slice] = landed ? State::kLanded : State::kEmpty;
   --row.num_landing;
   if (landed) ++row.num_landed;
+  if (landed && !row.erased) Count(row, slice);
   if (row.erased && row.num_landing == 0) Reset(&row);
 }
 
@@ -83,6 +101,7 @@ void ArrivalLedger::Erase(int index, uint64_t session) {
   Row& row = rows_[index];
   if (row.session != session) return;
   if (row.num_landing > 0) {
+    if (!row.erased) Discount(row);
     row.erased = true;
   } else {
     Reset(&row);

@@ -35,6 +35,9 @@ class ArrivalLedger {
   // Whether the slice has landed for (session, round).
   bool Landed(int row, uint64_t session, uint64_t round, int slice) const;
 
+  // Rows that have landed the slice for the newest round that any row has.
+  int NumLanded(int slice) const { return num_rows_landed_[slice]; }
+
   // Keeps the row's bytes for its round, though their session is over (it has
   // committed them); nothing if they are not of `session`.
   void Hold(int row, uint64_t session);
@@ -60,9 +63,14 @@ class ArrivalLedger {
     std::vector<State> slices;
   };
   void Reset(Row* row);
+  // The row's slices, or one, no longer count, or do.
+  void Discount(const Row& row);
+  void Count(const Row& row, int slice);
 
   const int num_slices_;
   std::vector<Row> rows_;
+  uint64_t newest_round_ = 0;
+  std::vector<int> num_rows_landed_;  // by slice, of newest_round_
 };
 
 }  // namespace agg

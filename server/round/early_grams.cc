@@ -25,26 +25,32 @@ bool SameRows(const std::vector<RoundRow>& a, const std::vector<RoundRow>& b) {
 
 void EarlyGrams::Expect(std::vector<RoundRow> rows, int num_slices) {
   rows_ = std::move(rows);
-  num_landed_.assign(num_slices, 0);
+  complete_.assign(num_slices, false);
   ready_.clear();
   results_.assign(num_slices, std::nullopt);
   reading_is_stale_ = true;
 }
 
-void EarlyGrams::SliceLanded(int32_t rank, uint64_t session, int32_t slice) {
-  const RoundRow* const row = FindRank(rows_, rank);
-  if (row == nullptr || row->session != session) return;
-  if (++num_landed_[slice] == static_cast<int>(rows_.size())) {
-    ready_.push_back(slice);
-  }
+void EarlyGrams::SliceComplete(int32_t slice) {
+  if (complete_[slice]) return;
+  complete_[slice] = true;
+  ready_.push_back(slice);
 }
 
-EarlyGrams::Batch EarlyGrams::Take() {
+EarlyGrams::Batch EarlyGrams::Take(const std::vector<ElementRange>& ranges) {
+  const double num_pairs =
+      static_cast<double>(rows_.size()) * (rows_.size() + 1) / 2;
   Batch batch;
   batch.rows = rows_;
-  const auto end = ready_.begin() + std::min(ready_.size(), kMaxBatch);
-  batch.slices.assign(ready_.begin(), end);
-  ready_.erase(ready_.begin(), end);
+  double num_products = 0.0;
+  for (const int32_t slice : ready_) {
+    num_products += num_pairs * static_cast<double>(ranges[slice].num_elements);
+    const bool full =
+        batch.slices.size() == kMaxSlices || num_products > kMaxProducts;
+    if (full && !batch.slices.empty()) break;
+    batch.slices.push_back(slice);
+  }
+  ready_.erase(ready_.begin(), ready_.begin() + batch.slices.size());
   std::sort(batch.slices.begin(), batch.slices.end());
   reading_ = batch;
   reading_is_stale_ = false;
@@ -54,10 +60,16 @@ EarlyGrams::Batch EarlyGrams::Take() {
 void EarlyGrams::Finish(std::vector<SliceGram> grams) {
   const Batch batch = *std::move(reading_);
   reading_.reset();
-  if (reading_is_stale_ || grams.size() != batch.slices.size()) return;
+  if (reading_is_stale_) return;
   for (size_t i = 0; i < grams.size(); ++i) {
     results_[batch.slices[i]] = std::move(grams[i]);
   }
+}
+
+void EarlyGrams::GiveUp() {
+  reading_.reset();
+  ready_.clear();
+  complete_.assign(complete_.size(), true);
 }
 
 bool EarlyGrams::Reading(int32_t rank, int32_t slice) const {
@@ -67,10 +79,10 @@ bool EarlyGrams::Reading(int32_t rank, int32_t slice) const {
 }
 
 std::vector<std::optional<SliceGram>> EarlyGrams::TakeResults(
-    const std::vector<RoundRow>& rows) {
-  const auto num_slices = static_cast<int>(results_.size());
-  std::vector<std::optional<SliceGram>> results(num_slices);
-  if (SameRows(rows, rows_)) results.swap(results_);
+    const std::vector<RoundRow>& rows, int num_slices) {
+  std::vector<std::optional<SliceGram>> results;
+  if (SameRows(rows, rows_)) results = std::move(results_);
+  results.resize(num_slices);
   Expect({}, num_slices);
   return results;
 }

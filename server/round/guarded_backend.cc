@@ -1,15 +1,23 @@
 #include "server/round/guarded_backend.h"
 
+#include <utility>
+
 namespace agg {
 
 absl::Status GuardedBackend::Watch(absl::Status status) {
   if (status.ok()) return status;
   ++num_errors_;
-  if (absl::IsUnavailable(status) && !device_lost_.exchange(true) &&
-      on_device_lost_ != nullptr) {
-    on_device_lost_(status);
+  MutexLock lock(&mutex_);
+  if (absl::IsUnavailable(status) && !device_lost_) {
+    device_lost_ = true;
+    lost_device_ = status;
   }
   return status;
+}
+
+absl::Status GuardedBackend::TakeLostDevice() {
+  MutexLock lock(&mutex_);
+  return std::exchange(lost_device_, absl::OkStatus());
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> GuardedBackend::Allocate(

@@ -3,27 +3,26 @@
 #define AGG_SERVER_ROUND_GUARDED_BACKEND_H_
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "server/base/mutex.h"
 
 namespace agg {
 
-// Passes every call on, counts those that fail, and reports a lost device.
+// Passes every call on, counts those that fail, and notes a lost device.
 // Thread-safe as far as the other one is.
 class GuardedBackend : public Backend {
  public:
-  // `backend` outlives it. `on_device_lost` is called once, by the thread
-  // whose call was the first to get UNAVAILABLE; null: nobody wants to know.
-  GuardedBackend(Backend* backend,
-                 std::function<void(absl::Status)> on_device_lost)
-      : backend_(backend), on_device_lost_(std::move(on_device_lost)) {}
+  // `backend` outlives it.
+  explicit GuardedBackend(Backend* backend) : backend_(backend) {}
 
+  // Once: the error of the first call that found the device lost.
+  absl::Status TakeLostDevice();
   int64_t num_errors() const { return num_errors_; }
 
   absl::string_view name() const override { return backend_->name(); }
@@ -48,13 +47,16 @@ class GuardedBackend : public Backend {
   absl::Status Norms(const UpdateRequest& request,
                      absl::Span<RangeNorms> norms) override;
 
- private:
+ protected:
+  // Counts `status` if it is an error; returns it.
   absl::Status Watch(absl::Status status);
 
+ private:
   Backend* const backend_;
-  const std::function<void(absl::Status)> on_device_lost_;
   std::atomic<int64_t> num_errors_{0};
-  std::atomic<bool> device_lost_{false};
+  Mutex mutex_;
+  bool device_lost_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status lost_device_ ABSL_GUARDED_BY(mutex_);  // until it is taken
 };
 
 }  // namespace agg

@@ -12,7 +12,9 @@ namespace agg {
 
 ShardEngine::Impl::Impl(const ShardOptions& options, Backend* backend,
                         std::function<void(absl::Status)> on_device_lost)
-    : options_(options), backend_(backend, std::move(on_device_lost)) {
+    : options_(options),
+      backend_(backend),
+      on_device_lost_(std::move(on_device_lost)) {
   if (!options_.early_gram) return;
   early_thread_ = std::thread([this] { ComputeEarlyGrams(); });
 }
@@ -26,57 +28,82 @@ ShardEngine::Impl::~Impl() {
   if (early_thread_.joinable()) early_thread_.join();
 }
 
-void ShardEngine::Impl::ExpectRows() {
-  std::map<int32_t, uint64_t> session_of_rank = sessions_.alive();
-  std::vector<RoundRow> rows;
-  const int num_slices = static_cast<int>(compute_->layout()->slices.size());
-  if (options_.early_gram && published_ && !closed_) {
-    // A row that is held counts, and its rank's new session does not yet.
-    for (int32_t rank = 0; rank < options_.max_workers; ++rank) {
-      const uint64_t held = ledger_->HeldSession(rank, version_);
-      if (held != 0) session_of_rank[rank] = held;
-    }
-    for (const auto& [rank, session] : session_of_rank) {
-      rows.push_back({rank, session});
-    }
-    // Until all workers are there, every Gram would be computed again.
-    const bool starting = version_ == 0;
-    if (starting && static_cast<int32_t>(rows.size()) < options_.workers) {
-      rows.clear();
-    }
+ShardEngine::Impl::PhaseLock::PhaseLock(Impl* impl)
+    ABSL_NO_THREAD_SAFETY_ANALYSIS : impl_(impl) {
+  {
+    MutexLock lock(&impl_->mutex_);
+    ++impl_->num_phases_;
   }
-  early_.Expect(rows, num_slices);
-  for (const RoundRow& row : rows) {
-    for (int slice = 0; slice < num_slices; ++slice) {
-      if (ledger_->Landed(row.rank, row.session, version_, slice)) {
-        early_.SliceLanded(row.rank, row.session, slice);
-      }
-    }
-  }
-  if (early_.any_ready()) early_wanted_.NotifyAll();
+  impl_->phase_mutex_.Lock();
 }
 
-void ShardEngine::Impl::CountLanded(const FrameLanding& landing,
-                                    int32_t local) {
-  const FrameHeader& header = landing.header;
-  // Not if the session ended, or the round did, while the bytes were copied.
-  if (closed_ || header.round != version_ ||
-      !ledger_->Landed(landing.rank, header.session, header.round, local)) {
+ShardEngine::Impl::PhaseLock::~PhaseLock() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  impl_->phase_mutex_.Unlock();
+  MutexLock lock(&impl_->mutex_);
+  --impl_->num_phases_;
+  impl_->early_wanted_.NotifyAll();
+}
+
+std::vector<RoundRow> ShardEngine::Impl::RowsOfOpenRound() const {
+  std::vector<RoundRow> rows;
+  if (!options_.early_gram || !published_ || closed_) return rows;
+  std::map<int32_t, uint64_t> session_of_rank = sessions_.alive();
+  // A row that is held counts, and its rank's new session does not yet.
+  for (int32_t rank = 0; rank < options_.max_workers; ++rank) {
+    const uint64_t held = ledger_->HeldSession(rank, version_);
+    if (held != 0) session_of_rank[rank] = held;
+  }
+  for (const auto& [rank, session] : session_of_rank) {
+    rows.push_back({rank, session});
+  }
+  // Until all workers are there, every Gram would be computed again.
+  const bool starting = version_ == 0;
+  if (starting && static_cast<int32_t>(rows.size()) < options_.workers) {
+    rows.clear();
+  }
+  return rows;
+}
+
+void ShardEngine::Impl::ExpectRows() {
+  std::vector<RoundRow> rows = RowsOfOpenRound();
+  if (SameRows(rows, early_.rows())) return;
+  const int num_slices = static_cast<int>(compute_->layout()->slices.size());
+  early_.Expect(std::move(rows), num_slices);
+  for (int32_t slice = 0; slice < num_slices; ++slice) {
+    CompleteIfLanded(slice);
+  }
+}
+
+void ShardEngine::Impl::CompleteIfLanded(int32_t slice) {
+  const std::vector<RoundRow>& rows = early_.rows();
+  // Quickly, for most: other rows than the expected ones may count, too.
+  if (rows.empty() ||
+      ledger_->NumLanded(slice) < static_cast<int>(rows.size())) {
     return;
   }
-  early_.SliceLanded(landing.rank, header.session, local);
-  if (early_.any_ready()) early_wanted_.NotifyAll();
+  for (const RoundRow& row : rows) {
+    if (!ledger_->Landed(row.rank, row.session, version_, slice)) return;
+  }
+  early_.SliceComplete(slice);
+  early_wanted_.NotifyAll();
+}
+
+bool ShardEngine::Impl::EarlyGramWanted() const {
+  return lost_.ok() && num_phases_ == 0 && early_.any_ready();
 }
 
 void ShardEngine::Impl::ComputeEarlyGrams() {
   for (;;) {
     {
       MutexLock lock(&mutex_);
-      while (!stopping_ && !early_.any_ready()) early_wanted_.Wait(&mutex_);
+      while (!stopping_ && !EarlyGramWanted()) early_wanted_.Wait(&mutex_);
       if (stopping_) return;
     }
-    MutexLock phase_lock(&phase_mutex_);
-    ComputeEarlyBatch();
+    {
+      MutexLock phase_lock(&phase_mutex_);
+      ComputeEarlyBatch();
+    }
+    ReportLostDevice();
   }
 }
 
@@ -85,9 +112,9 @@ void ShardEngine::Impl::ComputeEarlyBatch() {
   std::shared_ptr<ShardCompute> compute;
   {
     MutexLock lock(&mutex_);
-    if (!early_.any_ready()) return;  // a phase was quicker
-    batch = early_.Take();
+    if (!lost_.ok() || !early_.any_ready()) return;  // a phase was quicker
     compute = compute_;
+    batch = early_.Take(compute->layout()->ranges);
   }
   absl::StatusOr<std::vector<SliceGram>> grams =
       compute->Gram(batch.rows, batch.slices, /*compensated=*/false);
@@ -97,7 +124,7 @@ void ShardEngine::Impl::ComputeEarlyBatch() {
   } else {
     // Close tries again, and its error is the round's.
     LogWarning("early Gram: ", grams.status().ToString());
-    early_.Finish({});
+    early_.GiveUp();
   }
   claims_ended_.NotifyAll();
 }
@@ -107,7 +134,8 @@ absl::StatusOr<std::vector<SliceGram>> ShardEngine::Impl::ClosingGrams(
   std::vector<std::optional<SliceGram>> early;
   {
     MutexLock lock(&mutex_);
-    early = early_.TakeResults(rows);
+    early = early_.TakeResults(
+        rows, static_cast<int>(compute_->layout()->slices.size()));
   }
   std::vector<int32_t> missing;
   for (size_t slice = 0; slice < early.size(); ++slice) {

@@ -19,12 +19,13 @@ absl::Status ShardEngine::Impl::CheckEpoch(uint64_t epoch) const {
   return lost_;
 }
 
-absl::Status ShardEngine::Impl::Attach(uint64_t epoch) {
+absl::Status ShardEngine::Impl::Attach(
+    uint64_t epoch, std::function<void(absl::Status)> on_lost) {
   std::vector<std::function<void()>> ready;
   {
     // Waits for a phase of the former epoch: its memory must be free before
     // the new one allocates.
-    MutexLock phase_lock(&phase_mutex_);
+    const PhaseLock phase_lock(this);
     MutexLock lock(&mutex_);
     if (epoch < epoch_ || epoch == 0) {
       return absl::AbortedError(
@@ -32,6 +33,7 @@ absl::Status ShardEngine::Impl::Attach(uint64_t epoch) {
     }
     if (epoch == epoch_ && lost_.ok()) return absl::OkStatus();
     epoch_ = epoch;
+    on_lost_ = std::move(on_lost);
     attached_ = true;
     lost_ = absl::OkStatus();
     DropManifest();
@@ -64,6 +66,21 @@ void ShardEngine::Impl::Lose(uint64_t epoch, const absl::Status& reason) {
   for (std::function<void()>& callback : ready) callback();
 }
 
+void ShardEngine::Impl::ReportLostDevice() {
+  const absl::Status found = backend_.TakeLostDevice();
+  if (found.ok()) return;
+  const absl::Status reason = absl::UnavailableError(
+      absl::StrCat("shard ", options_.ordinal, ": ", found.message()));
+  Lose(0, reason);
+  std::function<void(absl::Status)> on_lost;
+  {
+    MutexLock lock(&mutex_);
+    on_lost = on_lost_;
+  }
+  if (on_lost != nullptr) on_lost(reason);
+  if (on_device_lost_ != nullptr) on_device_lost_(reason);
+}
+
 void ShardEngine::Impl::DropManifest() {
   memory_ = PhaseMemory();
   phase_compute_ = nullptr;
@@ -74,7 +91,7 @@ void ShardEngine::Impl::DropManifest() {
 }
 
 absl::Status ShardEngine::Impl::ForgetManifest(uint64_t epoch) {
-  MutexLock phase_lock(&phase_mutex_);
+  const PhaseLock phase_lock(this);
   MutexLock lock(&mutex_);
   const absl::Status status = CheckEpoch(epoch);
   if (status.ok() && Unused()) DropManifest();
@@ -83,7 +100,7 @@ absl::Status ShardEngine::Impl::ForgetManifest(uint64_t epoch) {
 
 absl::Status ShardEngine::Impl::SetManifest(uint64_t epoch,
                                             const Manifest& manifest) {
-  MutexLock phase_lock(&phase_mutex_);
+  const PhaseLock phase_lock(this);
   {
     MutexLock lock(&mutex_);
     absl::Status status = CheckEpoch(epoch);
@@ -134,15 +151,15 @@ absl::Status ShardEngine::Impl::SetSession(uint64_t epoch,
       ledger_->Erase(change.rank, ended);
     }
     if (seed_session_ == ended) seed_session_ = 0;
-    ExpectRows();
+    claims_ended_.NotifyAll();  // its frames need not wait any more
   }
-  if (change.remove) return absl::OkStatus();
-  status = compute_->EnsureRow(change.rank);
-  if (!status.ok()) return status;
-  sessions_.Begin(change.session, change.rank);
-  if (change.seed_role) seed_session_ = change.session;
+  if (!change.remove) {
+    status = compute_->EnsureRow(change.rank);
+    if (status.ok()) sessions_.Begin(change.session, change.rank);
+    if (status.ok() && change.seed_role) seed_session_ = change.session;
+  }
   ExpectRows();
-  return absl::OkStatus();
+  return status;
 }
 
 ShardEngine::Impl::Pulls::Answer ShardEngine::Impl::AnswerPull(
@@ -183,8 +200,15 @@ void ShardEngine::Impl::CancelPull(int64_t id) {
   pulls_.Remove(id);
 }
 
+ShardStatus ShardEngine::Impl::StatusWithDevice() const {
+  const DeviceMemoryUse device = backend_.device_memory_use();
+  ShardStatus status = Status();
+  status.device_memory_total_bytes = device.total_bytes;
+  status.device_memory_used_bytes = device.used_bytes;
+  return status;
+}
+
 ShardStatus ShardEngine::Impl::Status() const {
-  const DeviceMemoryUse device = backend_.device_memory_use();  // asks a driver
   MutexLock lock(&mutex_);
   ShardStatus status = counters_;
   status.ordinal = options_.ordinal;
@@ -195,8 +219,6 @@ ShardStatus ShardEngine::Impl::Status() const {
   status.backend = std::string(backend_.name());
   status.memory_budget_bytes = options_.memory_budget.host_bytes;
   status.device_memory_budget_bytes = options_.memory_budget.device_bytes;
-  status.device_memory_total_bytes = device.total_bytes;
-  status.device_memory_used_bytes = device.used_bytes;
   status.backend_errors = backend_.num_errors();
   if (compute_ != nullptr) {
     status.num_slices = static_cast<int64_t>(compute_->layout()->slices.size());
@@ -222,25 +244,31 @@ ShardEngine::ShardEngine(const ShardOptions& options, Backend* backend,
 ShardEngine::~ShardEngine() = default;
 
 absl::Status ShardEngine::Attach(uint64_t epoch,
-                                 std::function<void(absl::Status)> /*lost*/) {
-  return impl_->Attach(epoch);
+                                 std::function<void(absl::Status)> on_lost) {
+  return impl_->Attach(epoch, std::move(on_lost));
 }
 void ShardEngine::Lose(uint64_t epoch, const absl::Status& reason) {
   impl_->Lose(epoch, reason);
 }
 absl::Status ShardEngine::SetManifest(uint64_t epoch,
                                       const Manifest& manifest) {
-  return impl_->SetManifest(epoch, manifest);
+  const absl::Status status = impl_->SetManifest(epoch, manifest);
+  impl_->ReportLostDevice();
+  return status;
 }
 absl::Status ShardEngine::ForgetManifest(uint64_t epoch) {
   return impl_->ForgetManifest(epoch);
 }
 absl::Status ShardEngine::SetSession(uint64_t epoch,
                                      const SessionChange& change) {
-  return impl_->SetSession(epoch, change);
+  const absl::Status status = impl_->SetSession(epoch, change);
+  impl_->ReportLostDevice();
+  return status;
 }
 absl::StatusOr<PhaseResult> ShardEngine::RunPhase(const Phase& phase) {
-  return impl_->RunPhase(phase);
+  absl::StatusOr<PhaseResult> result = impl_->RunPhase(phase);
+  impl_->ReportLostDevice();
+  return result;
 }
 absl::Status ShardEngine::CheckPushed(const PushedRow& row) const {
   return impl_->CheckPushed(row);
@@ -260,6 +288,9 @@ int64_t ShardEngine::Pull(uint64_t epoch, uint64_t version, bool latest,
 }
 void ShardEngine::CancelPull(int64_t id) { impl_->CancelPull(id); }
 ShardStatus ShardEngine::Status() const { return impl_->Status(); }
+ShardStatus ShardEngine::StatusWithDevice() const {
+  return impl_->StatusWithDevice();
+}
 void ShardEngine::CountPulledBytes(int64_t num_bytes) {
   impl_->CountPulledBytes(num_bytes);
 }

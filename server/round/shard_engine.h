@@ -35,14 +35,14 @@ class ShardEngine : public ShardPeer {
  public:
   // `backend` is used by this engine alone and outlives it. `on_device_lost`
   // is called at most once, from any thread, when the backend is of no more
-  // use: the epoch ends by itself, but only a new process can help. It must
-  // not call the engine. Null: nobody wants to know.
+  // use: the epoch is over then, but only a new process can help. Null: nobody
+  // wants to know.
   ShardEngine(const ShardOptions& options, Backend* backend,
               std::function<void(absl::Status)> on_device_lost = nullptr);
   ~ShardEngine() override;
 
   // --- ShardPeer: the coordinator's calls ---------------------------------
-  // `on_lost` is never called here: rpc knows when the coordinator is gone.
+  // `on_lost` is called when the backend's device is lost.
   absl::Status Attach(uint64_t epoch,
                       std::function<void(absl::Status)> on_lost) override;
   // Every waiting and later call gets `reason`, if `epoch` is still on (0:
@@ -81,6 +81,8 @@ class ShardEngine : public ShardPeer {
   void CancelPull(int64_t id);
 
   ShardStatus Status() const;
+  // The same with the device's memory, for which a driver is asked.
+  ShardStatus StatusWithDevice() const;
   void CountPulledBytes(int64_t num_bytes);
 
  private:

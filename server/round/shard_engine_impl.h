@@ -32,7 +32,8 @@ class ShardEngine::Impl {
        std::function<void(absl::Status)> on_device_lost);
   ~Impl();
 
-  absl::Status Attach(uint64_t epoch);
+  absl::Status Attach(uint64_t epoch,
+                      std::function<void(absl::Status)> on_lost);
   void Lose(uint64_t epoch, const absl::Status& reason);
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest);
   absl::Status ForgetManifest(uint64_t epoch);
@@ -45,7 +46,11 @@ class ShardEngine::Impl {
                PullCallback callback);
   void CancelPull(int64_t id);
   ShardStatus Status() const;
+  ShardStatus StatusWithDevice() const;
   void CountPulledBytes(int64_t num_bytes);
+  // If a call of the backend since the last time found its device lost: ends
+  // the epoch with that and tells whom it concerns. No lock may be held.
+  void ReportLostDevice();
   const ShardOptions& options() const { return options_; }
 
  private:
@@ -76,11 +81,26 @@ class ShardEngine::Impl {
   // That the landed slices (and zeroed ones) of the row may be copied.
   void TellBackend(const FrameLanding& landing, ShardCompute* compute);
 
+  // phase_mutex_ for a phase, or for what else must not run beside one: the
+  // next early batch comes after it, however many are ready.
+  class ABSL_SCOPED_LOCKABLE PhaseLock {
+   public:
+    explicit PhaseLock(Impl* impl)
+        ABSL_EXCLUSIVE_LOCK_FUNCTION(impl->phase_mutex_);
+    ~PhaseLock() ABSL_UNLOCK_FUNCTION();
+    PhaseLock(const PhaseLock&) = delete;
+    PhaseLock& operator=(const PhaseLock&) = delete;
+
+   private:
+    Impl* const impl_;
+  };
+  std::vector<RoundRow> RowsOfOpenRound() const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // To be called whenever a round opens or a session begins or ends.
   void ExpectRows() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Counts a slice that has landed for the open round.
-  void CountLanded(const FrameLanding& landing, int32_t local)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Tells early_ if all expected rows have landed the slice.
+  void CompleteIfLanded(int32_t slice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool EarlyGramWanted() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ComputeEarlyGrams();  // the thread
   void ComputeEarlyBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex_);
 
@@ -119,6 +139,7 @@ class ShardEngine::Impl {
 
   const ShardOptions options_;
   GuardedBackend backend_;
+  const std::function<void(absl::Status)> on_device_lost_;
 
   // Results of the round's phases, for repeats; what Update has written.
   struct PhaseMemory {
@@ -139,6 +160,7 @@ class ShardEngine::Impl {
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   bool attached_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status lost_ ABSL_GUARDED_BY(mutex_);
+  std::function<void(absl::Status)> on_lost_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<ShardCompute> compute_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<ArrivalLedger> ledger_ ABSL_GUARDED_BY(mutex_);
   SessionTable sessions_ ABSL_GUARDED_BY(mutex_);
@@ -149,6 +171,7 @@ class ShardEngine::Impl {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;   // the open round is closed
   std::vector<RoundRow> closed_rows_ ABSL_GUARDED_BY(mutex_);
   EarlyGrams early_ ABSL_GUARDED_BY(mutex_);
+  int num_phases_ ABSL_GUARDED_BY(mutex_) = 0;  // run or wait for their turn
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   Pulls pulls_ ABSL_GUARDED_BY(mutex_);
   ShardStatus counters_ ABSL_GUARDED_BY(mutex_);  // its totals only

@@ -57,7 +57,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Impl::RunPhase(const Phase& phase) {
   absl::StatusOr<PhaseResult> result = absl::UnknownError("");
   Closures ready;
   {
-    MutexLock phase_lock(&phase_mutex_);
+    const PhaseLock phase_lock(this);
     result = Dispatch(phase, &ready);
   }
   if (result.ok()) result->seconds = absl::ToDoubleSeconds(absl::Now() - start);
@@ -261,6 +261,8 @@ absl::StatusOr<PhaseResult> ShardEngine::Impl::Publish(const Phase& phase,
   version_ = plan.version;
   closed_ = false;
   closed_rows_.clear();
+  // The rows may be the same, but what they have landed is not.
+  early_.Expect({}, static_cast<int>(compute_->layout()->slices.size()));
   ExpectRows();
   *ready = pulls_.Resolve(
       [this](const Pulls::Request& request)

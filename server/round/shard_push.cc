@@ -117,7 +117,8 @@ absl::StatusOr<FrameLanding> ShardEngine::Impl::BeginFrame(FrameHeader header) {
         ClaimSlices(*row, &landing);
         break;
       }
-      // Another frame copies, or a Gram reads, at this moment: a short while.
+      // Another frame copies at this moment, or an early Gram reads a former
+      // session's bytes: as long as a batch takes (early_grams.h).
       claims_ended_.Wait(&mutex_);
     }
     compute = compute_;
@@ -175,11 +176,11 @@ absl::StatusOr<FrameResult> ShardEngine::Impl::EndFrame(
       ledger_->EndClaim(row, layout.local_slice[slice.slice], slice.landed);
       if (slice.landed) counters_.push_bytes += slice.num_bytes;
       if (!slice.landed && bad_slice < 0) bad_slice = slice.slice;
-      if (!seed) CountLanded(landing, layout.local_slice[slice.slice]);
+      if (!seed) CompleteIfLanded(layout.local_slice[slice.slice]);
     }
     for (int32_t local : landing.absent) {
       ledger_->EndClaim(row, local, true);
-      CountLanded(landing, local);
+      CompleteIfLanded(local);
     }
     claims_ended_.NotifyAll();
     if (bad_slice >= 0) ++counters_.crc_errors;

@@ -118,7 +118,10 @@ class CudaFailureOnce : public CudaFailure {
     hooks.before_gram = [&] {
       if (armed.exchange(false)) fail();
     };
-    LoopbackJob job(3, absl::StrCat(kConfig, kAdamW), Hooked(3, shard, hooks));
+    // So that it is the Close that fails, not an early Gram before it.
+    LoopbackJob job(
+        3, absl::StrCat(kConfig, kAdamW), Hooked(3, shard, hooks),
+        [](ServerOptions* options) { options->shard.early_gram = false; });
     Team team(job, manifest_);
     team.ExpectApplied(1, 1);
     const int64_t num_failures = emulator::NumFailures();

@@ -22,7 +22,7 @@ struct BackendHooks {
 class HookedBackend : public GuardedBackend {
  public:
   HookedBackend(std::unique_ptr<Backend> backend, BackendHooks hooks)
-      : GuardedBackend(backend.get(), nullptr),
+      : GuardedBackend(backend.get()),
         backend_(std::move(backend)),
         hooks_(std::move(hooks)) {}
 

@@ -109,5 +109,42 @@ TEST(ArrivalLedgerWithoutSlicesTest, IsAlwaysComplete) {
   EXPECT_TRUE(ledger.Complete(0, kA, 5));
 }
 
+TEST(ArrivalCountTest, OfTheRowsThatHaveLandedASlice) {
+  ArrivalLedger ledger(3, 2);
+  const auto land = [&](int row, uint64_t session, uint64_t round, int slice) {
+    ASSERT_TRUE(ledger.Own(row, session, round));
+    ASSERT_TRUE(ledger.ClaimSlice(row, slice));
+    ledger.EndClaim(row, slice, true);
+  };
+  EXPECT_EQ(ledger.NumLanded(0), 0);
+  land(0, 10, 4, 0);
+  land(1, 11, 4, 0);
+  land(1, 11, 4, 1);
+  EXPECT_EQ(ledger.NumLanded(0), 2);
+  EXPECT_EQ(ledger.NumLanded(1), 1);
+  ledger.Erase(1, 11);
+  EXPECT_EQ(ledger.NumLanded(0), 1);
+  EXPECT_EQ(ledger.NumLanded(1), 0);
+  land(1, 12, 4, 0);
+  EXPECT_EQ(ledger.NumLanded(0), 2);
+  // Erased while it lands: what it lands does not count, nor twice discounts.
+  ASSERT_TRUE(ledger.ClaimSlice(1, 1));
+  ledger.Erase(1, 12);
+  EXPECT_EQ(ledger.NumLanded(0), 1);
+  ledger.EndClaim(1, 1, true);
+  EXPECT_EQ(ledger.NumLanded(0), 1);
+  EXPECT_EQ(ledger.NumLanded(1), 0);
+  // The next round begins at none, whoever is first; the old one's rows go
+  // without a trace.
+  land(2, 13, 5, 1);
+  EXPECT_EQ(ledger.NumLanded(0), 0);
+  EXPECT_EQ(ledger.NumLanded(1), 1);
+  land(0, 10, 5, 1);
+  EXPECT_EQ(ledger.NumLanded(0), 0);
+  EXPECT_EQ(ledger.NumLanded(1), 2);
+  ledger.Erase(2, 13);
+  EXPECT_EQ(ledger.NumLanded(1), 1);
+}
+
 }  // namespace
 }  // namespace agg

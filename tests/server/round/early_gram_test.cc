@@ -11,6 +11,8 @@
 namespace agg {
 namespace {
 
+using testing::HasSubstr;
+
 // The CPU backend with a door before Gram, that a test can shut, and a list of
 // the calls that came through it.
 class WatchedBackend : public GuardedBackend {
@@ -31,9 +33,9 @@ class WatchedBackend : public GuardedBackend {
     shut_ = false;
     changed_.NotifyAll();
   }
-  void FailNext() {
+  void FailNext(absl::Status status) {
     MutexLock lock(&mutex_);
-    fail_next_ = true;
+    next_ = std::move(status);
   }
   // Waits until that many calls have come to the door; what they asked.
   std::vector<Call> WaitForCalls(size_t num_calls) {
@@ -52,22 +54,21 @@ class WatchedBackend : public GuardedBackend {
       calls_.push_back(std::move(call));
       changed_.NotifyAll();
       while (shut_) changed_.Wait(&mutex_);
-      if (std::exchange(fail_next_, false)) {
-        return absl::InternalError("as the test wants it");
-      }
+      const absl::Status next = std::exchange(next_, absl::OkStatus());
+      if (!next.ok()) return Watch(next);
     }
     return GuardedBackend::Gram(request);
   }
 
  private:
   explicit WatchedBackend(std::unique_ptr<Backend> cpu)
-      : GuardedBackend(cpu.get(), nullptr), cpu_(std::move(cpu)) {}
+      : GuardedBackend(cpu.get()), cpu_(std::move(cpu)) {}
 
   const std::unique_ptr<Backend> cpu_;
   Mutex mutex_;
   CondVar changed_;
   bool shut_ ABSL_GUARDED_BY(mutex_) = false;
-  bool fail_next_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status next_ ABSL_GUARDED_BY(mutex_);
   std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -85,6 +86,7 @@ class EarlyGramTest : public testing::Test {
       backend_ = backend.get();
       return backend;
     };
+    options.on_device_lost = lost_.callback();
     return options;
   }
 
@@ -120,6 +122,7 @@ class EarlyGramTest : public testing::Test {
   }
 
   WatchedBackend* backend_ = nullptr;
+  Reply<absl::Status> lost_;
   RunningJob job_;
   const ShardPlan plan_;
 };
@@ -139,7 +142,7 @@ TEST_F(EarlyGramTest, ACompleteSliceDoesNotWaitForTheOthers) {
 }
 
 TEST_F(EarlyGramTest, TheRoundGoesOnAfterAnErrorOfAnEarlyGram) {
-  backend_->FailNext();
+  backend_->FailNext(absl::InternalError("as the test wants it"));
   for (const int rank : {0, 1}) Land(rank, 0);
   backend_->WaitForCalls(1);
   FinishRound();
@@ -156,13 +159,16 @@ TEST_F(EarlyGramTest, AnotherSessionOfARankWaitsForTheGramThatReadsItsRow) {
   ASSERT_EQ(again.Join(), absl::OkStatus());
   TestFrame frame = Frame(again, 0);
   std::atomic<bool> opened{false};
+  std::atomic<bool> started{false};
   std::thread pusher([&] {
+    started = true;
     auto landing = engine()->BeginFrame(frame.header);
     EXPECT_TRUE(opened);
     ASSERT_TRUE(landing.ok()) << landing.status();
     CopyPayload(frame, &*landing);
     EXPECT_TRUE(engine()->EndFrame(*landing).ok());
   });
+  while (!started) std::this_thread::yield();
   // A slice that is not read is free at once.
   EXPECT_TRUE(LandFrame(engine(), Frame(again, 1)).ok());
   opened = true;
@@ -203,6 +209,46 @@ TEST_F(EarlyGramTest, EveryRoundHasItsOwn) {
   EXPECT_EQ(*job_.cluster.Pull(3), *other.cluster.Pull(3));
   const ShardStatus status = engine()->Status();
   EXPECT_EQ(status.early_grams + status.grams_at_close, 9);
+}
+
+// The same rows may be expected in two rounds in turn; their Grams are not the
+// same.
+TEST_F(EarlyGramTest, ASkippedRoundTakesItsGramsAlong) {
+  for (const int rank : {0, 1}) Land(rank, 0);
+  backend_->WaitForCalls(1);
+  Phase skip;
+  skip.kind = PhaseKind::kPublish;
+  skip.epoch = job_.workers[0].joined().epoch;
+  skip.publish.version = 1;
+  skip.publish.unchanged = true;
+  ASSERT_TRUE(engine()->RunPhase(skip).ok());
+  Phase close;
+  close.kind = PhaseKind::kClose;
+  close.epoch = skip.epoch;
+  close.round = 1;
+  for (LocalWorker& worker : job_.workers) {
+    ASSERT_EQ(worker.Push(1, RandomTensors(job_.manifest, 5)),
+              absl::OkStatus());
+    close.rows.push_back({worker.rank(), worker.session()});
+  }
+  const auto grams = engine()->RunPhase(close);
+  ASSERT_TRUE(grams.ok()) << grams.status();
+  // Equal rows have equal entries; those of round 0 were not equal.
+  EXPECT_EQ(grams->grams[0].hi[0], grams->grams[0].hi[1]);
+}
+
+TEST_F(EarlyGramTest, ALostDeviceEndsTheEpochBeforeAnybodyCloses) {
+  backend_->FailNext(absl::UnavailableError("lost"));
+  for (const int rank : {0, 1}) Land(rank, 0);
+  // Called by the early thread when it has told the coordinator.
+  EXPECT_EQ(lost_.Get(), absl::UnavailableError("shard 0: lost"));
+  const absl::Status refused =
+      LandFrame(engine(), Frame(job_.workers[0], 1)).status();
+  EXPECT_TRUE(absl::IsUnavailable(refused));
+  EXPECT_THAT(refused.message(), HasSubstr("shard 0: lost"));
+  const JobStatus status = job_.cluster.coordinator()->Status();
+  EXPECT_EQ(status.phase, "shard_lost");
+  EXPECT_THAT(status.message, HasSubstr("lost"));
 }
 
 // Before all workers are there, the rows of those that are would be computed

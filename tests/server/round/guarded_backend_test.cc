@@ -33,30 +33,30 @@ class FailingBackend : public GuardedBackend {
 
  private:
   explicit FailingBackend(std::unique_ptr<Backend> cpu)
-      : GuardedBackend(cpu.get(), nullptr), cpu_(std::move(cpu)) {}
+      : GuardedBackend(cpu.get()), cpu_(std::move(cpu)) {}
 
   const std::unique_ptr<Backend> cpu_;
   absl::Status status_;
 };
 
-TEST(GuardedBackendTest, CountsErrorsAndReportsALostDeviceOnce) {
+TEST(GuardedBackendTest, CountsErrorsAndTellsOfALostDeviceOnce) {
   FailingBackend failing;
-  std::vector<absl::Status> lost;
-  GuardedBackend guarded(
-      &failing, [&](const absl::Status& status) { lost.push_back(status); });
+  GuardedBackend guarded(&failing);
   ASSERT_TRUE(guarded.Allocate(BufferUse::kRow, 64).ok());
   EXPECT_EQ(guarded.num_errors(), 0);
   failing.Fail(absl::InternalError("once"));
   EXPECT_EQ(guarded.Gram({}), absl::InternalError("once"));
   EXPECT_EQ(guarded.num_errors(), 1);
-  EXPECT_TRUE(lost.empty());
+  EXPECT_EQ(guarded.TakeLostDevice(), absl::OkStatus());
   failing.Fail(absl::UnavailableError("gone"));
   EXPECT_EQ(guarded.Update({}), absl::UnavailableError("gone"));
   EXPECT_EQ(guarded.Allocate(BufferUse::kRow, 64).status(),
             absl::UnavailableError("gone"));
   EXPECT_EQ(guarded.num_errors(), 3);
-  ASSERT_EQ(lost.size(), 1u);
-  EXPECT_EQ(lost[0], absl::UnavailableError("gone"));
+  EXPECT_EQ(guarded.TakeLostDevice(), absl::UnavailableError("gone"));
+  EXPECT_EQ(guarded.TakeLostDevice(), absl::OkStatus());
+  EXPECT_EQ(guarded.Gram({}), absl::UnavailableError("gone"));
+  EXPECT_EQ(guarded.TakeLostDevice(), absl::OkStatus());
 }
 
 // One worker on two shards, of which shard 1 fails.

@@ -64,8 +64,8 @@ LocalCluster::LocalCluster(const ClusterOptions& options) : options_(options) {
     ShardOptions shard = options.shard;
     shard.ordinal = k;
     shard.num_shards = options.num_shards;
-    engines_.push_back(
-        std::make_unique<ShardEngine>(shard, backends_.back().get()));
+    engines_.push_back(std::make_unique<ShardEngine>(
+        shard, backends_.back().get(), options.on_device_lost));
     peers_.push_back(std::make_unique<FaultyPeer>(engines_.back().get()));
     peers.push_back(peers_.back().get());
   }

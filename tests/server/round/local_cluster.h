@@ -31,6 +31,7 @@ struct ClusterOptions {
   bool real_clock = false;
   // Null: the CPU backend.
   std::function<std::unique_ptr<Backend>()> make_backend;
+  std::function<void(absl::Status)> on_device_lost;  // of any shard
 };
 
 // Rule `rule` at learning rate 0.5, plain sgd, `workers` of them.
