@@ -10,7 +10,7 @@ namespace {
 
 constexpr absl::Duration kPeriod = absl::Milliseconds(200);
 constexpr int kIdleLooks = 50;  // 10 s
-// What malloc tuning keeps on top in any case (main.cc).
+// What malloc tuning keeps on top in any case (server_main.cc).
 constexpr size_t kKeptBytes = size_t{64} << 20;
 
 }  // namespace

@@ -1,0 +1,219 @@
+#include "server/server_main.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+#include "proto/byte_buffer_frame.h"
+#include "proto/shard_plan.h"
+#include "server/base/log.h"
+#include "server/command_line.h"
+#include "server/config_defaults.h"
+#include "server/config_text.h"
+#include "server/options.h"
+#include "server/server.h"
+#include "server/version.h"
+
+namespace agg {
+namespace {
+
+constexpr int kFailure = 1;
+constexpr int kUsage = 2;
+
+// glibc gives freed message buffers back to the kernel and faults them in
+// again for the next message: half of the transport's time. Both thresholds,
+// since setting one freezes the other at its start value.
+void TuneMalloc() {
+  for (const char* name : {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_",
+                           "MALLOC_TOP_PAD_", "GLIBC_TUNABLES"}) {
+    if (std::getenv(name) != nullptr) return;  // the operator knows better
+  }
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 64 << 20);
+}
+
+int Fail(int code, absl::string_view message) {
+  std::cerr << "agg_server: " << message << std::endl;
+  return code;
+}
+
+absl::StatusOr<std::string> ReadConfig(const std::string& path) {
+  std::stringstream text;
+  if (path == "-") {
+    text << std::cin.rdbuf();
+    return text.str();
+  }
+  std::ifstream file(path);
+  if (file) text << file.rdbuf();
+  if (!file) {
+    return absl::NotFoundError(absl::StrCat("cannot read --config=", path));
+  }
+  return text.str();
+}
+
+// Readers see the whole file or none.
+absl::Status WriteAtomically(const std::string& path, int port) {
+  const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
+  std::ofstream file(temporary);
+  file << port << "\n";
+  file.close();
+  if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    return absl::UnavailableError(absl::StrCat("cannot write ", path));
+  }
+  return absl::OkStatus();
+}
+
+sigset_t StopSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  return set;
+}
+
+int WaitForSignal() {
+  const sigset_t set = StopSignals();
+  int number = 0;
+  while (sigwait(&set, &number) != 0) {
+  }
+  return number;
+}
+
+std::string HostName() {
+  char name[256] = "";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+void LogStart(const v1::JobConfig& config, const ServerOptions& options) {
+  LogInfo("agg_server ", kVersion, ", job ", config.job(), ", fingerprint ",
+          options.fingerprint);
+  LogInfo("config: ", absl::StrReplaceAll(PrintJobConfig(config),
+                                          {{"\n", " "}, {"  ", ""}}));
+  LogInfo("limits: frame payload ", kMaxFramePayloadBytes, " bytes, message ",
+          kMaxMessageBytes, " bytes, slice ", kMaxSliceElements,
+          " elements, max_workers ", options.coordinator.max_workers);
+}
+
+// Finishes or refuses, within the time given; a second signal ends it at
+// once, and so does a drain that hangs.
+void Stop(Server* server, absl::Duration drain) {
+  std::thread([] {
+    WaitForSignal();
+    LogWarning("second signal: exiting at once");
+    _exit(kFailure);
+  }).detach();
+  std::thread([drain] {
+    absl::SleepFor(drain + absl::Seconds(5));
+    LogError("the drain hangs: exiting");
+    _exit(kFailure);
+  }).detach();
+  server->Drain(absl::Now() + drain);
+  LogInfo("drained");
+}
+
+absl::Status WritePorts(const CommandLine& line, const Server& server) {
+  absl::Status status;
+  if (!line.port_file.empty()) {
+    status.Update(WriteAtomically(line.port_file, server.port()));
+  }
+  if (!line.metrics_port_file.empty()) {
+    status.Update(
+        WriteAtomically(line.metrics_port_file, server.metrics_port()));
+  }
+  return status;
+}
+
+int Serve(const CommandLine& line, const v1::JobConfig& config,
+          const ServerOptions& options, const BackendMaker& make_backend) {
+  const absl::StatusOr<int> ordinal = ShardOrdinal(
+      line.shard, HostName(), static_cast<int>(options.shards.size()));
+  if (!ordinal.ok()) return Fail(kUsage, ordinal.status().message());
+  SetLogLevel(line.log_level);
+  SetLogName(absl::StrCat("shard", *ordinal));
+  signal(SIGPIPE, SIG_IGN);
+  // Blocked in every thread, so that WaitForSignal is the one that gets them.
+  const sigset_t stop = StopSignals();
+  pthread_sigmask(SIG_BLOCK, &stop, nullptr);
+  LogStart(config, options);
+  StartOptions start;
+  start.make_backend = make_backend;
+  start.ordinal = *ordinal;
+  start.bind = line.bind;
+  start.port = line.port;
+  start.metrics_port = line.metrics_port;
+  start.admin = line.admin;
+  start.on_drain_request = [] { kill(getpid(), SIGTERM); };
+  std::atomic<bool> device_lost{false};
+  std::atomic<bool> stopping{false};
+  start.on_device_lost = [&](const absl::Status&) {
+    device_lost = true;
+    // A second signal would end a drain.
+    if (!stopping.exchange(true)) kill(getpid(), SIGTERM);
+  };
+  absl::StatusOr<std::unique_ptr<Server>> server =
+      Server::Start(options, start);
+  if (!server.ok()) return Fail(kFailure, server.status().message());
+  const absl::Status written = WritePorts(line, **server);
+  if (!written.ok()) return Fail(kFailure, written.message());
+  const int number = WaitForSignal();
+  stopping = true;
+  LogInfo("signal ", number, ": draining for up to ",
+          absl::FormatDuration(line.drain));
+  Stop(server->get(), line.drain);
+  server->reset();
+  if (!device_lost) return 0;
+  return Fail(kFailure, "the device is lost: a new process is needed");
+}
+
+int Main(const std::vector<std::string>& arguments,
+         const BackendMaker& make_backend) {
+  const absl::StatusOr<CommandLine> line = ParseCommandLine(arguments);
+  if (!line.ok()) return Fail(kUsage, line.status().message());
+  if (line->help || line->version) {
+    std::cout << (line->help ? UsageText()
+                             : absl::StrCat("agg_server ", kVersion, "\n"));
+    return 0;
+  }
+  if (line->config.empty()) {
+    return Fail(kUsage, "--config is missing; see --help");
+  }
+  const absl::StatusOr<std::string> text = ReadConfig(line->config);
+  if (!text.ok()) return Fail(kUsage, text.status().message());
+  const std::string source = line->config == "-" ? "stdin" : line->config;
+  const absl::StatusOr<v1::JobConfig> parsed = ParseJobConfig(*text, source);
+  if (!parsed.ok()) return Fail(kUsage, parsed.status().message());
+  const v1::JobConfig config = WithDefaults(*parsed);
+  const absl::StatusOr<ServerOptions> options = MakeServerOptions(config);
+  if (!options.ok()) {
+    return Fail(kUsage, absl::StrCat(source, ": ", options.status().message()));
+  }
+  if (line->print_config) std::cout << PrintJobConfig(config);
+  if (line->validate) std::cerr << "agg_server: the configuration is valid\n";
+  if (line->print_config || line->validate) return 0;
+  return Serve(*line, config, *options, make_backend);
+}
+
+}  // namespace
+
+int ServerMain(int argc, char** argv, const BackendMaker& make_backend) {
+  TuneMalloc();  // before any thread, and before what it is about
+  return Main(std::vector<std::string>(argv + 1, argv + argc), make_backend);
+}
+
+}  // namespace agg
