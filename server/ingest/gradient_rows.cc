@@ -9,17 +9,16 @@ GradientRows::GradientRows(Backend* backend, const ShardLayout* layout,
                            DType dtype, int32_t max_workers)
     : backend_(backend), layout_(layout), dtype_(dtype), rows_(max_workers) {}
 
-absl::Status GradientRows::EnsureRow(int32_t rank) {
-  if (rows_[rank] != nullptr) return absl::OkStatus();
+absl::StatusOr<std::unique_ptr<Buffer>> GradientRows::Allocate() const {
   // A shard without slices still takes part: it has a row of one unit.
   const int64_t num_elements =
       std::max(layout_->num_elements, kLayoutAlignment);
-  absl::StatusOr<std::unique_ptr<Buffer>> buffer =
-      backend_->Allocate(BufferUse::kRow, num_elements * DTypeBytes(dtype_));
-  if (!buffer.ok()) return buffer.status();
-  rows_[rank] = *std::move(buffer);
+  return backend_->Allocate(BufferUse::kRow, num_elements * DTypeBytes(dtype_));
+}
+
+void GradientRows::Add(int32_t rank, std::unique_ptr<Buffer> buffer) {
+  rows_[rank] = std::move(buffer);
   ++num_rows_;
-  return absl::OkStatus();
 }
 
 char* GradientRows::SliceAddress(int32_t rank, int32_t slice) const {

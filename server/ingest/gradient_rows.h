@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "server/ingest/shard_layout.h"
 
@@ -21,13 +21,16 @@ class GradientRows {
   GradientRows(Backend* backend, const ShardLayout* layout, DType dtype,
                int32_t max_workers);
 
-  // Makes the rank's row if there is none. RESOURCE_EXHAUSTED as Allocate.
-  absl::Status EnsureRow(int32_t rank);
+  // Memory for a row; may take a second per GiB, and needs no lock. Errors as
+  // Backend::Allocate.
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate() const;
+  // Makes it the rank's row. REQUIRES: row(rank) == nullptr.
+  void Add(int32_t rank, std::unique_ptr<Buffer> buffer);
   int64_t num_rows() const { return num_rows_; }
 
-  // Null before EnsureRow(rank).
+  // Null before Add(rank, ..).
   const Buffer* row(int32_t rank) const { return rows_[rank].get(); }
-  // REQUIRES: EnsureRow(rank). Where local slice `slice` of the rank's row
+  // REQUIRES: row(rank) != nullptr. Where local slice `slice` of the rank's row
   // lands, and its bytes.
   char* SliceAddress(int32_t rank, int32_t slice) const;
   int64_t SliceBytes(int32_t slice) const;

@@ -26,6 +26,7 @@ std::string DescribeUse(const MemoryUse& use) {
   add("optimizer state", use.state);
   add("snapshots", use.snapshots);
   add("frames", use.frames);
+  add("Gram matrices", use.grams);
   add("scratch", use.scratch);
   return absl::StrCat(absl::StrJoin(parts, " + "), " = ",
                       Mebibytes(use.total()));

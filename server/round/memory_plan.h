@@ -19,9 +19,10 @@ struct MemoryUse {
   int64_t state = 0;      // optimizer state arrays
   int64_t snapshots = 0;  // three, float32 and narrowed; on a device: narrowed
   int64_t frames = 0;     // in flight: two frames per worker
+  int64_t grams = 0;      // slices' Gram matrices of a round
   int64_t scratch = 0;    // of the backend
   int64_t total() const {
-    return rows + master + state + snapshots + frames + scratch;
+    return rows + master + state + snapshots + frames + grams + scratch;
   }
 };
 
@@ -36,7 +37,8 @@ struct MemoryBudget {
   int64_t device_bytes = 0;
 };
 
-// `needs`: Backend::memory_needs(num_rows).
+// `needs`: Backend::memory_needs(num_rows). Without Gram matrices, which are
+// the caller's.
 MemoryPlan PlanMemory(int64_t num_elements, int64_t num_rows, DType push_dtype,
                       DType pull_dtype, const OptimizerOptions& optimizer,
                       const MemoryNeeds& needs);

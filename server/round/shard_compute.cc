@@ -75,21 +75,27 @@ absl::Status ShardCompute::ResolveGroups() {
 }
 
 MemoryPlan ShardCompute::PlanRows(int64_t num_rows) const {
-  return PlanMemory(layout_->num_elements, num_rows, options_.push_dtype,
-                    options_.pull_dtype, options_.optimizer,
-                    backend_->memory_needs(num_rows));
+  MemoryPlan plan = PlanMemory(
+      layout_->num_elements, num_rows, options_.push_dtype, options_.pull_dtype,
+      options_.optimizer, backend_->memory_needs(num_rows));
+  // Of each slice twice: as computed, and on its way to the coordinator.
+  plan.host.grams = 2 * static_cast<int64_t>(layout_->slices.size()) *
+                    PackedGramSize(num_rows) *
+                    static_cast<int64_t>(sizeof(double));
+  return plan;
 }
 
-MemoryPlan ShardCompute::memory_plan() const {
-  return PlanRows(rows_->num_rows());
+MemoryPlan ShardCompute::PlanWith(int64_t num_more_rows) const {
+  return PlanRows(rows_->num_rows() + num_more_rows);
 }
 
-absl::Status ShardCompute::EnsureRow(int32_t rank) {
-  if (rows_->row(rank) != nullptr) return absl::OkStatus();
-  const MemoryPlan plan = PlanRows(rows_->num_rows() + 1);
+absl::StatusOr<std::unique_ptr<Buffer>> ShardCompute::AllocateRow(
+    const MemoryPlan& plan) const {
   absl::Status status = CheckMemoryPlan(plan, options_.memory_budget);
   if (!status.ok()) return status;
-  return WithPlan(rows_->EnsureRow(rank), plan);
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer = rows_->Allocate();
+  if (!buffer.ok()) return WithPlan(buffer.status(), plan);
+  return buffer;
 }
 
 absl::StatusOr<std::vector<SliceGram>> ShardCompute::Gram(

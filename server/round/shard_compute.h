@@ -60,10 +60,13 @@ class ShardCompute {
   ParameterStore* store() { return store_.get(); }
   Backend* backend() { return backend_; }
 
-  // FAILED_PRECONDITION when one more row would exceed the budget,
-  // RESOURCE_EXHAUSTED when there is no such memory.
-  absl::Status EnsureRow(int32_t rank);
-  MemoryPlan memory_plan() const;
+  // With that many rows more than there are.
+  MemoryPlan PlanWith(int64_t num_more_rows) const;
+  // Memory for one more row, which `plan` has counted: rows()->Add is what
+  // makes it one. Thread-safe. FAILED_PRECONDITION when the plan exceeds the
+  // budget, RESOURCE_EXHAUSTED when there is no such memory.
+  absl::StatusOr<std::unique_ptr<Buffer>> AllocateRow(
+      const MemoryPlan& plan) const;
 
   // Partial Grams of slices, given and returned in the layout's order.
   absl::StatusOr<std::vector<SliceGram>> Gram(

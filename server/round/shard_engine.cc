@@ -127,41 +127,6 @@ absl::Status ShardEngine::Impl::SetManifest(uint64_t epoch,
   return absl::OkStatus();
 }
 
-absl::Status ShardEngine::Impl::SetSession(uint64_t epoch,
-                                           const SessionChange& change) {
-  MutexLock lock(&mutex_);
-  absl::Status status = CheckEpoch(epoch);
-  if (!status.ok()) return status;
-  if (compute_ == nullptr) {
-    return absl::FailedPreconditionError("no manifest has been set yet");
-  }
-  if (change.rank < 0 || change.rank >= options_.max_workers) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "rank is ", change.rank, "; allowed: 0 to ", options_.max_workers - 1));
-  }
-  const uint64_t ended = change.remove ? change.session : change.replaces;
-  if (ended != 0) {
-    // A superseded worker stays away; one whose lease ran out may come back.
-    sessions_.End(ended, change.remove && !change.evicted
-                             ? absl::NotFoundError(change.reason)
-                             : absl::AbortedError(change.reason));
-    if (change.keep_row) {
-      ledger_->Hold(change.rank, ended);
-    } else {
-      ledger_->Erase(change.rank, ended);
-    }
-    if (seed_session_ == ended) seed_session_ = 0;
-    claims_ended_.NotifyAll();  // its frames need not wait any more
-  }
-  if (!change.remove) {
-    status = compute_->EnsureRow(change.rank);
-    if (status.ok()) sessions_.Begin(change.session, change.rank);
-    if (status.ok() && change.seed_role) seed_session_ = change.session;
-  }
-  ExpectRows();
-  return status;
-}
-
 ShardEngine::Impl::Pulls::Answer ShardEngine::Impl::AnswerPull(
     const Pulls::Request& request) const {
   const uint64_t epoch = request.epoch == 0 ? epoch_ : request.epoch;
@@ -223,7 +188,7 @@ ShardStatus ShardEngine::Impl::Status() const {
   if (compute_ != nullptr) {
     status.num_slices = static_cast<int64_t>(compute_->layout()->slices.size());
     status.num_elements = compute_->layout()->num_elements;
-    const MemoryPlan plan = compute_->memory_plan();
+    const MemoryPlan plan = compute_->PlanWith(0);
     status.memory_planned_bytes = plan.host.total();
     status.device_memory_planned_bytes = plan.device.total();
   }

@@ -1,6 +1,7 @@
-// The state of a ShardEngine. Its parts are in four files: shard_engine.cc
-// (sessions, pull), shard_push.cc (landing frames), shard_early.cc (Grams of
-// complete slices), shard_phases.cc (the coordinator's phases).
+// The state of a ShardEngine. Its parts are in five files: shard_engine.cc
+// (epochs, pull), shard_sessions.cc (sessions), shard_push.cc (landing frames),
+// shard_early.cc (Grams of complete slices), shard_phases.cc (the
+// coordinator's phases).
 #ifndef AGG_SERVER_ROUND_SHARD_ENGINE_IMPL_H_
 #define AGG_SERVER_ROUND_SHARD_ENGINE_IMPL_H_
 
@@ -55,6 +56,13 @@ class ShardEngine::Impl {
 
  private:
   using Pulls = PullQueue<PublishedVersion>;
+
+  // OK if `rank` may have a session in `epoch`.
+  absl::Status CheckRank(uint64_t epoch, int32_t rank) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Makes the rank's row if there is none: large memory, hence apart from the
+  // rest of SetSession and without its lock.
+  absl::Status EnsureRow(uint64_t epoch, int32_t rank);
 
   // OK while `epoch` is the one that is on.
   absl::Status CheckEpoch(uint64_t epoch) const
