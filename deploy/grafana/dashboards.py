@@ -319,9 +319,10 @@ def resources():
                query(f"aggserver_device_memory_total_bytes{SHARD}",
                      "there is, " + BY_SHARD)], unit="bytes"),
         lines("Device memory of the budget",
-              "Near 1: another worker or tensor will not fit.",
-              [query(f"aggserver_device_memory_planned_bytes{SHARD} / "
-                     f"aggserver_device_memory_budget_bytes{SHARD}",
+              "Near 1: another worker or tensor will not fit. 0: a backend "
+              "without a device.",
+              [query(f"aggserver_device_memory_planned_bytes{SHARD} / clamp_min("
+                     f"aggserver_device_memory_budget_bytes{SHARD}, 1)",
                      BY_SHARD)], unit="percentunit"),
         lines("CPUs in use", "By process.",
               [query(f"rate(aggserver_cpu_seconds_total{SHARD}{RATE})",
