@@ -254,6 +254,12 @@ class Server::Impl {
   Address address_;
   std::string host_;  // bound
 
+  // What the parts below call back for comes before them.
+  Mutex mutex_;
+  CondVar changed_;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status device_lost_ ABSL_GUARDED_BY(mutex_);
+
   // In the order of construction; destroyed the other way round, except for
   // what ~Impl says.
   std::unique_ptr<Backend> backend_;
@@ -263,11 +269,6 @@ class Server::Impl {
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<RpcServer> rpc_;
   std::unique_ptr<Housekeeping> housekeeping_;
-
-  Mutex mutex_;
-  CondVar changed_;
-  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status device_lost_ ABSL_GUARDED_BY(mutex_);
 };
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

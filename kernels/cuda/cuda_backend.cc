@@ -147,6 +147,7 @@ absl::Status CudaBackend::PrepareForRows() {
   std::fprintf(stderr, "%s; hand kernels instead\n",
                std::string(status.message()).c_str());
   scratch_->cublas = nullptr;
+  uses_cublas_ = false;
   return absl::OkStatus();
 }
 
@@ -201,6 +202,13 @@ absl::Status CudaBackend::ComputeLoad(const OptimizerOptions& optimizer,
                            *narrowed);
 }
 
+absl::Status CudaBackend::WaitForAllRows() {
+  const absl::Status status = copies_->WaitForAll(scratch_->compute.get());
+  // What failed, perhaps of a row that is not in this round, has been copied
+  // again: whether that failed, too, counts.
+  return status.ok() ? status : copies_->WaitForAll(scratch_->compute.get());
+}
+
 absl::Status CudaBackend::WaitForRows(const GramRequest& request) {
   std::vector<const char*> hosts;
   for (const Buffer* row : request.rows) hosts.push_back(row->host());
@@ -226,10 +234,7 @@ absl::Status CudaBackend::ComputeUpdate(const UpdateRequest& request) {
   const absl::StatusOr<uint16_t*> narrowed =
       NarrowedMirror(request.narrowed_snapshot);
   if (!narrowed.ok()) return narrowed.status();
-  // A copy that failed, perhaps of a row that is not in this round, is made
-  // again by the first call: the second one's error counts.
-  status = copies_->WaitForAll(scratch_->compute.get());
-  if (!status.ok()) status = copies_->WaitForAll(scratch_->compute.get());
+  status = WaitForAllRows();
   if (!status.ok()) return status;
   return cuda::ComputeUpdate(request, scratch_.get(), *narrowed);
 }
@@ -242,7 +247,7 @@ absl::Status CudaBackend::ComputeNorms(const UpdateRequest& request,
                      request.ranges.size(), " ranges"));
   }
   absl::Status status = CheckUpdateRequest(request, /*stores=*/false);
-  if (status.ok()) status = copies_->WaitForAll(scratch_->compute.get());
+  if (status.ok()) status = WaitForAllRows();
   if (!status.ok()) return status;
   return cuda::ComputeNorms(request, scratch_.get(), norms);
 }
@@ -251,8 +256,8 @@ MemoryNeeds CudaBackend::memory_needs(int64_t num_rows) const {
   MemoryNeeds needs;
   needs.scratch_bytes = cuda::CudaScratch::HostBytes();
   needs.on_device = true;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  needs.device_scratch_bytes = scratch_->DeviceBytes(num_rows);
+  needs.device_scratch_bytes =
+      cuda::CudaScratch::DeviceBytes(uses_cublas_ ? num_rows : 0);
   return needs;
 }
 

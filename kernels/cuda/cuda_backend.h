@@ -2,6 +2,7 @@
 #ifndef AGG_KERNELS_CUDA_CUDA_BACKEND_H_
 #define AGG_KERNELS_CUDA_CUDA_BACKEND_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -68,13 +69,15 @@ class CudaBackend : public Backend {
               std::unique_ptr<cuda::RowCopies> copies)
       : description_(std::move(description)),
         scratch_(std::move(scratch)),
-        copies_(std::move(copies)) {}
+        copies_(std::move(copies)),
+        uses_cublas_(scratch_->cublas != nullptr) {}
 
   absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(BufferUse use,
                                                          int64_t num_bytes);
   // After one more row: starts cuBLAS if there are many now.
   absl::Status PrepareForRows();
-  // Makes the compute stream wait for the request's ranges.
+  // Makes the compute stream wait for all rows, or the request's ranges.
+  absl::Status WaitForAllRows();
   absl::Status WaitForRows(const GramRequest& request);
   absl::Status ComputeGram(const GramRequest& request);
   absl::Status ComputeUpdate(const UpdateRequest& request);
@@ -92,7 +95,9 @@ class CudaBackend : public Backend {
   const std::unique_ptr<cuda::RowCopies> copies_;
   cuda::DeviceMemory narrowed_;
   int64_t narrowed_bytes_ = 0;
-  mutable std::mutex mutex_;  // guards whether there is a scratch_->cublas
+  std::mutex mutex_;  // guards whether there is a scratch_->cublas
+  // The same for who must not wait while it starts.
+  std::atomic<bool> uses_cublas_;
 };
 
 }  // namespace agg

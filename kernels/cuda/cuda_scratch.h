@@ -45,12 +45,12 @@ struct CudaScratch {
 
   static absl::StatusOr<std::unique_ptr<CudaScratch>> Make();
 
-  // What it takes with that many row buffers, besides what CUDA and cuBLAS take
-  // for themselves.
+  // What it takes with that many row buffers (or none that cuBLAS serves),
+  // besides what CUDA and cuBLAS take for themselves.
   static int64_t HostBytes() { return kPartialBytes + 2 * kArgsBytes; }
-  int64_t DeviceBytes(int64_t num_rows) const {
-    const bool tiles = cublas != nullptr && num_rows > kManyRows;
-    return 2 * kPartialBytes + 2 * kArgsBytes + (tiles ? 2 * kTileBytes : 0);
+  static int64_t DeviceBytes(int64_t num_rows) {
+    return 2 * kPartialBytes + 2 * kArgsBytes +
+           (num_rows > kManyRows ? 2 * kTileBytes : 0);
   }
 
   // Called when there are more than kManyRows row buffers, before any round

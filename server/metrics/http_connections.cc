@@ -198,6 +198,15 @@ void HttpConnections::Accept() {
 
 HttpConnections::Connections::iterator HttpConnections::Close(
     Connections::iterator connection) {
+  // Bytes that nobody has read would make the kernel drop what is still to be
+  // sent; so many as an honest client may have sent beyond its request.
+  char unread[4096];
+  for (int i = 0; i < 16; ++i) {
+    if (recv(connection->second.fd, unread, sizeof(unread), MSG_DONTWAIT) <=
+        0) {
+      break;
+    }
+  }
   shutdown(connection->second.fd, SHUT_RDWR);
   close(connection->second.fd);
   return connections_.erase(connection);

@@ -53,11 +53,13 @@ std::vector<RoundRow> ShardEngine::Impl::RowsOfOpenRound() const {
     const uint64_t held = ledger_->HeldSession(rank, version_);
     if (held != 0) session_of_rank[rank] = held;
   }
+  const bool starting = version_ == 0;
   for (const auto& [rank, session] : session_of_rank) {
-    rows.push_back({rank, session});
+    if (starting || round_ranks_.count(rank) > 0) {
+      rows.push_back({rank, session});
+    }
   }
   // Until all workers are there, every Gram would be computed again.
-  const bool starting = version_ == 0;
   if (starting && static_cast<int32_t>(rows.size()) < options_.workers) {
     rows.clear();
   }

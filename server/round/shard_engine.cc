@@ -32,6 +32,7 @@ absl::Status ShardEngine::Impl::Attach(
           absl::StrCat("stale epoch ", epoch, "; current epoch ", epoch_));
     }
     if (epoch == epoch_ && lost_.ok()) return absl::OkStatus();
+    if (device_lost_) return lost_;
     epoch_ = epoch;
     on_lost_ = std::move(on_lost);
     attached_ = true;
@@ -71,12 +72,14 @@ void ShardEngine::Impl::ReportLostDevice() {
   if (found.ok()) return;
   const absl::Status reason = absl::UnavailableError(
       absl::StrCat("shard ", options_.ordinal, ": ", found.message()));
-  Lose(0, reason);
   std::function<void(absl::Status)> on_lost;
   {
     MutexLock lock(&mutex_);
+    device_lost_ = true;
+    lost_ = reason;
     on_lost = on_lost_;
   }
+  Lose(0, reason);
   if (on_lost != nullptr) on_lost(reason);
   if (on_device_lost_ != nullptr) on_device_lost_(reason);
 }

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -168,6 +169,7 @@ class ShardEngine::Impl {
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   bool attached_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status lost_ ABSL_GUARDED_BY(mutex_);
+  bool device_lost_ ABSL_GUARDED_BY(mutex_) = false;  // for good
   std::function<void(absl::Status)> on_lost_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<ShardCompute> compute_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<ArrivalLedger> ledger_ ABSL_GUARDED_BY(mutex_);
@@ -179,6 +181,9 @@ class ShardEngine::Impl {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;   // the open round is closed
   std::vector<RoundRow> closed_rows_ ABSL_GUARDED_BY(mutex_);
   EarlyGrams early_ ABSL_GUARDED_BY(mutex_);
+  // With a session since the open round began; who joins later takes part in
+  // the next one.
+  std::set<int32_t> round_ranks_ ABSL_GUARDED_BY(mutex_);
   int num_phases_ ABSL_GUARDED_BY(mutex_) = 0;  // run or wait for their turn
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   Pulls pulls_ ABSL_GUARDED_BY(mutex_);

@@ -262,6 +262,10 @@ absl::StatusOr<PhaseResult> ShardEngine::Impl::Publish(const Phase& phase,
   closed_ = false;
   closed_rows_.clear();
   // The rows may be the same, but what they have landed is not.
+  round_ranks_.clear();
+  for (const auto& [rank, session] : sessions_.alive()) {
+    round_ranks_.insert(rank);
+  }
   early_.Expect({}, static_cast<int>(compute_->layout()->slices.size()));
   ExpectRows();
   *ready = pulls_.Resolve(

@@ -62,6 +62,7 @@ absl::Status ShardEngine::Impl::SetSession(uint64_t epoch,
       ledger_->Erase(change.rank, ended);
     }
     if (seed_session_ == ended) seed_session_ = 0;
+    if (change.remove) round_ranks_.erase(change.rank);
     claims_ended_.NotifyAll();  // its frames need not wait any more
   }
   if (!change.remove) {

@@ -178,6 +178,17 @@ TEST_F(HttpConnectionsTest, TooLongARequestIsNotReadToItsEnd) {
   EXPECT_TRUE(requests_.empty());
 }
 
+// A socket that is closed with unread bytes drops what it has yet to send.
+TEST_F(HttpConnectionsTest, BytesBeyondARequestDoNotCutItsAnswerOff) {
+  auto client = Connect(kRequest);
+  RunUntil([this] { return !requests_.empty(); });
+  ASSERT_TRUE(client->Send(std::string(8000, 'x')));
+  const std::string answer(300000, 'a');
+  connections_->Answer(requests_[0].first, answer);
+  RunUntil([this] { return connections_->num_connections() == 0; });
+  EXPECT_EQ(client->ReadAll().size(), answer.size());
+}
+
 TEST_F(HttpConnectionsTest, AClientMayHangUp) {
   Connect("GET /");
   auto asking = Connect(kRequest);

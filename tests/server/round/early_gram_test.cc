@@ -200,6 +200,20 @@ TEST_F(EarlyGramTest, AWorkerThatLeavesLeavesTheGramsToo) {
   EXPECT_EQ(end[0][7], start[0][7] - 0.5f * Row(0)[0][7]);
 }
 
+TEST_F(EarlyGramTest, AWorkerThatJoinsMeanwhileLeavesTheGramsThatThereAre) {
+  job_.RunRound(0);
+  const size_t before = backend_->WaitForCalls(0).size();
+  const int64_t early = engine()->Status().early_grams;
+  for (LocalWorker& worker : job_.workers) {
+    ASSERT_TRUE(LandFrame(engine(), Frame(worker, 0, /*round=*/1)).ok());
+  }
+  backend_->WaitForCalls(before + 1);
+  LocalWorker late(&job_.cluster, 2, job_.manifest);
+  ASSERT_EQ(late.Join(), absl::OkStatus());
+  job_.RunRound(1);
+  EXPECT_GE(engine()->Status().early_grams, early + 1);
+}
+
 TEST_F(EarlyGramTest, EveryRoundHasItsOwn) {
   for (uint64_t round = 0; round < 3; ++round) job_.RunRound(round);
   ClusterOptions options = MakeClusterOptions(1, 2, Rule::kAdasum);
