@@ -139,6 +139,19 @@ absl::Status WritePorts(const CommandLine& line, const Server& server) {
   return status;
 }
 
+StartOptions MakeStartOptions(const CommandLine& line, int ordinal,
+                              const BackendMaker& make_backend) {
+  StartOptions start;
+  start.make_backend = make_backend;
+  start.ordinal = ordinal;
+  start.bind = line.bind;
+  start.port = line.port;
+  start.metrics_port = line.metrics_port;
+  start.admin = line.admin;
+  start.on_drain_request = [] { kill(getpid(), SIGTERM); };
+  return start;
+}
+
 int Serve(const CommandLine& line, const v1::JobConfig& config,
           const ServerOptions& options, const BackendMaker& make_backend) {
   const absl::StatusOr<int> ordinal = ShardOrdinal(
@@ -151,16 +164,9 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   const sigset_t stop = StopSignals();
   pthread_sigmask(SIG_BLOCK, &stop, nullptr);
   LogStart(config, options);
-  StartOptions start;
-  start.make_backend = make_backend;
-  start.ordinal = *ordinal;
-  start.bind = line.bind;
-  start.port = line.port;
-  start.metrics_port = line.metrics_port;
-  start.admin = line.admin;
-  start.on_drain_request = [] { kill(getpid(), SIGTERM); };
   std::atomic<bool> device_lost{false};
   std::atomic<bool> stopping{false};
+  StartOptions start = MakeStartOptions(line, *ordinal, make_backend);
   start.on_device_lost = [&](const absl::Status&) {
     device_lost = true;
     // A second signal would end a drain.

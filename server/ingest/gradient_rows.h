@@ -21,7 +21,8 @@ class GradientRows {
   GradientRows(Backend* backend, const ShardLayout* layout, DType dtype,
                int32_t max_workers);
 
-  // Memory for a row; may take a second per GiB, and needs no lock. Errors as
+  // Memory for a row: all of it is touched (and pinned, for a device), so this
+  // may take long; it needs no lock. Errors as
   // Backend::Allocate.
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate() const;
   // Makes it the rank's row. REQUIRES: row(rank) == nullptr.
