@@ -36,9 +36,9 @@ cd "$(dirname "$0")/.."
 readonly binaries="
   //server:agg_server
   //server/tools:agg_combine
-  //server/tools:agg_pull
+  //worker_client/tools:agg_pull
   //server/tools:agg_report
-  //server/tools:aggctl
+  //worker_client/tools:aggctl
   //worker_client/examples:digits_worker
   //worker_client/examples:minimal_worker
 "

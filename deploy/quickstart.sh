@@ -48,7 +48,7 @@ run_bazel() {
 echo "Building agg_server and its workers ..." >&2
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-if ! run_bazel build -c opt //server:agg_server //server/tools:agg_pull \
+if ! run_bazel build -c opt //server:agg_server //worker_client/tools:agg_pull \
   //worker_client/examples:digits_worker >"$log" 2>&1 </dev/null; then
   cat "$log" >&2
   echo "deploy/quickstart.sh: the build failed (output above)" >&2

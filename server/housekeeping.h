@@ -7,10 +7,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "server/base/mutex.h"
-#include "server/round/coordinator.h"
+#include "server/coordinator/coordinator.h"
 #include "server/round/round_report.h"
-#include "server/round/shard_engine.h"
 #include "server/rpc/rpc_server.h"
+#include "server/shard/shard_engine.h"
 
 namespace agg {
 

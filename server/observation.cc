@@ -14,13 +14,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/shard_plan.h"
-#include "server/address.h"
 #include "server/base/log.h"
+#include "server/base/version.h"
 #include "server/combine/options.h"
-#include "server/metrics/chrome_trace.h"
-#include "server/round/rule_change.h"
+#include "server/config/address.h"
+#include "server/coordinator/rule_change.h"
 #include "server/round_log/run_description.h"
-#include "server/version.h"
+#include "server/status/chrome_trace.h"
 
 namespace agg {
 namespace {

@@ -11,15 +11,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/config/options.h"
+#include "server/coordinator/coordinator.h"
 #include "server/metrics/metrics.h"
-#include "server/metrics/metrics_server.h"
-#include "server/metrics/round_history.h"
-#include "server/metrics/status_json.h"
-#include "server/options.h"
-#include "server/round/coordinator.h"
 #include "server/round/round_report.h"
-#include "server/round/shard_engine.h"
 #include "server/round_log/round_log.h"
+#include "server/shard/shard_engine.h"
+#include "server/status/metrics_server.h"
+#include "server/status/round_history.h"
+#include "server/status/status_json.h"
 
 namespace agg {
 

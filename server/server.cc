@@ -8,18 +8,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/backend.h"
-#include "server/address.h"
 #include "server/base/clock.h"
 #include "server/base/log.h"
 #include "server/base/mutex.h"
+#include "server/base/version.h"
+#include "server/config/address.h"
+#include "server/config/memory_budget.h"
+#include "server/coordinator/coordinator.h"
 #include "server/housekeeping.h"
-#include "server/memory_budget.h"
 #include "server/observation.h"
-#include "server/round/coordinator.h"
-#include "server/round/shard_engine.h"
 #include "server/rpc/remote_shard_peer.h"
 #include "server/rpc/rpc_server.h"
-#include "server/version.h"
+#include "server/shard/shard_engine.h"
 
 namespace agg {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/backend_maker.h"
-#include "server/options.h"
+#include "server/config/options.h"
 
 namespace agg {
 

@@ -21,12 +21,12 @@
 #include "proto/byte_buffer_frame.h"
 #include "proto/shard_plan.h"
 #include "server/base/log.h"
-#include "server/command_line.h"
-#include "server/config_defaults.h"
-#include "server/config_text.h"
-#include "server/options.h"
+#include "server/base/version.h"
+#include "server/config/command_line.h"
+#include "server/config/config_defaults.h"
+#include "server/config/config_text.h"
+#include "server/config/options.h"
 #include "server/server.h"
-#include "server/version.h"
 
 namespace agg {
 namespace {

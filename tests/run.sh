@@ -120,6 +120,7 @@ bazel_tests() {
 forbidden_paths() {
   local core="//kernels/... + //server/base/... + //server/combine/..."
   core="$core + //server/ingest/... + //server/params/... + //server/round/..."
+  core="$core + //server/coordinator/... + //server/shard/..."
   run_bazel query --noimplicit_deps --output=label "
     filter('^@(grpc|protobuf|prometheus)//', deps($core)) +
     filter('^@(grpc|protobuf)//', deps(//server/metrics/...))

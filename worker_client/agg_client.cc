@@ -10,7 +10,7 @@
 #include "worker_client/coordinator_session.h"
 #include "worker_client/malloc_tuning.h"
 #include "worker_client/manifest_message.h"
-#include "worker_client/npz.h"
+#include "worker_client/npz/npz.h"
 #include "worker_client/shard_router.h"
 
 namespace agg {

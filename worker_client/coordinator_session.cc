@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "server/base/traceparent.h"
+#include "proto/traceparent.h"
 #include "worker_client/channel.h"
 #include "worker_client/manifest_message.h"
 #include "worker_client/retry.h"

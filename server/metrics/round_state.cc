@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "server/base/utf8.h"
 #include "server/metrics/metrics_options.h"
 #include "server/metrics/outlier_score.h"
-#include "server/metrics/utf8.h"
 #include "server/round/round_report.h"
 
 namespace agg {

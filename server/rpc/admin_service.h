@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "proto/admin.grpc.pb.h"
-#include "server/round/coordinator.h"
+#include "server/coordinator/coordinator.h"
 #include "server/rpc/job_conversion.h"
 #include "server/rpc/shard_control_service.h"
 

@@ -9,7 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "proto/agg.pb.h"
 #include "server/base/mutex.h"
-#include "server/round/coordinator.h"
+#include "server/coordinator/coordinator.h"
 #include "server/rpc/bidi_stream.h"
 #include "server/rpc/open_streams.h"
 

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "server/base/traceparent.h"
+#include "proto/traceparent.h"
 #include "server/rpc/long_poll.h"
 
 namespace agg {

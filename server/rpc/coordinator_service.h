@@ -8,7 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "proto/agg.grpc.pb.h"
 #include "server/base/mutex.h"
-#include "server/round/coordinator.h"
+#include "server/coordinator/coordinator.h"
 #include "server/rpc/attend_stream.h"
 #include "server/rpc/job_conversion.h"
 #include "server/rpc/open_streams.h"

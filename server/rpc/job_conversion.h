@@ -13,7 +13,7 @@
 #include "kernels/dtype.h"
 #include "proto/agg.pb.h"
 #include "proto/shard_plan.h"
-#include "server/round/coordinator.h"
+#include "server/coordinator/coordinator.h"
 #include "server/round/round_report.h"
 
 namespace agg {

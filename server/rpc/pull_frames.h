@@ -14,7 +14,7 @@
 #include "kernels/dtype.h"
 #include "server/base/mutex.h"
 #include "server/ingest/shard_layout.h"
-#include "server/round/shard_engine.h"
+#include "server/shard/shard_engine.h"
 
 namespace agg {
 

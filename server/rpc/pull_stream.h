@@ -15,8 +15,8 @@
 #include "absl/status/statusor.h"
 #include "proto/agg.pb.h"
 #include "server/base/mutex.h"
-#include "server/round/shard_engine.h"
 #include "server/rpc/pull_frames.h"
+#include "server/shard/shard_engine.h"
 
 namespace agg {
 

@@ -8,9 +8,9 @@
 #include "absl/status/statusor.h"
 #include "proto/agg.pb.h"
 #include "server/ingest/frame.h"
-#include "server/round/shard_engine.h"
 #include "server/rpc/bidi_stream.h"
 #include "server/rpc/open_streams.h"
+#include "server/shard/shard_engine.h"
 
 namespace agg {
 

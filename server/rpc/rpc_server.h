@@ -10,10 +10,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/round/coordinator.h"
-#include "server/round/shard_engine.h"
+#include "server/coordinator/coordinator.h"
 #include "server/rpc/job_conversion.h"
 #include "server/rpc/shard_control_service.h"
+#include "server/shard/shard_engine.h"
 
 namespace agg {
 

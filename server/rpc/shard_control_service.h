@@ -8,10 +8,10 @@
 
 #include "absl/status/status.h"
 #include "proto/agg.grpc.pb.h"
-#include "server/round/shard_engine.h"
 #include "server/rpc/bidi_stream.h"
 #include "server/rpc/executor.h"
 #include "server/rpc/open_streams.h"
+#include "server/shard/shard_engine.h"
 
 namespace agg {
 

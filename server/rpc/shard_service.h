@@ -3,9 +3,9 @@
 #define AGG_SERVER_RPC_SHARD_SERVICE_H_
 
 #include "proto/agg.grpc.pb.h"
-#include "server/round/shard_engine.h"
 #include "server/rpc/open_streams.h"
 #include "server/rpc/pull_frames.h"
+#include "server/shard/shard_engine.h"
 
 namespace agg {
 

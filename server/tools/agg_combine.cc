@@ -24,9 +24,9 @@
 #include "absl/strings/str_split.h"
 #include "server/combine/options.h"
 #include "server/tools/combine_step.h"
-#include "server/tools/npy_reader.h"
-#include "server/tools/npy_writer.h"
 #include "server/tools/step_line.h"
+#include "worker_client/npz/npy_reader.h"
+#include "worker_client/npz/npy_writer.h"
 
 ABSL_FLAG(std::string, rule, "",
           "required: sum, mean, weighted_mean, unit_mean, adasum, "

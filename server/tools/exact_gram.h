@@ -7,7 +7,7 @@
 
 #include "absl/types/span.h"
 #include "server/combine/gram_matrix.h"
-#include "server/tools/npy_reader.h"
+#include "worker_client/npz/npy_reader.h"
 
 namespace agg {
 

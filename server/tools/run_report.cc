@@ -11,10 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "server/metrics/json_writer.h"
-#include "server/metrics/status_json.h"
-#include "server/metrics/status_page_html.h"
+#include "server/base/json_writer.h"
 #include "server/round_log/record_reader.h"
+#include "server/status/status_json.h"
+#include "server/status/status_page_html.h"
 
 namespace agg {
 namespace {

@@ -9,10 +9,10 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "server/metrics/round_point.h"
 #include "server/metrics/round_state.h"
 #include "server/round/round_report.h"
 #include "server/round_log/round_record.h"
+#include "server/status/round_point.h"
 
 namespace agg {
 

@@ -3,8 +3,8 @@
 #include <limits>
 #include <vector>
 
+#include "server/base/json_line.h"
 #include "server/combine/decision.h"
-#include "server/tools/json_line.h"
 
 namespace agg {
 namespace {

@@ -9,10 +9,10 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/tools/aggctl_commands.h"
-#include "server/tools/aggctl_flags.h"
 #include "tests/e2e/loopback_job.h"
-#include "worker_client/npz.h"
+#include "worker_client/npz/npz.h"
+#include "worker_client/tools/aggctl_commands.h"
+#include "worker_client/tools/aggctl_flags.h"
 
 namespace agg {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "kernels/backend.h"
-#include "server/round/guarded_backend.h"
+#include "server/shard/guarded_backend.h"
 
 namespace agg {
 

@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
-#include "server/config_defaults.h"
-#include "server/config_text.h"
-#include "server/options.h"
+#include "server/config/config_defaults.h"
+#include "server/config/config_text.h"
+#include "server/config/options.h"
 
 namespace agg {
 namespace {

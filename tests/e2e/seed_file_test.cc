@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/loopback_job.h"
-#include "worker_client/npz.h"
+#include "worker_client/npz/npz.h"
 
 namespace agg {
 namespace {

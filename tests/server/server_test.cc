@@ -15,8 +15,8 @@
 #include "gtest/gtest.h"
 #include "kernels/backend_factory.h"
 #include "proto/agg.grpc.pb.h"
-#include "server/config_defaults.h"
-#include "server/config_text.h"
+#include "server/config/config_defaults.h"
+#include "server/config/config_text.h"
 
 namespace agg {
 namespace {

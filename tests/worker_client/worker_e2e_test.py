@@ -13,7 +13,7 @@ BIN = pathlib.Path.cwd()
 SERVER = BIN / "server/agg_server"
 MINIMAL = BIN / "worker_client/examples/minimal_worker"
 DIGITS = BIN / "worker_client/examples/digits_worker"
-AGG_PULL = BIN / "server/tools/agg_pull"
+AGG_PULL = BIN / "worker_client/tools/agg_pull"
 DATA = BIN / "deploy/data/digits.csv.gz"
 WAIT = 60  # a test that needs as long has failed
 

@@ -12,7 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "worker_client/agg_client.h"
 #include "worker_client/examples/digits_trainer.h"
-#include "worker_client/npz.h"
+#include "worker_client/npz/npz.h"
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:50051", "address of shard 0");
 ABSL_FLAG(int, rank, 0, "this worker's rank, 0..workers-1");

@@ -7,11 +7,11 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/round/memory_plan.h"
-#include "server/round/peer_group.h"
-#include "server/round/pull_queue.h"
+#include "server/coordinator/peer_group.h"
+#include "server/coordinator/trust_ratio.h"
 #include "server/round/session_table.h"
-#include "server/round/trust_ratio.h"
+#include "server/shard/memory_plan.h"
+#include "server/shard/pull_queue.h"
 
 namespace agg {
 namespace {

@@ -12,7 +12,7 @@
 #include "kernels/dtype.h"
 #include "proto/shard_plan.h"
 #include "server/ingest/frame.h"
-#include "server/round/shard_engine.h"
+#include "server/shard/shard_engine.h"
 
 namespace agg {
 

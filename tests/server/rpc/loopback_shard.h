@@ -12,9 +12,9 @@
 #include "kernels/backend.h"
 #include "proto/agg.grpc.pb.h"
 #include "proto/shard_plan.h"
-#include "server/round/coordinator.h"
-#include "server/round/shard_engine.h"
+#include "server/coordinator/coordinator.h"
 #include "server/rpc/rpc_server.h"
+#include "server/shard/shard_engine.h"
 
 namespace agg {
 

@@ -5,9 +5,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/server/tools/malformed_npy.h"
-#include "tests/server/tools/npy_files.h"
 #include "tests/server/tools/run_agg_combine.h"
+#include "tests/worker_client/npz/malformed_npy.h"
+#include "tests/worker_client/npz/npy_files.h"
 
 namespace agg {
 namespace {

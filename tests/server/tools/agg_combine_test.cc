@@ -13,8 +13,8 @@
 #include "tests/reference/row_statistics.h"
 #include "tests/reference/vectors.h"
 #include "tests/server/combine/test_rows.h"
-#include "tests/server/tools/npy_files.h"
 #include "tests/server/tools/run_agg_combine.h"
+#include "tests/worker_client/npz/npy_files.h"
 
 namespace agg {
 namespace {

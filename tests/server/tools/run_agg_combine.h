@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tests/golden/json.h"
-#include "tests/server/tools/npy_files.h"
+#include "tests/worker_client/npz/npy_files.h"
 
 namespace agg {
 

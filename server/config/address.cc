@@ -1,0 +1,67 @@
+#include "server/config/address.h"
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace agg {
+namespace {
+
+bool IsHostName(absl::string_view host) {
+  return !host.empty() && host.size() <= 253 &&
+         std::all_of(host.begin(), host.end(), [](char c) {
+           return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_';
+         });
+}
+
+// Loosely: the resolver has the last word.
+bool IsIpv6(absl::string_view host) {
+  return absl::StrContains(host, ':') &&
+         std::all_of(host.begin(), host.end(), [](char c) {
+           return absl::ascii_isxdigit(c) || c == ':' || c == '.' || c == '%';
+         });
+}
+
+}  // namespace
+
+absl::StatusOr<Address> ParseAddress(absl::string_view text) {
+  const absl::Status error = absl::InvalidArgumentError(absl::StrCat(
+      "\"", text, "\"; allowed: host:port with a DNS name, an IPv4 address or ",
+      "an IPv6 address in brackets, and a port of 1 to 65535"));
+  const size_t colon = text.rfind(':');
+  if (colon == absl::string_view::npos) return error;
+  absl::string_view host = text.substr(0, colon);
+  Address address;
+  if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) {
+    host = host.substr(1, host.size() - 2);
+    if (!IsIpv6(host)) return error;
+  } else if (!IsHostName(host)) {
+    return error;
+  }
+  const absl::string_view port = text.substr(colon + 1);
+  if (port.empty() ||
+      !std::all_of(port.begin(), port.end(), absl::ascii_isdigit) ||
+      !absl::SimpleAtoi(port, &address.port) || address.port < 1 ||
+      address.port > 65535) {
+    return error;
+  }
+  address.host = std::string(host);
+  return address;
+}
+
+std::string FormatAddress(const Address& address) {
+  if (absl::StrContains(address.host, ':')) {
+    return absl::StrCat("[", address.host, "]:", address.port);
+  }
+  return absl::StrCat(address.host, ":", address.port);
+}
+
+bool IsLoopback(absl::string_view host) {
+  return host == "localhost" || host == "::1" || absl::StartsWith(host, "127.");
+}
+
+}  // namespace agg

@@ -1,0 +1,29 @@
+// "host:port" addresses.
+#ifndef AGG_SERVER_CONFIG_ADDRESS_H_
+#define AGG_SERVER_CONFIG_ADDRESS_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace agg {
+
+struct Address {
+  std::string host;  // without brackets
+  int port = 0;
+};
+
+// A DNS name, an IPv4 address, or an IPv6 address in brackets, and a port of
+// 1 to 65535. INVALID_ARGUMENT saying what is wrong.
+absl::StatusOr<Address> ParseAddress(absl::string_view text);
+
+// "host:port", IPv6 in brackets.
+std::string FormatAddress(const Address& address);
+
+// "localhost", 127.x.y.z or ::1.
+bool IsLoopback(absl::string_view host);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_CONFIG_ADDRESS_H_

@@ -1,0 +1,18 @@
+// `combination`, `step_scale` and `learning_rate` as CombineOptions.
+#ifndef AGG_SERVER_CONFIG_COMBINE_CONFIG_H_
+#define AGG_SERVER_CONFIG_COMBINE_CONFIG_H_
+
+#include "absl/status/statusor.h"
+#include "proto/config.pb.h"
+#include "server/combine/options.h"
+
+namespace agg {
+
+// INVALID_ARGUMENT naming the field, its value and what is allowed; a field
+// that the chosen rule or schedule does not use must not be set.
+// REQUIRES: a config that WithDefaults has completed.
+absl::StatusOr<CombineOptions> MakeCombineOptions(const v1::JobConfig& config);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_CONFIG_COMBINE_CONFIG_H_

@@ -1,0 +1,49 @@
+// The flags of agg_server.
+#ifndef AGG_SERVER_CONFIG_COMMAND_LINE_H_
+#define AGG_SERVER_CONFIG_COMMAND_LINE_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "server/base/log.h"
+
+namespace agg {
+
+struct CommandLine {
+  std::string config;       // path; "-": standard input
+  std::string shard;        // ordinal or "auto"; "": not given
+  std::optional<int> port;  // 0: any
+  std::string port_file;
+  std::string bind;  // "": loopback
+  std::optional<int> metrics_port;
+  std::string metrics_port_file;
+  bool admin = true;
+  bool validate = false;
+  bool print_config = false;
+  LogLevel log_level = LogLevel::kInfo;
+  absl::Duration drain = absl::Seconds(10);
+  bool version = false;
+  bool help = false;
+};
+
+// `--name=value`, `--name value`, and `--name` for booleans. INVALID_ARGUMENT
+// naming an unknown flag, a bad value, or an argument that is no flag.
+absl::StatusOr<CommandLine> ParseCommandLine(
+    const std::vector<std::string>& arguments);
+
+// One line per flag.
+std::string UsageText();
+
+// The ordinal that --shard asks for: "" is 0 if there is one shard only,
+// "auto" the number at the end of the host's name (a StatefulSet's pod).
+// INVALID_ARGUMENT with what is allowed.
+absl::StatusOr<int> ShardOrdinal(absl::string_view shard,
+                                 absl::string_view host_name, int num_shards);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_CONFIG_COMMAND_LINE_H_

@@ -1,0 +1,97 @@
+#include "server/config/config_defaults.h"
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "server/combine/options.h"
+#include "server/config/optimizer_config.h"
+
+namespace agg {
+namespace {
+
+void Default(std::string* field, absl::string_view value) {
+  if (field->empty()) *field = std::string(value);
+}
+
+void CompleteRule(v1::CombinationConfig* config) {
+  Default(config->mutable_rule(), "mean");
+  const absl::StatusOr<Rule> rule = ParseRule(config->rule());
+  if (rule.ok()) {
+    Default(config->mutable_scope(), ScopeName(DefaultScope(*rule)));
+  }
+  if (config->kappa_limit() == 0.0) config->set_kappa_limit(1e10);
+  if (!rule.ok() || *rule != Rule::kAdacons) return;
+  v1::CombinationConfig::AdaCons* adacons = config->mutable_adacons();
+  if (!adacons->has_beta()) adacons->set_beta(0.99);
+  if (adacons->epsilon() == 0.0) adacons->set_epsilon(1e-8);
+  Default(adacons->mutable_rescale(), "none");
+}
+
+void CompleteStepScale(v1::StepScaleConfig* config) {
+  Default(config->mutable_kind(), "none");
+  Default(config->mutable_averaging(), "debiased");
+  if (!config->has_clip_before_average()) {
+    config->set_clip_before_average(true);
+  }
+  if (!config->has_variance_floor()) config->set_variance_floor(1e-6);
+}
+
+void CompleteLearningRate(v1::LearningRateConfig* config, bool required) {
+  Default(config->mutable_schedule(), "constant");
+  // The optimizer `none` has no use for it, the schedule needs a number.
+  if (!required && config->rate() == 0.0) config->set_rate(1.0);
+  const std::string& schedule = config->schedule();
+  if ((schedule == "multistep" || schedule == "exponential") &&
+      !config->has_gamma()) {
+    config->set_gamma(0.1);
+  }
+  if (schedule == "polynomial" && !config->has_power()) config->set_power(1.0);
+}
+
+void CompleteWorkers(v1::JobConfig* config) {
+  if (config->min_workers() == 0) config->set_min_workers(config->workers());
+  if (config->max_workers() == 0) config->set_max_workers(config->workers());
+  if (config->lease_seconds() == 0.0) config->set_lease_seconds(30.0);
+  if (config->reconnect_grace_seconds() == 0.0) {
+    config->set_reconnect_grace_seconds(5.0);
+  }
+  if (config->straggler_warning_seconds() == 0.0) {
+    config->set_straggler_warning_seconds(60.0);
+  }
+}
+
+}  // namespace
+
+v1::JobConfig WithDefaults(v1::JobConfig config) {
+  Default(config.mutable_job(), "default");
+  if (config.shards().empty()) config.add_shards("127.0.0.1:50051");
+  CompleteWorkers(&config);
+  CompleteRule(config.mutable_combination());
+  for (v1::CombinationConfig& rule : *config.mutable_shadow_rules()) {
+    CompleteRule(&rule);
+  }
+  CompleteStepScale(config.mutable_step_scale());
+  CompleteOptimizer(config.mutable_optimizer());
+  CompleteLearningRate(config.mutable_learning_rate(),
+                       config.optimizer().kind() != "none");
+  for (v1::GroupConfig& group : *config.mutable_groups()) {
+    if (!group.has_learning_rate_factor()) {
+      group.set_learning_rate_factor(1.0);
+    }
+  }
+  Default(config.mutable_push_dtype(), "f32");
+  Default(config.mutable_pull_dtype(), "f32");
+  Default(config.mutable_backend(), "cpu");
+  Default(config.mutable_cuda_gram(), "by_device");
+  v1::MetricsConfig* metrics = config.mutable_metrics();
+  if (metrics->max_tensors() == 0) metrics->set_max_tensors(32);
+  if (metrics->max_workers() == 0) metrics->set_max_workers(64);
+  v1::RoundLogConfig* round_log = config.mutable_round_log();
+  if (round_log->max_bytes() == 0) {
+    round_log->set_max_bytes(int64_t{1} << 30);
+  }
+  return config;
+}
+
+}  // namespace agg

@@ -1,0 +1,185 @@
+#include "server/config/optimizer_config.h"
+
+#include <google/protobuf/descriptor.h>
+
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "server/config/field_error.h"
+
+namespace agg {
+namespace {
+
+struct Kind {
+  absl::string_view name;
+  OptimizerKind kind;
+  std::set<absl::string_view> fields;  // that it uses, besides `kind`
+};
+
+const std::vector<Kind>& Kinds() {
+  static const auto* const kinds = new std::vector<Kind>{
+      {"none", OptimizerKind::kNone, {}},
+      {"add", OptimizerKind::kAdd, {"momentum", "nesterov"}},
+      {"sgd", OptimizerKind::kSgd, {"momentum", "nesterov", "weight_decay"}},
+      {"adam",
+       OptimizerKind::kAdam,
+       {"beta1", "beta2", "epsilon", "weight_decay"}},
+      {"adamw",
+       OptimizerKind::kAdamW,
+       {"beta1", "beta2", "epsilon", "weight_decay"}},
+      {"adagrad",
+       OptimizerKind::kAdagrad,
+       {"epsilon", "weight_decay", "initial_accumulator"}},
+      {"lars",
+       OptimizerKind::kLars,
+       {"momentum", "nesterov", "weight_decay", "epsilon",
+        "trust_coefficient"}},
+      {"lamb",
+       OptimizerKind::kLamb,
+       {"beta1", "beta2", "epsilon", "weight_decay"}},
+  };
+  return *kinds;
+}
+
+const Kind* FindKind(absl::string_view name) {
+  for (const Kind& kind : Kinds()) {
+    if (kind.name == name) return &kind;
+  }
+  return nullptr;
+}
+
+bool Uses(const v1::OptimizerConfig& config, absl::string_view field) {
+  const Kind* kind = FindKind(config.kind());
+  return kind != nullptr && kind->fields.count(field) > 0;
+}
+
+absl::Status CheckKind(const std::string& name) {
+  if (FindKind(name) != nullptr) return absl::OkStatus();
+  const std::string allowed =
+      absl::StrJoin(Kinds(), ", ", [](std::string* out, const Kind& kind) {
+        absl::StrAppend(out, Quoted(kind.name));
+      });
+  return FieldError("optimizer.kind", Quoted(name), allowed);
+}
+
+absl::Status CheckUsed(const v1::OptimizerConfig& config) {
+  std::vector<const google::protobuf::FieldDescriptor*> set;
+  config.GetReflection()->ListFields(config, &set);
+  for (const auto* field : set) {
+    if (field->name() != "kind" && !Uses(config, field->name())) {
+      return FieldError(
+          absl::StrCat("optimizer.", field->name()), "set",
+          absl::StrCat("to be left out, kind ", Quoted(config.kind()),
+                       " does not use it"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckValues(const v1::OptimizerConfig& c) {
+  absl::Status status =
+      CheckField(c.momentum() >= 0.0 && c.momentum() < 1.0,
+                 "optimizer.momentum", c.momentum(), "0 <= momentum < 1");
+  status.Update(CheckField(c.beta1() >= 0.0 && c.beta1() < 1.0,
+                           "optimizer.beta1", c.beta1(), "0 <= beta1 < 1"));
+  status.Update(CheckField(c.beta2() >= 0.0 && c.beta2() < 1.0,
+                           "optimizer.beta2", c.beta2(), "0 <= beta2 < 1"));
+  status.Update(CheckField(!c.has_epsilon() || IsFinitePositive(c.epsilon()),
+                           "optimizer.epsilon", c.epsilon(), "finite, > 0"));
+  status.Update(CheckField(IsFiniteAtLeast(c.weight_decay(), 0.0),
+                           "optimizer.weight_decay", c.weight_decay(),
+                           "finite, >= 0"));
+  status.Update(CheckField(
+      !c.has_trust_coefficient() || IsFinitePositive(c.trust_coefficient()),
+      "optimizer.trust_coefficient", c.trust_coefficient(), "finite, > 0"));
+  status.Update(CheckField(IsFiniteAtLeast(c.initial_accumulator(), 0.0),
+                           "optimizer.initial_accumulator",
+                           c.initial_accumulator(), "finite, >= 0"));
+  if (c.nesterov() && c.momentum() == 0.0) {
+    status.Update(
+        FieldError("optimizer.nesterov", "true", "false, or a momentum > 0"));
+  }
+  return status;
+}
+
+}  // namespace
+
+void CompleteOptimizer(v1::OptimizerConfig* config) {
+  if (config->kind().empty()) config->set_kind("sgd");
+  if (Uses(*config, "beta1") && !config->has_beta1()) config->set_beta1(0.9);
+  if (Uses(*config, "beta2") && !config->has_beta2()) config->set_beta2(0.999);
+  if (Uses(*config, "epsilon") && !config->has_epsilon()) {
+    config->set_epsilon(config->kind() == "adagrad" ? 1e-10 : 1e-8);
+  }
+  if (Uses(*config, "trust_coefficient") && !config->has_trust_coefficient()) {
+    config->set_trust_coefficient(0.001);
+  }
+}
+
+absl::StatusOr<OptimizerOptions> MakeOptimizerOptions(
+    const v1::OptimizerConfig& config) {
+  absl::Status status = CheckKind(config.kind());
+  if (status.ok()) status = CheckUsed(config);
+  if (status.ok()) status = CheckValues(config);
+  if (!status.ok()) return status;
+  OptimizerOptions options;
+  options.kind = FindKind(config.kind())->kind;
+  options.momentum = static_cast<float>(config.momentum());
+  options.nesterov = config.nesterov();
+  if (config.has_beta1()) options.beta1 = static_cast<float>(config.beta1());
+  if (config.has_beta2()) options.beta2 = static_cast<float>(config.beta2());
+  if (config.has_epsilon()) {
+    options.epsilon = static_cast<float>(config.epsilon());
+  }
+  if (config.has_trust_coefficient()) {
+    options.trust_coefficient = static_cast<float>(config.trust_coefficient());
+  }
+  options.initial_accumulator =
+      static_cast<float>(config.initial_accumulator());
+  return options;
+}
+
+absl::StatusOr<std::vector<GroupOptions>> MakeGroupOptions(
+    const v1::JobConfig& config) {
+  std::vector<GroupOptions> groups;
+  std::set<std::string> names;
+  for (int i = 0; i < config.groups_size(); ++i) {
+    const v1::GroupConfig& group = config.groups(i);
+    const std::string path = absl::StrCat("groups[", i, "]");
+    if (group.name().empty() || !names.insert(group.name()).second) {
+      return FieldError(absl::StrCat(path, ".name"), Quoted(group.name()),
+                        "a name that no other group has");
+    }
+    absl::Status status =
+        CheckField(IsFiniteAtLeast(group.learning_rate_factor(), 0.0),
+                   absl::StrCat(path, ".learning_rate_factor"),
+                   group.learning_rate_factor(), "finite, >= 0");
+    const std::string decay_path = absl::StrCat(path, ".weight_decay");
+    status.Update(CheckField(IsFiniteAtLeast(group.weight_decay(), 0.0),
+                             decay_path, group.weight_decay(), "finite, >= 0"));
+    if (group.has_weight_decay() &&
+        (group.no_decay() || !Uses(config.optimizer(), "weight_decay"))) {
+      status.Update(FieldError(
+          decay_path, "set",
+          group.no_decay() ? "to be left out with no_decay: true"
+                           : absl::StrCat("to be left out, optimizer ",
+                                          Quoted(config.optimizer().kind()),
+                                          " does not use it")));
+    }
+    if (!status.ok()) return status;
+    const double decay = group.no_decay() ? 0.0
+                         : group.has_weight_decay()
+                             ? group.weight_decay()
+                             : config.optimizer().weight_decay();
+    groups.push_back({group.name(),
+                      static_cast<float>(group.learning_rate_factor()),
+                      static_cast<float>(decay)});
+  }
+  return groups;
+}
+
+}  // namespace agg

@@ -1,0 +1,29 @@
+// `optimizer` and `groups` of the configuration as plain options.
+#ifndef AGG_SERVER_CONFIG_OPTIMIZER_CONFIG_H_
+#define AGG_SERVER_CONFIG_OPTIMIZER_CONFIG_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/optimizer_step.h"
+#include "proto/config.pb.h"
+#include "server/shard/shard_engine.h"
+
+namespace agg {
+
+// Fills in the defaults of the fields that the optimizer's kind uses.
+void CompleteOptimizer(v1::OptimizerConfig* config);
+
+// INVALID_ARGUMENT naming the field, its value and what is allowed; a field
+// that the kind does not use must not be set.
+// REQUIRES: CompleteOptimizer was called.
+absl::StatusOr<OptimizerOptions> MakeOptimizerOptions(
+    const v1::OptimizerConfig& config);
+
+// As above. Names are unique and not empty.
+absl::StatusOr<std::vector<GroupOptions>> MakeGroupOptions(
+    const v1::JobConfig& config);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_CONFIG_OPTIMIZER_CONFIG_H_

@@ -1,0 +1,47 @@
+// The job's configuration as the plain options that the modules take.
+#ifndef AGG_SERVER_CONFIG_OPTIONS_H_
+#define AGG_SERVER_CONFIG_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kernels/backend_maker.h"
+#include "proto/config.pb.h"
+#include "server/coordinator/coordinator_types.h"
+#include "server/round_log/round_log.h"
+#include "server/shard/shard_engine.h"
+
+namespace agg {
+
+struct MetricsSettings {
+  std::string bind;  // "": as the server
+  int32_t port = 0;  // 0: off
+  int32_t max_tensors = 32;
+  int32_t max_workers = 64;
+};
+
+struct ServerOptions {
+  std::vector<std::string> shards;  // addresses by ordinal
+  CoordinatorOptions coordinator;
+  ShardOptions shard;  // ordinal 0; memory_budget 0: by host and device
+  std::string backend = "cpu";
+  BackendOptions backend_options;
+  MetricsSettings metrics;
+  RoundLogOptions round_log;  // path "": none
+  std::string config_text;    // the config as text
+  std::string fingerprint;    // what all shards must agree on
+};
+
+// Workers of a job at most: a slice's compensated Gram must fit a message.
+inline constexpr int32_t kMaxWorkers = 512;
+
+// INVALID_ARGUMENT naming the field's path, its value and what is allowed.
+// REQUIRES: a config that WithDefaults has completed.
+absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_CONFIG_OPTIONS_H_

@@ -1,0 +1,236 @@
+#include "server/coordinator/job_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace agg {
+absl::Status JobState::CheckEpoch(uint64_t epoch) const {
+  if (epoch == epoch_) return absl::OkStatus();
+  return absl::AbortedError(
+      absl::StrCat("stale epoch ", epoch, "; current epoch ", epoch_));
+}
+
+// --- Join -------------------------------------------------------------------
+
+absl::Status JobState::CheckJoin(const JoinCall& call) const {
+  if (finished_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the job has finished at version ", version_));
+  }
+  if (call.rank < 0 || call.rank >= options_.max_workers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rank is ", call.rank, "; allowed: 0 to ", options_.max_workers - 1));
+  }
+  absl::Status status = ValidateManifest(call.manifest);
+  if (!status.ok() || !manifest_.has_value()) return status;
+  return CompareManifests(*manifest_, call.manifest);
+}
+
+bool JobState::HasContribution(int32_t rank, uint64_t session) const {
+  const auto found = contributions_.find(rank);
+  return found != contributions_.end() && found->second.session == session;
+}
+
+SessionChange JobState::BeginJoin(const JoinCall& call, uint64_t session) {
+  SessionChange change;
+  change.session = session;
+  change.rank = call.rank;
+  const auto former = members_.find(call.rank);
+  if (former != members_.end()) {
+    change.replaces = former->second.session;
+    change.keep_row = HasContribution(call.rank, change.replaces);
+    change.reason =
+        absl::StrCat("superseded: another session joined as rank ", call.rank);
+    effects_.events.push_back(
+        {change.replaces,
+         JobEvent{JobEventKind::kSuperseded, version_, change.reason}});
+    replaced_first_round_ = former->second.first_round;
+    EndSession(call.rank, absl::AbortedError(change.reason));
+    if (seed_session_ == change.replaces) seed_session_ = 0;
+  }
+  if (!seeded_ && seed_session_ == 0 && !seed_committed_.has_value()) {
+    seed_session_ = session;
+    change.seed_role = true;
+  }
+  return change;
+}
+
+uint64_t JobState::FirstRound(const SessionChange& change) const {
+  if (contributions_.count(change.rank) != 0) return version_ + 1;
+  if (!seeded_ || !started_) return version_;
+  if (change.replaces != 0) return std::max(replaced_first_round_, version_);
+  // Nobody is in the open round: there is nothing to disturb.
+  if (members_.empty() && contributions_.empty()) return version_;
+  return version_ + 1;
+}
+
+JoinResult JobState::FinishJoin(const JoinCall& call,
+                                const SessionChange& change, absl::Time now) {
+  if (!manifest_.has_value()) manifest_ = call.manifest;
+  Member member;
+  member.rank = call.rank;
+  member.session = change.session;
+  member.client = call.client;
+  member.first_round = FirstRound(change);
+  member.lease_end = now + options_.lease;
+  members_[call.rank] = member;
+  sessions_.Begin(change.session, call.rank);
+  last_left_ = false;
+  JoinResult result;
+  result.session = change.session;
+  result.epoch = epoch_;
+  result.version = version_;
+  result.seeded = seeded_;
+  result.seed_role = !seeded_ && seed_session_ == change.session;
+  result.first_round = member.first_round;
+  result.committed = contributions_.count(call.rank) != 0;
+  result.finished = finished_;
+  result.manifest = *manifest_;
+  return result;
+}
+
+void JobState::CancelJoin(const SessionChange& change) {
+  // Some shards may have taken it.
+  SessionChange undo;
+  undo.session = change.session;
+  undo.rank = change.rank;
+  undo.remove = true;
+  undo.keep_row = true;  // the row is not this session's
+  undo.reason = "the join was refused";
+  effects_.changes.push_back(undo);
+  if (seed_session_ == change.session) PassSeedRole();
+}
+
+// --- Sessions ---------------------------------------------------------------
+
+absl::StatusOr<Member*> JobState::Find(uint64_t session) {
+  absl::StatusOr<int32_t> rank = sessions_.Rank(session);
+  if (!rank.ok()) return rank.status();
+  return &members_.at(*rank);
+}
+
+absl::Status JobState::Renew(uint64_t session, absl::Time now) {
+  absl::StatusOr<Member*> member = Find(session);
+  if (!member.ok()) return member.status();
+  (*member)->lease_end = now + options_.lease;
+  return absl::OkStatus();
+}
+
+absl::Status JobState::SetAttending(uint64_t session, bool attending,
+                                    absl::Time now) {
+  absl::StatusOr<Member*> member = Find(session);
+  if (!member.ok()) return member.status();
+  (*member)->attending = attending;
+  (*member)->lease_end = attending ? now + options_.lease
+                                   : std::min((*member)->lease_end,
+                                              now + options_.reconnect_grace);
+  return absl::OkStatus();
+}
+
+void JobState::EndSession(int32_t rank, const absl::Status& reason) {
+  const uint64_t session = members_.at(rank).session;
+  sessions_.End(session, reason);
+  members_.erase(rank);
+  effects_.ended.push_back({session, reason});
+}
+
+void JobState::RemoveMember(int32_t rank, const absl::Status& reason,
+                            bool evicted) {
+  SessionChange change;
+  change.session = members_.at(rank).session;
+  change.rank = rank;
+  change.remove = true;
+  change.keep_row = HasContribution(rank, change.session) ||
+                    seed_committed_ == change.session;
+  change.evicted = evicted;
+  change.reason = std::string(reason.message());
+  EndSession(rank, reason);
+  effects_.changes.push_back(change);
+  // A committed seed counts though its worker is gone, as a row does.
+  if (seed_session_ == change.session && !seeded_ &&
+      !seed_committed_.has_value()) {
+    PassSeedRole();
+  }
+}
+
+void JobState::PassSeedRole() {
+  seed_session_ = 0;
+  if (members_.empty()) return;
+  const Member& heir = members_.begin()->second;
+  seed_session_ = heir.session;
+  SessionChange change;
+  change.session = heir.session;
+  change.rank = heir.rank;
+  change.seed_role = true;
+  effects_.changes.push_back(change);
+  effects_.events.push_back(
+      {heir.session, JobEvent{JobEventKind::kSeedRole, version_,
+                              "this worker is now the one to Seed"}});
+}
+
+absl::Status JobState::Leave(uint64_t session) {
+  absl::StatusOr<Member*> member = Find(session);
+  if (!member.ok()) return member.status();
+  RemoveMember((*member)->rank,
+               absl::AbortedError("this session has left the job"));
+  last_left_ = members_.empty();
+  FinishIfLastLeft();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Eviction> JobState::Evict(int32_t rank,
+                                         const std::string& reason) {
+  const auto found = members_.find(rank);
+  if (found == members_.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("nobody is in the job as rank ", rank));
+  }
+  const Member& member = found->second;
+  const Eviction eviction = {member.session, member.client,
+                             HasContribution(rank, member.session)};
+  const std::string message = absl::StrCat("evicted: ", reason);
+  effects_.events.push_back(
+      {member.session, JobEvent{JobEventKind::kEvicted, version_, message}});
+  RemoveMember(rank, absl::AbortedError(message), /*evicted=*/true);
+  return eviction;
+}
+
+absl::Time JobState::ExpireLeases(absl::Time now) {
+  absl::Time next = absl::InfiniteFuture();
+  std::vector<int32_t> expired;
+  for (const auto& [rank, member] : members_) {
+    if (member.lease_end <= now) {
+      expired.push_back(rank);
+    } else {
+      next = std::min(next, member.lease_end);
+    }
+  }
+  for (int32_t rank : expired) {
+    const std::string reason =
+        absl::StrCat("the lease of rank ", rank, " has run out: Join again");
+    effects_.events.push_back(
+        {members_.at(rank).session,
+         JobEvent{JobEventKind::kExpired, version_, reason}});
+    RemoveMember(rank, absl::NotFoundError(reason));
+  }
+  return next;
+}
+
+void JobState::Finish() {
+  if (finished_) return;
+  finished_ = true;
+  effects_.events.push_back(
+      {0, JobEvent{JobEventKind::kFinished, version_,
+                   absl::StrCat("finished at version ", version_)}});
+}
+
+void JobState::FinishIfLastLeft() {
+  if (last_left_ && seeded_ && started_ && members_.empty() &&
+      contributions_.empty()) {
+    Finish();
+  }
+}
+
+}  // namespace agg

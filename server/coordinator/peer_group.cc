@@ -1,0 +1,95 @@
+#include "server/coordinator/peer_group.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace agg {
+namespace {
+
+// The message goes to workers: gRPC takes some 8 KiB of it.
+constexpr size_t kMaxErrors = 8;
+constexpr size_t kMaxErrorBytes = 400;
+
+}  // namespace
+
+PeerGroup::PeerGroup(std::vector<ShardPeer*> peers)
+    : peers_(std::move(peers)),
+      pending_(peers_.size(), false),
+      statuses_(peers_.size()) {
+  for (int i = 1; i < size(); ++i) {
+    threads_.emplace_back([this, i] { Work(i); });
+  }
+}
+
+PeerGroup::~PeerGroup() {
+  {
+    MutexLock lock(&mutex_);
+    stop_ = true;
+    changed_.NotifyAll();
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void PeerGroup::Work(int ordinal) {
+  for (;;) {
+    const std::function<absl::Status(int, ShardPeer*)>* call;
+    {
+      MutexLock lock(&mutex_);
+      while (!pending_[ordinal] && !stop_) changed_.Wait(&mutex_);
+      if (stop_) return;
+      call = call_;
+    }
+    absl::Status status = (*call)(ordinal, peers_[ordinal]);
+    MutexLock lock(&mutex_);
+    pending_[ordinal] = false;
+    statuses_[ordinal] = std::move(status);
+    --num_running_;
+    changed_.NotifyAll();
+  }
+}
+
+absl::Status PeerGroup::ForEach(
+    const std::function<absl::Status(int, ShardPeer*)>& call) {
+  {
+    MutexLock lock(&mutex_);
+    call_ = &call;
+    num_running_ = size() - 1;
+    pending_.assign(peers_.size(), true);
+    changed_.NotifyAll();
+  }
+  absl::Status first = call(0, peers_[0]);
+  MutexLock lock(&mutex_);
+  while (num_running_ > 0) changed_.Wait(&mutex_);
+  statuses_[0] = std::move(first);
+  return AllErrors();
+}
+
+absl::Status PeerGroup::AllErrors() const {
+  absl::StatusCode code = absl::StatusCode::kOk;
+  std::vector<std::string> messages;
+  size_t num_errors = 0;
+  for (int i = 0; i < size(); ++i) {
+    const absl::Status& status = statuses_[i];
+    if (status.ok()) continue;
+    if (num_errors++ == 0 || absl::IsUnavailable(status)) code = status.code();
+    if (num_errors > kMaxErrors) continue;
+    const std::string name = peers_[i]->name();
+    messages.push_back(absl::StartsWith(status.message(), name)
+                           ? std::string(status.message())
+                           : absl::StrCat(name, ": ", status.message()));
+    if (messages.back().size() > kMaxErrorBytes) {
+      messages.back().resize(kMaxErrorBytes);
+      messages.back() += "..";
+    }
+  }
+  if (num_errors > kMaxErrors) {
+    messages.push_back(absl::StrCat(num_errors - kMaxErrors, " more shards"));
+  }
+  return absl::Status(code, absl::StrJoin(messages, "; "));
+}
+
+}  // namespace agg

@@ -1,0 +1,53 @@
+// All shards of the job at once: one call each, in parallel.
+#ifndef AGG_SERVER_COORDINATOR_PEER_GROUP_H_
+#define AGG_SERVER_COORDINATOR_PEER_GROUP_H_
+
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "server/base/mutex.h"
+#include "server/round/shard_peer.h"
+
+namespace agg {
+
+// One thread per peer but the first, which the caller's thread serves. Used
+// by one thread at a time.
+class PeerGroup {
+ public:
+  // `peers` by ordinal; they outlive the group.
+  explicit PeerGroup(std::vector<ShardPeer*> peers);
+  ~PeerGroup();
+
+  int size() const { return static_cast<int>(peers_.size()); }
+  ShardPeer* peer(int ordinal) const { return peers_[ordinal]; }
+
+  // Runs call(ordinal, peer) for every peer and waits for all of them. The
+  // errors by ordinal as one: the first's code, or UNAVAILABLE if it is any's
+  // (a lost shard outweighs what else went wrong); each message headed by the
+  // peer's name. Bounded: 8 errors, 400 bytes of each.
+  absl::Status ForEach(
+      const std::function<absl::Status(int, ShardPeer*)>& call);
+
+ private:
+  void Work(int ordinal);
+  absl::Status AllErrors() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::vector<ShardPeer*> peers_;
+  Mutex mutex_;
+  CondVar changed_;
+  const std::function<absl::Status(int, ShardPeer*)>* call_
+      ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::vector<bool> pending_ ABSL_GUARDED_BY(mutex_);
+  std::vector<absl::Status> statuses_ ABSL_GUARDED_BY(mutex_);
+  int num_running_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_COORDINATOR_PEER_GROUP_H_

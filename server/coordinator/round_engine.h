@@ -1,0 +1,105 @@
+// One round, from closing to publication, over all shards: the diagram of
+// README.md as code.
+//
+//   close -> gram -> [compensated gram] -> coefficients
+//         -> [norms -> trust] -> update -> publish
+#ifndef AGG_SERVER_COORDINATOR_ROUND_ENGINE_H_
+#define AGG_SERVER_COORDINATOR_ROUND_ENGINE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/shard_plan.h"
+#include "server/combine/decision.h"
+#include "server/combine/gram_matrix.h"
+#include "server/coordinator/coordinator_types.h"
+#include "server/coordinator/job_state.h"
+#include "server/coordinator/peer_group.h"
+#include "server/round/phase.h"
+#include "server/round/round_report.h"
+
+namespace agg {
+
+// Carries the combination's state from round to round. Used by one thread.
+class RoundEngine {
+ public:
+  // `peers` outlives it.
+  RoundEngine(const CoordinatorOptions& options, PeerGroup* peers)
+      : options_(options), peers_(peers), combine_(options.combine) {}
+
+  // A new epoch of a job with this manifest: all state starts anew.
+  // REQUIRES: ValidateManifest(manifest).ok().
+  absl::Status Reset(uint64_t epoch, const Manifest& manifest);
+
+  // Combines so from the next Run on; rule_change.h says what is carried over.
+  void SetCombination(const CombineOptions& combine);
+
+  // Publishes version 0 from the seed that `session` has landed.
+  absl::Status PublishSeed(uint64_t session);
+
+  // Runs `round` over the committed rows (rank order) and publishes version
+  // round + 1, unchanged if the round is skipped (no rows: always). An error
+  // before any coefficients were sent is retried once, then the round is
+  // skipped; a later one is returned: the epoch is over (P9). An UNAVAILABLE
+  // shard always is. The report lacks statistics.
+  absl::StatusOr<RoundReport> Run(
+      uint64_t round, const std::map<int32_t, Contribution>& contributions);
+
+  // Fills in report->statistics of the last Run: off the critical path.
+  void AddStatistics(RoundReport* report);
+
+ private:
+  // Closes the round with the rows that are complete on all shards, and puts
+  // their Grams into input_. A row that a shard lacks slices of, though it was
+  // committed, is left out by name: its Gram entries are NaN, so that it is
+  // excluded as a row that is not finite would be.
+  absl::Status Close(RoundReport* report);
+  // Takes the rows that shards have named out of closed_; whether there are
+  // any.
+  bool DropIncomplete(const std::vector<PhaseResult>& results,
+                      RoundReport* report);
+  // Of closed_ to all of rows_.
+  GramMatrix OverCommittedRows(const GramMatrix& closed) const;
+  // kCompensatedGram of phase.tensors on all shards, into input_.
+  absl::Status CollectGrams(const Phase& phase);
+  absl::Status AddGrams(const Phase& phase,
+                        const std::vector<PhaseResult>& results);
+  absl::StatusOr<GramMatrix> SumTensor(
+      const std::vector<const SliceGram*>& by_slice, int32_t tensor,
+      bool compensated) const;
+  // Grams and the decision, asking for compensated ones where it must.
+  absl::Status Decide(RoundReport* report);
+  // Decide, tried twice; a skip if it fails for another reason than a lost
+  // shard.
+  absl::Status DecideOrSkip(RoundReport* report);
+  Decision SkipDecision(const std::string& reason) const;
+  absl::Status Step(RoundReport* report);
+  absl::Status CollectTrust(StepPlan* step);
+  absl::Status Publish(const PublishPlan& plan);
+  Phase MakePhase(PhaseKind kind) const;
+  absl::StatusOr<std::vector<PhaseResult>> RunOnAll(const Phase& phase);
+  double WeightDecayOf(int32_t tensor) const;
+
+  const CoordinatorOptions options_;  // but for options_.combine
+  PeerGroup* const peers_;
+  CombineOptions combine_;
+  uint64_t epoch_ = 0;
+  uint64_t round_ = 0;
+  Manifest manifest_;
+  ShardPlan plan_;
+  int64_t num_steps_ = 0;        // applied
+  CombineState state_;           // before the round in execution
+  CombineState previous_state_;  // of the last finished round, for statistics
+  RoundInput input_;             // of the round in execution, or the last one
+  std::vector<RoundRow> rows_;   // the same; committed, parallel to input_.rows
+  std::vector<int> closed_;      // whose indices the round is closed with
+  std::vector<ShardSeconds> shard_seconds_;  // the same; by ordinal
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_COORDINATOR_ROUND_ENGINE_H_

@@ -1,0 +1,95 @@
+#include "server/coordinator/rule_change.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace agg {
+namespace {
+
+bool IsEmpty(const RuleChange& change) {
+  return !change.rule.has_value() && !change.scope.has_value() &&
+         !change.step_scale.has_value() &&
+         !change.force_step_scale.has_value() &&
+         !change.learning_rate.has_value() &&
+         !change.adacons_beta.has_value() &&
+         !change.adacons_rescale.has_value();
+}
+
+absl::Status ChangeRule(const RuleChange& change, RuleOptions* options) {
+  if (change.rule.has_value()) {
+    const absl::StatusOr<Rule> rule = ParseRule(*change.rule);
+    if (!rule.ok()) return rule.status();
+    if (*rule != options->rule) options->scope = DefaultScope(*rule);
+    options->rule = *rule;
+  }
+  if (change.scope.has_value()) {
+    const absl::StatusOr<Scope> scope = ParseScope(*change.scope);
+    if (!scope.ok()) return scope.status();
+    options->scope = *scope;
+  }
+  const bool adacons =
+      change.adacons_beta.has_value() || change.adacons_rescale.has_value();
+  if (adacons && options->rule != Rule::kAdacons) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "adacons_beta and adacons_rescale are of the rule \"adacons\"; the ",
+        "rule is \"", RuleName(options->rule), "\""));
+  }
+  if (change.adacons_beta.has_value()) {
+    options->adacons.beta = *change.adacons_beta;
+  }
+  if (change.adacons_rescale.has_value()) {
+    const absl::StatusOr<AdaconsRescale> rescale =
+        ParseAdaconsRescale(*change.adacons_rescale);
+    if (!rescale.ok()) return rescale.status();
+    options->adacons.rescale = *rescale;
+  }
+  return absl::OkStatus();
+}
+
+bool SameRule(const RuleOptions& a, const RuleOptions& b) {
+  return a.rule == b.rule && a.scope == b.scope &&
+         a.adacons.beta == b.adacons.beta &&
+         a.adacons.epsilon == b.adacons.epsilon &&
+         a.adacons.rescale == b.adacons.rescale;
+}
+
+}  // namespace
+
+absl::StatusOr<CombineOptions> ChangedCombination(const CombineOptions& before,
+                                                  const RuleChange& change) {
+  if (IsEmpty(change)) {
+    return absl::InvalidArgumentError(
+        "nothing to change: must name a rule, scope, step_scale, "
+        "learning_rate or an option of theirs");
+  }
+  CombineOptions after = before;
+  absl::Status status = ChangeRule(change, &after.rule);
+  if (!status.ok()) return status;
+  if (change.step_scale.has_value()) {
+    const absl::StatusOr<StepScale> kind = ParseStepScale(*change.step_scale);
+    if (!kind.ok()) return kind.status();
+    after.step_scale.kind = *kind;
+  }
+  if (change.force_step_scale.has_value()) {
+    after.step_scale.force = *change.force_step_scale;
+  }
+  if (change.learning_rate.has_value()) {
+    after.schedule.learning_rate = *change.learning_rate;
+  }
+  status = ValidateCombineOptions(after);
+  if (!status.ok()) return status;
+  return after;
+}
+
+CombinationNames NamesOf(const CombineOptions& options) {
+  return {std::string(RuleName(options.rule.rule)),
+          std::string(ScopeName(options.rule.scope)),
+          std::string(StepScaleName(options.step_scale.kind))};
+}
+
+void CarryState(const CombineOptions& before, const CombineOptions& after,
+                CombineState* state) {
+  if (!SameRule(before.rule, after.rule)) state->adacons.clear();
+}
+
+}  // namespace agg

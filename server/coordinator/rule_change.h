@@ -1,0 +1,55 @@
+// Another way of combining, for a job that runs: what may change, and what of
+// the combination's state survives it.
+#ifndef AGG_SERVER_COORDINATOR_RULE_CHANGE_H_
+#define AGG_SERVER_COORDINATOR_RULE_CHANGE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/combine/options.h"
+#include "server/combine/round_input.h"
+#include "server/round/combination_names.h"
+
+namespace agg {
+
+// What is not set stays as it is; `scope` beside another rule than before
+// becomes that rule's default.
+struct RuleChange {
+  std::optional<std::string> rule;
+  std::optional<std::string> scope;
+  std::optional<std::string> step_scale;
+  std::optional<bool> force_step_scale;
+  std::optional<double> learning_rate;  // the schedule's
+  std::optional<double> adacons_beta;
+  std::optional<std::string> adacons_rescale;
+};
+
+// What a change came to.
+struct RuleChangeResult {
+  CombinationNames before;  // of the open round
+  CombinationNames after;
+  uint64_t first_round = 0;  // that is combined so
+};
+
+// INVALID_ARGUMENT as ValidateCombineOptions, and for an empty change, unknown
+// names, and AdaCons' options without that rule.
+absl::StatusOr<CombineOptions> ChangedCombination(const CombineOptions& before,
+                                                  const RuleChange& change);
+
+CombinationNames NamesOf(const CombineOptions& options);
+
+// Makes `state`, left by rounds with `before`, that of a round with `after`:
+//  - AdaCons' momentum starts anew unless rule, scope and AdaCons' options are
+//    the same: it averages coefficients of this very rule.
+//  - The averages of sigma2 and mu2, and tau, go on: they measure gradients and
+//    progress, whatever the rule. Where the schedule is evaluated may move, as
+//    adascale and adamscale do so at tau, the others at the version.
+//  - Shadow rules do not change, and neither does their state.
+void CarryState(const CombineOptions& before, const CombineOptions& after,
+                CombineState* state);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_COORDINATOR_RULE_CHANGE_H_

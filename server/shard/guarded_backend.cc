@@ -1,0 +1,53 @@
+#include "server/shard/guarded_backend.h"
+
+#include <utility>
+
+namespace agg {
+
+absl::Status GuardedBackend::Watch(absl::Status status) {
+  if (status.ok()) return status;
+  ++num_errors_;
+  MutexLock lock(&mutex_);
+  if (absl::IsUnavailable(status) && !device_lost_) {
+    device_lost_ = true;
+    lost_device_ = status;
+  }
+  return status;
+}
+
+absl::Status GuardedBackend::TakeLostDevice() {
+  MutexLock lock(&mutex_);
+  return std::exchange(lost_device_, absl::OkStatus());
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> GuardedBackend::Allocate(
+    BufferUse use, int64_t num_bytes) {
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer =
+      backend_->Allocate(use, num_bytes);
+  Watch(buffer.status()).IgnoreError();
+  return buffer;
+}
+
+absl::Status GuardedBackend::Load(const OptimizerOptions& optimizer,
+                                  const Buffer& snapshot, Buffer* master,
+                                  Buffer* state0, Buffer* state1,
+                                  Buffer* narrowed_snapshot,
+                                  DType narrowed_dtype) {
+  return Watch(backend_->Load(optimizer, snapshot, master, state0, state1,
+                              narrowed_snapshot, narrowed_dtype));
+}
+
+absl::Status GuardedBackend::Gram(const GramRequest& request) {
+  return Watch(backend_->Gram(request));
+}
+
+absl::Status GuardedBackend::Update(const UpdateRequest& request) {
+  return Watch(backend_->Update(request));
+}
+
+absl::Status GuardedBackend::Norms(const UpdateRequest& request,
+                                   absl::Span<RangeNorms> norms) {
+  return Watch(backend_->Norms(request, norms));
+}
+
+}  // namespace agg

@@ -1,0 +1,64 @@
+// A shard's backend with a watch on its errors.
+#ifndef AGG_SERVER_SHARD_GUARDED_BACKEND_H_
+#define AGG_SERVER_SHARD_GUARDED_BACKEND_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "server/base/mutex.h"
+
+namespace agg {
+
+// Passes every call on, counts those that fail, and notes a lost device.
+// Thread-safe as far as the other one is.
+class GuardedBackend : public Backend {
+ public:
+  // `backend` outlives it.
+  explicit GuardedBackend(Backend* backend) : backend_(backend) {}
+
+  // Once: the error of the first call that found the device lost.
+  absl::Status TakeLostDevice();
+  int64_t num_errors() const { return num_errors_; }
+
+  absl::string_view name() const override { return backend_->name(); }
+  std::string description() const override { return backend_->description(); }
+  MemoryNeeds memory_needs(int64_t num_rows) const override {
+    return backend_->memory_needs(num_rows);
+  }
+  DeviceMemoryUse device_memory_use() const override {
+    return backend_->device_memory_use();
+  }
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(BufferUse use,
+                                                   int64_t num_bytes) override;
+  void RowLanded(const Buffer& row, DType dtype,
+                 const ElementRange& range) override {
+    backend_->RowLanded(row, dtype, range);
+  }
+  absl::Status Load(const OptimizerOptions& optimizer, const Buffer& snapshot,
+                    Buffer* master, Buffer* state0, Buffer* state1,
+                    Buffer* narrowed_snapshot, DType narrowed_dtype) override;
+  absl::Status Gram(const GramRequest& request) override;
+  absl::Status Update(const UpdateRequest& request) override;
+  absl::Status Norms(const UpdateRequest& request,
+                     absl::Span<RangeNorms> norms) override;
+
+ protected:
+  // Counts `status` if it is an error; returns it.
+  absl::Status Watch(absl::Status status);
+
+ private:
+  Backend* const backend_;
+  std::atomic<int64_t> num_errors_{0};
+  Mutex mutex_;
+  bool device_lost_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status lost_device_ ABSL_GUARDED_BY(mutex_);  // until it is taken
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_SHARD_GUARDED_BACKEND_H_

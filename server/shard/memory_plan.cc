@@ -1,0 +1,86 @@
+#include "server/shard/memory_plan.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "proto/shard_plan.h"
+#include "server/params/parameter_store.h"
+
+namespace agg {
+namespace {
+
+std::string Mebibytes(int64_t bytes) {
+  return absl::StrFormat("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+// What is not there is not named.
+std::string DescribeUse(const MemoryUse& use) {
+  std::vector<std::string> parts;
+  const auto add = [&](const char* what, int64_t bytes) {
+    if (bytes != 0) parts.push_back(absl::StrCat(what, " ", Mebibytes(bytes)));
+  };
+  add("rows", use.rows);
+  add("master", use.master);
+  add("optimizer state", use.state);
+  add("snapshots", use.snapshots);
+  add("frames", use.frames);
+  add("Gram matrices", use.grams);
+  add("scratch", use.scratch);
+  return absl::StrCat(absl::StrJoin(parts, " + "), " = ",
+                      Mebibytes(use.total()));
+}
+
+absl::Status CheckUse(const char* field, int64_t budget_bytes,
+                      int64_t planned_bytes, const MemoryPlan& plan) {
+  if (budget_bytes <= 0 || planned_bytes <= budget_bytes) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      field, " is ", budget_bytes, " (", Mebibytes(budget_bytes),
+      "), the plan needs ", DescribeMemoryPlan(plan),
+      "; raise the budget, use more shards, fewer workers or bf16 rows"));
+}
+
+}  // namespace
+
+MemoryPlan PlanMemory(int64_t num_elements, int64_t num_rows, DType push_dtype,
+                      DType pull_dtype, const OptimizerOptions& optimizer,
+                      const MemoryNeeds& needs) {
+  MemoryPlan plan;
+  const int64_t narrowed =
+      pull_dtype == DType::kF32 ? 0 : DTypeBytes(pull_dtype);
+  plan.host.rows = num_rows * num_elements * DTypeBytes(push_dtype);
+  plan.host.snapshots = kNumSnapshots * num_elements * (4 + narrowed);
+  plan.host.frames = 2 * num_rows * kMaxFramePayloadBytes;
+  plan.host.scratch = needs.scratch_bytes;
+  if (needs.on_device) {
+    plan.device.rows = plan.host.rows;
+    plan.device.snapshots = num_elements * narrowed;
+    plan.device.scratch = needs.device_scratch_bytes;
+  }
+  MemoryUse& compute = needs.on_device ? plan.device : plan.host;
+  compute.master = num_elements * 4;
+  compute.state = OptimizerStateArrays(optimizer) * num_elements * 4;
+  return plan;
+}
+
+std::string DescribeMemoryPlan(const MemoryPlan& plan) {
+  std::string text = DescribeUse(plan.host);
+  if (plan.device.total() > 0) {
+    absl::StrAppend(&text, "; on the device ", DescribeUse(plan.device));
+  }
+  return text;
+}
+
+absl::Status CheckMemoryPlan(const MemoryPlan& plan,
+                             const MemoryBudget& budget) {
+  absl::Status status = CheckUse("memory_budget_bytes", budget.host_bytes,
+                                 plan.host.total(), plan);
+  status.Update(CheckUse("device_memory_budget_bytes", budget.device_bytes,
+                         plan.device.total(), plan));
+  return status;
+}
+
+}  // namespace agg

@@ -1,0 +1,56 @@
+// How much memory a shard will need: a pure function of its layout.
+#ifndef AGG_SERVER_SHARD_MEMORY_PLAN_H_
+#define AGG_SERVER_SHARD_MEMORY_PLAN_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "kernels/backend.h"
+#include "kernels/dtype.h"
+#include "kernels/optimizer_step.h"
+
+namespace agg {
+
+// Bytes by purpose, in one kind of memory.
+struct MemoryUse {
+  int64_t rows = 0;       // landing memory: rows x elements x dtype
+  int64_t master = 0;     // float32 weights
+  int64_t state = 0;      // optimizer state arrays
+  int64_t snapshots = 0;  // three, float32 and narrowed; on a device: narrowed
+  int64_t frames = 0;     // in flight: two frames per worker
+  int64_t grams = 0;      // slices' Gram matrices of a round
+  int64_t scratch = 0;    // of the backend
+  int64_t total() const {
+    return rows + master + state + snapshots + frames + grams + scratch;
+  }
+};
+
+struct MemoryPlan {
+  MemoryUse host;
+  MemoryUse device;  // zeros unless the backend has memory of its own
+};
+
+// 0: unlimited.
+struct MemoryBudget {
+  int64_t host_bytes = 0;
+  int64_t device_bytes = 0;
+};
+
+// `needs`: Backend::memory_needs(num_rows). Without Gram matrices, which are
+// the caller's.
+MemoryPlan PlanMemory(int64_t num_elements, int64_t num_rows, DType push_dtype,
+                      DType pull_dtype, const OptimizerOptions& optimizer,
+                      const MemoryNeeds& needs);
+
+// "rows 4.0 MiB + master 1.0 MiB + .. = 9.1 MiB", and behind "; on the device "
+// the same for that.
+std::string DescribeMemoryPlan(const MemoryPlan& plan);
+
+// FAILED_PRECONDITION with the plan's numbers when it exceeds the budget.
+absl::Status CheckMemoryPlan(const MemoryPlan& plan,
+                             const MemoryBudget& budget);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_SHARD_MEMORY_PLAN_H_

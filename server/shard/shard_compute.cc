@@ -1,0 +1,230 @@
+#include "server/shard/shard_compute.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/base/log.h"
+
+namespace agg {
+namespace {
+
+std::vector<const Buffer*> RowBuffers(const GradientRows& rows,
+                                      const std::vector<RoundRow>& of) {
+  std::vector<const Buffer*> buffers;
+  for (const RoundRow& row : of) buffers.push_back(rows.row(row.rank));
+  return buffers;
+}
+
+// A budget may promise what others have taken.
+absl::Status WithPlan(const absl::Status& status, const MemoryPlan& plan) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      status.message(), "; the plan needs ", DescribeMemoryPlan(plan)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShardCompute>> ShardCompute::Create(
+    const ShardOptions& options, Backend* backend, const Manifest& manifest) {
+  absl::StatusOr<ShardLayout> layout =
+      MakeShardLayout(manifest, options.num_shards, options.ordinal);
+  if (!layout.ok()) return layout.status();
+  std::unique_ptr<ShardCompute> compute(new ShardCompute(options, backend));
+  compute->layout_ = std::make_shared<ShardLayout>(*std::move(layout));
+  absl::Status status = compute->ResolveGroups();
+  if (!status.ok()) return status;
+  compute->rows_ = std::make_unique<GradientRows>(
+      backend, compute->layout_.get(), options.push_dtype, options.max_workers);
+  status = CheckMemoryPlan(compute->PlanRows(1), options.memory_budget);
+  if (!status.ok()) return status;
+  LogInfo(
+      "memory plan of one worker: ", DescribeMemoryPlan(compute->PlanRows(1)),
+      "; of ", options.max_workers, ": ",
+      DescribeMemoryPlan(compute->PlanRows(options.max_workers)));
+  absl::StatusOr<std::unique_ptr<ParameterStore>> store =
+      ParameterStore::Create(
+          backend, options.optimizer,
+          std::max(compute->layout_->num_elements, kLayoutAlignment),
+          options.pull_dtype);
+  if (!store.ok()) {
+    return WithPlan(store.status(), compute->PlanRows(1));
+  }
+  compute->store_ = *std::move(store);
+  return compute;
+}
+
+absl::Status ShardCompute::ResolveGroups() {
+  for (const TensorSpec& tensor : layout_->manifest.tensors) {
+    GroupOptions group;
+    group.weight_decay = options_.weight_decay;
+    if (!tensor.group.empty()) {
+      const auto found = std::find_if(
+          options_.groups.begin(), options_.groups.end(),
+          [&](const GroupOptions& g) { return g.name == tensor.group; });
+      if (found == options_.groups.end()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "tensor \"", tensor.name, "\" is in group \"", tensor.group,
+            "\"; allowed: a name in the config's `groups`, or none"));
+      }
+      group = *found;
+    }
+    group_of_tensor_.push_back(std::move(group));
+  }
+  return absl::OkStatus();
+}
+
+MemoryPlan ShardCompute::PlanRows(int64_t num_rows) const {
+  MemoryPlan plan = PlanMemory(
+      layout_->num_elements, num_rows, options_.push_dtype, options_.pull_dtype,
+      options_.optimizer, backend_->memory_needs(num_rows));
+  // Of each slice twice: as computed, and on its way to the coordinator.
+  plan.host.grams = 2 * static_cast<int64_t>(layout_->slices.size()) *
+                    PackedGramSize(num_rows) *
+                    static_cast<int64_t>(sizeof(double));
+  return plan;
+}
+
+MemoryPlan ShardCompute::PlanWith(int64_t num_more_rows) const {
+  return PlanRows(rows_->num_rows() + num_more_rows);
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> ShardCompute::AllocateRow(
+    const MemoryPlan& plan) const {
+  absl::Status status = CheckMemoryPlan(plan, options_.memory_budget);
+  if (!status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer = rows_->Allocate();
+  if (!buffer.ok()) return WithPlan(buffer.status(), plan);
+  return buffer;
+}
+
+absl::StatusOr<std::vector<SliceGram>> ShardCompute::Gram(
+    const std::vector<RoundRow>& rows, const std::vector<int32_t>& slices,
+    bool compensated) {
+  const std::vector<const Buffer*> buffers = RowBuffers(*rows_, rows);
+  std::vector<SliceGram> grams;
+  std::vector<ElementRange> ranges;
+  for (const int32_t slice : slices) {
+    grams.push_back({layout_->slices[slice], {}, {}});
+    ranges.push_back(layout_->ranges[slice]);
+  }
+  if (ranges.empty()) return grams;
+  const size_t packed = PackedGramSize(static_cast<int64_t>(rows.size()));
+  std::vector<double> hi(ranges.size() * packed);
+  std::vector<double> lo(compensated ? hi.size() : 0);
+  GramRequest request;
+  request.rows = buffers;
+  request.dtype = options_.push_dtype;
+  request.ranges = ranges;
+  request.compensated = compensated;
+  request.hi = absl::MakeSpan(hi);
+  request.lo = absl::MakeSpan(lo);
+  absl::Status status = backend_->Gram(request);
+  if (!status.ok()) return status;
+  for (size_t i = 0; i < grams.size(); ++i) {
+    grams[i].hi.assign(hi.begin() + i * packed, hi.begin() + (i + 1) * packed);
+    if (!compensated) continue;
+    grams[i].lo.assign(lo.begin() + i * packed, lo.begin() + (i + 1) * packed);
+  }
+  return grams;
+}
+
+absl::Status ShardCompute::FillUpdate(const std::vector<RoundRow>& rows,
+                                      const StepPlan& step,
+                                      std::vector<const Buffer*>* buffers,
+                                      std::vector<double>* compact,
+                                      std::vector<UpdateRange>* ranges,
+                                      UpdateRequest* request) {
+  const size_t num_tensors = layout_->manifest.tensors.size();
+  const size_t segments = step.per_tensor ? num_tensors : 1;
+  if (step.coefficients.size() != segments * rows.size() ||
+      (!step.trust.empty() && step.trust.size() != num_tensors)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "step has ", step.coefficients.size(), " coefficients and ",
+        step.trust.size(), " trust ratios for ", segments, " segments, ",
+        rows.size(), " rows and ", num_tensors, " tensors"));
+  }
+  // An excluded row holds a non-finite value: it must not be multiplied, not
+  // even by zero.
+  std::vector<size_t> kept;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (std::count(step.excluded_ranks.begin(), step.excluded_ranks.end(),
+                   rows[i].rank) == 0) {
+      kept.push_back(i);
+      buffers->push_back(rows_->row(rows[i].rank));
+    }
+  }
+  for (size_t s = 0; s < segments; ++s) {
+    for (size_t i : kept) {
+      compact->push_back(step.coefficients[s * rows.size() + i]);
+    }
+  }
+  for (size_t i = 0; i < layout_->slices.size(); ++i) {
+    const int32_t tensor = layout_->plan.slices[layout_->slices[i]].tensor;
+    const GroupOptions& group = group_of_tensor_[tensor];
+    UpdateRange range;
+    range.range = layout_->ranges[i];
+    range.coefficients = absl::MakeConstSpan(*compact).subspan(
+        step.per_tensor ? tensor * kept.size() : 0, kept.size());
+    range.learning_rate = static_cast<float>(
+        step.learning_rate * static_cast<double>(group.learning_rate_factor));
+    range.weight_decay = group.weight_decay;
+    range.trust = step.trust.empty() ? 1.0f : step.trust[tensor];
+    ranges->push_back(range);
+  }
+  request->rows = *buffers;
+  request->dtype = options_.push_dtype;
+  request->optimizer = options_.optimizer;
+  request->step = step.step;
+  request->ranges = *ranges;
+  request->master = store_->master();
+  request->state0 = store_->state0();
+  request->state1 = store_->state1();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<SliceNorms>> ShardCompute::Norms(
+    const std::vector<RoundRow>& rows, const StepPlan& step) {
+  std::vector<const Buffer*> buffers;
+  std::vector<double> compact;
+  std::vector<UpdateRange> ranges;
+  UpdateRequest request;
+  absl::Status status =
+      FillUpdate(rows, step, &buffers, &compact, &ranges, &request);
+  if (!status.ok()) return status;
+  std::vector<RangeNorms> norms(ranges.size());
+  if (!ranges.empty()) {
+    status = backend_->Norms(request, absl::MakeSpan(norms));
+    if (!status.ok()) return status;
+  }
+  std::vector<SliceNorms> result;
+  for (size_t i = 0; i < norms.size(); ++i) {
+    result.push_back({layout_->slices[i], norms[i].parameter_norm_squared,
+                      norms[i].update_norm_squared});
+  }
+  return result;
+}
+
+absl::Status ShardCompute::Update(const std::vector<RoundRow>& rows,
+                                  const StepPlan& step, Snapshot* snapshot) {
+  std::vector<const Buffer*> buffers;
+  std::vector<double> compact;
+  std::vector<UpdateRange> ranges;
+  UpdateRequest request;
+  absl::Status status =
+      FillUpdate(rows, step, &buffers, &compact, &ranges, &request);
+  if (!status.ok() || ranges.empty()) return status;
+  request.snapshot = snapshot->buffers()->f32.get();
+  request.narrowed_snapshot = snapshot->buffers()->narrowed.get();
+  request.narrowed_dtype = store_->narrowed_dtype();
+  return backend_->Update(request);
+}
+
+absl::Status ShardCompute::LoadSeed(Snapshot* snapshot) {
+  return backend_->Load(options_.optimizer, *snapshot->buffers()->f32,
+                        store_->master(), store_->state0(), store_->state1(),
+                        snapshot->buffers()->narrowed.get(),
+                        store_->narrowed_dtype());
+}
+
+}  // namespace agg

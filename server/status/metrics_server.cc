@@ -1,0 +1,129 @@
+#include "server/status/metrics_server.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "prometheus/collectable.h"
+#include "prometheus/text_serializer.h"
+#include "server/metrics/metrics.h"
+#include "server/status/http_server.h"
+#include "server/status/status_page_html.h"
+
+namespace agg {
+namespace {
+
+// Neither empty nor with anything that a name or an address never has.
+bool IsAddress(absl::string_view bind) {
+  return !bind.empty() &&
+         std::all_of(bind.begin(), bind.end(), [](unsigned char c) {
+           return absl::ascii_isalnum(c) ||
+                  absl::string_view(".-_:[]").find(static_cast<char>(c)) !=
+                      absl::string_view::npos;
+         });
+}
+
+std::string HostPort(const std::string& bind, int port) {
+  const bool bare_ipv6 =
+      bind.find(':') != std::string::npos && bind.front() != '[';
+  return bare_ipv6 ? absl::StrCat("[", bind, "]:", port)
+                   : absl::StrCat(bind, ":", port);
+}
+
+HttpResponse Page() {
+  HttpResponse page;
+  page.content_type = "text/html; charset=utf-8";
+  page.body = std::string(StatusPageHtml());
+  page.content_security_policy =
+      absl::StrCat(StatusPagePolicy(), "; frame-ancestors 'none'");
+  return page;
+}
+
+HttpResponse Json(std::string body) {
+  HttpResponse response;
+  response.content_type = "application/json";
+  response.body = std::move(body);
+  return response;
+}
+
+HttpResponse Text(int status, std::string body) {
+  HttpResponse response;
+  response.status = status;
+  response.body = std::move(body);
+  return response;
+}
+
+HttpResponse Ready(const MetricsPages& pages) {
+  const absl::Status status =
+      pages.ready == nullptr ? absl::OkStatus() : pages.ready();
+  if (status.ok()) return Text(200, "ok\n");
+  return Text(503, absl::StrCat(status.message(), "\n"));
+}
+
+// Prometheus 3 refuses a scrape whose type lacks the version.
+HttpResponse Scrape(const prometheus::Collectable& collectable) {
+  HttpResponse response;
+  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  response.body = prometheus::TextSerializer().Serialize(collectable.Collect());
+  return response;
+}
+
+HttpResponse Answer(const HttpRequest& request,
+                    const prometheus::Collectable& collectable,
+                    const MetricsPages& pages) {
+  if (request.path == "/metrics") return Scrape(collectable);
+  if (request.path == "/healthz") return Text(200, "ok\n");
+  if (request.path == "/readyz") return Ready(pages);
+  if (pages.status_json != nullptr) {
+    if (request.path == "/") return Page();
+    if (request.path == "/status.json") {
+      return Json(pages.status_json(request.after));
+    }
+  }
+  if (request.path == "/trace.json" && pages.trace_json != nullptr) {
+    return Json(pages.trace_json());
+  }
+  return Text(404, "not found; there are / /metrics /healthz /readyz\n");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
+    const std::string& bind, int port, const Metrics& metrics,
+    MetricsPages pages) {
+  if (!IsAddress(bind)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("metrics.bind is \"", bind,
+                     "\"; it must be an address or a host name"));
+  }
+  if (port < 0 || port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("metrics.port is ", port, "; it must be in 0..65535"));
+  }
+  absl::StatusOr<std::unique_ptr<HttpServer>> server =
+      HttpServer::Start(bind, port,
+                        [collectable = metrics.collectable(),
+                         pages = std::move(pages)](const HttpRequest& request) {
+                          return Answer(request, *collectable, pages);
+                        });
+  if (!server.ok()) {
+    return absl::UnavailableError(absl::StrCat("cannot serve metrics on ",
+                                               HostPort(bind, port), ": ",
+                                               server.status().message()));
+  }
+  return absl::WrapUnique(new MetricsServer(*std::move(server)));
+}
+
+MetricsServer::MetricsServer(std::unique_ptr<HttpServer> server)
+    : server_(std::move(server)) {}
+MetricsServer::~MetricsServer() = default;
+int MetricsServer::port() const { return server_->port(); }
+
+}  // namespace agg

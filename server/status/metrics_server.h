@@ -1,0 +1,58 @@
+// The metrics port: what monitoring, probes and people are served over HTTP.
+#ifndef AGG_SERVER_STATUS_METRICS_SERVER_H_
+#define AGG_SERVER_STATUS_METRICS_SERVER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/metrics/metrics.h"
+#include "server/status/http_server.h"
+
+namespace agg {
+
+// What the pages are made of; called by requests, from any thread. One that is
+// null has no page (404), but for `ready`: then /readyz is always 200.
+struct MetricsPages {
+  std::function<absl::Status()> ready;  // OK, or why not
+  std::function<std::string(uint64_t after)> status_json;
+  std::function<std::string()> trace_json;
+};
+
+//   /metrics      Prometheus' text format 0.0.4
+//   /healthz      200 "ok" while the process lives
+//   /readyz       200 "ok", or 503 with the reason
+//   /             the status page, for people; it polls /status.json
+//   /status.json  what it shows; ?after=N: rounds from sequence number N on
+//   /trace.json   the last rounds as a Chrome trace
+// Plain HTTP without a password: bind it where only those may reach it who may
+// see all this. HttpServer states the limits. Thread-compatible.
+class MetricsServer {
+ public:
+  // Listens at once on `bind` (an IPv4 or IPv6 address, or a host name) and
+  // `port` (0: any free one). INVALID_ARGUMENT for an address or port that
+  // cannot be one; UNAVAILABLE, naming the address, if it cannot be bound.
+  static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(
+      const std::string& bind, int port, const Metrics& metrics,
+      MetricsPages pages = {});
+
+  // Stops listening and breaks connections off: returns at once, or when the
+  // functions that are being called have.
+  ~MetricsServer();
+  MetricsServer(const MetricsServer&) = delete;
+  MetricsServer& operator=(const MetricsServer&) = delete;
+
+  // The one that is listened on.
+  int port() const;
+
+ private:
+  explicit MetricsServer(std::unique_ptr<HttpServer> server);
+  const std::unique_ptr<HttpServer> server_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_STATUS_METRICS_SERVER_H_

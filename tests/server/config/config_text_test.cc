@@ -1,0 +1,86 @@
+#include "server/config/config_text.h"
+
+#include <google/protobuf/util/message_differencer.h>
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/config/config_defaults.h"
+
+namespace agg {
+namespace {
+
+using ::google::protobuf::util::MessageDifferencer;
+using ::testing::HasSubstr;
+
+std::string ErrorOf(const std::string& text) {
+  const absl::Status status = ParseJobConfig(text, "job.textproto").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+  return std::string(status.message());
+}
+
+TEST(ConfigTextTest, ErrorsHaveLineAndColumn) {
+  EXPECT_THAT(ErrorOf("workers: 1\nwrokers: 2\n"),
+              HasSubstr("job.textproto:2:8: "));
+  EXPECT_THAT(ErrorOf("workers: 1\nwrokers: 2\n"), HasSubstr("wrokers"));
+  EXPECT_THAT(ErrorOf("workers: many"), HasSubstr("job.textproto:1:10: "));
+  EXPECT_THAT(ErrorOf("workers: 1 workers: 2"), HasSubstr("job.textproto:1:"));
+  EXPECT_THAT(ErrorOf("combination { rule: 'mean'"),
+              HasSubstr("job.textproto"));
+  EXPECT_THAT(ErrorOf("optimizer { beta3: 1 }"), HasSubstr("beta3"));
+}
+
+TEST(ConfigTextTest, PrintedTextParsesToTheSame) {
+  v1::JobConfig config = *ParseJobConfig(R"(
+      job: "a\"b" workers: 3 shards: "h:1" shards: "h:2"
+      combination { rule: "adacons" adacons { beta: 0 } }
+      shadow_rules { rule: "adasum" } shadow_rules {}
+      learning_rate { rate: 0.1 boundaries: [1, 2.5] }
+      groups { name: "g" no_decay: true })",
+                                         "test");
+  for (int i = 0; i < 2; ++i) {
+    const absl::StatusOr<v1::JobConfig> again =
+        ParseJobConfig(PrintJobConfig(config), "printed");
+    ASSERT_TRUE(again.ok()) << again.status() << PrintJobConfig(config);
+    EXPECT_TRUE(MessageDifferencer::Equals(config, *again))
+        << PrintJobConfig(config);
+    config = WithDefaults(config);
+  }
+}
+
+TEST(ConfigTextTest, DefaultsAreShownAndIdempotent) {
+  const v1::JobConfig config =
+      WithDefaults(*ParseJobConfig("workers: 2", "test"));
+  const std::string text = PrintJobConfig(config);
+  EXPECT_THAT(text, HasSubstr("lease_seconds: 30\n"));
+  EXPECT_THAT(text, HasSubstr("round_timeout_seconds: 0\n"));
+  EXPECT_THAT(text, HasSubstr("  rule: \"mean\"\n"));
+  EXPECT_THAT(text, HasSubstr("  clip_before_average: true\n"));
+  EXPECT_TRUE(MessageDifferencer::Equals(config, WithDefaults(config)));
+}
+
+std::string FingerprintOf(const std::string& text) {
+  return ConfigFingerprint(WithDefaults(*ParseJobConfig(text, "test")));
+}
+
+TEST(ConfigFingerprintTest, IsOfWhatShardsMustShare) {
+  const std::string base = "workers: 2 learning_rate { rate: 0.1 }";
+  const std::string fingerprint = FingerprintOf(base);
+  EXPECT_EQ(fingerprint.size(), 16u);
+  EXPECT_EQ(fingerprint, FingerprintOf(base + " lease_seconds: 30"));
+  EXPECT_EQ(fingerprint, FingerprintOf(base + " shards: 'other:1'"));
+  EXPECT_EQ(fingerprint, FingerprintOf(base + " metrics { port: 9 }"));
+  EXPECT_EQ(fingerprint, FingerprintOf(base + " compute_threads: 7"));
+  EXPECT_EQ(fingerprint, FingerprintOf(base + " memory_budget_bytes: 7"));
+  EXPECT_EQ(fingerprint,
+            FingerprintOf(base + " device_memory_budget_bytes: 7"));
+  EXPECT_NE(fingerprint, FingerprintOf(base + " max_rounds: 7"));
+  EXPECT_NE(fingerprint, FingerprintOf(base + " job: 'x'"));
+  EXPECT_NE(fingerprint, FingerprintOf(base + " push_dtype: 'bf16'"));
+  EXPECT_NE(fingerprint,
+            FingerprintOf("workers: 2 learning_rate { rate: 0.2 }"));
+}
+
+}  // namespace
+}  // namespace agg

@@ -1,0 +1,125 @@
+// What the server asks of its host: addresses, memory, health of the process.
+#include <fstream>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/config/address.h"
+#include "server/config/memory_budget.h"
+#include "server/housekeeping.h"
+
+namespace agg {
+namespace {
+
+TEST(AddressTest, GoodOnesRoundTrip) {
+  for (const char* text : {"localhost:1", "127.0.0.1:50051", "[::1]:65535",
+                           "agg-0.agg.default.svc.cluster.local:50051"}) {
+    const absl::StatusOr<Address> address = ParseAddress(text);
+    ASSERT_TRUE(address.ok()) << address.status();
+    EXPECT_EQ(FormatAddress(*address), text);
+  }
+  EXPECT_EQ(ParseAddress("[::1]:5")->host, "::1");
+}
+
+TEST(AddressTest, BadOnes) {
+  for (const char* text :
+       {"", ":", "host", "host:", ":1", "host:0", "host:65536", "host:1x",
+        "host:-1", "host: 1", "::1:5", "[::1]", "[x]:1", "[]:1", "ho st:1",
+        "http://host:1", "host:99999999999999999999"}) {
+    EXPECT_EQ(ParseAddress(text).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << text;
+  }
+}
+
+TEST(AddressTest, Loopback) {
+  for (const char* host : {"localhost", "127.0.0.1", "127.1.2.3", "::1"}) {
+    EXPECT_TRUE(IsLoopback(host)) << host;
+  }
+  for (const char* host : {"0.0.0.0", "10.0.0.1", "::", "localhost.org"}) {
+    EXPECT_FALSE(IsLoopback(host)) << host;
+  }
+}
+
+class MemoryTest : public ::testing::Test {
+ protected:
+  MemoryTest()
+      : root_(::testing::TempDir() + "/memory_test_" +
+              ::testing::UnitTest::GetInstance()->current_test_info()->name() +
+              "/") {}
+
+  void Write(const std::string& path, const std::string& text) {
+    const std::string full = root_ + path;
+    const std::string folder = full.substr(0, full.rfind('/'));
+    ASSERT_EQ(system(("mkdir -p '" + folder + "'").c_str()), 0);
+    std::ofstream(full) << text;
+  }
+
+  const std::string root_;
+};
+
+TEST_F(MemoryTest, WithoutALimit) {
+  EXPECT_EQ(GrantedMemory(root_).bytes, 0);
+  Write("proc/meminfo", "MemTotal:        1000 kB\nMemFree: 5 kB\n");
+  Write("proc/self/cgroup", "0::/a\n");
+  Write("sys/fs/cgroup/a/memory.max", "max\n");
+  const HostMemory memory = GrantedMemory(root_);
+  EXPECT_EQ(memory.bytes, 1024000);
+  EXPECT_EQ(memory.source, "MemTotal");
+}
+
+TEST_F(MemoryTest, TheSmallestLimitOfTheParentsCounts) {
+  Write("proc/meminfo", "MemTotal: 1000 kB\n");
+  Write("proc/self/cgroup", "0::/pod/container\n");
+  Write("sys/fs/cgroup/pod/container/memory.max", "900000\n");
+  Write("sys/fs/cgroup/pod/memory.max", "500000\n");
+  const HostMemory memory = GrantedMemory(root_);
+  EXPECT_EQ(memory.bytes, 500000);
+  EXPECT_EQ(memory.source, "cgroup limit");
+}
+
+TEST_F(MemoryTest, VersionOneAndTheRootGroup) {
+  Write("proc/meminfo", "MemTotal: 1000 kB\n");
+  Write("proc/self/cgroup", "3:cpu:/x\n2:memory:/\n");
+  Write("sys/fs/cgroup/memory/memory.limit_in_bytes", "300000\n");
+  EXPECT_EQ(GrantedMemory(root_).bytes, 300000);
+}
+
+TEST_F(MemoryTest, AHugeLimitIsNone) {
+  Write("proc/meminfo", "MemTotal: 1000 kB\n");
+  Write("proc/self/cgroup", "2:memory:/\n");
+  Write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(GrantedMemory(root_).source, "MemTotal");
+}
+
+TEST(BudgetTest, IsFourFifths) { EXPECT_EQ(DefaultBudget(1000), 800); }
+
+TEST(HealthTest, OfAShard) {
+  ShardStatus shard;
+  EXPECT_FALSE(HealthOf(shard, nullptr).process);
+  shard.attached = true;
+  EXPECT_TRUE(HealthOf(shard, nullptr).process);
+  EXPECT_FALSE(HealthOf(shard, nullptr).coordinator);
+  EXPECT_FALSE(HealthOf(shard, nullptr).shard);
+  shard.published = true;
+  EXPECT_TRUE(HealthOf(shard, nullptr).shard);
+}
+
+TEST(HealthTest, OfTheCoordinator) {
+  ShardStatus shard;
+  shard.attached = true;
+  JobStatus job;
+  for (const char* phase : {"unseeded", "open", "closing", "finished"}) {
+    job.phase = phase;
+    EXPECT_TRUE(HealthOf(shard, &job).process) << phase;
+    EXPECT_TRUE(HealthOf(shard, &job).coordinator) << phase;
+  }
+  for (const char* phase : {"waiting_for_shards", "shard_lost", "draining"}) {
+    job.phase = phase;
+    EXPECT_FALSE(HealthOf(shard, &job).process) << phase;
+    EXPECT_FALSE(HealthOf(shard, &job).coordinator) << phase;
+  }
+}
+
+}  // namespace
+}  // namespace agg

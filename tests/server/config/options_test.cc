@@ -1,0 +1,259 @@
+#include "server/config/options.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/config/config_defaults.h"
+#include "server/config/config_text.h"
+
+namespace agg {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kSmallest[] = "workers: 4 learning_rate { rate: 0.1 } ";
+
+absl::StatusOr<ServerOptions> Make(const std::string& text) {
+  const absl::StatusOr<v1::JobConfig> config = ParseJobConfig(text, "test");
+  if (!config.ok()) return config.status();
+  return MakeServerOptions(WithDefaults(*config));
+}
+
+// kSmallest with the fields of `text` in place of its own.
+absl::StatusOr<ServerOptions> MakeWith(const std::string& text) {
+  v1::JobConfig config = *ParseJobConfig(kSmallest, "test");
+  const absl::StatusOr<v1::JobConfig> change = ParseJobConfig(text, "test");
+  if (!change.ok()) return change.status();
+  config.MergeFrom(*change);
+  // A zero does not merge.
+  if (text == "workers: 0") config.set_workers(0);
+  return MakeServerOptions(WithDefaults(config));
+}
+
+TEST(OptionsTest, DefaultsAreAsConfigProtoSays) {
+  const absl::StatusOr<ServerOptions> options = Make(kSmallest);
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_THAT(options->shards, ElementsAre("127.0.0.1:50051"));
+  EXPECT_EQ(options->backend, "cpu");
+  EXPECT_EQ(options->backend_options.num_threads, 0);
+  EXPECT_EQ(options->metrics.port, 0);
+  EXPECT_EQ(options->metrics.max_tensors, 32);
+  EXPECT_EQ(options->metrics.max_workers, 64);
+  EXPECT_EQ(options->round_log.path, "");
+  EXPECT_EQ(options->round_log.max_bytes, int64_t{1} << 30);
+  const CoordinatorOptions& job = options->coordinator;
+  EXPECT_EQ(job.job, "default");
+  EXPECT_EQ(job.workers, 4);
+  EXPECT_EQ(job.min_workers, 4);
+  EXPECT_EQ(job.max_workers, 4);
+  EXPECT_EQ(job.start_timeout, absl::ZeroDuration());
+  EXPECT_EQ(job.lease, absl::Seconds(30));
+  EXPECT_EQ(job.reconnect_grace, absl::Seconds(5));
+  EXPECT_EQ(job.round_timeout, absl::ZeroDuration());
+  EXPECT_EQ(job.straggler_warning, absl::Seconds(60));
+  EXPECT_EQ(job.max_rounds, 0u);
+  EXPECT_EQ(job.optimizer.kind, OptimizerKind::kSgd);
+  EXPECT_EQ(job.combine.rule.rule, Rule::kMean);
+  EXPECT_EQ(job.combine.rule.scope, Scope::kPerTensor);
+  EXPECT_EQ(job.combine.rule.kappa_limit, 1e10);
+  EXPECT_EQ(job.combine.step_scale.kind, StepScale::kNone);
+  EXPECT_LT(job.combine.step_scale.smoothing, 0.0);
+  EXPECT_TRUE(job.combine.step_scale.clip_before_average);
+  EXPECT_EQ(job.combine.step_scale.variance_floor, 1e-6);
+  EXPECT_EQ(job.combine.schedule.learning_rate, 0.1);
+  EXPECT_EQ(job.combine.clip_norm, 0.0);
+  EXPECT_EQ(options->shard.push_dtype, DType::kF32);
+  EXPECT_EQ(options->shard.pull_dtype, DType::kF32);
+  EXPECT_EQ(options->shard.num_shards, 1);
+}
+
+TEST(OptionsTest, DefaultsThatDependOnTheKind) {
+  auto options =
+      Make(std::string(kSmallest) + "combination { rule: 'adacons' }");
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->coordinator.combine.rule.scope, Scope::kGlobal);
+  EXPECT_EQ(options->coordinator.combine.rule.adacons.beta, 0.99);
+  options = Make(std::string(kSmallest) + "optimizer { kind: 'adagrad' }");
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->shard.optimizer.epsilon, 1e-10f);
+  options = Make("workers: 1 optimizer { kind: 'none' }");  // without a rate
+  ASSERT_TRUE(options.ok()) << options.status();
+}
+
+TEST(OptionsTest, GroupsReachBothHalves) {
+  const auto options = Make(std::string(kSmallest) + R"(
+      optimizer { weight_decay: 0.5 momentum: 0.9 nesterov: true }
+      groups { name: "a" learning_rate_factor: 2 }
+      groups { name: "b" weight_decay: 0.25 }
+      groups { name: "c" no_decay: true })");
+  ASSERT_TRUE(options.ok()) << options.status();
+  const std::vector<GroupOptions>& groups = options->shard.groups;
+  ASSERT_EQ(groups.size(), 3u);
+  EXPECT_EQ(groups[0].learning_rate_factor, 2.0f);
+  EXPECT_EQ(groups[0].weight_decay, 0.5f);
+  EXPECT_EQ(groups[1].learning_rate_factor, 1.0f);
+  EXPECT_EQ(groups[1].weight_decay, 0.25f);
+  EXPECT_EQ(groups[2].weight_decay, 0.0f);
+  EXPECT_EQ(options->shard.weight_decay, 0.5f);
+  EXPECT_EQ(options->coordinator.weight_decay, 0.5f);
+  ASSERT_EQ(options->coordinator.group_weight_decay.size(), 3u);
+  EXPECT_EQ(options->coordinator.group_weight_decay[1].second, 0.25f);
+  EXPECT_TRUE(options->coordinator.optimizer.nesterov);
+}
+
+TEST(OptionsTest, EveryKindOfEverything) {
+  for (const char* text :
+       {"combination { rule: 'sum' }",
+        "combination { rule: 'weighted_mean' }",
+        "combination { rule: 'unit_mean' scope: 'global' }",
+        "combination { rule: 'adasum' }",
+        "combination { rule: 'adasum_counted' }",
+        "combination { rule: 'adacons' adacons { rescale: 'mean_norm' } }",
+        "step_scale { kind: 'linear' }",
+        "step_scale { kind: 'sqrt' }",
+        "step_scale { kind: 'adascale' averaging: 'paper' smoothing: 0 }",
+        "step_scale { kind: 'adamscale' }",
+        "optimizer { kind: 'add' }",
+        "optimizer { kind: 'adam' }",
+        "optimizer { kind: 'adamw' }",
+        "optimizer { kind: 'lars' momentum: 0.9 }",
+        "optimizer { kind: 'lamb' weight_decay: 0.1 }",
+        "learning_rate { schedule: 'multistep' boundaries: [2, 3] }",
+        "learning_rate { schedule: 'exponential' decay_steps: 9 }",
+        "learning_rate { schedule: 'polynomial' decay_steps: 9 power: 2 }",
+        "learning_rate { schedule: 'cosine' decay_steps: 9 }",
+        "learning_rate { schedule: 'inverse_sqrt' warmup_steps: 4 }",
+        "push_dtype: 'bf16' pull_dtype: 'f16'",
+        "shards: '[::1]:1' shards: 'agg-1.agg.default.svc:65535'",
+        "shadow_rules { rule: 'adasum' } shadow_rules { rule: 'adacons' }",
+        "start_timeout_seconds: 5 min_workers: 2 max_workers: 8",
+        "backend: 'cuda' compute_threads: 3 memory_budget_bytes: 1",
+        "backend: 'cuda' device_memory_budget_bytes: 1",
+        "backend: 'cuda' cuda_gram: 'double_float'"}) {
+    const auto options = MakeWith(text);
+    EXPECT_TRUE(options.ok()) << text << ": " << options.status();
+  }
+}
+
+struct BadConfig {
+  const char* text;
+  std::vector<std::string> message;  // field, value
+};
+
+TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
+  const std::vector<BadConfig> cases = {
+      {"job: 'a b'", {"job is \"a b\"", "A-Z"}},
+      {"shards: 'nohost'", {"shards[0] is \"nohost\"", "host:port"}},
+      {"shards: 'h:0'", {"shards[0]", "65535"}},
+      {"shards: 'h:65536'", {"shards[0]"}},
+      {"shards: '::1:50051'", {"shards[0]", "brackets"}},
+      {"shards: 'h:1' shards: 'h:1'", {"shards[1] is \"h:1\""}},
+      {"workers: 0", {"workers is 0", "1 to 512"}},
+      {"workers: 513", {"workers is 513"}},
+      {"min_workers: 5", {"min_workers is 5", "workers (4)"}},
+      {"min_workers: -1", {"min_workers is -1"}},
+      {"max_workers: 3", {"max_workers is 3", "workers (4)"}},
+      {"start_timeout_seconds: -1", {"start_timeout_seconds is -1"}},
+      {"lease_seconds: -3", {"lease_seconds is -3"}},
+      {"lease_seconds: inf", {"lease_seconds is inf"}},
+      {"reconnect_grace_seconds: nan", {"reconnect_grace_seconds is nan"}},
+      {"round_timeout_seconds: -1", {"round_timeout_seconds is -1"}},
+      {"straggler_warning_seconds: -1", {"straggler_warning_seconds is -1"}},
+      {"combination { rule: 'max' }",
+       {"combination.rule", "\"max\"", "adasum"}},
+      {"combination { scope: 'all' }",
+       {"combination.scope", "\"all\"", "per_tensor"}},
+      {"combination { kappa_limit: 0.5 }", {"combination.kappa_limit is 0.5"}},
+      {"combination { rule: 'mean' adacons { beta: 0.5 } }",
+       {"combination.adacons is set", "rule \"mean\""}},
+      {"combination { rule: 'adacons' adacons { beta: 1 } }",
+       {"combination.adacons.beta is 1"}},
+      {"combination { rule: 'adacons' adacons { rescale: 'x' } }",
+       {"combination.adacons.rescale", "\"x\"", "match_mean"}},
+      {"shadow_rules {} shadow_rules { rule: 'x' }",
+       {"shadow_rules[1].rule", "\"x\""}},
+      {"step_scale { kind: 'x' }", {"step_scale.kind", "\"x\"", "adascale"}},
+      {"step_scale { averaging: 'x' }", {"step_scale.averaging", "\"x\""}},
+      {"step_scale { smoothing: 1 }", {"step_scale.smoothing is 1"}},
+      {"step_scale { smoothing: -1 }", {"step_scale.smoothing is -1"}},
+      {"combination { rule: 'adasum' } step_scale { kind: 'adascale' }",
+       {"step_scale.kind", "adasum", "force"}},
+      {"learning_rate { rate: -1 }", {"learning_rate.rate is -1"}},
+      {"learning_rate { schedule: 'x' }", {"learning_rate.schedule", "\"x\""}},
+      {"learning_rate { schedule: 'cosine' }", {"learning_rate.decay_steps"}},
+      {"learning_rate { schedule: 'multistep' }", {"learning_rate.boundaries"}},
+      {"learning_rate { gamma: 0.5 }",
+       {"learning_rate.gamma is set", "\"constant\""}},
+      {"learning_rate { decay_steps: 5 }",
+       {"learning_rate.decay_steps is set"}},
+      {"learning_rate { boundaries: 5 }", {"learning_rate.boundaries is set"}},
+      {"learning_rate { final_factor: 1 }",
+       {"learning_rate.final_factor is set"}},
+      {"learning_rate { power: 2 }", {"learning_rate.power is set"}},
+      {"optimizer { kind: 'x' }", {"optimizer.kind is \"x\"", "\"lamb\""}},
+      {"optimizer { momentum: 1 }", {"optimizer.momentum is 1"}},
+      {"optimizer { nesterov: true }",
+       {"optimizer.nesterov is true", "momentum > 0"}},
+      {"optimizer { beta1: 0.9 }",
+       {"optimizer.beta1 is set", "\"sgd\" does not use it"}},
+      {"optimizer { kind: 'adam' beta2: 1 }", {"optimizer.beta2 is 1"}},
+      {"optimizer { kind: 'adam' epsilon: 0 }", {"optimizer.epsilon is 0"}},
+      {"optimizer { kind: 'add' weight_decay: 0.1 }",
+       {"optimizer.weight_decay is set", "\"add\""}},
+      {"optimizer { weight_decay: -1 }", {"optimizer.weight_decay is -1"}},
+      {"optimizer { kind: 'adagrad' initial_accumulator: -1 }",
+       {"optimizer.initial_accumulator is -1"}},
+      {"optimizer { kind: 'lars' trust_coefficient: 0 }",
+       {"optimizer.trust_coefficient is 0"}},
+      {"groups {}", {"groups[0].name is \"\""}},
+      {"groups { name: 'a' } groups { name: 'a' }", {"groups[1].name"}},
+      {"groups { name: 'a' learning_rate_factor: -1 }",
+       {"groups[0].learning_rate_factor is -1"}},
+      {"groups { name: 'a' weight_decay: -1 }",
+       {"groups[0].weight_decay is -1"}},
+      {"groups { name: 'a' weight_decay: 1 no_decay: true }",
+       {"groups[0].weight_decay is set", "no_decay"}},
+      {"optimizer { kind: 'add' } groups { name: 'a' weight_decay: 1 }",
+       {"groups[0].weight_decay is set", "\"add\""}},
+      {"clip_norm: -1", {"clip_norm is -1"}},
+      {"scale_invariant_iterations: -1", {"scale_invariant_iterations is -1"}},
+      {"push_dtype: 'f64'", {"push_dtype is \"f64\"", "\"bf16\""}},
+      {"pull_dtype: 'i8'", {"pull_dtype is \"i8\"", "\"f16\""}},
+      {"backend: 'tpu'", {"backend is \"tpu\"", "\"cuda\""}},
+      {"compute_threads: -1", {"compute_threads is -1"}},
+      {"memory_budget_bytes: -1", {"memory_budget_bytes is -1"}},
+      {"backend: 'cuda' device_memory_budget_bytes: -1",
+       {"device_memory_budget_bytes is -1"}},
+      {"device_memory_budget_bytes: 7",
+       {"device_memory_budget_bytes is 7", "cuda"}},
+      {"cuda_gram: 'float'",
+       {"cuda_gram is \"float\"", "by_device", "double_float"}},
+      {"quorum: 3", {"quorum is 3", "0"}},
+      {"max_staleness: 1", {"max_staleness is 1", "0"}},
+      {"metrics { port: 65536 }", {"metrics.port is 65536"}},
+      {"metrics { max_tensors: -1 }", {"metrics.max_tensors is -1"}},
+      {"metrics { max_workers: -1 }", {"metrics.max_workers is -1"}},
+      {"round_log { path: 'logs/' }", {"round_log.path is \"logs/\""}},
+      {"round_log { max_bytes: 65535 }",
+       {"round_log.max_bytes is 65535", ">= 65536"}},
+  };
+  for (const BadConfig& c : cases) {
+    const absl::Status status = MakeWith(c.text).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.text;
+    for (const std::string& part : c.message) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr(part)) << c.text;
+    }
+  }
+}
+
+TEST(OptionsTest, TheRateIsRequired) {
+  const absl::Status status = Make("workers: 1").status();
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("learning_rate.rate is 0"));
+}
+
+}  // namespace
+}  // namespace agg

@@ -1,0 +1,96 @@
+#include "server/coordinator/close_policy.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace agg {
+namespace {
+
+constexpr absl::Time kOpened = absl::UnixEpoch();
+absl::Time At(int seconds) { return kOpened + absl::Seconds(seconds); }
+constexpr int kNever = -1;
+
+struct Case {
+  std::string name;
+  // Options: expected, at least, start_timeout, round_timeout (seconds).
+  int workers, min_workers, start_timeout, round_timeout;
+  // Snapshot: started, members, waiting, contributions, joining, since.
+  bool started;
+  int members, waiting, contributions, joining, since;
+  int now;
+  // Expected decision.
+  bool start, close;
+  int ask_again;
+};
+
+class ClosePolicyTest : public testing::TestWithParam<Case> {};
+
+TEST_P(ClosePolicyTest, Decides) {
+  const Case& c = GetParam();
+  CloseOptions options;
+  options.workers = c.workers;
+  options.min_workers = c.min_workers;
+  options.start_timeout = absl::Seconds(c.start_timeout);
+  options.round_timeout = absl::Seconds(c.round_timeout);
+  CloseSnapshot snapshot;
+  snapshot.started = c.started;
+  snapshot.num_members = c.members;
+  snapshot.num_waiting = c.waiting;
+  snapshot.num_contributions = c.contributions;
+  snapshot.num_joining = c.joining;
+  snapshot.opened_at = kOpened;
+  snapshot.waiting_since = At(c.since);
+  const CloseDecision decision = DecideClose(options, snapshot, At(c.now));
+  EXPECT_EQ(decision.start, c.start);
+  EXPECT_EQ(decision.close, c.close);
+  EXPECT_EQ(decision.ask_again_at,
+            c.ask_again == kNever ? absl::InfiniteFuture() : At(c.ask_again));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Start, ClosePolicyTest,
+    testing::Values(
+        Case{"TooFew", 3, 3, 0, 0, false, 2, 0, 2, 0, 1, 9, false, false,
+             kNever},
+        Case{"Enough", 3, 3, 0, 0, false, 3, 3, 0, 0, 0, 9, true, false,
+             kNever},
+        Case{"EnoughAndCommitted", 3, 3, 0, 0, false, 3, 0, 3, 0, 1, 9, true,
+             true, kNever},
+        Case{"TimeoutNotYet", 3, 2, 10, 0, false, 2, 0, 2, 0, 1, 9, false,
+             false, 10},
+        Case{"TimeoutWithMinimum", 3, 2, 10, 0, false, 2, 0, 2, 0, 1, 10, true,
+             true, kNever},
+        Case{"TimeoutBelowMinimum", 3, 2, 10, 0, false, 1, 0, 1, 0, 1, 10,
+             false, false, kNever},
+        // The first commit is long ago, but the job starts only now.
+        Case{"StartIsNotALateRow", 2, 2, 0, 5, false, 2, 1, 1, 0, 0, 100, true,
+             false, 105}),
+    [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Close, ClosePolicyTest,
+    testing::Values(Case{"NobodyCommitted", 2, 1, 0, 0, true, 2, 2, 0, 0, 0, 99,
+                         true, false, kNever},
+                    Case{"OneWaiting", 2, 1, 0, 0, true, 2, 1, 1, 0, 1, 99,
+                         true, false, kNever},
+                    Case{"AllCommitted", 2, 1, 0, 0, true, 2, 0, 2, 0, 1, 1,
+                         true, true, kNever},
+                    Case{"FewerThanExpectedIsFine", 5, 1, 0, 0, true, 1, 0, 1,
+                         0, 1, 1, true, true, kNever},
+                    Case{"RoundTimeoutNotYet", 2, 1, 0, 7, true, 2, 1, 1, 0, 3,
+                         9, true, false, 10},
+                    Case{"RoundTimeout", 2, 1, 0, 7, true, 2, 1, 1, 0, 3, 10,
+                         true, true, kNever},
+                    Case{"RoundTimeoutNeedsARow", 2, 1, 0, 7, true, 2, 2, 0, 0,
+                         0, 99, true, false, kNever},
+                    Case{"EverybodyGone", 2, 1, 0, 0, true, 0, 0, 0, 0, 0, 9,
+                         true, false, kNever},
+                    Case{"GoneButOthersWaitForTheNextRound", 2, 1, 0, 0, true,
+                         0, 0, 0, 1, 0, 9, true, true, kNever},
+                    Case{"JoinersDoNotCloseAnOpenRound", 2, 1, 0, 0, true, 1, 1,
+                         0, 1, 0, 9, true, false, kNever}),
+    [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace agg

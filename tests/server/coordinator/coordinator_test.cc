@@ -1,0 +1,233 @@
+// The coordinator around its state: attendance, leases, events, waiting,
+// draining; with a clock that stands still.
+#include "server/coordinator/coordinator.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/round/local_cluster.h"
+
+namespace agg {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Manifest TestManifest() { return MakeManifest({{9}, {}}); }
+
+class CoordinatorTest : public testing::Test {
+ protected:
+  CoordinatorTest() : job_(MakeClusterOptions(2, 2), TestManifest(), 2) {}
+
+  Coordinator* coordinator() { return job_.cluster.coordinator(); }
+  LocalWorker& worker(int rank) { return job_.workers[rank]; }
+  uint64_t epoch() { return worker(0).joined().epoch; }
+  Tensors Row() { return RandomTensors(job_.manifest, 5); }
+  void Attend(int rank) {
+    ASSERT_EQ(coordinator()->Attend(epoch(), worker(rank).session(),
+                                    [this, rank](const JobEvent& event) {
+                                      events_[rank].push_back(event.kind);
+                                    }),
+              absl::OkStatus());
+  }
+
+  std::vector<JobEventKind> events_[2];
+  RunningJob job_;
+};
+
+TEST_F(CoordinatorTest, ObserveDescribesTheJob) {
+  LocalCluster empty(MakeClusterOptions(1, 1));
+  EXPECT_EQ(empty.coordinator()->Observe().status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  const auto job = coordinator()->Observe();
+  ASSERT_TRUE(job.ok());
+  EXPECT_EQ(job->epoch, epoch());
+  EXPECT_TRUE(job->seeded);
+  EXPECT_EQ(job->session, 0u);
+  EXPECT_EQ(job->manifest.tensors.size(), 2u);
+}
+
+TEST_F(CoordinatorTest, EpochsCountMicroseconds) {
+  EXPECT_EQ(epoch(), static_cast<uint64_t>(
+                         absl::ToUnixMicros(job_.cluster.clock()->Now())));
+}
+
+TEST_F(CoordinatorTest, RoundsWaitForEverybodyAndAreTold) {
+  OutcomeReply observer;
+  coordinator()->WaitRound(0, 0, 0, observer.callback());
+  const OutcomeReply first = *worker(0).Contribute(0, Row());
+  const OutcomeReply repeat = worker(0).Commit(0);
+  job_.cluster.Settle();
+  EXPECT_FALSE(first.called());
+  JobStatus status = coordinator()->Status();
+  EXPECT_EQ(status.phase, "open");
+  EXPECT_THAT(status.missing_ranks, ElementsAre(1));
+  job_.cluster.clock()->Advance(absl::Seconds(7));
+  status = coordinator()->Status();
+  EXPECT_TRUE(status.workers[0].committed);
+  EXPECT_EQ(status.workers[1].waited_for, absl::Seconds(7));
+  EXPECT_EQ(status.workers[1].lease_remaining, absl::Seconds(23));
+  const OutcomeReply second = *worker(1).Contribute(0, Row());
+  job_.cluster.Settle();
+  for (const OutcomeReply& reply : {first, repeat, second, observer}) {
+    ASSERT_EQ(reply.num_calls(), 1);
+    EXPECT_EQ(reply.Get()->version, 1u);
+  }
+  EXPECT_TRUE(repeat.Get()->included);
+  EXPECT_FALSE(observer.Get()->included);
+  const auto reports = job_.cluster.reports();
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_TRUE(reports[0].applied);
+  EXPECT_EQ(reports[0].durations.wait, absl::Seconds(7));
+  EXPECT_EQ(reports[0].statistics.row_norms.size(), 2u);
+  EXPECT_EQ(coordinator()->LastOutcome()->version, 1u);
+}
+
+TEST_F(CoordinatorTest, ALeaseThatRunsOutFreesTheRound) {
+  Attend(0);
+  Attend(1);
+  const OutcomeReply reply = *worker(0).Contribute(0, Row());
+  OutcomeReply dead;
+  coordinator()->WaitRound(epoch(), 9, worker(1).session(), dead.callback());
+  job_.cluster.Advance(absl::Seconds(20));
+  ASSERT_EQ(*coordinator()->Renew(epoch(), worker(0).session()), 0u);
+  job_.cluster.Advance(absl::Seconds(10));
+  ASSERT_TRUE(reply.called());
+  EXPECT_THAT(reply.Get()->ranks, ElementsAre(0));
+  EXPECT_THAT(events_[1], ElementsAre(JobEventKind::kExpired));
+  EXPECT_THAT(events_[0], IsEmpty());
+  EXPECT_TRUE(absl::IsNotFound(dead.Get().status()));
+  EXPECT_TRUE(absl::IsNotFound(worker(1).Push(1, Row())));
+}
+
+TEST_F(CoordinatorTest, ABrokenStreamLeavesTheGrace) {
+  Attend(0);
+  Attend(1);
+  const OutcomeReply reply = *worker(0).Contribute(0, Row());
+  coordinator()->Detach(worker(1).session());
+  job_.cluster.Advance(absl::Seconds(4));
+  EXPECT_FALSE(reply.called());
+  job_.cluster.Advance(absl::Seconds(1));
+  EXPECT_TRUE(reply.called());
+}
+
+TEST_F(CoordinatorTest, AReconnectInTimeKeepsTheSession) {
+  Attend(1);
+  coordinator()->Detach(worker(1).session());
+  job_.cluster.Advance(absl::Seconds(4));
+  Attend(1);
+  job_.cluster.Advance(absl::Seconds(4));
+  EXPECT_TRUE(coordinator()->Renew(epoch(), worker(1).session()).ok());
+  // The old stream's end may be noticed after the new one's beginning.
+  Attend(1);
+  coordinator()->Detach(worker(1).session());
+  job_.cluster.Advance(absl::Seconds(10));
+  EXPECT_TRUE(coordinator()->Renew(epoch(), worker(1).session()).ok());
+}
+
+TEST_F(CoordinatorTest, ASupersededWorkerIsTold) {
+  Attend(0);
+  const OutcomeReply waiting = *worker(0).Contribute(0, Row());
+  LocalWorker successor(&job_.cluster, 0, job_.manifest);
+  ASSERT_EQ(successor.Join(), absl::OkStatus());
+  EXPECT_THAT(events_[0], ElementsAre(JobEventKind::kSuperseded));
+  EXPECT_TRUE(absl::IsAborted(waiting.Get().status()));
+  EXPECT_THAT(waiting.Get().status().message(), HasSubstr("superseded"));
+  EXPECT_TRUE(absl::IsAborted(
+      coordinator()->Renew(epoch(), worker(0).session()).status()));
+  coordinator()->Detach(worker(0).session());  // of no consequence
+}
+
+TEST_F(CoordinatorTest, LeavingAllFinishesTheJob) {
+  Attend(0);
+  Attend(1);
+  OutcomeReply waiting;
+  coordinator()->WaitRound(epoch(), 0, 0, waiting.callback());
+  EXPECT_EQ(worker(0).Leave(), absl::OkStatus());
+  EXPECT_FALSE(coordinator()->finished());
+  EXPECT_EQ(worker(1).Leave(), absl::OkStatus());
+  EXPECT_TRUE(coordinator()->finished());
+  EXPECT_THAT(events_[1], ElementsAre(JobEventKind::kFinished));
+  EXPECT_EQ(waiting.Get().status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(coordinator()->Status().phase, "finished");
+  EXPECT_EQ(worker(0).Join().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(CoordinatorTest, AJoinerWhomEverybodyLeftGoesOn) {
+  LocalWorker joiner(&job_.cluster, 3, job_.manifest);
+  ASSERT_EQ(joiner.Join(), absl::OkStatus());
+  ASSERT_EQ(joiner.joined().first_round, 1u);
+  for (int rank : {0, 1}) EXPECT_EQ(worker(rank).Leave(), absl::OkStatus());
+  EXPECT_EQ(coordinator()->LastOutcome()->kind, OutcomeKind::kSkipped);
+  EXPECT_THAT(coordinator()->LastOutcome()->message, HasSubstr("left"));
+  EXPECT_EQ(*job_.cluster.Pull(1), *job_.cluster.Pull(0));
+  const OutcomeReply reply = *joiner.Contribute(1, Row());
+  job_.cluster.Settle();
+  EXPECT_TRUE(reply.Get()->included);
+}
+
+TEST_F(CoordinatorTest, MinimumOfWorkersAfterTheTimeout) {
+  ClusterOptions options = MakeClusterOptions(1, 3);
+  options.coordinator.min_workers = 1;
+  options.coordinator.start_timeout = absl::Seconds(10);
+  RunningJob job(options, job_.manifest, 1);
+  const OutcomeReply reply = *job.workers[0].Contribute(0, Row());
+  job.cluster.Advance(absl::Seconds(9));
+  EXPECT_FALSE(reply.called());
+  job.cluster.Advance(absl::Seconds(1));
+  EXPECT_TRUE(reply.called());
+}
+
+TEST_F(CoordinatorTest, RoundTimeoutClosesWithoutTheLate) {
+  ClusterOptions options = MakeClusterOptions(2, 2);
+  options.coordinator.round_timeout = absl::Seconds(3);
+  RunningJob job(options, job_.manifest, 2);
+  const OutcomeReply first = *job.workers[0].Contribute(0, Row());
+  job.cluster.Advance(absl::Seconds(3));
+  ASSERT_TRUE(first.called());
+  EXPECT_THAT(first.Get()->ranks, ElementsAre(0));
+  // The late one's bytes are dropped, its commit is answered.
+  EXPECT_EQ(job.workers[1].Push(0, Row()), absl::OkStatus());
+  const OutcomeReply late = job.workers[1].Commit(0);
+  ASSERT_TRUE(late.called());
+  EXPECT_FALSE(late.Get()->included);
+  EXPECT_EQ(job.workers[1].Push(1, Row()), absl::OkStatus());
+}
+
+TEST_F(CoordinatorTest, MaxRoundsFinishesTheJob) {
+  ClusterOptions options = MakeClusterOptions(1, 1);
+  options.coordinator.max_rounds = 2;
+  RunningJob job(options, job_.manifest, 1);
+  job.RunRound(0);
+  EXPECT_FALSE(job.cluster.coordinator()->finished());
+  const OutcomeReply last = *job.workers[0].Contribute(1, Row());
+  job.cluster.Settle();
+  EXPECT_TRUE(last.Get()->finished);
+  EXPECT_TRUE(job.cluster.coordinator()->finished());
+}
+
+TEST_F(CoordinatorTest, DrainEndsEverything) {
+  Attend(0);
+  OutcomeReply waiting = *worker(0).Contribute(0, Row());
+  Reply<absl::StatusOr<JoinResult>> queued;
+  coordinator()->Join({2, job_.manifest, "late"}, queued.callback());
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    coordinator()->Drain(absl::InfiniteFuture());
+  }
+  EXPECT_EQ(waiting.num_calls(), 1);
+  EXPECT_TRUE(absl::IsUnavailable(waiting.Get().status()));
+  EXPECT_THAT(waiting.Get().status().message(), HasSubstr("draining"));
+  EXPECT_THAT(events_[0], ElementsAre(JobEventKind::kDraining));
+  EXPECT_EQ(coordinator()->Status().phase, "draining");
+  EXPECT_TRUE(absl::IsUnavailable(worker(0).Commit(0).Get().status()));
+  EXPECT_TRUE(absl::IsUnavailable(coordinator()->Observe().status()));
+  // What was queued is answered in the end, too.
+  EXPECT_FALSE(queued.called());
+  job_.cluster.StopCoordinator();
+  EXPECT_EQ(queued.num_calls(), 1);
+  EXPECT_TRUE(absl::IsUnavailable(queued.Get().status()));
+}
+
+}  // namespace
+}  // namespace agg

@@ -1,0 +1,126 @@
+#include "server/coordinator/rule_change.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace agg {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+CombineOptions Options() {
+  CombineOptions options;
+  options.rule.rule = Rule::kMean;
+  options.rule.kappa_limit = 123.0;
+  options.schedule.learning_rate = 0.5;
+  options.shadow_rules.resize(1);
+  return options;
+}
+
+std::string ErrorOf(const RuleChange& change) {
+  const absl::Status status = ChangedCombination(Options(), change).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  return std::string(status.message());
+}
+
+TEST(RuleChangeTest, ARuleComesWithItsScopeAndKeepsTheRest) {
+  RuleChange change;
+  change.rule = "adacons";
+  const auto adacons = ChangedCombination(Options(), change);
+  ASSERT_TRUE(adacons.ok()) << adacons.status();
+  EXPECT_EQ(NamesOf(*adacons), (CombinationNames{"adacons", "global", "none"}));
+  EXPECT_EQ(adacons->rule.kappa_limit, 123.0);
+  EXPECT_EQ(adacons->schedule.learning_rate, 0.5);
+  EXPECT_THAT(adacons->shadow_rules, SizeIs(1));
+  change.scope = "per_tensor";
+  EXPECT_EQ(NamesOf(*ChangedCombination(Options(), change)),
+            (CombinationNames{"adacons", "per_tensor", "none"}));
+}
+
+TEST(RuleChangeTest, TheSameRuleKeepsAnUnusualScope) {
+  CombineOptions options = Options();
+  options.rule.scope = Scope::kGlobal;
+  RuleChange change;
+  change.rule = "mean";
+  change.step_scale = "linear";
+  EXPECT_EQ(NamesOf(*ChangedCombination(options, change)),
+            (CombinationNames{"mean", "global", "linear"}));
+}
+
+TEST(RuleChangeTest, NumbersChangeAlone) {
+  RuleChange change;
+  change.learning_rate = 0.25;
+  const auto rate = ChangedCombination(Options(), change);
+  ASSERT_TRUE(rate.ok());
+  EXPECT_EQ(rate->schedule.learning_rate, 0.25);
+  EXPECT_EQ(NamesOf(*rate), NamesOf(Options()));
+  change.rule = "adacons";
+  change.adacons_beta = 0.5;
+  change.adacons_rescale = "match_mean";
+  const auto adacons = ChangedCombination(Options(), change);
+  ASSERT_TRUE(adacons.ok());
+  EXPECT_EQ(adacons->rule.adacons.beta, 0.5);
+  EXPECT_EQ(adacons->rule.adacons.rescale, AdaconsRescale::kMatchMean);
+}
+
+TEST(RuleChangeTest, ErrorsSayWhatIsAllowed) {
+  EXPECT_THAT(ErrorOf({}), HasSubstr("nothing to change"));
+  RuleChange change;
+  change.rule = "median";
+  EXPECT_THAT(ErrorOf(change), HasSubstr("\"median\": must be one of"));
+  change.rule = "adasum";
+  change.scope = "local";
+  EXPECT_THAT(ErrorOf(change), HasSubstr("\"local\""));
+  change.scope.reset();
+  change.step_scale = "cubic";
+  EXPECT_THAT(ErrorOf(change), HasSubstr("\"cubic\""));
+  // The gain is that of a mean: as in a configuration.
+  change.step_scale = "adascale";
+  EXPECT_THAT(ErrorOf(change), HasSubstr("force: true"));
+  change.force_step_scale = true;
+  EXPECT_TRUE(ChangedCombination(Options(), change).ok());
+  change.adacons_beta = 0.5;
+  EXPECT_THAT(ErrorOf(change), HasSubstr("the rule is \"adasum\""));
+  change.rule = "adacons";
+  change.adacons_beta = 1.0;
+  EXPECT_THAT(ErrorOf(change), HasSubstr("beta"));
+  change = RuleChange();
+  change.learning_rate = -1.0;
+  EXPECT_THAT(ErrorOf(change), HasSubstr("learning_rate.rate is -1"));
+}
+
+TEST(RuleChangeTest, MomentumIsOfOneRuleAveragesAreOfTheGradients) {
+  CombineState state;
+  state.adacons.resize(1);
+  state.shadow_adacons.resize(1);
+  state.step_scale.variance = 3.0;
+  state.step_scale.tau = 7.0;
+  CombineOptions adacons = Options();
+  adacons.rule.rule = Rule::kAdacons;
+  adacons.rule.scope = Scope::kGlobal;
+  CombineOptions after = adacons;
+  after.step_scale.kind = StepScale::kLinear;
+  after.schedule.learning_rate = 2.0;
+  after.rule.kappa_limit = 9.0;
+  CarryState(adacons, after, &state);
+  EXPECT_THAT(state.adacons, SizeIs(1));
+  for (const auto& other : {&AdaconsOptions::beta, &AdaconsOptions::epsilon}) {
+    CombineState copy = state;
+    after = adacons;
+    after.rule.adacons.*other *= 0.5;
+    CarryState(adacons, after, &copy);
+    EXPECT_THAT(copy.adacons, IsEmpty());
+  }
+  after = adacons;
+  after.rule.scope = Scope::kPerTensor;
+  CarryState(adacons, after, &state);
+  EXPECT_THAT(state.adacons, IsEmpty());
+  EXPECT_THAT(state.shadow_adacons, SizeIs(1));
+  EXPECT_EQ(state.step_scale.variance, 3.0);
+  EXPECT_EQ(state.step_scale.tau, 7.0);
+}
+
+}  // namespace
+}  // namespace agg

@@ -1,0 +1,114 @@
+// Errors of a backend: counted, a lost device reported, and its shard's epoch
+// over.
+#include "server/shard/guarded_backend.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/backend_factory.h"
+#include "tests/server/round/local_cluster.h"
+
+namespace agg {
+namespace {
+
+using testing::HasSubstr;
+
+// The CPU backend until a status is set, which every later call gets.
+class FailingBackend : public GuardedBackend {
+ public:
+  FailingBackend() : FailingBackend(*MakeBackend("cpu", {1})) {}
+
+  void Fail(absl::Status status) { status_ = std::move(status); }
+
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(BufferUse use,
+                                                   int64_t bytes) override {
+    if (!status_.ok()) return status_;
+    return GuardedBackend::Allocate(use, bytes);
+  }
+  absl::Status Gram(const GramRequest& request) override {
+    return status_.ok() ? GuardedBackend::Gram(request) : status_;
+  }
+  absl::Status Update(const UpdateRequest& request) override {
+    return status_.ok() ? GuardedBackend::Update(request) : status_;
+  }
+
+ private:
+  explicit FailingBackend(std::unique_ptr<Backend> cpu)
+      : GuardedBackend(cpu.get()), cpu_(std::move(cpu)) {}
+
+  const std::unique_ptr<Backend> cpu_;
+  absl::Status status_;
+};
+
+TEST(GuardedBackendTest, CountsErrorsAndTellsOfALostDeviceOnce) {
+  FailingBackend failing;
+  GuardedBackend guarded(&failing);
+  ASSERT_TRUE(guarded.Allocate(BufferUse::kRow, 64).ok());
+  EXPECT_EQ(guarded.num_errors(), 0);
+  failing.Fail(absl::InternalError("once"));
+  EXPECT_EQ(guarded.Gram({}), absl::InternalError("once"));
+  EXPECT_EQ(guarded.num_errors(), 1);
+  EXPECT_EQ(guarded.TakeLostDevice(), absl::OkStatus());
+  failing.Fail(absl::UnavailableError("gone"));
+  EXPECT_EQ(guarded.Update({}), absl::UnavailableError("gone"));
+  EXPECT_EQ(guarded.Allocate(BufferUse::kRow, 64).status(),
+            absl::UnavailableError("gone"));
+  EXPECT_EQ(guarded.num_errors(), 3);
+  EXPECT_EQ(guarded.TakeLostDevice(), absl::UnavailableError("gone"));
+  EXPECT_EQ(guarded.TakeLostDevice(), absl::OkStatus());
+  EXPECT_EQ(guarded.Gram({}), absl::UnavailableError("gone"));
+  EXPECT_EQ(guarded.TakeLostDevice(), absl::OkStatus());
+}
+
+// One worker on two shards, of which shard 1 fails.
+class BackendErrorTest : public testing::Test {
+ protected:
+  BackendErrorTest() : job_(Options(), MakeManifest({{40}, {30}}), 1) {}
+
+  ClusterOptions Options() {
+    ClusterOptions options = MakeClusterOptions(2, 1);
+    // Errors at a time that the test knows.
+    options.shard.early_gram = false;
+    options.make_backend = [this] {
+      auto backend = std::make_unique<FailingBackend>();
+      backend_ = backend.get();
+      return backend;
+    };
+    return options;
+  }
+  OutcomeReply RunRound() {
+    auto reply = job_.workers[0].Contribute(0, RandomTensors(job_.manifest, 1));
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    job_.cluster.Settle();
+    return *std::move(reply);
+  }
+
+  FailingBackend* backend_ = nullptr;  // of shard 1, the last one made
+  RunningJob job_;
+};
+
+TEST_F(BackendErrorTest, AnErrorBeforeCoefficientsSkipsTheRoundOnAllShards) {
+  backend_->Fail(absl::InternalError("broken launch"));
+  RunRound();
+  ASSERT_EQ(job_.cluster.reports().size(), 1u);
+  const RoundReport report = job_.cluster.reports()[0];
+  EXPECT_FALSE(report.applied);
+  EXPECT_THAT(report.message, HasSubstr("shard 1"));
+  EXPECT_THAT(report.message, HasSubstr("broken launch"));
+  EXPECT_EQ(*job_.cluster.Pull(1), *job_.cluster.Pull(0));
+  EXPECT_EQ(job_.cluster.engine(1)->Status().backend_errors, 2);  // tried twice
+  EXPECT_EQ(job_.cluster.engine(0)->Status().backend_errors, 0);
+}
+
+TEST_F(BackendErrorTest, ALostDeviceEndsTheEpochAndNamesTheShard) {
+  backend_->Fail(absl::UnavailableError("the device is lost"));
+  RunRound();
+  EXPECT_TRUE(job_.cluster.reports().empty());
+  const JobStatus status = job_.cluster.coordinator()->Status();
+  EXPECT_EQ(status.phase, "shard_lost");
+  EXPECT_THAT(status.message, HasSubstr("shard 1"));
+  EXPECT_THAT(status.message, HasSubstr("the device is lost"));
+  EXPECT_EQ(job_.cluster.engine(1)->Status().backend_errors, 1);
+}
+
+}  // namespace
+}  // namespace agg

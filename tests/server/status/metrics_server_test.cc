@@ -1,0 +1,150 @@
+#include "server/status/metrics_server.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/metrics/metrics.h"
+#include "server/metrics/metrics_options.h"
+#include "server/round/round_report.h"
+#include "tests/server/status/http_get.h"
+
+namespace agg {
+namespace {
+
+using ::testing::HasSubstr;
+
+class MetricsServerTest : public ::testing::Test {
+ protected:
+  MetricsServerTest()
+      : metrics_(
+            MetricsOptions(), [] { return ShardStatus(); }, nullptr) {}
+
+  absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& bind,
+                                                       int port) {
+    return MetricsServer::Start(bind, port, metrics_);
+  }
+
+  Metrics metrics_;
+};
+
+TEST_F(MetricsServerTest, ServesTheMetrics) {
+  const auto server = Start("127.0.0.1", 0);
+  ASSERT_TRUE(server.ok()) << server.status();
+  ASSERT_GT((*server)->port(), 0);
+  const std::string answer = Get((*server)->port(), "/metrics");
+  EXPECT_TRUE(absl::StartsWith(answer, "HTTP/1.1 200 OK\r\n")) << answer;
+  EXPECT_THAT(answer, HasSubstr("\r\nContent-Type: text/plain; version=0.0.4; "
+                                "charset=utf-8\r\n"));
+  EXPECT_THAT(answer, HasSubstr("\naggserver_rounds_total{job=\"default\","
+                                "shard=\"0\",outcome=\"applied\"} 0\n"));
+  RoundReport report;
+  report.applied = true;
+  metrics_.OnRound(report);
+  EXPECT_THAT(Get((*server)->port(), "/metrics"),
+              HasSubstr("outcome=\"applied\"} 1\n"));
+  EXPECT_TRUE(
+      absl::StartsWith(Get((*server)->port(), "/other"), "HTTP/1.1 404 "));
+}
+
+TEST_F(MetricsServerTest, WithoutPagesThereAreNone) {
+  const auto server = Start("127.0.0.1", 0);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const int port = (*server)->port();
+  for (const char* path : {"/", "/status.json", "/trace.json"}) {
+    EXPECT_TRUE(absl::StartsWith(Get(port, path), "HTTP/1.1 404 ")) << path;
+  }
+  EXPECT_THAT(Get(port, "/healthz"), HasSubstr("200 OK"));
+  EXPECT_THAT(Get(port, "/readyz"), HasSubstr("200 OK"));
+}
+
+TEST_F(MetricsServerTest, ServesThePages) {
+  absl::Status ready = absl::UnavailableError("waiting_for_shards: shard 1");
+  MetricsPages pages;
+  pages.ready = [&] { return ready; };
+  pages.status_json = [](uint64_t after) {
+    return absl::StrCat("{\"after\":", after, "}");
+  };
+  pages.trace_json = [] { return std::string("{}"); };
+  const auto server = MetricsServer::Start("127.0.0.1", 0, metrics_, pages);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const int port = (*server)->port();
+  EXPECT_THAT(Get(port, "/healthz"), HasSubstr("200 OK"));
+  std::string answer = Get(port, "/readyz");
+  EXPECT_TRUE(absl::StartsWith(answer, "HTTP/1.1 503 ")) << answer;
+  EXPECT_THAT(answer, HasSubstr("\r\n\r\nwaiting_for_shards: shard 1\n"));
+  ready = absl::OkStatus();
+  EXPECT_THAT(Get(port, "/readyz"), HasSubstr("200 OK"));
+  answer = Get(port, "/status.json?after=9");
+  EXPECT_THAT(answer, HasSubstr("\r\nContent-Type: application/json\r\n"));
+  EXPECT_THAT(answer, HasSubstr("{\"after\":9}"));
+  EXPECT_THAT(Get(port, "/trace.json"), HasSubstr("\r\n\r\n{}"));
+  answer = Get(port, "/");
+  EXPECT_THAT(answer, HasSubstr("\r\nContent-Type: text/html; charset=utf-8"));
+  EXPECT_THAT(answer, HasSubstr("\r\nContent-Security-Policy: default-src "
+                                "'none'; script-src 'sha256-"));
+  EXPECT_THAT(answer, HasSubstr("</html>"));
+}
+
+TEST_F(MetricsServerTest, StopsListeningWhenItIsGone) {
+  auto metrics = std::make_unique<Metrics>(
+      MetricsOptions(), [] { return ShardStatus(); }, nullptr);
+  auto server = MetricsServer::Start("127.0.0.1", 0, *metrics);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const int port = (*server)->port();
+  metrics.reset();  // The server keeps what it needs.
+  EXPECT_THAT(Get(port, "/metrics"), HasSubstr("aggserver_build_info"));
+  server->reset();
+  EXPECT_EQ(Get(port, "/metrics"), "");
+}
+
+TEST_F(MetricsServerTest, APortInUseIsNamed) {
+  const auto first = Start("127.0.0.1", 0);
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto second = Start("127.0.0.1", (*first)->port());
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(second.status().message()),
+              HasSubstr(absl::StrCat("127.0.0.1:", (*first)->port())));
+}
+
+TEST_F(MetricsServerTest, AnAddressOfAnotherMachineIsNamed) {
+  // TEST-NET-1 (RFC 5737): no machine has it.
+  const auto server = Start("192.0.2.1", 0);
+  EXPECT_EQ(server.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(server.status().message()), HasSubstr("192.0.2.1:0"));
+}
+
+TEST_F(MetricsServerTest, WhatCannotBeAnAddressIsRefused) {
+  for (const char* bind :
+       {"", "127.0.0.1:80,0.0.0.0", "127.0.0.1 ", "a/b", "+"}) {
+    const auto server = Start(bind, 0);
+    EXPECT_EQ(server.status().code(), absl::StatusCode::kInvalidArgument)
+        << bind;
+    EXPECT_THAT(std::string(server.status().message()),
+                HasSubstr("metrics.bind"));
+  }
+  for (const int port : {-1, 65536}) {
+    const auto server = Start("127.0.0.1", port);
+    EXPECT_EQ(server.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(server.status().message()),
+                HasSubstr("metrics.port"));
+  }
+}
+
+TEST_F(MetricsServerTest, TakesABareIpv6Address) {
+  const auto server = Start("::1", 0);
+  if (absl::IsUnavailable(server.status())) {
+    GTEST_SKIP() << "no IPv6 loopback here: " << server.status();
+  }
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_GT((*server)->port(), 0);
+}
+
+}  // namespace
+}  // namespace agg

@@ -1,0 +1,157 @@
+// RoundHistory, /status.json and /trace.json.
+#include "server/status/status_json.h"
+
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/base/json_writer.h"
+#include "server/status/chrome_trace.h"
+#include "server/status/round_history.h"
+#include "tests/server/round_log/logged_rounds.h"
+
+namespace agg {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string Written(const RoundHistory& history, uint64_t after) {
+  JsonWriter json;
+  json.BeginObject();
+  history.Write(after, &json);
+  json.EndObject();
+  return json.Take();
+}
+
+RoundHistory::Options Small() {
+  RoundHistory::Options options;
+  options.max_rounds = 4;
+  options.max_tensors = 1;
+  return options;
+}
+
+TEST(RoundHistoryTest, KeepsTheLastRounds) {
+  RoundHistory history(Small());
+  EXPECT_THAT(Written(history, 0), HasSubstr("\"next\":1,\"rounds\":[]"));
+  EXPECT_THAT(Written(history, 0), HasSubstr("\"last\":null"));
+  history.SetTensors(SomeRun().tensors);
+  for (uint64_t round = 0; round < 6; ++round) history.Add(SomeRound(round));
+  const std::string all = Written(history, 0);
+  EXPECT_THAT(all, HasSubstr("\"rounds\":[{\"seq\":3,\"round\":2,"));
+  EXPECT_THAT(all, HasSubstr("{\"seq\":6,\"round\":5,"));
+  EXPECT_THAT(all, HasSubstr("\"next\":7"));
+  EXPECT_THAT(all, HasSubstr("\"applied\":6,\"skipped\":0"));
+  EXPECT_THAT(all, HasSubstr("\"excluded_rows\":6"));
+  // Only the largest tensor, its name escaped.
+  EXPECT_THAT(all, HasSubstr("\"tensors\":[\"a\\u003cb\\u003e\\u0026\\\"\"]"));
+  EXPECT_THAT(all, HasSubstr("\"manifest_tensors\":2"));
+  EXPECT_THAT(all, HasSubstr("\"tensors\":[0.75]}"));
+  EXPECT_EQ(history.Points().size(), 4u);
+  // What a page asks for that has all but the last round.
+  const std::string one = Written(history, 6);
+  EXPECT_THAT(one, HasSubstr("\"rounds\":[{\"seq\":6,"));
+  EXPECT_THAT(Written(history, 7), HasSubstr("\"rounds\":[]"));
+}
+
+TEST(RoundHistoryTest, TheLastRoundInDetail) {
+  RoundHistory history(Small());
+  history.Add(SomeRound(3));
+  RoundReport skipped = SomeRound(4);
+  skipped.applied = false;
+  skipped.message = std::string(1000, 'm');
+  history.Add(skipped);
+  const std::string json = Written(history, 0);
+  // Of the applied round, made square; what is not finite is null.
+  EXPECT_THAT(json, HasSubstr("\"last\":{\"round\":3,\"ranks\":[0,1,5],"
+                              "\"excluded\":[5]"));
+  EXPECT_THAT(json, HasSubstr("\"cosines\":[[1,0.5,null],[0.5,1,null],"
+                              "[null,null,null]]"));
+  EXPECT_THAT(json, HasSubstr("\"skipped\":1"));
+  EXPECT_THAT(json, HasSubstr("\"" + std::string(200, 'm') + "\""));
+}
+
+TEST(RoundHistoryTest, AnotherModelBeginsAnew) {
+  RoundHistory history(Small());
+  history.SetTensors(SomeRun().tensors);
+  history.Add(SomeRound(0));
+  history.SetTensors(SomeRun().tensors);  // the same one, another epoch
+  EXPECT_EQ(history.Points().size(), 1u);
+  history.SetTensors({{"other", 5}});
+  EXPECT_TRUE(history.Points().empty());
+  EXPECT_THAT(Written(history, 0), HasSubstr("\"last\":null"));
+  history.Add(SomeRound(1));
+  EXPECT_THAT(Written(history, 0), HasSubstr("{\"seq\":2,"));
+}
+
+TEST(StatusJsonTest, SaysWhoIsWaitedFor) {
+  StatusPageOptions options;
+  options.metrics.job = "digits";
+  options.shards = {"h0:1", "h1:1"};
+  options.instance = "one";
+  JobStatus job;
+  job.phase = "open";
+  job.missing_ranks = {3};
+  WorkerState worker;
+  worker.rank = 3;
+  worker.client = "<img src=x onerror=alert(1)>\xff";
+  worker.waited_for = absl::Milliseconds(1500);
+  job.workers = {worker};
+  RoundHistory history(Small());
+  const std::string json =
+      StatusJson(options, ShardStatus(), job, &history, std::nullopt, 0);
+  EXPECT_THAT(json, HasSubstr("\"missing\":[3]"));
+  EXPECT_THAT(json, HasSubstr("\"waited\":1.5"));
+  EXPECT_THAT(json, Not(HasSubstr("<")));
+  EXPECT_THAT(json, HasSubstr("\"instance\":\"one\""));
+  EXPECT_THAT(json, Not(HasSubstr("round_log")));
+}
+
+TEST(StatusJsonTest, OtherShardsHaveNoJob) {
+  StatusPageOptions options;
+  options.metrics.ordinal = 1;
+  options.coordinator_host = "agg-0.agg";
+  options.coordinator_port = 9464;
+  const std::string json = StatusJson(options, ShardStatus(), std::nullopt,
+                                      nullptr, std::nullopt, 0);
+  EXPECT_THAT(json, HasSubstr("\"job\":null"));
+  EXPECT_THAT(json, Not(HasSubstr("\"rounds\"")));
+  EXPECT_THAT(json, HasSubstr("\"coordinator\":{\"host\":\"agg-0.agg\","
+                              "\"port\":9464}"));
+}
+
+TEST(ChromeTraceTest, SpansFollowOneAnother) {
+  RoundHistory history(Small());
+  history.Add(SomeRound(7));
+  const std::string trace = ChromeTrace("digits", history.Points());
+  EXPECT_TRUE(absl::StartsWith(trace, "{\"displayTimeUnit\":\"ms\","));
+  // 500 + 10 + 1 + 20 + 2 ms before 1700000017 s.
+  EXPECT_THAT(trace,
+              HasSubstr("\"name\":\"round 7\",\"pid\":1,\"tid\":0,\"cat\":"
+                        "\"round\",\"ts\":1700000016467000,\"dur\":533000,"));
+  EXPECT_THAT(trace, HasSubstr("\"name\":\"wait\",\"pid\":1,\"tid\":0,\"cat\":"
+                               "\"round\",\"ts\":1700000016467000,"
+                               "\"dur\":500000}"));
+  EXPECT_THAT(trace, HasSubstr("\"name\":\"gram\",\"pid\":1,\"tid\":1,\"cat\":"
+                               "\"round\",\"ts\":1700000016967000,"
+                               "\"dur\":8000}"));
+  EXPECT_THAT(trace,
+              HasSubstr("\"name\":\"update\",\"pid\":1,\"tid\":2,\"cat\":"
+                        "\"round\",\"ts\":1700000016978000,\"dur\":16000}"));
+  EXPECT_THAT(trace, Not(HasSubstr("\"norms\"")));  // did not run
+  EXPECT_THAT(trace,
+              HasSubstr("\"traceparents\":{\"1\":\"00-4bf92f3577b34da6a3ce929"
+                        "d0e0e4736-00f067aa0ba902b7-01\"}"));
+  EXPECT_THAT(trace, HasSubstr("\"last_rank\":1"));
+}
+
+TEST(ChromeTraceTest, NoRoundsYet) {
+  EXPECT_THAT(ChromeTrace("digits", {}), HasSubstr("\"traceEvents\":[{"));
+}
+
+}  // namespace
+}  // namespace agg

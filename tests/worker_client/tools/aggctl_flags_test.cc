@@ -1,0 +1,119 @@
+#include "worker_client/tools/aggctl_flags.h"
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace agg {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+std::string ErrorOf(const std::vector<std::string>& arguments) {
+  const absl::Status status = ParseAggctlFlags(arguments, nullptr).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), Not(HasSubstr("\n")));
+  return std::string(status.message());
+}
+
+TEST(AggctlFlagsTest, Defaults) {
+  const auto flags = ParseAggctlFlags({"status"}, nullptr);
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_EQ(flags->command, "status");
+  EXPECT_EQ(flags->coordinator, "127.0.0.1:50051");
+  EXPECT_FALSE(flags->json);
+  EXPECT_EQ(flags->timeout, absl::Seconds(5));
+}
+
+TEST(AggctlFlagsTest, FlagsStandAnywhereInBothSpellings) {
+  const auto flags = ParseAggctlFlags(
+      {"--output", "json", "set-rule", "--step-scale=sqrt", "adasum", "--scope",
+       "global", "--learning-rate=1e-3", "--timeout=0.5", "--force-step-scale"},
+      nullptr);
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_TRUE(flags->json);
+  EXPECT_EQ(*flags->rule, "adasum");
+  EXPECT_EQ(*flags->scope, "global");
+  EXPECT_EQ(*flags->step_scale, "sqrt");
+  EXPECT_EQ(*flags->learning_rate, 1e-3);
+  EXPECT_TRUE(*flags->force_step_scale);
+  EXPECT_FALSE(flags->adacons_beta.has_value());
+  EXPECT_EQ(flags->timeout, absl::Milliseconds(500));
+}
+
+TEST(AggctlFlagsTest, TheFlagIsBeforeTheEnvironment) {
+  EXPECT_EQ(ParseAggctlFlags({"top"}, "a:1")->coordinator, "a:1");
+  EXPECT_EQ(ParseAggctlFlags({"top"}, "")->coordinator, "127.0.0.1:50051");
+  EXPECT_EQ(ParseAggctlFlags({"top", "--coordinator=b:2"}, "a:1")->coordinator,
+            "b:2");
+}
+
+TEST(AggctlFlagsTest, ArgumentsOfCommands) {
+  EXPECT_EQ(ParseAggctlFlags({"loglevel", "debug"}, nullptr)->argument,
+            "debug");
+  const auto pull =
+      ParseAggctlFlags({"pull", "p.npz", "--version", "7"}, nullptr);
+  EXPECT_EQ(pull->argument, "p.npz");
+  EXPECT_EQ(*pull->version, 7u);
+  EXPECT_FALSE(pull->client_version);
+  const auto evict =
+      ParseAggctlFlags({"evict", "--rank=3", "--reason=a b"}, nullptr);
+  EXPECT_EQ(*evict->rank, 3);
+  EXPECT_EQ(evict->reason, "a b");
+  const auto rounds = ParseAggctlFlags(
+      {"rounds", "--last=0", "--follow", "--interval=2", "--count=9"}, nullptr);
+  EXPECT_EQ(rounds->last, 0);
+  EXPECT_TRUE(rounds->follow);
+  EXPECT_EQ(rounds->interval, absl::Seconds(2));
+  EXPECT_EQ(rounds->count, 9);
+}
+
+TEST(AggctlFlagsTest, HelpAndVersionComeBeforeErrors) {
+  EXPECT_TRUE(ParseAggctlFlags({"--help"}, nullptr)->help);
+  EXPECT_TRUE(ParseAggctlFlags({"evict", "--help"}, nullptr)->help);
+  EXPECT_TRUE(ParseAggctlFlags({"--version"}, nullptr)->client_version);
+}
+
+TEST(AggctlFlagsTest, ErrorsNameWhatIsWrongAndAllowed) {
+  EXPECT_THAT(ErrorOf({}), HasSubstr("no command; allowed: status, workers"));
+  EXPECT_THAT(ErrorOf({"stop"}), HasSubstr("unknown command \"stop\""));
+  EXPECT_THAT(ErrorOf({"stop", "--help"}), HasSubstr("unknown command"));
+  EXPECT_THAT(ErrorOf({"status", "--rank=1"}),
+              HasSubstr("status takes no --rank"));
+  EXPECT_THAT(ErrorOf({"status", "now"}),
+              HasSubstr("unexpected argument \"now\""));
+  EXPECT_THAT(ErrorOf({"status", "--wrong=1"}),
+              HasSubstr("unknown flag \"--wrong=1\""));
+  EXPECT_THAT(ErrorOf({"status", "--output=xml"}),
+              HasSubstr("--output is \"xml\"; allowed: table, json"));
+  EXPECT_THAT(ErrorOf({"status", "--coordinator=here"}),
+              HasSubstr("allowed: HOST:PORT"));
+  EXPECT_THAT(ErrorOf({"status", "--timeout=-1"}), HasSubstr("--timeout"));
+  EXPECT_THAT(ErrorOf({"status", "--timeout"}), HasSubstr("--timeout is \"\""));
+  EXPECT_THAT(ErrorOf({"rounds", "--follow=1"}),
+              HasSubstr("--follow takes no value"));
+  EXPECT_THAT(ErrorOf({"evict"}), HasSubstr("evict needs --rank=N"));
+  EXPECT_THAT(ErrorOf({"evict", "--rank=-1"}), HasSubstr("--rank is \"-1\""));
+  EXPECT_THAT(ErrorOf({"loglevel"}), HasSubstr("loglevel needs LEVEL"));
+  EXPECT_THAT(ErrorOf({"pull"}), HasSubstr("pull needs FILE"));
+  EXPECT_THAT(ErrorOf({"set-rule", "adasum", "--rule=mean"}),
+              HasSubstr("not both"));
+  EXPECT_THAT(ErrorOf({"set-rule", "--learning-rate=nan"}),
+              HasSubstr("a finite number"));
+}
+
+TEST(AggctlFlagsTest, UsageNamesAllCommandsAndACommandsFlags) {
+  for (const AggctlCommand& command : AggctlCommands()) {
+    EXPECT_THAT(AggctlUsage(""), HasSubstr(command.name));
+    const std::string usage = AggctlUsage(command.name);
+    for (absl::string_view flag : command.flags) {
+      EXPECT_THAT(usage, HasSubstr(absl::StrCat("--", flag)));
+    }
+  }
+  EXPECT_THAT(AggctlUsage("status"), Not(HasSubstr("--rank")));
+  EXPECT_THAT(AggctlUsage("set-rule"), HasSubstr("set-rule [RULE]"));
+}
+
+}  // namespace
+}  // namespace agg

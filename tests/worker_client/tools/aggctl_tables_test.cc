@@ -1,0 +1,243 @@
+#include "worker_client/tools/aggctl_tables.h"
+
+#include <limits>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "worker_client/tools/text_table.h"
+
+namespace agg {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+absl::Time Now() {
+  return absl::FromCivil(absl::CivilSecond(2026, 11, 20, 8, 0, 30),
+                         absl::UTCTimeZone());
+}
+
+v1::CombinationNames Names(const char* rule) {
+  v1::CombinationNames names;
+  names.set_rule(rule);
+  names.set_scope("per_tensor");
+  names.set_step_scale("none");
+  return names;
+}
+
+void AddWorker(int rank, bool committed, double waited,
+               v1::StatusReply* status) {
+  v1::WorkerStatus* worker = status->add_workers();
+  worker->set_rank(rank);
+  worker->set_client("host" + std::to_string(rank) + ":99");
+  worker->set_committed(committed);
+  worker->set_attending(rank != 1);
+  worker->set_lease_remaining_seconds(29.04);
+  worker->set_waited_for_seconds(waited);
+}
+
+// Rank 0 has committed, 1 is waited for, 3 joins with the next round.
+v1::StatusReply WaitingJob() {
+  v1::StatusReply status;
+  status.set_job("digits");
+  status.set_epoch(7);
+  status.set_phase("open");
+  status.set_round(41);
+  status.set_expected_workers(4);
+  status.add_shards("127.0.0.1:50051");
+  status.add_shards("127.0.0.1:50052");
+  *status.mutable_combination() = Names("mean");
+  *status.mutable_next_combination() = Names("adasum");
+  AddWorker(0, true, 0.0, &status);
+  AddWorker(1, false, 12.34, &status);
+  AddWorker(3, false, 0.0, &status);
+  status.add_missing_ranks(1);
+  v1::RoundOutcome* last = status.mutable_last_outcome();
+  last->set_kind(v1::RoundOutcome::APPLIED);
+  last->set_round(40);
+  last->add_ranks(0);
+  last->add_ranks(1);
+  last->set_learning_rate(0.05);
+  last->set_gain(1.5);
+  last->set_tau(60.25);
+  last->set_orthogonality(0.75);
+  return status;
+}
+
+TEST(AggctlTablesTest, StatusNamesWhoIsWaitedForAndSinceWhen) {
+  EXPECT_EQ(StatusText(WaitingJob(), Now()),
+            R"(job       digits: open, round 41, epoch 7
+combined  rule mean, scope per_tensor, step scale none
+          from round 42 on: rule adasum, scope per_tensor, step scale none
+shards    127.0.0.1:50051 127.0.0.1:50052
+workers   3 of 4 expected have joined
+waiting   for rank 1 (host1:99) for 12.3s, since 08:00:17 UTC; it is not connected
+last      round 40 applied: 2 gradients, learning rate 0.05, gain 1.5, tau 60.25, orthogonality 0.75
+)");
+}
+
+TEST(AggctlTablesTest, StatusOfNothing) {
+  v1::StatusReply status;
+  status.set_job("j");
+  status.set_phase("waiting_for_shards");
+  status.set_message("waiting for all shards: shard 1 \x1b[2Jis away");
+  *status.mutable_combination() = Names("mean");
+  EXPECT_EQ(StatusText(status, Now()),
+            R"(job       j: waiting_for_shards, round 0, epoch 0
+combined  rule mean, scope per_tensor, step scale none
+shards    
+workers   0 of 0 expected have joined
+message   waiting for all shards: shard 1 \x1b[2Jis away
+)");
+}
+
+TEST(AggctlTablesTest, Workers) {
+  v1::StatusReply status = WaitingJob();
+  AddWorker(4, false, 0.0, &status);
+  status.add_missing_ranks(4);
+  EXPECT_EQ(WorkersTable(status, Now()),
+            R"(RANK  STATE       WAITED  SINCE     LEASE  CONNECTED  CLIENT
+   0  committed        -  -         29.0s  yes        host0:99
+   1  waited for   12.3s  08:00:17  29.0s  no         host1:99
+   3  next round       -  -         29.0s  yes        host3:99
+   4  computing        -  -         29.0s  yes        host4:99
+)");
+}
+
+TEST(AggctlTablesTest, Tensors) {
+  v1::ListTensorsReply reply;
+  v1::ListTensorsReply::Entry* entry = reply.add_tensors();
+  entry->mutable_tensor()->set_name("hidden/weights");
+  entry->mutable_tensor()->add_shape(64);
+  entry->mutable_tensor()->add_shape(32);
+  entry->set_elements(2048);
+  entry->set_slices(2);
+  entry->add_shards(0);
+  entry->add_shards(1);
+  entry->set_orthogonality(0.98765);
+  entry = reply.add_tensors();
+  entry->mutable_tensor()->set_name("t\xc3\xa4u\n");
+  entry->mutable_tensor()->set_optional(true);
+  entry->mutable_tensor()->set_group("bias");
+  entry->set_elements(1);
+  entry->set_slices(1);
+  entry->add_shards(1);
+  entry->set_orthogonality(kNan);
+  reply.set_elements(2049);
+  EXPECT_EQ(TensorsTable(reply),
+            "TENSOR              SHAPE    PARAMETERS  GROUP  SLICES  SHARDS  "
+            "ORTHOGONALITY\n"
+            "hidden/weights      [64,32]        2048  -           2  0,1     "
+            "       0.9877\n"
+            "t\xc3\xa4u\\x0a (optional)  []                1  bias        1  1 "
+            "                  -\n"
+            "2 tensors, 2049 parameters\n");
+}
+
+v1::ListRoundsReply TwoRounds() {
+  v1::ListRoundsReply reply;
+  for (int round : {40, 41}) {
+    v1::RoundRecord* record = reply.add_rounds();
+    record->set_ended_at_seconds(
+        static_cast<double>(absl::ToUnixSeconds(Now())) + 4 * (round - 40));
+    record->set_wait_seconds(0.0124);
+    record->set_work_seconds(1.26);
+    v1::RoundOutcome* outcome = record->mutable_outcome();
+    outcome->set_epoch(7);
+    outcome->set_round(round);
+    outcome->set_kind(round == 40 ? v1::RoundOutcome::APPLIED
+                                  : v1::RoundOutcome::SKIPPED);
+    outcome->add_ranks(0);
+    outcome->set_learning_rate(0.05);
+    outcome->set_gain(1.0);
+    outcome->set_tau(60.25);
+    outcome->set_orthogonality(0.75);
+    outcome->set_combined_norm(123456.0);
+    outcome->set_loss(kNan);
+    *outcome->mutable_combination() = Names("adasum");
+  }
+  reply.mutable_rounds(1)->mutable_outcome()->set_message("no row is finite");
+  return reply;
+}
+
+TEST(AggctlTablesTest, RoundsAlignFromBatchToBatch) {
+  const std::string expected =
+      " ROUND  ENDED     OUTCOME  ROWS  RULE                   LR    GAIN     "
+      "   TAU  ORTHOG       NORM       LOSS    WAIT    WORK  MESSAGE\n"
+      "    40  08:00:30  applied     1  adasum               0.05       1     "
+      " 60.25    0.75  1.235e+05          -    12ms    1.3s  -\n"
+      "    41  08:00:34  skipped     1  adasum               0.05       1     "
+      " 60.25    0.75  1.235e+05          -    12ms    1.3s  no row is "
+      "finite\n";
+  const v1::ListRoundsReply both = TwoRounds();
+  EXPECT_EQ(RoundsTable(both, /*header=*/true), expected);
+  std::string parts;
+  for (int i : {0, 1}) {
+    v1::ListRoundsReply one;
+    *one.add_rounds() = both.rounds(i);
+    parts += RoundsTable(one, /*header=*/i == 0);
+  }
+  EXPECT_EQ(parts, expected);
+  EXPECT_EQ(RateText(both), "rate      0.25 rounds per second\n");
+  EXPECT_EQ(RateText({}), "");
+}
+
+TEST(AggctlTablesTest, RoundsThatWentByUnseenAreCounted) {
+  v1::ListRoundsRequest request;
+  const v1::ListRoundsReply reply = TwoRounds();  // 40 and 41 of epoch 7
+  EXPECT_EQ(NumMissed(request, reply), 0u);       // asked for all
+  request.set_after_epoch(7);
+  request.set_after_round(39);
+  EXPECT_EQ(NumMissed(request, reply), 0u);
+  request.set_after_round(9);
+  EXPECT_EQ(NumMissed(request, reply), 30u);
+  EXPECT_EQ(NumMissed(request, {}), 0u);
+  request.set_after_epoch(6);
+  EXPECT_EQ(NumMissed(request, reply), 0u);
+  EXPECT_EQ(MissedText(0), "");
+  EXPECT_EQ(MissedText(30),
+            "... 30 rounds went by unseen: a shorter --interval shows more\n");
+}
+
+TEST(AggctlTablesTest, AnswersToChanges) {
+  v1::SetRuleReply rule;
+  *rule.mutable_before() = Names("mean");
+  *rule.mutable_after() = Names("adasum");
+  rule.set_first_round(9);
+  EXPECT_EQ(SetRuleText(rule),
+            "from round 9 on: rule adasum, scope per_tensor, step scale none\n"
+            "until then:   rule mean, scope per_tensor, step scale none\n");
+  v1::EvictWorkerReply evict;
+  evict.set_client("host:1\r");
+  EXPECT_EQ(EvictText(2, evict),
+            "rank 2 (host:1\\x0d) is evicted; it had not committed the open "
+            "round\n");
+  evict.set_committed(true);
+  EXPECT_EQ(EvictText(2, evict),
+            "rank 2 (host:1\\x0d) is evicted; its committed gradient stays in "
+            "the open round\n");
+}
+
+TEST(AggctlTablesTest, JsonIsOneLineWithEveryField) {
+  v1::RoundRecord record;
+  record.mutable_outcome()->set_epoch(1795171598729149);
+  record.mutable_outcome()->set_loss(kNan);
+  const std::string json = JsonOf(record);
+  EXPECT_EQ(json.find('\n'), json.size() - 1);
+  EXPECT_NE(json.find("\"epoch\":\"1795171598729149\""), std::string::npos);
+  EXPECT_NE(json.find("\"loss\":\"NaN\""), std::string::npos);
+  EXPECT_NE(json.find("\"wait_seconds\":0"), std::string::npos);
+}
+
+TEST(TextTableTest, WhatComesOverTheWireCannotControlTheTerminal) {
+  EXPECT_EQ(Printable("plain \xc3\xa4 \xe2\x82\xac"),
+            "plain \xc3\xa4 \xe2\x82\xac");
+  EXPECT_EQ(Printable("\x1b]0;x\x07\x7f"), "\\x1b]0;x\\x07\\x7f");
+  EXPECT_EQ(Printable("\xc2\x9b"
+                      "31m"),
+            "\\xc2\\x9b31m");
+  EXPECT_EQ(Printable("\xff\xc3"), "\\xff\\xc3");
+  EXPECT_EQ(Printable("\xe2\x82"), "\\xe2\\x82");
+}
+
+}  // namespace
+}  // namespace agg

@@ -1,0 +1,98 @@
+#include "worker_client/tools/admin_client.h"
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "worker_client/channel.h"
+#include "worker_client/tools/text_table.h"
+
+namespace agg {
+
+AdminClient::AdminClient(const std::string& address, absl::Duration timeout)
+    : address_(address),
+      timeout_(timeout),
+      channel_(MakeChannel(address)),
+      coordinator_(v1::Coordinator::NewStub(channel_)),
+      admin_(v1::Admin::NewStub(channel_)) {}
+
+AggctlResult AdminClient::Explain(const grpc::Status& status) const {
+  if (status.ok()) return {};
+  // Whether it was the server that said so, or nobody was there to say it.
+  const bool connected = channel_->GetState(false) == GRPC_CHANNEL_READY;
+  const std::string message = Printable(status.error_message());
+  if (!connected) {
+    return {kAggctlUnreachable,
+            absl::StrCat("cannot reach ", address_, ": ", message)};
+  }
+  switch (status.error_code()) {
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return {kAggctlTimedOut,
+              absl::StrCat(address_, " has not answered within ",
+                           absl::FormatDuration(timeout_))};
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return {kAggctlRefused,
+              absl::StrCat(address_, " does not serve this: it runs with ",
+                           "--admin=false, is of an older release, or is no ",
+                           "agg_server")};
+    default:
+      return {
+          kAggctlRefused,
+          absl::StrCat(absl::StatusCodeToString(
+                           static_cast<absl::StatusCode>(status.error_code())),
+                       ": ", message)};
+  }
+}
+
+template <typename Stub, typename Request, typename Reply>
+AggctlResult AdminClient::Call(Stub* stub,
+                               grpc::Status (Stub::*call)(grpc::ClientContext*,
+                                                          const Request&,
+                                                          Reply*),
+                               const Request& request, Reply* reply) {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout_));
+  return Explain((stub->*call)(&context, request, reply));
+}
+
+AggctlResult AdminClient::Status(v1::StatusReply* reply) {
+  return Call(coordinator_.get(), &v1::Coordinator::Stub::GetStatus,
+              v1::StatusRequest(), reply);
+}
+
+AggctlResult AdminClient::Tensors(v1::ListTensorsReply* reply) {
+  return Call(admin_.get(), &v1::Admin::Stub::ListTensors,
+              v1::ListTensorsRequest(), reply);
+}
+
+AggctlResult AdminClient::Rounds(const v1::ListRoundsRequest& request,
+                                 v1::ListRoundsReply* reply) {
+  return Call(admin_.get(), &v1::Admin::Stub::ListRounds, request, reply);
+}
+
+AggctlResult AdminClient::SetRule(const v1::SetRuleRequest& request,
+                                  v1::SetRuleReply* reply) {
+  return Call(admin_.get(), &v1::Admin::Stub::SetRule, request, reply);
+}
+
+AggctlResult AdminClient::Evict(const v1::EvictWorkerRequest& request,
+                                v1::EvictWorkerReply* reply) {
+  return Call(admin_.get(), &v1::Admin::Stub::EvictWorker, request, reply);
+}
+
+AggctlResult AdminClient::Drain(v1::DrainReply* reply) {
+  return Call(admin_.get(), &v1::Admin::Stub::Drain, v1::DrainRequest(), reply);
+}
+
+AggctlResult AdminClient::SetLogLevel(const std::string& level,
+                                      v1::SetLogLevelReply* reply) {
+  v1::SetLogLevelRequest request;
+  request.set_level(level);
+  return Call(admin_.get(), &v1::Admin::Stub::SetLogLevel, request, reply);
+}
+
+AggctlResult AdminClient::Version(v1::GetVersionReply* reply) {
+  return Call(admin_.get(), &v1::Admin::Stub::GetVersion,
+              v1::GetVersionRequest(), reply);
+}
+
+}  // namespace agg

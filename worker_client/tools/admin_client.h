@@ -1,0 +1,66 @@
+// The calls of aggctl, each with a deadline and an exit code for its failure.
+#ifndef AGG_WORKER_CLIENT_TOOLS_ADMIN_CLIENT_H_
+#define AGG_WORKER_CLIENT_TOOLS_ADMIN_CLIENT_H_
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/status.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+#include "proto/admin.grpc.pb.h"
+#include "proto/agg.grpc.pb.h"
+#include "worker_client/tools/aggctl_flags.h"
+
+namespace agg {
+
+// How a command ended; `message` is one line, empty if all went well.
+struct AggctlResult {
+  AggctlExit code = kAggctlOk;
+  std::string message;
+
+  bool ok() const { return code == kAggctlOk; }
+};
+
+// Used by one thread.
+class AdminClient {
+ public:
+  // Connects with the first call.
+  AdminClient(const std::string& address, absl::Duration timeout);
+
+  AggctlResult Status(v1::StatusReply* reply);
+  AggctlResult Tensors(v1::ListTensorsReply* reply);
+  AggctlResult Rounds(const v1::ListRoundsRequest& request,
+                      v1::ListRoundsReply* reply);
+  AggctlResult SetRule(const v1::SetRuleRequest& request,
+                       v1::SetRuleReply* reply);
+  AggctlResult Evict(const v1::EvictWorkerRequest& request,
+                     v1::EvictWorkerReply* reply);
+  AggctlResult Drain(v1::DrainReply* reply);
+  AggctlResult SetLogLevel(const std::string& level,
+                           v1::SetLogLevelReply* reply);
+  AggctlResult Version(v1::GetVersionReply* reply);
+
+  const std::string& address() const { return address_; }
+
+ private:
+  // Stub method `call` of `stub`.
+  template <typename Stub, typename Request, typename Reply>
+  AggctlResult Call(Stub* stub,
+                    grpc::Status (Stub::*call)(grpc::ClientContext*,
+                                               const Request&, Reply*),
+                    const Request& request, Reply* reply);
+  AggctlResult Explain(const grpc::Status& status) const;
+
+  const std::string address_;
+  const absl::Duration timeout_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::Coordinator::Stub> coordinator_;
+  const std::unique_ptr<v1::Admin::Stub> admin_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_TOOLS_ADMIN_CLIENT_H_

@@ -1,0 +1,62 @@
+// aggctl: looks at a running job and changes it. README.md describes it.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "server/base/version.h"
+#include "worker_client/tools/admin_client.h"
+#include "worker_client/tools/aggctl_commands.h"
+#include "worker_client/tools/aggctl_completion.h"
+#include "worker_client/tools/aggctl_flags.h"
+
+namespace agg {
+namespace {
+
+int Fail(const AggctlResult& result) {
+  std::fprintf(stderr, "aggctl: %s\n", result.message.c_str());
+  return result.code;
+}
+
+// False when standard output is gone: a closed pipe, a full disk.
+bool Print(const std::string& text) {
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
+         std::fflush(stdout) == 0;
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  const absl::StatusOr<AggctlFlags> flags =
+      ParseAggctlFlags(arguments, std::getenv("AGG_COORDINATOR"));
+  if (!flags.ok()) {
+    return Fail({kAggctlUsage, std::string(flags.status().message())});
+  }
+  const AggctlOutput output = {Print, isatty(STDOUT_FILENO) != 0};
+  AggctlResult result;
+  if (flags->client_version) {
+    result = Emit(output, absl::StrCat("aggctl ", kVersion, "\n"));
+  } else if (flags->help) {
+    result = Emit(output, AggctlUsage(flags->command));
+  } else if (flags->command == "completion") {
+    result =
+        flags->argument == "bash"
+            ? Emit(output, AggctlBashCompletion())
+            : AggctlResult{kAggctlUsage,
+                           absl::StrCat("no completion for \"", flags->argument,
+                                        "\"; allowed: bash")};
+  } else {
+    result = RunAggctl(*flags, output);
+  }
+  return result.ok() ? kAggctlOk : Fail(result);
+}
+
+}  // namespace
+}  // namespace agg
+
+int main(int argc, char** argv) {
+  return agg::Main(std::vector<std::string>(argv + 1, argv + argc));
+}

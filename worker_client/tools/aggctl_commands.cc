@@ -1,0 +1,242 @@
+#include "worker_client/tools/aggctl_commands.h"
+
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "google/protobuf/message.h"
+#include "server/base/json_line.h"
+#include "server/base/version.h"
+#include "worker_client/npz/npz.h"
+#include "worker_client/tools/aggctl_tables.h"
+#include "worker_client/tools/pull_model.h"
+
+namespace agg {
+namespace {
+
+constexpr char kClearScreen[] = "\x1b[H\x1b[2J\x1b[3J";
+
+// One command with its connection.
+class Session {
+ public:
+  Session(const AggctlFlags& flags, const AggctlOutput& output)
+      : flags_(flags),
+        output_(output),
+        client_(flags.coordinator, flags.timeout) {}
+
+  AggctlResult Status() {
+    v1::StatusReply status;
+    const AggctlResult result = client_.Status(&status);
+    const absl::Time now = absl::Now();
+    return Show(result, status, [&] {
+      return absl::StrCat(StatusText(status, now),
+                          status.workers_size() > 0 ? "\n" : "",
+                          status.workers_size() > 0 ? WorkersTable(status, now)
+                                                    : std::string());
+    });
+  }
+
+  AggctlResult Workers() {
+    v1::StatusReply status;
+    const AggctlResult result = client_.Status(&status);
+    return Show(result, status,
+                [&] { return WorkersTable(status, absl::Now()); });
+  }
+
+  AggctlResult Tensors() {
+    v1::ListTensorsReply reply;
+    const AggctlResult result = client_.Tensors(&reply);
+    return Show(result, reply, [&] { return TensorsTable(reply); });
+  }
+
+  // Each look asks for what came after the last round seen.
+  AggctlResult Rounds() {
+    v1::ListRoundsRequest request;
+    request.set_limit(flags_.last);
+    bool first = true;
+    for (int look = 1;; ++look) {
+      v1::ListRoundsReply reply;
+      AggctlResult result = client_.Rounds(request, &reply);
+      if (result.ok()) {
+        result = EmitRounds(reply, first, NumMissed(request, reply));
+      }
+      if (!result.ok() || !flags_.follow || look == flags_.count) {
+        return result;
+      }
+      if (reply.rounds_size() > 0) {
+        const v1::RoundOutcome& last = reply.rounds().rbegin()->outcome();
+        request.set_after_epoch(last.epoch());
+        request.set_after_round(last.round());
+        request.set_limit(0);
+      }
+      first = false;
+      absl::SleepFor(flags_.interval);
+    }
+  }
+
+  AggctlResult Top() {
+    for (int look = 1;; ++look) {
+      v1::StatusReply status;
+      v1::ListRoundsReply rounds;
+      v1::ListRoundsRequest request;
+      request.set_limit(flags_.last);
+      AggctlResult result = client_.Status(&status);
+      if (result.ok()) result = client_.Rounds(request, &rounds);
+      if (result.ok()) {
+        const absl::Time now = absl::Now();
+        result = Show(result, status, [&] {
+          return absl::StrCat(output_.terminal ? kClearScreen : "",
+                              StatusText(status, now), RateText(rounds), "\n",
+                              WorkersTable(status, now), "\n",
+                              RoundsTable(rounds, /*header=*/true));
+        });
+      }
+      if (!result.ok() || look == flags_.count) return result;
+      absl::SleepFor(flags_.interval);
+    }
+  }
+
+  AggctlResult SetRule() {
+    v1::SetRuleRequest request;
+    if (flags_.rule.has_value()) request.set_rule(*flags_.rule);
+    if (flags_.scope.has_value()) request.set_scope(*flags_.scope);
+    if (flags_.step_scale.has_value()) {
+      request.set_step_scale(*flags_.step_scale);
+    }
+    if (flags_.force_step_scale.has_value()) {
+      request.set_force_step_scale(*flags_.force_step_scale);
+    }
+    if (flags_.learning_rate.has_value()) {
+      request.set_learning_rate(*flags_.learning_rate);
+    }
+    if (flags_.adacons_beta.has_value()) {
+      request.set_adacons_beta(*flags_.adacons_beta);
+    }
+    if (flags_.adacons_rescale.has_value()) {
+      request.set_adacons_rescale(*flags_.adacons_rescale);
+    }
+    v1::SetRuleReply reply;
+    const AggctlResult result = client_.SetRule(request, &reply);
+    return Show(result, reply, [&] { return SetRuleText(reply); });
+  }
+
+  AggctlResult Evict() {
+    v1::EvictWorkerRequest request;
+    request.set_rank(*flags_.rank);
+    request.set_reason(flags_.reason);
+    v1::EvictWorkerReply reply;
+    const AggctlResult result = client_.Evict(request, &reply);
+    return Show(result, reply, [&] { return EvictText(*flags_.rank, reply); });
+  }
+
+  AggctlResult Drain() {
+    v1::DrainReply reply;
+    const AggctlResult result = client_.Drain(&reply);
+    return Show(result, reply, [&] {
+      return absl::StrCat(client_.address(),
+                          " finishes its round, refuses the rest, and ends\n");
+    });
+  }
+
+  AggctlResult SetLogLevel() {
+    v1::SetLogLevelReply reply;
+    const AggctlResult result = client_.SetLogLevel(flags_.argument, &reply);
+    return Show(result, reply, [&] {
+      return absl::StrCat("log level ", flags_.argument, ", was ",
+                          reply.before(), "\n");
+    });
+  }
+
+  // The client's own version is told even if there is no server.
+  AggctlResult Version() {
+    if (!flags_.json) {
+      const AggctlResult result =
+          Emit(output_, absl::StrCat("aggctl ", kVersion, "\n"));
+      if (!result.ok()) return result;
+    }
+    v1::GetVersionReply reply;
+    const AggctlResult result = client_.Version(&reply);
+    return Show(result, reply, [&] { return VersionText(reply); });
+  }
+
+  AggctlResult Pull() {
+    // Tells a server that refuses from one that is not there.
+    v1::StatusReply status;
+    const AggctlResult reached = client_.Status(&status);
+    if (!reached.ok()) return reached;
+    const absl::StatusOr<PulledModel> model =
+        PullModel(flags_.coordinator, flags_.version, flags_.timeout);
+    if (!model.ok()) return {kAggctlRefused, model.status().ToString()};
+    const absl::Status written = WriteNpz(flags_.argument, model->tensors);
+    if (!written.ok()) return {kAggctlLocal, std::string(written.message())};
+    if (!flags_.json) {
+      return Emit(output_, Describe(*model, flags_.argument) + "\n");
+    }
+    JsonLine line;
+    line.Add("version", static_cast<double>(model->version));
+    line.Add("tensors", static_cast<int>(model->tensors.size()));
+    line.Add("parameters", static_cast<double>(model->num_parameters));
+    line.AddString("file", flags_.argument);
+    return Emit(output_, line.Finish() + "\n");
+  }
+
+ private:
+  // The reply as JSON, or what `text` makes of it.
+  AggctlResult Show(const AggctlResult& result,
+                    const google::protobuf::Message& reply,
+                    const std::function<std::string()>& text) {
+    if (!result.ok()) return result;
+    return Emit(output_, flags_.json ? JsonOf(reply) : text());
+  }
+
+  // JSON: one line per round.
+  AggctlResult EmitRounds(const v1::ListRoundsReply& reply, bool first,
+                          uint64_t num_missed) {
+    if (!flags_.json) {
+      if (!first && reply.rounds_size() == 0) return {};
+      return Emit(output_, absl::StrCat(MissedText(num_missed),
+                                        RoundsTable(reply, first)));
+    }
+    std::string lines;
+    for (const v1::RoundRecord& round : reply.rounds()) lines += JsonOf(round);
+    return Emit(output_, lines);
+  }
+
+  const AggctlFlags& flags_;
+  const AggctlOutput& output_;
+  AdminClient client_;
+};
+
+}  // namespace
+
+AggctlResult Emit(const AggctlOutput& output, const std::string& text) {
+  if (output.print(text)) return {};
+  return {kAggctlLocal, "cannot write to standard output"};
+}
+
+AggctlResult RunAggctl(const AggctlFlags& flags, const AggctlOutput& output) {
+  using Run = AggctlResult (Session::*)();
+  static constexpr std::pair<absl::string_view, Run> kCommands[] = {
+      {"status", &Session::Status},
+      {"workers", &Session::Workers},
+      {"tensors", &Session::Tensors},
+      {"rounds", &Session::Rounds},
+      {"top", &Session::Top},
+      {"set-rule", &Session::SetRule},
+      {"evict", &Session::Evict},
+      {"drain", &Session::Drain},
+      {"loglevel", &Session::SetLogLevel},
+      {"pull", &Session::Pull},
+      {"version", &Session::Version},
+  };
+  Session session(flags, output);
+  for (const auto& [name, run] : kCommands) {
+    if (name == flags.command) return (session.*run)();
+  }
+  return {kAggctlUsage,
+          absl::StrCat("\"", flags.command, "\" is no command of the server")};
+}
+
+}  // namespace agg

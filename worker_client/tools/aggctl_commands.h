@@ -1,0 +1,27 @@
+// What aggctl does for each command: calls, and what is printed of them.
+#ifndef AGG_WORKER_CLIENT_TOOLS_AGGCTL_COMMANDS_H_
+#define AGG_WORKER_CLIENT_TOOLS_AGGCTL_COMMANDS_H_
+
+#include <functional>
+#include <string>
+
+#include "worker_client/tools/admin_client.h"
+#include "worker_client/tools/aggctl_flags.h"
+
+namespace agg {
+
+struct AggctlOutput {
+  // False: nobody takes output any more.
+  std::function<bool(const std::string&)> print;
+  bool terminal = false;  // `top` repaints the screen rather than scroll
+};
+
+// Prints; kAggctlLocal if that fails.
+AggctlResult Emit(const AggctlOutput& output, const std::string& text);
+
+// Everything but help and completion. REQUIRES: flags of ParseAggctlFlags.
+AggctlResult RunAggctl(const AggctlFlags& flags, const AggctlOutput& output);
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_TOOLS_AGGCTL_COMMANDS_H_

@@ -1,0 +1,70 @@
+#include "worker_client/tools/pull_model.h"
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "worker_client/agg_client.h"
+
+namespace agg {
+namespace {
+
+// Zeroed tensors in the manifest's shapes.
+std::vector<NpzTensor> TensorsOf(const Manifest& manifest) {
+  std::vector<NpzTensor> tensors;
+  for (const TensorSpec& spec : manifest.tensors) {
+    tensors.push_back(NpzTensor{spec.name, spec.shape,
+                                std::vector<float>(NumElements(spec))});
+  }
+  return tensors;
+}
+
+// Pull waits for versions to come; a tool should not.
+absl::Status CheckPublished(AggClient* client, uint64_t version) {
+  const absl::StatusOr<uint64_t> latest = client->LatestVersion();
+  if (!latest.ok()) return latest.status();
+  if (version <= *latest) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat(
+      "version ", version, " is not published yet; the newest is ", *latest));
+}
+
+}  // namespace
+
+absl::StatusOr<PulledModel> PullModel(const std::string& coordinator,
+                                      const absl::optional<uint64_t>& version,
+                                      absl::Duration connect_timeout) {
+  ClientOptions options;
+  options.coordinator = coordinator;
+  options.observer = true;
+  options.connect_timeout = connect_timeout;
+  options.tune_malloc = true;
+  absl::StatusOr<std::unique_ptr<AggClient>> client =
+      AggClient::Connect(options);
+  if (!client.ok()) return client.status();
+  PulledModel model;
+  model.num_parameters = NumElements((*client)->manifest());
+  model.tensors = TensorsOf((*client)->manifest());
+  const std::vector<MutableTensorView> views = MutableViews(&model.tensors);
+  if (version.has_value()) {
+    model.version = *version;
+    absl::Status status = CheckPublished(client->get(), *version);
+    if (status.ok()) {
+      status = (*client)->Pull(*version, views, Precision::kFull);
+    }
+    if (!status.ok()) return status;
+    return model;
+  }
+  const absl::StatusOr<uint64_t> latest =
+      (*client)->PullLatest(views, Precision::kFull);
+  if (!latest.ok()) return latest.status();
+  model.version = *latest;
+  return model;
+}
+
+std::string Describe(const PulledModel& model, const std::string& path) {
+  return absl::StrCat("version ", model.version, ": ", model.tensors.size(),
+                      " tensors, ", model.num_parameters, " parameters -> ",
+                      path);
+}
+
+}  // namespace agg

@@ -1,0 +1,34 @@
+// A whole published version of a job's parameters, for agg_pull and aggctl.
+#ifndef AGG_WORKER_CLIENT_TOOLS_PULL_MODEL_H_
+#define AGG_WORKER_CLIENT_TOOLS_PULL_MODEL_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "worker_client/npz/npz.h"
+
+namespace agg {
+
+struct PulledModel {
+  uint64_t version = 0;
+  int64_t num_parameters = 0;
+  std::vector<NpzTensor> tensors;  // manifest order
+};
+
+// In float32, as an observer: nobody is disturbed. Of one version, the newest
+// unless it is given; waits for none. Errors as AggClient's; OUT_OF_RANGE, too,
+// for a version to come.
+absl::StatusOr<PulledModel> PullModel(const std::string& coordinator,
+                                      const absl::optional<uint64_t>& version,
+                                      absl::Duration connect_timeout);
+
+// "version 4: 2 tensors, 650 parameters -> params.npz".
+std::string Describe(const PulledModel& model, const std::string& path);
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_TOOLS_PULL_MODEL_H_

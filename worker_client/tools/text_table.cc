@@ -1,0 +1,109 @@
+#include "worker_client/tools/text_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace agg {
+namespace {
+
+// The bytes of the UTF-8 character at the beginning of `text`; 0: it is none.
+size_t CharacterSize(absl::string_view text) {
+  const auto byte = [&](size_t i) {
+    return static_cast<unsigned char>(text[i]);
+  };
+  const unsigned char first = byte(0);
+  size_t size = 0;
+  if (first < 0x80) {
+    size = 1;
+  } else if (first >= 0xc2 && first < 0xe0) {
+    size = 2;
+  } else if (first >= 0xe0 && first < 0xf0) {
+    size = 3;
+  } else if (first >= 0xf0 && first < 0xf5) {
+    size = 4;
+  }
+  if (size == 0 || size > text.size()) return 0;
+  for (size_t i = 1; i < size; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  return size;
+}
+
+// Of printable text.
+size_t NumCharacters(absl::string_view text) {
+  return static_cast<size_t>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+}  // namespace
+
+std::string Printable(absl::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    size_t size = CharacterSize(text);
+    const unsigned char first = static_cast<unsigned char>(text[0]);
+    // C0, DEL, and C1 (U+0080 to U+009F), which terminals obey, too.
+    const bool control = first < 0x20 || first == 0x7f ||
+                         (first == 0xc2 && size == 2 &&
+                          static_cast<unsigned char>(text[1]) < 0xa0);
+    if (size == 0 || control) {
+      size = std::max<size_t>(size, 1);
+      for (size_t i = 0; i < size; ++i) {
+        absl::StrAppend(
+            &result, "\\x",
+            absl::Hex(static_cast<unsigned char>(text[i]), absl::kZeroPad2));
+      }
+    } else {
+      absl::StrAppend(&result, text.substr(0, size));
+    }
+    text.remove_prefix(size);
+  }
+  return result;
+}
+
+TextTable::TextTable(std::vector<Column> columns)
+    : columns_(std::move(columns)) {}
+
+void TextTable::AddRow(const std::vector<std::string>& cells) {
+  std::vector<std::string> row;
+  for (const std::string& cell : cells) {
+    row.push_back(cell.empty() ? "-" : Printable(cell));
+  }
+  row.resize(columns_.size());
+  rows_.push_back(std::move(row));
+}
+
+std::string TextTable::Line(const std::vector<std::string>& cells,
+                            const std::vector<size_t>& widths) const {
+  std::string line;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const std::string padding(widths[i] - NumCharacters(cells[i]), ' ');
+    absl::StrAppend(&line, i == 0 ? "" : "  ", columns_[i].right ? padding : "",
+                    cells[i], columns_[i].right ? "" : padding);
+  }
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line + "\n";
+}
+
+std::string TextTable::ToString(bool header) const {
+  std::vector<std::string> names;
+  std::vector<size_t> widths;
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    names.push_back(columns_[i].name);
+    size_t width = std::max(columns_[i].min_width, columns_[i].name.size());
+    for (const std::vector<std::string>& row : rows_) {
+      width = std::max(width, NumCharacters(row[i]));
+    }
+    widths.push_back(width);
+  }
+  std::string text = header ? Line(names, widths) : "";
+  for (const std::vector<std::string>& row : rows_) {
+    absl::StrAppend(&text, Line(row, widths));
+  }
+  return text;
+}
+
+}  // namespace agg
