@@ -10,6 +10,9 @@ exits with 1 if a check failed.
   length      400 lines per file
   unfinished  words that mark unfinished work
   paths       paths of the machine that a file was written on
+  circles     no folder includes another that includes it, at any distance
+  citations   documents, their sections, the protocol's rules (P5) and the
+              decisions that a text cites exist
   shellcheck  shell scripts, where shellcheck is installed
 """
 
@@ -49,6 +52,13 @@ _INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')
 # Broken up, so that they do not find themselves.
 _UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 _MACHINE_PATHS = re.compile(r"(/wor[k]|/roo[t]|/hom[e]|/far[m])/|[.]librar[y]")
+
+# "server/combine/README.md 2.3": a document, and maybe a section of it.
+_DOCUMENT = re.compile(r"([\w./-]*\w[.]md)\b(?:,? (?:section )?(\d+(?:[.]\d+)*)\b)?")
+_RULE = re.compile(r"(?<![\w.])P([1-9]\d?)(?![\w=])")
+_DECISION = re.compile(r"\bdecision (\d+)\b")
+_RULES_FILE = "proto/README.md"
+_DECISIONS_FILE = "ARCHITECTURE.md"
 
 
 def package_groups(build_text):
@@ -124,6 +134,82 @@ def check_pattern(files, pattern):
                 yield "%s:%d: %s" % (path, number, match.group(0))
 
 
+def _folder_graph(files):
+    """{folder: folders whose headers it includes}, tests left out."""
+    graph = {}
+    for path, lines in files.items():
+        if not path.endswith(_CPP) or path.startswith("tests/"):
+            continue
+        folder = os.path.dirname(path)
+        for line in lines:
+            match = _INCLUDE.match(line)
+            if match and match.group(1).startswith(_OURS):
+                target = os.path.dirname(match.group(1))
+                # A room's factory makes what the folders below it implement.
+                if folder != target and not (
+                        os.path.basename(path).startswith("backend_factory")):
+                    graph.setdefault(folder, set()).add(target)
+    return graph
+
+
+def check_circles(files):
+    graph = _folder_graph(files)
+    done = set()
+
+    def walk(folder, way):
+        if folder in way:
+            yield " -> ".join(way[way.index(folder):] + [folder])
+            return
+        if folder in done:
+            return
+        for target in sorted(graph.get(folder, ())):
+            yield from walk(target, way + [folder])
+        done.add(folder)
+
+    for folder in sorted(graph):
+        yield from walk(folder, [])
+
+
+def _first_groups(lines, pattern):
+    matches = (re.match(pattern, line) for line in lines)
+    return {match.group(1) for match in matches if match}
+
+
+def _find_document(files, citing, name):
+    """The tracked file that a text means: from the root, or from its folder."""
+    beside = os.path.normpath(os.path.join(os.path.dirname(citing), name))
+    return next((path for path in (name, beside) if path in files), None)
+
+
+def _dangling(files, path, line):
+    """What a line cites that does not exist."""
+    for name, section in _DOCUMENT.findall(line):
+        document = _find_document(files, path, name)
+        if document is None:
+            yield name
+        elif section and section not in _first_groups(
+                files[document], r"#+ (\d+(?:[.]\d+)*)[. ]"):
+            yield "%s %s" % (name, section)
+    for rule in _RULE.findall(line):
+        if rule not in _first_groups(files.get(_RULES_FILE, []),
+                                     r"- [*][*]P(\d+)[*][*]"):
+            yield "P%s, which is not in %s" % (rule, _RULES_FILE)
+    for decision in _DECISION.findall(line):
+        if decision not in _first_groups(files.get(_DECISIONS_FILE, []),
+                                         r"(\d+)[.] [*][*]"):
+            yield "decision %s, which is not in %s" % (decision,
+                                                       _DECISIONS_FILE)
+
+
+def check_citations(files):
+    for path, lines in files.items():
+        if not path.endswith(_CODE + (".md", "BUILD")):
+            continue
+        for number, line in enumerate(lines, 1):
+            for citation in _dangling(files, path, line):
+                yield "%s:%d: no %s" % (path, number, citation)
+
+
 def check_shell(root, files):
     scripts = [path for path, lines in files.items()
                if lines and re.match(r"#!.*\b(ba|da)?sh\b", lines[0])]
@@ -163,6 +249,8 @@ def main(argv):
         "length": check_length(files),
         "unfinished": check_pattern(files, _UNFINISHED),
         "paths": check_pattern(files, _MACHINE_PATHS),
+        "circles": check_circles(files),
+        "citations": check_citations(files),
     }
     skipped = 0
     if shutil.which("shellcheck"):

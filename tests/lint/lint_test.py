@@ -68,6 +68,36 @@ class LintTest(unittest.TestCase):
         self.assertEqual(
             len(list(lint.check_pattern(paths, lint._MACHINE_PATHS))), 2)
 
+    def test_citations(self):
+        documents = {
+            "proto/README.md": ["- **P5** For one", "## Rules"],
+            "ARCHITECTURE.md": ["3. **Rules are pure"],
+            "a/README" + ".md": ["## 2.3 Momentum"],
+        }
+
+        def dangling(line):
+            files = dict(documents, **{"a/b.cc": [line]})
+            return list(lint.check_citations(files))
+
+        for line in ("// (P5)", "// a/README" + ".md 2.3", "// see README" +
+                     ".md", "// decision 3", "P = 4", "P2P", "OP5"):
+            self.assertEqual(dangling(line), [], line)
+        for line in ("// (P" + "6)", "// a/README" + ".md 2.4", "// theory" +
+                     ".md 1", "// decision" + " 4"):
+            self.assertEqual(len(dangling(line)), 1, line)
+
+    def test_circles(self):
+        files = {
+            "server/a/x.h": ['#include "server/b/y.h"'],
+            "server/b/y.cc": ['#include "server/c/z.h"'],
+            "server/c/z.h": ["#include <vector>"],
+        }
+        self.assertEqual(list(lint.check_circles(files)), [])
+        files["server/c/z.h"] = ['#include "server/a/x.h"']
+        found = list(lint.check_circles(files))
+        self.assertEqual(len(found), 1)
+        self.assertIn("server/a -> server/b -> server/c -> server/a", found[0])
+
 
 if __name__ == "__main__":
     unittest.main()
