@@ -21,6 +21,7 @@ base_packages="
   g++
   libabsl-dev
   libbenchmark-dev
+  libcli11-dev
   libcpp-httplib-dev
   libgmock-dev
   libgrpc++-dev

@@ -191,9 +191,8 @@ int Main(const std::vector<std::string>& arguments,
          const BackendMaker& make_backend) {
   const absl::StatusOr<CommandLine> line = ParseCommandLine(arguments);
   if (!line.ok()) return Fail(kUsage, line.status().message());
-  if (line->help || line->version) {
-    std::cout << (line->help ? UsageText()
-                             : absl::StrCat("agg_server ", kVersion, "\n"));
+  if (!line->text.empty()) {
+    std::cout << line->text;
     return 0;
   }
   if (line->config.empty()) {

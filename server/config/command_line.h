@@ -1,4 +1,5 @@
-// The flags of agg_server.
+// The flags of agg_server. Only what one process must know before it reads its
+// job's configuration is a flag; the rest is in proto/config.proto.
 #ifndef AGG_SERVER_CONFIG_COMMAND_LINE_H_
 #define AGG_SERVER_CONFIG_COMMAND_LINE_H_
 
@@ -26,17 +27,13 @@ struct CommandLine {
   bool print_config = false;
   LogLevel log_level = LogLevel::kInfo;
   absl::Duration drain = absl::Seconds(10);
-  bool version = false;
-  bool help = false;
+  std::string text;  // of --help or --version, to print instead; "": run
 };
 
-// `--name=value`, `--name value`, and `--name` for booleans. INVALID_ARGUMENT
-// naming an unknown flag, a bad value, or an argument that is no flag.
+// INVALID_ARGUMENT in one line that names the flag, its value and what is
+// allowed. server/base/flags.h says how flags are spelled.
 absl::StatusOr<CommandLine> ParseCommandLine(
     const std::vector<std::string>& arguments);
-
-// One line per flag.
-std::string UsageText();
 
 // The ordinal that --shard asks for: "" is 0 if there is one shard only,
 // "auto" the number at the end of the host's name (a StatefulSet's pod).

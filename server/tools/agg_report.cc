@@ -1,5 +1,7 @@
-// agg_report: makes an HTML report of a run from its round log. Exit codes: 0,
-// 1 if the report cannot be written, 2 for bad flags and unreadable logs.
+// agg_report: makes an HTML report of a run from its round log.
+//
+// Exit codes: 0 written; 1 the report cannot be written; 2 a bad flag, or a
+// log that cannot be read. Errors are one line on stderr.
 #include <fstream>
 #include <iostream>
 #include <string>
@@ -9,19 +11,32 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
+#include "server/base/flags.h"
 #include "server/tools/run_report.h"
 
 namespace agg {
 namespace {
 
-constexpr char kUsage[] =
-    "usage: agg_report --log=rounds.binlog --output=report.html\n"
-    "\n"
-    "  --log=PATH     a round log (round_log.path of the job's config); "
-    "several\n"
-    "                 in the order of their rounds: --log=PATH.1 --log=PATH\n"
-    "  --output=PATH  the report, one HTML file\n";
+Program AggReport(std::vector<std::string>* logs, std::string* output) {
+  Program program;
+  program.name = "agg_report";
+  program.summary = "agg_report: makes an HTML report of a run.";
+  const auto add_log = [logs](const std::string& path) {
+    logs->push_back(path);
+    return !path.empty();
+  };
+  program.flags = {
+      {"--log",
+       "PATH",
+       "a round log (round_log.path of the job's config); several in the "
+       "order of their rounds: --log=PATH.1 --log=PATH",
+       {"the path of a round log", add_log},
+       /*required=*/true},
+      {"--output", "PATH", "the report, one HTML file",
+       TextValue(output, "the path of the report"), /*required=*/true},
+  };
+  return program;
+}
 
 int Fail(int code, absl::string_view message) {
   std::cerr << "agg_report: " << message << std::endl;
@@ -46,24 +61,12 @@ int Run(const std::vector<std::string>& logs, const std::string& output) {
 int Main(const std::vector<std::string>& arguments) {
   std::vector<std::string> logs;
   std::string output;
-  for (const std::string& argument : arguments) {
-    absl::string_view value = argument;
-    if (argument == "--help") {
-      std::cout << kUsage;
-      return 0;
-    }
-    if (absl::ConsumePrefix(&value, "--log=") && !value.empty()) {
-      logs.emplace_back(value);
-    } else if (absl::ConsumePrefix(&value, "--output=") && !value.empty()) {
-      output = std::string(value);
-    } else {
-      return Fail(2, absl::StrCat("unknown or empty: ", argument,
-                                  "; see agg_report --help"));
-    }
-  }
-  if (logs.empty()) return Fail(2, "--log is missing; see agg_report --help");
-  if (output.empty()) {
-    return Fail(2, "--output is missing; see agg_report --help");
+  const absl::StatusOr<ParsedFlags> parsed =
+      ParseFlags(AggReport(&logs, &output), arguments);
+  if (!parsed.ok()) return Fail(2, parsed.status().message());
+  if (!parsed->text.empty()) {
+    std::cout << parsed->text;
+    return 0;
   }
   return Run(logs, output);
 }

@@ -29,6 +29,7 @@ _CODE = _CPP + (".proto", ".py", ".sh", ".bzl")
 
 # What an #include path begins with -> the package_group that may include it.
 _LIBRARIES = {
+    "CLI/": "cli11_users",
     "benchmark/": "test_users",
     "cublas": "cuda_users",
     "cuda": "cuda_users",

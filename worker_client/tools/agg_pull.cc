@@ -3,18 +3,48 @@
 //
 //   agg_pull --coordinator=host:port --output=params.npz [--version=N]
 //
-// Exit codes: 0 written; 1 the job or the file said no; 2 a bad flag. Errors
-// are one line on stderr.
+// Exit codes: 0 written; 1 the job did not answer, or the file cannot be
+// written; 2 a bad flag. Errors are one line on stderr.
+#include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "server/base/flags.h"
 #include "worker_client/npz/npz.h"
-#include "worker_client/tools/agg_pull_flags.h"
 #include "worker_client/tools/pull_model.h"
 
 namespace agg {
 namespace {
+
+struct AggPullFlags {
+  std::string coordinator = "127.0.0.1:50051";
+  std::string output;
+  absl::optional<uint64_t> version;  // default: the newest
+};
+
+Program AggPull(AggPullFlags* flags) {
+  Program program;
+  program.name = "agg_pull";
+  program.summary = "agg_pull: writes a job's parameters to an .npz file.";
+  program.flags = {
+      {"--output", "FILE", "the .npz file to write",
+       TextValue(&flags->output, "the path of the .npz file to write"),
+       /*required=*/true},
+      {"--coordinator", "HOST:PORT",
+       "address of shard 0; default 127.0.0.1:50051",
+       TextValue(&flags->coordinator)},
+      {"--version", "N", "which published version; default: the newest",
+       NumberValue(uint64_t{0}, std::numeric_limits<uint64_t>::max(),
+                   "0 or more", &flags->version)},
+  };
+  return program;
+}
 
 absl::Status PullToFile(const AggPullFlags& flags) {
   const absl::StatusOr<PulledModel> model =
@@ -26,19 +56,20 @@ absl::Status PullToFile(const AggPullFlags& flags) {
   return absl::OkStatus();
 }
 
-int Main(int argc, char** argv) {
-  const absl::StatusOr<AggPullFlags> flags =
-      ParseAggPullFlags(std::vector<std::string>(argv + 1, argv + argc));
-  if (!flags.ok()) {
+int Main(const std::vector<std::string>& arguments) {
+  AggPullFlags flags;
+  const absl::StatusOr<ParsedFlags> parsed =
+      ParseFlags(AggPull(&flags), arguments);
+  if (!parsed.ok()) {
     std::fprintf(stderr, "agg_pull: %s\n",
-                 std::string(flags.status().message()).c_str());
+                 std::string(parsed.status().message()).c_str());
     return 2;
   }
-  if (flags->help) {
-    std::fputs(kAggPullUsage, stdout);
+  if (!parsed->text.empty()) {
+    std::fputs(parsed->text.c_str(), stdout);
     return 0;
   }
-  const absl::Status status = PullToFile(*flags);
+  const absl::Status status = PullToFile(flags);
   if (!status.ok()) {
     std::fprintf(stderr, "agg_pull: %s\n", status.ToString().c_str());
     return 1;
@@ -49,4 +80,6 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace agg
 
-int main(int argc, char** argv) { return agg::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return agg::Main(std::vector<std::string>(argv + 1, argv + argc));
+}

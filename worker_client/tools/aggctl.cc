@@ -9,7 +9,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "server/base/version.h"
 #include "worker_client/tools/admin_client.h"
 #include "worker_client/tools/aggctl_commands.h"
 #include "worker_client/tools/aggctl_completion.h"
@@ -37,10 +36,8 @@ int Main(const std::vector<std::string>& arguments) {
   }
   const AggctlOutput output = {Print, isatty(STDOUT_FILENO) != 0};
   AggctlResult result;
-  if (flags->client_version) {
-    result = Emit(output, absl::StrCat("aggctl ", kVersion, "\n"));
-  } else if (flags->help) {
-    result = Emit(output, AggctlUsage(flags->command));
+  if (!flags->text.empty()) {
+    result = Emit(output, flags->text);
   } else if (flags->command == "completion") {
     result =
         flags->argument == "bash"

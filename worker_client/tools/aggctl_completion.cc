@@ -1,62 +1,89 @@
 #include "worker_client/tools/aggctl_completion.h"
 
-#include <algorithm>
+#include <map>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "server/base/flags.h"
 #include "worker_client/tools/aggctl_flags.h"
 
 namespace agg {
 namespace {
 
-// "--name=" for a flag that takes a value, else "--name".
-std::string Spelling(const AggctlFlag& flag) {
-  return absl::StrCat("--", flag.name, flag.value.empty() ? "" : "=");
+bool IsArgument(const Flag& flag) { return flag.name[0] != '-'; }
+
+// "table", "json" of "table|json"; none of "PATH".
+std::vector<std::string> Choices(const Flag& flag) {
+  if (flag.shown == absl::AsciiStrToUpper(flag.shown)) return {};
+  return absl::StrSplit(flag.shown, '|');
 }
 
-// "  name) words='...';;" for each command.
-std::string CommandCases() {
-  std::string text;
-  for (const AggctlCommand& command : AggctlCommands()) {
-    std::vector<std::string> words(command.argument_values.begin(),
-                                   command.argument_values.end());
-    for (const AggctlFlag& flag : AggctlFlagList()) {
-      const bool own =
-          std::count(command.flags.begin(), command.flags.end(), flag.name) > 0;
-      if (own || flag.everywhere) words.push_back(Spelling(flag));
-    }
-    absl::StrAppend(&text, "    ", command.name, ") words='",
-                    absl::StrJoin(words, " "), "' ;;\n");
-  }
-  return text;
-}
-
-// "  --name) words='...';;" for each flag whose values are few.
-std::string ValueCases() {
-  std::string text;
-  for (const AggctlFlag& flag : AggctlFlagList()) {
-    if (flag.values.empty()) continue;
-    absl::StrAppend(&text, "    --", flag.name, ") words='",
-                    absl::StrJoin(flag.values, " "), "' ;;\n");
-  }
-  return text;
-}
-
-std::string TopWords() {
+// What may stand where these flags are allowed: "--name=", "--switch", and the
+// choices of an argument.
+std::vector<std::string> Words(const std::vector<Flag>& flags) {
   std::vector<std::string> words;
-  for (const AggctlCommand& command : AggctlCommands()) {
-    words.emplace_back(command.name);
+  for (const Flag& flag : flags) {
+    if (IsArgument(flag)) {
+      for (std::string& choice : Choices(flag)) words.push_back(choice);
+    } else {
+      words.push_back(absl::StrCat(flag.name, flag.shown.empty() ? "" : "="));
+    }
   }
-  for (const AggctlFlag& flag : AggctlFlagList()) {
-    if (flag.everywhere) words.push_back(Spelling(flag));
+  return words;
+}
+
+std::string Case(absl::string_view pattern,
+                 const std::vector<std::string>& words) {
+  return absl::StrCat("    ", pattern, ") words='", absl::StrJoin(words, " "),
+                      "' ;;\n");
+}
+
+// "  name) words='...';;" for each command, and for none.
+std::string CommandCases(const Program& program) {
+  std::vector<std::string> everywhere = Words(program.flags);
+  everywhere.emplace_back("--help");
+  std::vector<std::string> first;
+  std::string text;
+  for (const Program& command : program.commands) {
+    first.push_back(command.name);
+    std::vector<std::string> words = Words(command.flags);
+    words.insert(words.end(), everywhere.begin(), everywhere.end());
+    absl::StrAppend(&text, Case(command.name, words));
   }
-  return absl::StrJoin(words, " ");
+  first.insert(first.end(), everywhere.begin(), everywhere.end());
+  first.emplace_back("--version");
+  return absl::StrCat(Case("''", first), text);
+}
+
+// "  --name) words='...';;" for each flag whose values are few. A flag's name
+// has the same values in each command.
+std::string ValueCases(const Program& program) {
+  std::map<std::string, std::vector<std::string>> choices;
+  const auto add = [&](const std::vector<Flag>& flags) {
+    for (const Flag& flag : flags) {
+      if (!IsArgument(flag) && !Choices(flag).empty()) {
+        choices[flag.name] = Choices(flag);
+      }
+    }
+  };
+  add(program.flags);
+  for (const Program& command : program.commands) add(command.flags);
+  std::string text;
+  for (const auto& [name, values] : choices) {
+    absl::StrAppend(&text, Case(name, values));
+  }
+  return text;
 }
 
 }  // namespace
 
 std::string AggctlBashCompletion() {
+  AggctlFlags unused;
+  const Program program = AggctlProgram(&unused);
   // Bash splits words at "=": a flag's value is a word of its own, after the
   // flag and "=", or "=" itself while it is empty.
   return absl::StrCat(
@@ -73,7 +100,7 @@ _aggctl() {
   fi
   case $flag in
 )",
-      ValueCases(), R"(  esac
+      ValueCases(program), R"(  esac
   if [[ -n $words ]]; then
     mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
     return
@@ -87,10 +114,8 @@ _aggctl() {
     esac
   done
   case $command in
-    '') words=')",
-      TopWords(), R"(' ;;
 )",
-      CommandCases(), R"(  esac
+      CommandCases(program), R"(  esac
   mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
   if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]]; then
     compopt -o nospace 2>/dev/null

@@ -1,4 +1,4 @@
-// Completion of aggctl's command line by shells.
+// Completion of aggctl's command line by shells, made from AggctlProgram.
 #ifndef AGG_WORKER_CLIENT_TOOLS_AGGCTL_COMPLETION_H_
 #define AGG_WORKER_CLIENT_TOOLS_AGGCTL_COMPLETION_H_
 

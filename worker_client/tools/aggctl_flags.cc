@@ -1,151 +1,153 @@
 #include "worker_client/tools/aggctl_flags.h"
 
-#include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "worker_client/tools/aggctl_flag_table.h"
+#include "server/base/version.h"
 
 namespace agg {
 namespace {
 
-const AggctlCommand* FindCommand(absl::string_view name) {
-  for (const AggctlCommand& command : AggctlCommands()) {
-    if (command.name == name) return &command;
-  }
-  return nullptr;
+// For help and completion only. aggctl does not refuse another name: the job
+// may be of a release that knows more rules, and its error lists them.
+constexpr char kRules[] =
+    "sum|mean|weighted_mean|unit_mean|adasum|adasum_counted|adacons";
+
+template <typename Out>
+FlagValue WholeValue(Out* out) {
+  return NumberValue(0, std::numeric_limits<int>::max(), "0 or more", out);
 }
 
-absl::Status Usage(absl::string_view message) {
-  return absl::InvalidArgumentError(message);
+FlagValue FiniteValue(absl::optional<double>* out) {
+  constexpr double kMost = std::numeric_limits<double>::max();
+  return NumberValue(-kMost, kMost, "a finite number", out);
 }
 
-// What a parse has seen.
-struct Seen {
-  std::vector<absl::string_view> flags;  // but for those of every command
-  std::vector<std::string> words;        // the command and its arguments
-};
-
-absl::Status ParseFlag(const std::vector<std::string>& arguments, size_t* i,
-                       AggctlFlags* out, Seen* seen) {
-  const absl::string_view text = arguments[*i];
-  const absl::string_view name = text.substr(2, text.find('=') - 2);
-  const bool has_value = absl::StrContains(text, '=');
-  for (const AggctlFlagEntry& flag : AggctlFlagTable()) {
-    if (flag.shown.name != name) continue;
-    if (!flag.shown.everywhere) seen->flags.push_back(flag.shown.name);
-    std::string value;
-    if (has_value) {
-      value = std::string(text.substr(text.find('=') + 1));
-    } else if (!flag.shown.value.empty() && *i + 1 < arguments.size()) {
-      value = arguments[++*i];
-    }
-    if (flag.shown.value.empty() && has_value) {
-      return Usage(absl::StrCat("--", name, " takes no value"));
-    }
-    if (flag.set(value, out)) return absl::OkStatus();
-    return Usage(absl::StrCat("--", name, " is \"", value,
-                              "\"; allowed: ", flag.allowed));
-  }
-  return Usage(absl::StrCat("unknown flag \"", text, "\"; see aggctl --help"));
+FlagValue AddressValue(std::string* out) {
+  return {"HOST:PORT", [out](const std::string& text) {
+            *out = text;
+            return absl::StrContains(text, ':');
+          }};
 }
 
-absl::Status CheckFlags(const AggctlCommand& command, const Seen& seen) {
-  for (absl::string_view flag : seen.flags) {
-    if (std::count(command.flags.begin(), command.flags.end(), flag) > 0) {
-      continue;
-    }
-    return Usage(absl::StrCat(command.name, " takes no --", flag,
-                              "; see aggctl ", command.name, " --help"));
-  }
-  return absl::OkStatus();
+FlagValue FormatValue(bool* json) {
+  return {"table, json", [json](const std::string& text) {
+            *json = text == "json";
+            return *json || text == "table";
+          }};
 }
 
-absl::Status CheckArguments(const AggctlCommand& command, const Seen& seen,
-                            AggctlFlags* out) {
-  const size_t allowed = command.argument.empty() ? 1 : 2;
-  if (seen.words.size() > allowed) {
-    return Usage(absl::StrCat("unexpected argument \"", seen.words[allowed],
-                              "\" of ", command.name));
-  }
-  if (seen.words.size() == 2) {
-    out->argument = seen.words[1];
-  } else if (command.argument_required) {
-    return Usage(absl::StrCat(command.name, " needs ", command.argument,
-                              "; see aggctl ", command.name, " --help"));
-  }
-  if (command.name == "evict" && !out->rank.has_value()) {
-    return Usage("evict needs --rank=N");
-  }
-  if (command.name == "set-rule" && !out->argument.empty()) {
-    if (out->rule.has_value()) {
-      return Usage("set-rule takes RULE or --rule, not both");
-    }
-    out->rule = out->argument;
-  }
-  return absl::OkStatus();
+Flag Last(AggctlFlags* out) {
+  return {"--last", "N", "rounds to show; default 10; 0: all that are kept",
+          WholeValue(&out->last)};
 }
 
-void AppendFlag(const AggctlFlagEntry& flag, std::string* text) {
-  const AggctlFlag& shown = flag.shown;
-  absl::StrAppend(
-      text,
-      absl::StrFormat("  %-24s %s\n",
-                      absl::StrCat("--", shown.name,
-                                   shown.value.empty() ? "" : "=", shown.value),
-                      shown.help));
+Flag Interval(AggctlFlags* out) {
+  return {"--interval", "SECONDS", "between looks; default 1",
+          SecondsValue(0.01, &out->interval)};
+}
+
+Flag Count(AggctlFlags* out) {
+  return {"--count", "N", "looks, then end; default 0: no end",
+          WholeValue(&out->count)};
+}
+
+std::vector<Program> WatchCommands(AggctlFlags* out) {
+  return {
+      {"status", "the job, and who is waited for since when", {}},
+      {"workers", "who is in", {}},
+      {"tensors", "the manifest, and where it lies", {}},
+      {"rounds",
+       "how the last rounds ended",
+       {Last(out),
+        {"--follow", "", "go on with rounds as they end",
+         SwitchValue(&out->follow)},
+        Interval(out),
+        Count(out)}},
+      {"top",
+       "status and rounds, again and again",
+       {Last(out), Interval(out), Count(out)}},
+  };
+}
+
+Program SetRule(AggctlFlags* out) {
+  return {
+      "set-rule",
+      "combine otherwise from the next round to open",
+      {{"RULE", kRules, "how gradients are combined",
+        TextValue(&out->argument)},
+       {"--rule", kRules, "the same, as a flag", TextValue(&out->rule)},
+       {"--scope", "per_tensor|global",
+        "default beside another rule: the rule's own", TextValue(&out->scope)},
+       {"--step-scale", "none|linear|sqrt|adascale|adamscale",
+        "how the learning rate grows with the batch",
+        TextValue(&out->step_scale)},
+       {"--force-step-scale", "",
+        "let adascale scale a rule that is not a mean",
+        SwitchValue(&out->force_step_scale)},
+       {"--learning-rate", "RATE", "the schedule's rate",
+        FiniteValue(&out->learning_rate)},
+       {"--adacons-beta", "BETA", "AdaCons' momentum, in [0, 1)",
+        FiniteValue(&out->adacons_beta)},
+       {"--adacons-rescale", "none|mean_norm|match_mean",
+        "the length of AdaCons' gradient", TextValue(&out->adacons_rescale)}}};
+}
+
+std::vector<Program> OtherCommands(AggctlFlags* out) {
+  constexpr bool kRequired = true;
+  return {
+      {"evict",
+       "end a worker's session",
+       {{"--rank", "N", "whose session to end", WholeValue(&out->rank),
+         kRequired},
+        {"--reason", "TEXT", "sent to the worker, and logged",
+         TextValue(&out->reason)}}},
+      {"drain", "finish the round, then end shard 0's process", {}},
+      {"loglevel",
+       "set the level of the process's log",
+       {{"LEVEL", "debug|info|warning|error", "what is logged from now on",
+         TextValue(&out->argument, "debug, info, warning, error"), kRequired}}},
+      {"pull",
+       "write the parameters to an .npz file",
+       {{"FILE", "PATH", "the .npz file", TextValue(&out->argument), kRequired},
+        {"--version", "N", "which published version; default: the newest",
+         NumberValue(uint64_t{0}, std::numeric_limits<uint64_t>::max(),
+                     "0 or more", &out->version)}}},
+      {"version", "of aggctl and of the server", {}},
+      {"completion",
+       "print a completion script",
+       {{"SHELL", "bash", "for which shell", TextValue(&out->argument, "bash"),
+         kRequired}}},
+      {"help",
+       "print this, or the help of a command",
+       {{"COMMAND", "NAME", "of which command", TextValue(&out->argument)}}},
+  };
 }
 
 }  // namespace
 
-const std::vector<AggctlCommand>& AggctlCommands() {
-  static const auto* const commands = new std::vector<AggctlCommand>{
-      {"status", "the job, and who is waited for since when", {}, ""},
-      {"workers", "who is in", {}, ""},
-      {"tensors", "the manifest, and where it lies", {}, ""},
-      {"rounds",
-       "how the last rounds ended",
-       {"last", "follow", "interval", "count"},
-       ""},
-      {"top",
-       "status and rounds, again and again",
-       {"last", "interval", "count"},
-       ""},
-      {"set-rule",
-       "combine otherwise from the next round to open",
-       {"rule", "scope", "step-scale", "force-step-scale", "learning-rate",
-        "adacons-beta", "adacons-rescale"},
-       "RULE",
-       false,
-       AggctlRules()},
-      {"evict", "end a worker's session", {"rank", "reason"}, ""},
-      {"drain", "finish the round, then end shard 0's process", {}, ""},
-      {"loglevel",
-       "set the level of the process's log",
-       {},
-       "LEVEL",
-       true,
-       {"debug", "info", "warning", "error"}},
-      {"pull",
-       "write the parameters to an .npz file",
-       {"version"},
-       "FILE",
-       true,
-       {}},
-      {"version", "of aggctl and of the server", {}, ""},
-      {"completion", "print a completion script", {}, "SHELL", true, {"bash"}},
+Program AggctlProgram(AggctlFlags* out) {
+  Program program;
+  program.name = "aggctl";
+  program.summary = "aggctl: look at a job of agg_server, and change it.";
+  program.version = absl::StrCat("aggctl ", kVersion, "\n");
+  program.flags = {
+      {"--coordinator", "HOST:PORT",
+       "shard 0; default: $AGG_COORDINATOR, or 127.0.0.1:50051",
+       AddressValue(&out->coordinator)},
+      {"--output", "table|json", "default: table", FormatValue(&out->json)},
+      {"--timeout", "SECONDS", "to wait for an answer; default 5",
+       SecondsValue(0.001, &out->timeout)},
   };
-  return *commands;
-}
-
-std::vector<AggctlFlag> AggctlFlagList() {
-  std::vector<AggctlFlag> list;
-  for (const AggctlFlagEntry& flag : AggctlFlagTable())
-    list.push_back(flag.shown);
-  return list;
+  program.commands = WatchCommands(out);
+  program.commands.push_back(SetRule(out));
+  for (Program& command : OtherCommands(out)) {
+    program.commands.push_back(std::move(command));
+  }
+  return program;
 }
 
 absl::StatusOr<AggctlFlags> ParseAggctlFlags(
@@ -154,67 +156,25 @@ absl::StatusOr<AggctlFlags> ParseAggctlFlags(
   if (environment != nullptr && *environment != '\0') {
     flags.coordinator = environment;
   }
-  Seen seen;
-  absl::Status status;
-  for (size_t i = 0; i < arguments.size() && status.ok(); ++i) {
-    if (arguments[i] == "--version" && seen.words.empty()) {
-      flags.client_version = true;
-    } else if (absl::StartsWith(arguments[i], "--")) {
-      status = ParseFlag(arguments, &i, &flags, &seen);
-    } else {
-      seen.words.push_back(arguments[i]);
-    }
+  const absl::StatusOr<ParsedFlags> parsed =
+      ParseFlags(AggctlProgram(&flags), arguments);
+  if (!parsed.ok()) return parsed.status();
+  flags.command = parsed->command;
+  flags.text = parsed->text;
+  if (!flags.text.empty()) return flags;
+  if (flags.command == "help") {
+    std::vector<std::string> asked = {"--help"};
+    if (!flags.argument.empty()) asked.insert(asked.begin(), flags.argument);
+    return ParseAggctlFlags(asked, environment);
   }
-  if (!seen.words.empty()) flags.command = seen.words[0];
-  const AggctlCommand* command = FindCommand(flags.command);
-  if (flags.client_version) return flags;
-  if (flags.help && (command != nullptr || flags.command.empty())) return flags;
-  if (!status.ok()) return status;
-  if (command == nullptr) {
-    std::vector<absl::string_view> names;
-    for (const AggctlCommand& known : AggctlCommands()) {
-      names.push_back(known.name);
+  if (flags.command == "set-rule" && !flags.argument.empty()) {
+    if (flags.rule.has_value()) {
+      return absl::InvalidArgumentError(
+          "set-rule takes RULE or --rule, not both");
     }
-    return Usage(absl::StrCat(
-        flags.command.empty()
-            ? "no command"
-            : absl::StrCat("unknown command \"", flags.command, "\""),
-        "; allowed: ", absl::StrJoin(names, ", ")));
+    flags.rule = flags.argument;
   }
-  status = CheckFlags(*command, seen);
-  if (status.ok()) status = CheckArguments(*command, seen, &flags);
-  if (!status.ok()) return status;
   return flags;
-}
-
-std::string AggctlUsage(absl::string_view name) {
-  const AggctlCommand* command = FindCommand(name);
-  std::string text;
-  if (command == nullptr) {
-    text =
-        "aggctl: look at a job of agg_server, and change it.\n"
-        "Usage: aggctl COMMAND [flags]\n\nCommands:\n";
-    for (const AggctlCommand& known : AggctlCommands()) {
-      absl::StrAppend(
-          &text, absl::StrFormat("  %-12s %s\n", known.name, known.summary));
-    }
-  } else {
-    text = absl::StrCat("aggctl ", name, ": ", command->summary,
-                        ".\nUsage: aggctl ", name,
-                        command->argument.empty() ? "" : " ",
-                        command->argument_required || command->argument.empty()
-                            ? std::string(command->argument)
-                            : absl::StrCat("[", command->argument, "]"),
-                        " [flags]\n");
-  }
-  absl::StrAppend(&text, "\nFlags:\n");
-  for (const AggctlFlagEntry& flag : AggctlFlagTable()) {
-    const bool own = command != nullptr &&
-                     std::count(command->flags.begin(), command->flags.end(),
-                                flag.shown.name) > 0;
-    if (flag.shown.everywhere || own) AppendFlag(flag, &text);
-  }
-  return text;
 }
 
 }  // namespace agg

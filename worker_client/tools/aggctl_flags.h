@@ -1,4 +1,5 @@
-// The command line of aggctl, from one table of commands and one of flags.
+// The command line of aggctl: its commands and their flags, as one table from
+// which the parser, the help and the completion of shells are made.
 #ifndef AGG_WORKER_CLIENT_TOOLS_AGGCTL_FLAGS_H_
 #define AGG_WORKER_CLIENT_TOOLS_AGGCTL_FLAGS_H_
 
@@ -7,9 +8,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "server/base/flags.h"
 
 namespace agg {
 
@@ -26,8 +27,7 @@ enum AggctlExit {
 struct AggctlFlags {
   std::string command;
   std::string argument;  // the command's own: a file, a level, a rule
-  bool help = false;
-  bool client_version = false;
+  std::string text;      // of help or --version, to print instead; "": run
   std::string coordinator = "127.0.0.1:50051";
   bool json = false;
   absl::Duration timeout = absl::Seconds(5);
@@ -47,35 +47,16 @@ struct AggctlFlags {
   absl::optional<uint64_t> version;
 };
 
-struct AggctlCommand {
-  absl::string_view name;
-  absl::string_view summary;
-  // Beside those of every command.
-  std::vector<absl::string_view> flags;
-  absl::string_view argument;  // its name; empty: takes none
-  bool argument_required = false;
-  std::vector<absl::string_view> argument_values = {};  // for completion
-};
-const std::vector<AggctlCommand>& AggctlCommands();
+// The table. Its flags set `*out`, which must outlive it.
+Program AggctlProgram(AggctlFlags* out);
 
-struct AggctlFlag {
-  absl::string_view name;
-  absl::string_view value;  // its name; empty: a switch
-  absl::string_view help;
-  std::vector<absl::string_view> values;  // for completion
-  bool everywhere = false;                // of every command
-};
-std::vector<AggctlFlag> AggctlFlagList();
-
-// "[flags] COMMAND [flags] [argument]", flags as --name=value or --name value.
-// `environment` is AGG_COORDINATOR, null or empty: not set. INVALID_ARGUMENT in
-// one line that names what is wrong and what is allowed. Help comes before
-// other errors.
+// "[--version] COMMAND [argument] [flags]"; `help [COMMAND]` is `[COMMAND]
+// --help`. `environment` is AGG_COORDINATOR; null or empty: not set.
+// INVALID_ARGUMENT in one line that names what is wrong and what is allowed.
+// Names of rules and the like go to the job as they are: it says which it
+// knows. Help comes before other errors.
 absl::StatusOr<AggctlFlags> ParseAggctlFlags(
     const std::vector<std::string>& arguments, const char* environment);
-
-// Of all commands, or of one.
-std::string AggctlUsage(absl::string_view command);
 
 }  // namespace agg
 

@@ -18,7 +18,8 @@ TEST(CommandLineTest, Defaults) {
   EXPECT_FALSE(line->metrics_port.has_value());
   EXPECT_EQ(line->drain, absl::Seconds(10));
   EXPECT_EQ(line->log_level, LogLevel::kInfo);
-  EXPECT_FALSE(line->validate || line->print_config || line->version);
+  EXPECT_FALSE(line->validate || line->print_config);
+  EXPECT_EQ(line->text, "");
   EXPECT_TRUE(line->admin);
   EXPECT_FALSE(ParseCommandLine({"--admin=false"})->admin);
 }
@@ -64,13 +65,18 @@ TEST(CommandLineTest, ErrorsNameTheFlag) {
   EXPECT_THAT(ErrorOf({"--drain_seconds=nan"}), HasSubstr("--drain_seconds"));
 }
 
-TEST(CommandLineTest, UsageHasEveryFlag) {
-  for (const char* flag :
-       {"config", "shard", "port", "port_file", "bind", "metrics_port",
-        "metrics_port_file", "validate", "print_config", "log_level",
-        "drain_seconds", "version", "help"}) {
-    EXPECT_THAT(UsageText(), HasSubstr(std::string("  --") + flag));
+TEST(CommandLineTest, HelpHasEveryFlag) {
+  for (const char* spelling : {"-h", "--help"}) {
+    const std::string text = ParseCommandLine({spelling})->text;
+    for (const char* flag :
+         {"--config", "--shard", "--port", "--port_file", "--bind",
+          "--metrics_port", "--metrics_port_file", "--admin", "--validate",
+          "--print_config", "--log_level", "--drain_seconds", "--version"}) {
+      EXPECT_THAT(text, HasSubstr(std::string("\n  ") + flag + " "));
+    }
+    EXPECT_THAT(text, HasSubstr("--help"));
   }
+  EXPECT_THAT(ParseCommandLine({"--version"})->text, HasSubstr("agg_server "));
 }
 
 TEST(ShardOrdinalTest, GivenOrFromTheHost) {

@@ -1,6 +1,8 @@
 #include "worker_client/tools/aggctl_flags.h"
 
-#include "absl/strings/str_cat.h"
+#include <string>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -56,7 +58,7 @@ TEST(AggctlFlagsTest, ArgumentsOfCommands) {
       ParseAggctlFlags({"pull", "p.npz", "--version", "7"}, nullptr);
   EXPECT_EQ(pull->argument, "p.npz");
   EXPECT_EQ(*pull->version, 7u);
-  EXPECT_FALSE(pull->client_version);
+  EXPECT_EQ(pull->text, "");
   const auto evict =
       ParseAggctlFlags({"evict", "--rank=3", "--reason=a b"}, nullptr);
   EXPECT_EQ(*evict->rank, 3);
@@ -69,10 +71,32 @@ TEST(AggctlFlagsTest, ArgumentsOfCommands) {
   EXPECT_EQ(rounds->count, 9);
 }
 
+TEST(AggctlFlagsTest, SwitchesCanBeOff) {
+  const auto flags = ParseAggctlFlags(
+      {"set-rule", "adasum", "--force-step-scale=false"}, nullptr);
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_EQ(flags->force_step_scale, false);
+}
+
+std::string TextOf(const std::vector<std::string>& arguments) {
+  const auto flags = ParseAggctlFlags(arguments, nullptr);
+  EXPECT_TRUE(flags.ok()) << flags.status();
+  return flags.ok() ? flags->text : "";
+}
+
 TEST(AggctlFlagsTest, HelpAndVersionComeBeforeErrors) {
-  EXPECT_TRUE(ParseAggctlFlags({"--help"}, nullptr)->help);
-  EXPECT_TRUE(ParseAggctlFlags({"evict", "--help"}, nullptr)->help);
-  EXPECT_TRUE(ParseAggctlFlags({"--version"}, nullptr)->client_version);
+  EXPECT_THAT(TextOf({"--help"}), HasSubstr("aggctl [FLAGS] [COMMAND]"));
+  EXPECT_THAT(TextOf({"evict", "--help"}), HasSubstr("--rank N REQUIRED"));
+  EXPECT_THAT(TextOf({"evict", "--rank=-1", "--help"}), HasSubstr("--rank"));
+  EXPECT_THAT(TextOf({"--version"}), HasSubstr("aggctl "));
+}
+
+TEST(AggctlFlagsTest, HelpHasThreeSpellings) {
+  EXPECT_EQ(TextOf({"help"}), TextOf({"--help"}));
+  EXPECT_EQ(TextOf({"-h"}), TextOf({"--help"}));
+  EXPECT_EQ(TextOf({"help", "evict"}), TextOf({"evict", "--help"}));
+  EXPECT_EQ(TextOf({"evict", "-h"}), TextOf({"evict", "--help"}));
+  EXPECT_THAT(ErrorOf({"help", "stop"}), HasSubstr("unknown command \"stop\""));
 }
 
 TEST(AggctlFlagsTest, ErrorsNameWhatIsWrongAndAllowed) {
@@ -80,9 +104,11 @@ TEST(AggctlFlagsTest, ErrorsNameWhatIsWrongAndAllowed) {
   EXPECT_THAT(ErrorOf({"stop"}), HasSubstr("unknown command \"stop\""));
   EXPECT_THAT(ErrorOf({"stop", "--help"}), HasSubstr("unknown command"));
   EXPECT_THAT(ErrorOf({"status", "--rank=1"}),
-              HasSubstr("status takes no --rank"));
+              HasSubstr("unknown flag \"--rank=1\"; allowed: --help, --coord"));
   EXPECT_THAT(ErrorOf({"status", "now"}),
               HasSubstr("unexpected argument \"now\""));
+  EXPECT_THAT(ErrorOf({"pull", "a.npz", "status"}),
+              HasSubstr("unexpected argument \"status\""));
   EXPECT_THAT(ErrorOf({"status", "--wrong=1"}),
               HasSubstr("unknown flag \"--wrong=1\""));
   EXPECT_THAT(ErrorOf({"status", "--output=xml"}),
@@ -91,28 +117,35 @@ TEST(AggctlFlagsTest, ErrorsNameWhatIsWrongAndAllowed) {
               HasSubstr("allowed: HOST:PORT"));
   EXPECT_THAT(ErrorOf({"status", "--timeout=-1"}), HasSubstr("--timeout"));
   EXPECT_THAT(ErrorOf({"status", "--timeout"}), HasSubstr("--timeout is \"\""));
-  EXPECT_THAT(ErrorOf({"rounds", "--follow=1"}),
-              HasSubstr("--follow takes no value"));
-  EXPECT_THAT(ErrorOf({"evict"}), HasSubstr("evict needs --rank=N"));
+  EXPECT_THAT(ErrorOf({"rounds", "--follow=perhaps"}),
+              HasSubstr("--follow is \"perhaps\"; allowed: true, false"));
+  EXPECT_THAT(ErrorOf({"evict"}),
+              HasSubstr("--rank is missing; allowed: 0 or more"));
   EXPECT_THAT(ErrorOf({"evict", "--rank=-1"}), HasSubstr("--rank is \"-1\""));
-  EXPECT_THAT(ErrorOf({"loglevel"}), HasSubstr("loglevel needs LEVEL"));
-  EXPECT_THAT(ErrorOf({"pull"}), HasSubstr("pull needs FILE"));
+  EXPECT_THAT(ErrorOf({"evict", "--reason=", "--rank=1"}),
+              HasSubstr("--reason is \"\""));
+  EXPECT_THAT(ErrorOf({"loglevel"}),
+              HasSubstr("LEVEL is missing; allowed: debug, info"));
+  EXPECT_THAT(ErrorOf({"pull"}), HasSubstr("FILE is missing"));
   EXPECT_THAT(ErrorOf({"set-rule", "adasum", "--rule=mean"}),
               HasSubstr("not both"));
   EXPECT_THAT(ErrorOf({"set-rule", "--learning-rate=nan"}),
               HasSubstr("a finite number"));
 }
 
-TEST(AggctlFlagsTest, UsageNamesAllCommandsAndACommandsFlags) {
-  for (const AggctlCommand& command : AggctlCommands()) {
-    EXPECT_THAT(AggctlUsage(""), HasSubstr(command.name));
-    const std::string usage = AggctlUsage(command.name);
-    for (absl::string_view flag : command.flags) {
-      EXPECT_THAT(usage, HasSubstr(absl::StrCat("--", flag)));
+TEST(AggctlFlagsTest, HelpNamesAllCommandsAndACommandsFlags) {
+  AggctlFlags unused;
+  for (const Program& command : AggctlProgram(&unused).commands) {
+    EXPECT_THAT(TextOf({"--help"}), HasSubstr("\n  " + command.name + " "));
+    const std::string help = TextOf({command.name, "--help"});
+    for (const Flag& flag : command.flags) {
+      EXPECT_THAT(help, HasSubstr("\n  " + flag.name + " "));
     }
+    EXPECT_THAT(help, HasSubstr("--coordinator"));
   }
-  EXPECT_THAT(AggctlUsage("status"), Not(HasSubstr("--rank")));
-  EXPECT_THAT(AggctlUsage("set-rule"), HasSubstr("set-rule [RULE]"));
+  EXPECT_THAT(TextOf({"status", "--help"}), Not(HasSubstr("--rank")));
+  EXPECT_THAT(TextOf({"set-rule", "--help"}),
+              HasSubstr("aggctl set-rule [FLAGS] [RULE]"));
 }
 
 }  // namespace

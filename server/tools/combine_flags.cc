@@ -1,0 +1,196 @@
+#include "server/tools/combine_flags.h"
+
+#include <cstdint>
+#include <limits>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "server/base/flags.h"
+#include "server/base/version.h"
+#include "server/combine/options.h"
+
+namespace agg {
+namespace {
+
+// Values that are names: server/combine knows them, and says which there are.
+struct Names {
+  std::string rule, scope;
+  std::string adacons_rescale = "none";
+  std::string step_scale = "none";
+  std::string averaging = "debiased";
+};
+
+// Which numbers make sense, ValidateCombineOptions says.
+FlagValue Number(double* out) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  return NumberValue(-kInfinity, kInfinity, "a number", out);
+}
+
+// "1,2,3"; a later flag replaces an earlier one's list.
+FlagValue Counts(std::vector<int64_t>* out) {
+  return {"whole numbers from 1 to 2147483647, with commas",
+          [out](const std::string& text) {
+            out->clear();
+            for (absl::string_view part : absl::StrSplit(text, ',')) {
+              int32_t count = 0;
+              if (!absl::SimpleAtoi(part, &count) || count < 1) return false;
+              out->push_back(count);
+            }
+            return true;
+          }};
+}
+
+// "a.npy,b.npy"; a later flag adds to the list.
+FlagValue Files(std::vector<std::string>* out) {
+  return {"paths of .npy files", [out](const std::string& text) {
+            for (absl::string_view file : absl::StrSplit(text, ',')) {
+              if (file.empty()) return false;
+              out->emplace_back(file);
+            }
+            return true;
+          }};
+}
+
+std::vector<Flag> FileFlags(CombineFlags* flags) {
+  return {
+      {"--gradients", "FILES",
+       "repeatable, also with commas: .npy files in the order of steps, each "
+       "the P x d gradients of one tensor (float16, float32 or float64); P may "
+       "differ from step to step, d may not",
+       Files(&flags->gradients), /*required=*/true},
+      {"--output", "FILE",
+       "where to write the last step's combined vector (.npy, float64)",
+       TextValue(&flags->output)},
+      {"--examples", "COUNTS",
+       "per row, with commas, or one number for all rows",
+       Counts(&flags->options.examples)},
+      {"--accumulation", "COUNTS",
+       "micro-gradients averaged in a row; per row or one for all",
+       Counts(&flags->options.accumulation)},
+  };
+}
+
+std::vector<Flag> RuleFlags(Names* names, RuleOptions* rule) {
+  return {
+      {"--rule", "RULE",
+       "sum, mean, weighted_mean, unit_mean, adasum, adasum_counted or adacons",
+       TextValue(&names->rule, "the name of a rule"), /*required=*/true},
+      {"--scope", "per_tensor|global",
+       "without effect, since there is one tensor", TextValue(&names->scope)},
+      {"--kappa_limit", "LIMIT",
+       "cancellation above which Adasum takes a compensated Gram matrix; "
+       "default 1e10",
+       Number(&rule->kappa_limit)},
+      {"--adacons_beta", "BETA",
+       "momentum of sorted coefficients; default 0.99",
+       Number(&rule->adacons.beta)},
+      {"--adacons_epsilon", "EPSILON", "added to norms; default 1e-8",
+       Number(&rule->adacons.epsilon)},
+      {"--adacons_rescale", "none|mean_norm|match_mean", "default: none",
+       TextValue(&names->adacons_rescale)},
+  };
+}
+
+std::vector<Flag> StepScaleFlags(Names* names, StepScaleOptions* scale) {
+  return {
+      {"--step_scale", "none|linear|sqrt|adascale|adamscale", "default: none",
+       TextValue(&names->step_scale)},
+      {"--averaging", "debiased|paper", "default: debiased",
+       TextValue(&names->averaging)},
+      {"--clip_before_average", "",
+       "clip estimates before averaging (fairscale; the default) or, =false, "
+       "after (AdaptDL)",
+       SwitchValue(&scale->clip_before_average)},
+      {"--smoothing", "FACTOR",
+       "of averages, [0, 1); default: negative, which is max(1 - N/1000, 0)",
+       Number(&scale->smoothing)},
+      {"--variance_floor", "FLOOR", "least sigma^2; default 1e-6",
+       Number(&scale->variance_floor)},
+      {"--relative_floor", "FLOOR",
+       "least sigma^2, times the mean squared norm; default 0",
+       Number(&scale->relative_floor)},
+      {"--baseline_examples", "COUNT",
+       "examples of a baseline batch; default 0: count by accumulation",
+       Number(&scale->baseline_examples)},
+      {"--force", "", "let adascale and adamscale scale other rules than means",
+       SwitchValue(&scale->force)},
+  };
+}
+
+std::vector<Flag> StepFlags(CombineOptions* combine) {
+  return {
+      {"--learning_rate", "RATE", "before the step scale's factor; default 1",
+       Number(&combine->schedule.learning_rate)},
+      {"--clip_norm", "NORM", "of the combined vector; default 0: off",
+       Number(&combine->clip_norm)},
+      {"--scale_invariant_iterations", "COUNT",
+       "report finished once tau reaches this; default 0: never",
+       Number(&combine->scale_invariant_iterations)},
+  };
+}
+
+Program AggCombine(CombineFlags* flags, Names* names) {
+  CombineOptions* combine = &flags->options.combine;
+  Program program;
+  program.name = "agg_combine";
+  program.summary =
+      "agg_combine: combines gradients offline by the server's rules.\n"
+      "Prints one line of JSON per step; undefined values are null.";
+  program.version = absl::StrCat("agg_combine ", kVersion, "\n");
+  for (const std::vector<Flag>& part :
+       {RuleFlags(names, &combine->rule), FileFlags(flags),
+        StepScaleFlags(names, &combine->step_scale), StepFlags(combine)}) {
+    program.flags.insert(program.flags.end(), part.begin(), part.end());
+  }
+  return program;
+}
+
+// The parsed name into *value; the first error into *status.
+template <typename T>
+void Take(const absl::StatusOr<T>& parsed, T* value, absl::Status* status) {
+  if (parsed.ok()) {
+    *value = *parsed;
+  } else {
+    status->Update(parsed.status());
+  }
+}
+
+absl::Status TakeNames(const Names& names, CombineOptions* combine) {
+  absl::Status status;
+  RuleOptions& rule = combine->rule;
+  Take(ParseRule(names.rule), &rule.rule, &status);
+  // With one tensor both scopes are the same combination, except that AdaCons
+  // guards against all-zero gradients in its own scope only.
+  rule.scope = DefaultScope(rule.rule);
+  if (!names.scope.empty()) status.Update(ParseScope(names.scope).status());
+  Take(ParseAdaconsRescale(names.adacons_rescale), &rule.adacons.rescale,
+       &status);
+  Take(ParseStepScale(names.step_scale), &combine->step_scale.kind, &status);
+  Take(ParseAveraging(names.averaging), &combine->step_scale.averaging,
+       &status);
+  return status;
+}
+
+}  // namespace
+
+absl::StatusOr<CombineFlags> ParseCombineFlags(
+    const std::vector<std::string>& arguments) {
+  CombineFlags flags;
+  Names names;
+  CombineOptions& combine = flags.options.combine;
+  combine.schedule.learning_rate = 1.0;
+  const absl::StatusOr<ParsedFlags> parsed =
+      ParseFlags(AggCombine(&flags, &names), arguments);
+  if (!parsed.ok()) return parsed.status();
+  flags.text = parsed->text;
+  if (!flags.text.empty()) return flags;
+  absl::Status status = TakeNames(names, &combine);
+  status.Update(ValidateCombineOptions(combine));
+  if (!status.ok()) return status;
+  return flags;
+}
+
+}  // namespace agg
