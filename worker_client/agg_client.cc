@@ -122,7 +122,7 @@ absl::StatusOr<RoundOutcome> AggClient::PushPull(
 absl::StatusOr<RoundOutcome> AggClient::Wait(uint64_t version) {
   if (version == 0) {
     return absl::InvalidArgumentError(
-        "version 0 is the seed, no round's; Pull(0) waits for it");
+        "version 0 is the seed, not a round's; Pull(0) waits for it");
   }
   return core_->session().WaitRound(version - 1);
 }

@@ -10,12 +10,14 @@
 //     auto outcome = (*client)->PushPull(gradient, {}, parameters);
 //   }
 //
-// (examples/minimal_worker.cc is the whole program.)
+// examples/minimal_worker.cc is a complete program. Apart from client_core.h so
+// that a training loop sees neither gRPC nor protobuf.
 #ifndef AGG_WORKER_CLIENT_AGG_CLIENT_H_
 #define AGG_WORKER_CLIENT_AGG_CLIENT_H_
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -28,9 +30,9 @@ namespace agg {
 class ClientCore;
 
 // One worker, or one observer, of one job. A thread of its own renews the
-// lease; everything else runs on the caller's. Writes to no stream and aborts
-// on nothing. Every error names the shard that it is about, if any, and what
-// to do. Thread-safe: pushes take turns, the rest runs at once.
+// lease; everything else runs on the caller's. Prints nothing and never aborts
+// the process. Every error names the shard that it is about, if any, and what
+// to do. Thread-safe: pushes take turns, other calls run at the same time.
 //
 // Codes that any call may return:
 //   UNAVAILABLE          a shard is lost or out of reach, or drains: the job
@@ -45,21 +47,20 @@ class ClientCore;
 //   INVALID_ARGUMENT     views that do not fit the manifest
 class AggClient {
  public:
-  // Also INVALID_ARGUMENT for a manifest other than the job's, naming the
-  // first tensor that differs.
+  // Joins the job; waits up to connect_timeout until the coordinator answers
+  // and lets this worker in. Also INVALID_ARGUMENT for a bad option, and for
+  // another manifest than the job's, with the first tensor that differs.
   static absl::StatusOr<std::unique_ptr<AggClient>> Connect(
       ClientOptions options);
 
   // Leaves, in bounded time (call_timeout).
   ~AggClient();
-  AggClient(const AggClient&) = delete;
-  AggClient& operator=(const AggClient&) = delete;
 
   // Publishes float32 parameters as version 0. ALREADY_EXISTS: somebody else
   // did; pull.
   absl::StatusOr<RoundOutcome> Seed(absl::Span<const TensorView> parameters);
-  // The same from an .npz file as agg_pull writes it; NOT_FOUND and
-  // INVALID_ARGUMENT as ReadNpz (npz.h), shapes not as the manifest's.
+  // Seeds with an .npz file as agg_pull writes it. Also ReadNpz's errors, and
+  // INVALID_ARGUMENT for a shape that differs from the manifest's.
   absl::StatusOr<RoundOutcome> SeedFile(const std::string& npz_path);
 
   // Seeds if this worker has, or gets, the seed role; else waits for the
@@ -68,16 +69,16 @@ class AggClient {
   absl::Status SeedOrPull(absl::Span<const MutableTensorView> parameters);
 
   // Sends a row to all shards and waits for their acknowledgements. Its base
-  // is version(). The views' memory must stay unmodified until the return,
-  // and is not read after it.
+  // is version(). The views' memory must stay unmodified until Push returns,
+  // and is not read after that.
   absl::Status Push(absl::Span<const TensorView> gradient);
 
   // Ends the push of this round; waits for the outcome.
   absl::StatusOr<RoundOutcome> Commit(const PushInfo& info);
 
   // Copies exactly one version over `parameters`, which must not be touched
-  // meanwhile; after an error their contents are undefined. A version to come
-  // is waited for; OUT_OF_RANGE: it is gone. Sets version().
+  // meanwhile; after an error their contents are undefined. Waits for a version
+  // that is not published yet; OUT_OF_RANGE: it is gone. Sets version().
   absl::Status Pull(uint64_t version,
                     absl::Span<const MutableTensorView> parameters,
                     Precision precision = Precision::kJob);
@@ -89,14 +90,14 @@ class AggClient {
   // The newest version; FAILED_PRECONDITION while nobody has seeded.
   absl::StatusOr<uint64_t> LatestVersion();
 
-  // Push, Commit and Pull of the new version: a whole round. One that comes
-  // too late gets the newest version and included = false.
+  // Push, Commit and Pull of the new version: a complete round. A worker that
+  // comes too late gets the newest version and included = false.
   absl::StatusOr<RoundOutcome> PushPull(
       absl::Span<const TensorView> gradient, const PushInfo& info,
       absl::Span<const MutableTensorView> parameters);
 
-  // The outcome of the round that publishes `version` >= 1, waiting for it;
-  // of the last 16 rounds.
+  // Waits for the round that publishes `version` >= 1; its outcome. The server
+  // keeps those of the last 16 rounds.
   absl::StatusOr<RoundOutcome> Wait(uint64_t version);
 
   // Ends the session; calls in progress and later ones fail with CANCELLED.

@@ -28,7 +28,8 @@ bool CancelSource::Cancel(absl::Status reason) {
   MutexLock lock(&mutex_);
   if (!reason_.ok()) return false;
   reason_ = std::move(reason);
-  // Under the lock, so that no context ends meanwhile; TryCancel only posts.
+  // Under the lock, so that no context is destroyed meanwhile. TryCancel does
+  // not wait: it only posts.
   for (grpc::ClientContext* context : calls_) context->TryCancel();
   cancelled_.NotifyAll();
   return true;

@@ -1,4 +1,5 @@
-// Ends many calls at once, for one reason.
+// Ends many calls at once, for one reason. Apart from the streams because all
+// of them end for the same reasons: the lease is gone, a shard is lost.
 #ifndef AGG_WORKER_CLIENT_CANCEL_SOURCE_H_
 #define AGG_WORKER_CLIENT_CANCEL_SOURCE_H_
 

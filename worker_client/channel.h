@@ -1,4 +1,5 @@
-// How the client opens connections.
+// How the client opens connections: in one place, so that all have the same
+// limits and timeouts.
 #ifndef AGG_WORKER_CLIENT_CHANNEL_H_
 #define AGG_WORKER_CLIENT_CHANNEL_H_
 

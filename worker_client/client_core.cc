@@ -43,7 +43,8 @@ ClientCore::ClientCore(const ClientOptions& options,
       version_(description().version()) {
   std::vector<std::shared_ptr<grpc::Channel>> push_channels;
   for (size_t i = 0; i < job_.shards.size(); ++i) {
-    // The coordinator is shard 0, by whatever address it was reached.
+    // The coordinator is shard 0. It was reached at options_.coordinator, so
+    // that address works here even if the config has another one.
     const std::string& address = i == 0 ? options_.coordinator : job_.shards[i];
     pull_.names.push_back(ShardName{static_cast<int>(i), address});
     push_channels.push_back(i == 0 ? session_->channel()
@@ -102,15 +103,16 @@ absl::Status ClientCore::SeedOrPull(
     if (absl::IsOutOfRange(status)) {
       return PullLatest(parameters, Precision::kJob).status();
     }
-    // The wait ended because the seeder is gone and this worker follows it.
+    // The wait ended because the seeder is gone, and this worker now has its
+    // role: it goes on to Seed.
     if (status.ok() || !session_->seed_role() ||
         !session_->fate()->status().ok()) {
       return status;
     }
   }
   absl::StatusOr<RoundOutcome> seeded = Seed(ConstViews(parameters));
-  // Everybody starts from the same: where parameters travel narrowed, the
-  // seeder's own float32 values are not what the others get.
+  // All workers must start from equal values. Where parameters travel narrowed,
+  // the others get rounded values, so the seeder pulls them, too.
   if (seeded.ok() && job_.pull_dtype == DType::kF32) return absl::OkStatus();
   if (!seeded.ok() && !absl::IsAlreadyExists(seeded.status())) {
     return seeded.status();
@@ -154,8 +156,8 @@ absl::Status ClientCore::Pull(uint64_t version,
 
 absl::StatusOr<uint64_t> ClientCore::PullLatest(
     absl::Span<const MutableTensorView> parameters, Precision precision) {
-  // A version may be gone before its pull begins, or be taken away from a
-  // pull that is too slow; the next one is then pulled from its start.
+  // A version may be gone before its pull begins, or be replaced during a pull
+  // that is too slow; then the newest is pulled from its start.
   constexpr int kAttempts = 5;
   absl::Status status;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -184,7 +186,8 @@ absl::StatusOr<RoundOutcome> ClientCore::PushPull(
   } else if (!absl::IsOutOfRange(outcome.status())) {
     return outcome;
   } else {
-    // So late that even the outcome is gone: this row was not used.
+    // So late that the server has dropped even the outcome: the row was not
+    // used.
     outcome = RoundOutcome();
     outcome->round = round;
     outcome->message = "too late: the round's outcome is no longer kept";

@@ -1,4 +1,5 @@
-// What AggClient does, behind its public header.
+// What AggClient does. Apart from agg_client.h because it needs gRPC and
+// protobuf, which users of the client need not see.
 #ifndef AGG_WORKER_CLIENT_CLIENT_CORE_H_
 #define AGG_WORKER_CLIENT_CLIENT_CORE_H_
 
@@ -34,7 +35,7 @@ class ClientCore {
   absl::Status SeedOrPull(absl::Span<const MutableTensorView> parameters);
   absl::Status Push(absl::Span<const TensorView> gradient);
   absl::StatusOr<RoundOutcome> Commit(const PushInfo& info);
-  // wait_for_seed: getting the seed role ends the pull.
+  // wait_for_seed: the pull ends when this worker gets the seed role.
   absl::Status Pull(uint64_t version,
                     absl::Span<const MutableTensorView> parameters,
                     Precision precision, bool wait_for_seed = false);
@@ -51,7 +52,7 @@ class ClientCore {
   uint64_t version() const { return version_; }
 
  private:
-  // Whether a pull failed because its version made room for newer ones.
+  // Whether a pull failed because newer versions replaced its version.
   bool IsGone(const absl::Status& status);
   absl::Status PushAs(v1::PushKind kind, uint64_t round, DType dtype,
                       absl::Span<const TensorView> views);

@@ -1,4 +1,4 @@
-// Plain types of the public client (agg_client.h): no gRPC, no protobuf.
+// Plain types of the public client: for code that need not know agg_client.h.
 #ifndef AGG_WORKER_CLIENT_CLIENT_TYPES_H_
 #define AGG_WORKER_CLIENT_CLIENT_TYPES_H_
 
@@ -15,7 +15,7 @@
 
 namespace agg {
 
-// What the job tells everybody at once.
+// What the job sends to all its clients at once.
 struct ClientEvent {
   enum class Kind {
     kShardLost,   // every call fails with UNAVAILABLE from now on
@@ -32,41 +32,36 @@ struct ClientEvent {
 };
 
 struct ClientOptions {
-  // Of shard 0, "host:port".
-  std::string coordinator = "127.0.0.1:50051";
-  // 0..max_workers-1 of the job, unique among its workers.
-  int rank = 0;
-  // Pulls only: no rank, no lease; rank and manifest are ignored.
-  bool observer = false;
-  // Of a worker. The first worker's manifest is the job's.
+  std::string coordinator = "127.0.0.1:50051";  // shard 0, "host:port"
+  int rank = 0;           // 0..max_workers-1, unique among the job's workers
+  bool observer = false;  // pulls only: no lease; rank, manifest are ignored
+  // What this worker pushes. The first worker's manifest becomes the job's.
   Manifest manifest;
-  // Free text for the server's log; empty: "host:pid".
-  std::string client_name;
+  std::string client_name;  // for the server's log; empty: "host:pid"
 
   // --- Limits. All calls also end when the job or this session does. ---
-  // Waiting for the coordinator to be there and to let this worker in.
+  // Until the coordinator answers and lets this worker in.
   absl::Duration connect_timeout = absl::Seconds(30);
-  // Short calls that wait for nobody (Leave, Observe).
+  // Short calls that wait for no other worker (Leave, Observe).
   absl::Duration call_timeout = absl::Seconds(10);
-  // A whole Push, or Pull of a published version.
+  // A complete Push, or Pull of a published version.
   absl::Duration transfer_timeout = absl::Minutes(10);
-  // Commit, Wait and Pull of a version to come wait for other workers.
+  // Calls that wait for other workers: Commit, Wait, Pull of a later version.
   absl::Duration round_timeout = absl::InfiniteDuration();
-  // A broken connection is tried again for that long, well inside the
-  // server's reconnect_grace (5 s): beyond it the session is over anyway.
+  // For how long a broken connection is tried again. Less than the server's
+  // reconnect_grace (5 s): after that the session is over anyway.
   absl::Duration reconnect_window = absl::Seconds(3);
 
   // --- Performance ---
-  // TCP connections to each shard: 2 keeps pulls off the connection of pushes
-  // (for overlapping them). Allowed: 1 and 2.
+  // TCP connections to each shard, 1 or 2: with 2, pulls can overlap pushes.
   int channels_per_shard = 1;
   // Lets glibc keep freed memory (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD,
-  // M_TOP_PAD), which about doubles pull throughput. It changes the whole
-  // process, hence off; MALLOC_* in the environment has precedence.
+  // M_TOP_PAD), which about doubles pull throughput. Off by default because it
+  // changes the complete process; MALLOC_* in the environment has precedence.
   bool tune_malloc = false;
 
-  // Called on a thread of the client, one call at a time; must not block and
-  // must not call the client.
+  // Called on the client's thread; must not block, and must not call the
+  // client.
   std::function<void(const ClientEvent&)> on_event;
 };
 
@@ -82,7 +77,7 @@ struct JobDescription {
   DType pull_dtype = DType::kF32;
 };
 
-// Of pulled parameters, which always arrive as float32.
+// How pulled parameters travel; they always arrive as float32.
 enum class Precision {
   kJob,   // sent in the job's pull_dtype and widened
   kFull,  // sent in float32
@@ -96,8 +91,7 @@ struct PushInfo {
   absl::optional<double> micro_norm_squared_sum;
   absl::optional<double> loss;  // mean over the row's examples
   double loss_scale = 1;        // the row is this times the gradient
-  // W3C traceparent of the span that the round belongs to: it stands in the
-  // server's trace of the round. Empty or malformed: nothing is sent.
+  // W3C traceparent, for the server's trace of the round; malformed: not sent.
   std::string traceparent;
 };
 
@@ -105,15 +99,14 @@ struct PushInfo {
 struct RoundOutcome {
   enum class Kind { kApplied, kSkipped, kSeeded };
   static constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
   uint64_t round = 0;
   uint64_t version = 0;  // published by the round
   Kind kind = Kind::kApplied;
   bool included = false;            // this worker's row is in the result
-  std::vector<int> ranks;           // whose rows are
+  std::vector<int> ranks;           // of the workers whose rows are in it
   std::vector<int> excluded_ranks;  // not finite, or not completely pushed
-  double learning_rate = 0;         // that was applied
-  double gain = 1;                  // of the step scale
+  double learning_rate = 0;         // as applied
+  double gain = 1;                  // factor of the step scale
   double tau = 0;                   // scale-invariant iterations so far
   double orthogonality = kNaN;      // NaN: undefined
   double loss = kNaN;               // mean by examples; NaN: nobody sent one

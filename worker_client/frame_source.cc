@@ -16,7 +16,8 @@ std::shared_ptr<const void> FrameMemory::Hold(
     MutexLock lock(&mutex_);
     ++frames_in_use_;
   }
-  // Holds this, too: gRPC may release a frame after the client is gone.
+  // The deleter keeps this object alive: gRPC may release a frame after the
+  // client is destroyed.
   std::shared_ptr<FrameMemory> self = shared_from_this();
   std::vector<uint16_t>* raw = staging.release();
   return std::shared_ptr<const void>(this, [self, raw](const void*) {
@@ -89,7 +90,8 @@ grpc::ByteBuffer FrameSource::Make(int frame) const {
   if (NeedsStaging(plan)) {
     staging = memory_->TakeStaging();
     staging->clear();
-    // Payloads point into it: it must not move while they are made.
+    // Payloads point into the buffer, so it must not be reallocated while they
+    // are made.
     staging->reserve(plan.payload_bytes / sizeof(uint16_t));
   }
   v1::FrameMeta meta = meta_;

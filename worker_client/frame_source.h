@@ -1,4 +1,5 @@
-// Makes the frames of one push from the caller's memory.
+// Makes the frames of one push from the caller's memory. Apart from the streams
+// so that each shard's stream only has to ask for its next frame.
 #ifndef AGG_WORKER_CLIENT_FRAME_SOURCE_H_
 #define AGG_WORKER_CLIENT_FRAME_SOURCE_H_
 
@@ -18,8 +19,8 @@
 
 namespace agg {
 
-// Buffers for narrowed rows, and the count of frames whose bytes gRPC may
-// still read. Reused from push to push. Thread-safe.
+// Keeps the buffers for narrowed rows, and counts the frames whose bytes gRPC
+// may still read. Reused from push to push. Thread-safe.
 class FrameMemory : public std::enable_shared_from_this<FrameMemory> {
  public:
   // The owner of one frame's bytes: counts the frame until it is released,
@@ -27,7 +28,7 @@ class FrameMemory : public std::enable_shared_from_this<FrameMemory> {
   std::shared_ptr<const void> Hold(
       std::unique_ptr<std::vector<uint16_t>> staging);
 
-  // A buffer for a frame, a released one if there is one.
+  // A buffer for a frame: a released one, or a new one. Contents: undefined.
   std::unique_ptr<std::vector<uint16_t>> TakeStaging();
 
   int64_t frames_in_use() const;
@@ -41,13 +42,12 @@ class FrameMemory : public std::enable_shared_from_this<FrameMemory> {
       ABSL_GUARDED_BY(mutex_);
 };
 
-// The frames of one push to one shard. A float32 tensor of a float32 push, or
-// one that has the push dtype already, is sent from where it lies; other
-// tensors are narrowed into staging. May make a frame several times (for
-// retries). Thread-compatible.
+// The frames of one push to one shard. A tensor that already has the push dtype
+// is sent from where it lies; other tensors are narrowed into staging. May make
+// a frame several times (for retries). Thread-compatible.
 class FrameSource {
  public:
-  // `meta` has everything but slices and checksums. REQUIRES: router, the
+  // `meta` has all fields except slices and checksums. REQUIRES: router, the
   // bound views and their memory outlive this and every frame.
   FrameSource(const ShardRouter* router, absl::Span<const TensorView> bound,
               int shard, v1::FrameMeta meta, DType dtype,

@@ -11,7 +11,7 @@ void TuneMalloc() {
 #if defined(__GLIBC__)
   constexpr int kKeepBytes = 1 << 30;
   constexpr int kGrowBytes = 64 << 20;
-  // Both thresholds or none: setting one freezes the other at 128 KiB.
+  // Both thresholds or none: setting one keeps the other at 128 KiB for ever.
   if (std::getenv("MALLOC_MMAP_THRESHOLD_") == nullptr &&
       std::getenv("MALLOC_TRIM_THRESHOLD_") == nullptr) {
     mallopt(M_MMAP_THRESHOLD, kKeepBytes);

@@ -1,7 +1,6 @@
 #include "worker_client/parameter_sink.h"
 
 #include "absl/strings/str_cat.h"
-#include "proto/byte_buffer_frame.h"
 #include "worker_client/float_narrowing.h"
 
 namespace agg {
@@ -40,45 +39,49 @@ ParameterSink::ParameterSink(const ShardRouter* router,
       target_(target),
       landed_(router->plan().slices.size()) {}
 
+absl::Status ParameterSink::LandSlice(int shard, int i, FrameReader* reader) {
+  const std::vector<Slice>& slices = router_->plan().slices;
+  const uint32_t index = reader->meta().slices(i);
+  if (index >= slices.size() || slices[index].shard != shard ||
+      landed_[index]) {
+    return Unexpected(
+        absl::StrCat("slice ", index, " is of another shard or came twice"));
+  }
+  const Slice& slice = slices[index];
+  const int64_t bytes = slice.num_elements * DTypeBytes(target_.dtype);
+  if (bytes > reader->remaining_bytes()) {
+    return Unexpected(absl::StrCat("slice ", index, " is cut"));
+  }
+  float* const to = bound_[slice.tensor].data + slice.begin;
+  uint32_t crc32c;
+  if (target_.dtype == DType::kF32) {
+    crc32c = reader->Read(reinterpret_cast<char*>(to), bytes);
+  } else {
+    scratch_.resize(slice.num_elements);
+    crc32c = reader->Read(reinterpret_cast<char*>(scratch_.data()), bytes);
+    WidenFloats(scratch_, target_.dtype,
+                absl::MakeSpan(to, slice.num_elements));
+  }
+  if (crc32c != reader->meta().crc32c(i)) {
+    return absl::DataLossError(
+        absl::StrCat("the checksum of slice ", index, " differs"));
+  }
+  landed_[index] = true;
+  return absl::OkStatus();
+}
+
 absl::Status ParameterSink::Land(int shard, const grpc::ByteBuffer& frame) {
   FrameReader reader;
   absl::Status status = reader.Init(frame);
   if (!status.ok()) return Unexpected(status.message());
   status = CheckMeta(reader.meta(), target_);
-  if (!status.ok()) return status;
-  const std::vector<Slice>& slices = router_->plan().slices;
-  for (int i = 0; i < reader.meta().slices_size(); ++i) {
-    const uint32_t index = reader.meta().slices(i);
-    if (index >= slices.size() || slices[index].shard != shard ||
-        landed_[index]) {
-      return Unexpected(
-          absl::StrCat("slice ", index, " is of another shard or came twice"));
-    }
-    const Slice& slice = slices[index];
-    const int64_t bytes = slice.num_elements * DTypeBytes(target_.dtype);
-    if (bytes > reader.remaining_bytes()) {
-      return Unexpected(absl::StrCat("slice ", index, " is cut"));
-    }
-    float* const to = bound_[slice.tensor].data + slice.begin;
-    uint32_t crc32c;
-    if (target_.dtype == DType::kF32) {
-      crc32c = reader.Read(reinterpret_cast<char*>(to), bytes);
-    } else {
-      scratch_.resize(slice.num_elements);
-      crc32c = reader.Read(reinterpret_cast<char*>(scratch_.data()), bytes);
-      WidenFloats(scratch_, target_.dtype,
-                  absl::MakeSpan(to, slice.num_elements));
-    }
-    if (crc32c != reader.meta().crc32c(i)) {
-      return absl::DataLossError(
-          absl::StrCat("the checksum of slice ", index, " differs"));
-    }
-    landed_[index] = true;
+  for (int i = 0; status.ok() && i < reader.meta().slices_size(); ++i) {
+    status = LandSlice(shard, i, &reader);
   }
-  if (reader.remaining_bytes() != 0) {
+  if (status.ok() && reader.remaining_bytes() != 0) {
     return Unexpected("its payload is longer than its slices");
   }
-  return absl::OkStatus();
+  return status;
 }
 
 absl::Status ParameterSink::CheckComplete(int shard) const {

@@ -1,4 +1,5 @@
-// Lands the frames of a pull in the caller's tensors.
+// Copies the frames of a pull into the caller's tensors. Apart from the stream
+// because it checks bytes from the network, and is testable without one.
 #ifndef AGG_WORKER_CLIENT_PARAMETER_SINK_H_
 #define AGG_WORKER_CLIENT_PARAMETER_SINK_H_
 
@@ -10,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/dtype.h"
+#include "proto/byte_buffer_frame.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/tensor_view.h"
 
@@ -22,9 +24,9 @@ struct PullTarget {
   DType dtype = DType::kF32;
 };
 
-// Believes nothing that arrives: a bad frame is an error, never a write
-// elsewhere. Float32 bytes are copied once, from gRPC's memory to the tensor;
-// narrower ones through a scratch slice. Thread-compatible.
+// Trusts nothing that arrives: a bad frame is an error, never a write outside
+// its slices. Float32 bytes are copied once, from gRPC's memory to the tensor;
+// 16-bit ones are widened from a scratch slice. Thread-compatible.
 class ParameterSink {
  public:
   // REQUIRES: router and the tensors outlive this; `bound` is from Bind.
@@ -33,16 +35,20 @@ class ParameterSink {
                 const PullTarget& target);
 
   // Copies a frame of `shard`. DATA_LOSS: a checksum differs. INTERNAL: it is
-  // not a frame of the target, or holds a slice of elsewhere or twice.
+  // not a frame of the target, or holds a slice of another shard, or one that
+  // has come before.
   absl::Status Land(int shard, const grpc::ByteBuffer& frame);
 
   // OK when all slices of the shard have landed, else INTERNAL.
   absl::Status CheckComplete(int shard) const;
 
-  // Forgets what landed from the shard: it is pulled again.
+  // Forgets what landed from the shard, before it is pulled again.
   void Restart(int shard);
 
  private:
+  // Copies the i-th slice of the frame.
+  absl::Status LandSlice(int shard, int i, FrameReader* reader);
+
   const ShardRouter* const router_;
   const absl::Span<const MutableTensorView> bound_;
   const PullTarget target_;

@@ -20,8 +20,8 @@ namespace {
 
 constexpr char kPullMethod[] = "/agg.v1.Shard/Pull";
 
-// The pull from one shard: request, frames, status, strictly one operation
-// after the other, so that the completion queue's tag is the stream itself.
+// The pull from one shard: request, frames, status. At most one operation is
+// under way at any time, so the stream itself is the completion queue's tag.
 class PullStream {
  public:
   PullStream(int shard, const PullSettings& settings, absl::Time deadline,
@@ -49,7 +49,7 @@ class PullStream {
     call_->stream->StartCall(this);
   }
 
-  // Takes the end of the operation in flight and begins the next one.
+  // Takes the end of the operation under way and begins the next one.
   void Run(bool ok) {
     if (step_ == Step::kFinish) return End();
     if (!ok) return Begin(Step::kFinish);
@@ -59,7 +59,7 @@ class PullStream {
       case Step::kRead:
         if (landing_.ok()) landing_ = sink_->Land(shard_, frame_);
         frame_.Clear();
-        // The stream must still be read to its end.
+        // gRPC wants a stream read to its end before Finish, also a bad one.
         if (!landing_.ok()) call_->context.TryCancel();
         return Begin(Step::kRead);
       default:
@@ -104,7 +104,8 @@ class PullStream {
   void End() {
     call_.reset();
     if (landing_.ok() && status_.ok()) landing_ = sink_->CheckComplete(shard_);
-    // What the sink found wrong explains the cancelled call.
+    // If the sink refused a frame, the call was cancelled for that reason:
+    // report the reason instead of CANCELLED.
     const grpc::Status failure =
         landing_.ok()
             ? status_
@@ -143,7 +144,7 @@ absl::Status FirstReason(const std::vector<CancelSource*>& cancels) {
   return absl::OkStatus();
 }
 
-// Runs the streams to their ends; after the first failure, quickly.
+// Runs the streams to their ends. After the first failure all are cancelled.
 absl::Status RunAll(const v1::PullRequest& request,
                     const PullSettings& settings, grpc::CompletionQueue* queue,
                     std::list<PullStream>* streams) {
@@ -155,7 +156,8 @@ absl::Status RunAll(const v1::PullRequest& request,
     for (PullStream& stream : *streams) {
       if (stream.done() && failure.ok()) failure = stream.status();
     }
-    // Asked after the streams: a call that was cancelled has a reason by now.
+    // Read after the streams' states: if a source cancelled a call, its reason
+    // is set by now, and says more than the call's CANCELLED.
     if (status.ok()) status = FirstReason(settings.cancels);
     if (status.ok()) status = failure;
     for (PullStream& stream : *streams) {
@@ -195,6 +197,7 @@ absl::Status PullVersion(const PullSettings& settings, const PullTarget& target,
     streams.back().Start(request);
   }
   status = RunAll(request, settings, &queue, &streams);
+  // gRPC wants a queue shut down and empty before it is destroyed.
   queue.Shutdown();
   void* tag;
   bool ok;

@@ -1,4 +1,5 @@
-// Pulls one version from all shards at once.
+// Pulls one version from all shards at once. Apart from the sink, which knows
+// bytes, because this knows calls: order, retries, cancellation.
 #ifndef AGG_WORKER_CLIENT_PULL_STREAM_H_
 #define AGG_WORKER_CLIENT_PULL_STREAM_H_
 
@@ -27,11 +28,11 @@ struct PullSettings {
   std::vector<CancelSource*> cancels;
 };
 
-// Copies `target.version` of all shards into the bound tensors, on the
+// Copies `target.version` of all shards into the bound tensors (Bind's), on the
 // calling thread. A shard whose connection breaks, or whose bytes arrive
-// damaged, is pulled again: a version is immutable, so parts of it never mix
-// with those of another. Errors: a cancel source's reason; DEADLINE_EXCEEDED;
-// what a shard says, such as OUT_OF_RANGE. Thread-safe.
+// damaged, is pulled again; versions never change, so parts of two versions
+// never mix. Errors: a cancel source's reason; DEADLINE_EXCEEDED; what a shard
+// answers, such as OUT_OF_RANGE. Thread-safe.
 absl::Status PullVersion(const PullSettings& settings, const PullTarget& target,
                          absl::Span<const MutableTensorView> bound,
                          absl::Time deadline);

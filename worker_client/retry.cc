@@ -16,7 +16,8 @@ absl::optional<absl::Duration> RetryPolicy::AfterFailure(
   first_loss_ = std::min(first_loss_, now);
   if (now - first_loss_ >= window_) return absl::nullopt;
   if (IsRefused(status) && ++refused_ > 1) return absl::nullopt;
-  // The first retry is at once: most losses are of idle connections.
+  // The first retry is immediate: most lost connections were idle ones, and a
+  // new one works.
   const absl::Duration pause = pause_;
   pause_ = std::min(std::max(2 * pause_, absl::Milliseconds(50)),
                     absl::Milliseconds(500));

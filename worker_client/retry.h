@@ -1,4 +1,5 @@
-// When a failed transfer is tried again: pure.
+// When a failed transfer is tried again. Pure, and apart from the streams: the
+// time is an argument.
 #ifndef AGG_WORKER_CLIENT_RETRY_H_
 #define AGG_WORKER_CLIENT_RETRY_H_
 
@@ -9,18 +10,18 @@
 
 namespace agg {
 
-// Of one call at one shard. Connection losses are retried for a window after
-// the first one, with growing pauses; where nobody listens, only once (a
-// process that is gone does not come back with this session). Damaged bytes
-// (DATA_LOSS) are retried kMaxDamaged times. Nothing else is. Thread-
-// compatible.
+// The policy for one call at one shard. Connection losses are retried for a
+// window after the first one, with growing pauses. A refused connection is
+// retried only once: a process that has ended does not come back with this
+// session. Damaged bytes (DATA_LOSS) are retried kMaxDamaged times. Other
+// failures are not retried. Thread-compatible.
 class RetryPolicy {
  public:
   static constexpr int kMaxDamaged = 3;
 
   explicit RetryPolicy(absl::Duration window) : window_(window) {}
 
-  // The pause before the next attempt, or none: give up.
+  // The pause before the next attempt; nullopt: give up.
   absl::optional<absl::Duration> AfterFailure(const grpc::Status& status,
                                               absl::Time now);
 

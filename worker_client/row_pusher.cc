@@ -64,8 +64,8 @@ absl::Status RowPusher::Push(absl::Span<const TensorView> bound, DType dtype,
 std::vector<RowPusher::Part> RowPusher::Start(
     absl::Span<const TensorView> bound, DType dtype,
     const v1::FrameMeta& meta) {
-  // What happened to the streams since the last push comes first: a call
-  // that has ended is better replaced than written to.
+  // First handle what happened to the streams since the last push: a call that
+  // has ended must be replaced, since writing to it would fail.
   while (RunEvent(kAtOnce)) {
   }
   std::vector<Part> parts;
@@ -120,7 +120,8 @@ absl::Status RowPusher::Wait(const v1::FrameMeta& meta, absl::Time deadline,
                              std::vector<Part>* parts) {
   while (true) {
     absl::StatusOr<bool> acknowledged = Advance(meta, parts);
-    // Asked after Advance: a call that was cancelled has a reason by now.
+    // Read after Advance: if the source cancelled a call, its reason is set by
+    // now, and says more than the call's CANCELLED.
     absl::Status cancelled = cancel_->status();
     if (!cancelled.ok()) return cancelled;
     if (!acknowledged.ok()) return acknowledged.status();
@@ -153,9 +154,10 @@ void RowPusher::Abandon(std::vector<Part>* parts) {
 }
 
 void RowPusher::WaitForMemory() {
-  // Nearly always true at once: what is acknowledged has been sent. After a
-  // failure the transport may hold bytes until its write ends, at the latest
-  // when keepalive closes the connection. Somebody has to poll meanwhile.
+  // Nearly always done at once, since what is acknowledged has been sent. After
+  // a failure the transport may hold bytes until its write ends, at the latest
+  // when keepalive closes the connection. gRPC does its work in threads that
+  // poll, so this one polls meanwhile.
   while (memory_->frames_in_use() > 0) {
     RunEvent(absl::Now() + absl::Milliseconds(1));
   }

@@ -1,4 +1,6 @@
-// Pushes a row, or the seed, to all shards at once.
+// Pushes a row, or the seed, to all shards at once. Apart from the streams:
+// this polls them all, decides about retries, and keeps the caller's memory
+// safe.
 #ifndef AGG_WORKER_CLIENT_ROW_PUSHER_H_
 #define AGG_WORKER_CLIENT_ROW_PUSHER_H_
 
@@ -35,9 +37,10 @@ class RowPusher {
 
   // Sends the bound views (ShardRouter::Bind) as `dtype` and returns when
   // every shard has acknowledged them; a shard whose connection breaks gets
-  // them again. `meta` holds epoch, session, round and kind. After the
-  // return, also with an error, gRPC reads the views' memory no more.
-  // Errors: the cancel source's reason; DEADLINE_EXCEEDED; what a shard says.
+  // them again. `meta` holds epoch, session, round and kind. Once Push has
+  // returned, also with an error, gRPC no longer reads the views' memory.
+  // Errors: the cancel source's reason; DEADLINE_EXCEEDED; what a shard
+  // answers.
   absl::Status Push(absl::Span<const TensorView> bound, DType dtype,
                     const v1::FrameMeta& meta, absl::Time deadline);
 
@@ -53,15 +56,17 @@ class RowPusher {
   // The push's parts, started.
   std::vector<Part> Start(absl::Span<const TensorView> bound, DType dtype,
                           const v1::FrameMeta& meta);
-  // Whether all are acknowledged; restarts broken parts whose time has come.
+  // Whether all shards have acknowledged; restarts broken parts when their
+  // pause is over.
   absl::StatusOr<bool> Advance(const v1::FrameMeta& meta,
                                std::vector<Part>* parts);
-  // Runs one event, waiting for it until `until`; false: none came.
+  // Waits until `until` for one event and runs it; false: none came.
   bool RunEvent(absl::Time until);
   absl::Status Wait(const v1::FrameMeta& meta, absl::Time deadline,
                     std::vector<Part>* parts);
-  // Ends the parts' unfinished calls and waits for them.
+  // Cancels the parts' unfinished calls and waits until they end.
   void Abandon(std::vector<Part>* parts);
+  // Until gRPC has released every frame.
   void WaitForMemory();
 
   const ShardRouter* const router_;

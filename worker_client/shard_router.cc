@@ -107,7 +107,7 @@ absl::StatusOr<std::vector<MutableTensorView>> ShardRouter::Bind(
     const TensorSpec& tensor = manifest_.tensors[i];
     if (IsAbsent(view) && NumElements(tensor) != 0) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "tensor \"", tensor.name, "\" is missing; a pull is of all tensors"));
+          "tensor \"", tensor.name, "\" is missing; a pull needs all tensors"));
     }
     absl::Status counted = CheckCount(tensor, view.num_elements);
     if (!counted.ok()) return counted;

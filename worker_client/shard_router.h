@@ -25,7 +25,7 @@ struct FramePlan {
 // Immutable after Create, hence thread-safe.
 class ShardRouter {
  public:
-  // Slices of a frame at most: keeps its meta well under the meta limit.
+  // Most slices in a frame: keeps its meta well under the limit for metas.
   static constexpr int kMaxSlicesPerFrame = 1 << 14;
 
   // INVALID_ARGUMENT as MakeShardPlan.
@@ -36,12 +36,12 @@ class ShardRouter {
   int num_shards() const { return plan_.num_shards; }
 
   // The views in manifest order, absent tensors with null data.
-  // INVALID_ARGUMENT naming the tensor: one that the manifest lacks, given
-  // twice, missing (unless optional), of another number of elements, or of a
-  // dtype that is neither F32 nor `push_dtype`.
+  // INVALID_ARGUMENT with the name of a tensor that the manifest lacks, is
+  // given twice, is missing (unless optional), has another number of elements,
+  // or a dtype that is neither F32 nor `push_dtype`.
   absl::StatusOr<std::vector<TensorView>> Bind(
       absl::Span<const TensorView> views, DType push_dtype) const;
-  // All tensors must be there.
+  // As above for a pull, which needs every tensor.
   absl::StatusOr<std::vector<MutableTensorView>> Bind(
       absl::Span<const MutableTensorView> views) const;
 

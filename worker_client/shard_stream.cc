@@ -93,9 +93,9 @@ void ShardStream::OnRead(bool ok) {
   v1::PushAck ack;
   const bool parsed = ParseMessage(incoming_, &ack);
   incoming_.Clear();
-  // An acknowledgement of an earlier push (a retry had both its copies
-  // acknowledged) is of no interest. One of this push may come before all
-  // frames are sent: the round is closed, the rest would be dropped.
+  // Acknowledgements of earlier pushes are ignored: a retried push may get one
+  // for each copy. That of this push may come before all frames are sent: then
+  // the round is closed, and the server would drop the rest.
   if (parsed && state_ == State::kPushing && ack.epoch() == meta_.epoch() &&
       ack.round() == meta_.round() && ack.kind() == meta_.kind()) {
     state_ = State::kAcknowledged;
@@ -111,13 +111,13 @@ void ShardStream::MaybeFinish() {
 
 void ShardStream::OnFinished(bool /*ok*/) {
   --pending_events_;
-  // A stream that ends in good order is as useless for a push as a broken one.
+  // A push has no use for a stream that ended without an error, either.
   if (status_.ok()) {
     status_ = grpc::Status(grpc::StatusCode::UNAVAILABLE,
                            "the shard closed the push stream");
   }
   call_.reset();
-  // The acknowledged push is safe; the next one opens a new call.
+  // An acknowledged push is complete; the next one opens a new call.
   if (state_ == State::kPushing) state_ = State::kBroken;
 }
 

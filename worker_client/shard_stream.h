@@ -1,4 +1,5 @@
-// The long-lived Push stream to one shard.
+// The long-lived Push stream to one shard. Apart from RowPusher because its
+// states are those of one gRPC call, whatever is pushed.
 #ifndef AGG_WORKER_CLIENT_SHARD_STREAM_H_
 #define AGG_WORKER_CLIENT_SHARD_STREAM_H_
 
@@ -53,18 +54,19 @@ class ShardStream {
   // REQUIRES: not kPushing.
   void StartPush(const FrameSource* source, const v1::FrameMeta& meta);
 
-  // Ends the call soon; it becomes kBroken, as events arrive.
+  // Asks gRPC to end the call; the state becomes kBroken when its last event
+  // has run.
   void Cancel();
 
   State state() const { return state_; }
   // Why the call ended, when kBroken.
   const grpc::Status& status() const { return status_; }
   const ShardName& name() const { return name_; }
-  // Whether no event is to come.
+  // Whether no more events will come.
   bool Drained() const { return pending_events_ == 0; }
 
  private:
-  // One call; replaced as a whole after a failure.
+  // One call. A failed one is replaced completely.
   struct Call {
     grpc::ClientContext context;
     std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream;
@@ -78,7 +80,7 @@ class ShardStream {
   void Open();
   void WriteNext();
   void Read();
-  // Finishes once reads and writes are over.
+  // Asks for the status once reads and writes are over.
   void MaybeFinish();
 
   void OnStarted(bool ok);
@@ -86,7 +88,7 @@ class ShardStream {
   void OnWritten(bool ok);
   void OnFinished(bool ok);
 
-  // Counts the event to come.
+  // The tag of an operation; counts its event as pending.
   void* Tag(Event* event);
 
   const ShardName name_;

@@ -1,4 +1,5 @@
-// A tensor in the caller's memory.
+// A tensor in the caller's memory. Apart from the client so that models can
+// offer views of themselves without it.
 #ifndef AGG_WORKER_CLIENT_TENSOR_VIEW_H_
 #define AGG_WORKER_CLIENT_TENSOR_VIEW_H_
 
@@ -10,10 +11,10 @@
 
 namespace agg {
 
-// A tensor's elements in the caller's memory, row-major. A list of views is
-// either in manifest order, all names empty, or in any order, all named.
-// Null data of a non-empty tensor, or a name left out: not in this push,
-// allowed for tensors that the manifest marks optional.
+// A tensor's elements in the caller's memory, row-major; owns nothing. A list
+// of views is either in manifest order with all names empty, or in any order
+// with all names given. A non-empty tensor with null data, or one that the list
+// lacks, is not in this push: allowed if the manifest marks it optional.
 struct TensorView {
   TensorView() = default;
   TensorView(absl::Span<const float> values)  // NOLINT: a view of the span
@@ -27,7 +28,7 @@ struct TensorView {
   DType dtype = DType::kF32;  // F32 or the job's push dtype
 };
 
-// The same, to be written into.
+// A tensor that a pull writes into. Lists as for TensorView, and complete.
 struct MutableTensorView {
   MutableTensorView() = default;
   MutableTensorView(absl::Span<float> values)  // NOLINT: a view of the span

@@ -1,4 +1,5 @@
-// Small protobuf messages on streams of grpc::ByteBuffer.
+// Small protobuf messages on streams of grpc::ByteBuffer. The streams carry
+// bytes, so that frames need no copy; their other messages are made here.
 #ifndef AGG_WORKER_CLIENT_WIRE_MESSAGE_H_
 #define AGG_WORKER_CLIENT_WIRE_MESSAGE_H_
 
@@ -7,7 +8,7 @@
 
 namespace agg {
 
-// False if the bytes are no such message.
+// False if the bytes are not such a message.
 bool ParseMessage(const grpc::ByteBuffer& buffer,
                   google::protobuf::MessageLite* message);
 

@@ -48,10 +48,11 @@ void Describe(const Program& program, CLI::App* app, std::string* refusal) {
   if (!program.version.empty()) {
     app->add_flag("--version", "print the version and exit");
   }
-  app->require_subcommand(0, 1);
+  if (!program.commands.empty()) app->require_subcommand(1);
   app->get_formatter()->column_width(kHelpColumn);
   app->get_formatter()->label("OPTIONS", "FLAGS");
   app->get_formatter()->label("SUBCOMMAND", "COMMAND");
+  app->get_formatter()->label("Positionals", "Arguments");
   for (const Flag& flag : program.flags) AddFlag(flag, app, refusal);
   for (const Program& command : program.commands) {
     CLI::App* part = app->add_subcommand(command.name, command.summary);
@@ -130,7 +131,8 @@ const CLI::App& UsedPart(const CLI::App& app) {
   return commands.empty() ? app : *commands.front();
 }
 
-// CLI11's verdict, without arguments that nobody takes; "": no error.
+// Lets CLI11 parse; what it or a flag refuses, "": nothing. Arguments that are
+// too many, and a missing command, are left to ParseFlags.
 std::string Parse(const Program& program, std::vector<std::string> prepared,
                   const std::string& refusal, CLI::App* app) {
   const std::string last = prepared.empty() ? "" : prepared.front();
@@ -175,7 +177,7 @@ absl::StatusOr<ParsedFlags> ParseFlags(
     return parsed;
   } else if (!rest.empty()) {
     error = UnexpectedText(used, rest[0]);
-  } else if (needs_command && error.empty()) {
+  } else if (needs_command && refusal.empty()) {
     error = absl::StrCat("no command; allowed: ", CommandNames(program));
   }
   if (!error.empty()) return absl::InvalidArgumentError(error);

@@ -19,6 +19,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::TextFormat;
 
+// Collects what the parser finds wrong; its lines and columns count from 0.
 class ErrorList : public google::protobuf::io::ErrorCollector {
  public:
   explicit ErrorList(absl::string_view source) : source_(source) {}
@@ -38,6 +39,7 @@ class ErrorList : public google::protobuf::io::ErrorCollector {
 
 void Print(const Message& message, int indent, std::string* out);
 
+// `index`: which element of a repeated field; -1 for a singular one.
 void PrintField(const Message& message, const FieldDescriptor* field, int index,
                 int indent, std::string* out) {
   absl::StrAppend(out, std::string(indent, ' '), field->name());
@@ -100,7 +102,8 @@ std::string ConfigFingerprint(const v1::JobConfig& config) {
   shared.clear_compute_threads();
   shared.clear_memory_budget_bytes();
   shared.clear_device_memory_budget_bytes();
-  // FNV-1a, 64 bits: the same everywhere, and no guard against malice.
+  // FNV-1a, 64 bits: gives the same on every platform. It finds mistakes; it
+  // does not protect against malice.
   uint64_t hash = 0xcbf29ce484222325u;
   for (unsigned char c : PrintJobConfig(shared)) {
     hash = (hash ^ c) * 0x100000001b3u;

@@ -1,4 +1,5 @@
-// The job's configuration as text: reading, printing, fingerprint.
+// The job's configuration as text: reading, printing, fingerprint. Apart from
+// options.h because text says nothing about which values are allowed.
 #ifndef AGG_SERVER_CONFIG_CONFIG_TEXT_H_
 #define AGG_SERVER_CONFIG_CONFIG_TEXT_H_
 
@@ -10,17 +11,17 @@
 
 namespace agg {
 
-// Protobuf text format. INVALID_ARGUMENT with "source:line:column: what" for
-// each error; an unknown field is one.
+// Reads protobuf's text format. INVALID_ARGUMENT with a line
+// "source:line:column: what" for each error; an unknown field is an error.
 absl::StatusOr<v1::JobConfig> ParseJobConfig(absl::string_view text,
                                              absl::string_view source);
 
-// Text that parses to the same config. Every field without presence is
-// printed, also one that holds its type's default.
+// Text that parses to the same config. Unlike protobuf's own printer it also
+// prints fields that hold their type's default, so that people see all values.
 std::string PrintJobConfig(const v1::JobConfig& config);
 
-// 16 hex digits that shards of one job must agree on. What may differ from
-// host to host is left out: addresses, metrics, threads, memory.
+// 16 hex digits that all shards of a job must agree on. Fields that may differ
+// from host to host do not count: addresses, metrics, threads, memory.
 // REQUIRES: a config that WithDefaults has completed.
 std::string ConfigFingerprint(const v1::JobConfig& config);
 

@@ -21,7 +21,7 @@ std::string ReadFile(const std::string& path) {
   return text.str();
 }
 
-// 0 unless the text begins with a positive number ("max" is none).
+// 0 unless the text begins with a positive number ("max" does not).
 int64_t FirstNumber(absl::string_view text) {
   int64_t value = 0;
   const std::string first(
@@ -88,7 +88,7 @@ int64_t TotalMemory(const std::string& root) {
 HostMemory GrantedMemory(const std::string& root) {
   const int64_t total = TotalMemory(root);
   const int64_t limit = CgroupLimit(root);
-  // Without a limit cgroup v1 gives a number beyond all memory.
+  // cgroup v1 says "no limit" with a number larger than any machine's memory.
   if (limit > 0 && (total == 0 || limit < total)) {
     return {limit, "cgroup limit"};
   }

@@ -1,4 +1,5 @@
-// How much memory the host grants this process.
+// How much memory the host grants this process. Apart from the options because
+// it reads files of the kernel, which a test replaces.
 #ifndef AGG_SERVER_CONFIG_MEMORY_BUDGET_H_
 #define AGG_SERVER_CONFIG_MEMORY_BUDGET_H_
 
@@ -16,7 +17,7 @@ struct HostMemory {
 // the machine's memory if that is less. `root` replaces "/" in tests.
 HostMemory GrantedMemory(const std::string& root = "/");
 
-// 80% of it: the rest is for code, stacks and the transport.
+// 80% of what is granted: the rest is for code, stacks and the transport.
 constexpr int64_t DefaultBudget(int64_t granted_bytes) {
   return granted_bytes / 5 * 4;
 }

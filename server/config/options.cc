@@ -16,10 +16,10 @@
 namespace agg {
 namespace {
 
-// Below it, files would begin anew all the time.
+// With less, the log would begin a new file every few rounds.
 constexpr int64_t kMinRoundLogBytes = 65536;
 
-// MakeShardPlan's limit.
+// The limit of MakeShardPlan (proto/shard_plan.h).
 constexpr int kMaxShards = 1024;
 
 absl::Status CheckJob(const std::string& job) {
@@ -105,7 +105,7 @@ std::optional<GramArithmetic> ParseGram(const std::string& name) {
   return std::nullopt;
 }
 
-absl::Status CheckRest(const v1::JobConfig& config) {
+absl::Status CheckCompute(const v1::JobConfig& config) {
   absl::Status status;
   if (!ParseGram(config.cuda_gram()).has_value()) {
     status.Update(FieldError("cuda_gram", Quoted(config.cuda_gram()),
@@ -129,13 +129,24 @@ absl::Status CheckRest(const v1::JobConfig& config) {
                            config.device_memory_budget_bytes(),
                            "0 (80% of the device), or more with backend "
                            "\"cuda\""));
-  status.Update(CheckField(config.quorum() == 0, "quorum", config.quorum(),
-                           "0 (all workers)"));
+  return status;
+}
+
+// Fields that proto/config.proto keeps for asynchronous jobs: set, they would
+// promise what the server does not do.
+absl::Status CheckSynchronous(const v1::JobConfig& config) {
+  absl::Status status = CheckField(config.quorum() == 0, "quorum",
+                                   config.quorum(), "0 (all workers)");
   status.Update(CheckField(config.max_staleness() == 0, "max_staleness",
                            config.max_staleness(), "0 (synchronous)"));
+  return status;
+}
+
+absl::Status CheckObservation(const v1::JobConfig& config) {
   const v1::MetricsConfig& metrics = config.metrics();
-  status.Update(CheckField(metrics.port() >= 0 && metrics.port() <= 65535,
-                           "metrics.port", metrics.port(), "0 to 65535"));
+  absl::Status status =
+      CheckField(metrics.port() >= 0 && metrics.port() <= 65535, "metrics.port",
+                 metrics.port(), "0 to 65535");
   status.Update(CheckField(metrics.max_tensors() >= 0, "metrics.max_tensors",
                            metrics.max_tensors(), ">= 0"));
   status.Update(CheckField(metrics.max_workers() >= 0, "metrics.max_workers",
@@ -187,6 +198,27 @@ absl::Status FillShardOptions(const v1::JobConfig& config,
   return absl::OkStatus();
 }
 
+// The rules, the optimizer and its groups: both the coordinator and the shard
+// need them.
+absl::Status FillFormulas(const v1::JobConfig& config, ServerOptions* options) {
+  const absl::StatusOr<CombineOptions> combine = MakeCombineOptions(config);
+  if (!combine.ok()) return combine.status();
+  options->coordinator.combine = *combine;
+  const absl::StatusOr<OptimizerOptions> optimizer =
+      MakeOptimizerOptions(config.optimizer());
+  if (!optimizer.ok()) return optimizer.status();
+  options->coordinator.optimizer = options->shard.optimizer = *optimizer;
+  const absl::StatusOr<std::vector<GroupOptions>> groups =
+      MakeGroupOptions(config);
+  if (!groups.ok()) return groups.status();
+  options->shard.groups = *groups;
+  for (const GroupOptions& group : *groups) {
+    options->coordinator.group_weight_decay.emplace_back(group.name,
+                                                         group.weight_decay);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
@@ -194,28 +226,16 @@ absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
   status.Update(CheckShards(config));
   status.Update(CheckWorkers(config));
   status.Update(CheckTimes(config));
-  status.Update(CheckRest(config));
+  status.Update(CheckCompute(config));
+  status.Update(CheckSynchronous(config));
+  status.Update(CheckObservation(config));
   if (!status.ok()) return status;
   ServerOptions options;
   options.shards.assign(config.shards().begin(), config.shards().end());
   options.coordinator = MakeCoordinatorOptions(config);
   status = FillShardOptions(config, &options.shard);
+  if (status.ok()) status = FillFormulas(config, &options);
   if (!status.ok()) return status;
-  const absl::StatusOr<CombineOptions> combine = MakeCombineOptions(config);
-  if (!combine.ok()) return combine.status();
-  options.coordinator.combine = *combine;
-  const absl::StatusOr<OptimizerOptions> optimizer =
-      MakeOptimizerOptions(config.optimizer());
-  if (!optimizer.ok()) return optimizer.status();
-  options.coordinator.optimizer = options.shard.optimizer = *optimizer;
-  const absl::StatusOr<std::vector<GroupOptions>> groups =
-      MakeGroupOptions(config);
-  if (!groups.ok()) return groups.status();
-  options.shard.groups = *groups;
-  for (const GroupOptions& group : *groups) {
-    options.coordinator.group_weight_decay.emplace_back(group.name,
-                                                        group.weight_decay);
-  }
   options.backend = config.backend();
   options.backend_options.num_threads = config.compute_threads();
   options.backend_options.cuda_gram = *ParseGram(config.cuda_gram());

@@ -1,4 +1,5 @@
-// The job's configuration as the plain options that the modules take.
+// The job's configuration as the plain options that the modules take. Here it
+// is validated, once, so that no module below knows the configuration's format.
 #ifndef AGG_SERVER_CONFIG_OPTIONS_H_
 #define AGG_SERVER_CONFIG_OPTIONS_H_
 
@@ -17,7 +18,7 @@
 namespace agg {
 
 struct MetricsSettings {
-  std::string bind;  // "": as the server
+  std::string bind;  // "": the server's own address
   int32_t port = 0;  // 0: off
   int32_t max_tensors = 32;
   int32_t max_workers = 64;
@@ -30,15 +31,15 @@ struct ServerOptions {
   std::string backend = "cpu";
   BackendOptions backend_options;
   MetricsSettings metrics;
-  RoundLogOptions round_log;  // path "": none
+  RoundLogOptions round_log;  // path "": no log is written
   std::string config_text;    // the config as text
   std::string fingerprint;    // what all shards must agree on
 };
 
-// Workers of a job at most: a slice's compensated Gram must fit a message.
+// Most workers of a job: a slice's compensated Gram must fit into a message.
 inline constexpr int32_t kMaxWorkers = 512;
 
-// INVALID_ARGUMENT naming the field's path, its value and what is allowed.
+// INVALID_ARGUMENT for the first bad field: "path is value; allowed: ...".
 // REQUIRES: a config that WithDefaults has completed.
 absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config);
 

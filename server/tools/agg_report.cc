@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "server/base/flags.h"
+#include "server/base/version.h"
 #include "server/tools/run_report.h"
 
 namespace agg {
@@ -21,6 +22,7 @@ Program AggReport(std::vector<std::string>* logs, std::string* output) {
   Program program;
   program.name = "agg_report";
   program.summary = "agg_report: makes an HTML report of a run.";
+  program.version = absl::StrCat("agg_report ", kVersion, "\n");
   const auto add_log = [logs](const std::string& path) {
     logs->push_back(path);
     return !path.empty();

@@ -17,7 +17,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // A stream that breaks in the middle of a row is opened again and gets the
-// whole row; the other shard is not bothered.
+// complete row; the other shard is not disturbed.
 TEST(ClientFailuresTest, ABrokenPushIsPushedAgain) {
   const Manifest manifest = MixedManifest();
   FakeJob::Options job_options;

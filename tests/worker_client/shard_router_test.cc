@@ -83,7 +83,7 @@ TEST(ShardRouterTest, PullNeedsOptionalTensorsToo) {
       {"a", absl::MakeSpan(a)}, {"scalar", absl::MakeSpan(scalar)}};
   const absl::Status status = Router(SmallManifest(), 1).Bind(views).status();
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("\"maybe\" is missing; a pull is of all tensors"));
+              HasSubstr("\"maybe\" is missing; a pull needs all tensors"));
 }
 
 TEST(ShardRouterTest, PutsSmallSlicesIntoOneFrame) {

@@ -29,7 +29,7 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
     bytes = gzread(file, piece.data(), static_cast<unsigned>(piece.size()));
     if (bytes > 0) text.append(piece.data(), bytes);
   } while (bytes > 0 && text.size() < kMaxFileBytes);
-  // A file that is cut off shows only when it is closed.
+  // zlib notices a file that was cut off only when it is closed.
   if (gzclose(file) != Z_OK || bytes < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " is damaged: it does not unpack"));

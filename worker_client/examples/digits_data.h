@@ -1,4 +1,5 @@
-// The handwritten digits of deploy/data: 8x8 images and their labels.
+// The handwritten digits of deploy/data: 8x8 images and their labels. Apart
+// from the model, which any data of this shape would train.
 #ifndef AGG_WORKER_CLIENT_EXAMPLES_DIGITS_DATA_H_
 #define AGG_WORKER_CLIENT_EXAMPLES_DIGITS_DATA_H_
 
@@ -34,8 +35,8 @@ struct DigitsData {
 absl::StatusOr<DigitsData> ReadDigits(const std::string& path);
 
 // 0..num_examples-1 in the order of an epoch: a Fisher-Yates shuffle by a
-// generator of our own, so that every worker, compiler and platform makes the
-// same one from (seed, epoch).
+// generator of our own, so that (seed, epoch) give the same order to every
+// worker, with every compiler and on every platform.
 std::vector<int> EpochOrder(int num_examples, uint64_t seed, int epoch);
 
 }  // namespace agg

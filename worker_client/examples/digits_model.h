@@ -1,4 +1,5 @@
-// The network that the quickstart trains: 64 - 64 ReLU - 10 softmax.
+// The network that the quickstart trains: 64 - 64 ReLU - 10 softmax. It knows
+// nothing of the job, so that tests can check its gradient alone.
 #ifndef AGG_WORKER_CLIENT_EXAMPLES_DIGITS_MODEL_H_
 #define AGG_WORKER_CLIENT_EXAMPLES_DIGITS_MODEL_H_
 
@@ -30,8 +31,9 @@ struct DigitsTensors {
 
 Manifest DigitsManifest();
 
-// Weights from a normal distribution of variance 2 / inputs (He et al. 2015),
-// zero biases; the same for the same seed.
+// Weights from a normal distribution of variance 2 / inputs (He et al.,
+// "Delving Deep into Rectifiers", 2015), zero biases; equal seeds give equal
+// bits.
 DigitsTensors InitialDigitsParameters(uint64_t seed);
 
 // The mean softmax cross-entropy of the examples, and its gradient. In float

@@ -1,4 +1,5 @@
-// A pseudo-random generator whose numbers are the same everywhere.
+// A pseudo-random generator whose numbers are the same everywhere. The standard
+// library's distributions differ from one implementation to the next.
 #ifndef AGG_WORKER_CLIENT_EXAMPLES_SPLIT_MIX_H_
 #define AGG_WORKER_CLIENT_EXAMPLES_SPLIT_MIX_H_
 
@@ -33,7 +34,8 @@ class SplitMix {
     return static_cast<uint32_t>(((Next() >> 32) * limit) >> 32);
   }
 
-  // Standard normal, by Box and Muller.
+  // Standard normal (Box and Muller, "A note on the generation of random normal
+  // deviates", 1958).
   double Normal() {
     constexpr double kTwoPi = 6.283185307179586476925286766559;
     const double radius = std::sqrt(-2 * std::log(Uniform()));

@@ -32,7 +32,7 @@ AggctlResult AdminClient::Explain(const grpc::Status& status) const {
     case grpc::StatusCode::UNIMPLEMENTED:
       return {kAggctlRefused,
               absl::StrCat(address_, " does not serve this: it runs with ",
-                           "--admin=false, is of an older release, or is no ",
+                           "--admin=false, is of an older release, or is not an ",
                            "agg_server")};
     default:
       return {

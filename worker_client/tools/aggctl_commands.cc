@@ -51,7 +51,7 @@ class Session {
     return Show(result, reply, [&] { return TensorsTable(reply); });
   }
 
-  // Each look asks for what came after the last round seen.
+  // Each look asks for the rounds after the last one seen.
   AggctlResult Rounds() {
     v1::ListRoundsRequest request;
     request.set_limit(flags_.last);
@@ -149,7 +149,7 @@ class Session {
     });
   }
 
-  // The client's own version is told even if there is no server.
+  // Prints the client's own version even if there is no server.
   AggctlResult Version() {
     if (!flags_.json) {
       const AggctlResult result =
@@ -162,7 +162,8 @@ class Session {
   }
 
   AggctlResult Pull() {
-    // Tells a server that refuses from one that is not there.
+    // This call fails with another exit code if the server is not there than
+    // if it refuses; PullModel cannot tell the two apart.
     v1::StatusReply status;
     const AggctlResult reached = client_.Status(&status);
     if (!reached.ok()) return reached;
@@ -236,7 +237,7 @@ AggctlResult RunAggctl(const AggctlFlags& flags, const AggctlOutput& output) {
     if (name == flags.command) return (session.*run)();
   }
   return {kAggctlUsage,
-          absl::StrCat("\"", flags.command, "\" is no command of the server")};
+          absl::StrCat("\"", flags.command, "\" is not a server's command")};
 }
 
 }  // namespace agg

@@ -1,4 +1,5 @@
-// What aggctl does for each command: calls, and what is printed of them.
+// What aggctl does for each command: calls, and what is printed of the answers.
+// Apart from main so that tests run commands without a process.
 #ifndef AGG_WORKER_CLIENT_TOOLS_AGGCTL_COMMANDS_H_
 #define AGG_WORKER_CLIENT_TOOLS_AGGCTL_COMMANDS_H_
 
@@ -11,7 +12,7 @@
 namespace agg {
 
 struct AggctlOutput {
-  // False: nobody takes output any more.
+  // False: the output is closed.
   std::function<bool(const std::string&)> print;
   bool terminal = false;  // `top` repaints the screen rather than scroll
 };

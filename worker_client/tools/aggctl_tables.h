@@ -17,18 +17,18 @@ namespace agg {
 std::string JsonOf(const google::protobuf::Message& message);
 
 // The job in some lines: phase, combination, who is waited for, the last round.
-// `now` is when the answer was made: waits are told as times before it.
+// `now` is when the answer was made; "since" times are counted back from it.
 std::string StatusText(const v1::StatusReply& status, absl::Time now);
 // One row per worker.
 std::string WorkersTable(const v1::StatusReply& status, absl::Time now);
 std::string TensorsTable(const v1::ListTensorsReply& reply);
-// One row per round; batches align.
+// One row per round; the columns of several calls align.
 std::string RoundsTable(const v1::ListRoundsReply& reply, bool header);
 // Rounds between what `request` asks for and the first that `reply` has: more
 // have gone by than the server keeps. 0 where epochs differ.
 uint64_t NumMissed(const v1::ListRoundsRequest& request,
                    const v1::ListRoundsReply& reply);
-// A line that says so; "" for none.
+// A line that says how many rounds were missed; "" for none.
 std::string MissedText(uint64_t num_missed);
 // Rounds per second between the first and the last one; "" for fewer than two.
 std::string RateText(const v1::ListRoundsReply& reply);

@@ -1,4 +1,4 @@
-// A whole published version of a job's parameters, for agg_pull and aggctl.
+// A complete published version of a job's parameters, for agg_pull and aggctl.
 #ifndef AGG_WORKER_CLIENT_TOOLS_PULL_MODEL_H_
 #define AGG_WORKER_CLIENT_TOOLS_PULL_MODEL_H_
 
@@ -19,9 +19,9 @@ struct PulledModel {
   std::vector<NpzTensor> tensors;  // manifest order
 };
 
-// In float32, as an observer: nobody is disturbed. Of one version, the newest
-// unless it is given; waits for none. Errors as AggClient's; OUT_OF_RANGE, too,
-// for a version to come.
+// Pulls `version`, or the newest, in float32 as an observer, so that the job is
+// not disturbed. Waits for no version. AggClient's errors; also OUT_OF_RANGE
+// for a version that is not published yet.
 absl::StatusOr<PulledModel> PullModel(const std::string& coordinator,
                                       const absl::optional<uint64_t>& version,
                                       absl::Duration connect_timeout);

@@ -148,6 +148,7 @@ TEST(FlagsTest, CommandsHaveTheProgramsFlags) {
        std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{}, "no command; allowed: go"},
            {{"--file=x"}, "no command; allowed: go"},
+           {{"--file="}, "--file is \"\"; allowed: not empty"},
            {{"stop"}, "unknown command \"stop\"; allowed: go"},
            {{"--on", "go", "x"},
             "unknown flag \"--on\"; allowed: --help, --on, --file"},

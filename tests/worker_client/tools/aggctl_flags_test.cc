@@ -85,7 +85,7 @@ std::string TextOf(const std::vector<std::string>& arguments) {
 }
 
 TEST(AggctlFlagsTest, HelpAndVersionComeBeforeErrors) {
-  EXPECT_THAT(TextOf({"--help"}), HasSubstr("aggctl [FLAGS] [COMMAND]"));
+  EXPECT_THAT(TextOf({"--help"}), HasSubstr("aggctl [FLAGS] COMMAND"));
   EXPECT_THAT(TextOf({"evict", "--help"}), HasSubstr("--rank N REQUIRED"));
   EXPECT_THAT(TextOf({"evict", "--rank=-1", "--help"}), HasSubstr("--rank"));
   EXPECT_THAT(TextOf({"--version"}), HasSubstr("aggctl "));
