@@ -16,6 +16,40 @@ int RoundsPerEpoch(const DigitsTraining& training, int num_examples) {
   return num_examples / (training.workers * training.batch);
 }
 
+namespace {
+
+using OnRound = std::function<void(const RoundOutcome&, const DigitsTensors&)>;
+
+// The rounds of one epoch, until the job ends; adds them to *result.
+absl::Status TrainEpoch(const DigitsTraining& training, const DigitsData& data,
+                        int epoch, AggClient* client, const OnRound& on_round,
+                        DigitsResult* result) {
+  const std::vector<int> order =
+      EpochOrder(data.num_examples(), training.seed, epoch);
+  const int rounds = RoundsPerEpoch(training, data.num_examples());
+  const std::vector<MutableTensorView> parameters =
+      result->parameters.mutable_views();
+  DigitsTensors gradient;
+  double loss_sum = 0;
+  for (int round = 0; round < rounds; ++round) {
+    PushInfo info;
+    info.examples = training.batch;
+    info.loss = DigitsGradient(result->parameters, data,
+                               WorkerBatch(training, order, round), &gradient);
+    const absl::StatusOr<RoundOutcome> outcome =
+        client->PushPull(gradient.views(), info, parameters);
+    if (!outcome.ok()) return outcome.status();
+    ++result->rounds;
+    loss_sum += outcome->loss;
+    on_round(*outcome, result->parameters);
+    if (outcome->finished) break;
+  }
+  result->epoch_losses.push_back(loss_sum / rounds);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<DigitsResult> TrainDigits(
     const DigitsTraining& training, const DigitsData& data, AggClient* client,
     const std::function<void(const RoundOutcome&, const DigitsTensors&)>&
@@ -25,31 +59,14 @@ absl::StatusOr<DigitsResult> TrainDigits(
   const std::vector<MutableTensorView> parameters =
       result.parameters.mutable_views();
   absl::Status status = client->SeedOrPull(parameters);
-  if (!status.ok()) return status;
-
-  DigitsTensors gradient;
-  const int rounds = RoundsPerEpoch(training, data.num_examples());
-  for (int epoch = 0; epoch < training.epochs && !client->finished(); ++epoch) {
-    const std::vector<int> order =
-        EpochOrder(data.num_examples(), training.seed, epoch);
-    double loss_sum = 0;
-    for (int round = 0; round < rounds; ++round) {
-      PushInfo info;
-      info.examples = training.batch;
-      info.loss =
-          DigitsGradient(result.parameters, data,
-                         WorkerBatch(training, order, round), &gradient);
-      absl::StatusOr<RoundOutcome> outcome =
-          client->PushPull(gradient.views(), info, parameters);
-      if (!outcome.ok()) return outcome.status();
-      ++result.rounds;
-      loss_sum += outcome->loss;
-      on_round(*outcome, result.parameters);
-      if (outcome->finished) break;
-    }
-    result.epoch_losses.push_back(loss_sum / rounds);
+  for (int epoch = 0;
+       status.ok() && epoch < training.epochs && !client->finished(); ++epoch) {
+    status = TrainEpoch(training, data, epoch, client, on_round, &result);
   }
-  status = client->Pull(client->version(), parameters, Precision::kFull);
+  // The job may send narrowed parameters; the result is in full precision.
+  if (status.ok()) {
+    status = client->Pull(client->version(), parameters, Precision::kFull);
+  }
   if (!status.ok()) return status;
   return result;
 }

@@ -62,6 +62,7 @@ TEST(AggCombineErrorsTest, BadFlagsAreRefused) {
   EXPECT_EQ(forced.exit_code, 0) << forced.error;
   ExpectRefused({"--rule=mean", "--no_such_flag=1", file},
                 "unknown flag \"--no_such_flag=1\"; allowed: ");
+  ExpectRefused({"-rule=mean", file}, "unexpected argument \"-rule=mean\"");
   ExpectRefused({"--rule=mean", "--clip_norm=much", file},
                 "--clip_norm is \"much\"; allowed: a number");
   ExpectRefused({"--rule=mean", "--force=perhaps", file},

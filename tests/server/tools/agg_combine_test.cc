@@ -275,7 +275,7 @@ TEST(AggCombineTest, FilesRepeatOrComeWithCommas) {
   for (const std::vector<std::string>& files :
        {std::vector<std::string>{"--gradients=" + one, "--gradients=" + two},
         {"--gradients=" + one + "," + two},
-        {"--gradients", one, "-gradients", two}}) {
+        {"--gradients", one, "--gradients", two}}) {
     std::vector<std::string> arguments = files;
     arguments.push_back("--rule=adacons");  // P grows: elastic
     const RunResult result = RunTool(arguments);
