@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "server/config/address.h"
+#include "server/base/address.h"
 #include "server/config/combine_config.h"
 #include "server/config/config_text.h"
 #include "server/config/field_error.h"

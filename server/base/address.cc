@@ -1,4 +1,4 @@
-#include "server/config/address.h"
+#include "server/base/address.h"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // "host:port" addresses.
-#ifndef AGG_SERVER_CONFIG_ADDRESS_H_
-#define AGG_SERVER_CONFIG_ADDRESS_H_
+#ifndef AGG_SERVER_BASE_ADDRESS_H_
+#define AGG_SERVER_BASE_ADDRESS_H_
 
 #include <string>
 
@@ -26,4 +26,4 @@ bool IsLoopback(absl::string_view host);
 
 }  // namespace agg
 
-#endif  // AGG_SERVER_CONFIG_ADDRESS_H_
+#endif  // AGG_SERVER_BASE_ADDRESS_H_
