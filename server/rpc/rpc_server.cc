@@ -98,6 +98,7 @@ class RpcServer::Impl {
     for (const char* service : {"", kCoordinatorHealth, kShardHealth}) {
       SetServing(service, false);
     }
+    SetServing(kLiveHealth, true);
     if (coordinator_ != nullptr) {
       std::vector<std::string> shards = options.job.shards;
       shards[options.self.ordinal] =

@@ -29,7 +29,9 @@ struct RpcServerOptions {
   std::function<void()> on_drain_request;
 };
 
-// Health (grpc.health.v1) names; "" is the process as a whole.
+// Health (grpc.health.v1) names. "" is the process: SERVING where /readyz says
+// "ok". kLiveHealth is SERVING as long as the server answers, as /healthz.
+inline constexpr char kLiveHealth[] = "agg.v1.Live";
 inline constexpr char kCoordinatorHealth[] = "agg.v1.Coordinator";
 inline constexpr char kShardHealth[] = "agg.v1.Shard";
 
@@ -37,7 +39,7 @@ inline constexpr char kShardHealth[] = "agg.v1.Shard";
 class RpcServer {
  public:
   // `coordinator` is null on other shards than 0. Both outlive the server. All
-  // health is NOT_SERVING. UNAVAILABLE if the address cannot be listened on.
+  // health but kLiveHealth is NOT_SERVING. UNAVAILABLE if the address cannot be listened on.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
       const RpcServerOptions& options, ShardEngine* engine,
       Coordinator* coordinator);

@@ -158,15 +158,23 @@ class OverlaysTest(unittest.TestCase):
             self.assertEqual(ports, {
                 "grpc": GRPC_PORT,
                 "metrics": int(flag(objects, "metrics_port"))})
-            for probe, path in (("startupProbe", "/healthz"),
-                                ("readinessProbe", "/readyz"),
-                                ("livenessProbe", "/healthz")):
-                self.assertEqual(container(objects)[probe]["httpGet"],
-                                 {"path": path, "port": "metrics"})
             annotations = only(objects, "StatefulSet")["spec"]["template"][
                 "metadata"]["annotations"]
             self.assertEqual(annotations["prometheus.io/port"],
                              str(ports["metrics"]))
+
+    def test_probes_ask_the_health_that_the_server_serves(self):
+        names = (k8s.ROOT / "server/rpc/rpc_server.h").read_text()
+        (live,) = re.findall(r'kLiveHealth\[\] = "(.*)"', names)
+        for _, objects in self.each():
+            for probe, service in (("startupProbe", {"service": live}),
+                                   ("readinessProbe", {}),
+                                   ("livenessProbe", {"service": live})):
+                probe = container(objects)[probe]
+                self.assertEqual(probe["grpc"], {"port": GRPC_PORT, **service})
+                self.assertEqual(
+                    {"exec", "grpc", "httpGet", "tcpSocket"} & set(probe),
+                    {"grpc"})
 
     def test_services_select_the_pods(self):
         for _, objects in self.each():

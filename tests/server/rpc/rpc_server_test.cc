@@ -66,6 +66,7 @@ TEST(RpcServerTest, HealthIsByService) {
   for (const char* service : {"", kCoordinatorHealth, kShardHealth}) {
     EXPECT_EQ(HealthOf(shard, service), 2) << service;
   }
+  EXPECT_EQ(HealthOf(shard, kLiveHealth), 1);
   shard.rpc()->SetServing(kShardHealth, true);
   EXPECT_EQ(HealthOf(shard, kShardHealth), 1);
   EXPECT_EQ(HealthOf(shard, ""), 2);
