@@ -53,6 +53,18 @@ absl::StatusOr<Address> ParseAddress(absl::string_view text) {
   return address;
 }
 
+absl::StatusOr<std::string> ParseHost(absl::string_view text) {
+  const bool brackets =
+      absl::StartsWith(text, "[") && absl::EndsWith(text, "]");
+  const absl::string_view host =
+      brackets ? text.substr(1, text.size() - 2) : text;
+  if (IsIpv6(host) || (!brackets && IsHostName(host))) {
+    return std::string(host);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", text, "\"; allowed: a DNS name, an IPv4 or an IPv6 ", "address"));
+}
+
 std::string FormatAddress(const Address& address) {
   if (absl::StrContains(address.host, ':')) {
     return absl::StrCat("[", address.host, "]:", address.port);

@@ -1,4 +1,4 @@
-// "host:port" addresses.
+// "host:port" addresses: of shards, and of the ports that a server opens.
 #ifndef AGG_SERVER_BASE_ADDRESS_H_
 #define AGG_SERVER_BASE_ADDRESS_H_
 
@@ -17,6 +17,10 @@ struct Address {
 // A DNS name, an IPv4 address, or an IPv6 address in brackets, and a port of
 // 1 to 65535. INVALID_ARGUMENT saying what is wrong.
 absl::StatusOr<Address> ParseAddress(absl::string_view text);
+
+// The host alone: as above, but an IPv6 address also without brackets. Returns
+// it without them. INVALID_ARGUMENT saying what is allowed.
+absl::StatusOr<std::string> ParseHost(absl::string_view text);
 
 // "host:port", IPv6 in brackets.
 std::string FormatAddress(const Address& address);

@@ -1,188 +1,187 @@
+// cpp-httplib's server with its listening loop, thread pool, parser and
+// formatter. What is added: a bound on connections, the limits of HttpStream,
+// and an end that waits for no client.
 #include "server/status/http_server.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <cerrno>
 #include <cstring>
-#include <deque>
+#include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/memory/memory.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "httplib.h"
 #include "server/base/mutex.h"
-#include "server/status/http_connections.h"
+#include "server/status/http_stream.h"
 
 namespace agg {
 namespace {
 
-// Prometheus, the kubelet's probes and a browser at the same moment. They
-// compute and never wait for a client.
-constexpr int kNumThreads = 4;
+// httplib's backlog of five is full with a few browsers and scrapers at once,
+// and the kernel then lets the next one wait for a second.
 constexpr int kBacklog = 64;
+// Before listening again when the system had no memory for a connection.
+constexpr absl::Duration kListenPause = absl::Milliseconds(100);
 
-// One request and its answer, as cpp-httplib wants to see a connection.
-class Exchange : public httplib::Stream {
+// httplib's pool takes connections without end: as many descriptors as the
+// process may have, which gRPC needs as well.
+class BoundedPool : public httplib::ThreadPool {
  public:
-  explicit Exchange(std::string request) : request_(std::move(request)) {}
+  BoundedPool(int threads, int max_waiting)
+      : httplib::ThreadPool(static_cast<size_t>(threads)),
+        max_waiting_(max_waiting) {}
 
-  std::string TakeAnswer() { return std::move(answer_); }
-
-  bool is_readable() const override { return begin_ < request_.size(); }
-  bool is_writable() const override { return true; }
-  ssize_t read(char* bytes, size_t num_bytes) override {
-    const size_t num_copied = std::min(num_bytes, request_.size() - begin_);
-    std::memcpy(bytes, request_.data() + begin_, num_copied);
-    begin_ += num_copied;
-    return static_cast<ssize_t>(num_copied);
+  // Holds up the thread that accepts while there are too many.
+  void enqueue(std::function<void()> serve) override {
+    {
+      MutexLock lock(&mutex_);
+      while (num_waiting_ >= max_waiting_) changed_.Wait(&mutex_);
+      ++num_waiting_;
+    }
+    httplib::ThreadPool::enqueue([this, serve = std::move(serve)] {
+      {
+        MutexLock lock(&mutex_);
+        --num_waiting_;
+        changed_.NotifyAll();
+      }
+      serve();
+    });
   }
-  ssize_t write(const char* bytes, size_t num_bytes) override {
-    answer_.append(bytes, num_bytes);
-    return static_cast<ssize_t>(num_bytes);
-  }
-  // Nobody asks: no handler looks at addresses.
-  void get_remote_ip_and_port(std::string& ip, int& port) const override {
-    ip.clear();
-    port = 0;
-  }
-  void get_local_ip_and_port(std::string& ip, int& port) const override {
-    ip.clear();
-    port = 0;
-  }
-  socket_t socket() const override { return INVALID_SOCKET; }
 
  private:
-  const std::string request_;
-  size_t begin_ = 0;
-  std::string answer_;
+  const int max_waiting_;
+  Mutex mutex_;
+  CondVar changed_;
+  int num_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// httplib binds, parses requests and formats answers; connections are
-// HttpConnections'.
-class Responder : public httplib::Server {
- public:
-  // After binding; to be closed by the caller.
-  int ListeningSocket() {
-    // httplib's backlog of five is full with a few browsers and probes at
-    // once, and the kernel then lets the next one wait for a second.
-    ::listen(svr_sock_, kBacklog);
-    return svr_sock_.exchange(INVALID_SOCKET);
-  }
-
-  // Empty: there is nothing to say but goodbye.
-  std::string Respond(std::string request) {
-    Exchange exchange(std::move(request));
-    bool closed = false;
-    try {
-      process_request(exchange, /*close_connection=*/true, closed,
-                      [](httplib::Request& parsed) {
-                        // A header of 8 KB could ask for the page a thousand
-                        // times over.
-                        parsed.ranges.clear();
-                      });
-    } catch (...) {
-      // Out of memory, or a header that httplib cannot take: the client
-      // learns it from the connection's end.
-      return "";
-    }
-    return exchange.TakeAnswer();
-  }
-};
-
-std::string WithoutBrackets(const std::string& bind) {
-  const bool bracketed =
-      bind.size() > 2 && bind.front() == '[' && bind.back() == ']';
-  return bracketed ? bind.substr(1, bind.size() - 2) : bind;
+// httplib says only that it failed; errno is what the system said last.
+absl::Status BindError() {
+  const bool known =
+      errno == EADDRINUSE || errno == EADDRNOTAVAIL || errno == EACCES;
+  return absl::UnavailableError(known ? std::strerror(errno)
+                                      : "the host name has no address here");
 }
 
 }  // namespace
 
-class HttpServer::Impl {
+class HttpServer::Listener : public httplib::Server {
  public:
-  Impl(Handler handler, const Clock* clock)
-      : handler_(std::move(handler)), clock_(clock) {
+  Listener(HttpServer::Handler handler, const HttpLimits& limits)
+      : handler_(std::move(handler)), limits_(limits) {
+    new_task_queue = [this] {
+      return new BoundedPool(limits_.threads, limits_.waiting);
+    };
     // httplib's default, SO_REUSEPORT, would let two servers have one port.
-    responder_.set_socket_options([](socket_t fd) {
+    set_socket_options([](socket_t fd) {
       const int yes = 1;
       setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     });
-    responder_.set_default_headers({{"Cache-Control", "no-store"},
-                                    {"X-Content-Type-Options", "nosniff"},
-                                    {"Referrer-Policy", "no-referrer"}});
-    responder_.set_pre_routing_handler(
+    set_default_headers({{"Cache-Control", "no-store"},
+                         {"X-Content-Type-Options", "nosniff"},
+                         {"Referrer-Policy", "no-referrer"}});
+    set_pre_routing_handler(
         [this](const httplib::Request& request, httplib::Response& response) {
           Answer(request, &response);
-          return httplib::Server::HandlerResponse::Handled;
+          return HandlerResponse::Handled;
         });
   }
 
-  ~Impl() {
+  // Stops at once: threads that wait for a client see its end.
+  ~Listener() override {
     {
       MutexLock lock(&mutex_);
       stopped_ = true;
+      for (const int fd : open_) shutdown(fd, SHUT_RDWR);
       changed_.NotifyAll();
     }
-    if (connections_ != nullptr) connections_->Wake();
-    for (std::thread& thread : threads_) thread.join();
+    // Not httplib's stop(): it does nothing before the thread runs, and closes
+    // a descriptor that the thread may be about to use.
+    if (listen_fd_ >= 0) shutdown(listen_fd_, SHUT_RDWR);
+    if (thread_.joinable()) thread_.join();
+    if (listen_fd_ >= 0) close(listen_fd_);
   }
 
-  bool Listen(const std::string& bind, int port) {
-    const std::string host = WithoutBrackets(bind);
+  absl::Status Start(const std::string& host, int port) {
+    errno = 0;
     if (port == 0) {
-      port_ = responder_.bind_to_any_port(host);
+      port_ = bind_to_any_port(host);
     } else {
-      port_ = responder_.bind_to_port(host, port) ? port : -1;
+      port_ = bind_to_port(host, port) ? port : -1;
     }
-    if (port_ <= 0) return false;
-    connections_ = std::make_unique<HttpConnections>(
-        responder_.ListeningSocket(), HttpConnections::Limits(), clock_,
-        [this](uint64_t id, std::string bytes) {
-          MutexLock lock(&mutex_);
-          requests_.emplace_back(id, std::move(bytes));
-          changed_.NotifyAll();
-        });
-    threads_.emplace_back([this] { Connect(); });
-    for (int i = 0; i < kNumThreads; ++i) {
-      threads_.emplace_back([this] { Work(); });
-    }
-    return true;
+    if (port_ <= 0) return BindError();
+    listen_fd_ = svr_sock_.exchange(INVALID_SOCKET);
+    ::listen(listen_fd_, kBacklog);
+    thread_ = std::thread([this] { Run(); });
+    return absl::OkStatus();
   }
 
   int port() const { return port_; }
 
  private:
-  void Connect() {
-    for (;;) {
-      {
-        MutexLock lock(&mutex_);
-        if (stopped_) return;
-      }
-      connections_->RunOnce(absl::InfiniteDuration());
+  bool Stopped() {
+    MutexLock lock(&mutex_);
+    return stopped_;
+  }
+
+  // httplib closes its socket and gives up at any error of accept, also where
+  // the system lacks memory for a moment: so it gets a copy, and another one.
+  void Run() {
+    while (!Stopped()) {
+      svr_sock_ = dup(listen_fd_);
+      listen_after_bind();
+      MutexLock lock(&mutex_);
+      if (!stopped_) changed_.WaitFor(&mutex_, kListenPause);
     }
   }
 
-  void Work() {
-    for (;;) {
-      std::pair<uint64_t, std::string> request;
-      {
-        MutexLock lock(&mutex_);
-        while (requests_.empty() && !stopped_) changed_.Wait(&mutex_);
-        if (stopped_) return;
-        request = std::move(requests_.front());
-        requests_.pop_front();
-      }
-      connections_->Answer(request.first,
-                           responder_.Respond(std::move(request.second)));
+  // On a thread of the pool.
+  bool process_and_close_socket(socket_t fd) override {
+    {
+      MutexLock lock(&mutex_);
+      open_.insert(fd);
+      if (stopped_) shutdown(fd, SHUT_RDWR);
     }
+    const bool answered = Converse(fd);
+    shutdown(fd, SHUT_RDWR);
+    {
+      // First, so that the destructor meets no other file of that number.
+      MutexLock lock(&mutex_);
+      open_.erase(fd);
+    }
+    close(fd);
+    return answered;
+  }
+
+  bool Converse(int fd) {
+    HttpStream stream(fd, limits_.request_bytes, limits_.request,
+                      limits_.answer);
+    bool answered = false;
+    try {
+      bool closed = false;
+      answered = process_request(stream, /*close_connection=*/true, closed,
+                                 [](httplib::Request& request) {
+                                   // A header of 8 KB could ask for the page a
+                                   // thousand times over.
+                                   request.ranges.clear();
+                                 });
+    } catch (...) {
+      // Out of memory, or a header that httplib cannot take: the client learns
+      // it from the connection's end.
+    }
+    stream.Drain();
+    return answered;
   }
 
   void Answer(const httplib::Request& request, httplib::Response* response) {
@@ -206,34 +205,30 @@ class HttpServer::Impl {
     response->set_content(answer.body, answer.content_type);
   }
 
-  const Handler handler_;
-  const Clock* const clock_;
-  Responder responder_;
+  const HttpServer::Handler handler_;
+  const HttpLimits limits_;
   int port_ = 0;
-  std::unique_ptr<HttpConnections> connections_;  // set once
+  int listen_fd_ = -1;
 
   Mutex mutex_;
   CondVar changed_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  // By connection: no more than there may be.
-  std::deque<std::pair<uint64_t, std::string>> requests_
-      ABSL_GUARDED_BY(mutex_);
-  std::vector<std::thread> threads_;
+  std::set<int> open_ ABSL_GUARDED_BY(mutex_);  // connections being served
+  std::thread thread_;
 };
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
-    const std::string& bind, int port, Handler handler, const Clock* clock) {
-  auto impl = std::make_unique<Impl>(std::move(handler), clock);
-  if (!impl->Listen(bind, port)) {
-    return absl::UnavailableError(
-        absl::StrCat("the address cannot be bound; is the port in use, and the "
-                     "address one of this machine's?"));
-  }
-  return absl::WrapUnique(new HttpServer(std::move(impl)));
+    const std::string& host, int port, Handler handler,
+    const HttpLimits& limits) {
+  auto listener = std::make_unique<Listener>(std::move(handler), limits);
+  const absl::Status status = listener->Start(host, port);
+  if (!status.ok()) return status;
+  return absl::WrapUnique(new HttpServer(std::move(listener)));
 }
 
-HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+HttpServer::HttpServer(std::unique_ptr<Listener> listener)
+    : listener_(std::move(listener)) {}
 HttpServer::~HttpServer() = default;
-int HttpServer::port() const { return impl_->port(); }
+int HttpServer::port() const { return listener_->port(); }
 
 }  // namespace agg

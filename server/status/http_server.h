@@ -1,14 +1,16 @@
 // A small HTTP server for a few pages: what monitoring and people look at.
+// cpp-httplib does the work; this adds the limits that it lacks.
 #ifndef AGG_SERVER_STATUS_HTTP_SERVER_H_
 #define AGG_SERVER_STATUS_HTTP_SERVER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "server/base/clock.h"
+#include "absl/time/time.h"
 
 namespace agg {
 
@@ -24,22 +26,34 @@ struct HttpResponse {
   std::string content_security_policy;  // "": no header
 };
 
+// What clients may take, whatever they do.
+struct HttpLimits {
+  // Each serves one connection at a time, a silent one too.
+  int threads = 8;
+  // Connections that are accepted and wait for a thread. More wait in the
+  // kernel, which bounds them as well.
+  int waiting = 32;
+  size_t request_bytes = size_t{16} << 10;
+  absl::Duration request = absl::Seconds(5);  // from a thread's first look
+  absl::Duration answer = absl::Seconds(10);  // from its first byte on
+};
+
 // HTTP/1.1 without TLS, one request per connection, GET and HEAD only (others:
-// 405; a handler never sees them). Bounded whatever arrives: five threads, 32
-// connections, 16 KiB per request, 5 s to send it, 10 s to take the answer, no
-// ranges. Clients that say nothing keep nobody waiting: of too many the oldest
-// that has not asked is closed. Thread-compatible.
+// 405; a handler never sees them, and their bodies are not read), no ranges. A
+// connection that exceeds a limit is closed. Silent clients can make others
+// wait until their time is up, so nothing that must be answered at once, such
+// as a probe, belongs here. Thread-compatible.
 class HttpServer {
  public:
   // Called on any of the server's threads, by several at once.
   using Handler = std::function<HttpResponse(const HttpRequest&)>;
 
-  // Listens at once on `bind` (an IPv4 or IPv6 address, the latter with or
-  // without brackets, or a host name) and `port` (0: any free one).
-  // UNAVAILABLE if it cannot be bound. `clock` outlives the server.
+  // Listens at once on `host` (an IPv4 or IPv6 address without brackets, or a
+  // host name) and `port` (0: any free one). UNAVAILABLE with the system's
+  // reason if it cannot be bound.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
-      const std::string& bind, int port, Handler handler,
-      const Clock* clock = Clock::Real());
+      const std::string& host, int port, Handler handler,
+      const HttpLimits& limits = HttpLimits());
 
   // Stops listening, breaks connections off and joins the threads: at once,
   // except for handlers that are running.
@@ -51,9 +65,9 @@ class HttpServer {
   int port() const;
 
  private:
-  class Impl;
-  explicit HttpServer(std::unique_ptr<Impl> impl);
-  const std::unique_ptr<Impl> impl_;
+  class Listener;
+  explicit HttpServer(std::unique_ptr<Listener> listener);
+  const std::unique_ptr<Listener> listener_;
 };
 
 }  // namespace agg

@@ -1,6 +1,6 @@
+// Which page answers which path, and with which headers.
 #include "server/status/metrics_server.h"
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -8,34 +8,16 @@
 #include "absl/memory/memory.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "prometheus/collectable.h"
 #include "prometheus/text_serializer.h"
+#include "server/base/address.h"
 #include "server/metrics/metrics.h"
 #include "server/status/http_server.h"
 #include "server/status/status_page_html.h"
 
 namespace agg {
 namespace {
-
-// Neither empty nor with anything that a name or an address never has.
-bool IsAddress(absl::string_view bind) {
-  return !bind.empty() &&
-         std::all_of(bind.begin(), bind.end(), [](unsigned char c) {
-           return absl::ascii_isalnum(c) ||
-                  absl::string_view(".-_:[]").find(static_cast<char>(c)) !=
-                      absl::string_view::npos;
-         });
-}
-
-std::string HostPort(const std::string& bind, int port) {
-  const bool bare_ipv6 =
-      bind.find(':') != std::string::npos && bind.front() != '[';
-  return bare_ipv6 ? absl::StrCat("[", bind, "]:", port)
-                   : absl::StrCat(bind, ":", port);
-}
 
 HttpResponse Page() {
   HttpResponse page;
@@ -98,25 +80,25 @@ HttpResponse Answer(const HttpRequest& request,
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
     const std::string& bind, int port, const Metrics& metrics,
     MetricsPages pages) {
-  if (!IsAddress(bind)) {
+  const absl::StatusOr<std::string> host = ParseHost(bind);
+  if (!host.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("metrics.bind is \"", bind,
-                     "\"; it must be an address or a host name"));
+        absl::StrCat("metrics.bind is ", host.status().message()));
   }
   if (port < 0 || port > 65535) {
     return absl::InvalidArgumentError(
-        absl::StrCat("metrics.port is ", port, "; it must be in 0..65535"));
+        absl::StrCat("metrics.port is ", port, "; allowed: 0 to 65535"));
   }
   absl::StatusOr<std::unique_ptr<HttpServer>> server =
-      HttpServer::Start(bind, port,
+      HttpServer::Start(*host, port,
                         [collectable = metrics.collectable(),
                          pages = std::move(pages)](const HttpRequest& request) {
                           return Answer(request, *collectable, pages);
                         });
   if (!server.ok()) {
-    return absl::UnavailableError(absl::StrCat("cannot serve metrics on ",
-                                               HostPort(bind, port), ": ",
-                                               server.status().message()));
+    return absl::UnavailableError(
+        absl::StrCat("cannot serve metrics on ", FormatAddress({*host, port}),
+                     ": ", server.status().message()));
   }
   return absl::WrapUnique(new MetricsServer(*std::move(server)));
 }

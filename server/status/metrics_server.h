@@ -1,4 +1,5 @@
-// The metrics port: what monitoring, probes and people are served over HTTP.
+// The metrics port: what monitoring and people get over HTTP. (Kubernetes'
+// probes ask the gRPC port, which no silent HTTP client can hold up.)
 #ifndef AGG_SERVER_STATUS_METRICS_SERVER_H_
 #define AGG_SERVER_STATUS_METRICS_SERVER_H_
 
@@ -14,8 +15,8 @@
 
 namespace agg {
 
-// What the pages are made of; called by requests, from any thread. One that is
-// null has no page (404), but for `ready`: then /readyz is always 200.
+// What the pages are made of; called by requests, from any thread. A null one
+// has no page (404); without `ready`, /readyz is always 200.
 struct MetricsPages {
   std::function<absl::Status()> ready;  // OK, or why not
   std::function<std::string(uint64_t after)> status_json;
@@ -28,13 +29,14 @@ struct MetricsPages {
 //   /             the status page, for people; it polls /status.json
 //   /status.json  what it shows; ?after=N: rounds from sequence number N on
 //   /trace.json   the last rounds as a Chrome trace
-// Plain HTTP without a password: bind it where only those may reach it who may
-// see all this. HttpServer states the limits. Thread-compatible.
+// Plain HTTP without a password: bind it where only those can reach it who may
+// see all this. HttpLimits states the limits. Thread-compatible.
 class MetricsServer {
  public:
-  // Listens at once on `bind` (an IPv4 or IPv6 address, or a host name) and
-  // `port` (0: any free one). INVALID_ARGUMENT for an address or port that
-  // cannot be one; UNAVAILABLE, naming the address, if it cannot be bound.
+  // Listens at once on `bind` (an IPv4 address, an IPv6 address with or without
+  // brackets, or a host name) and `port` (0: any free one). INVALID_ARGUMENT
+  // for an address or port that cannot be one; UNAVAILABLE, naming the address
+  // and the reason, if it cannot be bound.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(
       const std::string& bind, int port, const Metrics& metrics,
       MetricsPages pages = {});

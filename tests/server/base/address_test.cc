@@ -1,5 +1,7 @@
 #include "server/base/address.h"
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "gtest/gtest.h"
@@ -23,6 +25,22 @@ TEST(AddressTest, BadOnes) {
         "host:-1", "host: 1", "::1:5", "[::1]", "[x]:1", "[]:1", "ho st:1",
         "http://host:1", "host:99999999999999999999"}) {
     EXPECT_EQ(ParseAddress(text).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << text;
+  }
+}
+
+TEST(AddressTest, HostsWithoutPort) {
+  for (const char* text :
+       {"localhost", "127.0.0.1", "::", "::1", "agg-0.agg.agg-server.svc"}) {
+    const absl::StatusOr<std::string> host = ParseHost(text);
+    ASSERT_TRUE(host.ok()) << host.status();
+    EXPECT_EQ(*host, text);
+  }
+  EXPECT_EQ(*ParseHost("[::1]"), "::1");
+  for (const char* text : {"", "[", "[]", "[::1", "::1]", "[localhost]", "a/b",
+                           "127.0.0.1,0.0.0.0", "127.0.0.1 ", "+"}) {
+    EXPECT_EQ(ParseHost(text).status().code(),
               absl::StatusCode::kInvalidArgument)
         << text;
   }

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -38,10 +39,12 @@ class HttpClient {
            static_cast<ssize_t>(bytes.size());
   }
 
-  // Whether the server has ended the connection, with nothing left to read.
-  bool Ended() const {
-    char byte;
-    return recv(fd_, &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0;
+  // The next `num_bytes`, waited for; fewer at the end of the connection.
+  std::string Read(size_t num_bytes) {
+    std::string bytes(num_bytes, '\0');
+    const ssize_t n = recv(fd_, &bytes[0], num_bytes, MSG_WAITALL);
+    bytes.resize(n < 0 ? 0 : static_cast<size_t>(n));
+    return bytes;
   }
 
   // Everything up to the server's end of the connection.
