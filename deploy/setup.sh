@@ -29,6 +29,7 @@ base_packages="
   libhwy-dev
   libisal-dev
   libprotobuf-dev
+  libzip-dev
   pkg-config
   prometheus-cpp-dev
   protobuf-compiler

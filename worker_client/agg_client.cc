@@ -82,7 +82,11 @@ absl::StatusOr<RoundOutcome> AggClient::SeedFile(const std::string& npz_path) {
           absl::StrJoin(spec.shape, ","), "]"));
     }
   }
-  return Seed(Views(*tensors));
+  std::vector<TensorView> views;
+  for (const NpzTensor& tensor : *tensors) {
+    views.emplace_back(tensor.name, tensor.values);
+  }
+  return Seed(views);
 }
 
 absl::Status AggClient::SeedOrPull(

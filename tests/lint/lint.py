@@ -43,6 +43,7 @@ _LIBRARIES = {
     "hwy/": "highway_users",
     "isa-l": "isal_users",
     "prometheus/": "prometheus_users",
+    "zip.h": "libzip_users",
     "zlib.h": "zlib_users",
 }
 # What any package may include besides headers without a folder (<vector>).

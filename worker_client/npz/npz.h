@@ -8,35 +8,30 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker_client/tensor_view.h"
 
 namespace agg {
 
-// A named float32 array, row-major.
+// A named float32 array, row-major. It has as many values as its shape says.
 struct NpzTensor {
-  std::string name;
+  std::string name;  // UTF-8; its member of the archive is "NAME.npy"
   std::vector<int64_t> shape;
   std::vector<float> values;
-
-  TensorView view() const { return TensorView(name, values); }
-  MutableTensorView mutable_view() {
-    return MutableTensorView(name, absl::MakeSpan(values));
-  }
 };
 
-// Writes float32 arrays, uncompressed; equal tensors make equal bytes. UNKNOWN
-// naming the path if that fails; the path is then as it was.
+// Writes float32 arrays, uncompressed; equal tensors make equal bytes. `path`
+// has the old file or the new one, complete, even after a crash; a symbolic
+// link is replaced, not followed. UNKNOWN naming the path and the reason if it
+// cannot be written, is a folder or a device, or if there are no tensors or two
+// of one name; it is then as it was.
 absl::Status WriteNpz(const std::string& path,
                       const std::vector<NpzTensor>& tensors);
 
-// Reads an .npz file of float32 arrays in C order, compressed or not, in the
-// file's order. NOT_FOUND: cannot be opened; INVALID_ARGUMENT naming path and
-// entry: anything else.
+// Reads float32 arrays in C order, stored or deflated (numpy.savez and
+// numpy.savez_compressed), in the file's order. No file makes it allocate more
+// than deflate could have packed into it, about 1000 times its size. NOT_FOUND:
+// cannot be opened; INVALID_ARGUMENT naming path, member, and what is allowed:
+// anything else.
 absl::StatusOr<std::vector<NpzTensor>> ReadNpz(const std::string& path);
-
-// The views of all tensors, for Seed.
-std::vector<TensorView> Views(const std::vector<NpzTensor>& tensors);
-std::vector<MutableTensorView> MutableViews(std::vector<NpzTensor>* tensors);
 
 }  // namespace agg
 

@@ -4,7 +4,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "worker_client/agg_client.h"
+#include "worker_client/tensor_view.h"
 
 namespace agg {
 namespace {
@@ -44,7 +46,10 @@ absl::StatusOr<PulledModel> PullModel(const std::string& coordinator,
   PulledModel model;
   model.num_parameters = NumElements((*client)->manifest());
   model.tensors = TensorsOf((*client)->manifest());
-  const std::vector<MutableTensorView> views = MutableViews(&model.tensors);
+  std::vector<MutableTensorView> views;
+  for (NpzTensor& tensor : model.tensors) {
+    views.emplace_back(tensor.name, absl::MakeSpan(tensor.values));
+  }
   if (version.has_value()) {
     model.version = *version;
     absl::Status status = CheckPublished(client->get(), *version);

@@ -29,7 +29,7 @@ std::vector<MalformedNpy> MalformedNpyFiles() {
   std::string minor_version = good;
   minor_version[7] = 1;
   const std::string huge_length("\x93NUMPY\x02\x00\xff\xff\xff\x7f", 12);
-  const char kDictionary[] = "no valid .npy dictionary";
+  const char kDictionary[] = "not a valid .npy dictionary";
   const char kMagic[] = "not a .npy file";
   const char kBytes[] = "bytes of data";
   const char kRows[] = "rows; must be 1 to 4096";

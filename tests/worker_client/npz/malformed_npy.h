@@ -1,4 +1,4 @@
-// Files that are no matrix of gradients, each with what its error must say.
+// Files that are not a matrix of gradients, each with what its error must say.
 #ifndef AGG_TESTS_WORKER_CLIENT_NPZ_MALFORMED_NPY_H_
 #define AGG_TESTS_WORKER_CLIENT_NPZ_MALFORMED_NPY_H_
 

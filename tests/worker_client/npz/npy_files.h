@@ -21,7 +21,7 @@ std::string NpyPrefix(int major_version, const std::string& header);
 // "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"
 std::string NpyHeader(absl::string_view type, absl::string_view shape);
 
-// A whole file.
+// A complete file.
 std::string Npy(const Rows& rows, absl::string_view type,
                 int major_version = 1);
 

@@ -1,0 +1,114 @@
+#include "worker_client/npz/atomic_file.h"
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <string>
+
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/worker_client/npz/npy_files.h"
+
+namespace agg {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class AtomicFileTest : public ::testing::Test {
+ protected:
+  AtomicFileTest() {
+    std::filesystem::create_directory(folder_);
+    name_ = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    path_ = folder_ + "/" + name_;
+  }
+
+  // Writes to where an AtomicFile has its part.
+  void WritePart(const std::string& bytes) {
+    WriteTestFile("atomic/" + name_ + ".part", bytes);
+  }
+  void Write(const std::string& bytes) {
+    WriteTestFile("atomic/" + name_, bytes);
+  }
+  bool PartExists() const {
+    return std::filesystem::exists(
+        std::filesystem::symlink_status(path_ + ".part"));
+  }
+
+  const std::string folder_ = ::testing::TempDir() + "/atomic";
+  std::string name_;
+  std::string path_;
+};
+
+TEST_F(AtomicFileTest, ReplacesTheOldFileAtTheEnd) {
+  Write("old");
+  AtomicFile file(path_);
+  ASSERT_TRUE(file.Open().ok());
+  EXPECT_EQ(file.part_path(), path_ + ".part");
+  WritePart("new");
+  EXPECT_EQ(ReadTestFile(path_), "old");
+  ASSERT_TRUE(file.Commit().ok());
+  EXPECT_EQ(ReadTestFile(path_), "new");
+  EXPECT_FALSE(PartExists());
+}
+
+TEST_F(AtomicFileTest, LeavesTheOldFileWithoutACommit) {
+  Write("old");
+  {
+    AtomicFile file(path_);
+    ASSERT_TRUE(file.Open().ok());
+    WritePart("new");
+  }
+  EXPECT_EQ(ReadTestFile(path_), "old");
+  EXPECT_FALSE(PartExists());
+}
+
+TEST_F(AtomicFileTest, BeginsAnewWhereAnotherWasBrokenOff) {
+  WritePart("a half");
+  AtomicFile file(path_);
+  ASSERT_TRUE(file.Open().ok());
+  EXPECT_THAT(ReadTestFile(file.part_path()), IsEmpty());
+}
+
+TEST_F(AtomicFileTest, ReplacesALinkAndNotWhatItLeadsTo) {
+  WriteTestFile("atomic/other", "other");
+  std::filesystem::create_symlink(folder_ + "/other", path_);
+  AtomicFile file(path_);
+  ASSERT_TRUE(file.Open().ok());
+  WritePart("new");
+  ASSERT_TRUE(file.Commit().ok());
+  EXPECT_FALSE(std::filesystem::is_symlink(path_));
+  EXPECT_EQ(ReadTestFile(path_), "new");
+  EXPECT_EQ(ReadTestFile(folder_ + "/other"), "other");
+}
+
+TEST_F(AtomicFileTest, DoesNotWriteThroughALinkInThePartsPlace) {
+  WriteTestFile("atomic/victim", "victim");
+  std::filesystem::create_symlink(folder_ + "/victim", path_ + ".part");
+  {
+    AtomicFile file(path_);
+    EXPECT_EQ(file.Open().code(), absl::StatusCode::kUnknown);
+  }
+  EXPECT_EQ(ReadTestFile(folder_ + "/victim"), "victim");
+  EXPECT_TRUE(PartExists());  // It is not this one's to remove.
+}
+
+TEST_F(AtomicFileTest, RefusesWhatIsNotAFile) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  for (const std::string& path : {path_, folder_, std::string("/dev/null")}) {
+    AtomicFile file(path);
+    const absl::Status status = file.Open();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnknown);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("not a regular file"));
+    EXPECT_FALSE(std::filesystem::exists(file.part_path()));
+  }
+}
+
+TEST_F(AtomicFileTest, SaysWhyItCannotBe) {
+  AtomicFile file(folder_ + "/no/such");
+  EXPECT_EQ(file.Open().message(), "No such file or directory");
+}
+
+}  // namespace
+}  // namespace agg

@@ -1,0 +1,72 @@
+#include "worker_client/npz/atomic_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+
+namespace agg {
+namespace {
+
+absl::Status ErrnoError() { return absl::UnknownError(std::strerror(errno)); }
+
+// Makes a file, or the names in a folder, outlive a crash of the machine.
+bool Sync(const std::string& path, int flags) {
+  const int fd = open(path.c_str(), flags | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool synced = fsync(fd) == 0;
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return synced;
+}
+
+std::string FolderOf(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(const std::string& path)
+    : path_(path), part_path_(absl::StrCat(path, ".part")) {}
+
+AtomicFile::~AtomicFile() {
+  if (open_) std::remove(part_path_.c_str());
+}
+
+absl::Status AtomicFile::Open() {
+  // A rename would put a file in the place of /dev/null.
+  struct stat info;
+  if (stat(path_.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    return absl::UnknownError(
+        "not a regular file; allowed: a new path, or a file to be replaced");
+  }
+  const int fd =
+      open(part_path_.c_str(),
+           O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (fd < 0) return ErrnoError();
+  close(fd);
+  open_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status AtomicFile::Commit() {
+  // The data before the name: else a crash could leave the name without it.
+  if (!Sync(part_path_, O_RDONLY | O_NOFOLLOW) ||
+      std::rename(part_path_.c_str(), path_.c_str()) != 0) {
+    return ErrnoError();
+  }
+  open_ = false;
+  // A file system that cannot do this has still renamed: not an error.
+  (void)Sync(FolderOf(path_), O_RDONLY | O_DIRECTORY);
+  return absl::OkStatus();
+}
+
+}  // namespace agg
