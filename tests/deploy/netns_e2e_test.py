@@ -147,7 +147,7 @@ class PodsTest(unittest.TestCase):
         workers += [self.start_worker(rank, 20 + rank) for rank in (1, 2)]
         self.wait_for_rows(shard0, workers[0], WORKERS)
         self.check_rights([shard0, shard1, *workers])
-        self.check_probes([shard0, shard1])
+        self.check_health_pages([shard0, shard1])
         workers[2] = self.check_worker_moves(shard0, workers)
         self.check_shard_is_named(shard1, workers)
         shard1 = self.check_job_goes_on(shard0)
@@ -167,7 +167,8 @@ class PodsTest(unittest.TestCase):
                     if line.split()[4] == "/"]
             self.assertIn("ro", root[-1][5].split(","))
 
-    def check_probes(self, shards):
+    def check_health_pages(self, shards):
+        """What the probes ask over gRPC, as HTTP says it."""
         for shard in shards:
             for path in ("/healthz", "/readyz"):
                 wait_for(f"{path} of {shard.host}", lambda: (
@@ -206,7 +207,7 @@ class PodsTest(unittest.TestCase):
         workers = [self.start_worker(rank, 40 + rank)
                    for rank in range(WORKERS)]
         self.wait_for_rows(shard0, workers[0], WORKERS)
-        self.check_probes([shard0, shard1])
+        self.check_health_pages([shard0, shard1])
         return shard1
 
     def check_drain(self, shards):
