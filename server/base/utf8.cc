@@ -1,3 +1,4 @@
+// The one UTF-8 decoder of the project: it only tells where sequences end.
 #include "server/base/utf8.h"
 
 #include <cstddef>
@@ -7,12 +8,9 @@
 #include "absl/strings/string_view.h"
 
 namespace agg {
-namespace {
 
-// Bytes of the well-formed sequence at the start of `s` (Unicode, table 3-7),
-// 0 if there is none. `s` is not empty.
-size_t Utf8SequenceBytes(absl::string_view s) {
-  const auto byte = [s](size_t i) { return static_cast<uint8_t>(s[i]); };
+size_t Utf8SequenceBytes(absl::string_view text) {
+  const auto byte = [text](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(0);
   if (lead < 0x80) return 1;
   // Range of the second byte: narrower where overlong forms, surrogates and
@@ -30,15 +28,13 @@ size_t Utf8SequenceBytes(absl::string_view s) {
     if (lead == 0xF0) low = 0x90;
     if (lead == 0xF4) high = 0x8F;
   }
-  if (num_bytes == 0 || s.size() < num_bytes) return 0;
+  if (num_bytes == 0 || text.size() < num_bytes) return 0;
   if (byte(1) < low || byte(1) > high) return 0;
   for (size_t i = 2; i < num_bytes; ++i) {
     if (byte(i) < 0x80 || byte(i) > 0xBF) return 0;
   }
   return num_bytes;
 }
-
-}  // namespace
 
 std::string ValidUtf8(absl::string_view value) {
   std::string valid;

@@ -5,34 +5,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "server/base/utf8.h"
 
 namespace agg {
 namespace {
 
-// The bytes of the UTF-8 character at the beginning of `text`; 0: it is none.
-size_t CharacterSize(absl::string_view text) {
-  const auto byte = [&](size_t i) {
-    return static_cast<unsigned char>(text[i]);
-  };
-  const unsigned char first = byte(0);
-  size_t size = 0;
-  if (first < 0x80) {
-    size = 1;
-  } else if (first >= 0xc2 && first < 0xe0) {
-    size = 2;
-  } else if (first >= 0xe0 && first < 0xf0) {
-    size = 3;
-  } else if (first >= 0xf0 && first < 0xf5) {
-    size = 4;
-  }
-  if (size == 0 || size > text.size()) return 0;
-  for (size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  return size;
-}
-
-// Of printable text.
+// `text` is printable, hence well-formed UTF-8: a character has one byte that
+// does not continue another one.
 size_t NumCharacters(absl::string_view text) {
   return static_cast<size_t>(std::count_if(
       text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
@@ -43,7 +22,7 @@ size_t NumCharacters(absl::string_view text) {
 std::string Printable(absl::string_view text) {
   std::string result;
   while (!text.empty()) {
-    size_t size = CharacterSize(text);
+    size_t size = Utf8SequenceBytes(text);
     const unsigned char first = static_cast<unsigned char>(text[0]);
     // C0, DEL, and C1 (U+0080 to U+009F), which terminals obey, too.
     const bool control = first < 0x20 || first == 0x7f ||

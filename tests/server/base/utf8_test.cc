@@ -36,5 +36,14 @@ TEST(ValidUtf8Test, ReplacesEachStrayByte) {
   EXPECT_EQ(ValidUtf8("\xC3z"), r + "z");
 }
 
+TEST(Utf8SequenceBytesTest, TellsWhereACharacterEnds) {
+  EXPECT_EQ(Utf8SequenceBytes("az"), 1u);
+  EXPECT_EQ(Utf8SequenceBytes("\xC3\xA4z"), 2u);
+  EXPECT_EQ(Utf8SequenceBytes("\xE6\xA2\xAFz"), 3u);
+  EXPECT_EQ(Utf8SequenceBytes("\xF0\x90\x80\x80z"), 4u);
+  EXPECT_EQ(Utf8SequenceBytes("\xE6\xA2"), 0u);
+  EXPECT_EQ(Utf8SequenceBytes("\xED\xA0\x80"), 0u);
+}
+
 }  // namespace
 }  // namespace agg

@@ -237,6 +237,9 @@ TEST(TextTableTest, WhatComesOverTheWireCannotControlTheTerminal) {
             "\\xc2\\x9b31m");
   EXPECT_EQ(Printable("\xff\xc3"), "\\xff\\xc3");
   EXPECT_EQ(Printable("\xe2\x82"), "\\xe2\\x82");
+  // Overlong forms and surrogates are not UTF-8 either.
+  EXPECT_EQ(Printable("\xe0\x9b\x9b"), "\\xe0\\x9b\\x9b");
+  EXPECT_EQ(Printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");
 }
 
 }  // namespace
