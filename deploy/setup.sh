@@ -30,6 +30,7 @@ base_packages="
   libisal-dev
   libprotobuf-dev
   libzip-dev
+  nlohmann-json3-dev
   pkg-config
   prometheus-cpp-dev
   protobuf-compiler

@@ -5,12 +5,13 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "server/combine/adacons.h"
 #include "server/combine/decision.h"
 #include "server/combine/gram_matrix.h"
 #include "server/combine/options.h"
 #include "server/combine/round_input.h"
-#include "tests/golden/json.h"
+#include "tests/golden/golden_json.h"
 #include "tests/reference/vectors.h"
 #include "tests/server/combine/test_rows.h"
 
@@ -20,8 +21,7 @@ namespace {
 constexpr double kTolerance = 1e-12;
 
 const Json& Golden() {
-  static const Json& golden =
-      *new Json(Json::FromFile("tests/golden/golden.json"));
+  static const Json& golden = *new Json(ReadGolden("tests/golden/golden.json"));
   return golden;
 }
 
@@ -51,7 +51,8 @@ void ExpectGram(const Rows& rows, const Json& entry, const std::string& name) {
   const GramMatrix gram = MakeGram(rows);
   for (int i = 0; i < gram.num_rows(); ++i) {
     for (int j = 0; j < gram.num_rows(); ++j) {
-      ExpectClose(gram(i, j), entry["G"][i][j].number(), name + " G");
+      ExpectClose(gram(i, j), entry.at("G").at(i).at(j).get<double>(),
+                  name + " G");
     }
   }
 }
@@ -61,15 +62,17 @@ void ExpectResult(const Rows& rows, const std::vector<double>& weights,
                   const Json& entry, const std::string& name) {
   const reference::Vector combined = reference::WeightedSum(rows, weights);
   std::vector<double> result(combined.begin(), combined.end());
-  if (entry.Has("adasum")) {
-    ExpectClose(result, entry["adasum"].numbers(), name + " adasum");
+  if (entry.contains("adasum")) {
+    ExpectClose(result, entry.at("adasum").get<std::vector<double>>(),
+                name + " adasum");
     return;
   }
   double sum = 0.0;
   for (const double value : result) sum += value;
-  ExpectClose(sum, entry["adasum_sum"].number(), name + " sum");
+  ExpectClose(sum, entry.at("adasum_sum").get<double>(), name + " sum");
   result.resize(4);
-  ExpectClose(result, entry["adasum_first4"].numbers(), name + " first4");
+  ExpectClose(result, entry.at("adasum_first4").get<std::vector<double>>(),
+              name + " first4");
 }
 
 void ExpectEntry(const Rows& rows, const Json& entry, const std::string& name) {
@@ -79,40 +82,44 @@ void ExpectEntry(const Rows& rows, const Json& entry, const std::string& name) {
   const Decision decision = Decide(options, {}, input);
   ASSERT_EQ(decision.kind, DecisionKind::kApply) << name;
   const std::vector<double>& weights = decision.coefficients[0];
-  ExpectClose(weights, entry["adasum_w"].numbers(), name + " w");
+  ExpectClose(weights, entry.at("adasum_w").get<std::vector<double>>(),
+              name + " w");
   ExpectResult(rows, weights, entry, name);
   ExpectClose(decision.combined_norm * decision.combined_norm,
-              entry["adasum_norm_sq"].number(), name + " norm^2");
+              entry.at("adasum_norm_sq").get<double>(), name + " norm^2");
 
-  const Json& metrics = entry["metrics"];
-  ExpectClose(decision.orthogonality, metrics["orthogonality_adasum"].number(),
-              name + " orth");
+  const Json& metrics = entry.at("metrics");
+  ExpectClose(decision.orthogonality,
+              metrics.at("orthogonality_adasum").get<double>(), name + " orth");
   ExpectClose(decision.gradient_diversity,
-              metrics["gradient_diversity"].number(), name + " diversity");
-  ExpectClose(decision.sigma2, metrics["var"].number(), name + " var");
-  ExpectClose(decision.mu2, metrics["sqr"].number(), name + " sqr");
+              GoldenNumber(metrics.at("gradient_diversity")),
+              name + " diversity");
+  ExpectClose(decision.sigma2, metrics.at("var").get<double>(), name + " var");
+  ExpectClose(decision.mu2, metrics.at("sqr").get<double>(), name + " sqr");
   CombineState next = decision.next_state;
   const RoundStatistics statistics =
       ComputeStatistics(options, {}, input, decision, &next);
-  if (metrics.Has("mean_pairwise_cos")) {
+  if (metrics.contains("mean_pairwise_cos")) {
     ExpectClose(statistics.mean_pairwise_cosine,
-                metrics["mean_pairwise_cos"].number(), name + " cosine");
+                metrics.at("mean_pairwise_cos").get<double>(),
+                name + " cosine");
   } else {
     EXPECT_TRUE(std::isnan(statistics.mean_pairwise_cosine)) << name;
   }
   // Their limit (infinity) for all-noise gradients is undefined here.
-  const double noise_scale = metrics["gns"].number();
+  const double noise_scale = GoldenNumber(metrics.at("gns"));
   if (std::isinf(noise_scale)) {
     EXPECT_TRUE(std::isnan(statistics.gradient_noise_scale)) << name;
-  } else if (metrics["var"].number() > 0.0) {  // above the estimator's floor
+  } else if (metrics.at("var").get<double>() >
+             0.0) {  // above the estimator's floor
     ExpectClose(statistics.gradient_noise_scale, noise_scale, name + " gns");
   }
 }
 
 TEST(GoldenTest, HandCases) {
-  ASSERT_EQ(Golden()["hand"].members().size(), 12u);
-  for (const auto& [name, entry] : Golden()["hand"].members()) {
-    ExpectEntry(entry["A"].matrix(), entry, name);
+  ASSERT_EQ(Golden().at("hand").size(), 12u);
+  for (const auto& [name, entry] : Golden().at("hand").items()) {
+    ExpectEntry(entry.at("A").get<Rows>(), entry, name);
   }
 }
 
@@ -124,8 +131,8 @@ TEST(GoldenTest, GeneratorStartsAsDocumented) {
 }
 
 TEST(GoldenTest, GeneratedMatrices) {
-  ASSERT_EQ(Golden()["lcg"].members().size(), 6u);
-  for (const auto& [name, entry] : Golden()["lcg"].members()) {
+  ASSERT_EQ(Golden().at("lcg").size(), 6u);
+  for (const auto& [name, entry] : Golden().at("lcg").items()) {
     int seed = 0;
     int num_rows = 0;
     int num_elements = 0;
@@ -137,8 +144,8 @@ TEST(GoldenTest, GeneratedMatrices) {
 }
 
 TEST(GoldenTest, BiasedGeneratedMatrices) {
-  ASSERT_EQ(Golden()["lcg_biased"].members().size(), 2u);
-  for (const auto& [name, entry] : Golden()["lcg_biased"].members()) {
+  ASSERT_EQ(Golden().at("lcg_biased").size(), 2u);
+  for (const auto& [name, entry] : Golden().at("lcg_biased").items()) {
     int seed = 0;
     int num_rows = 0;
     int num_elements = 0;
@@ -153,43 +160,45 @@ TEST(GoldenTest, BiasedGeneratedMatrices) {
 TEST(GoldenTest, AdaconsSequences) {
   for (const char* name : {"P3_scatter", "P4_scatter"}) {
     CombineState state;
-    for (const Json& step : Golden()["adacons"][name].array()) {
-      const Decision decision =
-          DecideRows(MakeOptions(Rule::kAdacons), state, {step["A"].matrix()});
+    for (const Json& step : Golden().at("adacons").at(name)) {
+      const Decision decision = DecideRows(MakeOptions(Rule::kAdacons), state,
+                                           {step.at("A").get<Rows>()});
       state = decision.next_state;
-      ExpectClose(decision.coefficients[0], step["c"].numbers(), name);
-      ExpectClose(state.adacons[0].sorted_momentum, step["mom"].numbers(),
-                  name);
-      const reference::Vector combined =
-          reference::WeightedSum(step["A"].matrix(), decision.coefficients[0]);
+      ExpectClose(decision.coefficients[0],
+                  step.at("c").get<std::vector<double>>(), name);
+      ExpectClose(state.adacons[0].sorted_momentum,
+                  step.at("mom").get<std::vector<double>>(), name);
+      const reference::Vector combined = reference::WeightedSum(
+          step.at("A").get<Rows>(), decision.coefficients[0]);
       ExpectClose(std::vector<double>(combined.begin(), combined.end()),
-                  step["out"].numbers(), name);
+                  step.at("out").get<std::vector<double>>(), name);
     }
   }
 }
 
 // The authors' indexing un-sorts the other way round: another result.
 TEST(GoldenTest, AdaconsIsNotTheGatherVariant) {
-  const Json& step = Golden()["adacons"]["P3_gather"][0];
+  const Json& step = Golden().at("adacons").at("P3_gather").at(0);
   const Decision decision =
-      DecideRows(MakeOptions(Rule::kAdacons), {}, {step["A"].matrix()});
-  EXPECT_GT(std::abs(decision.coefficients[0][0] - step["c"][0].number()),
-            0.01);
+      DecideRows(MakeOptions(Rule::kAdacons), {}, {step.at("A").get<Rows>()});
+  EXPECT_GT(
+      std::abs(decision.coefficients[0][0] - step.at("c").at(0).get<double>()),
+      0.01);
 }
 
 TEST(GoldenTest, AdaconsFlipFallsBackToTheMean) {
-  const Json& flip = Golden()["adacons"]["flip"];
-  const Rows rows = Golden()["hand"]["adacons_flip"]["A"].matrix();
+  const Json& flip = Golden().at("adacons").at("flip");
+  const Rows rows = Golden().at("hand").at("adacons_flip").at("A").get<Rows>();
   const Decision decision = DecideRows(MakeOptions(Rule::kAdacons), {}, {rows});
   EXPECT_TRUE(decision.adacons_fallback);
   const reference::Vector combined =
       reference::WeightedSum(rows, decision.coefficients[0]);
   ExpectClose(std::vector<double>(combined.begin(), combined.end()),
-              flip["mean"].numbers(), "flip");
+              flip.at("mean").get<std::vector<double>>(), "flip");
 }
 
 TEST(GoldenTest, AdascaleSequences) {
-  const Json& golden = Golden()["adascale_P4_n64_c0.3_seed20..23"];
+  const Json& golden = Golden().at("adascale_P4_n64_c0.3_seed20..23");
   for (const char* name : {"fairscale", "paper"}) {
     CombineOptions options = MakeOptions(Rule::kMean);
     options.step_scale.kind = StepScale::kAdascale;
@@ -197,19 +206,19 @@ TEST(GoldenTest, AdascaleSequences) {
         std::string(name) == "paper" ? Averaging::kPaper : Averaging::kDebiased;
     CombineState state;
     double tau = 0.0;
-    ASSERT_EQ(golden[name].array().size(), 4u);
+    ASSERT_EQ(golden.at(name).size(), 4u);
     for (int t = 0; t < 4; ++t) {
-      const Json& step = golden[name][t];
+      const Json& step = golden.at(name).at(t);
       const Decision decision =
           DecideRows(options, state, {BiasedLcgRows(20 + t, 4, 64, 0.3)});
       state = decision.next_state;
-      ExpectClose(decision.sigma2, step["var_hat"].number(), name);
-      ExpectClose(decision.mu2, step["sqr_hat"].number(), name);
-      ExpectClose(decision.sigma2_mean, step["var"].number(), name);
-      ExpectClose(decision.mu2_mean, step["sqr"].number(), name);
-      ExpectClose(decision.gain, step["gain"].number(), name);
-      ExpectClose(decision.step_factor, step["gain"].number(), name);
-      tau += step["gain"].number();
+      ExpectClose(decision.sigma2, step.at("var_hat").get<double>(), name);
+      ExpectClose(decision.mu2, step.at("sqr_hat").get<double>(), name);
+      ExpectClose(decision.sigma2_mean, step.at("var").get<double>(), name);
+      ExpectClose(decision.mu2_mean, step.at("sqr").get<double>(), name);
+      ExpectClose(decision.gain, step.at("gain").get<double>(), name);
+      ExpectClose(decision.step_factor, step.at("gain").get<double>(), name);
+      tau += step.at("gain").get<double>();
       ExpectClose(decision.tau, tau, name);
     }
   }

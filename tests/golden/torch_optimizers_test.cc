@@ -12,7 +12,8 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kernels/backend_factory.h"
-#include "tests/golden/json.h"
+#include "nlohmann/json.hpp"
+#include "tests/golden/golden_json.h"
 
 namespace agg {
 namespace {
@@ -27,13 +28,14 @@ struct Case {
 };
 
 float Number(const Json& options, const char* name, float otherwise) {
-  return options.Has(name) ? static_cast<float>(options[name].number())
-                           : otherwise;
+  return options.contains(name)
+             ? static_cast<float>(options.at(name).get<double>())
+             : otherwise;
 }
 
 Case CaseOf(const Json& golden) {
-  const Json& options = golden["options"];
-  const std::string& name = golden["optimizer"].string();
+  const Json& options = golden.at("options");
+  const std::string& name = golden.at("optimizer").get<std::string>();
   Case c;
   c.options.kind = name == "sgd"     ? OptimizerKind::kSgd
                    : name == "adam"  ? OptimizerKind::kAdam
@@ -42,19 +44,21 @@ Case CaseOf(const Json& golden) {
   c.learning_rate = Number(options, "lr", 0.0f);
   c.weight_decay = Number(options, "weight_decay", 0.0f);
   c.options.momentum = Number(options, "momentum", 0.0f);
-  c.options.nesterov = options.Has("nesterov");
+  c.options.nesterov = options.contains("nesterov");
   c.options.epsilon = Number(options, "eps", 0.0f);
   c.options.initial_accumulator =
       Number(options, "initial_accumulator_value", 0.0f);
-  if (options.Has("betas")) {
-    c.options.beta1 = static_cast<float>(options["betas"][0].number());
-    c.options.beta2 = static_cast<float>(options["betas"][1].number());
+  if (options.contains("betas")) {
+    c.options.beta1 =
+        static_cast<float>(options.at("betas").at(0).get<double>());
+    c.options.beta2 =
+        static_cast<float>(options.at("betas").at(1).get<double>());
   }
   return c;
 }
 
 std::vector<float> Floats(const Json& json) {
-  const std::vector<double> numbers = json.numbers();
+  const std::vector<double> numbers = json.get<std::vector<double>>();
   return std::vector<float>(numbers.begin(), numbers.end());
 }
 
@@ -187,11 +191,11 @@ double SmallestDifference(const OptimizerOptions& options) {
 }
 
 TEST(TorchOptimizersTest, AgreeWithinRounding) {
-  const Json golden = Json::FromFile("tests/golden/torch_optimizers.json");
-  const std::vector<float> parameters = Floats(golden["parameters"]);
-  ASSERT_EQ(golden["cases"].array().size(), 13u);
-  for (const Json& golden_case : golden["cases"].array()) {
-    SCOPED_TRACE(golden_case["optimizer"].string());
+  const Json golden = ReadGolden("tests/golden/torch_optimizers.json");
+  const std::vector<float> parameters = Floats(golden.at("parameters"));
+  ASSERT_EQ(golden.at("cases").size(), 13u);
+  for (const Json& golden_case : golden.at("cases")) {
+    SCOPED_TRACE(golden_case.at("optimizer").get<std::string>());
     const Case c = CaseOf(golden_case);
     Tensor tensor(c, parameters);
     std::vector<TermSizes> sizes;
@@ -199,9 +203,10 @@ TEST(TorchOptimizersTest, AgreeWithinRounding) {
     std::vector<float> before = parameters;
     double largest = 0.0;
     for (int step = 1; step <= 5; ++step) {
-      const std::vector<float> gradient = Floats(golden["gradients"][step - 1]);
+      const std::vector<float> gradient =
+          Floats(golden.at("gradients").at(step - 1));
       const std::vector<float> expected =
-          Floats(golden_case["results"][step - 1]);
+          Floats(golden_case.at("results").at(step - 1));
       const std::vector<float> actual = tensor.Step(gradient, step);
       for (size_t i = 0; i < actual.size(); ++i) {
         const double unit = kUlp * sizes[i].Step(gradient[i], before[i], step) +
@@ -217,24 +222,25 @@ TEST(TorchOptimizersTest, AgreeWithinRounding) {
       before = expected;
     }
     std::printf("%s: at most %.2f units in the last place\n",
-                golden_case["optimizer"].string().c_str(), largest);
+                golden_case.at("optimizer").get<std::string>().c_str(),
+                largest);
   }
 }
 
-// With the same operations in the same order there is no difference at all.
+// Both sides do the same operations in the same order: nothing may differ.
 TEST(TorchOptimizersTest, PlainSgdHasTheSameBits) {
-  const Json golden = Json::FromFile("tests/golden/torch_optimizers.json");
+  const Json golden = ReadGolden("tests/golden/torch_optimizers.json");
   int num_cases = 0;
-  for (const Json& golden_case : golden["cases"].array()) {
+  for (const Json& golden_case : golden.at("cases")) {
     const Case c = CaseOf(golden_case);
     if (c.options.kind != OptimizerKind::kSgd || c.options.momentum != 0.0f) {
       continue;
     }
     ++num_cases;
-    Tensor tensor(c, Floats(golden["parameters"]));
+    Tensor tensor(c, Floats(golden.at("parameters")));
     for (int step = 1; step <= 5; ++step) {
-      EXPECT_EQ(tensor.Step(Floats(golden["gradients"][step - 1]), step),
-                Floats(golden_case["results"][step - 1]));
+      EXPECT_EQ(tensor.Step(Floats(golden.at("gradients").at(step - 1)), step),
+                Floats(golden_case.at("results").at(step - 1)));
     }
   }
   EXPECT_EQ(num_cases, 2);

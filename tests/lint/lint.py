@@ -42,6 +42,7 @@ _LIBRARIES = {
     "httplib.h": "httplib_users",
     "hwy/": "highway_users",
     "isa-l": "isal_users",
+    "nlohmann/": "nlohmann_users",
     "prometheus/": "prometheus_users",
     "zip.h": "libzip_users",
     "zlib.h": "zlib_users",

@@ -1,6 +1,6 @@
 // digits_worker: one worker of the quickstart. Rank 0 prints a JSON line per
-// round and one at the end; the others print nothing.
-#include <cmath>
+// round and one at the end; the others print nothing. Undefined numbers are
+// null.
 #include <cstdio>
 #include <string>
 
@@ -8,8 +8,8 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
+#include "nlohmann/json.hpp"
+#include "server/base/json.h"
 #include "worker_client/agg_client.h"
 #include "worker_client/examples/digits_trainer.h"
 #include "worker_client/npz/npz.h"
@@ -28,22 +28,18 @@ ABSL_FLAG(int, accuracy_every, 0,
 namespace agg {
 namespace {
 
-// JSON knows no NaN.
-std::string Number(double value) {
-  return std::isfinite(value) ? absl::StrFormat("%.17g", value) : "null";
-}
-
-void PrintLine(const std::string& line) {
-  std::puts(line.c_str());
+void PrintLine(const Json& line) {
+  std::puts(JsonLine(line).c_str());
   std::fflush(stdout);
 }
 
-std::string RoundLine(const RoundOutcome& outcome) {
-  return absl::StrCat(
-      "{\"round\": ", outcome.round, ", \"loss\": ", Number(outcome.loss),
-      ", \"learning_rate\": ", Number(outcome.learning_rate),
-      ", \"gain\": ", Number(outcome.gain), ", \"tau\": ", Number(outcome.tau),
-      ", \"orthogonality\": ", Number(outcome.orthogonality));
+Json RoundLine(const RoundOutcome& outcome) {
+  return {{"round", outcome.round},
+          {"loss", ExactNumber(outcome.loss)},
+          {"learning_rate", ExactNumber(outcome.learning_rate)},
+          {"gain", ExactNumber(outcome.gain)},
+          {"tau", ExactNumber(outcome.tau)},
+          {"orthogonality", ExactNumber(outcome.orthogonality)}};
 }
 
 absl::Status Save(const DigitsTensors& parameters, const std::string& path) {
@@ -60,16 +56,14 @@ absl::Status Save(const DigitsTensors& parameters, const std::string& path) {
   return WriteNpz(path, tensors);
 }
 
-std::string FinalLine(const JobDescription& job, const DigitsResult& result,
-                      double accuracy) {
-  const std::string losses = absl::StrJoin(result.epoch_losses, ", ",
-                                           [](std::string* out, double loss) {
-                                             absl::StrAppend(out, Number(loss));
-                                           });
-  return absl::StrCat("{\"final\": true, \"rule\": \"", job.rule,
-                      "\", \"scope\": \"", job.scope,
-                      "\", \"rounds\": ", result.rounds, ", \"train_loss\": [",
-                      losses, "], \"test_accuracy\": ", Number(accuracy), "}");
+Json FinalLine(const JobDescription& job, const DigitsResult& result,
+               double accuracy) {
+  return {{"final", true},
+          {"rule", job.rule},
+          {"scope", job.scope},
+          {"rounds", result.rounds},
+          {"train_loss", ExactNumbers(result.epoch_losses)},
+          {"test_accuracy", ExactNumber(accuracy)}};
 }
 
 absl::StatusOr<DigitsTraining> TrainingFromFlags() {
@@ -123,12 +117,11 @@ absl::Status Run() {
       *training, *data, client->get(),
       [&](const RoundOutcome& outcome, const DigitsTensors& parameters) {
         if (!prints) return;
-        std::string line = RoundLine(outcome);
+        Json line = RoundLine(outcome);
         if (every > 0 && outcome.version % every == 0) {
-          absl::StrAppend(&line, ", \"accuracy\": ",
-                          Number(DigitsAccuracy(parameters, test)));
+          line["accuracy"] = ExactNumber(DigitsAccuracy(parameters, test));
         }
-        PrintLine(line + "}");
+        PrintLine(line);
       });
   if (!result.ok()) return result.status();
   if (!prints) return absl::OkStatus();

@@ -7,7 +7,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "google/protobuf/message.h"
-#include "server/base/json_line.h"
+#include "nlohmann/json.hpp"
+#include "server/base/json.h"
 #include "server/base/version.h"
 #include "worker_client/npz/npz.h"
 #include "worker_client/tools/aggctl_tables.h"
@@ -175,12 +176,11 @@ class Session {
     if (!flags_.json) {
       return Emit(output_, Describe(*model, flags_.argument) + "\n");
     }
-    JsonLine line;
-    line.Add("version", static_cast<double>(model->version));
-    line.Add("tensors", static_cast<int>(model->tensors.size()));
-    line.Add("parameters", static_cast<double>(model->num_parameters));
-    line.AddString("file", flags_.argument);
-    return Emit(output_, line.Finish() + "\n");
+    const Json line = {{"version", model->version},
+                       {"tensors", model->tensors.size()},
+                       {"parameters", model->num_parameters},
+                       {"file", flags_.argument}};
+    return Emit(output_, JsonLine(line) + "\n");
   }
 
  private:

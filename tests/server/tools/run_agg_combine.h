@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/golden/json.h"
+#include "nlohmann/json.hpp"
+#include "server/base/json.h"
 #include "tests/worker_client/npz/npy_files.h"
 
 namespace agg {
