@@ -1,3 +1,5 @@
+// One process's metrics: which families a scrape has, and when their values are
+// read. The families themselves are in round_families and status_families.
 #include "server/metrics/metrics.h"
 
 #include <cstdint>
@@ -55,7 +57,8 @@ class Metrics::Impl : public prometheus::Collectable {
     auto next = std::make_shared<RoundState>(*Load());
     next->selection = std::make_shared<TensorSelection>(
         SelectTensors(tensors, options_.max_tensors));
-    next->gauges.tensors.assign(next->selection->tensors.size(), {});
+    next->gauges.tensors.assign(next->selection->tensors.size(),
+                                UndefinedTensor());
     Store(std::move(next));
   }
 
@@ -120,7 +123,7 @@ void Metrics::SetTensors(
 
 void Metrics::OnRound(const RoundReport& report) { impl_->OnRound(report); }
 
-std::string Metrics::Text() const {
+std::string Metrics::Expose() const {
   return prometheus::TextSerializer().Serialize(impl_->Collect());
 }
 

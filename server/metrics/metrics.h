@@ -1,4 +1,5 @@
-// What one agg_server process tells Prometheus. README.md lists every series.
+// What Prometheus gets from one agg_server process. README.md lists every
+// series.
 #ifndef AGG_SERVER_METRICS_METRICS_H_
 #define AGG_SERVER_METRICS_METRICS_H_
 
@@ -22,8 +23,8 @@ namespace agg {
 
 // Rounds are reported by OnRound; everything else is sampled when Prometheus
 // asks, so that no hot path counts anything here. All series exist from the
-// start: counters at 0, gauges that are not defined yet at NaN. A scrape sees
-// whole rounds only: it reads an immutable state that OnRound replaces, so
+// start: counters at 0, gauges that are not defined yet at NaN. A scrape never
+// mixes two rounds: it reads an immutable state that OnRound replaces, so
 // neither waits for the other. Nothing here throws or fails; bytes of names
 // that are not UTF-8 are replaced.
 class Metrics {
@@ -48,8 +49,8 @@ class Metrics {
   // Once per round; not concurrent with itself or SetTensors.
   void OnRound(const RoundReport& report);
 
-  // What a scrape would get now: Prometheus' text format 0.0.4. Thread-safe.
-  std::string Text() const;
+  // What a scrape gets now, in Prometheus' text format 0.0.4. Thread-safe.
+  std::string Expose() const;
 
   // For MetricsServer. Never null.
   std::shared_ptr<prometheus::Collectable> collectable() const;

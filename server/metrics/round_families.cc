@@ -1,3 +1,5 @@
+// Names, labels and help texts of the rounds' series. Those of the round's
+// numbers come from the table in server/round/round_numbers.
 #include "server/metrics/round_families.h"
 
 #include <cstddef>
@@ -7,68 +9,10 @@
 #include "server/metrics/family_builder.h"
 #include "server/metrics/metrics_options.h"
 #include "server/metrics/round_state.h"
+#include "server/round/round_numbers.h"
 
 namespace agg {
 namespace {
-
-struct ScalarGauge {
-  const char* name;
-  const char* help;
-  double RoundGauges::*value;
-};
-
-constexpr ScalarGauge kScalarGauges[] = {
-    {"aggserver_round_rows",
-     "Gradients in the last applied round, excluded ones included.",
-     &RoundGauges::num_rows},
-    {"aggserver_gradient_diversity",
-     "Sum of squared gradient norms over the squared norm of their sum.",
-     &RoundGauges::gradient_diversity},
-    {"aggserver_pairwise_cosine_mean",
-     "Mean cosine between two workers' gradients.",
-     &RoundGauges::mean_pairwise_cosine},
-    {"aggserver_pairwise_cosine_min",
-     "Least cosine between two workers' gradients.",
-     &RoundGauges::min_pairwise_cosine},
-    {"aggserver_effective_rank",
-     "Independent directions among the gradients, 1 to the number of workers.",
-     &RoundGauges::effective_rank},
-    {"aggserver_gradient_norm",
-     "Norm of the combined gradient over all tensors, after clipping.",
-     &RoundGauges::combined_norm},
-    {"aggserver_clip_factor",
-     "Factor that clipping applied to the combined gradient; 1 is none.",
-     &RoundGauges::clip_factor},
-    {"aggserver_summed_coefficient",
-     "Sum of the combination's coefficients: 1 for a mean, W for a sum of W.",
-     &RoundGauges::coefficient_sum},
-    {"aggserver_scheduled_learning_rate",
-     "Learning rate of the schedule, before the step scale.",
-     &RoundGauges::scheduled_learning_rate},
-    {"aggserver_step_factor",
-     "What the step scale multiplied the scheduled learning rate by.",
-     &RoundGauges::step_factor},
-    {"aggserver_learning_rate", "Learning rate that was applied.",
-     &RoundGauges::learning_rate},
-    {"aggserver_gain_ratio",
-     "AdaScale's gain: one-worker steps that this round was worth.",
-     &RoundGauges::gain},
-    {"aggserver_sigma2",
-     "Variance of a one-worker gradient, as estimated from this round.",
-     &RoundGauges::sigma2},
-    {"aggserver_mu2",
-     "Squared norm of the true gradient, as estimated from this round.",
-     &RoundGauges::mu2},
-    {"aggserver_sigma2_average",
-     "Moving average of sigma2, which the gain is made of.",
-     &RoundGauges::sigma2_mean},
-    {"aggserver_mu2_average",
-     "Moving average of mu2, which the gain is made of.",
-     &RoundGauges::mu2_mean},
-    {"aggserver_gradient_noise_scale",
-     "Critical batch size in examples: beyond it more workers help little.",
-     &RoundGauges::gradient_noise_scale},
-};
 
 struct WorkerGauge {
   const char* name;
@@ -108,9 +52,6 @@ void AddTotals(const RoundState& state, FamilyBuilder* builder) {
   builder->Counter("aggserver_examples_total",
                    "Training examples that entered applied rounds.",
                    static_cast<double>(state.examples));
-  builder->Counter("aggserver_scale_invariant_iterations_total",
-                   "Tau: one-worker steps that the rounds were worth.",
-                   state.tau);
   builder->Counter("aggserver_excluded_rows_total",
                    "Gradients left out: not finite, or not on all shards.",
                    static_cast<double>(state.excluded_rows));
@@ -140,23 +81,35 @@ void AddPhases(const RoundState& state, FamilyBuilder* builder) {
     builder->AddHistogram(state.phases[i], {{"phase", kPhaseNames[i]}});
   }
   builder->BeginHistogram("aggserver_round_seconds",
-                          "Wall time of whole rounds: all phases.");
+                          "Wall time of complete rounds: all phases.");
   builder->AddHistogram(state.rounds, {});
   builder->Gauge("aggserver_last_round_timestamp_seconds",
                  "Unix time at which the last round ended.",
                  state.last_round_time);
 }
 
-// The model's value has tensor="", which to Prometheus is no such label.
-void AddPerTensor(const char* name, const char* help, double model,
-                  double TensorGauges::*value, const RoundState& state,
-                  FamilyBuilder* builder) {
-  builder->BeginGauge(name, help);
-  builder->Add(model, {{"tensor", ""}});
+// A series for each number, and where tensors have values of their own, one for
+// each selected tensor. The model's value then has tensor="", which to
+// Prometheus is the same as no such label.
+void AddNumber(size_t index, const RoundState& state, FamilyBuilder* builder) {
+  const RoundNumber& number = RoundNumbers()[index];
+  const std::string metric = NameIn(number, &RoundOutlets::metric);
+  if (metric.empty()) return;
+  if (number.set_by == SetBy::kSum) {
+    builder->BeginCounter("aggserver_" + metric, number.help);
+  } else {
+    builder->BeginGauge("aggserver_" + metric, number.help);
+  }
+  const double value = state.gauges.numbers[index];
+  if (number.tensor == nullptr) {
+    builder->Add(value);
+    return;
+  }
+  builder->Add(value, {{"tensor", ""}});
   const auto& selected = state.selection->tensors;
   const auto& gauges = state.gauges.tensors;
   for (size_t i = 0; i < selected.size(); ++i) {
-    builder->Add(i < gauges.size() ? gauges[i].*value : kUndefined,
+    builder->Add(i < gauges.size() ? gauges[i].*number.tensor : kUndefined,
                  {{"tensor", selected[i].name}});
   }
 }
@@ -193,22 +146,10 @@ void AddRoundFamilies(const MetricsOptions& options,
   AddTotals(state, builder);
   AddWorkerTotals(state, builder);
   AddPhases(state, builder);
-  builder->Gauge("aggserver_loss",
-                 "Mean training loss that the workers sent, by examples.",
-                 state.loss);
   builder->Gauge("aggserver_tensors", "Tensors of the manifest.",
                  static_cast<double>(state.selection->num_tensors));
-  AddPerTensor("aggserver_orthogonality",
-               "Squared norm of Adasum's result over the sum of squared "
-               "gradient norms: 1 is orthogonal, 1/W parallel.",
-               state.gauges.orthogonality, &TensorGauges::orthogonality, state,
-               builder);
-  AddPerTensor("aggserver_adasum_kappa",
-               "Cancellation in the Adasum recursion; tensor=\"\" is the "
-               "largest of all.",
-               state.gauges.max_kappa, &TensorGauges::kappa, state, builder);
-  for (const ScalarGauge& gauge : kScalarGauges) {
-    builder->Gauge(gauge.name, gauge.help, state.gauges.*gauge.value);
+  for (size_t i = 0; i < RoundNumbers().size(); ++i) {
+    AddNumber(i, state, builder);
   }
   for (const WorkerGauge& gauge : kWorkerGauges) {
     builder->BeginGauge(gauge.name, gauge.help);

@@ -1,3 +1,4 @@
+// How one round changes what scrapes see: gauges are replaced, totals grow.
 #include "server/metrics/round_state.h"
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "server/base/utf8.h"
 #include "server/metrics/metrics_options.h"
 #include "server/metrics/outlier_score.h"
+#include "server/round/round_numbers.h"
 #include "server/round/round_report.h"
 
 namespace agg {
@@ -68,14 +70,13 @@ std::vector<WorkerGauges> Workers(const MetricsOptions& options,
   return workers;
 }
 
-std::vector<TensorGauges> Tensors(const TensorSelection& selection,
-                                  const Decision& decision) {
-  std::vector<TensorGauges> tensors(selection.tensors.size());
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const size_t index = selection.tensors[i].index;
-    if (index >= decision.tensors.size()) continue;
-    tensors[i].orthogonality = decision.tensors[index].orthogonality;
-    tensors[i].kappa = decision.tensors[index].kappa;
+std::vector<SegmentReport> Tensors(const TensorSelection& selection,
+                                   const Decision& decision) {
+  std::vector<SegmentReport> tensors;
+  for (const TensorSelection::Tensor& tensor : selection.tensors) {
+    tensors.push_back(tensor.index < decision.tensors.size()
+                          ? decision.tensors[tensor.index]
+                          : UndefinedTensor());
   }
   return tensors;
 }
@@ -91,35 +92,13 @@ std::vector<ShadowGauges> Shadows(const MetricsOptions& options,
   return shadows;
 }
 
-RoundGauges GaugesOf(const MetricsOptions& options,
-                     const TensorSelection& selection,
-                     const RoundReport& report) {
-  const Decision& decision = report.decision;
-  const RoundStatistics& statistics = report.statistics;
-  RoundGauges gauges;
-  gauges.num_rows = static_cast<double>(report.rows.size());
-  gauges.orthogonality = decision.orthogonality;
-  gauges.max_kappa = statistics.max_kappa;
-  gauges.gradient_diversity = decision.gradient_diversity;
-  gauges.mean_pairwise_cosine = statistics.mean_pairwise_cosine;
-  gauges.min_pairwise_cosine = statistics.min_pairwise_cosine;
-  gauges.effective_rank = statistics.effective_rank;
-  gauges.combined_norm = decision.combined_norm;
-  gauges.clip_factor = decision.clip_factor;
-  gauges.coefficient_sum = statistics.coefficient_sum;
-  gauges.scheduled_learning_rate = decision.scheduled_learning_rate;
-  gauges.step_factor = decision.step_factor;
-  gauges.learning_rate = decision.learning_rate;
-  gauges.gain = decision.gain;
-  gauges.sigma2 = decision.sigma2;
-  gauges.mu2 = decision.mu2;
-  gauges.sigma2_mean = decision.sigma2_mean;
-  gauges.mu2_mean = decision.mu2_mean;
-  gauges.gradient_noise_scale = statistics.gradient_noise_scale;
-  gauges.workers = Workers(options, report);
-  gauges.tensors = Tensors(selection, decision);
-  gauges.shadows = Shadows(options, report);
-  return gauges;
+void SetNumbers(const RoundReport& report, RoundGauges* gauges) {
+  const std::vector<double> values = ReadRoundNumbers(report);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (report.applied || RoundNumbers()[i].set_by == SetBy::kEvery) {
+      gauges->numbers[i] = values[i];
+    }
+  }
 }
 
 // The total of `rank`, or null where the rank has no series.
@@ -195,8 +174,19 @@ TensorSelection SelectTensors(
   return selection;
 }
 
+SegmentReport UndefinedTensor() {
+  SegmentReport tensor;
+  tensor.orthogonality = kUndefined;
+  tensor.kappa = kUndefined;
+  return tensor;
+}
+
 RoundState InitialRoundState(const MetricsOptions& options) {
   RoundState state;
+  for (const RoundNumber& number : RoundNumbers()) {
+    state.gauges.numbers.push_back(number.set_by == SetBy::kSum ? 0.0
+                                                                : kUndefined);
+  }
   state.selection = std::make_shared<TensorSelection>();
   const int32_t num_workers =
       std::max(std::min(options.workers, options.max_workers), 0);
@@ -216,7 +206,7 @@ RoundState NextRoundState(const MetricsOptions& options,
                           absl::Time now) {
   RoundState next = state;
   const Decision& decision = report.decision;
-  next.loss = report.loss;
+  SetNumbers(report, &next.gauges);
   CountExcluded(options, decision, &next);
   AddDelays(options, report, &next);
   ObservePhases(report.durations, &next);
@@ -228,14 +218,15 @@ RoundState NextRoundState(const MetricsOptions& options,
     return next;
   }
   ++next.applied_rounds;
-  next.tau = decision.tau;
   for (const RowInfo& row : report.rows) {
     if (!IsExcluded(decision, row.rank)) {
       next.examples +=
           static_cast<uint64_t>(std::max<int64_t>(row.examples, 0));
     }
   }
-  next.gauges = GaugesOf(options, *next.selection, report);
+  next.gauges.workers = Workers(options, report);
+  next.gauges.tensors = Tensors(*next.selection, decision);
+  next.gauges.shadows = Shadows(options, report);
   return next;
 }
 

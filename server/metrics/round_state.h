@@ -1,5 +1,6 @@
-// What the scrapes know of the rounds so far: one plain value, made from the
-// one before it and a round's report. Nothing here knows Prometheus.
+// What scrapes see of the rounds so far, as one plain value that is made from
+// the one before it and a round's report. Apart from Prometheus, so that it can
+// be tested without it.
 #ifndef AGG_SERVER_METRICS_ROUND_STATE_H_
 #define AGG_SERVER_METRICS_ROUND_STATE_H_
 
@@ -46,41 +47,23 @@ struct WorkerGauges {
   double outlier_score = kUndefined;
 };
 
-struct TensorGauges {
-  double orthogonality = kUndefined;
-  double kappa = kUndefined;
-};
-
 struct ShadowGauges {
   double cosine = kUndefined;
   double norm = kUndefined;
 };
 
-// Of the last applied round; as named in RoundReport.
+// Values that are not defined yet are NaN.
 struct RoundGauges {
-  double num_rows = kUndefined;
-  double orthogonality = kUndefined;
-  double max_kappa = kUndefined;
-  double gradient_diversity = kUndefined;
-  double mean_pairwise_cosine = kUndefined;
-  double min_pairwise_cosine = kUndefined;
-  double effective_rank = kUndefined;
-  double combined_norm = kUndefined;
-  double clip_factor = kUndefined;
-  double coefficient_sum = kUndefined;
-  double scheduled_learning_rate = kUndefined;
-  double step_factor = kUndefined;
-  double learning_rate = kUndefined;
-  double gain = kUndefined;
-  double sigma2 = kUndefined;
-  double mu2 = kUndefined;
-  double sigma2_mean = kUndefined;
-  double mu2_mean = kUndefined;
-  double gradient_noise_scale = kUndefined;
-  std::vector<WorkerGauges> workers;  // ascending ranks below the cap
-  std::vector<TensorGauges> tensors;  // as TensorSelection::tensors
-  std::vector<ShadowGauges> shadows;  // as MetricsOptions::shadow_rules
+  // By RoundNumbers(), of the rounds that each one's SetBy names.
+  std::vector<double> numbers;
+  // Lists, of the last applied round.
+  std::vector<WorkerGauges> workers;   // ascending ranks below the cap
+  std::vector<SegmentReport> tensors;  // as TensorSelection::tensors
+  std::vector<ShadowGauges> shadows;   // as MetricsOptions::shadow_rules
 };
+
+// A tensor before its first round.
+SegmentReport UndefinedTensor();
 
 inline constexpr std::array<const char*, 7> kPhaseNames = {
     "wait", "gram", "compensated", "decide", "norms", "update", "publish"};
@@ -88,8 +71,6 @@ inline constexpr std::array<const char*, 7> kPhaseNames = {
 struct RoundState {
   std::shared_ptr<const TensorSelection> selection;  // never null
   RoundGauges gauges;
-  double loss = kUndefined;  // of the last round, skipped ones too
-  double tau = 0.0;
   double last_round_time = kUndefined;  // Unix time in seconds
   // Totals since the process started.
   uint64_t applied_rounds = 0, skipped_rounds = 0;
@@ -103,14 +84,14 @@ struct RoundState {
   DurationHistogram rounds;  // all phases of a round together
 };
 
-// Before the first round: zeroes, and undefined gauges for every expected
-// worker, selected tensor and shadow rule.
+// Before the first round: sums are 0; gauges are there, but undefined, for
+// every number, expected worker, selected tensor and shadow rule.
 RoundState InitialRoundState(const MetricsOptions& options);
 
-// `state` after the round, which ended `now`. A skipped round counts, and
-// leaves the gauges (but for the loss) as the last applied one set them. A
-// phase that took no time did not run and is not observed. Lists of the report
-// that are too short leave values undefined.
+// `state` after the round, which ended `now`. A skipped round is counted, but
+// leaves the gauges as the last applied one set them; only numbers with
+// SetBy::kEvery change. A phase that took no time did not run and is not
+// observed. Lists of the report that are too short leave values undefined.
 RoundState NextRoundState(const MetricsOptions& options,
                           const RoundState& state, const RoundReport& report,
                           absl::Time now);

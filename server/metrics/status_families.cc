@@ -1,3 +1,5 @@
+// Names, labels and help texts of what is sampled at each scrape. Plain numbers
+// are rows of tables; what is left over has labels, or a case of its own.
 #include "server/metrics/status_families.h"
 
 #include <algorithm>
@@ -82,44 +84,64 @@ void AddWaits(const MetricsOptions& options, const JobStatus& status,
   }
 }
 
-void AddTransport(const ShardStatus& status, FamilyBuilder* builder) {
-  builder->Counter("aggserver_push_bytes_total",
-                   "Gradient bytes that landed on this shard.",
-                   static_cast<double>(status.push_bytes));
-  builder->Counter("aggserver_duplicate_bytes_total",
-                   "Gradient bytes dropped: duplicates and closed rounds.",
-                   static_cast<double>(status.duplicate_bytes));
-  builder->Counter("aggserver_pull_bytes_total",
-                   "Parameter bytes handed to the transport.",
-                   static_cast<double>(status.pull_bytes));
-  builder->Counter("aggserver_crc_errors_total",
-                   "Slices whose checksum did not match.",
-                   static_cast<double>(status.crc_errors));
-  builder->Counter("aggserver_revoked_snapshots_total",
-                   "Snapshots whose pulls were cancelled to free a buffer.",
-                   static_cast<double>(status.revoked_snapshots));
+enum class Kind { kGauge, kCounter };
+
+struct ShardNumber {
+  Kind kind;
+  const char* name;
+  const char* help;
+  int64_t ShardStatus::*value;
+};
+
+constexpr ShardNumber kShardNumbers[] = {
+    {Kind::kGauge, "aggserver_slices", "Slices of tensors on this shard.",
+     &ShardStatus::num_slices},
+    {Kind::kGauge, "aggserver_elements", "Parameters on this shard.",
+     &ShardStatus::num_elements},
+    {Kind::kGauge, "aggserver_memory_planned_bytes",
+     "Memory that this shard planned at the last manifest.",
+     &ShardStatus::memory_planned_bytes},
+    {Kind::kGauge, "aggserver_device_memory_planned_bytes",
+     "As aggserver_memory_planned_bytes, on the backend's device; 0 without "
+     "one.",
+     &ShardStatus::device_memory_planned_bytes},
+    {Kind::kGauge, "aggserver_device_memory_budget_bytes",
+     "Device memory that the plan may take; 0 without a device.",
+     &ShardStatus::device_memory_budget_bytes},
+    {Kind::kGauge, "aggserver_device_memory_used_bytes",
+     "Device memory in use, by any process; 0 without a device.",
+     &ShardStatus::device_memory_used_bytes},
+    {Kind::kGauge, "aggserver_device_memory_total_bytes",
+     "Memory of the device; 0 without one.",
+     &ShardStatus::device_memory_total_bytes},
+    {Kind::kCounter, "aggserver_push_bytes_total",
+     "Gradient bytes that landed on this shard.", &ShardStatus::push_bytes},
+    {Kind::kCounter, "aggserver_duplicate_bytes_total",
+     "Gradient bytes dropped: duplicates and closed rounds.",
+     &ShardStatus::duplicate_bytes},
+    {Kind::kCounter, "aggserver_pull_bytes_total",
+     "Parameter bytes handed to the transport.", &ShardStatus::pull_bytes},
+    {Kind::kCounter, "aggserver_crc_errors_total",
+     "Slices whose checksum did not match.", &ShardStatus::crc_errors},
+    {Kind::kCounter, "aggserver_revoked_snapshots_total",
+     "Snapshots whose pulls were cancelled to free a buffer.",
+     &ShardStatus::revoked_snapshots},
+    {Kind::kCounter, "aggserver_backend_errors_total",
+     "Calls of the compute backend that failed.", &ShardStatus::backend_errors},
+};
+
+void AddShardNumbers(const ShardStatus& status, FamilyBuilder* builder) {
+  for (const ShardNumber& number : kShardNumbers) {
+    const double value = static_cast<double>(status.*number.value);
+    if (number.kind == Kind::kCounter) {
+      builder->Counter(number.name, number.help, value);
+    } else {
+      builder->Gauge(number.name, number.help, value);
+    }
+  }
 }
 
-void AddDeviceMemory(const ShardStatus& status, FamilyBuilder* builder) {
-  builder->Gauge("aggserver_device_memory_planned_bytes",
-                 "As aggserver_memory_planned_bytes, on the backend's device; "
-                 "0 without one.",
-                 static_cast<double>(status.device_memory_planned_bytes));
-  builder->Gauge("aggserver_device_memory_budget_bytes",
-                 "Device memory that the plan may take; 0 without a device.",
-                 static_cast<double>(status.device_memory_budget_bytes));
-  builder->Gauge("aggserver_device_memory_used_bytes",
-                 "Device memory in use, by whomever; 0 without a device.",
-                 static_cast<double>(status.device_memory_used_bytes));
-  builder->Gauge("aggserver_device_memory_total_bytes",
-                 "Memory of the device; 0 without one.",
-                 static_cast<double>(status.device_memory_total_bytes));
-}
-
-void AddCompute(const ShardStatus& status, FamilyBuilder* builder) {
-  builder->Counter("aggserver_backend_errors_total",
-                   "Calls of the compute backend that failed.",
-                   static_cast<double>(status.backend_errors));
+void AddSliceGrams(const ShardStatus& status, FamilyBuilder* builder) {
   builder->BeginCounter("aggserver_slice_grams_total",
                         "Slices whose Gram was computed while others arrived "
                         "(early), or when their round closed (close).");
@@ -168,21 +190,13 @@ void AddShardFamilies(const ShardStatus& status, FamilyBuilder* builder) {
       "aggserver_version",
       "Version that this shard serves; NaN before the seed.",
       status.published ? static_cast<double>(status.version) : kUnknown);
-  builder->Gauge("aggserver_slices", "Slices of tensors on this shard.",
-                 static_cast<double>(status.num_slices));
-  builder->Gauge("aggserver_elements", "Parameters on this shard.",
-                 static_cast<double>(status.num_elements));
-  builder->Gauge("aggserver_memory_planned_bytes",
-                 "Memory that this shard planned at the last manifest.",
-                 static_cast<double>(status.memory_planned_bytes));
   builder->Gauge("aggserver_memory_budget_bytes",
                  "Memory that the plan may take; +Inf is unlimited.",
                  status.memory_budget_bytes > 0
                      ? static_cast<double>(status.memory_budget_bytes)
                      : std::numeric_limits<double>::infinity());
-  AddDeviceMemory(status, builder);
-  AddTransport(status, builder);
-  AddCompute(status, builder);
+  AddShardNumbers(status, builder);
+  AddSliceGrams(status, builder);
 }
 
 void AddProcessFamilies(const ProcessUsage& usage, FamilyBuilder* builder) {

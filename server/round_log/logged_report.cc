@@ -1,4 +1,6 @@
-// Records of the round log as reports: the other half of round_record.h.
+// Records as reports: the other half of round_record.h. A log may come from
+// another release or be damaged: nothing here relies on lists that fit
+// together.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -11,6 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/combine/options.h"
+#include "server/round/round_numbers.h"
+#include "server/round_log/logged_number.h"
 #include "server/round_log/round_record.h"
 
 namespace agg {
@@ -35,7 +39,8 @@ void SetRows(const v1::RoundLogRecord& record, RoundReport* report) {
   }
 }
 
-// Row-major segments x W.
+// `coefficients` is row-major, segments x W; a last row that is short is
+// dropped.
 void SetCoefficients(const v1::RoundLogRecord& record, Decision* decision) {
   const int num_rows = record.rows_size();
   const auto& values = record.coefficients();
@@ -50,25 +55,12 @@ Decision DecisionOf(const v1::RoundLogRecord& record) {
   Decision decision;
   decision.kind = record.applied() ? DecisionKind::kApply : DecisionKind::kSkip;
   decision.per_tensor = record.scope() == ScopeName(Scope::kPerTensor);
-  decision.orthogonality = record.orthogonality();
   for (const float orthogonality : record.tensor_orthogonality()) {
     SegmentReport tensor;
     tensor.orthogonality = static_cast<double>(orthogonality);
     tensor.kappa = kNan;
     decision.tensors.push_back(tensor);
   }
-  decision.gradient_diversity = record.gradient_diversity();
-  decision.combined_norm = record.combined_norm();
-  decision.clip_factor = record.clip_factor();
-  decision.scheduled_learning_rate = record.scheduled_learning_rate();
-  decision.step_factor = record.step_factor();
-  decision.learning_rate = record.learning_rate();
-  decision.gain = record.gain();
-  decision.tau = record.tau();
-  decision.sigma2 = record.sigma2();
-  decision.mu2 = record.mu2();
-  decision.sigma2_mean = record.sigma2_mean();
-  decision.mu2_mean = record.mu2_mean();
   decision.compensated = record.compensated();
   decision.adacons_fallback = record.adacons_fallback();
   decision.finished = record.finished();
@@ -76,7 +68,8 @@ Decision DecisionOf(const v1::RoundLogRecord& record) {
   return decision;
 }
 
-// From the Gram matrix, as ComputeStatistics makes them.
+// The log has no cosines: they follow from the Gram matrix in the way of
+// ComputeStatistics.
 std::vector<double> CosinesOf(const std::vector<double>& gram, size_t side) {
   std::vector<double> norms;
   for (size_t i = 0, k = 0; i < side && k < gram.size(); k += side - i, ++i) {
@@ -95,12 +88,6 @@ std::vector<double> CosinesOf(const std::vector<double>& gram, size_t side) {
 
 void SetStatistics(const v1::RoundLogRecord& record,
                    RoundStatistics* statistics) {
-  statistics->mean_pairwise_cosine = record.mean_pairwise_cosine();
-  statistics->min_pairwise_cosine = record.min_pairwise_cosine();
-  statistics->effective_rank = record.effective_rank();
-  statistics->max_kappa = record.max_kappa();
-  statistics->coefficient_sum = record.coefficient_sum();
-  statistics->gradient_noise_scale = record.gradient_noise_scale();
   statistics->gram.assign(record.gram().begin(), record.gram().end());
   statistics->cosines = CosinesOf(
       statistics->gram,
@@ -152,11 +139,14 @@ RoundReport FromProto(const v1::RoundLogRecord& record) {
   report.combination.rule = record.rule();
   report.combination.scope = record.scope();
   report.combination.step_scale = record.step_scale();
-  report.loss = record.loss();
   report.decision = DecisionOf(record);
   SetRows(record, &report);
   SetStatistics(record, &report.statistics);
   SetTimes(record, &report);
+  for (const RoundNumber& number : RoundNumbers()) {
+    if (number.value.IsDerived()) continue;
+    number.value.Set(LoggedNumber(number, record), &report);
+  }
   return report;
 }
 

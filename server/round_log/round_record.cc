@@ -1,3 +1,4 @@
+// Reports as records: what is written. logged_report.cc reads it.
 #include "server/round_log/round_record.h"
 
 #include <algorithm>
@@ -12,6 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/combine/options.h"
+#include "server/round/round_numbers.h"
+#include "server/round_log/logged_number.h"
 
 namespace agg {
 namespace {
@@ -56,25 +59,14 @@ void AddRows(const RoundReport& report, v1::RoundLogRecord* record) {
 }
 
 void AddDecision(const Decision& decision, v1::RoundLogRecord* record) {
-  record->set_orthogonality(decision.orthogonality);
   for (const SegmentReport& tensor : decision.tensors) {
     record->add_tensor_orthogonality(static_cast<float>(tensor.orthogonality));
   }
-  record->set_gradient_diversity(decision.gradient_diversity);
-  record->set_combined_norm(decision.combined_norm);
-  record->set_clip_factor(decision.clip_factor);
-  record->set_scheduled_learning_rate(decision.scheduled_learning_rate);
-  record->set_step_factor(decision.step_factor);
-  record->set_learning_rate(decision.learning_rate);
-  record->set_gain(decision.gain);
-  record->set_tau(decision.tau);
-  record->set_sigma2(decision.sigma2);
-  record->set_mu2(decision.mu2);
-  record->set_sigma2_mean(decision.sigma2_mean);
-  record->set_mu2_mean(decision.mu2_mean);
   record->set_compensated(decision.compensated);
   record->set_adacons_fallback(decision.adacons_fallback);
   record->set_finished(decision.finished);
+  // A model of many tensors has too many of them for a log; the rows' means are
+  // there in any case.
   size_t num_coefficients = 0;
   for (const auto& segment : decision.coefficients) {
     num_coefficients += segment.size();
@@ -89,12 +81,6 @@ void AddDecision(const Decision& decision, v1::RoundLogRecord* record) {
 
 void AddStatistics(const RoundStatistics& statistics,
                    v1::RoundLogRecord* record) {
-  record->set_mean_pairwise_cosine(statistics.mean_pairwise_cosine);
-  record->set_min_pairwise_cosine(statistics.min_pairwise_cosine);
-  record->set_effective_rank(statistics.effective_rank);
-  record->set_max_kappa(statistics.max_kappa);
-  record->set_coefficient_sum(statistics.coefficient_sum);
-  record->set_gradient_noise_scale(statistics.gradient_noise_scale);
   record->mutable_gram()->Add(statistics.gram.begin(), statistics.gram.end());
   for (const ShadowReport& shadow : statistics.shadows) {
     v1::LoggedShadow* logged = record->add_shadows();
@@ -138,7 +124,11 @@ v1::RoundLogRecord ToProto(const RoundReport& report) {
   record.set_rule(report.combination.rule);
   record.set_scope(report.combination.scope);
   record.set_step_scale(report.combination.step_scale);
-  record.set_loss(report.loss);
+  for (const RoundNumber& number : RoundNumbers()) {
+    // Derived ones are derived again from the record's report.
+    if (number.value.IsDerived()) continue;
+    LogNumber(number, number.value.Get(report), &record);
+  }
   AddRows(report, &record);
   AddDecision(report.decision, &record);
   AddStatistics(report.statistics, &record);

@@ -1,16 +1,19 @@
+// Places the measured phases of each round on a time axis, one event per span.
 #include "server/status/chrome_trace.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "server/base/json_writer.h"
-#include "server/metrics/round_state.h"
+#include "nlohmann/json.hpp"
+#include "server/base/json.h"
+#include "server/round/round_numbers.h"
 #include "server/status/round_point.h"
 
 namespace agg {
@@ -19,54 +22,50 @@ namespace {
 constexpr int kPid = 1;
 constexpr int kCoordinator = 0;  // thread ids; shards follow
 
-void BeginEvent(absl::string_view phase, absl::string_view name, int tid,
-                JsonWriter* json) {
-  json->BeginObject();
-  json->Key("ph").String(phase);
-  json->Key("name").String(name);
-  json->Key("pid").Integer(kPid);
-  json->Key("tid").Integer(tid);
+Json Event(absl::string_view phase, absl::string_view name, int tid) {
+  return {{"ph", std::string(phase)},
+          {"name", std::string(name)},
+          {"pid", kPid},
+          {"tid", tid}};
 }
 
-void NameTrack(absl::string_view what, absl::string_view name, int tid,
-               JsonWriter* json) {
-  BeginEvent("M", what, tid, json);
-  json->Key("args").BeginObject().Key("name").String(name).EndObject();
-  json->EndObject();
+Json TrackName(absl::string_view what, absl::string_view name, int tid) {
+  Json event = Event("M", what, tid);
+  event["args"]["name"] = std::string(name);
+  return event;
 }
 
-// Leaves the event open for arguments.
-void BeginSpan(absl::string_view name, int tid, absl::Time start,
-               absl::Duration length, JsonWriter* json) {
-  BeginEvent("X", name, tid, json);
-  json->Key("cat").String("round");
-  json->Key("ts").Integer(absl::ToUnixMicros(start));
-  json->Key("dur").Integer(
-      std::max<int64_t>(absl::ToInt64Microseconds(length), 0));
+Json Span(absl::string_view name, int tid, absl::Time start,
+          absl::Duration length) {
+  Json event = Event("X", name, tid);
+  event["cat"] = "round";
+  event["ts"] = absl::ToUnixMicros(start);
+  event["dur"] = std::max<int64_t>(absl::ToInt64Microseconds(length), 0);
+  return event;
 }
 
-void WriteArguments(const RoundPoint& round, JsonWriter* json) {
-  json->Key("args").BeginObject();
-  json->Key("epoch").Integer(static_cast<int64_t>(round.epoch));
-  json->Key("round").Integer(static_cast<int64_t>(round.round));
-  json->Key("outcome").String(round.applied ? "applied" : "skipped");
-  if (!round.message.empty()) json->Key("message").String(round.message);
-  json->Key("rule").String(round.combination.rule);
-  json->Key("scope").String(round.combination.scope);
-  json->Key("rows").Integer(round.num_rows);
-  json->Key("excluded").Integer(round.num_excluded);
-  json->Key("last_rank").Integer(round.last_rank);
-  json->Key("last_rank_delay_seconds").Number(round.max_delay_seconds);
-  json->Key("orthogonality").Number(round.orthogonality);
-  json->Key("gain").Number(round.gain);
-  json->Key("learning_rate").Number(round.learning_rate);
-  json->Key("loss").Number(round.loss);
-  json->Key("traceparents").BeginObject();
-  for (const auto& [rank, traceparent] : round.traceparents) {
-    json->Key(absl::StrCat(rank)).String(traceparent);
+Json ArgumentsJson(const RoundPoint& round) {
+  Json json;
+  json["epoch"] = round.epoch;
+  json["round"] = round.round;
+  json["outcome"] = round.applied ? "applied" : "skipped";
+  if (!round.message.empty()) json["message"] = round.message;
+  json["rule"] = round.combination.rule;
+  json["scope"] = round.combination.scope;
+  json["rows"] = round.num_rows;
+  json["excluded"] = round.num_excluded;
+  json["last_rank"] = round.last_rank;
+  json["last_rank_delay_seconds"] = RoundedNumber(round.max_delay_seconds);
+  for (size_t i = 0; i < round.numbers.size(); ++i) {
+    const std::string name = NameIn(RoundNumbers()[i], &RoundOutlets::trace);
+    if (!name.empty()) json[name] = RoundedNumber(round.numbers[i]);
   }
-  json->EndObject();
-  json->EndObject();
+  Json traceparents = Json::object();
+  for (const auto& [rank, traceparent] : round.traceparents) {
+    traceparents[absl::StrCat(rank)] = traceparent;
+  }
+  json["traceparents"] = std::move(traceparents);
+  return json;
 }
 
 struct TracePhase {
@@ -85,26 +84,25 @@ constexpr TracePhase kPhases[] = {
     {"publish", &PhaseDurations::publish, &ShardSeconds::publish},
 };
 
-void WriteRound(const RoundPoint& round, JsonWriter* json) {
+void AddRound(const RoundPoint& round, Json* events) {
   absl::Duration total;
-  for (const TracePhase& phase : kPhases)
+  for (const TracePhase& phase : kPhases) {
     total += round.durations.*phase.length;
+  }
   absl::Time start = round.finished_at - total;
-  BeginSpan(absl::StrCat("round ", round.round), kCoordinator, start, total,
-            json);
-  WriteArguments(round, json);
-  json->EndObject();
+  Json span =
+      Span(absl::StrCat("round ", round.round), kCoordinator, start, total);
+  span["args"] = ArgumentsJson(round);
+  events->push_back(std::move(span));
   for (const TracePhase& phase : kPhases) {
     const absl::Duration length = round.durations.*phase.length;
     if (length <= absl::ZeroDuration()) continue;  // it did not run
-    BeginSpan(phase.name, kCoordinator, start, length, json);
-    json->EndObject();
+    events->push_back(Span(phase.name, kCoordinator, start, length));
     for (size_t i = 0; phase.shard != nullptr && i < round.shard_seconds.size();
          ++i) {
-      const double seconds = round.shard_seconds[i].*phase.shard;
-      BeginSpan(phase.name, static_cast<int>(i) + 1, start,
-                absl::Seconds(seconds), json);
-      json->EndObject();
+      events->push_back(
+          Span(phase.name, static_cast<int>(i) + 1, start,
+               absl::Seconds(round.shard_seconds[i].*phase.shard)));
     }
     start += length;
   }
@@ -118,21 +116,19 @@ std::string ChromeTrace(absl::string_view job,
   for (const RoundPoint& round : rounds) {
     num_shards = std::max(num_shards, round.shard_seconds.size());
   }
-  JsonWriter json;
-  json.BeginObject();
-  json.Key("displayTimeUnit").String("ms");
-  json.Key("traceEvents").BeginArray();
-  NameTrack("process_name", absl::StrCat("agg_server ", job), kCoordinator,
-            &json);
-  NameTrack("thread_name", "coordinator", kCoordinator, &json);
+  Json events = Json::array();
+  events.push_back(TrackName("process_name", absl::StrCat("agg_server ", job),
+                             kCoordinator));
+  events.push_back(TrackName("thread_name", "coordinator", kCoordinator));
   for (size_t i = 0; i < num_shards; ++i) {
-    NameTrack("thread_name", absl::StrCat("shard ", i), static_cast<int>(i) + 1,
-              &json);
+    events.push_back(TrackName("thread_name", absl::StrCat("shard ", i),
+                               static_cast<int>(i) + 1));
   }
-  for (const RoundPoint& round : rounds) WriteRound(round, &json);
-  json.EndArray();
-  json.EndObject();
-  return json.Take();
+  for (const RoundPoint& round : rounds) AddRound(round, &events);
+  Json json;
+  json["displayTimeUnit"] = "ms";
+  json["traceEvents"] = std::move(events);
+  return CompactJson(json);
 }
 
 }  // namespace agg

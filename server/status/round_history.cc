@@ -1,12 +1,16 @@
+// What the coordinator adds after each round, and what requests read of it.
+// JSON is made outside of the lock, so that a request never makes a round wait.
 #include "server/status/round_history.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <string>
+#include <memory>
 #include <utility>
 #include <vector>
 
-#include "server/base/json_writer.h"
+#include "nlohmann/json.hpp"
+#include "server/base/json.h"
 #include "server/metrics/round_state.h"
 #include "server/round/round_report.h"
 #include "server/status/round_point.h"
@@ -29,17 +33,15 @@ void RoundHistory::SetTensors(
   MutexLock lock(&mutex_);
   if (!SameNames(selection, selection_)) {
     points_.clear();
-    last_ = "null";
+    last_ = nullptr;
   }
   selection_ = std::move(selection);
 }
 
 void RoundHistory::Add(const RoundReport& report) {
-  std::string last;
+  std::shared_ptr<const Json> last;
   if (report.applied) {
-    JsonWriter json;
-    WriteLastRound(report, &json);
-    last = json.Take();
+    last = std::make_shared<const Json>(RoundDetailJson(report));
   }
   MutexLock lock(&mutex_);
   if (report.applied) last_ = std::move(last);
@@ -52,30 +54,38 @@ void RoundHistory::Add(const RoundReport& report) {
   outcomes_.adacons_fallbacks += report.decision.adacons_fallback ? 1 : 0;
 }
 
-void RoundHistory::Write(uint64_t after, JsonWriter* json) const {
-  MutexLock lock(&mutex_);
-  json->Key("tensors").BeginArray();
-  for (const TensorSelection::Tensor& tensor : selection_.tensors) {
-    json->String(tensor.name);
+void RoundHistory::AddTo(uint64_t after, Json* json) const {
+  TensorSelection selection;
+  std::vector<RoundPoint> points;
+  Outcomes outcomes;
+  std::shared_ptr<const Json> last;
+  uint64_t next = 0;
+  {
+    MutexLock lock(&mutex_);
+    selection = selection_;
+    outcomes = outcomes_;
+    last = last_;
+    next = next_sequence_;
+    const uint64_t first = next - points_.size();
+    const uint64_t skipped = std::min(std::max(after, first), next) - first;
+    points.assign(points_.begin() + static_cast<std::ptrdiff_t>(skipped),
+                  points_.end());
   }
-  json->EndArray();
-  json->Key("manifest_tensors")
-      .Integer(static_cast<int64_t>(selection_.num_tensors));
-  json->Key("outcomes").BeginObject();
-  json->Key("applied").Integer(outcomes_.applied);
-  json->Key("skipped").Integer(outcomes_.skipped);
-  json->Key("excluded_rows").Integer(outcomes_.excluded_rows);
-  json->Key("compensated").Integer(outcomes_.compensated);
-  json->Key("adacons_fallbacks").Integer(outcomes_.adacons_fallbacks);
-  json->EndObject();
-  json->Key("last").Raw(last_);
-  json->Key("next").Integer(static_cast<int64_t>(next_sequence_));
-  const uint64_t first = next_sequence_ - points_.size();
-  json->Key("rounds").BeginArray();
-  for (size_t i = 0; i < points_.size(); ++i) {
-    if (first + i >= after) WriteRoundPoint(first + i, points_[i], json);
+  (*json)["tensors"] = TensorsJson(selection);
+  (*json)["manifest_tensors"] = selection.num_tensors;
+  (*json)["numbers"] = TilesJson();
+  (*json)["outcomes"] = {{"applied", outcomes.applied},
+                         {"skipped", outcomes.skipped},
+                         {"excluded_rows", outcomes.excluded_rows},
+                         {"compensated", outcomes.compensated},
+                         {"adacons_fallbacks", outcomes.adacons_fallbacks}};
+  (*json)["last"] = last == nullptr ? Json() : *last;
+  (*json)["next"] = next;
+  Json rounds = Json::array();
+  for (size_t i = 0; i < points.size(); ++i) {
+    rounds.push_back(RoundPointJson(next - points.size() + i, points[i]));
   }
-  json->EndArray();
+  (*json)["rounds"] = std::move(rounds);
 }
 
 std::vector<RoundPoint> RoundHistory::Points() const {

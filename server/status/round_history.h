@@ -4,12 +4,12 @@
 
 #include <cstdint>
 #include <deque>
-#include <string>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "server/base/json_writer.h"
+#include "server/base/json.h"
 #include "server/base/mutex.h"
 #include "server/metrics/round_state.h"
 #include "server/round/round_report.h"
@@ -26,15 +26,16 @@ class RoundHistory {
   };
   explicit RoundHistory(const Options& options) : options_(options) {}
 
-  // The manifest's tensors (name, elements). Other ones than before: what was
-  // kept of the rounds goes.
+  // The manifest's tensors (name, elements). If they are not those of before,
+  // the kept rounds are dropped: they are another model's.
   void SetTensors(const std::vector<std::pair<std::string, int64_t>>& tensors);
   void Add(const RoundReport& report);
 
-  // Members of the object that *json is in: "tensors", "outcomes", "last",
-  // "next", and "rounds": those whose sequence number is at least `after` (at
-  // most `max_rounds`); `next` is what to ask for next time.
-  void Write(uint64_t after, JsonWriter* json) const;
+  // Adds the job's members of /status.json to the object `*json`: "tensors",
+  // "numbers" (tiles), "outcomes", "last", "next", and "rounds": those whose
+  // sequence number is at least `after` (at most `max_rounds`). `next` is what
+  // to ask for next time.
+  void AddTo(uint64_t after, Json* json) const;
 
   // The kept rounds, oldest first.
   std::vector<RoundPoint> Points() const;
@@ -51,7 +52,8 @@ class RoundHistory {
   std::deque<RoundPoint> points_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_) = 1;
   Outcomes outcomes_ ABSL_GUARDED_BY(mutex_);  // since the process started
-  std::string last_ ABSL_GUARDED_BY(mutex_) = "null";  // JSON
+  // The last applied round in detail, never changed once it is here; or null.
+  std::shared_ptr<const Json> last_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace agg

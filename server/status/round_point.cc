@@ -1,15 +1,20 @@
+// Which parts of a report the page keeps of each round, and their JSON. The
+// round's numbers come from the table in server/round/round_numbers.
 #include "server/status/round_point.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "server/base/json_writer.h"
+#include "nlohmann/json.hpp"
+#include "server/base/json.h"
 #include "server/metrics/outlier_score.h"
 #include "server/metrics/round_state.h"
+#include "server/round/round_numbers.h"
 #include "server/round/round_report.h"
 
 namespace agg {
@@ -44,31 +49,44 @@ void SetRows(const RoundReport& report, RoundPoint* point) {
   }
 }
 
-void WriteDurations(const PhaseDurations& durations, JsonWriter* json) {
-  json->BeginArray();  // in the order of kPhaseNames
+// In the order of kPhaseNames.
+Json DurationsJson(const PhaseDurations& durations) {
+  Json list = Json::array();
   for (const absl::Duration duration :
        {durations.wait, durations.gram, durations.compensated, durations.decide,
         durations.norms, durations.update, durations.publish}) {
-    json->Number(absl::ToDoubleSeconds(duration));
+    list.push_back(RoundedNumber(absl::ToDoubleSeconds(duration)));
   }
-  json->EndArray();
+  return list;
 }
 
-// Rows of a packed upper triangle, made full.
-void WriteMatrix(const std::vector<double>& packed, size_t side,
-                 JsonWriter* json) {
+// The square matrix whose upper triangle is `packed`, row by row: the page
+// draws it as it is.
+Json MatrixJson(const std::vector<double>& packed, size_t side) {
   const auto at = [&](size_t i, size_t j) {
     const size_t row = std::min(i, j);
     const size_t index = row * (2 * side - row - 1) / 2 + std::max(i, j);
     return index < packed.size() ? packed[index] : kUndefined;
   };
-  json->BeginArray();
+  Json matrix = Json::array();
   for (size_t i = 0; i < side; ++i) {
-    json->BeginArray();
-    for (size_t j = 0; j < side; ++j) json->Number(at(i, j));
-    json->EndArray();
+    Json row = Json::array();
+    for (size_t j = 0; j < side; ++j) row.push_back(RoundedNumber(at(i, j)));
+    matrix.push_back(std::move(row));
   }
-  json->EndArray();
+  return matrix;
+}
+
+// The numbers that every round sets, or else the others.
+void AddNumbers(const RoundPoint& point, bool set_by_every, Json* json) {
+  for (size_t i = 0; i < point.numbers.size(); ++i) {
+    const RoundNumber& number = RoundNumbers()[i];
+    const std::string key = NameIn(number, &RoundOutlets::page);
+    if (key.empty() || (number.set_by == SetBy::kEvery) != set_by_every) {
+      continue;
+    }
+    (*json)[key] = RoundedNumber(point.numbers[i]);
+  }
 }
 
 }  // namespace
@@ -84,17 +102,7 @@ RoundPoint MakeRoundPoint(const TensorSelection& selection,
   point.combination = report.combination;
   point.finished_at = report.finished_at;
   SetRows(report, &point);
-  point.orthogonality = decision.orthogonality;
-  point.gain = decision.gain;
-  point.tau = decision.tau;
-  point.learning_rate = decision.learning_rate;
-  point.loss = report.loss;
-  point.gradient_diversity = decision.gradient_diversity;
-  point.mean_cosine = report.statistics.mean_pairwise_cosine;
-  point.min_cosine = report.statistics.min_pairwise_cosine;
-  point.effective_rank = report.statistics.effective_rank;
-  point.combined_norm = decision.combined_norm;
-  point.noise_scale = report.statistics.gradient_noise_scale;
+  point.numbers = ReadRoundNumbers(report);
   point.durations = report.durations;
   for (const TensorSelection::Tensor& tensor : selection.tensors) {
     point.tensors.push_back(tensor.index < decision.tensors.size()
@@ -105,63 +113,63 @@ RoundPoint MakeRoundPoint(const TensorSelection& selection,
   return point;
 }
 
-void WriteRoundPoint(uint64_t sequence, const RoundPoint& point,
-                     JsonWriter* json) {
-  const auto number = [json](absl::string_view name, double value) {
-    json->Key(name).Number(value);
-  };
-  json->BeginObject();
-  json->Key("seq").Integer(static_cast<int64_t>(sequence));
-  json->Key("round").Integer(static_cast<int64_t>(point.round));
-  // Milliseconds; as an integer: a double's six digits are too few.
-  json->Key("time").Integer(absl::ToUnixMillis(point.finished_at));
-  json->Key("applied").Bool(point.applied);
-  json->Key("rows").Integer(point.num_rows);
-  json->Key("excluded").Integer(point.num_excluded);
-  json->Key("seconds");
-  WriteDurations(point.durations, json);
-  number("loss", point.loss);
-  number("delay", point.max_delay_seconds);
-  json->Key("last").Integer(point.last_rank);
-  if (!point.message.empty()) json->Key("message").String(point.message);
+Json RoundPointJson(uint64_t sequence, const RoundPoint& point) {
+  Json json;
+  json["seq"] = sequence;
+  json["round"] = point.round;
+  // Milliseconds, as an integer: six digits are too few.
+  json["time"] = absl::ToUnixMillis(point.finished_at);
+  json["applied"] = point.applied;
+  json["rows"] = point.num_rows;
+  json["excluded"] = point.num_excluded;
+  json["seconds"] = DurationsJson(point.durations);
+  AddNumbers(point, /*set_by_every=*/true, &json);
+  json["delay"] = RoundedNumber(point.max_delay_seconds);
+  json["last"] = point.last_rank;
+  if (!point.message.empty()) json["message"] = point.message;
   if (point.applied) {
-    json->Key("examples").Integer(point.examples);
-    number("orthogonality", point.orthogonality);
-    number("gain", point.gain);
-    number("tau", point.tau);
-    number("rate", point.learning_rate);
-    number("diversity", point.gradient_diversity);
-    number("cosine", point.mean_cosine);
-    number("least", point.min_cosine);
-    number("rank", point.effective_rank);
-    number("norm", point.combined_norm);
-    number("noise", point.noise_scale);
-    json->Key("tensors").Numbers(point.tensors);
+    json["examples"] = point.examples;
+    AddNumbers(point, /*set_by_every=*/false, &json);
+    json["tensors"] = RoundedNumbers(point.tensors);
   }
-  json->EndObject();
+  return json;
 }
 
-void WriteLastRound(const RoundReport& report, JsonWriter* json) {
+Json RoundDetailJson(const RoundReport& report) {
   const RoundStatistics& statistics = report.statistics;
-  json->BeginObject();
-  json->Key("round").Integer(static_cast<int64_t>(report.round));
-  json->Key("ranks").BeginArray();
-  for (const RowInfo& row : report.rows) json->Integer(row.rank);
-  json->EndArray();
-  json->Key("excluded").BeginArray();
-  for (const int32_t rank : report.decision.excluded_ranks) {
-    json->Integer(rank);
-  }
-  json->EndArray();
-  json->Key("coefficients").Numbers(statistics.row_coefficients);
-  json->Key("norms").Numbers(statistics.row_norms);
-  json->Key("means").Numbers(statistics.mean_cosines);
-  json->Key("outliers").Numbers(OutlierScores(statistics.row_norms));
+  Json ranks = Json::array();
+  for (const RowInfo& row : report.rows) ranks.push_back(row.rank);
   const size_t side =
       std::min(report.rows.size(), static_cast<size_t>(kMaxMatrixRows));
-  json->Key("cosines");
-  WriteMatrix(statistics.cosines, side, json);
-  json->EndObject();
+  Json json;
+  json["round"] = report.round;
+  json["ranks"] = std::move(ranks);
+  json["excluded"] = report.decision.excluded_ranks;
+  json["coefficients"] = RoundedNumbers(statistics.row_coefficients);
+  json["norms"] = RoundedNumbers(statistics.row_norms);
+  json["means"] = RoundedNumbers(statistics.mean_cosines);
+  json["outliers"] = RoundedNumbers(OutlierScores(statistics.row_norms));
+  json["cosines"] = MatrixJson(statistics.cosines, side);
+  return json;
+}
+
+Json TilesJson() {
+  Json tiles = Json::array();
+  for (const RoundNumber& number : RoundNumbers()) {
+    const std::string key = NameIn(number, &RoundOutlets::page);
+    const std::string label = LabelIn(number, &RoundOutlets::tile);
+    if (key.empty() || label.empty()) continue;
+    tiles.push_back({{"key", key}, {"label", label}, {"unit", number.unit}});
+  }
+  return tiles;
+}
+
+Json TensorsJson(const TensorSelection& selection) {
+  Json names = Json::array();
+  for (const TensorSelection::Tensor& tensor : selection.tensors) {
+    names.push_back(tensor.name);
+  }
+  return names;
 }
 
 }  // namespace agg

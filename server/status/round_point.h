@@ -2,20 +2,22 @@
 #ifndef AGG_SERVER_STATUS_ROUND_POINT_H_
 #define AGG_SERVER_STATUS_ROUND_POINT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
-#include "server/base/json_writer.h"
+#include "server/base/json.h"
 #include "server/metrics/round_state.h"
 #include "server/round/round_report.h"
 
 namespace agg {
 
-// Kept for many rounds, hence small: nothing in it grows with W^2, and not
-// with the number of tensors but of selected ones. Undefined values are NaN.
+// Kept for many rounds, hence small: nothing in it grows with W^2, and lists
+// hold the selected tensors only, however many there are. Undefined values are
+// NaN.
 struct RoundPoint {
   uint64_t epoch = 0;
   uint64_t round = 0;
@@ -25,18 +27,8 @@ struct RoundPoint {
   absl::Time finished_at;
   int64_t num_rows = 0;
   int64_t num_excluded = 0;
-  int64_t examples = 0;  // of the rows that were used
-  double orthogonality = 0.0;
-  double gain = 0.0;
-  double tau = 0.0;
-  double learning_rate = 0.0;
-  double loss = 0.0;
-  double gradient_diversity = 0.0;
-  double mean_cosine = 0.0;
-  double min_cosine = 0.0;
-  double effective_rank = 0.0;
-  double combined_norm = 0.0;
-  double noise_scale = 0.0;
+  int64_t examples = 0;            // of the rows that were used
+  std::vector<double> numbers;     // as RoundNumbers()
   double max_delay_seconds = 0.0;  // the last commit after the first one
   int32_t last_rank = -1;          // whose commit that was; -1: no rows
   PhaseDurations durations;
@@ -52,14 +44,21 @@ inline constexpr size_t kMaxTraceparents = 16;
 RoundPoint MakeRoundPoint(const TensorSelection& selection,
                           const RoundReport& report);
 
-// {"seq":...,"round":...,...}: one element of the page's "rounds". A skipped
-// round has nothing but its numbers, times and message.
-void WriteRoundPoint(uint64_t sequence, const RoundPoint& point,
-                     JsonWriter* json);
+// An element of the page's "rounds": {"seq":...,"round":...,...}. A skipped
+// round has only its number, times, message, and the numbers that every round
+// sets.
+Json RoundPointJson(uint64_t sequence, const RoundPoint& point);
 
-// {"ranks":[...],...,"cosines":[[...]]}: the page's "last", the rows of one
-// applied round in detail.
-void WriteLastRound(const RoundReport& report, JsonWriter* json);
+// The page's "last", the rows of one applied round in detail:
+// {"round":...,"ranks":[...],...,"cosines":[[...]]}.
+Json RoundDetailJson(const RoundReport& report);
+
+// The page's "numbers", which of a round's numbers have a tile:
+// [{"key":...,"label":...,"unit":...},...]; `key` as in RoundPointJson.
+Json TilesJson();
+
+// The page's "tensors": their names.
+Json TensorsJson(const TensorSelection& selection);
 
 }  // namespace agg
 

@@ -1,13 +1,16 @@
+// The members of /status.json, as page/page.js reads them.
 #include "server/status/status_json.h"
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "server/base/json_writer.h"
+#include "nlohmann/json.hpp"
+#include "server/base/json.h"
 #include "server/round/round_report.h"
 #include "server/round_log/round_log_status.h"
 #include "server/status/round_history.h"
@@ -15,89 +18,80 @@
 namespace agg {
 namespace {
 
-void WriteWorker(const WorkerState& worker, JsonWriter* json) {
-  json->BeginObject();
-  json->Key("rank").Integer(worker.rank);
-  json->Key("client").String(worker.client.substr(0, 200));
-  json->Key("committed").Bool(worker.committed);
-  json->Key("attending").Bool(worker.attending);
-  json->Key("waited").Number(absl::ToDoubleSeconds(worker.waited_for));
-  json->EndObject();
+constexpr size_t kMaxClientBytes = 200;
+
+// Epochs are texts: JavaScript's numbers do not hold all of them exactly.
+std::string EpochText(uint64_t epoch) { return absl::StrCat(epoch); }
+
+Json WorkerJson(const WorkerState& worker) {
+  return {{"rank", worker.rank},
+          {"client", worker.client.substr(0, kMaxClientBytes)},
+          {"committed", worker.committed},
+          {"attending", worker.attending},
+          {"waited", RoundedNumber(absl::ToDoubleSeconds(worker.waited_for))}};
 }
 
-void WriteJob(const JobStatus& job, JsonWriter* json) {
-  json->BeginObject();
-  json->Key("phase").String(job.phase);
-  json->Key("epoch").String(absl::StrCat(job.epoch));
-  json->Key("version").Integer(static_cast<int64_t>(job.version));
-  json->Key("round").Integer(static_cast<int64_t>(job.round));
-  json->Key("seeded").Bool(job.seeded);
-  json->Key("message").String(job.message);
-  json->Key("rule").String(job.combination.rule);
-  json->Key("scope").String(job.combination.scope);
-  json->Key("step_scale").String(job.combination.step_scale);
-  json->Key("missing").BeginArray();
-  for (const int32_t rank : job.missing_ranks) json->Integer(rank);
-  json->EndArray();
-  json->Key("workers").BeginArray();
-  for (const WorkerState& worker : job.workers) WriteWorker(worker, json);
-  json->EndArray();
-  json->EndObject();
-}
-
-void WriteShard(const ShardStatus& shard, JsonWriter* json) {
-  json->BeginObject();
-  json->Key("ordinal").Integer(shard.ordinal);
-  // Epochs are beyond what JavaScript's numbers hold exactly, in principle.
-  json->Key("epoch").String(absl::StrCat(shard.epoch));
-  json->Key("attached").Bool(shard.attached);
-  json->Key("published").Bool(shard.published);
-  json->Key("version").Integer(static_cast<int64_t>(shard.version));
-  json->Key("slices").Integer(shard.num_slices);
-  json->Key("elements").Integer(shard.num_elements);
-  json->Key("memory_planned_bytes").Integer(shard.memory_planned_bytes);
-  json->Key("memory_budget_bytes").Integer(shard.memory_budget_bytes);
-  if (shard.device_memory_total_bytes > 0) {
-    json->Key("device_memory_planned_bytes")
-        .Integer(shard.device_memory_planned_bytes);
-    json->Key("device_memory_budget_bytes")
-        .Integer(shard.device_memory_budget_bytes);
-    json->Key("device_memory_used_bytes")
-        .Integer(shard.device_memory_used_bytes);
-    json->Key("device_memory_total_bytes")
-        .Integer(shard.device_memory_total_bytes);
+Json JobJson(const JobStatus& job) {
+  Json workers = Json::array();
+  for (const WorkerState& worker : job.workers) {
+    workers.push_back(WorkerJson(worker));
   }
-  json->Key("push_bytes").Integer(shard.push_bytes);
-  json->Key("duplicate_bytes").Integer(shard.duplicate_bytes);
-  json->Key("pull_bytes").Integer(shard.pull_bytes);
-  json->Key("crc_errors").Integer(shard.crc_errors);
-  json->Key("revoked_snapshots").Integer(shard.revoked_snapshots);
-  json->Key("early_grams").Integer(shard.early_grams);
-  json->Key("grams_at_close").Integer(shard.grams_at_close);
-  json->Key("backend").String(shard.backend);
-  json->Key("backend_errors").Integer(shard.backend_errors);
-  json->EndObject();
+  return {{"phase", job.phase},
+          {"epoch", EpochText(job.epoch)},
+          {"version", job.version},
+          {"round", job.round},
+          {"seeded", job.seeded},
+          {"message", job.message},
+          {"rule", job.combination.rule},
+          {"scope", job.combination.scope},
+          {"step_scale", job.combination.step_scale},
+          {"missing", job.missing_ranks},
+          {"workers", std::move(workers)}};
+}
+
+Json ShardJson(const ShardStatus& shard) {
+  Json json = {{"ordinal", shard.ordinal},
+               {"epoch", EpochText(shard.epoch)},
+               {"attached", shard.attached},
+               {"published", shard.published},
+               {"version", shard.version},
+               {"slices", shard.num_slices},
+               {"elements", shard.num_elements},
+               {"memory_planned_bytes", shard.memory_planned_bytes},
+               {"memory_budget_bytes", shard.memory_budget_bytes}};
+  if (shard.device_memory_total_bytes > 0) {
+    json.update(
+        {{"device_memory_planned_bytes", shard.device_memory_planned_bytes},
+         {"device_memory_budget_bytes", shard.device_memory_budget_bytes},
+         {"device_memory_used_bytes", shard.device_memory_used_bytes},
+         {"device_memory_total_bytes", shard.device_memory_total_bytes}});
+  }
+  json.update({{"push_bytes", shard.push_bytes},
+               {"duplicate_bytes", shard.duplicate_bytes},
+               {"pull_bytes", shard.pull_bytes},
+               {"crc_errors", shard.crc_errors},
+               {"revoked_snapshots", shard.revoked_snapshots},
+               {"early_grams", shard.early_grams},
+               {"grams_at_close", shard.grams_at_close},
+               {"backend", shard.backend},
+               {"backend_errors", shard.backend_errors}});
+  return json;
 }
 
 }  // namespace
 
-void WriteServer(const StatusPageOptions& options, JsonWriter* json) {
-  json->Key("server").BeginObject();
-  json->Key("job").String(options.metrics.job);
-  json->Key("version").String(options.metrics.version);
-  json->Key("ordinal").Integer(options.metrics.ordinal);
-  json->Key("workers").Integer(options.metrics.workers);
-  json->Key("rule").String(options.metrics.rule);
-  json->Key("scope").String(options.metrics.scope);
-  json->Key("step_scale").String(options.metrics.step_scale);
-  json->Key("shards").BeginArray();
-  for (const std::string& address : options.shards) json->String(address);
-  json->EndArray();
-  json->Key("coordinator").BeginObject();
-  json->Key("host").String(options.coordinator_host);
-  json->Key("port").Integer(options.coordinator_port);
-  json->EndObject();
-  json->EndObject();
+Json ServerJson(const StatusPageOptions& options) {
+  return {{"job", options.metrics.job},
+          {"version", options.metrics.version},
+          {"ordinal", options.metrics.ordinal},
+          {"workers", options.metrics.workers},
+          {"rule", options.metrics.rule},
+          {"scope", options.metrics.scope},
+          {"step_scale", options.metrics.step_scale},
+          {"shards", options.shards},
+          {"coordinator",
+           {{"host", options.coordinator_host},
+            {"port", options.coordinator_port}}}};
 }
 
 std::string StatusJson(const StatusPageOptions& options,
@@ -106,27 +100,17 @@ std::string StatusJson(const StatusPageOptions& options,
                        const RoundHistory* history,
                        const std::optional<RoundLogStatus>& round_log,
                        uint64_t after) {
-  JsonWriter json;
-  json.BeginObject();
-  json.Key("instance").String(options.instance);
-  WriteServer(options, &json);
-  json.Key("job");
-  if (job.has_value()) {
-    WriteJob(*job, &json);
-  } else {
-    json.Null();
-  }
-  json.Key("shard");
-  WriteShard(shard, &json);
-  if (history != nullptr) history->Write(after, &json);
+  Json json;
+  json["instance"] = options.instance;
+  json["server"] = ServerJson(options);
+  json["job"] = job.has_value() ? JobJson(*job) : Json();
+  json["shard"] = ShardJson(shard);
+  if (history != nullptr) history->AddTo(after, &json);
   if (round_log.has_value()) {
-    json.Key("round_log").BeginObject();
-    json.Key("records").Integer(static_cast<int64_t>(round_log->records));
-    json.Key("errors").Integer(static_cast<int64_t>(round_log->errors));
-    json.EndObject();
+    json["round_log"] = {{"records", round_log->records},
+                         {"errors", round_log->errors}};
   }
-  json.EndObject();
-  return json.Take();
+  return CompactJson(json);
 }
 
 }  // namespace agg

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "server/base/json_writer.h"
+#include "server/base/json.h"
 #include "server/metrics/metrics_options.h"
 #include "server/round/round_report.h"
 #include "server/round_log/round_log_status.h"
@@ -24,12 +24,12 @@ struct StatusPageOptions {
   std::string instance;             // another one for each process
 };
 
-// Member "server" of the object that *json is in.
-void WriteServer(const StatusPageOptions& options, JsonWriter* json);
+// The member "server" of /status.json and of a report.
+Json ServerJson(const StatusPageOptions& options);
 
-// The whole of /status.json, as of now. `history` is null, and `job` nullopt,
+// The complete /status.json, as of now. `history` is null, and `job` nullopt,
 // on other ordinals than 0; `round_log` is nullopt without one. `after` as in
-// RoundHistory::Write.
+// RoundHistory::AddTo.
 std::string StatusJson(const StatusPageOptions& options,
                        const ShardStatus& shard,
                        const std::optional<JobStatus>& job,

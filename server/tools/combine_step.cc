@@ -132,9 +132,11 @@ absl::StatusOr<CombineStepResult> RunCombineStep(
     result.decision = Decide(combine, state->combine, input);
   }
   CombineState next = result.decision.next_state;
-  result.mean_pairwise_cosine =
-      ComputeStatistics(combine, state->combine, input, result.decision, &next)
-          .mean_pairwise_cosine;
+  result.statistics =
+      ComputeStatistics(combine, state->combine, input, result.decision, &next);
+  for (double& norm : result.statistics.row_norms) {
+    norm = std::ldexp(norm, scales.unit);
+  }
   state->combine = std::move(next);
   ++state->step;
 

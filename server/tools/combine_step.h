@@ -33,12 +33,13 @@ struct CombineStepState {
   int unit = 0;
 };
 
-// All in units of 1. Undefined values are NaN; values beyond double's range are
-// infinite.
+// In units of 1, where nothing else is said. Undefined values are NaN; values
+// beyond double's range are infinite.
 struct CombineStepResult {
   Decision decision;  // coefficients, clip_factor and norm are clipped ones
   GramMatrix gram;    // NaN for rows that are not finite
-  double mean_pairwise_cosine = 0.0;
+  // Numbers without a unit and row_norms only; the rest is in units of 2^unit.
+  RoundStatistics statistics;
   std::vector<double> combined;  // d; zeros for a skipped step
 };
 

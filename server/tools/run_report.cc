@@ -1,3 +1,5 @@
+// A run's rounds, thinned out as they are read, and the page's data that they
+// make: a log may hold millions of rounds, a report thousands.
 #include "server/tools/run_report.h"
 
 #include <cstddef>
@@ -11,7 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "server/base/json_writer.h"
+#include "nlohmann/json.hpp"
+#include "server/base/json.h"
+#include "server/round/round_numbers.h"
 #include "server/round_log/record_reader.h"
 #include "server/status/status_json.h"
 #include "server/status/status_page_html.h"
@@ -21,6 +25,8 @@ namespace {
 
 constexpr absl::string_view kPlaceholder =
     "<script type=\"application/json\" id=\"data\">null</script>";
+
+constexpr int kMaxShards = 4096;
 
 std::string TimeText(absl::Time time) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
@@ -83,25 +89,14 @@ void RunReport::Keep(RoundPoint point) {
   points_.push_back(std::move(point));
 }
 
-void RunReport::WriteOutcomes(JsonWriter* json) const {
-  json->Key("outcomes").BeginObject();
-  json->Key("applied").Integer(applied_);
-  json->Key("skipped").Integer(skipped_);
-  json->Key("excluded_rows").Integer(excluded_rows_);
-  json->Key("compensated").Integer(compensated_);
-  json->Key("adacons_fallbacks").Integer(adacons_fallbacks_);
-  json->EndObject();
-}
-
-void RunReport::WriteRun(JsonWriter* json) const {
-  const auto line = [json](absl::string_view name, const std::string& value) {
-    json->BeginArray().String(name).String(value).EndArray();
+void RunReport::AddFacts(Json* lines) const {
+  const auto line = [lines](const std::string& name, const std::string& value) {
+    lines->push_back(Json::array({name, value}));
   };
   int64_t num_elements = 0;
   for (const auto& tensor : run_.tensors) num_elements += tensor.second;
   const double seconds =
       absl::ToDoubleSeconds(newest_.finished_at - first_finished_at_);
-  json->Key("run").BeginArray();
   line("first round ended", TimeText(first_finished_at_));
   line("last round ended", TimeText(newest_.finished_at));
   if (seconds > 0.0) {
@@ -113,14 +108,27 @@ void RunReport::WriteRun(JsonWriter* json) const {
   line("examples used", absl::StrCat(examples_));
   line("model", absl::StrCat(num_elements, " parameters in ",
                              run_.tensors.size(), " tensors"));
-  line("final loss", absl::StrCat(newest_.loss));
-  line("final learning rate",
-       absl::StrCat(newest_applied_.decision.learning_rate));
-  line("final gain", absl::StrCat(newest_applied_.decision.gain));
-  line("scale-invariant iterations",
-       absl::StrCat(newest_applied_.decision.tau));
-  line("final orthogonality",
-       absl::StrCat(newest_applied_.decision.orthogonality));
+}
+
+void RunReport::AddNumbers(Json* lines) const {
+  for (size_t i = 0; i < RoundNumbers().size(); ++i) {
+    const RoundNumber& number = RoundNumbers()[i];
+    const std::string label = LabelIn(number, &RoundOutlets::report);
+    if (label.empty()) continue;
+    const double value = number.set_by == SetBy::kEvery
+                             ? newest_.numbers[i]
+                             : number.value.Get(newest_applied_);
+    lines->push_back(Json::array({label, absl::StrCat(value)}));
+  }
+}
+
+Json RunReport::RunJson() const {
+  Json lines = Json::array();
+  const auto line = [&](const char* name, const std::string& value) {
+    lines.push_back(Json::array({name, value}));
+  };
+  AddFacts(&lines);
+  AddNumbers(&lines);
   if (stride_ > 1) {
     line("pictures show", absl::StrCat("one round in ", stride_));
   }
@@ -129,11 +137,24 @@ void RunReport::WriteRun(JsonWriter* json) const {
     line("left out", absl::StrCat("an unfinished record, ", truncated_bytes_,
                                   " bytes, at the log's end"));
   }
-  json->EndArray();
-  json->Key("config").String(run_.config);
+  return lines;
 }
 
-std::string RunReport::Json() const {
+Json RunReport::RoundsJson() const {
+  Json rounds = Json::array();
+  for (size_t i = 0; i < points_.size(); ++i) {
+    rounds.push_back(
+        RoundPointJson(i * static_cast<uint64_t>(stride_) + 1, points_[i]));
+  }
+  // The last round is shown even where the stride leaves it out.
+  if ((num_rounds_ - 1) % stride_ != 0) {
+    rounds.push_back(
+        RoundPointJson(static_cast<uint64_t>(num_rounds_), newest_));
+  }
+  return rounds;
+}
+
+std::string RunReport::DataText() const {
   StatusPageOptions page;
   page.metrics.job = run_.job;
   page.metrics.version = run_.server_version;
@@ -141,36 +162,25 @@ std::string RunReport::Json() const {
   page.metrics.rule = newest_.combination.rule;
   page.metrics.scope = newest_.combination.scope;
   page.metrics.step_scale = newest_.combination.step_scale;
+  // The page wants their number, and a log's may be any.
   page.shards.resize(static_cast<size_t>(
-      run_.shards > 0 && run_.shards <= 4096 ? run_.shards : 0));
-  JsonWriter json;
-  json.BeginObject();
-  json.Key("instance").String("report");
-  WriteServer(page, &json);
-  json.Key("tensors").BeginArray();
-  for (const TensorSelection::Tensor& tensor : selection_.tensors) {
-    json.String(tensor.name);
-  }
-  json.EndArray();
-  WriteOutcomes(&json);
-  json.Key("last");
-  if (applied_ > 0) {
-    WriteLastRound(newest_applied_, &json);
-  } else {
-    json.Null();
-  }
-  json.Key("next").Integer(num_rounds_ + 1);
-  json.Key("rounds").BeginArray();
-  for (size_t i = 0; i < points_.size(); ++i) {
-    WriteRoundPoint(i * static_cast<uint64_t>(stride_) + 1, points_[i], &json);
-  }
-  if ((num_rounds_ - 1) % stride_ != 0) {
-    WriteRoundPoint(static_cast<uint64_t>(num_rounds_), newest_, &json);
-  }
-  json.EndArray();
-  WriteRun(&json);
-  json.EndObject();
-  return json.Take();
+      run_.shards > 0 && run_.shards <= kMaxShards ? run_.shards : 0));
+  Json json;
+  json["instance"] = "report";
+  json["server"] = ServerJson(page);
+  json["tensors"] = TensorsJson(selection_);
+  json["numbers"] = TilesJson();
+  json["outcomes"] = {{"applied", applied_},
+                      {"skipped", skipped_},
+                      {"excluded_rows", excluded_rows_},
+                      {"compensated", compensated_},
+                      {"adacons_fallbacks", adacons_fallbacks_}};
+  json["last"] = applied_ > 0 ? RoundDetailJson(newest_applied_) : Json();
+  json["next"] = num_rounds_ + 1;
+  json["rounds"] = RoundsJson();
+  json["run"] = RunJson();
+  json["config"] = run_.config;
+  return CompactJson(json);
 }
 
 absl::StatusOr<std::string> RunReport::Html() const {
@@ -182,9 +192,9 @@ absl::StatusOr<std::string> RunReport::Html() const {
   if (at == absl::string_view::npos) {
     return absl::InternalError("the page has no place for data");
   }
-  return absl::StrCat(page.substr(0, at),
-                      "<script type=\"application/json\" id=\"data\">", Json(),
-                      "</script>", page.substr(at + kPlaceholder.size()));
+  return absl::StrCat(
+      page.substr(0, at), "<script type=\"application/json\" id=\"data\">",
+      DataText(), "</script>", page.substr(at + kPlaceholder.size()));
 }
 
 }  // namespace agg

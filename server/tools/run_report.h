@@ -1,4 +1,4 @@
-// A run as its round logs tell it, made into an HTML report.
+// An HTML report of a run, made from its round logs.
 #ifndef AGG_SERVER_TOOLS_RUN_REPORT_H_
 #define AGG_SERVER_TOOLS_RUN_REPORT_H_
 
@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "server/base/json.h"
 #include "server/metrics/round_state.h"
 #include "server/round/round_report.h"
 #include "server/round_log/round_record.h"
@@ -16,8 +17,8 @@
 
 namespace agg {
 
-// Rounds that a report's pictures show, at most: above it every second, fourth
-// ... one is left out. Numbers count all rounds.
+// Rounds that a report's pictures show, at most: of more rounds they show every
+// second, every fourth, and so on. Counts are those of all rounds.
 inline constexpr size_t kMaxReportRounds = 4096;
 // Tensors with a line in the heatmap, at most: the largest ones.
 inline constexpr int32_t kMaxReportTensors = 64;
@@ -25,8 +26,8 @@ inline constexpr int32_t kMaxReportTensors = 64;
 // Takes logs in the order of their rounds. Not thread-safe.
 class RunReport {
  public:
-  // Reads a whole log. RecordReader's errors, with the path; what came before
-  // the damage has been taken.
+  // Reads a log to its end. RecordReader's errors, with the path; what came
+  // before the damage has been taken.
   absl::Status AddLog(const std::string& path);
 
   // One HTML file without external resources, the status page with this data.
@@ -37,9 +38,12 @@ class RunReport {
   void BeginRun(const RunDescription& run);
   void Add(const RoundReport& report);
   void Keep(RoundPoint point);
-  std::string Json() const;
-  void WriteOutcomes(JsonWriter* json) const;
-  void WriteRun(JsonWriter* json) const;
+  // The data of the page, as /status.json has it, and parts of it.
+  std::string DataText() const;
+  Json RoundsJson() const;
+  Json RunJson() const;  // name and value of each line of the run's table
+  void AddFacts(Json* lines) const;
+  void AddNumbers(Json* lines) const;
 
   RunDescription run_;  // the last one
   int num_runs_ = 0;

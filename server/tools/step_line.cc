@@ -1,34 +1,47 @@
+// The line's members: the round's numbers by their table, and what agg_combine
+// adds to them.
 #include "server/tools/step_line.h"
 
 #include <limits>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "server/base/json_line.h"
+#include "nlohmann/json.hpp"
+#include "server/base/json.h"
 #include "server/combine/decision.h"
+#include "server/combine/gram_matrix.h"
+#include "server/round/round_numbers.h"
+#include "server/round/round_report.h"
 
 namespace agg {
 namespace {
 
-void AddStatistics(const CombineStepResult& result, bool skipped,
-                   JsonLine* line) {
-  const Decision& decision = result.decision;
-  const double undefined = std::numeric_limits<double>::quiet_NaN();
-  line->Add("norm", skipped ? undefined : decision.combined_norm);
-  line->Add("orthogonality", decision.orthogonality);
-  line->Add("gradient_diversity", decision.gradient_diversity);
-  line->Add("mean_pairwise_cosine", result.mean_pairwise_cosine);
-  line->Add("kappa", decision.tensors[0].kappa);
-  line->AddBool("fallback", decision.compensated || decision.adacons_fallback);
-  line->AddBool("compensated", decision.compensated);
-  line->AddBool("adacons_fallback", decision.adacons_fallback);
-  line->AddList("excluded", std::vector<double>(decision.excluded_ranks.begin(),
-                                                decision.excluded_ranks.end()));
-  line->Add("sigma2", decision.sigma2);
-  line->Add("mu2", decision.mu2);
-  line->Add("sigma2_mean", decision.sigma2_mean);
-  line->Add("mu2_mean", decision.mu2_mean);
-  line->Add("gain", skipped ? undefined : decision.gain);
-  line->Add("tau", decision.tau);
+// The step as a round of the server, which the table reads numbers from.
+RoundReport ReportOf(const CombineStepResult& result) {
+  constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
+  RoundReport report;
+  report.applied = result.decision.kind == DecisionKind::kApply;
+  report.decision = result.decision;
+  report.statistics = result.statistics;
+  // One matrix is one tensor: its own value is the largest.
+  report.statistics.max_kappa = result.decision.tensors[0].kappa;
+  report.loss = kUndefined;
+  if (!report.applied) {
+    report.decision.combined_norm = kUndefined;
+    report.decision.gain = kUndefined;
+  }
+  return report;
+}
+
+Json MatrixJson(const GramMatrix& gram) {
+  Json rows = Json::array();
+  for (int i = 0; i < gram.num_rows(); ++i) {
+    std::vector<double> row;
+    for (int j = 0; j < gram.num_rows(); ++j) row.push_back(gram(i, j));
+    rows.push_back(ExactNumbers(row));
+  }
+  return rows;
 }
 
 }  // namespace
@@ -36,29 +49,23 @@ void AddStatistics(const CombineStepResult& result, bool skipped,
 std::string CombineStepLine(int64_t step, const std::string& file,
                             const CombineStepResult& result) {
   const Decision& decision = result.decision;
-  const bool skipped = decision.kind == DecisionKind::kSkip;
-  std::vector<std::vector<double>> gram(result.gram.num_rows());
-  for (int i = 0; i < result.gram.num_rows(); ++i) {
-    for (int j = 0; j < result.gram.num_rows(); ++j) {
-      gram[i].push_back(result.gram(i, j));
-    }
+  const RoundReport report = ReportOf(result);
+  Json line;
+  line["step"] = step;
+  line["file"] = file;
+  line["coefficients"] = ExactNumbers(decision.coefficients[0]);
+  line["gram"] = MatrixJson(result.gram);
+  for (const RoundNumber& number : RoundNumbers()) {
+    const std::string name = NameIn(number, &RoundOutlets::step);
+    if (!name.empty()) line[name] = ExactNumber(number.value.Get(report));
   }
-  JsonLine line;
-  line.Add("step", static_cast<int>(step));
-  line.AddString("file", file);
-  line.AddList("coefficients", decision.coefficients[0]);
-  line.AddMatrix("gram", gram);
-  AddStatistics(result, skipped, &line);
-  line.Add("step_factor", decision.step_factor);
-  line.Add("learning_rate", decision.learning_rate);
-  line.Add("clip_factor", decision.clip_factor);
-  line.AddBool("finished", decision.finished);
-  if (skipped) {
-    line.AddString("skipped", decision.skip_reason);
-  } else {
-    line.AddNull("skipped");
-  }
-  return line.Finish();
+  line["fallback"] = decision.compensated || decision.adacons_fallback;
+  line["compensated"] = decision.compensated;
+  line["adacons_fallback"] = decision.adacons_fallback;
+  line["excluded"] = decision.excluded_ranks;
+  line["finished"] = decision.finished;
+  line["skipped"] = report.applied ? Json() : Json(decision.skip_reason);
+  return JsonLine(line);
 }
 
 }  // namespace agg

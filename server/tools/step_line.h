@@ -9,12 +9,10 @@
 
 namespace agg {
 
-// Members: step, file, coefficients, gram, norm, orthogonality,
-// gradient_diversity, mean_pairwise_cosine, kappa, fallback (compensated or
-// adacons_fallback), excluded (rows), sigma2 and mu2 (this step's, unclipped),
-// sigma2_mean and mu2_mean (averaged), gain, tau, step_factor, learning_rate,
-// clip_factor, finished, skipped (the reason). Undefined and infinite values
-// are null. No newline.
+// Members: step, file, coefficients, gram; the numbers that RoundNumbers() has
+// for agg_combine, by their names there; fallback (compensated or
+// adacons_fallback), excluded (rows), finished, skipped (the reason). Undefined
+// and infinite values are null. No newline.
 std::string CombineStepLine(int64_t step, const std::string& file,
                             const CombineStepResult& result);
 

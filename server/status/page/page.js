@@ -86,6 +86,13 @@
     fill(box, lines.map((l) => element('p', l)));
   }
 
+  // As the last round has it; a skipped one has few, the last applied one all.
+  function numberText(number, last, applied) {
+    const value = (last && number.key in last ? last : applied)[number.key];
+    if (number.key === 'gain' && applied.rows) return format(value) + ' of ' + applied.rows;
+    return format(value) + (number.unit === 'examples' && charts.isNumber(value) ? ' ex.' : '');
+  }
+
   function showTiles(data) {
     const o = data.outcomes, list = [], r = state.rates || {};
     const last = state.rounds.length ? state.rounds[state.rounds.length - 1] : null;
@@ -94,11 +101,8 @@
       if (!embedded) list.push(['rounds/s', format(r.rounds)]);
       list.push(['rounds applied', String(o.applied)], ['rounds skipped', String(o.skipped), o.skipped ? 'warn' : ''],
         ['gradients left out', String(o.excluded_rows), o.excluded_rows ? 'warn' : ''],
-        ['fallbacks', String(o.compensated + o.adacons_fallbacks)],
-        ['orthogonality', format(applied.orthogonality)], ['gain', format(applied.gain) + (applied.rows ? ' of ' + applied.rows : '')],
-        ['loss', format(last ? last.loss : null)], ['learning rate', format(applied.rate)],
-        ['scale-invariant steps', format(applied.tau)], ['effective rank', format(applied.rank)],
-        ['critical batch', charts.isNumber(applied.noise) ? format(applied.noise) + ' ex.' : '–']);
+        ['fallbacks', String(o.compensated + o.adacons_fallbacks)]);
+      for (const number of data.numbers) list.push([number.label, numberText(number, last, applied)]);
     }
     if (data.shard && !embedded) {
       list.push(['push', bytes(r.push) + '/s'], ['pull', bytes(r.pull) + '/s'],

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -18,6 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/metrics/metrics_options.h"
+#include "server/round/round_numbers.h"
 #include "server/round/round_report.h"
 #include "tests/server/metrics/samples.h"
 #include "tests/server/metrics/scrape.h"
@@ -31,7 +33,7 @@ using ::testing::IsEmpty;
 TEST(MetricsTest, EverySeriesExistsFromTheStart) {
   const Metrics metrics(
       Options(), [] { return ShardStatus(); }, [] { return std::nullopt; });
-  const Scrape scrape(metrics.Text());
+  const Scrape scrape(metrics.Expose());
   for (const char* gauge :
        {"aggserver_gradient_diversity", "aggserver_gain_ratio",
         "aggserver_learning_rate", "aggserver_loss", "aggserver_gradient_norm",
@@ -80,9 +82,9 @@ TEST(MetricsTest, EverySeriesExistsFromTheStart) {
 TEST(MetricsTest, ARoundAddsNoSeries) {
   Metrics metrics(Options(), Shard, Job);
   metrics.SetTensors({{"w", 9}, {"b", 3}, {"v", 5}});
-  const Scrape before(metrics.Text());
+  const Scrape before(metrics.Expose());
   metrics.OnRound(Report());
-  const Scrape after(metrics.Text());
+  const Scrape after(metrics.Expose());
   std::vector<std::string> added;
   for (const auto& [series, value] : after.values) {
     if (before.values.count(series) == 0) added.push_back(series);
@@ -95,7 +97,7 @@ TEST(MetricsTest, FamiliesAreWellFormed) {
   Metrics metrics(Options(), Shard, Job);
   metrics.SetTensors({{"w", 9}, {"b", 3}});
   metrics.OnRound(Report());
-  const Scrape scrape(metrics.Text());
+  const Scrape scrape(metrics.Expose());
   EXPECT_THAT(scrape.duplicates, IsEmpty());
   EXPECT_GT(scrape.types.size(), 40u);
   for (const auto& [name, type] : scrape.types) {
@@ -129,16 +131,38 @@ std::set<std::string> DocumentedNames() {
 TEST(MetricsTest, TheReadmeListsExactlyTheFamilies) {
   const Metrics metrics(Options(), Shard, Job);
   std::set<std::string> names;
-  for (const auto& [name, type] : Scrape(metrics.Text()).types) {
+  for (const auto& [name, type] : Scrape(metrics.Expose()).types) {
     names.insert(name);
   }
   EXPECT_THAT(names, ContainerEq(DocumentedNames()));
 }
 
+// The unit that the row with `metric` has in a table of the README.
+std::string DocumentedUnit(const std::string& metric) {
+  std::ifstream file("server/metrics/README.md");
+  for (std::string line; std::getline(file, line);) {
+    // Before the first cell there is nothing: name, type, labels, unit.
+    const std::vector<std::string> cells = absl::StrSplit(line, '|');
+    if (cells.size() > 4 &&
+        absl::StrContains(cells[1], absl::StrCat("`", metric, "`"))) {
+      return std::string(absl::StripAsciiWhitespace(cells[4]));
+    }
+  }
+  return "no row";
+}
+
+TEST(MetricsTest, TheReadmeHasTheUnitsOfTheRoundsNumbers) {
+  for (const RoundNumber& number : RoundNumbers()) {
+    const std::string metric = NameIn(number, &RoundOutlets::metric);
+    if (metric.empty()) continue;
+    EXPECT_EQ(DocumentedUnit("aggserver_" + metric), number.unit) << metric;
+  }
+}
+
 TEST(MetricsTest, ARoundSetsEachGauge) {
   Metrics metrics(Options(), Shard, Job);
   metrics.OnRound(Report());
-  const Scrape scrape(metrics.Text());
+  const Scrape scrape(metrics.Expose());
   const std::map<std::string, double> expected = {
       {"aggserver_loss", 0.75},
       {"aggserver_round_rows", 2},
@@ -174,14 +198,14 @@ TEST(MetricsTest, ARoundSetsEachGauge) {
 TEST(MetricsTest, WorkersAndShadowsAreTold) {
   Metrics metrics(Options(), Shard, Job);
   metrics.OnRound(Report());
-  const Scrape scrape(metrics.Text());
+  const Scrape scrape(metrics.Expose());
   const std::string w1 = "worker=\"1\"";
   EXPECT_EQ(scrape.Value("aggserver_worker_coefficient", w1), 1.0625);
   EXPECT_EQ(scrape.Value("aggserver_adacons_coefficient", w1), 0.5625);
   EXPECT_EQ(scrape.Value("aggserver_worker_gradient_norm", w1), 4.5);
   EXPECT_EQ(scrape.Value("aggserver_worker_cosine_mean", w1), -0.25);
   EXPECT_EQ(scrape.Value("aggserver_worker_delay_seconds_total", w1), 0.125);
-  // Of two.
+  // Two norms have no outlier.
   EXPECT_TRUE(std::isnan(scrape.Value("aggserver_worker_outlier_score", w1)));
   EXPECT_EQ(scrape.Value("aggserver_shadow_cosine",
                          "shadow=\"0\",rule=\"mean\",scope=\"per_tensor\""),
@@ -197,7 +221,7 @@ TEST(MetricsTest, TensorsAreTheLargestOnes) {
   Metrics metrics(options, Shard, Job);
   metrics.SetTensors({{"a", 1}, {"b", 50}, {"c", 20}});
   metrics.OnRound(Report());
-  const Scrape scrape(metrics.Text());
+  const Scrape scrape(metrics.Expose());
   EXPECT_EQ(scrape.Count("aggserver_orthogonality"), 3);  // and the model
   EXPECT_EQ(scrape.Value("aggserver_orthogonality", "tensor=\"\""), 0.9375);
   EXPECT_EQ(scrape.Value("aggserver_orthogonality", "tensor=\"b\""), 0.625);
@@ -213,7 +237,7 @@ TEST(MetricsTest, ANewManifestReplacesTheTensors) {
   metrics.SetTensors({{"a", 1}, {"b", 50}});
   metrics.OnRound(Report());
   metrics.SetTensors({{"c", 1}});
-  const Scrape scrape(metrics.Text());
+  const Scrape scrape(metrics.Expose());
   EXPECT_EQ(scrape.Count("aggserver_orthogonality"), 2);
   EXPECT_TRUE(
       std::isnan(scrape.Value("aggserver_orthogonality", "tensor=\"c\"")));
@@ -225,7 +249,7 @@ TEST(MetricsTest, NamesAreEscapedAndRepaired) {
   options.version = "1\xFF";
   Metrics metrics(options, Shard, Job);
   metrics.SetTensors({{"a\"b\\c\nd", 1}});
-  const std::string text = metrics.Text();
+  const std::string text = metrics.Expose();
   EXPECT_TRUE(absl::StrContains(text, "tensor=\"a\\\"b\\\\c\\nd\"} Nan\n"));
   EXPECT_TRUE(absl::StrContains(text, "version=\"1\xEF\xBF\xBD\""));
 }
@@ -236,7 +260,7 @@ TEST(MetricsTest, PhasesMakeCumulativeBuckets) {
   RoundReport slow = Report();
   slow.durations.gram = absl::Seconds(500);
   metrics.OnRound(slow);
-  const Scrape scrape(metrics.Text());
+  const Scrape scrape(metrics.Expose());
   const std::string name = "aggserver_round_duration_seconds";
   const std::string gram = "phase=\"gram\"";
   EXPECT_EQ(scrape.Value(name + "_count", gram), 2);
@@ -253,7 +277,7 @@ TEST(MetricsTest, TheJobIsSampledAtScrape) {
   JobStatus job = Job();
   const Metrics metrics(Options(), Shard,
                         [&job] { return std::make_optional(job); });
-  const Scrape scrape(metrics.Text());
+  const Scrape scrape(metrics.Expose());
   EXPECT_EQ(scrape.Value("aggserver_job_phase", "phase=\"open\""), 1);
   EXPECT_EQ(scrape.Value("aggserver_job_phase", "phase=\"closing\""), 0);
   EXPECT_EQ(scrape.Value("aggserver_round"), 41);
@@ -268,14 +292,14 @@ TEST(MetricsTest, TheJobIsSampledAtScrape) {
             1.5);
   EXPECT_EQ(scrape.Count("aggserver_worker_waited_for_seconds"), 2);
   job.phase = "finished";
-  EXPECT_EQ(
-      Scrape(metrics.Text()).Value("aggserver_job_phase", "phase=\"finished\""),
-      1);
+  EXPECT_EQ(Scrape(metrics.Expose())
+                .Value("aggserver_job_phase", "phase=\"finished\""),
+            1);
 }
 
 TEST(MetricsTest, TheShardIsSampledAtScrape) {
   const Metrics metrics(Options(), Shard, Job);
-  const Scrape scrape(metrics.Text());
+  const Scrape scrape(metrics.Expose());
   EXPECT_EQ(scrape.Value("aggserver_shards"), 5);
   EXPECT_EQ(scrape.Value("aggserver_attached"), 1);
   EXPECT_EQ(scrape.Value("aggserver_epoch"), 1700000000123456.0);
@@ -300,19 +324,19 @@ TEST(MetricsTest, AnotherCombinationEndsTheFormersSeries) {
   JobStatus job = Job();
   const Metrics metrics(Options(), Shard, [&] { return job; });
   job.combination = {"mean", "global", "none"};
-  const Scrape scrape(metrics.Text());
+  const Scrape scrape(metrics.Expose());
   EXPECT_EQ(scrape.Value("aggserver_combination_info",
                          "rule=\"mean\",scope=\"global\","
                          "step_scale=\"none\""),
             1);
-  EXPECT_EQ(metrics.Text().find("rule=\"adasum\",scope=\"per_tensor\","
-                                "step_scale=\"adascale\""),
+  EXPECT_EQ(metrics.Expose().find("rule=\"adasum\",scope=\"per_tensor\","
+                                  "step_scale=\"adascale\""),
             std::string::npos);
 }
 
 TEST(MetricsTest, TheProcessIsSampledAtScrape) {
   const Metrics metrics(Options(), Shard, Job);
-  const Scrape scrape(metrics.Text());
+  const Scrape scrape(metrics.Expose());
   EXPECT_GT(scrape.Value("aggserver_memory_resident_bytes"), 1 << 20);
   EXPECT_GE(scrape.Value("aggserver_cpu_seconds_total"), 0);
   EXPECT_GT(scrape.Value("aggserver_start_time_seconds"), 1.7e9);
@@ -321,15 +345,15 @@ TEST(MetricsTest, TheProcessIsSampledAtScrape) {
 TEST(MetricsTest, TheEndOfARoundIsTimed) {
   Metrics metrics(Options(), Shard, Job);
   const std::string name = "aggserver_last_round_timestamp_seconds";
-  EXPECT_TRUE(std::isnan(Scrape(metrics.Text()).Value(name)));
+  EXPECT_TRUE(std::isnan(Scrape(metrics.Expose()).Value(name)));
   metrics.OnRound(Report());
-  EXPECT_GT(Scrape(metrics.Text()).Value(name), 1.7e9);
+  EXPECT_GT(Scrape(metrics.Expose()).Value(name), 1.7e9);
 }
 
 TEST(MetricsTest, NoBudgetIsInfinite) {
   const Metrics metrics(
       Options(), [] { return ShardStatus(); }, nullptr);
-  EXPECT_EQ(Scrape(metrics.Text()).Value("aggserver_memory_budget_bytes"),
+  EXPECT_EQ(Scrape(metrics.Expose()).Value("aggserver_memory_budget_bytes"),
             std::numeric_limits<double>::infinity());
 }
 
@@ -337,7 +361,7 @@ TEST(MetricsTest, OtherShardsHaveNoSeriesOfTheJob) {
   MetricsOptions options = Options();
   options.ordinal = 3;
   const Metrics metrics(options, Shard, nullptr);
-  const std::string text = metrics.Text();
+  const std::string text = metrics.Expose();
   EXPECT_TRUE(absl::StrContains(
       text, "aggserver_version{job=\"digits\",shard=\"3\"} 41\n"));
   EXPECT_FALSE(absl::StrContains(text, "aggserver_rounds_total"));

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/round/round_numbers.h"
+#include "server/round_log/logged_number.h"
 #include "tests/server/round_log/logged_rounds.h"
 
 namespace agg {
@@ -59,6 +61,37 @@ TEST(RoundRecordTest, AReportComesBack) {
   EXPECT_EQ(back.shard_seconds[1].update, 0.016);
   // Nothing of a record is lost on the way through a report.
   EXPECT_EQ(ToProto(back).SerializeAsString(), record.SerializeAsString());
+}
+
+TEST(RoundRecordTest, EachNumberComesBack) {
+  const RoundReport report = SomeRound(7);
+  ExpectSame(ReadRoundNumbers(FromProto(ToProto(report))),
+             ReadRoundNumbers(report));
+}
+
+// As every number that is younger than the log's format.
+TEST(LoggedNumberTest, NewNumbersNeedNoField) {
+  const RoundNumber number = {"gradient_norm_spread", "ratio", "A new one.",
+                              RoundValue(&Decision::gain)};
+  v1::RoundLogRecord record = ToProto(SomeRound(7));
+  EXPECT_EQ(record.numbers_size(), 0);
+  EXPECT_TRUE(std::isnan(LoggedNumber(number, record)));  // an older log
+  LogNumber(number, 2.5, &record);
+  v1::RoundLogRecord back;
+  ASSERT_TRUE(back.ParseFromString(record.SerializeAsString()));
+  EXPECT_EQ(LoggedNumber(number, back), 2.5);
+  EXPECT_EQ(back.numbers().at("gradient_norm_spread"), 2.5);
+  // A name that this release does not know is left alone.
+  EXPECT_EQ(FromProto(back).decision.gain, 1.7);
+}
+
+// A field that has a number's name, but is not one.
+TEST(LoggedNumberTest, OtherFieldsAreNotNumbers) {
+  const RoundNumber number = {"finished", "", "", RoundValue(&Decision::gain)};
+  v1::RoundLogRecord record;
+  LogNumber(number, 1.0, &record);
+  EXPECT_FALSE(record.finished());
+  EXPECT_EQ(LoggedNumber(number, record), 1.0);
 }
 
 TEST(RoundRecordTest, ARunComesBack) {

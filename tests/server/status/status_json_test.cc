@@ -2,6 +2,7 @@
 #include "server/status/status_json.h"
 
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -9,7 +10,8 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/base/json_writer.h"
+#include "nlohmann/json.hpp"
+#include "server/base/json.h"
 #include "server/status/chrome_trace.h"
 #include "server/status/round_history.h"
 #include "tests/server/round_log/logged_rounds.h"
@@ -21,11 +23,9 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 std::string Written(const RoundHistory& history, uint64_t after) {
-  JsonWriter json;
-  json.BeginObject();
-  history.Write(after, &json);
-  json.EndObject();
-  return json.Take();
+  Json json;
+  history.AddTo(after, &json);
+  return CompactJson(json);
 }
 
 RoundHistory::Options Small() {
@@ -66,13 +66,44 @@ TEST(RoundHistoryTest, TheLastRoundInDetail) {
   skipped.message = std::string(1000, 'm');
   history.Add(skipped);
   const std::string json = Written(history, 0);
-  // Of the applied round, made square; what is not finite is null.
+  // The applied round's cosines, made square; what is not finite is null.
   EXPECT_THAT(json, HasSubstr("\"last\":{\"round\":3,\"ranks\":[0,1,5],"
                               "\"excluded\":[5]"));
   EXPECT_THAT(json, HasSubstr("\"cosines\":[[1,0.5,null],[0.5,1,null],"
                               "[null,null,null]]"));
   EXPECT_THAT(json, HasSubstr("\"skipped\":1"));
   EXPECT_THAT(json, HasSubstr("\"" + std::string(200, 'm') + "\""));
+}
+
+// The numbers of SomeRound(), under the keys that the page reads.
+TEST(RoundHistoryTest, EachRoundHasItsNumbers) {
+  RoundHistory history(Small());
+  history.Add(SomeRound(3));
+  RoundReport skipped = SomeRound(4);
+  skipped.applied = false;
+  history.Add(skipped);
+  Json json;
+  history.AddTo(0, &json);
+  const Json expected = {
+      {"loss", 0.75}, {"orthogonality", 0.8}, {"gain", 1.7},    {"tau", 12.3},
+      {"rate", 0.15}, {"diversity", 0.6},     {"cosine", 0.51}, {"least", 0.49},
+      {"rank", 1.8},  {"norm", 2.2},          {"noise", 77}};
+  for (const auto& [key, value] : expected.items()) {
+    EXPECT_EQ(json["rounds"][0].value(key, Json()), value) << key;
+    EXPECT_EQ(json["rounds"][1].contains(key), key == "loss") << key;
+  }
+  std::map<std::string, std::string> labels;
+  for (const Json& tile : json["numbers"]) {
+    const std::string key = tile["key"];
+    EXPECT_TRUE(json["rounds"][0].contains(key)) << key;
+    labels[key] = tile["label"];
+  }
+  EXPECT_EQ(labels["orthogonality"], "orthogonality");
+  EXPECT_EQ(labels["rate"], "learning rate");
+  EXPECT_EQ(labels["tau"], "scale-invariant steps");
+  EXPECT_EQ(labels["rank"], "effective rank");
+  EXPECT_EQ(labels["noise"], "critical batch");
+  EXPECT_EQ(labels.count("cosine"), 0u);  // it has a chart
 }
 
 TEST(RoundHistoryTest, AnotherModelBeginsAnew) {
@@ -147,6 +178,9 @@ TEST(ChromeTraceTest, SpansFollowOneAnother) {
               HasSubstr("\"traceparents\":{\"1\":\"00-4bf92f3577b34da6a3ce929"
                         "d0e0e4736-00f067aa0ba902b7-01\"}"));
   EXPECT_THAT(trace, HasSubstr("\"last_rank\":1"));
+  EXPECT_THAT(trace,
+              HasSubstr("\"orthogonality\":0.8,\"gain\":1.7,\"loss\":0.75,"
+                        "\"learning_rate\":0.15,"));
 }
 
 TEST(ChromeTraceTest, NoRoundsYet) {

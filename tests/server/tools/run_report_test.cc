@@ -50,8 +50,13 @@ TEST(RunReportTest, HoldsTheRun) {
   EXPECT_THAT(*html, HasSubstr("[\"rounds\",\"3\"]"));
   EXPECT_THAT(*html, HasSubstr("[\"rounds per second\",\"1\"]"));
   EXPECT_THAT(*html, HasSubstr("[\"examples used\",\"51\"]"));
+  EXPECT_THAT(*html, HasSubstr("[\"final orthogonality\",\"0.8\"],"
+                               "[\"final gain\",\"1.7\"],"
+                               "[\"final loss\",\"0.75\"],"
+                               "[\"final learning rate\",\"0.15\"],"
+                               "[\"scale-invariant iterations\",\"12.3\"]"));
   EXPECT_THAT(*html, HasSubstr("[\"model\",\"15 parameters in 2 tensors\"]"));
-  EXPECT_THAT(*html, HasSubstr("job: \\\"digits\\\"\\u000aworkers: 3"));
+  EXPECT_THAT(*html, HasSubstr("job: \\\"digits\\\"\\nworkers: 3"));
   EXPECT_THAT(*html, Not(HasSubstr("id=\"data\">null<")));
   // A tensor is called a<b>&": it stays data.
   EXPECT_THAT(*html, Not(HasSubstr("a<b>")));
