@@ -1,3 +1,4 @@
+// The real clock.
 #include "server/base/clock.h"
 
 #include <chrono>

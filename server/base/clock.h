@@ -19,7 +19,7 @@ class Clock {
   static const Clock* Real();
 };
 
-// Stands still until told otherwise. Thread-safe.
+// Stands still until a test moves it. Thread-safe.
 class FakeClock : public Clock {
  public:
   explicit FakeClock(absl::Time start = absl::FromUnixSeconds(1000000000))

@@ -1,3 +1,4 @@
+// One write per line, so that lines of threads do not mix.
 #include "server/base/log.h"
 
 #include <atomic>

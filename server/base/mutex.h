@@ -1,6 +1,6 @@
 // std::mutex and std::condition_variable with clang's thread annotations.
 // (Debian's absl::Mutex is not instrumented for ThreadSanitizer and reports
-// races that are none.)
+// races where there are none.)
 #ifndef AGG_SERVER_BASE_MUTEX_H_
 #define AGG_SERVER_BASE_MUTEX_H_
 

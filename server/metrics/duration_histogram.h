@@ -11,7 +11,7 @@
 namespace agg {
 
 // prometheus-cpp's own Histogram takes a mutex at each observation and cannot
-// be copied; this one is part of a state that is published whole.
+// be copied; this one is part of a state that is copied and published.
 // Thread-compatible.
 class DurationHistogram {
  public:

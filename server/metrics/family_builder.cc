@@ -1,3 +1,5 @@
+// prometheus-cpp's families, filled by hand: its own metrics count at each call
+// and take a lock, while ours are read from plain values at a scrape.
 #include "server/metrics/family_builder.h"
 
 #include <cstddef>

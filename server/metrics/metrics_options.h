@@ -1,4 +1,4 @@
-// What the metrics of one process are told at start. Plain values.
+// What the metrics of one process get at its start. Plain values.
 #ifndef AGG_SERVER_METRICS_METRICS_OPTIONS_H_
 #define AGG_SERVER_METRICS_METRICS_OPTIONS_H_
 
@@ -20,7 +20,7 @@ struct MetricsOptions {
   int32_t shards = 1;           // of the job
   int32_t workers = 1;          // expected; their series exist from the start
   // Effective names, as RuleName, ScopeName and StepScaleName give them; shown
-  // until there is a JobStatus, which tells those of the open round.
+  // until there is a JobStatus, which has those of the open round.
   std::string rule = "mean";
   std::string scope = "per_tensor";
   std::string step_scale = "none";

@@ -1,3 +1,4 @@
+// A robust z-score of gradient norms on a logarithmic scale.
 #include "server/metrics/outlier_score.h"
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 namespace agg {
 namespace {
 
-// Of at least one value; not NaN.
+// `values` has at least one value, and no NaN.
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t half = values.size() / 2;
@@ -31,6 +32,7 @@ std::vector<double> OutlierScores(const std::vector<double>& norms) {
   for (const double norm : norms) {
     if (!std::isnan(norm)) logs.push_back(std::log(norm));
   }
+  // Two norms are equally far from their median: nothing to tell apart.
   if (logs.size() < 3) return scores;
   const double median = Median(logs);
   std::vector<double> distances;

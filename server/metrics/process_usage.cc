@@ -1,3 +1,4 @@
+// The few lines of /proc that Prometheus' users expect of every process.
 #include "server/metrics/process_usage.h"
 
 #include <sys/resource.h>

@@ -4,7 +4,7 @@
 
 namespace agg {
 
-// NaN where the kernel does not tell.
+// NaN where the kernel does not say.
 struct ProcessUsage {
   double resident_bytes = 0.0;      // physical memory, libraries included
   double cpu_seconds = 0.0;         // of all threads, user and system

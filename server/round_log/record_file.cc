@@ -1,3 +1,4 @@
+// Plain system calls: a stream would buffer, and could write half a record.
 #include "server/round_log/record_file.h"
 
 #include <fcntl.h>
@@ -30,8 +31,8 @@ absl::Status SystemError(absl::string_view what, const std::string& path) {
       absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(errno)));
 }
 
-// Bytes of whole records in an existing file.
-absl::StatusOr<int64_t> WholeBytes(const std::string& path) {
+// Bytes of the complete records in an existing file.
+absl::StatusOr<int64_t> CompleteBytes(const std::string& path) {
   absl::StatusOr<RecordReader> reader = RecordReader::Open(path);
   if (!reader.ok()) return absl::UnavailableError(reader.status().message());
   v1::RoundLogRecord record;
@@ -62,9 +63,9 @@ absl::StatusOr<std::unique_ptr<RecordFile>> RecordFile::Open(
       return absl::FailedPreconditionError(
           absl::StrCat(path, " is not a regular file"));
     }
-    const absl::StatusOr<int64_t> whole = WholeBytes(path);
-    if (!whole.ok()) return whole.status();
-    num_bytes = *whole;
+    const absl::StatusOr<int64_t> complete = CompleteBytes(path);
+    if (!complete.ok()) return complete.status();
+    num_bytes = *complete;
   }
   const int fd = open(path.c_str(), kFlags, kMode);
   if (fd < 0) return SystemError("open", path);

@@ -1,4 +1,4 @@
-// A round log's file as what is appended to.
+// The file that a round log appends to.
 #ifndef AGG_SERVER_ROUND_LOG_RECORD_FILE_H_
 #define AGG_SERVER_ROUND_LOG_RECORD_FILE_H_
 
@@ -12,14 +12,14 @@
 
 namespace agg {
 
-// Never holds anything but whole records, as far as the system lets it: what
-// was written of a record before an error is cut off again. Not thread-safe;
-// one process at a time may have a path.
+// Holds complete records only, as far as the system lets it: what was written
+// of a record before an error is cut off again. Not thread-safe; one process at
+// a time may have a path.
 class RecordFile {
  public:
   // Creates the file, or goes on at its end after cutting off an unfinished
-  // record. FAILED_PRECONDITION: it is no round log, or damaged; UNAVAILABLE:
-  // it cannot be opened.
+  // record. FAILED_PRECONDITION: it is not a round log, or damaged;
+  // UNAVAILABLE: it cannot be opened.
   static absl::StatusOr<std::unique_ptr<RecordFile>> Open(
       const std::string& path);
   ~RecordFile();
@@ -32,7 +32,7 @@ class RecordFile {
   // Appends length and `message` with one write(): the kernel has it on
   // return, a crash of the process loses nothing. UNAVAILABLE with the
   // system's reason; nothing was appended then, and it may be tried again.
-  // INVALID_ARGUMENT: no record has that many bytes.
+  // INVALID_ARGUMENT: a record cannot have that many bytes.
   absl::Status Append(absl::string_view message);
 
   // Renames the file to PATH.1, over an older one, and begins a new one.

@@ -1,3 +1,5 @@
+// Reads delimited protobuf messages by hand: protobuf's own reader does not
+// tell a record that was cut short from one that is damaged.
 #include "server/round_log/record_reader.h"
 
 #include <cstdint>

@@ -21,11 +21,12 @@ class RecordReader {
   static absl::StatusOr<RecordReader> Open(const std::string& path);
 
   // Whether there was another record. False at the end, also where the last
-  // record is cut short. DATA_LOSS with the offset: this is no record, or, for
-  // the first one, lacks `run`: the file is no round log, or damaged.
+  // record is cut short. DATA_LOSS with the offset: these bytes are not a
+  // record, or the first one lacks `run`. The file is not a round log then, or
+  // it is damaged.
   absl::StatusOr<bool> Next(v1::RoundLogRecord* record);
 
-  // Where the last whole record ends.
+  // Where the last complete record ends.
   int64_t end_offset() const { return end_offset_; }
   // After Next was false: bytes of a record that was cut short.
   int64_t truncated_bytes() const { return truncated_bytes_; }

@@ -1,3 +1,5 @@
+// A queue between the coordinator, which must not wait, and the thread that
+// writes.
 #include "server/round_log/round_log.h"
 
 #include <memory>
@@ -16,7 +18,7 @@ namespace agg {
 namespace {
 
 constexpr size_t kMaxWaiting = 256;
-constexpr absl::Duration kTellEvery = absl::Minutes(1);
+constexpr absl::Duration kLogEvery = absl::Minutes(1);
 
 }  // namespace
 
@@ -52,7 +54,7 @@ void RoundLog::SetRun(const RunDescription& run) {
 void RoundLog::Append(const RoundReport& report) {
   MutexLock lock(&mutex_);
   if (entries_.size() >= kMaxWaiting) {
-    ++status_.errors;  // told together with the next write
+    ++status_.errors;  // logged after the next failed write
     return;
   }
   entries_.push_back({run_, report});
@@ -105,8 +107,8 @@ void RoundLog::Count(const absl::Status& status) {
     ++(status.ok() ? status_.records : status_.errors);
     total = status_;
   }
-  if (status.ok() || absl::Now() < told_at_ + kTellEvery) return;
-  told_at_ = absl::Now();
+  if (status.ok() || absl::Now() < logged_at_ + kLogEvery) return;
+  logged_at_ = absl::Now();
   LogError("round log: ", status.message(), "; ", total.errors,
            " rounds are missing from it so far");
 }

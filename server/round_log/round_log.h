@@ -29,7 +29,7 @@ struct RoundLogOptions {
 
 // A thread of its own writes; nothing here makes a round wait or fail. What
 // cannot be written (no space, an I/O error, a disk so slow that 256 rounds
-// wait) is lost, counted, and told in the server's log once a minute.
+// wait) is lost and counted, and the server's log says so once a minute.
 // Thread-safe.
 class RoundLog {
  public:
@@ -58,10 +58,10 @@ class RoundLog {
   void Count(const absl::Status& status);
 
   const RoundLogOptions options_;
-  // Of the thread.
+  // Used by the thread alone.
   const std::unique_ptr<RecordFile> file_;
   std::shared_ptr<const RunDescription> written_run_;
-  absl::Time told_at_ = absl::InfinitePast();
+  absl::Time logged_at_ = absl::InfinitePast();
 
   mutable Mutex mutex_;
   CondVar changed_;

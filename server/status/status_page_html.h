@@ -8,7 +8,7 @@
 namespace agg {
 
 // Polls status.json next to it. With a JSON object instead of `null` in its
-// <script id="data"> it is a report of that data instead, and asks nobody.
+// <script id="data"> it is a report of that data instead, and sends no request.
 absl::string_view StatusPageHtml();
 
 // Its Content-Security-Policy, which a <meta> of the page holds, too.
