@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "prometheus/collectable.h"
 #include "prometheus/metric_family.h"
 #include "prometheus/text_serializer.h"
 #include "server/base/utf8.h"
@@ -42,7 +41,7 @@ MetricsOptions WithValidNames(MetricsOptions options) {
 
 }  // namespace
 
-class Metrics::Impl : public prometheus::Collectable {
+class Metrics::Impl {
  public:
   Impl(const MetricsOptions& options, std::function<ShardStatus()> shard_status,
        std::function<std::optional<JobStatus>()> job_status,
@@ -67,7 +66,7 @@ class Metrics::Impl : public prometheus::Collectable {
         NextRoundState(options_, *Load(), report, absl::Now())));
   }
 
-  std::vector<prometheus::MetricFamily> Collect() const override {
+  std::vector<prometheus::MetricFamily> Collect() const {
     FamilyBuilder builder(
         {{"job", options_.job}, {"shard", std::to_string(options_.ordinal)}});
     builder.Info("aggserver_build_info", "What is running; always 1.",
@@ -123,12 +122,12 @@ void Metrics::SetTensors(
 
 void Metrics::OnRound(const RoundReport& report) { impl_->OnRound(report); }
 
-std::string Metrics::Expose() const {
-  return prometheus::TextSerializer().Serialize(impl_->Collect());
-}
+std::string Metrics::Expose() const { return Exposer()(); }
 
-std::shared_ptr<prometheus::Collectable> Metrics::collectable() const {
-  return impl_;
+std::function<std::string()> Metrics::Exposer() const {
+  return [impl = impl_] {
+    return prometheus::TextSerializer().Serialize(impl->Collect());
+  };
 }
 
 }  // namespace agg

@@ -15,10 +15,6 @@
 #include "server/round/round_report.h"
 #include "server/round_log/round_log_status.h"
 
-namespace prometheus {
-class Collectable;
-}  // namespace prometheus
-
 namespace agg {
 
 // Rounds are reported by OnRound; everything else is sampled when Prometheus
@@ -52,8 +48,8 @@ class Metrics {
   // What a scrape gets now, in Prometheus' text format 0.0.4. Thread-safe.
   std::string Expose() const;
 
-  // For MetricsServer. Never null.
-  std::shared_ptr<prometheus::Collectable> collectable() const;
+  // Expose as a function that may outlive the Metrics; for MetricsServer.
+  std::function<std::string()> Exposer() const;
 
  private:
   class Impl;

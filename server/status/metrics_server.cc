@@ -1,6 +1,7 @@
 // Which page answers which path, and with which headers.
 #include "server/status/metrics_server.h"
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -9,8 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "prometheus/collectable.h"
-#include "prometheus/text_serializer.h"
 #include "server/base/address.h"
 #include "server/metrics/metrics.h"
 #include "server/status/http_server.h"
@@ -50,17 +49,17 @@ HttpResponse Ready(const MetricsPages& pages) {
 }
 
 // Prometheus 3 refuses a scrape whose type lacks the version.
-HttpResponse Scrape(const prometheus::Collectable& collectable) {
+HttpResponse Scrape(std::string text) {
   HttpResponse response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  response.body = prometheus::TextSerializer().Serialize(collectable.Collect());
+  response.body = std::move(text);
   return response;
 }
 
 HttpResponse Answer(const HttpRequest& request,
-                    const prometheus::Collectable& collectable,
+                    const std::function<std::string()>& expose,
                     const MetricsPages& pages) {
-  if (request.path == "/metrics") return Scrape(collectable);
+  if (request.path == "/metrics") return Scrape(expose());
   if (request.path == "/healthz") return Text(200, "ok\n");
   if (request.path == "/readyz") return Ready(pages);
   if (pages.status_json != nullptr) {
@@ -91,9 +90,9 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
   }
   absl::StatusOr<std::unique_ptr<HttpServer>> server =
       HttpServer::Start(*host, port,
-                        [collectable = metrics.collectable(),
+                        [expose = metrics.Exposer(),
                          pages = std::move(pages)](const HttpRequest& request) {
-                          return Answer(request, *collectable, pages);
+                          return Answer(request, expose, pages);
                         });
   if (!server.ok()) {
     return absl::UnavailableError(
