@@ -27,11 +27,19 @@ struct Index {
 extern Index thread_index;
 extern Index block_index;
 
+inline constexpr unsigned kLanes = 32;  // of a warp
+
+// What each lane has brought to an exchange.
+struct LaneValues {
+  double first[kLanes];
+  double second[kLanes];
+};
+
 // What a thread of a kernel may do besides computing.
 void BlockBarrier();
 // Waits until all lanes of the warp have brought their values and returns
-// them, [lane][2]; valid until the lane's next call.
-const double (*WarpExchange(double first, double second))[2];
+// them; valid until the lane's next call.
+const LaneValues& WarpExchange(double first, double second);
 
 // Runs `thread` for every thread of every block, one block after the other;
 // odd blocks start their threads in descending order. REQUIRES: grid.z == 1.
