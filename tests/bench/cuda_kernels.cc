@@ -77,8 +77,8 @@ double Seconds(cudaStream_t stream, const std::function<void()>& launch) {
   return milliseconds[kRepetitions / 2] * 1e-3;
 }
 
-// Of rows: several GB where the card has them; optimizers' arrays take up to
-// three times as much again.
+// Bytes of the rows: several GB where the card has them; optimizers' arrays
+// take up to three times as much again.
 int64_t MeasuredBytes() {
   size_t free_bytes = 0, total_bytes = 0;
   Must(cudaMemGetInfo(&free_bytes, &total_bytes));
