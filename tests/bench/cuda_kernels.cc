@@ -318,7 +318,7 @@ class Bench {
     update.rows = args_.Append(absl::MakeConstSpan(rows_));
     update.num_rows = static_cast<int>(rows_.size());
     update.dtype = static_cast<int>(dtype_);
-    update.formula = cuda::ChooseFormula(optimizer);
+    update.formula = ChooseFormula(optimizer);
     update.num_states = num_states;
     update.chunks = args_.Append(absl::MakeConstSpan(wave.chunks));
     update.num_chunks = static_cast<int64_t>(wave.chunks.size());
