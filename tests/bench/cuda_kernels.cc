@@ -28,6 +28,7 @@
 #include "kernels/cuda/tile_shape.h"
 #include "kernels/cuda/update_kernel.h"
 #include "kernels/step_constants.h"
+#include "kernels/step_formula.h"
 #include "tests/bench/fp64_peak.h"
 #include "tests/bench/launch_overhead.h"
 
