@@ -70,7 +70,7 @@ struct UpdateRequest {
 // Partial squared norms of one range, summed in double in a fixed order.
 struct RangeNorms {
   double parameter_norm_squared = 0.0;
-  // Of what the trust ratio divides by: lars, the combined gradient; lamb,
+  // What the trust ratio divides by: for lars the combined gradient, for lamb
   // the bias-corrected Adam direction plus weight decay times the weights.
   double update_norm_squared = 0.0;
 };

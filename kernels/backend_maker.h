@@ -23,7 +23,7 @@ enum class GramArithmetic : uint8_t {
 struct BackendOptions {
   // Compute threads of the CPU backend; 0 takes one per available CPU.
   int num_threads = 0;
-  // Of the CUDA backend.
+  // How the CUDA backend accumulates a plain Gram.
   GramArithmetic cuda_gram = GramArithmetic::kByDevice;
 };
 

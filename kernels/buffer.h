@@ -40,7 +40,7 @@ struct MemoryNeeds {
   int64_t device_scratch_bytes = 0;
 };
 
-// Of the device, whoever uses it; zeros without one.
+// The device's memory, all processes included; zeros without a device.
 struct DeviceMemoryUse {
   int64_t total_bytes = 0;
   int64_t used_bytes = 0;

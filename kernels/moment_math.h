@@ -1,30 +1,14 @@
-// The formulas of the optimizers with two moments: adam, adamw and lamb. As
-// element_math.h, which includes this file, says.
+// The formulas of the optimizers with two moments: adam, adamw and lamb. A
+// part of element_math.h, which includes it and says what a formula is.
 #ifndef AGG_KERNELS_MOMENT_MATH_H_
 #define AGG_KERNELS_MOMENT_MATH_H_
 
 #include <math.h>
 
 #include "kernels/narrow_float.h"
+#include "kernels/step_constants.h"
 
 namespace agg {
-
-// What a step needs besides the elements, computed once per range in double
-// and rounded once (step_constants.h).
-struct StepConstants {
-  float rate = 0.0f;  // learning rate; lars, lamb: times the trust
-  float negative_rate = 0.0f;
-  float adam_rate = 0.0f;  // -learning rate / (1 - beta1^step)
-  float decay = 0.0f;      // weight decay
-  float shrink = 1.0f;     // adamw: 1 - learning rate * weight decay
-  float momentum = 0.0f;
-  float one_minus_beta1 = 0.0f;
-  float beta2 = 0.0f;
-  float one_minus_beta2 = 0.0f;
-  float inverse_bias1 = 1.0f;       // 1 / (1 - beta1^step)
-  float inverse_root_bias2 = 1.0f;  // 1 / sqrt(1 - beta2^step)
-  float epsilon = 0.0f;
-};
 
 // m <- lerp(m, g, 1 - beta1); v <- beta2 v + (1 - beta2) g^2. Returns the
 // denominator sqrt(v / (1 - beta2^step)) + epsilon.

@@ -12,6 +12,7 @@
 #include "kernels/cpu/request_check.h"
 #include "kernels/cpu/update.h"
 #include "kernels/cpu/update_kernel.h"
+#include "kernels/optimizer_step.h"
 
 namespace agg {
 namespace {
@@ -58,9 +59,7 @@ absl::Status CpuBackend::Load(const OptimizerOptions& optimizer,
   if (!status.ok()) return status;
   std::memcpy(master->host(), snapshot.host(),
               static_cast<size_t>(snapshot.num_bytes()));
-  FillFloats(state0, optimizer.kind == OptimizerKind::kAdagrad
-                         ? optimizer.initial_accumulator
-                         : 0.0f);
+  FillFloats(state0, InitialState0(optimizer));
   FillFloats(state1, 0.0f);
   if (narrowed_snapshot != nullptr) {
     NarrowBlock(reinterpret_cast<const float*>(snapshot.host()),

@@ -1,10 +1,19 @@
-// Register tiles of the Gram kernel, per Highway target.
+// Register tiles of the Gram kernel (gram_kernel.cc), per Highway target.
 //
-// A tile accumulates R x C pairs over some groups of 8 elements in registers.
-// Its shape is free: it does not change the order of any pair's additions.
-// 4 x 4 pairs need 16 accumulators of 8 lanes: half of AVX-512's registers.
-// A target with N < 8 lanes goes over the elements 8 / N times, each time for
-// N of the 8 lanes, so that its accumulators stay in registers, too.
+// A tile is R x C pairs of rows, R and C up to 4, whose sums are kept in
+// registers over some groups of 8 elements: a row that is loaded once is used
+// in up to 4 products.
+//
+//   function             the pairs                          elements are read
+//   AccumulateTriangle   R rows with each other, r <= c     from the rows
+//   AccumulateRectangle  4 rows with C other rows           from the panel
+//   AccumulatePairs      1 row with C rows, compensated     from the panel
+//
+// The caller loads the sums of before into `lanes` and finds the new ones
+// there. A tile's shape is free: it does not change the order of any pair's
+// additions. 4 x 4 pairs need 16 accumulators of 8 lanes: half of AVX-512's
+// registers. A target with N < 8 lanes goes over the elements 8 / N times, each
+// time for N of the 8 lanes, so that its accumulators stay in registers, too.
 
 #if defined(AGG_KERNELS_CPU_GRAM_TILES_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)  // NOLINT

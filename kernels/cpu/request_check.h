@@ -14,7 +14,7 @@ absl::Status CheckGramRequest(const GramRequest& request);
 // `stores`: an Update, with a snapshot to write; otherwise Norms.
 absl::Status CheckUpdateRequest(const UpdateRequest& request, bool stores);
 
-// Of Backend::Load's arguments.
+// Checks the arguments of Backend::Load.
 absl::Status CheckLoad(const OptimizerOptions& optimizer,
                        const Buffer& snapshot, const Buffer* master,
                        const Buffer* state0, const Buffer* state1,

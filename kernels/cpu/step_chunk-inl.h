@@ -1,5 +1,7 @@
-// Optimizer steps over arrays, per Highway target: element_math.h in plain
-// loops that the compiler vectorises for the target.
+// Optimizer steps over arrays, per Highway target: the formulas of
+// element_math.h in plain loops that the compiler vectorises for the target.
+// Formulas are inlined into the loops, and so get the target's instructions;
+// choosing one happens once per block and needs none.
 
 #if defined(AGG_KERNELS_CPU_STEP_CHUNK_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)  // NOLINT
@@ -12,8 +14,9 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "kernels/element_math.h"
-#include "kernels/optimizer_step.h"
+#include "kernels/narrow_float.h"
+#include "kernels/step_constants.h"
+#include "kernels/step_formula.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace agg {
@@ -43,53 +46,55 @@ HWY_NOINLINE void StepChunk(const StepConstants& constants,
   }
 }
 
-template <template <bool> class Formula>
-StepFunction MomentumStep(bool nesterov) {
-  return nesterov ? &StepChunk<Formula<true>> : &StepChunk<Formula<false>>;
-}
-
-inline StepFunction ChooseStep(const OptimizerOptions& optimizer) {
-  const bool has_momentum = optimizer.momentum != 0.0f;
-  switch (optimizer.kind) {
-    case OptimizerKind::kNone:
-      return &StepChunk<NoneFormula>;
-    case OptimizerKind::kAdd:
-      return has_momentum ? MomentumStep<AddMomentumFormula>(optimizer.nesterov)
-                          : &StepChunk<AddFormula>;
-    case OptimizerKind::kSgd:
-      return has_momentum ? MomentumStep<SgdMomentumFormula>(optimizer.nesterov)
-                          : &StepChunk<SgdFormula>;
-    case OptimizerKind::kAdam:
-      return &StepChunk<AdamFormula>;
-    case OptimizerKind::kAdamW:
-      return &StepChunk<AdamWFormula>;
-    case OptimizerKind::kAdagrad:
-      return &StepChunk<AdagradFormula>;
-    case OptimizerKind::kLars:  // without momentum: sgd at the trusted rate
-      return has_momentum
-                 ? MomentumStep<LarsMomentumFormula>(optimizer.nesterov)
-                 : &StepChunk<SgdFormula>;
-    case OptimizerKind::kLamb:
-      return &StepChunk<LambFormula>;
+// For VisitFormula: the formula's loop.
+struct StepChunkOf {
+  template <class Formula>
+  StepFunction operator()(Formula /*formula*/) const {
+    return &StepChunk<Formula>;
   }
-  return &StepChunk<NoneFormula>;
+};
+
+inline StepFunction ChooseStep(StepFormula formula) {
+  return VisitFormula(formula, StepChunkOf());
 }
 
-// lamb: the directions that a step would take; the state stays as it is.
-HWY_NOINLINE inline void LambDirections(const StepConstants& constants,
-                                        const float* HWY_RESTRICT gradient,
-                                        int64_t num_elements,
-                                        const float* HWY_RESTRICT parameters,
-                                        const float* HWY_RESTRICT state0,
-                                        const float* HWY_RESTRICT state1,
-                                        float* HWY_RESTRICT directions) {
+using DirectionFunction = void (*)(const StepConstants& constants,
+                                   const float* gradient, int64_t num_elements,
+                                   const float* parameters, const float* state0,
+                                   const float* state1, float* directions);
+
+// The directions that a step would take; the state stays as it is.
+template <class Formula>
+HWY_NOINLINE void DirectChunk(const StepConstants& constants,
+                              const float* HWY_RESTRICT gradient,
+                              int64_t num_elements,
+                              const float* HWY_RESTRICT parameters,
+                              const float* HWY_RESTRICT state0,
+                              const float* HWY_RESTRICT state1,
+                              float* HWY_RESTRICT directions) {
   const StepConstants c = constants;
   for (int64_t k = 0; k < num_elements; ++k) {
-    float m = state0[k];
-    float v = state1[k];
-    directions[k] =
-        LambFormula::Direction(c, gradient[k], parameters[k], &m, &v);
+    float s0 = Formula::kStateArrays > 0 ? state0[k] : 0.0f;
+    float s1 = Formula::kStateArrays > 1 ? state1[k] : 0.0f;
+    directions[k] = Formula::Direction(c, gradient[k], parameters[k], &s0, &s1);
   }
+}
+
+// For VisitFormula: the loop over directions, or null where the norm that is
+// asked for is the gradient's.
+struct DirectChunkOf {
+  template <class Formula>
+  DirectionFunction operator()(Formula /*formula*/) const {
+    if constexpr (HasDirection<Formula>::value) {
+      return &DirectChunk<Formula>;
+    } else {
+      return nullptr;
+    }
+  }
+};
+
+inline DirectionFunction ChooseDirection(StepFormula formula) {
+  return VisitFormula(formula, DirectChunkOf());
 }
 
 HWY_NOINLINE inline void NarrowToBf16(const float* HWY_RESTRICT from,

@@ -8,6 +8,7 @@
 #include "kernels/cpu/block_plan.h"
 #include "kernels/cpu/update_kernel.h"
 #include "kernels/step_constants.h"
+#include "kernels/step_formula.h"
 
 namespace agg {
 namespace {
@@ -71,7 +72,7 @@ class UpdateRun {
         request_.ranges[block.range_index].coefficients.data();
     kernel.num_rows = static_cast<int64_t>(num_rows);
     kernel.dtype = request_.dtype;
-    kernel.optimizer = request_.optimizer;
+    kernel.formula = ChooseFormula(request_.optimizer);
     kernel.constants = constants_[block.range_index];
     kernel.num_elements = block.num_elements;
     kernel.master = FloatsAt(request_.master, block.begin);

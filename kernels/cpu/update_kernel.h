@@ -12,8 +12,8 @@
 
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
-#include "kernels/element_math.h"
-#include "kernels/optimizer_step.h"
+#include "kernels/step_constants.h"
+#include "kernels/step_formula.h"
 
 namespace agg {
 
@@ -23,7 +23,7 @@ struct UpdateBlock {
   const double* coefficients = nullptr;
   int64_t num_rows = 0;
   DType dtype = DType::kF32;
-  OptimizerOptions optimizer;
+  StepFormula formula;
   StepConstants constants;
   int64_t num_elements = 0;
   float* master = nullptr;

@@ -16,7 +16,7 @@ namespace agg::cuda {
 // longer than a wave.
 struct Wave {
   std::vector<Chunk> chunks;
-  // Of each slot: the index of its range in the request, and its first chunk
+  // For each slot: the index of its range in the request, and its first chunk
   // in `chunks`; slot_begins has one entry more, the number of chunks.
   std::vector<int64_t> slot_ranges;
   std::vector<int32_t> slot_begins;

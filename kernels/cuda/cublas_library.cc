@@ -13,7 +13,7 @@
 namespace agg::cuda {
 namespace {
 
-// Of cublas_api.h, which is not needed to build: these have been the same
+// What cublas_api.h declares, which is not needed to build: the same
 // since cuBLAS 4 (_v2) and 8 (strided batches).
 using Handle = void*;
 using CreateFunction = int (*)(Handle*);

@@ -1,12 +1,15 @@
+// The interface's calls, each with what has to come before it (checks, waiting
+// for rows) and what a failure means. Kernels are run by cuda_gram.cc and
+// cuda_update.cc.
 #include "kernels/cuda/cuda_backend.h"
 
 #include <cstdio>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "kernels/cpu/request_check.h"
 #include "kernels/cuda/cuda_buffer.h"
+#include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_gram.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/cuda_update.h"
@@ -17,44 +20,6 @@
 namespace agg {
 namespace {
 
-constexpr int kDevice = 0;
-constexpr int kLeastMajor = 8;  // what the kernels are compiled for
-// fp32:fp64 from which 13 operations on floats are less than one on doubles by
-// enough to matter: consumer cards have 32 or 64, data center cards 2.
-constexpr int kSlowDoubleRatio = 32;
-
-absl::StatusOr<int> Attribute(cudaDeviceAttr attribute) {
-  int value = 0;
-  AGG_RETURN_IF_CUDA_ERROR(cudaDeviceGetAttribute(&value, attribute, kDevice));
-  return value;
-}
-
-absl::Status OpenDevice() {
-  int num_devices = 0;
-  const cudaError_t error = cudaGetDeviceCount(&num_devices);
-  if (error != cudaSuccess || num_devices == 0) {
-    cudaGetLastError();  // a missing driver must not spoil later calls
-    return absl::UnavailableError(absl::StrCat(
-        "no CUDA device: ",
-        error == cudaSuccess ? "none visible" : cudaGetErrorString(error)));
-  }
-  // Waiting threads sleep: the cores have a network to serve. Too late, which
-  // is no harm, if this process has used the device before.
-  if (cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) != cudaSuccess) {
-    cudaGetLastError();
-  }
-  AGG_RETURN_IF_CUDA_ERROR(cudaSetDevice(kDevice));
-  const absl::StatusOr<int> major =
-      Attribute(cudaDevAttrComputeCapabilityMajor);
-  if (!major.ok()) return major.status();
-  if (*major < kLeastMajor) {
-    return absl::UnavailableError(
-        absl::StrCat("no CUDA device: compute capability ", *major,
-                     ".x is less than ", kLeastMajor, ".0"));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status LoadKernels(bool double_float) {
   AGG_RETURN_IF_CUDA_ERROR(double_float ? cuda::LoadGramDoubleFloat()
                                         : cuda::LoadGram());
@@ -62,37 +27,6 @@ absl::Status LoadKernels(bool double_float) {
   AGG_RETURN_IF_CUDA_ERROR(cuda::LoadTiles());
   AGG_RETURN_IF_CUDA_ERROR(cuda::LoadUpdate());
   return absl::OkStatus();
-}
-
-absl::StatusOr<bool> WantsDoubleFloat(GramArithmetic gram) {
-  if (gram != GramArithmetic::kByDevice) {
-    return gram == GramArithmetic::kDoubleFloat;
-  }
-  const absl::StatusOr<int> ratio =
-      Attribute(cudaDevAttrSingleToDoublePrecisionPerfRatio);
-  if (!ratio.ok()) return ratio.status();
-  return *ratio >= kSlowDoubleRatio;
-}
-
-absl::StatusOr<std::string> Describe(
-    bool double_float,
-    const absl::StatusOr<std::unique_ptr<cuda::CublasLibrary>>& cublas) {
-  cudaDeviceProp device;
-  AGG_RETURN_IF_CUDA_ERROR(cudaGetDeviceProperties(&device, kDevice));
-  int driver = 0;
-  AGG_RETURN_IF_CUDA_ERROR(cudaDriverGetVersion(&driver));
-  const absl::StatusOr<int> ratio =
-      Attribute(cudaDevAttrSingleToDoublePrecisionPerfRatio);
-  if (!ratio.ok()) return ratio.status();
-  return absl::StrFormat(
-      "cuda, %s (compute %d.%d, %d multiprocessors, %.1f GiB, fp32:fp64 "
-      "%d:1), driver for CUDA %d.%d; Gram in %s; more than %d rows: %s",
-      device.name, device.major, device.minor, device.multiProcessorCount,
-      static_cast<double>(device.totalGlobalMem) / (int64_t{1} << 30), *ratio,
-      driver / 1000, driver % 1000 / 10,
-      double_float ? "pairs of floats" : "double", cuda::kManyRows,
-      cublas.ok() ? absl::StrCat("cuBLAS of ", (*cublas)->path())
-                  : absl::StrCat("hand kernels, ", cublas.status().message()));
 }
 
 // What a failed call means: whether the device still works is asked by waiting
@@ -110,8 +44,9 @@ absl::Status Diagnose(const absl::Status& status) {
 
 absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
     const CudaOptions& options) {
-  if (absl::Status status = OpenDevice(); !status.ok()) return status;
-  const absl::StatusOr<bool> double_float = WantsDoubleFloat(options.gram);
+  if (absl::Status status = cuda::OpenDevice(); !status.ok()) return status;
+  const absl::StatusOr<bool> double_float =
+      cuda::WantsDoubleFloat(options.gram);
   if (!double_float.ok()) return double_float.status();
   if (absl::Status status = LoadKernels(*double_float); !status.ok()) {
     return status;
@@ -121,7 +56,8 @@ absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
   if (options.use_cublas && !*double_float) {
     cublas = cuda::CublasLibrary::Open(options.cublas_path);
   }
-  absl::StatusOr<std::string> description = Describe(*double_float, cublas);
+  absl::StatusOr<std::string> description =
+      cuda::DescribeDevice(*double_float, cublas);
   if (!description.ok()) return description.status();
   absl::StatusOr<std::unique_ptr<cuda::CudaScratch>> scratch =
       cuda::CudaScratch::Make();

@@ -36,8 +36,8 @@ struct CudaOptions {
 // Memory: buffers as allocated (cuda_buffer.h), scratch when made
 // (cuda_scratch.h; the 33rd row buffer adds cuBLAS's), and 2 bytes per
 // parameter at the first Load with a narrowed snapshot. A round allocates
-// nothing. Thread-compatible, but RowLanded, Allocate and what is about memory
-// are thread-safe.
+// nothing. Thread-compatible, but RowLanded, Allocate, memory_needs and
+// device_memory_use are thread-safe.
 class CudaBackend : public Backend {
  public:
   // UNAVAILABLE "no CUDA device: .." where there is none (or no driver), or
@@ -96,7 +96,8 @@ class CudaBackend : public Backend {
   cuda::DeviceMemory narrowed_;
   int64_t narrowed_bytes_ = 0;
   std::mutex mutex_;  // guards whether there is a scratch_->cublas
-  // The same for who must not wait while it starts.
+  // Whether there is, for memory_needs, which must not wait for mutex_: it is
+  // held while cuBLAS starts.
   std::atomic<bool> uses_cublas_;
 };
 

@@ -15,10 +15,10 @@
 
 namespace agg::cuda {
 
-// Of partial sums of a wave, and of their sums per range.
+// Bytes for the partial sums of a wave, and as many for their sums per range.
 inline constexpr int64_t kPartialBytes = int64_t{32} << 20;
 
-// Of the cuBLAS Gram's tile, and of its matrices.
+// Bytes for the cuBLAS Gram's tile, and as many for its matrices.
 inline constexpr int64_t kTileBytes = int64_t{64} << 20;
 
 // More rows than this are many: cuBLAS multiplies them, where there is one.
@@ -38,7 +38,7 @@ struct CudaScratch {
   DeviceMemory sums;       // kPartialBytes
   PinnedMemory host_sums;  // kPartialBytes
 
-  // Of many rows only (PrepareManyRows).
+  // Only once there are many rows (PrepareManyRows).
   std::unique_ptr<CublasLibrary> cublas;  // null: not found or not wanted
   DeviceMemory tile;                      // kTileBytes
   DeviceMemory matrices;                  // kTileBytes

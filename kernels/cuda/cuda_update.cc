@@ -11,7 +11,9 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/gram_kernel.h"
 #include "kernels/cuda/update_kernel.h"
+#include "kernels/optimizer_step.h"
 #include "kernels/step_constants.h"
+#include "kernels/step_formula.h"
 
 namespace agg::cuda {
 namespace {
@@ -225,10 +227,7 @@ absl::Status ComputeLoad(const OptimizerOptions& optimizer,
   AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(
       DeviceOf(master), snapshot.host(), static_cast<size_t>(num_elements) * 4,
       cudaMemcpyHostToDevice, stream));
-  const float accumulator = optimizer.kind == OptimizerKind::kAdagrad
-                                ? optimizer.initial_accumulator
-                                : 0.0f;
-  absl::Status status = FillState(state0, accumulator, stream);
+  absl::Status status = FillState(state0, InitialState0(optimizer), stream);
   if (status.ok()) status = FillState(state1, 0.0f, stream);
   if (!status.ok()) return status;
   if (narrowed_snapshot != nullptr) {

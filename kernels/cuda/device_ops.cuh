@@ -1,7 +1,7 @@
 // Everything here that only a device can do: instructions without a C++
 // spelling, and the launch. Kernels use nothing else of the kind, so that
 // tests can put another file in this one's place and run them on a host
-// (tests/kernels/cuda/emulator.h).
+// (tests/kernels/cuda/emulator/device_ops.h).
 #ifndef AGG_KERNELS_CUDA_DEVICE_OPS_CUH_
 #define AGG_KERNELS_CUDA_DEVICE_OPS_CUH_
 
@@ -23,7 +23,7 @@ __device__ __forceinline__ void MultiplyTiles(double a, double b,
       : "d"(a), "d"(b));
 }
 
-// The same of two 8x4 tiles with one 4x8 tile: c0 += A0 B and c1 += A1 B. One
+// Multiplies two 8x4 tiles with one 4x8 tile: c0 += A0 B and c1 += A1 B. One
 // instruction from sm_90 on, whose fp64 units are made for 16 rows.
 __device__ __forceinline__ void MultiplyTallTiles(double a0, double a1,
                                                   double b, double (&c0)[2],
@@ -40,8 +40,8 @@ __device__ __forceinline__ void MultiplyTallTiles(double a0, double a1,
 #endif
 }
 
-// c += A B by the instruction that MultiplyTallTiles is, half of it for
-// nothing where that has 16 rows.
+// c += A B by the instruction that MultiplyTallTiles is, half of which
+// is wasted where that has 16 rows.
 __device__ __forceinline__ void MultiplyHalfTall(double a, double b,
                                                  double (&c)[2]) {
 #if __CUDA_ARCH__ >= 900

@@ -1,6 +1,12 @@
-// Gram in pairs of floats, for devices whose doubles are slow: 13 float32
-// operations per product, where one double fma costs as much as 64 (or 32) of
-// them. gram_kernel.h states what it is worth.
+// The Gram matrix in pairs of floats, for devices whose doubles are slow: 13
+// float32 operations per product, where one double fma costs as much as 64 (or
+// 32) of them. gram_kernel.h says what a result is worth.
+//
+//   kernel             called by              a block of 256 threads does
+//   DoubleFloatKernel  LaunchGramDoubleFloat  one chunk of 4 rows with 4 rows
+//
+// Here a tile is 4 x 4 pairs of rows: 16 sums of two floats and 8 elements are
+// what a thread's registers hold. pair_sums.cuh has the loop.
 #include "kernels/cuda/device_ops.cuh"
 #include "kernels/cuda/gram_kernel.h"
 #include "kernels/cuda/load_elements.cuh"
@@ -11,7 +17,7 @@ namespace agg::cuda {
 namespace {
 
 // ----------------------------------------------------------------------------
-// Per-element math: pair_sums.cuh's, and which rows it may be used for.
+// Device functions: which rows pairs of floats will do for
 
 // A row's largest magnitude in a chunk must be 0 or between these. Above,
 // 16 Ki products might overflow: 2^14 * (2^56)^2 = 2^126. Below, what products
@@ -101,7 +107,7 @@ __global__ void __launch_bounds__(kPairThreads)
 }
 
 // ----------------------------------------------------------------------------
-// Launcher
+// Launchers
 
 template <class Element>
 cudaError_t Launch(const GramLaunch& p, cudaStream_t stream) {

@@ -1,4 +1,22 @@
-// Gram by the fp64 tensor cores: gram_schedule.h says which lane does what.
+// The Gram matrix G = R R^T of P rows, on the fp64 tensor cores.
+//
+// What is computed: for each chunk (16 Ki elements of a range, chunk.h) and
+// each pair of rows i <= j the sum over k of row_i[k] row_j[k], in double.
+// SumsKernel (gram_pairs.cu) adds the chunks of a range, in order.
+//
+// What a tile is: 8 rows, what one tensor core instruction takes. 4 tiles are a
+// panel: 32 rows, whose 10 pairs of tiles one warp can keep in registers, so
+// that up to 32 rows are read from memory once.
+//
+//   kernel           called by             a block of 128 threads does
+//   TriangleKernel   LaunchGram            one chunk of one panel with itself
+//   RectangleKernel  LaunchGram, P > 32    one chunk of panel i with panel j >
+//   i
+//
+// The 4 warps of a block take turns along the chunk's elements and leave their
+// sums in shared memory, where the block's threads add them up in a fixed
+// order; the result is in GramLaunch::partial when the kernel has ended. Which
+// lane does what is in gram_schedule.h; determinism and errors: gram_kernel.h.
 #include "kernels/cuda/device_ops.cuh"
 #include "kernels/cuda/gram_kernel.h"
 #include "kernels/cuda/gram_schedule.h"
@@ -13,11 +31,11 @@ constexpr int kThreads = kGramWarps * kWarpLanes;
 constexpr int kEntries = kTileRows * kTileRows;  // of a tile pair's C
 
 // ----------------------------------------------------------------------------
-// Per-element math: products, by device_ops.cuh. Of more than 8 rows all pairs
-// go through the tall ones, whatever the panel, so that equal rows have equal
-// entries.
-// ----------------------------------------------------------------------------
-// Kernels
+// Device functions
+//
+// The products themselves are in device_ops.cuh. With more than 8 rows all
+// pairs go through the tall ones, whatever the panel, so that equal rows have
+// equal entries.
 
 // All pairs of the tiles' columns of 4 elements.
 template <int kTiles, int kPairs>
@@ -87,7 +105,11 @@ __device__ __forceinline__ void StoreTriangle(
   }
 }
 
-// A panel with itself: up to kTiles * 8 rows. Block (chunk, panel).
+// ----------------------------------------------------------------------------
+// Kernels
+
+// A panel with itself: up to kTiles * 8 rows. Block (chunk, panel). While a
+// warp multiplies what it has loaded, its next loads are on their way.
 template <class Element, int kTiles>
 __global__ void __launch_bounds__(kThreads)
     TriangleKernel(GramLaunch p, int num_panels) {
@@ -101,7 +123,7 @@ __global__ void __launch_bounds__(kThreads)
   const Chunk chunk = p.chunks[chunk_index];
   const PanelReader<Element, kTiles, kUnroll> reader(p, chunk, first_row, lane);
 
-  double c[kPairs][2] = {};
+  double c[kPairs][2] = {};  // the lane's entries of each tile pair's C
   const int num_steps = chunk.num_elements / reader.step_elements();
   Packed current[kUnroll][kTiles];
   if (warp < num_steps) reader.Load(warp, current);
@@ -115,6 +137,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int t = 0; t < kTiles; ++t) current[u][t] = next[u][t];
     }
   }
+  // The end of the chunk goes to the warp whose turn it is.
   if (warp == num_steps % kGramWarps &&
       num_steps * reader.step_elements() < chunk.num_elements) {
     reader.LoadTail(num_steps, chunk.num_elements, current);
@@ -133,6 +156,7 @@ __global__ void __launch_bounds__(kThreads)
     const int j = pair % num_rows;
     if (i > j) continue;
     double sum = 0.0;
+    // With fewer than 8 rows a tile holds several groups of the same rows.
     for (int w = 0; w < kGramWarps; ++w) {
       for (int group = 0; group < kTileRows; group += group_rows) {
         sum += shared[w][TilePair(i / kTileRows, j / kTileRows)]
@@ -215,7 +239,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // ----------------------------------------------------------------------------
-// Launcher
+// Launchers
 
 template <class Element>
 auto TriangleKernelOf(int num_tiles) {

@@ -8,15 +8,17 @@
 #include "kernels/cuda/pair_sums.cuh"
 #include "kernels/double_pair.h"
 
+//
+//   kernel       called by        threads              result is in
+//   PairsKernel  LaunchGramPairs  256 per chunk, tile  partial, partial_lo
+//   SumsKernel   LaunchSums       1 per sum            sums, sums_lo
 namespace agg::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 256;  // of a block of SumsKernel
 
 // ----------------------------------------------------------------------------
-// Per-element math: pair_sums.cuh's.
-// ----------------------------------------------------------------------------
-// Kernels
+// Kernels (their device functions are in pair_sums.cuh)
 
 // 4 rows against 4 rows, i <= j. Block (chunk, tile).
 template <class Element>
@@ -69,7 +71,7 @@ __global__ void __launch_bounds__(kThreads) SumsKernel(SumLaunch p) {
 }
 
 // ----------------------------------------------------------------------------
-// Launcher
+// Launchers
 
 template <class Element>
 cudaError_t LaunchPairs(const GramLaunch& p, cudaStream_t stream) {

@@ -115,7 +115,7 @@ AGG_HOST_DEVICE void OffDiagonalPair(int index, int* i, int* j) {
   *j = column;
 }
 
-// The same of those with i <= j: (0,0) (0,1) (1,1) (0,2) ..
+// As above for those with i <= j: (0,0) (0,1) (1,1) (0,2) ..
 AGG_HOST_DEVICE void UpperPair(int index, int* i, int* j) {
   int column = 0;
   while (index > column) index -= ++column;

@@ -1,3 +1,8 @@
+// The two ends of the cuBLAS Gram.
+//
+//   kernel         called by      threads               result is in
+//   ConvertKernel  LaunchConvert  1 per element of row  the tile of doubles
+//   GatherKernel   LaunchGather   1 per matrix entry    the packed sums
 #include "kernels/cuda/device_ops.cuh"
 #include "kernels/cuda/gram_schedule.h"
 #include "kernels/cuda/gram_tile.h"
@@ -9,9 +14,7 @@ namespace {
 constexpr int kThreads = 256;
 
 // ----------------------------------------------------------------------------
-// Per-element math: none but load_elements.cuh's.
-// ----------------------------------------------------------------------------
-// Kernels
+// Kernels (their device functions are in load_elements.cuh)
 
 // One thread per element; block row y per row. 16-byte loads would not help:
 // the doubles written are twice the bytes.
@@ -48,7 +51,7 @@ __global__ void __launch_bounds__(kThreads) GatherKernel(GatherLaunch p) {
 }
 
 // ----------------------------------------------------------------------------
-// Launcher
+// Launchers
 
 unsigned BlocksFor(int64_t num_threads) {
   return static_cast<unsigned>(CeilDivide(num_threads, kThreads));

@@ -74,7 +74,7 @@ cudaError_t WithElement(int dtype, const Call& call) {
   }
 }
 
-// The same for all of them, until one fails.
+// Calls `call` for all three types, until one fails.
 template <class Call>
 cudaError_t WithEachElement(const Call& call) {
   cudaError_t error = cudaSuccess;
@@ -92,7 +92,7 @@ __device__ __forceinline__ Packed LoadPacked(const void* from) {
   return Packed{{v.x, v.y, v.z, v.w}};
 }
 
-// The same of the first `num_elements` elements only; the rest is zero.
+// Loads the first `num_elements` elements only; the rest is zero.
 // Reads nothing beyond them; num_elements may be <= 0.
 template <class Element>
 __device__ __forceinline__ Packed LoadSome(const typename Element::Storage* at,

@@ -48,7 +48,7 @@ class PanelReader {
     }
   }
 
-  // The same of a chunk that ends within the step: zeros beyond its end.
+  // As Load, for a chunk that ends within the step: zeros beyond its end.
   __device__ __forceinline__ void LoadTail(
       int step, int num_elements, Packed (&to)[kUnroll][kTiles]) const {
     const int at = step * step_elements() + lane_element_;

@@ -1,3 +1,5 @@
+// Starts copies as rows land and keeps one event per copy, so that a Gram waits
+// for the copies of its own slices and not for those that came after them.
 #include "kernels/cuda/row_copies.h"
 
 #include <algorithm>
@@ -8,9 +10,12 @@
 namespace agg::cuda {
 namespace {
 
-// Of as many copies the order is known; for older ones the oldest of them is
-// waited for. A GiB of copies of the size that copy_coalescer.h makes.
+// How many of the last copies can be waited for one by one; instead of an older
+// one, the oldest of these is waited for. They are a GiB of copies of the size
+// that copy_coalescer.h makes.
 constexpr int64_t kNumEvents = 1024;
+// From as many on, looking each one up takes longer than waiting for all
+// copies.
 constexpr size_t kManySpans = 64;
 
 }  // namespace
@@ -46,7 +51,8 @@ void RowCopies::Start(const char* host, Row* row, const ByteSpan& span) {
   } else {
     row->failed.push_back(span);
     if (error_.ok()) error_ = status;
-    cudaGetLastError();  // reported; not to be met by a later call
+    // CUDA keeps the error for the next call that asks; it is dealt with here.
+    cudaGetLastError();
   }
 }
 
@@ -74,7 +80,8 @@ absl::Status RowCopies::TakeError() {
 }
 
 absl::Status RowCopies::WaitForCopy(cudaStream_t consumer, int64_t copy) {
-  // Of an older one there is no event any more; the oldest comes after it.
+  // Events are used again after kNumEvents copies. Copies are made in order, so
+  // for a copy whose event is gone the oldest one that is left will do.
   copy = std::max(copy, num_copies_ - kNumEvents + 1);
   if (copy <= num_awaited_) return absl::OkStatus();
   AGG_RETURN_IF_CUDA_ERROR(
@@ -94,7 +101,6 @@ absl::Status RowCopies::WaitForAll(cudaStream_t consumer) {
 absl::Status RowCopies::WaitFor(cudaStream_t consumer,
                                 absl::Span<const char* const> hosts,
                                 absl::Span<const ByteSpan> spans) {
-  // Looking for each of many would take longer than waiting.
   if (spans.size() > kManySpans) return WaitForAll(consumer);
   const std::lock_guard<std::mutex> lock(mutex_);
   int64_t last = 0;

@@ -41,8 +41,8 @@ class RowCopies {
   // same stream at every call, of WaitFor, too.
   absl::Status WaitForAll(cudaStream_t consumer);
 
-  // The same for `spans` of the rows alone, or for little more: what lands
-  // after them goes on landing.
+  // As WaitForAll, for `spans` of the rows alone, or for little more: what
+  // lands after them goes on landing.
   absl::Status WaitFor(cudaStream_t consumer,
                        absl::Span<const char* const> hosts,
                        absl::Span<const ByteSpan> spans);

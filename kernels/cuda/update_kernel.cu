@@ -1,9 +1,23 @@
 // Weighted sum, optimizer step and publication of a chunk in one pass.
+//
+//   kernel        called by     threads          result is in
+//   UpdateKernel  LaunchUpdate  256 per chunk    master, state, narrowed copy
+//   NormsKernel   LaunchNorms   256 per chunk    partial, 2 doubles per chunk
+//   FillKernel    LaunchFill    1 per element    the array
+//   NarrowKernel  LaunchNarrow  1 per element    the 16-bit array
+//
+// A thread takes 4 elements at a time, 16 bytes of float32: the widest load
+// there is. Update is bound by memory, so everything happens in one pass: each
+// row, the master and the state are read once and written once. What the
+// results are worth: update_kernel.h.
 #include "kernels/cuda/combine_rows.cuh"
 #include "kernels/cuda/device_ops.cuh"
 #include "kernels/cuda/load_elements.cuh"
 #include "kernels/cuda/update_kernel.h"
 #include "kernels/narrow_float.h"
+#include "kernels/optimizer_table.h"
+#include "kernels/step_constants.h"
+#include "kernels/step_formula.h"
 
 namespace agg::cuda {
 namespace {
@@ -15,7 +29,7 @@ constexpr int kPerBlock = kThreads * kPerThread;
 constexpr int kBf16 = 2;  // agg::DType's value
 
 // ----------------------------------------------------------------------------
-// Per-element math
+// Device functions
 
 // Four elements of a thread on their way through an optimizer.
 struct Four {
@@ -25,48 +39,36 @@ struct Four {
   float state1[kPerThread];
 };
 
-template <class Formula>
-__device__ __forceinline__ void StepAll(const StepConstants& c, Four* x) {
-#pragma unroll
-  for (int e = 0; e < kPerThread; ++e) {
-    Formula::Apply(c, x->gradient[e], &x->parameter[e], &x->state0[e],
-                   &x->state1[e]);
+// For VisitFormula: steps the four elements. The loop is unrolled without being
+// asked to: the pragma is unknown to the host's compiler, which sees this, too.
+struct StepFour {
+  const StepConstants& c;
+  Four* x;
+  template <class Formula>
+  AGG_HOST_DEVICE void operator()(Formula /*formula*/) const {
+    for (int e = 0; e < kPerThread; ++e) {
+      Formula::Apply(c, x->gradient[e], &x->parameter[e], &x->state0[e],
+                     &x->state1[e]);
+    }
   }
-}
+};
 
-// The branch is the same for the whole grid. A kernel per formula would be
-// faster by nothing (memory is waited for) and slower to compile.
-__device__ __forceinline__ void Step(StepFormula formula,
-                                     const StepConstants& c, Four* x) {
-  switch (formula) {
-    case StepFormula::kNone:
-      return StepAll<NoneFormula>(c, x);
-    case StepFormula::kAdd:
-      return StepAll<AddFormula>(c, x);
-    case StepFormula::kAddMomentum:
-      return StepAll<AddMomentumFormula<false>>(c, x);
-    case StepFormula::kAddNesterov:
-      return StepAll<AddMomentumFormula<true>>(c, x);
-    case StepFormula::kSgd:
-      return StepAll<SgdFormula>(c, x);
-    case StepFormula::kSgdMomentum:
-      return StepAll<SgdMomentumFormula<false>>(c, x);
-    case StepFormula::kSgdNesterov:
-      return StepAll<SgdMomentumFormula<true>>(c, x);
-    case StepFormula::kAdam:
-      return StepAll<AdamFormula>(c, x);
-    case StepFormula::kAdamW:
-      return StepAll<AdamWFormula>(c, x);
-    case StepFormula::kAdagrad:
-      return StepAll<AdagradFormula>(c, x);
-    case StepFormula::kLarsMomentum:
-      return StepAll<LarsMomentumFormula<false>>(c, x);
-    case StepFormula::kLarsNesterov:
-      return StepAll<LarsMomentumFormula<true>>(c, x);
-    case StepFormula::kLamb:
-      return StepAll<LambFormula>(c, x);
+// For VisitFormula: puts what the trust ratio needs the norm of in the place of
+// the four gradients. All four in one visit: a visit per element took so many
+// registers that some had to be spilled.
+struct DirectFour {
+  const StepConstants& c;
+  Four* x;
+  template <class Formula>
+  AGG_HOST_DEVICE void operator()(Formula /*formula*/) const {
+    if constexpr (HasDirection<Formula>::value) {
+      for (int e = 0; e < kPerThread; ++e) {
+        x->gradient[e] = Formula::Direction(c, x->gradient[e], x->parameter[e],
+                                            &x->state0[e], &x->state1[e]);
+      }
+    }
   }
-}
+};
 
 __device__ __forceinline__ uint16_t Narrow(float value, int dtype) {
   return dtype == kBf16 ? Bf16OfFloat(value) : F16OfFloat(value);
@@ -137,10 +139,13 @@ __global__ void __launch_bounds__(kThreads) UpdateKernel(UpdateLaunch p) {
     const int64_t at = chunk.begin + offset;
     Four x = {};
     // On their way while the rows are summed up.
-    if (p.formula != StepFormula::kNone) LoadState(p, at, left, &x);
+    if (p.formula.kind != OptimizerKind::kNone) LoadState(p, at, left, &x);
     Combine<Element>(p, chunk.slot, at, left, &stage, &staged, x.gradient);
     if (left <= 0) continue;
-    Step(p.formula, constants, &x);
+    // The branch is the same for the whole grid. A kernel per formula would
+    // not be faster, since memory is what the kernel waits for, and would take
+    // longer to compile.
+    VisitFormula(p.formula, StepFour{constants, &x});
     StoreFloats(x.parameter, left, p.master + at);
     if (p.num_states > 0) StoreFloats(x.state0, left, p.state0 + at);
     if (p.num_states > 1) StoreFloats(x.state1, left, p.state1 + at);
@@ -192,14 +197,10 @@ __global__ void __launch_bounds__(kThreads)
     Four x = {};
     LoadState(p, at, left, &x);
     Combine<Element>(p, chunk.slot, at, left, &stage, &staged, x.gradient);
+    VisitFormula(p.formula, DirectFour{constants, &x});
 #pragma unroll
     for (int e = 0; e < kPerThread; ++e) {
       if (e >= left) break;
-      if (p.formula == StepFormula::kLamb) {
-        x.gradient[e] =
-            LambFormula::Direction(constants, x.gradient[e], x.parameter[e],
-                                   &x.state0[e], &x.state1[e]);
-      }
       const double parameter = x.parameter[e];
       const double update = x.gradient[e];
       parameters = fma(parameter, parameter, parameters);
@@ -229,7 +230,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // ----------------------------------------------------------------------------
-// Launcher
+// Launchers
 
 unsigned BlocksFor(int64_t num_elements) {
   return static_cast<unsigned>((num_elements + kThreads - 1) / kThreads);

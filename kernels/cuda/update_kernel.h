@@ -13,8 +13,8 @@
 #include <stdint.h>
 
 #include "kernels/cuda/chunk.h"
-#include "kernels/cuda/step_formula.h"
-#include "kernels/element_math.h"
+#include "kernels/step_constants.h"
+#include "kernels/step_formula.h"
 
 namespace agg::cuda {
 
@@ -24,7 +24,7 @@ struct UpdateLaunch {
   const void* const* rows = nullptr;  // num_rows
   int num_rows = 0;                   // >= 1
   int dtype = 0;                      // agg::DType's value
-  StepFormula formula = StepFormula::kNone;
+  StepFormula formula;
   int num_states = 0;  // 0, 1 or 2
   const Chunk* chunks = nullptr;
   int64_t num_chunks = 0;                    // 0 launches nothing

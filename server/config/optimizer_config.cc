@@ -1,3 +1,5 @@
+// Which optimizers there are, what they use and by default: one table,
+// kernels/optimizer_table.h. Here is only what a value may be.
 #include "server/config/optimizer_config.h"
 
 #include <google/protobuf/descriptor.h>
@@ -9,59 +11,30 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "kernels/optimizer_table.h"
 #include "server/config/field_error.h"
 
 namespace agg {
 namespace {
 
-struct Kind {
-  absl::string_view name;
-  OptimizerKind kind;
-  std::set<absl::string_view> fields;  // that it uses, besides `kind`
-};
-
-const std::vector<Kind>& Kinds() {
-  static const auto* const kinds = new std::vector<Kind>{
-      {"none", OptimizerKind::kNone, {}},
-      {"add", OptimizerKind::kAdd, {"momentum", "nesterov"}},
-      {"sgd", OptimizerKind::kSgd, {"momentum", "nesterov", "weight_decay"}},
-      {"adam",
-       OptimizerKind::kAdam,
-       {"beta1", "beta2", "epsilon", "weight_decay"}},
-      {"adamw",
-       OptimizerKind::kAdamW,
-       {"beta1", "beta2", "epsilon", "weight_decay"}},
-      {"adagrad",
-       OptimizerKind::kAdagrad,
-       {"epsilon", "weight_decay", "initial_accumulator"}},
-      {"lars",
-       OptimizerKind::kLars,
-       {"momentum", "nesterov", "weight_decay", "epsilon",
-        "trust_coefficient"}},
-      {"lamb",
-       OptimizerKind::kLamb,
-       {"beta1", "beta2", "epsilon", "weight_decay"}},
-  };
-  return *kinds;
-}
-
-const Kind* FindKind(absl::string_view name) {
-  for (const Kind& kind : Kinds()) {
-    if (kind.name == name) return &kind;
+// Null if there is no optimizer of that name.
+const OptimizerLine* FindOptimizer(absl::string_view name) {
+  for (const OptimizerLine& line : kOptimizers) {
+    if (name == line.name) return &line;
   }
   return nullptr;
 }
 
-bool Uses(const v1::OptimizerConfig& config, absl::string_view field) {
-  const Kind* kind = FindKind(config.kind());
-  return kind != nullptr && kind->fields.count(field) > 0;
+bool Uses(const v1::OptimizerConfig& config, const std::string& field) {
+  const OptimizerLine* line = FindOptimizer(config.kind());
+  return line != nullptr && line->Uses(field.c_str());
 }
 
 absl::Status CheckKind(const std::string& name) {
-  if (FindKind(name) != nullptr) return absl::OkStatus();
-  const std::string allowed =
-      absl::StrJoin(Kinds(), ", ", [](std::string* out, const Kind& kind) {
-        absl::StrAppend(out, Quoted(kind.name));
+  if (FindOptimizer(name) != nullptr) return absl::OkStatus();
+  const std::string allowed = absl::StrJoin(
+      kOptimizers, ", ", [](std::string* out, const OptimizerLine& line) {
+        absl::StrAppend(out, Quoted(line.name));
       });
   return FieldError("optimizer.kind", Quoted(name), allowed);
 }
@@ -110,13 +83,17 @@ absl::Status CheckValues(const v1::OptimizerConfig& c) {
 
 void CompleteOptimizer(v1::OptimizerConfig* config) {
   if (config->kind().empty()) config->set_kind("sgd");
-  if (Uses(*config, "beta1") && !config->has_beta1()) config->set_beta1(0.9);
-  if (Uses(*config, "beta2") && !config->has_beta2()) config->set_beta2(0.999);
+  if (Uses(*config, "beta1") && !config->has_beta1()) {
+    config->set_beta1(kDefaultBeta1);
+  }
+  if (Uses(*config, "beta2") && !config->has_beta2()) {
+    config->set_beta2(kDefaultBeta2);
+  }
   if (Uses(*config, "epsilon") && !config->has_epsilon()) {
-    config->set_epsilon(config->kind() == "adagrad" ? 1e-10 : 1e-8);
+    config->set_epsilon(FindOptimizer(config->kind())->default_epsilon);
   }
   if (Uses(*config, "trust_coefficient") && !config->has_trust_coefficient()) {
-    config->set_trust_coefficient(0.001);
+    config->set_trust_coefficient(kDefaultTrustCoefficient);
   }
 }
 
@@ -127,7 +104,7 @@ absl::StatusOr<OptimizerOptions> MakeOptimizerOptions(
   if (status.ok()) status = CheckValues(config);
   if (!status.ok()) return status;
   OptimizerOptions options;
-  options.kind = FindKind(config.kind())->kind;
+  options.kind = FindOptimizer(config.kind())->kind;
   options.momentum = static_cast<float>(config.momentum());
   options.nesterov = config.nesterov();
   if (config.has_beta1()) options.beta1 = static_cast<float>(config.beta1());

@@ -28,6 +28,7 @@
 #include "kernels/cuda/tile_shape.h"
 #include "kernels/cuda/update_kernel.h"
 #include "kernels/step_constants.h"
+#include "kernels/step_formula.h"
 #include "tests/bench/fp64_peak.h"
 #include "tests/bench/launch_overhead.h"
 
@@ -77,8 +78,8 @@ double Seconds(cudaStream_t stream, const std::function<void()>& launch) {
   return milliseconds[kRepetitions / 2] * 1e-3;
 }
 
-// Of rows: several GB where the card has them; optimizers' arrays take up to
-// three times as much again.
+// Bytes of the rows: several GB where the card has them; optimizers' arrays
+// take up to three times as much again.
 int64_t MeasuredBytes() {
   size_t free_bytes = 0, total_bytes = 0;
   Must(cudaMemGetInfo(&free_bytes, &total_bytes));
@@ -318,7 +319,7 @@ class Bench {
     update.rows = args_.Append(absl::MakeConstSpan(rows_));
     update.num_rows = static_cast<int>(rows_.size());
     update.dtype = static_cast<int>(dtype_);
-    update.formula = cuda::ChooseFormula(optimizer);
+    update.formula = ChooseFormula(optimizer);
     update.num_states = num_states;
     update.chunks = args_.Append(absl::MakeConstSpan(wave.chunks));
     update.num_chunks = static_cast<int64_t>(wave.chunks.size());

@@ -12,7 +12,7 @@ struct LaunchOverhead {
   double update = 0.0;
 };
 
-// Of 4 float32 rows of 1 Ki elements in one range, sgd with momentum. Ends the
+// For 4 float32 rows of 1 Ki elements in one range, sgd with momentum. Ends the
 // process with a message if a call fails.
 LaunchOverhead MeasureLaunchOverhead(Backend* backend);
 

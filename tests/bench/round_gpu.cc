@@ -80,7 +80,7 @@ class Round {
     }
   }
 
-  // Of slices [begin, end).
+  // For the slices [begin, end).
   void Gram(size_t begin, size_t end) {
     const size_t packed = PackedGramSize(static_cast<int64_t>(rows_.size()));
     GramRequest request;

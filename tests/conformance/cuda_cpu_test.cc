@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/optimizer_table.h"
 #include "tests/conformance/backend_conformance.h"
 
 namespace agg {
@@ -155,13 +156,10 @@ TEST_P(CudaCpuTest, UpdateHasTheBitsOfTheCpu) {
       {{0, 33}, coefficients, 0.1f, 0.01f, 0.5f},
       {{64, 70000}, coefficients, 0.02f, 0.1f, 1.0f},
       {{70080, kNumElements - 70080}, coefficients, 0.3f, 0.0f, 2.0f}};
-  for (const OptimizerKind kind :
-       {OptimizerKind::kNone, OptimizerKind::kAdd, OptimizerKind::kSgd,
-        OptimizerKind::kAdam, OptimizerKind::kAdamW, OptimizerKind::kAdagrad,
-        OptimizerKind::kLars, OptimizerKind::kLamb}) {
+  for (const OptimizerLine& line : kOptimizers) {
     for (const float momentum : {0.0f, 0.9f}) {
       OptimizerOptions optimizer;
-      optimizer.kind = kind;
+      optimizer.kind = line.kind;
       optimizer.momentum = momentum;
       optimizer.nesterov = momentum != 0.0f;
       const DType narrowed =
@@ -201,11 +199,11 @@ TEST_P(CudaCpuTest, UpdateHasTheBitsOfTheCpu) {
         EXPECT_EQ(std::memcmp(cuda_.snapshot->host() + 4 * begin,
                               cpu_.snapshot->host() + 4 * begin, 4 * size),
                   0)
-            << "optimizer " << static_cast<int>(kind);
+            << "optimizer " << line.name;
         EXPECT_EQ(std::memcmp(cuda_.narrowed->host() + 2 * begin,
                               cpu_.narrowed->host() + 2 * begin, 2 * size),
                   0)
-            << "optimizer " << static_cast<int>(kind);
+            << "optimizer " << line.name;
       }
     }
   }

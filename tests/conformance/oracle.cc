@@ -144,8 +144,9 @@ double Optimizer::Direction(size_t k, double gradient, double learning_rate,
     case OptimizerKind::kLamb:
       return learning_rate *
              (AdamDirection(k, gradient) + weight_decay * parameters_[k]);
+    default:  // a new optimizer: its sequence (optimizer_sequences.cc) tests it
+      return std::numeric_limits<double>::quiet_NaN();
   }
-  return 0.0;
 }
 
 void Optimizer::Step(const std::vector<double>& gradient, double learning_rate,

@@ -14,15 +14,15 @@ struct CudaDevice {
   // Knows "cuda", all on the one device, and "cpu".
   BackendMaker make_backend;
   std::string why_not;  // not empty: there is no device
-  // Of MixedManifest: as many as the device computes quickly.
+  // Columns for MixedManifest: as many as the device computes quickly.
   int64_t columns = 0;
 };
 
 // Asked once per process.
 const CudaDevice& TheCudaDevice();
 
-// Whatever may differ from run to run on one device, differs between even and
-// odd runs on the emulated one: when streams do their work.
+// On the emulated device, streams do their work at once in odd runs and at the
+// last moment in even ones, as timing may differ from run to run on a real one.
 void BeginRun(int run);
 
 }  // namespace agg

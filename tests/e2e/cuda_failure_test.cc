@@ -93,7 +93,7 @@ class CudaFailure : public testing::Test {
     emulator::SetDeviceBytes(int64_t{1} << 40);
   }
 
-  // Of a job without failures that applies these gradients.
+  // The parameters of a job without failures that applies these gradients.
   HostTensors Undisturbed(const std::vector<uint64_t>& streams) {
     LoopbackJob job(1, absl::StrCat(kConfig, kAdamW),
                     TheCudaDevice().make_backend);
@@ -179,8 +179,8 @@ TEST_F(CudaFailure, ThatComesBackSkipsTheRoundOnAllShards) {
   EXPECT_TRUE(team.parameters(0) == Undisturbed({1, 3}));
 }
 
-// After coefficients a failure ends the epoch: everybody is told, and nobody
-// gets what the step has begun.
+// After coefficients a failure ends the epoch: everybody gets the error, and
+// nobody gets what the step has begun.
 class CudaFailureAfterCoefficients : public CudaFailure {
  protected:
   void ExpectTheEnd(const Manifest& manifest, const std::string& config,

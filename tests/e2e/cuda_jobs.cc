@@ -1,5 +1,5 @@
-// Whole jobs on `backend: "cuda"`, K shards on one card, through real servers
-// and clients.
+// Complete jobs on `backend: "cuda"`, K shards on one card, through real
+// servers and clients.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -56,8 +56,8 @@ TEST_P(CudaJobsOf, HaveTheSameBitsForAnyShardCountAndInEveryRun) {
 INSTANTIATE_TEST_SUITE_P(Jobs, CudaJobsOf, testing::ValuesIn(WholeJobs()),
                          NameOf);
 
-// Their coefficients are not of the Gram matrix, whose last bits may differ,
-// and Update has the CPU's bits.
+// The coefficients of these rules do not come from the Gram matrix, whose last
+// bits may differ from the CPU's, and Update has the CPU's bits.
 class CudaMeans : public CudaJobs,
                   public testing::WithParamInterface<WholeJob> {};
 

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "kernels/backend_factory.h"
+#include "kernels/optimizer_table.h"
 #include "nlohmann/json.hpp"
 #include "tests/golden/golden_json.h"
 
@@ -37,10 +38,13 @@ Case CaseOf(const Json& golden) {
   const Json& options = golden.at("options");
   const std::string& name = golden.at("optimizer").get<std::string>();
   Case c;
-  c.options.kind = name == "sgd"     ? OptimizerKind::kSgd
-                   : name == "adam"  ? OptimizerKind::kAdam
-                   : name == "adamw" ? OptimizerKind::kAdamW
-                                     : OptimizerKind::kAdagrad;
+  bool is_known = false;
+  for (const OptimizerLine& line : kOptimizers) {
+    if (name != line.name) continue;
+    c.options.kind = line.kind;
+    is_known = true;
+  }
+  EXPECT_TRUE(is_known) << name;
   c.learning_rate = Number(options, "lr", 0.0f);
   c.weight_decay = Number(options, "weight_decay", 0.0f);
   c.options.momentum = Number(options, "momentum", 0.0f);

@@ -23,7 +23,7 @@ class PairTest : public testing::Test {
     return std::ldexp(mantissa(random_), exponent(random_));
   }
 
-  // Of a sum of pairs, relative to the operands' magnitudes: 4 u^2.
+  // The error of a sum of pairs, relative to the operands' magnitudes: 4 u^2.
   static Real Unit() {
     return std::ldexp(Real{4}, -2 * std::numeric_limits<Real>::digits);
   }

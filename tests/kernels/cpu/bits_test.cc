@@ -12,6 +12,7 @@
 #include "hwy/targets.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/gram_kernel.h"
+#include "kernels/optimizer_table.h"
 
 namespace agg {
 namespace {
@@ -125,12 +126,9 @@ std::string AllBytes(int num_threads, DType dtype) {
   }
   std::string bytes;
   AppendGrams(&backend, rows, dtype, &bytes);
-  for (const OptimizerKind kind :
-       {OptimizerKind::kNone, OptimizerKind::kAdd, OptimizerKind::kSgd,
-        OptimizerKind::kAdam, OptimizerKind::kAdamW, OptimizerKind::kAdagrad,
-        OptimizerKind::kLars, OptimizerKind::kLamb}) {
+  for (const OptimizerLine& line : kOptimizers) {
     OptimizerOptions optimizer;
-    optimizer.kind = kind;
+    optimizer.kind = line.kind;
     optimizer.momentum = 0.9f;
     optimizer.nesterov = true;
     for (const size_t num_rows : {1, 6}) {

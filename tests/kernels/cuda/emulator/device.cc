@@ -1,9 +1,16 @@
+// Threads of a block as coroutines: what a barrier and an exchange between
+// lanes wait for, and who runs next.
+//
+// Nearly all time of the emulated tests goes by in exchanges, 32 switches each,
+// so a switch is short: from the thread that waits straight to the next one
+// that need not, with the compiler's own setjmp. The C library's would also
+// look for cleanup handlers and protect pointers, swapcontext would make
+// system calls, and a scheduler in between would switch twice.
 #include "tests/kernels/cuda/emulator/device.h"
 
-#include <setjmp.h>
 #include <ucontext.h>
 
-#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -16,27 +23,27 @@ Index block_index;
 
 namespace {
 
-constexpr unsigned kLanes = 32;
 constexpr size_t kStackBytes = 64 << 10;
+
+// What __builtin_setjmp saves.
+using Context = void* [5];
 
 // The lanes of a warp meet in exchanges, number after number. Two places, in
 // turns: who is at exchange n + 1 knows that all have read n - 1.
 struct Warp {
-  double values[2][kLanes][2];
+  LaneValues values[2];
   int64_t num_arrived = 0;  // over all exchanges
 };
 
-// A coroutine; it lives on from block to block. Switched by _setjmp and
-// _longjmp, since swapcontext makes system calls.
+// A coroutine; it lives on from block to block.
 struct Thread {
-  jmp_buf context;
+  Context context;
   std::unique_ptr<char[]> stack;
   int64_t num_exchanges = 0;
   int64_t num_barriers = 0;
   // It waits while *waits_on < needed.
   const int64_t* waits_on = nullptr;
   int64_t needed = 0;
-  bool done = false;
 };
 
 // The block that runs.
@@ -44,119 +51,131 @@ struct Block {
   std::vector<Thread> threads{std::vector<Thread>(1024)};
   std::vector<Warp> warps{std::vector<Warp>(32)};
   unsigned num_threads = 0;
+  unsigned num_running = 0;  // threads that have not ended
+  bool descending = false;
   int64_t num_at_barriers = 0;  // over all barriers
-  int64_t progress = 0;         // arrivals and ends
-  jmp_buf scheduler;
+  Context caller;               // of RunBlock
   const std::function<void()>* body = nullptr;
 };
 
-Block& TheBlock() {
-  static Block* const block = new Block;
-  return *block;
+Block& the_block = *new Block;  // never destroyed: threads may outlive main
+
+constexpr int64_t kNever = 0;  // an ended thread waits for it to become 1
+
+__attribute__((noinline, noreturn)) void Jump(Context& to) {
+  __builtin_longjmp(to, 1);
 }
 
-void Yield() {
-  Block& block = TheBlock();
-  if (_setjmp(block.threads[thread_index.x].context) == 0) {
-    _longjmp(block.scheduler, 1);
-  }
-}
+void ThreadMain();
 
-void WaitFor(const int64_t* counter, int64_t needed) {
-  Thread& thread = TheBlock().threads[thread_index.x];
-  thread.waits_on = counter;
-  thread.needed = needed;
-  if (*counter < needed) Yield();
-}
-
-void ThreadMain() {
-  for (;;) {
-    Block& block = TheBlock();
-    (*block.body)();
-    block.threads[thread_index.x].done = true;
-    ++block.progress;
-    Yield();
-  }
-}
-
-// Runs thread `t` until it waits or is done.
-__attribute__((noinline)) void Resume(unsigned t) {
-  Block& block = TheBlock();
-  Thread& thread = block.threads[t];
-  thread_index.x = t;
-  if (_setjmp(block.scheduler) != 0) return;
-  if (thread.stack != nullptr) _longjmp(thread.context, 1);
-  thread.stack = std::make_unique<char[]>(kStackBytes);
+// Starts a thread on a new stack. makecontext only sets that up: ThreadMain
+// leaves by a jump and never returns.
+[[noreturn]] void Begin(Thread* thread) {
+  thread->stack = std::make_unique<char[]>(kStackBytes);
   ucontext_t first;
   getcontext(&first);
-  first.uc_stack.ss_sp = thread.stack.get();
+  first.uc_stack.ss_sp = thread->stack.get();
   first.uc_stack.ss_size = kStackBytes;
   first.uc_link = nullptr;
   makecontext(&first, &ThreadMain, 0);
   setcontext(&first);
+  std::abort();
 }
 
-void Start(Thread* thread) {
-  thread->num_exchanges = 0;
-  thread->num_barriers = 0;
-  thread->waits_on = &thread->needed;  // nothing
-  thread->done = false;
+[[noreturn]] void RunThread(unsigned t) {
+  Thread& thread = the_block.threads[t];
+  thread_index.x = t;
+  if (thread.stack == nullptr) Begin(&thread);
+  Jump(thread.context);
 }
 
-void RunBlock(bool descending) {
-  Block& block = TheBlock();
+// The next thread, in the block's order and round it, that need not wait.
+// Aborts if there is none: a barrier then waits for threads that have ended.
+unsigned NextThread() {
+  const unsigned num_threads = the_block.num_threads;
+  unsigned t = thread_index.x;
+  for (unsigned i = 0; i < num_threads; ++i) {
+    if (the_block.descending) {
+      t = t == 0 ? num_threads - 1 : t - 1;
+    } else {
+      t = t + 1 == num_threads ? 0 : t + 1;
+    }
+    const Thread& thread = the_block.threads[t];
+    if (*thread.waits_on >= thread.needed) return t;
+  }
+  std::fprintf(stderr, "threads of a block wait for ones that ended\n");
+  std::abort();
+}
+
+__attribute__((noinline)) void SwitchFrom(Thread* thread) {
+  if (__builtin_setjmp(thread->context) == 0) RunThread(NextThread());
+}
+
+void WaitFor(const int64_t* counter, int64_t needed) {
+  if (*counter >= needed) return;
+  Thread& thread = the_block.threads[thread_index.x];
+  thread.waits_on = counter;
+  thread.needed = needed;
+  SwitchFrom(&thread);
+}
+
+// Leaves the block; the next block's first switch to the thread comes back.
+__attribute__((noinline)) void EndThread(Thread* thread) {
+  thread->waits_on = &kNever;
+  thread->needed = 1;
+  if (__builtin_setjmp(thread->context) != 0) return;
+  if (--the_block.num_running == 0) Jump(the_block.caller);
+  RunThread(NextThread());
+}
+
+void ThreadMain() {
+  for (;;) {
+    (*the_block.body)();
+    EndThread(&the_block.threads[thread_index.x]);
+  }
+}
+
+__attribute__((noinline)) void RunBlock(bool descending) {
+  Block& block = the_block;
+  block.descending = descending;
   for (Warp& warp : block.warps) warp.num_arrived = 0;
   block.num_at_barriers = 0;
+  block.num_running = block.num_threads;
   for (unsigned t = 0; t < block.num_threads; ++t) {
-    Start(&block.threads[t]);
+    Thread& thread = block.threads[t];
+    thread.num_exchanges = 0;
+    thread.num_barriers = 0;
+    thread.waits_on = &thread.needed;  // nothing
   }
-  for (bool all_done = false; !all_done;) {
-    all_done = true;
-    const int64_t progress = block.progress;
-    for (unsigned i = 0; i < block.num_threads; ++i) {
-      const unsigned t = descending ? block.num_threads - 1 - i : i;
-      const Thread& thread = block.threads[t];
-      if (thread.done) continue;
-      if (*thread.waits_on >= thread.needed) Resume(t);
-      all_done = all_done && thread.done;
-    }
-    if (!all_done && block.progress == progress) {
-      std::fprintf(stderr, "threads of a block wait for ones that ended\n");
-      std::abort();
-    }
+  if (__builtin_setjmp(block.caller) == 0) {
+    RunThread(descending ? block.num_threads - 1 : 0);
   }
 }
 
 }  // namespace
 
 void BlockBarrier() {
-  Block& block = TheBlock();
-  Thread& thread = block.threads[thread_index.x];
-  ++block.num_at_barriers;
-  ++block.progress;
-  const int64_t needed = ++thread.num_barriers * block.num_threads;
-  WaitFor(&block.num_at_barriers, needed);
+  Thread& thread = the_block.threads[thread_index.x];
+  ++the_block.num_at_barriers;
+  WaitFor(&the_block.num_at_barriers,
+          ++thread.num_barriers * the_block.num_threads);
 }
 
-const double (*WarpExchange(double first, double second))[2] {
-  Block& block = TheBlock();
-  Thread& thread = block.threads[thread_index.x];
-  Warp& warp = block.warps[thread_index.x / kLanes];
-  auto& values = warp.values[thread.num_exchanges % 2];
-  values[thread_index.x % kLanes][0] = first;
-  values[thread_index.x % kLanes][1] = second;
+const LaneValues& WarpExchange(double first, double second) {
+  Thread& thread = the_block.threads[thread_index.x];
+  Warp& warp = the_block.warps[thread_index.x / kLanes];
+  LaneValues& values = warp.values[thread.num_exchanges % 2];
+  values.first[thread_index.x % kLanes] = first;
+  values.second[thread_index.x % kLanes] = second;
   ++warp.num_arrived;
-  ++block.progress;
-  const int64_t needed = ++thread.num_exchanges * kLanes;
-  WaitFor(&warp.num_arrived, needed);
+  WaitFor(&warp.num_arrived, ++thread.num_exchanges * kLanes);
   return values;
 }
 
 void RunGrid(dim3 grid, unsigned num_threads,
              const std::function<void()>& thread) {
-  Block& block = TheBlock();
-  block.body = &thread;
-  block.num_threads = num_threads;
+  the_block.body = &thread;
+  the_block.num_threads = num_threads;
   for (block_index.y = 0; block_index.y < grid.y; ++block_index.y) {
     for (block_index.x = 0; block_index.x < grid.x; ++block_index.x) {
       RunBlock(block_index.x % 2 == 1);

@@ -23,15 +23,23 @@ struct Index {
   unsigned z = 0;
 };
 
-// Of the thread that runs right now.
+// The indices of the thread that runs right now.
 extern Index thread_index;
 extern Index block_index;
+
+inline constexpr unsigned kLanes = 32;  // of a warp
+
+// What each lane has brought to an exchange.
+struct LaneValues {
+  double first[kLanes];
+  double second[kLanes];
+};
 
 // What a thread of a kernel may do besides computing.
 void BlockBarrier();
 // Waits until all lanes of the warp have brought their values and returns
-// them, [lane][2]; valid until the lane's next call.
-const double (*WarpExchange(double first, double second))[2];
+// them; valid until the lane's next call.
+const LaneValues& WarpExchange(double first, double second);
 
 // Runs `thread` for every thread of every block, one block after the other;
 // odd blocks start their threads in descending order. REQUIRES: grid.z == 1.
@@ -51,21 +59,21 @@ int64_t AllocatedDeviceBytes();
 void SetDoubleRatio(int ratio);
 int64_t NumAllocations();  // so far, device and pinned
 
-// Of all threads, so far: calls that give the device work or wait for it, and
-// the launches among them.
+// What all threads have called so far: calls that give the device work or wait
+// for it, and the launches among them.
 struct Calls {
   int64_t all = 0;
   int64_t launches = 0;
 };
 Calls NumCalls();
 
-// Of the calling thread, the launch behind `num_launches` more fails with
-// `error`, once: its kernel does not run.
+// Makes a launch of the calling thread fail with `error`, once: the one that
+// comes after `num_launches` more. Its kernel does not run.
 void FailLaunchAfter(int num_launches, cudaError_t error);
 void FailNextLaunch(cudaError_t error);
-// The same of its next asynchronous copy.
+// Makes the calling thread's next asynchronous copy fail, once.
 void FailNextCopy(cudaError_t error);
-// Of all threads, so far: launches and copies that failed on request.
+// Launches and copies of all threads that have failed on request so far.
 int64_t NumFailures();
 // As a device that is lost: drops all work, and nearly every call fails with
 // `error` from now on. cudaSuccess: works again.

@@ -37,38 +37,44 @@ namespace agg::cuda {
 using std::max;
 using std::min;
 
+// c + a b, rounded once. The product of two floats is exact in double, so the
+// sum alone rounds; without this, half of the emulated Gram's time would go by
+// in the C library's fma, and more by far where the CPU has none.
+inline double fma(double a, double b, double c) {
+  const bool is_exact = static_cast<double>(static_cast<float>(a)) == a &&
+                        static_cast<double>(static_cast<float>(b)) == b;
+  return is_exact ? a * b + c : ::fma(a, b, c);
+}
+
+inline unsigned Lane() { return emulator::thread_index.x % emulator::kLanes; }
+
+// c[n] += a[0] b[0][n] + .. + a[3] b[3][n] for the lane's two columns n of B,
+// which has its column n in the lanes 4 n .. 4 n + 3.
+inline void MultiplyRow(const double* a, const double* b, double (&c)[2]) {
+  for (unsigned v = 0; v < 2; ++v) {
+    const unsigned n = 2 * (Lane() % 4) + v;
+    for (unsigned k = 0; k < 4; ++k) c[v] = fma(a[k], b[4 * n + k], c[v]);
+  }
+}
+
 // The PTX ISA's definition of mma.m8n8k4 with f64.
 inline void MultiplyTiles(double a, double b, double (&c)[2]) {
-  const double(*all)[2] = emulator::WarpExchange(a, b);
-  const int lane = static_cast<int>(emulator::thread_index.x % 32);
-  for (int v = 0; v < 2; ++v) {
-    const int m = lane / 4;
-    const int n = 2 * (lane % 4) + v;
-    for (int k = 0; k < 4; ++k) {
-      c[v] = fma(all[4 * m + k][0], all[4 * n + k][1], c[v]);
-    }
-  }
+  const emulator::LaneValues& all = emulator::WarpExchange(a, b);
+  MultiplyRow(&all.first[Lane() / 4 * 4], all.second, c);
 }
 
 // The PTX ISA's definition of mma.m16n8k4 with f64: a lane has A[L/4][L%4] and
 // A[L/4+8][L%4], B[L%4][L/4], and C's rows L/4, L/4, L/4+8, L/4+8.
 inline void MultiplyTallTiles(double a0, double a1, double b, double (&c0)[2],
                               double (&c1)[2]) {
-  const int lane = static_cast<int>(emulator::thread_index.x % 32);
-  double a[2][4];  // the lane's two rows of A
-  const double(*all)[2] = emulator::WarpExchange(a0, a1);
-  for (int k = 0; k < 4; ++k) {
-    a[0][k] = all[lane / 4 * 4 + k][0];
-    a[1][k] = all[lane / 4 * 4 + k][1];
-  }
-  all = emulator::WarpExchange(b, 0.0);
-  double* const c[] = {&c0[0], &c0[1], &c1[0], &c1[1]};
-  for (int i = 0; i < 4; ++i) {
-    const int n = 2 * (lane % 4) + i % 2;
-    for (int k = 0; k < 4; ++k) {
-      *c[i] = fma(a[i / 2][k], all[4 * n + k][0], *c[i]);
-    }
-  }
+  const unsigned row = Lane() / 4 * 4;
+  const emulator::LaneValues* all = &emulator::WarpExchange(a0, a1);
+  double rows[2][4];  // copies: the next exchange may overwrite them
+  std::copy_n(&all->first[row], 4, rows[0]);
+  std::copy_n(&all->second[row], 4, rows[1]);
+  all = &emulator::WarpExchange(b, 0.0);
+  MultiplyRow(rows[0], all->first, c0);
+  MultiplyRow(rows[1], all->first, c1);
 }
 
 inline void MultiplyHalfTall(double a, double b, double (&c)[2]) {
@@ -78,10 +84,11 @@ inline void MultiplyHalfTall(double a, double b, double (&c)[2]) {
 
 template <class Real>
 Pair<Real> OfLaneBelow(Pair<Real> pair, int offset) {
-  const int lane = static_cast<int>(emulator::thread_index.x % 32);
-  const double(*all)[2] = emulator::WarpExchange(pair.hi, pair.lo);
-  const double* const other = all[std::min(lane + offset, 31)];
-  return {static_cast<Real>(other[0]), static_cast<Real>(other[1])};
+  const emulator::LaneValues& all = emulator::WarpExchange(pair.hi, pair.lo);
+  const unsigned other =
+      std::min(Lane() + static_cast<unsigned>(offset), emulator::kLanes - 1);
+  return {static_cast<Real>(all.first[other]),
+          static_cast<Real>(all.second[other])};
 }
 
 inline double OfLaneBelow(double value, int offset) {
@@ -89,10 +96,10 @@ inline double OfLaneBelow(double value, int offset) {
 }
 
 inline uint32_t OrOfWarp(uint32_t bits) {
-  const double(*all)[2] = emulator::WarpExchange(bits, 0.0);
+  const emulator::LaneValues& all = emulator::WarpExchange(bits, 0.0);
   uint32_t any = 0;
-  for (int lane = 0; lane < 32; ++lane) {
-    any |= static_cast<uint32_t>(all[lane][0]);
+  for (const double lane_bits : all.first) {
+    any |= static_cast<uint32_t>(lane_bits);
   }
   return any;
 }

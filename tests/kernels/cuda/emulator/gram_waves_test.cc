@@ -37,7 +37,7 @@ class Device {
       pointers_.push_back(rows_.back().get());
       auto* const values = reinterpret_cast<float*>(rows_.back()->host());
       for (int64_t k = 0; k < num_elements; ++k) {
-        // Of many magnitudes: another order of a sum shows in its bits.
+        // Values of many magnitudes: another order of a sum shows in its bits.
         values[k] = std::ldexp(normal(random), static_cast<int>(random() % 30));
       }
       copies_->Land(rows_.back()->host(), rows_.back()->device(),
@@ -99,7 +99,7 @@ class Device {
   std::vector<const Buffer*> pointers_;
 };
 
-// Of these numbers of elements, one behind the other.
+// Ranges of these numbers of elements, one behind the other.
 std::vector<ElementRange> Ranges(const std::vector<int64_t>& num_elements) {
   std::vector<ElementRange> ranges;
   int64_t begin = 0;

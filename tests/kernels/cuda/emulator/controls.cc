@@ -1,0 +1,99 @@
+// What tests set and ask (device.h), and the state that it is kept in.
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "tests/kernels/cuda/emulator/device.h"
+#include "tests/kernels/cuda/emulator/state.h"
+
+namespace agg::emulator {
+
+thread_local Failure launch_failure;
+thread_local Failure copy_failure;
+
+State& TheState() {
+  static State* const state = new State;
+  return *state;
+}
+
+cudaError_t TakeFailure(Failure* failure) {
+  const Lock lock(TheState().mutex);
+  if (TheState().broken != cudaSuccess) return TheState().broken;
+  if (failure->error == cudaSuccess || failure->num_before-- > 0) {
+    return cudaSuccess;
+  }
+  ++TheState().num_failures;
+  return std::exchange(failure->error, cudaSuccess);
+}
+
+void CountCall() {
+  const Lock lock(TheState().mutex);
+  ++TheState().calls.all;
+}
+
+cudaError_t Broken() {
+  const Lock lock(TheState().mutex);
+  return TheState().broken;
+}
+
+void SetLazy(bool lazy) {
+  const Lock lock(TheState().mutex);
+  TheState().lazy = lazy;
+}
+
+void SetDoubleRatio(int ratio) {
+  const Lock lock(TheState().mutex);
+  TheState().double_ratio = ratio;
+}
+
+void SetDeviceBytes(int64_t num_bytes) {
+  const Lock lock(TheState().mutex);
+  TheState().device_bytes = num_bytes;
+}
+
+int64_t AllocatedDeviceBytes() {
+  const Lock lock(TheState().mutex);
+  return TheState().allocated_bytes;
+}
+
+void FailLaunchAfter(int num_launches, cudaError_t error) {
+  launch_failure = {num_launches, error};
+}
+
+void FailNextLaunch(cudaError_t error) { FailLaunchAfter(0, error); }
+
+void FailNextCopy(cudaError_t error) { copy_failure = {0, error}; }
+
+int64_t NumFailures() {
+  const Lock lock(TheState().mutex);
+  return TheState().num_failures;
+}
+
+void BreakDevice(cudaError_t error) {
+  const Lock lock(TheState().mutex);
+  TheState().broken = error;
+  for (CUstream_st* stream : TheState().streams) {
+    stream->waiting.clear();
+    stream->num_run = stream->num_enqueued;
+  }
+}
+
+cudaError_t TakeLaunchError() {
+  const Lock lock(TheState().mutex);
+  ++TheState().calls.all;
+  ++TheState().calls.launches;
+  return TakeFailure(&launch_failure);
+}
+
+Calls NumCalls() {
+  const Lock lock(TheState().mutex);
+  return TheState().calls;
+}
+
+int64_t NumAllocations() {
+  const Lock lock(TheState().mutex);
+  return TheState().num_allocations;
+}
+
+}  // namespace agg::emulator

@@ -1,0 +1,116 @@
+// The runtime's functions about memory, for the emulated device. Linked instead
+// of NVIDIA's library.
+#include <cuda_runtime_api.h>
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "tests/kernels/cuda/emulator/device.h"
+#include "tests/kernels/cuda/emulator/state.h"
+
+// C functions in a namespace are the global ones (C++17 10.5), and see what
+// state.h declares.
+namespace agg::emulator {
+namespace {
+
+constexpr int64_t kPage = 4096;
+constexpr int64_t kAlignment = 16;  // of vector loads, which kernels use
+
+}  // namespace
+
+extern "C" {
+
+// Ends (to 16 bytes) at a page that cannot be touched.
+cudaError_t cudaMalloc(void** memory, size_t size) {
+  State& state = TheState();
+  const Lock lock(state.mutex);
+  if (state.broken != cudaSuccess) return state.broken;
+  const auto num_bytes = static_cast<int64_t>(size);
+  if (state.allocated_bytes + num_bytes > state.device_bytes) {
+    return cudaErrorMemoryAllocation;
+  }
+  const int64_t used = (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const int64_t mapped_bytes = (used + kPage - 1) / kPage * kPage + kPage;
+  void* const start = mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (start == MAP_FAILED) return cudaErrorMemoryAllocation;
+  char* const guard = static_cast<char*>(start) + mapped_bytes - kPage;
+  mprotect(guard, kPage, PROT_NONE);
+  *memory = guard - used;
+  state.device_memory[*memory] = {start, mapped_bytes, num_bytes};
+  state.allocated_bytes += num_bytes;
+  ++state.num_allocations;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* memory) {
+  State& state = TheState();
+  const Lock lock(state.mutex);
+  RunAll();
+  const auto found = state.device_memory.find(memory);
+  if (found == state.device_memory.end()) return cudaErrorInvalidValue;
+  state.allocated_bytes -= found->second.num_bytes;
+  munmap(found->second.start, found->second.mapped_bytes);
+  state.device_memory.erase(found);
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void** memory, size_t size, unsigned /*flags*/) {
+  const Lock lock(TheState().mutex);
+  if (TheState().broken != cudaSuccess) return TheState().broken;
+  ++TheState().num_allocations;
+  *memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (*memory == MAP_FAILED) return cudaErrorMemoryAllocation;
+  TheState().pinned_memory[*memory] = size;
+  return cudaSuccess;
+}
+
+// The address space is not given back: a late access would go unseen.
+cudaError_t cudaFreeHost(void* memory) {
+  State& state = TheState();
+  const Lock lock(state.mutex);
+  RunAll();
+  const auto found = state.pinned_memory.find(memory);
+  if (found == state.pinned_memory.end()) return cudaErrorInvalidValue;
+  madvise(memory, found->second, MADV_DONTNEED);
+  mprotect(memory, found->second, PROT_NONE);
+  state.pinned_memory.erase(found);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void* memory, int value, size_t size) {
+  CountCall();
+  if (Broken() != cudaSuccess) return Broken();
+  std::memset(memory, value, size);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t size,
+                            cudaStream_t stream) {
+  CountCall();
+  Enqueue(stream, [=] { std::memset(memory, value, size); });
+  return Broken();
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
+                            cudaMemcpyKind /*kind*/, cudaStream_t stream) {
+  CountCall();
+  const cudaError_t error = TakeFailure(&copy_failure);
+  if (error != cudaSuccess) return error;
+  Enqueue(stream, [=] { std::memcpy(to, from, size); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+  const Lock lock(TheState().mutex);
+  *total_bytes = static_cast<size_t>(TheState().device_bytes);
+  *free_bytes =
+      static_cast<size_t>(TheState().device_bytes - TheState().allocated_bytes);
+  return cudaSuccess;
+}
+
+}  // extern "C"
+
+}  // namespace agg::emulator

@@ -1,0 +1,145 @@
+// The runtime's functions about streams, events and the device itself, for the
+// emulated device. Linked instead of NVIDIA's library.
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "tests/kernels/cuda/emulator/device.h"
+#include "tests/kernels/cuda/emulator/state.h"
+
+namespace agg::emulator {
+
+void RunUntil(CUstream_st* stream, int64_t position) {
+  while (stream->num_run < position) {
+    const std::function<void()> work = std::move(stream->waiting.front());
+    stream->waiting.pop_front();
+    ++stream->num_run;
+    work();
+  }
+}
+
+void RunAll() {
+  for (CUstream_st* stream : TheState().streams) {
+    RunUntil(stream, stream->num_enqueued);
+  }
+}
+
+void Enqueue(cudaStream_t stream, std::function<void()> work) {
+  const Lock lock(TheState().mutex);
+  if (TheState().broken != cudaSuccess) return;
+  stream->waiting.push_back(std::move(work));
+  ++stream->num_enqueued;
+  if (!TheState().lazy) RunUntil(stream, stream->num_enqueued);
+}
+
+// C functions in a namespace are the global ones (C++17 10.5).
+extern "C" {
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  const Lock lock(TheState().mutex);
+  *stream = new CUstream_st;
+  TheState().streams.insert(*stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const Lock lock(TheState().mutex);
+  RunUntil(stream, stream->num_enqueued);
+  TheState().streams.erase(stream);
+  return cudaSuccess;  // kept: events may point to it
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  CountCall();
+  const Lock lock(TheState().mutex);
+  RunUntil(stream, stream->num_enqueued);
+  return TheState().broken;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
+                                unsigned) {
+  CountCall();
+  CUstream_st* const other = event->stream;
+  const int64_t position = event->position;
+  if (other != nullptr) {
+    Enqueue(stream, [=] { RunUntil(other, position); });
+  }
+  return Broken();
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new CUevent_st;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  CountCall();
+  const Lock lock(TheState().mutex);
+  event->stream = stream;
+  event->position = stream->num_enqueued;
+  return TheState().broken;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  CountCall();
+  const Lock lock(TheState().mutex);
+  if (event->stream != nullptr) RunUntil(event->stream, event->position);
+  return TheState().broken;
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  CountCall();
+  const Lock lock(TheState().mutex);
+  RunAll();
+  return TheState().broken;
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  const Lock lock(TheState().mutex);
+  *value = attribute == cudaDevAttrComputeCapabilityMajor
+               ? 9
+               : TheState().double_ratio;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* device, int) {
+  *device = cudaDeviceProp();
+  std::strncpy(device->name, "emulated", sizeof(device->name) - 1);
+  device->major = 9;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaGetLastError() { return Broken(); }
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorIllegalAddress:
+      return "cudaErrorIllegalAddress";
+    default:
+      return "other";
+  }
+}
+const char* cudaGetErrorString(cudaError_t) { return "emulated error"; }
+
+}  // extern "C"
+
+}  // namespace agg::emulator

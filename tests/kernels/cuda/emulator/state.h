@@ -1,0 +1,81 @@
+// What the emulated device is at the moment: memory, streams, and what tests
+// have asked for. Only for the files that emulate the runtime (runtime_*.cc,
+// controls.cc).
+#ifndef AGG_TESTS_KERNELS_CUDA_EMULATOR_STATE_H_
+#define AGG_TESTS_KERNELS_CUDA_EMULATOR_STATE_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "tests/kernels/cuda/emulator/device.h"
+
+// The runtime's own names for what its handles point to.
+struct CUstream_st {
+  std::deque<std::function<void()>> waiting;
+  int64_t num_run = 0;
+  int64_t num_enqueued = 0;
+};
+
+struct CUevent_st {
+  CUstream_st* stream = nullptr;  // null: never recorded
+  int64_t position = 0;  // work that the stream had been given before it
+};
+
+namespace agg::emulator {
+
+struct State {
+  // Guards everything below and all streams and events. Recursive, since work
+  // of one stream may run work of another (an event that it waits for).
+  std::recursive_mutex mutex;
+  bool lazy = false;
+  int64_t device_bytes = int64_t{1} << 40;
+  int64_t allocated_bytes = 0;
+  int64_t num_allocations = 0;
+  int64_t num_failures = 0;
+  cudaError_t broken = cudaSuccess;
+  int double_ratio = 2;
+  Calls calls;
+  struct Mapping {
+    void* start;
+    int64_t mapped_bytes;
+    int64_t num_bytes;  // that were asked for
+  };
+  std::map<void*, Mapping> device_memory;  // by the address that users have
+  std::map<void*, size_t> pinned_memory;
+  std::set<CUstream_st*> streams;
+};
+
+State& TheState();
+
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+// Does the stream's work up to `position`. REQUIRES: the state is locked.
+void RunUntil(CUstream_st* stream, int64_t position);
+// Does the work of all streams. REQUIRES: the state is locked.
+void RunAll();
+
+// What a thread has asked to fail: the call behind `num_before` more.
+struct Failure {
+  int num_before = 0;
+  cudaError_t error = cudaSuccess;
+};
+extern thread_local Failure launch_failure;
+extern thread_local Failure copy_failure;
+
+// What a call that `failure` may be meant for returns.
+cudaError_t TakeFailure(Failure* failure);
+
+void CountCall();
+// The error of a lost device, or cudaSuccess.
+cudaError_t Broken();
+
+}  // namespace agg::emulator
+
+#endif  // AGG_TESTS_KERNELS_CUDA_EMULATOR_STATE_H_
