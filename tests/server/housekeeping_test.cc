@@ -32,5 +32,27 @@ TEST(HealthTest, OfTheCoordinator) {
   }
 }
 
+TEST(ReadinessTest, SaysWhyAShardIsNotReady) {
+  ShardStatus shard;
+  const absl::Status status = ReadinessOf(shard, nullptr, "agg-0:50051");
+  EXPECT_EQ(status, absl::UnavailableError(
+                        "not attached to the coordinator (agg-0:50051) yet"));
+  shard.attached = true;
+  EXPECT_EQ(ReadinessOf(shard, nullptr, "agg-0:50051"), absl::OkStatus());
+}
+
+TEST(ReadinessTest, SaysWhyAJobIsNotReady) {
+  JobStatus job;
+  job.phase = "waiting_for_shards";
+  EXPECT_EQ(ReadinessOf(ShardStatus(), &job, ""),
+            absl::UnavailableError("waiting_for_shards"));
+  job.phase = "shard_lost";
+  job.message = "shard 2 is lost";
+  EXPECT_EQ(ReadinessOf(ShardStatus(), &job, ""),
+            absl::UnavailableError("shard_lost: shard 2 is lost"));
+  job.phase = "open";
+  EXPECT_EQ(ReadinessOf(ShardStatus(), &job, ""), absl::OkStatus());
+}
+
 }  // namespace
 }  // namespace agg
