@@ -48,8 +48,8 @@ std::string BindHost(const Address& address, const std::string& bind) {
 
 void WarnAboutBind(const Address& address, const std::string& host) {
   if (!IsLoopback(host)) {
-    LogWarning("listening on ", host, " without TLS: whoever reaches this ",
-               "port can read and change the model");
+    LogWarning("listening on ", host, " without TLS: anyone who reaches ",
+               "this port can read and change the model");
   } else if (!IsLoopback(address.host)) {
     LogWarning("listening on ", host, " only, but this shard's address is ",
                address.host, ": other hosts cannot reach it without --bind");

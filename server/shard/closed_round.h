@@ -18,8 +18,8 @@ namespace agg {
 
 // Each result is kept, so that a repeated phase gives the same bytes (P7); an
 // error is not kept, so that the phase may be tried again. Errors are those of
-// ShardCompute. Thread-compatible: who has the turn (compute_turn.h) may use
-// it. A default one is that of a round that is not closed.
+// ShardCompute. Thread-compatible: to be used with the turn (compute_turn.h).
+// A default-constructed one stands for a round that is not closed.
 class ClosedRound {
  public:
   ClosedRound() = default;
@@ -41,7 +41,7 @@ class ClosedRound {
   // REQUIRES: !close_result().has_value().
   absl::StatusOr<PhaseResult> Close(
       ShardCompute* compute, std::vector<std::optional<SliceGram>> early);
-  // Of all slices of these tensors (ascending).
+  // Compensated Grams of all slices of these tensors (ascending).
   absl::StatusOr<PhaseResult> CompensatedGram(
       ShardCompute* compute, const std::vector<int32_t>& tensors);
   absl::StatusOr<PhaseResult> Norms(ShardCompute* compute,

@@ -22,8 +22,8 @@
 
 namespace agg {
 
-// Made for a manifest, before the seed. Each Publish closes a round and opens
-// the next one, which has the published version's number. Slices are positions
+// Made for a manifest, before the seed. Each Publish ends a round and opens the
+// next one, which has the published version's number. Slices are positions
 // in the layout, unless they come from a frame. Thread-compatible: its owner's
 // lock protects it, and `sessions` too.
 class OpenRound {
@@ -36,11 +36,11 @@ class OpenRound {
   bool published() const { return published_; }  // not before the seed
   uint64_t version() const { return version_; }  // also the round's number
   bool closed() const { return closed_; }
-  // Whether nobody relies on the manifest, so that it may still change.
+  // Whether no worker relies on the manifest, so that it may still change.
   bool unused() const { return !published_ && !sessions_->any_alive(); }
   EarlyGrams* early() { return &early_; }
 
-  // What follows from a change that `sessions` has been told already.
+  // Follows a change of a session. REQUIRES: `sessions` has it already.
   void ChangeSession(const SessionChange& change);
 
   // --- Frames --------------------------------------------------------------

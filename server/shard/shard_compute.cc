@@ -101,7 +101,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> ShardCompute::AllocateRow(
 
 std::shared_ptr<Snapshot> ShardCompute::seed() {
   if (seed_ == nullptr) {
-    int num_revoked;  // none: there is no version yet that could be read
+    int num_revoked;  // 0: before the seed there is nothing to read
     seed_ = store_->NextSnapshot(&num_revoked);
   }
   return seed_;

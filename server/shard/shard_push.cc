@@ -128,8 +128,8 @@ absl::StatusOr<FrameResult> ShardEngine::EndFrame(const FrameLanding& landing) {
 
 absl::Status ShardEngine::CheckPushed(const PushedRow& pushed) const {
   MutexLock lock(&mutex_);
-  // A lost epoch or an ended session is no matter of the row: the coordinator
-  // answers the commit with that itself.
+  // The coordinator itself refuses commits of a lost epoch and of an ended
+  // session, with the better message.
   const absl::StatusOr<int32_t> rank = sessions_.Rank(pushed.session);
   if (!epoch_.Check(pushed.epoch).ok() || open_round_ == nullptr ||
       !rank.ok() || !open_round_->LacksSlices(pushed, *rank)) {
