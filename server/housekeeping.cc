@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -9,8 +10,8 @@ namespace agg {
 namespace {
 
 constexpr absl::Duration kPeriod = absl::Milliseconds(200);
-constexpr int kIdleLooks = 50;  // 10 s
-// What malloc tuning keeps on top in any case (server_main.cc).
+constexpr int kIdlePeriods = 50;  // 10 s
+// server_main.cc lets malloc keep so much for its next allocation.
 constexpr size_t kKeptBytes = size_t{64} << 20;
 
 }  // namespace
@@ -26,6 +27,17 @@ Health HealthOf(const ShardStatus& shard, const JobStatus* job) {
                        job->phase != "shard_lost" && job->phase != "draining";
   health.process = health.coordinator;
   return health;
+}
+
+absl::Status ReadinessOf(const ShardStatus& shard, const JobStatus* job,
+                         const std::string& coordinator) {
+  if (HealthOf(shard, job).process) return absl::OkStatus();
+  if (job == nullptr) {
+    return absl::UnavailableError(absl::StrCat(
+        "not attached to the coordinator (", coordinator, ") yet"));
+  }
+  return absl::UnavailableError(
+      absl::StrCat(job->phase, job->message.empty() ? "" : ": ", job->message));
 }
 
 Housekeeping::Housekeeping(const ShardEngine* engine,
@@ -79,8 +91,8 @@ void Housekeeping::TrimWhenIdle(const ShardStatus& status) {
       status.push_bytes + status.duplicate_bytes + status.pull_bytes;
   if (traffic != traffic_bytes_) {
     traffic_bytes_ = traffic;
-    idle_looks_ = 0;
-  } else if (++idle_looks_ == kIdleLooks && traffic > 0) {
+    idle_periods_ = 0;
+  } else if (++idle_periods_ == kIdlePeriods && traffic > 0) {
     malloc_trim(kKeptBytes);
   }
 }

@@ -1,11 +1,14 @@
-// What a server does now and then: health, and memory given back when idle.
+// What a server does from time to time: it reports its health, and gives freed
+// memory back when idle.
 #ifndef AGG_SERVER_HOUSEKEEPING_H_
 #define AGG_SERVER_HOUSEKEEPING_H_
 
 #include <cstdint>
+#include <string>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "server/base/mutex.h"
 #include "server/coordinator/coordinator.h"
 #include "server/round/round_report.h"
@@ -23,7 +26,12 @@ struct Health {
 // Pure. `job` is null on other ordinals than 0.
 Health HealthOf(const ShardStatus& shard, const JobStatus* job);
 
-// A thread that looks five times a second.
+// Health::process in words: OK, or UNAVAILABLE with the reason. `coordinator`:
+// its address.
+absl::Status ReadinessOf(const ShardStatus& shard, const JobStatus* job,
+                         const std::string& coordinator);
+
+// A thread that does it five times a second.
 class Housekeeping {
  public:
   // `coordinator` is null on other ordinals than 0. All outlive this.
@@ -41,9 +49,9 @@ class Housekeeping {
   const ShardEngine* const engine_;
   const Coordinator* const coordinator_;
   RpcServer* const rpc_;
-  // Of the thread.
+  // Used by the thread alone.
   int64_t traffic_bytes_ = 0;
-  int idle_looks_ = 0;
+  int idle_periods_ = 0;
 
   Mutex mutex_;
   CondVar changed_;

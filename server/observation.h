@@ -1,5 +1,5 @@
-// Everything that looks on at one agg_server: metrics, status page, traces,
-// round log.
+// Everything that watches one agg_server: metrics, status page, traces, round
+// log.
 #ifndef AGG_SERVER_OBSERVATION_H_
 #define AGG_SERVER_OBSERVATION_H_
 
@@ -24,7 +24,8 @@
 namespace agg {
 
 // Nothing here makes a round wait for I/O or fail. Use: Make, SetCoordinator
-// (ordinal 0), Serve, and StopServing before what it looks at goes.
+// (ordinal 0), Serve, and StopServing before the parts that it watches are
+// destroyed.
 class Observation {
  public:
   // Opens the round log, on ordinal 0 and if there is one configured:
@@ -63,7 +64,8 @@ class Observation {
   const std::unique_ptr<RoundLog> round_log_;  // or null
   Metrics metrics_;
   RoundHistory history_;
-  uint64_t epoch_ = 0;  // of the coordinator's thread: reported last
+  // The epoch of the last report; used by the coordinator's thread alone.
+  uint64_t epoch_ = 0;
   std::unique_ptr<MetricsServer> server_;
 };
 

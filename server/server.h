@@ -6,13 +6,26 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/backend_maker.h"
+#include "server/base/mutex.h"
 #include "server/config/options.h"
 
 namespace agg {
+
+// Declared alone, so that those who start a server do not include its parts.
+class Backend;
+class Coordinator;
+class Housekeeping;
+class Observation;
+class RemoteShardPeer;
+class RpcServer;
+class ShardEngine;
 
 // What differs from process to process of a job.
 struct StartOptions {
@@ -20,15 +33,15 @@ struct StartOptions {
   BackendMaker make_backend;
   int ordinal = 0;
   std::string bind;                 // "": loopback
-  std::optional<int> port;          // not the configured one; 0: any
-  std::optional<int> metrics_port;  // not the configured one; 0: any
+  std::optional<int> port;          // in place of the configured one; 0: any
+  std::optional<int> metrics_port;  // in place of the configured one; 0: any
   bool admin = true;                // serve proto/admin.proto
-  // Ends the process as SIGTERM does; called by the admin service, at most
-  // once, must not block. Null: it refuses.
+  // Ends the process as SIGTERM does. Called by the admin service, at most
+  // once; must not block. If null, the service refuses to drain.
   std::function<void()> on_drain_request;
   // The backend's device is lost: the job's epoch is over, and this process
   // should end, since only a new one can use a device again. Called at most
-  // once, must not block. Null: nothing.
+  // once; must not block; may be null.
   std::function<void(const absl::Status&)> on_device_lost;
 };
 
@@ -40,7 +53,7 @@ class Server {
   // port is in use, the device is missing).
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerOptions& options, const StartOptions& start);
-  // Drain, at once.
+  // Drains with no time left.
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -57,9 +70,38 @@ class Server {
   void Wait();
 
  private:
-  class Impl;
-  explicit Server(std::unique_ptr<Impl> impl);
-  const std::unique_ptr<Impl> impl_;
+  Server(const ServerOptions& options, const StartOptions& start);
+
+  absl::Status StartParts();
+  absl::Status StartEngine();
+  absl::Status StartObservation();
+  void StartCoordinator();  // on ordinal 0
+  absl::Status StartMetrics();
+  absl::Status StartRpc(int port);
+  void OnDeviceLost(const absl::Status& status);
+  // OK, or why this process cannot serve a job now.
+  absl::Status Ready() const;
+  std::string name() const;  // "shard 1 (host:port)", for messages
+
+  const ServerOptions options_;
+  const StartOptions start_;
+  std::string bind_host_;
+
+  // Before the parts, which call back until they are destroyed.
+  mutable Mutex mutex_;
+  CondVar changed_;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status device_lost_ ABSL_GUARDED_BY(mutex_);  // OK: it is not
+
+  // In the order of their construction, and destroyed in the other order,
+  // except for what ~Server says.
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<ShardEngine> engine_;
+  std::unique_ptr<Observation> observation_;
+  std::vector<std::unique_ptr<RemoteShardPeer>> remote_peers_;
+  std::unique_ptr<Coordinator> coordinator_;  // null unless ordinal 0
+  std::unique_ptr<RpcServer> rpc_;
+  std::unique_ptr<Housekeeping> housekeeping_;  // null once it drains
 };
 
 }  // namespace agg

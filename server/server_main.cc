@@ -1,3 +1,5 @@
+// From the command line to a server that runs until a signal. What is decided
+// here is about the process: malloc, signals, exit codes, files of ports.
 #include "server/server_main.h"
 
 #include <malloc.h>
@@ -34,9 +36,10 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kUsage = 2;
 
-// glibc gives freed message buffers back to the kernel and faults them in
-// again for the next message: half of the transport's time. Both thresholds,
-// since setting one freezes the other at its start value.
+// Without it glibc gives freed message buffers back to the kernel and faults
+// them in again for the next message, which took half of the transport's time.
+// Both thresholds are set, since setting one freezes the other at its start
+// value.
 void TuneMalloc() {
   for (const char* name : {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_",
                            "MALLOC_TOP_PAD_", "GLIBC_TUNABLES"}) {
@@ -66,7 +69,7 @@ absl::StatusOr<std::string> ReadConfig(const std::string& path) {
   return text.str();
 }
 
-// Readers see the whole file or none.
+// Readers of `path` find the complete file or none: it is renamed into place.
 absl::Status WriteAtomically(const std::string& path, int port) {
   const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
   std::ofstream file(temporary);
@@ -110,8 +113,8 @@ void LogStart(const v1::JobConfig& config, const ServerOptions& options) {
           " elements, max_workers ", options.coordinator.max_workers);
 }
 
-// Finishes or refuses, within the time given; a second signal ends it at
-// once, and so does a drain that hangs.
+// Drains the server within `drain`. A second signal ends the process at once,
+// and a drain that takes 5 s longer than it may ends it, too.
 void Stop(Server* server, absl::Duration drain) {
   std::thread([] {
     WaitForSignal();
@@ -160,7 +163,8 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   SetLogLevel(line.log_level);
   SetLogName(absl::StrCat("shard", *ordinal));
   signal(SIGPIPE, SIG_IGN);
-  // Blocked in every thread, so that WaitForSignal is the one that gets them.
+  // Blocked in every thread that starts from here on, so that the signals wait
+  // for WaitForSignal.
   const sigset_t stop = StopSignals();
   pthread_sigmask(SIG_BLOCK, &stop, nullptr);
   LogStart(config, options);
@@ -169,7 +173,7 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   StartOptions start = MakeStartOptions(line, *ordinal, make_backend);
   start.on_device_lost = [&](const absl::Status&) {
     device_lost = true;
-    // A second signal would end a drain.
+    // Once only, and not during a drain, which a second signal would cut off.
     if (!stopping.exchange(true)) kill(getpid(), SIGTERM);
   };
   absl::StatusOr<std::unique_ptr<Server>> server =
@@ -217,7 +221,7 @@ int Main(const std::vector<std::string>& arguments,
 }  // namespace
 
 int ServerMain(int argc, char** argv, const BackendMaker& make_backend) {
-  TuneMalloc();  // before any thread, and before what it is about
+  TuneMalloc();  // before any thread and any large allocation
   return Main(std::vector<std::string>(argv + 1, argv + argc), make_backend);
 }
 

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/optimizer_step.h"
 #include "proto/config.pb.h"
-#include "server/shard/shard_engine.h"
+#include "server/round/shard_options.h"
 
 namespace agg {
 

@@ -12,8 +12,8 @@
 #include "kernels/backend_maker.h"
 #include "proto/config.pb.h"
 #include "server/coordinator/coordinator_types.h"
+#include "server/round/shard_options.h"
 #include "server/round_log/round_log.h"
-#include "server/shard/shard_engine.h"
 
 namespace agg {
 

@@ -1,3 +1,6 @@
+// A row that is erased while bytes are being copied into it stays as it is
+// until the last claim has ended, since the copies go on: only then is it
+// reset.
 #include "server/ingest/arrival_ledger.h"
 
 #include <algorithm>
@@ -18,6 +21,8 @@ void ArrivalLedger::Discount(const Row& row) {
 
 void ArrivalLedger::Count(const Row& row, int slice) {
   if (row.round < newest_round_) return;
+  // The first slice of a new round: what rows hold of the round before it is
+  // not counted any more.
   if (row.round > newest_round_) {
     newest_round_ = row.round;
     std::fill(num_rows_landed_.begin(), num_rows_landed_.end(), 0);

@@ -1,5 +1,6 @@
-// Which slices of which rows have landed (P5): the state behind idempotent
-// pushes. Thread-compatible: its owner's lock protects it.
+// Which slices of which rows have landed (P5): what makes a repeated push
+// harmless. Apart from the rows' memory, so that every order of events can be
+// tested without it. Thread-compatible: its owner's lock protects it.
 #ifndef AGG_SERVER_INGEST_ARRIVAL_LEDGER_H_
 #define AGG_SERVER_INGEST_ARRIVAL_LEDGER_H_
 
@@ -15,15 +16,19 @@ class ArrivalLedger {
  public:
   ArrivalLedger(int num_rows, int num_slices);
 
-  // Whether `row` now belongs to (session, round): it already did, or it was
-  // idle and was reset for them. False while a former owner's copy is under
-  // way: the caller waits and asks again. REQUIRES: !HeldByAnother(..).
+  // Makes the row (session, round)'s, forgetting what it held for others, and
+  // returns true; also if it is theirs already. False while a former owner's
+  // bytes are being copied: the caller waits and asks again.
+  // REQUIRES: !HeldByAnother(row, session, round).
   bool Own(int row, uint64_t session, uint64_t round);
 
-  // REQUIRES (these three): Own(row, ...) was true under the same lock.
+  // Busy, ClaimSlice, EndClaim. REQUIRES: Own(row, ...) was true under the lock
+  // that is still held, or for the claim that ends.
+  //
   // Whether another frame is copying the slice at this moment.
   bool Busy(int row, int slice) const;
-  // Claims it; false if it has landed already. REQUIRES: !Busy(row, slice).
+  // Claims the slice; false if it has landed already.
+  // REQUIRES: !Busy(row, slice).
   bool ClaimSlice(int row, int slice);
   // Ends a claim: to landed, or back to empty.
   void EndClaim(int row, int slice, bool landed);
@@ -38,17 +43,17 @@ class ArrivalLedger {
   // Rows that have landed the slice for the newest round that any row has.
   int NumLanded(int slice) const { return num_rows_landed_[slice]; }
 
-  // Keeps the row's bytes for its round, though their session is over (it has
-  // committed them); nothing if they are not of `session`.
+  // Keeps the row's bytes for its round although their session is over, since
+  // it has committed them. Does nothing if they are not of `session`.
   void Hold(int row, uint64_t session);
-  // Whether (session, round) may not have the row because it is held.
+  // Whether the row is held for another session in this round or a later one.
   bool HeldByAnother(int row, uint64_t session, uint64_t round) const;
 
-  // The session that it is held for in `round`; 0: none.
+  // The session for which the row is held in `round`; 0: none.
   uint64_t HeldSession(int row, uint64_t round) const;
 
-  // Forgets the row's bytes if they are of `session`; those being copied are
-  // forgotten when their claim ends.
+  // Forgets the row's bytes if they are of `session`. Bytes that are being
+  // copied now are forgotten when the last claim of the row ends.
   void Erase(int row, uint64_t session);
 
  private:
@@ -56,16 +61,17 @@ class ArrivalLedger {
   struct Row {
     uint64_t session = 0;
     uint64_t round = 0;
-    bool erased = false;  // while copies were under way
+    bool erased = false;  // forget it when num_landing is 0
     bool held = false;
     int num_landing = 0;
     int num_landed = 0;
     std::vector<State> slices;
   };
   void Reset(Row* row);
-  // The row's slices, or one, no longer count, or do.
-  void Discount(const Row& row);
+  // Keep num_rows_landed_: one slice of the row has landed, or all that have
+  // are forgotten.
   void Count(const Row& row, int slice);
+  void Discount(const Row& row);
 
   const int num_slices_;
   std::vector<Row> rows_;

@@ -1,4 +1,6 @@
-// The header of one data frame as plain values, and where its bytes go.
+// One data frame on its way into a row, as plain values: its header, where each
+// slice's bytes go, and what to answer. The words between a transport and a
+// shard, so that neither knows the other's types.
 #ifndef AGG_SERVER_INGEST_FRAME_H_
 #define AGG_SERVER_INGEST_FRAME_H_
 
@@ -12,7 +14,8 @@ namespace agg {
 
 enum class PushKind : uint8_t { kGradient = 0, kSeed = 1 };
 
-// FrameMeta of proto/agg.proto, as received: nothing in it is checked yet.
+// FrameMeta of proto/agg.proto as received. Only the enums are checked; the
+// rest is for frame_check.h.
 struct FrameHeader {
   uint64_t epoch = 0;
   uint64_t session = 0;
@@ -34,13 +37,15 @@ struct SliceLanding {
   bool landed = false;  // set by the caller: copied, and the checksum matched
 };
 
-// A claim on landing memory between BeginFrame and EndFrame.
+// A frame's claims on landing memory, from BeginFrame to EndFrame of
+// server/shard/shard_engine.h.
 struct FrameLanding {
   FrameHeader header;
   int32_t rank = -1;
   std::vector<SliceLanding> slices;
   bool closed = false;  // the round was closed before: all bytes are skipped
-  std::vector<int32_t> absent;        // claimed by this frame, zeroed
+  // Absent slices (positions in the layout) that this frame claimed, zeroed.
+  std::vector<int32_t> absent;
   std::shared_ptr<const void> owner;  // keeps the destinations alive
 };
 

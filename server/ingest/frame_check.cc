@@ -1,3 +1,5 @@
+// Order matters: the lists of slices are checked first, since what follows
+// looks them up in the layout.
 #include "server/ingest/frame_check.h"
 
 #include <algorithm>

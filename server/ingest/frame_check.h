@@ -1,4 +1,5 @@
-// Whether a frame fits the job: a pure function of its header.
+// Whether a frame fits the job: a pure function of its header, which runs
+// before anything is claimed or copied.
 #ifndef AGG_SERVER_INGEST_FRAME_CHECK_H_
 #define AGG_SERVER_INGEST_FRAME_CHECK_H_
 
@@ -8,11 +9,14 @@
 
 namespace agg {
 
-// INVALID_ARGUMENT naming the field, its value and what is allowed: no slice,
-// slices that do not ascend, do not exist or live on another shard, another
-// number of checksums, another dtype (rows: push_dtype, seeds: f32), payload
-// bytes that are not the slices', or over the frame cap; absent slices of a
-// tensor that is not optional, that the frame also brings, or in a seed.
+// INVALID_ARGUMENT naming the field, its value and what is allowed, if
+// - there is no slice, or slices do not ascend, do not exist, or are on another
+//   shard;
+// - the number of checksums is not that of the slices;
+// - the dtype is not push_dtype, or not f32 in a seed;
+// - the payload's size is not the sum of its slices', or over the frame cap;
+// - an absent slice is in a seed, also among the slices that the frame brings,
+//   or of a tensor that is not optional.
 absl::Status CheckFrame(const FrameHeader& header, const ShardLayout& layout,
                         DType push_dtype);
 

@@ -10,7 +10,8 @@ GradientRows::GradientRows(Backend* backend, const ShardLayout* layout,
     : backend_(backend), layout_(layout), dtype_(dtype), rows_(max_workers) {}
 
 absl::StatusOr<std::unique_ptr<Buffer>> GradientRows::Allocate() const {
-  // A shard without slices still takes part: it has a row of one unit.
+  // A shard without slices takes part in rounds all the same, and backends want
+  // a buffer that is not empty.
   const int64_t num_elements =
       std::max(layout_->num_elements, kLayoutAlignment);
   return backend_->Allocate(BufferUse::kRow, num_elements * DTypeBytes(dtype_));

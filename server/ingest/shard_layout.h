@@ -1,5 +1,6 @@
-// How one shard lays its slices out in memory: the same for gradient rows,
-// parameters, optimizer state and snapshots.
+// How one shard lays its slices out in memory. Gradient rows, parameters,
+// optimizer state and snapshots have the same layout, so that one range means
+// the same elements in all of them.
 #ifndef AGG_SERVER_INGEST_SHARD_LAYOUT_H_
 #define AGG_SERVER_INGEST_SHARD_LAYOUT_H_
 
@@ -26,7 +27,8 @@ struct ShardLayout {
   int64_t num_elements = 0;  // padded to kLayoutAlignment per slice
 };
 
-// INVALID_ARGUMENT as MakeShardPlan.
+// The layout of shard `ordinal`. Errors are those of MakeShardPlan.
+// REQUIRES: 0 <= ordinal < num_shards.
 absl::StatusOr<ShardLayout> MakeShardLayout(const Manifest& manifest,
                                             int num_shards, int32_t ordinal);
 

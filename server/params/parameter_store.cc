@@ -66,7 +66,8 @@ std::shared_ptr<Snapshot> ParameterStore::NextSnapshot(int* revoked) {
     MutexLock lock(&mutex_);
     std::vector<std::shared_ptr<const Snapshot>> retired = RetiredWithReaders();
     if (retired.empty() && versions_.size() > 1) {
-      // Nobody lags that far; the version before the current one has to go.
+      // No reader is further behind, so it is the version before the current
+      // one that holds the memory.
       RetireOldest();
       retired = RetiredWithReaders();
     }
@@ -85,7 +86,7 @@ void ParameterStore::Publish(uint64_t version,
   MutexLock lock(&mutex_);
   versions_.push_back({version, std::move(snapshot)});
   while (versions_.size() > kNumKeptVersions) RetireOldest();
-  RetiredWithReaders();  // forgets those that nobody reads any more
+  RetiredWithReaders();  // drops the entries without readers
 }
 
 void ParameterStore::RetireOldest() {

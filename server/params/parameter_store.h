@@ -26,23 +26,27 @@ inline constexpr size_t kNumKeptVersions = 2;
 // a round are serial); versions may be looked up from any thread.
 class ParameterStore {
  public:
-  // num_elements: of the shard's layout, >= 1. `narrowed` f32: no second copy.
-  // RESOURCE_EXHAUSTED as Backend::Allocate.
+  // `num_elements`: of the shard's layout, at least 1. `narrowed`: the dtype of
+  // the second copy of each snapshot; f32 means none. Errors are those of
+  // Backend::Allocate.
   static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(
       Backend* backend, const OptimizerOptions& optimizer, int64_t num_elements,
       DType narrowed);
 
   Buffer* master() { return master_.get(); }
-  Buffer* state0() { return state0_.get(); }  // null if not kept
+  // The state arrays of the optimizer; null if it keeps fewer.
+  Buffer* state0() { return state0_.get(); }
   Buffer* state1() { return state1_.get(); }
   DType narrowed_dtype() const { return narrowed_; }
 
-  // A snapshot to write the next version into. When none is free, readers of
-  // the oldest version that has any (never of the current one) are revoked,
-  // and a buffer is waited for. *revoked counts the versions that were: 0, 1.
+  // A snapshot to write the next version into. When none is free, the readers
+  // of the oldest version that has readers are revoked (never those of the
+  // current one), and this waits for their memory. *revoked: how many versions
+  // were revoked, 0 or 1.
   std::shared_ptr<Snapshot> NextSnapshot(int* revoked);
 
-  // Makes `snapshot` pullable as `version`; the oldest kept one no longer is.
+  // `snapshot` can be found as `version` from now on, and the oldest of three
+  // versions cannot any more.
   void Publish(uint64_t version, std::shared_ptr<const Snapshot> snapshot);
 
   // The snapshot of `version`, or null.
@@ -57,7 +61,7 @@ class ParameterStore {
     std::shared_ptr<const Snapshot> snapshot;
   };
   void RetireOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Versions that are not kept any more, but have readers.
+  // Versions that cannot be found any more, but have readers; oldest first.
   std::vector<std::shared_ptr<const Snapshot>> RetiredWithReaders()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -64,6 +64,7 @@ std::shared_ptr<Snapshot> SnapshotPool::Acquire() {
     memory = state_->free.back();
     state_->free.pop_back();
   }
+  // The deleter returns the memory. It holds the state, not the pool.
   std::shared_ptr<State> state = state_;
   return std::shared_ptr<Snapshot>(
       new Snapshot(memory, state->narrowed_dtype), [state](Snapshot* snapshot) {

@@ -1,4 +1,5 @@
-// An immutable published version, and the pool that its memory returns to.
+// An immutable published version, and the pool to which its memory returns
+// (ARCHITECTURE.md, decision 12).
 #ifndef AGG_SERVER_PARAMS_SNAPSHOT_H_
 #define AGG_SERVER_PARAMS_SNAPSHOT_H_
 
@@ -14,7 +15,8 @@
 
 namespace agg {
 
-// The memory of one snapshot: float32, and a narrowed copy or null.
+// The memory of one snapshot: float32, and a copy narrowed to the pull dtype
+// (null if that is float32).
 struct SnapshotBuffers {
   std::unique_ptr<Buffer> f32;
   std::unique_ptr<Buffer> narrowed;
@@ -37,12 +39,14 @@ class Snapshot {
   }
   SnapshotBuffers* buffers() const { return buffers_; }
 
-  // Calls `callback` once when the pool wants the memory back (at once if it
-  // already does): the reader then drops its references quickly. Returns an
-  // id for RemoveRevokeCallback, after which it is not called any more, unless
-  // it already runs: it must not refer to what the remover destroys.
+  // Calls `callback` once, when the memory is wanted back (at once if it is
+  // already): the reader then drops its references soon. Returns an id for
+  // RemoveRevokeCallback, after which `callback` is not called any more. But it
+  // may still be running then, so it must not refer to what the caller destroys
+  // afterwards.
   int64_t AddRevokeCallback(std::function<void()> callback) const;
   void RemoveRevokeCallback(int64_t id) const;
+  // Wants the memory back: runs the callbacks, with no lock held.
   void Revoke() const;
 
  private:
@@ -58,17 +62,18 @@ class Snapshot {
   mutable std::vector<Entry> callbacks_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A fixed number of snapshot memories (three are planned), recycled when the
-// last reader lets go. Thread-safe. Snapshots keep the memory alive, so they
-// may outlive the pool.
+// A fixed number of snapshot memories, each recycled when its last reader lets
+// go. Nothing is allocated or freed after construction. Thread-safe. Snapshots
+// keep the memory alive, so they may outlive the pool.
 class SnapshotPool {
  public:
   SnapshotPool(std::vector<SnapshotBuffers> buffers, DType narrowed_dtype);
   ~SnapshotPool();
 
-  // A snapshot to write into. Waits while every memory is in use; the caller
-  // revokes the oldest version's readers first (Available() tells).
+  // A snapshot to write into. Waits while every memory is in use: if that may
+  // last (Available() is false), the caller revokes a version's readers first.
   std::shared_ptr<Snapshot> Acquire();
+  // Whether Acquire would not wait now.
   bool Available() const;
 
  private:

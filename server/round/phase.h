@@ -7,17 +7,25 @@
 
 namespace agg {
 
+// A worker's gradient in a round.
 struct RoundRow {
   int32_t rank = 0;
   uint64_t session = 0;  // whose bytes count
 };
 
+inline bool operator==(const RoundRow& a, const RoundRow& b) {
+  return a.rank == b.rank && a.session == b.session;
+}
+
+// One slice's Gram matrix of the round's rows.
 struct SliceGram {
   int32_t slice = 0;
   std::vector<double> hi;  // packed upper triangle (kernels/backend.h)
   std::vector<double> lo;  // empty unless compensated
 };
 
+// Squared L2 norms over one slice, of the parameters and of the step that the
+// optimizer would take, for a trust ratio.
 struct SliceNorms {
   int32_t slice = 0;
   double parameter_norm_squared = 0.0;
@@ -27,14 +35,16 @@ struct SliceNorms {
 // Coefficients and scalars of one optimizer step.
 struct StepPlan {
   bool per_tensor = false;
-  // Segments x P, row-major; one segment unless per_tensor.
+  // Segments x P, row-major, columns in the order of the round's rows; one
+  // segment unless per_tensor.
   std::vector<double> coefficients;
-  std::vector<int32_t> excluded_ranks;  // rows left out of every sum
+  std::vector<int32_t> excluded_ranks;  // their rows are in no sum
   double learning_rate = 0.0;
   int64_t step = 1;          // 1-based count of applied steps in the epoch
   std::vector<float> trust;  // per tensor; empty: 1
 };
 
+// Which bytes become which version.
 struct PublishPlan {
   uint64_t version = 0;
   bool unchanged = false;  // skipped round: the same bytes, the next number
@@ -57,14 +67,15 @@ struct Phase {
   PhaseKind kind = PhaseKind::kClose;
   uint64_t epoch = 0;
   uint64_t round = 0;
-  std::vector<RoundRow> rows;    // kClose: W in rank order
+  std::vector<RoundRow> rows;    // kClose: those that count, by rank
   std::vector<int32_t> tensors;  // kCompensatedGram, ascending (kClose: all)
   StepPlan step;                 // kNorms, kUpdate
   PublishPlan publish;           // kPublish
 };
 
+// What a shard answers; a field is empty unless its phase is named.
 struct PhaseResult {
-  // kClose: rows that lack slices here, though they were committed; then
+  // kClose: rows that lack slices here, though they were committed. Then
   // nothing was computed, and only kAbandon can follow. Ascending.
   std::vector<int32_t> incomplete_ranks;
   std::vector<SliceGram> grams;   // kClose, kCompensatedGram; ascending slice

@@ -1,6 +1,6 @@
-// The coordinator's view of one shard, itself included: the phases of a round
-// as blocking calls on plain values. Implemented by ShardEngine directly and by
-// server/rpc over gRPC.
+// The coordinator's view of one shard: the phases of a round as blocking calls
+// on plain values. The shard of the coordinator's own process implements it
+// directly (server/shard), the others over gRPC (server/rpc).
 #ifndef AGG_SERVER_ROUND_SHARD_PEER_H_
 #define AGG_SERVER_ROUND_SHARD_PEER_H_
 
@@ -21,11 +21,11 @@ struct SessionChange {
   uint64_t session = 0;
   int32_t rank = 0;
   uint64_t replaces = 0;   // former session of the rank, 0: none
-  bool keep_row = false;   // it has committed: its landed row stays
+  bool keep_row = false;   // it has committed, so its landed row stays
   bool remove = false;     // the session is over
   bool seed_role = false;  // its Seed is the one that counts
-  // For the old one's calls: NOT_FOUND of remove, ABORTED of replaces and
-  // evicted.
+  // What later calls of the ended session get: NOT_FOUND with this if it was
+  // removed, ABORTED with this if it was replaced or evicted.
   std::string reason;
   bool evicted = false;  // removed by an operator
 };
@@ -55,15 +55,15 @@ class ShardPeer {
   virtual void Lose(uint64_t epoch, const absl::Status& reason) = 0;
   virtual absl::Status SetManifest(uint64_t epoch,
                                    const Manifest& manifest) = 0;
-  // Frees what SetManifest has set up, unless somebody has joined with it or
-  // seeded it.
+  // Frees what SetManifest has allocated, unless a worker has joined with the
+  // manifest or the job is seeded.
   virtual absl::Status ForgetManifest(uint64_t epoch) = 0;
   virtual absl::Status SetSession(uint64_t epoch,
                                   const SessionChange& change) = 0;
   virtual absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) = 0;
-  // What this process knows, without asking another one, against a Commit of
-  // the push: FAILED_PRECONDITION if slices of it are missing on this shard.
-  // Does not block.
+  // Whether a Commit of the push can be refused by what this process knows:
+  // FAILED_PRECONDITION if slices of it are missing on this shard. Never waits,
+  // and asks no other process.
   virtual absl::Status CheckPushed(const PushedRow& /*row*/) const {
     return absl::OkStatus();
   }

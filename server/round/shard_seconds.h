@@ -1,4 +1,4 @@
-// What a round's phases cost one shard.
+// How long a round's phases took on one shard.
 #ifndef AGG_SERVER_ROUND_SHARD_SECONDS_H_
 #define AGG_SERVER_ROUND_SHARD_SECONDS_H_
 
@@ -6,10 +6,10 @@
 
 namespace agg {
 
-// Compute time inside the shard, in seconds: transport left out, repeats
-// included.
+// Compute time inside the shard, in seconds: without the transport, with
+// repeats.
 struct ShardSeconds {
-  double gram = 0.0;  // closing included
+  double gram = 0.0;  // of kClose
   double compensated = 0.0;
   double norms = 0.0;
   double update = 0.0;

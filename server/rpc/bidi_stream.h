@@ -1,5 +1,5 @@
-// The common part of our bidirectional reactors: queued writes, one end, and
-// a life that outlasts the RPC for those who still hold a reference.
+// The common part of our bidirectional reactors: queued writes, one end, and a
+// life that lasts as long as a reference on it.
 #ifndef AGG_SERVER_RPC_BIDI_STREAM_H_
 #define AGG_SERVER_RPC_BIDI_STREAM_H_
 
@@ -17,10 +17,11 @@
 
 namespace agg {
 
-// Messages go out in the order of Send, then the status of the first End; what
-// is sent after that is dropped. gRPC calls are made with no lock held, and
-// Finish only when no write is in flight. The stream owns itself until
-// OnDone; others keep a weak_ptr, and may call Send and End at any time.
+// Messages go out in the order of Send, then the status of the first End; a
+// message that is sent after End is dropped. gRPC is called with no lock held,
+// with one write in flight, and Finish only when none is. The stream owns
+// itself until OnDone; others keep a weak_ptr, and may call Send and End at any
+// time.
 template <typename Request, typename Response>
 class BidiStream
     : public grpc::ServerBidiReactor<Request, Response>,
@@ -42,7 +43,7 @@ class BidiStream
     Pump();
   }
 
-  // Thread-safe; the first one counts.
+  // Thread-safe; the first End counts.
   void End(const absl::Status& status) {
     {
       MutexLock lock(&mutex_);
@@ -56,7 +57,7 @@ class BidiStream
  protected:
   explicit BidiStream(OpenStreams* open) : open_(open) {}
 
-  // To be called by the factory once a shared_ptr exists, first thing.
+  // To be called by the factory, right after it has made the shared_ptr.
   void Own() {
     self_ = this->shared_from_this();
     std::weak_ptr<BidiStream> weak = self_;
@@ -70,7 +71,7 @@ class BidiStream
     return ended_;
   }
 
-  // After the RPC's end, whatever it was; once.
+  // Called once, after the RPC's end, whatever the reason.
   virtual void OnEnded() {}
 
  private:

@@ -12,8 +12,8 @@
 
 namespace agg {
 
-// Thread-safe. Every `end` is called with no lock held, at most once, and may
-// still run when Remove returns: it must not rely on the stream's life.
+// Thread-safe. Every `end` is called with no lock held and at most once. It may
+// still run when Remove returns, so it must not rely on the stream's life.
 class OpenStreams {
  public:
   using End = std::function<void(const absl::Status&)>;

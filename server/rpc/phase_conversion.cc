@@ -29,7 +29,7 @@ StepPlan FromProto(const v1::StepPlan& step) {
   return result;
 }
 
-// Encoded size of one entry, from above.
+// At least the encoded size of one entry.
 int64_t EncodedBytes(const SliceGram& gram) {
   return static_cast<int64_t>(gram.hi.size() + gram.lo.size()) * 8 + 32;
 }
@@ -137,7 +137,8 @@ absl::StatusOr<Phase> FromProto(const v1::PhaseRequest& request) {
       break;
   }
   return absl::InvalidArgumentError(
-      "phase: none; allowed: close, compensated_gram, norms, update, publish, "
+      "phase is none; allowed: close, compensated_gram, norms, update, "
+      "publish, "
       "abandon");
 }
 

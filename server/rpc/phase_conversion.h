@@ -17,8 +17,8 @@ v1::PhaseRequest ToProto(const Phase& phase);
 // INVALID_ARGUMENT for a request without a phase.
 absl::StatusOr<Phase> FromProto(const v1::PhaseRequest& request);
 
-// In messages of at most kMaxReplyBytes each (one entry may exceed it alone),
-// at least one; `seconds` is in the last.
+// One or more messages of at most kMaxReplyBytes (more if one entry alone has
+// more). `seconds` is in the last one.
 std::vector<v1::PhaseReply> ToProto(const PhaseResult& result);
 // Appends one message's share to `result`.
 void AppendReply(const v1::PhaseReply& reply, PhaseResult* result);

@@ -3,13 +3,16 @@
 #include <utility>
 
 #include "absl/strings/string_view.h"
+#include "proto/agg.pb.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/crc32c.h"
+#include "proto/shard_plan.h"
 
 namespace agg {
 namespace {
 
-// Keeps the meta of a frame of tiny slices, and its list of pieces, small.
+// Without it a frame of 4 MiB could name a million slices of one element, and
+// its meta would be larger than its payload.
 constexpr size_t kMaxSlicesPerFrame = 1024;
 
 absl::string_view SliceBytes(const PublishedVersion& version, size_t position,

@@ -14,24 +14,26 @@
 #include "kernels/dtype.h"
 #include "server/base/mutex.h"
 #include "server/ingest/shard_layout.h"
-#include "server/shard/shard_engine.h"
+#include "server/shard/published_version.h"
 
 namespace agg {
 
-// Frames of whole slices of at most kMaxFramePayloadBytes, at least one (a
-// shard without slices sends an empty one). Checksums are computed once, by
-// the first pull that gets to a frame. Holds no reference on the snapshot, so
-// that keeping it costs no memory that an update may wait for. Thread-safe.
+// Each frame has one or more complete slices, up to kMaxFramePayloadBytes.
+// There is at least one frame; a shard without slices sends it empty. Checksums
+// are computed once, by the first pull that gets to a frame. This does not hold
+// the snapshot, so that the cache below never keeps memory for which an update
+// waits. Thread-safe.
 class PullFrames {
  public:
-  // REQUIRES: version.snapshot keeps `dtype`.
+  // REQUIRES: version.snapshot->data(dtype) != nullptr.
   PullFrames(const PublishedVersion& version, DType dtype);
 
   size_t num_frames() const { return frames_.size(); }
   int64_t payload_bytes(size_t frame) const { return frames_[frame].bytes; }
 
-  // Aliases the snapshot's memory and holds it until the bytes are sent.
-  // REQUIRES: the version that this was made of.
+  // A frame that points into the snapshot's memory, and holds the snapshot
+  // until the bytes are sent. REQUIRES: `version` is the one of the
+  // constructor.
   grpc::ByteBuffer MakeBuffer(size_t frame, const PublishedVersion& version);
 
   bool Matches(const PublishedVersion& version, DType dtype) const {
@@ -54,7 +56,8 @@ class PullFrames {
   std::unique_ptr<std::once_flag[]> once_;  // one per frame
 };
 
-// The PullFrames of the newest few versions. Thread-safe.
+// The PullFrames of the versions that are being pulled: at most four, the
+// oldest makes room. Thread-safe.
 class PullFrameCache {
  public:
   std::shared_ptr<PullFrames> Get(const PublishedVersion& version, DType dtype);

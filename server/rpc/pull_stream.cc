@@ -1,202 +1,122 @@
 #include "server/rpc/pull_stream.h"
 
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/rpc/status_conversion.h"
 
 namespace agg {
-namespace {
 
-absl::StatusOr<v1::PullRequest> Parse(const grpc::ByteBuffer& buffer) {
-  // Checked first: gathering a large message costs memory.
-  constexpr size_t kMaxBytes = 1024;
-  std::vector<grpc::Slice> slices;
-  std::string bytes;
-  if (buffer.Length() <= kMaxBytes && buffer.Dump(&slices).ok()) {
-    for (const grpc::Slice& slice : slices) {
-      bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-    }
-    v1::PullRequest request;
-    if (request.ParseFromString(bytes)) return request;
-  }
-  return absl::InvalidArgumentError("malformed PullRequest");
-}
-
-absl::Status UnknownDType(int dtype) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "dtype: ", dtype, "; allowed: F32 (1) and the job's pull_dtype"));
-}
-
-}  // namespace
-
-CallCanceller::CallCanceller(grpc::CallbackServerContext* context)
-    : call_(context->c_call()) {
-  grpc_call_ref(call_);
-}
-
-CallCanceller::~CallCanceller() { grpc_call_unref(call_); }
-
-// The server context's TryCancel would tell the client CANCELLED.
-void CallCanceller::Cancel(const absl::Status& status) {
-  const grpc::Status converted = ToGrpcStatus(status);
-  grpc_call_cancel_with_status(
-      call_, static_cast<grpc_status_code>(converted.error_code()),
-      converted.error_message().c_str(), nullptr);
-}
-
-PullReactor::PullReactor(grpc::CallbackServerContext* context,
-                         ShardEngine* engine, PullFrameCache* cache)
-    : engine_(engine),
-      cache_(cache),
-      canceller_(std::make_shared<CallCanceller>(context)) {}
-
-PullReactor::~PullReactor() {
-  if (revoke_id_ != 0) version_.snapshot->RemoveRevokeCallback(revoke_id_);
-}
-
-PullReactor* PullReactor::Start(grpc::CallbackServerContext* context,
-                                const grpc::ByteBuffer& request,
-                                ShardEngine* engine, PullFrameCache* cache) {
-  std::shared_ptr<PullReactor> stream(new PullReactor(context, engine, cache));
+PullStream* PullStream::Start(grpc::CallbackServerContext* context,
+                              const grpc::ByteBuffer& request,
+                              ShardEngine* engine, PullFrameCache* cache) {
+  std::shared_ptr<PullStream> stream(new PullStream(context, engine, cache));
   stream->self_ = stream;
-  const absl::StatusOr<v1::PullRequest> parsed = Parse(request);
-  if (!parsed.ok()) {
-    stream->End(parsed.status());
-  } else if (parsed->dtype() < v1::F32 || parsed->dtype() > v1::F16) {
-    stream->End(UnknownDType(parsed->dtype()));
+  const absl::StatusOr<PullQuery> query = ParsePullQuery(request);
+  if (query.ok()) {
+    stream->Ask(*query);
   } else {
-    stream->dtype_ = static_cast<DType>(parsed->dtype());
-    stream->Ask(*parsed);
+    stream->End(query.status());
   }
   return stream.get();
 }
 
-void PullReactor::Ask(const v1::PullRequest& request) {
-  std::weak_ptr<PullReactor> weak = weak_from_this();
-  const int64_t id =
-      engine_->Pull(request.epoch(), request.version(), request.latest(),
-                    [weak](absl::StatusOr<PublishedVersion> version) {
-                      if (auto stream = weak.lock())
-                        stream->OnVersion(std::move(version));
-                    });
-  bool ended;
-  {
-    MutexLock lock(&mutex_);
-    pull_id_ = id;
-    ended = ended_;
-  }
-  if (ended) engine_->CancelPull(id);
+PullStream::PullStream(grpc::CallbackServerContext* context,
+                       ShardEngine* engine, PullFrameCache* cache)
+    : engine_(engine),
+      cache_(cache),
+      canceller_(std::make_shared<CallCanceller>(context)) {}
+
+// Both callbacks hold a weak_ptr, so one that already runs does no harm.
+PullStream::~PullStream() {
+  if (pull_id_ != 0) engine_->CancelPull(pull_id_);
+  if (revoke_id_ != 0) version_.snapshot->RemoveRevokeCallback(revoke_id_);
 }
 
-void PullReactor::OnVersion(absl::StatusOr<PublishedVersion> version) {
-  if (!version.ok()) {
-    End(version.status());
-    return;
-  }
-  if (version->snapshot->data(dtype_) == nullptr) {
-    End(UnknownDType(static_cast<int>(dtype_)));
-    return;
-  }
-  version_ = *std::move(version);
-  WatchRevocation();
-  {
-    MutexLock lock(&mutex_);
-    frames_ = cache_->Get(version_, dtype_);
-  }
-  Pump();
-}
-
-void PullReactor::WatchRevocation() {
-  std::weak_ptr<PullReactor> weak = weak_from_this();
-  const uint64_t version = version_.version;
-  revoke_id_ = version_.snapshot->AddRevokeCallback(
-      [weak, canceller = canceller_, engine = engine_, version] {
-        const absl::Status status = absl::AbortedError(absl::StrCat(
-            "version ", version, " was replaced while it was being pulled; ",
-            "current version ", engine->Status().version));
-        if (auto stream = weak.lock()) stream->End(status);
-        canceller->Cancel(status);
+void PullStream::Ask(const PullQuery& query) {
+  dtype_ = query.dtype;
+  pull_id_ = engine_->Pull(
+      query.epoch, query.version, query.latest,
+      [weak = weak_from_this()](absl::StatusOr<PublishedVersion> version) {
+        if (auto stream = weak.lock()) stream->OnVersion(std::move(version));
       });
 }
 
-void PullReactor::OnWriteDone(bool ok) {
+void PullStream::OnVersion(absl::StatusOr<PublishedVersion> version) {
+  if (!version.ok()) return End(version.status());
+  if (version->snapshot->data(dtype_) == nullptr) {
+    return End(UnknownPullDType(static_cast<int>(dtype_)));
+  }
+  version_ = *std::move(version);
+  frames_ = cache_->Get(version_, dtype_);
+  WatchRevocation();
   {
     MutexLock lock(&mutex_);
-    writing_ = false;
-    if (!ok && !ended_) {
-      ended_ = true;
-      status_ = absl::CancelledError("the stream is broken");
-    }
+    if (state_ == State::kFinished) return;  // cancelled, or revoked already
+    state_ = State::kWriting;
   }
-  buffer_.Clear();
-  Pump();
+  WriteNext();
 }
 
-void PullReactor::OnCancel() {
-  End(absl::CancelledError("cancelled"));
-  int64_t id;
-  {
-    MutexLock lock(&mutex_);
-    id = pull_id_;
-  }
-  if (id != 0) engine_->CancelPull(id);
+// End alone is not enough if the client has stopped reading: the frame in
+// flight would never be done, and hold the snapshot's memory. The canceller
+// drops it, and outlives the stream for a revocation that comes late.
+void PullStream::WatchRevocation() {
+  revoke_id_ = version_.snapshot->AddRevokeCallback(
+      [weak = weak_from_this(), canceller = canceller_, engine = engine_,
+       version = version_.version] {
+        const absl::Status reason = absl::AbortedError(absl::StrCat(
+            "version ", version, " was replaced while it was being pulled; ",
+            "current version ", engine->Status().version));
+        if (auto stream = weak.lock()) stream->End(reason);
+        canceller->Cancel(reason);
+      });
 }
 
-void PullReactor::OnDone() { const auto self = std::move(self_); }
-
-void PullReactor::End(const absl::Status& status) {
-  {
-    MutexLock lock(&mutex_);
-    if (ended_) return;
-    ended_ = true;
-    status_ = status;
-  }
-  Pump();
-}
-
-void PullReactor::Pump() {
-  size_t frame = 0;
-  absl::Status status;
-  bool write = false;
-  {
-    MutexLock lock(&mutex_);
-    if (writing_ || finished_) return;
-    if (ended_) {
-      finished_ = true;
-      status = status_;
-    } else if (frames_ != nullptr) {
-      write = writing_ = true;
-      frame = next_frame_++;
-      finished_ = next_frame_ == frames_->num_frames();
-    } else {
-      return;
-    }
-  }
-  if (write) {
-    Write(frame);
-  } else {
-    Finish(ToGrpcStatus(status));
-  }
-}
-
-void PullReactor::Write(size_t frame) {
-  std::shared_ptr<PullFrames> frames;
-  bool last;
-  {
-    MutexLock lock(&mutex_);
-    frames = frames_;
-    last = finished_;
-  }
-  buffer_ = frames->MakeBuffer(frame, version_);
-  engine_->CountPulledBytes(frames->payload_bytes(frame));
-  if (last) {
-    StartWriteAndFinish(&buffer_, grpc::WriteOptions(), grpc::Status::OK);
-  } else {
+void PullStream::WriteNext() {
+  const size_t frame = next_frame_++;
+  buffer_ = frames_->MakeBuffer(frame, version_);
+  engine_->CountPulledBytes(frames_->payload_bytes(frame));
+  if (next_frame_ < frames_->num_frames()) {
     StartWrite(&buffer_);
+    return;
+  }
+  {
+    MutexLock lock(&mutex_);
+    state_ = State::kFinished;
+  }
+  // OnDone follows, without OnWriteDone.
+  StartWriteAndFinish(&buffer_, grpc::WriteOptions(), grpc::Status::OK);
+}
+
+void PullStream::End(const absl::Status& reason) {
+  {
+    MutexLock lock(&mutex_);
+    if (end_.ok()) end_ = reason;
+    if (state_ != State::kWaiting) return;  // OnWriteDone finishes, or has
+    state_ = State::kFinished;
+  }
+  Finish(ToGrpcStatus(reason));
+}
+
+void PullStream::OnWriteDone(bool ok) {
+  buffer_.Clear();  // at once: an update may wait for the memory
+  absl::Status end;
+  {
+    MutexLock lock(&mutex_);
+    if (!ok && end_.ok()) end_ = absl::CancelledError("the stream is broken");
+    end = end_;
+    if (!end.ok()) state_ = State::kFinished;
+  }
+  if (end.ok()) {
+    WriteNext();
+  } else {
+    Finish(ToGrpcStatus(end));
   }
 }
+
+void PullStream::OnCancel() { End(absl::CancelledError("cancelled")); }
+
+void PullStream::OnDone() { const auto self = std::move(self_); }
 
 }  // namespace agg

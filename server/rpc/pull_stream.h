@@ -1,8 +1,7 @@
-// One Pull: waits for the version, then streams its frames.
+// The reactor of one Pull: waits for the version, then streams its frames.
 #ifndef AGG_SERVER_RPC_PULL_STREAM_H_
 #define AGG_SERVER_RPC_PULL_STREAM_H_
 
-#include <grpc/grpc.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
@@ -13,73 +12,74 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/agg.pb.h"
+#include "kernels/dtype.h"
 #include "server/base/mutex.h"
+#include "server/rpc/call_canceller.h"
 #include "server/rpc/pull_frames.h"
+#include "server/rpc/pull_query.h"
+#include "server/shard/published_version.h"
 #include "server/shard/shard_engine.h"
 
 namespace agg {
 
-// A reference on a call, by which it can be ended from any thread and at any
-// time, with a status that still reaches the client.
-class CallCanceller {
- public:
-  explicit CallCanceller(grpc::CallbackServerContext* context);
-  ~CallCanceller();
-  CallCanceller(const CallCanceller&) = delete;
-  CallCanceller& operator=(const CallCanceller&) = delete;
-
-  // Drops what is queued on the call, releasing its memory; thread-safe.
-  void Cancel(const absl::Status& status);
-
- private:
-  grpc_call* const call_;
-};
-
-// Owns itself until OnDone. When the snapshot is revoked the call ends with
-// ABORTED naming the current version, even if the client has stopped reading.
-class PullReactor : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
-                    public std::enable_shared_from_this<PullReactor> {
+// States, and the calls that lead from one to the next:
+//
+//   waiting  --OnVersion-->  writing  --OnWriteDone, each frame but the last-,
+//      |                      |    ^_____________________________________|
+//      |                      |
+//      '--End-->  finished  <-'--the last frame, or OnWriteDone after End
+//
+// gRPC calls OnWriteDone, OnCancel and OnDone. The engine calls OnVersion once,
+// on any thread. The snapshot's revocation calls End, on any thread and at any
+// time: then the call ends with ABORTED naming the current version, even if
+// the client has stopped reading. gRPC is called with no lock held, and with
+// one operation in flight. The stream owns itself until OnDone; callbacks that
+// may come later hold a weak_ptr.
+class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
+                   public std::enable_shared_from_this<PullStream> {
  public:
   // `engine` and `cache` outlive the gRPC server.
-  static PullReactor* Start(grpc::CallbackServerContext* context,
-                            const grpc::ByteBuffer& request,
-                            ShardEngine* engine, PullFrameCache* cache);
-  ~PullReactor() override;
+  static PullStream* Start(grpc::CallbackServerContext* context,
+                           const grpc::ByteBuffer& request, ShardEngine* engine,
+                           PullFrameCache* cache);
+  ~PullStream() override;
 
  private:
-  PullReactor(grpc::CallbackServerContext* context, ShardEngine* engine,
-              PullFrameCache* cache);
+  enum class State { kWaiting, kWriting, kFinished };
 
-  void Ask(const v1::PullRequest& request);
-  // The engine's answer; once.
+  PullStream(grpc::CallbackServerContext* context, ShardEngine* engine,
+             PullFrameCache* cache);
+
+  void Ask(const PullQuery& query);
   void OnVersion(absl::StatusOr<PublishedVersion> version);
   void WatchRevocation();
+  void WriteNext();
+  // The first reason counts; after the last frame there is no other end.
+  void End(const absl::Status& reason);
+
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
-  void End(const absl::Status& status);
-  // Starts the next write, or the finish, unless one is in flight.
-  void Pump();
-  void Write(size_t frame);
 
   ShardEngine* const engine_;
   PullFrameCache* const cache_;
   const std::shared_ptr<CallCanceller> canceller_;
+  std::shared_ptr<PullStream> self_;
+
+  // Set by Start, before anything can end the stream.
   DType dtype_ = DType::kF32;
-  PublishedVersion version_;  // set before frames_
-  int64_t revoke_id_ = 0;     // 0: not watched
-  grpc::ByteBuffer buffer_;   // the frame in flight
-  std::shared_ptr<PullReactor> self_;
+  int64_t pull_id_ = 0;  // 0: the engine has answered at once
+
+  // Used by OnVersion, then by one OnWriteDone after the other.
+  PublishedVersion version_;
+  std::shared_ptr<PullFrames> frames_;
+  int64_t revoke_id_ = 0;  // 0: not watched
+  size_t next_frame_ = 0;
+  grpc::ByteBuffer buffer_;  // in flight
 
   Mutex mutex_;
-  int64_t pull_id_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: not known yet
-  std::shared_ptr<PullFrames> frames_ ABSL_GUARDED_BY(mutex_);
-  size_t next_frame_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;     // before the last frame
-  bool finished_ ABSL_GUARDED_BY(mutex_) = false;  // gRPC has the status
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  State state_ ABSL_GUARDED_BY(mutex_) = State::kWaiting;
+  absl::Status end_ ABSL_GUARDED_BY(mutex_);  // OK: End was not called
 };
 
 }  // namespace agg

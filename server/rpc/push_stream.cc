@@ -4,27 +4,24 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "absl/status/statusor.h"
 #include "proto/byte_buffer_frame.h"
+#include "server/ingest/frame.h"
+#include "server/rpc/frame_conversion.h"
 
 namespace agg {
 namespace {
 
-grpc::ByteBuffer AckOf(const FrameHeader& header, const FrameResult& result) {
-  v1::PushAck ack;
-  ack.set_epoch(header.epoch);
-  ack.set_round(header.round);
-  ack.set_kind(static_cast<v1::PushKind>(header.kind));
-  ack.set_closed(result.closed);
+grpc::ByteBuffer Serialize(const v1::PushAck& ack) {
   const std::string bytes = ack.SerializeAsString();
   const grpc::Slice slice(bytes);
   return grpc::ByteBuffer(&slice, 1);
 }
 
-// Copies or skips the payload as the landing says.
+// Copies or skips each slice's bytes, as the landing says.
 void LandPayload(FrameReader* reader, FrameLanding* landing) {
   for (SliceLanding& slice : landing->slices) {
-    // BeginFrame has compared the sums; never read beyond the frame.
+    // The engine has compared the sums; never read beyond the frame.
     if (slice.num_bytes > reader->remaining_bytes()) return;
     if (slice.destination == nullptr) {
       reader->Skip(slice.num_bytes);
@@ -37,30 +34,6 @@ void LandPayload(FrameReader* reader, FrameLanding* landing) {
 
 }  // namespace
 
-absl::StatusOr<FrameHeader> FrameHeaderOf(const v1::FrameMeta& meta,
-                                          int64_t payload_bytes) {
-  if (meta.kind() != v1::GRADIENT && meta.kind() != v1::SEED) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "meta.kind: ", meta.kind(), "; allowed: GRADIENT (0), SEED (1)"));
-  }
-  if (meta.dtype() < v1::F32 || meta.dtype() > v1::F16) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "meta.dtype: ", meta.dtype(), "; allowed: F32 (1), BF16 (2), F16 (3)"));
-  }
-  FrameHeader header;
-  header.epoch = meta.epoch();
-  header.session = meta.session();
-  header.round = meta.round();
-  header.kind = static_cast<PushKind>(meta.kind());
-  header.dtype = static_cast<DType>(meta.dtype());
-  header.slices.assign(meta.slices().begin(), meta.slices().end());
-  header.crc32c.assign(meta.crc32c().begin(), meta.crc32c().end());
-  header.absent_slices.assign(meta.absent_slices().begin(),
-                              meta.absent_slices().end());
-  header.payload_bytes = payload_bytes;
-  return header;
-}
-
 PushStream* PushStream::Start(ShardEngine* engine, OpenStreams* open) {
   std::shared_ptr<PushStream> stream(new PushStream(engine, open));
   stream->Own();
@@ -69,25 +42,19 @@ PushStream* PushStream::Start(ShardEngine* engine, OpenStreams* open) {
 }
 
 void PushStream::OnReadDone(bool ok) {
-  if (!ok) {
-    End(absl::OkStatus());
-    return;
-  }
-  const absl::Status status = HandleFrame();
-  frame_.Clear();
-  if (!status.ok()) {
-    End(status);
-  } else if (!ended()) {
-    StartRead(&frame_);
-  }
+  if (!ok) return End(absl::OkStatus());
+  const absl::Status status = LandFrame();
+  frame_.Clear();  // at once: its memory is the transport's window
+  if (!status.ok()) return End(status);
+  if (!ended()) StartRead(&frame_);
 }
 
-absl::Status PushStream::HandleFrame() {
+absl::Status PushStream::LandFrame() {
   FrameReader reader;
-  absl::Status status = reader.Init(frame_);
+  const absl::Status status = reader.Init(frame_);
   if (!status.ok()) return status;
   absl::StatusOr<FrameHeader> header =
-      FrameHeaderOf(reader.meta(), reader.remaining_bytes());
+      FromProto(reader.meta(), reader.remaining_bytes());
   if (!header.ok()) return header.status();
   absl::StatusOr<FrameLanding> landing =
       engine_->BeginFrame(*std::move(header));
@@ -95,7 +62,9 @@ absl::Status PushStream::HandleFrame() {
   LandPayload(&reader, &*landing);
   const absl::StatusOr<FrameResult> result = engine_->EndFrame(*landing);
   if (!result.ok()) return result.status();
-  if (result->acknowledge) Send(AckOf(landing->header, *result));
+  if (result->acknowledge) {
+    Send(Serialize(MakePushAck(landing->header, *result)));
+  }
   return absl::OkStatus();
 }
 

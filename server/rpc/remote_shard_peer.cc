@@ -51,7 +51,7 @@ struct RemoteShardPeer::Link {
   std::unique_ptr<AttachCall> call;  // set once, used by the thread and Lose
   Mutex write_mutex;                 // one Write at a time
   bool replied = false;
-  bool detached = false;  // its end is nobody's business any more
+  bool detached = false;  // ended by this side: no on_lost
   bool ended = false;
   grpc::Status status;  // once ended
 };
@@ -137,19 +137,19 @@ void RemoteShardPeer::HoldStream(const std::shared_ptr<Link>& link) {
       absl::StrCat(name(), " is lost: ",
                    status.ok() ? "it ended the coordinator's stream"
                                : status.error_message()));
-  bool tell;
+  bool lost;
   {
     MutexLock lock(&mutex_);
     link->ended = true;
     link->status = status;
-    tell = link->replied && !link->detached;
-    if (tell) {
+    lost = link->replied && !link->detached;
+    if (lost) {
       lost_ = reason;
       for (grpc::ClientContext* context : calls_) context->TryCancel();
     }
     changed_.NotifyAll();
   }
-  if (tell && link->on_lost != nullptr) link->on_lost(reason);
+  if (lost && link->on_lost != nullptr) link->on_lost(reason);
 }
 
 void RemoteShardPeer::Detach() {

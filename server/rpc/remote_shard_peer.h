@@ -24,8 +24,8 @@ struct RemoteShardOptions {
   int32_t num_shards = 2;
   std::string address;      // "host:port"
   std::string fingerprint;  // of the config; the shard must have the same
-  // Waiting for the first AttachReply, SetManifest and SetSession. RunPhase
-  // has no deadline: the stream that Attach holds open says when the shard is
+  // Deadlines of the first AttachReply, and of SetManifest and SetSession.
+  // RunPhase has none: the stream that Attach holds open ends when the shard is
   // gone (keepalive pings every 10 s, answered within 5 s).
   absl::Duration attach_timeout = absl::Seconds(5);
   absl::Duration call_timeout = absl::Seconds(30);
@@ -64,7 +64,7 @@ class RemoteShardPeer : public ShardPeer {
   absl::Status AwaitReply(const std::shared_ptr<Link>& link);
   // Ends the stream, if any, without on_lost, and its thread.
   void Detach() ABSL_EXCLUSIVE_LOCKS_REQUIRED(attach_mutex_);
-  // The same status with the shard's name in front.
+  // Converts a status, with the shard's name in front of its message.
   absl::Status Named(const grpc::Status& status) const;
 
   const RemoteShardOptions options_;

@@ -22,6 +22,13 @@ absl::Status Differ(const ShardIdentity& self, absl::string_view what,
       ", the coordinator expects ", theirs, ": ", advice));
 }
 
+// The answer of a call that returns nothing but its status.
+template <typename Reply>
+absl::StatusOr<Reply> EmptyReply(const absl::Status& status) {
+  if (!status.ok()) return status;
+  return Reply();
+}
+
 }  // namespace
 
 absl::Status CheckAttach(const v1::AttachRequest& request,
@@ -48,8 +55,10 @@ absl::Status CheckAttach(const v1::AttachRequest& request,
   return absl::OkStatus();
 }
 
-// Held open by the coordinator. Its end is the epoch's end on this shard,
-// unless a newer epoch has begun.
+// The reactor of Attach, a stream that the coordinator holds open. The first
+// request begins an epoch, a later one ends it with a reason, and so does the
+// stream's end, unless a newer epoch has begun. The engine is called on the
+// control thread alone, in the order of these events.
 class ShardControlService::AttachStream
     : public BidiStream<v1::AttachRequest, v1::AttachReply> {
  public:
@@ -92,7 +101,8 @@ class ShardControlService::AttachStream
   absl::Status Lose(const std::string& reason) {
     if (reason.empty()) {
       return absl::InvalidArgumentError(
-          "lost: empty; allowed in a later AttachRequest: why the epoch ends");
+          "lost is empty; allowed: why the epoch ends, in every AttachRequest "
+          "but the first");
     }
     service_->control_.Run([service = service_, epoch = epoch_, reason] {
       LogWarning("epoch ", epoch, " is over: ", reason);
@@ -116,7 +126,7 @@ class ShardControlService::AttachStream
 
   void OnEnded() override {
     if (epoch_ == 0) return;
-    // In order behind AttachEngine; a newer epoch is not touched.
+    // Runs after AttachEngine, and changes nothing if a newer epoch is on.
     service_->control_.Run([service = service_, epoch = epoch_] {
       LogInfo("the coordinator's stream for epoch ", epoch, " has ended");
       service->engine_->Lose(epoch, absl::UnavailableError(absl::StrCat(
@@ -130,11 +140,13 @@ class ShardControlService::AttachStream
   uint64_t epoch_ = 0;  // 0: no valid request yet
 };
 
-// One phase's answer in several messages. Owns itself until OnDone.
+// The reactor of RunPhase: one phase's answer, in one or several messages. Owns
+// itself until OnDone.
 class ShardControlService::PhaseStream
     : public grpc::ServerWriteReactor<v1::PhaseReply> {
  public:
-  // On the compute thread, at most once, if the caller has not gone.
+  // To be called once, when the phase has run; even if the caller has gone,
+  // since this is what ends the call.
   void Answer(const absl::StatusOr<PhaseResult>& result) {
     if (!result.ok()) {
       Finish(ToGrpcStatus(result.status()));
@@ -191,11 +203,7 @@ grpc::ServerUnaryReactor* ShardControlService::SetManifest(
                 manifest = FromProto(request->manifest())] {
     const absl::Status status = forget ? engine_->ForgetManifest(epoch)
                                        : engine_->SetManifest(epoch, manifest);
-    if (status.ok()) {
-      poll->Answer(v1::SetManifestReply());
-    } else {
-      poll->Answer(status);
-    }
+    poll->Answer(EmptyReply<v1::SetManifestReply>(status));
   });
   return reactor;
 }
@@ -208,11 +216,7 @@ grpc::ServerUnaryReactor* ShardControlService::SetSession(
   control_.Run(
       [this, poll, epoch = request->epoch(), change = FromProto(*request)] {
         const absl::Status status = engine_->SetSession(epoch, change);
-        if (status.ok()) {
-          poll->Answer(v1::SetSessionReply());
-        } else {
-          poll->Answer(status);
-        }
+        poll->Answer(EmptyReply<v1::SetSessionReply>(status));
       });
   return reactor;
 }

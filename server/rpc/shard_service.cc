@@ -12,7 +12,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ShardService::Push(
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* ShardService::Pull(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-  return PullReactor::Start(context, *request, engine_, &cache_);
+  return PullStream::Start(context, *request, engine_, &cache_);
 }
 
 }  // namespace agg

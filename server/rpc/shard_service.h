@@ -15,7 +15,7 @@ class ShardService
     : public v1::Shard::WithRawCallbackMethod_Push<
           v1::Shard::WithRawCallbackMethod_Pull<v1::Shard::Service>> {
  public:
-  // Both outlive the service, which outlives its server.
+  // `engine` and `open` outlive the service, which outlives the gRPC server.
   ShardService(ShardEngine* engine, OpenStreams* open)
       : engine_(engine), open_(open) {}
 

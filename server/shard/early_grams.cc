@@ -16,13 +16,6 @@ const RoundRow* FindRank(const std::vector<RoundRow>& rows, int32_t rank) {
 
 }  // namespace
 
-bool SameRows(const std::vector<RoundRow>& a, const std::vector<RoundRow>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const RoundRow& x, const RoundRow& y) {
-                      return x.rank == y.rank && x.session == y.session;
-                    });
-}
-
 void EarlyGrams::Expect(std::vector<RoundRow> rows, int num_slices) {
   rows_ = std::move(rows);
   complete_.assign(num_slices, false);
@@ -81,7 +74,7 @@ bool EarlyGrams::Reading(int32_t rank, int32_t slice) const {
 std::vector<std::optional<SliceGram>> EarlyGrams::TakeResults(
     const std::vector<RoundRow>& rows, int num_slices) {
   std::vector<std::optional<SliceGram>> results;
-  if (SameRows(rows, rows_)) results = std::move(results_);
+  if (rows == rows_) results = std::move(results_);
   results.resize(num_slices);
   Expect({}, num_slices);
   return results;

@@ -1,5 +1,5 @@
-// Which slices' Grams can be computed before their round closes, and those that
-// have been: bookkeeping alone, without a thread or a backend.
+// Which slices' Grams can be computed before their round closes, and the
+// results: bookkeeping alone, without a thread or a backend.
 #ifndef AGG_SERVER_SHARD_EARLY_GRAMS_H_
 #define AGG_SERVER_SHARD_EARLY_GRAMS_H_
 
@@ -12,17 +12,17 @@
 
 namespace agg {
 
-// A slice is complete once all expected rows have landed it. Expected are the
-// rows that the open round will probably close with; if it closes with others,
-// what was computed early is of no use and nothing else is lost. Slices are
-// positions in the shard's layout. Thread-compatible: its owner's lock
+// A slice is complete when all expected rows have landed it. The expected rows
+// are those with which the open round will probably close. If it closes with
+// others, the early results are thrown away, and nothing else is lost. Slices
+// are positions in the shard's layout. Thread-compatible: its owner's lock
 // protects it.
 class EarlyGrams {
  public:
-  // What is computed at one time: 32 slices, so that a backend on a device
-  // computes one batch while the next ones' rows are copied there, and no more
-  // multiplications than a CPU does in some tenths of a second, since a phase
-  // and a new session's frames wait for it. One slice in any case.
+  // A batch has at most 32 slices, so that a device computes one batch while
+  // the rows of the next are copied there. It has at most as many
+  // multiplications as a CPU does in some tenths of a second, since a phase
+  // and a new session's frames wait for it. It has at least one slice.
   static constexpr size_t kMaxSlices = 32;
   static constexpr double kMaxProducts = 4e9;
 
@@ -32,29 +32,29 @@ class EarlyGrams {
   };
 
   // A round begins or its expected rows change: forgets all slices and
-  // results. `rows` ascends by rank; none: nothing is early.
+  // results. `rows` ascends by rank; if it is empty, nothing is early.
   void Expect(std::vector<RoundRow> rows, int num_slices);
   const std::vector<RoundRow>& rows() const { return rows_; }
 
-  // All of rows() have landed the slice. A repeat changes nothing.
+  // To be called when all of rows() have landed the slice; may be repeated.
   void SliceComplete(int32_t slice);
 
   bool any_ready() const { return !ready_.empty(); }
-  // Slices that became complete first; their bytes are being read until
-  // Finish. `ranges`: of all slices. REQUIRES: any_ready(), and the batch
-  // before it is finished.
+  // The slices that became complete first. Their bytes are being read until
+  // Finish or GiveUp. `ranges`: where each slice of the layout lies.
+  // REQUIRES: any_ready(), and no batch is being read.
   Batch Take(const std::vector<ElementRange>& ranges);
-  // `grams`: one per slice of the batch. Ignored if Expect came between.
+  // `grams`: one per slice of the batch, in its order. They are thrown away if
+  // Expect was called since Take.
   void Finish(std::vector<SliceGram> grams);
-  // Nothing came of the batch, nor will of others: the rest is computed when
-  // the round closes.
+  // The batch has failed: no more are taken in this round, and its Close
+  // computes what is missing.
   void GiveUp();
   // Whether the rank's bytes of the slice are being read at this moment.
   bool Reading(int32_t rank, int32_t slice) const;
 
-  // The round closes with `rows`: nothing more is ready. Moves out what has
-  // been computed for them: by slice of `num_slices`, empty where there is
-  // nothing.
+  // The round closes with `rows`: nothing is ready any more. Moves out the
+  // results for these rows, by slice; empty where there is none.
   std::vector<std::optional<SliceGram>> TakeResults(
       const std::vector<RoundRow>& rows, int num_slices);
 
@@ -66,8 +66,6 @@ class EarlyGrams {
   std::optional<Batch> reading_;
   bool reading_is_stale_ = false;
 };
-
-bool SameRows(const std::vector<RoundRow>& a, const std::vector<RoundRow>& b);
 
 }  // namespace agg
 

@@ -1,4 +1,5 @@
-// A shard's backend with a watch on its errors.
+// A shard's backend that counts errors and notices a lost device. Apart from
+// the engine because calls come from several places of it.
 #ifndef AGG_SERVER_SHARD_GUARDED_BACKEND_H_
 #define AGG_SERVER_SHARD_GUARDED_BACKEND_H_
 
@@ -14,14 +15,15 @@
 
 namespace agg {
 
-// Passes every call on, counts those that fail, and notes a lost device.
-// Thread-safe as far as the other one is.
+// Passes every call on to another backend. An error with UNAVAILABLE means that
+// the device is lost (kernels/backend.h). As thread-safe as that backend.
 class GuardedBackend : public Backend {
  public:
   // `backend` outlives it.
   explicit GuardedBackend(Backend* backend) : backend_(backend) {}
 
-  // Once: the error of the first call that found the device lost.
+  // The error of the first call that found the device lost, once; OK before
+  // and after.
   absl::Status TakeLostDevice();
   int64_t num_errors() const { return num_errors_; }
 

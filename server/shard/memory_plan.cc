@@ -15,7 +15,7 @@ std::string Mebibytes(int64_t bytes) {
   return absl::StrFormat("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
-// What is not there is not named.
+// Purposes that need no memory are left out.
 std::string DescribeUse(const MemoryUse& use) {
   std::vector<std::string> parts;
   const auto add = [&](const char* what, int64_t bytes) {

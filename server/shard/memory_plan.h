@@ -9,6 +9,7 @@
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
 #include "kernels/optimizer_step.h"
+#include "server/round/shard_options.h"
 
 namespace agg {
 
@@ -31,20 +32,15 @@ struct MemoryPlan {
   MemoryUse device;  // zeros unless the backend has memory of its own
 };
 
-// 0: unlimited.
-struct MemoryBudget {
-  int64_t host_bytes = 0;
-  int64_t device_bytes = 0;
-};
-
-// `needs`: Backend::memory_needs(num_rows). Without Gram matrices, which are
-// the caller's.
+// The plan for `num_rows` rows (at most so many workers) of num_elements.
+// `needs`: Backend::memory_needs(num_rows). The Gram matrices are left at 0:
+// their number is known to the caller (ShardCompute) alone.
 MemoryPlan PlanMemory(int64_t num_elements, int64_t num_rows, DType push_dtype,
                       DType pull_dtype, const OptimizerOptions& optimizer,
                       const MemoryNeeds& needs);
 
-// "rows 4.0 MiB + master 1.0 MiB + .. = 9.1 MiB", and behind "; on the device "
-// the same for that.
+// "rows 4.0 MiB + master 1.0 MiB = 5.0 MiB", for messages. A device's memory
+// follows in the same form behind "; on the device ".
 std::string DescribeMemoryPlan(const MemoryPlan& plan);
 
 // FAILED_PRECONDITION with the plan's numbers when it exceeds the budget.

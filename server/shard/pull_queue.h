@@ -1,5 +1,5 @@
-// Pulls that wait for a version. Thread-compatible: its owner's lock protects
-// it, and runs the callbacks that it hands out without that lock.
+// Pulls that wait for a version. It knows nothing about versions, so that it
+// can be tested without a shard.
 #ifndef AGG_SERVER_SHARD_PULL_QUEUE_H_
 #define AGG_SERVER_SHARD_PULL_QUEUE_H_
 
@@ -13,7 +13,9 @@
 
 namespace agg {
 
-// T: what a satisfied pull gets.
+// T: what a pull gets that is answered with success. Thread-compatible: its
+// owner's lock protects it, and the owner runs the callbacks that Resolve hands
+// out without that lock.
 template <typename T>
 class PullQueue {
  public:
@@ -33,8 +35,8 @@ class PullQueue {
   }
   void Remove(int64_t id) { waiting_.erase(id); }
 
-  // Asks `answer` about each; those that get one are removed and returned as
-  // closures to be run without the lock.
+  // Asks `answer` about each pull. Those that get an answer are removed, and
+  // their callbacks returned, bound to it, to be run without the lock.
   std::vector<std::function<void()>> Resolve(
       const std::function<Answer(const Request&)>& answer) {
     std::vector<std::function<void()>> ready;

@@ -10,13 +10,14 @@ namespace agg {
 namespace {
 
 std::vector<const Buffer*> RowBuffers(const GradientRows& rows,
-                                      const std::vector<RoundRow>& of) {
+                                      const std::vector<RoundRow>& round_rows) {
   std::vector<const Buffer*> buffers;
-  for (const RoundRow& row : of) buffers.push_back(rows.row(row.rank));
+  for (const RoundRow& row : round_rows) buffers.push_back(rows.row(row.rank));
   return buffers;
 }
 
-// A budget may promise what others have taken.
+// Adds the plan to an allocation's error: a plan within its budget does not
+// help if other processes have taken the memory.
 absl::Status WithPlan(const absl::Status& status, const MemoryPlan& plan) {
   if (!absl::IsResourceExhausted(status)) return status;
   return absl::ResourceExhaustedError(absl::StrCat(
@@ -78,7 +79,7 @@ MemoryPlan ShardCompute::PlanRows(int64_t num_rows) const {
   MemoryPlan plan = PlanMemory(
       layout_->num_elements, num_rows, options_.push_dtype, options_.pull_dtype,
       options_.optimizer, backend_->memory_needs(num_rows));
-  // Of each slice twice: as computed, and on its way to the coordinator.
+  // Each slice's Gram twice: as computed, and on its way to the coordinator.
   plan.host.grams = 2 * static_cast<int64_t>(layout_->slices.size()) *
                     PackedGramSize(num_rows) *
                     static_cast<int64_t>(sizeof(double));
@@ -96,6 +97,20 @@ absl::StatusOr<std::unique_ptr<Buffer>> ShardCompute::AllocateRow(
   absl::StatusOr<std::unique_ptr<Buffer>> buffer = rows_->Allocate();
   if (!buffer.ok()) return WithPlan(buffer.status(), plan);
   return buffer;
+}
+
+std::shared_ptr<Snapshot> ShardCompute::seed() {
+  if (seed_ == nullptr) {
+    int num_revoked;  // 0: before the seed there is nothing to read
+    seed_ = store_->NextSnapshot(&num_revoked);
+  }
+  return seed_;
+}
+
+char* ShardCompute::LandingAddress(PushKind kind, int32_t rank, int32_t slice) {
+  if (kind == PushKind::kGradient) return rows_->SliceAddress(rank, slice);
+  // A seed is float32, whatever the dtype of gradients.
+  return seed()->buffers()->f32->host() + layout_->ranges[slice].begin * 4;
 }
 
 absl::StatusOr<std::vector<SliceGram>> ShardCompute::Gram(

@@ -5,48 +5,25 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/backend.h"
-#include "kernels/optimizer_step.h"
+#include "server/ingest/frame.h"
 #include "server/ingest/gradient_rows.h"
 #include "server/ingest/shard_layout.h"
 #include "server/params/parameter_store.h"
 #include "server/params/snapshot.h"
 #include "server/round/phase.h"
+#include "server/round/shard_options.h"
 #include "server/shard/memory_plan.h"
 
 namespace agg {
 
-// Hyperparameters of one tensor group.
-struct GroupOptions {
-  std::string name;
-  float learning_rate_factor = 1.0f;
-  float weight_decay = 0.0f;
-};
-
-struct ShardOptions {
-  int32_t ordinal = 0;
-  int32_t num_shards = 1;
-  int32_t workers = 1;  // expected in round 0
-  int32_t max_workers = 1;
-  DType push_dtype = DType::kF32;
-  DType pull_dtype = DType::kF32;
-  OptimizerOptions optimizer;
-  float weight_decay = 0.0f;  // of tensors whose group says nothing
-  std::vector<GroupOptions> groups;
-  MemoryBudget memory_budget;
-  // Compute a slice's Gram as soon as its rows are complete; the results are
-  // the same.
-  bool early_gram = true;
-};
-
-// Phases are serial (one caller at a time); rows and store have their own
-// rules.
+// Phases are serial (one caller at a time); rows, seed and store have rules of
+// their own.
 class ShardCompute {
  public:
   // INVALID_ARGUMENT for a bad manifest or a tensor of an unknown group;
@@ -60,13 +37,22 @@ class ShardCompute {
   ParameterStore* store() { return store_.get(); }
   Backend* backend() { return backend_; }
 
-  // With that many rows more than there are.
+  // The memory plan with that many rows more than there are.
   MemoryPlan PlanWith(int64_t num_more_rows) const;
   // Memory for one more row, which `plan` has counted: rows()->Add is what
   // makes it one. Thread-safe. FAILED_PRECONDITION when the plan exceeds the
   // budget, RESOURCE_EXHAUSTED when there is no such memory.
   absl::StatusOr<std::unique_ptr<Buffer>> AllocateRow(
       const MemoryPlan& plan) const;
+
+  // Where a slice of the rank's row, or of the seed, lands. The seed's memory
+  // is taken at its first use. Callers hold one lock, the same as for rows().
+  // REQUIRES: rows()->row(rank) != nullptr, or a seed before version 0.
+  char* LandingAddress(PushKind kind, int32_t rank, int32_t slice);
+  // What a seed lands in; taken at its first use. Under the same lock.
+  std::shared_ptr<Snapshot> seed();
+  // The seed has become a version: its memory is a snapshot like others now.
+  void ReleaseSeed() { seed_ = nullptr; }
 
   // Partial Grams of slices, given and returned in the layout's order.
   absl::StatusOr<std::vector<SliceGram>> Gram(
@@ -89,7 +75,8 @@ class ShardCompute {
       : options_(options), backend_(backend) {}
   absl::Status ResolveGroups();
   MemoryPlan PlanRows(int64_t num_rows) const;
-  // What a step's plan means for each slice; spans point into *compact.
+  // What the step means for each slice. The request's spans point into the
+  // other outputs, which therefore must outlive it.
   absl::Status FillUpdate(const std::vector<RoundRow>& rows,
                           const StepPlan& step,
                           std::vector<const Buffer*>* buffers,
@@ -103,6 +90,7 @@ class ShardCompute {
   std::vector<GroupOptions> group_of_tensor_;
   std::unique_ptr<GradientRows> rows_;
   std::unique_ptr<ParameterStore> store_;
+  std::shared_ptr<Snapshot> seed_;  // null before its first use, and after it
 };
 
 }  // namespace agg

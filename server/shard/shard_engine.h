@@ -1,5 +1,11 @@
 // One shard of the job: lands rows, runs the phases that the coordinator asks
-// for on its slices, keeps the parameters and serves snapshots.
+// for on its slices, keeps the parameters and hands out versions.
+//
+// The class joins parts that know nothing of each other: ShardEpoch,
+// SessionTable and OpenRound decide, ShardCompute has the memory and the
+// arithmetic, ComputeTurn says who computes. What is left here is locking and
+// waiting. Its parts are in five files: shard_engine.cc (epochs, manifest,
+// status), shard_sessions.cc, shard_push.cc, shard_pull.cc, shard_phases.cc.
 #ifndef AGG_SERVER_SHARD_SHARD_ENGINE_H_
 #define AGG_SERVER_SHARD_SHARD_ENGINE_H_
 
@@ -9,50 +15,52 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "proto/shard_plan.h"
+#include "server/base/mutex.h"
 #include "server/ingest/frame.h"
-#include "server/ingest/shard_layout.h"
 #include "server/params/snapshot.h"
+#include "server/round/phase.h"
 #include "server/round/round_report.h"
+#include "server/round/session_table.h"
+#include "server/round/shard_options.h"
 #include "server/round/shard_peer.h"
+#include "server/shard/closed_round.h"
+#include "server/shard/compute_turn.h"
+#include "server/shard/guarded_backend.h"
+#include "server/shard/open_round.h"
+#include "server/shard/published_version.h"
+#include "server/shard/pull_queue.h"
 #include "server/shard/shard_compute.h"
+#include "server/shard/shard_epoch.h"
 
 namespace agg {
 
-// One published version's slices, and what a reader needs to send them.
-struct PublishedVersion {
-  uint64_t epoch = 0;
-  uint64_t version = 0;
-  std::shared_ptr<const ShardLayout> layout;  // of this shard's slices
-  std::shared_ptr<const Snapshot> snapshot;
-};
-
-// Thread-safe. Lock order: none is held while callbacks run.
+// Thread-safe. Lock order: turn_, then mutex_. Computation runs with the turn
+// alone, callbacks with neither. compute_ and open_round_ change with both, so
+// that they are the same from a phase's beginning to its end.
 class ShardEngine : public ShardPeer {
  public:
   // `backend` is used by this engine alone and outlives it. `on_device_lost`
-  // is called at most once, from any thread, when the backend is of no more
-  // use: the epoch is over then, but only a new process can help. Null: nobody
-  // wants to know.
+  // (may be null) is called at most once, from any thread, when the backend is
+  // of no more use: the epoch is over then, and only a new process can help.
   ShardEngine(const ShardOptions& options, Backend* backend,
               std::function<void(absl::Status)> on_device_lost = nullptr);
   ~ShardEngine() override;
 
   // --- ShardPeer: the coordinator's calls ---------------------------------
-  // `on_lost` is called when the backend's device is lost.
+  // `on_lost` (may be null) is called when the backend's device is lost.
   absl::Status Attach(uint64_t epoch,
                       std::function<void(absl::Status)> on_lost) override;
-  // Every waiting and later call gets `reason`, if `epoch` is still on (0:
-  // whatever epoch is on).
-  void Lose(uint64_t epoch, const absl::Status& reason) override;
+  void Lose(uint64_t epoch, const absl::Status& reason) override;  // 0: any
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
   absl::Status ForgetManifest(uint64_t epoch) override;
   absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
-  absl::Status CheckPushed(const PushedRow& row) const override;
+  absl::Status CheckPushed(const PushedRow& pushed) const override;
   std::string name() const override;
 
   // --- Push ----------------------------------------------------------------
@@ -73,21 +81,94 @@ class ShardEngine : public ShardPeer {
   using PullCallback = std::function<void(absl::StatusOr<PublishedVersion>)>;
   // Calls back once, at once or when the version is published: the version
   // asked for (`latest`: the newest). epoch 0 means any. ABORTED (stale
-  // epoch), OUT_OF_RANGE (version gone; says the current one), UNAVAILABLE
-  // (epoch lost, shutting down). Returns an id for CancelPull.
+  // epoch), OUT_OF_RANGE (version gone; names the current one), UNAVAILABLE
+  // (epoch lost, shutting down). Returns an id for CancelPull, or 0.
   int64_t Pull(uint64_t epoch, uint64_t version, bool latest,
                PullCallback callback);
   // The callback will not be called any more, unless it already runs.
   void CancelPull(int64_t id);
-
-  ShardStatus Status() const;
-  // The same with the device's memory, for which a driver is asked.
-  ShardStatus StatusWithDevice() const;
   void CountPulledBytes(int64_t num_bytes);
 
+  ShardStatus Status() const;
+  // Status, and the device's memory, for which a driver is asked.
+  ShardStatus StatusWithDevice() const;
+
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  using Pulls = PullQueue<PublishedVersion>;
+  using Closures = std::vector<std::function<void()>>;
+
+  // To be called after each use of the backend, with no lock held: if the
+  // device was found lost, ends the epoch and calls on_lost and on_device_lost.
+  void ReportLostDevice() ABSL_LOCKS_EXCLUDED(turn_, mutex_);
+
+  absl::Status InstallManifest(uint64_t epoch, const Manifest& manifest);
+  void DropManifest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
+
+  // OK if `rank` may have a session in `epoch`.
+  absl::Status CheckRank(uint64_t epoch, int32_t rank) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Makes the rank's row if there is none.
+  absl::Status EnsureRow(uint64_t epoch, int32_t rank);
+
+  absl::Status AdmitFrame(FrameLanding* landing) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // ABORTED if the manifest that the landing began with is gone.
+  absl::Status CheckOwner(const FrameLanding& landing) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NotifyRowLanded(const FrameLanding& landing, ShardCompute* compute);
+  void CountLanded(const FrameLanding& landing)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Pulls::Answer AnswerPull(const Pulls::Request& request) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The calls of those pulls that have an answer now; to be run without locks.
+  Closures ResolvePulls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // What the gap filler does: one batch of early Grams.
+  void ComputeEarlyBatch() ABSL_LOCKS_EXCLUDED(turn_, mutex_);
+  // To be called whenever a slice may have become complete.
+  void WakeFiller() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  absl::Status CheckPhase(const Phase& phase) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
+  // *ready: to be run once no lock is held.
+  absl::StatusOr<PhaseResult> Dispatch(const Phase& phase, Closures* ready)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  absl::Status MarkClosed(const Phase& phase)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
+  absl::StatusOr<PhaseResult> Close(const Phase& phase, ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  absl::StatusOr<PhaseResult> Update(const StepPlan& step,
+                                     ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  absl::StatusOr<PhaseResult> Publish(const Phase& phase, ShardCompute* compute,
+                                      Closures* ready)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  // The snapshot to publish as the phase says.
+  absl::StatusOr<std::shared_ptr<const Snapshot>> NextVersion(
+      const Phase& phase, ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  absl::StatusOr<std::shared_ptr<const Snapshot>> LoadSeed(
+      uint64_t session, ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  absl::StatusOr<PhaseResult> Abandon() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+
+  const ShardOptions options_;
+  const std::function<void(absl::Status)> on_device_lost_;
+  GuardedBackend backend_;
+
+  ComputeTurn turn_ ABSL_ACQUIRED_BEFORE(mutex_);
+  ClosedRound closed_round_ ABSL_GUARDED_BY(turn_);
+
+  mutable Mutex mutex_;
+  CondVar claims_ended_;  // a frame's, or an early Gram has ended its reads
+  ShardEpoch epoch_ ABSL_GUARDED_BY(mutex_);
+  SessionTable sessions_ ABSL_GUARDED_BY(mutex_);  // of the epoch
+  // Both are null before the manifest.
+  std::shared_ptr<ShardCompute> compute_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<OpenRound> open_round_ ABSL_GUARDED_BY(mutex_);
+  Pulls pulls_ ABSL_GUARDED_BY(mutex_);
+  ShardStatus totals_ ABSL_GUARDED_BY(mutex_);  // its counters alone
 };
 
 }  // namespace agg

@@ -1,89 +1,121 @@
-// The coordinator's phases on one shard's slices: the RunPhase part of a
-// ShardEngine.
+// Computation: the coordinator's phases, and early Grams in the gaps between
+// them, which hide behind the network. Close takes the early Grams that fit its
+// rows and computes the rest; the bits are the same either way, since a slice's
+// Gram depends on its rows alone (kernels/backend.h).
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "server/shard/shard_engine_impl.h"
+#include "server/base/log.h"
+#include "server/ingest/shard_layout.h"
+#include "server/params/parameter_store.h"
+#include "server/shard/early_grams.h"
+#include "server/shard/shard_engine.h"
 
 namespace agg {
-namespace {
 
-// The positions in the layout of the slices of `tensors` (ascending).
-std::vector<int32_t> SlicesOf(const ShardLayout& layout,
-                              const std::vector<int32_t>& tensors) {
-  std::vector<int32_t> slices;
-  for (size_t i = 0; i < layout.slices.size(); ++i) {
-    const int32_t tensor = layout.plan.slices[layout.slices[i]].tensor;
-    if (std::binary_search(tensors.begin(), tensors.end(), tensor)) {
-      slices.push_back(static_cast<int32_t>(i));
-    }
-  }
-  return slices;
+// --- Early Grams -------------------------------------------------------------
+
+void ShardEngine::WakeFiller() {
+  if (open_round_->early()->any_ready()) turn_.WakeFiller();
 }
 
-}  // namespace
+void ShardEngine::ComputeEarlyBatch() {
+  {
+    const TurnLock turn(&turn_);
+    EarlyGrams::Batch batch;
+    std::shared_ptr<ShardCompute> compute;
+    {
+      MutexLock lock(&mutex_);
+      // A phase may have come first and closed the round, or its epoch.
+      if (!epoch_.end().ok() || open_round_ == nullptr ||
+          !open_round_->early()->any_ready()) {
+        return;
+      }
+      compute = compute_;
+      batch = open_round_->early()->Take(compute->layout()->ranges);
+    }
+    absl::StatusOr<std::vector<SliceGram>> grams =
+        compute->Gram(batch.rows, batch.slices, /*compensated=*/false);
+    MutexLock lock(&mutex_);
+    if (grams.ok()) {
+      open_round_->early()->Finish(*std::move(grams));
+    } else {
+      // Close tries again, and its error is the round's.
+      LogWarning("early Gram: ", grams.status().ToString());
+      open_round_->early()->GiveUp();
+    }
+    claims_ended_.NotifyAll();
+    WakeFiller();
+  }
+  ReportLostDevice();
+}
 
-absl::Status ShardEngine::Impl::CheckPhase(const Phase& phase) const {
-  absl::Status status = CheckEpoch(phase.epoch);
+// --- Phases ------------------------------------------------------------------
+
+absl::Status ShardEngine::CheckPhase(const Phase& phase) const {
+  const absl::Status status = epoch_.Check(phase.epoch);
   if (!status.ok()) return status;
-  if (compute_ == nullptr) {
+  if (open_round_ == nullptr) {
     return absl::FailedPreconditionError("no manifest has been set yet");
   }
-  const bool seed = phase.kind == PhaseKind::kPublish && phase.publish.seed;
-  const bool repeated_publish = phase.kind == PhaseKind::kPublish &&
-                                published_ && phase.publish.version == version_;
-  if (seed || repeated_publish) return absl::OkStatus();
-  if (!published_ || phase.round != version_) {
+  const bool published = open_round_->published();
+  const uint64_t version = open_round_->version();
+  const bool publish = phase.kind == PhaseKind::kPublish;
+  const bool repeated =
+      publish && published && phase.publish.version == version;
+  if (repeated || (publish && phase.publish.seed)) return absl::OkStatus();
+  if (!published || phase.round != version) {
     return absl::FailedPreconditionError(
         absl::StrCat("phase of round ", phase.round, "; the open round is ",
-                     published_ ? absl::StrCat(version_) : "none"));
+                     published ? absl::StrCat(version) : "none"));
   }
-  const bool needs_close = phase.kind == PhaseKind::kCompensatedGram ||
+  const bool needs_grams = phase.kind == PhaseKind::kCompensatedGram ||
                            phase.kind == PhaseKind::kNorms ||
                            phase.kind == PhaseKind::kUpdate;
-  const bool complete = closed_ && memory_.close.has_value() &&
-                        memory_.close->incomplete_ranks.empty();
-  if (needs_close && !complete) {
+  if (needs_grams && !closed_round_.has_grams()) {
     return absl::FailedPreconditionError(
         absl::StrCat("round ", phase.round, " has not been closed"));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<PhaseResult> ShardEngine::Impl::RunPhase(const Phase& phase) {
+absl::StatusOr<PhaseResult> ShardEngine::RunPhase(const Phase& phase) {
   const absl::Time start = absl::Now();
   absl::StatusOr<PhaseResult> result = absl::UnknownError("");
   Closures ready;
   {
-    const PhaseLock phase_lock(this);
+    const TurnLock turn(&turn_);
     result = Dispatch(phase, &ready);
   }
   if (result.ok()) result->seconds = absl::ToDoubleSeconds(absl::Now() - start);
   for (std::function<void()>& callback : ready) callback();
+  ReportLostDevice();
   return result;
 }
 
-absl::StatusOr<PhaseResult> ShardEngine::Impl::Dispatch(const Phase& phase,
-                                                        Closures* ready) {
+absl::StatusOr<PhaseResult> ShardEngine::Dispatch(const Phase& phase,
+                                                  Closures* ready) {
+  std::shared_ptr<ShardCompute> compute;
   {
     MutexLock lock(&mutex_);
-    absl::Status status = CheckPhase(phase);
+    const absl::Status status = CheckPhase(phase);
     if (!status.ok()) return status;
-    phase_compute_ = compute_;
+    compute = compute_;
   }
   switch (phase.kind) {
     case PhaseKind::kClose:
-      return Close(phase);
+      return Close(phase, compute.get());
     case PhaseKind::kCompensatedGram:
-      return CompensatedGram(phase);
+      return closed_round_.CompensatedGram(compute.get(), phase.tensors);
     case PhaseKind::kNorms:
-      return Norms(phase);
+      return closed_round_.Norms(compute.get(), phase.step);
     case PhaseKind::kUpdate:
-      return Update(phase);
+      return Update(phase.step, compute.get());
     case PhaseKind::kPublish:
-      return Publish(phase, ready);
+      return Publish(phase, compute.get(), ready);
     case PhaseKind::kAbandon:
       return Abandon();
   }
@@ -91,194 +123,133 @@ absl::StatusOr<PhaseResult> ShardEngine::Impl::Dispatch(const Phase& phase,
       absl::StrCat("phase.kind is ", static_cast<int>(phase.kind)));
 }
 
-std::vector<int32_t> ShardEngine::Impl::IncompleteRanks(
-    const Phase& phase) const {
-  std::vector<int32_t> ranks;
-  for (const RoundRow& row : phase.rows) {
-    if (row.rank < 0 || row.rank >= options_.max_workers ||
-        compute_->rows()->row(row.rank) == nullptr ||
-        !ledger_->Complete(row.rank, row.session, phase.round)) {
-      ranks.push_back(row.rank);
-    }
+absl::Status ShardEngine::MarkClosed(const Phase& phase) {
+  if (open_round_->closed()) {
+    if (closed_round_.rows() == phase.rows) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "round ", phase.round, " was closed with other rows before"));
   }
-  return ranks;
-}
-
-absl::Status ShardEngine::Impl::MarkClosed(const Phase& phase) {
   if (phase.rows.empty()) {
     return absl::InvalidArgumentError(
         "close.rows is empty; allowed: 1 or more");
   }
-  closed_ = true;
-  closed_rows_ = phase.rows;
-  memory_ = PhaseMemory();
-  PhaseResult refusal;
-  refusal.incomplete_ranks = IncompleteRanks(phase);
-  // Frozen all the same: a repeat must not find them complete meanwhile.
-  if (!refusal.incomplete_ranks.empty()) memory_.close = std::move(refusal);
+  std::vector<int32_t> incomplete_ranks;
+  for (const RoundRow& row : phase.rows) {
+    // A shard without slices has complete rows without memory for them.
+    if (!open_round_->RowComplete(row) ||
+        compute_->rows()->row(row.rank) == nullptr) {
+      incomplete_ranks.push_back(row.rank);
+    }
+  }
+  open_round_->Close();
+  closed_round_ = ClosedRound(phase.rows, std::move(incomplete_ranks));
   return absl::OkStatus();
 }
 
-absl::StatusOr<PhaseResult> ShardEngine::Impl::Close(const Phase& phase) {
+absl::StatusOr<PhaseResult> ShardEngine::Close(const Phase& phase,
+                                               ShardCompute* compute) {
+  std::vector<std::optional<SliceGram>> early;
   {
     MutexLock lock(&mutex_);
-    if (!closed_) {
-      absl::Status status = MarkClosed(phase);
-      if (!status.ok()) return status;
-    } else if (!SameRows(closed_rows_, phase.rows)) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "round ", phase.round, " was closed with other rows before"));
+    const absl::Status status = MarkClosed(phase);
+    if (!status.ok()) return status;
+    if (closed_round_.close_result().has_value()) {
+      return *closed_round_.close_result();
     }
-    if (memory_.close.has_value()) return *memory_.close;
+    early = open_round_->early()->TakeResults(
+        phase.rows, static_cast<int>(compute->layout()->slices.size()));
   }
-  absl::StatusOr<std::vector<SliceGram>> grams = ClosingGrams(phase.rows);
-  if (!grams.ok()) return grams.status();
-  PhaseResult result;
-  result.grams = *std::move(grams);
-  memory_.close = result;
-  return result;
-}
-
-absl::StatusOr<PhaseResult> ShardEngine::Impl::CompensatedGram(
-    const Phase& phase) {
-  if (memory_.compensated.has_value() &&
-      memory_.compensated_tensors == phase.tensors) {
-    return *memory_.compensated;
-  }
-  std::vector<RoundRow> rows;
-  {
-    MutexLock lock(&mutex_);
-    rows = closed_rows_;
-  }
-  absl::StatusOr<std::vector<SliceGram>> grams = phase_compute_->Gram(
-      rows, SlicesOf(*phase_compute_->layout(), phase.tensors),
-      /*compensated=*/true);
-  if (!grams.ok()) return grams.status();
-  PhaseResult result;
-  result.grams = *std::move(grams);
-  memory_.compensated_tensors = phase.tensors;
-  memory_.compensated = result;
-  return result;
-}
-
-absl::StatusOr<PhaseResult> ShardEngine::Impl::Norms(const Phase& phase) {
-  if (memory_.norms.has_value()) return *memory_.norms;
-  std::vector<RoundRow> rows;
-  {
-    MutexLock lock(&mutex_);
-    rows = closed_rows_;
-  }
-  absl::StatusOr<std::vector<SliceNorms>> norms =
-      phase_compute_->Norms(rows, phase.step);
-  if (!norms.ok()) return norms.status();
-  PhaseResult result;
-  result.norms = *std::move(norms);
-  memory_.norms = result;
-  return result;
-}
-
-absl::StatusOr<PhaseResult> ShardEngine::Impl::Update(const Phase& phase) {
-  if (memory_.updated_round == phase.round) return PhaseResult();
-  std::vector<RoundRow> rows;
-  {
-    MutexLock lock(&mutex_);
-    rows = closed_rows_;
-  }
-  int revoked = 0;
-  std::shared_ptr<Snapshot> snapshot =
-      phase_compute_->store()->NextSnapshot(&revoked);
-  absl::Status status =
-      phase_compute_->Update(rows, phase.step, snapshot.get());
+  const int64_t num_slices = static_cast<int64_t>(early.size());
+  const int64_t num_early =
+      std::count_if(early.begin(), early.end(),
+                    [](const auto& gram) { return gram.has_value(); });
+  absl::StatusOr<PhaseResult> result =
+      closed_round_.Close(compute, std::move(early));
+  if (!result.ok()) return result;
   MutexLock lock(&mutex_);
-  counters_.revoked_snapshots += revoked;
-  if (!status.ok()) {
-    // Master weights may hold a part of the step: this epoch cannot go on.
-    lost_ = absl::UnavailableError(
-        absl::StrCat("shard ", options_.ordinal,
-                     " failed within an update: ", status.message()));
-    return status;
-  }
-  memory_.updated_round = phase.round;
-  memory_.updated = std::move(snapshot);
-  return PhaseResult();
+  totals_.early_grams += num_early;
+  totals_.grams_at_close += num_slices - num_early;
+  return result;
 }
 
-absl::StatusOr<std::shared_ptr<const Snapshot>> ShardEngine::Impl::SeedSnapshot(
-    const Phase& phase) {
+absl::StatusOr<PhaseResult> ShardEngine::Update(const StepPlan& step,
+                                                ShardCompute* compute) {
+  int num_revoked = 0;
+  const absl::Status status = closed_round_.Update(compute, step, &num_revoked);
+  MutexLock lock(&mutex_);
+  totals_.revoked_snapshots += num_revoked;
+  if (status.ok()) return PhaseResult();
+  // Master weights may hold a part of the step: this epoch cannot go on (P9).
+  epoch_.Break(absl::UnavailableError(
+      absl::StrCat("shard ", options_.ordinal,
+                   " failed within an update: ", status.message())));
+  return status;
+}
+
+absl::StatusOr<std::shared_ptr<const Snapshot>> ShardEngine::LoadSeed(
+    uint64_t session, ShardCompute* compute) {
   std::shared_ptr<Snapshot> seed;
   {
     MutexLock lock(&mutex_);
-    if (!ledger_->Complete(seed_row(), phase.publish.seed_session, 0)) {
+    if (!open_round_->SeedComplete(session)) {
       return absl::FailedPreconditionError(
-          absl::StrCat("the seed of session ", phase.publish.seed_session,
-                       " is not complete"));
+          absl::StrCat("the seed of session ", session, " is not complete"));
     }
-    if (seed_ == nullptr) {  // a shard without slices
-      int revoked;
-      seed_ = phase_compute_->store()->NextSnapshot(&revoked);
-    }
-    seed = seed_;
+    seed = compute->seed();
   }
-  absl::Status status = phase_compute_->LoadSeed(seed.get());
-  if (!status.ok()) return status;  // seed_ stays, for a repeat
+  absl::Status status = compute->LoadSeed(seed.get());
+  if (!status.ok()) return status;  // the seed stays, for a repeat
   MutexLock lock(&mutex_);
-  seed_ = nullptr;
+  compute->ReleaseSeed();
   return std::shared_ptr<const Snapshot>(std::move(seed));
 }
 
-absl::StatusOr<std::shared_ptr<const Snapshot>>
-ShardEngine::Impl::UpdatedSnapshot(const Phase& phase) {
-  if (phase.publish.unchanged) {
-    return phase_compute_->store()->Find(phase.round);
+absl::StatusOr<std::shared_ptr<const Snapshot>> ShardEngine::NextVersion(
+    const Phase& phase, ShardCompute* compute) {
+  if (phase.publish.seed) {
+    return LoadSeed(phase.publish.seed_session, compute);
   }
-  if (memory_.updated_round != phase.round || memory_.updated == nullptr) {
+  if (phase.publish.unchanged) return compute->store()->Find(phase.round);
+  if (closed_round_.updated() == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("round ", phase.round, " has not been updated"));
   }
-  return memory_.updated;
+  return closed_round_.updated();
 }
 
-absl::StatusOr<PhaseResult> ShardEngine::Impl::Publish(const Phase& phase,
-                                                       Closures* ready) {
+absl::StatusOr<PhaseResult> ShardEngine::Publish(const Phase& phase,
+                                                 ShardCompute* compute,
+                                                 Closures* ready) {
   const PublishPlan& plan = phase.publish;
   {
     MutexLock lock(&mutex_);
-    if (published_ && version_ == plan.version) return PhaseResult();
-    if (plan.seed ? published_ || plan.version != 0
+    const bool published = open_round_->published();
+    if (published && open_round_->version() == plan.version) {
+      return PhaseResult();  // a repeat
+    }
+    if (plan.seed ? published || plan.version != 0
                   : plan.version != phase.round + 1) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("publish of version ", plan.version, " in round ",
-                       phase.round, "; current version ", version_));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "publish of version ", plan.version, " in round ", phase.round,
+          "; current version ", open_round_->version()));
     }
   }
   absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot =
-      plan.seed ? SeedSnapshot(phase) : UpdatedSnapshot(phase);
+      NextVersion(phase, compute);
   if (!snapshot.ok()) return snapshot.status();
-  phase_compute_->store()->Publish(plan.version, *std::move(snapshot));
-  memory_ = PhaseMemory();
+  compute->store()->Publish(plan.version, *std::move(snapshot));
+  closed_round_ = ClosedRound();
   MutexLock lock(&mutex_);
-  published_ = true;
-  version_ = plan.version;
-  closed_ = false;
-  closed_rows_.clear();
-  // The rows may be the same, but what they have landed is not.
-  round_ranks_.clear();
-  for (const auto& [rank, session] : sessions_.alive()) {
-    round_ranks_.insert(rank);
-  }
-  early_.Expect({}, static_cast<int>(compute_->layout()->slices.size()));
-  ExpectRows();
-  *ready = pulls_.Resolve(
-      [this](const Pulls::Request& request)
-          ABSL_NO_THREAD_SAFETY_ANALYSIS { return AnswerPull(request); });
+  open_round_->Publish(plan.version);
+  WakeFiller();
+  *ready = ResolvePulls();
   return PhaseResult();
 }
 
-absl::StatusOr<PhaseResult> ShardEngine::Impl::Abandon() {
-  memory_ = PhaseMemory();
+absl::StatusOr<PhaseResult> ShardEngine::Abandon() {
+  closed_round_ = ClosedRound();
   MutexLock lock(&mutex_);
-  closed_ = false;
-  closed_rows_.clear();
+  open_round_->Reopen();
   return PhaseResult();
 }
 

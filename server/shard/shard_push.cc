@@ -1,138 +1,78 @@
-// Landing frames: the Push part of a ShardEngine.
+// Landing frames: the Push part of a ShardEngine (P5). The transport copies the
+// payload between BeginFrame and EndFrame, so that the only copy of a gradient
+// goes from the socket's buffers to the row, under no lock.
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/ingest/frame_check.h"
-#include "server/shard/shard_engine_impl.h"
+#include "server/ingest/shard_layout.h"
+#include "server/shard/shard_engine.h"
 
 namespace agg {
+namespace {
 
-absl::Status ShardEngine::Impl::CheckSeedFrame(const FrameHeader& header) {
-  if (published_) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("the job is seeded; Pull its current version ", version_));
-  }
-  if (header.round != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("meta.round is ", header.round, " in a seed; allowed: 0"));
-  }
-  if (header.session != seed_session_) {
-    return absl::AlreadyExistsError(
-        "another worker has the seed role; Pull version 0 instead");
-  }
-  if (seed_ == nullptr) {
-    int revoked;
-    seed_ = compute_->store()->NextSnapshot(&revoked);
-  }
-  return absl::OkStatus();
+// The first slice whose bytes were copied and had another checksum, or null.
+const SliceLanding* FindBadSlice(const FrameLanding& landing) {
+  const auto bad =
+      std::find_if(landing.slices.begin(), landing.slices.end(),
+                   [](const SliceLanding& slice) {
+                     return slice.destination != nullptr && !slice.landed;
+                   });
+  return bad == landing.slices.end() ? nullptr : &*bad;
 }
 
-absl::StatusOr<int> ShardEngine::Impl::FrameRow(FrameLanding* landing) {
-  const FrameHeader& header = landing->header;
-  absl::Status status = CheckEpoch(header.epoch);
+}  // namespace
+
+absl::Status ShardEngine::AdmitFrame(FrameLanding* landing) const {
+  const absl::Status status = epoch_.Check(landing->header.epoch);
   if (!status.ok()) return status;
-  absl::StatusOr<int32_t> rank = sessions_.Rank(header.session);
+  const absl::StatusOr<int32_t> rank = sessions_.Rank(landing->header.session);
   if (!rank.ok()) return rank.status();
-  status = CheckFrame(header, *compute_->layout(), options_.push_dtype);
-  if (!status.ok()) return status;
   landing->rank = *rank;
-  if (header.kind == PushKind::kSeed) {
-    status = CheckSeedFrame(header);
-    if (!status.ok()) return status;
-    return seed_row();
-  }
-  if (!published_ || header.round > version_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("push for round ", header.round, "; ",
-                     published_ ? absl::StrCat("current version ", version_)
-                                : "no version is published yet"));
-  }
-  landing->closed = header.round < version_ || closed_;
-  if (!landing->closed &&
-      ledger_->HeldByAnother(*rank, header.session, header.round)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "push for round ", header.round, ", in which a former session of rank ",
-        *rank, " has committed; this one takes part from round ",
-        header.round + 1));
-  }
-  return *rank;
+  // A session is alive, so there is a manifest.
+  return open_round_->Admit(landing);
 }
 
-bool ShardEngine::Impl::AnyBusy(int row, const FrameHeader& header) const {
-  const ShardLayout& layout = *compute_->layout();
-  for (const auto* list : {&header.slices, &header.absent_slices}) {
-    for (uint32_t slice : *list) {
-      const int32_t local = layout.local_slice[slice];
-      if (ledger_->Busy(row, local)) return true;
-      // A former session's bytes, which an early Gram still reads.
-      if (row != seed_row() && early_.Reading(row, local) &&
-          !ledger_->Landed(row, header.session, header.round, local)) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
-void ShardEngine::Impl::ClaimSlices(int row, FrameLanding* landing) {
-  const ShardLayout& layout = *compute_->layout();
-  const FrameHeader& header = landing->header;
-  for (size_t i = 0; i < header.slices.size(); ++i) {
-    const int32_t local = layout.local_slice[header.slices[i]];
-    SliceLanding slice;
-    slice.slice = static_cast<int32_t>(header.slices[i]);
-    slice.crc32c = header.crc32c[i];
-    slice.num_bytes =
-        layout.ranges[local].num_elements * DTypeBytes(header.dtype);
-    if (landing->closed || !ledger_->ClaimSlice(row, local)) {
-      counters_.duplicate_bytes += slice.num_bytes;
-    } else if (row == seed_row()) {
-      slice.destination =
-          seed_->buffers()->f32->host() + layout.ranges[local].begin * 4;
-    } else {
-      slice.destination = compute_->rows()->SliceAddress(row, local);
-    }
-    landing->slices.push_back(slice);
-  }
-  if (landing->closed) return;
-  for (uint32_t slice : header.absent_slices) {
-    const int32_t local = layout.local_slice[slice];
-    if (ledger_->ClaimSlice(row, local)) landing->absent.push_back(local);
-  }
-}
-
-absl::StatusOr<FrameLanding> ShardEngine::Impl::BeginFrame(FrameHeader header) {
+absl::StatusOr<FrameLanding> ShardEngine::BeginFrame(FrameHeader header) {
   FrameLanding landing;
   landing.header = std::move(header);
   std::shared_ptr<ShardCompute> compute;
+  const auto destination = [&](int32_t slice) {
+    return compute->LandingAddress(landing.header.kind, landing.rank, slice);
+  };
   {
     MutexLock lock(&mutex_);
+    // Everything is checked again after a wait: the session may have ended.
     for (;;) {
-      absl::StatusOr<int> row = FrameRow(&landing);
-      if (!row.ok()) return row.status();
-      if (landing.closed ||
-          (ledger_->Own(*row, landing.header.session, landing.header.round) &&
-           !AnyBusy(*row, landing.header))) {
-        ClaimSlices(*row, &landing);
-        break;
-      }
-      // Another frame copies at this moment, or an early Gram reads a former
-      // session's bytes: as long as a batch takes (early_grams.h).
+      const absl::Status status = AdmitFrame(&landing);
+      if (!status.ok()) return status;
+      compute = compute_;
+      if (open_round_->TryClaim(destination, &landing)) break;
       claims_ended_.Wait(&mutex_);
     }
-    compute = compute_;
+    for (const SliceLanding& slice : landing.slices) {
+      if (slice.destination != nullptr) continue;
+      totals_.duplicate_bytes += slice.num_bytes;
+    }
   }
-  for (int32_t local : landing.absent) {
-    std::memset(compute->rows()->SliceAddress(landing.rank, local), 0,
-                static_cast<size_t>(compute->rows()->SliceBytes(local)));
+  // What the worker leaves out counts as zero (FrameMeta.absent_slices).
+  for (const int32_t slice : landing.absent) {
+    std::memset(compute->rows()->SliceAddress(landing.rank, slice), 0,
+                static_cast<size_t>(compute->rows()->SliceBytes(slice)));
   }
-  landing.owner = compute;
+  landing.owner = std::move(compute);
   return landing;
 }
 
-void ShardEngine::Impl::TellBackend(const FrameLanding& landing,
-                                    ShardCompute* compute) {
+absl::Status ShardEngine::CheckOwner(const FrameLanding& landing) const {
+  if (compute_ == landing.owner) return absl::OkStatus();
+  return epoch_.Stale(landing.header.epoch);
+}
+
+// The backend may begin to copy what has landed to its device.
+void ShardEngine::NotifyRowLanded(const FrameLanding& landing,
+                                  ShardCompute* compute) {
   const ShardLayout& layout = *compute->layout();
   const Buffer& row = *compute->rows()->row(landing.rank);
   for (const SliceLanding& slice : landing.slices) {
@@ -140,79 +80,65 @@ void ShardEngine::Impl::TellBackend(const FrameLanding& landing,
     backend_.RowLanded(row, landing.header.dtype,
                        layout.ranges[layout.local_slice[slice.slice]]);
   }
-  for (int32_t local : landing.absent) {
-    backend_.RowLanded(row, landing.header.dtype, layout.ranges[local]);
+  for (const int32_t slice : landing.absent) {
+    backend_.RowLanded(row, landing.header.dtype, layout.ranges[slice]);
   }
 }
 
-absl::StatusOr<FrameResult> ShardEngine::Impl::EndFrame(
-    const FrameLanding& landing) {
-  const FrameHeader& header = landing.header;
-  const bool seed = header.kind == PushKind::kSeed;
+void ShardEngine::CountLanded(const FrameLanding& landing) {
+  for (const SliceLanding& slice : landing.slices) {
+    if (slice.destination == nullptr || !slice.landed) continue;
+    totals_.push_bytes += slice.num_bytes;
+  }
+  if (FindBadSlice(landing) != nullptr) ++totals_.crc_errors;
+}
+
+absl::StatusOr<FrameResult> ShardEngine::EndFrame(const FrameLanding& landing) {
   std::shared_ptr<ShardCompute> compute;
   {
     MutexLock lock(&mutex_);
+    const absl::Status status = CheckOwner(landing);
+    if (!status.ok()) return status;
     compute = compute_;
-    if (compute != landing.owner) {
-      return absl::AbortedError(absl::StrCat("stale epoch ", header.epoch,
-                                             "; current epoch ", epoch_));
-    }
   }
-  // Before the row can be complete, hence before any phase reads it.
-  if (!seed) TellBackend(landing, compute.get());
-  int32_t bad_slice = -1;
+  // Before the claims end and the row can be complete, hence before any phase
+  // reads it.
+  if (landing.header.kind == PushKind::kGradient) {
+    NotifyRowLanded(landing, compute.get());
+  }
   FrameResult result;
   result.closed = landing.closed;
   {
     MutexLock lock(&mutex_);
-    if (compute_ != compute) {
-      return absl::AbortedError(absl::StrCat("stale epoch ", header.epoch,
-                                             "; current epoch ", epoch_));
-    }
-    const ShardLayout& layout = *compute_->layout();
-    const int row = seed ? seed_row() : landing.rank;
-    for (const SliceLanding& slice : landing.slices) {
-      if (slice.destination == nullptr) continue;
-      ledger_->EndClaim(row, layout.local_slice[slice.slice], slice.landed);
-      if (slice.landed) counters_.push_bytes += slice.num_bytes;
-      if (!slice.landed && bad_slice < 0) bad_slice = slice.slice;
-      if (!seed) CompleteIfLanded(layout.local_slice[slice.slice]);
-    }
-    for (int32_t local : landing.absent) {
-      ledger_->EndClaim(row, local, true);
-      CompleteIfLanded(local);
-    }
+    const absl::Status status = CheckOwner(landing);
+    if (!status.ok()) return status;
+    open_round_->EndClaims(landing);
+    CountLanded(landing);
+    WakeFiller();
     claims_ended_.NotifyAll();
-    if (bad_slice >= 0) ++counters_.crc_errors;
-    result.acknowledge =
-        landing.closed || ledger_->Complete(row, header.session, header.round);
+    result.acknowledge = landing.closed || open_round_->Complete(landing);
   }
-  if (bad_slice >= 0) {
+  if (const SliceLanding* bad = FindBadSlice(landing)) {
     return absl::DataLossError(absl::StrCat(
-        "slice ", bad_slice,
+        "slice ", bad->slice,
         " arrived with another CRC32C than meta.crc32c says; push it again"));
   }
   return result;
 }
 
-absl::Status ShardEngine::Impl::CheckPushed(const PushedRow& pushed) const {
+absl::Status ShardEngine::CheckPushed(const PushedRow& pushed) const {
   MutexLock lock(&mutex_);
-  if (!CheckEpoch(pushed.epoch).ok() || ledger_ == nullptr) {
-    return absl::OkStatus();  // others say so
-  }
+  // The coordinator itself refuses commits of a lost epoch and of an ended
+  // session, with the better message.
   const absl::StatusOr<int32_t> rank = sessions_.Rank(pushed.session);
-  if (!rank.ok()) return absl::OkStatus();
-  const bool seed = pushed.kind == PushKind::kSeed;
-  // Of a round that is over, or to come here, nothing is known.
-  const bool open = seed ? !published_ && pushed.session == seed_session_
-                         : published_ && pushed.round == version_;
-  if (!open || ledger_->Complete(seed ? seed_row() : *rank, pushed.session,
-                                 seed ? 0 : pushed.round)) {
+  if (!epoch_.Check(pushed.epoch).ok() || open_round_ == nullptr ||
+      !rank.ok() || !open_round_->LacksSlices(pushed, *rank)) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrCat(
       "commit of ",
-      seed ? std::string("the seed") : absl::StrCat("round ", pushed.round),
+      pushed.kind == PushKind::kSeed ? std::string("the seed")
+                                     : absl::StrCat("round ", pushed.round),
       ": its push is incomplete on shard ", options_.ordinal,
       "; push its slices again and commit after all acknowledgements"));
 }

@@ -1,13 +1,15 @@
-// Workers' sessions and rows: the SetSession part of a ShardEngine.
+// Workers' sessions and the memory of their rows: the SetSession part of a
+// ShardEngine.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/shard/shard_engine_impl.h"
+#include "server/shard/memory_plan.h"
+#include "server/shard/shard_engine.h"
 
 namespace agg {
 
-absl::Status ShardEngine::Impl::CheckRank(uint64_t epoch, int32_t rank) const {
-  absl::Status status = CheckEpoch(epoch);
+absl::Status ShardEngine::CheckRank(uint64_t epoch, int32_t rank) const {
+  absl::Status status = epoch_.Check(epoch);
   if (!status.ok()) return status;
   if (compute_ == nullptr) {
     return absl::FailedPreconditionError("no manifest has been set yet");
@@ -19,7 +21,7 @@ absl::Status ShardEngine::Impl::CheckRank(uint64_t epoch, int32_t rank) const {
   return absl::OkStatus();
 }
 
-absl::Status ShardEngine::Impl::EnsureRow(uint64_t epoch, int32_t rank) {
+absl::Status ShardEngine::EnsureRow(uint64_t epoch, int32_t rank) {
   std::shared_ptr<ShardCompute> compute;
   MemoryPlan plan;
   {
@@ -29,6 +31,8 @@ absl::Status ShardEngine::Impl::EnsureRow(uint64_t epoch, int32_t rank) {
     compute = compute_;
     plan = compute->PlanWith(1);
   }
+  // Without the lock: a row may be gigabytes, and frames of the other workers
+  // must go on landing.
   absl::StatusOr<std::unique_ptr<Buffer>> buffer = compute->AllocateRow(plan);
   if (!buffer.ok()) return buffer.status();
   MutexLock lock(&mutex_);
@@ -41,10 +45,11 @@ absl::Status ShardEngine::Impl::EnsureRow(uint64_t epoch, int32_t rank) {
   return absl::OkStatus();
 }
 
-absl::Status ShardEngine::Impl::SetSession(uint64_t epoch,
-                                           const SessionChange& change) {
+absl::Status ShardEngine::SetSession(uint64_t epoch,
+                                     const SessionChange& change) {
   if (!change.remove) {
     const absl::Status status = EnsureRow(epoch, change.rank);
+    ReportLostDevice();
     if (!status.ok()) return status;
   }
   MutexLock lock(&mutex_);
@@ -56,20 +61,11 @@ absl::Status ShardEngine::Impl::SetSession(uint64_t epoch,
     sessions_.End(ended, change.remove && !change.evicted
                              ? absl::NotFoundError(change.reason)
                              : absl::AbortedError(change.reason));
-    if (change.keep_row) {
-      ledger_->Hold(change.rank, ended);
-    } else {
-      ledger_->Erase(change.rank, ended);
-    }
-    if (seed_session_ == ended) seed_session_ = 0;
-    if (change.remove) round_ranks_.erase(change.rank);
-    claims_ended_.NotifyAll();  // its frames need not wait any more
   }
-  if (!change.remove) {
-    sessions_.Begin(change.session, change.rank);
-    if (change.seed_role) seed_session_ = change.session;
-  }
-  ExpectRows();
+  if (!change.remove) sessions_.Begin(change.session, change.rank);
+  open_round_->ChangeSession(change);
+  WakeFiller();
+  claims_ended_.NotifyAll();  // frames of an ended session stop waiting
   return absl::OkStatus();
 }
 

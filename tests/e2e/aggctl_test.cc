@@ -1,4 +1,4 @@
-// aggctl's commands against a whole job with real servers and clients.
+// aggctl's commands against a job with real servers and clients.
 #include <future>
 #include <memory>
 #include <string>
@@ -197,7 +197,7 @@ TEST_F(AggctlTest, OtherShardsSendToTheCoordinator) {
   }
   const Answer version = agg::Aggctl(job_.address(1), {"version"});
   EXPECT_THAT(version.output, HasSubstr("shard 1 of 2"));
-  // This process is no agg_server, and is not ended.
+  // This process is not an agg_server, and is not ended.
   EXPECT_THAT(Aggctl({"drain"}).result.message, HasSubstr("nothing to end"));
 }
 

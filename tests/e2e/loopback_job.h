@@ -1,4 +1,4 @@
-// A whole job through its public door: K servers of one process on loopback
+// A complete job through its public door: K servers of one process on loopback
 // ports, and worker threads that use AggClient.
 #ifndef AGG_TESTS_E2E_LOOPBACK_JOB_H_
 #define AGG_TESTS_E2E_LOOPBACK_JOB_H_
@@ -19,7 +19,7 @@ namespace agg {
 
 using HostTensors = std::vector<std::vector<float>>;
 
-// Of the shapes; tensor t is named "t<t>".
+// A tensor "t<t>" for shape t.
 Manifest ShapedManifest(const std::vector<std::vector<int64_t>>& shapes);
 
 // Uniform in (-1, 1), a pure function of the arguments.

@@ -26,7 +26,7 @@ TEST_P(ShardCount, DoesNotChangeABit) {
   }
 }
 
-// Which worker seeds depends on who comes first: nobody must notice.
+// Which worker seeds depends on who comes first; the result does not.
 TEST(SeedOrPull, LeavesEveryWorkerWithTheSameParameters) {
   const Manifest manifest = ShapedManifest({{300}, {}, {7, 5}});
   LoopbackJob job(2,

@@ -1,4 +1,4 @@
-// Whole servers in one process, spoken to with plain stubs.
+// Complete servers in one process, spoken to with plain stubs.
 #include "server/server.h"
 
 #include <grpcpp/client_context.h>
@@ -93,7 +93,7 @@ TEST(ServerTest, TwoShardsFindEachOther) {
   ASSERT_TRUE(joined.ok()) << joined.error_message();
   EXPECT_EQ(reply.shards_size(), 2);
 
-  // Its drain is told to every worker at once, by name.
+  // Every worker learns of its drain at once, with its name.
   grpc::ClientContext context;
   auto stream = stub->Attend(&context);
   v1::LeaseRenewal renewal;

@@ -1,5 +1,5 @@
-// Workers that commit rows which a shard does not have whole: they alone are
-// left out of the round (P5, P6, P9).
+// Workers that commit rows of which a shard lacks slices: they alone are left
+// out of the round (P5, P6, P9).
 #include <set>
 
 #include "gmock/gmock.h"
@@ -199,7 +199,7 @@ TEST_F(IncompleteRowTest, ACommitIsRefusedWhereTheCoordinatorsShardKnows) {
   const OutcomeReply again = Contribute(1, 0);
   cluster().Settle();
   EXPECT_TRUE(again.Get()->included);
-  // Late and repeated commits are no affair of the shard's.
+  // The shard is not asked about late and repeated commits.
   EXPECT_TRUE(worker(1).Commit(0).Get()->included);
 }
 

@@ -8,7 +8,6 @@
 
 #include <cstring>
 #include <future>
-#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,7 +15,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/crc32c.h"
-#include "server/rpc/push_stream.h"
 #include "tests/server/rpc/loopback_shard.h"
 
 namespace agg {
@@ -267,24 +265,6 @@ TEST_F(ShardServiceTest, ARevokedPullIsAborted) {
       << status.error_message();
   EXPECT_THAT(status.error_message(), HasSubstr("version 0 was replaced"));
   EXPECT_THAT(status.error_message(), HasSubstr("current version 1"));
-}
-
-TEST(FrameHeaderOfTest, ValuesOfNoMeaningAreRefused) {
-  v1::FrameMeta meta = FrameOf({1}, v1::GRADIENT, 3).meta();
-  const absl::StatusOr<FrameHeader> header = FrameHeaderOf(meta, 4);
-  ASSERT_TRUE(header.ok());
-  EXPECT_EQ(header->epoch, kEpoch);
-  EXPECT_EQ(header->round, 3u);
-  EXPECT_EQ(header->payload_bytes, 4);
-  for (int dtype : {0, 4, 257, -1}) {
-    v1::FrameMeta bad = meta;
-    bad.set_dtype(static_cast<v1::DType>(dtype));
-    EXPECT_THAT(std::string(FrameHeaderOf(bad, 4).status().message()),
-                HasSubstr("meta.dtype"));
-  }
-  meta.set_kind(static_cast<v1::PushKind>(2));
-  EXPECT_THAT(std::string(FrameHeaderOf(meta, 4).status().message()),
-              HasSubstr("meta.kind"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Grams of complete slices while others still arrive, on a whole shard.
+// Grams of complete slices while others still arrive, on a running shard.
 #include <atomic>
 #include <thread>
 
@@ -254,7 +254,7 @@ TEST_F(EarlyGramTest, ASkippedRoundTakesItsGramsAlong) {
 TEST_F(EarlyGramTest, ALostDeviceEndsTheEpochBeforeAnybodyCloses) {
   backend_->FailNext(absl::UnavailableError("lost"));
   for (const int rank : {0, 1}) Land(rank, 0);
-  // Called by the early thread when it has told the coordinator.
+  // Called by the gap filler, after it has told the coordinator.
   EXPECT_EQ(lost_.Get(), absl::UnavailableError("shard 0: lost"));
   const absl::Status refused =
       LandFrame(engine(), Frame(job_.workers[0], 1)).status();

@@ -239,7 +239,7 @@ TEST_F(LandingTest, ACommitWithoutARowIsRefused) {
   EXPECT_THAT(refused.message(), HasSubstr("incomplete on shard 0"));
 }
 
-// The seed's row is not a rank's: a gradient row of rank 0 is no seed.
+// The seed has a row of its own: a gradient row of rank 0 is not a seed.
 TEST(SeedLandingTest, OnlyTheSeederLandsAndNothingElseLandsBefore) {
   LocalCluster cluster(MakeClusterOptions(2, 2));
   const Manifest manifest = TestManifest();

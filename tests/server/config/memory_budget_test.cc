@@ -1,20 +1,19 @@
-// What the server asks of its host: memory, health of the process.
+#include "server/config/memory_budget.h"
+
+#include <cstdlib>
 #include <fstream>
 #include <string>
 
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/config/memory_budget.h"
-#include "server/housekeeping.h"
 
 namespace agg {
 namespace {
 
-class MemoryTest : public ::testing::Test {
+class MemoryTest : public testing::Test {
  protected:
   MemoryTest()
-      : root_(::testing::TempDir() + "/memory_test_" +
-              ::testing::UnitTest::GetInstance()->current_test_info()->name() +
+      : root_(testing::TempDir() + "/memory_test_" +
+              testing::UnitTest::GetInstance()->current_test_info()->name() +
               "/") {}
 
   void Write(const std::string& path, const std::string& text) {
@@ -62,33 +61,6 @@ TEST_F(MemoryTest, AHugeLimitIsNone) {
 }
 
 TEST(BudgetTest, IsFourFifths) { EXPECT_EQ(DefaultBudget(1000), 800); }
-
-TEST(HealthTest, OfAShard) {
-  ShardStatus shard;
-  EXPECT_FALSE(HealthOf(shard, nullptr).process);
-  shard.attached = true;
-  EXPECT_TRUE(HealthOf(shard, nullptr).process);
-  EXPECT_FALSE(HealthOf(shard, nullptr).coordinator);
-  EXPECT_FALSE(HealthOf(shard, nullptr).shard);
-  shard.published = true;
-  EXPECT_TRUE(HealthOf(shard, nullptr).shard);
-}
-
-TEST(HealthTest, OfTheCoordinator) {
-  ShardStatus shard;
-  shard.attached = true;
-  JobStatus job;
-  for (const char* phase : {"unseeded", "open", "closing", "finished"}) {
-    job.phase = phase;
-    EXPECT_TRUE(HealthOf(shard, &job).process) << phase;
-    EXPECT_TRUE(HealthOf(shard, &job).coordinator) << phase;
-  }
-  for (const char* phase : {"waiting_for_shards", "shard_lost", "draining"}) {
-    job.phase = phase;
-    EXPECT_FALSE(HealthOf(shard, &job).process) << phase;
-    EXPECT_FALSE(HealthOf(shard, &job).coordinator) << phase;
-  }
-}
 
 }  // namespace
 }  // namespace agg

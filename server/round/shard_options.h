@@ -1,0 +1,46 @@
+// What a shard is configured with. In this room because the configuration
+// writes these options and the shard reads them, and neither may use the other.
+#ifndef AGG_SERVER_ROUND_SHARD_OPTIONS_H_
+#define AGG_SERVER_ROUND_SHARD_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/dtype.h"
+#include "kernels/optimizer_step.h"
+
+namespace agg {
+
+// Hyperparameters of one tensor group.
+struct GroupOptions {
+  std::string name;
+  float learning_rate_factor = 1.0f;
+  float weight_decay = 0.0f;
+};
+
+// What a shard may allocate, in bytes. 0: unlimited.
+struct MemoryBudget {
+  int64_t host_bytes = 0;
+  int64_t device_bytes = 0;
+};
+
+struct ShardOptions {
+  int32_t ordinal = 0;
+  int32_t num_shards = 1;
+  int32_t workers = 1;      // expected in round 0
+  int32_t max_workers = 1;  // ranks are 0 to max_workers - 1
+  DType push_dtype = DType::kF32;
+  DType pull_dtype = DType::kF32;
+  OptimizerOptions optimizer;
+  float weight_decay = 0.0f;  // for tensors that are in no group
+  std::vector<GroupOptions> groups;
+  MemoryBudget memory_budget;
+  // Compute a slice's Gram as soon as its rows are complete; the results are
+  // the same.
+  bool early_gram = true;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_ROUND_SHARD_OPTIONS_H_

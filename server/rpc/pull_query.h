@@ -1,0 +1,35 @@
+// What a Pull asks for, as plain values.
+#ifndef AGG_SERVER_RPC_PULL_QUERY_H_
+#define AGG_SERVER_RPC_PULL_QUERY_H_
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/dtype.h"
+
+namespace agg {
+
+// PullRequest of proto/agg.proto. Whether the shard keeps `dtype` is not
+// checked: that depends on the version.
+struct PullQuery {
+  uint64_t epoch = 0;  // 0: any
+  uint64_t version = 0;
+  bool latest = false;  // the newest version, whatever `version` says
+  DType dtype = DType::kF32;
+};
+
+// The Pull RPC carries raw bytes, so the request is parsed here.
+// INVALID_ARGUMENT for bytes that are not a PullRequest and for a dtype that
+// proto/agg.proto does not have.
+absl::StatusOr<PullQuery> ParsePullQuery(const grpc::ByteBuffer& request);
+
+// INVALID_ARGUMENT: the shard has no parameters in `dtype` (its number in
+// proto/agg.proto).
+absl::Status UnknownPullDType(int dtype);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_RPC_PULL_QUERY_H_

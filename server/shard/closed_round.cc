@@ -1,0 +1,92 @@
+#include "server/shard/closed_round.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/ingest/shard_layout.h"
+
+namespace agg {
+namespace {
+
+// The positions in the layout of the slices of `tensors` (ascending).
+std::vector<int32_t> SlicesOf(const ShardLayout& layout,
+                              const std::vector<int32_t>& tensors) {
+  std::vector<int32_t> slices;
+  for (size_t i = 0; i < layout.slices.size(); ++i) {
+    const int32_t tensor = layout.plan.slices[layout.slices[i]].tensor;
+    if (std::binary_search(tensors.begin(), tensors.end(), tensor)) {
+      slices.push_back(static_cast<int32_t>(i));
+    }
+  }
+  return slices;
+}
+
+}  // namespace
+
+ClosedRound::ClosedRound(std::vector<RoundRow> rows,
+                         std::vector<int32_t> incomplete_ranks)
+    : rows_(std::move(rows)) {
+  if (incomplete_ranks.empty()) return;
+  // Kept as the result although nothing was computed: a repeat must not find
+  // the rows complete meanwhile.
+  close_.emplace();
+  close_->incomplete_ranks = std::move(incomplete_ranks);
+}
+
+absl::StatusOr<PhaseResult> ClosedRound::Close(
+    ShardCompute* compute, std::vector<std::optional<SliceGram>> early) {
+  std::vector<int32_t> missing;
+  for (size_t slice = 0; slice < early.size(); ++slice) {
+    if (!early[slice].has_value()) {
+      missing.push_back(static_cast<int32_t>(slice));
+    }
+  }
+  absl::StatusOr<std::vector<SliceGram>> rest =
+      compute->Gram(rows_, missing, /*compensated=*/false);
+  if (!rest.ok()) return rest.status();
+  PhaseResult result;
+  auto next = rest->begin();
+  for (std::optional<SliceGram>& gram : early) {
+    result.grams.push_back(gram.has_value() ? *std::move(gram)
+                                            : std::move(*next++));
+  }
+  close_ = result;
+  return result;
+}
+
+absl::StatusOr<PhaseResult> ClosedRound::CompensatedGram(
+    ShardCompute* compute, const std::vector<int32_t>& tensors) {
+  if (compensated_.has_value() && compensated_tensors_ == tensors) {
+    return *compensated_;
+  }
+  absl::StatusOr<std::vector<SliceGram>> grams = compute->Gram(
+      rows_, SlicesOf(*compute->layout(), tensors), /*compensated=*/true);
+  if (!grams.ok()) return grams.status();
+  compensated_tensors_ = tensors;
+  compensated_.emplace();
+  compensated_->grams = *std::move(grams);
+  return *compensated_;
+}
+
+absl::StatusOr<PhaseResult> ClosedRound::Norms(ShardCompute* compute,
+                                               const StepPlan& step) {
+  if (norms_.has_value()) return *norms_;
+  absl::StatusOr<std::vector<SliceNorms>> norms = compute->Norms(rows_, step);
+  if (!norms.ok()) return norms.status();
+  norms_.emplace();
+  norms_->norms = *std::move(norms);
+  return *norms_;
+}
+
+absl::Status ClosedRound::Update(ShardCompute* compute, const StepPlan& step,
+                                 int* num_revoked) {
+  *num_revoked = 0;
+  if (updated_ != nullptr) return absl::OkStatus();
+  std::shared_ptr<Snapshot> snapshot =
+      compute->store()->NextSnapshot(num_revoked);
+  absl::Status status = compute->Update(rows_, step, snapshot.get());
+  if (status.ok()) updated_ = std::move(snapshot);
+  return status;
+}
+
+}  // namespace agg

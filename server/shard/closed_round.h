@@ -1,0 +1,66 @@
+// A round from its close on: with which rows it was closed, and what the phases
+// have computed about them.
+#ifndef AGG_SERVER_SHARD_CLOSED_ROUND_H_
+#define AGG_SERVER_SHARD_CLOSED_ROUND_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/params/snapshot.h"
+#include "server/round/phase.h"
+#include "server/shard/shard_compute.h"
+
+namespace agg {
+
+// Each result is kept, so that a repeated phase gives the same bytes (P7); an
+// error is not kept, so that the phase may be tried again. Errors are those of
+// ShardCompute. Thread-compatible: to be used with the turn (compute_turn.h).
+// A default-constructed one stands for a round that is not closed.
+class ClosedRound {
+ public:
+  ClosedRound() = default;
+  // Closed with `rows`. If slices of `incomplete_ranks` are missing here, that
+  // is the result of Close, and no other phase may follow.
+  ClosedRound(std::vector<RoundRow> rows,
+              std::vector<int32_t> incomplete_ranks);
+
+  const std::vector<RoundRow>& rows() const { return rows_; }
+  // Close's result, once there is one.
+  const std::optional<PhaseResult>& close_result() const { return close_; }
+  // Whether the phases after Close may run.
+  bool has_grams() const {
+    return close_.has_value() && close_->incomplete_ranks.empty();
+  }
+
+  // The Grams of all slices: those in `early` (by slice of the layout) are
+  // taken as they are, the others are computed.
+  // REQUIRES: !close_result().has_value().
+  absl::StatusOr<PhaseResult> Close(
+      ShardCompute* compute, std::vector<std::optional<SliceGram>> early);
+  // Compensated Grams of all slices of these tensors (ascending).
+  absl::StatusOr<PhaseResult> CompensatedGram(
+      ShardCompute* compute, const std::vector<int32_t>& tensors);
+  absl::StatusOr<PhaseResult> Norms(ShardCompute* compute,
+                                    const StepPlan& step);
+  // *num_revoked: as ParameterStore::NextSnapshot; 0 in a repeat.
+  absl::Status Update(ShardCompute* compute, const StepPlan& step,
+                      int* num_revoked);
+  // What Update has written; null before.
+  std::shared_ptr<const Snapshot> updated() const { return updated_; }
+
+ private:
+  std::vector<RoundRow> rows_;
+  std::optional<PhaseResult> close_;
+  std::vector<int32_t> compensated_tensors_;
+  std::optional<PhaseResult> compensated_;
+  std::optional<PhaseResult> norms_;
+  std::shared_ptr<const Snapshot> updated_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_SHARD_CLOSED_ROUND_H_

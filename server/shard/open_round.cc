@@ -1,0 +1,219 @@
+// Three parts: frames, rows that phases and commits ask about, and which rows
+// the early Grams expect.
+#include "server/shard/open_round.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/dtype.h"
+#include "server/ingest/frame_check.h"
+
+namespace agg {
+
+OpenRound::OpenRound(const ShardOptions& options,
+                     std::shared_ptr<const ShardLayout> layout,
+                     const SessionTable* sessions)
+    : options_(options),
+      layout_(std::move(layout)),
+      sessions_(sessions),
+      ledger_(options.max_workers + 1,  // and the seed
+              static_cast<int>(layout_->slices.size())) {}
+
+void OpenRound::ChangeSession(const SessionChange& change) {
+  const uint64_t ended = change.remove ? change.session : change.replaces;
+  if (ended != 0) {
+    if (change.keep_row) {
+      ledger_.Hold(change.rank, ended);
+    } else {
+      ledger_.Erase(change.rank, ended);
+    }
+    if (seed_session_ == ended) seed_session_ = 0;
+    if (change.remove) ranks_.erase(change.rank);
+  }
+  if (!change.remove && change.seed_role) seed_session_ = change.session;
+  UpdateExpected();
+}
+
+// --- Frames ------------------------------------------------------------------
+
+int OpenRound::RowOf(const FrameLanding& landing) const {
+  return landing.header.kind == PushKind::kSeed ? seed_row() : landing.rank;
+}
+
+absl::Status OpenRound::CheckSeed(const FrameHeader& header) const {
+  if (published_) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("the job is seeded; Pull its current version ", version_));
+  }
+  if (header.round != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("meta.round is ", header.round, " in a seed; allowed: 0"));
+  }
+  if (header.session != seed_session_) {
+    return absl::AlreadyExistsError(
+        "another worker has the seed role; Pull version 0 instead");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OpenRound::Admit(FrameLanding* landing) const {
+  const FrameHeader& header = landing->header;
+  const absl::Status status = CheckFrame(header, *layout_, options_.push_dtype);
+  if (!status.ok()) return status;
+  if (header.kind == PushKind::kSeed) return CheckSeed(header);
+  if (!published_ || header.round > version_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("push for round ", header.round, "; ",
+                     published_ ? absl::StrCat("current version ", version_)
+                                : "no version is published yet"));
+  }
+  landing->closed = header.round < version_ || closed_;
+  if (!landing->closed &&
+      ledger_.HeldByAnother(landing->rank, header.session, header.round)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "push for round ", header.round, ", in which a former session of rank ",
+        landing->rank, " has committed; this one takes part from round ",
+        header.round + 1));
+  }
+  return absl::OkStatus();
+}
+
+bool OpenRound::AnyBusy(int row, const FrameHeader& header) const {
+  for (const auto* list : {&header.slices, &header.absent_slices}) {
+    for (const uint32_t index : *list) {
+      const int32_t slice = layout_->local_slice[index];
+      if (ledger_.Busy(row, slice)) return true;
+      // An early Gram still reads a former session's bytes. If the slice has
+      // landed for this session, nothing will be written: no need to wait.
+      if (row != seed_row() && early_.Reading(row, slice) &&
+          !ledger_.Landed(row, header.session, header.round, slice)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+bool OpenRound::TryClaim(const Destination& destination,
+                         FrameLanding* landing) {
+  const FrameHeader& header = landing->header;
+  const int row = RowOf(*landing);
+  if (!landing->closed && (!ledger_.Own(row, header.session, header.round) ||
+                           AnyBusy(row, header))) {
+    return false;
+  }
+  for (size_t i = 0; i < header.slices.size(); ++i) {
+    const int32_t local = layout_->local_slice[header.slices[i]];
+    SliceLanding slice;
+    slice.slice = static_cast<int32_t>(header.slices[i]);
+    slice.crc32c = header.crc32c[i];
+    slice.num_bytes =
+        layout_->ranges[local].num_elements * DTypeBytes(header.dtype);
+    if (!landing->closed && ledger_.ClaimSlice(row, local)) {
+      slice.destination = destination(local);
+    }
+    landing->slices.push_back(slice);
+  }
+  if (landing->closed) return true;
+  for (const uint32_t index : header.absent_slices) {
+    const int32_t local = layout_->local_slice[index];
+    if (ledger_.ClaimSlice(row, local)) landing->absent.push_back(local);
+  }
+  return true;
+}
+
+void OpenRound::EndClaims(const FrameLanding& landing) {
+  const int row = RowOf(landing);
+  const auto end = [&](int32_t local, bool landed) {
+    ledger_.EndClaim(row, local, landed);
+    if (row != seed_row()) NoteIfComplete(local);
+  };
+  for (const SliceLanding& slice : landing.slices) {
+    if (slice.destination == nullptr) continue;  // it was not claimed
+    end(layout_->local_slice[slice.slice], slice.landed);
+  }
+  for (const int32_t local : landing.absent) end(local, true);
+}
+
+// --- Rows --------------------------------------------------------------------
+
+bool OpenRound::Complete(const FrameLanding& landing) const {
+  return ledger_.Complete(RowOf(landing), landing.header.session,
+                          landing.header.round);
+}
+
+bool OpenRound::RowComplete(const RoundRow& row) const {
+  return row.rank >= 0 && row.rank < options_.max_workers &&
+         ledger_.Complete(row.rank, row.session, version_);
+}
+
+bool OpenRound::SeedComplete(uint64_t session) const {
+  return ledger_.Complete(seed_row(), session, 0);
+}
+
+bool OpenRound::LacksSlices(const PushedRow& pushed, int32_t rank) const {
+  if (pushed.kind == PushKind::kSeed) {
+    return !published_ && pushed.session == seed_session_ &&
+           !SeedComplete(pushed.session);
+  }
+  return published_ && pushed.round == version_ &&
+         !RowComplete({rank, pushed.session});
+}
+
+void OpenRound::Publish(uint64_t version) {
+  published_ = true;
+  version_ = version;
+  closed_ = false;
+  ranks_.clear();
+  for (const auto& [rank, session] : sessions_->alive()) ranks_.insert(rank);
+  // Even if the rows are the same ones, what they had landed is not.
+  early_.Expect({}, static_cast<int>(layout_->slices.size()));
+  UpdateExpected();
+}
+
+// --- Early Grams -------------------------------------------------------------
+
+std::vector<RoundRow> OpenRound::ExpectedRows() const {
+  std::vector<RoundRow> rows;
+  if (!options_.early_gram || !published_ || closed_) return rows;
+  std::map<int32_t, uint64_t> session_of_rank = sessions_->alive();
+  // A row that is held counts, and the new session of its rank does not yet.
+  for (int32_t rank = 0; rank < options_.max_workers; ++rank) {
+    const uint64_t held = ledger_.HeldSession(rank, version_);
+    if (held != 0) session_of_rank[rank] = held;
+  }
+  const bool starting = version_ == 0;
+  for (const auto& [rank, session] : session_of_rank) {
+    if (starting || ranks_.count(rank) > 0) rows.push_back({rank, session});
+  }
+  // Until all workers are there, every Gram would be computed again.
+  if (starting && static_cast<int32_t>(rows.size()) < options_.workers) {
+    rows.clear();
+  }
+  return rows;
+}
+
+void OpenRound::UpdateExpected() {
+  std::vector<RoundRow> rows = ExpectedRows();
+  if (rows == early_.rows()) return;
+  const int num_slices = static_cast<int>(layout_->slices.size());
+  early_.Expect(std::move(rows), num_slices);
+  for (int32_t slice = 0; slice < num_slices; ++slice) NoteIfComplete(slice);
+}
+
+void OpenRound::NoteIfComplete(int32_t slice) {
+  const std::vector<RoundRow>& rows = early_.rows();
+  // The count settles most calls without a look at each row. It may include
+  // rows that are not expected, so it can rule completeness out, not in.
+  if (rows.empty() ||
+      ledger_.NumLanded(slice) < static_cast<int>(rows.size())) {
+    return;
+  }
+  for (const RoundRow& row : rows) {
+    if (!ledger_.Landed(row.rank, row.session, version_, slice)) return;
+  }
+  early_.SliceComplete(slice);
+}
+
+}  // namespace agg

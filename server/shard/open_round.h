@@ -1,0 +1,104 @@
+// The open round of one shard as bookkeeping: who takes part, what has landed,
+// which Grams may be computed early, whether it is closed. It decides; memory,
+// threads and waiting are its owner's (shard_engine.h).
+#ifndef AGG_SERVER_SHARD_OPEN_ROUND_H_
+#define AGG_SERVER_SHARD_OPEN_ROUND_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/ingest/arrival_ledger.h"
+#include "server/ingest/frame.h"
+#include "server/ingest/shard_layout.h"
+#include "server/round/phase.h"
+#include "server/round/session_table.h"
+#include "server/round/shard_options.h"
+#include "server/round/shard_peer.h"
+#include "server/shard/early_grams.h"
+
+namespace agg {
+
+// Made for a manifest, before the seed. Each Publish ends a round and opens the
+// next one, which has the published version's number. Slices are positions
+// in the layout, unless they come from a frame. Thread-compatible: its owner's
+// lock protects it, and `sessions` too.
+class OpenRound {
+ public:
+  // `sessions` outlives it.
+  OpenRound(const ShardOptions& options,
+            std::shared_ptr<const ShardLayout> layout,
+            const SessionTable* sessions);
+
+  bool published() const { return published_; }  // not before the seed
+  uint64_t version() const { return version_; }  // also the round's number
+  bool closed() const { return closed_; }
+  // Whether no worker relies on the manifest, so that it may still change.
+  bool unused() const { return !published_ && !sessions_->any_alive(); }
+  EarlyGrams* early() { return &early_; }
+
+  // Follows a change of a session. REQUIRES: `sessions` has it already.
+  void ChangeSession(const SessionChange& change);
+
+  // --- Frames --------------------------------------------------------------
+  // Checks a frame of session landing->header.session, which has the rank
+  // landing->rank. Sets landing->closed. Errors as ShardEngine::BeginFrame.
+  absl::Status Admit(FrameLanding* landing) const;
+  // Where the payload of a slice of the frame lands.
+  using Destination = std::function<char*(int32_t slice)>;
+  // Claims all slices of the frame that have not landed yet, and fills in
+  // landing->slices and landing->absent; nothing is claimed in a closed round.
+  // False if the frame has to wait, for another frame that copies now or for
+  // an early Gram that reads now: ask again when one of these has ended.
+  // REQUIRES: Admit was OK under the same lock.
+  bool TryClaim(const Destination& destination, FrameLanding* landing);
+  // Ends the claims as the landing says.
+  void EndClaims(const FrameLanding& landing);
+  // Whether all slices of the frame's row (or seed) have landed.
+  bool Complete(const FrameLanding& landing) const;
+
+  bool RowComplete(const RoundRow& row) const;
+  bool SeedComplete(uint64_t session) const;
+  // Whether the open round (or the seed that is awaited) lacks slices of this
+  // push. Nothing is known, hence false, about other rounds and sessions.
+  bool LacksSlices(const PushedRow& pushed, int32_t rank) const;
+
+  // --- Phases --------------------------------------------------------------
+  void Close() { closed_ = true; }    // no frame may land any more
+  void Reopen() { closed_ = false; }  // the round is tried again
+  void Publish(uint64_t version);     // the next round is open
+
+ private:
+  // The ledger's row of the seed, behind those of the ranks.
+  int seed_row() const { return options_.max_workers; }
+  int RowOf(const FrameLanding& landing) const;
+  absl::Status CheckSeed(const FrameHeader& header) const;
+  bool AnyBusy(int row, const FrameHeader& header) const;
+  // The rows with which the open round will probably close; none if no Gram
+  // is to be computed early.
+  std::vector<RoundRow> ExpectedRows() const;
+  // To be called whenever ExpectedRows may have changed.
+  void UpdateExpected();
+  // Notes the slice as complete if all expected rows have landed it.
+  void NoteIfComplete(int32_t slice);
+
+  const ShardOptions options_;
+  const std::shared_ptr<const ShardLayout> layout_;
+  const SessionTable* const sessions_;
+  ArrivalLedger ledger_;
+  EarlyGrams early_;
+  uint64_t seed_session_ = 0;  // has the seed role; 0: none
+  // Ranks with a session since the open round began. One that joins later
+  // takes part in the next round.
+  std::set<int32_t> ranks_;
+  bool published_ = false;
+  uint64_t version_ = 0;
+  bool closed_ = false;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_SHARD_OPEN_ROUND_H_

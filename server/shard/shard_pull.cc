@@ -1,0 +1,62 @@
+// Pulls of published versions, at once or when they are published: the Pull
+// part of a ShardEngine.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/params/parameter_store.h"
+#include "server/shard/shard_engine.h"
+
+namespace agg {
+
+ShardEngine::Pulls::Answer ShardEngine::AnswerPull(
+    const Pulls::Request& request) const {
+  const absl::Status status =
+      epoch_.Check(request.epoch == 0 ? epoch_.number() : request.epoch);
+  if (!status.ok()) return Pulls::Answer(status);
+  if (open_round_ == nullptr || !open_round_->published()) return std::nullopt;
+  const uint64_t current = open_round_->version();
+  const uint64_t version = request.latest ? current : request.version;
+  if (version > current) return std::nullopt;
+  std::shared_ptr<const Snapshot> snapshot = compute_->store()->Find(version);
+  if (snapshot == nullptr) {
+    return Pulls::Answer(absl::OutOfRangeError(absl::StrCat(
+        "version ", version, " is gone; current version ", current)));
+  }
+  return Pulls::Answer(PublishedVersion{
+      epoch_.number(), version, compute_->layout(), std::move(snapshot)});
+}
+
+// Resolve calls back at once, with mutex_ held, which the analysis cannot see.
+ShardEngine::Closures ShardEngine::ResolvePulls() {
+  return pulls_.Resolve(
+      [this](const Pulls::Request& request)
+          ABSL_NO_THREAD_SAFETY_ANALYSIS { return AnswerPull(request); });
+}
+
+int64_t ShardEngine::Pull(uint64_t epoch, uint64_t version, bool latest,
+                          PullCallback callback) {
+  Pulls::Answer answer;
+  {
+    MutexLock lock(&mutex_);
+    Pulls::Request request{epoch, version, latest, nullptr};
+    answer = AnswerPull(request);
+    if (!answer.has_value()) {
+      request.callback = std::move(callback);
+      return pulls_.Add(std::move(request));
+    }
+  }
+  callback(*std::move(answer));
+  return 0;
+}
+
+void ShardEngine::CancelPull(int64_t id) {
+  MutexLock lock(&mutex_);
+  pulls_.Remove(id);
+}
+
+void ShardEngine::CountPulledBytes(int64_t num_bytes) {
+  MutexLock lock(&mutex_);
+  totals_.pull_bytes += num_bytes;
+}
+
+}  // namespace agg

@@ -1,0 +1,58 @@
+#include "server/housekeeping.h"
+
+#include "gtest/gtest.h"
+
+namespace agg {
+namespace {
+
+TEST(HealthTest, OfAShard) {
+  ShardStatus shard;
+  EXPECT_FALSE(HealthOf(shard, nullptr).process);
+  shard.attached = true;
+  EXPECT_TRUE(HealthOf(shard, nullptr).process);
+  EXPECT_FALSE(HealthOf(shard, nullptr).coordinator);
+  EXPECT_FALSE(HealthOf(shard, nullptr).shard);
+  shard.published = true;
+  EXPECT_TRUE(HealthOf(shard, nullptr).shard);
+}
+
+TEST(HealthTest, OfTheCoordinator) {
+  ShardStatus shard;
+  shard.attached = true;
+  JobStatus job;
+  for (const char* phase : {"unseeded", "open", "closing", "finished"}) {
+    job.phase = phase;
+    EXPECT_TRUE(HealthOf(shard, &job).process) << phase;
+    EXPECT_TRUE(HealthOf(shard, &job).coordinator) << phase;
+  }
+  for (const char* phase : {"waiting_for_shards", "shard_lost", "draining"}) {
+    job.phase = phase;
+    EXPECT_FALSE(HealthOf(shard, &job).process) << phase;
+    EXPECT_FALSE(HealthOf(shard, &job).coordinator) << phase;
+  }
+}
+
+TEST(ReadinessTest, SaysWhyAShardIsNotReady) {
+  ShardStatus shard;
+  const absl::Status status = ReadinessOf(shard, nullptr, "agg-0:50051");
+  EXPECT_EQ(status, absl::UnavailableError(
+                        "not attached to the coordinator (agg-0:50051) yet"));
+  shard.attached = true;
+  EXPECT_EQ(ReadinessOf(shard, nullptr, "agg-0:50051"), absl::OkStatus());
+}
+
+TEST(ReadinessTest, SaysWhyAJobIsNotReady) {
+  JobStatus job;
+  job.phase = "waiting_for_shards";
+  EXPECT_EQ(ReadinessOf(ShardStatus(), &job, ""),
+            absl::UnavailableError("waiting_for_shards"));
+  job.phase = "shard_lost";
+  job.message = "shard 2 is lost";
+  EXPECT_EQ(ReadinessOf(ShardStatus(), &job, ""),
+            absl::UnavailableError("shard_lost: shard 2 is lost"));
+  job.phase = "open";
+  EXPECT_EQ(ReadinessOf(ShardStatus(), &job, ""), absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace agg

@@ -1,0 +1,68 @@
+#include "server/rpc/pull_query.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/agg.pb.h"
+
+namespace agg {
+namespace {
+
+using testing::HasSubstr;
+
+grpc::ByteBuffer Bytes(const std::string& bytes) {
+  const grpc::Slice slice(bytes);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+v1::PullRequest GoodRequest() {
+  v1::PullRequest request;
+  request.set_epoch(7);
+  request.set_version(3);
+  request.set_latest(true);
+  request.set_dtype(v1::BF16);
+  return request;
+}
+
+TEST(PullQueryTest, TakesEveryField) {
+  const absl::StatusOr<PullQuery> query =
+      ParsePullQuery(Bytes(GoodRequest().SerializeAsString()));
+  ASSERT_TRUE(query.ok()) << query.status();
+  EXPECT_EQ(query->epoch, 7u);
+  EXPECT_EQ(query->version, 3u);
+  EXPECT_TRUE(query->latest);
+  EXPECT_EQ(query->dtype, DType::kBF16);
+}
+
+TEST(PullQueryTest, TheRequestMayLieInSeveralSlices) {
+  const std::string bytes = GoodRequest().SerializeAsString();
+  const grpc::Slice slices[] = {grpc::Slice(bytes.substr(0, 1)),
+                                grpc::Slice(bytes.substr(1))};
+  EXPECT_EQ(ParsePullQuery(grpc::ByteBuffer(slices, 2))->version, 3u);
+}
+
+TEST(PullQueryTest, RefusesOtherBytesAndLongOnes) {
+  for (const std::string& bytes :
+       {std::string("junk"), std::string(2000, '\0'),
+        GoodRequest().SerializeAsString() + std::string(2000, 'x')}) {
+    EXPECT_EQ(ParsePullQuery(Bytes(bytes)).status(),
+              absl::InvalidArgumentError("malformed PullRequest"));
+  }
+}
+
+TEST(PullQueryTest, RefusesDTypesThatDoNotExist) {
+  for (const int dtype : {0, 4, 257, -1}) {
+    v1::PullRequest request = GoodRequest();
+    request.set_dtype(static_cast<v1::DType>(dtype));
+    const absl::Status status =
+        ParsePullQuery(Bytes(request.SerializeAsString())).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status));
+    EXPECT_THAT(
+        std::string(status.message()),
+        HasSubstr("dtype is " + std::to_string(dtype) + "; allowed: F32 (1)"));
+  }
+}
+
+}  // namespace
+}  // namespace agg

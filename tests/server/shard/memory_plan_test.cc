@@ -1,0 +1,67 @@
+#include "server/shard/memory_plan.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace agg {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(MemoryPlanTest, CountsWhatIsAllocated) {
+  OptimizerOptions adam;
+  adam.kind = OptimizerKind::kAdam;
+  const MemoryPlan plan =
+      PlanMemory(1000, 3, DType::kBF16, DType::kBF16, adam, MemoryNeeds());
+  EXPECT_EQ(plan.host.rows, 3 * 1000 * 2);
+  EXPECT_EQ(plan.host.master, 4000);
+  EXPECT_EQ(plan.host.state, 8000);
+  EXPECT_EQ(plan.host.snapshots, 3 * 1000 * 6);
+  EXPECT_EQ(plan.host.frames, 2 * 3 * (4 << 20));
+  EXPECT_EQ(plan.host.total(), 6000 + 4000 + 8000 + 18000 + 6 * (4 << 20));
+  EXPECT_EQ(plan.device.total(), 0);
+  const MemoryPlan f32 = PlanMemory(1000, 0, DType::kF32, DType::kF32,
+                                    OptimizerOptions(), MemoryNeeds());
+  EXPECT_EQ(f32.host.total(), 4000 + 3 * 4000);
+}
+
+TEST(MemoryPlanTest, CountsADeviceApart) {
+  OptimizerOptions adam;
+  adam.kind = OptimizerKind::kAdam;
+  MemoryNeeds needs;
+  needs.on_device = true;
+  needs.scratch_bytes = 11;
+  needs.device_scratch_bytes = 13;
+  const MemoryPlan plan =
+      PlanMemory(1000, 3, DType::kBF16, DType::kBF16, adam, needs);
+  EXPECT_EQ(plan.host.total(), 6000 + 18000 + 6 * (4 << 20) + 11);
+  EXPECT_EQ(plan.device.rows, 6000);
+  EXPECT_EQ(plan.device.master, 4000);
+  EXPECT_EQ(plan.device.state, 8000);
+  EXPECT_EQ(plan.device.snapshots, 2000);  // what was narrowed last
+  EXPECT_EQ(plan.device.total(), 6000 + 4000 + 8000 + 2000 + 13);
+  EXPECT_EQ(CheckMemoryPlan(plan, {plan.host.total(), plan.device.total()}),
+            absl::OkStatus());
+  const absl::Status status =
+      CheckMemoryPlan(plan, {plan.host.total(), plan.device.total() - 1});
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(),
+              HasSubstr("device_memory_budget_bytes is 20012"));
+  EXPECT_THAT(status.message(), HasSubstr("; on the device rows 0.0 MiB + "));
+}
+
+TEST(MemoryPlanTest, RefusesWithTheNumbers) {
+  const MemoryPlan plan = PlanMemory(1 << 20, 1, DType::kF32, DType::kF32,
+                                     OptimizerOptions(), MemoryNeeds());
+  EXPECT_EQ(CheckMemoryPlan(plan, {0, 0}), absl::OkStatus());
+  EXPECT_EQ(CheckMemoryPlan(plan, {plan.host.total(), 0}), absl::OkStatus());
+  const absl::Status status = CheckMemoryPlan(plan, {plan.host.total() - 1, 0});
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(),
+              HasSubstr("rows 4.0 MiB + master 4.0 MiB + snapshots 12.0 MiB + "
+                        "frames 8.0 MiB = 28.0 MiB"));
+  EXPECT_THAT(status.message(), HasSubstr("memory_budget_bytes is 29360127"));
+}
+
+}  // namespace
+}  // namespace agg
