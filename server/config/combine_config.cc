@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "server/config/field_error.h"
+#include "server/base/field_error.h"
 
 namespace agg {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "kernels/optimizer_table.h"
-#include "server/config/field_error.h"
+#include "server/base/field_error.h"
 
 namespace agg {
 namespace {

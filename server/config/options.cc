@@ -8,9 +8,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/address.h"
+#include "server/base/field_error.h"
 #include "server/config/combine_config.h"
 #include "server/config/config_text.h"
-#include "server/config/field_error.h"
 #include "server/config/optimizer_config.h"
 
 namespace agg {

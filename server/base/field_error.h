@@ -1,6 +1,6 @@
 // Errors about one field of the configuration.
-#ifndef AGG_SERVER_CONFIG_FIELD_ERROR_H_
-#define AGG_SERVER_CONFIG_FIELD_ERROR_H_
+#ifndef AGG_SERVER_BASE_FIELD_ERROR_H_
+#define AGG_SERVER_BASE_FIELD_ERROR_H_
 
 #include <cmath>
 #include <string>
@@ -38,4 +38,4 @@ inline bool IsFinitePositive(double value) {
 
 }  // namespace agg
 
-#endif  // AGG_SERVER_CONFIG_FIELD_ERROR_H_
+#endif  // AGG_SERVER_BASE_FIELD_ERROR_H_
