@@ -38,7 +38,7 @@ MetricsOptions MakeMetricsOptions(const ServerOptions& options, int ordinal) {
   metrics.step_scale = names.step_scale;
   for (const RuleOptions& rule : combine.shadow_rules) {
     metrics.shadow_rules.push_back(
-        {std::string(RuleName(rule.rule)), std::string(ScopeName(rule.scope))});
+        {std::string(rule.rule->name), std::string(ScopeName(rule.scope))});
   }
   metrics.max_tensors = options.metrics.max_tensors;
   metrics.max_workers = options.metrics.max_workers;

@@ -1,4 +1,5 @@
-// Errors about one field of the configuration.
+// Errors about one field: of a configuration, a flag or a call. One format for
+// all, so that people know where to look.
 #ifndef AGG_SERVER_BASE_FIELD_ERROR_H_
 #define AGG_SERVER_BASE_FIELD_ERROR_H_
 

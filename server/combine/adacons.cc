@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "server/combine/gram_stats.h"
-#include "server/combine/simple_rules.h"
+#include "server/combine/mean.h"
 
 namespace agg {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 // Below this share of sum|alpha'| a sum of alpha' has no reliable sign.
 constexpr double kMinSumShare = 1e-6;
 
-// alpha_i, and in `norms` n_i.
+// The alphas; *norms gets the n_i.
 std::vector<double> RawAlphas(const GramMatrix& gram, double epsilon,
                               std::vector<double>* norms) {
   const int num_rows = gram.num_rows();
@@ -66,6 +66,8 @@ bool Normalise(const std::vector<double>& momentum,
   return true;
 }
 
+// The factor of server/combine/README.md 4.3; not finite for match_mean on a
+// combination of length 0.
 double RescaleFactor(AdaconsRescale rescale, const GramMatrix& gram,
                      absl::Span<const double> coefficients) {
   const int num_rows = gram.num_rows();
@@ -80,8 +82,10 @@ double RescaleFactor(AdaconsRescale rescale, const GramMatrix& gram,
   return std::sqrt(mean_squared / QuadraticForm(gram, coefficients));
 }
 
+// Everything before the guard. The momentum is written last: a coefficient that
+// is not finite must not reach it, or it would stay there for ever.
 bool Attempt(const AdaconsOptions& options, const GramMatrix& gram,
-             AdaconsState* state, absl::Span<double> coefficients) {
+             std::vector<double>* momentum, absl::Span<double> coefficients) {
   const int num_rows = gram.num_rows();
   std::vector<double> norms;
   const std::vector<double> alphas = RawAlphas(gram, options.epsilon, &norms);
@@ -93,9 +97,9 @@ bool Attempt(const AdaconsOptions& options, const GramMatrix& gram,
   std::sort(order.begin(), order.end(), [&alphas](int i, int j) {
     return alphas[i] != alphas[j] ? alphas[i] < alphas[j] : i < j;
   });
-  std::vector<double> momentum =
-      NextMomentum(options.beta, state->sorted_momentum, alphas, order);
-  if (!Normalise(momentum, order, coefficients)) return false;
+  std::vector<double> next =
+      NextMomentum(options.beta, *momentum, alphas, order);
+  if (!Normalise(next, order, coefficients)) return false;
   for (int i = 0; i < num_rows; ++i) coefficients[i] /= norms[i];
   const double factor = RescaleFactor(options.rescale, gram, coefficients);
   if (!std::isfinite(factor)) return false;
@@ -103,15 +107,16 @@ bool Attempt(const AdaconsOptions& options, const GramMatrix& gram,
     coefficient *= factor;
     if (!std::isfinite(coefficient)) return false;
   }
-  state->sorted_momentum = std::move(momentum);
+  *momentum = std::move(next);
   return true;
 }
 
 }  // namespace
 
 bool AdaconsCoefficients(const AdaconsOptions& options, const GramMatrix& gram,
-                         AdaconsState* state, absl::Span<double> coefficients) {
-  if (Attempt(options, gram, state, coefficients)) return true;
+                         std::vector<double>* momentum,
+                         absl::Span<double> coefficients) {
+  if (Attempt(options, gram, momentum, coefficients)) return true;
   MeanCoefficients(coefficients);
   return false;
 }
@@ -128,6 +133,18 @@ std::vector<double> ResampleMomentum(const std::vector<double>& momentum,
     const double share = position - static_cast<double>(below);
     result[k] = momentum[below] * (1.0 - share) + momentum[above] * share;
   }
+  return result;
+}
+
+RuleResult AdaconsRule::Combine(const RuleInput& input, RuleState* state,
+                                absl::Span<double> coefficients) {
+  const bool fell_back = !AdaconsCoefficients(input.adacons, input.gram,
+                                              &state->values, coefficients);
+  RuleResult result = ResultOf(input.gram, coefficients);
+  result.fell_back = fell_back;
+  // A rescaled combination has the length of gradients again, as the mean has.
+  result.of_unit_rows =
+      !fell_back && input.adacons.rescale == AdaconsRescale::kNone;
   return result;
 }
 

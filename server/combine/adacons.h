@@ -1,19 +1,17 @@
-// AdaCons' coefficients from a Gram matrix (algorithms.md 3.1).
+// The rule adacons: unit gradients, weighted by how far each agrees with the
+// mean (server/combine/README.md 4).
 #ifndef AGG_SERVER_COMBINE_ADACONS_H_
 #define AGG_SERVER_COMBINE_ADACONS_H_
 
 #include <vector>
 
 #include "absl/types/span.h"
+#include "server/combine/adacons_options.h"
+#include "server/combine/combination_rule.h"
 #include "server/combine/gram_matrix.h"
-#include "server/combine/options.h"
+#include "server/combine/rule_state.h"
 
 namespace agg {
-
-// Sorted momentum of AdaCons for one segment; empty before its first round.
-struct AdaconsState {
-  std::vector<double> sorted_momentum;
-};
 
 // n_i = sqrt(G_ii) + eps, alpha_i = (G 1)_i / (n_i P); the momentum averages
 // the sorted alphas, which go back to the rows they came from (scatter; ties
@@ -21,8 +19,11 @@ struct AdaconsState {
 // Rescale: none; mean_norm multiplies by the mean of ||g_i||; match_mean
 // multiplies by ||mean|| / ||result||.
 //
+// `momentum` holds the averaged alphas in ascending order; empty before the
+// first round.
+//
 // Returns false when the guard fired: then the coefficients are the mean's
-// (never rescaled) and *state is as before. It fires when anything is not
+// (never rescaled) and *momentum is as before. It fires when anything is not
 // finite, when sum(alpha') <= 1e-6 * sum|alpha'| (the direction would flip; all
 // rows zero is such a case), or when match_mean meets a zero result.
 //
@@ -31,16 +32,24 @@ struct AdaconsState {
 // interpolated, held at the ends. A zero row keeps w_i = alpha'_i / eps, which
 // multiplies zeros. P = 1 gives g / (||g|| + eps).
 //
-// Accuracy: 1e-14 on ordinary rows (algorithms.md 5.4). Where rows almost
-// cancel but the guard is not yet reached, the inner products' rounding grows
-// by sum_ij |G_ij|/n_i beside P |sum of alphas|, at worst to about 1e-3.
+// Accuracy: 1e-14 on ordinary rows (server/combine/README.md 10.2). Where rows
+// almost cancel but the guard is not yet reached, the inner products' rounding
+// grows by sum_ij |G_ij|/n_i beside P |sum of alphas|, at worst to about 1e-3.
 // REQUIRES: finite entries; coefficients.size() == gram.num_rows() >= 1.
 bool AdaconsCoefficients(const AdaconsOptions& options, const GramMatrix& gram,
-                         AdaconsState* state, absl::Span<double> coefficients);
+                         std::vector<double>* momentum,
+                         absl::Span<double> coefficients);
 
 // The resampling above, on its own. REQUIRES: momentum not empty.
 std::vector<double> ResampleMomentum(const std::vector<double>& momentum,
                                      int num_rows);
+
+// The rule: AdaconsCoefficients with the sorted momentum as its state.
+class AdaconsRule : public CombinationRule {
+ public:
+  RuleResult Combine(const RuleInput& input, RuleState* state,
+                     absl::Span<double> coefficients) override;
+};
 
 }  // namespace agg
 

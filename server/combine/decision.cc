@@ -1,3 +1,5 @@
+// The order of a decision: exclude rows, combine, clip, scale the step. What
+// each part computes is in its own file.
 #include "server/combine/decision.h"
 
 #include <cfloat>
@@ -12,8 +14,12 @@
 #include "server/combine/clipping.h"
 #include "server/combine/combination_rule.h"
 #include "server/combine/compacted_round.h"
+#include "server/combine/gram_matrix.h"
 #include "server/combine/gram_stats.h"
+#include "server/combine/rule_runner.h"
+#include "server/combine/rule_table.h"
 #include "server/combine/schedule.h"
+#include "server/combine/step_scale.h"
 
 namespace agg {
 namespace {
@@ -27,102 +33,101 @@ bool IsPerTensor(const RuleOptions& rule) {
 // The applied rule on a round's kept rows, segment by segment.
 struct Combination {
   std::vector<std::vector<double>> weights;  // per segment, over kept rows
-  double norm_squared = 0.0;                 // over all segments
+  std::vector<double> norms_squared;         // per segment
   std::vector<int> needs_compensated;        // tensors
 };
 
-bool NeedsCompensated(const RuleOptions& rule, const GramMatrix& gram,
-                      double kappa) {
-  return IsAdasum(rule.rule) && kappa > rule.kappa_limit && !gram.compensated();
-}
-
-// Tensor `t` under per_tensor scope. `plain` is its plain Adasum and
-// `adasum_weights` that one's coefficients.
-void CombineTensor(const RuleOptions& rule, const CompactedRound& round, int t,
-                   const AdasumResult& plain,
-                   absl::Span<const double> adasum_weights,
-                   AdaconsState* adacons, AdasumSolver* solver,
-                   SegmentReport* report, Combination* combination) {
-  const GramMatrix& gram = *round.tensors[t];
-  std::vector<double> weights(adasum_weights.begin(), adasum_weights.end());
-  RuleResult result{plain.norm_squared, plain.kappa, false};
-  if (rule.rule != Rule::kAdasum) {
-    result = ApplyRule(rule, gram, round.examples, adacons, solver,
-                       absl::MakeSpan(weights));
+// Each tensor as a segment of its own.
+void CombineTensors(const Rule& rule, RuleRunner* runner, Decision* decision,
+                    Combination* combination) {
+  for (size_t t = 0; t < runner->num_segments(); ++t) {
+    const GramMatrix& gram = runner->gram(t);
+    const RuleResult result = runner->Run(t, &combination->weights);
+    combination->norms_squared.push_back(result.norm_squared);
+    SegmentReport& report = decision->tensors[t];
+    if (rule.Has(kMeasuresCancellation)) {
+      report.kappa = result.kappa;
+      report.compensated = gram.compensated();
+    }
+    report.adacons_fallback = result.fell_back && gram.Trace() > 0.0;
+    if (runner->NeedsCompensated(t, result)) {
+      combination->needs_compensated.push_back(static_cast<int>(t));
+    }
+    decision->compensated |= report.compensated;
+    decision->adacons_fallback |= report.adacons_fallback;
+    decision->of_unit_rows |= result.of_unit_rows;
   }
-  if (IsAdasum(rule.rule)) {
-    report->kappa = result.kappa;
-    report->compensated = gram.compensated();
-  }
-  report->adacons_fallback = result.adacons_fallback && gram.Trace() > 0.0;
-  if (NeedsCompensated(rule, gram, result.kappa)) {
-    combination->needs_compensated.push_back(t);
-  }
-  combination->norm_squared += result.norm_squared;
-  combination->weights.push_back(std::move(weights));
 }
 
 // All tensors as one segment.
-void CombineGlobally(const RuleOptions& rule, const CompactedRound& round,
-                     AdaconsState* adacons, AdasumSolver* solver,
-                     Decision* decision, Combination* combination) {
-  std::vector<double> weights(round.num_rows());
-  const RuleResult result = ApplyRule(rule, round.total, round.examples,
-                                      adacons, solver, absl::MakeSpan(weights));
-  if (NeedsCompensated(rule, round.total, result.kappa)) {
-    for (size_t t = 0; t < round.tensors.size(); ++t) {
+void CombineGlobally(const Rule& rule, RuleRunner* runner, Decision* decision,
+                     Combination* combination) {
+  const RuleResult result = runner->Run(0, &combination->weights);
+  combination->norms_squared.push_back(result.norm_squared);
+  if (runner->NeedsCompensated(0, result)) {
+    for (size_t t = 0; t < decision->tensors.size(); ++t) {
       combination->needs_compensated.push_back(static_cast<int>(t));
     }
   }
-  const bool compensated = IsAdasum(rule.rule) && round.total.compensated();
-  decision->adacons_fallback = result.adacons_fallback;
-  decision->compensated = compensated;
+  decision->adacons_fallback = result.fell_back;
+  decision->compensated =
+      rule.Has(kMeasuresCancellation) && runner->gram(0).compensated();
+  decision->of_unit_rows = result.of_unit_rows;
   for (SegmentReport& report : decision->tensors) {
-    report.compensated = compensated;
-    report.adacons_fallback = result.adacons_fallback;
+    report.compensated = decision->compensated;
+    report.adacons_fallback = result.fell_back;
   }
-  combination->norm_squared = result.norm_squared;
-  combination->weights.push_back(std::move(weights));
 }
 
-// Fills the report's parts of *decision and advances AdaCons in *next.
+// Orthogonality and kappa of each tensor are those of plain Adasum, whatever
+// the rule. Where the applied rule has just computed them they are taken from
+// `combination`: a second recursion would double the cost of a decision.
+void ReportAdasum(const RuleOptions& rule, const CompactedRound& round,
+                  const Combination& combination, Decision* decision) {
+  const bool per_tensor = IsPerTensor(rule);
+  const bool is_known = per_tensor && rule.rule->Has(kIsPlainAdasum);
+  const bool has_kappa = per_tensor && rule.rule->Has(kMeasuresCancellation);
+  AdasumSolver solver;
+  std::vector<double> weights(round.num_rows());
+  double sum = 0.0;
+  for (size_t t = 0; t < round.tensors.size(); ++t) {
+    const GramMatrix& gram = *round.tensors[t];
+    AdasumResult adasum;
+    if (is_known) {
+      adasum.norm_squared = combination.norms_squared[t];
+    } else {
+      adasum =
+          solver.Solve(gram, AdasumVariant::kPlain, absl::MakeSpan(weights));
+    }
+    SegmentReport& report = decision->tensors[t];
+    report.orthogonality = Orthogonality(adasum.norm_squared, gram.Trace());
+    if (!has_kappa) report.kappa = adasum.kappa;
+    sum += adasum.norm_squared;
+  }
+  decision->orthogonality = Orthogonality(sum, round.total.Trace());
+}
+
+// Fills the report's parts of *decision and advances the rule's state in *next.
 Combination CombineRows(const RuleOptions& rule, const CompactedRound& round,
                         CombineState* next, Decision* decision) {
-  const size_t num_tensors = round.tensors.size();
-  const bool per_tensor = IsPerTensor(rule);
-  if (rule.rule == Rule::kAdacons) {
-    next->adacons.resize(per_tensor ? num_tensors : 1);
-  }
-  AdaconsState none;
-  const auto adacons = [&](size_t segment) {
-    return rule.rule == Rule::kAdacons ? &next->adacons[segment] : &none;
-  };
   Combination combination;
-  AdasumSolver solver;
-  std::vector<double> adasum_weights(round.num_rows());
-  double adasum_norm_squared = 0.0;
-  for (size_t t = 0; t < num_tensors; ++t) {
-    const AdasumResult adasum =
-        solver.Solve(*round.tensors[t], AdasumVariant::kPlain,
-                     absl::MakeSpan(adasum_weights));
-    SegmentReport& report = decision->tensors[t];
-    report.orthogonality =
-        Orthogonality(adasum.norm_squared, round.tensors[t]->Trace());
-    report.kappa = adasum.kappa;
-    adasum_norm_squared += adasum.norm_squared;
-    if (!per_tensor) continue;
-    CombineTensor(rule, round, static_cast<int>(t), adasum, adasum_weights,
-                  adacons(t), &solver, &report, &combination);
-    decision->compensated |= report.compensated;
-    decision->adacons_fallback |= report.adacons_fallback;
+  RuleRunner runner(rule, round, &next->rule);
+  if (IsPerTensor(rule)) {
+    CombineTensors(*rule.rule, &runner, decision, &combination);
+  } else {
+    CombineGlobally(*rule.rule, &runner, decision, &combination);
   }
-  decision->orthogonality =
-      Orthogonality(adasum_norm_squared, round.total.Trace());
+  ReportAdasum(rule, round, combination, decision);
   decision->gradient_diversity = GradientDiversity(round.total);
-  if (!per_tensor) {
-    CombineGlobally(rule, round, adacons(0), &solver, decision, &combination);
-  }
   return combination;
+}
+
+double CombinedNorm(const Combination& combination) {
+  double norm_squared = 0.0;
+  for (const double segment : combination.norms_squared) {
+    norm_squared += segment;
+  }
+  return std::sqrt(norm_squared);
 }
 
 // Coefficients of the rows as pushed: clipped, loss scale folded in, 0 for
@@ -214,14 +219,14 @@ Decision Decide(const CombineOptions& options, const CombineState& state,
     return decision;
   }
 
-  const double norm = std::sqrt(combination.norm_squared);
+  const double norm = CombinedNorm(combination);
   if (!std::isfinite(norm)) {
     return Skip("the combined norm is not finite", std::move(decision));
   }
   decision.clip_factor = ClipFactor(norm, options.clip_norm);
   decision.combined_norm = norm * decision.clip_factor;
   if (decision.combined_norm > FLT_MAX) {
-    return Skip(absl::StrFormat("the combined norm %g is no float32",
+    return Skip(absl::StrFormat("the combined norm %g does not fit float32",
                                 decision.combined_norm),
                 std::move(decision));
   }

@@ -15,11 +15,15 @@ namespace agg {
 
 // One tensor's numbers for the report. Undefined values are NaN.
 struct SegmentReport {
-  double orthogonality = 0.0;  // algorithms.md 1.8 (A), whatever the rule
-  double kappa = 0.0;          // of the Adasum recursion (the applied one's)
-  bool compensated = false;    // coefficients came from the compensated Gram
-  // Guard fired: mean was used. Not set for a tensor that is all zero under
-  // per_tensor scope (0 elements, a frozen layer): its mean is as good.
+  // server/combine/README.md 3.6, whatever the rule.
+  double orthogonality = 0.0;
+  // Cancellation in plain Adasum's recursion, or in the applied rule's own if
+  // that has one and works per tensor.
+  double kappa = 0.0;
+  bool compensated = false;  // coefficients came from the compensated Gram
+  // The rule's guard fired: the mean was used. Not set for a tensor that is all
+  // zero under per_tensor scope (0 elements, a frozen layer): its mean is as
+  // good. Named after the one rule that has a guard, as its metric is.
   bool adacons_fallback = false;
 };
 
@@ -55,6 +59,9 @@ struct Decision {
   std::vector<SegmentReport> tensors;  // always per tensor, for the report
   bool adacons_fallback = false;       // in any segment
   bool compensated = false;            // in any segment
+  // In any segment: unit vectors were combined, so that the result does not
+  // grow with the gradients.
+  bool of_unit_rows = false;
   CombineState next_state;
 };
 
@@ -62,56 +69,15 @@ struct Decision {
 // skipped round advances nothing, tau included) and coefficients are empty.
 // Skipped: no rows, none of them finite, or a combined norm that is not finite
 // or, after clipping, more than a float32 holds.
-// kNeedsCompensated comes only where the applied rule is an Adasum with a kappa
-// above the limit and plain Grams: those tensors, or all under global scope.
-// The schedule is evaluated at floor(tau) before the round (algorithms.md 2.1),
-// or at the version. Tensors that are all zero get finite coefficients like any
-// other: Adasum 1, unit_mean 0, AdaCons the mean's.
-// Deterministic; never fails for options that ValidateCombineOptions passed.
+// kNeedsCompensated comes only where the applied rule measures a cancellation
+// above its limit on plain Grams: those tensors, or all under global scope.
+// The schedule is evaluated at floor(tau) before the round
+// (server/combine/README.md 5.1), or at the version. Tensors that are all zero
+// get finite coefficients like any other; which, is each rule's policy
+// (server/combine/README.md 9). Deterministic; never fails for options that
+// ValidateCombineOptions passed.
 Decision Decide(const CombineOptions& options, const CombineState& state,
                 const RoundInput& input);
-
-// Rows whose pairs are reported one by one, at most: matrices grow with W^2.
-inline constexpr int kMaxMatrixRows = 64;
-
-// What a shadow rule would have done.
-struct ShadowReport {
-  Rule rule = Rule::kMean;
-  Scope scope = Scope::kPerTensor;
-  // Of the gradients, loss scale removed, 0 for excluded rows; global scope
-  // only. Neither clipped nor repaired by a compensated Gram of their own.
-  std::vector<double> coefficients;
-  double norm = 0.0;
-  double cosine = 0.0;  // with the applied result; NaN if either is 0
-};
-
-// Statistics off the critical path: computed after Update was dispatched.
-// Over finite rows, loss scale removed. Undefined values are NaN.
-// Cosines and eigenvalues are of the model-wise Gram matrix.
-struct RoundStatistics {
-  std::vector<double> row_norms;     // per row of `rows`; NaN excluded
-  std::vector<double> mean_cosines;  // per row, to the other rows
-  // Over the first min(W, kMaxMatrixRows) rows; NaN where one is excluded.
-  std::vector<double> gram;     // packed upper triangle, row by row
-  std::vector<double> cosines;  // the same; NaN, too, where a row is zero
-  double mean_pairwise_cosine = 0.0;
-  double min_pairwise_cosine = 0.0;
-  double effective_rank = 0.0;  // exp(-sum p ln p) of eigenvalues
-  // sigma2/mu2 of the averages, in examples: the critical batch size.
-  double gradient_noise_scale = 0.0;
-  double max_kappa = 0.0;                // of tensors and applied segments
-  double coefficient_sum = 0.0;          // global, or mean over tensors
-  std::vector<double> row_coefficients;  // global, or mean over tensors
-  std::vector<ShadowReport> shadows;     // empty for a skipped round
-};
-
-// `decision` came from Decide(options, state, input). Shadow rules' AdaCons
-// momenta advance in *next_state (decision.next_state, or where it was moved).
-RoundStatistics ComputeStatistics(const CombineOptions& options,
-                                  const CombineState& state,
-                                  const RoundInput& input,
-                                  const Decision& decision,
-                                  CombineState* next_state);
 
 }  // namespace agg
 

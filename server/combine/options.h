@@ -8,20 +8,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "server/combine/adacons_options.h"
+#include "server/combine/rule_table.h"
 
 namespace agg {
 
-enum class Rule : uint8_t {
-  kSum,
-  kMean,
-  kWeightedMean,
-  kUnitMean,
-  kAdasum,
-  kAdasumCounted,
-  kAdacons
-};
-enum class Scope : uint8_t { kPerTensor, kGlobal };
-enum class AdaconsRescale : uint8_t { kNone, kMeanNorm, kMatchMean };
 enum class StepScale : uint8_t { kNone, kLinear, kSqrt, kAdascale, kAdamscale };
 enum class Averaging : uint8_t { kDebiased, kPaper };
 enum class ScheduleKind : uint8_t {
@@ -33,32 +24,30 @@ enum class ScheduleKind : uint8_t {
   kInverseSqrt
 };
 
-// Names as in flags, configs, metrics: "sum", "mean", "weighted_mean",
-// "unit_mean", "adasum", "adasum_counted", "adacons"; "per_tensor", "global";
-// "none", "linear", "sqrt", "adascale", "adamscale"; and so on. The parsers
-// give INVALID_ARGUMENT with the value and the allowed names.
-absl::string_view RuleName(Rule rule);
+// Names as in flags, configs and metrics: "per_tensor", "global"; "none",
+// "linear", "sqrt", "adascale", "adamscale"; and so on. (Those of rules are in
+// rule_table.h.)
 absl::string_view ScopeName(Scope scope);
 absl::string_view StepScaleName(StepScale scale);
-absl::StatusOr<Rule> ParseRule(absl::string_view name);
-absl::StatusOr<Scope> ParseScope(absl::string_view name);
-absl::StatusOr<StepScale> ParseStepScale(absl::string_view name);
-absl::StatusOr<AdaconsRescale> ParseAdaconsRescale(absl::string_view name);
-absl::StatusOr<Averaging> ParseAveraging(absl::string_view name);
-absl::StatusOr<ScheduleKind> ParseScheduleKind(absl::string_view name);
-// adacons: global; every other rule: per_tensor (architecture, decision 1).
-Scope DefaultScope(Rule rule);
 
-struct AdaconsOptions {
-  double beta = 0.99;     // sorted momentum, [0, 1)
-  double epsilon = 1e-8;  // absolute, added to norms; > 0
-  AdaconsRescale rescale = AdaconsRescale::kNone;
-};
+// INVALID_ARGUMENT `field is "name"; allowed: ...` for an unknown name.
+absl::StatusOr<Scope> ParseScope(absl::string_view field,
+                                 absl::string_view name);
+absl::StatusOr<StepScale> ParseStepScale(absl::string_view field,
+                                         absl::string_view name);
+absl::StatusOr<AdaconsRescale> ParseAdaconsRescale(absl::string_view field,
+                                                   absl::string_view name);
+absl::StatusOr<Averaging> ParseAveraging(absl::string_view field,
+                                         absl::string_view name);
+absl::StatusOr<ScheduleKind> ParseScheduleKind(absl::string_view field,
+                                               absl::string_view name);
 
 struct RuleOptions {
-  Rule rule = Rule::kMean;
-  Scope scope = Scope::kPerTensor;
-  double kappa_limit = 1e10;  // above it the Gram is made again, compensated
+  const Rule* rule = &DefaultRule();  // never null
+  Scope scope = DefaultRule().default_scope;
+  // Above it the Gram is made again, compensated (server/combine/README.md
+  // 3.5); rules without kMeasuresCancellation do not look at it.
+  double kappa_limit = 1e10;
   AdaconsOptions adacons;
 };
 
@@ -74,7 +63,8 @@ struct StepScaleOptions {
   // Examples of one unit of the baseline batch; 0: every row counts as its
   // accumulation (S = sum of accumulation). Else n_i = examples_i / this.
   double baseline_examples = 0.0;
-  // Multiply the learning rate of adasum/adacons too (refused otherwise).
+  // Multiply the learning rate of rules that are not means, too (refused
+  // otherwise, server/combine/README.md 5.6).
   bool force = false;
 };
 
@@ -102,8 +92,8 @@ struct CombineOptions {
   double scale_invariant_iterations = 0.0;
 };
 
-// INVALID_ARGUMENT naming the field ("combination.adacons.beta"), its value
-// and what is allowed.
+// INVALID_ARGUMENT `combination.adacons.beta is 1; allowed: in [0, 1)`: the
+// field's path in proto/config.proto, its value and what is allowed.
 absl::Status ValidateCombineOptions(const CombineOptions& options);
 
 }  // namespace agg

@@ -5,17 +5,18 @@
 #include <cstdint>
 #include <vector>
 
-#include "server/combine/adacons.h"
 #include "server/combine/gram_matrix.h"
 #include "server/combine/row_info.h"
+#include "server/combine/rule_state.h"
 #include "server/combine/step_scale.h"
 
 namespace agg {
 
-// State that is carried from round to round (later: checkpointed).
+// State that is carried from round to round (later: checkpointed). A rule that
+// keeps none has no entries.
 struct CombineState {
-  std::vector<AdaconsState> adacons;  // one per segment of the applied rule
-  std::vector<std::vector<AdaconsState>> shadow_adacons;  // per shadow rule
+  std::vector<RuleState> rule;  // the applied rule's, one per segment
+  std::vector<std::vector<RuleState>> shadow_rules;  // each rule's, the same
   StepScaleState step_scale;
 };
 

@@ -1,17 +1,20 @@
-// ComputeStatistics of decision.h.
+// Everything here starts from the round compacted once more: a decision keeps
+// no matrices, and copying them on the critical path would cost more.
+#include "server/combine/statistics.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <limits>
 #include <utility>
-#include <vector>
 
 #include "absl/types/span.h"
-#include "server/combine/adasum.h"
 #include "server/combine/combination_rule.h"
 #include "server/combine/compacted_round.h"
-#include "server/combine/decision.h"
 #include "server/combine/gram_stats.h"
+#include "server/combine/rule_runner.h"
+#include "server/combine/rule_state.h"
+#include "server/combine/step_scale.h"
 
 namespace agg {
 namespace {
@@ -53,23 +56,13 @@ double InnerProduct(const CompactedRound& round, const SegmentWeights& u,
 // A shadow rule's coefficients; `norm_squared` of its result over all tensors.
 SegmentWeights ShadowWeights(const RuleOptions& rule,
                              const CompactedRound& round,
-                             std::vector<AdaconsState>* adacons,
+                             std::vector<RuleState>* states,
                              double* norm_squared) {
-  const bool per_tensor = rule.scope == Scope::kPerTensor;
-  const size_t num_segments = per_tensor ? round.tensors.size() : 1;
-  adacons->resize(rule.rule == Rule::kAdacons ? num_segments : 0);
-  AdasumSolver solver;
-  AdaconsState none;
+  RuleRunner runner(rule, round, states);
   SegmentWeights weights;
   *norm_squared = 0.0;
-  for (size_t s = 0; s < num_segments; ++s) {
-    const GramMatrix& gram = per_tensor ? *round.tensors[s] : round.total;
-    std::vector<double> segment(round.num_rows());
-    AdaconsState* state = adacons->empty() ? &none : &(*adacons)[s];
-    *norm_squared += ApplyRule(rule, gram, round.examples, state, &solver,
-                               absl::MakeSpan(segment))
-                         .norm_squared;
-    weights.push_back(std::move(segment));
+  for (size_t s = 0; s < runner.num_segments(); ++s) {
+    *norm_squared += runner.Run(s, &weights).norm_squared;
   }
   return weights;
 }
@@ -77,13 +70,13 @@ SegmentWeights ShadowWeights(const RuleOptions& rule,
 ShadowReport RunShadow(const RuleOptions& rule, const CompactedRound& round,
                        size_t num_rows, const Decision& decision,
                        const SegmentWeights& applied,
-                       std::vector<AdaconsState>* adacons) {
+                       std::vector<RuleState>* states) {
   ShadowReport report;
   report.rule = rule.rule;
   report.scope = rule.scope;
   double norm_squared = 0.0;
   const SegmentWeights weights =
-      ShadowWeights(rule, round, adacons, &norm_squared);
+      ShadowWeights(rule, round, states, &norm_squared);
   const bool per_tensor = rule.scope == Scope::kPerTensor;
   report.norm = std::sqrt(norm_squared);
   const double dot =
@@ -150,20 +143,19 @@ double NoiseScale(const CombineOptions& options, const CompactedRound& round,
   return examples / units * (decision.sigma2_mean / decision.mu2_mean);
 }
 
-double MaxKappa(const CombineOptions& options, const CompactedRound& round,
-                const Decision& decision) {
+// The tensors' reports hold the applied rule's own kappa only under per_tensor
+// scope. That of its one global segment is not kept by a decision: the rule
+// runs again, on the state before the round.
+double MaxKappa(const RuleOptions& rule, const CompactedRound& round,
+                const CombineState& state, const Decision& decision) {
   double max = kNan;
   for (const SegmentReport& tensor : decision.tensors) {
     max = std::fmax(max, tensor.kappa);
   }
-  if (decision.per_tensor || !IsAdasum(options.rule.rule)) return max;
-  const AdasumVariant variant = options.rule.rule == Rule::kAdasum
-                                    ? AdasumVariant::kPlain
-                                    : AdasumVariant::kCounted;
-  std::vector<double> weights(round.num_rows());
-  AdasumSolver solver;
-  const AdasumResult applied =
-      solver.Solve(round.total, variant, absl::MakeSpan(weights));
+  if (decision.per_tensor || !rule.rule->Has(kMeasuresCancellation)) return max;
+  std::vector<RuleState> before = state.rule;
+  SegmentWeights weights;
+  const RuleResult applied = RuleRunner(rule, round, &before).Run(0, &weights);
   return std::fmax(max, applied.kappa);
 }
 
@@ -196,20 +188,20 @@ RoundStatistics ComputeStatistics(const CombineOptions& options,
   SetMatrices(round, num_rows, &statistics);
   statistics.max_kappa = kNan;
   statistics.gradient_noise_scale = kNan;
-  next_state->shadow_adacons = state.shadow_adacons;
-  next_state->shadow_adacons.resize(options.shadow_rules.size());
+  next_state->shadow_rules = state.shadow_rules;
+  next_state->shadow_rules.resize(options.shadow_rules.size());
   const bool applied = decision.kind == DecisionKind::kApply;
   const SegmentWeights weights =
       applied ? AppliedWeights(round, decision) : SegmentWeights();
   SetCoefficientStatistics(round, num_rows, weights, &statistics);
   if (!applied) return statistics;
 
-  statistics.max_kappa = MaxKappa(options, round, decision);
+  statistics.max_kappa = MaxKappa(options.rule, round, state, decision);
   statistics.gradient_noise_scale = NoiseScale(options, round, decision);
   for (size_t s = 0; s < options.shadow_rules.size(); ++s) {
     statistics.shadows.push_back(RunShadow(options.shadow_rules[s], round,
                                            num_rows, decision, weights,
-                                           &next_state->shadow_adacons[s]));
+                                           &next_state->shadow_rules[s]));
   }
   return statistics;
 }

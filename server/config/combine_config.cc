@@ -6,35 +6,32 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "server/base/field_error.h"
+#include "server/combine/rule_table.h"
 
 namespace agg {
 namespace {
 
-// The parsers name the value and what is allowed, not the field.
-absl::Status AtPath(absl::string_view path, const absl::Status& status) {
-  return absl::Status(status.code(),
-                      absl::StrCat(path, ": ", status.message()));
-}
-
 absl::StatusOr<RuleOptions> MakeRule(const v1::CombinationConfig& config,
                                      const std::string& path) {
   RuleOptions options;
-  const absl::StatusOr<Rule> rule = ParseRule(config.rule());
-  if (!rule.ok()) return AtPath(path + ".rule", rule.status());
+  const absl::StatusOr<const Rule*> rule =
+      ParseRule(path + ".rule", config.rule());
+  if (!rule.ok()) return rule.status();
   options.rule = *rule;
-  const absl::StatusOr<Scope> scope = ParseScope(config.scope());
-  if (!scope.ok()) return AtPath(path + ".scope", scope.status());
+  const absl::StatusOr<Scope> scope =
+      ParseScope(path + ".scope", config.scope());
+  if (!scope.ok()) return scope.status();
   options.scope = *scope;
   options.kappa_limit = config.kappa_limit();
   if (!config.has_adacons()) return options;
-  if (*rule != Rule::kAdacons) {
+  if (!options.rule->Has(kTakesAdaconsOptions)) {
     return FieldError(
         path + ".adacons", "set",
         absl::StrCat("to be left out with rule ", Quoted(config.rule())));
   }
-  const absl::StatusOr<AdaconsRescale> rescale =
-      ParseAdaconsRescale(config.adacons().rescale());
-  if (!rescale.ok()) return AtPath(path + ".adacons.rescale", rescale.status());
+  const absl::StatusOr<AdaconsRescale> rescale = ParseAdaconsRescale(
+      path + ".adacons.rescale", config.adacons().rescale());
+  if (!rescale.ok()) return rescale.status();
   options.adacons.beta = config.adacons().beta();
   options.adacons.epsilon = config.adacons().epsilon();
   options.adacons.rescale = *rescale;
@@ -44,13 +41,12 @@ absl::StatusOr<RuleOptions> MakeRule(const v1::CombinationConfig& config,
 absl::StatusOr<StepScaleOptions> MakeStepScale(
     const v1::StepScaleConfig& config) {
   StepScaleOptions options;
-  const absl::StatusOr<StepScale> kind = ParseStepScale(config.kind());
-  if (!kind.ok()) return AtPath("step_scale.kind", kind.status());
+  const absl::StatusOr<StepScale> kind =
+      ParseStepScale("step_scale.kind", config.kind());
+  if (!kind.ok()) return kind.status();
   const absl::StatusOr<Averaging> averaging =
-      ParseAveraging(config.averaging());
-  if (!averaging.ok()) {
-    return AtPath("step_scale.averaging", averaging.status());
-  }
+      ParseAveraging("step_scale.averaging", config.averaging());
+  if (!averaging.ok()) return averaging.status();
   if (config.has_smoothing() &&
       !(config.smoothing() >= 0.0 && config.smoothing() < 1.0)) {
     return FieldError("step_scale.smoothing", absl::StrCat(config.smoothing()),
@@ -99,8 +95,8 @@ absl::Status CheckUsed(const v1::LearningRateConfig& config,
 absl::StatusOr<ScheduleOptions> MakeSchedule(
     const v1::LearningRateConfig& config) {
   const absl::StatusOr<ScheduleKind> kind =
-      ParseScheduleKind(config.schedule());
-  if (!kind.ok()) return AtPath("learning_rate.schedule", kind.status());
+      ParseScheduleKind("learning_rate.schedule", config.schedule());
+  if (!kind.ok()) return kind.status();
   const absl::Status status = CheckUsed(config, *kind);
   if (!status.ok()) return status;
   ScheduleOptions options;

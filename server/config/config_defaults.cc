@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "server/combine/options.h"
+#include "server/combine/rule_table.h"
 #include "server/config/optimizer_config.h"
 
 namespace agg {
@@ -15,16 +15,18 @@ void Default(std::string* field, absl::string_view value) {
 }
 
 void CompleteRule(v1::CombinationConfig* config) {
-  Default(config->mutable_rule(), "mean");
-  const absl::StatusOr<Rule> rule = ParseRule(config->rule());
-  if (rule.ok()) {
-    Default(config->mutable_scope(), ScopeName(DefaultScope(*rule)));
+  const RuleOptions defaults;
+  Default(config->mutable_rule(), DefaultRule().name);
+  if (config->kappa_limit() == 0.0) {
+    config->set_kappa_limit(defaults.kappa_limit);
   }
-  if (config->kappa_limit() == 0.0) config->set_kappa_limit(1e10);
-  if (!rule.ok() || *rule != Rule::kAdacons) return;
+  const Rule* const rule = FindRule(config->rule());
+  if (rule == nullptr) return;  // MakeCombineOptions reports it.
+  Default(config->mutable_scope(), ScopeName(rule->default_scope));
+  if (!rule->Has(kTakesAdaconsOptions)) return;
   v1::CombinationConfig::AdaCons* adacons = config->mutable_adacons();
-  if (!adacons->has_beta()) adacons->set_beta(0.99);
-  if (adacons->epsilon() == 0.0) adacons->set_epsilon(1e-8);
+  if (!adacons->has_beta()) adacons->set_beta(defaults.adacons.beta);
+  if (adacons->epsilon() == 0.0) adacons->set_epsilon(defaults.adacons.epsilon);
   Default(adacons->mutable_rescale(), "none");
 }
 

@@ -1,4 +1,5 @@
-// The defaults that the comments of proto/config.proto promise.
+// The defaults that the comments of proto/config.proto promise. Apart from the
+// parsing, so that --print_config can show a complete configuration.
 #ifndef AGG_SERVER_CONFIG_CONFIG_DEFAULTS_H_
 #define AGG_SERVER_CONFIG_CONFIG_DEFAULTS_H_
 

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "kernels/backend.h"
 #include "server/base/log.h"
+#include "server/combine/statistics.h"
 #include "server/coordinator/rule_change.h"
 #include "server/coordinator/trust_ratio.h"
 

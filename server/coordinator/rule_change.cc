@@ -2,6 +2,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/field_error.h"
+#include "server/combine/rule_table.h"
 
 namespace agg {
 namespace {
@@ -15,35 +17,46 @@ bool IsEmpty(const RuleChange& change) {
          !change.adacons_rescale.has_value();
 }
 
+absl::Status ChangeAdacons(const RuleChange& change, RuleOptions* options) {
+  const Rule& rule = *options->rule;
+  if (rule.Has(kTakesAdaconsOptions)) {
+    if (change.adacons_beta.has_value()) {
+      options->adacons.beta = *change.adacons_beta;
+    }
+    if (!change.adacons_rescale.has_value()) return absl::OkStatus();
+    const absl::StatusOr<AdaconsRescale> rescale =
+        ParseAdaconsRescale("adacons_rescale", *change.adacons_rescale);
+    if (!rescale.ok()) return rescale.status();
+    options->adacons.rescale = *rescale;
+    return absl::OkStatus();
+  }
+  const std::string allowed =
+      absl::StrCat("with rule ", NamesOfRulesWith(kTakesAdaconsOptions),
+                   "; the rule is ", Quoted(rule.name));
+  if (change.adacons_beta.has_value()) {
+    return FieldError("adacons_beta", absl::StrCat(*change.adacons_beta),
+                      allowed);
+  }
+  if (change.adacons_rescale.has_value()) {
+    return FieldError("adacons_rescale", Quoted(*change.adacons_rescale),
+                      allowed);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ChangeRule(const RuleChange& change, RuleOptions* options) {
   if (change.rule.has_value()) {
-    const absl::StatusOr<Rule> rule = ParseRule(*change.rule);
+    const absl::StatusOr<const Rule*> rule = ParseRule("rule", *change.rule);
     if (!rule.ok()) return rule.status();
-    if (*rule != options->rule) options->scope = DefaultScope(*rule);
+    if (*rule != options->rule) options->scope = (*rule)->default_scope;
     options->rule = *rule;
   }
   if (change.scope.has_value()) {
-    const absl::StatusOr<Scope> scope = ParseScope(*change.scope);
+    const absl::StatusOr<Scope> scope = ParseScope("scope", *change.scope);
     if (!scope.ok()) return scope.status();
     options->scope = *scope;
   }
-  const bool adacons =
-      change.adacons_beta.has_value() || change.adacons_rescale.has_value();
-  if (adacons && options->rule != Rule::kAdacons) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "adacons_beta and adacons_rescale are of the rule \"adacons\"; the ",
-        "rule is \"", RuleName(options->rule), "\""));
-  }
-  if (change.adacons_beta.has_value()) {
-    options->adacons.beta = *change.adacons_beta;
-  }
-  if (change.adacons_rescale.has_value()) {
-    const absl::StatusOr<AdaconsRescale> rescale =
-        ParseAdaconsRescale(*change.adacons_rescale);
-    if (!rescale.ok()) return rescale.status();
-    options->adacons.rescale = *rescale;
-  }
-  return absl::OkStatus();
+  return ChangeAdacons(change, options);
 }
 
 bool SameRule(const RuleOptions& a, const RuleOptions& b) {
@@ -66,7 +79,8 @@ absl::StatusOr<CombineOptions> ChangedCombination(const CombineOptions& before,
   absl::Status status = ChangeRule(change, &after.rule);
   if (!status.ok()) return status;
   if (change.step_scale.has_value()) {
-    const absl::StatusOr<StepScale> kind = ParseStepScale(*change.step_scale);
+    const absl::StatusOr<StepScale> kind =
+        ParseStepScale("step_scale", *change.step_scale);
     if (!kind.ok()) return kind.status();
     after.step_scale.kind = *kind;
   }
@@ -82,14 +96,14 @@ absl::StatusOr<CombineOptions> ChangedCombination(const CombineOptions& before,
 }
 
 CombinationNames NamesOf(const CombineOptions& options) {
-  return {std::string(RuleName(options.rule.rule)),
+  return {std::string(options.rule.rule->name),
           std::string(ScopeName(options.rule.scope)),
           std::string(StepScaleName(options.step_scale.kind))};
 }
 
 void CarryState(const CombineOptions& before, const CombineOptions& after,
                 CombineState* state) {
-  if (!SameRule(before.rule, after.rule)) state->adacons.clear();
+  if (!SameRule(before.rule, after.rule)) state->rule.clear();
 }
 
 }  // namespace agg

@@ -1,5 +1,5 @@
-// Another way of combining, for a job that runs: what may change, and what of
-// the combination's state survives it.
+// Another way of combining, for a job that is running: what may change, and
+// which part of the combination's state survives the change. Pure.
 #ifndef AGG_SERVER_COORDINATOR_RULE_CHANGE_H_
 #define AGG_SERVER_COORDINATOR_RULE_CHANGE_H_
 
@@ -26,11 +26,11 @@ struct RuleChange {
   std::optional<std::string> adacons_rescale;
 };
 
-// What a change came to.
+// The answer to an accepted change.
 struct RuleChangeResult {
   CombinationNames before;  // of the open round
   CombinationNames after;
-  uint64_t first_round = 0;  // that is combined so
+  uint64_t first_round = 0;  // the first one that is combined in the new way
 };
 
 // INVALID_ARGUMENT as ValidateCombineOptions, and for an empty change, unknown
@@ -41,8 +41,8 @@ absl::StatusOr<CombineOptions> ChangedCombination(const CombineOptions& before,
 CombinationNames NamesOf(const CombineOptions& options);
 
 // Makes `state`, left by rounds with `before`, that of a round with `after`:
-//  - AdaCons' momentum starts anew unless rule, scope and AdaCons' options are
-//    the same: it averages coefficients of this very rule.
+//  - The rule's state (AdaCons' momentum) starts anew unless rule, scope and
+//    AdaCons' options are the same: it belongs to this very rule.
 //  - The averages of sigma2 and mu2, and tau, go on: they measure gradients and
 //    progress, whatever the rule. Where the schedule is evaluated may move, as
 //    adascale and adamscale do so at tau, the others at the version.

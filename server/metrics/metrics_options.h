@@ -8,7 +8,7 @@
 
 namespace agg {
 
-// One shadow rule, by the names of RuleName and ScopeName.
+// One shadow rule, by the names of its line in rule_table.h and of ScopeName.
 struct ShadowNames {
   std::string rule;
   std::string scope;
@@ -19,8 +19,8 @@ struct MetricsOptions {
   int32_t ordinal = 0;          // label `shard`; 0 has the job's series too
   int32_t shards = 1;           // of the job
   int32_t workers = 1;          // expected; their series exist from the start
-  // Effective names, as RuleName, ScopeName and StepScaleName give them; shown
-  // until there is a JobStatus, which has those of the open round.
+  // Effective names, as NamesOf (rule_change.h) gives them; shown until there
+  // is a JobStatus, which has those of the open round.
   std::string rule = "mean";
   std::string scope = "per_tensor";
   std::string step_scale = "none";

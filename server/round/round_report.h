@@ -9,6 +9,7 @@
 
 #include "absl/time/time.h"
 #include "server/combine/decision.h"
+#include "server/combine/statistics.h"
 #include "server/round/combination_names.h"
 #include "server/round/shard_seconds.h"
 

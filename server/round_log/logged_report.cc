@@ -13,6 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/combine/options.h"
+#include "server/combine/rule_table.h"
+#include "server/combine/statistics.h"
 #include "server/round/round_numbers.h"
 #include "server/round_log/logged_number.h"
 #include "server/round_log/round_record.h"
@@ -93,11 +95,11 @@ void SetStatistics(const v1::RoundLogRecord& record,
       statistics->gram,
       static_cast<size_t>(std::min(record.rows_size(), kMaxMatrixRows)));
   for (const v1::LoggedShadow& logged : record.shadows()) {
-    const absl::StatusOr<Rule> rule = ParseRule(logged.rule());
-    const absl::StatusOr<Scope> scope = ParseScope(logged.scope());
-    if (!rule.ok() || !scope.ok()) continue;
+    const Rule* const rule = FindRule(logged.rule());
+    const absl::StatusOr<Scope> scope = ParseScope("scope", logged.scope());
+    if (rule == nullptr || !scope.ok()) continue;
     ShadowReport shadow;
-    shadow.rule = *rule;
+    shadow.rule = rule;
     shadow.scope = *scope;
     shadow.norm = logged.norm();
     shadow.cosine = logged.cosine();

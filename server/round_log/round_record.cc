@@ -13,6 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/combine/options.h"
+#include "server/combine/rule_table.h"
+#include "server/combine/statistics.h"
 #include "server/round/round_numbers.h"
 #include "server/round_log/logged_number.h"
 
@@ -84,7 +86,7 @@ void AddStatistics(const RoundStatistics& statistics,
   record->mutable_gram()->Add(statistics.gram.begin(), statistics.gram.end());
   for (const ShadowReport& shadow : statistics.shadows) {
     v1::LoggedShadow* logged = record->add_shadows();
-    logged->set_rule(std::string(RuleName(shadow.rule)));
+    logged->set_rule(std::string(shadow.rule->name));
     logged->set_scope(std::string(ScopeName(shadow.scope)));
     logged->set_norm(shadow.norm);
     logged->set_cosine(shadow.cosine);

@@ -11,6 +11,7 @@
 #include "server/base/flags.h"
 #include "server/base/version.h"
 #include "server/combine/options.h"
+#include "server/combine/rule_table.h"
 
 namespace agg {
 namespace {
@@ -75,8 +76,7 @@ std::vector<Flag> FileFlags(CombineFlags* flags) {
 
 std::vector<Flag> RuleFlags(Names* names, RuleOptions* rule) {
   return {
-      {"--rule", "RULE",
-       "sum, mean, weighted_mean, unit_mean, adasum, adasum_counted or adacons",
+      {"--rule", "RULE", "one of the rules above",
        TextValue(&names->rule, "the name of a rule"), /*required=*/true},
       {"--scope", "per_tensor|global",
        "without effect, since there is one tensor", TextValue(&names->scope)},
@@ -132,13 +132,24 @@ std::vector<Flag> StepFlags(CombineOptions* combine) {
   };
 }
 
+// A line for each rule of the table.
+std::string RuleSummaries() {
+  std::string text;
+  for (const Rule& rule : Rules()) {
+    absl::StrAppend(&text, "\n  ", rule.name, ": ", rule.summary);
+  }
+  return text;
+}
+
 Program AggCombine(CombineFlags* flags, Names* names) {
   CombineOptions* combine = &flags->options.combine;
   Program program;
   program.name = "agg_combine";
-  program.summary =
+  program.summary = absl::StrCat(
       "agg_combine: combines gradients offline by the server's rules.\n"
-      "Prints one line of JSON per step; undefined values are null.";
+      "Prints one line of JSON per step; undefined values are null.\n"
+      "Rules:",
+      RuleSummaries());
   program.version = absl::StrCat("agg_combine ", kVersion, "\n");
   for (const std::vector<Flag>& part :
        {RuleFlags(names, &combine->rule), FileFlags(flags),
@@ -161,16 +172,19 @@ void Take(const absl::StatusOr<T>& parsed, T* value, absl::Status* status) {
 absl::Status TakeNames(const Names& names, CombineOptions* combine) {
   absl::Status status;
   RuleOptions& rule = combine->rule;
-  Take(ParseRule(names.rule), &rule.rule, &status);
+  Take(ParseRule("--rule", names.rule), &rule.rule, &status);
   // With one tensor both scopes are the same combination, except that AdaCons
   // guards against all-zero gradients in its own scope only.
-  rule.scope = DefaultScope(rule.rule);
-  if (!names.scope.empty()) status.Update(ParseScope(names.scope).status());
-  Take(ParseAdaconsRescale(names.adacons_rescale), &rule.adacons.rescale,
-       &status);
-  Take(ParseStepScale(names.step_scale), &combine->step_scale.kind, &status);
-  Take(ParseAveraging(names.averaging), &combine->step_scale.averaging,
-       &status);
+  rule.scope = rule.rule->default_scope;
+  if (!names.scope.empty()) {
+    status.Update(ParseScope("--scope", names.scope).status());
+  }
+  Take(ParseAdaconsRescale("--adacons_rescale", names.adacons_rescale),
+       &rule.adacons.rescale, &status);
+  Take(ParseStepScale("--step_scale", names.step_scale),
+       &combine->step_scale.kind, &status);
+  Take(ParseAveraging("--averaging", names.averaging),
+       &combine->step_scale.averaging, &status);
   return status;
 }
 

@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "server/combine/clipping.h"
+#include "server/combine/rule_state.h"
+#include "server/combine/step_scale.h"
 #include "server/tools/exact_gram.h"
 
 namespace agg {
@@ -29,10 +31,8 @@ CombineOptions InUnits(CombineOptions options, int unit) {
 // Multiplies the state's gradients by 2^exponent.
 void ScaleState(int exponent, CombineState* state) {
   if (exponent == 0) return;
-  for (AdaconsState& adacons : state->adacons) {
-    for (double& alpha : adacons.sorted_momentum) {
-      alpha = std::ldexp(alpha, exponent);
-    }
+  for (RuleState& rule : state->rule) {
+    for (double& value : rule.values) value = std::ldexp(value, exponent);
   }
   StepScaleState& scale = state->step_scale;
   scale.variance = std::ldexp(scale.variance, 2 * exponent);
@@ -66,14 +66,6 @@ absl::StatusOr<std::vector<RowInfo>> MakeRows(const CombineStepOptions& options,
   return rows;
 }
 
-// Whether the combination has the gradients' unit; else it is of unit vectors.
-bool HasUnit(const RuleOptions& rule, const Decision& decision) {
-  if (rule.rule == Rule::kUnitMean) return false;
-  return rule.rule != Rule::kAdacons ||
-         rule.adacons.rescale != AdaconsRescale::kNone ||
-         decision.adacons_fallback;
-}
-
 // The decision in units of 1, and clipped.
 void FromUnits(const CombineOptions& options, int unit, Decision* decision) {
   for (double* value : {&decision->sigma2, &decision->mu2,
@@ -81,7 +73,7 @@ void FromUnits(const CombineOptions& options, int unit, Decision* decision) {
     *value = std::ldexp(*value, 2 * unit);
   }
   if (decision->kind != DecisionKind::kApply) return;
-  const bool has_unit = HasUnit(options.rule, *decision);
+  const bool has_unit = !decision->of_unit_rows;
   const double norm = std::ldexp(decision->combined_norm, has_unit ? unit : 0);
   decision->clip_factor = ClipFactor(norm, options.clip_norm);
   decision->combined_norm = norm * decision->clip_factor;

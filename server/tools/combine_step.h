@@ -12,6 +12,7 @@
 #include "server/combine/gram_matrix.h"
 #include "server/combine/options.h"
 #include "server/combine/round_input.h"
+#include "server/combine/statistics.h"
 #include "worker_client/npz/npy_reader.h"
 
 namespace agg {

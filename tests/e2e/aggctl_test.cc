@@ -138,7 +138,7 @@ TEST_F(AggctlTest, TheRuleChangesWithTheNextRound) {
   const Answer bad = Aggctl({"set-rule", "median"});
   EXPECT_EQ(bad.result.code, kAggctlRefused);
   EXPECT_THAT(bad.result.message,
-              HasSubstr("INVALID_ARGUMENT: unknown rule \"median\""));
+              HasSubstr("INVALID_ARGUMENT: rule is \"median\"; allowed: "));
 }
 
 TEST_F(AggctlTest, FollowGoesOnWhereItWas) {

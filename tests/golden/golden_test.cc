@@ -6,11 +6,11 @@
 
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "server/combine/adacons.h"
 #include "server/combine/decision.h"
 #include "server/combine/gram_matrix.h"
 #include "server/combine/options.h"
 #include "server/combine/round_input.h"
+#include "server/combine/statistics.h"
 #include "tests/golden/golden_json.h"
 #include "tests/reference/vectors.h"
 #include "tests/server/combine/test_rows.h"
@@ -77,7 +77,7 @@ void ExpectResult(const Rows& rows, const std::vector<double>& weights,
 
 void ExpectEntry(const Rows& rows, const Json& entry, const std::string& name) {
   ExpectGram(rows, entry, name);
-  const CombineOptions options = MakeOptions(Rule::kAdasum);
+  const CombineOptions options = MakeOptions("adasum");
   const RoundInput input = MakeRound({rows});
   const Decision decision = Decide(options, {}, input);
   ASSERT_EQ(decision.kind, DecisionKind::kApply) << name;
@@ -161,12 +161,12 @@ TEST(GoldenTest, AdaconsSequences) {
   for (const char* name : {"P3_scatter", "P4_scatter"}) {
     CombineState state;
     for (const Json& step : Golden().at("adacons").at(name)) {
-      const Decision decision = DecideRows(MakeOptions(Rule::kAdacons), state,
-                                           {step.at("A").get<Rows>()});
+      const Decision decision =
+          DecideRows(MakeOptions("adacons"), state, {step.at("A").get<Rows>()});
       state = decision.next_state;
       ExpectClose(decision.coefficients[0],
                   step.at("c").get<std::vector<double>>(), name);
-      ExpectClose(state.adacons[0].sorted_momentum,
+      ExpectClose(state.rule[0].values,
                   step.at("mom").get<std::vector<double>>(), name);
       const reference::Vector combined = reference::WeightedSum(
           step.at("A").get<Rows>(), decision.coefficients[0]);
@@ -180,7 +180,7 @@ TEST(GoldenTest, AdaconsSequences) {
 TEST(GoldenTest, AdaconsIsNotTheGatherVariant) {
   const Json& step = Golden().at("adacons").at("P3_gather").at(0);
   const Decision decision =
-      DecideRows(MakeOptions(Rule::kAdacons), {}, {step.at("A").get<Rows>()});
+      DecideRows(MakeOptions("adacons"), {}, {step.at("A").get<Rows>()});
   EXPECT_GT(
       std::abs(decision.coefficients[0][0] - step.at("c").at(0).get<double>()),
       0.01);
@@ -189,7 +189,7 @@ TEST(GoldenTest, AdaconsIsNotTheGatherVariant) {
 TEST(GoldenTest, AdaconsFlipFallsBackToTheMean) {
   const Json& flip = Golden().at("adacons").at("flip");
   const Rows rows = Golden().at("hand").at("adacons_flip").at("A").get<Rows>();
-  const Decision decision = DecideRows(MakeOptions(Rule::kAdacons), {}, {rows});
+  const Decision decision = DecideRows(MakeOptions("adacons"), {}, {rows});
   EXPECT_TRUE(decision.adacons_fallback);
   const reference::Vector combined =
       reference::WeightedSum(rows, decision.coefficients[0]);
@@ -200,7 +200,7 @@ TEST(GoldenTest, AdaconsFlipFallsBackToTheMean) {
 TEST(GoldenTest, AdascaleSequences) {
   const Json& golden = Golden().at("adascale_P4_n64_c0.3_seed20..23");
   for (const char* name : {"fairscale", "paper"}) {
-    CombineOptions options = MakeOptions(Rule::kMean);
+    CombineOptions options = MakeOptions("mean");
     options.step_scale.kind = StepScale::kAdascale;
     options.step_scale.averaging =
         std::string(name) == "paper" ? Averaging::kPaper : Averaging::kDebiased;

@@ -87,8 +87,7 @@ class HorovodTest : public ::testing::TestWithParam<Format> {
 
   // Adasum in the format against the sum of the rows divided by `divisor`.
   void ExpectSumOver(const Rows& rows, double divisor) {
-    const Decision decision =
-        DecideRows(MakeOptions(Rule::kAdasum), {}, {rows});
+    const Decision decision = DecideRows(MakeOptions("adasum"), {}, {rows});
     ASSERT_EQ(decision.kind, DecisionKind::kApply) << decision.skip_reason;
     const std::vector<double>& weights = decision.coefficients[0];
     long double error = 0;

@@ -7,14 +7,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/version.h"
+#include "server/combine/rule_table.h"
 
 namespace agg {
 namespace {
-
-// For help and completion only. aggctl does not refuse another name: the job
-// may be of a release that knows more rules, and its error lists them.
-constexpr char kRules[] =
-    "sum|mean|weighted_mean|unit_mean|adasum|adasum_counted|adacons";
 
 template <typename Out>
 FlagValue WholeValue(Out* out) {
@@ -74,12 +70,14 @@ std::vector<Program> WatchCommands(AggctlFlags* out) {
 }
 
 Program SetRule(AggctlFlags* out) {
+  // For help and completion only. aggctl does not refuse another name: the job
+  // may be of a release that knows more rules, and its error lists them.
+  const std::string rules = RuleNames("|");
   return {
       "set-rule",
       "combine otherwise from the next round to open",
-      {{"RULE", kRules, "how gradients are combined",
-        TextValue(&out->argument)},
-       {"--rule", kRules, "the same, as a flag", TextValue(&out->rule)},
+      {{"RULE", rules, "how gradients are combined", TextValue(&out->argument)},
+       {"--rule", rules, "the same, as a flag", TextValue(&out->rule)},
        {"--scope", "per_tensor|global",
         "default beside another rule: the rule's own", TextValue(&out->scope)},
        {"--step-scale", "none|linear|sqrt|adascale|adamscale",

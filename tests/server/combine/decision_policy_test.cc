@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -22,7 +23,7 @@ double Error(const Rows& rows, const std::vector<double>& coefficients,
          BackwardScale(rows, coefficients);
 }
 
-CombineOptions WithScope(Rule rule, Scope scope) {
+CombineOptions WithScope(const std::string& rule, Scope scope) {
   CombineOptions options = MakeOptions(rule);
   options.rule.scope = scope;
   return options;
@@ -52,7 +53,7 @@ TEST(DecidePolicyTest, AsksForCompensatedGramsOfCancellingTensorsOnly) {
       NormalRows(1, 4, 20), NearOpposite(2, 1e-6), NormalRows(3, 4, 20),
       NearOpposite(4, 1e-6)};
   RoundInput input = MakeRound(tensors);
-  for (const Rule rule : {Rule::kAdasum, Rule::kAdasumCounted}) {
+  for (const char* rule : {"adasum", "adasum_counted"}) {
     const CombineOptions options = WithScope(rule, Scope::kPerTensor);
     const Decision ask = Decide(options, {}, input);
     EXPECT_EQ(ask.kind, DecisionKind::kNeedsCompensated);
@@ -65,15 +66,15 @@ TEST(DecidePolicyTest, AsksForCompensatedGramsOfCancellingTensorsOnly) {
     EXPECT_GT(decision.tensors[1].kappa, 1e10);
     for (int t = 0; t < 4; ++t) {
       const reference::Vector expected =
-          rule == Rule::kAdasum ? reference::AdasumTree(tensors[t])
-                                : reference::AdasumCountedTree(tensors[t]);
+          std::string(rule) == "adasum"
+              ? reference::AdasumTree(tensors[t])
+              : reference::AdasumCountedTree(tensors[t]);
       EXPECT_LE(Error(tensors[t], decision.coefficients[t], expected), 1e-9);
     }
   }
   // No other rule has the problem, and a higher limit accepts it.
-  EXPECT_EQ(Decide(MakeOptions(Rule::kMean), {}, input).kind,
-            DecisionKind::kApply);
-  CombineOptions lenient = MakeOptions(Rule::kAdasum);
+  EXPECT_EQ(Decide(MakeOptions("mean"), {}, input).kind, DecisionKind::kApply);
+  CombineOptions lenient = MakeOptions("adasum");
   lenient.rule.kappa_limit = 1e300;
   EXPECT_EQ(Decide(lenient, {}, input).kind, DecisionKind::kApply);
 }
@@ -81,7 +82,7 @@ TEST(DecidePolicyTest, AsksForCompensatedGramsOfCancellingTensorsOnly) {
 TEST(DecidePolicyTest, GlobalScopeAsksForAllTensors) {
   Rows first = NearOpposite(5, 1e-6);
   const Rows second = NearOpposite(6, 1e-6);
-  const CombineOptions options = WithScope(Rule::kAdasum, Scope::kGlobal);
+  const CombineOptions options = WithScope("adasum", Scope::kGlobal);
   const Decision ask = Decide(options, {}, MakeRound({first, second}));
   EXPECT_EQ(ask.kind, DecisionKind::kNeedsCompensated);
   EXPECT_EQ(ask.compensate_tensors, (std::vector<int>{0, 1}));
@@ -96,10 +97,10 @@ TEST(DecidePolicyTest, GlobalScopeAsksForAllTensors) {
 
 TEST(DecidePolicyTest, ExactOppositesAreCompensatedToTheSameResult) {
   const Rows rows = {{1, 2}, {-1, -2}};
-  EXPECT_EQ(Decide(MakeOptions(Rule::kAdasum), {}, MakeRound({rows})).kind,
-            DecisionKind::kApply);  // the root is nobody's input
+  EXPECT_EQ(Decide(MakeOptions("adasum"), {}, MakeRound({rows})).kind,
+            DecisionKind::kApply);  // the root is not an input
   const Rows four = {{1, 2}, {-1, -2}, {1, 0}, {0, 1}};
-  const Decision decision = DecideRows(MakeOptions(Rule::kAdasum), {}, {four});
+  const Decision decision = DecideRows(MakeOptions("adasum"), {}, {four});
   EXPECT_TRUE(decision.compensated);
   EXPECT_EQ(decision.tensors[0].kappa, kInfinity);
   EXPECT_LE(Error(four, decision.coefficients[0], reference::AdasumTree(four)),
@@ -109,14 +110,14 @@ TEST(DecidePolicyTest, ExactOppositesAreCompensatedToTheSameResult) {
 TEST(DecidePolicyTest, EmptyAndScalarTensors) {
   const std::vector<Rows> tensors = {
       Rows(3), {{1}, {2}, {-4}}, BiasedLcgRows(1, 3, 20, 1.0)};
-  for (const Rule rule : {Rule::kAdasum, Rule::kUnitMean, Rule::kAdacons}) {
+  for (const char* rule : {"adasum", "unit_mean", "adacons"}) {
     const Decision decision =
         DecideRows(WithScope(rule, Scope::kPerTensor), {}, tensors);
     EXPECT_EQ(decision.kind, DecisionKind::kApply);
     ASSERT_EQ(decision.coefficients.size(), 3u);
-    const double expected = rule == Rule::kAdasum     ? 1.0
-                            : rule == Rule::kUnitMean ? 0.0
-                                                      : 1.0 / 3.0;
+    const double expected = std::string(rule) == "adasum"      ? 1.0
+                            : std::string(rule) == "unit_mean" ? 0.0
+                                                               : 1.0 / 3.0;
     EXPECT_EQ(decision.coefficients[0], std::vector<double>(3, expected));
     EXPECT_FALSE(decision.tensors[0].adacons_fallback);
     EXPECT_TRUE(std::isnan(decision.tensors[0].orthogonality));
@@ -126,8 +127,7 @@ TEST(DecidePolicyTest, EmptyAndScalarTensors) {
 
 TEST(DecidePolicyTest, AllZeroGradientsAreFlaggedUnderGlobalScope) {
   const Rows zeros(3, {0, 0});
-  const Decision decision =
-      DecideRows(MakeOptions(Rule::kAdacons), {}, {zeros});
+  const Decision decision = DecideRows(MakeOptions("adacons"), {}, {zeros});
   EXPECT_EQ(decision.kind, DecisionKind::kApply);
   EXPECT_TRUE(decision.adacons_fallback);
   EXPECT_EQ(decision.combined_norm, 0.0);
@@ -139,7 +139,7 @@ TEST(DecidePolicyTest, AdaconsGuardIsReported) {
   const Rows flip = {{10, 0}, {-1, 0}, {-1, 0}, {-1, 0}};
   for (const Scope scope : {Scope::kGlobal, Scope::kPerTensor}) {
     const Decision decision =
-        DecideRows(WithScope(Rule::kAdacons, scope), {}, {flip});
+        DecideRows(WithScope("adacons", scope), {}, {flip});
     EXPECT_TRUE(decision.adacons_fallback);
     EXPECT_TRUE(decision.tensors[0].adacons_fallback);
     EXPECT_EQ(decision.coefficients[0], std::vector<double>(4, 0.25));
@@ -151,9 +151,9 @@ TEST(DecidePolicyTest, AdaconsStateIsPerSegmentAndCarried) {
                                    BiasedLcgRows(2, 3, 20, 1.0)};
   const std::vector<Rows> second = {BiasedLcgRows(3, 3, 20, 1.0),
                                     BiasedLcgRows(4, 3, 20, 1.0)};
-  const CombineOptions options = WithScope(Rule::kAdacons, Scope::kPerTensor);
+  const CombineOptions options = WithScope("adacons", Scope::kPerTensor);
   const CombineState state = DecideRows(options, {}, first).next_state;
-  ASSERT_EQ(state.adacons.size(), 2u);
+  ASSERT_EQ(state.rule.size(), 2u);
   const Decision carried = DecideRows(options, state, second);
   const Decision fresh = DecideRows(options, {}, second);
   EXPECT_NE(carried.coefficients[1], fresh.coefficients[1]);

@@ -1,10 +1,10 @@
-// ComputeStatistics of server/combine/decision.h.
+#include "server/combine/statistics.h"
+
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/combine/decision.h"
 #include "tests/reference/adacons_rule.h"
 #include "tests/reference/adasum_tree.h"
 #include "tests/reference/row_statistics.h"
@@ -41,7 +41,7 @@ double Cosine(const reference::Vector& a, const reference::Vector& b) {
 TEST(StatisticsTest, RowsNormsAndCosines) {
   const Rows rows = BiasedLcgRows(1, 5, 30, 0.5);
   RoundInput input = MakeRound({rows});
-  const RoundStatistics statistics = RunOnce(MakeOptions(Rule::kMean), input);
+  const RoundStatistics statistics = RunOnce(MakeOptions("mean"), input);
   for (int i = 0; i < 5; ++i) {
     EXPECT_NEAR(
         statistics.row_norms[i],
@@ -65,7 +65,7 @@ TEST(StatisticsTest, MatricesAreThoseOfTheGradients) {
   pushed[3].assign(30, 0.0);
   RoundInput input = MakeRound({pushed});
   input.rows[0].loss_scale = 8;
-  const RoundStatistics statistics = RunOnce(MakeOptions(Rule::kMean), input);
+  const RoundStatistics statistics = RunOnce(MakeOptions("mean"), input);
   const reference::Vector a = reference::ToVector(rows[0]);
   const reference::Vector c = reference::ToVector(rows[2]);
   // (0,0) (0,1) (0,2) (0,3) (1,1) (1,2) (1,3) (2,2) (2,3) (3,3)
@@ -90,7 +90,7 @@ TEST(StatisticsTest, MatricesAreThoseOfTheGradients) {
 TEST(StatisticsTest, MatricesHaveALimit) {
   const Rows rows = BiasedLcgRows(1, kMaxMatrixRows + 2, 5, 0.5);
   const RoundStatistics statistics =
-      RunOnce(MakeOptions(Rule::kMean), MakeRound({rows}));
+      RunOnce(MakeOptions("mean"), MakeRound({rows}));
   EXPECT_EQ(statistics.gram.size(),
             size_t{kMaxMatrixRows} * (kMaxMatrixRows + 1) / 2);
   EXPECT_EQ(statistics.cosines.size(), statistics.gram.size());
@@ -104,7 +104,7 @@ TEST(StatisticsTest, LossScaleIsRemovedAndExcludedRowsAreNan) {
   pushed[1][4] = kNan;
   RoundInput input = MakeRound({pushed});
   input.rows[0].loss_scale = 8;
-  const RoundStatistics statistics = RunOnce(MakeOptions(Rule::kMean), input);
+  const RoundStatistics statistics = RunOnce(MakeOptions("mean"), input);
   EXPECT_NEAR(
       statistics.row_norms[0],
       static_cast<double>(reference::Norm(reference::ToVector(rows[0]))),
@@ -121,26 +121,26 @@ TEST(StatisticsTest, NoiseScaleInExamples) {
   CombineState state;
   Decision decision;
   const RoundStatistics statistics =
-      RunRound(MakeOptions(Rule::kMean), input, &state, &decision);
+      RunRound(MakeOptions("mean"), input, &state, &decision);
   EXPECT_NEAR(statistics.gradient_noise_scale,
               16 * decision.sigma2_mean / decision.mu2_mean, 1e-11);
   // In examples: the same batches counted in other units give the same.
-  CombineOptions units = MakeOptions(Rule::kMean);
+  CombineOptions units = MakeOptions("mean");
   units.step_scale.baseline_examples = 4;
   units.step_scale.smoothing = 0.5;
   EXPECT_NEAR(RunOnce(units, input).gradient_noise_scale,
               statistics.gradient_noise_scale, 1e-10);
   // All noise: undefined.
-  EXPECT_TRUE(std::isnan(
-      RunOnce(MakeOptions(Rule::kMean), MakeRound({{{1, 0}, {-1, 0}}}))
-          .gradient_noise_scale));
+  EXPECT_TRUE(
+      std::isnan(RunOnce(MakeOptions("mean"), MakeRound({{{1, 0}, {-1, 0}}}))
+                     .gradient_noise_scale));
 }
 
 TEST(StatisticsTest, MaxKappaIncludesTheAppliedGlobalSegment) {
   // Tensors report plain Adasum's kappa under global scope; counted, the first
   // three rows almost cancel (the mean of 1, 1, -2), plain they do not.
   const Rows rows = {{1, 0}, {1, 0}, {-2, 0.1}, {0, 0}, {0, 1}};
-  CombineOptions options = MakeOptions(Rule::kAdasumCounted);
+  CombineOptions options = MakeOptions("adasum_counted");
   options.rule.scope = Scope::kGlobal;
   CombineState state;
   Decision decision;
@@ -158,11 +158,11 @@ TEST(StatisticsTest, MaxKappaIncludesTheAppliedGlobalSegment) {
 TEST(StatisticsTest, ShadowRulesMatchVectorsAcrossScopes) {
   const std::vector<Rows> tensors = {BiasedLcgRows(3, 5, 30, 0.3),
                                      BiasedLcgRows(4, 5, 12, 1.0)};
-  CombineOptions options = MakeOptions(Rule::kMean);
+  CombineOptions options = MakeOptions("mean");
   options.clip_norm = 0.1;  // of the applied rule; cosines do not mind
   for (const Scope scope : {Scope::kPerTensor, Scope::kGlobal}) {
     RuleOptions shadow;
-    shadow.rule = Rule::kAdasum;
+    shadow.rule = FindRule("adasum");
     shadow.scope = scope;
     options.shadow_rules.push_back(shadow);
   }
@@ -190,7 +190,7 @@ TEST(StatisticsTest, ShadowRulesMatchVectorsAcrossScopes) {
 TEST(StatisticsTest, AShadowOfTheAppliedRuleIsTheAppliedRule) {
   RoundInput input = MakeRound({BiasedLcgRows(5, 4, 30, 0.3)});
   for (int i = 0; i < 4; ++i) input.rows[i].loss_scale = 2.0;
-  CombineOptions options = MakeOptions(Rule::kAdasum);
+  CombineOptions options = MakeOptions("adasum");
   options.shadow_rules = {options.rule};
   options.shadow_rules[0].scope = Scope::kGlobal;
   CombineState state;
@@ -206,9 +206,9 @@ TEST(StatisticsTest, AShadowOfTheAppliedRuleIsTheAppliedRule) {
 }
 
 TEST(StatisticsTest, ShadowMomentumIsItsOwn) {
-  CombineOptions options = MakeOptions(Rule::kMean);
+  CombineOptions options = MakeOptions("mean");
   RuleOptions shadow;
-  shadow.rule = Rule::kAdacons;
+  shadow.rule = FindRule("adacons");
   shadow.scope = Scope::kGlobal;
   options.shadow_rules = {shadow};
   CombineState state;
@@ -226,32 +226,32 @@ TEST(StatisticsTest, ShadowMomentumIsItsOwn) {
     EXPECT_NEAR(statistics.shadows[0].cosine,
                 Cosine(reference::Mean(rows), expected.direction), 1e-13);
   }
-  EXPECT_TRUE(state.adacons.empty());
-  ASSERT_EQ(state.shadow_adacons.size(), 1u);
+  EXPECT_TRUE(state.rule.empty());
+  ASSERT_EQ(state.shadow_rules.size(), 1u);
 }
 
 TEST(StatisticsTest, ASkippedRoundHasNoShadowsAndKeepsTheirState) {
-  CombineOptions options = MakeOptions(Rule::kMean);
+  CombineOptions options = MakeOptions("mean");
   RuleOptions shadow;
-  shadow.rule = Rule::kAdacons;
+  shadow.rule = FindRule("adacons");
   shadow.scope = Scope::kGlobal;
   options.shadow_rules = {shadow};
   CombineState state;
   Decision decision;
   RunRound(options, MakeRound({BiasedLcgRows(6, 2, 30, 0.5)}), &state,
            &decision);
-  const std::vector<double> before = state.shadow_adacons[0][0].sorted_momentum;
+  const std::vector<double> before = state.shadow_rules[0][0].values;
   const RoundStatistics statistics =
       RunRound(options, MakeRound({{{kNan}, {kNan}}}), &state, &decision);
   EXPECT_EQ(decision.kind, DecisionKind::kSkip);
   EXPECT_TRUE(statistics.shadows.empty());
   EXPECT_TRUE(std::isnan(statistics.effective_rank));
   EXPECT_TRUE(std::isnan(statistics.coefficient_sum));
-  EXPECT_EQ(state.shadow_adacons[0][0].sorted_momentum, before);
+  EXPECT_EQ(state.shadow_rules[0][0].values, before);
 }
 
 TEST(StatisticsTest, ZeroResultsHaveNoCosine) {
-  CombineOptions options = MakeOptions(Rule::kMean);
+  CombineOptions options = MakeOptions("mean");
   options.shadow_rules = {RuleOptions()};
   const RoundStatistics statistics =
       RunOnce(options, MakeRound({{{1, 2}, {-1, -2}}}));

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <random>
 
+#include "server/combine/rule_table.h"
+
 namespace agg {
 namespace {
 
@@ -92,10 +94,10 @@ RoundInput MakeRound(const std::vector<Rows>& tensors, int64_t version) {
   return input;
 }
 
-CombineOptions MakeOptions(Rule rule) {
+CombineOptions MakeOptions(const std::string& rule) {
   CombineOptions options;
-  options.rule.rule = rule;
-  options.rule.scope = DefaultScope(rule);
+  options.rule.rule = FindRule(rule);
+  options.rule.scope = options.rule.rule->default_scope;
   options.schedule.learning_rate = 1.0;
   return options;
 }

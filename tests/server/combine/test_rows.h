@@ -1,9 +1,10 @@
-// Rows, their Gram matrices by literal dot products, and whole rounds, for
+// Rows, their Gram matrices by literal dot products, and complete rounds, for
 // tests of server/combine.
 #ifndef AGG_TESTS_SERVER_COMBINE_TEST_ROWS_H_
 #define AGG_TESTS_SERVER_COMBINE_TEST_ROWS_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "server/combine/decision.h"
@@ -30,8 +31,9 @@ Rows NormalRows(uint64_t seed, int num_rows, int num_elements);
 // Tensors' rows as a round: ranks 0..P-1, plain Grams.
 RoundInput MakeRound(const std::vector<Rows>& tensors, int64_t version = 0);
 
-// Valid options with a learning rate of 1 and the rule's default scope.
-CombineOptions MakeOptions(Rule rule);
+// Valid options with a learning rate of 1, the rule of this name and its
+// default scope.
+CombineOptions MakeOptions(const std::string& rule);
 
 // Decide, and again with compensated Grams where it asks for them.
 Decision DecideRows(const CombineOptions& options, const CombineState& state,

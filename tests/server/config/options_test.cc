@@ -56,7 +56,7 @@ TEST(OptionsTest, DefaultsAreAsConfigProtoSays) {
   EXPECT_EQ(job.straggler_warning, absl::Seconds(60));
   EXPECT_EQ(job.max_rounds, 0u);
   EXPECT_EQ(job.optimizer.kind, OptimizerKind::kSgd);
-  EXPECT_EQ(job.combine.rule.rule, Rule::kMean);
+  EXPECT_EQ(job.combine.rule.rule, FindRule("mean"));
   EXPECT_EQ(job.combine.rule.scope, Scope::kPerTensor);
   EXPECT_EQ(job.combine.rule.kappa_limit, 1e10);
   EXPECT_EQ(job.combine.step_scale.kind, StepScale::kNone);

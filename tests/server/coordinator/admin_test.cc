@@ -57,9 +57,7 @@ TEST_P(SetRule, ContinuesAsAFreshJobWithThatRule) {
   RunRound(&unchanged, 1, 1);
   EXPECT_EQ(*changed.cluster.Pull(2), *unchanged.cluster.Pull(2));
 
-  const Rule rule = *ParseRule(GetParam());
-  ClusterOptions options = MakeClusterOptions(2, 3, rule);
-  options.coordinator.combine.rule.scope = DefaultScope(rule);
+  const ClusterOptions options = MakeClusterOptions(2, 3, GetParam());
   RunningJob fresh(options, manifest, 3, *changed.cluster.Pull(2));
   for (uint64_t round : {2, 3}) {
     RunRound(&changed, round, round);
@@ -83,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(Rules, SetRule,
                          });
 
 TEST(AdminTest, AdaconsMomentumLivesAsLongAsItsRule) {
-  ClusterOptions options = MakeClusterOptions(1, 3, Rule::kAdacons);
+  ClusterOptions options = MakeClusterOptions(1, 3, "adacons");
   options.coordinator.combine.rule.scope = Scope::kGlobal;
   RunningJob plain(options, TestManifest(), 3);
   RunningJob scaled(options, TestManifest(), 3);

@@ -12,7 +12,7 @@ using testing::SizeIs;
 
 CombineOptions Options() {
   CombineOptions options;
-  options.rule.rule = Rule::kMean;
+  options.rule.rule = FindRule("mean");
   options.rule.kappa_limit = 123.0;
   options.schedule.learning_rate = 0.5;
   options.shadow_rules.resize(1);
@@ -69,7 +69,8 @@ TEST(RuleChangeTest, ErrorsSayWhatIsAllowed) {
   EXPECT_THAT(ErrorOf({}), HasSubstr("nothing to change"));
   RuleChange change;
   change.rule = "median";
-  EXPECT_THAT(ErrorOf(change), HasSubstr("\"median\": must be one of"));
+  EXPECT_THAT(ErrorOf(change),
+              HasSubstr("rule is \"median\"; allowed: \"sum\""));
   change.rule = "adasum";
   change.scope = "local";
   EXPECT_THAT(ErrorOf(change), HasSubstr("\"local\""));
@@ -93,31 +94,31 @@ TEST(RuleChangeTest, ErrorsSayWhatIsAllowed) {
 
 TEST(RuleChangeTest, MomentumIsOfOneRuleAveragesAreOfTheGradients) {
   CombineState state;
-  state.adacons.resize(1);
-  state.shadow_adacons.resize(1);
+  state.rule.resize(1);
+  state.shadow_rules.resize(1);
   state.step_scale.variance = 3.0;
   state.step_scale.tau = 7.0;
   CombineOptions adacons = Options();
-  adacons.rule.rule = Rule::kAdacons;
+  adacons.rule.rule = FindRule("adacons");
   adacons.rule.scope = Scope::kGlobal;
   CombineOptions after = adacons;
   after.step_scale.kind = StepScale::kLinear;
   after.schedule.learning_rate = 2.0;
   after.rule.kappa_limit = 9.0;
   CarryState(adacons, after, &state);
-  EXPECT_THAT(state.adacons, SizeIs(1));
+  EXPECT_THAT(state.rule, SizeIs(1));
   for (const auto& other : {&AdaconsOptions::beta, &AdaconsOptions::epsilon}) {
     CombineState copy = state;
     after = adacons;
     after.rule.adacons.*other *= 0.5;
     CarryState(adacons, after, &copy);
-    EXPECT_THAT(copy.adacons, IsEmpty());
+    EXPECT_THAT(copy.rule, IsEmpty());
   }
   after = adacons;
   after.rule.scope = Scope::kPerTensor;
   CarryState(adacons, after, &state);
-  EXPECT_THAT(state.adacons, IsEmpty());
-  EXPECT_THAT(state.shadow_adacons, SizeIs(1));
+  EXPECT_THAT(state.rule, IsEmpty());
+  EXPECT_THAT(state.shadow_rules, SizeIs(1));
   EXPECT_EQ(state.step_scale.variance, 3.0);
   EXPECT_EQ(state.step_scale.tau, 7.0);
 }

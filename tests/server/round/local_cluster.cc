@@ -22,13 +22,15 @@ void Require(const absl::Status& status, const char* what) {
 
 }  // namespace
 
-ClusterOptions MakeClusterOptions(int num_shards, int workers, Rule rule) {
+ClusterOptions MakeClusterOptions(int num_shards, int workers,
+                                  const std::string& rule) {
   ClusterOptions options;
   options.num_shards = num_shards;
   options.coordinator.workers = workers;
   options.coordinator.max_workers = workers + 2;
-  options.coordinator.combine.rule.rule = rule;
-  options.coordinator.combine.rule.scope = DefaultScope(rule);
+  options.coordinator.combine.rule.rule = FindRule(rule);
+  options.coordinator.combine.rule.scope =
+      options.coordinator.combine.rule.rule->default_scope;
   options.coordinator.combine.schedule.learning_rate = 0.5;
   options.shard.workers = workers;
   options.shard.max_workers = workers + 2;

@@ -34,9 +34,9 @@ struct ClusterOptions {
   std::function<void(absl::Status)> on_device_lost;  // of any shard
 };
 
-// Rule `rule` at learning rate 0.5, plain sgd, `workers` of them.
+// The rule of this name at learning rate 0.5, plain sgd, `workers` of them.
 ClusterOptions MakeClusterOptions(int num_shards, int workers,
-                                  Rule rule = Rule::kMean);
+                                  const std::string& rule = "mean");
 // One optimizer for the coordinator and the shards.
 void SetOptimizer(const OptimizerOptions& optimizer, ClusterOptions* options);
 // "t0", "t1", .. of these shapes.

@@ -86,7 +86,7 @@ inline RoundReport SomeRound(uint64_t round) {
   statistics.max_kappa = 21.0;
   statistics.coefficient_sum = -1.3125;
   ShadowReport shadow;
-  shadow.rule = Rule::kMean;
+  shadow.rule = FindRule("mean");
   shadow.scope = Scope::kGlobal;
   shadow.norm = 1.9;
   shadow.cosine = 0.95;

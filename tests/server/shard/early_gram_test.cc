@@ -80,7 +80,7 @@ class EarlyGramTest : public testing::Test {
         plan_(*MakeShardPlan(job_.manifest, 1)) {}
 
   ClusterOptions Options() {
-    ClusterOptions options = MakeClusterOptions(1, 2, Rule::kAdasum);
+    ClusterOptions options = MakeClusterOptions(1, 2, "adasum");
     options.make_backend = [this] {
       auto backend = std::make_unique<WatchedBackend>();
       backend_ = backend.get();
@@ -111,7 +111,7 @@ class EarlyGramTest : public testing::Test {
   }
   // Version 1 of the same round without early Grams.
   Tensors Expected() {
-    ClusterOptions options = MakeClusterOptions(1, 2, Rule::kAdasum);
+    ClusterOptions options = MakeClusterOptions(1, 2, "adasum");
     options.shard.early_gram = false;
     RunningJob job(options, job_.manifest, 2);
     for (LocalWorker& worker : job.workers) {
@@ -216,7 +216,7 @@ TEST_F(EarlyGramTest, AWorkerThatJoinsMeanwhileLeavesTheGramsThatThereAre) {
 
 TEST_F(EarlyGramTest, EveryRoundHasItsOwn) {
   for (uint64_t round = 0; round < 3; ++round) job_.RunRound(round);
-  ClusterOptions options = MakeClusterOptions(1, 2, Rule::kAdasum);
+  ClusterOptions options = MakeClusterOptions(1, 2, "adasum");
   options.shard.early_gram = false;
   RunningJob other(options, job_.manifest, 2);
   for (uint64_t round = 0; round < 3; ++round) other.RunRound(round);

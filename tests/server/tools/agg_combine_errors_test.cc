@@ -45,9 +45,12 @@ TEST(AggCombineErrorsTest, BadFlagsAreRefused) {
       "--gradients=" + WriteTestFile("good.npy", Npy({{1}, {2}}, "<f4"));
   ExpectRefused({file}, "--rule is missing; allowed: ");
   ExpectRefused({"--rule=mean"}, "--gradients is missing; allowed: ");
-  ExpectRefused({"--rule=average", file}, "unknown rule \"average\"");
-  ExpectRefused({"--rule=mean", "--step_scale=big", file}, "step scale");
-  ExpectRefused({"--rule=mean", "--scope=shard", file}, "unknown scope");
+  ExpectRefused({"--rule=average", file},
+                "--rule is \"average\"; allowed: \"sum\"");
+  ExpectRefused({"--rule=mean", "--step_scale=big", file},
+                "--step_scale is \"big\"; allowed: ");
+  ExpectRefused({"--rule=mean", "--scope=shard", file},
+                "--scope is \"shard\"; allowed: ");
   ExpectRefused({"--rule=adacons", "--adacons_beta=1", file},
                 "adacons.beta is 1");
   ExpectRefused({"--rule=adasum", "--step_scale=adascale", file}, "force");

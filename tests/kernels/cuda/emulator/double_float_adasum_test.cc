@@ -73,7 +73,7 @@ class Device {
       input.rows[i].rank = static_cast<int32_t>(i);
     }
     input.tensors.push_back(Gram(rows, false));
-    const CombineOptions options = MakeOptions(Rule::kAdasum);
+    const CombineOptions options = MakeOptions("adasum");
     Decision decision = Decide(options, {}, input);
     if (decision.kind != DecisionKind::kNeedsCompensated) return decision;
     input.tensors[0] = Gram(rows, true);

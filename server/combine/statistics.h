@@ -1,0 +1,62 @@
+// What is worth knowing of a round besides its decision: cosines, ranks, norms
+// and what shadow rules would have done. Apart from decision.h, since nothing
+// waits for it: it is computed while the shards already update.
+#ifndef AGG_SERVER_COMBINE_STATISTICS_H_
+#define AGG_SERVER_COMBINE_STATISTICS_H_
+
+#include <vector>
+
+#include "server/combine/decision.h"
+#include "server/combine/options.h"
+#include "server/combine/round_input.h"
+#include "server/combine/rule_table.h"
+
+namespace agg {
+
+// Rows whose pairs are reported one by one, at most: matrices grow with W^2.
+inline constexpr int kMaxMatrixRows = 64;
+
+// What a shadow rule would have done.
+struct ShadowReport {
+  const Rule* rule = &DefaultRule();  // never null
+  Scope scope = Scope::kPerTensor;
+  // One per row, of gradients without their loss scale; 0 for excluded rows.
+  // Empty under per_tensor scope. Neither clipped nor repaired by a compensated
+  // Gram of their own.
+  std::vector<double> coefficients;
+  double norm = 0.0;
+  double cosine = 0.0;  // with the applied result; NaN if either is 0
+};
+
+// Statistics off the critical path: computed after Update was dispatched.
+// Over finite rows, loss scale removed. Undefined values are NaN.
+// Cosines and eigenvalues are of the model-wise Gram matrix.
+struct RoundStatistics {
+  std::vector<double> row_norms;     // per row of `rows`; NaN excluded
+  std::vector<double> mean_cosines;  // per row, to the other rows
+  // Over the first min(W, kMaxMatrixRows) rows; NaN where one is excluded.
+  std::vector<double> gram;     // packed upper triangle, row by row
+  std::vector<double> cosines;  // in the same order; NaN for zero rows, too
+  double mean_pairwise_cosine = 0.0;
+  double min_pairwise_cosine = 0.0;
+  double effective_rank = 0.0;  // exp(-sum p ln p) of eigenvalues
+  // sigma2/mu2 of the averages, in examples: the critical batch size.
+  double gradient_noise_scale = 0.0;
+  double max_kappa = 0.0;                // of tensors and applied segments
+  double coefficient_sum = 0.0;          // global, or mean over tensors
+  std::vector<double> row_coefficients;  // global, or mean over tensors
+  std::vector<ShadowReport> shadows;     // empty for a skipped round
+};
+
+// `decision` came from Decide(options, state, input). The state of shadow rules
+// advances in *next_state (decision.next_state, or where it was moved).
+// Deterministic; never fails.
+RoundStatistics ComputeStatistics(const CombineOptions& options,
+                                  const CombineState& state,
+                                  const RoundInput& input,
+                                  const Decision& decision,
+                                  CombineState* next_state);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_COMBINE_STATISTICS_H_
