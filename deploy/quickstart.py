@@ -162,7 +162,7 @@ def stays(options):
 
 
 def act(options):
-    """What was asked for, beside Prometheus if that was, too."""
+    """Does what was asked for, with Prometheus beside it if wanted."""
     action = tune if options.tune else single if options.rule else compare
     options.monitor = None
     if not options.monitoring:

@@ -88,7 +88,7 @@ def parameters_sha256(path):
         for name in TENSORS:
             npy = archive.read(name + ".npy")
             if npy[:8] != b"\x93NUMPY\x01\x00" or b"'<f4'" not in npy[:128]:
-                raise RunError(f"{path}: {name} is no float32 array")
+                raise RunError(f"{path}: {name} is not a float32 array")
             header_bytes = int.from_bytes(npy[8:10], "little")
             digest.update(npy[10 + header_bytes:])
     return digest.hexdigest()

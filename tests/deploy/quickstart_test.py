@@ -47,7 +47,6 @@ class OptionsTest(unittest.TestCase):
 
     def test_errors_name_flag_value_and_what_is_allowed(self):
         cases = {
-            "--rule foo": ("--rule", "'foo'", "adasum_counted"),
             "--scope x --rule sum": ("--scope", "'x'", "per_tensor, global"),
             "--step_scale x": ("--step_scale", "'x'", "adascale"),
             "--optimizer x": ("--optimizer", "'x'", "lamb"),
@@ -95,6 +94,11 @@ class ConfigTest(unittest.TestCase):
                      'pull_dtype: "bf16"'):
             self.assertIn(part, text)
         self.assertNotIn("adacons {", job.config_text(job.Run(), ["a:1"]))
+
+    def test_any_rule_is_the_servers_to_judge(self):
+        run = quickstart.run_of(parse("--rule of_another_server"))
+        self.assertIn('rule: "of_another_server"',
+                      job.config_text(run, ["a:1"]))
 
     def test_monitored_runs_have_names_and_shadow_rules(self):
         run = job.Run(rule="mean", step_scale="adascale", monitoring=True,
