@@ -36,7 +36,7 @@ struct GramRequest {
   DType dtype = DType::kF32;
   absl::Span<const ElementRange> ranges;
   // Compensated: pairs hi + lo accumulated with two-sum (about 106 bits;
-  // algorithms.md 5.5); `lo` is then filled as `hi` is.
+  // server/combine/README.md 3.5); `lo` is then filled as `hi` is.
   bool compensated = false;
   absl::Span<double> hi;  // ranges.size() * PackedGramSize(P)
   absl::Span<double> lo;  // empty unless compensated

@@ -1,6 +1,6 @@
-// Gram in pairs of doubles (algorithms.md 5.5), and the sums of partial
-// results. Speed matters little here: a tensor needs pairs when its rows
-// nearly cancel, and partial results are a thousandth of the rows.
+// Gram in pairs of doubles (server/combine/README.md 3.5), and the sums of
+// partial results. Speed matters little here: a tensor needs pairs when its
+// rows nearly cancel, and partial results are a thousandth of the rows.
 #include "kernels/cuda/device_ops.cuh"
 #include "kernels/cuda/gram_kernel.h"
 #include "kernels/cuda/gram_schedule.h"

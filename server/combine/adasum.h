@@ -1,4 +1,5 @@
-// Adasum's coefficients from a Gram matrix: the recursion of algorithms.md 5.2,
+// Adasum's coefficients from a Gram matrix: the recursion of
+// server/combine/README.md 3.4,
 // equal to Horovod's pairwise tree on the vectors themselves.
 #ifndef AGG_SERVER_COMBINE_ADASUM_H_
 #define AGG_SERVER_COMBINE_ADASUM_H_
@@ -12,17 +13,20 @@
 namespace agg {
 
 enum class AdasumVariant : uint8_t {
-  kPlain,    // algorithms.md 1.1: both sides weigh the same
-  kCounted,  // algorithms.md 1.2: sides weigh by their number of nonzero rows
+  // Both sides weigh the same (server/combine/README.md 3.1).
+  kPlain,
+  // Sides weigh by their numbers of nonzero rows
+  // (server/combine/README.md 3.3).
+  kCounted,
 };
 
 struct AdasumResult {
   // ||w^T A||^2, the recursion's root; >= 0. Rounding can leave it a little
   // above the trace of G, which bounds it.
   double norm_squared = 0.0;
-  // Cancellation: max over nodes of K_jj/H_jj (algorithms.md 5.3), >= 1;
-  // +infinity if a node with K_jj > 0 came out as H_jj <= 0. Rows that are all
-  // zero have 1.
+  // Cancellation: max over nodes of K_jj/H_jj (server/combine/README.md 3.4),
+  // >= 1; +infinity if a node with K_jj > 0 came out as H_jj <= 0. Rows that
+  // are all zero have 1.
   double kappa = 1.0;
 };
 

@@ -6,6 +6,8 @@
 namespace agg {
 namespace {
 
+// A non-finite element anywhere makes the row's diagonal entry non-finite, so
+// that no pass over the rows is needed.
 bool IsFinite(absl::Span<const GramMatrix> tensors, int row, double scale) {
   if (!std::isfinite(scale)) return false;
   for (const GramMatrix& gram : tensors) {
@@ -16,6 +18,8 @@ bool IsFinite(absl::Span<const GramMatrix> tensors, int row, double scale) {
   return true;
 }
 
+// In manifest order. Tensors differ in kind only while some are compensated
+// and others are not: then the sum keeps the high parts.
 void SumTensors(CompactedRound* round) {
   bool compensated = !round->tensors.empty();
   for (const GramMatrix* gram : round->tensors) {

@@ -1,5 +1,5 @@
 // Statistics of a set of gradient rows, all from their Gram matrix
-// (algorithms.md 5.1). Pure. REQUIRES everywhere: finite entries.
+// (server/combine/README.md 7). Pure. REQUIRES everywhere: finite entries.
 #ifndef AGG_SERVER_COMBINE_GRAM_STATS_H_
 #define AGG_SERVER_COMBINE_GRAM_STATS_H_
 
@@ -20,8 +20,8 @@ double BilinearForm(const GramMatrix& gram, absl::Span<const double> u,
 // w^T G w, the squared norm of the combination; rounding may leave it < 0.
 double QuadraticForm(const GramMatrix& gram, absl::Span<const double> w);
 
-// Orthogonality (A) of algorithms.md 1.8 from ||Adasum||^2 and trace G, in
-// [0, 1] (clamped there: the bound is proved, rounding may pass it). NaN if
+// Orthogonality (server/combine/README.md 3.6) from ||Adasum||^2 and trace G,
+// in [0, 1] (clamped there: the bound is proved, rounding may pass it). NaN if
 // the trace is 0.
 double Orthogonality(double adasum_norm_squared, double trace);
 

@@ -12,7 +12,8 @@ namespace agg {
 // decay(t), with u = max(t - warmup_steps, 0) and x = min(u / decay_steps, 1):
 //   constant      1
 //   multistep     gamma^(number of boundaries <= t): boundaries are absolute,
-//                 so that warm-up plus multistep is LSW (algorithms.md 2.1)
+//                 so that warm-up plus multistep is LSW
+//                 (server/combine/README.md 6)
 //   exponential   gamma^(u / decay_steps), continuous, no end
 //   polynomial    final_factor + (1 - final_factor) (1 - x)^power
 //   cosine        final_factor + (1 - final_factor) (1 + cos(pi x)) / 2

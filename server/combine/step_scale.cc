@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
+// n_i: the baseline batches that the row stands for.
 double Units(const StepScaleOptions& options, const RowInfo& row) {
   if (options.baseline_examples > 0.0) {
     return static_cast<double>(row.examples) / options.baseline_examples;
@@ -19,6 +20,7 @@ double Units(const StepScaleOptions& options, const RowInfo& row) {
   return row.accumulation;
 }
 
+// Whether the row has a usable sum of its micro-gradients' squared norms.
 bool BringsMicroSum(const RowInfo& row) {
   return row.micro_norm_squared_sum.has_value() &&
          std::isfinite(*row.micro_norm_squared_sum) &&
@@ -48,11 +50,13 @@ void Average(Averaging averaging, double smoothing, int64_t count,
   *weight = 1.0;
 }
 
+// The least sigma2 that is believed (server/combine/README.md 5.4).
 double Floor(const StepScaleOptions& options, const NoiseEstimate& noise) {
   return std::max(options.variance_floor,
                   options.relative_floor * noise.mean_squared_norm);
 }
 
+// One round's estimate into both averages.
 void TakeSample(const StepScaleOptions& options, const NoiseEstimate& noise,
                 StepScaleState* state) {
   double sigma2 = noise.sigma2;

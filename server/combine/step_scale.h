@@ -1,5 +1,6 @@
 // Step scales: factors on the learning rate, from the same Gram matrix as the
-// rule but apart from it. AdaScale's estimators and averages (algorithms.md 2).
+// rule but apart from it. AdaScale's estimators and averages
+// (server/combine/README.md 5).
 #ifndef AGG_SERVER_COMBINE_STEP_SCALE_H_
 #define AGG_SERVER_COMBINE_STEP_SCALE_H_
 
@@ -13,10 +14,10 @@
 
 namespace agg {
 
-// Averages of sigma^2 and mu^2 (algorithms.md 2.2), and tau. Debiased: biased
-// EMAs and their weights; the averages are the quotients. Paper: the averages
-// themselves, weights 1. Nothing is reset or rescaled when the number of
-// workers changes: both are normalised to the baseline batch.
+// Averages of sigma^2 and mu^2 (server/combine/README.md 5.3), and tau.
+// Debiased: biased EMAs and their weights; the averages are the quotients.
+// Paper: the averages themselves, weights 1. Nothing is reset or rescaled when
+// the number of workers changes: both are normalised to the baseline batch.
 struct StepScaleState {
   double variance = 0.0, variance_weight = 0.0;
   double mean_squared = 0.0, mean_squared_weight = 0.0;
@@ -27,7 +28,7 @@ struct StepScaleState {
 // One round's unbiased estimates. Row i stands for n_i baseline batches, N =
 // sum n_i, p_i = n_i/N, gbar = sum p_i g_i. A row that brings the sum of its
 // micro-gradients' squared norms counts as its accumulation of samples, another
-// as one; K samples in all (algorithms.md 2.4, 2.2 where all rows bring sums):
+// as one; K samples in all (server/combine/README.md 5.2):
 //   sigma2 = (sum over samples of p ||g||^2 - ||gbar||^2) * N / (K - 1)
 //   mu2 = ||gbar||^2 - sigma2 / N
 struct NoiseEstimate {

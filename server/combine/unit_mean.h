@@ -7,7 +7,7 @@
 
 namespace agg {
 
-// w_i = 1 / (P sqrt(G_ii)) (server/combine/README.md 2.2). A zero row has no
+// w_i = 1 / (P sqrt(G_ii)) (server/combine/README.md 2.3). A zero row has no
 // direction: its coefficient is 0, and it still counts in P. O(P^2), for the
 // norm.
 class UnitMeanRule : public CombinationRule {

@@ -8,7 +8,7 @@
 namespace agg {
 
 // w_i = n_i / sum n, n_i the row's number of examples
-// (server/combine/README.md 2.1). O(P^2), for the norm.
+// (server/combine/README.md 2.2). O(P^2), for the norm.
 class WeightedMeanRule : public CombinationRule {
  public:
   RuleResult Combine(const RuleInput& input, RuleState* state,

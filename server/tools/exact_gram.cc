@@ -38,7 +38,7 @@ void ScaleBlock(const NpyMatrix& matrix, const RowScales& scales, int64_t begin,
   double* out = block->data();
   for (int i = 0; i < matrix.num_rows; ++i) {
     const absl::Span<const double> row = matrix.row(i);
-    // In two factors: 2^1074 is no double.
+    // In two factors: 2^1074 is not a double.
     const int half = scales.exponents[i] / 2;
     const double first = std::ldexp(1.0, -half);
     const double second = std::ldexp(1.0, half - scales.exponents[i]);
@@ -136,7 +136,7 @@ std::vector<double> CombineRows(const NpyMatrix& matrix,
   std::vector<double> combined;
   combined.reserve(sums.size());
   for (const CompensatedSum& sum : sums) {
-    // Beyond the range the error term is no number.
+    // Beyond the range the error term is NaN.
     combined.push_back(std::isfinite(sum.sum) ? sum.sum + sum.error : sum.sum);
   }
   return combined;

@@ -1,5 +1,6 @@
-// Gram matrices of double rows of any magnitude (algorithms.md 5.3): rows are
-// scaled by powers of two, products and sums are exact to about 106 bits.
+// Gram matrices of double rows of any magnitude
+// (server/combine/README.md 10.3): rows are scaled by powers of two, products
+// and sums are exact to about 106 bits.
 #ifndef AGG_SERVER_TOOLS_EXACT_GRAM_H_
 #define AGG_SERVER_TOOLS_EXACT_GRAM_H_
 

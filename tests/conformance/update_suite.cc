@@ -83,8 +83,9 @@ TEST_P(BackendConformance, PublishesALargeSnapshotWhole) {
   }
 }
 
-// Weights may be 1e60 when norms differ by as much (algorithms.md 5.3): they
-// must not pass through float32 before they multiply.
+// Weights may be 1e60 when norms differ by as much
+// (server/combine/README.md 10.1): they must not pass through float32 before
+// they multiply.
 TEST_P(BackendConformance, CombinesWithHugeCoefficients) {
   OptimizerOptions none;
   none.kind = OptimizerKind::kNone;

@@ -168,8 +168,9 @@ double Distance(const std::vector<float>& a, const reference::Vector& b) {
       reference::Distance(reference::Vector(a.begin(), a.end()), b));
 }
 
-// Within algorithms.md 6.5's bound of the tree on the vectors, and so of the
-// CPU: rows that have a part in common, and lengths from 1 to 1000.
+// Within the bound of server/combine/README.md 10.4 of the tree on the vectors,
+// and so of the CPU: rows that have a part in common, and lengths from 1 to
+// 1000.
 TEST_F(CudaJobs, AdasumIsThatOfTheVectorsAndOfTheCpu) {
   const Manifest manifest =
       MixedManifest(std::min<int64_t>(TheCudaDevice().columns, 70000));

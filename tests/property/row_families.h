@@ -1,5 +1,6 @@
 // Families of gradient rows on which computing with Gram matrices may go wrong
-// (algorithms.md 5.4): parallel, cancelling, of extreme lengths, with zeros.
+// (server/combine/README.md 10.2): parallel, cancelling, of extreme lengths,
+// with zeros.
 #ifndef AGG_TESTS_PROPERTY_ROW_FAMILIES_H_
 #define AGG_TESTS_PROPERTY_ROW_FAMILIES_H_
 
@@ -21,7 +22,7 @@ struct RowFamily {
 
 const std::vector<RowFamily>& RowFamilies();
 
-// The same rows for the same arguments; their values are floats.
+// Equal arguments give equal rows; their values are floats.
 reference::Rows FamilyRows(const RowFamily& family, int num_rows,
                            int num_elements);
 

@@ -23,7 +23,7 @@ Estimate FairscaleEstimate(const Rows& micro_gradients, Real scale);
 // adaptdl/torch/gradient_noise_scale.py: count gradients, any scale.
 Estimate AdaptdlEstimate(const Rows& gradients, Real scale);
 
-// Row i is the mean of n_i baseline batches (algorithms.md 2.4).
+// Row i is the mean of n_i baseline batches (server/combine/README.md 5.2).
 Estimate UnequalEstimate(const Rows& rows, const std::vector<double>& units);
 
 // (variance + mean_squared) / (variance / scale + mean_squared).

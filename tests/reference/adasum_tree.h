@@ -15,7 +15,7 @@ Vector AdasumPair(const Vector& a, const Vector& b);
 // its vector up. REQUIRES: rows not empty.
 Vector AdasumTree(const Rows& rows);
 
-// The same tree, each side weighted by its share of nonzero leaves.
+// Adasum's tree with each side weighted by its share of nonzero leaves.
 Vector AdasumCountedTree(const Rows& rows);
 
 }  // namespace reference

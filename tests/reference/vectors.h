@@ -1,5 +1,5 @@
 // Vectors and sums of the reference implementations: everything here is the
-// literal definition on whole vectors, in long double. None of tests/reference
+// literal definition on full vectors, in long double. None of tests/reference
 // forms a Gram matrix: that is the trick under test.
 #ifndef AGG_TESTS_REFERENCE_VECTORS_H_
 #define AGG_TESTS_REFERENCE_VECTORS_H_

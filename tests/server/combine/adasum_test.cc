@@ -118,7 +118,7 @@ TEST(AdasumTest, OppositeRowsCancelExactlyAndShowInKappa) {
 }
 
 // Near-opposite pairs: the plain Gram is far off, the compensated one is as
-// good as the tree on vectors (algorithms.md 5.5).
+// good as the tree on vectors (server/combine/README.md 3.5).
 TEST(AdasumTest, CompensatedGramRepairsNearOppositePairs) {
   for (const int num_rows : {4, 8}) {
     for (const double noise : {1e-4, 1e-6, 3e-7}) {

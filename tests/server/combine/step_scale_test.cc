@@ -59,9 +59,9 @@ double AccumulatedGain(StepScaleOptions options, const Rows& micro,
   return AdvanceStepScale(options, {info}, MakeGram({mean}), state).gain;
 }
 
-// Golden values of fairscale/tests/optim (algorithms.md 2.2). Theirs were
-// computed in float32 and are compared there with allclose (1e-5); those whose
-// inputs are no small integers carry float32's rounding.
+// Golden values of fairscale/tests/optim (server/combine/README.md 5.2). Theirs
+// were computed in float32 and are compared there with allclose (1e-5); those
+// whose inputs are no small integers carry float32's rounding.
 constexpr double kFloat32 = 2e-7;
 
 TEST(StepScaleTest, FairscaleTwoWorkers) {
@@ -137,7 +137,7 @@ TEST(StepScaleTest, FairscaleParameterGroups) {
   EXPECT_NEAR(FirstGain(both), 1.1440223454935758, kFloat32);
 }
 
-// Golden values of adaptdl's scaling rules (algorithms.md 2.3).
+// Golden values of adaptdl's scaling rules (server/combine/README.md 5.1).
 TEST(StepScaleTest, AdaptdlGains) {
   const double variances[] = {1, 0, 0, 2};
   const double squares[] = {-1, 0, -1, 1};

@@ -1,4 +1,4 @@
-// Pulling versions: P10, P11 and decision 12.
+// Pulling versions: P10, P11 and ARCHITECTURE.md, decision 12.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/round/local_cluster.h"
