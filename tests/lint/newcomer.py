@@ -1,0 +1,96 @@
+#!/usr/bin/python3
+"""Counts what a newcomer has to touch. `newcomer.py [ROOT]`
+
+For each kind of thing that people add (a combination rule, say) one example
+stands for all. The table below lists the files that may name the example; so
+these are the files that the next one of its kind touches. A file too many is an
+error: then somebody typed by hand a name that a table already holds. So is a
+file too few: then the table below is out of date.
+
+Tests' own cases and prose do not count: whoever adds a thing tests and
+describes it, and nothing breaks without.
+
+Prints what it finds, then `N passed, N failed` with one case for each kind.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+# Kind -> (words that name the example, files that name it).
+KINDS = {
+    "stateless rule": (
+        r"unit_mean|UnitMean",
+        (
+            "server/combine/BUILD",
+            "server/combine/rule_table.cc",
+            "server/combine/unit_mean.cc",
+            "server/combine/unit_mean.h",
+            "tests/reference/combination_rules.cc",
+            # The transcription itself.
+            "tests/reference/row_statistics.cc",
+            "tests/reference/row_statistics.h",
+        )),
+}
+
+_PROSE = (".md", ".json", ".png", ".gz")
+
+
+def counts(path):
+    """Whether a file that names an example makes work for the next one."""
+    if path.endswith(_PROSE):
+        return False
+    return not path.startswith("tests/") or path.startswith("tests/reference/")
+
+
+def check_kind(kind, files):
+    """What is wrong with one kind, given {path: lines} of the tracked files."""
+    words, expected = KINDS[kind]
+    pattern = re.compile(words)
+    found = {path for path, lines in files.items()
+             if counts(path) and (pattern.search(path.rpartition("/")[2]) or
+                                  any(map(pattern.search, lines)))}
+    for path in sorted(found - set(expected)):
+        yield "%s names the %s that stands for all: one file more to touch" % (
+            path, kind)
+    for path in sorted(set(expected) - found):
+        yield "%s does not name the %s: take it out of the table" % (
+            path, kind)
+
+
+def check(files):
+    """All findings, for lint.py."""
+    for kind in KINDS:
+        yield from check_kind(kind, files)
+
+
+def read_tracked(root):
+    """{path: lines} of the tracked text files."""
+    listing = subprocess.run(
+        ["git", "-c", "safe.directory=*", "ls-files", "-z"], cwd=root,
+        stdin=subprocess.DEVNULL, check=True, capture_output=True, text=True)
+    files = {}
+    for path in filter(None, listing.stdout.split("\0")):
+        try:
+            with open(os.path.join(root, path), encoding="utf-8") as file:
+                files[path] = file.read().splitlines()
+        except (UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
+            pass  # Data, or deleted and not yet committed.
+    return files
+
+
+def main(argv):
+    files = read_tracked(argv[1] if len(argv) > 1 else os.getcwd())
+    failed = 0
+    for kind in KINDS:
+        findings = list(check_kind(kind, files))
+        for finding in findings:
+            print(finding)
+        failed += 1 if findings else 0
+    print("%d passed, %d failed" % (len(KINDS) - failed, failed))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
