@@ -39,7 +39,8 @@ inline constexpr char kShardHealth[] = "agg.v1.Shard";
 class RpcServer {
  public:
   // `coordinator` is null on other shards than 0. Both outlive the server. All
-  // health but kLiveHealth is NOT_SERVING. UNAVAILABLE if the address cannot be listened on.
+  // health but kLiveHealth is NOT_SERVING. UNAVAILABLE if the address cannot be
+  // listened on.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
       const RpcServerOptions& options, ShardEngine* engine,
       Coordinator* coordinator);

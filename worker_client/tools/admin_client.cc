@@ -30,10 +30,11 @@ AggctlResult AdminClient::Explain(const grpc::Status& status) const {
               absl::StrCat(address_, " has not answered within ",
                            absl::FormatDuration(timeout_))};
     case grpc::StatusCode::UNIMPLEMENTED:
-      return {kAggctlRefused,
-              absl::StrCat(address_, " does not serve this: it runs with ",
-                           "--admin=false, is of an older release, or is not an ",
-                           "agg_server")};
+      return {
+          kAggctlRefused,
+          absl::StrCat(address_, " does not serve this: it runs with ",
+                       "--admin=false, is of an older release, or is not an ",
+                       "agg_server")};
     default:
       return {
           kAggctlRefused,

@@ -59,8 +59,7 @@ TEST(OptimizerConfigTest, EveryFieldOfALineIsOneOfTheConfig) {
         field.push_back(*c);
         continue;
       }
-      EXPECT_TRUE(field.empty() ||
-                  descriptor.FindFieldByName(field) != nullptr)
+      EXPECT_TRUE(field.empty() || descriptor.FindFieldByName(field) != nullptr)
           << line.name << ", " << field;
       field.clear();
       if (*c == 0) break;
@@ -78,8 +77,7 @@ TEST(OptimizerConfigTest, DefaultsAreThoseOfTheOptions) {
     EXPECT_EQ(options->kind, line.kind);
     EXPECT_EQ(options->beta1, OptimizerOptions().beta1);
     EXPECT_EQ(options->beta2, OptimizerOptions().beta2);
-    EXPECT_EQ(options->trust_coefficient,
-              OptimizerOptions().trust_coefficient);
+    EXPECT_EQ(options->trust_coefficient, OptimizerOptions().trust_coefficient);
     if (line.Uses("epsilon")) {
       EXPECT_EQ(options->epsilon, static_cast<float>(line.default_epsilon));
     }
