@@ -105,7 +105,7 @@ class Backend {
                          const ElementRange& range) = 0;
 
   // Copies a float32 snapshot buffer into `master` (the seed), clears the
-  // state buffers (adagrad: to initial_accumulator) and fills the narrowed
+  // state buffers (the first one to InitialState0) and fills the narrowed
   // copy if there is one.
   virtual absl::Status Load(const OptimizerOptions& optimizer,
                             const Buffer& snapshot, Buffer* master,

@@ -49,7 +49,6 @@ class OptionsTest(unittest.TestCase):
         cases = {
             "--scope x --rule sum": ("--scope", "'x'", "per_tensor, global"),
             "--step_scale x": ("--step_scale", "'x'", "adascale"),
-            "--optimizer x": ("--optimizer", "'x'", "lamb"),
             "--wire_dtype f64": ("--wire_dtype", "'f64'", "f32, bf16, f16"),
             "--backend x": ("--backend", "'x'", "cpu"),
             "--workers 0": ("--workers", "'0'", "1..512"),
@@ -95,10 +94,11 @@ class ConfigTest(unittest.TestCase):
             self.assertIn(part, text)
         self.assertNotIn("adacons {", job.config_text(job.Run(), ["a:1"]))
 
-    def test_any_rule_is_the_servers_to_judge(self):
-        run = quickstart.run_of(parse("--rule of_another_server"))
-        self.assertIn('rule: "of_another_server"',
-                      job.config_text(run, ["a:1"]))
+    def test_rules_and_optimizers_are_the_servers_to_judge(self):
+        run = quickstart.run_of(parse("--rule new_rule --optimizer new_one"))
+        text = job.config_text(run, ["a:1"])
+        self.assertIn('rule: "new_rule"', text)
+        self.assertIn('kind: "new_one"', text)
 
     def test_monitored_runs_have_names_and_shadow_rules(self):
         run = job.Run(rule="mean", step_scale="adascale", monitoring=True,

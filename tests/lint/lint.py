@@ -10,6 +10,7 @@ exits with 1 if a check failed.
   length      400 lines per file
   unfinished  words that mark unfinished work
   paths       paths of the machine that a file was written on
+  newcomer    what a new rule, optimizer or number touches (newcomer.py)
   circles     no folder includes another that includes it, at any distance
   citations   documents, their sections, the protocol's rules (P5) and the
               decisions that a text cites exist
@@ -22,6 +23,9 @@ import re
 import shutil
 import subprocess
 import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import newcomer  # Its neighbour, also where this file is run as a script.
 
 _MAX_LINES = 400
 _CPP = (".h", ".cc", ".cu", ".cuh")
@@ -253,6 +257,7 @@ def main(argv):
         "unfinished": check_pattern(files, _UNFINISHED),
         "paths": check_pattern(files, _MACHINE_PATHS),
         "circles": check_circles(files),
+        "newcomer": newcomer.check(files),
         "citations": check_citations(files),
     }
     skipped = 0

@@ -32,6 +32,25 @@ KINDS = {
             "tests/reference/row_statistics.cc",
             "tests/reference/row_statistics.h",
         )),
+    "optimizer": (
+        r"adagrad|Adagrad",
+        (
+            "kernels/element_math.h",
+            "kernels/optimizer_table.h",
+            "tests/conformance/optimizer_sequences.cc",
+        )),
+    "number that people see": (
+        r"gradient_diversity",
+        (
+            # Its accessor line.
+            "server/round/round_numbers.cc",
+            # Where it is computed and kept.
+            "server/combine/decision.cc",
+            "server/combine/decision.h",
+            # The first twenty numbers have fields of their own; the next ones
+            # go into the map `numbers`.
+            "proto/round_log.proto",
+        )),
 }
 
 _PROSE = (".md", ".json", ".png", ".gz")
@@ -40,6 +59,10 @@ _PROSE = (".md", ".json", ".png", ".gz")
 def counts(path):
     """Whether a file that names an example makes work for the next one."""
     if path.endswith(_PROSE):
+        return False
+    if path == "tests/conformance/optimizer_sequences.cc":
+        return True
+    if path.startswith(("deploy/grafana/", "tests/lint/")):
         return False
     return not path.startswith("tests/") or path.startswith("tests/reference/")
 
