@@ -1,0 +1,125 @@
+"""The calls of Admin."""
+
+import math
+
+from client import Worker, round_of
+from foreign_test_case import REDUCE, TENSORS, Code, ForeignTestCase, values
+from server_process import WAIT
+from stubs import admin
+
+
+class AdminTest(ForeignTestCase):
+
+    def call(self, job, name, ordinal=0, **fields):
+        request = getattr(admin, name + "Request")(**fields)
+        return getattr(job.peer(ordinal).admin, name)(request, timeout=WAIT)
+
+    def test_set_rule(self):
+        job, workers = self.seeded(2)
+        reply = self.call(job, "SetRule", rule="mean")
+        self.assertEqual((reply.before.rule, reply.after.rule), ("sum", "mean"))
+        self.assertEqual(reply.first_round, 1)
+        self.assertEqual(self.status(job).next_combination.rule, "mean")
+        outcome = round_of(workers, [values(2), values(4)])[0]
+        self.assertEqual(outcome.combination.rule, "sum")
+        outcome = round_of(workers, [values(2), values(4)], 1)[0]
+        self.assertEqual(outcome.combination.rule, "mean")
+        self.assert_tensors(workers[0].pull(1), values(6))
+        self.assert_tensors(workers[0].pull(2), values(3))
+
+    def test_set_rule_names_what_is_wrong(self):
+        job, (worker,) = self.seeded()
+        for field, value in (("rule", "median"), ("scope", "galaxy"),
+                             ("step_scale", "huge"), ("learning_rate", -1.5)):
+            self.assert_fails(Code.INVALID_ARGUMENT, str(value), self.call,
+                              job, "SetRule", **{field: value})
+        self.assert_fails(Code.INVALID_ARGUMENT, "adacons_beta", self.call,
+                          job, "SetRule", adacons_beta=0.5)
+        worker.leave()
+        self.assert_fails(Code.FAILED_PRECONDITION, "finished", self.call, job,
+                          "SetRule", rule="mean")
+
+    def test_evict_worker(self):
+        job, workers = self.seeded(2)
+        stream = workers[1].attend()
+        workers[1].push(values(3))
+        pending = self.commit_first(job, workers[1])
+        reply = self.call(job, "EvictWorker", rank=1, reason="too hot")
+        self.assertEqual((reply.session, reply.committed),
+                         (workers[1].session, True))
+        event = stream.receive()
+        self.assertEqual((event.kind, "too hot" in event.message),
+                         (event.EVICTED, True))
+        self.assert_fails(Code.ABORTED, "evicted: too hot", pending.result)
+        workers[0].push(values(1))
+        # What it has committed stands.
+        self.assertEqual(list(workers[0].commit().ranks), [0, 1])
+        Worker(job, 1, TENSORS)  # It is no ban.
+        self.assert_fails(Code.NOT_FOUND, "5", self.call, job, "EvictWorker",
+                          rank=5)
+
+    def test_drain(self):
+        job = self.start(flags=["--drain_seconds=0.5"])
+        stream = Worker(job, 0, TENSORS).attend()
+        self.call(job, "Drain")
+        event = stream.receive()
+        self.assertEqual(event.kind, event.DRAINING)
+        self.assertEqual(job.shards[0].process.wait(WAIT), 0)
+
+    def test_set_log_level(self):
+        job = self.start(num_shards=2)
+        for ordinal in range(2):
+            self.assertEqual(
+                self.call(job, "SetLogLevel", ordinal, level="debug").before,
+                "info")
+            self.assertEqual(
+                self.call(job, "SetLogLevel", ordinal, level="info").before,
+                "debug")
+        self.assert_fails(Code.INVALID_ARGUMENT, "loud", self.call, job,
+                          "SetLogLevel", level="loud")
+
+    def test_list_tensors(self):
+        job = self.start("workers: 1\n" + REDUCE, 2)
+        self.assert_fails(Code.FAILED_PRECONDITION, "^.", self.call, job,
+                          "ListTensors")
+        Worker(job, 0, TENSORS)
+        reply = self.call(job, "ListTensors")
+        self.assertEqual(reply.elements, 5)
+        self.assertEqual(
+            [(e.tensor.name, e.elements, list(e.shards), e.slices)
+             for e in reply.tensors], [("a", 2, [1], 1), ("b", 3, [0], 1)])
+        self.assertTrue(math.isnan(reply.tensors[0].orthogonality))
+
+    def test_list_rounds(self):
+        job, (worker,) = self.seeded()
+        for round in range(3):
+            round_of([worker], [values(1)], round)
+
+        def listed(**fields):
+            return [r.outcome.round
+                    for r in self.call(job, "ListRounds", **fields).rounds]
+        self.assertEqual(listed(limit=2), [1, 2])
+        self.assertEqual(listed(after_epoch=worker.epoch, after_round=0),
+                         [1, 2])
+        records = self.call(job, "ListRounds").rounds
+        self.assertGreater(records[-1].ended_at_seconds, 1e9)
+
+    def test_get_version(self):
+        job = self.start('job: "j" workers: 1\n' + REDUCE, 2)
+        first, second = (self.call(job, "GetVersion", i) for i in range(2))
+        self.assertEqual((first.job, first.ordinal, first.num_shards,
+                          first.protocol_version, first.backend,
+                          first.log_level), ("j", 0, 2, 1, "cpu", "info"))
+        self.assertEqual(second.ordinal, 1)
+        self.assertEqual(first.fingerprint, second.fingerprint)
+
+    def test_only_shard_0_answers_for_the_job(self):
+        job = self.start(num_shards=2)
+        for name in ("SetRule", "EvictWorker", "Drain", "ListTensors",
+                     "ListRounds"):
+            self.assert_fails(Code.FAILED_PRECONDITION, "shard 0|127",
+                              self.call, job, name, 1)
+
+    def test_without_admin(self):
+        job = self.start(flags=["--admin=false"])
+        self.assert_fails(Code.UNIMPLEMENTED, "^", self.call, job, "GetVersion")

@@ -1,0 +1,157 @@
+"""A coordinator of other origin: ShardControl, on a shard of its own."""
+
+import grpc
+import numpy
+
+import frames
+from client import SEED, Stream, manifest
+from foreign_test_case import TENSORS, WAITS, Code, ForeignTestCase
+from server_process import WAIT
+from stubs import admin, agg
+
+
+class ShardControlTest(ForeignTestCase):
+    EPOCH = 1000
+    SESSION = 77
+
+    def setUp(self):
+        # Shard 1 of 2, with no shard 0: nobody else coordinates it.
+        config = ('workers: 1 optimizer { kind: "none" } '
+                  'combination { rule: "sum" }\n')
+        self.job = self.start(config, num_shards=2, first_shard=1)
+        self.peer = self.job.peer(1)
+        self.fingerprint = self.peer.admin.GetVersion(
+            admin.GetVersionRequest(), timeout=WAIT).fingerprint
+
+    def attach(self, **fields):
+        request = dict(epoch=self.EPOCH, ordinal=1, num_shards=2,
+                       config_fingerprint=self.fingerprint, protocol_version=1)
+        stream = Stream(self.peer.control.Attach)
+        stream.send(agg.AttachRequest(**{**request, **fields}))
+        return stream
+
+    def join(self):
+        """The manifest and one session with the seed role."""
+        self.peer.control.SetManifest(agg.SetManifestRequest(
+            epoch=self.EPOCH, manifest=manifest(TENSORS)), timeout=WAIT)
+        self.peer.control.SetSession(agg.SetSessionRequest(
+            epoch=self.EPOCH, session=self.SESSION, rank=0, seed_role=True),
+            timeout=WAIT)
+
+    def push(self, data, round=0, kind=0):
+        payload = frames.encode(data, frames.F32)
+        stream = Stream(self.peer.shard.Push)
+        # Tensor a, slice 0, is shard 1's.
+        stream.send(frames.frame(frames.meta(
+            self.EPOCH, self.SESSION, round, kind, frames.F32, [0],
+            [frames.crc32c(payload)]), payload))
+        stream.half_close()
+        return stream.rest()
+
+    def phase(self, round=0, **phase):
+        return list(self.peer.control.RunPhase(agg.PhaseRequest(
+            epoch=self.EPOCH, round=round, **phase), timeout=WAIT))
+
+    def pull(self, version):
+        data, = self.peer.shard.Pull(agg.PullRequest(
+            epoch=self.EPOCH, version=version, dtype=frames.F32), timeout=WAIT)
+        return frames.decode(frames.read_frame(data)[1], frames.F32)
+
+    def test_a_round(self):
+        reply = (stream := self.attach()).receive()
+        self.assertEqual((reply.epoch, reply.backend), (self.EPOCH, "cpu"))
+        self.join()
+        self.push([10, 20], kind=SEED)
+        publish = agg.PhaseRequest.Publish(version=0, seed=True,
+                                           seed_session=self.SESSION)
+        self.phase(publish=publish)
+        numpy.testing.assert_array_equal(self.pull(0), [10, 20])
+        self.push([3, 4])
+        close = agg.PhaseRequest.Close(rows=[
+            agg.RoundRow(rank=0, session=self.SESSION)])
+        first = self.phase(close=close)
+        gram, = [gram for reply in first for gram in reply.grams]
+        self.assertEqual((gram.slice, list(gram.hi)), (0, [25]))
+        again = self.phase(close=close)  # Idempotent.
+        self.assertEqual([g for r in again for g in r.grams], [gram])
+        update = agg.StepPlan(per_tensor=True, coefficients=[1, 1], step=1,
+                              learning_rate=1)
+        self.phase(update=update)
+        self.phase(publish=agg.PhaseRequest.Publish(version=1))
+        numpy.testing.assert_array_equal(self.pull(1), [3, 4])
+        stream.half_close()
+
+    def test_a_row_that_is_not_complete(self):
+        stream = self.attach()
+        stream.receive()
+        self.join()
+        self.push([1, 2], kind=SEED)
+        self.phase(publish=agg.PhaseRequest.Publish(
+            version=0, seed=True, seed_session=self.SESSION))
+        replies = self.phase(close=agg.PhaseRequest.Close(rows=[
+            agg.RoundRow(rank=0, session=self.SESSION)]))
+        self.assertEqual(list(replies[-1].incomplete_ranks), [0])
+        self.assertFalse(any(reply.grams for reply in replies))
+
+    def test_one_that_believes_otherwise_is_refused(self):
+        for field, wrong, mine in (
+                ("config_fingerprint", "abc", self.fingerprint),
+                ("ordinal", 0, "1"), ("num_shards", 3, "2"),
+                ("protocol_version", 9, "1")):
+            details = self.assert_fails(
+                Code.FAILED_PRECONDITION, "^.",
+                self.attach(**{field: wrong}).rest)
+            self.assertIn(str(wrong), details)
+            self.assertIn(mine, details)
+
+    def test_a_stale_epoch(self):
+        stream = self.attach()
+        stream.receive()
+        call = self.peer.control.SetManifest
+        request = agg.SetManifestRequest(epoch=self.EPOCH - 1)
+        text = f"stale epoch {self.EPOCH - 1}; current epoch {self.EPOCH}"
+        self.assert_fails(Code.ABORTED, text, call, request, timeout=WAIT)
+        self.assert_fails(Code.ABORTED, text, self.attach(
+            epoch=self.EPOCH - 1).rest)
+
+    def test_the_streams_end_ends_the_epoch(self):
+        stream = self.attach()
+        stream.receive()
+        self.join()
+        waiting = self.peer.shard.Pull(agg.PullRequest(
+            epoch=self.EPOCH, version=0, dtype=frames.F32), timeout=WAIT)
+        stream.cancel()
+        self.assert_fails(Code.UNAVAILABLE, "^.", lambda: waiting)
+
+    def test_lost_ends_the_epoch(self):
+        stream = self.attach()
+        stream.receive()
+        self.join()
+        waiting = self.peer.shard.Pull(agg.PullRequest(
+            epoch=self.EPOCH, version=0, dtype=frames.F32), timeout=WAIT)
+        stream.send(agg.AttachRequest(epoch=self.EPOCH, lost="shard 0 burns"))
+        self.assert_fails(Code.UNAVAILABLE, "shard 0 burns", lambda: waiting)
+
+    def test_before_attach(self):
+        self.assert_fails(
+            Code.UNAVAILABLE, WAITS, self.peer.control.SetManifest,
+            agg.SetManifestRequest(epoch=1), timeout=WAIT)
+        self.assert_fails(Code.UNAVAILABLE, WAITS, self.phase,
+                          abandon=agg.PhaseRequest.Abandon())
+
+    def test_absurd_phases(self):
+        stream = self.attach()
+        stream.receive()
+        self.join()
+        for phase in ({}, {"close": agg.PhaseRequest.Close(rows=[
+                agg.RoundRow(rank=5, session=9)] * 3)},
+                {"update": agg.StepPlan(coefficients=[1.0] * 99)},
+                {"compensated_gram": agg.PhaseRequest.CompensatedGram(
+                    tensors=[-1, 10 ** 9])},
+                {"publish": agg.PhaseRequest.Publish(version=2 ** 63)}):
+            try:
+                self.phase(**phase)
+            except grpc.RpcError as error:
+                self.assertNotEqual(error.code(), Code.UNKNOWN)
+            self.assertTrue(self.job.shards[1].alive(),
+                            self.job.shards[1].log())
