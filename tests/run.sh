@@ -16,6 +16,8 @@
 #   format     clang-format
 #   lint       tests/lint/lint.py
 #   k8s        the deployment's tests, with the tools that they need
+#   foreign    a Python client of other origin against agg_server (from PyPI it
+#              takes gRPC, once)
 #   tidy       clang-tidy (slow; not part of --all)
 #
 # Installs missing packages first (deploy/setup.sh). Exits with 1 unless
@@ -23,13 +25,13 @@
 # AGG_OUTPUT_BASE names a Bazel output base of one's own.
 set -uo pipefail
 
-readonly all_cells="gcc clang asan tsan fuzz layers format lint k8s"
+readonly all_cells="gcc clang asan tsan fuzz layers format lint k8s foreign"
 cells=
 for argument in "$@"; do
   case $argument in
     --all) cells="$cells $all_cells" ;;
     --cell=gcc | --cell=clang | --cell=asan | --cell=asan_core | \
-      --cell=tsan | --cell=fuzz | --cell=layers | --cell=format | --cell=lint | --cell=k8s | --cell=tidy)
+      --cell=tsan | --cell=fuzz | --cell=layers | --cell=format | --cell=lint | --cell=k8s | --cell=foreign | --cell=tidy)
       cells="$cells ${argument#--cell=}"
       ;;
     *)
@@ -173,6 +175,18 @@ run_cell() {
       bazel_tests k8s --config=gcc -c opt --build_tests_only \
         --test_tag_filters=k8s --nocache_test_results
       ;;
+    foreign)
+      run_bazel build --config=gcc -c opt //server:agg_server &&
+        tests/foreign/run.sh "$(run_bazel info --config=gcc -c opt bazel-bin |
+          tail -n 1)/server/agg_server" >"$scratch/foreign"
+      status=$?
+      if [[ -s $scratch/foreign ]]; then
+        sed '$d' "$scratch/foreign" | grep -v ' \.\.\. ok$'
+        report foreign "$(tail -n 1 "$scratch/foreign")"
+      else
+        report_status foreign $status
+      fi
+      ;;
     tidy)
       # Generated headers must be there.
       run_bazel build //... &&
@@ -186,7 +200,7 @@ run_cell() {
 }
 
 setup_options=()
-[[ $cells =~ (clang|fuzz|format|lint|k8s|tidy) ]] && setup_options=(--dev)
+[[ $cells =~ (clang|fuzz|format|lint|k8s|foreign|tidy) ]] && setup_options=(--dev)
 # What a test would be skipped without.
 [[ $cells =~ gcc ]] && setup_options+=(--monitoring)
 if deploy/setup.sh "${setup_options[@]}"; then
