@@ -91,17 +91,15 @@ absl::StatusOr<JoinResult> Coordinator::Impl::Observe() const {
   return result;
 }
 
-absl::Status Coordinator::Impl::Attend(uint64_t epoch, uint64_t session,
-                                       EventCallback on_event) {
+absl::StatusOr<uint64_t> Coordinator::Impl::Attend(uint64_t epoch,
+                                                   uint64_t session,
+                                                   EventCallback on_event) {
   MutexLock lock(&mutex_);
   absl::Status status = Gate(epoch);
   if (!status.ok()) return status;
-  status = state_->SetAttending(session, true, clock_->Now());
+  status = state_->Renew(session, clock_->Now());
   if (!status.ok()) return status;
-  Attendee& attendee = attendees_[session];
-  attendee.on_event = std::move(on_event);
-  ++attendee.num_streams;
-  return absl::OkStatus();
+  return attendance_.Open(session, std::move(on_event));
 }
 
 absl::StatusOr<uint64_t> Coordinator::Impl::Renew(uint64_t epoch,
@@ -114,14 +112,12 @@ absl::StatusOr<uint64_t> Coordinator::Impl::Renew(uint64_t epoch,
   return state_->version();
 }
 
-void Coordinator::Impl::Detach(uint64_t session) {
+void Coordinator::Impl::Detach(uint64_t stream) {
   MutexLock lock(&mutex_);
-  const auto attendee = attendees_.find(session);
-  if (attendee == attendees_.end()) return;  // its end is known already
-  if (--attendee->second.num_streams > 0) return;
-  attendees_.erase(attendee);
+  const std::optional<uint64_t> session = attendance_.Close(stream);
+  if (!session.has_value()) return;
   // A session that has ended needs no grace.
-  state_->SetAttending(session, false, clock_->Now()).IgnoreError();
+  state_->BeginGrace(*session, clock_->Now()).IgnoreError();
   changed_.NotifyAll();
 }
 
@@ -242,7 +238,7 @@ void Coordinator::Join(const JoinCall& call, JoinCallback done) {
 absl::StatusOr<JoinResult> Coordinator::Observe() const {
   return impl_->Observe();
 }
-absl::Status Coordinator::Attend(
+absl::StatusOr<uint64_t> Coordinator::Attend(
     uint64_t epoch, uint64_t session,
     std::function<void(const JobEvent&)> on_event) {
   return impl_->Attend(epoch, session, std::move(on_event));
@@ -250,7 +246,7 @@ absl::Status Coordinator::Attend(
 absl::StatusOr<uint64_t> Coordinator::Renew(uint64_t epoch, uint64_t session) {
   return impl_->Renew(epoch, session);
 }
-void Coordinator::Detach(uint64_t session) { impl_->Detach(session); }
+void Coordinator::Detach(uint64_t stream) { impl_->Detach(stream); }
 void Coordinator::Commit(const CommitCall& call, OutcomeCallback done) {
   impl_->Commit(call, std::move(done));
 }

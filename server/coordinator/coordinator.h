@@ -48,14 +48,17 @@ class Coordinator {
   // The job's description; FAILED_PRECONDITION before there is a manifest.
   absl::StatusOr<JoinResult> Observe() const;
 
-  // The Attend stream of a session is open; events go to `on_event`, which
-  // must not block or call back. NOT_FOUND for an unknown session.
-  absl::Status Attend(uint64_t epoch, uint64_t session,
-                      std::function<void(const JobEvent&)> on_event);
+  // An Attend stream of a session is open; events go to `on_event`, which
+  // must not block or call back. Returns the stream's number, for Detach.
+  // NOT_FOUND for an unknown session.
+  absl::StatusOr<uint64_t> Attend(
+      uint64_t epoch, uint64_t session,
+      std::function<void(const JobEvent&)> on_event);
   // Renews the lease; version published so far on success.
   absl::StatusOr<uint64_t> Renew(uint64_t epoch, uint64_t session);
-  // The stream broke: the lease ends after reconnect_grace at the latest.
-  void Detach(uint64_t session);
+  // The stream broke: unless the session has another one, its lease ends after
+  // reconnect_grace at the latest.
+  void Detach(uint64_t stream);
 
   void Commit(const CommitCall& call, OutcomeCallback done);
   // session 0: `included` is false. epoch 0: any.

@@ -135,7 +135,7 @@ JobStatus Coordinator::Impl::Status() const {
       worker.rank = rank;
       worker.client = member.client;
       worker.committed = state_->contributions().count(rank) != 0;
-      worker.attending = member.attending;
+      worker.attending = attendance_.Attends(member.session);
       worker.lease_remaining = member.lease_end - now;
       if (!worker.committed && member.first_round <= state_->version() &&
           state_->waiting_since() < now) {

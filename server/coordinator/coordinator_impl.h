@@ -15,6 +15,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "server/base/mutex.h"
+#include "server/coordinator/attendance.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/job_state.h"
 #include "server/coordinator/peer_group.h"
@@ -35,10 +36,11 @@ class Coordinator::Impl {
   bool RunOnce();
   void Join(const JoinCall& call, JoinCallback done);
   absl::StatusOr<JoinResult> Observe() const;
-  absl::Status Attend(uint64_t epoch, uint64_t session,
-                      std::function<void(const JobEvent&)> on_event);
+  absl::StatusOr<uint64_t> Attend(
+      uint64_t epoch, uint64_t session,
+      std::function<void(const JobEvent&)> on_event);
   absl::StatusOr<uint64_t> Renew(uint64_t epoch, uint64_t session);
-  void Detach(uint64_t session);
+  void Detach(uint64_t stream);
   void Commit(CommitCall call, OutcomeCallback done);
   void WaitRound(uint64_t epoch, uint64_t round, uint64_t session,
                  OutcomeCallback done);
@@ -140,13 +142,7 @@ class Coordinator::Impl {
   uint64_t last_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time next_attach_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::deque<std::function<void()>> operations_ ABSL_GUARDED_BY(mutex_);
-  // A broken stream and its successor may overlap: the latest callback, and
-  // how many streams the session has open.
-  struct Attendee {
-    EventCallback on_event;
-    int num_streams = 0;
-  };
-  std::map<uint64_t, Attendee> attendees_ ABSL_GUARDED_BY(mutex_);
+  Attendance attendance_ ABSL_GUARDED_BY(mutex_);
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
   CombineOptions combine_ ABSL_GUARDED_BY(mutex_);  // of the open round
   std::optional<CombineOptions> next_combine_ ABSL_GUARDED_BY(mutex_);

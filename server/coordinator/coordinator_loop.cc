@@ -134,7 +134,7 @@ void Coordinator::Impl::LoseEpoch(uint64_t epoch, const absl::Status& reason) {
         TellAll(JobEvent{JobEventKind::kShardLost, state_->version(),
                          std::string(no_epoch_.message())});
     closures.insert(closures.end(), told.begin(), told.end());
-    attendees_.clear();
+    attendance_.ForgetAll();
     changed_.NotifyAll();
     LogError(no_epoch_.message());
   }

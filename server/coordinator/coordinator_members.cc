@@ -117,14 +117,12 @@ void Coordinator::Impl::DeliverEffects() {
         closures.insert(closures.end(), told.begin(), told.end());
         continue;
       }
-      const auto attendee = attendees_.find(session);
-      if (attendee == attendees_.end()) continue;
-      closures.push_back([callback = attendee->second.on_event, event = event] {
-        callback(event);
-      });
+      if (!attendance_.Attends(session)) continue;
+      closures.push_back([callback = attendance_.CallbackOf(session),
+                          event = event] { callback(event); });
     }
     for (const auto& [session, reason] : effects.ended) {
-      attendees_.erase(session);
+      attendance_.Forget(session);
       for (auto it = waiters_.begin(); it != waiters_.end();) {
         if (it->session != session) {
           ++it;
@@ -193,9 +191,8 @@ Coordinator::Impl::Closures Coordinator::Impl::FailWaiters(
 
 Coordinator::Impl::Closures Coordinator::Impl::TellAll(const JobEvent& event) {
   Closures closures;
-  for (const auto& [session, attendee] : attendees_) {
-    closures.push_back(
-        [callback = attendee.on_event, event] { callback(event); });
+  for (const EventCallback& callback : attendance_.AllCallbacks()) {
+    closures.push_back([callback, event] { callback(event); });
   }
   return closures;
 }

@@ -118,14 +118,11 @@ absl::Status JobState::Renew(uint64_t session, absl::Time now) {
   return absl::OkStatus();
 }
 
-absl::Status JobState::SetAttending(uint64_t session, bool attending,
-                                    absl::Time now) {
+absl::Status JobState::BeginGrace(uint64_t session, absl::Time now) {
   absl::StatusOr<Member*> member = Find(session);
   if (!member.ok()) return member.status();
-  (*member)->attending = attending;
-  (*member)->lease_end = attending ? now + options_.lease
-                                   : std::min((*member)->lease_end,
-                                              now + options_.reconnect_grace);
+  absl::Time& lease_end = (*member)->lease_end;
+  lease_end = std::min(lease_end, now + options_.reconnect_grace);
   return absl::OkStatus();
 }
 

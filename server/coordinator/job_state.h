@@ -30,7 +30,6 @@ struct Member {
   std::string client;
   uint64_t first_round = 0;
   absl::Time lease_end;
-  bool attending = false;
 };
 
 // A committed row of the open round; outlives its worker (P6).
@@ -88,7 +87,8 @@ class JobState {
   // --- Sessions. NOT_FOUND or the reason of the end for those not alive.
   absl::StatusOr<Member*> Find(uint64_t session);
   absl::Status Renew(uint64_t session, absl::Time now);
-  absl::Status SetAttending(uint64_t session, bool attending, absl::Time now);
+  // Its connection broke: the lease ends after reconnect_grace at the latest.
+  absl::Status BeginGrace(uint64_t session, absl::Time now);
   absl::Status Leave(uint64_t session);
   // Ends the rank's session with ABORTED "evicted: reason". NOT_FOUND: nobody
   // has joined as that rank.

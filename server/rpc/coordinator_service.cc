@@ -47,7 +47,6 @@ CoordinatorService::CoordinatorService(const JobInfo& job,
                                        OpenStreams* open)
     : coordinator_(coordinator),
       open_(open),
-      attendance_(coordinator),
       job_(std::make_shared<const JobInfo>(job)) {}
 
 void CoordinatorService::SetShards(const std::vector<std::string>& shards) {
@@ -113,7 +112,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Observe(
 
 grpc::ServerBidiReactor<v1::LeaseRenewal, v1::JobEvent>*
 CoordinatorService::Attend(grpc::CallbackServerContext*) {
-  return AttendReactor::Start(&attendance_, open_);
+  return AttendReactor::Start(coordinator_, open_);
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::Commit(

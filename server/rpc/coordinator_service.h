@@ -55,7 +55,6 @@ class CoordinatorService : public v1::Coordinator::CallbackService {
 
   Coordinator* const coordinator_;
   OpenStreams* const open_;
-  Attendance attendance_;
   Mutex mutex_;
   std::shared_ptr<const JobInfo> job_ ABSL_GUARDED_BY(mutex_);
 };

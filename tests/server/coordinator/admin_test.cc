@@ -206,10 +206,10 @@ TEST_F(EvictTest, AStalledWorkersEndClosesTheRound) {
   Coordinator* coordinator = job_.cluster.coordinator();
   const uint64_t epoch = job_.workers[1].joined().epoch;
   std::vector<JobEvent> events;
-  ASSERT_EQ(coordinator->Attend(
-                epoch, job_.workers[1].session(),
-                [&](const JobEvent& event) { events.push_back(event); }),
-            absl::OkStatus());
+  ASSERT_TRUE(coordinator
+                  ->Attend(epoch, job_.workers[1].session(),
+                           [&](const JobEvent& e) { events.push_back(e); })
+                  .ok());
   const OutcomeReply waiting = *job_.workers[0].Contribute(0, RowOf(0, 0));
   // A push that is not committed is worth nothing.
   ASSERT_EQ(job_.workers[1].Push(0, RowOf(0, 1)), absl::OkStatus());

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -230,6 +231,30 @@ TEST_F(CoordinatorServiceTest, AStreamIsForOneSession) {
   while (stream->Read(&event)) {
   }
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+// A worker that reconnects opens its next stream before the server has noticed
+// the end of the former one. Once both have ended, it attends no more.
+TEST_F(CoordinatorServiceTest, OverlappingStreamsEndOneAfterTheOther) {
+  const v1::JoinReply job = Join(0);
+  v1::LeaseRenewal renewal;
+  renewal.set_epoch(job.epoch());
+  renewal.set_session(job.session());
+  grpc::ClientContext contexts[2];
+  auto former = stub_->Attend(&contexts[0]);
+  auto next = stub_->Attend(&contexts[1]);
+  v1::JobEvent event;
+  for (auto* stream : {former.get(), next.get()}) {
+    ASSERT_TRUE(stream->Write(renewal));
+    ASSERT_TRUE(stream->Read(&event));  // attended
+  }
+  EXPECT_TRUE(coordinator_->Status().workers[0].attending);
+  for (auto* stream : {former.get(), next.get()}) {
+    stream->WritesDone();
+    EXPECT_TRUE(stream->Finish().ok());
+  }
+  // The server learns of a stream's end shortly after the client.
+  while (coordinator_->Status().workers[0].attending) std::this_thread::yield();
 }
 
 // The outcome comes long after the caller has gone; nothing may break.
