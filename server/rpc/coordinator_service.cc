@@ -125,7 +125,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Commit(
     poll->Answer(call.status());
     return reactor;
   }
-  call->traceparent = Traceparent(*context);
+  call->info.traceparent = Traceparent(*context);
   coordinator_->Commit(*call, [poll](absl::StatusOr<RoundResult> outcome) {
     AnswerOutcome(poll, outcome);
   });

@@ -209,18 +209,18 @@ absl::StatusOr<CommitCall> FromProto(const v1::CommitRequest& request) {
   call.round = request.round();
   call.kind =
       request.kind() == v1::SEED ? PushKind::kSeed : PushKind::kGradient;
-  call.row.examples = request.examples() == 0 ? 1 : request.examples();
-  call.row.accumulation =
+  call.info.row.examples = request.examples() == 0 ? 1 : request.examples();
+  call.info.row.accumulation =
       request.accumulation() == 0 ? 1 : request.accumulation();
   // A sum that is not finite says no more than the row, whose own overflow
   // excludes it: the estimate from rows is taken instead.
   if (request.has_micro_norm_squared_sum() &&
       IsSum(request.micro_norm_squared_sum())) {
-    call.row.micro_norm_squared_sum = request.micro_norm_squared_sum();
+    call.info.row.micro_norm_squared_sum = request.micro_norm_squared_sum();
   }
-  call.row.loss_scale =
+  call.info.row.loss_scale =
       request.loss_scale() == 0.0 ? 1.0 : request.loss_scale();
-  if (request.has_loss()) call.loss = request.loss();
+  if (request.has_loss()) call.info.loss = request.loss();
   return call;
 }
 

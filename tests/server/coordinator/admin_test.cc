@@ -129,7 +129,7 @@ TEST(AdminTest, TheFirstRoundNeedNotWait) {
   EXPECT_EQ(worker.joined().combination.rule, "adasum");
 }
 
-TEST(AdminTest, EverybodyIsToldTheRuleOfTheirRound) {
+TEST(AdminTest, EverybodyHearsTheRuleOfTheirRound) {
   RunningJob job(MakeClusterOptions(1, 2), TestManifest(), 2);
   Coordinator* coordinator = job.cluster.coordinator();
   ASSERT_TRUE(coordinator->SetRule(ToRule("adasum"), nullptr).ok());

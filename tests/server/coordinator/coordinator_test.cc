@@ -54,7 +54,7 @@ TEST_F(CoordinatorTest, EpochsCountMicroseconds) {
                          absl::ToUnixMicros(job_.cluster.clock()->Now())));
 }
 
-TEST_F(CoordinatorTest, RoundsWaitForEverybodyAndAreTold) {
+TEST_F(CoordinatorTest, RoundsWaitForEverybodyAndAreAnnounced) {
   OutcomeReply observer;
   coordinator()->WaitRound(0, 0, 0, observer.callback());
   const OutcomeReply first = *worker(0).Contribute(0, Row());
@@ -132,7 +132,7 @@ TEST_F(CoordinatorTest, AReconnectInTimeKeepsTheSession) {
       coordinator()->Renew(epoch(), worker(1).session()).status()));
 }
 
-TEST_F(CoordinatorTest, ASupersededWorkerIsTold) {
+TEST_F(CoordinatorTest, ASupersededWorkerHearsOfIt) {
   const uint64_t stream = Attend(0);
   const OutcomeReply waiting = *worker(0).Contribute(0, Row());
   LocalWorker successor(&job_.cluster, 0, job_.manifest);

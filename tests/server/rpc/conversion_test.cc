@@ -47,11 +47,11 @@ TEST(JobConversionTest, Manifest) {
 TEST(JobConversionTest, CommitDefaults) {
   const absl::StatusOr<CommitCall> call = FromProto(v1::CommitRequest());
   ASSERT_TRUE(call.ok());
-  EXPECT_EQ(call->row.examples, 1);
-  EXPECT_EQ(call->row.accumulation, 1);
-  EXPECT_EQ(call->row.loss_scale, 1.0);
-  EXPECT_FALSE(call->row.micro_norm_squared_sum.has_value());
-  EXPECT_FALSE(call->loss.has_value());
+  EXPECT_EQ(call->info.row.examples, 1);
+  EXPECT_EQ(call->info.row.accumulation, 1);
+  EXPECT_EQ(call->info.row.loss_scale, 1.0);
+  EXPECT_FALSE(call->info.row.micro_norm_squared_sum.has_value());
+  EXPECT_FALSE(call->info.loss.has_value());
 }
 
 TEST(JobConversionTest, CommitValues) {
@@ -68,16 +68,16 @@ TEST(JobConversionTest, CommitValues) {
   absl::StatusOr<CommitCall> call = FromProto(request);
   ASSERT_TRUE(call.ok());
   EXPECT_EQ(call->kind, PushKind::kSeed);
-  EXPECT_EQ(call->row.examples, 32);
-  EXPECT_EQ(call->row.accumulation, 4);
-  EXPECT_EQ(call->row.micro_norm_squared_sum, 2.5);
-  EXPECT_EQ(call->loss, 0.0);
-  EXPECT_EQ(call->row.loss_scale, 1024.0);
+  EXPECT_EQ(call->info.row.examples, 32);
+  EXPECT_EQ(call->info.row.accumulation, 4);
+  EXPECT_EQ(call->info.row.micro_norm_squared_sum, 2.5);
+  EXPECT_EQ(call->info.loss, 0.0);
+  EXPECT_EQ(call->info.row.loss_scale, 1024.0);
   // An overflowed sum is no information.
   request.set_micro_norm_squared_sum(std::numeric_limits<double>::infinity());
   call = FromProto(request);
   ASSERT_TRUE(call.ok());
-  EXPECT_FALSE(call->row.micro_norm_squared_sum.has_value());
+  EXPECT_FALSE(call->info.row.micro_norm_squared_sum.has_value());
 }
 
 TEST(JobConversionTest, CommitErrorsNameTheField) {
