@@ -1,3 +1,4 @@
+// The first renewal begins attendance; each one is answered with RENEWED.
 #include "server/rpc/attend_stream.h"
 
 #include <utility>
@@ -13,6 +14,14 @@ AttendReactor* AttendReactor::Start(Coordinator* coordinator,
   std::shared_ptr<AttendReactor> stream(new AttendReactor(coordinator, open));
   stream->Own();
   stream->StartRead(&stream->renewal_);
+  return stream.get();
+}
+
+AttendReactor* AttendReactor::Refuse(const absl::Status& reason,
+                                     OpenStreams* open) {
+  std::shared_ptr<AttendReactor> stream(new AttendReactor(nullptr, open));
+  stream->Own();
+  stream->End(reason);
   return stream.get();
 }
 
@@ -41,7 +50,7 @@ absl::Status AttendReactor::Handle(const v1::LeaseRenewal& renewal) {
     number_ = *number;
   } else if (renewal.session() != session_) {
     return absl::InvalidArgumentError(
-        absl::StrCat("session: ", renewal.session(), "; allowed: ", session_,
+        absl::StrCat("session is ", renewal.session(), "; allowed: ", session_,
                      ", as in the stream's first message"));
   }
   absl::StatusOr<uint64_t> version =

@@ -19,6 +19,8 @@ class AttendReactor : public BidiStream<v1::LeaseRenewal, v1::JobEvent> {
  public:
   // `coordinator` and `open` outlive the gRPC server.
   static AttendReactor* Start(Coordinator* coordinator, OpenStreams* open);
+  // A stream that ends at once, with `reason`.
+  static AttendReactor* Refuse(const absl::Status& reason, OpenStreams* open);
 
  private:
   AttendReactor(Coordinator* coordinator, OpenStreams* open)

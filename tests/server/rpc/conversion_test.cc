@@ -6,43 +6,15 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/call_validation.h"
 #include "server/rpc/job_conversion.h"
 #include "server/rpc/phase_conversion.h"
-#include "server/rpc/status_conversion.h"
 
 namespace agg {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-TEST(StatusConversionTest, EveryCodeSurvives) {
-  for (int code = 0; code <= 16; ++code) {
-    const absl::Status status(static_cast<absl::StatusCode>(code), "why");
-    EXPECT_EQ(FromGrpcStatus(ToGrpcStatus(status)), status);
-    EXPECT_EQ(static_cast<int>(ToGrpcStatus(status).error_code()), code);
-  }
-  // The largest that the enumeration can hold.
-  EXPECT_EQ(FromGrpcStatus(grpc::Status(grpc::StatusCode(31), "odd")).code(),
-            absl::StatusCode::kUnknown);
-}
-
-TEST(StatusConversionTest, LongMessagesAreCut) {
-  const grpc::Status status =
-      ToGrpcStatus(absl::InternalError(std::string(5000, 'x')));
-  EXPECT_EQ(status.error_message().size(), 2048u);
-  EXPECT_THAT(status.error_message(), HasSubstr("xxx..."));
-}
-
-TEST(JobConversionTest, Manifest) {
-  TensorSpec tensor;
-  tensor.name = "w";
-  tensor.shape = {3, 0, 5};
-  tensor.group = "g";
-  tensor.optional = true;
-  const Manifest manifest{{tensor, TensorSpec()}};
-  EXPECT_TRUE(CompareManifests(manifest, FromProto(ToProto(manifest))).ok());
-}
 
 TEST(JobConversionTest, CommitDefaults) {
   const absl::StatusOr<CommitCall> call = FromProto(v1::CommitRequest());
@@ -80,20 +52,22 @@ TEST(JobConversionTest, CommitValues) {
   EXPECT_FALSE(call->info.row.micro_norm_squared_sum.has_value());
 }
 
-TEST(JobConversionTest, CommitErrorsNameTheField) {
+TEST(JobConversionTest, BadValuesAreRefusedByField) {
   const auto error = [](auto set) {
     v1::CommitRequest request;
     set(&request);
-    return std::string(FromProto(request).status().message());
+    const absl::StatusOr<CommitCall> call = FromProto(request);
+    return std::string(
+        (call.ok() ? ValidateCommit(call->info) : call.status()).message());
   };
   EXPECT_THAT(error([](auto* r) { r->set_examples(-1); }),
-              HasSubstr("examples: -1"));
+              HasSubstr("commit.examples is -1; allowed: "));
   EXPECT_THAT(error([](auto* r) { r->set_accumulation(-2); }),
-              HasSubstr("accumulation: -2"));
+              HasSubstr("commit.accumulation is -2; allowed: "));
   EXPECT_THAT(error([](auto* r) { r->set_loss_scale(std::nan("")); }),
-              HasSubstr("loss_scale: nan"));
+              HasSubstr("commit.loss_scale is nan; allowed: "));
   EXPECT_THAT(error([](auto* r) { r->set_kind(v1::PushKind(9)); }),
-              HasSubstr("kind: 9"));
+              HasSubstr("commit.kind is 9; allowed: "));
 }
 
 Phase FullPhase(PhaseKind kind) {

@@ -183,7 +183,7 @@ TEST_F(CoordinatorServiceTest, AnotherProtocolVersionIsRefused) {
   v1::JoinReply reply;
   const grpc::Status status = stub_->Join(&context, request, &reply);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("protocol_version: 2"));
+  EXPECT_THAT(status.error_message(), HasSubstr("protocol_version is 2"));
   grpc::ClientContext observe;
   EXPECT_EQ(stub_->Observe(&observe, v1::ObserveRequest(), &reply).error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);
@@ -288,7 +288,7 @@ TEST_F(CoordinatorServiceTest, BadCommitsAreRefusedByField) {
   v1::RoundOutcome outcome;
   const grpc::Status status = stub_->Commit(&context, request, &outcome);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("loss_scale: -1"));
+  EXPECT_THAT(status.error_message(), HasSubstr("commit.loss_scale is -1"));
 }
 
 TEST_F(CoordinatorServiceTest, LeavingIsAnswered) {
@@ -302,7 +302,7 @@ TEST_F(CoordinatorServiceTest, LeavingIsAnswered) {
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
-TEST(RedirectServiceTest, NamesTheCoordinator) {
+TEST(OtherShardsTest, NameTheCoordinator) {
   LoopbackShard shard(1, 2);
   shard.Serve();
   auto stub = v1::Coordinator::NewStub(shard.NewChannel());
