@@ -25,7 +25,7 @@
 namespace agg {
 namespace {
 
-// gRPC keeps these switches for the whole process, and they are not
+// gRPC has one set of these switches per process, and they are not
 // thread-safe.
 void EnablePlugins() {
   static std::once_flag once;

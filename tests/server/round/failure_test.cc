@@ -209,11 +209,11 @@ TEST(FinishedTest, StaysSoThoughAShardIsLost) {
   EXPECT_EQ(coordinator->Status().epoch, epoch);
   EXPECT_TRUE(coordinator->Observe()->finished);
   EXPECT_TRUE(job.workers[1].Commit(0).Get()->finished);
-  // In this process shard 1 lives, too: nobody has told any of them of an end.
+  // In this process shard 1 lives, too: none of them has heard of an end.
   EXPECT_EQ(*job.cluster.Pull(1), last);
   EXPECT_THAT(job.workers[1].Join().message(), HasSubstr("has finished"));
 
-  // Members may go, by themselves or not, though shard 1 cannot be told.
+  // Members may go, by themselves or not, though shard 1 cannot hear of it.
   EXPECT_EQ(job.workers[1].Leave(), absl::OkStatus());
   coordinator->Detach(*stream);
   job.cluster.Advance(options.coordinator.lease);

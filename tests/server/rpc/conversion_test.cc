@@ -45,7 +45,7 @@ TEST(JobConversionTest, CommitValues) {
   EXPECT_EQ(call->info.row.micro_norm_squared_sum, 2.5);
   EXPECT_EQ(call->info.loss, 0.0);
   EXPECT_EQ(call->info.row.loss_scale, 1024.0);
-  // An overflowed sum is no information.
+  // A sum that has overflowed counts as not sent.
   request.set_micro_norm_squared_sum(std::numeric_limits<double>::infinity());
   call = FromProto(request);
   ASSERT_TRUE(call.ok());

@@ -87,7 +87,8 @@ class CoordinatorServiceTest : public ::testing::Test {
     traceparents_.push_back(report.traceparents);
     reported_.NotifyAll();
   }
-  // Of the round's rows; waits for its report, which comes after its outcome.
+  // Those of the round's rows. Waits for the round's report, which comes after
+  // its outcome.
   std::vector<std::string> TraceparentsOf(size_t round) {
     MutexLock lock(&mutex_);
     while (traceparents_.size() <= round) reported_.Wait(&mutex_);
@@ -189,7 +190,7 @@ TEST_F(CoordinatorServiceTest, AnotherProtocolVersionIsRefused) {
             grpc::StatusCode::INVALID_ARGUMENT);
 }
 
-TEST_F(CoordinatorServiceTest, AttendRenewsAndTellsTheSuperseded) {
+TEST_F(CoordinatorServiceTest, AttendRenewsAndAnnouncesASupersession) {
   const v1::JoinReply first = Join(0);
   grpc::ClientContext context;
   auto stream = stub_->Attend(&context);
