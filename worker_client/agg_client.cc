@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/agg.pb.h"
+#include "proto/manifest_message.h"
 #include "worker_client/client_core.h"
 #include "worker_client/coordinator_session.h"
 #include "worker_client/malloc_tuning.h"
-#include "worker_client/manifest_message.h"
 #include "worker_client/npz/npz.h"
 #include "worker_client/shard_router.h"
 
@@ -59,7 +59,7 @@ absl::StatusOr<std::unique_ptr<AggClient>> AggClient::Connect(
   status = CheckDescription(description);
   if (!status.ok()) return status;
   absl::StatusOr<ShardRouter> router = ShardRouter::Create(
-      FromMessage(description.manifest()), description.shards_size());
+      FromProto(description.manifest()), description.shards_size());
   if (!router.ok()) return router.status();
   return absl::WrapUnique(new AggClient(std::make_unique<ClientCore>(
       options, *std::move(session), *std::move(router))));

@@ -8,15 +8,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "proto/manifest_message.h"
+#include "proto/protocol_version.h"
 #include "proto/traceparent.h"
 #include "worker_client/channel.h"
-#include "worker_client/manifest_message.h"
 #include "worker_client/retry.h"
 
 namespace agg {
 namespace {
-
-constexpr uint32_t kProtocolVersion = 1;
 
 std::string ClientName(const ClientOptions& options) {
   if (!options.client_name.empty()) return options.client_name;
@@ -25,7 +24,7 @@ std::string ClientName(const ClientOptions& options) {
   return absl::StrCat(host, ":", getpid());
 }
 
-RoundOutcome FromMessage(const v1::RoundOutcome& message) {
+RoundOutcome FromProto(const v1::RoundOutcome& message) {
   RoundOutcome outcome;
   outcome.round = message.round();
   outcome.version = message.version();
@@ -87,7 +86,7 @@ absl::Status CoordinatorSession::Join() {
   v1::JoinRequest join;
   join.set_protocol_version(kProtocolVersion);
   join.set_rank(options_.rank);
-  *join.mutable_manifest() = ToMessage(options_.manifest);
+  *join.mutable_manifest() = ToProto(options_.manifest);
   join.set_client(ClientName(options_));
   v1::ObserveRequest observe;
   observe.set_protocol_version(kProtocolVersion);
@@ -220,7 +219,7 @@ absl::StatusOr<RoundOutcome> CoordinatorSession::Commit(
            });
   if (!status.ok()) return status;
   if (reply.finished()) finished_ = true;
-  return FromMessage(reply);
+  return FromProto(reply);
 }
 
 absl::StatusOr<RoundOutcome> CoordinatorSession::WaitRound(uint64_t round) {
@@ -235,7 +234,7 @@ absl::StatusOr<RoundOutcome> CoordinatorSession::WaitRound(uint64_t round) {
              return stub_->WaitRound(context, request, &reply);
            });
   if (!status.ok()) return status;
-  return FromMessage(reply);
+  return FromProto(reply);
 }
 
 absl::StatusOr<uint64_t> CoordinatorSession::LatestVersion() {

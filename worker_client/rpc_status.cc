@@ -2,6 +2,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/status_conversion.h"
 
 namespace agg {
 namespace {
@@ -32,7 +33,7 @@ std::string ToString(const ShardName& shard) {
 absl::Status FromGrpc(const grpc::Status& status, const ShardName& shard,
                       absl::string_view call) {
   if (status.ok()) return absl::OkStatus();
-  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  const absl::StatusCode code = FromGrpcStatus(status).code();
   std::string message =
       absl::StrCat(ToString(shard), ": ", call, ": ", status.error_message());
   const absl::string_view advice = Advice(code);

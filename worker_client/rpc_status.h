@@ -1,4 +1,5 @@
-// The one place where the client turns gRPC's outcomes into absl::Status.
+// What the client says about a call that failed: gRPC's status as absl::Status
+// (proto/status_conversion.h), with the far end and advice.
 #ifndef AGG_WORKER_CLIENT_RPC_STATUS_H_
 #define AGG_WORKER_CLIENT_RPC_STATUS_H_
 

@@ -1,3 +1,5 @@
+// Two questions, one after the other: may round 0 begin, and is the round
+// complete?
 #include "server/coordinator/close_policy.h"
 
 namespace agg {

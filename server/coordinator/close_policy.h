@@ -21,7 +21,7 @@ struct CloseSnapshot {
   bool started = false;           // round 0 has had its workers
   int32_t num_members = 0;        // that take part in the round
   int32_t num_waiting = 0;        // members without a commit
-  int32_t num_contributions = 0;  // commits, of the dead too
+  int32_t num_contributions = 0;  // commits, also of workers that have gone
   int32_t num_joining = 0;        // members that wait for the next round
   absl::Time opened_at;           // the version was published
   // The first commit, or the start if that came later.
@@ -36,11 +36,12 @@ struct CloseDecision {
   absl::Time ask_again_at = absl::InfiniteFuture();
 };
 
-// Synchronous mode (quorum: all members): closes when every member has
-// committed and somebody has; with round_timeout, that long after the first
-// commit at the latest; or without any row, when all members have gone and
-// somebody waits for the next round. Nothing closes before the job has started
-// (P2).
+// Synchronous mode: the round waits for all its members. It closes
+//  - when every member has committed, and there is a commit;
+//  - with round_timeout: that long after the first commit at the latest;
+//  - without any row: when all members have gone and somebody waits for the
+//    next round.
+// Nothing closes before the job has started (P2).
 CloseDecision DecideClose(const CloseOptions& options,
                           const CloseSnapshot& snapshot, absl::Time now);
 

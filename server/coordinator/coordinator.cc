@@ -1,30 +1,29 @@
+// Construction, and the calls that come from any thread. What changes
+// membership is queued for the loop; the rest is done here, under the lock.
 #include "server/coordinator/coordinator.h"
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "server/coordinator/coordinator_impl.h"
+#include "absl/time/clock.h"
+#include "server/coordinator/job_state.h"
+#include "server/coordinator/recent_rounds.h"
 
 namespace agg {
 
-Coordinator::Impl::Impl(const CoordinatorOptions& options,
-                        std::vector<ShardPeer*> peers, const Clock* clock,
-                        ReportCallback on_report)
-    : options_(options),
-      close_options_{options.workers, options.min_workers,
-                     options.start_timeout, options.round_timeout},
-      clock_(clock),
+Coordinator::Coordinator(const CoordinatorOptions& options,
+                         std::vector<ShardPeer*> peers, const Clock* clock,
+                         ReportCallback on_report)
+    : clock_(clock),
       on_report_(std::move(on_report)),
       peers_(std::move(peers)),
       engine_(options, &peers_),
-      listener_(std::make_shared<LossListener>()),
-      no_epoch_(absl::UnavailableError("waiting for all shards")),
-      combine_(options.combine) {
-  MutexLock lock(&listener_->mutex);
-  listener_->impl = this;
-}
+      loss_listener_(std::make_shared<LossListener>(
+          [this](uint64_t epoch, const absl::Status& reason) {
+            LoseEpoch(epoch, reason);
+          })),
+      state_(options) {}
 
-Coordinator::Impl::~Impl() {
+Coordinator::~Coordinator() {
   Drain(absl::InfinitePast());
   {
     MutexLock lock(&mutex_);
@@ -32,236 +31,170 @@ Coordinator::Impl::~Impl() {
     changed_.NotifyAll();
   }
   if (thread_.joinable()) thread_.join();
-  StopListening();
-  // Each is refused now, and has to be told so.
+  loss_listener_->Stop();
+  // Each queued call is refused now; its caller has to hear of it.
   while (RunOperation()) {
   }
 }
 
-void Coordinator::Impl::RunAll(const Closures& closures) {
-  for (const std::function<void()>& closure : closures) closure();
-}
-
-void Coordinator::Impl::Start() {
+void Coordinator::Start() {
   thread_ = std::thread([this] { Loop(); });
 }
 
-absl::Status Coordinator::Impl::Gate() const {
-  if (draining_) {
-    return absl::UnavailableError("draining: the coordinator is shutting down");
-  }
-  return epoch_on_ ? absl::OkStatus() : no_epoch_;
-}
+// --- Calls that the loop carries out -----------------------------------------
 
-absl::Status Coordinator::Impl::Gate(uint64_t epoch) const {
-  absl::Status status = Gate();
-  if (!status.ok()) return status;
-  return state_->CheckEpoch(epoch);
-}
-
-void Coordinator::Impl::Join(const JoinCall& call, JoinCallback done) {
-  absl::Status status;
-  {
-    MutexLock lock(&mutex_);
-    status = Gate();
-    if (status.ok()) {
-      operations_.push_back([this, call, done] { DoJoin(call, done); });
-      changed_.NotifyAll();
-      return;
-    }
-  }
-  done(status);
-}
-
-absl::StatusOr<JoinResult> Coordinator::Impl::Observe() const {
+absl::Status Coordinator::Enqueue(std::optional<uint64_t> epoch,
+                                  std::function<void()> operation) {
   MutexLock lock(&mutex_);
-  absl::Status status = Gate();
+  const absl::Status status = state_.CheckAcceptingCalls(epoch);
   if (!status.ok()) return status;
-  if (!state_->manifest().has_value()) {
-    return absl::FailedPreconditionError(
-        "no worker has joined yet, so the job has no manifest");
-  }
-  JoinResult result;
-  result.epoch = state_->epoch();
-  result.version = state_->version();
-  result.seeded = state_->seeded();
-  result.finished = state_->finished();
-  result.manifest = *state_->manifest();
-  result.combination = CombinationOf(state_->version());
-  return result;
-}
-
-absl::Status Coordinator::Impl::Attend(uint64_t epoch, uint64_t session,
-                                       EventCallback on_event) {
-  MutexLock lock(&mutex_);
-  absl::Status status = Gate(epoch);
-  if (!status.ok()) return status;
-  status = state_->SetAttending(session, true, clock_->Now());
-  if (!status.ok()) return status;
-  Attendee& attendee = attendees_[session];
-  attendee.on_event = std::move(on_event);
-  ++attendee.num_streams;
+  operations_.push_back(std::move(operation));
+  changed_.NotifyAll();
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint64_t> Coordinator::Impl::Renew(uint64_t epoch,
-                                                  uint64_t session) {
-  MutexLock lock(&mutex_);
-  absl::Status status = Gate(epoch);
-  if (!status.ok()) return status;
-  status = state_->Renew(session, clock_->Now());
-  if (!status.ok()) return status;
-  return state_->version();
-}
-
-void Coordinator::Impl::Detach(uint64_t session) {
-  MutexLock lock(&mutex_);
-  const auto attendee = attendees_.find(session);
-  if (attendee == attendees_.end()) return;  // its end is known already
-  if (--attendee->second.num_streams > 0) return;
-  attendees_.erase(attendee);
-  // A session that has ended needs no grace.
-  state_->SetAttending(session, false, clock_->Now()).IgnoreError();
-  changed_.NotifyAll();
-}
-
-void Coordinator::Impl::AddWaiter(Waiter waiter) {
-  waiters_.push_back(std::move(waiter));
-  changed_.NotifyAll();
-}
-
-void Coordinator::Impl::Commit(CommitCall call, OutcomeCallback done) {
-  // The shard of this process; others say so when the round closes.
-  call.pushed = peers_.peer(0)->CheckPushed(
-      {call.epoch, call.session, call.round, call.kind});
-  absl::StatusOr<std::optional<RoundResult>> answer = absl::UnknownError("");
-  {
-    MutexLock lock(&mutex_);
-    absl::Status status = Gate(call.epoch);
-    if (status.ok()) {
-      answer = state_->Commit(call, clock_->Now());
-    } else {
-      answer = status;
-    }
-    if (answer.ok() && !answer->has_value()) {
-      AddWaiter({call.kind, call.round, call.session, std::move(done)});
-      return;
-    }
-  }
-  if (!answer.ok()) {
-    done(answer.status());
-  } else {
-    done(**std::move(answer));
-  }
-}
-
-void Coordinator::Impl::WaitRound(uint64_t epoch, uint64_t round,
-                                  uint64_t session, OutcomeCallback done) {
-  absl::StatusOr<std::optional<RoundResult>> answer = absl::UnknownError("");
-  {
-    MutexLock lock(&mutex_);
-    absl::Status status = epoch == 0 ? Gate() : Gate(epoch);
-    if (status.ok()) {
-      answer = state_->Outcome(round, session);
-    } else {
-      answer = status;
-    }
-    if (answer.ok() && !answer->has_value()) {
-      AddWaiter({PushKind::kGradient, round, session, std::move(done)});
-      return;
-    }
-  }
-  if (!answer.ok()) {
-    done(answer.status());
-  } else {
-    done(**std::move(answer));
-  }
-}
-
-void Coordinator::Impl::Leave(uint64_t epoch, uint64_t session,
-                              std::function<void(absl::Status)> done) {
-  absl::Status status;
-  {
-    MutexLock lock(&mutex_);
-    status = Gate(epoch);
-    if (status.ok()) {
-      operations_.push_back([this, epoch, session, done] {
-        absl::Status left;
-        {
-          MutexLock lock(&mutex_);
-          left = Gate(epoch);
-          if (left.ok()) left = state_->Leave(session);
-        }
-        DeliverEffects();
-        done(left);
-      });
-      changed_.NotifyAll();
-      return;
-    }
-  }
-  done(status);
-}
-
-void Coordinator::Impl::Drain(absl::Time deadline) {
-  Closures closures;
-  {
-    MutexLock lock(&mutex_);
-    if (!draining_) {
-      draining_ = true;
-      closures = TellAll(JobEvent{JobEventKind::kDraining,
-                                  state_ == nullptr ? 0 : state_->version(),
-                                  "the coordinator is shutting down"});
-    }
-    changed_.NotifyAll();
-    while (in_round_ && absl::Now() < deadline) {
-      changed_.WaitFor(&mutex_, deadline - absl::Now());
-    }
-    // A round that has just ended has answers.
-    Closures ended = epoch_on_ ? AnswerWaiters() : Closures();
-    closures.insert(closures.end(), ended.begin(), ended.end());
-    Closures failed = FailWaiters(Gate());
-    closures.insert(closures.end(), failed.begin(), failed.end());
-  }
-  RunAll(closures);
-}
-
-// --- The facade --------------------------------------------------------------
-
-Coordinator::Coordinator(const CoordinatorOptions& options,
-                         std::vector<ShardPeer*> peers, const Clock* clock,
-                         ReportCallback on_report)
-    : impl_(std::make_unique<Impl>(options, std::move(peers), clock,
-                                   std::move(on_report))) {}
-Coordinator::~Coordinator() = default;
-
-void Coordinator::Start() { impl_->Start(); }
-bool Coordinator::RunOnce() { return impl_->RunOnce(); }
 void Coordinator::Join(const JoinCall& call, JoinCallback done) {
-  impl_->Join(call, std::move(done));
+  const absl::Status status =
+      Enqueue({}, [this, call, done] { done(DoJoin(call)); });
+  if (!status.ok()) done(status);
 }
-absl::StatusOr<JoinResult> Coordinator::Observe() const {
-  return impl_->Observe();
-}
-absl::Status Coordinator::Attend(
-    uint64_t epoch, uint64_t session,
-    std::function<void(const JobEvent&)> on_event) {
-  return impl_->Attend(epoch, session, std::move(on_event));
-}
-absl::StatusOr<uint64_t> Coordinator::Renew(uint64_t epoch, uint64_t session) {
-  return impl_->Renew(epoch, session);
-}
-void Coordinator::Detach(uint64_t session) { impl_->Detach(session); }
-void Coordinator::Commit(const CommitCall& call, OutcomeCallback done) {
-  impl_->Commit(call, std::move(done));
-}
-void Coordinator::WaitRound(uint64_t epoch, uint64_t round, uint64_t session,
-                            OutcomeCallback done) {
-  impl_->WaitRound(epoch, round, session, std::move(done));
-}
+
 void Coordinator::Leave(uint64_t epoch, uint64_t session,
                         std::function<void(absl::Status)> done) {
-  impl_->Leave(epoch, session, std::move(done));
+  const absl::Status status = Enqueue(
+      epoch, [this, epoch, session, done] { done(DoLeave(epoch, session)); });
+  if (!status.ok()) done(status);
 }
-void Coordinator::Drain(absl::Time deadline) { impl_->Drain(deadline); }
+
+void Coordinator::Evict(int32_t rank, const std::string& reason,
+                        std::function<void(absl::StatusOr<Eviction>)> done) {
+  const absl::Status status =
+      Enqueue({}, [this, rank, reason, done] { done(DoEvict(rank, reason)); });
+  if (!status.ok()) done(status);
+}
+
+// --- Attendance and leases ---------------------------------------------------
+
+absl::StatusOr<uint64_t> Coordinator::Attend(uint64_t epoch, uint64_t session,
+                                             EventCallback on_event) {
+  MutexLock lock(&mutex_);
+  absl::Status status = state_.CheckAcceptingCalls(epoch);
+  if (!status.ok()) return status;
+  status = state_.job()->Renew(session, clock_->Now());
+  if (!status.ok()) return status;
+  return state_.attendance()->Open(session, std::move(on_event));
+}
+
+absl::StatusOr<uint64_t> Coordinator::Renew(uint64_t epoch, uint64_t session) {
+  MutexLock lock(&mutex_);
+  absl::Status status = state_.CheckAcceptingCalls(epoch);
+  if (!status.ok()) return status;
+  status = state_.job()->Renew(session, clock_->Now());
+  if (!status.ok()) return status;
+  return state_.job()->version();
+}
+
+void Coordinator::Detach(uint64_t stream) {
+  MutexLock lock(&mutex_);
+  const std::optional<uint64_t> session = state_.attendance()->Close(stream);
+  if (!session.has_value()) return;
+  // A session that has ended needs no grace.
+  state_.job()->BeginGrace(*session, clock_->Now()).IgnoreError();
+  changed_.NotifyAll();  // the lease ends earlier than the loop knows
+}
+
+// --- Commits and outcomes ----------------------------------------------------
+
+void Coordinator::Commit(CommitCall call, OutcomeCallback done) {
+  // This process knows what has landed on its own shard, and can refuse an
+  // incomplete row at once. What other shards lack, they report when the round
+  // is closed.
+  call.pushed = peers_.peer(0)->CheckPushed(
+      {call.epoch, call.session, call.round, call.kind});
+  OutcomeAnswer answer;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Status status = state_.CheckAcceptingCalls(call.epoch);
+    answer = status.ok() ? state_.job()->Commit(call, clock_->Now()) : status;
+    if (IsPending(answer)) {
+      state_.waiters()->Add({call.kind, call.round, call.session},
+                            std::move(done));
+      changed_.NotifyAll();  // it may be the commit that closes the round
+      return;
+    }
+  }
+  OutcomeWaiters::Reply(done, answer);
+}
+
+void Coordinator::WaitRound(uint64_t epoch, uint64_t round, uint64_t session,
+                            OutcomeCallback done) {
+  const OutcomeQuery query = {PushKind::kGradient, round, session};
+  OutcomeAnswer answer;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Status status = epoch == 0 ? state_.CheckAcceptingCalls()
+                                           : state_.CheckAcceptingCalls(epoch);
+    answer = status.ok() ? state_.job()->Answer(query) : status;
+    if (IsPending(answer)) {
+      state_.waiters()->Add(query, std::move(done));
+      return;
+    }
+  }
+  OutcomeWaiters::Reply(done, answer);
+}
+
+// --- Operators and questions -------------------------------------------------
+
+absl::StatusOr<RuleChangeResult> Coordinator::SetRule(
+    const RuleChange& change, const CombinationCheck& check) {
+  MutexLock lock(&mutex_);
+  return state_.SetRule(change, check);
+}
+
+void Coordinator::Drain(absl::Time deadline) {
+  DeferredCalls calls;
+  {
+    MutexLock lock(&mutex_);
+    calls = state_.BeginDraining();
+    changed_.NotifyAll();
+    while (state_.in_round() && absl::Now() < deadline) {
+      changed_.WaitFor(&mutex_, deadline - absl::Now());
+    }
+    // A round that has just ended has answers; nothing else will have any.
+    if (state_.epoch_on()) calls.Add(state_.ReplyToWaiters());
+    calls.Add(state_.waiters()->FailAll(state_.CheckAcceptingCalls()));
+  }
+  calls.Run();
+}
+
+absl::StatusOr<JoinResult> Coordinator::Observe() const {
+  MutexLock lock(&mutex_);
+  return state_.Observe();
+}
+
+JobStatus Coordinator::Status() const {
+  MutexLock lock(&mutex_);
+  return state_.Status(clock_->Now());
+}
+
+std::optional<RoundResult> Coordinator::LastOutcome() const {
+  MutexLock lock(&mutex_);
+  return state_.recent_rounds().last_outcome();
+}
+
+std::vector<RoundRecord> Coordinator::Rounds() const {
+  MutexLock lock(&mutex_);
+  return state_.recent_rounds().records();
+}
+
+std::vector<double> Coordinator::TensorOrthogonality() const {
+  MutexLock lock(&mutex_);
+  return state_.recent_rounds().tensor_orthogonality();
+}
+
+bool Coordinator::finished() const {
+  MutexLock lock(&mutex_);
+  return state_.finished();
+}
 
 }  // namespace agg

@@ -1,38 +1,57 @@
 // The job's single decision maker: members, leases, commits, rounds. Runs on
 // shard 0 and drives all shards through ShardPeer.
+//
+// Its parts: coordinator.cc (calls from any thread), coordinator_loop.cc (its
+// own thread; epochs and rounds), coordinator_members.cc (joins and ends of
+// sessions, on that thread). What it knows is in CoordinatorState.
 #ifndef AGG_SERVER_COORDINATOR_COORDINATOR_H_
 #define AGG_SERVER_COORDINATOR_COORDINATOR_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/shard_plan.h"
 #include "server/base/clock.h"
+#include "server/base/mutex.h"
+#include "server/coordinator/attendance.h"
+#include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/coordinator_types.h"
+#include "server/coordinator/deferred_calls.h"
+#include "server/coordinator/loss_listener.h"
+#include "server/coordinator/outcome_waiters.h"
+#include "server/coordinator/peer_group.h"
+#include "server/coordinator/round_engine.h"
+#include "server/coordinator/round_result.h"
 #include "server/coordinator/rule_change.h"
 #include "server/round/round_report.h"
 #include "server/round/shard_peer.h"
 
 namespace agg {
 
-// Thread-safe. Callbacks run on the coordinator's thread or the caller's, with
-// no lock held; each `done` is called exactly once.
+// Thread-safe. One thread ("the loop", or a test that calls RunOnce) changes
+// membership and runs rounds, one thing after another; commits, renewals and
+// questions come from any thread, under mutex_. No lock is held when a peer or
+// a callback is called. Each `done` is called exactly once, by the loop or by
+// the caller's thread.
 class Coordinator {
  public:
-  using OutcomeCallback = std::function<void(absl::StatusOr<RoundResult>)>;
+  using OutcomeCallback = OutcomeWaiters::Callback;
   using JoinCallback = std::function<void(absl::StatusOr<JoinResult>)>;
   using ReportCallback = std::function<void(const RoundReport&)>;
-  // Whether a job (with this manifest, if it has one) can be combined so.
-  using CombinationCheck = std::function<absl::Status(
-      const CombinationNames&, const std::optional<Manifest>&)>;
+  using EventCallback = Attendance::EventCallback;
 
-  // `peers` by ordinal, `clock` and they outlive the coordinator. `on_report`
-  // is called after each round, from the coordinator's thread.
+  // `peers` by ordinal; they and `clock` outlive the coordinator. `on_report`
+  // is called after each round, on the loop.
   Coordinator(const CoordinatorOptions& options, std::vector<ShardPeer*> peers,
               const Clock* clock, ReportCallback on_report);
   ~Coordinator();
@@ -40,57 +59,90 @@ class Coordinator {
   // Starts the thread that attaches the shards and runs rounds. Tests call
   // RunOnce instead, with their own clock.
   void Start();
-  // Does all that is due now (attach, joins, leases, a round); whether it did
-  // anything.
+  // Does what is due now (a queued call, attaching, leases, the seed, a round);
+  // whether it did anything.
   bool RunOnce();
 
+  // --- Calls of workers. UNAVAILABLE while no epoch is on, or when draining;
+  // ABORTED for another epoch; and as JobState says.
   void Join(const JoinCall& call, JoinCallback done);
-  // The job's description; FAILED_PRECONDITION before there is a manifest.
-  absl::StatusOr<JoinResult> Observe() const;
-
-  // The Attend stream of a session is open; events go to `on_event`, which
-  // must not block or call back. NOT_FOUND for an unknown session.
-  absl::Status Attend(uint64_t epoch, uint64_t session,
-                      std::function<void(const JobEvent&)> on_event);
-  // Renews the lease; version published so far on success.
+  // An Attend stream of a session is open; events go to `on_event`, which
+  // must not block or call back. Returns the stream's number, for Detach.
+  absl::StatusOr<uint64_t> Attend(uint64_t epoch, uint64_t session,
+                                  EventCallback on_event);
+  // Renews the lease; the version that is published so far.
   absl::StatusOr<uint64_t> Renew(uint64_t epoch, uint64_t session);
-  // The stream broke: the lease ends after reconnect_grace at the latest.
-  void Detach(uint64_t session);
-
-  void Commit(const CommitCall& call, OutcomeCallback done);
+  // The stream broke: unless the session has another one, its lease ends after
+  // reconnect_grace at the latest.
+  void Detach(uint64_t stream);
+  void Commit(CommitCall call, OutcomeCallback done);
   // session 0: `included` is false. epoch 0: any.
   void WaitRound(uint64_t epoch, uint64_t round, uint64_t session,
                  OutcomeCallback done);
   void Leave(uint64_t epoch, uint64_t session,
              std::function<void(absl::Status)> done);
 
-  // --- For operators.
-  // From the next round to open, for the coordinator's life. INVALID_ARGUMENT,
-  // FAILED_PRECONDITION (finished), or what `check` (may be null) says; it is
-  // called under the coordinator's lock.
+  // --- Calls of operators. A rule from the next round to open on, for the
+  // coordinator's life. INVALID_ARGUMENT, FAILED_PRECONDITION (finished), or
+  // what `check` (may be null) says; it is called under the lock.
   absl::StatusOr<RuleChangeResult> SetRule(const RuleChange& change,
                                            const CombinationCheck& check);
   // Ends the rank's session, ABORTED "evicted: reason"; what it has committed
   // stands. NOT_FOUND.
   void Evict(int32_t rank, const std::string& reason,
              std::function<void(absl::StatusOr<Eviction>)> done);
-  // The last 256 rounds of all epochs, oldest first.
-  std::vector<RoundRecord> Rounds() const;
-  // Of the last round, manifest order; empty before it.
-  std::vector<double> TensorOrthogonality() const;
-
-  JobStatus Status() const;
-  std::optional<RoundResult> LastOutcome() const;
-  bool finished() const;
-
-  // Stops taking joins and new rounds, waits for a round in execution until
-  // `deadline` (real time), fails everything that waits with UNAVAILABLE
-  // "draining". Idempotent.
+  // Takes no more calls, waits for a round in execution until `deadline` (real
+  // time), fails everything that waits with UNAVAILABLE. Idempotent.
   void Drain(absl::Time deadline);
 
+  // --- Questions. The job's description; FAILED_PRECONDITION before there is
+  // a manifest.
+  absl::StatusOr<JoinResult> Observe() const;
+  JobStatus Status() const;
+  std::optional<RoundResult> LastOutcome() const;
+  std::vector<RoundRecord> Rounds() const;          // see RecentRounds
+  std::vector<double> TensorOrthogonality() const;  // see RecentRounds
+  bool finished() const;
+
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  // Has the loop run `operation`, or says why calls are not taken.
+  absl::Status Enqueue(std::optional<uint64_t> epoch,
+                       std::function<void()> operation);
+  // A shard is lost. From any thread.
+  void LoseEpoch(uint64_t epoch, const absl::Status& reason);
+
+  // --- The loop. Those that end in IfDue return whether they did anything.
+  void Loop();
+  bool RunOperation();
+  void PropagateLoss();
+  bool AttachIfDue();
+  bool ExpireIfDue();
+  bool SeedIfDue();
+  bool RoundIfDue();
+  absl::StatusOr<JoinResult> DoJoin(const JoinCall& call);
+  absl::StatusOr<JoinResult> TryJoin(const JoinCall& call);
+  // All shards prepare for the manifest of the first worker to join.
+  absl::Status PropagateManifest(uint64_t epoch, const Manifest& manifest);
+  void ForgetRefusedManifest();
+  absl::Status DoLeave(uint64_t epoch, uint64_t session);
+  absl::StatusOr<Eviction> DoEvict(int32_t rank, const std::string& reason);
+  absl::Status PropagateSession(uint64_t epoch, const SessionChange& change);
+  // Carries out what the job's state asks for: shards, workers and waiters
+  // hear what concerns them.
+  void DeliverEffects();
+
+  const Clock* const clock_;
+  const ReportCallback on_report_;
+  PeerGroup peers_;     // used by the loop, but for peer(0)->CheckPushed
+  RoundEngine engine_;  // used by the loop
+  const std::shared_ptr<LossListener> loss_listener_;  // peers hold it, too
+
+  mutable Mutex mutex_;
+  CondVar changed_;  // something may be due, or a round has ended
+  CoordinatorState state_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::function<void()>> operations_ ABSL_GUARDED_BY(mutex_);
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // the loop, once started
 };
 
 }  // namespace agg

@@ -1,26 +1,27 @@
-// What the coordinator's own thread does, one thing after another; and the
-// beginnings and ends of epochs.
+// What the coordinator's own thread does, one thing after another: epochs, the
+// seed and rounds. Joins and ends of sessions are in coordinator_members.cc.
+//
+// Each step has the same shape: look at the state under the lock, call the
+// shards without it, and take the lock again to write down what came of it.
+// Meanwhile a shard may be lost, so that the second look starts from nothing.
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "server/base/log.h"
-#include "server/coordinator/coordinator_impl.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/job_state.h"
+#include "server/coordinator/round_outcome.h"
 
 namespace agg {
-namespace {
 
-constexpr absl::Duration kAttachInterval = absl::Seconds(1);
-
-}  // namespace
-
-bool Coordinator::Impl::RunOnce() {
-  SpreadLoss();
+bool Coordinator::RunOnce() {
+  // The shards hear of a lost epoch before anything else is asked of them.
+  PropagateLoss();
   return RunOperation() || AttachIfDue() || ExpireIfDue() || SeedIfDue() ||
          RoundIfDue();
 }
 
-void Coordinator::Impl::Loop() {
+void Coordinator::Loop() {
   for (;;) {
     while (RunOnce()) {
       MutexLock lock(&mutex_);
@@ -28,36 +29,19 @@ void Coordinator::Impl::Loop() {
     }
     MutexLock lock(&mutex_);
     if (stop_) return;
-    if (!operations_.empty() || spread_loss_) continue;
-    // A commit between RunOnce and here is seen by asking again.
+    if (!operations_.empty() || state_.has_loss()) continue;
+    // A commit may have come between RunOnce and here. Nobody notifies for it
+    // again, so NextWake looks at the state itself.
     const absl::Time now = clock_->Now();
-    const absl::Time wake = NextWake();
-    if (wake > now)
+    const absl::Time wake = state_.NextWake(now);
+    // At most a second, since the wait is measured by another clock.
+    if (wake > now) {
       changed_.WaitFor(&mutex_, std::min(wake - now, absl::Seconds(1)));
+    }
   }
 }
 
-absl::Time Coordinator::Impl::NextWake() const {
-  if (!epoch_on_) return draining_ ? absl::InfiniteFuture() : next_attach_at_;
-  absl::Time wake = absl::InfiniteFuture();
-  for (const auto& [rank, member] : state_->members()) {
-    wake = std::min(wake, member.lease_end);
-  }
-  if (draining_ || state_->finished()) return wake;
-  if (state_->seed_committed().has_value()) return absl::InfinitePast();
-  if (!state_->seeded()) return wake;
-  const CloseDecision decision =
-      DecideClose(close_options_, state_->close_snapshot(), clock_->Now());
-  if (decision.close) return absl::InfinitePast();
-  wake = std::min(wake, decision.ask_again_at);
-  if (options_.straggler_warning > absl::ZeroDuration() &&
-      warned_round_ != state_->version()) {
-    wake = std::min(wake, state_->waiting_since() + options_.straggler_warning);
-  }
-  return wake;
-}
-
-bool Coordinator::Impl::RunOperation() {
+bool Coordinator::RunOperation() {
   std::function<void()> operation;
   {
     MutexLock lock(&mutex_);
@@ -71,117 +55,107 @@ bool Coordinator::Impl::RunOperation() {
 
 // --- Epochs ------------------------------------------------------------------
 
-bool Coordinator::Impl::AttachIfDue() {
-  uint64_t epoch;
+bool Coordinator::AttachIfDue() {
+  std::optional<uint64_t> epoch;
   {
     MutexLock lock(&mutex_);
-    const absl::Time now = clock_->Now();
-    if (epoch_on_ || draining_ || spread_loss_ || now < next_attach_at_) {
-      return false;
-    }
-    next_attach_at_ = now + kAttachInterval;
-    // P14: above every former epoch, of a former process, too.
-    epoch = std::max(last_epoch_ + 1,
-                     static_cast<uint64_t>(absl::ToUnixMicros(now)));
-    last_epoch_ = epoch;
+    epoch = state_.NextEpochIfDue(clock_->Now());
+    if (!epoch.has_value()) return false;
   }
-  absl::Status status = peers_.ForEach([this, epoch](int, ShardPeer* peer) {
-    return peer->Attach(epoch, LossCallback(epoch));
+  const absl::Status status = peers_.ForEach([&](int, ShardPeer* peer) {
+    return peer->Attach(*epoch, [listener = loss_listener_,
+                                 epoch = *epoch](const absl::Status& reason) {
+      listener->Notify(epoch, reason);
+    });
   });
   MutexLock lock(&mutex_);
-  if (!status.ok()) {
-    if (state_ == nullptr) {
-      no_epoch_ = absl::UnavailableError(
-          absl::StrCat("waiting for all shards: ", status.message()));
-    }
-    return true;
+  if (status.ok()) {
+    state_.BeginEpoch(*epoch, clock_->Now());
+  } else {
+    state_.AttachFailed(status);
   }
-  if (last_epoch_ != epoch) return true;  // lost again already
-  LogInfo(state_ == nullptr ? "all shards are attached, epoch "
-                            : "all shards are attached again; the job goes on "
-                              "after a new Seed, optimizer state reset, epoch ",
-          epoch);
-  state_ = std::make_unique<JobState>(options_, epoch, clock_->Now());
-  OpenCombination();
-  epoch_on_ = true;
-  no_epoch_ = absl::OkStatus();
-  warned_round_.reset();
   return true;
 }
 
-void Coordinator::Impl::LoseEpoch(uint64_t epoch, const absl::Status& reason) {
-  Closures closures;
+void Coordinator::LoseEpoch(uint64_t epoch, const absl::Status& reason) {
+  DeferredCalls calls;
   {
     MutexLock lock(&mutex_);
-    if (epoch != last_epoch_) return;
-    if (epoch_on_ && state_->finished()) {
-      // Another epoch would discard the last version on the shards that live.
-      lost_after_end_ =
-          absl::StrCat("finished at version ", state_->version(),
-                       "; a shard's part of it is gone: ", reason.message());
-      LogWarning(lost_after_end_);
-      return;
-    }
-    ++last_epoch_;  // an Attach under way for this epoch comes too late
-    if (!epoch_on_) return;
-    epoch_on_ = false;
-    spread_loss_ = true;
-    no_epoch_ = absl::UnavailableError(absl::StrCat(
-        "shard lost: ", reason.message(), "; epoch ", epoch, " is over"));
-    next_attach_at_ = clock_->Now() + kAttachInterval;
-    closures = FailWaiters(no_epoch_);
-    Closures told =
-        TellAll(JobEvent{JobEventKind::kShardLost, state_->version(),
-                         std::string(no_epoch_.message())});
-    closures.insert(closures.end(), told.begin(), told.end());
-    attendees_.clear();
+    calls = state_.LoseEpoch(epoch, reason, clock_->Now());
     changed_.NotifyAll();
-    LogError(no_epoch_.message());
   }
-  RunAll(closures);
+  calls.Run();
 }
 
-std::function<void(absl::Status)> Coordinator::Impl::LossCallback(
-    uint64_t epoch) {
-  return [listener = listener_, epoch](const absl::Status& reason) {
-    Impl* impl;
-    {
-      MutexLock lock(&listener->mutex);
-      impl = listener->impl;
-      if (impl == nullptr) return;
-      ++listener->num_calls;
-    }
-    impl->LoseEpoch(epoch, reason);
-    MutexLock lock(&listener->mutex);
-    --listener->num_calls;
-    listener->calls_ended.NotifyAll();
-  };
-}
-
-void Coordinator::Impl::StopListening() {
-  MutexLock lock(&listener_->mutex);
-  listener_->impl = nullptr;
-  while (listener_->num_calls > 0) {
-    listener_->calls_ended.Wait(&listener_->mutex);
-  }
-}
-
-void Coordinator::Impl::SpreadLoss() {
-  absl::Status reason;
-  uint64_t epoch;
+void Coordinator::PropagateLoss() {
+  std::optional<EpochLoss> loss;
   {
     MutexLock lock(&mutex_);
-    if (!spread_loss_) return;
-    spread_loss_ = false;
-    reason = no_epoch_;
-    epoch = state_->epoch();
+    loss = state_.TakeLoss();
   }
+  if (!loss.has_value()) return;
   peers_
       .ForEach([&](int, ShardPeer* peer) {
-        peer->Lose(epoch, reason);
+        peer->Lose(loss->epoch, loss->reason);
         return absl::OkStatus();
       })
       .IgnoreError();
+}
+
+// --- The seed and the rounds -------------------------------------------------
+
+bool Coordinator::SeedIfDue() {
+  uint64_t epoch;
+  uint64_t session;
+  {
+    MutexLock lock(&mutex_);
+    if (!state_.CheckAcceptingCalls().ok() ||
+        !state_.job()->seed_committed().has_value()) {
+      return false;
+    }
+    epoch = state_.job()->epoch();
+    session = *state_.job()->seed_committed();
+  }
+  const absl::Status status = engine_.PublishSeed(session);
+  if (!status.ok()) {
+    LoseEpoch(epoch, status);
+    return true;
+  }
+  {
+    MutexLock lock(&mutex_);
+    if (!state_.CheckAcceptingCalls(epoch).ok()) return true;
+    state_.job()->FinishSeed(clock_->Now());
+    LogInfo("seeded: version 0 is published, epoch ", epoch);
+  }
+  DeliverEffects();
+  return true;
+}
+
+bool Coordinator::RoundIfDue() {
+  std::optional<ClosingRound> round;
+  {
+    MutexLock lock(&mutex_);
+    round = state_.CloseRoundIfDue(clock_->Now());
+    if (!round.has_value()) return false;
+  }
+  engine_.SetCombination(round->combine);
+  absl::StatusOr<RoundReport> report =
+      engine_.Run(round->round, round->contributions);
+  if (!report.ok()) LoseEpoch(round->epoch, report.status());
+  {
+    MutexLock lock(&mutex_);
+    changed_.NotifyAll();  // Drain may wait for the round's end
+    if (!report.ok()) {
+      state_.GiveUpRound();
+      return true;
+    }
+    if (!state_.FinishRound(*round, clock_->Now(), &*report)) return true;
+  }
+  DeliverEffects();
+  // Workers have their answers now; statistics and metrics may take their time.
+  engine_.AddStatistics(&*report);
+  if (on_report_ != nullptr) on_report_(*report);
+  return true;
 }
 
 }  // namespace agg

@@ -1,14 +1,19 @@
-// Who is in: joins, ends of sessions, and telling those whom they concern.
+// Who is in: joins and ends of sessions, which the loop carries out one after
+// another, and what shards, workers and waiters hear of them.
+#include <cstddef>
 #include <random>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "server/base/log.h"
-#include "server/coordinator/coordinator_impl.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/job_state.h"
+#include "server/coordinator/job_types.h"
 
 namespace agg {
 namespace {
 
+// Random and never 0: a session that a former process handed out must not be
+// taken for one of this process.
 uint64_t NewSession() {
   std::random_device device;
   uint64_t session = 0;
@@ -20,51 +25,59 @@ uint64_t NewSession() {
 
 }  // namespace
 
-absl::Status Coordinator::Impl::SpreadSession(uint64_t epoch,
-                                              const SessionChange& change) {
+absl::Status Coordinator::PropagateSession(uint64_t epoch,
+                                           const SessionChange& change) {
   return peers_.ForEach(
       [&](int, ShardPeer* peer) { return peer->SetSession(epoch, change); });
 }
 
-absl::StatusOr<JoinResult> Coordinator::Impl::TryJoin(const JoinCall& call) {
+// --- Joins -------------------------------------------------------------------
+
+absl::Status Coordinator::PropagateManifest(uint64_t epoch,
+                                            const Manifest& manifest) {
+  const absl::Status status = peers_.ForEach(
+      [&](int, ShardPeer* peer) { return peer->SetManifest(epoch, manifest); });
+  return status.ok() ? engine_.Reset(epoch, manifest) : status;
+}
+
+// The shards have to agree to a manifest (memory) and to a session before the
+// worker is in, so a join takes three looks at the state.
+absl::StatusOr<JoinResult> Coordinator::TryJoin(const JoinCall& call) {
   uint64_t epoch;
   bool first;
   {
     MutexLock lock(&mutex_);
-    absl::Status status = Gate();
-    if (status.ok()) status = state_->CheckJoin(call);
+    absl::Status status = state_.CheckAcceptingCalls();
+    if (status.ok()) status = state_.job()->CheckJoin(call);
     if (!status.ok()) return status;
-    epoch = state_->epoch();
-    first = !state_->manifest().has_value();
+    epoch = state_.job()->epoch();
+    first = !state_.job()->manifest().has_value();
   }
   if (first) {
-    absl::Status status = peers_.ForEach([&](int, ShardPeer* peer) {
-      return peer->SetManifest(epoch, call.manifest);
-    });
-    if (status.ok()) status = engine_.Reset(epoch, call.manifest);
+    const absl::Status status = PropagateManifest(epoch, call.manifest);
     if (!status.ok()) return status;
   }
   SessionChange change;
   {
     MutexLock lock(&mutex_);
-    absl::Status status = Gate(epoch);
+    const absl::Status status = state_.CheckAcceptingCalls(epoch);
     if (!status.ok()) return status;
-    change = state_->BeginJoin(call, NewSession());
+    change = state_.job()->BeginJoin(call, NewSession());
   }
-  absl::Status status = SpreadSession(epoch, change);
+  const absl::Status propagated = PropagateSession(epoch, change);
   MutexLock lock(&mutex_);
-  absl::Status gate = Gate(epoch);
-  if (!gate.ok()) return gate;
-  if (!status.ok()) {
-    state_->CancelJoin(change);
-    return status;
+  const absl::Status accepting = state_.CheckAcceptingCalls(epoch);
+  if (!accepting.ok()) return accepting;
+  if (!propagated.ok()) {
+    state_.job()->CancelJoin(change);
+    return propagated;
   }
-  JoinResult result = state_->FinishJoin(call, change, clock_->Now());
-  result.combination = CombinationOf(result.first_round);
+  JoinResult result = state_.job()->FinishJoin(call, change, clock_->Now());
+  result.combination = state_.CombinationOf(result.first_round);
   return result;
 }
 
-void Coordinator::Impl::DoJoin(const JoinCall& call, const JoinCallback& done) {
+absl::StatusOr<JoinResult> Coordinator::DoJoin(const JoinCall& call) {
   absl::StatusOr<JoinResult> result = TryJoin(call);
   DeliverEffects();
   if (result.ok()) {
@@ -75,129 +88,85 @@ void Coordinator::Impl::DoJoin(const JoinCall& call, const JoinCallback& done) {
                ") refused: ", result.status().ToString());
     ForgetRefusedManifest();
   }
-  done(std::move(result));
+  return result;
 }
 
-void Coordinator::Impl::ForgetRefusedManifest() {
+// One shard may have refused the first manifest after others had set up memory
+// for it.
+void Coordinator::ForgetRefusedManifest() {
   uint64_t epoch;
   {
     MutexLock lock(&mutex_);
-    if (!Gate().ok() || state_->manifest().has_value()) return;
-    epoch = state_->epoch();
+    if (!state_.CheckAcceptingCalls().ok() ||
+        state_.job()->manifest().has_value()) {
+      return;
+    }
+    epoch = state_.job()->epoch();
   }
   const absl::Status status = peers_.ForEach(
       [&](int, ShardPeer* peer) { return peer->ForgetManifest(epoch); });
   if (!status.ok()) LogWarning("forgetting its manifest: ", status.ToString());
 }
 
-bool Coordinator::Impl::ExpireIfDue() {
+// --- Ends of sessions --------------------------------------------------------
+
+absl::Status Coordinator::DoLeave(uint64_t epoch, uint64_t session) {
+  absl::Status status;
   {
     MutexLock lock(&mutex_);
-    if (!epoch_on_) return false;
-    const size_t num_members = state_->members().size();
-    state_->ExpireLeases(clock_->Now());
-    if (state_->members().size() == num_members) return false;
+    status = state_.CheckAcceptingCalls(epoch);
+    if (status.ok()) status = state_.job()->Leave(session);
+  }
+  DeliverEffects();
+  return status;
+}
+
+absl::StatusOr<Eviction> Coordinator::DoEvict(int32_t rank,
+                                              const std::string& reason) {
+  absl::StatusOr<Eviction> eviction = absl::UnknownError("");
+  {
+    MutexLock lock(&mutex_);
+    const absl::Status status = state_.CheckAcceptingCalls();
+    if (!status.ok()) return status;
+    eviction = state_.job()->Evict(rank, reason);
+  }
+  if (!eviction.ok()) return eviction;
+  DeliverEffects();
+  LogWarning("rank ", rank, " (", eviction->client, ") was evicted: ", reason);
+  return eviction;
+}
+
+bool Coordinator::ExpireIfDue() {
+  {
+    MutexLock lock(&mutex_);
+    // Leases end while draining, too: workers may go as they like.
+    if (!state_.epoch_on()) return false;
+    const size_t num_members = state_.job()->members().size();
+    state_.job()->ExpireLeases(clock_->Now());
+    if (state_.job()->members().size() == num_members) return false;
   }
   DeliverEffects();
   return true;
 }
 
-void Coordinator::Impl::DeliverEffects() {
+void Coordinator::DeliverEffects() {
   JobEffects effects;
-  Closures closures;
+  DeferredCalls calls;
   uint64_t epoch;
   {
     MutexLock lock(&mutex_);
-    if (state_ == nullptr) return;
-    effects = state_->TakeEffects();
-    epoch = state_->epoch();
-    for (const auto& [session, event] : effects.events) {
-      if (session == 0) {
-        Closures told = TellAll(event);
-        closures.insert(closures.end(), told.begin(), told.end());
-        continue;
-      }
-      const auto attendee = attendees_.find(session);
-      if (attendee == attendees_.end()) continue;
-      closures.push_back([callback = attendee->second.on_event, event = event] {
-        callback(event);
-      });
-    }
-    for (const auto& [session, reason] : effects.ended) {
-      attendees_.erase(session);
-      for (auto it = waiters_.begin(); it != waiters_.end();) {
-        if (it->session != session) {
-          ++it;
-          continue;
-        }
-        closures.push_back(
-            [done = std::move(it->done), reason = reason] { done(reason); });
-        it = waiters_.erase(it);
-      }
-    }
-    Closures answered = AnswerWaiters();
-    closures.insert(closures.end(), answered.begin(), answered.end());
+    if (state_.job() == nullptr) return;
+    effects = state_.job()->TakeEffects();
+    epoch = state_.job()->epoch();
+    calls = state_.Announce(effects);
   }
+  // Shards first: when a worker hears that its session is over, no shard takes
+  // its calls any more.
   for (const SessionChange& change : effects.changes) {
-    absl::Status status = SpreadSession(epoch, change);
+    const absl::Status status = PropagateSession(epoch, change);
     if (!status.ok()) LoseEpoch(epoch, status);
   }
-  RunAll(closures);
-}
-
-// --- Waiters -----------------------------------------------------------------
-
-Coordinator::Impl::Closures Coordinator::Impl::AnswerWaiters() {
-  Closures closures;
-  for (auto it = waiters_.begin(); it != waiters_.end();) {
-    absl::StatusOr<std::optional<RoundResult>> answer = absl::UnknownError("");
-    if (it->kind == PushKind::kSeed) {
-      CommitCall call;
-      call.epoch = state_->epoch();
-      call.session = it->session;
-      call.kind = PushKind::kSeed;
-      if (state_->seeded()) {
-        answer = state_->Commit(call, clock_->Now());
-      } else {
-        answer = std::optional<RoundResult>();
-      }
-    } else {
-      answer = state_->Outcome(it->round, it->session);
-    }
-    if (answer.ok() && !answer->has_value()) {
-      ++it;
-      continue;
-    }
-    closures.push_back([done = std::move(it->done), answer] {
-      if (answer.ok()) {
-        done(**answer);
-      } else {
-        done(answer.status());
-      }
-    });
-    it = waiters_.erase(it);
-  }
-  return closures;
-}
-
-Coordinator::Impl::Closures Coordinator::Impl::FailWaiters(
-    const absl::Status& reason) {
-  Closures closures;
-  for (Waiter& waiter : waiters_) {
-    closures.push_back(
-        [done = std::move(waiter.done), reason] { done(reason); });
-  }
-  waiters_.clear();
-  return closures;
-}
-
-Coordinator::Impl::Closures Coordinator::Impl::TellAll(const JobEvent& event) {
-  Closures closures;
-  for (const auto& [session, attendee] : attendees_) {
-    closures.push_back(
-        [callback = attendee.on_event, event] { callback(event); });
-  }
-  return closures;
+  calls.Run();
 }
 
 }  // namespace agg

@@ -1,8 +1,10 @@
-// What the coordinator is configured with, asked and answers: plain values.
+// What the coordinator is configured with, what it is asked and what it
+// answers: plain values.
 #ifndef AGG_SERVER_COORDINATOR_COORDINATOR_TYPES_H_
 #define AGG_SERVER_COORDINATOR_COORDINATOR_TYPES_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,12 +16,14 @@
 #include "proto/shard_plan.h"
 #include "server/combine/options.h"
 #include "server/combine/row_info.h"
+#include "server/coordinator/round_result.h"  // IWYU pragma: export
 #include "server/ingest/frame.h"
 #include "server/round/combination_names.h"
 
 namespace agg {
 
-// Of one job; proto/config.proto says what each means.
+// The job's part of the configuration; proto/config.proto says what each field
+// means.
 struct CoordinatorOptions {
   std::string job = "default";
   int32_t workers = 1;
@@ -37,14 +41,15 @@ struct CoordinatorOptions {
   std::vector<std::pair<std::string, float>> group_weight_decay;
 };
 
-// A worker that wants in (P3).
+// A worker asks to take part (P3).
 struct JoinCall {
   int32_t rank = 0;
   Manifest manifest;
   std::string client;
 };
 
-// What Join and Observe tell (JoinReply of proto/agg.proto, less config).
+// The answer to Join and Observe (JoinReply of proto/agg.proto, without the
+// configuration).
 struct JoinResult {
   uint64_t session = 0;
   uint64_t epoch = 0;
@@ -55,7 +60,19 @@ struct JoinResult {
   bool committed = false;
   bool finished = false;
   Manifest manifest;
-  CombinationNames combination;  // of the first round, or the open one
+  CombinationNames combination;  // of first_round; Observe: the open round
+};
+
+// Whether a job with this manifest (if it has one yet) can be combined so.
+using CombinationCheck = std::function<absl::Status(
+    const CombinationNames&, const std::optional<Manifest>&)>;
+
+// What a Commit says about its row. It is kept with the row as it came, so that
+// only its source and its users name the fields.
+struct CommitInfo {
+  RowInfo row;                 // the rank is filled in by the coordinator
+  std::optional<double> loss;  // mean over the row's examples
+  std::string traceparent;     // well-formed (proto/traceparent.h) or ""
 };
 
 // A worker's word that its row (or the seed) is complete on all shards (P6).
@@ -64,42 +81,10 @@ struct CommitCall {
   uint64_t session = 0;
   uint64_t round = 0;
   PushKind kind = PushKind::kGradient;
-  RowInfo row;  // rank is filled in by the coordinator
-  std::optional<double> loss;
-  std::string traceparent;  // well-formed (proto/traceparent.h) or ""
-  // What is known against it (ShardPeer::CheckPushed); filled in by the
-  // coordinator.
+  CommitInfo info;
+  // Not OK: why it cannot be complete (ShardPeer::CheckPushed). Filled in by
+  // the coordinator.
   absl::Status pushed;
-};
-
-enum class OutcomeKind : uint8_t { kApplied, kSkipped, kSeeded };
-
-// What a round came to, for one asker.
-struct RoundResult {
-  uint64_t epoch = 0;
-  uint64_t round = 0;
-  uint64_t version = 0;
-  OutcomeKind kind = OutcomeKind::kApplied;
-  bool included = false;
-  std::vector<int32_t> ranks;
-  std::vector<int32_t> excluded_ranks;  // not finite, or incomplete
-  double learning_rate = 0.0;
-  double gain = 1.0;
-  double tau = 0.0;
-  double orthogonality = 0.0;
-  bool finished = false;
-  std::string message;
-  double loss = 0.0;
-  double combined_norm = 0.0;
-  CombinationNames combination;  // in effect in the round
-};
-
-// A round that has ended, for people.
-struct RoundRecord {
-  RoundResult outcome;
-  absl::Time ended_at;
-  absl::Duration wait;  // for workers
-  absl::Duration work;  // all other phases
 };
 
 // Whose session an operator has ended.
@@ -118,7 +103,8 @@ enum class JobEventKind : uint8_t {
   kExpired,
   kEvicted
 };
-// Something that every (or one) worker is told at once.
+
+// News for one worker, or for all, sent over its Attend stream.
 struct JobEvent {
   JobEventKind kind = JobEventKind::kFinished;
   uint64_t version = 0;

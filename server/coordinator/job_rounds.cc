@@ -1,65 +1,53 @@
-// Commits, outcomes and rounds: the second half of a JobState.
-#include <cmath>
+// The second half of a JobState: commits, outcomes and rounds.
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/coordinator/call_validation.h"
 #include "server/coordinator/job_state.h"
 
 namespace agg {
-namespace {
-
-absl::Status CheckRow(const CommitCall& call) {
-  const RowInfo& row = call.row;
-  if (row.examples < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "commit.examples is ", row.examples, "; allowed: 1 or more"));
-  }
-  if (row.accumulation < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "commit.accumulation is ", row.accumulation, "; allowed: 1 or more"));
-  }
-  if (!std::isfinite(row.loss_scale) || row.loss_scale <= 0.0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("commit.loss_scale is ", row.loss_scale,
-                     "; allowed: finite and above 0"));
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 // --- Commits ----------------------------------------------------------------
 
-absl::StatusOr<std::optional<RoundResult>> JobState::CommitSeed(
-    const CommitCall& call) {
-  if (call.session != seed_session_) {
-    return absl::AlreadyExistsError(
-        seeded_ ? absl::StrCat("the job is seeded; Pull its current version ",
-                               version_)
-                : "another worker has the seed role; Pull version 0 instead");
-  }
-  if (!seeded_) {
-    if (!call.pushed.ok()) return call.pushed;
-    seed_committed_ = call.session;
-    return std::optional<RoundResult>();
-  }
+absl::Status JobState::CheckSeedRole(uint64_t session) const {
+  if (session == seed_session_) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      seeded_ ? absl::StrCat("the job is seeded; Pull its current version ",
+                             version_)
+              : "another worker has the seed role; Pull version 0 instead");
+}
+
+RoundResult JobState::SeededResult() const {
   RoundResult outcome;
   outcome.epoch = epoch_;
   outcome.kind = OutcomeKind::kSeeded;
   outcome.included = true;
   outcome.finished = finished_;
-  return std::optional<RoundResult>(outcome);
+  return outcome;
 }
 
-absl::StatusOr<std::optional<RoundResult>> JobState::Commit(
-    const CommitCall& call, absl::Time now) {
-  absl::Status status = CheckEpoch(call.epoch);
+OutcomeAnswer JobState::CommitSeed(const CommitCall& call) {
+  const absl::Status status = CheckSeedRole(call.session);
   if (!status.ok()) return status;
-  absl::StatusOr<Member*> member = Find(call.session);
+  if (seeded_) return std::optional<RoundResult>(SeededResult());
+  if (!call.pushed.ok()) return call.pushed;
+  seed_committed_ = call.session;
+  return std::optional<RoundResult>();
+}
+
+OutcomeAnswer JobState::Commit(const CommitCall& call, absl::Time now) {
+  absl::Status status = ValidateCommit(call.info);
+  if (status.ok()) status = CheckEpoch(call.epoch);
+  if (!status.ok()) return status;
+  const absl::StatusOr<Member*> member = Find(call.session);
   if (!member.ok()) return member.status();
-  if (call.kind == PushKind::kSeed) return CommitSeed(call);
-  status = CheckRow(call);
-  if (!status.ok()) return status;
+  return call.kind == PushKind::kSeed ? CommitSeed(call)
+                                      : CommitGradient(call, **member, now);
+}
+
+OutcomeAnswer JobState::CommitGradient(const CommitCall& call,
+                                       const Member& member, absl::Time now) {
   if (seeded_ && call.round < version_) {
     return Outcome(call.round, call.session);
   }
@@ -74,41 +62,50 @@ absl::StatusOr<std::optional<RoundResult>> JobState::Commit(
                               ? closing_ && call.round == version_ + 1
                               : seed_committed_.has_value() && call.round == 0;
   if ((!on_its_way && (!seeded_ || call.round > version_)) ||
-      (*member)->first_round > call.round) {
+      member.first_round > call.round) {
     return absl::FailedPreconditionError(absl::StrCat(
         "commit of round ", call.round, "; ",
         seeded_ ? absl::StrCat("current version ", version_,
                                ", this session takes part from round ",
-                               (*member)->first_round)
+                               member.first_round)
                 : "no version is published yet"));
   }
   std::map<int32_t, Contribution>& contributions =
       on_its_way ? next_contributions_ : contributions_;
-  if ((closing_ && !on_its_way) || contributions.count((*member)->rank) != 0) {
-    return std::optional<RoundResult>();  // late, or a repeat: wait
+  // Late for a round that is closing, or a repeat: it waits for the outcome,
+  // which says whether its row is in.
+  if ((closing_ && !on_its_way) || contributions.count(member.rank) != 0) {
+    return std::optional<RoundResult>();
   }
   if (!call.pushed.ok()) return call.pushed;
   if (contributions_.empty()) waiting_since_ = now;
-  Contribution contribution{call.session, call.row, call.loss, now,
-                            call.traceparent};
-  contribution.row.rank = (*member)->rank;
-  contributions[(*member)->rank] = contribution;
+  Contribution contribution{call.session, call.info, now};
+  contribution.info.row.rank = member.rank;
+  contributions[member.rank] = std::move(contribution);
   return std::optional<RoundResult>();
 }
 
-absl::StatusOr<std::optional<RoundResult>> JobState::Outcome(
-    uint64_t round, uint64_t session) const {
+OutcomeAnswer JobState::Answer(const OutcomeQuery& query) const {
+  if (query.kind == PushKind::kGradient) {
+    return Outcome(query.round, query.session);
+  }
+  if (!seeded_) return std::optional<RoundResult>();
+  // The seeder may have gone since; its waiter has its answer then.
+  const absl::StatusOr<int32_t> rank = sessions_.Rank(query.session);
+  if (!rank.ok()) return rank.status();
+  const absl::Status status = CheckSeedRole(query.session);
+  if (!status.ok()) return status;
+  return std::optional<RoundResult>(SeededResult());
+}
+
+OutcomeAnswer JobState::Outcome(uint64_t round, uint64_t session) const {
   if (!seeded_ || round >= version_) {
     if (!finished_) return std::optional<RoundResult>();
     return absl::FailedPreconditionError(
         absl::StrCat("the job has finished at version ", version_));
   }
-  for (const KeptOutcome& kept : outcomes_) {
-    if (kept.outcome.round != round) continue;
-    RoundResult outcome = kept.outcome;
-    outcome.included = session != 0 && kept.sessions.count(session) != 0;
-    return std::optional<RoundResult>(outcome);
-  }
+  std::optional<RoundResult> outcome = outcomes_.Find(round, session);
+  if (outcome.has_value()) return outcome;
   return absl::OutOfRangeError(
       absl::StrCat("the outcome of round ", round,
                    " is no longer kept; current version ", version_));
@@ -135,7 +132,8 @@ CloseSnapshot JobState::close_snapshot() const {
     ++snapshot.num_members;
     if (contributions_.count(rank) == 0) ++snapshot.num_waiting;
   }
-  // A contributor that is gone has been a member of the round, too.
+  // A row whose worker has gone counts as a member's: so does a row whose rank
+  // has a new session that waits for the next round.
   for (const auto& [rank, contribution] : contributions_) {
     const auto member = members_.find(rank);
     if (member == members_.end() || member->second.first_round > version_) {
@@ -170,11 +168,11 @@ void JobState::OpenRound(absl::Time now) {
 }
 
 void JobState::FinishRound(RoundResult outcome, absl::Time now) {
-  KeptOutcome kept;
+  std::set<uint64_t> included;
   for (int32_t rank : outcome.ranks) {
     const auto found = contributions_.find(rank);
     if (found != contributions_.end()) {
-      kept.sessions.insert(found->second.session);
+      included.insert(found->second.session);
     }
   }
   closing_ = false;
@@ -187,9 +185,7 @@ void JobState::FinishRound(RoundResult outcome, absl::Time now) {
   }
   FinishIfLastLeft();
   outcome.finished = finished_;
-  kept.outcome = std::move(outcome);
-  outcomes_.push_back(std::move(kept));
-  if (outcomes_.size() > kNumKeptOutcomes) outcomes_.pop_front();
+  outcomes_.Add(std::move(outcome), std::move(included));
 }
 
 }  // namespace agg

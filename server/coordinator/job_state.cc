@@ -1,11 +1,14 @@
+// Joins and sessions; commits and rounds are in job_rounds.cc.
 #include "server/coordinator/job_state.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/coordinator/call_validation.h"
 
 namespace agg {
+
 absl::Status JobState::CheckEpoch(uint64_t epoch) const {
   if (epoch == epoch_) return absl::OkStatus();
   return absl::AbortedError(
@@ -19,11 +22,7 @@ absl::Status JobState::CheckJoin(const JoinCall& call) const {
     return absl::FailedPreconditionError(
         absl::StrCat("the job has finished at version ", version_));
   }
-  if (call.rank < 0 || call.rank >= options_.max_workers) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "rank is ", call.rank, "; allowed: 0 to ", options_.max_workers - 1));
-  }
-  absl::Status status = ValidateManifest(call.manifest);
+  const absl::Status status = ValidateJoin(call, options_.max_workers);
   if (!status.ok() || !manifest_.has_value()) return status;
   return CompareManifests(*manifest_, call.manifest);
 }
@@ -92,12 +91,12 @@ JoinResult JobState::FinishJoin(const JoinCall& call,
 }
 
 void JobState::CancelJoin(const SessionChange& change) {
-  // Some shards may have taken it.
+  // Some shards may have taken the session before another one refused it.
   SessionChange undo;
   undo.session = change.session;
   undo.rank = change.rank;
   undo.remove = true;
-  undo.keep_row = true;  // the row is not this session's
+  undo.keep_row = true;  // a row of the rank is a former session's
   undo.reason = "the join was refused";
   effects_.changes.push_back(undo);
   if (seed_session_ == change.session) PassSeedRole();
@@ -118,14 +117,11 @@ absl::Status JobState::Renew(uint64_t session, absl::Time now) {
   return absl::OkStatus();
 }
 
-absl::Status JobState::SetAttending(uint64_t session, bool attending,
-                                    absl::Time now) {
+absl::Status JobState::BeginGrace(uint64_t session, absl::Time now) {
   absl::StatusOr<Member*> member = Find(session);
   if (!member.ok()) return member.status();
-  (*member)->attending = attending;
-  (*member)->lease_end = attending ? now + options_.lease
-                                   : std::min((*member)->lease_end,
-                                              now + options_.reconnect_grace);
+  absl::Time& lease_end = (*member)->lease_end;
+  lease_end = std::min(lease_end, now + options_.reconnect_grace);
   return absl::OkStatus();
 }
 

@@ -5,52 +5,24 @@
 #define AGG_SERVER_COORDINATOR_JOB_STATE_H_
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
-#include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/shard_plan.h"
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator_types.h"
+#include "server/coordinator/job_types.h"
+#include "server/coordinator/kept_outcomes.h"
+#include "server/coordinator/round_result.h"
 #include "server/round/session_table.h"
 #include "server/round/shard_peer.h"
 
 namespace agg {
-
-// A worker that is in.
-struct Member {
-  int32_t rank = 0;
-  uint64_t session = 0;
-  std::string client;
-  uint64_t first_round = 0;
-  absl::Time lease_end;
-  bool attending = false;
-};
-
-// A committed row of the open round; outlives its worker (P6).
-struct Contribution {
-  uint64_t session = 0;
-  RowInfo row;
-  std::optional<double> loss;
-  absl::Time committed_at;
-  std::string traceparent;  // as CommitCall
-};
-
-// What the owner has to do or tell, in order.
-struct JobEffects {
-  std::vector<SessionChange> changes;                    // to all shards
-  std::vector<std::pair<uint64_t, JobEvent>> events;     // session, or 0: all
-  std::vector<std::pair<uint64_t, absl::Status>> ended;  // sessions
-};
-
-// Outcomes that are kept for late askers (P6).
-inline constexpr size_t kNumKeptOutcomes = 16;
 
 // Thread-compatible; every time comes in as `now`. Invariants:
 //  1. At most one live session per rank; sessions never come back.
@@ -76,9 +48,9 @@ class JobState {
   // ABORTED for another epoch than the one that is on.
   absl::Status CheckEpoch(uint64_t epoch) const;
 
-  // --- Join: checked, begun (the former session ends), told to the shards by
-  // the owner, then finished or cancelled. INVALID_ARGUMENT (rank, manifest),
-  // FAILED_PRECONDITION (finished).
+  // --- Join: checked, begun (the former session ends), passed to the shards by
+  // the owner, then finished or cancelled. INVALID_ARGUMENT (ValidateJoin, or
+  // another manifest than the job's), FAILED_PRECONDITION (finished).
   absl::Status CheckJoin(const JoinCall& call) const;
   SessionChange BeginJoin(const JoinCall& call, uint64_t session);
   JoinResult FinishJoin(const JoinCall& call, const SessionChange& change,
@@ -88,7 +60,8 @@ class JobState {
   // --- Sessions. NOT_FOUND or the reason of the end for those not alive.
   absl::StatusOr<Member*> Find(uint64_t session);
   absl::Status Renew(uint64_t session, absl::Time now);
-  absl::Status SetAttending(uint64_t session, bool attending, absl::Time now);
+  // Its connection broke: the lease ends after reconnect_grace at the latest.
+  absl::Status BeginGrace(uint64_t session, absl::Time now);
   absl::Status Leave(uint64_t session);
   // Ends the rank's session with ABORTED "evicted: reason". NOT_FOUND: nobody
   // has joined as that rank.
@@ -96,13 +69,13 @@ class JobState {
   // Ends sessions whose lease is over; when the next one ends, otherwise.
   absl::Time ExpireLeases(absl::Time now);
 
-  // --- Commits. A value: the outcome is known. Nothing: wait for it.
-  // ALREADY_EXISTS (seed), FAILED_PRECONDITION (a round to come, call.pushed),
-  // OUT_OF_RANGE (an outcome no longer kept), INVALID_ARGUMENT (row).
-  absl::StatusOr<std::optional<RoundResult>> Commit(const CommitCall& call,
-                                                    absl::Time now);
-  absl::StatusOr<std::optional<RoundResult>> Outcome(uint64_t round,
-                                                     uint64_t session) const;
+  // --- Commits. ALREADY_EXISTS (another seed), FAILED_PRECONDITION (a round
+  // to come, call.pushed), OUT_OF_RANGE (an outcome no longer kept),
+  // INVALID_ARGUMENT (ValidateCommit).
+  OutcomeAnswer Commit(const CommitCall& call, absl::Time now);
+  OutcomeAnswer Outcome(uint64_t round, uint64_t session) const;
+  // What a Commit or a wait that has been taken is to get.
+  OutcomeAnswer Answer(const OutcomeQuery& query) const;
   // The session whose committed seed waits to be published.
   std::optional<uint64_t> seed_committed() const { return seed_committed_; }
   void FinishSeed(absl::Time now);
@@ -121,14 +94,10 @@ class JobState {
   JobEffects TakeEffects() { return std::exchange(effects_, JobEffects()); }
 
  private:
-  struct KeptOutcome {
-    RoundResult outcome;
-    std::set<uint64_t> sessions;  // included
-  };
-  // Takes members_[rank] out; the shards are told by the caller.
+  // Takes members_[rank] out. The caller adds the change for the shards.
   void EndSession(int32_t rank, const absl::Status& reason);
-  // Leave, the lease's end, an eviction: the shards are told, the seed role is
-  // passed on.
+  // For Leave, the end of a lease and an eviction: with the change for the
+  // shards, and the seed role passed on.
   void RemoveMember(int32_t rank, const absl::Status& reason,
                     bool evicted = false);
   void PassSeedRole();
@@ -137,7 +106,12 @@ class JobState {
   // The version has just been published: its round begins.
   void OpenRound(absl::Time now);
   void Finish();
-  absl::StatusOr<std::optional<RoundResult>> CommitSeed(const CommitCall& call);
+  // OK if the session seeds or has seeded.
+  absl::Status CheckSeedRole(uint64_t session) const;
+  OutcomeAnswer CommitSeed(const CommitCall& call);
+  OutcomeAnswer CommitGradient(const CommitCall& call, const Member& member,
+                               absl::Time now);
+  RoundResult SeededResult() const;
   uint64_t FirstRound(const SessionChange& change) const;
 
   CoordinatorOptions options_;
@@ -151,15 +125,16 @@ class JobState {
   std::optional<Manifest> manifest_;
   std::map<int32_t, Member> members_;
   SessionTable sessions_;
-  uint64_t replaced_first_round_ = 0;  // of whom the last BeginJoin replaced
+  uint64_t replaced_first_round_ = 0;  // of the member that BeginJoin replaced
   uint64_t seed_session_ = 0;          // has the role, or had it when seeding
   std::optional<uint64_t> seed_committed_;
   std::map<int32_t, Contribution> contributions_;
-  // Of the round after, whose version is being published.
+  // Rows of the round after the one that is closing: its version is being
+  // published.
   std::map<int32_t, Contribution> next_contributions_;
   absl::Time opened_at_;
   absl::Time waiting_since_ = absl::InfiniteFuture();
-  std::deque<KeptOutcome> outcomes_;  // ascending rounds
+  KeptOutcomes outcomes_;
   JobEffects effects_;
 };
 

@@ -1,3 +1,5 @@
+// The threads live as long as the group: a round makes several calls, and
+// starting a thread for each would add to its time.
 #include "server/coordinator/peer_group.h"
 
 #include <string>
@@ -10,7 +12,7 @@
 namespace agg {
 namespace {
 
-// The message goes to workers: gRPC takes some 8 KiB of it.
+// The message goes to workers, and gRPC carries at most some 8 KiB of it.
 constexpr size_t kMaxErrors = 8;
 constexpr size_t kMaxErrorBytes = 400;
 

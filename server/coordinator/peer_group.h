@@ -25,10 +25,11 @@ class PeerGroup {
   int size() const { return static_cast<int>(peers_.size()); }
   ShardPeer* peer(int ordinal) const { return peers_[ordinal]; }
 
-  // Runs call(ordinal, peer) for every peer and waits for all of them. The
-  // errors by ordinal as one: the first's code, or UNAVAILABLE if it is any's
-  // (a lost shard outweighs what else went wrong); each message headed by the
-  // peer's name. Bounded: 8 errors, 400 bytes of each.
+  // Runs call(ordinal, peer) for every peer and waits for all of them. Returns
+  // all errors as one, in the order of the ordinals, each message after its
+  // peer's name. The code is UNAVAILABLE if any of them is (a lost shard ends
+  // the epoch, whatever else went wrong), else that of the first. The message
+  // is bounded: 8 errors, 400 bytes of each.
   absl::Status ForEach(
       const std::function<absl::Status(int, ShardPeer*)>& call);
 

@@ -1,5 +1,5 @@
-// One round, from closing to publication, over all shards: the diagram of
-// README.md as code.
+// One round, from closing to publication, over all shards: "How a round works"
+// of README.md as code.
 //
 //   close -> gram -> [compensated gram] -> coefficients
 //         -> [norms -> trust] -> update -> publish
@@ -13,18 +13,20 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "proto/shard_plan.h"
 #include "server/combine/decision.h"
 #include "server/combine/gram_matrix.h"
 #include "server/coordinator/coordinator_types.h"
-#include "server/coordinator/job_state.h"
+#include "server/coordinator/job_types.h"
 #include "server/coordinator/peer_group.h"
 #include "server/round/phase.h"
 #include "server/round/round_report.h"
 
 namespace agg {
 
-// Carries the combination's state from round to round. Used by one thread.
+// Keeps from round to round what rules and step scales remember. Used by one
+// thread.
 class RoundEngine {
  public:
   // `peers` outlives it.
@@ -35,7 +37,8 @@ class RoundEngine {
   // REQUIRES: ValidateManifest(manifest).ok().
   absl::Status Reset(uint64_t epoch, const Manifest& manifest);
 
-  // Combines so from the next Run on; rule_change.h says what is carried over.
+  // How rounds are combined from the next Run on; rule_change.h says what is
+  // carried over.
   void SetCombination(const CombineOptions& combine);
 
   // Publishes version 0 from the seed that `session` has landed.
@@ -45,7 +48,7 @@ class RoundEngine {
   // round + 1, unchanged if the round is skipped (no rows: always). An error
   // before any coefficients were sent is retried once, then the round is
   // skipped; a later one is returned: the epoch is over (P9). An UNAVAILABLE
-  // shard always is. The report lacks statistics.
+  // shard ends it in any case. The report lacks statistics.
   absl::StatusOr<RoundReport> Run(
       uint64_t round, const std::map<int32_t, Contribution>& contributions);
 
@@ -53,6 +56,15 @@ class RoundEngine {
   void AddStatistics(RoundReport* report);
 
  private:
+  RoundReport Begin(uint64_t round,
+                    const std::map<int32_t, Contribution>& contributions);
+
+  // --- Deciding. TryDecide, tried twice; a skip if it fails for another reason
+  // than a lost shard.
+  absl::Status DecideOrSkip(RoundReport* report);
+  // Grams and the decision, asking for compensated ones where it must.
+  absl::Status TryDecide(RoundReport* report);
+  Decision SkipDecision(const std::string& reason) const;
   // Closes the round with the rows that are complete on all shards, and puts
   // their Grams into input_. A row that a shard lacks slices of, though it was
   // committed, is left out by name: its Gram entries are NaN, so that it is
@@ -62,7 +74,7 @@ class RoundEngine {
   // any.
   bool DropIncomplete(const std::vector<PhaseResult>& results,
                       RoundReport* report);
-  // Of closed_ to all of rows_.
+  // The Gram matrix of closed_ as one of rows_, NaN where a row is not closed.
   GramMatrix OverCommittedRows(const GramMatrix& closed) const;
   // kCompensatedGram of phase.tensors on all shards, into input_.
   absl::Status CollectGrams(const Phase& phase);
@@ -71,22 +83,23 @@ class RoundEngine {
   absl::StatusOr<GramMatrix> SumTensor(
       const std::vector<const SliceGram*>& by_slice, int32_t tensor,
       bool compensated) const;
-  // Grams and the decision, asking for compensated ones where it must.
-  absl::Status Decide(RoundReport* report);
-  // Decide, tried twice; a skip if it fails for another reason than a lost
-  // shard.
-  absl::Status DecideOrSkip(RoundReport* report);
-  Decision SkipDecision(const std::string& reason) const;
+
+  // --- Stepping. Norms (if needed) and the update.
   absl::Status Step(RoundReport* report);
+  // Adds the trust ratio of each tensor to the plan.
   absl::Status CollectTrust(StepPlan* step);
+  double WeightDecayOf(int32_t tensor) const;
+
+  // --- Phases.
   absl::Status Publish(const PublishPlan& plan);
   Phase MakePhase(PhaseKind kind) const;
   absl::StatusOr<std::vector<PhaseResult>> RunOnAll(const Phase& phase);
-  double WeightDecayOf(int32_t tensor) const;
+  // Adds the time since *mark to *duration and moves the mark.
+  static void Lap(absl::Time* mark, absl::Duration* duration);
 
-  const CoordinatorOptions options_;  // but for options_.combine
+  const CoordinatorOptions options_;  // except options_.combine
   PeerGroup* const peers_;
-  CombineOptions combine_;
+  CombineOptions combine_;  // of the next round
   uint64_t epoch_ = 0;
   uint64_t round_ = 0;
   Manifest manifest_;
@@ -95,9 +108,9 @@ class RoundEngine {
   CombineState state_;           // before the round in execution
   CombineState previous_state_;  // of the last finished round, for statistics
   RoundInput input_;             // of the round in execution, or the last one
-  std::vector<RoundRow> rows_;   // the same; committed, parallel to input_.rows
-  std::vector<int> closed_;      // whose indices the round is closed with
-  std::vector<ShardSeconds> shard_seconds_;  // the same; by ordinal
+  std::vector<RoundRow> rows_;   // committed; parallel to input_.rows
+  std::vector<int> closed_;      // indices of the rows that the round has
+  std::vector<ShardSeconds> shard_seconds_;  // by ordinal
 };
 
 }  // namespace agg

@@ -10,6 +10,8 @@
 
 namespace agg {
 
+// --- Closing -----------------------------------------------------------------
+
 bool RoundEngine::DropIncomplete(const std::vector<PhaseResult>& results,
                                  RoundReport* report) {
   const size_t num_closed = closed_.size();
@@ -40,7 +42,9 @@ absl::Status RoundEngine::Close(RoundReport* report) {
   for (size_t t = 0; t < manifest_.tensors.size(); ++t) {
     close.tensors.push_back(static_cast<int32_t>(t));
   }
-  // Mostly once, twice if rows are incomplete; each time with fewer rows.
+  // A shard that lacks slices of a row computes nothing and names the row. So
+  // this runs once as a rule, twice if rows are incomplete, and each time with
+  // fewer rows.
   for (;;) {
     if (closed_.empty()) return AddGrams(close, {});
     close.rows.clear();
@@ -55,6 +59,8 @@ absl::Status RoundEngine::Close(RoundReport* report) {
     if (!status.ok()) return status;
   }
 }
+
+// --- Grams -------------------------------------------------------------------
 
 GramMatrix RoundEngine::OverCommittedRows(const GramMatrix& closed) const {
   const int num_rows = static_cast<int>(rows_.size());
@@ -78,6 +84,8 @@ absl::StatusOr<GramMatrix> RoundEngine::SumTensor(
   const int num_rows = static_cast<int>(closed_.size());
   if (num_rows == 0) return OverCommittedRows(GramMatrix(0));
   const size_t packed = PackedGramSize(num_rows);
+  // In the order of the slices, whatever shard they come from (P8): the sum has
+  // the same bits for any number of shards.
   GramMatrix sum(num_rows, compensated);
   for (int32_t slice : plan_.slices_of_tensor[tensor]) {
     const SliceGram* gram = by_slice[slice];

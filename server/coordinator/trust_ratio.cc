@@ -1,3 +1,4 @@
+// Two formulas; the header says which optimizer takes which one, and why.
 #include "server/coordinator/trust_ratio.h"
 
 #include <cmath>

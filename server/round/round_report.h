@@ -26,7 +26,8 @@ struct PhaseDurations {
   absl::Duration publish;
 };
 
-// A committed row that a shard (the first of them) does not have whole.
+// A committed row that is not complete, and the first shard that lacks slices
+// of it.
 struct IncompleteRow {
   int32_t rank = 0;
   int32_t shard = 0;
@@ -36,12 +37,11 @@ struct IncompleteRow {
 struct RoundReport {
   uint64_t epoch = 0;
   uint64_t round = 0;
-  uint64_t version = 0;  // published
-  bool applied = false;  // false: skipped
-  std::string message;   // why skipped, fallbacks
-  // In effect in the round.
-  CombinationNames combination;
-  std::vector<RowInfo> rows;  // committed
+  uint64_t version = 0;          // published
+  bool applied = false;          // false: skipped
+  std::string message;           // why skipped, fallbacks
+  CombinationNames combination;  // in effect in the round
+  std::vector<RowInfo> rows;     // committed
   // Among rows, and among decision.excluded_ranks; ascending.
   std::vector<IncompleteRow> incomplete_rows;
   std::vector<absl::Duration> commit_delays;  // per row: after the first commit
@@ -62,10 +62,10 @@ struct WorkerState {
   bool committed = false;
   bool attending = false;
   absl::Duration lease_remaining;
-  absl::Duration waited_for;  // since it alone (with others) holds the round
+  absl::Duration waited_for;  // how long the open round has waited for it
 };
 
-// The coordinator's part of a status: consistent, taken under its lock.
+// The coordinator's part of a status: one consistent moment.
 struct JobStatus {
   std::string phase;  // as StatusReply.phase in proto/agg.proto
   uint64_t epoch = 0;
@@ -76,7 +76,7 @@ struct JobStatus {
   std::vector<int32_t> missing_ranks;
   std::string message;
   CombinationNames combination;       // of the open round
-  CombinationNames next_combination;  // of the next one: mostly the same
+  CombinationNames next_combination;  // of the next one; the same as a rule
 };
 
 // One shard's part: every agg_server process has it.
@@ -94,7 +94,7 @@ struct ShardStatus {
   int64_t device_memory_planned_bytes = 0;
   int64_t device_memory_budget_bytes = 0;
   int64_t device_memory_total_bytes = 0;
-  int64_t device_memory_used_bytes = 0;  // by everybody
+  int64_t device_memory_used_bytes = 0;  // by all processes
   int64_t push_bytes = 0;                // payload landed, total since start
   int64_t duplicate_bytes = 0;  // payload dropped: duplicates, closed rounds
   int64_t pull_bytes = 0;       // payload handed to the transport

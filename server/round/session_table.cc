@@ -1,3 +1,5 @@
+// Ended sessions are kept, up to a number: a late call of one gets the reason
+// of its end, and not "unknown".
 #include "server/round/session_table.h"
 
 #include "absl/strings/str_cat.h"

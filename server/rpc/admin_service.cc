@@ -1,3 +1,5 @@
+// One method per call. Calls for the coordinator are refused on other shards,
+// as those of CoordinatorService are.
 #include "server/rpc/admin_service.h"
 
 #include <algorithm>
@@ -10,6 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "proto/manifest_message.h"
+#include "proto/protocol_version.h"
 #include "proto/shard_plan.h"
 #include "server/base/log.h"
 #include "server/rpc/coordinator_service.h"
@@ -18,18 +22,10 @@
 namespace agg {
 namespace {
 
-// A line in the log per change, with the caller's address: the service does
-// not know more of them.
+// A line in the log per change, with the caller's address, which is all that
+// the service knows about callers.
 void LogCall(grpc::CallbackServerContext* context, absl::string_view what) {
   LogInfo("admin: ", what, ", asked for by ", context->peer());
-}
-
-template <typename Reply>
-grpc::ServerUnaryReactor* Answer(Reply* reply, absl::StatusOr<Reply> answer) {
-  auto poll = LongPoll<Reply>::Make(reply);
-  auto* reactor = poll.get();
-  poll->Answer(std::move(answer));
-  return reactor;
 }
 
 RuleChange FromProto(const v1::SetRuleRequest& request) {
@@ -50,7 +46,8 @@ RuleChange FromProto(const v1::SetRuleRequest& request) {
   return change;
 }
 
-// Where the tensors are, and how orthogonal the last rows were.
+// On which shards each tensor is, and how orthogonal the last round's rows
+// were.
 absl::StatusOr<v1::ListTensorsReply> DescribeTensors(
     const Manifest& manifest, int num_shards,
     const std::vector<double>& orthogonality) {
@@ -101,16 +98,13 @@ AdminService::AdminService(const AdminOptions& options,
                            Coordinator* coordinator)
     : options_(options),
       coordinator_(coordinator),
-      not_here_(absl::FailedPreconditionError(absl::StrCat(
-          "shard ", options.self.ordinal, " (", options.self.address,
-          ") is not the coordinator; the coordinator is shard 0 (",
-          options.job.shards[0], ")"))) {}
+      not_here_(NotTheCoordinator(options.self, options.job)) {}
 
 grpc::ServerUnaryReactor* AdminService::SetRule(
     grpc::CallbackServerContext* context, const v1::SetRuleRequest* request,
     v1::SetRuleReply* reply) {
   if (coordinator_ == nullptr) {
-    return Answer<v1::SetRuleReply>(reply, not_here_);
+    return AnswerNow<v1::SetRuleReply>(reply, not_here_);
   }
   LogCall(context, absl::StrCat("set-rule ", request->ShortDebugString()));
   const absl::StatusOr<RuleChangeResult> result = coordinator_->SetRule(
@@ -120,19 +114,19 @@ grpc::ServerUnaryReactor* AdminService::SetRule(
         return CheckMessageSize(ToProto(*manifest), names.scope == "per_tensor",
                                 options_.job);
       });
-  if (!result.ok()) return Answer<v1::SetRuleReply>(reply, result.status());
+  if (!result.ok()) return AnswerNow<v1::SetRuleReply>(reply, result.status());
   v1::SetRuleReply answer;
   *answer.mutable_before() = ToProto(result->before);
   *answer.mutable_after() = ToProto(result->after);
   answer.set_first_round(result->first_round);
-  return Answer<v1::SetRuleReply>(reply, answer);
+  return AnswerNow<v1::SetRuleReply>(reply, answer);
 }
 
 grpc::ServerUnaryReactor* AdminService::EvictWorker(
     grpc::CallbackServerContext* context, const v1::EvictWorkerRequest* request,
     v1::EvictWorkerReply* reply) {
   if (coordinator_ == nullptr) {
-    return Answer<v1::EvictWorkerReply>(reply, not_here_);
+    return AnswerNow<v1::EvictWorkerReply>(reply, not_here_);
   }
   LogCall(context, absl::StrCat("evict rank ", request->rank()));
   auto poll = LongPoll<v1::EvictWorkerReply>::Make(reply);
@@ -157,14 +151,15 @@ grpc::ServerUnaryReactor* AdminService::EvictWorker(
 grpc::ServerUnaryReactor* AdminService::Drain(
     grpc::CallbackServerContext* context, const v1::DrainRequest*,
     v1::DrainReply* reply) {
-  if (coordinator_ == nullptr) return Answer<v1::DrainReply>(reply, not_here_);
+  if (coordinator_ == nullptr)
+    return AnswerNow<v1::DrainReply>(reply, not_here_);
   if (options_.on_drain_request == nullptr) {
-    return Answer<v1::DrainReply>(
+    return AnswerNow<v1::DrainReply>(
         reply, absl::FailedPreconditionError(
                    "this server is not a process of its own: nothing to end"));
   }
   LogCall(context, "drain");
-  auto* reactor = Answer<v1::DrainReply>(reply, v1::DrainReply());
+  auto* reactor = AnswerNow<v1::DrainReply>(reply, v1::DrainReply());
   if (!drain_requested_.exchange(true)) options_.on_drain_request();
   return reactor;
 }
@@ -174,27 +169,27 @@ grpc::ServerUnaryReactor* AdminService::SetLogLevel(
     v1::SetLogLevelReply* reply) {
   LogLevel level;
   if (!ParseLogLevel(request->level(), &level)) {
-    return Answer<v1::SetLogLevelReply>(
+    return AnswerNow<v1::SetLogLevelReply>(
         reply, absl::InvalidArgumentError(
-                   absl::StrCat("level: \"", request->level(),
+                   absl::StrCat("level is \"", request->level(),
                                 "\"; allowed: debug, info, warning, error")));
   }
   LogCall(context, absl::StrCat("log level ", request->level()));
   v1::SetLogLevelReply answer;
   answer.set_before(std::string(LogLevelName(GetLogLevel())));
   agg::SetLogLevel(level);
-  return Answer<v1::SetLogLevelReply>(reply, answer);
+  return AnswerNow<v1::SetLogLevelReply>(reply, answer);
 }
 
 grpc::ServerUnaryReactor* AdminService::ListTensors(
     grpc::CallbackServerContext*, const v1::ListTensorsRequest*,
     v1::ListTensorsReply* reply) {
   if (coordinator_ == nullptr) {
-    return Answer<v1::ListTensorsReply>(reply, not_here_);
+    return AnswerNow<v1::ListTensorsReply>(reply, not_here_);
   }
   const absl::StatusOr<JoinResult> job = coordinator_->Observe();
-  if (!job.ok()) return Answer<v1::ListTensorsReply>(reply, job.status());
-  return Answer<v1::ListTensorsReply>(
+  if (!job.ok()) return AnswerNow<v1::ListTensorsReply>(reply, job.status());
+  return AnswerNow<v1::ListTensorsReply>(
       reply, DescribeTensors(job->manifest, options_.self.num_shards,
                              coordinator_->TensorOrthogonality()));
 }
@@ -203,7 +198,7 @@ grpc::ServerUnaryReactor* AdminService::ListRounds(
     grpc::CallbackServerContext*, const v1::ListRoundsRequest* request,
     v1::ListRoundsReply* reply) {
   if (coordinator_ == nullptr) {
-    return Answer<v1::ListRoundsReply>(reply, not_here_);
+    return AnswerNow<v1::ListRoundsReply>(reply, not_here_);
   }
   const std::vector<RoundRecord> rounds = coordinator_->Rounds();
   size_t first = 0;
@@ -216,7 +211,7 @@ grpc::ServerUnaryReactor* AdminService::ListRounds(
     if (!IsAfter(rounds[i].outcome, *request)) continue;
     *answer.add_rounds() = ToProto(rounds[i]);
   }
-  return Answer<v1::ListRoundsReply>(reply, answer);
+  return AnswerNow<v1::ListRoundsReply>(reply, answer);
 }
 
 grpc::ServerUnaryReactor* AdminService::GetVersion(grpc::CallbackServerContext*,
@@ -231,7 +226,7 @@ grpc::ServerUnaryReactor* AdminService::GetVersion(grpc::CallbackServerContext*,
   answer.set_fingerprint(options_.self.fingerprint);
   answer.set_backend(options_.self.backend);
   answer.set_log_level(std::string(LogLevelName(GetLogLevel())));
-  return Answer<v1::GetVersionReply>(reply, answer);
+  return AnswerNow<v1::GetVersionReply>(reply, answer);
 }
 
 }  // namespace agg

@@ -10,7 +10,7 @@
 #include "proto/admin.grpc.pb.h"
 #include "server/coordinator/coordinator.h"
 #include "server/rpc/job_conversion.h"
-#include "server/rpc/shard_control_service.h"
+#include "server/rpc/shard_identity.h"
 
 namespace agg {
 
@@ -26,8 +26,8 @@ struct AdminOptions {
 // Thread-safe. Translates, logs who asked for what, and decides nothing.
 class AdminService : public v1::Admin::CallbackService {
  public:
-  // `coordinator` is null on other shards than 0; else it outlives the
-  // service, which outlives its server.
+  // `coordinator` is null on other shards than 0: calls that need it get
+  // NotTheCoordinator. It outlives the service, which outlives its server.
   AdminService(const AdminOptions& options, Coordinator* coordinator);
 
  private:

@@ -3,52 +3,37 @@
 #define AGG_SERVER_RPC_ATTEND_STREAM_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
 
-#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "proto/agg.pb.h"
-#include "server/base/mutex.h"
 #include "server/coordinator/coordinator.h"
 #include "server/rpc/bidi_stream.h"
 #include "server/rpc/open_streams.h"
 
 namespace agg {
 
-// Which stream speaks for a session. A worker that reconnects opens the next
-// stream before the server notices the end of the last one, which then must
-// not detach it. Thread-safe; lock order: this, then the coordinator's.
-class Attendance {
- public:
-  explicit Attendance(Coordinator* coordinator) : coordinator_(coordinator) {}
-
-  absl::Status Attend(uint64_t epoch, uint64_t session, const void* stream,
-                      std::function<void(const JobEvent&)> on_event);
-  void Detach(uint64_t session, const void* stream);
-  Coordinator* coordinator() const { return coordinator_; }
-
- private:
-  Coordinator* const coordinator_;
-  Mutex mutex_;
-  std::map<uint64_t, const void*> streams_ ABSL_GUARDED_BY(mutex_);
-};
-
+// Translates between the stream and Coordinator::Attend, Renew and Detach; who
+// attends, the coordinator knows.
 class AttendReactor : public BidiStream<v1::LeaseRenewal, v1::JobEvent> {
  public:
-  // `attendance` and `open` outlive the gRPC server.
-  static AttendReactor* Start(Attendance* attendance, OpenStreams* open);
+  // `coordinator` and `open` outlive the gRPC server.
+  static AttendReactor* Start(Coordinator* coordinator, OpenStreams* open);
+  // A stream that ends at once, with `reason`.
+  static AttendReactor* Refuse(const absl::Status& reason, OpenStreams* open);
 
  private:
-  AttendReactor(Attendance* attendance, OpenStreams* open)
-      : BidiStream(open), attendance_(attendance) {}
+  AttendReactor(Coordinator* coordinator, OpenStreams* open)
+      : BidiStream(open), coordinator_(coordinator) {}
 
   void OnReadDone(bool ok) override;
   void OnEnded() override;
   absl::Status Handle(const v1::LeaseRenewal& renewal);
 
-  Attendance* const attendance_;
+  Coordinator* const coordinator_;
   v1::LeaseRenewal renewal_;
-  uint64_t session_ = 0;  // of the first renewal
+  uint64_t session_ = 0;  // of the first renewal; 0: not attended yet
+  uint64_t number_ = 0;   // the coordinator's for this stream
 };
 
 }  // namespace agg

@@ -11,9 +11,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "proto/status_conversion.h"
 #include "server/base/mutex.h"
 #include "server/rpc/open_streams.h"
-#include "server/rpc/status_conversion.h"
 
 namespace agg {
 

@@ -1,6 +1,6 @@
 #include "server/rpc/call_canceller.h"
 
-#include "server/rpc/status_conversion.h"
+#include "proto/status_conversion.h"
 
 namespace agg {
 

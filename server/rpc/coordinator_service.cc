@@ -1,3 +1,5 @@
+// One method per call: convert the request, ask the coordinator, convert its
+// answer. What waits for a round is answered from the coordinator's thread.
 #include "server/rpc/coordinator_service.h"
 
 #include <string>
@@ -8,6 +10,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "proto/manifest_message.h"
+#include "proto/protocol_version.h"
 #include "proto/traceparent.h"
 #include "server/rpc/long_poll.h"
 
@@ -17,11 +21,12 @@ namespace {
 absl::Status CheckVersion(uint32_t version) {
   if (version == kProtocolVersion) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "protocol_version: ", version, "; allowed: ", kProtocolVersion,
+      "protocol_version is ", version, "; allowed: ", kProtocolVersion,
       " (client and server are of different releases)"));
 }
 
-// Of the caller's span; "" if it sent none, several, or something else.
+// The traceparent of the caller's span; "" if it sent none, several, or text
+// that is not a traceparent.
 std::string Traceparent(const grpc::CallbackServerContext& context) {
   const auto& metadata = context.client_metadata();
   if (metadata.count(kTraceparent) != 1) return "";
@@ -42,12 +47,20 @@ void AnswerOutcome(const std::shared_ptr<LongPoll<Reply>>& poll,
 
 }  // namespace
 
-CoordinatorService::CoordinatorService(const JobInfo& job,
+absl::Status NotTheCoordinator(const ShardIdentity& shard, const JobInfo& job) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("shard ", shard.ordinal, " (", shard.address,
+                   ") is not the coordinator; the coordinator is shard 0 (",
+                   job.shards[0], ")"));
+}
+
+CoordinatorService::CoordinatorService(const ShardIdentity& self,
+                                       const JobInfo& job,
                                        Coordinator* coordinator,
                                        OpenStreams* open)
     : coordinator_(coordinator),
+      not_here_(NotTheCoordinator(self, job)),
       open_(open),
-      attendance_(coordinator),
       job_(std::make_shared<const JobInfo>(job)) {}
 
 void CoordinatorService::SetShards(const std::vector<std::string>& shards) {
@@ -65,23 +78,24 @@ std::shared_ptr<const JobInfo> CoordinatorService::job() {
 grpc::ServerUnaryReactor* CoordinatorService::Join(
     grpc::CallbackServerContext*, const v1::JoinRequest* request,
     v1::JoinReply* reply) {
-  auto poll = LongPoll<v1::JoinReply>::Make(reply);
-  auto* reactor = poll.get();
+  if (coordinator_ == nullptr) {
+    return AnswerNow<v1::JoinReply>(reply, not_here_);
+  }
   const auto job = this->job();
   absl::Status status = CheckVersion(request->protocol_version());
+  // Coefficients of per_tensor take more room in messages between shards.
   const bool per_tensor =
       coordinator_->Status().combination.scope == "per_tensor";
   if (status.ok()) {
     status = CheckMessageSize(request->manifest(), per_tensor, *job);
   }
-  if (!status.ok()) {
-    poll->Answer(status);
-    return reactor;
-  }
+  if (!status.ok()) return AnswerNow<v1::JoinReply>(reply, status);
   JoinCall call;
   call.rank = request->rank();
   call.manifest = FromProto(request->manifest());
   call.client = request->client();
+  auto poll = LongPoll<v1::JoinReply>::Make(reply);
+  auto* reactor = poll.get();
   coordinator_->Join(call, [poll, job](absl::StatusOr<JoinResult> result) {
     if (result.ok()) {
       poll->Answer(ToProto(*result, *job));
@@ -95,38 +109,33 @@ grpc::ServerUnaryReactor* CoordinatorService::Join(
 grpc::ServerUnaryReactor* CoordinatorService::Observe(
     grpc::CallbackServerContext*, const v1::ObserveRequest* request,
     v1::JoinReply* reply) {
-  auto poll = LongPoll<v1::JoinReply>::Make(reply);
-  auto* reactor = poll.get();
+  if (coordinator_ == nullptr) {
+    return AnswerNow<v1::JoinReply>(reply, not_here_);
+  }
   const absl::Status status = CheckVersion(request->protocol_version());
-  if (!status.ok()) {
-    poll->Answer(status);
-    return reactor;
-  }
+  if (!status.ok()) return AnswerNow<v1::JoinReply>(reply, status);
   const absl::StatusOr<JoinResult> result = coordinator_->Observe();
-  if (result.ok()) {
-    poll->Answer(ToProto(*result, *job()));
-  } else {
-    poll->Answer(result.status());
-  }
-  return reactor;
+  if (!result.ok()) return AnswerNow<v1::JoinReply>(reply, result.status());
+  return AnswerNow<v1::JoinReply>(reply, ToProto(*result, *job()));
 }
 
 grpc::ServerBidiReactor<v1::LeaseRenewal, v1::JobEvent>*
 CoordinatorService::Attend(grpc::CallbackServerContext*) {
-  return AttendReactor::Start(&attendance_, open_);
+  if (coordinator_ == nullptr) return AttendReactor::Refuse(not_here_, open_);
+  return AttendReactor::Start(coordinator_, open_);
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::Commit(
     grpc::CallbackServerContext* context, const v1::CommitRequest* request,
     v1::RoundOutcome* reply) {
+  if (coordinator_ == nullptr) {
+    return AnswerNow<v1::RoundOutcome>(reply, not_here_);
+  }
+  absl::StatusOr<CommitCall> call = FromProto(*request);
+  if (!call.ok()) return AnswerNow<v1::RoundOutcome>(reply, call.status());
+  call->info.traceparent = Traceparent(*context);
   auto poll = LongPoll<v1::RoundOutcome>::Make(reply);
   auto* reactor = poll.get();
-  absl::StatusOr<CommitCall> call = FromProto(*request);
-  if (!call.ok()) {
-    poll->Answer(call.status());
-    return reactor;
-  }
-  call->traceparent = Traceparent(*context);
   coordinator_->Commit(*call, [poll](absl::StatusOr<RoundResult> outcome) {
     AnswerOutcome(poll, outcome);
   });
@@ -136,6 +145,9 @@ grpc::ServerUnaryReactor* CoordinatorService::Commit(
 grpc::ServerUnaryReactor* CoordinatorService::WaitRound(
     grpc::CallbackServerContext*, const v1::WaitRequest* request,
     v1::RoundOutcome* reply) {
+  if (coordinator_ == nullptr) {
+    return AnswerNow<v1::RoundOutcome>(reply, not_here_);
+  }
   auto poll = LongPoll<v1::RoundOutcome>::Make(reply);
   auto* reactor = poll.get();
   coordinator_->WaitRound(request->epoch(), request->round(),
@@ -149,6 +161,9 @@ grpc::ServerUnaryReactor* CoordinatorService::WaitRound(
 grpc::ServerUnaryReactor* CoordinatorService::Leave(
     grpc::CallbackServerContext*, const v1::LeaveRequest* request,
     v1::LeaveReply* reply) {
+  if (coordinator_ == nullptr) {
+    return AnswerNow<v1::LeaveReply>(reply, not_here_);
+  }
   auto poll = LongPoll<v1::LeaveReply>::Make(reply);
   auto* reactor = poll.get();
   coordinator_->Leave(request->epoch(), request->session(),
@@ -165,11 +180,12 @@ grpc::ServerUnaryReactor* CoordinatorService::Leave(
 grpc::ServerUnaryReactor* CoordinatorService::GetStatus(
     grpc::CallbackServerContext*, const v1::StatusRequest*,
     v1::StatusReply* reply) {
-  auto poll = LongPoll<v1::StatusReply>::Make(reply);
-  auto* reactor = poll.get();
-  poll->Answer(
+  if (coordinator_ == nullptr) {
+    return AnswerNow<v1::StatusReply>(reply, not_here_);
+  }
+  return AnswerNow<v1::StatusReply>(
+      reply,
       ToProto(coordinator_->Status(), coordinator_->LastOutcome(), *job()));
-  return reactor;
 }
 
 }  // namespace agg

@@ -1,30 +1,37 @@
-// The Coordinator service of proto/agg.proto, on shard 0.
+// The Coordinator service of proto/agg.proto. Every shard serves it; on others
+// than shard 0 it says where the coordinator is.
 #ifndef AGG_SERVER_RPC_COORDINATOR_SERVICE_H_
 #define AGG_SERVER_RPC_COORDINATOR_SERVICE_H_
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "proto/agg.grpc.pb.h"
 #include "server/base/mutex.h"
 #include "server/coordinator/coordinator.h"
 #include "server/rpc/attend_stream.h"
 #include "server/rpc/job_conversion.h"
 #include "server/rpc/open_streams.h"
+#include "server/rpc/shard_identity.h"
 
 namespace agg {
 
-// The version of proto/agg.proto that this server speaks.
-inline constexpr uint32_t kProtocolVersion = 1;
+// Why calls to the coordinator cannot be answered by `shard`, which is not
+// shard 0: FAILED_PRECONDITION with the coordinator's address.
+absl::Status NotTheCoordinator(const ShardIdentity& shard, const JobInfo& job);
 
 // Thread-safe. Translates; decides nothing but the protocol version, and
 // whether the manifest fits into the messages between shards.
 class CoordinatorService : public v1::Coordinator::CallbackService {
  public:
-  // `coordinator` and `open` outlive the service, which outlives its server.
-  CoordinatorService(const JobInfo& job, Coordinator* coordinator,
-                     OpenStreams* open);
+  // `coordinator` is null on other shards than 0: every call gets
+  // NotTheCoordinator. It and `open` outlive the service, which outlives its
+  // server.
+  CoordinatorService(const ShardIdentity& self, const JobInfo& job,
+                     Coordinator* coordinator, OpenStreams* open);
 
   // Where the shards listen, once that is known (a port of 0 is any).
   void SetShards(const std::vector<std::string>& shards);
@@ -54,8 +61,8 @@ class CoordinatorService : public v1::Coordinator::CallbackService {
   std::shared_ptr<const JobInfo> job();
 
   Coordinator* const coordinator_;
+  const absl::Status not_here_;  // why coordinator_ is null
   OpenStreams* const open_;
-  Attendance attendance_;
   Mutex mutex_;
   std::shared_ptr<const JobInfo> job_ ABSL_GUARDED_BY(mutex_);
 };

@@ -1,3 +1,4 @@
+// A queue and one thread: closures run in order and never at the same time.
 #include "server/rpc/executor.h"
 
 #include <utility>

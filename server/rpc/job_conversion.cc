@@ -1,3 +1,6 @@
+// Field by field, and nothing else. A Commit is checked in
+// server/coordinator/call_validation.h; here only what a plain value cannot
+// express is refused.
 #include "server/rpc/job_conversion.h"
 
 #include <cmath>
@@ -6,15 +9,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "proto/byte_buffer_frame.h"
+#include "proto/manifest_message.h"
 
 namespace agg {
 namespace {
-
-absl::Status Bad(absl::string_view field, absl::string_view value,
-                 absl::string_view allowed) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, ": ", value, "; allowed: ", allowed));
-}
 
 v1::JobEvent::Kind ToProto(JobEventKind kind) {
   switch (kind) {
@@ -48,36 +46,10 @@ v1::RoundOutcome::Kind ToProto(OutcomeKind kind) {
   return v1::RoundOutcome::KIND_UNSPECIFIED;
 }
 
-// Finite, and not negative.
+// Whether `value` can be a sum of squares.
 bool IsSum(double value) { return std::isfinite(value) && value >= 0.0; }
 
 }  // namespace
-
-Manifest FromProto(const v1::Manifest& manifest) {
-  Manifest result;
-  result.tensors.reserve(manifest.tensors_size());
-  for (const v1::Tensor& tensor : manifest.tensors()) {
-    TensorSpec spec;
-    spec.name = tensor.name();
-    spec.shape.assign(tensor.shape().begin(), tensor.shape().end());
-    spec.group = tensor.group();
-    spec.optional = tensor.optional();
-    result.tensors.push_back(std::move(spec));
-  }
-  return result;
-}
-
-v1::Manifest ToProto(const Manifest& manifest) {
-  v1::Manifest result;
-  for (const TensorSpec& spec : manifest.tensors) {
-    v1::Tensor* tensor = result.add_tensors();
-    tensor->set_name(spec.name);
-    tensor->mutable_shape()->Add(spec.shape.begin(), spec.shape.end());
-    tensor->set_group(spec.group);
-    tensor->set_optional(spec.optional);
-  }
-  return result;
-}
 
 v1::CombinationNames ToProto(const CombinationNames& names) {
   v1::CombinationNames result;
@@ -183,25 +155,17 @@ absl::Status CheckMessageSize(const v1::Manifest& manifest, bool per_tensor,
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "manifest: ", manifest.tensors_size(), " tensors in ",
-      manifest.ByteSizeLong(), " bytes; allowed with ", job.shards.size(),
-      " shards and max_workers ", job.max_workers, ": ", kRoom / row,
+      "manifest is ", manifest.tensors_size(), " tensors in ",
+      manifest.ByteSizeLong(), " bytes; allowed: with ", job.shards.size(),
+      " shards and max_workers ", job.max_workers, ", ", kRoom / row,
       " tensors in ", kRoom, " bytes"));
 }
 
 absl::StatusOr<CommitCall> FromProto(const v1::CommitRequest& request) {
   if (request.kind() != v1::GRADIENT && request.kind() != v1::SEED) {
-    return Bad("kind", absl::StrCat(request.kind()), "GRADIENT, SEED");
-  }
-  if (request.examples() < 0) {
-    return Bad("examples", absl::StrCat(request.examples()), ">= 0");
-  }
-  if (request.accumulation() < 0) {
-    return Bad("accumulation", absl::StrCat(request.accumulation()), ">= 0");
-  }
-  if (!IsSum(request.loss_scale())) {
-    return Bad("loss_scale", absl::StrCat(request.loss_scale()),
-               "finite and > 0 (0 counts as 1)");
+    return absl::InvalidArgumentError(
+        absl::StrCat("commit.kind is ", static_cast<int>(request.kind()),
+                     "; allowed: GRADIENT (0), SEED (1)"));
   }
   CommitCall call;
   call.epoch = request.epoch();
@@ -209,18 +173,19 @@ absl::StatusOr<CommitCall> FromProto(const v1::CommitRequest& request) {
   call.round = request.round();
   call.kind =
       request.kind() == v1::SEED ? PushKind::kSeed : PushKind::kGradient;
-  call.row.examples = request.examples() == 0 ? 1 : request.examples();
-  call.row.accumulation =
+  // 0 is what a client sends that does not set the field.
+  call.info.row.examples = request.examples() == 0 ? 1 : request.examples();
+  call.info.row.accumulation =
       request.accumulation() == 0 ? 1 : request.accumulation();
-  // A sum that is not finite says no more than the row, whose own overflow
-  // excludes it: the estimate from rows is taken instead.
+  // A sum that is not finite says nothing that the row does not say: it has
+  // overflowed as well and will be excluded. So it counts as not sent.
   if (request.has_micro_norm_squared_sum() &&
       IsSum(request.micro_norm_squared_sum())) {
-    call.row.micro_norm_squared_sum = request.micro_norm_squared_sum();
+    call.info.row.micro_norm_squared_sum = request.micro_norm_squared_sum();
   }
-  call.row.loss_scale =
+  call.info.row.loss_scale =
       request.loss_scale() == 0.0 ? 1.0 : request.loss_scale();
-  if (request.has_loss()) call.loss = request.loss();
+  if (request.has_loss()) call.info.loss = request.loss();
   return call;
 }
 

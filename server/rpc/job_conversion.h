@@ -18,7 +18,7 @@
 
 namespace agg {
 
-// What every JoinReply says of the configuration.
+// What every JoinReply says about the configuration.
 struct JobInfo {
   std::string job;
   int32_t workers = 1;  // expected
@@ -29,9 +29,6 @@ struct JobInfo {
   std::vector<std::string> shards;  // addresses by ordinal
 };
 
-Manifest FromProto(const v1::Manifest& manifest);
-v1::Manifest ToProto(const Manifest& manifest);
-
 v1::CombinationNames ToProto(const CombinationNames& names);
 v1::JoinReply ToProto(const JoinResult& result, const JobInfo& job);
 v1::JobEvent ToProto(const JobEvent& event);
@@ -40,14 +37,14 @@ v1::StatusReply ToProto(const JobStatus& status,
                         const std::optional<RoundResult>& last,
                         const JobInfo& job);
 
-// Coefficients of a round travel to the other shards in one message. What does
-// not fit is refused with INVALID_ARGUMENT where somebody can be told, and not
-// in the middle of a round.
+// Coefficients of a round travel to the other shards in one message. A manifest
+// for which they would not fit is refused with INVALID_ARGUMENT when its worker
+// joins, and not in the middle of a round.
 absl::Status CheckMessageSize(const v1::Manifest& manifest, bool per_tensor,
                               const JobInfo& job);
 
-// INVALID_ARGUMENT naming the field for values that have no meaning: an
-// unknown kind, negative counts, a loss_scale that is not finite and positive.
+// 0 becomes the default where proto/agg.proto says so. INVALID_ARGUMENT for an
+// unknown kind; what else a Commit says is checked by ValidateCommit.
 absl::StatusOr<CommitCall> FromProto(const v1::CommitRequest& request);
 
 }  // namespace agg

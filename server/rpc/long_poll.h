@@ -1,5 +1,4 @@
-// A unary RPC that is answered later, from any thread, or never because the
-// caller has gone.
+// Answers to unary RPCs: later and from any thread (LongPoll), or at once.
 #ifndef AGG_SERVER_RPC_LONG_POLL_H_
 #define AGG_SERVER_RPC_LONG_POLL_H_
 
@@ -11,12 +10,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/rpc/status_conversion.h"
+#include "proto/status_conversion.h"
 
 namespace agg {
 
-// The first answer counts, a cancellation is one; later ones are dropped, so
-// that a callback may come long after the RPC's end. Owns itself until OnDone.
+// The first answer counts, and a cancellation is one; later ones are dropped,
+// so that a callback may come long after the RPC's end. Owns itself until
+// OnDone.
 template <typename Response>
 class LongPoll : public grpc::ServerUnaryReactor {
  public:
@@ -44,6 +44,17 @@ class LongPoll : public grpc::ServerUnaryReactor {
   std::atomic<bool> answered_{false};
   std::shared_ptr<LongPoll> self_;
 };
+
+// For an RPC whose answer is known. `response` is gRPC's. Returns the reactor
+// to be returned to gRPC.
+template <typename Response>
+grpc::ServerUnaryReactor* AnswerNow(Response* response,
+                                    absl::StatusOr<Response> answer) {
+  auto poll = LongPoll<Response>::Make(response);
+  auto* reactor = poll.get();
+  poll->Answer(std::move(answer));
+  return reactor;
+}
 
 }  // namespace agg
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/rpc/status_conversion.h"
+#include "proto/status_conversion.h"
 
 namespace agg {
 

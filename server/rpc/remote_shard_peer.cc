@@ -13,10 +13,10 @@
 #include "absl/time/clock.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/grpc_lifetime.h"
-#include "server/rpc/coordinator_service.h"
-#include "server/rpc/job_conversion.h"
+#include "proto/manifest_message.h"
+#include "proto/protocol_version.h"
+#include "proto/status_conversion.h"
 #include "server/rpc/phase_conversion.h"
-#include "server/rpc/status_conversion.h"
 
 namespace agg {
 namespace {

@@ -1,3 +1,5 @@
+// Puts the services together. The class is a pimpl so that no header outside
+// server/rpc sees gRPC.
 #include "server/rpc/rpc_server.h"
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
@@ -17,13 +19,14 @@
 #include "server/rpc/admin_service.h"
 #include "server/rpc/coordinator_service.h"
 #include "server/rpc/open_streams.h"
-#include "server/rpc/redirect_service.h"
+#include "server/rpc/shard_control_service.h"
 #include "server/rpc/shard_service.h"
 
 namespace agg {
 namespace {
 
-// gRPC's own switches are of the process, and not thread-safe.
+// gRPC has one set of these switches per process, and they are not
+// thread-safe.
 void EnablePlugins() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -58,16 +61,10 @@ class RpcServer::Impl {
  public:
   Impl(const RpcServerOptions& options, ShardEngine* engine,
        Coordinator* coordinator)
-      : shard_(engine, &open_), control_(options.self, engine, &open_) {
-    if (coordinator != nullptr) {
-      coordinator_ = std::make_unique<CoordinatorService>(options.job,
-                                                          coordinator, &open_);
-    } else {
-      redirect_ = std::make_unique<RedirectService>(
-          absl::StrCat("shard ", options.self.ordinal, " (",
-                       options.self.address, ")"),
-          options.job.shards[0]);
-    }
+      : is_coordinator_(coordinator != nullptr),
+        shard_(engine, &open_),
+        control_(options.self, engine, &open_),
+        coordinator_(options.self, options.job, coordinator, &open_) {
     if (options.admin) {
       admin_ = std::make_unique<AdminService>(
           AdminOptions{options.self, options.job, options.version,
@@ -85,8 +82,7 @@ class RpcServer::Impl {
                              &port_);
     builder.RegisterService(&shard_);
     builder.RegisterService(&control_);
-    if (coordinator_ != nullptr) builder.RegisterService(coordinator_.get());
-    if (redirect_ != nullptr) builder.RegisterService(redirect_.get());
+    builder.RegisterService(&coordinator_);
     if (admin_ != nullptr) builder.RegisterService(admin_.get());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
@@ -99,11 +95,11 @@ class RpcServer::Impl {
       SetServing(service, false);
     }
     SetServing(kLiveHealth, true);
-    if (coordinator_ != nullptr) {
+    if (is_coordinator_) {
       std::vector<std::string> shards = options.job.shards;
       shards[options.self.ordinal] =
           WithPort(shards[options.self.ordinal], port_);
-      coordinator_->SetShards(shards);
+      coordinator_.SetShards(shards);
     }
     return absl::OkStatus();
   }
@@ -120,11 +116,11 @@ class RpcServer::Impl {
   OpenStreams* open() { return &open_; }
 
  private:
+  const bool is_coordinator_;
   OpenStreams open_;
   ShardService shard_;
   ShardControlService control_;
-  std::unique_ptr<CoordinatorService> coordinator_;
-  std::unique_ptr<RedirectService> redirect_;
+  CoordinatorService coordinator_;
   std::unique_ptr<AdminService> admin_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;  // last: ends before the services

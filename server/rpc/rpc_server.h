@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "server/coordinator/coordinator.h"
 #include "server/rpc/job_conversion.h"
-#include "server/rpc/shard_control_service.h"
+#include "server/rpc/shard_identity.h"
 #include "server/shard/shard_engine.h"
 
 namespace agg {
@@ -20,12 +20,12 @@ namespace agg {
 struct RpcServerOptions {
   std::string listen = "127.0.0.1:0";  // "host:port"; port 0: any
   ShardIdentity self;
-  // Its `shards` are what workers are told; self.ordinal's entry gets the
+  // Workers get its `shards` in JoinReply; the entry of self.ordinal gets the
   // port that is listened on.
   JobInfo job;
   bool admin = true;    // serve proto/admin.proto
   std::string version;  // of the build, for it
-  // Of Admin.Drain: must not block; null: refused.
+  // What Admin.Drain calls; must not block. Null: Drain is refused.
   std::function<void()> on_drain_request;
 };
 

@@ -5,9 +5,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "proto/manifest_message.h"
+#include "proto/protocol_version.h"
 #include "server/base/log.h"
-#include "server/rpc/coordinator_service.h"
-#include "server/rpc/job_conversion.h"
 #include "server/rpc/long_poll.h"
 #include "server/rpc/phase_conversion.h"
 

@@ -11,18 +11,10 @@
 #include "server/rpc/bidi_stream.h"
 #include "server/rpc/executor.h"
 #include "server/rpc/open_streams.h"
+#include "server/rpc/shard_identity.h"
 #include "server/shard/shard_engine.h"
 
 namespace agg {
-
-// Who this shard is; the coordinator must believe the same.
-struct ShardIdentity {
-  int32_t ordinal = 0;
-  int32_t num_shards = 1;
-  std::string address;      // "host:port", for messages
-  std::string fingerprint;  // of the config
-  std::string backend;
-};
 
 // OK, or FAILED_PRECONDITION naming what differs, with both values.
 absl::Status CheckAttach(const v1::AttachRequest& request,

@@ -10,7 +10,7 @@
 #include "kernels/narrow_float.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/crc32c.h"
-#include "worker_client/manifest_message.h"
+#include "proto/manifest_message.h"
 
 namespace agg {
 namespace {
@@ -263,7 +263,7 @@ v1::JoinReply FakeJob::Describe() const {
   reply.set_seeded(!versions_.empty());
   if (!versions_.empty()) reply.set_version(versions_.size() - 1);
   for (const std::string& address : addresses_) reply.add_shards(address);
-  *reply.mutable_manifest() = ToMessage(manifest_);
+  *reply.mutable_manifest() = ToProto(manifest_);
   reply.set_push_dtype(static_cast<v1::DType>(options_.push_dtype));
   reply.set_pull_dtype(static_cast<v1::DType>(options_.pull_dtype));
   reply.set_lease_ms(options_.lease_ms);

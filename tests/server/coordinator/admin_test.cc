@@ -129,7 +129,7 @@ TEST(AdminTest, TheFirstRoundNeedNotWait) {
   EXPECT_EQ(worker.joined().combination.rule, "adasum");
 }
 
-TEST(AdminTest, EverybodyIsToldTheRuleOfTheirRound) {
+TEST(AdminTest, EverybodyHearsTheRuleOfTheirRound) {
   RunningJob job(MakeClusterOptions(1, 2), TestManifest(), 2);
   Coordinator* coordinator = job.cluster.coordinator();
   ASSERT_TRUE(coordinator->SetRule(ToRule("adasum"), nullptr).ok());
@@ -206,10 +206,10 @@ TEST_F(EvictTest, AStalledWorkersEndClosesTheRound) {
   Coordinator* coordinator = job_.cluster.coordinator();
   const uint64_t epoch = job_.workers[1].joined().epoch;
   std::vector<JobEvent> events;
-  ASSERT_EQ(coordinator->Attend(
-                epoch, job_.workers[1].session(),
-                [&](const JobEvent& event) { events.push_back(event); }),
-            absl::OkStatus());
+  ASSERT_TRUE(coordinator
+                  ->Attend(epoch, job_.workers[1].session(),
+                           [&](const JobEvent& e) { events.push_back(e); })
+                  .ok());
   const OutcomeReply waiting = *job_.workers[0].Contribute(0, RowOf(0, 0));
   // A push that is not committed is worth nothing.
   ASSERT_EQ(job_.workers[1].Push(0, RowOf(0, 1)), absl::OkStatus());

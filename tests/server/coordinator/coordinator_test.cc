@@ -23,12 +23,14 @@ class CoordinatorTest : public testing::Test {
   LocalWorker& worker(int rank) { return job_.workers[rank]; }
   uint64_t epoch() { return worker(0).joined().epoch; }
   Tensors Row() { return RandomTensors(job_.manifest, 5); }
-  void Attend(int rank) {
-    ASSERT_EQ(coordinator()->Attend(epoch(), worker(rank).session(),
-                                    [this, rank](const JobEvent& event) {
-                                      events_[rank].push_back(event.kind);
-                                    }),
-              absl::OkStatus());
+  // Returns the stream's number.
+  uint64_t Attend(int rank) {
+    const auto stream = coordinator()->Attend(
+        epoch(), worker(rank).session(), [this, rank](const JobEvent& event) {
+          events_[rank].push_back(event.kind);
+        });
+    EXPECT_TRUE(stream.ok()) << stream.status();
+    return stream.value_or(0);
   }
 
   std::vector<JobEventKind> events_[2];
@@ -52,7 +54,7 @@ TEST_F(CoordinatorTest, EpochsCountMicroseconds) {
                          absl::ToUnixMicros(job_.cluster.clock()->Now())));
 }
 
-TEST_F(CoordinatorTest, RoundsWaitForEverybodyAndAreTold) {
+TEST_F(CoordinatorTest, RoundsWaitForEverybodyAndAreAnnounced) {
   OutcomeReply observer;
   coordinator()->WaitRound(0, 0, 0, observer.callback());
   const OutcomeReply first = *worker(0).Contribute(0, Row());
@@ -102,9 +104,9 @@ TEST_F(CoordinatorTest, ALeaseThatRunsOutFreesTheRound) {
 
 TEST_F(CoordinatorTest, ABrokenStreamLeavesTheGrace) {
   Attend(0);
-  Attend(1);
+  const uint64_t stream = Attend(1);
   const OutcomeReply reply = *worker(0).Contribute(0, Row());
-  coordinator()->Detach(worker(1).session());
+  coordinator()->Detach(stream);
   job_.cluster.Advance(absl::Seconds(4));
   EXPECT_FALSE(reply.called());
   job_.cluster.Advance(absl::Seconds(1));
@@ -112,21 +114,26 @@ TEST_F(CoordinatorTest, ABrokenStreamLeavesTheGrace) {
 }
 
 TEST_F(CoordinatorTest, AReconnectInTimeKeepsTheSession) {
-  Attend(1);
-  coordinator()->Detach(worker(1).session());
+  coordinator()->Detach(Attend(1));
   job_.cluster.Advance(absl::Seconds(4));
-  Attend(1);
+  const uint64_t former = Attend(1);
   job_.cluster.Advance(absl::Seconds(4));
   EXPECT_TRUE(coordinator()->Renew(epoch(), worker(1).session()).ok());
-  // The old stream's end may be noticed after the new one's beginning.
-  Attend(1);
-  coordinator()->Detach(worker(1).session());
+  // The former stream's end may be noticed after the next one's beginning.
+  const uint64_t next = Attend(1);
+  coordinator()->Detach(former);
   job_.cluster.Advance(absl::Seconds(10));
   EXPECT_TRUE(coordinator()->Renew(epoch(), worker(1).session()).ok());
+  // The next one's end counts all the same.
+  coordinator()->Detach(next);
+  EXPECT_FALSE(coordinator()->Status().workers[1].attending);
+  job_.cluster.Advance(absl::Seconds(5));
+  EXPECT_TRUE(absl::IsNotFound(
+      coordinator()->Renew(epoch(), worker(1).session()).status()));
 }
 
-TEST_F(CoordinatorTest, ASupersededWorkerIsTold) {
-  Attend(0);
+TEST_F(CoordinatorTest, ASupersededWorkerHearsOfIt) {
+  const uint64_t stream = Attend(0);
   const OutcomeReply waiting = *worker(0).Contribute(0, Row());
   LocalWorker successor(&job_.cluster, 0, job_.manifest);
   ASSERT_EQ(successor.Join(), absl::OkStatus());
@@ -135,7 +142,7 @@ TEST_F(CoordinatorTest, ASupersededWorkerIsTold) {
   EXPECT_THAT(waiting.Get().status().message(), HasSubstr("superseded"));
   EXPECT_TRUE(absl::IsAborted(
       coordinator()->Renew(epoch(), worker(0).session()).status()));
-  coordinator()->Detach(worker(0).session());  // of no consequence
+  coordinator()->Detach(stream);  // changes nothing
 }
 
 TEST_F(CoordinatorTest, LeavingAllFinishesTheJob) {

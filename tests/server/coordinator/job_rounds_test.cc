@@ -65,15 +65,15 @@ TEST_F(JobRoundsTest, ChecksWhatACommitSays) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
-  call.row.examples = 0;
+  call.info.row.examples = 0;
   EXPECT_THAT(error(), HasSubstr("commit.examples is 0; allowed: 1 or more"));
-  call.row = RowInfo();
-  call.row.accumulation = -3;
+  call.info.row = RowInfo();
+  call.info.row.accumulation = -3;
   EXPECT_THAT(error(), HasSubstr("commit.accumulation is -3; allowed: 1"));
-  call.row = RowInfo();
+  call.info.row = RowInfo();
   for (double scale : {0.0, -1.0, std::numeric_limits<double>::infinity(),
                        std::numeric_limits<double>::quiet_NaN()}) {
-    call.row.loss_scale = scale;
+    call.info.row.loss_scale = scale;
     EXPECT_THAT(error(), HasSubstr("commit.loss_scale is "));
   }
   EXPECT_TRUE(state_.contributions().empty());

@@ -153,13 +153,13 @@ TEST_F(JobStateTest, ALeaseEndsUnlessRenewed) {
 TEST_F(JobStateTest, ABrokenConnectionShortensTheLease) {
   StartJob(1);
   const uint64_t session = sessions_[0];
-  ASSERT_EQ(state_.SetAttending(session, true, At(10)), absl::OkStatus());
-  ASSERT_EQ(state_.SetAttending(session, false, At(12)), absl::OkStatus());
+  ASSERT_EQ(state_.Renew(session, At(10)), absl::OkStatus());
+  ASSERT_EQ(state_.BeginGrace(session, At(12)), absl::OkStatus());
   EXPECT_EQ(state_.ExpireLeases(At(16)), At(17));
-  ASSERT_EQ(state_.SetAttending(session, true, At(16)), absl::OkStatus());
+  ASSERT_EQ(state_.Renew(session, At(16)), absl::OkStatus());
   EXPECT_EQ(state_.ExpireLeases(At(17)), At(46));
   // The grace never lengthens what is left of a lease.
-  ASSERT_EQ(state_.SetAttending(session, false, At(44)), absl::OkStatus());
+  ASSERT_EQ(state_.BeginGrace(session, At(44)), absl::OkStatus());
   EXPECT_EQ(state_.ExpireLeases(At(45)), At(46));
 }
 

@@ -174,16 +174,16 @@ TEST_F(FailureTest, AnUnavailableShardIsNotTriedAgain) {
 
 TEST_F(FailureTest, AttendeesHearOfALostShardOnce) {
   std::vector<JobEventKind> events;
-  ASSERT_EQ(job_.cluster.coordinator()->Attend(
-                worker(0).joined().epoch, worker(0).session(),
-                [&](const JobEvent& event) { events.push_back(event.kind); }),
-            absl::OkStatus());
+  const auto stream = job_.cluster.coordinator()->Attend(
+      worker(0).joined().epoch, worker(0).session(),
+      [&](const JobEvent& event) { events.push_back(event.kind); });
+  ASSERT_TRUE(stream.ok()) << stream.status();
   for (int repeat = 0; repeat < 2; ++repeat) {
     peer(1)->ReportLost(absl::UnavailableError("shard 1 is lost"));
     job_.cluster.Settle();
   }
   EXPECT_THAT(events, ElementsAre(JobEventKind::kShardLost));
-  job_.cluster.coordinator()->Detach(worker(0).session());
+  job_.cluster.coordinator()->Detach(*stream);
 }
 
 TEST(FinishedTest, StaysSoThoughAShardIsLost) {
@@ -193,10 +193,10 @@ TEST(FinishedTest, StaysSoThoughAShardIsLost) {
   Coordinator* const coordinator = job.cluster.coordinator();
   const uint64_t epoch = job.workers[0].joined().epoch;
   std::vector<JobEventKind> events;
-  ASSERT_EQ(coordinator->Attend(
-                epoch, job.workers[0].session(),
-                [&](const JobEvent& event) { events.push_back(event.kind); }),
-            absl::OkStatus());
+  const auto stream = coordinator->Attend(
+      epoch, job.workers[0].session(),
+      [&](const JobEvent& event) { events.push_back(event.kind); });
+  ASSERT_TRUE(stream.ok()) << stream.status();
   job.RunRound(0);
   const Tensors last = *job.cluster.Pull(1);
   EXPECT_EQ(coordinator->Status().message, "");
@@ -209,13 +209,13 @@ TEST(FinishedTest, StaysSoThoughAShardIsLost) {
   EXPECT_EQ(coordinator->Status().epoch, epoch);
   EXPECT_TRUE(coordinator->Observe()->finished);
   EXPECT_TRUE(job.workers[1].Commit(0).Get()->finished);
-  // In this process shard 1 lives, too: nobody has told any of them of an end.
+  // In this process shard 1 lives, too: none of them has heard of an end.
   EXPECT_EQ(*job.cluster.Pull(1), last);
   EXPECT_THAT(job.workers[1].Join().message(), HasSubstr("has finished"));
 
-  // Members may go, by themselves or not, though shard 1 cannot be told.
+  // Members may go, by themselves or not, though shard 1 cannot hear of it.
   EXPECT_EQ(job.workers[1].Leave(), absl::OkStatus());
-  coordinator->Detach(job.workers[0].session());
+  coordinator->Detach(*stream);
   job.cluster.Advance(options.coordinator.lease);
   EXPECT_THAT(coordinator->Status().workers, testing::IsEmpty());
   EXPECT_EQ(coordinator->Status().phase, "finished");

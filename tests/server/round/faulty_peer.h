@@ -1,4 +1,4 @@
-// A ShardPeer that does what a real one does, and fails when told to.
+// A ShardPeer that does what a real one does, and fails when a test asks it to.
 #ifndef AGG_TESTS_SERVER_ROUND_FAULTY_PEER_H_
 #define AGG_TESTS_SERVER_ROUND_FAULTY_PEER_H_
 

@@ -184,7 +184,7 @@ OutcomeReply LocalWorker::Commit(uint64_t round, RowInfo row, PushKind kind) {
   call.session = joined_.session;
   call.round = round;
   call.kind = kind;
-  call.row = row;
+  call.info.row = row;
   OutcomeReply reply;
   cluster_->coordinator()->Commit(call, reply.callback());
   return reply;

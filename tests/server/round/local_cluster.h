@@ -1,4 +1,4 @@
-// A whole job in one process without gRPC: K shard engines over the CPU
+// A complete job in one process without gRPC: K shard engines over the CPU
 // backend, one coordinator, a clock that the test turns, and workers.
 #ifndef AGG_TESTS_SERVER_ROUND_LOCAL_CLUSTER_H_
 #define AGG_TESTS_SERVER_ROUND_LOCAL_CLUSTER_H_

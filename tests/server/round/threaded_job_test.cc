@@ -118,10 +118,9 @@ void LiveOnce(LocalCluster* cluster, const Manifest& manifest, int rank,
               bool to_the_end) {
   LocalWorker worker(cluster, rank, manifest);
   JoinSoon(&worker);
-  ASSERT_EQ(
-      cluster->coordinator()->Attend(worker.joined().epoch, worker.session(),
-                                     [](const JobEvent&) {}),
-      absl::OkStatus());
+  const auto stream = cluster->coordinator()->Attend(
+      worker.joined().epoch, worker.session(), [](const JobEvent&) {});
+  ASSERT_TRUE(stream.ok()) << stream.status();
   const uint64_t round = worker.joined().first_round;
   ASSERT_TRUE(cluster->Pull(round).ok());
   ASSERT_EQ(worker.Push(round, RowOf(manifest, round, rank)), absl::OkStatus());
@@ -130,7 +129,7 @@ void LiveOnce(LocalCluster* cluster, const Manifest& manifest, int rank,
   ASSERT_TRUE(reply.Get().ok()) << reply.Get().status();
   EXPECT_TRUE(reply.Get()->included);
   ASSERT_EQ(worker.Leave(), absl::OkStatus());
-  cluster->coordinator()->Detach(worker.session());
+  cluster->coordinator()->Detach(*stream);
 }
 
 // Ranks leave, come back and are taken over while one worker trains on.

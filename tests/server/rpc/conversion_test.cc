@@ -6,9 +6,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/call_validation.h"
 #include "server/rpc/job_conversion.h"
 #include "server/rpc/phase_conversion.h"
-#include "server/rpc/status_conversion.h"
 
 namespace agg {
 namespace {
@@ -16,42 +16,14 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(StatusConversionTest, EveryCodeSurvives) {
-  for (int code = 0; code <= 16; ++code) {
-    const absl::Status status(static_cast<absl::StatusCode>(code), "why");
-    EXPECT_EQ(FromGrpcStatus(ToGrpcStatus(status)), status);
-    EXPECT_EQ(static_cast<int>(ToGrpcStatus(status).error_code()), code);
-  }
-  // The largest that the enumeration can hold.
-  EXPECT_EQ(FromGrpcStatus(grpc::Status(grpc::StatusCode(31), "odd")).code(),
-            absl::StatusCode::kUnknown);
-}
-
-TEST(StatusConversionTest, LongMessagesAreCut) {
-  const grpc::Status status =
-      ToGrpcStatus(absl::InternalError(std::string(5000, 'x')));
-  EXPECT_EQ(status.error_message().size(), 2048u);
-  EXPECT_THAT(status.error_message(), HasSubstr("xxx..."));
-}
-
-TEST(JobConversionTest, Manifest) {
-  TensorSpec tensor;
-  tensor.name = "w";
-  tensor.shape = {3, 0, 5};
-  tensor.group = "g";
-  tensor.optional = true;
-  const Manifest manifest{{tensor, TensorSpec()}};
-  EXPECT_TRUE(CompareManifests(manifest, FromProto(ToProto(manifest))).ok());
-}
-
 TEST(JobConversionTest, CommitDefaults) {
   const absl::StatusOr<CommitCall> call = FromProto(v1::CommitRequest());
   ASSERT_TRUE(call.ok());
-  EXPECT_EQ(call->row.examples, 1);
-  EXPECT_EQ(call->row.accumulation, 1);
-  EXPECT_EQ(call->row.loss_scale, 1.0);
-  EXPECT_FALSE(call->row.micro_norm_squared_sum.has_value());
-  EXPECT_FALSE(call->loss.has_value());
+  EXPECT_EQ(call->info.row.examples, 1);
+  EXPECT_EQ(call->info.row.accumulation, 1);
+  EXPECT_EQ(call->info.row.loss_scale, 1.0);
+  EXPECT_FALSE(call->info.row.micro_norm_squared_sum.has_value());
+  EXPECT_FALSE(call->info.loss.has_value());
 }
 
 TEST(JobConversionTest, CommitValues) {
@@ -68,32 +40,34 @@ TEST(JobConversionTest, CommitValues) {
   absl::StatusOr<CommitCall> call = FromProto(request);
   ASSERT_TRUE(call.ok());
   EXPECT_EQ(call->kind, PushKind::kSeed);
-  EXPECT_EQ(call->row.examples, 32);
-  EXPECT_EQ(call->row.accumulation, 4);
-  EXPECT_EQ(call->row.micro_norm_squared_sum, 2.5);
-  EXPECT_EQ(call->loss, 0.0);
-  EXPECT_EQ(call->row.loss_scale, 1024.0);
-  // An overflowed sum is no information.
+  EXPECT_EQ(call->info.row.examples, 32);
+  EXPECT_EQ(call->info.row.accumulation, 4);
+  EXPECT_EQ(call->info.row.micro_norm_squared_sum, 2.5);
+  EXPECT_EQ(call->info.loss, 0.0);
+  EXPECT_EQ(call->info.row.loss_scale, 1024.0);
+  // A sum that has overflowed counts as not sent.
   request.set_micro_norm_squared_sum(std::numeric_limits<double>::infinity());
   call = FromProto(request);
   ASSERT_TRUE(call.ok());
-  EXPECT_FALSE(call->row.micro_norm_squared_sum.has_value());
+  EXPECT_FALSE(call->info.row.micro_norm_squared_sum.has_value());
 }
 
-TEST(JobConversionTest, CommitErrorsNameTheField) {
+TEST(JobConversionTest, BadValuesAreRefusedByField) {
   const auto error = [](auto set) {
     v1::CommitRequest request;
     set(&request);
-    return std::string(FromProto(request).status().message());
+    const absl::StatusOr<CommitCall> call = FromProto(request);
+    return std::string(
+        (call.ok() ? ValidateCommit(call->info) : call.status()).message());
   };
   EXPECT_THAT(error([](auto* r) { r->set_examples(-1); }),
-              HasSubstr("examples: -1"));
+              HasSubstr("commit.examples is -1; allowed: "));
   EXPECT_THAT(error([](auto* r) { r->set_accumulation(-2); }),
-              HasSubstr("accumulation: -2"));
+              HasSubstr("commit.accumulation is -2; allowed: "));
   EXPECT_THAT(error([](auto* r) { r->set_loss_scale(std::nan("")); }),
-              HasSubstr("loss_scale: nan"));
+              HasSubstr("commit.loss_scale is nan; allowed: "));
   EXPECT_THAT(error([](auto* r) { r->set_kind(v1::PushKind(9)); }),
-              HasSubstr("kind: 9"));
+              HasSubstr("commit.kind is 9; allowed: "));
 }
 
 Phase FullPhase(PhaseKind kind) {

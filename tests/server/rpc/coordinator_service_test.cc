@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -86,7 +87,8 @@ class CoordinatorServiceTest : public ::testing::Test {
     traceparents_.push_back(report.traceparents);
     reported_.NotifyAll();
   }
-  // Of the round's rows; waits for its report, which comes after its outcome.
+  // Those of the round's rows. Waits for the round's report, which comes after
+  // its outcome.
   std::vector<std::string> TraceparentsOf(size_t round) {
     MutexLock lock(&mutex_);
     while (traceparents_.size() <= round) reported_.Wait(&mutex_);
@@ -182,13 +184,13 @@ TEST_F(CoordinatorServiceTest, AnotherProtocolVersionIsRefused) {
   v1::JoinReply reply;
   const grpc::Status status = stub_->Join(&context, request, &reply);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("protocol_version: 2"));
+  EXPECT_THAT(status.error_message(), HasSubstr("protocol_version is 2"));
   grpc::ClientContext observe;
   EXPECT_EQ(stub_->Observe(&observe, v1::ObserveRequest(), &reply).error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);
 }
 
-TEST_F(CoordinatorServiceTest, AttendRenewsAndTellsTheSuperseded) {
+TEST_F(CoordinatorServiceTest, AttendRenewsAndAnnouncesASupersession) {
   const v1::JoinReply first = Join(0);
   grpc::ClientContext context;
   auto stream = stub_->Attend(&context);
@@ -232,6 +234,30 @@ TEST_F(CoordinatorServiceTest, AStreamIsForOneSession) {
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
+// A worker that reconnects opens its next stream before the server has noticed
+// the end of the former one. Once both have ended, it attends no more.
+TEST_F(CoordinatorServiceTest, OverlappingStreamsEndOneAfterTheOther) {
+  const v1::JoinReply job = Join(0);
+  v1::LeaseRenewal renewal;
+  renewal.set_epoch(job.epoch());
+  renewal.set_session(job.session());
+  grpc::ClientContext contexts[2];
+  auto former = stub_->Attend(&contexts[0]);
+  auto next = stub_->Attend(&contexts[1]);
+  v1::JobEvent event;
+  for (auto* stream : {former.get(), next.get()}) {
+    ASSERT_TRUE(stream->Write(renewal));
+    ASSERT_TRUE(stream->Read(&event));  // attended
+  }
+  EXPECT_TRUE(coordinator_->Status().workers[0].attending);
+  for (auto* stream : {former.get(), next.get()}) {
+    stream->WritesDone();
+    EXPECT_TRUE(stream->Finish().ok());
+  }
+  // The server learns of a stream's end shortly after the client.
+  while (coordinator_->Status().workers[0].attending) std::this_thread::yield();
+}
+
 // The outcome comes long after the caller has gone; nothing may break.
 TEST_F(CoordinatorServiceTest, ACommitThatIsNotWaitedFor) {
   const v1::JoinReply job = Join(0);
@@ -263,7 +289,7 @@ TEST_F(CoordinatorServiceTest, BadCommitsAreRefusedByField) {
   v1::RoundOutcome outcome;
   const grpc::Status status = stub_->Commit(&context, request, &outcome);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("loss_scale: -1"));
+  EXPECT_THAT(status.error_message(), HasSubstr("commit.loss_scale is -1"));
 }
 
 TEST_F(CoordinatorServiceTest, LeavingIsAnswered) {
@@ -277,7 +303,7 @@ TEST_F(CoordinatorServiceTest, LeavingIsAnswered) {
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
-TEST(RedirectServiceTest, NamesTheCoordinator) {
+TEST(OtherShardsTest, NameTheCoordinator) {
   LoopbackShard shard(1, 2);
   shard.Serve();
   auto stub = v1::Coordinator::NewStub(shard.NewChannel());

@@ -1,4 +1,4 @@
-#include "server/rpc/status_conversion.h"
+#include "proto/status_conversion.h"
 
 #include <string>
 

@@ -1,23 +1,24 @@
-#include "worker_client/manifest_message.h"
+#include "proto/manifest_message.h"
 
 #include <utility>
 
 namespace agg {
 
-v1::Manifest ToMessage(const Manifest& manifest) {
+v1::Manifest ToProto(const Manifest& manifest) {
   v1::Manifest message;
   for (const TensorSpec& tensor : manifest.tensors) {
     v1::Tensor* to = message.add_tensors();
     to->set_name(tensor.name);
-    for (int64_t dimension : tensor.shape) to->add_shape(dimension);
+    to->mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
     to->set_group(tensor.group);
     to->set_optional(tensor.optional);
   }
   return message;
 }
 
-Manifest FromMessage(const v1::Manifest& message) {
+Manifest FromProto(const v1::Manifest& message) {
   Manifest manifest;
+  manifest.tensors.reserve(message.tensors_size());
   for (const v1::Tensor& from : message.tensors()) {
     TensorSpec tensor;
     tensor.name = from.name();

@@ -1,6 +1,8 @@
-// absl::Status and grpc::Status: the only place where one becomes the other.
-#ifndef AGG_SERVER_RPC_STATUS_CONVERSION_H_
-#define AGG_SERVER_RPC_STATUS_CONVERSION_H_
+// absl::Status and grpc::Status: the only place where one becomes the other,
+// for servers and clients. Clients say more about an error in
+// worker_client/rpc_status.h.
+#ifndef AGG_PROTO_STATUS_CONVERSION_H_
+#define AGG_PROTO_STATUS_CONVERSION_H_
 
 #include <grpcpp/support/status.h>
 
@@ -19,4 +21,4 @@ inline constexpr int kMaxStatusMessageBytes = 2048;
 
 }  // namespace agg
 
-#endif  // AGG_SERVER_RPC_STATUS_CONVERSION_H_
+#endif  // AGG_PROTO_STATUS_CONVERSION_H_

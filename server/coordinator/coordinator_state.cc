@@ -1,0 +1,219 @@
+// Epochs, rounds and the rule, as changes of plain state.
+#include "server/coordinator/coordinator_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/base/log.h"
+
+namespace agg {
+namespace {
+
+constexpr absl::Duration kAttachInterval = absl::Seconds(1);
+
+}  // namespace
+
+CoordinatorState::CoordinatorState(const CoordinatorOptions& options)
+    : options_(options),
+      close_options_{options.workers, options.min_workers,
+                     options.start_timeout, options.round_timeout},
+      no_epoch_(absl::UnavailableError("waiting for all shards")),
+      combine_(options.combine) {}
+
+absl::Status CoordinatorState::CheckAcceptingCalls(
+    std::optional<uint64_t> epoch) const {
+  if (draining_) {
+    return absl::UnavailableError("draining: the coordinator is shutting down");
+  }
+  if (!epoch_on_) return no_epoch_;
+  return epoch.has_value() ? job_->CheckEpoch(*epoch) : absl::OkStatus();
+}
+
+DeferredCalls CoordinatorState::BeginDraining() {
+  if (std::exchange(draining_, true)) return {};
+  return Broadcast({JobEventKind::kDraining,
+                    job_ == nullptr ? 0 : job_->version(),
+                    "the coordinator is shutting down"});
+}
+
+// --- Epochs ------------------------------------------------------------------
+
+std::optional<uint64_t> CoordinatorState::NextEpochIfDue(absl::Time now) {
+  // A loss goes to the shards before they are attached again.
+  if (epoch_on_ || draining_ || has_loss() || now < next_attach_at_) {
+    return std::nullopt;
+  }
+  next_attach_at_ = now + kAttachInterval;
+  // P14: the clock makes it larger than any epoch of a former process.
+  last_epoch_ =
+      std::max(last_epoch_ + 1, static_cast<uint64_t>(absl::ToUnixMicros(now)));
+  return last_epoch_;
+}
+
+void CoordinatorState::AttachFailed(const absl::Status& status) {
+  // After the first epoch, callers hear why the last one ended instead.
+  if (job_ != nullptr) return;
+  no_epoch_ = absl::UnavailableError(
+      absl::StrCat("waiting for all shards: ", status.message()));
+}
+
+void CoordinatorState::BeginEpoch(uint64_t epoch, absl::Time now) {
+  if (last_epoch_ != epoch) return;
+  LogInfo(job_ == nullptr ? "all shards are attached, epoch "
+                          : "all shards are attached again; the job goes on "
+                            "after a new Seed, optimizer state reset, epoch ",
+          epoch);
+  job_ = std::make_unique<JobState>(options_, epoch, now);
+  AdoptNextCombination();
+  epoch_on_ = true;
+  no_epoch_ = absl::OkStatus();
+  warned_round_.reset();
+}
+
+DeferredCalls CoordinatorState::LoseEpoch(uint64_t epoch,
+                                          const absl::Status& reason,
+                                          absl::Time now) {
+  if (epoch != last_epoch_) return {};
+  if (epoch_on_ && job_->finished()) {
+    // Another epoch would discard the last version on the shards that live.
+    lost_after_end_ =
+        absl::StrCat("finished at version ", job_->version(),
+                     "; a shard's part of it is gone: ", reason.message());
+    LogWarning(lost_after_end_);
+    return {};
+  }
+  // If shards are being attached to this epoch now, BeginEpoch comes too late.
+  ++last_epoch_;
+  if (!epoch_on_) return {};
+  epoch_on_ = false;
+  no_epoch_ = absl::UnavailableError(absl::StrCat(
+      "shard lost: ", reason.message(), "; epoch ", epoch, " is over"));
+  loss_ = EpochLoss{epoch, no_epoch_};
+  next_attach_at_ = now + kAttachInterval;
+  LogError(no_epoch_.message());
+  DeferredCalls calls = waiters_.FailAll(no_epoch_);
+  calls.Add(Broadcast({JobEventKind::kShardLost, job_->version(),
+                       std::string(no_epoch_.message())}));
+  // Streams of the former epoch may still be open; their ends mean nothing.
+  attendance_.ForgetAll();
+  return calls;
+}
+
+// --- Rounds ------------------------------------------------------------------
+
+std::optional<ClosingRound> CoordinatorState::CloseRoundIfDue(absl::Time now) {
+  if (!CheckAcceptingCalls().ok() || !job_->seeded() || job_->finished()) {
+    return std::nullopt;
+  }
+  const CloseSnapshot snapshot = job_->close_snapshot();
+  const CloseDecision decision = DecideClose(close_options_, snapshot, now);
+  if (decision.start) job_->Start(now);
+  if (!decision.close) {
+    if (snapshot.num_contributions > 0) WarnOfStragglers(now);
+    return std::nullopt;
+  }
+  job_->BeginClosing();
+  in_round_ = true;
+  return ClosingRound{job_->epoch(), job_->version(), job_->contributions(),
+                      now - snapshot.opened_at, combine_};
+}
+
+bool CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
+                                   RoundReport* report) {
+  in_round_ = false;
+  if (!epoch_on_ || job_->epoch() != round.epoch) return false;
+  CompleteReport(round, now, report);
+  RoundResult outcome = OutcomeOf(*report);
+  job_->FinishRound(outcome, now);
+  AdoptNextCombination();
+  outcome.finished = job_->finished();  // max_rounds may end the job, too
+  recent_rounds_.Add(*report, outcome, now);
+  if (!report->message.empty()) {
+    LogWarning("round ", round.round, ": ", report->message);
+  }
+  return true;
+}
+
+void CoordinatorState::WarnOfStragglers(absl::Time now) {
+  if (options_.straggler_warning <= absl::ZeroDuration() ||
+      warned_round_ == job_->version() ||
+      now < job_->waiting_since() + options_.straggler_warning) {
+    return;
+  }
+  warned_round_ = job_->version();
+  LogWarning("round ", job_->version(), " waits since ",
+             absl::FormatDuration(now - job_->waiting_since()), " for ranks ",
+             absl::StrJoin(job_->MissingRanks(), ","),
+             options_.round_timeout > absl::ZeroDuration()
+                 ? ""
+                 : " (round_timeout is off)");
+}
+
+absl::Time CoordinatorState::NextWake(absl::Time now) const {
+  if (!epoch_on_) return draining_ ? absl::InfiniteFuture() : next_attach_at_;
+  absl::Time wake = absl::InfiniteFuture();
+  for (const auto& [rank, member] : job_->members()) {
+    wake = std::min(wake, member.lease_end);
+  }
+  if (draining_ || job_->finished()) return wake;
+  if (job_->seed_committed().has_value()) return absl::InfinitePast();
+  if (!job_->seeded()) return wake;
+  const CloseDecision decision =
+      DecideClose(close_options_, job_->close_snapshot(), now);
+  if (decision.close) return absl::InfinitePast();
+  wake = std::min(wake, decision.ask_again_at);
+  if (options_.straggler_warning > absl::ZeroDuration() &&
+      warned_round_ != job_->version()) {
+    wake = std::min(wake, job_->waiting_since() + options_.straggler_warning);
+  }
+  return wake;
+}
+
+// --- The rule ----------------------------------------------------------------
+
+absl::StatusOr<RuleChangeResult> CoordinatorState::SetRule(
+    const RuleChange& change, const CombinationCheck& check) {
+  if (draining_) return CheckAcceptingCalls();
+  if (finished()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the job has finished at version ", job_->version()));
+  }
+  // Two changes before the next round add up.
+  const CombineOptions& base = next_combine_.value_or(combine_);
+  absl::StatusOr<CombineOptions> after = ChangedCombination(base, change);
+  if (!after.ok()) return after.status();
+  RuleChangeResult result;
+  result.before = NamesOf(combine_);
+  result.after = NamesOf(*after);
+  if (check != nullptr && job_ != nullptr) {
+    const absl::Status status = check(result.after, job_->manifest());
+    if (!status.ok()) return status;
+  }
+  const double learning_rate = after->schedule.learning_rate;
+  next_combine_ = *std::move(after);
+  if (epoch_on_ && job_->seeded()) {
+    // The open round goes on as it began, whatever it waits for: workers may
+    // have set their rows up for it.
+    result.first_round = job_->version() + 1;
+  } else {
+    AdoptNextCombination();
+  }
+  LogInfo("from round ", result.first_round, " on: rule ", result.after.rule,
+          ", scope ", result.after.scope, ", step scale ",
+          result.after.step_scale, ", learning rate ", learning_rate);
+  return result;
+}
+
+void CoordinatorState::AdoptNextCombination() {
+  if (!next_combine_.has_value()) return;
+  combine_ = *std::exchange(next_combine_, std::nullopt);
+}
+
+CombinationNames CoordinatorState::CombinationOf(uint64_t round) const {
+  const bool later = next_combine_.has_value() && round > job_->version();
+  return NamesOf(later ? *next_combine_ : combine_);
+}
+
+}  // namespace agg

@@ -1,0 +1,132 @@
+// Everything that the coordinator keeps under its lock: whether calls are
+// taken, the epoch that is on, who attends and who waits, the rule, the last
+// rounds. It decides and remembers, over all epochs of the process; it starts
+// no thread, calls no shard and reads no clock, so that Coordinator needs one
+// annotation for all of it and tests need no threads.
+#ifndef AGG_SERVER_COORDINATOR_COORDINATOR_STATE_H_
+#define AGG_SERVER_COORDINATOR_COORDINATOR_STATE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/combine/options.h"
+#include "server/coordinator/attendance.h"
+#include "server/coordinator/close_policy.h"
+#include "server/coordinator/coordinator_types.h"
+#include "server/coordinator/deferred_calls.h"
+#include "server/coordinator/job_state.h"
+#include "server/coordinator/job_types.h"
+#include "server/coordinator/outcome_waiters.h"
+#include "server/coordinator/recent_rounds.h"
+#include "server/coordinator/round_outcome.h"
+#include "server/coordinator/round_result.h"
+#include "server/coordinator/rule_change.h"
+#include "server/round/combination_names.h"
+#include "server/round/round_report.h"
+
+namespace agg {
+
+// An epoch's end that the shards have not heard of yet.
+struct EpochLoss {
+  uint64_t epoch = 0;
+  absl::Status reason;
+};
+
+// Thread-compatible.
+class CoordinatorState {
+ public:
+  explicit CoordinatorState(const CoordinatorOptions& options);
+
+  // --- Calls. OK while an epoch is on; UNAVAILABLE otherwise, or when
+  // draining; ABORTED if the caller knows another epoch (nothing: any).
+  absl::Status CheckAcceptingCalls(std::optional<uint64_t> epoch = {}) const;
+  bool draining() const { return draining_; }
+  // From here on no call is taken and no round is closed. Idempotent.
+  DeferredCalls BeginDraining();
+
+  // --- Epochs. The protocol's state in the epoch that is on, or was on last;
+  // null until all shards were attached for the first time.
+  JobState* job() { return job_.get(); }
+  const JobState* job() const { return job_.get(); }
+  bool epoch_on() const { return epoch_on_; }
+  bool finished() const { return job_ != nullptr && job_->finished(); }
+  // The number of the next epoch if it is time to attach the shards to it
+  // (P14); then it ends in AttachFailed or BeginEpoch.
+  std::optional<uint64_t> NextEpochIfDue(absl::Time now);
+  void AttachFailed(const absl::Status& status);
+  // Nothing happens if `epoch` was lost while shards were being attached.
+  void BeginEpoch(uint64_t epoch, absl::Time now);
+  // A shard is gone: the epoch is over, unless the job has finished. Nothing
+  // happens for an epoch that is not the latest.
+  DeferredCalls LoseEpoch(uint64_t epoch, const absl::Status& reason,
+                          absl::Time now);
+  bool has_loss() const { return loss_.has_value(); }
+  std::optional<EpochLoss> TakeLoss() { return std::exchange(loss_, {}); }
+
+  // --- Rounds. Closes the open round if the close policy says so. Then one of
+  // the two others follows: FinishRound with the engine's report, which it
+  // completes (false: the epoch is over, the round counts for nothing), or
+  // GiveUpRound.
+  std::optional<ClosingRound> CloseRoundIfDue(absl::Time now);
+  bool FinishRound(const ClosingRound& round, absl::Time now,
+                   RoundReport* report);
+  void GiveUpRound() { in_round_ = false; }
+  bool in_round() const { return in_round_; }
+  // When something is due next if nothing changes before.
+  absl::Time NextWake(absl::Time now) const;
+
+  // --- The rule. Coordinator::SetRule.
+  absl::StatusOr<RuleChangeResult> SetRule(const RuleChange& change,
+                                           const CombinationCheck& check);
+  // For the open round or a later one. REQUIRES: job() != nullptr.
+  CombinationNames CombinationOf(uint64_t round) const;
+
+  // --- Whom to tell.
+  Attendance* attendance() { return &attendance_; }
+  OutcomeWaiters* waiters() { return &waiters_; }
+  DeferredCalls Broadcast(const JobEvent& event) const;
+  // Events and ends of sessions, and whatever answers they bring about. What
+  // shards have to hear (effects.changes) is the caller's part.
+  DeferredCalls Announce(const JobEffects& effects);
+  // REQUIRES: job() != nullptr.
+  DeferredCalls ReplyToWaiters();
+
+  // --- Questions.
+  absl::StatusOr<JoinResult> Observe() const;
+  JobStatus Status(absl::Time now) const;
+  const RecentRounds& recent_rounds() const { return recent_rounds_; }
+
+ private:
+  // A round opens, or may soon: what was set for it takes effect.
+  void AdoptNextCombination();
+  void WarnOfStragglers(absl::Time now);
+  std::string PhaseName() const;
+
+  const CoordinatorOptions options_;
+  const CloseOptions close_options_;
+  std::unique_ptr<JobState> job_;
+  bool epoch_on_ = false;
+  absl::Status no_epoch_;       // why none is on
+  std::string lost_after_end_;  // a shard was lost after the job had finished
+  std::optional<EpochLoss> loss_;
+  uint64_t last_epoch_ = 0;
+  absl::Time next_attach_at_ = absl::InfinitePast();
+  Attendance attendance_;
+  OutcomeWaiters waiters_;
+  CombineOptions combine_;                      // of the open round
+  std::optional<CombineOptions> next_combine_;  // from the next round on
+  RecentRounds recent_rounds_;
+  std::optional<uint64_t> warned_round_;
+  bool in_round_ = false;
+  bool draining_ = false;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_COORDINATOR_COORDINATOR_STATE_H_

@@ -1,0 +1,102 @@
+// What a CoordinatorState says to others: events for those who attend, answers
+// for those who wait, descriptions for those who ask.
+#include <string>
+#include <utility>
+
+#include "server/coordinator/coordinator_state.h"
+
+namespace agg {
+
+// --- Events and answers ------------------------------------------------------
+
+DeferredCalls CoordinatorState::Broadcast(const JobEvent& event) const {
+  DeferredCalls calls;
+  for (const Attendance::EventCallback& callback : attendance_.AllCallbacks()) {
+    calls.Add([callback, event] { callback(event); });
+  }
+  return calls;
+}
+
+DeferredCalls CoordinatorState::ReplyToWaiters() {
+  return waiters_.ReplyToKnown(
+      [this](const OutcomeQuery& query) { return job_->Answer(query); });
+}
+
+DeferredCalls CoordinatorState::Announce(const JobEffects& effects) {
+  DeferredCalls calls;
+  for (const auto& [session, event] : effects.events) {
+    if (session == 0) {  // for everybody
+      calls.Add(Broadcast(event));
+    } else if (attendance_.Attends(session)) {
+      calls.Add([callback = attendance_.CallbackOf(session), event = event] {
+        callback(event);
+      });
+    }
+  }
+  for (const auto& [session, reason] : effects.ended) {
+    attendance_.Forget(session);
+    calls.Add(waiters_.FailSession(session, reason));
+  }
+  calls.Add(ReplyToWaiters());
+  return calls;
+}
+
+// --- Questions ---------------------------------------------------------------
+
+absl::StatusOr<JoinResult> CoordinatorState::Observe() const {
+  const absl::Status status = CheckAcceptingCalls();
+  if (!status.ok()) return status;
+  if (!job_->manifest().has_value()) {
+    return absl::FailedPreconditionError(
+        "no worker has joined yet, so the job has no manifest");
+  }
+  JoinResult result;
+  result.epoch = job_->epoch();
+  result.version = job_->version();
+  result.seeded = job_->seeded();
+  result.finished = job_->finished();
+  result.manifest = *job_->manifest();
+  result.combination = CombinationOf(job_->version());
+  return result;
+}
+
+std::string CoordinatorState::PhaseName() const {
+  if (draining_) return "draining";
+  if (!epoch_on_) return job_ == nullptr ? "waiting_for_shards" : "shard_lost";
+  if (job_->finished()) return "finished";
+  if (!job_->seeded()) return "unseeded";
+  return in_round_ ? "closing" : "open";
+}
+
+JobStatus CoordinatorState::Status(absl::Time now) const {
+  JobStatus status;
+  status.phase = PhaseName();
+  status.message =
+      epoch_on_ ? lost_after_end_ : std::string(no_epoch_.message());
+  status.combination = NamesOf(combine_);
+  status.next_combination = NamesOf(next_combine_.value_or(combine_));
+  if (job_ == nullptr) return status;
+  status.epoch = job_->epoch();
+  status.version = job_->version();
+  status.round = job_->version();
+  status.seeded = job_->seeded();
+  status.missing_ranks = job_->MissingRanks();
+  for (const auto& [rank, member] : job_->members()) {
+    WorkerState worker;
+    worker.rank = rank;
+    worker.client = member.client;
+    worker.committed = job_->contributions().count(rank) != 0;
+    worker.attending = attendance_.Attends(member.session);
+    worker.lease_remaining = member.lease_end - now;
+    // Only a member of the open round can hold it up, and only once somebody
+    // has committed.
+    if (!worker.committed && member.first_round <= job_->version() &&
+        job_->waiting_since() < now) {
+      worker.waited_for = now - job_->waiting_since();
+    }
+    status.workers.push_back(worker);
+  }
+  return status;
+}
+
+}  // namespace agg

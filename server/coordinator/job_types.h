@@ -1,0 +1,42 @@
+// What a JobState consists of and what it asks its owner to do: plain values.
+#ifndef AGG_SERVER_COORDINATOR_JOB_TYPES_H_
+#define AGG_SERVER_COORDINATOR_JOB_TYPES_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/coordinator/coordinator_types.h"
+#include "server/round/shard_peer.h"
+
+namespace agg {
+
+// A worker that takes part, in one life of it.
+struct Member {
+  int32_t rank = 0;
+  uint64_t session = 0;
+  std::string client;
+  uint64_t first_round = 0;
+  absl::Time lease_end;
+};
+
+// A committed row of the open round; outlives its worker (P6).
+struct Contribution {
+  uint64_t session = 0;
+  CommitInfo info;  // with the rank
+  absl::Time committed_at;
+};
+
+// What the owner has to do or to send, in order.
+struct JobEffects {
+  std::vector<SessionChange> changes;                    // to all shards
+  std::vector<std::pair<uint64_t, JobEvent>> events;     // session, or 0: all
+  std::vector<std::pair<uint64_t, absl::Status>> ended;  // sessions
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_COORDINATOR_JOB_TYPES_H_

@@ -1,0 +1,118 @@
+// Words and bookkeeping about a round; the numbers are the engine's.
+#include "server/coordinator/round_outcome.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/combine/decision.h"
+
+namespace agg {
+namespace {
+
+// In the order of the ranks, which is that of RoundReport::rows.
+std::vector<absl::Duration> CommitDelays(
+    const std::map<int32_t, Contribution>& contributions) {
+  absl::Time first = absl::InfiniteFuture();
+  for (const auto& [rank, contribution] : contributions) {
+    first = std::min(first, contribution.committed_at);
+  }
+  std::vector<absl::Duration> delays;
+  for (const auto& [rank, contribution] : contributions) {
+    delays.push_back(contribution.committed_at - first);
+  }
+  return delays;
+}
+
+// Excluded ranks include those of incomplete rows; the rest had a value that
+// is not finite.
+std::vector<int32_t> NonFiniteRanks(const RoundReport& report) {
+  std::vector<int32_t> ranks = report.decision.excluded_ranks;
+  for (const IncompleteRow& row : report.incomplete_rows) {
+    ranks.erase(std::remove(ranks.begin(), ranks.end(), row.rank), ranks.end());
+  }
+  return ranks;
+}
+
+constexpr size_t kMaxNamedRows = 8;
+
+std::string DescribeIncomplete(const std::vector<IncompleteRow>& rows) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < rows.size() && i < kMaxNamedRows; ++i) {
+    names.push_back(
+        absl::StrCat("rank ", rows[i].rank, " (shard ", rows[i].shard, ")"));
+  }
+  if (rows.size() > kMaxNamedRows) {
+    names.push_back(absl::StrCat(rows.size() - kMaxNamedRows, " more"));
+  }
+  return absl::StrCat("excluded, committed but not completely pushed: ",
+                      absl::StrJoin(names, ", "));
+}
+
+// What was done other than plainly applying the rule.
+std::string Remarks(const RoundReport& report) {
+  const Decision& decision = report.decision;
+  std::vector<std::string> remarks;
+  if (!report.incomplete_rows.empty()) {
+    remarks.push_back(DescribeIncomplete(report.incomplete_rows));
+  }
+  const std::vector<int32_t> non_finite = NonFiniteRanks(report);
+  if (!non_finite.empty()) {
+    remarks.push_back(absl::StrCat("excluded non-finite rows of ranks ",
+                                   absl::StrJoin(non_finite, ",")));
+  }
+  if (decision.compensated) remarks.push_back("used compensated Grams");
+  if (decision.adacons_fallback) {
+    remarks.push_back("the AdaCons guard fell back to the mean");
+  }
+  return absl::StrJoin(remarks, "; ");
+}
+
+}  // namespace
+
+void CompleteReport(const ClosingRound& round, absl::Time finished_at,
+                    RoundReport* report) {
+  const std::string remarks = Remarks(*report);
+  if (!remarks.empty()) {
+    absl::StrAppend(&report->message, report->message.empty() ? "" : "; ",
+                    remarks);
+  }
+  report->durations.wait = round.waited;
+  report->commit_delays = CommitDelays(round.contributions);
+  report->finished_at = finished_at;
+  for (const auto& [rank, contribution] : round.contributions) {
+    report->traceparents.push_back(contribution.info.traceparent);
+  }
+}
+
+RoundResult OutcomeOf(const RoundReport& report) {
+  const Decision& decision = report.decision;
+  RoundResult outcome;
+  outcome.epoch = report.epoch;
+  outcome.round = report.round;
+  outcome.version = report.version;
+  outcome.kind = report.applied ? OutcomeKind::kApplied : OutcomeKind::kSkipped;
+  outcome.excluded_ranks = decision.excluded_ranks;
+  for (const RowInfo& row : report.rows) {
+    if (report.applied &&
+        std::count(decision.excluded_ranks.begin(),
+                   decision.excluded_ranks.end(), row.rank) == 0) {
+      outcome.ranks.push_back(row.rank);
+    }
+  }
+  outcome.learning_rate = decision.learning_rate;
+  outcome.gain = decision.gain;
+  outcome.tau = decision.tau;
+  outcome.orthogonality = decision.orthogonality;
+  outcome.finished = decision.finished;
+  outcome.message = report.message;
+  outcome.loss = report.loss;
+  outcome.combined_norm = decision.combined_norm;
+  outcome.combination = report.combination;
+  return outcome;
+}
+
+}  // namespace agg

@@ -1,0 +1,76 @@
+// What a Join or a Commit may say, field by field.
+#include "server/coordinator/call_validation.h"
+
+#include <limits>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace agg {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+JoinCall Call(int32_t rank) {
+  JoinCall call;
+  call.rank = rank;
+  call.manifest.tensors = {{"w", {3}, "", false}};
+  return call;
+}
+
+std::string ErrorOf(const CommitInfo& info) {
+  const absl::Status status = ValidateCommit(info);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  return std::string(status.message());
+}
+
+TEST(CallValidationTest, RanksBelowTheMaximum) {
+  EXPECT_EQ(ValidateJoin(Call(0), 8), absl::OkStatus());
+  EXPECT_EQ(ValidateJoin(Call(7), 8), absl::OkStatus());
+  for (const int32_t rank : {-1, 8}) {
+    const absl::Status status = ValidateJoin(Call(rank), 8);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(),
+              "rank is " + std::to_string(rank) + "; allowed: 0 to 7");
+  }
+}
+
+TEST(CallValidationTest, TheManifestIsChecked) {
+  JoinCall call = Call(0);
+  call.manifest.tensors[0].shape = {-1};
+  EXPECT_EQ(ValidateJoin(call, 8), ValidateManifest(call.manifest));
+  EXPECT_FALSE(ValidateJoin(call, 8).ok());
+}
+
+TEST(CallValidationTest, CountsAndLossScale) {
+  CommitInfo info;
+  EXPECT_EQ(ValidateCommit(info), absl::OkStatus());
+  info.row.examples = 0;
+  EXPECT_EQ(ErrorOf(info), "commit.examples is 0; allowed: 1 or more");
+  info.row.examples = 1;
+  info.row.accumulation = -3;
+  EXPECT_EQ(ErrorOf(info), "commit.accumulation is -3; allowed: 1 or more");
+  info.row.accumulation = 1;
+  for (const double scale : {0.0, -1.0, kInfinity, kNaN}) {
+    info.row.loss_scale = scale;
+    EXPECT_THAT(ErrorOf(info), HasSubstr("commit.loss_scale is "));
+    EXPECT_THAT(ErrorOf(info), HasSubstr("; allowed: finite and above 0"));
+  }
+}
+
+// A diverging worker has to be able to commit.
+TEST(CallValidationTest, ALossMayBeAnything) {
+  CommitInfo info;
+  for (const double value : {-1.0, kInfinity, kNaN}) {
+    info.loss = value;
+    info.row.micro_norm_squared_sum = value;
+    EXPECT_EQ(ValidateCommit(info), absl::OkStatus());
+  }
+}
+
+}  // namespace
+}  // namespace agg

@@ -1,0 +1,128 @@
+// Epochs, draining and the rule without threads, shards or a clock. Members
+// and rounds are tested through Coordinator.
+#include "server/coordinator/coordinator_state.h"
+
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace agg {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+absl::Time At(int seconds) {
+  return absl::UnixEpoch() + absl::Seconds(seconds);
+}
+
+class CoordinatorStateTest : public testing::Test {
+ protected:
+  CoordinatorStateTest() : state_(Options()) {}
+
+  static CoordinatorOptions Options() {
+    CoordinatorOptions options;
+    options.combine.schedule.learning_rate = 0.5;
+    return options;
+  }
+  // Returns its number.
+  uint64_t BeginEpoch(int now) {
+    const std::optional<uint64_t> epoch = state_.NextEpochIfDue(At(now));
+    EXPECT_TRUE(epoch.has_value());
+    state_.BeginEpoch(*epoch, At(now));
+    return *epoch;
+  }
+  void Attend(uint64_t session) {
+    state_.attendance()->Open(session, [this](const JobEvent& event) {
+      events_.push_back(event.kind);
+    });
+  }
+
+  CoordinatorState state_;
+  std::vector<JobEventKind> events_;
+};
+
+TEST_F(CoordinatorStateTest, CallsWaitForAllShards) {
+  EXPECT_TRUE(absl::IsUnavailable(state_.CheckAcceptingCalls()));
+  EXPECT_EQ(state_.Status(At(0)).phase, "waiting_for_shards");
+  ASSERT_TRUE(state_.NextEpochIfDue(At(1)).has_value());
+  state_.AttachFailed(absl::UnavailableError("shard 1: refused"));
+  EXPECT_THAT(state_.CheckAcceptingCalls().message(),
+              HasSubstr("waiting for all shards: shard 1: refused"));
+  EXPECT_EQ(state_.NextEpochIfDue(At(1)), std::nullopt);  // once a second
+  const uint64_t epoch = BeginEpoch(2);
+  EXPECT_EQ(epoch, 2000000u);  // microseconds
+  EXPECT_EQ(state_.CheckAcceptingCalls(), absl::OkStatus());
+  EXPECT_EQ(state_.CheckAcceptingCalls(epoch), absl::OkStatus());
+  EXPECT_TRUE(absl::IsAborted(state_.CheckAcceptingCalls(epoch - 1)));
+  EXPECT_EQ(state_.Status(At(2)).phase, "unseeded");
+}
+
+TEST_F(CoordinatorStateTest, EpochsGrowThoughTheClockStandsStill) {
+  const uint64_t first = BeginEpoch(10);
+  state_.LoseEpoch(first, absl::UnavailableError("gone"), At(5)).Run();
+  state_.TakeLoss();
+  EXPECT_GT(*state_.NextEpochIfDue(At(6)), first);
+}
+
+TEST_F(CoordinatorStateTest, ALossIsForTheShardsFirst) {
+  const uint64_t epoch = BeginEpoch(1);
+  Attend(7);
+  state_.LoseEpoch(epoch - 1, absl::UnavailableError("old"), At(2)).Run();
+  EXPECT_TRUE(state_.epoch_on());
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    state_.LoseEpoch(epoch, absl::UnavailableError("gone"), At(2)).Run();
+  }
+  EXPECT_THAT(events_, ElementsAre(JobEventKind::kShardLost));
+  EXPECT_FALSE(state_.attendance()->Attends(7));
+  EXPECT_EQ(state_.Status(At(2)).phase, "shard_lost");
+  EXPECT_EQ(state_.NextEpochIfDue(At(9)), std::nullopt);
+  const std::optional<EpochLoss> loss = state_.TakeLoss();
+  ASSERT_TRUE(loss.has_value());
+  EXPECT_EQ(loss->epoch, epoch);
+  EXPECT_THAT(loss->reason.message(), HasSubstr("shard lost: gone"));
+  EXPECT_FALSE(state_.TakeLoss().has_value());
+  EXPECT_TRUE(state_.NextEpochIfDue(At(9)).has_value());
+}
+
+TEST_F(CoordinatorStateTest, AnEpochLostWhileAttachingDoesNotBegin) {
+  const std::optional<uint64_t> epoch = state_.NextEpochIfDue(At(1));
+  state_.LoseEpoch(*epoch, absl::UnavailableError("gone"), At(1)).Run();
+  state_.BeginEpoch(*epoch, At(1));
+  EXPECT_FALSE(state_.epoch_on());
+  EXPECT_FALSE(state_.has_loss());  // no worker and no shard knew of it
+}
+
+TEST_F(CoordinatorStateTest, DrainingIsAnnouncedOnce) {
+  BeginEpoch(1);
+  Attend(7);
+  for (int repeat = 0; repeat < 2; ++repeat) state_.BeginDraining().Run();
+  EXPECT_THAT(events_, ElementsAre(JobEventKind::kDraining));
+  EXPECT_THAT(state_.CheckAcceptingCalls().message(), HasSubstr("draining"));
+  EXPECT_TRUE(absl::IsUnavailable(state_.SetRule({}, nullptr).status()));
+  EXPECT_FALSE(state_.CloseRoundIfDue(At(2)).has_value());
+}
+
+TEST_F(CoordinatorStateTest, ChangesOfTheRuleAddUp) {
+  const uint64_t epoch = BeginEpoch(1);
+  state_.job()->FinishSeed(At(1));
+  RuleChange rule;
+  rule.rule = "adasum";
+  EXPECT_EQ(state_.SetRule(rule, nullptr)->first_round, 1u);
+  RuleChange scope;
+  scope.scope = "global";
+  ASSERT_TRUE(state_.SetRule(scope, nullptr).ok());
+  EXPECT_EQ(state_.CombinationOf(0).rule, "mean");
+  const CombinationNames next = {"adasum", "global", "none"};
+  EXPECT_EQ(state_.CombinationOf(1), next);
+  EXPECT_EQ(state_.Status(At(1)).next_combination, next);
+  // A new epoch begins with what was set.
+  state_.LoseEpoch(epoch, absl::UnavailableError("gone"), At(1)).Run();
+  state_.TakeLoss();
+  BeginEpoch(3);
+  EXPECT_EQ(state_.CombinationOf(0), next);
+}
+
+}  // namespace
+}  // namespace agg

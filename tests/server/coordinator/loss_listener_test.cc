@@ -1,0 +1,72 @@
+// Peers may report a loss at any time, also after the coordinator has gone.
+#include "server/coordinator/loss_listener.h"
+
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/base/mutex.h"
+
+namespace agg {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(LossListenerTest, HandsOnUntilStopped) {
+  std::vector<uint64_t> epochs;
+  LossListener listener([&](uint64_t epoch, const absl::Status& reason) {
+    EXPECT_EQ(reason, absl::UnavailableError("gone"));
+    epochs.push_back(epoch);
+  });
+  listener.Notify(7, absl::UnavailableError("gone"));
+  listener.Stop();
+  listener.Notify(8, absl::UnavailableError("gone"));
+  listener.Stop();
+  EXPECT_THAT(epochs, ElementsAre(7));
+}
+
+TEST(LossListenerTest, StopWaitsForACallThatRuns) {
+  Mutex mutex;
+  CondVar changed;
+  bool running = false;
+  bool may_end = false;
+  bool ended = false;
+  LossListener listener([&](uint64_t, const absl::Status&) {
+    MutexLock lock(&mutex);
+    running = true;
+    changed.NotifyAll();
+    while (!may_end) changed.Wait(&mutex);
+    ended = true;
+  });
+  std::thread peer([&] { listener.Notify(1, absl::AbortedError("lost")); });
+  std::thread releaser([&] {
+    MutexLock lock(&mutex);
+    while (!running) changed.Wait(&mutex);
+    may_end = true;
+    changed.NotifyAll();
+  });
+  {
+    MutexLock lock(&mutex);
+    while (!running) changed.Wait(&mutex);
+  }
+  listener.Stop();
+  EXPECT_TRUE(ended);
+  peer.join();
+  releaser.join();
+}
+
+TEST(LossListenerTest, ACallMayBringAboutAnother) {
+  std::vector<uint64_t> epochs;
+  LossListener* self = nullptr;
+  LossListener listener([&](uint64_t epoch, const absl::Status& reason) {
+    epochs.push_back(epoch);
+    if (epoch == 1) self->Notify(2, reason);
+  });
+  self = &listener;
+  listener.Notify(1, absl::UnavailableError("gone"));
+  EXPECT_THAT(epochs, ElementsAre(1, 2));
+}
+
+}  // namespace
+}  // namespace agg

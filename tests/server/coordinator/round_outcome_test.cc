@@ -1,0 +1,100 @@
+// What a round's report says to workers and to people.
+#include "server/coordinator/round_outcome.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace agg {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+absl::Time At(int seconds) {
+  return absl::UnixEpoch() + absl::Seconds(seconds);
+}
+
+// Ranks 0, 1 and 4; rank 1 incomplete on shard 2, rank 4 not finite.
+RoundReport Report() {
+  RoundReport report;
+  report.epoch = 9;
+  report.round = 5;
+  report.version = 6;
+  report.applied = true;
+  report.rows.resize(3);
+  report.rows[1].rank = 1;
+  report.rows[2].rank = 4;
+  report.incomplete_rows = {{1, 2}};
+  report.decision.excluded_ranks = {1, 4};
+  report.decision.learning_rate = 0.5;
+  return report;
+}
+
+ClosingRound Round() {
+  ClosingRound round;
+  round.epoch = 9;
+  round.round = 5;
+  round.waited = absl::Seconds(7);
+  round.contributions[0].committed_at = At(30);
+  round.contributions[1].committed_at = At(20);
+  round.contributions[4].committed_at = At(25);
+  round.contributions[4].info.traceparent = "00-4";
+  return round;
+}
+
+TEST(RoundOutcomeTest, TheReportIsCompletedInTheOrderOfTheRows) {
+  RoundReport report = Report();
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_EQ(report.durations.wait, absl::Seconds(7));
+  EXPECT_EQ(report.finished_at, At(40));
+  EXPECT_THAT(
+      report.commit_delays,
+      ElementsAre(absl::Seconds(10), absl::Seconds(0), absl::Seconds(5)));
+  EXPECT_THAT(report.traceparents, ElementsAre("", "", "00-4"));
+}
+
+TEST(RoundOutcomeTest, RemarksSayWhyARowIsLeftOut) {
+  RoundReport report = Report();
+  report.decision.compensated = true;
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_EQ(report.message,
+            "excluded, committed but not completely pushed: rank 1 (shard 2); "
+            "excluded non-finite rows of ranks 4; used compensated Grams");
+  report = Report();
+  report.message = "why it was skipped";
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_THAT(report.message, HasSubstr("why it was skipped; excluded, "));
+}
+
+TEST(RoundOutcomeTest, ManyIncompleteRowsAreCounted) {
+  RoundReport report = Report();
+  report.incomplete_rows.clear();
+  for (int rank = 0; rank < 10; ++rank) {
+    report.incomplete_rows.push_back({rank, 0});
+  }
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_THAT(report.message, HasSubstr("rank 7 (shard 0), 2 more"));
+}
+
+TEST(RoundOutcomeTest, TheOutcomeNamesTheRowsThatCount) {
+  const RoundResult outcome = OutcomeOf(Report());
+  EXPECT_EQ(outcome.epoch, 9u);
+  EXPECT_EQ(outcome.round, 5u);
+  EXPECT_EQ(outcome.version, 6u);
+  EXPECT_EQ(outcome.kind, OutcomeKind::kApplied);
+  EXPECT_THAT(outcome.ranks, ElementsAre(0));
+  EXPECT_THAT(outcome.excluded_ranks, ElementsAre(1, 4));
+  EXPECT_EQ(outcome.learning_rate, 0.5);
+  EXPECT_FALSE(outcome.included);
+}
+
+TEST(RoundOutcomeTest, ASkippedRoundContainsNoRows) {
+  RoundReport report = Report();
+  report.applied = false;
+  EXPECT_EQ(OutcomeOf(report).kind, OutcomeKind::kSkipped);
+  EXPECT_THAT(OutcomeOf(report).ranks, IsEmpty());
+}
+
+}  // namespace
+}  // namespace agg
