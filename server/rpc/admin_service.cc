@@ -15,6 +15,7 @@
 #include "proto/manifest_message.h"
 #include "proto/protocol_version.h"
 #include "proto/shard_plan.h"
+#include "server/base/field_error.h"
 #include "server/base/log.h"
 #include "server/rpc/coordinator_service.h"
 #include "server/rpc/long_poll.h"
@@ -170,9 +171,8 @@ grpc::ServerUnaryReactor* AdminService::SetLogLevel(
   LogLevel level;
   if (!ParseLogLevel(request->level(), &level)) {
     return AnswerNow<v1::SetLogLevelReply>(
-        reply, absl::InvalidArgumentError(
-                   absl::StrCat("level is \"", request->level(),
-                                "\"; allowed: debug, info, warning, error")));
+        reply, FieldError("level", Quoted(request->level()),
+                          "debug, info, warning, error"));
   }
   LogCall(context, absl::StrCat("log level ", request->level()));
   v1::SetLogLevelReply answer;

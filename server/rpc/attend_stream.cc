@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/field_error.h"
 #include "server/rpc/job_conversion.h"
 
 namespace agg {
@@ -49,9 +50,9 @@ absl::Status AttendReactor::Handle(const v1::LeaseRenewal& renewal) {
     session_ = renewal.session();
     number_ = *number;
   } else if (renewal.session() != session_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("session is ", renewal.session(), "; allowed: ", session_,
-                     ", as in the stream's first message"));
+    return FieldError(
+        "session", absl::StrCat(renewal.session()),
+        absl::StrCat(session_, ", as in the stream's first message"));
   }
   absl::StatusOr<uint64_t> version =
       coordinator_->Renew(renewal.epoch(), renewal.session());

@@ -13,6 +13,7 @@
 #include "proto/manifest_message.h"
 #include "proto/protocol_version.h"
 #include "proto/traceparent.h"
+#include "server/base/field_error.h"
 #include "server/rpc/long_poll.h"
 
 namespace agg {
@@ -20,9 +21,10 @@ namespace {
 
 absl::Status CheckVersion(uint32_t version) {
   if (version == kProtocolVersion) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "protocol_version is ", version, "; allowed: ", kProtocolVersion,
-      " (client and server are of different releases)"));
+  return FieldError(
+      "protocol_version", absl::StrCat(version),
+      absl::StrCat(kProtocolVersion, " (client and server are of different ",
+                   "releases)"));
 }
 
 // The traceparent of the caller's span; "" if it sent none, several, or text

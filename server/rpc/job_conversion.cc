@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/manifest_message.h"
+#include "server/base/field_error.h"
 
 namespace agg {
 namespace {
@@ -154,18 +155,20 @@ absl::Status CheckMessageSize(const v1::Manifest& manifest, bool per_tensor,
       static_cast<int64_t>(manifest.ByteSizeLong()) <= kRoom) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "manifest is ", manifest.tensors_size(), " tensors in ",
-      manifest.ByteSizeLong(), " bytes; allowed: with ", job.shards.size(),
-      " shards and max_workers ", job.max_workers, ", ", kRoom / row,
-      " tensors in ", kRoom, " bytes"));
+  return FieldError(
+      "manifest",
+      absl::StrCat(manifest.tensors_size(), " tensors in ",
+                   manifest.ByteSizeLong(), " bytes"),
+      absl::StrCat("with ", job.shards.size(), " shards and max_workers ",
+                   job.max_workers, ", ", kRoom / row, " tensors in ", kRoom,
+                   " bytes"));
 }
 
 absl::StatusOr<CommitCall> FromProto(const v1::CommitRequest& request) {
   if (request.kind() != v1::GRADIENT && request.kind() != v1::SEED) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("commit.kind is ", static_cast<int>(request.kind()),
-                     "; allowed: GRADIENT (0), SEED (1)"));
+    return FieldError("commit.kind",
+                      absl::StrCat(static_cast<int>(request.kind())),
+                      "GRADIENT (0), SEED (1)");
   }
   CommitCall call;
   call.epoch = request.epoch();
