@@ -32,8 +32,8 @@ struct AttendOptions {
 
 // Holds the Attend stream open from a thread of its own, which is also what
 // polls gRPC while the trainer computes. A lease is renewed at a third of its
-// time; a coordinator that answers no renewal for the time of a lease is lost, and
-// so is one that cannot be reached again within the window.
+// time; a coordinator that answers no renewal for the time of a lease is lost,
+// and so is one that cannot be reached again within the window.
 class AttendStream {
  public:
   explicit AttendStream(AttendOptions options);
