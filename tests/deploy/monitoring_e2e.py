@@ -1,6 +1,7 @@
 """Real trainings, scraped by a real Prometheus: each query of each dashboard
 returns numbers, and alerts fire for what is done to the trainings."""
 
+import io
 import json
 import math
 import os
@@ -166,6 +167,15 @@ class MonitoringTest(unittest.TestCase):
         eventually(f"none of {names}", lambda: not any(
             self.firing(training, name) for name in names))
 
+    def test_the_links_that_are_announced_exist(self):
+        out = io.StringIO()
+        self.prometheus.announce(out)
+        urls = re.findall(r"http://[^\s)]+", out.getvalue())
+        self.assertEqual(len(urls), 3, out.getvalue())
+        for url in urls:
+            with urllib.request.urlopen(url, timeout=30) as reply:
+                self.assertEqual(reply.status, 200, url)
+
     def test_every_query_of_every_dashboard_returns_numbers(self):
         with Training(self.prometheus, seed=1) as training:
             waiting = {}
@@ -202,9 +212,12 @@ class MonitoringTest(unittest.TestCase):
             for variable in dashboard["templating"]["list"]:
                 match = re.fullmatch(r"label_values\((.*), (\w+)\)",
                                      variable.get("definition", ""))
-                if variable["type"] == "datasource":
+                # There are no namespaces here: Grafana offers an empty one.
+                if variable["type"] == "datasource" or (
+                        variable["name"] == "namespace"):
                     continue
-                series = match[1].replace("$job", training.name)
+                series = match[1].replace("$job", training.name).replace(
+                    "$namespace", "")
                 values = self.get(f"label/{match[2]}/values",
                                   **{"match[]": series})
                 self.assertTrue(values, variable["name"])
