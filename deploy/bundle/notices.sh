@@ -59,7 +59,7 @@ while read -r package; do
   echo "$package ${version%% *}" >>"$scratch/${sum%% *}.packages"
 done < <(printf '%s\n' "${packages[@]}" | sort -u | sed '/^$/d')
 
-line=================================================================
+line="================================================================"
 cat <<END
 Notices of third parties
 
@@ -68,7 +68,7 @@ code that is compiled into them. It was taken from the packages of Debian that
 are named below. Their authors' notices and licenses follow.
 END
 # In the order of the first package's name, so that equal builds are equal.
-for list in $(grep -m 1 -H . "$scratch"/*.packages | sort -t: -k2 | cut -d: -f1); do
+grep -m 1 -H . "$scratch"/*.packages | sort -t: -k2 | while IFS=: read -r list _; do
   printf '\n%s\n' "$line"
   cat "$list"
   printf '%s\n\n' "$line"

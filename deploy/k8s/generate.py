@@ -98,7 +98,7 @@ def dashboard_kustomization():
 
 def runbook():
     """deploy/prometheus/README.md with a section for each alert."""
-    head, mark, _ = (DEPLOY / "prometheus/README.md").read_text().partition(
+    head, mark, _ = (DEPLOY / "prometheus" / "README.md").read_text().partition(
         RUNBOOK_MARK)
     if not mark:
         sys.exit("deploy/prometheus/README.md has no place for the runbook")
@@ -121,7 +121,7 @@ def generated():
         DEPLOY / "k8s/overlays/monitoring/prometheus_rule.yaml":
             prometheus_rule(),
         DEPLOY / "grafana/kustomization.yaml": dashboard_kustomization(),
-        DEPLOY / "prometheus/README.md": runbook(),
+        DEPLOY / "prometheus" / "README.md": runbook(),
     }
 
 

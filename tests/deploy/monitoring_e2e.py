@@ -70,8 +70,8 @@ class Training:
     """A run of the quickstart's processes, much longer than any test."""
 
     def __init__(self, prometheus, **changes):
-        self.run = job.Run(rule="adasum", workers=4, epochs=1000,
-                           monitoring=True, **changes)
+        self.run = job.Run(rule="adasum", epochs=1000, monitoring=True,
+                           **{"workers": 4, **changes})
         self.name = job.job_name(self.run)
         self.prometheus = prometheus
         self.folder = tempfile.TemporaryDirectory(prefix="agg_monitoring_")
@@ -177,7 +177,8 @@ class MonitoringTest(unittest.TestCase):
                 self.assertEqual(reply.status, 200, url)
 
     def test_every_query_of_every_dashboard_returns_numbers(self):
-        with Training(self.prometheus, seed=1) as training:
+        # As many as an outlier score needs.
+        with Training(self.prometheus, seed=1, workers=8) as training:
             waiting = {}
             for file, dashboard in promql.dashboards().items():
                 for panel in promql.panels(dashboard):
