@@ -9,7 +9,8 @@
 #
 # In it: stripped binaries (server, tools, examples, tests and benchmarks), the
 # shared libraries that they need beyond glibc, the driver and cuBLAS,
-# which is opened at run time where the host has one, and run_gpu_checks.sh.
+# which is opened at run time where the host has one, run_gpu_checks.sh, and
+# NOTICES: the notices and licenses of whoever wrote what is shipped.
 # Binaries find their libraries by an RPATH relative to themselves. The host
 # needs x86-64 Linux and a glibc that is new enough: the bundle's README says
 # which, its checks look.
@@ -87,13 +88,14 @@ install_all checks $checks
 # The libraries by their sonames. glibc's own stay the host's: they belong to
 # its loader.
 glibc='^(ld-linux.*|lib(c|m|dl|pthread|rt|resolv|util|anl|nss_.*|mvec))\.so'
-ldd "$bundle"/bin/* "$bundle"/checks/* |
-  awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' | sort -u |
-  while read -r name path; do
-    [[ $name =~ $glibc ]] && continue
-    strip -o "$bundle/lib/$name" "$path" 2>/dev/null ||
-      cp -L "$path" "$bundle/lib/$name"
-  done
+shipped=()
+while read -r name path; do
+  [[ $name =~ $glibc ]] && continue
+  shipped+=("$path")
+  strip -o "$bundle/lib/$name" "$path" 2>/dev/null ||
+    cp -L "$path" "$bundle/lib/$name"
+done < <(ldd "$bundle"/bin/* "$bundle"/checks/* |
+  awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' | sort -u)
 if ldd "$bundle"/bin/* "$bundle"/checks/* | grep -E 'not found|libcu(da|blas|rt)'; then
   echo "deploy/bundle.sh: unexpected libraries (above)" >&2
   exit 1
@@ -104,6 +106,20 @@ needed=$(find "$bundle" -type f -exec objdump -T {} + |
   grep -oE 'GLIBC_2\.[0-9]+' | sort -t. -k2 -nu | tail -n 1)
 cp deploy/bundle/run_gpu_checks.sh "$bundle/"
 cp LICENSE "$bundle/"
+# Of headers and static libraries, too: the packages that compiling needs, and
+# what the compiler adds to every program.
+compiled=$(deploy/setup.sh --list | sed -n 's/.*-dev$/--package=&/p')
+# shellcheck disable=SC2086  # One package per word.
+deploy/bundle/notices.sh $compiled "${shipped[@]}" \
+  "$(g++ -print-libgcc-file-name)" "$(g++ -print-file-name=libstdc++.a)" \
+  "$(g++ -print-file-name=crt1.o)" >"$bundle/NOTICES"
+if [[ $config == cuda ]]; then
+  cuda=${CUDA_HOME:-/usr/local/cuda}
+  printf '\n%s\n%s\n\n' "NVIDIA CUDA runtime, compiled into the programs" \
+    "(c) NVIDIA Corporation, under the CUDA Toolkit's license agreement" \
+    >>"$bundle/NOTICES"
+  [[ ! -r $cuda/EULA.txt ]] || cat "$cuda/EULA.txt" >>"$bundle/NOTICES"
+fi
 backends="CPU and CUDA"
 [[ $config == cuda ]] || backends="CPU alone (bundle.sh --cpu)"
 revision=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)

@@ -105,7 +105,7 @@ def compare(options):
             best, best_accuracy = best_of(tuned["sweeps"][label])
         rows.append((label, mean_accuracy(of_row), best, best_accuracy))
     print(f"\nTest accuracy, mean of {SEEDS} seeds; {options.workers} workers "
-          f"with batch {options.batch}, {options.epochs} epochs, "
+          f"with batch {options.batch}, {view.passes(options.epochs)}, "
           f"{options.shards} shards:\n")
     print(view.comparison_table(rows, options.learning_rate))
     print("\nThe first column re-tunes nothing: the learning rate that suits "

@@ -9,7 +9,7 @@
 #   deploy/quickstart.sh --help      all options
 #
 # Installs what is missing (deploy/setup.sh) and builds first.
-# AGG_OUTPUT_BASE names a Bazel output base of one's own.
+# AGG_OUTPUT_BASE names another Bazel output base.
 set -eu
 
 root=$(CDPATH='' cd "$(dirname "$0")/.." && pwd)

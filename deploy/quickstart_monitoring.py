@@ -104,16 +104,32 @@ class Monitoring:
         # Prometheus watches the folder; it must not see half of a file.
         os.replace(temporary, self.folder / "targets.json")
 
-    def graph_url(self, expr):
-        return f"{self.url}/graph?" + urllib.parse.urlencode(
-            {"g0.expr": expr, "g0.tab": "0", "g0.range_input": "15m"})
+    def page_url(self, name):
+        """The address of a page ("alerts"), or "" where there is none.
+
+        Debian builds Prometheus without its newer pages, whose addresses then
+        answer 404; the older ones are under /classic. Others have the newer
+        ones alone. So the running Prometheus is asked.
+        """
+        for folder in ("", "/classic"):
+            url = f"{self.url}{folder}/{name}"
+            try:
+                with urllib.request.urlopen(url, timeout=5):
+                    return url
+            except (urllib.error.URLError, OSError):
+                continue
+        return ""
 
     def announce(self, stream=sys.stderr):
-        stream.write(
-            f"Prometheus:  {self.url}  (alerts: {self.url}/alerts)\n"
-            "             for example "
-            f"{self.graph_url('aggserver_orthogonality')}\n"
-            "Grafana:     deploy/grafana/README.md\n")
+        alerts, graph = self.page_url("alerts"), self.page_url("graph")
+        shown = f"  (alerts: {alerts})" if alerts else ""
+        stream.write(f"Prometheus:  {self.url}{shown}\n")
+        if graph:
+            query = urllib.parse.urlencode(
+                {"g0.expr": "aggserver_orthogonality", "g0.tab": "0",
+                 "g0.range_input": "15m"})
+            stream.write(f"             for example {graph}?{query}\n")
+        stream.write("Grafana:     deploy/grafana/README.md\n")
         stream.flush()
 
 

@@ -80,7 +80,8 @@ def make_parser():
     add("--learning_rate", positive, DEFAULT_LEARNING_RATE, "constant", "X")
     add("--batch", integer(1, TRAINING_EXAMPLES), 2,
         "examples per worker and round", "B")
-    add("--epochs", integer(1, 1000), 2, "passes over 1440 examples", "E")
+    add("--epochs", integer(1, 1000), 2,
+        "passes over the 1440 training examples", "E")
     add("--seed", integer(0, 2**63 - 4), 0,
         "of weights and orders; the comparison takes this and the next two",
         "N")
@@ -91,7 +92,8 @@ def make_parser():
     parser.add_argument(
         "--monitoring", action="store_true",
         help="start Prometheus beside it and show where to look; installs it "
-        "first. More --epochs leave more to see")
+        "first. A higher --epochs (more passes over the data) leaves more "
+        "to see")
     parser.add_argument(
         "--keep", action="store_true",
         help="with --monitoring: stay until Ctrl-C when done, as on a "

@@ -62,6 +62,11 @@ def run_line(label, entry):
             f"{number(entry['seconds'], 1)} s")
 
 
+def passes(number_of):
+    """How often the data is trained on. (An epoch is a life of the shards.)"""
+    return f"{number_of} pass{'' if number_of == 1 else 'es'} over the data"
+
+
 def summary(entry):
     """One run in full."""
     orthogonality, gain = entry["orthogonality"], entry["gain"]
@@ -72,7 +77,7 @@ def summary(entry):
          f"{entry['learning_rate']:g}"),
         ("job", f"{entry['shards']} shards, {entry['workers']} workers, batch "
          f"{entry['batch_per_worker']} each"),
-        ("rounds", f"{entry['rounds']} in {entry['epochs']} epochs"),
+        ("rounds", f"{entry['rounds']} in {passes(entry['epochs'])}"),
         ("train loss", ", ".join(number(x) for x in entry["train_loss"])),
         ("orthogonality", " .. ".join(
             number(orthogonality[k]) for k in ("first", "last"))

@@ -3,26 +3,34 @@
 from deploy.grafana.panels import (dashboard, heatmap, instant, lines, query,
                                    row, stat, states, variable)
 
-# Told by the coordinator alone, so no shard is chosen.
-J = '{job="$job"}'
-MODEL = '{job="$job",tensor=""}'
-TENSOR = '{job="$job",tensor=~"$tensor"}'
-WORKER = '{job="$job",worker=~"$worker"}'
-SHARD = '{job="$job",shard=~"$shard"}'
-EARLY = '{job="$job",shard=~"$shard",when="early"}'
+# Jobs of one name in two namespaces are two jobs. Where series have no such label
+# Grafana offers an empty namespace, which PromQL takes to be none.
+_JOB = 'namespace="$namespace",job="$job"'
+# Series of the coordinator alone, so no shard is chosen.
+J = f"{{{_JOB}}}"
+APPLIED = f'{{{_JOB},outcome="applied"}}'
+MODEL = f'{{{_JOB},tensor=""}}'
+TENSOR = f'{{{_JOB},tensor=~"$tensor"}}'
+WORKER = f'{{{_JOB},worker=~"$worker"}}'
+SHARD = f'{{{_JOB},shard=~"$shard"}}'
+EARLY = f'{{{_JOB},shard=~"$shard",when="early"}}'
+# What joins two series of one job.
+ON = "on (namespace, job)"
 W = f"aggserver_round_rows{J}"
 RATE = "[$__rate_interval]"
 BY_WORKER = "{{worker}}"
 BY_SHARD = "shard {{shard}}"
 
-JOB_VARIABLE = variable("job", "aggserver_build_info", "job", "Job")
-SHARD_VARIABLE = variable("shard", 'aggserver_build_info{job="$job"}', "shard",
+NAMESPACE_VARIABLE = variable("namespace", "aggserver_build_info", "namespace",
+                              "Namespace")
+JOB_VARIABLE = variable("job", 'aggserver_build_info{namespace="$namespace"}',
+                        "job", "Job")
+SHARD_VARIABLE = variable("shard", f"aggserver_build_info{J}", "shard",
                           "Shard", every=".*")
-TENSOR_VARIABLE = variable("tensor", 'aggserver_orthogonality{job="$job"}',
-                           "tensor", "Tensor", every=".+")
-WORKER_VARIABLE = variable(
-    "worker", 'aggserver_worker_waited_for_seconds{job="$job"}', "worker",
-    "Worker", every=".*")
+TENSOR_VARIABLE = variable("tensor", f"aggserver_orthogonality{J}", "tensor",
+                           "Tensor", every=".+")
+WORKER_VARIABLE = variable("worker", f"aggserver_worker_waited_for_seconds{J}",
+                           "worker", "Worker", every=".*")
 
 
 def _in_effect():
@@ -37,7 +45,7 @@ def geometry():
     panels = [
         _in_effect(),
         stat("Orthogonality",
-             "||Adasum(g)||² / Σ||g||², of the whole model: 1 is orthogonal, "
+             "||Adasum(g)||² / Σ||g||², of the complete model: 1 is orthogonal, "
              "1/W parallel.",
              [instant(f"aggserver_orthogonality{MODEL}", "model")],
              decimals=3, width=4),
@@ -107,20 +115,19 @@ def geometry():
               [query(f"aggserver_shadow_cosine{J}", "{{rule}}, {{scope}}")]),
         lines("Length against the applied result",
               "Norm of the shadow's result over that of the combination.",
-              [query(f"aggserver_shadow_norm{J} / on (job) group_left () "
+              [query(f"aggserver_shadow_norm{J} / {ON} group_left () "
                      f"aggserver_gradient_norm{J}", "{{rule}}, {{scope}}")]),
     ]
     return dashboard(
         "agg-geometry", "agg_server: gradient geometry",
         "What workers' gradients look like to each other.",
-        [JOB_VARIABLE, TENSOR_VARIABLE, WORKER_VARIABLE], panels)
+        [NAMESPACE_VARIABLE, JOB_VARIABLE, TENSOR_VARIABLE, WORKER_VARIABLE], panels)
 
 
 def adascale():
     useful = [(None, "red"), (0.2, "orange"), (0.5, "green")]
-    batch = (f"rate(aggserver_examples_total{J}{RATE}) / on (job) "
-             f'rate(aggserver_rounds_total{{job="$job",outcome="applied"}}'
-             f"{RATE})")
+    batch = (f"rate(aggserver_examples_total{J}{RATE}) / {ON} "
+             f"rate(aggserver_rounds_total{APPLIED}{RATE})")
     panels = [
         _in_effect(),
         stat("Useful workers", "AdaScale's gain.",
@@ -150,7 +157,7 @@ def adascale():
               "should raise the first more than they lower the second.",
               [query("rate(aggserver_scale_invariant_iterations_total"
                      f"{J}{RATE})", "tau"),
-               query("sum by (job) (rate(aggserver_rounds_total"
+               query("sum by (namespace, job) (rate(aggserver_rounds_total"
                      f"{J}{RATE}))", "rounds")]),
         row("Step"),
         lines("Learning rate", "Applied, and of the schedule.",
@@ -178,7 +185,7 @@ def adascale():
     ]
     return dashboard("agg-adascale", "agg_server: AdaScale",
                      "How many workers are useful, and what that does to the "
-                     "step.", [JOB_VARIABLE], panels)
+                     "step.", [NAMESPACE_VARIABLE, JOB_VARIABLE], panels)
 
 
 def rounds():
@@ -210,7 +217,7 @@ def rounds():
         lines("Time of a round", "All phases.", quantiles, unit="s"),
         lines("Time by phase",
               "Mean per round. wait is workers, the rest servers.",
-              [query(f"rate({phase}_sum{J}{RATE}) / on (job) group_left () "
+              [query(f"rate({phase}_sum{J}{RATE}) / {ON} group_left () "
                      f"rate(aggserver_round_seconds_count{J}{RATE})",
                      "{{phase}}")], unit="s", stack=True),
         lines("Fallbacks and exclusions in a second",
@@ -231,7 +238,7 @@ def rounds():
               "Mean time of a worker's commit after the first one of the "
               "round.",
               [query(f"rate(aggserver_worker_delay_seconds_total{WORKER}"
-                     f"{RATE}) / on (job) group_left () "
+                     f"{RATE}) / {ON} group_left () "
                      f"rate(aggserver_round_seconds_count{J}{RATE})",
                      BY_WORKER)], unit="s"),
         lines("Gradients that were not finite",
@@ -249,12 +256,12 @@ def rounds():
     ]
     return dashboard("agg-rounds", "agg_server: rounds and stragglers",
                      "What rounds wait for, and who.",
-                     [JOB_VARIABLE, WORKER_VARIABLE], panels)
+                     [NAMESPACE_VARIABLE, JOB_VARIABLE, WORKER_VARIABLE], panels)
 
 
 def resources():
     panels = [
-        stat("Shards", "That tell Prometheus, and that the job has.",
+        stat("Shards", "That Prometheus can read, and that the job has.",
              [instant(f"count(aggserver_build_info{J})", "up"),
               instant(f"max(aggserver_shards{J})", "of")]),
         stat("Build", "More than one: a half-done upgrade.",
@@ -327,6 +334,11 @@ def resources():
         lines("CPUs in use", "By process.",
               [query(f"rate(aggserver_cpu_seconds_total{SHARD}{RATE})",
                      BY_SHARD)]),
+        lines("Open files", "File descriptors, connections included, and how "
+              "many the process may have.",
+              [query(f"process_open_fds{SHARD}", "open, " + BY_SHARD),
+               query(f"process_max_fds{SHARD}", "allowed, " + BY_SHARD)],
+              log=True),
         lines("Grams hidden behind the network",
               "Share of slices whose Gram was there when the round closed.",
               [query("sum by (shard) (rate(aggserver_slice_grams_total"
@@ -351,7 +363,7 @@ def resources():
     ]
     return dashboard("agg-resources", "agg_server: transport and resources",
                      "What moves, and what it takes.",
-                     [JOB_VARIABLE, SHARD_VARIABLE], panels)
+                     [NAMESPACE_VARIABLE, JOB_VARIABLE, SHARD_VARIABLE], panels)
 
 
 DASHBOARDS = {

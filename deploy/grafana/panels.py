@@ -157,10 +157,11 @@ def _placed(panels):
 
 
 def dashboard(uid, title, text, variables, panels):
-    """The whole JSON model."""
+    """The complete JSON model."""
     alerts = {"name": "Alerts", "enable": True, "iconColor": "red",
               "datasource": DATASOURCE, "step": "15s",
-              "expr": 'ALERTS{job="$job",alertstate="firing"}',
+              "expr": 'ALERTS{namespace="$namespace",job="$job",'
+                      'alertstate="firing"}',
               "titleFormat": "{{alertname}}", "tagKeys": "shard,worker"}
     others = {"type": "dashboards", "title": "agg_server", "asDropdown": True,
               "tags": ["agg_server"], "includeVars": True, "keepTime": True,

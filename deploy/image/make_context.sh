@@ -5,9 +5,10 @@
 #
 # PROGRAMS is a folder with bin/ and perhaps lib/: an unpacked bundle of
 # deploy/bundle.sh. FOLDER gets app/ and system/: the first is PROGRAMS under
-# /opt/agg_server with the example's data, the second holds every library that
-# the programs load from elsewhere on this machine (of a bundle: glibc alone),
-# name resolution, a user, and certificates where this machine has them.
+# /opt/agg_server with the example's data, LICENSE and NOTICES, the second holds
+# every library that the programs load from elsewhere on this machine (of a
+# bundle: glibc alone), name resolution, a user, and certificates where this
+# machine has them.
 set -eu
 
 if [ $# != 2 ] || [ ! -d "$1/bin" ] || [ -e "$2/app" ]; then
@@ -28,10 +29,16 @@ done
 cp "$root/deploy/data/digits.csv.gz" "$app/opt/agg_server/data/"
 chmod -R u=rwX,go=rX "$app"
 
+cp "$root/LICENSE" "$app/opt/agg_server/"
+[ ! -e "$programs/NOTICES" ] ||
+  cp "$programs/NOTICES" "$app/opt/agg_server/NOTICES"
+
 # copy FILE: to the same path.
+copied=
 copy() {
   mkdir -p "$system$(dirname "$1")"
   cp -L "$1" "$system$1"
+  copied="$copied $1"
 }
 
 # "name => /path (address)" and the loader's "/path (address)".
@@ -41,7 +48,7 @@ libraries() {
       ldd "$file" 2>/dev/null || true
     done | awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\// { print $1 }'
 }
-libraries | sort -u | while read -r library; do
+for library in $(libraries | sort -u); do
   case $library in
     "$programs"/*) ;;  # its own
     *) copy "$library" ;;
@@ -54,6 +61,16 @@ for name in libnss_dns.so.2 libnss_files.so.2 libresolv.so.2 libgcc_s.so.1; do
 done
 [ ! -e /etc/ssl/certs/ca-certificates.crt ] ||
   copy /etc/ssl/certs/ca-certificates.crt
+
+# The certificates are made by their package, and so belong to none.
+certificates=
+case $copied in
+  *ca-certificates.crt*) certificates=--package=ca-certificates ;;
+esac
+# shellcheck disable=SC2086  # Paths of libraries hold no spaces.
+"$root/deploy/bundle/notices.sh" $certificates \
+  ${copied%% /etc/ssl/certs/ca-certificates.crt} \
+  >>"$app/opt/agg_server/NOTICES"
 
 mkdir -p "$system/etc" "$system/tmp" "$system/proc" "$system/sys" \
   "$system/dev"

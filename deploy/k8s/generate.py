@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 """Makes the objects that repeat other files of this project:
 
-  monitoring/prometheus_rule.yaml      the rules of deploy/prometheus/*.yml
-  ../grafana/kustomization.yaml        one ConfigMap per deploy/grafana/*.json
+  overlays/monitoring/prometheus_rule.yaml   the rules of deploy/prometheus
+  ../grafana/kustomization.yaml              a ConfigMap per deploy/grafana/*.json
+  ../prometheus/README.md, its last part     what to do, by alert
 
     deploy/k8s/generate.py             writes them
     deploy/k8s/generate.py --check     names what is out of date, exits with 1
@@ -34,7 +35,7 @@ DASHBOARDS_HEADER = """\
 # loads files of its own folder only.
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
-namespace: agg-server
+namespace: monitoring
 # What Grafana's sidecar looks for.
 generatorOptions:
   disableNameSuffixHash: true
@@ -44,6 +45,11 @@ generatorOptions:
   annotations:
     grafana_folder: agg_server
 configMapGenerator:
+"""
+
+
+RUNBOOK_MARK = """\
+<!-- From here on made by deploy/k8s/generate.py from rules.yml: edit there. -->
 """
 
 
@@ -90,11 +96,32 @@ def dashboard_kustomization():
     return text
 
 
+def runbook():
+    """deploy/prometheus/README.md with a section for each alert."""
+    head, mark, _ = (DEPLOY / "prometheus" / "README.md").read_text().partition(
+        RUNBOOK_MARK)
+    if not mark:
+        sys.exit("deploy/prometheus/README.md has no place for the runbook")
+    alerts = [rule for group in rule_groups() for rule in group["rules"]
+              if "alert" in rule]
+    text = head + mark
+    for alert in alerts:
+        # What Prometheus would put in is about one alert: here, about any.
+        about = re.sub(r"{{ \$labels\.(\w+) }}", r"`\1`",
+                       alert["annotations"]["description"])
+        about = re.sub(r"{{ \$value[^}]*}}", "`value`", about)
+        text += (f"\n### {alert['alert']}\n\n{about.strip()}\n\n"
+                 f"{alert['annotations']['runbook']}")
+    return text
+
+
 def generated():
     """{path: text} of all that is made."""
     return {
-        DEPLOY / "k8s/monitoring/prometheus_rule.yaml": prometheus_rule(),
+        DEPLOY / "k8s/overlays/monitoring/prometheus_rule.yaml":
+            prometheus_rule(),
         DEPLOY / "grafana/kustomization.yaml": dashboard_kustomization(),
+        DEPLOY / "prometheus" / "README.md": runbook(),
     }
 
 

@@ -62,11 +62,15 @@ bool Coordinator::AttachIfDue() {
     epoch = state_.NextEpochIfDue(clock_->Now());
     if (!epoch.has_value()) return false;
   }
-  const absl::Status status = peers_.ForEach([&](int, ShardPeer* peer) {
-    return peer->Attach(*epoch, [listener = loss_listener_,
-                                 epoch = *epoch](const absl::Status& reason) {
-      listener->Notify(epoch, reason);
-    });
+  const absl::Status status = peers_.ForEach([&](int ordinal, ShardPeer* peer) {
+    const absl::Status attached =
+        peer->Attach(*epoch, [listener = loss_listener_,
+                              epoch = *epoch](const absl::Status& reason) {
+          listener->Notify(epoch, reason);
+        });
+    MutexLock lock(&mutex_);
+    state_.NoteAttach(ordinal, attached);
+    return attached;
   });
   MutexLock lock(&mutex_);
   if (status.ok()) {

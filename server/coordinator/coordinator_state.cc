@@ -59,6 +59,14 @@ void CoordinatorState::AttachFailed(const absl::Status& status) {
       absl::StrCat("waiting for all shards: ", status.message()));
 }
 
+void CoordinatorState::NoteAttach(int ordinal, const absl::Status& status) {
+  const size_t index = static_cast<size_t>(ordinal);
+  if (index >= shard_errors_.size()) {
+    shard_errors_.resize(index + 1, "not reached yet");
+  }
+  shard_errors_[index] = std::string(status.message());
+}
+
 void CoordinatorState::BeginEpoch(uint64_t epoch, absl::Time now) {
   if (last_epoch_ != epoch) return;
   LogInfo(job_ == nullptr ? "all shards are attached, epoch "
@@ -90,6 +98,8 @@ DeferredCalls CoordinatorState::LoseEpoch(uint64_t epoch,
   epoch_on_ = false;
   no_epoch_ = absl::UnavailableError(absl::StrCat(
       "shard lost: ", reason.message(), "; epoch ", epoch, " is over"));
+  // Until the next attempt: the shards that live drop the epoch, too.
+  shard_errors_.assign(shard_errors_.size(), "the epoch is over");
   loss_ = EpochLoss{epoch, no_epoch_};
   next_attach_at_ = now + kAttachInterval;
   LogError(no_epoch_.message());

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -60,6 +61,8 @@ class CoordinatorState {
   // (P14); then it ends in AttachFailed or BeginEpoch.
   std::optional<uint64_t> NextEpochIfDue(absl::Time now);
   void AttachFailed(const absl::Status& status);
+  // How the attempt went for one shard, for Status().
+  void NoteAttach(int ordinal, const absl::Status& status);
   // Nothing happens if `epoch` was lost while shards were being attached.
   void BeginEpoch(uint64_t epoch, absl::Time now);
   // A shard is gone: the epoch is over, unless the job has finished. Nothing
@@ -114,6 +117,7 @@ class CoordinatorState {
   bool epoch_on_ = false;
   absl::Status no_epoch_;       // why none is on
   std::string lost_after_end_;  // a shard was lost after the job had finished
+  std::vector<std::string> shard_errors_;  // as JobStatus has it
   std::optional<EpochLoss> loss_;
   uint64_t last_epoch_ = 0;
   absl::Time next_attach_at_ = absl::InfinitePast();

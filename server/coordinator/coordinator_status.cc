@@ -73,6 +73,7 @@ JobStatus CoordinatorState::Status(absl::Time now) const {
   status.phase = PhaseName();
   status.message =
       epoch_on_ ? lost_after_end_ : std::string(no_epoch_.message());
+  status.shard_errors = shard_errors_;
   status.combination = NamesOf(combine_);
   status.next_combination = NamesOf(next_combine_.value_or(combine_));
   if (job_ == nullptr) return status;
@@ -80,7 +81,9 @@ JobStatus CoordinatorState::Status(absl::Time now) const {
   status.version = job_->version();
   status.round = job_->version();
   status.seeded = job_->seeded();
-  status.missing_ranks = job_->MissingRanks();
+  // Nobody is waited for once the epoch, or the job, is over.
+  const bool over = !epoch_on_ || job_->finished();
+  if (!over) status.missing_ranks = job_->MissingRanks();
   for (const auto& [rank, member] : job_->members()) {
     WorkerState worker;
     worker.rank = rank;
@@ -90,7 +93,7 @@ JobStatus CoordinatorState::Status(absl::Time now) const {
     worker.lease_remaining = member.lease_end - now;
     // Only a member of the open round can hold it up, and only once somebody
     // has committed.
-    if (!worker.committed && member.first_round <= job_->version() &&
+    if (!over && !worker.committed && member.first_round <= job_->version() &&
         job_->waiting_since() < now) {
       worker.waited_for = now - job_->waiting_since();
     }

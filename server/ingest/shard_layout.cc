@@ -18,6 +18,7 @@ absl::StatusOr<ShardLayout> MakeShardLayout(const Manifest& manifest,
     layout.local_slice[index] = static_cast<int32_t>(layout.ranges.size());
     const int64_t num_elements = layout.plan.slices[index].num_elements;
     layout.ranges.push_back({layout.num_elements, num_elements});
+    layout.num_parameters += num_elements;
     // Each slice begins at a multiple of kLayoutAlignment, for vector loads.
     layout.num_elements += (num_elements + kLayoutAlignment - 1) /
                            kLayoutAlignment * kLayoutAlignment;

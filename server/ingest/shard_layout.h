@@ -24,7 +24,8 @@ struct ShardLayout {
   std::vector<int32_t> slices;
   std::vector<ElementRange> ranges;
   std::vector<int32_t> local_slice;
-  int64_t num_elements = 0;  // padded to kLayoutAlignment per slice
+  int64_t num_elements = 0;    // padded to kLayoutAlignment per slice
+  int64_t num_parameters = 0;  // the same without padding
 };
 
 // The layout of shard `ordinal`. Errors are those of MakeShardPlan.

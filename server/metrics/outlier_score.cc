@@ -32,8 +32,7 @@ std::vector<double> OutlierScores(const std::vector<double>& norms) {
   for (const double norm : norms) {
     if (!std::isnan(norm)) logs.push_back(std::log(norm));
   }
-  // Two norms are equally far from their median: nothing to tell apart.
-  if (logs.size() < 3) return scores;
+  if (logs.size() < kMinOutlierNorms) return scores;
   const double median = Median(logs);
   std::vector<double> distances;
   for (const double value : logs) distances.push_back(Distance(value, median));

@@ -1,6 +1,7 @@
 // The few lines of /proc that Prometheus' users expect of every process.
 #include "server/metrics/process_usage.h"
 
+#include <dirent.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -62,16 +63,41 @@ double StartTimeSeconds() {
          ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
+// The entries of /proc/self/fd, less the one that this look itself opens.
+double OpenFiles() {
+  DIR* folder = opendir("/proc/self/fd");
+  if (folder == nullptr) return kUnknown;
+  int num_files = 0;
+  while (const dirent* entry = readdir(folder)) {
+    if (entry->d_name[0] != '.') ++num_files;
+  }
+  closedir(folder);
+  return static_cast<double>(num_files - 1);
+}
+
+double MaxOpenFiles() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kUnknown;
+  if (limit.rlim_cur == RLIM_INFINITY) {
+    return std::numeric_limits<double>::infinity();
+  }
+  return static_cast<double>(limit.rlim_cur);
+}
+
 }  // namespace
 
 ProcessUsage ReadProcessUsage() {
   // It never changes, and /proc/stat is long where there are many CPUs.
   static const double start_time_seconds = StartTimeSeconds();
   ProcessUsage usage;
-  usage.resident_bytes = Field(ReadFile("/proc/self/statm"), 1) *
-                         static_cast<double>(sysconf(_SC_PAGESIZE));
+  const std::string memory = ReadFile("/proc/self/statm");
+  const double page_bytes = static_cast<double>(sysconf(_SC_PAGESIZE));
+  usage.virtual_bytes = Field(memory, 0) * page_bytes;
+  usage.resident_bytes = Field(memory, 1) * page_bytes;
   usage.cpu_seconds = CpuSeconds();
   usage.start_time_seconds = start_time_seconds;
+  usage.open_files = OpenFiles();
+  usage.max_open_files = MaxOpenFiles();
   return usage;
 }
 

@@ -149,6 +149,26 @@ void AddSliceGrams(const ShardStatus& status, FamilyBuilder* builder) {
   builder->Add(static_cast<double>(status.grams_at_close), {{"when", "close"}});
 }
 
+// The names that Prometheus' client libraries give every process, so that
+// dashboards and alerts for any process work for this one.
+void AddStandardProcessFamilies(const ProcessUsage& usage,
+                                FamilyBuilder* builder) {
+  builder->Counter("process_cpu_seconds_total",
+                   "Total user and system CPU time spent in seconds.",
+                   usage.cpu_seconds);
+  builder->Gauge("process_resident_memory_bytes",
+                 "Resident memory size in bytes.", usage.resident_bytes);
+  builder->Gauge("process_virtual_memory_bytes",
+                 "Virtual memory size in bytes.", usage.virtual_bytes);
+  builder->Gauge("process_open_fds", "Number of open file descriptors.",
+                 usage.open_files);
+  builder->Gauge("process_max_fds", "Maximum number of open file descriptors.",
+                 usage.max_open_files);
+  builder->Gauge("process_start_time_seconds",
+                 "Start time of the process since unix epoch in seconds.",
+                 usage.start_time_seconds);
+}
+
 }  // namespace
 
 void AddJobFamilies(const MetricsOptions& options,
@@ -209,6 +229,7 @@ void AddProcessFamilies(const ProcessUsage& usage, FamilyBuilder* builder) {
   builder->Gauge("aggserver_start_time_seconds",
                  "Unix time at which this process started.",
                  usage.start_time_seconds);
+  AddStandardProcessFamilies(usage, builder);
 }
 
 }  // namespace agg

@@ -75,6 +75,9 @@ struct JobStatus {
   std::vector<WorkerState> workers;
   std::vector<int32_t> missing_ranks;
   std::string message;
+  // By ordinal: why the coordinator does not have the shard; "": it has it.
+  // Shorter than the list of shards until all were tried.
+  std::vector<std::string> shard_errors;
   CombinationNames combination;       // of the open round
   CombinationNames next_combination;  // of the next one; the same as a rule
 };
@@ -87,7 +90,7 @@ struct ShardStatus {
   bool published = false;
   uint64_t version = 0;
   int64_t num_slices = 0;
-  int64_t num_elements = 0;
+  int64_t num_elements = 0;  // parameters, without what slices are padded by
   int64_t memory_planned_bytes = 0;
   int64_t memory_budget_bytes = 0;
   // The backend's device; zeros without one.

@@ -16,6 +16,7 @@
 #include "server/metrics/round_state.h"
 #include "server/round/round_numbers.h"
 #include "server/round/round_report.h"
+#include "server/round/shard_seconds.h"
 
 namespace agg {
 namespace {
@@ -149,6 +150,13 @@ Json RoundDetailJson(const RoundReport& report) {
   json["norms"] = RoundedNumbers(statistics.row_norms);
   json["means"] = RoundedNumbers(statistics.mean_cosines);
   json["outliers"] = RoundedNumbers(OutlierScores(statistics.row_norms));
+  Json seconds = Json::array();
+  for (const ShardSeconds& shard : report.shard_seconds) {
+    seconds.push_back(RoundedNumber(shard.gram + shard.compensated +
+                                    shard.norms + shard.update +
+                                    shard.publish));
+  }
+  json["shard_seconds"] = std::move(seconds);
   json["cosines"] = MatrixJson(statistics.cosines, side);
   return json;
 }

@@ -4,13 +4,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "server/base/json.h"
+#include "server/base/worker_word.h"
 #include "server/round/round_report.h"
 #include "server/round_log/round_log_status.h"
 #include "server/status/round_history.h"
@@ -19,22 +22,41 @@ namespace agg {
 namespace {
 
 constexpr size_t kMaxClientBytes = 200;
+constexpr size_t kMaxErrorBytes = 400;
 
 // Epochs are texts: JavaScript's numbers do not hold all of them exactly.
 std::string EpochText(uint64_t epoch) { return absl::StrCat(epoch); }
 
-Json WorkerJson(const WorkerState& worker) {
+Json WorkerJson(const std::string& phase, bool missing,
+                const WorkerState& worker) {
+  WorkerFacts facts;
+  facts.committed = worker.committed;
+  facts.missing = missing;
+  facts.waited_seconds = absl::ToDoubleSeconds(worker.waited_for);
   return {{"rank", worker.rank},
+          {"state", WorkerWord(phase, facts)},
           {"client", worker.client.substr(0, kMaxClientBytes)},
           {"committed", worker.committed},
           {"attending", worker.attending},
           {"waited", RoundedNumber(absl::ToDoubleSeconds(worker.waited_for))}};
 }
 
+// Errors are other processes' texts: cut, so that the page stays small.
+Json ShardErrorsJson(const std::vector<std::string>& errors) {
+  Json json = Json::array();
+  for (const std::string& error : errors) {
+    json.push_back(error.substr(0, kMaxErrorBytes));
+  }
+  return json;
+}
+
 Json JobJson(const JobStatus& job) {
   Json workers = Json::array();
+  const std::set<int32_t> missing(job.missing_ranks.begin(),
+                                  job.missing_ranks.end());
   for (const WorkerState& worker : job.workers) {
-    workers.push_back(WorkerJson(worker));
+    workers.push_back(
+        WorkerJson(job.phase, missing.count(worker.rank) > 0, worker));
   }
   return {{"phase", job.phase},
           {"epoch", EpochText(job.epoch)},
@@ -46,6 +68,7 @@ Json JobJson(const JobStatus& job) {
           {"scope", job.combination.scope},
           {"step_scale", job.combination.step_scale},
           {"missing", job.missing_ranks},
+          {"shard_errors", ShardErrorsJson(job.shard_errors)},
           {"workers", std::move(workers)}};
 }
 

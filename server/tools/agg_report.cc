@@ -1,7 +1,8 @@
 // agg_report: makes an HTML report of a run from its round log.
 //
 // Exit codes: 0 written; 1 the report cannot be written; 2 a bad flag, or a
-// log that cannot be read. Errors are one line on stderr.
+// log that cannot be read. Errors are one line on stderr, and so is a note for
+// each log whose end could not be read.
 #include <fstream>
 #include <iostream>
 #include <string>
@@ -50,6 +51,9 @@ int Run(const std::vector<std::string>& logs, const std::string& output) {
   for (const std::string& log : logs) {
     const absl::Status status = report.AddLog(log);
     if (!status.ok()) return Fail(2, status.message());
+  }
+  for (const std::string& note : report.notes()) {
+    std::cerr << "agg_report: " << note << std::endl;
   }
   const absl::StatusOr<std::string> html = report.Html();
   if (!html.ok()) return Fail(2, html.status().message());

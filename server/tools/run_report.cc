@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "server/base/json.h"
+#include "server/round/combination_names.h"
 #include "server/round/round_numbers.h"
 #include "server/round_log/record_reader.h"
 #include "server/status/status_json.h"
@@ -30,6 +31,15 @@ constexpr int kMaxShards = 4096;
 
 std::string TimeText(absl::Time time) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
+}
+
+bool Same(const CombinationNames& a, const CombinationNames& b) {
+  return a.rule == b.rule && a.scope == b.scope && a.step_scale == b.step_scale;
+}
+
+std::string TextOf(const CombinationNames& names) {
+  return absl::StrCat(names.rule, ", ", names.scope, ", step scale ",
+                      names.step_scale);
 }
 
 }  // namespace
@@ -48,7 +58,14 @@ absl::Status RunReport::AddLog(const std::string& path) {
     if (record.has_run()) BeginRun(FromProto(record.run()));
     Add(FromProto(record));
   }
-  truncated_bytes_ += reader->truncated_bytes();
+  const int64_t truncated_bytes = reader->truncated_bytes();
+  truncated_bytes_ += truncated_bytes;
+  if (truncated_bytes > 0) {
+    notes_.push_back(absl::StrCat(
+        path, ": the last ", truncated_bytes,
+        " bytes could not be read: a record that was cut short. The report "
+        "has the rounds before it"));
+  }
   return absl::OkStatus();
 }
 
@@ -56,15 +73,19 @@ void RunReport::BeginRun(const RunDescription& run) {
   // A file of the log begins with the run that the last one ended with.
   if (num_runs_ == 0 || run.started_at != run_.started_at) ++num_runs_;
   if (run.tensors != run_.tensors) {
-    const int num_runs = num_runs_;
-    *this = RunReport();
-    num_runs_ = num_runs;
+    RunReport next;
+    next.num_runs_ = num_runs_;
+    // Notes are about logs, which another model's rounds do not make complete.
+    next.truncated_bytes_ = truncated_bytes_;
+    next.notes_ = std::move(notes_);
+    *this = std::move(next);
   }
   run_ = run;
   selection_ = SelectTensors(run.tensors, kMaxReportTensors);
 }
 
 void RunReport::Add(const RoundReport& report) {
+  NoteCombination(report);
   newest_ = MakeRoundPoint(selection_, report);
   if (num_rounds_ == 0) first_finished_at_ = report.finished_at;
   if (num_rounds_ % stride_ == 0) Keep(newest_);
@@ -75,6 +96,40 @@ void RunReport::Add(const RoundReport& report) {
   adacons_fallbacks_ += report.decision.adacons_fallback ? 1 : 0;
   examples_ += newest_.examples;
   if (report.applied) newest_applied_ = report;
+}
+
+void RunReport::NoteCombination(const RoundReport& report) {
+  if (num_rounds_ > 0 && Same(report.combination, newest_.combination)) return;
+  ++num_combinations_;
+  if (num_combinations_ <= kMaxReportChanges + 1) {
+    combinations_.emplace_back(report.round, report.combination);
+  }
+}
+
+// Under the title, where a line has room for two.
+std::string RunReport::CombinedText() const {
+  if (num_combinations_ > 2) {
+    return absl::StrCat(
+        "rule changed ", num_combinations_ - 1,
+        " times (see Run), last: ", TextOf(newest_.combination));
+  }
+  std::string text = TextOf(combinations_[0].second);
+  if (num_combinations_ == 2) {
+    absl::StrAppend(&text, "; from round ", combinations_[1].first,
+                    " on: ", TextOf(combinations_[1].second));
+  }
+  return text;
+}
+
+std::string RunReport::ChangesText() const {
+  std::string text;
+  for (const auto& [round, names] : combinations_) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ", "from round ", round,
+                    " on: ", TextOf(names));
+  }
+  const size_t num_more = num_combinations_ - combinations_.size();
+  if (num_more > 0) absl::StrAppend(&text, "; and ", num_more, " more changes");
+  return text;
 }
 
 void RunReport::Keep(RoundPoint point) {
@@ -129,6 +184,7 @@ Json RunReport::RunJson() const {
   };
   AddFacts(&lines);
   AddNumbers(&lines);
+  if (num_combinations_ > 1) line("combined by", ChangesText());
   if (stride_ > 1) {
     line("pictures show", absl::StrCat("one round in ", stride_));
   }
@@ -179,6 +235,7 @@ std::string RunReport::DataText() const {
   json["next"] = num_rounds_ + 1;
   json["rounds"] = RoundsJson();
   json["run"] = RunJson();
+  json["combined"] = CombinedText();
   json["config"] = run_.config;
   return CompactJson(json);
 }

@@ -7,6 +7,7 @@ programs; the scripts are the real ones.
 
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
@@ -124,6 +125,55 @@ class BundleTest(Folder):
             self.folder / "out/agg_server_bundle/run_gpu_checks.sh", "--cpu")
         self.assertEqual(status, 0, output)
 
+    def test_a_bundle_has_the_notices_of_what_is_in_it(self):
+        self.run_real("bundle.sh", "--cpu", self.folder / "out")
+        folder = self.folder / "out/agg_server_bundle"
+        notices = (folder / "NOTICES").read_text()
+        # Compiled in: headers alone, and a static library; each with its text.
+        for package in ("libcli11-dev", "libhwy-dev", "nlohmann-json3-dev",
+                        "libstdc++-12-dev"):
+            self.assertRegex(notices, rf"(?m)^{re.escape(package)} [0-9]")
+            text = pathlib.Path("/usr/share/doc", package, "copyright")
+            self.assertIn(text.read_text(), notices, package)
+        # A license that the texts name by a path on Debian.
+        self.assertIn("/usr/share/common-licenses/Apache-2.0\n=====", notices)
+        self.assertIn("TERMS AND CONDITIONS FOR USE, REPRODUCTION", notices)
+        self.assertIn("NOTICES", (folder / "README").read_text())
+        self.assertNotIn("CUDA runtime", notices)
+
+    def test_a_cuda_bundle_names_the_runtime_in_it(self):
+        self.run_real("bundle.sh", self.folder / "out")
+        self.assertIn("NVIDIA CUDA runtime", (
+            self.folder / "out/agg_server_bundle/NOTICES").read_text())
+
+    def test_no_notice_is_missing_without_a_word(self):
+        notices = ROOT / "deploy/bundle/notices.sh"
+        own = self.folder / "libown.so"
+        own.write_text("")
+        status, output = self.run_script(notices, own)
+        self.assertEqual(status, 1)
+        self.assertIn(f"{own} belongs to no Debian package", output)
+        status, output = self.run_script(notices, "--package=libno-such")
+        self.assertEqual(status, 1)
+        self.assertIn("package libno-such has no", output)
+        status, output = self.run_script(notices, "--package=libhwy-dev",
+                                         "/lib/x86_64-linux-gnu/libc.so.6")
+        self.assertEqual(status, 0, output)
+        self.assertRegex(output, r"(?m)^libc6 2\.")
+        self.assertRegex(output, r"(?m)^libhwy-dev 1\.")
+
+    def test_a_text_of_several_packages_is_there_once(self):
+        documents = self.folder / "doc"
+        for name in ("libone", "libtwo"):
+            (documents / name).mkdir(parents=True)
+            (documents / name / "copyright").write_text("Copyright A. Author\n")
+        status, output = self.run_script(
+            ROOT / "deploy/bundle/notices.sh", "--package=libtwo",
+            "--package=libone", AGG_DOC=str(documents))
+        self.assertEqual(status, 0, output)
+        self.assertEqual(output.count("A. Author"), 1)
+        self.assertRegex(output, r"libone ?\nlibtwo ?\n")
+
     def test_an_image_is_made_of_a_bundle(self):
         for options, config in (([], "cuda"), (["--cpu"], "nocuda")):
             with self.subTest(config):
@@ -135,6 +185,13 @@ class BundleTest(Folder):
                 self.assertEqual(self.names("context"), {"app", "system"})
                 self.assertIn("agg_server",
                               self.names("context/app/opt/agg_server/bin"))
+                # The image adds glibc to what the bundle has.
+                notices = (self.folder / "context/app/opt/agg_server/NOTICES"
+                           ).read_text()
+                for package in ("libcli11-dev", "libc6"):
+                    self.assertRegex(notices, rf"(?m)^{package} [0-9]")
+                self.assertIn("LICENSE",
+                              self.names("context/app/opt/agg_server"))
                 subprocess.run(["rm", "-r", self.folder / "context"],
                                check=True)
 

@@ -16,7 +16,8 @@ except ImportError:
     yaml = None
 
 ROOT = pathlib.Path(__file__).absolute().parent.parent.parent
-OVERLAYS = ("cpu", "gpu", "monitoring", "gpu-monitoring")
+OVERLAYS = ("cpu", "gpu")  # a job each
+MONITORING = "monitoring"   # once, for all jobs
 CRD_GROUP = "monitoring.coreos.com/v1"  # in no core schema
 VERSIONS = ("1.25", "1.31", "1.37")
 

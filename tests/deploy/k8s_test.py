@@ -1,5 +1,5 @@
-"""deploy/k8s: every overlay renders, every object fits the schemas, and the
-objects fit each other, the server's flags and the project's other files."""
+"""deploy/k8s: every job's overlay renders, every object fits the schemas, and
+the objects fit each other, the server's flags and the project's other files."""
 
 import os
 import pathlib
@@ -7,7 +7,6 @@ import re
 import subprocess
 import unittest
 
-from deploy.k8s import generate
 from tests.deploy import k8s_render as k8s
 from tests.deploy.k8s_render import matches, only
 
@@ -48,19 +47,21 @@ class OverlaysTest(unittest.TestCase):
         cls.overlays = {name: k8s.render(f"k8s/overlays/{name}")
                         for name in k8s.OVERLAYS}
         cls.workers = k8s.render("k8s/examples/workers")
+        cls.save_model = k8s.render("k8s/examples/save_model")
 
     def each(self):
         return self.overlays.items()
 
     def test_every_folder_of_overlays_is_tested(self):
         self.assertEqual({path.name for path in (K8S / "overlays").iterdir()},
-                         set(k8s.OVERLAYS))
+                         {*k8s.OVERLAYS, k8s.MONITORING})
 
     @unittest.skipIf(WHY_NO_SCHEMAS, WHY_NO_SCHEMAS)
     def test_objects_fit_the_schemas(self):
         for version in k8s.VERSIONS:
             for name, objects in [*self.overlays.items(),
-                                  ("workers", self.workers)]:
+                                  ("workers", self.workers),
+                                  ("save_model", self.save_model)]:
                 core = [o for o in objects if not k8s.is_custom(o)]
                 errors = k8s.schema_errors(core, version)
                 self.assertEqual(len(errors), len(core))
@@ -82,14 +83,12 @@ class OverlaysTest(unittest.TestCase):
     def test_objects_are_there_once_and_in_the_namespace(self):
         kinds = {"Namespace", "StatefulSet", "Service", "ConfigMap",
                  "PodDisruptionBudget", "NetworkPolicy"}
-        for name, objects in self.each():
+        for _, objects in self.each():
             names = [k8s.named(item) for item in objects]
             self.assertEqual(len(names), len(set(names)))
-            extra = ({"ServiceMonitor", "PrometheusRule"}
-                     if "monitoring" in name else set())
-            # No autoscaler: deploy/README.md says why.
-            self.assertEqual({item["kind"] for item in objects},
-                             kinds | extra)
+            # No autoscaler: deploy/README.md says why. No monitoring: it is
+            # applied once, and not with each job.
+            self.assertEqual({item["kind"] for item in objects}, kinds)
             for item in objects:
                 if item["kind"] != "Namespace":
                     self.assertEqual(item["metadata"]["namespace"],
@@ -131,7 +130,7 @@ class OverlaysTest(unittest.TestCase):
         guide = (k8s.ROOT / "deploy/README.md").read_text()
         example = re.search(r"(?s)```yaml\n# my-job/kustomization.yaml\n(.*?)"
                             r"```", guide).group(1)
-        path = "../agg_server/deploy/k8s/overlays/monitoring"
+        path = "../agg_server/deploy/k8s/overlays/cpu"
         self.assertIn(path, example)
 
         def edit(deploy):
@@ -139,7 +138,7 @@ class OverlaysTest(unittest.TestCase):
             folder.mkdir()
             (folder / "job.textproto").write_text('job: "mine"\n')
             (folder / "kustomization.yaml").write_text(
-                example.replace(path, "../overlays/monitoring")
+                example.replace(path, "../overlays/cpu")
                 + "namespace: other\n")
 
         objects = k8s.render("k8s/my-job", edit)
@@ -204,7 +203,8 @@ class OverlaysTest(unittest.TestCase):
     def test_pods_may_do_nothing_that_they_need_not(self):
         templates = [only(objects, "StatefulSet")["spec"]["template"]["spec"]
                      for objects in self.overlays.values()]
-        templates.append(only(self.workers, "Job")["spec"]["template"]["spec"])
+        templates += [only(objects, "Job")["spec"]["template"]["spec"]
+                      for objects in (self.workers, self.save_model)]
         for pod in templates:
             self.assertIs(pod["automountServiceAccountToken"], False)
             self.assertIs(pod["securityContext"]["runAsNonRoot"], True)
@@ -272,6 +272,30 @@ class OverlaysTest(unittest.TestCase):
             self.assertEqual(ports(worker, {"agg-server/workers": "allowed"}),
                              {"grpc"})
 
+    def test_the_model_is_pulled_from_the_jobs_coordinator(self):
+        template = only(self.save_model, "Job")["spec"]["template"]
+        (item,) = template["spec"]["containers"]
+        text = config_of(self.overlays["cpu"])["data"]["job.textproto"]
+        address = re.search(r'(?m)^shards: "(.*)"$', text).group(1)
+        self.assertIn(f"--coordinator={address}", item["args"])
+        (output,) = [argument.partition("=")[2] for argument in item["args"]
+                     if argument.startswith("--output=")]
+        # Onto the volume: the root is read-only, and ends with the pod.
+        (mount,) = item["volumeMounts"]
+        self.assertEqual(str(pathlib.Path(output).parent), mount["mountPath"])
+        (volume,) = template["spec"]["volumes"]
+        claim = only(self.save_model, "PersistentVolumeClaim")
+        self.assertEqual((mount["name"], volume["name"],
+                          volume["persistentVolumeClaim"]["claimName"]),
+                         (volume["name"], "model", claim["metadata"]["name"]))
+        # The NetworkPolicy lets it through as it does the workers.
+        labels = only(self.workers, "Job")["spec"]["template"]["metadata"][
+            "labels"]
+        for key in ("component", "part-of"):
+            name = f"app.kubernetes.io/{key}"
+            self.assertEqual(template["metadata"]["labels"][name],
+                             labels[name])
+
     def test_workers_have_the_ranks_that_the_job_expects(self):
         job = only(self.workers, "Job")["spec"]
         for _, objects in self.each():
@@ -285,59 +309,6 @@ class OverlaysTest(unittest.TestCase):
             self.assertIn(f"--workers={workers}", item["args"])
             address = re.search(r'(?m)^shards: "(.*)"$', text).group(1)
             self.assertIn(f"--coordinator={address}", item["args"])
-
-
-@unittest.skipIf(WHY_NOT, WHY_NOT)
-class MonitoringTest(unittest.TestCase):
-
-    @classmethod
-    def setUpClass(cls):
-        cls.objects = k8s.render("k8s/overlays/gpu-monitoring")
-
-    def test_generated_files_are_up_to_date(self):
-        for path, text in generate.generated().items():
-            self.assertEqual(path.read_text(), text,
-                             "deploy/k8s/generate.py makes it")
-
-    def test_the_rule_object_has_the_rules(self):
-        groups = generate.rule_groups()
-        rule = only(self.objects, "PrometheusRule")
-        self.assertGreater(len(groups), 0)
-        self.assertEqual(rule["spec"], {"groups": groups})
-        for group in groups:
-            for item in group["rules"]:
-                # Prometheus' own names of the fields, which the operator's
-                # object shares.
-                self.assertLessEqual(set(item), {
-                    "alert", "record", "expr", "for", "labels", "annotations",
-                    "keep_firing_for"})
-                self.assertEqual(("alert" in item) + ("record" in item), 1)
-
-    def test_every_dashboard_is_a_config_map(self):
-        maps = [item for item in self.objects if item["kind"] == "ConfigMap"
-                and item["metadata"].get("labels", {}).get(
-                    "grafana_dashboard") == "1"]
-        data = {}
-        for item in maps:
-            self.assertLess(len(str(item["data"])), 1 << 20)
-            self.assertEqual(item["metadata"]["annotations"],
-                             {"grafana_folder": "agg_server"})
-            data.update(item["data"])
-        self.assertEqual(data, {path.name: path.read_text()
-                                for path in generate.dashboards()})
-        self.assertGreater(len(data), 0)
-
-    def test_the_monitor_scrapes_each_shard_once(self):
-        monitor = only(self.objects, "ServiceMonitor")["spec"]
-        services = [item for item in self.objects if item["kind"] == "Service"
-                    and matches(monitor["selector"],
-                                item["metadata"]["labels"])]
-        self.assertEqual([k8s.named(item) for item in services],
-                         ["Service/agg"])
-        (endpoint,) = monitor["endpoints"]
-        self.assertIs(endpoint["honorLabels"], True)
-        self.assertIn(endpoint["port"],
-                      {port["name"] for port in services[0]["spec"]["ports"]})
 
 
 class ServerTest(unittest.TestCase):
@@ -357,6 +328,29 @@ class ServerTest(unittest.TestCase):
                                     capture_output=True, text=True,
                                     check=False)
             self.assertEqual(result.returncode, 0, result.stderr)
+
+
+    def test_the_commands_of_the_guide_exist(self):
+        """Those that are run inside of pods: their programs are in the image."""
+        guide = (k8s.ROOT / "deploy/README.md").read_text()
+        bundle = (k8s.ROOT / "deploy/bundle.sh").read_text()
+        binaries = pathlib.Path(os.environ.get("AGG_BIN", ".")).resolve()
+        commands = re.findall(r"exec agg-0 -- (\w+) (\w+)", guide)
+        self.assertTrue(commands)
+        for program, command in commands:
+            self.assertRegex(bundle, rf"(?m)^  //worker_client/tools:{program}$")
+            result = subprocess.run(
+                [str(binaries / "worker_client/tools" / program), command,
+                 "--help"], capture_output=True, text=True, check=False)
+            self.assertEqual(result.returncode, 0, result.stderr)
+        job = (K8S / "examples/save_model/job.yaml").read_text()
+        (program,) = re.findall(r"- /opt/agg_server/bin/(\w+)", job)
+        self.assertRegex(bundle, rf"(?m)^  //worker_client/tools:{program}$")
+        usage = subprocess.run(
+            [str(binaries / "worker_client/tools" / program), "--help"],
+            capture_output=True, text=True, check=False).stdout
+        for name in re.findall(r"- (--\w+)=", job):
+            self.assertIn(name, usage)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Real trainings, scraped by a real Prometheus: each query of each dashboard
 returns numbers, and alerts fire for what is done to the trainings."""
 
+import io
 import json
 import math
 import os
@@ -69,8 +70,8 @@ class Training:
     """A run of the quickstart's processes, much longer than any test."""
 
     def __init__(self, prometheus, **changes):
-        self.run = job.Run(rule="adasum", workers=4, epochs=1000,
-                           monitoring=True, **changes)
+        self.run = job.Run(rule="adasum", epochs=1000, monitoring=True,
+                           **{"workers": 4, **changes})
         self.name = job.job_name(self.run)
         self.prometheus = prometheus
         self.folder = tempfile.TemporaryDirectory(prefix="agg_monitoring_")
@@ -166,8 +167,18 @@ class MonitoringTest(unittest.TestCase):
         eventually(f"none of {names}", lambda: not any(
             self.firing(training, name) for name in names))
 
+    def test_the_links_that_are_announced_exist(self):
+        out = io.StringIO()
+        self.prometheus.announce(out)
+        urls = re.findall(r"http://[^\s)]+", out.getvalue())
+        self.assertEqual(len(urls), 3, out.getvalue())
+        for url in urls:
+            with urllib.request.urlopen(url, timeout=30) as reply:
+                self.assertEqual(reply.status, 200, url)
+
     def test_every_query_of_every_dashboard_returns_numbers(self):
-        with Training(self.prometheus, seed=1) as training:
+        # As many as an outlier score needs.
+        with Training(self.prometheus, seed=1, workers=8) as training:
             waiting = {}
             for file, dashboard in promql.dashboards().items():
                 for panel in promql.panels(dashboard):
@@ -202,9 +213,12 @@ class MonitoringTest(unittest.TestCase):
             for variable in dashboard["templating"]["list"]:
                 match = re.fullmatch(r"label_values\((.*), (\w+)\)",
                                      variable.get("definition", ""))
-                if variable["type"] == "datasource":
+                # There are no namespaces here: Grafana offers an empty one.
+                if variable["type"] == "datasource" or (
+                        variable["name"] == "namespace"):
                     continue
-                series = match[1].replace("$job", training.name)
+                series = match[1].replace("$job", training.name).replace(
+                    "$namespace", "")
                 values = self.get(f"label/{match[2]}/values",
                                   **{"match[]": series})
                 self.assertTrue(values, variable["name"])

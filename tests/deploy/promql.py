@@ -5,7 +5,7 @@ import pathlib
 import re
 
 GRAFANA = pathlib.Path("deploy/grafana")
-_METRIC = re.compile(r"\baggserver_[a-z0-9_]+")
+_METRIC = re.compile(r"\b(?:aggserver|process)_[a-z0-9_]+")
 _SERIES_OF_HISTOGRAMS = re.compile(r"_(bucket|sum|count)$")
 
 
@@ -22,7 +22,9 @@ def panels(dashboard):
 
 def substituted(expr, job, rate_interval):
     """The query with all variables at their first values: All, and one job."""
-    for name, value in (("$__rate_interval", rate_interval), ("$job", job),
+    # Off Kubernetes series have no namespace, which "" matches.
+    for name, value in (("$__rate_interval", rate_interval),
+                        ("$namespace", ""), ("$job", job),
                         ("$tensor", ".+"), ("$shard", ".*"),
                         ("$worker", ".*")):
         expr = expr.replace(name, value)
@@ -40,5 +42,5 @@ def metrics_of(expr):
 def documented():
     """The families that server/metrics/README.md lists."""
     text = pathlib.Path("server/metrics/README.md").read_text(encoding="utf-8")
-    return {part for part in re.findall(r"`(aggserver_[a-z0-9_]+)`", text)
-            if part != "aggserver_"}
+    return {part for part in re.findall(
+        r"`((?:aggserver|process)_[a-z0-9_]+)`", text)}

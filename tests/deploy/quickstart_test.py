@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import http.server
 import io
 import json
 import pathlib
@@ -9,6 +10,7 @@ import socket
 import struct
 import sys
 import tempfile
+import threading
 import unittest
 import zipfile
 
@@ -157,6 +159,9 @@ class SummaryTest(unittest.TestCase):
         entry = self.entry()
         entry["orthogonality"] = job.first_last_mean([])
         self.assertIn("sha256 abab", view.summary(entry))
+        # An epoch is a life of the shards, and nothing else.
+        self.assertIn("3 in 2 passes over the data", view.summary(entry))
+        self.assertNotIn("epoch", view.summary(entry))
         line = view.progress_line("sum", 3, self.ROUNDS[0], None)
         self.assertNotIn("orthogonality", line)
 
@@ -237,12 +242,51 @@ class MonitoringTest(unittest.TestCase):
                 json.loads((watcher.folder / "targets.json").read_text()),
                 [{"targets": ["127.0.0.1:1", "127.0.0.1:2"]}])
 
-    def test_says_where_to_look(self):
+    def announced(self, pages):
+        """What is said beside a Prometheus that has these pages alone."""
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+
+            def do_GET(self):  # noqa: N802
+                if self.path == "/graph":  # Debian's goes on to a 404
+                    self.send_response(301)
+                    self.send_header("Location", "/graph/")
+                else:
+                    self.send_response(200 if self.path in pages else 404)
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0),
+                                             Handler) as server:
+            thread = threading.Thread(target=server.serve_forever)
+            thread.start()
+            out = io.StringIO()
+            try:
+                monitoring.Monitoring(port=server.server_port).announce(out)
+            finally:
+                server.shutdown()
+                thread.join()
+        return out.getvalue().replace(
+            f"http://127.0.0.1:{server.server_port}", "URL")
+
+    def test_links_are_those_that_the_prometheus_has(self):
+        text = self.announced({"/classic/alerts", "/classic/graph"})
+        self.assertIn("(alerts: URL/classic/alerts)", text)
+        self.assertIn("URL/classic/graph?g0.expr=aggserver_orthogonality",
+                      text)
+        text = self.announced({"/alerts", "/graph/"})
+        self.assertIn("(alerts: URL/alerts)", text)
+        self.assertIn("URL/graph?g0.expr=", text)
+        text = self.announced(set())
+        self.assertIn("Prometheus:  URL\n", text)
+        self.assertNotIn("URL/", text)
+
+    def test_says_where_the_shards_are(self):
         out = io.StringIO()
-        monitoring.Monitoring(port=1234).announce(out)
         monitoring.announce_shards(["127.0.0.1:5", "127.0.0.1:6"], out)
-        for url in ("http://127.0.0.1:1234/alerts",
-                    "http://127.0.0.1:5/\n", "http://127.0.0.1:6/metrics"):
+        for url in ("http://127.0.0.1:5/\n", "http://127.0.0.1:6/metrics"):
             self.assertIn(url, out.getvalue())
 
 

@@ -24,8 +24,9 @@ class RulesTest(unittest.TestCase):
     @unittest.skipUnless(shutil.which("promtool"),
                          "no promtool: deploy/setup.sh --monitoring")
     def test_promtool_passes_its_unit_tests(self):
-        code, output = promtool("test", "rules", FOLDER / "rules_test.yml")
-        self.assertEqual(code, 0, output)
+        for name in ("rules_test.yml", "rules_jobs_test.yml"):
+            code, output = promtool("test", "rules", FOLDER / name)
+            self.assertEqual(code, 0, output)
         code, output = promtool("check", "config", FOLDER / "prometheus.yml")
         self.assertEqual(code, 0, output)
 
@@ -50,6 +51,42 @@ class RulesTest(unittest.TestCase):
             for part in ("severity: ", "summary: ", "description: ",
                          "runbook: |\n            1. "):
                 self.assertIn(part, block)
+
+    def test_no_rule_mixes_jobs(self):
+        """Every aggregation, and every join, keeps the namespace and the job."""
+        aggregations = re.findall(
+            r"\b(?:sum|min|max|avg|count|quantile|topk)\b *(by|without)? *"
+            r"(\([^)]*\))", RULES)
+        self.assertGreater(len(aggregations), 20)
+        for kind, labels in aggregations:
+            self.assertEqual(kind, "by", labels)
+            self.assertIn("namespace", labels)
+            self.assertIn("job", labels)
+        for labels in re.findall(r"\bon (\([^)]*\))", RULES):
+            self.assertIn("namespace, ", labels)
+            self.assertIn("job", labels)
+        self.assertNotIn("ignoring", RULES)
+
+    def test_alerts_keep_the_pod(self):
+        # A missing shard has none.
+        for block in RULES.split("- alert: ")[1:]:
+            name, expr = block.split()[0], block.split("        for: ")[0]
+            for labels in re.findall(r"\bby (\([^)]*\))", expr):
+                self.assertEqual("pod" in labels, name != "AggShardMissing",
+                                 f"{name}: {labels}")
+
+    def test_each_alert_links_to_its_steps(self):
+        for block in RULES.split("- alert: ")[1:]:
+            (url,) = re.findall(r"runbook_url: (\S+)", block)
+            path, _, anchor = url.partition("#")
+            readme = pathlib.Path(path).read_text(encoding="utf-8")
+            # A heading's anchor, as GitHub and GitLab make it.
+            headings = {re.sub(r"[^a-z0-9 _-]", "", line.lower())
+                        .replace(" ", "-"): line
+                        for line in re.findall(r"(?m)^#+ (.*)$", readme)}
+            self.assertIn(anchor, headings)
+            section = readme.split(f"# {headings[anchor]}\n")[1].split("\n#")[0]
+            self.assertIn("\n1. ", section, anchor)
 
     def test_each_alert_is_in_the_readme(self):
         readme = (FOLDER / "README.md").read_text(encoding="utf-8")

@@ -211,7 +211,14 @@ class StatusPageTest(unittest.TestCase):
         self.assertNotIn("rank 1", page.texts["waiting"])
         for rank in range(WORKERS):
             self.assertRegex(page.texts["workers"], r"(^| )%d " % rank)
-        self.assertIn("computing", page.texts["workers"])
+        # The word of aggctl.
+        self.assertIn("waited for", page.texts["workers"].split("state")[1])
+        self.assertEqual(page.texts["shards"].count(" yes "), 2)
+        for address in job.status()["server"]["shards"]:
+            self.assertIn(address, page.texts["shards"])
+        # Of this model, without what slices are padded by.
+        self.assertEqual(sum(job.status(shard)["shard"]["elements"]
+                             for shard in range(2)), 4810)
         self.assertIn("adasum, per_tensor", page.texts["subtitle"])
         self.assertGreater(int(page.body["data-polls"]), 1)
         self.check_pictures(page)
@@ -258,6 +265,18 @@ class StatusPageTest(unittest.TestCase):
         rounds = int(re.search(r"(?<!last )rounds\s+(\d+)",
                                page.texts["run"]).group(1))
         self.assertGreaterEqual(rounds, 600)
+        self.assertIn("adasum, per_tensor", page.texts["subtitle"])
+        self.check_cut_report(report)
+
+    def check_cut_report(self, report):
+        cut = os.path.join(self.job.folder, "cut.binlog")
+        with open(self.job.log, "rb") as whole, open(cut, "wb") as file:
+            file.write(whole.read()[:-7])
+        result = subprocess.run([REPORT, "--log=" + cut, "--output=" + report],
+                                capture_output=True, text=True, check=True)
+        said = re.search(r"cut.binlog: the last (\d+) bytes", result.stderr)
+        self.assertGreater(int(said.group(1)), 100)
+        self.assertIn("left out", self.look("file://" + report).texts["run"])
 
     def paint(self):
         path = os.environ.get("STATUS_PAGE_SCREENSHOT")

@@ -39,12 +39,13 @@ int Main(const std::vector<std::string>& arguments) {
   if (!flags->text.empty()) {
     result = Emit(output, flags->text);
   } else if (flags->command == "completion") {
+    const std::string script = AggctlCompletion(flags->argument);
     result =
-        flags->argument == "bash"
-            ? Emit(output, AggctlBashCompletion())
+        !script.empty()
+            ? Emit(output, script)
             : AggctlResult{kAggctlUsage,
                            absl::StrCat("no completion for \"", flags->argument,
-                                        "\"; allowed: bash")};
+                                        "\"; allowed: bash, zsh, fish")};
   } else {
     result = RunAggctl(*flags, output);
   }

@@ -4,11 +4,14 @@
 
 #include <string>
 
+#include "absl/strings/string_view.h"
+
 namespace agg {
 
-// For `source <(aggctl completion bash)`: commands, each one's flags and
-// arguments, and the values of those that have a few. Needs bash alone.
-std::string AggctlBashCompletion();
+// A script for "bash", "zsh" or "fish" that completes commands, each one's
+// flags and arguments, and the values of those that have a few; its first line
+// says how to load it. "" for another shell. Needs the shell alone.
+std::string AggctlCompletion(absl::string_view shell);
 
 }  // namespace agg
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "google/protobuf/util/json_util.h"
+#include "server/base/worker_word.h"
 #include "worker_client/tools/text_table.h"
 
 namespace agg {
@@ -46,12 +47,13 @@ bool IsMissing(const v1::StatusReply& status, int rank) {
                     status.missing_ranks().end(), rank) > 0;
 }
 
-// What the worker does for the open round, as far as the coordinator knows.
 std::string StateOf(const v1::StatusReply& status,
                     const v1::WorkerStatus& worker) {
-  if (worker.committed()) return "committed";
-  if (worker.waited_for_seconds() > 0.0) return "waited for";
-  return IsMissing(status, worker.rank()) ? "computing" : "next round";
+  WorkerFacts facts;
+  facts.committed = worker.committed();
+  facts.missing = IsMissing(status, worker.rank());
+  facts.waited_seconds = worker.waited_for_seconds();
+  return WorkerWord(status.phase(), facts);
 }
 
 std::string Waiting(const v1::StatusReply& status, absl::Time now) {

@@ -62,7 +62,9 @@
     const bad = phase.textContent === 'shard_lost', calm = ['open', 'closing', 'finished', 'attached'].includes(phase.textContent);
     phase.className = 'badge ' + (bad ? 'bad' : calm ? 'good' : 'warn');
     const rule = job && job.rule ? job : server;
-    const parts = [rule.rule + ', ' + rule.scope, 'step scale ' + rule.step_scale, server.workers + ' workers', server.shards.length + (server.shards.length === 1 ? ' shard' : ' shards')];
+    // Of a run every rule that it had, not only its last one.
+    const combined = data.combined ? [data.combined] : [rule.rule + ', ' + rule.scope, 'step scale ' + rule.step_scale];
+    const parts = [...combined, server.workers + ' workers', server.shards.length + (server.shards.length === 1 ? ' shard' : ' shards')];
     if (data.shard) parts.push('epoch ' + data.shard.epoch);
     if (job && job.seeded) parts.push('version ' + job.version);
     parts.push('agg_server ' + server.version);
@@ -148,7 +150,8 @@
     for (const rank of last.ranks) if (!present.some((w) => w.rank === rank)) present.push({rank, client: '', left: true});
     const rows = present.sort((a, b) => a.rank - b.rank).slice(0, 512).map((w) => {
       const i = last.ranks.indexOf(w.rank), of = (list) => i < 0 ? '–' : format(list[i]);
-      const status = !job ? '' : w.left ? ['left', ''] : w.committed ? ['committed', 'good'] : !w.attending ? ['disconnected', 'bad'] : job.missing.includes(w.rank) ? ['computing', ''] : ['joined', ''];
+      // The server's words, which aggctl has, too.
+      const status = !job ? '' : w.left ? ['left', ''] : !w.attending ? [w.state + ', not connected', 'bad'] : [w.state, w.committed ? 'good' : ''];
       const excluded = last.excluded && last.excluded.includes(w.rank);
       const base = [w.rank, of(last.coefficients), excluded ? ['not finite', 'bad'] : of(last.norms), of(last.means), of(last.outliers)];
       return job ? [...base, w.waited > 0 ? seconds(w.waited) : '', status, w.client] : base;
@@ -156,6 +159,18 @@
     const head = [['rank'], ['coefficient'], ['gradient norm'], ['mean cosine'], ['outlier score']];
     if (job) head.push(['waited for'], ['state', 'text'], ['client', 'text']);
     table(by('workers'), head, rows);
+  }
+
+  // What shard 0 knows of all of them; each has a page of its own with more.
+  function showShards(data) {
+    const job = data.job, addresses = data.server.shards;
+    by('shards-section').hidden = !job;
+    if (!job) return;
+    const worked = data.last ? data.last.shard_seconds : [];
+    table(by('shards'), [['shard'], ['address', 'text'], ['attached', 'text'], ['computing, last applied round']], addresses.map((address, i) => {
+      const error = job.shard_errors[i];
+      return [i, address, error ? ['no: ' + error, 'bad'] : ['yes', 'good'], seconds(worked[i])];
+    }));
   }
 
   function showShard(data) {
@@ -204,6 +219,7 @@
     showWaiting(data);
     showTiles(data);
     if (isJob) { showCharts(); showMatrices(data); showWorkers(data); }
+    showShards(data);
     showShard(data);
     showRun(data);
     showLinks(data);

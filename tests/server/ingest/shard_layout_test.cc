@@ -31,16 +31,19 @@ TEST(ShardLayoutTest, AlignsSlicesOneBehindTheOther) {
     EXPECT_EQ(layout.ranges[i].begin % kLayoutAlignment, 0);
   }
   EXPECT_EQ(layout.num_elements, kMaxSliceElements + 96);
+  // What people see counts no padding.
+  EXPECT_EQ(layout.num_parameters, kMaxSliceElements + 43);
 }
 
 TEST(ShardLayoutTest, EverySliceIsOnOneShard) {
   for (int num_shards : {1, 2, 3, 6}) {
-    int64_t num_elements = 0;
+    int64_t num_elements = 0, num_parameters = 0;
     std::vector<int> owners(4, 0);
     for (int k = 0; k < num_shards; ++k) {
       const ShardLayout layout =
           *MakeShardLayout(TestManifest(), num_shards, k);
       ASSERT_EQ(layout.ranges.size(), layout.slices.size());
+      num_parameters += layout.num_parameters;
       for (size_t i = 0; i < layout.slices.size(); ++i) {
         ++owners[layout.slices[i]];
         EXPECT_EQ(layout.local_slice[layout.slices[i]], static_cast<int>(i));
@@ -49,6 +52,7 @@ TEST(ShardLayoutTest, EverySliceIsOnOneShard) {
     }
     EXPECT_THAT(owners, testing::Each(1)) << num_shards;
     EXPECT_EQ(num_elements, NumElements(TestManifest()));
+    EXPECT_EQ(num_parameters, num_elements);
   }
 }
 

@@ -101,7 +101,9 @@ TEST(MetricsTest, FamiliesAreWellFormed) {
   EXPECT_THAT(scrape.duplicates, IsEmpty());
   EXPECT_GT(scrape.types.size(), 40u);
   for (const auto& [name, type] : scrape.types) {
-    EXPECT_TRUE(absl::StartsWith(name, "aggserver_")) << name;
+    EXPECT_TRUE(absl::StartsWith(name, "aggserver_") ||
+                absl::StartsWith(name, "process_"))
+        << name;
     EXPECT_EQ(type == "counter", absl::EndsWith(name, "_total")) << name;
     EXPECT_EQ(scrape.helped.count(name), 1u) << name;
   }
@@ -112,7 +114,7 @@ TEST(MetricsTest, FamiliesAreWellFormed) {
   }
 }
 
-// The names in backquotes that begin with the prefix.
+// The names in backquotes that begin as metrics do.
 std::set<std::string> DocumentedNames() {
   std::ifstream file("server/metrics/README.md");
   const std::string text((std::istreambuf_iterator<char>(file)),
@@ -120,7 +122,9 @@ std::set<std::string> DocumentedNames() {
   std::set<std::string> names;
   for (absl::string_view part : absl::StrSplit(text, '`')) {
     const bool is_name =
-        absl::StartsWith(part, "aggserver_") && part != "aggserver_" &&
+        (absl::StartsWith(part, "aggserver_") ||
+         absl::StartsWith(part, "process_")) &&
+        part != "aggserver_" && part != "process_" &&
         part.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789") ==
             absl::string_view::npos;
     if (is_name) names.emplace(part);
@@ -205,7 +209,7 @@ TEST(MetricsTest, WorkersAndShadowsAreTold) {
   EXPECT_EQ(scrape.Value("aggserver_worker_gradient_norm", w1), 4.5);
   EXPECT_EQ(scrape.Value("aggserver_worker_cosine_mean", w1), -0.25);
   EXPECT_EQ(scrape.Value("aggserver_worker_delay_seconds_total", w1), 0.125);
-  // Two norms have no outlier.
+  // Two norms are too few for an outlier.
   EXPECT_TRUE(std::isnan(scrape.Value("aggserver_worker_outlier_score", w1)));
   EXPECT_EQ(scrape.Value("aggserver_shadow_cosine",
                          "shadow=\"0\",rule=\"mean\",scope=\"per_tensor\""),
@@ -340,6 +344,20 @@ TEST(MetricsTest, TheProcessIsSampledAtScrape) {
   EXPECT_GT(scrape.Value("aggserver_memory_resident_bytes"), 1 << 20);
   EXPECT_GE(scrape.Value("aggserver_cpu_seconds_total"), 0);
   EXPECT_GT(scrape.Value("aggserver_start_time_seconds"), 1.7e9);
+}
+
+// The names that every Prometheus client library gives its process.
+TEST(MetricsTest, TheProcessHasTheStandardNames) {
+  const Metrics metrics(Options(), Shard, Job);
+  const Scrape scrape(metrics.Expose());
+  EXPECT_GE(scrape.Value("process_cpu_seconds_total"), 0);
+  EXPECT_EQ(scrape.types.at("process_cpu_seconds_total"), "counter");
+  EXPECT_GT(scrape.Value("process_resident_memory_bytes"), 1 << 20);
+  EXPECT_GE(scrape.Value("process_virtual_memory_bytes"),
+            scrape.Value("process_resident_memory_bytes"));
+  EXPECT_GE(scrape.Value("process_open_fds"), 0);
+  EXPECT_GT(scrape.Value("process_max_fds"), scrape.Value("process_open_fds"));
+  EXPECT_GT(scrape.Value("process_start_time_seconds"), 1.7e9);
 }
 
 TEST(MetricsTest, TheEndOfARoundIsTimed) {

@@ -1,6 +1,9 @@
 #include "server/metrics/process_usage.h"
 
+#include <sys/resource.h>
+
 #include <cstddef>
+#include <fstream>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -18,6 +21,31 @@ TEST(ProcessUsageTest, MemoryThatWasWrittenIsResident) {
   EXPECT_GT(before, 0.0);
   EXPECT_GT(after, before + 0.9 * kBytes);
   EXPECT_EQ(block.back(), 1);
+}
+
+TEST(ProcessUsageTest, TheAddressSpaceHoldsTheMemory) {
+  const ProcessUsage usage = ReadProcessUsage();
+  EXPECT_GE(usage.virtual_bytes, usage.resident_bytes);
+}
+
+TEST(ProcessUsageTest, AFileThatIsOpenedCounts) {
+  const double before = ReadProcessUsage().open_files;
+  EXPECT_GE(before, 0.0);
+  {
+    const std::ifstream one("/dev/null"), two("/dev/null");
+    EXPECT_EQ(ReadProcessUsage().open_files, before + 2);
+  }
+  EXPECT_EQ(ReadProcessUsage().open_files, before);
+}
+
+TEST(ProcessUsageTest, TheLimitOfOpenFilesIsTheSoftOne) {
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit former = limit;
+  limit.rlim_cur = 123;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(ReadProcessUsage().max_open_files, 123.0);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &former), 0);
 }
 
 TEST(ProcessUsageTest, WorkTakesCpuTime) {

@@ -148,14 +148,17 @@ TEST(RoundStateTest, AddsUpHowLateEachWorkerWas) {
 TEST(RoundStateTest, ScoresNormsAmongAllRowsOfTheRound) {
   MetricsOptions options;
   options.max_workers = 2;
-  RoundReport report = Report({0, 1, 2});
-  // Logarithms 0, 1, 3: median 1, MAD 1. The row above the cap counts.
-  report.statistics.row_norms = {1.0, std::exp(1.0), std::exp(3.0)};
+  RoundReport report = Report({0, 1, 2, 3, 4, 5, 6, 7});
+  // Logarithms 0 1 1 1 2 2 3 3: median 1.5, distances 1.5 0.5 0.5 0.5 0.5 0.5
+  // 1.5 1.5, MAD 0.5. The rows above the cap count.
+  for (const double logarithm : {0, 1, 1, 1, 2, 2, 3, 3}) {
+    report.statistics.row_norms.push_back(std::exp(logarithm));
+  }
   const RoundState state =
       NextRoundState(options, InitialRoundState(options), report, kNow);
   ASSERT_EQ(state.gauges.workers.size(), 2u);
-  EXPECT_DOUBLE_EQ(state.gauges.workers[0].outlier_score, 1.0 / 1.4826);
-  EXPECT_EQ(state.gauges.workers[1].outlier_score, 0.0);
+  EXPECT_NEAR(state.gauges.workers[0].outlier_score, 3.0 / 1.4826, 1e-12);
+  EXPECT_NEAR(state.gauges.workers[1].outlier_score, 1.0 / 1.4826, 1e-12);
 }
 
 TEST(RoundStateTest, ASkippedRoundLeavesAllGaugesButTheLoss) {

@@ -150,6 +150,25 @@ TEST_F(FailureTest, ALostEpochGoesOnAfterANewSeed) {
   EXPECT_EQ(Contribute(0)[1].Get()->kind, OutcomeKind::kApplied);
 }
 
+// A status page once waited for rank 1 after the epoch was over.
+TEST_F(FailureTest, NobodyIsWaitedForAfterTheEpochsEnd) {
+  job_.RunRound(0);
+  ASSERT_EQ(worker(0).Push(1, Row(0)), absl::OkStatus());
+  const OutcomeReply open = worker(0).Commit(1);
+  job_.cluster.Advance(absl::Seconds(2));
+  JobStatus status = job_.cluster.coordinator()->Status();
+  EXPECT_THAT(status.missing_ranks, testing::Not(testing::IsEmpty()));
+  EXPECT_GE(status.workers.at(1).waited_for, absl::Seconds(2));
+  EXPECT_THAT(status.shard_errors, testing::ElementsAre("", "", ""));
+  peer(2)->ReportLost(absl::UnavailableError("shard 2 is lost: broken pipe"));
+  status = job_.cluster.coordinator()->Status();
+  EXPECT_EQ(status.phase, "shard_lost");
+  EXPECT_THAT(status.missing_ranks, testing::IsEmpty());
+  EXPECT_EQ(status.workers.at(1).waited_for, absl::ZeroDuration());
+  EXPECT_THAT(status.shard_errors, testing::Each("the epoch is over"));
+  EXPECT_TRUE(absl::IsUnavailable(open.Get().status()));
+}
+
 TEST_F(FailureTest, AShardLostInTheMiddleOfARound) {
   peer(0)->BeforePhase([this](const Phase& phase) {
     if (phase.kind == PhaseKind::kClose) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/time/time.h"
@@ -19,6 +20,8 @@
 namespace agg {
 namespace {
 
+using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -71,6 +74,8 @@ TEST(RoundHistoryTest, TheLastRoundInDetail) {
                               "\"excluded\":[5]"));
   EXPECT_THAT(json, HasSubstr("\"cosines\":[[1,0.5,null],[0.5,1,null],"
                               "[null,null,null]]"));
+  // Compute seconds by shard, all phases together.
+  EXPECT_THAT(json, HasSubstr("\"shard_seconds\":[0.008,0.016]"));
   EXPECT_THAT(json, HasSubstr("\"skipped\":1"));
   EXPECT_THAT(json, HasSubstr("\"" + std::string(200, 'm') + "\""));
 }
@@ -140,6 +145,42 @@ TEST(StatusJsonTest, SaysWhoIsWaitedFor) {
   EXPECT_THAT(json, Not(HasSubstr("<")));
   EXPECT_THAT(json, HasSubstr("\"instance\":\"one\""));
   EXPECT_THAT(json, Not(HasSubstr("round_log")));
+}
+
+// The words of aggctl, made by the same function.
+TEST(StatusJsonTest, WorkersHaveOneWordEach) {
+  JobStatus job;
+  job.phase = "open";
+  job.missing_ranks = {1, 2};
+  job.workers.resize(4);
+  for (int rank = 0; rank < 4; ++rank) job.workers[rank].rank = rank;
+  job.workers[0].committed = true;
+  job.workers[1].waited_for = absl::Seconds(3);
+  const auto words = [&job] {
+    const Json json = Json::parse(StatusJson(StatusPageOptions(), ShardStatus(),
+                                             job, nullptr, std::nullopt, 0));
+    std::vector<std::string> states;
+    for (const Json& worker : json["job"]["workers"]) {
+      states.push_back(worker["state"]);
+    }
+    return states;
+  };
+  EXPECT_THAT(words(), ElementsAre("committed", "waited for", "computing",
+                                   "next round"));
+  job.phase = "shard_lost";
+  EXPECT_THAT(words(), Each("joined"));
+}
+
+TEST(StatusJsonTest, ShardZeroTellsOfTheOthers) {
+  StatusPageOptions options;
+  options.shards = {"h0:1", "h1:1"};
+  JobStatus job;
+  job.shard_errors = {"", "shard 1 (h1:1): connection refused"};
+  const Json json = Json::parse(
+      StatusJson(options, ShardStatus(), job, nullptr, std::nullopt, 0));
+  EXPECT_EQ(json["server"]["shards"], Json({"h0:1", "h1:1"}));
+  EXPECT_EQ(json["job"]["shard_errors"],
+            Json({"", "shard 1 (h1:1): connection refused"}));
 }
 
 TEST(StatusJsonTest, OtherShardsHaveNoJob) {

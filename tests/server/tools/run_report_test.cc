@@ -2,9 +2,11 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/round_log/record_file.h"
@@ -14,6 +16,8 @@
 namespace agg {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -29,6 +33,27 @@ std::string MakeLog(const std::string& name, uint64_t num_rounds,
     EXPECT_TRUE((*file)->Append(record.SerializeAsString()).ok());
   }
   return path;
+}
+
+// A log with a round for each rule.
+std::string MakeRuleLog(const std::string& name,
+                        const std::vector<std::string>& rules) {
+  const std::string path = FreshPath(name);
+  auto file = RecordFile::Open(path);
+  EXPECT_TRUE(file.ok()) << file.status();
+  for (uint64_t round = 0; round < rules.size(); ++round) {
+    RoundReport report = SomeRound(round);
+    report.combination.rule = rules[round];
+    v1::RoundLogRecord record = ToProto(report);
+    if (round == 0) *record.mutable_run() = ToProto(SomeRun());
+    EXPECT_TRUE((*file)->Append(record.SerializeAsString()).ok());
+  }
+  return path;
+}
+
+// What the first record of MakeLog takes: it alone describes the run.
+size_t FirstRecordBytes() {
+  return FileBytes(MakeLog("one_record.binlog", 1)).size();
 }
 
 size_t Count(const std::string& text, const std::string& what) {
@@ -89,6 +114,44 @@ TEST(RunReportTest, ACutLogIsReadUpToThere) {
   ASSERT_TRUE(html.ok()) << html.status();
   EXPECT_EQ(Count(*html, "{\"seq\":"), 2u);
   EXPECT_THAT(*html, HasSubstr("\"left out\",\"an unfinished record"));
+  const size_t record = (bytes.size() - FirstRecordBytes()) / 2;
+  EXPECT_THAT(report.notes(),
+              ElementsAre(AllOf(
+                  HasSubstr(path),
+                  HasSubstr(absl::StrCat("the last ", record - 5, " bytes")))));
+  // Another model's log that follows does not make the cut one complete.
+  RunDescription other = SomeRun();
+  other.tensors = {{"new", 5}, {"bias", 3}};
+  ASSERT_TRUE(report.AddLog(MakeLog("after_cut.binlog", 1, other)).ok());
+  EXPECT_EQ(report.notes().size(), 1u);
+  EXPECT_THAT(*report.Html(), HasSubstr("\"left out\""));
+}
+
+TEST(RunReportTest, TheTitleNamesEachRuleOfTheRun) {
+  const auto report_of = [](const std::vector<std::string>& rules) {
+    RunReport report;
+    EXPECT_TRUE(report.AddLog(MakeRuleLog("rules.binlog", rules)).ok());
+    return *report.Html();
+  };
+  EXPECT_THAT(report_of({"mean", "mean"}),
+              AllOf(HasSubstr("\"combined\":\"mean, per_tensor, step scale "
+                              "adascale\""),
+                    Not(HasSubstr("\"combined by\""))));
+  EXPECT_THAT(
+      report_of({"mean", "mean", "adasum"}),
+      AllOf(HasSubstr("\"combined\":\"mean, per_tensor, step scale adascale; "
+                      "from round 2 on: adasum, per_tensor, step scale "
+                      "adascale\""),
+            HasSubstr("[\"combined by\",\"from round 0 on: mean,")));
+  EXPECT_THAT(report_of({"mean", "adasum", "mean"}),
+              HasSubstr("\"combined\":\"rule changed 2 times (see Run), last: "
+                        "mean,"));
+  std::vector<std::string> many;
+  for (size_t i = 0; i < 2 * kMaxReportChanges; ++i) {
+    many.push_back(i % 2 == 0 ? "mean" : "sum");
+  }
+  EXPECT_THAT(report_of(many), AllOf(HasSubstr("rule changed 39 times"),
+                                     HasSubstr("; and 19 more changes\"")));
 }
 
 TEST(RunReportTest, OnlyTheLastModel) {

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import pathlib
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -168,7 +169,89 @@ class AggctlTest(unittest.TestCase):
         self.assertEqual(self.complete("aggctl", "--output", "=", "json", "ev"),
                          ["evict"])
         self.assertEqual(self.complete("aggctl", "loglevel", "w"), ["warning"])
-        self.assert_fails(aggctl("completion", "fish"), 1, "allowed: bash")
+        # A flag's value is no command, as one word or as two.
+        self.assertEqual(self.complete("aggctl", "--output", "json", "ev"),
+                         ["evict"])
+        self.assert_fails(aggctl("completion", "tcsh"), 1,
+                          "allowed: bash, zsh, fish")
+
+    def script(self, shell):
+        """The completion script of a shell, which that shell can read."""
+        script = aggctl("completion", shell)
+        self.assertEqual(script.returncode, 0, script)
+        for text in ("evict", "coordinator", "adasum_counted", "per_tensor",
+                     "warning"):
+            self.assertIn(text, script.stdout)
+        if not shutil.which(shell):
+            self.skipTest(f"{shell} is not installed: its script was printed, "
+                          "and not tried")
+        run = subprocess.run([shell, "-n"], input=script.stdout, text=True,
+                             capture_output=True, timeout=WAIT, check=False)
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        return script.stdout
+
+    # A line as far as it is typed -> the words that continue it.
+    LINES = {
+        "aggctl st": {"status"},
+        "aggctl evict --ra": {"--rank="},
+        "aggctl status --ra": set(),
+        "aggctl set-rule adasum_": {"adasum_counted"},
+        "aggctl set-rule --scope=g": {"--scope=global"},
+        "aggctl --output ": {"table", "json"},
+        "aggctl --output json ev": {"evict"},
+        "aggctl --coordinator=h:1 ev": {"evict"},
+        "aggctl loglevel w": {"warning"},
+        "aggctl completion f": {"fish"},
+        "aggctl --ver": {"--version"},
+    }
+
+    def test_zsh_completion(self):
+        # What zsh offers where nobody types: its builtins are stand-ins that
+        # print, and zsh's own choice of what fits is done here.
+        stand_ins = """
+            compdef() { }
+            compset() { [[ $1 == -P ]] && typed=${words[CURRENT]%%=*}= }
+            compadd() {
+              while [[ $1 != -- ]]; do shift; done
+              shift
+              for word; do print -r -- "$typed$word"; done
+            }
+            _files() { print -r -- FILES }
+        """
+        script = stand_ins + self.script("zsh")
+
+        def offered(line):
+            run = subprocess.run(
+                ["zsh", "-f", "-c", script + "\ntyped=; words=("
+                 + " ".join(f"'{word}'" for word in line.split(" "))
+                 + "); CURRENT=$#words; _aggctl"],
+                text=True, capture_output=True, timeout=WAIT, check=False)
+            self.assertEqual(run.stderr, "", line)
+            last = line.split(" ")[-1]
+            return {word for word in run.stdout.split()
+                    if word.startswith(last)}
+
+        for line, words in self.LINES.items():
+            self.assertEqual(offered(line), words, line)
+        self.assertIn("FILES", offered("aggctl pull "))
+
+    def test_fish_completion(self):
+        script = self.script("fish")
+
+        def offered(line):
+            run = subprocess.run(
+                ["fish", "--no-config", "-c",
+                 script + f"complete -C '{line}'"], text=True,
+                capture_output=True, timeout=WAIT, check=False,
+                env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"})
+            self.assertEqual(run.stderr, "", line)
+            return {word.split("\t")[0] for word in run.stdout.splitlines()}
+
+        for line, words in self.LINES.items():
+            # fish adds the = of a flag with a value by itself.
+            self.assertEqual(offered(line), {w.rstrip("=") for w in words},
+                             line)
+        self.assertIn("/etc/hostname", offered("aggctl pull /etc/hostn"))
 
 
 if __name__ == "__main__":
