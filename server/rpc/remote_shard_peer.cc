@@ -133,10 +133,7 @@ void RemoteShardPeer::HoldStream(const std::shared_ptr<Link>& link) {
     changed_.NotifyAll();
   }
   const grpc::Status status = stream->Finish();
-  const absl::Status reason = absl::UnavailableError(
-      absl::StrCat(name(), " is lost: ",
-                   status.ok() ? "it ended the coordinator's stream"
-                               : status.error_message()));
+  const absl::Status reason = LossReason(status);
   bool lost;
   {
     MutexLock lock(&mutex_);
@@ -150,6 +147,16 @@ void RemoteShardPeer::HoldStream(const std::shared_ptr<Link>& link) {
     changed_.NotifyAll();
   }
   if (lost && link->on_lost != nullptr) link->on_lost(reason);
+}
+
+absl::Status RemoteShardPeer::LossReason(const grpc::Status& status) const {
+  const absl::Status said = absl::UnavailableError(status.error_message());
+  // It names itself.
+  if (IsOrderlyStop(said)) return said;
+  return absl::UnavailableError(
+      absl::StrCat(name(), " is lost: ",
+                   status.ok() ? "it ended the coordinator's stream"
+                               : status.error_message()));
 }
 
 void RemoteShardPeer::Detach() {
