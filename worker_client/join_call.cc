@@ -83,11 +83,13 @@ absl::StatusOr<v1::JoinReply> JoinJob(const ClientOptions& options,
     // The server may not be there yet, or wait for its other shards.
     const bool lost = IsConnectionLoss(status);
     if (lost) waited_for = failure;
-    const bool late = absl::IsDeadlineExceeded(failure) && !waited_for.ok();
+    const bool late = absl::IsDeadlineExceeded(failure);
     if (!lost && !late) return failure;
     const absl::Time now = absl::Now();
     if (late || now + pause >= deadline) {
-      return OutOfTime(waited_for, options.connect_timeout);
+      // A reason says more than that time has passed.
+      return OutOfTime(waited_for.ok() ? failure : waited_for,
+                       options.connect_timeout);
     }
     report.Say(std::string(failure.message()), now);
     // Not a plain sleep: this lets the channel go on resolving and connecting.

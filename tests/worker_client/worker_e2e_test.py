@@ -126,6 +126,17 @@ class WorkerTest(unittest.TestCase):
         self.assertEqual(future.returncode, 1, future)
         self.assertIn("the newest is 4", future.stderr)
 
+    def test_a_worker_that_is_alone_hears_who_is_missing(self):
+        job = self.job(workers=32, extra="start_warning_seconds: 0.1\n")
+        job.start([MINIMAL, job.addresses[0]], log="alone")
+        text = "31 of 32 workers have not joined: ranks 1-31"
+        deadline = time.monotonic() + WAIT
+        for log in ("alone", "shard_0"):
+            while text not in job.log(log):
+                self.assertLess(time.monotonic(), deadline, job.log(log))
+                time.sleep(0.005)
+        self.assertIn("agg_client: waiting: " + text, job.log("alone"))
+
     def test_nothing_but_files_is_written_to(self):
         job = self.job(workers=1)
         address = job.addresses[0]
