@@ -84,6 +84,9 @@ void CheckTimes(const v1::JobConfig& config, FieldErrors* errors) {
   errors->Add(CheckField(IsFinitePositive(config.straggler_warning_seconds()),
                          "straggler_warning_seconds",
                          config.straggler_warning_seconds(), "finite, > 0"));
+  errors->Add(CheckField(IsFinitePositive(config.start_warning_seconds()),
+                         "start_warning_seconds",
+                         config.start_warning_seconds(), "finite, > 0"));
 }
 
 absl::StatusOr<DType> ParseDType(absl::string_view path,
@@ -169,6 +172,7 @@ CoordinatorOptions MakeCoordinatorOptions(const v1::JobConfig& config,
   options.reconnect_grace = absl::Seconds(config.reconnect_grace_seconds());
   options.round_timeout = absl::Seconds(config.round_timeout_seconds());
   options.straggler_warning = absl::Seconds(config.straggler_warning_seconds());
+  options.start_warning = absl::Seconds(config.start_warning_seconds());
   options.max_rounds = config.max_rounds();
   options.weight_decay = static_cast<float>(config.optimizer().weight_decay());
   return options;

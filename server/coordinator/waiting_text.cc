@@ -103,12 +103,15 @@ std::string WaitingReport::Say(const Waiting& waiting, absl::Time now) {
   const Key key = KeyOf(waiting);
   if (!(key == key_)) {
     key_ = key;
-    next_at_ = key.phase == kNothing ? absl::InfiniteFuture()
-               : key.phase == kRows  ? waiting.rows_since + straggler_
-                                     : now + start_;
+    const absl::Duration quiet = key.phase == kRows ? straggler_ : start_;
+    next_at_ = key.phase == kNothing || quiet <= absl::ZeroDuration()
+                   ? absl::InfiniteFuture()
+               : key.phase == kRows ? waiting.rows_since + quiet
+                                    : now + quiet;
   }
   if (now < next_at_) return "";
-  next_at_ = now + straggler_;
+  next_at_ = straggler_ > absl::ZeroDuration() ? now + straggler_
+                                               : absl::InfiniteFuture();
   return WaitingText(waiting, now);
 }
 

@@ -40,7 +40,7 @@ class WaitingReport {
   // `start`: quiet time before a missing worker or seed is named, counted from
   // the last change (each Join is progress). `straggler`: the same for missing
   // rows, counted from the first commit of the round. Said again after another
-  // `straggler`.
+  // `straggler`, if that is positive. Not positive: never said.
   WaitingReport(absl::Duration start, absl::Duration straggler)
       : start_(start), straggler_(straggler) {}
 
@@ -51,8 +51,8 @@ class WaitingReport {
   absl::Time next_at() const { return next_at_; }
 
  private:
-  const absl::Duration start_;
-  const absl::Duration straggler_;
+  absl::Duration start_;
+  absl::Duration straggler_;
   // What was waited for at the last call, as far as a change begins the quiet
   // time again.
   struct Key {

@@ -9,6 +9,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/byte_buffer_frame.h"
@@ -151,8 +152,10 @@ void RemoteShardPeer::HoldStream(const std::shared_ptr<Link>& link) {
 
 absl::Status RemoteShardPeer::LossReason(const grpc::Status& status) const {
   const absl::Status said = absl::UnavailableError(status.error_message());
-  // It names itself.
-  if (IsOrderlyStop(said)) return said;
+  // It says by itself who stops.
+  if (IsOrderlyStop(said) && absl::StartsWith(said.message(), name())) {
+    return said;
+  }
   return absl::UnavailableError(
       absl::StrCat(name(), " is lost: ",
                    status.ok() ? "it ended the coordinator's stream"

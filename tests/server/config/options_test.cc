@@ -56,6 +56,7 @@ TEST(OptionsTest, DefaultsAreAsConfigProtoSays) {
   EXPECT_EQ(job.reconnect_grace, absl::Seconds(5));
   EXPECT_EQ(job.round_timeout, absl::ZeroDuration());
   EXPECT_EQ(job.straggler_warning, absl::Seconds(60));
+  EXPECT_EQ(job.start_warning, absl::Seconds(5));
   EXPECT_EQ(job.max_rounds, 0u);
   EXPECT_EQ(job.optimizer.kind, OptimizerKind::kSgd);
   EXPECT_EQ(job.combine.rule.rule, FindRule("mean"));
@@ -164,6 +165,7 @@ TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
       {"reconnect_grace_seconds: nan", {"reconnect_grace_seconds is nan"}},
       {"round_timeout_seconds: -1", {"round_timeout_seconds is -1"}},
       {"straggler_warning_seconds: -1", {"straggler_warning_seconds is -1"}},
+      {"start_warning_seconds: -1", {"start_warning_seconds is -1"}},
       {"combination { rule: 'max' }",
        {"combination.rule", "\"max\"", "adasum"}},
       {"combination { scope: 'all' }",

@@ -101,6 +101,14 @@ TEST_F(WaitingReportTest, SaysSoonWhoHasNotJoinedAndRarelyAgain) {
   EXPECT_EQ(report_.next_at(), absl::InfiniteFuture());
 }
 
+TEST_F(WaitingReportTest, CanBeSwitchedOff) {
+  report_ = WaitingReport(absl::ZeroDuration(), absl::ZeroDuration());
+  waiting_.expected = 3;
+  EXPECT_EQ(SayAt(0), "");
+  EXPECT_EQ(SayAt(100000), "");
+  EXPECT_EQ(report_.next_at(), absl::InfiniteFuture());
+}
+
 TEST_F(WaitingReportTest, SaysOfStragglersLaterAndOfEachRoundAnew) {
   waiting_.started = waiting_.seeded = true;
   waiting_.expected = 2;
