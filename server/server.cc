@@ -213,7 +213,7 @@ void Server::Drain(absl::Time deadline) {
   housekeeping_ = nullptr;  // health is NOT_SERVING from here on
   if (coordinator_ != nullptr) coordinator_->Drain(deadline);
   absl::Status reason =
-      absl::UnavailableError(absl::StrCat(name(), " is shutting down"));
+      absl::UnavailableError(absl::StrCat(name(), " ", kShuttingDown));
   {
     MutexLock lock(&mutex_);
     if (!device_lost_.ok()) reason = device_lost_;

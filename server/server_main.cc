@@ -10,22 +10,27 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iostream>
-#include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/shard_plan.h"
+#include "server/base/field_error.h"
 #include "server/base/log.h"
 #include "server/base/version.h"
 #include "server/config/command_line.h"
 #include "server/config/config_defaults.h"
+#include "server/config/config_file.h"
 #include "server/config/config_text.h"
 #include "server/config/options.h"
 #include "server/server.h"
@@ -50,23 +55,13 @@ void TuneMalloc() {
   mallopt(M_TOP_PAD, 64 << 20);
 }
 
+// Each line of the message gets the program's name.
 int Fail(int code, absl::string_view message) {
-  std::cerr << "agg_server: " << message << std::endl;
+  for (absl::string_view line : absl::StrSplit(message, '\n')) {
+    std::cerr << "agg_server: " << line << "\n";
+  }
+  std::cerr.flush();
   return code;
-}
-
-absl::StatusOr<std::string> ReadConfig(const std::string& path) {
-  std::stringstream text;
-  if (path == "-") {
-    text << std::cin.rdbuf();
-    return text.str();
-  }
-  std::ifstream file(path);
-  if (file) text << file.rdbuf();
-  if (!file) {
-    return absl::NotFoundError(absl::StrCat("cannot read --config=", path));
-  }
-  return text.str();
 }
 
 // Readers of `path` find the complete file or none: it is renamed into place.
@@ -81,16 +76,26 @@ absl::Status WriteAtomically(const std::string& path, int port) {
   return absl::OkStatus();
 }
 
-sigset_t StopSignals() {
+// A terminal that closes sends SIGHUP, whose default would end the process in
+// the middle of a round: it drains, like the others. Who starts the server with
+// nohup wants it to live on, so an ignored SIGHUP stays ignored. (A blocked
+// signal would reach sigwait even if it is ignored.)
+bool HangupIsIgnored() {
+  struct sigaction action;
+  return sigaction(SIGHUP, nullptr, &action) == 0 &&
+         action.sa_handler == SIG_IGN;
+}
+
+sigset_t StopSignals(bool with_hangup) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
+  if (with_hangup) sigaddset(&set, SIGHUP);
   return set;
 }
 
-int WaitForSignal() {
-  const sigset_t set = StopSignals();
+int WaitForSignal(const sigset_t& set) {
   int number = 0;
   while (sigwait(&set, &number) != 0) {
   }
@@ -113,11 +118,12 @@ void LogStart(const v1::JobConfig& config, const ServerOptions& options) {
           " elements, max_workers ", options.coordinator.max_workers);
 }
 
-// Drains the server within `drain`. A second signal ends the process at once,
-// and a drain that takes 5 s longer than it may ends it, too.
+// Drains the server within `drain`. A second signal ends the process at once
+// (but not SIGHUP: a closing terminal and its shell both send it), and a drain
+// that takes 5 s longer than it may ends it, too.
 void Stop(Server* server, absl::Duration drain) {
   std::thread([] {
-    WaitForSignal();
+    WaitForSignal(StopSignals(/*with_hangup=*/false));
     LogWarning("second signal: exiting at once");
     _exit(kFailure);
   }).detach();
@@ -165,7 +171,7 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   signal(SIGPIPE, SIG_IGN);
   // Blocked in every thread that starts from here on, so that the signals wait
   // for WaitForSignal.
-  const sigset_t stop = StopSignals();
+  const sigset_t stop = StopSignals(!HangupIsIgnored());
   pthread_sigmask(SIG_BLOCK, &stop, nullptr);
   LogStart(config, options);
   std::atomic<bool> device_lost{false};
@@ -181,14 +187,32 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   if (!server.ok()) return Fail(kFailure, server.status().message());
   const absl::Status written = WritePorts(line, **server);
   if (!written.ok()) return Fail(kFailure, written.message());
-  const int number = WaitForSignal();
+  const int number = WaitForSignal(stop);
   stopping = true;
-  LogInfo("signal ", number, ": draining for up to ",
+  LogInfo("signal ", number, " (", strsignal(number), "): draining for up to ",
           absl::FormatDuration(line.drain));
   Stop(server->get(), line.drain);
   server->reset();
   if (!device_lost) return 0;
   return Fail(kFailure, "the device is lost: a new process is needed");
+}
+
+// Each line of the error with the name of the file in front.
+absl::Status InFile(absl::string_view source, const absl::Status& error) {
+  return absl::Status(
+      error.code(),
+      error.ok()
+          ? ""
+          : absl::StrCat(source, ": ",
+                         absl::StrReplaceAll(
+                             error.message(),
+                             {{"\n", absl::StrCat("\n", source, ": ")}})));
+}
+
+absl::Status TakeOptions(const v1::JobConfig& config, ServerOptions* options) {
+  absl::StatusOr<ServerOptions> made = MakeServerOptions(config);
+  if (made.ok()) *options = *std::move(made);
+  return made.status();
 }
 
 int Main(const std::vector<std::string>& arguments,
@@ -202,20 +226,22 @@ int Main(const std::vector<std::string>& arguments,
   if (line->config.empty()) {
     return Fail(kUsage, "--config is missing; see --help");
   }
-  const absl::StatusOr<std::string> text = ReadConfig(line->config);
+  const absl::StatusOr<std::string> text = ReadConfigFile(line->config);
   if (!text.ok()) return Fail(kUsage, text.status().message());
   const std::string source = line->config == "-" ? "stdin" : line->config;
-  const absl::StatusOr<v1::JobConfig> parsed = ParseJobConfig(*text, source);
-  if (!parsed.ok()) return Fail(kUsage, parsed.status().message());
-  const v1::JobConfig config = WithDefaults(*parsed);
-  const absl::StatusOr<ServerOptions> options = MakeServerOptions(config);
-  if (!options.ok()) {
-    return Fail(kUsage, absl::StrCat(source, ": ", options.status().message()));
+  FieldErrors errors;
+  v1::JobConfig config;
+  ServerOptions options;
+  // What the parser stopped at may hide the rest: then only its errors count.
+  if (errors.Take(ParseJobConfig(*text, source, &errors), &config)) {
+    config = WithDefaults(config);
+    errors.Add(InFile(source, TakeOptions(config, &options)));
   }
+  if (!errors.empty()) return Fail(kUsage, errors.status().message());
   if (line->print_config) std::cout << PrintJobConfig(config);
   if (line->validate) std::cerr << "agg_server: the configuration is valid\n";
   if (line->print_config || line->validate) return 0;
-  return Serve(*line, config, *options, make_backend);
+  return Serve(*line, config, options, make_backend);
 }
 
 }  // namespace

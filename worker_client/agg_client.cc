@@ -7,6 +7,8 @@
 #include "absl/strings/str_join.h"
 #include "proto/agg.pb.h"
 #include "proto/manifest_message.h"
+#include "server/base/address.h"
+#include "server/base/field_error.h"
 #include "worker_client/client_core.h"
 #include "worker_client/coordinator_session.h"
 #include "worker_client/malloc_tuning.h"
@@ -18,14 +20,13 @@ namespace {
 
 absl::Status CheckOptions(const ClientOptions& options) {
   if (options.channels_per_shard < 1 || options.channels_per_shard > 2) {
-    return absl::InvalidArgumentError(absl::StrCat("channels_per_shard is ",
-                                                   options.channels_per_shard,
-                                                   "; allowed: 1 and 2"));
+    return FieldError("channels_per_shard",
+                      absl::StrCat(options.channels_per_shard), "1 and 2");
   }
-  if (options.observer) return absl::OkStatus();
+  const absl::Status address = CheckAddress("coordinator", options.coordinator);
+  if (!address.ok() || options.observer) return address;
   if (options.rank < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rank is ", options.rank, "; allowed: 0 or more"));
+    return FieldError("rank", absl::StrCat(options.rank), "0 or more");
   }
   return ValidateManifest(options.manifest);
 }

@@ -10,8 +10,8 @@
 //     auto outcome = (*client)->PushPull(gradient, {}, parameters);
 //   }
 //
-// examples/minimal_worker.cc is a complete program. Apart from client_core.h so
-// that a training loop sees neither gRPC nor protobuf.
+// examples/minimal_worker.cc is a complete program. Apart from client_core.h:
+// a training loop sees neither gRPC nor protobuf.
 #ifndef AGG_WORKER_CLIENT_AGG_CLIENT_H_
 #define AGG_WORKER_CLIENT_AGG_CLIENT_H_
 
@@ -30,9 +30,9 @@ namespace agg {
 class ClientCore;
 
 // One worker, or one observer, of one job. A thread of its own renews the
-// lease; everything else runs on the caller's. Prints nothing and never aborts
-// the process. Every error names the shard that it is about, if any, and what
-// to do. Thread-safe: pushes take turns, other calls run at the same time.
+// lease; everything else runs on the caller's. Prints nothing, never aborts the
+// process. Errors name the shard that they are about, if any, and what to do.
+// Thread-safe: pushes take turns, other calls run at the same time.
 //
 // Codes that any call may return:
 //   UNAVAILABLE          a shard is lost or out of reach, or drains: the job
@@ -47,9 +47,9 @@ class ClientCore;
 //   INVALID_ARGUMENT     views that do not fit the manifest
 class AggClient {
  public:
-  // Joins the job; waits up to connect_timeout until the coordinator answers
-  // and lets this worker in. Also INVALID_ARGUMENT for a bad option, and for
-  // another manifest than the job's, with the first tensor that differs.
+  // Joins the job; waits up to connect_timeout to be let in, and says through
+  // on_event for what. Also INVALID_ARGUMENT for a bad option, and for another
+  // manifest than the job's, with the first tensor that differs.
   static absl::StatusOr<std::unique_ptr<AggClient>> Connect(
       ClientOptions options);
 
@@ -59,8 +59,8 @@ class AggClient {
   // Publishes float32 parameters as version 0. ALREADY_EXISTS: somebody else
   // did; pull.
   absl::StatusOr<RoundOutcome> Seed(absl::Span<const TensorView> parameters);
-  // Seeds with an .npz file as agg_pull writes it. Also ReadNpz's errors, and
-  // INVALID_ARGUMENT for a shape that differs from the manifest's.
+  // Seeds with a file of agg_pull's. Also ReadNpz's errors, and INVALID_ARGUMENT
+  // for a shape that differs from the manifest's.
   absl::StatusOr<RoundOutcome> SeedFile(const std::string& npz_path);
 
   // Seeds if this worker has, or gets, the seed role; else waits for the
@@ -76,9 +76,10 @@ class AggClient {
   // Ends the push of this round; waits for the outcome.
   absl::StatusOr<RoundOutcome> Commit(const PushInfo& info);
 
-  // Copies exactly one version over `parameters`, which must not be touched
-  // meanwhile; after an error their contents are undefined. Waits for a version
-  // that is not published yet; OUT_OF_RANGE: it is gone. Sets version().
+  // Copies exactly one version over `parameters` (not to be touched meanwhile;
+  // undefined after an error) and sets version(). Waits up to round_timeout for
+  // the version, then up to transfer_timeout for its bytes. FAILED_PRECONDITION:
+  // the job has finished before it; OUT_OF_RANGE: it is gone.
   absl::Status Pull(uint64_t version,
                     absl::Span<const MutableTensorView> parameters,
                     Precision precision = Precision::kJob);
@@ -96,8 +97,7 @@ class AggClient {
       absl::Span<const TensorView> gradient, const PushInfo& info,
       absl::Span<const MutableTensorView> parameters);
 
-  // Waits for the round that publishes `version` >= 1; its outcome. The server
-  // keeps those of the last 16 rounds.
+  // Waits for the round that publishes `version` >= 1. The last 16 are kept.
   absl::StatusOr<RoundOutcome> Wait(uint64_t version);
 
   // Ends the session; calls in progress and later ones fail with CANCELLED.

@@ -19,9 +19,10 @@ namespace {
 class AttendCall {
  public:
   AttendCall(const AttendOptions& options, CancelSource* stop,
-             absl::Time* answered)
+             absl::Time* answered, bool* draining)
       : options_(options),
         answered_(answered),
+        draining_(draining),
         registration_(stop, &context_),
         stub_(options.channel) {
     renewal_.set_epoch(options.epoch);
@@ -89,6 +90,7 @@ class AttendCall {
 
   void HandleEvent() {
     *answered_ = absl::Now();
+    if (event_.kind() == v1::JobEvent::DRAINING) *draining_ = true;
     if (event_.kind() != v1::JobEvent::RENEWED) options_.on_event(event_);
   }
 
@@ -113,6 +115,7 @@ class AttendCall {
 
   const AttendOptions& options_;
   absl::Time* const answered_;
+  bool* const draining_;
   grpc::ClientContext context_;
   CancelSource::Registration registration_;
   v1::Coordinator::Stub stub_;
@@ -143,7 +146,7 @@ AttendStream::~AttendStream() {
 }
 
 grpc::Status AttendStream::RunCall() {
-  return AttendCall(options_, &stop_, &answered_).Run();
+  return AttendCall(options_, &stop_, &answered_, &draining_).Run();
 }
 
 void AttendStream::Loop() {
@@ -169,7 +172,8 @@ void AttendStream::Loop() {
     }
     const absl::optional<absl::Duration> pause =
         retries->AfterFailure(status, absl::Now());
-    if (!pause.has_value()) {
+    // Another process at the address would not know this session.
+    if (draining_ || !pause.has_value()) {
       options_.on_lost(FromGrpc(status, options_.coordinator, "Attend"));
       return;
     }

@@ -33,7 +33,8 @@ struct AttendOptions {
 // Holds the Attend stream open from a thread of its own, which is also what
 // polls gRPC while the trainer computes. A lease is renewed at a third of its
 // time; a coordinator that answers no renewal for the time of a lease is lost,
-// and so is one that cannot be reached again within the window.
+// and so is one that cannot be reached again within the window, or that has
+// said that it shuts down and ends the stream.
 class AttendStream {
  public:
   explicit AttendStream(AttendOptions options);
@@ -48,7 +49,8 @@ class AttendStream {
   void Loop();
 
   const AttendOptions options_;
-  absl::Time answered_;  // the thread's alone
+  absl::Time answered_;    // the thread's alone
+  bool draining_ = false;  // likewise: the coordinator said that it shuts down
   CancelSource stop_;
   std::thread thread_;  // last: runs as soon as it is made
 };

@@ -1,6 +1,5 @@
 #include "worker_client/client_core.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -76,7 +75,7 @@ absl::Status ClientCore::PushAs(v1::PushKind kind, uint64_t round, DType dtype,
   meta.set_kind(kind);
   const absl::Time deadline = absl::Now() + options_.transfer_timeout;
   MutexLock lock(&push_mutex_);
-  return pusher_->Push(*bound, dtype, meta, deadline);
+  return session_->Explain(pusher_->Push(*bound, dtype, meta, deadline));
 }
 
 absl::Status ClientCore::Push(absl::Span<const TensorView> gradient) {
@@ -145,13 +144,29 @@ absl::Status ClientCore::Pull(uint64_t version,
   target.version = version;
   target.dtype = precision == Precision::kFull ? DType::kF32 : job_.pull_dtype;
   PullSettings settings = pull_;
-  if (wait_for_seed) settings.cancels.push_back(session_->seed_wait());
+  absl::Time deadline = absl::Now() + options_.transfer_timeout;
+  if (!session_->published(version)) {
+    // The wait and the transfer have limits of their own. For the seed, which
+    // ends no round, the shards are asked at once, so one limit is for both.
+    if (version == 0) {
+      deadline += options_.round_timeout;
+      if (wait_for_seed) settings.cancels.push_back(session_->seed_wait());
+    } else {
+      absl::Status waited = AwaitRoundBefore(version);
+      if (!waited.ok()) return waited;
+      deadline = absl::Now() + options_.transfer_timeout;
+    }
+  }
   absl::Status status =
-      PullVersion(settings, target, *bound,
-                  absl::Now() + std::max(options_.transfer_timeout,
-                                         options_.round_timeout));
+      session_->Explain(PullVersion(settings, target, *bound, deadline));
   if (status.ok()) version_ = version;
   return status;
+}
+
+absl::Status ClientCore::AwaitRoundBefore(uint64_t version) {
+  absl::Status status = session_->WaitRound(version - 1).status();
+  // So old that its outcome is no longer kept; the shards may still have it.
+  return absl::IsOutOfRange(status) ? absl::OkStatus() : status;
 }
 
 absl::StatusOr<uint64_t> ClientCore::PullLatest(

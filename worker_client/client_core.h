@@ -35,7 +35,8 @@ class ClientCore {
   absl::Status SeedOrPull(absl::Span<const MutableTensorView> parameters);
   absl::Status Push(absl::Span<const TensorView> gradient);
   absl::StatusOr<RoundOutcome> Commit(const PushInfo& info);
-  // wait_for_seed: the pull ends when this worker gets the seed role.
+  // wait_for_seed: a pull that waits for version 0 ends when this worker gets
+  // the seed role.
   absl::Status Pull(uint64_t version,
                     absl::Span<const MutableTensorView> parameters,
                     Precision precision, bool wait_for_seed = false);
@@ -54,6 +55,9 @@ class ClientCore {
  private:
   // Whether a pull failed because newer versions replaced its version.
   bool IsGone(const absl::Status& status);
+  // Until the round that publishes `version` >= 1 has ended: within
+  // round_timeout, and no longer than the job.
+  absl::Status AwaitRoundBefore(uint64_t version);
   absl::Status PushAs(v1::PushKind kind, uint64_t round, DType dtype,
                       absl::Span<const TensorView> views);
 

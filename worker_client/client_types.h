@@ -12,44 +12,34 @@
 #include "absl/types/optional.h"
 #include "kernels/dtype.h"
 #include "proto/shard_plan.h"
+#include "worker_client/client_event.h"
 
 namespace agg {
 
-// What the job sends to all its clients at once.
-struct ClientEvent {
-  enum class Kind {
-    kShardLost,   // every call fails with UNAVAILABLE from now on
-    kFinished,    // no more rounds; pulls still work
-    kSuperseded,  // another session took the rank: every call is ABORTED
-    kSeedRole,    // this worker is now the one to Seed
-    kDraining,    // the server is shutting down
-    kExpired,     // the lease ran out: NOT_FOUND; Connect again to go on
-    kEvicted,     // an operator ended this session: every call is ABORTED
-  };
-  Kind kind = Kind::kFinished;
-  uint64_t version = 0;
-  std::string message;
-};
-
 struct ClientOptions {
-  std::string coordinator = "127.0.0.1:50051";  // shard 0, "host:port"
+  // Shard 0, "host:port": no http://, IPv6 addresses in brackets.
+  std::string coordinator = "127.0.0.1:50051";
   int rank = 0;           // 0..max_workers-1, unique among the job's workers
   bool observer = false;  // pulls only: no lease; rank, manifest are ignored
   // What this worker pushes. The first worker's manifest becomes the job's.
   Manifest manifest;
   std::string client_name;  // for the server's log; empty: "host:pid"
 
-  // --- Limits. All calls also end when the job or this session does. ---
-  // Until the coordinator answers and lets this worker in.
+  // --- Limits. Every call also ends when the job or this session does. ---
+  // Until the coordinator answers and lets this worker in. A worker may start
+  // before its server; on_event says what it waits for.
   absl::Duration connect_timeout = absl::Seconds(30);
   // Short calls that wait for no other worker (Leave, Observe).
   absl::Duration call_timeout = absl::Seconds(10);
-  // A complete Push, or Pull of a published version.
+  // A complete Push, or the bytes of a Pull once its version is published.
   absl::Duration transfer_timeout = absl::Minutes(10);
-  // Calls that wait for other workers: Commit, Wait, Pull of a later version.
+  // What waits for other workers: Commit, Wait, and a Pull until its version is
+  // published. Without a limit these still end when the job finishes, loses a
+  // shard or ends this session.
   absl::Duration round_timeout = absl::InfiniteDuration();
-  // For how long a broken connection is tried again. Less than the server's
-  // reconnect_grace (5 s): after that the session is over anyway.
+  // For how long a broken connection is tried again, counted from each loss.
+  // Less than the server's reconnect_grace (5 s): after that the session is
+  // over anyway.
   absl::Duration reconnect_window = absl::Seconds(3);
 
   // --- Performance ---
@@ -60,8 +50,9 @@ struct ClientOptions {
   // changes the complete process; MALLOC_* in the environment has precedence.
   bool tune_malloc = false;
 
-  // Called on the client's thread; must not block, and must not call the
-  // client.
+  // Called on the client's thread, or on the caller's during Connect; must not
+  // block, and must not call the client. Unset: nothing is said. PrintEvent
+  // (client_event.h) writes each event to stderr.
   std::function<void(const ClientEvent&)> on_event;
 };
 

@@ -1,28 +1,20 @@
 #include "worker_client/coordinator_session.h"
 
 #include <grpcpp/client_context.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "proto/manifest_message.h"
 #include "proto/protocol_version.h"
 #include "proto/traceparent.h"
 #include "worker_client/channel.h"
+#include "worker_client/join_call.h"
 #include "worker_client/retry.h"
 
 namespace agg {
 namespace {
-
-std::string ClientName(const ClientOptions& options) {
-  if (!options.client_name.empty()) return options.client_name;
-  char host[256] = "?";
-  gethostname(host, sizeof(host) - 1);
-  return absl::StrCat(host, ":", getpid());
-}
 
 RoundOutcome FromProto(const v1::RoundOutcome& message) {
   RoundOutcome outcome;
@@ -66,12 +58,17 @@ absl::StatusOr<std::unique_ptr<CoordinatorSession>> CoordinatorSession::Open(
     const ClientOptions& options) {
   auto session = std::unique_ptr<CoordinatorSession>(
       new CoordinatorSession(options, MakeChannel(options.coordinator)));
-  absl::Status status = session->Join();
-  if (!status.ok()) {
-    session->left_ = true;  // never joined
-    return status;
+  absl::StatusOr<v1::JoinReply> joined = JoinJob(
+      options, session->name_, session->channel_.get(), session->stub_.get());
+  if (!joined.ok()) {
+    session->left_ = true;  // there is nothing to leave
+    return joined.status();
   }
+  session->description_ = *std::move(joined);
   session->finished_ = session->description_.finished();
+  if (session->description_.seeded()) {
+    session->NotePublished(session->description_.version());
+  }
   if (session->description_.seed_role()) {
     session->seed_wait_.Cancel(absl::FailedPreconditionError("seed role"));
   }
@@ -80,33 +77,6 @@ absl::StatusOr<std::unique_ptr<CoordinatorSession>> CoordinatorSession::Open(
 }
 
 CoordinatorSession::~CoordinatorSession() { Leave().IgnoreError(); }
-
-absl::Status CoordinatorSession::Join() {
-  const absl::Time deadline = absl::Now() + options_.connect_timeout;
-  v1::JoinRequest join;
-  join.set_protocol_version(kProtocolVersion);
-  join.set_rank(options_.rank);
-  *join.mutable_manifest() = ToProto(options_.manifest);
-  join.set_client(ClientName(options_));
-  v1::ObserveRequest observe;
-  observe.set_protocol_version(kProtocolVersion);
-  absl::Duration pause = absl::Milliseconds(20);
-  while (true) {
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(deadline));
-    const grpc::Status status =
-        options_.observer ? stub_->Observe(&context, observe, &description_)
-                          : stub_->Join(&context, join, &description_);
-    if (status.ok()) return absl::OkStatus();
-    // The server may not be there yet, or wait for its other shards.
-    if (!IsConnectionLoss(status) || absl::Now() + pause >= deadline) {
-      return FromGrpc(status, name_, options_.observer ? "Observe" : "Join");
-    }
-    // Not a plain sleep: this lets the channel go on resolving and connecting.
-    channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + pause));
-    pause = std::min(2 * pause, absl::Milliseconds(500));
-  }
-}
 
 void CoordinatorSession::Attend() {
   AttendOptions attend;
@@ -118,9 +88,7 @@ void CoordinatorSession::Attend() {
                           absl::Milliseconds(30));
   attend.reconnect_window = options_.reconnect_window;
   attend.on_event = [this](const v1::JobEvent& event) { OnEvent(event); };
-  attend.on_lost = [this](absl::Status why) {
-    fate_.Cancel(draining_ ? DrainedStatus() : std::move(why));
-  };
+  attend.on_lost = [this](absl::Status why) { fate_.Cancel(Explain(why)); };
   MutexLock lock(&attend_mutex_);
   attend_ = std::make_unique<AttendStream>(std::move(attend));
 }
@@ -157,6 +125,9 @@ void CoordinatorSession::OnEvent(const v1::JobEvent& event) {
       out.kind = ClientEvent::Kind::kFinished;
       finished_ = true;
       break;
+    case v1::JobEvent::WAITING:
+      out.kind = ClientEvent::Kind::kWaiting;
+      break;
     case v1::JobEvent::SEED_ROLE:
       out.kind = ClientEvent::Kind::kSeedRole;
       seed_wait_.Cancel(absl::FailedPreconditionError("seed role"));
@@ -171,10 +142,35 @@ void CoordinatorSession::OnEvent(const v1::JobEvent& event) {
   if (options_.on_event) options_.on_event(out);
 }
 
-absl::Status CoordinatorSession::DrainedStatus() const {
+absl::Status CoordinatorSession::Explain(const absl::Status& status) const {
+  if (!draining_ || !absl::IsUnavailable(status)) return status;
+  const absl::Status fate = fate_.status();
+  if (!fate.ok()) return fate;
   return absl::UnavailableError(absl::StrCat(
       ToString(name_), " has shut down, as it had announced; the job is over ",
       "without it: restart it, Connect again and Seed"));
+}
+
+void CoordinatorSession::NotePublished(uint64_t version) {
+  uint64_t before = num_published_;
+  while (before <= version &&
+         !num_published_.compare_exchange_weak(before, version + 1)) {
+  }
+}
+
+absl::Status CoordinatorSession::AwaitConnection(absl::Time until) {
+  // In short waits, so that the session's end is seen.
+  constexpr absl::Duration kLook = absl::Milliseconds(50);
+  absl::Status fate = fate_.status();
+  for (absl::Time now = absl::Now(); fate.ok() && now < until;
+       now = absl::Now()) {
+    if (channel_->WaitForConnected(
+            absl::ToChronoTime(std::min(until, now + kLook)))) {
+      break;
+    }
+    fate = fate_.status();
+  }
+  return fate;
 }
 
 absl::Status CoordinatorSession::Call(
@@ -185,6 +181,10 @@ absl::Status CoordinatorSession::Call(
   while (fate.ok()) {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(deadline));
+    // A long poll gets no sign of life until its answer, so that only the
+    // channel can tell for how long it had a connection.
+    const bool connected = channel_->GetState(false) == GRPC_CHANNEL_READY;
+    const absl::Time began = absl::Now();
     grpc::Status status;
     {
       CancelSource::Registration registration(&fate_, &context);
@@ -193,11 +193,17 @@ absl::Status CoordinatorSession::Call(
     if (status.ok()) return absl::OkStatus();
     fate = fate_.status();
     if (!fate.ok()) break;
-    const absl::optional<absl::Duration> pause =
-        retries.AfterFailure(status, absl::Now());
-    if (draining_ && IsConnectionLoss(status)) return DrainedStatus();
-    if (!pause.has_value()) return FromGrpc(status, name_, name);
+    const absl::Time now = absl::Now();
+    const absl::optional<absl::Duration> pause = retries.AfterFailure(
+        status, now, connected ? now - began : absl::ZeroDuration());
+    if (!pause.has_value() || (draining_ && IsConnectionLoss(status))) {
+      return Explain(FromGrpc(status, name_, name));
+    }
     fate = fate_.WaitFor(*pause);
+    if (fate.ok()) {
+      fate = AwaitConnection(std::min(
+          {deadline, retries.window_end(), now + options_.reconnect_window}));
+    }
   }
   return fate;
 }
@@ -219,6 +225,7 @@ absl::StatusOr<RoundOutcome> CoordinatorSession::Commit(
            });
   if (!status.ok()) return status;
   if (reply.finished()) finished_ = true;
+  NotePublished(reply.version());
   return FromProto(reply);
 }
 
@@ -234,6 +241,7 @@ absl::StatusOr<RoundOutcome> CoordinatorSession::WaitRound(uint64_t round) {
              return stub_->WaitRound(context, request, &reply);
            });
   if (!status.ok()) return status;
+  NotePublished(reply.version());
   return FromProto(reply);
 }
 
@@ -256,6 +264,8 @@ absl::StatusOr<uint64_t> CoordinatorSession::LatestVersion() {
         ToString(name_), ": the job has no parameters yet; a worker must ",
         "Seed them"));
   }
+  if (reply.finished()) finished_ = true;
+  NotePublished(reply.version());
   return reply.version();
 }
 

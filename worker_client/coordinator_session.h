@@ -5,6 +5,7 @@
 #include <grpcpp/channel.h>
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -44,6 +45,12 @@ class CoordinatorSession {
 
   bool seed_role() const { return !seed_wait_.status().ok(); }
   bool finished() const { return finished_; }
+  // Whether this client has heard that `version` is published.
+  bool published(uint64_t version) const { return version < num_published_; }
+
+  // The error of a call to any shard, as it came; or, if it says that a shard
+  // cannot be reached and the coordinator had said that it shuts down, that.
+  absl::Status Explain(const absl::Status& status) const;
 
   // Fills in epoch and session. `traceparent` as in PushInfo.
   absl::StatusOr<RoundOutcome> Commit(v1::CommitRequest request,
@@ -58,11 +65,12 @@ class CoordinatorSession {
   CoordinatorSession(const ClientOptions& options,
                      std::shared_ptr<grpc::Channel> channel);
 
-  absl::Status Join();
   void Attend();
   void OnEvent(const v1::JobEvent& event);
 
-  absl::Status DrainedStatus() const;
+  void NotePublished(uint64_t version);
+  // Until the channel is connected; at most until `until`, or fate() ends it.
+  absl::Status AwaitConnection(absl::Time until);
   // Makes a call named `name`, again after connection losses.
   absl::Status Call(
       absl::string_view name, absl::Time deadline,
@@ -79,6 +87,7 @@ class CoordinatorSession {
   std::atomic<bool> draining_{false};
   std::atomic<bool> finished_{false};
   std::atomic<bool> left_{false};
+  std::atomic<uint64_t> num_published_{0};  // the newest known version + 1
   Mutex attend_mutex_;
   std::unique_ptr<AttendStream> attend_ ABSL_GUARDED_BY(attend_mutex_);
 };

@@ -55,6 +55,7 @@ class PullStream {
     if (!ok) return Begin(Step::kFinish);
     switch (step_) {
       case Step::kStart:
+        call_->connected_at = absl::Now();  // it takes a connection
         return Begin(Step::kWrite);
       case Step::kRead:
         if (landing_.ok()) landing_ = sink_->Land(shard_, frame_);
@@ -87,6 +88,7 @@ class PullStream {
     grpc::ClientContext context;
     std::list<CancelSource::Registration> registrations;
     std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream;
+    absl::Time connected_at = absl::InfiniteFuture();
   };
 
   void Begin(Step step) {
@@ -102,6 +104,9 @@ class PullStream {
   }
 
   void End() {
+    const absl::Time now = absl::Now();
+    const absl::Duration connected =
+        std::max(absl::ZeroDuration(), now - call_->connected_at);
     call_.reset();
     if (landing_.ok() && status_.ok()) landing_ = sink_->CheckComplete(shard_);
     // If the sink refused a frame, the call was cancelled for that reason:
@@ -114,8 +119,8 @@ class PullStream {
     outcome_ = FromGrpc(failure, settings_.names[shard_], "Pull");
     if (outcome_.ok()) return;
     const absl::optional<absl::Duration> pause =
-        retries_.AfterFailure(failure, absl::Now());
-    if (pause.has_value()) restart_at_ = absl::Now() + *pause;
+        retries_.AfterFailure(failure, now, connected);
+    if (pause.has_value()) restart_at_ = now + *pause;
   }
 
   const int shard_;

@@ -7,15 +7,18 @@
 namespace agg {
 
 absl::optional<absl::Duration> RetryPolicy::AfterFailure(
-    const grpc::Status& status, absl::Time now) {
+    const grpc::Status& status, absl::Time now, absl::Duration connected) {
   if (status.error_code() == grpc::StatusCode::DATA_LOSS) {
     if (++damaged_ > kMaxDamaged) return absl::nullopt;
     return absl::ZeroDuration();
   }
   if (!IsConnectionLoss(status)) return absl::nullopt;
+  if (connected >= kWorks) {  // the outage before this attempt is over
+    first_loss_ = now;
+    pause_ = absl::ZeroDuration();
+  }
   first_loss_ = std::min(first_loss_, now);
   if (now - first_loss_ >= window_) return absl::nullopt;
-  if (IsRefused(status) && ++refused_ > 1) return absl::nullopt;
   // The first retry is immediate: most lost connections were idle ones, and a
   // new one works.
   const absl::Duration pause = pause_;

@@ -10,26 +10,34 @@
 
 namespace agg {
 
-// The policy for one call at one shard. Connection losses are retried for a
-// window after the first one, with growing pauses. A refused connection is
-// retried only once: a process that has ended does not come back with this
-// session. Damaged bytes (DATA_LOSS) are retried kMaxDamaged times. Other
-// failures are not retried. Thread-compatible.
+// The policy for one call at one shard. A lost connection is tried again, with
+// growing pauses, until `window` has passed since it was lost, also where
+// nobody listens: a server that is just starting looks like that. A new
+// connection that has worked for long enough ends the outage. The next loss has
+// a window of its own then, so that a call may wait for hours and outlive any
+// number of losses. Damaged bytes (DATA_LOSS) are retried kMaxDamaged times.
+// Other failures are not retried. Thread-compatible.
 class RetryPolicy {
  public:
   static constexpr int kMaxDamaged = 3;
+  // A connection that has held so long works. Less is no sign of life: a server
+  // may take connections and refuse every call.
+  static constexpr absl::Duration kWorks = absl::Seconds(1);
 
   explicit RetryPolicy(absl::Duration window) : window_(window) {}
 
-  // The pause before the next attempt; nullopt: give up.
-  absl::optional<absl::Duration> AfterFailure(const grpc::Status& status,
-                                              absl::Time now);
+  // The pause before the next attempt; nullopt: give up. `connected`: how long
+  // the failed attempt had a connection, as far as it is known.
+  absl::optional<absl::Duration> AfterFailure(
+      const grpc::Status& status, absl::Time now,
+      absl::Duration connected = absl::ZeroDuration());
+  // The end of the outage's window; InfiniteFuture: no connection was lost.
+  absl::Time window_end() const { return first_loss_ + window_; }
 
  private:
   absl::Duration window_;
   absl::Time first_loss_ = absl::InfiniteFuture();
   absl::Duration pause_ = absl::ZeroDuration();
-  int refused_ = 0;
   int damaged_ = 0;
 };
 

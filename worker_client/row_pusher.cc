@@ -102,7 +102,7 @@ absl::StatusOr<bool> RowPusher::Advance(const v1::FrameMeta& meta,
     if (part.restart_at == absl::InfiniteFuture()) {
       const grpc::Status& failure = part.stream->status();
       const absl::optional<absl::Duration> pause =
-          part.retries.AfterFailure(failure, now);
+          part.retries.AfterFailure(failure, now, part.stream->connected());
       if (!pause.has_value()) {
         return FromGrpc(failure, part.stream->name(), "Push");
       }

@@ -52,8 +52,4 @@ bool IsConnectionLoss(const grpc::Status& status) {
           absl::StrContains(status.error_message(), "RST_STREAM"));
 }
 
-bool IsRefused(const grpc::Status& status) {
-  return absl::StrContains(status.error_message(), "Connection refused");
-}
-
 }  // namespace agg

@@ -31,10 +31,6 @@ absl::Status FromGrpc(const grpc::Status& status, const ShardName& shard,
 // cancelled the call.
 bool IsConnectionLoss(const grpc::Status& status);
 
-// Whether nobody listens at the address: the process is gone, waiting for a
-// network to recover is pointless.
-bool IsRefused(const grpc::Status& status);
-
 }  // namespace agg
 
 #endif  // AGG_WORKER_CLIENT_RPC_STATUS_H_

@@ -1,7 +1,9 @@
 #include "worker_client/shard_stream.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "worker_client/wire_message.h"
 
 namespace agg {
@@ -54,8 +56,11 @@ void ShardStream::Cancel() {
 
 void ShardStream::OnStarted(bool ok) {
   --pending_events_;
-  call_->ready = true;
-  if (!ok) call_->ending = true;
+  if (ok) {
+    call_->connected_at = absl::Now();
+  } else {
+    call_->ending = true;
+  }
   Read();
   WriteNext();
   MaybeFinish();
@@ -68,7 +73,8 @@ void ShardStream::Read() {
 }
 
 void ShardStream::WriteNext() {
-  if (!call_->ready || call_->ending || call_->writing) return;
+  const bool ready = call_->connected_at != absl::InfiniteFuture();
+  if (!ready || call_->ending || call_->writing) return;
   if (state_ != State::kPushing || next_frame_ == source_->num_frames()) return;
   call_->writing = true;
   call_->stream->Write(source_->Make(next_frame_++), Tag(&written_));
@@ -116,6 +122,9 @@ void ShardStream::OnFinished(bool /*ok*/) {
     status_ = grpc::Status(grpc::StatusCode::UNAVAILABLE,
                            "the shard closed the push stream");
   }
+  // Not connected at all: the difference is negative.
+  connected_ =
+      std::max(absl::ZeroDuration(), absl::Now() - call_->connected_at);
   call_.reset();
   // An acknowledged push is complete; the next one opens a new call.
   if (state_ == State::kPushing) state_ = State::kBroken;

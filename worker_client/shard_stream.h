@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "proto/agg.pb.h"
 #include "worker_client/cancel_source.h"
@@ -61,6 +62,8 @@ class ShardStream {
   State state() const { return state_; }
   // Why the call ended, when kBroken.
   const grpc::Status& status() const { return status_; }
+  // How long the call that is over had a connection, when kBroken.
+  absl::Duration connected() const { return connected_; }
   const ShardName& name() const { return name_; }
   // Whether no more events will come.
   bool Drained() const { return pending_events_ == 0; }
@@ -71,7 +74,9 @@ class ShardStream {
     grpc::ClientContext context;
     std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream;
     absl::optional<CancelSource::Registration> registration;
-    bool ready = false;  // StartCall is done
+    // When StartCall was done, which takes a connection; InfiniteFuture: not
+    // yet.
+    absl::Time connected_at = absl::InfiniteFuture();
     bool writing = false;
     bool ending = false;  // something failed: no more reads and writes
     bool finishing = false;
@@ -99,6 +104,7 @@ class ShardStream {
 
   State state_ = State::kIdle;
   grpc::Status status_;
+  absl::Duration connected_;
   int pending_events_ = 0;
   std::unique_ptr<Call> call_;
   bool reading_ = false;

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/field_error.h"
 
 namespace agg {
 namespace {
@@ -29,9 +30,8 @@ bool IsIpv6(absl::string_view host) {
 }  // namespace
 
 absl::StatusOr<Address> ParseAddress(absl::string_view text) {
-  const absl::Status error = absl::InvalidArgumentError(absl::StrCat(
-      "\"", text, "\"; allowed: host:port with a DNS name, an IPv4 address or ",
-      "an IPv6 address in brackets, and a port of 1 to 65535"));
+  const absl::Status error = absl::InvalidArgumentError(
+      absl::StrCat(Quoted(text), "; allowed: ", kAllowedAddresses));
   const size_t colon = text.rfind(':');
   if (colon == absl::string_view::npos) return error;
   absl::string_view host = text.substr(0, colon);
@@ -61,8 +61,18 @@ absl::StatusOr<std::string> ParseHost(absl::string_view text) {
   if (IsIpv6(host) || (!brackets && IsHostName(host))) {
     return std::string(host);
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "\"", text, "\"; allowed: a DNS name, an IPv4 or an IPv6 ", "address"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(Quoted(text), "; allowed: ", kAllowedHosts));
+}
+
+absl::Status CheckAddress(absl::string_view field, absl::string_view text) {
+  if (ParseAddress(text).ok()) return absl::OkStatus();
+  return FieldError(field, Quoted(text), kAllowedAddresses);
+}
+
+absl::Status CheckHost(absl::string_view field, absl::string_view text) {
+  if (ParseHost(text).ok()) return absl::OkStatus();
+  return FieldError(field, Quoted(text), kAllowedHosts);
 }
 
 std::string FormatAddress(const Address& address) {

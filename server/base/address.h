@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -14,6 +15,13 @@ struct Address {
   int port = 0;
 };
 
+// What the errors below call allowed.
+inline constexpr char kAllowedAddresses[] =
+    "host:port with a DNS name, an IPv4 address or an IPv6 address in "
+    "brackets, and a port of 1 to 65535; without http:// or a path";
+inline constexpr char kAllowedHosts[] =
+    "a DNS name, an IPv4 or an IPv6 address";
+
 // A DNS name, an IPv4 address, or an IPv6 address in brackets, and a port of
 // 1 to 65535. INVALID_ARGUMENT saying what is wrong.
 absl::StatusOr<Address> ParseAddress(absl::string_view text);
@@ -21,6 +29,10 @@ absl::StatusOr<Address> ParseAddress(absl::string_view text);
 // The host alone: as above, but an IPv6 address also without brackets. Returns
 // it without them. INVALID_ARGUMENT saying what is allowed.
 absl::StatusOr<std::string> ParseHost(absl::string_view text);
+
+// OK, or INVALID_ARGUMENT "field is value; allowed: ..." as the parsers decide.
+absl::Status CheckAddress(absl::string_view field, absl::string_view text);
+absl::Status CheckHost(absl::string_view field, absl::string_view text);
 
 // "host:port", IPv6 in brackets.
 std::string FormatAddress(const Address& address);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
@@ -29,6 +30,32 @@ inline absl::Status CheckField(bool ok, absl::string_view path, double value,
   if (ok) return absl::OkStatus();
   return FieldError(path, absl::StrCat(value), allowed);
 }
+
+// Collects errors, so that who made several mistakes reads of all at once.
+// Thread-compatible.
+class FieldErrors {
+ public:
+  // Keeps the error's message, which may have several lines; OK adds nothing.
+  void Add(const absl::Status& error) {
+    if (error.ok()) return;
+    absl::StrAppend(&lines_, lines_.empty() ? "" : "\n", error.message());
+  }
+  // Sets `*out`, or leaves it and keeps the error. Whether it was set.
+  template <typename T>
+  bool Take(const absl::StatusOr<T>& value, T* out) {
+    Add(value.status());
+    if (value.ok()) *out = *value;
+    return value.ok();
+  }
+  bool empty() const { return lines_.empty(); }
+  // OK, or INVALID_ARGUMENT with one line per error, in the order of Add.
+  absl::Status status() const {
+    return empty() ? absl::OkStatus() : absl::InvalidArgumentError(lines_);
+  }
+
+ private:
+  std::string lines_;
+};
 
 inline bool IsFiniteAtLeast(double value, double least) {
   return std::isfinite(value) && value >= least;

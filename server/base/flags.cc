@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "server/base/address.h"
 
 namespace agg {
 namespace {
@@ -182,6 +183,21 @@ absl::StatusOr<ParsedFlags> ParseFlags(
   }
   if (!error.empty()) return absl::InvalidArgumentError(error);
   return parsed;
+}
+
+FlagValue AddressValue(std::string* out) {
+  return {kAllowedAddresses, [out](const std::string& text) {
+            *out = text;
+            return ParseAddress(text).ok();
+          }};
+}
+
+FlagValue HostValue(std::string* out) {
+  return {kAllowedHosts, [out](const std::string& text) {
+            const absl::StatusOr<std::string> host = ParseHost(text);
+            if (host.ok()) *out = *host;
+            return host.ok();
+          }};
 }
 
 FlagValue SecondsValue(double least, absl::Duration* out) {

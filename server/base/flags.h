@@ -93,6 +93,11 @@ FlagValue NumberValue(T least, T most, const std::string& allowed, Out* out) {
           }};
 }
 
+// "host:port", and a host alone, which is stored without brackets
+// (server/base/address.h).
+FlagValue AddressValue(std::string* out);
+FlagValue HostValue(std::string* out);
+
 // Seconds from `least` to a day.
 FlagValue SecondsValue(double least, absl::Duration* out);
 

@@ -66,97 +66,94 @@ absl::StatusOr<Enum> Parse(absl::Span<const Name<Enum>> names,
   return FieldError(field, Quoted(name), absl::StrJoin(allowed, ", "));
 }
 
-absl::Status ValidateRule(const RuleOptions& rule, absl::string_view path) {
-  absl::Status status =
-      CheckField(rule.kappa_limit >= 1.0, absl::StrCat(path, ".kappa_limit"),
-                 rule.kappa_limit, ">= 1");
+void CheckRule(const RuleOptions& rule, absl::string_view path,
+               FieldErrors* errors) {
+  errors->Add(CheckField(rule.kappa_limit >= 1.0,
+                         absl::StrCat(path, ".kappa_limit"), rule.kappa_limit,
+                         ">= 1"));
   const double beta = rule.adacons.beta;
-  status.Update(CheckField(beta >= 0.0 && beta < 1.0,
-                           absl::StrCat(path, ".adacons.beta"), beta,
-                           "in [0, 1)"));
-  status.Update(CheckField(IsFinitePositive(rule.adacons.epsilon),
-                           absl::StrCat(path, ".adacons.epsilon"),
-                           rule.adacons.epsilon, "finite and > 0"));
-  return status;
+  errors->Add(CheckField(beta >= 0.0 && beta < 1.0,
+                         absl::StrCat(path, ".adacons.beta"), beta,
+                         "in [0, 1)"));
+  errors->Add(CheckField(IsFinitePositive(rule.adacons.epsilon),
+                         absl::StrCat(path, ".adacons.epsilon"),
+                         rule.adacons.epsilon, "finite and > 0"));
 }
 
-absl::Status ValidateStepScale(const StepScaleOptions& scale,
-                               const Rule& rule) {
-  absl::Status status =
-      CheckField(scale.smoothing < 1.0, "step_scale.smoothing", scale.smoothing,
-                 "< 1 (negative: max(1 - N/1000, 0))");
-  status.Update(CheckField(IsFiniteAtLeast(scale.variance_floor, 0.0),
-                           "step_scale.variance_floor", scale.variance_floor,
-                           "finite and >= 0"));
-  status.Update(CheckField(IsFiniteAtLeast(scale.relative_floor, 0.0),
-                           "step_scale.relative_floor", scale.relative_floor,
-                           "finite and >= 0"));
-  status.Update(CheckField(IsFiniteAtLeast(scale.baseline_examples, 0.0),
-                           "step_scale.baseline_examples",
-                           scale.baseline_examples,
-                           "finite and >= 0 (0: count by accumulation)"));
+void CheckStepScale(const StepScaleOptions& scale, const Rule& rule,
+                    FieldErrors* errors) {
+  errors->Add(CheckField(scale.smoothing < 1.0, "step_scale.smoothing",
+                         scale.smoothing,
+                         "< 1 (negative: max(1 - N/1000, 0))"));
+  errors->Add(CheckField(IsFiniteAtLeast(scale.variance_floor, 0.0),
+                         "step_scale.variance_floor", scale.variance_floor,
+                         "finite and >= 0"));
+  errors->Add(CheckField(IsFiniteAtLeast(scale.relative_floor, 0.0),
+                         "step_scale.relative_floor", scale.relative_floor,
+                         "finite and >= 0"));
+  errors->Add(CheckField(IsFiniteAtLeast(scale.baseline_examples, 0.0),
+                         "step_scale.baseline_examples",
+                         scale.baseline_examples,
+                         "finite and >= 0 (0: count by accumulation)"));
   const bool measures_gain =
       scale.kind == StepScale::kAdascale || scale.kind == StepScale::kAdamscale;
   if (measures_gain && !rule.Has(kIsMean) && !scale.force) {
-    status.Update(FieldError(
+    errors->Add(FieldError(
         "step_scale.kind", Quoted(StepScaleName(scale.kind)),
         absl::StrCat("with combination.rule ", NamesOfRulesWith(kIsMean),
                      ", whose gain it is; with ", Quoted(rule.name),
                      " only under step_scale.force: true, since the learning "
                      "rate would be scaled twice")));
   }
-  return status;
 }
 
-absl::Status ValidateBoundaries(const std::vector<double>& boundaries) {
+void CheckBoundaries(const std::vector<double>& boundaries,
+                     FieldErrors* errors) {
   if (boundaries.empty()) {
-    return FieldError("learning_rate.boundaries", "empty",
-                      "at least one for schedule \"multistep\"");
+    errors->Add(FieldError("learning_rate.boundaries", "empty",
+                           "at least one for schedule \"multistep\""));
   }
   double previous = 0.0;
   for (size_t i = 0; i < boundaries.size(); ++i) {
-    absl::Status status = CheckField(
+    errors->Add(CheckField(
         IsFinitePositive(boundaries[i]) && boundaries[i] > previous,
         absl::StrCat("learning_rate.boundaries[", i, "]"), boundaries[i],
-        "> 0, finite and greater than the one before");
-    if (!status.ok()) return status;
+        "> 0, finite and greater than the one before"));
     previous = boundaries[i];
   }
-  return absl::OkStatus();
 }
 
-absl::Status ValidateSchedule(const ScheduleOptions& schedule) {
-  absl::Status status =
-      CheckField(IsFinitePositive(schedule.learning_rate), "learning_rate.rate",
-                 schedule.learning_rate, "finite and > 0");
-  status.Update(CheckField(IsFiniteAtLeast(schedule.warmup_steps, 0.0),
-                           "learning_rate.warmup_steps", schedule.warmup_steps,
-                           "finite and >= 0"));
+void CheckSchedule(const ScheduleOptions& schedule, FieldErrors* errors) {
+  errors->Add(CheckField(IsFinitePositive(schedule.learning_rate),
+                         "learning_rate.rate", schedule.learning_rate,
+                         "finite and > 0"));
+  errors->Add(CheckField(IsFiniteAtLeast(schedule.warmup_steps, 0.0),
+                         "learning_rate.warmup_steps", schedule.warmup_steps,
+                         "finite and >= 0"));
   const double start = schedule.warmup_start_factor;
-  status.Update(CheckField(start >= 0.0 && start <= 1.0,
-                           "learning_rate.warmup_start_factor", start,
-                           "in [0, 1]"));
-  status.Update(CheckField(IsFinitePositive(schedule.gamma),
-                           "learning_rate.gamma", schedule.gamma,
-                           "finite and > 0"));
-  status.Update(CheckField(IsFiniteAtLeast(schedule.final_factor, 0.0),
-                           "learning_rate.final_factor", schedule.final_factor,
-                           "finite and >= 0"));
-  status.Update(CheckField(IsFinitePositive(schedule.power),
-                           "learning_rate.power", schedule.power,
-                           "finite and > 0"));
+  errors->Add(CheckField(start >= 0.0 && start <= 1.0,
+                         "learning_rate.warmup_start_factor", start,
+                         "in [0, 1]"));
+  errors->Add(CheckField(IsFinitePositive(schedule.gamma),
+                         "learning_rate.gamma", schedule.gamma,
+                         "finite and > 0"));
+  errors->Add(CheckField(IsFiniteAtLeast(schedule.final_factor, 0.0),
+                         "learning_rate.final_factor", schedule.final_factor,
+                         "finite and >= 0"));
+  errors->Add(CheckField(IsFinitePositive(schedule.power),
+                         "learning_rate.power", schedule.power,
+                         "finite and > 0"));
   const bool decays = schedule.kind == ScheduleKind::kExponential ||
                       schedule.kind == ScheduleKind::kPolynomial ||
                       schedule.kind == ScheduleKind::kCosine;
   if (decays) {
-    status.Update(CheckField(IsFinitePositive(schedule.decay_steps),
-                             "learning_rate.decay_steps", schedule.decay_steps,
-                             "finite and > 0 for this schedule"));
+    errors->Add(CheckField(IsFinitePositive(schedule.decay_steps),
+                           "learning_rate.decay_steps", schedule.decay_steps,
+                           "finite and > 0 for this schedule"));
   }
   if (schedule.kind == ScheduleKind::kMultistep) {
-    status.Update(ValidateBoundaries(schedule.boundaries));
+    CheckBoundaries(schedule.boundaries, errors);
   }
-  return status;
 }
 
 }  // namespace
@@ -195,20 +192,21 @@ absl::StatusOr<ScheduleKind> ParseScheduleKind(absl::string_view field,
 }
 
 absl::Status ValidateCombineOptions(const CombineOptions& options) {
-  absl::Status status = ValidateRule(options.rule, "combination");
+  FieldErrors errors;
+  CheckRule(options.rule, "combination", &errors);
   for (size_t i = 0; i < options.shadow_rules.size(); ++i) {
-    status.Update(ValidateRule(options.shadow_rules[i],
-                               absl::StrCat("shadow_rules[", i, "]")));
+    CheckRule(options.shadow_rules[i], absl::StrCat("shadow_rules[", i, "]"),
+              &errors);
   }
-  status.Update(ValidateStepScale(options.step_scale, *options.rule.rule));
-  status.Update(ValidateSchedule(options.schedule));
-  status.Update(CheckField(IsFiniteAtLeast(options.clip_norm, 0.0), "clip_norm",
-                           options.clip_norm, "finite and >= 0 (0: off)"));
-  status.Update(CheckField(
+  CheckStepScale(options.step_scale, *options.rule.rule, &errors);
+  CheckSchedule(options.schedule, &errors);
+  errors.Add(CheckField(IsFiniteAtLeast(options.clip_norm, 0.0), "clip_norm",
+                        options.clip_norm, "finite and >= 0 (0: off)"));
+  errors.Add(CheckField(
       IsFiniteAtLeast(options.scale_invariant_iterations, 0.0),
       "scale_invariant_iterations", options.scale_invariant_iterations,
       "finite and >= 0 (0: no end)"));
-  return status;
+  return errors.status();
 }
 
 }  // namespace agg

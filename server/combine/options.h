@@ -92,8 +92,9 @@ struct CombineOptions {
   double scale_invariant_iterations = 0.0;
 };
 
-// INVALID_ARGUMENT `combination.adacons.beta is 1; allowed: in [0, 1)`: the
-// field's path in proto/config.proto, its value and what is allowed.
+// INVALID_ARGUMENT with a line for each bad field, `combination.adacons.beta is
+// 1; allowed: in [0, 1)`: its path in proto/config.proto, its value and what is
+// allowed.
 absl::Status ValidateCombineOptions(const CombineOptions& options);
 
 }  // namespace agg

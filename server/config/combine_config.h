@@ -10,8 +10,8 @@
 
 namespace agg {
 
-// INVALID_ARGUMENT naming the field, its value and what is allowed; a field
-// that the chosen rule or schedule does not use must not be set.
+// INVALID_ARGUMENT with a line for each bad field: "field is value; allowed:
+// ...". A field that the chosen rule or schedule does not use must not be set.
 // REQUIRES: a config that WithDefaults has completed.
 absl::StatusOr<CombineOptions> MakeCombineOptions(const v1::JobConfig& config);
 

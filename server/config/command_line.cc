@@ -37,7 +37,7 @@ Program AggServer(CommandLine* line) {
       {"--port_file", "PATH", "where to write the port once it is listened on",
        TextValue(&line->port_file)},
       {"--bind", "ADDRESS", "address to listen on; default: loopback",
-       TextValue(&line->bind)},
+       HostValue(&line->bind)},
       {"--metrics_port", "PORT", "serve /metrics there; 0 is any",
        PortValue(&line->metrics_port)},
       {"--metrics_port_file", "PATH", "where to write that port",
@@ -51,7 +51,8 @@ Program AggServer(CommandLine* line) {
        SwitchValue(&line->print_config)},
       {"--log_level", "debug|info|warning|error", "default: info",
        LevelValue(&line->log_level)},
-      {"--drain_seconds", "SECONDS", "time to finish after SIGTERM; default 10",
+      {"--drain_seconds", "SECONDS",
+       "time to finish after a stop signal; default 10",
        SecondsValue(0.0, &line->drain)},
   };
   return program;

@@ -61,6 +61,9 @@ void CompleteWorkers(v1::JobConfig* config) {
   if (config->straggler_warning_seconds() == 0.0) {
     config->set_straggler_warning_seconds(60.0);
   }
+  if (config->start_warning_seconds() == 0.0) {
+    config->set_start_warning_seconds(5.0);
+  }
 }
 
 }  // namespace

@@ -5,12 +5,10 @@
 #include <google/protobuf/text_format.h>
 
 #include <cstdint>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 
 namespace agg {
 namespace {
@@ -20,21 +18,34 @@ using google::protobuf::Message;
 using google::protobuf::TextFormat;
 
 // Collects what the parser finds wrong; its lines and columns count from 0.
+// Unknown fields are its warnings, so that it goes on behind them.
 class ErrorList : public google::protobuf::io::ErrorCollector {
  public:
-  explicit ErrorList(absl::string_view source) : source_(source) {}
+  ErrorList(absl::string_view source, FieldErrors* errors,
+            FieldErrors* unknown_fields)
+      : source_(source), errors_(errors), unknown_fields_(unknown_fields) {}
 
   void AddError(int line, google::protobuf::io::ColumnNumber column,
                 const std::string& message) override {
-    errors_.push_back(line < 0 ? absl::StrCat(source_, ": ", message)
-                               : absl::StrCat(source_, ":", line + 1, ":",
-                                              column + 1, ": ", message));
+    errors_->Add(At(line, column, message));
   }
-  std::string Join() const { return absl::StrJoin(errors_, "\n"); }
+  void AddWarning(int line, google::protobuf::io::ColumnNumber column,
+                  const std::string& message) override {
+    unknown_fields_->Add(At(line, column, message));
+  }
 
  private:
+  absl::Status At(int line, google::protobuf::io::ColumnNumber column,
+                  const std::string& message) const {
+    return absl::InvalidArgumentError(
+        line < 0 ? absl::StrCat(source_, ": ", message)
+                 : absl::StrCat(source_, ":", line + 1, ":", column + 1, ": ",
+                                message));
+  }
+
   const absl::string_view source_;
-  std::vector<std::string> errors_;
+  FieldErrors* const errors_;
+  FieldErrors* const unknown_fields_;
 };
 
 void Print(const Message& message, int indent, std::string* out);
@@ -77,14 +88,17 @@ void Print(const Message& message, int indent, std::string* out) {
 }  // namespace
 
 absl::StatusOr<v1::JobConfig> ParseJobConfig(absl::string_view text,
-                                             absl::string_view source) {
-  ErrorList errors(source);
+                                             absl::string_view source,
+                                             FieldErrors* unknown_fields) {
+  FieldErrors errors;
+  ErrorList list(source, &errors,
+                 unknown_fields == nullptr ? &errors : unknown_fields);
   TextFormat::Parser parser;
-  parser.RecordErrorsTo(&errors);
+  parser.RecordErrorsTo(&list);
+  parser.AllowUnknownField(true);
   v1::JobConfig config;
-  if (!parser.ParseFromString(std::string(text), &config)) {
-    return absl::InvalidArgumentError(errors.Join());
-  }
+  const bool parsed = parser.ParseFromString(std::string(text), &config);
+  if (!parsed || !errors.empty()) return errors.status();
   return config;
 }
 

@@ -8,13 +8,18 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "proto/config.pb.h"
+#include "server/base/field_error.h"
 
 namespace agg {
 
 // Reads protobuf's text format. INVALID_ARGUMENT with a line
-// "source:line:column: what" for each error; an unknown field is an error.
-absl::StatusOr<v1::JobConfig> ParseJobConfig(absl::string_view text,
-                                             absl::string_view source);
+// "source:line:column: what" for each error. Unknown fields, which are all
+// found, are errors, too; but if `unknown_fields` is given they are added
+// there, and the rest of the config is returned, so that its values can be
+// checked as well.
+absl::StatusOr<v1::JobConfig> ParseJobConfig(
+    absl::string_view text, absl::string_view source,
+    FieldErrors* unknown_fields = nullptr);
 
 // Text that parses to the same config. Unlike protobuf's own printer it also
 // prints fields that hold their type's default, so that people see all values.

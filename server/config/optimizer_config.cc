@@ -39,44 +39,64 @@ absl::Status CheckKind(const std::string& name) {
   return FieldError("optimizer.kind", Quoted(name), allowed);
 }
 
-absl::Status CheckUsed(const v1::OptimizerConfig& config) {
+void CheckUsed(const v1::OptimizerConfig& config, FieldErrors* errors) {
   std::vector<const google::protobuf::FieldDescriptor*> set;
   config.GetReflection()->ListFields(config, &set);
   for (const auto* field : set) {
     if (field->name() != "kind" && !Uses(config, field->name())) {
-      return FieldError(
-          absl::StrCat("optimizer.", field->name()), "set",
-          absl::StrCat("to be left out, kind ", Quoted(config.kind()),
-                       " does not use it"));
+      errors->Add(
+          FieldError(absl::StrCat("optimizer.", field->name()), "set",
+                     absl::StrCat("to be left out, kind ",
+                                  Quoted(config.kind()), " does not use it")));
     }
   }
-  return absl::OkStatus();
 }
 
-absl::Status CheckValues(const v1::OptimizerConfig& c) {
-  absl::Status status =
-      CheckField(c.momentum() >= 0.0 && c.momentum() < 1.0,
-                 "optimizer.momentum", c.momentum(), "0 <= momentum < 1");
-  status.Update(CheckField(c.beta1() >= 0.0 && c.beta1() < 1.0,
-                           "optimizer.beta1", c.beta1(), "0 <= beta1 < 1"));
-  status.Update(CheckField(c.beta2() >= 0.0 && c.beta2() < 1.0,
-                           "optimizer.beta2", c.beta2(), "0 <= beta2 < 1"));
-  status.Update(CheckField(!c.has_epsilon() || IsFinitePositive(c.epsilon()),
-                           "optimizer.epsilon", c.epsilon(), "finite, > 0"));
-  status.Update(CheckField(IsFiniteAtLeast(c.weight_decay(), 0.0),
-                           "optimizer.weight_decay", c.weight_decay(),
-                           "finite, >= 0"));
-  status.Update(CheckField(
+void CheckValues(const v1::OptimizerConfig& c, FieldErrors* errors) {
+  errors->Add(CheckField(c.momentum() >= 0.0 && c.momentum() < 1.0,
+                         "optimizer.momentum", c.momentum(),
+                         "0 <= momentum < 1"));
+  errors->Add(CheckField(c.beta1() >= 0.0 && c.beta1() < 1.0, "optimizer.beta1",
+                         c.beta1(), "0 <= beta1 < 1"));
+  errors->Add(CheckField(c.beta2() >= 0.0 && c.beta2() < 1.0, "optimizer.beta2",
+                         c.beta2(), "0 <= beta2 < 1"));
+  errors->Add(CheckField(!c.has_epsilon() || IsFinitePositive(c.epsilon()),
+                         "optimizer.epsilon", c.epsilon(), "finite, > 0"));
+  errors->Add(CheckField(IsFiniteAtLeast(c.weight_decay(), 0.0),
+                         "optimizer.weight_decay", c.weight_decay(),
+                         "finite, >= 0"));
+  errors->Add(CheckField(
       !c.has_trust_coefficient() || IsFinitePositive(c.trust_coefficient()),
       "optimizer.trust_coefficient", c.trust_coefficient(), "finite, > 0"));
-  status.Update(CheckField(IsFiniteAtLeast(c.initial_accumulator(), 0.0),
-                           "optimizer.initial_accumulator",
-                           c.initial_accumulator(), "finite, >= 0"));
+  errors->Add(CheckField(IsFiniteAtLeast(c.initial_accumulator(), 0.0),
+                         "optimizer.initial_accumulator",
+                         c.initial_accumulator(), "finite, >= 0"));
   if (c.nesterov() && c.momentum() == 0.0) {
-    status.Update(
+    errors->Add(
         FieldError("optimizer.nesterov", "true", "false, or a momentum > 0"));
   }
-  return status;
+}
+
+// The errors of one group but for its name.
+void CheckGroup(const v1::GroupConfig& group, const std::string& path,
+                const v1::OptimizerConfig& optimizer, FieldErrors* errors) {
+  errors->Add(CheckField(IsFiniteAtLeast(group.learning_rate_factor(), 0.0),
+                         absl::StrCat(path, ".learning_rate_factor"),
+                         group.learning_rate_factor(), "finite, >= 0"));
+  const std::string decay_path = absl::StrCat(path, ".weight_decay");
+  errors->Add(CheckField(IsFiniteAtLeast(group.weight_decay(), 0.0), decay_path,
+                         group.weight_decay(), "finite, >= 0"));
+  if (!group.has_weight_decay()) return;
+  if (group.no_decay()) {
+    errors->Add(
+        FieldError(decay_path, "set", "to be left out with no_decay: true"));
+  } else if (FindOptimizer(optimizer.kind()) != nullptr &&
+             !Uses(optimizer, "weight_decay")) {
+    errors->Add(
+        FieldError(decay_path, "set",
+                   absl::StrCat("to be left out, optimizer ",
+                                Quoted(optimizer.kind()), " does not use it")));
+  }
 }
 
 }  // namespace
@@ -99,10 +119,12 @@ void CompleteOptimizer(v1::OptimizerConfig* config) {
 
 absl::StatusOr<OptimizerOptions> MakeOptimizerOptions(
     const v1::OptimizerConfig& config) {
-  absl::Status status = CheckKind(config.kind());
-  if (status.ok()) status = CheckUsed(config);
-  if (status.ok()) status = CheckValues(config);
-  if (!status.ok()) return status;
+  FieldErrors errors;
+  errors.Add(CheckKind(config.kind()));
+  // Nothing is known of what another kind uses.
+  if (errors.empty()) CheckUsed(config, &errors);
+  CheckValues(config, &errors);
+  if (!errors.empty()) return errors.status();
   OptimizerOptions options;
   options.kind = FindOptimizer(config.kind())->kind;
   options.momentum = static_cast<float>(config.momentum());
@@ -122,32 +144,17 @@ absl::StatusOr<OptimizerOptions> MakeOptimizerOptions(
 
 absl::StatusOr<std::vector<GroupOptions>> MakeGroupOptions(
     const v1::JobConfig& config) {
+  FieldErrors errors;
   std::vector<GroupOptions> groups;
   std::set<std::string> names;
   for (int i = 0; i < config.groups_size(); ++i) {
     const v1::GroupConfig& group = config.groups(i);
     const std::string path = absl::StrCat("groups[", i, "]");
     if (group.name().empty() || !names.insert(group.name()).second) {
-      return FieldError(absl::StrCat(path, ".name"), Quoted(group.name()),
-                        "a name that no other group has");
+      errors.Add(FieldError(absl::StrCat(path, ".name"), Quoted(group.name()),
+                            "a name that no other group has"));
     }
-    absl::Status status =
-        CheckField(IsFiniteAtLeast(group.learning_rate_factor(), 0.0),
-                   absl::StrCat(path, ".learning_rate_factor"),
-                   group.learning_rate_factor(), "finite, >= 0");
-    const std::string decay_path = absl::StrCat(path, ".weight_decay");
-    status.Update(CheckField(IsFiniteAtLeast(group.weight_decay(), 0.0),
-                             decay_path, group.weight_decay(), "finite, >= 0"));
-    if (group.has_weight_decay() &&
-        (group.no_decay() || !Uses(config.optimizer(), "weight_decay"))) {
-      status.Update(FieldError(
-          decay_path, "set",
-          group.no_decay() ? "to be left out with no_decay: true"
-                           : absl::StrCat("to be left out, optimizer ",
-                                          Quoted(config.optimizer().kind()),
-                                          " does not use it")));
-    }
-    if (!status.ok()) return status;
+    CheckGroup(group, path, config.optimizer(), &errors);
     const double decay = group.no_decay() ? 0.0
                          : group.has_weight_decay()
                              ? group.weight_decay()
@@ -156,6 +163,7 @@ absl::StatusOr<std::vector<GroupOptions>> MakeGroupOptions(
                       static_cast<float>(group.learning_rate_factor()),
                       static_cast<float>(decay)});
   }
+  if (!errors.empty()) return errors.status();
   return groups;
 }
 

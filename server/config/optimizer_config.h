@@ -14,8 +14,8 @@ namespace agg {
 // Fills in the defaults of the fields that the optimizer's kind uses.
 void CompleteOptimizer(v1::OptimizerConfig* config);
 
-// INVALID_ARGUMENT naming the field, its value and what is allowed; a field
-// that the kind does not use must not be set.
+// INVALID_ARGUMENT with a line for each bad field: "field is value; allowed:
+// ...". A field that the kind does not use must not be set.
 // REQUIRES: CompleteOptimizer was called.
 absl::StatusOr<OptimizerOptions> MakeOptimizerOptions(
     const v1::OptimizerConfig& config);

@@ -39,7 +39,8 @@ struct ServerOptions {
 // Most workers of a job: a slice's compensated Gram must fit into a message.
 inline constexpr int32_t kMaxWorkers = 512;
 
-// INVALID_ARGUMENT for the first bad field: "path is value; allowed: ...".
+// INVALID_ARGUMENT with a line for each bad field: "path is value; allowed:
+// ...". What follows from another error only is not repeated.
 // REQUIRES: a config that WithDefaults has completed.
 absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config);
 

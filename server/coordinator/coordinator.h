@@ -115,6 +115,7 @@ class Coordinator {
   void Loop();
   bool RunOperation();
   void PropagateLoss();
+  void SayWhoIsWaitedFor();
   bool AttachIfDue();
   bool ExpireIfDue();
   bool SeedIfDue();

@@ -17,6 +17,7 @@ namespace agg {
 bool Coordinator::RunOnce() {
   // The shards hear of a lost epoch before anything else is asked of them.
   PropagateLoss();
+  SayWhoIsWaitedFor();
   return RunOperation() || AttachIfDue() || ExpireIfDue() || SeedIfDue() ||
          RoundIfDue();
 }
@@ -87,6 +88,15 @@ void Coordinator::LoseEpoch(uint64_t epoch, const absl::Status& reason) {
     MutexLock lock(&mutex_);
     calls = state_.LoseEpoch(epoch, reason, clock_->Now());
     changed_.NotifyAll();
+  }
+  calls.Run();
+}
+
+void Coordinator::SayWhoIsWaitedFor() {
+  DeferredCalls calls;
+  {
+    MutexLock lock(&mutex_);
+    calls = state_.SayWhoIsWaitedFor(clock_->Now());
   }
   calls.Run();
 }

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "server/base/log.h"
+#include "server/round/shard_peer.h"
 
 namespace agg {
 namespace {
@@ -20,7 +20,8 @@ CoordinatorState::CoordinatorState(const CoordinatorOptions& options)
       close_options_{options.workers, options.min_workers,
                      options.start_timeout, options.round_timeout},
       no_epoch_(absl::UnavailableError("waiting for all shards")),
-      combine_(options.combine) {}
+      combine_(options.combine),
+      waiting_report_(options.start_warning, options.straggler_warning) {}
 
 absl::Status CoordinatorState::CheckAcceptingCalls(
     std::optional<uint64_t> epoch) const {
@@ -77,7 +78,8 @@ void CoordinatorState::BeginEpoch(uint64_t epoch, absl::Time now) {
   AdoptNextCombination();
   epoch_on_ = true;
   no_epoch_ = absl::OkStatus();
-  warned_round_.reset();
+  waiting_report_ =
+      WaitingReport(options_.start_warning, options_.straggler_warning);
 }
 
 DeferredCalls CoordinatorState::LoseEpoch(uint64_t epoch,
@@ -102,7 +104,11 @@ DeferredCalls CoordinatorState::LoseEpoch(uint64_t epoch,
   shard_errors_.assign(shard_errors_.size(), "the epoch is over");
   loss_ = EpochLoss{epoch, no_epoch_};
   next_attach_at_ = now + kAttachInterval;
-  LogError(no_epoch_.message());
+  // A stop in good order is no error, least of all while this process stops.
+  LogLine(draining_               ? LogLevel::kInfo
+          : IsOrderlyStop(reason) ? LogLevel::kWarning
+                                  : LogLevel::kError,
+          no_epoch_.message());
   DeferredCalls calls = waiters_.FailAll(no_epoch_);
   calls.Add(Broadcast({JobEventKind::kShardLost, job_->version(),
                        std::string(no_epoch_.message())}));
@@ -120,10 +126,7 @@ std::optional<ClosingRound> CoordinatorState::CloseRoundIfDue(absl::Time now) {
   const CloseSnapshot snapshot = job_->close_snapshot();
   const CloseDecision decision = DecideClose(close_options_, snapshot, now);
   if (decision.start) job_->Start(now);
-  if (!decision.close) {
-    if (snapshot.num_contributions > 0) WarnOfStragglers(now);
-    return std::nullopt;
-  }
+  if (!decision.close) return std::nullopt;
   job_->BeginClosing();
   in_round_ = true;
   return ClosingRound{job_->epoch(), job_->version(), job_->contributions(),
@@ -146,19 +149,12 @@ bool CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
   return true;
 }
 
-void CoordinatorState::WarnOfStragglers(absl::Time now) {
-  if (options_.straggler_warning <= absl::ZeroDuration() ||
-      warned_round_ == job_->version() ||
-      now < job_->waiting_since() + options_.straggler_warning) {
-    return;
-  }
-  warned_round_ = job_->version();
-  LogWarning("round ", job_->version(), " waits since ",
-             absl::FormatDuration(now - job_->waiting_since()), " for ranks ",
-             absl::StrJoin(job_->MissingRanks(), ","),
-             options_.round_timeout > absl::ZeroDuration()
-                 ? ""
-                 : " (round_timeout is off)");
+DeferredCalls CoordinatorState::SayWhoIsWaitedFor(absl::Time now) {
+  if (!epoch_on_ || draining_ || in_round_ || job_->finished()) return {};
+  const std::string text = waiting_report_.Say(job_->waiting(), now);
+  if (text.empty()) return {};
+  LogWarning(text);
+  return Broadcast({JobEventKind::kWaiting, job_->version(), text});
 }
 
 absl::Time CoordinatorState::NextWake(absl::Time now) const {
@@ -169,16 +165,12 @@ absl::Time CoordinatorState::NextWake(absl::Time now) const {
   }
   if (draining_ || job_->finished()) return wake;
   if (job_->seed_committed().has_value()) return absl::InfinitePast();
+  wake = std::min(wake, waiting_report_.next_at());
   if (!job_->seeded()) return wake;
   const CloseDecision decision =
       DecideClose(close_options_, job_->close_snapshot(), now);
   if (decision.close) return absl::InfinitePast();
-  wake = std::min(wake, decision.ask_again_at);
-  if (options_.straggler_warning > absl::ZeroDuration() &&
-      warned_round_ != job_->version()) {
-    wake = std::min(wake, job_->waiting_since() + options_.straggler_warning);
-  }
-  return wake;
+  return std::min(wake, decision.ask_again_at);
 }
 
 // --- The rule ----------------------------------------------------------------

@@ -28,6 +28,7 @@
 #include "server/coordinator/round_outcome.h"
 #include "server/coordinator/round_result.h"
 #include "server/coordinator/rule_change.h"
+#include "server/coordinator/waiting_text.h"
 #include "server/round/combination_names.h"
 #include "server/round/round_report.h"
 
@@ -81,6 +82,9 @@ class CoordinatorState {
                    RoundReport* report);
   void GiveUpRound() { in_round_ = false; }
   bool in_round() const { return in_round_; }
+  // Who has been waited for too long, if that is to be said now: to the log
+  // and to all workers.
+  DeferredCalls SayWhoIsWaitedFor(absl::Time now);
   // When something is due next if nothing changes before.
   absl::Time NextWake(absl::Time now) const;
 
@@ -108,7 +112,6 @@ class CoordinatorState {
  private:
   // A round opens, or may soon: what was set for it takes effect.
   void AdoptNextCombination();
-  void WarnOfStragglers(absl::Time now);
   std::string PhaseName() const;
 
   const CoordinatorOptions options_;
@@ -126,7 +129,7 @@ class CoordinatorState {
   CombineOptions combine_;                      // of the open round
   std::optional<CombineOptions> next_combine_;  // from the next round on
   RecentRounds recent_rounds_;
-  std::optional<uint64_t> warned_round_;
+  WaitingReport waiting_report_;
   bool in_round_ = false;
   bool draining_ = false;
 };

@@ -32,9 +32,10 @@ struct CoordinatorOptions {
   absl::Duration start_timeout = absl::ZeroDuration();  // 0: never early
   absl::Duration lease = absl::Seconds(30);
   absl::Duration reconnect_grace = absl::Seconds(5);
-  absl::Duration round_timeout = absl::ZeroDuration();  // 0: off
-  absl::Duration straggler_warning = absl::Seconds(60);
-  uint64_t max_rounds = 0;  // 0: no end
+  absl::Duration round_timeout = absl::ZeroDuration();   // 0: off
+  absl::Duration start_warning = absl::Seconds(5);       // 0: off
+  absl::Duration straggler_warning = absl::Seconds(60);  // 0: off
+  uint64_t max_rounds = 0;                               // 0: no end
   CombineOptions combine;
   OptimizerOptions optimizer;
   float weight_decay = 0.0f;
@@ -101,7 +102,8 @@ enum class JobEventKind : uint8_t {
   kSeedRole,
   kDraining,
   kExpired,
-  kEvicted
+  kEvicted,
+  kWaiting  // others are waited for; the message says who
 };
 
 // News for one worker, or for all, sent over its Attend stream.

@@ -19,6 +19,7 @@
 #include "server/coordinator/job_types.h"
 #include "server/coordinator/kept_outcomes.h"
 #include "server/coordinator/round_result.h"
+#include "server/coordinator/waiting_text.h"
 #include "server/round/session_table.h"
 #include "server/round/shard_peer.h"
 
@@ -85,6 +86,8 @@ class JobState {
   std::vector<int32_t> MissingRanks() const;
   // Since when rows have been waited for; InfiniteFuture: nobody has committed.
   absl::Time waiting_since() const { return waiting_since_; }
+  // Who is waited for, in the words of waiting_text.h.
+  Waiting waiting() const;
   void Start(absl::Time now);
   void BeginClosing() { closing_ = true; }
   // The open round ended in the next version; included sessions are those of

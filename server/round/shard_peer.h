@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "proto/shard_plan.h"
 #include "server/ingest/frame.h"
 #include "server/round/phase.h"
@@ -37,6 +38,16 @@ struct PushedRow {
   uint64_t round = 0;
   PushKind kind = PushKind::kGradient;
 };
+
+// How the status reads with which a shard that is told to stop ends its calls:
+// "shard 1 (127.0.0.1:50052) is shutting down".
+inline constexpr char kShuttingDown[] = "is shutting down";
+
+// Whether a shard is lost because somebody stopped it in good order: the epoch
+// ends as well, but nothing is wrong.
+inline bool IsOrderlyStop(const absl::Status& reason) {
+  return absl::StrContains(reason.message(), kShuttingDown);
+}
 
 // Thread-safe; calls block until the shard has answered. Errors: UNAVAILABLE
 // when the shard is gone, ABORTED for a stale epoch, FAILED_PRECONDITION

@@ -31,6 +31,8 @@ v1::JobEvent::Kind ToProto(JobEventKind kind) {
       return v1::JobEvent::EXPIRED;
     case JobEventKind::kEvicted:
       return v1::JobEvent::EVICTED;
+    case JobEventKind::kWaiting:
+      return v1::JobEvent::WAITING;
   }
   return v1::JobEvent::KIND_UNSPECIFIED;
 }

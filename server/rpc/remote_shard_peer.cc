@@ -9,6 +9,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/byte_buffer_frame.h"
@@ -133,10 +134,7 @@ void RemoteShardPeer::HoldStream(const std::shared_ptr<Link>& link) {
     changed_.NotifyAll();
   }
   const grpc::Status status = stream->Finish();
-  const absl::Status reason = absl::UnavailableError(
-      absl::StrCat(name(), " is lost: ",
-                   status.ok() ? "it ended the coordinator's stream"
-                               : status.error_message()));
+  const absl::Status reason = LossReason(status);
   bool lost;
   {
     MutexLock lock(&mutex_);
@@ -150,6 +148,18 @@ void RemoteShardPeer::HoldStream(const std::shared_ptr<Link>& link) {
     changed_.NotifyAll();
   }
   if (lost && link->on_lost != nullptr) link->on_lost(reason);
+}
+
+absl::Status RemoteShardPeer::LossReason(const grpc::Status& status) const {
+  const absl::Status said = absl::UnavailableError(status.error_message());
+  // It says by itself who stops.
+  if (IsOrderlyStop(said) && absl::StartsWith(said.message(), name())) {
+    return said;
+  }
+  return absl::UnavailableError(
+      absl::StrCat(name(), " is lost: ",
+                   status.ok() ? "it ended the coordinator's stream"
+                               : status.error_message()));
 }
 
 void RemoteShardPeer::Detach() {

@@ -66,6 +66,8 @@ class RemoteShardPeer : public ShardPeer {
   void Detach() ABSL_EXCLUSIVE_LOCKS_REQUIRED(attach_mutex_);
   // Converts a status, with the shard's name in front of its message.
   absl::Status Named(const grpc::Status& status) const;
+  // Why the shard is gone, from how its Attach call ended.
+  absl::Status LossReason(const grpc::Status& status) const;
 
   const RemoteShardOptions options_;
   const std::unique_ptr<v1::ShardControl::Stub> stub_;

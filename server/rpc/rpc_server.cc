@@ -18,6 +18,7 @@
 #include "proto/grpc_lifetime.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/coordinator_service.h"
+#include "server/rpc/listen_check.h"
 #include "server/rpc/open_streams.h"
 #include "server/rpc/shard_control_service.h"
 #include "server/rpc/shard_service.h"
@@ -74,6 +75,8 @@ class RpcServer::Impl {
   }
 
   absl::Status Listen(const RpcServerOptions& options) {
+    const absl::Status status = CheckListen(options.listen);
+    if (!status.ok()) return status;
     KeepGrpcInitialized();
     EnablePlugins();
     grpc::ServerBuilder builder;
@@ -88,7 +91,7 @@ class RpcServer::Impl {
     if (server_ == nullptr || port_ == 0) {
       return absl::UnavailableError(
           absl::StrCat("cannot listen on ", options.listen,
-                       ": the address is in use or not of this host"));
+                       ": gRPC's lines above say why"));
     }
     server_->GetHealthCheckService()->SetServingStatus(false);
     for (const char* service : {"", kCoordinatorHealth, kShardHealth}) {

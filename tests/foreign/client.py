@@ -30,8 +30,15 @@ class Stream:
         self._outbox.put(None)
 
     def receive(self):
-        """The next reply; grpc.RpcError when the stream has failed."""
-        return next(self._call)
+        """The next reply; grpc.RpcError when the stream has failed.
+
+        WAITING is left out: a slow machine may get it at any time.
+        """
+        while True:
+            reply = next(self._call)
+            if not (isinstance(reply, agg.JobEvent)
+                    and reply.kind == agg.JobEvent.WAITING):
+                return reply
 
     def rest(self):
         """All replies until the end."""

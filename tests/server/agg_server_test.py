@@ -1,5 +1,7 @@
 """The binary: flags, exit codes, files, signals."""
 
+import ctypes
+import itertools
 import os
 import re
 import signal
@@ -11,9 +13,10 @@ SERVER = os.path.join("server", "agg_server")
 CONFIG = 'workers: 1 learning_rate { rate: 0.1 }\n'
 
 
-def run(*flags, config=CONFIG):
+def run(*flags, config=CONFIG, preexec_fn=None):
     return subprocess.run((SERVER,) + flags, input=config, text=True,
-                          capture_output=True, timeout=60)
+                          capture_output=True, timeout=60,
+                          preexec_fn=preexec_fn)
 
 
 class FlagsTest(unittest.TestCase):
@@ -39,12 +42,31 @@ class FlagsTest(unittest.TestCase):
             self.assertEqual(result.returncode, 2, config)
             self.assertIn(message, result.stderr)
 
+    def test_all_mistakes_of_a_file_are_named(self):
+        result = run("--config=-", config='wrokers: 2\nbackend: "tpu"\n'
+                     'shards: "h"\nquorum: 1\nmetrix {}\n')
+        self.assertEqual(result.returncode, 2)
+        lines = result.stderr.splitlines()
+        for line, text in itertools.zip_longest(lines, (
+                "agg_server: stdin:1:8: ", "agg_server: stdin:5:8: ",
+                'agg_server: stdin: shards[0] is "h"; allowed: ',
+                "agg_server: stdin: workers is 0; allowed: ",
+                'agg_server: stdin: backend is "tpu"; allowed: ',
+                "agg_server: stdin: quorum is 1; allowed: ",
+                "agg_server: stdin: learning_rate.rate is 0; allowed: ")):
+            self.assertTrue(line.startswith(text), result.stderr)
+
     def test_bad_flags(self):
         for flags, message in (
                 (["--wrong"], 'unknown flag "--wrong"'),
                 (["config.textproto"], "config.textproto"),
                 (["--config=-", "--shard=1"], '--shard is "1"'),
-                (["--config=/no/such/file"], "/no/such/file"),
+                (["--config=/no/such/file"],
+                 '"/no/such/file" (No such file or directory)'),
+                (["--config=" + tempfile.gettempdir()], "(a folder)"),
+                (["--config=/dev/null"], "(empty; "),
+                (["--config=-", "--bind=http://h"],
+                 '--bind is "http://h"; allowed: '),
                 ([], "--config is missing")):
             result = run(*flags)
             self.assertEqual(result.returncode, 2, flags)
@@ -62,7 +84,7 @@ class ProcessTest(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
 
-    def start(self, *flags):
+    def start(self, *flags, preexec_fn=None):
         """A server whose port file is written, and what it has logged."""
         config = os.path.join(self.folder.name, "job.textproto")
         with open(config, "w") as file:
@@ -70,7 +92,8 @@ class ProcessTest(unittest.TestCase):
         self.port_file = os.path.join(self.folder.name, "port")
         process = subprocess.Popen(
             (SERVER, "--config", config, "--port=0", "--port_file",
-             self.port_file) + flags, stderr=subprocess.PIPE, text=True)
+             self.port_file) + flags, stderr=subprocess.PIPE, text=True,
+            preexec_fn=preexec_fn)
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.kill)
         log = ""
@@ -102,12 +125,52 @@ class ProcessTest(unittest.TestCase):
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(60), 0)
 
+    def test_sighup_drains(self):
+        process, _ = self.start()
+        process.send_signal(signal.SIGHUP)
+        rest = process.stderr.read()
+        self.assertEqual(process.wait(60), 0, rest)
+        self.assertIn("signal 1 ", rest)
+        self.assertIn("drained", rest)
+
+    def test_under_nohup_sighup_is_ignored(self):
+        process, _ = self.start(preexec_fn=lambda: signal.signal(
+            signal.SIGHUP, signal.SIG_IGN))
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        rest = process.stderr.read()
+        self.assertEqual(process.wait(60), 0, rest)
+        self.assertNotIn("signal 1 ", rest)
+        self.assertIn("signal 15 ", rest)
+
+    def assert_cannot_listen(self, result, *texts):
+        self.assertEqual(result.returncode, 1)
+        last = result.stderr.splitlines()[-1]
+        for text in ("agg_server: cannot listen on ",) + texts:
+            self.assertIn(text, last)
+        # gRPC's own lines begin with a letter and a date.
+        self.assertNotRegex(result.stderr, r"(?m)^E\d{4} ")
+
     def test_a_port_in_use(self):
         _, log = self.start()
         port = re.search(r"listens on 127\.0\.0\.1:(\d+)", log).group(1)
-        result = run("--config=-", "--port=" + port)
-        self.assertEqual(result.returncode, 1)
-        self.assertIn("127.0.0.1:" + port, result.stderr)
+        self.assert_cannot_listen(run("--config=-", "--port=" + port),
+                                  "127.0.0.1:" + port, "already in use")
+
+    def test_an_address_of_another_host(self):
+        # TEST-NET-1 of RFC 5737: no host's.
+        self.assert_cannot_listen(run("--config=-", "--bind=192.0.2.1"),
+                                  "192.0.2.1:50051", "Cannot assign")
+
+    def test_a_privileged_port(self):
+        with open("/proc/sys/net/ipv4/ip_unprivileged_port_start") as file:
+            if int(file.read()) <= 80:
+                self.skipTest("port 80 is not privileged here")
+        prctl = ctypes.CDLL(None).prctl
+        pr_capbset_drop, cap_net_bind_service = 24, 10
+        result = run("--config=-", "--port=80", preexec_fn=lambda: prctl(
+            pr_capbset_drop, cap_net_bind_service, 0, 0, 0))
+        self.assert_cannot_listen(result, "127.0.0.1:80", "Permission denied")
 
     def test_a_wide_bind_warns(self):
         _, log = self.start("--bind=0.0.0.0")

@@ -189,6 +189,14 @@ TEST(AggClientTest, RefusesBadOptionsAndViews) {
   EXPECT_THAT(Message(AggClient::Connect(options).status()),
               HasSubstr("rank is -1"));
   options.rank = 0;
+  for (const char* bad : {"", "host", "http://127.0.0.1:50051", "host:0"}) {
+    ClientOptions wrong = options;
+    wrong.coordinator = bad;
+    const absl::Status refused = AggClient::Connect(wrong).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_THAT(Message(refused), HasSubstr(std::string("coordinator is \"") +
+                                            bad + "\"; allowed: host:port"));
+  }
   auto client = Connect(options);
   auto parameters = Values(TwoTensors(), 1);
   ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());

@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A stream that breaks in the middle of a row is opened again and gets the
 // complete row; the other shard is not disturbed.
@@ -230,7 +231,9 @@ TEST(ClientFailuresTest, ADeadCoordinatorIsNamed) {
   FakeJob::Options job_options;
   job_options.num_shards = 2;
   FakeJob job(TwoTensors(), job_options);
-  auto client = Connect(OptionsFor(job, TwoTensors()));
+  ClientOptions options = OptionsFor(job, TwoTensors());
+  options.reconnect_window = absl::Milliseconds(100);
+  auto client = Connect(options);
   auto parameters = Values(TwoTensors(), 1);
   ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
   ASSERT_TRUE(client->Push(Read(parameters)).ok());
@@ -249,7 +252,9 @@ TEST(ClientFailuresTest, ADeadShardIsNamed) {
   FakeJob::Options job_options;
   job_options.num_shards = 2;
   FakeJob job(TwoTensors(), job_options);
-  auto client = Connect(OptionsFor(job, TwoTensors()));
+  ClientOptions options = OptionsFor(job, TwoTensors());
+  options.reconnect_window = absl::Milliseconds(100);
+  auto client = Connect(options);
   auto parameters = Values(TwoTensors(), 1);
   ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
   job.Stop(1);
@@ -261,6 +266,110 @@ TEST(ClientFailuresTest, ADeadShardIsNamed) {
   EXPECT_THAT(Message(pull), HasSubstr("shard 1 (" + job.address(1) + ")"));
 }
 
+// Stopped on purpose: the worker heard of it, and says so at once instead of
+// asking for a server that runs, also with a long reconnect_window.
+TEST(ClientFailuresTest, AnAnnouncedShutdownIsNoConnectionRefused) {
+  FakeJob job(TwoTensors(), {});
+  std::promise<void> heard;
+  ClientOptions options = OptionsFor(job, TwoTensors());
+  options.reconnect_window = absl::Hours(1);
+  options.on_event = [&](const ClientEvent& event) {
+    if (event.kind == ClientEvent::Kind::kDraining) heard.set_value();
+  };
+  auto client = Connect(options);
+  auto parameters = Values(TwoTensors(), 1);
+  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
+  job.Send(v1::JobEvent::DRAINING, "the coordinator is shutting down");
+  heard.get_future().wait();
+  job.Stop(0);
+  for (const absl::Status& status :
+       {client->Push(Read(parameters)), client->Pull(0, Write(&parameters)),
+        client->Commit({}).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(Message(status),
+                AllOf(HasSubstr("shard 0 (" + job.coordinator() +
+                                ") has shut down, as it had announced"),
+                      Not(HasSubstr("refused"))));
+  }
+}
+
+TEST(ClientFailuresTest, WhoIsWaitedForIsHeard) {
+  FakeJob job(TwoTensors(), {});
+  std::promise<ClientEvent> heard;
+  ClientOptions options = OptionsFor(job, TwoTensors());
+  options.on_event = [&](const ClientEvent& event) { heard.set_value(event); };
+  auto client = Connect(options);
+  job.Send(v1::JobEvent::WAITING, "1 of 2 workers have not joined: rank 1");
+  const ClientEvent event = heard.get_future().get();
+  EXPECT_EQ(event.kind, ClientEvent::Kind::kWaiting);
+  EXPECT_EQ(ToString(event), "waiting: 1 of 2 workers have not joined: rank 1");
+}
+
+TEST(ClientFailuresTest, AWorkerWaitsForAServerThatStartsLater) {
+  int port = 0;
+  {
+    FakeJob former(TwoTensors(), {});
+    const std::string address = former.coordinator();
+    port = std::stoi(address.substr(address.rfind(':') + 1));
+  }
+  std::promise<ClientEvent> heard;
+  bool said = false;
+  ClientOptions options;
+  options.coordinator = "127.0.0.1:" + std::to_string(port);
+  options.manifest = TwoTensors();
+  options.on_event = [&](const ClientEvent& event) {
+    if (!said) heard.set_value(event);
+    said = true;
+  };
+  auto pending = std::async(std::launch::async,
+                            [&] { return AggClient::Connect(options); });
+  const ClientEvent event = heard.get_future().get();
+  EXPECT_EQ(event.kind, ClientEvent::Kind::kWaiting);
+  EXPECT_THAT(event.message, AllOf(HasSubstr("shard 0 (" + options.coordinator),
+                                   HasSubstr("Connection refused")));
+  FakeJob::Options job_options;
+  job_options.port = port;
+  FakeJob job(TwoTensors(), job_options);
+  const auto client = pending.get();
+  EXPECT_TRUE(client.ok()) << client.status();
+}
+
+TEST(ClientFailuresTest, AVersionThatNeverComesIsNotWaitedFor) {
+  FakeJob job(TwoTensors(), {});
+  auto client = Connect(OptionsFor(job, TwoTensors()));
+  auto parameters = Values(TwoTensors(), 1);
+  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
+  ClientOptions options;
+  options.coordinator = job.coordinator();
+  options.observer = true;
+  auto observer = Connect(options);
+  EXPECT_FALSE(observer->finished());
+  job.Finish();
+  ASSERT_TRUE(observer->LatestVersion().ok());
+  EXPECT_TRUE(observer->finished());
+  for (AggClient* each : {client.get(), observer.get()}) {
+    const absl::Status status = each->Pull(1, Write(&parameters));
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(Message(status), HasSubstr("finished"));
+  }
+  EXPECT_TRUE(observer->Pull(0, Write(&parameters)).ok());
+  EXPECT_EQ(job.pulls(0), 1);
+}
+
+TEST(ClientFailuresTest, EveryPullHasALimit) {
+  FakeJob::Options job_options;
+  job_options.seed_role = false;
+  FakeJob job(TwoTensors(), job_options);
+  ClientOptions options = OptionsFor(job, TwoTensors());
+  options.round_timeout = absl::Milliseconds(20);
+  options.transfer_timeout = absl::Milliseconds(20);
+  auto client = Connect(options);
+  auto parameters = Values(TwoTensors(), 1);
+  // Nobody seeds.
+  EXPECT_EQ(client->SeedOrPull(Write(&parameters)).code(),
+            absl::StatusCode::kDeadlineExceeded);
+}
+
 TEST(ClientFailuresTest, NobodyAtTheAddress) {
   ClientOptions options;
   options.coordinator = "127.0.0.1:1";
@@ -269,7 +378,8 @@ TEST(ClientFailuresTest, NobodyAtTheAddress) {
   const absl::Status status = AggClient::Connect(options).status();
   EXPECT_TRUE(absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))
       << status;
-  EXPECT_THAT(Message(status), HasSubstr("shard 0 (127.0.0.1:1)"));
+  EXPECT_THAT(Message(status), AllOf(HasSubstr("shard 0 (127.0.0.1:1)"),
+                                     HasSubstr("connect_timeout, 200ms")));
 }
 
 }  // namespace

@@ -207,6 +207,11 @@ class FakeJob::CoordinatorService : public v1::Coordinator::Service {
 
   grpc::Status WaitRound(grpc::ServerContext*, const v1::WaitRequest* request,
                          v1::RoundOutcome* outcome) override {
+    std::lock_guard<std::mutex> lock(job_->mutex_);
+    if (job_->finished_ && request->round() + 1 >= job_->versions_.size()) {
+      return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
+                          "the job has finished");
+    }
     outcome->set_round(request->round());
     outcome->set_version(request->round() + 1);
     return grpc::Status::OK;
@@ -233,8 +238,9 @@ FakeJob::FakeJob(Manifest manifest, Options options)
     auto shard = std::make_unique<ShardService>(this, i);
     grpc::ServerBuilder builder;
     int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
-                             &port);
+    builder.AddListeningPort(
+        "127.0.0.1:" + std::to_string(i == 0 ? options_.port : 0),
+        grpc::InsecureServerCredentials(), &port);
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
     builder.RegisterService(shard.get());
     if (i == 0) builder.RegisterService(coordinator.get());
@@ -268,6 +274,7 @@ v1::JoinReply FakeJob::Describe() const {
   reply.set_pull_dtype(static_cast<v1::DType>(options_.pull_dtype));
   reply.set_lease_ms(options_.lease_ms);
   reply.set_rule("mean");
+  reply.set_finished(finished_);
   return reply;
 }
 
@@ -368,6 +375,11 @@ void FakeJob::AwaitWaitingPull() {
 void FakeJob::Stop(int shard) {
   servers_[shard]->Shutdown(std::chrono::system_clock::now());
   servers_[shard]->Wait();
+}
+
+void FakeJob::Finish() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  finished_ = true;
 }
 
 int FakeJob::frames(int shard) const {

@@ -31,6 +31,7 @@ class FakeJob {
     DType pull_dtype = DType::kF32;
     bool seed_role = true;
     int64_t lease_ms = 30000;
+    int port = 0;  // of shard 0; 0: any
   };
 
   FakeJob(Manifest manifest, Options options);
@@ -62,6 +63,8 @@ class FakeJob {
   void AwaitWaitingPull();
   // Ends a shard's server at once.
   void Stop(int shard);
+  // From now on Observe says so, and later rounds' outcomes are refused.
+  void Finish();
 
   // What was asked so far.
   int frames(int shard) const;
@@ -107,6 +110,7 @@ class FakeJob {
   int commits_ = 0;
   bool hold_commits_ = false;
   grpc::Status commit_failure_;
+  bool finished_ = false;
   int waiting_pulls_ = 0;
   int leaves_ = 0;
   int attends_ = 0;

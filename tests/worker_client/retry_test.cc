@@ -29,11 +29,41 @@ TEST(RetryPolicyTest, GivesUpAtTheWindowsEnd) {
       retries.AfterFailure(kLost, kStart + absl::Seconds(3)).has_value());
 }
 
-TEST(RetryPolicyTest, TriesARefusedConnectionOnce) {
+// Nobody listens yet, or again soon: a server that starts.
+TEST(RetryPolicyTest, TriesARefusedConnectionUntilTheWindowsEnd) {
   RetryPolicy retries(absl::Seconds(3));
+  for (int tenths = 0; tenths < 30; tenths += 5) {
+    EXPECT_TRUE(
+        retries
+            .AfterFailure(kRefused, kStart + absl::Milliseconds(100 * tenths))
+            .has_value());
+  }
+  EXPECT_FALSE(
+      retries.AfterFailure(kRefused, kStart + absl::Seconds(3)).has_value());
+}
+
+TEST(RetryPolicyTest, ALossAfterAWorkingConnectionHasAWindowOfItsOwn) {
+  RetryPolicy retries(absl::Seconds(3));
+  absl::Time now = kStart;
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(retries.AfterFailure(kLost, now, absl::Hours(1)),
+              absl::ZeroDuration());
+    EXPECT_EQ(retries.window_end(), now + absl::Seconds(3));
+    EXPECT_EQ(retries.AfterFailure(kRefused, now + absl::Seconds(2)),
+              absl::Milliseconds(50));
+    now += absl::Hours(1);
+  }
+  EXPECT_FALSE(retries.AfterFailure(kLost, now).has_value());
+}
+
+TEST(RetryPolicyTest, AConnectionThatIsRefusedAtOnceDoesNotRenewTheWindow) {
+  RetryPolicy retries(absl::Seconds(3));
+  EXPECT_EQ(retries.window_end(), absl::InfiniteFuture());
   EXPECT_TRUE(retries.AfterFailure(kLost, kStart).has_value());
-  EXPECT_TRUE(retries.AfterFailure(kRefused, kStart).has_value());
-  EXPECT_FALSE(retries.AfterFailure(kRefused, kStart).has_value());
+  EXPECT_FALSE(retries
+                   .AfterFailure(kLost, kStart + absl::Seconds(3),
+                                 absl::Milliseconds(999))
+                   .has_value());
 }
 
 TEST(RetryPolicyTest, CountsDamage) {

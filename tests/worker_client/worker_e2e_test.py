@@ -1,5 +1,6 @@
 """The client's programs against agg_server processes."""
 
+import os
 import pathlib
 import signal
 import struct
@@ -14,6 +15,7 @@ SERVER = BIN / "server/agg_server"
 MINIMAL = BIN / "worker_client/examples/minimal_worker"
 DIGITS = BIN / "worker_client/examples/digits_worker"
 AGG_PULL = BIN / "worker_client/tools/agg_pull"
+AGGCTL = BIN / "worker_client/tools/aggctl"
 DATA = BIN / "deploy/data/digits.csv.gz"
 WAIT = 60  # a test that needs as long has failed
 
@@ -124,9 +126,55 @@ class WorkerTest(unittest.TestCase):
         self.assertEqual(future.returncode, 1, future)
         self.assertIn("the newest is 4", future.stderr)
 
+    def test_a_worker_that_is_alone_hears_who_is_missing(self):
+        job = self.job(workers=32, extra="start_warning_seconds: 0.1\n")
+        job.start([MINIMAL, job.addresses[0]], log="alone")
+        text = "31 of 32 workers have not joined: ranks 1-31"
+        deadline = time.monotonic() + WAIT
+        for log in ("alone", "shard_0"):
+            while text not in job.log(log):
+                self.assertLess(time.monotonic(), deadline, job.log(log))
+                time.sleep(0.005)
+        self.assertIn("agg_client: waiting: " + text, job.log("alone"))
+
+    def test_nothing_but_files_is_written_to(self):
+        job = self.job(workers=1)
+        address = job.addresses[0]
+        self.assertEqual(run(MINIMAL, address).returncode, 0)
+        fifo, link, file = (job.path / name for name in ("fifo", "link", "f"))
+        os.mkfifo(fifo)
+        link.symlink_to("f")
+        file.write_text("old")
+        for name, code in (("agg_pull", 1), ("aggctl", 5)):
+
+            def pull(path):
+                if name == "aggctl":
+                    return run(AGGCTL, f"--coordinator={address}", "pull", path)
+                return run(AGG_PULL, f"--coordinator={address}",
+                           f"--output={path}")
+
+            for path in ("/dev/full", "/dev/null", fifo):
+                before = os.lstat(path)
+                pulled = pull(path)
+                self.assertEqual(pulled.returncode, code, pulled)
+                self.assertEqual(pulled.stderr.count("\n"), 1, pulled)
+                self.assertIn(f"{path}: not a regular file; allowed: ",
+                              pulled.stderr)
+                after = os.lstat(path)
+                self.assertEqual((after.st_mode, after.st_rdev),
+                                 (before.st_mode, before.st_rdev))
+            pulled = pull(link)
+            self.assertEqual(pulled.returncode, 0, pulled)
+            self.assertTrue(link.is_symlink())
+            self.assertTrue(zipfile.is_zipfile(file))
+            file.write_text("old")
+
     def test_agg_pull_names_bad_flags(self):
         for arguments in (["--version=-1", "--output=x"], ["--output"], [],
-                          ["--bogus=1", "--output=x"]):
+                          ["--bogus=1", "--output=x"],
+                          ["--coordinator=", "--output=x"],
+                          ["--coordinator=host", "--output=x"],
+                          ["--coordinator=http://h:1", "--output=x"]):
             with self.subTest(arguments):
                 bad = run(AGG_PULL, *arguments)
                 self.assertEqual(bad.returncode, 2, bad)
@@ -174,8 +222,30 @@ class WorkerTest(unittest.TestCase):
         for ordinal, shard in enumerate(job.shards):
             self.assertEqual(shard.wait(WAIT), 0,
                              job.log(f"shard_{ordinal}"))
+            # A stop on purpose is no error of anybody.
+            self.assertNotRegex(job.log(f"shard_{ordinal}"), r"(?m)^\S+ E ")
         for worker in workers:
             self.assertEqual(worker.wait(WAIT), 1)
+
+    def test_a_shard_that_is_stopped_on_purpose_is_not_called_broken(self):
+        for stopped, text in (
+                (0, "has shut down, as it had announced"),
+                (1, "is shutting down")):
+            with self.subTest(stopped):
+                job = self.job(workers=2)
+                workers = [job.worker(rank, 2) for rank in range(2)]
+                job.await_rounds(5)
+                job.shards[stopped].send_signal(signal.SIGTERM)
+                for rank, worker in enumerate(workers):
+                    self.assertEqual(worker.wait(WAIT), 1)
+                    last = job.log(f"worker_{rank}").splitlines()[-1]
+                    self.assertIn(f"shard {stopped} ", last)
+                    self.assertIn(text, last)
+                    self.assertNotIn("refused", last)
+                self.assertEqual(job.shards[stopped].wait(WAIT), 0)
+                for ordinal in range(2):
+                    self.assertNotRegex(job.log(f"shard_{ordinal}"),
+                                        r"(?m)^\S+ E ")
 
     def test_a_killed_worker_does_not_stop_the_others(self):
         job = self.job(workers=3, extra="reconnect_grace_seconds: 0.2\n")

@@ -1,6 +1,6 @@
 // digits_worker: one worker of the quickstart. Rank 0 prints a JSON line per
 // round and one at the end; the others print nothing. Undefined numbers are
-// null.
+// null. Events of the job, such as who is waited for, go to stderr.
 #include <cstdio>
 #include <string>
 
@@ -11,6 +11,7 @@
 #include "nlohmann/json.hpp"
 #include "server/base/json.h"
 #include "worker_client/agg_client.h"
+#include "worker_client/client_event.h"
 #include "worker_client/examples/digits_trainer.h"
 #include "worker_client/npz/npz.h"
 
@@ -107,6 +108,7 @@ absl::Status Run() {
   options.manifest = DigitsManifest();
   // Many workers on few cores take their time to start.
   options.connect_timeout = absl::Minutes(2);
+  options.on_event = PrintEvent;
   absl::StatusOr<std::unique_ptr<AggClient>> client =
       AggClient::Connect(options);
   if (!client.ok()) return client.status();

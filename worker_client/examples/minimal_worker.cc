@@ -8,6 +8,7 @@ int main(int argc, char** argv) {
   options.coordinator = argc > 1 ? argv[1] : "127.0.0.1:50051";
   options.rank = argc > 2 ? std::atoi(argv[2]) : 0;
   options.manifest = {{{"x", {4}, "", false}}};
+  options.on_event = agg::PrintEvent;  // who is waited for, on stderr
   std::vector<float> x(4), g(4);
   const std::vector<agg::MutableTensorView> parameters = {absl::MakeSpan(x)};
   const std::vector<agg::TensorView> gradient = {absl::MakeConstSpan(g)};

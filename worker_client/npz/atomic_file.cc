@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 
@@ -32,21 +33,41 @@ std::string FolderOf(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
+// Where a path leads: the end of a chain of symbolic links, so that a rename
+// replaces the file and not the link. A path that cannot be followed stays.
+std::string Target(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path end = std::filesystem::canonical(path, error);
+  return error ? path : end.string();
+}
+
+bool IsLink(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::is_symlink(path, error);
+}
+
 }  // namespace
 
 AtomicFile::AtomicFile(const std::string& path)
-    : path_(path), part_path_(absl::StrCat(path, ".part")) {}
+    : path_(IsLink(path) ? Target(path) : path),
+      part_path_(absl::StrCat(path_, ".part")) {}
 
 AtomicFile::~AtomicFile() {
   if (open_) std::remove(part_path_.c_str());
 }
 
 absl::Status AtomicFile::Open() {
+  if (IsLink(path_)) {
+    return absl::UnknownError(
+        "a symbolic link that leads nowhere; allowed: a new path, a file to be "
+        "replaced, or a link to one");
+  }
   // A rename would put a file in the place of /dev/null.
   struct stat info;
   if (stat(path_.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
     return absl::UnknownError(
-        "not a regular file; allowed: a new path, or a file to be replaced");
+        "not a regular file; allowed: a new path, a file to be replaced, or a "
+        "link to one");
   }
   const int fd =
       open(part_path_.c_str(),

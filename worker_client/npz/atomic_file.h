@@ -19,11 +19,12 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  // Makes the part, empty. Refuses a path that leads to something other than a
-  // regular file, and a part that is a symbolic link.
+  // Makes the part, empty. A path that is a symbolic link stands for the file
+  // it leads to. Refuses a path that leads to something other than a regular
+  // file or, as a link, nowhere; and a part that is a symbolic link.
   absl::Status Open();
-  // "PATH.part", in the same folder: no rename leads to another file system.
-  // Its file may be replaced by another one.
+  // "PATH.part" (of a link: of the file), in the same folder: no rename leads
+  // to another file system. Its file may be replaced by another one.
   const std::string& part_path() const { return part_path_; }
   // Makes it outlive a crash, then renames it. REQUIRES: Open, and what was
   // written is flushed and closed.

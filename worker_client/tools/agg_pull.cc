@@ -4,7 +4,8 @@
 //   agg_pull --coordinator=host:port --output=params.npz [--version=N]
 //
 // Exit codes: 0 written; 1 the job did not answer, or the file cannot be
-// written; 2 a bad flag. Errors are one line on stderr.
+// written; 2 a bad flag. Errors are one line on stderr; before it, one
+// that says what is waited for, if the job does not answer at once.
 #include <cstdint>
 #include <cstdio>
 #include <limits>
@@ -16,6 +17,7 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "server/base/flags.h"
+#include "worker_client/client_event.h"
 #include "worker_client/npz/npz.h"
 #include "worker_client/tools/pull_model.h"
 
@@ -38,7 +40,7 @@ Program AggPull(AggPullFlags* flags) {
        /*required=*/true},
       {"--coordinator", "HOST:PORT",
        "address of shard 0; default 127.0.0.1:50051",
-       TextValue(&flags->coordinator)},
+       AddressValue(&flags->coordinator)},
       {"--version", "N", "which published version; default: the newest",
        NumberValue(uint64_t{0}, std::numeric_limits<uint64_t>::max(),
                    "0 or more", &flags->version)},
@@ -48,7 +50,7 @@ Program AggPull(AggPullFlags* flags) {
 
 absl::Status PullToFile(const AggPullFlags& flags) {
   const absl::StatusOr<PulledModel> model =
-      PullModel(flags.coordinator, flags.version, absl::Seconds(5));
+      PullModel(flags.coordinator, flags.version, absl::Seconds(5), PrintEvent);
   if (!model.ok()) return model.status();
   absl::Status status = WriteNpz(flags.output, model->tensors);
   if (!status.ok()) return status;

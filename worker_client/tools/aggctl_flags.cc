@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/address.h"
 #include "server/base/version.h"
 #include "server/combine/rule_table.h"
 
@@ -20,13 +20,6 @@ FlagValue WholeValue(Out* out) {
 FlagValue FiniteValue(absl::optional<double>* out) {
   constexpr double kMost = std::numeric_limits<double>::max();
   return NumberValue(-kMost, kMost, "a finite number", out);
-}
-
-FlagValue AddressValue(std::string* out) {
-  return {"HOST:PORT", [out](const std::string& text) {
-            *out = text;
-            return absl::StrContains(text, ':');
-          }};
 }
 
 FlagValue FormatValue(bool* json) {
@@ -160,6 +153,10 @@ absl::StatusOr<AggctlFlags> ParseAggctlFlags(
   flags.command = parsed->command;
   flags.text = parsed->text;
   if (!flags.text.empty()) return flags;
+  // A flag's address has been checked.
+  const absl::Status address =
+      CheckAddress("AGG_COORDINATOR", flags.coordinator);
+  if (!address.ok()) return address;
   if (flags.command == "help") {
     std::vector<std::string> asked = {"--help"};
     if (!flags.argument.empty()) asked.insert(asked.begin(), flags.argument);

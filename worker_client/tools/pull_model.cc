@@ -34,12 +34,14 @@ absl::Status CheckPublished(AggClient* client, uint64_t version) {
 
 absl::StatusOr<PulledModel> PullModel(const std::string& coordinator,
                                       const absl::optional<uint64_t>& version,
-                                      absl::Duration connect_timeout) {
+                                      absl::Duration connect_timeout,
+                                      const EventCallback& on_event) {
   ClientOptions options;
   options.coordinator = coordinator;
   options.observer = true;
   options.connect_timeout = connect_timeout;
   options.tune_malloc = true;
+  options.on_event = on_event;
   absl::StatusOr<std::unique_ptr<AggClient>> client =
       AggClient::Connect(options);
   if (!client.ok()) return client.status();

@@ -3,12 +3,14 @@
 #define AGG_WORKER_CLIENT_TOOLS_PULL_MODEL_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "worker_client/client_event.h"
 #include "worker_client/npz/npz.h"
 
 namespace agg {
@@ -19,12 +21,15 @@ struct PulledModel {
   std::vector<NpzTensor> tensors;  // manifest order
 };
 
+using EventCallback = std::function<void(const ClientEvent&)>;
+
 // Pulls `version`, or the newest, in float32 as an observer, so that the job is
 // not disturbed. Waits for no version. AggClient's errors; also OUT_OF_RANGE
-// for a version that is not published yet.
+// for a version that is not published yet. `on_event` is ClientOptions'.
 absl::StatusOr<PulledModel> PullModel(const std::string& coordinator,
                                       const absl::optional<uint64_t>& version,
-                                      absl::Duration connect_timeout);
+                                      absl::Duration connect_timeout,
+                                      const EventCallback& on_event = nullptr);
 
 // "version 4: 2 tensors, 650 parameters -> params.npz".
 std::string Describe(const PulledModel& model, const std::string& path);

@@ -6,12 +6,14 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/field_error.h"
 #include "server/config/config_defaults.h"
 
 namespace agg {
 namespace {
 
 using ::google::protobuf::util::MessageDifferencer;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string ErrorOf(const std::string& text) {
@@ -29,6 +31,20 @@ TEST(ConfigTextTest, ErrorsHaveLineAndColumn) {
   EXPECT_THAT(ErrorOf("combination { rule: 'mean'"),
               HasSubstr("job.textproto"));
   EXPECT_THAT(ErrorOf("optimizer { beta3: 1 }"), HasSubstr("beta3"));
+}
+
+TEST(ConfigTextTest, AllUnknownFieldsAreNamedByLine) {
+  const std::string text =
+      "wrokers: 2\noptimizer { beta3: 1 kind: 'adam' }\nx { y: [1] }\n";
+  EXPECT_THAT(ErrorOf(text),
+              AllOf(HasSubstr("job.textproto:1:8: "), HasSubstr("\"wrokers\""),
+                    HasSubstr("\njob.textproto:2:18: "), HasSubstr("\"beta3\""),
+                    HasSubstr("\njob.textproto:3:3: "), HasSubstr("\"x\"")));
+  FieldErrors unknown;
+  const auto config = ParseJobConfig(text, "job.textproto", &unknown);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->optimizer().kind(), "adam");
+  EXPECT_EQ(std::string(unknown.status().message()), ErrorOf(text));
 }
 
 TEST(ConfigTextTest, PrintedTextParsesToTheSame) {

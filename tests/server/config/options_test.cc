@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/config/config_defaults.h"
@@ -13,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr char kSmallest[] = "workers: 4 learning_rate { rate: 0.1 } ";
 
@@ -54,6 +56,7 @@ TEST(OptionsTest, DefaultsAreAsConfigProtoSays) {
   EXPECT_EQ(job.reconnect_grace, absl::Seconds(5));
   EXPECT_EQ(job.round_timeout, absl::ZeroDuration());
   EXPECT_EQ(job.straggler_warning, absl::Seconds(60));
+  EXPECT_EQ(job.start_warning, absl::Seconds(5));
   EXPECT_EQ(job.max_rounds, 0u);
   EXPECT_EQ(job.optimizer.kind, OptimizerKind::kSgd);
   EXPECT_EQ(job.combine.rule.rule, FindRule("mean"));
@@ -162,6 +165,7 @@ TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
       {"reconnect_grace_seconds: nan", {"reconnect_grace_seconds is nan"}},
       {"round_timeout_seconds: -1", {"round_timeout_seconds is -1"}},
       {"straggler_warning_seconds: -1", {"straggler_warning_seconds is -1"}},
+      {"start_warning_seconds: -1", {"start_warning_seconds is -1"}},
       {"combination { rule: 'max' }",
        {"combination.rule", "\"max\"", "adasum"}},
       {"combination { scope: 'all' }",
@@ -247,6 +251,42 @@ TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
       EXPECT_THAT(std::string(status.message()), HasSubstr(part)) << c.text;
     }
   }
+}
+
+TEST(OptionsTest, AllMistakesAreNamedAtOnce) {
+  const absl::Status all = Make(R"(
+      job: "a b" shards: "h" shards: "http://h:1" min_workers: 2
+      lease_seconds: -1 push_dtype: "f64" backend: "tpu" quorum: 1
+      metrics { port: -1 bind: "a b" }
+      combination { rule: "max" } shadow_rules { rule: "adacons" scope: "x" }
+      step_scale { kind: "k" smoothing: 2 }
+      learning_rate { rate: -1 schedule: "s" gamma: 2 }
+      optimizer { kind: "o" momentum: 2 beta1: 0.5 }
+      groups {} groups { name: "g" weight_decay: -1 })")
+                               .status();
+  EXPECT_EQ(all.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(
+      std::vector<std::string>(absl::StrSplit(all.message(), '\n')),
+      ElementsAre(StartsWith("job is \"a b\"; allowed: "),
+                  StartsWith("shards[0] is \"h\"; allowed: host:port"),
+                  StartsWith("shards[1] is \"http://h:1\"; allowed: host:port"),
+                  StartsWith("workers is 0; allowed: "),
+                  StartsWith("lease_seconds is -1; allowed: "),
+                  StartsWith("backend is \"tpu\"; allowed: "),
+                  StartsWith("quorum is 1; allowed: "),
+                  StartsWith("metrics.port is -1; allowed: "),
+                  StartsWith("metrics.bind is \"a b\"; allowed: "),
+                  StartsWith("push_dtype is \"f64\"; allowed: "),
+                  StartsWith("combination.rule is \"max\"; allowed: "),
+                  StartsWith("shadow_rules[0].scope is \"x\"; allowed: "),
+                  StartsWith("step_scale.kind is \"k\"; allowed: "),
+                  StartsWith("step_scale.smoothing is 2; allowed: "),
+                  StartsWith("learning_rate.schedule is \"s\"; allowed: "),
+                  StartsWith("learning_rate.rate is -1; allowed: "),
+                  StartsWith("optimizer.kind is \"o\"; allowed: "),
+                  StartsWith("optimizer.momentum is 2; allowed: "),
+                  StartsWith("groups[0].name is \"\"; allowed: "),
+                  StartsWith("groups[1].weight_decay is -1; allowed: ")));
 }
 
 TEST(OptionsTest, TheRateIsRequired) {

@@ -43,6 +43,24 @@ class CoordinatorStateTest : public testing::Test {
   std::vector<JobEventKind> events_;
 };
 
+// The README's job, of which one worker was started.
+TEST_F(CoordinatorStateTest, WhoHasNotJoinedIsSaidWithinSeconds) {
+  state_.SayWhoIsWaitedFor(At(0)).Run();  // no epoch, nobody to wait for
+  BeginEpoch(1);
+  Attend(5);
+  state_.SayWhoIsWaitedFor(At(1)).Run();
+  EXPECT_THAT(events_, ElementsAre());
+  EXPECT_EQ(state_.NextWake(At(1)), At(6));
+  state_.SayWhoIsWaitedFor(At(6)).Run();
+  EXPECT_THAT(events_, ElementsAre(JobEventKind::kWaiting));
+  EXPECT_EQ(state_.NextWake(At(6)), At(66));
+  state_.SayWhoIsWaitedFor(At(7)).Run();
+  state_.BeginDraining().Run();
+  state_.SayWhoIsWaitedFor(At(100)).Run();
+  EXPECT_THAT(events_,
+              ElementsAre(JobEventKind::kWaiting, JobEventKind::kDraining));
+}
+
 TEST_F(CoordinatorStateTest, CallsWaitForAllShards) {
   EXPECT_TRUE(absl::IsUnavailable(state_.CheckAcceptingCalls()));
   EXPECT_EQ(state_.Status(At(0)).phase, "waiting_for_shards");

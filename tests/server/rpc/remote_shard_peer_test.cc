@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/round/shard_peer.h"
 #include "tests/server/rpc/loopback_shard.h"
 
 namespace agg {
@@ -119,6 +120,20 @@ TEST_F(RemoteShardPeerTest, LossIsReportedOnceWithNameAndReason) {
               HasSubstr("is lost: it is shutting down"));
   EXPECT_THAT(std::string(reason.message()), HasSubstr("shard 1 (127.0.0.1:"));
   EXPECT_EQ(peer->SetManifest(kEpoch, OneTensor(4)), reason);
+}
+
+TEST_F(RemoteShardPeerTest, AStopInGoodOrderIsNotCalledALoss) {
+  auto peer = NewPeer();
+  std::promise<absl::Status> lost;
+  ASSERT_TRUE(
+      peer->Attach(kEpoch, [&](const absl::Status& s) { lost.set_value(s); })
+          .ok());
+  const absl::Status stop =
+      absl::UnavailableError(peer->name() + " " + kShuttingDown);
+  shard_.rpc()->EndStreams(stop);
+  const absl::Status reason = lost.get_future().get();
+  EXPECT_EQ(reason, stop);
+  EXPECT_TRUE(IsOrderlyStop(reason));
 }
 
 TEST_F(RemoteShardPeerTest, AServerThatDiesIsLost) {

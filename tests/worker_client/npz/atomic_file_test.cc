@@ -71,16 +71,30 @@ TEST_F(AtomicFileTest, BeginsAnewWhereAnotherWasBrokenOff) {
   EXPECT_THAT(ReadTestFile(file.part_path()), IsEmpty());
 }
 
-TEST_F(AtomicFileTest, ReplacesALinkAndNotWhatItLeadsTo) {
+TEST_F(AtomicFileTest, ReplacesWhatALinkLeadsToAndKeepsTheLink) {
   WriteTestFile("atomic/other", "other");
-  std::filesystem::create_symlink(folder_ + "/other", path_);
+  std::filesystem::create_symlink("other", folder_ + "/middle");
+  std::filesystem::create_symlink(folder_ + "/middle", path_);
   AtomicFile file(path_);
   ASSERT_TRUE(file.Open().ok());
-  WritePart("new");
+  EXPECT_EQ(file.part_path(), folder_ + "/other.part");
+  WriteTestFile("atomic/other.part", "new");
+  EXPECT_EQ(ReadTestFile(path_), "other");
   ASSERT_TRUE(file.Commit().ok());
-  EXPECT_FALSE(std::filesystem::is_symlink(path_));
-  EXPECT_EQ(ReadTestFile(path_), "new");
-  EXPECT_EQ(ReadTestFile(folder_ + "/other"), "other");
+  EXPECT_TRUE(std::filesystem::is_symlink(path_));
+  EXPECT_EQ(ReadTestFile(folder_ + "/other"), "new");
+}
+
+TEST_F(AtomicFileTest, RefusesALinkThatLeadsNowhereOrToADevice) {
+  std::filesystem::create_symlink(folder_ + "/nowhere", path_);
+  const absl::Status nowhere = AtomicFile(path_).Open();
+  EXPECT_EQ(nowhere.code(), absl::StatusCode::kUnknown);
+  EXPECT_THAT(std::string(nowhere.message()), HasSubstr("leads nowhere"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/nowhere"));
+  std::filesystem::remove(path_);
+  std::filesystem::create_symlink("/dev/full", path_);
+  EXPECT_THAT(std::string(AtomicFile(path_).Open().message()),
+              HasSubstr("not a regular file"));
 }
 
 TEST_F(AtomicFileTest, DoesNotWriteThroughALinkInThePartsPlace) {

@@ -51,6 +51,19 @@ TEST(AggctlFlagsTest, TheFlagIsBeforeTheEnvironment) {
             "b:2");
 }
 
+TEST(AggctlFlagsTest, AnAddressIsAHostAndAPort) {
+  for (const std::string bad : {"", "host", "http://host:1", "host:", "h:0"}) {
+    EXPECT_THAT(
+        ErrorOf({"status", "--coordinator=" + bad}),
+        HasSubstr("--coordinator is \"" + bad + "\"; allowed: host:port"));
+  }
+  EXPECT_THAT(
+      std::string(ParseAggctlFlags({"status"}, "host").status().message()),
+      HasSubstr("AGG_COORDINATOR is \"host\"; allowed: host:port"));
+  EXPECT_TRUE(ParseAggctlFlags({"status", "--coordinator=h:1"}, "host").ok());
+  EXPECT_TRUE(ParseAggctlFlags({"--help"}, "host").ok());
+}
+
 TEST(AggctlFlagsTest, ArgumentsOfCommands) {
   EXPECT_EQ(ParseAggctlFlags({"loglevel", "debug"}, nullptr)->argument,
             "debug");
@@ -114,7 +127,7 @@ TEST(AggctlFlagsTest, ErrorsNameWhatIsWrongAndAllowed) {
   EXPECT_THAT(ErrorOf({"status", "--output=xml"}),
               HasSubstr("--output is \"xml\"; allowed: table, json"));
   EXPECT_THAT(ErrorOf({"status", "--coordinator=here"}),
-              HasSubstr("allowed: HOST:PORT"));
+              HasSubstr("allowed: host:port"));
   EXPECT_THAT(ErrorOf({"status", "--timeout=-1"}), HasSubstr("--timeout"));
   EXPECT_THAT(ErrorOf({"status", "--timeout"}), HasSubstr("--timeout is \"\""));
   EXPECT_THAT(ErrorOf({"rounds", "--follow=perhaps"}),

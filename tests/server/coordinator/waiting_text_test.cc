@@ -1,0 +1,129 @@
+#include "server/coordinator/waiting_text.h"
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace agg {
+namespace {
+
+const absl::Time kNow = absl::FromUnixSeconds(1000000000);
+
+std::vector<int32_t> Range(int32_t begin, int32_t end) {
+  std::vector<int32_t> ranks(end - begin);
+  std::iota(ranks.begin(), ranks.end(), begin);
+  return ranks;
+}
+
+TEST(RanksTextTest, NamesRunsAndAbbreviates) {
+  EXPECT_EQ(RanksText({}), "no rank");
+  EXPECT_EQ(RanksText({7}), "rank 7");
+  EXPECT_EQ(RanksText({1, 2}), "ranks 1,2");
+  EXPECT_EQ(RanksText(Range(1, 32)), "ranks 1-31");
+  EXPECT_EQ(RanksText({0, 2, 3, 5, 6, 7, 9}), "ranks 0,2,3,5-7,9");
+  std::vector<int32_t> even;
+  for (int32_t rank = 0; rank < 64; rank += 2) even.push_back(rank);
+  EXPECT_EQ(RanksText(even), "ranks 0,2,4,6,8,10,12,14,16,18 and 22 more");
+}
+
+// The README's job with one worker.
+TEST(WaitingTextTest, NamesWhoHasNotJoined) {
+  Waiting waiting;
+  waiting.expected = 32;
+  waiting.joined = {0};
+  waiting.seeded = true;
+  EXPECT_EQ(WaitingText(waiting, kNow),
+            "31 of 32 workers have not joined: ranks 1-31");
+  waiting.joined = {0, 1, 5, 40};  // 40: an additional worker
+  waiting.expected = 6;
+  EXPECT_EQ(WaitingText(waiting, kNow),
+            "2 of 6 workers have not joined: ranks 2,3");
+  waiting.joined = Range(0, 6);
+  EXPECT_EQ(WaitingText(waiting, kNow), "");
+  waiting.joined = {0};
+  waiting.started = true;  // start_timeout has passed
+  EXPECT_EQ(WaitingText(waiting, kNow), "");
+}
+
+TEST(WaitingTextTest, NamesWhoHasNotSeeded) {
+  Waiting waiting;
+  waiting.started = true;
+  waiting.joined = {2};
+  EXPECT_EQ(WaitingText(waiting, kNow), "");
+  waiting.seed_rank = 2;
+  EXPECT_EQ(WaitingText(waiting, kNow), "rank 2 has not seeded the parameters");
+}
+
+TEST(WaitingTextTest, NamesWhoHasNotCommittedInWholeSeconds) {
+  Waiting waiting;
+  waiting.started = waiting.seeded = true;
+  waiting.expected = 4;
+  waiting.joined = Range(0, 4);
+  waiting.round = 9;
+  waiting.uncommitted = {1, 3};
+  EXPECT_EQ(WaitingText(waiting, kNow), "");  // all compute
+  waiting.rows_since = kNow - absl::Seconds(60) - absl::Nanoseconds(89564);
+  EXPECT_EQ(WaitingText(waiting, kNow),
+            "round 9 waits for ranks 1,3 since 1m (round_timeout is off)");
+  waiting.has_round_timeout = true;
+  EXPECT_EQ(WaitingText(waiting, kNow), "round 9 waits for ranks 1,3 since 1m");
+  waiting.uncommitted.clear();
+  EXPECT_EQ(WaitingText(waiting, kNow), "");
+}
+
+class WaitingReportTest : public ::testing::Test {
+ protected:
+  std::string SayAt(int seconds) {
+    return report_.Say(waiting_, kNow + absl::Seconds(seconds));
+  }
+  absl::Time At(int seconds) const { return kNow + absl::Seconds(seconds); }
+
+  WaitingReport report_{absl::Seconds(5), absl::Seconds(60)};
+  Waiting waiting_;
+};
+
+TEST_F(WaitingReportTest, SaysSoonWhoHasNotJoinedAndRarelyAgain) {
+  waiting_.expected = 3;
+  EXPECT_EQ(SayAt(0), "");
+  EXPECT_EQ(report_.next_at(), At(5));
+  waiting_.joined = {0};  // progress: the quiet time begins again
+  EXPECT_EQ(SayAt(4), "");
+  EXPECT_EQ(report_.next_at(), At(9));
+  EXPECT_EQ(SayAt(9), "2 of 3 workers have not joined: ranks 1,2");
+  EXPECT_EQ(SayAt(10), "");
+  EXPECT_EQ(report_.next_at(), At(69));
+  EXPECT_EQ(SayAt(69), "2 of 3 workers have not joined: ranks 1,2");
+  waiting_.joined = {0, 1, 2};
+  EXPECT_EQ(SayAt(200), "");
+  EXPECT_EQ(report_.next_at(), absl::InfiniteFuture());
+}
+
+TEST_F(WaitingReportTest, CanBeSwitchedOff) {
+  report_ = WaitingReport(absl::ZeroDuration(), absl::ZeroDuration());
+  waiting_.expected = 3;
+  EXPECT_EQ(SayAt(0), "");
+  EXPECT_EQ(SayAt(100000), "");
+  EXPECT_EQ(report_.next_at(), absl::InfiniteFuture());
+}
+
+TEST_F(WaitingReportTest, SaysOfStragglersLaterAndOfEachRoundAnew) {
+  waiting_.started = waiting_.seeded = true;
+  waiting_.expected = 2;
+  waiting_.joined = {0, 1};
+  waiting_.uncommitted = {1};
+  waiting_.rows_since = At(0);
+  EXPECT_EQ(SayAt(30), "");
+  EXPECT_EQ(report_.next_at(), At(60));
+  EXPECT_EQ(SayAt(60),
+            "round 0 waits for rank 1 since 1m (round_timeout is off)");
+  waiting_.round = 1;
+  waiting_.rows_since = At(70);
+  EXPECT_EQ(SayAt(100), "");
+  EXPECT_EQ(report_.next_at(), At(130));
+}
+
+}  // namespace
+}  // namespace agg

@@ -1,0 +1,46 @@
+#include "worker_client/client_event.h"
+
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+
+namespace agg {
+namespace {
+
+absl::string_view KindText(ClientEvent::Kind kind) {
+  switch (kind) {
+    case ClientEvent::Kind::kShardLost:
+      return "a shard is lost";
+    case ClientEvent::Kind::kFinished:
+      return "the job has finished";
+    case ClientEvent::Kind::kSuperseded:
+      return "another client has joined with this rank";
+    case ClientEvent::Kind::kSeedRole:
+      return "this worker is to seed the parameters";
+    case ClientEvent::Kind::kDraining:
+      return "the server shuts down";
+    case ClientEvent::Kind::kExpired:
+      return "the lease ran out";
+    case ClientEvent::Kind::kEvicted:
+      return "an operator ended this session";
+    case ClientEvent::Kind::kWaiting:
+      return "waiting";
+  }
+  return "an event of another release";
+}
+
+}  // namespace
+
+std::string ToString(const ClientEvent& event) {
+  return absl::StrCat(KindText(event.kind), event.message.empty() ? "" : ": ",
+                      absl::StrReplaceAll(event.message, {{"\n", "\\n"}}));
+}
+
+void PrintEvent(const ClientEvent& event) {
+  const std::string line = absl::StrCat("agg_client: ", ToString(event), "\n");
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+}  // namespace agg

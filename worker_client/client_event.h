@@ -1,0 +1,37 @@
+// What a client hears of its job without asking, and as text.
+#ifndef AGG_WORKER_CLIENT_CLIENT_EVENT_H_
+#define AGG_WORKER_CLIENT_CLIENT_EVENT_H_
+
+#include <cstdint>
+#include <string>
+
+namespace agg {
+
+// Sent to ClientOptions::on_event.
+struct ClientEvent {
+  enum class Kind {
+    kShardLost,   // every call fails with UNAVAILABLE from now on
+    kFinished,    // no more rounds; pulls still work
+    kSuperseded,  // another session took the rank: every call is ABORTED
+    kSeedRole,    // this worker is now the one to Seed
+    kDraining,    // the server is shutting down
+    kExpired,     // the lease ran out: NOT_FOUND; Connect again to go on
+    kEvicted,     // an operator ended this session: every call is ABORTED
+    // Nothing is wrong yet, but somebody is waited for: the coordinator itself
+    // (during Connect), or workers. `message` says who.
+    kWaiting,
+  };
+  Kind kind = Kind::kFinished;
+  uint64_t version = 0;
+  std::string message;
+};
+
+// One line for people: "waiting: 31 of 32 workers have not joined: ranks 1-31".
+std::string ToString(const ClientEvent& event);
+
+// Writes that line to stderr, in one piece. For ClientOptions::on_event.
+void PrintEvent(const ClientEvent& event);
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_CLIENT_EVENT_H_

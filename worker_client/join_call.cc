@@ -1,0 +1,101 @@
+#include "worker_client/join_call.h"
+
+#include <grpcpp/client_context.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "proto/manifest_message.h"
+#include "proto/protocol_version.h"
+
+namespace agg {
+namespace {
+
+// So often on_event hears at most that the coordinator is waited for.
+constexpr absl::Duration kSayAgain = absl::Seconds(5);
+
+std::string ClientName(const ClientOptions& options) {
+  if (!options.client_name.empty()) return options.client_name;
+  char host[256] = "?";
+  gethostname(host, sizeof(host) - 1);
+  return absl::StrCat(host, ":", getpid());
+}
+
+// Tells on_event why a client is not in yet: at once, and when the reason has
+// changed.
+class WaitReport {
+ public:
+  explicit WaitReport(const ClientOptions& options) : options_(options) {}
+
+  void Say(const std::string& reason, absl::Time now) {
+    if (!options_.on_event || reason == said_ || now < next_) return;
+    said_ = reason;
+    next_ = now + kSayAgain;
+    ClientEvent event;
+    event.kind = ClientEvent::Kind::kWaiting;
+    event.message = reason;
+    options_.on_event(event);
+  }
+
+ private:
+  const ClientOptions& options_;
+  std::string said_;
+  absl::Time next_ = absl::InfinitePast();
+};
+
+absl::Status OutOfTime(const absl::Status& last, absl::Duration timeout) {
+  return absl::Status(
+      last.code(), absl::StrCat(last.message(), " (tried for connect_timeout, ",
+                                absl::FormatDuration(timeout), ")"));
+}
+
+}  // namespace
+
+absl::StatusOr<v1::JoinReply> JoinJob(const ClientOptions& options,
+                                      const ShardName& coordinator,
+                                      grpc::Channel* channel,
+                                      v1::Coordinator::StubInterface* stub) {
+  v1::JoinRequest join;
+  join.set_protocol_version(kProtocolVersion);
+  join.set_rank(options.rank);
+  *join.mutable_manifest() = ToProto(options.manifest);
+  join.set_client(ClientName(options));
+  v1::ObserveRequest observe;
+  observe.set_protocol_version(kProtocolVersion);
+  const absl::Time deadline = absl::Now() + options.connect_timeout;
+  absl::Duration pause = absl::Milliseconds(20);
+  WaitReport report(options);
+  absl::Status waited_for;  // why there was no answer so far
+  while (true) {
+    v1::JoinReply reply;
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(deadline));
+    const grpc::Status status = options.observer
+                                    ? stub->Observe(&context, observe, &reply)
+                                    : stub->Join(&context, join, &reply);
+    if (status.ok()) return reply;
+    const absl::Status failure =
+        FromGrpc(status, coordinator, options.observer ? "Observe" : "Join");
+    // The server may not be there yet, or wait for its other shards.
+    const bool lost = IsConnectionLoss(status);
+    if (lost) waited_for = failure;
+    const bool late = absl::IsDeadlineExceeded(failure);
+    if (!lost && !late) return failure;
+    const absl::Time now = absl::Now();
+    if (late || now + pause >= deadline) {
+      // A reason says more than that time has passed.
+      return OutOfTime(waited_for.ok() ? failure : waited_for,
+                       options.connect_timeout);
+    }
+    report.Say(std::string(failure.message()), now);
+    // Not a plain sleep: this lets the channel go on resolving and connecting.
+    channel->WaitForConnected(absl::ToChronoTime(now + pause));
+    pause = std::min(2 * pause, absl::Milliseconds(500));
+  }
+}
+
+}  // namespace agg
