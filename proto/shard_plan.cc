@@ -36,6 +36,11 @@ absl::Status ValidateTensor(const TensorSpec& tensor, size_t index) {
         "manifest.tensors[", index, "].name has ", tensor.name.size(),
         " bytes; allowed: 1 to ", kMaxNameBytes));
   }
+  if (tensor.group.size() > kMaxNameBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "manifest.tensors[", index, "].group has ", tensor.group.size(),
+        " bytes; allowed: at most ", kMaxNameBytes));
+  }
   if (tensor.shape.size() > kMaxDimensions) {
     return absl::InvalidArgumentError(
         absl::StrCat("tensor \"", tensor.name, "\" has ", tensor.shape.size(),

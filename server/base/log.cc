@@ -1,25 +1,66 @@
 // One write per line, so that lines of threads do not mix.
 #include "server/base/log.h"
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdio>
 #include <string>
 
-#include "absl/strings/str_replace.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "server/base/mutex.h"
+#include "server/base/utf8.h"
 
 namespace agg {
 namespace {
 
 std::atomic<int> log_level{static_cast<int>(LogLevel::kInfo)};
 Mutex name_mutex;
+// Bytes of a message that are written, at most (a little more by escapes).
+constexpr size_t kMaxMessageBytes = 8192;
 constexpr const char* kLevelNames[] = {"debug", "info", "warning", "error"};
 
 std::string& Name() {
   static std::string* const name = new std::string;
   return *name;
+}
+
+// Whether the well-formed sequence can be printed: it is no control character
+// (ASCII's, or one of U+0080 to U+009F, which are C2 80 to C2 9F).
+bool IsPrintable(absl::string_view sequence) {
+  if (sequence.size() == 1) {
+    return absl::ascii_isprint(static_cast<unsigned char>(sequence[0]));
+  }
+  return sequence[0] != '\xC2' ||
+         static_cast<unsigned char>(sequence[1]) >= 0xA0;
+}
+
+// `message` as one line of bounded length that a terminal can show.
+std::string OneLine(absl::string_view message) {
+  const size_t num_bytes = message.size();
+  std::string line;
+  while (!message.empty()) {
+    if (line.size() >= kMaxMessageBytes) {
+      absl::StrAppend(&line, " [cut: ", num_bytes, " bytes]");
+      return line;
+    }
+    const size_t length = std::max<size_t>(1, Utf8SequenceBytes(message));
+    const absl::string_view sequence = message.substr(0, length);
+    message.remove_prefix(length);
+    if (sequence == "\n") {
+      line += "\\n";
+    } else if (Utf8SequenceBytes(sequence) != 0 && IsPrintable(sequence)) {
+      line.append(sequence.data(), sequence.size());
+    } else {
+      for (const char c : sequence) {
+        absl::StrAppendFormat(&line, "\\x%02x", static_cast<unsigned char>(c));
+      }
+    }
+  }
+  return line;
 }
 
 }  // namespace
@@ -58,7 +99,7 @@ void LogLine(LogLevel level, absl::string_view message) {
       absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(),
                                     absl::UTCTimeZone()),
                    " ", absl::string_view(&letter, 1), " ", who, "] ",
-                   absl::StrReplaceAll(message, {{"\n", "\\n"}}), "\n");
+                   OneLine(message), "\n");
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 

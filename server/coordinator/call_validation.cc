@@ -1,17 +1,28 @@
 // No state and no wire types: see the header for what is checked.
 #include "server/coordinator/call_validation.h"
 
+#include <cstddef>
+
 #include "absl/strings/str_cat.h"
 #include "proto/shard_plan.h"
 #include "server/base/field_error.h"
 
 namespace agg {
+
+absl::Status ValidateText(absl::string_view field, absl::string_view text,
+                          int max_bytes) {
+  if (text.size() <= static_cast<size_t>(max_bytes)) return absl::OkStatus();
+  return FieldError(field, absl::StrCat(text.size(), " bytes"),
+                    absl::StrCat("at most ", max_bytes, " bytes"));
+}
+
 absl::Status ValidateJoin(const JoinCall& call, int32_t max_workers) {
   if (call.rank < 0 || call.rank >= max_workers) {
     return FieldError("rank", absl::StrCat(call.rank),
                       absl::StrCat("0 to ", max_workers - 1));
   }
-  return ValidateManifest(call.manifest);
+  const absl::Status status = ValidateText("client", call.client);
+  return status.ok() ? ValidateManifest(call.manifest) : status;
 }
 
 absl::Status ValidateCommit(const CommitInfo& info) {
@@ -23,6 +34,11 @@ absl::Status ValidateCommit(const CommitInfo& info) {
   if (row.accumulation < 1) {
     return FieldError("commit.accumulation", absl::StrCat(row.accumulation),
                       "1 or more");
+  }
+  if (row.micro_norm_squared_sum.value_or(0.0) < 0.0) {
+    return FieldError("commit.micro_norm_squared_sum",
+                      absl::StrCat(*row.micro_norm_squared_sum),
+                      "0 or more; a sum of squares");
   }
   return CheckField(IsFinitePositive(row.loss_scale), "commit.loss_scale",
                     row.loss_scale, "finite and above 0");

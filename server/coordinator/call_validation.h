@@ -7,16 +7,27 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "server/coordinator/coordinator_types.h"
 
 namespace agg {
 
-// The rank is 0 to max_workers - 1, and ValidateManifest agrees.
+// Bytes of a text that people read in logs, answers and pages, at most.
+inline constexpr int kMaxTextBytes = 512;
+
+// INVALID_ARGUMENT for a text of more than `max_bytes`: kept, logged and sent
+// to others, it would cost each of them what one peer has sent.
+absl::Status ValidateText(absl::string_view field, absl::string_view text,
+                          int max_bytes = kMaxTextBytes);
+
+// The rank is 0 to max_workers - 1, the client's text has at most
+// kMaxTextBytes, and ValidateManifest agrees.
 absl::Status ValidateJoin(const JoinCall& call, int32_t max_workers);
 
-// Counts are 1 or more, the loss scale is finite and above 0. The loss and the
-// sum of squared norms may be anything: without a finite one, the row counts
-// as one that was sent without it.
+// Counts are 1 or more, the loss scale is finite and above 0, and the sum of
+// squared norms is not below 0. The loss may be anything. A sum that is NaN or
+// infinite is taken: a row that has overflowed has such a sum, and its worker
+// has to be able to commit it. It counts as a row that was sent without one.
 absl::Status ValidateCommit(const CommitInfo& info);
 
 }  // namespace agg

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "server/coordinator/call_validation.h"
 #include "server/coordinator/job_state.h"
 #include "server/coordinator/recent_rounds.h"
 
@@ -54,8 +55,11 @@ absl::Status Coordinator::Enqueue(std::optional<uint64_t> epoch,
 }
 
 void Coordinator::Join(const JoinCall& call, JoinCallback done) {
-  const absl::Status status =
-      Enqueue({}, [this, call, done] { done(DoJoin(call)); });
+  // Before the call is queued and logged, which would keep the text.
+  absl::Status status = ValidateText("client", call.client);
+  if (status.ok()) {
+    status = Enqueue({}, [this, call, done] { done(DoJoin(call)); });
+  }
   if (!status.ok()) done(status);
 }
 
@@ -68,8 +72,11 @@ void Coordinator::Leave(uint64_t epoch, uint64_t session,
 
 void Coordinator::Evict(int32_t rank, const std::string& reason,
                         std::function<void(absl::StatusOr<Eviction>)> done) {
-  const absl::Status status =
-      Enqueue({}, [this, rank, reason, done] { done(DoEvict(rank, reason)); });
+  absl::Status status = ValidateText("reason", reason);
+  if (status.ok()) {
+    status = Enqueue(
+        {}, [this, rank, reason, done] { done(DoEvict(rank, reason)); });
+  }
   if (!status.ok()) done(status);
 }
 

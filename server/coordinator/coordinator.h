@@ -88,7 +88,7 @@ class Coordinator {
   absl::StatusOr<RuleChangeResult> SetRule(const RuleChange& change,
                                            const CombinationCheck& check);
   // Ends the rank's session, ABORTED "evicted: reason"; what it has committed
-  // stands. NOT_FOUND.
+  // stands. NOT_FOUND; INVALID_ARGUMENT for a reason over kMaxTextBytes.
   void Evict(int32_t rank, const std::string& reason,
              std::function<void(absl::StatusOr<Eviction>)> done);
   // Takes no more calls, waits for a round in execution until `deadline` (real

@@ -17,6 +17,7 @@
 #include "proto/shard_plan.h"
 #include "server/base/field_error.h"
 #include "server/base/log.h"
+#include "server/coordinator/call_validation.h"
 #include "server/rpc/coordinator_service.h"
 #include "server/rpc/long_poll.h"
 
@@ -45,6 +46,15 @@ RuleChange FromProto(const v1::SetRuleRequest& request) {
     change.adacons_rescale = request.adacons_rescale();
   }
   return change;
+}
+
+// Names that are longer than any rule's are not logged.
+absl::Status CheckTexts(const v1::SetRuleRequest& request) {
+  absl::Status status = ValidateText("rule", request.rule());
+  status.Update(ValidateText("scope", request.scope()));
+  status.Update(ValidateText("step_scale", request.step_scale()));
+  status.Update(ValidateText("adacons_rescale", request.adacons_rescale()));
+  return status;
 }
 
 // On which shards each tensor is, and how orthogonal the last round's rows
@@ -107,6 +117,8 @@ grpc::ServerUnaryReactor* AdminService::SetRule(
   if (coordinator_ == nullptr) {
     return AnswerNow<v1::SetRuleReply>(reply, not_here_);
   }
+  const absl::Status status = CheckTexts(*request);
+  if (!status.ok()) return AnswerNow<v1::SetRuleReply>(reply, status);
   LogCall(context, absl::StrCat("set-rule ", request->ShortDebugString()));
   const absl::StatusOr<RuleChangeResult> result = coordinator_->SetRule(
       FromProto(*request), [this](const CombinationNames& names,
@@ -168,6 +180,8 @@ grpc::ServerUnaryReactor* AdminService::Drain(
 grpc::ServerUnaryReactor* AdminService::SetLogLevel(
     grpc::CallbackServerContext* context, const v1::SetLogLevelRequest* request,
     v1::SetLogLevelReply* reply) {
+  const absl::Status status = ValidateText("level", request->level());
+  if (!status.ok()) return AnswerNow<v1::SetLogLevelReply>(reply, status);
   LogLevel level;
   if (!ParseLogLevel(request->level(), &level)) {
     return AnswerNow<v1::SetLogLevelReply>(

@@ -47,8 +47,10 @@ v1::RoundOutcome::Kind ToProto(OutcomeKind kind) {
   return v1::RoundOutcome::KIND_UNSPECIFIED;
 }
 
-// Whether `value` can be a sum of squares.
-bool IsSum(double value) { return std::isfinite(value) && value >= 0.0; }
+// Whether a sum of squares says something. One that is NaN or infinite says
+// nothing that the row does not say: the row has overflowed as well and will be
+// excluded.
+bool IsSaid(double sum) { return std::isfinite(sum) || sum < 0.0; }
 
 }  // namespace
 
@@ -180,10 +182,8 @@ absl::StatusOr<CommitCall> FromProto(const v1::CommitRequest& request) {
   call.info.row.examples = request.examples() == 0 ? 1 : request.examples();
   call.info.row.accumulation =
       request.accumulation() == 0 ? 1 : request.accumulation();
-  // A sum that is not finite says nothing that the row does not say: it has
-  // overflowed as well and will be excluded. So it counts as not sent.
   if (request.has_micro_norm_squared_sum() &&
-      IsSum(request.micro_norm_squared_sum())) {
+      IsSaid(request.micro_norm_squared_sum())) {
     call.info.row.micro_norm_squared_sum = request.micro_norm_squared_sum();
   }
   call.info.row.loss_scale =

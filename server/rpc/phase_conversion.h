@@ -10,6 +10,10 @@
 
 namespace agg {
 
+// Bytes of a reason that one shard gives another, at most. It is the message of
+// a status, so that it may be longer than the texts of workers.
+inline constexpr int kMaxReasonBytes = 8192;
+
 v1::SetSessionRequest ToProto(uint64_t epoch, const SessionChange& change);
 SessionChange FromProto(const v1::SetSessionRequest& request);
 

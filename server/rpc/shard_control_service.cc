@@ -8,6 +8,7 @@
 #include "proto/manifest_message.h"
 #include "proto/protocol_version.h"
 #include "server/base/log.h"
+#include "server/coordinator/call_validation.h"
 #include "server/rpc/long_poll.h"
 #include "server/rpc/phase_conversion.h"
 
@@ -48,6 +49,9 @@ absl::Status CheckAttach(const v1::AttachRequest& request,
                   absl::StrCat(self.num_shards),
                   "start all shards with the same config");
   }
+  const absl::Status status =
+      ValidateText("config_fingerprint", request.config_fingerprint());
+  if (!status.ok()) return status;
   if (request.config_fingerprint() != self.fingerprint) {
     return Differ(self, "config fingerprint", request.config_fingerprint(),
                   self.fingerprint, "start all shards with the same config");
@@ -99,6 +103,8 @@ class ShardControlService::AttachStream
   }
 
   absl::Status Lose(const std::string& reason) {
+    const absl::Status status = ValidateText("lost", reason, kMaxReasonBytes);
+    if (!status.ok()) return status;
     if (reason.empty()) {
       return absl::InvalidArgumentError(
           "lost is empty; allowed: why the epoch ends, in every AttachRequest "
@@ -211,6 +217,9 @@ grpc::ServerUnaryReactor* ShardControlService::SetManifest(
 grpc::ServerUnaryReactor* ShardControlService::SetSession(
     grpc::CallbackServerContext*, const v1::SetSessionRequest* request,
     v1::SetSessionReply* reply) {
+  const absl::Status status =
+      ValidateText("reason", request->reason(), kMaxReasonBytes);
+  if (!status.ok()) return AnswerNow<v1::SetSessionReply>(reply, status);
   auto poll = LongPoll<v1::SetSessionReply>::Make(reply);
   auto* reactor = poll.get();
   control_.Run(

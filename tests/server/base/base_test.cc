@@ -68,6 +68,31 @@ TEST(LogTest, WritesOneNamedLine) {
                          "^[0-9T:.-]+Z W shard7\\] two\\\\nlines 5\n$"));
 }
 
+std::string Logged(const std::string& message) {
+  testing::internal::CaptureStderr();
+  LogWarning(message);
+  return testing::internal::GetCapturedStderr();
+}
+
+// What a peer has sent must not move a terminal's cursor or look like a line of
+// its own.
+TEST(LogTest, EscapesWhatCannotBePrinted) {
+  EXPECT_THAT(Logged("a\x1b[2J\r\tb\x7f"),
+              testing::HasSubstr("] a\\x1b[2J\\x0d\\x09b\\x7f\n"));
+  EXPECT_THAT(Logged("\xff Gr\xc3\xb6\xc3\x9f"
+                     "e \xc2\x85"),
+              testing::HasSubstr("] \\xff Gr\xc3\xb6\xc3\x9f"
+                                 "e \\xc2\\x85\n"));
+}
+
+TEST(LogTest, CutsALongMessage) {
+  const std::string longest(8192, 'x');
+  EXPECT_THAT(Logged(longest), testing::HasSubstr("] " + longest + "\n"));
+  const std::string line = Logged(std::string(4000000, 'x'));
+  EXPECT_LT(line.size(), 8300u);
+  EXPECT_THAT(line, testing::HasSubstr("x [cut: 4000000 bytes]\n"));
+}
+
 TEST(LogTest, LevelsHaveNamesThatAreRead) {
   for (const char* name : {"debug", "info", "warning", "error"}) {
     LogLevel level;

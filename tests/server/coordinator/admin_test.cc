@@ -237,6 +237,17 @@ TEST_F(EvictTest, AStalledWorkersEndClosesTheRound) {
   EXPECT_EQ(successor.Join(), absl::OkStatus());
 }
 
+TEST_F(EvictTest, ALongReasonIsRefused) {
+  absl::Status refused;
+  job_.cluster.coordinator()->Evict(
+      1, std::string(513, 'x'), [&](const absl::StatusOr<Eviction>& eviction) {
+        refused = eviction.status();
+      });
+  EXPECT_EQ(refused, absl::InvalidArgumentError(
+                         "reason is 513 bytes; allowed: at most 512 bytes"));
+  EXPECT_TRUE(Evict(1).ok());
+}
+
 TEST_F(EvictTest, WhatWasCommittedStands) {
   const OutcomeReply evicted = *job_.workers[1].Contribute(0, RowOf(0, 1));
   job_.cluster.Settle();

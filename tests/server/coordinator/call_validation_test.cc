@@ -67,9 +67,35 @@ TEST(CallValidationTest, ALossMayBeAnything) {
   CommitInfo info;
   for (const double value : {-1.0, kInfinity, kNaN}) {
     info.loss = value;
-    info.row.micro_norm_squared_sum = value;
     EXPECT_EQ(ValidateCommit(info), absl::OkStatus());
   }
+}
+
+TEST(CallValidationTest, ASumOfSquaresMayOverflowButNotBeNegative) {
+  CommitInfo info;
+  for (const double value : {0.0, 2.5, kInfinity, kNaN}) {
+    info.row.micro_norm_squared_sum = value;
+    EXPECT_EQ(ValidateCommit(info), absl::OkStatus()) << value;
+  }
+  info.row.micro_norm_squared_sum = -1.0;
+  EXPECT_EQ(ErrorOf(info),
+            "commit.micro_norm_squared_sum is -1; allowed: 0 or more; a sum of "
+            "squares");
+  info.row.micro_norm_squared_sum = -kInfinity;
+  EXPECT_THAT(ErrorOf(info), HasSubstr("micro_norm_squared_sum is -inf"));
+}
+
+TEST(CallValidationTest, TextsAreBounded) {
+  const std::string longest(kMaxTextBytes, 'x');
+  EXPECT_EQ(ValidateText("reason", longest), absl::OkStatus());
+  EXPECT_EQ(ValidateText("reason", longest + "x"),
+            absl::InvalidArgumentError(
+                "reason is 513 bytes; allowed: at most 512 bytes"));
+  JoinCall call = Call(0);
+  call.client = longest;
+  EXPECT_EQ(ValidateJoin(call, 8), absl::OkStatus());
+  call.client += "x";
+  EXPECT_EQ(ValidateJoin(call, 8), ValidateText("client", call.client));
 }
 
 }  // namespace

@@ -50,6 +50,11 @@ TEST(JobConversionTest, CommitValues) {
   call = FromProto(request);
   ASSERT_TRUE(call.ok());
   EXPECT_FALSE(call->info.row.micro_norm_squared_sum.has_value());
+  // One that is no sum of squares is for ValidateCommit to refuse.
+  request.set_micro_norm_squared_sum(-1.0);
+  call = FromProto(request);
+  ASSERT_TRUE(call.ok());
+  EXPECT_EQ(call->info.row.micro_norm_squared_sum, -1.0);
 }
 
 TEST(JobConversionTest, BadValuesAreRefusedByField) {

@@ -82,6 +82,18 @@ TEST_F(RemoteShardPeerTest, ErrorsKeepTheirCodeAndGetAName) {
   EXPECT_FALSE(peer->RunPhase(phase).ok());
 }
 
+TEST_F(RemoteShardPeerTest, ALongReasonIsRefused) {
+  auto peer = NewPeer();
+  ASSERT_TRUE(peer->Attach(kEpoch, nullptr).ok());
+  SessionChange change;
+  change.session = 1;
+  change.reason = std::string(8193, 'x');
+  const absl::Status status = peer->SetSession(kEpoch, change);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("reason is 8193 bytes; allowed: at most 8192 bytes"));
+}
+
 TEST_F(RemoteShardPeerTest, ADifferentShardIsRefusedWithBothValues) {
   const auto refusal = [&](std::unique_ptr<RemoteShardPeer> peer) {
     const absl::Status status = peer->Attach(kEpoch, nullptr);
