@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/coordinator/call_validation.h"
 #include "server/coordinator/job_state.h"
@@ -49,16 +50,23 @@ absl::Status Coordinator::Enqueue(std::optional<uint64_t> epoch,
   MutexLock lock(&mutex_);
   const absl::Status status = state_.CheckAcceptingCalls(epoch);
   if (!status.ok()) return status;
+  if (operations_.size() >= kMaxQueuedCalls) {
+    return absl::UnavailableError(
+        absl::StrCat(operations_.size(),
+                     " calls wait for the coordinator already; try again"));
+  }
   operations_.push_back(std::move(operation));
   changed_.NotifyAll();
   return absl::OkStatus();
 }
 
-void Coordinator::Join(const JoinCall& call, JoinCallback done) {
+void Coordinator::Join(const JoinCall& call, JoinCallback done,
+                       GoneCallback gone) {
   // Before the call is queued and logged, which would keep the text.
   absl::Status status = ValidateText("client", call.client);
   if (status.ok()) {
-    status = Enqueue({}, [this, call, done] { done(DoJoin(call)); });
+    status =
+        Enqueue({}, [this, call, done, gone] { done(DoJoin(call, gone)); });
   }
   if (!status.ok()) done(status);
 }
@@ -112,7 +120,7 @@ void Coordinator::Detach(uint64_t stream) {
 
 // --- Commits and outcomes ----------------------------------------------------
 
-void Coordinator::Commit(CommitCall call, OutcomeCallback done) {
+uint64_t Coordinator::Commit(CommitCall call, OutcomeCallback done) {
   // This process knows what has landed on its own shard, and can refuse an
   // incomplete row at once. What other shards lack, they report when the round
   // is closed.
@@ -124,17 +132,20 @@ void Coordinator::Commit(CommitCall call, OutcomeCallback done) {
     const absl::Status status = state_.CheckAcceptingCalls(call.epoch);
     answer = status.ok() ? state_.job()->Commit(call, clock_->Now()) : status;
     if (IsPending(answer)) {
-      state_.waiters()->Add({call.kind, call.round, call.session},
-                            std::move(done));
+      const absl::StatusOr<uint64_t> number =
+          state_.waiters()->Add(OutcomeWaiters::Call::kCommit,
+                                {call.kind, call.round, call.session}, done);
       changed_.NotifyAll();  // it may be the commit that closes the round
-      return;
+      if (number.ok()) return *number;
+      answer = number.status();
     }
   }
   OutcomeWaiters::Reply(done, answer);
+  return 0;
 }
 
-void Coordinator::WaitRound(uint64_t epoch, uint64_t round, uint64_t session,
-                            OutcomeCallback done) {
+uint64_t Coordinator::WaitRound(uint64_t epoch, uint64_t round,
+                                uint64_t session, OutcomeCallback done) {
   const OutcomeQuery query = {PushKind::kGradient, round, session};
   OutcomeAnswer answer;
   {
@@ -143,11 +154,19 @@ void Coordinator::WaitRound(uint64_t epoch, uint64_t round, uint64_t session,
                                            : state_.CheckAcceptingCalls(epoch);
     answer = status.ok() ? state_.job()->Answer(query) : status;
     if (IsPending(answer)) {
-      state_.waiters()->Add(query, std::move(done));
-      return;
+      const absl::StatusOr<uint64_t> number =
+          state_.waiters()->Add(OutcomeWaiters::Call::kWaitRound, query, done);
+      if (number.ok()) return *number;
+      answer = number.status();
     }
   }
   OutcomeWaiters::Reply(done, answer);
+  return 0;
+}
+
+void Coordinator::CancelWait(uint64_t number) {
+  MutexLock lock(&mutex_);
+  state_.waiters()->Remove(number);
 }
 
 // --- Operators and questions -------------------------------------------------

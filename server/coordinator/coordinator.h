@@ -7,6 +7,7 @@
 #ifndef AGG_SERVER_COORDINATOR_COORDINATOR_H_
 #define AGG_SERVER_COORDINATOR_COORDINATOR_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -42,10 +43,12 @@ namespace agg {
 // membership and runs rounds, one thing after another; commits, renewals and
 // questions come from any thread, under mutex_. No lock is held when a peer or
 // a callback is called. Each `done` is called exactly once, by the loop or by
-// the caller's thread.
+// the caller's thread, but for calls that CancelWait ends.
 class Coordinator {
  public:
   using OutcomeCallback = OutcomeWaiters::Callback;
+  // Whether the caller of a queued call no longer waits for its answer.
+  using GoneCallback = std::function<bool()>;
   using JoinCallback = std::function<void(absl::StatusOr<JoinResult>)>;
   using ReportCallback = std::function<void(const RoundReport&)>;
   using EventCallback = Attendance::EventCallback;
@@ -63,9 +66,15 @@ class Coordinator {
   // whether it did anything.
   bool RunOnce();
 
-  // --- Calls of workers. UNAVAILABLE while no epoch is on, or when draining;
-  // ABORTED for another epoch; and as JobState says.
-  void Join(const JoinCall& call, JoinCallback done);
+  // Joins, Leaves and Evicts that wait for the loop, at most.
+  static constexpr size_t kMaxQueuedCalls = 1024;
+
+  // --- Calls of workers. UNAVAILABLE while no epoch is on, when draining, or
+  // when kMaxQueuedCalls wait; ABORTED for another epoch; and as JobState says.
+  //
+  // A Join whose caller has `gone` (null: it stays) makes no member: CANCELLED.
+  void Join(const JoinCall& call, JoinCallback done,
+            GoneCallback gone = nullptr);
   // An Attend stream of a session is open; events go to `on_event`, which
   // must not block or call back. Returns the stream's number, for Detach.
   absl::StatusOr<uint64_t> Attend(uint64_t epoch, uint64_t session,
@@ -75,10 +84,16 @@ class Coordinator {
   // The stream broke: unless the session has another one, its lease ends after
   // reconnect_grace at the latest.
   void Detach(uint64_t stream);
-  void Commit(CommitCall call, OutcomeCallback done);
+  // Commit and WaitRound return the number of the call that now waits, for
+  // CancelWait, or 0: `done` has been called. RESOURCE_EXHAUSTED when too many
+  // wait (OutcomeWaiters); a row whose Commit gets that is committed.
+  uint64_t Commit(CommitCall call, OutcomeCallback done);
   // session 0: `included` is false. epoch 0: any.
-  void WaitRound(uint64_t epoch, uint64_t round, uint64_t session,
-                 OutcomeCallback done);
+  uint64_t WaitRound(uint64_t epoch, uint64_t round, uint64_t session,
+                     OutcomeCallback done);
+  // The caller of a waiting call has gone: its `done` is not called. What it
+  // has committed stands.
+  void CancelWait(uint64_t number);
   void Leave(uint64_t epoch, uint64_t session,
              std::function<void(absl::Status)> done);
 
@@ -119,8 +134,10 @@ class Coordinator {
   bool ExpireIfDue();
   bool SeedIfDue();
   bool RoundIfDue();
-  absl::StatusOr<JoinResult> DoJoin(const JoinCall& call);
-  absl::StatusOr<JoinResult> TryJoin(const JoinCall& call);
+  absl::StatusOr<JoinResult> DoJoin(const JoinCall& call,
+                                    const GoneCallback& gone);
+  absl::StatusOr<JoinResult> TryJoin(const JoinCall& call,
+                                     const GoneCallback& gone);
   // All shards prepare for the manifest of the first worker to join.
   absl::Status PropagateManifest(uint64_t epoch, const Manifest& manifest);
   void ForgetRefusedManifest();

@@ -23,6 +23,14 @@ uint64_t NewSession() {
   return session;
 }
 
+// Not OK when nobody waits for the Join any more. A worker that does not know
+// its session could neither work nor leave, and the round would wait for it
+// until its lease is over.
+absl::Status CheckCaller(const Coordinator::GoneCallback& gone) {
+  if (gone == nullptr || !gone()) return absl::OkStatus();
+  return absl::CancelledError("the caller of this Join has gone");
+}
+
 }  // namespace
 
 absl::Status Coordinator::PropagateSession(uint64_t epoch,
@@ -42,7 +50,10 @@ absl::Status Coordinator::PropagateManifest(uint64_t epoch,
 
 // The shards have to agree to a manifest (memory) and to a session before the
 // worker is in, so a join takes three looks at the state.
-absl::StatusOr<JoinResult> Coordinator::TryJoin(const JoinCall& call) {
+absl::StatusOr<JoinResult> Coordinator::TryJoin(const JoinCall& call,
+                                                const GoneCallback& gone) {
+  absl::Status caller = CheckCaller(gone);
+  if (!caller.ok()) return caller;
   uint64_t epoch;
   bool first;
   {
@@ -57,6 +68,9 @@ absl::StatusOr<JoinResult> Coordinator::TryJoin(const JoinCall& call) {
     const absl::Status status = PropagateManifest(epoch, call.manifest);
     if (!status.ok()) return status;
   }
+  // From here on the rank's former session is over.
+  caller = CheckCaller(gone);
+  if (!caller.ok()) return caller;
   SessionChange change;
   {
     MutexLock lock(&mutex_);
@@ -64,7 +78,8 @@ absl::StatusOr<JoinResult> Coordinator::TryJoin(const JoinCall& call) {
     if (!status.ok()) return status;
     change = state_.job()->BeginJoin(call, NewSession());
   }
-  const absl::Status propagated = PropagateSession(epoch, change);
+  absl::Status propagated = PropagateSession(epoch, change);
+  propagated.Update(CheckCaller(gone));
   MutexLock lock(&mutex_);
   const absl::Status accepting = state_.CheckAcceptingCalls(epoch);
   if (!accepting.ok()) return accepting;
@@ -77,8 +92,9 @@ absl::StatusOr<JoinResult> Coordinator::TryJoin(const JoinCall& call) {
   return result;
 }
 
-absl::StatusOr<JoinResult> Coordinator::DoJoin(const JoinCall& call) {
-  absl::StatusOr<JoinResult> result = TryJoin(call);
+absl::StatusOr<JoinResult> Coordinator::DoJoin(const JoinCall& call,
+                                               const GoneCallback& gone) {
+  absl::StatusOr<JoinResult> result = TryJoin(call, gone);
   DeliverEffects();
   if (result.ok()) {
     LogInfo("rank ", call.rank, " joined (", call.client, "), first round ",

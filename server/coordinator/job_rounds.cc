@@ -100,9 +100,17 @@ OutcomeAnswer JobState::Answer(const OutcomeQuery& query) const {
 
 OutcomeAnswer JobState::Outcome(uint64_t round, uint64_t session) const {
   if (!seeded_ || round >= version_) {
-    if (!finished_) return std::optional<RoundResult>();
-    return absl::FailedPreconditionError(
-        absl::StrCat("the job has finished at version ", version_));
+    if (finished_) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the job has finished at version ", version_));
+    }
+    // The next version may be on its way (see CommitGradient), so that its
+    // round can be waited for. Nobody computes on a later one yet.
+    if (round > version_ + 1) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "wait for round ", round, "; current version ", version_));
+    }
+    return std::optional<RoundResult>();
   }
   std::optional<RoundResult> outcome = outcomes_.Find(round, session);
   if (outcome.has_value()) return outcome;

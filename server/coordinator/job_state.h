@@ -70,8 +70,8 @@ class JobState {
   absl::Time ExpireLeases(absl::Time now);
 
   // --- Commits. ALREADY_EXISTS (another seed), FAILED_PRECONDITION (a round
-  // to come, call.pushed), OUT_OF_RANGE (an outcome no longer kept),
-  // INVALID_ARGUMENT (ValidateCommit).
+  // to come, to wait for: after the next; call.pushed), OUT_OF_RANGE (an
+  // outcome no longer kept), INVALID_ARGUMENT (ValidateCommit).
   OutcomeAnswer Commit(const CommitCall& call, absl::Time now);
   OutcomeAnswer Outcome(uint64_t round, uint64_t session) const;
   // What a Commit or a wait that has been taken is to get.

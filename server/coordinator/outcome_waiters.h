@@ -1,7 +1,9 @@
-// The long polls: who waits for the outcome of which round.
+// The long polls: who waits for the outcome of which round. They are bounded,
+// since each keeps memory that a peer asks for.
 #ifndef AGG_SERVER_COORDINATOR_OUTCOME_WAITERS_H_
 #define AGG_SERVER_COORDINATOR_OUTCOME_WAITERS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -14,15 +16,30 @@
 namespace agg {
 
 // Each callback is called exactly once, by the DeferredCalls that a method
-// returns; until then it is kept here. Thread-compatible.
+// returns, unless its waiter is removed; until then it is kept here.
+// Thread-compatible.
 class OutcomeWaiters {
  public:
+  // The call that waits. The two have bounds of their own: anybody may call
+  // WaitRound, and must not keep a worker from committing.
+  enum class Call : uint8_t { kCommit, kWaitRound };
+  // Waiting calls of one kind and session, and WaitRounds in all.
+  static constexpr size_t kMaxPerSession = 16;
+  static constexpr size_t kMaxWaitRounds = 4096;
+
   using Callback = std::function<void(absl::StatusOr<RoundResult>)>;
 
   // Calls `done` with an answer that is known. REQUIRES: !IsPending(answer).
   static void Reply(const Callback& done, const OutcomeAnswer& answer);
 
-  void Add(const OutcomeQuery& query, Callback done);
+  // Keeps `done` and returns the waiter's number, which is not 0. `done` is not
+  // kept if the bounds are reached: RESOURCE_EXHAUSTED.
+  absl::StatusOr<uint64_t> Add(Call call, const OutcomeQuery& query,
+                               Callback done);
+  // The caller has gone: its callback is forgotten. A number that is not known
+  // (any more) changes nothing.
+  void Remove(uint64_t number);
+  size_t size() const { return waiters_.size(); }
 
   // Asks for each waiter's answer; those that have one now are replied to.
   DeferredCalls ReplyToKnown(
@@ -33,10 +50,15 @@ class OutcomeWaiters {
 
  private:
   struct Waiter {
+    uint64_t number;
+    Call call;
     OutcomeQuery query;
     Callback done;
   };
+  absl::Status CheckRoom(Call call, uint64_t session) const;
+
   std::vector<Waiter> waiters_;  // in the order of Add
+  uint64_t last_number_ = 0;
 };
 
 }  // namespace agg

@@ -98,13 +98,16 @@ grpc::ServerUnaryReactor* CoordinatorService::Join(
   call.client = request->client();
   auto poll = LongPoll<v1::JoinReply>::Make(reply);
   auto* reactor = poll.get();
-  coordinator_->Join(call, [poll, job](absl::StatusOr<JoinResult> result) {
-    if (result.ok()) {
-      poll->Answer(ToProto(*result, *job));
-    } else {
-      poll->Answer(result.status());
-    }
-  });
+  coordinator_->Join(
+      call,
+      [poll, job](absl::StatusOr<JoinResult> result) {
+        if (result.ok()) {
+          poll->Answer(ToProto(*result, *job));
+        } else {
+          poll->Answer(result.status());
+        }
+      },
+      [poll] { return poll->answered(); });
   return reactor;
 }
 
@@ -138,9 +141,11 @@ grpc::ServerUnaryReactor* CoordinatorService::Commit(
   call->info.traceparent = Traceparent(*context);
   auto poll = LongPoll<v1::RoundOutcome>::Make(reply);
   auto* reactor = poll.get();
-  coordinator_->Commit(*call, [poll](absl::StatusOr<RoundResult> outcome) {
-    AnswerOutcome(poll, outcome);
-  });
+  const uint64_t number =
+      coordinator_->Commit(*call, [poll](absl::StatusOr<RoundResult> outcome) {
+        AnswerOutcome(poll, outcome);
+      });
+  poll->set_on_gone([this, number] { coordinator_->CancelWait(number); });
   return reactor;
 }
 
@@ -152,11 +157,12 @@ grpc::ServerUnaryReactor* CoordinatorService::WaitRound(
   }
   auto poll = LongPoll<v1::RoundOutcome>::Make(reply);
   auto* reactor = poll.get();
-  coordinator_->WaitRound(request->epoch(), request->round(),
-                          request->session(),
-                          [poll](absl::StatusOr<RoundResult> outcome) {
-                            AnswerOutcome(poll, outcome);
-                          });
+  const uint64_t number = coordinator_->WaitRound(
+      request->epoch(), request->round(), request->session(),
+      [poll](absl::StatusOr<RoundResult> outcome) {
+        AnswerOutcome(poll, outcome);
+      });
+  poll->set_on_gone([this, number] { coordinator_->CancelWait(number); });
   return reactor;
 }
 

@@ -5,6 +5,7 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -27,6 +28,12 @@ class LongPoll : public grpc::ServerUnaryReactor {
     return poll;
   }
 
+  // `gone` is called when the RPC is cancelled, before it ends. To be set
+  // before the reactor is returned to gRPC, which says nothing earlier.
+  void set_on_gone(std::function<void()> gone) { on_gone_ = std::move(gone); }
+  // Whether nobody waits for an answer any more. Thread-safe.
+  bool answered() const { return answered_.load(); }
+
   // Thread-safe.
   void Answer(absl::StatusOr<Response> answer) {
     if (answered_.exchange(true)) return;
@@ -37,11 +44,15 @@ class LongPoll : public grpc::ServerUnaryReactor {
  private:
   explicit LongPoll(Response* response) : response_(response) {}
 
-  void OnCancel() override { Answer(absl::CancelledError("cancelled")); }
+  void OnCancel() override {
+    if (on_gone_ != nullptr) on_gone_();
+    Answer(absl::CancelledError("cancelled"));
+  }
   void OnDone() override { const auto self = std::move(self_); }
 
   Response* const response_;
   std::atomic<bool> answered_{false};
+  std::function<void()> on_gone_;
   std::shared_ptr<LongPoll> self_;
 };
 

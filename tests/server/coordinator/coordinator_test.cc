@@ -2,6 +2,9 @@
 // draining; with a clock that stands still.
 #include "server/coordinator/coordinator.h"
 
+#include <cstddef>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/round/local_cluster.h"
@@ -90,7 +93,7 @@ TEST_F(CoordinatorTest, ALeaseThatRunsOutFreesTheRound) {
   Attend(1);
   const OutcomeReply reply = *worker(0).Contribute(0, Row());
   OutcomeReply dead;
-  coordinator()->WaitRound(epoch(), 9, worker(1).session(), dead.callback());
+  coordinator()->WaitRound(epoch(), 1, worker(1).session(), dead.callback());
   job_.cluster.Advance(absl::Seconds(20));
   ASSERT_EQ(*coordinator()->Renew(epoch(), worker(0).session()), 0u);
   job_.cluster.Advance(absl::Seconds(10));
@@ -234,6 +237,73 @@ TEST_F(CoordinatorTest, DrainEndsEverything) {
   job_.cluster.StopCoordinator();
   EXPECT_EQ(queued.num_calls(), 1);
   EXPECT_TRUE(absl::IsUnavailable(queued.Get().status()));
+}
+
+TEST_F(CoordinatorTest, ARoundFarAheadIsNotWaitedFor) {
+  OutcomeReply next;
+  EXPECT_NE(coordinator()->WaitRound(0, 1, 0, next.callback()), 0u);
+  EXPECT_FALSE(next.called());
+  OutcomeReply absurd;
+  EXPECT_EQ(coordinator()->WaitRound(0, 2, 0, absurd.callback()), 0u);
+  EXPECT_EQ(absurd.Get().status(), absl::FailedPreconditionError(
+                                       "wait for round 2; current version 0"));
+}
+
+TEST_F(CoordinatorTest, AWaitWhoseCallerHasGoneIsForgotten) {
+  OutcomeReply gone;
+  coordinator()->CancelWait(coordinator()->WaitRound(0, 0, 0, gone.callback()));
+  job_.RunRound(0);
+  EXPECT_FALSE(gone.called());
+}
+
+TEST_F(CoordinatorTest, QueuedCallsAreBounded) {
+  JoinCall call;
+  call.rank = 1;
+  call.manifest = TestManifest();
+  std::vector<absl::Status> answers;
+  const auto join = [&] {
+    coordinator()->Join(
+        call,
+        [&](const absl::StatusOr<JoinResult>& result) {
+          answers.push_back(result.status());
+        },
+        [] { return true; });
+  };
+  for (size_t i = 0; i < Coordinator::kMaxQueuedCalls; ++i) join();
+  EXPECT_THAT(answers, IsEmpty());
+  join();
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0],
+            absl::UnavailableError(
+                "1024 calls wait for the coordinator already; try again"));
+  job_.cluster.Settle();
+  // Nobody waits for these Joins: rank 1's session goes on.
+  EXPECT_EQ(answers.size(), Coordinator::kMaxQueuedCalls + 1);
+  EXPECT_TRUE(absl::IsCancelled(answers.back()));
+  EXPECT_TRUE(coordinator()->Renew(epoch(), worker(1).session()).ok());
+}
+
+// The caller goes while the shards hear of its session.
+TEST(CoordinatorJoinTest, AJoinWhoseCallerGoesMeanwhileHasNoEffect) {
+  LocalCluster cluster(MakeClusterOptions(2, 2));
+  JoinCall call;
+  call.manifest = TestManifest();
+  int num_questions = 0;
+  absl::Status answer;
+  cluster.coordinator()->Join(
+      call,
+      [&](const absl::StatusOr<JoinResult>& result) {
+        answer = result.status();
+      },
+      [&] { return ++num_questions == 3; });
+  cluster.Settle();
+  EXPECT_EQ(num_questions, 3);
+  EXPECT_TRUE(absl::IsCancelled(answer)) << answer;
+  EXPECT_THAT(cluster.coordinator()->Status().workers, IsEmpty());
+  // Its manifest is not the job's, and its rank and the seed role are free.
+  LocalWorker worker(&cluster, 0, MakeManifest({{3}}));
+  EXPECT_EQ(worker.Join(), absl::OkStatus());
+  EXPECT_TRUE(worker.joined().seed_role);
 }
 
 }  // namespace
