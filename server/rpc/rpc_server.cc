@@ -4,10 +4,13 @@
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -35,9 +38,31 @@ void EnablePlugins() {
   });
 }
 
-void SetLimits(grpc::ServerBuilder* builder) {
+// Calls that one connection may have open. A worker has fewer than ten; those
+// beyond the limit wait in the client's gRPC until others have ended.
+constexpr int kMaxStreamsPerConnection = 256;
+// Names and values of a call's headers. A status message that is cut has at
+// most three quarters of it, percent-encoded.
+constexpr int kMaxMetadataBytes = 8192;
+
+// Memory that gRPC may hold for connections, before a session is known. Twice
+// what the memory plan counts for frames (two of 4 MiB per worker), since a
+// message may have 8 MiB, and room for those who only watch or pull.
+size_t TransportBytes(int32_t max_workers) {
+  constexpr size_t kPerWorker = 2 * size_t{kMaxMessageBytes};
+  constexpr size_t kForOthers = size_t{256} << 20;
+  return kForOthers + static_cast<size_t>(max_workers) * kPerWorker;
+}
+
+void SetLimits(int32_t max_workers, grpc::ServerBuilder* builder) {
   builder->SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder->SetMaxSendMessageSize(kMaxMessageBytes);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                              kMaxStreamsPerConnection);
+  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  grpc::ResourceQuota quota("agg_server");
+  quota.Resize(TransportBytes(max_workers));
+  builder->SetResourceQuota(quota);
   // Two servers on one port must be an error, not a lottery.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   // Finds dead hosts; leases find dead workers.
@@ -77,7 +102,7 @@ class RpcServer::Impl {
     KeepGrpcInitialized();
     EnablePlugins();
     grpc::ServerBuilder builder;
-    SetLimits(&builder);
+    SetLimits(options.job.max_workers, &builder);
     builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(),
                              &port_);
     builder.RegisterService(&shard_);
