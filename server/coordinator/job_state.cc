@@ -169,8 +169,11 @@ void JobState::PassSeedRole() {
 absl::Status JobState::Leave(uint64_t session) {
   absl::StatusOr<Member*> member = Find(session);
   if (!member.ok()) return member.status();
+  // As for an eviction, the shards say ABORTED too: NOT_FOUND would ask the
+  // worker to join again.
   RemoveMember((*member)->rank,
-               absl::AbortedError("this session has left the job"));
+               absl::AbortedError("this session has left the job"),
+               /*evicted=*/true);
   last_left_ = members_.empty();
   FinishIfLastLeft();
   return absl::OkStatus();

@@ -189,21 +189,15 @@ class FrozenPullerTest(ForeignTestCase):
 class DocumentTest(ForeignTestCase):
     """Where proto/README.md and the servers differ."""
 
-    @waits_for("proto/README.md: the receive limit that a client must raise",
-               "Regex didn't match")
     def test_the_receive_limit_is_documented(self):
         text = (ROOT / "proto" / "README.md").read_text(encoding="utf-8")
         self.assertRegex(text, r"receive (message )?limit|max_receive_message")
 
-    @waits_for("one code for calls of a session that has left",
-               "NOT_FOUND")
     def test_a_push_of_a_session_that_has_left(self):
         _, workers = self.seeded(2)
         workers[0].leave()
         self.assert_fails(Code.ABORTED, "left", workers[0].push, values(1))
 
-    @waits_for("Pull to refuse epoch 0, or agg.proto to say that it is any",
-               "it succeeded")
     def test_a_pull_of_epoch_0(self):
         _, (worker,) = self.seeded()
         text = (ROOT / "proto" / "agg.proto").read_text(encoding="utf-8")

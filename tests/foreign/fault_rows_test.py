@@ -178,8 +178,6 @@ class BoundsTest(ForeignTestCase):
         self.assertEqual(code, Code.INVALID_ARGUMENT, details[:200])
         self.assert_readable(job)
 
-    @waits_for("MAX_CONCURRENT_STREAMS",
-               "it succeeded")
     def test_streams_per_connection(self):
         """One connection holds some calls; the server lets no more in."""
         job, (worker,) = self.seeded()
@@ -194,8 +192,6 @@ class BoundsTest(ForeignTestCase):
             call.cancel()
         self.status(job)
 
-    @waits_for("rounds far ahead to be refused",
-               "DEADLINE_EXCEEDED")
     def test_a_wait_for_an_absurd_round(self):
         job, (worker,) = self.seeded()
         code, _ = failure(worker.coordinator.WaitRound,
@@ -206,7 +202,6 @@ class BoundsTest(ForeignTestCase):
 
 class JoinTest(ForeignTestCase):
 
-    @waits_for("a Join to end with its caller", r"\[0, 1\] != \[1\]")
     def test_a_join_whose_caller_has_gone(self):
         """Shard 1 is frozen until the caller of rank 0's Join gives up."""
         job = self.start("workers: 2\n" + REDUCE, 2)
