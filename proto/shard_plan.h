@@ -37,8 +37,8 @@ int64_t NumElements(const TensorSpec& tensor);
 int64_t NumElements(const Manifest& manifest);
 
 // INVALID_ARGUMENT naming the tensor: no tensors at all, an empty or repeated
-// name, a name over 512 bytes, a negative dimension, more than 8 dimensions,
-// more than 2^40 elements in total, or more than 100,000 tensors.
+// name, a name or group over 512 bytes, a negative dimension, more than 8
+// dimensions, more than 2^40 elements in total, or more than 100,000 tensors.
 absl::Status ValidateManifest(const Manifest& manifest);
 
 // OK when equal; INVALID_ARGUMENT naming the first tensor that differs and how.

@@ -19,7 +19,9 @@ void SetLogName(absl::string_view who);
 absl::string_view LogLevelName(LogLevel level);
 bool ParseLogLevel(absl::string_view name, LogLevel* level);
 
-// Writes one line in one call, line breaks inside `message` escaped.
+// Writes one line in one call. What cannot be printed is escaped ("\n",
+// "\x1b"), and a message over 8 KiB is cut: messages quote what peers have
+// sent.
 void LogLine(LogLevel level, absl::string_view message);
 
 template <typename... Args>

@@ -53,9 +53,12 @@ class CondVar {
   void WaitFor(Mutex* mutex, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     // An hour at most: now() plus an endless duration would overflow.
-    const absl::Duration wait = std::min(timeout, absl::Hours(1));
+    const absl::Duration wait =
+        std::clamp(timeout, absl::ZeroDuration(), absl::Hours(1));
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
-    condition_.wait_until(lock, std::chrono::system_clock::now() +
+    // By the steady clock: the system's may be set back, and the wait would
+    // last as much longer.
+    condition_.wait_until(lock, std::chrono::steady_clock::now() +
                                     absl::ToChronoNanoseconds(wait));
     lock.release();
   }

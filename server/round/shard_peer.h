@@ -28,7 +28,7 @@ struct SessionChange {
   // What later calls of the ended session get: NOT_FOUND with this if it was
   // removed, ABORTED with this if it was replaced or evicted.
   std::string reason;
-  bool evicted = false;  // removed by an operator
+  bool evicted = false;  // removed by an operator, or it has left
 };
 
 // What a Commit says is complete.

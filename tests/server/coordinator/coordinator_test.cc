@@ -164,6 +164,17 @@ TEST_F(CoordinatorTest, LeavingAllFinishesTheJob) {
   EXPECT_EQ(worker(0).Join().code(), absl::StatusCode::kFailedPrecondition);
 }
 
+// NOT_FOUND would ask it to join again.
+TEST_F(CoordinatorTest, CallsOfOneThatHasLeftAreAborted) {
+  ASSERT_EQ(worker(1).Leave(), absl::OkStatus());
+  for (const absl::Status& status :
+       {worker(1).Push(0, Row()), worker(1).Commit(0).Get().status(),
+        coordinator()->Renew(epoch(), worker(1).session()).status()}) {
+    EXPECT_TRUE(absl::IsAborted(status)) << status;
+    EXPECT_THAT(status.message(), HasSubstr("this session has left the job"));
+  }
+}
+
 TEST_F(CoordinatorTest, AJoinerWhomEverybodyLeftGoesOn) {
   LocalWorker joiner(&job_.cluster, 3, job_.manifest);
   ASSERT_EQ(joiner.Join(), absl::OkStatus());
