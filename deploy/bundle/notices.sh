@@ -18,19 +18,8 @@ fail() {
 }
 command -v dpkg-query >/dev/null || fail "needs dpkg-query, which Debian has"
 
-# package_of FILE: libraries lie in /usr/lib, also where the loader says /lib,
-# and packages may list either.
-package_of() {
-  local file package path
-  file=$(realpath -- "$1")
-  for path in "$file" "${file#/usr}"; do
-    package=$(dpkg-query -S "$path" 2>/dev/null) || continue
-    echo "${package%%[:,]*}"
-    return
-  done
-}
-
 packages=()
+files=()
 for argument in "$@"; do
   case $argument in
     --package=*) packages+=("${argument#*=}") ;;
@@ -38,26 +27,41 @@ for argument in "$@"; do
       sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0" >&2
       exit 2
       ;;
-    *)
-      package=$(package_of "$argument")
-      [[ -n $package ]] || fail "$argument belongs to no Debian package"
-      packages+=("$package")
-      ;;
+    *) files+=("$(realpath -- "$argument")") ;;
   esac
 done
 
+# One question for all files, since each takes dpkg-query a second on a slow
+# machine. Libraries lie in /usr/lib, also where the loader says /lib, and
+# packages may list either: both are asked for, and one is not found.
+if ((${#files[@]} > 0)); then
+  owners=$(dpkg-query -S "${files[@]}" "${files[@]#/usr}" 2>/dev/null || true)
+  for file in "${files[@]}"; do
+    owner=$(awk -v long=": $file" -v short=": ${file#/usr}" '
+      substr($0, length($0) - length(long) + 1) == long ||
+      substr($0, length($0) - length(short) + 1) == short {
+        sub(/[:,].*/, ""); print; exit }' <<<"$owners")
+    [[ -n $owner ]] || fail "$file belongs to no Debian package"
+    packages+=("$owner")
+  done
+fi
+mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u | sed '/^$/d')
+
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+# shellcheck disable=SC2016  # The fields are dpkg-query's.
+versions=$(dpkg-query -W -f '${Package} ${Version}\n' "${packages[@]}" \
+  2>/dev/null || true)
 # One file for each different text, with the packages that have it beside it.
-while read -r package; do
+for package in "${packages[@]}"; do
   text=$doc/$package/copyright
   [[ -r $text ]] || fail "package $package has no $text"
   sum=$(sha256sum <"$text")
   cp -L "$text" "$scratch/${sum%% *}.text"
-  # shellcheck disable=SC2016  # The fields are dpkg-query's.
-  version=$(dpkg-query -W -f '${Version} ' "$package" 2>/dev/null || true)
-  echo "$package ${version%% *}" >>"$scratch/${sum%% *}.packages"
-done < <(printf '%s\n' "${packages[@]}" | sort -u | sed '/^$/d')
+  awk -v package="$package" '$1 == package { version = $2; exit }
+    END { print package, version }' <<<"$versions" \
+    >>"$scratch/${sum%% *}.packages"
+done
 
 line="================================================================"
 cat <<END

@@ -168,7 +168,7 @@
     if (!job) return;
     const worked = data.last ? data.last.shard_seconds : [];
     table(by('shards'), [['shard'], ['address', 'text'], ['attached', 'text'], ['computing, last applied round']], addresses.map((address, i) => {
-      const error = job.shard_errors[i];
+      const error = i < job.shard_errors.length ? job.shard_errors[i] : 'not reached yet';
       return [i, address, error ? ['no: ' + error, 'bad'] : ['yes', 'good'], seconds(worked[i])];
     }));
   }
