@@ -61,6 +61,9 @@ class ShardPeer {
   // after the next Attach returned.
   virtual absl::Status Attach(uint64_t epoch,
                               std::function<void(absl::Status)> on_lost) = 0;
+  // Gives the shard back, so that another coordinator may attach it. What
+  // Attach was given is not called any more.
+  virtual void LetGo() {}
   // The epoch is over: every waiting and later call of a worker to the shard
   // gets `reason`, until the next Attach. Best effort.
   virtual void Lose(uint64_t epoch, const absl::Status& reason) = 0;
