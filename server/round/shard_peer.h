@@ -29,6 +29,9 @@ struct SessionChange {
   // removed, ABORTED with this if it was replaced or evicted.
   std::string reason;
   bool evicted = false;  // removed by an operator
+  // No session: the job has finished, so that no version follows. `remove` is
+  // set, too, and session 0: shards of an older release then do nothing.
+  bool finished = false;
 };
 
 // What a Commit says is complete.

@@ -38,16 +38,12 @@ class NeverTest(ForeignTestCase):
             return
         self.fail("it succeeded")
 
-    @waits_for("pulls of a finished job's next version to end",
-               "DEADLINE_EXCEEDED")
     def test_a_pull_after_the_end(self):
         job, _ = self.finished()
         reader = Reader(job).observe()
         self.assertTrue(reader.reply.finished)
         self.assert_refused(reader.pull_frames, 0, 2, timeout=SHORT)
 
-    @waits_for("pulls that wait to end when the job does",
-               "DEADLINE_EXCEEDED")
     def test_a_pull_that_waits_while_the_job_ends(self):
         job, (worker,) = self.seeded()
         reader = Reader(job).observe()
@@ -55,8 +51,6 @@ class NeverTest(ForeignTestCase):
         worker.leave()
         self.assert_refused(lambda: waiting)
 
-    @waits_for("pulls far above the version to be refused",
-               "DEADLINE_EXCEEDED")
     def test_a_pull_far_above_the_version(self):
         _, (worker,) = self.seeded()
         self.assert_refused(worker.pull_frames, 0, 7, timeout=SHORT)
@@ -73,8 +67,6 @@ class NeverTest(ForeignTestCase):
         worker.leave()
         self.assert_refused(waiting.result)
 
-    @waits_for("a push to a finished job to be refused",
-               "it succeeded")
     def test_a_push_after_the_end(self):
         _, worker = self.finished()
         self.assert_refused(worker.push, values(1), 1)
