@@ -10,8 +10,8 @@
 #include "absl/time/clock.h"
 #include "kernels/backend.h"
 #include "server/base/address.h"
-#include "server/base/clock.h"
 #include "server/base/log.h"
+#include "server/base/tick_clock.h"
 #include "server/base/version.h"
 #include "server/config/memory_budget.h"
 #include "server/coordinator/coordinator.h"
@@ -168,7 +168,7 @@ void Server::StartCoordinator() {
     peers.push_back(remote_peers_.back().get());
   }
   coordinator_ = std::make_unique<Coordinator>(
-      options_.coordinator, std::move(peers), Clock::Real(),
+      options_.coordinator, std::move(peers), TickClock::Real(),
       [this](const RoundReport& report) { observation_->OnRound(report); },
       [probe = CoordinatorProbe{options_.shards[0], options_.coordinator.job,
                                 life_}] {

@@ -108,8 +108,6 @@ class SecondShard0Test(ForeignTestCase):
 
 class FrozenShardTest(ForeignTestCase):
 
-    @waits_for("leases that do not count the time of a frozen server",
-               "its time counted")
     def test_time_that_shard_0_was_frozen_counts_for_no_lease(self):
         """A worker of 3 s lease; shard 0 is frozen for 4 s."""
         job = self.start("workers: 1 lease_seconds: 3\n" + REDUCE)
