@@ -1,14 +1,18 @@
 // A coordinator beside another one of its job: it waits, touches no shard, and
 // goes on when the other one has gone (P21).
+#include <cstdint>
+#include <functional>
 #include <string>
-#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/shard_plan.h"
 #include "server/base/clock.h"
 #include "server/coordinator/coordinator.h"
+#include "server/round/phase.h"
 #include "server/round/shard_peer.h"
 
 namespace agg {
