@@ -1,6 +1,7 @@
 // Starts and stops the parts in their order; what each does is in its room.
 #include "server/server.h"
 
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -9,8 +10,8 @@
 #include "absl/time/clock.h"
 #include "kernels/backend.h"
 #include "server/base/address.h"
-#include "server/base/clock.h"
 #include "server/base/log.h"
+#include "server/base/tick_clock.h"
 #include "server/base/version.h"
 #include "server/config/memory_budget.h"
 #include "server/coordinator/coordinator.h"
@@ -19,6 +20,7 @@
 #include "server/round/round_report.h"
 #include "server/round/shard_options.h"
 #include "server/round/shard_peer.h"
+#include "server/rpc/coordinator_probe.h"
 #include "server/rpc/remote_shard_peer.h"
 #include "server/rpc/rpc_server.h"
 #include "server/shard/shard_engine.h"
@@ -27,7 +29,14 @@
 namespace agg {
 namespace {
 
-JobInfo MakeJobInfo(const ServerOptions& options) {
+// Random bits that tell this run of the process from every other one.
+uint64_t NewLife() {
+  std::random_device random;
+  const uint64_t high = random();
+  return (high << 32) | random() | 1;  // 0 means that there is none
+}
+
+JobInfo MakeJobInfo(const ServerOptions& options, uint64_t life) {
   JobInfo job;
   job.job = options.coordinator.job;
   job.workers = options.coordinator.workers;
@@ -36,6 +45,7 @@ JobInfo MakeJobInfo(const ServerOptions& options) {
   job.push_dtype = options.shard.push_dtype;
   job.pull_dtype = options.shard.pull_dtype;
   job.shards = options.shards;
+  job.coordinator_life = life;
   return job;
 }
 
@@ -75,7 +85,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
 }
 
 Server::Server(const ServerOptions& options, const StartOptions& start)
-    : options_(options), start_(start) {}
+    : options_(options), start_(start), life_(NewLife()) {}
 
 Server::~Server() {
   Drain(absl::Now());
@@ -152,12 +162,18 @@ void Server::StartCoordinator() {
     remote.num_shards = static_cast<int32_t>(options_.shards.size());
     remote.address = options_.shards[i];
     remote.fingerprint = options_.fingerprint;
+    remote.coordinator_life = life_;
+    remote.coordinator = options_.shards[0];
     remote_peers_.push_back(std::make_unique<RemoteShardPeer>(remote));
     peers.push_back(remote_peers_.back().get());
   }
   coordinator_ = std::make_unique<Coordinator>(
-      options_.coordinator, std::move(peers), Clock::Real(),
-      [this](const RoundReport& report) { observation_->OnRound(report); });
+      options_.coordinator, std::move(peers), TickClock::Real(),
+      [this](const RoundReport& report) { observation_->OnRound(report); },
+      [probe = CoordinatorProbe{options_.shards[0], options_.coordinator.job,
+                                life_}] {
+        return FindOtherCoordinator(probe);
+      });
   observation_->SetCoordinator(coordinator_.get());
 }
 
@@ -191,7 +207,7 @@ absl::Status Server::StartRpc(int port) {
   rpc.self = {start_.ordinal, static_cast<int32_t>(options_.shards.size()),
               options_.shards[start_.ordinal], options_.fingerprint,
               std::string(backend_->name())};
-  rpc.job = MakeJobInfo(options_);
+  rpc.job = MakeJobInfo(options_, life_);
   rpc.admin = start_.admin;
   rpc.version = kVersion;
   rpc.on_drain_request = start_.on_drain_request;

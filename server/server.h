@@ -2,6 +2,7 @@
 #ifndef AGG_SERVER_SERVER_H_
 #define AGG_SERVER_SERVER_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -85,6 +86,7 @@ class Server {
 
   const ServerOptions options_;
   const StartOptions start_;
+  const uint64_t life_;  // random, of this process's run; never 0
   std::string bind_host_;
 
   // Before the parts, which call back until they are destroyed.

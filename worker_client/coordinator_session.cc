@@ -259,6 +259,7 @@ absl::StatusOr<uint64_t> CoordinatorSession::LatestVersion() {
         ToString(name_), ": the shards have begun epoch ", reply.epoch(),
         " after ", description_.epoch(), "; Connect again to go on"));
   }
+  if (reply.finished()) finished_ = true;
   if (!reply.seeded()) {
     return absl::FailedPreconditionError(absl::StrCat(
         ToString(name_), ": the job has no parameters yet; a worker must ",

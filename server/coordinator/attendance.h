@@ -14,21 +14,21 @@
 namespace agg {
 
 // A worker that reconnects opens its next stream before the server has noticed
-// the end of the former one. So a session may have several streams; it attends
-// as long as one of them is open, and its events go to the newest.
-// Thread-compatible.
+// the end of the former one. So a session may have several streams, of which
+// the newest speaks for it (P33): it gets the events, and the session attends
+// until that one ends. Older ones are forgotten. Thread-compatible.
 class Attendance {
  public:
   using EventCallback = std::function<void(const JobEvent&)>;
 
   // A stream of `session` has opened. Returns the stream's number, for Close.
   uint64_t Open(uint64_t session, EventCallback on_event);
-  // The stream has ended. Returns its session if this was the last stream of
-  // it; nothing if another one is open, or if the session has been forgotten.
+  // The stream has ended. Returns its session if this was the newest stream of
+  // it; nothing if a newer one has opened, or the session has been forgotten.
   std::optional<uint64_t> Close(uint64_t stream);
   // The session is over: later Close calls of its streams do nothing.
   void Forget(uint64_t session);
-  void ForgetAll() { streams_.clear(); }
+  void ForgetAll() { newest_.clear(); }
 
   bool Attends(uint64_t session) const;
   // Where events for the session go; null if it does not attend.
@@ -41,7 +41,7 @@ class Attendance {
     uint64_t number;
     EventCallback on_event;
   };
-  std::map<uint64_t, std::vector<Stream>> streams_;  // by session, oldest first
+  std::map<uint64_t, Stream> newest_;  // by session
   uint64_t next_number_ = 1;
 };
 

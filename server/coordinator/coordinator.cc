@@ -14,9 +14,10 @@ namespace agg {
 
 Coordinator::Coordinator(const CoordinatorOptions& options,
                          std::vector<ShardPeer*> peers, const Clock* clock,
-                         ReportCallback on_report)
+                         ReportCallback on_report, FindOther find_other)
     : clock_(clock),
       on_report_(std::move(on_report)),
+      find_other_(std::move(find_other)),
       peers_(std::move(peers)),
       engine_(options, &peers_),
       loss_listener_(std::make_shared<LossListener>(

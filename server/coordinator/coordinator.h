@@ -52,11 +52,15 @@ class Coordinator {
   using JoinCallback = std::function<void(absl::StatusOr<JoinResult>)>;
   using ReportCallback = std::function<void(const RoundReport&)>;
   using EventCallback = Attendance::EventCallback;
+  // Text that names another coordinator of the job, or "" if there is none.
+  using FindOther = std::function<std::string()>;
 
   // `peers` by ordinal; they and `clock` outlive the coordinator. `on_report`
-  // is called after each round, on the loop.
+  // is called after each round, on the loop. `find_other` (null: there is never
+  // one) is asked on the loop before shards are attached; it may block.
   Coordinator(const CoordinatorOptions& options, std::vector<ShardPeer*> peers,
-              const Clock* clock, ReportCallback on_report);
+              const Clock* clock, ReportCallback on_report,
+              FindOther find_other = nullptr);
   ~Coordinator();
 
   // Starts the thread that attaches the shards and runs rounds. Tests call
@@ -132,6 +136,8 @@ class Coordinator {
   void PropagateLoss();
   void SayWhoIsWaitedFor();
   bool AttachIfDue();
+  // Whether another coordinator has the job, so that this one is a standby.
+  bool StandsBy();
   bool ExpireIfDue();
   bool SeedIfDue();
   bool RoundIfDue();
@@ -151,6 +157,7 @@ class Coordinator {
 
   const Clock* const clock_;
   const ReportCallback on_report_;
+  const FindOther find_other_;
   PeerGroup peers_;     // used by the loop, but for peer(0)->CheckPushed
   RoundEngine engine_;  // used by the loop
   const std::shared_ptr<LossListener> loss_listener_;  // peers hold it, too

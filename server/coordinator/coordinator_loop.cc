@@ -63,6 +63,7 @@ bool Coordinator::AttachIfDue() {
     epoch = state_.NextEpochIfDue(clock_->Now());
     if (!epoch.has_value()) return false;
   }
+  if (StandsBy()) return true;
   const absl::Status status = peers_.ForEach([&](int ordinal, ShardPeer* peer) {
     const absl::Status attached =
         peer->Attach(*epoch, [listener = loss_listener_,
@@ -73,6 +74,16 @@ bool Coordinator::AttachIfDue() {
     state_.NoteAttach(ordinal, attached);
     return attached;
   });
+  if (!status.ok()) {
+    // Who does not get all shards lets go of all: two coordinators that each
+    // hold some would wait for each other (P21).
+    peers_
+        .ForEach([](int, ShardPeer* peer) {
+          peer->LetGo();
+          return absl::OkStatus();
+        })
+        .IgnoreError();
+  }
   MutexLock lock(&mutex_);
   if (status.ok()) {
     state_.BeginEpoch(*epoch, clock_->Now());
@@ -80,6 +91,12 @@ bool Coordinator::AttachIfDue() {
     state_.AttachFailed(status);
   }
   return true;
+}
+
+bool Coordinator::StandsBy() {
+  const std::string other = find_other_ == nullptr ? "" : find_other_();
+  MutexLock lock(&mutex_);
+  return state_.StandBy(other, clock_->Now());
 }
 
 void Coordinator::LoseEpoch(uint64_t epoch, const absl::Status& reason) {

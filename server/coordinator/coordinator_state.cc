@@ -12,6 +12,7 @@ namespace agg {
 namespace {
 
 constexpr absl::Duration kAttachInterval = absl::Seconds(1);
+constexpr absl::Duration kStandbyLogInterval = absl::Minutes(1);
 
 }  // namespace
 
@@ -51,6 +52,24 @@ std::optional<uint64_t> CoordinatorState::NextEpochIfDue(absl::Time now) {
   last_epoch_ =
       std::max(last_epoch_ + 1, static_cast<uint64_t>(absl::ToUnixMicros(now)));
   return last_epoch_;
+}
+
+bool CoordinatorState::StandBy(const std::string& other, absl::Time now) {
+  if (other.empty()) {
+    if (!standby_logged_at_.has_value()) return false;
+    LogInfo("the other coordinator has gone: attaching the shards");
+    standby_logged_at_.reset();
+    no_epoch_ = absl::UnavailableError("waiting for all shards");
+    return false;
+  }
+  no_epoch_ = absl::UnavailableError(absl::StrCat(
+      "standby: ", other, "; this one takes over when nobody answers there"));
+  if (!standby_logged_at_.has_value() ||
+      now >= *standby_logged_at_ + kStandbyLogInterval) {
+    LogWarning(no_epoch_.message());
+    standby_logged_at_ = now;
+  }
+  return true;
 }
 
 void CoordinatorState::AttachFailed(const absl::Status& status) {

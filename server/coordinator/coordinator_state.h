@@ -61,6 +61,9 @@ class CoordinatorState {
   // The number of the next epoch if it is time to attach the shards to it
   // (P14); then it ends in AttachFailed or BeginEpoch.
   std::optional<uint64_t> NextEpochIfDue(absl::Time now);
+  // Whether this coordinator waits because another one has the job: `other`
+  // names it, "" is none.
+  bool StandBy(const std::string& other, absl::Time now);
   void AttachFailed(const absl::Status& status);
   // How the attempt went for one shard, for Status().
   void NoteAttach(int ordinal, const absl::Status& status);
@@ -124,6 +127,7 @@ class CoordinatorState {
   std::optional<EpochLoss> loss_;
   uint64_t last_epoch_ = 0;
   absl::Time next_attach_at_ = absl::InfinitePast();
+  std::optional<absl::Time> standby_logged_at_;  // nothing: no standby
   Attendance attendance_;
   OutcomeWaiters waiters_;
   CombineOptions combine_;                      // of the open round

@@ -220,6 +220,10 @@ absl::Time JobState::ExpireLeases(absl::Time now) {
 void JobState::Finish() {
   if (finished_) return;
   finished_ = true;
+  SessionChange end;
+  end.finished = true;
+  end.remove = true;
+  effects_.changes.push_back(std::move(end));
   effects_.events.push_back(
       {0, JobEvent{JobEventKind::kFinished, version_,
                    absl::StrCat("finished at version ", version_)}});

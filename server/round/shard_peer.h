@@ -29,6 +29,9 @@ struct SessionChange {
   // removed, ABORTED with this if it was replaced or evicted.
   std::string reason;
   bool evicted = false;  // removed by an operator, or it has left
+  // No session: the job has finished, so that no version follows. `remove` is
+  // set, too, and session 0: shards of an older release then do nothing.
+  bool finished = false;
 };
 
 // What a Commit says is complete.
@@ -61,6 +64,9 @@ class ShardPeer {
   // after the next Attach returned.
   virtual absl::Status Attach(uint64_t epoch,
                               std::function<void(absl::Status)> on_lost) = 0;
+  // Gives the shard back, so that another coordinator may attach it. What
+  // Attach was given is not called any more.
+  virtual void LetGo() {}
   // The epoch is over: every waiting and later call of a worker to the shard
   // gets `reason`, until the next Attach. Best effort.
   virtual void Lose(uint64_t epoch, const absl::Status& reason) = 0;

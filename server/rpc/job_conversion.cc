@@ -146,6 +146,7 @@ v1::StatusReply ToProto(const JobStatus& status,
     *reply.mutable_next_combination() = ToProto(status.next_combination);
   }
   reply.set_expected_workers(job.workers);
+  reply.set_coordinator_life(job.coordinator_life);
   return reply;
 }
 

@@ -27,6 +27,7 @@ struct JobInfo {
   DType push_dtype = DType::kF32;
   DType pull_dtype = DType::kF32;
   std::vector<std::string> shards;  // addresses by ordinal
+  uint64_t coordinator_life = 0;    // random bits of the process
 };
 
 v1::CombinationNames ToProto(const CombinationNames& names);

@@ -48,6 +48,7 @@ v1::SetSessionRequest ToProto(uint64_t epoch, const SessionChange& change) {
   request.set_seed_role(change.seed_role);
   request.set_evicted(change.evicted);
   request.set_reason(change.reason);
+  request.set_finished(change.finished);
   return request;
 }
 
@@ -61,6 +62,7 @@ SessionChange FromProto(const v1::SetSessionRequest& request) {
   change.seed_role = request.seed_role();
   change.evicted = request.evicted();
   change.reason = request.reason();
+  change.finished = request.finished();
   return change;
 }
 

@@ -90,6 +90,8 @@ absl::Status RemoteShardPeer::Attach(
   link->request.set_num_shards(options_.num_shards);
   link->request.set_config_fingerprint(options_.fingerprint);
   link->request.set_protocol_version(kProtocolVersion);
+  link->request.set_coordinator_life(options_.coordinator_life);
+  link->request.set_coordinator(options_.coordinator);
   link->on_lost = std::move(on_lost);
   {
     MutexLock lock(&mutex_);
@@ -176,6 +178,11 @@ void RemoteShardPeer::Detach() {
     for (grpc::ClientContext* context : calls_) context->TryCancel();
   }
   if (thread_.joinable()) thread_.join();
+}
+
+void RemoteShardPeer::LetGo() {
+  MutexLock lock(&attach_mutex_);
+  Detach();
 }
 
 void RemoteShardPeer::Lose(uint64_t epoch, const absl::Status& reason) {

@@ -22,8 +22,10 @@ namespace agg {
 struct RemoteShardOptions {
   int32_t ordinal = 1;
   int32_t num_shards = 2;
-  std::string address;      // "host:port"
-  std::string fingerprint;  // of the config; the shard must have the same
+  std::string address;            // "host:port"
+  std::string fingerprint;        // of the config; the shard must have the same
+  uint64_t coordinator_life = 0;  // random bits of this process
+  std::string coordinator;        // its address, for messages
   // Deadlines of the first AttachReply, and of SetManifest and SetSession.
   // RunPhase has none: the stream that Attach holds open ends when the shard is
   // gone (keepalive pings every 10 s, answered within 5 s).
@@ -41,6 +43,7 @@ class RemoteShardPeer : public ShardPeer {
 
   absl::Status Attach(uint64_t epoch,
                       std::function<void(absl::Status)> on_lost) override;
+  void LetGo() override;
   void Lose(uint64_t epoch, const absl::Status& reason) override;
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
   absl::Status ForgetManifest(uint64_t epoch) override;

@@ -56,6 +56,12 @@ absl::Status CheckAttach(const v1::AttachRequest& request,
     return Differ(self, "config fingerprint", request.config_fingerprint(),
                   self.fingerprint, "start all shards with the same config");
   }
+  if (self.ordinal == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("shard 0 (", self.address,
+                     ") is attached by the coordinator of its own process and "
+                     "by no other"));
+  }
   return absl::OkStatus();
 }
 
@@ -97,6 +103,8 @@ class ShardControlService::AttachStream
       return status;
     }
     epoch_ = request_.epoch();
+    life_ = request_.coordinator_life();
+    coordinator_ = request_.coordinator();
     auto self = std::static_pointer_cast<AttachStream>(shared_from_this());
     service_->control_.Run([self] { self->AttachEngine(); });
     return absl::OkStatus();
@@ -118,7 +126,9 @@ class ShardControlService::AttachStream
   }
 
   void AttachEngine() {
-    const absl::Status status = service_->engine_->Attach(epoch_, nullptr);
+    absl::Status status = service_->TakeClaim(life_, coordinator_);
+    claims_ = status.ok();
+    if (status.ok()) status = service_->engine_->Attach(epoch_, nullptr);
     if (!status.ok()) {
       End(status);
       return;
@@ -133,7 +143,11 @@ class ShardControlService::AttachStream
   void OnEnded() override {
     if (epoch_ == 0) return;
     // Runs after AttachEngine, and changes nothing if a newer epoch is on.
-    service_->control_.Run([service = service_, epoch = epoch_] {
+    auto self = std::static_pointer_cast<AttachStream>(shared_from_this());
+    service_->control_.Run([self, service = service_, epoch = epoch_] {
+      // Else it was refused, and the shard is another coordinator's.
+      if (!self->claims_) return;
+      service->claim_.Release(self->life_);
       LogInfo("the coordinator's stream for epoch ", epoch, " has ended");
       service->engine_->Lose(epoch, absl::UnavailableError(absl::StrCat(
                                         "the coordinator is gone (seen by ",
@@ -144,6 +158,9 @@ class ShardControlService::AttachStream
   ShardControlService* const service_;
   v1::AttachRequest request_;
   uint64_t epoch_ = 0;  // 0: no valid request yet
+  uint64_t life_ = 0;
+  std::string coordinator_;
+  bool claims_ = false;  // used on the control thread alone
 };
 
 // The reactor of RunPhase: one phase's answer, in one or several messages. Owns
@@ -192,6 +209,20 @@ ShardControlService::ShardControlService(const ShardIdentity& self,
 
 std::string ShardControlService::name() const {
   return absl::StrCat("shard ", self_.ordinal, " (", self_.address, ")");
+}
+
+absl::Status ShardControlService::TakeClaim(uint64_t life,
+                                            const std::string& coordinator) {
+  const absl::Status status = claim_.Take(life, coordinator);
+  if (status.ok()) {
+    last_refused_life_ = 0;
+    return status;
+  }
+  // It tries again each second: once is enough for the log.
+  if (std::exchange(last_refused_life_, life) != life) {
+    LogWarning("refused the coordinator ", coordinator, ": ", status.message());
+  }
+  return status;
 }
 
 grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachReply>*

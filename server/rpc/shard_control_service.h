@@ -11,12 +11,14 @@
 #include "server/rpc/bidi_stream.h"
 #include "server/rpc/executor.h"
 #include "server/rpc/open_streams.h"
+#include "server/rpc/shard_claim.h"
 #include "server/rpc/shard_identity.h"
 #include "server/shard/shard_engine.h"
 
 namespace agg {
 
-// OK, or FAILED_PRECONDITION naming what differs, with both values.
+// OK, or FAILED_PRECONDITION naming what differs, with both values. Nobody may
+// attach shard 0 over the network: its own process coordinates it.
 absl::Status CheckAttach(const v1::AttachRequest& request,
                          const ShardIdentity& self);
 
@@ -43,11 +45,15 @@ class ShardControlService : public v1::ShardControl::CallbackService {
   grpc::ServerWriteReactor<v1::PhaseReply>* RunPhase(
       grpc::CallbackServerContext*, const v1::PhaseRequest* request) override;
 
+  // ShardClaim::Take; a refusal is logged.
+  absl::Status TakeClaim(uint64_t life, const std::string& coordinator);
   std::string name() const;
 
   const ShardIdentity self_;
   ShardEngine* const engine_;
   OpenStreams* const open_;
+  ShardClaim claim_;                // used on the control thread alone
+  uint64_t last_refused_life_ = 0;  // the same
   // Last, so that they end first: what they run uses the others.
   Executor control_;
   Executor compute_;

@@ -57,6 +57,11 @@ absl::Status OpenRound::CheckSeed(const FrameHeader& header) const {
   return absl::OkStatus();
 }
 
+absl::Status OpenRound::FinishedError() const {
+  return absl::FailedPreconditionError(
+      absl::StrCat("the job has finished at version ", version_));
+}
+
 absl::Status OpenRound::Admit(FrameLanding* landing) const {
   const FrameHeader& header = landing->header;
   const absl::Status status = CheckFrame(header, *layout_, options_.push_dtype);
@@ -68,6 +73,8 @@ absl::Status OpenRound::Admit(FrameLanding* landing) const {
                      published_ ? absl::StrCat("current version ", version_)
                                 : "no version is published yet"));
   }
+  // An acknowledgement would promise an outcome that never comes.
+  if (finished_ && header.round == version_) return FinishedError();
   landing->closed = header.round < version_ || closed_;
   if (!landing->closed &&
       ledger_.HeldByAnother(landing->rank, header.session, header.round)) {

@@ -36,6 +36,7 @@ class OpenRound {
   bool published() const { return published_; }  // not before the seed
   uint64_t version() const { return version_; }  // also the round's number
   bool closed() const { return closed_; }
+  bool finished() const { return finished_; }
   // Whether no worker relies on the manifest, so that it may still change.
   bool unused() const { return !published_ && !sessions_->any_alive(); }
   EarlyGrams* early() { return &early_; }
@@ -67,9 +68,12 @@ class OpenRound {
   bool LacksSlices(const PushedRow& pushed, int32_t rank) const;
 
   // --- Phases --------------------------------------------------------------
-  void Close() { closed_ = true; }    // no frame may land any more
-  void Reopen() { closed_ = false; }  // the round is tried again
-  void Publish(uint64_t version);     // the next round is open
+  void Close() { closed_ = true; }     // no frame may land any more
+  void Reopen() { closed_ = false; }   // the round is tried again
+  void Publish(uint64_t version);      // the next round is open
+  void Finish() { finished_ = true; }  // no round and no version follows
+  // FAILED_PRECONDITION. REQUIRES: finished().
+  absl::Status FinishedError() const;
 
  private:
   // The ledger's row of the seed, behind those of the ranks.
@@ -97,6 +101,7 @@ class OpenRound {
   bool published_ = false;
   uint64_t version_ = 0;
   bool closed_ = false;
+  bool finished_ = false;
 };
 
 }  // namespace agg

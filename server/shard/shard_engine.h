@@ -81,8 +81,10 @@ class ShardEngine : public ShardPeer {
   using PullCallback = std::function<void(absl::StatusOr<PublishedVersion>)>;
   // Calls back once, at once or when the version is published: the version
   // asked for (`latest`: the newest). epoch 0 means any. ABORTED (stale
-  // epoch), OUT_OF_RANGE (version gone; names the current one), UNAVAILABLE
-  // (epoch lost, shutting down). Returns an id for CancelPull, or 0.
+  // epoch), OUT_OF_RANGE (version gone, or above the next one; names the
+  // current one), FAILED_PRECONDITION (a version above the last one of a
+  // finished job), UNAVAILABLE (epoch lost, shutting down). Returns an id for
+  // CancelPull, or 0.
   int64_t Pull(uint64_t epoch, uint64_t version, bool latest,
                PullCallback callback);
   // The callback will not be called any more, unless it already runs.
@@ -107,6 +109,8 @@ class ShardEngine : public ShardPeer {
   // OK if `rank` may have a session in `epoch`.
   absl::Status CheckRank(uint64_t epoch, int32_t rank) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // SetSession of a change that is `finished`.
+  absl::Status FinishJob(uint64_t epoch);
   // Makes the rank's row if there is none.
   absl::Status EnsureRow(uint64_t epoch, int32_t rank);
 

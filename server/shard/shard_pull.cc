@@ -13,10 +13,24 @@ ShardEngine::Pulls::Answer ShardEngine::AnswerPull(
   const absl::Status status =
       epoch_.Check(request.epoch == 0 ? epoch_.number() : request.epoch);
   if (!status.ok()) return Pulls::Answer(status);
-  if (open_round_ == nullptr || !open_round_->published()) return std::nullopt;
+  if (open_round_ == nullptr || !open_round_->published()) {
+    // Version 0 is the next one.
+    if (request.latest || request.version == 0) return std::nullopt;
+    return Pulls::Answer(absl::OutOfRangeError(
+        absl::StrCat("version ", request.version,
+                     " is not the next one; no version is published yet")));
+  }
   const uint64_t current = open_round_->version();
   const uint64_t version = request.latest ? current : request.version;
-  if (version > current) return std::nullopt;
+  if (version > current && open_round_->finished()) {
+    return Pulls::Answer(open_round_->FinishedError());
+  }
+  if (version == current + 1) return std::nullopt;
+  if (version > current) {
+    return Pulls::Answer(absl::OutOfRangeError(
+        absl::StrCat("version ", version,
+                     " is not the next one; current version ", current)));
+  }
   std::shared_ptr<const Snapshot> snapshot = compute_->store()->Find(version);
   if (snapshot == nullptr) {
     return Pulls::Answer(absl::OutOfRangeError(absl::StrCat(

@@ -45,8 +45,22 @@ absl::Status ShardEngine::EnsureRow(uint64_t epoch, int32_t rank) {
   return absl::OkStatus();
 }
 
+absl::Status ShardEngine::FinishJob(uint64_t epoch) {
+  Closures ready;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Status status = epoch_.Check(epoch);
+    if (!status.ok() || open_round_ == nullptr) return status;
+    open_round_->Finish();
+    ready = ResolvePulls();
+  }
+  for (std::function<void()>& callback : ready) callback();
+  return absl::OkStatus();
+}
+
 absl::Status ShardEngine::SetSession(uint64_t epoch,
                                      const SessionChange& change) {
+  if (change.finished) return FinishJob(epoch);
   if (!change.remove) {
     const absl::Status status = EnsureRow(epoch, change.rank);
     ReportLostDevice();

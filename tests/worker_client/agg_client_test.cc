@@ -163,6 +163,11 @@ TEST(AggClientTest, ObserversOnlyPull) {
   ASSERT_TRUE(version.ok()) << version.status();
   EXPECT_EQ(values, Values(TwoTensors(), 1));
   EXPECT_EQ(observer->manifest().tensors[1].name, "b");
+  // An observer attends nothing, so that it hears of the end when it asks.
+  EXPECT_FALSE(observer->finished());
+  job.Finish();
+  EXPECT_TRUE(observer->LatestVersion().ok());
+  EXPECT_TRUE(observer->finished());
 }
 
 TEST(AggClientTest, LeavesOnceAndThenIsCancelled) {

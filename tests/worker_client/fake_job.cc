@@ -267,6 +267,7 @@ v1::JoinReply FakeJob::Describe() const {
   v1::JoinReply reply;
   reply.set_epoch(kEpoch);
   reply.set_seeded(!versions_.empty());
+  reply.set_finished(finished_);
   if (!versions_.empty()) reply.set_version(versions_.size() - 1);
   for (const std::string& address : addresses_) reply.add_shards(address);
   *reply.mutable_manifest() = ToProto(manifest_);

@@ -57,6 +57,11 @@ class FakeJob {
 
   // To the attending client; waits for it to attend.
   void Send(v1::JobEvent::Kind kind, std::string message = "");
+  // The job has finished, and nobody is told who does not ask.
+  void Finish() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    finished_ = true;
+  }
   // Waits until a commit is there.
   void AwaitCommit();
   // Waits until a pull is waiting for a version to come.
@@ -101,6 +106,7 @@ class FakeJob {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;
+  bool finished_ = false;
   std::vector<ShardState> shards_;
   std::map<int, std::vector<float>> row_;  // by slice
   std::vector<std::map<int, std::vector<float>>> versions_;

@@ -53,9 +53,9 @@ TEST_F(AttendanceTest, TheFormerStreamEndsAfterTheNextHasBegun) {
 TEST_F(AttendanceTest, TheNextStreamEndsFirst) {
   const uint64_t former = Open(1);
   const uint64_t next = Open(2);
-  EXPECT_EQ(attendance_.Close(next), std::nullopt);
-  EXPECT_EQ(Receiver(), 1);
-  EXPECT_EQ(attendance_.Close(former), kSession);
+  EXPECT_EQ(attendance_.Close(next), kSession);
+  EXPECT_FALSE(attendance_.Attends(kSession));
+  EXPECT_EQ(attendance_.Close(former), std::nullopt);
 }
 
 TEST_F(AttendanceTest, AForgottenSessionsStreamsMeanNothing) {

@@ -178,6 +178,7 @@ TEST(PhaseConversionTest, SessionChange) {
   change.remove = true;
   change.seed_role = true;
   change.reason = "superseded";
+  change.finished = true;
   const v1::SetSessionRequest request = ToProto(5, change);
   EXPECT_EQ(request.epoch(), 5u);
   const SessionChange back = FromProto(request);
@@ -185,6 +186,7 @@ TEST(PhaseConversionTest, SessionChange) {
   EXPECT_EQ(back.rank, 2);
   EXPECT_EQ(back.replaces, 3u);
   EXPECT_TRUE(back.keep_row && back.remove && back.seed_role);
+  EXPECT_TRUE(back.finished);
   EXPECT_EQ(back.reason, "superseded");
 }
 

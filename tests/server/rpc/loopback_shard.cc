@@ -36,6 +36,7 @@ void LoopbackShard::Serve(Coordinator* coordinator) {
   RpcServerOptions options;
   options.self = {ordinal_, num_shards_, "here:1", kFingerprint, "cpu"};
   options.job.job = "test";
+  options.job.coordinator_life = kLoopbackLife;
   options.job.workers = 1;
   options.job.max_workers = 4;
   options.job.lease = absl::Seconds(30);

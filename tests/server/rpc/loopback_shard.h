@@ -20,6 +20,7 @@ namespace agg {
 
 inline constexpr uint64_t kEpoch = 7;
 inline constexpr uint64_t kSession = 11;
+inline constexpr uint64_t kLoopbackLife = 0x1234;
 inline constexpr char kFingerprint[] = "00112233aabbccdd";
 
 // One tensor "x" of `num_elements` float32.

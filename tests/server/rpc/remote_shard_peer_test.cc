@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/round/shard_peer.h"
@@ -21,8 +22,10 @@ class RemoteShardPeerTest : public ::testing::Test {
 
   std::unique_ptr<RemoteShardPeer> NewPeer(
       const std::string& fingerprint = kFingerprint, int ordinal = 1,
-      int num_shards = 2) {
+      int num_shards = 2, uint64_t life = 0) {
     RemoteShardOptions options;
+    options.coordinator_life = life;
+    options.coordinator = absl::StrCat("coordinator of ", life);
     options.ordinal = ordinal;
     options.num_shards = num_shards;
     options.address = shard_.address();
@@ -159,9 +162,9 @@ TEST_F(RemoteShardPeerTest, AServerThatDiesIsLost) {
 }
 
 // Waits until the shard's engine has been told that its epoch is over.
-absl::Status WaitUntilLost(ShardEngine* engine) {
+absl::Status WaitUntilLost(ShardEngine* engine, uint64_t epoch = kEpoch) {
   std::promise<absl::Status> ended;
-  engine->Pull(kEpoch, 0, false, [&](absl::StatusOr<PublishedVersion> v) {
+  engine->Pull(epoch, 0, false, [&](absl::StatusOr<PublishedVersion> v) {
     ended.set_value(v.status());
   });
   return ended.get_future().get();
@@ -200,6 +203,38 @@ TEST_F(RemoteShardPeerTest, ANewEpochReplacesTheOldOne) {
   EXPECT_EQ(losses, 0);
   const absl::Status stale = peer->Attach(kEpoch, nullptr);
   EXPECT_EQ(stale.code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(RemoteShardPeerTest, AnotherLifeIsRefusedUntilTheFirstOneLetsGo) {
+  auto first = NewPeer(kFingerprint, 1, 2, 0xabc);
+  auto second = NewPeer(kFingerprint, 1, 2, 0xdef);
+  ASSERT_TRUE(first->Attach(kEpoch, nullptr).ok());
+  ASSERT_TRUE(first->SetManifest(kEpoch, OneTensor(4)).ok());
+  const absl::Status refusal = second->Attach(kEpoch + 1, nullptr);
+  EXPECT_TRUE(absl::IsFailedPrecondition(refusal));
+  EXPECT_THAT(refusal.message(), HasSubstr("held by another coordinator"));
+  EXPECT_THAT(refusal.message(), HasSubstr("coordinator of 2748"));
+  // The first one's epoch goes on, and so does a new one.
+  EXPECT_TRUE(first->SetSession(kEpoch, Worker()).ok());
+  EXPECT_EQ(shard_.engine()->Status().epoch, kEpoch);
+  ASSERT_TRUE(first->Attach(kEpoch + 2, nullptr).ok());
+  first->LetGo();
+  WaitUntilLost(shard_.engine(), kEpoch + 2).IgnoreError();
+  // Its claim ends in the same step, on the thread that answers this.
+  EXPECT_TRUE(second->Attach(kEpoch + 3, nullptr).ok());
+}
+
+TEST_F(RemoteShardPeerTest, NobodyAttachesTheCoordinatorsOwnShard) {
+  LoopbackShard own{0, 2};
+  own.Serve();
+  RemoteShardOptions options;
+  options.ordinal = 0;
+  options.address = own.address();
+  options.fingerprint = kFingerprint;
+  RemoteShardPeer peer(options);
+  const absl::Status refusal = peer.Attach(kEpoch, nullptr);
+  EXPECT_TRUE(absl::IsFailedPrecondition(refusal));
+  EXPECT_THAT(refusal.message(), HasSubstr("its own process"));
 }
 
 TEST_F(RemoteShardPeerTest, CloseEndsEverything) {

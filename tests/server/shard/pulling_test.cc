@@ -23,15 +23,15 @@ class PullingTest : public testing::Test {
 
 TEST_F(PullingTest, WaitsForAVersionThatIsNotPublished) {
   PullReply next;
-  PullReply after_next;
   PullReply cancelled;
   EXPECT_NE(engine()->Pull(epoch(), 1, false, next.callback()), 0);
-  engine()->Pull(epoch(), 2, false, after_next.callback());
   engine()->CancelPull(engine()->Pull(epoch(), 1, false, cancelled.callback()));
   EXPECT_FALSE(next.called());
   job_.RunRound(0);
   ASSERT_EQ(next.num_calls(), 1);
   EXPECT_EQ(next.Get()->version, 1u);
+  PullReply after_next;
+  engine()->Pull(epoch(), 2, false, after_next.callback());
   EXPECT_FALSE(after_next.called());
   job_.RunRound(1);
   EXPECT_EQ(after_next.Get()->version, 2u);
@@ -67,6 +67,57 @@ TEST_F(PullingTest, IsExactAndSaysWhatIsGone) {
   PullReply stale;
   engine()->Pull(epoch() - 1, 3, false, stale.callback());
   EXPECT_TRUE(absl::IsAborted(stale.Get().status()));
+}
+
+// P28: only the next version is worth waiting for.
+TEST_F(PullingTest, RefusesAVersionAboveTheNextOne) {
+  for (const uint64_t version : {uint64_t{2}, ~uint64_t{0}}) {
+    PullReply ahead;
+    EXPECT_EQ(engine()->Pull(epoch(), version, false, ahead.callback()), 0);
+    EXPECT_TRUE(absl::IsOutOfRange(ahead.Get().status()));
+    EXPECT_THAT(ahead.Get().status().message(), HasSubstr("current version 0"));
+  }
+  LocalCluster unseeded(MakeClusterOptions(1, 1));
+  PullReply early;
+  unseeded.engine(0)->Pull(0, 1, false, early.callback());
+  EXPECT_TRUE(absl::IsOutOfRange(early.Get().status()));
+}
+
+TEST_F(PullingTest, TheJobsEndEndsPullsAndPushes) {
+  PullReply waiting;
+  engine()->Pull(epoch(), 1, false, waiting.callback());
+  ASSERT_EQ(job_.workers[0].Leave(), absl::OkStatus());
+  job_.cluster.Settle();
+  ASSERT_TRUE(job_.cluster.coordinator()->finished());
+  ASSERT_TRUE(waiting.called());
+  EXPECT_TRUE(absl::IsFailedPrecondition(waiting.Get().status()));
+  EXPECT_EQ(waiting.Get().status().message(),
+            "the job has finished at version 0");
+  for (int ordinal = 0; ordinal < 2; ++ordinal) {
+    PullReply late;
+    job_.cluster.engine(ordinal)->Pull(0, 5, false, late.callback());
+    EXPECT_TRUE(absl::IsFailedPrecondition(late.Get().status()));
+    PullReply last;  // the last version stays
+    job_.cluster.engine(ordinal)->Pull(0, 0, false, last.callback());
+    EXPECT_TRUE(last.Get().ok());
+  }
+}
+
+// max_rounds ends the job while its workers are there.
+TEST(PullingFinishedJobTest, APushIsRefusedRatherThanAcknowledged) {
+  ClusterOptions options = MakeClusterOptions(2, 1);
+  options.coordinator.max_rounds = 1;
+  RunningJob job(options, MakeManifest({{40}, {7}}), 1);
+  job.RunRound(0);
+  ASSERT_TRUE(job.cluster.coordinator()->finished());
+  const absl::Status refusal =
+      job.workers[0].Push(1, RandomTensors(job.manifest, 2));
+  EXPECT_TRUE(absl::IsFailedPrecondition(refusal));
+  EXPECT_THAT(refusal.message(),
+              HasSubstr("the job has finished at version 1"));
+  // Late for a round before: dropped, and acknowledged as closed (P12).
+  EXPECT_EQ(job.workers[0].Push(0, RandomTensors(job.manifest, 2)),
+            absl::OkStatus());
 }
 
 TEST_F(PullingTest, TheVersionBeforeKeepsItsBytes) {
@@ -118,7 +169,7 @@ TEST_F(PullingTest, CallbacksRunWithoutLocks) {
 
 TEST_F(PullingTest, ALostEpochEndsPulls) {
   PullReply waiting;
-  engine()->Pull(0, 9, false, waiting.callback());
+  engine()->Pull(0, 1, false, waiting.callback());
   engine()->Lose(epoch() + 1, absl::UnavailableError("another epoch"));
   EXPECT_FALSE(waiting.called());
   engine()->Lose(0, absl::UnavailableError("shutting down"));

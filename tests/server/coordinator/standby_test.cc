@@ -1,0 +1,91 @@
+// A coordinator beside another one of its job: it waits, touches no shard, and
+// goes on when the other one has gone (P21).
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/shard_plan.h"
+#include "server/base/clock.h"
+#include "server/coordinator/coordinator.h"
+#include "server/round/phase.h"
+#include "server/round/shard_peer.h"
+
+namespace agg {
+namespace {
+
+using testing::HasSubstr;
+
+// Counts what a coordinator asks for.
+class CountingPeer : public ShardPeer {
+ public:
+  absl::Status Attach(uint64_t, std::function<void(absl::Status)>) override {
+    ++num_attached;
+    return attach_status;
+  }
+  void LetGo() override { ++num_let_go; }
+  void Lose(uint64_t, const absl::Status&) override {}
+  absl::Status SetManifest(uint64_t, const Manifest&) override {
+    return absl::OkStatus();
+  }
+  absl::Status ForgetManifest(uint64_t) override { return absl::OkStatus(); }
+  absl::Status SetSession(uint64_t, const SessionChange&) override {
+    return absl::OkStatus();
+  }
+  absl::StatusOr<PhaseResult> RunPhase(const Phase&) override {
+    return PhaseResult();
+  }
+  std::string name() const override { return "shard 0 (test)"; }
+
+  absl::Status attach_status;
+  int num_attached = 0;
+  int num_let_go = 0;
+};
+
+class StandbyTest : public testing::Test {
+ protected:
+  CountingPeer peer_;
+  FakeClock clock_;
+  int num_asked_ = 0;
+  std::string other_ = "another one answers at h:1";
+  Coordinator coordinator_{
+      CoordinatorOptions(), {&peer_}, &clock_, nullptr, [this] {
+        ++num_asked_;
+        return other_;
+      }};
+};
+
+TEST_F(StandbyTest, WaitsUntilTheOtherOneHasGone) {
+  EXPECT_TRUE(coordinator_.RunOnce());
+  EXPECT_FALSE(coordinator_.RunOnce());
+  EXPECT_EQ(num_asked_, 1);
+  const JobStatus status = coordinator_.Status();
+  EXPECT_EQ(status.phase, "waiting_for_shards");
+  EXPECT_THAT(status.message, HasSubstr("standby: another one answers at h:1"));
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(coordinator_.RunOnce());
+  EXPECT_EQ(num_asked_, 2);
+  EXPECT_EQ(peer_.num_attached, 0);
+  other_ = "";
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(coordinator_.RunOnce());
+  EXPECT_EQ(peer_.num_attached, 1);
+  EXPECT_EQ(coordinator_.Status().phase, "unseeded");
+  EXPECT_EQ(coordinator_.Status().message, "");
+  EXPECT_EQ(peer_.num_let_go, 0);
+}
+
+TEST_F(StandbyTest, WhoDoesNotGetAllShardsLetsGoOfAll) {
+  other_ = "";
+  peer_.attach_status = absl::FailedPreconditionError("held by h:2");
+  EXPECT_TRUE(coordinator_.RunOnce());
+  EXPECT_EQ(peer_.num_let_go, 1);
+  EXPECT_THAT(coordinator_.Status().message, HasSubstr("held by h:2"));
+}
+
+}  // namespace
+}  // namespace agg

@@ -1,0 +1,50 @@
+// Who may attach a shard, and until when (P21).
+#include "server/rpc/shard_claim.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace agg {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint64_t kFirst = 0xabc;
+constexpr uint64_t kSecond = 0xdef;
+
+TEST(ShardClaimTest, AnotherLifeIsRefusedByName) {
+  ShardClaim claim;
+  ASSERT_TRUE(claim.Take(kFirst, "host-a:1").ok());
+  for (const uint64_t other : {kSecond, uint64_t{0}}) {
+    const absl::Status refusal = claim.Take(other, "host-b:1");
+    EXPECT_TRUE(absl::IsFailedPrecondition(refusal));
+    EXPECT_THAT(refusal.message(), HasSubstr("host-a:1"));
+    EXPECT_THAT(refusal.message(), HasSubstr("0000000000000abc"));
+  }
+  claim.Release(kSecond);  // holds nothing
+  EXPECT_FALSE(claim.Take(kSecond, "host-b:1").ok());
+  claim.Release(kFirst);
+  EXPECT_TRUE(claim.Take(kSecond, "host-b:1").ok());
+}
+
+// The next epoch's stream may begin before the end of the last one's is seen.
+TEST(ShardClaimTest, ALifeHoldsUntilItsLastStreamEnds) {
+  ShardClaim claim;
+  ASSERT_TRUE(claim.Take(kFirst, "host-a:1").ok());
+  ASSERT_TRUE(claim.Take(kFirst, "host-a:1").ok());
+  claim.Release(kFirst);
+  EXPECT_FALSE(claim.Take(kSecond, "host-b:1").ok());
+  claim.Release(kFirst);
+  EXPECT_TRUE(claim.Take(kSecond, "host-b:1").ok());
+}
+
+TEST(ShardClaimTest, LifeZeroHoldsNothing) {
+  ShardClaim claim;
+  ASSERT_TRUE(claim.Take(0, "").ok());
+  EXPECT_TRUE(claim.Take(kFirst, "host-a:1").ok());
+  claim.Release(0);
+  EXPECT_FALSE(claim.Take(kSecond, "host-b:1").ok());
+}
+
+}  // namespace
+}  // namespace agg
