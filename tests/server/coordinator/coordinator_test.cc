@@ -59,7 +59,7 @@ TEST_F(CoordinatorTest, EpochsCountMicroseconds) {
 
 TEST_F(CoordinatorTest, RoundsWaitForEverybodyAndAreAnnounced) {
   OutcomeReply observer;
-  coordinator()->WaitRound(0, 0, 0, observer.callback());
+  coordinator()->WaitRound(0, {PushKind::kGradient, 0, 0}, observer.callback());
   const OutcomeReply first = *worker(0).Contribute(0, Row());
   const OutcomeReply repeat = worker(0).Commit(0);
   job_.cluster.Settle();
@@ -93,7 +93,8 @@ TEST_F(CoordinatorTest, ALeaseThatRunsOutFreesTheRound) {
   Attend(1);
   const OutcomeReply reply = *worker(0).Contribute(0, Row());
   OutcomeReply dead;
-  coordinator()->WaitRound(epoch(), 1, worker(1).session(), dead.callback());
+  coordinator()->WaitRound(
+      epoch(), {PushKind::kGradient, 1, worker(1).session()}, dead.callback());
   job_.cluster.Advance(absl::Seconds(20));
   ASSERT_EQ(*coordinator()->Renew(epoch(), worker(0).session()), 0u);
   job_.cluster.Advance(absl::Seconds(10));
@@ -152,7 +153,8 @@ TEST_F(CoordinatorTest, LeavingAllFinishesTheJob) {
   Attend(0);
   Attend(1);
   OutcomeReply waiting;
-  coordinator()->WaitRound(epoch(), 0, 0, waiting.callback());
+  coordinator()->WaitRound(epoch(), {PushKind::kGradient, 0, 0},
+                           waiting.callback());
   EXPECT_EQ(worker(0).Leave(), absl::OkStatus());
   EXPECT_FALSE(coordinator()->finished());
   EXPECT_EQ(worker(1).Leave(), absl::OkStatus());
