@@ -254,17 +254,22 @@ TEST_F(CoordinatorTest, DrainEndsEverything) {
 
 TEST_F(CoordinatorTest, ARoundFarAheadIsNotWaitedFor) {
   OutcomeReply next;
-  EXPECT_NE(coordinator()->WaitRound(0, 1, 0, next.callback()), 0u);
+  EXPECT_NE(
+      coordinator()->WaitRound(0, {PushKind::kGradient, 1, 0}, next.callback()),
+      0u);
   EXPECT_FALSE(next.called());
   OutcomeReply absurd;
-  EXPECT_EQ(coordinator()->WaitRound(0, 2, 0, absurd.callback()), 0u);
+  EXPECT_EQ(coordinator()->WaitRound(0, {PushKind::kGradient, 2, 0},
+                                     absurd.callback()),
+            0u);
   EXPECT_EQ(absurd.Get().status(), absl::FailedPreconditionError(
                                        "wait for round 2; current version 0"));
 }
 
 TEST_F(CoordinatorTest, AWaitWhoseCallerHasGoneIsForgotten) {
   OutcomeReply gone;
-  coordinator()->CancelWait(coordinator()->WaitRound(0, 0, 0, gone.callback()));
+  coordinator()->CancelWait(coordinator()->WaitRound(
+      0, {PushKind::kGradient, 0, 0}, gone.callback()));
   job_.RunRound(0);
   EXPECT_FALSE(gone.called());
 }
