@@ -19,4 +19,15 @@ uint32_t ExtendCrc32c(uint32_t crc, absl::string_view bytes) {
   return crc;
 }
 
+uint32_t Crc32cOfWords(const std::vector<uint32_t>& words) {
+  uint32_t crc = kCrc32cInit;
+  for (const uint32_t word : words) {
+    const char bytes[] = {static_cast<char>(word), static_cast<char>(word >> 8),
+                          static_cast<char>(word >> 16),
+                          static_cast<char>(word >> 24)};
+    crc = ExtendCrc32c(crc, absl::string_view(bytes, sizeof(bytes)));
+  }
+  return FinishCrc32c(crc);
+}
+
 }  // namespace agg

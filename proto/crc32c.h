@@ -3,6 +3,7 @@
 #define AGG_PROTO_CRC32C_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 
@@ -18,6 +19,10 @@ constexpr uint32_t FinishCrc32c(uint32_t crc) { return ~crc; }
 inline uint32_t Crc32c(absl::string_view bytes) {
   return FinishCrc32c(ExtendCrc32c(kCrc32cInit, bytes));
 }
+
+// Of the words' bytes, 4 each, little endian: a row's checksum from those of
+// its slices (CommitRequest.row_crc32c of agg.proto). 0 for none.
+uint32_t Crc32cOfWords(const std::vector<uint32_t>& words);
 
 }  // namespace agg
 

@@ -129,7 +129,7 @@ absl::StatusOr<RoundOutcome> AggClient::Wait(uint64_t version) {
     return absl::InvalidArgumentError(
         "version 0 is the seed, not a round's; Pull(0) waits for it");
   }
-  return core_->session().WaitRound(version - 1);
+  return core_->Wait(version);
 }
 
 absl::Status AggClient::Leave() { return core_->session().Leave(); }

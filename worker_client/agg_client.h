@@ -69,11 +69,13 @@ class AggClient {
   absl::Status SeedOrPull(absl::Span<const MutableTensorView> parameters);
 
   // Sends a row to all shards and waits for their acknowledgements. Its base
-  // is version(). The views' memory must stay unmodified until Push returns,
-  // and is not read after that.
+  // is version(). Another Push of the same round replaces this one, unless the
+  // round has closed meanwhile: a row is one gradient or nothing. The views'
+  // memory must stay unmodified until Push returns, and is not read after that.
   absl::Status Push(absl::Span<const TensorView> gradient);
 
-  // Ends the push of this round; waits for the outcome.
+  // Ends the last push of this round; waits for the outcome. Again after
+  // another Push: replaces the former one until the round closes.
   absl::StatusOr<RoundOutcome> Commit(const PushInfo& info);
 
   // Copies exactly one version over `parameters` (not to be touched meanwhile;
@@ -92,7 +94,8 @@ class AggClient {
   absl::StatusOr<uint64_t> LatestVersion();
 
   // Push, Commit and Pull of the new version: a complete round. A worker that
-  // comes too late gets the newest version and included = false.
+  // comes too late gets the newest version and included = false; so does one
+  // that repeats this after its first gradient was used, and the Pull failed.
   absl::StatusOr<RoundOutcome> PushPull(
       absl::Span<const TensorView> gradient, const PushInfo& info,
       absl::Span<const MutableTensorView> parameters);

@@ -60,6 +60,24 @@ ClientCore::ClientCore(const ClientOptions& options,
                                   options_.reconnect_window, session_->fate());
 }
 
+uint32_t ClientCore::BeginAttempt(const PushKey& key) {
+  MutexLock lock(&pushes_mutex_);
+  const auto found = pushes_.find(key);
+  if (found != pushes_.end()) {
+    found->second.row_crc32c.clear();
+    return ++found->second.attempt;
+  }
+  pushes_[key] = Pushed();
+  if (pushes_.size() > kMaxPushes) pushes_.erase(pushes_.begin());
+  return 0;
+}
+
+ClientCore::Pushed ClientCore::FindPushed(const PushKey& key) const {
+  MutexLock lock(&pushes_mutex_);
+  const auto found = pushes_.find(key);
+  return found == pushes_.end() ? Pushed() : found->second;
+}
+
 absl::Status ClientCore::PushAs(v1::PushKind kind, uint64_t round, DType dtype,
                                 absl::Span<const TensorView> views) {
   if (options_.observer) {
@@ -74,8 +92,18 @@ absl::Status ClientCore::PushAs(v1::PushKind kind, uint64_t round, DType dtype,
   meta.set_round(round);
   meta.set_kind(kind);
   const absl::Time deadline = absl::Now() + options_.transfer_timeout;
+  const PushKey key(kind, round);
   MutexLock lock(&push_mutex_);
-  return session_->Explain(pusher_->Push(*bound, dtype, meta, deadline));
+  meta.set_attempt(BeginAttempt(key));
+  const absl::Status status = pusher_->Push(*bound, dtype, meta, deadline);
+  {
+    MutexLock pushes_lock(&pushes_mutex_);
+    const auto pushed = pushes_.find(key);
+    if (pushed != pushes_.end()) {
+      pushed->second.row_crc32c = pusher_->row_crc32c();
+    }
+  }
+  return session_->Explain(status);
 }
 
 absl::Status ClientCore::Push(absl::Span<const TensorView> gradient) {
@@ -88,6 +116,7 @@ absl::StatusOr<RoundOutcome> ClientCore::Seed(
   if (!status.ok()) return status;
   v1::CommitRequest request;
   request.set_kind(v1::SEED);
+  request.set_attempt(FindPushed({v1::SEED, 0}).attempt);
   absl::StatusOr<RoundOutcome> outcome = session_->Commit(request);
   if (outcome.ok()) version_ = outcome->version;
   return outcome;
@@ -123,6 +152,10 @@ absl::StatusOr<RoundOutcome> ClientCore::Commit(const PushInfo& info) {
   v1::CommitRequest request;
   request.set_kind(v1::GRADIENT);
   request.set_round(version_);
+  const Pushed pushed = FindPushed({v1::GRADIENT, request.round()});
+  request.set_attempt(pushed.attempt);
+  request.mutable_row_crc32c()->Add(pushed.row_crc32c.begin(),
+                                    pushed.row_crc32c.end());
   request.set_examples(info.examples);
   request.set_accumulation(info.accumulation);
   if (info.micro_norm_squared_sum.has_value()) {
@@ -164,7 +197,7 @@ absl::Status ClientCore::Pull(uint64_t version,
 }
 
 absl::Status ClientCore::AwaitRoundBefore(uint64_t version) {
-  absl::Status status = session_->WaitRound(version - 1).status();
+  absl::Status status = Wait(version).status();
   // So old that its outcome is no longer kept; the shards may still have it.
   return absl::IsOutOfRange(status) ? absl::OkStatus() : status;
 }
@@ -183,6 +216,11 @@ absl::StatusOr<uint64_t> ClientCore::PullLatest(
     if (!IsGone(status)) return status;
   }
   return status;
+}
+
+absl::StatusOr<RoundOutcome> ClientCore::Wait(uint64_t version) {
+  const uint64_t round = version - 1;
+  return session_->WaitRound(round, FindPushed({v1::GRADIENT, round}).attempt);
 }
 
 absl::StatusOr<RoundOutcome> ClientCore::PushPull(

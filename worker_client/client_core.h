@@ -5,8 +5,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -42,6 +44,7 @@ class ClientCore {
                     Precision precision, bool wait_for_seed = false);
   absl::StatusOr<uint64_t> PullLatest(
       absl::Span<const MutableTensorView> parameters, Precision precision);
+  absl::StatusOr<RoundOutcome> Wait(uint64_t version);
   absl::StatusOr<RoundOutcome> PushPull(
       absl::Span<const TensorView> gradient, const PushInfo& info,
       absl::Span<const MutableTensorView> parameters);
@@ -58,6 +61,19 @@ class ClientCore {
   // Until the round that publishes `version` >= 1 has ended: within
   // round_timeout, and no longer than the job.
   absl::Status AwaitRoundBefore(uint64_t version);
+  // What this session has pushed last in a round (P5).
+  struct Pushed {
+    uint32_t attempt = 0;
+    std::vector<uint32_t> row_crc32c;  // empty: not known
+  };
+  using PushKey = std::pair<v1::PushKind, uint64_t>;  // and the round
+  // As many as the server keeps outcomes of.
+  static constexpr size_t kMaxPushes = 16;
+
+  // Another gradient of the round has another attempt; returns it.
+  uint32_t BeginAttempt(const PushKey& key);
+  // Nothing pushed: attempt 0.
+  Pushed FindPushed(const PushKey& key) const;
   absl::Status PushAs(v1::PushKind kind, uint64_t round, DType dtype,
                       absl::Span<const TensorView> views);
 
@@ -70,6 +86,9 @@ class ClientCore {
   std::atomic<uint64_t> version_;
   Mutex push_mutex_;
   std::unique_ptr<RowPusher> pusher_ ABSL_PT_GUARDED_BY(push_mutex_);
+  // Not push_mutex_, which a Push holds until its end.
+  mutable Mutex pushes_mutex_;
+  std::map<PushKey, Pushed> pushes_ ABSL_GUARDED_BY(pushes_mutex_);
 };
 
 }  // namespace agg

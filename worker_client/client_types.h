@@ -93,7 +93,9 @@ struct RoundOutcome {
   uint64_t round = 0;
   uint64_t version = 0;  // published by the round
   Kind kind = Kind::kApplied;
-  bool included = false;            // this worker's row is in the result
+  // What this worker pushed last in the round is in the result. False if only
+  // an earlier push of the round is.
+  bool included = false;
   std::vector<int> ranks;           // of the workers whose rows are in it
   std::vector<int> excluded_ranks;  // not finite, or not completely pushed
   double learning_rate = 0;         // as applied

@@ -229,11 +229,13 @@ absl::StatusOr<RoundOutcome> CoordinatorSession::Commit(
   return FromProto(reply);
 }
 
-absl::StatusOr<RoundOutcome> CoordinatorSession::WaitRound(uint64_t round) {
+absl::StatusOr<RoundOutcome> CoordinatorSession::WaitRound(uint64_t round,
+                                                           uint32_t attempt) {
   v1::WaitRequest request;
   request.set_epoch(description_.epoch());
   request.set_session(description_.session());
   request.set_round(round);
+  request.set_attempt(attempt);
   v1::RoundOutcome reply;
   absl::Status status =
       Call("WaitRound", absl::Now() + options_.round_timeout,

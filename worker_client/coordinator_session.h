@@ -55,7 +55,8 @@ class CoordinatorSession {
   // Fills in epoch and session. `traceparent` as in PushInfo.
   absl::StatusOr<RoundOutcome> Commit(v1::CommitRequest request,
                                       const std::string& traceparent = "");
-  absl::StatusOr<RoundOutcome> WaitRound(uint64_t round);
+  // `attempt`: which push of the round `included` tells about.
+  absl::StatusOr<RoundOutcome> WaitRound(uint64_t round, uint32_t attempt);
   // The job's newest version; FAILED_PRECONDITION while it has none.
   absl::StatusOr<uint64_t> LatestVersion();
   // CANCELLED is the session's fate from here on. Again: OK at once.

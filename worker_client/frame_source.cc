@@ -9,6 +9,28 @@
 #include "worker_client/float_narrowing.h"
 
 namespace agg {
+namespace {
+
+// The checksums of a frame's slices by ascending index, 0 for absent ones.
+std::vector<uint32_t> InOrder(const FramePlan& plan,
+                              const v1::FrameMeta& meta) {
+  std::vector<uint32_t> crc32c;
+  size_t present = 0;
+  size_t absent = 0;
+  while (present < plan.slices.size() || absent < plan.absent_slices.size()) {
+    if (absent == plan.absent_slices.size() ||
+        (present < plan.slices.size() &&
+         plan.slices[present] < plan.absent_slices[absent])) {
+      crc32c.push_back(meta.crc32c(static_cast<int>(present++)));
+    } else {
+      crc32c.push_back(0);
+      ++absent;
+    }
+  }
+  return crc32c;
+}
+
+}  // namespace
 
 std::shared_ptr<const void> FrameMemory::Hold(
     std::unique_ptr<std::vector<uint16_t>> staging) {
@@ -53,7 +75,8 @@ FrameSource::FrameSource(const ShardRouter* router,
       meta_(std::move(meta)),
       dtype_(dtype),
       memory_(std::move(memory)),
-      plans_(router->PlanFrames(shard, dtype, bound)) {
+      plans_(router->PlanFrames(shard, dtype, bound)),
+      crc32c_(plans_.size()) {
   meta_.set_dtype(static_cast<v1::DType>(dtype));
 }
 
@@ -84,7 +107,16 @@ absl::string_view FrameSource::Payload(const Slice& slice,
   return absl::string_view(reinterpret_cast<const char*>(to.data()), bytes);
 }
 
-grpc::ByteBuffer FrameSource::Make(int frame) const {
+absl::optional<uint32_t> FrameSource::row_crc32c() const {
+  std::vector<uint32_t> slices;
+  for (const std::vector<uint32_t>& frame : crc32c_) {
+    if (frame.empty()) return absl::nullopt;  // every frame has a slice
+    slices.insert(slices.end(), frame.begin(), frame.end());
+  }
+  return Crc32cOfWords(slices);
+}
+
+grpc::ByteBuffer FrameSource::Make(int frame) {
   const FramePlan& plan = plans_[frame];
   std::unique_ptr<std::vector<uint16_t>> staging;
   if (NeedsStaging(plan)) {
@@ -103,6 +135,7 @@ grpc::ByteBuffer FrameSource::Make(int frame) const {
     meta.add_crc32c(Crc32c(payload.back()));
   }
   for (int32_t index : plan.absent_slices) meta.add_absent_slices(index);
+  crc32c_[frame] = InOrder(plan, meta);
   return MakeFrame(meta, payload, memory_->Hold(std::move(staging)));
 }
 

@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "kernels/dtype.h"
 #include "proto/agg.pb.h"
 #include "server/base/mutex.h"
@@ -54,7 +55,11 @@ class FrameSource {
               std::shared_ptr<FrameMemory> memory);
 
   int num_frames() const { return static_cast<int>(plans_.size()); }
-  grpc::ByteBuffer Make(int frame) const;
+  grpc::ByteBuffer Make(int frame);
+
+  // CommitRequest.row_crc32c for this shard; nothing before every frame was
+  // made at least once.
+  absl::optional<uint32_t> row_crc32c() const;
 
  private:
   // The slice's bytes as sent: in place, or narrowed to `staging`'s end.
@@ -68,6 +73,9 @@ class FrameSource {
   DType dtype_;
   std::shared_ptr<FrameMemory> memory_;
   std::vector<FramePlan> plans_;
+  // By frame: the checksums of its slices and absent slices, in the order of
+  // their indices; empty before the frame was made.
+  std::vector<std::vector<uint32_t>> crc32c_;
 };
 
 }  // namespace agg

@@ -52,11 +52,16 @@ RowPusher::~RowPusher() {
 
 absl::Status RowPusher::Push(absl::Span<const TensorView> bound, DType dtype,
                              const v1::FrameMeta& meta, absl::Time deadline) {
+  row_crc32c_.clear();
   absl::Status status = cancel_->status();
   if (!status.ok()) return status;
   std::vector<Part> parts = Start(bound, dtype, meta);
   status = Wait(meta, deadline, &parts);
-  if (!status.ok()) Abandon(&parts);
+  if (status.ok()) {
+    Sum(parts);
+  } else {
+    Abandon(&parts);
+  }
   WaitForMemory();
   return status;
 }
@@ -72,7 +77,7 @@ std::vector<RowPusher::Part> RowPusher::Start(
   for (size_t i = 0; i < streams_.size(); ++i) {
     if (streams_[i] == nullptr) continue;
     parts.push_back(
-        Part{streams_[i].get(),
+        Part{static_cast<int>(i), streams_[i].get(),
              std::make_unique<FrameSource>(router_, bound, static_cast<int>(i),
                                            meta, dtype, memory_),
              RetryPolicy(reconnect_window_)});
@@ -140,6 +145,16 @@ absl::Status RowPusher::Wait(const v1::FrameMeta& meta, absl::Time deadline,
           "the network, or allow more time"));
     }
   }
+}
+
+void RowPusher::Sum(const std::vector<Part>& parts) {
+  std::vector<uint32_t> sums(streams_.size(), 0);  // 0: a shard without slices
+  for (const Part& part : parts) {
+    const absl::optional<uint32_t> sum = part.source->row_crc32c();
+    if (!sum.has_value()) return;
+    sums[part.ordinal] = *sum;
+  }
+  row_crc32c_ = std::move(sums);
 }
 
 void RowPusher::Abandon(std::vector<Part>* parts) {

@@ -7,6 +7,7 @@
 #include <grpcpp/channel.h>
 #include <grpcpp/completion_queue.h>
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -37,16 +38,21 @@ class RowPusher {
 
   // Sends the bound views (ShardRouter::Bind) as `dtype` and returns when
   // every shard has acknowledged them; a shard whose connection breaks gets
-  // them again. `meta` holds epoch, session, round and kind. Once Push has
-  // returned, also with an error, gRPC no longer reads the views' memory.
-  // Errors: the cancel source's reason; DEADLINE_EXCEEDED; what a shard
+  // them again. `meta` holds epoch, session, round, kind and attempt. Once
+  // Push has returned, also with an error, gRPC no longer reads the views'
+  // memory. Errors: the cancel source's reason; DEADLINE_EXCEEDED; what a shard
   // answers.
   absl::Status Push(absl::Span<const TensorView> bound, DType dtype,
                     const v1::FrameMeta& meta, absl::Time deadline);
 
+  // CommitRequest.row_crc32c of the last Push; empty if it failed, or a shard
+  // acknowledged before everything was sent: the round was closed.
+  const std::vector<uint32_t>& row_crc32c() const { return row_crc32c_; }
+
  private:
   // One shard's part of the push in progress.
   struct Part {
+    int ordinal;
     ShardStream* stream;
     std::unique_ptr<FrameSource> source;
     RetryPolicy retries;
@@ -64,6 +70,7 @@ class RowPusher {
   bool RunEvent(absl::Time until);
   absl::Status Wait(const v1::FrameMeta& meta, absl::Time deadline,
                     std::vector<Part>* parts);
+  void Sum(const std::vector<Part>& parts);  // sets row_crc32c_
   // Cancels the parts' unfinished calls and waits until they end.
   void Abandon(std::vector<Part>* parts);
   // Until gRPC has released every frame.
@@ -74,6 +81,7 @@ class RowPusher {
   CancelSource* const cancel_;
   const std::shared_ptr<FrameMemory> memory_;
   grpc::CompletionQueue queue_;
+  std::vector<uint32_t> row_crc32c_;
   std::vector<std::unique_ptr<ShardStream>>
       streams_;  // by ordinal; may be null
 };

@@ -29,8 +29,7 @@ void* ShardStream::Tag(Event* event) {
   return event;
 }
 
-void ShardStream::StartPush(const FrameSource* source,
-                            const v1::FrameMeta& meta) {
+void ShardStream::StartPush(FrameSource* source, const v1::FrameMeta& meta) {
   source_ = source;
   meta_ = meta;
   next_frame_ = 0;
@@ -103,7 +102,8 @@ void ShardStream::OnRead(bool ok) {
   // for each copy. That of this push may come before all frames are sent: then
   // the round is closed, and the server would drop the rest.
   if (parsed && state_ == State::kPushing && ack.epoch() == meta_.epoch() &&
-      ack.round() == meta_.round() && ack.kind() == meta_.kind()) {
+      ack.round() == meta_.round() && ack.kind() == meta_.kind() &&
+      ack.attempt() == meta_.attempt()) {
     state_ = State::kAcknowledged;
   }
   Read();

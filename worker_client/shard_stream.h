@@ -53,7 +53,7 @@ class ShardStream {
   // Sends all frames of the source, which must live until the state is
   // kAcknowledged or kBroken. `meta` identifies the acknowledgement.
   // REQUIRES: not kPushing.
-  void StartPush(const FrameSource* source, const v1::FrameMeta& meta);
+  void StartPush(FrameSource* source, const v1::FrameMeta& meta);
 
   // Asks gRPC to end the call; the state becomes kBroken when its last event
   // has run.
@@ -109,7 +109,7 @@ class ShardStream {
   std::unique_ptr<Call> call_;
   bool reading_ = false;
   grpc::ByteBuffer incoming_;
-  const FrameSource* source_ = nullptr;
+  FrameSource* source_ = nullptr;
   v1::FrameMeta meta_;
   int next_frame_ = 0;
 };

@@ -44,4 +44,14 @@ absl::Status ValidateCommit(const CommitInfo& info) {
                     row.loss_scale, "finite and above 0");
 }
 
+absl::Status ValidateRowCrc32c(const std::vector<uint32_t>& row_crc32c,
+                               int num_shards) {
+  const size_t size = row_crc32c.size();
+  if (size == 0 || size == static_cast<size_t>(num_shards)) {
+    return absl::OkStatus();
+  }
+  return FieldError("commit.row_crc32c", absl::StrCat("of ", size, " entries"),
+                    absl::StrCat("none, or one per shard, ", num_shards));
+}
+
 }  // namespace agg

@@ -5,6 +5,7 @@
 #define AGG_SERVER_COORDINATOR_CALL_VALIDATION_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -29,6 +30,10 @@ absl::Status ValidateJoin(const JoinCall& call, int32_t max_workers);
 // infinite is taken: a row that has overflowed has such a sum, and its worker
 // has to be able to commit it. It counts as a row that was sent without one.
 absl::Status ValidateCommit(const CommitInfo& info);
+
+// CommitRequest.row_crc32c is empty or has one entry per shard.
+absl::Status ValidateRowCrc32c(const std::vector<uint32_t>& row_crc32c,
+                               int num_shards);
 
 }  // namespace agg
 

@@ -126,16 +126,17 @@ uint64_t Coordinator::Commit(CommitCall call, OutcomeCallback done) {
   // incomplete row at once. What other shards lack, they report when the round
   // is closed.
   call.pushed = peers_.peer(0)->CheckPushed(
-      {call.epoch, call.session, call.round, call.kind});
+      {call.epoch, call.session, call.round, call.kind, call.attempt});
   OutcomeAnswer answer;
   {
     MutexLock lock(&mutex_);
-    const absl::Status status = state_.CheckAcceptingCalls(call.epoch);
+    absl::Status status = state_.CheckAcceptingCalls(call.epoch);
+    if (status.ok()) status = ValidateRowCrc32c(call.row_crc32c, peers_.size());
     answer = status.ok() ? state_.job()->Commit(call, clock_->Now()) : status;
     if (IsPending(answer)) {
-      const absl::StatusOr<uint64_t> number =
-          state_.waiters()->Add(OutcomeWaiters::Call::kCommit,
-                                {call.kind, call.round, call.session}, done);
+      const absl::StatusOr<uint64_t> number = state_.waiters()->Add(
+          OutcomeWaiters::Call::kCommit,
+          {call.kind, call.round, call.session, call.attempt}, done);
       changed_.NotifyAll();  // it may be the commit that closes the round
       if (number.ok()) return *number;
       answer = number.status();
@@ -145,9 +146,8 @@ uint64_t Coordinator::Commit(CommitCall call, OutcomeCallback done) {
   return 0;
 }
 
-uint64_t Coordinator::WaitRound(uint64_t epoch, uint64_t round,
-                                uint64_t session, OutcomeCallback done) {
-  const OutcomeQuery query = {PushKind::kGradient, round, session};
+uint64_t Coordinator::WaitRound(uint64_t epoch, const OutcomeQuery& query,
+                                OutcomeCallback done) {
   OutcomeAnswer answer;
   {
     MutexLock lock(&mutex_);

@@ -93,7 +93,7 @@ class Coordinator {
   // wait (OutcomeWaiters); a row whose Commit gets that is committed.
   uint64_t Commit(CommitCall call, OutcomeCallback done);
   // session 0: `included` is false. epoch 0: any.
-  uint64_t WaitRound(uint64_t epoch, uint64_t round, uint64_t session,
+  uint64_t WaitRound(uint64_t epoch, const OutcomeQuery& query,
                      OutcomeCallback done);
   // The caller of a waiting call has gone: its `done` is not called. What it
   // has committed stands.

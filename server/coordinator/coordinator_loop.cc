@@ -138,6 +138,7 @@ void Coordinator::PropagateLoss() {
 bool Coordinator::SeedIfDue() {
   uint64_t epoch;
   uint64_t session;
+  uint32_t attempt;
   {
     MutexLock lock(&mutex_);
     if (!state_.CheckAcceptingCalls().ok() ||
@@ -146,8 +147,9 @@ bool Coordinator::SeedIfDue() {
     }
     epoch = state_.job()->epoch();
     session = *state_.job()->seed_committed();
+    attempt = state_.job()->seed_attempt();
   }
-  const absl::Status status = engine_.PublishSeed(session);
+  const absl::Status status = engine_.PublishSeed(session, attempt);
   if (!status.ok()) {
     LoseEpoch(epoch, status);
     return true;

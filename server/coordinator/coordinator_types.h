@@ -82,6 +82,8 @@ struct CommitCall {
   uint64_t session = 0;
   uint64_t round = 0;
   PushKind kind = PushKind::kGradient;
+  uint32_t attempt = 0;              // which of the session's pushes
+  std::vector<uint32_t> row_crc32c;  // by ordinal; empty: not checked
   CommitInfo info;
   // Not OK: why it cannot be complete (ShardPeer::CheckPushed). Filled in by
   // the coordinator.

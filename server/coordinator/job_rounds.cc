@@ -1,5 +1,5 @@
 // The second half of a JobState: commits, outcomes and rounds.
-#include <set>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,11 +18,11 @@ absl::Status JobState::CheckSeedRole(uint64_t session) const {
               : "another worker has the seed role; Pull version 0 instead");
 }
 
-RoundResult JobState::SeededResult() const {
+RoundResult JobState::SeededResult(uint32_t attempt) const {
   RoundResult outcome;
   outcome.epoch = epoch_;
   outcome.kind = OutcomeKind::kSeeded;
-  outcome.included = true;
+  outcome.included = attempt == seed_attempt_;
   outcome.finished = finished_;
   return outcome;
 }
@@ -30,9 +30,13 @@ RoundResult JobState::SeededResult() const {
 OutcomeAnswer JobState::CommitSeed(const CommitCall& call) {
   const absl::Status status = CheckSeedRole(call.session);
   if (!status.ok()) return status;
-  if (seeded_) return std::optional<RoundResult>(SeededResult());
+  if (seeded_) return std::optional<RoundResult>(SeededResult(call.attempt));
   if (!call.pushed.ok()) return call.pushed;
-  seed_committed_ = call.session;
+  // A late repeat of a lower attempt changes nothing.
+  if (seed_committed_ != call.session || call.attempt > seed_attempt_) {
+    seed_committed_ = call.session;
+    seed_attempt_ = call.attempt;
+  }
   return std::optional<RoundResult>();
 }
 
@@ -46,23 +50,19 @@ OutcomeAnswer JobState::Commit(const CommitCall& call, absl::Time now) {
                                       : CommitGradient(call, **member, now);
 }
 
-OutcomeAnswer JobState::CommitGradient(const CommitCall& call,
-                                       const Member& member, absl::Time now) {
-  if (seeded_ && call.round < version_) {
-    return Outcome(call.round, call.session);
-  }
+bool JobState::OnItsWay(uint64_t round) const {
+  return seeded_ ? closing_ && round == version_ + 1
+                 : seed_committed_.has_value() && round == 0;
+}
+
+absl::Status JobState::CheckRound(const CommitCall& call,
+                                  const Member& member) const {
   if (finished_) {
     return absl::FailedPreconditionError(
         absl::StrCat("the job has finished at version ", version_));
   }
-  // A version can be pulled from the shards shortly before the coordinator
-  // knows that all of them have published it: commits of its round may come
-  // while it is on its way.
-  const bool on_its_way = seeded_
-                              ? closing_ && call.round == version_ + 1
-                              : seed_committed_.has_value() && call.round == 0;
-  if ((!on_its_way && (!seeded_ || call.round > version_)) ||
-      member.first_round > call.round) {
+  const bool to_come = !seeded_ || call.round > version_;
+  if ((to_come && !OnItsWay(call.round)) || member.first_round > call.round) {
     return absl::FailedPreconditionError(absl::StrCat(
         "commit of round ", call.round, "; ",
         seeded_ ? absl::StrCat("current version ", version_,
@@ -70,16 +70,33 @@ OutcomeAnswer JobState::CommitGradient(const CommitCall& call,
                                member.first_round)
                 : "no version is published yet"));
   }
+  return absl::OkStatus();
+}
+
+OutcomeAnswer JobState::CommitGradient(const CommitCall& call,
+                                       const Member& member, absl::Time now) {
+  if (seeded_ && call.round < version_) {
+    return Outcome({call.kind, call.round, call.session, call.attempt});
+  }
+  const absl::Status status = CheckRound(call, member);
+  if (!status.ok()) return status;
+  // A version can be pulled from the shards shortly before the coordinator
+  // knows that all of them have published it: commits of its round may come
+  // while it is on its way.
+  const bool on_its_way = OnItsWay(call.round);
   std::map<int32_t, Contribution>& contributions =
       on_its_way ? next_contributions_ : contributions_;
-  // Late for a round that is closing, or a repeat: it waits for the outcome,
-  // which says whether its row is in.
-  if ((closing_ && !on_its_way) || contributions.count(member.rank) != 0) {
+  // Late for a round that is closing, a repeat, or an attempt that a higher one
+  // has replaced: it waits for the outcome, which says whether its row is in.
+  const auto former = contributions.find(member.rank);
+  if ((closing_ && !on_its_way) || (former != contributions.end() &&
+                                    former->second.attempt >= call.attempt)) {
     return std::optional<RoundResult>();
   }
   if (!call.pushed.ok()) return call.pushed;
   if (contributions_.empty()) waiting_since_ = now;
-  Contribution contribution{call.session, call.info, now};
+  Contribution contribution{call.session, call.attempt, call.row_crc32c,
+                            call.info, now};
   contribution.info.row.rank = member.rank;
   contributions[member.rank] = std::move(contribution);
   return std::optional<RoundResult>();
@@ -87,7 +104,7 @@ OutcomeAnswer JobState::CommitGradient(const CommitCall& call,
 
 OutcomeAnswer JobState::Answer(const OutcomeQuery& query) const {
   if (query.kind == PushKind::kGradient) {
-    return Outcome(query.round, query.session);
+    return Outcome(query);
   }
   if (!seeded_) return std::optional<RoundResult>();
   // The seeder may have gone since; its waiter has its answer then.
@@ -95,27 +112,28 @@ OutcomeAnswer JobState::Answer(const OutcomeQuery& query) const {
   if (!rank.ok()) return rank.status();
   const absl::Status status = CheckSeedRole(query.session);
   if (!status.ok()) return status;
-  return std::optional<RoundResult>(SeededResult());
+  return std::optional<RoundResult>(SeededResult(query.attempt));
 }
 
-OutcomeAnswer JobState::Outcome(uint64_t round, uint64_t session) const {
-  if (!seeded_ || round >= version_) {
+OutcomeAnswer JobState::Outcome(const OutcomeQuery& query) const {
+  if (!seeded_ || query.round >= version_) {
     if (finished_) {
       return absl::FailedPreconditionError(
           absl::StrCat("the job has finished at version ", version_));
     }
     // The next version may be on its way (see CommitGradient), so that its
     // round can be waited for. Nobody computes on a later one yet.
-    if (round > version_ + 1) {
+    if (query.round > version_ + 1) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "wait for round ", round, "; current version ", version_));
+          "wait for round ", query.round, "; current version ", version_));
     }
     return std::optional<RoundResult>();
   }
-  std::optional<RoundResult> outcome = outcomes_.Find(round, session);
+  std::optional<RoundResult> outcome =
+      outcomes_.Find(query.round, query.session, query.attempt);
   if (outcome.has_value()) return outcome;
   return absl::OutOfRangeError(
-      absl::StrCat("the outcome of round ", round,
+      absl::StrCat("the outcome of round ", query.round,
                    " is no longer kept; current version ", version_));
 }
 
@@ -192,11 +210,11 @@ void JobState::OpenRound(absl::Time now) {
 }
 
 void JobState::FinishRound(RoundResult outcome, absl::Time now) {
-  std::set<uint64_t> included;
+  std::map<uint64_t, uint32_t> included;
   for (int32_t rank : outcome.ranks) {
     const auto found = contributions_.find(rank);
     if (found != contributions_.end()) {
-      included.insert(found->second.session);
+      included[found->second.session] = found->second.attempt;
     }
   }
   closing_ = false;

@@ -74,11 +74,11 @@ class JobState {
   // to come, to wait for: after the next; call.pushed), OUT_OF_RANGE (an
   // outcome no longer kept), INVALID_ARGUMENT (ValidateCommit).
   OutcomeAnswer Commit(const CommitCall& call, absl::Time now);
-  OutcomeAnswer Outcome(uint64_t round, uint64_t session) const;
   // What a Commit or a wait that has been taken is to get.
   OutcomeAnswer Answer(const OutcomeQuery& query) const;
   // The session whose committed seed waits to be published.
   std::optional<uint64_t> seed_committed() const { return seed_committed_; }
+  uint32_t seed_attempt() const { return seed_attempt_; }
   void FinishSeed(absl::Time now);
 
   // --- Rounds.
@@ -114,7 +114,11 @@ class JobState {
   OutcomeAnswer CommitSeed(const CommitCall& call);
   OutcomeAnswer CommitGradient(const CommitCall& call, const Member& member,
                                absl::Time now);
-  RoundResult SeededResult() const;
+  // What a gradient's Commit is refused for before its round is looked at.
+  absl::Status CheckRound(const CommitCall& call, const Member& member) const;
+  bool OnItsWay(uint64_t round) const;
+  OutcomeAnswer Outcome(const OutcomeQuery& query) const;
+  RoundResult SeededResult(uint32_t attempt) const;
   uint64_t FirstRound(const SessionChange& change) const;
 
   CoordinatorOptions options_;
@@ -131,6 +135,7 @@ class JobState {
   uint64_t replaced_first_round_ = 0;  // of the member that BeginJoin replaced
   uint64_t seed_session_ = 0;          // has the role, or had it when seeding
   std::optional<uint64_t> seed_committed_;
+  uint32_t seed_attempt_ = 0;  // of seed_committed_, also when it is seeded
   std::map<int32_t, Contribution> contributions_;
   // Rows of the round after the one that is closing: its version is being
   // published.

@@ -26,7 +26,9 @@ struct Member {
 // A committed row of the open round; outlives its worker (P6).
 struct Contribution {
   uint64_t session = 0;
-  CommitInfo info;  // with the rank
+  uint32_t attempt = 0;
+  std::vector<uint32_t> row_crc32c;  // as of CommitCall
+  CommitInfo info;                   // with the rank
   absl::Time committed_at;
 };
 

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "server/coordinator/round_result.h"
@@ -17,19 +17,23 @@ class KeptOutcomes {
  public:
   static constexpr int kNumKept = 16;
 
-  // `included`: the sessions whose rows the result contains. REQUIRES: rounds
-  // come in ascending order.
-  void Add(RoundResult outcome, std::set<uint64_t> included) {
+  // `included`: the sessions whose rows the result contains, with the attempt
+  // that it was. REQUIRES: rounds come in ascending order.
+  void Add(RoundResult outcome, std::map<uint64_t, uint32_t> included) {
     rounds_.push_back({std::move(outcome), std::move(included)});
     if (rounds_.size() > kNumKept) rounds_.pop_front();
   }
 
-  // As `session` sees it (0: as an observer); nothing if it is not kept.
-  std::optional<RoundResult> Find(uint64_t round, uint64_t session) const {
+  // As `session` sees it (0: as an observer) that asks about its `attempt`;
+  // nothing if it is not kept.
+  std::optional<RoundResult> Find(uint64_t round, uint64_t session,
+                                  uint32_t attempt) const {
     for (const Round& kept : rounds_) {
       if (kept.outcome.round != round) continue;
       RoundResult outcome = kept.outcome;
-      outcome.included = session != 0 && kept.included.count(session) != 0;
+      const auto used = kept.included.find(session);
+      outcome.included = session != 0 && used != kept.included.end() &&
+                         used->second == attempt;
       return outcome;
     }
     return std::nullopt;
@@ -38,7 +42,7 @@ class KeptOutcomes {
  private:
   struct Round {
     RoundResult outcome;
-    std::set<uint64_t> included;
+    std::map<uint64_t, uint32_t> included;
   };
   std::deque<Round> rounds_;  // oldest first
 };

@@ -72,10 +72,11 @@ void RoundEngine::SetCombination(const CombineOptions& combine) {
   combine_ = combine;
 }
 
-absl::Status RoundEngine::PublishSeed(uint64_t session) {
+absl::Status RoundEngine::PublishSeed(uint64_t session, uint32_t attempt) {
   PublishPlan plan;
   plan.seed = true;
   plan.seed_session = session;
+  plan.seed_attempt = attempt;
   return Publish(plan);
 }
 
@@ -129,10 +130,12 @@ RoundReport RoundEngine::Begin(
   round_ = round;
   shard_seconds_.clear();
   rows_.clear();
+  row_crc32c_.clear();
   input_ = RoundInput();
   input_.version = static_cast<int64_t>(round);
   for (const auto& [rank, contribution] : contributions) {
-    rows_.push_back({rank, contribution.session});
+    rows_.push_back({rank, contribution.session, contribution.attempt});
+    row_crc32c_.push_back(contribution.row_crc32c);
     input_.rows.push_back(contribution.info.row);
   }
   // Zeros until Grams have come: the statistics of a round that fails before

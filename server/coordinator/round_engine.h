@@ -41,8 +41,8 @@ class RoundEngine {
   // carried over.
   void SetCombination(const CombineOptions& combine);
 
-  // Publishes version 0 from the seed that `session` has landed.
-  absl::Status PublishSeed(uint64_t session);
+  // Publishes version 0 from this seed, which has landed.
+  absl::Status PublishSeed(uint64_t session, uint32_t attempt);
 
   // Runs `round` over the committed rows (rank order) and publishes version
   // round + 1, unchanged if the round is skipped (no rows: always). An error
@@ -70,10 +70,11 @@ class RoundEngine {
   // committed, is left out by name: its Gram entries are NaN, so that it is
   // excluded as a row that is not finite would be.
   absl::Status Close(RoundReport* report);
-  // Takes the rows that shards have named out of closed_; whether there are
-  // any.
+  // Takes out of closed_ what shards have named, or have other bytes of than
+  // the commit says; whether there are any.
   bool DropIncomplete(const std::vector<PhaseResult>& results,
                       RoundReport* report);
+  void DropRow(int32_t rank, size_t shard, RoundReport* report);
   // The Gram matrix of closed_ as one of rows_, NaN where a row is not closed.
   GramMatrix OverCommittedRows(const GramMatrix& closed) const;
   // kCompensatedGram of phase.tensors on all shards, into input_.
@@ -86,7 +87,7 @@ class RoundEngine {
 
   // --- Stepping. Norms (if needed) and the update.
   absl::Status Step(RoundReport* report);
-  // Adds the trust ratio of each tensor to the plan.
+  // Adds each tensor's trust ratio to the plan.
   absl::Status CollectTrust(StepPlan* step);
   double WeightDecayOf(int32_t tensor) const;
 
@@ -109,7 +110,9 @@ class RoundEngine {
   CombineState previous_state_;  // of the last finished round, for statistics
   RoundInput input_;             // of the round in execution, or the last one
   std::vector<RoundRow> rows_;   // committed; parallel to input_.rows
-  std::vector<int> closed_;      // indices of the rows that the round has
+  // What their commits say about their bytes; parallel to rows_.
+  std::vector<std::vector<uint32_t>> row_crc32c_;
+  std::vector<int> closed_;  // indices of the rows that the round has
   std::vector<ShardSeconds> shard_seconds_;  // by ordinal
 };
 

@@ -12,24 +12,37 @@ namespace agg {
 
 // --- Closing -----------------------------------------------------------------
 
+void RoundEngine::DropRow(int32_t rank, size_t shard, RoundReport* report) {
+  const auto row = std::find_if(closed_.begin(), closed_.end(),
+                                [&](int i) { return rows_[i].rank == rank; });
+  if (row == closed_.end()) return;  // known already, or never asked for
+  closed_.erase(row);
+  report->incomplete_rows.push_back({rank, static_cast<int32_t>(shard)});
+}
+
 bool RoundEngine::DropIncomplete(const std::vector<PhaseResult>& results,
                                  RoundReport* report) {
-  const size_t num_closed = closed_.size();
+  const std::vector<int> asked = closed_;
   for (size_t shard = 0; shard < results.size(); ++shard) {
     for (const int32_t rank : results[shard].incomplete_ranks) {
-      const auto row = std::find_if(closed_.begin(), closed_.end(), [&](int i) {
-        return rows_[i].rank == rank;
-      });
-      if (row == closed_.end()) continue;  // known already, or never asked for
-      closed_.erase(row);
-      report->incomplete_rows.push_back({rank, static_cast<int32_t>(shard)});
+      DropRow(rank, shard, report);
+    }
+    // A shard that names incomplete ranks sends no checksums.
+    const std::vector<uint32_t>& landed = results[shard].row_crc32c;
+    for (size_t i = 0; i < landed.size() && i < asked.size(); ++i) {
+      const std::vector<uint32_t>& committed = row_crc32c_[asked[i]];
+      if (committed.empty() || committed[shard] == landed[i]) continue;
+      const int32_t rank = rows_[asked[i]].rank;
+      LogWarning("round ", round_, ": shard ", shard,
+                 " has other bytes of rank ", rank, " than its commit says");
+      DropRow(rank, shard, report);
     }
   }
   std::sort(report->incomplete_rows.begin(), report->incomplete_rows.end(),
             [](const IncompleteRow& a, const IncompleteRow& b) {
               return a.rank < b.rank;
             });
-  return closed_.size() < num_closed;
+  return closed_.size() < asked.size();
 }
 
 absl::Status RoundEngine::Close(RoundReport* report) {
@@ -42,9 +55,9 @@ absl::Status RoundEngine::Close(RoundReport* report) {
   for (size_t t = 0; t < manifest_.tensors.size(); ++t) {
     close.tensors.push_back(static_cast<int32_t>(t));
   }
-  // A shard that lacks slices of a row computes nothing and names the row. So
-  // this runs once as a rule, twice if rows are incomplete, and each time with
-  // fewer rows.
+  // A shard that lacks slices of a row computes nothing and names the row; what
+  // it has of others may differ from their commits. So this runs once as a
+  // rule, twice or three times if rows are left out, each time with fewer.
   for (;;) {
     if (closed_.empty()) return AddGrams(close, {});
     close.rows.clear();

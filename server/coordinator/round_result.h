@@ -23,7 +23,7 @@ struct RoundResult {
   uint64_t round = 0;
   uint64_t version = 0;  // published by the round
   OutcomeKind kind = OutcomeKind::kApplied;
-  bool included = false;                // whether this session's row was used
+  bool included = false;                // whether the row asked for was used
   std::vector<int32_t> ranks;           // rows that the result contains
   std::vector<int32_t> excluded_ranks;  // not finite, or incomplete
   double learning_rate = 0.0;
@@ -42,6 +42,7 @@ struct OutcomeQuery {
   PushKind kind = PushKind::kGradient;
   uint64_t round = 0;    // of a gradient
   uint64_t session = 0;  // 0: an observer
+  uint32_t attempt = 0;  // whose row `included` tells about
 };
 
 // Nothing: not known yet, so the asker waits.

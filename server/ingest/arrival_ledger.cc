@@ -5,26 +5,30 @@
 
 #include <algorithm>
 
+#include "proto/crc32c.h"
+
 namespace agg {
 
 ArrivalLedger::ArrivalLedger(int num_rows, int num_slices)
     : num_slices_(num_slices), rows_(num_rows), num_rows_landed_(num_slices) {
-  for (Row& row : rows_) row.slices.assign(num_slices, State::kEmpty);
+  for (Row& row : rows_) {
+    row.slices.assign(num_slices, State::kEmpty);
+  }
 }
 
 void ArrivalLedger::Discount(const Row& row) {
-  if (row.round != newest_round_ || row.num_landed == 0) return;
+  if (row.name.round != newest_round_ || row.num_landed == 0) return;
   for (int slice = 0; slice < num_slices_; ++slice) {
     if (row.slices[slice] == State::kLanded) --num_rows_landed_[slice];
   }
 }
 
 void ArrivalLedger::Count(const Row& row, int slice) {
-  if (row.round < newest_round_) return;
+  if (row.name.round < newest_round_) return;
   // The first slice of a new round: what rows hold of the round before it is
   // not counted any more.
-  if (row.round > newest_round_) {
-    newest_round_ = row.round;
+  if (row.name.round > newest_round_) {
+    newest_round_ = row.name.round;
     std::fill(num_rows_landed_.begin(), num_rows_landed_.end(), 0);
   }
   ++num_rows_landed_[slice];
@@ -32,22 +36,43 @@ void ArrivalLedger::Count(const Row& row, int slice) {
 
 void ArrivalLedger::Reset(Row* row) {
   if (!row->erased) Discount(*row);
-  row->session = 0;
-  row->round = 0;
+  row->name = GradientName();
+  row->next_attempt = 0;
   row->erased = false;
   row->held = false;
   row->num_landed = 0;
   std::fill(row->slices.begin(), row->slices.end(), State::kEmpty);
 }
 
-bool ArrivalLedger::Own(int index, uint64_t session, uint64_t round) {
+bool ArrivalLedger::Own(int index, const GradientName& name) {
   Row& row = rows_[index];
-  if (row.session == session && row.round == round && !row.erased) return true;
-  if (row.num_landing > 0) return false;
+  if (row.name == name && !row.erased) return true;
+  if (row.num_landing > 0) {
+    if (Has(row, name.session, name.round)) {
+      row.next_attempt = std::max(row.next_attempt, name.attempt);
+    }
+    return false;
+  }
   Reset(&row);
-  row.session = session;
-  row.round = round;
+  row.name = name;
+  // Not for ranks that never push: many slices times all ranks is much memory.
+  row.crc32c.resize(num_slices_);
   return true;
+}
+
+std::optional<uint32_t> ArrivalLedger::NewerAttempt(
+    int index, const GradientName& name) const {
+  const Row& row = rows_[index];
+  if (!Has(row, name.session, name.round)) return std::nullopt;
+  const uint32_t newest = std::max(row.name.attempt, row.next_attempt);
+  if (newest <= name.attempt) return std::nullopt;
+  return newest;
+}
+
+uint32_t ArrivalLedger::AttemptOf(int index, uint64_t session,
+                                  uint64_t round) const {
+  const Row& row = rows_[index];
+  return Has(row, session, round) ? row.name.attempt : 0;
 }
 
 bool ArrivalLedger::Busy(int index, int slice) const {
@@ -62,8 +87,10 @@ bool ArrivalLedger::ClaimSlice(int index, int slice) {
   return true;
 }
 
-void ArrivalLedger::EndClaim(int index, int slice, bool landed) {
+void ArrivalLedger::EndClaim(int index, int slice, bool landed,
+                             uint32_t crc32c) {
   Row& row = rows_[index];
+  row.crc32c[slice] = crc32c;
   row.slices[slice] = landed ? State::kLanded : State::kEmpty;
   --row.num_landing;
   if (landed) ++row.num_landed;
@@ -71,40 +98,45 @@ void ArrivalLedger::EndClaim(int index, int slice, bool landed) {
   if (row.erased && row.num_landing == 0) Reset(&row);
 }
 
-bool ArrivalLedger::Complete(int index, uint64_t session,
-                             uint64_t round) const {
+bool ArrivalLedger::Complete(int index, const GradientName& name) const {
   if (num_slices_ == 0) return true;
   const Row& row = rows_[index];
-  return row.session == session && row.round == round && !row.erased &&
-         row.num_landed == num_slices_;
+  return row.name == name && !row.erased && row.num_landed == num_slices_;
 }
 
-bool ArrivalLedger::Landed(int index, uint64_t session, uint64_t round,
+uint32_t ArrivalLedger::RowCrc32c(int index) const {
+  return Crc32cOfWords(rows_[index].crc32c);
+}
+
+bool ArrivalLedger::Landed(int index, const GradientName& name,
                            int slice) const {
   const Row& row = rows_[index];
-  return row.session == session && row.round == round && !row.erased &&
-         row.slices[slice] == State::kLanded;
+  return row.name == name && !row.erased && row.slices[slice] == State::kLanded;
+}
+
+uint32_t ArrivalLedger::SliceCrc32c(int index, int slice) const {
+  return rows_[index].crc32c[slice];
 }
 
 void ArrivalLedger::Hold(int index, uint64_t session) {
   Row& row = rows_[index];
-  if (row.session == session && !row.erased) row.held = true;
+  if (row.name.session == session && !row.erased) row.held = true;
 }
 
 bool ArrivalLedger::HeldByAnother(int index, uint64_t session,
                                   uint64_t round) const {
   const Row& row = rows_[index];
-  return row.held && row.session != session && round <= row.round;
+  return row.held && row.name.session != session && round <= row.name.round;
 }
 
 uint64_t ArrivalLedger::HeldSession(int index, uint64_t round) const {
   const Row& row = rows_[index];
-  return row.held && row.round == round ? row.session : 0;
+  return row.held && row.name.round == round ? row.name.session : 0;
 }
 
 void ArrivalLedger::Erase(int index, uint64_t session) {
   Row& row = rows_[index];
-  if (row.session != session) return;
+  if (row.name.session != session) return;
   if (row.num_landing > 0) {
     if (!row.erased) Discount(row);
     row.erased = true;

@@ -5,22 +5,43 @@
 #define AGG_SERVER_INGEST_ARRIVAL_LEDGER_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace agg {
 
+// Names one gradient's bytes, or a seed's: a session's retries repeat it, and
+// another gradient of the same round has a higher attempt.
+struct GradientName {
+  uint64_t session = 0;
+  uint64_t round = 0;
+  uint32_t attempt = 0;
+};
+
+inline bool operator==(const GradientName& a, const GradientName& b) {
+  return a.session == b.session && a.round == b.round && a.attempt == b.attempt;
+}
+
 // Per slice: empty -> landing (claimed, being copied) -> landed. Invariants:
-//  1. A landed slice is never claimed again for the same (session, round).
-//  2. While any slice of a row is landing the row keeps its (session, round).
+//  1. A landed slice is never claimed again for the same gradient.
+//  2. While any slice of a row is landing the row keeps its gradient.
+//  3. A row never goes back to a lower attempt of its session and round.
 class ArrivalLedger {
  public:
   ArrivalLedger(int num_rows, int num_slices);
 
-  // Makes the row (session, round)'s, forgetting what it held for others, and
-  // returns true; also if it is theirs already. False while a former owner's
-  // bytes are being copied: the caller waits and asks again.
-  // REQUIRES: !HeldByAnother(row, session, round).
-  bool Own(int row, uint64_t session, uint64_t round);
+  // Makes the row the gradient's, forgetting what it held for others, and
+  // returns true; also if it is its already. False while another one's bytes
+  // are being copied: the caller waits and asks again; lower attempts are
+  // replaced from here on, so that they cannot keep it waiting.
+  // REQUIRES: !HeldByAnother(row, name.session, name.round), and no
+  // NewerAttempt(row, name).
+  bool Own(int row, const GradientName& name);
+  // The higher attempt of the same session and round that the row has or waits
+  // for, if there is one.
+  std::optional<uint32_t> NewerAttempt(int row, const GradientName& name) const;
+  // The attempt whose bytes the row has for (session, round); 0 if it has none.
+  uint32_t AttemptOf(int row, uint64_t session, uint64_t round) const;
 
   // Busy, ClaimSlice, EndClaim. REQUIRES: Own(row, ...) was true under the lock
   // that is still held, or for the claim that ends.
@@ -30,15 +51,21 @@ class ArrivalLedger {
   // Claims the slice; false if it has landed already.
   // REQUIRES: !Busy(row, slice).
   bool ClaimSlice(int row, int slice);
-  // Ends a claim: to landed, or back to empty.
-  void EndClaim(int row, int slice, bool landed);
+  // Ends a claim: to landed, or back to empty. `crc32c`: of what has landed; 0
+  // for an absent slice.
+  void EndClaim(int row, int slice, bool landed, uint32_t crc32c = 0);
 
-  // All slices of the row have landed for (session, round); true for a shard
+  // All slices of the row have landed for the gradient; true for a shard
   // without slices.
-  bool Complete(int row, uint64_t session, uint64_t round) const;
+  bool Complete(int row, const GradientName& name) const;
+  // CRC32C over the slices' CRC32Cs in order, 4 bytes little endian each.
+  // REQUIRES: Complete(row, ...).
+  uint32_t RowCrc32c(int row) const;
 
-  // Whether the slice has landed for (session, round).
-  bool Landed(int row, uint64_t session, uint64_t round, int slice) const;
+  // Whether the slice has landed for the gradient.
+  bool Landed(int row, const GradientName& name, int slice) const;
+  // REQUIRES: Landed(row, ..., slice).
+  uint32_t SliceCrc32c(int row, int slice) const;
 
   // Rows that have landed the slice for the newest round that any row has.
   int NumLanded(int slice) const { return num_rows_landed_[slice]; }
@@ -59,14 +86,20 @@ class ArrivalLedger {
  private:
   enum class State : uint8_t { kEmpty, kLanding, kLanded };
   struct Row {
-    uint64_t session = 0;
-    uint64_t round = 0;
-    bool erased = false;  // forget it when num_landing is 0
+    GradientName name;
+    uint32_t next_attempt = 0;  // waits until num_landing is 0; 0: none
+    bool erased = false;        // forget it when num_landing is 0
     bool held = false;
     int num_landing = 0;
     int num_landed = 0;
     std::vector<State> slices;
+    std::vector<uint32_t> crc32c;  // by slice; of those that have landed
   };
+  // Whether the row has bytes of this session and round, of any attempt.
+  static bool Has(const Row& row, uint64_t session, uint64_t round) {
+    return row.name.session == session && row.name.round == round &&
+           !row.erased;
+  }
   void Reset(Row* row);
   // Keep num_rows_landed_: one slice of the row has landed, or all that have
   // are forgotten.

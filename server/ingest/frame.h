@@ -20,6 +20,7 @@ struct FrameHeader {
   uint64_t epoch = 0;
   uint64_t session = 0;
   uint64_t round = 0;
+  uint32_t attempt = 0;  // of the session in the round
   PushKind kind = PushKind::kGradient;
   DType dtype = DType::kF32;
   std::vector<uint32_t> slices;

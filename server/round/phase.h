@@ -11,10 +11,11 @@ namespace agg {
 struct RoundRow {
   int32_t rank = 0;
   uint64_t session = 0;  // whose bytes count
+  uint32_t attempt = 0;  // which of its gradients (P5)
 };
 
 inline bool operator==(const RoundRow& a, const RoundRow& b) {
-  return a.rank == b.rank && a.session == b.session;
+  return a.rank == b.rank && a.session == b.session && a.attempt == b.attempt;
 }
 
 // One slice's Gram matrix of the round's rows.
@@ -50,6 +51,7 @@ struct PublishPlan {
   bool unchanged = false;  // skipped round: the same bytes, the next number
   bool seed = false;       // version 0 from seed_session's landed slices
   uint64_t seed_session = 0;
+  uint32_t seed_attempt = 0;
 };
 
 enum class PhaseKind : uint8_t {
@@ -78,6 +80,9 @@ struct PhaseResult {
   // kClose: rows that lack slices here, though they were committed. Then
   // nothing was computed, and only kAbandon can follow. Ascending.
   std::vector<int32_t> incomplete_ranks;
+  // kClose without incomplete ranks: per row of the phase, the CRC32C over the
+  // CRC32Cs of its slices here (CommitRequest.row_crc32c of proto/agg.proto).
+  std::vector<uint32_t> row_crc32c;
   std::vector<SliceGram> grams;   // kClose, kCompensatedGram; ascending slice
   std::vector<SliceNorms> norms;  // kNorms; ascending slice
   double seconds = 0.0;           // compute time inside the shard

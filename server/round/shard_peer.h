@@ -40,6 +40,7 @@ struct PushedRow {
   uint64_t session = 0;
   uint64_t round = 0;
   PushKind kind = PushKind::kGradient;
+  uint32_t attempt = 0;
 };
 
 // How the status reads with which a shard that is told to stop ends its calls:

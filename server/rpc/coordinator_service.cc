@@ -157,11 +157,13 @@ grpc::ServerUnaryReactor* CoordinatorService::WaitRound(
   }
   auto poll = LongPoll<v1::RoundOutcome>::Make(reply);
   auto* reactor = poll.get();
-  const uint64_t number = coordinator_->WaitRound(
-      request->epoch(), request->round(), request->session(),
-      [poll](absl::StatusOr<RoundResult> outcome) {
-        AnswerOutcome(poll, outcome);
-      });
+  const uint64_t number =
+      coordinator_->WaitRound(request->epoch(),
+                              {PushKind::kGradient, request->round(),
+                               request->session(), request->attempt()},
+                              [poll](absl::StatusOr<RoundResult> outcome) {
+                                AnswerOutcome(poll, outcome);
+                              });
   poll->set_on_gone([this, number] { coordinator_->CancelWait(number); });
   return reactor;
 }

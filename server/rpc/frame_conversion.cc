@@ -20,6 +20,7 @@ absl::StatusOr<FrameHeader> FromProto(const v1::FrameMeta& meta,
   header.epoch = meta.epoch();
   header.session = meta.session();
   header.round = meta.round();
+  header.attempt = meta.attempt();
   header.kind = static_cast<PushKind>(meta.kind());
   header.dtype = static_cast<DType>(meta.dtype());
   header.slices.assign(meta.slices().begin(), meta.slices().end());
@@ -36,6 +37,7 @@ v1::PushAck MakePushAck(const FrameHeader& header, const FrameResult& result) {
   ack.set_round(header.round);
   ack.set_kind(static_cast<v1::PushKind>(header.kind));
   ack.set_closed(result.closed);
+  ack.set_attempt(header.attempt);
   return ack;
 }
 

@@ -179,6 +179,9 @@ absl::StatusOr<CommitCall> FromProto(const v1::CommitRequest& request) {
   call.epoch = request.epoch();
   call.session = request.session();
   call.round = request.round();
+  call.attempt = request.attempt();
+  call.row_crc32c.assign(request.row_crc32c().begin(),
+                         request.row_crc32c().end());
   call.kind =
       request.kind() == v1::SEED ? PushKind::kSeed : PushKind::kGradient;
   // 0 is what a client sends that does not set the field.

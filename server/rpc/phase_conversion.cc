@@ -77,6 +77,7 @@ v1::PhaseRequest ToProto(const Phase& phase) {
         v1::RoundRow* out = request.mutable_close()->add_rows();
         out->set_rank(row.rank);
         out->set_session(row.session);
+        out->set_attempt(row.attempt);
       }
       break;
     case PhaseKind::kCompensatedGram:
@@ -94,6 +95,7 @@ v1::PhaseRequest ToProto(const Phase& phase) {
       request.mutable_publish()->set_unchanged(phase.publish.unchanged);
       request.mutable_publish()->set_seed(phase.publish.seed);
       request.mutable_publish()->set_seed_session(phase.publish.seed_session);
+      request.mutable_publish()->set_seed_attempt(phase.publish.seed_attempt);
       break;
     case PhaseKind::kAbandon:
       request.mutable_abandon();
@@ -110,7 +112,7 @@ absl::StatusOr<Phase> FromProto(const v1::PhaseRequest& request) {
     case v1::PhaseRequest::kClose:
       phase.kind = PhaseKind::kClose;
       for (const v1::RoundRow& row : request.close().rows()) {
-        phase.rows.push_back({row.rank(), row.session()});
+        phase.rows.push_back({row.rank(), row.session(), row.attempt()});
       }
       return phase;
     case v1::PhaseRequest::kCompensatedGram:
@@ -130,7 +132,8 @@ absl::StatusOr<Phase> FromProto(const v1::PhaseRequest& request) {
       phase.kind = PhaseKind::kPublish;
       phase.publish = {request.publish().version(),
                        request.publish().unchanged(), request.publish().seed(),
-                       request.publish().seed_session()};
+                       request.publish().seed_session(),
+                       request.publish().seed_attempt()};
       return phase;
     case v1::PhaseRequest::kAbandon:
       phase.kind = PhaseKind::kAbandon;
@@ -170,6 +173,8 @@ std::vector<v1::PhaseReply> ToProto(const PhaseResult& result) {
   replies.back().set_seconds(result.seconds);
   replies.back().mutable_incomplete_ranks()->Add(
       result.incomplete_ranks.begin(), result.incomplete_ranks.end());
+  replies.back().mutable_row_crc32c()->Add(result.row_crc32c.begin(),
+                                           result.row_crc32c.end());
   return replies;
 }
 
@@ -188,6 +193,9 @@ void AppendReply(const v1::PhaseReply& reply, PhaseResult* result) {
   result->incomplete_ranks.insert(result->incomplete_ranks.end(),
                                   reply.incomplete_ranks().begin(),
                                   reply.incomplete_ranks().end());
+  result->row_crc32c.insert(result->row_crc32c.end(),
+                            reply.row_crc32c().begin(),
+                            reply.row_crc32c().end());
 }
 
 }  // namespace agg

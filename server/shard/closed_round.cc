@@ -24,8 +24,9 @@ std::vector<int32_t> SlicesOf(const ShardLayout& layout,
 }  // namespace
 
 ClosedRound::ClosedRound(std::vector<RoundRow> rows,
+                         std::vector<uint32_t> row_crc32c,
                          std::vector<int32_t> incomplete_ranks)
-    : rows_(std::move(rows)) {
+    : rows_(std::move(rows)), row_crc32c_(std::move(row_crc32c)) {
   if (incomplete_ranks.empty()) return;
   // Kept as the result although nothing was computed: a repeat must not find
   // the rows complete meanwhile.
@@ -45,6 +46,7 @@ absl::StatusOr<PhaseResult> ClosedRound::Close(
       compute->Gram(rows_, missing, /*compensated=*/false);
   if (!rest.ok()) return rest.status();
   PhaseResult result;
+  result.row_crc32c = row_crc32c_;
   auto next = rest->begin();
   for (std::optional<SliceGram>& gram : early) {
     result.grams.push_back(gram.has_value() ? *std::move(gram)

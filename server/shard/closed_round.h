@@ -23,9 +23,10 @@ namespace agg {
 class ClosedRound {
  public:
   ClosedRound() = default;
-  // Closed with `rows`. If slices of `incomplete_ranks` are missing here, that
-  // is the result of Close, and no other phase may follow.
-  ClosedRound(std::vector<RoundRow> rows,
+  // Closed with `rows`, and their checksums (PhaseResult::row_crc32c). If
+  // slices of `incomplete_ranks` are missing here, these ranks are the result
+  // of Close, and no other phase may follow.
+  ClosedRound(std::vector<RoundRow> rows, std::vector<uint32_t> row_crc32c,
               std::vector<int32_t> incomplete_ranks);
 
   const std::vector<RoundRow>& rows() const { return rows_; }
@@ -54,6 +55,7 @@ class ClosedRound {
 
  private:
   std::vector<RoundRow> rows_;
+  std::vector<uint32_t> row_crc32c_;
   std::optional<PhaseResult> close_;
   std::vector<int32_t> compensated_tensors_;
   std::optional<PhaseResult> compensated_;

@@ -3,6 +3,7 @@
 #include "server/shard/open_round.h"
 
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,24 @@
 #include "server/ingest/frame_check.h"
 
 namespace agg {
+namespace {
+
+GradientName NameOf(const FrameHeader& header) {
+  return {header.session, header.round, header.attempt};
+}
+
+// A slice of a landed gradient comes with other bytes.
+absl::Status OtherBytes(const FrameHeader& header, uint32_t slice,
+                        uint32_t landed, uint32_t pushed) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "slice ", slice, " of round ", header.round, ", attempt ", header.attempt,
+      ", has landed with CRC32C 0x", absl::Hex(landed, absl::kZeroPad8),
+      "; this push brings 0x", absl::Hex(pushed, absl::kZeroPad8),
+      " (absent: 0); a row is one gradient: push another one with a higher "
+      "`attempt`, all of its slices"));
+}
+
+}  // namespace
 
 OpenRound::OpenRound(const ShardOptions& options,
                      std::shared_ptr<const ShardLayout> layout,
@@ -66,7 +85,12 @@ absl::Status OpenRound::Admit(FrameLanding* landing) const {
   const FrameHeader& header = landing->header;
   const absl::Status status = CheckFrame(header, *layout_, options_.push_dtype);
   if (!status.ok()) return status;
-  if (header.kind == PushKind::kSeed) return CheckSeed(header);
+  if (header.kind == PushKind::kSeed) {
+    const absl::Status seed = CheckSeed(header);
+    if (!seed.ok()) return seed;
+    const absl::Status attempt = CheckAttempt(*landing);
+    return attempt.ok() ? CheckLanded(*landing) : attempt;
+  }
   if (!published_ || header.round > version_) {
     return absl::FailedPreconditionError(
         absl::StrCat("push for round ", header.round, "; ",
@@ -83,6 +107,40 @@ absl::Status OpenRound::Admit(FrameLanding* landing) const {
         landing->rank, " has committed; this one takes part from round ",
         header.round + 1));
   }
+  if (landing->closed) return absl::OkStatus();
+  const absl::Status attempt = CheckAttempt(*landing);
+  return attempt.ok() ? CheckLanded(*landing) : attempt;
+}
+
+absl::Status OpenRound::CheckAttempt(const FrameLanding& landing) const {
+  const FrameHeader& header = landing.header;
+  const std::optional<uint32_t> newer =
+      ledger_.NewerAttempt(RowOf(landing), NameOf(header));
+  if (!newer.has_value()) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("attempt ", header.attempt,
+                                         " of round ", header.round,
+                                         " was replaced by attempt ", *newer));
+}
+
+absl::Status OpenRound::CheckLanded(const FrameLanding& landing) const {
+  const FrameHeader& header = landing.header;
+  const int row = RowOf(landing);
+  const auto check = [&](uint32_t slice, uint32_t crc32c) -> absl::Status {
+    const int32_t local = layout_->local_slice[slice];
+    if (!ledger_.Landed(row, NameOf(header), local) ||
+        ledger_.SliceCrc32c(row, local) == crc32c) {
+      return absl::OkStatus();
+    }
+    return OtherBytes(header, slice, ledger_.SliceCrc32c(row, local), crc32c);
+  };
+  for (size_t i = 0; i < header.slices.size(); ++i) {
+    absl::Status status = check(header.slices[i], header.crc32c[i]);
+    if (!status.ok()) return status;
+  }
+  for (const uint32_t slice : header.absent_slices) {
+    absl::Status status = check(slice, 0);
+    if (!status.ok()) return status;
+  }
   return absl::OkStatus();
 }
 
@@ -91,10 +149,11 @@ bool OpenRound::AnyBusy(int row, const FrameHeader& header) const {
     for (const uint32_t index : *list) {
       const int32_t slice = layout_->local_slice[index];
       if (ledger_.Busy(row, slice)) return true;
-      // An early Gram still reads a former session's bytes. If the slice has
-      // landed for this session, nothing will be written: no need to wait.
+      // An early Gram still reads the bytes of a former session or attempt. If
+      // the slice has landed for this one, nothing will be written: no need to
+      // wait.
       if (row != seed_row() && early_.Reading(row, slice) &&
-          !ledger_.Landed(row, header.session, header.round, slice)) {
+          !ledger_.Landed(row, NameOf(header), slice)) {
         return true;
       }
     }
@@ -102,12 +161,20 @@ bool OpenRound::AnyBusy(int row, const FrameHeader& header) const {
   return false;
 }
 
+bool OpenRound::Own(int row, const FrameHeader& header) {
+  const uint32_t before = ledger_.AttemptOf(row, header.session, header.round);
+  if (!ledger_.Own(row, NameOf(header))) return false;
+  // The round will close with this attempt: what was computed early about
+  // another one is void.
+  if (before != header.attempt && row != seed_row()) UpdateExpected();
+  return true;
+}
+
 bool OpenRound::TryClaim(const Destination& destination,
                          FrameLanding* landing) {
   const FrameHeader& header = landing->header;
   const int row = RowOf(*landing);
-  if (!landing->closed && (!ledger_.Own(row, header.session, header.round) ||
-                           AnyBusy(row, header))) {
+  if (!landing->closed && (!Own(row, header) || AnyBusy(row, header))) {
     return false;
   }
   for (size_t i = 0; i < header.slices.size(); ++i) {
@@ -132,40 +199,45 @@ bool OpenRound::TryClaim(const Destination& destination,
 
 void OpenRound::EndClaims(const FrameLanding& landing) {
   const int row = RowOf(landing);
-  const auto end = [&](int32_t local, bool landed) {
-    ledger_.EndClaim(row, local, landed);
+  const auto end = [&](int32_t local, bool landed, uint32_t crc32c) {
+    ledger_.EndClaim(row, local, landed, crc32c);
     if (row != seed_row()) NoteIfComplete(local);
   };
   for (const SliceLanding& slice : landing.slices) {
     if (slice.destination == nullptr) continue;  // it was not claimed
-    end(layout_->local_slice[slice.slice], slice.landed);
+    end(layout_->local_slice[slice.slice], slice.landed, slice.crc32c);
   }
-  for (const int32_t local : landing.absent) end(local, true);
+  for (const int32_t local : landing.absent) end(local, true, 0);
 }
 
 // --- Rows --------------------------------------------------------------------
 
-bool OpenRound::Complete(const FrameLanding& landing) const {
-  return ledger_.Complete(RowOf(landing), landing.header.session,
-                          landing.header.round);
+absl::StatusOr<bool> OpenRound::Complete(const FrameLanding& landing) const {
+  const absl::Status status = CheckAttempt(landing);
+  if (!status.ok()) return status;
+  return ledger_.Complete(RowOf(landing), NameOf(landing.header));
 }
 
 bool OpenRound::RowComplete(const RoundRow& row) const {
   return row.rank >= 0 && row.rank < options_.max_workers &&
-         ledger_.Complete(row.rank, row.session, version_);
+         ledger_.Complete(row.rank, {row.session, version_, row.attempt});
 }
 
-bool OpenRound::SeedComplete(uint64_t session) const {
-  return ledger_.Complete(seed_row(), session, 0);
+uint32_t OpenRound::RowCrc32c(const RoundRow& row) const {
+  return ledger_.RowCrc32c(row.rank);
+}
+
+bool OpenRound::SeedComplete(uint64_t session, uint32_t attempt) const {
+  return ledger_.Complete(seed_row(), {session, 0, attempt});
 }
 
 bool OpenRound::LacksSlices(const PushedRow& pushed, int32_t rank) const {
   if (pushed.kind == PushKind::kSeed) {
     return !published_ && pushed.session == seed_session_ &&
-           !SeedComplete(pushed.session);
+           !SeedComplete(pushed.session, pushed.attempt);
   }
   return published_ && pushed.round == version_ &&
-         !RowComplete({rank, pushed.session});
+         !RowComplete({rank, pushed.session, pushed.attempt});
 }
 
 void OpenRound::Publish(uint64_t version) {
@@ -192,7 +264,8 @@ std::vector<RoundRow> OpenRound::ExpectedRows() const {
   }
   const bool starting = version_ == 0;
   for (const auto& [rank, session] : session_of_rank) {
-    if (starting || ranks_.count(rank) > 0) rows.push_back({rank, session});
+    if (!starting && ranks_.count(rank) == 0) continue;
+    rows.push_back({rank, session, ledger_.AttemptOf(rank, session, version_)});
   }
   // Until all workers are there, every Gram would be computed again.
   if (starting && static_cast<int32_t>(rows.size()) < options_.workers) {
@@ -218,7 +291,10 @@ void OpenRound::NoteIfComplete(int32_t slice) {
     return;
   }
   for (const RoundRow& row : rows) {
-    if (!ledger_.Landed(row.rank, row.session, version_, slice)) return;
+    if (!ledger_.Landed(row.rank, {row.session, version_, row.attempt},
+                        slice)) {
+      return;
+    }
   }
   early_.SliceComplete(slice);
 }

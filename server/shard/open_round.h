@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "server/ingest/arrival_ledger.h"
 #include "server/ingest/frame.h"
 #include "server/ingest/shard_layout.h"
@@ -58,11 +59,15 @@ class OpenRound {
   bool TryClaim(const Destination& destination, FrameLanding* landing);
   // Ends the claims as the landing says.
   void EndClaims(const FrameLanding& landing);
-  // Whether all slices of the frame's row (or seed) have landed.
-  bool Complete(const FrameLanding& landing) const;
+  // Whether all slices of the frame's row (or seed) have landed. ABORTED if a
+  // higher attempt has taken the row meanwhile.
+  absl::StatusOr<bool> Complete(const FrameLanding& landing) const;
 
   bool RowComplete(const RoundRow& row) const;
-  bool SeedComplete(uint64_t session) const;
+  // The CRC32C over the CRC32Cs of the row's slices. REQUIRES:
+  // RowComplete(row).
+  uint32_t RowCrc32c(const RoundRow& row) const;
+  bool SeedComplete(uint64_t session, uint32_t attempt) const;
   // Whether the open round (or the seed that is awaited) lacks slices of this
   // push. Nothing is known, hence false, about other rounds and sessions.
   bool LacksSlices(const PushedRow& pushed, int32_t rank) const;
@@ -80,7 +85,13 @@ class OpenRound {
   int seed_row() const { return options_.max_workers; }
   int RowOf(const FrameLanding& landing) const;
   absl::Status CheckSeed(const FrameHeader& header) const;
+  // P5: ABORTED for an attempt that was replaced, FAILED_PRECONDITION for other
+  // bytes than those that have landed.
+  absl::Status CheckAttempt(const FrameLanding& landing) const;
+  absl::Status CheckLanded(const FrameLanding& landing) const;
   bool AnyBusy(int row, const FrameHeader& header) const;
+  // Makes the row the frame's; false while copies into it are under way.
+  bool Own(int row, const FrameHeader& header);
   // The rows with which the open round will probably close; none if no Gram
   // is to be computed early.
   std::vector<RoundRow> ExpectedRows() const;

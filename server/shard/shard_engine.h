@@ -153,7 +153,7 @@ class ShardEngine : public ShardPeer {
       const Phase& phase, ShardCompute* compute)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   absl::StatusOr<std::shared_ptr<const Snapshot>> LoadSeed(
-      uint64_t session, ShardCompute* compute)
+      const PublishPlan& plan, ShardCompute* compute)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   absl::StatusOr<PhaseResult> Abandon() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
 

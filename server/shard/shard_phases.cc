@@ -134,15 +134,19 @@ absl::Status ShardEngine::MarkClosed(const Phase& phase) {
         "close.rows is empty; allowed: 1 or more");
   }
   std::vector<int32_t> incomplete_ranks;
+  std::vector<uint32_t> row_crc32c;
   for (const RoundRow& row : phase.rows) {
     // A shard without slices has complete rows without memory for them.
     if (!open_round_->RowComplete(row) ||
         compute_->rows()->row(row.rank) == nullptr) {
       incomplete_ranks.push_back(row.rank);
+    } else {
+      row_crc32c.push_back(open_round_->RowCrc32c(row));
     }
   }
   open_round_->Close();
-  closed_round_ = ClosedRound(phase.rows, std::move(incomplete_ranks));
+  closed_round_ = ClosedRound(phase.rows, std::move(row_crc32c),
+                              std::move(incomplete_ranks));
   return absl::OkStatus();
 }
 
@@ -187,13 +191,14 @@ absl::StatusOr<PhaseResult> ShardEngine::Update(const StepPlan& step,
 }
 
 absl::StatusOr<std::shared_ptr<const Snapshot>> ShardEngine::LoadSeed(
-    uint64_t session, ShardCompute* compute) {
+    const PublishPlan& plan, ShardCompute* compute) {
   std::shared_ptr<Snapshot> seed;
   {
     MutexLock lock(&mutex_);
-    if (!open_round_->SeedComplete(session)) {
+    if (!open_round_->SeedComplete(plan.seed_session, plan.seed_attempt)) {
       return absl::FailedPreconditionError(
-          absl::StrCat("the seed of session ", session, " is not complete"));
+          absl::StrCat("the seed of session ", plan.seed_session, ", attempt ",
+                       plan.seed_attempt, ", is not complete"));
     }
     seed = compute->seed();
   }
@@ -207,7 +212,7 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> ShardEngine::LoadSeed(
 absl::StatusOr<std::shared_ptr<const Snapshot>> ShardEngine::NextVersion(
     const Phase& phase, ShardCompute* compute) {
   if (phase.publish.seed) {
-    return LoadSeed(phase.publish.seed_session, compute);
+    return LoadSeed(phase.publish, compute);
   }
   if (phase.publish.unchanged) return compute->store()->Find(phase.round);
   if (closed_round_.updated() == nullptr) {

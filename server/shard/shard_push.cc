@@ -108,6 +108,7 @@ absl::StatusOr<FrameResult> ShardEngine::EndFrame(const FrameLanding& landing) {
   }
   FrameResult result;
   result.closed = landing.closed;
+  absl::StatusOr<bool> complete = landing.closed;
   {
     MutexLock lock(&mutex_);
     const absl::Status status = CheckOwner(landing);
@@ -116,13 +117,15 @@ absl::StatusOr<FrameResult> ShardEngine::EndFrame(const FrameLanding& landing) {
     CountLanded(landing);
     WakeFiller();
     claims_ended_.NotifyAll();
-    result.acknowledge = landing.closed || open_round_->Complete(landing);
+    if (!landing.closed) complete = open_round_->Complete(landing);
   }
   if (const SliceLanding* bad = FindBadSlice(landing)) {
     return absl::DataLossError(absl::StrCat(
         "slice ", bad->slice,
         " arrived with another CRC32C than meta.crc32c says; push it again"));
   }
+  if (!complete.ok()) return complete.status();
+  result.acknowledge = *complete;
   return result;
 }
 

@@ -73,6 +73,38 @@ TEST(Failure, ASupersededSessionIsToldAndTheNewOneGoesOn) {
   EXPECT_EQ(outcome->version, 2u);
 }
 
+TEST(Failure, AGradientAfterTheFirstOneOfItsRound) {
+  const Manifest manifest = ShapedManifest({{100}, {7}, {}});
+  LoopbackJob job(2, absl::StrCat("workers: 1 ", kConfig));
+  Worker worker(job, 0, manifest);
+  worker.SeedOrPull();
+  const HostTensors seed = worker.parameters;
+  const HostTensors first = MakeTensors(manifest, 1);
+  const HostTensors second = MakeTensors(manifest, 2);
+  // Before the Commit it replaces the first one.
+  ASSERT_TRUE(worker.client->Push(Views(first)).ok());
+  absl::StatusOr<RoundOutcome> outcome = worker.Step(2);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_TRUE(outcome->included);
+  for (size_t i = 0; i < seed[0].size(); ++i) {
+    ASSERT_NEAR(worker.parameters[0][i], seed[0][i] - 0.1 * second[0][i], 1e-6);
+  }
+  // After the round, as when a Pull has failed, it does not count, and its
+  // worker learns that.
+  ASSERT_TRUE(worker.client->Push(Views(first)).ok());
+  outcome = worker.client->Commit({});
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_TRUE(outcome->included);
+  outcome = worker.Step(2);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->version, 2u);
+  EXPECT_FALSE(outcome->included);
+  EXPECT_FALSE(worker.client->Wait(2)->included);
+  outcome = worker.Step(3);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_TRUE(outcome->included);
+}
+
 TEST(Failure, ARowThatIsNotFiniteIsExcludedEverywhere) {
   const Manifest manifest = ShapedManifest({{1000}, {10}, {}});
   LoopbackJob job(3, absl::StrCat("workers: 2 ", kConfig));

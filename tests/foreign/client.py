@@ -2,6 +2,7 @@
 
 import math
 import queue
+import struct
 
 import grpc
 import numpy
@@ -175,7 +176,8 @@ class Worker(Reader):
     def indices(self, shard):
         return [i for i, s in enumerate(self.slices) if s.shard == shard]
 
-    def push_to(self, shard, tensors, round=0, kind=GRADIENT, absent=()):
+    def push_to(self, shard, tensors, round=0, kind=GRADIENT, absent=(),
+                attempt=0):
         """Pushes one shard's part, a slice per frame; returns the PushAck.
 
         absent: tensors that are left out, all of their slices.
@@ -186,18 +188,32 @@ class Worker(Reader):
             if self.slices[index].tensor in absent:
                 left_out.append(index)
             else:
-                stream.send(self.frame_of([index], tensors, round, kind))
+                stream.send(self.frame_of([index], tensors, round, kind,
+                                          attempt=attempt))
         if left_out:
             stream.send(self.frame_of([], tensors, round, kind,
-                                      absent=left_out))
+                                      absent=left_out, attempt=attempt))
         stream.half_close()
         # One when the part is complete, and one for each frame after that.
         return stream.rest()[-1]
 
-    def push(self, tensors, round=0, kind=GRADIENT, absent=()):
+    def push(self, tensors, round=0, kind=GRADIENT, absent=(), attempt=0):
         """Pushes to every shard that has slices; returns the PushAcks."""
-        return [self.push_to(shard, tensors, round, kind, absent)
+        return [self.push_to(shard, tensors, round, kind, absent, attempt)
                 for shard in sorted({s.shard for s in self.slices})]
+
+    def row_crc32c(self, tensors):
+        """CommitRequest.row_crc32c of a row without absent tensors."""
+        sums = []
+        for shard in range(len(self.peers)):
+            words = b""
+            for index in self.indices(shard):
+                tensor, first, count, _ = self.slices[index]
+                words += struct.pack("<I", frames.crc32c(frames.encode(
+                    tensors[tensor][first:first + count],
+                    self.reply.push_dtype)))
+            sums.append(frames.crc32c(words))
+        return sums
 
     def commit_request(self, round=0, kind=GRADIENT, **fields):
         fields.setdefault("epoch", self.epoch)

@@ -15,6 +15,11 @@ TEST(Crc32cTest, KnownValues) {
   EXPECT_EQ(Crc32c(std::string(32, '\xff')), 0x62a8ab43u);
 }
 
+TEST(Crc32cTest, WordsAreLittleEndian) {
+  EXPECT_EQ(Crc32cOfWords({}), 0u);
+  EXPECT_EQ(Crc32cOfWords({0x34333231, 0x38373635}), Crc32c("12345678"));
+}
+
 TEST(Crc32cTest, PiecesGiveTheWhole) {
   const std::string bytes = "the quick brown fox jumps over the lazy dog";
   for (size_t cut = 0; cut <= bytes.size(); ++cut) {

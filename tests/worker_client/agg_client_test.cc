@@ -120,6 +120,28 @@ TEST(AggClientTest, CommitCarriesWhatThePushWasMadeOf) {
   EXPECT_EQ(commit.round(), 0);
 }
 
+// P5: the server tells a repeat from another gradient by the attempt.
+TEST(AggClientTest, EveryPushOfARoundIsAnotherAttempt) {
+  const Manifest manifest = TwoTensors();
+  FakeJob::Options options;
+  options.num_shards = 2;
+  FakeJob job(manifest, options);
+  auto client = Connect(OptionsFor(job, manifest));
+  auto parameters = Values(manifest, 1);
+  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
+  for (const float value : {1.0f, 2.0f}) {
+    const auto row = Values(manifest, value);
+    ASSERT_TRUE(client->Push(Read(row)).ok());
+  }
+  ASSERT_TRUE(client->Commit({}).ok());
+  EXPECT_EQ(job.commit().attempt(), 1u);
+  EXPECT_EQ(job.commit().row_crc32c_size(), 2);
+  ASSERT_TRUE(client->Pull(1, Write(&parameters)).ok());
+  const auto row = Values(manifest, 3);
+  ASSERT_TRUE(client->PushPull(Read(row), {}, Write(&parameters)).ok());
+  EXPECT_EQ(job.commit().attempt(), 0u);
+}
+
 TEST(AggClientTest, CommitCarriesAWellFormedTraceparent) {
   FakeJob job(TwoTensors(), {});
   auto client = Connect(OptionsFor(job, TwoTensors()));

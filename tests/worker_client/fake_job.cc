@@ -81,6 +81,7 @@ class FakeJob::ShardService : public v1::Shard::Service {
         ack.set_epoch(meta.epoch());
         ack.set_round(meta.round());
         ack.set_kind(meta.kind());
+        ack.set_attempt(meta.attempt());
       }
       stream->Write(ack);
     }

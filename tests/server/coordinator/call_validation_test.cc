@@ -62,6 +62,14 @@ TEST(CallValidationTest, CountsAndLossScale) {
   }
 }
 
+TEST(CallValidationTest, ChecksumsAreOnePerShardOrNone) {
+  EXPECT_EQ(ValidateRowCrc32c({}, 2), absl::OkStatus());
+  EXPECT_EQ(ValidateRowCrc32c({1, 2}, 2), absl::OkStatus());
+  EXPECT_EQ(std::string(ValidateRowCrc32c({1}, 2).message()),
+            "commit.row_crc32c is of 1 entries; allowed: none, or one per "
+            "shard, 2");
+}
+
 // A diverging worker has to be able to commit.
 TEST(CallValidationTest, ALossMayBeAnything) {
   CommitInfo info;

@@ -59,7 +59,7 @@ TEST_F(CoordinatorTest, EpochsCountMicroseconds) {
 
 TEST_F(CoordinatorTest, RoundsWaitForEverybodyAndAreAnnounced) {
   OutcomeReply observer;
-  coordinator()->WaitRound(0, 0, 0, observer.callback());
+  coordinator()->WaitRound(0, {PushKind::kGradient, 0, 0}, observer.callback());
   const OutcomeReply first = *worker(0).Contribute(0, Row());
   const OutcomeReply repeat = worker(0).Commit(0);
   job_.cluster.Settle();
@@ -93,7 +93,8 @@ TEST_F(CoordinatorTest, ALeaseThatRunsOutFreesTheRound) {
   Attend(1);
   const OutcomeReply reply = *worker(0).Contribute(0, Row());
   OutcomeReply dead;
-  coordinator()->WaitRound(epoch(), 1, worker(1).session(), dead.callback());
+  coordinator()->WaitRound(
+      epoch(), {PushKind::kGradient, 1, worker(1).session()}, dead.callback());
   job_.cluster.Advance(absl::Seconds(20));
   ASSERT_EQ(*coordinator()->Renew(epoch(), worker(0).session()), 0u);
   job_.cluster.Advance(absl::Seconds(10));
@@ -152,7 +153,8 @@ TEST_F(CoordinatorTest, LeavingAllFinishesTheJob) {
   Attend(0);
   Attend(1);
   OutcomeReply waiting;
-  coordinator()->WaitRound(epoch(), 0, 0, waiting.callback());
+  coordinator()->WaitRound(epoch(), {PushKind::kGradient, 0, 0},
+                           waiting.callback());
   EXPECT_EQ(worker(0).Leave(), absl::OkStatus());
   EXPECT_FALSE(coordinator()->finished());
   EXPECT_EQ(worker(1).Leave(), absl::OkStatus());
@@ -252,17 +254,22 @@ TEST_F(CoordinatorTest, DrainEndsEverything) {
 
 TEST_F(CoordinatorTest, ARoundFarAheadIsNotWaitedFor) {
   OutcomeReply next;
-  EXPECT_NE(coordinator()->WaitRound(0, 1, 0, next.callback()), 0u);
+  EXPECT_NE(
+      coordinator()->WaitRound(0, {PushKind::kGradient, 1, 0}, next.callback()),
+      0u);
   EXPECT_FALSE(next.called());
   OutcomeReply absurd;
-  EXPECT_EQ(coordinator()->WaitRound(0, 2, 0, absurd.callback()), 0u);
+  EXPECT_EQ(coordinator()->WaitRound(0, {PushKind::kGradient, 2, 0},
+                                     absurd.callback()),
+            0u);
   EXPECT_EQ(absurd.Get().status(), absl::FailedPreconditionError(
                                        "wait for round 2; current version 0"));
 }
 
 TEST_F(CoordinatorTest, AWaitWhoseCallerHasGoneIsForgotten) {
   OutcomeReply gone;
-  coordinator()->CancelWait(coordinator()->WaitRound(0, 0, 0, gone.callback()));
+  coordinator()->CancelWait(coordinator()->WaitRound(
+      0, {PushKind::kGradient, 0, 0}, gone.callback()));
   job_.RunRound(0);
   EXPECT_FALSE(gone.called());
 }

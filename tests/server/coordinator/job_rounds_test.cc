@@ -86,16 +86,49 @@ TEST_F(JobRoundsTest, KeepsSixteenOutcomes) {
     FinishRound();
   }
   EXPECT_EQ(state_.version(), 17u);
-  const absl::Status gone = state_.Outcome(0, sessions_[0]).status();
+  const absl::Status gone =
+      state_.Answer({PushKind::kGradient, 0, sessions_[0]}).status();
   EXPECT_TRUE(absl::IsOutOfRange(gone));
   EXPECT_THAT(gone.message(), HasSubstr("current version 17"));
   for (uint64_t round = 1; round < 17; ++round) {
-    ASSERT_TRUE(state_.Outcome(round, 0).ok());
-    EXPECT_EQ((*state_.Outcome(round, 0))->version, round + 1);
-    EXPECT_FALSE((*state_.Outcome(round, 0))->included);
-    EXPECT_TRUE((*state_.Outcome(round, sessions_[0]))->included);
+    ASSERT_TRUE(state_.Answer({PushKind::kGradient, round, 0}).ok());
+    EXPECT_EQ((*state_.Answer({PushKind::kGradient, round, 0}))->version,
+              round + 1);
+    EXPECT_FALSE((*state_.Answer({PushKind::kGradient, round, 0}))->included);
+    EXPECT_TRUE(
+        (*state_.Answer({PushKind::kGradient, round, sessions_[0]}))->included);
   }
-  EXPECT_TRUE(Waits(state_.Outcome(17, 0)));
+  EXPECT_TRUE(Waits(state_.Answer({PushKind::kGradient, 17, 0})));
+}
+
+TEST_F(JobRoundsTest, AHigherAttemptReplacesTheCommitUntilTheRoundCloses) {
+  StartJob(2);
+  const auto commit = [&](uint32_t attempt) {
+    CommitCall call;
+    call.epoch = kEpoch;
+    call.session = sessions_[0];
+    call.attempt = attempt;
+    call.row_crc32c = {attempt};
+    return state_.Commit(call, At(0));
+  };
+  const auto included = [&](uint32_t attempt) {
+    return (*state_.Answer({PushKind::kGradient, 0, sessions_[0], attempt}))
+        ->included;
+  };
+  ASSERT_TRUE(Waits(commit(1)));
+  ASSERT_TRUE(Waits(commit(2)));
+  ASSERT_TRUE(Waits(commit(1)));  // replaced: it waits for the outcome
+  EXPECT_EQ(state_.contributions().at(0).attempt, 2u);
+  EXPECT_EQ(state_.contributions().at(0).row_crc32c,
+            std::vector<uint32_t>({2}));
+  ASSERT_TRUE(Waits(Commit(sessions_[1], 0)));
+  state_.BeginClosing();
+  ASSERT_TRUE(Waits(commit(3)));  // too late
+  FinishRound();
+  EXPECT_FALSE(included(1));
+  EXPECT_TRUE(included(2));
+  EXPECT_FALSE(included(3));
+  EXPECT_FALSE((*commit(4))->included);
 }
 
 TEST_F(JobRoundsTest, ExcludedRowsAreNotIncluded) {
@@ -108,8 +141,10 @@ TEST_F(JobRoundsTest, ExcludedRowsAreNotIncluded) {
   outcome.ranks = {1};
   outcome.excluded_ranks = {0};
   state_.FinishRound(outcome, At(0));
-  EXPECT_FALSE((*state_.Outcome(0, sessions_[0]))->included);
-  EXPECT_TRUE((*state_.Outcome(0, sessions_[1]))->included);
+  EXPECT_FALSE(
+      (*state_.Answer({PushKind::kGradient, 0, sessions_[0]}))->included);
+  EXPECT_TRUE(
+      (*state_.Answer({PushKind::kGradient, 0, sessions_[1]}))->included);
 }
 
 // --- Ends --------------------------------------------------------------------
@@ -126,7 +161,7 @@ TEST_F(JobRoundsTest, TheScaleInvariantEndFinishesTheJob) {
   EXPECT_TRUE((*Commit(sessions_[0], 0))->finished);
   EXPECT_EQ(Commit(sessions_[0], 1).status().code(),
             absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(state_.Outcome(1, 0).status().code(),
+  EXPECT_EQ(state_.Answer({PushKind::kGradient, 1, 0}).status().code(),
             absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(state_.CheckJoin(Call(1)).message(),
               HasSubstr("finished at version 1"));
@@ -169,8 +204,9 @@ TEST_F(JobRoundsTest, ALastLeaverWithACommitFinishesAfterItsRound) {
   EXPECT_TRUE(DecideNow().close);
   FinishRound();
   EXPECT_TRUE(state_.finished());
-  EXPECT_TRUE((*state_.Outcome(0, sessions_[0]))->included);
-  EXPECT_TRUE((*state_.Outcome(0, 0))->finished);
+  EXPECT_TRUE(
+      (*state_.Answer({PushKind::kGradient, 0, sessions_[0]}))->included);
+  EXPECT_TRUE((*state_.Answer({PushKind::kGradient, 0, 0}))->finished);
 }
 
 TEST_F(JobRoundsTest, DeathOfTheLastIsNotTheEnd) {

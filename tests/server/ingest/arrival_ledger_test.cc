@@ -1,6 +1,7 @@
 #include "server/ingest/arrival_ledger.h"
 
 #include "gtest/gtest.h"
+#include "proto/crc32c.h"
 
 namespace agg {
 namespace {
@@ -12,7 +13,7 @@ constexpr uint64_t kB = 22;
 class ArrivalLedgerTest : public testing::Test {
  protected:
   void Land(uint64_t session, uint64_t round) {
-    ASSERT_TRUE(ledger_.Own(0, session, round));
+    ASSERT_TRUE(ledger_.Own(0, {session, round}));
     for (int slice : {0, 1}) {
       ASSERT_TRUE(ledger_.ClaimSlice(0, slice));
       ledger_.EndClaim(0, slice, true);
@@ -23,30 +24,30 @@ class ArrivalLedgerTest : public testing::Test {
 };
 
 TEST_F(ArrivalLedgerTest, SlicesGoFromEmptyToLanded) {
-  ASSERT_TRUE(ledger_.Own(0, kA, 5));
+  ASSERT_TRUE(ledger_.Own(0, {kA, 5}));
   EXPECT_FALSE(ledger_.Busy(0, 0));
   EXPECT_TRUE(ledger_.ClaimSlice(0, 0));
   EXPECT_TRUE(ledger_.Busy(0, 0));
   EXPECT_FALSE(ledger_.Busy(0, 1));
   ledger_.EndClaim(0, 0, true);
-  EXPECT_FALSE(ledger_.Complete(0, kA, 5));
+  EXPECT_FALSE(ledger_.Complete(0, {kA, 5}));
   EXPECT_TRUE(ledger_.ClaimSlice(0, 1));
   ledger_.EndClaim(0, 1, true);
-  EXPECT_TRUE(ledger_.Complete(0, kA, 5));
-  EXPECT_FALSE(ledger_.Complete(0, kA, 6));
-  EXPECT_FALSE(ledger_.Complete(0, kB, 5));
-  EXPECT_FALSE(ledger_.Complete(1, kA, 5));
+  EXPECT_TRUE(ledger_.Complete(0, {kA, 5}));
+  EXPECT_FALSE(ledger_.Complete(0, {kA, 6}));
+  EXPECT_FALSE(ledger_.Complete(0, {kB, 5}));
+  EXPECT_FALSE(ledger_.Complete(1, {kA, 5}));
 }
 
 TEST_F(ArrivalLedgerTest, ALandedSliceIsNotClaimedAgain) {
   Land(kA, 5);
-  ASSERT_TRUE(ledger_.Own(0, kA, 5));
+  ASSERT_TRUE(ledger_.Own(0, {kA, 5}));
   EXPECT_FALSE(ledger_.ClaimSlice(0, 0));
-  EXPECT_TRUE(ledger_.Complete(0, kA, 5));
+  EXPECT_TRUE(ledger_.Complete(0, {kA, 5}));
 }
 
 TEST_F(ArrivalLedgerTest, AFailedCopyEmptiesTheSlice) {
-  ASSERT_TRUE(ledger_.Own(0, kA, 5));
+  ASSERT_TRUE(ledger_.Own(0, {kA, 5}));
   ASSERT_TRUE(ledger_.ClaimSlice(0, 0));
   ledger_.EndClaim(0, 0, false);
   EXPECT_FALSE(ledger_.Busy(0, 0));
@@ -55,38 +56,38 @@ TEST_F(ArrivalLedgerTest, AFailedCopyEmptiesTheSlice) {
 
 TEST_F(ArrivalLedgerTest, TheNextRoundBeginsEmpty) {
   Land(kA, 5);
-  ASSERT_TRUE(ledger_.Own(0, kA, 6));
+  ASSERT_TRUE(ledger_.Own(0, {kA, 6}));
   EXPECT_TRUE(ledger_.ClaimSlice(0, 0));
-  EXPECT_FALSE(ledger_.Complete(0, kA, 5));
+  EXPECT_FALSE(ledger_.Complete(0, {kA, 5}));
 }
 
 TEST_F(ArrivalLedgerTest, AnotherOwnerWaitsForCopiesUnderWay) {
-  ASSERT_TRUE(ledger_.Own(0, kA, 5));
+  ASSERT_TRUE(ledger_.Own(0, {kA, 5}));
   ASSERT_TRUE(ledger_.ClaimSlice(0, 0));
-  EXPECT_FALSE(ledger_.Own(0, kB, 5));
-  EXPECT_FALSE(ledger_.Own(0, kA, 6));
+  EXPECT_FALSE(ledger_.Own(0, {kB, 5}));
+  EXPECT_FALSE(ledger_.Own(0, {kA, 6}));
   ledger_.EndClaim(0, 0, true);
-  EXPECT_TRUE(ledger_.Own(0, kB, 5));
+  EXPECT_TRUE(ledger_.Own(0, {kB, 5}));
 }
 
 TEST_F(ArrivalLedgerTest, ErasesOnlyTheSessionsBytes) {
   Land(kA, 5);
   ledger_.Erase(0, kB);
-  EXPECT_TRUE(ledger_.Complete(0, kA, 5));
+  EXPECT_TRUE(ledger_.Complete(0, {kA, 5}));
   ledger_.Erase(0, kA);
-  EXPECT_FALSE(ledger_.Complete(0, kA, 5));
+  EXPECT_FALSE(ledger_.Complete(0, {kA, 5}));
 }
 
 TEST_F(ArrivalLedgerTest, ErasesACopyUnderWayWhenItEnds) {
-  ASSERT_TRUE(ledger_.Own(0, kA, 5));
+  ASSERT_TRUE(ledger_.Own(0, {kA, 5}));
   ASSERT_TRUE(ledger_.ClaimSlice(0, 0));
   ASSERT_TRUE(ledger_.ClaimSlice(0, 1));
   ledger_.EndClaim(0, 1, true);
   ledger_.Erase(0, kA);
-  EXPECT_FALSE(ledger_.Own(0, kA, 5));
+  EXPECT_FALSE(ledger_.Own(0, {kA, 5}));
   ledger_.EndClaim(0, 0, true);
-  EXPECT_FALSE(ledger_.Complete(0, kA, 5));
-  ASSERT_TRUE(ledger_.Own(0, kB, 5));
+  EXPECT_FALSE(ledger_.Complete(0, {kA, 5}));
+  ASSERT_TRUE(ledger_.Own(0, {kB, 5}));
   EXPECT_TRUE(ledger_.ClaimSlice(0, 1));
 }
 
@@ -100,19 +101,68 @@ TEST_F(ArrivalLedgerTest, AHeldRowIsNobodyElsesInItsRound) {
   EXPECT_TRUE(ledger_.HeldByAnother(0, kB, 4));
   EXPECT_FALSE(ledger_.HeldByAnother(0, kA, 5));
   EXPECT_FALSE(ledger_.HeldByAnother(0, kB, 6));
-  ASSERT_TRUE(ledger_.Own(0, kB, 6));
+  ASSERT_TRUE(ledger_.Own(0, {kB, 6}));
   EXPECT_FALSE(ledger_.HeldByAnother(0, kA, 6));
+}
+
+// --- Attempts ----------------------------------------------------------------
+
+TEST_F(ArrivalLedgerTest, AHigherAttemptEmptiesTheRow) {
+  Land(kA, 5);
+  EXPECT_FALSE(ledger_.NewerAttempt(0, {kA, 5, 2}).has_value());
+  ASSERT_TRUE(ledger_.Own(0, {kA, 5, 2}));
+  EXPECT_EQ(ledger_.AttemptOf(0, kA, 5), 2u);
+  EXPECT_EQ(ledger_.AttemptOf(0, kA, 6), 0u);
+  EXPECT_FALSE(ledger_.Complete(0, {kA, 5}));
+  EXPECT_EQ(ledger_.NumLanded(0), 0);
+  for (int slice : {0, 1}) {
+    ASSERT_TRUE(ledger_.ClaimSlice(0, slice));
+    ledger_.EndClaim(0, slice, true);
+  }
+  EXPECT_TRUE(ledger_.Complete(0, {kA, 5, 2}));
+  EXPECT_FALSE(ledger_.Complete(0, {kA, 5, 3}));
+  EXPECT_FALSE(ledger_.Landed(0, {kA, 5}, 0));
+  EXPECT_EQ(ledger_.NewerAttempt(0, {kA, 5, 1}), 2u);
+  // Another round and another session begin anew.
+  EXPECT_FALSE(ledger_.NewerAttempt(0, {kA, 6}).has_value());
+  EXPECT_FALSE(ledger_.NewerAttempt(0, {kB, 5}).has_value());
+}
+
+TEST_F(ArrivalLedgerTest, AnAttemptThatWaitsForCopiesReplacesLowerOnes) {
+  ASSERT_TRUE(ledger_.Own(0, {kA, 5, 1}));
+  ASSERT_TRUE(ledger_.ClaimSlice(0, 0));
+  EXPECT_FALSE(ledger_.Own(0, {kA, 5, 2}));
+  EXPECT_FALSE(ledger_.Own(0, {kA, 5, 3}));
+  EXPECT_EQ(ledger_.NewerAttempt(0, {kA, 5, 1}), 3u);
+  EXPECT_EQ(ledger_.NewerAttempt(0, {kA, 5, 2}), 3u);
+  ledger_.EndClaim(0, 0, true);
+  EXPECT_EQ(ledger_.AttemptOf(0, kA, 5), 1u);
+  ASSERT_TRUE(ledger_.Own(0, {kA, 5, 3}));
+  EXPECT_FALSE(ledger_.NewerAttempt(0, {kA, 5, 3}).has_value());
+  EXPECT_TRUE(ledger_.ClaimSlice(0, 0));
+}
+
+TEST_F(ArrivalLedgerTest, KeepsTheChecksumsOfWhatHasLanded) {
+  ASSERT_TRUE(ledger_.Own(0, {kA, 5}));
+  ASSERT_TRUE(ledger_.ClaimSlice(0, 1));
+  ledger_.EndClaim(0, 1, true);  // absent
+  ASSERT_TRUE(ledger_.ClaimSlice(0, 0));
+  ledger_.EndClaim(0, 0, true, 0x34333231);
+  EXPECT_EQ(ledger_.SliceCrc32c(0, 0), 0x34333231u);
+  EXPECT_EQ(ledger_.SliceCrc32c(0, 1), 0u);
+  EXPECT_EQ(ledger_.RowCrc32c(0), Crc32cOfWords({0x34333231, 0}));
 }
 
 TEST(ArrivalLedgerWithoutSlicesTest, IsAlwaysComplete) {
   ArrivalLedger ledger(1, 0);
-  EXPECT_TRUE(ledger.Complete(0, kA, 5));
+  EXPECT_TRUE(ledger.Complete(0, {kA, 5}));
+  EXPECT_EQ(ledger.RowCrc32c(0), 0u);
 }
 
 TEST(ArrivalCountTest, OfTheRowsThatHaveLandedASlice) {
   ArrivalLedger ledger(3, 2);
   const auto land = [&](int row, uint64_t session, uint64_t round, int slice) {
-    ASSERT_TRUE(ledger.Own(row, session, round));
+    ASSERT_TRUE(ledger.Own(row, {session, round}));
     ASSERT_TRUE(ledger.ClaimSlice(row, slice));
     ledger.EndClaim(row, slice, true);
   };

@@ -108,7 +108,8 @@ TEST_F(FailureTest, ACloseThatFailsTwiceSkipsTheRoundWithTheReason) {
 
 TEST_F(FailureTest, AFailedUpdateEndsTheEpochAndNamesTheShard) {
   OutcomeReply late;
-  job_.cluster.coordinator()->WaitRound(0, 1, 0, late.callback());
+  job_.cluster.coordinator()->WaitRound(0, {PushKind::kGradient, 1, 0},
+                                        late.callback());
   Reply<absl::StatusOr<PublishedVersion>> pull;
   job_.cluster.engine(0)->Pull(0, 1, false, pull.callback());
   peer(1)->FailNext(PhaseKind::kUpdate, absl::InternalError("injected"));

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/crc32c.h"
 #include "tests/server/round/local_cluster.h"
 
 namespace agg {
@@ -201,6 +202,66 @@ TEST_F(IncompleteRowTest, ACommitIsRefusedWhereTheCoordinatorsShardKnows) {
   EXPECT_TRUE(again.Get()->included);
   // The shard is not asked about late and repeated commits.
   EXPECT_TRUE(worker(1).Commit(0).Get()->included);
+}
+
+// --- One gradient or nothing -------------------------------------------------
+
+// The worker's word about its bytes is wrong on one shard: what landed there
+// is of another gradient.
+TEST_F(IncompleteRowTest, ARowOfTwoGradientsIsLeftOut) {
+  const ShardPlan plan = *MakeShardPlan(TestManifest(), kNumShards);
+  const auto commit = [&](int rank, int other_shard) {
+    CommitCall call;
+    call.epoch = worker(rank).joined().epoch;
+    call.session = worker(rank).session();
+    for (int shard = 0; shard < kNumShards; ++shard) {
+      const Tensors row = Row(rank);
+      std::vector<uint32_t> slices;
+      for (const TestFrame& frame :
+           MakeFrames(worker(rank).Header(0), plan, shard, row)) {
+        slices.push_back(frame.header.crc32c[0]);
+      }
+      call.row_crc32c.push_back(Crc32cOfWords(slices));
+      PushTo({shard}, &cluster(), &worker(rank), 0,
+             shard == other_shard ? Row(99) : row);
+    }
+    OutcomeReply reply;
+    cluster().coordinator()->Commit(call, reply.callback());
+    return reply;
+  };
+  const OutcomeReply first = commit(0, -1);
+  const OutcomeReply mixed = commit(1, 2);
+  const OutcomeReply last = Contribute(2, 0);  // without checksums
+  cluster().Settle();
+  EXPECT_THAT(first.Get()->ranks, ElementsAre(0, 2));
+  EXPECT_TRUE(first.Get()->included);
+  EXPECT_FALSE(mixed.Get()->included);
+  EXPECT_THAT(mixed.Get()->excluded_ranks, ElementsAre(1));
+  EXPECT_THAT(mixed.Get()->message, HasSubstr("rank 1 (shard 2)"));
+}
+
+// Half of a new attempt has taken the row of a committed one.
+TEST_F(IncompleteRowTest, ARowWhoseNextAttemptHasBegunIsLeftOut) {
+  Contribute(0, 0);
+  const OutcomeReply replaced = Contribute(1, 0);
+  const ShardPlan plan = *MakeShardPlan(TestManifest(), kNumShards);
+  TestFrame next = MakeFrames(worker(1).Header(0), plan, 1, Row(99))[0];
+  next.header.attempt = 1;
+  ASSERT_TRUE(LandFrame(cluster().engine(1), next).ok());
+  const OutcomeReply good = Contribute(2, 0);
+  cluster().Settle();
+  EXPECT_THAT(good.Get()->ranks, ElementsAre(0, 2));
+  EXPECT_FALSE(replaced.Get()->included);
+}
+
+TEST_F(IncompleteRowTest, ChecksumsOfAnotherNumberOfShardsAreRefused) {
+  CommitCall call;
+  call.epoch = worker(0).joined().epoch;
+  call.session = worker(0).session();
+  call.row_crc32c = {1, 2};
+  OutcomeReply reply;
+  cluster().coordinator()->Commit(call, reply.callback());
+  EXPECT_EQ(reply.Get().status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(IncompleteSeedTest, IsRefusedWhereTheCoordinatorsShardKnows) {

@@ -85,7 +85,7 @@ Phase FullPhase(PhaseKind kind) {
 
 TEST(PhaseConversionTest, EveryPhase) {
   Phase phase = FullPhase(PhaseKind::kClose);
-  phase.rows = {{0, 10}, {3, 13}};
+  phase.rows = {{0, 10}, {3, 13, 2}};
   absl::StatusOr<Phase> back = FromProto(ToProto(phase));
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(back->kind, PhaseKind::kClose);
@@ -93,6 +93,8 @@ TEST(PhaseConversionTest, EveryPhase) {
   EXPECT_EQ(back->round, 2u);
   ASSERT_EQ(back->rows.size(), 2u);
   EXPECT_EQ(back->rows[1].session, 13u);
+  EXPECT_EQ(back->rows[0].attempt, 0u);
+  EXPECT_EQ(back->rows[1].attempt, 2u);
 
   phase = FullPhase(PhaseKind::kCompensatedGram);
   phase.tensors = {1, 5};

@@ -20,6 +20,7 @@ v1::FrameMeta GoodMeta() {
   meta.add_slices(2);
   meta.add_crc32c(99);
   meta.add_absent_slices(4);
+  meta.set_attempt(5);
   return meta;
 }
 
@@ -27,6 +28,7 @@ TEST(FrameConversionTest, TakesEveryField) {
   const absl::StatusOr<FrameHeader> header = FromProto(GoodMeta(), 4);
   ASSERT_TRUE(header.ok()) << header.status();
   EXPECT_EQ(header->session, 11u);
+  EXPECT_EQ(header->attempt, 5u);
   EXPECT_EQ(header->kind, PushKind::kGradient);
   EXPECT_EQ(header->dtype, DType::kBF16);
   EXPECT_THAT(header->slices, ElementsAre(2));
@@ -57,7 +59,9 @@ TEST(FrameConversionTest, AnAcknowledgementNamesThePush) {
   header.epoch = 7;
   header.round = 3;
   header.kind = PushKind::kSeed;
+  header.attempt = 5;
   const v1::PushAck ack = MakePushAck(header, {true, true});
+  EXPECT_EQ(ack.attempt(), 5u);
   EXPECT_EQ(ack.epoch(), 7u);
   EXPECT_EQ(ack.round(), 3u);
   EXPECT_EQ(ack.kind(), v1::SEED);

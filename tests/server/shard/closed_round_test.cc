@@ -42,7 +42,7 @@ class ClosedRoundTest : public testing::Test {
   const std::unique_ptr<Backend> backend_ = *MakeBackend("cpu", {1});
   std::unique_ptr<ShardCompute> compute_;
   StepPlan step_;
-  ClosedRound round_{{{0, 10}}, {}};
+  ClosedRound round_{{{0, 10}}, {7}, {}};
 };
 
 TEST_F(ClosedRoundTest, ARoundThatIsNotClosedHasNothing) {
@@ -53,7 +53,7 @@ TEST_F(ClosedRoundTest, ARoundThatIsNotClosedHasNothing) {
 }
 
 TEST_F(ClosedRoundTest, IncompleteRowsAreTheResultOfItsClose) {
-  const ClosedRound refused({{0, 10}, {2, 30}}, {2});
+  const ClosedRound refused({{0, 10}, {2, 30}}, {}, {2});
   ASSERT_TRUE(refused.close_result().has_value());
   EXPECT_THAT(refused.close_result()->incomplete_ranks, ElementsAre(2));
   EXPECT_FALSE(refused.has_grams());

@@ -10,6 +10,7 @@
 namespace agg {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -55,9 +56,14 @@ TEST_F(LandingTest, AcknowledgesWhenTheLastSliceHasLanded) {
   EXPECT_EQ(engine()->Status().duplicate_bytes, 160);
 }
 
+// P5: a row is one gradient or nothing.
 TEST_F(LandingTest, ALandedSliceIsNeverWrittenAgain) {
   ASSERT_EQ(worker(0).Push(0, Row(5)), absl::OkStatus());
-  ASSERT_EQ(worker(0).Push(0, Row(6)), absl::OkStatus());
+  const absl::Status refused = worker(0).Push(0, Row(6));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(refused.message(),
+              AllOf(HasSubstr("slice 0 of round 0"),
+                    HasSubstr("push another one with a higher `attempt`")));
   worker(0).Commit(0);
   ASSERT_TRUE(worker(1).Contribute(0, Row(5)).ok());
   // The mean of two equal rows is the row.
@@ -66,6 +72,49 @@ TEST_F(LandingTest, ALandedSliceIsNeverWrittenAgain) {
   for (size_t t = 0; t < start.size(); ++t) {
     for (size_t e = 0; e < start[t].size(); ++e) {
       EXPECT_EQ(end[t][e], start[t][e] - 0.5f * Row(5)[t][e]);
+    }
+  }
+}
+
+TEST_F(LandingTest, AHalfOfAnotherGradientIsRefusedToo) {
+  ASSERT_TRUE(LandFrame(engine(), Frames(0, 0, 5)[0]).ok());
+  const std::vector<TestFrame> other = Frames(0, 0, 6);
+  EXPECT_EQ(LandFrame(engine(), other[0]).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  // The row keeps what it had, and the first gradient can be completed.
+  EXPECT_EQ(worker(0).Push(0, Row(5)), absl::OkStatus());
+}
+
+TEST_F(LandingTest, AHigherAttemptReplacesTheGradient) {
+  ASSERT_TRUE(LandFrame(engine(), Frames(0, 0, 5)[0]).ok());
+  bool acknowledged = false;
+  for (TestFrame frame : Frames(0, 0, 6)) {
+    frame.header.attempt = 1;
+    const auto result = LandFrame(engine(), frame);
+    ASSERT_TRUE(result.ok()) << result.status();
+    acknowledged = result->acknowledge;
+  }
+  EXPECT_TRUE(acknowledged);
+  const absl::Status replaced =
+      LandFrame(engine(), Frames(0, 0, 5)[1]).status();
+  EXPECT_EQ(replaced.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(replaced.message(), HasSubstr("replaced by attempt 1"));
+  // A Commit of the gradient that was replaced is of one that is not there.
+  EXPECT_EQ(worker(0).Commit(0).Get().status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  CommitCall commit;
+  commit.epoch = worker(0).joined().epoch;
+  commit.session = worker(0).session();
+  commit.attempt = 1;
+  OutcomeReply reply;
+  job_.cluster.coordinator()->Commit(commit, reply.callback());
+  ASSERT_TRUE(worker(1).Contribute(0, Row(6)).ok());
+  const Tensors start = *job_.cluster.Pull(0);
+  EXPECT_TRUE(reply.Get()->included);
+  const Tensors end = *job_.cluster.Pull(1);
+  for (size_t t = 0; t < start.size(); ++t) {
+    for (size_t e = 0; e < start[t].size(); ++e) {
+      EXPECT_EQ(end[t][e], start[t][e] - 0.5f * Row(6)[t][e]);
     }
   }
 }

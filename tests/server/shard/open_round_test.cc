@@ -6,10 +6,12 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/crc32c.h"
 
 namespace agg {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -99,12 +101,12 @@ TEST_F(OpenRoundTest, TheSeedIsOfTheSessionWithTheRole) {
   EXPECT_THAT(round_.Admit(&early).message(),
               HasSubstr("no version is published yet"));
   Land(Landing(10, 0, {0}, PushKind::kSeed));
-  EXPECT_FALSE(round_.SeedComplete(10));
-  EXPECT_TRUE(round_.LacksSlices({0, 10, 0, PushKind::kSeed}, 0));
+  EXPECT_FALSE(round_.SeedComplete(10, 0));
+  EXPECT_TRUE(round_.LacksSlices({0, 10, 0, PushKind::kSeed, 0}, 0));
   Land(Landing(10, 0, {1}, PushKind::kSeed));
-  EXPECT_TRUE(round_.SeedComplete(10));
-  EXPECT_FALSE(round_.LacksSlices({0, 10, 0, PushKind::kSeed}, 0));
-  EXPECT_FALSE(round_.SeedComplete(20));
+  EXPECT_TRUE(round_.SeedComplete(10, 0));
+  EXPECT_FALSE(round_.LacksSlices({0, 10, 0, PushKind::kSeed, 0}, 0));
+  EXPECT_FALSE(round_.SeedComplete(20, 0));
   Publish(0);
   FrameLanding late = Landing(10, 0, {0}, PushKind::kSeed);
   EXPECT_THAT(round_.Admit(&late).message(), HasSubstr("the job is seeded"));
@@ -124,10 +126,10 @@ TEST_F(OpenRoundTest, ASliceIsClaimedOnce) {
   ASSERT_TRUE(TryClaim(&second));
   EXPECT_EQ(second.slices[0].destination, nullptr);  // to be skipped
   round_.EndClaims(second);
-  EXPECT_FALSE(round_.Complete(second));
-  EXPECT_TRUE(round_.LacksSlices({0, 10, 0, PushKind::kGradient}, 0));
+  EXPECT_FALSE(*round_.Complete(second));
+  EXPECT_TRUE(round_.LacksSlices({0, 10, 0, PushKind::kGradient, 0}, 0));
   Land(Landing(10, 0, {1}));
-  EXPECT_TRUE(round_.Complete(second));
+  EXPECT_TRUE(*round_.Complete(second));
   EXPECT_TRUE(round_.RowComplete({0, 10}));
   EXPECT_FALSE(round_.RowComplete({0, 11}));
   EXPECT_FALSE(round_.RowComplete({3, 10}));  // not a rank
@@ -142,7 +144,7 @@ TEST_F(OpenRoundTest, AbsentSlicesAreClaimedToo) {
   EXPECT_THAT(landing.absent, ElementsAre(1));
   landing.slices[0].landed = true;
   round_.EndClaims(landing);
-  EXPECT_TRUE(round_.Complete(landing));
+  EXPECT_TRUE(*round_.Complete(landing));
 }
 
 TEST_F(OpenRoundTest, NothingLandsInAClosedRound) {
@@ -178,6 +180,84 @@ TEST_F(OpenRoundTest, ARowThatIsKeptKeepsItsNextSessionOut) {
   Publish(1);
   FrameLanding next = Landing(11, 0);
   EXPECT_TRUE(TryClaim(&next));
+}
+
+// --- Attempts ----------------------------------------------------------------
+
+TEST_F(OpenRoundTest, OtherBytesOfALandedSliceAreRefused) {
+  Begin(10, 0);
+  Publish(0);
+  FrameLanding first = Landing(10, 0, {0});
+  first.header.crc32c = {7};
+  first.header.absent_slices = {1};
+  Land(first);
+  FrameLanding again = first;
+  EXPECT_EQ(round_.Admit(&again), absl::OkStatus());
+  FrameLanding other = Landing(10, 0, {0});
+  other.header.crc32c = {0xab};
+  const absl::Status refused = round_.Admit(&other);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(
+      refused.message(),
+      AllOf(HasSubstr("slice 0 of round 0, attempt 0"), HasSubstr("0x00000007"),
+            HasSubstr("0x000000ab"), HasSubstr("higher `attempt`")));
+  FrameLanding not_absent = Landing(10, 0, {1});
+  not_absent.header.crc32c = {8};
+  EXPECT_THAT(round_.Admit(&not_absent).message(), HasSubstr("slice 1"));
+  FrameLanding absent = Landing(10, 0, {});
+  absent.header.absent_slices = {1};
+  EXPECT_EQ(round_.Admit(&absent), absl::OkStatus());
+  // What comes too late is dropped, whatever it is (P12).
+  round_.Close();
+  EXPECT_EQ(round_.Admit(&other), absl::OkStatus());
+  EXPECT_TRUE(other.closed);
+}
+
+TEST_F(OpenRoundTest, AHigherAttemptTakesTheRow) {
+  Begin(10, 0);
+  Publish(0);
+  Land(Landing(10, 0));
+  FrameLanding second = Landing(10, 0, {0});
+  second.header.attempt = 1;
+  second.header.crc32c = {9};
+  Land(second);
+  EXPECT_FALSE(round_.RowComplete({0, 10}));
+  EXPECT_FALSE(round_.RowComplete({0, 10, 1}));
+  EXPECT_TRUE(round_.LacksSlices({0, 10, 0, PushKind::kGradient, 1}, 0));
+  FrameLanding late = Landing(10, 0);
+  const absl::Status replaced = round_.Admit(&late);
+  EXPECT_EQ(replaced.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(replaced.message(), HasSubstr("replaced by attempt 1"));
+  // Its frame may have waited, or brought nothing new, when the row went.
+  EXPECT_EQ(round_.Complete(late).status().code(), absl::StatusCode::kAborted);
+  FrameLanding rest = Landing(10, 0, {1});
+  rest.header.attempt = 1;
+  Land(rest);
+  EXPECT_TRUE(*round_.Complete(rest));
+  EXPECT_TRUE(round_.RowComplete({0, 10, 1}));
+  EXPECT_EQ(round_.RowCrc32c({0, 10, 1}), Crc32cOfWords({9, 0}));
+  round_.Close();
+  FrameLanding third = Landing(10, 0);
+  third.header.attempt = 2;
+  ASSERT_TRUE(TryClaim(&third));
+  EXPECT_TRUE(third.closed);
+  EXPECT_TRUE(round_.RowComplete({0, 10, 1}));
+}
+
+TEST_F(OpenRoundTest, AHigherAttemptWaitsForCopiesUnderWay) {
+  Begin(10, 0);
+  Publish(0);
+  FrameLanding first = Landing(10, 0, {0});
+  ASSERT_TRUE(TryClaim(&first));
+  FrameLanding second = Landing(10, 0, {1});
+  second.header.attempt = 1;
+  EXPECT_FALSE(TryClaim(&second));
+  FrameLanding more = Landing(10, 0, {1});
+  EXPECT_EQ(round_.Admit(&more).code(), absl::StatusCode::kAborted);
+  first.slices[0].landed = true;
+  round_.EndClaims(first);
+  EXPECT_TRUE(TryClaim(&second));
+  EXPECT_TRUE(round_.LacksSlices({0, 10, 0, PushKind::kGradient, 1}, 0));
 }
 
 // --- Early Grams -------------------------------------------------------------
@@ -231,6 +311,28 @@ TEST_F(OpenRoundTest, AFrameWaitsForTheGramThatReadsAFormerSessionsBytes) {
   EXPECT_TRUE(TryClaim(&other_slice));
   round_.early()->GiveUp();
   EXPECT_TRUE(TryClaim(&waits));
+}
+
+TEST_F(OpenRoundTest, AHigherAttemptWaitsForTheGramThatReadsTheLowerOne) {
+  Begin(10, 0);
+  Begin(20, 1);
+  Publish(1);
+  for (const uint64_t session : {10, 20}) {
+    Land(Landing(session, session == 10 ? 0 : 1, {0}));
+  }
+  round_.early()->Take(Layout()->ranges);
+  FrameLanding waits = Landing(10, 0, {0});
+  waits.header.attempt = 1;
+  EXPECT_FALSE(TryClaim(&waits));
+  const std::vector<RoundRow> rows = {{0, 10, 1}, {1, 20}};
+  EXPECT_TRUE(round_.early()->rows() == rows);
+  round_.early()->Finish({SliceGram{0, {1, 2, 3}, {}}});  // of the lower one
+  ASSERT_TRUE(TryClaim(&waits));
+  EXPECT_FALSE(round_.early()->any_ready());
+  waits.slices[0].landed = true;
+  round_.EndClaims(waits);
+  EXPECT_TRUE(round_.early()->any_ready());
+  EXPECT_FALSE(round_.early()->TakeResults(rows, 2)[0].has_value());
 }
 
 }  // namespace
