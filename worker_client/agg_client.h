@@ -59,8 +59,8 @@ class AggClient {
   // Publishes float32 parameters as version 0. ALREADY_EXISTS: somebody else
   // did; pull.
   absl::StatusOr<RoundOutcome> Seed(absl::Span<const TensorView> parameters);
-  // Seeds with a file of agg_pull's. Also ReadNpz's errors, and INVALID_ARGUMENT
-  // for a shape that differs from the manifest's.
+  // Seeds with a file of agg_pull's. Also ReadNpz's errors, and
+  // INVALID_ARGUMENT for a shape that differs from the manifest's.
   absl::StatusOr<RoundOutcome> SeedFile(const std::string& npz_path);
 
   // Seeds if this worker has, or gets, the seed role; else waits for the
@@ -80,8 +80,9 @@ class AggClient {
 
   // Copies exactly one version over `parameters` (not to be touched meanwhile;
   // undefined after an error) and sets version(). Waits up to round_timeout for
-  // the version, then up to transfer_timeout for its bytes. FAILED_PRECONDITION:
-  // the job has finished before it; OUT_OF_RANGE: it is gone.
+  // the version, then up to transfer_timeout for its bytes.
+  // FAILED_PRECONDITION: the job has finished before it; OUT_OF_RANGE: it is
+  // gone.
   absl::Status Pull(uint64_t version,
                     absl::Span<const MutableTensorView> parameters,
                     Precision precision = Precision::kJob);

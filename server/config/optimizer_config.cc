@@ -52,23 +52,30 @@ void CheckUsed(const v1::OptimizerConfig& config, FieldErrors* errors) {
   }
 }
 
+// The optimizers compute with floats. A value that is in range as a double may
+// round to a bound that is not (0.99999999 to 1, 1e-46 to 0, 1e39 to infinity),
+// and would make parameters that are not numbers.
+double AsFloat(double value) { return static_cast<float>(value); }
+
 void CheckValues(const v1::OptimizerConfig& c, FieldErrors* errors) {
-  errors->Add(CheckField(c.momentum() >= 0.0 && c.momentum() < 1.0,
+  errors->Add(CheckField(c.momentum() >= 0.0 && AsFloat(c.momentum()) < 1.0,
                          "optimizer.momentum", c.momentum(),
                          "0 <= momentum < 1"));
-  errors->Add(CheckField(c.beta1() >= 0.0 && c.beta1() < 1.0, "optimizer.beta1",
-                         c.beta1(), "0 <= beta1 < 1"));
-  errors->Add(CheckField(c.beta2() >= 0.0 && c.beta2() < 1.0, "optimizer.beta2",
-                         c.beta2(), "0 <= beta2 < 1"));
-  errors->Add(CheckField(!c.has_epsilon() || IsFinitePositive(c.epsilon()),
-                         "optimizer.epsilon", c.epsilon(), "finite, > 0"));
-  errors->Add(CheckField(IsFiniteAtLeast(c.weight_decay(), 0.0),
+  errors->Add(CheckField(c.beta1() >= 0.0 && AsFloat(c.beta1()) < 1.0,
+                         "optimizer.beta1", c.beta1(), "0 <= beta1 < 1"));
+  errors->Add(CheckField(c.beta2() >= 0.0 && AsFloat(c.beta2()) < 1.0,
+                         "optimizer.beta2", c.beta2(), "0 <= beta2 < 1"));
+  errors->Add(
+      CheckField(!c.has_epsilon() || IsFinitePositive(AsFloat(c.epsilon())),
+                 "optimizer.epsilon", c.epsilon(), "finite, > 0"));
+  errors->Add(CheckField(IsFiniteAtLeast(AsFloat(c.weight_decay()), 0.0),
                          "optimizer.weight_decay", c.weight_decay(),
                          "finite, >= 0"));
-  errors->Add(CheckField(
-      !c.has_trust_coefficient() || IsFinitePositive(c.trust_coefficient()),
-      "optimizer.trust_coefficient", c.trust_coefficient(), "finite, > 0"));
-  errors->Add(CheckField(IsFiniteAtLeast(c.initial_accumulator(), 0.0),
+  errors->Add(CheckField(!c.has_trust_coefficient() ||
+                             IsFinitePositive(AsFloat(c.trust_coefficient())),
+                         "optimizer.trust_coefficient", c.trust_coefficient(),
+                         "finite, > 0"));
+  errors->Add(CheckField(IsFiniteAtLeast(AsFloat(c.initial_accumulator()), 0.0),
                          "optimizer.initial_accumulator",
                          c.initial_accumulator(), "finite, >= 0"));
   if (c.nesterov() && c.momentum() == 0.0) {

@@ -114,9 +114,8 @@ class RpcServer::Impl {
     if (admin_ != nullptr) builder.RegisterService(admin_.get());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
-      return absl::UnavailableError(
-          absl::StrCat("cannot listen on ", options.listen,
-                       ": gRPC's lines above say why"));
+      return absl::UnavailableError(absl::StrCat(
+          "cannot listen on ", options.listen, ": gRPC's lines above say why"));
     }
     server_->GetHealthCheckService()->SetServingStatus(false);
     for (const char* service : {"", kCoordinatorHealth, kShardHealth}) {

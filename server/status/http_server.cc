@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <set>
@@ -140,7 +141,12 @@ class HttpServer::Listener : public httplib::Server {
   void Run() {
     while (!Stopped()) {
       svr_sock_ = dup(listen_fd_);
-      listen_after_bind();
+      try {
+        listen_after_bind();
+      } catch (const std::exception&) {
+        // The pool's threads could not be started: the system lacks memory or
+        // threads. Observing must not end the shard; it is tried again.
+      }
       MutexLock lock(&mutex_);
       if (!stopped_) changed_.WaitFor(&mutex_, kListenPause);
     }

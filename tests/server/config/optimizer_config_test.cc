@@ -87,6 +87,27 @@ TEST(OptimizerConfigTest, DefaultsAreThoseOfTheOptions) {
   EXPECT_EQ(OptimizerOptions().trust_coefficient, 0.001f);
 }
 
+// In range as doubles; the optimizers would compute with 1, 0 and infinity.
+TEST(OptimizerConfigTest, ValuesAreJudgedAsTheFloatsThatTheyBecome) {
+  const auto message = [](const std::string& kind, const std::string& field,
+                          double value) {
+    v1::OptimizerConfig config;
+    config.set_kind(kind);
+    CompleteOptimizer(&config);
+    config.GetReflection()->SetDouble(
+        &config, v1::OptimizerConfig::descriptor()->FindFieldByName(field),
+        value);
+    return std::string(MakeOptimizerOptions(config).status().message());
+  };
+  EXPECT_THAT(message("adam", "beta2", 0.99999999),
+              HasSubstr("optimizer.beta2"));
+  EXPECT_THAT(message("adam", "epsilon", 1e-46),
+              HasSubstr("optimizer.epsilon"));
+  EXPECT_THAT(message("adagrad", "initial_accumulator", 1e39),
+              HasSubstr("optimizer.initial_accumulator"));
+  EXPECT_EQ(message("adam", "beta2", 0.9999), "");
+}
+
 TEST(OptimizerConfigTest, AnUnknownNameGetsTheListOfAllOptimizers) {
   v1::OptimizerConfig config;
   config.set_kind("adamax");
