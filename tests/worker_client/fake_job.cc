@@ -4,10 +4,8 @@
 #include <grpcpp/server_builder.h>
 
 #include <chrono>
-#include <cstring>
 #include <utility>
 
-#include "kernels/narrow_float.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/crc32c.h"
 #include "proto/manifest_message.h"
