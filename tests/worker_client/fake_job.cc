@@ -244,7 +244,6 @@ v1::JoinReply FakeJob::Describe() const {
   reply.set_pull_dtype(static_cast<v1::DType>(options_.pull_dtype));
   reply.set_lease_ms(options_.lease_ms);
   reply.set_rule("mean");
-  reply.set_finished(finished_);
   return reply;
 }
 

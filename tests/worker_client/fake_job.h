@@ -57,19 +57,15 @@ class FakeJob {
 
   // To the attending client; waits for it to attend.
   void Send(v1::JobEvent::Kind kind, std::string message = "");
-  // The job has finished, and nobody is told who does not ask.
-  void Finish() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    finished_ = true;
-  }
+  // The job has finished, and only those who ask learn it: Observe says so, and
+  // the outcomes of later rounds are refused.
+  void Finish();
   // Waits until a commit is there.
   void AwaitCommit();
   // Waits until a pull is waiting for a version to come.
   void AwaitWaitingPull();
   // Ends a shard's server at once.
   void Stop(int shard);
-  // From now on Observe says so, and later rounds' outcomes are refused.
-  void Finish();
 
   // What was asked so far.
   int frames(int shard) const;
@@ -116,7 +112,6 @@ class FakeJob {
   int commits_ = 0;
   bool hold_commits_ = false;
   grpc::Status commit_failure_;
-  bool finished_ = false;
   int waiting_pulls_ = 0;
   int leaves_ = 0;
   int attends_ = 0;
