@@ -151,6 +151,7 @@ TEST(RoundStateTest, ScoresNormsAmongAllRowsOfTheRound) {
   RoundReport report = Report({0, 1, 2, 3, 4, 5, 6, 7});
   // Logarithms 0 1 1 1 2 2 3 3: median 1.5, distances 1.5 0.5 0.5 0.5 0.5 0.5
   // 1.5 1.5, MAD 0.5. The rows above the cap count.
+  report.statistics.row_norms.clear();
   for (const double logarithm : {0, 1, 1, 1, 2, 2, 3, 3}) {
     report.statistics.row_norms.push_back(std::exp(logarithm));
   }
