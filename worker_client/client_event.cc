@@ -39,6 +39,10 @@ std::string ToString(const ClientEvent& event) {
 }
 
 void PrintEvent(const ClientEvent& event) {
+  if (event.kind == ClientEvent::Kind::kSeedRole ||
+      event.kind == ClientEvent::Kind::kFinished) {
+    return;
+  }
   const std::string line = absl::StrCat("agg_client: ", ToString(event), "\n");
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
