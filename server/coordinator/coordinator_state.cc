@@ -180,7 +180,8 @@ absl::StatusOr<RuleChangeResult> CoordinatorState::SetRule(
   if (draining_) return CheckAcceptingCalls();
   if (finished()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the job has finished at version ", job_->version()));
+        absl::StrCat("the job has finished at version ", job_->version(), ": ",
+                     job_->end_reason()));
   }
   // Two changes before the next round add up.
   const CombineOptions& base = next_combine_.value_or(combine_);

@@ -101,6 +101,8 @@ class CoordinatorState {
   // Events and ends of sessions, and whatever answers they bring about. What
   // shards have to hear (effects.changes) is the caller's part.
   DeferredCalls Announce(const JobEffects& effects);
+  // REQUIRES: the worker is in.
+  void LogJoin(const JoinCall& call, const JoinResult& result) const;
   // REQUIRES: job() != nullptr.
   DeferredCalls ReplyToWaiters();
 
@@ -112,6 +114,7 @@ class CoordinatorState {
  private:
   // A round opens, or may soon: what was set for it takes effect.
   void AdoptNextCombination();
+  void LogEffects(const JobEffects& effects) const;
   std::string PhaseName() const;
 
   const CoordinatorOptions options_;

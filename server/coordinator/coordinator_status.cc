@@ -3,7 +3,9 @@
 #include <string>
 #include <utility>
 
+#include "server/base/log.h"
 #include "server/coordinator/coordinator_state.h"
+#include "server/coordinator/departures.h"
 
 namespace agg {
 
@@ -22,7 +24,33 @@ DeferredCalls CoordinatorState::ReplyToWaiters() {
       [this](const OutcomeQuery& query) { return job_->Answer(query); });
 }
 
+void CoordinatorState::LogJoin(const JoinCall& call,
+                               const JoinResult& result) const {
+  LogInfo("rank ", call.rank, " joined (", call.client, "); ",
+          job_->members().size(), " of ", options_.workers,
+          " workers are in; its first round is ", result.first_round);
+}
+
+// What operators have to find in the log without asking: who has gone and why,
+// and the end of the job. Joins are logged where they are answered.
+void CoordinatorState::LogEffects(const JobEffects& effects) const {
+  const int num_left = static_cast<int>(job_->members().size());
+  for (const Departure& departure : effects.departures) {
+    const std::string line = DescribeDeparture(departure, options_, num_left);
+    if (departure.kind == DepartureKind::kLeft) {
+      LogInfo(line);
+    } else {
+      LogWarning(line);
+    }
+  }
+  for (const auto& [session, event] : effects.events) {
+    if (event.kind != JobEventKind::kFinished) continue;
+    LogInfo("the job has ", event.message, "; epoch ", job_->epoch());
+  }
+}
+
 DeferredCalls CoordinatorState::Announce(const JobEffects& effects) {
+  LogEffects(effects);
   DeferredCalls calls;
   for (const auto& [session, event] : effects.events) {
     if (session == 0) {  // for everybody

@@ -52,8 +52,7 @@ OutcomeAnswer JobState::CommitGradient(const CommitCall& call,
     return Outcome(call.round, call.session);
   }
   if (finished_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the job has finished at version ", version_));
+    return FinishedError();
   }
   // A version can be pulled from the shards shortly before the coordinator
   // knows that all of them have published it: commits of its round may come
@@ -100,10 +99,7 @@ OutcomeAnswer JobState::Answer(const OutcomeQuery& query) const {
 
 OutcomeAnswer JobState::Outcome(uint64_t round, uint64_t session) const {
   if (!seeded_ || round >= version_) {
-    if (finished_) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the job has finished at version ", version_));
-    }
+    if (finished_) return FinishedError();
     // The next version may be on its way (see CommitGradient), so that its
     // round can be waited for. Nobody computes on a later one yet.
     if (round > version_ + 1) {
@@ -203,9 +199,12 @@ void JobState::FinishRound(RoundResult outcome, absl::Time now) {
   version_ = outcome.version;
   OpenRound(now);
   last_left_ = last_left_ && members_.empty();
-  if (outcome.finished ||
-      (options_.max_rounds > 0 && version_ >= options_.max_rounds)) {
-    Finish();
+  if (outcome.finished) {
+    Finish(absl::StrCat("tau (", outcome.tau,
+                        ") has reached scale_invariant_iterations"));
+  }
+  if (options_.max_rounds > 0 && version_ >= options_.max_rounds) {
+    Finish(absl::StrCat("max_rounds (", options_.max_rounds, ") is reached"));
   }
   FinishIfLastLeft();
   outcome.finished = finished_;
