@@ -134,6 +134,7 @@ class Coordinator {
   bool AttachIfDue();
   bool ExpireIfDue();
   bool SeedIfDue();
+  bool FailIfDue();
   bool RoundIfDue();
   absl::StatusOr<JoinResult> DoJoin(const JoinCall& call,
                                     const GoneCallback& gone);

@@ -17,8 +17,10 @@ constexpr absl::Duration kAttachInterval = absl::Seconds(1);
 
 CoordinatorState::CoordinatorState(const CoordinatorOptions& options)
     : options_(options),
-      close_options_{options.workers, options.min_workers,
-                     options.start_timeout, options.round_timeout},
+      close_options_{options.workers,       options.min_workers,
+                     options.start_timeout, options.round_timeout,
+                     options.floor_policy,  options.floor_timeout},
+      floor_(close_options_),
       no_epoch_(absl::UnavailableError("waiting for all shards")),
       combine_(options.combine),
       waiting_report_(options.start_warning, options.straggler_warning) {}
@@ -76,6 +78,7 @@ void CoordinatorState::BeginEpoch(uint64_t epoch, absl::Time now) {
           epoch);
   job_ = std::make_unique<JobState>(options_, epoch, now);
   AdoptNextCombination();
+  floor_ = FloorWatch(close_options_);
   epoch_on_ = true;
   no_epoch_ = absl::OkStatus();
   waiting_report_ =
@@ -119,11 +122,27 @@ DeferredCalls CoordinatorState::LoseEpoch(uint64_t epoch,
 
 // --- Rounds ------------------------------------------------------------------
 
+CloseSnapshot CoordinatorState::Snapshot() const {
+  CloseSnapshot snapshot = job_->close_snapshot();
+  snapshot.below_floor_since = floor_.below_since();
+  return snapshot;
+}
+
+bool CoordinatorState::FailJobIfDue(absl::Time now) {
+  if (!CheckAcceptingCalls().ok() || !job_->seeded() || job_->finished()) {
+    return false;
+  }
+  floor_.Note(job_->close_snapshot(), now);
+  if (!DecideClose(close_options_, Snapshot(), now).fail) return false;
+  job_->Fail(floor_.FailureText());
+  return true;
+}
+
 std::optional<ClosingRound> CoordinatorState::CloseRoundIfDue(absl::Time now) {
   if (!CheckAcceptingCalls().ok() || !job_->seeded() || job_->finished()) {
     return std::nullopt;
   }
-  const CloseSnapshot snapshot = job_->close_snapshot();
+  const CloseSnapshot snapshot = Snapshot();
   const CloseDecision decision = DecideClose(close_options_, snapshot, now);
   if (decision.start) job_->Start(now);
   if (!decision.close) return std::nullopt;
@@ -167,8 +186,7 @@ absl::Time CoordinatorState::NextWake(absl::Time now) const {
   if (job_->seed_committed().has_value()) return absl::InfinitePast();
   wake = std::min(wake, waiting_report_.next_at());
   if (!job_->seeded()) return wake;
-  const CloseDecision decision =
-      DecideClose(close_options_, job_->close_snapshot(), now);
+  const CloseDecision decision = DecideClose(close_options_, Snapshot(), now);
   if (decision.close) return absl::InfinitePast();
   return std::min(wake, decision.ask_again_at);
 }

@@ -21,6 +21,7 @@
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/deferred_calls.h"
+#include "server/coordinator/floor_watch.h"
 #include "server/coordinator/job_state.h"
 #include "server/coordinator/job_types.h"
 #include "server/coordinator/outcome_waiters.h"
@@ -77,6 +78,8 @@ class CoordinatorState {
   // the two others follows: FinishRound with the engine's report, which it
   // completes (false: the epoch is over, the round counts for nothing), or
   // GiveUpRound.
+  // Whether the job has just failed (P2): then Announce says so.
+  bool FailJobIfDue(absl::Time now);
   std::optional<ClosingRound> CloseRoundIfDue(absl::Time now);
   bool FinishRound(const ClosingRound& round, absl::Time now,
                    RoundReport* report);
@@ -116,10 +119,13 @@ class CoordinatorState {
   void AdoptNextCombination();
   void LogEffects(const JobEffects& effects) const;
   std::string PhaseName() const;
+  std::string Message() const;
+  CloseSnapshot Snapshot() const;  // REQUIRES: job() != nullptr
 
   const CoordinatorOptions options_;
   const CloseOptions close_options_;
   std::unique_ptr<JobState> job_;
+  FloorWatch floor_;
   bool epoch_on_ = false;
   absl::Status no_epoch_;       // why none is on
   std::string lost_after_end_;  // a shard was lost after the job had finished

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "server/base/log.h"
 #include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/departures.h"
@@ -45,7 +46,13 @@ void CoordinatorState::LogEffects(const JobEffects& effects) const {
   }
   for (const auto& [session, event] : effects.events) {
     if (event.kind != JobEventKind::kFinished) continue;
-    LogInfo("the job has ", event.message, "; epoch ", job_->epoch());
+    const std::string line =
+        absl::StrCat("the job has ", event.message, "; epoch ", job_->epoch());
+    if (job_->failed()) {
+      LogError(line);
+    } else {
+      LogInfo(line);
+    }
   }
 }
 
@@ -96,11 +103,19 @@ std::string CoordinatorState::PhaseName() const {
   return in_round_ ? "closing" : "open";
 }
 
+// What somebody who looks at the job should know first.
+std::string CoordinatorState::Message() const {
+  if (!epoch_on_) return std::string(no_epoch_.message());
+  if (!lost_after_end_.empty()) return lost_after_end_;
+  if (job_->failed()) return job_->end_reason();
+  if (job_->finished()) return "";
+  return floor_.below() ? absl::StrCat("the job ", floor_.Text()) : "";
+}
+
 JobStatus CoordinatorState::Status(absl::Time now) const {
   JobStatus status;
   status.phase = PhaseName();
-  status.message =
-      epoch_on_ ? lost_after_end_ : std::string(no_epoch_.message());
+  status.message = Message();
   status.shard_errors = shard_errors_;
   status.combination = NamesOf(combine_);
   status.next_combination = NamesOf(next_combine_.value_or(combine_));
@@ -112,6 +127,11 @@ JobStatus CoordinatorState::Status(absl::Time now) const {
   // Nobody is waited for once the epoch, or the job, is over.
   const bool over = !epoch_on_ || job_->finished();
   if (!over) status.missing_ranks = job_->MissingRanks();
+  status.min_workers = options_.min_workers;
+  if (!over && floor_.below()) {
+    status.below_floor_for = now - floor_.below_since();
+    status.below_floor = true;
+  }
   for (const auto& [rank, member] : job_->members()) {
     WorkerState worker;
     worker.rank = rank;

@@ -1,4 +1,5 @@
 // The second half of a JobState: commits, outcomes and rounds.
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -124,9 +125,19 @@ void JobState::FinishSeed(absl::Time now) {
 
 // --- Rounds -----------------------------------------------------------------
 
+int32_t JobState::NumIn() const {
+  const auto gone = std::count_if(
+      contributions_.begin(), contributions_.end(),
+      [this](const auto& entry) { return members_.count(entry.first) == 0; });
+  return static_cast<int32_t>(members_.size()) + static_cast<int32_t>(gone);
+}
+
 CloseSnapshot JobState::close_snapshot() const {
   CloseSnapshot snapshot;
   snapshot.started = started_;
+  snapshot.num_live = static_cast<int32_t>(members_.size());
+  snapshot.num_in = NumIn();
+  snapshot.all_left = last_left_;
   snapshot.num_contributions = static_cast<int32_t>(contributions_.size());
   for (const auto& [rank, member] : members_) {
     if (member.first_round > version_) {

@@ -62,6 +62,11 @@ uint64_t JobState::FirstRound(const SessionChange& change) const {
   if (change.replaces != 0) return std::max(replaced_first_round_, version_);
   // Nobody is in the open round: there is nothing to disturb.
   if (members_.empty() && contributions_.empty()) return version_;
+  // The open round cannot close without more workers: this is one of them.
+  if (options_.floor_policy != FloorPolicy::kWarn &&
+      NumIn() < options_.min_workers) {
+    return version_;
+  }
   return version_ + 1;
 }
 
@@ -175,8 +180,8 @@ void JobState::PassSeedRole() {
 absl::Status JobState::Leave(uint64_t session) {
   absl::StatusOr<Member*> member = Find(session);
   if (!member.ok()) return member.status();
-  // Shards answer it as an eviction, with ABORTED: NOT_FOUND would ask the worker
-  // to join again.
+  // Shards answer it as an eviction, with ABORTED: NOT_FOUND would ask the
+  // worker to join again.
   RemoveMember((*member)->rank, DepartureKind::kLeft,
                absl::AbortedError("this session has left the job"));
   last_left_ = members_.empty();
@@ -232,6 +237,12 @@ void JobState::Finish(const std::string& why) {
   effects_.events.push_back(
       {0, JobEvent{JobEventKind::kFinished, version_,
                    absl::StrCat("finished at version ", version_, ": ", why)}});
+}
+
+void JobState::Fail(const std::string& why) {
+  if (finished_) return;
+  failed_ = true;
+  Finish(why);
 }
 
 absl::Status JobState::FinishedError() const {

@@ -85,7 +85,7 @@ class JobState {
   std::optional<uint64_t> seed_committed() const { return seed_committed_; }
   void FinishSeed(absl::Time now);
 
-  // --- Rounds.
+  // --- Rounds. The snapshot lacks below_floor_since.
   CloseSnapshot close_snapshot() const;
   std::vector<int32_t> MissingRanks() const;
   // Since when rows have been waited for; InfiniteFuture: nobody has committed.
@@ -97,6 +97,10 @@ class JobState {
   // The open round ended in the next version; included sessions are those of
   // `contributions` whose rank is in outcome.ranks.
   void FinishRound(RoundResult outcome, absl::Time now);
+
+  // Ends the job before its time, for good; `why` is for people.
+  void Fail(const std::string& why);
+  bool failed() const { return failed_; }
 
   JobEffects TakeEffects() { return std::exchange(effects_, JobEffects()); }
 
@@ -123,6 +127,7 @@ class JobState {
                                absl::Time now);
   RoundResult SeededResult() const;
   uint64_t FirstRound(const SessionChange& change) const;
+  int32_t NumIn() const;
 
   CoordinatorOptions options_;
   uint64_t epoch_;
@@ -130,6 +135,7 @@ class JobState {
   bool started_ = false;
   bool closing_ = false;
   bool finished_ = false;
+  bool failed_ = false;     // by Fail
   std::string end_reason_;  // why it has finished
   bool last_left_ = false;  // nobody is in, and the last one left by itself
   uint64_t version_ = 0;

@@ -74,6 +74,9 @@ struct JobStatus {
   bool seeded = false;
   std::vector<WorkerState> workers;
   std::vector<int32_t> missing_ranks;
+  int32_t min_workers = 1;   // the floor of every round
+  bool below_floor = false;  // fewer workers are in, since:
+  absl::Duration below_floor_for;
   std::string message;
   // By ordinal: why the coordinator does not have the shard; "": it has it.
   // Shorter than the list of shards until all were tried.
