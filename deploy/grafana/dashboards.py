@@ -201,7 +201,7 @@ def rounds():
         stat("Version", "Published parameters.",
              [instant(f"aggserver_job_version{J}", "")]),
         stat("Waited for", "Workers that hold the open round.",
-             [instant(f"aggserver_workers_missing{J}", "")]),
+             [instant(f"aggserver_workers_waited_for{J}", "")]),
         stat("Since", "How long the open round has waited.",
              [instant(f"aggserver_longest_wait_seconds{J}", "")], unit="s"),
         stat("Last round", "Age of the last round that ended.",

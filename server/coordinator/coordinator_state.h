@@ -6,6 +6,7 @@
 #ifndef AGG_SERVER_COORDINATOR_COORDINATOR_STATE_H_
 #define AGG_SERVER_COORDINATOR_COORDINATOR_STATE_H_
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/deferred_calls.h"
+#include "server/coordinator/departures.h"
 #include "server/coordinator/floor_watch.h"
 #include "server/coordinator/job_state.h"
 #include "server/coordinator/job_types.h"
@@ -117,7 +119,8 @@ class CoordinatorState {
  private:
   // A round opens, or may soon: what was set for it takes effect.
   void AdoptNextCombination();
-  void LogEffects(const JobEffects& effects) const;
+  // Writes departures and the end to the log, and counts departures.
+  void NoteEffects(const JobEffects& effects);
   std::string PhaseName() const;
   std::string Message() const;
   CloseSnapshot Snapshot() const;  // REQUIRES: job() != nullptr
@@ -139,6 +142,7 @@ class CoordinatorState {
   std::optional<CombineOptions> next_combine_;  // from the next round on
   RecentRounds recent_rounds_;
   WaitingReport waiting_report_;
+  std::array<uint64_t, kNumDepartureKinds> num_departures_ = {};
   bool in_round_ = false;
   bool draining_ = false;
 };

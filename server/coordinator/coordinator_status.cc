@@ -1,5 +1,6 @@
 // What a CoordinatorState says to others: events for those who attend, answers
 // for those who wait, descriptions for those who ask.
+#include <cstddef>
 #include <string>
 #include <utility>
 
@@ -34,9 +35,10 @@ void CoordinatorState::LogJoin(const JoinCall& call,
 
 // What operators have to find in the log without asking: who has gone and why,
 // and the end of the job. Joins are logged where they are answered.
-void CoordinatorState::LogEffects(const JobEffects& effects) const {
+void CoordinatorState::NoteEffects(const JobEffects& effects) {
   const int num_left = static_cast<int>(job_->members().size());
   for (const Departure& departure : effects.departures) {
+    ++num_departures_[static_cast<size_t>(departure.kind)];
     const std::string line = DescribeDeparture(departure, options_, num_left);
     if (departure.kind == DepartureKind::kLeft) {
       LogInfo(line);
@@ -57,7 +59,7 @@ void CoordinatorState::LogEffects(const JobEffects& effects) const {
 }
 
 DeferredCalls CoordinatorState::Announce(const JobEffects& effects) {
-  LogEffects(effects);
+  NoteEffects(effects);
   DeferredCalls calls;
   for (const auto& [session, event] : effects.events) {
     if (session == 0) {  // for everybody
@@ -119,6 +121,11 @@ JobStatus CoordinatorState::Status(absl::Time now) const {
   status.shard_errors = shard_errors_;
   status.combination = NamesOf(combine_);
   status.next_combination = NamesOf(next_combine_.value_or(combine_));
+  for (int kind = 0; kind < kNumDepartureKinds; ++kind) {
+    status.ended_workers.push_back(
+        {DepartureName(static_cast<DepartureKind>(kind)),
+         num_departures_[static_cast<size_t>(kind)]});
+  }
   if (job_ == nullptr) return status;
   status.epoch = job_->epoch();
   status.version = job_->version();

@@ -65,6 +65,12 @@ struct WorkerState {
   absl::Duration waited_for;  // how long the open round has waited for it
 };
 
+// Sessions that are over, since the process started, by why.
+struct EndedWorkers {
+  std::string reason;  // DepartureName
+  uint64_t number = 0;
+};
+
 // The coordinator's part of a status: one consistent moment.
 struct JobStatus {
   std::string phase;  // as StatusReply.phase in proto/agg.proto
@@ -77,6 +83,7 @@ struct JobStatus {
   int32_t min_workers = 1;   // the floor of every round
   bool below_floor = false;  // fewer workers are in, since:
   absl::Duration below_floor_for;
+  std::vector<EndedWorkers> ended_workers;  // one for each reason there is
   std::string message;
   // By ordinal: why the coordinator does not have the shard; "": it has it.
   // Shorter than the list of shards until all were tried.

@@ -64,6 +64,10 @@ TEST_F(FloorTest, WaitsUntilEnoughAreInAgain) {
   EXPECT_FALSE(alone.called());
   EXPECT_EQ(Status().min_workers, 2);
   EXPECT_TRUE(Status().below_floor);
+  for (const EndedWorkers& ended : Status().ended_workers) {
+    EXPECT_EQ(ended.number, ended.reason == "lease_expired" ? 3u : 0u)
+        << ended.reason;
+  }
   EXPECT_EQ(Status().below_floor_for, absl::Seconds(20));
   EXPECT_THAT(Status().message,
               HasSubstr("waits: 1 of at least 2 workers (min_workers)"));
