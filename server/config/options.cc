@@ -197,6 +197,7 @@ CoordinatorOptions MakeCoordinatorOptions(const v1::JobConfig& config,
       ParseFloorPolicy(config.floor_policy()).value_or(FloorPolicy::kWait);
   options.floor_timeout = absl::Seconds(config.floor_timeout_seconds());
   options.max_rounds = config.max_rounds();
+  options.max_skipped_rounds = config.max_skipped_rounds();
   options.weight_decay = static_cast<float>(config.optimizer().weight_decay());
   return options;
 }

@@ -21,6 +21,7 @@ CoordinatorState::CoordinatorState(const CoordinatorOptions& options)
                      options.start_timeout, options.round_timeout,
                      options.floor_policy,  options.floor_timeout},
       floor_(close_options_),
+      skipped_(options.max_skipped_rounds),
       no_epoch_(absl::UnavailableError("waiting for all shards")),
       combine_(options.combine),
       waiting_report_(options.start_warning, options.straggler_warning) {}
@@ -79,6 +80,7 @@ void CoordinatorState::BeginEpoch(uint64_t epoch, absl::Time now) {
   job_ = std::make_unique<JobState>(options_, epoch, now);
   AdoptNextCombination();
   floor_ = FloorWatch(close_options_);
+  skipped_ = SkippedRun(options_.max_skipped_rounds);
   epoch_on_ = true;
   no_epoch_ = absl::OkStatus();
   waiting_report_ =
@@ -158,12 +160,22 @@ bool CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
   if (!epoch_on_ || job_->epoch() != round.epoch) return false;
   CompleteReport(round, now, report);
   RoundResult outcome = OutcomeOf(*report);
-  job_->FinishRound(outcome, now);
+  const uint64_t num_skipped = skipped_.length();
+  skipped_.Note(*report);
+  job_->FinishRound(outcome, now, skipped_.FailureText());
   AdoptNextCombination();
   outcome.finished = job_->finished();  // max_rounds may end the job, too
   recent_rounds_.Add(*report, outcome, now);
-  if (!report->message.empty()) {
-    LogWarning("round ", round.round, ": ", report->message);
+  if (!report->message.empty() && skipped_.worth_a_line()) {
+    LogWarning("round ", round.round, ": ", report->message,
+               skipped_.length() > 1
+                   ? absl::StrCat("; ", skipped_.length(),
+                                  " rounds in a row were skipped")
+                   : "");
+  }
+  if (report->applied && num_skipped > 1) {
+    LogInfo("round ", round.round, " was applied, after ", num_skipped,
+            " that were skipped");
   }
   return true;
 }

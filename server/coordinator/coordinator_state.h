@@ -31,6 +31,7 @@
 #include "server/coordinator/round_outcome.h"
 #include "server/coordinator/round_result.h"
 #include "server/coordinator/rule_change.h"
+#include "server/coordinator/skipped_run.h"
 #include "server/coordinator/waiting_text.h"
 #include "server/round/combination_names.h"
 #include "server/round/round_report.h"
@@ -129,6 +130,7 @@ class CoordinatorState {
   const CloseOptions close_options_;
   std::unique_ptr<JobState> job_;
   FloorWatch floor_;
+  SkippedRun skipped_;
   bool epoch_on_ = false;
   absl::Status no_epoch_;       // why none is on
   std::string lost_after_end_;  // a shard was lost after the job had finished

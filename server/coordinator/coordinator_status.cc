@@ -111,7 +111,8 @@ std::string CoordinatorState::Message() const {
   if (!lost_after_end_.empty()) return lost_after_end_;
   if (job_->failed()) return job_->end_reason();
   if (job_->finished()) return "";
-  return floor_.below() ? absl::StrCat("the job ", floor_.Text()) : "";
+  if (floor_.below()) return absl::StrCat("the job ", floor_.Text());
+  return skipped_.Text();
 }
 
 JobStatus CoordinatorState::Status(absl::Time now) const {
@@ -135,6 +136,7 @@ JobStatus CoordinatorState::Status(absl::Time now) const {
   const bool over = !epoch_on_ || job_->finished();
   if (!over) status.missing_ranks = job_->MissingRanks();
   status.min_workers = options_.min_workers;
+  status.consecutive_skipped_rounds = skipped_.length();
   if (!over && floor_.below()) {
     status.below_floor_for = now - floor_.below_since();
     status.below_floor = true;

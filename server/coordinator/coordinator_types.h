@@ -38,6 +38,7 @@ struct CoordinatorOptions {
   absl::Duration straggler_warning = absl::Seconds(60);  // 0: off
   FloorPolicy floor_policy = FloorPolicy::kWait;
   absl::Duration floor_timeout = absl::ZeroDuration();  // with kFail
+  uint64_t max_skipped_rounds = 0;                      // in a row; 0: no end
   uint64_t max_rounds = 0;                              // 0: no end
   CombineOptions combine;
   OptimizerOptions optimizer;

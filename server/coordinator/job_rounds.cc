@@ -198,7 +198,8 @@ void JobState::OpenRound(absl::Time now) {
   waiting_since_ = contributions_.empty() ? absl::InfiniteFuture() : now;
 }
 
-void JobState::FinishRound(RoundResult outcome, absl::Time now) {
+void JobState::FinishRound(RoundResult outcome, absl::Time now,
+                           const std::string& failure) {
   std::set<uint64_t> included;
   for (int32_t rank : outcome.ranks) {
     const auto found = contributions_.find(rank);
@@ -210,6 +211,7 @@ void JobState::FinishRound(RoundResult outcome, absl::Time now) {
   version_ = outcome.version;
   OpenRound(now);
   last_left_ = last_left_ && members_.empty();
+  if (!failure.empty()) Fail(failure);
   if (outcome.finished) {
     Finish(absl::StrCat("tau (", outcome.tau,
                         ") has reached scale_invariant_iterations"));

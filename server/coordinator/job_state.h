@@ -95,8 +95,10 @@ class JobState {
   void Start(absl::Time now);
   void BeginClosing() { closing_ = true; }
   // The open round ended in the next version; included sessions are those of
-  // `contributions` whose rank is in outcome.ranks.
-  void FinishRound(RoundResult outcome, absl::Time now);
+  // `contributions` whose rank is in outcome.ranks. `failure`: why the job
+  // fails with this round; "": it does not.
+  void FinishRound(RoundResult outcome, absl::Time now,
+                   const std::string& failure = "");
 
   // Ends the job before its time, for good; `why` is for people.
   void Fail(const std::string& why);

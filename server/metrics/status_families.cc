@@ -207,6 +207,9 @@ void AddJobFamilies(const MetricsOptions& options,
   AddWorkerCounts(options, job, builder);
   AddWaits(options, job, builder);
   AddEndedWorkers(job, builder);
+  builder->Gauge("aggserver_consecutive_skipped_rounds",
+                 "Skipped rounds since the last applied one.",
+                 static_cast<double>(job.consecutive_skipped_rounds));
 }
 
 void AddRoundLogFamilies(const std::optional<RoundLogStatus>& status,

@@ -83,6 +83,7 @@ struct JobStatus {
   int32_t min_workers = 1;   // the floor of every round
   bool below_floor = false;  // fewer workers are in, since:
   absl::Duration below_floor_for;
+  uint64_t consecutive_skipped_rounds = 0;  // up to the last round
   std::vector<EndedWorkers> ended_workers;  // one for each reason there is
   std::string message;
   // By ordinal: why the coordinator does not have the shard; "": it has it.

@@ -82,7 +82,7 @@
       if (['unseeded', 'open'].includes(job.phase) && job.workers.length < data.server.workers) {
         lines.push((data.server.workers - job.workers.length) + ' of ' + data.server.workers + ' workers are not in');
       }
-      if (job.below_floor > 0) lines.push('At least ' + job.min_workers + ' workers are needed; there are fewer since ' + seconds(job.below_floor));
+      if (job.below_floor > 0) lines.push('Fewer than min_workers since ' + seconds(job.below_floor));
       if (job.message) lines.push(job.message);
     }
     box.hidden = !lines.length;

@@ -69,6 +69,7 @@ TEST(OptionsTest, DefaultsAreAsConfigProtoSays) {
   EXPECT_EQ(job.straggler_warning, absl::Seconds(60));
   EXPECT_EQ(job.start_warning, absl::Seconds(5));
   EXPECT_EQ(job.max_rounds, 0u);
+  EXPECT_EQ(job.max_skipped_rounds, 100u);
   EXPECT_EQ(job.optimizer.kind, OptimizerKind::kSgd);
   EXPECT_EQ(job.combine.rule.rule, FindRule("mean"));
   EXPECT_EQ(job.combine.rule.scope, Scope::kPerTensor);

@@ -299,19 +299,16 @@ TEST(MetricsTest, TheJobIsSampledAtScrape) {
   job.workers.resize(1);
   job.min_workers = 2;
   job.below_floor_for = absl::Seconds(9);
-  job.ended_workers = {{"left", 0}, {"lease_expired", 2}};
+  job.consecutive_skipped_rounds = 7;
+  job.ended_workers = {{"left", 3}, {"evicted", 0}};
+  job.phase = "finished";
   const Scrape lost(metrics.Expose());
-  EXPECT_EQ(lost.Value("aggserver_workers_joined"), 1);
   EXPECT_EQ(lost.Value("aggserver_workers_missing"), 1);
   EXPECT_EQ(lost.Value("aggserver_workers_floor"), 2);
+  EXPECT_EQ(lost.Value("aggserver_consecutive_skipped_rounds"), 7);
   EXPECT_EQ(lost.Value("aggserver_below_floor_seconds"), 9);
-  EXPECT_EQ(
-      lost.Value("aggserver_workers_ended_total", "reason=\"lease_expired\""),
-      2);
-  job.phase = "finished";
-  EXPECT_EQ(Scrape(metrics.Expose())
-                .Value("aggserver_job_phase", "phase=\"finished\""),
-            1);
+  EXPECT_EQ(lost.Value("aggserver_workers_ended_total", "reason=\"left\""), 3);
+  EXPECT_EQ(lost.Value("aggserver_job_phase", "phase=\"finished\""), 1);
 }
 
 TEST(MetricsTest, TheShardIsSampledAtScrape) {
