@@ -142,6 +142,10 @@ absl::Status Observation::Serve(const std::string& bind, int port,
                                 std::function<absl::Status()> ready) {
   MetricsPages pages;
   pages.ready = std::move(ready);
+  pages.note = [this] {
+    const std::optional<JobStatus> job = Job();
+    return job.has_value() ? job->message : "";
+  };
   pages.status_json = [this](uint64_t after) {
     return StatusJson(page_, engine_->StatusWithDevice(), Job(),
                       coordinator_ == nullptr ? nullptr : &history_,

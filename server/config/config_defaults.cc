@@ -52,8 +52,16 @@ void CompleteLearningRate(v1::LearningRateConfig* config, bool required) {
 }
 
 void CompleteWorkers(v1::JobConfig* config) {
+  // A job that did not ask for a floor goes on with whoever is left.
+  Default(config->mutable_floor_policy(),
+          config->min_workers() == 0 ? "warn" : "wait");
   if (config->min_workers() == 0) config->set_min_workers(config->workers());
+  if (config->floor_policy() == "fail" &&
+      config->floor_timeout_seconds() == 0.0) {
+    config->set_floor_timeout_seconds(300.0);
+  }
   if (config->max_workers() == 0) config->set_max_workers(config->workers());
+  if (!config->has_max_skipped_rounds()) config->set_max_skipped_rounds(100);
   if (config->lease_seconds() == 0.0) config->set_lease_seconds(30.0);
   if (config->reconnect_grace_seconds() == 0.0) {
     config->set_reconnect_grace_seconds(5.0);

@@ -66,6 +66,26 @@ void CheckWorkers(const v1::JobConfig& config, FieldErrors* errors) {
       absl::StrCat("workers (", config.workers(), ") to ", kMaxWorkers)));
 }
 
+std::optional<FloorPolicy> ParseFloorPolicy(const std::string& name) {
+  if (name == "wait") return FloorPolicy::kWait;
+  if (name == "warn") return FloorPolicy::kWarn;
+  if (name == "fail") return FloorPolicy::kFail;
+  return std::nullopt;
+}
+
+void CheckFloor(const v1::JobConfig& config, FieldErrors* errors) {
+  if (!ParseFloorPolicy(config.floor_policy()).has_value()) {
+    errors->Add(FieldError("floor_policy", Quoted(config.floor_policy()),
+                           "\"wait\", \"warn\", \"fail\""));
+  }
+  const double timeout = config.floor_timeout_seconds();
+  errors->Add(CheckField(config.floor_policy() == "fail"
+                             ? IsFinitePositive(timeout)
+                             : timeout == 0.0,
+                         "floor_timeout_seconds", timeout,
+                         "finite, > 0 with floor_policy \"fail\"; else 0"));
+}
+
 void CheckTimes(const v1::JobConfig& config, FieldErrors* errors) {
   errors->Add(
       CheckField(IsFiniteAtLeast(config.start_timeout_seconds(), 0.0),
@@ -173,7 +193,11 @@ CoordinatorOptions MakeCoordinatorOptions(const v1::JobConfig& config,
   options.round_timeout = absl::Seconds(config.round_timeout_seconds());
   options.straggler_warning = absl::Seconds(config.straggler_warning_seconds());
   options.start_warning = absl::Seconds(config.start_warning_seconds());
+  options.floor_policy =
+      ParseFloorPolicy(config.floor_policy()).value_or(FloorPolicy::kWait);
+  options.floor_timeout = absl::Seconds(config.floor_timeout_seconds());
   options.max_rounds = config.max_rounds();
+  options.max_skipped_rounds = config.max_skipped_rounds();
   options.weight_decay = static_cast<float>(config.optimizer().weight_decay());
   return options;
 }
@@ -214,6 +238,7 @@ absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
   errors.Add(CheckJob(config.job()));
   CheckShards(config, &errors);
   CheckWorkers(config, &errors);
+  CheckFloor(config, &errors);
   CheckTimes(config, &errors);
   CheckCompute(config, &errors);
   CheckSynchronous(config, &errors);

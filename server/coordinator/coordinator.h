@@ -140,6 +140,7 @@ class Coordinator {
   bool StandsBy();
   bool ExpireIfDue();
   bool SeedIfDue();
+  bool FailIfDue();
   bool RoundIfDue();
   absl::StatusOr<JoinResult> DoJoin(const JoinCall& call,
                                     const GoneCallback& gone);

@@ -19,7 +19,7 @@ bool Coordinator::RunOnce() {
   PropagateLoss();
   SayWhoIsWaitedFor();
   return RunOperation() || AttachIfDue() || ExpireIfDue() || SeedIfDue() ||
-         RoundIfDue();
+         FailIfDue() || RoundIfDue();
 }
 
 void Coordinator::Loop() {
@@ -159,6 +159,15 @@ bool Coordinator::SeedIfDue() {
     if (!state_.CheckAcceptingCalls(epoch).ok()) return true;
     state_.job()->FinishSeed(clock_->Now());
     LogInfo("seeded: version 0 is published, epoch ", epoch);
+  }
+  DeliverEffects();
+  return true;
+}
+
+bool Coordinator::FailIfDue() {
+  {
+    MutexLock lock(&mutex_);
+    if (!state_.FailJobIfDue(clock_->Now())) return false;
   }
   DeliverEffects();
   return true;

@@ -88,6 +88,7 @@ absl::StatusOr<JoinResult> Coordinator::TryJoin(const JoinCall& call,
     return propagated;
   }
   JoinResult result = state_.job()->FinishJoin(call, change, clock_->Now());
+  state_.LogJoin(call, result);
   result.combination = state_.CombinationOf(result.first_round);
   return result;
 }
@@ -96,10 +97,7 @@ absl::StatusOr<JoinResult> Coordinator::DoJoin(const JoinCall& call,
                                                const GoneCallback& gone) {
   absl::StatusOr<JoinResult> result = TryJoin(call, gone);
   DeliverEffects();
-  if (result.ok()) {
-    LogInfo("rank ", call.rank, " joined (", call.client, "), first round ",
-            result->first_round);
-  } else {
+  if (!result.ok()) {
     LogWarning("join of rank ", call.rank, " (", call.client,
                ") refused: ", result.status().ToString());
     ForgetRefusedManifest();
@@ -148,7 +146,6 @@ absl::StatusOr<Eviction> Coordinator::DoEvict(int32_t rank,
   }
   if (!eviction.ok()) return eviction;
   DeliverEffects();
-  LogWarning("rank ", rank, " (", eviction->client, ") was evicted: ", reason);
   return eviction;
 }
 

@@ -18,8 +18,11 @@ constexpr absl::Duration kStandbyLogInterval = absl::Minutes(1);
 
 CoordinatorState::CoordinatorState(const CoordinatorOptions& options)
     : options_(options),
-      close_options_{options.workers, options.min_workers,
-                     options.start_timeout, options.round_timeout},
+      close_options_{options.workers,       options.min_workers,
+                     options.start_timeout, options.round_timeout,
+                     options.floor_policy,  options.floor_timeout},
+      floor_(close_options_),
+      skipped_(options.max_skipped_rounds),
       no_epoch_(absl::UnavailableError("waiting for all shards")),
       combine_(options.combine),
       waiting_report_(options.start_warning, options.straggler_warning) {}
@@ -95,6 +98,8 @@ void CoordinatorState::BeginEpoch(uint64_t epoch, absl::Time now) {
           epoch);
   job_ = std::make_unique<JobState>(options_, epoch, now);
   AdoptNextCombination();
+  floor_ = FloorWatch(close_options_);
+  skipped_ = SkippedRun(options_.max_skipped_rounds);
   epoch_on_ = true;
   no_epoch_ = absl::OkStatus();
   waiting_report_ =
@@ -138,11 +143,27 @@ DeferredCalls CoordinatorState::LoseEpoch(uint64_t epoch,
 
 // --- Rounds ------------------------------------------------------------------
 
+CloseSnapshot CoordinatorState::Snapshot() const {
+  CloseSnapshot snapshot = job_->close_snapshot();
+  snapshot.below_floor_since = floor_.below_since();
+  return snapshot;
+}
+
+bool CoordinatorState::FailJobIfDue(absl::Time now) {
+  if (!CheckAcceptingCalls().ok() || !job_->seeded() || job_->finished()) {
+    return false;
+  }
+  floor_.Note(job_->close_snapshot(), now);
+  if (!DecideClose(close_options_, Snapshot(), now).fail) return false;
+  job_->Fail(floor_.FailureText());
+  return true;
+}
+
 std::optional<ClosingRound> CoordinatorState::CloseRoundIfDue(absl::Time now) {
   if (!CheckAcceptingCalls().ok() || !job_->seeded() || job_->finished()) {
     return std::nullopt;
   }
-  const CloseSnapshot snapshot = job_->close_snapshot();
+  const CloseSnapshot snapshot = Snapshot();
   const CloseDecision decision = DecideClose(close_options_, snapshot, now);
   if (decision.start) job_->Start(now);
   if (!decision.close) return std::nullopt;
@@ -158,12 +179,22 @@ bool CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
   if (!epoch_on_ || job_->epoch() != round.epoch) return false;
   CompleteReport(round, now, report);
   RoundResult outcome = OutcomeOf(*report);
-  job_->FinishRound(outcome, now);
+  const uint64_t num_skipped = skipped_.length();
+  skipped_.Note(*report);
+  job_->FinishRound(outcome, now, skipped_.FailureText());
   AdoptNextCombination();
   outcome.finished = job_->finished();  // max_rounds may end the job, too
   recent_rounds_.Add(*report, outcome, now);
-  if (!report->message.empty()) {
-    LogWarning("round ", round.round, ": ", report->message);
+  if (!report->message.empty() && skipped_.worth_a_line()) {
+    LogWarning("round ", round.round, ": ", report->message,
+               skipped_.length() > 1
+                   ? absl::StrCat("; ", skipped_.length(),
+                                  " rounds in a row were skipped")
+                   : "");
+  }
+  if (report->applied && num_skipped > 1) {
+    LogInfo("round ", round.round, " was applied, after ", num_skipped,
+            " that were skipped");
   }
   return true;
 }
@@ -186,8 +217,7 @@ absl::Time CoordinatorState::NextWake(absl::Time now) const {
   if (job_->seed_committed().has_value()) return absl::InfinitePast();
   wake = std::min(wake, waiting_report_.next_at());
   if (!job_->seeded()) return wake;
-  const CloseDecision decision =
-      DecideClose(close_options_, job_->close_snapshot(), now);
+  const CloseDecision decision = DecideClose(close_options_, Snapshot(), now);
   if (decision.close) return absl::InfinitePast();
   return std::min(wake, decision.ask_again_at);
 }
@@ -199,7 +229,8 @@ absl::StatusOr<RuleChangeResult> CoordinatorState::SetRule(
   if (draining_) return CheckAcceptingCalls();
   if (finished()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the job has finished at version ", job_->version()));
+        absl::StrCat("the job has finished at version ", job_->version(), ": ",
+                     job_->end_reason()));
   }
   // Two changes before the next round add up.
   const CombineOptions& base = next_combine_.value_or(combine_);

@@ -6,6 +6,7 @@
 #ifndef AGG_SERVER_COORDINATOR_COORDINATOR_STATE_H_
 #define AGG_SERVER_COORDINATOR_COORDINATOR_STATE_H_
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -21,6 +22,8 @@
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/deferred_calls.h"
+#include "server/coordinator/departures.h"
+#include "server/coordinator/floor_watch.h"
 #include "server/coordinator/job_state.h"
 #include "server/coordinator/job_types.h"
 #include "server/coordinator/outcome_waiters.h"
@@ -28,6 +31,7 @@
 #include "server/coordinator/round_outcome.h"
 #include "server/coordinator/round_result.h"
 #include "server/coordinator/rule_change.h"
+#include "server/coordinator/skipped_run.h"
 #include "server/coordinator/waiting_text.h"
 #include "server/round/combination_names.h"
 #include "server/round/round_report.h"
@@ -80,6 +84,8 @@ class CoordinatorState {
   // the two others follows: FinishRound with the engine's report, which it
   // completes (false: the epoch is over, the round counts for nothing), or
   // GiveUpRound.
+  // Whether the job has just failed (P2): then Announce says so.
+  bool FailJobIfDue(absl::Time now);
   std::optional<ClosingRound> CloseRoundIfDue(absl::Time now);
   bool FinishRound(const ClosingRound& round, absl::Time now,
                    RoundReport* report);
@@ -104,6 +110,8 @@ class CoordinatorState {
   // Events and ends of sessions, and whatever answers they bring about. What
   // shards have to hear (effects.changes) is the caller's part.
   DeferredCalls Announce(const JobEffects& effects);
+  // REQUIRES: the worker is in.
+  void LogJoin(const JoinCall& call, const JoinResult& result) const;
   // REQUIRES: job() != nullptr.
   DeferredCalls ReplyToWaiters();
 
@@ -115,11 +123,17 @@ class CoordinatorState {
  private:
   // A round opens, or may soon: what was set for it takes effect.
   void AdoptNextCombination();
+  // Writes departures and the end to the log, and counts departures.
+  void NoteEffects(const JobEffects& effects);
   std::string PhaseName() const;
+  std::string Message() const;
+  CloseSnapshot Snapshot() const;  // REQUIRES: job() != nullptr
 
   const CoordinatorOptions options_;
   const CloseOptions close_options_;
   std::unique_ptr<JobState> job_;
+  FloorWatch floor_;
+  SkippedRun skipped_;
   bool epoch_on_ = false;
   absl::Status no_epoch_;       // why none is on
   std::string lost_after_end_;  // a shard was lost after the job had finished
@@ -134,6 +148,7 @@ class CoordinatorState {
   std::optional<CombineOptions> next_combine_;  // from the next round on
   RecentRounds recent_rounds_;
   WaitingReport waiting_report_;
+  std::array<uint64_t, kNumDepartureKinds> num_departures_ = {};
   bool in_round_ = false;
   bool draining_ = false;
 };

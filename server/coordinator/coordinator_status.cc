@@ -1,9 +1,13 @@
 // What a CoordinatorState says to others: events for those who attend, answers
 // for those who wait, descriptions for those who ask.
+#include <cstddef>
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "server/base/log.h"
 #include "server/coordinator/coordinator_state.h"
+#include "server/coordinator/departures.h"
 
 namespace agg {
 
@@ -22,7 +26,40 @@ DeferredCalls CoordinatorState::ReplyToWaiters() {
       [this](const OutcomeQuery& query) { return job_->Answer(query); });
 }
 
+void CoordinatorState::LogJoin(const JoinCall& call,
+                               const JoinResult& result) const {
+  LogInfo("rank ", call.rank, " joined (", call.client, "); ",
+          job_->members().size(), " of ", options_.workers,
+          " workers are in; its first round is ", result.first_round);
+}
+
+// What operators have to find in the log without asking: who has gone and why,
+// and the end of the job. Joins are logged where they are answered.
+void CoordinatorState::NoteEffects(const JobEffects& effects) {
+  const int num_left = static_cast<int>(job_->members().size());
+  for (const Departure& departure : effects.departures) {
+    ++num_departures_[static_cast<size_t>(departure.kind)];
+    const std::string line = DescribeDeparture(departure, options_, num_left);
+    if (departure.kind == DepartureKind::kLeft) {
+      LogInfo(line);
+    } else {
+      LogWarning(line);
+    }
+  }
+  for (const auto& [session, event] : effects.events) {
+    if (event.kind != JobEventKind::kFinished) continue;
+    const std::string line =
+        absl::StrCat("the job has ", event.message, "; epoch ", job_->epoch());
+    if (job_->failed()) {
+      LogError(line);
+    } else {
+      LogInfo(line);
+    }
+  }
+}
+
 DeferredCalls CoordinatorState::Announce(const JobEffects& effects) {
+  NoteEffects(effects);
   DeferredCalls calls;
   for (const auto& [session, event] : effects.events) {
     if (session == 0) {  // for everybody
@@ -68,14 +105,28 @@ std::string CoordinatorState::PhaseName() const {
   return in_round_ ? "closing" : "open";
 }
 
+// What somebody who looks at the job should know first.
+std::string CoordinatorState::Message() const {
+  if (!epoch_on_) return std::string(no_epoch_.message());
+  if (!lost_after_end_.empty()) return lost_after_end_;
+  if (job_->failed()) return job_->end_reason();
+  if (job_->finished()) return "";
+  if (floor_.below()) return absl::StrCat("the job ", floor_.Text());
+  return skipped_.Text();
+}
+
 JobStatus CoordinatorState::Status(absl::Time now) const {
   JobStatus status;
   status.phase = PhaseName();
-  status.message =
-      epoch_on_ ? lost_after_end_ : std::string(no_epoch_.message());
+  status.message = Message();
   status.shard_errors = shard_errors_;
   status.combination = NamesOf(combine_);
   status.next_combination = NamesOf(next_combine_.value_or(combine_));
+  for (int kind = 0; kind < kNumDepartureKinds; ++kind) {
+    status.ended_workers.push_back(
+        {DepartureName(static_cast<DepartureKind>(kind)),
+         num_departures_[static_cast<size_t>(kind)]});
+  }
   if (job_ == nullptr) return status;
   status.epoch = job_->epoch();
   status.version = job_->version();
@@ -84,6 +135,12 @@ JobStatus CoordinatorState::Status(absl::Time now) const {
   // Nobody is waited for once the epoch, or the job, is over.
   const bool over = !epoch_on_ || job_->finished();
   if (!over) status.missing_ranks = job_->MissingRanks();
+  status.min_workers = options_.min_workers;
+  status.consecutive_skipped_rounds = skipped_.length();
+  if (!over && floor_.below()) {
+    status.below_floor_for = now - floor_.below_since();
+    status.below_floor = true;
+  }
   for (const auto& [rank, member] : job_->members()) {
     WorkerState worker;
     worker.rank = rank;

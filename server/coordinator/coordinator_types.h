@@ -16,6 +16,7 @@
 #include "proto/shard_plan.h"
 #include "server/combine/options.h"
 #include "server/combine/row_info.h"
+#include "server/coordinator/close_policy.h"
 #include "server/coordinator/round_result.h"  // IWYU pragma: export
 #include "server/ingest/frame.h"
 #include "server/round/combination_names.h"
@@ -35,7 +36,10 @@ struct CoordinatorOptions {
   absl::Duration round_timeout = absl::ZeroDuration();   // 0: off
   absl::Duration start_warning = absl::Seconds(5);       // 0: off
   absl::Duration straggler_warning = absl::Seconds(60);  // 0: off
-  uint64_t max_rounds = 0;                               // 0: no end
+  FloorPolicy floor_policy = FloorPolicy::kWait;
+  absl::Duration floor_timeout = absl::ZeroDuration();  // with kFail
+  uint64_t max_skipped_rounds = 0;                      // in a row; 0: no end
+  uint64_t max_rounds = 0;                              // 0: no end
   CombineOptions combine;
   OptimizerOptions optimizer;
   float weight_decay = 0.0f;

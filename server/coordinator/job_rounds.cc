@@ -1,4 +1,5 @@
 // The second half of a JobState: commits, outcomes and rounds.
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -58,8 +59,7 @@ bool JobState::OnItsWay(uint64_t round) const {
 absl::Status JobState::CheckRound(const CommitCall& call,
                                   const Member& member) const {
   if (finished_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the job has finished at version ", version_));
+    return FinishedError();
   }
   const bool to_come = !seeded_ || call.round > version_;
   if ((to_come && !OnItsWay(call.round)) || member.first_round > call.round) {
@@ -117,10 +117,7 @@ OutcomeAnswer JobState::Answer(const OutcomeQuery& query) const {
 
 OutcomeAnswer JobState::Outcome(const OutcomeQuery& query) const {
   if (!seeded_ || query.round >= version_) {
-    if (finished_) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the job has finished at version ", version_));
-    }
+    if (finished_) return FinishedError();
     // The next version may be on its way (see CommitGradient), so that its
     // round can be waited for. Nobody computes on a later one yet.
     if (query.round > version_ + 1) {
@@ -146,9 +143,19 @@ void JobState::FinishSeed(absl::Time now) {
 
 // --- Rounds -----------------------------------------------------------------
 
+int32_t JobState::NumIn() const {
+  const auto gone = std::count_if(
+      contributions_.begin(), contributions_.end(),
+      [this](const auto& entry) { return members_.count(entry.first) == 0; });
+  return static_cast<int32_t>(members_.size()) + static_cast<int32_t>(gone);
+}
+
 CloseSnapshot JobState::close_snapshot() const {
   CloseSnapshot snapshot;
   snapshot.started = started_;
+  snapshot.num_live = static_cast<int32_t>(members_.size());
+  snapshot.num_in = NumIn();
+  snapshot.all_left = last_left_;
   snapshot.num_contributions = static_cast<int32_t>(contributions_.size());
   for (const auto& [rank, member] : members_) {
     if (member.first_round > version_) {
@@ -209,7 +216,8 @@ void JobState::OpenRound(absl::Time now) {
   waiting_since_ = contributions_.empty() ? absl::InfiniteFuture() : now;
 }
 
-void JobState::FinishRound(RoundResult outcome, absl::Time now) {
+void JobState::FinishRound(RoundResult outcome, absl::Time now,
+                           const std::string& failure) {
   std::map<uint64_t, uint32_t> included;
   for (int32_t rank : outcome.ranks) {
     const auto found = contributions_.find(rank);
@@ -221,9 +229,13 @@ void JobState::FinishRound(RoundResult outcome, absl::Time now) {
   version_ = outcome.version;
   OpenRound(now);
   last_left_ = last_left_ && members_.empty();
-  if (outcome.finished ||
-      (options_.max_rounds > 0 && version_ >= options_.max_rounds)) {
-    Finish();
+  if (!failure.empty()) Fail(failure);
+  if (outcome.finished) {
+    Finish(absl::StrCat("tau (", outcome.tau,
+                        ") has reached scale_invariant_iterations"));
+  }
+  if (options_.max_rounds > 0 && version_ >= options_.max_rounds) {
+    Finish(absl::StrCat("max_rounds (", options_.max_rounds, ") is reached"));
   }
   FinishIfLastLeft();
   outcome.finished = finished_;

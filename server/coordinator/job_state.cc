@@ -19,8 +19,7 @@ absl::Status JobState::CheckEpoch(uint64_t epoch) const {
 
 absl::Status JobState::CheckJoin(const JoinCall& call) const {
   if (finished_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the job has finished at version ", version_));
+    return FinishedError();
   }
   const absl::Status status = ValidateJoin(call, options_.max_workers);
   if (!status.ok() || !manifest_.has_value()) return status;
@@ -46,7 +45,8 @@ SessionChange JobState::BeginJoin(const JoinCall& call, uint64_t session) {
         {change.replaces,
          JobEvent{JobEventKind::kSuperseded, version_, change.reason}});
     replaced_first_round_ = former->second.first_round;
-    EndSession(call.rank, absl::AbortedError(change.reason));
+    EndSession(call.rank, DepartureKind::kSuperseded,
+               absl::AbortedError(change.reason));
     if (seed_session_ == change.replaces) seed_session_ = 0;
   }
   if (!seeded_ && seed_session_ == 0 && !seed_committed_.has_value()) {
@@ -62,6 +62,11 @@ uint64_t JobState::FirstRound(const SessionChange& change) const {
   if (change.replaces != 0) return std::max(replaced_first_round_, version_);
   // Nobody is in the open round: there is nothing to disturb.
   if (members_.empty() && contributions_.empty()) return version_;
+  // The open round cannot close without more workers: this is one of them.
+  if (options_.floor_policy != FloorPolicy::kWarn &&
+      NumIn() < options_.min_workers) {
+    return version_;
+  }
   return version_ + 1;
 }
 
@@ -114,6 +119,7 @@ absl::Status JobState::Renew(uint64_t session, absl::Time now) {
   absl::StatusOr<Member*> member = Find(session);
   if (!member.ok()) return member.status();
   (*member)->lease_end = now + options_.lease;
+  (*member)->disconnected = false;
   return absl::OkStatus();
 }
 
@@ -122,27 +128,32 @@ absl::Status JobState::BeginGrace(uint64_t session, absl::Time now) {
   if (!member.ok()) return member.status();
   absl::Time& lease_end = (*member)->lease_end;
   lease_end = std::min(lease_end, now + options_.reconnect_grace);
+  (*member)->disconnected = true;
   return absl::OkStatus();
 }
 
-void JobState::EndSession(int32_t rank, const absl::Status& reason) {
+void JobState::EndSession(int32_t rank, DepartureKind kind,
+                          const absl::Status& reason) {
   const uint64_t session = members_.at(rank).session;
+  effects_.departures.push_back(
+      {kind, rank, members_.at(rank).client, std::string(reason.message())});
   sessions_.End(session, reason);
   members_.erase(rank);
   effects_.ended.push_back({session, reason});
 }
 
-void JobState::RemoveMember(int32_t rank, const absl::Status& reason,
-                            bool evicted) {
+void JobState::RemoveMember(int32_t rank, DepartureKind kind,
+                            const absl::Status& reason) {
   SessionChange change;
   change.session = members_.at(rank).session;
   change.rank = rank;
   change.remove = true;
   change.keep_row = HasContribution(rank, change.session) ||
                     seed_committed_ == change.session;
-  change.evicted = evicted;
+  change.evicted =
+      kind == DepartureKind::kEvicted || kind == DepartureKind::kLeft;
   change.reason = std::string(reason.message());
-  EndSession(rank, reason);
+  EndSession(rank, kind, reason);
   effects_.changes.push_back(change);
   // A committed seed counts though its worker is gone, as a row does.
   if (seed_session_ == change.session && !seeded_ &&
@@ -169,11 +180,10 @@ void JobState::PassSeedRole() {
 absl::Status JobState::Leave(uint64_t session) {
   absl::StatusOr<Member*> member = Find(session);
   if (!member.ok()) return member.status();
-  // As for an eviction, the shards say ABORTED too: NOT_FOUND would ask the
+  // Shards answer it as an eviction, with ABORTED: NOT_FOUND would ask the
   // worker to join again.
-  RemoveMember((*member)->rank,
-               absl::AbortedError("this session has left the job"),
-               /*evicted=*/true);
+  RemoveMember((*member)->rank, DepartureKind::kLeft,
+               absl::AbortedError("this session has left the job"));
   last_left_ = members_.empty();
   FinishIfLastLeft();
   return absl::OkStatus();
@@ -192,7 +202,7 @@ absl::StatusOr<Eviction> JobState::Evict(int32_t rank,
   const std::string message = absl::StrCat("evicted: ", reason);
   effects_.events.push_back(
       {member.session, JobEvent{JobEventKind::kEvicted, version_, message}});
-  RemoveMember(rank, absl::AbortedError(message), /*evicted=*/true);
+  RemoveMember(rank, DepartureKind::kEvicted, absl::AbortedError(message));
   return eviction;
 }
 
@@ -212,27 +222,42 @@ absl::Time JobState::ExpireLeases(absl::Time now) {
     effects_.events.push_back(
         {members_.at(rank).session,
          JobEvent{JobEventKind::kExpired, version_, reason}});
-    RemoveMember(rank, absl::NotFoundError(reason));
+    RemoveMember(rank,
+                 members_.at(rank).disconnected ? DepartureKind::kDisconnected
+                                                : DepartureKind::kLeaseExpired,
+                 absl::NotFoundError(reason));
   }
   return next;
 }
 
-void JobState::Finish() {
+void JobState::Finish(const std::string& why) {
   if (finished_) return;
   finished_ = true;
+  end_reason_ = why;
   SessionChange end;
   end.finished = true;
   end.remove = true;
   effects_.changes.push_back(std::move(end));
   effects_.events.push_back(
       {0, JobEvent{JobEventKind::kFinished, version_,
-                   absl::StrCat("finished at version ", version_)}});
+                   absl::StrCat("finished at version ", version_, ": ", why)}});
+}
+
+void JobState::Fail(const std::string& why) {
+  if (finished_) return;
+  failed_ = true;
+  Finish(why);
+}
+
+absl::Status JobState::FinishedError() const {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the job has finished at version ", version_, ": ", end_reason_));
 }
 
 void JobState::FinishIfLastLeft() {
   if (last_left_ && seeded_ && started_ && members_.empty() &&
       contributions_.empty()) {
-    Finish();
+    Finish("the last worker has left");
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "proto/shard_plan.h"
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator_types.h"
+#include "server/coordinator/departures.h"
 #include "server/coordinator/job_types.h"
 #include "server/coordinator/kept_outcomes.h"
 #include "server/coordinator/round_result.h"
@@ -39,6 +41,8 @@ class JobState {
   bool seeded() const { return seeded_; }
   uint64_t version() const { return version_; }
   bool finished() const { return finished_; }
+  // Why it has finished; "" before.
+  const std::string& end_reason() const { return end_reason_; }
   bool started() const { return started_; }
   const std::optional<Manifest>& manifest() const { return manifest_; }
   const std::map<int32_t, Member>& members() const { return members_; }
@@ -81,7 +85,7 @@ class JobState {
   uint32_t seed_attempt() const { return seed_attempt_; }
   void FinishSeed(absl::Time now);
 
-  // --- Rounds.
+  // --- Rounds. The snapshot lacks below_floor_since.
   CloseSnapshot close_snapshot() const;
   std::vector<int32_t> MissingRanks() const;
   // Since when rows have been waited for; InfiniteFuture: nobody has committed.
@@ -91,24 +95,33 @@ class JobState {
   void Start(absl::Time now);
   void BeginClosing() { closing_ = true; }
   // The open round ended in the next version; included sessions are those of
-  // `contributions` whose rank is in outcome.ranks.
-  void FinishRound(RoundResult outcome, absl::Time now);
+  // `contributions` whose rank is in outcome.ranks. `failure`: why the job
+  // fails with this round; "": it does not.
+  void FinishRound(RoundResult outcome, absl::Time now,
+                   const std::string& failure = "");
+
+  // Ends the job before its time, for good; `why` is for people.
+  void Fail(const std::string& why);
+  bool failed() const { return failed_; }
 
   JobEffects TakeEffects() { return std::exchange(effects_, JobEffects()); }
 
  private:
   // Takes members_[rank] out. The caller adds the change for the shards.
-  void EndSession(int32_t rank, const absl::Status& reason);
+  void EndSession(int32_t rank, DepartureKind kind, const absl::Status& reason);
   // For Leave, the end of a lease and an eviction: with the change for the
   // shards, and the seed role passed on.
-  void RemoveMember(int32_t rank, const absl::Status& reason,
-                    bool evicted = false);
+  void RemoveMember(int32_t rank, DepartureKind kind,
+                    const absl::Status& reason);
   void PassSeedRole();
   bool HasContribution(int32_t rank, uint64_t session) const;
   void FinishIfLastLeft();
   // The version has just been published: its round begins.
   void OpenRound(absl::Time now);
-  void Finish();
+  // The job is over; `why` is for workers and operators.
+  void Finish(const std::string& why);
+  // FAILED_PRECONDITION: what calls get that come too late.
+  absl::Status FinishedError() const;
   // OK if the session seeds or has seeded.
   absl::Status CheckSeedRole(uint64_t session) const;
   OutcomeAnswer CommitSeed(const CommitCall& call);
@@ -120,6 +133,7 @@ class JobState {
   OutcomeAnswer Outcome(const OutcomeQuery& query) const;
   RoundResult SeededResult(uint32_t attempt) const;
   uint64_t FirstRound(const SessionChange& change) const;
+  int32_t NumIn() const;
 
   CoordinatorOptions options_;
   uint64_t epoch_;
@@ -127,6 +141,8 @@ class JobState {
   bool started_ = false;
   bool closing_ = false;
   bool finished_ = false;
+  bool failed_ = false;     // by Fail
+  std::string end_reason_;  // why it has finished
   bool last_left_ = false;  // nobody is in, and the last one left by itself
   uint64_t version_ = 0;
   std::optional<Manifest> manifest_;

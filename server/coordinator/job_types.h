@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "server/coordinator/coordinator_types.h"
+#include "server/coordinator/departures.h"
 #include "server/round/shard_peer.h"
 
 namespace agg {
@@ -21,6 +22,7 @@ struct Member {
   std::string client;
   uint64_t first_round = 0;
   absl::Time lease_end;
+  bool disconnected = false;  // its stream broke; it has the grace
 };
 
 // A committed row of the open round; outlives its worker (P6).
@@ -37,6 +39,7 @@ struct JobEffects {
   std::vector<SessionChange> changes;                    // to all shards
   std::vector<std::pair<uint64_t, JobEvent>> events;     // session, or 0: all
   std::vector<std::pair<uint64_t, absl::Status>> ended;  // sessions
+  std::vector<Departure> departures;  // for people; one for each of `ended`
 };
 
 }  // namespace agg

@@ -45,8 +45,10 @@ void AddWorkerCounts(const MetricsOptions& options, const JobStatus& status,
   };
   builder->Gauge("aggserver_workers_expected", "Workers that were configured.",
                  options.workers);
-  builder->Gauge("aggserver_workers_joined", "Workers with a session.",
-                 static_cast<double>(status.workers.size()));
+  const double num_joined = static_cast<double>(status.workers.size());
+  builder->Gauge("aggserver_workers_joined",
+                 "Workers that are in now: they have a live session.",
+                 num_joined);
   builder->Gauge("aggserver_workers_attending",
                  "Workers whose connection to the coordinator is open.",
                  count(&WorkerState::attending));
@@ -54,8 +56,18 @@ void AddWorkerCounts(const MetricsOptions& options, const JobStatus& status,
                  "Workers that have committed the open round.",
                  count(&WorkerState::committed));
   builder->Gauge("aggserver_workers_missing",
-                 "Workers that the open round waits for.",
+                 "Expected workers that are not in: expected less joined.",
+                 std::max(options.workers - num_joined, 0.0));
+  builder->Gauge("aggserver_workers_waited_for",
+                 "Workers that are in and have not committed the open round.",
                  static_cast<double>(status.missing_ranks.size()));
+  builder->Gauge("aggserver_workers_floor",
+                 "min_workers: with fewer the job follows its floor_policy.",
+                 status.min_workers);
+  builder->Gauge("aggserver_below_floor_seconds",
+                 "Since how long fewer workers than the floor are in; 0: they "
+                 "are not fewer.",
+                 absl::ToDoubleSeconds(status.below_floor_for));
 }
 
 void AddWaits(const MetricsOptions& options, const JobStatus& status,
@@ -81,6 +93,16 @@ void AddWaits(const MetricsOptions& options, const JobStatus& status,
                       "How long the open round has waited for this worker.");
   for (size_t rank = 0; rank < waits.size(); ++rank) {
     builder->Add(waits[rank], {{"worker", std::to_string(rank)}});
+  }
+}
+
+// A status names all reasons, also those with 0, so that a rate sees the first
+// one.
+void AddEndedWorkers(const JobStatus& status, FamilyBuilder* builder) {
+  builder->BeginCounter("aggserver_workers_ended_total",
+                        "Sessions of workers that are over, by why.");
+  for (const EndedWorkers& ended : status.ended_workers) {
+    builder->Add(static_cast<double>(ended.number), {{"reason", ended.reason}});
   }
 }
 
@@ -184,6 +206,10 @@ void AddJobFamilies(const MetricsOptions& options,
                  job.seeded ? static_cast<double>(job.version) : kUnknown);
   AddWorkerCounts(options, job, builder);
   AddWaits(options, job, builder);
+  AddEndedWorkers(job, builder);
+  builder->Gauge("aggserver_consecutive_skipped_rounds",
+                 "Skipped rounds since the last applied one.",
+                 static_cast<double>(job.consecutive_skipped_rounds));
 }
 
 void AddRoundLogFamilies(const std::optional<RoundLogStatus>& status,

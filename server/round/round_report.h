@@ -65,6 +65,12 @@ struct WorkerState {
   absl::Duration waited_for;  // how long the open round has waited for it
 };
 
+// Sessions that are over, since the process started, by why.
+struct EndedWorkers {
+  std::string reason;  // DepartureName
+  uint64_t number = 0;
+};
+
 // The coordinator's part of a status: one consistent moment.
 struct JobStatus {
   std::string phase;  // as StatusReply.phase in proto/agg.proto
@@ -74,6 +80,11 @@ struct JobStatus {
   bool seeded = false;
   std::vector<WorkerState> workers;
   std::vector<int32_t> missing_ranks;
+  int32_t min_workers = 1;   // the floor of every round
+  bool below_floor = false;  // fewer workers are in, since:
+  absl::Duration below_floor_for;
+  uint64_t consecutive_skipped_rounds = 0;  // up to the last round
+  std::vector<EndedWorkers> ended_workers;  // one for each reason there is
   std::string message;
   // By ordinal: why the coordinator does not have the shard; "": it has it.
   // Shorter than the list of shards until all were tried.

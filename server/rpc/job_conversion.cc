@@ -146,6 +146,8 @@ v1::StatusReply ToProto(const JobStatus& status,
     *reply.mutable_next_combination() = ToProto(status.next_combination);
   }
   reply.set_expected_workers(job.workers);
+  reply.set_min_workers(status.min_workers);
+  reply.set_below_floor_seconds(absl::ToDoubleSeconds(status.below_floor_for));
   reply.set_coordinator_life(job.coordinator_life);
   return reply;
 }

@@ -44,7 +44,10 @@ HttpResponse Text(int status, std::string body) {
 HttpResponse Ready(const MetricsPages& pages) {
   const absl::Status status =
       pages.ready == nullptr ? absl::OkStatus() : pages.ready();
-  if (status.ok()) return Text(200, "ok\n");
+  if (status.ok()) {
+    const std::string note = pages.note == nullptr ? "" : pages.note();
+    return Text(200, note.empty() ? "ok\n" : absl::StrCat("ok: ", note, "\n"));
+  }
   return Text(503, absl::StrCat(status.message(), "\n"));
 }
 

@@ -19,13 +19,15 @@ namespace agg {
 // has no page (404); without `ready`, /readyz is always 200.
 struct MetricsPages {
   std::function<absl::Status()> ready;  // OK, or why not
+  // What people should know of a server that is ready; "" or null: nothing.
+  std::function<std::string()> note;
   std::function<std::string(uint64_t after)> status_json;
   std::function<std::string()> trace_json;
 };
 
 //   /metrics      Prometheus' text format 0.0.4
 //   /healthz      200 "ok" while the process lives
-//   /readyz       200 "ok", or 503 with the reason
+//   /readyz       200 "ok" and the note, or 503 with the reason
 //   /             the status page, for people; it polls /status.json
 //   /status.json  what it shows; ?after=N: rounds from sequence number N on
 //   /trace.json   the last rounds as a Chrome trace

@@ -69,6 +69,9 @@ Json JobJson(const JobStatus& job) {
           {"step_scale", job.combination.step_scale},
           {"missing", job.missing_ranks},
           {"shard_errors", ShardErrorsJson(job.shard_errors)},
+          {"min_workers", job.min_workers},
+          {"below_floor",
+           RoundedNumber(absl::ToDoubleSeconds(job.below_floor_for))},
           {"workers", std::move(workers)}};
 }
 

@@ -56,6 +56,18 @@ std::string StateOf(const v1::StatusReply& status,
   return WorkerWord(status.phase(), facts);
 }
 
+// The floor, and since when fewer workers than that are in.
+std::string FloorText(const v1::StatusReply& status, absl::Time now) {
+  if (status.min_workers() == 0) return "";  // a server that does not say it
+  std::string text =
+      absl::StrCat(", at least ", status.min_workers(), " needed");
+  if (status.below_floor_seconds() > 0.0) {
+    absl::StrAppend(&text, "; fewer since ",
+                    Since(status.below_floor_seconds(), now), " UTC");
+  }
+  return text;
+}
+
 std::string Waiting(const v1::StatusReply& status, absl::Time now) {
   std::string text;
   for (const v1::WorkerStatus& worker : status.workers()) {
@@ -128,8 +140,8 @@ std::string StatusText(const v1::StatusReply& status, absl::Time now) {
   absl::StrAppend(&text, "shards    ",
                   Printable(absl::StrJoin(status.shards(), " ")), "\n");
   absl::StrAppend(&text, "workers   ", status.workers_size(), " of ",
-                  status.expected_workers(), " expected have joined\n",
-                  Waiting(status, now));
+                  status.expected_workers(), " expected have joined",
+                  FloorText(status, now), "\n", Waiting(status, now));
   if (status.has_last_outcome()) {
     absl::StrAppend(&text, LastRound(status.last_outcome()));
   }

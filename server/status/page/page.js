@@ -80,8 +80,9 @@
       }
       if (late.length > 8) lines.push('… and ' + (late.length - 8) + ' more');
       if (['unseeded', 'open'].includes(job.phase) && job.workers.length < data.server.workers) {
-        lines.push((data.server.workers - job.workers.length) + ' of ' + data.server.workers + ' workers have not joined');
+        lines.push((data.server.workers - job.workers.length) + ' of ' + data.server.workers + ' workers are not in');
       }
+      if (job.below_floor > 0) lines.push('Fewer than min_workers since ' + seconds(job.below_floor));
       if (job.message) lines.push(job.message);
     }
     box.hidden = !lines.length;

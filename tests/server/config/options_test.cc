@@ -35,6 +35,16 @@ absl::StatusOr<ServerOptions> MakeWith(const std::string& text) {
   return MakeServerOptions(WithDefaults(config));
 }
 
+TEST(OptionsTest, AFloorThatIsAskedForIsKept) {
+  const absl::StatusOr<ServerOptions> wait = MakeWith("min_workers: 2");
+  ASSERT_TRUE(wait.ok()) << wait.status();
+  EXPECT_EQ(wait->coordinator.floor_policy, FloorPolicy::kWait);
+  const absl::StatusOr<ServerOptions> fail = MakeWith("floor_policy: \"fail\"");
+  ASSERT_TRUE(fail.ok()) << fail.status();
+  EXPECT_EQ(fail->coordinator.floor_policy, FloorPolicy::kFail);
+  EXPECT_EQ(fail->coordinator.floor_timeout, absl::Seconds(300));
+}
+
 TEST(OptionsTest, DefaultsAreAsConfigProtoSays) {
   const absl::StatusOr<ServerOptions> options = Make(kSmallest);
   ASSERT_TRUE(options.ok()) << options.status();
@@ -51,6 +61,7 @@ TEST(OptionsTest, DefaultsAreAsConfigProtoSays) {
   EXPECT_EQ(job.workers, 4);
   EXPECT_EQ(job.min_workers, 4);
   EXPECT_EQ(job.max_workers, 4);
+  EXPECT_EQ(job.floor_policy, FloorPolicy::kWarn);
   EXPECT_EQ(job.start_timeout, absl::ZeroDuration());
   EXPECT_EQ(job.lease, absl::Seconds(30));
   EXPECT_EQ(job.reconnect_grace, absl::Seconds(5));
@@ -58,6 +69,7 @@ TEST(OptionsTest, DefaultsAreAsConfigProtoSays) {
   EXPECT_EQ(job.straggler_warning, absl::Seconds(60));
   EXPECT_EQ(job.start_warning, absl::Seconds(5));
   EXPECT_EQ(job.max_rounds, 0u);
+  EXPECT_EQ(job.max_skipped_rounds, 100u);
   EXPECT_EQ(job.optimizer.kind, OptimizerKind::kSgd);
   EXPECT_EQ(job.combine.rule.rule, FindRule("mean"));
   EXPECT_EQ(job.combine.rule.scope, Scope::kPerTensor);
@@ -158,6 +170,9 @@ TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
       {"workers: 513", {"workers is 513"}},
       {"min_workers: 5", {"min_workers is 5", "workers (4)"}},
       {"min_workers: -1", {"min_workers is -1"}},
+      {"floor_policy: \"stop\"",
+       {"floor_policy is \"stop\"", "\"wait\", \"warn\", \"fail\""}},
+      {"floor_timeout_seconds: 5", {"floor_timeout_seconds is 5"}},
       {"max_workers: 3", {"max_workers is 3", "workers (4)"}},
       {"start_timeout_seconds: -1", {"start_timeout_seconds is -1"}},
       {"lease_seconds: -3", {"lease_seconds is -3"}},

@@ -39,6 +39,8 @@ TEST_P(ClosePolicyTest, Decides) {
   snapshot.num_waiting = c.waiting;
   snapshot.num_contributions = c.contributions;
   snapshot.num_joining = c.joining;
+  snapshot.num_live = c.members + c.joining;
+  snapshot.num_in = snapshot.num_live;
   snapshot.opened_at = kOpened;
   snapshot.waiting_since = At(c.since);
   const CloseDecision decision = DecideClose(options, snapshot, At(c.now));
@@ -91,6 +93,87 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"JoinersDoNotCloseAnOpenRound", 2, 1, 0, 0, true, 1, 1,
                          0, 1, 0, 9, true, false, kNever}),
     [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
+
+// --- The floor ---------------------------------------------------------------
+
+// Two workers at least; one is in, and has committed.
+class FloorTest : public testing::Test {
+ protected:
+  FloorTest() {
+    options_.workers = 3;
+    options_.min_workers = 2;
+    options_.floor_timeout = absl::Seconds(60);
+    snapshot_.started = true;
+    snapshot_.num_members = 1;
+    snapshot_.num_contributions = 1;
+    snapshot_.num_live = 1;
+    snapshot_.num_in = 1;
+    snapshot_.waiting_since = At(1);
+    snapshot_.below_floor_since = At(1);
+  }
+  CloseDecision DecideAt(int now) {
+    return DecideClose(options_, snapshot_, At(now));
+  }
+
+  CloseOptions options_;
+  CloseSnapshot snapshot_;
+};
+
+TEST_F(FloorTest, TooFewWait) {
+  options_.round_timeout = absl::Seconds(5);  // is about rows, not workers
+  const CloseDecision decision = DecideAt(1000);
+  EXPECT_FALSE(decision.close);
+  EXPECT_FALSE(decision.fail);
+  EXPECT_EQ(decision.ask_again_at, absl::InfiniteFuture());
+}
+
+TEST_F(FloorTest, EnoughGoOn) {
+  snapshot_.num_in = 2;
+  EXPECT_TRUE(DecideAt(2).close);
+}
+
+TEST_F(FloorTest, ARowOfALostWorkerCounts) {
+  snapshot_.num_contributions = 2;
+  snapshot_.num_members = 2;
+  snapshot_.num_in = 2;
+  EXPECT_TRUE(DecideAt(2).close);
+}
+
+TEST_F(FloorTest, AWarningDoesNotHoldRounds) {
+  options_.floor_policy = FloorPolicy::kWarn;
+  EXPECT_TRUE(DecideAt(2).close);
+}
+
+TEST_F(FloorTest, FailsAfterTheTimeout) {
+  options_.floor_policy = FloorPolicy::kFail;
+  EXPECT_FALSE(DecideAt(60).close);
+  EXPECT_FALSE(DecideAt(60).fail);
+  EXPECT_EQ(DecideAt(60).ask_again_at, At(61));
+  EXPECT_TRUE(DecideAt(61).fail);
+  EXPECT_FALSE(DecideAt(61).close);
+}
+
+TEST_F(FloorTest, NobodyIsMissingWhenAllHaveLeft) {
+  snapshot_.num_live = 0;
+  snapshot_.all_left = true;
+  EXPECT_TRUE(DecideAt(2).close);
+}
+
+TEST_F(FloorTest, AnEmptyRoundLetsThoseInWhoWait) {
+  snapshot_.num_members = 0;
+  snapshot_.num_contributions = 0;
+  snapshot_.num_joining = 1;
+  EXPECT_TRUE(DecideAt(2).close);
+}
+
+TEST_F(FloorTest, WhoHasGoneBeforeTheStartDoesNotCount) {
+  options_.start_timeout = absl::Seconds(10);
+  snapshot_.started = false;
+  snapshot_.opened_at = kOpened;
+  snapshot_.num_members = 2;  // one row, of a worker that has gone
+  snapshot_.num_in = 2;
+  EXPECT_FALSE(DecideAt(20).start);
+}
 
 }  // namespace
 }  // namespace agg

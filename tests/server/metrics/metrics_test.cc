@@ -290,15 +290,25 @@ TEST(MetricsTest, TheJobIsSampledAtScrape) {
   EXPECT_EQ(scrape.Value("aggserver_workers_joined"), 3);
   EXPECT_EQ(scrape.Value("aggserver_workers_attending"), 2);
   EXPECT_EQ(scrape.Value("aggserver_workers_committed"), 1);
-  EXPECT_EQ(scrape.Value("aggserver_workers_missing"), 2);
+  EXPECT_EQ(scrape.Value("aggserver_workers_missing"), 0);
+  EXPECT_EQ(scrape.Value("aggserver_workers_waited_for"), 2);
   EXPECT_EQ(scrape.Value("aggserver_longest_wait_seconds"), 2.5);
   EXPECT_EQ(scrape.Value("aggserver_worker_waited_for_seconds", "worker=\"1\""),
             1.5);
   EXPECT_EQ(scrape.Count("aggserver_worker_waited_for_seconds"), 2);
+  job.workers.resize(1);
+  job.min_workers = 2;
+  job.below_floor_for = absl::Seconds(9);
+  job.consecutive_skipped_rounds = 7;
+  job.ended_workers = {{"left", 3}, {"evicted", 0}};
   job.phase = "finished";
-  EXPECT_EQ(Scrape(metrics.Expose())
-                .Value("aggserver_job_phase", "phase=\"finished\""),
-            1);
+  const Scrape lost(metrics.Expose());
+  EXPECT_EQ(lost.Value("aggserver_workers_missing"), 1);
+  EXPECT_EQ(lost.Value("aggserver_workers_floor"), 2);
+  EXPECT_EQ(lost.Value("aggserver_consecutive_skipped_rounds"), 7);
+  EXPECT_EQ(lost.Value("aggserver_below_floor_seconds"), 9);
+  EXPECT_EQ(lost.Value("aggserver_workers_ended_total", "reason=\"left\""), 3);
+  EXPECT_EQ(lost.Value("aggserver_job_phase", "phase=\"finished\""), 1);
 }
 
 TEST(MetricsTest, TheShardIsSampledAtScrape) {

@@ -68,6 +68,8 @@ TEST_F(MetricsServerTest, ServesThePages) {
   absl::Status ready = absl::UnavailableError("waiting_for_shards: shard 1");
   MetricsPages pages;
   pages.ready = [&] { return ready; };
+  std::string note;
+  pages.note = [&] { return note; };
   pages.status_json = [](uint64_t after) {
     return absl::StrCat("{\"after\":", after, "}");
   };
@@ -80,7 +82,12 @@ TEST_F(MetricsServerTest, ServesThePages) {
   EXPECT_TRUE(absl::StartsWith(answer, "HTTP/1.1 503 ")) << answer;
   EXPECT_THAT(answer, HasSubstr("\r\n\r\nwaiting_for_shards: shard 1\n"));
   ready = absl::OkStatus();
-  EXPECT_THAT(Get(port, "/readyz"), HasSubstr("200 OK"));
+  EXPECT_THAT(Get(port, "/readyz"), HasSubstr("\r\n\r\nok\n"));
+  note = "the last 9 rounds were skipped";
+  answer = Get(port, "/readyz");
+  EXPECT_THAT(answer, HasSubstr("200 OK"));
+  EXPECT_THAT(answer,
+              HasSubstr("\r\n\r\nok: the last 9 rounds were skipped\n"));
   answer = Get(port, "/status.json?after=9");
   EXPECT_THAT(answer, HasSubstr("\r\nContent-Type: application/json\r\n"));
   EXPECT_THAT(answer, HasSubstr("{\"after\":9}"));

@@ -43,6 +43,8 @@ v1::StatusReply WaitingJob() {
   status.set_phase("open");
   status.set_round(41);
   status.set_expected_workers(4);
+  status.set_min_workers(4);
+  status.set_below_floor_seconds(20.0);
   status.add_shards("127.0.0.1:50051");
   status.add_shards("127.0.0.1:50052");
   *status.mutable_combination() = Names("mean");
@@ -69,7 +71,7 @@ TEST(AggctlTablesTest, StatusNamesWhoIsWaitedForAndSinceWhen) {
 combined  rule mean, scope per_tensor, step scale none
           from round 42 on: rule adasum, scope per_tensor, step scale none
 shards    127.0.0.1:50051 127.0.0.1:50052
-workers   3 of 4 expected have joined
+workers   3 of 4 expected have joined, at least 4 needed; fewer since 08:00:10 UTC
 waiting   for rank 1 (host1:99) for 12.3s, since 08:00:17 UTC; it is not connected
 last      round 40 applied: 2 gradients, learning rate 0.05, gain 1.5, tau 60.25, orthogonality 0.75
 )");
