@@ -20,9 +20,9 @@ struct NpzTensor {
 
 // Writes float32 arrays, uncompressed; equal tensors make equal bytes. `path`
 // has the old file or the new one, complete, even after a crash; a symbolic
-// link is followed, and one that leads nowhere is refused. UNKNOWN naming the path and the reason if it
-// cannot be written, is a folder or a device, or if there are no tensors or two
-// of one name; it is then as it was.
+// link is followed, and one that leads nowhere is refused. UNKNOWN naming the
+// path and the reason if it cannot be written, is a folder or a device, or if
+// there are no tensors or two of one name; it is then as it was.
 absl::Status WriteNpz(const std::string& path,
                       const std::vector<NpzTensor>& tensors);
 
