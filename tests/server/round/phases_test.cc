@@ -118,7 +118,7 @@ TEST_F(PhasesTest, AbandonOpensTheRoundAgainAndKeepsTheRows) {
   ASSERT_TRUE(close.ok());
   const FrameHeader header =
       MakeFrames(job_.workers[0].Header(0), *MakeShardPlan(job_.manifest, 1), 0,
-                 RandomTensors(job_.manifest, 1))[0]
+                 RandomTensors(job_.manifest, 50))[0]  // its row
           .header;
   EXPECT_TRUE(engine()->BeginFrame(header)->closed);
   ASSERT_TRUE(Run(PhaseKind::kAbandon).ok());

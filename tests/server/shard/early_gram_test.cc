@@ -210,7 +210,11 @@ TEST_F(EarlyGramTest, AWorkerThatJoinsMeanwhileLeavesTheGramsThatThereAre) {
   backend_->WaitForCalls(before + 1);
   LocalWorker late(&job_.cluster, 2, job_.manifest);
   ASSERT_EQ(late.Join(), absl::OkStatus());
-  job_.RunRound(1);
+  for (LocalWorker& worker : job_.workers) {
+    ASSERT_EQ(worker.Push(1, Row(worker.rank())), absl::OkStatus());
+    worker.Commit(1);
+  }
+  job_.cluster.Settle();
   EXPECT_GE(engine()->Status().early_grams, early + 1);
 }
 
