@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+from unittest import mock
 import urllib.parse
 import urllib.request
 
@@ -256,9 +257,14 @@ class MonitoringTest(unittest.TestCase):
             self.quiet(training, "AggWorkerStalled", "AggRoundStalled")
 
     def test_gradients_that_are_not_finite(self):
-        # Diverges within a round or two.
-        with Training(self.prometheus, seed=3,
-                      learning_rate=1e30) as training:
+        # Diverges within a round or two. The default would end the job after a
+        # hundred skipped rounds, which take less time than a scrape.
+        def endless(*args):
+            return text(*args) + "max_skipped_rounds: 0\n"
+
+        text = job.config_text
+        with mock.patch.object(job, "config_text", endless), Training(
+                self.prometheus, seed=3, learning_rate=1e30) as training:
             self.expect(training, "AggNonFiniteGradients")
             self.expect(training, "AggRoundsSkipped")
 
