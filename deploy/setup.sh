@@ -38,6 +38,7 @@ base_packages="
   python3
   python3-numpy
   zlib1g-dev
+  zstd
 "
 dev_packages="
   buildah
@@ -53,7 +54,6 @@ dev_packages="
   python3-venv
   python3-yaml
   shellcheck
-  zstd
 "
 monitoring_packages="
   prometheus
