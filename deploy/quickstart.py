@@ -183,8 +183,10 @@ def main(arguments):
         print("quickstart: start it as deploy/quickstart.sh, which builds",
               file=sys.stderr)
         return 2
-    # SIGTERM, too, must end what was started.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # These, too, must end what was started. (Prometheus alone would live on
+    # after SIGHUP, the end of a terminal.)
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))
     try:
         result = act(options)
         if options.json:

@@ -115,6 +115,9 @@ clean() {
   [ -z "$no_services" ] || $as_root rm -f "$no_services"
 }
 trap clean EXIT
+# dash runs no EXIT trap for a signal.
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 # Prometheus is wanted as a program that the quickstart starts and stops:
 # while it is installed, this file keeps its package from starting a service.
 case " $missing " in

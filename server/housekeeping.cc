@@ -3,8 +3,8 @@
 #include <malloc.h>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/base/clock.h"
 
 namespace agg {
 namespace {
@@ -64,10 +64,11 @@ void Housekeeping::Loop() {
     const ShardStatus status = engine_->Status();
     UpdateHealth(status);
     TrimWhenIdle(status);
-    const absl::Time next = absl::Now() + kPeriod;
+    const Clock* const clock = Clock::Real();  // the system's may step back
+    const absl::Time next = clock->Now() + kPeriod;
     MutexLock lock(&mutex_);
-    while (!stopped_ && absl::Now() < next) {
-      changed_.WaitFor(&mutex_, next - absl::Now());
+    while (!stopped_ && clock->Now() < next) {
+      changed_.WaitFor(&mutex_, next - clock->Now());
     }
     if (stopped_) return;
   }

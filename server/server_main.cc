@@ -239,6 +239,7 @@ int Main(const std::vector<std::string>& arguments,
   }
   if (!errors.empty()) return Fail(kUsage, errors.status().message());
   if (line->print_config) std::cout << PrintJobConfig(config);
+  if (!std::cout.flush()) return Fail(kFailure, "stdout cannot be written");
   if (line->validate) std::cerr << "agg_server: the configuration is valid\n";
   if (line->print_config || line->validate) return 0;
   return Serve(*line, config, options, make_backend);

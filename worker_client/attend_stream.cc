@@ -89,7 +89,7 @@ class AttendCall {
   }
 
   void HandleEvent() {
-    *answered_ = absl::Now();
+    *answered_ = options_.clock->Now();
     if (event_.kind() == v1::JobEvent::DRAINING) *draining_ = true;
     if (event_.kind() != v1::JobEvent::RENEWED) options_.on_event(event_);
   }
@@ -101,13 +101,12 @@ class AttendCall {
   }
 
   void Renew() {
-    const absl::Time now = absl::Now();
-    if (now - *answered_ > options_.lease) {
+    if (options_.clock->Now() - *answered_ > options_.lease) {
       context_.TryCancel();
       renew_at_ = absl::InfiniteFuture();
       return;
     }
-    renew_at_ = now + options_.lease / 3;
+    renew_at_ = absl::Now() + options_.lease / 3;
     if (writing_) return;  // the last one is still under way
     writing_ = true;
     Begin(kWrite, [this](void* tag) { stream_->Write(renewal_, tag); });
@@ -137,7 +136,7 @@ class AttendCall {
 
 AttendStream::AttendStream(AttendOptions options)
     : options_(std::move(options)),
-      answered_(absl::Now()),
+      answered_(options_.clock->Now()),
       thread_([this] { Loop(); }) {}
 
 AttendStream::~AttendStream() {
@@ -152,10 +151,10 @@ grpc::Status AttendStream::RunCall() {
 void AttendStream::Loop() {
   absl::optional<RetryPolicy> retries;
   while (stop_.status().ok()) {
-    const absl::Time started = absl::Now();
+    const absl::Time started = options_.clock->Now();
     grpc::Status status = RunCall();
     if (!stop_.status().ok()) return;
-    if (absl::Now() - answered_ > options_.lease) {
+    if (options_.clock->Now() - answered_ > options_.lease) {
       options_.on_lost(absl::UnavailableError(absl::StrCat(
           ToString(options_.coordinator), ": has answered no lease renewal ",
           "for ", absl::FormatDuration(options_.lease),

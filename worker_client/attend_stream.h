@@ -12,6 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "proto/agg.pb.h"
+#include "server/base/clock.h"
+#include "server/base/tick_clock.h"
 #include "worker_client/cancel_source.h"
 #include "worker_client/rpc_status.h"
 
@@ -24,6 +26,9 @@ struct AttendOptions {
   uint64_t session = 0;
   absl::Duration lease;
   absl::Duration reconnect_window;
+  // Measures the lease (P31): what this process spent frozen does not count, as
+  // it does not count for the servers. Outlives the stream.
+  const Clock* clock = TickClock::Real();
   // For every event but RENEWED, on this stream's thread.
   std::function<void(const v1::JobEvent&)> on_event;
   // The lease cannot be kept: why. Called at most once.
@@ -49,7 +54,7 @@ class AttendStream {
   void Loop();
 
   const AttendOptions options_;
-  absl::Time answered_;    // the thread's alone
+  absl::Time answered_;    // by the clock; the thread's alone
   bool draining_ = false;  // likewise: the coordinator said that it shuts down
   CancelSource stop_;
   std::thread thread_;  // last: runs as soon as it is made

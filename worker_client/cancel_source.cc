@@ -2,7 +2,8 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "server/base/clock.h"
 
 namespace agg {
 
@@ -36,10 +37,11 @@ bool CancelSource::Cancel(absl::Status reason) {
 }
 
 absl::Status CancelSource::WaitFor(absl::Duration duration) {
-  const absl::Time until = absl::Now() + duration;
+  const Clock* const clock = Clock::Real();  // the system's may step back
+  const absl::Time until = clock->Now() + duration;
   MutexLock lock(&mutex_);
-  for (absl::Time now = absl::Now(); reason_.ok() && now < until;
-       now = absl::Now()) {
+  for (absl::Time now = clock->Now(); reason_.ok() && now < until;
+       now = clock->Now()) {
     cancelled_.WaitFor(&mutex_, until - now);
   }
   return reason_;

@@ -128,7 +128,7 @@ absl::Status ClientCore::SeedOrPull(
   if (!session_->seed_role()) {
     absl::Status status =
         Pull(first, parameters, Precision::kJob, /*wait_for_seed=*/true);
-    if (absl::IsOutOfRange(status)) {
+    if (IsGone(status)) {
       return PullLatest(parameters, Precision::kJob).status();
     }
     // The wait ended because the seeder is gone, and this worker now has its

@@ -243,6 +243,7 @@ absl::StatusOr<RoundOutcome> CoordinatorSession::WaitRound(uint64_t round,
              return stub_->WaitRound(context, request, &reply);
            });
   if (!status.ok()) return status;
+  if (reply.finished()) finished_ = true;
   NotePublished(reply.version());
   return FromProto(reply);
 }

@@ -9,8 +9,9 @@
 #include "absl/memory/memory.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "proto/round_log.pb.h"
+#include "server/base/clock.h"
 #include "server/base/log.h"
 #include "server/round_log/round_record.h"
 
@@ -54,7 +55,7 @@ void RoundLog::SetRun(const RunDescription& run) {
 void RoundLog::Append(const RoundReport& report) {
   MutexLock lock(&mutex_);
   if (entries_.size() >= kMaxWaiting) {
-    ++status_.errors;  // logged after the next failed write
+    ++status_.errors;  // logged after the next write
     return;
   }
   entries_.push_back({run_, report});
@@ -107,10 +108,14 @@ void RoundLog::Count(const absl::Status& status) {
     ++(status.ok() ? status_.records : status_.errors);
     total = status_;
   }
-  if (status.ok() || absl::Now() < logged_at_ + kLogEvery) return;
-  logged_at_ = absl::Now();
-  LogError("round log: ", status.message(), "; ", total.errors,
-           " rounds are missing from it so far");
+  const absl::Time now = Clock::Real()->Now();
+  if (total.errors == logged_errors_ || now < logged_at_ + kLogEvery) return;
+  logged_at_ = now;
+  logged_errors_ = total.errors;
+  LogError("round log: ",
+           status.ok() ? "rounds end faster than it can be written"
+                       : status.message(),
+           "; ", total.errors, " rounds are missing from it so far");
 }
 
 }  // namespace agg

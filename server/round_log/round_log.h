@@ -62,6 +62,7 @@ class RoundLog {
   const std::unique_ptr<RecordFile> file_;
   std::shared_ptr<const RunDescription> written_run_;
   absl::Time logged_at_ = absl::InfinitePast();
+  uint64_t logged_errors_ = 0;
 
   mutable Mutex mutex_;
   CondVar changed_;

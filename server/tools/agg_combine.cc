@@ -54,7 +54,8 @@ int CombineFiles(const CombineFlags& flags) {
     std::printf("%s\n", CombineStepLine(step, file, *result).c_str());
     combined = std::move(result->combined);
   }
-  if (std::fflush(stdout) != 0) {
+  // Also what failed while an earlier line was flushed.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     return Fail(absl::UnavailableError("stdout cannot be written"),
                 kExitOutput);
   }

@@ -13,7 +13,8 @@ absl::Span<const int> WorkerBatch(const DigitsTraining& training,
 }
 
 int RoundsPerEpoch(const DigitsTraining& training, int num_examples) {
-  return num_examples / (training.workers * training.batch);
+  const int64_t per_round = int64_t{training.workers} * training.batch;
+  return static_cast<int>(num_examples / per_round);
 }
 
 namespace {
@@ -31,6 +32,7 @@ absl::Status TrainEpoch(const DigitsTraining& training, const DigitsData& data,
       result->parameters.mutable_views();
   DigitsTensors gradient;
   double loss_sum = 0;
+  int done = 0;
   for (int round = 0; round < rounds; ++round) {
     PushInfo info;
     info.examples = training.batch;
@@ -40,11 +42,12 @@ absl::Status TrainEpoch(const DigitsTraining& training, const DigitsData& data,
         client->PushPull(gradient.views(), info, parameters);
     if (!outcome.ok()) return outcome.status();
     ++result->rounds;
+    ++done;
     loss_sum += outcome->loss;
     on_round(*outcome, result->parameters);
     if (outcome->finished) break;
   }
-  result->epoch_losses.push_back(loss_sum / rounds);
+  result->epoch_losses.push_back(loss_sum / done);
   return absl::OkStatus();
 }
 

@@ -70,8 +70,9 @@ class Session {
         const v1::RoundOutcome& last = reply.rounds().rbegin()->outcome();
         request.set_after_epoch(last.epoch());
         request.set_after_round(last.round());
-        request.set_limit(0);
       }
+      // From here on every round counts, also where there was none yet.
+      request.set_limit(0);
       first = false;
       absl::SleepFor(flags_.interval);
     }

@@ -1,0 +1,99 @@
+// The lease follows the stream's clock and not the system's: what a process
+// spent frozen must not end its session (P31).
+#include "worker_client/attend_stream.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/base/clock.h"
+#include "tests/worker_client/client_fixture.h"
+#include "tests/worker_client/fake_job.h"
+#include "worker_client/channel.h"
+
+namespace agg {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Stands still, and counts who asks.
+class CountingClock : public Clock {
+ public:
+  absl::Time Now() const override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ++calls_;
+    changed_.notify_all();
+    return now_;
+  }
+  void Advance(absl::Duration duration) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    now_ += duration;
+  }
+  void AwaitCalls(int more) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const int wanted = calls_ + more;
+    changed_.wait(lock, [&] { return calls_ >= wanted; });
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable int calls_ = 0;
+  absl::Time now_ = absl::FromUnixSeconds(1000000000);
+};
+
+class Lost {
+ public:
+  void Set(absl::Status status) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    status_ = std::move(status);
+    changed_.notify_all();
+  }
+  bool IsSet() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return !status_.ok();
+  }
+  absl::Status Await() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return !status_.ok(); });
+    return status_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  absl::Status status_;
+};
+
+TEST(AttendStreamTest, OnlyTheClocksTimeEndsALease) {
+  // Answers the first renewal and no other.
+  FakeJob job(TwoTensors(), FakeJob::Options());
+  CountingClock clock;
+  Lost lost;
+  AttendOptions options;
+  options.coordinator = {0, job.coordinator()};
+  options.channel = MakeChannel(job.coordinator());
+  // Renewed each 10 ms of the system's time.
+  options.lease = absl::Milliseconds(30);
+  options.reconnect_window = absl::Seconds(1);
+  options.clock = &clock;
+  options.on_event = [](const v1::JobEvent&) {};
+  options.on_lost = [&](absl::Status status) { lost.Set(std::move(status)); };
+  const AttendStream stream(std::move(options));
+
+  // More than three leases by the system's time.
+  clock.AwaitCalls(12);
+  EXPECT_FALSE(lost.IsSet());
+
+  clock.Advance(absl::Milliseconds(31));
+  EXPECT_THAT(std::string(lost.Await().message()),
+              HasSubstr("has answered no lease renewal for 30ms"));
+}
+
+}  // namespace
+}  // namespace agg
