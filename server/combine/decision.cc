@@ -177,6 +177,18 @@ Decision Skip(std::string reason, Decision decision) {
   return decision;
 }
 
+// The combined norm and its clipping; why the round cannot be applied, or "".
+std::string ClipNorm(const CombineOptions& options,
+                     const Combination& combination, Decision* decision) {
+  const double norm = CombinedNorm(combination);
+  if (!std::isfinite(norm)) return "the combined norm is not finite";
+  decision->clip_factor = ClipFactor(norm, options.clip_norm);
+  decision->combined_norm = norm * decision->clip_factor;
+  if (decision->combined_norm <= FLT_MAX) return "";
+  return absl::StrFormat("the combined norm %g does not fit float32",
+                         decision->combined_norm);
+}
+
 void ApplyStepScale(const CombineOptions& options, const CompactedRound& round,
                     CombineState* next, Decision* decision) {
   const StepScaleResult result = AdvanceStepScale(
@@ -219,21 +231,18 @@ Decision Decide(const CombineOptions& options, const CombineState& state,
     return decision;
   }
 
-  const double norm = CombinedNorm(combination);
-  if (!std::isfinite(norm)) {
-    return Skip("the combined norm is not finite", std::move(decision));
-  }
-  decision.clip_factor = ClipFactor(norm, options.clip_norm);
-  decision.combined_norm = norm * decision.clip_factor;
-  if (decision.combined_norm > FLT_MAX) {
-    return Skip(absl::StrFormat("the combined norm %g does not fit float32",
-                                decision.combined_norm),
-                std::move(decision));
-  }
+  const std::string norm_error = ClipNorm(options, combination, &decision);
+  if (!norm_error.empty()) return Skip(norm_error, std::move(decision));
   if (!SetCoefficients(round, input.rows.size(), combination, &decision)) {
     return Skip("a coefficient is not finite", std::move(decision));
   }
   ApplyStepScale(options, round, &next, &decision);
+  if (!(decision.learning_rate <= FLT_MAX)) {
+    decision.tau = state.step_scale.tau;  // the round does not count
+    return Skip(absl::StrFormat("the learning rate %g does not fit float32",
+                                decision.learning_rate),
+                std::move(decision));
+  }
   decision.finished = IsFinished(options, decision.tau);
   decision.next_state = std::move(next);
   return decision;

@@ -87,12 +87,13 @@ void CheckValues(const v1::OptimizerConfig& c, FieldErrors* errors) {
 // The errors of one group but for its name.
 void CheckGroup(const v1::GroupConfig& group, const std::string& path,
                 const v1::OptimizerConfig& optimizer, FieldErrors* errors) {
-  errors->Add(CheckField(IsFiniteAtLeast(group.learning_rate_factor(), 0.0),
-                         absl::StrCat(path, ".learning_rate_factor"),
-                         group.learning_rate_factor(), "finite, >= 0"));
+  errors->Add(
+      CheckField(IsFiniteAtLeast(AsFloat(group.learning_rate_factor()), 0.0),
+                 absl::StrCat(path, ".learning_rate_factor"),
+                 group.learning_rate_factor(), "finite, >= 0"));
   const std::string decay_path = absl::StrCat(path, ".weight_decay");
-  errors->Add(CheckField(IsFiniteAtLeast(group.weight_decay(), 0.0), decay_path,
-                         group.weight_decay(), "finite, >= 0"));
+  errors->Add(CheckField(IsFiniteAtLeast(AsFloat(group.weight_decay()), 0.0),
+                         decay_path, group.weight_decay(), "finite, >= 0"));
   if (!group.has_weight_decay()) return;
   if (group.no_decay()) {
     errors->Add(

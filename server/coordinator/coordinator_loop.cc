@@ -157,7 +157,7 @@ bool Coordinator::SeedIfDue() {
   {
     MutexLock lock(&mutex_);
     if (!state_.CheckAcceptingCalls(epoch).ok()) return true;
-    state_.job()->FinishSeed(clock_->Now());
+    state_.job()->FinishSeed(attempt, clock_->Now());
     LogInfo("seeded: version 0 is published, epoch ", epoch);
   }
   DeliverEffects();

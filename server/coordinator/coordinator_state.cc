@@ -111,6 +111,7 @@ DeferredCalls CoordinatorState::LoseEpoch(uint64_t epoch,
                                           absl::Time now) {
   if (epoch != last_epoch_) return {};
   if (epoch_on_ && job_->finished()) {
+    if (!lost_after_end_.empty()) return {};  // it has been said
     // Another epoch would discard the last version on the shards that live.
     lost_after_end_ =
         absl::StrCat("finished at version ", job_->version(),

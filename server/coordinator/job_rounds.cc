@@ -134,9 +134,10 @@ OutcomeAnswer JobState::Outcome(const OutcomeQuery& query) const {
                    " is no longer kept; current version ", version_));
 }
 
-void JobState::FinishSeed(absl::Time now) {
+void JobState::FinishSeed(uint32_t attempt, absl::Time now) {
   seeded_ = true;
   seed_committed_.reset();
+  seed_attempt_ = attempt;  // a higher one may have been committed meanwhile
   version_ = 0;
   OpenRound(now);
 }
@@ -228,7 +229,6 @@ void JobState::FinishRound(RoundResult outcome, absl::Time now,
   closing_ = false;
   version_ = outcome.version;
   OpenRound(now);
-  last_left_ = last_left_ && members_.empty();
   if (!failure.empty()) Fail(failure);
   if (outcome.finished) {
     Finish(absl::StrCat("tau (", outcome.tau,

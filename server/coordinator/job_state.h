@@ -83,7 +83,8 @@ class JobState {
   // The session whose committed seed waits to be published.
   std::optional<uint64_t> seed_committed() const { return seed_committed_; }
   uint32_t seed_attempt() const { return seed_attempt_; }
-  void FinishSeed(absl::Time now);
+  // The seed of that attempt is published.
+  void FinishSeed(uint32_t attempt, absl::Time now);
 
   // --- Rounds. The snapshot lacks below_floor_since.
   CloseSnapshot close_snapshot() const;

@@ -6,10 +6,11 @@
 namespace agg {
 namespace {
 
-// What else happens in each of them is the round's own message.
+// A shard's failure, too, skips rounds: its message says what to do.
 constexpr const char* kAdvice =
-    "; parameters that are no longer finite stay so: seed the job anew, with a "
-    "smaller learning rate if it diverged";
+    "; if the parameters are no longer finite, they stay so: seed the job "
+    "anew, "
+    "with a smaller learning rate if it diverged";
 
 bool IsPowerOfTen(uint64_t number) {
   while (number >= 10 && number % 10 == 0) number /= 10;

@@ -49,8 +49,12 @@ absl::Status CheckAttach(const v1::AttachRequest& request,
                   absl::StrCat(self.num_shards),
                   "start all shards with the same config");
   }
-  const absl::Status status =
-      ValidateText("config_fingerprint", request.config_fingerprint());
+  if (request.epoch() == 0) {
+    return absl::InvalidArgumentError("epoch is 0; allowed: at least 1");
+  }
+  absl::Status status = ValidateText("coordinator", request.coordinator());
+  if (!status.ok()) return status;
+  status = ValidateText("config_fingerprint", request.config_fingerprint());
   if (!status.ok()) return status;
   if (request.config_fingerprint() != self.fingerprint) {
     return Differ(self, "config fingerprint", request.config_fingerprint(),

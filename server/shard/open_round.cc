@@ -73,6 +73,12 @@ absl::Status OpenRound::CheckSeed(const FrameHeader& header) const {
     return absl::AlreadyExistsError(
         "another worker has the seed role; Pull version 0 instead");
   }
+  if (closed_ && !SeedComplete(header.session, header.attempt)) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "attempt ", header.attempt,
+        " of a seed, of which another attempt is being published; Pull version "
+        "0 instead"));
+  }
   return absl::OkStatus();
 }
 

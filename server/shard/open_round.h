@@ -73,7 +73,9 @@ class OpenRound {
   bool LacksSlices(const PushedRow& pushed, int32_t rank) const;
 
   // --- Phases --------------------------------------------------------------
-  void Close() { closed_ = true; }     // no frame may land any more
+  // No frame of the round (before the first version: of the seed) may land any
+  // more.
+  void Close() { closed_ = true; }
   void Reopen() { closed_ = false; }   // the round is tried again
   void Publish(uint64_t version);      // the next round is open
   void Finish() { finished_ = true; }  // no round and no version follows
@@ -106,8 +108,9 @@ class OpenRound {
   ArrivalLedger ledger_;
   EarlyGrams early_;
   uint64_t seed_session_ = 0;  // has the seed role; 0: none
-  // Ranks with a session since the open round began. One that joins later
-  // takes part in the next round.
+  // Ranks with a session since the open round began. A row of one that joins
+  // later is not expected: if it takes part (min_workers), the Gram is computed
+  // when the round closes.
   std::set<int32_t> ranks_;
   bool published_ = false;
   uint64_t version_ = 0;

@@ -35,7 +35,6 @@ class ShardCompute {
   std::shared_ptr<const ShardLayout> layout() const { return layout_; }
   GradientRows* rows() { return rows_.get(); }
   ParameterStore* store() { return store_.get(); }
-  Backend* backend() { return backend_; }
 
   // The memory plan with that many rows more than there are.
   MemoryPlan PlanWith(int64_t num_more_rows) const;

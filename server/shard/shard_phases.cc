@@ -201,10 +201,16 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> ShardEngine::LoadSeed(
                        plan.seed_attempt, ", is not complete"));
     }
     seed = compute->seed();
+    // From here on the buffer is read, and then it is a version: a higher
+    // attempt comes too late.
+    open_round_->Close();
   }
-  absl::Status status = compute->LoadSeed(seed.get());
-  if (!status.ok()) return status;  // the seed stays, for a repeat
+  const absl::Status status = compute->LoadSeed(seed.get());
   MutexLock lock(&mutex_);
+  if (!status.ok()) {
+    open_round_->Reopen();
+    return status;  // the seed stays, for a repeat
+  }
   compute->ReleaseSeed();
   return std::shared_ptr<const Snapshot>(std::move(seed));
 }

@@ -181,6 +181,20 @@ TEST(DecideTest, ACombinedNormBeyondFloat32Skips) {
             "the combined norm is not finite");
 }
 
+TEST(DecideTest, ALearningRateBeyondFloat32Skips) {
+  CombineOptions options = MakeOptions("mean");
+  options.schedule.learning_rate = 1e39;
+  const Decision decision = DecideRows(options, {}, {{{1, 2}, {3, 4}}});
+  EXPECT_EQ(decision.kind, DecisionKind::kSkip);
+  EXPECT_EQ(decision.skip_reason,
+            "the learning rate 1e+39 does not fit float32");
+  EXPECT_EQ(decision.tau, 0.0);
+  EXPECT_EQ(decision.next_state.step_scale.tau, 0.0);
+  options.schedule.learning_rate = 1e38;
+  EXPECT_EQ(DecideRows(options, {}, {{{1, 2}, {3, 4}}}).kind,
+            DecisionKind::kApply);
+}
+
 // A gradient that was pushed times its loss scale is used as the gradient.
 TEST(DecideTest, LossScalesAreRemovedFromGramAndCoefficients) {
   const std::vector<Rows> tensors = {BiasedLcgRows(7, 4, 30, 0.3)};

@@ -124,7 +124,7 @@ TEST_F(CoordinatorStateTest, DrainingIsAnnouncedOnce) {
 
 TEST_F(CoordinatorStateTest, ChangesOfTheRuleAddUp) {
   const uint64_t epoch = BeginEpoch(1);
-  state_.job()->FinishSeed(At(1));
+  state_.job()->FinishSeed(0, At(1));
   RuleChange rule;
   rule.rule = "adasum";
   EXPECT_EQ(state_.SetRule(rule, nullptr)->first_round, 1u);

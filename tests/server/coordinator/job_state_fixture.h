@@ -67,7 +67,7 @@ class JobStateTest : public testing::Test {
 
   void Seed(uint64_t session) {
     EXPECT_TRUE(Waits(Commit(session, 0, PushKind::kSeed)));
-    state_.FinishSeed(At(0));
+    state_.FinishSeed(0, At(0));
   }
 
   // Ranks 0..n-1 joined, seeded and started.

@@ -197,7 +197,7 @@ TEST_F(JobStateTest, OnlyOneSeeds) {
       absl::IsAlreadyExists(Commit(sessions_[1], 0, PushKind::kSeed).status()));
   EXPECT_TRUE(Waits(Commit(sessions_[0], 0, PushKind::kSeed)));
   EXPECT_EQ(state_.seed_committed(), sessions_[0]);
-  state_.FinishSeed(At(0));
+  state_.FinishSeed(0, At(0));
   const auto outcome = Commit(sessions_[0], 0, PushKind::kSeed);
   ASSERT_TRUE(outcome.ok());
   ASSERT_TRUE(outcome->has_value());

@@ -32,5 +32,13 @@ TEST(TrustRatioTest, IsOneWhereANormIsZeroOrNotANumber) {
   }
 }
 
+// Infinity times an update of nearly nothing would not be finite.
+TEST(TrustRatioTest, IsOneWhereItDoesNotFitFloat32) {
+  OptimizerOptions lamb;
+  lamb.kind = OptimizerKind::kLamb;
+  EXPECT_EQ(TrustRatio(lamb, 0.0, {1.0, 1e-78}), 1.0f);
+  EXPECT_FLOAT_EQ(TrustRatio(lamb, 0.0, {1.0, 1e-76}), 1e38f);
+}
+
 }  // namespace
 }  // namespace agg

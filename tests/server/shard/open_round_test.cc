@@ -112,6 +112,21 @@ TEST_F(OpenRoundTest, TheSeedIsOfTheSessionWithTheRole) {
   EXPECT_THAT(round_.Admit(&late).message(), HasSubstr("the job is seeded"));
 }
 
+TEST_F(OpenRoundTest, ASeedThatIsBeingPublishedTakesNoOtherAttempt) {
+  Begin(10, 0, /*seed_role=*/true);
+  Land(Landing(10, 0, {0, 1}, PushKind::kSeed));
+  round_.Close();
+  FrameLanding repeat = Landing(10, 0, {0, 1}, PushKind::kSeed);
+  EXPECT_EQ(round_.Admit(&repeat), absl::OkStatus());
+  FrameLanding other = Landing(10, 0, {0}, PushKind::kSeed);
+  other.header.attempt = 1;
+  EXPECT_THAT(round_.Admit(&other).message(),
+              HasSubstr("attempt 1 of a seed, of which another attempt is"));
+  EXPECT_TRUE(round_.SeedComplete(10, 0));
+  round_.Reopen();  // the publish failed
+  EXPECT_EQ(round_.Admit(&other), absl::OkStatus());
+}
+
 TEST_F(OpenRoundTest, ASliceIsClaimedOnce) {
   Begin(10, 0);
   Publish(0);
