@@ -11,6 +11,8 @@ exits with 1 if a check failed.
   unfinished  words that mark unfinished work
   paths       paths of the machine that a file was written on
   newcomer    what a new rule, optimizer or number touches (newcomer.py)
+  rooms       the table of rooms in ARCHITECTURE.md is what the #includes say
+              (rooms.py)
   circles     no folder includes another that includes it, at any distance
   citations   documents, their sections, the protocol's rules (P5) and the
               decisions that a text cites exist
@@ -25,7 +27,8 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import newcomer  # Its neighbour, also where this file is run as a script.
+import newcomer  # Its neighbours, also where this file is run as a script.
+import rooms
 
 _MAX_LINES = 400
 _CPP = (".h", ".cc", ".cu", ".cuh")
@@ -258,6 +261,7 @@ def main(argv):
         "paths": check_pattern(files, _MACHINE_PATHS),
         "circles": check_circles(files),
         "newcomer": newcomer.check(files),
+        "rooms": rooms.check(files, groups),
         "citations": check_citations(files),
     }
     skipped = 0
