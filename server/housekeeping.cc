@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "server/base/clock.h"
+#include "server/base/job_phase.h"
 
 namespace agg {
 namespace {
@@ -23,8 +24,9 @@ Health HealthOf(const ShardStatus& shard, const JobStatus* job) {
     health.process = shard.attached;
     return health;
   }
-  health.coordinator = job->phase != "waiting_for_shards" &&
-                       job->phase != "shard_lost" && job->phase != "draining";
+  health.coordinator = job->phase != JobPhase::kWaitingForShards &&
+                       job->phase != JobPhase::kShardLost &&
+                       job->phase != JobPhase::kDraining;
   health.process = health.coordinator;
   return health;
 }
@@ -36,8 +38,8 @@ absl::Status ReadinessOf(const ShardStatus& shard, const JobStatus* job,
     return absl::UnavailableError(absl::StrCat(
         "not attached to the coordinator (", coordinator, ") yet"));
   }
-  return absl::UnavailableError(
-      absl::StrCat(job->phase, job->message.empty() ? "" : ": ", job->message));
+  return absl::UnavailableError(absl::StrCat(
+      PhaseName(job->phase), job->message.empty() ? "" : ": ", job->message));
 }
 
 Housekeeping::Housekeeping(const ShardEngine* engine,

@@ -2,12 +2,16 @@
 #include "server/base/worker_word.h"
 
 #include "absl/strings/string_view.h"
+#include "server/base/job_phase.h"
 
 namespace agg {
 
 const char* WorkerWord(absl::string_view phase, const WorkerFacts& worker) {
   // What is left of an epoch that has ended says nothing about a round.
-  if (phase != "open" && phase != "closing") return "joined";
+  if (phase != PhaseName(JobPhase::kOpen) &&
+      phase != PhaseName(JobPhase::kClosing)) {
+    return "joined";
+  }
   if (worker.committed) return "committed";
   if (worker.waited_seconds > 0.0) return "waited for";
   return worker.missing ? "computing" : "next round";

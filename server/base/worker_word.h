@@ -14,7 +14,7 @@ struct WorkerFacts {
   double waited_seconds = 0.0;  // over 0: others have committed, it has not
 };
 
-// `phase`: of the job, as StatusReply.phase in proto/agg.proto.
+// `phase`: the name of a JobPhase; a client has it from StatusReply.phase.
 //   "joined"      the job has no open round: not seeded, finished, lost
 //   "committed"   done with the open round
 //   "waited for"  the open round has a commit, and lacks this worker's

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/base/job_phase.h"
 #include "server/combine/options.h"
 #include "server/coordinator/attendance.h"
 #include "server/coordinator/close_policy.h"
@@ -125,7 +126,7 @@ class CoordinatorState {
   void AdoptNextCombination();
   // Writes departures and the end to the log, and counts departures.
   void NoteEffects(const JobEffects& effects);
-  std::string PhaseName() const;
+  JobPhase Phase() const;
   std::string Message() const;
   CloseSnapshot Snapshot() const;  // REQUIRES: job() != nullptr
 

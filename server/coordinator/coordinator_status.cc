@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/job_phase.h"
 #include "server/base/log.h"
 #include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/departures.h"
@@ -97,12 +98,14 @@ absl::StatusOr<JoinResult> CoordinatorState::Observe() const {
   return result;
 }
 
-std::string CoordinatorState::PhaseName() const {
-  if (draining_) return "draining";
-  if (!epoch_on_) return job_ == nullptr ? "waiting_for_shards" : "shard_lost";
-  if (job_->finished()) return "finished";
-  if (!job_->seeded()) return "unseeded";
-  return in_round_ ? "closing" : "open";
+JobPhase CoordinatorState::Phase() const {
+  if (draining_) return JobPhase::kDraining;
+  if (!epoch_on_) {
+    return job_ == nullptr ? JobPhase::kWaitingForShards : JobPhase::kShardLost;
+  }
+  if (job_->finished()) return JobPhase::kFinished;
+  if (!job_->seeded()) return JobPhase::kUnseeded;
+  return in_round_ ? JobPhase::kClosing : JobPhase::kOpen;
 }
 
 // What somebody who looks at the job should know first.
@@ -117,7 +120,7 @@ std::string CoordinatorState::Message() const {
 
 JobStatus CoordinatorState::Status(absl::Time now) const {
   JobStatus status;
-  status.phase = PhaseName();
+  status.phase = Phase();
   status.message = Message();
   status.shard_errors = shard_errors_;
   status.combination = NamesOf(combine_);

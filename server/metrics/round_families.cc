@@ -10,6 +10,7 @@
 #include "server/metrics/metrics_options.h"
 #include "server/metrics/round_state.h"
 #include "server/round/round_numbers.h"
+#include "server/round/timed_phases.h"
 
 namespace agg {
 namespace {
@@ -77,8 +78,8 @@ void AddPhases(const RoundState& state, FamilyBuilder* builder) {
   builder->BeginHistogram(
       "aggserver_round_duration_seconds",
       "Wall time of a round's phases, as the coordinator saw them.");
-  for (size_t i = 0; i < kPhaseNames.size(); ++i) {
-    builder->AddHistogram(state.phases[i], {{"phase", kPhaseNames[i]}});
+  for (size_t i = 0; i < kTimedPhases.size(); ++i) {
+    builder->AddHistogram(state.phases[i], {{"phase", kTimedPhases[i].name}});
   }
   builder->BeginHistogram("aggserver_round_seconds",
                           "Wall time of complete rounds: all phases.");

@@ -13,10 +13,12 @@
 
 #include "absl/time/time.h"
 #include "server/base/utf8.h"
+#include "server/combine/rule_table.h"
 #include "server/metrics/metrics_options.h"
 #include "server/metrics/outlier_score.h"
 #include "server/round/round_numbers.h"
 #include "server/round/round_report.h"
+#include "server/round/timed_phases.h"
 
 namespace agg {
 namespace {
@@ -31,18 +33,23 @@ bool IsExcluded(const Decision& decision, int32_t rank) {
                    rank) != decision.excluded_ranks.end();
 }
 
+bool IsAdacons(const std::string& name) {
+  const Rule* rule = FindRule(name);
+  return rule != nullptr && rule->Has(kTakesAdaconsOptions);
+}
+
 // The applied rule's coefficients if it is AdaCons; else those of the first
 // shadow AdaCons that has one coefficient per row; else nothing.
 std::vector<double> AdaconsCoefficients(const MetricsOptions& options,
                                         const RoundReport& report) {
-  if (report.combination.rule == "adacons") {
+  if (IsAdacons(report.combination.rule)) {
     return report.statistics.row_coefficients;
   }
   const size_t num_shadows =
       std::min(options.shadow_rules.size(), report.statistics.shadows.size());
   for (size_t i = 0; i < num_shadows; ++i) {
     const ShadowReport& shadow = report.statistics.shadows[i];
-    if (options.shadow_rules[i].rule == "adacons" &&
+    if (IsAdacons(options.shadow_rules[i].rule) &&
         !shadow.coefficients.empty()) {
       return shadow.coefficients;
     }
@@ -134,15 +141,11 @@ void AddDelays(const MetricsOptions& options, const RoundReport& report,
 }
 
 void ObservePhases(const PhaseDurations& durations, RoundState* state) {
-  // In the order of kPhaseNames.
-  const absl::Duration phases[] = {durations.wait,        durations.gram,
-                                   durations.compensated, durations.decide,
-                                   durations.norms,       durations.update,
-                                   durations.publish};
   absl::Duration total;
-  for (size_t i = 0; i < kPhaseNames.size(); ++i) {
-    total += phases[i];
-    if (phases[i] > absl::ZeroDuration()) state->phases[i].Observe(phases[i]);
+  for (size_t i = 0; i < kTimedPhases.size(); ++i) {
+    const absl::Duration length = durations.*kTimedPhases[i].length;
+    total += length;
+    if (length > absl::ZeroDuration()) state->phases[i].Observe(length);
   }
   state->rounds.Observe(total);
 }

@@ -17,6 +17,7 @@
 #include "server/metrics/duration_histogram.h"
 #include "server/metrics/metrics_options.h"
 #include "server/round/round_report.h"
+#include "server/round/timed_phases.h"
 
 namespace agg {
 
@@ -65,9 +66,6 @@ struct RoundGauges {
 // A tensor before its first round.
 SegmentReport UndefinedTensor();
 
-inline constexpr std::array<const char*, 7> kPhaseNames = {
-    "wait", "gram", "compensated", "decide", "norms", "update", "publish"};
-
 struct RoundState {
   std::shared_ptr<const TensorSelection> selection;  // never null
   RoundGauges gauges;
@@ -80,7 +78,7 @@ struct RoundState {
   std::vector<double> delay_seconds_by_rank;  // as excluded_by_rank
   uint64_t compensated_rounds = 0;
   uint64_t adacons_fallback_rounds = 0;
-  std::array<DurationHistogram, kPhaseNames.size()> phases;
+  std::array<DurationHistogram, kTimedPhases.size()> phases;
   DurationHistogram rounds;  // all phases of a round together
 };
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "server/base/job_phase.h"
 #include "server/metrics/family_builder.h"
 #include "server/metrics/metrics_options.h"
 #include "server/metrics/process_usage.h"
@@ -22,17 +23,13 @@ namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-// JobStatus::phase.
-constexpr const char* kJobPhases[] = {
-    "waiting_for_shards", "unseeded",   "open",    "closing",
-    "finished",           "shard_lost", "draining"};
-
 void AddPhase(const std::optional<JobStatus>& status, FamilyBuilder* builder) {
   builder->BeginGauge("aggserver_job_phase",
                       "1 for the phase that the job is in, else 0.");
-  for (const char* phase : kJobPhases) {
-    const bool current = status.has_value() && status->phase == phase;
-    builder->Add(current ? 1.0 : 0.0, {{"phase", phase}});
+  for (size_t i = 0; i < kJobPhaseNames.size(); ++i) {
+    const bool current =
+        status.has_value() && static_cast<size_t>(status->phase) == i;
+    builder->Add(current ? 1.0 : 0.0, {{"phase", kJobPhaseNames[i]}});
   }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "server/base/job_phase.h"
 #include "server/combine/decision.h"
 #include "server/combine/statistics.h"
 #include "server/round/combination_names.h"
@@ -73,7 +74,7 @@ struct EndedWorkers {
 
 // The coordinator's part of a status: one consistent moment.
 struct JobStatus {
-  std::string phase;  // as StatusReply.phase in proto/agg.proto
+  JobPhase phase = JobPhase::kWaitingForShards;
   uint64_t epoch = 0;
   uint64_t version = 0;  // published; meaningless while unseeded
   uint64_t round = 0;    // open round

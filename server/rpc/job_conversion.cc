@@ -11,6 +11,7 @@
 #include "proto/byte_buffer_frame.h"
 #include "proto/manifest_message.h"
 #include "server/base/field_error.h"
+#include "server/base/job_phase.h"
 
 namespace agg {
 namespace {
@@ -123,7 +124,7 @@ v1::StatusReply ToProto(const JobStatus& status,
   v1::StatusReply reply;
   reply.set_job(job.job);
   reply.set_epoch(status.epoch);
-  reply.set_phase(status.phase);
+  reply.set_phase(PhaseName(status.phase));
   reply.set_round(status.round);
   reply.set_version(status.version);
   for (const WorkerState& worker : status.workers) {

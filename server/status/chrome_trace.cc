@@ -14,6 +14,7 @@
 #include "nlohmann/json.hpp"
 #include "server/base/json.h"
 #include "server/round/round_numbers.h"
+#include "server/round/timed_phases.h"
 #include "server/status/round_point.h"
 
 namespace agg {
@@ -68,25 +69,9 @@ Json ArgumentsJson(const RoundPoint& round) {
   return json;
 }
 
-struct TracePhase {
-  const char* name;
-  absl::Duration PhaseDurations::*length;
-  double ShardSeconds::*shard;  // null: the coordinator's alone
-};
-// In the order in which they run.
-constexpr TracePhase kPhases[] = {
-    {"wait", &PhaseDurations::wait, nullptr},
-    {"gram", &PhaseDurations::gram, &ShardSeconds::gram},
-    {"compensated", &PhaseDurations::compensated, &ShardSeconds::compensated},
-    {"decide", &PhaseDurations::decide, nullptr},
-    {"norms", &PhaseDurations::norms, &ShardSeconds::norms},
-    {"update", &PhaseDurations::update, &ShardSeconds::update},
-    {"publish", &PhaseDurations::publish, &ShardSeconds::publish},
-};
-
 void AddRound(const RoundPoint& round, Json* events) {
   absl::Duration total;
-  for (const TracePhase& phase : kPhases) {
+  for (const TimedPhase& phase : kTimedPhases) {
     total += round.durations.*phase.length;
   }
   absl::Time start = round.finished_at - total;
@@ -94,7 +79,7 @@ void AddRound(const RoundPoint& round, Json* events) {
       Span(absl::StrCat("round ", round.round), kCoordinator, start, total);
   span["args"] = ArgumentsJson(round);
   events->push_back(std::move(span));
-  for (const TracePhase& phase : kPhases) {
+  for (const TimedPhase& phase : kTimedPhases) {
     const absl::Duration length = round.durations.*phase.length;
     if (length <= absl::ZeroDuration()) continue;  // it did not run
     events->push_back(Span(phase.name, kCoordinator, start, length));

@@ -17,6 +17,7 @@
 #include "server/round/round_numbers.h"
 #include "server/round/round_report.h"
 #include "server/round/shard_seconds.h"
+#include "server/round/timed_phases.h"
 
 namespace agg {
 namespace {
@@ -50,13 +51,12 @@ void SetRows(const RoundReport& report, RoundPoint* point) {
   }
 }
 
-// In the order of kPhaseNames.
+// In the order of kTimedPhases.
 Json DurationsJson(const PhaseDurations& durations) {
   Json list = Json::array();
-  for (const absl::Duration duration :
-       {durations.wait, durations.gram, durations.compensated, durations.decide,
-        durations.norms, durations.update, durations.publish}) {
-    list.push_back(RoundedNumber(absl::ToDoubleSeconds(duration)));
+  for (const TimedPhase& phase : kTimedPhases) {
+    list.push_back(
+        RoundedNumber(absl::ToDoubleSeconds(durations.*phase.length)));
   }
   return list;
 }

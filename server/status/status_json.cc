@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
+#include "server/base/job_phase.h"
 #include "server/base/json.h"
 #include "server/base/worker_word.h"
 #include "server/round/round_report.h"
@@ -55,10 +56,10 @@ Json JobJson(const JobStatus& job) {
   const std::set<int32_t> missing(job.missing_ranks.begin(),
                                   job.missing_ranks.end());
   for (const WorkerState& worker : job.workers) {
-    workers.push_back(
-        WorkerJson(job.phase, missing.count(worker.rank) > 0, worker));
+    workers.push_back(WorkerJson(PhaseName(job.phase),
+                                 missing.count(worker.rank) > 0, worker));
   }
-  return {{"phase", job.phase},
+  return {{"phase", PhaseName(job.phase)},
           {"epoch", EpochText(job.epoch)},
           {"version", job.version},
           {"round", job.round},

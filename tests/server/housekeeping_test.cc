@@ -1,6 +1,7 @@
 #include "server/housekeeping.h"
 
 #include "gtest/gtest.h"
+#include "server/base/job_phase.h"
 
 namespace agg {
 namespace {
@@ -20,15 +21,17 @@ TEST(HealthTest, OfTheCoordinator) {
   ShardStatus shard;
   shard.attached = true;
   JobStatus job;
-  for (const char* phase : {"unseeded", "open", "closing", "finished"}) {
+  for (const JobPhase phase : {JobPhase::kUnseeded, JobPhase::kOpen,
+                               JobPhase::kClosing, JobPhase::kFinished}) {
     job.phase = phase;
-    EXPECT_TRUE(HealthOf(shard, &job).process) << phase;
-    EXPECT_TRUE(HealthOf(shard, &job).coordinator) << phase;
+    EXPECT_TRUE(HealthOf(shard, &job).process) << PhaseName(phase);
+    EXPECT_TRUE(HealthOf(shard, &job).coordinator) << PhaseName(phase);
   }
-  for (const char* phase : {"waiting_for_shards", "shard_lost", "draining"}) {
+  for (const JobPhase phase : {JobPhase::kWaitingForShards,
+                               JobPhase::kShardLost, JobPhase::kDraining}) {
     job.phase = phase;
-    EXPECT_FALSE(HealthOf(shard, &job).process) << phase;
-    EXPECT_FALSE(HealthOf(shard, &job).coordinator) << phase;
+    EXPECT_FALSE(HealthOf(shard, &job).process) << PhaseName(phase);
+    EXPECT_FALSE(HealthOf(shard, &job).coordinator) << PhaseName(phase);
   }
 }
 
@@ -43,14 +46,14 @@ TEST(ReadinessTest, SaysWhyAShardIsNotReady) {
 
 TEST(ReadinessTest, SaysWhyAJobIsNotReady) {
   JobStatus job;
-  job.phase = "waiting_for_shards";
+  job.phase = JobPhase::kWaitingForShards;
   EXPECT_EQ(ReadinessOf(ShardStatus(), &job, ""),
             absl::UnavailableError("waiting_for_shards"));
-  job.phase = "shard_lost";
+  job.phase = JobPhase::kShardLost;
   job.message = "shard 2 is lost";
   EXPECT_EQ(ReadinessOf(ShardStatus(), &job, ""),
             absl::UnavailableError("shard_lost: shard 2 is lost"));
-  job.phase = "open";
+  job.phase = JobPhase::kOpen;
   EXPECT_EQ(ReadinessOf(ShardStatus(), &job, ""), absl::OkStatus());
 }
 

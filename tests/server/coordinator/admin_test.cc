@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/job_phase.h"
 #include "tests/server/round/local_cluster.h"
 
 namespace agg {
@@ -159,7 +160,7 @@ TEST(AdminTest, AnEpochsEndKeepsTheRule) {
   job.cluster.peer(1)->ReportLost(absl::UnavailableError("gone"));
   EXPECT_EQ(coordinator->Status().combination.rule, "mean");
   job.cluster.Advance(absl::Seconds(2));
-  EXPECT_EQ(coordinator->Status().phase, "unseeded");
+  EXPECT_EQ(coordinator->Status().phase, JobPhase::kUnseeded);
   EXPECT_EQ(coordinator->Status().combination.rule, "adasum");
 }
 

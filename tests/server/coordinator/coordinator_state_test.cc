@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/job_phase.h"
 
 namespace agg {
 namespace {
@@ -63,7 +64,7 @@ TEST_F(CoordinatorStateTest, WhoHasNotJoinedIsSaidWithinSeconds) {
 
 TEST_F(CoordinatorStateTest, CallsWaitForAllShards) {
   EXPECT_TRUE(absl::IsUnavailable(state_.CheckAcceptingCalls()));
-  EXPECT_EQ(state_.Status(At(0)).phase, "waiting_for_shards");
+  EXPECT_EQ(state_.Status(At(0)).phase, JobPhase::kWaitingForShards);
   ASSERT_TRUE(state_.NextEpochIfDue(At(1)).has_value());
   state_.AttachFailed(absl::UnavailableError("shard 1: refused"));
   EXPECT_THAT(state_.CheckAcceptingCalls().message(),
@@ -74,7 +75,7 @@ TEST_F(CoordinatorStateTest, CallsWaitForAllShards) {
   EXPECT_EQ(state_.CheckAcceptingCalls(), absl::OkStatus());
   EXPECT_EQ(state_.CheckAcceptingCalls(epoch), absl::OkStatus());
   EXPECT_TRUE(absl::IsAborted(state_.CheckAcceptingCalls(epoch - 1)));
-  EXPECT_EQ(state_.Status(At(2)).phase, "unseeded");
+  EXPECT_EQ(state_.Status(At(2)).phase, JobPhase::kUnseeded);
 }
 
 TEST_F(CoordinatorStateTest, EpochsGrowThoughTheClockStandsStill) {
@@ -94,7 +95,7 @@ TEST_F(CoordinatorStateTest, ALossIsForTheShardsFirst) {
   }
   EXPECT_THAT(events_, ElementsAre(JobEventKind::kShardLost));
   EXPECT_FALSE(state_.attendance()->Attends(7));
-  EXPECT_EQ(state_.Status(At(2)).phase, "shard_lost");
+  EXPECT_EQ(state_.Status(At(2)).phase, JobPhase::kShardLost);
   EXPECT_EQ(state_.NextEpochIfDue(At(9)), std::nullopt);
   const std::optional<EpochLoss> loss = state_.TakeLoss();
   ASSERT_TRUE(loss.has_value());

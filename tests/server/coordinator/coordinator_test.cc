@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/job_phase.h"
 #include "tests/server/round/local_cluster.h"
 
 namespace agg {
@@ -65,7 +66,7 @@ TEST_F(CoordinatorTest, RoundsWaitForEverybodyAndAreAnnounced) {
   job_.cluster.Settle();
   EXPECT_FALSE(first.called());
   JobStatus status = coordinator()->Status();
-  EXPECT_EQ(status.phase, "open");
+  EXPECT_EQ(status.phase, JobPhase::kOpen);
   EXPECT_THAT(status.missing_ranks, ElementsAre(1));
   job_.cluster.clock()->Advance(absl::Seconds(7));
   status = coordinator()->Status();
@@ -162,7 +163,7 @@ TEST_F(CoordinatorTest, LeavingAllFinishesTheJob) {
   EXPECT_THAT(events_[1], ElementsAre(JobEventKind::kFinished));
   EXPECT_EQ(waiting.Get().status().code(),
             absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(coordinator()->Status().phase, "finished");
+  EXPECT_EQ(coordinator()->Status().phase, JobPhase::kFinished);
   EXPECT_EQ(worker(0).Join().code(), absl::StatusCode::kFailedPrecondition);
 }
 
@@ -242,7 +243,7 @@ TEST_F(CoordinatorTest, DrainEndsEverything) {
   EXPECT_TRUE(absl::IsUnavailable(waiting.Get().status()));
   EXPECT_THAT(waiting.Get().status().message(), HasSubstr("draining"));
   EXPECT_THAT(events_[0], ElementsAre(JobEventKind::kDraining));
-  EXPECT_EQ(coordinator()->Status().phase, "draining");
+  EXPECT_EQ(coordinator()->Status().phase, JobPhase::kDraining);
   EXPECT_TRUE(absl::IsUnavailable(worker(0).Commit(0).Get().status()));
   EXPECT_TRUE(absl::IsUnavailable(coordinator()->Observe().status()));
   // What was queued is answered in the end, too.

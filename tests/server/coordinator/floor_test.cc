@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/job_phase.h"
 #include "server/base/log.h"
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator.h"
@@ -111,7 +112,7 @@ TEST_F(FloorTest, FailsAfterTheTimeout) {
               HasSubstr("the job has finished at version 1: it failed: for 1m "
                         "(floor_timeout_seconds) there were only 1 of at "
                         "least 2 workers (min_workers)"));
-  EXPECT_EQ(Status().phase, "finished");
+  EXPECT_EQ(Status().phase, JobPhase::kFinished);
   EXPECT_THAT(Status().message, HasSubstr("it failed: for 1m"));
   EXPECT_EQ(worker(1).Join().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(Log(), HasSubstr("E ] the job has finished at version 1: it "

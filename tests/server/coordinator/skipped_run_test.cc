@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/job_phase.h"
 #include "server/base/log.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/round_result.h"
@@ -91,7 +92,7 @@ TEST(SkippedRunTest, EndsTheJob) {
               HasSubstr("E ] the job has finished at version 3: it failed: "
                         "3 rounds in a row were skipped"));
   const JobStatus status = job.cluster.coordinator()->Status();
-  EXPECT_EQ(status.phase, "finished");
+  EXPECT_EQ(status.phase, JobPhase::kFinished);
   EXPECT_THAT(status.message, HasSubstr("it failed: 3 rounds in a row"));
   const absl::Status late = job.workers[0].Join();
   EXPECT_EQ(late.code(), absl::StatusCode::kFailedPrecondition);

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "proto/shard_plan.h"
 #include "server/base/clock.h"
+#include "server/base/job_phase.h"
 #include "server/coordinator/coordinator.h"
 #include "server/round/phase.h"
 #include "server/round/shard_peer.h"
@@ -64,7 +65,7 @@ TEST_F(StandbyTest, WaitsUntilTheOtherOneHasGone) {
   EXPECT_FALSE(coordinator_.RunOnce());
   EXPECT_EQ(num_asked_, 1);
   const JobStatus status = coordinator_.Status();
-  EXPECT_EQ(status.phase, "waiting_for_shards");
+  EXPECT_EQ(status.phase, JobPhase::kWaitingForShards);
   EXPECT_THAT(status.message, HasSubstr("standby: another one answers at h:1"));
   clock_.Advance(absl::Seconds(1));
   EXPECT_TRUE(coordinator_.RunOnce());
@@ -74,7 +75,7 @@ TEST_F(StandbyTest, WaitsUntilTheOtherOneHasGone) {
   clock_.Advance(absl::Seconds(1));
   EXPECT_TRUE(coordinator_.RunOnce());
   EXPECT_EQ(peer_.num_attached, 1);
-  EXPECT_EQ(coordinator_.Status().phase, "unseeded");
+  EXPECT_EQ(coordinator_.Status().phase, JobPhase::kUnseeded);
   EXPECT_EQ(coordinator_.Status().message, "");
   EXPECT_EQ(peer_.num_let_go, 0);
 }

@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/job_phase.h"
 #include "server/metrics/metrics_options.h"
 #include "server/round/round_numbers.h"
 #include "server/round/round_report.h"
@@ -301,7 +302,7 @@ TEST(MetricsTest, TheJobIsSampledAtScrape) {
   job.below_floor_for = absl::Seconds(9);
   job.consecutive_skipped_rounds = 7;
   job.ended_workers = {{"left", 3}, {"evicted", 0}};
-  job.phase = "finished";
+  job.phase = JobPhase::kFinished;
   const Scrape lost(metrics.Expose());
   EXPECT_EQ(lost.Value("aggserver_workers_missing"), 1);
   EXPECT_EQ(lost.Value("aggserver_workers_floor"), 2);
@@ -340,8 +341,7 @@ TEST(MetricsTest, AnotherCombinationEndsTheFormersSeries) {
   job.combination = {"mean", "global", "none"};
   const Scrape scrape(metrics.Expose());
   EXPECT_EQ(scrape.Value("aggserver_combination_info",
-                         "rule=\"mean\",scope=\"global\","
-                         "step_scale=\"none\""),
+                         R"(rule="mean",scope="global",step_scale="none")"),
             1);
   EXPECT_EQ(metrics.Expose().find("rule=\"adasum\",scope=\"per_tensor\","
                                   "step_scale=\"adascale\""),

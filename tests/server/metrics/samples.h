@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "absl/time/time.h"
+#include "server/base/job_phase.h"
 #include "server/metrics/metrics_options.h"
 #include "server/round/round_report.h"
 
@@ -98,7 +99,7 @@ inline ShardStatus Shard() {
 
 inline JobStatus Job() {
   JobStatus status;
-  status.phase = "open";
+  status.phase = JobPhase::kOpen;
   status.combination = {"adasum", "per_tensor", "adascale"};
   status.seeded = true;
   status.version = 41;

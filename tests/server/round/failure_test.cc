@@ -3,6 +3,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/job_phase.h"
 #include "tests/server/round/local_cluster.h"
 
 namespace agg {
@@ -120,7 +121,7 @@ TEST_F(FailureTest, AFailedUpdateEndsTheEpochAndNamesTheShard) {
     EXPECT_THAT(status.message(), HasSubstr("shard 1"));
     EXPECT_THAT(status.message(), HasSubstr("injected"));
   }
-  EXPECT_EQ(job_.cluster.coordinator()->Status().phase, "shard_lost");
+  EXPECT_EQ(job_.cluster.coordinator()->Status().phase, JobPhase::kShardLost);
   // No partial version was published, and calls of workers are refused.
   EXPECT_TRUE(absl::IsUnavailable(worker(0).Push(1, Row(1))));
   EXPECT_TRUE(absl::IsUnavailable(worker(0).Commit(1).Get().status()));
@@ -137,7 +138,7 @@ TEST_F(FailureTest, ALostEpochGoesOnAfterANewSeed) {
                                       ->Renew(old_epoch, worker(0).session())
                                       .status()));
   job_.cluster.Advance(absl::Seconds(1));
-  EXPECT_EQ(job_.cluster.coordinator()->Status().phase, "unseeded");
+  EXPECT_EQ(job_.cluster.coordinator()->Status().phase, JobPhase::kUnseeded);
   EXPECT_TRUE(absl::IsAborted(worker(0).Commit(1).Get().status()));
   EXPECT_TRUE(absl::IsAborted(worker(0).Push(1, Row(1))));
   // Version 0 is the next one now (P28).
@@ -164,7 +165,7 @@ TEST_F(FailureTest, NobodyIsWaitedForAfterTheEpochsEnd) {
   EXPECT_THAT(status.shard_errors, testing::ElementsAre("", "", ""));
   peer(2)->ReportLost(absl::UnavailableError("shard 2 is lost: broken pipe"));
   status = job_.cluster.coordinator()->Status();
-  EXPECT_EQ(status.phase, "shard_lost");
+  EXPECT_EQ(status.phase, JobPhase::kShardLost);
   EXPECT_THAT(status.missing_ranks, testing::IsEmpty());
   EXPECT_EQ(status.workers.at(1).waited_for, absl::ZeroDuration());
   EXPECT_THAT(status.shard_errors, testing::Each("the epoch is over"));
@@ -190,7 +191,7 @@ TEST_F(FailureTest, AnUnavailableShardIsNotTriedAgain) {
   peer(1)->FailNext(PhaseKind::kClose, absl::UnavailableError("gone"));
   const auto replies = Contribute(0);
   EXPECT_TRUE(absl::IsUnavailable(replies[0].Get().status()));
-  EXPECT_EQ(job_.cluster.coordinator()->Status().phase, "shard_lost");
+  EXPECT_EQ(job_.cluster.coordinator()->Status().phase, JobPhase::kShardLost);
 }
 
 TEST_F(FailureTest, AttendeesHearOfALostShardOnce) {
@@ -225,7 +226,7 @@ TEST(FinishedTest, StaysSoThoughAShardIsLost) {
   job.cluster.peer(1)->ReportLost(absl::UnavailableError("shard 1 is lost"));
   job.cluster.peer(1)->FailNextSession(absl::UnavailableError("gone"), 100);
   for (int i = 0; i < 10; ++i) job.cluster.Advance(absl::Seconds(1));
-  EXPECT_EQ(coordinator->Status().phase, "finished");
+  EXPECT_EQ(coordinator->Status().phase, JobPhase::kFinished);
   EXPECT_THAT(coordinator->Status().message, HasSubstr("shard 1 is lost"));
   EXPECT_EQ(coordinator->Status().epoch, epoch);
   EXPECT_TRUE(coordinator->Observe()->finished);
@@ -239,7 +240,7 @@ TEST(FinishedTest, StaysSoThoughAShardIsLost) {
   coordinator->Detach(*stream);
   job.cluster.Advance(options.coordinator.lease);
   EXPECT_THAT(coordinator->Status().workers, testing::IsEmpty());
-  EXPECT_EQ(coordinator->Status().phase, "finished");
+  EXPECT_EQ(coordinator->Status().phase, JobPhase::kFinished);
   EXPECT_EQ(*job.cluster.Pull(1), last);
   EXPECT_THAT(events, ElementsAre(JobEventKind::kFinished));
 }
@@ -299,7 +300,7 @@ TEST(RefusedJoinTest, AShardThatCannotUndoItIsLost) {
   LocalWorker first(&cluster, 0, MakeManifest({{50}, {1}}));
   cluster.peer(1)->FailNextSession(absl::InternalError("injected"), 2);
   EXPECT_FALSE(first.Join().ok());
-  EXPECT_EQ(cluster.coordinator()->Status().phase, "shard_lost");
+  EXPECT_EQ(cluster.coordinator()->Status().phase, JobPhase::kShardLost);
   cluster.Advance(absl::Seconds(1));
   EXPECT_EQ(first.Join(), absl::OkStatus());
 }

@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend_factory.h"
+#include "server/base/job_phase.h"
 #include "server/shard/guarded_backend.h"
 #include "tests/server/round/local_cluster.h"
 
@@ -265,7 +266,7 @@ TEST_F(EarlyGramTest, ALostDeviceEndsTheEpochBeforeAnybodyCloses) {
   EXPECT_TRUE(absl::IsUnavailable(refused));
   EXPECT_THAT(refused.message(), HasSubstr("shard 0: lost"));
   const JobStatus status = job_.cluster.coordinator()->Status();
-  EXPECT_EQ(status.phase, "shard_lost");
+  EXPECT_EQ(status.phase, JobPhase::kShardLost);
   EXPECT_THAT(status.message, HasSubstr("lost"));
 }
 

@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend_factory.h"
+#include "server/base/job_phase.h"
 #include "tests/server/round/local_cluster.h"
 
 namespace agg {
@@ -104,7 +105,7 @@ TEST_F(BackendErrorTest, ALostDeviceEndsTheEpochAndNamesTheShard) {
   RunRound();
   EXPECT_TRUE(job_.cluster.reports().empty());
   const JobStatus status = job_.cluster.coordinator()->Status();
-  EXPECT_EQ(status.phase, "shard_lost");
+  EXPECT_EQ(status.phase, JobPhase::kShardLost);
   EXPECT_THAT(status.message, HasSubstr("shard 1"));
   EXPECT_THAT(status.message, HasSubstr("the device is lost"));
   EXPECT_EQ(job_.cluster.engine(1)->Status().backend_errors, 1);

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/base/job_phase.h"
 #include "server/base/json.h"
 #include "server/status/chrome_trace.h"
 #include "server/status/round_history.h"
@@ -130,7 +131,7 @@ TEST(StatusJsonTest, SaysWhoIsWaitedFor) {
   options.shards = {"h0:1", "h1:1"};
   options.instance = "one";
   JobStatus job;
-  job.phase = "open";
+  job.phase = JobPhase::kOpen;
   job.missing_ranks = {3};
   WorkerState worker;
   worker.rank = 3;
@@ -150,7 +151,7 @@ TEST(StatusJsonTest, SaysWhoIsWaitedFor) {
 // The words of aggctl, made by the same function.
 TEST(StatusJsonTest, WorkersHaveOneWordEach) {
   JobStatus job;
-  job.phase = "open";
+  job.phase = JobPhase::kOpen;
   job.missing_ranks = {1, 2};
   job.workers.resize(4);
   for (int rank = 0; rank < 4; ++rank) job.workers[rank].rank = rank;
@@ -167,7 +168,7 @@ TEST(StatusJsonTest, WorkersHaveOneWordEach) {
   };
   EXPECT_THAT(words(), ElementsAre("committed", "waited for", "computing",
                                    "next round"));
-  job.phase = "shard_lost";
+  job.phase = JobPhase::kShardLost;
   EXPECT_THAT(words(), Each("joined"));
 }
 
