@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "proto/agg.grpc.pb.h"
 #include "server/base/mutex.h"
-#include "worker_client/attend_stream.h"
+#include "worker_client/lease_keeper.h"
 #include "worker_client/cancel_source.h"
 #include "worker_client/client_types.h"
 #include "worker_client/rpc_status.h"

@@ -1,6 +1,6 @@
 // Renews a worker's lease and hears the job's events.
-#ifndef AGG_WORKER_CLIENT_ATTEND_STREAM_H_
-#define AGG_WORKER_CLIENT_ATTEND_STREAM_H_
+#ifndef AGG_WORKER_CLIENT_LEASE_KEEPER_H_
+#define AGG_WORKER_CLIENT_LEASE_KEEPER_H_
 
 #include <grpcpp/channel.h>
 
@@ -62,4 +62,4 @@ class AttendStream {
 
 }  // namespace agg
 
-#endif  // AGG_WORKER_CLIENT_ATTEND_STREAM_H_
+#endif  // AGG_WORKER_CLIENT_LEASE_KEEPER_H_

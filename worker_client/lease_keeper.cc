@@ -1,4 +1,4 @@
-#include "worker_client/attend_stream.h"
+#include "worker_client/lease_keeper.h"
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/completion_queue.h>
