@@ -1,8 +1,11 @@
+// Commits, waits for outcomes and keeps what the job's events say; each call is
+// made again after a lost connection.
 #include "worker_client/coordinator_session.h"
 
 #include <grpcpp/client_context.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,42 +13,12 @@
 #include "proto/protocol_version.h"
 #include "proto/traceparent.h"
 #include "worker_client/channel.h"
+#include "worker_client/client_event.h"
+#include "worker_client/job_messages.h"
 #include "worker_client/join_call.h"
 #include "worker_client/retry.h"
 
 namespace agg {
-namespace {
-
-RoundOutcome FromProto(const v1::RoundOutcome& message) {
-  RoundOutcome outcome;
-  outcome.round = message.round();
-  outcome.version = message.version();
-  switch (message.kind()) {
-    case v1::RoundOutcome::SKIPPED:
-      outcome.kind = RoundOutcome::Kind::kSkipped;
-      break;
-    case v1::RoundOutcome::SEEDED:
-      outcome.kind = RoundOutcome::Kind::kSeeded;
-      break;
-    default:
-      outcome.kind = RoundOutcome::Kind::kApplied;
-  }
-  outcome.included = message.included();
-  outcome.ranks.assign(message.ranks().begin(), message.ranks().end());
-  outcome.excluded_ranks.assign(message.excluded_ranks().begin(),
-                                message.excluded_ranks().end());
-  outcome.learning_rate = message.learning_rate();
-  outcome.gain = message.gain();
-  outcome.tau = message.tau();
-  outcome.orthogonality = message.orthogonality();
-  outcome.loss = message.loss();
-  outcome.combined_norm = message.combined_norm();
-  outcome.finished = message.finished();
-  outcome.message = message.message();
-  return outcome;
-}
-
-}  // namespace
 
 CoordinatorSession::CoordinatorSession(const ClientOptions& options,
                                        std::shared_ptr<grpc::Channel> channel)
@@ -79,67 +52,56 @@ absl::StatusOr<std::unique_ptr<CoordinatorSession>> CoordinatorSession::Open(
 CoordinatorSession::~CoordinatorSession() { Leave().IgnoreError(); }
 
 void CoordinatorSession::Attend() {
-  AttendOptions attend;
-  attend.coordinator = name_;
-  attend.channel = channel_;
-  attend.epoch = description_.epoch();
-  attend.session = description_.session();
-  attend.lease = std::max(absl::Milliseconds(description_.lease_ms()),
-                          absl::Milliseconds(30));
-  attend.reconnect_window = options_.reconnect_window;
-  attend.on_event = [this](const v1::JobEvent& event) { OnEvent(event); };
-  attend.on_lost = [this](absl::Status why) { fate_.Cancel(Explain(why)); };
-  MutexLock lock(&attend_mutex_);
-  attend_ = std::make_unique<AttendStream>(std::move(attend));
+  LeaseOptions lease;
+  lease.coordinator = name_;
+  lease.channel = channel_;
+  lease.epoch = description_.epoch();
+  lease.session = description_.session();
+  lease.lease = std::max(absl::Milliseconds(description_.lease_ms()),
+                         absl::Milliseconds(30));
+  lease.reconnect_window = options_.reconnect_window;
+  lease.on_event = [this](const v1::JobEvent& event) { OnEvent(event); };
+  lease.on_lost = [this](absl::Status why) { fate_.Cancel(Explain(why)); };
+  MutexLock lock(&keeper_mutex_);
+  keeper_ = std::make_unique<LeaseKeeper>(std::move(lease));
+}
+
+absl::Status CoordinatorSession::FateBy(const v1::JobEvent& event) const {
+  switch (event.kind()) {
+    case v1::JobEvent::SHARD_LOST:
+      return absl::UnavailableError(
+          absl::StrCat(event.message(), "; the job is over without it: ",
+                       "restart it, Connect again and Seed"));
+    case v1::JobEvent::SUPERSEDED:
+      return absl::AbortedError(absl::StrCat(
+          ToString(name_), ": superseded: another client joined as rank ",
+          options_.rank, "; give every worker a rank of its own"));
+    case v1::JobEvent::EXPIRED:
+      return absl::NotFoundError(absl::StrCat(
+          ToString(name_), ": the lease ran out; Connect again to go on"));
+    case v1::JobEvent::EVICTED:
+      return absl::AbortedError(
+          absl::StrCat(ToString(name_), ": ", event.message(),
+                       "; an operator ended this session"));
+    default:
+      return absl::OkStatus();
+  }
 }
 
 void CoordinatorSession::OnEvent(const v1::JobEvent& event) {
-  ClientEvent out;
-  out.version = event.version();
-  out.message = event.message();
-  switch (event.kind()) {
-    case v1::JobEvent::SHARD_LOST:
-      out.kind = ClientEvent::Kind::kShardLost;
-      fate_.Cancel(absl::UnavailableError(
-          absl::StrCat(event.message(), "; the job is over without it: ",
-                       "restart it, Connect again and Seed")));
-      break;
-    case v1::JobEvent::SUPERSEDED:
-      out.kind = ClientEvent::Kind::kSuperseded;
-      fate_.Cancel(absl::AbortedError(absl::StrCat(
-          ToString(name_), ": superseded: another client joined as rank ",
-          options_.rank, "; give every worker a rank of its own")));
-      break;
-    case v1::JobEvent::EXPIRED:
-      out.kind = ClientEvent::Kind::kExpired;
-      fate_.Cancel(absl::NotFoundError(absl::StrCat(
-          ToString(name_), ": the lease ran out; Connect again ", "to go on")));
-      break;
-    case v1::JobEvent::EVICTED:
-      out.kind = ClientEvent::Kind::kEvicted;
-      fate_.Cancel(absl::AbortedError(
-          absl::StrCat(ToString(name_), ": ", event.message(),
-                       "; an operator ended this session")));
-      break;
-    case v1::JobEvent::FINISHED:
-      out.kind = ClientEvent::Kind::kFinished;
-      finished_ = true;
-      break;
-    case v1::JobEvent::WAITING:
-      out.kind = ClientEvent::Kind::kWaiting;
-      break;
-    case v1::JobEvent::SEED_ROLE:
-      out.kind = ClientEvent::Kind::kSeedRole;
-      seed_wait_.Cancel(absl::FailedPreconditionError("seed role"));
-      break;
-    case v1::JobEvent::DRAINING:
-      out.kind = ClientEvent::Kind::kDraining;
-      draining_ = true;  // the open round may still end well
-      break;
-    default:
-      return;  // of a later version
+  const std::optional<ClientEvent::Kind> kind = KindOf(event);
+  if (!kind.has_value()) return;
+  const absl::Status fate = FateBy(event);
+  if (!fate.ok()) fate_.Cancel(fate);
+  if (kind == ClientEvent::Kind::kFinished) finished_ = true;
+  // The open round may still end well.
+  if (kind == ClientEvent::Kind::kDraining) draining_ = true;
+  if (kind == ClientEvent::Kind::kSeedRole) {
+    seed_wait_.Cancel(absl::FailedPreconditionError("seed role"));
   }
-  if (options_.on_event) options_.on_event(out);
+  if (options_.on_event) {
+    options_.on_event({*kind, event.version(), event.message()});
+  }
 }
 
 absl::Status CoordinatorSession::Explain(const absl::Status& status) const {
@@ -226,7 +188,7 @@ absl::StatusOr<RoundOutcome> CoordinatorSession::Commit(
   if (!status.ok()) return status;
   if (reply.finished()) finished_ = true;
   NotePublished(reply.version());
-  return FromProto(reply);
+  return OutcomeOf(reply);
 }
 
 absl::StatusOr<RoundOutcome> CoordinatorSession::WaitRound(uint64_t round,
@@ -245,7 +207,7 @@ absl::StatusOr<RoundOutcome> CoordinatorSession::WaitRound(uint64_t round,
   if (!status.ok()) return status;
   if (reply.finished()) finished_ = true;
   NotePublished(reply.version());
-  return FromProto(reply);
+  return OutcomeOf(reply);
 }
 
 absl::StatusOr<uint64_t> CoordinatorSession::LatestVersion() {
@@ -287,8 +249,8 @@ absl::Status CoordinatorSession::Leave() {
                   });
   }
   fate_.Cancel(absl::CancelledError("this client has left the job"));
-  MutexLock lock(&attend_mutex_);
-  attend_.reset();
+  MutexLock lock(&keeper_mutex_);
+  keeper_.reset();
   return status;
 }
 

@@ -16,9 +16,9 @@
 #include "absl/time/time.h"
 #include "proto/agg.grpc.pb.h"
 #include "server/base/mutex.h"
-#include "worker_client/lease_keeper.h"
 #include "worker_client/cancel_source.h"
 #include "worker_client/client_types.h"
+#include "worker_client/lease_keeper.h"
 #include "worker_client/rpc_status.h"
 
 namespace agg {
@@ -68,6 +68,8 @@ class CoordinatorSession {
 
   void Attend();
   void OnEvent(const v1::JobEvent& event);
+  // Why the event ends the session, or OK if it does not.
+  absl::Status FateBy(const v1::JobEvent& event) const;
 
   void NotePublished(uint64_t version);
   // Until the channel is connected; at most until `until`, or fate() ends it.
@@ -89,8 +91,8 @@ class CoordinatorSession {
   std::atomic<bool> finished_{false};
   std::atomic<bool> left_{false};
   std::atomic<uint64_t> num_published_{0};  // the newest known version + 1
-  Mutex attend_mutex_;
-  std::unique_ptr<AttendStream> attend_ ABSL_GUARDED_BY(attend_mutex_);
+  Mutex keeper_mutex_;
+  std::unique_ptr<LeaseKeeper> keeper_ ABSL_GUARDED_BY(keeper_mutex_);
 };
 
 }  // namespace agg

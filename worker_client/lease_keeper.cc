@@ -1,3 +1,5 @@
+// One thread makes one Attend call after another. AttendCall is the state of
+// one; the lease's clock outlives it.
 #include "worker_client/lease_keeper.h"
 
 #include <grpcpp/client_context.h>
@@ -18,7 +20,7 @@ namespace {
 // One Attend call, on the thread that calls Run.
 class AttendCall {
  public:
-  AttendCall(const AttendOptions& options, CancelSource* stop,
+  AttendCall(const LeaseOptions& options, CancelSource* stop,
              absl::Time* answered, bool* draining)
       : options_(options),
         answered_(answered),
@@ -112,7 +114,7 @@ class AttendCall {
     Begin(kWrite, [this](void* tag) { stream_->Write(renewal_, tag); });
   }
 
-  const AttendOptions& options_;
+  const LeaseOptions& options_;
   absl::Time* const answered_;
   bool* const draining_;
   grpc::ClientContext context_;
@@ -134,21 +136,21 @@ class AttendCall {
 
 }  // namespace
 
-AttendStream::AttendStream(AttendOptions options)
+LeaseKeeper::LeaseKeeper(LeaseOptions options)
     : options_(std::move(options)),
       answered_(options_.clock->Now()),
       thread_([this] { Loop(); }) {}
 
-AttendStream::~AttendStream() {
+LeaseKeeper::~LeaseKeeper() {
   stop_.Cancel(absl::CancelledError("left"));
   thread_.join();
 }
 
-grpc::Status AttendStream::RunCall() {
+grpc::Status LeaseKeeper::RunCall() {
   return AttendCall(options_, &stop_, &answered_, &draining_).Run();
 }
 
-void AttendStream::Loop() {
+void LeaseKeeper::Loop() {
   absl::optional<RetryPolicy> retries;
   while (stop_.status().ok()) {
     const absl::Time started = options_.clock->Now();

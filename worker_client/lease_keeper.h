@@ -19,7 +19,7 @@
 
 namespace agg {
 
-struct AttendOptions {
+struct LeaseOptions {
   ShardName coordinator;
   std::shared_ptr<grpc::Channel> channel;
   uint64_t epoch = 0;
@@ -40,20 +40,20 @@ struct AttendOptions {
 // time; a coordinator that answers no renewal for the time of a lease is lost,
 // and so is one that cannot be reached again within the window, or that has
 // said that it shuts down and ends the stream.
-class AttendStream {
+class LeaseKeeper {
  public:
-  explicit AttendStream(AttendOptions options);
+  explicit LeaseKeeper(LeaseOptions options);
   // Ends the stream and joins the thread: soon, whatever the far end does.
-  ~AttendStream();
-  AttendStream(const AttendStream&) = delete;
-  AttendStream& operator=(const AttendStream&) = delete;
+  ~LeaseKeeper();
+  LeaseKeeper(const LeaseKeeper&) = delete;
+  LeaseKeeper& operator=(const LeaseKeeper&) = delete;
 
  private:
   // Attends until the call ends; OK status members say how.
   grpc::Status RunCall();
   void Loop();
 
-  const AttendOptions options_;
+  const LeaseOptions options_;
   absl::Time answered_;    // by the clock; the thread's alone
   bool draining_ = false;  // likewise: the coordinator said that it shuts down
   CancelSource stop_;

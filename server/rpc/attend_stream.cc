@@ -10,23 +10,22 @@
 
 namespace agg {
 
-AttendReactor* AttendReactor::Start(Coordinator* coordinator,
-                                    OpenStreams* open) {
-  std::shared_ptr<AttendReactor> stream(new AttendReactor(coordinator, open));
+AttendStream* AttendStream::Start(Coordinator* coordinator, OpenStreams* open) {
+  std::shared_ptr<AttendStream> stream(new AttendStream(coordinator, open));
   stream->Own();
   stream->StartRead(&stream->renewal_);
   return stream.get();
 }
 
-AttendReactor* AttendReactor::Refuse(const absl::Status& reason,
-                                     OpenStreams* open) {
-  std::shared_ptr<AttendReactor> stream(new AttendReactor(nullptr, open));
+AttendStream* AttendStream::Refuse(const absl::Status& reason,
+                                   OpenStreams* open) {
+  std::shared_ptr<AttendStream> stream(new AttendStream(nullptr, open));
   stream->Own();
   stream->End(reason);
   return stream.get();
 }
 
-void AttendReactor::OnReadDone(bool ok) {
+void AttendStream::OnReadDone(bool ok) {
   if (!ok) {
     End(absl::OkStatus());
     return;
@@ -39,7 +38,7 @@ void AttendReactor::OnReadDone(bool ok) {
   }
 }
 
-absl::Status AttendReactor::Handle(const v1::LeaseRenewal& renewal) {
+absl::Status AttendStream::Handle(const v1::LeaseRenewal& renewal) {
   if (session_ == 0) {
     std::weak_ptr<BidiStream> weak = weak_from_this();
     const absl::StatusOr<uint64_t> number = coordinator_->Attend(
@@ -64,7 +63,7 @@ absl::Status AttendReactor::Handle(const v1::LeaseRenewal& renewal) {
   return absl::OkStatus();
 }
 
-void AttendReactor::OnEnded() {
+void AttendStream::OnEnded() {
   if (session_ != 0) coordinator_->Detach(number_);
 }
 

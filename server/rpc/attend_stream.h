@@ -15,15 +15,15 @@ namespace agg {
 
 // Translates between the stream and Coordinator::Attend, Renew and Detach; who
 // attends, the coordinator knows.
-class AttendReactor : public BidiStream<v1::LeaseRenewal, v1::JobEvent> {
+class AttendStream : public BidiStream<v1::LeaseRenewal, v1::JobEvent> {
  public:
   // `coordinator` and `open` outlive the gRPC server.
-  static AttendReactor* Start(Coordinator* coordinator, OpenStreams* open);
+  static AttendStream* Start(Coordinator* coordinator, OpenStreams* open);
   // A stream that ends at once, with `reason`.
-  static AttendReactor* Refuse(const absl::Status& reason, OpenStreams* open);
+  static AttendStream* Refuse(const absl::Status& reason, OpenStreams* open);
 
  private:
-  AttendReactor(Coordinator* coordinator, OpenStreams* open)
+  AttendStream(Coordinator* coordinator, OpenStreams* open)
       : BidiStream(open), coordinator_(coordinator) {}
 
   void OnReadDone(bool ok) override;

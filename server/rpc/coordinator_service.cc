@@ -126,8 +126,8 @@ grpc::ServerUnaryReactor* CoordinatorService::Observe(
 
 grpc::ServerBidiReactor<v1::LeaseRenewal, v1::JobEvent>*
 CoordinatorService::Attend(grpc::CallbackServerContext*) {
-  if (coordinator_ == nullptr) return AttendReactor::Refuse(not_here_, open_);
-  return AttendReactor::Start(coordinator_, open_);
+  if (coordinator_ == nullptr) return AttendStream::Refuse(not_here_, open_);
+  return AttendStream::Start(coordinator_, open_);
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::Commit(

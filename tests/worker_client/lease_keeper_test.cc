@@ -1,6 +1,6 @@
 // The lease follows the stream's clock and not the system's: what a process
 // spent frozen must not end its session (P31).
-#include "worker_client/attend_stream.h"
+#include "worker_client/lease_keeper.h"
 
 #include <condition_variable>
 #include <mutex>
@@ -70,12 +70,12 @@ class Lost {
   absl::Status status_;
 };
 
-TEST(AttendStreamTest, OnlyTheClocksTimeEndsALease) {
+TEST(LeaseKeeperTest, OnlyTheClocksTimeEndsALease) {
   // Answers the first renewal and no other.
   FakeJob job(TwoTensors(), FakeJob::Options());
   CountingClock clock;
   Lost lost;
-  AttendOptions options;
+  LeaseOptions options;
   options.coordinator = {0, job.coordinator()};
   options.channel = MakeChannel(job.coordinator());
   // Renewed each 10 ms of the system's time.
@@ -84,7 +84,7 @@ TEST(AttendStreamTest, OnlyTheClocksTimeEndsALease) {
   options.clock = &clock;
   options.on_event = [](const v1::JobEvent&) {};
   options.on_lost = [&](absl::Status status) { lost.Set(std::move(status)); };
-  const AttendStream stream(std::move(options));
+  const LeaseKeeper keeper(std::move(options));
 
   // More than three leases by the system's time.
   clock.AwaitCalls(12);
