@@ -56,6 +56,27 @@ __device__ __forceinline__ bool IsFit(uint32_t flags, int row) {
   return of_row == 0u || of_row == 3u;
 }
 
+// By all threads of the block: the flags of all of them. shared holds a word
+// for each warp; what the block has written to shared memory before is there
+// afterwards.
+__device__ __forceinline__ uint32_t
+FlagsOfBlock(uint32_t flags, uint32_t (&shared)[kPairWarps]) {
+  flags = OrOfWarp(flags);
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = flags;
+  __syncthreads();
+  uint32_t all = 0;
+  for (int w = 0; w < kPairWarps; ++w) all |= shared[w];
+  return all;
+}
+
+__device__ __forceinline__ bool AllFit(uint32_t flags) {
+  bool all_fit = true;
+  for (int row = 0; row < 2 * kSide; ++row) {
+    all_fit = all_fit && IsFit(flags, row);
+  }
+  return all_fit;
+}
+
 // ----------------------------------------------------------------------------
 // Kernels
 
@@ -71,24 +92,17 @@ __global__ void __launch_bounds__(kPairThreads)
   const PairTile<Element> tile(p, p.chunks[chunk_index],
                                static_cast<int>(blockIdx.x % num_tiles));
   const int num_warps = tile.num_warps();
+  uint32_t flags;
   {
     FloatPair sums[kTilePairs];
     Magnitudes magnitudes;
     SumProducts(tile, &magnitudes, sums);
     StoreWarpSums(sums, num_warps, &shared);
-    const uint32_t flags = OrOfWarp(magnitudes.Flags());
-    if (threadIdx.x % 32 == 0) shared_flags[threadIdx.x / 32] = flags;
-  }
-  __syncthreads();
-  uint32_t flags = 0;
-  for (int w = 0; w < kPairWarps; ++w) flags |= shared_flags[w];
-  bool all_fit = true;
-  for (int row = 0; row < 2 * kSide; ++row) {
-    all_fit = all_fit && IsFit(flags, row);
+    flags = FlagsOfBlock(magnitudes.Flags(), shared_flags);
   }
   const int pair = static_cast<int>(threadIdx.x) % kTilePairs;
   double sum = SumOfWarps(shared, pair, num_warps);
-  if (!all_fit) {  // for all threads of the block
+  if (!AllFit(flags)) {  // the same for all threads of the block
     __syncthreads();
     double sums[kTilePairs] = {};
     SeesNothing watch;

@@ -10,8 +10,7 @@
 //
 //   kernel           called by             a block of 128 threads does
 //   TriangleKernel   LaunchGram            one chunk of one panel with itself
-//   RectangleKernel  LaunchGram, P > 32    one chunk of panel i with panel j >
-//   i
+//   RectangleKernel  LaunchGram, P > 32    one chunk of a panel with a later
 //
 // The 4 warps of a block take turns along the chunk's elements and leave their
 // sums in shared memory, where the block's threads add them up in a fixed
@@ -19,6 +18,7 @@
 // lane does what is in gram_schedule.h; determinism and errors: gram_kernel.h.
 #include "kernels/cuda/device_ops.cuh"
 #include "kernels/cuda/gram_kernel.h"
+#include "kernels/cuda/gram_products.cuh"
 #include "kernels/cuda/gram_schedule.h"
 #include "kernels/cuda/load_elements.cuh"
 #include "kernels/cuda/panel_reader.cuh"
@@ -28,103 +28,24 @@ namespace {
 
 constexpr int kWarpLanes = 32;
 constexpr int kThreads = kGramWarps * kWarpLanes;
-constexpr int kEntries = kTileRows * kTileRows;  // of a tile pair's C
 
 // ----------------------------------------------------------------------------
 // Device functions
-//
-// The products themselves are in device_ops.cuh. With more than 8 rows all
-// pairs go through the tall ones, whatever the panel, so that equal rows have
-// equal entries.
 
-// All pairs of the tiles' columns of 4 elements.
-template <int kTiles, int kPairs>
-__device__ __forceinline__ void MultiplyColumns(const double (&a)[kTiles],
-                                                double (&c)[kPairs][2]) {
-  if constexpr (kTiles == 1) {
-    MultiplyTiles(a[0], a[0], c[0]);
-  } else {
-#pragma unroll
-    for (int index = 0; index < NumTallProducts(kTiles); ++index) {
-      const TallProduct t = TallProductOf(kTiles, index);
-      double(&of_first)[2] = c[TilePair(t.first, t.column)];
-      if (t.second < 0) {
-        MultiplyHalfTall(a[t.first], a[t.column], of_first);
-      } else {
-        MultiplyTallTiles(a[t.first], a[t.second], a[t.column], of_first,
-                          c[TilePair(t.second, t.column)]);
-      }
-    }
-  }
+// Where the sums of a chunk go.
+__device__ __forceinline__ double* PartialOf(const GramLaunch& p,
+                                             int64_t chunk_index) {
+  return p.partial +
+         chunk_index * PackedPair(p.num_rows, p.num_rows, p.num_rows);
 }
 
-template <class Element, int kTiles, int kUnroll>
-__device__ __forceinline__ void MultiplyTriangle(
-    const Packed (&rows)[kUnroll][kTiles],
-    double (&c)[kTiles * (kTiles + 1) / 2][2]) {
-#pragma unroll
-  for (int u = 0; u < kUnroll; ++u) {
-#pragma unroll
-    for (int e = 0; e < Element::kPerLoad; ++e) {
-      double a[kTiles];
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t) a[t] = Element::ToFloat(rows[u][t], e);
-      MultiplyColumns(a, c);
-    }
-  }
-}
-
-// Leaves the lane's entries of one C in shared memory.
-__device__ __forceinline__ void StoreEntries(const double (&c)[2], int lane,
-                                             bool transposed,
-                                             double (&shared)[kEntries]) {
-#pragma unroll
-  for (int v = 0; v < 2; ++v) {
-    const int m = lane / kQuad;
-    const int n = lane % kQuad * 2 + v;
-    shared[transposed ? TileEntry(n, m) : TileEntry(m, n)] = c[v];
-  }
-}
-
-template <int kTiles, int kPairs>
-__device__ __forceinline__ void StoreTriangle(
-    const double (&c)[kPairs][2], int lane,
-    double (&shared)[kPairs][kEntries]) {
-  if constexpr (kTiles == 1) {
-    StoreEntries(c[0], lane, false, shared[0]);
-  } else {
-#pragma unroll
-    for (int index = 0; index < NumTallProducts(kTiles); ++index) {
-      const TallProduct t = TallProductOf(kTiles, index);
-      const int pair = TilePair(t.first, t.column);
-      StoreEntries(c[pair], lane, t.first > t.column, shared[pair]);
-      if (t.second < 0) continue;
-      const int other = TilePair(t.second, t.column);
-      StoreEntries(c[other], lane, t.second > t.column, shared[other]);
-    }
-  }
-}
-
-// ----------------------------------------------------------------------------
-// Kernels
-
-// A panel with itself: up to kTiles * 8 rows. Block (chunk, panel). While a
-// warp multiplies what it has loaded, its next loads are on their way.
-template <class Element, int kTiles>
-__global__ void __launch_bounds__(kThreads)
-    TriangleKernel(GramLaunch p, int num_panels) {
-  constexpr int kUnroll = GramUnroll(kTiles);
-  constexpr int kPairs = kTiles * (kTiles + 1) / 2;
-  __shared__ double shared[kGramWarps][kPairs][kEntries];
-  const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
-  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
-  const int64_t chunk_index = blockIdx.x / num_panels;
-  const int first_row = static_cast<int>(blockIdx.x % num_panels) * kPanelRows;
-  const Chunk chunk = p.chunks[chunk_index];
-  const PanelReader<Element, kTiles, kUnroll> reader(p, chunk, first_row, lane);
-
-  double c[kPairs][2] = {};  // the lane's entries of each tile pair's C
-  const int num_steps = chunk.num_elements / reader.step_elements();
+// One warp's steps of a chunk, into the lane's entries of each tile pair's C.
+// While it multiplies what it has loaded, its next loads are on their way.
+template <class Element, int kTiles, int kUnroll, int kPairs>
+__device__ __forceinline__ void SumTriangle(
+    const PanelReader<Element, kTiles, kUnroll>& reader, int num_elements,
+    int warp, double (&c)[kPairs][2]) {
+  const int num_steps = num_elements / reader.step_elements();
   Packed current[kUnroll][kTiles];
   if (warp < num_steps) reader.Load(warp, current);
   for (int step = warp; step < num_steps; step += kGramWarps) {
@@ -139,17 +60,19 @@ __global__ void __launch_bounds__(kThreads)
   }
   // The end of the chunk goes to the warp whose turn it is.
   if (warp == num_steps % kGramWarps &&
-      num_steps * reader.step_elements() < chunk.num_elements) {
-    reader.LoadTail(num_steps, chunk.num_elements, current);
+      num_steps * reader.step_elements() < num_elements) {
+    reader.LoadTail(num_steps, num_elements, current);
     MultiplyTriangle<Element, kTiles, kUnroll>(current, c);
   }
-  StoreTriangle<kTiles>(c, lane, shared[warp]);
-  __syncthreads();
+}
 
+// Adds up what the warps have left in shared memory: by the whole block.
+template <int kTiles, int kPairs>
+__device__ __forceinline__ void AddTriangles(
+    const GramLaunch& p, int first_row,
+    const double (&shared)[kGramWarps][kPairs][kEntries], double* partial) {
   const int num_rows = min(p.num_rows - first_row, kTiles * kTileRows);
   const int group_rows = kTiles == 1 ? GroupRows(p.num_rows) : kTileRows;
-  double* const partial =
-      p.partial + chunk_index * PackedPair(p.num_rows, p.num_rows, p.num_rows);
   for (int pair = static_cast<int>(threadIdx.x); pair < num_rows * num_rows;
        pair += kThreads) {
     const int i = pair / num_rows;
@@ -167,64 +90,34 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Two panels, i < j. Block (chunk, pair of panels).
+// As SumTriangle, for a panel with another.
 template <class Element>
-__global__ void __launch_bounds__(kThreads)
-    RectangleKernel(GramLaunch p, int num_pairs) {
-  constexpr int kPairs = kMaxTiles * kMaxTiles;
-  __shared__ double shared[kGramWarps][kPairs][kEntries];
-  const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
-  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
-  const int64_t chunk_index = blockIdx.x / num_pairs;
-  int panel_i, panel_j;
-  OffDiagonalPair(static_cast<int>(blockIdx.x % num_pairs), &panel_i, &panel_j);
-  const int first_i = panel_i * kPanelRows;
-  const int first_j = panel_j * kPanelRows;
-  const Chunk chunk = p.chunks[chunk_index];
-  const PanelReader<Element, kMaxTiles, 1> reader_i(p, chunk, first_i, lane);
-  const PanelReader<Element, kMaxTiles, 1> reader_j(p, chunk, first_j, lane);
-
-  double c[kPairs][2] = {};
+__device__ __forceinline__ void SumRectangle(
+    const PanelReader<Element, kMaxTiles, 1>& reader_i,
+    const PanelReader<Element, kMaxTiles, 1>& reader_j, int num_elements,
+    int warp, double (&c)[kRectanglePairs][2]) {
   const int step_elements = reader_i.step_elements();
   const int num_steps =
-      static_cast<int>(CeilDivide(chunk.num_elements, step_elements));
+      static_cast<int>(CeilDivide(num_elements, step_elements));
   for (int step = warp; step < num_steps; step += kGramWarps) {
     Packed a[1][kMaxTiles], b[1][kMaxTiles];
-    if ((step + 1) * step_elements <= chunk.num_elements) {
+    if ((step + 1) * step_elements <= num_elements) {
       reader_i.Load(step, a);
       reader_j.Load(step, b);
     } else {
-      reader_i.LoadTail(step, chunk.num_elements, a);
-      reader_j.LoadTail(step, chunk.num_elements, b);
+      reader_i.LoadTail(step, num_elements, a);
+      reader_j.LoadTail(step, num_elements, b);
     }
-#pragma unroll
-    for (int e = 0; e < Element::kPerLoad; ++e) {
-      double column[kMaxTiles];
-#pragma unroll
-      for (int j = 0; j < kMaxTiles; ++j) {
-        column[j] = Element::ToFloat(b[0][j], e);
-      }
-#pragma unroll
-      for (int i = 0; i < kMaxTiles; i += 2) {
-        const double first = Element::ToFloat(a[0][i], e);
-        const double second = Element::ToFloat(a[0][i + 1], e);
-#pragma unroll
-        for (int j = 0; j < kMaxTiles; ++j) {
-          MultiplyTallTiles(first, second, column[j], c[i * kMaxTiles + j],
-                            c[(i + 1) * kMaxTiles + j]);
-        }
-      }
-    }
+    MultiplyRectangle<Element>(a[0], b[0], c);
   }
-#pragma unroll
-  for (int pair = 0; pair < kPairs; ++pair) {
-    StoreEntries(c[pair], lane, false, shared[warp][pair]);
-  }
-  __syncthreads();
+}
 
+// As AddTriangles, for a panel with another.
+__device__ __forceinline__ void AddRectangles(
+    const GramLaunch& p, int first_i, int first_j,
+    const double (&shared)[kGramWarps][kRectanglePairs][kEntries],
+    double* partial) {
   const int num_columns = min(p.num_rows - first_j, kPanelRows);
-  double* const partial =
-      p.partial + chunk_index * PackedPair(p.num_rows, p.num_rows, p.num_rows);
   for (int pair = static_cast<int>(threadIdx.x);
        pair < kPanelRows * num_columns; pair += kThreads) {
     const int i = pair / num_columns;
@@ -236,6 +129,56 @@ __global__ void __launch_bounds__(kThreads)
     }
     partial[PackedPair(first_i + i, first_j + j, p.num_rows)] = sum;
   }
+}
+
+// ----------------------------------------------------------------------------
+// Kernels
+
+// A panel with itself: up to kTiles * 8 rows. Block (chunk, panel).
+template <class Element, int kTiles>
+__global__ void __launch_bounds__(kThreads)
+    TriangleKernel(GramLaunch p, int num_panels) {
+  constexpr int kUnroll = GramUnroll(kTiles);
+  constexpr int kPairs = kTiles * (kTiles + 1) / 2;
+  __shared__ double shared[kGramWarps][kPairs][kEntries];
+  const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
+  const int64_t chunk_index = blockIdx.x / num_panels;
+  const int first_row = static_cast<int>(blockIdx.x % num_panels) * kPanelRows;
+  const Chunk chunk = p.chunks[chunk_index];
+  const PanelReader<Element, kTiles, kUnroll> reader(p, chunk, first_row, lane);
+
+  double c[kPairs][2] = {};  // the lane's entries of each tile pair's C
+  SumTriangle(reader, chunk.num_elements, warp, c);
+  StoreTriangle<kTiles>(c, lane, shared[warp]);
+  __syncthreads();
+  AddTriangles<kTiles>(p, first_row, shared, PartialOf(p, chunk_index));
+}
+
+// Two panels, i < j. Block (chunk, pair of panels).
+template <class Element>
+__global__ void __launch_bounds__(kThreads)
+    RectangleKernel(GramLaunch p, int num_pairs) {
+  __shared__ double shared[kGramWarps][kRectanglePairs][kEntries];
+  const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
+  const int64_t chunk_index = blockIdx.x / num_pairs;
+  int panel_i, panel_j;
+  OffDiagonalPair(static_cast<int>(blockIdx.x % num_pairs), &panel_i, &panel_j);
+  const int first_i = panel_i * kPanelRows;
+  const int first_j = panel_j * kPanelRows;
+  const Chunk chunk = p.chunks[chunk_index];
+  const PanelReader<Element, kMaxTiles, 1> reader_i(p, chunk, first_i, lane);
+  const PanelReader<Element, kMaxTiles, 1> reader_j(p, chunk, first_j, lane);
+
+  double c[kRectanglePairs][2] = {};
+  SumRectangle(reader_i, reader_j, chunk.num_elements, warp, c);
+#pragma unroll
+  for (int pair = 0; pair < kRectanglePairs; ++pair) {
+    StoreEntries(c[pair], lane, false, shared[warp][pair]);
+  }
+  __syncthreads();
+  AddRectangles(p, first_i, first_j, shared, PartialOf(p, chunk_index));
 }
 
 // ----------------------------------------------------------------------------

@@ -155,26 +155,34 @@ __global__ void __launch_bounds__(kThreads) UpdateKernel(UpdateLaunch p) {
   }
 }
 
-// Sums over the block of two values, in thread 0; a tree of fixed shape.
-__device__ __forceinline__ DoublePair SumsOfBlock(DoublePair sums,
-                                                  double (*shared)[2]) {
+// Squares summed up: of parameters, and of what the trust ratio sets against
+// them.
+struct NormSums {
+  double parameters = 0.0;
+  double updates = 0.0;
+
+  __device__ __forceinline__ void Add(const NormSums& other) {
+    parameters += other.parameters;
+    updates += other.updates;
+  }
+};
+
+// The block's sums, in thread 0; a tree of fixed shape.
+__device__ __forceinline__ NormSums SumsOfBlock(NormSums sums,
+                                                double (*shared)[2]) {
 #pragma unroll
   for (int offset = kWarpLanes / 2; offset > 0; offset /= 2) {
-    const DoublePair other = OfLaneBelow(sums, offset);
-    sums.hi += other.hi;
-    sums.lo += other.lo;
+    sums.Add({OfLaneBelow(sums.parameters, offset),
+              OfLaneBelow(sums.updates, offset)});
   }
   if (threadIdx.x % kWarpLanes == 0) {
-    shared[threadIdx.x / kWarpLanes][0] = sums.hi;
-    shared[threadIdx.x / kWarpLanes][1] = sums.lo;
+    shared[threadIdx.x / kWarpLanes][0] = sums.parameters;
+    shared[threadIdx.x / kWarpLanes][1] = sums.updates;
   }
   __syncthreads();
-  DoublePair total;
+  NormSums total;
   if (threadIdx.x == 0) {
-    for (int w = 0; w < kWarps; ++w) {
-      total.hi += shared[w][0];
-      total.lo += shared[w][1];
-    }
+    for (int w = 0; w < kWarps; ++w) total.Add({shared[w][0], shared[w][1]});
   }
   return total;
 }
@@ -187,8 +195,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ double shared[kWarps][2];
   const Chunk chunk = p.chunks[blockIdx.x];
   const StepConstants constants = p.constants[chunk.slot];
-  double parameters = 0.0;
-  double updates = 0.0;
+  NormSums own;
   bool staged = false;
   for (int base = 0; base < chunk.num_elements; base += kPerBlock) {
     const int offset = base + static_cast<int>(threadIdx.x) * kPerThread;
@@ -203,15 +210,14 @@ __global__ void __launch_bounds__(kThreads)
       if (e >= left) break;
       const double parameter = x.parameter[e];
       const double update = x.gradient[e];
-      parameters = fma(parameter, parameter, parameters);
-      updates = fma(update, update, updates);
+      own.parameters = fma(parameter, parameter, own.parameters);
+      own.updates = fma(update, update, own.updates);
     }
   }
-  // Not a sum in two parts: two sums that travel together.
-  const DoublePair sums = SumsOfBlock({parameters, updates}, shared);
+  const NormSums sums = SumsOfBlock(own, shared);
   if (threadIdx.x == 0) {
-    partial[2 * static_cast<int64_t>(blockIdx.x)] = sums.hi;
-    partial[2 * static_cast<int64_t>(blockIdx.x) + 1] = sums.lo;
+    partial[2 * static_cast<int64_t>(blockIdx.x)] = sums.parameters;
+    partial[2 * static_cast<int64_t>(blockIdx.x) + 1] = sums.updates;
   }
 }
 

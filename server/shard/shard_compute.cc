@@ -1,3 +1,5 @@
+// Translates between the words of a round (rows by rank, tensors, slices)
+// and the backend's (buffers, ranges).
 #include "server/shard/shard_compute.h"
 
 #include <algorithm>
@@ -22,6 +24,37 @@ absl::Status WithPlan(const absl::Status& status, const MemoryPlan& plan) {
   if (!absl::IsResourceExhausted(status)) return status;
   return absl::ResourceExhaustedError(absl::StrCat(
       status.message(), "; the plan needs ", DescribeMemoryPlan(plan)));
+}
+
+size_t NumSegments(const StepPlan& step, size_t num_tensors) {
+  return step.per_tensor ? num_tensors : 1;
+}
+
+absl::Status CheckStep(const StepPlan& step, size_t num_rows,
+                       size_t num_tensors) {
+  const size_t segments = NumSegments(step, num_tensors);
+  if (step.coefficients.size() == segments * num_rows &&
+      (step.trust.empty() || step.trust.size() == num_tensors)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "step has ", step.coefficients.size(), " coefficients and ",
+      step.trust.size(), " trust ratios for ", segments, " segments, ",
+      num_rows, " rows and ", num_tensors, " tensors"));
+}
+
+// Positions of the rows that are in the sum. An excluded row holds a value that
+// is not finite: it must not be multiplied, not even by zero.
+std::vector<size_t> KeptRows(const StepPlan& step,
+                             const std::vector<RoundRow>& rows) {
+  std::vector<size_t> kept;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (std::count(step.excluded_ranks.begin(), step.excluded_ranks.end(),
+                   rows[i].rank) == 0) {
+      kept.push_back(i);
+    }
+  }
+  return kept;
 }
 
 }  // namespace
@@ -151,26 +184,12 @@ absl::Status ShardCompute::FillUpdate(const std::vector<RoundRow>& rows,
                                       std::vector<UpdateRange>* ranges,
                                       UpdateRequest* request) {
   const size_t num_tensors = layout_->manifest.tensors.size();
-  const size_t segments = step.per_tensor ? num_tensors : 1;
-  if (step.coefficients.size() != segments * rows.size() ||
-      (!step.trust.empty() && step.trust.size() != num_tensors)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "step has ", step.coefficients.size(), " coefficients and ",
-        step.trust.size(), " trust ratios for ", segments, " segments, ",
-        rows.size(), " rows and ", num_tensors, " tensors"));
-  }
-  // An excluded row holds a non-finite value: it must not be multiplied, not
-  // even by zero.
-  std::vector<size_t> kept;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (std::count(step.excluded_ranks.begin(), step.excluded_ranks.end(),
-                   rows[i].rank) == 0) {
-      kept.push_back(i);
-      buffers->push_back(rows_->row(rows[i].rank));
-    }
-  }
-  for (size_t s = 0; s < segments; ++s) {
-    for (size_t i : kept) {
+  absl::Status status = CheckStep(step, rows.size(), num_tensors);
+  if (!status.ok()) return status;
+  const std::vector<size_t> kept = KeptRows(step, rows);
+  for (const size_t i : kept) buffers->push_back(rows_->row(rows[i].rank));
+  for (size_t s = 0; s < NumSegments(step, num_tensors); ++s) {
+    for (const size_t i : kept) {
       compact->push_back(step.coefficients[s * rows.size() + i]);
     }
   }

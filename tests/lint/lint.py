@@ -7,7 +7,7 @@ exits with 1 if a check failed.
   includes    a system library's headers only where the root BUILD lets its
               target be used: compilers find all of /usr/include without one
   guards      AGG_PATH_FILE_H_
-  length      400 lines per file
+  length      lines of a file and of a function (lengths.py)
   unfinished  words that mark unfinished work
   paths       paths of the machine that a file was written on
   newcomer    what a new rule, optimizer or number touches (newcomer.py)
@@ -27,10 +27,10 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import newcomer  # Its neighbours, also where this file is run as a script.
+import lengths  # Its neighbours, also where this file is run as a script.
+import newcomer
 import rooms
 
-_MAX_LINES = 400
 _CPP = (".h", ".cc", ".cu", ".cuh")
 _CODE = _CPP + (".proto", ".py", ".sh", ".bzl")
 
@@ -127,13 +127,6 @@ def check_guards(files):
         test = "#ifdef " if path.endswith("-inl.h") else "#ifndef "
         if test + guard not in lines or "#define " + guard not in lines:
             yield "%s: the include guard is not %s" % (path, guard)
-
-
-def check_length(files):
-    for path, lines in files.items():
-        if path.endswith(_CODE) and len(lines) > _MAX_LINES:
-            yield "%s has %d lines (at most %d)" % (
-                path, len(lines), _MAX_LINES)
 
 
 def check_pattern(files, pattern):
@@ -256,7 +249,7 @@ def main(argv):
     checks = {
         "includes": check_includes(files, groups),
         "guards": check_guards(files),
-        "length": check_length(files),
+        "length": lengths.check(files),
         "unfinished": check_pattern(files, _UNFINISHED),
         "paths": check_pattern(files, _MACHINE_PATHS),
         "circles": check_circles(files),

@@ -55,11 +55,6 @@ class LintTest(unittest.TestCase):
         self.assertEqual(list(lint.check_guards({"a-inl.h": toggled})), [])
         self.assertEqual(len(list(lint.check_guards({"a-inl.h": good}))), 1)
 
-    def test_length(self):
-        self.assertEqual(list(lint.check_length({"a.cc": ["x"] * 400})), [])
-        self.assertEqual(len(list(lint.check_length({"a.cc": ["x"] * 401}))), 1)
-        self.assertEqual(list(lint.check_length({"a.csv": ["x"] * 401})), [])
-
     def test_words_and_paths(self):
         unfinished = {"a": ["// TO" + "DO: more", "METHODOLOGY"]}
         self.assertEqual(

@@ -2,6 +2,7 @@
 // round and one at the end; the others print nothing. Undefined numbers are
 // null. Events of the job, such as who is waited for, go to stderr.
 #include <cstdio>
+#include <memory>
 #include <string>
 
 #include "absl/flags/flag.h"
@@ -90,6 +91,18 @@ absl::StatusOr<DigitsTraining> TrainingFromFlags() {
   return training;
 }
 
+absl::StatusOr<std::unique_ptr<AggClient>> Connect(
+    const DigitsTraining& training) {
+  ClientOptions options;
+  options.coordinator = absl::GetFlag(FLAGS_coordinator);
+  options.rank = training.rank;
+  options.manifest = DigitsManifest();
+  // Many workers on few cores take their time to start.
+  options.connect_timeout = absl::Minutes(2);
+  options.on_event = PrintEvent;
+  return AggClient::Connect(options);
+}
+
 absl::Status Run() {
   absl::StatusOr<DigitsTraining> training = TrainingFromFlags();
   if (!training.ok()) return training.status();
@@ -102,15 +115,7 @@ absl::Status Run() {
       data->Range(kDigitsTrainingExamples, data->num_examples());
   *data = data->Range(0, kDigitsTrainingExamples);
 
-  ClientOptions options;
-  options.coordinator = absl::GetFlag(FLAGS_coordinator);
-  options.rank = training->rank;
-  options.manifest = DigitsManifest();
-  // Many workers on few cores take their time to start.
-  options.connect_timeout = absl::Minutes(2);
-  options.on_event = PrintEvent;
-  absl::StatusOr<std::unique_ptr<AggClient>> client =
-      AggClient::Connect(options);
+  absl::StatusOr<std::unique_ptr<AggClient>> client = Connect(*training);
   if (!client.ok()) return client.status();
 
   const bool prints = training->rank == 0;

@@ -1,0 +1,105 @@
+"""How long files and functions may be.
+
+No file of code has over 400 lines. In production code a header has at most 120,
+a source 300, and the body of a function 40. What is longer for a reason is
+named here, with the reason.
+"""
+
+import re
+
+_MAX_LINES = 400
+_MAX_HEADER = 120
+_MAX_SOURCE = 300
+_MAX_BODY = 40
+
+_CODE = (".h", ".cc", ".cu", ".cuh", ".proto", ".py", ".sh", ".bzl")
+_CPP = (".h", ".cc", ".cu", ".cuh")
+
+_ONE_LOCK = "one lock guards all of it, and one class holds it"
+_PAGE = "one page that a reader takes in as a whole"
+LONG_FILES = {
+    "kernels/backend.h": "the contract of all backends: " + _PAGE,
+    "kernels/cuda/gram_schedule.h": "which lane does what: " + _PAGE,
+    "server/coordinator/coordinator.h": _ONE_LOCK,
+    "server/coordinator/coordinator_state.h": _ONE_LOCK,
+    "server/coordinator/coordinator_types.h": "what a call takes and gives",
+    "server/coordinator/job_state.h": "the protocol of one epoch: " + _PAGE,
+    "server/coordinator/round_engine.h": "the phases of a round: " + _PAGE,
+    "server/round/round_report.h": "all that a round reports: " + _PAGE,
+    "server/rpc/bidi_stream.h": "a template: its code has to be in the header",
+    "server/shard/open_round.cc": "one class, guarded by one lock",
+    "server/shard/shard_engine.h": _ONE_LOCK,
+    "worker_client/agg_client.h": "all of the client that its users see",
+}
+# "path: first line of the function", up to the parameters.
+LONG_FUNCTIONS = {
+    "kernels/cpu/gram_tiles-inl.h: void ComputeTile":
+        "one loop over registers, which a call would spill",
+    "server/coordinator/coordinator_status.cc: "
+    "JobStatus CoordinatorState::Status":
+        "one line for each field",
+}
+
+_BEGINS = re.compile(r"^( {0,2})[A-Za-z_~]")
+_NO_FUNCTION = re.compile(
+    r"^ {0,2}(case|class|default|do|else|enum|extern|for|if|namespace|private|"
+    r"protected|public|return|struct|switch|typedef|union|using|while)\b")
+
+
+def functions(lines):
+    """(first line's number, name, lines of the body) of each function.
+
+    Goes by clang-format's layout: a function outside a class begins in the
+    first column, one inside at the third, and its brace closes there.
+    """
+    i = 0
+    while i < len(lines):
+        begin = _BEGINS.match(lines[i])
+        if not begin or _NO_FUNCTION.match(lines[i]):
+            i += 1
+            continue
+        last = i
+        while last + 1 < len(lines) and not lines[last].endswith(
+                ("{", ";", "}", ":")):
+            last += 1
+        head = " ".join(line.strip() for line in lines[i:last + 1])
+        end = last + 1
+        if head.endswith("{") and "(" in head and not head.endswith("= {"):
+            while end < len(lines) and not lines[end].startswith(
+                    begin.group(1) + "}"):
+                end += 1
+            name = re.sub(r"^template <.*?> (?=\w)", "", head).split("(")[0]
+            yield i + 1, name, end - last - 1
+        i = end
+
+
+def _limit(path):
+    if not path.endswith(_CPP) or path.startswith("tests/"):
+        return _MAX_LINES
+    # A Highway "-inl.h" file is compiled once per target: a source.
+    header = path.endswith(".h") and not path.endswith("-inl.h")
+    return _MAX_HEADER if header else _MAX_SOURCE
+
+
+def _check_functions(path, lines):
+    for number, name, length in functions(lines):
+        key = "%s: %s" % (path, name)
+        if length > _MAX_BODY and key not in LONG_FUNCTIONS:
+            yield "%s:%d: %s has %d lines (at most %d; or name it in " \
+                "tests/lint/lengths.py)" % (path, number, name, length,
+                                            _MAX_BODY)
+
+
+def check(files):
+    """All findings, for lint.py."""
+    for path, lines in files.items():
+        if not path.endswith(_CODE):
+            continue
+        limit = _MAX_LINES if path in LONG_FILES else _limit(path)
+        if len(lines) > limit:
+            hint = "" if limit == _MAX_LINES else \
+                "; or name it in tests/lint/lengths.py"
+            yield "%s has %d lines (at most %d%s)" % (
+                path, len(lines), limit, hint)
+        if path.endswith(_CPP) and not path.startswith("tests/"):
+            yield from _check_functions(path, lines)
