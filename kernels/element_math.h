@@ -1,9 +1,9 @@
 // The optimizers' formulas for one element, host and device.
 //
 // Each formula is a struct: `kStateArrays`, and Apply(constants, gradient,
-// parameter, state0, state1) that steps one element in float32. A pointer to
-// state that the formula does not have points to nothing of use. Which formula
-// an optimizer has is in the table (optimizer_table.h). Every fused
+// parameter, state0, state1) that steps one element in float32. A formula does
+// not use pointers to state that it does not have. The table of optimizers
+// (optimizer_table.h) says which formula each one uses. Every fused
 // multiply-add is written out, and only +, *, /, sqrtf and fmaf are used, all
 // correctly rounded, so that every compiler and device gives the same bits.
 //

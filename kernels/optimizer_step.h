@@ -1,6 +1,6 @@
 // What one optimizer step needs to know besides the elements: plain values,
-// shared by every backend. Which optimizers there are says optimizer_table.h;
-// the formulas are in element_math.h.
+// shared by every backend. optimizer_table.h lists the optimizers;
+// element_math.h has their formulas.
 #ifndef AGG_KERNELS_OPTIMIZER_STEP_H_
 #define AGG_KERNELS_OPTIMIZER_STEP_H_
 

@@ -1,3 +1,5 @@
+// Writes and reads a frame's few bytes of protobuf by hand, and leaves the
+// payload where it is.
 #include "proto/byte_buffer_frame.h"
 
 #include <google/protobuf/io/coded_stream.h>

@@ -1,3 +1,5 @@
+// Hides ISA-L's int length and its pointer to bytes that it might write, but
+// does not.
 #include "proto/crc32c.h"
 
 #include <isa-l/crc.h>

@@ -1,3 +1,4 @@
+// The first call takes a reference to gRPC that is never given back.
 #include "proto/grpc_lifetime.h"
 
 #include <grpc/grpc.h>

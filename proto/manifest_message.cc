@@ -1,3 +1,5 @@
+// Field by field, so that a field which is added to one side is missed here
+// in one place only.
 #include "proto/manifest_message.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// Cuts tensors into slices, and places the largest first. Everything is an
+// integer and every tie is decided, so that all processes agree.
 #include "proto/shard_plan.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Both kinds of status number their codes alike, so only codes that are not
+// known and long messages need care.
 #include "proto/status_conversion.h"
 
 #include <string>

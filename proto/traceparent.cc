@@ -1,3 +1,5 @@
+// A check of the form alone: version, ids and flags in hexadecimal, and ids
+// that are not all zeros.
 #include "proto/traceparent.h"
 
 #include <algorithm>

@@ -115,9 +115,9 @@ absl::Status ParseNpy(absl::string_view file, NpzTensor* tensor) {
   return absl::OkStatus();
 }
 
-// Takes the member's bytes off *bytes_left, the file's bytes that no member
-// before it has: else a small file could name one large member a thousand
-// times.
+// *bytes_left: how many of the file's bytes the members before this one have
+// left. This member's bytes are subtracted. Without that, a small file could
+// name one large member a thousand times.
 absl::Status ReadMember(zip_t* zip, const zip_stat_t& info,
                         uint64_t* bytes_left, NpzTensor* tensor) {
   absl::Status status = CheckMember(info, *bytes_left);
@@ -164,7 +164,7 @@ absl::StatusOr<std::vector<NpzTensor>> ReadNpz(const std::string& path) {
   std::error_code error;
   const std::filesystem::file_status file =
       std::filesystem::status(path, error);
-  // Before it is opened: that could wait for ever, of a pipe.
+  // This comes before the file is opened: to open a pipe could wait for ever.
   if (std::filesystem::exists(file) &&
       !std::filesystem::is_regular_file(file)) {
     return Bad(absl::StrCat(path, ": not a regular file"));

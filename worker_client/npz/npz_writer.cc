@@ -19,7 +19,7 @@ namespace {
 // 1980-01-01, the first: equal bytes for equal tensors, whatever the time.
 constexpr zip_uint16_t kDosDate = 0x21;
 
-// A longer name libzip cuts without a word.
+// libzip shortens longer names and reports no error.
 constexpr size_t kMaxNameBytes = 0xffff;
 
 struct Discarder {
