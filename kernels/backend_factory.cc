@@ -1,3 +1,5 @@
+// The table of backends. A backend that was not built in is not in the
+// table, so an unknown name and a missing one get the same error.
 #include "kernels/backend_factory.h"
 
 #include <utility>

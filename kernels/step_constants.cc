@@ -1,3 +1,5 @@
+// Everything is computed in double and rounded once. Powers are products in
+// a fixed order, which gives the same bits with every C library.
 #include "kernels/step_constants.h"
 
 #include <cmath>

@@ -1,3 +1,5 @@
+// One thread, five looks per second. The functions that decide are pure, and
+// tested without it.
 #include "server/housekeeping.h"
 
 #include <malloc.h>

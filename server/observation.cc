@@ -1,3 +1,5 @@
+// Makes options for each observer from the server's, and hands every round's
+// report to all of them.
 #include "server/observation.h"
 
 #include <unistd.h>

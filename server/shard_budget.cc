@@ -1,3 +1,5 @@
+// The host's and the device's budgets follow one rule: as configured, or a
+// share of what is there.
 #include "server/shard_budget.h"
 
 #include <cstdint>

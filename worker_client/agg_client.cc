@@ -1,3 +1,5 @@
+// Checks the caller's options and the server's answer to Join; all calls go
+// on to ClientCore.
 #include "worker_client/agg_client.h"
 
 #include <utility>

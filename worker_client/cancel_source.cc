@@ -1,3 +1,5 @@
+// Calls register their contexts, and the first reason cancels them all.
+// Later reasons are dropped: they follow from the first.
 #include "worker_client/cancel_source.h"
 
 #include <utility>

@@ -1,3 +1,4 @@
+// The arguments of a gRPC channel, each with its reason.
 #include "worker_client/channel.h"
 
 #include <grpcpp/create_channel.h>

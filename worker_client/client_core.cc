@@ -1,3 +1,5 @@
+// Ties session, pusher and router together, and remembers which attempt of
+// which round was pushed with which checksums.
 #include "worker_client/client_core.h"
 
 #include <utility>

@@ -1,3 +1,4 @@
+// The text of each kind of event, for people.
 #include "worker_client/client_event.h"
 
 #include <cstdio>

@@ -1,3 +1,4 @@
+// Loops over the formulas of kernels/narrow_float.h.
 #include "worker_client/float_narrowing.h"
 
 #include <cstddef>

@@ -1,3 +1,5 @@
+// float32 payloads are sent from the caller's memory as they are; 16-bit
+// ones are converted into buffers that are used again.
 #include "worker_client/frame_source.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Calls Join again and again, with growing pauses, and says now and then who
+// is waited for.
 #include "worker_client/join_call.h"
 
 #include <grpcpp/client_context.h>

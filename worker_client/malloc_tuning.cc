@@ -1,3 +1,5 @@
+// Keeps freed memory in the process: glibc would give each large message's
+// pages back, and take new ones for the next.
 #include "worker_client/malloc_tuning.h"
 
 #include <cstdlib>

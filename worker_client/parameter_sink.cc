@@ -1,3 +1,5 @@
+// A slice's place and size are checked before its bytes are written, its
+// checksum after: then the pull fails, or begins again.
 #include "worker_client/parameter_sink.h"
 
 #include "absl/strings/str_cat.h"

@@ -1,3 +1,5 @@
+// All shards' streams share one completion queue, and so one thread: the
+// caller's.
 #include "worker_client/pull_stream.h"
 
 #include <grpcpp/client_context.h>

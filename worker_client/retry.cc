@@ -1,3 +1,5 @@
+// A connection that has worked for a while resets the pauses; frames that
+// arrive damaged are tried again a few times at once.
 #include "worker_client/retry.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Polls the completion queue of all streams on the caller's thread. Push
+// returns only when gRPC holds no pointer into the caller's memory.
 #include "worker_client/row_pusher.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// The table of advice by status code, and the list of errors that a lost
+// connection looks like.
 #include "worker_client/rpc_status.h"
 
 #include "absl/strings/match.h"

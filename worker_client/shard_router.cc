@@ -1,3 +1,5 @@
+// Finds the caller's tensors by name, checks their sizes, and packs slices
+// of one shard into frames.
 #include "worker_client/shard_router.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// The events of one call: started, written, read, finished. At most one
+// write and one read are under way.
 #include "worker_client/shard_stream.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// A message of several slices is joined first: protobuf's parser takes one
+// piece.
 #include "worker_client/wire_message.h"
 
 #include <grpcpp/support/slice.h>

@@ -1,3 +1,5 @@
+// Small ranges share a unit: a thread is woken for a block's worth of
+// elements, not for a bias of ten.
 #include "kernels/cpu/block_plan.h"
 
 #include <algorithm>

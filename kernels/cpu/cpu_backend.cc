@@ -1,3 +1,5 @@
+// Checks each request, then hands it to the loops of gram.h and update.h;
+// only Load and the memory are done here.
 #include "kernels/cpu/cpu_backend.h"
 
 #include <sched.h>

@@ -1,3 +1,5 @@
+// Asks the kernel for huge pages and touches them at once, so that no round
+// pays for page faults.
 #include "kernels/cpu/cpu_buffer.h"
 
 #include <sys/mman.h>

@@ -1,3 +1,6 @@
+// Gives units of blocks to threads, keeps each block's result, and adds
+// results in the order of the blocks: so the bits do not depend on the
+// threads.
 #include "kernels/cpu/gram.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// The checks that keep a wrong request from writing outside a buffer. Apart
+// from the CPU backend because the CUDA backend makes them, too.
 #include "kernels/cpu/request_check.h"
 
 #include <algorithm>

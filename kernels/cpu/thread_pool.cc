@@ -1,3 +1,5 @@
+// Threads take units from one counter. Which thread gets a unit is open; the
+// unit's index, and so its result, is not.
 #include "kernels/cpu/thread_pool.h"
 
 namespace agg {

@@ -1,3 +1,5 @@
+// One pass over the blocks for Update, one for Norms, whose sums are added
+// in the order of the blocks.
 #include "kernels/cpu/update.h"
 
 #include <cmath>

@@ -1,3 +1,5 @@
+// Compiled once for each instruction set by Highway, which includes this
+// file again and again (foreach_target.h) and chooses at run time.
 #include "kernels/cpu/update_kernel.h"
 
 #include <algorithm>

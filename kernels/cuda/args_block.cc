@@ -1,3 +1,5 @@
+// Arguments are written into pinned memory, so that the copy need not wait
+// for the host. Begin waits until the last copy has read them.
 #include "kernels/cuda/args_block.h"
 
 #include "kernels/cuda/cuda_status.h"

@@ -1,3 +1,6 @@
+// A wave is what fits the scratch memory in one go. A long range is cut into
+// pieces, always at the same elements, so that its bits do not depend on its
+// neighbours.
 #include "kernels/cuda/chunk_plan.h"
 
 #include <algorithm>

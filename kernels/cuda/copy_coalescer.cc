@@ -1,3 +1,5 @@
+// Keeps at most one copy back, and joins the next span to it if only padding
+// is between the two.
 #include "kernels/cuda/copy_coalescer.h"
 
 namespace agg::cuda {

@@ -1,3 +1,5 @@
+// A list in the order of the copies. It stays short: copies that have been
+// waited for leave it.
 #include "kernels/cuda/copy_journal.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Looks for the library in the loader's path, in CUDA's folder and in
+// Python's packages, and declares by hand the functions that it uses.
 #include "kernels/cuda/cublas_library.h"
 
 #include <dlfcn.h>

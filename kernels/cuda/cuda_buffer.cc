@@ -1,3 +1,5 @@
+// State has device memory alone, a snapshot pinned host memory alone, a row
+// both: the network writes its host side.
 #include "kernels/cuda/cuda_buffer.h"
 
 namespace agg::cuda {

@@ -1,3 +1,5 @@
+// Apart from the backend because a host without a usable device gets its
+// answer, with the reason, from here.
 #include "kernels/cuda/cuda_device.h"
 
 #include <cuda_runtime_api.h>

@@ -1,3 +1,5 @@
+// Sends waves of chunks to the kernels and adds their sums on the host, in
+// order. Large ranges of many rows go to cuBLAS instead.
 #include "kernels/cuda/cuda_gram.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// The calls that allocate. Memory that has run out is RESOURCE_EXHAUSTED,
+// with the number of bytes.
 #include "kernels/cuda/cuda_memory.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Allocates everything that a round will need. cuBLAS takes its memory at
+// its first call, so that call is made here, with zeros.
 #include "kernels/cuda/cuda_scratch.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// Memory that has run out is RESOURCE_EXHAUSTED, any other error INTERNAL;
+// the text names the call and its line.
 #include "kernels/cuda/cuda_status.h"
 
 #include "absl/strings/str_cat.h"

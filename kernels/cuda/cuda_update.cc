@@ -1,3 +1,5 @@
+// Sends waves of chunks to the kernels. The snapshot goes to the host piece
+// by piece, on a second stream, while later pieces are computed.
 #include "kernels/cuda/cuda_update.h"
 
 #include <algorithm>

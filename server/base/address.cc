@@ -1,3 +1,5 @@
+// Splits at the last colon, since an IPv6 address has colons of its own and
+// stands in brackets.
 #include "server/base/address.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Turns a table of flags into a CLI11 parser, and CLI11's errors into this
+// project's: the flag, its value, what is allowed.
 #include "server/base/flags.h"
 
 #include <CLI/CLI.hpp>

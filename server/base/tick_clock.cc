@@ -1,3 +1,5 @@
+// At most kMaxTick is counted from one tick to the next: a process that was
+// frozen has missed its ticks.
 #include "server/base/tick_clock.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// The steps have the names and the order of server/combine/README.md 4:
+// alphas, sort, momentum, normalise with a guard, rescale.
 #include "server/combine/adacons.h"
 
 #include <algorithm>

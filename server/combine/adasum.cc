@@ -1,3 +1,5 @@
+// Keeps what the tree needs of its nodes, their inner products and the
+// coefficients of their rows, and merges neighbours level by level.
 #include "server/combine/adasum.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Takes what a rule returns out of the solver's result.
 #include "server/combine/adasum_rule.h"
 
 namespace agg {

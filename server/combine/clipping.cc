@@ -1,3 +1,5 @@
+// The factor alone: it goes into the coefficients, so that clipping costs no
+// pass over the elements.
 #include "server/combine/clipping.h"
 
 namespace agg {

@@ -1,3 +1,5 @@
+// The norm of a combination from its coefficients and the Gram matrix, which
+// every rule reports.
 #include "server/combine/combination_rule.h"
 
 #include <algorithm>

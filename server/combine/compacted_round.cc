@@ -1,3 +1,5 @@
+// Finds the rows that are not finite by the diagonal of G, and takes rows
+// and columns of the others.
 #include "server/combine/compacted_round.h"
 
 #include <cmath>

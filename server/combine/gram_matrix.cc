@@ -1,3 +1,5 @@
+// Entries are stored as a dense matrix of hi and, if compensated, one of lo
+// parts, whose sums are made in double-double.
 #include "server/combine/gram_matrix.h"
 
 #include <cassert>

@@ -1,3 +1,5 @@
+// Eigenvalues come from Jacobi's rotations: P is small, and no library is
+// needed for it.
 #include "server/combine/gram_stats.h"
 
 #include <algorithm>

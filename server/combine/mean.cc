@@ -1,3 +1,4 @@
+// 1/P for each row: server/combine/README.md 2.1.
 #include "server/combine/mean.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// A segment is a tensor under the scope per_tensor, and the sum of all
+// tensors under the scope global.
 #include "server/combine/rule_runner.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// The lines of the table. A new rule is one line here;
+// tests/lint/newcomer.py watches that it stays so.
 #include "server/combine/rule_table.h"
 
 #include <vector>

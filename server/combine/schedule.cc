@@ -1,3 +1,5 @@
+// Warm-up and decay are two factors of the rate, each a formula of
+// server/combine/README.md 6.
 #include "server/combine/schedule.h"
 
 #include <algorithm>

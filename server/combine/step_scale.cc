@@ -1,3 +1,5 @@
+// AdaScale in three steps: a round's estimate of noise and signal, their
+// running averages, and the gain made of these.
 #include "server/combine/step_scale.h"
 
 #include <algorithm>

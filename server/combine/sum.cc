@@ -1,3 +1,4 @@
+// 1 for each row: server/combine/README.md 2.1.
 #include "server/combine/sum.h"
 
 #include <algorithm>

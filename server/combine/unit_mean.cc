@@ -1,3 +1,5 @@
+// 1/(P |g|) for each row, and 0 for a row of zeros: server/combine/README.md
+// 2.3.
 #include "server/combine/unit_mean.h"
 
 #include <cmath>

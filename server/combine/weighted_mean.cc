@@ -1,3 +1,5 @@
+// A row's examples over the examples of all rows: server/combine/README.md
+// 2.2.
 #include "server/combine/weighted_mean.h"
 
 #include <cstddef>

@@ -1,3 +1,5 @@
+// Names become rules, scopes and schedules here, and fields that the chosen
+// schedule does not use are refused.
 #include "server/config/combine_config.h"
 
 #include <string>

@@ -1,3 +1,5 @@
+// The table of agg_server's flags, and the ordinal that a StatefulSet's host
+// name ends with.
 #include "server/config/command_line.h"
 
 #include "absl/status/status.h"

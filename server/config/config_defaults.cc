@@ -1,3 +1,5 @@
+// Sets what the text leaves out. The order matters: some defaults depend on
+// fields that were completed before them.
 #include "server/config/config_defaults.h"
 
 #include <string>

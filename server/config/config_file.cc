@@ -1,3 +1,5 @@
+// Reads at most a fixed number of bytes, whatever kind of file the path
+// names.
 #include "server/config/config_file.h"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// The printer is written by hand: protobuf's leaves out fields that have
+// their default, and people want to see those.
 #include "server/config/config_text.h"
 
 #include <google/protobuf/descriptor.h>

@@ -1,3 +1,5 @@
+// Reads control groups of both versions, each up to its root: the smallest
+// limit on the way counts.
 #include "server/config/memory_budget.h"
 
 #include <fstream>

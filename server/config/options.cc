@@ -1,3 +1,5 @@
+// One function for each group of fields. All errors are collected, so that a
+// configuration is corrected in one go.
 #include "server/config/options.h"
 
 #include <algorithm>

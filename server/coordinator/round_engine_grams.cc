@@ -55,9 +55,9 @@ absl::Status RoundEngine::Close(RoundReport* report) {
   for (size_t t = 0; t < manifest_.tensors.size(); ++t) {
     close.tensors.push_back(static_cast<int32_t>(t));
   }
-  // A shard that lacks slices of a row computes nothing and names the row; what
-  // it has of others may differ from their commits. So this runs once as a
-  // rule, twice or three times if rows are left out, each time with fewer.
+  // A shard that lacks slices of a row computes nothing and names the row. Its
+  // bytes of other rows may differ from their commits. So this usually runs
+  // once, and two or three times if rows are left out, each time with fewer.
   for (;;) {
     if (closed_.empty()) return AddGrams(close, {});
     close.rows.clear();

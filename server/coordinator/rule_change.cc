@@ -1,3 +1,5 @@
+// Applies the change to a copy of the options and has it validated as a
+// configuration would be, so that both have the same errors.
 #include "server/coordinator/rule_change.h"
 
 #include "absl/status/status.h"

@@ -1,3 +1,5 @@
+// What is waited for, by the first that applies: workers to join, the seed,
+// rows. A text is said again only when that has changed.
 #include "server/coordinator/waiting_text.h"
 
 #include <algorithm>

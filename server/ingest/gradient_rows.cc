@@ -1,3 +1,5 @@
+// A row's address is its buffer plus the slice's offset in the shard's
+// layout.
 #include "server/ingest/gradient_rows.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Slices follow each other in the plan's order, each begun at a multiple of
+// the alignment that SIMD loads and DMA copies want.
 #include "server/ingest/shard_layout.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// Keeps two versions that can be found, and weak references to older ones
+// that somebody still reads: those are revoked when memory is short.
 #include "server/params/parameter_store.h"
 
 #include <utility>

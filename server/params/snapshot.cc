@@ -1,3 +1,5 @@
+// A snapshot's memory goes back to the pool when its last reader lets it go,
+// which may be after the store is gone: so the pool's state is shared.
 #include "server/params/snapshot.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Reaches below gRPC's C++ interface, which cannot end a call with a status
+// while a write is under way.
 #include "server/rpc/call_canceller.h"
 
 #include "proto/status_conversion.h"

@@ -1,3 +1,5 @@
+// One GetStatus call on a new connection. No answer, another job's or this
+// process's own is not another coordinator.
 #include "server/rpc/coordinator_probe.h"
 
 #include <grpcpp/client_context.h>

@@ -1,3 +1,4 @@
+// Checks what the message's types cannot say: that kind and dtype are known.
 #include "server/rpc/frame_conversion.h"
 
 #include "absl/status/status.h"

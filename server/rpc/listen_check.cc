@@ -1,3 +1,5 @@
+// Tries each address that the name has; a small table gives advice for an
+// errno.
 #include "server/rpc/listen_check.h"
 
 #include <netdb.h>

@@ -1,3 +1,5 @@
+// A map of callbacks, which are called without the lock, since a stream that
+// ends removes itself.
 #include "server/rpc/open_streams.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// A large result becomes several messages, so that none exceeds gRPC's
+// limit, whatever the number of slices.
 #include "server/rpc/phase_conversion.h"
 
 #include "absl/status/status.h"

@@ -1,3 +1,5 @@
+// Frames are planned once for each version and dtype, and each one's
+// checksums are computed once. Buffers point into the snapshot and hold it.
 #include "server/rpc/pull_frames.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// Parses the request itself: Pull's reactor gets bytes, since its frames
+// must not be copied.
 #include "server/rpc/pull_query.h"
 
 #include <string>

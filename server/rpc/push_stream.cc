@@ -1,3 +1,5 @@
+// A frame is landed on gRPC's thread that read it: a copy and a checksum,
+// then the acknowledgement.
 #include "server/rpc/push_stream.h"
 
 #include <memory>

@@ -1,3 +1,5 @@
+// Attach is a stream that one thread holds open: its end is how a lost shard
+// is noticed. The other calls are plain.
 #include "server/rpc/remote_shard_peer.h"
 
 #include <grpcpp/channel.h>

@@ -1,3 +1,5 @@
+// Counts the Attach streams of the life that holds the shard; the last one's
+// end frees it.
 #include "server/rpc/shard_claim.h"
 
 #include "absl/strings/str_cat.h"

@@ -1,3 +1,5 @@
+// Checks that both sides mean the same job, then hands each call to the
+// engine, on threads that may wait.
 #include "server/rpc/shard_control_service.h"
 
 #include <utility>

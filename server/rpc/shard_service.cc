@@ -1,3 +1,5 @@
+// Both calls carry raw bytes; their reactors do the work (push_stream.h,
+// pull_stream.h).
 #include "server/rpc/shard_service.h"
 
 #include "server/rpc/pull_stream.h"

@@ -1,3 +1,5 @@
+// Each phase is computed at its first call; a repeat gets the stored result
+// (P7).
 #include "server/shard/closed_round.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Counts who wants the turn, so that the filler gives way to a phase after
+// the batch at hand.
 #include "server/shard/compute_turn.h"
 
 #include <utility>

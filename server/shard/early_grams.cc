@@ -1,3 +1,5 @@
+// A batch is taken under the caller's lock and computed without it; results
+// of a round that has changed meanwhile are dropped.
 #include "server/shard/early_grams.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Every call goes through Watch, which counts errors and keeps the first
+// that says that the device is lost.
 #include "server/shard/guarded_backend.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// Adds up the uses for host and device, and says in an error how large each
+// of them is.
 #include "server/shard/memory_plan.h"
 
 #include <vector>

@@ -252,7 +252,7 @@ void OpenRound::Publish(uint64_t version) {
   closed_ = false;
   ranks_.clear();
   for (const auto& [rank, session] : sessions_->alive()) ranks_.insert(rank);
-  // Even if the rows are the same ones, what they had landed is not.
+  // The rows may be the same ones, but their slices have to land again.
   early_.Expect({}, static_cast<int>(layout_->slices.size()));
   UpdateExpected();
 }
@@ -290,8 +290,8 @@ void OpenRound::UpdateExpected() {
 
 void OpenRound::NoteIfComplete(int32_t slice) {
   const std::vector<RoundRow>& rows = early_.rows();
-  // The count settles most calls without a look at each row. It may include
-  // rows that are not expected, so it can rule completeness out, not in.
+  // The count answers most calls without a look at each row. It may include
+  // rows that are not expected, so it can only show that rows are missing.
   if (rows.empty() ||
       ledger_.NumLanded(slice) < static_cast<int>(rows.size())) {
     return;

@@ -1,3 +1,4 @@
+// The epoch's state is one status: OK while it lasts, then why it is over.
 #include "server/shard/shard_epoch.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// poll() with a deadline before each read and write; httplib asks for single
+// bytes, which a buffer gives it.
 #include "server/status/http_stream.h"
 
 #include <poll.h>

@@ -1,3 +1,5 @@
+// The table of agg_combine's flags. Names are read by the tables of
+// server/combine, numbers are checked by its options.
 #include "server/tools/combine_flags.h"
 
 #include <cstdint>

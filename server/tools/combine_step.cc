@@ -1,3 +1,5 @@
+// Rows are scaled to about 1 before G is formed, since doubles from a file
+// may overflow when squared; results are scaled back.
 #include "server/tools/combine_step.h"
 
 #include <algorithm>

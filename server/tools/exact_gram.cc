@@ -1,3 +1,5 @@
+// Products by fma with their rounding errors, sums with theirs; block by
+// block, so that rows stay in the cache.
 #include "server/tools/exact_gram.h"
 
 #include <algorithm>

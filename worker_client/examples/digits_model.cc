@@ -1,3 +1,5 @@
+// Forward and backward pass of one image, in float32, with loops whose order
+// of additions is fixed.
 #include "worker_client/examples/digits_model.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// The training loop: gradient, PushPull, again. All workers draw the same
+// order of examples and take their part of each batch.
 #include "worker_client/examples/digits_trainer.h"
 
 #include "absl/types/span.h"

@@ -1,3 +1,5 @@
+// Writes beside the path, syncs, renames, syncs the folder. A link is
+// followed, and its target replaced.
 #include "worker_client/npz/atomic_file.h"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// Compares the file's size with what its header promises before memory is
+// allocated.
 #include "worker_client/npz/npy_reader.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Writes NumPy's header and the values in one go.
 #include "worker_client/npz/npy_writer.h"
 
 #include <cstdint>

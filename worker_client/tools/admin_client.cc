@@ -1,3 +1,5 @@
+// Each call is the same few lines: a context with a deadline, the stub, the
+// explanation of a failure.
 #include "worker_client/tools/admin_client.h"
 
 #include "absl/status/status.h"

@@ -1,3 +1,4 @@
+// One method for each command; a table finds it by its name.
 #include "worker_client/tools/aggctl_commands.h"
 
 #include <utility>

@@ -1,3 +1,5 @@
+// The tables of commands and flags, and what a table cannot say: RULE or
+// --rule, not both.
 #include "worker_client/tools/aggctl_flags.h"
 
 #include <limits>

@@ -1,3 +1,5 @@
+// One table for each answer; times are shown as UTC, numbers with four
+// digits. JSON has all digits.
 #include "worker_client/tools/aggctl_tables.h"
 
 #include <algorithm>

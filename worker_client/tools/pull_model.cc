@@ -1,3 +1,5 @@
+// Joins as an observer, which has no rank, and pulls into zeroed tensors. A
+// version that is yet to come is refused.
 #include "worker_client/tools/pull_model.h"
 
 #include <memory>

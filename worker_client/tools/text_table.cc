@@ -1,3 +1,5 @@
+// Widths count characters, not bytes. What is not printable is shown
+// escaped: names come from the network.
 #include "worker_client/tools/text_table.h"
 
 #include <algorithm>
