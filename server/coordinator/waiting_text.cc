@@ -77,9 +77,8 @@ std::string WaitingText(const Waiting& waiting, absl::Time now) {
       const absl::Duration waited =
           absl::Trunc(now - waiting.rows_since, absl::Seconds(1));
       return absl::StrCat(
-          "round ", waiting.round, " waits for ",
-          RanksText(waiting.uncommitted), " since ",
-          absl::FormatDuration(waited),
+          "round ", waiting.round, " has waited ", absl::FormatDuration(waited),
+          " for ", RanksText(waiting.uncommitted),
           waiting.has_round_timeout ? "" : " (round_timeout is off)");
     }
     default:

@@ -30,7 +30,7 @@ struct Waiting {
 std::string RanksText(const std::vector<int32_t>& ranks);
 
 // "31 of 32 workers have not joined: ranks 1-31" before the start, then "rank 0
-// has not seeded the parameters", then "round 7 waits for rank 3 since 1m5s
+// has not seeded the parameters", then "round 7 has waited 1m5s for rank 3
 // (round_timeout is off)"; "": nobody is waited for.
 std::string WaitingText(const Waiting& waiting, absl::Time now);
 

@@ -207,7 +207,7 @@ class StatusPageTest(unittest.TestCase):
         eventually("the stall", waited)
         page = self.look(job.pages[0] + "/")
         self.assertEqual(page.texts["phase"].strip(), "open")
-        self.assertIn("waits for rank 2", page.texts["waiting"])
+        self.assertRegex(page.texts["waiting"], "has waited .+ for rank 2")
         self.assertNotIn("rank 1", page.texts["waiting"])
         for rank in range(WORKERS):
             self.assertRegex(page.texts["workers"], r"(^| )%d " % rank)

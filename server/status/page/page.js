@@ -76,7 +76,7 @@
     if (job) {
       const late = job.workers.filter((w) => job.missing.includes(w.rank) && w.waited > 0.5);
       for (const w of late.sort((a, b) => b.waited - a.waited).slice(0, 8)) {
-        lines.push('Round ' + job.round + ' waits for rank ' + w.rank + ' (' + w.client + ') since ' + seconds(w.waited) + (w.attending ? '' : ': its connection is gone'));
+        lines.push('Round ' + job.round + ' has waited ' + seconds(w.waited) + ' for rank ' + w.rank + ' (' + w.client + ')' + (w.attending ? '' : ': its connection is gone'));
       }
       if (late.length > 8) lines.push('… and ' + (late.length - 8) + ' more');
       if (['unseeded', 'open'].includes(job.phase) && job.workers.length < data.server.workers) {

@@ -67,9 +67,9 @@ TEST(WaitingTextTest, NamesWhoHasNotCommittedInWholeSeconds) {
   EXPECT_EQ(WaitingText(waiting, kNow), "");  // all compute
   waiting.rows_since = kNow - absl::Seconds(60) - absl::Nanoseconds(89564);
   EXPECT_EQ(WaitingText(waiting, kNow),
-            "round 9 waits for ranks 1,3 since 1m (round_timeout is off)");
+            "round 9 has waited 1m for ranks 1,3 (round_timeout is off)");
   waiting.has_round_timeout = true;
-  EXPECT_EQ(WaitingText(waiting, kNow), "round 9 waits for ranks 1,3 since 1m");
+  EXPECT_EQ(WaitingText(waiting, kNow), "round 9 has waited 1m for ranks 1,3");
   waiting.uncommitted.clear();
   EXPECT_EQ(WaitingText(waiting, kNow), "");
 }
@@ -118,7 +118,7 @@ TEST_F(WaitingReportTest, SaysOfStragglersLaterAndOfEachRoundAnew) {
   EXPECT_EQ(SayAt(30), "");
   EXPECT_EQ(report_.next_at(), At(60));
   EXPECT_EQ(SayAt(60),
-            "round 0 waits for rank 1 since 1m (round_timeout is off)");
+            "round 0 has waited 1m for rank 1 (round_timeout is off)");
   waiting_.round = 1;
   waiting_.rows_since = At(70);
   EXPECT_EQ(SayAt(100), "");
