@@ -27,7 +27,8 @@ LONG_FILES = {
     "server/coordinator/round_engine.h": "the phases of a round: " + _PAGE,
     "server/round/round_report.h": "all that a round reports: " + _PAGE,
     "server/rpc/bidi_stream.h": "a template: its code has to be in the header",
-    "server/shard/open_round.cc": "one class, guarded by one lock",
+    "server/shard/open_round.cc": _ONE_LOCK,
+    "server/shard/open_round.h": _ONE_LOCK,
     "server/shard/shard_engine.h": _ONE_LOCK,
     "worker_client/agg_client.h": "all of the client that its users see",
 }
