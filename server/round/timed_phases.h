@@ -14,7 +14,7 @@ namespace agg {
 struct TimedPhase {
   const char* name;
   absl::Duration PhaseDurations::*length;  // as the coordinator saw it
-  double ShardSeconds::*shard;  // null: the coordinator's alone
+  double ShardSeconds::*shard;             // null: the coordinator's alone
 };
 
 // In the order in which they run.
