@@ -196,7 +196,8 @@ def rounds():
     bad = [(None, "green"), (1, "red")]
     panels = [
         stat("Phase", "Of the job.",
-             [instant(f"aggserver_job_phase{J} == 1", "{{phase}}")],
+             [instant(f"aggserver_job_phase{J} == 1", "{{phase}}"),
+              instant(f"aggserver_job_failed{J} == 1", "failed")],
              name=True),
         stat("Version", "Published parameters.",
              [instant(f"aggserver_job_version{J}", "")]),

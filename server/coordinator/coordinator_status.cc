@@ -140,6 +140,7 @@ JobStatus CoordinatorState::Status(absl::Time now) const {
   if (!over) status.missing_ranks = job_->MissingRanks();
   status.min_workers = options_.min_workers;
   status.consecutive_skipped_rounds = skipped_.length();
+  status.failed = job_->failed();
   if (!over && floor_.below()) {
     status.below_floor_for = now - floor_.below_since();
     status.below_floor = true;

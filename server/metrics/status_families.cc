@@ -204,6 +204,9 @@ void AddJobFamilies(const MetricsOptions& options,
   AddWorkerCounts(options, job, builder);
   AddWaits(options, job, builder);
   AddEndedWorkers(job, builder);
+  builder->Gauge("aggserver_job_failed",
+                 "1 once the job has finished by giving up, else 0.",
+                 job.failed ? 1.0 : 0.0);
   builder->Gauge("aggserver_consecutive_skipped_rounds",
                  "Skipped rounds since the last applied one.",
                  static_cast<double>(job.consecutive_skipped_rounds));

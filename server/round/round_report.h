@@ -85,6 +85,7 @@ struct JobStatus {
   bool below_floor = false;  // fewer workers are in, since:
   absl::Duration below_floor_for;
   uint64_t consecutive_skipped_rounds = 0;  // up to the last round
+  bool failed = false;  // the job has finished by giving up: `message`
   std::vector<EndedWorkers> ended_workers;  // one for each reason there is
   std::string message;
   // By ordinal: why the coordinator does not have the shard; "": it has it.

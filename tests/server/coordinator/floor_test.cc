@@ -114,6 +114,7 @@ TEST_F(FloorTest, FailsAfterTheTimeout) {
                         "least 2 workers (min_workers)"));
   EXPECT_EQ(Status().phase, JobPhase::kFinished);
   EXPECT_THAT(Status().message, HasSubstr("it failed: for 1m"));
+  EXPECT_TRUE(Status().failed);
   EXPECT_EQ(worker(1).Join().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(Log(), HasSubstr("E ] the job has finished at version 1: it "
                                "failed"));

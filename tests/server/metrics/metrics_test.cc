@@ -301,12 +301,14 @@ TEST(MetricsTest, TheJobIsSampledAtScrape) {
   job.min_workers = 2;
   job.below_floor_for = absl::Seconds(9);
   job.consecutive_skipped_rounds = 7;
+  job.failed = true;
   job.ended_workers = {{"left", 3}, {"evicted", 0}};
   job.phase = JobPhase::kFinished;
   const Scrape lost(metrics.Expose());
   EXPECT_EQ(lost.Value("aggserver_workers_missing"), 1);
   EXPECT_EQ(lost.Value("aggserver_workers_floor"), 2);
   EXPECT_EQ(lost.Value("aggserver_consecutive_skipped_rounds"), 7);
+  EXPECT_EQ(lost.Value("aggserver_job_failed"), 1);
   EXPECT_EQ(lost.Value("aggserver_below_floor_seconds"), 9);
   EXPECT_EQ(lost.Value("aggserver_workers_ended_total", "reason=\"left\""), 3);
   EXPECT_EQ(lost.Value("aggserver_job_phase", "phase=\"finished\""), 1);
