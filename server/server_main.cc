@@ -8,10 +8,8 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <iostream>
 #include <string>
 #include <thread>
@@ -25,6 +23,7 @@
 #include "absl/time/clock.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/shard_plan.h"
+#include "server/base/atomic_file.h"
 #include "server/base/field_error.h"
 #include "server/base/log.h"
 #include "server/base/version.h"
@@ -62,18 +61,6 @@ int Fail(int code, absl::string_view message) {
   }
   std::cerr.flush();
   return code;
-}
-
-// Readers of `path` find the complete file or none: it is renamed into place.
-absl::Status WriteAtomically(const std::string& path, int port) {
-  const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
-  std::ofstream file(temporary);
-  file << port << "\n";
-  file.close();
-  if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    return absl::UnavailableError(absl::StrCat("cannot write ", path));
-  }
-  return absl::OkStatus();
 }
 
 // A terminal that closes sends SIGHUP, whose default would end the process in
@@ -136,15 +123,18 @@ void Stop(Server* server, absl::Duration drain) {
   LogInfo("drained");
 }
 
+// Readers of `path` find the complete file or none.
+absl::Status WritePort(absl::string_view flag, const std::string& path,
+                       int port) {
+  if (path.empty()) return absl::OkStatus();
+  const absl::Status status = WriteFile(path, absl::StrCat(port, "\n"));
+  return status.ok() ? status : OutputError(flag, path, status);
+}
+
 absl::Status WritePorts(const CommandLine& line, const Server& server) {
-  absl::Status status;
-  if (!line.port_file.empty()) {
-    status.Update(WriteAtomically(line.port_file, server.port()));
-  }
-  if (!line.metrics_port_file.empty()) {
-    status.Update(
-        WriteAtomically(line.metrics_port_file, server.metrics_port()));
-  }
+  absl::Status status = WritePort("--port_file", line.port_file, server.port());
+  status.Update(WritePort("--metrics_port_file", line.metrics_port_file,
+                          server.metrics_port()));
   return status;
 }
 

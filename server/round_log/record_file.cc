@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "server/base/atomic_file.h"
 #include "server/base/log.h"
 #include "server/round_log/record_reader.h"
 
@@ -55,14 +56,17 @@ absl::StatusOr<int64_t> CompleteBytes(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RecordFile>> RecordFile::Open(
-    const std::string& path) {
+    const std::string& given_path) {
+  // Behind a link: else Rotate would rename the link.
+  const absl::StatusOr<std::string> path_or = OutputPath(given_path);
+  if (!path_or.ok()) {
+    return absl::FailedPreconditionError(
+        OutputError("round_log.path", given_path, path_or.status()).message());
+  }
+  const std::string& path = *path_or;
   struct stat info = {};
   int64_t num_bytes = 0;
   if (stat(path.c_str(), &info) == 0) {
-    if (!S_ISREG(info.st_mode)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(path, " is not a regular file"));
-    }
     const absl::StatusOr<int64_t> complete = CompleteBytes(path);
     if (!complete.ok()) return complete.status();
     num_bytes = *complete;
@@ -109,6 +113,11 @@ absl::Status RecordFile::Append(absl::string_view message) {
 
 absl::Status RecordFile::Rotate() {
   const std::string old = path_ + ".1";
+  const absl::StatusOr<std::string> replaceable = OutputPath(old);
+  if (!replaceable.ok()) {
+    return absl::UnavailableError(
+        OutputError("the old round log", old, replaceable.status()).message());
+  }
   if (std::rename(path_.c_str(), old.c_str()) != 0) {
     return SystemError("rename", path_);
   }

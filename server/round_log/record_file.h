@@ -18,8 +18,9 @@ namespace agg {
 class RecordFile {
  public:
   // Creates the file, or goes on at its end after cutting off an unfinished
-  // record. FAILED_PRECONDITION: it is not a round log, or damaged;
-  // UNAVAILABLE: it cannot be opened.
+  // record. A symbolic link stands for the file to which it leads.
+  // FAILED_PRECONDITION: it is not a round log, or damaged, or not a regular
+  // file; UNAVAILABLE: it cannot be opened.
   static absl::StatusOr<std::unique_ptr<RecordFile>> Open(
       const std::string& path);
   ~RecordFile();
@@ -36,7 +37,8 @@ class RecordFile {
   absl::Status Append(absl::string_view message);
 
   // Renames the file to PATH.1, over an older one, and begins a new one.
-  // UNAVAILABLE: the file is as it was.
+  // UNAVAILABLE: the file is as it was. So it is if PATH.1 is not a regular
+  // file, which a rename would replace.
   absl::Status Rotate();
 
  private:

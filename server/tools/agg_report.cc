@@ -3,7 +3,6 @@
 // Exit codes: 0 written; 1 the report cannot be written; 2 a bad flag, or a
 // log that cannot be read. Errors are one line on stderr, and so is a note for
 // each log whose end could not be read.
-#include <fstream>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "server/base/atomic_file.h"
 #include "server/base/flags.h"
 #include "server/base/version.h"
 #include "server/tools/run_report.h"
@@ -57,11 +57,9 @@ int Run(const std::vector<std::string>& logs, const std::string& output) {
   }
   const absl::StatusOr<std::string> html = report.Html();
   if (!html.ok()) return Fail(2, html.status().message());
-  std::ofstream file(output, std::ios::binary);
-  file << *html;
-  file.close();
-  if (!file) return Fail(1, absl::StrCat("cannot write ", output));
-  return 0;
+  const absl::Status written = WriteFile(output, *html);
+  if (written.ok()) return 0;
+  return Fail(1, OutputError("--output", output, written).message());
 }
 
 int Main(const std::vector<std::string>& arguments) {

@@ -5,6 +5,7 @@ import itertools
 import os
 import re
 import signal
+import stat
 import subprocess
 import tempfile
 import unittest
@@ -142,6 +143,34 @@ class ProcessTest(unittest.TestCase):
         self.assertEqual(process.wait(60), 0, rest)
         self.assertNotIn("signal 1 ", rest)
         self.assertIn("signal 15 ", rest)
+
+    def test_a_port_file_does_not_replace_what_is_no_file(self):
+        pipe = os.path.join(self.folder.name, "pipe")
+        os.mkfifo(pipe)
+        link = os.path.join(self.folder.name, "link")
+        os.symlink(pipe, link)
+        for flag in ("--port_file", "--metrics_port_file"):
+            for path in (pipe, link, self.folder.name):
+                result = run("--config=-", "--port=0", "--metrics_port=0",
+                             f"{flag}={path}")
+                self.assertEqual(result.returncode, 1, result.stderr)
+                self.assertIn(f'{flag} is "{path}" (not a regular file); '
+                              "allowed: ", result.stderr)
+        self.assertTrue(stat.S_ISFIFO(os.stat(pipe).st_mode))
+        self.assertTrue(os.path.islink(link))
+        self.assertEqual(sorted(os.listdir(self.folder.name)),
+                         ["link", "pipe"])
+
+    def test_a_link_to_a_port_file_stays_a_link(self):
+        os.symlink("file", os.path.join(self.folder.name, "port"))
+        with open(os.path.join(self.folder.name, "file"), "w"):
+            pass
+        process, _ = self.start()
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(60), 0)  # its ports are written
+        self.assertTrue(os.path.islink(self.port_file))
+        with open(self.port_file) as file:
+            self.assertRegex(file.read(), r"^\d+\n$")
 
     def assert_cannot_listen(self, result, *texts):
         self.assertEqual(result.returncode, 1)

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "worker_client/npz/atomic_file.h"
+#include "server/base/atomic_file.h"
 #include "worker_client/npz/npy_header.h"
 #include "worker_client/npz/npz.h"
 
@@ -100,9 +100,11 @@ absl::Status WriteNpz(const std::string& path,
                       const std::vector<NpzTensor>& tensors) {
   const absl::Status status = Write(path, tensors);
   if (status.ok()) return status;
-  return absl::UnknownError(
-      absl::StrCat("cannot write ", path, ": ", status.message(),
-                   "; check that the folder exists and has room"));
+  const bool refused = !OutputPath(path).ok();
+  return absl::UnknownError(absl::StrCat(
+      "cannot write ", path, ": ", status.message(),
+      refused ? "; allowed: a new path, a file to be replaced, or a link to one"
+              : "; check that the folder exists and has room"));
 }
 
 }  // namespace agg

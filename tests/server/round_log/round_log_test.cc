@@ -4,6 +4,8 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -201,6 +203,47 @@ TEST(RoundLogTest, APathThatCannotBeWrittenIsNamed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(path));
   EXPECT_EQ(RoundLog::Open({testing::TempDir(), 1 << 20}).status().code(),
             absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(RecordFileTest, RotatesTheFileThatALinkLeadsToAndKeepsTheLink) {
+  const std::string file_path = FreshPath("linked.binlog");
+  const std::string path = FreshPath("link.binlog");
+  std::ofstream(file_path).close();
+  std::filesystem::create_symlink(file_path, path);
+  auto file = RecordFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_TRUE((*file)->Append("x").ok());
+  ASSERT_TRUE((*file)->Rotate().ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(path));
+  EXPECT_TRUE(std::filesystem::is_empty(file_path));
+  EXPECT_FALSE(std::filesystem::is_empty(file_path + ".1"));
+}
+
+TEST(RecordFileTest, RefusesALinkThatLeadsNowhere) {
+  const std::string path = FreshPath("nowhere.binlog");
+  const std::string target = FreshPath("no.binlog");
+  std::filesystem::create_symlink(target, path);
+  const absl::Status status = RecordFile::Open(path).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("leads nowhere"));
+  EXPECT_FALSE(std::filesystem::exists(target));
+}
+
+TEST(RecordFileTest, DoesNotRotateOverAPipe) {
+  const std::string path = FreshPath("rotated.binlog");
+  const std::string pipe = path + ".1";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  auto file = RecordFile::Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_TRUE((*file)->Append("x").ok());
+  const absl::Status status = (*file)->Rotate();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(pipe));
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_EQ((*file)->num_bytes(), 2);
+  EXPECT_TRUE((*file)->Append("y").ok());  // into the file as it was
+  EXPECT_EQ(std::filesystem::file_size(path), 4u);
 }
 
 TEST(RecordFileTest, RefusesWhatNoReaderTakes) {

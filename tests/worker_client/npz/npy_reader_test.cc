@@ -1,6 +1,9 @@
 #include "worker_client/npz/npy_reader.h"
 
+#include <sys/stat.h>
+
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <string>
 #include <vector>
@@ -105,6 +108,15 @@ TEST(NpyWriterTest, WritesWhatNumpyReads) {
   const std::string prefix = NpyPrefix(1, NpyHeader("<f8", "(3,)"));
   EXPECT_EQ(prefix.size() % 64, 0u);
   EXPECT_EQ(bytes, prefix + NpyData({values}, "<f8"));
+}
+
+TEST(NpyWriterTest, DoesNotReplaceAPipe) {
+  const std::string path = ::testing::TempDir() + "/pipe.npy";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  const absl::Status status = WriteNpyVector(path, {1.0});
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("not a regular file"));
+  EXPECT_TRUE(std::filesystem::is_fifo(path));
 }
 
 TEST(NpyWriterTest, SaysWhatItCannotWrite) {

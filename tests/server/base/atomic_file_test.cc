@@ -1,4 +1,4 @@
-#include "worker_client/npz/atomic_file.h"
+#include "server/base/atomic_file.h"
 
 #include <sys/stat.h>
 
@@ -86,14 +86,15 @@ TEST_F(AtomicFileTest, ReplacesWhatALinkLeadsToAndKeepsTheLink) {
   EXPECT_EQ(ReadTestFile(folder_ + "/other"), "new");
 }
 
-TEST_F(AtomicFileTest, RefusesALinkThatLeadsNowhereOrToADevice) {
+TEST_F(AtomicFileTest, RefusesALinkThatLeadsNowhereOrToAPipe) {
   std::filesystem::create_symlink(folder_ + "/nowhere", path_);
   const absl::Status nowhere = AtomicFile(path_).Open();
   EXPECT_EQ(nowhere.code(), absl::StatusCode::kUnknown);
   EXPECT_THAT(std::string(nowhere.message()), HasSubstr("leads nowhere"));
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/nowhere"));
   std::filesystem::remove(path_);
-  std::filesystem::create_symlink("/dev/full", path_);
+  ASSERT_EQ(mkfifo((path_ + "_pipe").c_str(), 0600), 0);
+  std::filesystem::create_symlink(path_ + "_pipe", path_);
   EXPECT_THAT(std::string(AtomicFile(path_).Open().message()),
               HasSubstr("not a regular file"));
 }
@@ -111,13 +112,46 @@ TEST_F(AtomicFileTest, DoesNotWriteThroughALinkInThePartsPlace) {
 
 TEST_F(AtomicFileTest, RefusesWhatIsNotAFile) {
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
-  for (const std::string& path : {path_, folder_, std::string("/dev/null")}) {
+  for (const std::string& path : {path_, folder_}) {
     AtomicFile file(path);
     const absl::Status status = file.Open();
     EXPECT_EQ(status.code(), absl::StatusCode::kUnknown);
     EXPECT_THAT(std::string(status.message()), HasSubstr("not a regular file"));
     EXPECT_FALSE(std::filesystem::exists(file.part_path()));
   }
+}
+
+TEST_F(AtomicFileTest, WriteFileReplacesTheFile) {
+  Write("a longer old text");
+  const std::string bytes("new\0", 4);
+  ASSERT_TRUE(WriteFile(path_, bytes).ok());
+  EXPECT_EQ(ReadTestFile(path_), bytes);
+  EXPECT_FALSE(PartExists());
+}
+
+TEST_F(AtomicFileTest, WriteFileRefusesAPipeAndALinkToOne) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  const std::string link = path_ + "_link";
+  std::filesystem::create_symlink(path_, link);
+  for (const std::string& path : {path_, link}) {
+    const absl::Status status = WriteFile(path, "new");
+    EXPECT_EQ(OutputError("--x", path, status).message(),
+              "--x is \"" + path +
+                  "\" (not a regular file); allowed: a new path, a file to be "
+                  "replaced, or a link to one, in a folder that exists and has "
+                  "room");
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(path_));
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+}
+
+TEST_F(AtomicFileTest, OutputPathIsWhereALinkLeads) {
+  EXPECT_EQ(OutputPath(path_).value(), path_);  // new
+  Write("old");
+  EXPECT_EQ(OutputPath(path_).value(), path_);
+  std::filesystem::create_symlink(name_, path_ + "_link");
+  EXPECT_EQ(OutputPath(path_ + "_link").value(),
+            std::filesystem::canonical(path_).string());
 }
 
 TEST_F(AtomicFileTest, SaysWhyItCannotBe) {

@@ -1,6 +1,6 @@
 // Writes beside the path, syncs, renames, syncs the folder. A link is
 // followed, and its target replaced.
-#include "worker_client/npz/atomic_file.h"
+#include "server/base/atomic_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,9 +10,12 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <ios>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/field_error.h"
 
 namespace agg {
 namespace {
@@ -50,6 +53,39 @@ bool IsLink(const std::string& path) {
 
 }  // namespace
 
+absl::StatusOr<std::string> OutputPath(const std::string& path) {
+  std::string target = IsLink(path) ? Target(path) : path;
+  if (IsLink(target)) {
+    return absl::UnknownError("a symbolic link that leads nowhere");
+  }
+  // A rename would put a file in the place of /dev/null.
+  struct stat info;
+  if (stat(target.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    return absl::UnknownError("not a regular file");
+  }
+  return target;
+}
+
+absl::Status WriteFile(const std::string& path, absl::string_view bytes) {
+  AtomicFile file(path);
+  const absl::Status opened = file.Open();
+  if (!opened.ok()) return opened;
+  std::ofstream part(file.part_path(), std::ios::binary);
+  errno = ENOSPC;  // what a short write means
+  part.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  part.close();
+  if (!part) return ErrnoError();
+  return file.Commit();
+}
+
+absl::Status OutputError(absl::string_view name, const std::string& path,
+                         const absl::Status& error) {
+  return FieldError(name,
+                    absl::StrCat(Quoted(path), " (", error.message(), ")"),
+                    "a new path, a file to be replaced, or a link to one, in "
+                    "a folder that exists and has room");
+}
+
 AtomicFile::AtomicFile(const std::string& path)
     : path_(IsLink(path) ? Target(path) : path),
       part_path_(absl::StrCat(path_, ".part")) {}
@@ -59,18 +95,8 @@ AtomicFile::~AtomicFile() {
 }
 
 absl::Status AtomicFile::Open() {
-  if (IsLink(path_)) {
-    return absl::UnknownError(
-        "a symbolic link that leads nowhere; allowed: a new path, a file to be "
-        "replaced, or a link to one");
-  }
-  // A rename would put a file in the place of /dev/null.
-  struct stat info;
-  if (stat(path_.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
-    return absl::UnknownError(
-        "not a regular file; allowed: a new path, a file to be replaced, or a "
-        "link to one");
-  }
+  const absl::Status allowed = OutputPath(path_).status();
+  if (!allowed.ok()) return allowed;
   const int fd =
       open(part_path_.c_str(),
            O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
