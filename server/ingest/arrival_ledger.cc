@@ -16,6 +16,26 @@ ArrivalLedger::ArrivalLedger(int num_rows, int num_slices)
   }
 }
 
+int64_t ArrivalLedger::Bytes(int64_t num_rows, int64_t num_slices,
+                             int64_t pushed) {
+  const auto bytes = [](size_t of_one) { return static_cast<int64_t>(of_one); };
+  const int64_t per_row =
+      bytes(sizeof(Row)) + num_slices * bytes(sizeof(State));
+  const int64_t crc32c = num_slices * bytes(sizeof(uint32_t));
+  const int64_t counts = num_slices * bytes(sizeof(int));
+  return num_rows * per_row + pushed * crc32c + counts;
+}
+
+int64_t ArrivalLedger::bytes() const {
+  size_t bytes = rows_.capacity() * sizeof(Row) +
+                 num_rows_landed_.capacity() * sizeof(int);
+  for (const Row& row : rows_) {
+    bytes += row.slices.capacity() * sizeof(State) +
+             row.crc32c.capacity() * sizeof(uint32_t);
+  }
+  return static_cast<int64_t>(bytes);
+}
+
 void ArrivalLedger::Discount(const Row& row) {
   if (row.name.round != newest_round_ || row.num_landed == 0) return;
   for (int slice = 0; slice < num_slices_; ++slice) {

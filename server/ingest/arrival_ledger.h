@@ -10,8 +10,8 @@
 
 namespace agg {
 
-// Names one gradient's bytes, or a seed's: a session's retries repeat it, and
-// another gradient of the same round has a higher attempt.
+// Names a gradient's bytes, or a seed's: retries repeat it, and another
+// gradient of the same session and round has a higher attempt.
 struct GradientName {
   uint64_t session = 0;
   uint64_t round = 0;
@@ -29,6 +29,10 @@ inline bool operator==(const GradientName& a, const GradientName& b) {
 class ArrivalLedger {
  public:
   ArrivalLedger(int num_rows, int num_slices);
+
+  // What it takes now; and with `pushed` of its rows pushed to.
+  int64_t bytes() const;
+  static int64_t Bytes(int64_t num_rows, int64_t num_slices, int64_t pushed);
 
   // Makes the row the gradient's, forgetting what it held for others, and
   // returns true; also if it is its already. False while another one's bytes
@@ -62,9 +66,8 @@ class ArrivalLedger {
   // REQUIRES: Complete(row, ...).
   uint32_t RowCrc32c(int row) const;
 
-  // Whether the slice has landed for the gradient.
+  // Whether the slice has landed for the gradient; its CRC32C, if it has.
   bool Landed(int row, const GradientName& name, int slice) const;
-  // REQUIRES: Landed(row, ..., slice).
   uint32_t SliceCrc32c(int row, int slice) const;
 
   // Rows that have landed the slice for the newest round that any row has.

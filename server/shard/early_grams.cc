@@ -18,6 +18,21 @@ const RoundRow* FindRank(const std::vector<RoundRow>& rows, int32_t rank) {
 
 }  // namespace
 
+int64_t EarlyGrams::Bytes(int64_t num_slices) {
+  // complete_ has a bit per slice, in words; ready_ doubles as it grows.
+  constexpr int64_t kWordBits = 64;
+  const int64_t words = (num_slices + kWordBits - 1) / kWordBits;
+  return num_slices * static_cast<int64_t>(sizeof(std::optional<SliceGram>) +
+                                           2 * sizeof(int32_t)) +
+         words * (kWordBits / 8);
+}
+
+int64_t EarlyGrams::bytes() const {
+  return static_cast<int64_t>(
+      results_.capacity() * sizeof(std::optional<SliceGram>) +
+      ready_.capacity() * sizeof(int32_t) + complete_.capacity() / 8);
+}
+
 void EarlyGrams::Expect(std::vector<RoundRow> rows, int num_slices) {
   rows_ = std::move(rows);
   complete_.assign(num_slices, false);

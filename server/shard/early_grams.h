@@ -26,6 +26,12 @@ class EarlyGrams {
   static constexpr size_t kMaxSlices = 32;
   static constexpr double kMaxProducts = 4e9;
 
+  // What the bookkeeping of so many slices takes. The Grams themselves become
+  // those of Close, and are counted there.
+  static int64_t Bytes(int64_t num_slices);
+  // What it takes now, without the numbers in the Grams.
+  int64_t bytes() const;
+
   struct Batch {
     std::vector<RoundRow> rows;
     std::vector<int32_t> slices;  // ascending

@@ -28,7 +28,9 @@ std::string DescribeUse(const MemoryUse& use) {
   add("optimizer state", use.state);
   add("snapshots", use.snapshots);
   add("frames", use.frames);
+  add("arrival ledger", use.ledger);
   add("Gram matrices", use.grams);
+  add("early Grams", use.early_grams);
   add("scratch", use.scratch);
   return absl::StrCat(absl::StrJoin(parts, " + "), " = ",
                       Mebibytes(use.total()));

@@ -20,10 +20,13 @@ struct MemoryUse {
   int64_t state = 0;      // optimizer state arrays
   int64_t snapshots = 0;  // three, float32 and narrowed; on a device: narrowed
   int64_t frames = 0;     // in flight: two frames per worker
+  int64_t ledger = 0;     // which slices of which rows have landed
   int64_t grams = 0;      // slices' Gram matrices of a round
-  int64_t scratch = 0;    // of the backend
+  int64_t early_grams = 0;  // which of them are computed before its close
+  int64_t scratch = 0;      // of the backend
   int64_t total() const {
-    return rows + master + state + snapshots + frames + grams + scratch;
+    return rows + master + state + snapshots + frames + ledger + grams +
+           early_grams + scratch;
   }
 };
 
@@ -33,8 +36,9 @@ struct MemoryPlan {
 };
 
 // The plan for `num_rows` rows (at most so many workers) of num_elements.
-// `needs`: Backend::memory_needs(num_rows). The Gram matrices are left at 0:
-// their number is known to the caller (ShardCompute) alone.
+// `needs`: Backend::memory_needs(num_rows). What goes by slices is left at 0
+// (ledger, grams, early_grams): their number is known to the caller
+// (ShardCompute) alone.
 MemoryPlan PlanMemory(int64_t num_elements, int64_t num_rows, DType push_dtype,
                       DType pull_dtype, const OptimizerOptions& optimizer,
                       const MemoryNeeds& needs);

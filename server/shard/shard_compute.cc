@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/log.h"
+#include "server/ingest/arrival_ledger.h"
+#include "server/shard/early_grams.h"
 
 namespace agg {
 namespace {
@@ -112,10 +114,20 @@ MemoryPlan ShardCompute::PlanRows(int64_t num_rows) const {
   MemoryPlan plan = PlanMemory(
       layout_->num_elements, num_rows, options_.push_dtype, options_.pull_dtype,
       options_.optimizer, backend_->memory_needs(num_rows));
-  // Each slice's Gram twice: as computed, and on its way to the coordinator.
-  plan.host.grams = 2 * static_cast<int64_t>(layout_->slices.size()) *
-                    PackedGramSize(num_rows) *
-                    static_cast<int64_t>(sizeof(double));
+  const int64_t num_slices = static_cast<int64_t>(layout_->slices.size());
+  // Each slice's Gram twice: kept for a repeat of the phase, and on its way to
+  // the coordinator. Those with compensation are few, and not counted.
+  plan.host.grams =
+      2 * num_slices *
+      (PackedGramSize(num_rows) * static_cast<int64_t>(sizeof(double)) +
+       static_cast<int64_t>(sizeof(SliceGram)));
+  if (options_.early_gram) {
+    plan.host.early_grams = EarlyGrams::Bytes(num_slices);
+  }
+  // As OpenRound makes it: a row of every rank and of the seed, of which the
+  // joined ones and the seed are pushed to.
+  plan.host.ledger =
+      ArrivalLedger::Bytes(options_.max_workers + 1, num_slices, num_rows + 1);
   return plan;
 }
 

@@ -23,6 +23,23 @@ class ArrivalLedgerTest : public testing::Test {
   ArrivalLedger ledger_{2, 2};
 };
 
+TEST(ArrivalLedgerBytesTest, ArePlannedAsTheyAreTaken) {
+  constexpr int kNumRows = 5;
+  constexpr int kNumSlices = 1000;
+  ArrivalLedger ledger(kNumRows, kNumSlices);
+  EXPECT_EQ(ledger.bytes(), ArrivalLedger::Bytes(kNumRows, kNumSlices, 0));
+  for (int row = 0; row < kNumRows; ++row) {
+    ASSERT_TRUE(ledger.Own(row, {kA, 5}));
+    EXPECT_EQ(ledger.bytes(),
+              ArrivalLedger::Bytes(kNumRows, kNumSlices, row + 1));
+  }
+  EXPECT_GT(ledger.bytes(), kNumRows * kNumSlices * (1 + 4));
+  // Another gradient takes nothing more.
+  const int64_t before = ledger.bytes();
+  ASSERT_TRUE(ledger.Own(0, {kA, 6}));
+  EXPECT_EQ(ledger.bytes(), before);
+}
+
 TEST_F(ArrivalLedgerTest, SlicesGoFromEmptyToLanded) {
   ASSERT_TRUE(ledger_.Own(0, {kA, 5}));
   EXPECT_FALSE(ledger_.Busy(0, 0));

@@ -41,6 +41,16 @@ class EarlyGramsTest : public testing::Test {
   EarlyGrams early_;
 };
 
+TEST(EarlyGramsBytesTest, PlanIsEnoughForWhatIsTaken) {
+  for (const int num_slices : {0, 1, 63, 64, 65, 1025}) {
+    EarlyGrams early;
+    early.Expect(kRows, num_slices);
+    EXPECT_GE(early.bytes(), num_slices * int64_t{sizeof(SliceGram)});
+    for (int slice = 0; slice < num_slices; ++slice) early.SliceComplete(slice);
+    EXPECT_LE(early.bytes(), EarlyGrams::Bytes(num_slices)) << num_slices;
+  }
+}
+
 TEST_F(EarlyGramsTest, CompleteSlicesAreTakenOnce) {
   EXPECT_FALSE(early_.any_ready());
   early_.SliceComplete(3);

@@ -50,6 +50,17 @@ TEST(MemoryPlanTest, CountsADeviceApart) {
   EXPECT_THAT(status.message(), HasSubstr("; on the device rows 0.0 MiB + "));
 }
 
+TEST(MemoryPlanTest, CountsWhatGoesBySlices) {
+  MemoryPlan plan;
+  plan.host.ledger = 1 << 20;
+  plan.host.grams = 2 << 20;
+  plan.host.early_grams = 3 << 20;
+  EXPECT_EQ(plan.host.total(), 6 << 20);
+  EXPECT_EQ(DescribeMemoryPlan(plan),
+            "arrival ledger 1.0 MiB + Gram matrices 2.0 MiB + early Grams "
+            "3.0 MiB = 6.0 MiB");
+}
+
 TEST(MemoryPlanTest, RefusesWithTheNumbers) {
   const MemoryPlan plan = PlanMemory(1 << 20, 1, DType::kF32, DType::kF32,
                                      OptimizerOptions(), MemoryNeeds());
