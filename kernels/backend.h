@@ -65,6 +65,8 @@ struct UpdateRequest {
   Buffer* snapshot = nullptr;  // float32, always written
   Buffer* narrowed_snapshot = nullptr;  // null when nothing is narrowed
   DType narrowed_dtype = DType::kF32;
+  // Set to whether every parameter that was written is finite; null: not asked.
+  bool* all_finite = nullptr;
 };
 
 // Partial squared norms of one range, summed in double in a fixed order.

@@ -97,7 +97,7 @@ struct RoundOutcome {
   // an earlier push of the round is.
   bool included = false;
   std::vector<int> ranks;           // of the workers whose rows are in it
-  std::vector<int> excluded_ranks;  // not finite, or not completely pushed
+  std::vector<int> excluded_ranks;  // not finite, or left out (see message)
   double learning_rate = 0;         // as applied
   double gain = 1;                  // factor of the step scale
   double tau = 0;                   // scale-invariant iterations so far

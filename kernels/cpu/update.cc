@@ -2,6 +2,7 @@
 // in the order of the blocks.
 #include "kernels/cpu/update.h"
 
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -106,8 +107,11 @@ double Canonical(double value) {
 
 void ComputeUpdate(const UpdateRequest& request, ThreadPool* pool) {
   UpdateRun run(request, /*unit_trust=*/false, pool);
-  run.ForEachBlock(
-      [](int64_t, const UpdateBlock& block) { ComputeUpdateBlock(block); });
+  std::atomic<bool> all_finite{true};
+  run.ForEachBlock([&](int64_t, const UpdateBlock& block) {
+    if (!ComputeUpdateBlock(block)) all_finite = false;
+  });
+  if (request.all_finite != nullptr) *request.all_finite = all_finite;
 }
 
 void ComputeNorms(const UpdateRequest& request, ThreadPool* pool,

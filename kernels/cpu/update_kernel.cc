@@ -3,6 +3,7 @@
 #include "kernels/cpu/update_kernel.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/cpu/simd_targets.h"
@@ -62,22 +63,38 @@ void NarrowElements(const float* from, int64_t num_elements, DType dtype,
   }
 }
 
-void PublishElements(const float* from, int64_t num_elements, bool stream,
+// Copies to the snapshot, and returns whether all elements are finite: they
+// pass by here anyway, so that looking at them costs no memory traffic.
+bool PublishElements(const float* from, int64_t num_elements, bool stream,
                      float* to) {
   const hn::ScalableTag<float> d;
+  const hn::RebindToSigned<decltype(d)> bits;
   const int64_t num_lanes = static_cast<int64_t>(hn::Lanes(d));
+  // As integers, infinities and NaN are above all finite magnitudes.
+  auto largest = hn::Zero(bits);
   int64_t k = 0;
-  if (stream) {
-    for (; k + num_lanes <= num_elements; k += num_lanes) {
-      hn::Stream(hn::LoadU(d, from + k), d, to + k);
+  for (; k + num_lanes <= num_elements; k += num_lanes) {
+    const auto values = hn::LoadU(d, from + k);
+    if (stream) {
+      hn::Stream(values, d, to + k);
+    } else {
+      hn::StoreU(values, d, to + k);
     }
+    largest = hn::Max(largest, hn::BitCast(bits, hn::Abs(values)));
   }
-  std::copy(from + k, from + num_elements, to + k);
+  constexpr int32_t kInfinityBits = 0x7f800000;
+  bool finite = hn::GetLane(hn::MaxOfLanes(bits, largest)) < kInfinityBits;
+  for (; k < num_elements; ++k) {
+    to[k] = from[k];
+    finite = finite && std::isfinite(from[k]);
+  }
+  return finite;
 }
 
-void UpdateElements(const UpdateBlock& block) {
+bool UpdateElements(const UpdateBlock& block) {
   alignas(64) float gradient[kChunkElements];
   const StepFunction step = ChooseStep(block.formula);
+  bool finite = true;
   for (int64_t begin = 0; begin < block.num_elements; begin += kChunkElements) {
     const int64_t num_elements =
         std::min(kChunkElements, block.num_elements - begin);
@@ -85,8 +102,8 @@ void UpdateElements(const UpdateBlock& block) {
     float* const master = block.master + begin;
     step(block.constants, gradient, num_elements, master,
          At(block.state0, begin), At(block.state1, begin));
-    PublishElements(master, num_elements, block.stream_snapshot,
-                    block.snapshot + begin);
+    finite &= PublishElements(master, num_elements, block.stream_snapshot,
+                              block.snapshot + begin);
     if (block.narrowed != nullptr) {
       NarrowElements(master, num_elements, block.narrowed_dtype,
                      block.narrowed + begin);
@@ -94,6 +111,7 @@ void UpdateElements(const UpdateBlock& block) {
   }
   // Whoever takes the snapshot over must see the streamed stores.
   if (block.stream_snapshot) hwy::FlushStream();
+  return finite;
 }
 
 // Adds squares to 8 lanes. `values` has room to be filled up with zeros.
@@ -141,8 +159,8 @@ HWY_EXPORT(NarrowElements);
 
 }  // namespace
 
-void ComputeUpdateBlock(const UpdateBlock& block) {
-  HWY_DYNAMIC_DISPATCH(UpdateElements)(block);
+bool ComputeUpdateBlock(const UpdateBlock& block) {
+  return HWY_DYNAMIC_DISPATCH(UpdateElements)(block);
 }
 
 RangeNorms ComputeNormsBlock(const UpdateBlock& block) {

@@ -36,8 +36,9 @@ struct UpdateBlock {
   DType narrowed_dtype = DType::kF32;
 };
 
-// Backend::Update of the block. Reads and writes nothing beyond it.
-void ComputeUpdateBlock(const UpdateBlock& block);
+// Backend::Update of the block; whether all stepped parameters are finite.
+// Reads and writes nothing beyond it.
+bool ComputeUpdateBlock(const UpdateBlock& block);
 
 // Backend::Norms of the block: writes nothing. Squares are added in the
 // virtual layout of gram_lanes.h.

@@ -100,12 +100,18 @@ class UpdateRun {
       launch_.narrowed = narrowed;
       launch_.narrowed_dtype = static_cast<int>(request_.narrowed_dtype);
     }
+    status = BeginCheck();
     for (size_t w = 0; w < waves.size() && status.ok(); ++w) {
       status = UpdateWave(waves[w], static_cast<int64_t>(w));
     }
+    if (status.ok()) status = FetchCheck();
     // After an error, too: the caller may free what is still being copied.
     const absl::Status finished = Finish();
-    return status.ok() ? finished : status;
+    if (!status.ok()) return status;
+    if (!finished.ok() || request_.all_finite == nullptr) return finished;
+    *request_.all_finite =
+        *reinterpret_cast<int*>(scratch_.host_sums.get()) == 0;
+    return absl::OkStatus();
   }
 
   absl::Status Norms(absl::Span<RangeNorms> norms) {
@@ -127,6 +133,25 @@ class UpdateRun {
  private:
   static double Canonical(double value) {
     return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
+  }
+
+  // One flag for all waves, at the begin of what Gram and Norms sum in: the
+  // backend does one thing at a time.
+  absl::Status BeginCheck() {
+    if (request_.all_finite == nullptr) return absl::OkStatus();
+    launch_.not_finite = reinterpret_cast<int*>(scratch_.sums.get());
+    AGG_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(launch_.not_finite, 0, sizeof(int),
+                                             scratch_.compute.get()));
+    return absl::OkStatus();
+  }
+
+  // On the way beside the last wave's snapshot.
+  absl::Status FetchCheck() {
+    if (request_.all_finite == nullptr) return absl::OkStatus();
+    AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(
+        scratch_.host_sums.get(), launch_.not_finite, sizeof(int),
+        cudaMemcpyDeviceToHost, scratch_.compute.get()));
+    return absl::OkStatus();
   }
 
   absl::Status UpdateWave(const Wave& wave, int64_t wave_index) {

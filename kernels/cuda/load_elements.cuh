@@ -132,6 +132,20 @@ __device__ __forceinline__ void LoadFour(const typename Element::Storage* at,
   }
 }
 
+// Whether a thread's elements are finite, as far as there are any: what lies
+// beyond the end may have become NaN in a step of infinite rate.
+template <int kCount>
+__device__ __forceinline__ bool AllFinite(const float (&x)[kCount],
+                                          int num_elements) {
+  bool finite = true;
+#pragma unroll
+  for (int e = 0; e < kCount; ++e) {
+    // The difference is NaN for infinities and NaN, else 0.
+    finite = finite && (e >= num_elements || x[e] - x[e] == 0.0f);
+  }
+  return finite;
+}
+
 }  // namespace agg::cuda
 
 #endif  // AGG_KERNELS_CUDA_LOAD_ELEMENTS_CUH_

@@ -1,7 +1,8 @@
 // Weighted sum, optimizer step and publication of a chunk in one pass.
 //
 //   kernel        called by     threads          result is in
-//   UpdateKernel  LaunchUpdate  256 per chunk    master, state, narrowed copy
+//   UpdateKernel  LaunchUpdate  256 per chunk    master, state, narrowed copy,
+//                                                whether all is finite
 //   NormsKernel   LaunchNorms   256 per chunk    partial, 2 doubles per chunk
 //   FillKernel    LaunchFill    1 per element    the array
 //   NarrowKernel  LaunchNarrow  1 per element    the 16-bit array
@@ -147,6 +148,10 @@ __global__ void __launch_bounds__(kThreads) UpdateKernel(UpdateLaunch p) {
     // longer to compile.
     VisitFormula(p.formula, StepFour{constants, &x});
     StoreFloats(x.parameter, left, p.master + at);
+    // All who write it write the same: no atomic is needed.
+    if (p.not_finite != nullptr && !AllFinite(x.parameter, left)) {
+      *p.not_finite = 1;
+    }
     if (p.num_states > 0) StoreFloats(x.state0, left, p.state0 + at);
     if (p.num_states > 1) StoreFloats(x.state1, left, p.state1 + at);
     if (p.narrowed != nullptr) {

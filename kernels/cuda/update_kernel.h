@@ -35,6 +35,8 @@ struct UpdateLaunch {
   float* state1 = nullptr;
   uint16_t* narrowed = nullptr;  // null when nothing is narrowed
   int narrowed_dtype = 0;
+  // Becomes 1 if a stepped parameter is not finite, else stays; or null.
+  int* not_finite = nullptr;
 };
 
 // Backend::Update of the chunks: one pass over everything. The stepped master

@@ -141,6 +141,7 @@ JobStatus CoordinatorState::Status(absl::Time now) const {
   status.min_workers = options_.min_workers;
   status.consecutive_skipped_rounds = skipped_.length();
   status.failed = job_->failed();
+  status.not_finite_rounds = skipped_.not_finite_length();
   if (!over && floor_.below()) {
     status.below_floor_for = now - floor_.below_since();
     status.below_floor = true;

@@ -181,7 +181,7 @@ absl::Status RoundEngine::TryDecide(RoundReport* report) {
   report->decision = Decide(combine_, state_, input_);
   Lap(&mark, &report->durations.decide);
   if (closed_.empty()) {
-    report->decision.skip_reason = "no row is complete on all shards";
+    report->decision.skip_reason = "every committed row is left out";
   }
   if (report->decision.kind != DecisionKind::kNeedsCompensated) {
     return absl::OkStatus();

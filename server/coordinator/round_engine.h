@@ -74,7 +74,7 @@ class RoundEngine {
   // the commit says; whether there are any.
   bool DropIncomplete(const std::vector<PhaseResult>& results,
                       RoundReport* report);
-  void DropRow(int32_t rank, size_t shard, RoundReport* report);
+  void DropRow(const IncompleteRow& row, RoundReport* report);
   // The Gram matrix of closed_ as one of rows_, NaN where a row is not closed.
   GramMatrix OverCommittedRows(const GramMatrix& closed) const;
   // kCompensatedGram of phase.tensors on all shards, into input_.
@@ -87,6 +87,9 @@ class RoundEngine {
 
   // --- Stepping. Norms (if needed) and the update.
   absl::Status Step(RoundReport* report);
+  // Fills in report->not_finite from what an update has answered.
+  void NoteNotFinite(const std::vector<PhaseResult>& results,
+                     RoundReport* report) const;
   // Adds each tensor's trust ratio to the plan.
   absl::Status CollectTrust(StepPlan* step);
   double WeightDecayOf(int32_t tensor) const;

@@ -12,12 +12,13 @@ namespace agg {
 
 // --- Closing -----------------------------------------------------------------
 
-void RoundEngine::DropRow(int32_t rank, size_t shard, RoundReport* report) {
-  const auto row = std::find_if(closed_.begin(), closed_.end(),
-                                [&](int i) { return rows_[i].rank == rank; });
+void RoundEngine::DropRow(const IncompleteRow& dropped, RoundReport* report) {
+  const auto row = std::find_if(closed_.begin(), closed_.end(), [&](int i) {
+    return rows_[i].rank == dropped.rank;
+  });
   if (row == closed_.end()) return;  // known already, or never asked for
   closed_.erase(row);
-  report->incomplete_rows.push_back({rank, static_cast<int32_t>(shard)});
+  report->incomplete_rows.push_back(dropped);
 }
 
 bool RoundEngine::DropIncomplete(const std::vector<PhaseResult>& results,
@@ -25,7 +26,7 @@ bool RoundEngine::DropIncomplete(const std::vector<PhaseResult>& results,
   const std::vector<int> asked = closed_;
   for (size_t shard = 0; shard < results.size(); ++shard) {
     for (const int32_t rank : results[shard].incomplete_ranks) {
-      DropRow(rank, shard, report);
+      DropRow({rank, static_cast<int32_t>(shard)}, report);
     }
     // A shard that names incomplete ranks sends no checksums.
     const std::vector<uint32_t>& landed = results[shard].row_crc32c;
@@ -35,7 +36,8 @@ bool RoundEngine::DropIncomplete(const std::vector<PhaseResult>& results,
       const int32_t rank = rows_[asked[i]].rank;
       LogWarning("round ", round_, ": shard ", shard,
                  " has other bytes of rank ", rank, " than its commit says");
-      DropRow(rank, shard, report);
+      DropRow({rank, static_cast<int32_t>(shard), /*other_bytes=*/true},
+              report);
     }
   }
   std::sort(report->incomplete_rows.begin(), report->incomplete_rows.end(),
@@ -67,7 +69,7 @@ absl::Status RoundEngine::Close(RoundReport* report) {
     if (!DropIncomplete(*results, report)) return AddGrams(close, *results);
     LogWarning("round ", round_,
                " is closed again: ", report->incomplete_rows.size(),
-               " committed rows are not complete on all shards");
+               " committed rows are left out");
     absl::Status status = RunOnAll(MakePhase(PhaseKind::kAbandon)).status();
     if (!status.ok()) return status;
   }

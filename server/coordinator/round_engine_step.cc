@@ -70,10 +70,26 @@ absl::Status RoundEngine::Step(RoundReport* report) {
   }
   Phase phase = MakePhase(PhaseKind::kUpdate);
   phase.step = std::move(step);
-  absl::Status status = RunOnAll(phase).status();
+  const absl::StatusOr<std::vector<PhaseResult>> results = RunOnAll(phase);
   Lap(&mark, &report->durations.update);
-  if (status.ok()) ++num_steps_;
-  return status;
+  if (!results.ok()) return results.status();
+  ++num_steps_;
+  NoteNotFinite(*results, report);
+  return absl::OkStatus();
+}
+
+void RoundEngine::NoteNotFinite(const std::vector<PhaseResult>& results,
+                                RoundReport* report) const {
+  // The first slice of all shards, so that the name does not depend on how
+  // many there are.
+  int32_t first = static_cast<int32_t>(plan_.slices.size());
+  for (size_t shard = 0; shard < results.size(); ++shard) {
+    const int32_t slice = results[shard].not_finite_slice;
+    if (slice < 0 || slice >= first) continue;
+    first = slice;
+    report->not_finite = {manifest_.tensors[plan_.slices[slice].tensor].name,
+                          static_cast<int32_t>(shard)};
+  }
 }
 
 }  // namespace agg

@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "server/base/field_error.h"
 #include "server/combine/decision.h"
 
 namespace agg {
@@ -39,26 +42,42 @@ std::vector<int32_t> NonFiniteRanks(const RoundReport& report) {
 
 constexpr size_t kMaxNamedRows = 8;
 
-std::string DescribeIncomplete(const std::vector<IncompleteRow>& rows) {
+// "what: rank 1 (shard 0), ..." of the rows that are left out for one reason;
+// "" if there are none.
+std::string DescribeLeftOut(const std::vector<IncompleteRow>& rows,
+                            bool other_bytes, absl::string_view what) {
   std::vector<std::string> names;
-  for (size_t i = 0; i < rows.size() && i < kMaxNamedRows; ++i) {
+  size_t num_rows = 0;
+  for (const IncompleteRow& row : rows) {
+    if (row.other_bytes != other_bytes || ++num_rows > kMaxNamedRows) continue;
     names.push_back(
-        absl::StrCat("rank ", rows[i].rank, " (shard ", rows[i].shard, ")"));
+        absl::StrCat("rank ", row.rank, " (shard ", row.shard, ")"));
   }
-  if (rows.size() > kMaxNamedRows) {
-    names.push_back(absl::StrCat(rows.size() - kMaxNamedRows, " more"));
+  if (num_rows > kMaxNamedRows) {
+    names.push_back(absl::StrCat(num_rows - kMaxNamedRows, " more"));
   }
-  return absl::StrCat("excluded, committed but not completely pushed: ",
-                      absl::StrJoin(names, ", "));
+  return names.empty() ? ""
+                       : absl::StrCat(what, ": ", absl::StrJoin(names, ", "));
 }
 
 // What was done other than plainly applying the rule.
 std::string Remarks(const RoundReport& report) {
   const Decision& decision = report.decision;
   std::vector<std::string> remarks;
-  if (!report.incomplete_rows.empty()) {
-    remarks.push_back(DescribeIncomplete(report.incomplete_rows));
+  const auto add = [&](std::string remark) {
+    if (!remark.empty()) remarks.push_back(std::move(remark));
+  };
+  if (report.not_finite.has_value()) {
+    add(absl::StrCat(
+        "this round's update left parameters that are not finite: tensor ",
+        Quoted(report.not_finite->tensor), " (shard ", report.not_finite->shard,
+        ")"));
   }
+  add(DescribeLeftOut(report.incomplete_rows, /*other_bytes=*/false,
+                      "excluded, committed but not completely pushed"));
+  add(DescribeLeftOut(report.incomplete_rows, /*other_bytes=*/true,
+                      "excluded, pushed with other bytes than the commit's "
+                      "checksum says"));
   const std::vector<int32_t> non_finite = NonFiniteRanks(report);
   if (!non_finite.empty()) {
     remarks.push_back(absl::StrCat("excluded non-finite rows of ranks ",

@@ -210,6 +210,10 @@ void AddJobFamilies(const MetricsOptions& options,
   builder->Gauge("aggserver_consecutive_skipped_rounds",
                  "Skipped rounds since the last applied one.",
                  static_cast<double>(job.consecutive_skipped_rounds));
+  builder->Gauge("aggserver_not_finite_rounds",
+                 "Rounds since an update left parameters that are not finite, "
+                 "that one included; 0 while they are finite.",
+                 static_cast<double>(job.not_finite_rounds));
 }
 
 void AddRoundLogFamilies(const std::optional<RoundLogStatus>& status,

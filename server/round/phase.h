@@ -85,7 +85,10 @@ struct PhaseResult {
   std::vector<uint32_t> row_crc32c;
   std::vector<SliceGram> grams;   // kClose, kCompensatedGram; ascending slice
   std::vector<SliceNorms> norms;  // kNorms; ascending slice
-  double seconds = 0.0;           // compute time inside the shard
+  // kUpdate: the first slice (of the plan) with a parameter that is not finite
+  // after it; -1: there is none.
+  int32_t not_finite_slice = -1;
+  double seconds = 0.0;  // compute time inside the shard
 };
 
 }  // namespace agg

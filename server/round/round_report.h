@@ -4,6 +4,7 @@
 #define AGG_SERVER_ROUND_ROUND_REPORT_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,10 +28,19 @@ struct PhaseDurations {
   absl::Duration publish;
 };
 
-// A committed row that is not complete, and the first shard that lacks slices
-// of it.
+// A committed row that is left out, and the first shard to name it.
 struct IncompleteRow {
   int32_t rank = 0;
+  int32_t shard = 0;
+  // The shard has all of its slices, with other bytes than the commit says;
+  // else it lacks some.
+  bool other_bytes = false;
+};
+
+// Where an update has left parameters that are not finite: the first such
+// tensor of the manifest, and the shard that has it.
+struct NotFiniteParameters {
+  std::string tensor;
   int32_t shard = 0;
 };
 
@@ -45,6 +55,7 @@ struct RoundReport {
   std::vector<RowInfo> rows;     // committed
   // Among rows, and among decision.excluded_ranks; ascending.
   std::vector<IncompleteRow> incomplete_rows;
+  std::optional<NotFiniteParameters> not_finite;  // after this applied round
   std::vector<absl::Duration> commit_delays;  // per row: after the first commit
   double loss = 0.0;  // mean over rows that sent one, by examples; or NaN
   Decision decision;  // next_state is empty here
@@ -86,6 +97,9 @@ struct JobStatus {
   absl::Duration below_floor_for;
   uint64_t consecutive_skipped_rounds = 0;  // up to the last round
   bool failed = false;  // the job has finished by giving up: `message`
+  // From the round whose update left parameters that are not finite up to the
+  // last one; 0: the last update left finite ones.
+  uint64_t not_finite_rounds = 0;
   std::vector<EndedWorkers> ended_workers;  // one for each reason there is
   std::string message;
   // By ordinal: why the coordinator does not have the shard; "": it has it.

@@ -177,6 +177,10 @@ std::vector<v1::PhaseReply> ToProto(const PhaseResult& result) {
       result.incomplete_ranks.begin(), result.incomplete_ranks.end());
   replies.back().mutable_row_crc32c()->Add(result.row_crc32c.begin(),
                                            result.row_crc32c.end());
+  if (result.not_finite_slice >= 0) {
+    replies.back().set_not_finite_slice(
+        static_cast<uint32_t>(result.not_finite_slice));
+  }
   return replies;
 }
 
@@ -198,6 +202,9 @@ void AppendReply(const v1::PhaseReply& reply, PhaseResult* result) {
   result->row_crc32c.insert(result->row_crc32c.end(),
                             reply.row_crc32c().begin(),
                             reply.row_crc32c().end());
+  if (reply.has_not_finite_slice()) {
+    result->not_finite_slice = static_cast<int32_t>(reply.not_finite_slice());
+  }
 }
 
 }  // namespace agg

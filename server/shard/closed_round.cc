@@ -88,7 +88,8 @@ absl::Status ClosedRound::Update(ShardCompute* compute, const StepPlan& step,
   if (updated_ != nullptr) return absl::OkStatus();
   std::shared_ptr<Snapshot> snapshot =
       compute->store()->NextSnapshot(num_revoked);
-  absl::Status status = compute->Update(rows_, step, snapshot.get());
+  absl::Status status =
+      compute->Update(rows_, step, snapshot.get(), &not_finite_slice_);
   if (status.ok()) updated_ = std::move(snapshot);
   return status;
 }

@@ -52,6 +52,8 @@ class ClosedRound {
                       int* num_revoked);
   // What Update has written; null before.
   std::shared_ptr<const Snapshot> updated() const { return updated_; }
+  // As ShardCompute::Update; -1 before.
+  int32_t not_finite_slice() const { return not_finite_slice_; }
 
  private:
   std::vector<RoundRow> rows_;
@@ -61,6 +63,7 @@ class ClosedRound {
   std::optional<PhaseResult> compensated_;
   std::optional<PhaseResult> norms_;
   std::shared_ptr<const Snapshot> updated_;
+  int32_t not_finite_slice_ = -1;
 };
 
 }  // namespace agg

@@ -3,6 +3,7 @@
 #include "server/shard/shard_compute.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -252,7 +253,9 @@ absl::StatusOr<std::vector<SliceNorms>> ShardCompute::Norms(
 }
 
 absl::Status ShardCompute::Update(const std::vector<RoundRow>& rows,
-                                  const StepPlan& step, Snapshot* snapshot) {
+                                  const StepPlan& step, Snapshot* snapshot,
+                                  int32_t* not_finite_slice) {
+  *not_finite_slice = -1;
   std::vector<const Buffer*> buffers;
   std::vector<double> compact;
   std::vector<UpdateRange> ranges;
@@ -263,7 +266,25 @@ absl::Status ShardCompute::Update(const std::vector<RoundRow>& rows,
   request.snapshot = snapshot->buffers()->f32.get();
   request.narrowed_snapshot = snapshot->buffers()->narrowed.get();
   request.narrowed_dtype = store_->narrowed_dtype();
-  return backend_->Update(request);
+  bool all_finite = true;
+  request.all_finite = &all_finite;
+  status = backend_->Update(request);
+  if (status.ok() && !all_finite) *not_finite_slice = NotFiniteSlice(*snapshot);
+  return status;
+}
+
+// A look at all parameters is cheap for something that should never happen.
+int32_t ShardCompute::NotFiniteSlice(const Snapshot& snapshot) const {
+  const auto* const values =
+      reinterpret_cast<const float*>(snapshot.buffers()->f32->host());
+  for (size_t i = 0; i < layout_->slices.size(); ++i) {
+    const float* const begin = values + layout_->ranges[i].begin;
+    const bool finite =
+        std::all_of(begin, begin + layout_->ranges[i].num_elements,
+                    [](float value) { return std::isfinite(value); });
+    if (!finite) return layout_->slices[i];
+  }
+  return -1;
 }
 
 absl::Status ShardCompute::LoadSeed(Snapshot* snapshot) {

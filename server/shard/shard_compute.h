@@ -61,10 +61,12 @@ class ShardCompute {
   absl::StatusOr<std::vector<SliceNorms>> Norms(
       const std::vector<RoundRow>& rows, const StepPlan& step);
 
-  // Combines and steps, writing the next version into `snapshot`. After an
-  // error master weights may hold a part of the update.
+  // Combines and steps, writing the next version into `snapshot`.
+  // *not_finite_slice: the first slice (of the plan) that has a parameter that
+  // is not finite; -1: none has. After an error master weights may hold a part
+  // of the update.
   absl::Status Update(const std::vector<RoundRow>& rows, const StepPlan& step,
-                      Snapshot* snapshot);
+                      Snapshot* snapshot, int32_t* not_finite_slice);
 
   // Makes the float32 bytes of `snapshot` (a landed seed) the parameters.
   absl::Status LoadSeed(Snapshot* snapshot);
@@ -82,6 +84,9 @@ class ShardCompute {
                           std::vector<double>* compact,
                           std::vector<UpdateRange>* ranges,
                           UpdateRequest* request);
+
+  // The first slice of `snapshot`, as for Update.
+  int32_t NotFiniteSlice(const Snapshot& snapshot) const;
 
   const ShardOptions options_;
   Backend* const backend_;

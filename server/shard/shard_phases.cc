@@ -182,7 +182,11 @@ absl::StatusOr<PhaseResult> ShardEngine::Update(const StepPlan& step,
   const absl::Status status = closed_round_.Update(compute, step, &num_revoked);
   MutexLock lock(&mutex_);
   totals_.revoked_snapshots += num_revoked;
-  if (status.ok()) return PhaseResult();
+  if (status.ok()) {
+    PhaseResult result;
+    result.not_finite_slice = closed_round_.not_finite_slice();
+    return result;
+  }
   // Master weights may hold a part of the step: this epoch cannot go on (P9).
   epoch_.Break(absl::UnavailableError(
       absl::StrCat("shard ", options_.ordinal,

@@ -95,6 +95,7 @@ absl::Status UpdateRun::Update(const TestRows& rows,
                                const std::vector<UpdateRange>& updates,
                                const Change& change) {
   UpdateRequest request = MakeRequest(rows, updates);
+  request.all_finite = &all_finite_;
   if (change) change(&request);
   const absl::Status status = backend_->Update(request);
   if (status.ok()) ++step_;

@@ -49,6 +49,8 @@ class UpdateRun {
                                 const std::vector<double>& coefficients,
                                 const RangeStep& step);
 
+  // Of the last Update.
+  bool all_finite() const { return all_finite_; }
   std::vector<float> Snapshot() const;
   std::vector<uint16_t> NarrowedSnapshot() const;  // of Load or Update
 
@@ -64,6 +66,7 @@ class UpdateRun {
   DType narrowed_dtype_;
   int64_t num_elements_;
   int64_t step_ = 1;
+  bool all_finite_ = true;
   std::unique_ptr<Buffer> master_;
   std::unique_ptr<Buffer> state0_;
   std::unique_ptr<Buffer> state1_;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -81,6 +82,11 @@ TEST_P(BackendConformance, PublishesALargeSnapshotWhole) {
   for (int64_t k = 0; k < kNumElements; ++k) {
     ASSERT_EQ(snapshot[k], static_cast<float>(k));
   }
+  EXPECT_TRUE(run.all_finite());
+  rows.Set(0, kNumElements / 2, std::numeric_limits<float>::infinity());
+  rows.Land();
+  ASSERT_TRUE(run.Update(rows, {1.0}, RangeStep()).ok());
+  EXPECT_FALSE(run.all_finite());
 }
 
 // Weights may be 1e60 when norms differ by as much
@@ -147,6 +153,66 @@ TEST_P(BackendConformance, RangesAreIndependent) {
       ASSERT_EQ(snapshot[k], UpdateRun::kUntouched) << "range " << r;
     }
   }
+}
+
+TEST_P(BackendConformance, SaysWhetherAllParametersAreFinite) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  OptimizerOptions sgd;
+  sgd.kind = OptimizerKind::kSgd;
+  for (const int64_t num_elements : {1, 7, 40, 512, 515, 70001}) {
+    for (const int64_t bad : {int64_t{0}, num_elements / 2, num_elements - 1}) {
+      TestRows rows(backend_.get(), DType::kF32, 1, num_elements);
+      rows.Set(0, bad, std::numeric_limits<float>::max());
+      rows.Land();
+      UpdateRun run(backend_.get(), sgd, {{0, num_elements}});
+      run.Load(std::vector<float>(num_elements, 0.0f));
+      ASSERT_TRUE(run.Update(rows, {1.0}, RangeStep()).ok());
+      ASSERT_TRUE(run.all_finite()) << num_elements;
+      // The gradient is finite, its step is not; and what is not finite stays
+      // so, whatever comes.
+      for (const float rate : {2.0f, 0.0f}) {
+        RangeStep step;
+        step.learning_rate = rate;
+        ASSERT_TRUE(run.Update(rows, {1.0}, step).ok());
+        ASSERT_FALSE(run.all_finite()) << bad << " of " << num_elements;
+        ASSERT_FALSE(std::isfinite(run.Snapshot()[bad]));
+      }
+      for (const float value : {kInfinity, -kInfinity, std::nanf("")}) {
+        run.Load(std::vector<float>(num_elements, 0.0f));
+        ASSERT_TRUE(run.Update(rows, {1.0}, RangeStep()).ok());
+        ASSERT_TRUE(run.all_finite());
+        TestRows spoilt(backend_.get(), DType::kF32, 1, num_elements);
+        spoilt.Set(0, bad, value);
+        spoilt.Land();
+        ASSERT_TRUE(run.Update(spoilt, {1.0}, RangeStep()).ok());
+        ASSERT_FALSE(run.all_finite()) << bad << " of " << num_elements;
+      }
+    }
+  }
+}
+
+// What no range has is not written, so that it does not count; nor do the
+// elements behind a range's end, which a kernel may compute and not store.
+TEST_P(BackendConformance, OnlyWrittenParametersHaveToBeFinite) {
+  OptimizerOptions sgd;
+  sgd.kind = OptimizerKind::kSgd;
+  const std::vector<ElementRange> ranges = LayOut({41, 200, 70001});
+  const int64_t num_elements = LayoutElements(ranges);
+  std::vector<float> seed(num_elements, std::nanf(""));
+  for (const ElementRange& range : {ranges[0], ranges[2]}) {
+    std::fill_n(seed.begin() + range.begin, range.num_elements, 1.0f);
+  }
+  const TestRows rows = RandomRows(DType::kF32, 2, num_elements);
+  UpdateRun run(backend_.get(), sgd, ranges);
+  run.Load(seed);
+  const std::vector<double> coefficients = {0.5, 0.5};
+  const std::vector<UpdateRange> updates = {
+      {ranges[0], coefficients, 0.1f, 0.0f, 1.0f},
+      {ranges[2], coefficients, 0.1f, 0.0f, 1.0f}};
+  ASSERT_TRUE(run.Update(rows, updates).ok());
+  EXPECT_TRUE(run.all_finite());
+  ASSERT_TRUE(run.Update(rows, coefficients, RangeStep()).ok());
+  EXPECT_FALSE(run.all_finite());
 }
 
 TEST_P(BackendConformance, UpdateRefusesWhatDoesNotFit) {

@@ -124,7 +124,9 @@ class OneGradientTest(ForeignTestCase):
         outcome = worker.commit(row_crc32c=worker.row_crc32c(values(5)))
         self.assertFalse(outcome.included)
         self.assertEqual(list(outcome.excluded_ranks), [0])
-        self.assertRegex(outcome.message, r"rank 0 \(shard 0\)")
+        self.assertRegex(
+            outcome.message, r"other bytes than the commit's checksum says: "
+            r"rank 0 \(shard 0\)")
         self.assert_tensors(worker.pull(1), values(0))
 
     def test_checksums_are_one_per_shard(self):

@@ -67,6 +67,28 @@ TEST(RoundOutcomeTest, RemarksSayWhyARowIsLeftOut) {
   EXPECT_THAT(report.message, HasSubstr("why it was skipped; excluded, "));
 }
 
+TEST(RoundOutcomeTest, RemarksTellOtherBytesFromMissingOnes) {
+  RoundReport report = Report();
+  report.incomplete_rows = {{0, 2}, {1, 3, true}, {4, 2}};
+  report.decision.excluded_ranks = {0, 1, 4};
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_EQ(report.message,
+            "excluded, committed but not completely pushed: rank 0 (shard 2), "
+            "rank 4 (shard 2); excluded, pushed with other bytes than the "
+            "commit's checksum says: rank 1 (shard 3)");
+}
+
+TEST(RoundOutcomeTest, RemarksNameParametersThatAreNotFinite) {
+  RoundReport report = Report();
+  report.incomplete_rows.clear();
+  report.decision.excluded_ranks.clear();
+  report.not_finite = {"w", 2};
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_EQ(report.message,
+            "this round's update left parameters that are not finite: tensor "
+            "\"w\" (shard 2)");
+}
+
 TEST(RoundOutcomeTest, ManyIncompleteRowsAreCounted) {
   RoundReport report = Report();
   report.incomplete_rows.clear();

@@ -148,6 +148,7 @@ TEST(PhaseConversionTest, LargeResultsTravelInSeveralMessages) {
   result.norms.push_back({3, 1.5, 2.5});
   result.seconds = 0.125;
   result.incomplete_ranks = {2, 511};
+  result.not_finite_slice = 0;
   const std::vector<v1::PhaseReply> replies = ToProto(result);
   EXPECT_GE(replies.size(), 3u);
   PhaseResult back;
@@ -156,6 +157,7 @@ TEST(PhaseConversionTest, LargeResultsTravelInSeveralMessages) {
     AppendReply(reply, &back);
   }
   EXPECT_THAT(back.incomplete_ranks, ElementsAre(2, 511));
+  EXPECT_EQ(back.not_finite_slice, 0);
   ASSERT_EQ(back.grams.size(), 40u);
   for (int slice = 0; slice < 40; ++slice) {
     EXPECT_EQ(back.grams[slice].slice, slice);
@@ -168,7 +170,11 @@ TEST(PhaseConversionTest, LargeResultsTravelInSeveralMessages) {
 }
 
 TEST(PhaseConversionTest, AnEmptyResultIsOneMessage) {
-  EXPECT_EQ(ToProto(PhaseResult()).size(), 1u);
+  const std::vector<v1::PhaseReply> replies = ToProto(PhaseResult());
+  ASSERT_EQ(replies.size(), 1u);
+  PhaseResult back;
+  AppendReply(replies[0], &back);
+  EXPECT_EQ(back.not_finite_slice, -1);
 }
 
 TEST(PhaseConversionTest, SessionChange) {

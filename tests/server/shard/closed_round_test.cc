@@ -102,6 +102,23 @@ TEST_F(ClosedRoundTest, StepsOnce) {
   EXPECT_EQ(value, -1.5f);  // 0 - 0.5 * 3
 }
 
+TEST_F(ClosedRoundTest, NamesTheFirstSliceThatIsNotFinite) {
+  Write(PushKind::kGradient, 0, {3.0f, 0.0f});
+  Write(PushKind::kGradient, 1, {3e38f});
+  step_.learning_rate = 1e30;
+  step_.coefficients = {1e-30};
+  int num_revoked = 0;
+  ASSERT_TRUE(round_.Update(compute_.get(), step_, &num_revoked).ok());
+  EXPECT_EQ(round_.not_finite_slice(), -1);
+  round_ = ClosedRound({{0, 10}}, {7}, {});
+  step_.coefficients = {1.0};
+  ASSERT_TRUE(round_.Update(compute_.get(), step_, &num_revoked).ok());
+  EXPECT_EQ(round_.not_finite_slice(), 1);
+  // A repeat says the same, although it computes nothing.
+  ASSERT_TRUE(round_.Update(compute_.get(), step_, &num_revoked).ok());
+  EXPECT_EQ(round_.not_finite_slice(), 1);
+}
+
 TEST_F(ClosedRoundTest, AnErrorIsNotKept) {
   StepPlan bad = step_;
   bad.coefficients.clear();

@@ -104,6 +104,12 @@ TEST_P(CallCountTest, OfAnUpdate) {
   narrowing.narrowed_snapshot = narrowed_.get();
   narrowing.narrowed_dtype = DType::kBF16;
   ExpectCalls(10, 1, [&] { ASSERT_TRUE(backend_->Update(narrowing).ok()); });
+  // As a shard asks: a flag is cleared before, and fetched after.
+  bool all_finite = false;
+  UpdateRequest checked = Request();
+  checked.all_finite = &all_finite;
+  ExpectCalls(11, 1, [&] { ASSERT_TRUE(backend_->Update(checked).ok()); });
+  EXPECT_TRUE(all_finite);
 }
 
 TEST_P(CallCountTest, OfNorms) {
