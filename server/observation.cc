@@ -95,7 +95,11 @@ Observation::Observation(const ServerOptions& options, int ordinal,
       round_log_(std::move(round_log)),
       metrics_(
           page_.metrics, [this] { return engine_->StatusWithDevice(); },
-          [this] { return Job(); }, [this] { return LogStatus(); }),
+          [this] { return Job(); }, [this] { return LogStatus(); },
+          [this] {
+            return calls_ == nullptr ? std::vector<CallCount>()
+                                     : calls_->counts();
+          }),
       history_(MakeHistoryOptions(options)) {}
 
 std::optional<JobStatus> Observation::Job() const {

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/base/call_counts.h"
 #include "server/config/options.h"
 #include "server/coordinator/coordinator.h"
 #include "server/metrics/metrics.h"
@@ -39,6 +40,9 @@ class Observation {
     coordinator_ = coordinator;
   }
 
+  // Outlives the serving, too.
+  void SetCalls(const CallCounts* calls) { calls_ = calls; }
+
   // On the coordinator's thread, after each round.
   void OnRound(const RoundReport& report);
 
@@ -61,6 +65,7 @@ class Observation {
   const StatusPageOptions page_;
   const ShardEngine* const engine_;
   const Coordinator* coordinator_ = nullptr;
+  const CallCounts* calls_ = nullptr;
   const std::unique_ptr<RoundLog> round_log_;  // or null
   Metrics metrics_;
   RoundHistory history_;

@@ -150,6 +150,7 @@ absl::Status Server::StartObservation() {
       Observation::Make(options_, start_.ordinal, engine_.get());
   if (!observation.ok()) return observation.status();
   observation_ = *std::move(observation);
+  observation_->SetCalls(&calls_);
   return absl::OkStatus();
 }
 
@@ -211,6 +212,7 @@ absl::Status Server::StartRpc(int port) {
   rpc.admin = start_.admin;
   rpc.version = kVersion;
   rpc.on_drain_request = start_.on_drain_request;
+  rpc.calls = &calls_;
   absl::StatusOr<std::unique_ptr<RpcServer>> server =
       RpcServer::Start(rpc, engine_.get(), coordinator_.get());
   if (!server.ok()) return server.status();

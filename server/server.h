@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/backend_maker.h"
+#include "server/base/call_counts.h"
 #include "server/base/mutex.h"
 #include "server/config/options.h"
 
@@ -97,6 +98,7 @@ class Server {
 
   // In the order of their construction, and destroyed in the other order,
   // except for what ~Server says.
+  CallCounts calls_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<ShardEngine> engine_;
   std::unique_ptr<Observation> observation_;

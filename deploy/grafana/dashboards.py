@@ -14,6 +14,7 @@ TENSOR = f'{{{_JOB},tensor=~"$tensor"}}'
 WORKER = f'{{{_JOB},worker=~"$worker"}}'
 SHARD = f'{{{_JOB},shard=~"$shard"}}'
 EARLY = f'{{{_JOB},shard=~"$shard",when="early"}}'
+FAILED = f'{{{_JOB},shard=~"$shard",code!="OK"}}'
 # What joins two series of one job.
 ON = "on (namespace, job)"
 W = f"aggserver_round_rows{J}"
@@ -230,7 +231,9 @@ def rounds():
                query(f"rate(aggserver_workers_ended_total{J}{RATE})",
                      "workers: {{reason}}"),
                query(f"aggserver_consecutive_skipped_rounds{J}",
-                     "skipped in a row")]),
+                     "skipped in a row"),
+               query(f"aggserver_not_finite_rounds{J}",
+                     "rounds with parameters that are not finite")]),
         row("Workers"),
         lines("Workers", "Joined above attending: a dead process. Joined below "
               "the floor: the job follows its floor_policy.",
@@ -307,6 +310,12 @@ def resources():
                      "backend, " + BY_SHARD),
                query(f"aggserver_revoked_snapshots_total{SHARD}",
                      "snapshots, " + BY_SHARD)]),
+        lines("gRPC calls that failed in a second",
+              "By method and code. CANCELLED: callers that have gone; ABORTED: "
+              "clients of an epoch that is over.",
+              [query("sum by (method, code) (rate(aggserver_grpc_calls_total"
+                     f"{FAILED}{RATE}))", "{{method}} {{code}}")],
+              width=24, height=6),
         lines("Round log", "Records written, and those that a full disk or "
               "another error kept out. Both stay 0 without round_log.",
               [query(f"aggserver_round_log_records_total{J}", "records"),

@@ -13,7 +13,9 @@
 #include "absl/time/clock.h"
 #include "prometheus/metric_family.h"
 #include "prometheus/text_serializer.h"
+#include "server/base/call_counts.h"
 #include "server/base/utf8.h"
+#include "server/metrics/call_families.h"
 #include "server/metrics/family_builder.h"
 #include "server/metrics/metrics_options.h"
 #include "server/metrics/process_usage.h"
@@ -45,11 +47,13 @@ class Metrics::Impl {
  public:
   Impl(const MetricsOptions& options, std::function<ShardStatus()> shard_status,
        std::function<std::optional<JobStatus>()> job_status,
-       std::function<std::optional<RoundLogStatus>()> round_log)
+       std::function<std::optional<RoundLogStatus>()> round_log,
+       std::function<std::vector<CallCount>()> calls)
       : options_(WithValidNames(options)),
         shard_status_(std::move(shard_status)),
         job_status_(std::move(job_status)),
         round_log_(std::move(round_log)),
+        calls_(std::move(calls)),
         state_(std::make_shared<RoundState>(InitialRoundState(options_))) {}
 
   void SetTensors(const std::vector<std::pair<std::string, int64_t>>& tensors) {
@@ -85,6 +89,7 @@ class Metrics::Impl {
       AddRoundLogFamilies(round_log_ ? round_log_() : std::nullopt, &builder);
     }
     AddShardFamilies(shard_status_(), &builder);
+    AddCallFamilies(calls_ ? calls_() : std::vector<CallCount>(), &builder);
     AddProcessFamilies(ReadProcessUsage(), &builder);
     return builder.Take();
   }
@@ -101,6 +106,7 @@ class Metrics::Impl {
   const std::function<ShardStatus()> shard_status_;
   const std::function<std::optional<JobStatus>()> job_status_;
   const std::function<std::optional<RoundLogStatus>()> round_log_;
+  const std::function<std::vector<CallCount>()> calls_;
   // Never null; only through Load and Store.
   std::shared_ptr<const RoundState> state_;
 };
@@ -108,10 +114,11 @@ class Metrics::Impl {
 Metrics::Metrics(const MetricsOptions& options,
                  std::function<ShardStatus()> shard_status,
                  std::function<std::optional<JobStatus>()> job_status,
-                 std::function<std::optional<RoundLogStatus>()> round_log)
+                 std::function<std::optional<RoundLogStatus>()> round_log,
+                 std::function<std::vector<CallCount>()> calls)
     : impl_(std::make_shared<Impl>(options, std::move(shard_status),
-                                   std::move(job_status),
-                                   std::move(round_log))) {}
+                                   std::move(job_status), std::move(round_log),
+                                   std::move(calls))) {}
 
 Metrics::~Metrics() = default;
 

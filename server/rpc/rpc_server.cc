@@ -20,6 +20,7 @@
 #include "proto/byte_buffer_frame.h"
 #include "proto/grpc_lifetime.h"
 #include "server/rpc/admin_service.h"
+#include "server/rpc/call_counter.h"
 #include "server/rpc/coordinator_service.h"
 #include "server/rpc/listen_check.h"
 #include "server/rpc/open_streams.h"
@@ -106,6 +107,9 @@ class RpcServer::Impl {
     EnablePlugins();
     grpc::ServerBuilder builder;
     SetLimits(options.job.max_workers, &builder);
+    if (options.calls != nullptr) {
+      CountCalls(options.admin, options.calls, &builder);
+    }
     builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(),
                              &port_);
     builder.RegisterService(&shard_);

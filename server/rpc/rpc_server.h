@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/base/call_counts.h"
 #include "server/coordinator/coordinator.h"
 #include "server/rpc/job_conversion.h"
 #include "server/rpc/shard_identity.h"
@@ -27,6 +28,7 @@ struct RpcServerOptions {
   std::string version;  // of the build, for it
   // What Admin.Drain calls; must not block. Null: Drain is refused.
   std::function<void()> on_drain_request;
+  CallCounts* calls = nullptr;  // outlives the server; null: not counted
 };
 
 // Health (grpc.health.v1) names. "" is the process: SERVING where /readyz says

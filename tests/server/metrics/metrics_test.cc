@@ -302,6 +302,7 @@ TEST(MetricsTest, TheJobIsSampledAtScrape) {
   job.below_floor_for = absl::Seconds(9);
   job.consecutive_skipped_rounds = 7;
   job.failed = true;
+  job.not_finite_rounds = 8;
   job.ended_workers = {{"left", 3}, {"evicted", 0}};
   job.phase = JobPhase::kFinished;
   const Scrape lost(metrics.Expose());
@@ -309,6 +310,7 @@ TEST(MetricsTest, TheJobIsSampledAtScrape) {
   EXPECT_EQ(lost.Value("aggserver_workers_floor"), 2);
   EXPECT_EQ(lost.Value("aggserver_consecutive_skipped_rounds"), 7);
   EXPECT_EQ(lost.Value("aggserver_job_failed"), 1);
+  EXPECT_EQ(lost.Value("aggserver_not_finite_rounds"), 8);
   EXPECT_EQ(lost.Value("aggserver_below_floor_seconds"), 9);
   EXPECT_EQ(lost.Value("aggserver_workers_ended_total", "reason=\"left\""), 3);
   EXPECT_EQ(lost.Value("aggserver_job_phase", "phase=\"finished\""), 1);
@@ -348,28 +350,6 @@ TEST(MetricsTest, AnotherCombinationEndsTheFormersSeries) {
   EXPECT_EQ(metrics.Expose().find("rule=\"adasum\",scope=\"per_tensor\","
                                   "step_scale=\"adascale\""),
             std::string::npos);
-}
-
-TEST(MetricsTest, TheProcessIsSampledAtScrape) {
-  const Metrics metrics(Options(), Shard, Job);
-  const Scrape scrape(metrics.Expose());
-  EXPECT_GT(scrape.Value("aggserver_memory_resident_bytes"), 1 << 20);
-  EXPECT_GE(scrape.Value("aggserver_cpu_seconds_total"), 0);
-  EXPECT_GT(scrape.Value("aggserver_start_time_seconds"), 1.7e9);
-}
-
-// The names that every Prometheus client library gives its process.
-TEST(MetricsTest, TheProcessHasTheStandardNames) {
-  const Metrics metrics(Options(), Shard, Job);
-  const Scrape scrape(metrics.Expose());
-  EXPECT_GE(scrape.Value("process_cpu_seconds_total"), 0);
-  EXPECT_EQ(scrape.types.at("process_cpu_seconds_total"), "counter");
-  EXPECT_GT(scrape.Value("process_resident_memory_bytes"), 1 << 20);
-  EXPECT_GE(scrape.Value("process_virtual_memory_bytes"),
-            scrape.Value("process_resident_memory_bytes"));
-  EXPECT_GE(scrape.Value("process_open_fds"), 0);
-  EXPECT_GT(scrape.Value("process_max_fds"), scrape.Value("process_open_fds"));
-  EXPECT_GT(scrape.Value("process_start_time_seconds"), 1.7e9);
 }
 
 TEST(MetricsTest, TheEndOfARoundIsTimed) {

@@ -43,6 +43,7 @@ void LoopbackShard::Serve(Coordinator* coordinator) {
   for (int i = 0; i < num_shards_; ++i) {
     options.job.shards.push_back(absl::StrCat("127.0.0.1:", i + 1));
   }
+  options.calls = &calls_;
   auto rpc = RpcServer::Start(options, engine_.get(), coordinator);
   if (!rpc.ok()) std::abort();
   rpc_ = *std::move(rpc);

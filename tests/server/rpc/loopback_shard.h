@@ -12,6 +12,7 @@
 #include "kernels/backend.h"
 #include "proto/agg.grpc.pb.h"
 #include "proto/shard_plan.h"
+#include "server/base/call_counts.h"
 #include "server/coordinator/coordinator.h"
 #include "server/rpc/rpc_server.h"
 #include "server/shard/shard_engine.h"
@@ -42,12 +43,14 @@ class LoopbackShard {
 
   ShardEngine* engine() { return engine_.get(); }
   RpcServer* rpc() { return rpc_.get(); }
+  const CallCounts& calls() const { return calls_; }
   std::string address() const;
   std::shared_ptr<grpc::Channel> NewChannel() const;
 
  private:
   const int ordinal_;
   const int num_shards_;
+  CallCounts calls_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<ShardEngine> engine_;
   std::unique_ptr<RpcServer> rpc_;

@@ -1,0 +1,18 @@
+// The series of gRPC calls.
+#ifndef AGG_SERVER_METRICS_CALL_FAMILIES_H_
+#define AGG_SERVER_METRICS_CALL_FAMILIES_H_
+
+#include <vector>
+
+#include "server/base/call_counts.h"
+#include "server/metrics/family_builder.h"
+
+namespace agg {
+
+// Adds the families under "Calls" of README.md.
+void AddCallFamilies(const std::vector<CallCount>& counts,
+                     FamilyBuilder* builder);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_METRICS_CALL_FAMILIES_H_

@@ -1,0 +1,52 @@
+// The series that every process has besides those of its shard: of its calls,
+// and of itself.
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "server/base/call_counts.h"
+#include "server/metrics/metrics.h"
+#include "server/round/round_report.h"
+#include "tests/server/metrics/samples.h"
+#include "tests/server/metrics/scrape.h"
+
+namespace agg {
+namespace {
+
+TEST(ProcessMetricsTest, CallsByMethodAndCode) {
+  const Metrics metrics(
+      Options(), [] { return ShardStatus(); }, nullptr, nullptr,
+      [] {
+        return std::vector<CallCount>{{"agg.v1.Shard/Pull", "OK", 5},
+                                      {"agg.v1.Shard/Pull", "ABORTED", 2}};
+      });
+  const Scrape scrape(metrics.Expose());
+  EXPECT_EQ(scrape.Count("aggserver_grpc_calls_total"), 2);
+  EXPECT_EQ(scrape.Value("aggserver_grpc_calls_total",
+                         "method=\"agg.v1.Shard/Pull\",code=\"ABORTED\""),
+            2);
+}
+
+TEST(ProcessMetricsTest, TheProcessIsSampledAtScrape) {
+  const Metrics metrics(Options(), Shard, Job);
+  const Scrape scrape(metrics.Expose());
+  EXPECT_GT(scrape.Value("aggserver_memory_resident_bytes"), 1 << 20);
+  EXPECT_GE(scrape.Value("aggserver_cpu_seconds_total"), 0);
+  EXPECT_GT(scrape.Value("aggserver_start_time_seconds"), 1.7e9);
+}
+
+// The names that every Prometheus client library gives its process.
+TEST(ProcessMetricsTest, TheProcessHasTheStandardNames) {
+  const Metrics metrics(Options(), Shard, Job);
+  const Scrape scrape(metrics.Expose());
+  EXPECT_GE(scrape.Value("process_cpu_seconds_total"), 0);
+  EXPECT_EQ(scrape.types.at("process_cpu_seconds_total"), "counter");
+  EXPECT_GT(scrape.Value("process_resident_memory_bytes"), 1 << 20);
+  EXPECT_GE(scrape.Value("process_virtual_memory_bytes"),
+            scrape.Value("process_resident_memory_bytes"));
+  EXPECT_GE(scrape.Value("process_open_fds"), 0);
+  EXPECT_GT(scrape.Value("process_max_fds"), scrape.Value("process_open_fds"));
+  EXPECT_GT(scrape.Value("process_start_time_seconds"), 1.7e9);
+}
+
+}  // namespace
+}  // namespace agg
