@@ -18,7 +18,8 @@ Coordinator::Coordinator(const CoordinatorOptions& options,
     : clock_(clock),
       on_report_(std::move(on_report)),
       find_other_(std::move(find_other)),
-      peers_(std::move(peers)),
+      peers_(peers),
+      join_peers_(std::move(peers)),
       engine_(options, &peers_),
       loss_listener_(std::make_shared<LossListener>(
           [this](uint64_t epoch, const absl::Status& reason) {
@@ -32,16 +33,43 @@ Coordinator::~Coordinator() {
     MutexLock lock(&mutex_);
     stop_ = true;
     changed_.NotifyAll();
+    stopped_.NotifyAll();
   }
-  if (thread_.joinable()) thread_.join();
+  joins_.Stop();
+  for (std::thread* thread : {&thread_, &joins_thread_, &deadlines_thread_}) {
+    if (thread->joinable()) thread->join();
+  }
   loss_listener_->Stop();
   // Each queued call is refused now; its caller has to hear of it.
-  while (RunOperation()) {
+  for (;;) {
+    const bool called = RunOperation();
+    const std::shared_ptr<PendingJoin> join = joins_.TryNext();
+    if (join != nullptr) {
+      ServeJoin(join);
+    } else if (!called) {
+      return;
+    }
   }
 }
 
 void Coordinator::Start() {
+  threaded_ = true;
+  joins_thread_ = std::thread([this] { ServeJoins(); });
+  deadlines_thread_ = std::thread([this] { CheckDeadlinesEachSecond(); });
   thread_ = std::thread([this] { Loop(); });
+}
+
+// --- Deadlines ---------------------------------------------------------------
+
+void Coordinator::CheckDeadlines() { joins_.Expire(clock_->Now()); }
+
+void Coordinator::CheckDeadlinesEachSecond() {
+  for (;;) {
+    CheckDeadlines();
+    MutexLock lock(&mutex_);
+    if (stop_) return;
+    stopped_.WaitFor(&mutex_, absl::Seconds(1));
+  }
 }
 
 // --- Calls that the loop carries out -----------------------------------------
@@ -59,17 +87,6 @@ absl::Status Coordinator::Enqueue(std::optional<uint64_t> epoch,
   operations_.push_back(std::move(operation));
   changed_.NotifyAll();
   return absl::OkStatus();
-}
-
-void Coordinator::Join(const JoinCall& call, JoinCallback done,
-                       GoneCallback gone) {
-  // Before the call is queued and logged, which would keep the text.
-  absl::Status status = ValidateText("client", call.client);
-  if (status.ok()) {
-    status =
-        Enqueue({}, [this, call, done, gone] { done(DoJoin(call, gone)); });
-  }
-  if (!status.ok()) done(status);
 }
 
 void Coordinator::Leave(uint64_t epoch, uint64_t session,

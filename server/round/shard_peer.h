@@ -76,6 +76,13 @@ class ShardPeer {
   // Frees what SetManifest has allocated, unless a worker has joined with the
   // manifest or the job is seeded.
   virtual absl::Status ForgetManifest(uint64_t epoch) = 0;
+  // Memory for the row of `rank`, unless there is some: what SetSession would
+  // allocate otherwise. May take long. It stays the rank's, whoever joins as
+  // that rank. RESOURCE_EXHAUSTED when there is no such memory. A peer without
+  // memory of its own has nothing to do.
+  virtual absl::Status ReserveRow(uint64_t /*epoch*/, int32_t /*rank*/) {
+    return absl::OkStatus();
+  }
   virtual absl::Status SetSession(uint64_t epoch,
                                   const SessionChange& change) = 0;
   virtual absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) = 0;

@@ -240,7 +240,7 @@ absl::Status RemoteShardPeer::SetManifest(uint64_t epoch,
   v1::SetManifestRequest request;
   request.set_epoch(epoch);
   *request.mutable_manifest() = ToProto(manifest);
-  return Call(options_.call_timeout, [&](grpc::ClientContext* context) {
+  return Call(absl::InfiniteDuration(), [&](grpc::ClientContext* context) {
     v1::SetManifestReply reply;
     return stub_->SetManifest(context, request, &reply);
   });
@@ -252,6 +252,20 @@ absl::Status RemoteShardPeer::ForgetManifest(uint64_t epoch) {
   return Call(options_.call_timeout, [&](grpc::ClientContext* context) {
     v1::SetManifestReply reply;
     return stub_->SetManifest(context, request, &reply);
+  });
+}
+
+absl::Status RemoteShardPeer::ReserveRow(uint64_t epoch, int32_t rank) {
+  v1::ReserveRowRequest request;
+  request.set_epoch(epoch);
+  request.set_rank(rank);
+  return Call(absl::InfiniteDuration(), [&](grpc::ClientContext* context) {
+    v1::ReserveRowReply reply;
+    const grpc::Status status = stub_->ReserveRow(context, request, &reply);
+    // An older release of this protocol_version: its SetSession allocates.
+    return status.error_code() == grpc::StatusCode::UNIMPLEMENTED
+               ? grpc::Status::OK
+               : status;
   });
 }
 

@@ -26,9 +26,10 @@ struct RemoteShardOptions {
   std::string fingerprint;        // of the config; the shard must have the same
   uint64_t coordinator_life = 0;  // random bits of this process
   std::string coordinator;        // its address, for messages
-  // Deadlines of the first AttachReply, and of SetManifest and SetSession.
-  // RunPhase has none: the stream that Attach holds open ends when the shard is
-  // gone (keepalive pings every 10 s, answered within 5 s).
+  // Deadlines of the first AttachReply, and of SetSession and ForgetManifest.
+  // What may take long has none (SetManifest, ReserveRow, RunPhase): the stream
+  // that Attach holds open ends when the shard is gone (keepalive pings every
+  // 10 s, answered within 5 s).
   absl::Duration attach_timeout = absl::Seconds(5);
   absl::Duration call_timeout = absl::Seconds(30);
 };
@@ -47,6 +48,7 @@ class RemoteShardPeer : public ShardPeer {
   void Lose(uint64_t epoch, const absl::Status& reason) override;
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
   absl::Status ForgetManifest(uint64_t epoch) override;
+  absl::Status ReserveRow(uint64_t epoch, int32_t rank) override;
   absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
   std::string name() const override;

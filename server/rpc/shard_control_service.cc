@@ -251,6 +251,20 @@ grpc::ServerUnaryReactor* ShardControlService::SetManifest(
   return reactor;
 }
 
+grpc::ServerUnaryReactor* ShardControlService::ReserveRow(
+    grpc::CallbackServerContext*, const v1::ReserveRowRequest* request,
+    v1::ReserveRowReply* reply) {
+  auto poll = LongPoll<v1::ReserveRowReply>::Make(reply);
+  auto* reactor = poll.get();
+  memory_.Run([this, poll, epoch = request->epoch(), rank = request->rank()] {
+    // A caller that repeats itself must not make a queue of allocations.
+    if (poll->answered()) return;
+    poll->Answer(
+        EmptyReply<v1::ReserveRowReply>(engine_->ReserveRow(epoch, rank)));
+  });
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* ShardControlService::SetSession(
     grpc::CallbackServerContext*, const v1::SetSessionRequest* request,
     v1::SetSessionReply* reply) {

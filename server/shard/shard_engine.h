@@ -58,6 +58,7 @@ class ShardEngine : public ShardPeer {
   void Lose(uint64_t epoch, const absl::Status& reason) override;  // 0: any
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
   absl::Status ForgetManifest(uint64_t epoch) override;
+  absl::Status ReserveRow(uint64_t epoch, int32_t rank) override;
   absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
   absl::Status CheckPushed(const PushedRow& pushed) const override;
