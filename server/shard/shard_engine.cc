@@ -30,6 +30,7 @@ std::string ShardEngine::name() const {
 absl::Status ShardEngine::Attach(uint64_t epoch,
                                  std::function<void(absl::Status)> on_lost) {
   Closures ready;
+  std::shared_ptr<ShardCompute> former;
   {
     // Waits for a phase of the former epoch: its memory must be free before
     // the new one allocates.
@@ -38,12 +39,16 @@ absl::Status ShardEngine::Attach(uint64_t epoch,
     const absl::StatusOr<bool> begins = epoch_.Begin(epoch, std::move(on_lost));
     if (!begins.ok()) return begins.status();
     if (!*begins) return absl::OkStatus();
+    former = compute_;
     DropManifest();
     sessions_.Clear();
     ready = ResolvePulls();
     claims_ended_.NotifyAll();
   }
   for (std::function<void()>& callback : ready) callback();
+  // Pulls of the former epoch's versions end, so that their memory is free
+  // before the new epoch allocates its own.
+  if (former != nullptr) former->store()->RevokeAll();
   return absl::OkStatus();
 }
 
