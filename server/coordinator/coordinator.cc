@@ -211,6 +211,12 @@ void Coordinator::Drain(absl::Time deadline) {
   calls.Run();
 }
 
+  }
+  // At once: a round may take minutes, in which workers could make ready.
+  calls.Run();
+  calls = DeferredCalls();
+  {
+    MutexLock lock(&mutex_);
 absl::StatusOr<JoinResult> Coordinator::Observe() const {
   MutexLock lock(&mutex_);
   return state_.Observe();

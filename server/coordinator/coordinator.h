@@ -117,8 +117,9 @@ class Coordinator {
   // stands. NOT_FOUND; INVALID_ARGUMENT for a reason over kMaxTextBytes.
   void Evict(int32_t rank, const std::string& reason,
              std::function<void(absl::StatusOr<Eviction>)> done);
-  // Takes no more calls, waits for a round in execution until `deadline` (real
-  // time), fails everything that waits with UNAVAILABLE. Idempotent.
+  // Takes no more calls and tells workers so, waits for a round in execution
+  // until `deadline` (real time), fails everything that waits with UNAVAILABLE.
+  // Idempotent.
   void Drain(absl::Time deadline);
 
   // --- Questions. The job's description; FAILED_PRECONDITION before there is

@@ -51,6 +51,7 @@ class RemoteShardPeer : public ShardPeer {
   absl::Status ReserveRow(uint64_t epoch, int32_t rank) override;
   absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
+  void GiveUp(uint64_t epoch, const absl::Status& reason) override;
   std::string name() const override;
 
   // Ends the stream and every call with `reason`, now and later; idempotent.
@@ -63,6 +64,8 @@ class RemoteShardPeer : public ShardPeer {
   absl::Status Call(
       absl::Duration timeout,
       const std::function<grpc::Status(grpc::ClientContext*)>& call);
+  absl::Status Send(const v1::SetManifestRequest& request,
+                    absl::Duration timeout);
   // The body of thread_: opens the stream and reads it until it ends.
   void HoldStream(const std::shared_ptr<Link>& link);
   // Waits for the first reply or the stream's end.
@@ -71,8 +74,9 @@ class RemoteShardPeer : public ShardPeer {
   void Detach() ABSL_EXCLUSIVE_LOCKS_REQUIRED(attach_mutex_);
   // Converts a status, with the shard's name in front of its message.
   absl::Status Named(const grpc::Status& status) const;
-  // Why the shard is gone, from how its Attach call ended.
-  absl::Status LossReason(const grpc::Status& status) const;
+  // Why the shard is gone, from how its Attach call ended, and whether it has
+  // said that it stops in good order.
+  absl::Status LossReason(const grpc::Status& status, bool stopping) const;
 
   const RemoteShardOptions options_;
   const std::unique_ptr<v1::ShardControl::Stub> stub_;

@@ -17,11 +17,6 @@
 
 namespace agg {
 
-// OK, or FAILED_PRECONDITION naming what differs, with both values. Nobody may
-// attach shard 0 over the network: its own process coordinates it.
-absl::Status CheckAttach(const v1::AttachRequest& request,
-                         const ShardIdentity& self);
-
 // Calls that change the epoch run in order on one thread, phases on another,
 // reservations of rows on a third: all may take long, and gRPC's callback
 // threads must not wait.
