@@ -113,7 +113,8 @@ absl::Status Server::StartParts() {
   // Last: from here on the coordinator's thread and health use all parts.
   if (coordinator_ != nullptr) coordinator_->Start();
   housekeeping_ = std::make_unique<Housekeeping>(
-      engine_.get(), coordinator_.get(), rpc_.get());
+      engine_.get(), coordinator_.get(), rpc_.get(),
+      options_.coordinator.phase_timeout);
   return absl::OkStatus();
 }
 
@@ -231,7 +232,6 @@ void Server::Drain(absl::Time deadline) {
     draining_ = true;
     changed_.NotifyAll();
   }
-  housekeeping_ = nullptr;  // health is NOT_SERVING from here on
   DrainParts(deadline);
   MutexLock lock(&mutex_);
   drained_ = true;
@@ -239,6 +239,7 @@ void Server::Drain(absl::Time deadline) {
 }
 
 void Server::DrainParts(absl::Time deadline) {
+  housekeeping_ = nullptr;  // health is NOT_SERVING from here on
   if (coordinator_ != nullptr) coordinator_->Drain(deadline);
   absl::Status reason = OrderlyStop(absl::StrCat(name(), " is shutting down"));
   {

@@ -20,7 +20,8 @@ Coordinator::Coordinator(const CoordinatorOptions& options,
       find_other_(std::move(find_other)),
       peers_(peers),
       join_peers_(std::move(peers)),
-      engine_(options, &peers_),
+      phase_watch_(clock, options.phase_timeout, peers_.names()),
+      engine_(options, &peers_, &phase_watch_),
       loss_listener_(std::make_shared<LossListener>(
           [this](uint64_t epoch, const absl::Status& reason) {
             LoseEpoch(epoch, reason);
@@ -61,7 +62,16 @@ void Coordinator::Start() {
 
 // --- Deadlines ---------------------------------------------------------------
 
-void Coordinator::CheckDeadlines() { joins_.Expire(clock_->Now()); }
+void Coordinator::CheckDeadlines() {
+  joins_.Expire(clock_->Now());
+  for (const LatePhase& late : phase_watch_.TakeLate()) {
+    const absl::Status reason = absl::UnavailableError(late.text);
+    // The epoch's end is logged with the reason. A shard of this process cannot
+    // be given up: the loop stays in it until the process ends.
+    LoseEpoch(late.epoch, reason);
+    peers_.peer(late.shard)->GiveUp(late.epoch, reason);
+  }
+}
 
 void Coordinator::CheckDeadlinesEachSecond() {
   for (;;) {
@@ -201,6 +211,12 @@ void Coordinator::Drain(absl::Time deadline) {
     MutexLock lock(&mutex_);
     calls = state_.BeginDraining();
     changed_.NotifyAll();
+  }
+  // At once: a round may take minutes, in which workers could make ready.
+  calls.Run();
+  calls = DeferredCalls();
+  {
+    MutexLock lock(&mutex_);
     while (state_.in_round() && absl::Now() < deadline) {
       changed_.WaitFor(&mutex_, deadline - absl::Now());
     }
@@ -211,20 +227,24 @@ void Coordinator::Drain(absl::Time deadline) {
   calls.Run();
 }
 
-  }
-  // At once: a round may take minutes, in which workers could make ready.
-  calls.Run();
-  calls = DeferredCalls();
-  {
-    MutexLock lock(&mutex_);
 absl::StatusOr<JoinResult> Coordinator::Observe() const {
   MutexLock lock(&mutex_);
   return state_.Observe();
 }
 
 JobStatus Coordinator::Status() const {
-  MutexLock lock(&mutex_);
-  return state_.Status(clock_->Now());
+  JobStatus status;
+  {
+    MutexLock lock(&mutex_);
+    status = state_.Status(clock_->Now());
+  }
+  const std::string waiting = phase_watch_.WaitingText();
+  if (!waiting.empty()) {
+    absl::StrAppend(&status.message, status.message.empty() ? "" : "; ",
+                    waiting);
+  }
+  status.phase_timeouts = phase_watch_.num_late();
+  return status;
 }
 
 std::optional<RoundResult> Coordinator::LastOutcome() const {

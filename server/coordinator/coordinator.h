@@ -33,6 +33,7 @@
 #include "server/coordinator/loss_listener.h"
 #include "server/coordinator/outcome_waiters.h"
 #include "server/coordinator/peer_group.h"
+#include "server/coordinator/phase_watch.h"
 #include "server/coordinator/round_engine.h"
 #include "server/coordinator/round_result.h"
 #include "server/coordinator/rule_change.h"
@@ -72,7 +73,8 @@ class Coordinator {
   // Does what is due now (a queued call, attaching, leases, the seed, a round);
   // whether it did anything. Without Start it serves Joins, too.
   bool RunOnce();
-  // Ends what has taken too long, though the loop may be in it.
+  // Ends what has taken too long, though the loop may be in it: reservations,
+  // and the epoch of a phase that a shard does not answer.
   void CheckDeadlines();
 
   // Leaves and Evicts that wait for the loop, and Joins, at most.
@@ -179,7 +181,8 @@ class Coordinator {
   const FindOther find_other_;
   PeerGroup peers_;       // used by the loop, but for peer(0)->CheckPushed
   PeerGroup join_peers_;  // the same peers, used by the joins thread
-  RoundEngine engine_;    // used by the loop
+  PhaseWatch phase_watch_;
+  RoundEngine engine_;                                 // used by the loop
   const std::shared_ptr<LossListener> loss_listener_;  // peers hold it, too
 
   JoinQueue joins_;

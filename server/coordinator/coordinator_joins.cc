@@ -3,9 +3,7 @@
 // in, which allocates nothing.
 #include <memory>
 #include <random>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/base/log.h"
@@ -92,11 +90,7 @@ absl::StatusOr<Coordinator::Reservation> Coordinator::Reserve(
     reservation.epoch = state_.job()->epoch();
     reservation.first = !state_.job()->manifest().has_value();
   }
-  std::vector<std::string> names;
-  for (int i = 0; i < join_peers_.size(); ++i) {
-    names.push_back(join_peers_.peer(i)->name());
-  }
-  joins_.WaitFor(std::move(names));
+  joins_.WaitFor(join_peers_.names());
   status = join_peers_.ForEach([&](int ordinal, ShardPeer* peer) {
     absl::Status answer;
     if (reservation.first) {

@@ -1,3 +1,5 @@
+// A Join's state is one atomic, since its answer may come from three threads; the
+// queue has a lock, under which no Join is answered.
 #include "server/coordinator/join_queue.h"
 
 #include <algorithm>

@@ -68,7 +68,18 @@ void ShardEngine::Lose(uint64_t epoch, const absl::Status& reason) {
 
 void ShardEngine::ReportLostDevice() {
   const absl::Status found = backend_.TakeLostDevice();
-  if (found.ok()) return;
+  if (!found.ok()) EndForGood(found);
+}
+
+std::optional<RunningPhase> ShardEngine::running_phase() const {
+  MutexLock lock(&mutex_);
+  if (running_.empty()) return std::nullopt;
+  return running_.begin()->second;
+}
+
+void ShardEngine::ReportHang(const absl::Status& reason) { EndForGood(reason); }
+
+void ShardEngine::EndForGood(const absl::Status& found) {
   const absl::Status reason = absl::UnavailableError(
       absl::StrCat("shard ", options_.ordinal, ": ", found.message()));
   std::function<void(absl::Status)> on_lost;

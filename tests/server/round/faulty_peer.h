@@ -66,6 +66,7 @@ class FaultyPeer : public ShardPeer {
     {
       MutexLock lock(&mutex_);
       on_lost_ = on_lost;
+      given_up_ = absl::OkStatus();
     }
     return peer_->Attach(epoch, std::move(on_lost));
   }
@@ -115,10 +116,19 @@ class FaultyPeer : public ShardPeer {
       hook = hook_;
     }
     if (hook != nullptr) hook(phase);
+    {
+      MutexLock lock(&mutex_);
+      if (!given_up_.ok()) return given_up_;
+    }
     return peer_->RunPhase(phase);
   }
   absl::Status CheckPushed(const PushedRow& row) const override {
     return peer_->CheckPushed(row);
+  }
+  // As a remote shard: the phase that runs, and later ones, end so.
+  void GiveUp(uint64_t, const absl::Status& reason) override {
+    MutexLock lock(&mutex_);
+    given_up_ = reason;
   }
   std::string name() const override { return peer_->name(); }
 
@@ -130,6 +140,7 @@ class FaultyPeer : public ShardPeer {
   ShardPeer* const peer_;
   mutable Mutex mutex_;
   std::map<PhaseKind, Failure> failures_ ABSL_GUARDED_BY(mutex_);
+  absl::Status given_up_ ABSL_GUARDED_BY(mutex_);
   Failure session_failure_ ABSL_GUARDED_BY(mutex_);
   Failure reservation_failure_ ABSL_GUARDED_BY(mutex_);
   std::function<void()> reservation_hook_ ABSL_GUARDED_BY(mutex_);
