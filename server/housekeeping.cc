@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "server/base/clock.h"
 #include "server/base/job_phase.h"
+#include "server/base/tick_clock.h"
 
 namespace agg {
 namespace {
@@ -44,11 +45,12 @@ absl::Status ReadinessOf(const ShardStatus& shard, const JobStatus* job,
       PhaseName(job->phase), job->message.empty() ? "" : ": ", job->message));
 }
 
-Housekeeping::Housekeeping(const ShardEngine* engine,
-                           const Coordinator* coordinator, RpcServer* rpc)
+Housekeeping::Housekeeping(ShardEngine* engine, const Coordinator* coordinator,
+                           RpcServer* rpc, absl::Duration phase_timeout)
     : engine_(engine),
       coordinator_(coordinator),
       rpc_(rpc),
+      hung_(phase_timeout),
       thread_([this] { Loop(); }) {}
 
 Housekeeping::~Housekeeping() {
@@ -68,6 +70,7 @@ void Housekeeping::Loop() {
     const ShardStatus status = engine_->Status();
     UpdateHealth(status);
     TrimWhenIdle(status);
+    LookForAHang();
     const Clock* const clock = Clock::Real();  // the system's may step back
     const absl::Time next = clock->Now() + kPeriod;
     MutexLock lock(&mutex_);
@@ -89,6 +92,12 @@ void Housekeeping::UpdateHealth(const ShardStatus& status) {
   rpc_->SetServing("", health.process);
   rpc_->SetServing(kCoordinatorHealth, health.coordinator);
   rpc_->SetServing(kShardHealth, health.shard);
+}
+
+void Housekeeping::LookForAHang() {
+  const std::string text =
+      hung_.Look(engine_->running_phase(), TickClock::Real()->Now());
+  if (!text.empty()) engine_->ReportHang(absl::UnavailableError(text));
 }
 
 void Housekeeping::TrimWhenIdle(const ShardStatus& status) {

@@ -1,5 +1,5 @@
-// What a server does from time to time: it reports its health, and gives freed
-// memory back when idle.
+// What a server does from time to time: it reports its health, gives freed
+// memory back when idle, and looks whether its shard hangs.
 #ifndef AGG_SERVER_HOUSEKEEPING_H_
 #define AGG_SERVER_HOUSEKEEPING_H_
 
@@ -9,8 +9,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "server/base/mutex.h"
 #include "server/coordinator/coordinator.h"
+#include "server/hung_phase.h"
 #include "server/round/round_report.h"
 #include "server/rpc/rpc_server.h"
 #include "server/shard/shard_engine.h"
@@ -35,8 +37,10 @@ absl::Status ReadinessOf(const ShardStatus& shard, const JobStatus* job,
 class Housekeeping {
  public:
   // `coordinator` is null on other ordinals than 0. All outlive this.
-  Housekeeping(const ShardEngine* engine, const Coordinator* coordinator,
-               RpcServer* rpc);
+  // A phase of the shard that takes longer than `phase_timeout` ends the
+  // process (ShardEngine::ReportHang).
+  Housekeeping(ShardEngine* engine, const Coordinator* coordinator,
+               RpcServer* rpc, absl::Duration phase_timeout);
   // Health is NOT_SERVING when it returns.
   ~Housekeeping();
 
@@ -46,12 +50,16 @@ class Housekeeping {
   // Returns freed memory to the kernel after a while without traffic.
   void TrimWhenIdle(const ShardStatus& status);
 
-  const ShardEngine* const engine_;
+  // Ends the shard if a phase of it hangs.
+  void LookForAHang();
+
+  ShardEngine* const engine_;
   const Coordinator* const coordinator_;
   RpcServer* const rpc_;
   // Used by the thread alone.
   int64_t traffic_bytes_ = 0;
   int idle_periods_ = 0;
+  HungPhase hung_;
 
   Mutex mutex_;
   CondVar changed_;

@@ -17,6 +17,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/housekeeping.h"
 #include "server/observation.h"
+#include "server/round/orderly_stop.h"
 #include "server/round/round_report.h"
 #include "server/round/shard_options.h"
 #include "server/round/shard_peer.h"
@@ -112,7 +113,8 @@ absl::Status Server::StartParts() {
   // Last: from here on the coordinator's thread and health use all parts.
   if (coordinator_ != nullptr) coordinator_->Start();
   housekeeping_ = std::make_unique<Housekeeping>(
-      engine_.get(), coordinator_.get(), rpc_.get());
+      engine_.get(), coordinator_.get(), rpc_.get(),
+      options_.coordinator.phase_timeout);
   return absl::OkStatus();
 }
 
@@ -224,14 +226,24 @@ absl::Status Server::StartRpc(int port) {
 void Server::Drain(absl::Time deadline) {
   {
     MutexLock lock(&mutex_);
-    if (draining_) return;
+    if (draining_) {
+      // Another caller's; when that one has returned nothing runs any more.
+      while (!drained_) changed_.Wait(&mutex_);
+      return;
+    }
     draining_ = true;
     changed_.NotifyAll();
   }
+  DrainParts(deadline);
+  MutexLock lock(&mutex_);
+  drained_ = true;
+  changed_.NotifyAll();
+}
+
+void Server::DrainParts(absl::Time deadline) {
   housekeeping_ = nullptr;  // health is NOT_SERVING from here on
   if (coordinator_ != nullptr) coordinator_->Drain(deadline);
-  absl::Status reason =
-      absl::UnavailableError(absl::StrCat(name(), " ", kShuttingDown));
+  absl::Status reason = OrderlyStop(absl::StrCat(name(), " is shutting down"));
   {
     MutexLock lock(&mutex_);
     if (!device_lost_.ok()) reason = device_lost_;

@@ -66,7 +66,8 @@ class Server {
 
   // Health turns NOT_SERVING first; then a round in execution is finished,
   // what waits is refused with UNAVAILABLE, and calls end by `deadline`.
-  // Returns when nothing runs any more. Idempotent.
+  // Returns when nothing runs any more, also the second of two callers, with
+  // the first one's deadline.
   void Drain(absl::Time deadline);
   // Returns when Drain has been called.
   void Wait();
@@ -81,6 +82,7 @@ class Server {
   absl::Status StartMetrics();
   absl::Status StartRpc(int port);
   void OnDeviceLost(const absl::Status& status);
+  void DrainParts(absl::Time deadline);
   // OK, or why this process cannot serve a job now.
   absl::Status Ready() const;
   std::string name() const;  // "shard 1 (host:port)", for messages
@@ -94,6 +96,7 @@ class Server {
   mutable Mutex mutex_;
   CondVar changed_;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool drained_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status device_lost_ ABSL_GUARDED_BY(mutex_);  // OK: it is not
 
   // In the order of their construction, and destroyed in the other order,

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -33,6 +34,7 @@
 #include "server/config/config_text.h"
 #include "server/config/options.h"
 #include "server/server.h"
+#include "server/stop_request.h"
 
 namespace agg {
 namespace {
@@ -105,15 +107,21 @@ void LogStart(const v1::JobConfig& config, const ServerOptions& options) {
           " elements, max_workers ", options.coordinator.max_workers);
 }
 
-// Drains the server within `drain`. A second signal ends the process at once
-// (but not SIGHUP: a closing terminal and its shell both send it), and a drain
-// that takes 5 s longer than it may ends it, too.
-void Stop(Server* server, absl::Duration drain) {
-  std::thread([] {
+// The first signal asks for the end; the second one is the end (but not SIGHUP:
+// a closing terminal and its shell both send it).
+void WatchSignals(const sigset_t& set, std::shared_ptr<StopRequest> stop) {
+  std::thread([set, stop = std::move(stop)] {
+    const int number = WaitForSignal(set);
+    stop->Ask(absl::StrCat("signal ", number, " (", strsignal(number), ")"));
     WaitForSignal(StopSignals(/*with_hangup=*/false));
     LogWarning("second signal: exiting at once");
     _exit(kFailure);
   }).detach();
+}
+
+// Drains the server within `drain`. A drain that takes 5 s longer than it may
+// ends the process.
+void Stop(Server* server, absl::Duration drain) {
   std::thread([drain] {
     absl::SleepFor(drain + absl::Seconds(5));
     LogError("the drain hangs: exiting");
@@ -139,7 +147,8 @@ absl::Status WritePorts(const CommandLine& line, const Server& server) {
 }
 
 StartOptions MakeStartOptions(const CommandLine& line, int ordinal,
-                              const BackendMaker& make_backend) {
+                              const BackendMaker& make_backend,
+                              const std::shared_ptr<StopRequest>& stop) {
   StartOptions start;
   start.make_backend = make_backend;
   start.ordinal = ordinal;
@@ -147,7 +156,7 @@ StartOptions MakeStartOptions(const CommandLine& line, int ordinal,
   start.port = line.port;
   start.metrics_port = line.metrics_port;
   start.admin = line.admin;
-  start.on_drain_request = [] { kill(getpid(), SIGTERM); };
+  start.on_drain_request = [stop] { stop->Ask("drain request"); };
   return start;
 }
 
@@ -161,26 +170,25 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   signal(SIGPIPE, SIG_IGN);
   // Blocked in every thread that starts from here on, so that the signals wait
   // for WaitForSignal.
-  const sigset_t stop = StopSignals(!HangupIsIgnored());
-  pthread_sigmask(SIG_BLOCK, &stop, nullptr);
+  const sigset_t signals = StopSignals(!HangupIsIgnored());
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   LogStart(config, options);
+  // Shared with the thread of the signals, which may outlive this function.
+  auto stop = std::make_shared<StopRequest>();
   std::atomic<bool> device_lost{false};
-  std::atomic<bool> stopping{false};
-  StartOptions start = MakeStartOptions(line, *ordinal, make_backend);
+  StartOptions start = MakeStartOptions(line, *ordinal, make_backend, stop);
   start.on_device_lost = [&](const absl::Status&) {
     device_lost = true;
-    // Once only, and not during a drain, which a second signal would cut off.
-    if (!stopping.exchange(true)) kill(getpid(), SIGTERM);
+    stop->Ask("the device is lost");
   };
   absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start(options, start);
   if (!server.ok()) return Fail(kFailure, server.status().message());
   const absl::Status written = WritePorts(line, **server);
   if (!written.ok()) return Fail(kFailure, written.message());
-  const int number = WaitForSignal(stop);
-  stopping = true;
-  LogInfo("signal ", number, " (", strsignal(number), "): draining for up to ",
-          absl::FormatDuration(line.drain));
+  WatchSignals(signals, stop);
+  const std::string reason = stop->Wait();
+  LogInfo(reason, ": draining for up to ", absl::FormatDuration(line.drain));
   Stop(server->get(), line.drain);
   server->reset();
   if (!device_lost) return 0;

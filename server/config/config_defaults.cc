@@ -74,6 +74,9 @@ void CompleteWorkers(v1::JobConfig* config) {
   if (config->start_warning_seconds() == 0.0) {
     config->set_start_warning_seconds(5.0);
   }
+  if (config->phase_timeout_seconds() == 0.0) {
+    config->set_phase_timeout_seconds(600.0);
+  }
 }
 
 }  // namespace

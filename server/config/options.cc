@@ -109,6 +109,9 @@ void CheckTimes(const v1::JobConfig& config, FieldErrors* errors) {
   errors->Add(CheckField(IsFinitePositive(config.start_warning_seconds()),
                          "start_warning_seconds",
                          config.start_warning_seconds(), "finite, > 0"));
+  errors->Add(CheckField(IsFinitePositive(config.phase_timeout_seconds()),
+                         "phase_timeout_seconds",
+                         config.phase_timeout_seconds(), "finite, > 0"));
 }
 
 absl::StatusOr<DType> ParseDType(absl::string_view path,
@@ -195,6 +198,7 @@ CoordinatorOptions MakeCoordinatorOptions(const v1::JobConfig& config,
   options.round_timeout = absl::Seconds(config.round_timeout_seconds());
   options.straggler_warning = absl::Seconds(config.straggler_warning_seconds());
   options.start_warning = absl::Seconds(config.start_warning_seconds());
+  options.phase_timeout = absl::Seconds(config.phase_timeout_seconds());
   options.floor_policy =
       ParseFloorPolicy(config.floor_policy()).value_or(FloorPolicy::kWait);
   options.floor_timeout = absl::Seconds(config.floor_timeout_seconds());

@@ -18,8 +18,10 @@ Coordinator::Coordinator(const CoordinatorOptions& options,
     : clock_(clock),
       on_report_(std::move(on_report)),
       find_other_(std::move(find_other)),
-      peers_(std::move(peers)),
-      engine_(options, &peers_),
+      peers_(peers),
+      join_peers_(std::move(peers)),
+      phase_watch_(clock, options.phase_timeout, peers_.names()),
+      engine_(options, &peers_, &phase_watch_),
       loss_listener_(std::make_shared<LossListener>(
           [this](uint64_t epoch, const absl::Status& reason) {
             LoseEpoch(epoch, reason);
@@ -32,16 +34,52 @@ Coordinator::~Coordinator() {
     MutexLock lock(&mutex_);
     stop_ = true;
     changed_.NotifyAll();
+    stopped_.NotifyAll();
   }
-  if (thread_.joinable()) thread_.join();
+  joins_.Stop();
+  for (std::thread* thread : {&thread_, &joins_thread_, &deadlines_thread_}) {
+    if (thread->joinable()) thread->join();
+  }
   loss_listener_->Stop();
   // Each queued call is refused now; its caller has to hear of it.
-  while (RunOperation()) {
+  for (;;) {
+    const bool called = RunOperation();
+    const std::shared_ptr<PendingJoin> join = joins_.TryNext();
+    if (join != nullptr) {
+      ServeJoin(join);
+    } else if (!called) {
+      return;
+    }
   }
 }
 
 void Coordinator::Start() {
+  threaded_ = true;
+  joins_thread_ = std::thread([this] { ServeJoins(); });
+  deadlines_thread_ = std::thread([this] { CheckDeadlinesEachSecond(); });
   thread_ = std::thread([this] { Loop(); });
+}
+
+// --- Deadlines ---------------------------------------------------------------
+
+void Coordinator::CheckDeadlines() {
+  joins_.Expire(clock_->Now());
+  for (const LatePhase& late : phase_watch_.TakeLate()) {
+    const absl::Status reason = absl::UnavailableError(late.text);
+    // The epoch's end is logged with the reason. A shard of this process cannot
+    // be given up: the loop stays in it until the process ends.
+    LoseEpoch(late.epoch, reason);
+    peers_.peer(late.shard)->GiveUp(late.epoch, reason);
+  }
+}
+
+void Coordinator::CheckDeadlinesEachSecond() {
+  for (;;) {
+    CheckDeadlines();
+    MutexLock lock(&mutex_);
+    if (stop_) return;
+    stopped_.WaitFor(&mutex_, absl::Seconds(1));
+  }
 }
 
 // --- Calls that the loop carries out -----------------------------------------
@@ -59,17 +97,6 @@ absl::Status Coordinator::Enqueue(std::optional<uint64_t> epoch,
   operations_.push_back(std::move(operation));
   changed_.NotifyAll();
   return absl::OkStatus();
-}
-
-void Coordinator::Join(const JoinCall& call, JoinCallback done,
-                       GoneCallback gone) {
-  // Before the call is queued and logged, which would keep the text.
-  absl::Status status = ValidateText("client", call.client);
-  if (status.ok()) {
-    status =
-        Enqueue({}, [this, call, done, gone] { done(DoJoin(call, gone)); });
-  }
-  if (!status.ok()) done(status);
 }
 
 void Coordinator::Leave(uint64_t epoch, uint64_t session,
@@ -184,6 +211,12 @@ void Coordinator::Drain(absl::Time deadline) {
     MutexLock lock(&mutex_);
     calls = state_.BeginDraining();
     changed_.NotifyAll();
+  }
+  // At once: a round may take minutes, in which workers could make ready.
+  calls.Run();
+  calls = DeferredCalls();
+  {
+    MutexLock lock(&mutex_);
     while (state_.in_round() && absl::Now() < deadline) {
       changed_.WaitFor(&mutex_, deadline - absl::Now());
     }
@@ -200,8 +233,18 @@ absl::StatusOr<JoinResult> Coordinator::Observe() const {
 }
 
 JobStatus Coordinator::Status() const {
-  MutexLock lock(&mutex_);
-  return state_.Status(clock_->Now());
+  JobStatus status;
+  {
+    MutexLock lock(&mutex_);
+    status = state_.Status(clock_->Now());
+  }
+  const std::string waiting = phase_watch_.WaitingText();
+  if (!waiting.empty()) {
+    absl::StrAppend(&status.message, status.message.empty() ? "" : "; ",
+                    waiting);
+  }
+  status.phase_timeouts = phase_watch_.num_late();
+  return status;
 }
 
 std::optional<RoundResult> Coordinator::LastOutcome() const {

@@ -2,8 +2,9 @@
 // shard 0 and drives all shards through ShardPeer.
 //
 // Its parts: coordinator.cc (calls from any thread), coordinator_loop.cc (its
-// own thread; epochs and rounds), coordinator_members.cc (joins and ends of
-// sessions, on that thread). What it knows is in CoordinatorState.
+// own thread; epochs and rounds), coordinator_members.cc (ends of sessions, on
+// that thread), coordinator_joins.cc (joins, on a thread of their own and then
+// on that one). What it knows is in CoordinatorState.
 #ifndef AGG_SERVER_COORDINATOR_COORDINATOR_H_
 #define AGG_SERVER_COORDINATOR_COORDINATOR_H_
 
@@ -28,9 +29,11 @@
 #include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/deferred_calls.h"
+#include "server/coordinator/join_queue.h"
 #include "server/coordinator/loss_listener.h"
 #include "server/coordinator/outcome_waiters.h"
 #include "server/coordinator/peer_group.h"
+#include "server/coordinator/phase_watch.h"
 #include "server/coordinator/round_engine.h"
 #include "server/coordinator/round_result.h"
 #include "server/coordinator/rule_change.h"
@@ -42,8 +45,8 @@ namespace agg {
 // Thread-safe. One thread ("the loop", or a test that calls RunOnce) changes
 // membership and runs rounds, one thing after another; commits, renewals and
 // questions come from any thread, under mutex_. No lock is held when a peer or
-// a callback is called. Each `done` is called exactly once, by the loop or by
-// the caller's thread, but for calls that CancelWait ends.
+// a callback is called. Each `done` is called exactly once, by a thread of the
+// coordinator's or by the caller's, but for calls that CancelWait ends.
 class Coordinator {
  public:
   using OutcomeCallback = OutcomeWaiters::Callback;
@@ -63,20 +66,26 @@ class Coordinator {
               FindOther find_other = nullptr);
   ~Coordinator();
 
-  // Starts the thread that attaches the shards and runs rounds. Tests call
-  // RunOnce instead, with their own clock.
+  // Starts the threads that attach the shards and run rounds, reserve memory
+  // for Joins, and look at deadlines. Tests call RunOnce and CheckDeadlines
+  // instead, with their own clock.
   void Start();
   // Does what is due now (a queued call, attaching, leases, the seed, a round);
-  // whether it did anything.
+  // whether it did anything. Without Start it serves Joins, too.
   bool RunOnce();
+  // Ends what has taken too long, though the loop may be in it: reservations,
+  // and the epoch of a phase that a shard does not answer.
+  void CheckDeadlines();
 
-  // Joins, Leaves and Evicts that wait for the loop, at most.
-  static constexpr size_t kMaxQueuedCalls = 1024;
+  // Leaves and Evicts that wait for the loop, and Joins, at most.
+  static constexpr size_t kMaxQueuedCalls = JoinQueue::kMaxWaiting;
 
   // --- Calls of workers. UNAVAILABLE while no epoch is on, when draining, or
   // when kMaxQueuedCalls wait; ABORTED for another epoch; and as JobState says.
   //
-  // A Join whose caller has `gone` (null: it stays) makes no member: CANCELLED.
+  // A Join gets the shards' error if one of them cannot reserve its memory, and
+  // UNAVAILABLE if that takes longer than JoinQueue::kTimeout; the job goes on.
+  // One whose caller has `gone` (null: it stays) makes no member: CANCELLED.
   void Join(const JoinCall& call, JoinCallback done,
             GoneCallback gone = nullptr);
   // An Attend stream of a session is open; events go to `on_event`, which
@@ -110,8 +119,9 @@ class Coordinator {
   // stands. NOT_FOUND; INVALID_ARGUMENT for a reason over kMaxTextBytes.
   void Evict(int32_t rank, const std::string& reason,
              std::function<void(absl::StatusOr<Eviction>)> done);
-  // Takes no more calls, waits for a round in execution until `deadline` (real
-  // time), fails everything that waits with UNAVAILABLE. Idempotent.
+  // Takes no more calls and tells workers so, waits for a round in execution
+  // until `deadline` (real time), fails everything that waits with UNAVAILABLE.
+  // Idempotent.
   void Drain(absl::Time deadline);
 
   // --- Questions. The job's description; FAILED_PRECONDITION before there is
@@ -142,13 +152,23 @@ class Coordinator {
   bool SeedIfDue();
   bool FailIfDue();
   bool RoundIfDue();
-  absl::StatusOr<JoinResult> DoJoin(const JoinCall& call,
-                                    const GoneCallback& gone);
-  absl::StatusOr<JoinResult> TryJoin(const JoinCall& call,
-                                     const GoneCallback& gone);
-  // All shards prepare for the manifest of the first worker to join.
-  absl::Status PropagateManifest(uint64_t epoch, const Manifest& manifest);
-  void ForgetRefusedManifest();
+  // What the shards have reserved for a Join.
+  struct Reservation {
+    uint64_t epoch = 0;
+    bool first = false;  // its manifest becomes the job's
+  };
+  // The body of joins_thread_.
+  void ServeJoins();
+  void ServeJoin(const std::shared_ptr<PendingJoin>& join);
+  absl::StatusOr<Reservation> Reserve(const PendingJoin& join);
+  void ForgetManifest(PeerGroup* peers, uint64_t epoch);
+  // The loop's half.
+  void FinishJoin(const std::shared_ptr<PendingJoin>& join,
+                  const Reservation& reservation);
+  absl::StatusOr<JoinResult> TryJoin(const PendingJoin& join,
+                                     const Reservation& reservation);
+  // The body of deadlines_thread_.
+  void CheckDeadlinesEachSecond();
   absl::Status DoLeave(uint64_t epoch, uint64_t session);
   absl::StatusOr<Eviction> DoEvict(int32_t rank, const std::string& reason);
   absl::Status PropagateSession(uint64_t epoch, const SessionChange& change);
@@ -159,16 +179,24 @@ class Coordinator {
   const Clock* const clock_;
   const ReportCallback on_report_;
   const FindOther find_other_;
-  PeerGroup peers_;     // used by the loop, but for peer(0)->CheckPushed
-  RoundEngine engine_;  // used by the loop
+  PeerGroup peers_;       // used by the loop, but for peer(0)->CheckPushed
+  PeerGroup join_peers_;  // the same peers, used by the joins thread
+  PhaseWatch phase_watch_;
+  RoundEngine engine_;                                 // used by the loop
   const std::shared_ptr<LossListener> loss_listener_;  // peers hold it, too
+
+  JoinQueue joins_;
 
   mutable Mutex mutex_;
   CondVar changed_;  // something may be due, or a round has ended
+  CondVar stopped_;  // stop_ is set
   CoordinatorState state_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::function<void()>> operations_ ABSL_GUARDED_BY(mutex_);
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // the loop, once started
+  bool threaded_ = false;  // set by Start, before its threads begin
+  std::thread thread_;     // the loop
+  std::thread joins_thread_;
+  std::thread deadlines_thread_;
 };
 
 }  // namespace agg

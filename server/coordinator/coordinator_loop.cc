@@ -1,10 +1,12 @@
 // What the coordinator's own thread does, one thing after another: epochs, the
-// seed and rounds. Joins and ends of sessions are in coordinator_members.cc.
+// seed and rounds. Joins are in coordinator_joins.cc, ends of sessions in
+// coordinator_members.cc.
 //
 // Each step has the same shape: look at the state under the lock, call the
 // shards without it, and take the lock again to write down what came of it.
 // Meanwhile a shard may be lost, so that the second look starts from nothing.
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "server/base/log.h"
@@ -18,8 +20,11 @@ bool Coordinator::RunOnce() {
   // The shards hear of a lost epoch before anything else is asked of them.
   PropagateLoss();
   SayWhoIsWaitedFor();
-  return RunOperation() || AttachIfDue() || ExpireIfDue() || SeedIfDue() ||
-         FailIfDue() || RoundIfDue();
+  std::shared_ptr<PendingJoin> join;
+  if (!threaded_) join = joins_.TryNext();
+  if (join != nullptr) ServeJoin(join);
+  return RunOperation() || join != nullptr || AttachIfDue() || ExpireIfDue() ||
+         SeedIfDue() || FailIfDue() || RoundIfDue();
 }
 
 void Coordinator::Loop() {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/log.h"
-#include "server/round/shard_peer.h"
+#include "server/round/orderly_stop.h"
 
 namespace agg {
 namespace {

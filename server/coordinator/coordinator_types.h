@@ -36,6 +36,7 @@ struct CoordinatorOptions {
   absl::Duration round_timeout = absl::ZeroDuration();   // 0: off
   absl::Duration start_warning = absl::Seconds(5);       // 0: off
   absl::Duration straggler_warning = absl::Seconds(60);  // 0: off
+  absl::Duration phase_timeout = absl::Minutes(10);      // of one shard
   FloorPolicy floor_policy = FloorPolicy::kWait;
   absl::Duration floor_timeout = absl::ZeroDuration();  // with kFail
   uint64_t max_skipped_rounds = 0;                      // in a row; 0: no end

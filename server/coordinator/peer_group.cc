@@ -2,12 +2,12 @@
 // starting a thread for each would add to its time.
 #include "server/coordinator/peer_group.h"
 
-#include <string>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "server/round/orderly_stop.h"
 
 namespace agg {
 namespace {
@@ -34,6 +34,12 @@ PeerGroup::~PeerGroup() {
     changed_.NotifyAll();
   }
   for (std::thread& thread : threads_) thread.join();
+}
+
+std::vector<std::string> PeerGroup::names() const {
+  std::vector<std::string> names;
+  for (const ShardPeer* peer : peers_) names.push_back(peer->name());
+  return names;
 }
 
 void PeerGroup::Work(int ordinal) {
@@ -74,9 +80,16 @@ absl::Status PeerGroup::AllErrors() const {
   absl::StatusCode code = absl::StatusCode::kOk;
   std::vector<std::string> messages;
   size_t num_errors = 0;
+  bool orderly = false;     // a shard stops in good order
+  bool disorderly = false;  // a shard is lost otherwise
   for (int i = 0; i < size(); ++i) {
     const absl::Status& status = statuses_[i];
     if (status.ok()) continue;
+    if (IsOrderlyStop(status)) {
+      orderly = true;
+    } else if (absl::IsUnavailable(status)) {
+      disorderly = true;
+    }
     if (num_errors++ == 0 || absl::IsUnavailable(status)) code = status.code();
     if (num_errors > kMaxErrors) continue;
     const std::string name = peers_[i]->name();
@@ -91,7 +104,9 @@ absl::Status PeerGroup::AllErrors() const {
   if (num_errors > kMaxErrors) {
     messages.push_back(absl::StrCat(num_errors - kMaxErrors, " more shards"));
   }
-  return absl::Status(code, absl::StrJoin(messages, "; "));
+  const std::string message = absl::StrJoin(messages, "; ");
+  return orderly && !disorderly ? OrderlyStop(message)
+                                : absl::Status(code, message);
 }
 
 }  // namespace agg

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -24,6 +25,7 @@ class PeerGroup {
 
   int size() const { return static_cast<int>(peers_.size()); }
   ShardPeer* peer(int ordinal) const { return peers_[ordinal]; }
+  std::vector<std::string> names() const;  // by ordinal
 
   // Runs call(ordinal, peer) for every peer and waits for all of them. Returns
   // all errors as one, in the order of the ordinals, each message after its

@@ -234,6 +234,7 @@ absl::StatusOr<std::vector<PhaseResult>> RoundEngine::RunOnAll(
   std::vector<PhaseResult> results(peers_->size());
   absl::Status status =
       peers_->ForEach([&](int ordinal, ShardPeer* peer) -> absl::Status {
+        const PhaseWatch::Call call(watch_, ordinal, phase);
         absl::StatusOr<PhaseResult> result = peer->RunPhase(phase);
         if (!result.ok()) return result.status();
         results[ordinal] = *std::move(result);

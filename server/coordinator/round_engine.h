@@ -20,6 +20,7 @@
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/job_types.h"
 #include "server/coordinator/peer_group.h"
+#include "server/coordinator/phase_watch.h"
 #include "server/round/phase.h"
 #include "server/round/round_report.h"
 
@@ -29,9 +30,13 @@ namespace agg {
 // thread.
 class RoundEngine {
  public:
-  // `peers` outlives it.
-  RoundEngine(const CoordinatorOptions& options, PeerGroup* peers)
-      : options_(options), peers_(peers), combine_(options.combine) {}
+  // `peers` and `watch`, which hears of each phase, outlive it.
+  RoundEngine(const CoordinatorOptions& options, PeerGroup* peers,
+              PhaseWatch* watch)
+      : options_(options),
+        peers_(peers),
+        watch_(watch),
+        combine_(options.combine) {}
 
   // A new epoch of a job with this manifest: all state starts anew.
   // REQUIRES: ValidateManifest(manifest).ok().
@@ -103,6 +108,7 @@ class RoundEngine {
 
   const CoordinatorOptions options_;  // except options_.combine
   PeerGroup* const peers_;
+  PhaseWatch* const watch_;
   CombineOptions combine_;  // of the next round
   uint64_t epoch_ = 0;
   uint64_t round_ = 0;

@@ -103,6 +103,17 @@ void AddEndedWorkers(const JobStatus& status, FamilyBuilder* builder) {
   }
 }
 
+// By the shard that did not answer; `shard` is the one that tells.
+void AddPhaseTimeouts(const JobStatus& status, FamilyBuilder* builder) {
+  builder->BeginCounter("aggserver_phase_timeouts_total",
+                        "Epochs that ended because a shard did not answer a "
+                        "phase within phase_timeout_seconds.");
+  for (size_t i = 0; i < status.phase_timeouts.size(); ++i) {
+    builder->Add(static_cast<double>(status.phase_timeouts[i]),
+                 {{"late_shard", std::to_string(i)}});
+  }
+}
+
 enum class Kind { kGauge, kCounter };
 
 struct ShardNumber {
@@ -207,6 +218,7 @@ void AddJobFamilies(const MetricsOptions& options,
   builder->Gauge("aggserver_job_failed",
                  "1 once the job has finished by giving up, else 0.",
                  job.failed ? 1.0 : 0.0);
+  AddPhaseTimeouts(job, builder);
   builder->Gauge("aggserver_consecutive_skipped_rounds",
                  "Skipped rounds since the last applied one.",
                  static_cast<double>(job.consecutive_skipped_rounds));

@@ -4,6 +4,9 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "server/base/log.h"
+
 namespace agg {
 namespace {
 
@@ -16,25 +19,36 @@ absl::Status AllocateInto(Backend* backend, BufferUse use, int64_t num_bytes,
   return absl::OkStatus();
 }
 
+absl::StatusOr<SnapshotBuffers> AllocateSnapshot(Backend* backend,
+                                                 int64_t num_elements,
+                                                 DType narrowed) {
+  SnapshotBuffers memory;
+  absl::Status status = AllocateInto(backend, BufferUse::kSnapshot,
+                                     num_elements * 4, &memory.f32);
+  if (status.ok() && narrowed != DType::kF32) {
+    status =
+        AllocateInto(backend, BufferUse::kSnapshot,
+                     num_elements * DTypeBytes(narrowed), &memory.narrowed);
+  }
+  if (!status.ok()) return status;
+  return memory;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
     Backend* backend, const OptimizerOptions& optimizer, int64_t num_elements,
-    DType narrowed) {
+    DType narrowed, absl::Duration patience) {
   absl::Status status;
   std::vector<SnapshotBuffers> buffers(kNumSnapshots);
   for (SnapshotBuffers& memory : buffers) {
-    status = AllocateInto(backend, BufferUse::kSnapshot, num_elements * 4,
-                          &memory.f32);
-    if (!status.ok()) return status;
-    if (narrowed == DType::kF32) continue;
-    status =
-        AllocateInto(backend, BufferUse::kSnapshot,
-                     num_elements * DTypeBytes(narrowed), &memory.narrowed);
-    if (!status.ok()) return status;
+    absl::StatusOr<SnapshotBuffers> allocated =
+        AllocateSnapshot(backend, num_elements, narrowed);
+    if (!allocated.ok()) return allocated.status();
+    memory = *std::move(allocated);
   }
-  std::unique_ptr<ParameterStore> store(
-      new ParameterStore(std::move(buffers), narrowed));
+  std::unique_ptr<ParameterStore> store(new ParameterStore(
+      backend, num_elements, narrowed, patience, std::move(buffers)));
   const int num_states = OptimizerStateArrays(optimizer);
   std::unique_ptr<Buffer>* const arrays[] = {&store->master_, &store->state0_,
                                              &store->state1_};
@@ -60,27 +74,62 @@ ParameterStore::RetiredWithReaders() {
   return alive;
 }
 
+std::shared_ptr<const Snapshot> ParameterStore::OldestToRevoke() {
+  for (const std::shared_ptr<const Snapshot>& snapshot : RetiredWithReaders()) {
+    if (!snapshot->revoked()) return snapshot;
+  }
+  return nullptr;
+}
+
 std::shared_ptr<Snapshot> ParameterStore::NextSnapshot(int* revoked) {
   *revoked = 0;
   if (pool_.Available()) return pool_.Acquire();
   std::shared_ptr<const Snapshot> oldest;
   {
     MutexLock lock(&mutex_);
-    std::vector<std::shared_ptr<const Snapshot>> retired = RetiredWithReaders();
-    if (retired.empty() && versions_.size() > 1) {
+    oldest = OldestToRevoke();
+    if (oldest == nullptr && versions_.size() > 1) {
       // No reader is further behind, so it is the version before the current
       // one that holds the memory.
       RetireOldest();
-      retired = RetiredWithReaders();
+      oldest = OldestToRevoke();
     }
-    if (!retired.empty()) oldest = retired.front();
   }
   if (oldest != nullptr) {
     oldest->Revoke();
     ++*revoked;
     oldest = nullptr;  // ours is the last reference, or a reader's is
   }
+  std::shared_ptr<Snapshot> snapshot = pool_.AcquireWithin(patience_);
+  if (snapshot != nullptr) return snapshot;
+  AddSpare();
   return pool_.Acquire();
+}
+
+void ParameterStore::AddSpare() {
+  if (spare_added_) return;
+  absl::StatusOr<SnapshotBuffers> memory =
+      AllocateSnapshot(backend_, num_elements_, narrowed_);
+  LogWarning("a puller does not let go of an old version: ",
+             memory.ok() ? "the spare memory is used"
+                         : absl::StrCat("no memory for another one: ",
+                                        memory.status().ToString()));
+  if (!memory.ok()) return;
+  spare_added_ = true;
+  pool_.Add(*std::move(memory));
+}
+
+void ParameterStore::RevokeAll() {
+  std::vector<std::shared_ptr<const Snapshot>> snapshots;
+  {
+    MutexLock lock(&mutex_);
+    snapshots = RetiredWithReaders();
+    for (Version& entry : versions_) {
+      snapshots.push_back(std::move(entry.snapshot));
+    }
+    versions_.clear();
+  }
+  for (const auto& snapshot : snapshots) snapshot->Revoke();
 }
 
 void ParameterStore::Publish(uint64_t version,

@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "kernels/backend.h"
 #include "kernels/optimizer_step.h"
 #include "server/base/mutex.h"
@@ -19,6 +21,11 @@ namespace agg {
 
 // Memories of snapshots: the current version, the one before, and the next.
 inline constexpr int kNumSnapshots = 3;
+// Planned, and allocated only when a reader of an old version does not let go
+// of it within kPatience though its call was ended. gRPC keeps the bytes that a
+// frozen peer does not take until its keepalive closes the connection (40 s).
+inline constexpr int kNumSpareSnapshots = 1;
+inline constexpr absl::Duration kPatience = absl::Seconds(2);
 // Versions that can be pulled: the current one and the one before (P10).
 inline constexpr size_t kNumKeptVersions = 2;
 
@@ -27,11 +34,11 @@ inline constexpr size_t kNumKeptVersions = 2;
 class ParameterStore {
  public:
   // `num_elements`: of the shard's layout, at least 1. `narrowed`: the dtype of
-  // the second copy of each snapshot; f32 means none. Errors are those of
-  // Backend::Allocate.
+  // the second copy of each snapshot; f32 means none. `backend` outlives it.
+  // `patience`: as kPatience. Errors are those of Backend::Allocate.
   static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(
       Backend* backend, const OptimizerOptions& optimizer, int64_t num_elements,
-      DType narrowed);
+      DType narrowed, absl::Duration patience = kPatience);
 
   Buffer* master() { return master_.get(); }
   // The state arrays of the optimizer; null if it keeps fewer.
@@ -41,7 +48,8 @@ class ParameterStore {
 
   // A snapshot to write the next version into. When none is free, the readers
   // of the oldest version that has readers are revoked (never those of the
-  // current one), and this waits for their memory. *revoked: how many versions
+  // current one), and this waits for their memory; after `patience` it takes
+  // the spare one, and waits on if that is in use. *revoked: how many versions
   // were revoked, 0 or 1.
   std::shared_ptr<Snapshot> NextSnapshot(int* revoked);
 
@@ -49,12 +57,23 @@ class ParameterStore {
   // versions cannot any more.
   void Publish(uint64_t version, std::shared_ptr<const Snapshot> snapshot);
 
+  // The store is of no more use: all readers are revoked. To be called with no
+  // lock held.
+  void RevokeAll();
+
   // The snapshot of `version`, or null.
   std::shared_ptr<const Snapshot> Find(uint64_t version) const;
 
  private:
-  ParameterStore(std::vector<SnapshotBuffers> buffers, DType narrowed)
-      : narrowed_(narrowed), pool_(std::move(buffers), narrowed) {}
+  ParameterStore(Backend* backend, int64_t num_elements, DType narrowed,
+                 absl::Duration patience, std::vector<SnapshotBuffers> buffers)
+      : backend_(backend),
+        num_elements_(num_elements),
+        narrowed_(narrowed),
+        patience_(patience),
+        pool_(std::move(buffers), narrowed) {}
+  // Adds the spare memory to the pool, unless that was done.
+  void AddSpare();
 
   struct Version {
     uint64_t version;
@@ -64,8 +83,15 @@ class ParameterStore {
   // Versions that cannot be found any more, but have readers; oldest first.
   std::vector<std::shared_ptr<const Snapshot>> RetiredWithReaders()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The first of these that was not revoked before; null if there is none.
+  std::shared_ptr<const Snapshot> OldestToRevoke()
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  Backend* const backend_;
+  const int64_t num_elements_;
   const DType narrowed_;
+  const absl::Duration patience_;
+  bool spare_added_ = false;  // used by the thread of the phases
   std::unique_ptr<Buffer> master_;
   std::unique_ptr<Buffer> state0_;
   std::unique_ptr<Buffer> state1_;

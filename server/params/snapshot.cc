@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/base/clock.h"
+
 namespace agg {
 
 int64_t Snapshot::AddRevokeCallback(std::function<void()> callback) const {
@@ -40,40 +42,61 @@ void Snapshot::Revoke() const {
 struct SnapshotPool::State {
   Mutex mutex;
   CondVar released;
-  std::vector<SnapshotBuffers> buffers;  // constant after construction
-  std::vector<SnapshotBuffers*> free ABSL_GUARDED_BY(mutex);
-  DType narrowed_dtype;
+  std::vector<std::unique_ptr<SnapshotBuffers>> free ABSL_GUARDED_BY(mutex);
+  bool pool_gone ABSL_GUARDED_BY(mutex) = false;
+  DType narrowed_dtype;  // constant after construction
 };
 
 SnapshotPool::SnapshotPool(std::vector<SnapshotBuffers> buffers,
                            DType narrowed_dtype)
     : state_(std::make_shared<State>()) {
-  state_->buffers = std::move(buffers);
   state_->narrowed_dtype = narrowed_dtype;
-  MutexLock lock(&state_->mutex);
-  for (SnapshotBuffers& memory : state_->buffers) {
-    state_->free.push_back(&memory);
-  }
+  for (SnapshotBuffers& memory : buffers) Add(std::move(memory));
 }
 
-SnapshotPool::~SnapshotPool() = default;
+SnapshotPool::~SnapshotPool() {
+  std::vector<std::unique_ptr<SnapshotBuffers>> unused;
+  MutexLock lock(&state_->mutex);
+  state_->pool_gone = true;
+  unused.swap(state_->free);
+}
+
+void SnapshotPool::Add(SnapshotBuffers buffers) {
+  MutexLock lock(&state_->mutex);
+  state_->free.push_back(std::make_unique<SnapshotBuffers>(std::move(buffers)));
+  state_->released.NotifyAll();
+}
 
 std::shared_ptr<Snapshot> SnapshotPool::Acquire() {
-  SnapshotBuffers* memory;
-  {
-    MutexLock lock(&state_->mutex);
-    while (state_->free.empty()) state_->released.Wait(&state_->mutex);
-    memory = state_->free.back();
-    state_->free.pop_back();
+  MutexLock lock(&state_->mutex);
+  while (state_->free.empty()) state_->released.Wait(&state_->mutex);
+  return Take(state_);
+}
+
+std::shared_ptr<Snapshot> SnapshotPool::AcquireWithin(absl::Duration patience) {
+  const absl::Time deadline = Clock::Real()->Now() + patience;
+  MutexLock lock(&state_->mutex);
+  while (state_->free.empty()) {
+    const absl::Duration left = deadline - Clock::Real()->Now();
+    if (left <= absl::ZeroDuration()) return nullptr;
+    state_->released.WaitFor(&state_->mutex, left);
   }
+  return Take(state_);
+}
+
+std::shared_ptr<Snapshot> SnapshotPool::Take(
+    const std::shared_ptr<State>& state) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  SnapshotBuffers* const memory = state->free.back().release();
+  state->free.pop_back();
   // The deleter returns the memory. It holds the state, not the pool.
-  std::shared_ptr<State> state = state_;
   return std::shared_ptr<Snapshot>(
-      new Snapshot(memory, state->narrowed_dtype), [state](Snapshot* snapshot) {
-        SnapshotBuffers* memory = snapshot->buffers();
+      new Snapshot(memory, state->narrowed_dtype),
+      [state](const Snapshot* snapshot) {
+        std::unique_ptr<SnapshotBuffers> memory(snapshot->buffers());
         delete snapshot;
         MutexLock lock(&state->mutex);
-        state->free.push_back(memory);
+        if (state->pool_gone) return;
+        state->free.push_back(std::move(memory));
         state->released.NotifyAll();
       });
 }

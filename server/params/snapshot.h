@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
 #include "server/base/mutex.h"
@@ -48,6 +49,10 @@ class Snapshot {
   void RemoveRevokeCallback(int64_t id) const;
   // Wants the memory back: runs the callbacks, with no lock held.
   void Revoke() const;
+  bool revoked() const {
+    MutexLock lock(&mutex_);
+    return revoked_;
+  }
 
  private:
   struct Entry {
@@ -62,9 +67,9 @@ class Snapshot {
   mutable std::vector<Entry> callbacks_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A fixed number of snapshot memories, each recycled when its last reader lets
-// go. Nothing is allocated or freed after construction. Thread-safe. Snapshots
-// keep the memory alive, so they may outlive the pool.
+// Snapshot memories, each recycled when its last reader lets go. Thread-safe.
+// Snapshots may outlive the pool: then each frees its memory when its last
+// reader lets go, and what has no reader is freed with the pool.
 class SnapshotPool {
  public:
   SnapshotPool(std::vector<SnapshotBuffers> buffers, DType narrowed_dtype);
@@ -73,11 +78,17 @@ class SnapshotPool {
   // A snapshot to write into. Waits while every memory is in use: if that may
   // last (Available() is false), the caller revokes a version's readers first.
   std::shared_ptr<Snapshot> Acquire();
+  // The same; null if every memory is in use for so long.
+  std::shared_ptr<Snapshot> AcquireWithin(absl::Duration patience);
+  // One memory more.
+  void Add(SnapshotBuffers buffers);
   // Whether Acquire would not wait now.
   bool Available() const;
 
  private:
   struct State;
+  // REQUIRES: a memory is free.
+  static std::shared_ptr<Snapshot> Take(const std::shared_ptr<State>& state);
   std::shared_ptr<State> state_;
 };
 

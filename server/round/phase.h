@@ -63,6 +63,25 @@ enum class PhaseKind : uint8_t {
   kAbandon
 };
 
+// As PhaseRequest of proto/agg.proto calls it.
+inline const char* PhaseName(PhaseKind kind) {
+  switch (kind) {
+    case PhaseKind::kClose:
+      return "close";
+    case PhaseKind::kCompensatedGram:
+      return "compensated_gram";
+    case PhaseKind::kNorms:
+      return "norms";
+    case PhaseKind::kUpdate:
+      return "update";
+    case PhaseKind::kPublish:
+      return "publish";
+    case PhaseKind::kAbandon:
+      return "abandon";
+  }
+  return "";
+}
+
 // One phase of one round. Idempotent by (epoch, round, kind): a repeat gives
 // the same result and changes nothing.
 struct Phase {

@@ -105,6 +105,8 @@ struct JobStatus {
   // By ordinal: why the coordinator does not have the shard; "": it has it.
   // Shorter than the list of shards until all were tried.
   std::vector<std::string> shard_errors;
+  // By ordinal: how often the shard was lost because it answered no phase.
+  std::vector<uint64_t> phase_timeouts;
   CombinationNames combination;       // of the open round
   CombinationNames next_combination;  // of the next one; the same as a rule
 };

@@ -10,7 +10,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/match.h"
 #include "proto/shard_plan.h"
 #include "server/ingest/frame.h"
 #include "server/round/phase.h"
@@ -43,16 +42,6 @@ struct PushedRow {
   uint32_t attempt = 0;
 };
 
-// How the status reads with which a shard that is told to stop ends its calls:
-// "shard 1 (127.0.0.1:50052) is shutting down".
-inline constexpr char kShuttingDown[] = "is shutting down";
-
-// Whether a shard is lost because somebody stopped it in good order: the epoch
-// ends as well, but nothing is wrong.
-inline bool IsOrderlyStop(const absl::Status& reason) {
-  return absl::StrContains(reason.message(), kShuttingDown);
-}
-
 // Thread-safe; calls block until the shard has answered. Errors: UNAVAILABLE
 // when the shard is gone, ABORTED for a stale epoch, FAILED_PRECONDITION
 // (memory budget, another fingerprint), INTERNAL for compute errors.
@@ -76,6 +65,13 @@ class ShardPeer {
   // Frees what SetManifest has allocated, unless a worker has joined with the
   // manifest or the job is seeded.
   virtual absl::Status ForgetManifest(uint64_t epoch) = 0;
+  // Memory for the row of `rank`, unless there is some: what SetSession would
+  // allocate otherwise. May take long. It stays the rank's, whoever joins as
+  // that rank. RESOURCE_EXHAUSTED when there is no such memory. A peer without
+  // memory of its own has nothing to do.
+  virtual absl::Status ReserveRow(uint64_t /*epoch*/, int32_t /*rank*/) {
+    return absl::OkStatus();
+  }
   virtual absl::Status SetSession(uint64_t epoch,
                                   const SessionChange& change) = 0;
   virtual absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) = 0;
@@ -85,6 +81,12 @@ class ShardPeer {
   virtual absl::Status CheckPushed(const PushedRow& /*row*/) const {
     return absl::OkStatus();
   }
+
+  // What runs on the shard in this epoch, and what is asked of it until the
+  // next Attach, ends with `reason` at once; `on_lost` is not called. Nothing
+  // can end what runs in the own process (server/hung_phase.h), so that the
+  // default does nothing.
+  virtual void GiveUp(uint64_t /*epoch*/, const absl::Status& /*reason*/) {}
 
   // "shard 1 (127.0.0.1:50052)", for messages.
   virtual std::string name() const = 0;

@@ -62,7 +62,7 @@ class BidiStream
     self_ = this->shared_from_this();
     std::weak_ptr<BidiStream> weak = self_;
     open_id_ = open_->Add([weak](const absl::Status& reason) {
-      if (auto stream = weak.lock()) stream->End(reason);
+      if (auto stream = weak.lock()) stream->EndForAll(reason);
     });
   }
 
@@ -70,6 +70,9 @@ class BidiStream
     MutexLock lock(&mutex_);
     return ended_;
   }
+
+  // All streams of this process end. What is sent here is the last message.
+  virtual void EndForAll(const absl::Status& reason) { End(reason); }
 
   // Called once, after the RPC's end, whatever the reason.
   virtual void OnEnded() {}

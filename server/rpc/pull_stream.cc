@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/status_conversion.h"
+#include "server/round/round_report.h"
 
 namespace agg {
 
@@ -66,10 +67,17 @@ void PullStream::OnVersion(absl::StatusOr<PublishedVersion> version) {
 void PullStream::WatchRevocation() {
   revoke_id_ = version_.snapshot->AddRevokeCallback(
       [weak = weak_from_this(), canceller = canceller_, engine = engine_,
-       version = version_.version] {
-        const absl::Status reason = absl::AbortedError(absl::StrCat(
-            "version ", version, " was replaced while it was being pulled; ",
-            "current version ", engine->Status().version));
+       epoch = version_.epoch, version = version_.version] {
+        const ShardStatus now = engine->Status();
+        const absl::Status reason = absl::AbortedError(
+            now.epoch == epoch
+                ? absl::StrCat("version ", version,
+                               " was replaced while it was being pulled; "
+                               "current version ",
+                               now.version)
+                : absl::StrCat("stale epoch ", epoch, "; current epoch ",
+                               now.epoch, ": it began while version ", version,
+                               " was being pulled"));
         if (auto stream = weak.lock()) stream->End(reason);
         canceller->Cancel(reason);
       });

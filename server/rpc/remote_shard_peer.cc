@@ -2,11 +2,7 @@
 // is noticed. The other calls are plain.
 #include "server/rpc/remote_shard_peer.h"
 
-#include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
-#include <grpcpp/support/channel_arguments.h>
 #include <grpcpp/support/sync_stream.h>
 
 #include <utility>
@@ -14,36 +10,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "proto/byte_buffer_frame.h"
-#include "proto/grpc_lifetime.h"
 #include "proto/manifest_message.h"
 #include "proto/protocol_version.h"
 #include "proto/status_conversion.h"
+#include "server/round/orderly_stop.h"
+#include "server/rpc/peer_channel.h"
 #include "server/rpc/phase_conversion.h"
 
 namespace agg {
-namespace {
-
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
-  grpc::ChannelArguments args;
-  // A connection of its own: what another channel does must not disturb it.
-  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
-  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
-  args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
-  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  args.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
-  args.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  args.SetMaxSendMessageSize(kMaxMessageBytes);
-  KeepGrpcInitialized();
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                   args);
-}
-
-}  // namespace
-
 using AttachCall = grpc::ClientReaderWriter<v1::AttachRequest, v1::AttachReply>;
 
 // Its fields are guarded by the peer's mutex_, except as said.
@@ -54,6 +28,7 @@ struct RemoteShardPeer::Link {
   std::unique_ptr<AttachCall> call;  // set once, used by the thread and Lose
   Mutex write_mutex;                 // one Write at a time
   bool replied = false;
+  bool stopping = false;  // the shard says that it stops in good order
   bool detached = false;  // ended by this side: no on_lost
   bool ended = false;
   grpc::Status status;  // once ended
@@ -61,7 +36,7 @@ struct RemoteShardPeer::Link {
 
 RemoteShardPeer::RemoteShardPeer(const RemoteShardOptions& options)
     : options_(options),
-      stub_(v1::ShardControl::NewStub(MakeChannel(options.address))),
+      stub_(v1::ShardControl::NewStub(MakePeerChannel(options.address))),
       lost_(absl::UnavailableError(
           absl::StrCat(name(), " has not been attached"))) {}
 
@@ -132,16 +107,18 @@ void RemoteShardPeer::HoldStream(const std::shared_ptr<Link>& link) {
   v1::AttachReply reply;
   while (stream->Read(&reply)) {
     MutexLock lock(&mutex_);
-    if (link->replied || link->detached) continue;
+    link->stopping |= reply.stopping();
+    if (link->replied || link->detached || reply.stopping()) continue;
     link->replied = true;
     lost_ = absl::OkStatus();
     changed_.NotifyAll();
   }
   const grpc::Status status = stream->Finish();
-  const absl::Status reason = LossReason(status);
+  absl::Status reason;
   bool lost;
   {
     MutexLock lock(&mutex_);
+    reason = LossReason(status, link->stopping);
     link->ended = true;
     link->status = status;
     lost = link->replied && !link->detached;
@@ -154,11 +131,14 @@ void RemoteShardPeer::HoldStream(const std::shared_ptr<Link>& link) {
   if (lost && link->on_lost != nullptr) link->on_lost(reason);
 }
 
-absl::Status RemoteShardPeer::LossReason(const grpc::Status& status) const {
-  const absl::Status said = absl::UnavailableError(status.error_message());
-  // It says by itself who stops.
-  if (IsOrderlyStop(said) && absl::StartsWith(said.message(), name())) {
-    return said;
+absl::Status RemoteShardPeer::LossReason(const grpc::Status& status,
+                                         bool stopping) const {
+  if (stopping) {
+    // It says by itself who stops, by the name that it knows.
+    return OrderlyStop(
+        absl::StartsWith(status.error_message(), "shard ")
+            ? status.error_message()
+            : absl::StrCat(name(), ": ", status.error_message()));
   }
   return absl::UnavailableError(
       absl::StrCat(name(), " is lost: ",
@@ -202,6 +182,15 @@ void RemoteShardPeer::Lose(uint64_t epoch, const absl::Status& reason) {
   link->call->Write(request);  // on a broken stream it returns false at once
 }
 
+void RemoteShardPeer::GiveUp(uint64_t epoch, const absl::Status& reason) {
+  MutexLock lock(&mutex_);
+  if (link_ == nullptr || link_->request.epoch() != epoch) return;
+  link_->detached = true;
+  lost_ = reason;
+  link_->context.TryCancel();
+  for (grpc::ClientContext* context : calls_) context->TryCancel();
+}
+
 void RemoteShardPeer::Close(const absl::Status& reason) {
   MutexLock lock(&mutex_);
   if (closed_.ok()) closed_ = reason;
@@ -235,23 +224,39 @@ absl::Status RemoteShardPeer::Call(
   return Named(status);
 }
 
-absl::Status RemoteShardPeer::SetManifest(uint64_t epoch,
-                                          const Manifest& manifest) {
-  v1::SetManifestRequest request;
-  request.set_epoch(epoch);
-  *request.mutable_manifest() = ToProto(manifest);
-  return Call(options_.call_timeout, [&](grpc::ClientContext* context) {
+absl::Status RemoteShardPeer::Send(const v1::SetManifestRequest& request,
+                                   absl::Duration timeout) {
+  return Call(timeout, [&](grpc::ClientContext* context) {
     v1::SetManifestReply reply;
     return stub_->SetManifest(context, request, &reply);
   });
 }
 
+absl::Status RemoteShardPeer::SetManifest(uint64_t epoch,
+                                          const Manifest& manifest) {
+  v1::SetManifestRequest request;
+  request.set_epoch(epoch);
+  *request.mutable_manifest() = ToProto(manifest);
+  return Send(request, absl::InfiniteDuration());
+}
+
 absl::Status RemoteShardPeer::ForgetManifest(uint64_t epoch) {
   v1::SetManifestRequest request;
   request.set_epoch(epoch);
-  return Call(options_.call_timeout, [&](grpc::ClientContext* context) {
-    v1::SetManifestReply reply;
-    return stub_->SetManifest(context, request, &reply);
+  return Send(request, options_.call_timeout);
+}
+
+absl::Status RemoteShardPeer::ReserveRow(uint64_t epoch, int32_t rank) {
+  v1::ReserveRowRequest request;
+  request.set_epoch(epoch);
+  request.set_rank(rank);
+  return Call(absl::InfiniteDuration(), [&](grpc::ClientContext* context) {
+    v1::ReserveRowReply reply;
+    const grpc::Status status = stub_->ReserveRow(context, request, &reply);
+    // An older release of this protocol_version: its SetSession allocates.
+    return status.error_code() == grpc::StatusCode::UNIMPLEMENTED
+               ? grpc::Status::OK
+               : status;
   });
 }
 

@@ -26,9 +26,10 @@ struct RemoteShardOptions {
   std::string fingerprint;        // of the config; the shard must have the same
   uint64_t coordinator_life = 0;  // random bits of this process
   std::string coordinator;        // its address, for messages
-  // Deadlines of the first AttachReply, and of SetManifest and SetSession.
-  // RunPhase has none: the stream that Attach holds open ends when the shard is
-  // gone (keepalive pings every 10 s, answered within 5 s).
+  // Deadlines of the first AttachReply, and of SetSession and ForgetManifest.
+  // What may take long has none (SetManifest, ReserveRow, RunPhase): the stream
+  // that Attach holds open ends when the shard is gone (keepalive pings every
+  // 10 s, answered within 5 s).
   absl::Duration attach_timeout = absl::Seconds(5);
   absl::Duration call_timeout = absl::Seconds(30);
 };
@@ -47,8 +48,10 @@ class RemoteShardPeer : public ShardPeer {
   void Lose(uint64_t epoch, const absl::Status& reason) override;
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
   absl::Status ForgetManifest(uint64_t epoch) override;
+  absl::Status ReserveRow(uint64_t epoch, int32_t rank) override;
   absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
+  void GiveUp(uint64_t epoch, const absl::Status& reason) override;
   std::string name() const override;
 
   // Ends the stream and every call with `reason`, now and later; idempotent.
@@ -61,6 +64,8 @@ class RemoteShardPeer : public ShardPeer {
   absl::Status Call(
       absl::Duration timeout,
       const std::function<grpc::Status(grpc::ClientContext*)>& call);
+  absl::Status Send(const v1::SetManifestRequest& request,
+                    absl::Duration timeout);
   // The body of thread_: opens the stream and reads it until it ends.
   void HoldStream(const std::shared_ptr<Link>& link);
   // Waits for the first reply or the stream's end.
@@ -69,8 +74,9 @@ class RemoteShardPeer : public ShardPeer {
   void Detach() ABSL_EXCLUSIVE_LOCKS_REQUIRED(attach_mutex_);
   // Converts a status, with the shard's name in front of its message.
   absl::Status Named(const grpc::Status& status) const;
-  // Why the shard is gone, from how its Attach call ended.
-  absl::Status LossReason(const grpc::Status& status) const;
+  // Why the shard is gone, from how its Attach call ended, and whether it has
+  // said that it stops in good order.
+  absl::Status LossReason(const grpc::Status& status, bool stopping) const;
 
   const RemoteShardOptions options_;
   const std::unique_ptr<v1::ShardControl::Stub> stub_;

@@ -1,5 +1,4 @@
-// Checks that both sides mean the same job, then hands each call to the
-// engine, on threads that may wait.
+// Hands each call to the engine, on threads that may wait.
 #include "server/rpc/shard_control_service.h"
 
 #include <utility>
@@ -8,22 +7,15 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "proto/manifest_message.h"
-#include "proto/protocol_version.h"
 #include "server/base/log.h"
 #include "server/coordinator/call_validation.h"
+#include "server/round/orderly_stop.h"
+#include "server/rpc/attach_check.h"
 #include "server/rpc/long_poll.h"
 #include "server/rpc/phase_conversion.h"
 
 namespace agg {
 namespace {
-
-absl::Status Differ(const ShardIdentity& self, absl::string_view what,
-                    absl::string_view theirs, absl::string_view ours,
-                    absl::string_view advice) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      "shard ", self.ordinal, " (", self.address, ") has ", what, " ", ours,
-      ", the coordinator expects ", theirs, ": ", advice));
-}
 
 // The answer of a call that returns nothing but its status.
 template <typename Reply>
@@ -33,43 +25,6 @@ absl::StatusOr<Reply> EmptyReply(const absl::Status& status) {
 }
 
 }  // namespace
-
-absl::Status CheckAttach(const v1::AttachRequest& request,
-                         const ShardIdentity& self) {
-  if (request.protocol_version() != kProtocolVersion) {
-    return Differ(
-        self, "protocol version", absl::StrCat(request.protocol_version()),
-        absl::StrCat(kProtocolVersion), "run the same release everywhere");
-  }
-  if (request.ordinal() != self.ordinal) {
-    return Differ(self, "ordinal", absl::StrCat(request.ordinal()),
-                  absl::StrCat(self.ordinal),
-                  "check the addresses in `shards` and --shard");
-  }
-  if (request.num_shards() != self.num_shards) {
-    return Differ(self, "num_shards", absl::StrCat(request.num_shards()),
-                  absl::StrCat(self.num_shards),
-                  "start all shards with the same config");
-  }
-  if (request.epoch() == 0) {
-    return absl::InvalidArgumentError("epoch is 0; allowed: at least 1");
-  }
-  absl::Status status = ValidateText("coordinator", request.coordinator());
-  if (!status.ok()) return status;
-  status = ValidateText("config_fingerprint", request.config_fingerprint());
-  if (!status.ok()) return status;
-  if (request.config_fingerprint() != self.fingerprint) {
-    return Differ(self, "config fingerprint", request.config_fingerprint(),
-                  self.fingerprint, "start all shards with the same config");
-  }
-  if (self.ordinal == 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("shard 0 (", self.address,
-                     ") is attached by the coordinator of its own process and "
-                     "by no other"));
-  }
-  return absl::OkStatus();
-}
 
 // The reactor of Attach, a stream that the coordinator holds open. The first
 // request begins an epoch, a later one ends it with a reason, and so does the
@@ -144,6 +99,15 @@ class ShardControlService::AttachStream
     reply.set_epoch(epoch_);
     reply.set_backend(service_->self_.backend);
     Send(std::move(reply));
+  }
+
+  void EndForAll(const absl::Status& reason) override {
+    if (IsOrderlyStop(reason)) {
+      v1::AttachReply stopping;
+      stopping.set_stopping(true);
+      Send(std::move(stopping));
+    }
+    End(reason);
   }
 
   void OnEnded() override {
@@ -247,6 +211,20 @@ grpc::ServerUnaryReactor* ShardControlService::SetManifest(
     const absl::Status status = forget ? engine_->ForgetManifest(epoch)
                                        : engine_->SetManifest(epoch, manifest);
     poll->Answer(EmptyReply<v1::SetManifestReply>(status));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ShardControlService::ReserveRow(
+    grpc::CallbackServerContext*, const v1::ReserveRowRequest* request,
+    v1::ReserveRowReply* reply) {
+  auto poll = LongPoll<v1::ReserveRowReply>::Make(reply);
+  auto* reactor = poll.get();
+  memory_.Run([this, poll, epoch = request->epoch(), rank = request->rank()] {
+    // A caller that repeats itself must not make a queue of allocations.
+    if (poll->answered()) return;
+    poll->Answer(
+        EmptyReply<v1::ReserveRowReply>(engine_->ReserveRow(epoch, rank)));
   });
   return reactor;
 }

@@ -17,13 +17,9 @@
 
 namespace agg {
 
-// OK, or FAILED_PRECONDITION naming what differs, with both values. Nobody may
-// attach shard 0 over the network: its own process coordinates it.
-absl::Status CheckAttach(const v1::AttachRequest& request,
-                         const ShardIdentity& self);
-
-// Calls that change the epoch run in order on one thread, phases on another:
-// both may take long, and gRPC's callback threads must not wait.
+// Calls that change the epoch run in order on one thread, phases on another,
+// reservations of rows on a third: all may take long, and gRPC's callback
+// threads must not wait.
 class ShardControlService : public v1::ShardControl::CallbackService {
  public:
   // `engine` and `open` outlive the service, which outlives its server.
@@ -39,6 +35,9 @@ class ShardControlService : public v1::ShardControl::CallbackService {
   grpc::ServerUnaryReactor* SetManifest(grpc::CallbackServerContext*,
                                         const v1::SetManifestRequest* request,
                                         v1::SetManifestReply* reply) override;
+  grpc::ServerUnaryReactor* ReserveRow(grpc::CallbackServerContext*,
+                                       const v1::ReserveRowRequest* request,
+                                       v1::ReserveRowReply* reply) override;
   grpc::ServerUnaryReactor* SetSession(grpc::CallbackServerContext*,
                                        const v1::SetSessionRequest* request,
                                        v1::SetSessionReply* reply) override;
@@ -57,6 +56,7 @@ class ShardControlService : public v1::ShardControl::CallbackService {
   // Last, so that they end first: what they run uses the others.
   Executor control_;
   Executor compute_;
+  Executor memory_;
 };
 
 }  // namespace agg

@@ -15,13 +15,14 @@ namespace agg {
 
 // Bytes by purpose, in one kind of memory.
 struct MemoryUse {
-  int64_t rows = 0;       // landing memory: rows x elements x dtype
-  int64_t master = 0;     // float32 weights
-  int64_t state = 0;      // optimizer state arrays
-  int64_t snapshots = 0;  // three, float32 and narrowed; on a device: narrowed
-  int64_t frames = 0;     // in flight: two frames per worker
-  int64_t ledger = 0;     // which slices of which rows have landed
-  int64_t grams = 0;      // slices' Gram matrices of a round
+  int64_t rows = 0;    // landing memory: rows x elements x dtype
+  int64_t master = 0;  // float32 weights
+  int64_t state = 0;   // optimizer state arrays
+  // Three and a spare one, float32 and narrowed; on a device: narrowed.
+  int64_t snapshots = 0;
+  int64_t frames = 0;       // in flight: two frames per worker
+  int64_t ledger = 0;       // which slices of which rows have landed
+  int64_t grams = 0;        // slices' Gram matrices of a round
   int64_t early_grams = 0;  // which of them are computed before its close
   int64_t scratch = 0;      // of the backend
   int64_t total() const {

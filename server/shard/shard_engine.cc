@@ -30,6 +30,7 @@ std::string ShardEngine::name() const {
 absl::Status ShardEngine::Attach(uint64_t epoch,
                                  std::function<void(absl::Status)> on_lost) {
   Closures ready;
+  std::shared_ptr<ShardCompute> former;
   {
     // Waits for a phase of the former epoch: its memory must be free before
     // the new one allocates.
@@ -38,12 +39,16 @@ absl::Status ShardEngine::Attach(uint64_t epoch,
     const absl::StatusOr<bool> begins = epoch_.Begin(epoch, std::move(on_lost));
     if (!begins.ok()) return begins.status();
     if (!*begins) return absl::OkStatus();
+    former = compute_;
     DropManifest();
     sessions_.Clear();
     ready = ResolvePulls();
     claims_ended_.NotifyAll();
   }
   for (std::function<void()>& callback : ready) callback();
+  // Pulls of the former epoch's versions end, so that their memory is free
+  // before the new epoch allocates its own.
+  if (former != nullptr) former->store()->RevokeAll();
   return absl::OkStatus();
 }
 
@@ -63,7 +68,18 @@ void ShardEngine::Lose(uint64_t epoch, const absl::Status& reason) {
 
 void ShardEngine::ReportLostDevice() {
   const absl::Status found = backend_.TakeLostDevice();
-  if (found.ok()) return;
+  if (!found.ok()) EndForGood(found);
+}
+
+std::optional<RunningPhase> ShardEngine::running_phase() const {
+  MutexLock lock(&mutex_);
+  if (running_.empty()) return std::nullopt;
+  return running_.begin()->second;
+}
+
+void ShardEngine::ReportHang(const absl::Status& reason) { EndForGood(reason); }
+
+void ShardEngine::EndForGood(const absl::Status& found) {
   const absl::Status reason = absl::UnavailableError(
       absl::StrCat("shard ", options_.ordinal, ": ", found.message()));
   std::function<void(absl::Status)> on_lost;

@@ -11,7 +11,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +41,13 @@
 
 namespace agg {
 
+// A phase that a shard has been asked for and has not answered.
+struct RunningPhase {
+  uint64_t number = 0;  // counts the shard's phases from 1
+  PhaseKind kind = PhaseKind::kClose;
+  uint64_t round = 0;
+};
+
 // Thread-safe. Lock order: turn_, then mutex_. Computation runs with the turn
 // alone, callbacks with neither. compute_ and open_round_ change with both, so
 // that they are the same from a phase's beginning to its end.
@@ -58,8 +67,14 @@ class ShardEngine : public ShardPeer {
   void Lose(uint64_t epoch, const absl::Status& reason) override;  // 0: any
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
   absl::Status ForgetManifest(uint64_t epoch) override;
+  absl::Status ReserveRow(uint64_t epoch, int32_t rank) override;
   absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
+  // The first one, should several wait for each other.
+  std::optional<RunningPhase> running_phase() const;
+  // A call of the backend hangs. Nothing can end it: what follows is what
+  // follows when the device is lost, with this reason.
+  void ReportHang(const absl::Status& reason);
   absl::Status CheckPushed(const PushedRow& pushed) const override;
   std::string name() const override;
 
@@ -102,6 +117,7 @@ class ShardEngine : public ShardPeer {
   // To be called after each use of the backend, with no lock held: if the
   // device was found lost, ends the epoch and calls on_lost and on_device_lost.
   void ReportLostDevice() ABSL_LOCKS_EXCLUDED(turn_, mutex_);
+  void EndForGood(const absl::Status& found) ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Status InstallManifest(uint64_t epoch, const Manifest& manifest);
   void DropManifest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
@@ -172,6 +188,8 @@ class ShardEngine : public ShardPeer {
   std::shared_ptr<ShardCompute> compute_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<OpenRound> open_round_ ABSL_GUARDED_BY(mutex_);
   Pulls pulls_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, RunningPhase> running_ ABSL_GUARDED_BY(mutex_);
+  uint64_t num_phases_ ABSL_GUARDED_BY(mutex_) = 0;
   ShardStatus totals_ ABSL_GUARDED_BY(mutex_);  // its counters alone
 };
 

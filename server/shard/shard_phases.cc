@@ -86,12 +86,22 @@ absl::StatusOr<PhaseResult> ShardEngine::RunPhase(const Phase& phase) {
   const absl::Time start = absl::Now();
   absl::StatusOr<PhaseResult> result = absl::UnknownError("");
   Closures ready;
+  uint64_t number;
+  {
+    MutexLock lock(&mutex_);
+    number = ++num_phases_;
+    running_[number] = {number, phase.kind, phase.round};
+  }
   {
     const TurnLock turn(&turn_);
     result = Dispatch(phase, &ready);
   }
   if (result.ok()) result->seconds = absl::ToDoubleSeconds(absl::Now() - start);
   for (std::function<void()>& callback : ready) callback();
+  {
+    MutexLock lock(&mutex_);
+    running_.erase(number);
+  }
   ReportLostDevice();
   return result;
 }

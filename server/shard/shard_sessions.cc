@@ -45,6 +45,12 @@ absl::Status ShardEngine::EnsureRow(uint64_t epoch, int32_t rank) {
   return absl::OkStatus();
 }
 
+absl::Status ShardEngine::ReserveRow(uint64_t epoch, int32_t rank) {
+  const absl::Status status = EnsureRow(epoch, rank);
+  ReportLostDevice();
+  return status;
+}
+
 absl::Status ShardEngine::FinishJob(uint64_t epoch) {
   Closures ready;
   {
@@ -62,8 +68,8 @@ absl::Status ShardEngine::SetSession(uint64_t epoch,
                                      const SessionChange& change) {
   if (change.finished) return FinishJob(epoch);
   if (!change.remove) {
-    const absl::Status status = EnsureRow(epoch, change.rank);
-    ReportLostDevice();
+    // Allocates nothing if the coordinator has reserved the row (P32).
+    const absl::Status status = ReserveRow(epoch, change.rank);
     if (!status.ok()) return status;
   }
   MutexLock lock(&mutex_);

@@ -2,7 +2,9 @@
 
 import math
 
-from client import Worker, round_of
+import numpy
+
+from client import Reader, Worker, round_of
 from foreign_test_case import REDUCE, TENSORS, Code, ForeignTestCase, values
 from server_process import WAIT
 from stubs import admin
@@ -65,6 +67,24 @@ class AdminTest(ForeignTestCase):
         event = stream.receive()
         self.assertEqual(event.kind, event.DRAINING)
         self.assertEqual(job.shards[0].process.wait(WAIT), 0)
+
+    def test_a_drain_request_is_no_signal(self):
+        """So the first signal after it is not the second, which kills."""
+        size = 12 << 20
+        job = self.start(flags=["--drain_seconds=2"])
+        worker = Worker(job, 0, {"big": [size]})
+        worker.seed([numpy.zeros(size, numpy.float32)])
+        stream = worker.attend()
+        # A pull that nobody reads: the drain waits for it.
+        pull = Reader(job).observe().pull_frames(0, 0)
+        next(pull)
+        self.call(job, "Drain")
+        event = stream.receive()
+        self.assertEqual(event.kind, event.DRAINING)
+        job.shards[0].terminate()
+        self.assertEqual(job.shards[0].process.wait(WAIT), 0)
+        self.assertIn("drain request: draining", job.shards[0].log())
+        self.assertNotIn("second signal", job.shards[0].log())
 
     def test_set_log_level(self):
         job = self.start(num_shards=2)

@@ -12,7 +12,7 @@ from client import Reader, Worker, failure, round_of
 from foreign_test_case import (REDUCE, TENSORS, Code, ForeignTestCase, values,
                                waits_for)
 from relay import Relay
-from server_process import wait_until
+from server_process import WAIT, wait_until
 from stubs import ROOT, agg
 
 # Longer than any test waits for an answer that is due at once.
@@ -123,6 +123,26 @@ class FrozenShardTest(ForeignTestCase):
             stream.half_close()
             return
         self.fail("its time counted")
+
+
+    def test_a_shard_that_answers_no_phase_is_named(self):
+        """Its connection stays: keepalive would take 15 s to notice."""
+        job, (worker,) = self.seeded(
+            1, "phase_timeout_seconds: 1\n" + REDUCE, num_shards=2)
+        worker.push(values(1), 0)
+        job.shards[1].freeze()
+        code, details = failure(worker.coordinator.Commit,
+                                worker.commit_request(0), timeout=WAIT)
+        self.assertEqual(code, Code.UNAVAILABLE)
+        self.assertRegex(details, r"shard 1 \(127\.0\.0\.1:\d+\) has not "
+                         r"answered phase close of round 0 within 1s")
+        self.assertIn("has not answered phase close", job.shards[0].log())
+        job.shards[1].thaw()
+        # As after any lost shard: another epoch, and a new seed.
+        wait_until(lambda: self.status(job).phase == "unseeded", "goes on")
+        again = Worker(job, 0, TENSORS)
+        self.assertNotEqual(again.epoch, worker.epoch)
+        again.seed(values(0))
 
 
 class BrokenConnectionTest(ForeignTestCase):

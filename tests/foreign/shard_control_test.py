@@ -81,6 +81,20 @@ class ShardControlTest(ForeignTestCase):
         numpy.testing.assert_array_equal(self.pull(1), [3, 4])
         stream.half_close()
 
+    def test_a_row_is_reserved_before_its_session(self):
+        stream = self.attach()
+        stream.receive()
+        reserve = self.peer.control.ReserveRow
+        request = agg.ReserveRowRequest(epoch=self.EPOCH, rank=0)
+        self.assert_fails(Code.FAILED_PRECONDITION, "no manifest", reserve,
+                          request, timeout=WAIT)
+        self.join()
+        for _ in range(2):  # Idempotent, with a session or without.
+            reserve(request, timeout=WAIT)
+        self.assert_fails(
+            Code.INVALID_ARGUMENT, "rank is 9; allowed: 0 to", reserve,
+            agg.ReserveRowRequest(epoch=self.EPOCH, rank=9), timeout=WAIT)
+
     def test_a_row_that_is_not_complete(self):
         stream = self.attach()
         stream.receive()

@@ -68,6 +68,7 @@ TEST(OptionsTest, DefaultsAreAsConfigProtoSays) {
   EXPECT_EQ(job.round_timeout, absl::ZeroDuration());
   EXPECT_EQ(job.straggler_warning, absl::Seconds(60));
   EXPECT_EQ(job.start_warning, absl::Seconds(5));
+  EXPECT_EQ(job.phase_timeout, absl::Minutes(10));
   EXPECT_EQ(job.max_rounds, 0u);
   EXPECT_EQ(job.max_skipped_rounds, 100u);
   EXPECT_EQ(job.optimizer.kind, OptimizerKind::kSgd);
@@ -181,6 +182,8 @@ TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
       {"round_timeout_seconds: -1", {"round_timeout_seconds is -1"}},
       {"straggler_warning_seconds: -1", {"straggler_warning_seconds is -1"}},
       {"start_warning_seconds: -1", {"start_warning_seconds is -1"}},
+      {"phase_timeout_seconds: -1", {"phase_timeout_seconds is -1"}},
+      {"phase_timeout_seconds: inf", {"phase_timeout_seconds is inf"}},
       {"combination { rule: 'max' }",
        {"combination.rule", "\"max\"", "adasum"}},
       {"combination { scope: 'all' }",

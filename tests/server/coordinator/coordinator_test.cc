@@ -3,11 +3,13 @@
 #include "server/coordinator/coordinator.h"
 
 #include <cstddef>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/job_phase.h"
+#include "server/base/mutex.h"
 #include "tests/server/round/local_cluster.h"
 
 namespace agg {
@@ -251,6 +253,30 @@ TEST_F(CoordinatorTest, DrainEndsEverything) {
   job_.cluster.StopCoordinator();
   EXPECT_EQ(queued.num_calls(), 1);
   EXPECT_TRUE(absl::IsUnavailable(queued.Get().status()));
+}
+
+// Workers hear of a drain though a round is in execution, which may take long.
+TEST_F(CoordinatorTest, DrainIsAnnouncedBeforeTheRoundEnds) {
+  Mutex mutex;
+  CondVar heard;
+  bool draining = false;
+  const auto stream = coordinator()->Attend(
+      epoch(), worker(0).session(), [&](const JobEvent& event) {
+        if (event.kind != JobEventKind::kDraining) return;
+        MutexLock lock(&mutex);
+        draining = true;
+        heard.NotifyAll();
+      });
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  std::thread drain;
+  job_.cluster.peer(0)->BeforePhase([&](const Phase& phase) {
+    if (phase.kind != PhaseKind::kUpdate) return;
+    drain = std::thread([&] { coordinator()->Drain(absl::InfiniteFuture()); });
+    MutexLock lock(&mutex);
+    while (!draining) heard.Wait(&mutex);
+  });
+  job_.RunRound(0);
+  drain.join();
 }
 
 TEST_F(CoordinatorTest, ARoundFarAheadIsNotWaitedFor) {

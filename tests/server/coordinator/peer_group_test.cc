@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/mutex.h"
+#include "server/round/orderly_stop.h"
 
 namespace agg {
 namespace {
@@ -94,6 +95,22 @@ TEST(PeerGroupTest, ReportsAllErrorsByOrdinalWithTheNames) {
                   : absl::OkStatus();
   }),
             absl::UnavailableError("shard 1 (here) is lost"));
+}
+
+TEST(PeerGroupTest, AStopInGoodOrderStaysOneUnlessAnotherShardIsLost) {
+  NamedPeer a("a"), b("b");
+  PeerGroup group({&a, &b});
+  const absl::Status stopped = group.ForEach([](int i, ShardPeer*) {
+    return i == 1 ? OrderlyStop("b is shutting down")
+                  : absl::InternalError("broken");
+  });
+  EXPECT_TRUE(absl::IsUnavailable(stopped));
+  EXPECT_TRUE(IsOrderlyStop(stopped));
+  const absl::Status lost = group.ForEach([](int i, ShardPeer*) {
+    return i == 1 ? OrderlyStop("b is shutting down")
+                  : absl::UnavailableError("is shutting down, it seems");
+  });
+  EXPECT_FALSE(IsOrderlyStop(lost));
 }
 
 TEST(PeerGroupTest, ManyLongErrorsMakeABoundedMessage) {

@@ -2,7 +2,10 @@
 
 #include <memory>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "kernels/backend_factory.h"
 
@@ -126,6 +129,41 @@ TEST_F(ParameterStoreTest, WaitsForARevokedReaderOfAnotherThread) {
   Publish(3);
   reader.join();
   EXPECT_EQ(num_revoked_, 1);
+}
+
+// A reader whose peer does not take its bytes: each version that it holds up
+// costs the patience once, and then there is one memory more.
+TEST_F(ParameterStoreTest, AReaderThatDoesNotLetGoCostsTheSpareMemory) {
+  store_ = *ParameterStore::Create(backend_.get(), OptimizerOptions(), 64,
+                                   DType::kBF16, absl::ZeroDuration());
+  std::shared_ptr<const Snapshot> held = Publish(0);
+  const char* bytes = held->data(DType::kF32);
+  for (uint64_t version = 1; version < 20; ++version) {
+    const auto snapshot = Publish(version);
+    EXPECT_NE(snapshot->data(DType::kF32), bytes);
+    EXPECT_NE(snapshot->data(DType::kBF16), nullptr);
+  }
+  EXPECT_EQ(num_revoked_, 1);
+  // There is none but one: the next one that does not let go is waited for.
+  std::shared_ptr<const Snapshot> second = store_->Find(19);
+  std::thread reader;
+  second->AddRevokeCallback(
+      [&] { reader = std::thread([reference = std::move(second)] {}); });
+  for (uint64_t version = 20; version < 23; ++version) Publish(version);
+  reader.join();
+  EXPECT_EQ(num_revoked_, 2);
+}
+
+TEST_F(ParameterStoreTest, AtItsEndAllReadersAreRevoked) {
+  int num_calls = 0;
+  std::vector<std::shared_ptr<const Snapshot>> held;
+  for (uint64_t version = 0; version < 3; ++version) {
+    held.push_back(Publish(version));
+    held.back()->AddRevokeCallback([&] { ++num_calls; });
+  }
+  store_->RevokeAll();
+  EXPECT_EQ(num_calls, 3);
+  EXPECT_EQ(store_->Find(2), nullptr);
 }
 
 TEST_F(ParameterStoreTest, SnapshotsOutliveTheStore) {

@@ -2,9 +2,12 @@
 
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "kernels/backend.h"
 
 namespace agg {
 namespace {
@@ -43,6 +46,47 @@ TEST(SnapshotTest, ACallbackMayLetTheSnapshotGo) {
   const std::shared_ptr<Snapshot> revoker = snapshot;
   revoker->Revoke();
   EXPECT_EQ(snapshot, nullptr);
+}
+
+// Counts how many of its kind are alive.
+class CountedBuffer : public Buffer {
+ public:
+  explicit CountedBuffer(int* alive) : alive_(alive) { ++*alive_; }
+  ~CountedBuffer() override { --*alive_; }
+  char* host() const override { return nullptr; }
+  int64_t num_bytes() const override { return 0; }
+
+ private:
+  int* const alive_;
+};
+
+TEST(SnapshotPoolTest, FreesWhatNobodyReadsWithThePoolAndTheRestLater) {
+  int alive = 0;
+  std::vector<SnapshotBuffers> memories(3);
+  for (SnapshotBuffers& memory : memories) {
+    memory.f32 = std::make_unique<CountedBuffer>(&alive);
+  }
+  auto pool = std::make_unique<SnapshotPool>(std::move(memories), DType::kF32);
+  std::shared_ptr<Snapshot> held = pool->Acquire();
+  pool->Acquire();
+  EXPECT_EQ(alive, 3);
+  pool = nullptr;
+  EXPECT_EQ(alive, 1);
+  held = nullptr;
+  EXPECT_EQ(alive, 0);
+}
+
+TEST(SnapshotPoolTest, WaitsNoLongerThanItIsAllowed) {
+  SnapshotPool pool(Memories(1), DType::kF32);
+  std::shared_ptr<Snapshot> first = pool.AcquireWithin(absl::ZeroDuration());
+  EXPECT_NE(first, nullptr);
+  EXPECT_EQ(pool.AcquireWithin(absl::ZeroDuration()), nullptr);
+  pool.Add(SnapshotBuffers());
+  EXPECT_NE(pool.AcquireWithin(absl::ZeroDuration()), nullptr);
+  std::thread reader(
+      [reference = std::move(first)]() mutable { reference = nullptr; });
+  EXPECT_NE(pool.AcquireWithin(absl::InfiniteDuration()), nullptr);
+  reader.join();
 }
 
 TEST(SnapshotPoolTest, RecyclesMemory) {

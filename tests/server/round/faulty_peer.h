@@ -30,6 +30,17 @@ class FaultyPeer : public ShardPeer {
     MutexLock lock(&mutex_);
     session_failure_ = {std::move(status), times};
   }
+  // Likewise calls to ReserveRow.
+  void FailNextReservation(absl::Status status, int times = 1) {
+    MutexLock lock(&mutex_);
+    reservation_failure_ = {std::move(status), times};
+  }
+  // Runs before each reservation that reaches the shard, on the caller's
+  // thread.
+  void BeforeReservation(std::function<void()> hook) {
+    MutexLock lock(&mutex_);
+    reservation_hook_ = std::move(hook);
+  }
   // Runs before each phase that reaches the shard, on the caller's thread.
   void BeforePhase(std::function<void(const Phase&)> hook) {
     MutexLock lock(&mutex_);
@@ -55,6 +66,7 @@ class FaultyPeer : public ShardPeer {
     {
       MutexLock lock(&mutex_);
       on_lost_ = on_lost;
+      given_up_ = absl::OkStatus();
     }
     return peer_->Attach(epoch, std::move(on_lost));
   }
@@ -66,6 +78,19 @@ class FaultyPeer : public ShardPeer {
   }
   absl::Status ForgetManifest(uint64_t epoch) override {
     return peer_->ForgetManifest(epoch);
+  }
+  absl::Status ReserveRow(uint64_t epoch, int32_t rank) override {
+    std::function<void()> hook;
+    {
+      MutexLock lock(&mutex_);
+      if (reservation_failure_.times > 0) {
+        --reservation_failure_.times;
+        return reservation_failure_.status;
+      }
+      hook = reservation_hook_;
+    }
+    if (hook != nullptr) hook();
+    return peer_->ReserveRow(epoch, rank);
   }
   absl::Status SetSession(uint64_t epoch,
                           const SessionChange& change) override {
@@ -91,10 +116,19 @@ class FaultyPeer : public ShardPeer {
       hook = hook_;
     }
     if (hook != nullptr) hook(phase);
+    {
+      MutexLock lock(&mutex_);
+      if (!given_up_.ok()) return given_up_;
+    }
     return peer_->RunPhase(phase);
   }
   absl::Status CheckPushed(const PushedRow& row) const override {
     return peer_->CheckPushed(row);
+  }
+  // As a remote shard: the phase that runs, and later ones, end so.
+  void GiveUp(uint64_t, const absl::Status& reason) override {
+    MutexLock lock(&mutex_);
+    given_up_ = reason;
   }
   std::string name() const override { return peer_->name(); }
 
@@ -106,7 +140,10 @@ class FaultyPeer : public ShardPeer {
   ShardPeer* const peer_;
   mutable Mutex mutex_;
   std::map<PhaseKind, Failure> failures_ ABSL_GUARDED_BY(mutex_);
+  absl::Status given_up_ ABSL_GUARDED_BY(mutex_);
   Failure session_failure_ ABSL_GUARDED_BY(mutex_);
+  Failure reservation_failure_ ABSL_GUARDED_BY(mutex_);
+  std::function<void()> reservation_hook_ ABSL_GUARDED_BY(mutex_);
   std::function<void(const Phase&)> hook_ ABSL_GUARDED_BY(mutex_);
   std::function<void(absl::Status)> on_lost_ ABSL_GUARDED_BY(mutex_);
   std::vector<PhaseKind> phases_ ABSL_GUARDED_BY(mutex_);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/round/orderly_stop.h"
 #include "server/round/shard_peer.h"
 #include "tests/server/rpc/loopback_shard.h"
 
@@ -57,6 +58,9 @@ TEST_F(RemoteShardPeerTest, CallsReachTheEngine) {
   ASSERT_TRUE(peer->ForgetManifest(kEpoch).ok());
   EXPECT_EQ(shard_.engine()->Status().num_elements, 0);
   ASSERT_TRUE(peer->SetManifest(kEpoch, OneTensor(4)).ok());
+  const int64_t planned = shard_.engine()->Status().memory_planned_bytes;
+  ASSERT_TRUE(peer->ReserveRow(kEpoch, 0).ok());
+  EXPECT_GT(shard_.engine()->Status().memory_planned_bytes, planned);
   ASSERT_TRUE(peer->SetSession(kEpoch, Worker()).ok());
   Phase seed;
   seed.kind = PhaseKind::kPublish;
@@ -135,6 +139,42 @@ TEST_F(RemoteShardPeerTest, LossIsReportedOnceWithNameAndReason) {
               HasSubstr("is lost: it is shutting down"));
   EXPECT_THAT(std::string(reason.message()), HasSubstr("shard 1 (127.0.0.1:"));
   EXPECT_EQ(peer->SetManifest(kEpoch, OneTensor(4)), reason);
+  // What a status says about itself is not what it is.
+  EXPECT_FALSE(IsOrderlyStop(reason));
+}
+
+// A shard that hangs in a phase and answers pings.
+TEST_F(RemoteShardPeerTest, APhaseThatIsGivenUpEndsWithTheReason) {
+  auto peer = NewPeer();
+  ASSERT_TRUE(
+      peer->Attach(kEpoch,
+                   [](const absl::Status& status) { ADD_FAILURE() << status; })
+          .ok());
+  ASSERT_TRUE(peer->SetManifest(kEpoch, OneTensor(4)).ok());
+  ASSERT_TRUE(peer->SetSession(kEpoch, Worker()).ok());
+  // It has no slice, so that its seed is complete. Answering this pull is part
+  // of the phase.
+  std::promise<void> in_phase;
+  std::promise<void> released;
+  shard_.engine()->Pull(kEpoch, 0, false,
+                        [&](const absl::StatusOr<PublishedVersion>&) {
+                          in_phase.set_value();
+                          released.get_future().wait();
+                        });
+  Phase seed;
+  seed.kind = PhaseKind::kPublish;
+  seed.epoch = kEpoch;
+  seed.publish.seed = true;
+  seed.publish.seed_session = kSession;
+  std::future<absl::StatusOr<PhaseResult>> result =
+      std::async(std::launch::async, [&] { return peer->RunPhase(seed); });
+  in_phase.get_future().wait();
+  const absl::Status reason = absl::UnavailableError("it hangs");
+  peer->GiveUp(kEpoch - 1, absl::InternalError("of another epoch"));
+  peer->GiveUp(kEpoch, reason);
+  EXPECT_EQ(result.get().status(), reason);
+  EXPECT_EQ(peer->SetManifest(kEpoch, OneTensor(4)), reason);
+  released.set_value();
 }
 
 TEST_F(RemoteShardPeerTest, AStopInGoodOrderIsNotCalledALoss) {
@@ -143,8 +183,7 @@ TEST_F(RemoteShardPeerTest, AStopInGoodOrderIsNotCalledALoss) {
   ASSERT_TRUE(
       peer->Attach(kEpoch, [&](const absl::Status& s) { lost.set_value(s); })
           .ok());
-  const absl::Status stop =
-      absl::UnavailableError(peer->name() + " " + kShuttingDown);
+  const absl::Status stop = OrderlyStop(peer->name() + " is shutting down");
   shard_.rpc()->EndStreams(stop);
   const absl::Status reason = lost.get_future().get();
   EXPECT_EQ(reason, stop);

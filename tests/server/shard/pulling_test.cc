@@ -38,6 +38,18 @@ TEST_F(PullingTest, WaitsForAVersionThatIsNotPublished) {
   EXPECT_FALSE(cancelled.called());
 }
 
+// Else its memory would outlive the epoch beside the next one's (decision 13).
+TEST_F(PullingTest, WhatIsBeingPulledIsWantedBackByTheNextEpoch) {
+  PullReply reply;
+  engine()->Pull(epoch(), 0, false, reply.callback());
+  int num_calls = 0;
+  reply.Get()->snapshot->AddRevokeCallback([&] { ++num_calls; });
+  engine()->Lose(epoch(), absl::UnavailableError("over"));
+  EXPECT_EQ(num_calls, 0);  // it may still be read to its end
+  ASSERT_EQ(engine()->Attach(epoch() + 1, nullptr), absl::OkStatus());
+  EXPECT_EQ(num_calls, 1);
+}
+
 TEST_F(PullingTest, WaitsForTheSeed) {
   LocalCluster cluster(MakeClusterOptions(1, 1));
   LocalWorker worker(&cluster, 0, job_.manifest);

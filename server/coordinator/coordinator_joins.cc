@@ -1,0 +1,178 @@
+// Joins, in two halves (P32). Memory is reserved on all shards by the joins
+// thread, which may take long and harms nobody; then the loop takes the worker
+// in, which allocates nothing.
+#include <memory>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/base/log.h"
+#include "server/coordinator/call_validation.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/job_state.h"
+#include "server/coordinator/job_types.h"
+
+namespace agg {
+namespace {
+
+// Random and never 0: a session that a former process handed out must not be
+// taken for one of this process.
+uint64_t NewSession() {
+  std::random_device device;
+  uint64_t session = 0;
+  while (session == 0) {
+    session = (static_cast<uint64_t>(device()) << 32) | device();
+  }
+  return session;
+}
+
+// Adds what to do to an error of a shard that has no memory.
+absl::Status WithAdvice(const absl::Status& status) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      status.message(),
+      "; free memory on that host, use more shards, or start fewer workers"));
+}
+
+}  // namespace
+
+void Coordinator::Join(const JoinCall& call, JoinCallback done,
+                       GoneCallback gone) {
+  // Before the call is queued and logged, which would keep the text.
+  absl::Status status = ValidateText("client", call.client);
+  if (status.ok()) {
+    MutexLock lock(&mutex_);
+    status = state_.CheckAcceptingCalls();
+  }
+  if (status.ok()) {
+    status = joins_.Add(std::make_shared<PendingJoin>(
+        call, done, std::move(gone), clock_->Now() + JoinQueue::kTimeout));
+  }
+  if (!status.ok()) done(status);
+}
+
+// --- The joins thread --------------------------------------------------------
+
+void Coordinator::ServeJoins() {
+  while (const std::shared_ptr<PendingJoin> join = joins_.Next()) {
+    ServeJoin(join);
+  }
+}
+
+void Coordinator::ServeJoin(const std::shared_ptr<PendingJoin>& join) {
+  absl::StatusOr<Reservation> reserved = Reserve(*join);
+  absl::Status status = reserved.status();
+  if (status.ok()) {
+    status =
+        Enqueue({}, [this, join, reserved] { FinishJoin(join, *reserved); });
+  }
+  if (!status.ok()) {
+    join->Refuse(status);
+    joins_.Served();
+  } else if (!reserved->first) {
+    joins_.Served();
+  }
+  // Else FinishJoin says so: until the job has its manifest, another Join could
+  // bring another one, and the shards would follow it.
+}
+
+absl::StatusOr<Coordinator::Reservation> Coordinator::Reserve(
+    const PendingJoin& join) {
+  const JoinCall& call = join.call();
+  absl::Status status = join.CheckCaller();
+  if (!status.ok()) return status;
+  Reservation reservation;
+  {
+    MutexLock lock(&mutex_);
+    status = state_.CheckAcceptingCalls();
+    if (status.ok()) status = state_.job()->CheckJoin(call);
+    if (!status.ok()) return status;
+    reservation.epoch = state_.job()->epoch();
+    reservation.first = !state_.job()->manifest().has_value();
+  }
+  joins_.WaitFor(join_peers_.names());
+  status = join_peers_.ForEach([&](int ordinal, ShardPeer* peer) {
+    absl::Status answer;
+    if (reservation.first) {
+      answer = peer->SetManifest(reservation.epoch, call.manifest);
+    }
+    if (answer.ok()) answer = peer->ReserveRow(reservation.epoch, call.rank);
+    joins_.NoteAnswer(ordinal);
+    return answer;
+  });
+  if (status.ok()) return reservation;
+  if (reservation.first) ForgetManifest(&join_peers_, reservation.epoch);
+  return WithAdvice(status);
+}
+
+// One shard may have refused the first manifest after others had set up memory
+// for it.
+void Coordinator::ForgetManifest(PeerGroup* peers, uint64_t epoch) {
+  {
+    MutexLock lock(&mutex_);
+    if (!state_.CheckAcceptingCalls(epoch).ok()) return;
+  }
+  const absl::Status status = peers->ForEach(
+      [&](int, ShardPeer* peer) { return peer->ForgetManifest(epoch); });
+  if (!status.ok()) LogWarning("forgetting its manifest: ", status.ToString());
+}
+
+// --- The loop ----------------------------------------------------------------
+
+void Coordinator::FinishJoin(const std::shared_ptr<PendingJoin>& join,
+                             const Reservation& reservation) {
+  // Else it was refused meanwhile. What was reserved stays for the next Join of
+  // that rank.
+  if (join->BeginJoining()) {
+    absl::StatusOr<JoinResult> result = TryJoin(*join, reservation);
+    DeliverEffects();
+    if (!result.ok()) {
+      LogWarning("join of rank ", join->call().rank, " (", join->call().client,
+                 ") refused: ", result.status().ToString());
+      if (reservation.first) ForgetManifest(&peers_, reservation.epoch);
+    }
+    join->Answer(std::move(result));
+  }
+  if (reservation.first) joins_.Served();
+}
+
+// A session has to be known to all shards before the worker is in, so a join
+// takes two looks at the state.
+absl::StatusOr<JoinResult> Coordinator::TryJoin(
+    const PendingJoin& join, const Reservation& reservation) {
+  const JoinCall& call = join.call();
+  const uint64_t epoch = reservation.epoch;
+  // After this the rank's former session is over.
+  absl::Status status = join.CheckCaller();
+  if (status.ok() && reservation.first) {
+    status = engine_.Reset(epoch, call.manifest);
+  }
+  if (!status.ok()) return status;
+  SessionChange change;
+  {
+    MutexLock lock(&mutex_);
+    status = state_.CheckAcceptingCalls();
+    if (status.ok() && state_.job()->epoch() != epoch) {
+      status = absl::UnavailableError(
+          "a shard was lost while memory was reserved; join again");
+    }
+    if (status.ok()) status = state_.job()->CheckJoin(call);
+    if (!status.ok()) return status;
+    change = state_.job()->BeginJoin(call, NewSession());
+  }
+  absl::Status propagated = PropagateSession(epoch, change);
+  propagated.Update(join.CheckCaller());
+  MutexLock lock(&mutex_);
+  const absl::Status accepting = state_.CheckAcceptingCalls(epoch);
+  if (!accepting.ok()) return accepting;
+  if (!propagated.ok()) {
+    state_.job()->CancelJoin(change);
+    return propagated;
+  }
+  JoinResult result = state_.job()->FinishJoin(call, change, clock_->Now());
+  state_.LogJoin(call, result);
+  result.combination = state_.CombinationOf(result.first_round);
+  return result;
+}
+
+}  // namespace agg

@@ -1,0 +1,82 @@
+// Notes when calls begin and end. The threads of a round write here, the one that
+// looks at deadlines and those that ask for the status read.
+#include "server/coordinator/phase_watch.h"
+
+#include <cstddef>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace agg {
+namespace {
+
+// A shorter wait is the ordinary course of a round.
+constexpr absl::Duration kWorthSaying = absl::Seconds(5);
+
+}  // namespace
+
+PhaseWatch::PhaseWatch(const Clock* clock, absl::Duration timeout,
+                       std::vector<std::string> shards)
+    : clock_(clock),
+      timeout_(timeout),
+      shards_(std::move(shards)),
+      running_(shards_.size()),
+      num_late_(shards_.size(), 0) {}
+
+PhaseWatch::Call::Call(PhaseWatch* watch, int shard, const Phase& phase)
+    : watch_(watch), shard_(shard) {
+  const absl::Time now = watch->clock_->Now();
+  MutexLock lock(&watch->mutex_);
+  watch->running_[static_cast<size_t>(shard)] = {
+      true, false, phase.kind, phase.epoch, phase.round, now};
+}
+
+PhaseWatch::Call::~Call() {
+  MutexLock lock(&watch_->mutex_);
+  watch_->running_[static_cast<size_t>(shard_)].on = false;
+}
+
+std::vector<LatePhase> PhaseWatch::TakeLate() {
+  const absl::Time now = clock_->Now();
+  std::vector<LatePhase> late;
+  MutexLock lock(&mutex_);
+  for (size_t i = 0; i < running_.size(); ++i) {
+    Running& call = running_[i];
+    if (!call.on || call.said || now - call.since < timeout_) continue;
+    call.said = true;
+    ++num_late_[i];
+    late.push_back({static_cast<int>(i), call.epoch,
+                    absl::StrCat(shards_[i], " has not answered phase ",
+                                 PhaseName(call.kind), " of round ", call.round,
+                                 " within ", absl::FormatDuration(timeout_),
+                                 " (phase_timeout_seconds)")});
+  }
+  return late;
+}
+
+std::vector<uint64_t> PhaseWatch::num_late() const {
+  MutexLock lock(&mutex_);
+  return num_late_;
+}
+
+std::string PhaseWatch::WaitingText() const {
+  const absl::Time now = clock_->Now();
+  std::vector<std::string> names;
+  MutexLock lock(&mutex_);
+  const Running* longest = nullptr;
+  for (size_t i = 0; i < running_.size(); ++i) {
+    const Running& call = running_[i];
+    if (!call.on || now - call.since <= kWorthSaying) continue;
+    names.push_back(shards_[i]);
+    if (longest == nullptr || call.since < longest->since) longest = &call;
+  }
+  if (longest == nullptr) return "";
+  return absl::StrCat(
+      "round ", longest->round, " has waited ",
+      absl::FormatDuration(absl::Trunc(now - longest->since, absl::Seconds(1))),
+      " for ", absl::StrJoin(names, ", "), " (phase ", PhaseName(longest->kind),
+      ")");
+}
+
+}  // namespace agg

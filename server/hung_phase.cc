@@ -1,0 +1,26 @@
+// Phases have numbers, so that a look now and then tells whether it is still the
+// same one.
+#include "server/hung_phase.h"
+
+#include "absl/strings/str_cat.h"
+#include "server/round/phase.h"
+
+namespace agg {
+
+std::string HungPhase::Look(const std::optional<RunningPhase>& running,
+                            absl::Time now) {
+  const uint64_t number = running.has_value() ? running->number : 0;
+  if (number != number_) {
+    number_ = number;
+    since_ = now;
+    said_ = false;
+  }
+  if (number == 0 || said_ || now - since_ < timeout_) return "";
+  said_ = true;
+  return absl::StrCat("phase ", PhaseName(running->kind), " of round ",
+                      running->round, " has hung for ",
+                      absl::FormatDuration(timeout_),
+                      " (phase_timeout_seconds)");
+}
+
+}  // namespace agg

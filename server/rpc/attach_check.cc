@@ -1,0 +1,60 @@
+// Each difference is named with both values, since two people may have written
+// them.
+#include "server/rpc/attach_check.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "proto/protocol_version.h"
+#include "server/coordinator/call_validation.h"
+
+namespace agg {
+namespace {
+
+absl::Status Differ(const ShardIdentity& self, absl::string_view what,
+                    absl::string_view theirs, absl::string_view ours,
+                    absl::string_view advice) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "shard ", self.ordinal, " (", self.address, ") has ", what, " ", ours,
+      ", the coordinator expects ", theirs, ": ", advice));
+}
+
+}  // namespace
+
+absl::Status CheckAttach(const v1::AttachRequest& request,
+                         const ShardIdentity& self) {
+  if (request.protocol_version() != kProtocolVersion) {
+    return Differ(
+        self, "protocol version", absl::StrCat(request.protocol_version()),
+        absl::StrCat(kProtocolVersion), "run the same release everywhere");
+  }
+  if (request.ordinal() != self.ordinal) {
+    return Differ(self, "ordinal", absl::StrCat(request.ordinal()),
+                  absl::StrCat(self.ordinal),
+                  "check the addresses in `shards` and --shard");
+  }
+  if (request.num_shards() != self.num_shards) {
+    return Differ(self, "num_shards", absl::StrCat(request.num_shards()),
+                  absl::StrCat(self.num_shards),
+                  "start all shards with the same config");
+  }
+  if (request.epoch() == 0) {
+    return absl::InvalidArgumentError("epoch is 0; allowed: at least 1");
+  }
+  absl::Status status = ValidateText("coordinator", request.coordinator());
+  if (!status.ok()) return status;
+  status = ValidateText("config_fingerprint", request.config_fingerprint());
+  if (!status.ok()) return status;
+  if (request.config_fingerprint() != self.fingerprint) {
+    return Differ(self, "config fingerprint", request.config_fingerprint(),
+                  self.fingerprint, "start all shards with the same config");
+  }
+  if (self.ordinal == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("shard 0 (", self.address,
+                     ") is attached by the coordinator of its own process and "
+                     "by no other"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace agg

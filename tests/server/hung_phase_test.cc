@@ -1,0 +1,39 @@
+#include "server/hung_phase.h"
+
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "server/round/phase.h"
+#include "server/shard/shard_engine.h"
+
+namespace agg {
+namespace {
+
+TEST(HungPhaseTest, SaysOnceThatAPhaseHangs) {
+  HungPhase hung(absl::Minutes(10));
+  const absl::Time start = absl::FromUnixSeconds(1000);
+  EXPECT_EQ(hung.Look(std::nullopt, start), "");
+  const RunningPhase phase = {1, PhaseKind::kUpdate, 7};
+  EXPECT_EQ(hung.Look(phase, start + absl::Hours(1)), "");
+  EXPECT_EQ(hung.Look(phase, start + absl::Minutes(69)), "");
+  EXPECT_EQ(hung.Look(phase, start + absl::Minutes(70)),
+            "phase update of round 7 has hung for 10m (phase_timeout_seconds)");
+  EXPECT_EQ(hung.Look(phase, start + absl::Minutes(71)), "");
+}
+
+TEST(HungPhaseTest, AnotherPhaseBeginsAnew) {
+  HungPhase hung(absl::Minutes(10));
+  const absl::Time start = absl::FromUnixSeconds(1000);
+  for (uint64_t number = 1; number < 5; ++number) {
+    const RunningPhase phase = {number, PhaseKind::kClose, number};
+    const absl::Time begin =
+        start + static_cast<double>(number) * absl::Minutes(9);
+    EXPECT_EQ(hung.Look(phase, begin), "");
+    EXPECT_EQ(hung.Look(phase, begin + absl::Minutes(9)), "");
+  }
+}
+
+}  // namespace
+}  // namespace agg
