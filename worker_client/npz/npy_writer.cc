@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "worker_client/npz/npy_header.h"
+#include "server/base/npy_header.h"
 
 namespace agg {
 

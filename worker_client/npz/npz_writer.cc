@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "server/base/npy_header.h"
 #include "worker_client/npz/atomic_file.h"
-#include "worker_client/npz/npy_header.h"
 #include "worker_client/npz/npz.h"
 
 namespace agg {
