@@ -19,7 +19,8 @@
 namespace agg {
 
 // Processes may share the folder, and each shard may have one of its own: what
-// is done here is right for both. Thread-compatible. Errors of the disk are
+// is done here is right for both. Thread-safe, if `files` is: it keeps nothing
+// but paths. Errors of the disk are
 // those of FileSystem and name the file; each ends the one checkpoint that it
 // happened to, and no file is tried twice.
 class CheckpointFolder {

@@ -79,6 +79,14 @@ class Job {
     for (const CheckpointFolder& folder : folders_) {
       const auto listed = folder.List();
       EXPECT_TRUE(listed.ok()) << listed.status();
+      // What has a manifest has all its parts, also while it is retired.
+      const size_t num_parts = place_ == Place::kShared ? kNumShards : 1;
+      for (const CheckpointState& state : *listed) {
+        if (state.manifest) {
+          EXPECT_EQ(state.parts.size(), num_parts)
+              << CheckpointFolderName(state.id);
+        }
+      }
       states.insert(states.end(), listed->begin(), listed->end());
     }
     const absl::optional<CheckpointId> id = NewestCheckpoint(states, {});
