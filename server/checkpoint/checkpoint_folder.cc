@@ -142,12 +142,14 @@ absl::Status CheckpointFolder::RemoveCheckpoint(
   const std::string folder = PathOf(state.id);
   absl::Status status;
   if (state.manifest) {
-    // Gone from the disk before a part is: what has a manifest has all parts.
     status = RemoveIfThere(files_, absl::StrCat(folder, "/", kManifestFile));
-    if (status.ok()) status = files_->SyncFolder(folder);
-    if (absl::IsNotFound(status)) return absl::OkStatus();
     if (!status.ok()) return status;
   }
+  // Gone from the disk before a part is: what has a manifest has all parts.
+  // Also if there was none: another process may have removed it, unsynced.
+  status = files_->SyncFolder(folder);
+  if (absl::IsNotFound(status)) return absl::OkStatus();
+  if (!status.ok()) return status;
   const absl::StatusOr<std::vector<std::string>> names = files_->List(folder);
   if (absl::IsNotFound(names.status())) return absl::OkStatus();
   if (!names.ok()) return names.status();

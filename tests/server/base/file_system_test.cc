@@ -162,6 +162,21 @@ TEST(SimDiskTest, ForgetsWhatWasNotSynced) {
   EXPECT_TRUE(absl::IsNotFound(sim->Open("/a").status()));
 }
 
+TEST(SimDiskTest, ForgetsNamesInAnyOrder) {
+  using Kept = SimDisk::Kept;
+  for (const bool some : {true, false}) {
+    SimDisk sim;
+    EXPECT_TRUE(sim.Create("/old0").ok());
+    EXPECT_TRUE(sim.Create("/old1").ok());
+    EXPECT_TRUE(sim.SyncFolder("/").ok());
+    EXPECT_TRUE(sim.Remove("/old0").ok());
+    EXPECT_TRUE(sim.Remove("/old1").ok());
+    sim.LosePower(some ? Kept::kSome : Kept::kOthers, Kept::kAll);
+    EXPECT_EQ(sim.List("/")->size(), 1u);
+    EXPECT_NE(sim.Open("/old0").ok(), sim.Open("/old1").ok());
+  }
+}
+
 TEST(SimDiskTest, ASecondSyncAfterAFailedOneWritesNothing) {
   SimDisk disk;
   auto file = *disk.Create("/a");

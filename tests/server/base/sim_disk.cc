@@ -1,6 +1,5 @@
 #include "tests/server/base/sim_disk.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -17,6 +16,23 @@ absl::Status NotThere(const std::string& path) {
 absl::Status WrongKind(const std::string& path) {
   return absl::FailedPreconditionError(
       absl::StrCat(path, " is of another kind, or not empty"));
+}
+
+// Whether a change since the last sync has reached the disk.
+bool Keeps(SimDisk::Kept kept, const std::string& name) {
+  int sum = 0;
+  for (const char c : name) sum += static_cast<unsigned char>(c);
+  switch (kept) {
+    case SimDisk::Kept::kSynced:
+      return false;
+    case SimDisk::Kept::kAll:
+      return true;
+    case SimDisk::Kept::kSome:
+      return sum % 2 == 0;
+    case SimDisk::Kept::kOthers:
+      return sum % 2 == 1;
+  }
+  return false;
 }
 
 }  // namespace
@@ -218,22 +234,31 @@ absl::Status SimDisk::Remove(const std::string& path) {
   return turn.status;
 }
 
-std::shared_ptr<SimDisk::Node> SimDisk::Survivor(const Node& node, Kept names,
+std::shared_ptr<SimDisk::Node> SimDisk::Survivor(const std::string& name,
+                                                 const Node& node, Kept names,
                                                  Kept data) {
   std::shared_ptr<Node> copy = std::make_shared<Node>();
   copy->is_folder = node.is_folder;
-  copy->data = data == Kept::kAll ? node.data : node.synced_data;
+  copy->data = Keeps(data, name) ? node.data : node.synced_data;
   copy->synced_data = copy->data;
-  const Names& kept = names == Kept::kAll ? node.names : node.synced_names;
+  // A name is there, or points where it does, as it was synced or as it is now.
+  Names kept;
+  for (const auto& entry : node.synced_names) {
+    if (!Keeps(names, entry.first)) kept.insert(entry);
+  }
+  for (const auto& entry : node.names) {
+    if (Keeps(names, entry.first)) kept.insert(entry);
+  }
   for (const auto& entry : kept) {
-    copy->names[entry.first] = Survivor(*entry.second, names, data);
+    copy->names[entry.first] =
+        Survivor(entry.first, *entry.second, names, data);
   }
   copy->synced_names = copy->names;
   return copy;
 }
 
 void SimDisk::LosePower(Kept names, Kept data) {
-  root_ = Survivor(*root_, names, data);
+  root_ = Survivor("", *root_, names, data);
   Recover();
 }
 

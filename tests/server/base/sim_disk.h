@@ -39,9 +39,11 @@ class SimDisk : public FileSystem {
   int64_t num_operations() const { return num_operations_; }
 
   // The machine crashes and comes back. Of names (what is in which folder) and
-  // of data (what is in which file) there is what was synced, or all. What was
-  // "synced" by a second attempt after a failed one is lost.
-  enum class Kept { kSynced, kAll };
+  // of data (what is in which file) there is what was synced, or all, or what
+  // was synced and, as it happened, a half of the changes since then: kSome, or
+  // kOthers, the other half. Names that end in 0 and in 1 are in different
+  // halves. What was "synced" by a second attempt after a failed one is lost.
+  enum class Kept { kSynced, kAll, kSome, kOthers };
   void LosePower(Kept names, Kept data);
 
   // What a failing disk does, without an operation. REQUIRES: a file.
@@ -80,7 +82,8 @@ class SimDisk : public FileSystem {
   // The folder that a path is in, or NOT_FOUND; *name: the path's last name.
   absl::StatusOr<std::shared_ptr<Node>> Parent(const std::string& path,
                                                std::string* name) const;
-  static std::shared_ptr<Node> Survivor(const Node& node, Kept names,
+  static std::shared_ptr<Node> Survivor(const std::string& name,
+                                        const Node& node, Kept names,
                                         Kept data);
 
   std::shared_ptr<Node> root_;

@@ -181,6 +181,8 @@ const World kWorlds[] = {
     {"all is there", true, Kept::kAll, Kept::kAll},
     {"names went ahead of data", true, Kept::kAll, Kept::kSynced},
     {"data went ahead of names", true, Kept::kSynced, Kept::kAll},
+    {"some names, all data", true, Kept::kSome, Kept::kAll},
+    {"the other names, no data", true, Kept::kOthers, Kept::kSynced},
 };
 
 void Sweep(Place place, Fault fault, const absl::Status& error) {
