@@ -3,7 +3,6 @@
 #include "server/checkpoint/checkpoint_json.h"
 
 #include <cstdint>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "proto/crc32c.h"
 #include "server/base/field_error.h"
 #include "server/base/json.h"
+#include "server/base/json_members.h"
 
 namespace agg {
 namespace {
@@ -49,120 +49,38 @@ Json ListJson(const std::vector<T>& values, Json (*to_json)(const T&)) {
   return list;
 }
 
-// Reads the members of one JSON object and collects what is wrong with them.
-// `path`: of the object in the file, "" or "parts[2].".
-class Members {
- public:
-  Members(const Json& object, std::string path, FieldErrors* errors)
-      : object_(object), path_(std::move(path)), errors_(errors) {}
-
-  void Take(const char* name, std::string* text) {
-    const Json* const value = Find(name, &Json::is_string, "a text");
-    if (value != nullptr) *text = value->get<std::string>();
-  }
-  void Take(const char* name, bool* truth) {
-    const Json* const value = Find(name, &Json::is_boolean, "true or false");
-    if (value != nullptr) *truth = value->get<bool>();
-  }
-  // Integers of any width, from 0 on.
-  template <typename T>
-  void TakeNumber(const char* name, T* number) {
-    const uint64_t most = static_cast<uint64_t>(std::numeric_limits<T>::max());
-    const Json* const value =
-        Find(name, &Json::is_number_unsigned, "an integer, 0 or more");
-    if (value == nullptr) return;
-    const auto wide = value->get<uint64_t>();
-    if (wide > most) {
-      Add(name, absl::StrCat(wide), absl::StrCat("at most ", most));
-    } else {
-      *number = static_cast<T>(wide);
-    }
-  }
-  void TakeBytes(const char* name, std::string* bytes) {
-    std::string text;
-    Take(name, &text);
-    if (!absl::Base64Unescape(text, bytes)) {
-      Add(name, Quoted(text.substr(0, 20)), "base64");
-    }
-  }
-  void TakeShape(const char* name, std::vector<int64_t>* shape) {
-    const Json* const list = Find(name, &Json::is_array, "a list of sizes");
-    if (list == nullptr) return;
-    for (const Json& size : *list) {
-      if (!size.is_number_unsigned() || size.get<uint64_t>() > uint64_t{1}
-                                                                   << 40) {
-        return Add(name, JsonLine(*list), "a list of sizes up to 2^40");
-      }
-      shape->push_back(size.get<int64_t>());
-    }
-  }
-  // A list of objects, each read by `read`.
-  template <typename T>
-  void TakeList(const char* name, std::vector<T>* values,
-                T (*read)(Members members)) {
-    const Json* const list = Find(name, &Json::is_array, "a list");
-    if (list == nullptr) return;
-    for (size_t i = 0; i < list->size() && errors_->empty(); ++i) {
-      const std::string path = absl::StrCat(path_, name, "[", i, "]");
-      const Json& object = (*list)[i];
-      if (!object.is_object()) {
-        errors_->Add(FieldError(path, JsonLine(object), "an object"));
-        return;
-      }
-      values->push_back(read(Members(object, path + ".", errors_)));
-    }
-  }
-
- private:
-  void Add(const char* name, absl::string_view value,
-           absl::string_view allowed) {
-    errors_->Add(FieldError(path_ + name, value, allowed));
-  }
-
-  // The member, or null and an error.
-  const Json* Find(const char* name, bool (Json::*is_type)() const noexcept,
-                   absl::string_view allowed) {
-    const auto found = object_.find(name);
-    if (found == object_.end()) {
-      Add(name, "missing", allowed);
-      return nullptr;
-    }
-    if (!((*found).*is_type)()) {
-      Add(name, JsonLine(*found).substr(0, 60), allowed);
-      return nullptr;
-    }
-    return &*found;
-  }
-
-  const Json& object_;
-  const std::string path_;
-  FieldErrors* const errors_;
-};
-
-TensorSpec ReadTensor(Members members) {
+TensorSpec ReadTensor(const JsonMembers& members) {
   TensorSpec tensor;
   members.Take("name", &tensor.name);
-  members.TakeShape("shape", &tensor.shape);
+  members.TakeIntegers("shape", &tensor.shape);
   members.Take("group", &tensor.group);
   members.Take("optional", &tensor.optional);
   return tensor;
 }
 
-CheckpointPart ReadPart(Members members) {
+CheckpointPart ReadPart(const JsonMembers& members) {
   CheckpointPart part;
   members.Take("file", &part.file);
-  members.TakeNumber("bytes", &part.num_bytes);
-  members.TakeNumber("crc32c", &part.crc32c);
+  members.TakeInteger("bytes", &part.num_bytes);
+  members.TakeInteger("crc32c", &part.crc32c);
   return part;
 }
 
-CheckpointMember ReadMember(Members members) {
+CheckpointMember ReadMember(const JsonMembers& members) {
   CheckpointMember member;
-  members.TakeNumber("rank", &member.rank);
-  members.TakeNumber("session", &member.session);
-  members.TakeNumber("first_round", &member.first_round);
+  members.TakeInteger("rank", &member.rank);
+  members.TakeInteger("session", &member.session);
+  members.TakeInteger("first_round", &member.first_round);
   members.Take("client", &member.client);
   return member;
+}
+
+template <typename T>
+void ReadList(const JsonMembers& members, const char* name,
+              T (*read)(const JsonMembers&), std::vector<T>* values) {
+  members.TakeList(name, [&](const JsonMembers& element) {
+    values->push_back(read(element));
+  });
 }
 
 // The text without its checksum, as an object of its own; DATA_LOSS.
@@ -183,18 +101,18 @@ absl::StatusOr<std::string> CheckedObject(absl::string_view text) {
   return absl::StrCat(checked, "}");
 }
 
-CheckpointManifest ReadManifest(Members members) {
+CheckpointManifest ReadManifest(const JsonMembers& members) {
   CheckpointManifest manifest;
   members.Take("job", &manifest.job);
-  members.TakeNumber("version", &manifest.id.version);
-  members.TakeNumber("made", &manifest.id.made);
-  members.TakeNumber("history", &manifest.history);
-  members.TakeNumber("shards", &manifest.num_shards);
-  members.TakeList("tensors", &manifest.tensors.tensors, ReadTensor);
+  members.TakeInteger("version", &manifest.id.version);
+  members.TakeInteger("made", &manifest.id.made);
+  members.TakeInteger("history", &manifest.history);
+  members.TakeInteger("shards", &manifest.num_shards);
+  ReadList(members, "tensors", ReadTensor, &manifest.tensors.tensors);
   members.Take("optimizer", &manifest.optimizer);
-  members.TakeNumber("state_arrays", &manifest.num_state_arrays);
-  members.TakeList("parts", &manifest.parts, ReadPart);
-  members.TakeList("members", &manifest.members, ReadMember);
+  members.TakeInteger("state_arrays", &manifest.num_state_arrays);
+  ReadList(members, "parts", ReadPart, &manifest.parts);
+  ReadList(members, "members", ReadMember, &manifest.members);
   members.TakeBytes("record", &manifest.record);
   members.TakeBytes("facts", &manifest.facts);
   members.Take("config", &manifest.config);
@@ -233,9 +151,9 @@ absl::StatusOr<CheckpointManifest> ParseCheckpointManifest(
   const Json json = Json::parse(*object, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return absl::DataLossError("it is no JSON object");
   FieldErrors errors;
-  Members members(json, "", &errors);
+  const JsonMembers members(json, "", &errors);
   uint32_t format = 0;
-  members.TakeNumber("format", &format);
+  members.TakeInteger("format", &format);
   if (errors.empty() && format != kCheckpointFormat) {
     return absl::UnimplementedError(
         absl::StrCat("format is ", format, "; allowed: ", kCheckpointFormat));

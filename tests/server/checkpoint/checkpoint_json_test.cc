@@ -119,7 +119,7 @@ TEST(CheckpointJsonTest, NamesTheFieldThatIsWrong) {
           {{"\"job\": \"job\"", "\"job\": 5"}, "job is 5; allowed: a text"},
           {{"\"job\": \"job\"", "\"job\": \"\""}, "job is \"\""},
           {{"\"made\": 18446744073709551614", "\"made\": -1"},
-           "made is -1; allowed: an integer, 0 or more"},
+           "made is -1; allowed: an integer from 0 to 18446744073709551615"},
           {{"\"history\"", "\"other\""}, "history is missing"},
           {{"\"shards\": 2", "\"shards\": 3"}, "parts is 2; allowed: 3"},
           {{"\"shards\": 2", "\"shards\": 0"}, "num_shards is 0"},
