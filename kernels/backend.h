@@ -77,10 +77,10 @@ struct RangeNorms {
   double update_norm_squared = 0.0;
 };
 
-// Thread-compatible: one call of Load, Gram, Update or Norms at a time; other
-// calls, and the ends of buffers that none of these uses, may come beside it
-// from any thread. Results have the same bits for every
-// thread count and SIMD target (CPU), and from run to run (CUDA).
+// Thread-compatible: one call of Load, Read, Write, Gram, Update or Norms at a
+// time; other calls, and the ends of buffers that none of these uses, may come
+// beside it from any thread. Results have the same bits for every thread count
+// and SIMD target (CPU), and from run to run (CUDA).
 //
 // Errors: INVALID_ARGUMENT for requests that do not fit together,
 // RESOURCE_EXHAUSTED, INTERNAL when a call failed but another may work, and
@@ -114,6 +114,11 @@ class Backend {
                             Buffer* state0, Buffer* state1,
                             Buffer* narrowed_snapshot,
                             DType narrowed_dtype) = 0;
+
+  // Copies a kState buffer to the host, and back, with all bits: for
+  // checkpoints. `values` has one for every 4 bytes of the buffer.
+  virtual absl::Status Read(const Buffer& state, absl::Span<float> values) = 0;
+  virtual absl::Status Write(absl::Span<const float> values, Buffer* state) = 0;
 
   virtual absl::Status Gram(const GramRequest& request) = 0;
   virtual absl::Status Update(const UpdateRequest& request) = 0;

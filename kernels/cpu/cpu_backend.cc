@@ -72,6 +72,22 @@ absl::Status CpuBackend::Load(const OptimizerOptions& optimizer,
   return absl::OkStatus();
 }
 
+absl::Status CpuBackend::Read(const Buffer& state, absl::Span<float> values) {
+  const absl::Status status = CheckStateCopy(&state, values.size());
+  if (status.ok() && !values.empty()) {
+    std::memcpy(values.data(), state.host(), values.size() * sizeof(float));
+  }
+  return status;
+}
+
+absl::Status CpuBackend::Write(absl::Span<const float> values, Buffer* state) {
+  const absl::Status status = CheckStateCopy(state, values.size());
+  if (status.ok() && !values.empty()) {
+    std::memcpy(state->host(), values.data(), values.size() * sizeof(float));
+  }
+  return status;
+}
+
 absl::Status CpuBackend::Gram(const GramRequest& request) {
   const absl::Status status = CheckGramRequest(request);
   if (status.ok()) ComputeGram(request, &pool_);

@@ -127,4 +127,13 @@ absl::Status CheckLoad(const OptimizerOptions& optimizer,
        CheckNarrowed(narrowed_snapshot, narrowed_dtype, num_elements)});
 }
 
+absl::Status CheckStateCopy(const Buffer* state, size_t num_values) {
+  if (state == nullptr) return Bad("no state");
+  if (state->num_bytes() == static_cast<int64_t>(num_values * sizeof(float))) {
+    return absl::OkStatus();
+  }
+  return Bad(absl::StrCat("state has ", state->num_bytes(), " bytes for ",
+                          num_values, " values"));
+}
+
 }  // namespace agg

@@ -2,6 +2,8 @@
 #ifndef AGG_KERNELS_CPU_REQUEST_CHECK_H_
 #define AGG_KERNELS_CPU_REQUEST_CHECK_H_
 
+#include <cstddef>
+
 #include "absl/status/status.h"
 #include "kernels/backend.h"
 
@@ -19,6 +21,9 @@ absl::Status CheckLoad(const OptimizerOptions& optimizer,
                        const Buffer& snapshot, const Buffer* master,
                        const Buffer* state0, const Buffer* state1,
                        const Buffer* narrowed_snapshot, DType narrowed_dtype);
+
+// Checks those of Backend::Read and Write.
+absl::Status CheckStateCopy(const Buffer* state, size_t num_values);
 
 }  // namespace agg
 

@@ -226,6 +226,18 @@ absl::Status CudaBackend::Load(const OptimizerOptions& optimizer,
                               narrowed_snapshot, narrowed_dtype));
 }
 
+absl::Status CudaBackend::Read(const Buffer& state, absl::Span<float> values) {
+  const absl::Status status = CheckStateCopy(&state, values.size());
+  if (!status.ok()) return status;
+  return Diagnose(cuda::ReadState(state, values, scratch_.get()));
+}
+
+absl::Status CudaBackend::Write(absl::Span<const float> values, Buffer* state) {
+  const absl::Status status = CheckStateCopy(state, values.size());
+  if (!status.ok()) return status;
+  return Diagnose(cuda::WriteState(values, state, scratch_.get()));
+}
+
 absl::Status CudaBackend::Gram(const GramRequest& request) {
   return Diagnose(ComputeGram(request));
 }

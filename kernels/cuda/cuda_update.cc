@@ -269,4 +269,24 @@ absl::Status ComputeLoad(const OptimizerOptions& optimizer,
   return absl::OkStatus();
 }
 
+absl::Status ReadState(const Buffer& state, absl::Span<float> values,
+                       CudaScratch* scratch) {
+  const cudaStream_t stream = scratch->compute.get();
+  AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(values.data(), DeviceOf(&state),
+                                           values.size() * sizeof(float),
+                                           cudaMemcpyDeviceToHost, stream));
+  AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream));
+  return absl::OkStatus();
+}
+
+absl::Status WriteState(absl::Span<const float> values, Buffer* state,
+                        CudaScratch* scratch) {
+  const cudaStream_t stream = scratch->compute.get();
+  AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(DeviceOf(state), values.data(),
+                                           values.size() * sizeof(float),
+                                           cudaMemcpyHostToDevice, stream));
+  AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream));
+  return absl::OkStatus();
+}
+
 }  // namespace agg::cuda

@@ -1,4 +1,5 @@
-// Update, Norms and Load: waves of kernels, downloads beside them.
+// Update, Norms and Load: waves of kernels, downloads beside them; copies of
+// state.
 #ifndef AGG_KERNELS_CUDA_CUDA_UPDATE_H_
 #define AGG_KERNELS_CUDA_CUDA_UPDATE_H_
 
@@ -32,6 +33,13 @@ absl::Status ComputeLoad(const OptimizerOptions& optimizer,
                          Buffer* state1, Buffer* narrowed_snapshot,
                          DType narrowed_dtype, CudaScratch* scratch,
                          uint16_t* narrowed);
+
+// Backend::Read and Write. The host's memory is not pinned: the driver copies
+// through its own, and a checkpoint's copy needs no page locked for ever.
+absl::Status ReadState(const Buffer& state, absl::Span<float> values,
+                       CudaScratch* scratch);
+absl::Status WriteState(absl::Span<const float> values, Buffer* state,
+                        CudaScratch* scratch);
 
 }  // namespace agg::cuda
 

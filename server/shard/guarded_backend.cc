@@ -39,6 +39,16 @@ absl::Status GuardedBackend::Load(const OptimizerOptions& optimizer,
                               narrowed_snapshot, narrowed_dtype));
 }
 
+absl::Status GuardedBackend::Read(const Buffer& state,
+                                  absl::Span<float> values) {
+  return Watch(backend_->Read(state, values));
+}
+
+absl::Status GuardedBackend::Write(absl::Span<const float> values,
+                                   Buffer* state) {
+  return Watch(backend_->Write(values, state));
+}
+
 absl::Status GuardedBackend::Gram(const GramRequest& request) {
   return Watch(backend_->Gram(request));
 }

@@ -44,6 +44,8 @@ class GuardedBackend : public Backend {
   absl::Status Load(const OptimizerOptions& optimizer, const Buffer& snapshot,
                     Buffer* master, Buffer* state0, Buffer* state1,
                     Buffer* narrowed_snapshot, DType narrowed_dtype) override;
+  absl::Status Read(const Buffer& state, absl::Span<float> values) override;
+  absl::Status Write(absl::Span<const float> values, Buffer* state) override;
   absl::Status Gram(const GramRequest& request) override;
   absl::Status Update(const UpdateRequest& request) override;
   absl::Status Norms(const UpdateRequest& request,

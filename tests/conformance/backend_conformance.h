@@ -5,7 +5,8 @@
 //   INSTANTIATE_TEST_SUITE_P(Cpu, BackendConformance,
 //                            testing::Values(BackendUnderTest{..}),
 //                            BackendUnderTest::Name);
-// State is only ever observed through snapshots, as on a device.
+// State is observed through snapshots, as on a device, but where Read is
+// tested.
 #ifndef AGG_TESTS_CONFORMANCE_BACKEND_CONFORMANCE_H_
 #define AGG_TESTS_CONFORMANCE_BACKEND_CONFORMANCE_H_
 

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "gtest/gtest.h"
 
 namespace agg {
@@ -51,6 +53,30 @@ void UpdateRun::Load(const std::vector<float>& seed) {
   float* const snapshot = reinterpret_cast<float*>(snapshot_->host());
   std::fill(snapshot, snapshot + num_elements_, kUntouched);
   step_ = 1;
+}
+
+std::vector<std::vector<float>> UpdateRun::ReadArrays() const {
+  std::vector<std::vector<float>> arrays;
+  for (const Buffer* buffer : {master_.get(), state0_.get(), state1_.get()}) {
+    if (buffer == nullptr) continue;
+    arrays.emplace_back(num_elements_, kUntouched);
+    const absl::Status status =
+        backend_->Read(*buffer, absl::MakeSpan(arrays.back()));
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  return arrays;
+}
+
+void UpdateRun::Resume(const std::vector<std::vector<float>>& arrays,
+                       int64_t num_steps) {
+  size_t next = 0;
+  for (Buffer* buffer : {master_.get(), state0_.get(), state1_.get()}) {
+    if (buffer == nullptr) continue;
+    ASSERT_LT(next, arrays.size());
+    const absl::Status status = backend_->Write(arrays[next++], buffer);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  step_ = num_steps + 1;
 }
 
 std::vector<UpdateRange> UpdateRun::MakeRanges(

@@ -35,6 +35,12 @@ class UpdateRun {
   // Makes `seed` version 0 and forgets the step count.
   void Load(const std::vector<float>& seed);
 
+  // Master weights, then the optimizer's arrays, as they are.
+  std::vector<std::vector<float>> ReadArrays() const;
+  // Makes this run what another one was when its arrays were read, after
+  // `num_steps` steps.
+  void Resume(const std::vector<std::vector<float>>& arrays, int64_t num_steps);
+
   // One step of all ranges with the same coefficients; `change` may spoil the
   // request. A refused step is not counted.
   absl::Status Update(const TestRows& rows,

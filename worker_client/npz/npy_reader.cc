@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/narrow_float.h"
-#include "worker_client/npz/npy_header.h"
+#include "server/base/npy_header.h"
 
 namespace agg {
 namespace {

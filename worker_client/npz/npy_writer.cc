@@ -5,7 +5,7 @@
 #include <string>
 
 #include "server/base/atomic_file.h"
-#include "worker_client/npz/npy_header.h"
+#include "server/base/npy_header.h"
 
 namespace agg {
 

@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "worker_client/npz/npy_header.h"
+#include "server/base/npy_header.h"
 #include "worker_client/npz/npz.h"
 
 namespace agg {

@@ -2,10 +2,12 @@
 // for a later Seed. `aggctl pull` does the same with aggctl's exit codes.
 //
 //   agg_pull --coordinator=host:port --output=params.npz [--version=N]
+//   agg_pull --checkpoint=FOLDER --output=params.npz
 //
-// Exit codes: 0 written; 1 the job did not answer, or the file cannot be
-// written; 2 a bad flag. Errors are one line on stderr; before it, one
-// that says what is waited for, if the job does not answer at once.
+// Exit codes: 0 written; 1 the job did not answer, the checkpoint is damaged,
+// or the file cannot be written; 2 a bad flag. Errors are one line on stderr;
+// before it, one that says what is waited for, if the job does not answer at
+// once.
 #include <cstdint>
 #include <cstdio>
 #include <limits>
@@ -14,11 +16,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "server/base/field_error.h"
 #include "server/base/flags.h"
 #include "worker_client/client_event.h"
 #include "worker_client/npz/npz.h"
+#include "worker_client/tools/checkpoint_model.h"
 #include "worker_client/tools/pull_model.h"
 
 namespace agg {
@@ -28,6 +33,7 @@ struct AggPullFlags {
   std::string coordinator = "127.0.0.1:50051";
   std::string output;
   absl::optional<uint64_t> version;  // default: the newest
+  std::string checkpoint;            // "": ask the job
 };
 
 Program AggPull(AggPullFlags* flags) {
@@ -44,13 +50,18 @@ Program AggPull(AggPullFlags* flags) {
       {"--version", "N", "which published version; default: the newest",
        NumberValue(uint64_t{0}, std::numeric_limits<uint64_t>::max(),
                    "0 or more", &flags->version)},
+      {"--checkpoint", "FOLDER",
+       "of a checkpoint, PATH/JOB/<made>-<version>, to read instead of a job",
+       TextValue(&flags->checkpoint, "the path of a checkpoint's folder")},
   };
   return program;
 }
 
 absl::Status PullToFile(const AggPullFlags& flags) {
   const absl::StatusOr<PulledModel> model =
-      PullModel(flags.coordinator, flags.version, absl::Seconds(5), PrintEvent);
+      flags.checkpoint.empty() ? PullModel(flags.coordinator, flags.version,
+                                           absl::Seconds(5), PrintEvent)
+                               : ReadCheckpointModel(flags.checkpoint);
   if (!model.ok()) return model.status();
   absl::Status status = WriteNpz(flags.output, model->tensors);
   if (!status.ok()) return status;
@@ -60,8 +71,12 @@ absl::Status PullToFile(const AggPullFlags& flags) {
 
 int Main(const std::vector<std::string>& arguments) {
   AggPullFlags flags;
-  const absl::StatusOr<ParsedFlags> parsed =
-      ParseFlags(AggPull(&flags), arguments);
+  absl::StatusOr<ParsedFlags> parsed = ParseFlags(AggPull(&flags), arguments);
+  if (parsed.ok() && !flags.checkpoint.empty() && flags.version.has_value()) {
+    // A checkpoint is of one version: another one would be a mistake.
+    parsed = FieldError("--version", absl::StrCat(*flags.version),
+                        "without --checkpoint");
+  }
   if (!parsed.ok()) {
     std::fprintf(stderr, "agg_pull: %s\n",
                  std::string(parsed.status().message()).c_str());

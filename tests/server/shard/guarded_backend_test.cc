@@ -2,8 +2,16 @@
 // over.
 #include "server/shard/guarded_backend.h"
 
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/backend.h"
 #include "kernels/backend_factory.h"
 #include "server/base/job_phase.h"
 #include "tests/server/round/local_cluster.h"
@@ -25,6 +33,9 @@ class FailingBackend : public GuardedBackend {
     if (!status_.ok()) return status_;
     return GuardedBackend::Allocate(use, bytes);
   }
+  absl::Status Read(const Buffer& state, absl::Span<float> values) override {
+    return status_.ok() ? GuardedBackend::Read(state, values) : status_;
+  }
   absl::Status Gram(const GramRequest& request) override {
     return status_.ok() ? GuardedBackend::Gram(request) : status_;
   }
@@ -43,17 +54,25 @@ class FailingBackend : public GuardedBackend {
 TEST(GuardedBackendTest, CountsErrorsAndTellsOfALostDeviceOnce) {
   FailingBackend failing;
   GuardedBackend guarded(&failing);
-  ASSERT_TRUE(guarded.Allocate(BufferUse::kRow, 64).ok());
-  EXPECT_EQ(guarded.num_errors(), 0);
+  const auto buffer = guarded.Allocate(BufferUse::kState, 64);
+  ASSERT_TRUE(buffer.ok());
+  // A refused copy is an error as others.
+  EXPECT_FALSE(guarded.Write({}, buffer->get()).ok());
+  EXPECT_EQ(guarded.num_errors(), 1);
+  std::vector<float> values(16);
+  ASSERT_TRUE(guarded.Write(values, buffer->get()).ok());
+  ASSERT_TRUE(guarded.Read(**buffer, absl::MakeSpan(values)).ok());
   failing.Fail(absl::InternalError("once"));
   EXPECT_EQ(guarded.Gram({}), absl::InternalError("once"));
-  EXPECT_EQ(guarded.num_errors(), 1);
+  EXPECT_EQ(guarded.num_errors(), 2);
   EXPECT_EQ(guarded.TakeLostDevice(), absl::OkStatus());
   failing.Fail(absl::UnavailableError("gone"));
   EXPECT_EQ(guarded.Update({}), absl::UnavailableError("gone"));
   EXPECT_EQ(guarded.Allocate(BufferUse::kRow, 64).status(),
             absl::UnavailableError("gone"));
-  EXPECT_EQ(guarded.num_errors(), 3);
+  EXPECT_EQ(guarded.Read(**buffer, absl::MakeSpan(values)),
+            absl::UnavailableError("gone"));
+  EXPECT_EQ(guarded.num_errors(), 5);
   EXPECT_EQ(guarded.TakeLostDevice(), absl::UnavailableError("gone"));
   EXPECT_EQ(guarded.TakeLostDevice(), absl::OkStatus());
   EXPECT_EQ(guarded.Gram({}), absl::UnavailableError("gone"));

@@ -1,7 +1,7 @@
-// The header of a NumPy .npy file: what both of this folder's readers, and both
-// writers, know of the format.
-#ifndef AGG_WORKER_CLIENT_NPZ_NPY_HEADER_H_
-#define AGG_WORKER_CLIENT_NPZ_NPY_HEADER_H_
+// The header of a NumPy .npy file: what the readers and writers of .npy, of .npz
+// and of checkpoints know of the format.
+#ifndef AGG_SERVER_BASE_NPY_HEADER_H_
+#define AGG_SERVER_BASE_NPY_HEADER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -38,4 +38,4 @@ std::string FormatNpyHeader(absl::string_view type,
 
 }  // namespace agg
 
-#endif  // AGG_WORKER_CLIENT_NPZ_NPY_HEADER_H_
+#endif  // AGG_SERVER_BASE_NPY_HEADER_H_

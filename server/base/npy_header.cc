@@ -1,6 +1,6 @@
 // .npy headers, read and written. A parser of its own, because the header is a
 // Python literal, and a file from elsewhere may say anything in it.
-#include "worker_client/npz/npy_header.h"
+#include "server/base/npy_header.h"
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"

@@ -1,5 +1,5 @@
 // Malformed headers: npy_reader_test, through whole files.
-#include "worker_client/npz/npy_header.h"
+#include "server/base/npy_header.h"
 
 #include <cstdint>
 #include <string>

@@ -1,0 +1,177 @@
+// CheckpointFolder: the order of the steps on the disk, in one place. What a
+// part and a manifest contain is decided elsewhere.
+#include "server/checkpoint/checkpoint_folder.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "server/base/field_error.h"
+#include "server/checkpoint/checkpoint_json.h"
+#include "server/checkpoint/durable_file.h"
+
+namespace agg {
+namespace {
+
+bool IsFolderName(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find('/') == std::string::npos;
+}
+
+// By the names of its files.
+CheckpointState StateOf(const CheckpointId& id,
+                        const std::vector<std::string>& names) {
+  CheckpointState state;
+  state.id = id;
+  for (const std::string& name : names) {
+    state.manifest |= name == kManifestFile;
+    const absl::optional<PartName> part = ParsePartFileName(name);
+    if (!part.has_value()) continue;
+    // An old attempt with another K cannot be under the same epoch. If it is,
+    // the first K counts, and the manifest says whether that is right.
+    if (state.num_shards == 0) state.num_shards = part->num_shards;
+    if (part->num_shards == state.num_shards) {
+      state.parts.push_back(part->ordinal);
+    }
+  }
+  return state;
+}
+
+// Keeps the first error.
+void Keep(const absl::Status& status, absl::Status* first) {
+  if (first->ok()) *first = status;
+}
+
+// Removing what another process has removed meanwhile is no error.
+absl::Status RemoveIfThere(FileSystem* files, const std::string& path) {
+  const absl::Status status = files->Remove(path);
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
+}  // namespace
+
+absl::StatusOr<CheckpointFolder> CheckpointFolder::Open(FileSystem* files,
+                                                        const std::string& path,
+                                                        const std::string& job,
+                                                        uint64_t life) {
+  if (!IsFolderName(job)) {
+    return FieldError("job", Quoted(job),
+                      "with checkpoints: a name of a folder");
+  }
+  const absl::StatusOr<std::vector<std::string>> names = files->List(path);
+  if (!names.ok()) return names.status();
+  return CheckpointFolder(files, path, job, life);
+}
+
+std::string CheckpointFolder::PathOf(const CheckpointId& id) const {
+  return absl::StrCat(job_path_, "/", CheckpointFolderName(id));
+}
+
+absl::Status CheckpointFolder::MakeFolder(const std::string& folder) const {
+  // Synced also if the folders are there: a process that was killed between
+  // the two steps has left a name that a crash of the machine takes away.
+  absl::Status status = files_->CreateFolder(job_path_);
+  if (status.ok()) status = files_->SyncFolder(path_);
+  if (status.ok()) status = files_->CreateFolder(folder);
+  if (status.ok()) status = files_->SyncFolder(job_path_);
+  return status;
+}
+
+absl::StatusOr<CheckpointPart> CheckpointFolder::WritePart(
+    const CheckpointId& id, const PartSource& source) {
+  const std::string folder = PathOf(id);
+  absl::Status status = MakeFolder(folder);
+  if (!status.ok()) return status;
+  CheckpointPart part;
+  part.file = PartFileName(source.ordinal, source.plan->num_shards);
+  const absl::StatusOr<std::unique_ptr<DurableFile>> file =
+      DurableFile::Create(files_, folder, part.file, life_);
+  if (!file.ok()) return file.status();
+  status = AppendPart(source, file->get());
+  if (status.ok()) status = (*file)->Commit();
+  if (!status.ok()) return status;
+  part.num_bytes = (*file)->num_bytes();
+  part.crc32c = (*file)->crc32c();
+  return part;
+}
+
+absl::Status CheckpointFolder::Seal(const CheckpointManifest& manifest) {
+  const std::string text = CheckpointManifestJson(manifest);
+  // Whatever is not written as it is (a name that is not UTF-8) is noticed
+  // now, not when the job needs it.
+  const absl::StatusOr<CheckpointManifest> back = ParseCheckpointManifest(text);
+  if (!back.ok()) return back.status();
+  const absl::Status equal = CompareManifests(manifest.tensors, back->tensors);
+  if (!equal.ok()) return equal;
+
+  const std::string folder = PathOf(manifest.id);
+  absl::Status status = MakeFolder(folder);
+  if (!status.ok()) return status;
+  const absl::StatusOr<std::unique_ptr<DurableFile>> file =
+      DurableFile::Create(files_, folder, kManifestFile, life_);
+  if (!file.ok()) return file.status();
+  status = (*file)->Append(text);
+  return status.ok() ? (*file)->Commit() : status;
+}
+
+absl::StatusOr<std::vector<CheckpointState>> CheckpointFolder::List() const {
+  std::vector<CheckpointState> states;
+  const absl::StatusOr<std::vector<std::string>> names =
+      files_->List(job_path_);
+  if (absl::IsNotFound(names.status())) return states;
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) {
+    const absl::optional<CheckpointId> id = ParseCheckpointFolderName(name);
+    if (!id.has_value()) continue;
+    const absl::StatusOr<std::vector<std::string>> files =
+        files_->List(PathOf(*id));
+    // Another process may have retired it meanwhile.
+    if (absl::IsNotFound(files.status())) continue;
+    if (!files.ok()) return files.status();
+    states.push_back(StateOf(*id, *files));
+  }
+  std::sort(states.begin(), states.end(),
+            [](const CheckpointState& a, const CheckpointState& b) {
+              return a.id < b.id;
+            });
+  return states;
+}
+
+absl::Status CheckpointFolder::RemoveCheckpoint(
+    const CheckpointState& state) const {
+  const std::string folder = PathOf(state.id);
+  absl::Status status;
+  if (state.manifest) {
+    status = RemoveIfThere(files_, absl::StrCat(folder, "/", kManifestFile));
+    if (!status.ok()) return status;
+  }
+  // Gone from the disk before a part is: what has a manifest has all parts.
+  // Also if there was none: another process may have removed it, unsynced.
+  status = files_->SyncFolder(folder);
+  if (absl::IsNotFound(status)) return absl::OkStatus();
+  if (!status.ok()) return status;
+  const absl::StatusOr<std::vector<std::string>> names = files_->List(folder);
+  if (absl::IsNotFound(names.status())) return absl::OkStatus();
+  if (!names.ok()) return names.status();
+  // Temporary files of processes that were killed are among them.
+  for (const std::string& name : *names) {
+    Keep(RemoveIfThere(files_, absl::StrCat(folder, "/", name)), &status);
+  }
+  if (status.ok()) status = RemoveIfThere(files_, folder);
+  return status;
+}
+
+absl::Status CheckpointFolder::Retire(int keep) {
+  const absl::StatusOr<std::vector<CheckpointState>> states = List();
+  if (!states.ok()) return states.status();
+  absl::Status status;
+  int num_sealed = 0;
+  for (auto state = states->rbegin(); state != states->rend(); ++state) {
+    const bool kept = state->manifest ? num_sealed < keep : num_sealed == 0;
+    if (state->manifest) ++num_sealed;
+    if (!kept) Keep(RemoveCheckpoint(*state), &status);
+  }
+  return status;
+}
+
+}  // namespace agg

@@ -1,0 +1,78 @@
+// A job's checkpoints in one folder: written part by part, sealed, listed,
+// retired. server/checkpoint/README.md has the layout and what each crash
+// leaves.
+#ifndef AGG_SERVER_CHECKPOINT_CHECKPOINT_FOLDER_H_
+#define AGG_SERVER_CHECKPOINT_CHECKPOINT_FOLDER_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/base/file_system.h"
+#include "server/checkpoint/checkpoint_manifest.h"
+#include "server/checkpoint/checkpoint_state.h"
+#include "server/checkpoint/part_writer.h"
+
+namespace agg {
+
+// Processes may share the folder, and each shard may have one of its own: what
+// is done here is right for both. Thread-safe, if `files` is: it keeps nothing
+// but paths. Errors of the disk are
+// those of FileSystem and name the file; each ends the one checkpoint that it
+// happened to, and no file is tried twice.
+class CheckpointFolder {
+ public:
+  // `path` exists: an empty folder in the place of a missing volume would
+  // look like a job without checkpoints. `life`: of this process, random.
+  // INVALID_ARGUMENT: a job's name that is no name of a folder. Else the error
+  // of listing `path`. `files` outlives it.
+  static absl::StatusOr<CheckpointFolder> Open(FileSystem* files,
+                                               const std::string& path,
+                                               const std::string& job,
+                                               uint64_t life);
+
+  // Writes a shard's part, in the place of one that is there.
+  absl::StatusOr<CheckpointPart> WritePart(const CheckpointId& id,
+                                           const PartSource& source);
+
+  // Makes a checkpoint real: the last file. REQUIRES: WritePart of all K parts
+  // has succeeded, here or in other processes' folders. INVALID_ARGUMENT: the
+  // manifest would not read back as it is.
+  absl::Status Seal(const CheckpointManifest& manifest);
+
+  // Removes all but the newest `keep` (1 or more) of the sealed checkpoints,
+  // and what was never sealed and is older than a sealed one. Goes on after an
+  // error; returns the first one.
+  absl::Status Retire(int keep);
+
+  // What this process can see, oldest first. Names only: nothing is read. A
+  // folder that cannot be listed is an error, lest an older checkpoint be
+  // taken.
+  absl::StatusOr<std::vector<CheckpointState>> List() const;
+
+  // PATH/JOB/NAME.
+  std::string PathOf(const CheckpointId& id) const;
+
+ private:
+  CheckpointFolder(FileSystem* files, std::string path, std::string job,
+                   uint64_t life)
+      : files_(files),
+        path_(std::move(path)),
+        job_path_(path_ + "/" + job),
+        life_(life) {}
+
+  absl::Status MakeFolder(const std::string& folder) const;
+  absl::Status RemoveCheckpoint(const CheckpointState& state) const;
+
+  FileSystem* files_;
+  std::string path_;
+  std::string job_path_;
+  uint64_t life_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_CHECKPOINT_CHECKPOINT_FOLDER_H_

@@ -1,0 +1,205 @@
+// CheckpointReader: the places of a part's entries follow from the plan, so
+// that nothing of the archive is parsed; all of it is compared with what was
+// written.
+#include "server/checkpoint/checkpoint_reader.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "proto/crc32c.h"
+#include "server/checkpoint/checkpoint_json.h"
+#include "server/checkpoint/checkpoint_state.h"
+#include "server/checkpoint/durable_file.h"
+
+namespace agg {
+namespace {
+
+// 100,000 tensors with names of 512 bytes, and the coordinator's record.
+constexpr int64_t kMaxManifestBytes = int64_t{256} << 20;
+constexpr int64_t kReadBytes = int64_t{4} << 20;
+// Where a local header of zip has the CRC-32.
+constexpr size_t kCrc32Offset = 14;
+
+uint32_t Crc32Of(absl::string_view head) {
+  uint32_t crc32 = 0;
+  for (int i = 3; i >= 0; --i) {
+    crc32 = crc32 << 8 | static_cast<unsigned char>(head[kCrc32Offset + i]);
+  }
+  return crc32;
+}
+
+absl::Status Damaged(const std::string& path, absl::string_view what) {
+  return absl::DataLossError(absl::StrCat(path, " is damaged: ", what));
+}
+
+absl::Span<char> BytesOf(absl::Span<float> values) {
+  return absl::MakeSpan(reinterpret_cast<char*>(values.data()),
+                        values.size() * sizeof(float));
+}
+
+absl::string_view ViewOf(absl::Span<char> bytes) {
+  return absl::string_view(bytes.data(), bytes.size());
+}
+
+// The reader of a checkpoint that is good in all parts, or why it is not.
+absl::StatusOr<CheckpointReader> OpenVerified(FileSystem* files,
+                                              const CheckpointFolder& folder,
+                                              const CheckpointId& id) {
+  const absl::StatusOr<CheckpointManifest> manifest =
+      ReadCheckpointManifest(files, folder.PathOf(id), id);
+  if (!manifest.ok()) return manifest.status();
+  absl::StatusOr<CheckpointReader> reader =
+      CheckpointReader::Create(files, folder.PathOf(id), *manifest);
+  if (!reader.ok()) return reader;
+  for (int i = 0; i < reader->manifest().num_shards; ++i) {
+    const absl::Status status = reader->VerifyPart(i);
+    if (!status.ok()) return status;
+  }
+  return reader;
+}
+
+absl::Status NothingFound(const std::vector<absl::Status>& refused) {
+  const auto message = [](std::string* out, const absl::Status& status) {
+    absl::StrAppend(out, status.message());
+  };
+  if (refused.empty()) return absl::NotFoundError("there is no checkpoint");
+  return absl::NotFoundError(
+      absl::StrCat("there is no complete checkpoint: ",
+                   absl::StrJoin(refused, "; ", message)));
+}
+
+}  // namespace
+
+absl::StatusOr<CheckpointManifest> ReadCheckpointManifest(
+    FileSystem* files, const std::string& folder,
+    const absl::optional<CheckpointId>& id) {
+  const std::string path = absl::StrCat(folder, "/", kManifestFile);
+  const absl::StatusOr<std::string> text =
+      ReadSmallFile(files, path, kMaxManifestBytes);
+  if (!text.ok()) return text.status();
+  absl::StatusOr<CheckpointManifest> manifest = ParseCheckpointManifest(*text);
+  if (!manifest.ok()) {
+    return absl::Status(
+        manifest.status().code(),
+        absl::StrCat(path, " cannot be used: ", manifest.status().message()));
+  }
+  if (id.has_value() && !(manifest->id == *id)) {
+    return Damaged(
+        path, absl::StrCat("it is of ", CheckpointFolderName(manifest->id)));
+  }
+  return manifest;
+}
+
+absl::StatusOr<CheckpointReader> CheckpointReader::Create(
+    FileSystem* files, const std::string& folder,
+    const CheckpointManifest& manifest) {
+  absl::StatusOr<ShardPlan> plan =
+      MakeShardPlan(manifest.tensors, manifest.num_shards);
+  if (!plan.ok()) return plan.status();
+  CheckpointReader reader(files, folder, manifest);
+  reader.plan_ = *std::move(plan);
+  reader.position_.resize(reader.plan_.slices.size());
+  for (int i = 0; i < manifest.num_shards; ++i) {
+    reader.layouts_.push_back(
+        MakePartLayout(reader.plan_, i, 1 + manifest.num_state_arrays));
+    const std::vector<int32_t>& slices = reader.layouts_.back().slices;
+    for (size_t j = 0; j < slices.size(); ++j) {
+      reader.position_[slices[j]] = static_cast<int32_t>(j);
+    }
+  }
+  reader.parts_.resize(manifest.num_shards);
+  return reader;
+}
+
+std::string CheckpointReader::PathOf(int ordinal) const {
+  return absl::StrCat(folder_, "/", manifest_.parts[ordinal].file);
+}
+
+absl::StatusOr<ReadableFile*> CheckpointReader::Part(int ordinal) {
+  std::unique_ptr<ReadableFile>& part = parts_[ordinal];
+  if (part == nullptr) {
+    absl::StatusOr<std::unique_ptr<ReadableFile>> file =
+        files_->Open(PathOf(ordinal));
+    if (!file.ok()) return file.status();
+    const int64_t num_bytes = manifest_.parts[ordinal].num_bytes;
+    if ((*file)->num_bytes() != num_bytes) {
+      return Damaged(PathOf(ordinal),
+                     absl::StrCat("it has ", (*file)->num_bytes(),
+                                  " bytes, not ", num_bytes));
+    }
+    part = *std::move(file);
+  }
+  return part.get();
+}
+
+absl::Status CheckpointReader::VerifyPart(int ordinal) {
+  const absl::StatusOr<ReadableFile*> part = Part(ordinal);
+  if (!part.ok()) return part.status();
+  const CheckpointPart& expected = manifest_.parts[ordinal];
+  std::string buffer(std::min(kReadBytes, expected.num_bytes), '\0');
+  uint32_t crc = kCrc32cInit;
+  for (int64_t offset = 0; offset < expected.num_bytes; offset += kReadBytes) {
+    const absl::Span<char> piece = absl::MakeSpan(buffer).first(
+        static_cast<size_t>(std::min(kReadBytes, expected.num_bytes - offset)));
+    const absl::Status status = (*part)->Read(offset, piece);
+    if (!status.ok()) return status;
+    crc = ExtendCrc32c(crc, ViewOf(piece));
+  }
+  if (FinishCrc32c(crc) == expected.crc32c) return absl::OkStatus();
+  return Damaged(PathOf(ordinal),
+                 absl::StrCat("its CRC32C is ", FinishCrc32c(crc), ", not ",
+                              expected.crc32c));
+}
+
+absl::Status CheckpointReader::ReadSlice(int32_t slice, int array,
+                                         absl::Span<float> values) {
+  const Slice& wanted = plan_.slices[slice];
+  const PartLayout& layout = layouts_[wanted.shard];
+  const absl::StatusOr<ReadableFile*> part = Part(wanted.shard);
+  if (!part.ok()) return part.status();
+  const int64_t offset =
+      layout.offsets[position_[slice] * layout.num_arrays + array];
+  std::string head = PartEntryHead(wanted, array, 0);
+  absl::Status status = (*part)->Read(offset, absl::MakeSpan(head));
+  if (!status.ok()) return status;
+  const absl::Span<char> bytes = BytesOf(values);
+  status = (*part)->Read(offset + static_cast<int64_t>(head.size()), bytes);
+  if (!status.ok()) return status;
+  // Everything in the head but the checksum follows from the plan.
+  const uint32_t crc32 = Crc32Of(head);
+  if (head == PartEntryHead(wanted, array, crc32) &&
+      crc32 == PartEntryCrc32(wanted, ViewOf(bytes))) {
+    return absl::OkStatus();
+  }
+  return Damaged(PathOf(wanted.shard),
+                 absl::StrCat("its entry ", PartEntryName(wanted, array),
+                              " is not what was written"));
+}
+
+absl::StatusOr<FoundCheckpoint> FindCheckpoint(FileSystem* files,
+                                               const CheckpointFolder& folder,
+                                               const RestoringJob& job) {
+  const absl::StatusOr<std::vector<CheckpointState>> states = folder.List();
+  if (!states.ok()) return states.status();
+  std::vector<absl::Status> refused;
+  // A sealed one that lacks a part is damaged, and has to be named as well.
+  for (auto state = states->rbegin(); state != states->rend(); ++state) {
+    if (!state->manifest) continue;
+    absl::StatusOr<CheckpointReader> reader =
+        OpenVerified(files, folder, state->id);
+    if (absl::IsUnimplemented(reader.status())) return reader.status();
+    if (!reader.ok()) {
+      refused.push_back(reader.status());
+      continue;
+    }
+    const absl::Status restorable = CheckRestorable(reader->manifest(), job);
+    if (!restorable.ok()) return restorable;
+    return FoundCheckpoint{*std::move(reader), std::move(refused)};
+  }
+  return NothingFound(refused);
+}
+
+}  // namespace agg

@@ -1,0 +1,91 @@
+// Reads a sealed checkpoint: slices for a shard of any number of shards, since
+// how tensors are cut into slices does not depend on it.
+#ifndef AGG_SERVER_CHECKPOINT_CHECKPOINT_READER_H_
+#define AGG_SERVER_CHECKPOINT_CHECKPOINT_READER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "proto/shard_plan.h"
+#include "server/base/file_system.h"
+#include "server/checkpoint/checkpoint_folder.h"
+#include "server/checkpoint/checkpoint_manifest.h"
+#include "server/checkpoint/part_layout.h"
+
+namespace agg {
+
+// The manifest in `folder`, which has to be that of `id`, as the folder's name
+// says; nothing: of any, since people rename what they keep. Errors name the
+// file: those of FileSystem and of ParseCheckpointManifest.
+absl::StatusOr<CheckpointManifest> ReadCheckpointManifest(
+    FileSystem* files, const std::string& folder,
+    const absl::optional<CheckpointId>& id);
+
+// Errors name the file; a damaged one is DATA_LOSS. Thread-compatible.
+class CheckpointReader {
+ public:
+  // Opens nothing yet. `manifest`: of ReadCheckpointManifest, or from another
+  // process whose folder has it. `files` outlives the reader.
+  static absl::StatusOr<CheckpointReader> Create(
+      FileSystem* files, const std::string& folder,
+      const CheckpointManifest& manifest);
+
+  const CheckpointManifest& manifest() const { return manifest_; }
+  // Of the checkpoint's own K. Its `slices` are those of any K.
+  const ShardPlan& plan() const { return plan_; }
+
+  // Compares length and CRC32C of a part with the manifest: reads all of it.
+  // REQUIRES: 0 <= ordinal < manifest().num_shards.
+  absl::Status VerifyPart(int ordinal);
+
+  // Reads a slice (an index into plan().slices) of array 0 (parameters), 1 or
+  // 2 (state) into `values`, which has its number of elements, with the bits
+  // that were written. Checks the entry's own checksum, no other entry's.
+  // REQUIRES: array <= manifest().num_state_arrays.
+  absl::Status ReadSlice(int32_t slice, int array, absl::Span<float> values);
+
+ private:
+  CheckpointReader(FileSystem* files, std::string folder,
+                   CheckpointManifest manifest)
+      : files_(files),
+        folder_(std::move(folder)),
+        manifest_(std::move(manifest)) {}
+
+  // The open file of a part, as long as the manifest says.
+  absl::StatusOr<ReadableFile*> Part(int ordinal);
+  std::string PathOf(int ordinal) const;
+
+  FileSystem* files_;
+  std::string folder_;
+  CheckpointManifest manifest_;
+  ShardPlan plan_;
+  std::vector<PartLayout> layouts_;                   // by ordinal
+  std::vector<int32_t> position_;                     // of a slice in its part
+  std::vector<std::unique_ptr<ReadableFile>> parts_;  // null: not open yet
+};
+
+// A checkpoint that was found good, and those newer ones that were not.
+struct FoundCheckpoint {
+  CheckpointReader reader;
+  std::vector<absl::Status> refused;  // newest first, each naming a file
+};
+
+// The newest checkpoint of `folder` that is complete there and whose parts all
+// pass VerifyPart. NOT_FOUND naming what was refused: there is none. Errors of
+// CheckpointFolder::List and of CheckRestorable; UNIMPLEMENTED: of a later
+// release. These are not skipped: a mistake of whoever starts the job would
+// throw the training since an older checkpoint away.
+absl::StatusOr<FoundCheckpoint> FindCheckpoint(FileSystem* files,
+                                               const CheckpointFolder& folder,
+                                               const RestoringJob& job);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_CHECKPOINT_CHECKPOINT_READER_H_

@@ -1,0 +1,123 @@
+// The thread of CheckpointWriter and the handing over of the copy. One thread
+// and not one for each checkpoint: a disk that is too slow must not collect
+// them.
+#include "server/checkpoint/checkpoint_writer.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/checkpoint/part_writer.h"
+
+namespace agg {
+
+CheckpointWriter::CheckpointWriter(CheckpointFolder folder, ShardArrays arrays,
+                                   std::function<void()> on_done)
+    : folder_(std::move(folder)),
+      arrays_(std::move(arrays)),
+      on_done_(std::move(on_done)),
+      position_(arrays_.plan.slices.size()),
+      copy_(static_cast<size_t>(arrays_.num_arrays * arrays_.num_elements)) {
+  const std::vector<int32_t>& slices =
+      arrays_.plan.slices_of_shard[arrays_.ordinal];
+  for (size_t i = 0; i < slices.size(); ++i) position_[slices[i]] = i;
+  thread_ = std::thread([this] { Loop(); });
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  {
+    MutexLock lock(&mutex_);
+    stopped_ = true;
+    changed_.NotifyAll();
+  }
+  thread_.join();
+}
+
+absl::Status CheckpointWriter::Capture(const CheckpointId& id,
+                                       const CopyArray& copy) {
+  {
+    MutexLock lock(&mutex_);
+    if (progress_.stage == CheckpointProgress::Stage::kWriting) {
+      ++progress_.num_skipped;
+      return absl::FailedPreconditionError(
+          absl::StrCat("checkpoint ", CheckpointFolderName(progress_.id),
+                       " is still being written"));
+    }
+    progress_.stage = CheckpointProgress::Stage::kWriting;
+    progress_.id = id;
+  }
+  // Nobody else has the copy while the stage is kWriting and copied_ is false.
+  const absl::Status status = CopyAll(copy);
+  if (!status.ok()) {
+    Finish(status);
+    return status;
+  }
+  MutexLock lock(&mutex_);
+  copied_ = true;
+  changed_.NotifyAll();
+  return status;
+}
+
+absl::Status CheckpointWriter::CopyAll(const CopyArray& copy) {
+  const auto num_elements = static_cast<size_t>(arrays_.num_elements);
+  for (int array = 0; array < arrays_.num_arrays; ++array) {
+    const absl::Status status = copy(
+        array, absl::MakeSpan(copy_).subspan(
+                   static_cast<size_t>(array) * num_elements, num_elements));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+CheckpointProgress CheckpointWriter::progress() const {
+  MutexLock lock(&mutex_);
+  return progress_;
+}
+
+void CheckpointWriter::Loop() {
+  for (;;) {
+    CheckpointId id;
+    {
+      MutexLock lock(&mutex_);
+      while (!copied_ && !stopped_) changed_.Wait(&mutex_);
+      if (stopped_) return;
+      id = progress_.id;
+      copied_ = false;
+    }
+    Finish(Write(id));
+    if (on_done_ != nullptr) on_done_();
+  }
+}
+
+void CheckpointWriter::Finish(const absl::StatusOr<CheckpointPart>& part) {
+  MutexLock lock(&mutex_);
+  progress_.stage = part.ok() ? CheckpointProgress::Stage::kWritten
+                              : CheckpointProgress::Stage::kFailed;
+  progress_.part = part.ok() ? *part : CheckpointPart();
+  progress_.error = part.status();
+}
+
+absl::StatusOr<CheckpointPart> CheckpointWriter::Write(const CheckpointId& id) {
+  PartSource source;
+  source.plan = &arrays_.plan;
+  source.ordinal = arrays_.ordinal;
+  source.num_arrays = arrays_.num_arrays;
+  source.values = [this](int32_t slice, int array) {
+    return SliceOf(position_[slice], array);
+  };
+  return folder_.WritePart(id, source);
+}
+
+absl::StatusOr<absl::Span<const float>> CheckpointWriter::SliceOf(
+    size_t position, int array) {
+  {
+    MutexLock lock(&mutex_);
+    if (stopped_) return absl::CancelledError("the shard is shutting down");
+  }
+  const int32_t index = arrays_.plan.slices_of_shard[arrays_.ordinal][position];
+  return absl::MakeConstSpan(copy_).subspan(
+      static_cast<size_t>(array * arrays_.num_elements +
+                          arrays_.slice_begins[position]),
+      static_cast<size_t>(arrays_.plan.slices[index].num_elements));
+}
+
+}  // namespace agg

@@ -1,0 +1,48 @@
+// Where the entries of a part lie in its file. A pure function of the plan:
+// nothing is compressed, so that a reader knows each byte's place without
+// reading the archive's directory.
+#ifndef AGG_SERVER_CHECKPOINT_PART_LAYOUT_H_
+#define AGG_SERVER_CHECKPOINT_PART_LAYOUT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "proto/shard_plan.h"
+
+namespace agg {
+
+// Entries of one shard's part: for each of its slices, in the plan's order, its
+// parameters and then the optimizer's arrays.
+struct PartLayout {
+  std::vector<int32_t> slices;  // indices into the plan's slices, ascending
+  int num_arrays = 1;           // parameters included
+  // Of entry i, slice i / num_arrays and array i % num_arrays: where its record
+  // begins. One more than entries: the last is where the directory begins.
+  std::vector<int64_t> offsets;
+  int64_t num_bytes = 0;  // of the file
+};
+
+// REQUIRES: 0 <= ordinal < plan.num_shards, 1 <= num_arrays <= 3.
+PartLayout MakePartLayout(const ShardPlan& plan, int ordinal, int num_arrays);
+
+// "t2.1048576.state0.npy": array 1 of the slice of tensor 2 that begins at that
+// element. `array`: 0 parameters, 1 state0, 2 state1.
+std::string PartEntryName(const Slice& slice, int array);
+
+// What precedes the slice's bytes in the file: the archive's record of the
+// entry, which has the checksum of the entry's data, and the .npy header.
+// `data_crc32`: of the .npy header and the bytes.
+std::string PartEntryHead(const Slice& slice, int array, uint32_t data_crc32);
+
+// The CRC-32 of an entry: of the .npy header and then the slice's bytes.
+uint32_t PartEntryCrc32(const Slice& slice, absl::string_view bytes);
+
+// What follows the last entry. `crc32s`: one for each entry.
+std::string PartTail(const ShardPlan& plan, const PartLayout& layout,
+                     const std::vector<uint32_t>& crc32s);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_CHECKPOINT_PART_LAYOUT_H_

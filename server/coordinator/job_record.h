@@ -1,0 +1,66 @@
+// What a coordinator must not forget between two processes: all that decides
+// the next rounds besides the shards' arrays. A text for checkpoints and for
+// another process's memory, and back. Pure.
+#ifndef AGG_SERVER_COORDINATOR_JOB_RECORD_H_
+#define AGG_SERVER_COORDINATOR_JOB_RECORD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "server/combine/options.h"
+#include "server/combine/round_input.h"
+#include "server/coordinator/round_result.h"
+
+namespace agg {
+
+// A round's outcome and whose rows it contains: attempts by session.
+struct RecordedOutcome {
+  RoundResult outcome;  // `included` is each asker's own, and not recorded
+  std::map<uint64_t, uint32_t> included;
+};
+
+// The last row of a rank that a version contains.
+struct UsedRow {
+  uint64_t session = 0;
+  uint64_t round = 0;
+  uint32_t attempt = 0;
+};
+
+// Of the version that the last round has published.
+struct JobRecord {
+  uint64_t history = 0;   // the epoch of the last seed or rewind
+  bool started = false;   // enough workers have been in once
+  int64_t num_steps = 0;  // applied, for the optimizer's bias correction
+  // The combination that has left `state`: rules, scopes, AdaCons' options.
+  // Of the rest the configuration decides.
+  RuleOptions rule;
+  std::vector<RuleOptions> shadow_rules;
+  CombineState state;
+  std::vector<RecordedOutcome> outcomes;  // oldest first
+  std::map<int32_t, UsedRow> used_rows;   // by rank
+};
+
+// One line of JSON; equal records make equal texts. NaN and infinities are
+// kept. Texts that are not UTF-8 get U+FFFD.
+std::string JobRecordText(const JobRecord& record);
+
+// The reverse. DATA_LOSS: not JSON; INVALID_ARGUMENT: a line for each field
+// that is missing, of another type or out of range.
+absl::StatusOr<JobRecord> ParseJobRecord(absl::string_view text);
+
+// The state with which a job that is configured as `now` goes on: what a rule
+// remembers survives if the rule is the same, as for a change of rules in a
+// running job (rule_change.h). Of a rule with another number of segments than
+// this job has nothing survives.
+CombineState StateToGoOnWith(const JobRecord& record, const CombineOptions& now,
+                             size_t num_tensors);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_COORDINATOR_JOB_RECORD_H_

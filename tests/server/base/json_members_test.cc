@@ -1,0 +1,122 @@
+#include "server/base/json_members.h"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "server/base/field_error.h"
+#include "server/base/json.h"
+
+namespace agg {
+namespace {
+
+using ::testing::ElementsAre;
+
+// All errors of reading `text` with `read`.
+std::string Errors(const std::string& text, const JsonMembers::Read& read) {
+  const Json json = Json::parse(text);
+  FieldErrors errors;
+  read(JsonMembers(json, "a.", &errors));
+  return std::string(errors.status().message());
+}
+
+TEST(JsonMembersTest, DoublesReadBackWithTheirBits) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const std::vector<double> values = {0.0,        -0.0,        3.0,  0.1,
+                                      1e300,      5e-324,      -2.5, kInfinity,
+                                      -kInfinity, std::nan("")};
+  Json json = Json::object();
+  json["list"] = LosslessNumbers(values);
+  json["one"] = LosslessNumber(1.0 / 3.0);
+  FieldErrors errors;
+  const Json back = Json::parse(JsonLine(json));
+  const JsonMembers members(back, "", &errors);
+  std::vector<double> read;
+  members.Take("list", &read);
+  double one = 0.0;
+  members.Take("one", &one);
+  EXPECT_TRUE(errors.empty()) << errors.status();
+  EXPECT_EQ(one, 1.0 / 3.0);
+  ASSERT_EQ(read.size(), values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    EXPECT_TRUE(read[i] == values[i] ||
+                (std::isnan(read[i]) && std::isnan(values[i])));
+    EXPECT_EQ(std::signbit(read[i]), std::signbit(values[i]));
+  }
+}
+
+TEST(JsonMembersTest, ReadsWhatIsThere) {
+  std::string text;
+  std::string bytes;
+  bool truth = false;
+  int32_t small = 0;
+  uint64_t large = 0;
+  std::vector<int64_t> list;
+  std::vector<int32_t> inner;
+  EXPECT_EQ(Errors(R"({"t": "x", "b": "AP8=", "y": true, "s": 2147483647,
+                       "l": 18446744073709551615, "i": [1, 2],
+                       "o": {"v": 5}, "q": [{"v": 6}, {"v": 7}], "z": null})",
+                   [&](const JsonMembers& members) {
+                     members.Take("t", &text);
+                     members.TakeBytes("b", &bytes);
+                     members.Take("y", &truth);
+                     members.TakeInteger("s", &small);
+                     members.TakeInteger("l", &large);
+                     members.TakeIntegers("i", &list);
+                     const auto read = [&](const JsonMembers& object) {
+                       inner.push_back(0);
+                       object.TakeInteger("v", &inner.back());
+                     };
+                     members.TakeObject("o", read);
+                     members.TakeList("q", read);
+                   }),
+            "");
+  EXPECT_EQ(text, "x");
+  EXPECT_EQ(bytes, std::string("\0\xff", 2));
+  EXPECT_TRUE(truth);
+  EXPECT_EQ(small, 2147483647);
+  EXPECT_EQ(large, 18446744073709551615u);
+  EXPECT_THAT(list, ElementsAre(1, 2));
+  EXPECT_THAT(inner, ElementsAre(5, 6, 7));
+}
+
+TEST(JsonMembersTest, NamesWhatIsWrongAndKeepsTheRest) {
+  const auto error = [](const std::string& text) {
+    int32_t number = 77;
+    const std::string errors = Errors(text, [&](const JsonMembers& members) {
+      members.TakeInteger("n", &number);
+    });
+    EXPECT_EQ(number, 77);
+    return errors;
+  };
+  const std::string allowed = "; allowed: an integer from 0 to 2147483647";
+  EXPECT_EQ(error("{}"), "a.n is missing" + allowed);
+  EXPECT_EQ(error(R"({"n": "5"})"), "a.n is \"5\"" + allowed);
+  EXPECT_EQ(error(R"({"n": -1})"), "a.n is -1" + allowed);
+  EXPECT_EQ(error(R"({"n": 1.5})"), "a.n is 1.5" + allowed);
+  EXPECT_EQ(error(R"({"n": 2147483648})"), "a.n is 2147483648" + allowed);
+  EXPECT_EQ(error(R"({"n": null})"), "a.n is null" + allowed);
+}
+
+TEST(JsonMembersTest, NamesTheElement) {
+  int32_t number = 0;
+  const auto read = [&](const JsonMembers& members) {
+    members.TakeList("q", [&](const JsonMembers& element) {
+      element.TakeInteger("v", &number);
+    });
+  };
+  EXPECT_EQ(Errors(R"({"q": [{"v": 1}, 5]})", read),
+            "a.q[1] is 5; allowed: an object");
+  EXPECT_EQ(Errors(R"({"q": [{"v": 1}, {"v": "x"}]})", read),
+            "a.q[1].v is \"x\"; allowed: an integer from 0 to 2147483647");
+  EXPECT_EQ(Errors(R"({"q": {}})", read),
+            "a.q is {}; allowed: a list of objects");
+}
+
+}  // namespace
+}  // namespace agg

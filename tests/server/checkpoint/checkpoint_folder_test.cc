@@ -1,0 +1,121 @@
+#include "server/checkpoint/checkpoint_folder.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/checkpoint/checkpoint_manifest.h"
+#include "tests/server/base/sim_disk.h"
+#include "tests/server/checkpoint/sample_checkpoint.h"
+
+namespace agg {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr uint64_t kLife = 0xabc;
+
+class CheckpointFolderTest : public testing::Test {
+ protected:
+  CheckpointFolderTest() { EXPECT_TRUE(disk_.CreateFolder("/disk").ok()); }
+
+  absl::Status Write(const CheckpointId& id, int num_shards = 2) {
+    CheckpointManifest manifest =
+        SampleManifest(id, num_shards, SmallTensors());
+    CheckpointFolder folder = OpenFolder(&disk_, "/disk", kLife);
+    return WriteCheckpoint(&folder, &manifest);
+  }
+
+  std::vector<std::string> Folders() { return *disk_.List("/disk/job"); }
+
+  SimDisk disk_;
+};
+
+TEST_F(CheckpointFolderTest, HasTheDocumentedNames) {
+  ASSERT_EQ(Write({1000, 20}, 4), absl::OkStatus());
+  EXPECT_THAT(Folders(), ElementsAre("1000-20"));
+  EXPECT_THAT(*disk_.List("/disk/job/1000-20"),
+              ElementsAre("manifest.json", "part-00000-of-00004.npz",
+                          "part-00001-of-00004.npz", "part-00002-of-00004.npz",
+                          "part-00003-of-00004.npz"));
+}
+
+TEST_F(CheckpointFolderTest, ListsByMadeAndThenVersionAsNumbers) {
+  for (const CheckpointId& id :
+       std::vector<CheckpointId>{{1000, 9}, {1000, 10}, {999, 300}}) {
+    ASSERT_EQ(Write(id), absl::OkStatus());
+  }
+  // What is not one of its names is left alone.
+  ASSERT_TRUE(disk_.CreateFolder("/disk/job/1000-010").ok());
+  ASSERT_TRUE(disk_.CreateFolder("/disk/job/best").ok());
+  ASSERT_TRUE(disk_.Create("/disk/job/notes-1").ok());
+  CheckpointFolder folder = OpenFolder(&disk_, "/disk", kLife);
+  const auto states = folder.List();
+  ASSERT_TRUE(states.ok());
+  ASSERT_EQ(states->size(), 3u);
+  EXPECT_TRUE((*states)[0].id == (CheckpointId{999, 300}));
+  EXPECT_TRUE((*states)[1].id == (CheckpointId{1000, 9}));
+  EXPECT_TRUE((*states)[2].id == (CheckpointId{1000, 10}));
+  EXPECT_EQ((*states)[2].num_shards, 2);
+  EXPECT_THAT((*states)[2].parts, ElementsAre(0, 1));
+  EXPECT_TRUE((*states)[2].manifest);
+  ASSERT_TRUE(folder.Retire(1).ok());
+  EXPECT_THAT(Folders(), ElementsAre("1000-010", "1000-10", "best", "notes-1"));
+}
+
+TEST_F(CheckpointFolderTest, RetiresTheOldestAndRemovesOlderGarbageOnly) {
+  ASSERT_EQ(Write({10, 1}), absl::OkStatus());
+  ASSERT_EQ(Write({10, 2}), absl::OkStatus());
+  ASSERT_EQ(Write({10, 3}), absl::OkStatus());
+  CheckpointFolder folder = OpenFolder(&disk_, "/disk", kLife);
+  const ShardPlan plan = *MakeShardPlan(SmallTensors(), 2);
+  for (const CheckpointId& id :
+       std::vector<CheckpointId>{{10, 0}, {9, 99}, {10, 4}}) {
+    ASSERT_TRUE(folder.WritePart(id, SampleSource(id, &plan, 0)).ok());
+  }
+  ASSERT_TRUE(folder.Retire(2).ok());
+  // 10-4 may be the next one, which is being written.
+  EXPECT_THAT(Folders(), ElementsAre("10-2", "10-3", "10-4"));
+}
+
+TEST_F(CheckpointFolderTest, ASupersededProcessPushesNoNewerOneOut) {
+  ASSERT_EQ(Write({20, 1}), absl::OkStatus());
+  ASSERT_EQ(Write({20, 2}), absl::OkStatus());
+  ASSERT_EQ(Write({10, 50}), absl::OkStatus());
+  CheckpointFolder folder = OpenFolder(&disk_, "/disk", kLife);
+  ASSERT_TRUE(folder.Retire(2).ok());
+  EXPECT_THAT(Folders(), ElementsAre("20-1", "20-2"));
+}
+
+TEST_F(CheckpointFolderTest, AFailureIsNamedAndItsFileIsGone) {
+  disk_.FailAt(disk_.num_operations() + 7, SimDisk::Fault::kShort,
+               absl::ResourceExhaustedError("no room for X"));
+  EXPECT_EQ(Write({1, 1}), absl::ResourceExhaustedError("no room for X"));
+  disk_.Recover();
+  EXPECT_THAT(*disk_.List("/disk/job/1-1"), ElementsAre());
+}
+
+TEST_F(CheckpointFolderTest, RefusesAManifestThatWouldNotReadBack) {
+  CheckpointManifest manifest = SampleManifest({1, 1}, 2, SmallTensors());
+  manifest.tensors.tensors[0].name = "\xff";
+  CheckpointFolder folder = OpenFolder(&disk_, "/disk", kLife);
+  EXPECT_TRUE(absl::IsInvalidArgument(WriteCheckpoint(&folder, &manifest)));
+  EXPECT_FALSE(folder.List()->at(0).manifest);
+}
+
+TEST_F(CheckpointFolderTest, RefusesJobsThatAreNoFoldersAndPathsThatAreNot) {
+  for (const char* job : {"", ".", "..", "a/b"}) {
+    const absl::Status status =
+        CheckpointFolder::Open(&disk_, "/disk", job, kLife).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << job;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("job is \""));
+  }
+  EXPECT_TRUE(absl::IsNotFound(
+      CheckpointFolder::Open(&disk_, "/missing", "job", kLife).status()));
+}
+
+}  // namespace
+}  // namespace agg

@@ -1,0 +1,223 @@
+#include "server/checkpoint/checkpoint_reader.h"
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/crc32c.h"
+#include "server/checkpoint/checkpoint_folder.h"
+#include "server/checkpoint/checkpoint_manifest.h"
+#include "tests/server/base/sim_disk.h"
+#include "tests/server/checkpoint/sample_checkpoint.h"
+
+namespace agg {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr CheckpointId kOld{1000, 10};
+constexpr CheckpointId kNew{1000, 20};
+const char* const kFiles[] = {"manifest.json", "part-00000-of-00002.npz",
+                              "part-00001-of-00002.npz"};
+
+std::string NewFile(const std::string& file) {
+  return absl::StrCat("/disk/job/", CheckpointFolderName(kNew), "/", file);
+}
+
+// Two checkpoints, the newer of which suffers.
+class DamageTest : public testing::Test {
+ protected:
+  DamageTest() {
+    EXPECT_TRUE(disk_.CreateFolder("/disk").ok());
+    CheckpointFolder folder = OpenFolder(&disk_, "/disk", 1);
+    for (const CheckpointId& id : {kOld, kNew}) {
+      CheckpointManifest manifest = SampleManifest(id, 2, SmallTensors());
+      EXPECT_EQ(WriteCheckpoint(&folder, &manifest), absl::OkStatus());
+    }
+  }
+
+  absl::StatusOr<FoundCheckpoint> Find() {
+    return FindCheckpoint(&disk_, OpenFolder(&disk_, "/disk", 2), SampleJob());
+  }
+
+  // The older one is found, and `file` of the newer one is named.
+  void ExpectRefused(const std::string& file) {
+    absl::StatusOr<FoundCheckpoint> found = Find();
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_TRUE(found->reader.manifest().id == kOld);
+    ASSERT_EQ(found->refused.size(), 1u);
+    EXPECT_THAT(std::string(found->refused[0].message()),
+                HasSubstr(NewFile(file)));
+  }
+
+  SimDisk disk_;
+};
+
+TEST_F(DamageTest, WithoutAnyTheNewestIsFound) {
+  absl::StatusOr<FoundCheckpoint> found = Find();
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_TRUE(found->reader.manifest().id == kNew);
+  EXPECT_TRUE(found->refused.empty());
+  EXPECT_EQ(CheckSlices(&found->reader, 2), absl::OkStatus());
+}
+
+TEST_F(DamageTest, EachFlippedBitIsRefusedByName) {
+  for (const char* file : kFiles) {
+    const std::string path = NewFile(file);
+    const auto num_bits = static_cast<int64_t>(8 * disk_.Bytes(path).size());
+    // Each bit of the ends; one in each third byte between them.
+    for (int64_t bit = 0; bit < num_bits;
+         bit += bit < 600 || bit > num_bits - 600 ? 1 : 23) {
+      SCOPED_TRACE(absl::StrCat(file, " bit ", bit));
+      disk_.FlipBit(path, bit);
+      ExpectRefused(file);
+      if (HasFailure()) return;
+      disk_.FlipBit(path, bit);
+    }
+  }
+  EXPECT_TRUE(Find()->reader.manifest().id == kNew);
+}
+
+TEST_F(DamageTest, EachCutFileIsRefusedByName) {
+  for (const char* file : kFiles) {
+    const std::string path = NewFile(file);
+    const std::string bytes = disk_.Bytes(path);
+    for (size_t length = 0; length < bytes.size();
+         length += length < 100 || length + 100 > bytes.size() ? 1 : 7) {
+      SCOPED_TRACE(absl::StrCat(file, " cut to ", length));
+      disk_.Cut(path, static_cast<int64_t>(length));
+      ExpectRefused(file);
+      if (HasFailure()) return;
+      ASSERT_TRUE((*disk_.Create(path))->Append(bytes).ok());
+    }
+    // And one that goes on behind its end.
+    ASSERT_TRUE((*disk_.Create(path))->Append(bytes + "x").ok());
+    ExpectRefused(file);
+    ASSERT_TRUE((*disk_.Create(path))->Append(bytes).ok());
+  }
+}
+
+TEST_F(DamageTest, AMissingPartIsNamedAndAMissingManifestIsNoCheckpoint) {
+  ASSERT_TRUE(disk_.Rename(NewFile(kFiles[2]), "/disk/away").ok());
+  ExpectRefused(kFiles[2]);
+  ASSERT_TRUE(disk_.Rename("/disk/away", NewFile(kFiles[2])).ok());
+  ASSERT_TRUE(disk_.Remove(NewFile(kFiles[0])).ok());
+  absl::StatusOr<FoundCheckpoint> found = Find();
+  ASSERT_TRUE(found.ok());
+  EXPECT_TRUE(found->reader.manifest().id == kOld);
+  EXPECT_TRUE(found->refused.empty());
+}
+
+TEST_F(DamageTest, AManifestOfAnotherFolderIsRefused) {
+  const std::string other = disk_.Bytes("/disk/job/1000-10/manifest.json");
+  ASSERT_TRUE((*disk_.Create(NewFile(kFiles[0])))->Append(other).ok());
+  ExpectRefused(kFiles[0]);
+}
+
+TEST_F(DamageTest, AFileOfAnotherCheckpointIsRefused) {
+  const std::string other =
+      disk_.Bytes("/disk/job/1000-10/part-00001-of-00002.npz");
+  ASSERT_TRUE((*disk_.Create(NewFile(kFiles[2])))->Append(other).ok());
+  ExpectRefused(kFiles[2]);
+}
+
+TEST_F(DamageTest, ReadSliceFindsDamageInItsEntryByItself) {
+  const std::string path = NewFile(kFiles[1]);
+  const CheckpointManifest manifest =
+      *ReadCheckpointManifest(&disk_, "/disk/job/1000-20", kNew);
+  const PartLayout layout =
+      MakePartLayout(*MakeShardPlan(manifest.tensors, 2), 0, 3);
+  for (int64_t bit = 0; bit < 8 * layout.offsets.back(); bit += 7) {
+    disk_.FlipBit(path, bit);
+    CheckpointReader reader =
+        *CheckpointReader::Create(&disk_, "/disk/job/1000-20", manifest);
+    const absl::Status status = CheckSlices(&reader, 2);
+    ASSERT_TRUE(absl::IsDataLoss(status)) << bit << ": " << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), path));
+    disk_.FlipBit(path, bit);
+  }
+}
+
+TEST_F(DamageTest, AFolderThatCannotBeReadIsAnErrorAndNotSkipped) {
+  const CheckpointFolder folder = OpenFolder(&disk_, "/disk", 2);
+  // The folder of the job, then each checkpoint's.
+  for (int i = 0; i < 3; ++i) {
+    disk_.FailAt(disk_.num_operations() + i, SimDisk::Fault::kFail,
+                 absl::UnavailableError("EIO"));
+    EXPECT_EQ(FindCheckpoint(&disk_, folder, SampleJob()).status(),
+              absl::UnavailableError("EIO"));
+    disk_.Recover();
+  }
+}
+
+TEST_F(DamageTest, AnotherJobIsAnErrorThatNamesTheField) {
+  const CheckpointFolder folder = OpenFolder(&disk_, "/disk", 2);
+  Manifest tensors = SmallTensors();
+  tensors.tensors[5].shape = {9};
+  const auto error = [&](void (*change)(RestoringJob*)) {
+    RestoringJob job = SampleJob();
+    change(&job);
+    const absl::Status status = FindCheckpoint(&disk_, folder, job).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    return std::string(status.message());
+  };
+  EXPECT_EQ(error([](RestoringJob* job) { job->job = "other"; }),
+            "checkpoint.job is \"job\"; allowed: \"other\", as configured");
+  EXPECT_EQ(
+      error([](RestoringJob* job) { job->optimizer = "sgd"; }),
+      "checkpoint.optimizer is \"adam\"; allowed: \"sgd\", as configured");
+  EXPECT_EQ(error([](RestoringJob* job) { job->num_state_arrays = 1; }),
+            "checkpoint.state_arrays is 2; allowed: 1, as configured");
+  RestoringJob job = SampleJob();
+  job.tensors = &tensors;
+  EXPECT_THAT(
+      std::string(FindCheckpoint(&disk_, folder, job).status().message()),
+      HasSubstr("tensor 5"));
+}
+
+TEST_F(DamageTest, ALaterFormatIsAnErrorAndNotSkipped) {
+  const std::string checked = "{\"format\": 2, \"all\": \"is different\"";
+  ASSERT_TRUE((*disk_.Create(NewFile(kFiles[0])))
+                  ->Append(absl::StrCat(
+                      checked, ", \"crc32c\": ", Crc32c(checked), "}\n"))
+                  .ok());
+  EXPECT_TRUE(absl::IsUnimplemented(Find().status())) << Find().status();
+}
+
+TEST(FindCheckpointTest, SaysThatThereIsNone) {
+  SimDisk disk;
+  ASSERT_TRUE(disk.CreateFolder("/disk").ok());
+  EXPECT_EQ(FindCheckpoint(&disk, OpenFolder(&disk, "/disk", 1), SampleJob())
+                .status(),
+            absl::NotFoundError("there is no checkpoint"));
+}
+
+// Slices of more than one per tensor, on the system's disk.
+TEST(AnotherShardCountTest, HasEqualBits) {
+  Manifest tensors = SmallTensors();
+  tensors.tensors[3].shape = {2, kMaxSliceElements + 5};
+  const std::unique_ptr<FileSystem> files = MakeSystemFiles();
+  std::string path = testing::TempDir() + "checkpointXXXXXX";
+  ASSERT_NE(mkdtemp(&path[0]), nullptr);
+  CheckpointFolder folder = OpenFolder(files.get(), path, 1);
+  CheckpointManifest manifest = SampleManifest(kNew, 4, tensors);
+  ASSERT_EQ(WriteCheckpoint(&folder, &manifest), absl::OkStatus());
+  absl::StatusOr<FoundCheckpoint> found =
+      FindCheckpoint(files.get(), folder, SampleJob());
+  ASSERT_TRUE(found.ok()) << found.status();
+  for (const int num_shards : {1, 3, 4, 7}) {
+    EXPECT_EQ(CheckSlices(&found->reader, num_shards), absl::OkStatus())
+        << num_shards;
+  }
+}
+
+}  // namespace
+}  // namespace agg
