@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -134,6 +135,23 @@ TEST(ServerTest, DrainTellsWorkersAndEndsTheirCalls) {
   const grpc::Status status = stream->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(status.error_message(), HasSubstr("shard 0 ("));
+}
+
+// When either of them returns, nothing runs any more: nobody answers.
+TEST(ServerTest, ASecondCallerOfDrainWaitsForTheFirst) {
+  auto server = Server::Start(Options(), AnyPort());
+  ASSERT_TRUE(server.ok());
+  const auto drain = [&] {
+    (*server)->Drain(absl::Now() + absl::Seconds(10));
+    grpc::ClientContext context;
+    v1::StatusReply reply;
+    const grpc::Status status =
+        StubOf(**server)->GetStatus(&context, v1::StatusRequest(), &reply);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  };
+  std::thread other(drain);
+  drain();
+  other.join();
 }
 
 TEST(ServerTest, MetricsOnAPortOfTheirOwn) {
