@@ -1,3 +1,5 @@
+// Plain Adasum of every tensor, split from its report so that several threads
+// can share the first and one adds up the second in a fixed order.
 #include "server/combine/orthogonality.h"
 
 #include "server/combine/gram_matrix.h"
