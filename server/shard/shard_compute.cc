@@ -99,6 +99,12 @@ MemoryPlan ShardCompute::PlanRows(int64_t num_rows) const {
   // joined ones and the seed are pushed to.
   plan.host.ledger =
       ArrivalLedger::Bytes(options_.max_workers + 1, num_slices, num_rows + 1);
+  if (options_.ordinal == 0) {
+    plan.host.coordinator =
+        CoordinatorBytes(static_cast<int64_t>(layout_->manifest.tensors.size()),
+                         static_cast<int64_t>(layout_->plan.slices.size()),
+                         num_rows, options_.num_shards);
+  }
   return plan;
 }
 
