@@ -263,8 +263,6 @@ class JoinTest(ForeignTestCase):
         ranks = [worker.rank for worker in self.status(job).workers]
         self.assertEqual(ranks, [1])
 
-    @waits_for("a plan of messages that does not grow with max_workers",
-               "tensors")
     def test_many_tensors_and_workers_on_two_shards(self):
         job = self.start(
             "workers: 1 max_workers: 512\n" + REDUCE.replace(
