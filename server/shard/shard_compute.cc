@@ -88,10 +88,11 @@ MemoryPlan ShardCompute::PlanRows(int64_t num_rows) const {
   const int64_t num_slices = static_cast<int64_t>(layout_->slices.size());
   // Each slice's Gram, kept for a repeat of the phase, and those that the
   // backend is computing. Those with compensation are few, and not counted.
-  const int64_t gram_bytes = num_slices * PackedGramSize(num_rows) *
-                             static_cast<int64_t>(sizeof(double));
-  plan.host.grams = gram_bytes + std::min(gram_bytes, kMaxGramBytes) +
-                    num_slices * static_cast<int64_t>(sizeof(SliceGram));
+  const int64_t gram_bytes =
+      num_slices *
+      (PackedGramSize(num_rows) * static_cast<int64_t>(sizeof(double)) +
+       static_cast<int64_t>(sizeof(SliceGram)));
+  plan.host.grams = gram_bytes + std::min(gram_bytes, kMaxGramBytes);
   if (options_.early_gram) {
     plan.host.early_grams = EarlyGrams::Bytes(num_slices);
   }

@@ -6,8 +6,7 @@ A marked test fails today; who removes the fault removes the mark.
 import grpc
 
 from client import Worker, failure, manifest
-from foreign_test_case import (REDUCE, TENSORS, Code, ForeignTestCase, values,
-                               waits_for)
+from foreign_test_case import REDUCE, TENSORS, Code, ForeignTestCase, values
 from server_process import WAIT, wait_until
 from stubs import admin, agg
 
