@@ -43,7 +43,7 @@ class Observation {
   // Outlives the serving, too.
   void SetCalls(const CallCounts* calls) { calls_ = calls; }
 
-  // On the coordinator's thread, after each round.
+  // After each round, in their order, on one thread.
   void OnRound(const RoundReport& report);
 
   // Serves the metrics port; MetricsServer::Start's errors. `ready` as there.
@@ -69,7 +69,7 @@ class Observation {
   const std::unique_ptr<RoundLog> round_log_;  // or null
   Metrics metrics_;
   RoundHistory history_;
-  // The epoch of the last report; used by the coordinator's thread alone.
+  // The epoch of the last report; used by OnRound alone.
   uint64_t epoch_ = 0;
   std::unique_ptr<MetricsServer> server_;
 };

@@ -21,13 +21,13 @@ constexpr double kMinSumShare = 1e-6;
 std::vector<double> RawAlphas(const GramMatrix& gram, double epsilon,
                               std::vector<double>* norms) {
   const int num_rows = gram.num_rows();
-  std::vector<double> alphas(num_rows);
+  // Each row's inner product with the sum of all rows.
+  std::vector<double> alphas =
+      Product(gram, std::vector<double>(num_rows, 1.0));
   norms->resize(num_rows);
   for (int i = 0; i < num_rows; ++i) {
-    double dot = 0.0;
-    for (int j = 0; j < num_rows; ++j) dot += gram(i, j);
     (*norms)[i] = std::sqrt(gram(i, i)) + epsilon;
-    alphas[i] = dot / (*norms)[i] / num_rows;
+    alphas[i] = alphas[i] / (*norms)[i] / num_rows;
   }
   return alphas;
 }

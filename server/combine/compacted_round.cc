@@ -1,15 +1,19 @@
 // Finds the rows that are not finite by the diagonal of G, and takes rows
-// and columns of the others.
+// and columns of the others. Matrices are changed one by one and in place: with
+// 10,000 tensors a second copy of all of them would be the peak of the
+// coordinator's memory.
 #include "server/combine/compacted_round.h"
 
+#include <algorithm>
 #include <cmath>
-#include <cstddef>
+#include <numeric>
+#include <utility>
 
 namespace agg {
 namespace {
 
 // A non-finite element anywhere makes the row's diagonal entry non-finite, so
-// that no pass over the rows is needed.
+// that no pass over the rows is needed. `row` counts the matrices' rows.
 bool IsFinite(absl::Span<const GramMatrix> tensors, int row, double scale) {
   if (!std::isfinite(scale)) return false;
   for (const GramMatrix& gram : tensors) {
@@ -22,61 +26,127 @@ bool IsFinite(absl::Span<const GramMatrix> tensors, int row, double scale) {
 
 // In manifest order. Tensors differ in kind only while some are compensated
 // and others are not: then the sum keeps the high parts.
-void SumTensors(CompactedRound* round) {
-  bool compensated = !round->tensors.empty();
-  for (const GramMatrix* gram : round->tensors) {
-    compensated = compensated && gram->compensated();
+GramMatrix SumTensors(const std::vector<GramMatrix>& tensors, int num_rows) {
+  bool compensated = !tensors.empty();
+  for (const GramMatrix& gram : tensors) {
+    compensated = compensated && gram.compensated();
   }
-  const int num_rows = round->num_rows();
-  round->total = GramMatrix(num_rows, compensated);
-  for (const GramMatrix* gram : round->tensors) {
-    if (gram->compensated() == compensated) {
-      round->total.Add(*gram);
+  GramMatrix total(num_rows, compensated);
+  for (const GramMatrix& gram : tensors) {
+    if (gram.compensated() == compensated) {
+      total.Add(gram);
       continue;
     }
     for (int i = 0; i < num_rows; ++i) {
       for (int j = i; j < num_rows; ++j) {
-        round->total.Set(i, j, round->total(i, j) + (*gram)(i, j));
+        total.Set(i, j, total(i, j) + gram(i, j));
       }
     }
+  }
+  return total;
+}
+
+void Keep(const RowInfo& row, int index, CompactedRound* round) {
+  round->kept.push_back(index);
+  round->rows.push_back(row);
+  round->scales.push_back(1.0 / row.loss_scale);
+  round->examples.push_back(static_cast<double>(row.examples));
+}
+
+// Whether all rows are kept as they are: nothing is scaled, and no row has a
+// non-finite entry in any tensor, which would be in the sum, too. This is the
+// usual round, and spares it a look at every tensor's diagonal.
+bool IsComplete(absl::Span<const RowInfo> rows, const GramMatrix& total) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int row = static_cast<int>(i);
+    if (rows[i].loss_scale != 1.0 || !std::isfinite(total(row, row))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Where the kept rows are among those that the matrices have.
+std::vector<int> KeptAmong(absl::Span<const int> present,
+                           const CompactedRound& round) {
+  std::vector<int> places;
+  size_t next = 0;
+  for (size_t i = 0; i < present.size(); ++i) {
+    if (next == round.kept.size() || round.kept[next] != present[i]) continue;
+    places.push_back(static_cast<int>(i));
+    ++next;
+  }
+  return places;
+}
+
+// Takes the kept rows and removes their loss scales. The usual matrix has
+// nothing to remove.
+void CompactInPlace(absl::Span<const int> places, const CompactedRound& round,
+                    GramMatrix* gram) {
+  if (static_cast<int>(places.size()) != gram->num_rows()) {
+    *gram = gram->Compact(places);
+  }
+  if (std::any_of(round.scales.begin(), round.scales.end(),
+                  [](double scale) { return scale != 1.0; })) {
+    gram->Scale(round.scales);
   }
 }
 
 }  // namespace
 
 CompactedRound CompactRound(absl::Span<const RowInfo> rows,
-                            absl::Span<const GramMatrix> tensors) {
+                            absl::Span<const int> present,
+                            std::vector<GramMatrix> tensors) {
   CompactedRound round;
-  bool scaled = false;
+  round.num_committed = rows.size();
+  round.num_tensors = tensors.size();
+  if (present.size() == rows.size() && !rows.empty()) {
+    round.total = SumTensors(tensors, static_cast<int>(rows.size()));
+    if (IsComplete(rows, round.total)) {
+      for (size_t i = 0; i < rows.size(); ++i) {
+        Keep(rows[i], static_cast<int>(i), &round);
+      }
+      round.tensors = std::move(tensors);
+      return round;
+    }
+  }
+  size_t place = 0;  // among the present rows
   for (size_t i = 0; i < rows.size(); ++i) {
-    const double scale = 1.0 / rows[i].loss_scale;
-    if (!IsFinite(tensors, static_cast<int>(i), scale)) {
+    const bool is_present =
+        place < present.size() && present[place] == static_cast<int>(i);
+    if (is_present &&
+        IsFinite(tensors, static_cast<int>(place), 1.0 / rows[i].loss_scale)) {
+      Keep(rows[i], static_cast<int>(i), &round);
+    } else {
       round.excluded_ranks.push_back(rows[i].rank);
-      continue;
     }
-    round.kept.push_back(static_cast<int>(i));
-    round.rows.push_back(rows[i]);
-    round.scales.push_back(scale);
-    round.examples.push_back(static_cast<double>(rows[i].examples));
-    scaled = scaled || scale != 1.0;
+    if (is_present) ++place;
   }
+  round.total = GramMatrix();
   if (round.kept.empty()) return round;
-
-  // The usual round has nothing to remove: then no matrix is copied.
-  const bool all_kept = round.kept.size() == rows.size();
-  round.tensors.reserve(tensors.size());
-  round.owned.reserve(scaled || !all_kept ? tensors.size() : 0);
-  for (const GramMatrix& gram : tensors) {
-    if (!scaled && all_kept) {
-      round.tensors.push_back(&gram);
-      continue;
-    }
-    round.owned.push_back(all_kept ? gram : gram.Compact(round.kept));
-    if (scaled) round.owned.back().Scale(round.scales);
-    round.tensors.push_back(&round.owned.back());
-  }
-  SumTensors(&round);
+  const std::vector<int> places = KeptAmong(present, round);
+  for (GramMatrix& gram : tensors) CompactInPlace(places, round, &gram);
+  round.total = SumTensors(tensors, round.num_rows());
+  round.tensors = std::move(tensors);
   return round;
+}
+
+CompactedRound CompactRound(absl::Span<const RowInfo> rows,
+                            std::vector<GramMatrix> tensors) {
+  std::vector<int> all(rows.size());
+  std::iota(all.begin(), all.end(), 0);
+  return CompactRound(rows, all, std::move(tensors));
+}
+
+void ReplaceTensors(absl::Span<const int> present,
+                    absl::Span<const int> tensors,
+                    std::vector<GramMatrix> grams, CompactedRound* round) {
+  const std::vector<int> places = KeptAmong(present, *round);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    CompactInPlace(places, *round, &grams[i]);
+    round->tensors[tensors[i]] = std::move(grams[i]);
+  }
+  round->total = SumTensors(round->tensors, round->num_rows());
 }
 
 }  // namespace agg

@@ -2,6 +2,7 @@
 #ifndef AGG_SERVER_COMBINE_COMPACTED_ROUND_H_
 #define AGG_SERVER_COMBINE_COMPACTED_ROUND_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -11,7 +12,8 @@
 
 namespace agg {
 
-// P' kept rows of P. Movable only: `tensors` may point into `owned`.
+// P' kept rows of P. Movable only: its matrices are the larger part of a
+// coordinator's memory.
 struct CompactedRound {
   CompactedRound() = default;
   CompactedRound(CompactedRound&&) = default;
@@ -21,27 +23,41 @@ struct CompactedRound {
 
   int num_rows() const { return static_cast<int>(kept.size()); }
 
-  std::vector<int> kept;  // indices of the kept rows, ascending
+  size_t num_committed = 0;  // P
+  size_t num_tensors = 0;    // of the job, whether or not a row is kept
+  std::vector<int> kept;     // indices of the kept rows, ascending
   std::vector<int32_t> excluded_ranks;
   std::vector<RowInfo> rows;     // P'
   std::vector<double> scales;    // P': 1 / loss_scale
   std::vector<double> examples;  // P'
 
-  // One P' x P' matrix per tensor. They point at the caller's matrices where
-  // those need no change, else into `owned`.
-  std::vector<const GramMatrix*> tensors;
-  std::vector<GramMatrix> owned;
+  // One P' x P' matrix per tensor; none if no row is kept.
+  std::vector<GramMatrix> tensors;
 
   // Sum over tensors in manifest order; compensated only if all of them are.
   GramMatrix total;
 };
 
 // Excludes from all tensors each row that has a non-finite diagonal entry in
-// any, before or after its loss scale is removed (G_ij / (s_i s_j)). With no
-// row kept, `tensors` is empty.
-// REQUIRES: every tensor is rows.size() square, and outlives the result.
+// any, before or after its loss scale is removed (G_ij / (s_i s_j)). The
+// matrices are changed in place.
+// REQUIRES: every tensor is rows.size() square.
 CompactedRound CompactRound(absl::Span<const RowInfo> rows,
-                            absl::Span<const GramMatrix> tensors);
+                            std::vector<GramMatrix> tensors);
+
+// Likewise, but the matrices are of the rows `present` (indices, ascending)
+// alone. The others are excluded as rows that are not finite are.
+// REQUIRES: every tensor is present.size() square.
+CompactedRound CompactRound(absl::Span<const RowInfo> rows,
+                            absl::Span<const int> present,
+                            std::vector<GramMatrix> tensors);
+
+// Puts other Grams of some tensors (indices; of the rows `present`, as pushed)
+// in the place of those that `*round` was made with. Its rows stay as they are.
+// REQUIRES: as above; *round has a kept row.
+void ReplaceTensors(absl::Span<const int> present,
+                    absl::Span<const int> tensors,
+                    std::vector<GramMatrix> grams, CompactedRound* round);
 
 }  // namespace agg
 

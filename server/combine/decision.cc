@@ -13,9 +13,9 @@
 #include "server/combine/adasum.h"
 #include "server/combine/clipping.h"
 #include "server/combine/combination_rule.h"
-#include "server/combine/compacted_round.h"
 #include "server/combine/gram_matrix.h"
 #include "server/combine/gram_stats.h"
+#include "server/combine/orthogonality.h"
 #include "server/combine/rule_runner.h"
 #include "server/combine/rule_table.h"
 #include "server/combine/schedule.h"
@@ -79,32 +79,17 @@ void CombineGlobally(const Rule& rule, RuleRunner* runner, Decision* decision,
   }
 }
 
-// Orthogonality and kappa of each tensor are those of plain Adasum, whatever
-// the rule. Where the applied rule has just computed them they are taken from
-// `combination`: a second recursion would double the cost of a decision.
-void ReportAdasum(const RuleOptions& rule, const CompactedRound& round,
-                  const Combination& combination, Decision* decision) {
-  const bool per_tensor = IsPerTensor(rule);
-  const bool is_known = per_tensor && rule.rule->Has(kIsPlainAdasum);
-  const bool has_kappa = per_tensor && rule.rule->Has(kMeasuresCancellation);
-  AdasumSolver solver;
-  std::vector<double> weights(round.num_rows());
-  double sum = 0.0;
-  for (size_t t = 0; t < round.tensors.size(); ++t) {
-    const GramMatrix& gram = *round.tensors[t];
-    AdasumResult adasum;
-    if (is_known) {
-      adasum.norm_squared = combination.norms_squared[t];
-    } else {
-      adasum =
-          solver.Solve(gram, AdasumVariant::kPlain, absl::MakeSpan(weights));
-    }
-    SegmentReport& report = decision->tensors[t];
-    report.orthogonality = Orthogonality(adasum.norm_squared, gram.Trace());
-    if (!has_kappa) report.kappa = adasum.kappa;
-    sum += adasum.norm_squared;
+// Plain Adasum's numbers of each tensor, where the applied rule has just
+// computed them: a second recursion would double the cost.
+void ReportOwnOrthogonality(const RuleOptions& rule,
+                            const CompactedRound& round,
+                            const Combination& combination,
+                            Decision* decision) {
+  std::vector<AdasumResult> results(round.tensors.size());
+  for (size_t t = 0; t < results.size(); ++t) {
+    results[t].norm_squared = combination.norms_squared[t];
   }
-  decision->orthogonality = Orthogonality(sum, round.total.Trace());
+  ReportOrthogonality(rule, round, results, decision);
 }
 
 // Fills the report's parts of *decision and advances the rule's state in *next.
@@ -117,7 +102,10 @@ Combination CombineRows(const RuleOptions& rule, const CompactedRound& round,
   } else {
     CombineGlobally(*rule.rule, &runner, decision, &combination);
   }
-  ReportAdasum(rule, round, combination, decision);
+  decision->lacks_orthogonality = true;
+  if (IsPerTensor(rule) && rule.rule->Has(kIsPlainAdasum)) {
+    ReportOwnOrthogonality(rule, round, combination, decision);
+  }
   decision->gradient_diversity = GradientDiversity(round.total);
   return combination;
 }
@@ -132,11 +120,11 @@ double CombinedNorm(const Combination& combination) {
 
 // Coefficients of the rows as pushed: clipped, loss scale folded in, 0 for
 // excluded rows. False if one is not finite.
-bool SetCoefficients(const CompactedRound& round, size_t num_rows,
+bool SetCoefficients(const CompactedRound& round,
                      const Combination& combination, Decision* decision) {
   decision->coefficients.reserve(combination.weights.size());
   for (const std::vector<double>& weights : combination.weights) {
-    std::vector<double> coefficients(num_rows, 0.0);
+    std::vector<double> coefficients(round.num_committed, 0.0);
     for (int i = 0; i < round.num_rows(); ++i) {
       const double value = weights[i] * decision->clip_factor * round.scales[i];
       if (!std::isfinite(value)) return false;
@@ -149,12 +137,12 @@ bool SetCoefficients(const CompactedRound& round, size_t num_rows,
 
 // What holds before anything is known of the rows, and for a skipped round.
 Decision StartDecision(const CombineOptions& options, const CombineState& state,
-                       const RoundInput& input) {
+                       int64_t version, size_t num_tensors) {
   Decision decision;
   decision.per_tensor = IsPerTensor(options.rule);
   const double t = MeasuresGain(options.step_scale.kind)
                        ? std::floor(state.step_scale.tau)
-                       : static_cast<double>(input.version);
+                       : static_cast<double>(version);
   decision.scheduled_learning_rate = ScheduledLearningRate(options.schedule, t);
   decision.learning_rate = decision.scheduled_learning_rate;
   decision.tau = state.step_scale.tau;
@@ -163,7 +151,7 @@ Decision StartDecision(const CombineOptions& options, const CombineState& state,
   decision.orthogonality = decision.gradient_diversity = kNan;
   SegmentReport undefined;
   undefined.orthogonality = undefined.kappa = kNan;
-  decision.tensors.assign(input.tensors.size(), undefined);
+  decision.tensors.assign(num_tensors, undefined);
   decision.next_state = state;
   return decision;
 }
@@ -211,12 +199,12 @@ bool IsFinished(const CombineOptions& options, double tau) {
 
 }  // namespace
 
-Decision Decide(const CombineOptions& options, const CombineState& state,
-                const RoundInput& input) {
-  Decision decision = StartDecision(options, state, input);
+Decision DecideCoefficients(const CombineOptions& options,
+                            const CombineState& state, int64_t version,
+                            const CompactedRound& round) {
+  Decision decision = StartDecision(options, state, version, round.num_tensors);
   decision.finished = IsFinished(options, decision.tau);
-  if (input.rows.empty()) return Skip("no rows", std::move(decision));
-  const CompactedRound round = CompactRound(input.rows, input.tensors);
+  if (round.num_committed == 0) return Skip("no rows", std::move(decision));
   decision.excluded_ranks = round.excluded_ranks;
   if (round.rows.empty()) {
     return Skip("every row has a non-finite value", std::move(decision));
@@ -233,7 +221,7 @@ Decision Decide(const CombineOptions& options, const CombineState& state,
 
   const std::string norm_error = ClipNorm(options, combination, &decision);
   if (!norm_error.empty()) return Skip(norm_error, std::move(decision));
-  if (!SetCoefficients(round, input.rows.size(), combination, &decision)) {
+  if (!SetCoefficients(round, combination, &decision)) {
     return Skip("a coefficient is not finite", std::move(decision));
   }
   ApplyStepScale(options, round, &next, &decision);
@@ -245,6 +233,18 @@ Decision Decide(const CombineOptions& options, const CombineState& state,
   }
   decision.finished = IsFinished(options, decision.tau);
   decision.next_state = std::move(next);
+  return decision;
+}
+
+Decision Decide(const CombineOptions& options, const CombineState& state,
+                const RoundInput& input) {
+  const CompactedRound round = CompactRound(input.rows, input.tensors);
+  Decision decision = DecideCoefficients(options, state, input.version, round);
+  std::vector<AdasumResult> results(
+      decision.lacks_orthogonality ? round.tensors.size() : 0);
+  SolvePlainAdasum(round, 0, absl::MakeSpan(results));
+  ReportOrthogonality(options.rule, round, absl::MakeConstSpan(results),
+                      &decision);
   return decision;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "server/combine/compacted_round.h"
 #include "server/combine/options.h"
 #include "server/combine/round_input.h"
 
@@ -55,6 +56,9 @@ struct Decision {
   double sigma2_mean = 0.0, mu2_mean = 0.0;  // averaged
   bool finished = false;       // tau reached scale_invariant_iterations
   double orthogonality = 0.0;  // model-wise, from per-tensor Adasum results
+  // DecideCoefficients has left orthogonality, and kappa where the rule itself
+  // measures none, to ReportOrthogonality.
+  bool lacks_orthogonality = false;
   double gradient_diversity = 0.0;
   std::vector<SegmentReport> tensors;  // always per tensor, for the report
   bool adacons_fallback = false;       // in any segment
@@ -78,6 +82,13 @@ struct Decision {
 // ValidateCombineOptions passed.
 Decision Decide(const CombineOptions& options, const CombineState& state,
                 const RoundInput& input);
+
+// The part of Decide that shards wait for, of rows that are compacted already:
+// all but plain Adasum's numbers of each tensor, unless the applied rule is
+// plain Adasum per tensor and has them anyway.
+Decision DecideCoefficients(const CombineOptions& options,
+                            const CombineState& state, int64_t version,
+                            const CompactedRound& round);
 
 }  // namespace agg
 

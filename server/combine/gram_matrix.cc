@@ -4,6 +4,7 @@
 
 #include <cassert>
 #include <cstddef>
+#include <utility>
 
 namespace agg {
 namespace {
@@ -29,29 +30,23 @@ DoublePair AddPairs(double a_hi, double a_lo, double b_hi, double b_lo) {
 
 GramMatrix::GramMatrix(int num_rows, bool compensated)
     : num_rows_(num_rows),
-      hi_(static_cast<size_t>(num_rows) * num_rows, 0.0),
+      hi_(static_cast<size_t>(num_rows) * (num_rows + 1) / 2, 0.0),
       lo_(compensated ? hi_.size() : 0, 0.0) {}
 
-GramMatrix GramMatrix::FromPacked(int num_rows, absl::Span<const double> hi,
-                                  absl::Span<const double> lo) {
+GramMatrix GramMatrix::FromPacked(int num_rows, std::vector<double> hi,
+                                  std::vector<double> lo) {
   assert(hi.size() == static_cast<size_t>(num_rows) * (num_rows + 1) / 2);
   assert(lo.empty() || lo.size() == hi.size());
-  GramMatrix gram(num_rows, !lo.empty());
-  size_t next = 0;
-  for (int i = 0; i < num_rows; ++i) {
-    for (int j = i; j < num_rows; ++j, ++next) {
-      gram.Set(i, j, hi[next], lo.empty() ? 0.0 : lo[next]);
-    }
-  }
+  GramMatrix gram;
+  gram.num_rows_ = num_rows;
+  gram.hi_ = std::move(hi);
+  gram.lo_ = std::move(lo);
   return gram;
 }
 
 void GramMatrix::Set(int i, int j, double hi, double lo) {
-  hi_[i * num_rows_ + j] = hi;
-  hi_[j * num_rows_ + i] = hi;
-  if (lo_.empty()) return;
-  lo_[i * num_rows_ + j] = lo;
-  lo_[j * num_rows_ + i] = lo;
+  hi_[Index(i, j)] = hi;
+  if (!lo_.empty()) lo_[Index(i, j)] = lo;
 }
 
 void GramMatrix::Add(const GramMatrix& other) {

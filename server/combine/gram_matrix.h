@@ -2,6 +2,7 @@
 #ifndef AGG_SERVER_COMBINE_GRAM_MATRIX_H_
 #define AGG_SERVER_COMBINE_GRAM_MATRIX_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -9,26 +10,30 @@
 
 namespace agg {
 
-// Symmetric P x P matrix of doubles, G_ij = <row_i, row_j>, held dense. When
-// compensated, every entry has a low part: its value is hi + lo to about 106
-// bits. A value type; not thread-safe for writes.
+// Symmetric P x P matrix of doubles, G_ij = <row_i, row_j>. Only the upper
+// triangle is kept, row by row as kernels/backend.h has it: a job of 10,000
+// tensors holds as many of these. When compensated, every entry has a low part:
+// its value is hi + lo to about 106 bits. A value type; not thread-safe for
+// writes.
 class GramMatrix {
  public:
   GramMatrix() = default;
   explicit GramMatrix(int num_rows, bool compensated = false);
 
-  // From packed upper triangles, row by row (kernels/backend.h). `lo` is empty
-  // for a plain one. REQUIRES: hi.size() == num_rows * (num_rows + 1) / 2 and
+  // From packed upper triangles, which are not copied. `lo` is empty for a
+  // plain one. REQUIRES: hi.size() == num_rows * (num_rows + 1) / 2 and
   // lo.size() the same or 0.
-  static GramMatrix FromPacked(int num_rows, absl::Span<const double> hi,
-                               absl::Span<const double> lo);
+  static GramMatrix FromPacked(int num_rows, std::vector<double> hi,
+                               std::vector<double> lo);
 
   int num_rows() const { return num_rows_; }
   bool compensated() const { return !lo_.empty(); }
-  double operator()(int i, int j) const { return hi_[i * num_rows_ + j]; }
+  double operator()(int i, int j) const { return hi_[Index(i, j)]; }
   // Low part; 0 when plain.
-  double lo(int i, int j) const {
-    return lo_.empty() ? 0.0 : lo_[i * num_rows_ + j];
+  double lo(int i, int j) const { return lo_.empty() ? 0.0 : lo_[Index(i, j)]; }
+  // The entries (i, i), (i, i + 1) .. (i, P - 1). Valid until a change.
+  absl::Span<const double> UpperRow(int i) const {
+    return {&hi_[Index(i, i)], static_cast<size_t>(num_rows_ - i)};
   }
   // Sets (i, j) and (j, i).
   void Set(int i, int j, double hi, double lo = 0.0);
@@ -47,6 +52,14 @@ class GramMatrix {
   double Trace() const;
 
  private:
+  // Where (i, j) lies, and (j, i).
+  size_t Index(int i, int j) const {
+    const size_t row = static_cast<size_t>(i < j ? i : j);
+    const size_t column = static_cast<size_t>(i < j ? j : i);
+    // Row r begins behind P + (P - 1) + .. of the r rows above it, at column r.
+    return row * (2 * static_cast<size_t>(num_rows_) - row - 1) / 2 + column;
+  }
+
   int num_rows_ = 0;
   std::vector<double> hi_;
   std::vector<double> lo_;

@@ -46,24 +46,35 @@ void Rotate(int n, int p, int q, std::vector<double>* a) {
 
 }  // namespace
 
-double SumOfEntries(const GramMatrix& gram) {
-  double sum = 0.0;
-  for (int i = 0; i < gram.num_rows(); ++i) {
-    double row = 0.0;
-    for (int j = 0; j < gram.num_rows(); ++j) row += gram(i, j);
-    sum += row;
+// One pass over the upper triangle. Entry (i, j) is added to row j's sum in the
+// i-th step and to row i's sum in the i-th step behind it: so every sum takes
+// its terms in the order of the columns, as if the matrix were dense.
+std::vector<double> Product(const GramMatrix& gram,
+                            absl::Span<const double> w) {
+  const size_t num_rows = w.size();
+  std::vector<double> product(num_rows, 0.0);
+  for (size_t i = 0; i < num_rows; ++i) {
+    const absl::Span<const double> row = gram.UpperRow(static_cast<int>(i));
+    double sum = product[i];
+    for (size_t j = i; j < num_rows; ++j) sum += row[j - i] * w[j];
+    product[i] = sum;
+    for (size_t j = i + 1; j < num_rows; ++j) product[j] += row[j - i] * w[i];
   }
+  return product;
+}
+
+double SumOfEntries(const GramMatrix& gram) {
+  const std::vector<double> ones(gram.num_rows(), 1.0);
+  double sum = 0.0;
+  for (const double row : Product(gram, ones)) sum += row;
   return sum;
 }
 
 double BilinearForm(const GramMatrix& gram, absl::Span<const double> u,
                     absl::Span<const double> w) {
+  const std::vector<double> product = Product(gram, w);
   double sum = 0.0;
-  for (int i = 0; i < gram.num_rows(); ++i) {
-    double row = 0.0;
-    for (int j = 0; j < gram.num_rows(); ++j) row += gram(i, j) * w[j];
-    sum += u[i] * row;
-  }
+  for (size_t i = 0; i < u.size(); ++i) sum += u[i] * product[i];
   return sum;
 }
 

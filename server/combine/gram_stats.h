@@ -10,6 +10,11 @@
 
 namespace agg {
 
+// G w: the inner product of each row with the combination. O(P^2). Each sum is
+// formed in the order of the columns.
+// REQUIRES: w.size() == gram.num_rows().
+std::vector<double> Product(const GramMatrix& gram, absl::Span<const double> w);
+
 // 1^T G 1 = ||sum of rows||^2.
 double SumOfEntries(const GramMatrix& gram);
 

@@ -24,7 +24,7 @@ size_t RuleRunner::num_segments() const {
 }
 
 const GramMatrix& RuleRunner::gram(size_t segment) const {
-  return per_tensor_ ? *round_.tensors[segment] : round_.total;
+  return per_tensor_ ? round_.tensors[segment] : round_.total;
 }
 
 RuleResult RuleRunner::Run(size_t segment,

@@ -1,5 +1,5 @@
-// Everything here starts from the round compacted once more: a decision keeps
-// no matrices, and copying them on the critical path would cost more.
+// Everything here is computed from a round's compacted rows and its decision,
+// on whatever thread has time for it.
 #include "server/combine/statistics.h"
 
 #include <algorithm>
@@ -10,10 +10,8 @@
 
 #include "absl/types/span.h"
 #include "server/combine/combination_rule.h"
-#include "server/combine/compacted_round.h"
 #include "server/combine/gram_stats.h"
 #include "server/combine/rule_runner.h"
-#include "server/combine/rule_state.h"
 #include "server/combine/step_scale.h"
 
 namespace agg {
@@ -47,7 +45,7 @@ double InnerProduct(const CompactedRound& round, const SegmentWeights& u,
   }
   double sum = 0.0;
   for (size_t t = 0; t < round.tensors.size(); ++t) {
-    sum += BilinearForm(*round.tensors[t], u[u_per_tensor ? t : 0],
+    sum += BilinearForm(round.tensors[t], u[u_per_tensor ? t : 0],
                         w[w_per_tensor ? t : 0]);
   }
   return sum;
@@ -68,8 +66,7 @@ SegmentWeights ShadowWeights(const RuleOptions& rule,
 }
 
 ShadowReport RunShadow(const RuleOptions& rule, const CompactedRound& round,
-                       size_t num_rows, const Decision& decision,
-                       const SegmentWeights& applied,
+                       const Decision& decision, const SegmentWeights& applied,
                        std::vector<RuleState>* states) {
   ShadowReport report;
   report.rule = rule.rule;
@@ -84,7 +81,7 @@ ShadowReport RunShadow(const RuleOptions& rule, const CompactedRound& round,
   const double norms = report.norm * decision.combined_norm;
   report.cosine = norms > 0.0 ? std::clamp(dot / norms, -1.0, 1.0) : kNan;
   if (!per_tensor) {
-    report.coefficients.assign(num_rows, 0.0);
+    report.coefficients.assign(round.num_committed, 0.0);
     for (int i = 0; i < round.num_rows(); ++i) {
       report.coefficients[round.kept[i]] = weights[0][i];
     }
@@ -147,13 +144,14 @@ double NoiseScale(const CombineOptions& options, const CompactedRound& round,
 // scope. That of its one global segment is not kept by a decision: the rule
 // runs again, on the state before the round.
 double MaxKappa(const RuleOptions& rule, const CompactedRound& round,
-                const CombineState& state, const Decision& decision) {
+                const std::vector<RuleState>& rule_before,
+                const Decision& decision) {
   double max = kNan;
   for (const SegmentReport& tensor : decision.tensors) {
     max = std::fmax(max, tensor.kappa);
   }
   if (decision.per_tensor || !rule.rule->Has(kMeasuresCancellation)) return max;
-  std::vector<RuleState> before = state.rule;
+  std::vector<RuleState> before = rule_before;
   SegmentWeights weights;
   const RuleResult applied = RuleRunner(rule, round, &before).Run(0, &weights);
   return std::fmax(max, applied.kappa);
@@ -176,34 +174,42 @@ void SetCoefficientStatistics(const CompactedRound& round, size_t num_rows,
 
 }  // namespace
 
-RoundStatistics ComputeStatistics(const CombineOptions& options,
-                                  const CombineState& state,
-                                  const RoundInput& input,
-                                  const Decision& decision,
-                                  CombineState* next_state) {
-  const size_t num_rows = input.rows.size();
-  const CompactedRound round = CompactRound(input.rows, input.tensors);
+RoundStatistics ComputeStatistics(
+    const CombineOptions& options, const std::vector<RuleState>& rule_before,
+    const CompactedRound& round, const Decision& decision,
+    std::vector<std::vector<RuleState>>* shadow_rules) {
+  const size_t num_rows = round.num_committed;
   RoundStatistics statistics;
   SetRowStatistics(round, num_rows, &statistics);
   SetMatrices(round, num_rows, &statistics);
   statistics.max_kappa = kNan;
   statistics.gradient_noise_scale = kNan;
-  next_state->shadow_rules = state.shadow_rules;
-  next_state->shadow_rules.resize(options.shadow_rules.size());
+  shadow_rules->resize(options.shadow_rules.size());
   const bool applied = decision.kind == DecisionKind::kApply;
   const SegmentWeights weights =
       applied ? AppliedWeights(round, decision) : SegmentWeights();
   SetCoefficientStatistics(round, num_rows, weights, &statistics);
   if (!applied) return statistics;
 
-  statistics.max_kappa = MaxKappa(options.rule, round, state, decision);
+  statistics.max_kappa = MaxKappa(options.rule, round, rule_before, decision);
   statistics.gradient_noise_scale = NoiseScale(options, round, decision);
   for (size_t s = 0; s < options.shadow_rules.size(); ++s) {
     statistics.shadows.push_back(RunShadow(options.shadow_rules[s], round,
-                                           num_rows, decision, weights,
-                                           &next_state->shadow_rules[s]));
+                                           decision, weights,
+                                           &(*shadow_rules)[s]));
   }
   return statistics;
+}
+
+RoundStatistics ComputeStatistics(const CombineOptions& options,
+                                  const CombineState& state,
+                                  const RoundInput& input,
+                                  const Decision& decision,
+                                  CombineState* next_state) {
+  next_state->shadow_rules = state.shadow_rules;
+  return ComputeStatistics(options, state.rule,
+                           CompactRound(input.rows, input.tensors), decision,
+                           &next_state->shadow_rules);
 }
 
 }  // namespace agg

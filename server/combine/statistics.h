@@ -6,9 +6,11 @@
 
 #include <vector>
 
+#include "server/combine/compacted_round.h"
 #include "server/combine/decision.h"
 #include "server/combine/options.h"
 #include "server/combine/round_input.h"
+#include "server/combine/rule_state.h"
 #include "server/combine/rule_table.h"
 
 namespace agg {
@@ -56,6 +58,14 @@ RoundStatistics ComputeStatistics(const CombineOptions& options,
                                   const RoundInput& input,
                                   const Decision& decision,
                                   CombineState* next_state);
+
+// The same of rows that are compacted already. `rule_before`: the applied
+// rule's state before the round. *shadow_rules, that of the shadow rules,
+// advances (CombineState::shadow_rules).
+RoundStatistics ComputeStatistics(
+    const CombineOptions& options, const std::vector<RuleState>& rule_before,
+    const CompactedRound& round, const Decision& decision,
+    std::vector<std::vector<RuleState>>* shadow_rules);
 
 }  // namespace agg
 

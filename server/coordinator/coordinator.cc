@@ -16,12 +16,12 @@ Coordinator::Coordinator(const CoordinatorOptions& options,
                          std::vector<ShardPeer*> peers, const Clock* clock,
                          ReportCallback on_report, FindOther find_other)
     : clock_(clock),
-      on_report_(std::move(on_report)),
       find_other_(std::move(find_other)),
       peers_(peers),
       join_peers_(std::move(peers)),
       phase_watch_(clock, options.phase_timeout, peers_.names()),
       engine_(options, &peers_, &phase_watch_),
+      reporter_(std::move(on_report)),
       loss_listener_(std::make_shared<LossListener>(
           [this](uint64_t epoch, const absl::Status& reason) {
             LoseEpoch(epoch, reason);
@@ -40,6 +40,7 @@ Coordinator::~Coordinator() {
   for (std::thread* thread : {&thread_, &joins_thread_, &deadlines_thread_}) {
     if (thread->joinable()) thread->join();
   }
+  reporter_.Flush();  // while what it calls back to can still ask this object
   loss_listener_->Stop();
   // Each queued call is refused now; its caller has to hear of it.
   for (;;) {
@@ -57,6 +58,7 @@ void Coordinator::Start() {
   threaded_ = true;
   joins_thread_ = std::thread([this] { ServeJoins(); });
   deadlines_thread_ = std::thread([this] { CheckDeadlinesEachSecond(); });
+  reporter_.Start();
   thread_ = std::thread([this] { Loop(); });
 }
 

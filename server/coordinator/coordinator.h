@@ -35,6 +35,7 @@
 #include "server/coordinator/peer_group.h"
 #include "server/coordinator/phase_watch.h"
 #include "server/coordinator/round_engine.h"
+#include "server/coordinator/round_reporter.h"
 #include "server/coordinator/round_result.h"
 #include "server/coordinator/rule_change.h"
 #include "server/round/round_report.h"
@@ -59,7 +60,8 @@ class Coordinator {
   using FindOther = std::function<std::string()>;
 
   // `peers` by ordinal; they and `clock` outlive the coordinator. `on_report`
-  // is called after each round, on the loop. `find_other` (null: there is never
+  // is called after each round, in their order, on a thread of its own (without
+  // Start: on the loop). `find_other` (null: there is never
   // one) is asked on the loop before shards are attached; it may block.
   Coordinator(const CoordinatorOptions& options, std::vector<ShardPeer*> peers,
               const Clock* clock, ReportCallback on_report,
@@ -177,12 +179,12 @@ class Coordinator {
   void DeliverEffects();
 
   const Clock* const clock_;
-  const ReportCallback on_report_;
   const FindOther find_other_;
   PeerGroup peers_;       // used by the loop, but for peer(0)->CheckPushed
   PeerGroup join_peers_;  // the same peers, used by the joins thread
   PhaseWatch phase_watch_;
-  RoundEngine engine_;                                 // used by the loop
+  RoundEngine engine_;  // used by the loop
+  RoundReporter reporter_;
   const std::shared_ptr<LossListener> loss_listener_;  // peers hold it, too
 
   JoinQueue joins_;

@@ -69,6 +69,8 @@ bool Coordinator::AttachIfDue() {
     if (!epoch.has_value()) return false;
   }
   if (StandsBy()) return true;
+  // A report may ask for the job's manifest, which is another one then.
+  reporter_.Flush();
   const absl::Status status = peers_.ForEach([&](int ordinal, ShardPeer* peer) {
     const absl::Status attached =
         peer->Attach(*epoch, [listener = loss_listener_,
@@ -199,9 +201,9 @@ bool Coordinator::RoundIfDue() {
     if (!state_.FinishRound(*round, clock_->Now(), &*report)) return true;
   }
   DeliverEffects();
-  // Workers have their answers now; statistics and metrics may take their time.
-  engine_.AddStatistics(&*report);
-  if (on_report_ != nullptr) on_report_(*report);
+  // Workers have their answers now; statistics and metrics may take their time,
+  // while the next round goes on.
+  reporter_.Add(engine_.TakeFacts(), *std::move(report));
   return true;
 }
 

@@ -10,7 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/base/log.h"
-#include "server/combine/statistics.h"
+#include "server/combine/gram_matrix.h"
+#include "server/coordinator/orthogonality_task.h"
 #include "server/coordinator/rule_change.h"
 #include "server/round/shard_peer.h"
 
@@ -60,10 +61,20 @@ absl::Status RoundEngine::Reset(uint64_t epoch, const Manifest& manifest) {
   round_ = 0;
   manifest_ = manifest;
   plan_ = *std::move(plan);
+  tensors_of_shard_.assign(plan_.slices_of_shard.size(), {});
+  for (size_t shard = 0; shard < plan_.slices_of_shard.size(); ++shard) {
+    std::vector<int32_t>& tensors = tensors_of_shard_[shard];
+    for (const int32_t slice : plan_.slices_of_shard[shard]) {
+      const int32_t tensor = plan_.slices[slice].tensor;
+      if (tensors.empty() || tensors.back() != tensor) {
+        tensors.push_back(tensor);
+      }
+    }
+  }
   num_steps_ = 0;
   state_ = CombineState();
-  previous_state_ = CombineState();
-  input_ = RoundInput();
+  rule_before_.clear();
+  input_ = CompactedRound();
   return absl::OkStatus();
 }
 
@@ -80,9 +91,9 @@ absl::Status RoundEngine::PublishSeed(uint64_t session, uint32_t attempt) {
   return Publish(plan);
 }
 
-void RoundEngine::AddStatistics(RoundReport* report) {
-  report->statistics = ComputeStatistics(combine_, previous_state_, input_,
-                                         report->decision, &state_);
+RoundFacts RoundEngine::TakeFacts() {
+  return {combine_, std::move(rule_before_),
+          std::exchange(input_, CompactedRound())};
 }
 
 // --- One round ---------------------------------------------------------------
@@ -96,6 +107,7 @@ absl::StatusOr<RoundReport> RoundEngine::Run(
   absl::Status status = DecideOrSkip(&report);
   if (!status.ok()) return status;
   report.loss = MeanLoss(contributions, report.incomplete_rows);
+  OrthogonalityTask orthogonality(combine_.rule, input_, report.decision);
 
   // -> [norms -> trust] -> update. From the first coefficients on, a failure
   // may leave shards with different parameters: the epoch is over (P9).
@@ -117,9 +129,14 @@ absl::StatusOr<RoundReport> RoundEngine::Run(
   Lap(&mark, &report.durations.publish);
   if (!status.ok()) return status;
 
+  // The outcome says it.
+  mark = absl::Now();
+  orthogonality.Finish(&report.decision);
+  Lap(&mark, &report.durations.decide);
+
   // What rules remember moves on only with a version that all shards have. The
-  // state before it stays for AddStatistics.
-  previous_state_ = std::move(state_);
+  // state before it stays for the statistics.
+  rule_before_ = std::move(state_.rule);
   state_ = std::exchange(report.decision.next_state, CombineState());
   report.shard_seconds = shard_seconds_;
   return report;
@@ -131,23 +148,22 @@ RoundReport RoundEngine::Begin(
   shard_seconds_.clear();
   rows_.clear();
   row_crc32c_.clear();
-  input_ = RoundInput();
-  input_.version = static_cast<int64_t>(round);
+  row_infos_.clear();
   for (const auto& [rank, contribution] : contributions) {
     rows_.push_back({rank, contribution.session, contribution.attempt});
     row_crc32c_.push_back(contribution.row_crc32c);
-    input_.rows.push_back(contribution.info.row);
+    row_infos_.push_back(contribution.info.row);
   }
-  // Zeros until Grams have come: the statistics of a round that fails before
-  // are made of them.
-  input_.tensors.assign(manifest_.tensors.size(),
-                        GramMatrix(static_cast<int>(rows_.size())));
+  // The statistics of a round that fails before Grams have come are made of one
+  // tensor of zeros.
+  input_ = CompactRound(row_infos_,
+                        {GramMatrix(static_cast<int>(row_infos_.size()))});
   RoundReport report;
   report.epoch = epoch_;
   report.round = round;
   report.version = round + 1;
   report.combination = NamesOf(combine_);
-  report.rows = input_.rows;
+  report.rows = row_infos_;
   return report;
 }
 
@@ -178,7 +194,8 @@ absl::Status RoundEngine::TryDecide(RoundReport* report) {
   absl::Status status = Close(report);
   Lap(&mark, &report->durations.gram);
   if (!status.ok()) return status;
-  report->decision = Decide(combine_, state_, input_);
+  report->decision = DecideCoefficients(combine_, state_,
+                                        static_cast<int64_t>(round_), input_);
   Lap(&mark, &report->durations.decide);
   if (closed_.empty()) {
     report->decision.skip_reason = "every committed row is left out";
@@ -188,13 +205,11 @@ absl::Status RoundEngine::TryDecide(RoundReport* report) {
   }
   // Some tensors' Grams have lost their digits to cancellation. They are made
   // again, and with them everything is decided anew.
-  Phase compensated = MakePhase(PhaseKind::kCompensatedGram);
-  compensated.tensors.assign(report->decision.compensate_tensors.begin(),
-                             report->decision.compensate_tensors.end());
-  status = CollectGrams(compensated);
+  status = Compensate(report->decision.compensate_tensors);
   Lap(&mark, &report->durations.compensated);
   if (!status.ok()) return status;
-  report->decision = Decide(combine_, state_, input_);
+  report->decision = DecideCoefficients(combine_, state_,
+                                        static_cast<int64_t>(round_), input_);
   Lap(&mark, &report->durations.decide);
   if (report->decision.kind == DecisionKind::kNeedsCompensated) {
     return absl::InternalError("compensated Grams were asked for twice");
@@ -205,10 +220,10 @@ absl::Status RoundEngine::TryDecide(RoundReport* report) {
 // Decided about no rows, so that what rules remember becomes what it is after
 // any skipped round.
 Decision RoundEngine::SkipDecision(const std::string& reason) const {
-  RoundInput nothing;
-  nothing.version = input_.version;
-  nothing.tensors.assign(manifest_.tensors.size(), GramMatrix(0));
-  Decision decision = Decide(combine_, state_, nothing);
+  CompactedRound nothing;
+  nothing.num_tensors = manifest_.tensors.size();
+  Decision decision = DecideCoefficients(combine_, state_,
+                                         static_cast<int64_t>(round_), nothing);
   decision.skip_reason = reason;
   return decision;
 }
@@ -230,12 +245,23 @@ Phase RoundEngine::MakePhase(PhaseKind kind) const {
 }
 
 absl::StatusOr<std::vector<PhaseResult>> RoundEngine::RunOnAll(
-    const Phase& phase) {
+    const Phase& phase, GramSums* sums) {
+  return RunEach(
+      phase.kind, [&](int) { return phase; }, sums);
+}
+
+absl::StatusOr<std::vector<PhaseResult>> RoundEngine::RunEach(
+    PhaseKind kind, const std::function<Phase(int)>& make_phase,
+    GramSums* sums) {
   std::vector<PhaseResult> results(peers_->size());
   absl::Status status =
       peers_->ForEach([&](int ordinal, ShardPeer* peer) -> absl::Status {
+        const Phase phase = make_phase(ordinal);
         const PhaseWatch::Call call(watch_, ordinal, phase);
-        absl::StatusOr<PhaseResult> result = peer->RunPhase(phase);
+        absl::StatusOr<PhaseResult> result =
+            peer->StreamPhase(phase, [sums](SliceGram gram) {
+              if (sums != nullptr) sums->Add(std::move(gram));
+            });
         if (!result.ok()) return result.status();
         results[ordinal] = *std::move(result);
         return absl::OkStatus();
@@ -243,7 +269,7 @@ absl::StatusOr<std::vector<PhaseResult>> RoundEngine::RunOnAll(
   if (!status.ok()) return status;
   shard_seconds_.resize(results.size());
   for (size_t i = 0; i < results.size(); ++i) {
-    shard_seconds_[i].Add(phase.kind, results[i].seconds);
+    shard_seconds_[i].Add(kind, results[i].seconds);
   }
   return results;
 }

@@ -7,6 +7,7 @@
 #define AGG_SERVER_COORDINATOR_ROUND_ENGINE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -15,12 +16,18 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/shard_plan.h"
+#include "server/combine/compacted_round.h"
 #include "server/combine/decision.h"
-#include "server/combine/gram_matrix.h"
+#include "server/combine/options.h"
+#include "server/combine/round_input.h"
+#include "server/combine/row_info.h"
+#include "server/combine/rule_state.h"
 #include "server/coordinator/coordinator_types.h"
+#include "server/coordinator/gram_sums.h"
 #include "server/coordinator/job_types.h"
 #include "server/coordinator/peer_group.h"
 #include "server/coordinator/phase_watch.h"
+#include "server/coordinator/round_reporter.h"
 #include "server/round/phase.h"
 #include "server/round/round_report.h"
 
@@ -57,8 +64,9 @@ class RoundEngine {
   absl::StatusOr<RoundReport> Run(
       uint64_t round, const std::map<int32_t, Contribution>& contributions);
 
-  // Fills in report->statistics of the last Run: off the critical path.
-  void AddStatistics(RoundReport* report);
+  // What the statistics of the last Run are made of, for a RoundReporter. To be
+  // called once after each Run that did not fail.
+  RoundFacts TakeFacts();
 
  private:
   RoundReport Begin(uint64_t round,
@@ -70,39 +78,44 @@ class RoundEngine {
   // Grams and the decision, asking for compensated ones where it must.
   absl::Status TryDecide(RoundReport* report);
   Decision SkipDecision(const std::string& reason) const;
-  // Closes the round with the rows that are complete on all shards, and puts
-  // their Grams into input_. A row that a shard lacks slices of, though it was
-  // committed, is left out by name: its Gram entries are NaN, so that it is
-  // excluded as a row that is not finite would be.
+  // Closes the round with the rows that are complete on all shards, and makes
+  // input_ of their Grams. A row that a shard lacks slices of, though it was
+  // committed, is left out by name, as a row that is not finite would be.
   absl::Status Close(RoundReport* report);
   // Takes out of closed_ what shards have named, or have other bytes of than
   // the commit says; whether there are any.
   bool DropIncomplete(const std::vector<PhaseResult>& results,
                       RoundReport* report);
   void DropRow(const IncompleteRow& row, RoundReport* report);
-  // The Gram matrix of closed_ as one of rows_, NaN where a row is not closed.
-  GramMatrix OverCommittedRows(const GramMatrix& closed) const;
-  // kCompensatedGram of phase.tensors on all shards, into input_.
-  absl::Status CollectGrams(const Phase& phase);
-  absl::Status AddGrams(const Phase& phase,
-                        const std::vector<PhaseResult>& results);
-  absl::StatusOr<GramMatrix> SumTensor(
-      const std::vector<const SliceGram*>& by_slice, int32_t tensor,
-      bool compensated) const;
+  std::vector<int32_t> AllTensors() const;
+  // Makes input_ of the Grams of closed_.
+  absl::Status Compact(GramSums* sums);
+  // kCompensatedGram of these tensors on all shards, into input_.
+  absl::Status Compensate(const std::vector<int>& tensors);
 
   // --- Stepping. Norms (if needed) and the update.
   absl::Status Step(RoundReport* report);
   // Fills in report->not_finite from what an update has answered.
   void NoteNotFinite(const std::vector<PhaseResult>& results,
                      RoundReport* report) const;
-  // Adds each tensor's trust ratio to the plan.
-  absl::Status CollectTrust(StepPlan* step);
+  // Each tensor's trust ratio.
+  absl::StatusOr<std::vector<float>> CollectTrust(const Decision& decision);
   double WeightDecayOf(int32_t tensor) const;
 
   // --- Phases.
   absl::Status Publish(const PublishPlan& plan);
   Phase MakePhase(PhaseKind kind) const;
-  absl::StatusOr<std::vector<PhaseResult>> RunOnAll(const Phase& phase);
+  // Norms or the update as one shard needs it: with its own tensors alone.
+  Phase StepPhase(PhaseKind kind, const Decision& decision,
+                  const std::vector<float>& trust, int ordinal) const;
+  // One phase on all shards; Grams go to *sums, which may be null. Results are
+  // by ordinal.
+  absl::StatusOr<std::vector<PhaseResult>> RunOnAll(const Phase& phase,
+                                                    GramSums* sums = nullptr);
+  // Likewise, the phase made for each shard on the thread that calls it.
+  absl::StatusOr<std::vector<PhaseResult>> RunEach(
+      PhaseKind kind, const std::function<Phase(int)>& make_phase,
+      GramSums* sums);
   // Adds the time since *mark to *duration and moves the mark.
   static void Lap(absl::Time* mark, absl::Duration* duration);
 
@@ -114,11 +127,16 @@ class RoundEngine {
   uint64_t round_ = 0;
   Manifest manifest_;
   ShardPlan plan_;
-  int64_t num_steps_ = 0;        // applied
-  CombineState state_;           // before the round in execution
-  CombineState previous_state_;  // of the last finished round, for statistics
-  RoundInput input_;             // of the round in execution, or the last one
-  std::vector<RoundRow> rows_;   // committed; parallel to input_.rows
+  // By ordinal, ascending: the tensors that the shard has slices of.
+  std::vector<std::vector<int32_t>> tensors_of_shard_;
+  int64_t num_steps_ = 0;  // applied
+  // Before the round in execution. Shadow rules' states are the reporter's.
+  CombineState state_;
+  std::vector<RuleState> rule_before_;  // before the last finished round
+  // Of the round in execution, or the last one until its facts are taken.
+  CompactedRound input_;
+  std::vector<RowInfo> row_infos_;  // committed
+  std::vector<RoundRow> rows_;      // parallel to row_infos_
   // What their commits say about their bytes; parallel to rows_.
   std::vector<std::vector<uint32_t>> row_crc32c_;
   std::vector<int> closed_;  // indices of the rows that the round has

@@ -1,11 +1,10 @@
 // The first half of a round: closing it, and the Grams of its rows.
 #include <algorithm>
-#include <limits>
+#include <numeric>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "kernels/backend.h"
 #include "server/base/log.h"
+#include "server/combine/gram_matrix.h"
 #include "server/coordinator/round_engine.h"
 
 namespace agg {
@@ -53,92 +52,55 @@ absl::Status RoundEngine::Close(RoundReport* report) {
   for (size_t i = 0; i < rows_.size(); ++i) {
     closed_.push_back(static_cast<int>(i));
   }
-  Phase close = MakePhase(PhaseKind::kClose);
-  for (size_t t = 0; t < manifest_.tensors.size(); ++t) {
-    close.tensors.push_back(static_cast<int32_t>(t));
-  }
   // A shard that lacks slices of a row computes nothing and names the row. Its
   // bytes of other rows may differ from their commits. So this usually runs
   // once, and two or three times if rows are left out, each time with fewer.
-  for (;;) {
-    if (closed_.empty()) return AddGrams(close, {});
-    close.rows.clear();
+  while (!closed_.empty()) {
+    Phase close = MakePhase(PhaseKind::kClose);
     for (const int row : closed_) close.rows.push_back(rows_[row]);
-    absl::StatusOr<std::vector<PhaseResult>> results = RunOnAll(close);
+    GramSums sums(plan_, AllTensors(), static_cast<int>(closed_.size()),
+                  /*compensated=*/false);
+    absl::StatusOr<std::vector<PhaseResult>> results = RunOnAll(close, &sums);
     if (!results.ok()) return results.status();
-    if (!DropIncomplete(*results, report)) return AddGrams(close, *results);
+    if (!DropIncomplete(*results, report)) return Compact(&sums);
     LogWarning("round ", round_,
                " is closed again: ", report->incomplete_rows.size(),
                " committed rows are left out");
     absl::Status status = RunOnAll(MakePhase(PhaseKind::kAbandon)).status();
     if (!status.ok()) return status;
   }
+  // Nobody's row is left.
+  input_ = CompactRound(row_infos_, closed_, {});
+  input_.num_tensors = manifest_.tensors.size();
+  return absl::OkStatus();
 }
 
 // --- Grams -------------------------------------------------------------------
 
-GramMatrix RoundEngine::OverCommittedRows(const GramMatrix& closed) const {
-  const int num_rows = static_cast<int>(rows_.size());
-  if (closed.num_rows() == num_rows) return closed;
-  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-  GramMatrix all(num_rows, closed.compensated());
-  for (int i = 0; i < num_rows; ++i) {
-    for (int j = i; j < num_rows; ++j) all.Set(i, j, kNaN);
-  }
-  for (int i = 0; i < closed.num_rows(); ++i) {
-    for (int j = i; j < closed.num_rows(); ++j) {
-      all.Set(closed_[i], closed_[j], closed(i, j), closed.lo(i, j));
-    }
-  }
-  return all;
+std::vector<int32_t> RoundEngine::AllTensors() const {
+  std::vector<int32_t> tensors(manifest_.tensors.size());
+  std::iota(tensors.begin(), tensors.end(), 0);
+  return tensors;
 }
 
-absl::StatusOr<GramMatrix> RoundEngine::SumTensor(
-    const std::vector<const SliceGram*>& by_slice, int32_t tensor,
-    bool compensated) const {
-  const int num_rows = static_cast<int>(closed_.size());
-  if (num_rows == 0) return OverCommittedRows(GramMatrix(0));
-  const size_t packed = PackedGramSize(num_rows);
-  // In the order of the slices, whatever shard they come from (P8): the sum has
-  // the same bits for any number of shards.
-  GramMatrix sum(num_rows, compensated);
-  for (int32_t slice : plan_.slices_of_tensor[tensor]) {
-    const SliceGram* gram = by_slice[slice];
-    if (gram == nullptr || gram->hi.size() != packed ||
-        gram->lo.size() != (compensated ? packed : 0)) {
-      return absl::InternalError(absl::StrCat(
-          "the partial Gram of slice ", slice, ", shard ",
-          plan_.slices[slice].shard, ", is missing or has another size"));
-    }
-    sum.Add(GramMatrix::FromPacked(num_rows, gram->hi, gram->lo));
-  }
-  return OverCommittedRows(sum);
-}
-
-absl::Status RoundEngine::AddGrams(const Phase& phase,
-                                   const std::vector<PhaseResult>& results) {
-  std::vector<const SliceGram*> by_slice(plan_.slices.size(), nullptr);
-  for (const PhaseResult& result : results) {
-    for (const SliceGram& gram : result.grams) {
-      if (gram.slice >= 0 &&
-          gram.slice < static_cast<int32_t>(by_slice.size())) {
-        by_slice[gram.slice] = &gram;
-      }
-    }
-  }
-  for (int32_t tensor : phase.tensors) {
-    absl::StatusOr<GramMatrix> sum =
-        SumTensor(by_slice, tensor, phase.kind == PhaseKind::kCompensatedGram);
-    if (!sum.ok()) return sum.status();
-    input_.tensors[tensor] = *std::move(sum);
-  }
+absl::Status RoundEngine::Compact(GramSums* sums) {
+  absl::StatusOr<std::vector<GramMatrix>> grams = sums->Take();
+  if (!grams.ok()) return grams.status();
+  input_ = CompactRound(row_infos_, closed_, *std::move(grams));
   return absl::OkStatus();
 }
 
-absl::Status RoundEngine::CollectGrams(const Phase& phase) {
-  absl::StatusOr<std::vector<PhaseResult>> results = RunOnAll(phase);
-  if (!results.ok()) return results.status();
-  return AddGrams(phase, *results);
+absl::Status RoundEngine::Compensate(const std::vector<int>& tensors) {
+  Phase phase = MakePhase(PhaseKind::kCompensatedGram);
+  phase.tensors.assign(tensors.begin(), tensors.end());
+  GramSums sums(plan_, phase.tensors, static_cast<int>(closed_.size()),
+                /*compensated=*/true);
+  const absl::Status status = RunOnAll(phase, &sums).status();
+  if (!status.ok()) return status;
+  absl::StatusOr<std::vector<GramMatrix>> grams = sums.Take();
+  if (!grams.ok()) return grams.status();
+  ReplaceTensors(closed_, tensors, *std::move(grams), &input_);
+  return absl::OkStatus();
 }
 
 }  // namespace agg

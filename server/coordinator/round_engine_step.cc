@@ -18,10 +18,43 @@ double RoundEngine::WeightDecayOf(int32_t tensor) const {
   return static_cast<double>(options_.weight_decay);
 }
 
-absl::Status RoundEngine::CollectTrust(StepPlan* step) {
-  Phase phase = MakePhase(PhaseKind::kNorms);
-  phase.step = *step;
-  absl::StatusOr<std::vector<PhaseResult>> results = RunOnAll(phase);
+Phase RoundEngine::StepPhase(PhaseKind kind, const Decision& decision,
+                             const std::vector<float>& trust,
+                             int ordinal) const {
+  Phase phase = MakePhase(kind);
+  StepPlan& step = phase.step;
+  step.per_tensor = decision.per_tensor;
+  step.excluded_ranks = decision.excluded_ranks;
+  step.learning_rate = decision.learning_rate;
+  step.step = num_steps_ + 1;  // bias correction counts applied steps only
+  const std::vector<int32_t>& tensors = tensors_of_shard_[ordinal];
+  if (tensors.empty()) return phase;
+  // The decision is about all committed rows; shards know the closed ones only.
+  const auto add_segment = [&](size_t segment) {
+    for (const int row : closed_) {
+      step.coefficients.push_back(decision.coefficients[segment][row]);
+    }
+  };
+  const size_t num_segments = step.per_tensor ? tensors.size() : 1;
+  step.coefficients.reserve(num_segments * closed_.size());
+  if (!step.per_tensor) add_segment(0);
+  if (!step.per_tensor && trust.empty()) return phase;  // the same for all
+  step.tensors = tensors;
+  for (const int32_t tensor : tensors) {
+    if (step.per_tensor) add_segment(static_cast<size_t>(tensor));
+    if (!trust.empty()) step.trust.push_back(trust[tensor]);
+  }
+  return phase;
+}
+
+absl::StatusOr<std::vector<float>> RoundEngine::CollectTrust(
+    const Decision& decision) {
+  absl::StatusOr<std::vector<PhaseResult>> results = RunEach(
+      PhaseKind::kNorms,
+      [&](int ordinal) {
+        return StepPhase(PhaseKind::kNorms, decision, {}, ordinal);
+      },
+      nullptr);
   if (!results.ok()) return results.status();
   // Shards answer for their own slices. They are put in the order of the
   // manifest before they are added, so that sums do not depend on placement.
@@ -34,6 +67,7 @@ absl::Status RoundEngine::CollectTrust(StepPlan* step) {
       }
     }
   }
+  std::vector<float> trust;
   for (size_t t = 0; t < manifest_.tensors.size(); ++t) {
     TensorNorms sum;
     for (int32_t slice : plan_.slices_of_tensor[t]) {
@@ -45,32 +79,28 @@ absl::Status RoundEngine::CollectTrust(StepPlan* step) {
       sum.parameter_norm_squared += by_slice[slice].parameter_norm_squared;
       sum.update_norm_squared += by_slice[slice].update_norm_squared;
     }
-    step->trust.push_back(TrustRatio(
-        options_.optimizer, WeightDecayOf(static_cast<int32_t>(t)), sum));
+    trust.push_back(TrustRatio(options_.optimizer,
+                               WeightDecayOf(static_cast<int32_t>(t)), sum));
   }
-  return absl::OkStatus();
+  return trust;
 }
 
 absl::Status RoundEngine::Step(RoundReport* report) {
   const Decision& decision = report->decision;
-  StepPlan step;
-  step.per_tensor = decision.per_tensor;
-  // The decision is about all committed rows; shards know the closed ones only.
-  for (const std::vector<double>& segment : decision.coefficients) {
-    for (const int row : closed_) step.coefficients.push_back(segment[row]);
-  }
-  step.excluded_ranks = decision.excluded_ranks;
-  step.learning_rate = decision.learning_rate;
-  step.step = num_steps_ + 1;  // bias correction counts applied steps only
+  std::vector<float> trust;
   absl::Time mark = absl::Now();
   if (OptimizerNeedsNorms(options_.optimizer.kind)) {
-    absl::Status status = CollectTrust(&step);
+    absl::StatusOr<std::vector<float>> collected = CollectTrust(decision);
     Lap(&mark, &report->durations.norms);
-    if (!status.ok()) return status;
+    if (!collected.ok()) return collected.status();
+    trust = *std::move(collected);
   }
-  Phase phase = MakePhase(PhaseKind::kUpdate);
-  phase.step = std::move(step);
-  const absl::StatusOr<std::vector<PhaseResult>> results = RunOnAll(phase);
+  const absl::StatusOr<std::vector<PhaseResult>> results = RunEach(
+      PhaseKind::kUpdate,
+      [&](int ordinal) {
+        return StepPhase(PhaseKind::kUpdate, decision, trust, ordinal);
+      },
+      nullptr);
   Lap(&mark, &report->durations.update);
   if (!results.ok()) return results.status();
   ++num_steps_;

@@ -2,7 +2,10 @@
 #ifndef AGG_SERVER_ROUND_PHASE_H_
 #define AGG_SERVER_ROUND_PHASE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 namespace agg {
@@ -25,6 +28,27 @@ struct SliceGram {
   std::vector<double> lo;  // empty unless compensated
 };
 
+// Slices' Grams that copies share: those of a round are megabytes, and a shard
+// keeps them for a repeat while they are on their way.
+class GramList {
+ public:
+  GramList() = default;
+  GramList(std::vector<SliceGram> grams)  // NOLINT: as the vector it holds
+      : grams_(std::make_shared<std::vector<SliceGram>>(std::move(grams))) {}
+
+  size_t size() const { return grams_ == nullptr ? 0 : grams_->size(); }
+  bool empty() const { return size() == 0; }
+  const SliceGram& operator[](size_t i) const { return (*grams_)[i]; }
+  // REQUIRES: no copy has been made.
+  void push_back(SliceGram gram) {
+    if (grams_ == nullptr) grams_ = std::make_shared<std::vector<SliceGram>>();
+    grams_->push_back(std::move(gram));
+  }
+
+ private:
+  std::shared_ptr<std::vector<SliceGram>> grams_;  // null: none
+};
+
 // Squared L2 norms over one slice, of the parameters and of the step that the
 // optimizer would take, for a trust ratio.
 struct SliceNorms {
@@ -36,13 +60,16 @@ struct SliceNorms {
 // Coefficients and scalars of one optimizer step.
 struct StepPlan {
   bool per_tensor = false;
-  // Segments x P, row-major, columns in the order of the round's rows; one
-  // segment unless per_tensor.
+  // The tensors that the step is about, ascending: those that the shard has
+  // slices of. Empty: all of the manifest.
+  std::vector<int32_t> tensors;
+  // Segments x P, row-major, columns in the order of the round's rows; a
+  // segment for each of `tensors`, one unless per_tensor.
   std::vector<double> coefficients;
   std::vector<int32_t> excluded_ranks;  // their rows are in no sum
   double learning_rate = 0.0;
   int64_t step = 1;          // 1-based count of applied steps in the epoch
-  std::vector<float> trust;  // per tensor; empty: 1
+  std::vector<float> trust;  // for each of `tensors`; empty: 1
 };
 
 // Which bytes become which version.
@@ -89,7 +116,7 @@ struct Phase {
   uint64_t epoch = 0;
   uint64_t round = 0;
   std::vector<RoundRow> rows;    // kClose: those that count, by rank
-  std::vector<int32_t> tensors;  // kCompensatedGram, ascending (kClose: all)
+  std::vector<int32_t> tensors;  // kCompensatedGram, ascending
   StepPlan step;                 // kNorms, kUpdate
   PublishPlan publish;           // kPublish
 };
@@ -102,7 +129,7 @@ struct PhaseResult {
   // kClose without incomplete ranks: per row of the phase, the CRC32C over the
   // CRC32Cs of its slices here (CommitRequest.row_crc32c of proto/agg.proto).
   std::vector<uint32_t> row_crc32c;
-  std::vector<SliceGram> grams;   // kClose, kCompensatedGram; ascending slice
+  GramList grams;                 // kClose, kCompensatedGram; ascending slice
   std::vector<SliceNorms> norms;  // kNorms; ascending slice
   // kUpdate: the first slice (of the plan) with a parameter that is not finite
   // after it; -1: there is none.

@@ -4,6 +4,7 @@
 #ifndef AGG_SERVER_ROUND_SHARD_PEER_H_
 #define AGG_SERVER_ROUND_SHARD_PEER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -42,6 +43,9 @@ struct PushedRow {
   uint32_t attempt = 0;
 };
 
+// Takes a slice's Gram; called on the thread that runs the phase.
+using GramSink = std::function<void(SliceGram)>;
+
 // Thread-safe; calls block until the shard has answered. Errors: UNAVAILABLE
 // when the shard is gone, ABORTED for a stale epoch, FAILED_PRECONDITION
 // (memory budget, another fingerprint), INTERNAL for compute errors.
@@ -75,6 +79,16 @@ class ShardPeer {
   virtual absl::Status SetSession(uint64_t epoch,
                                   const SessionChange& change) = 0;
   virtual absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) = 0;
+  // The same, but Grams go to `sink` one by one, as they arrive, and the result
+  // has none. After an error some may have gone there.
+  virtual absl::StatusOr<PhaseResult> StreamPhase(const Phase& phase,
+                                                  const GramSink& sink) {
+    absl::StatusOr<PhaseResult> result = RunPhase(phase);
+    if (!result.ok()) return result;
+    for (size_t i = 0; i < result->grams.size(); ++i) sink(result->grams[i]);
+    result->grams = GramList();
+    return result;
+  }
   // Whether a Commit of the push can be refused by what this process knows:
   // FAILED_PRECONDITION if slices of it are missing on this shard. Never waits,
   // and asks no other process.

@@ -120,13 +120,8 @@ grpc::ServerUnaryReactor* AdminService::SetRule(
   const absl::Status status = CheckTexts(*request);
   if (!status.ok()) return AnswerNow<v1::SetRuleReply>(reply, status);
   LogCall(context, absl::StrCat("set-rule ", request->ShortDebugString()));
-  const absl::StatusOr<RuleChangeResult> result = coordinator_->SetRule(
-      FromProto(*request), [this](const CombinationNames& names,
-                                  const std::optional<Manifest>& manifest) {
-        if (!manifest.has_value()) return absl::OkStatus();
-        return CheckMessageSize(ToProto(*manifest), names.scope == "per_tensor",
-                                options_.job);
-      });
+  const absl::StatusOr<RuleChangeResult> result =
+      coordinator_->SetRule(FromProto(*request), nullptr);
   if (!result.ok()) return AnswerNow<v1::SetRuleReply>(reply, result.status());
   v1::SetRuleReply answer;
   *answer.mutable_before() = ToProto(result->before);

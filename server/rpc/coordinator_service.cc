@@ -85,12 +85,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Join(
   }
   const auto job = this->job();
   absl::Status status = CheckVersion(request->protocol_version());
-  // Coefficients of per_tensor take more room in messages between shards.
-  const bool per_tensor =
-      coordinator_->Status().combination.scope == "per_tensor";
-  if (status.ok()) {
-    status = CheckMessageSize(request->manifest(), per_tensor, *job);
-  }
+  if (status.ok()) status = CheckMessageSize(request->manifest(), *job);
   if (!status.ok()) return AnswerNow<v1::JoinReply>(reply, status);
   JoinCall call;
   call.rank = request->rank();

@@ -153,23 +153,16 @@ v1::StatusReply ToProto(const JobStatus& status,
   return reply;
 }
 
-absl::Status CheckMessageSize(const v1::Manifest& manifest, bool per_tensor,
+absl::Status CheckMessageSize(const v1::Manifest& manifest,
                               const JobInfo& job) {
   if (job.shards.size() < 2) return absl::OkStatus();
   constexpr int64_t kRoom = kMaxMessageBytes - (int64_t{64} << 10);
-  const int64_t row = per_tensor ? 8 * int64_t{job.max_workers} + 4 : 4;
-  const int64_t bytes = row * manifest.tensors_size();
-  if (bytes <= kRoom &&
-      static_cast<int64_t>(manifest.ByteSizeLong()) <= kRoom) {
-    return absl::OkStatus();
-  }
+  const int64_t bytes = static_cast<int64_t>(manifest.ByteSizeLong());
+  if (bytes <= kRoom) return absl::OkStatus();
   return FieldError(
       "manifest",
-      absl::StrCat(manifest.tensors_size(), " tensors in ",
-                   manifest.ByteSizeLong(), " bytes"),
-      absl::StrCat("with ", job.shards.size(), " shards and max_workers ",
-                   job.max_workers, ", ", kRoom / row, " tensors in ", kRoom,
-                   " bytes"));
+      absl::StrCat(manifest.tensors_size(), " tensors in ", bytes, " bytes"),
+      absl::StrCat("with ", job.shards.size(), " shards, ", kRoom, " bytes"));
 }
 
 absl::StatusOr<CommitCall> FromProto(const v1::CommitRequest& request) {

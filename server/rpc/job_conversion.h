@@ -38,11 +38,10 @@ v1::StatusReply ToProto(const JobStatus& status,
                         const std::optional<RoundResult>& last,
                         const JobInfo& job);
 
-// Coefficients of a round travel to the other shards in one message. A manifest
-// for which they would not fit is refused with INVALID_ARGUMENT when its worker
-// joins, and not in the middle of a round.
-absl::Status CheckMessageSize(const v1::Manifest& manifest, bool per_tensor,
-                              const JobInfo& job);
+// A manifest travels to the other shards in one message, with a few fields more
+// than a Join has. One that would not fit is refused with INVALID_ARGUMENT.
+// What a round sends per tensor is streamed and needs no check.
+absl::Status CheckMessageSize(const v1::Manifest& manifest, const JobInfo& job);
 
 // 0 becomes the default where proto/agg.proto says so. INVALID_ARGUMENT for an
 // unknown kind; what else a Commit says is checked by ValidateCommit.

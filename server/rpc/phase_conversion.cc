@@ -1,33 +1,51 @@
-// A large result becomes several messages, so that none exceeds gRPC's
-// limit, whatever the number of slices.
+// A phase's lists of numbers grow with tensors times workers, so that only they
+// are cut into several messages; the rest travels with the first or last one.
 #include "server/rpc/phase_conversion.h"
 
-#include "absl/status/status.h"
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace agg {
 namespace {
 
-void ToProto(const StepPlan& step, v1::StepPlan* out) {
+// All but the lists that may be cut.
+void SetScalars(const StepPlan& step, v1::StepPlan* out) {
   out->set_per_tensor(step.per_tensor);
-  out->mutable_coefficients()->Add(step.coefficients.begin(),
-                                   step.coefficients.end());
   out->mutable_excluded_ranks()->Add(step.excluded_ranks.begin(),
                                      step.excluded_ranks.end());
   out->set_learning_rate(step.learning_rate);
   out->set_step(static_cast<uint64_t>(step.step));
-  out->mutable_trust()->Add(step.trust.begin(), step.trust.end());
+}
+
+// The next part of `values`, with at most *room numbers; *sent counts them, and
+// *room what is left.
+template <typename Value, typename Field>
+void AppendPart(const std::vector<Value>& values, size_t* sent, size_t* room,
+                Field* field) {
+  const size_t count = std::min(values.size() - *sent, *room);
+  field->Add(values.begin() + *sent, values.begin() + *sent + count);
+  *sent += count;
+  *room -= count;
+}
+
+void AppendLists(const v1::StepPlan& step, StepPlan* out) {
+  out->coefficients.insert(out->coefficients.end(), step.coefficients().begin(),
+                           step.coefficients().end());
+  out->tensors.insert(out->tensors.end(), step.tensors().begin(),
+                      step.tensors().end());
+  out->trust.insert(out->trust.end(), step.trust().begin(), step.trust().end());
 }
 
 StepPlan FromProto(const v1::StepPlan& step) {
   StepPlan result;
   result.per_tensor = step.per_tensor();
-  result.coefficients.assign(step.coefficients().begin(),
-                             step.coefficients().end());
   result.excluded_ranks.assign(step.excluded_ranks().begin(),
                                step.excluded_ranks().end());
   result.learning_rate = step.learning_rate();
   result.step = static_cast<int64_t>(step.step());
-  result.trust.assign(step.trust().begin(), step.trust().end());
+  AppendLists(step, &result);
   return result;
 }
 
@@ -68,6 +86,9 @@ SessionChange FromProto(const v1::SetSessionRequest& request) {
   return change;
 }
 
+namespace {
+
+// All of a phase but the lists of its step.
 v1::PhaseRequest ToProto(const Phase& phase) {
   v1::PhaseRequest request;
   request.set_epoch(phase.epoch);
@@ -87,10 +108,10 @@ v1::PhaseRequest ToProto(const Phase& phase) {
           phase.tensors.begin(), phase.tensors.end());
       break;
     case PhaseKind::kNorms:
-      ToProto(phase.step, request.mutable_norms());
+      SetScalars(phase.step, request.mutable_norms());
       break;
     case PhaseKind::kUpdate:
-      ToProto(phase.step, request.mutable_update());
+      SetScalars(phase.step, request.mutable_update());
       break;
     case PhaseKind::kPublish:
       request.mutable_publish()->set_version(phase.publish.version);
@@ -104,6 +125,40 @@ v1::PhaseRequest ToProto(const Phase& phase) {
       break;
   }
   return request;
+}
+
+// The step of a message that goes with `kind`; null for a kind without one.
+v1::StepPlan* MutableStep(PhaseKind kind, v1::PhaseRequest* request) {
+  if (kind == PhaseKind::kNorms) return request->mutable_norms();
+  return kind == PhaseKind::kUpdate ? request->mutable_update() : nullptr;
+}
+
+}  // namespace
+
+bool PhaseRequests::Next(v1::PhaseRequest* request) {
+  if (done_) return false;
+  const bool first = coefficients_ + tensors_ + trust_ == 0;
+  request->Clear();
+  if (first) {
+    *request = ToProto(phase_);
+  } else {
+    request->set_epoch(phase_.epoch);
+    request->set_round(phase_.round);
+  }
+  done_ = true;
+  v1::StepPlan* const step = MutableStep(phase_.kind, request);
+  if (step == nullptr) return true;
+  // No number takes more than 8 bytes on the wire.
+  size_t room = static_cast<size_t>(std::max<int64_t>(1, max_bytes_ / 8));
+  AppendPart(phase_.step.coefficients, &coefficients_, &room,
+             step->mutable_coefficients());
+  AppendPart(phase_.step.tensors, &tensors_, &room, step->mutable_tensors());
+  AppendPart(phase_.step.trust, &trust_, &room, step->mutable_trust());
+  done_ = coefficients_ == phase_.step.coefficients.size() &&
+          tensors_ == phase_.step.tensors.size() &&
+          trust_ == phase_.step.trust.size();
+  request->set_more(!done_);
+  return true;
 }
 
 absl::StatusOr<Phase> FromProto(const v1::PhaseRequest& request) {
@@ -149,46 +204,70 @@ absl::StatusOr<Phase> FromProto(const v1::PhaseRequest& request) {
       "abandon");
 }
 
-std::vector<v1::PhaseReply> ToProto(const PhaseResult& result) {
-  std::vector<v1::PhaseReply> replies(1);
+absl::Status AppendRequest(const v1::PhaseRequest& request, Phase* phase) {
+  const bool same_kind =
+      (request.has_norms() && phase->kind == PhaseKind::kNorms) ||
+      (request.has_update() && phase->kind == PhaseKind::kUpdate);
+  if (!same_kind || request.epoch() != phase->epoch ||
+      request.round() != phase->round) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a later message of a phase is of another one; allowed: norms or "
+        "update of epoch ",
+        phase->epoch, " and round ", phase->round, ", as the first message"));
+  }
+  AppendLists(request.has_norms() ? request.norms() : request.update(),
+              &phase->step);
+  return absl::OkStatus();
+}
+
+PhaseReplies::PhaseReplies(PhaseResult result, int64_t max_bytes)
+    : result_(std::move(result)), max_bytes_(max_bytes) {}
+
+bool PhaseReplies::Next(v1::PhaseReply* reply) {
+  if (done_) return false;
+  reply->Clear();
   int64_t bytes = 0;
-  const auto reply_for = [&](int64_t entry_bytes) {
-    if (bytes > 0 && bytes + entry_bytes > kMaxReplyBytes) {
-      replies.emplace_back();
-      bytes = 0;
-    }
+  // Whether an entry of that many bytes goes into this message, too.
+  const auto fits = [&](int64_t entry_bytes) {
+    if (bytes > 0 && bytes + entry_bytes > max_bytes_) return false;
     bytes += entry_bytes;
-    return &replies.back();
+    return true;
   };
-  for (const SliceGram& gram : result.grams) {
-    v1::SliceGram* out = reply_for(EncodedBytes(gram))->add_grams();
+  for (; grams_ < result_.grams.size(); ++grams_) {
+    const SliceGram& gram = result_.grams[grams_];
+    if (!fits(EncodedBytes(gram))) return true;
+    v1::SliceGram* out = reply->add_grams();
     out->set_slice(static_cast<uint32_t>(gram.slice));
     out->mutable_hi()->Add(gram.hi.begin(), gram.hi.end());
     out->mutable_lo()->Add(gram.lo.begin(), gram.lo.end());
   }
-  for (const SliceNorms& norms : result.norms) {
-    v1::SliceNorms* out = reply_for(kNormsBytes)->add_norms();
+  for (; norms_ < result_.norms.size(); ++norms_) {
+    if (!fits(kNormsBytes)) return true;
+    const SliceNorms& norms = result_.norms[norms_];
+    v1::SliceNorms* out = reply->add_norms();
     out->set_slice(static_cast<uint32_t>(norms.slice));
     out->set_parameter_norm_squared(norms.parameter_norm_squared);
     out->set_update_norm_squared(norms.update_norm_squared);
   }
-  replies.back().set_seconds(result.seconds);
-  replies.back().mutable_incomplete_ranks()->Add(
-      result.incomplete_ranks.begin(), result.incomplete_ranks.end());
-  replies.back().mutable_row_crc32c()->Add(result.row_crc32c.begin(),
-                                           result.row_crc32c.end());
-  if (result.not_finite_slice >= 0) {
-    replies.back().set_not_finite_slice(
-        static_cast<uint32_t>(result.not_finite_slice));
+  reply->set_seconds(result_.seconds);
+  reply->mutable_incomplete_ranks()->Add(result_.incomplete_ranks.begin(),
+                                         result_.incomplete_ranks.end());
+  reply->mutable_row_crc32c()->Add(result_.row_crc32c.begin(),
+                                   result_.row_crc32c.end());
+  if (result_.not_finite_slice >= 0) {
+    reply->set_not_finite_slice(
+        static_cast<uint32_t>(result_.not_finite_slice));
   }
-  return replies;
+  done_ = true;
+  return true;
 }
 
-void AppendReply(const v1::PhaseReply& reply, PhaseResult* result) {
+void AppendReply(const v1::PhaseReply& reply, const GramSink& sink,
+                 PhaseResult* result) {
   for (const v1::SliceGram& gram : reply.grams()) {
-    result->grams.push_back({static_cast<int32_t>(gram.slice()),
-                             {gram.hi().begin(), gram.hi().end()},
-                             {gram.lo().begin(), gram.lo().end()}});
+    sink({static_cast<int32_t>(gram.slice()),
+          {gram.hi().begin(), gram.hi().end()},
+          {gram.lo().begin(), gram.lo().end()}});
   }
   for (const v1::SliceNorms& norms : reply.norms()) {
     result->norms.push_back({static_cast<int32_t>(norms.slice()),

@@ -270,13 +270,27 @@ absl::Status RemoteShardPeer::SetSession(uint64_t epoch,
 }
 
 absl::StatusOr<PhaseResult> RemoteShardPeer::RunPhase(const Phase& phase) {
-  const v1::PhaseRequest request = ToProto(phase);
+  GramList grams;
+  absl::StatusOr<PhaseResult> result = StreamPhase(
+      phase, [&](SliceGram gram) { grams.push_back(std::move(gram)); });
+  if (result.ok()) result->grams = std::move(grams);
+  return result;
+}
+
+absl::StatusOr<PhaseResult> RemoteShardPeer::StreamPhase(const Phase& phase,
+                                                         const GramSink& sink) {
   PhaseResult result;
   const absl::Status status =
       Call(absl::InfiniteDuration(), [&](grpc::ClientContext* context) {
-        auto stream = stub_->RunPhase(context, request);
+        auto stream = stub_->RunPhase(context);
+        v1::PhaseRequest request;
+        PhaseRequests requests(phase);
+        // A Write that fails ends the call: Finish says why.
+        while (requests.Next(&request) && stream->Write(request)) {
+        }
+        stream->WritesDone();
         v1::PhaseReply reply;
-        while (stream->Read(&reply)) AppendReply(reply, &result);
+        while (stream->Read(&reply)) AppendReply(reply, sink, &result);
         return stream->Finish();
       });
   if (!status.ok()) return status;

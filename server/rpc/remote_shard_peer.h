@@ -52,6 +52,8 @@ class RemoteShardPeer : public ShardPeer {
   absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
   void GiveUp(uint64_t epoch, const absl::Status& reason) override;
+  absl::StatusOr<PhaseResult> StreamPhase(const Phase& phase,
+                                          const GramSink& sink) override;
   std::string name() const override;
 
   // Ends the stream and every call with `reason`, now and later; idempotent.

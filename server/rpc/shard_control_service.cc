@@ -2,7 +2,6 @@
 #include "server/rpc/shard_control_service.h"
 
 #include <utility>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +12,7 @@
 #include "server/rpc/attach_check.h"
 #include "server/rpc/long_poll.h"
 #include "server/rpc/phase_conversion.h"
+#include "server/rpc/phase_stream.h"
 
 namespace agg {
 namespace {
@@ -133,46 +133,6 @@ class ShardControlService::AttachStream
   bool claims_ = false;  // used on the control thread alone
 };
 
-// The reactor of RunPhase: one phase's answer, in one or several messages. Owns
-// itself until OnDone.
-class ShardControlService::PhaseStream
-    : public grpc::ServerWriteReactor<v1::PhaseReply> {
- public:
-  // To be called once, when the phase has run; even if the caller has gone,
-  // since this is what ends the call.
-  void Answer(const absl::StatusOr<PhaseResult>& result) {
-    if (!result.ok()) {
-      Finish(ToGrpcStatus(result.status()));
-      return;
-    }
-    replies_ = ToProto(*result);
-    WriteNext();
-  }
-
- private:
-  void WriteNext() {
-    if (++next_ == replies_.size()) {
-      StartWriteAndFinish(&replies_.back(), grpc::WriteOptions(),
-                          grpc::Status::OK);
-    } else {
-      StartWrite(&replies_[next_ - 1]);
-    }
-  }
-  void OnWriteDone(bool ok) override {
-    if (ok) {
-      WriteNext();
-    } else {
-      Finish(grpc::Status(grpc::StatusCode::CANCELLED, "cancelled"));
-    }
-  }
-  // A phase that has begun runs to its end; Answer then finishes the call.
-  void OnCancel() override {}
-  void OnDone() override { delete this; }
-
-  std::vector<v1::PhaseReply> replies_;
-  size_t next_ = 0;
-};
-
 ShardControlService::ShardControlService(const ShardIdentity& self,
                                          ShardEngine* engine, OpenStreams* open)
     : self_(self), engine_(engine), open_(open) {}
@@ -245,18 +205,9 @@ grpc::ServerUnaryReactor* ShardControlService::SetSession(
   return reactor;
 }
 
-grpc::ServerWriteReactor<v1::PhaseReply>* ShardControlService::RunPhase(
-    grpc::CallbackServerContext*, const v1::PhaseRequest* request) {
-  auto* stream = new PhaseStream;
-  absl::StatusOr<Phase> phase = FromProto(*request);
-  if (!phase.ok()) {
-    stream->Answer(phase.status());
-    return stream;
-  }
-  compute_.Run([this, stream, phase = *std::move(phase)] {
-    stream->Answer(engine_->RunPhase(phase));
-  });
-  return stream;
+grpc::ServerBidiReactor<v1::PhaseRequest, v1::PhaseReply>*
+ShardControlService::RunPhase(grpc::CallbackServerContext*) {
+  return PhaseStream::Start(engine_, &compute_);
 }
 
 }  // namespace agg

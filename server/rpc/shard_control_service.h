@@ -28,7 +28,6 @@ class ShardControlService : public v1::ShardControl::CallbackService {
 
  private:
   class AttachStream;
-  class PhaseStream;
 
   grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachReply>* Attach(
       grpc::CallbackServerContext*) override;
@@ -41,8 +40,8 @@ class ShardControlService : public v1::ShardControl::CallbackService {
   grpc::ServerUnaryReactor* SetSession(grpc::CallbackServerContext*,
                                        const v1::SetSessionRequest* request,
                                        v1::SetSessionReply* reply) override;
-  grpc::ServerWriteReactor<v1::PhaseReply>* RunPhase(
-      grpc::CallbackServerContext*, const v1::PhaseRequest* request) override;
+  grpc::ServerBidiReactor<v1::PhaseRequest, v1::PhaseReply>* RunPhase(
+      grpc::CallbackServerContext*) override;
 
   // ShardClaim::Take; a refusal is logged.
   absl::Status TakeClaim(uint64_t life, const std::string& coordinator);

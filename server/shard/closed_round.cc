@@ -47,15 +47,16 @@ absl::StatusOr<PhaseResult> ClosedRound::Close(
   absl::StatusOr<std::vector<SliceGram>> rest =
       compute->Gram(rows_, missing, /*compensated=*/false);
   if (!rest.ok()) return rest.status();
-  PhaseResult result;
-  result.row_crc32c = row_crc32c_;
+  std::vector<SliceGram> grams;
+  grams.reserve(early.size());
   auto next = rest->begin();
   for (std::optional<SliceGram>& gram : early) {
-    result.grams.push_back(gram.has_value() ? *std::move(gram)
-                                            : std::move(*next++));
+    grams.push_back(gram.has_value() ? *std::move(gram) : std::move(*next++));
   }
-  close_ = result;
-  return result;
+  close_.emplace();
+  close_->row_crc32c = row_crc32c_;
+  close_->grams = std::move(grams);
+  return *close_;
 }
 
 absl::StatusOr<PhaseResult> ClosedRound::CompensatedGram(

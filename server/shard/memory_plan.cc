@@ -2,6 +2,7 @@
 // of them is.
 #include "server/shard/memory_plan.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -32,6 +33,7 @@ std::string DescribeUse(const MemoryUse& use) {
   add("Gram matrices", use.grams);
   add("early Grams", use.early_grams);
   add("scratch", use.scratch);
+  add("coordinator", use.coordinator);
   return absl::StrCat(absl::StrJoin(parts, " + "), " = ",
                       Mebibytes(use.total()));
 }
@@ -48,6 +50,22 @@ absl::Status CheckUse(const char* field, int64_t budget_bytes,
 }
 
 }  // namespace
+
+int64_t CoordinatorBytes(int64_t num_tensors, int64_t num_slices,
+                         int64_t num_rows, int64_t num_shards) {
+  constexpr int64_t kDouble = sizeof(double);
+  // The decision's and the shards', the rule's state before and after the
+  // round, and once more for the round that is being reported.
+  constexpr int64_t kCoefficientCopies = 8;
+  // Of 3 MiB each: gRPC's bytes, the message made of them, the next one's
+  // bytes.
+  constexpr int64_t kMessageBytes = 3 * (int64_t{3} << 20);
+  const int64_t gram = PackedGramSize(num_rows) * kDouble;
+  const int64_t grams =
+      2 * num_tensors + std::max<int64_t>(0, num_slices - num_tensors);
+  return grams * gram + kCoefficientCopies * num_tensors * num_rows * kDouble +
+         (num_shards - 1) * std::min(kMessageBytes, 3 * num_slices * gram);
+}
 
 MemoryPlan PlanMemory(int64_t num_elements, int64_t num_rows, DType push_dtype,
                       DType pull_dtype, const OptimizerOptions& optimizer,

@@ -25,9 +25,10 @@ struct MemoryUse {
   int64_t grams = 0;        // slices' Gram matrices of a round
   int64_t early_grams = 0;  // which of them are computed before its close
   int64_t scratch = 0;      // of the backend
+  int64_t coordinator = 0;  // in shard 0's process; CoordinatorBytes
   int64_t total() const {
     return rows + master + state + snapshots + frames + ledger + grams +
-           early_grams + scratch;
+           early_grams + scratch + coordinator;
   }
 };
 
@@ -36,10 +37,18 @@ struct MemoryPlan {
   MemoryUse device;  // zeros unless the backend has memory of its own
 };
 
+// What the coordinator needs for rounds of `num_rows` rows in a job of that
+// many tensors and slices: the tensors' Gram matrices of the round in execution
+// and of the one whose statistics are being computed, those of slices that have
+// come before their turn, coefficients, and messages on their way. Compensated
+// Grams, which few rounds ask for, are not in it.
+int64_t CoordinatorBytes(int64_t num_tensors, int64_t num_slices,
+                         int64_t num_rows, int64_t num_shards);
+
 // The plan for `num_rows` rows (at most so many workers) of num_elements.
 // `needs`: Backend::memory_needs(num_rows). What goes by slices is left at 0
-// (ledger, grams, early_grams): their number is known to the caller
-// (ShardCompute) alone.
+// (ledger, grams, early_grams, coordinator): their number is known to the
+// caller (ShardCompute) alone.
 MemoryPlan PlanMemory(int64_t num_elements, int64_t num_rows, DType push_dtype,
                       DType pull_dtype, const OptimizerOptions& optimizer,
                       const MemoryNeeds& needs);

@@ -10,6 +10,7 @@
 #include "server/base/log.h"
 #include "server/ingest/arrival_ledger.h"
 #include "server/shard/early_grams.h"
+#include "server/shard/step_layout.h"
 
 namespace agg {
 namespace {
@@ -27,37 +28,6 @@ absl::Status WithPlan(const absl::Status& status, const MemoryPlan& plan) {
   if (!absl::IsResourceExhausted(status)) return status;
   return absl::ResourceExhaustedError(absl::StrCat(
       status.message(), "; the plan needs ", DescribeMemoryPlan(plan)));
-}
-
-size_t NumSegments(const StepPlan& step, size_t num_tensors) {
-  return step.per_tensor ? num_tensors : 1;
-}
-
-absl::Status CheckStep(const StepPlan& step, size_t num_rows,
-                       size_t num_tensors) {
-  const size_t segments = NumSegments(step, num_tensors);
-  if (step.coefficients.size() == segments * num_rows &&
-      (step.trust.empty() || step.trust.size() == num_tensors)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "step has ", step.coefficients.size(), " coefficients and ",
-      step.trust.size(), " trust ratios for ", segments, " segments, ",
-      num_rows, " rows and ", num_tensors, " tensors"));
-}
-
-// Positions of the rows that are in the sum. An excluded row holds a value that
-// is not finite: it must not be multiplied, not even by zero.
-std::vector<size_t> KeptRows(const StepPlan& step,
-                             const std::vector<RoundRow>& rows) {
-  std::vector<size_t> kept;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (std::count(step.excluded_ranks.begin(), step.excluded_ranks.end(),
-                   rows[i].rank) == 0) {
-      kept.push_back(i);
-    }
-  }
-  return kept;
 }
 
 }  // namespace
@@ -116,12 +86,13 @@ MemoryPlan ShardCompute::PlanRows(int64_t num_rows) const {
       layout_->num_elements, num_rows, options_.push_dtype, options_.pull_dtype,
       options_.optimizer, backend_->memory_needs(num_rows));
   const int64_t num_slices = static_cast<int64_t>(layout_->slices.size());
-  // Each slice's Gram twice: kept for a repeat of the phase, and on its way to
-  // the coordinator. Those with compensation are few, and not counted.
-  plan.host.grams =
-      2 * num_slices *
+  // Each slice's Gram, kept for a repeat of the phase, and those that the
+  // backend is computing. Those with compensation are few, and not counted.
+  const int64_t gram_bytes =
+      num_slices *
       (PackedGramSize(num_rows) * static_cast<int64_t>(sizeof(double)) +
        static_cast<int64_t>(sizeof(SliceGram)));
+  plan.host.grams = gram_bytes + std::min(gram_bytes, kMaxGramBytes);
   if (options_.early_gram) {
     plan.host.early_grams = EarlyGrams::Bytes(num_slices);
   }
@@ -129,6 +100,12 @@ MemoryPlan ShardCompute::PlanRows(int64_t num_rows) const {
   // joined ones and the seed are pushed to.
   plan.host.ledger =
       ArrivalLedger::Bytes(options_.max_workers + 1, num_slices, num_rows + 1);
+  if (options_.ordinal == 0) {
+    plan.host.coordinator =
+        CoordinatorBytes(static_cast<int64_t>(layout_->manifest.tensors.size()),
+                         static_cast<int64_t>(layout_->plan.slices.size()),
+                         num_rows, options_.num_shards);
+  }
   return plan;
 }
 
@@ -159,18 +136,12 @@ char* ShardCompute::LandingAddress(PushKind kind, int32_t rank, int32_t slice) {
   return seed()->buffers()->f32->host() + layout_->ranges[slice].begin * 4;
 }
 
-absl::StatusOr<std::vector<SliceGram>> ShardCompute::Gram(
-    const std::vector<RoundRow>& rows, const std::vector<int32_t>& slices,
-    bool compensated) {
-  const std::vector<const Buffer*> buffers = RowBuffers(*rows_, rows);
-  std::vector<SliceGram> grams;
+absl::Status ShardCompute::AppendGrams(
+    const std::vector<const Buffer*>& buffers, absl::Span<const int32_t> slices,
+    bool compensated, std::vector<SliceGram>* grams) {
   std::vector<ElementRange> ranges;
-  for (const int32_t slice : slices) {
-    grams.push_back({layout_->slices[slice], {}, {}});
-    ranges.push_back(layout_->ranges[slice]);
-  }
-  if (ranges.empty()) return grams;
-  const size_t packed = PackedGramSize(static_cast<int64_t>(rows.size()));
+  for (const int32_t slice : slices) ranges.push_back(layout_->ranges[slice]);
+  const size_t packed = PackedGramSize(static_cast<int64_t>(buffers.size()));
   std::vector<double> hi(ranges.size() * packed);
   std::vector<double> lo(compensated ? hi.size() : 0);
   GramRequest request;
@@ -182,10 +153,35 @@ absl::StatusOr<std::vector<SliceGram>> ShardCompute::Gram(
   request.lo = absl::MakeSpan(lo);
   absl::Status status = backend_->Gram(request);
   if (!status.ok()) return status;
-  for (size_t i = 0; i < grams.size(); ++i) {
-    grams[i].hi.assign(hi.begin() + i * packed, hi.begin() + (i + 1) * packed);
-    if (!compensated) continue;
-    grams[i].lo.assign(lo.begin() + i * packed, lo.begin() + (i + 1) * packed);
+  for (size_t i = 0; i < slices.size(); ++i) {
+    SliceGram gram;
+    gram.slice = layout_->slices[slices[i]];
+    gram.hi.assign(hi.begin() + i * packed, hi.begin() + (i + 1) * packed);
+    if (compensated) {
+      gram.lo.assign(lo.begin() + i * packed, lo.begin() + (i + 1) * packed);
+    }
+    grams->push_back(std::move(gram));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<SliceGram>> ShardCompute::Gram(
+    const std::vector<RoundRow>& rows, const std::vector<int32_t>& slices,
+    bool compensated) {
+  const std::vector<const Buffer*> buffers = RowBuffers(*rows_, rows);
+  const int64_t bytes = PackedGramSize(static_cast<int64_t>(rows.size())) *
+                        static_cast<int64_t>(sizeof(double));
+  // A slice's Gram depends on its rows alone (kernels/backend.h), so that the
+  // batches may be cut anywhere.
+  const size_t batch = static_cast<size_t>(
+      std::max<int64_t>(1, kMaxGramBytes / std::max<int64_t>(1, bytes)));
+  std::vector<SliceGram> grams;
+  grams.reserve(slices.size());
+  for (size_t begin = 0; begin < slices.size(); begin += batch) {
+    const absl::Status status =
+        AppendGrams(buffers, absl::MakeConstSpan(slices).subspan(begin, batch),
+                    compensated, &grams);
+    if (!status.ok()) return status;
   }
   return grams;
 }
@@ -196,27 +192,27 @@ absl::Status ShardCompute::FillUpdate(const std::vector<RoundRow>& rows,
                                       std::vector<double>* compact,
                                       std::vector<UpdateRange>* ranges,
                                       UpdateRequest* request) {
-  const size_t num_tensors = layout_->manifest.tensors.size();
-  absl::Status status = CheckStep(step, rows.size(), num_tensors);
-  if (!status.ok()) return status;
+  if (layout_->slices.empty()) return absl::OkStatus();
+  const absl::StatusOr<std::vector<int32_t>> places =
+      PlacesIn(step, *layout_, rows.size());
+  if (!places.ok()) return places.status();
   const std::vector<size_t> kept = KeptRows(step, rows);
   for (const size_t i : kept) buffers->push_back(rows_->row(rows[i].rank));
-  for (size_t s = 0; s < NumSegments(step, num_tensors); ++s) {
-    for (const size_t i : kept) {
-      compact->push_back(step.coefficients[s * rows.size() + i]);
-    }
+  for (size_t s = 0; s < step.coefficients.size(); s += rows.size()) {
+    for (const size_t i : kept) compact->push_back(step.coefficients[s + i]);
   }
   for (size_t i = 0; i < layout_->slices.size(); ++i) {
     const int32_t tensor = layout_->plan.slices[layout_->slices[i]].tensor;
+    const int32_t place = (*places)[tensor];
     const GroupOptions& group = group_of_tensor_[tensor];
     UpdateRange range;
     range.range = layout_->ranges[i];
     range.coefficients = absl::MakeConstSpan(*compact).subspan(
-        step.per_tensor ? tensor * kept.size() : 0, kept.size());
+        step.per_tensor ? place * kept.size() : 0, kept.size());
     range.learning_rate = static_cast<float>(
         step.learning_rate * static_cast<double>(group.learning_rate_factor));
     range.weight_decay = group.weight_decay;
-    range.trust = step.trust.empty() ? 1.0f : step.trust[tensor];
+    range.trust = step.trust.empty() ? 1.0f : step.trust[place];
     ranges->push_back(range);
   }
   request->rows = *buffers;

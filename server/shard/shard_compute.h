@@ -3,6 +3,7 @@
 #ifndef AGG_SERVER_SHARD_SHARD_COMPUTE_H_
 #define AGG_SERVER_SHARD_SHARD_COMPUTE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -53,10 +54,13 @@ class ShardCompute {
   // The seed has become a version: its memory is a snapshot like others now.
   void ReleaseSeed() { seed_ = nullptr; }
 
-  // Partial Grams of slices, given and returned in the layout's order.
+  // Partial Grams of slices, given and returned in the layout's order. Those of
+  // one call to the backend take kMaxGramBytes at most, besides the result.
   absl::StatusOr<std::vector<SliceGram>> Gram(
       const std::vector<RoundRow>& rows, const std::vector<int32_t>& slices,
       bool compensated);
+
+  static constexpr int64_t kMaxGramBytes = int64_t{16} << 20;
 
   absl::StatusOr<std::vector<SliceNorms>> Norms(
       const std::vector<RoundRow>& rows, const StepPlan& step);
@@ -76,6 +80,10 @@ class ShardCompute {
       : options_(options), backend_(backend) {}
   absl::Status ResolveGroups();
   MemoryPlan PlanRows(int64_t num_rows) const;
+  // Appends the Grams of `slices`, in one call to the backend.
+  absl::Status AppendGrams(const std::vector<const Buffer*>& buffers,
+                           absl::Span<const int32_t> slices, bool compensated,
+                           std::vector<SliceGram>* grams);
   // What the step means for each slice. The request's spans point into the
   // other outputs, which therefore must outlive it.
   absl::Status FillUpdate(const std::vector<RoundRow>& rows,

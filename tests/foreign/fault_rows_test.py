@@ -6,8 +6,7 @@ A marked test fails today; who removes the fault removes the mark.
 import grpc
 
 from client import Worker, failure, manifest
-from foreign_test_case import (REDUCE, TENSORS, Code, ForeignTestCase, values,
-                               waits_for)
+from foreign_test_case import REDUCE, TENSORS, Code, ForeignTestCase, values
 from server_process import WAIT, wait_until
 from stubs import admin, agg
 
@@ -263,8 +262,6 @@ class JoinTest(ForeignTestCase):
         ranks = [worker.rank for worker in self.status(job).workers]
         self.assertEqual(ranks, [1])
 
-    @waits_for("a plan of messages that does not grow with max_workers",
-               "tensors")
     def test_many_tensors_and_workers_on_two_shards(self):
         job = self.start(
             "workers: 1 max_workers: 512\n" + REDUCE.replace(

@@ -49,8 +49,8 @@ class ShardControlTest(ForeignTestCase):
         return stream.rest()
 
     def phase(self, round=0, **phase):
-        return list(self.peer.control.RunPhase(agg.PhaseRequest(
-            epoch=self.EPOCH, round=round, **phase), timeout=WAIT))
+        return list(self.peer.control.RunPhase(iter([agg.PhaseRequest(
+            epoch=self.EPOCH, round=round, **phase)]), timeout=WAIT))
 
     def pull(self, version):
         data, = self.peer.shard.Pull(agg.PullRequest(

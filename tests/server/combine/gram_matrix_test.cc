@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace agg {
@@ -19,6 +20,36 @@ TEST(GramMatrixTest, UnpacksUpperTrianglesRowByRow) {
   EXPECT_EQ(gram(2, 2), 6);
   EXPECT_EQ(gram.lo(1, 2), 0.0);
   EXPECT_EQ(gram.Trace(), 11);
+}
+
+TEST(GramMatrixTest, GivesTheUpperTriangleByRows) {
+  const GramMatrix gram =
+      GramMatrix::FromPacked(3, std::vector<double>{1, 2, 3, 4, 5, 6}, {});
+  EXPECT_THAT(gram.UpperRow(0), testing::ElementsAre(1, 2, 3));
+  EXPECT_THAT(gram.UpperRow(1), testing::ElementsAre(4, 5));
+  EXPECT_THAT(gram.UpperRow(2), testing::ElementsAre(6));
+}
+
+// What is kept packed reads as the dense matrix that was written.
+TEST(GramMatrixTest, IsTheDenseMatrixThatWasSet) {
+  for (const int num_rows : {1, 2, 7, 64}) {
+    std::vector<double> dense(static_cast<size_t>(num_rows) * num_rows);
+    GramMatrix gram(num_rows, true);
+    for (int i = 0; i < num_rows; ++i) {
+      for (int j = i; j < num_rows; ++j) {
+        const double value = i * 1000.0 + j + 1.0 / 3.0;
+        dense[i * num_rows + j] = dense[j * num_rows + i] = value;
+        gram.Set((i + j) % 2 == 0 ? i : j, (i + j) % 2 == 0 ? j : i, value,
+                 value * 1e-20);
+      }
+    }
+    for (int i = 0; i < num_rows; ++i) {
+      for (int j = 0; j < num_rows; ++j) {
+        EXPECT_EQ(gram(i, j), dense[i * num_rows + j]);
+        EXPECT_EQ(gram.lo(i, j), dense[i * num_rows + j] * 1e-20);
+      }
+    }
+  }
 }
 
 TEST(GramMatrixTest, UnpacksLowParts) {

@@ -12,6 +12,38 @@
 namespace agg {
 namespace {
 
+// The sums of a dense matrix, term by term in the order of the columns.
+std::vector<double> DenseProduct(const GramMatrix& gram,
+                                 const std::vector<double>& w) {
+  std::vector<double> product;
+  for (int i = 0; i < gram.num_rows(); ++i) {
+    double sum = 0.0;
+    for (int j = 0; j < gram.num_rows(); ++j) sum += gram(i, j) * w[j];
+    product.push_back(sum);
+  }
+  return product;
+}
+
+TEST(GramStatsTest, ProductsHaveTheBitsOfADenseMatrix) {
+  for (const int num_rows : {1, 2, 5, 33, 64}) {
+    const Rows rows = NormalRows(static_cast<uint64_t>(num_rows), num_rows, 9);
+    const GramMatrix gram = MakeGram(rows);
+    std::vector<double> w;
+    for (int i = 0; i < num_rows; ++i) w.push_back(rows[i][0] / 3.0);
+    const std::vector<double> expected = DenseProduct(gram, w);
+    EXPECT_EQ(Product(gram, w), expected);
+    double form = 0.0;
+    for (int i = 0; i < num_rows; ++i) form += w[i] * expected[i];
+    EXPECT_EQ(QuadraticForm(gram, w), form);
+    double sum = 0.0;
+    for (const double row :
+         DenseProduct(gram, std::vector<double>(num_rows, 1.0))) {
+      sum += row;
+    }
+    EXPECT_EQ(SumOfEntries(gram), sum);
+  }
+}
+
 TEST(GramStatsTest, FormsMatchVectors) {
   const Rows rows = NormalRows(1, 6, 40);
   const GramMatrix gram = MakeGram(rows);

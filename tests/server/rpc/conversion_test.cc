@@ -2,8 +2,10 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/call_validation.h"
@@ -83,10 +85,132 @@ Phase FullPhase(PhaseKind kind) {
   return phase;
 }
 
+// What the other side makes of the messages; their number goes to
+// *num_messages.
+absl::StatusOr<Phase> RoundTrip(const Phase& phase,
+                                int64_t max_bytes = kMaxPhaseMessageBytes,
+                                int* num_messages = nullptr) {
+  PhaseRequests requests(phase, max_bytes);
+  v1::PhaseRequest request;
+  EXPECT_TRUE(requests.Next(&request));
+  absl::StatusOr<Phase> back = FromProto(request);
+  int count = 1;
+  while (back.ok() && request.more()) {
+    EXPECT_TRUE(requests.Next(&request));
+    EXPECT_LE(static_cast<int64_t>(request.ByteSizeLong()), max_bytes + 100);
+    const absl::Status status = AppendRequest(request, &*back);
+    if (!status.ok()) back = status;
+    ++count;
+  }
+  EXPECT_FALSE(requests.Next(&request));
+  if (num_messages != nullptr) *num_messages = count;
+  return back;
+}
+
+std::vector<v1::PhaseReply> AllReplies(const PhaseResult& result) {
+  PhaseReplies replies(result);
+  std::vector<v1::PhaseReply> messages(1);
+  while (replies.Next(&messages.back())) messages.emplace_back();
+  messages.pop_back();
+  return messages;
+}
+
+// An update of that many tensors, each of its numbers another one.
+Phase LargeStep(int num_tensors, int num_rows) {
+  Phase phase = FullPhase(PhaseKind::kUpdate);
+  phase.step.per_tensor = true;
+  phase.step.excluded_ranks = {5};
+  phase.step.learning_rate = 0.25;
+  phase.step.step = 9;
+  for (int t = 0; t < num_tensors; ++t) {
+    phase.step.tensors.push_back(3 * t);
+    phase.step.trust.push_back(static_cast<float>(t) + 0.5f);
+    for (int row = 0; row < num_rows; ++row) {
+      phase.step.coefficients.push_back(t + row / 1024.0);
+    }
+  }
+  return phase;
+}
+
+TEST(PhaseConversionTest, LargeStepsTravelInSeveralMessages) {
+  for (const int64_t max_bytes : {8, 24, 1000, 1 << 20}) {
+    SCOPED_TRACE(max_bytes);
+    const Phase phase = LargeStep(50, 7);
+    int num_messages = 0;
+    const auto back = RoundTrip(phase, max_bytes, &num_messages);
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(num_messages > 1, max_bytes < 50 * 9 * 8);
+    EXPECT_EQ(back->kind, PhaseKind::kUpdate);
+    EXPECT_EQ(back->epoch, phase.epoch);
+    EXPECT_EQ(back->step.coefficients, phase.step.coefficients);
+    EXPECT_EQ(back->step.tensors, phase.step.tensors);
+    EXPECT_EQ(back->step.trust, phase.step.trust);
+    EXPECT_THAT(back->step.excluded_ranks, ElementsAre(5));
+    EXPECT_EQ(back->step.learning_rate, 0.25);
+    EXPECT_EQ(back->step.step, 9);
+  }
+}
+
+// 2,030 tensors were the most that one message held.
+TEST(PhaseConversionTest, AnyNumberOfTensorsIsSentToAnyNumberOfWorkers) {
+  JobInfo job;
+  job.max_workers = 512;
+  job.shards = {"a:1", "b:1"};
+  v1::Manifest manifest;
+  for (int t = 0; t < 5000; ++t) {
+    manifest.add_tensors()->set_name(absl::StrCat("tensor", t));
+  }
+  EXPECT_EQ(CheckMessageSize(manifest, job), absl::OkStatus());
+  const Phase phase = LargeStep(5000, 512);
+  int num_messages = 0;
+  const auto back = RoundTrip(phase, kMaxPhaseMessageBytes, &num_messages);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(num_messages, 7);
+  EXPECT_EQ(back->step.coefficients, phase.step.coefficients);
+}
+
+TEST(PhaseConversionTest, AManifestMustStillFitAMessage) {
+  JobInfo job;
+  v1::Manifest manifest;
+  for (int t = 0; t < 20000; ++t) {
+    manifest.add_tensors()->set_name(std::string(500, 'x'));
+  }
+  EXPECT_EQ(CheckMessageSize(manifest, job), absl::OkStatus());  // one shard
+  job.shards = {"a:1", "b:1"};
+  const absl::Status status = CheckMessageSize(manifest, job);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr("manifest is 20000 tensors in "));
+}
+
+TEST(PhaseConversionTest, ALaterMessageIsOfTheSamePhase) {
+  const Phase phase = LargeStep(2, 1);
+  PhaseRequests requests(phase, 8);
+  v1::PhaseRequest first, second;
+  ASSERT_TRUE(requests.Next(&first));
+  ASSERT_TRUE(requests.Next(&second));
+  absl::StatusOr<Phase> back = FromProto(first);
+  ASSERT_TRUE(back.ok());
+  const auto refuses = [&](const v1::PhaseRequest& request) {
+    return AppendRequest(request, &*back).code() ==
+           absl::StatusCode::kInvalidArgument;
+  };
+  v1::PhaseRequest other = second;
+  other.mutable_norms();
+  EXPECT_TRUE(refuses(other));
+  other = second;
+  other.set_round(second.round() + 1);
+  EXPECT_TRUE(refuses(other));
+  other = second;
+  other.set_epoch(second.epoch() + 1);
+  EXPECT_TRUE(refuses(other));
+  EXPECT_FALSE(refuses(second));
+}
+
 TEST(PhaseConversionTest, EveryPhase) {
   Phase phase = FullPhase(PhaseKind::kClose);
   phase.rows = {{0, 10}, {3, 13, 2}};
-  absl::StatusOr<Phase> back = FromProto(ToProto(phase));
+  absl::StatusOr<Phase> back = RoundTrip(phase);
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(back->kind, PhaseKind::kClose);
   EXPECT_EQ(back->epoch, 1u);
@@ -98,7 +222,7 @@ TEST(PhaseConversionTest, EveryPhase) {
 
   phase = FullPhase(PhaseKind::kCompensatedGram);
   phase.tensors = {1, 5};
-  back = FromProto(ToProto(phase));
+  back = RoundTrip(phase);
   ASSERT_TRUE(back.ok());
   EXPECT_THAT(back->tensors, ElementsAre(1, 5));
 
@@ -110,7 +234,7 @@ TEST(PhaseConversionTest, EveryPhase) {
     phase.step.learning_rate = 0.3;
     phase.step.step = 9;
     phase.step.trust = {1.0f, 0.5f};
-    back = FromProto(ToProto(phase));
+    back = RoundTrip(phase);
     ASSERT_TRUE(back.ok());
     EXPECT_EQ(back->kind, kind);
     EXPECT_TRUE(back->step.per_tensor);
@@ -123,14 +247,14 @@ TEST(PhaseConversionTest, EveryPhase) {
 
   phase = FullPhase(PhaseKind::kPublish);
   phase.publish = {4, true, true, 77};
-  back = FromProto(ToProto(phase));
+  back = RoundTrip(phase);
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(back->publish.version, 4u);
   EXPECT_TRUE(back->publish.unchanged);
   EXPECT_TRUE(back->publish.seed);
   EXPECT_EQ(back->publish.seed_session, 77u);
 
-  back = FromProto(ToProto(FullPhase(PhaseKind::kAbandon)));
+  back = RoundTrip(FullPhase(PhaseKind::kAbandon));
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(back->kind, PhaseKind::kAbandon);
 
@@ -142,19 +266,21 @@ TEST(PhaseConversionTest, LargeResultsTravelInSeveralMessages) {
   PhaseResult result;
   for (int slice = 0; slice < 40; ++slice) {
     result.grams.push_back(
-        {slice, std::vector<double>(20000, slice + 0.5), {}});
+        {slice, std::vector<double>(20000, slice + 0.5),
+         slice == 7 ? std::vector<double>{1.0, -1.0} : std::vector<double>()});
   }
-  result.grams[7].lo = {1.0, -1.0};
   result.norms.push_back({3, 1.5, 2.5});
   result.seconds = 0.125;
   result.incomplete_ranks = {2, 511};
   result.not_finite_slice = 0;
-  const std::vector<v1::PhaseReply> replies = ToProto(result);
+  const std::vector<v1::PhaseReply> replies = AllReplies(result);
   EXPECT_GE(replies.size(), 3u);
   PhaseResult back;
   for (const v1::PhaseReply& reply : replies) {
     EXPECT_LT(reply.ByteSizeLong(), 4u << 20);
-    AppendReply(reply, &back);
+    AppendReply(
+        reply, [&](SliceGram gram) { back.grams.push_back(std::move(gram)); },
+        &back);
   }
   EXPECT_THAT(back.incomplete_ranks, ElementsAre(2, 511));
   EXPECT_EQ(back.not_finite_slice, 0);
@@ -170,10 +296,10 @@ TEST(PhaseConversionTest, LargeResultsTravelInSeveralMessages) {
 }
 
 TEST(PhaseConversionTest, AnEmptyResultIsOneMessage) {
-  const std::vector<v1::PhaseReply> replies = ToProto(PhaseResult());
+  const std::vector<v1::PhaseReply> replies = AllReplies(PhaseResult());
   ASSERT_EQ(replies.size(), 1u);
   PhaseResult back;
-  AppendReply(replies[0], &back);
+  AppendReply(replies[0], nullptr, &back);
   EXPECT_EQ(back.not_finite_slice, -1);
 }
 

@@ -90,6 +90,20 @@ TEST_F(RemoteShardPeerTest, ErrorsKeepTheirCodeAndGetAName) {
   EXPECT_FALSE(peer->RunPhase(phase).ok());
 }
 
+// Its coefficients alone are twice what a message may have.
+TEST_F(RemoteShardPeerTest, AStepLargerThanAMessageReachesTheEngine) {
+  auto peer = NewPeer();
+  ASSERT_TRUE(peer->Attach(kEpoch, nullptr).ok());
+  ASSERT_TRUE(peer->SetManifest(kEpoch, OneTensor(4)).ok());
+  Phase update;
+  update.kind = PhaseKind::kUpdate;
+  update.epoch = kEpoch;
+  update.step.coefficients.assign(2 << 20, 0.5);
+  const absl::Status status = peer->RunPhase(update).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the open round is"));
+}
+
 TEST_F(RemoteShardPeerTest, ALongReasonIsRefused) {
   auto peer = NewPeer();
   ASSERT_TRUE(peer->Attach(kEpoch, nullptr).ok());

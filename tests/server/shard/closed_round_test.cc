@@ -3,6 +3,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -117,6 +118,25 @@ TEST_F(ClosedRoundTest, NamesTheFirstSliceThatIsNotFinite) {
   // A repeat says the same, although it computes nothing.
   ASSERT_TRUE(round_.Update(compute_.get(), step_, &num_revoked).ok());
   EXPECT_EQ(round_.not_finite_slice(), 1);
+}
+
+// A step may name the tensors that it is about, in any number.
+TEST_F(ClosedRoundTest, StepsWithTheCoefficientsOfItsOwnTensors) {
+  step_.per_tensor = true;
+  step_.tensors = {1};
+  int num_revoked = 0;
+  const absl::Status status =
+      round_.Update(compute_.get(), step_, &num_revoked);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr("step lacks tensor 0"));
+  step_.tensors = {0, 1};
+  step_.coefficients = {1.0, 2.0};
+  ASSERT_TRUE(round_.Update(compute_.get(), step_, &num_revoked).ok());
+  const float* values =
+      reinterpret_cast<const float*>(round_.updated()->data(DType::kF32));
+  EXPECT_EQ(values[0], -1.5f);  // 0 - 0.5 * 1 * 3
+  EXPECT_EQ(values[compute_->layout()->ranges[1].begin], -2.0f);
 }
 
 TEST_F(ClosedRoundTest, AnErrorIsNotKept) {

@@ -61,6 +61,25 @@ TEST(MemoryPlanTest, CountsWhatGoesBySlices) {
             "3.0 MiB = 6.0 MiB");
 }
 
+TEST(MemoryPlanTest, CountsTheCoordinatorsMatricesAndNamesThem) {
+  // Packed matrices of two rounds, 8 copies of coefficients.
+  EXPECT_EQ(CoordinatorBytes(1, 1, 3, 1), 2 * 6 * 8 + 8 * 3 * 8);
+  // Tensor by tensor; the slices of one may all wait for the first of them.
+  EXPECT_EQ(CoordinatorBytes(10, 15, 3, 1), 25 * 6 * 8 + 10 * 8 * 3 * 8);
+  // Messages of other shards, which are no larger than what there is to send.
+  EXPECT_EQ(CoordinatorBytes(1, 1, 3, 4) - CoordinatorBytes(1, 1, 3, 1),
+            3 * (3 * 6 * 8));
+  EXPECT_EQ(
+      CoordinatorBytes(9999, 9999, 64, 4) - CoordinatorBytes(9999, 9999, 64, 1),
+      3 * (9 << 20));
+  MemoryPlan plan;
+  plan.host.coordinator = CoordinatorBytes(10000, 10000, 64, 4);
+  const absl::Status status = CheckMemoryPlan(plan, {1 << 20, 0});
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("the plan needs coordinator 3"));
+  EXPECT_THAT(status.message(), HasSubstr("memory_budget_bytes is 1048576"));
+}
+
 TEST(MemoryPlanTest, RefusesWithTheNumbers) {
   const MemoryPlan plan = PlanMemory(1 << 20, 1, DType::kF32, DType::kF32,
                                      OptimizerOptions(), MemoryNeeds());

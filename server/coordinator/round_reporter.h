@@ -1,0 +1,76 @@
+// What comes after a round whose workers have their answers: its statistics,
+// and its report to metrics, pages and logs.
+#ifndef AGG_SERVER_COORDINATOR_ROUND_REPORTER_H_
+#define AGG_SERVER_COORDINATOR_ROUND_REPORTER_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "server/base/mutex.h"
+#include "server/combine/compacted_round.h"
+#include "server/combine/options.h"
+#include "server/combine/rule_state.h"
+#include "server/round/round_report.h"
+
+namespace agg {
+
+// What the statistics of a round are computed from.
+struct RoundFacts {
+  CombineOptions combine;
+  std::vector<RuleState> rule_before;  // the applied rule's, before the round
+  CompactedRound rows;
+};
+
+// Reports go out in the order of the rounds, one at a time. At most one round
+// is behind: its Grams are as large as those of the round in execution, and
+// there is no room for more. Used by one thread, besides its own.
+class RoundReporter {
+ public:
+  using Callback = std::function<void(const RoundReport&)>;
+
+  // `on_report` may be null.
+  explicit RoundReporter(Callback on_report);
+  // Reports what is left.
+  ~RoundReporter();
+  RoundReporter(const RoundReporter&) = delete;
+  RoundReporter& operator=(const RoundReporter&) = delete;
+
+  // From here on a thread of its own computes and calls back. Without it, Add
+  // does.
+  void Start();
+
+  // The next round. Waits while the one before it has not been reported.
+  void Add(RoundFacts facts, RoundReport report);
+  // Waits until everything has been reported.
+  void Flush();
+
+ private:
+  struct Round {
+    RoundFacts facts;
+    RoundReport report;
+  };
+
+  void Loop();
+  void Finish(Round round);
+
+  const Callback on_report_;
+  // Of shadow rules, in the epoch of the last report. Used by the thread that
+  // computes.
+  std::vector<std::vector<RuleState>> shadow_rules_;
+  uint64_t epoch_ = 0;
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<Round> next_ ABSL_GUARDED_BY(mutex_);  // not begun
+  bool busy_ ABSL_GUARDED_BY(mutex_) = false;          // one is not reported
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_COORDINATOR_ROUND_REPORTER_H_

@@ -1,0 +1,68 @@
+// A step names the shard's own tensors alone, so that their number does not
+// grow with the job's.
+#include "server/shard/step_layout.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace agg {
+namespace {
+
+absl::Status CheckSizes(const StepPlan& step, size_t num_rows,
+                        size_t num_tensors) {
+  const size_t segments = step.per_tensor ? num_tensors : 1;
+  if (step.coefficients.size() == segments * num_rows &&
+      (step.trust.empty() || step.trust.size() == num_tensors)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "step has ", step.coefficients.size(), " coefficients and ",
+      step.trust.size(), " trust ratios for ", segments, " segments, ",
+      num_rows, " rows and ", num_tensors, " tensors"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<int32_t>> PlacesIn(const StepPlan& step,
+                                              const ShardLayout& layout,
+                                              size_t num_rows) {
+  const size_t num_tensors = layout.manifest.tensors.size();
+  std::vector<int32_t> listed = step.tensors;
+  if (listed.empty()) {
+    listed.resize(num_tensors);
+    std::iota(listed.begin(), listed.end(), 0);
+  }
+  const absl::Status status = CheckSizes(step, num_rows, listed.size());
+  if (!status.ok()) return status;
+  std::vector<int32_t> places(num_tensors, -1);
+  for (size_t i = 0; i < listed.size(); ++i) {
+    if (listed[i] >= 0 && static_cast<size_t>(listed[i]) < num_tensors) {
+      places[listed[i]] = static_cast<int32_t>(i);
+    }
+  }
+  for (const int32_t slice : layout.slices) {
+    const int32_t tensor = layout.plan.slices[slice].tensor;
+    if (places[tensor] < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "step lacks tensor ", tensor, ", which this shard has slices of"));
+    }
+  }
+  return places;
+}
+
+std::vector<size_t> KeptRows(const StepPlan& step,
+                             const std::vector<RoundRow>& rows) {
+  std::vector<size_t> kept;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (std::count(step.excluded_ranks.begin(), step.excluded_ranks.end(),
+                   rows[i].rank) == 0) {
+      kept.push_back(i);
+    }
+  }
+  return kept;
+}
+
+}  // namespace agg
