@@ -25,6 +25,7 @@ LONG_FILES = {
     "server/coordinator/coordinator_types.h": "what a call takes and gives",
     "server/coordinator/job_state.h": "the protocol of one epoch: " + _PAGE,
     "server/coordinator/round_engine.h": "the phases of a round: " + _PAGE,
+    "server/round/phase.h": "all phases and what they carry: " + _PAGE,
     "server/round/round_report.h": "all that a round reports: " + _PAGE,
     "server/rpc/bidi_stream.h": "a template: its code has to be in the header",
     "server/shard/open_round.cc": _ONE_LOCK,
