@@ -37,6 +37,7 @@ base_packages="
   protobuf-compiler-grpc
   python3
   python3-numpy
+  python3-venv
   zlib1g-dev
   zstd
 "
@@ -51,7 +52,6 @@ dev_packages="
   kubernetes-client
   libclang-rt-14-dev
   llvm-14
-  python3-venv
   python3-yaml
   shellcheck
 "

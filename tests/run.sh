@@ -200,7 +200,7 @@ run_cell() {
 }
 
 setup_options=()
-[[ $cells =~ (clang|fuzz|format|lint|k8s|foreign|tidy) ]] && setup_options=(--dev)
+[[ $cells =~ (clang|fuzz|format|lint|k8s|tidy) ]] && setup_options=(--dev)
 # What a test would be skipped without.
 [[ $cells =~ gcc ]] && setup_options+=(--monitoring)
 if deploy/setup.sh "${setup_options[@]}"; then
