@@ -202,7 +202,11 @@ bool CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
 
 DeferredCalls CoordinatorState::SayWhoIsWaitedFor(absl::Time now) {
   if (!epoch_on_ || draining_ || in_round_ || job_->finished()) return {};
-  const std::string text = waiting_report_.Say(job_->waiting(), now);
+  Waiting waiting = job_->waiting();
+  if (close_options_.floor_policy != FloorPolicy::kWarn) {
+    waiting.floor = floor_.Text();
+  }
+  const std::string text = waiting_report_.Say(waiting, now);
   if (text.empty()) return {};
   LogWarning(text);
   return Broadcast({JobEventKind::kWaiting, job_->version(), text});

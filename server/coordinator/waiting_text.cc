@@ -1,5 +1,6 @@
 // What is waited for, by the first that applies: workers to join, the seed,
-// rows. A text is said again only when that has changed.
+// more workers than the floor has, rows. A text is said again only when that
+// has changed.
 #include "server/coordinator/waiting_text.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@ namespace {
 // Of a list of ranks: enough to know where to look, few enough for a line.
 constexpr int kMaxParts = 10;
 
-enum Phase : int { kNothing, kJoins, kSeed, kRows };
+enum Phase : int { kNothing, kJoins, kSeed, kFloor, kRows };
 
 Phase PhaseOf(const Waiting& waiting) {
   const auto expected = static_cast<size_t>(std::max(waiting.expected, 0));
@@ -21,6 +22,7 @@ Phase PhaseOf(const Waiting& waiting) {
   if (!waiting.seeded) return waiting.seed_rank < 0 ? kNothing : kSeed;
   // Without a commit all compute, and nobody waits for another.
   if (waiting.rows_since == absl::InfiniteFuture()) return kNothing;
+  if (!waiting.floor.empty()) return kFloor;
   return waiting.uncommitted.empty() ? kNothing : kRows;
 }
 
@@ -73,6 +75,8 @@ std::string WaitingText(const Waiting& waiting, absl::Time now) {
     case kSeed:
       return absl::StrCat("rank ", waiting.seed_rank,
                           " has not seeded the parameters");
+    case kFloor:
+      return absl::StrCat("round ", waiting.round, " ", waiting.floor);
     case kRows: {
       const absl::Duration waited =
           absl::Trunc(now - waiting.rows_since, absl::Seconds(1));
@@ -93,6 +97,7 @@ WaitingReport::Key WaitingReport::KeyOf(const Waiting& waiting) {
       return {phase, waiting.joined.size()};
     case kSeed:
       return {phase, static_cast<uint64_t>(waiting.seed_rank)};
+    case kFloor:
     case kRows:
       return {phase, waiting.round};
     default:

@@ -23,6 +23,9 @@ struct Waiting {
   // Since when rows are waited for; InfiniteFuture: nobody has committed.
   absl::Time rows_since = absl::InfiniteFuture();
   bool has_round_timeout = false;
+  // What holds the rounds while too few workers are in, as FloorWatch::Text
+  // says it; "": nothing.
+  std::string floor;
 };
 
 // "rank 3", "ranks 1-31", "ranks 0,2,5-9 and 12 more". At most ten of the parts
@@ -31,7 +34,8 @@ std::string RanksText(const std::vector<int32_t>& ranks);
 
 // "31 of 32 workers have not joined: ranks 1-31" before the start, then "rank 0
 // has not seeded the parameters", then "round 7 has waited 1m5s for rank 3
-// (round_timeout is off)"; "": nobody is waited for.
+// (round_timeout is off)", or why a round waits though nobody is late: the
+// floor; "": nobody is waited for.
 std::string WaitingText(const Waiting& waiting, absl::Time now);
 
 // When WaitingText is to be said. Thread-compatible.

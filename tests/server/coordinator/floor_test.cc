@@ -84,6 +84,8 @@ TEST_F(FloorTest, WaitsUntilEnoughAreInAgain) {
   const std::string log = Log();
   EXPECT_THAT(log, HasSubstr("W ] the job waits: 0 of at least 2 workers"));
   EXPECT_THAT(log, HasSubstr("W ] the job waits: 1 of at least 2 workers"));
+  // And who is in hears it.
+  EXPECT_THAT(log, HasSubstr("W ] round 1 waits: 1 of at least 2 workers"));
   EXPECT_THAT(log, HasSubstr("I ] 2 workers are in, as min_workers (2) asks"));
 }
 

@@ -74,6 +74,25 @@ TEST(WaitingTextTest, NamesWhoHasNotCommittedInWholeSeconds) {
   EXPECT_EQ(WaitingText(waiting, kNow), "");
 }
 
+// Nobody is late, and yet the round waits.
+TEST(WaitingTextTest, NamesTheFloorOnceSomebodyHasCommitted) {
+  Waiting waiting;
+  waiting.started = true;
+  waiting.seeded = true;
+  waiting.round = 7;
+  waiting.floor = "waits: 1 of at least 2 workers (min_workers)";
+  EXPECT_EQ(WaitingText(waiting, kNow), "");
+  waiting.rows_since = kNow;
+  EXPECT_EQ(WaitingText(waiting, kNow),
+            "round 7 waits: 1 of at least 2 workers (min_workers)");
+  WaitingReport report(absl::Seconds(5), absl::Seconds(60));
+  EXPECT_EQ(report.Say(waiting, kNow), "");
+  EXPECT_EQ(report.next_at(), kNow + absl::Seconds(5));
+  EXPECT_THAT(report.Say(waiting, kNow + absl::Seconds(5)),
+              testing::HasSubstr("round 7 waits"));
+  EXPECT_EQ(report.next_at(), kNow + absl::Seconds(65));
+}
+
 class WaitingReportTest : public ::testing::Test {
  protected:
   std::string SayAt(int seconds) {
