@@ -1,14 +1,28 @@
-// A Join's state is one atomic, since its answer may come from three threads; the
-// queue has a lock, under which no Join is answered.
+// A Join's state is one atomic, since its answer may come from three threads;
+// the queue has a lock, under which no Join is answered.
 #include "server/coordinator/join_queue.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/shard_plan.h"
 #include "server/base/log.h"
 
 namespace agg {
+namespace {
+
+// What a manifest takes in memory, about.
+size_t ManifestBytes(const Manifest& manifest) {
+  size_t num_bytes = 0;
+  for (const TensorSpec& tensor : manifest.tensors) {
+    num_bytes += sizeof(tensor) + tensor.name.capacity() +
+                 tensor.shape.capacity() * sizeof(tensor.shape[0]);
+  }
+  return num_bytes;
+}
+
+}  // namespace
 
 // --- One Join ----------------------------------------------------------------
 
@@ -44,19 +58,28 @@ void PendingJoin::Answer(absl::StatusOr<JoinResult> result) {
 
 absl::Status JoinQueue::Add(std::shared_ptr<PendingJoin> join) {
   MutexLock lock(&mutex_);
-  if (waiting_.size() >= kMaxWaiting) {
+  const size_t num_bytes = ManifestBytes(join->call().manifest);
+  if (waiting_.size() >= kMaxWaiting ||
+      waiting_bytes_ + num_bytes > max_waiting_bytes_) {
     return absl::UnavailableError(absl::StrCat(
         waiting_.size(), " calls wait for the coordinator already; try again"));
   }
+  waiting_bytes_ += num_bytes;
   waiting_.push_back(std::move(join));
   changed_.NotifyAll();
   return absl::OkStatus();
 }
 
+std::shared_ptr<PendingJoin> JoinQueue::PopFront() {
+  std::shared_ptr<PendingJoin> join = std::move(waiting_.front());
+  waiting_.pop_front();
+  waiting_bytes_ -= ManifestBytes(join->call().manifest);
+  return join;
+}
+
 std::shared_ptr<PendingJoin> JoinQueue::Take() {
   if (served_ != nullptr || waiting_.empty()) return nullptr;
-  served_ = std::move(waiting_.front());
-  waiting_.pop_front();
+  served_ = PopFront();
   return served_;
 }
 
@@ -114,8 +137,7 @@ void JoinQueue::Expire(absl::Time now) {
     }
     // Those that came later have later deadlines.
     while (!waiting_.empty() && waiting_.front()->deadline() <= now) {
-      late.push_back(std::move(waiting_.front()));
-      waiting_.pop_front();
+      late.push_back(PopFront());
     }
     if (late.empty()) return;
     reason = absl::UnavailableError(absl::StrCat(

@@ -69,7 +69,12 @@ class JoinQueue {
   // For a reservation, and for waiting behind others.
   static constexpr absl::Duration kTimeout = absl::Seconds(30);
 
-  // UNAVAILABLE when kMaxWaiting wait.
+  // max_waiting_bytes: of the manifests of those that wait, all together. The
+  // default is above what 512 workers with 10,000 tensors need.
+  explicit JoinQueue(size_t max_waiting_bytes = size_t{1} << 30)
+      : max_waiting_bytes_(max_waiting_bytes) {}
+
+  // UNAVAILABLE when kMaxWaiting wait, or their manifests are too large.
   absl::Status Add(std::shared_ptr<PendingJoin> join);
   // The next one to be served; null while one is served, and if there is none.
   std::shared_ptr<PendingJoin> TryNext();
@@ -90,13 +95,16 @@ class JoinQueue {
   void Stop();
 
  private:
+  std::shared_ptr<PendingJoin> PopFront() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<PendingJoin> Take() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // "shard 1 (h:2) has not reserved memory for rank 3 within 30s".
   std::string WhatIsLate() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const size_t max_waiting_bytes_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<std::shared_ptr<PendingJoin>> waiting_ ABSL_GUARDED_BY(mutex_);
+  size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<PendingJoin> served_ ABSL_GUARDED_BY(mutex_);
   // By ordinal; "": has answered.
   std::vector<std::string> awaited_ ABSL_GUARDED_BY(mutex_);
