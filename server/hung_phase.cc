@@ -1,5 +1,5 @@
-// Phases have numbers, so that a look now and then tells whether it is still the
-// same one.
+// Phases have numbers, so that a look now and then tells whether it is still
+// the same one.
 #include "server/hung_phase.h"
 
 #include "absl/strings/str_cat.h"

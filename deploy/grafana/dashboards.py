@@ -309,7 +309,9 @@ def resources():
                query(f"aggserver_backend_errors_total{SHARD}",
                      "backend, " + BY_SHARD),
                query(f"aggserver_revoked_snapshots_total{SHARD}",
-                     "snapshots, " + BY_SHARD)]),
+                     "snapshots, " + BY_SHARD),
+               query(f"aggserver_phase_timeouts_total{J}",
+                     "phases that shard {{late_shard}} did not answer")]),
         lines("gRPC calls that failed in a second",
               "By method and code. CANCELLED: callers that have gone; ABORTED: "
               "clients of an epoch that is over.",

@@ -1,5 +1,5 @@
-// The header of a NumPy .npy file: what the readers and writers of .npy, of .npz
-// and of checkpoints know of the format.
+// The header of a NumPy .npy file: what the readers and writers of .npy, of
+// .npz and of checkpoints know of the format.
 #ifndef AGG_SERVER_BASE_NPY_HEADER_H_
 #define AGG_SERVER_BASE_NPY_HEADER_H_
 

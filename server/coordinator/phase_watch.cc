@@ -1,5 +1,5 @@
-// Notes when calls begin and end. The threads of a round write here, the one that
-// looks at deadlines and those that ask for the status read.
+// Notes when calls begin and end. The threads of a round write here, the one
+// that looks at deadlines and those that ask for the status read.
 #include "server/coordinator/phase_watch.h"
 
 #include <cstddef>
