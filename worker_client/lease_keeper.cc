@@ -6,6 +6,7 @@
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/support/async_stream.h>
 
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -38,7 +39,7 @@ class AttendCall {
     while (pending_ > 0) {
       void* tag;
       bool ok;
-      if (queue_.AsyncNext(&tag, &ok, absl::ToChronoTime(renew_at_)) ==
+      if (queue_.AsyncNext(&tag, &ok, RenewDeadline()) ==
           grpc::CompletionQueue::GOT_EVENT) {
         --pending_;
         Handle(static_cast<Operation>(reinterpret_cast<intptr_t>(tag)), ok);
@@ -102,13 +103,18 @@ class AttendCall {
     Begin(kRead, [this](void* tag) { stream_->Read(&event_, tag); });
   }
 
+  // gRPC takes the system's time, which may have stepped back since.
+  std::chrono::system_clock::time_point RenewDeadline() const {
+    return absl::ToChronoTime(absl::Now() + (renew_at_ - Clock::Real()->Now()));
+  }
+
   void Renew() {
     if (options_.clock->Now() - *answered_ > options_.lease) {
       context_.TryCancel();
       renew_at_ = absl::InfiniteFuture();
       return;
     }
-    renew_at_ = absl::Now() + options_.lease / 3;
+    renew_at_ = Clock::Real()->Now() + options_.lease / 3;
     if (writing_) return;  // the last one is still under way
     writing_ = true;
     Begin(kWrite, [this](void* tag) { stream_->Write(renewal_, tag); });
@@ -126,7 +132,7 @@ class AttendCall {
   v1::LeaseRenewal renewal_;
   v1::JobEvent event_;
   grpc::Status status_;
-  absl::Time renew_at_ = absl::InfiniteFuture();
+  absl::Time renew_at_ = absl::InfiniteFuture();  // by Clock::Real()
   int pending_ = 0;
   bool reading_ = false;
   bool writing_ = false;

@@ -26,6 +26,11 @@ uint64_t NewSession() {
   return session;
 }
 
+absl::Status LostMeanwhile() {
+  return absl::UnavailableError(
+      "a shard was lost while memory was reserved; join again");
+}
+
 // Adds what to do to an error of a shard that has no memory.
 absl::Status WithAdvice(const absl::Status& status) {
   if (!absl::IsResourceExhausted(status)) return status;
@@ -101,6 +106,14 @@ absl::StatusOr<Coordinator::Reservation> Coordinator::Reserve(
     return answer;
   });
   if (status.ok()) return reservation;
+  {
+    // Then the error may be that of a shard that has begun another epoch, and
+    // no reason for the worker to give up.
+    MutexLock lock(&mutex_);
+    if (!state_.CheckAcceptingCalls(reservation.epoch).ok()) {
+      return LostMeanwhile();
+    }
+  }
   if (reservation.first) ForgetManifest(&join_peers_, reservation.epoch);
   return WithAdvice(status);
 }
@@ -153,8 +166,7 @@ absl::StatusOr<JoinResult> Coordinator::TryJoin(
     MutexLock lock(&mutex_);
     status = state_.CheckAcceptingCalls();
     if (status.ok() && state_.job()->epoch() != epoch) {
-      status = absl::UnavailableError(
-          "a shard was lost while memory was reserved; join again");
+      status = LostMeanwhile();
     }
     if (status.ok()) status = state_.job()->CheckJoin(call);
     if (!status.ok()) return status;

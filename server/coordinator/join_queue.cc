@@ -59,27 +59,23 @@ void PendingJoin::Answer(absl::StatusOr<JoinResult> result) {
 absl::Status JoinQueue::Add(std::shared_ptr<PendingJoin> join) {
   MutexLock lock(&mutex_);
   const size_t num_bytes = ManifestBytes(join->call().manifest);
-  if (waiting_.size() >= kMaxWaiting ||
-      waiting_bytes_ + num_bytes > max_waiting_bytes_) {
+  if (waiting_.size() >= kMaxWaiting || *num_bytes_ + num_bytes > max_bytes_) {
     return absl::UnavailableError(absl::StrCat(
         waiting_.size(), " calls wait for the coordinator already; try again"));
   }
-  waiting_bytes_ += num_bytes;
+  *num_bytes_ += num_bytes;
+  join->Hold(std::shared_ptr<void>(
+      nullptr,
+      [total = num_bytes_, num_bytes](void*) { *total -= num_bytes; }));
   waiting_.push_back(std::move(join));
   changed_.NotifyAll();
   return absl::OkStatus();
 }
 
-std::shared_ptr<PendingJoin> JoinQueue::PopFront() {
-  std::shared_ptr<PendingJoin> join = std::move(waiting_.front());
-  waiting_.pop_front();
-  waiting_bytes_ -= ManifestBytes(join->call().manifest);
-  return join;
-}
-
 std::shared_ptr<PendingJoin> JoinQueue::Take() {
   if (served_ != nullptr || waiting_.empty()) return nullptr;
-  served_ = PopFront();
+  served_ = std::move(waiting_.front());
+  waiting_.pop_front();
   return served_;
 }
 
@@ -137,7 +133,8 @@ void JoinQueue::Expire(absl::Time now) {
     }
     // Those that came later have later deadlines.
     while (!waiting_.empty() && waiting_.front()->deadline() <= now) {
-      late.push_back(PopFront());
+      late.push_back(std::move(waiting_.front()));
+      waiting_.pop_front();
     }
     if (late.empty()) return;
     reason = absl::UnavailableError(absl::StrCat(

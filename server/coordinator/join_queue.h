@@ -38,6 +38,8 @@ class PendingJoin {
         deadline_(deadline) {}
 
   const JoinCall& call() const { return call_; }
+  // Held from here on until this object is gone.
+  void Hold(std::shared_ptr<void> share) { share_ = std::move(share); }
   // When the loop has to have it at the latest.
   absl::Time deadline() const { return deadline_; }
 
@@ -58,6 +60,7 @@ class PendingJoin {
   const Done done_;
   const Gone gone_;
   const absl::Time deadline_;
+  std::shared_ptr<void> share_;  // of the queue's bytes; set before it waits
   std::atomic<State> state_{State::kReserving};
 };
 
@@ -69,10 +72,11 @@ class JoinQueue {
   // For a reservation, and for waiting behind others.
   static constexpr absl::Duration kTimeout = absl::Seconds(30);
 
-  // max_waiting_bytes: of the manifests of those that wait, all together. The
-  // default is above what 512 workers with 10,000 tensors need.
-  explicit JoinQueue(size_t max_waiting_bytes = size_t{1} << 30)
-      : max_waiting_bytes_(max_waiting_bytes) {}
+  // max_bytes: of the manifests of those that were added and are not gone yet,
+  // all together. The default is above what 512 workers with 10,000 tensors
+  // need.
+  explicit JoinQueue(size_t max_bytes = size_t{1} << 30)
+      : max_bytes_(max_bytes) {}
 
   // UNAVAILABLE when kMaxWaiting wait, or their manifests are too large.
   absl::Status Add(std::shared_ptr<PendingJoin> join);
@@ -95,16 +99,16 @@ class JoinQueue {
   void Stop();
 
  private:
-  std::shared_ptr<PendingJoin> PopFront() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<PendingJoin> Take() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // "shard 1 (h:2) has not reserved memory for rank 3 within 30s".
   std::string WhatIsLate() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const size_t max_waiting_bytes_;
+  const size_t max_bytes_;
+  const std::shared_ptr<std::atomic<size_t>> num_bytes_ =
+      std::make_shared<std::atomic<size_t>>(0);
   Mutex mutex_;
   CondVar changed_;
   std::deque<std::shared_ptr<PendingJoin>> waiting_ ABSL_GUARDED_BY(mutex_);
-  size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<PendingJoin> served_ ABSL_GUARDED_BY(mutex_);
   // By ordinal; "": has answered.
   std::vector<std::string> awaited_ ABSL_GUARDED_BY(mutex_);

@@ -10,9 +10,27 @@
 namespace agg {
 namespace {
 
-// What an update of the largest job has (proto/README.md, Limits: 512 workers,
-// 100,000 tensors), and room for its other fields.
-constexpr int64_t kMaxPhaseBytes = int64_t{8} * (512 + 2) * 100000;
+// Of the largest job (proto/README.md, Limits).
+constexpr int64_t kMaxTensors = 100000;
+constexpr int64_t kMaxWorkers = 512;
+// What an update of it has, and room for its other fields.
+constexpr int64_t kMaxPhaseBytes = 8 * (kMaxWorkers + 2) * kMaxTensors;
+
+// A varint of one byte becomes a number of four.
+absl::Status CheckSize(const StepPlan& step) {
+  if (static_cast<int64_t>(step.tensors.size()) <= kMaxTensors &&
+      static_cast<int64_t>(step.trust.size()) <= kMaxTensors &&
+      static_cast<int64_t>(step.excluded_ranks.size()) <= kMaxWorkers &&
+      static_cast<int64_t>(step.coefficients.size()) <=
+          kMaxTensors * kMaxWorkers) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "a step has ", step.tensors.size(), " tensors, ", step.trust.size(),
+      " trust ratios, ", step.excluded_ranks.size(), " excluded ranks and ",
+      step.coefficients.size(), " coefficients; allowed: of ", kMaxTensors,
+      " tensors and ", kMaxWorkers, " workers at most"));
+}
 
 }  // namespace
 
@@ -42,11 +60,17 @@ absl::Status PhaseStream::TakeRequest() {
     return absl::ResourceExhaustedError(
         absl::StrCat("the phase has more than ", kMaxPhaseBytes, " bytes"));
   }
-  if (std::exchange(has_phase_, true)) return AppendRequest(request_, &phase_);
+  if (std::exchange(has_phase_, true)) {
+    const absl::Status status = AppendRequest(request_, &phase_);
+    return status.ok() ? CheckSize(phase_.step) : status;
+  }
   absl::StatusOr<Phase> phase = FromProto(request_);
   if (!phase.ok()) return phase.status();
   phase_ = *std::move(phase);
-  return absl::OkStatus();
+  // A phase of several messages takes memory before it is run.
+  const absl::Status status =
+      request_.more() ? engine_->CheckEpoch(phase_.epoch) : absl::OkStatus();
+  return status.ok() ? CheckSize(phase_.step) : status;
 }
 
 void PhaseStream::Answer(const absl::StatusOr<PhaseResult>& result) {

@@ -59,7 +59,9 @@ ShardArrays ArraysOf(const ShardLayout& layout,
 
 CheckpointWriter::CopyArray CopyFrom(Backend* backend, ParameterStore* store) {
   return [backend, store](int array, absl::Span<float> to) {
-    return backend->Read(*ArrayOf(store, array), to);
+    // A shard without slices has arrays all the same: no array is empty.
+    return to.empty() ? absl::OkStatus()
+                      : backend->Read(*ArrayOf(store, array), to);
   };
 }
 
@@ -97,7 +99,9 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> RestoreArrays(
     if (status.ok()) {
       status = ReadArray(reader, layout, array, absl::MakeSpan(state));
     }
-    if (status.ok()) status = backend->Write(state, ArrayOf(store, array));
+    if (status.ok() && !state.empty()) {
+      status = backend->Write(state, ArrayOf(store, array));
+    }
   }
   if (!status.ok()) return status;
   return snapshot;

@@ -70,6 +70,8 @@ class ShardEngine : public ShardPeer {
   absl::Status ReserveRow(uint64_t epoch, int32_t rank) override;
   absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
+  // OK while that epoch is on; else as every call of it.
+  absl::Status CheckEpoch(uint64_t epoch) const;
   // The first one, should several wait for each other.
   std::optional<RunningPhase> running_phase() const;
   // A call of the backend hangs. Nothing can end it: what follows is what

@@ -129,6 +129,11 @@ absl::StatusOr<FrameResult> ShardEngine::EndFrame(const FrameLanding& landing) {
   return result;
 }
 
+absl::Status ShardEngine::CheckEpoch(uint64_t epoch) const {
+  MutexLock lock(&mutex_);
+  return epoch_.Check(epoch);
+}
+
 absl::Status ShardEngine::CheckPushed(const PushedRow& pushed) const {
   MutexLock lock(&mutex_);
   // The coordinator itself refuses commits of a lost epoch and of an ended

@@ -95,6 +95,24 @@ TEST_F(PhaseStreamTest, APhaseThatLacksItsEndIsNotRun) {
   EXPECT_TRUE(Run(Update()).status.ok());  // nothing has happened
 }
 
+TEST_F(PhaseStreamTest, MoreThanAnyJobHasIsRefused) {
+  std::vector<v1::PhaseRequest> requests = Update();
+  for (int i = 0; i < 100000; ++i) {
+    requests[1].mutable_update()->add_tensors(0);
+  }
+  const Answer answer = Run(requests);
+  EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(answer.status.error_message(),
+              HasSubstr("a step has 100001 tensors"));
+}
+
+TEST_F(PhaseStreamTest, OfAnotherEpochNothingIsCollected) {
+  std::vector<v1::PhaseRequest> requests = Update();
+  requests.resize(1);  // its end would never come
+  requests[0].set_epoch(kEpoch + 1);
+  EXPECT_THAT(Run(requests).status.error_message(), HasSubstr("stale epoch"));
+}
+
 TEST_F(PhaseStreamTest, AMessageOfAnotherPhaseEndsTheCall) {
   ASSERT_TRUE(Run({Close()}).status.ok());
   const Answer mixed = Run({Update()[0], Close()});

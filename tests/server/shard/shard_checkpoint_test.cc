@@ -45,8 +45,9 @@ OptimizerOptions Adam() {
 struct Shard {
   Shard(int num_shards, int ordinal, const OptimizerOptions& optimizer)
       : layout(*MakeShardLayout(SmallTensors(), num_shards, ordinal)),
-        store(*ParameterStore::Create(backend.get(), optimizer,
-                                      layout.num_elements, DType::kBF16)) {}
+        store(*ParameterStore::Create(
+            backend.get(), optimizer,
+            std::max(layout.num_elements, kLayoutAlignment), DType::kBF16)) {}
 
   std::vector<Buffer*> arrays() const {
     return {store->master(), store->state0(), store->state1()};
@@ -87,7 +88,8 @@ class ShardCheckpointTest : public testing::Test {
       std::copy(values.begin(), values.end(),
                 arrays[array].begin() + range.begin);
     });
-    for (int i = 0; i < 3; ++i) {
+    const bool empty = arrays[0].empty();
+    for (int i = 0; i < 3 && !empty; ++i) {
       EXPECT_TRUE(shard.backend->Write(arrays[i], shard.arrays()[i]).ok());
     }
     Mutex mutex;
@@ -104,6 +106,7 @@ class ShardCheckpointTest : public testing::Test {
         absl::OkStatus());
     // The next round changes them at once.
     for (Buffer* array : shard.arrays()) {
+      if (empty) break;
       EXPECT_TRUE(
           shard.backend
               ->Write(std::vector<float>(shard.layout.num_elements), array)
@@ -138,6 +141,7 @@ class ShardCheckpointTest : public testing::Test {
 void ExpectSample(const Shard& shard, const Snapshot& snapshot) {
   const float* const published =
       reinterpret_cast<const float*>(snapshot.data(DType::kF32));
+  if (shard.layout.num_elements == 0) return;
   std::vector<std::vector<float>> arrays;
   for (Buffer* array : shard.arrays()) {
     arrays.emplace_back(shard.layout.num_elements);
@@ -154,8 +158,9 @@ void ExpectSample(const Shard& shard, const Snapshot& snapshot) {
 }
 
 TEST_F(ShardCheckpointTest, AnyNumberOfShardsHasTheSameBits) {
-  const CheckpointManifest manifest = WriteAll(4);
-  for (const int num_shards : {1, 3, 4, 7}) {
+  const CheckpointManifest manifest =
+      WriteAll(9);                                 // with shards without slices
+  for (const int num_shards : {1, 3, 4, 7, 64}) {  // 64: most have no slices
     for (int ordinal = 0; ordinal < num_shards; ++ordinal) {
       Shard shard(num_shards, ordinal, Adam());
       CheckpointReader reader = Reader(manifest);
