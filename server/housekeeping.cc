@@ -71,6 +71,7 @@ void Housekeeping::Loop() {
     UpdateHealth(status);
     TrimWhenIdle(status);
     LookForAHang();
+    rpc_->LookForCoordinator();
     const Clock* const clock = Clock::Real();  // the system's may step back
     const absl::Time next = clock->Now() + kPeriod;
     MutexLock lock(&mutex_);

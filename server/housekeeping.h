@@ -1,5 +1,6 @@
 // What a server does from time to time: it reports its health, gives freed
-// memory back when idle, and looks whether its shard hangs.
+// memory back when idle, and looks whether its shard hangs or is without its
+// coordinator.
 #ifndef AGG_SERVER_HOUSEKEEPING_H_
 #define AGG_SERVER_HOUSEKEEPING_H_
 

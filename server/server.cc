@@ -207,9 +207,12 @@ absl::Status Server::Ready() const {
 absl::Status Server::StartRpc(int port) {
   RpcServerOptions rpc;
   rpc.listen = FormatAddress({bind_host_, port});
-  rpc.self = {start_.ordinal, static_cast<int32_t>(options_.shards.size()),
-              options_.shards[start_.ordinal], options_.fingerprint,
-              std::string(backend_->name())};
+  rpc.self = {start_.ordinal,
+              static_cast<int32_t>(options_.shards.size()),
+              options_.shards[start_.ordinal],
+              options_.fingerprint,
+              std::string(backend_->name()),
+              life_};
   rpc.job = MakeJobInfo(options_, life_);
   rpc.admin = start_.admin;
   rpc.version = kVersion;

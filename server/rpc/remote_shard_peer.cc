@@ -1,49 +1,52 @@
-// Attach is a stream that one thread holds open: its end is how a lost shard
-// is noticed. The other calls are plain.
+// Attach opens a link, whose end is how a lost shard is noticed. The other
+// calls are plain, and repeated over a connection that was broken (P24): all of
+// them are idempotent (P7).
 #include "server/rpc/remote_shard_peer.h"
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/sync_stream.h>
 
+#include <cstddef>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/manifest_message.h"
 #include "proto/protocol_version.h"
 #include "proto/status_conversion.h"
-#include "server/round/orderly_stop.h"
+#include "server/rpc/broken_connection.h"
 #include "server/rpc/peer_channel.h"
 #include "server/rpc/phase_conversion.h"
 
 namespace agg {
-using AttachCall = grpc::ClientReaderWriter<v1::AttachRequest, v1::AttachReply>;
+namespace {
 
-// Its fields are guarded by the peer's mutex_, except as said.
-struct RemoteShardPeer::Link {
-  grpc::ClientContext context;  // TryCancel may be called at any time
-  v1::AttachRequest request;    // constant
-  std::function<void(absl::Status)> on_lost;  // constant
-  std::unique_ptr<AttachCall> call;  // set once, used by the thread and Lose
-  Mutex write_mutex;                 // one Write at a time
-  bool replied = false;
-  bool stopping = false;  // the shard says that it stops in good order
-  bool detached = false;  // ended by this side: no on_lost
-  bool ended = false;
-  grpc::Status status;  // once ended
-};
+// What gRPC makes of a connection that breaks under a call.
+bool MayBeBroken(grpc::StatusCode code) {
+  return code == grpc::StatusCode::UNAVAILABLE ||
+         code == grpc::StatusCode::CANCELLED ||
+         code == grpc::StatusCode::UNKNOWN ||
+         code == grpc::StatusCode::INTERNAL;
+}
+
+absl::Status CoordinatorGone(const absl::Status& reason) {
+  return absl::UnavailableError(
+      absl::StrCat("the coordinator is gone: ", reason.message()));
+}
+
+}  // namespace
 
 RemoteShardPeer::RemoteShardPeer(const RemoteShardOptions& options)
     : options_(options),
       stub_(v1::ShardControl::NewStub(MakePeerChannel(options.address))),
-      lost_(absl::UnavailableError(
+      detached_(absl::UnavailableError(
           absl::StrCat(name(), " has not been attached"))) {}
 
 RemoteShardPeer::~RemoteShardPeer() {
-  Close(absl::CancelledError("shutting down"));
+  const absl::Status reason = absl::CancelledError("shutting down");
+  Close(reason);
   MutexLock lock(&attach_mutex_);
-  Detach();
+  Detach(reason, /*tell=*/true);
 }
 
 std::string RemoteShardPeer::name() const {
@@ -57,171 +60,150 @@ absl::Status RemoteShardPeer::Named(const grpc::Status& status) const {
                       absl::StrCat(name(), ": ", converted.message()));
 }
 
+// --- The epoch ---------------------------------------------------------------
+
+v1::AttachRequest RemoteShardPeer::FirstRequest(uint64_t epoch) const {
+  v1::AttachRequest request;
+  request.set_epoch(epoch);
+  request.set_ordinal(options_.ordinal);
+  request.set_num_shards(options_.num_shards);
+  request.set_config_fingerprint(options_.fingerprint);
+  request.set_protocol_version(kProtocolVersion);
+  request.set_coordinator_life(options_.coordinator_life);
+  request.set_coordinator(options_.coordinator);
+  return request;
+}
+
 absl::Status RemoteShardPeer::Attach(
     uint64_t epoch, std::function<void(absl::Status)> on_lost) {
   MutexLock attach_lock(&attach_mutex_);
-  Detach();
-  auto link = std::make_shared<Link>();
-  link->request.set_epoch(epoch);
-  link->request.set_ordinal(options_.ordinal);
-  link->request.set_num_shards(options_.num_shards);
-  link->request.set_config_fingerprint(options_.fingerprint);
-  link->request.set_protocol_version(kProtocolVersion);
-  link->request.set_coordinator_life(options_.coordinator_life);
-  link->request.set_coordinator(options_.coordinator);
-  link->on_lost = std::move(on_lost);
+  const absl::Status detached =
+      absl::UnavailableError(absl::StrCat(name(), " is detached"));
+  Detach(detached, /*tell=*/false);
+  const auto link = std::make_shared<ShardLink>(
+      stub_.get(),
+      ShardLinkOptions{name(), FirstRequest(epoch), options_.attach_timeout,
+                       options_.clock},
+      [this, on_lost = std::move(on_lost)](const absl::Status& reason) {
+        {
+          MutexLock lock(&mutex_);
+          CancelCalls();
+        }
+        if (on_lost != nullptr) on_lost(reason);
+      });
   {
     MutexLock lock(&mutex_);
     if (!closed_.ok()) return closed_;
     link_ = link;
   }
-  thread_ = std::thread([this, link] { HoldStream(link); });
-  const absl::Status status = AwaitReply(link);
-  if (!status.ok()) Detach();
-  return status;
-}
-
-absl::Status RemoteShardPeer::AwaitReply(const std::shared_ptr<Link>& link) {
-  const absl::Time deadline = absl::Now() + options_.attach_timeout;
+  absl::Status status = link->Open();
+  if (status.ok()) return status;
+  Detach(detached, /*tell=*/false);
   MutexLock lock(&mutex_);
-  while (!link->replied && !link->ended && absl::Now() < deadline) {
-    changed_.WaitFor(&mutex_, deadline - absl::Now());
-  }
-  if (link->replied) return absl::OkStatus();
-  if (!closed_.ok()) return closed_;
-  if (link->ended) return Named(link->status);
-  return absl::UnavailableError(
-      absl::StrCat(name(), " did not answer within ",
-                   absl::FormatDuration(options_.attach_timeout)));
+  return closed_.ok() ? status : closed_;
 }
 
-void RemoteShardPeer::HoldStream(const std::shared_ptr<Link>& link) {
-  std::unique_ptr<AttachCall> call = stub_->Attach(&link->context);
-  AttachCall* const stream = call.get();
-  {
-    MutexLock write_lock(&link->write_mutex);
-    stream->Write(link->request);
-    MutexLock lock(&mutex_);
-    link->call = std::move(call);
-  }
-  v1::AttachReply reply;
-  while (stream->Read(&reply)) {
-    MutexLock lock(&mutex_);
-    link->stopping |= reply.stopping();
-    if (link->replied || link->detached || reply.stopping()) continue;
-    link->replied = true;
-    lost_ = absl::OkStatus();
-    changed_.NotifyAll();
-  }
-  const grpc::Status status = stream->Finish();
-  absl::Status reason;
-  bool lost;
+void RemoteShardPeer::Detach(const absl::Status& reason, bool tell) {
+  std::shared_ptr<ShardLink> link;
   {
     MutexLock lock(&mutex_);
-    reason = LossReason(status, link->stopping);
-    link->ended = true;
-    link->status = status;
-    lost = link->replied && !link->detached;
-    if (lost) {
-      lost_ = reason;
-      for (grpc::ClientContext* context : calls_) context->TryCancel();
-    }
-    changed_.NotifyAll();
+    if (link_ != nullptr) detached_ = reason;
+    link = std::move(link_);
+    link_ = nullptr;
+    CancelCalls();
   }
-  if (lost && link->on_lost != nullptr) link->on_lost(reason);
-}
-
-absl::Status RemoteShardPeer::LossReason(const grpc::Status& status,
-                                         bool stopping) const {
-  if (stopping) {
-    // It says by itself who stops, by the name that it knows.
-    return OrderlyStop(
-        absl::StartsWith(status.error_message(), "shard ")
-            ? status.error_message()
-            : absl::StrCat(name(), ": ", status.error_message()));
-  }
-  return absl::UnavailableError(
-      absl::StrCat(name(), " is lost: ",
-                   status.ok() ? "it ended the coordinator's stream"
-                               : status.error_message()));
-}
-
-void RemoteShardPeer::Detach() {
-  {
-    MutexLock lock(&mutex_);
-    if (link_ != nullptr) {
-      link_->detached = true;
-      link_->context.TryCancel();
-      link_ = nullptr;
-    }
-    if (lost_.ok()) {
-      lost_ = absl::UnavailableError(absl::StrCat(name(), " is detached"));
-    }
-    for (grpc::ClientContext* context : calls_) context->TryCancel();
-  }
-  if (thread_.joinable()) thread_.join();
+  if (link == nullptr) return;
+  link->End(tell ? CoordinatorGone(reason) : reason, tell);
+  link->Join();
 }
 
 void RemoteShardPeer::LetGo() {
   MutexLock lock(&attach_mutex_);
-  Detach();
+  Detach(absl::UnavailableError(absl::StrCat("it lets go of ", name())),
+         /*tell=*/true);
+}
+
+std::shared_ptr<ShardLink> RemoteShardPeer::link() const {
+  MutexLock lock(&mutex_);
+  return link_;
+}
+
+void RemoteShardPeer::CancelCalls() {
+  for (grpc::ClientContext* context : calls_) context->TryCancel();
 }
 
 void RemoteShardPeer::Lose(uint64_t epoch, const absl::Status& reason) {
-  std::shared_ptr<Link> link;
-  {
-    MutexLock lock(&mutex_);
-    link = link_;
-    if (link == nullptr || !link->replied || link->ended) return;
-    if (epoch != 0 && epoch != link->request.epoch()) return;
-  }
-  v1::AttachRequest request;
-  request.set_epoch(link->request.epoch());
-  request.set_lost(std::string(reason.message()));
-  MutexLock write_lock(&link->write_mutex);
-  link->call->Write(request);  // on a broken stream it returns false at once
+  const std::shared_ptr<ShardLink> link = this->link();
+  if (link == nullptr || (epoch != 0 && epoch != link->epoch())) return;
+  link->Tell(reason);
 }
 
 void RemoteShardPeer::GiveUp(uint64_t epoch, const absl::Status& reason) {
+  const std::shared_ptr<ShardLink> link = this->link();
+  if (link == nullptr || link->epoch() != epoch) return;
+  link->End(reason, /*tell=*/false);
   MutexLock lock(&mutex_);
-  if (link_ == nullptr || link_->request.epoch() != epoch) return;
-  link_->detached = true;
-  lost_ = reason;
-  link_->context.TryCancel();
-  for (grpc::ClientContext* context : calls_) context->TryCancel();
+  CancelCalls();
 }
 
 void RemoteShardPeer::Close(const absl::Status& reason) {
-  MutexLock lock(&mutex_);
-  if (closed_.ok()) closed_ = reason;
-  if (link_ != nullptr) {
-    link_->detached = true;
-    link_->context.TryCancel();
+  std::shared_ptr<ShardLink> link;
+  {
+    MutexLock lock(&mutex_);
+    if (closed_.ok()) closed_ = reason;
+    link = link_;
+    CancelCalls();
   }
-  for (grpc::ClientContext* context : calls_) context->TryCancel();
+  if (link != nullptr) link->End(CoordinatorGone(reason), /*tell=*/true);
 }
 
-absl::Status RemoteShardPeer::Call(
-    absl::Duration timeout,
-    const std::function<grpc::Status(grpc::ClientContext*)>& call) {
+// --- Calls -------------------------------------------------------------------
+
+absl::Status RemoteShardPeer::Refusal(const ShardLink* link) const {
+  MutexLock lock(&mutex_);
+  if (!closed_.ok()) return closed_;
+  if (link != link_.get() || link == nullptr) return detached_;
+  return link->over();
+}
+
+bool RemoteShardPeer::CallOnce(absl::Duration timeout, const GrpcCall& call,
+                               absl::Status* status) {
   grpc::ClientContext context;
   if (timeout != absl::InfiniteDuration()) {
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   }
   {
     MutexLock lock(&mutex_);
-    if (!closed_.ok()) return closed_;
-    if (!lost_.ok()) return lost_;
     calls_.insert(&context);
   }
-  const grpc::Status status = call(&context);
-  MutexLock lock(&mutex_);
-  calls_.erase(&context);
-  if (status.ok()) return absl::OkStatus();
-  // A cancelled call says less than why it was cancelled.
-  if (!closed_.ok()) return closed_;
-  if (!lost_.ok()) return lost_;
-  return Named(status);
+  const grpc::Status answer = call(&context);
+  {
+    MutexLock lock(&mutex_);
+    calls_.erase(&context);
+  }
+  *status = Named(answer);
+  return MayBeBroken(answer.error_code()) && !IsAnswered(context);
+}
+
+absl::Status RemoteShardPeer::Call(absl::Duration timeout,
+                                   const GrpcCall& call) {
+  const std::shared_ptr<ShardLink> link = this->link();
+  for (;;) {
+    absl::Status refusal = Refusal(link.get());
+    if (!refusal.ok()) return refusal;
+    const absl::StatusOr<int64_t> stream = link->AwaitUp();
+    // Ended by this peer, it has its own word for that.
+    refusal = Refusal(link.get());
+    if (!refusal.ok()) return refusal;
+    if (!stream.ok()) return stream.status();
+    absl::Status status;
+    const bool broken = CallOnce(timeout, call, &status);
+    if (status.ok()) return status;
+    if (broken && link->AwaitNext(*stream)) continue;
+    // A cancelled call says less than why it was cancelled.
+    refusal = Refusal(link.get());
+    return refusal.ok() ? status : refusal;
+  }
 }
 
 absl::Status RemoteShardPeer::Send(const v1::SetManifestRequest& request,
@@ -280,8 +262,18 @@ absl::StatusOr<PhaseResult> RemoteShardPeer::RunPhase(const Phase& phase) {
 absl::StatusOr<PhaseResult> RemoteShardPeer::StreamPhase(const Phase& phase,
                                                          const GramSink& sink) {
   PhaseResult result;
+  // A repeat has the same Grams in the same order: those that the sink has
+  // already are left out.
+  size_t num_sunk = 0;
   const absl::Status status =
       Call(absl::InfiniteDuration(), [&](grpc::ClientContext* context) {
+        result = PhaseResult();
+        size_t num_read = 0;
+        const GramSink rest = [&](SliceGram gram) {
+          if (++num_read <= num_sunk) return;
+          num_sunk = num_read;
+          sink(std::move(gram));
+        };
         auto stream = stub_->RunPhase(context);
         v1::PhaseRequest request;
         PhaseRequests requests(phase);
@@ -290,7 +282,7 @@ absl::StatusOr<PhaseResult> RemoteShardPeer::StreamPhase(const Phase& phase,
         }
         stream->WritesDone();
         v1::PhaseReply reply;
-        while (stream->Read(&reply)) AppendReply(reply, sink, &result);
+        while (stream->Read(&reply)) AppendReply(reply, rest, &result);
         return stream->Finish();
       });
   if (!status.ok()) return status;

@@ -7,15 +7,17 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/agg.grpc.pb.h"
+#include "server/base/clock.h"
 #include "server/base/mutex.h"
+#include "server/base/tick_clock.h"
 #include "server/round/shard_peer.h"
+#include "server/rpc/shard_link.h"
 
 namespace agg {
 
@@ -32,10 +34,13 @@ struct RemoteShardOptions {
   // 10 s, answered within 5 s).
   absl::Duration attach_timeout = absl::Seconds(5);
   absl::Duration call_timeout = absl::Seconds(30);
+  // Measures how long a broken connection is waited for (P24).
+  const Clock* clock = TickClock::Real();
 };
 
 // Errors are the shard's, with its name in front; UNAVAILABLE at once for all
-// calls from the loss of the shard until the next Attach.
+// calls from the loss of the shard until the next Attach. A call that meets a
+// broken connection waits until it is back, and is made again.
 class RemoteShardPeer : public ShardPeer {
  public:
   explicit RemoteShardPeer(const RemoteShardOptions& options);
@@ -56,41 +61,40 @@ class RemoteShardPeer : public ShardPeer {
                                           const GramSink& sink) override;
   std::string name() const override;
 
-  // Ends the stream and every call with `reason`, now and later; idempotent.
+  // Ends the epoch and every call with `reason`, now and later; idempotent.
   void Close(const absl::Status& reason);
 
  private:
-  struct Link;  // one Attach stream
+  using GrpcCall = std::function<grpc::Status(grpc::ClientContext*)>;
 
-  // Runs `call` with a context that is cancelled when the shard is lost.
-  absl::Status Call(
-      absl::Duration timeout,
-      const std::function<grpc::Status(grpc::ClientContext*)>& call);
+  // Runs `call` with a context that is cancelled when the shard is lost, and
+  // again if the connection was broken and is back.
+  absl::Status Call(absl::Duration timeout, const GrpcCall& call);
+  // Once; true if the shard may have answered without the answer's coming here.
+  bool CallOnce(absl::Duration timeout, const GrpcCall& call,
+                absl::Status* status);
   absl::Status Send(const v1::SetManifestRequest& request,
                     absl::Duration timeout);
-  // The body of thread_: opens the stream and reads it until it ends.
-  void HoldStream(const std::shared_ptr<Link>& link);
-  // Waits for the first reply or the stream's end.
-  absl::Status AwaitReply(const std::shared_ptr<Link>& link);
-  // Ends the stream, if any, without on_lost, and its thread.
-  void Detach() ABSL_EXCLUSIVE_LOCKS_REQUIRED(attach_mutex_);
+  v1::AttachRequest FirstRequest(uint64_t epoch) const;
+  void CancelCalls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends the link, if any, without on_lost.
+  void Detach(const absl::Status& reason, bool tell)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(attach_mutex_);
+  std::shared_ptr<ShardLink> link() const;
+  // Why calls cannot be made; OK: they can.
+  absl::Status Refusal(const ShardLink* link) const;
   // Converts a status, with the shard's name in front of its message.
   absl::Status Named(const grpc::Status& status) const;
-  // Why the shard is gone, from how its Attach call ended, and whether it has
-  // said that it stops in good order.
-  absl::Status LossReason(const grpc::Status& status, bool stopping) const;
 
   const RemoteShardOptions options_;
   const std::unique_ptr<v1::ShardControl::Stub> stub_;
 
   Mutex attach_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // one Attach at a time
-  std::thread thread_ ABSL_GUARDED_BY(attach_mutex_);
 
-  Mutex mutex_;
-  CondVar changed_;
-  std::shared_ptr<Link> link_ ABSL_GUARDED_BY(mutex_);  // null: none
-  absl::Status lost_ ABSL_GUARDED_BY(mutex_);           // OK: attached
-  absl::Status closed_ ABSL_GUARDED_BY(mutex_);         // OK: not closed
+  mutable Mutex mutex_;
+  std::shared_ptr<ShardLink> link_ ABSL_GUARDED_BY(mutex_);  // null: none
+  absl::Status detached_ ABSL_GUARDED_BY(mutex_);  // why there is none
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);    // OK: not closed
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);
 };
 

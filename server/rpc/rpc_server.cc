@@ -90,7 +90,7 @@ class RpcServer::Impl {
        Coordinator* coordinator)
       : is_coordinator_(coordinator != nullptr),
         shard_(engine, &open_),
-        control_(options.self, engine, &open_),
+        control_(options.self, engine, &open_, options.clock),
         coordinator_(options.self, options.job, coordinator, &open_) {
     if (options.admin) {
       admin_ = std::make_unique<AdminService>(
@@ -144,6 +144,7 @@ class RpcServer::Impl {
   }
 
   int port() const { return port_; }
+  ShardControlService* control() { return &control_; }
   OpenStreams* open() { return &open_; }
 
  private:
@@ -175,6 +176,8 @@ int RpcServer::port() const { return impl_->port(); }
 void RpcServer::SetServing(const std::string& service, bool serving) {
   impl_->SetServing(service, serving);
 }
+
+void RpcServer::LookForCoordinator() { impl_->control()->LookForCoordinator(); }
 
 void RpcServer::EndStreams(const absl::Status& reason) {
   impl_->open()->EndAll(reason);

@@ -11,6 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/base/call_counts.h"
+#include "server/base/clock.h"
+#include "server/base/tick_clock.h"
 #include "server/coordinator/coordinator.h"
 #include "server/rpc/job_conversion.h"
 #include "server/rpc/shard_identity.h"
@@ -29,6 +31,8 @@ struct RpcServerOptions {
   // What Admin.Drain calls; must not block. Null: Drain is refused.
   std::function<void()> on_drain_request;
   CallCounts* calls = nullptr;  // outlives the server; null: not counted
+  // Measures how long the coordinator may be away (P24).
+  const Clock* clock = TickClock::Real();
 };
 
 // Health (grpc.health.v1) names. "" is the process: SERVING where /readyz says
@@ -52,6 +56,9 @@ class RpcServer {
   int port() const;
   void SetServing(const std::string& service, bool serving);
 
+  // Ends the epoch if its coordinator has been away for too long (P24). To be
+  // called several times a second.
+  void LookForCoordinator();
   // Ends Push, Attend and Attach streams, open and to come, with `reason`.
   void EndStreams(const absl::Status& reason);
   // Takes no more calls; waits for those that run, until `deadline`, then

@@ -1,6 +1,7 @@
 // Hands each call to the engine, on threads that may wait.
 #include "server/rpc/shard_control_service.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -9,7 +10,9 @@
 #include "server/base/log.h"
 #include "server/coordinator/call_validation.h"
 #include "server/round/orderly_stop.h"
+#include "server/round/round_report.h"
 #include "server/rpc/attach_check.h"
+#include "server/rpc/broken_connection.h"
 #include "server/rpc/long_poll.h"
 #include "server/rpc/phase_conversion.h"
 #include "server/rpc/phase_stream.h"
@@ -27,9 +30,10 @@ absl::StatusOr<Reply> EmptyReply(const absl::Status& status) {
 }  // namespace
 
 // The reactor of Attach, a stream that the coordinator holds open. The first
-// request begins an epoch, a later one ends it with a reason, and so does the
-// stream's end, unless a newer epoch has begun. The engine is called on the
-// control thread alone, in the order of these events.
+// request begins an epoch, or resumes it, a later one ends it with a reason. So
+// does the stream's end, unless a newer epoch has begun or another stream
+// resumes it in time (P24). The engine is called on the control thread, in the
+// order of these events.
 class ShardControlService::AttachStream
     : public BidiStream<v1::AttachRequest, v1::AttachReply> {
  public:
@@ -46,6 +50,9 @@ class ShardControlService::AttachStream
 
   void OnReadDone(bool ok) override {
     if (!ok) {
+      // Before the coordinator sees the end, so that what it does next, or
+      // another one does, comes behind it.
+      DetachEngine();
       End(absl::OkStatus());
       return;
     }
@@ -66,6 +73,7 @@ class ShardControlService::AttachStream
     epoch_ = request_.epoch();
     life_ = request_.coordinator_life();
     coordinator_ = request_.coordinator();
+    resume_ = request_.resume();
     auto self = std::static_pointer_cast<AttachStream>(shared_from_this());
     service_->control_.Run([self] { self->AttachEngine(); });
     return absl::OkStatus();
@@ -89,15 +97,16 @@ class ShardControlService::AttachStream
   void AttachEngine() {
     absl::Status status = service_->TakeClaim(life_, coordinator_);
     claims_ = status.ok();
-    if (status.ok()) status = service_->engine_->Attach(epoch_, nullptr);
+    if (status.ok()) status = service_->BeginEpoch(epoch_, life_, resume_);
+    attached_ = status.ok();
     if (!status.ok()) {
       End(status);
       return;
     }
-    LogInfo("attached in epoch ", epoch_);
     v1::AttachReply reply;
     reply.set_epoch(epoch_);
     reply.set_backend(service_->self_.backend);
+    reply.set_life(service_->self_.life);
     Send(std::move(reply));
   }
 
@@ -110,18 +119,21 @@ class ShardControlService::AttachStream
     End(reason);
   }
 
-  void OnEnded() override {
+  void OnEnded() override { DetachEngine(); }
+
+  // Takes back what AttachEngine has done; once.
+  void DetachEngine() {
     if (epoch_ == 0) return;
     // Runs after AttachEngine, and changes nothing if a newer epoch is on.
     auto self = std::static_pointer_cast<AttachStream>(shared_from_this());
-    service_->control_.Run([self, service = service_, epoch = epoch_] {
+    service_->control_.Run([self] {
       // Else it was refused, and the shard is another coordinator's.
-      if (!self->claims_) return;
-      service->claim_.Release(self->life_);
-      LogInfo("the coordinator's stream for epoch ", epoch, " has ended");
-      service->engine_->Lose(epoch, absl::UnavailableError(absl::StrCat(
-                                        "the coordinator is gone (seen by ",
-                                        service->name(), ")")));
+      if (std::exchange(self->claims_, false)) {
+        self->service_->claim_.Release(self->life_);
+      }
+      if (std::exchange(self->attached_, false)) {
+        self->service_->EndStream(self->epoch_);
+      }
     });
   }
 
@@ -130,12 +142,15 @@ class ShardControlService::AttachStream
   uint64_t epoch_ = 0;  // 0: no valid request yet
   uint64_t life_ = 0;
   std::string coordinator_;
-  bool claims_ = false;  // used on the control thread alone
+  bool resume_ = false;
+  bool claims_ = false;    // used on the control thread alone
+  bool attached_ = false;  // the same
 };
 
 ShardControlService::ShardControlService(const ShardIdentity& self,
-                                         ShardEngine* engine, OpenStreams* open)
-    : self_(self), engine_(engine), open_(open) {}
+                                         ShardEngine* engine, OpenStreams* open,
+                                         const Clock* clock)
+    : self_(self), engine_(engine), open_(open), watch_(clock) {}
 
 std::string ShardControlService::name() const {
   return absl::StrCat("shard ", self_.ordinal, " (", self_.address, ")");
@@ -155,14 +170,48 @@ absl::Status ShardControlService::TakeClaim(uint64_t life,
   return status;
 }
 
+absl::Status ShardControlService::BeginEpoch(uint64_t epoch, uint64_t life,
+                                             bool resume) {
+  if (resume) {
+    const ShardStatus shard = engine_->Status();
+    if (!shard.attached || shard.epoch != epoch) {
+      return absl::AbortedError(
+          absl::StrCat("epoch ", epoch, " is over on ", name()));
+    }
+    const absl::Status status = watch_.Resume(epoch, life);
+    if (status.ok()) LogInfo("the coordinator is back in epoch ", epoch);
+    return status;
+  }
+  const absl::Status status = engine_->Attach(epoch, nullptr);
+  if (!status.ok()) return status;
+  watch_.Begin(epoch, life);
+  LogInfo("attached in epoch ", epoch);
+  return status;
+}
+
+void ShardControlService::EndStream(uint64_t epoch) {
+  watch_.End(epoch);
+  LogInfo("the coordinator's stream for epoch ", epoch, " has ended");
+  LookForCoordinator();
+}
+
+void ShardControlService::LookForCoordinator() {
+  const std::optional<uint64_t> epoch = watch_.TakeAbandoned();
+  if (!epoch.has_value()) return;
+  engine_->Lose(*epoch, absl::UnavailableError(absl::StrCat(
+                            "the coordinator is gone (seen by ", name(), ")")));
+}
+
 grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachReply>*
-ShardControlService::Attach(grpc::CallbackServerContext*) {
+ShardControlService::Attach(grpc::CallbackServerContext* context) {
+  MarkAnswered(context);
   return AttachStream::Start(this);
 }
 
 grpc::ServerUnaryReactor* ShardControlService::SetManifest(
-    grpc::CallbackServerContext*, const v1::SetManifestRequest* request,
+    grpc::CallbackServerContext* context, const v1::SetManifestRequest* request,
     v1::SetManifestReply* reply) {
+  MarkAnswered(context);
   auto poll = LongPoll<v1::SetManifestReply>::Make(reply);
   auto* reactor = poll.get();
   control_.Run([this, poll, epoch = request->epoch(),
@@ -176,8 +225,9 @@ grpc::ServerUnaryReactor* ShardControlService::SetManifest(
 }
 
 grpc::ServerUnaryReactor* ShardControlService::ReserveRow(
-    grpc::CallbackServerContext*, const v1::ReserveRowRequest* request,
+    grpc::CallbackServerContext* context, const v1::ReserveRowRequest* request,
     v1::ReserveRowReply* reply) {
+  MarkAnswered(context);
   auto poll = LongPoll<v1::ReserveRowReply>::Make(reply);
   auto* reactor = poll.get();
   memory_.Run([this, poll, epoch = request->epoch(), rank = request->rank()] {
@@ -190,8 +240,9 @@ grpc::ServerUnaryReactor* ShardControlService::ReserveRow(
 }
 
 grpc::ServerUnaryReactor* ShardControlService::SetSession(
-    grpc::CallbackServerContext*, const v1::SetSessionRequest* request,
+    grpc::CallbackServerContext* context, const v1::SetSessionRequest* request,
     v1::SetSessionReply* reply) {
+  MarkAnswered(context);
   const absl::Status status =
       ValidateText("reason", request->reason(), kMaxReasonBytes);
   if (!status.ok()) return AnswerNow<v1::SetSessionReply>(reply, status);
@@ -206,7 +257,8 @@ grpc::ServerUnaryReactor* ShardControlService::SetSession(
 }
 
 grpc::ServerBidiReactor<v1::PhaseRequest, v1::PhaseReply>*
-ShardControlService::RunPhase(grpc::CallbackServerContext*) {
+ShardControlService::RunPhase(grpc::CallbackServerContext* context) {
+  MarkAnswered(context);
   return PhaseStream::Start(engine_, &compute_);
 }
 

@@ -8,7 +8,9 @@
 
 #include "absl/status/status.h"
 #include "proto/agg.grpc.pb.h"
+#include "server/base/clock.h"
 #include "server/rpc/bidi_stream.h"
+#include "server/rpc/coordinator_watch.h"
 #include "server/rpc/executor.h"
 #include "server/rpc/open_streams.h"
 #include "server/rpc/shard_claim.h"
@@ -22,9 +24,14 @@ namespace agg {
 // threads must not wait.
 class ShardControlService : public v1::ShardControl::CallbackService {
  public:
-  // `engine` and `open` outlive the service, which outlives its server.
+  // `engine`, `open` and `clock` outlive the service, which outlives its
+  // server.
   ShardControlService(const ShardIdentity& self, ShardEngine* engine,
-                      OpenStreams* open);
+                      OpenStreams* open, const Clock* clock);
+
+  // Ends the epoch if its coordinator has been away for kResumeTime.
+  // Thread-safe.
+  void LookForCoordinator();
 
  private:
   class AttachStream;
@@ -45,6 +52,10 @@ class ShardControlService : public v1::ShardControl::CallbackService {
 
   // ShardClaim::Take; a refusal is logged.
   absl::Status TakeClaim(uint64_t life, const std::string& coordinator);
+  // Begins the epoch, or lets it go on after a broken connection.
+  absl::Status BeginEpoch(uint64_t epoch, uint64_t life, bool resume);
+  // A stream for which BeginEpoch was OK has ended.
+  void EndStream(uint64_t epoch);
   std::string name() const;
 
   const ShardIdentity self_;
@@ -52,6 +63,7 @@ class ShardControlService : public v1::ShardControl::CallbackService {
   OpenStreams* const open_;
   ShardClaim claim_;                // used on the control thread alone
   uint64_t last_refused_life_ = 0;  // the same
+  CoordinatorWatch watch_;
   // Last, so that they end first: what they run uses the others.
   Executor control_;
   Executor compute_;

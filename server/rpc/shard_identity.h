@@ -14,6 +14,7 @@ struct ShardIdentity {
   std::string address;      // "host:port", for messages
   std::string fingerprint;  // of the config
   std::string backend;
+  uint64_t life = 0;  // random bits of the process
 };
 
 }  // namespace agg

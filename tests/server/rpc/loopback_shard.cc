@@ -5,6 +5,7 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/sync_stream.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
@@ -22,6 +23,16 @@ Manifest OneTensor(int64_t num_elements) {
   return Manifest{{tensor}};
 }
 
+namespace {
+
+// Each is another process, as far as its coordinator knows.
+uint64_t NextLife() {
+  static std::atomic<uint64_t> last{kLoopbackLife};
+  return ++last;
+}
+
+}  // namespace
+
 LoopbackShard::LoopbackShard(int ordinal, int num_shards)
     : ordinal_(ordinal), num_shards_(num_shards) {
   backend_ = *MakeBackend("cpu", {1});
@@ -32,9 +43,11 @@ LoopbackShard::LoopbackShard(int ordinal, int num_shards)
   engine_ = std::make_unique<ShardEngine>(options, backend_.get());
 }
 
-void LoopbackShard::Serve(Coordinator* coordinator) {
+void LoopbackShard::Serve(Coordinator* coordinator, const Clock* clock) {
   RpcServerOptions options;
-  options.self = {ordinal_, num_shards_, "here:1", kFingerprint, "cpu"};
+  if (clock != nullptr) options.clock = clock;
+  options.self = {ordinal_,     num_shards_, "here:1",
+                  kFingerprint, "cpu",       NextLife()};
   options.job.job = "test";
   options.job.coordinator_life = kLoopbackLife;
   options.job.workers = 1;

@@ -13,6 +13,7 @@
 #include "proto/agg.grpc.pb.h"
 #include "proto/shard_plan.h"
 #include "server/base/call_counts.h"
+#include "server/base/clock.h"
 #include "server/coordinator/coordinator.h"
 #include "server/rpc/rpc_server.h"
 #include "server/shard/shard_engine.h"
@@ -31,8 +32,9 @@ class LoopbackShard {
  public:
   explicit LoopbackShard(int ordinal = 0, int num_shards = 1);
 
-  // Listens; once. `coordinator` may be null.
-  void Serve(Coordinator* coordinator = nullptr);
+  // Listens; once. `coordinator` may be null, and so may `clock`, for the real
+  // one.
+  void Serve(Coordinator* coordinator = nullptr, const Clock* clock = nullptr);
   // Stops listening.
   void Stop();
 

@@ -1,0 +1,275 @@
+// One thread goes from stream to stream, another one reads the stream of the
+// moment: a read cannot be left alone, and an attempt to resume must end in
+// time even if the shard is frozen.
+#include "server/rpc/shard_link.h"
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/sync_stream.h>
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/status_conversion.h"
+#include "server/base/log.h"
+#include "server/round/orderly_stop.h"
+#include "server/rpc/broken_connection.h"
+
+namespace agg {
+namespace {
+
+using AttachCall = grpc::ClientReaderWriter<v1::AttachRequest, v1::AttachReply>;
+
+// Between two attempts, and between two looks at the clock meanwhile.
+constexpr absl::Duration kPause = absl::Milliseconds(100);
+constexpr absl::Duration kFarewell = absl::Seconds(1);
+
+}  // namespace
+
+// Its fields are guarded by the link's mutex_, except as said.
+struct ShardLink::Stream {
+  grpc::ClientContext context;       // TryCancel may be called at any time
+  std::unique_ptr<AttachCall> call;  // set once, used by Read and Write
+  Mutex write_mutex;                 // one Write at a time
+  bool replied = false;              // the epoch is on there
+  bool stopping = false;  // the shard says that it stops in good order
+  bool stranger = false;  // another life of the shard has answered
+  bool ended = false;
+  grpc::Status status;  // once ended
+};
+
+ShardLink::ShardLink(v1::ShardControl::Stub* stub,
+                     const ShardLinkOptions& options,
+                     std::function<void(const absl::Status&)> on_lost)
+    : stub_(stub), options_(options), on_lost_(std::move(on_lost)) {}
+
+ShardLink::~ShardLink() {
+  End(absl::CancelledError("shutting down"), /*tell=*/false);
+  Join();
+}
+
+// --- What others call --------------------------------------------------------
+
+absl::Status ShardLink::Open() {
+  thread_ = std::thread([this] { Hold(); });
+  const absl::Time deadline = absl::Now() + options_.open_timeout;
+  MutexLock lock(&mutex_);
+  while (!opened_ && over_.ok() && absl::Now() < deadline) {
+    changed_.WaitFor(&mutex_, deadline - absl::Now());
+  }
+  if (opened_) return absl::OkStatus();
+  if (!over_.ok()) return over_;
+  return absl::UnavailableError(
+      absl::StrCat(options_.name, " did not answer within ",
+                   absl::FormatDuration(options_.open_timeout)));
+}
+
+absl::StatusOr<int64_t> ShardLink::AwaitUp() {
+  MutexLock lock(&mutex_);
+  if (!opened_ && over_.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat(options_.name, " has not been attached"));
+  }
+  while (!up_ && over_.ok()) changed_.Wait(&mutex_);
+  if (!over_.ok()) return over_;
+  return number_;
+}
+
+bool ShardLink::AwaitNext(int64_t number) {
+  const absl::Time start = options_.clock->Now();
+  MutexLock lock(&mutex_);
+  if (life_ == 0) return false;
+  while (over_.ok() && (!up_ || number_ <= number)) {
+    if (up_ && options_.clock->Now() - start >= kResumeTime) return false;
+    changed_.WaitFor(&mutex_, kPause);
+  }
+  return over_.ok();
+}
+
+absl::Status ShardLink::over() const {
+  MutexLock lock(&mutex_);
+  return over_;
+}
+
+v1::AttachRequest ShardLink::LostRequest(const absl::Status& reason) const {
+  v1::AttachRequest request;
+  request.set_epoch(epoch());
+  request.set_lost(std::string(reason.message()));
+  return request;
+}
+
+void ShardLink::Tell(const absl::Status& reason) {
+  std::shared_ptr<Stream> stream;
+  {
+    MutexLock lock(&mutex_);
+    if (!up_) return;
+    stream = stream_;
+  }
+  Write(stream.get(), LostRequest(reason), /*last=*/false);
+}
+
+void ShardLink::End(const absl::Status& reason, bool tell) {
+  std::shared_ptr<Stream> stream;
+  {
+    MutexLock lock(&mutex_);
+    if (!over_.ok()) return;
+    over_ = reason;
+    tell = tell && up_;
+    stream = stream_;
+    changed_.NotifyAll();
+  }
+  if (stream == nullptr) return;
+  if (tell) {
+    Write(stream.get(), LostRequest(reason), /*last=*/true);
+  } else {
+    stream->context.TryCancel();
+  }
+}
+
+void ShardLink::Join() {
+  if (!thread_.joinable()) return;
+  {
+    const absl::Time deadline = absl::Now() + kFarewell;
+    MutexLock lock(&mutex_);
+    while (!done_ && absl::Now() < deadline) {
+      changed_.WaitFor(&mutex_, deadline - absl::Now());
+    }
+    if (stream_ != nullptr) stream_->context.TryCancel();
+  }
+  thread_.join();
+}
+
+// On a broken stream a Write returns false at once.
+void ShardLink::Write(Stream* stream, const v1::AttachRequest& request,
+                      bool last) {
+  MutexLock lock(&stream->write_mutex);
+  stream->call->Write(request);
+  if (last) stream->call->WritesDone();
+}
+
+// --- The link's own threads --------------------------------------------------
+
+void ShardLink::Hold() {
+  v1::AttachRequest request = options_.request;
+  absl::Status end;
+  bool opened = false;
+  while (end.ok()) {
+    auto stream = std::make_shared<Stream>();
+    {
+      MutexLock lock(&mutex_);
+      if (!over_.ok()) break;
+      stream_ = stream;
+    }
+    std::thread reader([&] { Read(stream.get(), request); });
+    AwaitEnd(stream.get());
+    reader.join();
+    end = Judge(*stream);
+    request.set_resume(true);
+  }
+  bool lost = false;
+  {
+    MutexLock lock(&mutex_);
+    opened = opened_;
+    if (over_.ok()) {
+      over_ = end;
+      lost = opened;
+    }
+    changed_.NotifyAll();
+  }
+  if (lost) on_lost_(end);
+  MutexLock lock(&mutex_);
+  done_ = true;
+  changed_.NotifyAll();
+}
+
+void ShardLink::Read(Stream* stream, const v1::AttachRequest& request) {
+  std::unique_ptr<AttachCall> call = stub_->Attach(&stream->context);
+  AttachCall* const reads = call.get();
+  {
+    MutexLock lock(&stream->write_mutex);
+    reads->Write(request);
+    stream->call = std::move(call);
+  }
+  v1::AttachReply reply;
+  while (reads->Read(&reply)) TakeReply(stream, reply);
+  const grpc::Status status = reads->Finish();
+  MutexLock lock(&mutex_);
+  stream->ended = true;
+  stream->status = status;
+  up_ = false;
+  changed_.NotifyAll();
+}
+
+void ShardLink::TakeReply(Stream* stream, const v1::AttachReply& reply) {
+  MutexLock lock(&mutex_);
+  stream->stopping |= reply.stopping();
+  if (reply.stopping() || stream->replied || stream->stranger) return;
+  if (opened_ && reply.life() != life_) {
+    stream->stranger = true;
+    stream->context.TryCancel();
+    return;
+  }
+  if (opened_) LogInfo("the connection to ", options_.name, " is back");
+  life_ = reply.life();
+  stream->replied = true;
+  opened_ = true;
+  up_ = true;
+  ++number_;
+  changed_.NotifyAll();
+}
+
+bool ShardLink::overdue() const {
+  return options_.clock->Now() - broken_at_ >= kResumeTime;
+}
+
+void ShardLink::AwaitEnd(Stream* stream) {
+  MutexLock lock(&mutex_);
+  while (!stream->ended) {
+    if (stream->replied || !opened_) {
+      changed_.Wait(&mutex_);
+    } else {
+      if (overdue()) stream->context.TryCancel();
+      changed_.WaitFor(&mutex_, kPause);
+    }
+  }
+}
+
+absl::Status ShardLink::Judge(const Stream& stream) {
+  MutexLock lock(&mutex_);
+  if (!opened_) {
+    const absl::Status refusal = FromGrpcStatus(stream.status);
+    if (refusal.ok()) return LossReason(stream);
+    return absl::Status(refusal.code(),
+                        absl::StrCat(options_.name, ": ", refusal.message()));
+  }
+  if (stream.replied || stream.stopping) cause_ = LossReason(stream);
+  if (stream.replied) broken_at_ = options_.clock->Now();
+  // An older shard ends the epoch with its stream, and does not resume it.
+  const bool broken =
+      !stream.stopping && !stream.stranger && !IsAnswered(stream.context);
+  if (!broken || life_ == 0 || overdue()) return cause_;
+  if (stream.replied && over_.ok()) {
+    LogWarning("the connection to ", options_.name,
+               " is broken, it is tried again for ",
+               absl::FormatDuration(kResumeTime), ": ",
+               stream.status.error_message());
+  }
+  if (!stream.replied) changed_.WaitFor(&mutex_, kPause);
+  return absl::OkStatus();
+}
+
+absl::Status ShardLink::LossReason(const Stream& stream) const {
+  const std::string& message = stream.status.error_message();
+  if (stream.stopping) {
+    // It says by itself who stops, by the name that it knows.
+    return OrderlyStop(absl::StartsWith(message, "shard ")
+                           ? message
+                           : absl::StrCat(options_.name, ": ", message));
+  }
+  return absl::UnavailableError(absl::StrCat(
+      options_.name, " is lost: ",
+      stream.status.ok() ? "it ended the coordinator's stream" : message));
+}
+
+}  // namespace agg

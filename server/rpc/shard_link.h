@@ -1,0 +1,100 @@
+// The Attach stream that the coordinator holds open to a shard in one epoch,
+// and those that follow it when the connection has broken (P24).
+#ifndef AGG_SERVER_RPC_SHARD_LINK_H_
+#define AGG_SERVER_RPC_SHARD_LINK_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/agg.grpc.pb.h"
+#include "server/base/clock.h"
+#include "server/base/mutex.h"
+
+namespace agg {
+
+struct ShardLinkOptions {
+  std::string name;              // of the shard, for messages
+  v1::AttachRequest request;     // the first stream's
+  absl::Duration open_timeout;   // of its answer
+  const Clock* clock = nullptr;  // outlives the link; see P31
+};
+
+// Being opened, then up and broken in turns, then over. Thread-safe, except as
+// said.
+class ShardLink {
+ public:
+  // `stub` outlives it. `on_lost` is called at most once, on a thread of the
+  // link with no lock held: the shard is gone.
+  ShardLink(v1::ShardControl::Stub* stub, const ShardLinkOptions& options,
+            std::function<void(const absl::Status&)> on_lost);
+  // REQUIRES: not called on the link's own thread, nor is Join.
+  ~ShardLink();
+
+  // Waits for the shard's first answer. Once, before Join. UNAVAILABLE when
+  // there is none in time, or the shard's refusal.
+  absl::Status Open();
+  // The number of the stream that is up; waits while the connection is broken.
+  // Why the link is over, if it is.
+  absl::StatusOr<int64_t> AwaitUp();
+  // Whether a later stream than `number` is up. Waits for it or the link's end;
+  // for kResumeTime, if stream `number` does not end at all.
+  bool AwaitNext(int64_t number);
+  absl::Status over() const;  // OK: not over
+
+  // Sends the shard the reason why the epoch is over. Best effort.
+  void Tell(const absl::Status& reason);
+  // The link is over; on_lost is not called any more, unless it already runs.
+  // The shard is sent the reason if `tell`, and then it ends the stream; else
+  // the stream is cancelled.
+  void End(const absl::Status& reason, bool tell);
+  // After End: waits for the threads. A shard that was told gets a second to
+  // end the stream. By one thread at a time.
+  void Join();
+
+  uint64_t epoch() const { return options_.request.epoch(); }
+
+ private:
+  struct Stream;
+
+  // The body of thread_: one stream after the other.
+  void Hold();
+  void Read(Stream* stream, const v1::AttachRequest& request);
+  void TakeReply(Stream* stream, const v1::AttachReply& reply);
+  // Cancels a stream that resumes and takes too long for it.
+  void AwaitEnd(Stream* stream);
+  // After a stream's end: OK if another one is to be tried, else why not.
+  absl::Status Judge(const Stream& stream);
+  absl::Status LossReason(const Stream& stream) const;
+  bool overdue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void Write(Stream* stream, const v1::AttachRequest& request,
+                    bool last);
+  v1::AttachRequest LostRequest(const absl::Status& reason) const;
+
+  v1::ShardControl::Stub* const stub_;
+  const ShardLinkOptions options_;
+  const std::function<void(const absl::Status&)> on_lost_;
+  std::thread thread_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);  // the newest
+  bool opened_ ABSL_GUARDED_BY(mutex_) = false;
+  bool up_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t number_ ABSL_GUARDED_BY(mutex_) = 0;  // of streams that were up
+  uint64_t life_ ABSL_GUARDED_BY(mutex_) = 0;   // of the shard; 0: an old one
+  absl::Time broken_at_ ABSL_GUARDED_BY(mutex_);
+  absl::Status cause_ ABSL_GUARDED_BY(mutex_);  // of the last break
+  absl::Status over_ ABSL_GUARDED_BY(mutex_);   // OK: not over
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;   // Hold has returned
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_RPC_SHARD_LINK_H_
