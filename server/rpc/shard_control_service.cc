@@ -88,7 +88,12 @@ class ShardControlService::AttachStream
           "but the first");
     }
     service_->control_.Run([service = service_, epoch = epoch_, reason] {
-      LogWarning("epoch ", epoch, " is over: ", reason);
+      // A coordinator that waits for another shard lets go each second.
+      if (service->engine_->Status().num_elements > 0) {
+        LogWarning("epoch ", epoch, " is over: ", reason);
+      } else {
+        LogInfo("epoch ", epoch, " is over: ", reason);
+      }
       service->engine_->Lose(epoch, absl::UnavailableError(reason));
     });
     return absl::OkStatus();

@@ -212,7 +212,7 @@ TEST_F(BrokenConnectionTest, AnEpochThatIsOverThereIsALossAtOnce) {
   EXPECT_EQ(lost_future_.get().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(BrokenConnectionTest, AStopWhileTheConnectionIsBrokenIsALossAtOnce) {
+TEST_F(BrokenConnectionTest, AnEndThatTheShardSendsIsALossAtOnce) {
   Begin();
   shard_.rpc()->EndStreams(absl::UnavailableError("it is shutting down"));
   EXPECT_THAT(lost_future_.get().message(), HasSubstr("it is shutting down"));
