@@ -1,6 +1,5 @@
-"""What the suites share: jobs that end with their test, statuses, marks."""
+"""What the suites share: jobs that end with their test, and statuses."""
 
-import functools
 import re
 import unittest
 
@@ -24,27 +23,6 @@ def values(*numbers):
     """One flat array per tensor of TENSORS: values(1, 2) is 1 1 and 2 2 2."""
     a, b = numbers if len(numbers) == 2 else numbers * 2
     return [numpy.full(2, a, numpy.float32), numpy.full(3, b, numpy.float32)]
-
-
-def waits_for(reason, symptom):
-    """Marks the test of a fault that the server still has.
-
-    An expectedFailure that expects one failure: while the test fails with a
-    text that matches symptom it is skipped, with the reason. Any other failure
-    stays one, and when the test passes the mark must go.
-    """
-    def mark(test):
-        @functools.wraps(test)
-        def run(self):
-            try:
-                test(self)
-            except Exception as error:  # pylint: disable=broad-except
-                if not re.search(symptom, str(error)):
-                    raise
-                raise unittest.SkipTest("waits for " + reason) from error
-            self.fail("it passes: remove its mark")
-        return run
-    return mark
 
 
 class ForeignTestCase(unittest.TestCase):

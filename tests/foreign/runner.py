@@ -1,8 +1,4 @@
-"""Runs the suites of this folder; ends with `N passed, N failed[, N skipped]`.
-
-A test of a fault that the server still has (waits_for) counts as skipped while
-it fails as expected, and as failed when it passes.
-"""
+"""Runs the suites of this folder; ends with `N passed, N failed[, N skipped]`."""
 
 import pathlib
 import sys
