@@ -9,8 +9,9 @@ import array
 import collections
 from typing import NamedTuple, Optional, Tuple
 
+from tests.sim.protocol_facts import FactSteps
 from tests.sim.protocol_state import OPEN, initial_state
-from tests.sim.protocol_steps import Steps, Violation
+from tests.sim.protocol_steps import Violation
 
 
 class Result(NamedTuple):
@@ -79,7 +80,7 @@ def is_open(state):
         for process in state.processes)
 
 
-def explore(bounds, broken=(), liveness=True, one_life=True, steps=Steps):
+def explore(bounds, broken=(), liveness=True, one_life=True, steps=FactSteps):
     """Visits all states within `bounds`; `broken`: rules that are left out.
 
     Without `liveness` it needs half of the memory. Without `one_life` it goes

@@ -29,7 +29,8 @@ def parse(arguments):
             ("crashes", 1, "processes killed and started again, empty"),
             ("freezes", 0, "processes frozen and replaced, which go on"),
             ("epochs", 3, "the first one included"),
-            ("checkpoints", 0, "taken")):
+            ("checkpoints", 0, "taken"),
+            ("facts", 0, "changed between rounds")):
         parser.add_argument("--" + name, type=int, default=default, help=text)
     parser.add_argument("--unseeded", action="store_true",
                         help="begin with empty processes")
@@ -60,7 +61,8 @@ def describe(result):
 def main(arguments):
     flags = parse(arguments)
     bounds = Bounds(flags.shards, flags.versions, flags.crashes, flags.freezes,
-                    flags.epochs, flags.checkpoints, flags.unseeded)
+                    flags.epochs, flags.checkpoints, flags.facts,
+                    flags.unseeded)
     begun = time.monotonic()
     result = explore(bounds, flags.broken, not flags.no_liveness,
                      not flags.two_lives_go_on)

@@ -20,6 +20,7 @@ _TWO = Bounds(shards=2)
 _KILL = Bounds(shards=2, crashes=1)
 _FREEZE = Bounds(shards=2, crashes=0, freezes=1)
 _FREEZE_AND_KILL = Bounds(shards=2, crashes=1, freezes=1)
+_FACTS = Bounds(shards=2, versions=0, crashes=0, freezes=1, facts=2)
 
 _V0 = Version(1, ())
 _NEXT = Content(epoch=1, number=1, life=1)
@@ -130,6 +131,17 @@ class ModelTest(unittest.TestCase):
             self.assertIsNone(result.violation, "\n".join(result.trace))
         self.assertEqual(kinds, {"rewind to 0", "rewind to 1", "load",
                                  "forward", "back"})
+
+    def test_the_rules_hold_for_facts(self):
+        self.assert_holds(Bounds(shards=2, crashes=2, facts=1))
+        self.assert_holds(_FACTS)
+
+    def test_facts_that_are_compared_by_number(self):
+        self.assert_refuted([recovery.FACTS_BY_NUMBER], "facts", _FACTS)
+
+    def test_facts_that_come_after_the_copies(self):
+        self.assert_refuted([recovery.FACTS_LAST], "facts",
+                            Bounds(shards=2, versions=0, crashes=2, facts=1))
 
     def test_publish_before_the_buddy_has_it(self):
         self.assert_refuted([recovery.EARLY_ACK], "no loss", _KILL)

@@ -17,8 +17,11 @@ TWO_LIVES = "two-lives"  # a promise is to a number, not to a life
 ADDRESS_ONCE = "address-once"  # nobody asks its own address after the promises
 NO_STANDBY = "no-standby"  # a second process 0 takes over from a living one
 OPEN_UNFILLED = "open-unfilled"  # a round opens before void copies are filled
+FACTS_BY_NUMBER = "facts-by-number"  # the longest list of facts holds
+FACTS_LAST = "facts-last"  # facts come when all copies are filled
 RULES = (EARLY_ACK, FORWARD_ONE, NEVER_FORWARD, NO_MADE, NO_MEMBER,
-         EQUAL_NUMBERS, TWO_LIVES, ADDRESS_ONCE, NO_STANDBY, OPEN_UNFILLED)
+         EQUAL_NUMBERS, TWO_LIVES, ADDRESS_ONCE, NO_STANDBY, OPEN_UNFILLED,
+         FACTS_BY_NUMBER, FACTS_LAST)
 
 
 def _floor(inventory):

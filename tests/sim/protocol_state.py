@@ -60,6 +60,12 @@ class Copy(NamedTuple):
     combined: Optional[Content] = None
 
 
+class Fact(NamedTuple):
+    """One change between two rounds: protocol_facts.py."""
+    epoch: int
+    call: int  # of whom; the rules do not look at it
+
+
 class Process(NamedTuple):
     """One life of a shard: all of its memory that the rules look at."""
     promise: int = 0  # the highest epoch it agreed to, 0: none
@@ -68,6 +74,7 @@ class Process(NamedTuple):
     home: Optional[Copy] = None  # the copy of its own part
     replica: Optional[Copy] = None  # the copy of the part before it
     plan: Optional[Content] = None  # its own Prepare that came last
+    facts: Tuple[Fact, ...] = ()  # oldest first
 
     def prepared_home(self):
         return self.home.combined if self.home else None
@@ -103,8 +110,8 @@ class Decision(NamedTuple):
 
 
 # Stages of a coordinator.
-ATTACH, STEP, FETCH, OPENING, OPEN, PREPARE, PUBLISH = (
-    "attach", "step", "fetch", "opening", "open", "prepare", "publish")
+ATTACH, STEP, FETCH, OPENING, OPEN, PREPARE, PUBLISH, FACTS = (
+    "attach", "step", "fetch", "opening", "open", "prepare", "publish", "facts")
 
 
 class Coordinator(NamedTuple):
@@ -118,8 +125,10 @@ class Coordinator(NamedTuple):
     # copies (STEP)
     inventory: Tuple[Optional[Process], ...] = ()  # ATTACH: the answers
     decision: Optional[Decision] = None  # STEP to OPENING
+    facts: Tuple[Fact, ...] = ()  # that hold in this epoch
 
     def enter(self, stage, **fields):
+        fields.setdefault("facts", self.facts)
         return Coordinator(self.life, self.epoch, stage, **fields)
 
 
@@ -150,6 +159,8 @@ class State(NamedTuple):
     # Contents of older epochs are of a past that was lost with neighbours.
     abandoned: int = 0
     leaders: Tuple[Tuple[int, int], ...] = ((1, 1),)  # (epoch, life) attached
+    facts: int = 0  # calls that changed one
+    told: Tuple[Fact, ...] = ()  # the facts that somebody was told of
 
 
 class Bounds(NamedTuple):
@@ -160,6 +171,7 @@ class Bounds(NamedTuple):
     freezes: int = 0
     epochs: int = 3  # the first one included
     checkpoints: int = 0
+    facts: int = 0  # changed between rounds
     unseeded: bool = False  # begins with empty processes and no coordinator
 
 

@@ -6,9 +6,9 @@ leaves out; section 4 has the invariants, of which Violation names one.
 """
 
 from tests.sim import protocol_recovery as recovery
-from tests.sim.protocol_state import (ATTACH, FETCH, OPEN, OPENING, PREPARE,
-                                      PUBLISH, STEP, Content, Coordinator,
-                                      Copy, Frozen, Process)
+from tests.sim.protocol_state import (ATTACH, FACTS, FETCH, OPEN, OPENING,
+                                      PREPARE, PUBLISH, STEP, Content,
+                                      Coordinator, Copy, Frozen, Process)
 
 NOW, OLD = "", "old "  # Whose coordinator: the present one, the frozen one's.
 
@@ -65,6 +65,10 @@ class Steps:
             return state.frozen.process
         return state.processes[i]
 
+    def _view(self, state, who):
+        return [self._process(state, who, i)
+                for i in range(self._bounds.shards)]
+
     @staticmethod
     def _lead(state, who, coordinator):
         if who == NOW:
@@ -83,6 +87,11 @@ class Steps:
         return process.promise == coordinator.epoch and (
             process.master == coordinator.life or
             recovery.TWO_LIVES in self._broken)
+
+    def _all_obey(self, state, who):
+        c = self._coordinator(state, who)
+        return all(self._obeys(c, process)
+                   for process in self._view(state, who))
 
     def _answered(self, state, who, i, process, **fields):
         """After shard i has carried out a call and the coordinator knows."""
@@ -103,9 +112,7 @@ class Steps:
 
     def _coordinate(self, state, who):
         stage = self._coordinator(state, who).stage
-        steps = {ATTACH: self._attach, STEP: self._step, FETCH: self._fetch,
-                 OPENING: self._opening, OPEN: self._open,
-                 PREPARE: self._prepare, PUBLISH: self._publish}[stage]
+        steps = getattr(self, "_" + stage)
         for label, following in steps(state, who):
             yield who + label, False, following
 
@@ -115,10 +122,9 @@ class Steps:
             yield "round begins", self._lead(
                 state, who, c.enter(PREPARE, number=c.number))
         if state.checkpoints < self._bounds.checkpoints:
-            processes = [self._process(state, who, i)
-                         for i in range(self._bounds.shards)]
-            version = processes[0].home and processes[0].home.version
-            if (all(self._obeys(c, process) for process in processes) and
+            home = self._process(state, who, 0).home
+            version = home and home.version
+            if (self._all_obey(state, who) and
                     (state.checkpoint is None or
                      version.key > state.checkpoint.key)):
                 yield "checkpoint", state._replace(
@@ -225,8 +231,7 @@ class Steps:
         decision = recovery.decide(c.inventory, c.epoch, state.checkpoint,
                                    self._broken)
         # One that decides late, in an epoch that is over, harms nobody.
-        current = all(self._obeys(c, self._process(state, who, i))
-                      for i in range(self._bounds.shards))
+        current = self._all_obey(state, who)
         if ((decision.rewind or decision.load) and current and
                 not neighbours_lost(state.lost, self._bounds.shards)):
             raise Violation("no loss: a part has no copy left, lost: %s" %
@@ -274,10 +279,9 @@ class Steps:
         """The last barrier of a recovery; here it must have kept the past."""
         c = self._coordinator(state, who)
         target, known = c.decision.target, state.published
-        processes = [self._process(state, who, i)
-                     for i in range(self._bounds.shards)]
+        processes = self._view(state, who)
         alone = neighbours_lost(state.lost, self._bounds.shards)
-        if all(self._obeys(c, process) for process in processes):
+        if self._all_obey(state, who):
             if recovery.OPEN_UNFILLED not in self._broken and any(
                     copy != Copy(target) for process in processes
                     for copy in (process.home, process.replica)):
@@ -320,7 +324,7 @@ class Steps:
             yield "new coordinator", False, self._begin(state, state.lives + 1)
         elif self._has_lost(state, c):
             yield "shard lost", False, self._begin(state, c.life)
-        elif c.stage in (PREPARE, PUBLISH):
+        elif c.stage in (PREPARE, PUBLISH, FACTS):
             # A call failed or its answer was lost.
             yield "gives up", True, self._begin(state, c.life)
 
