@@ -14,7 +14,6 @@ TENSOR = f'{{{_JOB},tensor=~"$tensor"}}'
 WORKER = f'{{{_JOB},worker=~"$worker"}}'
 SHARD = f'{{{_JOB},shard=~"$shard"}}'
 EARLY = f'{{{_JOB},shard=~"$shard",when="early"}}'
-FAILED = f'{{{_JOB},shard=~"$shard",code!="OK"}}'
 # What joins two series of one job.
 ON = "on (namespace, job)"
 W = f"aggserver_round_rows{J}"
@@ -197,8 +196,7 @@ def rounds():
     bad = [(None, "green"), (1, "red")]
     panels = [
         stat("Phase", "Of the job.",
-             [instant(f"aggserver_job_phase{J} == 1", "{{phase}}"),
-              instant(f"aggserver_job_failed{J} == 1", "failed")],
+             [instant(f"aggserver_job_phase{J} == 1", "{{phase}}")],
              name=True),
         stat("Version", "Published parameters.",
              [instant(f"aggserver_job_version{J}", "")]),
@@ -260,7 +258,8 @@ def rounds():
         row("Job"),
         states("Phase of the job",
                "shard_lost: the job has ended until a new seed.",
-               [query(f"aggserver_job_phase{J}", "{{phase}}")],
+               [query(f"aggserver_job_phase{J}", "{{phase}}"),
+                query(f"aggserver_job_failed{J}", "failed")],
                {0: ("no", "transparent"), 1: ("yes", "blue")}),
         lines("Open round and version", "",
               [query(f"aggserver_round{J}", "round"),
@@ -312,11 +311,11 @@ def resources():
                      "snapshots, " + BY_SHARD),
                query(f"aggserver_phase_timeouts_total{J}",
                      "phases that shard {{late_shard}} did not answer")]),
-        lines("gRPC calls that failed in a second",
-              "By method and code. CANCELLED: callers that have gone; ABORTED: "
+        lines("gRPC calls in a second",
+              "By method and code, when they end. CANCELLED: callers that have gone; ABORTED: "
               "clients of an epoch that is over.",
               [query("sum by (method, code) (rate(aggserver_grpc_calls_total"
-                     f"{FAILED}{RATE}))", "{{method}} {{code}}")],
+                     f"{SHARD}{RATE}))", "{{method}} {{code}}")],
               width=24, height=6),
         lines("Round log", "Records written, and those that a full disk or "
               "another error kept out. Both stay 0 without round_log.",
