@@ -135,11 +135,24 @@ absl::Status CoordinatorSession::AwaitConnection(absl::Time until) {
   return fate;
 }
 
+namespace {
+
+// A server that ends answers why, and then its port refuses.
+grpc::Status WithFirst(const grpc::Status& last, const grpc::Status& first) {
+  if (first.error_message() == last.error_message()) return last;
+  return grpc::Status(last.error_code(),
+                      absl::StrCat(last.error_message(),
+                                   "; before that: ", first.error_message()));
+}
+
+}  // namespace
+
 absl::Status CoordinatorSession::Call(
     absl::string_view name, absl::Time deadline,
     const std::function<grpc::Status(grpc::ClientContext*)>& call) {
   RetryPolicy retries(options_.reconnect_window);
   absl::Status fate = fate_.status();
+  grpc::Status first;  // failure; that of a server which then ends says why
   while (fate.ok()) {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(deadline));
@@ -155,11 +168,12 @@ absl::Status CoordinatorSession::Call(
     if (status.ok()) return absl::OkStatus();
     fate = fate_.status();
     if (!fate.ok()) break;
+    if (first.ok()) first = status;
     const absl::Time now = absl::Now();
     const absl::optional<absl::Duration> pause = retries.AfterFailure(
         status, now, connected ? now - began : absl::ZeroDuration());
     if (!pause.has_value() || (draining_ && IsConnectionLoss(status))) {
-      return Explain(FromGrpc(status, name_, name));
+      return Explain(FromGrpc(WithFirst(status, first), name_, name));
     }
     fate = fate_.WaitFor(*pause);
     if (fate.ok()) {
