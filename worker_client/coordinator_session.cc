@@ -139,7 +139,10 @@ namespace {
 
 // A server that ends answers why, and then its port refuses.
 grpc::Status WithFirst(const grpc::Status& last, const grpc::Status& first) {
-  if (first.error_message() == last.error_message()) return last;
+  if (!IsConnectionLoss(last) ||
+      first.error_message() == last.error_message()) {
+    return last;
+  }
   return grpc::Status(last.error_code(),
                       absl::StrCat(last.error_message(),
                                    "; before that: ", first.error_message()));
@@ -152,7 +155,7 @@ absl::Status CoordinatorSession::Call(
     const std::function<grpc::Status(grpc::ClientContext*)>& call) {
   RetryPolicy retries(options_.reconnect_window);
   absl::Status fate = fate_.status();
-  grpc::Status first;  // failure; that of a server which then ends says why
+  grpc::Status first;  // failure of the outage
   while (fate.ok()) {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(deadline));
@@ -168,10 +171,11 @@ absl::Status CoordinatorSession::Call(
     if (status.ok()) return absl::OkStatus();
     fate = fate_.status();
     if (!fate.ok()) break;
-    if (first.ok()) first = status;
     const absl::Time now = absl::Now();
+    const absl::Time window_end = retries.window_end();
     const absl::optional<absl::Duration> pause = retries.AfterFailure(
         status, now, connected ? now - began : absl::ZeroDuration());
+    if (first.ok() || retries.window_end() != window_end) first = status;
     if (!pause.has_value() || (draining_ && IsConnectionLoss(status))) {
       return Explain(FromGrpc(WithFirst(status, first), name_, name));
     }
