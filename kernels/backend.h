@@ -67,6 +67,9 @@ struct UpdateRequest {
   DType narrowed_dtype = DType::kF32;
   // Set to whether every parameter that was written is finite; null: not asked.
   bool* all_finite = nullptr;
+  // Combine and Step alone: the combined gradient, float32, a kSnapshot buffer
+  // in the rows' layout. Combine writes it, Step reads it.
+  Buffer* combined = nullptr;
 };
 
 // Partial squared norms of one range, summed in double in a fixed order.
@@ -122,6 +125,16 @@ class Backend {
 
   virtual absl::Status Gram(const GramRequest& request) = 0;
   virtual absl::Status Update(const UpdateRequest& request) = 0;
+
+  // Update in two halves, with its bits: Combine writes the combined gradient
+  // of `ranges` and touches nothing else; Step takes it as it is, needs no rows
+  // and no coefficients, and writes what Update writes (snapshot may be null).
+  virtual absl::Status Combine(const UpdateRequest& /*request*/) {
+    return absl::UnimplementedError("Combine");
+  }
+  virtual absl::Status Step(const UpdateRequest& /*request*/) {
+    return absl::UnimplementedError("Step");
+  }
 
   // Combines and steps as Update would, storing nothing; `norms` has one
   // entry per range. trust is taken as 1.

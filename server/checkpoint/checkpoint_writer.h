@@ -17,6 +17,7 @@
 #include "server/base/mutex.h"
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/checkpoint/checkpoint_manifest.h"
+#include "server/checkpoint/checkpoint_progress.h"  // IWYU pragma: export
 
 namespace agg {
 
@@ -28,16 +29,6 @@ struct ShardArrays {
   int64_t num_elements = 0;  // of one array, with gaps between slices if any
   // First element of each of the shard's slices, in the plan's order.
   std::vector<int64_t> slice_begins;
-};
-
-// What became of the last capture.
-struct CheckpointProgress {
-  enum class Stage : uint8_t { kNone, kWriting, kWritten, kFailed };
-  Stage stage = Stage::kNone;
-  CheckpointId id;
-  CheckpointPart part;      // kWritten
-  absl::Status error;       // kFailed
-  int64_t num_skipped = 0;  // captures that came while one was being written
 };
 
 // Memory for one copy is taken at once and kept. Thread-safe.

@@ -121,6 +121,11 @@ class Coordinator {
   // stands. NOT_FOUND; INVALID_ARGUMENT for a reason over kMaxTextBytes.
   void Evict(int32_t rank, const std::string& reason,
              std::function<void(absl::StatusOr<Eviction>)> done);
+  // Takes a checkpoint as soon as no round is in execution; answered when it is
+  // complete on all shards, or with why it is not. FAILED_PRECONDITION: none
+  // is configured, or nothing is published.
+  void TakeCheckpoint(
+      std::function<void(absl::StatusOr<TakenCheckpoint>)> done);
   // Takes no more calls and tells workers so, waits for a round in execution
   // until `deadline` (real time), fails everything that waits with UNAVAILABLE.
   // Idempotent.

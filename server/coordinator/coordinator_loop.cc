@@ -73,10 +73,12 @@ bool Coordinator::AttachIfDue() {
   reporter_.Flush();
   const absl::Status status = peers_.ForEach([&](int ordinal, ShardPeer* peer) {
     const absl::Status attached =
-        peer->Attach(*epoch, [listener = loss_listener_,
-                              epoch = *epoch](const absl::Status& reason) {
-          listener->Notify(epoch, reason);
-        });
+        peer->Attach(*epoch,
+                     [listener = loss_listener_,
+                      epoch = *epoch](const absl::Status& reason) {
+                       listener->Notify(epoch, reason);
+                     })
+            .status();
     MutexLock lock(&mutex_);
     state_.NoteAttach(ordinal, attached);
     return attached;

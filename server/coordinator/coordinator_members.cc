@@ -42,6 +42,11 @@ absl::StatusOr<Eviction> Coordinator::DoEvict(int32_t rank,
   return eviction;
 }
 
+void Coordinator::TakeCheckpoint(
+    std::function<void(absl::StatusOr<TakenCheckpoint>)> done) {
+  done(absl::FailedPreconditionError("no checkpoints are configured"));
+}
+
 bool Coordinator::ExpireIfDue() {
   {
     MutexLock lock(&mutex_);

@@ -23,6 +23,16 @@
 
 namespace agg {
 
+// When a job's state is copied to disk, and what becomes of the copies.
+struct CheckpointOptions {
+  bool enabled = false;                         // a path is configured
+  absl::Duration every = absl::ZeroDuration();  // 0: not by time
+  uint64_t every_rounds = 0;                    // 0: not by rounds
+  int keep = 3;
+  bool restore = true;      // a job that starts goes on from the newest one
+  std::string config_text;  // kept in each checkpoint, for people
+};
+
 // The job's part of the configuration; proto/config.proto says what each field
 // means.
 struct CoordinatorOptions {
@@ -41,6 +51,8 @@ struct CoordinatorOptions {
   absl::Duration floor_timeout = absl::ZeroDuration();  // with kFail
   uint64_t max_skipped_rounds = 0;                      // in a row; 0: no end
   uint64_t max_rounds = 0;                              // 0: no end
+  bool replicated = false;  // parts have copies at buddies
+  CheckpointOptions checkpoint;
   CombineOptions combine;
   OptimizerOptions optimizer;
   float weight_decay = 0.0f;
@@ -52,6 +64,10 @@ struct JoinCall {
   int32_t rank = 0;
   Manifest manifest;
   std::string client;
+  // As JoinRequest of proto/agg.proto has them.
+  uint64_t resume_session = 0;
+  uint64_t resume_version = 0;
+  uint64_t resume_made = 0;
 };
 
 // The answer to Join and Observe (JoinReply of proto/agg.proto, without the
@@ -65,6 +81,9 @@ struct JoinResult {
   uint64_t first_round = 0;
   bool committed = false;
   bool finished = false;
+  uint64_t made = 0;     // the epoch that made `version`
+  bool rewound = false;  // the worker's parameters are of a past given up
+  std::vector<uint64_t> shard_lives;  // by ordinal
   Manifest manifest;
   CombinationNames combination;  // of first_round; Observe: the open round
 };
@@ -93,6 +112,13 @@ struct CommitCall {
   // Not OK: why it cannot be complete (ShardPeer::CheckPushed). Filled in by
   // the coordinator.
   absl::Status pushed;
+};
+
+// A checkpoint that is complete.
+struct TakenCheckpoint {
+  uint64_t version = 0;
+  uint64_t made = 0;
+  int64_t num_bytes = 0;  // of all parts
 };
 
 // Whose session an operator has ended.

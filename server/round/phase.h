@@ -5,8 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include "server/checkpoint/checkpoint_progress.h"
+#include "server/round/recovery.h"
 
 namespace agg {
 
@@ -87,7 +91,17 @@ enum class PhaseKind : uint8_t {
   kNorms,
   kUpdate,
   kPublish,
-  kAbandon
+  kAbandon,
+  kLoadSeed,  // the seed becomes the home's arrays, and nobody sees it yet
+  // Recovery, in this order (P19): copies reach the target or are void; void
+  // ones are fetched; the home shows the target to workers.
+  kRecover,
+  kFetch,
+  kOpen,
+  // Checkpoints (P30): a copy of the arrays, how far its file is, the manifest.
+  kCapture,
+  kCheckpointProgress,
+  kSeal
 };
 
 // As PhaseRequest of proto/agg.proto calls it.
@@ -105,6 +119,20 @@ inline const char* PhaseName(PhaseKind kind) {
       return "publish";
     case PhaseKind::kAbandon:
       return "abandon";
+    case PhaseKind::kLoadSeed:
+      return "load_seed";
+    case PhaseKind::kRecover:
+      return "recover";
+    case PhaseKind::kFetch:
+      return "fetch";
+    case PhaseKind::kOpen:
+      return "open";
+    case PhaseKind::kCapture:
+      return "capture";
+    case PhaseKind::kCheckpointProgress:
+      return "checkpoint_progress";
+    case PhaseKind::kSeal:
+      return "seal";
   }
   return "";
 }
@@ -118,7 +146,16 @@ struct Phase {
   std::vector<RoundRow> rows;    // kClose: those that count, by rank
   std::vector<int32_t> tensors;  // kCompensatedGram, ascending
   StepPlan step;                 // kNorms, kUpdate
-  PublishPlan publish;           // kPublish
+  PublishPlan publish;           // kPublish, kLoadSeed
+  // With replication, in kUpdate: how the replica takes its step (no
+  // coefficients), and the job's record of the next version for those who have
+  // a copy of part 0; null: none.
+  StepPlan replica_step;
+  std::shared_ptr<const std::string> record;
+  RecoverPlan recover;     // kRecover
+  VersionId id;            // kFetch, kOpen, kCapture
+  std::string checkpoint;  // its manifest.json: kSeal, and kRecover with kLoad
+  int keep = 1;            // kSeal: sealed checkpoints that stay
 };
 
 // What a shard answers; a field is empty unless its phase is named.
@@ -134,7 +171,8 @@ struct PhaseResult {
   // kUpdate: the first slice (of the plan) with a parameter that is not finite
   // after it; -1: there is none.
   int32_t not_finite_slice = -1;
-  double seconds = 0.0;  // compute time inside the shard
+  CheckpointProgress checkpoint;  // kCheckpointProgress
+  double seconds = 0.0;           // compute time inside the shard
 };
 
 }  // namespace agg

@@ -83,6 +83,23 @@ struct EndedWorkers {
   uint64_t number = 0;
 };
 
+// A job's checkpoints, as its coordinator knows them.
+struct CheckpointStatus {
+  bool configured = false;  // else the rest means nothing
+  // The newest complete one that this process has sealed or gone on from;
+  // made 0: there is none.
+  uint64_t version = 0;
+  uint64_t made = 0;
+  absl::Duration age;  // since it was sealed, or restored here
+  bool writing = false;
+  std::string last_error;  // of the newest attempt; "": it went well
+  uint64_t num_sealed = 0;
+  uint64_t num_failed = 0;
+  uint64_t num_skipped = 0;       // due while one was being written
+  uint64_t restored_version = 0;  // that the job has gone on from
+  uint64_t restored_made = 0;     // 0: from none
+};
+
 // The coordinator's part of a status: one consistent moment.
 struct JobStatus {
   JobPhase phase = JobPhase::kWaitingForShards;
@@ -102,6 +119,11 @@ struct JobStatus {
   uint64_t not_finite_rounds = 0;
   std::vector<EndedWorkers> ended_workers;  // one for each reason there is
   std::string message;
+  uint64_t history = 0;     // the epoch of the last seed or rewind
+  uint64_t rewinds = 0;     // in this process
+  std::string recovering;   // what is waited for between epochs; "": nothing
+  bool replicated = false;  // each part has its two copies
+  CheckpointStatus checkpoint;
   // By ordinal: why the coordinator does not have the shard; "": it has it.
   // Shorter than the list of shards until all were tried.
   std::vector<std::string> shard_errors;

@@ -36,6 +36,8 @@ struct ShardOptions {
   float weight_decay = 0.0f;  // for tensors that are in no group
   std::vector<GroupOptions> groups;
   MemoryBudget memory_budget;
+  // Each part has a copy in two processes (P15).
+  bool replicated = false;
   // Compute a slice's Gram as soon as its rows are complete; the results are
   // the same.
   bool early_gram = true;

@@ -14,6 +14,7 @@
 #include "proto/shard_plan.h"
 #include "server/ingest/frame.h"
 #include "server/round/phase.h"
+#include "server/round/recovery.h"
 
 namespace agg {
 
@@ -32,6 +33,10 @@ struct SessionChange {
   // No session: the job has finished, so that no version follows. `remove` is
   // set, too, and session 0: shards of an older release then do nothing.
   bool finished = false;
+  // What others have to know of a session that begins, should this process and
+  // the coordinator be lost.
+  uint64_t first_round = 0;
+  std::string client;
 };
 
 // What a Commit says is complete.
@@ -53,11 +58,15 @@ class ShardPeer {
  public:
   virtual ~ShardPeer() = default;
 
-  // Begins `epoch` on the shard, discarding older ones. `on_lost` is called at
-  // most once, from any thread, when the shard is found to be gone; never
-  // after the next Attach returned.
-  virtual absl::Status Attach(uint64_t epoch,
-                              std::function<void(absl::Status)> on_lost) = 0;
+  // The highest epoch that the shard has promised; 0: none, or not known.
+  virtual absl::StatusOr<uint64_t> Promise() { return 0; }
+  // The shard promises `epoch`: it takes no calls of older ones, and says what
+  // it holds. A seeded one shows nothing to workers until kOpen; what is not
+  // seeded is forgotten, and open at once. `on_lost` is called at most once,
+  // from any thread, when the shard is found to be gone; never after the next
+  // Attach returned.
+  virtual absl::StatusOr<ShardInventory> Attach(
+      uint64_t epoch, std::function<void(absl::Status)> on_lost) = 0;
   // Gives the shard back, so that another coordinator may attach it. What
   // Attach was given is not called any more.
   virtual void LetGo() {}
@@ -66,6 +75,17 @@ class ShardPeer {
   virtual void Lose(uint64_t epoch, const absl::Status& reason) = 0;
   virtual absl::Status SetManifest(uint64_t epoch,
                                    const Manifest& manifest) = 0;
+  // The job's manifest, if the shard has it: FAILED_PRECONDITION otherwise.
+  virtual absl::StatusOr<Manifest> GetManifest(uint64_t /*epoch*/) {
+    return absl::FailedPreconditionError("no manifest is known here");
+  }
+  // The job's record of the version that part 0 is at here; "": there is none.
+  // Asked of the own process alone.
+  virtual std::string Record() const { return ""; }
+  // Keeps facts that are newer than those it has (P37).
+  virtual absl::Status SetFacts(uint64_t /*epoch*/, const JobFacts& /*facts*/) {
+    return absl::OkStatus();
+  }
   // Frees what SetManifest has allocated, unless a worker has joined with the
   // manifest or the job is seeded.
   virtual absl::Status ForgetManifest(uint64_t epoch) = 0;

@@ -32,7 +32,7 @@ struct ShardSeconds {
       case PhaseKind::kPublish:
         publish += seconds;
         break;
-      case PhaseKind::kAbandon:
+      default:  // not a part of a round that is timed
         break;
     }
   }

@@ -123,6 +123,8 @@ v1::PhaseRequest ToProto(const Phase& phase) {
     case PhaseKind::kAbandon:
       request.mutable_abandon();
       break;
+    default:
+      break;
   }
   return request;
 }
@@ -195,7 +197,7 @@ absl::StatusOr<Phase> FromProto(const v1::PhaseRequest& request) {
     case v1::PhaseRequest::kAbandon:
       phase.kind = PhaseKind::kAbandon;
       return phase;
-    case v1::PhaseRequest::PHASE_NOT_SET:
+    default:
       break;
   }
   return absl::InvalidArgumentError(

@@ -74,7 +74,7 @@ v1::AttachRequest RemoteShardPeer::FirstRequest(uint64_t epoch) const {
   return request;
 }
 
-absl::Status RemoteShardPeer::Attach(
+absl::StatusOr<ShardInventory> RemoteShardPeer::Attach(
     uint64_t epoch, std::function<void(absl::Status)> on_lost) {
   MutexLock attach_lock(&attach_mutex_);
   const absl::Status detached =
@@ -97,7 +97,7 @@ absl::Status RemoteShardPeer::Attach(
     link_ = link;
   }
   absl::Status status = link->Open();
-  if (status.ok()) return status;
+  if (status.ok()) return ShardInventory();
   Detach(detached, /*tell=*/false);
   MutexLock lock(&mutex_);
   return closed_.ok() ? status : closed_;

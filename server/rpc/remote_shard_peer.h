@@ -16,6 +16,7 @@
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
 #include "server/base/tick_clock.h"
+#include "server/round/recovery.h"
 #include "server/round/shard_peer.h"
 #include "server/rpc/shard_link.h"
 
@@ -47,8 +48,8 @@ class RemoteShardPeer : public ShardPeer {
   // Cancels what runs; blocks until the stream's thread has ended.
   ~RemoteShardPeer() override;
 
-  absl::Status Attach(uint64_t epoch,
-                      std::function<void(absl::Status)> on_lost) override;
+  absl::StatusOr<ShardInventory> Attach(
+      uint64_t epoch, std::function<void(absl::Status)> on_lost) override;
   void LetGo() override;
   void Lose(uint64_t epoch, const absl::Status& reason) override;
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;

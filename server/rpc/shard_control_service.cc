@@ -187,7 +187,7 @@ absl::Status ShardControlService::BeginEpoch(uint64_t epoch, uint64_t life,
     if (status.ok()) LogInfo("the coordinator is back in epoch ", epoch);
     return status;
   }
-  const absl::Status status = engine_->Attach(epoch, nullptr);
+  const absl::Status status = engine_->Attach(epoch, nullptr).status();
   if (!status.ok()) return status;
   watch_.Begin(epoch, life);
   LogInfo("attached in epoch ", epoch);

@@ -27,8 +27,8 @@ std::string ShardEngine::name() const {
   return absl::StrCat("shard ", options_.ordinal, " (this process)");
 }
 
-absl::Status ShardEngine::Attach(uint64_t epoch,
-                                 std::function<void(absl::Status)> on_lost) {
+absl::StatusOr<ShardInventory> ShardEngine::Attach(
+    uint64_t epoch, std::function<void(absl::Status)> on_lost) {
   Closures ready;
   std::shared_ptr<ShardCompute> former;
   {
@@ -38,7 +38,7 @@ absl::Status ShardEngine::Attach(uint64_t epoch,
     MutexLock lock(&mutex_);
     const absl::StatusOr<bool> begins = epoch_.Begin(epoch, std::move(on_lost));
     if (!begins.ok()) return begins.status();
-    if (!*begins) return absl::OkStatus();
+    if (!*begins) return ShardInventory();
     former = compute_;
     DropManifest();
     sessions_.Clear();
@@ -49,7 +49,7 @@ absl::Status ShardEngine::Attach(uint64_t epoch,
   // Pulls of the former epoch's versions end, so that their memory is free
   // before the new epoch allocates its own.
   if (former != nullptr) former->store()->RevokeAll();
-  return absl::OkStatus();
+  return ShardInventory();
 }
 
 void ShardEngine::Lose(uint64_t epoch, const absl::Status& reason) {

@@ -26,6 +26,7 @@
 #include "server/ingest/frame.h"
 #include "server/params/snapshot.h"
 #include "server/round/phase.h"
+#include "server/round/recovery.h"
 #include "server/round/round_report.h"
 #include "server/round/session_table.h"
 #include "server/round/shard_options.h"
@@ -62,8 +63,8 @@ class ShardEngine : public ShardPeer {
 
   // --- ShardPeer: the coordinator's calls ---------------------------------
   // `on_lost` (may be null) is called when the backend's device is lost.
-  absl::Status Attach(uint64_t epoch,
-                      std::function<void(absl::Status)> on_lost) override;
+  absl::StatusOr<ShardInventory> Attach(
+      uint64_t epoch, std::function<void(absl::Status)> on_lost) override;
   void Lose(uint64_t epoch, const absl::Status& reason) override;  // 0: any
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
   absl::Status ForgetManifest(uint64_t epoch) override;

@@ -128,6 +128,8 @@ absl::StatusOr<PhaseResult> ShardEngine::Dispatch(const Phase& phase,
       return Publish(phase, compute.get(), ready);
     case PhaseKind::kAbandon:
       return Abandon();
+    default:
+      break;
   }
   return absl::InvalidArgumentError(
       absl::StrCat("phase.kind is ", static_cast<int>(phase.kind)));

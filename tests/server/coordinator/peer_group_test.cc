@@ -20,8 +20,9 @@ using testing::HasSubstr;
 class NamedPeer : public ShardPeer {
  public:
   explicit NamedPeer(std::string name) : name_(std::move(name)) {}
-  absl::Status Attach(uint64_t, std::function<void(absl::Status)>) override {
-    return absl::OkStatus();
+  absl::StatusOr<ShardInventory> Attach(
+      uint64_t, std::function<void(absl::Status)>) override {
+    return ShardInventory();
   }
   void Lose(uint64_t, const absl::Status&) override {}
   absl::Status SetManifest(uint64_t, const Manifest&) override {

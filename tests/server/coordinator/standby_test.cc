@@ -24,9 +24,11 @@ using testing::HasSubstr;
 // Counts what a coordinator asks for.
 class CountingPeer : public ShardPeer {
  public:
-  absl::Status Attach(uint64_t, std::function<void(absl::Status)>) override {
+  absl::StatusOr<ShardInventory> Attach(
+      uint64_t, std::function<void(absl::Status)>) override {
     ++num_attached;
-    return attach_status;
+    if (!attach_status.ok()) return attach_status;
+    return ShardInventory();
   }
   void LetGo() override { ++num_let_go; }
   void Lose(uint64_t, const absl::Status&) override {}

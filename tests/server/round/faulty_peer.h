@@ -61,8 +61,8 @@ class FaultyPeer : public ShardPeer {
     return phases_;
   }
 
-  absl::Status Attach(uint64_t epoch,
-                      std::function<void(absl::Status)> on_lost) override {
+  absl::StatusOr<ShardInventory> Attach(
+      uint64_t epoch, std::function<void(absl::Status)> on_lost) override {
     {
       MutexLock lock(&mutex_);
       on_lost_ = on_lost;

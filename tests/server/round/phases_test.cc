@@ -200,10 +200,11 @@ TEST_F(PhasesTest, AFailedUpdateEndsTheEpochOnTheShard) {
 TEST_F(PhasesTest, AttachForgetsTheFormerEpoch) {
   const uint64_t epoch = job_.workers[0].joined().epoch;
   ASSERT_TRUE(Run(PhaseKind::kClose).ok());
-  EXPECT_EQ(engine()->Attach(epoch, nullptr), absl::OkStatus());  // a repeat
+  EXPECT_EQ(engine()->Attach(epoch, nullptr).status(),
+            absl::OkStatus());  // a repeat
   EXPECT_TRUE(engine()->Status().published);
-  EXPECT_TRUE(absl::IsAborted(engine()->Attach(epoch - 1, nullptr)));
-  ASSERT_EQ(engine()->Attach(epoch + 1, nullptr), absl::OkStatus());
+  EXPECT_TRUE(absl::IsAborted(engine()->Attach(epoch - 1, nullptr).status()));
+  ASSERT_EQ(engine()->Attach(epoch + 1, nullptr).status(), absl::OkStatus());
   EXPECT_FALSE(engine()->Status().published);
   EXPECT_EQ(engine()->Status().memory_planned_bytes, 0);
   EXPECT_TRUE(absl::IsAborted(Error(MakePhase(PhaseKind::kUpdate))));
@@ -226,7 +227,7 @@ TEST_F(PhasesTest, AManifestInUseIsNotForgotten) {
       engine()->SetManifest(epoch, MakeManifest({{1}}))));
   EXPECT_TRUE(job_.cluster.Pull(0).ok());
 
-  ASSERT_EQ(engine()->Attach(epoch + 1, nullptr), absl::OkStatus());
+  ASSERT_EQ(engine()->Attach(epoch + 1, nullptr).status(), absl::OkStatus());
   ASSERT_EQ(engine()->SetManifest(epoch + 1, job_.manifest), absl::OkStatus());
   EXPECT_GT(engine()->Status().memory_planned_bytes, 0);
   ASSERT_EQ(engine()->ForgetManifest(epoch + 1), absl::OkStatus());
@@ -248,7 +249,8 @@ TEST_F(PhasesTest, AttachInTheMiddleOfACopy) {
   header.session = 77;
   auto landing = engine()->BeginFrame(header);
   ASSERT_TRUE(landing.ok()) << landing.status();
-  ASSERT_EQ(engine()->Attach(header.epoch + 1, nullptr), absl::OkStatus());
+  ASSERT_EQ(engine()->Attach(header.epoch + 1, nullptr).status(),
+            absl::OkStatus());
   landing->slices[0].destination[0] = 1;  // still memory
   landing->slices[0].landed = true;
   EXPECT_TRUE(absl::IsAborted(engine()->EndFrame(*landing).status()));

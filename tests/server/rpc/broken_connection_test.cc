@@ -45,10 +45,12 @@ class BrokenConnectionTest : public ::testing::Test {
   }
 
   void Begin() {
-    ASSERT_EQ(peer_->Attach(kEpoch,
-                            [this](const absl::Status& reason) {
-                              lost_.set_value(reason);
-                            }),
+    ASSERT_EQ(peer_
+                  ->Attach(kEpoch,
+                           [this](const absl::Status& reason) {
+                             lost_.set_value(reason);
+                           })
+                  .status(),
               absl::OkStatus());
     Manifest manifest = OneTensor(4);
     manifest.tensors.push_back({"y", {5}, "", false});

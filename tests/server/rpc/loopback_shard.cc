@@ -65,7 +65,7 @@ void LoopbackShard::Serve(Coordinator* coordinator, const Clock* clock) {
 void LoopbackShard::Stop() { rpc_ = nullptr; }
 
 void LoopbackShard::Begin(const Manifest& manifest) {
-  absl::Status status = engine_->Attach(kEpoch, nullptr);
+  absl::Status status = engine_->Attach(kEpoch, nullptr).status();
   status.Update(engine_->SetManifest(kEpoch, manifest));
   SessionChange change;
   change.session = kSession;

@@ -122,7 +122,7 @@ TEST_F(RemoteShardPeerTest, ALongReasonIsRefused) {
 
 TEST_F(RemoteShardPeerTest, ADifferentShardIsRefusedWithBothValues) {
   const auto refusal = [&](std::unique_ptr<RemoteShardPeer> peer) {
-    const absl::Status status = peer->Attach(kEpoch, nullptr);
+    const absl::Status status = peer->Attach(kEpoch, nullptr).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
     return std::string(status.message());
   };
@@ -139,7 +139,7 @@ TEST_F(RemoteShardPeerTest, ADifferentShardIsRefusedWithBothValues) {
 TEST_F(RemoteShardPeerTest, NobodyThere) {
   auto peer = NewPeer();
   shard_.Stop();
-  const absl::Status status = peer->Attach(kEpoch, nullptr);
+  const absl::Status status = peer->Attach(kEpoch, nullptr).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("shard 1 (127.0.0.1:"));
 }
@@ -264,7 +264,7 @@ TEST_F(RemoteShardPeerTest, ANewEpochReplacesTheOldOne) {
     ASSERT_TRUE(peer->SetSession(epoch, Worker()).ok());
   }
   EXPECT_EQ(losses, 0);
-  const absl::Status stale = peer->Attach(kEpoch, nullptr);
+  const absl::Status stale = peer->Attach(kEpoch, nullptr).status();
   EXPECT_EQ(stale.code(), absl::StatusCode::kAborted);
 }
 
@@ -273,7 +273,7 @@ TEST_F(RemoteShardPeerTest, AnotherLifeIsRefusedUntilTheFirstOneLetsGo) {
   auto second = NewPeer(kFingerprint, 1, 2, 0xdef);
   ASSERT_TRUE(first->Attach(kEpoch, nullptr).ok());
   ASSERT_TRUE(first->SetManifest(kEpoch, OneTensor(4)).ok());
-  const absl::Status refusal = second->Attach(kEpoch + 1, nullptr);
+  const absl::Status refusal = second->Attach(kEpoch + 1, nullptr).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refusal));
   EXPECT_THAT(refusal.message(), HasSubstr("held by another coordinator"));
   EXPECT_THAT(refusal.message(), HasSubstr("coordinator of 2748"));
@@ -295,7 +295,7 @@ TEST_F(RemoteShardPeerTest, NobodyAttachesTheCoordinatorsOwnShard) {
   options.address = own.address();
   options.fingerprint = kFingerprint;
   RemoteShardPeer peer(options);
-  const absl::Status refusal = peer.Attach(kEpoch, nullptr);
+  const absl::Status refusal = peer.Attach(kEpoch, nullptr).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refusal));
   EXPECT_THAT(refusal.message(), HasSubstr("its own process"));
 }
@@ -305,7 +305,7 @@ TEST_F(RemoteShardPeerTest, CloseEndsEverything) {
   ASSERT_TRUE(peer->Attach(kEpoch, nullptr).ok());
   peer->Close(absl::UnavailableError("draining"));
   EXPECT_EQ(peer->SetManifest(kEpoch, OneTensor(4)).message(), "draining");
-  EXPECT_EQ(peer->Attach(kEpoch + 1, nullptr).message(), "draining");
+  EXPECT_EQ(peer->Attach(kEpoch + 1, nullptr).status().message(), "draining");
 }
 
 }  // namespace

@@ -45,7 +45,8 @@ TEST(HangTest, IsTheEndOfTheShardsProcess) {
             absl::UnavailableError("shard 1: phase close of round 0 hangs"));
   job.cluster.Settle();
   EXPECT_EQ(job.cluster.coordinator()->Status().phase, JobPhase::kShardLost);
-  EXPECT_EQ(job.cluster.engine(1)->Attach(epoch + 1, nullptr), ends[0]);
+  EXPECT_EQ(job.cluster.engine(1)->Attach(epoch + 1, nullptr).status(),
+            ends[0]);
 }
 
 }  // namespace

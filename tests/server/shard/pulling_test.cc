@@ -46,7 +46,7 @@ TEST_F(PullingTest, WhatIsBeingPulledIsWantedBackByTheNextEpoch) {
   reply.Get()->snapshot->AddRevokeCallback([&] { ++num_calls; });
   engine()->Lose(epoch(), absl::UnavailableError("over"));
   EXPECT_EQ(num_calls, 0);  // it may still be read to its end
-  ASSERT_EQ(engine()->Attach(epoch() + 1, nullptr), absl::OkStatus());
+  ASSERT_EQ(engine()->Attach(epoch() + 1, nullptr).status(), absl::OkStatus());
   EXPECT_EQ(num_calls, 1);
 }
 
