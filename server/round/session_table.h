@@ -20,6 +20,8 @@ class SessionTable {
   // Its later calls get `reason`. The last 4096 ended ones are remembered.
   void End(uint64_t session, const absl::Status& reason);
   void Clear();
+  // Whether it is alive, or its end is remembered.
+  bool Knows(uint64_t session) const { return sessions_.count(session) != 0; }
   bool any_alive() const { return !alive_.empty(); }
   // The live session of each rank that has one.
   const std::map<int32_t, uint64_t>& alive() const { return alive_; }
