@@ -25,9 +25,7 @@ bool CheckpointSchedule::Due(const VersionId& id, bool finished,
   if (id == tried_) return false;
   if (finished) return !busy_;
   if (options_.every_rounds > 0 &&
-      (id.made != tried_.made ? id.version >= options_.every_rounds
-                              : id.version - tried_.version >=
-                                    options_.every_rounds)) {
+      id.version >= tried_.version + options_.every_rounds) {
     return true;
   }
   return options_.every > absl::ZeroDuration() &&

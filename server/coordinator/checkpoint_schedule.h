@@ -56,14 +56,14 @@ class CheckpointSchedule {
   const CheckpointOptions options_;
   bool busy_ = false;
   bool requested_ = false;
-  std::vector<Done> waiting_;       // for the next one to begin
-  std::vector<Done> taking_;        // for the one that is under way
-  VersionId tried_;                 // the last attempt's, or where it began
+  std::vector<Done> waiting_;  // for the next one to begin
+  std::vector<Done> taking_;   // for the one that is under way
+  VersionId tried_;            // the last attempt's, or where it began
   absl::Time tried_at_ = absl::InfiniteFuture();
-  VersionId sealed_;                // the newest; made 0: none
-  TakenCheckpoint taken_;           // as the answer to those who ask for it
+  VersionId sealed_;       // the newest; made 0: none
+  TakenCheckpoint taken_;  // as the answer to those who ask for it
   absl::Time sealed_at_;
-  CheckpointStatus counts_;         // its numbers and texts
+  CheckpointStatus counts_;  // its numbers and texts
 };
 
 }  // namespace agg

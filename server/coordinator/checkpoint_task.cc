@@ -60,9 +60,8 @@ absl::Status CheckpointTask::Seal() {
   phase.epoch = epoch_;
   phase.checkpoint = CheckpointManifestJson(manifest_);
   phase.keep = keep_;
-  return peers_->ForEach([&](int, ShardPeer* peer) {
-    return peer->RunPhase(phase).status();
-  });
+  return peers_->ForEach(
+      [&](int, ShardPeer* peer) { return peer->RunPhase(phase).status(); });
 }
 
 }  // namespace agg

@@ -200,8 +200,7 @@ class Coordinator {
   absl::Status FillStart(uint64_t epoch,
                          const std::vector<ShardInventory>& inventories,
                          const RecoveryDecision& decision,
-                         const CheckpointManifest& checkpoint,
-                         JobStart* start);
+                         const CheckpointManifest& checkpoint, JobStart* start);
   absl::Status FillRecord(uint64_t epoch, const RecoveryDecision& decision,
                           const CheckpointManifest& checkpoint,
                           JobStart* start);

@@ -88,10 +88,8 @@ bool Coordinator::CheckpointIfDue() {
   manifest.num_state_arrays = OptimizerStateArrays(options_.optimizer);
   manifest.config = options_.checkpoint.config_text;
   MutexLock lock(&mutex_);
-  checkpoint_ =
-      std::make_unique<CheckpointTask>(&checkpoint_peers_, epoch,
-                                       std::move(manifest),
-                                       options_.checkpoint.keep);
+  checkpoint_ = std::make_unique<CheckpointTask>(
+      &checkpoint_peers_, epoch, std::move(manifest), options_.checkpoint.keep);
   checkpoint_begun_.NotifyAll();
   return true;
 }
@@ -116,8 +114,7 @@ bool Coordinator::LookAtCheckpoint() {
   return true;
 }
 
-void Coordinator::EndCheckpoint(
-    const absl::StatusOr<TakenCheckpoint>& result) {
+void Coordinator::EndCheckpoint(const absl::StatusOr<TakenCheckpoint>& result) {
   DeferredCalls calls;
   {
     MutexLock lock(&mutex_);
@@ -179,9 +176,8 @@ void Coordinator::FactsIfDue() {
     if (!facts.has_value()) return;
     epoch = state_.job()->epoch();
   }
-  const absl::Status status = peers_.ForEach([&](int, ShardPeer* peer) {
-    return peer->SetFacts(epoch, *facts);
-  });
+  const absl::Status status = peers_.ForEach(
+      [&](int, ShardPeer* peer) { return peer->SetFacts(epoch, *facts); });
   if (!status.ok()) LoseEpoch(epoch, status);
 }
 

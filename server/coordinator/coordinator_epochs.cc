@@ -1,6 +1,6 @@
-// The beginning of an epoch: one coordinator alone, all shards promise the epoch
-// and say what they hold (P20, P21). What comes of that is decided and done in
-// coordinator_recovery.cc.
+// The beginning of an epoch: one coordinator alone, all shards promise the
+// epoch and say what they hold (P20, P21). What comes of that is decided and
+// done in coordinator_recovery.cc.
 #include <algorithm>
 #include <memory>
 #include <optional>

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "kernels/optimizer_table.h"
 #include "server/base/log.h"
 #include "server/checkpoint/checkpoint_json.h"
@@ -35,14 +36,14 @@ std::vector<CheckpointState> AllCheckpoints(
 absl::Status Coordinator::Recover(
     uint64_t epoch, const std::vector<ShardInventory>& inventories,
     std::optional<JobStart>* start) {
-  std::optional<VersionId> newest;
+  absl::optional<VersionId> newest;
   if (options_.checkpoint.enabled && options_.checkpoint.restore) {
-    const auto found = NewestCheckpoint(AllCheckpoints(inventories), refused_);
-    if (found.has_value()) newest = *found;
+    newest = NewestCheckpoint(AllCheckpoints(inventories), refused_);
   }
   RecoveryDecision decision =
       DecideRecovery(inventories, options_.replicated, epoch, newest);
-  if (decision.kind == RecoveryDecision::Kind::kNothing) return absl::OkStatus();
+  if (decision.kind == RecoveryDecision::Kind::kNothing)
+    return absl::OkStatus();
   Note(decision.text);
   if (decision.kind == RecoveryDecision::Kind::kUnseeded) {
     return RunRecover(epoch, decision, "");
@@ -62,8 +63,8 @@ absl::Status Coordinator::Recover(
     return Refused(*decision.checkpoint, status);
   }
   if (status.ok() && decision.fetch) status = Fetch(epoch, decision.target);
-  if (status.ok()) status = FillStart(epoch, inventories, decision, checkpoint,
-                                      &**start);
+  if (status.ok())
+    status = FillStart(epoch, inventories, decision, checkpoint, &**start);
   if (status.ok()) status = GiveSessions(epoch, **start);
   if (status.ok()) status = Open(epoch, decision.target);
   // Else a folder that lacks the manifest would take its part for garbage.
@@ -85,9 +86,9 @@ absl::Status Coordinator::Refused(const VersionId& id,
     LogError("checkpoint ", CheckpointFolderName(id),
              " cannot be used, the one before is taken: ", status.message());
   }
-  return absl::Status(status.code(),
-                      absl::StrCat("checkpoint ", CheckpointFolderName(id),
-                                   ": ", status.message()));
+  return absl::Status(
+      status.code(), absl::StrCat("checkpoint ", CheckpointFolderName(id), ": ",
+                                  status.message()));
 }
 
 absl::Status Coordinator::RunPhases(
@@ -142,9 +143,10 @@ void Coordinator::SealAgain(uint64_t epoch, const std::string& checkpoint) {
     return phase;
   });
   if (!sealed.ok()) {
-    LogWarning("the checkpoint that the job goes on from is not sealed in all "
-               "folders: ",
-               sealed.message());
+    LogWarning(
+        "the checkpoint that the job goes on from is not sealed in all "
+        "folders: ",
+        sealed.message());
   }
 }
 
@@ -155,10 +157,9 @@ absl::StatusOr<std::string> Coordinator::ReadCheckpoint(
     const VersionId& id, CheckpointManifest* manifest) {
   for (int shard = 0; shard < peers_.size(); ++shard) {
     const auto& known = inventories[shard].checkpoints;
-    const auto found =
-        std::find_if(known.begin(), known.end(), [&](const auto& state) {
-          return state.id == id && state.manifest;
-        });
+    const auto found = std::find_if(
+        known.begin(), known.end(),
+        [&](const auto& state) { return state.id == id && state.manifest; });
     if (found == known.end()) continue;
     Phase phase;
     phase.kind = PhaseKind::kReadManifest;
@@ -194,8 +195,7 @@ absl::Status Coordinator::GiveManifest(
     if (source == peers_.size()) {
       return absl::InternalError("copies without a manifest");
     }
-    absl::StatusOr<Manifest> manifest =
-        peers_.peer(source)->GetManifest(epoch);
+    absl::StatusOr<Manifest> manifest = peers_.peer(source)->GetManifest(epoch);
     if (!manifest.ok()) return manifest.status();
     start->manifest = *std::move(manifest);
   }
@@ -222,11 +222,11 @@ absl::Status Coordinator::FillStart(
   }
   const bool rewinds = decision.kind == RecoveryDecision::Kind::kRewind;
   if (decision.checkpoint.has_value()) {
-    start->restored = decision.checkpoint;
+    start->restored = *decision.checkpoint;
     if (start->members.empty() && !known) {
       for (const CheckpointMember& member : checkpoint.members) {
-        start->members.push_back({member.rank, member.session,
-                                  member.first_round, member.client});
+        start->members.push_back(
+            {member.rank, member.session, member.first_round, member.client});
         start->highest_session =
             std::max(start->highest_session, member.session);
       }
@@ -258,8 +258,9 @@ absl::Status Coordinator::FillRecord(uint64_t epoch,
   if (!decision.checkpoint.has_value()) text = peers_.peer(0)->Record();
   absl::StatusOr<JobRecord> record = ParseJobRecord(text);
   if (!record.ok()) {
-    return absl::Status(record.status().code(),
-                        absl::StrCat("the job's record: ", record.status().message()));
+    return absl::Status(
+        record.status().code(),
+        absl::StrCat("the job's record: ", record.status().message()));
   }
   start->record = *std::move(record);
   absl::Status status = engine_.Reset(epoch, start->manifest);

@@ -92,9 +92,9 @@ void CoordinatorState::ApplyFacts() {
   ApplyRules(*changes);
   if (!changes->finished) return;
   // A limit that was raised lets a job go on that had finished by it.
-  const bool raised = absl::StartsWith(changes->end_reason, "max_rounds (") &&
-                      (options_.max_rounds == 0 ||
-                       job_->version() < options_.max_rounds);
+  const bool raised =
+      absl::StartsWith(changes->end_reason, "max_rounds (") &&
+      (options_.max_rounds == 0 || job_->version() < options_.max_rounds);
   if (!raised) job_->StayFinished(changes->end_reason, changes->failed);
 }
 

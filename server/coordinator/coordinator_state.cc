@@ -108,9 +108,10 @@ void CoordinatorState::LogEpoch(uint64_t epoch,
     LogInfo("the job goes on from version ", start->id.version, " with ",
             start->members.size(), " workers that were in, epoch ", epoch);
   } else if (job_ != nullptr && job_->seeded()) {
-    LogError("the parameters are lost: the job goes on after a new Seed, "
-             "optimizer state reset, epoch ",
-             epoch);
+    LogError(
+        "the parameters are lost: the job goes on after a new Seed, "
+        "optimizer state reset, epoch ",
+        epoch);
   } else {
     LogInfo("all shards are attached, epoch ", epoch);
   }

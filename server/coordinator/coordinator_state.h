@@ -174,7 +174,7 @@ class CoordinatorState {
   std::vector<std::string> shard_errors_;  // as JobStatus has it
   std::vector<uint64_t> shard_lives_;
   std::string lost_because_;  // the last epoch that was on
-  std::string recovering_;  // "": no recovery is under way
+  std::string recovering_;    // "": no recovery is under way
   uint64_t num_rewinds_ = 0;
   JobFacts facts_;
   bool facts_are_new_ = false;

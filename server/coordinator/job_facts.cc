@@ -13,11 +13,12 @@ namespace {
 
 // Every field but AdaCons', which only its rule may have.
 Json RuleJson(const RuleChange& change) {
-  Json json{{"rule", change.rule.value_or("")},
-            {"scope", change.scope.value_or("")},
-            {"step_scale", change.step_scale.value_or("")},
-            {"force_step_scale", change.force_step_scale.value_or(false)},
-            {"learning_rate", LosslessNumber(change.learning_rate.value_or(0))}};
+  Json json{
+      {"rule", change.rule.value_or("")},
+      {"scope", change.scope.value_or("")},
+      {"step_scale", change.step_scale.value_or("")},
+      {"force_step_scale", change.force_step_scale.value_or(false)},
+      {"learning_rate", LosslessNumber(change.learning_rate.value_or(0))}};
   json["adacons"] = change.adacons_beta.has_value();
   json["adacons_beta"] = LosslessNumber(change.adacons_beta.value_or(0));
   json["adacons_rescale"] = change.adacons_rescale.value_or("");
@@ -81,9 +82,8 @@ absl::StatusOr<JobChanges> ParseJobChanges(absl::string_view text) {
   members.Take("finished", &changes.finished);
   members.Take("failed", &changes.failed);
   members.Take("end_reason", &changes.end_reason);
-  members.TakeList("rule", [&](const JsonMembers& rule) {
-    changes.rule = ReadRule(rule);
-  });
+  members.TakeList(
+      "rule", [&](const JsonMembers& rule) { changes.rule = ReadRule(rule); });
   members.TakeList("next_rule", [&](const JsonMembers& rule) {
     changes.next_rule = ReadRule(rule);
   });
@@ -93,9 +93,8 @@ absl::StatusOr<JobChanges> ParseJobChanges(absl::string_view text) {
 }
 
 std::string FactsText(const JobFacts& facts) {
-  return JsonLine(Json{{"epoch", facts.epoch},
-                       {"number", facts.number},
-                       {"text", facts.text}});
+  return JsonLine(Json{
+      {"epoch", facts.epoch}, {"number", facts.number}, {"text", facts.text}});
 }
 
 absl::StatusOr<JobFacts> ParseFacts(absl::string_view text) {

@@ -125,6 +125,14 @@ class FaultyPeer : public ShardPeer {
   absl::Status CheckPushed(const PushedRow& row) const override {
     return peer_->CheckPushed(row);
   }
+  absl::StatusOr<uint64_t> Promise() override { return peer_->Promise(); }
+  absl::StatusOr<Manifest> GetManifest(uint64_t epoch) override {
+    return peer_->GetManifest(epoch);
+  }
+  std::string Record() const override { return peer_->Record(); }
+  absl::Status SetFacts(uint64_t epoch, const JobFacts& facts) override {
+    return peer_->SetFacts(epoch, facts);
+  }
   // As a remote shard: the phase that runs, and later ones, end so.
   void GiveUp(uint64_t, const absl::Status& reason) override {
     MutexLock lock(&mutex_);

@@ -243,9 +243,10 @@ TEST_F(PhasesTest, AttachInTheMiddleOfACopy) {
       MakeFrames(job_.workers[0].Header(0), *MakeShardPlan(job_.manifest, 1), 0,
                  RandomTensors(job_.manifest, 1))[0]
           .header;
-  ASSERT_EQ(
-      engine()->SetSession(header.epoch, {77, 2, 0, false, false, false, ""}),
-      absl::OkStatus());
+  SessionChange change;
+  change.session = 77;
+  change.rank = 2;
+  ASSERT_EQ(engine()->SetSession(header.epoch, change), absl::OkStatus());
   header.session = 77;
   auto landing = engine()->BeginFrame(header);
   ASSERT_TRUE(landing.ok()) << landing.status();
