@@ -19,6 +19,8 @@ namespace agg {
 class FaultyPeer : public ShardPeer {
  public:
   explicit FaultyPeer(ShardPeer* peer) : peer_(peer) {}
+  // Another life of the shard. No call may be under way.
+  void Connect(ShardPeer* peer) { peer_ = peer; }
 
   // The next `times` phases of this kind fail so, without reaching the shard.
   void FailNext(PhaseKind kind, absl::Status status, int times = 1) {
@@ -145,7 +147,7 @@ class FaultyPeer : public ShardPeer {
     absl::Status status;
     int times = 0;
   };
-  ShardPeer* const peer_;
+  ShardPeer* peer_;
   mutable Mutex mutex_;
   std::map<PhaseKind, Failure> failures_ ABSL_GUARDED_BY(mutex_);
   absl::Status given_up_ ABSL_GUARDED_BY(mutex_);
