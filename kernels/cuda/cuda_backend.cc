@@ -1,6 +1,6 @@
 // The interface's calls, each with what has to come before it (checks, waiting
-// for rows) and what a failure means. Kernels are run by cuda_gram.cc and
-// cuda_update.cc.
+// for rows) and what a failure means. Kernels are run by cuda_gram.cc,
+// cuda_update.cc and cuda_state.cc.
 #include "kernels/cuda/cuda_backend.h"
 
 #include <cstdio>
@@ -11,6 +11,7 @@
 #include "kernels/cuda/cuda_buffer.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_gram.h"
+#include "kernels/cuda/cuda_state.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/cuda_update.h"
 #include "kernels/cuda/gram_kernel.h"

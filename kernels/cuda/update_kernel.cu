@@ -14,11 +14,10 @@
 #include "kernels/cuda/combine_rows.cuh"
 #include "kernels/cuda/device_ops.cuh"
 #include "kernels/cuda/load_elements.cuh"
+#include "kernels/cuda/update_elements.cuh"
 #include "kernels/cuda/update_kernel.h"
-#include "kernels/narrow_float.h"
 #include "kernels/optimizer_table.h"
 #include "kernels/step_constants.h"
-#include "kernels/step_formula.h"
 
 namespace agg::cuda {
 namespace {
@@ -27,105 +26,44 @@ constexpr int kWarpLanes = 32;
 constexpr int kThreads = kCombineThreads;
 constexpr int kWarps = kThreads / kWarpLanes;
 constexpr int kPerBlock = kThreads * kPerThread;
-constexpr int kBf16 = 2;  // agg::DType's value
 
 // ----------------------------------------------------------------------------
 // Device functions
 
-// Four elements of a thread on their way through an optimizer.
-struct Four {
-  float gradient[kPerThread];
-  float parameter[kPerThread];
-  float state0[kPerThread];
-  float state1[kPerThread];
-};
+// Squares summed up: of parameters, and of what the trust ratio sets against
+// them.
+struct NormSums {
+  double parameters = 0.0;
+  double updates = 0.0;
 
-// For VisitFormula: steps the four elements. The loop is unrolled without being
-// asked to: the pragma is unknown to the host's compiler, which sees this, too.
-struct StepFour {
-  const StepConstants& c;
-  Four* x;
-  template <class Formula>
-  AGG_HOST_DEVICE void operator()(Formula /*formula*/) const {
-    for (int e = 0; e < kPerThread; ++e) {
-      Formula::Apply(c, x->gradient[e], &x->parameter[e], &x->state0[e],
-                     &x->state1[e]);
-    }
+  __device__ __forceinline__ void Add(const NormSums& other) {
+    parameters += other.parameters;
+    updates += other.updates;
   }
 };
 
-// For VisitFormula: puts what the trust ratio needs the norm of in the place of
-// the four gradients. All four in one visit: a visit per element took so many
-// registers that some had to be spilled.
-struct DirectFour {
-  const StepConstants& c;
-  Four* x;
-  template <class Formula>
-  AGG_HOST_DEVICE void operator()(Formula /*formula*/) const {
-    if constexpr (HasDirection<Formula>::value) {
-      for (int e = 0; e < kPerThread; ++e) {
-        x->gradient[e] = Formula::Direction(c, x->gradient[e], x->parameter[e],
-                                            &x->state0[e], &x->state1[e]);
-      }
-    }
-  }
-};
-
-__device__ __forceinline__ uint16_t Narrow(float value, int dtype) {
-  return dtype == kBf16 ? Bf16OfFloat(value) : F16OfFloat(value);
-}
-
-__device__ __forceinline__ void LoadFloats(const float* at, int num_elements,
-                                           float (&x)[kPerThread]) {
-  if (num_elements >= kPerThread) {
-    const float4 v = *reinterpret_cast<const float4*>(at);
-    x[0] = v.x;
-    x[1] = v.y;
-    x[2] = v.z;
-    x[3] = v.w;
-  } else {
+// The block's sums, in thread 0; a tree of fixed shape.
+__device__ __forceinline__ NormSums SumsOfBlock(NormSums sums,
+                                                double (*shared)[2]) {
 #pragma unroll
-    for (int e = 0; e < kPerThread; ++e) x[e] = e < num_elements ? at[e] : 0.0f;
+  for (int offset = kWarpLanes / 2; offset > 0; offset /= 2) {
+    sums.Add({OfLaneBelow(sums.parameters, offset),
+              OfLaneBelow(sums.updates, offset)});
   }
-}
-
-__device__ __forceinline__ void StoreFloats(const float (&x)[kPerThread],
-                                            int num_elements, float* at) {
-  if (num_elements >= kPerThread) {
-    *reinterpret_cast<float4*>(at) = make_float4(x[0], x[1], x[2], x[3]);
-  } else {
-#pragma unroll
-    for (int e = 0; e < kPerThread; ++e) {
-      if (e < num_elements) at[e] = x[e];
-    }
+  if (threadIdx.x % kWarpLanes == 0) {
+    shared[threadIdx.x / kWarpLanes][0] = sums.parameters;
+    shared[threadIdx.x / kWarpLanes][1] = sums.updates;
   }
-}
-
-__device__ __forceinline__ void StoreNarrowed(const float (&x)[kPerThread],
-                                              int num_elements, int dtype,
-                                              uint16_t* at) {
-  if (num_elements >= kPerThread) {
-    *reinterpret_cast<ushort4*>(at) =
-        make_ushort4(Narrow(x[0], dtype), Narrow(x[1], dtype),
-                     Narrow(x[2], dtype), Narrow(x[3], dtype));
-  } else {
-#pragma unroll
-    for (int e = 0; e < kPerThread; ++e) {
-      if (e < num_elements) at[e] = Narrow(x[e], dtype);
-    }
+  __syncthreads();
+  NormSums total;
+  if (threadIdx.x == 0) {
+    for (int w = 0; w < kWarps; ++w) total.Add({shared[w][0], shared[w][1]});
   }
+  return total;
 }
 
 // ----------------------------------------------------------------------------
 // Kernels
-
-__device__ __forceinline__ void LoadState(const UpdateLaunch& p, int64_t at,
-                                          int left, Four* x) {
-  if (left <= 0) return;
-  LoadFloats(p.master + at, left, x->parameter);
-  if (p.num_states > 0) LoadFloats(p.state0 + at, left, x->state0);
-  if (p.num_states > 1) LoadFloats(p.state1 + at, left, x->state1);
-}
 
 // Block per chunk.
 template <class Element>
@@ -158,38 +96,6 @@ __global__ void __launch_bounds__(kThreads) UpdateKernel(UpdateLaunch p) {
       StoreNarrowed(x.parameter, left, p.narrowed_dtype, p.narrowed + at);
     }
   }
-}
-
-// Squares summed up: of parameters, and of what the trust ratio sets against
-// them.
-struct NormSums {
-  double parameters = 0.0;
-  double updates = 0.0;
-
-  __device__ __forceinline__ void Add(const NormSums& other) {
-    parameters += other.parameters;
-    updates += other.updates;
-  }
-};
-
-// The block's sums, in thread 0; a tree of fixed shape.
-__device__ __forceinline__ NormSums SumsOfBlock(NormSums sums,
-                                                double (*shared)[2]) {
-#pragma unroll
-  for (int offset = kWarpLanes / 2; offset > 0; offset /= 2) {
-    sums.Add({OfLaneBelow(sums.parameters, offset),
-              OfLaneBelow(sums.updates, offset)});
-  }
-  if (threadIdx.x % kWarpLanes == 0) {
-    shared[threadIdx.x / kWarpLanes][0] = sums.parameters;
-    shared[threadIdx.x / kWarpLanes][1] = sums.updates;
-  }
-  __syncthreads();
-  NormSums total;
-  if (threadIdx.x == 0) {
-    for (int w = 0; w < kWarps; ++w) total.Add({shared[w][0], shared[w][1]});
-  }
-  return total;
 }
 
 // Block per chunk. Elements beyond the chunk's end are zeros and add nothing.
