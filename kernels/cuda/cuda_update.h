@@ -1,4 +1,4 @@
-// Update and Norms: waves of kernels, downloads beside them.
+// Update, its two halves and Norms: waves of kernels, downloads beside them.
 #ifndef AGG_KERNELS_CUDA_CUDA_UPDATE_H_
 #define AGG_KERNELS_CUDA_CUDA_UPDATE_H_
 
@@ -20,6 +20,14 @@ namespace agg::cuda {
 // while the next wave computes. Bit-identical to the CPU backend.
 absl::Status ComputeUpdate(const UpdateRequest& request, CudaScratch* scratch,
                            uint16_t* narrowed);
+
+// Backend::Combine and Backend::Step, bit-identical to Update. The kernels
+// write and read the combined gradient in the host's pinned memory itself: what
+// Combine writes goes to the host while it computes, and no device memory is
+// taken.
+absl::Status ComputeCombine(const UpdateRequest& request, CudaScratch* scratch);
+absl::Status ComputeStep(const UpdateRequest& request, CudaScratch* scratch,
+                         uint16_t* narrowed);
 
 // Backend::Norms. Chunks are added in order; a NaN comes out as one bit
 // pattern.

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/combine_rows.cuh"
 #include "kernels/cuda/device_ops.cuh"
+#include "kernels/cuda/load_elements.cuh"
 #include "kernels/cuda/update_kernel.h"
 #include "kernels/narrow_float.h"
 #include "kernels/step_constants.h"
@@ -106,6 +107,27 @@ __device__ __forceinline__ void LoadState(const UpdateLaunch& p, int64_t at,
   LoadFloats(p.master + at, left, x->parameter);
   if (p.num_states > 0) LoadFloats(p.state0 + at, left, x->state0);
   if (p.num_states > 1) LoadFloats(p.state1 + at, left, x->state1);
+}
+
+// Steps and stores what LoadState has loaded, of the gradient that is there.
+// REQUIRES: left > 0.
+__device__ __forceinline__ void StepAndStore(const UpdateLaunch& p,
+                                             const StepConstants& constants,
+                                             int64_t at, int left, Four* x) {
+  // The branch is the same for the whole grid. A kernel per formula would not
+  // be faster, since memory is what the kernel waits for, and would take longer
+  // to compile.
+  VisitFormula(p.formula, StepFour{constants, x});
+  StoreFloats(x->parameter, left, p.master + at);
+  // All who write it write the same: no atomic is needed.
+  if (p.not_finite != nullptr && !AllFinite(x->parameter, left)) {
+    *p.not_finite = 1;
+  }
+  if (p.num_states > 0) StoreFloats(x->state0, left, p.state0 + at);
+  if (p.num_states > 1) StoreFloats(x->state1, left, p.state1 + at);
+  if (p.narrowed != nullptr) {
+    StoreNarrowed(x->parameter, left, p.narrowed_dtype, p.narrowed + at);
+  }
 }
 
 }  // namespace agg::cuda

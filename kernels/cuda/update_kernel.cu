@@ -1,11 +1,14 @@
-// Weighted sum, optimizer step and publication of a chunk in one pass.
+// Weighted sum, optimizer step and publication of a chunk in one pass, or in
+// two.
 //
-//   kernel        called by     threads          result is in
-//   UpdateKernel  LaunchUpdate  256 per chunk    master, state, narrowed copy,
+//   kernel         called by      threads        result is in
+//   UpdateKernel   LaunchUpdate   256 per chunk  master, state, narrowed copy,
 //                                                whether all is finite
-//   NormsKernel   LaunchNorms   256 per chunk    partial, 2 doubles per chunk
-//   FillKernel    LaunchFill    1 per element    the array
-//   NarrowKernel  LaunchNarrow  1 per element    the 16-bit array
+//   CombineKernel  LaunchCombine  256 per chunk  combined
+//   StepKernel     LaunchStep     256 per chunk  as of UpdateKernel
+//   NormsKernel    LaunchNorms    256 per chunk  partial, 2 doubles per chunk
+//   FillKernel     LaunchFill     1 per element  the array
+//   NarrowKernel   LaunchNarrow   1 per element  the 16-bit array
 //
 // A thread takes 4 elements at a time, 16 bytes of float32: the widest load
 // there is. Update is bound by memory, so everything happens in one pass: each
@@ -81,20 +84,40 @@ __global__ void __launch_bounds__(kThreads) UpdateKernel(UpdateLaunch p) {
     if (p.formula.kind != OptimizerKind::kNone) LoadState(p, at, left, &x);
     Combine<Element>(p, chunk.slot, at, left, &stage, &staged, x.gradient);
     if (left <= 0) continue;
-    // The branch is the same for the whole grid. A kernel per formula would
-    // not be faster, since memory is what the kernel waits for, and would take
-    // longer to compile.
-    VisitFormula(p.formula, StepFour{constants, &x});
-    StoreFloats(x.parameter, left, p.master + at);
-    // All who write it write the same: no atomic is needed.
-    if (p.not_finite != nullptr && !AllFinite(x.parameter, left)) {
-      *p.not_finite = 1;
-    }
-    if (p.num_states > 0) StoreFloats(x.state0, left, p.state0 + at);
-    if (p.num_states > 1) StoreFloats(x.state1, left, p.state1 + at);
-    if (p.narrowed != nullptr) {
-      StoreNarrowed(x.parameter, left, p.narrowed_dtype, p.narrowed + at);
-    }
+    StepAndStore(p, constants, at, left, &x);
+  }
+}
+
+// Block per chunk.
+template <class Element>
+__global__ void __launch_bounds__(kThreads) CombineKernel(UpdateLaunch p) {
+  __shared__ Stage stage;
+  const Chunk chunk = p.chunks[blockIdx.x];
+  bool staged = false;
+  for (int base = 0; base < chunk.num_elements; base += kPerBlock) {
+    const int offset = base + static_cast<int>(threadIdx.x) * kPerThread;
+    const int left = chunk.num_elements - offset;
+    const int64_t at = chunk.begin + offset;
+    float combined[kPerThread];
+    Combine<Element>(p, chunk.slot, at, left, &stage, &staged, combined);
+    if (left > 0) StoreFloats(combined, left, p.combined + at);
+  }
+}
+
+// Block per chunk. The combined gradient may come over the bus: 16 bytes per
+// thread, all threads' at once.
+__global__ void __launch_bounds__(kThreads) StepKernel(UpdateLaunch p) {
+  const Chunk chunk = p.chunks[blockIdx.x];
+  const StepConstants constants = p.constants[chunk.slot];
+  for (int base = 0; base < chunk.num_elements; base += kPerBlock) {
+    const int offset = base + static_cast<int>(threadIdx.x) * kPerThread;
+    const int left = chunk.num_elements - offset;
+    if (left <= 0) break;
+    const int64_t at = chunk.begin + offset;
+    Four x = {};
+    LoadFloats(p.combined + at, left, x.gradient);
+    if (p.formula.kind != OptimizerKind::kNone) LoadState(p, at, left, &x);
+    StepAndStore(p, constants, at, left, &x);
   }
 }
 
@@ -164,6 +187,21 @@ cudaError_t LaunchUpdate(const UpdateLaunch& launch, cudaStream_t stream) {
   });
 }
 
+cudaError_t LaunchCombine(const UpdateLaunch& launch, cudaStream_t stream) {
+  if (launch.num_chunks == 0) return cudaSuccess;
+  const auto grid = static_cast<unsigned>(launch.num_chunks);
+  return WithElement(launch.dtype, [&](auto element) {
+    return LaunchKernel(&CombineKernel<decltype(element)>, grid, kThreads,
+                        stream, launch);
+  });
+}
+
+cudaError_t LaunchStep(const UpdateLaunch& launch, cudaStream_t stream) {
+  if (launch.num_chunks == 0) return cudaSuccess;
+  return LaunchKernel(&StepKernel, static_cast<unsigned>(launch.num_chunks),
+                      kThreads, stream, launch);
+}
+
 cudaError_t LaunchNorms(const UpdateLaunch& launch, double* partial,
                         cudaStream_t stream) {
   if (launch.num_chunks == 0) return cudaSuccess;
@@ -191,9 +229,11 @@ cudaError_t LaunchNarrow(const float* from, int64_t num_elements, int dtype,
 cudaError_t LoadUpdate() {
   cudaError_t error = WithEachElement([](auto element) {
     using Element = decltype(element);
-    const cudaError_t update = LoadKernel(&UpdateKernel<Element>);
-    return update == cudaSuccess ? LoadKernel(&NormsKernel<Element>) : update;
+    cudaError_t loaded = LoadKernel(&UpdateKernel<Element>);
+    if (loaded == cudaSuccess) loaded = LoadKernel(&CombineKernel<Element>);
+    return loaded == cudaSuccess ? LoadKernel(&NormsKernel<Element>) : loaded;
   });
+  if (error == cudaSuccess) error = LoadKernel(&StepKernel);
   if (error == cudaSuccess) error = LoadKernel(&FillKernel);
   return error == cudaSuccess ? LoadKernel(&NarrowKernel) : error;
 }
