@@ -22,7 +22,9 @@ namespace agg {
 
 // Declared alone, so that those who start a server do not include its parts.
 class Backend;
+class CheckpointFolder;
 class Coordinator;
+class FileSystem;
 class Housekeeping;
 class Observation;
 class RemoteShardPeer;
@@ -76,6 +78,7 @@ class Server {
   Server(const ServerOptions& options, const StartOptions& start);
 
   absl::Status StartParts();
+  absl::Status OpenCheckpoints();
   absl::Status StartEngine();
   absl::Status StartObservation();
   void StartCoordinator();  // on ordinal 0
@@ -102,6 +105,9 @@ class Server {
   // In the order of their construction, and destroyed in the other order,
   // except for what ~Server says.
   CallCounts calls_;
+  std::unique_ptr<FileSystem> files_;
+  // Null: no checkpoints are configured.
+  std::unique_ptr<CheckpointFolder> checkpoints_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<ShardEngine> engine_;
   std::unique_ptr<Observation> observation_;
