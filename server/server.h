@@ -63,8 +63,7 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   int port() const;
-  // 0 when metrics are off.
-  int metrics_port() const;
+  int metrics_port() const;  // 0 when metrics are off
 
   // Health turns NOT_SERVING first; then a round in execution is finished,
   // what waits is refused with UNAVAILABLE, and calls end by `deadline`.
@@ -106,8 +105,7 @@ class Server {
   // except for what ~Server says.
   CallCounts calls_;
   std::unique_ptr<FileSystem> files_;
-  // Null: no checkpoints are configured.
-  std::unique_ptr<CheckpointFolder> checkpoints_;
+  std::unique_ptr<CheckpointFolder> checkpoints_;  // null: none configured
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<ShardEngine> engine_;
   std::unique_ptr<Observation> observation_;
