@@ -77,6 +77,10 @@ bool BeginSmall(const v1::PhaseRequest& request, Phase* phase) {
     case v1::PhaseRequest::kCheckpointProgress:
       phase->kind = PhaseKind::kCheckpointProgress;
       return true;
+    case v1::PhaseRequest::kReadManifest:
+      phase->kind = PhaseKind::kReadManifest;
+      phase->id = FromProto(request.read_manifest());
+      return true;
     default:
       return false;
   }
@@ -169,7 +173,7 @@ absl::Status PhaseAssembly::Begin(const v1::PhaseRequest& request) {
   return FieldError("phase", "none",
                     "close, compensated_gram, norms, update, publish, abandon, "
                     "load_seed, recover, fetch, open, capture, "
-                    "checkpoint_progress, seal");
+                    "checkpoint_progress, seal, read_manifest");
 }
 
 absl::Status PhaseAssembly::Append(const v1::PhaseRequest& request) {

@@ -128,6 +128,9 @@ v1::PhaseRequest ToProto(const Phase& phase) {
     case PhaseKind::kCheckpointProgress:
       request.mutable_checkpoint_progress();
       break;
+    case PhaseKind::kReadManifest:
+      *request.mutable_read_manifest() = ToProto(phase.id);
+      break;
     case PhaseKind::kSeal:
       request.mutable_seal()->set_keep(phase.keep);
       break;
@@ -225,6 +228,13 @@ bool PhaseReplies::Next(v1::PhaseReply* reply) {
     out->set_parameter_norm_squared(norms.parameter_norm_squared);
     out->set_update_norm_squared(norms.update_norm_squared);
   }
+  size_t room =
+      static_cast<size_t>(std::max<int64_t>(1, (max_bytes_ - bytes) / 8));
+  if (!result_.manifest.empty() &&
+      !AppendPiece(result_.manifest, &manifest_, &room,
+                   reply->mutable_manifest())) {
+    return true;
+  }
   reply->set_seconds(result_.seconds);
   reply->mutable_incomplete_ranks()->Add(result_.incomplete_ranks.begin(),
                                          result_.incomplete_ranks.end());
@@ -255,6 +265,7 @@ void AppendReply(const v1::PhaseReply& reply, const GramSink& sink,
                              norms.update_norm_squared()});
   }
   result->seconds += reply.seconds();
+  result->manifest.append(reply.manifest());
   result->incomplete_ranks.insert(result->incomplete_ranks.end(),
                                   reply.incomplete_ranks().begin(),
                                   reply.incomplete_ranks().end());

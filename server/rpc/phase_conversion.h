@@ -65,6 +65,7 @@ class PhaseReplies {
   bool done_ = false;
   size_t grams_ = 0;  // sent
   size_t norms_ = 0;
+  size_t manifest_ = 0;  // bytes
 };
 
 // Appends one message's share to *result; its Grams go to `sink`.

@@ -11,7 +11,8 @@ namespace {
 
 // A checkpoint is written while rounds go on: neither may wait for the other.
 bool IsForFiles(PhaseKind kind) {
-  return kind == PhaseKind::kCheckpointProgress || kind == PhaseKind::kSeal;
+  return kind == PhaseKind::kCheckpointProgress || kind == PhaseKind::kSeal ||
+         kind == PhaseKind::kReadManifest;
 }
 
 }  // namespace
