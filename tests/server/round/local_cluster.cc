@@ -86,10 +86,10 @@ void LocalCluster::StartShard(int ordinal) {
       shard, backends_[ordinal].get(), options_.on_device_lost);
   if (!options_.checkpoint_path.empty()) {
     absl::StatusOr<CheckpointFolder> folder =
-        CheckpointFolder::Open(FileSystem::Real(), options_.checkpoint_path,
+        CheckpointFolder::Open(files_.get(), options_.checkpoint_path,
                                options_.coordinator.job, shard.life);
     Require(folder.status(), "CheckpointFolder");
-    Require(engines_[ordinal]->SetCheckpointFolder(*folder, FileSystem::Real()),
+    Require(engines_[ordinal]->SetCheckpointFolder(*folder, files_.get()),
             "SetCheckpointFolder");
   }
   peers_[ordinal]->Connect(engines_[ordinal].get());

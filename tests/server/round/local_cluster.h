@@ -16,6 +16,7 @@
 #include "kernels/backend.h"
 #include "proto/shard_plan.h"
 #include "server/base/clock.h"
+#include "server/base/file_system.h"
 #include "server/base/mutex.h"
 #include "server/coordinator/coordinator.h"
 #include "server/shard/shard_engine.h"
@@ -89,6 +90,7 @@ class LocalCluster {
   const ClusterOptions options_;
   FakeClock clock_;
   uint64_t next_life_ = 1;
+  const std::unique_ptr<FileSystem> files_ = MakeSystemFiles();
   std::vector<std::unique_ptr<Backend>> backends_;
   std::vector<std::unique_ptr<ShardEngine>> engines_;
   std::vector<std::unique_ptr<FaultyPeer>> peers_;
