@@ -58,6 +58,7 @@ class CheckpointSchedule {
   bool requested_ = false;
   std::vector<Done> waiting_;  // for the next one to begin
   std::vector<Done> taking_;   // for the one that is under way
+  VersionId taking_id_;        // of the one that is under way
   VersionId tried_;            // the last attempt's, or where it began
   absl::Time tried_at_ = absl::InfiniteFuture();
   VersionId sealed_;       // the newest; made 0: none
