@@ -1,4 +1,4 @@
-// The compute interface of a shard: three primitives over gradient rows.
+// The compute interface of a shard: primitives over gradient rows.
 //
 // A shard lays its slices out one behind the other; a row, the master weights,
 // each optimizer state array and each snapshot are Buffers with that same
@@ -68,7 +68,7 @@ struct UpdateRequest {
   // Set to whether every parameter that was written is finite; null: not asked.
   bool* all_finite = nullptr;
   // Combine and Step alone: the combined gradient, float32, a kSnapshot buffer
-  // in the rows' layout. Combine writes it, Step reads it.
+  // in the rows' layout. Combine writes it, on the host; Step reads it there.
   Buffer* combined = nullptr;
 };
 
@@ -80,10 +80,10 @@ struct RangeNorms {
   double update_norm_squared = 0.0;
 };
 
-// Thread-compatible: one call of Load, Read, Write, Gram, Update or Norms at a
-// time; other calls, and the ends of buffers that none of these uses, may come
-// beside it from any thread. Results have the same bits for every thread count
-// and SIMD target (CPU), and from run to run (CUDA).
+// Thread-compatible: one call of Load, Read, Write, Gram, Update, Combine, Step
+// or Norms at a time; other calls, and the ends of buffers that none of these
+// uses, may come beside it from any thread. Results have the same bits for
+// every thread count and SIMD target (CPU), and from run to run (CUDA).
 //
 // Errors: INVALID_ARGUMENT for requests that do not fit together,
 // RESOURCE_EXHAUSTED, INTERNAL when a call failed but another may work, and
@@ -126,15 +126,14 @@ class Backend {
   virtual absl::Status Gram(const GramRequest& request) = 0;
   virtual absl::Status Update(const UpdateRequest& request) = 0;
 
-  // Update in two halves, with its bits: Combine writes the combined gradient
-  // of `ranges` and touches nothing else; Step takes it as it is, needs no rows
-  // and no coefficients, and writes what Update writes (snapshot may be null).
-  virtual absl::Status Combine(const UpdateRequest& /*request*/) {
-    return absl::UnimplementedError("Combine");
-  }
-  virtual absl::Status Step(const UpdateRequest& /*request*/) {
-    return absl::UnimplementedError("Step");
-  }
+  // Update in two halves, with its bits (a NaN's payload excepted). Combine
+  // reads rows, dtype, ranges and coefficients, writes the combined gradient of
+  // the ranges and touches nothing else. Step reads neither rows nor
+  // coefficients, takes the combined gradient as it is (a sum from zero would
+  // lose the sign of -0), and writes what Update writes. Its snapshot may be
+  // null if narrowed_snapshot is, too. Ranges may come in any groups.
+  virtual absl::Status Combine(const UpdateRequest& request) = 0;
+  virtual absl::Status Step(const UpdateRequest& request) = 0;
 
   // Combines and steps as Update would, storing nothing; `norms` has one
   // entry per range. trust is taken as 1.

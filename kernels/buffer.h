@@ -18,7 +18,8 @@ inline constexpr int64_t kLayoutAlignment = 32;
 
 // kRow: written by the host (landing), read by the backend. kState: master
 // weights and optimizer state, touched by the backend alone. kSnapshot:
-// written by the backend, read by the host (and written by it for the seed).
+// written by the backend, read by the host (and written by it for the seed, and
+// for a combined gradient that another process has formed).
 enum class BufferUse : uint8_t { kRow, kState, kSnapshot };
 
 // Memory that a backend computes on. Owned by the caller, must not outlive

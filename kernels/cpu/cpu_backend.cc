@@ -95,8 +95,20 @@ absl::Status CpuBackend::Gram(const GramRequest& request) {
 }
 
 absl::Status CpuBackend::Update(const UpdateRequest& request) {
-  const absl::Status status = CheckUpdateRequest(request, /*stores=*/true);
+  const absl::Status status = CheckUpdateRequest(request);
   if (status.ok()) ComputeUpdate(request, &pool_);
+  return status;
+}
+
+absl::Status CpuBackend::Combine(const UpdateRequest& request) {
+  const absl::Status status = CheckCombineRequest(request);
+  if (status.ok()) ComputeCombine(request, &pool_);
+  return status;
+}
+
+absl::Status CpuBackend::Step(const UpdateRequest& request) {
+  const absl::Status status = CheckStepRequest(request);
+  if (status.ok()) ComputeStep(request, &pool_);
   return status;
 }
 
@@ -107,7 +119,7 @@ absl::Status CpuBackend::Norms(const UpdateRequest& request,
         absl::StrCat("kernel request: ", norms.size(), " norms for ",
                      request.ranges.size(), " ranges"));
   }
-  const absl::Status status = CheckUpdateRequest(request, /*stores=*/false);
+  const absl::Status status = CheckNormsRequest(request);
   if (status.ok()) ComputeNorms(request, &pool_, norms);
   return status;
 }

@@ -68,12 +68,55 @@ absl::Status CheckNarrowed(const Buffer* narrowed, DType dtype,
   return CheckBuffer(narrowed, "narrowed snapshot", dtype, num_elements);
 }
 
+absl::Status CheckCombined(const Buffer* combined, int64_t num_elements) {
+  const absl::Status status =
+      CheckBuffer(combined, "combined gradient", DType::kF32, num_elements);
+  if (!status.ok() || combined->host() != nullptr) return status;
+  return Bad("the combined gradient is not on the host");
+}
+
+// Largest end of the ranges, or why one is not a range.
+absl::Status CheckUpdateRanges(const UpdateRequest& request, int64_t* end) {
+  for (const UpdateRange& update : request.ranges) {
+    const absl::Status status = CheckRange(update.range, end);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCoefficients(const UpdateRequest& request) {
+  for (const UpdateRange& update : request.ranges) {
+    if (update.coefficients.size() != request.rows.size()) {
+      return Bad(absl::StrCat(update.coefficients.size(), " coefficients for ",
+                              request.rows.size(), " rows"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // The first that is not OK.
 absl::Status FirstError(std::initializer_list<absl::Status> statuses) {
   for (const absl::Status& status : statuses) {
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+// What a step reads and changes.
+absl::Status CheckStepped(const UpdateRequest& request, int64_t end) {
+  if (request.step < 1) return Bad(absl::StrCat("step ", request.step));
+  return FirstError(
+      {CheckBuffer(request.master, "master", DType::kF32, end),
+       CheckState(request.optimizer, request.state0, request.state1, end)});
+}
+
+// What Norms and Update read.
+absl::Status CheckNorms(const UpdateRequest& request, int64_t* end) {
+  absl::Status status = CheckUpdateRanges(request, end);
+  if (status.ok()) status = CheckCoefficients(request);
+  if (!status.ok()) return status;
+  return FirstError({CheckRows(request.rows, request.dtype, *end),
+                     CheckStepped(request, *end)});
 }
 
 }  // namespace
@@ -95,25 +138,43 @@ absl::Status CheckGramRequest(const GramRequest& request) {
   return CheckRows(request.rows, request.dtype, end);
 }
 
-absl::Status CheckUpdateRequest(const UpdateRequest& request, bool stores) {
+absl::Status CheckUpdateRequest(const UpdateRequest& request) {
   int64_t end = 0;
-  for (const UpdateRange& update : request.ranges) {
-    const absl::Status status = CheckRange(update.range, &end);
-    if (!status.ok()) return status;
-    if (update.coefficients.size() != request.rows.size()) {
-      return Bad(absl::StrCat(update.coefficients.size(), " coefficients for ",
-                              request.rows.size(), " rows"));
-    }
-  }
-  if (request.step < 1) return Bad(absl::StrCat("step ", request.step));
-  const absl::Status status = FirstError(
-      {CheckRows(request.rows, request.dtype, end),
-       CheckBuffer(request.master, "master", DType::kF32, end),
-       CheckState(request.optimizer, request.state0, request.state1, end)});
-  if (!status.ok() || !stores) return status;
+  absl::Status status = CheckNorms(request, &end);
+  if (!status.ok()) return status;
   return FirstError(
       {CheckBuffer(request.snapshot, "snapshot", DType::kF32, end),
        CheckNarrowed(request.narrowed_snapshot, request.narrowed_dtype, end)});
+}
+
+absl::Status CheckCombineRequest(const UpdateRequest& request) {
+  int64_t end = 0;
+  absl::Status status = CheckUpdateRanges(request, &end);
+  if (status.ok()) status = CheckCoefficients(request);
+  if (!status.ok()) return status;
+  return FirstError({CheckRows(request.rows, request.dtype, end),
+                     CheckCombined(request.combined, end)});
+}
+
+absl::Status CheckStepRequest(const UpdateRequest& request) {
+  int64_t end = 0;
+  absl::Status status = CheckUpdateRanges(request, &end);
+  if (status.ok()) status = CheckCombined(request.combined, end);
+  if (status.ok()) status = CheckStepped(request, end);
+  if (!status.ok()) return status;
+  if (request.snapshot == nullptr) {
+    return request.narrowed_snapshot == nullptr
+               ? absl::OkStatus()
+               : Bad("a narrowed snapshot and no snapshot");
+  }
+  return FirstError(
+      {CheckBuffer(request.snapshot, "snapshot", DType::kF32, end),
+       CheckNarrowed(request.narrowed_snapshot, request.narrowed_dtype, end)});
+}
+
+absl::Status CheckNormsRequest(const UpdateRequest& request) {
+  int64_t end = 0;
+  return CheckNorms(request, &end);
 }
 
 absl::Status CheckLoad(const OptimizerOptions& optimizer,

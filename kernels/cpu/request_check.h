@@ -13,8 +13,11 @@ namespace agg {
 // later access of the kernels one inside its buffer.
 absl::Status CheckGramRequest(const GramRequest& request);
 
-// `stores`: an Update, with a snapshot to write; otherwise Norms.
-absl::Status CheckUpdateRequest(const UpdateRequest& request, bool stores);
+// Each checks what its call reads and writes, and nothing else of the request.
+absl::Status CheckUpdateRequest(const UpdateRequest& request);
+absl::Status CheckCombineRequest(const UpdateRequest& request);
+absl::Status CheckStepRequest(const UpdateRequest& request);
+absl::Status CheckNormsRequest(const UpdateRequest& request);
 
 // Checks the arguments of Backend::Load.
 absl::Status CheckLoad(const OptimizerOptions& optimizer,

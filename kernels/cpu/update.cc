@@ -1,7 +1,8 @@
-// One pass over the blocks for Update, one for Norms, whose sums are added
-// in the order of the blocks.
+// One pass over the blocks for each call; the sums of Norms are added in the
+// order of the blocks.
 #include "kernels/cpu/update.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -28,22 +29,31 @@ float* FloatsAt(Buffer* buffer, int64_t begin) {
   return reinterpret_cast<float*>(buffer->host()) + begin;
 }
 
+// Which call the blocks are computed for.
+enum class Work : uint8_t { kUpdate, kCombine, kStep, kNorms };
+
 // What the blocks of one request share.
 class UpdateRun {
  public:
-  UpdateRun(const UpdateRequest& request, bool unit_trust, ThreadPool* pool)
-      : request_(request), pool_(pool) {
+  UpdateRun(const UpdateRequest& request, Work work, ThreadPool* pool)
+      : request_(request),
+        pool_(pool),
+        // A step's rows may be gone.
+        num_rows_(work == Work::kStep ? 0 : request.rows.size()) {
     std::vector<ElementRange> ranges;
     ranges.reserve(request.ranges.size());
     constants_.reserve(request.ranges.size());
     for (const UpdateRange& update : request.ranges) {
       ranges.push_back(update.range);
-      constants_.push_back(MakeStepConstants(
-          request.optimizer, request.step, update.learning_rate,
-          update.weight_decay, unit_trust ? 1.0f : update.trust));
+      constants_.push_back(
+          work == Work::kCombine
+              ? StepConstants()
+              : MakeStepConstants(request.optimizer, request.step,
+                                  update.learning_rate, update.weight_decay,
+                                  work == Work::kNorms ? 1.0f : update.trust));
     }
     plan_ = PlanBlocks(ranges);
-    row_pointers_.resize(request.rows.size() * pool->num_threads());
+    row_pointers_.resize(num_rows_ * pool->num_threads());
   }
 
   const BlockPlan& plan() const { return plan_; }
@@ -51,7 +61,8 @@ class UpdateRun {
   // Calls compute(block_index, kernel) for every block.
   void ForEachBlock(
       absl::FunctionRef<void(int64_t, const UpdateBlock&)> compute) {
-    const int64_t num_rows = static_cast<int64_t>(request_.rows.size());
+    // A step reads the combined gradient as others do a row.
+    const auto num_rows = static_cast<int64_t>(std::max<size_t>(num_rows_, 1));
     const bool wake = plan_.num_elements * num_rows > kInlineRowElements;
     pool_->ForEach(plan_.num_units(), wake, [&](int64_t unit, int thread) {
       for (int64_t block = plan_.unit_begins[unit];
@@ -63,9 +74,8 @@ class UpdateRun {
 
  private:
   UpdateBlock KernelOf(const Block& block, int thread) {
-    const size_t num_rows = request_.rows.size();
-    const char** const rows = row_pointers_.data() + thread * num_rows;
-    for (size_t r = 0; r < num_rows; ++r) {
+    const char** const rows = row_pointers_.data() + thread * num_rows_;
+    for (size_t r = 0; r < num_rows_; ++r) {
       rows[r] =
           request_.rows[r]->host() + block.begin * DTypeBytes(request_.dtype);
     }
@@ -73,11 +83,12 @@ class UpdateRun {
     kernel.rows = rows;
     kernel.coefficients =
         request_.ranges[block.range_index].coefficients.data();
-    kernel.num_rows = static_cast<int64_t>(num_rows);
+    kernel.num_rows = static_cast<int64_t>(num_rows_);
     kernel.dtype = request_.dtype;
     kernel.formula = ChooseFormula(request_.optimizer);
     kernel.constants = constants_[block.range_index];
     kernel.num_elements = block.num_elements;
+    kernel.combined = FloatsAt(request_.combined, block.begin);
     kernel.master = FloatsAt(request_.master, block.begin);
     kernel.state0 = FloatsAt(request_.state0, block.begin);
     kernel.state1 = FloatsAt(request_.state1, block.begin);
@@ -94,6 +105,7 @@ class UpdateRun {
 
   const UpdateRequest& request_;
   ThreadPool* const pool_;
+  const size_t num_rows_;  // that are read
   BlockPlan plan_;
   std::vector<StepConstants> constants_;  // per range
   std::vector<const char*> row_pointers_;
@@ -103,20 +115,36 @@ double Canonical(double value) {
   return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
 }
 
-}  // namespace
-
-void ComputeUpdate(const UpdateRequest& request, ThreadPool* pool) {
-  UpdateRun run(request, /*unit_trust=*/false, pool);
+// Runs `step` on every block, and says whether all that it wrote is finite.
+void StepBlocks(const UpdateRequest& request, Work work,
+                bool (*step)(const UpdateBlock&), ThreadPool* pool) {
+  UpdateRun run(request, work, pool);
   std::atomic<bool> all_finite{true};
   run.ForEachBlock([&](int64_t, const UpdateBlock& block) {
-    if (!ComputeUpdateBlock(block)) all_finite = false;
+    if (!step(block)) all_finite = false;
   });
   if (request.all_finite != nullptr) *request.all_finite = all_finite;
 }
 
+}  // namespace
+
+void ComputeUpdate(const UpdateRequest& request, ThreadPool* pool) {
+  StepBlocks(request, Work::kUpdate, &ComputeUpdateBlock, pool);
+}
+
+void ComputeCombine(const UpdateRequest& request, ThreadPool* pool) {
+  UpdateRun run(request, Work::kCombine, pool);
+  run.ForEachBlock(
+      [](int64_t, const UpdateBlock& block) { ComputeCombineBlock(block); });
+}
+
+void ComputeStep(const UpdateRequest& request, ThreadPool* pool) {
+  StepBlocks(request, Work::kStep, &ComputeStepBlock, pool);
+}
+
 void ComputeNorms(const UpdateRequest& request, ThreadPool* pool,
                   absl::Span<RangeNorms> norms) {
-  UpdateRun run(request, /*unit_trust=*/true, pool);
+  UpdateRun run(request, Work::kNorms, pool);
   std::vector<RangeNorms> partial(run.plan().blocks.size());
   run.ForEachBlock([&](int64_t index, const UpdateBlock& block) {
     partial[index] = ComputeNormsBlock(block);

@@ -1,4 +1,4 @@
-// Update, Norms and Load of ranges: blocks to threads.
+// Update, its two halves and Norms of ranges: blocks to threads.
 #ifndef AGG_KERNELS_CPU_UPDATE_H_
 #define AGG_KERNELS_CPU_UPDATE_H_
 
@@ -10,6 +10,10 @@ namespace agg {
 
 // Backend::Update of a checked request.
 void ComputeUpdate(const UpdateRequest& request, ThreadPool* pool);
+
+// Backend::Combine and Backend::Step of a checked request.
+void ComputeCombine(const UpdateRequest& request, ThreadPool* pool);
+void ComputeStep(const UpdateRequest& request, ThreadPool* pool);
 
 // Backend::Norms of a checked request. Blocks are added in order; a NaN comes
 // out as one bit pattern.

@@ -63,10 +63,14 @@ void NarrowElements(const float* from, int64_t num_elements, DType dtype,
   }
 }
 
+// Where stepped parameters go besides the master weights.
+enum class Publish : uint8_t { kNowhere, kSnapshot, kStreamedSnapshot };
+
 // Copies to the snapshot, and returns whether all elements are finite: they
 // pass by here anyway, so that looking at them costs no memory traffic.
-bool PublishElements(const float* from, int64_t num_elements, bool stream,
-                     float* to) {
+template <Publish kPublish>
+HWY_NOINLINE bool PublishElements(const float* from, int64_t num_elements,
+                                  float* to) {
   const hn::ScalableTag<float> d;
   const hn::RebindToSigned<decltype(d)> bits;
   const int64_t num_lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -75,9 +79,9 @@ bool PublishElements(const float* from, int64_t num_elements, bool stream,
   int64_t k = 0;
   for (; k + num_lanes <= num_elements; k += num_lanes) {
     const auto values = hn::LoadU(d, from + k);
-    if (stream) {
+    if (kPublish == Publish::kStreamedSnapshot) {
       hn::Stream(values, d, to + k);
-    } else {
+    } else if (kPublish == Publish::kSnapshot) {
       hn::StoreU(values, d, to + k);
     }
     largest = hn::Max(largest, hn::BitCast(bits, hn::Abs(values)));
@@ -85,25 +89,32 @@ bool PublishElements(const float* from, int64_t num_elements, bool stream,
   constexpr int32_t kInfinityBits = 0x7f800000;
   bool finite = hn::GetLane(hn::MaxOfLanes(bits, largest)) < kInfinityBits;
   for (; k < num_elements; ++k) {
-    to[k] = from[k];
+    if (kPublish != Publish::kNowhere) to[k] = from[k];
     finite = finite && std::isfinite(from[k]);
   }
   return finite;
 }
 
-bool UpdateElements(const UpdateBlock& block) {
-  alignas(64) float gradient[kChunkElements];
+// Steps and publishes chunk by chunk. kCombines: the gradient is what the rows
+// combine to, and stays in the L1 cache; else it is in `combined`.
+template <bool kCombines>
+bool StepElements(const UpdateBlock& block) {
+  alignas(64) float own[kCombines ? kChunkElements : 1];
   const StepFunction step = ChooseStep(block.formula);
+  const auto publish =
+      block.snapshot == nullptr ? &PublishElements<Publish::kNowhere>
+      : block.stream_snapshot   ? &PublishElements<Publish::kStreamedSnapshot>
+                                : &PublishElements<Publish::kSnapshot>;
   bool finite = true;
   for (int64_t begin = 0; begin < block.num_elements; begin += kChunkElements) {
     const int64_t num_elements =
         std::min(kChunkElements, block.num_elements - begin);
-    CombineChunk(block, begin, num_elements, gradient);
+    if (kCombines) CombineChunk(block, begin, num_elements, own);
+    const float* const gradient = kCombines ? own : block.combined + begin;
     float* const master = block.master + begin;
     step(block.constants, gradient, num_elements, master,
          At(block.state0, begin), At(block.state1, begin));
-    finite &= PublishElements(master, num_elements, block.stream_snapshot,
-                              block.snapshot + begin);
+    finite &= publish(master, num_elements, At(block.snapshot, begin));
     if (block.narrowed != nullptr) {
       NarrowElements(master, num_elements, block.narrowed_dtype,
                      block.narrowed + begin);
@@ -112,6 +123,22 @@ bool UpdateElements(const UpdateBlock& block) {
   // Whoever takes the snapshot over must see the streamed stores.
   if (block.stream_snapshot) hwy::FlushStream();
   return finite;
+}
+
+bool UpdateElements(const UpdateBlock& block) {
+  return StepElements<true>(block);
+}
+
+bool StepCombined(const UpdateBlock& block) {
+  return StepElements<false>(block);
+}
+
+void CombineElements(const UpdateBlock& block) {
+  for (int64_t begin = 0; begin < block.num_elements; begin += kChunkElements) {
+    CombineChunk(block, begin,
+                 std::min(kChunkElements, block.num_elements - begin),
+                 block.combined + begin);
+  }
 }
 
 // Adds squares to 8 lanes. `values` has room to be filled up with zeros.
@@ -154,6 +181,8 @@ namespace agg {
 namespace {
 
 HWY_EXPORT(UpdateElements);
+HWY_EXPORT(CombineElements);
+HWY_EXPORT(StepCombined);
 HWY_EXPORT(AccumulateNorms);
 HWY_EXPORT(NarrowElements);
 
@@ -161,6 +190,14 @@ HWY_EXPORT(NarrowElements);
 
 bool ComputeUpdateBlock(const UpdateBlock& block) {
   return HWY_DYNAMIC_DISPATCH(UpdateElements)(block);
+}
+
+void ComputeCombineBlock(const UpdateBlock& block) {
+  HWY_DYNAMIC_DISPATCH(CombineElements)(block);
+}
+
+bool ComputeStepBlock(const UpdateBlock& block) {
+  return HWY_DYNAMIC_DISPATCH(StepCombined)(block);
 }
 
 RangeNorms ComputeNormsBlock(const UpdateBlock& block) {

@@ -29,7 +29,8 @@ struct UpdateBlock {
   float* master = nullptr;
   float* state0 = nullptr;
   float* state1 = nullptr;
-  float* snapshot = nullptr;  // 64-byte aligned
+  float* combined = nullptr;  // of Combine and Step alone
+  float* snapshot = nullptr;  // 64-byte aligned; null: none (Step alone)
   // Writes `snapshot` past the caches (non-temporal stores).
   bool stream_snapshot = false;
   uint16_t* narrowed = nullptr;
@@ -39,6 +40,11 @@ struct UpdateBlock {
 // Backend::Update of the block; whether all stepped parameters are finite.
 // Reads and writes nothing beyond it.
 bool ComputeUpdateBlock(const UpdateBlock& block);
+
+// Its halves, as Backend::Combine and Backend::Step. Combine writes `combined`,
+// Step reads it and returns as Update does.
+void ComputeCombineBlock(const UpdateBlock& block);
+bool ComputeStepBlock(const UpdateBlock& block);
 
 // Backend::Norms of the block: writes nothing. Squares are added in the
 // virtual layout of gram_lanes.h.

@@ -1,6 +1,6 @@
 // The interface's calls, each with what has to come before it (checks, waiting
-// for rows) and what a failure means. Kernels are run by cuda_gram.cc and
-// cuda_update.cc.
+// for rows) and what a failure means. Kernels are run by cuda_gram.cc,
+// cuda_update.cc and cuda_state.cc.
 #include "kernels/cuda/cuda_backend.h"
 
 #include <cstdio>
@@ -11,6 +11,7 @@
 #include "kernels/cuda/cuda_buffer.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_gram.h"
+#include "kernels/cuda/cuda_state.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/cuda_update.h"
 #include "kernels/cuda/gram_kernel.h"
@@ -165,7 +166,7 @@ absl::Status CudaBackend::ComputeGram(const GramRequest& request) {
 }
 
 absl::Status CudaBackend::ComputeUpdate(const UpdateRequest& request) {
-  absl::Status status = CheckUpdateRequest(request, /*stores=*/true);
+  absl::Status status = CheckUpdateRequest(request);
   if (!status.ok()) return status;
   const absl::StatusOr<uint16_t*> narrowed =
       NarrowedMirror(request.narrowed_snapshot);
@@ -175,6 +176,22 @@ absl::Status CudaBackend::ComputeUpdate(const UpdateRequest& request) {
   return cuda::ComputeUpdate(request, scratch_.get(), *narrowed);
 }
 
+absl::Status CudaBackend::ComputeCombine(const UpdateRequest& request) {
+  absl::Status status = CheckCombineRequest(request);
+  if (status.ok()) status = WaitForAllRows();
+  if (!status.ok()) return status;
+  return cuda::ComputeCombine(request, scratch_.get());
+}
+
+absl::Status CudaBackend::ComputeStep(const UpdateRequest& request) {
+  const absl::Status status = CheckStepRequest(request);
+  if (!status.ok()) return status;
+  const absl::StatusOr<uint16_t*> narrowed =
+      NarrowedMirror(request.narrowed_snapshot);
+  if (!narrowed.ok()) return narrowed.status();
+  return cuda::ComputeStep(request, scratch_.get(), *narrowed);
+}
+
 absl::Status CudaBackend::ComputeNorms(const UpdateRequest& request,
                                        absl::Span<RangeNorms> norms) {
   if (norms.size() != request.ranges.size()) {
@@ -182,7 +199,7 @@ absl::Status CudaBackend::ComputeNorms(const UpdateRequest& request,
         absl::StrCat("kernel request: ", norms.size(), " norms for ",
                      request.ranges.size(), " ranges"));
   }
-  absl::Status status = CheckUpdateRequest(request, /*stores=*/false);
+  absl::Status status = CheckNormsRequest(request);
   if (status.ok()) status = WaitForAllRows();
   if (!status.ok()) return status;
   return cuda::ComputeNorms(request, scratch_.get(), norms);
@@ -244,6 +261,14 @@ absl::Status CudaBackend::Gram(const GramRequest& request) {
 
 absl::Status CudaBackend::Update(const UpdateRequest& request) {
   return Diagnose(ComputeUpdate(request));
+}
+
+absl::Status CudaBackend::Combine(const UpdateRequest& request) {
+  return Diagnose(ComputeCombine(request));
+}
+
+absl::Status CudaBackend::Step(const UpdateRequest& request) {
+  return Diagnose(ComputeStep(request));
 }
 
 absl::Status CudaBackend::Norms(const UpdateRequest& request,

@@ -62,6 +62,8 @@ class CudaBackend : public Backend {
   absl::Status Write(absl::Span<const float> values, Buffer* state) override;
   absl::Status Gram(const GramRequest& request) override;
   absl::Status Update(const UpdateRequest& request) override;
+  absl::Status Combine(const UpdateRequest& request) override;
+  absl::Status Step(const UpdateRequest& request) override;
   absl::Status Norms(const UpdateRequest& request,
                      absl::Span<RangeNorms> norms) override;
 
@@ -83,6 +85,8 @@ class CudaBackend : public Backend {
   absl::Status WaitForRows(const GramRequest& request);
   absl::Status ComputeGram(const GramRequest& request);
   absl::Status ComputeUpdate(const UpdateRequest& request);
+  absl::Status ComputeCombine(const UpdateRequest& request);
+  absl::Status ComputeStep(const UpdateRequest& request);
   absl::Status ComputeNorms(const UpdateRequest& request,
                             absl::Span<RangeNorms> norms);
   absl::Status ComputeLoad(const OptimizerOptions& optimizer,

@@ -46,6 +46,11 @@ inline char* DeviceOf(const Buffer* buffer) {
                            : static_cast<const CudaBuffer*>(buffer)->device();
 }
 
+// As DeviceOf, of a buffer of float32.
+inline float* FloatsOf(const Buffer* buffer) {
+  return reinterpret_cast<float*>(DeviceOf(buffer));
+}
+
 }  // namespace agg::cuda
 
 #endif  // AGG_KERNELS_CUDA_CUDA_BUFFER_H_

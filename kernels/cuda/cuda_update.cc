@@ -24,19 +24,26 @@ namespace {
 // a millisecond on the bus, so that the bus starts early and never waits.
 constexpr int64_t kWaveChunks = 1024;
 
-float* FloatsOf(const Buffer* buffer) {
-  return reinterpret_cast<float*>(DeviceOf(buffer));
-}
+// Which call the waves are launched for.
+enum class Work : uint8_t { kUpdate, kCombine, kStep, kNorms };
 
 class UpdateRun {
  public:
-  UpdateRun(const UpdateRequest& request, bool unit_trust, CudaScratch* scratch)
-      : request_(request), unit_trust_(unit_trust), scratch_(*scratch) {
-    for (const Buffer* row : request.rows) rows_.push_back(DeviceOf(row));
-    launch_.num_rows = static_cast<int>(request.rows.size());
+  UpdateRun(const UpdateRequest& request, Work work, CudaScratch* scratch)
+      : request_(request), work_(work), scratch_(*scratch) {
+    if (work != Work::kStep) {  // whose rows may be gone
+      for (const Buffer* row : request.rows) rows_.push_back(DeviceOf(row));
+    }
+    launch_.num_rows = static_cast<int>(rows_.size());
     launch_.dtype = static_cast<int>(request.dtype);
     launch_.formula = ChooseFormula(request.optimizer);
     launch_.num_states = OptimizerStateArrays(request.optimizer);
+    if (work == Work::kCombine || work == Work::kStep) {
+      // With one address space, what cudaHostAlloc gives is the device's
+      // address, too.
+      launch_.combined = reinterpret_cast<float*>(request.combined->host());
+    }
+    if (work == Work::kCombine) return;
     launch_.master = FloatsOf(request.master);
     launch_.state0 = FloatsOf(request.state0);
     launch_.state1 = FloatsOf(request.state1);
@@ -75,11 +82,15 @@ class UpdateRun {
     std::vector<double> coefficients;
     for (const int64_t r : wave.slot_ranges) {
       const UpdateRange& update = request_.ranges[r];
-      constants.push_back(MakeStepConstants(
-          request_.optimizer, request_.step, update.learning_rate,
-          update.weight_decay, unit_trust_ ? 1.0f : update.trust));
-      coefficients.insert(coefficients.end(), update.coefficients.begin(),
-                          update.coefficients.end());
+      if (work_ != Work::kCombine) {
+        constants.push_back(MakeStepConstants(
+            request_.optimizer, request_.step, update.learning_rate,
+            update.weight_decay, work_ == Work::kNorms ? 1.0f : update.trust));
+      }
+      if (work_ != Work::kStep) {
+        coefficients.insert(coefficients.end(), update.coefficients.begin(),
+                            update.coefficients.end());
+      }
     }
     *launch = launch_;
     launch->rows = args.Append(absl::MakeConstSpan(rows_));
@@ -92,23 +103,24 @@ class UpdateRun {
     return args.Upload(scratch_.compute.get());
   }
 
-  absl::Status Update(uint16_t* narrowed) {
+  // Of all calls but Norms. `narrowed` as in cuda_update.h.
+  absl::Status Run(uint16_t* narrowed) {
     std::vector<Wave> waves;
     absl::Status status = PlanWaves(&waves);
     if (!status.ok()) return status;
-    if (request_.narrowed_snapshot != nullptr) {
+    if (request_.narrowed_snapshot != nullptr && work_ != Work::kCombine) {
       launch_.narrowed = narrowed;
       launch_.narrowed_dtype = static_cast<int>(request_.narrowed_dtype);
     }
     status = BeginCheck();
     for (size_t w = 0; w < waves.size() && status.ok(); ++w) {
-      status = UpdateWave(waves[w], static_cast<int64_t>(w));
+      status = RunWave(waves[w], static_cast<int64_t>(w));
     }
     if (status.ok()) status = FetchCheck();
     // After an error, too: the caller may free what is still being copied.
     const absl::Status finished = Finish();
     if (!status.ok()) return status;
-    if (!finished.ok() || request_.all_finite == nullptr) return finished;
+    if (!finished.ok() || !ChecksFinite()) return finished;
     *request_.all_finite =
         *reinterpret_cast<int*>(scratch_.host_sums.get()) == 0;
     return absl::OkStatus();
@@ -135,10 +147,14 @@ class UpdateRun {
     return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
   }
 
+  bool ChecksFinite() const {
+    return request_.all_finite != nullptr && work_ != Work::kCombine;
+  }
+
   // One flag for all waves, at the begin of what Gram and Norms sum in: the
   // backend does one thing at a time.
   absl::Status BeginCheck() {
-    if (request_.all_finite == nullptr) return absl::OkStatus();
+    if (!ChecksFinite()) return absl::OkStatus();
     launch_.not_finite = reinterpret_cast<int*>(scratch_.sums.get());
     AGG_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(launch_.not_finite, 0, sizeof(int),
                                              scratch_.compute.get()));
@@ -147,19 +163,33 @@ class UpdateRun {
 
   // On the way beside the last wave's snapshot.
   absl::Status FetchCheck() {
-    if (request_.all_finite == nullptr) return absl::OkStatus();
+    if (!ChecksFinite()) return absl::OkStatus();
     AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(
         scratch_.host_sums.get(), launch_.not_finite, sizeof(int),
         cudaMemcpyDeviceToHost, scratch_.compute.get()));
     return absl::OkStatus();
   }
 
-  absl::Status UpdateWave(const Wave& wave, int64_t wave_index) {
+  cudaError_t Launch(const UpdateLaunch& launch) const {
+    switch (work_) {
+      case Work::kCombine:
+        return LaunchCombine(launch, scratch_.compute.get());
+      case Work::kStep:
+        return LaunchStep(launch, scratch_.compute.get());
+      default:
+        return LaunchUpdate(launch, scratch_.compute.get());
+    }
+  }
+
+  absl::Status RunWave(const Wave& wave, int64_t wave_index) {
     UpdateLaunch launch;
     SumLaunch unused;
     absl::Status status = PrepareWave(wave, wave_index, &launch, &unused);
     if (!status.ok()) return status;
-    AGG_RETURN_IF_CUDA_ERROR(LaunchUpdate(launch, scratch_.compute.get()));
+    AGG_RETURN_IF_CUDA_ERROR(Launch(launch));
+    if (work_ == Work::kCombine || request_.snapshot == nullptr) {
+      return absl::OkStatus();  // nothing to fetch
+    }
     AGG_RETURN_IF_CUDA_ERROR(
         cudaEventRecord(scratch_.computed.get(), scratch_.compute.get()));
     AGG_RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(scratch_.download.get(),
@@ -219,74 +249,32 @@ class UpdateRun {
   }
 
   const UpdateRequest& request_;
-  const bool unit_trust_;
+  const Work work_;
   CudaScratch& scratch_;
   std::vector<const void*> rows_;  // on the device
   UpdateLaunch launch_;            // what all waves share
 };
 
-absl::Status FillState(Buffer* state, float value, cudaStream_t stream) {
-  if (state == nullptr) return absl::OkStatus();
-  AGG_RETURN_IF_CUDA_ERROR(
-      LaunchFill(FloatsOf(state), state->num_bytes() / 4, value, stream));
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status ComputeUpdate(const UpdateRequest& request, CudaScratch* scratch,
                            uint16_t* narrowed) {
-  return UpdateRun(request, /*unit_trust=*/false, scratch).Update(narrowed);
+  return UpdateRun(request, Work::kUpdate, scratch).Run(narrowed);
+}
+
+absl::Status ComputeCombine(const UpdateRequest& request,
+                            CudaScratch* scratch) {
+  return UpdateRun(request, Work::kCombine, scratch).Run(nullptr);
+}
+
+absl::Status ComputeStep(const UpdateRequest& request, CudaScratch* scratch,
+                         uint16_t* narrowed) {
+  return UpdateRun(request, Work::kStep, scratch).Run(narrowed);
 }
 
 absl::Status ComputeNorms(const UpdateRequest& request, CudaScratch* scratch,
                           absl::Span<RangeNorms> norms) {
-  return UpdateRun(request, /*unit_trust=*/true, scratch).Norms(norms);
-}
-
-absl::Status ComputeLoad(const OptimizerOptions& optimizer,
-                         const Buffer& snapshot, Buffer* master, Buffer* state0,
-                         Buffer* state1, Buffer* narrowed_snapshot,
-                         DType narrowed_dtype, CudaScratch* scratch,
-                         uint16_t* narrowed) {
-  const cudaStream_t stream = scratch->compute.get();
-  const int64_t num_elements = snapshot.num_bytes() / 4;
-  AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(
-      DeviceOf(master), snapshot.host(), static_cast<size_t>(num_elements) * 4,
-      cudaMemcpyHostToDevice, stream));
-  absl::Status status = FillState(state0, InitialState0(optimizer), stream);
-  if (status.ok()) status = FillState(state1, 0.0f, stream);
-  if (!status.ok()) return status;
-  if (narrowed_snapshot != nullptr) {
-    AGG_RETURN_IF_CUDA_ERROR(LaunchNarrow(FloatsOf(master), num_elements,
-                                          static_cast<int>(narrowed_dtype),
-                                          narrowed, stream));
-    AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(
-        narrowed_snapshot->host(), narrowed,
-        static_cast<size_t>(num_elements) * 2, cudaMemcpyDeviceToHost, stream));
-  }
-  AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream));
-  return absl::OkStatus();
-}
-
-absl::Status ReadState(const Buffer& state, absl::Span<float> values,
-                       CudaScratch* scratch) {
-  const cudaStream_t stream = scratch->compute.get();
-  AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(values.data(), DeviceOf(&state),
-                                           values.size() * sizeof(float),
-                                           cudaMemcpyDeviceToHost, stream));
-  AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream));
-  return absl::OkStatus();
-}
-
-absl::Status WriteState(absl::Span<const float> values, Buffer* state,
-                        CudaScratch* scratch) {
-  const cudaStream_t stream = scratch->compute.get();
-  AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(DeviceOf(state), values.data(),
-                                           values.size() * sizeof(float),
-                                           cudaMemcpyHostToDevice, stream));
-  AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream));
-  return absl::OkStatus();
+  return UpdateRun(request, Work::kNorms, scratch).Norms(norms);
 }
 
 }  // namespace agg::cuda

@@ -1,5 +1,4 @@
-// Update, Norms and Load: waves of kernels, downloads beside them; copies of
-// state.
+// Update, its two halves and Norms: waves of kernels, downloads beside them.
 #ifndef AGG_KERNELS_CUDA_CUDA_UPDATE_H_
 #define AGG_KERNELS_CUDA_CUDA_UPDATE_H_
 
@@ -22,24 +21,18 @@ namespace agg::cuda {
 absl::Status ComputeUpdate(const UpdateRequest& request, CudaScratch* scratch,
                            uint16_t* narrowed);
 
+// Backend::Combine and Backend::Step, bit-identical to Update. The kernels
+// write and read the combined gradient in the host's pinned memory itself: what
+// Combine writes goes to the host while it computes, and no device memory is
+// taken.
+absl::Status ComputeCombine(const UpdateRequest& request, CudaScratch* scratch);
+absl::Status ComputeStep(const UpdateRequest& request, CudaScratch* scratch,
+                         uint16_t* narrowed);
+
 // Backend::Norms. Chunks are added in order; a NaN comes out as one bit
 // pattern.
 absl::Status ComputeNorms(const UpdateRequest& request, CudaScratch* scratch,
                           absl::Span<RangeNorms> norms);
-
-// Backend::Load.
-absl::Status ComputeLoad(const OptimizerOptions& optimizer,
-                         const Buffer& snapshot, Buffer* master, Buffer* state0,
-                         Buffer* state1, Buffer* narrowed_snapshot,
-                         DType narrowed_dtype, CudaScratch* scratch,
-                         uint16_t* narrowed);
-
-// Backend::Read and Write. The host's memory is not pinned: the driver copies
-// through its own, and a checkpoint's copy needs no page locked for ever.
-absl::Status ReadState(const Buffer& state, absl::Span<float> values,
-                       CudaScratch* scratch);
-absl::Status WriteState(absl::Span<const float> values, Buffer* state,
-                        CudaScratch* scratch);
 
 }  // namespace agg::cuda
 

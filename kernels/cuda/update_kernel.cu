@@ -1,11 +1,14 @@
-// Weighted sum, optimizer step and publication of a chunk in one pass.
+// Weighted sum, optimizer step and publication of a chunk in one pass, or in
+// two.
 //
-//   kernel        called by     threads          result is in
-//   UpdateKernel  LaunchUpdate  256 per chunk    master, state, narrowed copy,
+//   kernel         called by      threads        result is in
+//   UpdateKernel   LaunchUpdate   256 per chunk  master, state, narrowed copy,
 //                                                whether all is finite
-//   NormsKernel   LaunchNorms   256 per chunk    partial, 2 doubles per chunk
-//   FillKernel    LaunchFill    1 per element    the array
-//   NarrowKernel  LaunchNarrow  1 per element    the 16-bit array
+//   CombineKernel  LaunchCombine  256 per chunk  combined
+//   StepKernel     LaunchStep     256 per chunk  as of UpdateKernel
+//   NormsKernel    LaunchNorms    256 per chunk  partial, 2 doubles per chunk
+//   FillKernel     LaunchFill     1 per element  the array
+//   NarrowKernel   LaunchNarrow   1 per element  the 16-bit array
 //
 // A thread takes 4 elements at a time, 16 bytes of float32: the widest load
 // there is. Update is bound by memory, so everything happens in one pass: each
@@ -14,11 +17,10 @@
 #include "kernels/cuda/combine_rows.cuh"
 #include "kernels/cuda/device_ops.cuh"
 #include "kernels/cuda/load_elements.cuh"
+#include "kernels/cuda/update_elements.cuh"
 #include "kernels/cuda/update_kernel.h"
-#include "kernels/narrow_float.h"
 #include "kernels/optimizer_table.h"
 #include "kernels/step_constants.h"
-#include "kernels/step_formula.h"
 
 namespace agg::cuda {
 namespace {
@@ -27,138 +29,9 @@ constexpr int kWarpLanes = 32;
 constexpr int kThreads = kCombineThreads;
 constexpr int kWarps = kThreads / kWarpLanes;
 constexpr int kPerBlock = kThreads * kPerThread;
-constexpr int kBf16 = 2;  // agg::DType's value
 
 // ----------------------------------------------------------------------------
 // Device functions
-
-// Four elements of a thread on their way through an optimizer.
-struct Four {
-  float gradient[kPerThread];
-  float parameter[kPerThread];
-  float state0[kPerThread];
-  float state1[kPerThread];
-};
-
-// For VisitFormula: steps the four elements. The loop is unrolled without being
-// asked to: the pragma is unknown to the host's compiler, which sees this, too.
-struct StepFour {
-  const StepConstants& c;
-  Four* x;
-  template <class Formula>
-  AGG_HOST_DEVICE void operator()(Formula /*formula*/) const {
-    for (int e = 0; e < kPerThread; ++e) {
-      Formula::Apply(c, x->gradient[e], &x->parameter[e], &x->state0[e],
-                     &x->state1[e]);
-    }
-  }
-};
-
-// For VisitFormula: puts what the trust ratio needs the norm of in the place of
-// the four gradients. All four in one visit: a visit per element took so many
-// registers that some had to be spilled.
-struct DirectFour {
-  const StepConstants& c;
-  Four* x;
-  template <class Formula>
-  AGG_HOST_DEVICE void operator()(Formula /*formula*/) const {
-    if constexpr (HasDirection<Formula>::value) {
-      for (int e = 0; e < kPerThread; ++e) {
-        x->gradient[e] = Formula::Direction(c, x->gradient[e], x->parameter[e],
-                                            &x->state0[e], &x->state1[e]);
-      }
-    }
-  }
-};
-
-__device__ __forceinline__ uint16_t Narrow(float value, int dtype) {
-  return dtype == kBf16 ? Bf16OfFloat(value) : F16OfFloat(value);
-}
-
-__device__ __forceinline__ void LoadFloats(const float* at, int num_elements,
-                                           float (&x)[kPerThread]) {
-  if (num_elements >= kPerThread) {
-    const float4 v = *reinterpret_cast<const float4*>(at);
-    x[0] = v.x;
-    x[1] = v.y;
-    x[2] = v.z;
-    x[3] = v.w;
-  } else {
-#pragma unroll
-    for (int e = 0; e < kPerThread; ++e) x[e] = e < num_elements ? at[e] : 0.0f;
-  }
-}
-
-__device__ __forceinline__ void StoreFloats(const float (&x)[kPerThread],
-                                            int num_elements, float* at) {
-  if (num_elements >= kPerThread) {
-    *reinterpret_cast<float4*>(at) = make_float4(x[0], x[1], x[2], x[3]);
-  } else {
-#pragma unroll
-    for (int e = 0; e < kPerThread; ++e) {
-      if (e < num_elements) at[e] = x[e];
-    }
-  }
-}
-
-__device__ __forceinline__ void StoreNarrowed(const float (&x)[kPerThread],
-                                              int num_elements, int dtype,
-                                              uint16_t* at) {
-  if (num_elements >= kPerThread) {
-    *reinterpret_cast<ushort4*>(at) =
-        make_ushort4(Narrow(x[0], dtype), Narrow(x[1], dtype),
-                     Narrow(x[2], dtype), Narrow(x[3], dtype));
-  } else {
-#pragma unroll
-    for (int e = 0; e < kPerThread; ++e) {
-      if (e < num_elements) at[e] = Narrow(x[e], dtype);
-    }
-  }
-}
-
-// ----------------------------------------------------------------------------
-// Kernels
-
-__device__ __forceinline__ void LoadState(const UpdateLaunch& p, int64_t at,
-                                          int left, Four* x) {
-  if (left <= 0) return;
-  LoadFloats(p.master + at, left, x->parameter);
-  if (p.num_states > 0) LoadFloats(p.state0 + at, left, x->state0);
-  if (p.num_states > 1) LoadFloats(p.state1 + at, left, x->state1);
-}
-
-// Block per chunk.
-template <class Element>
-__global__ void __launch_bounds__(kThreads) UpdateKernel(UpdateLaunch p) {
-  __shared__ Stage stage;
-  const Chunk chunk = p.chunks[blockIdx.x];
-  const StepConstants constants = p.constants[chunk.slot];
-  bool staged = false;
-  for (int base = 0; base < chunk.num_elements; base += kPerBlock) {
-    const int offset = base + static_cast<int>(threadIdx.x) * kPerThread;
-    const int left = chunk.num_elements - offset;
-    const int64_t at = chunk.begin + offset;
-    Four x = {};
-    // On their way while the rows are summed up.
-    if (p.formula.kind != OptimizerKind::kNone) LoadState(p, at, left, &x);
-    Combine<Element>(p, chunk.slot, at, left, &stage, &staged, x.gradient);
-    if (left <= 0) continue;
-    // The branch is the same for the whole grid. A kernel per formula would
-    // not be faster, since memory is what the kernel waits for, and would take
-    // longer to compile.
-    VisitFormula(p.formula, StepFour{constants, &x});
-    StoreFloats(x.parameter, left, p.master + at);
-    // All who write it write the same: no atomic is needed.
-    if (p.not_finite != nullptr && !AllFinite(x.parameter, left)) {
-      *p.not_finite = 1;
-    }
-    if (p.num_states > 0) StoreFloats(x.state0, left, p.state0 + at);
-    if (p.num_states > 1) StoreFloats(x.state1, left, p.state1 + at);
-    if (p.narrowed != nullptr) {
-      StoreNarrowed(x.parameter, left, p.narrowed_dtype, p.narrowed + at);
-    }
-  }
-}
 
 // Squares summed up: of parameters, and of what the trust ratio sets against
 // them.
@@ -190,6 +63,62 @@ __device__ __forceinline__ NormSums SumsOfBlock(NormSums sums,
     for (int w = 0; w < kWarps; ++w) total.Add({shared[w][0], shared[w][1]});
   }
   return total;
+}
+
+// ----------------------------------------------------------------------------
+// Kernels
+
+// Block per chunk.
+template <class Element>
+__global__ void __launch_bounds__(kThreads) UpdateKernel(UpdateLaunch p) {
+  __shared__ Stage stage;
+  const Chunk chunk = p.chunks[blockIdx.x];
+  const StepConstants constants = p.constants[chunk.slot];
+  bool staged = false;
+  for (int base = 0; base < chunk.num_elements; base += kPerBlock) {
+    const int offset = base + static_cast<int>(threadIdx.x) * kPerThread;
+    const int left = chunk.num_elements - offset;
+    const int64_t at = chunk.begin + offset;
+    Four x = {};
+    // On their way while the rows are summed up.
+    if (p.formula.kind != OptimizerKind::kNone) LoadState(p, at, left, &x);
+    Combine<Element>(p, chunk.slot, at, left, &stage, &staged, x.gradient);
+    if (left <= 0) continue;
+    StepAndStore(p, constants, at, left, &x);
+  }
+}
+
+// Block per chunk.
+template <class Element>
+__global__ void __launch_bounds__(kThreads) CombineKernel(UpdateLaunch p) {
+  __shared__ Stage stage;
+  const Chunk chunk = p.chunks[blockIdx.x];
+  bool staged = false;
+  for (int base = 0; base < chunk.num_elements; base += kPerBlock) {
+    const int offset = base + static_cast<int>(threadIdx.x) * kPerThread;
+    const int left = chunk.num_elements - offset;
+    const int64_t at = chunk.begin + offset;
+    float combined[kPerThread];
+    Combine<Element>(p, chunk.slot, at, left, &stage, &staged, combined);
+    if (left > 0) StoreFloats(combined, left, p.combined + at);
+  }
+}
+
+// Block per chunk. The combined gradient may come over the bus: 16 bytes per
+// thread, all threads' at once.
+__global__ void __launch_bounds__(kThreads) StepKernel(UpdateLaunch p) {
+  const Chunk chunk = p.chunks[blockIdx.x];
+  const StepConstants constants = p.constants[chunk.slot];
+  for (int base = 0; base < chunk.num_elements; base += kPerBlock) {
+    const int offset = base + static_cast<int>(threadIdx.x) * kPerThread;
+    const int left = chunk.num_elements - offset;
+    if (left <= 0) break;
+    const int64_t at = chunk.begin + offset;
+    Four x = {};
+    LoadFloats(p.combined + at, left, x.gradient);
+    if (p.formula.kind != OptimizerKind::kNone) LoadState(p, at, left, &x);
+    StepAndStore(p, constants, at, left, &x);
+  }
 }
 
 // Block per chunk. Elements beyond the chunk's end are zeros and add nothing.
@@ -258,6 +187,21 @@ cudaError_t LaunchUpdate(const UpdateLaunch& launch, cudaStream_t stream) {
   });
 }
 
+cudaError_t LaunchCombine(const UpdateLaunch& launch, cudaStream_t stream) {
+  if (launch.num_chunks == 0) return cudaSuccess;
+  const auto grid = static_cast<unsigned>(launch.num_chunks);
+  return WithElement(launch.dtype, [&](auto element) {
+    return LaunchKernel(&CombineKernel<decltype(element)>, grid, kThreads,
+                        stream, launch);
+  });
+}
+
+cudaError_t LaunchStep(const UpdateLaunch& launch, cudaStream_t stream) {
+  if (launch.num_chunks == 0) return cudaSuccess;
+  return LaunchKernel(&StepKernel, static_cast<unsigned>(launch.num_chunks),
+                      kThreads, stream, launch);
+}
+
 cudaError_t LaunchNorms(const UpdateLaunch& launch, double* partial,
                         cudaStream_t stream) {
   if (launch.num_chunks == 0) return cudaSuccess;
@@ -285,9 +229,11 @@ cudaError_t LaunchNarrow(const float* from, int64_t num_elements, int dtype,
 cudaError_t LoadUpdate() {
   cudaError_t error = WithEachElement([](auto element) {
     using Element = decltype(element);
-    const cudaError_t update = LoadKernel(&UpdateKernel<Element>);
-    return update == cudaSuccess ? LoadKernel(&NormsKernel<Element>) : update;
+    cudaError_t loaded = LoadKernel(&UpdateKernel<Element>);
+    if (loaded == cudaSuccess) loaded = LoadKernel(&CombineKernel<Element>);
+    return loaded == cudaSuccess ? LoadKernel(&NormsKernel<Element>) : loaded;
   });
+  if (error == cudaSuccess) error = LoadKernel(&StepKernel);
   if (error == cudaSuccess) error = LoadKernel(&FillKernel);
   return error == cudaSuccess ? LoadKernel(&NarrowKernel) : error;
 }

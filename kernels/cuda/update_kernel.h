@@ -1,4 +1,4 @@
-// Launchers of Update and Norms, and of what Load needs.
+// Launchers of Update, its two halves and Norms, and of what Load needs.
 //
 // Work on `stream`, allocate nothing, do not wait, return launch errors.
 // Update is bit-identical to the CPU backend on every device: elements are
@@ -18,11 +18,12 @@
 
 namespace agg::cuda {
 
-// All pointers are to device memory. Arrays of the layout start at its element
-// 0 and are 16-byte aligned; those that the formula has not may be null.
+// All pointers are to device memory, unless they say otherwise. Arrays of the
+// layout start at its element 0 and are 16-byte aligned; those that the formula
+// has not may be null.
 struct UpdateLaunch {
   const void* const* rows = nullptr;  // num_rows
-  int num_rows = 0;                   // >= 1
+  int num_rows = 0;                   // >= 1; LaunchStep: not read
   int dtype = 0;                      // agg::DType's value
   StepFormula formula;
   int num_states = 0;  // 0, 1 or 2
@@ -30,6 +31,7 @@ struct UpdateLaunch {
   int64_t num_chunks = 0;                    // 0 launches nothing
   const StepConstants* constants = nullptr;  // [slot]
   const double* coefficients = nullptr;      // [slot][row]
+  float* combined = nullptr;  // LaunchCombine, LaunchStep; may be pinned memory
   float* master = nullptr;
   float* state0 = nullptr;
   float* state1 = nullptr;
@@ -43,6 +45,11 @@ struct UpdateLaunch {
 // is what is published; it is copied to the host from there.
 cudaError_t LaunchUpdate(const UpdateLaunch& launch, cudaStream_t stream);
 
+// Its halves. LaunchCombine reads rows and coefficients, and writes the
+// combined gradient alone; LaunchStep reads that, and does the rest.
+cudaError_t LaunchCombine(const UpdateLaunch& launch, cudaStream_t stream);
+cudaError_t LaunchStep(const UpdateLaunch& launch, cudaStream_t stream);
+
 // Backend::Norms: partial[2 * chunk] gets the parameters' and partial[2 *
 // chunk + 1] the update's squared norm. Stores nothing else. LaunchSums of
 // gram_kernel.h adds the chunks up.
@@ -54,7 +61,7 @@ cudaError_t LaunchFill(float* to, int64_t num_elements, float value,
 cudaError_t LaunchNarrow(const float* from, int64_t num_elements, int dtype,
                          uint16_t* to, cudaStream_t stream);
 
-// Brings all four kernels to the device, as their first launches would.
+// Brings all kernels to the device, as their first launches would.
 cudaError_t LoadUpdate();
 
 }  // namespace agg::cuda

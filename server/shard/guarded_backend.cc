@@ -57,6 +57,14 @@ absl::Status GuardedBackend::Update(const UpdateRequest& request) {
   return Watch(backend_->Update(request));
 }
 
+absl::Status GuardedBackend::Combine(const UpdateRequest& request) {
+  return Watch(backend_->Combine(request));
+}
+
+absl::Status GuardedBackend::Step(const UpdateRequest& request) {
+  return Watch(backend_->Step(request));
+}
+
 absl::Status GuardedBackend::Norms(const UpdateRequest& request,
                                    absl::Span<RangeNorms> norms) {
   return Watch(backend_->Norms(request, norms));

@@ -48,6 +48,8 @@ class GuardedBackend : public Backend {
   absl::Status Write(absl::Span<const float> values, Buffer* state) override;
   absl::Status Gram(const GramRequest& request) override;
   absl::Status Update(const UpdateRequest& request) override;
+  absl::Status Combine(const UpdateRequest& request) override;
+  absl::Status Step(const UpdateRequest& request) override;
   absl::Status Norms(const UpdateRequest& request,
                      absl::Span<RangeNorms> norms) override;
 

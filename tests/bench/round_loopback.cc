@@ -1,14 +1,22 @@
 // Whole rounds through real servers and clients on loopback: push, combine,
-// step, pull. Rounds with early Grams (of a slice as soon as its rows are
-// complete) and without take turns.
+// step, pull. Two jobs that differ in one thing take turns, round by round:
+// rounds with early Grams (of a slice as soon as its rows are complete) and
+// without; with --replication=buddy, jobs without and with second copies of
+// the parts; with --checkpoint, jobs without and with checkpoints.
 //
 //   round_loopback [--backend=cpu|cuda] [--workers=N] [--shards=N]
-//                  [--mebi_elements=N] [--rounds=N] [--smoke]
+//                  [--mebi_elements=N] [--rounds=N] [--optimizer=NAME]
+//                  [--replication=none|buddy]
+//                  [--checkpoint=FOLDER] [--checkpoint_every_rounds=N]
+//                  [--smoke]
 //
 // Medians by the wall clock, from the first push to the last pulled parameter,
 // after one round to warm up. Workers and shards share this host's CPUs: a
 // ratio of two of these numbers means more than any of them. Exits with 0 and
 // says so where the backend's device is missing. --smoke: small and short.
+//
+// Memory: by how much this process grew (workers included), and what all
+// shards plan. What two jobs differ by is the servers'.
 #include <algorithm>
 #include <chrono>  // NOLINT
 #include <cstdint>
@@ -18,16 +26,29 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "kernels/backend_factory.h"
 #include "server/base/log.h"
+#include "server/config/options.h"
+#include "server/server.h"
+#include "tests/bench/process_numbers.h"
+#include "tests/e2e/free_ports.h"
 #include "tests/e2e/loopback_job.h"
+#include "worker_client/agg_client.h"
 
 namespace agg {
 namespace {
+
+constexpr double kMebi = 1048576;
+constexpr char kUsage[] =
+    "usage: round_loopback [--backend=cpu|cuda] [--workers=N] [--shards=N] "
+    "[--mebi_elements=N] [--rounds=N] [--optimizer=NAME] "
+    "[--replication=none|buddy] [--checkpoint=FOLDER] "
+    "[--checkpoint_every_rounds=N] [--smoke]\n";
 
 struct Flags {
   std::string backend = "cpu";
@@ -35,53 +56,94 @@ struct Flags {
   int shards = 1;
   int mebi_elements = 16;
   int rounds = 9;
+  std::string optimizer = "sgd";
+  std::string replication = "none";
+  std::string checkpoint;  // "": none
+  int checkpoint_every_rounds = 3;
+
+  // Of the two jobs that take turns.
+  bool compares_replication() const { return replication != "none"; }
+  bool compares_checkpoints() const { return !checkpoint.empty(); }
 };
+
+// --name=N, N >= 1.
+bool ParseNumber(absl::string_view flag, Flags* flags) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(flag, '=');
+  int value = 0;
+  if (parts.size() != 2 || !absl::SimpleAtoi(parts[1], &value) || value < 1) {
+    return false;
+  }
+  const struct {
+    absl::string_view name;
+    int* to;
+  } numbers[] = {
+      {"--workers", &flags->workers},
+      {"--shards", &flags->shards},
+      {"--mebi_elements", &flags->mebi_elements},
+      {"--rounds", &flags->rounds},
+      {"--checkpoint_every_rounds", &flags->checkpoint_every_rounds}};
+  for (const auto& number : numbers) {
+    if (parts[0] != number.name) continue;
+    *number.to = value;
+    return true;
+  }
+  return false;
+}
 
 bool ParseFlags(int argc, char** argv, Flags* flags) {
   for (int i = 1; i < argc; ++i) {
     absl::string_view flag = argv[i];
     if (flag == "--smoke") {
       flags->mebi_elements = 1;
-      flags->rounds = 1;
-      continue;
-    }
-    if (absl::ConsumePrefix(&flag, "--backend=")) {
+      flags->rounds = 2;
+    } else if (absl::ConsumePrefix(&flag, "--backend=")) {
       flags->backend = std::string(flag);
-      continue;
-    }
-    const std::vector<absl::string_view> parts = absl::StrSplit(flag, '=');
-    int value = 0;
-    if (parts.size() != 2 || !absl::SimpleAtoi(parts[1], &value) || value < 1) {
-      return false;
-    }
-    if (parts[0] == "--workers") {
-      flags->workers = value;
-    } else if (parts[0] == "--shards") {
-      flags->shards = value;
-    } else if (parts[0] == "--mebi_elements") {
-      flags->mebi_elements = value;
-    } else if (parts[0] == "--rounds") {
-      flags->rounds = value;
-    } else {
+    } else if (absl::ConsumePrefix(&flag, "--optimizer=")) {
+      flags->optimizer = std::string(flag);
+    } else if (absl::ConsumePrefix(&flag, "--replication=")) {
+      flags->replication = std::string(flag);
+    } else if (absl::ConsumePrefix(&flag, "--checkpoint=")) {
+      flags->checkpoint = std::string(flag);
+    } else if (!ParseNumber(flag, flags)) {
       return false;
     }
   }
-  return true;
+  return flags->replication == "none" || flags->replication == "buddy";
+}
+
+// In what one of the two jobs differs from the other.
+struct Variant {
+  std::string name;
+  bool early_gram = true;
+  bool replicated = false;
+  bool checkpoints = false;
+};
+
+std::string ConfigText(const Flags& flags, const Variant& variant) {
+  std::string text =
+      absl::StrCat("workers: ", flags.workers, " backend: \"", flags.backend,
+                   "\" combination { rule: \"adasum\" } optimizer { kind: \"",
+                   flags.optimizer, "\" } learning_rate { rate: 1e-3 }");
+  if (variant.replicated) absl::StrAppend(&text, " replication: \"buddy\"");
+  if (variant.checkpoints) {
+    absl::StrAppend(&text, " checkpoint { path: \"", flags.checkpoint,
+                    "\" every_rounds: ", flags.checkpoint_every_rounds,
+                    " restore: \"none\" }");
+  }
+  return text;
 }
 
 // One job and its workers, who step together.
 class Team {
  public:
-  Team(const Flags& flags, bool early_gram)
+  Team(const Flags& flags, const Variant& variant)
       : manifest_(ShapedManifest({{flags.mebi_elements, 1 << 20}})),
-        job_(flags.shards,
-             absl::StrCat("workers: ", flags.workers, " backend: \"",
-                          flags.backend,
-                          "\" combination { rule: \"adasum\" } "
-                          "learning_rate { rate: 1e-3 }"),
-             FactoryBackends(),
-             [early_gram](ServerOptions* options) {
-               options->shard.early_gram = early_gram;
+        metrics_ports_(FreePorts(flags.shards)),
+        resident_before_(Mebibytes("VmRSS:")),
+        job_(flags.shards, ConfigText(flags, variant), FactoryBackends(),
+             [this, &variant, next = flags.shards](ServerOptions* o) mutable {
+               o->shard.early_gram = variant.early_gram;
+               o->metrics.port = metrics_ports_[--next];
              }),
         clients_(flags.workers),
         parameters_(flags.workers) {
@@ -94,10 +156,15 @@ class Team {
       gradients_.push_back(
           MakeTensors(manifest_, 100 + static_cast<uint64_t>(rank)));
     }
+    Step();  // to warm up: round 0
+    resident_ = Mebibytes("VmRSS:") - resident_before_;
+    for (const int port : metrics_ports_) {
+      planned_ += Metric(port, "aggserver_memory_planned_bytes{") / kMebi;
+    }
   }
 
-  // Seconds of one round.
-  double Step() {
+  // Runs one round, and keeps how long it took.
+  void Step() {
     const auto start = std::chrono::steady_clock::now();
     RunWorkers(static_cast<int>(clients_.size()), [&](int rank) {
       Must(clients_[rank]
@@ -105,10 +172,15 @@ class Team {
                           MutableViews(&parameters_[rank]))
                .status());
     });
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() -
-                                         start)
-        .count();
+    seconds_.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+            .count());
   }
+
+  // By round, from 0 on: that one is the first.
+  const std::vector<double>& seconds() const { return seconds_; }
+  double resident() const { return resident_; }  // MiB, after one round
+  double planned() const { return planned_; }    // MiB, of all shards
 
  private:
   static void Must(const absl::Status& status) {
@@ -118,23 +190,98 @@ class Team {
   }
 
   const Manifest manifest_;
+  const std::vector<int> metrics_ports_;
+  const double resident_before_;
   LoopbackJob job_;
   std::vector<std::unique_ptr<AggClient>> clients_;
   std::vector<HostTensors> parameters_;
   std::vector<HostTensors> gradients_;
+  std::vector<double> seconds_;
+  double resident_ = 0;
+  double planned_ = 0;
 };
 
 double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
+}
+
+// Of all rounds but the first.
+std::vector<double> Measured(const Team& team) {
+  return {team.seconds().begin() + 1, team.seconds().end()};
+}
+
+void PrintTeam(const Flags& flags, const Variant& variant, const Team& team) {
+  // Each worker sends a row and gets a snapshot.
+  const double bytes = 2.0 * 4.0 * flags.workers * flags.mebi_elements * kMebi;
+  const double median = Median(Measured(team));
+  std::printf(
+      "  %-20s %9.1f ms  %5.2f GB/s pushed and pulled  %6.0f MiB resident  "
+      "%6.0f MiB planned\n",
+      variant.name.c_str(), median * 1e3, bytes / median * 1e-9,
+      team.resident(), team.planned());
+}
+
+double PrintRatio(const Variant (&variants)[2], const Team& first,
+                  const Team& second) {
+  std::vector<double> ratios;
+  for (size_t r = 1; r < first.seconds().size(); ++r) {
+    ratios.push_back(second.seconds()[r] / first.seconds()[r]);
+  }
+  std::printf(
+      "  %s / %s: %.3f (median of the rounds' ratios), memory %+.0f MiB, "
+      "planned %+.0f MiB\n",
+      variants[1].name.c_str(), variants[0].name.c_str(), Median(ratios),
+      second.resident() - first.resident(), second.planned() - first.planned());
+  return Median(ratios);
+}
+
+// What the second copies may cost (proto/README.md).
+void PrintBound(const Flags& flags, double ratio) {
+  // A combined gradient of float32 beside P rows of it.
+  const double share = 4.0 / (flags.workers * 4.0);
+  std::printf(
+      "  between shards: %.1f MB a round, %.3f of the rows; bound of the time "
+      "%.3f: %s\n",
+      4 * flags.mebi_elements * kMebi * 1e-6, share, 1 + share + 0.05,
+      ratio <= 1 + share + 0.05 ? "kept" : "NOT KEPT");
+}
+
+// The round behind a version with a checkpoint waits for the copy.
+void PrintPause(const Flags& flags, const Team& team) {
+  std::vector<double> with, without;
+  for (size_t r = 1; r < team.seconds().size(); ++r) {
+    const bool copies = r % flags.checkpoint_every_rounds == 0;
+    (copies ? with : without).push_back(team.seconds()[r]);
+  }
+  std::printf(
+      "  rounds behind a capture %.1f ms (%d of them), others %.1f ms: a pause "
+      "of %.1f ms\n",
+      Median(with) * 1e3, static_cast<int>(with.size()), Median(without) * 1e3,
+      without.empty() ? 0.0 : (Median(with) - Median(without)) * 1e3);
+}
+
+void Compare(const Flags& flags, const Variant (&variants)[2]) {
+  Team first(flags, variants[0]);
+  Team second(flags, variants[1]);
+  for (int round = 0; round < flags.rounds; ++round) {
+    first.Step();
+    second.Step();
+  }
+  PrintTeam(flags, variants[0], first);
+  PrintTeam(flags, variants[1], second);
+  const double ratio = PrintRatio(variants, first, second);
+  if (variants[0].replicated != variants[1].replicated) {
+    PrintBound(flags, ratio);
+  }
+  if (variants[1].checkpoints) PrintPause(flags, second);
 }
 
 int Main(int argc, char** argv) {
   Flags flags;
   if (!ParseFlags(argc, argv, &flags)) {
-    std::fprintf(stderr,
-                 "usage: round_loopback [--backend=cpu|cuda] [--workers=N] "
-                 "[--shards=N] [--mebi_elements=N] [--rounds=N] [--smoke]\n");
+    std::fprintf(stderr, kUsage);
     return 2;
   }
   const auto backend = MakeBackend(flags.backend, BackendOptions());
@@ -145,31 +292,21 @@ int Main(int argc, char** argv) {
   }
   SetLogLevel(LogLevel::kError);
   std::printf(
-      "%s\n%d workers, %d shards, %d Mi float32 parameters, adasum, sgd, "
+      "%s\n%d workers, %d shards, %d Mi float32 parameters, adasum, %s, "
       "%d rounds\n",
       (*backend)->description().c_str(), flags.workers, flags.shards,
-      flags.mebi_elements, flags.rounds);
-  Team late(flags, /*early_gram=*/false);
-  Team early(flags, /*early_gram=*/true);
-  std::vector<double> late_seconds, early_seconds, ratios;
-  for (int round = 0; round <= flags.rounds; ++round) {
-    const double late_round = late.Step();
-    const double early_round = early.Step();
-    if (round == 0) continue;
-    late_seconds.push_back(late_round);
-    early_seconds.push_back(early_round);
-    ratios.push_back(early_round / late_round);
+      flags.mebi_elements, flags.optimizer.c_str(), flags.rounds);
+  const bool replicated = flags.compares_replication();
+  if (flags.compares_checkpoints()) {
+    Compare(flags, {{"no checkpoints", true, replicated, false},
+                    {"checkpoints", true, replicated, true}});
+  } else if (replicated) {
+    Compare(flags, {{"one copy", true, false, false},
+                    {"two copies", true, true, false}});
+  } else {
+    Compare(flags, {{"Grams at the close", false, false, false},
+                    {"Grams early", true, false, false}});
   }
-  // Each worker sends a row and gets a snapshot.
-  const double bytes =
-      2.0 * 4.0 * flags.workers * flags.mebi_elements * 1048576;
-  std::printf(
-      "  Grams at the close  %9.1f ms  %5.2f GB/s pushed and pulled\n"
-      "  Grams early         %9.1f ms  %5.2f GB/s\n"
-      "  early / at the close %.3f (median of the rounds' ratios)\n",
-      Median(late_seconds) * 1e3, bytes / Median(late_seconds) * 1e-9,
-      Median(early_seconds) * 1e3, bytes / Median(early_seconds) * 1e-9,
-      Median(ratios));
   return 0;
 }
 

@@ -11,11 +11,8 @@
 // which includes pushing and pulling. Then the memory: the largest resident
 // size of shard 0 and of shard 1, and what each had planned. All processes
 // share this host's CPUs. --smoke: small and short.
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,7 +20,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,7 +30,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "proto/round_log.pb.h"
 #include "proto/shard_plan.h"
 #include "server/base/log.h"
@@ -43,8 +38,9 @@
 #include "server/config/options.h"
 #include "server/round_log/record_reader.h"
 #include "server/server.h"
+#include "tests/bench/process_numbers.h"
+#include "tests/e2e/free_ports.h"
 #include "tests/e2e/loopback_job.h"
-#include "tests/server/status/http_get.h"
 #include "worker_client/agg_client.h"
 
 namespace agg {
@@ -102,28 +98,6 @@ pid_t Fork(const Body& body) {
   body();
   std::fflush(stdout);
   std::_Exit(0);
-}
-
-// Kilobytes in a line of /proc/self/status.
-double Mebibytes(absl::string_view field) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    absl::string_view text = line;
-    if (!absl::ConsumePrefix(&text, field)) continue;
-    return std::strtod(std::string(text).c_str(), nullptr) / 1024;
-  }
-  return 0;
-}
-
-// The value of a metric without labels of its own.
-double Metric(int port, absl::string_view name) {
-  const std::string page = Get(port, "/metrics");
-  for (absl::string_view line : absl::StrSplit(page, '\n')) {
-    if (!absl::ConsumePrefix(&line, name)) continue;
-    const std::vector<std::string> parts = absl::StrSplit(line, ' ');
-    return std::strtod(parts.back().c_str(), nullptr);
-  }
-  return 0;
 }
 
 struct Job {
@@ -227,26 +201,6 @@ void RunTeam(const Job& job) {
     }
     if (!status.ok()) Die(status.ToString());
   });
-}
-
-// Ports that were free a moment ago.
-std::vector<int> FreePorts(int number) {
-  std::vector<int> fds, ports;
-  for (int i = 0; i < number; ++i) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof(address);
-    fds.push_back(socket(AF_INET, SOCK_STREAM, 0));
-    auto* const generic = reinterpret_cast<sockaddr*>(&address);
-    if (bind(fds.back(), generic, sizeof(address)) != 0 ||
-        getsockname(fds.back(), generic, &length) != 0) {
-      Die("no free port");
-    }
-    ports.push_back(ntohs(address.sin_port));
-  }
-  for (const int fd : fds) close(fd);
-  return ports;
 }
 
 bool RunJob(const Flags& flags, const std::string& rule,

@@ -1,3 +1,5 @@
 #!/bin/sh
 # Runs a benchmark on tiny arrays: that it works, not how fast.
-exec "$1" --smoke
+program=$1
+shift
+exec "$program" --smoke "$@"

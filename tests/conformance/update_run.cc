@@ -1,12 +1,14 @@
 #include "tests/conformance/update_run.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "gtest/gtest.h"
+#include "tests/conformance/oracle.h"
 
 namespace agg {
 namespace {
@@ -17,6 +19,8 @@ std::unique_ptr<Buffer> MustAllocate(Backend* backend, BufferUse use,
   EXPECT_TRUE(buffer.ok()) << buffer.status();
   return *std::move(buffer);
 }
+
+constexpr double kFloatUnit = 0x1p-24;  // half an ulp of float32
 
 }  // namespace
 
@@ -40,6 +44,8 @@ UpdateRun::UpdateRun(Backend* backend, const OptimizerOptions& options,
   if (narrowed_dtype != DType::kF32) {
     narrowed_ = MustAllocate(backend, BufferUse::kSnapshot, num_elements_ * 2);
   }
+  combined_ = MustAllocate(backend, BufferUse::kSnapshot, num_bytes);
+  std::fill_n(combined(), num_elements_, kUntouched);
 }
 
 void UpdateRun::Load(const std::vector<float>& seed) {
@@ -96,9 +102,15 @@ std::vector<UpdateRange> UpdateRun::MakeRanges(
 
 UpdateRequest UpdateRun::MakeRequest(
     const TestRows& rows, const std::vector<UpdateRange>& updates) const {
-  UpdateRequest request;
+  UpdateRequest request = MakeStepRequest(updates);
   request.rows = rows.rows();
   request.dtype = rows.dtype();
+  return request;
+}
+
+UpdateRequest UpdateRun::MakeStepRequest(
+    const std::vector<UpdateRange>& updates) const {
+  UpdateRequest request;
   request.optimizer = options_;
   request.step = step_;
   request.ranges = updates;
@@ -108,6 +120,7 @@ UpdateRequest UpdateRun::MakeRequest(
   request.snapshot = snapshot_.get();
   request.narrowed_snapshot = narrowed_.get();
   request.narrowed_dtype = narrowed_dtype_;
+  request.combined = combined_.get();
   return request;
 }
 
@@ -128,6 +141,26 @@ absl::Status UpdateRun::Update(const TestRows& rows,
   return status;
 }
 
+absl::Status UpdateRun::Combine(const TestRows& rows,
+                                const std::vector<UpdateRange>& updates,
+                                const Change& change) {
+  UpdateRequest request = MakeRequest(rows, updates);
+  if (change) change(&request);
+  return backend_->Combine(request);
+}
+
+absl::Status UpdateRun::Step(const std::vector<UpdateRange>& updates,
+                             const Change& change) {
+  std::vector<UpdateRange> steps = updates;
+  for (UpdateRange& step : steps) step.coefficients = {};
+  UpdateRequest request = MakeStepRequest(steps);
+  request.all_finite = &all_finite_;
+  if (change) change(&request);
+  const absl::Status status = backend_->Step(request);
+  if (status.ok()) ++step_;
+  return status;
+}
+
 std::vector<RangeNorms> UpdateRun::Norms(
     const TestRows& rows, const std::vector<double>& coefficients,
     const RangeStep& step) {
@@ -139,6 +172,14 @@ std::vector<RangeNorms> UpdateRun::Norms(
   return norms;
 }
 
+float* UpdateRun::combined() const {
+  return reinterpret_cast<float*>(combined_->host());
+}
+
+std::vector<float> UpdateRun::Combined() const {
+  return std::vector<float>(combined(), combined() + num_elements_);
+}
+
 std::vector<float> UpdateRun::Snapshot() const {
   const float* const begin = reinterpret_cast<const float*>(snapshot_->host());
   return std::vector<float>(begin, begin + num_elements_);
@@ -148,6 +189,22 @@ std::vector<uint16_t> UpdateRun::NarrowedSnapshot() const {
   const uint16_t* const begin =
       reinterpret_cast<const uint16_t*>(narrowed_->host());
   return std::vector<uint16_t>(begin, begin + num_elements_);
+}
+
+void ExpectCombined(const TestRows& rows,
+                    const std::vector<double>& coefficients,
+                    const std::vector<float>& combined) {
+  std::vector<std::vector<double>> values;
+  for (int64_t i = 0; i < rows.num_rows(); ++i) {
+    values.push_back(rows.values(i));
+  }
+  const oracle::Combination exact = oracle::Combine(values, coefficients);
+  const double chain = 0x1p-53 * static_cast<double>(rows.num_rows() + 1);
+  for (size_t k = 0; k < combined.size(); ++k) {
+    const double tolerance = kFloatUnit * std::fabs(exact.sum[k]) +
+                             chain * exact.magnitude[k] + 0x1p-149;
+    ASSERT_NEAR(combined[k], exact.sum[k], tolerance) << "element " << k;
+  }
 }
 
 }  // namespace agg

@@ -1,5 +1,5 @@
 // Master weights, optimizer state and snapshots of one layout, for tests of
-// Load, Update and Norms.
+// Load, Update, its two halves and Norms.
 #ifndef AGG_TESTS_CONFORMANCE_UPDATE_RUN_H_
 #define AGG_TESTS_CONFORMANCE_UPDATE_RUN_H_
 
@@ -41,6 +41,12 @@ class UpdateRun {
   // `num_steps` steps.
   void Resume(const std::vector<std::vector<float>>& arrays, int64_t num_steps);
 
+  // All ranges, each with the same; `coefficients` outlives them.
+  std::vector<UpdateRange> MakeRanges(const std::vector<double>& coefficients,
+                                      const RangeStep& step) const;
+  void MakeRanges(std::vector<double>&& coefficients,
+                  const RangeStep& step) const = delete;
+
   // One step of all ranges with the same coefficients; `change` may spoil the
   // request. A refused step is not counted.
   absl::Status Update(const TestRows& rows,
@@ -50,21 +56,32 @@ class UpdateRun {
                       const std::vector<UpdateRange>& updates,
                       const Change& change = {});
 
+  // The halves of an Update. Combine of other ranges than a step's changes
+  // nothing else; Step has neither rows nor coefficients, and is counted.
+  absl::Status Combine(const TestRows& rows,
+                       const std::vector<UpdateRange>& updates,
+                       const Change& change = {});
+  absl::Status Step(const std::vector<UpdateRange>& updates,
+                    const Change& change = {});
+
   // Norms of the coming step.
   std::vector<RangeNorms> Norms(const TestRows& rows,
                                 const std::vector<double>& coefficients,
                                 const RangeStep& step);
 
-  // Of the last Update.
+  // Of the last Update or Step.
   bool all_finite() const { return all_finite_; }
+  // On the host, for as many floats as the layout has; kUntouched at first.
+  float* combined() const;
+  std::vector<float> Combined() const;
   std::vector<float> Snapshot() const;
   std::vector<uint16_t> NarrowedSnapshot() const;  // of Load or Update
 
  private:
+  // Of a Step, which has no rows.
+  UpdateRequest MakeStepRequest(const std::vector<UpdateRange>& updates) const;
   UpdateRequest MakeRequest(const TestRows& rows,
                             const std::vector<UpdateRange>& updates) const;
-  std::vector<UpdateRange> MakeRanges(const std::vector<double>& coefficients,
-                                      const RangeStep& step) const;
 
   Backend* backend_;
   OptimizerOptions options_;
@@ -78,7 +95,13 @@ class UpdateRun {
   std::unique_ptr<Buffer> state1_;
   std::unique_ptr<Buffer> snapshot_;
   std::unique_ptr<Buffer> narrowed_;
+  std::unique_ptr<Buffer> combined_;
 };
+
+// combined = float(sum in double): P roundings in double, one to float.
+void ExpectCombined(const TestRows& rows,
+                    const std::vector<double>& coefficients,
+                    const std::vector<float>& combined);
 
 }  // namespace agg
 

@@ -7,31 +7,12 @@
 
 #include "gtest/gtest.h"
 #include "tests/conformance/backend_conformance.h"
-#include "tests/conformance/oracle.h"
 #include "tests/conformance/update_run.h"
 
 namespace agg {
 namespace {
 
-constexpr double kFloatUnit = 0x1p-24;  // half an ulp of float32
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
-
-// combined = float(sum in double): P roundings in double, one to float.
-void ExpectCombined(const TestRows& rows,
-                    const std::vector<double>& coefficients,
-                    const std::vector<float>& combined) {
-  std::vector<std::vector<double>> values;
-  for (int64_t i = 0; i < rows.num_rows(); ++i) {
-    values.push_back(rows.values(i));
-  }
-  const oracle::Combination exact = oracle::Combine(values, coefficients);
-  const double chain = 0x1p-53 * static_cast<double>(rows.num_rows() + 1);
-  for (size_t k = 0; k < combined.size(); ++k) {
-    const double tolerance = kFloatUnit * std::fabs(exact.sum[k]) +
-                             chain * exact.magnitude[k] + 0x1p-149;
-    ASSERT_NEAR(combined[k], exact.sum[k], tolerance) << "element " << k;
-  }
-}
 
 TEST_P(BackendConformance, CombinesEveryWorkerCountAndDType) {
   OptimizerOptions none;

@@ -9,6 +9,7 @@
 #include "server/config/config_defaults.h"
 #include "server/config/config_text.h"
 #include "server/config/options.h"
+#include "tests/e2e/free_ports.h"
 
 namespace agg {
 namespace {
@@ -21,6 +22,18 @@ ServerOptions ParseOptions(const std::string& text) {
       MakeServerOptions(WithDefaults(*config));
   EXPECT_TRUE(options.ok()) << options.status();
   return options.ok() ? *options : ServerOptions();
+}
+
+// The config with the shards' addresses, as far as they are known.
+std::string WithAddresses(std::string config,
+                          const std::vector<std::string>& addresses) {
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    absl::StrAppend(
+        &config, "\nshards: \"",
+        addresses[i].empty() ? absl::StrCat("127.0.0.1:", 1 + i) : addresses[i],
+        "\"");
+  }
+  return config;
 }
 
 uint64_t Mix(uint64_t x) {
@@ -71,24 +84,25 @@ LoopbackJob::LoopbackJob(int num_shards, const std::string& config,
                          const BackendMaker& make_backend,
                          const std::function<void(ServerOptions*)>& edit)
     : device_lost_(num_shards), servers_(num_shards), addresses_(num_shards) {
-  // Ports are not known before they are taken: shards above 0 do not read the
+  // Shards that call each other need the addresses from the beginning. Else
+  // ports are not known before they are taken: shards above 0 do not read the
   // addresses, shard 0 starts last and gets the real ones.
-  for (int ordinal = num_shards - 1; ordinal >= 0; --ordinal) {
-    std::string text = config;
+  std::vector<int> ports(num_shards, 0);
+  if (ParseOptions(WithAddresses(config, addresses_)).shard.replicated) {
+    ports = FreePorts(num_shards);
     for (int i = 0; i < num_shards; ++i) {
-      const std::string address = addresses_[i].empty()
-                                      ? absl::StrCat("127.0.0.1:", 1 + i)
-                                      : addresses_[i];
-      absl::StrAppend(&text, "\nshards: \"", address, "\"");
+      addresses_[i] = absl::StrCat("127.0.0.1:", ports[i]);
     }
+  }
+  for (int ordinal = num_shards - 1; ordinal >= 0; --ordinal) {
     StartOptions start;
     start.make_backend = make_backend;
     start.ordinal = ordinal;
-    start.port = 0;
+    start.port = ports[ordinal];
     device_lost_[ordinal] = std::make_unique<std::atomic<bool>>(false);
     start.on_device_lost = [lost = device_lost_[ordinal].get()](
                                const absl::Status&) { *lost = true; };
-    ServerOptions options = ParseOptions(text);
+    ServerOptions options = ParseOptions(WithAddresses(config, addresses_));
     if (edit != nullptr) edit(&options);
     absl::StatusOr<std::unique_ptr<Server>> server =
         Server::Start(options, start);

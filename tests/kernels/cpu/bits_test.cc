@@ -74,7 +74,8 @@ void AppendGrams(CpuBackend* backend, const std::vector<const Buffer*>& rows,
   }
 }
 
-// Two steps of an optimizer with Norms before each, and everything stored.
+// Two steps of an optimizer with Norms before each, a third one in two halves,
+// and everything stored.
 void AppendSteps(CpuBackend* backend, const std::vector<const Buffer*>& rows,
                  DType dtype, const OptimizerOptions& optimizer,
                  std::string* bytes) {
@@ -91,6 +92,7 @@ void AppendSteps(CpuBackend* backend, const std::vector<const Buffer*>& rows,
     arrays.push_back(MustAllocate(backend, 4 * kNumElements));
   }
   arrays.push_back(MustAllocate(backend, 2 * kNumElements));
+  arrays.push_back(MustAllocate(backend, 4 * kNumElements));
   UpdateRequest request;
   request.rows = rows;
   request.dtype = dtype;
@@ -102,12 +104,15 @@ void AppendSteps(CpuBackend* backend, const std::vector<const Buffer*>& rows,
   request.snapshot = arrays[3].get();
   request.narrowed_snapshot = arrays[4].get();
   request.narrowed_dtype = dtype == DType::kF16 ? dtype : DType::kBF16;
+  request.combined = arrays[5].get();
   std::vector<RangeNorms> norms(updates.size());
   for (request.step = 1; request.step <= 2; ++request.step) {
     ASSERT_TRUE(backend->Norms(request, absl::MakeSpan(norms)).ok());
     Append(norms.data(), norms.size() * sizeof(RangeNorms), bytes);
     ASSERT_TRUE(backend->Update(request).ok());
   }
+  ASSERT_TRUE(backend->Combine(request).ok());
+  ASSERT_TRUE(backend->Step(request).ok());
   for (const auto& array : arrays) {
     Append(array->host(), array->num_bytes(), bytes);
   }

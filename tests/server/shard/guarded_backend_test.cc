@@ -73,6 +73,10 @@ TEST(GuardedBackendTest, CountsErrorsAndTellsOfALostDeviceOnce) {
   EXPECT_EQ(guarded.Read(**buffer, absl::MakeSpan(values)),
             absl::UnavailableError("gone"));
   EXPECT_EQ(guarded.num_errors(), 5);
+  // Refused: there is nothing to write to.
+  EXPECT_FALSE(guarded.Combine({}).ok());
+  EXPECT_FALSE(guarded.Step({}).ok());
+  EXPECT_EQ(guarded.num_errors(), 7);
   EXPECT_EQ(guarded.TakeLostDevice(), absl::UnavailableError("gone"));
   EXPECT_EQ(guarded.TakeLostDevice(), absl::OkStatus());
   EXPECT_EQ(guarded.Gram({}), absl::UnavailableError("gone"));

@@ -112,6 +112,18 @@ TEST_P(CallCountTest, OfAnUpdate) {
   EXPECT_TRUE(all_finite);
 }
 
+// The combined gradient is in memory that the device reads by itself.
+TEST_P(CallCountTest, OfTheHalvesOfAnUpdate) {
+  const auto combined =
+      *backend_->Allocate(BufferUse::kSnapshot, snapshot_->num_bytes());
+  UpdateRequest halves = Request();
+  halves.combined = combined.get();
+  ExpectCalls(6, 1, [&] { ASSERT_TRUE(backend_->Combine(halves).ok()); });
+  ExpectCalls(9, 1, [&] { ASSERT_TRUE(backend_->Step(halves).ok()); });
+  halves.snapshot = nullptr;
+  ExpectCalls(6, 1, [&] { ASSERT_TRUE(backend_->Step(halves).ok()); });
+}
+
 TEST_P(CallCountTest, OfNorms) {
   std::vector<RangeNorms> norms(ranges_.size());
   ExpectCalls(7, 2, [&] {
