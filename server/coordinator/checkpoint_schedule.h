@@ -46,6 +46,8 @@ class CheckpointSchedule {
   DeferredCalls Refuse(const absl::Status& reason);
 
   bool began() const { return tried_at_ != absl::InfiniteFuture(); }
+  // Whether the newest complete one is of `id`.
+  bool Has(const VersionId& id) const { return sealed_ == id; }
   bool busy() const { return busy_; }
   bool requested() const { return requested_; }
   CheckpointStatus Status(absl::Time now) const;
