@@ -15,10 +15,12 @@ namespace agg {
 Coordinator::Coordinator(const CoordinatorOptions& options,
                          std::vector<ShardPeer*> peers, const Clock* clock,
                          ReportCallback on_report, FindOther find_other)
-    : clock_(clock),
+    : options_(options),
+      clock_(clock),
       find_other_(std::move(find_other)),
       peers_(peers),
-      join_peers_(std::move(peers)),
+      join_peers_(peers),
+      checkpoint_peers_(std::move(peers)),
       phase_watch_(clock, options.phase_timeout, peers_.names()),
       engine_(options, &peers_, &phase_watch_),
       reporter_(std::move(on_report)),
@@ -26,20 +28,32 @@ Coordinator::Coordinator(const CoordinatorOptions& options,
           [this](uint64_t epoch, const absl::Status& reason) {
             LoseEpoch(epoch, reason);
           })),
-      state_(options) {}
+      state_(options) {
+  engine_.SetMakeRecord([this](const RoundReport& report, JobRecord record) {
+    return MakeRecord(report, std::move(record));
+  });
+}
 
 Coordinator::~Coordinator() {
+  DeferredCalls refused;
   Drain(absl::InfinitePast());
   {
     MutexLock lock(&mutex_);
     stop_ = true;
     changed_.NotifyAll();
     stopped_.NotifyAll();
+    checkpoint_begun_.NotifyAll();
   }
   joins_.Stop();
-  for (std::thread* thread : {&thread_, &joins_thread_, &deadlines_thread_}) {
+  for (std::thread* thread : {&thread_, &joins_thread_, &deadlines_thread_,
+                              &checkpoints_thread_, &address_thread_}) {
     if (thread->joinable()) thread->join();
   }
+  {
+    MutexLock lock(&mutex_);
+    refused = state_.checkpoints()->Refuse(state_.CheckAcceptingCalls());
+  }
+  refused.Run();
   reporter_.Flush();  // while what it calls back to can still ask this object
   loss_listener_->Stop();
   // Each queued call is refused now; its caller has to hear of it.
@@ -58,6 +72,10 @@ void Coordinator::Start() {
   threaded_ = true;
   joins_thread_ = std::thread([this] { ServeJoins(); });
   deadlines_thread_ = std::thread([this] { CheckDeadlinesEachSecond(); });
+  checkpoints_thread_ = std::thread([this] { WatchCheckpoints(); });
+  if (find_other_ != nullptr) {
+    address_thread_ = std::thread([this] { CheckAddressEachSecond(); });
+  }
   reporter_.Start();
   thread_ = std::thread([this] { Loop(); });
 }
@@ -78,6 +96,24 @@ void Coordinator::CheckDeadlines() {
 void Coordinator::CheckDeadlinesEachSecond() {
   for (;;) {
     CheckDeadlines();
+    MutexLock lock(&mutex_);
+    if (stop_) return;
+    stopped_.WaitFor(&mutex_, absl::Seconds(1));
+  }
+}
+
+void Coordinator::CheckAddress() {
+  {
+    MutexLock lock(&mutex_);
+    if (!state_.epoch_on()) return;
+  }
+  const std::string other = find_other_();
+  if (!other.empty()) Supersede(other);
+}
+
+void Coordinator::CheckAddressEachSecond() {
+  for (;;) {
+    CheckAddress();
     MutexLock lock(&mutex_);
     if (stop_) return;
     stopped_.WaitFor(&mutex_, absl::Seconds(1));
@@ -207,6 +243,21 @@ absl::StatusOr<RuleChangeResult> Coordinator::SetRule(
   return state_.SetRule(change, check);
 }
 
+// So that nothing is lost by a stop in good order, whichever shards go with it.
+void Coordinator::AwaitLastCheckpoint(absl::Time deadline) {
+  CheckpointSchedule* const schedule = state_.checkpoints();
+  if (!options_.checkpoint.enabled || !state_.epoch_on() ||
+      !state_.job()->seeded() || absl::Now() >= deadline) {
+    return;
+  }
+  if (!schedule->Has(state_.job()->id())) schedule->Request(nullptr);
+  changed_.NotifyAll();
+  while ((schedule->requested() || schedule->busy()) && state_.epoch_on() &&
+         absl::Now() < deadline) {
+    changed_.WaitFor(&mutex_, deadline - absl::Now());
+  }
+}
+
 void Coordinator::Drain(absl::Time deadline) {
   DeferredCalls calls;
   {
@@ -222,6 +273,7 @@ void Coordinator::Drain(absl::Time deadline) {
     while (state_.in_round() && absl::Now() < deadline) {
       changed_.WaitFor(&mutex_, deadline - absl::Now());
     }
+    AwaitLastCheckpoint(deadline);
     // A round that has just ended has answers; nothing else will have any.
     if (state_.epoch_on()) calls.Add(state_.ReplyToWaiters());
     calls.Add(state_.waiters()->FailAll(state_.CheckAcceptingCalls()));

@@ -24,6 +24,8 @@ class SessionTable {
   void End(uint64_t session, const absl::Status& reason);
   // Forgets all but highest().
   void Clear();
+  // Whether it is alive, or its end is remembered.
+  bool Knows(uint64_t session) const { return sessions_.count(session) != 0; }
   bool any_alive() const { return !alive_.empty(); }
   // The live session of each rank that has one.
   const std::map<int32_t, uint64_t>& alive() const { return alive_; }

@@ -28,7 +28,7 @@ struct MemoryBudget {
 struct ShardOptions {
   int32_t ordinal = 0;
   int32_t num_shards = 1;
-  uint64_t life = 0;  // random bits of the process; 0: not known
+  uint64_t life = 0;        // random bits of the process; 0: not known
   int32_t workers = 1;      // expected in round 0
   int32_t max_workers = 1;  // ranks are 0 to max_workers - 1
   DType push_dtype = DType::kF32;

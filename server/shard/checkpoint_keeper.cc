@@ -78,6 +78,15 @@ absl::Status CheckpointKeeper::Seal(const std::string& manifest_json,
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> CheckpointKeeper::ReadManifest(
+    const CheckpointId& id) const {
+  if (!configured()) return NotConfigured();
+  const absl::StatusOr<CheckpointManifest> manifest =
+      ReadCheckpointManifest(files_, folder_->PathOf(id), id);
+  if (!manifest.ok()) return manifest.status();
+  return CheckpointManifestJson(*manifest);
+}
+
 absl::StatusOr<CheckpointReader> CheckpointKeeper::Open(
     const CheckpointManifest& manifest) const {
   if (!configured()) return NotConfigured();

@@ -47,6 +47,9 @@ class CheckpointKeeper {
   // until `keep` are left. That these cannot be removed is logged.
   absl::Status Seal(const std::string& manifest_json, int keep);
 
+  // The text of a checkpoint's manifest.json. Errors name the file; DATA_LOSS:
+  // it is damaged.
+  absl::StatusOr<std::string> ReadManifest(const CheckpointId& id) const;
   // The parts that this process can read of a checkpoint.
   absl::StatusOr<CheckpointReader> Open(
       const CheckpointManifest& manifest) const;

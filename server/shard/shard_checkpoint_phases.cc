@@ -1,5 +1,6 @@
 // Checkpoints of a shard, as the coordinator asks for them (P30): a copy
 // between two rounds, how far its file is, the manifest.
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,11 @@ absl::StatusOr<PhaseResult> ShardEngine::RunCheckpointPhase(
   PhaseResult result;
   if (status.ok() && phase.kind == PhaseKind::kSeal) {
     status = checkpoints_.Seal(phase.checkpoint, phase.keep);
+  }
+  if (status.ok() && phase.kind == PhaseKind::kReadManifest) {
+    absl::StatusOr<std::string> manifest = checkpoints_.ReadManifest(phase.id);
+    status = manifest.status();
+    if (status.ok()) result.manifest = *std::move(manifest);
   }
   if (!status.ok()) return status;
   result.checkpoint = checkpoints_.progress();

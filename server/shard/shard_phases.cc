@@ -78,7 +78,8 @@ void ShardEngine::ComputeEarlyBatch() {
 namespace {
 
 bool WaitsForADisk(PhaseKind kind) {
-  return kind == PhaseKind::kCheckpointProgress || kind == PhaseKind::kSeal;
+  return kind == PhaseKind::kCheckpointProgress || kind == PhaseKind::kSeal ||
+         kind == PhaseKind::kReadManifest;
 }
 
 // Whether the phase belongs to a round, or to the seed before the first one.
@@ -184,6 +185,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Dispatch(const Phase& phase,
       return Capture(phase, compute.get());
     case PhaseKind::kCheckpointProgress:
     case PhaseKind::kSeal:
+    case PhaseKind::kReadManifest:
       break;  // RunPhase
   }
   return absl::InvalidArgumentError(
