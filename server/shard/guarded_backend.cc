@@ -1,5 +1,7 @@
 // Every call goes through Watch, which counts errors and keeps the first
-// that says that the device is lost.
+// that says that the device is lost. Those that compute wait for each other: a
+// neighbour may fetch a copy while a phase runs (P15), and a backend takes one
+// call at a time.
 #include "server/shard/guarded_backend.h"
 
 #include <utility>
@@ -35,38 +37,46 @@ absl::Status GuardedBackend::Load(const OptimizerOptions& optimizer,
                                   Buffer* state0, Buffer* state1,
                                   Buffer* narrowed_snapshot,
                                   DType narrowed_dtype) {
+  const MutexLock lock(&computing_);
   return Watch(backend_->Load(optimizer, snapshot, master, state0, state1,
                               narrowed_snapshot, narrowed_dtype));
 }
 
 absl::Status GuardedBackend::Read(const Buffer& state,
                                   absl::Span<float> values) {
+  const MutexLock lock(&computing_);
   return Watch(backend_->Read(state, values));
 }
 
 absl::Status GuardedBackend::Write(absl::Span<const float> values,
                                    Buffer* state) {
+  const MutexLock lock(&computing_);
   return Watch(backend_->Write(values, state));
 }
 
 absl::Status GuardedBackend::Gram(const GramRequest& request) {
+  const MutexLock lock(&computing_);
   return Watch(backend_->Gram(request));
 }
 
 absl::Status GuardedBackend::Update(const UpdateRequest& request) {
+  const MutexLock lock(&computing_);
   return Watch(backend_->Update(request));
 }
 
 absl::Status GuardedBackend::Combine(const UpdateRequest& request) {
+  const MutexLock lock(&computing_);
   return Watch(backend_->Combine(request));
 }
 
 absl::Status GuardedBackend::Step(const UpdateRequest& request) {
+  const MutexLock lock(&computing_);
   return Watch(backend_->Step(request));
 }
 
 absl::Status GuardedBackend::Norms(const UpdateRequest& request,
                                    absl::Span<RangeNorms> norms) {
+  const MutexLock lock(&computing_);
   return Watch(backend_->Norms(request, norms));
 }
 

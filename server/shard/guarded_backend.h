@@ -16,7 +16,7 @@
 namespace agg {
 
 // Passes every call on to another backend. An error with UNAVAILABLE means that
-// the device is lost (kernels/backend.h). As thread-safe as that backend.
+// the device is lost (kernels/backend.h). Thread-safe.
 class GuardedBackend : public Backend {
  public:
   // `backend` outlives it.
@@ -59,6 +59,7 @@ class GuardedBackend : public Backend {
 
  private:
   Backend* const backend_;
+  Mutex computing_;  // during one call of it
   std::atomic<int64_t> num_errors_{0};
   Mutex mutex_;
   bool device_lost_ ABSL_GUARDED_BY(mutex_) = false;

@@ -34,6 +34,9 @@ std::string DescribeUse(const MemoryUse& use) {
   add("early Grams", use.early_grams);
   add("scratch", use.scratch);
   add("checkpoint", use.checkpoint);
+  add("combined gradient", use.combined);
+  add("incoming combined gradient", use.incoming);
+  add("replica", use.replica);
   add("coordinator", use.coordinator);
   return absl::StrCat(absl::StrJoin(parts, " + "), " = ",
                       Mebibytes(use.total()));

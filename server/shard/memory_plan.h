@@ -26,10 +26,16 @@ struct MemoryUse {
   int64_t early_grams = 0;  // which of them are computed before its close
   int64_t scratch = 0;      // of the backend
   int64_t checkpoint = 0;   // a copy of the arrays, while it is written
+  // With replication: combined gradients of the own part and of the one that
+  // has its replica here, and the replica's arrays.
+  int64_t combined = 0;
+  int64_t incoming = 0;
+  int64_t replica = 0;
   int64_t coordinator = 0;  // in shard 0's process; CoordinatorBytes
   int64_t total() const {
     return rows + master + state + snapshots + frames + ledger + grams +
-           early_grams + scratch + checkpoint + coordinator;
+           early_grams + scratch + checkpoint + combined + incoming + replica +
+           coordinator;
   }
 };
 

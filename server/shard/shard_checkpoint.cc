@@ -4,20 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "server/base/field_error.h"
+#include "server/shard/array_loader.h"
 
 namespace agg {
 namespace {
-
-// By the numbers of checkpoint arrays; null if the optimizer keeps fewer.
-Buffer* ArrayOf(ParameterStore* store, int array) {
-  if (array == 0) return store->master();
-  return array == 1 ? store->state0() : store->state1();
-}
 
 // Fills `to`, an array in the shard's layout.
 absl::Status ReadArray(CheckpointReader* reader, const ShardLayout& layout,
@@ -80,31 +74,13 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> RestoreArrays(
     ParameterStore* store) {
   absl::Status status = CheckArrays(*reader, optimizer);
   if (!status.ok()) return status;
-  int revoked = 0;
-  const std::shared_ptr<Snapshot> snapshot = store->NextSnapshot(&revoked);
-  const auto num_elements = static_cast<size_t>(layout.num_elements);
-  // Where the seed lands, too: Load then does for both what follows from the
-  // parameters, the narrowed copy among them.
-  Buffer* const parameters = snapshot->buffers()->f32.get();
-  status =
-      ReadArray(reader, layout, 0,
-                absl::MakeSpan(reinterpret_cast<float*>(parameters->host()),
-                               num_elements));
-  if (!status.ok()) return status;
-  status = backend->Load(
-      optimizer, *parameters, store->master(), store->state0(), store->state1(),
-      snapshot->buffers()->narrowed.get(), store->narrowed_dtype());
-  std::vector<float> state(status.ok() ? num_elements : 0);
-  for (int array = 1; array <= OptimizerStateArrays(optimizer); ++array) {
-    if (status.ok()) {
-      status = ReadArray(reader, layout, array, absl::MakeSpan(state));
-    }
-    if (status.ok() && !state.empty()) {
-      status = backend->Write(state, ArrayOf(store, array));
-    }
+  ArrayLoader loader(optimizer, backend, store, layout.num_elements);
+  for (int array = 0; array <= OptimizerStateArrays(optimizer); ++array) {
+    status = ReadArray(reader, layout, array, loader.Destination(array));
+    if (status.ok()) status = loader.Finish(array);
+    if (!status.ok()) return status;
   }
-  if (!status.ok()) return status;
-  return snapshot;
+  return loader.snapshot();
 }
 
 }  // namespace agg

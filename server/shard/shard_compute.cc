@@ -41,7 +41,11 @@ absl::StatusOr<std::unique_ptr<ShardCompute>> ShardCompute::Create(
   if (!layout.ok()) return layout.status();
   std::unique_ptr<ShardCompute> compute(new ShardCompute(options, backend));
   compute->layout_ = std::make_shared<ShardLayout>(*std::move(layout));
-  absl::Status status = compute->ResolveGroups();
+  absl::StatusOr<std::vector<GroupOptions>> groups =
+      GroupsOf(options, manifest);
+  if (!groups.ok()) return groups.status();
+  compute->group_of_tensor_ = *std::move(groups);
+  absl::Status status = compute->MakeReplica();
   if (!status.ok()) return status;
   compute->rows_ = std::make_unique<GradientRows>(
       backend, compute->layout_.get(), options.push_dtype, options.max_workers);
@@ -60,27 +64,28 @@ absl::StatusOr<std::unique_ptr<ShardCompute>> ShardCompute::Create(
     return WithPlan(store.status(), compute->PlanRows(1));
   }
   compute->store_ = *std::move(store);
+  status = compute->AllocateCopies();
+  if (!status.ok()) return WithPlan(status, compute->PlanRows(1));
   return compute;
 }
 
-absl::Status ShardCompute::ResolveGroups() {
-  for (const TensorSpec& tensor : layout_->manifest.tensors) {
-    GroupOptions group;
-    group.weight_decay = options_.weight_decay;
-    if (!tensor.group.empty()) {
-      const auto found = std::find_if(
-          options_.groups.begin(), options_.groups.end(),
-          [&](const GroupOptions& g) { return g.name == tensor.group; });
-      if (found == options_.groups.end()) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "tensor \"", tensor.name, "\" is in group \"", tensor.group,
-            "\"; allowed: a name in the config's `groups`, or none"));
-      }
-      group = *found;
-    }
-    group_of_tensor_.push_back(std::move(group));
-  }
+absl::Status ShardCompute::MakeReplica() {
+  if (!options_.replicated) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<ShardReplica>> replica =
+      ShardReplica::Create(options_, backend_, layout_->manifest);
+  if (!replica.ok()) return replica.status();
+  replica_ = *std::move(replica);
   return absl::OkStatus();
+}
+
+absl::Status ShardCompute::AllocateCopies() {
+  if (replica_ == nullptr) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<Buffer>> combined =
+      backend_->Allocate(BufferUse::kSnapshot,
+                         std::max(layout_->num_elements, kLayoutAlignment) * 4);
+  if (!combined.ok()) return combined.status();
+  combined_ = *std::move(combined);
+  return replica_->Allocate();
 }
 
 MemoryPlan ShardCompute::PlanRows(int64_t num_rows) const {
@@ -105,6 +110,15 @@ MemoryPlan ShardCompute::PlanRows(int64_t num_rows) const {
   if (options_.checkpoints) {
     plan.host.checkpoint =
         CheckpointWriter::NumBytes(ArraysOf(*layout_, options_.optimizer));
+  }
+  if (replica_ != nullptr) {
+    // All float32. The combined gradients are on the host, the arrays where
+    // the home's are.
+    const int64_t bytes = replica_->layout()->num_elements * 4;
+    plan.host.combined = layout_->num_elements * 4;
+    plan.host.incoming = bytes;
+    MemoryUse& compute = plan.device.total() > 0 ? plan.device : plan.host;
+    compute.replica = (1 + OptimizerStateArrays(options_.optimizer)) * bytes;
   }
   if (options_.ordinal == 0) {
     plan.host.coordinator =
@@ -199,28 +213,16 @@ absl::Status ShardCompute::FillUpdate(const std::vector<RoundRow>& rows,
                                       std::vector<UpdateRange>* ranges,
                                       UpdateRequest* request) {
   if (layout_->slices.empty()) return absl::OkStatus();
-  const absl::StatusOr<std::vector<int32_t>> places =
-      PlacesIn(step, *layout_, rows.size());
-  if (!places.ok()) return places.status();
   const std::vector<size_t> kept = KeptRows(step, rows);
   for (const size_t i : kept) buffers->push_back(rows_->row(rows[i].rank));
-  for (size_t s = 0; s < step.coefficients.size(); s += rows.size()) {
+  const size_t stride = std::max<size_t>(1, rows.size());
+  for (size_t s = 0; s + rows.size() <= step.coefficients.size(); s += stride) {
     for (const size_t i : kept) compact->push_back(step.coefficients[s + i]);
   }
-  for (size_t i = 0; i < layout_->slices.size(); ++i) {
-    const int32_t tensor = layout_->plan.slices[layout_->slices[i]].tensor;
-    const int32_t place = (*places)[tensor];
-    const GroupOptions& group = group_of_tensor_[tensor];
-    UpdateRange range;
-    range.range = layout_->ranges[i];
-    range.coefficients = absl::MakeConstSpan(*compact).subspan(
-        step.per_tensor ? place * kept.size() : 0, kept.size());
-    range.learning_rate = static_cast<float>(
-        step.learning_rate * static_cast<double>(group.learning_rate_factor));
-    range.weight_decay = group.weight_decay;
-    range.trust = step.trust.empty() ? 1.0f : step.trust[place];
-    ranges->push_back(range);
-  }
+  absl::StatusOr<std::vector<UpdateRange>> filled = StepRanges(
+      step, *layout_, group_of_tensor_, rows.size(), kept.size(), *compact);
+  if (!filled.ok()) return filled.status();
+  *ranges = *std::move(filled);
   request->rows = *buffers;
   request->dtype = options_.push_dtype;
   request->optimizer = options_.optimizer;
@@ -257,22 +259,61 @@ absl::StatusOr<std::vector<SliceNorms>> ShardCompute::Norms(
 absl::Status ShardCompute::Update(const std::vector<RoundRow>& rows,
                                   const StepPlan& step, Snapshot* snapshot,
                                   int32_t* not_finite_slice) {
+  return WriteVersion(&rows, step, snapshot, not_finite_slice);
+}
+
+absl::Status ShardCompute::WriteVersion(const std::vector<RoundRow>* rows,
+                                        const StepPlan& step,
+                                        Snapshot* snapshot,
+                                        int32_t* not_finite_slice) {
   *not_finite_slice = -1;
   std::vector<const Buffer*> buffers;
   std::vector<double> compact;
   std::vector<UpdateRange> ranges;
   UpdateRequest request;
   absl::Status status =
-      FillUpdate(rows, step, &buffers, &compact, &ranges, &request);
+      FillUpdate(rows == nullptr ? std::vector<RoundRow>() : *rows, step,
+                 &buffers, &compact, &ranges, &request);
   if (!status.ok() || ranges.empty()) return status;
   request.snapshot = snapshot->buffers()->f32.get();
   request.narrowed_snapshot = snapshot->buffers()->narrowed.get();
   request.narrowed_dtype = store_->narrowed_dtype();
+  request.combined = combined_.get();
   bool all_finite = true;
   request.all_finite = &all_finite;
-  status = backend_->Update(request);
+  status =
+      rows == nullptr ? backend_->Step(request) : backend_->Update(request);
   if (status.ok() && !all_finite) *not_finite_slice = NotFiniteSlice(*snapshot);
   return status;
+}
+
+absl::Status ShardCompute::Combine(const std::vector<RoundRow>& rows,
+                                   const StepPlan& step,
+                                   const CombinedSink& done) {
+  std::vector<const Buffer*> buffers;
+  std::vector<double> compact;
+  std::vector<UpdateRange> ranges;
+  UpdateRequest request;
+  absl::Status status =
+      FillUpdate(rows, step, &buffers, &compact, &ranges, &request);
+  request.combined = combined_.get();
+  for (size_t begin = 0; begin < ranges.size() && status.ok();) {
+    size_t end = begin;
+    int64_t num_elements = 0;
+    while (end < ranges.size() && num_elements < kCombineElements) {
+      num_elements += ranges[end++].range.num_elements;
+    }
+    request.ranges = absl::MakeConstSpan(ranges).subspan(begin, end - begin);
+    status = backend_->Combine(request);
+    if (status.ok()) done(begin, end);
+    begin = end;
+  }
+  return status;
+}
+
+absl::Status ShardCompute::Step(const StepPlan& step, Snapshot* snapshot,
+                                int32_t* not_finite_slice) {
+  return WriteVersion(nullptr, step, snapshot, not_finite_slice);
 }
 
 // A look at all parameters is cheap for something that should never happen.

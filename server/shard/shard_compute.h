@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "server/round/phase.h"
 #include "server/round/shard_options.h"
 #include "server/shard/memory_plan.h"
+#include "server/shard/shard_replica.h"
 
 namespace agg {
 
@@ -72,13 +74,29 @@ class ShardCompute {
   absl::Status Update(const std::vector<RoundRow>& rows, const StepPlan& step,
                       Snapshot* snapshot, int32_t* not_finite_slice);
 
+  // Update in two halves, for a shard whose part has a second copy. Combine
+  // leaves the combined gradient in combined(), and calls `done` for slices
+  // [begin, end) of the layout as soon as theirs is there; arrays and versions
+  // stay as they are. Step takes it, and `step` without what is about rows.
+  using CombinedSink = std::function<void(size_t begin, size_t end)>;
+  absl::Status Combine(const std::vector<RoundRow>& rows, const StepPlan& step,
+                       const CombinedSink& done);
+  absl::Status Step(const StepPlan& step, Snapshot* snapshot,
+                    int32_t* not_finite_slice);
+  const Buffer& combined() const { return *combined_; }
+  // Elements of one batch of Combine, at least.
+  static constexpr int64_t kCombineElements = int64_t{1} << 22;
+  // The second copy of the neighbour's part; null without replication.
+  ShardReplica* replica() { return replica_.get(); }
+
   // Makes the float32 bytes of `snapshot` (a landed seed) the parameters.
   absl::Status LoadSeed(Snapshot* snapshot);
 
  private:
   ShardCompute(const ShardOptions& options, Backend* backend)
       : options_(options), backend_(backend) {}
-  absl::Status ResolveGroups();
+  absl::Status MakeReplica();
+  absl::Status AllocateCopies();
   MemoryPlan PlanRows(int64_t num_rows) const;
   // Appends the Grams of `slices`, in one call to the backend.
   absl::Status AppendGrams(const std::vector<const Buffer*>& buffers,
@@ -93,6 +111,10 @@ class ShardCompute {
                           std::vector<UpdateRange>* ranges,
                           UpdateRequest* request);
 
+  // Update, or with null rows Step.
+  absl::Status WriteVersion(const std::vector<RoundRow>* rows,
+                            const StepPlan& step, Snapshot* snapshot,
+                            int32_t* not_finite_slice);
   // The first slice of `snapshot`, as for Update.
   int32_t NotFiniteSlice(const Snapshot& snapshot) const;
 
@@ -102,6 +124,8 @@ class ShardCompute {
   std::vector<GroupOptions> group_of_tensor_;
   std::unique_ptr<GradientRows> rows_;
   std::unique_ptr<ParameterStore> store_;
+  std::unique_ptr<Buffer> combined_;  // null without replication, as:
+  std::unique_ptr<ShardReplica> replica_;
   std::shared_ptr<Snapshot> seed_;  // null before its first use, and after it
 };
 

@@ -17,8 +17,8 @@ ShardEngine::ShardEngine(const ShardOptions& options, Backend* backend,
       backend_(backend),
       epoch_(options.ordinal),
       home_(options.ordinal) {
-  if (options_.early_gram) {
-    turn_.StartFiller([this] { ComputeEarlyBatch(); });
+  if (options_.early_gram || (options_.replicated && options_.step_early)) {
+    turn_.StartFiller([this] { Fill(); });
   }
 }
 
@@ -34,6 +34,7 @@ void ShardEngine::Lose(uint64_t epoch, const absl::Status& reason) {
   {
     MutexLock lock(&mutex_);
     if (!epoch_.End(epoch, reason)) return;
+    TellReplica();
     const absl::Status end = epoch_.end();
     // Pulls for any epoch: none of them has a version to wait for any more.
     ready = pulls_.Resolve(
@@ -73,6 +74,10 @@ ShardEngine::Former ShardEngine::DropManifest() {
   closed_round_ = ClosedRound();
   loaded_ = nullptr;
   open_round_ = nullptr;
+  if (compute_ != nullptr && compute_->replica() != nullptr) {
+    // Frames that wait for it would wait for ever.
+    compute_->replica()->SetEpoch(0, absl::OkStatus());
+  }
   Former former{std::move(compute_), checkpoints_.End()};
   compute_ = nullptr;
   return former;
@@ -83,7 +88,7 @@ absl::Status ShardEngine::NoManifest() {
 }
 
 bool ShardEngine::ManifestUnused() const {
-  return open_round_->unused() && !home_.held();
+  return open_round_->unused() && !HasCopies();
 }
 
 absl::Status ShardEngine::ForgetManifest(uint64_t epoch) {
@@ -135,6 +140,10 @@ absl::Status ShardEngine::InstallManifest(uint64_t epoch,
   compute_ = *std::move(compute);
   open_round_ =
       std::make_unique<OpenRound>(options_, compute_->layout(), &sessions_);
+  if (compute_->replica() != nullptr) {
+    compute_->replica()->set_wake([this] { turn_.WakeFiller(); });
+    TellReplica();
+  }
   return absl::OkStatus();
 }
 

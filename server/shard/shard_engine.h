@@ -7,7 +7,8 @@
 // files. What is left here is locking and waiting. Its parts: shard_engine.cc
 // (manifest, status), shard_sessions.cc, shard_push.cc, shard_pull.cc,
 // shard_phases.cc (a round up to its decision), shard_step.cc (versions),
-// shard_recovery.cc (between epochs), shard_checkpoint_phases.cc.
+// shard_recovery.cc (between epochs), shard_replication.cc (second copies),
+// shard_checkpoint_phases.cc.
 #ifndef AGG_SERVER_SHARD_SHARD_ENGINE_H_
 #define AGG_SERVER_SHARD_SHARD_ENGINE_H_
 
@@ -30,6 +31,7 @@
 #include "server/checkpoint/checkpoint_writer.h"
 #include "server/ingest/frame.h"
 #include "server/params/snapshot.h"
+#include "server/round/neighbour_peer.h"
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
 #include "server/round/round_report.h"
@@ -70,6 +72,9 @@ class ShardEngine : public ShardPeer {
   // Checkpoints go there and come from there. `files` outlives the engine.
   // No epoch that has made one begins again. Before the first Attach.
   absl::Status SetCheckpointFolder(CheckpointFolder folder, FileSystem* files);
+  // With replication: the shards behind and before this one on the ring. They
+  // outlive it. Before the first Attach.
+  void SetNeighbours(NeighbourPeer* buddy, NeighbourPeer* before);
 
   // --- ShardPeer: the coordinator's calls ---------------------------------
   absl::StatusOr<uint64_t> Promise() override;
@@ -96,6 +101,12 @@ class ShardEngine : public ShardPeer {
   void ReportHang(const absl::Status& reason);
   absl::Status CheckPushed(const PushedRow& pushed) const override;
   std::string name() const override;
+
+  // --- For the neighbours: what NeighbourPeer asks for ---------------------
+  // Thread-safe, and wait for no phase but the replica's step.
+  absl::Status SendCombined(const CopyHeader& header, const CopySlice& slice);
+  absl::Status FinishCombined(const CopyHeader& header);
+  absl::Status Fetch(const CopyHeader& header, const CopySink& sink);
 
   // --- Push ----------------------------------------------------------------
   // Checks a frame and claims memory for its slices. The caller copies (or
@@ -171,7 +182,8 @@ class ShardEngine : public ShardPeer {
   // The calls of those pulls that have an answer now; to be run without locks.
   Closures ResolvePulls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // What the gap filler does: one batch of early Grams.
+  // What the gap filler does: the replica's step, one batch of early Grams.
+  void Fill() ABSL_LOCKS_EXCLUDED(turn_, mutex_);
   void ComputeEarlyBatch() ABSL_LOCKS_EXCLUDED(turn_, mutex_);
   // To be called whenever a slice may have become complete.
   void WakeFiller() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -200,15 +212,45 @@ class ShardEngine : public ShardPeer {
                             bool* prepared) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   // Shows the version that was prepared; the next round is open.
-  absl::Status TakeStep(ShardCompute* compute)
+  // Returns PhaseResult::not_finite_slice.
+  absl::StatusOr<int32_t> TakeStep(ShardCompute* compute)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  // Arrays may be between two versions: this epoch cannot go on.
+  void BreakEpoch(uint64_t epoch, const char* where, const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<PhaseResult> Abandon() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+
+  // --- Second copies (shard_replication.cc) --------------------------------
+  absl::StatusOr<std::shared_ptr<ShardCompute>> ReplicaFor(
+      const CopyHeader& header) const ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status CheckCopy(const CopyHeader& header, JobRecord* record) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Which epoch's frames the replica takes.
+  void TellReplica() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes the step that is due, if one is.
+  absl::Status StepReplica(uint64_t epoch, ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void ReleaseReplica(ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  // Update, where parts have second copies: nothing steps.
+  absl::StatusOr<PhaseResult> Prepare(const Phase& phase, ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  absl::StatusOr<std::shared_ptr<const Snapshot>> StepHomeArrays(
+      ShardCompute* compute, int32_t* not_finite_slice)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  absl::StatusOr<PhaseResult> FetchCopies(const Phase& phase,
+                                          ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  absl::Status FetchHome(const Phase& phase, ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
 
   // --- Between epochs (shard_recovery.cc) ----------------------------------
   // What Attach answers; keeps a seeded shard's memory, forgets the rest.
   absl::StatusOr<ShardInventory> TakeInventory(uint64_t epoch, bool begins,
                                                Former* former)
       ABSL_LOCKS_EXCLUDED(turn_, mutex_);
+  // Whether anything is seeded here.
+  bool HasCopies() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // All of the job.
   Former Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
   void ForgetAll(const Phase& phase, Closures* ready)
@@ -247,11 +289,14 @@ class ShardEngine : public ShardPeer {
   ShardOptions options_;  // as they are from the first Attach on
   const std::function<void(absl::Status)> on_device_lost_;
   GuardedBackend backend_;
+  NeighbourPeer* buddy_ = nullptr;
+  NeighbourPeer* before_ = nullptr;
 
   ComputeTurn turn_ ABSL_ACQUIRED_BEFORE(mutex_);
   ClosedRound closed_round_ ABSL_GUARDED_BY(turn_);
   // What was prepared changes no parameter: the round is skipped.
   bool unchanged_ ABSL_GUARDED_BY(turn_) = false;
+  StepPlan step_ ABSL_GUARDED_BY(turn_);  // with replication: else that step
   // The home's arrays as a version that nobody has been shown; null: none.
   std::shared_ptr<const Snapshot> loaded_ ABSL_GUARDED_BY(turn_);
   CheckpointKeeper checkpoints_;  // synchronises itself

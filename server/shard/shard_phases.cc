@@ -16,7 +16,27 @@
 
 namespace agg {
 
-// --- Early Grams -------------------------------------------------------------
+// --- In the gaps -------------------------------------------------------------
+
+void ShardEngine::Fill() {
+  if (options_.replicated && options_.step_early) {
+    const TurnLock turn(&turn_);
+    std::shared_ptr<ShardCompute> compute;
+    uint64_t epoch;
+    {
+      MutexLock lock(&mutex_);
+      compute = compute_;
+      epoch = epoch_.number();
+    }
+    // Its error ends the epoch, and is named by the next phase.
+    StepReplica(epoch, compute.get()).IgnoreError();
+  }
+  if (options_.early_gram) {
+    ComputeEarlyBatch();
+  } else {
+    ReportLostDevice();
+  }
+}
 
 void ShardEngine::WakeFiller() {
   if (open_round_->early()->any_ready()) turn_.WakeFiller();
@@ -136,6 +156,10 @@ absl::StatusOr<PhaseResult> ShardEngine::Dispatch(const Phase& phase,
     if (!status.ok()) return status;
     compute = compute_;
   }
+  if (IsOfRounds(phase.kind)) {
+    const absl::Status status = StepReplica(phase.epoch, compute.get());
+    if (!status.ok()) return status;
+  }
   switch (phase.kind) {
     case PhaseKind::kClose:
       return Close(phase, compute.get());
@@ -154,7 +178,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Dispatch(const Phase& phase,
     case PhaseKind::kRecover:
       return Recover(phase, compute.get(), ready);
     case PhaseKind::kFetch:
-      return PhaseResult();  // a home without a second copy: nothing to fetch
+      return FetchCopies(phase, compute.get());
     case PhaseKind::kOpen:
       return Open(phase, ready);
     case PhaseKind::kCapture:

@@ -1,6 +1,6 @@
 // From one epoch to the next: what a ShardEngine keeps, what it reports, and
-// what it makes of its copies (P18 to P20). Homes alone; replicas are in
-// shard_replication.cc.
+// what it makes of its copies (P18 to P20). How a copy comes over the network
+// is in shard_replication.cc.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,6 +33,7 @@ absl::StatusOr<ShardInventory> ShardEngine::Attach(
     MutexLock lock(&mutex_);
     begins = epoch_.Begin(epoch, std::move(on_lost));
     if (!begins.ok()) return begins.status();
+    TellReplica();
     ready = ResolvePulls();
     claims_ended_.NotifyAll();
   }
@@ -58,21 +59,32 @@ absl::StatusOr<ShardInventory> ShardEngine::TakeInventory(uint64_t epoch,
   ShardInventory inventory;
   inventory.life = options_.life;
   inventory.member_epoch = member_epoch_;
-  const bool seeded = home_.held();
-  if (begins && !seeded) {
+  if (begins && !HasCopies()) {
     *former = Forget();
     member_epoch_ = epoch;
     epoch_.Open();
+  } else if (begins) {
+    // What was prepared waits for the decision; all else may take rows again.
+    if (!home_.prepared()) ReopenRound();
+    if (options_.replicated) compute_->replica()->Hold();
   }
-  // What was updated stays closed: its rows are in the arrays.
-  if (begins && seeded && !home_.prepared()) ReopenRound();
   inventory.has_manifest = compute_ != nullptr;
   if (home_.held()) inventory.copies.push_back(home_.state());
+  if (compute_ != nullptr && options_.replicated) {
+    const HeldCopy replica = compute_->replica()->copy();
+    if (replica.held()) inventory.copies.push_back(replica.state());
+  }
   inventory.members = sessions_.members();
   inventory.ended_sessions = sessions_.ended();
   inventory.highest_session = sessions_.highest();
   inventory.facts = facts_;
   return inventory;
+}
+
+bool ShardEngine::HasCopies() const {
+  if (home_.held()) return true;
+  return compute_ != nullptr && options_.replicated &&
+         compute_->replica()->copy().held();
 }
 
 ShardEngine::Former ShardEngine::Forget() {
@@ -129,7 +141,11 @@ absl::StatusOr<PhaseResult> ShardEngine::Recover(const Phase& phase,
     epoch_.Close();
     *ready = ResolvePulls();
   }
-  const absl::Status status = RecoverHome(phase, repeated, compute);
+  absl::Status status = RecoverHome(phase, repeated, compute);
+  if (status.ok() && options_.replicated) {
+    status = compute->replica()->Recover(phase.recover.replica,
+                                         phase.recover.target, repeated);
+  }
   if (!status.ok()) return status;
   MutexLock lock(&mutex_);
   recovered_epoch_ = phase.epoch;
@@ -215,7 +231,7 @@ absl::Status ShardEngine::StepHome(const VersionId& target,
         there ? absl::OkStatus() : home_.CheckStep(target);
     if (!status.ok()) return status;
   }
-  return there ? KeepHome(target, compute) : TakeStep(compute);
+  return there ? KeepHome(target, compute) : TakeStep(compute).status();
 }
 
 absl::Status ShardEngine::LoadHome(const Phase& phase, ShardCompute* compute) {
@@ -279,18 +295,26 @@ void ShardEngine::ShowLoaded(ShardCompute* compute) {
 absl::StatusOr<PhaseResult> ShardEngine::Open(const Phase& phase,
                                               Closures* ready) {
   MutexLock lock(&mutex_);
-  if (!epoch_.open()) {
-    const bool there = home_.At(phase.id) && !home_.prepared();
-    if (!there || recovered_epoch_ != phase.epoch) {
-      return absl::InternalError(absl::StrCat(
-          "open of ", DescribeVersion(phase.id), ": ",
-          there ? "nothing was recovered in this epoch" : home_.Describe()));
-    }
-    epoch_.Open();
-    open_round_->ExpectAlive();
-    WakeFiller();
-    *ready = ResolvePulls();
+  if (epoch_.open()) return PhaseResult();  // a repeat
+  std::string copies = home_.Describe();
+  bool there = home_.At(phase.id) && !home_.prepared();
+  if (options_.replicated && compute_ != nullptr) {
+    const HeldCopy replica = compute_->replica()->copy();
+    there = there && replica.At(phase.id) && !replica.prepared();
+    absl::StrAppend(&copies, "; ", replica.Describe());
   }
+  if (recovered_epoch_ != phase.epoch) {
+    copies = "nothing was recovered in this epoch";
+    there = false;
+  }
+  if (!there) {
+    return absl::InternalError(
+        absl::StrCat("open of ", DescribeVersion(phase.id), ": ", copies));
+  }
+  epoch_.Open();
+  open_round_->ExpectAlive();
+  WakeFiller();
+  *ready = ResolvePulls();
   return PhaseResult();
 }
 

@@ -10,6 +10,7 @@ namespace agg {
 
 absl::StatusOr<PhaseResult> ShardEngine::Update(const Phase& phase,
                                                 ShardCompute* compute) {
+  if (options_.replicated) return Prepare(phase, compute);
   {
     MutexLock lock(&mutex_);
     // From here on the arrays may be between two versions (P18).
@@ -31,12 +32,17 @@ absl::StatusOr<PhaseResult> ShardEngine::Update(const Phase& phase,
   }
   // Master weights may hold a part of the step: this epoch cannot go on (P15).
   home_.Void();
-  if (epoch_.number() == phase.epoch) {
-    epoch_.Break(absl::UnavailableError(
-        absl::StrCat("shard ", options_.ordinal,
-                     " failed within an update: ", status.message())));
-  }
+  BreakEpoch(phase.epoch, "an update", status);
   return status;
+}
+
+void ShardEngine::BreakEpoch(uint64_t epoch, const char* where,
+                             const absl::Status& status) {
+  if (epoch_.number() != epoch) return;  // it is over anyway
+  epoch_.Break(absl::UnavailableError(absl::StrCat("shard ", options_.ordinal,
+                                                   " failed within ", where,
+                                                   ": ", status.message())));
+  TellReplica();
 }
 
 absl::StatusOr<PhaseResult> ShardEngine::LoadSeed(const Phase& phase,
@@ -83,28 +89,39 @@ absl::Status ShardEngine::CheckPublish(const Phase& phase, bool* repeated,
         "publish of version ", plan.version, " in round ", phase.round,
         "; current version ", open_round_->version()));
   }
-  if (!plan.seed && !plan.unchanged && !*prepared) {
+  // A skipped round changes nothing that a second copy has to know before.
+  const bool may_be_unprepared = plan.unchanged && !options_.replicated;
+  if (!plan.seed && !may_be_unprepared && !*prepared) {
     return absl::FailedPreconditionError(
         absl::StrCat("round ", phase.round, " has not been updated"));
   }
-  return absl::OkStatus();
+  return options_.replicated ? compute_->replica()->CheckPrepared(plan.version)
+                             : absl::OkStatus();
 }
 
-absl::Status ShardEngine::TakeStep(ShardCompute* compute) {
+absl::StatusOr<int32_t> ShardEngine::TakeStep(ShardCompute* compute) {
   const uint64_t version = [&] {
     MutexLock lock(&mutex_);
     return home_.id().version;
   }();
   ParameterStore* const store = compute->store();
-  store->Publish(version + 1,
-                 unchanged_ ? store->Find(version) : closed_round_.updated());
+  int32_t not_finite_slice = -1;
+  std::shared_ptr<const Snapshot> snapshot = closed_round_.updated();
+  if (unchanged_) {
+    snapshot = store->Find(version);
+  } else if (options_.replicated) {
+    auto stepped = StepHomeArrays(compute, &not_finite_slice);
+    if (!stepped.ok()) return stepped.status();
+    snapshot = *std::move(stepped);
+  }
+  store->Publish(version + 1, std::move(snapshot));
   closed_round_ = ClosedRound();
   unchanged_ = false;
   MutexLock lock(&mutex_);
   home_.Step();
   open_round_->Publish(version + 1);
   WakeFiller();
-  return absl::OkStatus();
+  return not_finite_slice;
 }
 
 absl::StatusOr<PhaseResult> ShardEngine::Publish(const Phase& phase,
@@ -114,7 +131,8 @@ absl::StatusOr<PhaseResult> ShardEngine::Publish(const Phase& phase,
   bool prepared;
   absl::Status status = CheckPublish(phase, &repeated, &prepared);
   if (!status.ok()) return status;
-  if (repeated) return PhaseResult();
+  PhaseResult result;
+  if (repeated) return result;
   if (phase.publish.seed) {
     status = LoadSeed(phase, compute).status();
     if (!status.ok()) return status;
@@ -122,13 +140,16 @@ absl::StatusOr<PhaseResult> ShardEngine::Publish(const Phase& phase,
   } else {
     // A skipped round needs no Update before.
     if (!prepared) status = Update(phase, compute).status();
-    if (status.ok()) status = TakeStep(compute);
-    if (!status.ok()) return status;
+    const absl::StatusOr<int32_t> not_finite_slice =
+        status.ok() ? TakeStep(compute) : status;
+    if (!not_finite_slice.ok()) return not_finite_slice.status();
+    result.not_finite_slice = *not_finite_slice;
+    ReleaseReplica(compute);
   }
   MutexLock lock(&mutex_);
   WakeFiller();
   *ready = ResolvePulls();
-  return PhaseResult();
+  return result;
 }
 
 }  // namespace agg

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -51,6 +52,62 @@ absl::StatusOr<std::vector<int32_t>> PlacesIn(const StepPlan& step,
     }
   }
   return places;
+}
+
+absl::StatusOr<std::vector<GroupOptions>> GroupsOf(const ShardOptions& options,
+                                                   const Manifest& manifest) {
+  std::vector<GroupOptions> groups;
+  for (const TensorSpec& tensor : manifest.tensors) {
+    GroupOptions group;
+    group.weight_decay = options.weight_decay;
+    if (!tensor.group.empty()) {
+      const auto found = std::find_if(
+          options.groups.begin(), options.groups.end(),
+          [&](const GroupOptions& g) { return g.name == tensor.group; });
+      if (found == options.groups.end()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "tensor \"", tensor.name, "\" is in group \"", tensor.group,
+            "\"; allowed: a name in the config's `groups`, or none"));
+      }
+      group = *found;
+    }
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+absl::StatusOr<std::vector<UpdateRange>> StepRanges(
+    const StepPlan& step, const ShardLayout& layout,
+    const std::vector<GroupOptions>& group_of_tensor, size_t num_rows,
+    size_t num_kept, absl::Span<const double> coefficients) {
+  const absl::StatusOr<std::vector<int32_t>> places =
+      PlacesIn(step, layout, num_rows);
+  if (!places.ok()) return places.status();
+  std::vector<UpdateRange> ranges;
+  for (size_t i = 0; i < layout.slices.size(); ++i) {
+    const int32_t tensor = layout.plan.slices[layout.slices[i]].tensor;
+    const int32_t place = (*places)[tensor];
+    const GroupOptions& group = group_of_tensor[tensor];
+    UpdateRange range;
+    range.range = layout.ranges[i];
+    range.coefficients =
+        coefficients.subspan(step.per_tensor ? place * num_kept : 0, num_kept);
+    range.learning_rate = static_cast<float>(
+        step.learning_rate * static_cast<double>(group.learning_rate_factor));
+    range.weight_decay = group.weight_decay;
+    range.trust = step.trust.empty() ? 1.0f : step.trust[place];
+    ranges.push_back(range);
+  }
+  return ranges;
+}
+
+StepPlan WithoutRows(const StepPlan& step) {
+  StepPlan without;
+  without.tensors = step.tensors;
+  without.learning_rate = step.learning_rate;
+  without.step = step.step;
+  without.trust = step.trust;
+  return without;
 }
 
 std::vector<size_t> KeptRows(const StepPlan& step,

@@ -1,4 +1,5 @@
-// Where in a step's lists of numbers a shard finds what it needs.
+// What a step means for each slice: where in its lists of numbers a shard finds
+// what it needs, and what the tensor's group adds.
 #ifndef AGG_SERVER_SHARD_STEP_LAYOUT_H_
 #define AGG_SERVER_SHARD_STEP_LAYOUT_H_
 
@@ -7,8 +8,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "proto/shard_plan.h"
 #include "server/ingest/shard_layout.h"
 #include "server/round/phase.h"
+#include "server/round/shard_options.h"
 
 namespace agg {
 
@@ -19,6 +24,22 @@ namespace agg {
 absl::StatusOr<std::vector<int32_t>> PlacesIn(const StepPlan& step,
                                               const ShardLayout& layout,
                                               size_t num_rows);
+
+// By tensor of the manifest: what its group says. INVALID_ARGUMENT for a tensor
+// of an unknown group.
+absl::StatusOr<std::vector<GroupOptions>> GroupsOf(const ShardOptions& options,
+                                                   const Manifest& manifest);
+
+// What the step means for each slice of the layout. `coefficients`: of the
+// num_kept rows that are in the sum, for each segment; must outlive the result.
+// `num_rows`: of the round; 0 with no coefficients for a step that needs none.
+absl::StatusOr<std::vector<UpdateRange>> StepRanges(
+    const StepPlan& step, const ShardLayout& layout,
+    const std::vector<GroupOptions>& group_of_tensor, size_t num_rows,
+    size_t num_kept, absl::Span<const double> coefficients);
+
+// The step without what is about rows: for Backend::Step.
+StepPlan WithoutRows(const StepPlan& step);
 
 // Positions of the rows that are in the sum. An excluded row holds a value that
 // is not finite: it must not be multiplied, not even by zero.

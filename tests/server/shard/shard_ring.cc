@@ -13,16 +13,49 @@
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/checkpoint/checkpoint_json.h"
 #include "server/checkpoint/checkpoint_manifest.h"
+#include "server/round/neighbour_peer.h"
 #include "server/round/shard_peer.h"
 #include "tests/server/round/reply.h"
 
 namespace agg {
+
+// One shard, as its neighbours reach it.
+class ShardRing::Link : public NeighbourPeer {
+ public:
+  Link(ShardRing* ring, int ordinal) : ring_(ring), ordinal_(ordinal) {}
+  absl::Status SendCombined(const CopyHeader& header,
+                            const CopySlice& slice) override {
+    if (ring_->cut_[ordinal_]) return Gone();
+    return ring_->engine(ordinal_)->SendCombined(header, slice);
+  }
+  absl::Status FinishCombined(const CopyHeader& header) override {
+    if (ring_->cut_[ordinal_]) return Gone();
+    return ring_->engine(ordinal_)->FinishCombined(header);
+  }
+  absl::Status Fetch(const CopyHeader& header, const CopySink& sink) override {
+    if (ring_->cut_[ordinal_]) return Gone();
+    return ring_->engine(ordinal_)->Fetch(header, sink);
+  }
+
+ private:
+  absl::Status Gone() const {
+    return absl::UnavailableError(absl::StrCat("shard ", ordinal_, " is gone"));
+  }
+  ShardRing* const ring_;
+  const int ordinal_;
+};
+
+ShardRing::~ShardRing() = default;
 
 ShardRing::ShardRing(int num_shards, const ShardOptions& options,
                      const Manifest& manifest)
     : options_(options), manifest_(manifest) {
   SetLogLevel(LogLevel::kError);  // failures are what tests are about
   options_.num_shards = num_shards;
+  cut_.assign(num_shards, false);
+  for (int i = 0; i < num_shards; ++i) {
+    links_.push_back(std::make_unique<Link>(this, i));
+  }
   for (int i = 0; i < num_shards; ++i) {
     backends_.push_back(*MakeBackend("cpu", {1}));
     engines_.push_back(NewEngine(i));
@@ -35,6 +68,9 @@ std::unique_ptr<ShardEngine> ShardRing::NewEngine(int ordinal) {
   ++options_.life;
   auto engine =
       std::make_unique<ShardEngine>(options, backends_[ordinal].get());
+  const int num_shards = options.num_shards;
+  engine->SetNeighbours(links_[(ordinal + 1) % num_shards].get(),
+                        links_[(ordinal + num_shards - 1) % num_shards].get());
   if (files_ != nullptr) {
     EXPECT_EQ(engine->SetCheckpointFolder(
                   *CheckpointFolder::Open(files_, "/disk", "job", options.life),
@@ -54,8 +90,10 @@ void ShardRing::Restart(int ordinal) {
   engines_[ordinal] = NewEngine(ordinal);
 }
 
+void ShardRing::Cut(int ordinal, bool cut) { cut_[ordinal] = cut; }
+
 std::vector<ShardInventory> ShardRing::Attach() {
-  std::vector<ShardInventory> inventories;
+  inventories_.clear();
   for (auto& engine : engines_) {
     epoch_ = std::max(epoch_, *engine->Promise());
   }
@@ -63,9 +101,9 @@ std::vector<ShardInventory> ShardRing::Attach() {
   for (auto& engine : engines_) {
     absl::StatusOr<ShardInventory> inventory = engine->Attach(epoch_, nullptr);
     EXPECT_EQ(inventory.status(), absl::OkStatus());
-    inventories.push_back(*std::move(inventory));
+    inventories_.push_back(*std::move(inventory));
   }
-  return inventories;
+  return inventories_;
 }
 
 void ShardRing::SetManifest() {
@@ -109,6 +147,15 @@ void ShardRing::Seed() {
   publish.publish.version = 0;
   publish.publish.seed = true;
   publish.publish.seed_session = kFirstSession;
+  if (options_.replicated) {
+    Phase load = publish;
+    load.kind = PhaseKind::kLoadSeed;
+    load.record = std::make_shared<const std::string>("of 0");
+    RunAll(load);
+    Phase fetch = MakePhase(PhaseKind::kFetch);
+    fetch.id = {epoch_, 0};
+    RunAll(fetch);
+  }
   RunAll(publish);
 }
 
@@ -164,8 +211,107 @@ void ShardRing::RunRound(uint64_t round) {
   for (int32_t rank = 0; rank < num_workers_; ++rank) Push(round, rank);
   for (const PhaseKind kind :
        {PhaseKind::kClose, PhaseKind::kUpdate, PhaseKind::kPublish}) {
-    RunAll(MakePhase(kind, round));
+    for (int i = 0; i < num_shards(); ++i) {
+      ASSERT_EQ(RunOn(i, kind, round).status(), absl::OkStatus())
+          << PhaseName(kind) << " of round " << round << " on shard " << i;
+    }
   }
+}
+
+absl::StatusOr<PhaseResult> ShardRing::RunOn(int ordinal, PhaseKind kind,
+                                             uint64_t round) {
+  Phase phase = MakePhase(kind, round);
+  if (options_.replicated && kind == PhaseKind::kUpdate) {
+    phase.replica_step = phase.step;
+    phase.replica_step.coefficients.clear();
+    phase.record =
+        std::make_shared<const std::string>(absl::StrCat("of ", round + 1));
+  }
+  return Run(ordinal, phase);
+}
+
+// --- Recovery ----------------------------------------------------------------
+
+namespace {
+
+CopyAction ActionFor(const ShardInventory& inventory, int32_t part,
+                     const VersionId& target) {
+  for (const CopyState& copy : inventory.copies) {
+    if (copy.part != part) continue;
+    if (copy.id == target) return CopyAction::kKeep;
+    if (copy.whole && copy.prepared_by == target.made &&
+        copy.id.version + 1 == target.version) {
+      return CopyAction::kStep;
+    }
+  }
+  return CopyAction::kVoid;
+}
+
+// P18, without frozen processes and abandoned pasts.
+VersionId Decide(const std::vector<ShardInventory>& inventories) {
+  VersionId newest;
+  for (const ShardInventory& inventory : inventories) {
+    for (const CopyState& copy : inventory.copies) {
+      if (newest < copy.id) newest = copy.id;
+    }
+  }
+  bool forward = true;
+  uint64_t prepared_by = 0;
+  for (const ShardInventory& inventory : inventories) {
+    for (const CopyState& copy : inventory.copies) {
+      if (!(copy.id == newest) || !copy.whole) forward = false;
+      prepared_by = copy.prepared_by;
+    }
+  }
+  return forward ? VersionId{prepared_by, newest.version + 1} : newest;
+}
+
+}  // namespace
+
+void ShardRing::RecoverTo(const VersionId& target) {
+  SetManifest();
+  for (int i = 0; i < num_shards(); ++i) {
+    const int32_t before = (i + num_shards() - 1) % num_shards();
+    Phase recover = MakePhase(PhaseKind::kRecover);
+    recover.recover.target = target;
+    recover.recover.home = ActionFor(inventories_[i], i, target);
+    recover.recover.replica = ActionFor(inventories_[i], before, target);
+    // The answer to the first one is lost.
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      ASSERT_EQ(Run(i, recover).status(), absl::OkStatus()) << "shard " << i;
+    }
+  }
+  Phase fetch = MakePhase(PhaseKind::kFetch);
+  fetch.id = target;
+  RunAll(fetch);
+  RunAll(fetch);
+}
+
+VersionId ShardRing::Recover() {
+  const VersionId target = Decide(inventories_);
+  RecoverTo(target);
+  Join(num_workers_);
+  Phase open = MakePhase(PhaseKind::kOpen);
+  open.id = target;
+  RunAll(open);
+  return target;
+}
+
+ShardRing::Arrays ShardRing::CopyOf(int ordinal, int32_t part,
+                                    const VersionId& id) {
+  Arrays arrays(3);
+  CopySink sink;
+  sink.slice = [&](const CopySlice& slice) {
+    std::vector<float>& array =
+        arrays[static_cast<int>(slice.array) -
+               static_cast<int>(CopyArray::kParameters)];
+    array.insert(array.end(), slice.values.begin(), slice.values.end());
+    return absl::OkStatus();
+  };
+  sink.record = [](std::string) { return absl::OkStatus(); };
+  EXPECT_EQ(engine(ordinal)->Fetch({epoch_, part, id}, sink), absl::OkStatus())
+      << "part " << part << " of shard " << ordinal;
+  return arrays;
 }
 
 void ShardRing::RecoverAll(CopyAction home, const VersionId& target,

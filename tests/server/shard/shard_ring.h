@@ -27,24 +27,30 @@ namespace agg {
 // epochs, as workers that resume.
 class ShardRing {
  public:
+  // Parameters and state of one copy.
+  using Arrays = std::vector<std::vector<float>>;
+
   static constexpr uint64_t kFirstSession = 4096;
 
   // `options`: ordinal and num_shards are filled in; `life` is that of shard 0
   // in its first life, and counts on from there.
   ShardRing(int num_shards, const ShardOptions& options,
             const Manifest& manifest);
+  ~ShardRing();
 
   // Gives all shards (those that come, too) checkpoints in /disk of `files`.
   void UseCheckpoints(FileSystem* files);
   // kill -9, and a new process.
   void Restart(int ordinal);
+  // Neighbours cannot reach the shard any more; and they can again.
+  void Cut(int ordinal, bool cut = true);
 
   int num_shards() const { return static_cast<int>(engines_.size()); }
   ShardEngine* engine(int ordinal) { return engines_[ordinal].get(); }
   const Manifest& manifest() const { return manifest_; }
   uint64_t epoch() const { return epoch_; }
 
-  // A new epoch on all shards.
+  // A new epoch on all shards; keeps what they say.
   std::vector<ShardInventory> Attach();
   // The manifest and that many workers' sessions, on all shards.
   void Join(int num_workers);
@@ -58,6 +64,17 @@ class ShardRing {
   absl::StatusOr<FrameResult> PushTo(int ordinal, uint64_t round, int32_t rank);
   // Push by all workers, Close, Update, Publish.
   void RunRound(uint64_t round);
+
+  // With replication, after Attach: what becomes of each copy, as P18 says, the
+  // void ones fetched, the sessions of Join, open. Where the job goes on.
+  VersionId Recover();
+  // The actions for `target` of the last Attach, and fetching.
+  void RecoverTo(const VersionId& target);
+  // What the shard has of a part.
+  Arrays CopyOf(int ordinal, int32_t part, const VersionId& id);
+  // A phase of `round` on one shard, with what replication adds.
+  absl::StatusOr<PhaseResult> RunOn(int ordinal, PhaseKind kind,
+                                    uint64_t round);
 
   // A phase as the round of these workers takes it, for `change` to complete.
   Phase MakePhase(PhaseKind kind, uint64_t round = 0) const;
@@ -79,6 +96,7 @@ class ShardRing {
   std::string TakeCheckpoint(const VersionId& id);
 
  private:
+  class Link;
   std::unique_ptr<ShardEngine> NewEngine(int ordinal);
 
   ShardOptions options_;
@@ -87,7 +105,10 @@ class ShardRing {
   uint64_t epoch_ = 0;
   int num_workers_ = 0;
   std::vector<std::unique_ptr<Backend>> backends_;
+  std::vector<std::unique_ptr<Link>> links_;  // to each shard
+  std::vector<bool> cut_;
   std::vector<std::unique_ptr<ShardEngine>> engines_;
+  std::vector<ShardInventory> inventories_;
 };
 
 }  // namespace agg

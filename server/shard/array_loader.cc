@@ -1,0 +1,46 @@
+// Load clears the state, so that parameters come first.
+#include "server/shard/array_loader.h"
+
+#include <cstddef>
+
+namespace agg {
+
+Buffer* ArrayOf(ParameterStore* store, int array) {
+  if (array == 0) return store->master();
+  return array == 1 ? store->state0() : store->state1();
+}
+
+ArrayLoader::ArrayLoader(const OptimizerOptions& optimizer, Backend* backend,
+                         ParameterStore* store, int64_t num_elements)
+    : optimizer_(optimizer),
+      backend_(backend),
+      store_(store),
+      num_elements_(num_elements) {
+  int revoked = 0;
+  snapshot_ = store->NextSnapshot(&revoked);
+}
+
+absl::Span<float> ArrayLoader::Destination(int array) {
+  const auto num_elements = static_cast<size_t>(num_elements_);
+  if (array > 0) {
+    state_.resize(num_elements);
+    return absl::MakeSpan(state_);
+  }
+  return absl::MakeSpan(
+      reinterpret_cast<float*>(snapshot_->buffers()->f32->host()),
+      num_elements);
+}
+
+absl::Status ArrayLoader::Finish(int array) {
+  if (array == 0) {
+    return backend_->Load(optimizer_, *snapshot_->buffers()->f32,
+                          store_->master(), store_->state0(), store_->state1(),
+                          snapshot_->buffers()->narrowed.get(),
+                          store_->narrowed_dtype());
+  }
+  // A shard without slices has arrays all the same: no array is empty.
+  if (state_.empty()) return absl::OkStatus();
+  return backend_->Write(state_, ArrayOf(store_, array));
+}
+
+}  // namespace agg

@@ -1,0 +1,116 @@
+// The second copy of a neighbour's part (P15): arrays that take the same steps
+// as the home's, by the combined gradients that the home sends (P17).
+#ifndef AGG_SERVER_SHARD_SHARD_REPLICA_H_
+#define AGG_SERVER_SHARD_SHARD_REPLICA_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "proto/shard_plan.h"
+#include "server/base/mutex.h"
+#include "server/ingest/shard_layout.h"
+#include "server/round/neighbour_peer.h"
+#include "server/round/phase.h"
+#include "server/round/recovery.h"
+#include "server/round/shard_options.h"
+#include "server/shard/held_copy.h"
+
+namespace agg {
+
+// Frames come from any thread, and take no turn: they wait for the replica's
+// step and for nothing else. All else is part of a phase, with the turn
+// (compute_turn.h). Thread-safe in this sense.
+class ShardReplica {
+ public:
+  // Of part `ordinal` - 1 on the ring. Errors: MakeShardLayout's, GroupsOf's.
+  static absl::StatusOr<std::unique_ptr<ShardReplica>> Create(
+      const ShardOptions& options, Backend* backend, const Manifest& manifest);
+  // Its memory, once. Errors: Backend::Allocate's.
+  absl::Status Allocate();
+  const std::shared_ptr<const ShardLayout>& layout() const { return layout_; }
+
+  // What is known about it now.
+  HeldCopy copy() const;
+
+  // --- The neighbour's frames -----------------------------------------------
+  // As NeighbourPeer::SendCombined and FinishCombined.
+  absl::Status Land(const CopyHeader& header, const CopySlice& slice);
+  absl::Status CheckLanded(const CopyHeader& header) const;
+  // Frames of this epoch are taken, while `end` is OK; others stop waiting.
+  void SetEpoch(uint64_t epoch, const absl::Status& end);
+  // Called, with locks held, when a frame waits for a step that nobody has
+  // asked for. To be set before the first frame.
+  void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
+
+  // --- Rounds ---------------------------------------------------------------
+  // The plan of the round's step; its slices come by Land.
+  absl::Status Prepare(const Phase& phase);
+  // OK if it holds all that the step to `version` takes, or is there already.
+  absl::Status CheckPrepared(uint64_t version) const;
+  // All shards are prepared: it may step.
+  void Release();
+  // Takes the step that was released, if there is one. A failed one voids it.
+  absl::Status StepIfReleased();
+
+  // --- Between epochs -------------------------------------------------------
+  // What was released and not stepped waits for Recover.
+  void Hold();
+  // `repeated`: it may be at the target by what an earlier call has begun.
+  absl::Status Recover(CopyAction action, const VersionId& target,
+                       bool repeated);
+  // Gets all of the copy from `peer`. Void until it is all there.
+  absl::Status Fetch(const CopyHeader& header, NeighbourPeer* peer);
+  // Fills `to` with an array, 0 to 2, padding included.
+  absl::Status Read(int array, absl::Span<float> to) const;
+
+ private:
+  struct Plan {
+    bool known = false;
+    bool unchanged = false;  // a skipped round: nothing lands
+    StepPlan step;
+    JobRecord record;  // of the next version
+  };
+
+  ShardReplica(const ShardOptions& options, Backend* backend)
+      : options_(options), backend_(backend) {}
+  // Whether a frame of `id` may land; false: it has to wait.
+  absl::StatusOr<bool> Admit(const CopyHeader& header)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status BeginPrepare(uint64_t epoch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool AllLanded() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndPrepareIfWhole() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What was prepared is gone, or is in the arrays.
+  void Clear() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status TakeStep();
+  absl::Status StepArrays(const StepPlan& step);
+
+  const ShardOptions options_;
+  Backend* const backend_;
+  std::shared_ptr<const ShardLayout> layout_;
+  std::vector<GroupOptions> group_of_tensor_;
+  std::unique_ptr<Buffer> arrays_[3];  // parameters, state0, state1
+  std::unique_ptr<Buffer> incoming_;   // written by Land, read by a step
+  std::function<void()> wake_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  HeldCopy copy_ ABSL_GUARDED_BY(mutex_){0};
+  Plan plan_ ABSL_GUARDED_BY(mutex_);
+  std::vector<bool> landed_ ABSL_GUARDED_BY(mutex_);  // by slice here
+  size_t num_landed_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool released_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status end_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_SHARD_SHARD_REPLICA_H_
