@@ -91,6 +91,9 @@ class Chaos:
     SIGSTOP, for up to 3 s), all (every shard at once).
     """
 
+    # After these the same processes may go on in the same epoch.
+    SAME_EPOCH = ("freeze", "cut")
+
     def __init__(self, shards, aggctl, coordinator, rng, events,
                  replicated=True, say=print):
         # Not replicated: nothing is killed before there is a checkpoint.
@@ -120,7 +123,7 @@ class Chaos:
         if before is None:
             raise job.RunError("the coordinator does not answer before a kill")
         action = self.events[0][1]
-        if (not self.replicated and action != "freeze"
+        if (not self.replicated and action not in self.SAME_EPOCH
                 and before["checkpoint"]["num_sealed"] == "0"
                 and before["checkpoint"]["restored_made"] == "0"):
             return
@@ -129,7 +132,8 @@ class Chaos:
         time.sleep(self.rng.uniform(0, self._round_seconds))
         began = time.monotonic()
         what = getattr(self, "_" + action)()
-        after = self.settle(before, must_change=action != "freeze")
+        after = self.settle(
+            before, must_change=action not in self.SAME_EPOCH)
         self.pauses.append(time.monotonic() - began)
         self._note(after)
         self._ready_at = int(after["version"]) + 1

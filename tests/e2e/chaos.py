@@ -7,8 +7,10 @@
 
 Trains once undisturbed and once with events (deploy/quickstart_chaos.py), and
 compares the sha256 of the final parameters of all workers. With
---replication=buddy nothing may be rewound either. With --minutes it goes on
-with the next seeds until the time is up. Exits with 1 and says what differs.
+--replication=buddy nothing may be rewound either. Further actions: cut (all
+connections to one shard, for up to 1.5 s) and everything (all shards and
+workers killed at once). With --minutes it goes on with the next seeds until
+the time is up. Exits with 1 and says what differs, and where the logs are.
 """
 
 import argparse
@@ -29,9 +31,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent))
 
 from deploy import quickstart_chaos as chaos  # noqa: E402
 from deploy import quickstart_job as job  # noqa: E402
+from tests.e2e import proxies  # noqa: E402
 
-ACTIONS = ("kill", "coordinator", "pair", "recovery", "freeze", "all",
+ACTIONS = ("kill", "coordinator", "pair", "recovery", "freeze", "cut", "all",
            "everything")
+CUT_SECONDS = (0.0, 1.5)
 SILENT_SECONDS = 120  # without a round: the job hangs
 
 
@@ -61,15 +65,22 @@ class Job:
         self.folder = folder
         self.bin = pathlib.Path(options.bin).resolve()
         self.processes = job.Processes(folder)
-        addresses = [f"127.0.0.1:{port}" for port in chaos.free_ports(
-            options.shards, rng)]
+        ports = chaos.free_ports(2 * options.shards, rng)
+        listening, known = ports[:options.shards], ports[:options.shards]
+        self.proxies = []
+        if "cut" in options.actions.split(","):
+            known = ports[options.shards:]
+            self.proxies = [proxies.Proxy(port, target)
+                            for port, target in zip(known, listening)]
+        addresses = [f"127.0.0.1:{port}" for port in known]
         self.coordinator = addresses[0]
         config = folder / "job.textproto"
         config.write_text(config_text(options, addresses, folder))
         self.shards = chaos.Shards(
             self.processes,
             lambda ordinal: [self.bin / "server" / "agg_server",
-                             f"--config={config}", f"--shard={ordinal}"],
+                             f"--config={config}", f"--shard={ordinal}",
+                             f"--port={listening[ordinal]}"],
             options.shards)
         self.worker_lives = 0
         self.start_workers()
@@ -123,6 +134,11 @@ class Job:
                     yield line
                     heard = time.monotonic()
 
+    def stop(self):
+        self.processes.stop()
+        for proxy in self.proxies:
+            proxy.close()
+
     def digests(self):
         """Waits for the workers' ends; the sha256 of what each has saved."""
         for worker in self.workers:
@@ -143,6 +159,14 @@ class Disturber(chaos.Chaos):
             one.options.replication == "buddy", say)
         self.job = one
 
+    def _cut(self):
+        ordinal = self._any()
+        seconds = self.rng.uniform(*CUT_SECONDS)
+        self.job.proxies[ordinal].cut()
+        time.sleep(seconds)
+        self.job.proxies[ordinal].mend()
+        return f"connections to shard {ordinal} cut for {seconds:.1f} s"
+
     def _everything(self):
         self.job.kill_workers()
         what = self._all()
@@ -158,10 +182,8 @@ def run(options, events, rng, say):
     """One run. Raises job.RunError."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="agg_chaos_"))
     keep = True
-    processes = job.Processes(folder)
+    one = Job(options, folder, rng)
     try:
-        one = Job(options, folder, rng)
-        processes = one.processes
         disturber = Disturber(one, rng, events, say)
         last, rewinds, left_out = 0, 0, 0
         for line in one.lines():
@@ -181,7 +203,7 @@ def run(options, events, rng, say):
     except (job.RunError, subprocess.TimeoutExpired) as error:
         raise job.RunError(f"{error}\nlogs: {folder}") from error
     finally:
-        processes.stop()
+        one.stop()
         if not keep:
             shutil.rmtree(folder)
 

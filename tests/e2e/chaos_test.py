@@ -28,6 +28,10 @@ class ChaosTest(unittest.TestCase):
         self.run_chaos("--replication=none --actions=freeze --events=4 "
                        "--rounds=80", seed=1)
 
+    def test_cut_connections_change_nothing(self):
+        self.run_chaos("--replication=none --actions=cut --events=4 "
+                       "--rounds=80", seed=1)
+
     def test_a_change_of_the_result_is_found(self):
         options = chaos.make_parser().parse_args(["--bin=."])
         same = chaos.Result(["a", "a"], 0, 0, [], [7])
