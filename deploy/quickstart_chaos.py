@@ -106,6 +106,7 @@ class Chaos:
         self.replicated = replicated
         self.say = say
         self.pauses = []
+        self.status_error = ""  # of the last call that had one
         self.histories = []  # epochs of the seed and of rewinds, as seen
         self._last = time.monotonic()
         self._round_seconds = 0.0
@@ -121,7 +122,8 @@ class Chaos:
             return
         before = self.status()
         if before is None:
-            raise job.RunError("the coordinator does not answer before a kill")
+            raise job.RunError("the coordinator does not answer before a kill:"
+                               f" {self.status_error}")
         action = self.events[0][1]
         if (not self.replicated and action not in self.SAME_EPOCH
                 and before["checkpoint"]["num_sealed"] == "0"
@@ -145,6 +147,7 @@ class Chaos:
         run = subprocess.run(
             [str(word) for word in self.status_command], check=False,
             stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        self.status_error = run.stderr.strip()
         return json.loads(run.stdout) if run.returncode == 0 else None
 
     def settle(self, before, must_change):
@@ -160,7 +163,8 @@ class Chaos:
                 return status
             time.sleep(0.02)
         raise job.RunError(
-            f"the job does not go on within {SETTLE_SECONDS} s: {status}")
+            f"the job does not go on within {SETTLE_SECONDS} s: "
+            f"{status or self.status_error}")
 
     def _note(self, status):
         if status["history"] not in self.histories:
