@@ -44,6 +44,9 @@ MetricsOptions MakeMetricsOptions(const ServerOptions& options, int ordinal) {
   }
   metrics.max_tensors = options.metrics.max_tensors;
   metrics.max_workers = options.metrics.max_workers;
+  metrics.replicated = options.coordinator.replicated;
+  metrics.checkpoint_every_seconds =
+      absl::ToDoubleSeconds(options.coordinator.checkpoint.every);
   metrics.version = kVersion;
   return metrics;
 }

@@ -10,9 +10,12 @@
 #include "absl/time/clock.h"
 #include "kernels/backend.h"
 #include "server/base/address.h"
+#include "server/base/field_error.h"
+#include "server/base/file_system.h"
 #include "server/base/log.h"
 #include "server/base/tick_clock.h"
 #include "server/base/version.h"
+#include "server/checkpoint/checkpoint_folder.h"
 #include "server/config/memory_budget.h"
 #include "server/coordinator/coordinator.h"
 #include "server/housekeeping.h"
@@ -104,7 +107,8 @@ absl::Status Server::StartParts() {
   if (!address.ok()) return address.status();
   bind_host_ = BindHost(*address, start_.bind);
   WarnAboutBind(*address, bind_host_);
-  absl::Status status = StartEngine();
+  absl::Status status = OpenCheckpoints();
+  if (status.ok()) status = StartEngine();
   if (status.ok()) status = StartObservation();
   if (status.ok()) StartCoordinator();
   if (status.ok()) status = StartMetrics();
@@ -115,6 +119,22 @@ absl::Status Server::StartParts() {
   housekeeping_ = std::make_unique<Housekeeping>(
       engine_.get(), coordinator_.get(), rpc_.get(),
       options_.coordinator.phase_timeout);
+  return absl::OkStatus();
+}
+
+// First, since a job that cannot see its checkpoints must not begin anew.
+absl::Status Server::OpenCheckpoints() {
+  const std::string& path = options_.checkpoint_path;
+  if (path.empty()) return absl::OkStatus();
+  files_ = MakeSystemFiles();
+  absl::StatusOr<CheckpointFolder> folder = CheckpointFolder::Open(
+      files_.get(), path, options_.coordinator.job, life_);
+  if (!folder.ok()) {
+    return FieldError("checkpoint.path", Quoted(path),
+                      absl::StrCat("a folder that exists and can be read (",
+                                   folder.status().message(), ")"));
+  }
+  checkpoints_ = std::make_unique<CheckpointFolder>(*std::move(folder));
   return absl::OkStatus();
 }
 
@@ -135,6 +155,7 @@ absl::Status Server::StartEngine() {
   engine_ = std::make_unique<ShardEngine>(
       shard, backend_.get(),
       [this](const absl::Status& status) { OnDeviceLost(status); });
+  // Here the engine is given checkpoints_ and files_: SetCheckpointFolder.
   return absl::OkStatus();
 }
 

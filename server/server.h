@@ -22,7 +22,9 @@ namespace agg {
 
 // Declared alone, so that those who start a server do not include its parts.
 class Backend;
+class CheckpointFolder;
 class Coordinator;
+class FileSystem;
 class Housekeeping;
 class Observation;
 class RemoteShardPeer;
@@ -61,8 +63,7 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   int port() const;
-  // 0 when metrics are off.
-  int metrics_port() const;
+  int metrics_port() const;  // 0 when metrics are off
 
   // Health turns NOT_SERVING first; then a round in execution is finished,
   // what waits is refused with UNAVAILABLE, and calls end by `deadline`.
@@ -76,6 +77,7 @@ class Server {
   Server(const ServerOptions& options, const StartOptions& start);
 
   absl::Status StartParts();
+  absl::Status OpenCheckpoints();
   absl::Status StartEngine();
   absl::Status StartObservation();
   void StartCoordinator();  // on ordinal 0
@@ -102,6 +104,8 @@ class Server {
   // In the order of their construction, and destroyed in the other order,
   // except for what ~Server says.
   CallCounts calls_;
+  std::unique_ptr<FileSystem> files_;
+  std::unique_ptr<CheckpointFolder> checkpoints_;  // null: none configured
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<ShardEngine> engine_;
   std::unique_ptr<Observation> observation_;

@@ -166,6 +166,10 @@ absl::string_view StepScaleName(StepScale scale) {
   return FindName<StepScale>(kStepScales, scale);
 }
 
+absl::string_view AdaconsRescaleName(AdaconsRescale rescale) {
+  return FindName<AdaconsRescale>(kRescales, rescale);
+}
+
 absl::StatusOr<Scope> ParseScope(absl::string_view field,
                                  absl::string_view name) {
   return Parse<Scope>(kScopes, field, name);

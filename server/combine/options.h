@@ -29,6 +29,7 @@ enum class ScheduleKind : uint8_t {
 // rule_table.h.)
 absl::string_view ScopeName(Scope scope);
 absl::string_view StepScaleName(StepScale scale);
+absl::string_view AdaconsRescaleName(AdaconsRescale rescale);
 
 // INVALID_ARGUMENT `field is "name"; allowed: ...` for an unknown name.
 absl::StatusOr<Scope> ParseScope(absl::string_view field,

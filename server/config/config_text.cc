@@ -115,6 +115,9 @@ std::string ConfigFingerprint(const v1::JobConfig& config) {
   shared.clear_shards();
   shared.clear_metrics();
   shared.clear_round_log();
+  // Each shard's own volume; when and how many is the coordinator's alone, and
+  // a restart with another `restore` must not be a restart of all.
+  shared.clear_checkpoint();
   shared.clear_compute_threads();
   shared.clear_memory_budget_bytes();
   shared.clear_device_memory_budget_bytes();

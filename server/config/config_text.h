@@ -26,7 +26,8 @@ absl::StatusOr<v1::JobConfig> ParseJobConfig(
 std::string PrintJobConfig(const v1::JobConfig& config);
 
 // 16 hex digits that all shards of a job must agree on. Fields that may differ
-// from host to host do not count: addresses, metrics, threads, memory.
+// from host to host, or are the coordinator's alone, do not count: addresses,
+// metrics, round log, checkpoints, threads, memory.
 // REQUIRES: a config that WithDefaults has completed.
 std::string ConfigFingerprint(const v1::JobConfig& config);
 

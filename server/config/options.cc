@@ -14,6 +14,7 @@
 #include "server/config/combine_config.h"
 #include "server/config/config_text.h"
 #include "server/config/optimizer_config.h"
+#include "server/config/survival_config.h"
 
 namespace agg {
 namespace {
@@ -237,6 +238,16 @@ void FillFormulas(const v1::JobConfig& config, ServerOptions* options,
   }
 }
 
+// Copies of the parts, in memory and on disk: both the coordinator and the
+// shard need to know of them.
+void FillSurvival(const v1::JobConfig& config, ServerOptions* options,
+                  FieldErrors* errors) {
+  errors->Take(MakeReplicated(config), &options->shard.replicated);
+  options->coordinator.replicated = options->shard.replicated;
+  errors->Take(MakeCheckpointOptions(config), &options->coordinator.checkpoint);
+  options->checkpoint_path = config.checkpoint().path();
+}
+
 }  // namespace
 
 absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
@@ -252,6 +263,7 @@ absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
   ServerOptions options;
   FillShardOptions(config, &options.shard, &errors);
   FillFormulas(config, &options, &errors);
+  FillSurvival(config, &options, &errors);
   if (!errors.empty()) return errors.status();
   options.shards.assign(config.shards().begin(), config.shards().end());
   options.coordinator = MakeCoordinatorOptions(config, options.coordinator);
@@ -264,6 +276,7 @@ absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
   options.round_log = {config.round_log().path(),
                        config.round_log().max_bytes()};
   options.config_text = PrintJobConfig(config);
+  options.coordinator.checkpoint.config_text = options.config_text;
   options.fingerprint = ConfigFingerprint(config);
   return options;
 }

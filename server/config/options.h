@@ -31,9 +31,10 @@ struct ServerOptions {
   std::string backend = "cpu";
   BackendOptions backend_options;
   MetricsSettings metrics;
-  RoundLogOptions round_log;  // path "": no log is written
-  std::string config_text;    // the config as text
-  std::string fingerprint;    // what all shards must agree on
+  RoundLogOptions round_log;    // path "": no log is written
+  std::string checkpoint_path;  // "": no checkpoints
+  std::string config_text;      // the config as text
+  std::string fingerprint;      // what all shards must agree on
 };
 
 // Most workers of a job: a slice's compensated Gram must fit into a message.

@@ -15,10 +15,12 @@ namespace agg {
 Coordinator::Coordinator(const CoordinatorOptions& options,
                          std::vector<ShardPeer*> peers, const Clock* clock,
                          ReportCallback on_report, FindOther find_other)
-    : clock_(clock),
+    : options_(options),
+      clock_(clock),
       find_other_(std::move(find_other)),
       peers_(peers),
-      join_peers_(std::move(peers)),
+      join_peers_(peers),
+      checkpoint_peers_(std::move(peers)),
       phase_watch_(clock, options.phase_timeout, peers_.names()),
       engine_(options, &peers_, &phase_watch_),
       reporter_(std::move(on_report)),
@@ -26,7 +28,11 @@ Coordinator::Coordinator(const CoordinatorOptions& options,
           [this](uint64_t epoch, const absl::Status& reason) {
             LoseEpoch(epoch, reason);
           })),
-      state_(options) {}
+      state_(options) {
+  engine_.SetMakeRecord([this](const RoundReport& report, JobRecord record) {
+    return MakeRecord(report, std::move(record));
+  });
+}
 
 Coordinator::~Coordinator() {
   Drain(absl::InfinitePast());
@@ -35,9 +41,11 @@ Coordinator::~Coordinator() {
     stop_ = true;
     changed_.NotifyAll();
     stopped_.NotifyAll();
+    checkpoint_begun_.NotifyAll();
   }
   joins_.Stop();
-  for (std::thread* thread : {&thread_, &joins_thread_, &deadlines_thread_}) {
+  for (std::thread* thread : {&thread_, &joins_thread_, &deadlines_thread_,
+                              &checkpoints_thread_, &address_thread_}) {
     if (thread->joinable()) thread->join();
   }
   reporter_.Flush();  // while what it calls back to can still ask this object
@@ -58,6 +66,10 @@ void Coordinator::Start() {
   threaded_ = true;
   joins_thread_ = std::thread([this] { ServeJoins(); });
   deadlines_thread_ = std::thread([this] { CheckDeadlinesEachSecond(); });
+  checkpoints_thread_ = std::thread([this] { WatchCheckpoints(); });
+  if (find_other_ != nullptr) {
+    address_thread_ = std::thread([this] { CheckAddressEachSecond(); });
+  }
   reporter_.Start();
   thread_ = std::thread([this] { Loop(); });
 }
@@ -78,6 +90,24 @@ void Coordinator::CheckDeadlines() {
 void Coordinator::CheckDeadlinesEachSecond() {
   for (;;) {
     CheckDeadlines();
+    MutexLock lock(&mutex_);
+    if (stop_) return;
+    stopped_.WaitFor(&mutex_, absl::Seconds(1));
+  }
+}
+
+void Coordinator::CheckAddress() {
+  {
+    MutexLock lock(&mutex_);
+    if (!state_.epoch_on()) return;
+  }
+  const std::string other = find_other_();
+  if (!other.empty()) Supersede(other);
+}
+
+void Coordinator::CheckAddressEachSecond() {
+  for (;;) {
+    CheckAddress();
     MutexLock lock(&mutex_);
     if (stop_) return;
     stopped_.WaitFor(&mutex_, absl::Seconds(1));

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,19 +26,25 @@
 #include "proto/shard_plan.h"
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
+#include "server/checkpoint/checkpoint_manifest.h"
 #include "server/coordinator/attendance.h"
+#include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/deferred_calls.h"
+#include "server/coordinator/job_start.h"
 #include "server/coordinator/join_queue.h"
 #include "server/coordinator/loss_listener.h"
 #include "server/coordinator/outcome_waiters.h"
 #include "server/coordinator/peer_group.h"
 #include "server/coordinator/phase_watch.h"
+#include "server/coordinator/recovery_plan.h"
 #include "server/coordinator/round_engine.h"
 #include "server/coordinator/round_reporter.h"
 #include "server/coordinator/round_result.h"
 #include "server/coordinator/rule_change.h"
+#include "server/round/phase.h"
+#include "server/round/recovery.h"
 #include "server/round/round_report.h"
 #include "server/round/shard_peer.h"
 
@@ -78,6 +85,14 @@ class Coordinator {
   // Ends what has taken too long, though the loop may be in it: reservations,
   // and the epoch of a phase that a shard does not answer.
   void CheckDeadlines();
+  // Whether another life of the coordinator answers at this one's address: then
+  // this one ends (P21). Asks `find_other`, which may block.
+  void CheckAddress();
+  // Called at most once, from any thread, by a coordinator that has held an
+  // epoch and is replaced. Before Start.
+  void SetOnSuperseded(std::function<void(const absl::Status&)> callback) {
+    on_superseded_ = std::move(callback);
+  }
 
   // Leaves and Evicts that wait for the loop, and Joins, at most.
   static constexpr size_t kMaxQueuedCalls = JoinQueue::kMaxWaiting;
@@ -146,6 +161,8 @@ class Coordinator {
                        std::function<void()> operation);
   // A shard is lost. From any thread.
   void LoseEpoch(uint64_t epoch, const absl::Status& reason);
+  // Another life of the coordinator answers at this one's address.
+  void Supersede(const std::string& other);
 
   // --- The loop. Those that end in IfDue return whether they did anything.
   void Loop();
@@ -155,6 +172,54 @@ class Coordinator {
   bool AttachIfDue();
   // Whether another coordinator has the job, so that this one is a standby.
   bool StandsBy();
+  // The number of the next epoch: `epoch`, or above all promises.
+  uint64_t AbovePromises(uint64_t epoch);
+  absl::Status AttachAll(uint64_t epoch,
+                         std::vector<ShardInventory>* inventories);
+  void BeginEpoch(uint64_t epoch,
+                  const std::vector<ShardInventory>& inventories,
+                  std::optional<JobStart> start);
+  // Brings all copies to one version, and *start to what goes on there; nothing
+  // if the job is unseeded.
+  absl::Status Recover(uint64_t epoch,
+                       const std::vector<ShardInventory>& inventories,
+                       std::optional<JobStart>* start);
+  // --- Its steps, in their order.
+  void Note(const std::string& what);
+  absl::StatusOr<std::string> ReadCheckpoint(
+      uint64_t epoch, const std::vector<ShardInventory>& inventories,
+      const VersionId& id, CheckpointManifest* manifest);
+  absl::Status Refused(const VersionId& id, const absl::Status& status);
+  absl::Status GiveManifest(uint64_t epoch,
+                            const std::vector<ShardInventory>& inventories,
+                            const CheckpointManifest& checkpoint,
+                            JobStart* start);
+  absl::Status RunRecover(uint64_t epoch, const RecoveryDecision& decision,
+                          const std::string& checkpoint);
+  absl::Status Fetch(uint64_t epoch, const VersionId& target);
+  absl::Status FillStart(uint64_t epoch,
+                         const std::vector<ShardInventory>& inventories,
+                         const RecoveryDecision& decision,
+                         const CheckpointManifest& checkpoint, JobStart* start);
+  absl::Status FillRecord(uint64_t epoch, const RecoveryDecision& decision,
+                          const CheckpointManifest& checkpoint,
+                          JobStart* start);
+  absl::Status GoOnFromMemory(uint64_t epoch, const VersionId& target,
+                              JobStart* start);
+  absl::Status GiveSessions(uint64_t epoch, const JobStart& start);
+  absl::Status Open(uint64_t epoch, const VersionId& target);
+  void SealAgain(uint64_t epoch, const std::string& checkpoint);
+  absl::Status RunPhases(const std::function<Phase(int)>& make_phase);
+
+  // --- Checkpoints.
+  bool CheckpointIfDue();
+  // Whether the one that is under way has ended.
+  bool LookAtCheckpoint();
+  void EndCheckpoint(const absl::StatusOr<TakenCheckpoint>& result);
+  // The body of checkpoints_thread_.
+  void WatchCheckpoints();
+  // What shards have to keep between rounds (P37).
+  void FactsIfDue();
   bool ExpireIfDue();
   bool SeedIfDue();
   bool FailIfDue();
@@ -174,8 +239,14 @@ class Coordinator {
                   const Reservation& reservation);
   absl::StatusOr<JoinResult> TryJoin(const PendingJoin& join,
                                      const Reservation& reservation);
-  // The body of deadlines_thread_.
+  JoinResult Resume(const JoinCall& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  JoinResult Completed(JoinResult result) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The bodies of deadlines_thread_ and address_thread_.
   void CheckDeadlinesEachSecond();
+  void CheckAddressEachSecond();
+  // The text of the record of a round that is about to be prepared.
+  std::string MakeRecord(const RoundReport& report, JobRecord record);
   absl::Status DoLeave(uint64_t epoch, uint64_t session);
   absl::StatusOr<Eviction> DoEvict(int32_t rank, const std::string& reason);
   absl::Status PropagateSession(uint64_t epoch, const SessionChange& change);
@@ -183,13 +254,17 @@ class Coordinator {
   // hear what concerns them.
   void DeliverEffects();
 
+  const CoordinatorOptions options_;
   const Clock* const clock_;
   const FindOther find_other_;
+  std::function<void(const absl::Status&)> on_superseded_;
   PeerGroup peers_;       // used by the loop, but for peer(0)->CheckPushed
   PeerGroup join_peers_;  // the same peers, used by the joins thread
+  PeerGroup checkpoint_peers_;  // likewise, by the thread of checkpoints
   PhaseWatch phase_watch_;
   RoundEngine engine_;  // used by the loop
   RoundReporter reporter_;
+  std::set<VersionId> refused_;  // checkpoints that are damaged; the loop's
   const std::shared_ptr<LossListener> loss_listener_;  // peers hold it, too
 
   JoinQueue joins_;
@@ -197,6 +272,9 @@ class Coordinator {
   mutable Mutex mutex_;
   CondVar changed_;  // something may be due, or a round has ended
   CondVar stopped_;  // stop_ is set
+  CondVar checkpoint_begun_;
+  std::unique_ptr<CheckpointTask> checkpoint_ ABSL_GUARDED_BY(mutex_);
+  bool superseded_ ABSL_GUARDED_BY(mutex_) = false;
   CoordinatorState state_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::function<void()>> operations_ ABSL_GUARDED_BY(mutex_);
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
@@ -204,6 +282,8 @@ class Coordinator {
   std::thread thread_;     // the loop
   std::thread joins_thread_;
   std::thread deadlines_thread_;
+  std::thread checkpoints_thread_;
+  std::thread address_thread_;
 };
 
 }  // namespace agg

@@ -2,7 +2,6 @@
 // thread, which may take long and harms nobody; then the loop takes the worker
 // in, which allocates nothing.
 #include <memory>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,17 +13,6 @@
 
 namespace agg {
 namespace {
-
-// Random and never 0: a session that a former process handed out must not be
-// taken for one of this process.
-uint64_t NewSession() {
-  std::random_device device;
-  uint64_t session = 0;
-  while (session == 0) {
-    session = (static_cast<uint64_t>(device()) << 32) | device();
-  }
-  return session;
-}
 
 absl::Status LostMeanwhile() {
   return absl::UnavailableError(
@@ -170,7 +158,10 @@ absl::StatusOr<JoinResult> Coordinator::TryJoin(
     }
     if (status.ok()) status = state_.job()->CheckJoin(call);
     if (!status.ok()) return status;
-    change = state_.job()->BeginJoin(call, NewSession());
+    const absl::StatusOr<uint64_t> session = state_.job()->SessionFor(call);
+    if (!session.ok()) return session.status();
+    if (state_.job()->Resumes(*session)) return Resume(call);
+    change = state_.job()->BeginJoin(call, *session);
   }
   absl::Status propagated = PropagateSession(epoch, change);
   propagated.Update(join.CheckCaller());
@@ -183,7 +174,20 @@ absl::StatusOr<JoinResult> Coordinator::TryJoin(
   }
   JoinResult result = state_.job()->FinishJoin(call, change, clock_->Now());
   state_.LogJoin(call, result);
+  return Completed(std::move(result));
+}
+
+JoinResult Coordinator::Resume(const JoinCall& call) {
+  JoinResult result = state_.job()->ResumeJoin(call, clock_->Now());
+  LogInfo("rank ", call.rank, " is back (", call.client, ") in epoch ",
+          result.epoch, ", at version ", call.resume_version,
+          result.rewound ? ", of a past that was given up" : "");
+  return Completed(std::move(result));
+}
+
+JoinResult Coordinator::Completed(JoinResult result) const {
   result.combination = state_.CombinationOf(result.first_round);
+  result.shard_lives = state_.shard_lives();
   return result;
 }
 

@@ -1,6 +1,7 @@
-// What the coordinator's own thread does, one thing after another: epochs, the
-// seed and rounds. Joins are in coordinator_joins.cc, ends of sessions in
-// coordinator_members.cc.
+// What the coordinator's own thread does, one thing after another: the seed and
+// rounds. Joins are in coordinator_joins.cc, ends of sessions in
+// coordinator_members.cc, the beginnings of epochs in coordinator_recovery.cc,
+// checkpoints in coordinator_checkpoints.cc.
 //
 // Each step has the same shape: look at the state under the lock, call the
 // shards without it, and take the lock again to write down what came of it.
@@ -23,8 +24,10 @@ bool Coordinator::RunOnce() {
   std::shared_ptr<PendingJoin> join;
   if (!threaded_) join = joins_.TryNext();
   if (join != nullptr) ServeJoin(join);
+  if (!threaded_) LookAtCheckpoint();
+  FactsIfDue();
   return RunOperation() || join != nullptr || AttachIfDue() || ExpireIfDue() ||
-         SeedIfDue() || FailIfDue() || RoundIfDue();
+         SeedIfDue() || FailIfDue() || CheckpointIfDue() || RoundIfDue();
 }
 
 void Coordinator::Loop() {
@@ -60,53 +63,6 @@ bool Coordinator::RunOperation() {
 }
 
 // --- Epochs ------------------------------------------------------------------
-
-bool Coordinator::AttachIfDue() {
-  std::optional<uint64_t> epoch;
-  {
-    MutexLock lock(&mutex_);
-    epoch = state_.NextEpochIfDue(clock_->Now());
-    if (!epoch.has_value()) return false;
-  }
-  if (StandsBy()) return true;
-  // A report may ask for the job's manifest, which is another one then.
-  reporter_.Flush();
-  const absl::Status status = peers_.ForEach([&](int ordinal, ShardPeer* peer) {
-    const absl::Status attached =
-        peer->Attach(*epoch,
-                     [listener = loss_listener_,
-                      epoch = *epoch](const absl::Status& reason) {
-                       listener->Notify(epoch, reason);
-                     })
-            .status();
-    MutexLock lock(&mutex_);
-    state_.NoteAttach(ordinal, attached);
-    return attached;
-  });
-  if (!status.ok()) {
-    // Who does not get all shards lets go of all: two coordinators that each
-    // hold some would wait for each other (P21).
-    peers_
-        .ForEach([](int, ShardPeer* peer) {
-          peer->LetGo();
-          return absl::OkStatus();
-        })
-        .IgnoreError();
-  }
-  MutexLock lock(&mutex_);
-  if (status.ok()) {
-    state_.BeginEpoch(*epoch, clock_->Now());
-  } else {
-    state_.AttachFailed(status);
-  }
-  return true;
-}
-
-bool Coordinator::StandsBy() {
-  const std::string other = find_other_ == nullptr ? "" : find_other_();
-  MutexLock lock(&mutex_);
-  return state_.StandBy(other, clock_->Now());
-}
 
 void Coordinator::LoseEpoch(uint64_t epoch, const absl::Status& reason) {
   DeferredCalls calls;
@@ -167,6 +123,8 @@ bool Coordinator::SeedIfDue() {
     MutexLock lock(&mutex_);
     if (!state_.CheckAcceptingCalls(epoch).ok()) return true;
     state_.job()->FinishSeed(attempt, clock_->Now());
+    state_.checkpoints()->Begin(state_.job()->id(), /*restored=*/false,
+                                clock_->Now());
     LogInfo("seeded: version 0 is published, epoch ", epoch);
   }
   DeliverEffects();

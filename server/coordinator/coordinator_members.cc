@@ -42,11 +42,6 @@ absl::StatusOr<Eviction> Coordinator::DoEvict(int32_t rank,
   return eviction;
 }
 
-void Coordinator::TakeCheckpoint(
-    std::function<void(absl::StatusOr<TakenCheckpoint>)> done) {
-  done(absl::FailedPreconditionError("no checkpoints are configured"));
-}
-
 bool Coordinator::ExpireIfDue() {
   {
     MutexLock lock(&mutex_);
@@ -73,6 +68,7 @@ void Coordinator::DeliverEffects() {
   }
   // Shards first: when a worker hears that its session is over, no shard takes
   // its calls any more.
+  FactsIfDue();
   for (const SessionChange& change : effects.changes) {
     const absl::Status status = PropagateSession(epoch, change);
     if (!status.ok()) LoseEpoch(epoch, status);

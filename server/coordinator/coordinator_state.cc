@@ -1,4 +1,5 @@
-// Epochs, rounds and the rule, as changes of plain state.
+// Epochs and rounds, as changes of plain state. The rule and other facts are in
+// coordinator_rules.cc.
 #include "server/coordinator/coordinator_state.h"
 
 #include <algorithm>
@@ -24,6 +25,7 @@ CoordinatorState::CoordinatorState(const CoordinatorOptions& options)
       floor_(close_options_),
       skipped_(options.max_skipped_rounds),
       no_epoch_(absl::UnavailableError("waiting for all shards")),
+      checkpoints_(options.checkpoint),
       combine_(options.combine),
       waiting_report_(options.start_warning, options.straggler_warning) {}
 
@@ -57,6 +59,13 @@ std::optional<uint64_t> CoordinatorState::NextEpochIfDue(absl::Time now) {
   return last_epoch_;
 }
 
+uint64_t CoordinatorState::RaiseEpoch(uint64_t epoch, uint64_t promise) {
+  // Lost meanwhile, or above all promises: then it stays.
+  if (epoch != last_epoch_ || promise < epoch) return epoch;
+  last_epoch_ = promise + 1;
+  return last_epoch_;
+}
+
 bool CoordinatorState::StandBy(const std::string& other, absl::Time now) {
   if (other.empty()) {
     if (!standby_logged_at_.has_value()) return false;
@@ -76,10 +85,13 @@ bool CoordinatorState::StandBy(const std::string& other, absl::Time now) {
 }
 
 void CoordinatorState::AttachFailed(const absl::Status& status) {
-  // After the first epoch, callers hear why the last one ended instead.
-  if (job_ != nullptr) return;
-  no_epoch_ = absl::UnavailableError(
-      absl::StrCat("waiting for all shards: ", status.message()));
+  // After the first epoch callers hear why the last one ended, too.
+  if (job_ == nullptr) {
+    NoteRecovery(absl::StrCat("waiting for all shards: ", status.message()));
+  } else {
+    NoteRecovery(absl::StrCat("waiting for all shards again: ",
+                              status.message(), "; ", lost_because_));
+  }
 }
 
 void CoordinatorState::NoteAttach(int ordinal, const absl::Status& status) {
@@ -90,27 +102,61 @@ void CoordinatorState::NoteAttach(int ordinal, const absl::Status& status) {
   shard_errors_[index] = std::string(status.message());
 }
 
-void CoordinatorState::BeginEpoch(uint64_t epoch, absl::Time now) {
-  if (last_epoch_ != epoch) return;
-  LogInfo(job_ == nullptr ? "all shards are attached, epoch "
-                          : "all shards are attached again; the job goes on "
-                            "after a new Seed, optimizer state reset, epoch ",
-          epoch);
-  job_ = std::make_unique<JobState>(options_, epoch, now);
-  AdoptNextCombination();
+void CoordinatorState::LogEpoch(uint64_t epoch,
+                                const std::optional<JobStart>& start) const {
+  if (start.has_value()) {
+    LogInfo("the job goes on from version ", start->id.version, " with ",
+            start->members.size(), " workers that were in, epoch ", epoch);
+  } else if (job_ != nullptr && job_->seeded()) {
+    LogError(
+        "the parameters are lost: the job goes on after a new Seed, "
+        "optimizer state reset, epoch ",
+        epoch);
+  } else {
+    LogInfo("all shards are attached, epoch ", epoch);
+  }
+}
+
+void CoordinatorState::NoteRecovery(const std::string& what) {
+  recovering_ = what;
+  no_epoch_ = absl::UnavailableError(what);
+}
+
+bool CoordinatorState::BeginEpoch(uint64_t epoch, std::optional<JobStart> start,
+                                  absl::Time now) {
+  if (last_epoch_ != epoch) return false;
+  LogEpoch(epoch, start);
+  recovering_.clear();
+  lost_after_end_.clear();
+  if (!start.has_value()) {
+    job_ = std::make_unique<JobState>(options_, epoch, now);
+    AdoptNextCombination();
+  } else {
+    const bool from_disk = start->restored.has_value();
+    const VersionId id = start->id;
+    const bool rewound = id.made == epoch && job_ != nullptr;
+    if (rewound) ++num_rewinds_;
+    job_ = std::make_unique<JobState>(options_, epoch, now, *std::move(start));
+    if (from_disk || !checkpoints_.began()) {
+      checkpoints_.Begin(id, from_disk, now);
+    }
+    ApplyFacts();
+  }
   floor_ = FloorWatch(close_options_);
   skipped_ = SkippedRun(options_.max_skipped_rounds);
   epoch_on_ = true;
   no_epoch_ = absl::OkStatus();
   waiting_report_ =
       WaitingReport(options_.start_warning, options_.straggler_warning);
+  return true;
 }
 
 DeferredCalls CoordinatorState::LoseEpoch(uint64_t epoch,
                                           const absl::Status& reason,
                                           absl::Time now) {
   if (epoch != last_epoch_) return {};
-  if (epoch_on_ && job_->finished()) {
+  const bool recoverable = options_.replicated || options_.checkpoint.enabled;
+  if (epoch_on_ && job_->finished() && !recoverable) {
     if (!lost_after_end_.empty()) return {};  // it has been said
     // Another epoch would discard the last version on the shards that live.
     lost_after_end_ =
@@ -125,6 +171,8 @@ DeferredCalls CoordinatorState::LoseEpoch(uint64_t epoch,
   epoch_on_ = false;
   no_epoch_ = absl::UnavailableError(absl::StrCat(
       "shard lost: ", reason.message(), "; epoch ", epoch, " is over"));
+  lost_because_ = std::string(no_epoch_.message());
+  recovering_ = lost_because_;
   // Until the next attempt: the shards that live drop the epoch, too.
   shard_errors_.assign(shard_errors_.size(), "the epoch is over");
   loss_ = EpochLoss{epoch, no_epoch_};
@@ -225,52 +273,6 @@ absl::Time CoordinatorState::NextWake(absl::Time now) const {
   const CloseDecision decision = DecideClose(close_options_, Snapshot(), now);
   if (decision.close) return absl::InfinitePast();
   return std::min(wake, decision.ask_again_at);
-}
-
-// --- The rule ----------------------------------------------------------------
-
-absl::StatusOr<RuleChangeResult> CoordinatorState::SetRule(
-    const RuleChange& change, const CombinationCheck& check) {
-  if (draining_) return CheckAcceptingCalls();
-  if (finished()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the job has finished at version ", job_->version(), ": ",
-                     job_->end_reason()));
-  }
-  // Two changes before the next round add up.
-  const CombineOptions& base = next_combine_.value_or(combine_);
-  absl::StatusOr<CombineOptions> after = ChangedCombination(base, change);
-  if (!after.ok()) return after.status();
-  RuleChangeResult result;
-  result.before = NamesOf(combine_);
-  result.after = NamesOf(*after);
-  if (check != nullptr && job_ != nullptr) {
-    const absl::Status status = check(result.after, job_->manifest());
-    if (!status.ok()) return status;
-  }
-  const double learning_rate = after->schedule.learning_rate;
-  next_combine_ = *std::move(after);
-  if (epoch_on_ && job_->seeded()) {
-    // The open round goes on as it began, whatever it waits for: workers may
-    // have set their rows up for it.
-    result.first_round = job_->version() + 1;
-  } else {
-    AdoptNextCombination();
-  }
-  LogInfo("from round ", result.first_round, " on: rule ", result.after.rule,
-          ", scope ", result.after.scope, ", step scale ",
-          result.after.step_scale, ", learning rate ", learning_rate);
-  return result;
-}
-
-void CoordinatorState::AdoptNextCombination() {
-  if (!next_combine_.has_value()) return;
-  combine_ = *std::exchange(next_combine_, std::nullopt);
-}
-
-CombinationNames CoordinatorState::CombinationOf(uint64_t round) const {
-  const bool later = next_combine_.has_value() && round > job_->version();
-  return NamesOf(later ? *next_combine_ : combine_);
 }
 
 }  // namespace agg

@@ -20,11 +20,14 @@
 #include "server/base/job_phase.h"
 #include "server/combine/options.h"
 #include "server/coordinator/attendance.h"
+#include "server/coordinator/checkpoint_schedule.h"
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/deferred_calls.h"
 #include "server/coordinator/departures.h"
 #include "server/coordinator/floor_watch.h"
+#include "server/coordinator/job_facts.h"
+#include "server/coordinator/job_start.h"
 #include "server/coordinator/job_state.h"
 #include "server/coordinator/job_types.h"
 #include "server/coordinator/outcome_waiters.h"
@@ -35,6 +38,7 @@
 #include "server/coordinator/skipped_run.h"
 #include "server/coordinator/waiting_text.h"
 #include "server/round/combination_names.h"
+#include "server/round/recovery.h"
 #include "server/round/round_report.h"
 
 namespace agg {
@@ -70,10 +74,34 @@ class CoordinatorState {
   // names it, "" is none.
   bool StandBy(const std::string& other, absl::Time now);
   void AttachFailed(const absl::Status& status);
+  // Makes the epoch that NextEpochIfDue has given higher than `promise`, which
+  // some shard has given: whatever the clocks say (P20). Returns it.
+  uint64_t RaiseEpoch(uint64_t epoch, uint64_t promise);
   // How the attempt went for one shard, for Status().
   void NoteAttach(int ordinal, const absl::Status& status);
-  // Nothing happens if `epoch` was lost while shards were being attached.
-  void BeginEpoch(uint64_t epoch, absl::Time now);
+  // A recovery is under way; `what` is waited for, for people.
+  void NoteRecovery(const std::string& what);
+  // An unseeded job, or one that goes on from `start`. False, and nothing
+  // happens, if `epoch` was lost while shards were being attached.
+  bool BeginEpoch(uint64_t epoch, std::optional<JobStart> start,
+                  absl::Time now);
+  // Random bits of the shards' processes, by ordinal.
+  void SetShardLives(std::vector<uint64_t> lives) {
+    shard_lives_ = std::move(lives);
+  }
+  const std::vector<uint64_t>& shard_lives() const { return shard_lives_; }
+
+  // --- What changes between two rounds (P37). Newer facts than those that are
+  // known here: rules are set, and the job may have finished.
+  void AdoptFacts(const JobFacts& facts);
+  // Writes down what has changed, for all shards to keep.
+  void NoteChange();
+  // What shards do not know yet; once.
+  std::optional<JobFacts> TakeNewFacts();
+  const JobFacts& facts() const { return facts_; }
+
+  CheckpointSchedule* checkpoints() { return &checkpoints_; }
+  const CheckpointSchedule& checkpoints() const { return checkpoints_; }
   // A shard is gone: the epoch is over, unless the job has finished. Nothing
   // happens for an epoch that is not the latest.
   DeferredCalls LoseEpoch(uint64_t epoch, const absl::Status& reason,
@@ -103,6 +131,8 @@ class CoordinatorState {
                                            const CombinationCheck& check);
   // For the open round or a later one. REQUIRES: job() != nullptr.
   CombinationNames CombinationOf(uint64_t round) const;
+  // Of the open round.
+  const CombineOptions& combine() const { return combine_; }
 
   // --- Whom to tell.
   Attendance* attendance() { return &attendance_; }
@@ -127,6 +157,9 @@ class CoordinatorState {
   // Writes departures and the end to the log, and counts departures.
   void NoteEffects(const JobEffects& effects);
   JobPhase Phase() const;
+  void LogEpoch(uint64_t epoch, const std::optional<JobStart>& start) const;
+  void ApplyFacts();
+  void ApplyRules(const JobChanges& changes);
   std::string Message() const;
   CloseSnapshot Snapshot() const;  // REQUIRES: job() != nullptr
 
@@ -139,6 +172,14 @@ class CoordinatorState {
   absl::Status no_epoch_;       // why none is on
   std::string lost_after_end_;  // a shard was lost after the job had finished
   std::vector<std::string> shard_errors_;  // as JobStatus has it
+  std::vector<uint64_t> shard_lives_;
+  std::string lost_because_;  // the last epoch that was on
+  std::string recovering_;    // "": no recovery is under way
+  uint64_t num_rewinds_ = 0;
+  JobFacts facts_;
+  bool facts_are_new_ = false;
+  bool rule_was_set_ = false;  // by an operator, once
+  CheckpointSchedule checkpoints_;
   std::optional<EpochLoss> loss_;
   uint64_t last_epoch_ = 0;
   absl::Time next_attach_at_ = absl::InfinitePast();

@@ -49,6 +49,7 @@ void CoordinatorState::NoteEffects(const JobEffects& effects) {
   }
   for (const auto& [session, event] : effects.events) {
     if (event.kind != JobEventKind::kFinished) continue;
+    NoteChange();
     const std::string line =
         absl::StrCat("the job has ", event.message, "; epoch ", job_->epoch());
     if (job_->failed()) {
@@ -91,6 +92,8 @@ absl::StatusOr<JoinResult> CoordinatorState::Observe() const {
   JoinResult result;
   result.epoch = job_->epoch();
   result.version = job_->version();
+  result.made = job_->id().made;
+  result.shard_lives = shard_lives_;
   result.seeded = job_->seeded();
   result.finished = job_->finished();
   result.manifest = *job_->manifest();
@@ -123,6 +126,9 @@ JobStatus CoordinatorState::Status(absl::Time now) const {
   status.phase = Phase();
   status.message = Message();
   status.shard_errors = shard_errors_;
+  status.recovering = recovering_;
+  status.rewinds = num_rewinds_;
+  status.checkpoint = checkpoints_.Status(now);
   status.combination = NamesOf(combine_);
   status.next_combination = NamesOf(next_combine_.value_or(combine_));
   for (int kind = 0; kind < kNumDepartureKinds; ++kind) {
@@ -134,6 +140,8 @@ JobStatus CoordinatorState::Status(absl::Time now) const {
   status.epoch = job_->epoch();
   status.version = job_->version();
   status.round = job_->version();
+  status.history = job_->history();
+  status.replicated = options_.replicated && epoch_on_ && job_->seeded();
   status.seeded = job_->seeded();
   // Nobody is waited for once the epoch, or the job, is over.
   const bool over = !epoch_on_ || job_->finished();

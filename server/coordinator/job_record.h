@@ -15,22 +15,9 @@
 #include "absl/strings/string_view.h"
 #include "server/combine/options.h"
 #include "server/combine/round_input.h"
-#include "server/coordinator/round_result.h"
+#include "server/coordinator/kept_outcomes.h"
 
 namespace agg {
-
-// A round's outcome and whose rows it contains: attempts by session.
-struct RecordedOutcome {
-  RoundResult outcome;  // `included` is each asker's own, and not recorded
-  std::map<uint64_t, uint32_t> included;
-};
-
-// The last row of a rank that a version contains.
-struct UsedRow {
-  uint64_t session = 0;
-  uint64_t round = 0;
-  uint32_t attempt = 0;
-};
 
 // Of the version that the last round has published.
 struct JobRecord {

@@ -21,7 +21,7 @@ absl::Status JobState::CheckSeedRole(uint64_t session) const {
 
 RoundResult JobState::SeededResult(uint32_t attempt) const {
   RoundResult outcome;
-  outcome.epoch = epoch_;
+  outcome.epoch = history_;
   outcome.kind = OutcomeKind::kSeeded;
   outcome.included = attempt == seed_attempt_;
   outcome.finished = finished_;
@@ -129,9 +129,32 @@ OutcomeAnswer JobState::Outcome(const OutcomeQuery& query) const {
   std::optional<RoundResult> outcome =
       outcomes_.Find(query.round, query.session, query.attempt);
   if (outcome.has_value()) return outcome;
+  if (WasUsed(query)) {
+    // A worker that was away for long must not count its row as lost.
+    outcome.emplace();
+    outcome->epoch = epoch_;
+    outcome->round = query.round;
+    outcome->version = query.round + 1;
+    outcome->included = true;
+    outcome->finished = finished_;
+    outcome->message =
+        "the row was used; what else is said of the round is "
+        "no longer kept";
+    return outcome;
+  }
   return absl::OutOfRangeError(
       absl::StrCat("the outcome of round ", query.round,
                    " is no longer kept; current version ", version_));
+}
+
+bool JobState::WasUsed(const OutcomeQuery& query) const {
+  return query.session != 0 &&
+         std::any_of(
+             used_rows_.begin(), used_rows_.end(), [&](const auto& entry) {
+               const UsedRow& row = entry.second;
+               return row.session == query.session &&
+                      row.round == query.round && row.attempt == query.attempt;
+             });
 }
 
 void JobState::FinishSeed(uint32_t attempt, absl::Time now) {
@@ -139,6 +162,8 @@ void JobState::FinishSeed(uint32_t attempt, absl::Time now) {
   seed_committed_.reset();
   seed_attempt_ = attempt;  // a higher one may have been committed meanwhile
   version_ = 0;
+  made_ = epoch_;
+  history_ = epoch_;
   OpenRound(now);
 }
 
@@ -224,10 +249,13 @@ void JobState::FinishRound(RoundResult outcome, absl::Time now,
     const auto found = contributions_.find(rank);
     if (found != contributions_.end()) {
       included[found->second.session] = found->second.attempt;
+      used_rows_[rank] = {found->second.session, outcome.round,
+                          found->second.attempt};
     }
   }
   closing_ = false;
   version_ = outcome.version;
+  made_ = outcome.epoch;
   OpenRound(now);
   if (!failure.empty()) Fail(failure);
   if (outcome.finished) {

@@ -1,110 +1,62 @@
-// Joins and sessions; commits and rounds are in job_rounds.cc.
+// Sessions and the job's end; joins are in job_joins.cc, commits and rounds in
+// job_rounds.cc.
 #include "server/coordinator/job_state.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/coordinator/call_validation.h"
 
 namespace agg {
+
+JobState::JobState(const CoordinatorOptions& options, uint64_t epoch,
+                   absl::Time now, JobStart start)
+    : options_(options),
+      epoch_(epoch),
+      seeded_(true),
+      started_(start.record.started),
+      version_(start.id.version),
+      made_(start.id.made),
+      history_(start.record.history),
+      highest_session_(start.highest_session),
+      manifest_(std::move(start.manifest)),
+      sessions_(std::move(start.sessions)),
+      opened_at_(now),
+      outcomes_(std::move(start.record.outcomes)),
+      used_rows_(std::move(start.record.used_rows)) {
+  // Long enough for a worker that has to find its way back, whatever the lease.
+  const absl::Time lease_end =
+      now + std::max(options_.lease, absl::Seconds(10));
+  for (MemberState& known : start.members) {
+    Member member;
+    member.rank = known.rank;
+    member.session = known.session;
+    member.client = std::move(known.client);
+    member.first_round = known.first_round;
+    member.lease_end = lease_end;
+    sessions_.Begin(member.session, member.rank);
+    highest_session_ = std::max(highest_session_, member.session);
+    members_[member.rank] = std::move(member);
+  }
+}
+
+void JobState::StayFinished(const std::string& why, bool failed) {
+  finished_ = true;
+  failed_ = failed;
+  end_reason_ = why;
+}
+
+void JobState::FillRecord(JobRecord* record) const {
+  record->history = history_;
+  record->started = started_;
+  record->outcomes = outcomes_.rounds();
+  record->used_rows = used_rows_;
+}
 
 absl::Status JobState::CheckEpoch(uint64_t epoch) const {
   if (epoch == epoch_) return absl::OkStatus();
   return absl::AbortedError(
       absl::StrCat("stale epoch ", epoch, "; current epoch ", epoch_));
-}
-
-// --- Join -------------------------------------------------------------------
-
-absl::Status JobState::CheckJoin(const JoinCall& call) const {
-  if (finished_) {
-    return FinishedError();
-  }
-  const absl::Status status = ValidateJoin(call, options_.max_workers);
-  if (!status.ok() || !manifest_.has_value()) return status;
-  return CompareManifests(*manifest_, call.manifest);
-}
-
-bool JobState::HasContribution(int32_t rank, uint64_t session) const {
-  const auto found = contributions_.find(rank);
-  return found != contributions_.end() && found->second.session == session;
-}
-
-SessionChange JobState::BeginJoin(const JoinCall& call, uint64_t session) {
-  SessionChange change;
-  change.session = session;
-  change.rank = call.rank;
-  const auto former = members_.find(call.rank);
-  if (former != members_.end()) {
-    change.replaces = former->second.session;
-    change.keep_row = HasContribution(call.rank, change.replaces);
-    change.reason =
-        absl::StrCat("superseded: another session joined as rank ", call.rank);
-    effects_.events.push_back(
-        {change.replaces,
-         JobEvent{JobEventKind::kSuperseded, version_, change.reason}});
-    replaced_first_round_ = former->second.first_round;
-    EndSession(call.rank, DepartureKind::kSuperseded,
-               absl::AbortedError(change.reason));
-    if (seed_session_ == change.replaces) seed_session_ = 0;
-  }
-  if (!seeded_ && seed_session_ == 0 && !seed_committed_.has_value()) {
-    seed_session_ = session;
-    change.seed_role = true;
-  }
-  return change;
-}
-
-uint64_t JobState::FirstRound(const SessionChange& change) const {
-  if (contributions_.count(change.rank) != 0) return version_ + 1;
-  if (!seeded_ || !started_) return version_;
-  if (change.replaces != 0) return std::max(replaced_first_round_, version_);
-  // Nobody is in the open round: there is nothing to disturb.
-  if (members_.empty() && contributions_.empty()) return version_;
-  // The open round cannot close without more workers: this is one of them.
-  if (options_.floor_policy != FloorPolicy::kWarn &&
-      NumIn() < options_.min_workers) {
-    return version_;
-  }
-  return version_ + 1;
-}
-
-JoinResult JobState::FinishJoin(const JoinCall& call,
-                                const SessionChange& change, absl::Time now) {
-  if (!manifest_.has_value()) manifest_ = call.manifest;
-  Member member;
-  member.rank = call.rank;
-  member.session = change.session;
-  member.client = call.client;
-  member.first_round = FirstRound(change);
-  member.lease_end = now + options_.lease;
-  members_[call.rank] = member;
-  sessions_.Begin(change.session, call.rank);
-  last_left_ = false;
-  JoinResult result;
-  result.session = change.session;
-  result.epoch = epoch_;
-  result.version = version_;
-  result.seeded = seeded_;
-  result.seed_role = !seeded_ && seed_session_ == change.session;
-  result.first_round = member.first_round;
-  result.committed = contributions_.count(call.rank) != 0;
-  result.finished = finished_;
-  result.manifest = *manifest_;
-  return result;
-}
-
-void JobState::CancelJoin(const SessionChange& change) {
-  // Some shards may have taken the session before another one refused it.
-  SessionChange undo;
-  undo.session = change.session;
-  undo.rank = change.rank;
-  undo.remove = true;
-  undo.keep_row = true;  // a row of the rank is a former session's
-  undo.reason = "the join was refused";
-  effects_.changes.push_back(undo);
-  if (seed_session_ == change.session) PassSeedRole();
 }
 
 // --- Sessions ---------------------------------------------------------------

@@ -18,10 +18,13 @@
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/departures.h"
+#include "server/coordinator/job_record.h"
+#include "server/coordinator/job_start.h"
 #include "server/coordinator/job_types.h"
 #include "server/coordinator/kept_outcomes.h"
 #include "server/coordinator/round_result.h"
 #include "server/coordinator/waiting_text.h"
+#include "server/round/recovery.h"
 #include "server/round/session_table.h"
 #include "server/round/shard_peer.h"
 
@@ -36,10 +39,17 @@ class JobState {
   // An unseeded job without members, at `now`. One JobState lives one epoch.
   JobState(const CoordinatorOptions& options, uint64_t epoch, absl::Time now)
       : options_(options), epoch_(epoch), opened_at_(now) {}
+  // A seeded one that goes on from `start`: its members have fresh leases, and
+  // no row is committed.
+  JobState(const CoordinatorOptions& options, uint64_t epoch, absl::Time now,
+           JobStart start);
 
   uint64_t epoch() const { return epoch_; }
   bool seeded() const { return seeded_; }
   uint64_t version() const { return version_; }
+  VersionId id() const { return {made_, version_}; }
+  uint64_t history() const { return history_; }
+  const SessionTable& sessions() const { return sessions_; }
   bool finished() const { return finished_; }
   // Why it has finished; "" before.
   const std::string& end_reason() const { return end_reason_; }
@@ -57,6 +67,12 @@ class JobState {
   // the owner, then finished or cancelled. INVALID_ARGUMENT (ValidateJoin, or
   // another manifest than the job's), FAILED_PRECONDITION (finished).
   absl::Status CheckJoin(const JoinCall& call) const;
+  // The session for a Join (P26): the one that it had before, or a new number.
+  // ABORTED: what it had is over for good, or another one has the rank.
+  absl::StatusOr<uint64_t> SessionFor(const JoinCall& call) const;
+  // Of a session that is alive: it goes on, with a fresh lease.
+  bool Resumes(uint64_t session) const { return sessions_.Rank(session).ok(); }
+  JoinResult ResumeJoin(const JoinCall& call, absl::Time now);
   SessionChange BeginJoin(const JoinCall& call, uint64_t session);
   JoinResult FinishJoin(const JoinCall& call, const SessionChange& change,
                         absl::Time now);
@@ -104,6 +120,11 @@ class JobState {
   // Ends the job before its time, for good; `why` is for people.
   void Fail(const std::string& why);
   bool failed() const { return failed_; }
+  // It had finished before its epoch ended: nobody is told again.
+  void StayFinished(const std::string& why, bool failed);
+
+  // What of a JobRecord is known here: history, started, outcomes, used rows.
+  void FillRecord(JobRecord* record) const;
 
   JobEffects TakeEffects() { return std::exchange(effects_, JobEffects()); }
 
@@ -133,7 +154,14 @@ class JobState {
   bool OnItsWay(uint64_t round) const;
   OutcomeAnswer Outcome(const OutcomeQuery& query) const;
   RoundResult SeededResult(uint32_t attempt) const;
-  uint64_t FirstRound(const SessionChange& change) const;
+  uint64_t FirstRound(const JoinCall& call, const SessionChange& change) const;
+  uint64_t epoch_first_session() const;
+  JoinResult ResultFor(const JoinCall& call, const Member& member) const;
+  // Whether the worker's parameters are of a past that was given up (P23).
+  bool Rewound(const JoinCall& call) const;
+  // The epoch that made a version; 0: not known any more.
+  uint64_t MadeOf(uint64_t version) const;
+  bool WasUsed(const OutcomeQuery& query) const;
   int32_t NumIn() const;
 
   CoordinatorOptions options_;
@@ -146,6 +174,9 @@ class JobState {
   std::string end_reason_;  // why it has finished
   bool last_left_ = false;  // nobody is in, and the last one left by itself
   uint64_t version_ = 0;
+  uint64_t made_ = 0;     // the epoch that made it
+  uint64_t history_ = 0;  // the epoch of the last seed or rewind
+  uint64_t highest_session_ = 0;
   std::optional<Manifest> manifest_;
   std::map<int32_t, Member> members_;
   SessionTable sessions_;
@@ -160,6 +191,7 @@ class JobState {
   absl::Time opened_at_;
   absl::Time waiting_since_ = absl::InfiniteFuture();
   KeptOutcomes outcomes_;
+  std::map<int32_t, UsedRow> used_rows_;  // by rank
   JobEffects effects_;
 };
 

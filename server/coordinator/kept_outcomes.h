@@ -3,32 +3,51 @@
 #define AGG_SERVER_COORDINATOR_KEPT_OUTCOMES_H_
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "server/coordinator/round_result.h"
 
 namespace agg {
+
+// A round's outcome and whose rows it contains: attempts by session.
+struct RecordedOutcome {
+  RoundResult outcome;  // `included` is each asker's own, and not recorded
+  std::map<uint64_t, uint32_t> included;
+};
+
+// The last row of a rank that a version contains.
+struct UsedRow {
+  uint64_t session = 0;
+  uint64_t round = 0;
+  uint32_t attempt = 0;
+};
 
 // Thread-compatible.
 class KeptOutcomes {
  public:
   static constexpr int kNumKept = 16;
 
-  // `included`: the sessions whose rows the result contains, with the attempt
-  // that it was. REQUIRES: rounds come in ascending order.
+  KeptOutcomes() = default;
+  // Oldest first, of which the last kNumKept are kept.
+  explicit KeptOutcomes(std::vector<RecordedOutcome> rounds)
+      : rounds_(std::move(rounds)) {
+    while (rounds_.size() > kNumKept) rounds_.erase(rounds_.begin());
+  }
+
+  // REQUIRES: rounds come in ascending order.
   void Add(RoundResult outcome, std::map<uint64_t, uint32_t> included) {
     rounds_.push_back({std::move(outcome), std::move(included)});
-    if (rounds_.size() > kNumKept) rounds_.pop_front();
+    if (rounds_.size() > kNumKept) rounds_.erase(rounds_.begin());
   }
 
   // As `session` sees it (0: as an observer) that asks about its `attempt`;
   // nothing if it is not kept.
   std::optional<RoundResult> Find(uint64_t round, uint64_t session,
                                   uint32_t attempt) const {
-    for (const Round& kept : rounds_) {
+    for (const RecordedOutcome& kept : rounds_) {
       if (kept.outcome.round != round) continue;
       RoundResult outcome = kept.outcome;
       const auto used = kept.included.find(session);
@@ -39,12 +58,10 @@ class KeptOutcomes {
     return std::nullopt;
   }
 
+  const std::vector<RecordedOutcome>& rounds() const { return rounds_; }
+
  private:
-  struct Round {
-    RoundResult outcome;
-    std::map<uint64_t, uint32_t> included;
-  };
-  std::deque<Round> rounds_;  // oldest first
+  std::vector<RecordedOutcome> rounds_;  // oldest first
 };
 
 }  // namespace agg

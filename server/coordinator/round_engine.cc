@@ -1,5 +1,6 @@
 // A round from above: Run is the diagram of the header. The Grams' half is in
-// round_engine_grams.cc, the optimizer's step in round_engine_step.cc.
+// round_engine_grams.cc, the optimizer's step in round_engine_step.cc, what is
+// kept between rounds in round_engine_state.cc.
 #include "server/coordinator/round_engine.h"
 
 #include <algorithm>
@@ -52,45 +53,6 @@ void RoundEngine::Lap(absl::Time* mark, absl::Duration* duration) {
   *mark = now;
 }
 
-// --- Between rounds ----------------------------------------------------------
-
-absl::Status RoundEngine::Reset(uint64_t epoch, const Manifest& manifest) {
-  absl::StatusOr<ShardPlan> plan = MakeShardPlan(manifest, peers_->size());
-  if (!plan.ok()) return plan.status();
-  epoch_ = epoch;
-  round_ = 0;
-  manifest_ = manifest;
-  plan_ = *std::move(plan);
-  tensors_of_shard_.assign(plan_.slices_of_shard.size(), {});
-  for (size_t shard = 0; shard < plan_.slices_of_shard.size(); ++shard) {
-    std::vector<int32_t>& tensors = tensors_of_shard_[shard];
-    for (const int32_t slice : plan_.slices_of_shard[shard]) {
-      const int32_t tensor = plan_.slices[slice].tensor;
-      if (tensors.empty() || tensors.back() != tensor) {
-        tensors.push_back(tensor);
-      }
-    }
-  }
-  num_steps_ = 0;
-  state_ = CombineState();
-  rule_before_.clear();
-  input_ = CompactedRound();
-  return absl::OkStatus();
-}
-
-void RoundEngine::SetCombination(const CombineOptions& combine) {
-  CarryState(combine_, combine, &state_);
-  combine_ = combine;
-}
-
-absl::Status RoundEngine::PublishSeed(uint64_t session, uint32_t attempt) {
-  PublishPlan plan;
-  plan.seed = true;
-  plan.seed_session = session;
-  plan.seed_attempt = attempt;
-  return Publish(plan);
-}
-
 RoundFacts RoundEngine::TakeFacts() {
   return {combine_, std::move(rule_before_),
           std::exchange(input_, CompactedRound())};
@@ -100,6 +62,7 @@ RoundFacts RoundEngine::TakeFacts() {
 
 absl::StatusOr<RoundReport> RoundEngine::Run(
     uint64_t round, const std::map<int32_t, Contribution>& contributions) {
+  unpublished_.reset();
   RoundReport report = Begin(round, contributions);
 
   // close -> gram -> [compensated gram] -> coefficients. Nothing has changed on
@@ -112,11 +75,12 @@ absl::StatusOr<RoundReport> RoundEngine::Run(
   // -> [norms -> trust] -> update. From the first coefficients on, a failure
   // may leave shards with different parameters: the epoch is over (P9).
   report.applied = report.decision.kind == DecisionKind::kApply;
-  if (report.applied) {
-    status = Step(&report);
-    if (!status.ok()) return status;
-  } else {
-    report.message = report.decision.skip_reason;
+  if (!report.applied) report.message = report.decision.skip_reason;
+  SetNextRecord(report);
+  status = report.applied ? Step(&report) : PrepareUnchanged(report);
+  if (!status.ok()) {
+    unpublished_.emplace(std::move(report));
+    return status;
   }
 
   // -> publish. A skipped round publishes the same parameters under the next
@@ -125,9 +89,12 @@ absl::StatusOr<RoundReport> RoundEngine::Run(
   publish.version = report.version;
   publish.unchanged = !report.applied;
   absl::Time mark = absl::Now();
-  status = Publish(publish);
+  status = Publish(publish, &report);
   Lap(&mark, &report.durations.publish);
-  if (!status.ok()) return status;
+  if (!status.ok()) {
+    unpublished_.emplace(std::move(report));
+    return status;
+  }
 
   // The outcome says it.
   mark = absl::Now();
@@ -136,8 +103,7 @@ absl::StatusOr<RoundReport> RoundEngine::Run(
 
   // What rules remember moves on only with a version that all shards have. The
   // state before it stays for the statistics.
-  rule_before_ = std::move(state_.rule);
-  state_ = std::exchange(report.decision.next_state, CombineState());
+  Advance(&report);
   report.shard_seconds = shard_seconds_;
   return report;
 }
@@ -228,10 +194,17 @@ Decision RoundEngine::SkipDecision(const std::string& reason) const {
   return decision;
 }
 
-absl::Status RoundEngine::Publish(const PublishPlan& plan) {
+absl::Status RoundEngine::Publish(const PublishPlan& plan,
+                                  RoundReport* report) {
   Phase phase = MakePhase(PhaseKind::kPublish);
   phase.publish = plan;
-  return RunOnAll(phase).status();
+  const absl::StatusOr<std::vector<PhaseResult>> results = RunOnAll(phase);
+  if (!results.ok()) return results.status();
+  // With replication it is here that shards step.
+  if (report != nullptr && options_.replicated) {
+    NoteNotFinite(*results, report);
+  }
+  return absl::OkStatus();
 }
 
 // --- Phases ------------------------------------------------------------------

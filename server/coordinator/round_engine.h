@@ -9,7 +9,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,6 +27,7 @@
 #include "server/combine/rule_state.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/gram_sums.h"
+#include "server/coordinator/job_record.h"
 #include "server/coordinator/job_types.h"
 #include "server/coordinator/peer_group.h"
 #include "server/coordinator/phase_watch.h"
@@ -48,6 +52,25 @@ class RoundEngine {
   // A new epoch of a job with this manifest: all state starts anew.
   // REQUIRES: ValidateManifest(manifest).ok().
   absl::Status Reset(uint64_t epoch, const Manifest& manifest);
+  // A new epoch of the same job, which goes on from where this engine is.
+  void BeginEpoch(uint64_t epoch);
+  // After Reset: the job goes on from this record, combined as `now`.
+  void Restore(const JobRecord& record, const CombineOptions& now);
+  // What of a JobRecord is known here, of the last version that was published:
+  // all but history, started, outcomes and used rows.
+  void FillRecord(JobRecord* record) const;
+  // The round that was about to be published when its epoch ended; nothing:
+  // there is none, or it was asked for before. With it the engine goes on as
+  // after its publication.
+  std::optional<RoundReport> TakeUnpublished();
+
+  // Makes the text of a record from a round that is about to be prepared and
+  // FillRecord's part as it will be after it. Needed with replication alone.
+  using MakeRecord =
+      std::function<std::string(const RoundReport& report, JobRecord record)>;
+  void SetMakeRecord(MakeRecord make_record) {
+    make_record_ = std::move(make_record);
+  }
 
   // How rounds are combined from the next Run on; rule_change.h says what is
   // carried over.
@@ -103,7 +126,7 @@ class RoundEngine {
   double WeightDecayOf(int32_t tensor) const;
 
   // --- Phases.
-  absl::Status Publish(const PublishPlan& plan);
+  absl::Status Publish(const PublishPlan& plan, RoundReport* report);
   Phase MakePhase(PhaseKind kind) const;
   // Norms or the update as one shard needs it: with its own tensors alone.
   Phase StepPhase(PhaseKind kind, const Decision& decision,
@@ -116,6 +139,16 @@ class RoundEngine {
   absl::StatusOr<std::vector<PhaseResult>> RunEach(
       PhaseKind kind, const std::function<Phase(int)>& make_phase,
       GramSums* sums);
+  // What the phase of the update brings for replicas.
+  void AddReplicaPlan(const Decision& decision, const std::vector<float>& trust,
+                      int ordinal, Phase* phase) const;
+  // The trust-free half of StepPhase.
+  void FillScalars(const Decision& decision, StepPlan* step) const;
+  // With replication: a skipped round is prepared, too.
+  absl::Status PrepareUnchanged(const RoundReport& report);
+  void SetNextRecord(const RoundReport& report);
+  // The round is published: what rules remember moves on.
+  void Advance(RoundReport* report);
   // Adds the time since *mark to *duration and moves the mark.
   static void Lap(absl::Time* mark, absl::Duration* duration);
 
@@ -141,6 +174,9 @@ class RoundEngine {
   std::vector<std::vector<uint32_t>> row_crc32c_;
   std::vector<int> closed_;  // indices of the rows that the round has
   std::vector<ShardSeconds> shard_seconds_;  // by ordinal
+  MakeRecord make_record_;
+  std::shared_ptr<const std::string> next_record_;  // with replication
+  std::optional<RoundReport> unpublished_;
 };
 
 }  // namespace agg

@@ -18,15 +18,51 @@ double RoundEngine::WeightDecayOf(int32_t tensor) const {
   return static_cast<double>(options_.weight_decay);
 }
 
+void RoundEngine::FillScalars(const Decision& decision, StepPlan* step) const {
+  step->per_tensor = decision.per_tensor;
+  step->excluded_ranks = decision.excluded_ranks;
+  step->learning_rate = decision.learning_rate;
+  step->step = num_steps_ + 1;  // bias correction counts applied steps only
+}
+
+void RoundEngine::AddReplicaPlan(const Decision& decision,
+                                 const std::vector<float>& trust, int ordinal,
+                                 Phase* phase) const {
+  const int part = (ordinal + peers_->size() - 1) % peers_->size();
+  FillScalars(decision, &phase->replica_step);
+  phase->replica_step.excluded_ranks.clear();  // they are about rows
+  phase->replica_step.tensors = tensors_of_shard_[part];
+  for (const int32_t tensor : phase->replica_step.tensors) {
+    if (!trust.empty()) phase->replica_step.trust.push_back(trust[tensor]);
+  }
+  // Part 0 is at shard 0, its replica at shard 1.
+  if (ordinal == 0 || part == 0) phase->record = next_record_;
+}
+
+absl::Status RoundEngine::PrepareUnchanged(const RoundReport& report) {
+  if (!options_.replicated) return absl::OkStatus();
+  return RunEach(
+             PhaseKind::kUpdate,
+             [&](int ordinal) {
+               Phase phase = MakePhase(PhaseKind::kUpdate);
+               phase.publish.version = report.version;
+               phase.publish.unchanged = true;
+               AddReplicaPlan(report.decision, {}, ordinal, &phase);
+               return phase;
+             },
+             nullptr)
+      .status();
+}
+
 Phase RoundEngine::StepPhase(PhaseKind kind, const Decision& decision,
                              const std::vector<float>& trust,
                              int ordinal) const {
   Phase phase = MakePhase(kind);
   StepPlan& step = phase.step;
-  step.per_tensor = decision.per_tensor;
-  step.excluded_ranks = decision.excluded_ranks;
-  step.learning_rate = decision.learning_rate;
-  step.step = num_steps_ + 1;  // bias correction counts applied steps only
+  FillScalars(decision, &step);
+  if (options_.replicated && kind == PhaseKind::kUpdate) {
+    AddReplicaPlan(decision, trust, ordinal, &phase);
+  }
   const std::vector<int32_t>& tensors = tensors_of_shard_[ordinal];
   if (tensors.empty()) return phase;
   // The decision is about all committed rows; shards know the closed ones only.
@@ -103,8 +139,7 @@ absl::Status RoundEngine::Step(RoundReport* report) {
       nullptr);
   Lap(&mark, &report->durations.update);
   if (!results.ok()) return results.status();
-  ++num_steps_;
-  NoteNotFinite(*results, report);
+  if (!options_.replicated) NoteNotFinite(*results, report);
   return absl::OkStatus();
 }
 

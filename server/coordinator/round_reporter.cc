@@ -44,6 +44,16 @@ void RoundReporter::Flush() {
   while (busy_) changed_.Wait(&mutex_);
 }
 
+std::vector<std::vector<RuleState>> RoundReporter::ShadowRules() {
+  Flush();
+  return shadow_rules_;
+}
+
+void RoundReporter::SetShadowRules(std::vector<std::vector<RuleState>> states) {
+  Flush();
+  shadow_rules_ = std::move(states);
+}
+
 void RoundReporter::Loop() {
   for (;;) {
     std::optional<Round> round;
@@ -61,10 +71,6 @@ void RoundReporter::Loop() {
 }
 
 void RoundReporter::Finish(Round round) {
-  if (round.report.epoch != epoch_) {
-    epoch_ = round.report.epoch;
-    shadow_rules_.clear();
-  }
   round.report.statistics = ComputeStatistics(
       round.facts.combine, round.facts.rule_before, round.facts.rows,
       round.report.decision, &shadow_rules_);

@@ -48,6 +48,12 @@ class RoundReporter {
   // Waits until everything has been reported.
   void Flush();
 
+  // What shadow rules remember, after the last round that was added; waits for
+  // its report.
+  std::vector<std::vector<RuleState>> ShadowRules();
+  // What they go on with.
+  void SetShadowRules(std::vector<std::vector<RuleState>> states);
+
  private:
   struct Round {
     RoundFacts facts;
@@ -58,10 +64,8 @@ class RoundReporter {
   void Finish(Round round);
 
   const Callback on_report_;
-  // Of shadow rules, in the epoch of the last report. Used by the thread that
-  // computes.
+  // Of shadow rules. Used by the thread that computes, and between two rounds.
   std::vector<std::vector<RuleState>> shadow_rules_;
-  uint64_t epoch_ = 0;
 
   Mutex mutex_;
   CondVar changed_;

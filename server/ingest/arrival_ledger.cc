@@ -64,6 +64,11 @@ void ArrivalLedger::Reset(Row* row) {
   std::fill(row->slices.begin(), row->slices.end(), State::kEmpty);
 }
 
+bool ArrivalLedger::AnyBusy() const {
+  return std::any_of(rows_.begin(), rows_.end(),
+                     [](const Row& row) { return row.num_landing > 0; });
+}
+
 bool ArrivalLedger::Own(int index, const GradientName& name) {
   Row& row = rows_[index];
   if (row.name == name && !row.erased) return true;

@@ -1,5 +1,5 @@
 // Which slices of which rows have landed (P5): what makes a repeated push
-// harmless. Apart from the rows' memory, so that every order of events can be
+// harmless. Apart from the rows' memory, so that all orders of events are
 // tested without it. Thread-compatible: its owner's lock protects it.
 #ifndef AGG_SERVER_INGEST_ARRIVAL_LEDGER_H_
 #define AGG_SERVER_INGEST_ARRIVAL_LEDGER_H_
@@ -49,9 +49,10 @@ class ArrivalLedger {
 
   // Busy, ClaimSlice, EndClaim. REQUIRES: Own(row, ...) was true under the lock
   // that is still held, or for the claim that ends.
-  //
+
   // Whether another frame is copying the slice at this moment.
   bool Busy(int row, int slice) const;
+  bool AnyBusy() const;  // any slice of any row
   // Claims the slice; false if it has landed already.
   // REQUIRES: !Busy(row, slice).
   bool ClaimSlice(int row, int slice);
@@ -78,7 +79,6 @@ class ArrivalLedger {
   void Hold(int row, uint64_t session);
   // Whether the row is held for another session in this round or a later one.
   bool HeldByAnother(int row, uint64_t session, uint64_t round) const;
-
   // The session for which the row is held in `round`; 0: none.
   uint64_t HeldSession(int row, uint64_t round) const;
 

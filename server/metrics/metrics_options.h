@@ -29,7 +29,9 @@ struct MetricsOptions {
   // below `max_workers`, have series of their own; 0 is none.
   int32_t max_tensors = 32;
   int32_t max_workers = 64;
-  std::string version;  // of the build
+  bool replicated = false;                // replication "buddy"
+  double checkpoint_every_seconds = 0.0;  // 0: not by time, or none at all
+  std::string version;                    // of the build
 };
 
 }  // namespace agg

@@ -15,6 +15,7 @@
 #include "server/metrics/family_builder.h"
 #include "server/metrics/metrics_options.h"
 #include "server/metrics/process_usage.h"
+#include "server/metrics/survival_families.h"
 #include "server/round/round_report.h"
 #include "server/round_log/round_log_status.h"
 
@@ -226,6 +227,7 @@ void AddJobFamilies(const MetricsOptions& options,
                  "Rounds since an update left parameters that are not finite, "
                  "that one included; 0 while they are finite.",
                  static_cast<double>(job.not_finite_rounds));
+  AddSurvivalFamilies(options, job, builder);
 }
 
 void AddRoundLogFamilies(const std::optional<RoundLogStatus>& status,

@@ -13,7 +13,7 @@
 
 namespace agg {
 
-// Adds the families under "Job" of README.md; without a status, zeroes and
+// Adds the families under "Job" and "Survival" of README.md; without a status, zeroes and
 // NaN.
 void AddJobFamilies(const MetricsOptions& options,
                     const std::optional<JobStatus>& status,

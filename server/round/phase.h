@@ -101,7 +101,8 @@ enum class PhaseKind : uint8_t {
   // Checkpoints (P30): a copy of the arrays, how far its file is, the manifest.
   kCapture,
   kCheckpointProgress,
-  kSeal
+  kSeal,
+  kReadManifest  // of a checkpoint that the shard has reported
 };
 
 // As PhaseRequest of proto/agg.proto calls it.
@@ -133,6 +134,8 @@ inline const char* PhaseName(PhaseKind kind) {
       return "checkpoint_progress";
     case PhaseKind::kSeal:
       return "seal";
+    case PhaseKind::kReadManifest:
+      return "read_manifest";
   }
   return "";
 }
@@ -153,7 +156,7 @@ struct Phase {
   StepPlan replica_step;
   std::shared_ptr<const std::string> record;
   RecoverPlan recover;     // kRecover
-  VersionId id;            // kFetch, kOpen, kCapture
+  VersionId id;            // kFetch, kOpen, kCapture, kReadManifest
   std::string checkpoint;  // its manifest.json: kSeal, and kRecover with kLoad
   int keep = 1;            // kSeal: sealed checkpoints that stay
 };
@@ -172,6 +175,7 @@ struct PhaseResult {
   // after it; -1: there is none.
   int32_t not_finite_slice = -1;
   CheckpointProgress checkpoint;  // kCheckpointProgress
+  std::string manifest;           // kReadManifest: the file's text
   double seconds = 0.0;           // compute time inside the shard
 };
 

@@ -2,15 +2,30 @@
 // of its end, and not "unknown".
 #include "server/round/session_table.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace agg {
 
-void SessionTable::Begin(uint64_t session, int32_t rank) {
+void SessionTable::Begin(uint64_t session, int32_t rank, uint64_t first_round,
+                         const std::string& client) {
+  highest_ = std::max(highest_, session);
   // A repeat must not revive a session that has ended since.
-  if (sessions_.insert({session, Entry{rank, absl::OkStatus()}}).second) {
+  if (sessions_
+          .insert({session, Entry{rank, absl::OkStatus(), first_round, client}})
+          .second) {
     alive_[rank] = session;
   }
+}
+
+std::vector<MemberState> SessionTable::members() const {
+  std::vector<MemberState> members;
+  for (const auto& [rank, session] : alive_) {
+    const Entry& entry = sessions_.at(session);
+    members.push_back({rank, session, entry.first_round, entry.client});
+  }
+  return members;
 }
 
 void SessionTable::End(uint64_t session, const absl::Status& reason) {

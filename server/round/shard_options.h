@@ -28,6 +28,7 @@ struct MemoryBudget {
 struct ShardOptions {
   int32_t ordinal = 0;
   int32_t num_shards = 1;
+  uint64_t life = 0;        // random bits of the process; 0: not known
   int32_t workers = 1;      // expected in round 0
   int32_t max_workers = 1;  // ranks are 0 to max_workers - 1
   DType push_dtype = DType::kF32;
@@ -38,6 +39,8 @@ struct ShardOptions {
   MemoryBudget memory_budget;
   // Each part has a copy in two processes (P15).
   bool replicated = false;
+  // A copy of the arrays is kept for checkpoints. Set by ShardEngine.
+  bool checkpoints = false;
   // Compute a slice's Gram as soon as its rows are complete; the results are
   // the same.
   bool early_gram = true;

@@ -172,6 +172,29 @@ grpc::ServerUnaryReactor* AdminService::Drain(
   return reactor;
 }
 
+grpc::ServerUnaryReactor* AdminService::TakeCheckpoint(
+    grpc::CallbackServerContext* context, const v1::TakeCheckpointRequest*,
+    v1::TakeCheckpointReply* reply) {
+  if (coordinator_ == nullptr) {
+    return AnswerNow<v1::TakeCheckpointReply>(reply, not_here_);
+  }
+  LogCall(context, "take a checkpoint");
+  auto poll = LongPoll<v1::TakeCheckpointReply>::Make(reply);
+  auto* reactor = poll.get();
+  coordinator_->TakeCheckpoint([poll](absl::StatusOr<TakenCheckpoint> taken) {
+    if (!taken.ok()) {
+      poll->Answer(taken.status());
+      return;
+    }
+    v1::TakeCheckpointReply answer;
+    answer.set_version(taken->version);
+    answer.set_made(taken->made);
+    answer.set_bytes(taken->num_bytes);
+    poll->Answer(answer);
+  });
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* AdminService::SetLogLevel(
     grpc::CallbackServerContext* context, const v1::SetLogLevelRequest* request,
     v1::SetLogLevelReply* reply) {

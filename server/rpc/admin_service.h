@@ -40,6 +40,10 @@ class AdminService : public v1::Admin::CallbackService {
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
                                   const v1::DrainRequest* request,
                                   v1::DrainReply* reply) override;
+  grpc::ServerUnaryReactor* TakeCheckpoint(
+      grpc::CallbackServerContext* context,
+      const v1::TakeCheckpointRequest* request,
+      v1::TakeCheckpointReply* reply) override;
   grpc::ServerUnaryReactor* SetLogLevel(grpc::CallbackServerContext* context,
                                         const v1::SetLogLevelRequest* request,
                                         v1::SetLogLevelReply* reply) override;

@@ -10,7 +10,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "proto/manifest_message.h"
 #include "proto/protocol_version.h"
 #include "proto/traceparent.h"
 #include "server/base/field_error.h"
@@ -87,14 +86,10 @@ grpc::ServerUnaryReactor* CoordinatorService::Join(
   absl::Status status = CheckVersion(request->protocol_version());
   if (status.ok()) status = CheckMessageSize(request->manifest(), *job);
   if (!status.ok()) return AnswerNow<v1::JoinReply>(reply, status);
-  JoinCall call;
-  call.rank = request->rank();
-  call.manifest = FromProto(request->manifest());
-  call.client = request->client();
   auto poll = LongPoll<v1::JoinReply>::Make(reply);
   auto* reactor = poll.get();
   coordinator_->Join(
-      call,
+      FromProto(*request),
       [poll, job](absl::StatusOr<JoinResult> result) {
         if (result.ok()) {
           poll->Answer(ToProto(*result, *job));

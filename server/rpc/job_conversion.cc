@@ -50,6 +50,22 @@ v1::RoundOutcome::Kind ToProto(OutcomeKind kind) {
   return v1::RoundOutcome::KIND_UNSPECIFIED;
 }
 
+v1::CheckpointStatus ToProto(const CheckpointStatus& status) {
+  v1::CheckpointStatus result;
+  result.set_version(status.version);
+  result.set_made(status.made);
+  if (status.made != 0) {
+    result.set_age_seconds(absl::ToDoubleSeconds(status.age));
+  }
+  result.set_writing(status.writing);
+  result.set_last_error(status.last_error);
+  result.set_num_failed(status.num_failed);
+  result.set_num_sealed(status.num_sealed);
+  result.set_restored_version(status.restored_version);
+  result.set_restored_made(status.restored_made);
+  return result;
+}
+
 // Whether a sum of squares says something. One that is NaN or infinite says
 // nothing that the row does not say: the row has overflowed as well and will be
 // excluded.
@@ -85,7 +101,22 @@ v1::JoinReply ToProto(const JoinResult& result, const JobInfo& job) {
   reply.set_scope(result.combination.scope);
   reply.set_step_scale(result.combination.step_scale);
   reply.set_workers(job.workers);
+  reply.mutable_shard_lives()->Add(result.shard_lives.begin(),
+                                   result.shard_lives.end());
+  reply.set_rewound(result.rewound);
+  reply.set_made(result.made);
   return reply;
+}
+
+JoinCall FromProto(const v1::JoinRequest& request) {
+  JoinCall call;
+  call.rank = request.rank();
+  call.manifest = FromProto(request.manifest());
+  call.client = request.client();
+  call.resume_session = request.resume_session();
+  call.resume_version = request.resume_version();
+  call.resume_made = request.resume_made();
+  return call;
 }
 
 v1::JobEvent ToProto(const JobEvent& event) {
@@ -150,6 +181,12 @@ v1::StatusReply ToProto(const JobStatus& status,
   reply.set_min_workers(status.min_workers);
   reply.set_below_floor_seconds(absl::ToDoubleSeconds(status.below_floor_for));
   reply.set_coordinator_life(job.coordinator_life);
+  reply.set_history(status.history);
+  reply.set_recovering(status.recovering);
+  reply.set_replicated(status.replicated);
+  if (status.checkpoint.configured) {
+    *reply.mutable_checkpoint() = ToProto(status.checkpoint);
+  }
   return reply;
 }
 

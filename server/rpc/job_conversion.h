@@ -32,6 +32,8 @@ struct JobInfo {
 
 v1::CombinationNames ToProto(const CombinationNames& names);
 v1::JoinReply ToProto(const JoinResult& result, const JobInfo& job);
+// ValidateJoin checks it.
+JoinCall FromProto(const v1::JoinRequest& request);
 v1::JobEvent ToProto(const JobEvent& event);
 v1::RoundOutcome ToProto(const RoundResult& outcome);
 v1::StatusReply ToProto(const JobStatus& status,

@@ -1,11 +1,12 @@
-// A phase's lists of numbers grow with tensors times workers, so that only they
-// are cut into several messages; the rest travels with the first or last one.
+// A phase's lists of numbers grow with tensors times workers, and so do a job's
+// record and a checkpoint's text: only they are cut into several messages; the
+// rest travels with the first or last one.
 #include "server/rpc/phase_conversion.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "server/rpc/recovery_conversion.h"
 
 namespace agg {
 namespace {
@@ -30,23 +31,15 @@ void AppendPart(const std::vector<Value>& values, size_t* sent, size_t* room,
   *room -= count;
 }
 
-void AppendLists(const v1::StepPlan& step, StepPlan* out) {
-  out->coefficients.insert(out->coefficients.end(), step.coefficients().begin(),
-                           step.coefficients().end());
-  out->tensors.insert(out->tensors.end(), step.tensors().begin(),
-                      step.tensors().end());
-  out->trust.insert(out->trust.end(), step.trust().begin(), step.trust().end());
-}
-
-StepPlan FromProto(const v1::StepPlan& step) {
-  StepPlan result;
-  result.per_tensor = step.per_tensor();
-  result.excluded_ranks.assign(step.excluded_ranks().begin(),
-                               step.excluded_ranks().end());
-  result.learning_rate = step.learning_rate();
-  result.step = static_cast<int64_t>(step.step());
-  AppendLists(step, &result);
-  return result;
+// The next piece of a text, likewise; 8 bytes count as a number. Whether that
+// is all of it.
+bool AppendPiece(const std::string& text, size_t* sent, size_t* room,
+                 std::string* field) {
+  const size_t count = std::min(text.size() - *sent, 8 * *room);
+  field->append(text, *sent, count);
+  *sent += count;
+  *room -= (count + 7) / 8;
+  return *sent == text.size();
 }
 
 // At least the encoded size of one entry.
@@ -55,75 +48,94 @@ int64_t EncodedBytes(const SliceGram& gram) {
 }
 constexpr int64_t kNormsBytes = 32;
 
-}  // namespace
-
-v1::SetSessionRequest ToProto(uint64_t epoch, const SessionChange& change) {
-  v1::SetSessionRequest request;
-  request.set_epoch(epoch);
-  request.set_session(change.session);
-  request.set_rank(change.rank);
-  request.set_replaces(change.replaces);
-  request.set_keep_row(change.keep_row);
-  request.set_remove(change.remove);
-  request.set_seed_role(change.seed_role);
-  request.set_evicted(change.evicted);
-  request.set_reason(change.reason);
-  request.set_finished(change.finished);
-  return request;
+v1::PhaseRequest::Publish ToProto(const PublishPlan& plan) {
+  v1::PhaseRequest::Publish result;
+  result.set_version(plan.version);
+  result.set_unchanged(plan.unchanged);
+  result.set_seed(plan.seed);
+  result.set_seed_session(plan.seed_session);
+  result.set_seed_attempt(plan.seed_attempt);
+  return result;
 }
 
-SessionChange FromProto(const v1::SetSessionRequest& request) {
-  SessionChange change;
-  change.session = request.session();
-  change.rank = request.rank();
-  change.replaces = request.replaces();
-  change.keep_row = request.keep_row();
-  change.remove = request.remove();
-  change.seed_role = request.seed_role();
-  change.evicted = request.evicted();
-  change.reason = request.reason();
-  change.finished = request.finished();
-  return change;
+void SetClose(const Phase& phase, v1::PhaseRequest::Close* out) {
+  for (const RoundRow& row : phase.rows) {
+    v1::RoundRow* const added = out->add_rows();
+    added->set_rank(row.rank);
+    added->set_session(row.session);
+    added->set_attempt(row.attempt);
+  }
 }
 
-namespace {
+void SetUpdate(const Phase& phase, v1::PhaseRequest* request) {
+  SetScalars(phase.step, request->mutable_update());
+  SetScalars(phase.replica_step, request->mutable_replica_step());
+  // Steps count from 1: none is taken, the next version has the same bytes.
+  if (phase.publish.unchanged) request->mutable_update()->set_step(0);
+}
 
-// All of a phase but the lists of its step.
+// The phases of a round, and of the seed.
+void SetRound(const Phase& phase, v1::PhaseRequest* request) {
+  switch (phase.kind) {
+    case PhaseKind::kClose:
+      SetClose(phase, request->mutable_close());
+      break;
+    case PhaseKind::kCompensatedGram:
+      request->mutable_compensated_gram()->mutable_tensors()->Add(
+          phase.tensors.begin(), phase.tensors.end());
+      break;
+    case PhaseKind::kNorms:
+      SetScalars(phase.step, request->mutable_norms());
+      break;
+    case PhaseKind::kUpdate:
+      SetUpdate(phase, request);
+      break;
+    case PhaseKind::kPublish:
+      *request->mutable_publish() = ToProto(phase.publish);
+      break;
+    case PhaseKind::kAbandon:
+      request->mutable_abandon();
+      break;
+    case PhaseKind::kLoadSeed:
+      request->mutable_load_seed()->set_seed_session(
+          phase.publish.seed_session);
+      request->mutable_load_seed()->set_seed_attempt(
+          phase.publish.seed_attempt);
+      break;
+    default:
+      break;
+  }
+}
+
+// All of a phase but its lists and texts that may be cut.
 v1::PhaseRequest ToProto(const Phase& phase) {
   v1::PhaseRequest request;
   request.set_epoch(phase.epoch);
   request.set_round(phase.round);
   switch (phase.kind) {
-    case PhaseKind::kClose:
-      request.mutable_close();
-      for (const RoundRow& row : phase.rows) {
-        v1::RoundRow* out = request.mutable_close()->add_rows();
-        out->set_rank(row.rank);
-        out->set_session(row.session);
-        out->set_attempt(row.attempt);
-      }
+    case PhaseKind::kRecover:
+      *request.mutable_recover() = ToProto(phase.recover);
       break;
-    case PhaseKind::kCompensatedGram:
-      request.mutable_compensated_gram()->mutable_tensors()->Add(
-          phase.tensors.begin(), phase.tensors.end());
+    case PhaseKind::kFetch:
+      *request.mutable_fetch() = ToProto(phase.id);
       break;
-    case PhaseKind::kNorms:
-      SetScalars(phase.step, request.mutable_norms());
+    case PhaseKind::kOpen:
+      *request.mutable_open() = ToProto(phase.id);
       break;
-    case PhaseKind::kUpdate:
-      SetScalars(phase.step, request.mutable_update());
+    case PhaseKind::kCapture:
+      *request.mutable_capture() = ToProto(phase.id);
       break;
-    case PhaseKind::kPublish:
-      request.mutable_publish()->set_version(phase.publish.version);
-      request.mutable_publish()->set_unchanged(phase.publish.unchanged);
-      request.mutable_publish()->set_seed(phase.publish.seed);
-      request.mutable_publish()->set_seed_session(phase.publish.seed_session);
-      request.mutable_publish()->set_seed_attempt(phase.publish.seed_attempt);
+    case PhaseKind::kCheckpointProgress:
+      request.mutable_checkpoint_progress();
       break;
-    case PhaseKind::kAbandon:
-      request.mutable_abandon();
+    case PhaseKind::kReadManifest:
+      *request.mutable_read_manifest() = ToProto(phase.id);
+      break;
+    case PhaseKind::kSeal:
+      request.mutable_seal()->set_keep(phase.keep);
       break;
     default:
+      SetRound(phase, &request);
       break;
   }
   return request;
@@ -135,91 +147,56 @@ v1::StepPlan* MutableStep(PhaseKind kind, v1::PhaseRequest* request) {
   return kind == PhaseKind::kUpdate ? request->mutable_update() : nullptr;
 }
 
+// Where a message of `kind` has the text of a checkpoint; null for a kind
+// without one.
+std::string* MutableCheckpoint(PhaseKind kind, v1::PhaseRequest* request) {
+  if (kind == PhaseKind::kRecover) {
+    return request->mutable_recover()->mutable_checkpoint();
+  }
+  return kind == PhaseKind::kSeal
+             ? request->mutable_seal()->mutable_checkpoint()
+             : nullptr;
+}
+
 }  // namespace
+
+bool StepParts::Append(const StepPlan& step, size_t* room, v1::StepPlan* out) {
+  AppendPart(step.coefficients, &coefficients_, room,
+             out->mutable_coefficients());
+  AppendPart(step.tensors, &tensors_, room, out->mutable_tensors());
+  AppendPart(step.trust, &trust_, room, out->mutable_trust());
+  return coefficients_ == step.coefficients.size() &&
+         tensors_ == step.tensors.size() && trust_ == step.trust.size();
+}
 
 bool PhaseRequests::Next(v1::PhaseRequest* request) {
   if (done_) return false;
-  const bool first = coefficients_ + tensors_ + trust_ == 0;
   request->Clear();
-  if (first) {
+  if (std::exchange(first_, false)) {
     *request = ToProto(phase_);
   } else {
     request->set_epoch(phase_.epoch);
     request->set_round(phase_.round);
   }
   done_ = true;
-  v1::StepPlan* const step = MutableStep(phase_.kind, request);
-  if (step == nullptr) return true;
   // No number takes more than 8 bytes on the wire.
   size_t room = static_cast<size_t>(std::max<int64_t>(1, max_bytes_ / 8));
-  AppendPart(phase_.step.coefficients, &coefficients_, &room,
-             step->mutable_coefficients());
-  AppendPart(phase_.step.tensors, &tensors_, &room, step->mutable_tensors());
-  AppendPart(phase_.step.trust, &trust_, &room, step->mutable_trust());
-  done_ = coefficients_ == phase_.step.coefficients.size() &&
-          tensors_ == phase_.step.tensors.size() &&
-          trust_ == phase_.step.trust.size();
+  if (v1::StepPlan* const step = MutableStep(phase_.kind, request)) {
+    done_ &= step_.Append(phase_.step, &room, step);
+  }
+  if (phase_.kind == PhaseKind::kUpdate) {
+    done_ &= replica_step_.Append(phase_.replica_step, &room,
+                                  request->mutable_replica_step());
+  }
+  if (std::string* const text = MutableCheckpoint(phase_.kind, request)) {
+    done_ &= AppendPiece(phase_.checkpoint, &checkpoint_, &room, text);
+  }
+  if (phase_.record != nullptr && !phase_.record->empty()) {
+    done_ &=
+        AppendPiece(*phase_.record, &record_, &room, request->mutable_record());
+  }
   request->set_more(!done_);
   return true;
-}
-
-absl::StatusOr<Phase> FromProto(const v1::PhaseRequest& request) {
-  Phase phase;
-  phase.epoch = request.epoch();
-  phase.round = request.round();
-  switch (request.phase_case()) {
-    case v1::PhaseRequest::kClose:
-      phase.kind = PhaseKind::kClose;
-      for (const v1::RoundRow& row : request.close().rows()) {
-        phase.rows.push_back({row.rank(), row.session(), row.attempt()});
-      }
-      return phase;
-    case v1::PhaseRequest::kCompensatedGram:
-      phase.kind = PhaseKind::kCompensatedGram;
-      phase.tensors.assign(request.compensated_gram().tensors().begin(),
-                           request.compensated_gram().tensors().end());
-      return phase;
-    case v1::PhaseRequest::kNorms:
-      phase.kind = PhaseKind::kNorms;
-      phase.step = FromProto(request.norms());
-      return phase;
-    case v1::PhaseRequest::kUpdate:
-      phase.kind = PhaseKind::kUpdate;
-      phase.step = FromProto(request.update());
-      return phase;
-    case v1::PhaseRequest::kPublish:
-      phase.kind = PhaseKind::kPublish;
-      phase.publish = {request.publish().version(),
-                       request.publish().unchanged(), request.publish().seed(),
-                       request.publish().seed_session(),
-                       request.publish().seed_attempt()};
-      return phase;
-    case v1::PhaseRequest::kAbandon:
-      phase.kind = PhaseKind::kAbandon;
-      return phase;
-    default:
-      break;
-  }
-  return absl::InvalidArgumentError(
-      "phase is none; allowed: close, compensated_gram, norms, update, "
-      "publish, "
-      "abandon");
-}
-
-absl::Status AppendRequest(const v1::PhaseRequest& request, Phase* phase) {
-  const bool same_kind =
-      (request.has_norms() && phase->kind == PhaseKind::kNorms) ||
-      (request.has_update() && phase->kind == PhaseKind::kUpdate);
-  if (!same_kind || request.epoch() != phase->epoch ||
-      request.round() != phase->round) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a later message of a phase is of another one; allowed: norms or "
-        "update of epoch ",
-        phase->epoch, " and round ", phase->round, ", as the first message"));
-  }
-  AppendLists(request.has_norms() ? request.norms() : request.update(),
-              &phase->step);
-  return absl::OkStatus();
 }
 
 PhaseReplies::PhaseReplies(PhaseResult result, int64_t max_bytes)
@@ -251,6 +228,13 @@ bool PhaseReplies::Next(v1::PhaseReply* reply) {
     out->set_parameter_norm_squared(norms.parameter_norm_squared);
     out->set_update_norm_squared(norms.update_norm_squared);
   }
+  size_t room =
+      static_cast<size_t>(std::max<int64_t>(1, (max_bytes_ - bytes) / 8));
+  if (!result_.manifest.empty() &&
+      !AppendPiece(result_.manifest, &manifest_, &room,
+                   reply->mutable_manifest())) {
+    return true;
+  }
   reply->set_seconds(result_.seconds);
   reply->mutable_incomplete_ranks()->Add(result_.incomplete_ranks.begin(),
                                          result_.incomplete_ranks.end());
@@ -259,6 +243,10 @@ bool PhaseReplies::Next(v1::PhaseReply* reply) {
   if (result_.not_finite_slice >= 0) {
     reply->set_not_finite_slice(
         static_cast<uint32_t>(result_.not_finite_slice));
+  }
+  if (result_.checkpoint.stage != CheckpointProgress::Stage::kNone ||
+      result_.checkpoint.num_skipped > 0) {
+    *reply->mutable_checkpoint() = ToProto(result_.checkpoint);
   }
   done_ = true;
   return true;
@@ -277,6 +265,7 @@ void AppendReply(const v1::PhaseReply& reply, const GramSink& sink,
                              norms.update_norm_squared()});
   }
   result->seconds += reply.seconds();
+  result->manifest.append(reply.manifest());
   result->incomplete_ranks.insert(result->incomplete_ranks.end(),
                                   reply.incomplete_ranks().begin(),
                                   reply.incomplete_ranks().end());
@@ -285,6 +274,9 @@ void AppendReply(const v1::PhaseReply& reply, const GramSink& sink,
                             reply.row_crc32c().end());
   if (reply.has_not_finite_slice()) {
     result->not_finite_slice = static_cast<int32_t>(reply.not_finite_slice());
+  }
+  if (reply.has_checkpoint()) {
+    result->checkpoint = FromProto(reply.checkpoint());
   }
 }
 

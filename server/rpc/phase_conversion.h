@@ -1,28 +1,30 @@
-// ShardPeer's plain values as messages of proto/agg.proto, and back.
+// Phases and their results as messages of proto/agg.proto, and back. Requests
+// are put together again in phase_assembly.h.
 #ifndef AGG_SERVER_RPC_PHASE_CONVERSION_H_
 #define AGG_SERVER_RPC_PHASE_CONVERSION_H_
 
 #include <cstddef>
 #include <cstdint>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "proto/agg.pb.h"
 #include "server/round/phase.h"
 #include "server/round/shard_peer.h"
+#include "server/rpc/phase_limits.h"
 
 namespace agg {
 
-// Bytes of a reason that one shard gives another, at most. It is the message of
-// a status, so that it may be longer than the texts of workers.
-inline constexpr int kMaxReasonBytes = 8192;
+// How much of a step's lists has been sent.
+class StepParts {
+ public:
+  // Adds at most *room numbers to *out, and takes them off *room. Whether that
+  // is all.
+  bool Append(const StepPlan& step, size_t* room, v1::StepPlan* out);
 
-v1::SetSessionRequest ToProto(uint64_t epoch, const SessionChange& change);
-SessionChange FromProto(const v1::SetSessionRequest& request);
-
-// Numbers of a phase, or of its result, in one message, at most: far below what
-// gRPC refuses, and small beside what is kept of them.
-inline constexpr int64_t kMaxPhaseMessageBytes = int64_t{3} << 20;
+ private:
+  size_t coefficients_ = 0;
+  size_t tensors_ = 0;
+  size_t trust_ = 0;
+};
 
 // A phase as messages, one after another: each is made when it is sent. An
 // update of 10,000 tensors for 512 workers has 41 MB of coefficients.
@@ -38,18 +40,14 @@ class PhaseRequests {
  private:
   const Phase& phase_;
   const int64_t max_bytes_;
+  bool first_ = true;
   bool done_ = false;
-  // How many of the step's lists have been sent.
-  size_t coefficients_ = 0;
-  size_t tensors_ = 0;
-  size_t trust_ = 0;
+  // What has been sent; of texts, bytes.
+  StepParts step_;
+  StepParts replica_step_;
+  size_t checkpoint_ = 0;
+  size_t record_ = 0;
 };
-
-// The first message of a phase. INVALID_ARGUMENT for one without a phase.
-absl::StatusOr<Phase> FromProto(const v1::PhaseRequest& request);
-// A later one. INVALID_ARGUMENT unless it is of the same phase, one with a
-// step.
-absl::Status AppendRequest(const v1::PhaseRequest& request, Phase* phase);
 
 // A result as messages, likewise. Its Grams are shared, not copied.
 class PhaseReplies {
@@ -67,6 +65,7 @@ class PhaseReplies {
   bool done_ = false;
   size_t grams_ = 0;  // sent
   size_t norms_ = 0;
+  size_t manifest_ = 0;  // bytes
 };
 
 // Appends one message's share to *result; its Grams go to `sink`.

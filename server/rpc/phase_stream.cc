@@ -4,38 +4,22 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "proto/status_conversion.h"
 
 namespace agg {
 namespace {
 
-// Of the largest job (proto/README.md, Limits).
-constexpr int64_t kMaxTensors = 100000;
-constexpr int64_t kMaxWorkers = 512;
-// What an update of it has, and room for its other fields.
-constexpr int64_t kMaxPhaseBytes = 8 * (kMaxWorkers + 2) * kMaxTensors;
-
-// A varint of one byte becomes a number of four.
-absl::Status CheckSize(const StepPlan& step) {
-  if (static_cast<int64_t>(step.tensors.size()) <= kMaxTensors &&
-      static_cast<int64_t>(step.trust.size()) <= kMaxTensors &&
-      static_cast<int64_t>(step.excluded_ranks.size()) <= kMaxWorkers &&
-      static_cast<int64_t>(step.coefficients.size()) <=
-          kMaxTensors * kMaxWorkers) {
-    return absl::OkStatus();
-  }
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "a step has ", step.tensors.size(), " tensors, ", step.trust.size(),
-      " trust ratios, ", step.excluded_ranks.size(), " excluded ranks and ",
-      step.coefficients.size(), " coefficients; allowed: of ", kMaxTensors,
-      " tensors and ", kMaxWorkers, " workers at most"));
+// A checkpoint is written while rounds go on: neither may wait for the other.
+bool IsForFiles(PhaseKind kind) {
+  return kind == PhaseKind::kCheckpointProgress || kind == PhaseKind::kSeal ||
+         kind == PhaseKind::kReadManifest;
 }
 
 }  // namespace
 
-PhaseStream* PhaseStream::Start(ShardEngine* engine, Executor* executor) {
-  auto* stream = new PhaseStream(engine, executor);
+PhaseStream* PhaseStream::Start(ShardEngine* engine,
+                                const PhaseExecutors& executors) {
+  auto* stream = new PhaseStream(engine, executors);
   stream->StartRead(&stream->request_);
   return stream;
 }
@@ -50,31 +34,22 @@ void PhaseStream::OnReadDone(bool ok) {
   } else if (request_.more()) {
     StartRead(&request_);
   } else {
-    executor_->Run([this] { Answer(engine_->RunPhase(phase_)); });
+    Executor* const executor = IsForFiles(assembly_.phase().kind)
+                                   ? executors_.files
+                                   : executors_.compute;
+    executor->Run([this] { Answer(engine_->RunPhase(assembly_.Take())); });
   }
 }
 
 absl::Status PhaseStream::TakeRequest() {
-  phase_bytes_ += static_cast<int64_t>(request_.ByteSizeLong());
-  if (phase_bytes_ > kMaxPhaseBytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the phase has more than ", kMaxPhaseBytes, " bytes"));
-  }
-  if (std::exchange(has_phase_, true)) {
-    const absl::Status status = AppendRequest(request_, &phase_);
-    return status.ok() ? CheckSize(phase_.step) : status;
-  }
-  absl::StatusOr<Phase> phase = FromProto(request_);
-  if (!phase.ok()) return phase.status();
-  phase_ = *std::move(phase);
+  const absl::Status status = assembly_.Add(request_);
+  if (!status.ok() || std::exchange(has_phase_, true)) return status;
   // A phase of several messages takes memory before it is run.
-  const absl::Status status =
-      request_.more() ? engine_->CheckEpoch(phase_.epoch) : absl::OkStatus();
-  return status.ok() ? CheckSize(phase_.step) : status;
+  return request_.more() ? engine_->CheckEpoch(assembly_.phase().epoch)
+                         : absl::OkStatus();
 }
 
 void PhaseStream::Answer(const absl::StatusOr<PhaseResult>& result) {
-  phase_ = Phase();  // its coefficients are of no more use
   if (!result.ok()) {
     Finish(ToGrpcStatus(result.status()));
     return;

@@ -5,7 +5,6 @@
 
 #include <grpcpp/support/server_callback.h>
 
-#include <cstdint>
 #include <optional>
 
 #include "absl/status/status.h"
@@ -13,22 +12,31 @@
 #include "proto/agg.pb.h"
 #include "server/round/phase.h"
 #include "server/rpc/executor.h"
+#include "server/rpc/phase_assembly.h"
 #include "server/rpc/phase_conversion.h"
 #include "server/shard/shard_engine.h"
 
 namespace agg {
+
+// Where phases run; all outlive the call.
+struct PhaseExecutors {
+  Executor* compute = nullptr;
+  // Those that ask about a checkpoint's files, and seal it.
+  Executor* files = nullptr;
+};
 
 // Owns itself until OnDone. A phase runs when its last message is there, and
 // then to its end, though its caller may have gone.
 class PhaseStream
     : public grpc::ServerBidiReactor<v1::PhaseRequest, v1::PhaseReply> {
  public:
-  // The phase runs on `executor`; both outlive the call.
-  static PhaseStream* Start(ShardEngine* engine, Executor* executor);
+  // `engine` outlives the call.
+  static PhaseStream* Start(ShardEngine* engine,
+                            const PhaseExecutors& executors);
 
  private:
-  PhaseStream(ShardEngine* engine, Executor* executor)
-      : engine_(engine), executor_(executor) {}
+  PhaseStream(ShardEngine* engine, const PhaseExecutors& executors)
+      : engine_(engine), executors_(executors) {}
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -43,11 +51,10 @@ class PhaseStream
   void WriteNext();
 
   ShardEngine* const engine_;
-  Executor* const executor_;
+  const PhaseExecutors executors_;
   v1::PhaseRequest request_;  // being read
-  Phase phase_;               // of the messages so far
+  PhaseAssembly assembly_;    // of the messages so far
   bool has_phase_ = false;
-  int64_t phase_bytes_ = 0;
   v1::PhaseReply reply_;  // in flight
   std::optional<PhaseReplies> replies_;
 };

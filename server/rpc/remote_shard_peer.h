@@ -29,10 +29,10 @@ struct RemoteShardOptions {
   std::string fingerprint;        // of the config; the shard must have the same
   uint64_t coordinator_life = 0;  // random bits of this process
   std::string coordinator;        // its address, for messages
-  // Deadlines of the first AttachReply, and of SetSession and ForgetManifest.
-  // What may take long has none (SetManifest, ReserveRow, RunPhase): the stream
-  // that Attach holds open ends when the shard is gone (keepalive pings every
-  // 10 s, answered within 5 s).
+  // Deadlines of Promise and the first AttachReply, and of SetSession,
+  // SetFacts, GetManifest and ForgetManifest. What may take long has none
+  // (SetManifest, ReserveRow, RunPhase): the stream that Attach holds open ends
+  // when the shard is gone (keepalive pings every 10 s, answered within 5 s).
   absl::Duration attach_timeout = absl::Seconds(5);
   absl::Duration call_timeout = absl::Seconds(30);
   // Measures how long a broken connection is waited for (P24).
@@ -41,18 +41,24 @@ struct RemoteShardOptions {
 
 // Errors are the shard's, with its name in front; UNAVAILABLE at once for all
 // calls from the loss of the shard until the next Attach. A call that meets a
-// broken connection waits until it is back, and is made again.
+// broken connection waits until it is back, and is made again. Promise alone
+// needs no Attach, and is made once. Its parts are in two files:
+// remote_shard_peer.cc (the epoch), remote_shard_calls.cc.
 class RemoteShardPeer : public ShardPeer {
  public:
   explicit RemoteShardPeer(const RemoteShardOptions& options);
   // Cancels what runs; blocks until the stream's thread has ended.
   ~RemoteShardPeer() override;
 
+  // 0 from a shard of an older release, which does not know the question.
+  absl::StatusOr<uint64_t> Promise() override;
   absl::StatusOr<ShardInventory> Attach(
       uint64_t epoch, std::function<void(absl::Status)> on_lost) override;
   void LetGo() override;
   void Lose(uint64_t epoch, const absl::Status& reason) override;
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
+  absl::StatusOr<Manifest> GetManifest(uint64_t epoch) override;
+  absl::Status SetFacts(uint64_t epoch, const JobFacts& facts) override;
   absl::Status ForgetManifest(uint64_t epoch) override;
   absl::Status ReserveRow(uint64_t epoch, int32_t rank) override;
   absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;

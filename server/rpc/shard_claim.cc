@@ -26,4 +26,18 @@ void ShardClaim::Release(uint64_t life) {
   if (--num_streams_ == 0) life_ = 0;
 }
 
+absl::Status ShardClaim::CheckPromise(uint64_t epoch, uint64_t life) const {
+  if (epoch != promised_epoch_ || life == promised_life_) {
+    return absl::OkStatus();
+  }
+  return absl::AbortedError(absl::StrCat(
+      "epoch ", epoch, " is promised to another coordinator (life ",
+      absl::Hex(promised_life_, absl::kZeroPad16), ")"));
+}
+
+void ShardClaim::Promise(uint64_t epoch, uint64_t life) {
+  promised_epoch_ = epoch;
+  promised_life_ = life;
+}
+
 }  // namespace agg

@@ -22,10 +22,17 @@ class ShardClaim {
   // A stream for which Take was OK has ended.
   void Release(uint64_t life);
 
+  // An epoch is promised to one coordinator's life, also when its claim has
+  // ended (P20): ABORTED if `epoch` was promised to another one.
+  absl::Status CheckPromise(uint64_t epoch, uint64_t life) const;
+  void Promise(uint64_t epoch, uint64_t life);
+
  private:
   uint64_t life_ = 0;  // 0: free
   int num_streams_ = 0;
   std::string coordinator_;
+  uint64_t promised_epoch_ = 0;  // the last one; 0: none
+  uint64_t promised_life_ = 0;
 };
 
 }  // namespace agg

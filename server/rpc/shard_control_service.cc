@@ -1,4 +1,4 @@
-// Hands each call to the engine, on threads that may wait.
+// The Attach stream, and the epochs that it begins and ends.
 #include "server/rpc/shard_control_service.h"
 
 #include <optional>
@@ -6,29 +6,17 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "proto/manifest_message.h"
 #include "server/base/log.h"
 #include "server/coordinator/call_validation.h"
 #include "server/round/orderly_stop.h"
+#include "server/round/recovery.h"
 #include "server/round/round_report.h"
 #include "server/rpc/attach_check.h"
 #include "server/rpc/broken_connection.h"
-#include "server/rpc/long_poll.h"
-#include "server/rpc/phase_conversion.h"
-#include "server/rpc/phase_stream.h"
+#include "server/rpc/inventory_conversion.h"
+#include "server/rpc/session_conversion.h"
 
 namespace agg {
-namespace {
-
-// The answer of a call that returns nothing but its status.
-template <typename Reply>
-absl::StatusOr<Reply> EmptyReply(const absl::Status& status) {
-  if (!status.ok()) return status;
-  return Reply();
-}
-
-}  // namespace
-
 // The reactor of Attach, a stream that the coordinator holds open. The first
 // request begins an epoch, or resumes it, a later one ends it with a reason. So
 // does the stream's end, unless a newer epoch has begun or another stream
@@ -102,13 +90,16 @@ class ShardControlService::AttachStream
   void AttachEngine() {
     absl::Status status = service_->TakeClaim(life_, coordinator_);
     claims_ = status.ok();
-    if (status.ok()) status = service_->BeginEpoch(epoch_, life_, resume_);
+    v1::AttachReply reply;
+    if (status.ok()) {
+      status = resume_ ? service_->ResumeEpoch(epoch_, life_)
+                       : service_->BeginEpoch(epoch_, life_, &reply);
+    }
     attached_ = status.ok();
     if (!status.ok()) {
       End(status);
       return;
     }
-    v1::AttachReply reply;
     reply.set_epoch(epoch_);
     reply.set_backend(service_->self_.backend);
     reply.set_life(service_->self_.life);
@@ -176,21 +167,27 @@ absl::Status ShardControlService::TakeClaim(uint64_t life,
 }
 
 absl::Status ShardControlService::BeginEpoch(uint64_t epoch, uint64_t life,
-                                             bool resume) {
-  if (resume) {
-    const ShardStatus shard = engine_->Status();
-    if (!shard.attached || shard.epoch != epoch) {
-      return absl::AbortedError(
-          absl::StrCat("epoch ", epoch, " is over on ", name()));
-    }
-    const absl::Status status = watch_.Resume(epoch, life);
-    if (status.ok()) LogInfo("the coordinator is back in epoch ", epoch);
-    return status;
-  }
-  const absl::Status status = engine_->Attach(epoch, nullptr).status();
+                                             v1::AttachReply* reply) {
+  absl::Status status = claim_.CheckPromise(epoch, life);
   if (!status.ok()) return status;
+  const absl::StatusOr<ShardInventory> inventory =
+      engine_->Attach(epoch, nullptr);
+  if (!inventory.ok()) return inventory.status();
+  claim_.Promise(epoch, life);
+  AddInventory(*inventory, reply);
   watch_.Begin(epoch, life);
   LogInfo("attached in epoch ", epoch);
+  return absl::OkStatus();
+}
+
+absl::Status ShardControlService::ResumeEpoch(uint64_t epoch, uint64_t life) {
+  const ShardStatus shard = engine_->Status();
+  if (!shard.attached || shard.epoch != epoch) {
+    return absl::AbortedError(
+        absl::StrCat("epoch ", epoch, " is over on ", name()));
+  }
+  const absl::Status status = watch_.Resume(epoch, life);
+  if (status.ok()) LogInfo("the coordinator is back in epoch ", epoch);
   return status;
 }
 
@@ -211,60 +208,6 @@ grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachReply>*
 ShardControlService::Attach(grpc::CallbackServerContext* context) {
   MarkAnswered(context);
   return AttachStream::Start(this);
-}
-
-grpc::ServerUnaryReactor* ShardControlService::SetManifest(
-    grpc::CallbackServerContext* context, const v1::SetManifestRequest* request,
-    v1::SetManifestReply* reply) {
-  MarkAnswered(context);
-  auto poll = LongPoll<v1::SetManifestReply>::Make(reply);
-  auto* reactor = poll.get();
-  control_.Run([this, poll, epoch = request->epoch(),
-                forget = !request->has_manifest(),
-                manifest = FromProto(request->manifest())] {
-    const absl::Status status = forget ? engine_->ForgetManifest(epoch)
-                                       : engine_->SetManifest(epoch, manifest);
-    poll->Answer(EmptyReply<v1::SetManifestReply>(status));
-  });
-  return reactor;
-}
-
-grpc::ServerUnaryReactor* ShardControlService::ReserveRow(
-    grpc::CallbackServerContext* context, const v1::ReserveRowRequest* request,
-    v1::ReserveRowReply* reply) {
-  MarkAnswered(context);
-  auto poll = LongPoll<v1::ReserveRowReply>::Make(reply);
-  auto* reactor = poll.get();
-  memory_.Run([this, poll, epoch = request->epoch(), rank = request->rank()] {
-    // A caller that repeats itself must not make a queue of allocations.
-    if (poll->answered()) return;
-    poll->Answer(
-        EmptyReply<v1::ReserveRowReply>(engine_->ReserveRow(epoch, rank)));
-  });
-  return reactor;
-}
-
-grpc::ServerUnaryReactor* ShardControlService::SetSession(
-    grpc::CallbackServerContext* context, const v1::SetSessionRequest* request,
-    v1::SetSessionReply* reply) {
-  MarkAnswered(context);
-  const absl::Status status =
-      ValidateText("reason", request->reason(), kMaxReasonBytes);
-  if (!status.ok()) return AnswerNow<v1::SetSessionReply>(reply, status);
-  auto poll = LongPoll<v1::SetSessionReply>::Make(reply);
-  auto* reactor = poll.get();
-  control_.Run(
-      [this, poll, epoch = request->epoch(), change = FromProto(*request)] {
-        const absl::Status status = engine_->SetSession(epoch, change);
-        poll->Answer(EmptyReply<v1::SetSessionReply>(status));
-      });
-  return reactor;
-}
-
-grpc::ServerBidiReactor<v1::PhaseRequest, v1::PhaseReply>*
-ShardControlService::RunPhase(grpc::CallbackServerContext* context) {
-  MarkAnswered(context);
-  return PhaseStream::Start(engine_, &compute_);
 }
 
 }  // namespace agg

@@ -20,8 +20,10 @@
 namespace agg {
 
 // Calls that change the epoch run in order on one thread, phases on another,
-// reservations of rows on a third: all may take long, and gRPC's callback
-// threads must not wait.
+// those about a checkpoint's files on a third, reservations of rows on a
+// fourth: all may take long, and gRPC's callback threads must not wait. Its
+// parts are in two files: shard_control_service.cc (Attach),
+// shard_control_calls.cc.
 class ShardControlService : public v1::ShardControl::CallbackService {
  public:
   // `engine`, `open` and `clock` outlive the service, which outlives its
@@ -47,14 +49,26 @@ class ShardControlService : public v1::ShardControl::CallbackService {
   grpc::ServerUnaryReactor* SetSession(grpc::CallbackServerContext*,
                                        const v1::SetSessionRequest* request,
                                        v1::SetSessionReply* reply) override;
+  grpc::ServerUnaryReactor* Probe(grpc::CallbackServerContext*,
+                                  const v1::ProbeRequest*,
+                                  v1::ProbeReply* reply) override;
+  grpc::ServerUnaryReactor* GetManifest(grpc::CallbackServerContext*,
+                                        const v1::GetManifestRequest* request,
+                                        v1::Manifest* reply) override;
+  grpc::ServerUnaryReactor* SetFacts(grpc::CallbackServerContext*,
+                                     const v1::SetFactsRequest* request,
+                                     v1::SetFactsReply* reply) override;
   grpc::ServerBidiReactor<v1::PhaseRequest, v1::PhaseReply>* RunPhase(
       grpc::CallbackServerContext*) override;
 
   // ShardClaim::Take; a refusal is logged.
   absl::Status TakeClaim(uint64_t life, const std::string& coordinator);
-  // Begins the epoch, or lets it go on after a broken connection.
-  absl::Status BeginEpoch(uint64_t epoch, uint64_t life, bool resume);
-  // A stream for which BeginEpoch was OK has ended.
+  // Begins the epoch; what the shard holds goes to *reply.
+  absl::Status BeginEpoch(uint64_t epoch, uint64_t life,
+                          v1::AttachReply* reply);
+  // Lets it go on after a broken connection.
+  absl::Status ResumeEpoch(uint64_t epoch, uint64_t life);
+  // A stream for which BeginEpoch or ResumeEpoch was OK has ended.
   void EndStream(uint64_t epoch);
   std::string name() const;
 
@@ -67,6 +81,7 @@ class ShardControlService : public v1::ShardControl::CallbackService {
   // Last, so that they end first: what they run uses the others.
   Executor control_;
   Executor compute_;
+  Executor files_;
   Executor memory_;
 };
 

@@ -51,14 +51,14 @@ ShardLink::~ShardLink() {
 
 // --- What others call --------------------------------------------------------
 
-absl::Status ShardLink::Open() {
+absl::StatusOr<v1::AttachReply> ShardLink::Open() {
   thread_ = std::thread([this] { Hold(); });
   const absl::Time deadline = absl::Now() + options_.open_timeout;
   MutexLock lock(&mutex_);
   while (!opened_ && over_.ok() && absl::Now() < deadline) {
     changed_.WaitFor(&mutex_, deadline - absl::Now());
   }
-  if (opened_) return absl::OkStatus();
+  if (opened_) return std::move(first_reply_);
   if (!over_.ok()) return over_;
   return absl::UnavailableError(
       absl::StrCat(options_.name, " did not answer within ",
@@ -210,7 +210,11 @@ void ShardLink::TakeReply(Stream* stream, const v1::AttachReply& reply) {
     stream->context.TryCancel();
     return;
   }
-  if (opened_) LogInfo("the connection to ", options_.name, " is back");
+  if (opened_) {
+    LogInfo("the connection to ", options_.name, " is back");
+  } else {
+    first_reply_ = reply;
+  }
   life_ = reply.life();
   stream->replied = true;
   opened_ = true;

@@ -39,7 +39,7 @@ class ShardLink {
 
   // Waits for the shard's first answer. Once, before Join. UNAVAILABLE when
   // there is none in time, or the shard's refusal.
-  absl::Status Open();
+  absl::StatusOr<v1::AttachReply> Open();
   // The number of the stream that is up; waits while the connection is broken.
   // Why the link is over, if it is.
   absl::StatusOr<int64_t> AwaitUp();
@@ -86,6 +86,7 @@ class ShardLink {
   CondVar changed_;
   std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);  // the newest
   bool opened_ ABSL_GUARDED_BY(mutex_) = false;
+  v1::AttachReply first_reply_ ABSL_GUARDED_BY(mutex_);  // once opened
   bool up_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t number_ ABSL_GUARDED_BY(mutex_) = 0;  // of streams that were up
   uint64_t life_ ABSL_GUARDED_BY(mutex_) = 0;   // of the shard; 0: an old one

@@ -33,6 +33,7 @@ std::string DescribeUse(const MemoryUse& use) {
   add("Gram matrices", use.grams);
   add("early Grams", use.early_grams);
   add("scratch", use.scratch);
+  add("checkpoint", use.checkpoint);
   add("coordinator", use.coordinator);
   return absl::StrCat(absl::StrJoin(parts, " + "), " = ",
                       Mebibytes(use.total()));

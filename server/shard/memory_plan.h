@@ -25,10 +25,11 @@ struct MemoryUse {
   int64_t grams = 0;        // slices' Gram matrices of a round
   int64_t early_grams = 0;  // which of them are computed before its close
   int64_t scratch = 0;      // of the backend
+  int64_t checkpoint = 0;   // a copy of the arrays, while it is written
   int64_t coordinator = 0;  // in shard 0's process; CoordinatorBytes
   int64_t total() const {
     return rows + master + state + snapshots + frames + ledger + grams +
-           early_grams + scratch + coordinator;
+           early_grams + scratch + checkpoint + coordinator;
   }
 };
 

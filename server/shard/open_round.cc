@@ -250,10 +250,14 @@ void OpenRound::Publish(uint64_t version) {
   published_ = true;
   version_ = version;
   closed_ = false;
-  ranks_.clear();
-  for (const auto& [rank, session] : sessions_->alive()) ranks_.insert(rank);
   // The rows may be the same ones, but their slices have to land again.
   early_.Expect({}, static_cast<int>(layout_->slices.size()));
+  ExpectAlive();
+}
+
+void OpenRound::ExpectAlive() {
+  ranks_.clear();
+  for (const auto& [rank, session] : sessions_->alive()) ranks_.insert(rank);
   UpdateExpected();
 }
 

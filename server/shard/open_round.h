@@ -76,7 +76,11 @@ class OpenRound {
   // No frame of the round (before the first version: of the seed) may land any
   // more.
   void Close() { closed_ = true; }
-  void Reopen() { closed_ = false; }   // the round is tried again
+  void Reopen() { closed_ = false; }  // the round is tried again
+  // The sessions of now are those that the open round is expected to have.
+  void ExpectAlive();
+  // Whether bytes are being copied into a row.
+  bool landing() const { return ledger_.AnyBusy(); }
   void Publish(uint64_t version);      // the next round is open
   void Finish() { finished_ = true; }  // no round and no version follows
   // FAILED_PRECONDITION. REQUIRES: finished().

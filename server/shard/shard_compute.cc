@@ -8,8 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/log.h"
+#include "server/checkpoint/checkpoint_writer.h"
 #include "server/ingest/arrival_ledger.h"
 #include "server/shard/early_grams.h"
+#include "server/shard/shard_checkpoint.h"
 #include "server/shard/step_layout.h"
 
 namespace agg {
@@ -100,6 +102,10 @@ MemoryPlan ShardCompute::PlanRows(int64_t num_rows) const {
   // joined ones and the seed are pushed to.
   plan.host.ledger =
       ArrivalLedger::Bytes(options_.max_workers + 1, num_slices, num_rows + 1);
+  if (options_.checkpoints) {
+    plan.host.checkpoint =
+        CheckpointWriter::NumBytes(ArraysOf(*layout_, options_.optimizer));
+  }
   if (options_.ordinal == 0) {
     plan.host.coordinator =
         CoordinatorBytes(static_cast<int64_t>(layout_->manifest.tensors.size()),

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/shard/memory_plan.h"
+#include "server/shard/shard_checkpoint.h"
 
 namespace agg {
 
@@ -14,7 +15,8 @@ ShardEngine::ShardEngine(const ShardOptions& options, Backend* backend,
     : options_(options),
       on_device_lost_(std::move(on_device_lost)),
       backend_(backend),
-      epoch_(options.ordinal) {
+      epoch_(options.ordinal),
+      home_(options.ordinal) {
   if (options_.early_gram) {
     turn_.StartFiller([this] { ComputeEarlyBatch(); });
   }
@@ -25,31 +27,6 @@ ShardEngine::~ShardEngine() { turn_.StopFiller(); }
 
 std::string ShardEngine::name() const {
   return absl::StrCat("shard ", options_.ordinal, " (this process)");
-}
-
-absl::StatusOr<ShardInventory> ShardEngine::Attach(
-    uint64_t epoch, std::function<void(absl::Status)> on_lost) {
-  Closures ready;
-  std::shared_ptr<ShardCompute> former;
-  {
-    // Waits for a phase of the former epoch: its memory must be free before
-    // the new one allocates.
-    const TurnLock turn(&turn_);
-    MutexLock lock(&mutex_);
-    const absl::StatusOr<bool> begins = epoch_.Begin(epoch, std::move(on_lost));
-    if (!begins.ok()) return begins.status();
-    if (!*begins) return ShardInventory();
-    former = compute_;
-    DropManifest();
-    sessions_.Clear();
-    ready = ResolvePulls();
-    claims_ended_.NotifyAll();
-  }
-  for (std::function<void()>& callback : ready) callback();
-  // Pulls of the former epoch's versions end, so that their memory is free
-  // before the new epoch allocates its own.
-  if (former != nullptr) former->store()->RevokeAll();
-  return ShardInventory();
 }
 
 void ShardEngine::Lose(uint64_t epoch, const absl::Status& reason) {
@@ -92,18 +69,30 @@ void ShardEngine::EndForGood(const absl::Status& found) {
   if (on_device_lost_ != nullptr) on_device_lost_(reason);
 }
 
-void ShardEngine::DropManifest() {
+ShardEngine::Former ShardEngine::DropManifest() {
   closed_round_ = ClosedRound();
+  loaded_ = nullptr;
   open_round_ = nullptr;
+  Former former{std::move(compute_), checkpoints_.End()};
   compute_ = nullptr;
+  return former;
+}
+
+absl::Status ShardEngine::NoManifest() {
+  return absl::FailedPreconditionError("no manifest has been set yet");
+}
+
+bool ShardEngine::ManifestUnused() const {
+  return open_round_->unused() && !home_.held();
 }
 
 absl::Status ShardEngine::ForgetManifest(uint64_t epoch) {
+  Former former;
   const TurnLock turn(&turn_);
   MutexLock lock(&mutex_);
   const absl::Status status = epoch_.Check(epoch);
-  if (status.ok() && open_round_ != nullptr && open_round_->unused()) {
-    DropManifest();
+  if (status.ok() && open_round_ != nullptr && ManifestUnused()) {
+    former = DropManifest();
   }
   return status;
 }
@@ -117,6 +106,7 @@ absl::Status ShardEngine::SetManifest(uint64_t epoch,
 
 absl::Status ShardEngine::InstallManifest(uint64_t epoch,
                                           const Manifest& manifest) {
+  Former former;
   const TurnLock turn(&turn_);
   {
     MutexLock lock(&mutex_);
@@ -126,17 +116,22 @@ absl::Status ShardEngine::InstallManifest(uint64_t epoch,
       status = CompareManifests(compute_->layout()->manifest, manifest);
       // It may still change before anybody has joined: another shard may have
       // refused the first one for its size.
-      if (status.ok() || !open_round_->unused()) return status;
-      DropManifest();
+      if (status.ok() || !ManifestUnused()) return status;
+      former = DropManifest();
     }
   }
+  former = Former();  // its memory is free before the new one's is taken
   // Without mutex_: this allocates and touches all memory of the parameters.
   absl::StatusOr<std::unique_ptr<ShardCompute>> compute =
       ShardCompute::Create(options_, &backend_, manifest);
   if (!compute.ok()) return compute.status();
+  checkpoints_.Begin(ArraysOf(*(*compute)->layout(), options_.optimizer));
   MutexLock lock(&mutex_);
   const absl::Status status = epoch_.Check(epoch);
-  if (!status.ok()) return status;
+  if (!status.ok()) {
+    former.writer = checkpoints_.End();
+    return status;
+  }
   compute_ = *std::move(compute);
   open_round_ =
       std::make_unique<OpenRound>(options_, compute_->layout(), &sessions_);

@@ -2,10 +2,12 @@
 // for on its slices, keeps the parameters and hands out versions.
 //
 // The class joins parts that know nothing of each other: ShardEpoch,
-// SessionTable and OpenRound decide, ShardCompute has the memory and the
-// arithmetic, ComputeTurn says who computes. What is left here is locking and
-// waiting. Its parts are in five files: shard_engine.cc (epochs, manifest,
-// status), shard_sessions.cc, shard_push.cc, shard_pull.cc, shard_phases.cc.
+// SessionTable, HeldCopy and OpenRound decide, ShardCompute has the memory and
+// the arithmetic, ComputeTurn says who computes, CheckpointKeeper has the
+// files. What is left here is locking and waiting. Its parts: shard_engine.cc
+// (manifest, status), shard_sessions.cc, shard_push.cc, shard_pull.cc,
+// shard_phases.cc (a round up to its decision), shard_step.cc (versions),
+// shard_recovery.cc (between epochs), shard_checkpoint_phases.cc.
 #ifndef AGG_SERVER_SHARD_SHARD_ENGINE_H_
 #define AGG_SERVER_SHARD_SHARD_ENGINE_H_
 
@@ -22,7 +24,10 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "proto/shard_plan.h"
+#include "server/base/file_system.h"
 #include "server/base/mutex.h"
+#include "server/checkpoint/checkpoint_folder.h"
+#include "server/checkpoint/checkpoint_writer.h"
 #include "server/ingest/frame.h"
 #include "server/params/snapshot.h"
 #include "server/round/phase.h"
@@ -31,9 +36,11 @@
 #include "server/round/session_table.h"
 #include "server/round/shard_options.h"
 #include "server/round/shard_peer.h"
+#include "server/shard/checkpoint_keeper.h"
 #include "server/shard/closed_round.h"
 #include "server/shard/compute_turn.h"
 #include "server/shard/guarded_backend.h"
+#include "server/shard/held_copy.h"
 #include "server/shard/open_round.h"
 #include "server/shard/published_version.h"
 #include "server/shard/pull_queue.h"
@@ -60,14 +67,23 @@ class ShardEngine : public ShardPeer {
   ShardEngine(const ShardOptions& options, Backend* backend,
               std::function<void(absl::Status)> on_device_lost = nullptr);
   ~ShardEngine() override;
+  // Checkpoints go there and come from there. `files` outlives the engine.
+  // No epoch that has made one begins again. Before the first Attach.
+  absl::Status SetCheckpointFolder(CheckpointFolder folder, FileSystem* files);
 
   // --- ShardPeer: the coordinator's calls ---------------------------------
-  // `on_lost` (may be null) is called when the backend's device is lost.
+  absl::StatusOr<uint64_t> Promise() override;
+  // `on_lost` (may be null) is called when the backend's device is lost. Waits
+  // for a phase that runs. Errors, besides a stale epoch: checkpoints that
+  // cannot be listed.
   absl::StatusOr<ShardInventory> Attach(
       uint64_t epoch, std::function<void(absl::Status)> on_lost) override;
   void Lose(uint64_t epoch, const absl::Status& reason) override;  // 0: any
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
+  absl::StatusOr<Manifest> GetManifest(uint64_t epoch) override;
   absl::Status ForgetManifest(uint64_t epoch) override;
+  absl::Status SetFacts(uint64_t epoch, const JobFacts& facts) override;
+  std::string Record() const override;
   absl::Status ReserveRow(uint64_t epoch, int32_t rank) override;
   absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
@@ -116,6 +132,11 @@ class ShardEngine : public ShardPeer {
  private:
   using Pulls = PullQueue<PublishedVersion>;
   using Closures = std::vector<std::function<void()>>;
+  // What a manifest had: large, and a thread; to be dropped without locks.
+  struct Former {
+    std::shared_ptr<ShardCompute> compute;
+    std::shared_ptr<CheckpointWriter> writer;
+  };
 
   // To be called after each use of the backend, with no lock held: if the
   // device was found lost, ends the epoch and calls on_lost and on_device_lost.
@@ -123,7 +144,10 @@ class ShardEngine : public ShardPeer {
   void EndForGood(const absl::Status& found) ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Status InstallManifest(uint64_t epoch, const Manifest& manifest);
-  void DropManifest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
+  Former DropManifest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
+  // Whether it may still change. REQUIRES: there is one.
+  bool ManifestUnused() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static absl::Status NoManifest();
 
   // OK if `rank` may have a session in `epoch`.
   absl::Status CheckRank(uint64_t epoch, int32_t rank) const
@@ -161,32 +185,85 @@ class ShardEngine : public ShardPeer {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
   absl::StatusOr<PhaseResult> Close(const Phase& phase, ShardCompute* compute)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  absl::StatusOr<PhaseResult> Update(const StepPlan& step,
-                                     ShardCompute* compute)
+  absl::StatusOr<PhaseResult> Update(const Phase& phase, ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  // The landed seed becomes the arrays, and waits in loaded_.
+  absl::StatusOr<PhaseResult> LoadSeed(const Phase& phase,
+                                       ShardCompute* compute)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   absl::StatusOr<PhaseResult> Publish(const Phase& phase, ShardCompute* compute,
                                       Closures* ready)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  // The snapshot to publish as the phase says.
-  absl::StatusOr<std::shared_ptr<const Snapshot>> NextVersion(
-      const Phase& phase, ShardCompute* compute)
+  // OK if the phase can publish. *repeated: it has done so already; *prepared:
+  // the version is there.
+  absl::Status CheckPublish(const Phase& phase, bool* repeated,
+                            bool* prepared) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  absl::StatusOr<std::shared_ptr<const Snapshot>> LoadSeed(
-      const PublishPlan& plan, ShardCompute* compute)
+  // Shows the version that was prepared; the next round is open.
+  absl::Status TakeStep(ShardCompute* compute)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   absl::StatusOr<PhaseResult> Abandon() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
 
-  const ShardOptions options_;
+  // --- Between epochs (shard_recovery.cc) ----------------------------------
+  // What Attach answers; keeps a seeded shard's memory, forgets the rest.
+  absl::StatusOr<ShardInventory> TakeInventory(uint64_t epoch, bool begins,
+                                               Former* former)
+      ABSL_LOCKS_EXCLUDED(turn_, mutex_);
+  // All of the job.
+  Former Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
+  void ForgetAll(const Phase& phase, Closures* ready)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
+  // A round that was closed, and not updated, takes rows again.
+  void ReopenRound() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
+  absl::StatusOr<PhaseResult> Recover(const Phase& phase, ShardCompute* compute,
+                                      Closures* ready)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  // One for each CopyAction.
+  absl::Status RecoverHome(const Phase& phase, bool repeated,
+                           ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  absl::Status VoidHome() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  absl::Status KeepHome(const VersionId& target, ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  absl::Status StepHome(const VersionId& target, ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  absl::Status LoadHome(const Phase& phase, ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  // The arrays are those of `id` now, and loaded_ their snapshot.
+  void PlaceHome(const VersionId& id, JobRecord record, ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  // Publishes loaded_ as the version that the home is at.
+  void ShowLoaded(ShardCompute* compute) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  absl::StatusOr<PhaseResult> Open(const Phase& phase, Closures* ready)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+
+  // --- Checkpoints (shard_checkpoint_phases.cc) ----------------------------
+  absl::StatusOr<PhaseResult> Capture(const Phase& phase, ShardCompute* compute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  // kCheckpointProgress, kSeal: these wait for a disk, and for no phase.
+  absl::StatusOr<PhaseResult> RunCheckpointPhase(const Phase& phase)
+      ABSL_LOCKS_EXCLUDED(turn_, mutex_);
+
+  ShardOptions options_;  // as they are from the first Attach on
   const std::function<void(absl::Status)> on_device_lost_;
   GuardedBackend backend_;
 
   ComputeTurn turn_ ABSL_ACQUIRED_BEFORE(mutex_);
   ClosedRound closed_round_ ABSL_GUARDED_BY(turn_);
+  // What was prepared changes no parameter: the round is skipped.
+  bool unchanged_ ABSL_GUARDED_BY(turn_) = false;
+  // The home's arrays as a version that nobody has been shown; null: none.
+  std::shared_ptr<const Snapshot> loaded_ ABSL_GUARDED_BY(turn_);
+  CheckpointKeeper checkpoints_;  // synchronises itself
 
   mutable Mutex mutex_;
   CondVar claims_ended_;  // a frame's, or an early Gram has ended its reads
   ShardEpoch epoch_ ABSL_GUARDED_BY(mutex_);
-  SessionTable sessions_ ABSL_GUARDED_BY(mutex_);  // of the epoch
+  uint64_t member_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t recovered_epoch_ ABSL_GUARDED_BY(mutex_) = 0;  // by kRecover
+  SessionTable sessions_ ABSL_GUARDED_BY(mutex_);
+  JobFacts facts_ ABSL_GUARDED_BY(mutex_);
+  HeldCopy home_ ABSL_GUARDED_BY(mutex_);
   // Both are null before the manifest.
   std::shared_ptr<ShardCompute> compute_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<OpenRound> open_round_ ABSL_GUARDED_BY(mutex_);

@@ -8,11 +8,12 @@
 namespace agg {
 
 absl::StatusOr<bool> ShardEpoch::Begin(uint64_t epoch, LostCallback on_lost) {
-  if (epoch < number_ || epoch == 0) return Stale(epoch);
+  if (epoch < number_ || epoch <= floor_) return Stale(epoch);
   if (epoch == number_ && end_.ok()) return false;
   if (device_lost_) return end_;
   number_ = epoch;
   attached_ = true;
+  open_ = false;
   end_ = absl::OkStatus();
   on_lost_ = std::move(on_lost);
   return true;
@@ -39,9 +40,16 @@ absl::Status ShardEpoch::Check(uint64_t epoch) const {
   return end_;
 }
 
+absl::Status ShardEpoch::CheckOpen(uint64_t epoch) const {
+  const absl::Status status = Check(epoch);
+  if (!status.ok() || open_) return status;
+  return absl::UnavailableError(
+      absl::StrCat("shard ", ordinal_, " is recovering"));
+}
+
 absl::Status ShardEpoch::Stale(uint64_t epoch) const {
   return absl::AbortedError(
-      absl::StrCat("stale epoch ", epoch, "; current epoch ", number_));
+      absl::StrCat("stale epoch ", epoch, "; current epoch ", promise()));
 }
 
 }  // namespace agg

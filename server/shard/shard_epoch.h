@@ -1,7 +1,9 @@
-// Which epoch a shard is in (P14), and why it is over if it is.
+// Which epoch a shard has promised (P20), whether workers are served in it, and
+// why it is over if it is.
 #ifndef AGG_SERVER_SHARD_SHARD_EPOCH_H_
 #define AGG_SERVER_SHARD_SHARD_EPOCH_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 
@@ -10,9 +12,9 @@
 
 namespace agg {
 
-// Not attached -> on -> over -> on (a newer epoch) and so on. Once the device
-// is lost no epoch begins any more. Thread-compatible: its owner's lock
-// protects it.
+// Not attached -> promised -> open -> over -> promised (a newer epoch) and so
+// on. Once the device is lost no epoch begins any more. Thread-compatible: its
+// owner's lock protects it.
 class ShardEpoch {
  public:
   using LostCallback = std::function<void(absl::Status)>;
@@ -20,10 +22,19 @@ class ShardEpoch {
   // `ordinal`: of the shard, for messages.
   explicit ShardEpoch(int32_t ordinal) : ordinal_(ordinal) {}
 
-  // True if `epoch` begins with this call, false if it is on already. ABORTED
-  // for 0 and for an older one; the loss, once the device is lost. `on_lost`
-  // is kept for LoseDevice.
+  // No epoch up to this one begins any more: one of them is known to have been.
+  void PromiseAtLeast(uint64_t epoch) { floor_ = std::max(floor_, epoch); }
+  // The highest epoch that was promised; 0: none.
+  uint64_t promise() const { return std::max(floor_, number_); }
+
+  // True if `epoch` begins with this call, false if it is on already. Workers
+  // are not served before Open. ABORTED for 0 and for one that is not above the
+  // promise; the loss, once the device is lost. `on_lost` is kept for
+  // LoseDevice.
   absl::StatusOr<bool> Begin(uint64_t epoch, LostCallback on_lost);
+  // Workers are served; and not, until the next Open.
+  void Open() { open_ = true; }
+  void Close() { open_ = false; }
   // The epoch is over; the first reason stays. 0 means the current epoch.
   // False if `epoch` is not the current one: nothing has changed then.
   bool End(uint64_t epoch, const absl::Status& reason);
@@ -32,20 +43,26 @@ class ShardEpoch {
   // Break, for good. Returns Begin's `on_lost`, to be called without locks.
   LostCallback LoseDevice(const absl::Status& reason);
 
-  // OK while `epoch` is on. UNAVAILABLE before the first Begin, ABORTED for
-  // another epoch (names the current one), or the reason of the end.
+  // A coordinator's call: OK while `epoch` is on. UNAVAILABLE before the first
+  // Begin, ABORTED for another epoch (names the current one), or the reason of
+  // the end.
   absl::Status Check(uint64_t epoch) const;
+  // A worker's call: the same, and UNAVAILABLE before Open.
+  absl::Status CheckOpen(uint64_t epoch) const;
   // ABORTED: `epoch` is not the current one.
   absl::Status Stale(uint64_t epoch) const;
 
   uint64_t number() const { return number_; }  // 0: none yet
   bool on() const { return attached_ && end_.ok(); }
+  bool open() const { return on() && open_; }
   const absl::Status& end() const { return end_; }  // OK: not over
 
  private:
   const int32_t ordinal_;
+  uint64_t floor_ = 0;
   uint64_t number_ = 0;
   bool attached_ = false;
+  bool open_ = false;
   absl::Status end_;
   bool device_lost_ = false;
   LostCallback on_lost_;

@@ -1,7 +1,8 @@
-// Computation: the coordinator's phases, and early Grams in the gaps between
-// them, which hide behind the network. Close takes the early Grams that fit its
-// rows and computes the rest; the bits are the same either way, since a slice's
-// Gram depends on its rows alone (kernels/backend.h).
+// Computation: the coordinator's phases up to the decision about a round, and
+// early Grams in the gaps between them, which hide behind the network. Close
+// takes the early Grams that fit its rows and computes the rest; the bits are
+// the same either way, since a slice's Gram depends on its rows alone
+// (kernels/backend.h).
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -10,7 +11,6 @@
 #include "absl/time/clock.h"
 #include "server/base/log.h"
 #include "server/ingest/shard_layout.h"
-#include "server/params/parameter_store.h"
 #include "server/shard/early_grams.h"
 #include "server/shard/shard_engine.h"
 
@@ -30,7 +30,7 @@ void ShardEngine::ComputeEarlyBatch() {
     {
       MutexLock lock(&mutex_);
       // A phase may have come first and closed the round, or its epoch.
-      if (!epoch_.end().ok() || open_round_ == nullptr ||
+      if (!epoch_.open() || open_round_ == nullptr ||
           !open_round_->early()->any_ready()) {
         return;
       }
@@ -55,27 +55,47 @@ void ShardEngine::ComputeEarlyBatch() {
 
 // --- Phases ------------------------------------------------------------------
 
+namespace {
+
+bool WaitsForADisk(PhaseKind kind) {
+  return kind == PhaseKind::kCheckpointProgress || kind == PhaseKind::kSeal ||
+         kind == PhaseKind::kReadManifest;
+}
+
+// Whether the phase belongs to a round, or to the seed before the first one.
+bool IsOfRounds(PhaseKind kind) { return kind <= PhaseKind::kLoadSeed; }
+
+bool NeedsGrams(const Phase& phase) {
+  return phase.kind == PhaseKind::kCompensatedGram ||
+         phase.kind == PhaseKind::kNorms ||
+         (phase.kind == PhaseKind::kUpdate && !phase.publish.unchanged);
+}
+
+}  // namespace
+
 absl::Status ShardEngine::CheckPhase(const Phase& phase) const {
   const absl::Status status = epoch_.Check(phase.epoch);
-  if (!status.ok()) return status;
-  if (open_round_ == nullptr) {
-    return absl::FailedPreconditionError("no manifest has been set yet");
+  if (!status.ok() || !IsOfRounds(phase.kind)) return status;
+  if (open_round_ == nullptr) return NoManifest();
+  if (!epoch_.open()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("phase ", PhaseName(phase.kind), " of a shard that is ",
+                     "recovering; ", home_.Describe()));
   }
   const bool published = open_round_->published();
   const uint64_t version = open_round_->version();
   const bool publish = phase.kind == PhaseKind::kPublish;
   const bool repeated =
       publish && published && phase.publish.version == version;
-  if (repeated || (publish && phase.publish.seed)) return absl::OkStatus();
+  const bool seed =
+      phase.kind == PhaseKind::kLoadSeed || (publish && phase.publish.seed);
+  if (repeated || seed) return absl::OkStatus();
   if (!published || phase.round != version) {
     return absl::FailedPreconditionError(
         absl::StrCat("phase of round ", phase.round, "; the open round is ",
                      published ? absl::StrCat(version) : "none"));
   }
-  const bool needs_grams = phase.kind == PhaseKind::kCompensatedGram ||
-                           phase.kind == PhaseKind::kNorms ||
-                           phase.kind == PhaseKind::kUpdate;
-  if (needs_grams && !closed_round_.has_grams()) {
+  if (NeedsGrams(phase) && !closed_round_.has_grams()) {
     return absl::FailedPreconditionError(
         absl::StrCat("round ", phase.round, " has not been closed"));
   }
@@ -83,6 +103,7 @@ absl::Status ShardEngine::CheckPhase(const Phase& phase) const {
 }
 
 absl::StatusOr<PhaseResult> ShardEngine::RunPhase(const Phase& phase) {
+  if (WaitsForADisk(phase.kind)) return RunCheckpointPhase(phase);
   const absl::Time start = absl::Now();
   absl::StatusOr<PhaseResult> result = absl::UnknownError("");
   Closures ready;
@@ -123,13 +144,24 @@ absl::StatusOr<PhaseResult> ShardEngine::Dispatch(const Phase& phase,
     case PhaseKind::kNorms:
       return closed_round_.Norms(compute.get(), phase.step);
     case PhaseKind::kUpdate:
-      return Update(phase.step, compute.get());
+      return Update(phase, compute.get());
     case PhaseKind::kPublish:
       return Publish(phase, compute.get(), ready);
     case PhaseKind::kAbandon:
       return Abandon();
-    default:
-      break;
+    case PhaseKind::kLoadSeed:
+      return LoadSeed(phase, compute.get());
+    case PhaseKind::kRecover:
+      return Recover(phase, compute.get(), ready);
+    case PhaseKind::kFetch:
+      return PhaseResult();  // a home without a second copy: nothing to fetch
+    case PhaseKind::kOpen:
+      return Open(phase, ready);
+    case PhaseKind::kCapture:
+      return Capture(phase, compute.get());
+    case PhaseKind::kCheckpointProgress:
+    case PhaseKind::kSeal:
+      break;  // RunPhase
   }
   return absl::InvalidArgumentError(
       absl::StrCat("phase.kind is ", static_cast<int>(phase.kind)));
@@ -186,91 +218,6 @@ absl::StatusOr<PhaseResult> ShardEngine::Close(const Phase& phase,
   totals_.early_grams += num_early;
   totals_.grams_at_close += num_slices - num_early;
   return result;
-}
-
-absl::StatusOr<PhaseResult> ShardEngine::Update(const StepPlan& step,
-                                                ShardCompute* compute) {
-  int num_revoked = 0;
-  const absl::Status status = closed_round_.Update(compute, step, &num_revoked);
-  MutexLock lock(&mutex_);
-  totals_.revoked_snapshots += num_revoked;
-  if (status.ok()) {
-    PhaseResult result;
-    result.not_finite_slice = closed_round_.not_finite_slice();
-    return result;
-  }
-  // Master weights may hold a part of the step: this epoch cannot go on (P9).
-  epoch_.Break(absl::UnavailableError(
-      absl::StrCat("shard ", options_.ordinal,
-                   " failed within an update: ", status.message())));
-  return status;
-}
-
-absl::StatusOr<std::shared_ptr<const Snapshot>> ShardEngine::LoadSeed(
-    const PublishPlan& plan, ShardCompute* compute) {
-  std::shared_ptr<Snapshot> seed;
-  {
-    MutexLock lock(&mutex_);
-    if (!open_round_->SeedComplete(plan.seed_session, plan.seed_attempt)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the seed of session ", plan.seed_session, ", attempt ",
-                       plan.seed_attempt, ", is not complete"));
-    }
-    seed = compute->seed();
-    // From here on the buffer is read, and then it is a version: a higher
-    // attempt comes too late.
-    open_round_->Close();
-  }
-  const absl::Status status = compute->LoadSeed(seed.get());
-  MutexLock lock(&mutex_);
-  if (!status.ok()) {
-    open_round_->Reopen();
-    return status;  // the seed stays, for a repeat
-  }
-  compute->ReleaseSeed();
-  return std::shared_ptr<const Snapshot>(std::move(seed));
-}
-
-absl::StatusOr<std::shared_ptr<const Snapshot>> ShardEngine::NextVersion(
-    const Phase& phase, ShardCompute* compute) {
-  if (phase.publish.seed) {
-    return LoadSeed(phase.publish, compute);
-  }
-  if (phase.publish.unchanged) return compute->store()->Find(phase.round);
-  if (closed_round_.updated() == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("round ", phase.round, " has not been updated"));
-  }
-  return closed_round_.updated();
-}
-
-absl::StatusOr<PhaseResult> ShardEngine::Publish(const Phase& phase,
-                                                 ShardCompute* compute,
-                                                 Closures* ready) {
-  const PublishPlan& plan = phase.publish;
-  {
-    MutexLock lock(&mutex_);
-    const bool published = open_round_->published();
-    if (published && open_round_->version() == plan.version) {
-      return PhaseResult();  // a repeat
-    }
-    if (plan.seed ? published || plan.version != 0
-                  : plan.version != phase.round + 1) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "publish of version ", plan.version, " in round ", phase.round,
-          "; current version ", open_round_->version()));
-    }
-  }
-  absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot =
-      NextVersion(phase, compute);
-  if (!snapshot.ok()) return snapshot.status();
-  compute->store()->Publish(plan.version, *std::move(snapshot));
-  closed_round_ = ClosedRound();
-  MutexLock lock(&mutex_);
-  open_round_->Publish(plan.version);
-  WakeFiller();
-  *ready = ResolvePulls();
-  return PhaseResult();
 }
 
 absl::StatusOr<PhaseResult> ShardEngine::Abandon() {

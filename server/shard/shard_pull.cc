@@ -11,7 +11,7 @@ namespace agg {
 ShardEngine::Pulls::Answer ShardEngine::AnswerPull(
     const Pulls::Request& request) const {
   const absl::Status status =
-      epoch_.Check(request.epoch == 0 ? epoch_.number() : request.epoch);
+      epoch_.CheckOpen(request.epoch == 0 ? epoch_.number() : request.epoch);
   if (!status.ok()) return Pulls::Answer(status);
   if (open_round_ == nullptr || !open_round_->published()) {
     // Version 0 is the next one.

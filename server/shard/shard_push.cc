@@ -25,7 +25,7 @@ const SliceLanding* FindBadSlice(const FrameLanding& landing) {
 }  // namespace
 
 absl::Status ShardEngine::AdmitFrame(FrameLanding* landing) const {
-  const absl::Status status = epoch_.Check(landing->header.epoch);
+  const absl::Status status = epoch_.CheckOpen(landing->header.epoch);
   if (!status.ok()) return status;
   const absl::StatusOr<int32_t> rank = sessions_.Rank(landing->header.session);
   if (!rank.ok()) return rank.status();
@@ -109,10 +109,16 @@ absl::StatusOr<FrameResult> ShardEngine::EndFrame(const FrameLanding& landing) {
   FrameResult result;
   result.closed = landing.closed;
   absl::StatusOr<bool> complete = landing.closed;
+  absl::Status epoch;
   {
     MutexLock lock(&mutex_);
     const absl::Status status = CheckOwner(landing);
     if (!status.ok()) return status;
+    // What has landed stays, but is not acknowledged: its worker asks in the
+    // new epoch what it owes (P27).
+    if (epoch_.number() != landing.header.epoch) {
+      epoch = epoch_.Stale(landing.header.epoch);
+    }
     open_round_->EndClaims(landing);
     CountLanded(landing);
     WakeFiller();
@@ -125,6 +131,7 @@ absl::StatusOr<FrameResult> ShardEngine::EndFrame(const FrameLanding& landing) {
         " arrived with another CRC32C than meta.crc32c says; push it again"));
   }
   if (!complete.ok()) return complete.status();
+  if (!epoch.ok()) return epoch;
   result.acknowledge = *complete;
   return result;
 }

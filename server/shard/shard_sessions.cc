@@ -11,9 +11,7 @@ namespace agg {
 absl::Status ShardEngine::CheckRank(uint64_t epoch, int32_t rank) const {
   absl::Status status = epoch_.Check(epoch);
   if (!status.ok()) return status;
-  if (compute_ == nullptr) {
-    return absl::FailedPreconditionError("no manifest has been set yet");
-  }
+  if (compute_ == nullptr) return NoManifest();
   if (rank < 0 || rank >= options_.max_workers) {
     return absl::InvalidArgumentError(absl::StrCat(
         "rank is ", rank, "; allowed: 0 to ", options_.max_workers - 1));
@@ -82,7 +80,10 @@ absl::Status ShardEngine::SetSession(uint64_t epoch,
                              ? absl::NotFoundError(change.reason)
                              : absl::AbortedError(change.reason));
   }
-  if (!change.remove) sessions_.Begin(change.session, change.rank);
+  if (!change.remove) {
+    sessions_.Begin(change.session, change.rank, change.first_round,
+                    change.client);
+  }
   open_round_->ChangeSession(change);
   WakeFiller();
   claims_ended_.NotifyAll();  // frames of an ended session stop waiting

@@ -42,6 +42,23 @@ Json WorkerJson(const std::string& phase, bool missing,
           {"waited", RoundedNumber(absl::ToDoubleSeconds(worker.waited_for))}};
 }
 
+// Null where none are configured.
+Json CheckpointJson(const CheckpointStatus& status) {
+  if (!status.configured) return Json();
+  Json json = {{"writing", status.writing},
+               {"error", status.last_error.substr(0, kMaxErrorBytes)},
+               {"sealed", status.num_sealed},
+               {"failed", status.num_failed},
+               {"skipped", status.num_skipped}};
+  json["version"] = status.made == 0 ? Json() : Json(status.version);
+  json["age"] = status.made == 0
+                    ? Json()
+                    : RoundedNumber(absl::ToDoubleSeconds(status.age));
+  json["restored"] =
+      status.restored_made == 0 ? Json() : Json(status.restored_version);
+  return json;
+}
+
 // Errors are other processes' texts: cut, so that the page stays small.
 Json ShardErrorsJson(const std::vector<std::string>& errors) {
   Json json = Json::array();
@@ -73,6 +90,11 @@ Json JobJson(const JobStatus& job) {
           {"min_workers", job.min_workers},
           {"below_floor",
            RoundedNumber(absl::ToDoubleSeconds(job.below_floor_for))},
+          {"recovering", job.recovering.substr(0, kMaxErrorBytes)},
+          {"replicated", job.replicated},
+          {"history", EpochText(job.history)},
+          {"rewinds", job.rewinds},
+          {"checkpoint", CheckpointJson(job.checkpoint)},
           {"workers", std::move(workers)}};
 }
 
@@ -115,6 +137,7 @@ Json ServerJson(const StatusPageOptions& options) {
           {"rule", options.metrics.rule},
           {"scope", options.metrics.scope},
           {"step_scale", options.metrics.step_scale},
+          {"replicated", options.metrics.replicated},
           {"shards", options.shards},
           {"coordinator",
            {{"host", options.coordinator_host},

@@ -68,6 +68,11 @@ class AdminTest(ForeignTestCase):
         self.assertEqual(event.kind, event.DRAINING)
         self.assertEqual(job.shards[0].process.wait(WAIT), 0)
 
+    def test_take_checkpoint_without_a_path(self):
+        job = self.start()
+        self.assert_fails(Code.FAILED_PRECONDITION, "checkpoint", self.call,
+                          job, "TakeCheckpoint")
+
     def test_a_drain_request_is_no_signal(self):
         """So the first signal after it is not the second, which kills."""
         size = 12 << 20
@@ -135,8 +140,8 @@ class AdminTest(ForeignTestCase):
 
     def test_only_shard_0_answers_for_the_job(self):
         job = self.start(num_shards=2)
-        for name in ("SetRule", "EvictWorker", "Drain", "ListTensors",
-                     "ListRounds"):
+        for name in ("SetRule", "EvictWorker", "Drain", "TakeCheckpoint",
+                     "ListTensors", "ListRounds"):
             self.assert_fails(Code.FAILED_PRECONDITION, "shard 0|127",
                               self.call, job, name, 1)
 

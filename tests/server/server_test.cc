@@ -5,6 +5,8 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/sync_stream.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <memory>
 #include <string>
@@ -71,6 +73,20 @@ TEST(ServerTest, SeveralInOneProcess) {
   joined = Join(StubOf(**b).get(), &reply);
   ASSERT_TRUE(joined.ok()) << joined.error_message();
   EXPECT_EQ(reply.job(), "b");
+}
+
+TEST(ServerTest, AFolderForCheckpointsHasToExist) {
+  const std::string folder = testing::TempDir() + "/checkpoints";
+  const ServerOptions options =
+      Options(absl::StrCat("checkpoint { path: '", folder, "' }"));
+  const absl::Status refusal = Server::Start(options, AnyPort()).status();
+  EXPECT_EQ(refusal.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refusal.message()),
+              HasSubstr(absl::StrCat("checkpoint.path is \"", folder,
+                                     "\"; allowed: a folder that exists")));
+  ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
+  EXPECT_TRUE(Server::Start(options, AnyPort()).ok());
+  ASSERT_EQ(rmdir(folder.c_str()), 0);  // nothing is written at the start
 }
 
 TEST(ServerTest, TwoShardsFindEachOther) {

@@ -17,7 +17,8 @@ AdminClient::AdminClient(const std::string& address, absl::Duration timeout)
       coordinator_(v1::Coordinator::NewStub(channel_)),
       admin_(v1::Admin::NewStub(channel_)) {}
 
-AggctlResult AdminClient::Explain(const grpc::Status& status) const {
+AggctlResult AdminClient::Explain(const grpc::Status& status,
+                                  absl::Duration timeout) const {
   if (status.ok()) return {};
   // Whether it was the server that said so, or nobody was there to say it.
   const bool connected = channel_->GetState(false) == GRPC_CHANNEL_READY;
@@ -30,7 +31,7 @@ AggctlResult AdminClient::Explain(const grpc::Status& status) const {
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return {kAggctlTimedOut,
               absl::StrCat(address_, " has not answered within ",
-                           absl::FormatDuration(timeout_))};
+                           absl::FormatDuration(timeout))};
     case grpc::StatusCode::UNIMPLEMENTED:
       return {
           kAggctlRefused,
@@ -47,14 +48,13 @@ AggctlResult AdminClient::Explain(const grpc::Status& status) const {
 }
 
 template <typename Stub, typename Request, typename Reply>
-AggctlResult AdminClient::Call(Stub* stub,
-                               grpc::Status (Stub::*call)(grpc::ClientContext*,
-                                                          const Request&,
-                                                          Reply*),
-                               const Request& request, Reply* reply) {
+AggctlResult AdminClient::Call(
+    Stub* stub,
+    grpc::Status (Stub::*call)(grpc::ClientContext*, const Request&, Reply*),
+    const Request& request, Reply* reply, absl::Duration timeout) {
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout_));
-  return Explain((stub->*call)(&context, request, reply));
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  return Explain((stub->*call)(&context, request, reply), timeout);
 }
 
 AggctlResult AdminClient::Status(v1::StatusReply* reply) {
@@ -84,6 +84,12 @@ AggctlResult AdminClient::Evict(const v1::EvictWorkerRequest& request,
 
 AggctlResult AdminClient::Drain(v1::DrainReply* reply) {
   return Call(admin_.get(), &v1::Admin::Stub::Drain, v1::DrainRequest(), reply);
+}
+
+AggctlResult AdminClient::TakeCheckpoint(absl::Duration wait,
+                                         v1::TakeCheckpointReply* reply) {
+  return Call(admin_.get(), &v1::Admin::Stub::TakeCheckpoint,
+              v1::TakeCheckpointRequest(), reply, wait);
 }
 
 AggctlResult AdminClient::SetLogLevel(const std::string& level,

@@ -39,6 +39,9 @@ class AdminClient {
   AggctlResult Evict(const v1::EvictWorkerRequest& request,
                      v1::EvictWorkerReply* reply);
   AggctlResult Drain(v1::DrainReply* reply);
+  // Answered when the checkpoint is complete: `wait` is the deadline.
+  AggctlResult TakeCheckpoint(absl::Duration wait,
+                              v1::TakeCheckpointReply* reply);
   AggctlResult SetLogLevel(const std::string& level,
                            v1::SetLogLevelReply* reply);
   AggctlResult Version(v1::GetVersionReply* reply);
@@ -46,13 +49,23 @@ class AdminClient {
   const std::string& address() const { return address_; }
 
  private:
-  // Stub method `call` of `stub`.
+  // Stub method `call` of `stub`, answered within `timeout`.
   template <typename Stub, typename Request, typename Reply>
   AggctlResult Call(Stub* stub,
                     grpc::Status (Stub::*call)(grpc::ClientContext*,
                                                const Request&, Reply*),
-                    const Request& request, Reply* reply);
-  AggctlResult Explain(const grpc::Status& status) const;
+                    const Request& request, Reply* reply,
+                    absl::Duration timeout);
+  // The same within timeout_.
+  template <typename Stub, typename Request, typename Reply>
+  AggctlResult Call(Stub* stub,
+                    grpc::Status (Stub::*call)(grpc::ClientContext*,
+                                               const Request&, Reply*),
+                    const Request& request, Reply* reply) {
+    return Call(stub, call, request, reply, timeout_);
+  }
+  AggctlResult Explain(const grpc::Status& status,
+                       absl::Duration timeout) const;
 
   const std::string address_;
   const absl::Duration timeout_;

@@ -12,6 +12,7 @@
 #include "server/base/json.h"
 #include "server/base/version.h"
 #include "worker_client/npz/npz.h"
+#include "worker_client/tools/aggctl_survival.h"
 #include "worker_client/tools/aggctl_tables.h"
 #include "worker_client/tools/pull_model.h"
 
@@ -143,6 +144,12 @@ class Session {
     });
   }
 
+  AggctlResult Checkpoint() {
+    v1::TakeCheckpointReply reply;
+    const AggctlResult result = client_.TakeCheckpoint(flags_.wait, &reply);
+    return Show(result, reply, [&] { return CheckpointText(reply); });
+  }
+
   AggctlResult SetLogLevel() {
     v1::SetLogLevelReply reply;
     const AggctlResult result = client_.SetLogLevel(flags_.argument, &reply);
@@ -222,17 +229,12 @@ AggctlResult Emit(const AggctlOutput& output, const std::string& text) {
 AggctlResult RunAggctl(const AggctlFlags& flags, const AggctlOutput& output) {
   using Run = AggctlResult (Session::*)();
   static constexpr std::pair<absl::string_view, Run> kCommands[] = {
-      {"status", &Session::Status},
-      {"workers", &Session::Workers},
-      {"tensors", &Session::Tensors},
-      {"rounds", &Session::Rounds},
-      {"top", &Session::Top},
-      {"set-rule", &Session::SetRule},
-      {"evict", &Session::Evict},
-      {"drain", &Session::Drain},
-      {"loglevel", &Session::SetLogLevel},
-      {"pull", &Session::Pull},
-      {"version", &Session::Version},
+      {"status", &Session::Status},   {"workers", &Session::Workers},
+      {"tensors", &Session::Tensors}, {"rounds", &Session::Rounds},
+      {"top", &Session::Top},         {"set-rule", &Session::SetRule},
+      {"evict", &Session::Evict},     {"checkpoint", &Session::Checkpoint},
+      {"drain", &Session::Drain},     {"loglevel", &Session::SetLogLevel},
+      {"pull", &Session::Pull},       {"version", &Session::Version},
   };
   Session session(flags, output);
   for (const auto& [name, run] : kCommands) {

@@ -43,6 +43,8 @@ struct AggctlFlags {
   // evict
   absl::optional<int32_t> rank;
   std::string reason;
+  // checkpoint
+  absl::Duration wait = absl::Minutes(10);
   // pull
   absl::optional<uint64_t> version;
 };

@@ -11,7 +11,9 @@
 #include "absl/strings/str_join.h"
 #include "google/protobuf/util/json_util.h"
 #include "server/base/worker_word.h"
+#include "worker_client/tools/aggctl_survival.h"
 #include "worker_client/tools/text_table.h"
+#include "worker_client/tools/time_text.h"
 
 namespace agg {
 namespace {
@@ -19,20 +21,6 @@ namespace {
 // "" for NaN: the value is not defined.
 std::string Number(double value) {
   return std::isnan(value) ? "" : absl::StrFormat("%.4g", value);
-}
-
-std::string Seconds(double seconds) {
-  if (std::isnan(seconds)) return "";
-  if (seconds < 0.9995) return absl::StrFormat("%.0fms", seconds * 1e3);
-  return absl::StrFormat("%.1fs", seconds);
-}
-
-std::string Clock(absl::Time time) {
-  return absl::FormatTime("%H:%M:%S", time, absl::UTCTimeZone());
-}
-
-std::string Since(double seconds, absl::Time now) {
-  return Clock(now - absl::Seconds(seconds));
 }
 
 std::string Names(const v1::CombinationNames& names) {
@@ -143,7 +131,8 @@ std::string StatusText(const v1::StatusReply& status, absl::Time now) {
                   Printable(absl::StrJoin(status.shards(), " ")), "\n");
   absl::StrAppend(&text, "workers   ", status.workers_size(), " of ",
                   status.expected_workers(), " expected have joined",
-                  FloorText(status, now), "\n", Waiting(status, now));
+                  FloorText(status, now), "\n", Waiting(status, now),
+                  SurvivalText(status, now));
   if (status.has_last_outcome()) {
     absl::StrAppend(&text, LastRound(status.last_outcome()));
   }

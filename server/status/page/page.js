@@ -83,6 +83,8 @@
         lines.push((data.server.workers - job.workers.length) + ' of ' + data.server.workers + ' workers are not in');
       }
       if (job.below_floor > 0) lines.push('Fewer than min_workers since ' + seconds(job.below_floor));
+      if (job.recovering) lines.push('Recovering: ' + job.recovering);
+      if (job.checkpoint && job.checkpoint.error) lines.push('The last checkpoint failed: ' + job.checkpoint.error);
       if (job.message) lines.push(job.message);
     }
     box.hidden = !lines.length;
@@ -94,6 +96,20 @@
     const value = (last && number.key in last ? last : applied)[number.key];
     if (number.key === 'gain' && applied.rows) return format(value) + ' of ' + applied.rows;
     return format(value) + (number.unit === 'examples' && charts.isNumber(value) ? ' ex.' : '');
+  }
+
+  // What the job would survive: nothing is shown of what is not configured.
+  function survivalTiles(data) {
+    const job = data.job, list = [];
+    if (!job) return list;
+    if (data.server.replicated) list.push(['copies of each part', job.replicated ? '2' : 'not 2', job.replicated ? '' : 'warn']);
+    if (job.rewinds) list.push(['rewinds', String(job.rewinds), 'warn']);
+    const c = job.checkpoint;
+    if (!c) return list;
+    const text = c.version === null ? 'none yet' : 'version ' + c.version + ', ' + seconds(c.age) + ' ago';
+    list.push(['checkpoint', text + (c.writing ? ', writing' : ''), c.error ? 'warn' : '']);
+    if (c.failed) list.push(['checkpoints failed', String(c.failed), 'warn']);
+    return list;
   }
 
   function showTiles(data) {
@@ -111,6 +127,7 @@
       list.push(['push', bytes(r.push) + '/s'], ['pull', bytes(r.pull) + '/s'],
         ['memory plan', bytes(data.shard.memory_planned_bytes) + (data.shard.memory_budget_bytes ? ' of ' + bytes(data.shard.memory_budget_bytes) : '')]);
     }
+    list.push(...survivalTiles(data));
     if (data.round_log) list.push(['in the round log', String(data.round_log.records), data.round_log.errors ? 'warn' : '']);
     tiles(list);
   }

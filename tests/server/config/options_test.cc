@@ -56,6 +56,9 @@ TEST(OptionsTest, DefaultsAreAsConfigProtoSays) {
   EXPECT_EQ(options->metrics.max_workers, 64);
   EXPECT_EQ(options->round_log.path, "");
   EXPECT_EQ(options->round_log.max_bytes, int64_t{1} << 30);
+  EXPECT_EQ(options->checkpoint_path, "");
+  EXPECT_FALSE(options->coordinator.checkpoint.enabled);
+  EXPECT_FALSE(options->coordinator.replicated || options->shard.replicated);
   const CoordinatorOptions& job = options->coordinator;
   EXPECT_EQ(job.job, "default");
   EXPECT_EQ(job.workers, 4);

@@ -31,7 +31,7 @@ class CoordinatorStateTest : public testing::Test {
   uint64_t BeginEpoch(int now) {
     const std::optional<uint64_t> epoch = state_.NextEpochIfDue(At(now));
     EXPECT_TRUE(epoch.has_value());
-    state_.BeginEpoch(*epoch, At(now));
+    EXPECT_TRUE(state_.BeginEpoch(*epoch, std::nullopt, At(now)));
     return *epoch;
   }
   void Attend(uint64_t session) {
@@ -108,7 +108,7 @@ TEST_F(CoordinatorStateTest, ALossIsForTheShardsFirst) {
 TEST_F(CoordinatorStateTest, AnEpochLostWhileAttachingDoesNotBegin) {
   const std::optional<uint64_t> epoch = state_.NextEpochIfDue(At(1));
   state_.LoseEpoch(*epoch, absl::UnavailableError("gone"), At(1)).Run();
-  state_.BeginEpoch(*epoch, At(1));
+  EXPECT_FALSE(state_.BeginEpoch(*epoch, std::nullopt, At(1)));
   EXPECT_FALSE(state_.epoch_on());
   EXPECT_FALSE(state_.has_loss());  // no worker and no shard knew of it
 }

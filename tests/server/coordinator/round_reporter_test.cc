@@ -79,7 +79,7 @@ TEST(RoundReporterTest, FlushWaitsForTheReport) {
   EXPECT_EQ(num_reports, 1);
 }
 
-TEST(RoundReporterTest, ShadowRulesRememberUntilTheEpochEnds) {
+TEST(RoundReporterTest, ShadowRulesRemember) {
   CombineOptions options = MakeOptions("mean");
   options.shadow_rules.push_back(MakeOptions("adacons").rule);
   std::vector<double> norms;
@@ -99,13 +99,18 @@ TEST(RoundReporterTest, ShadowRulesRememberUntilTheEpochEnds) {
                            .norm);
     Add(&reporter, Finished(options, 1, round));
   }
+  // Another epoch goes on where the former one was, or as it is given.
+  const std::vector<std::vector<RuleState>> kept = reporter.ShadowRules();
+  reporter.SetShadowRules({});
   Add(&reporter, Finished(options, 2, 0));
   reporter.Flush();
   ASSERT_EQ(norms.size(), 4u);
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_EQ(kept[0][0].values, state.shadow_rules[0][0].values);
   EXPECT_THAT(std::vector<double>(norms.begin(), norms.begin() + 3),
               testing::ElementsAreArray(expected));
   EXPECT_NE(norms[2], norms[0]);  // it remembers
-  EXPECT_EQ(norms[3], norms[0]);  // a new epoch does not
+  EXPECT_EQ(norms[3], norms[0]);  // it was given nothing
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ namespace agg {
 class FaultyPeer : public ShardPeer {
  public:
   explicit FaultyPeer(ShardPeer* peer) : peer_(peer) {}
+  // Another life of the shard. No call may be under way.
+  void Connect(ShardPeer* peer) { peer_ = peer; }
 
   // The next `times` phases of this kind fail so, without reaching the shard.
   void FailNext(PhaseKind kind, absl::Status status, int times = 1) {
@@ -125,6 +127,14 @@ class FaultyPeer : public ShardPeer {
   absl::Status CheckPushed(const PushedRow& row) const override {
     return peer_->CheckPushed(row);
   }
+  absl::StatusOr<uint64_t> Promise() override { return peer_->Promise(); }
+  absl::StatusOr<Manifest> GetManifest(uint64_t epoch) override {
+    return peer_->GetManifest(epoch);
+  }
+  std::string Record() const override { return peer_->Record(); }
+  absl::Status SetFacts(uint64_t epoch, const JobFacts& facts) override {
+    return peer_->SetFacts(epoch, facts);
+  }
   // As a remote shard: the phase that runs, and later ones, end so.
   void GiveUp(uint64_t, const absl::Status& reason) override {
     MutexLock lock(&mutex_);
@@ -137,7 +147,7 @@ class FaultyPeer : public ShardPeer {
     absl::Status status;
     int times = 0;
   };
-  ShardPeer* const peer_;
+  ShardPeer* peer_;
   mutable Mutex mutex_;
   std::map<PhaseKind, Failure> failures_ ABSL_GUARDED_BY(mutex_);
   absl::Status given_up_ ABSL_GUARDED_BY(mutex_);

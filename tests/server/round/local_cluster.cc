@@ -5,11 +5,14 @@
 #include <cstdlib>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/backend_factory.h"
+#include "server/base/file_system.h"
 #include "server/base/log.h"
+#include "server/checkpoint/checkpoint_folder.h"
 
 namespace agg {
 namespace {
@@ -55,7 +58,6 @@ Manifest MakeManifest(const std::vector<std::vector<int64_t>>& shapes) {
 
 LocalCluster::LocalCluster(const ClusterOptions& options) : options_(options) {
   SetLogLevel(LogLevel::kError);  // failures are what tests are about
-  std::vector<ShardPeer*> peers;
   for (int k = 0; k < options.num_shards; ++k) {
     absl::StatusOr<std::unique_ptr<Backend>> backend =
         options.make_backend != nullptr
@@ -63,26 +65,88 @@ LocalCluster::LocalCluster(const ClusterOptions& options) : options_(options) {
             : MakeBackend("cpu", {/*num_threads=*/1 + k % 2});
     Require(backend.status(), "MakeBackend");
     backends_.push_back(*std::move(backend));
-    ShardOptions shard = options.shard;
-    shard.ordinal = k;
-    shard.num_shards = options.num_shards;
-    engines_.push_back(std::make_unique<ShardEngine>(
-        shard, backends_.back().get(), options.on_device_lost));
-    peers_.push_back(std::make_unique<FaultyPeer>(engines_.back().get()));
-    peers.push_back(peers_.back().get());
+    engines_.push_back(nullptr);
+    peers_.push_back(std::make_unique<FaultyPeer>(nullptr));
+    StartShard(k);
   }
-  const Clock* clock = &clock_;
-  if (options.real_clock) clock = Clock::Real();
-  coordinator_ = std::make_unique<Coordinator>(
-      options.coordinator, peers, clock, [this](const RoundReport& report) {
-        MutexLock lock(&mutex_);
-        reports_.push_back(report);
-      });
+  StartCoordinator();
   if (!options.real_clock) {
     Settle();
     return;
   }
   coordinator_->Start();
+}
+
+void LocalCluster::StartShard(int ordinal) {
+  ShardOptions shard = options_.shard;
+  shard.ordinal = ordinal;
+  shard.num_shards = options_.num_shards;
+  shard.life = next_life_++;
+  engines_[ordinal] = std::make_unique<ShardEngine>(
+      shard, backends_[ordinal].get(), options_.on_device_lost);
+  if (!options_.checkpoint_path.empty()) {
+    absl::StatusOr<CheckpointFolder> folder =
+        CheckpointFolder::Open(files_.get(), options_.checkpoint_path,
+                               options_.coordinator.job, shard.life);
+    Require(folder.status(), "CheckpointFolder");
+    Require(engines_[ordinal]->SetCheckpointFolder(*folder, files_.get()),
+            "SetCheckpointFolder");
+  }
+  peers_[ordinal]->Connect(engines_[ordinal].get());
+}
+
+void LocalCluster::StartCoordinator() {
+  std::vector<ShardPeer*> peers;
+  for (const auto& peer : peers_) peers.push_back(peer.get());
+  const Clock* clock = &clock_;
+  if (options_.real_clock) clock = Clock::Real();
+  coordinator_ = std::make_unique<Coordinator>(
+      options_.coordinator, peers, clock, [this](const RoundReport& report) {
+        MutexLock lock(&mutex_);
+        reports_.push_back(report);
+      });
+}
+
+void LocalCluster::RestartShard(int ordinal) {
+  engines_[ordinal] = nullptr;
+  StartShard(ordinal);
+  LoseConnection(ordinal);
+}
+
+void LocalCluster::RestartCoordinator() {
+  coordinator_ = nullptr;
+  engines_[0] = nullptr;
+  StartShard(0);
+  StartCoordinator();
+  Advance(absl::Seconds(1));
+}
+
+void LocalCluster::RestartAll() {
+  coordinator_ = nullptr;
+  for (int k = 0; k < num_shards(); ++k) {
+    engines_[k] = nullptr;
+    StartShard(k);
+  }
+  StartCoordinator();
+  Advance(absl::Seconds(1));
+}
+
+void LocalCluster::LoseConnection(int ordinal) {
+  peers_[ordinal]->ReportLost(absl::UnavailableError(
+      absl::StrCat("shard ", ordinal, " is lost: kill -9")));
+  // Failed attempts are made again a second later.
+  for (int i = 0; i < 4; ++i) Advance(absl::Seconds(1));
+}
+
+void LocalCluster::AwaitCheckpoints(uint64_t number) {
+  for (;;) {
+    Settle();
+    const CheckpointStatus status = coordinator_->Status().checkpoint;
+    if (status.num_sealed + status.num_failed >= number && !status.writing) {
+      return;
+    }
+    std::this_thread::yield();  // a shard's thread writes
+  }
 }
 
 LocalCluster::~LocalCluster() = default;
@@ -129,11 +193,22 @@ LocalWorker::LocalWorker(LocalCluster* cluster, int32_t rank,
       manifest_(manifest),
       plan_(*MakeShardPlan(manifest, cluster->num_shards())) {}
 
-absl::Status LocalWorker::Join() {
+absl::Status LocalWorker::Join() { return Join(JoinCall()); }
+
+absl::Status LocalWorker::Resume(uint64_t version, uint64_t made) {
+  JoinCall call;
+  call.resume_session = joined_.session;
+  call.resume_version = version;
+  call.resume_made = made;
+  return Join(call);
+}
+
+absl::Status LocalWorker::Join(JoinCall call) {
+  call.rank = rank_;
+  call.manifest = manifest_;
+  call.client = absl::StrCat("test worker ", rank_);
   Reply<absl::StatusOr<JoinResult>> reply;
-  cluster_->coordinator()->Join(
-      {rank_, manifest_, absl::StrCat("test worker ", rank_)},
-      reply.callback());
+  cluster_->coordinator()->Join(call, reply.callback());
   if (!cluster_->options().real_clock) cluster_->Settle();
   const absl::StatusOr<JoinResult> result = reply.Get();
   if (result.ok()) joined_ = *result;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,6 +16,7 @@
 #include "kernels/backend.h"
 #include "proto/shard_plan.h"
 #include "server/base/clock.h"
+#include "server/base/file_system.h"
 #include "server/base/mutex.h"
 #include "server/coordinator/coordinator.h"
 #include "server/shard/shard_engine.h"
@@ -32,6 +34,8 @@ struct ClusterOptions {
   // Null: the CPU backend.
   std::function<std::unique_ptr<Backend>()> make_backend;
   std::function<void(absl::Status)> on_device_lost;  // of any shard
+  // A folder for all shards' checkpoints; "": none.
+  std::string checkpoint_path;
 };
 
 // The rule of this name at learning rate 0.5, plain sgd, `workers` of them.
@@ -55,6 +59,18 @@ class LocalCluster {
   FaultyPeer* peer(int ordinal) { return peers_[ordinal].get(); }
   Coordinator* coordinator() { return coordinator_.get(); }
   void StopCoordinator() { coordinator_ = nullptr; }
+
+  // --- kill -9, and the same command again. Without the real clock.
+  // A shard other than 0: its memory is gone, and the coordinator hears of it.
+  void RestartShard(int ordinal);
+  // Shard 0: its memory and the coordinator's are gone.
+  void RestartCoordinator();
+  void RestartAll();
+  // The connection to the shard is lost for longer than is waited for; its
+  // memory stays.
+  void LoseConnection(int ordinal);
+  // Until so many checkpoints are sealed by this coordinator, or have failed.
+  void AwaitCheckpoints(uint64_t number);
   FakeClock* clock() { return &clock_; }
   std::vector<RoundReport> reports() const;
 
@@ -68,8 +84,13 @@ class LocalCluster {
   absl::StatusOr<Tensors> Pull(uint64_t version, DType dtype = DType::kF32);
 
  private:
+  void StartShard(int ordinal);
+  void StartCoordinator();
+
   const ClusterOptions options_;
   FakeClock clock_;
+  uint64_t next_life_ = 1;
+  const std::unique_ptr<FileSystem> files_ = MakeSystemFiles();
   std::vector<std::unique_ptr<Backend>> backends_;
   std::vector<std::unique_ptr<ShardEngine>> engines_;
   std::vector<std::unique_ptr<FaultyPeer>> peers_;
@@ -87,6 +108,9 @@ class LocalWorker {
 
   // Settles (with the fake clock) or waits for the answer.
   absl::Status Join();
+  // After an epoch, with parameters of that version and the epoch that made
+  // it.
+  absl::Status Resume(uint64_t version, uint64_t made);
   const JoinResult& joined() const { return joined_; }
   int32_t rank() const { return rank_; }
   uint64_t session() const { return joined_.session; }
@@ -110,6 +134,8 @@ class LocalWorker {
   const int32_t rank_;
   const Manifest manifest_;
   const ShardPlan plan_;
+  absl::Status Join(JoinCall call);
+
   JoinResult joined_;
 };
 

@@ -50,6 +50,14 @@ class PhasesTest : public testing::Test {
   absl::Status Error(const Phase& phase) {
     return engine()->RunPhase(phase).status();
   }
+  // A new epoch, in which the job waits for a Seed.
+  void ForgetAll(uint64_t epoch) {
+    ASSERT_EQ(engine()->Attach(epoch, nullptr).status(), absl::OkStatus());
+    Phase phase = MakePhase(PhaseKind::kRecover);
+    phase.epoch = epoch;
+    phase.recover.unseeded = true;
+    ASSERT_EQ(Error(phase), absl::OkStatus());
+  }
 
   RunningJob job_;
 };
@@ -197,7 +205,7 @@ TEST_F(PhasesTest, AFailedUpdateEndsTheEpochOnTheShard) {
   EXPECT_FALSE(engine()->Status().attached);
 }
 
-TEST_F(PhasesTest, AttachForgetsTheFormerEpoch) {
+TEST_F(PhasesTest, AttachEndsTheFormerEpochAndKeepsItsMemory) {
   const uint64_t epoch = job_.workers[0].joined().epoch;
   ASSERT_TRUE(Run(PhaseKind::kClose).ok());
   EXPECT_EQ(engine()->Attach(epoch, nullptr).status(),
@@ -205,6 +213,17 @@ TEST_F(PhasesTest, AttachForgetsTheFormerEpoch) {
   EXPECT_TRUE(engine()->Status().published);
   EXPECT_TRUE(absl::IsAborted(engine()->Attach(epoch - 1, nullptr).status()));
   ASSERT_EQ(engine()->Attach(epoch + 1, nullptr).status(), absl::OkStatus());
+  EXPECT_TRUE(engine()->Status().published);
+  EXPECT_TRUE(absl::IsAborted(Error(MakePhase(PhaseKind::kUpdate))));
+  // Of the new epoch, before what is there has been recovered.
+  Phase phase = MakePhase(PhaseKind::kClose);
+  phase.epoch = epoch + 1;
+  EXPECT_TRUE(absl::IsFailedPrecondition(Error(phase)));
+}
+
+TEST_F(PhasesTest, AJobThatIsUnseededForgetsTheFormerEpoch) {
+  const uint64_t epoch = job_.workers[0].joined().epoch;
+  ForgetAll(epoch + 1);
   EXPECT_FALSE(engine()->Status().published);
   EXPECT_EQ(engine()->Status().memory_planned_bytes, 0);
   EXPECT_TRUE(absl::IsAborted(Error(MakePhase(PhaseKind::kUpdate))));
@@ -227,7 +246,7 @@ TEST_F(PhasesTest, AManifestInUseIsNotForgotten) {
       engine()->SetManifest(epoch, MakeManifest({{1}}))));
   EXPECT_TRUE(job_.cluster.Pull(0).ok());
 
-  ASSERT_EQ(engine()->Attach(epoch + 1, nullptr).status(), absl::OkStatus());
+  ForgetAll(epoch + 1);
   ASSERT_EQ(engine()->SetManifest(epoch + 1, job_.manifest), absl::OkStatus());
   EXPECT_GT(engine()->Status().memory_planned_bytes, 0);
   ASSERT_EQ(engine()->ForgetManifest(epoch + 1), absl::OkStatus());
@@ -237,15 +256,16 @@ TEST_F(PhasesTest, AManifestInUseIsNotForgotten) {
             absl::StatusCode::kFailedPrecondition);
 }
 
-// A frame of the former epoch that was being copied is of no consequence.
+// A frame of the former epoch that was being copied is not acknowledged.
 TEST_F(PhasesTest, AttachInTheMiddleOfACopy) {
   FrameHeader header =
       MakeFrames(job_.workers[0].Header(0), *MakeShardPlan(job_.manifest, 1), 0,
                  RandomTensors(job_.manifest, 1))[0]
           .header;
-  ASSERT_EQ(
-      engine()->SetSession(header.epoch, {77, 2, 0, false, false, false, ""}),
-      absl::OkStatus());
+  SessionChange joins;
+  joins.session = 77;
+  joins.rank = 2;
+  ASSERT_EQ(engine()->SetSession(header.epoch, joins), absl::OkStatus());
   header.session = 77;
   auto landing = engine()->BeginFrame(header);
   ASSERT_TRUE(landing.ok()) << landing.status();

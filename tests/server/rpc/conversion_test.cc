@@ -1,16 +1,20 @@
 // Plain values to messages and back: nothing is lost on the way.
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/call_validation.h"
 #include "server/rpc/job_conversion.h"
+#include "server/rpc/phase_assembly.h"
 #include "server/rpc/phase_conversion.h"
+#include "server/rpc/session_conversion.h"
 
 namespace agg {
 namespace {
@@ -77,6 +81,60 @@ TEST(JobConversionTest, BadValuesAreRefusedByField) {
               HasSubstr("commit.kind is 9; allowed: "));
 }
 
+TEST(JobConversionTest, AJoinSaysWhatItResumes) {
+  v1::JoinRequest request;
+  request.set_rank(3);
+  request.set_client("host:1");
+  request.mutable_manifest()->add_tensors()->set_name("x");
+  request.set_resume_session(5);
+  request.set_resume_version(6);
+  request.set_resume_made(7);
+  const JoinCall call = FromProto(request);
+  EXPECT_EQ(call.rank, 3);
+  EXPECT_EQ(call.client, "host:1");
+  ASSERT_EQ(call.manifest.tensors.size(), 1u);
+  EXPECT_EQ(call.manifest.tensors[0].name, "x");
+  EXPECT_EQ(call.resume_session, 5u);
+  EXPECT_EQ(call.resume_version, 6u);
+  EXPECT_EQ(call.resume_made, 7u);
+}
+
+TEST(JobConversionTest, AJoinsAnswerSaysWhatWasLost) {
+  JoinResult result;
+  result.made = 9;
+  result.rewound = true;
+  result.shard_lives = {11, 12};
+  const v1::JoinReply reply = ToProto(result, JobInfo());
+  EXPECT_EQ(reply.made(), 9u);
+  EXPECT_TRUE(reply.rewound());
+  EXPECT_THAT(reply.shard_lives(), ElementsAre(11u, 12u));
+}
+
+TEST(JobConversionTest, StatusOfRecoveriesAndCheckpoints) {
+  JobStatus status;
+  status.history = 3;
+  status.recovering = "waits for shard 1";
+  status.replicated = true;
+  const v1::StatusReply none = ToProto(status, std::nullopt, JobInfo());
+  EXPECT_EQ(none.history(), 3u);
+  EXPECT_EQ(none.recovering(), "waits for shard 1");
+  EXPECT_TRUE(none.replicated());
+  EXPECT_FALSE(none.has_checkpoint());
+  status.checkpoint = {
+      true, 8, 7, absl::Seconds(90), true, "the disk is full", 4, 5, 6, 2, 1};
+  const v1::CheckpointStatus checkpoint =
+      ToProto(status, std::nullopt, JobInfo()).checkpoint();
+  EXPECT_EQ(checkpoint.version(), 8u);
+  EXPECT_EQ(checkpoint.made(), 7u);
+  EXPECT_EQ(checkpoint.age_seconds(), 90.0);
+  EXPECT_TRUE(checkpoint.writing());
+  EXPECT_EQ(checkpoint.last_error(), "the disk is full");
+  EXPECT_EQ(checkpoint.num_sealed(), 4u);
+  EXPECT_EQ(checkpoint.num_failed(), 5u);
+  EXPECT_EQ(checkpoint.restored_version(), 2u);
+  EXPECT_EQ(checkpoint.restored_made(), 1u);
+}
+
 Phase FullPhase(PhaseKind kind) {
   Phase phase;
   phase.kind = kind;
@@ -93,18 +151,19 @@ absl::StatusOr<Phase> RoundTrip(const Phase& phase,
   PhaseRequests requests(phase, max_bytes);
   v1::PhaseRequest request;
   EXPECT_TRUE(requests.Next(&request));
-  absl::StatusOr<Phase> back = FromProto(request);
+  PhaseAssembly back;
+  absl::Status status = back.Add(request);
   int count = 1;
-  while (back.ok() && request.more()) {
+  while (status.ok() && request.more()) {
     EXPECT_TRUE(requests.Next(&request));
     EXPECT_LE(static_cast<int64_t>(request.ByteSizeLong()), max_bytes + 100);
-    const absl::Status status = AppendRequest(request, &*back);
-    if (!status.ok()) back = status;
+    status = back.Add(request);
     ++count;
   }
   EXPECT_FALSE(requests.Next(&request));
   if (num_messages != nullptr) *num_messages = count;
-  return back;
+  if (!status.ok()) return status;
+  return back.Take();
 }
 
 std::vector<v1::PhaseReply> AllReplies(const PhaseResult& result) {
@@ -189,11 +248,10 @@ TEST(PhaseConversionTest, ALaterMessageIsOfTheSamePhase) {
   v1::PhaseRequest first, second;
   ASSERT_TRUE(requests.Next(&first));
   ASSERT_TRUE(requests.Next(&second));
-  absl::StatusOr<Phase> back = FromProto(first);
-  ASSERT_TRUE(back.ok());
   const auto refuses = [&](const v1::PhaseRequest& request) {
-    return AppendRequest(request, &*back).code() ==
-           absl::StatusCode::kInvalidArgument;
+    PhaseAssembly back;
+    EXPECT_EQ(back.Add(first), absl::OkStatus());
+    return back.Add(request).code() == absl::StatusCode::kInvalidArgument;
   };
   v1::PhaseRequest other = second;
   other.mutable_norms();
@@ -258,7 +316,7 @@ TEST(PhaseConversionTest, EveryPhase) {
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(back->kind, PhaseKind::kAbandon);
 
-  EXPECT_EQ(FromProto(v1::PhaseRequest()).status().code(),
+  EXPECT_EQ(PhaseAssembly().Add(v1::PhaseRequest()).code(),
             absl::StatusCode::kInvalidArgument);
 }
 
@@ -313,6 +371,8 @@ TEST(PhaseConversionTest, SessionChange) {
   change.seed_role = true;
   change.reason = "superseded";
   change.finished = true;
+  change.first_round = 12;
+  change.client = "host:1";
   const v1::SetSessionRequest request = ToProto(5, change);
   EXPECT_EQ(request.epoch(), 5u);
   const SessionChange back = FromProto(request);
@@ -321,6 +381,8 @@ TEST(PhaseConversionTest, SessionChange) {
   EXPECT_EQ(back.replaces, 3u);
   EXPECT_TRUE(back.keep_row && back.remove && back.seed_role);
   EXPECT_TRUE(back.finished);
+  EXPECT_EQ(back.first_round, 12u);
+  EXPECT_EQ(back.client, "host:1");
   EXPECT_EQ(back.reason, "superseded");
 }
 

@@ -33,14 +33,17 @@ uint64_t NextLife() {
 
 }  // namespace
 
-LoopbackShard::LoopbackShard(int ordinal, int num_shards)
+LoopbackShard::LoopbackShard(int ordinal, int num_shards,
+                             const MakeEngine& make_engine)
     : ordinal_(ordinal), num_shards_(num_shards) {
   backend_ = *MakeBackend("cpu", {1});
   ShardOptions options;
   options.ordinal = ordinal;
   options.num_shards = num_shards;
   options.max_workers = 4;
-  engine_ = std::make_unique<ShardEngine>(options, backend_.get());
+  engine_ = make_engine != nullptr
+                ? make_engine(options, backend_.get())
+                : std::make_unique<ShardEngine>(options, backend_.get());
 }
 
 void LoopbackShard::Serve(Coordinator* coordinator, const Clock* clock) {

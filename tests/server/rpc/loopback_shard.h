@@ -4,6 +4,7 @@
 
 #include <grpcpp/channel.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "server/base/call_counts.h"
 #include "server/base/clock.h"
 #include "server/coordinator/coordinator.h"
+#include "server/round/shard_options.h"
 #include "server/rpc/rpc_server.h"
 #include "server/shard/shard_engine.h"
 
@@ -30,7 +32,12 @@ Manifest OneTensor(int64_t num_elements);
 
 class LoopbackShard {
  public:
-  explicit LoopbackShard(int ordinal = 0, int num_shards = 1);
+  using MakeEngine = std::function<std::unique_ptr<ShardEngine>(
+      const ShardOptions&, Backend*)>;
+
+  // `make_engine`: for a test that watches the calls of an engine of its own.
+  explicit LoopbackShard(int ordinal = 0, int num_shards = 1,
+                         const MakeEngine& make_engine = nullptr);
 
   // Listens; once. `coordinator` may be null, and so may `clock`, for the real
   // one.

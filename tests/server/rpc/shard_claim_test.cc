@@ -46,5 +46,18 @@ TEST(ShardClaimTest, LifeZeroHoldsNothing) {
   EXPECT_FALSE(claim.Take(kSecond, "host-b:1").ok());
 }
 
+TEST(ShardClaimTest, AnEpochIsOfOneLifeAlsoWhenItsClaimHasEnded) {
+  ShardClaim claim;
+  EXPECT_TRUE(claim.CheckPromise(7, kFirst).ok());
+  claim.Promise(7, kFirst);
+  EXPECT_TRUE(claim.CheckPromise(7, kFirst).ok());
+  const absl::Status status = claim.CheckPromise(7, kSecond);
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(status.message(),
+            "epoch 7 is promised to another coordinator (life "
+            "0000000000000abc)");
+  EXPECT_TRUE(claim.CheckPromise(8, kSecond).ok());
+}
+
 }  // namespace
 }  // namespace agg

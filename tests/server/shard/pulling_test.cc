@@ -38,8 +38,8 @@ TEST_F(PullingTest, WaitsForAVersionThatIsNotPublished) {
   EXPECT_FALSE(cancelled.called());
 }
 
-// Else its memory would outlive the epoch beside the next one's (decision 13).
-TEST_F(PullingTest, WhatIsBeingPulledIsWantedBackByTheNextEpoch) {
+// Else its memory would outlive the job beside the next one's (decision 13).
+TEST_F(PullingTest, WhatIsBeingPulledIsWantedBackWhenItIsForgotten) {
   PullReply reply;
   engine()->Pull(epoch(), 0, false, reply.callback());
   int num_calls = 0;
@@ -47,6 +47,12 @@ TEST_F(PullingTest, WhatIsBeingPulledIsWantedBackByTheNextEpoch) {
   engine()->Lose(epoch(), absl::UnavailableError("over"));
   EXPECT_EQ(num_calls, 0);  // it may still be read to its end
   ASSERT_EQ(engine()->Attach(epoch() + 1, nullptr).status(), absl::OkStatus());
+  EXPECT_EQ(num_calls, 0);  // the version stays
+  Phase unseeded;
+  unseeded.kind = PhaseKind::kRecover;
+  unseeded.epoch = epoch() + 1;
+  unseeded.recover.unseeded = true;
+  ASSERT_EQ(engine()->RunPhase(unseeded).status(), absl::OkStatus());
   EXPECT_EQ(num_calls, 1);
 }
 

@@ -184,6 +184,51 @@ TEST(StatusJsonTest, ShardZeroTellsOfTheOthers) {
             Json({"", "shard 1 (h1:1): connection refused"}));
 }
 
+TEST(StatusJsonTest, WhatTheJobWouldSurvive) {
+  StatusPageOptions options;
+  options.metrics.replicated = true;
+  JobStatus job;
+  job.recovering = "shard 1 (h1:1): connection refused";
+  job.replicated = true;
+  job.history = 9007199254740993;  // 2^53 + 1
+  job.rewinds = 2;
+  const auto written = [&] {
+    return Json::parse(
+        StatusJson(options, ShardStatus(), job, nullptr, std::nullopt, 0));
+  };
+  Json json = written();
+  EXPECT_EQ(json["server"]["replicated"], true);
+  EXPECT_EQ(json["job"]["recovering"], job.recovering);
+  EXPECT_EQ(json["job"]["replicated"], true);
+  EXPECT_EQ(json["job"]["history"], "9007199254740993");
+  EXPECT_EQ(json["job"]["rewinds"], 2);
+  EXPECT_EQ(json["job"]["checkpoint"], Json());
+  CheckpointStatus& checkpoint = job.checkpoint;
+  checkpoint.configured = true;
+  checkpoint.writing = true;
+  checkpoint.last_error = std::string(1000, 'e');
+  checkpoint.num_failed = 1;
+  json = written()["job"]["checkpoint"];
+  EXPECT_EQ(json["version"], Json());
+  EXPECT_EQ(json["age"], Json());
+  EXPECT_EQ(json["restored"], Json());
+  EXPECT_EQ(json["error"], std::string(400, 'e'));
+  EXPECT_EQ(json["writing"], true);
+  EXPECT_EQ(json["failed"], 1);
+  checkpoint.made = checkpoint.restored_made = 5;
+  checkpoint.version = 17;
+  checkpoint.restored_version = 11;
+  checkpoint.age = absl::Milliseconds(2500);
+  checkpoint.num_sealed = 3;
+  checkpoint.num_skipped = 4;
+  json = written()["job"]["checkpoint"];
+  EXPECT_EQ(json["version"], 17);
+  EXPECT_EQ(json["age"], 2.5);
+  EXPECT_EQ(json["restored"], 11);
+  EXPECT_EQ(json["sealed"], 3);
+  EXPECT_EQ(json["skipped"], 4);
+}
+
 TEST(StatusJsonTest, OtherShardsHaveNoJob) {
   StatusPageOptions options;
   options.metrics.ordinal = 1;

@@ -1,0 +1,111 @@
+// Counts from the last attempt, so that a disk that fails is tried again when
+// the next one is due and not at once.
+#include "server/coordinator/checkpoint_schedule.h"
+
+#include <utility>
+
+#include "server/base/log.h"
+
+namespace agg {
+
+void CheckpointSchedule::Begin(const VersionId& id, bool restored,
+                               absl::Time now) {
+  tried_ = id;
+  tried_at_ = now;
+  if (!restored) return;
+  counts_.restored_version = id.version;
+  counts_.restored_made = id.made;
+}
+
+bool CheckpointSchedule::Due(const VersionId& id, bool finished,
+                             absl::Time now) const {
+  if (!enabled()) return false;
+  // These are not skipped.
+  if (requested_) return !busy_;
+  if (id == tried_) return false;
+  if (finished) return !busy_;
+  if (options_.every_rounds > 0 &&
+      id.version >= tried_.version + options_.every_rounds) {
+    return true;
+  }
+  return options_.every > absl::ZeroDuration() &&
+         now - tried_at_ >= options_.every;
+}
+
+absl::Time CheckpointSchedule::NextDue(const VersionId& id,
+                                       bool finished) const {
+  if (!enabled() || busy_) return absl::InfiniteFuture();
+  if (requested_ || (finished && !(id == tried_))) return absl::InfinitePast();
+  if (id == tried_ || options_.every <= absl::ZeroDuration()) {
+    return absl::InfiniteFuture();
+  }
+  return tried_at_ + options_.every;
+}
+
+void CheckpointSchedule::Start(const VersionId& id, absl::Time now) {
+  busy_ = true;
+  requested_ = false;
+  taking_ = std::exchange(waiting_, {});
+  tried_ = id;
+  tried_at_ = now;
+}
+
+DeferredCalls CheckpointSchedule::End(
+    const absl::StatusOr<TakenCheckpoint>& result, absl::Time now) {
+  busy_ = false;
+  if (result.ok()) {
+    if (!counts_.last_error.empty()) LogInfo("checkpoints succeed again");
+    sealed_ = tried_;
+    taken_ = *result;
+    sealed_at_ = now;
+    ++counts_.num_sealed;
+    counts_.last_error.clear();
+  } else {
+    ++counts_.num_failed;
+    counts_.last_error = std::string(result.status().message());
+    LogError("the checkpoint of version ", tried_.version,
+             " has failed, the job goes on: ", counts_.last_error);
+  }
+  DeferredCalls calls;
+  for (Done& done : taking_) {
+    if (done != nullptr) {
+      calls.Add([done = std::move(done), result] { done(result); });
+    }
+  }
+  taking_.clear();
+  return calls;
+}
+
+void CheckpointSchedule::Skip(const VersionId& id, absl::Time now) {
+  ++counts_.num_skipped;
+  tried_ = id;
+  tried_at_ = now;
+}
+
+void CheckpointSchedule::Request(Done done) {
+  requested_ = true;
+  waiting_.push_back(std::move(done));
+}
+
+DeferredCalls CheckpointSchedule::Refuse(const absl::Status& reason) {
+  DeferredCalls calls;
+  requested_ = false;
+  for (Done& done : std::exchange(waiting_, {})) {
+    if (done != nullptr) {
+      calls.Add([done = std::move(done), reason] { done(reason); });
+    }
+  }
+  return calls;
+}
+
+CheckpointStatus CheckpointSchedule::Status(absl::Time now) const {
+  CheckpointStatus status = counts_;
+  status.configured = enabled();
+  status.writing = busy_;
+  status.version = sealed_.version;
+  status.made = sealed_.made;
+  if (sealed_.made != 0) status.age = now - sealed_at_;
+  return status;
+}
+
+}  // namespace agg

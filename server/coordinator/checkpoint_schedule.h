@@ -1,0 +1,71 @@
+// When a job takes checkpoints, and what became of them: pure, apart from the
+// coordinator so that it can be tested without shards and disks.
+#ifndef AGG_SERVER_COORDINATOR_CHECKPOINT_SCHEDULE_H_
+#define AGG_SERVER_COORDINATOR_CHECKPOINT_SCHEDULE_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/coordinator/coordinator_types.h"
+#include "server/coordinator/deferred_calls.h"
+#include "server/round/recovery.h"
+#include "server/round/round_report.h"
+
+namespace agg {
+
+// At most one checkpoint is under way. Thread-compatible.
+class CheckpointSchedule {
+ public:
+  using Done = std::function<void(absl::StatusOr<TakenCheckpoint>)>;
+
+  explicit CheckpointSchedule(const CheckpointOptions& options)
+      : options_(options) {}
+
+  // The job is at `id`, seeded or rewound to it, or it goes on: from here on
+  // rounds and seconds count. `restored`: the checkpoint that it comes from.
+  void Begin(const VersionId& id, bool restored, absl::Time now);
+  // Whether to take one of `id` now, or to Skip it if one is under way.
+  // `finished`: no version follows.
+  bool Due(const VersionId& id, bool finished, absl::Time now) const;
+  // When Due may become true without another version.
+  absl::Time NextDue(const VersionId& id, bool finished) const;
+  // One of `id` has been begun; it ends in End.
+  void Start(const VersionId& id, absl::Time now);
+  DeferredCalls End(const absl::StatusOr<TakenCheckpoint>& result,
+                    absl::Time now);
+  // It was due while another one was being written.
+  void Skip(const VersionId& id, absl::Time now);
+
+  // As soon as possible, whatever the options say. `done` may be null.
+  void Request(Done done);
+  // The requests are refused.
+  DeferredCalls Refuse(const absl::Status& reason);
+
+  bool began() const { return tried_at_ != absl::InfiniteFuture(); }
+  bool busy() const { return busy_; }
+  bool requested() const { return requested_; }
+  CheckpointStatus Status(absl::Time now) const;
+
+ private:
+  bool enabled() const { return options_.enabled; }
+
+  const CheckpointOptions options_;
+  bool busy_ = false;
+  bool requested_ = false;
+  std::vector<Done> waiting_;  // for the next one to begin
+  std::vector<Done> taking_;   // for the one that is under way
+  VersionId tried_;            // the last attempt's, or where it began
+  absl::Time tried_at_ = absl::InfiniteFuture();
+  VersionId sealed_;       // the newest; made 0: none
+  TakenCheckpoint taken_;  // as the answer to those who ask for it
+  absl::Time sealed_at_;
+  CheckpointStatus counts_;  // its numbers and texts
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_COORDINATOR_CHECKPOINT_SCHEDULE_H_

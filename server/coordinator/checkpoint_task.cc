@@ -1,0 +1,67 @@
+// The manifest travels as text, so that each folder gets the same bytes.
+#include "server/coordinator/checkpoint_task.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/checkpoint/checkpoint_json.h"
+#include "server/checkpoint/checkpoint_progress.h"
+#include "server/round/phase.h"
+#include "server/round/shard_peer.h"
+
+namespace agg {
+
+CheckpointTask::CheckpointTask(PeerGroup* peers, uint64_t epoch,
+                               CheckpointManifest manifest, int keep)
+    : peers_(peers),
+      epoch_(epoch),
+      manifest_(std::move(manifest)),
+      keep_(keep) {}
+
+std::optional<absl::StatusOr<TakenCheckpoint>> CheckpointTask::Look() {
+  using Stage = CheckpointProgress::Stage;
+  std::vector<CheckpointProgress> shards(peers_->size());
+  absl::Status status =
+      peers_->ForEach([&](int ordinal, ShardPeer* peer) -> absl::Status {
+        Phase phase;
+        phase.kind = PhaseKind::kCheckpointProgress;
+        phase.epoch = epoch_;
+        absl::StatusOr<PhaseResult> result = peer->RunPhase(phase);
+        if (!result.ok()) return result.status();
+        shards[ordinal] = std::move(result->checkpoint);
+        if (shards[ordinal].stage == Stage::kFailed) {
+          return shards[ordinal].error;
+        }
+        // Another capture has come between: a former epoch's coordinator.
+        const bool ours = shards[ordinal].id == manifest_.id;
+        return ours ? absl::OkStatus()
+                    : absl::AbortedError("it writes another checkpoint");
+      });
+  if (!status.ok()) return status;
+  TakenCheckpoint taken;
+  taken.version = manifest_.id.version;
+  taken.made = manifest_.id.made;
+  manifest_.parts.clear();
+  for (const CheckpointProgress& shard : shards) {
+    if (shard.stage != Stage::kWritten) return std::nullopt;
+    manifest_.parts.push_back(shard.part);
+    taken.num_bytes += shard.part.num_bytes;
+  }
+  status = Seal();
+  if (!status.ok()) return status;
+  return taken;
+}
+
+absl::Status CheckpointTask::Seal() {
+  Phase phase;
+  phase.kind = PhaseKind::kSeal;
+  phase.epoch = epoch_;
+  phase.checkpoint = CheckpointManifestJson(manifest_);
+  phase.keep = keep_;
+  return peers_->ForEach(
+      [&](int, ShardPeer* peer) { return peer->RunPhase(phase).status(); });
+}
+
+}  // namespace agg

@@ -1,0 +1,42 @@
+// A checkpoint whose arrays are copied: waits for the shards' files, and seals
+// it. Apart from the coordinator's loop, since disks may be slow and rounds go
+// on (P30).
+#ifndef AGG_SERVER_COORDINATOR_CHECKPOINT_TASK_H_
+#define AGG_SERVER_COORDINATOR_CHECKPOINT_TASK_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/checkpoint/checkpoint_manifest.h"
+#include "server/coordinator/coordinator_types.h"
+#include "server/coordinator/peer_group.h"
+
+namespace agg {
+
+// Used by one thread at a time, which may wait for disks.
+class CheckpointTask {
+ public:
+  // `manifest` lacks its parts. `peers` outlives it. `keep`: sealed checkpoints
+  // that stay.
+  CheckpointTask(PeerGroup* peers, uint64_t epoch, CheckpointManifest manifest,
+                 int keep);
+
+  // Asks all shards how far they are, and seals the checkpoint when all parts
+  // are written. Nothing: ask again. Then the result, once: an error of the
+  // first shard whose part has failed, with its name.
+  std::optional<absl::StatusOr<TakenCheckpoint>> Look();
+
+ private:
+  absl::Status Seal();
+
+  PeerGroup* const peers_;
+  const uint64_t epoch_;
+  CheckpointManifest manifest_;
+  const int keep_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_COORDINATOR_CHECKPOINT_TASK_H_

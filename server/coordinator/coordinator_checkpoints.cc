@@ -1,0 +1,184 @@
+// Checkpoints (P30): the arrays are copied between two rounds, by the loop; the
+// rest is done beside the rounds, by a thread of its own. What goes wrong fails
+// the checkpoint and nothing else.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "kernels/optimizer_table.h"
+#include "server/base/log.h"
+#include "server/coordinator/checkpoint_task.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/job_facts.h"
+#include "server/coordinator/job_record.h"
+#include "server/coordinator/job_state.h"
+#include "server/coordinator/round_outcome.h"
+
+namespace agg {
+
+void Coordinator::TakeCheckpoint(
+    std::function<void(absl::StatusOr<TakenCheckpoint>)> done) {
+  absl::Status status;
+  {
+    MutexLock lock(&mutex_);
+    status = state_.CheckAcceptingCalls();
+    if (!options_.checkpoint.enabled) {
+      status = absl::FailedPreconditionError(
+          "checkpoint.path is not configured: no checkpoints are taken");
+    } else if (status.ok() && !state_.job()->seeded()) {
+      status = absl::FailedPreconditionError(
+          "no version is published yet, so there is nothing to keep");
+    }
+    if (status.ok()) {
+      state_.checkpoints()->Request(std::move(done));
+      changed_.NotifyAll();
+      return;
+    }
+  }
+  done(status);
+}
+
+// --- The loop's half ---------------------------------------------------------
+
+bool Coordinator::CheckpointIfDue() {
+  CheckpointManifest manifest;
+  JobRecord record;
+  uint64_t epoch = 0;
+  {
+    MutexLock lock(&mutex_);
+    if (!state_.epoch_on() || !state_.job()->seeded()) return false;
+    const JobState& job = *state_.job();
+    const absl::Time now = clock_->Now();
+    CheckpointSchedule* const schedule = state_.checkpoints();
+    if (!schedule->Due(job.id(), job.finished(), now)) return false;
+    if (schedule->busy()) {
+      schedule->Skip(job.id(), now);
+      return false;
+    }
+    schedule->Start(job.id(), now);
+    epoch = job.epoch();
+    manifest.id = job.id();
+    manifest.history = job.history();
+    manifest.tensors = *job.manifest();
+    for (const auto& [rank, member] : job.members()) {
+      manifest.members.push_back(
+          {rank, member.session, member.first_round, member.client});
+    }
+    job.FillRecord(&record);
+    manifest.facts = FactsText(state_.facts());
+  }
+  absl::Status status = RunPhases([&](int) {
+    Phase phase;
+    phase.kind = PhaseKind::kCapture;
+    phase.epoch = epoch;
+    phase.id = manifest.id;
+    return phase;
+  });
+  if (!status.ok()) {
+    EndCheckpoint(status);
+    return true;
+  }
+  engine_.FillRecord(&record);
+  record.state.shadow_rules = reporter_.ShadowRules();
+  manifest.record = JobRecordText(record);
+  manifest.job = options_.job;
+  manifest.num_shards = peers_.size();
+  manifest.optimizer = LineOf(options_.optimizer.kind).name;
+  manifest.num_state_arrays = OptimizerStateArrays(options_.optimizer);
+  manifest.config = options_.checkpoint.config_text;
+  MutexLock lock(&mutex_);
+  checkpoint_ = std::make_unique<CheckpointTask>(
+      &checkpoint_peers_, epoch, std::move(manifest), options_.checkpoint.keep);
+  checkpoint_begun_.NotifyAll();
+  return true;
+}
+
+// --- The half beside the rounds ----------------------------------------------
+
+bool Coordinator::LookAtCheckpoint() {
+  CheckpointTask* task = nullptr;
+  {
+    MutexLock lock(&mutex_);
+    task = checkpoint_.get();
+  }
+  if (task == nullptr) return false;
+  // Nobody else ends it, so that it lives as long as this call.
+  const auto result = task->Look();
+  if (!result.has_value()) return false;
+  {
+    MutexLock lock(&mutex_);
+    checkpoint_ = nullptr;
+  }
+  EndCheckpoint(*result);
+  return true;
+}
+
+void Coordinator::EndCheckpoint(const absl::StatusOr<TakenCheckpoint>& result) {
+  DeferredCalls calls;
+  {
+    MutexLock lock(&mutex_);
+    calls = state_.checkpoints()->End(result, clock_->Now());
+    changed_.NotifyAll();
+  }
+  calls.Run();
+}
+
+void Coordinator::WatchCheckpoints() {
+  constexpr absl::Duration kInterval = absl::Milliseconds(50);
+  for (;;) {
+    {
+      MutexLock lock(&mutex_);
+      while (!stop_ && checkpoint_ == nullptr) {
+        checkpoint_begun_.Wait(&mutex_);
+      }
+      if (stop_) return;
+    }
+    if (LookAtCheckpoint()) continue;
+    MutexLock lock(&mutex_);
+    if (!stop_) checkpoint_begun_.WaitFor(&mutex_, kInterval);
+  }
+}
+
+// --- The record of each round ------------------------------------------------
+
+std::string Coordinator::MakeRecord(const RoundReport& report,
+                                    JobRecord record) {
+  std::vector<RecordedOutcome> outcomes;
+  MutexLock lock(&mutex_);
+  const JobState& job = *state_.job();
+  job.FillRecord(&record);
+  if (report.version == 0) {  // the seed
+    record.history = job.epoch();
+    return JobRecordText(record);
+  }
+  RecordedOutcome next;
+  next.outcome = OutcomeOf(report);
+  for (const int32_t rank : next.outcome.ranks) {
+    const auto found = job.contributions().find(rank);
+    if (found == job.contributions().end()) continue;
+    const Contribution& row = found->second;
+    next.included[row.session] = row.attempt;
+    record.used_rows[rank] = {row.session, report.round, row.attempt};
+  }
+  record.outcomes.push_back(std::move(next));
+  return JobRecordText(record);
+}
+
+// --- Facts -------------------------------------------------------------------
+
+void Coordinator::FactsIfDue() {
+  std::optional<JobFacts> facts;
+  uint64_t epoch = 0;
+  {
+    MutexLock lock(&mutex_);
+    facts = state_.TakeNewFacts();
+    if (!facts.has_value()) return;
+    epoch = state_.job()->epoch();
+  }
+  const absl::Status status = peers_.ForEach(
+      [&](int, ShardPeer* peer) { return peer->SetFacts(epoch, *facts); });
+  if (!status.ok()) LoseEpoch(epoch, status);
+}
+
+}  // namespace agg

@@ -1,0 +1,326 @@
+// What is left of the job when an epoch begins, and how it goes on (P18, P19,
+// P29). A failure anywhere leads to a newer epoch, and through the same steps.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "kernels/optimizer_table.h"
+#include "server/base/log.h"
+#include "server/checkpoint/checkpoint_json.h"
+#include "server/checkpoint/checkpoint_state.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/job_facts.h"
+#include "server/coordinator/job_state.h"
+#include "server/coordinator/recovery_plan.h"
+
+namespace agg {
+namespace {
+
+std::vector<CheckpointState> AllCheckpoints(
+    const std::vector<ShardInventory>& inventories) {
+  std::vector<CheckpointState> states;
+  for (const ShardInventory& inventory : inventories) {
+    states.insert(states.end(), inventory.checkpoints.begin(),
+                  inventory.checkpoints.end());
+  }
+  return states;
+}
+
+}  // namespace
+
+// --- What is left of the job -------------------------------------------------
+
+absl::Status Coordinator::Recover(
+    uint64_t epoch, const std::vector<ShardInventory>& inventories,
+    std::optional<JobStart>* start) {
+  absl::optional<VersionId> newest;
+  if (options_.checkpoint.enabled && options_.checkpoint.restore) {
+    newest = NewestCheckpoint(AllCheckpoints(inventories), refused_);
+  }
+  RecoveryDecision decision =
+      DecideRecovery(inventories, options_.replicated, epoch, newest);
+  if (decision.kind == RecoveryDecision::Kind::kNothing)
+    return absl::OkStatus();
+  Note(decision.text);
+  if (decision.kind == RecoveryDecision::Kind::kUnseeded) {
+    return RunRecover(epoch, decision, "");
+  }
+  start->emplace();
+  CheckpointManifest checkpoint;
+  std::string text;
+  if (decision.checkpoint.has_value()) {
+    absl::StatusOr<std::string> read =
+        ReadCheckpoint(epoch, inventories, *decision.checkpoint, &checkpoint);
+    if (!read.ok()) return Refused(*decision.checkpoint, read.status());
+    text = *std::move(read);
+  }
+  absl::Status status = GiveManifest(epoch, inventories, checkpoint, &**start);
+  if (status.ok()) status = RunRecover(epoch, decision, text);
+  if (!status.ok() && decision.checkpoint.has_value()) {
+    return Refused(*decision.checkpoint, status);
+  }
+  if (status.ok() && decision.fetch) status = Fetch(epoch, decision.target);
+  if (status.ok())
+    status = FillStart(epoch, inventories, decision, checkpoint, &**start);
+  if (status.ok()) status = GiveSessions(epoch, **start);
+  if (status.ok()) status = Open(epoch, decision.target);
+  // Else a folder that lacks the manifest would take its part for garbage.
+  if (status.ok() && decision.checkpoint.has_value()) SealAgain(epoch, text);
+  return status;
+}
+
+void Coordinator::Note(const std::string& what) {
+  LogWarning("recovery: ", what);
+  MutexLock lock(&mutex_);
+  state_.NoteRecovery(absl::StrCat("recovering: ", what));
+}
+
+// A damaged checkpoint is not taken again: the next epoch takes the one before.
+absl::Status Coordinator::Refused(const VersionId& id,
+                                  const absl::Status& status) {
+  if (absl::IsDataLoss(status) || absl::IsNotFound(status)) {
+    refused_.insert(id);
+    LogError("checkpoint ", CheckpointFolderName(id),
+             " cannot be used, the one before is taken: ", status.message());
+  }
+  return absl::Status(
+      status.code(), absl::StrCat("checkpoint ", CheckpointFolderName(id), ": ",
+                                  status.message()));
+}
+
+absl::Status Coordinator::RunPhases(
+    const std::function<Phase(int)>& make_phase) {
+  return peers_.ForEach([&](int ordinal, ShardPeer* peer) {
+    const Phase phase = make_phase(ordinal);
+    const PhaseWatch::Call call(&phase_watch_, ordinal, phase);
+    return peer->RunPhase(phase).status();
+  });
+}
+
+absl::Status Coordinator::RunRecover(uint64_t epoch,
+                                     const RecoveryDecision& decision,
+                                     const std::string& checkpoint) {
+  return RunPhases([&](int ordinal) {
+    Phase phase;
+    phase.kind = PhaseKind::kRecover;
+    phase.epoch = epoch;
+    phase.recover = decision.plans[ordinal];
+    if (phase.recover.home == CopyAction::kLoad) phase.checkpoint = checkpoint;
+    return phase;
+  });
+}
+
+absl::Status Coordinator::Fetch(uint64_t epoch, const VersionId& target) {
+  return RunPhases([&](int) {
+    Phase phase;
+    phase.kind = PhaseKind::kFetch;
+    phase.epoch = epoch;
+    phase.id = target;
+    return phase;
+  });
+}
+
+absl::Status Coordinator::Open(uint64_t epoch, const VersionId& target) {
+  return RunPhases([&](int) {
+    Phase phase;
+    phase.kind = PhaseKind::kOpen;
+    phase.epoch = epoch;
+    phase.id = target;
+    return phase;
+  });
+}
+
+void Coordinator::SealAgain(uint64_t epoch, const std::string& checkpoint) {
+  const absl::Status sealed = RunPhases([&](int) {
+    Phase phase;
+    phase.kind = PhaseKind::kSeal;
+    phase.epoch = epoch;
+    phase.checkpoint = checkpoint;
+    phase.keep = options_.checkpoint.keep;
+    return phase;
+  });
+  if (!sealed.ok()) {
+    LogWarning(
+        "the checkpoint that the job goes on from is not sealed in all "
+        "folders: ",
+        sealed.message());
+  }
+}
+
+// --- Manifest, sessions, record ----------------------------------------------
+
+absl::StatusOr<std::string> Coordinator::ReadCheckpoint(
+    uint64_t epoch, const std::vector<ShardInventory>& inventories,
+    const VersionId& id, CheckpointManifest* manifest) {
+  for (int shard = 0; shard < peers_.size(); ++shard) {
+    const auto& known = inventories[shard].checkpoints;
+    const auto found = std::find_if(
+        known.begin(), known.end(),
+        [&](const auto& state) { return state.id == id && state.manifest; });
+    if (found == known.end()) continue;
+    Phase phase;
+    phase.kind = PhaseKind::kReadManifest;
+    phase.epoch = epoch;
+    phase.id = id;
+    absl::StatusOr<PhaseResult> result = peers_.peer(shard)->RunPhase(phase);
+    if (!result.ok()) return result.status();
+    absl::StatusOr<CheckpointManifest> parsed =
+        ParseCheckpointManifest(result->manifest);
+    if (!parsed.ok()) return parsed.status();
+    RestoringJob job;
+    job.job = options_.job;
+    job.optimizer = LineOf(options_.optimizer.kind).name;
+    job.num_state_arrays = OptimizerStateArrays(options_.optimizer);
+    const absl::Status fits = CheckRestorable(*parsed, job);
+    if (!fits.ok()) return fits;
+    *manifest = *std::move(parsed);
+    return std::move(result->manifest);
+  }
+  return absl::NotFoundError("no shard reports its manifest");
+}
+
+absl::Status Coordinator::GiveManifest(
+    uint64_t epoch, const std::vector<ShardInventory>& inventories,
+    const CheckpointManifest& checkpoint, JobStart* start) {
+  if (!checkpoint.tensors.tensors.empty()) {
+    start->manifest = checkpoint.tensors;
+  } else {
+    int source = 0;
+    while (source < peers_.size() && !inventories[source].has_manifest) {
+      ++source;
+    }
+    if (source == peers_.size()) {
+      return absl::InternalError("copies without a manifest");
+    }
+    absl::StatusOr<Manifest> manifest = peers_.peer(source)->GetManifest(epoch);
+    if (!manifest.ok()) return manifest.status();
+    start->manifest = *std::move(manifest);
+  }
+  return peers_.ForEach([&](int ordinal, ShardPeer* peer) {
+    // One that has the manifest refuses another one.
+    (void)ordinal;
+    return peer->SetManifest(epoch, start->manifest);
+  });
+}
+
+absl::Status Coordinator::FillStart(
+    uint64_t epoch, const std::vector<ShardInventory>& inventories,
+    const RecoveryDecision& decision, const CheckpointManifest& checkpoint,
+    JobStart* start) {
+  start->id = decision.target;
+  start->highest_session = HighestSession(inventories);
+  start->members = SurvivingMembers(inventories);
+  JobFacts facts = NewestFacts(inventories);
+  bool known = false;
+  {
+    MutexLock lock(&mutex_);
+    known = state_.job() != nullptr;
+    if (known) start->sessions = state_.job()->sessions();
+  }
+  const bool rewinds = decision.kind == RecoveryDecision::Kind::kRewind;
+  if (decision.checkpoint.has_value()) {
+    start->restored = *decision.checkpoint;
+    if (start->members.empty() && !known) {
+      for (const CheckpointMember& member : checkpoint.members) {
+        start->members.push_back(
+            {member.rank, member.session, member.first_round, member.client});
+        start->highest_session =
+            std::max(start->highest_session, member.session);
+      }
+    }
+    const absl::StatusOr<JobFacts> sealed = ParseFacts(checkpoint.facts);
+    if (!sealed.ok()) return sealed.status();
+    if (facts < *sealed) facts = *sealed;
+  }
+  absl::Status status = FillRecord(epoch, decision, checkpoint, start);
+  if (!status.ok()) return status;
+  if (rewinds) start->record.history = epoch;
+  for (MemberState& member : start->members) {
+    member.first_round = std::min(member.first_round, start->id.version);
+  }
+  MutexLock lock(&mutex_);
+  state_.AdoptFacts(facts);
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::FillRecord(uint64_t epoch,
+                                     const RecoveryDecision& decision,
+                                     const CheckpointManifest& checkpoint,
+                                     JobStart* start) {
+  // The process that has lived through it knows best, and goes on as it is.
+  if (!decision.checkpoint.has_value() && !options_.replicated) {
+    return GoOnFromMemory(epoch, decision.target, start);
+  }
+  std::string text = checkpoint.record;
+  if (!decision.checkpoint.has_value()) text = peers_.peer(0)->Record();
+  absl::StatusOr<JobRecord> record = ParseJobRecord(text);
+  if (!record.ok()) {
+    return absl::Status(
+        record.status().code(),
+        absl::StrCat("the job's record: ", record.status().message()));
+  }
+  start->record = *std::move(record);
+  absl::Status status = engine_.Reset(epoch, start->manifest);
+  if (!status.ok()) return status;
+  CombineOptions combine;
+  {
+    MutexLock lock(&mutex_);
+    combine = state_.combine();
+  }
+  engine_.Restore(start->record, combine);
+  JobRecord shadows;
+  engine_.FillRecord(&shadows);
+  reporter_.SetShadowRules(std::move(shadows.state.shadow_rules));
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::GoOnFromMemory(uint64_t epoch,
+                                         const VersionId& target,
+                                         JobStart* start) {
+  std::optional<RoundReport> unpublished;
+  MutexLock lock(&mutex_);
+  JobState* const job = state_.job();
+  if (job == nullptr || !job->seeded()) {
+    return absl::InternalError("copies are left, but nobody knows their job");
+  }
+  if (!(job->id() == target)) {
+    unpublished = engine_.TakeUnpublished();
+    if (!unpublished.has_value() ||
+        !(VersionId{unpublished->epoch, unpublished->version} == target)) {
+      return absl::InternalError(absl::StrCat(
+          "shards are at version ", target.version, ", the job at ",
+          job->version(), ", and its last round is not known"));
+    }
+    job->FinishRound(OutcomeOf(*unpublished), clock_->Now());
+    job->TakeEffects();  // its workers hear of the end when they ask again
+    if (job->finished()) state_.NoteChange();
+  }
+  job->FillRecord(&start->record);
+  engine_.BeginEpoch(epoch);
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::GiveSessions(uint64_t epoch, const JobStart& start) {
+  JobFacts facts;
+  {
+    MutexLock lock(&mutex_);
+    facts = state_.facts();
+  }
+  return peers_.ForEach([&](int, ShardPeer* peer) {
+    absl::Status status = peer->SetFacts(epoch, facts);
+    for (const MemberState& member : start.members) {
+      SessionChange change;
+      change.session = member.session;
+      change.rank = member.rank;
+      change.first_round = member.first_round;
+      change.client = member.client;
+      if (status.ok()) status = peer->SetSession(epoch, change);
+    }
+    return status;
+  });
+}
+
+}  // namespace agg

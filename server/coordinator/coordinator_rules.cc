@@ -1,0 +1,131 @@
+// The rule, and what else changes between two rounds (P37), as changes of plain
+// state.
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "server/base/log.h"
+#include "server/coordinator/coordinator_state.h"
+#include "server/coordinator/job_facts.h"
+
+namespace agg {
+
+// --- The rule ----------------------------------------------------------------
+
+absl::StatusOr<RuleChangeResult> CoordinatorState::SetRule(
+    const RuleChange& change, const CombinationCheck& check) {
+  if (draining_) return CheckAcceptingCalls();
+  if (finished()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the job has finished at version ", job_->version(), ": ",
+                     job_->end_reason()));
+  }
+  // Two changes before the next round add up.
+  const CombineOptions& base = next_combine_.value_or(combine_);
+  absl::StatusOr<CombineOptions> after = ChangedCombination(base, change);
+  if (!after.ok()) return after.status();
+  RuleChangeResult result;
+  result.before = NamesOf(combine_);
+  result.after = NamesOf(*after);
+  if (check != nullptr && job_ != nullptr) {
+    const absl::Status status = check(result.after, job_->manifest());
+    if (!status.ok()) return status;
+  }
+  const double learning_rate = after->schedule.learning_rate;
+  next_combine_ = *std::move(after);
+  if (epoch_on_ && job_->seeded()) {
+    // The open round goes on as it began, whatever it waits for: workers may
+    // have set their rows up for it.
+    result.first_round = job_->version() + 1;
+  } else {
+    AdoptNextCombination();
+  }
+  rule_was_set_ = true;
+  NoteChange();
+  LogInfo("from round ", result.first_round, " on: rule ", result.after.rule,
+          ", scope ", result.after.scope, ", step scale ",
+          result.after.step_scale, ", learning rate ", learning_rate);
+  return result;
+}
+
+// --- Facts -------------------------------------------------------------------
+
+void CoordinatorState::NoteChange() {
+  JobChanges changes;
+  if (job_ != nullptr && job_->finished()) {
+    changes.finished = true;
+    changes.failed = job_->failed();
+    changes.end_reason = job_->end_reason();
+  }
+  if (rule_was_set_) {
+    changes.rule = ChangeTo(combine_);
+    if (next_combine_.has_value()) {
+      changes.next_rule = ChangeTo(*next_combine_);
+      changes.next_round = job_ == nullptr ? 0 : job_->version() + 1;
+    }
+  }
+  facts_.epoch = job_ == nullptr ? 0 : job_->epoch();
+  ++facts_.number;
+  facts_.text = JobChangesText(changes);
+  facts_are_new_ = true;
+}
+
+std::optional<JobFacts> CoordinatorState::TakeNewFacts() {
+  if (!epoch_on_ || !std::exchange(facts_are_new_, false)) return std::nullopt;
+  facts_.epoch = job_->epoch();
+  return facts_;
+}
+
+void CoordinatorState::AdoptFacts(const JobFacts& facts) {
+  if (facts_ < facts) facts_ = facts;
+}
+
+// What a new process finds, and what a rewind undoes or keeps. A change that
+// the configuration does not allow any more is said and left out.
+void CoordinatorState::ApplyFacts() {
+  const absl::StatusOr<JobChanges> changes = ParseJobChanges(facts_.text);
+  if (!changes.ok()) {
+    LogWarning("what was changed between rounds is lost: ",
+               changes.status().message());
+    return;
+  }
+  ApplyRules(*changes);
+  if (!changes->finished) return;
+  // A limit that was raised lets a job go on that had finished by it.
+  const bool raised =
+      absl::StartsWith(changes->end_reason, "max_rounds (") &&
+      (options_.max_rounds == 0 || job_->version() < options_.max_rounds);
+  if (!raised) job_->StayFinished(changes->end_reason, changes->failed);
+}
+
+void CoordinatorState::ApplyRules(const JobChanges& changes) {
+  if (!changes.rule.has_value()) return;
+  rule_was_set_ = true;
+  absl::StatusOr<CombineOptions> rule =
+      ChangedCombination(options_.combine, *changes.rule);
+  absl::StatusOr<CombineOptions> next = rule;
+  if (changes.next_rule.has_value()) {
+    next = ChangedCombination(options_.combine, *changes.next_rule);
+  }
+  if (!rule.ok() || !next.ok()) {
+    LogWarning("the rule that was set is not taken over: ",
+               rule.ok() ? next.status().message() : rule.status().message());
+    return;
+  }
+  const bool later = job_->version() < changes.next_round;
+  combine_ = later ? *std::move(rule) : *next;
+  next_combine_.reset();
+  if (later) next_combine_ = *std::move(next);
+}
+
+void CoordinatorState::AdoptNextCombination() {
+  if (!next_combine_.has_value()) return;
+  combine_ = *std::exchange(next_combine_, std::nullopt);
+}
+
+CombinationNames CoordinatorState::CombinationOf(uint64_t round) const {
+  const bool later = next_combine_.has_value() && round > job_->version();
+  return NamesOf(later ? *next_combine_ : combine_);
+}
+
+}  // namespace agg

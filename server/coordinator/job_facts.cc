@@ -1,0 +1,133 @@
+// Facts as JSON, so that people can read them in a checkpoint's manifest, and a
+// field that a later release adds disturbs nobody.
+#include "server/coordinator/job_facts.h"
+
+#include "nlohmann/json.hpp"
+#include "server/base/field_error.h"
+#include "server/base/json.h"
+#include "server/base/json_members.h"
+#include "server/combine/rule_table.h"
+
+namespace agg {
+namespace {
+
+// Every field but AdaCons', which only its rule may have.
+Json RuleJson(const RuleChange& change) {
+  Json json{
+      {"rule", change.rule.value_or("")},
+      {"scope", change.scope.value_or("")},
+      {"step_scale", change.step_scale.value_or("")},
+      {"force_step_scale", change.force_step_scale.value_or(false)},
+      {"learning_rate", LosslessNumber(change.learning_rate.value_or(0))}};
+  json["adacons"] = change.adacons_beta.has_value();
+  json["adacons_beta"] = LosslessNumber(change.adacons_beta.value_or(0));
+  json["adacons_rescale"] = change.adacons_rescale.value_or("");
+  return json;
+}
+
+RuleChange ReadRule(const JsonMembers& members) {
+  RuleChange change;
+  change.rule.emplace();
+  change.scope.emplace();
+  change.step_scale.emplace();
+  change.force_step_scale.emplace();
+  change.learning_rate.emplace();
+  members.Take("rule", &*change.rule);
+  members.Take("scope", &*change.scope);
+  members.Take("step_scale", &*change.step_scale);
+  members.Take("force_step_scale", &*change.force_step_scale);
+  members.Take("learning_rate", &*change.learning_rate);
+  bool adacons = false;
+  members.Take("adacons", &adacons);
+  if (adacons) {
+    change.adacons_beta.emplace();
+    change.adacons_rescale.emplace();
+    members.Take("adacons_beta", &*change.adacons_beta);
+    members.Take("adacons_rescale", &*change.adacons_rescale);
+  }
+  return change;
+}
+
+Json RuleList(const std::optional<RuleChange>& change) {
+  Json list = Json::array();
+  if (change.has_value()) list.push_back(RuleJson(*change));
+  return list;
+}
+
+}  // namespace
+
+std::string JobChangesText(const JobChanges& changes) {
+  if (!changes.finished && !changes.rule.has_value() &&
+      !changes.next_rule.has_value()) {
+    return "";
+  }
+  return JsonLine(Json{{"finished", changes.finished},
+                       {"failed", changes.failed},
+                       {"end_reason", changes.end_reason},
+                       {"rule", RuleList(changes.rule)},
+                       {"next_rule", RuleList(changes.next_rule)},
+                       {"next_round", changes.next_round}});
+}
+
+absl::StatusOr<JobChanges> ParseJobChanges(absl::string_view text) {
+  JobChanges changes;
+  if (text.empty()) return changes;
+  const Json json = Json::parse(text.begin(), text.end(), nullptr,
+                                /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    return absl::DataLossError("the job's facts are not a JSON object");
+  }
+  FieldErrors errors;
+  const JsonMembers members(json, "facts.", &errors);
+  members.Take("finished", &changes.finished);
+  members.Take("failed", &changes.failed);
+  members.Take("end_reason", &changes.end_reason);
+  members.TakeList(
+      "rule", [&](const JsonMembers& rule) { changes.rule = ReadRule(rule); });
+  members.TakeList("next_rule", [&](const JsonMembers& rule) {
+    changes.next_rule = ReadRule(rule);
+  });
+  members.TakeInteger("next_round", &changes.next_round);
+  if (!errors.empty()) return errors.status();
+  return changes;
+}
+
+std::string FactsText(const JobFacts& facts) {
+  return JsonLine(Json{
+      {"epoch", facts.epoch}, {"number", facts.number}, {"text", facts.text}});
+}
+
+absl::StatusOr<JobFacts> ParseFacts(absl::string_view text) {
+  JobFacts facts;
+  if (text.empty()) return facts;
+  const Json json = Json::parse(text.begin(), text.end(), nullptr,
+                                /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    return absl::DataLossError("the checkpoint's facts are not a JSON object");
+  }
+  FieldErrors errors;
+  const JsonMembers members(json, "facts.", &errors);
+  members.TakeInteger("epoch", &facts.epoch);
+  members.TakeInteger("number", &facts.number);
+  members.Take("text", &facts.text);
+  if (!errors.empty()) return errors.status();
+  return facts;
+}
+
+RuleChange ChangeTo(const CombineOptions& options) {
+  const CombinationNames names = NamesOf(options);
+  RuleChange change;
+  change.rule = names.rule;
+  change.scope = names.scope;
+  change.step_scale = names.step_scale;
+  change.force_step_scale = options.step_scale.force;
+  change.learning_rate = options.schedule.learning_rate;
+  if (options.rule.rule->Has(kTakesAdaconsOptions)) {
+    change.adacons_beta = options.rule.adacons.beta;
+    change.adacons_rescale =
+        std::string(AdaconsRescaleName(options.rule.adacons.rescale));
+  }
+  return change;
+}
+
+}  // namespace agg

@@ -1,0 +1,189 @@
+// Lists are bounded on both sides: what is sent too much would make a shard
+// that nobody can attach, what is received too much is refused.
+#include "server/rpc/inventory_conversion.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/base/field_error.h"
+#include "server/coordinator/call_validation.h"
+#include "server/rpc/phase_limits.h"
+
+namespace agg {
+namespace {
+
+// Of its own part, and of its neighbour's.
+constexpr int kMaxCopies = 2;
+
+absl::Status CheckCount(absl::string_view field, int count, int most) {
+  return CheckField(count <= most, absl::StrCat("attach_reply.", field), count,
+                    absl::StrCat("at most ", most, " entries"));
+}
+
+absl::Status CheckPart(absl::string_view field, uint32_t part,
+                       int64_t num_shards) {
+  if (part < num_shards) return absl::OkStatus();
+  return FieldError(absl::StrCat("attach_reply.", field), absl::StrCat(part),
+                    absl::StrCat("0 to ", num_shards - 1));
+}
+
+absl::Status AddCopies(const v1::AttachReply& reply, int num_shards,
+                       ShardInventory* inventory) {
+  absl::Status status = CheckCount("copies", reply.copies_size(), kMaxCopies);
+  if (!status.ok()) return status;
+  for (const v1::CopyState& copy : reply.copies()) {
+    status = CheckPart("copies.part", copy.part(), num_shards);
+    if (!status.ok()) return status;
+    CopyState state;
+    state.part = static_cast<int32_t>(copy.part());
+    state.id = {copy.made(), copy.version()};
+    state.prepared_by = copy.prepared_by();
+    state.whole = copy.whole();
+    inventory->copies.push_back(state);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddMembers(const v1::AttachReply& reply,
+                        ShardInventory* inventory) {
+  absl::Status status =
+      CheckCount("members", reply.members_size(), kMaxPhaseWorkers);
+  if (!status.ok()) return status;
+  for (const v1::MemberState& member : reply.members()) {
+    if (member.rank() < 0 || member.rank() >= kMaxPhaseWorkers) {
+      return FieldError("attach_reply.members.rank",
+                        absl::StrCat(member.rank()),
+                        absl::StrCat("0 to ", kMaxPhaseWorkers - 1));
+    }
+    if (member.session() == 0) {
+      return FieldError("attach_reply.members.session", "0", "at least 1");
+    }
+    status = ValidateText("attach_reply.members.client", member.client());
+    if (!status.ok()) return status;
+    inventory->members.push_back({member.rank(), member.session(),
+                                  member.first_round(), member.client()});
+  }
+  return absl::OkStatus();
+}
+
+// The checkpoints may be of another number of shards than the job has now.
+absl::Status AddCheckpoints(const v1::AttachReply& reply,
+                            ShardInventory* inventory) {
+  absl::Status status = CheckCount("checkpoints", reply.checkpoints_size(),
+                                   kMaxReportedCheckpoints);
+  if (!status.ok()) return status;
+  for (const v1::CheckpointState& checkpoint : reply.checkpoints()) {
+    if (checkpoint.num_shards() > kMaxPhaseShards) {
+      return FieldError("attach_reply.checkpoints.num_shards",
+                        absl::StrCat(checkpoint.num_shards()),
+                        absl::StrCat("0 to ", kMaxPhaseShards));
+    }
+    CheckpointState state;
+    state.id = {checkpoint.made(), checkpoint.version()};
+    state.num_shards = static_cast<int>(checkpoint.num_shards());
+    state.manifest = checkpoint.manifest();
+    for (const uint32_t part : checkpoint.parts()) {
+      status = CheckPart("checkpoints.parts", part, state.num_shards);
+      if (!status.ok()) return status;
+      if (!state.parts.empty() &&
+          static_cast<int>(part) <= state.parts.back()) {
+        return FieldError(
+            "attach_reply.checkpoints.parts", absl::StrCat(part),
+            absl::StrCat("above ", state.parts.back(), ", the one before"));
+      }
+      state.parts.push_back(static_cast<int>(part));
+    }
+    inventory->checkpoints.push_back(std::move(state));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+v1::JobFacts ToProto(const JobFacts& facts) {
+  v1::JobFacts result;
+  result.set_epoch(facts.epoch);
+  result.set_number(facts.number);
+  result.set_text(facts.text);
+  return result;
+}
+
+absl::StatusOr<JobFacts> FromProto(const v1::JobFacts& facts) {
+  const absl::Status status =
+      ValidateText("facts.text", facts.text(), kMaxFactsBytes);
+  if (!status.ok()) return status;
+  JobFacts result;
+  result.epoch = facts.epoch();
+  result.number = facts.number();
+  result.text = facts.text();
+  return result;
+}
+
+void AddInventory(const ShardInventory& inventory, v1::AttachReply* reply) {
+  reply->set_member_epoch(inventory.member_epoch);
+  reply->set_has_manifest(inventory.has_manifest);
+  for (const CopyState& copy : inventory.copies) {
+    v1::CopyState* out = reply->add_copies();
+    out->set_part(static_cast<uint32_t>(copy.part));
+    out->set_version(copy.id.version);
+    out->set_made(copy.id.made);
+    out->set_prepared_by(copy.prepared_by);
+    out->set_whole(copy.whole);
+  }
+  for (const MemberState& member : inventory.members) {
+    v1::MemberState* out = reply->add_members();
+    out->set_rank(member.rank);
+    out->set_session(member.session);
+    out->set_first_round(member.first_round);
+    out->set_client(member.client);
+  }
+  reply->mutable_ended_sessions()->Add(inventory.ended_sessions.begin(),
+                                       inventory.ended_sessions.end());
+  reply->set_highest_session(inventory.highest_session);
+  *reply->mutable_facts() = ToProto(inventory.facts);
+
+  std::vector<CheckpointState> checkpoints = inventory.checkpoints;
+  std::sort(checkpoints.begin(), checkpoints.end(),
+            [](const CheckpointState& a, const CheckpointState& b) {
+              return b.id < a.id;
+            });
+  if (checkpoints.size() > kMaxReportedCheckpoints) {
+    checkpoints.resize(kMaxReportedCheckpoints);
+  }
+  for (const CheckpointState& checkpoint : checkpoints) {
+    v1::CheckpointState* out = reply->add_checkpoints();
+    out->set_made(checkpoint.id.made);
+    out->set_version(checkpoint.id.version);
+    out->set_num_shards(static_cast<uint32_t>(checkpoint.num_shards));
+    out->mutable_parts()->Add(checkpoint.parts.begin(), checkpoint.parts.end());
+    out->set_manifest(checkpoint.manifest);
+  }
+}
+
+absl::StatusOr<ShardInventory> FromProto(const v1::AttachReply& reply,
+                                         int num_shards) {
+  ShardInventory inventory;
+  inventory.life = reply.life();
+  inventory.member_epoch = reply.member_epoch();
+  inventory.has_manifest = reply.has_manifest();
+  inventory.highest_session = reply.highest_session();
+  absl::Status status = AddCopies(reply, num_shards, &inventory);
+  status.Update(AddMembers(reply, &inventory));
+  status.Update(AddCheckpoints(reply, &inventory));
+  status.Update(CheckCount("ended_sessions", reply.ended_sessions_size(),
+                           kMaxEndedSessions));
+  absl::StatusOr<JobFacts> facts = FromProto(reply.facts());
+  status.Update(facts.status());
+  if (!status.ok()) return status;
+  inventory.ended_sessions.assign(reply.ended_sessions().begin(),
+                                  reply.ended_sessions().end());
+  inventory.facts = *std::move(facts);
+  return inventory;
+}
+
+}  // namespace agg

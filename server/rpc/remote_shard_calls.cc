@@ -1,0 +1,211 @@
+// The calls of an epoch, and Promise. They are plain, and repeated over a
+// connection that was broken (P24): all of them are idempotent (P7).
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/sync_stream.h>
+
+#include <cstddef>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/manifest_message.h"
+#include "proto/shard_plan.h"
+#include "proto/status_conversion.h"
+#include "server/rpc/broken_connection.h"
+#include "server/rpc/inventory_conversion.h"
+#include "server/rpc/phase_conversion.h"
+#include "server/rpc/remote_shard_peer.h"
+#include "server/rpc/session_conversion.h"
+
+namespace agg {
+namespace {
+
+// What gRPC makes of a connection that breaks under a call.
+bool MayBeBroken(grpc::StatusCode code) {
+  return code == grpc::StatusCode::UNAVAILABLE ||
+         code == grpc::StatusCode::CANCELLED ||
+         code == grpc::StatusCode::UNKNOWN ||
+         code == grpc::StatusCode::INTERNAL;
+}
+
+}  // namespace
+
+absl::Status RemoteShardPeer::Refusal(const ShardLink* link) const {
+  MutexLock lock(&mutex_);
+  if (!closed_.ok()) return closed_;
+  if (link != link_.get() || link == nullptr) return detached_;
+  return link->over();
+}
+
+bool RemoteShardPeer::CallOnce(absl::Duration timeout, const GrpcCall& call,
+                               absl::Status* status) {
+  grpc::ClientContext context;
+  if (timeout != absl::InfiniteDuration()) {
+    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  }
+  {
+    MutexLock lock(&mutex_);
+    calls_.insert(&context);
+  }
+  const grpc::Status answer = call(&context);
+  {
+    MutexLock lock(&mutex_);
+    calls_.erase(&context);
+  }
+  *status = Named(answer);
+  return MayBeBroken(answer.error_code()) && !IsAnswered(context);
+}
+
+absl::Status RemoteShardPeer::Call(absl::Duration timeout,
+                                   const GrpcCall& call) {
+  const std::shared_ptr<ShardLink> link = this->link();
+  for (;;) {
+    absl::Status refusal = Refusal(link.get());
+    if (!refusal.ok()) return refusal;
+    const absl::StatusOr<int64_t> stream = link->AwaitUp();
+    // Ended by this peer, it has its own word for that.
+    refusal = Refusal(link.get());
+    if (!refusal.ok()) return refusal;
+    if (!stream.ok()) return stream.status();
+    absl::Status status;
+    const bool broken = CallOnce(timeout, call, &status);
+    if (status.ok()) return status;
+    if (broken && link->AwaitNext(*stream)) continue;
+    // A cancelled call says less than why it was cancelled.
+    refusal = Refusal(link.get());
+    return refusal.ok() ? status : refusal;
+  }
+}
+
+absl::StatusOr<uint64_t> RemoteShardPeer::Promise() {
+  {
+    MutexLock lock(&mutex_);
+    if (!closed_.ok()) return closed_;
+  }
+  v1::ProbeReply reply;
+  bool unknown = false;
+  absl::Status status;
+  CallOnce(
+      options_.attach_timeout,
+      [&](grpc::ClientContext* context) {
+        const grpc::Status answer =
+            stub_->Probe(context, v1::ProbeRequest(), &reply);
+        unknown = answer.error_code() == grpc::StatusCode::UNIMPLEMENTED;
+        return answer;
+      },
+      &status);
+  if (unknown) return 0;
+  if (!status.ok()) return status;
+  return reply.promise();
+}
+
+absl::Status RemoteShardPeer::Send(const v1::SetManifestRequest& request,
+                                   absl::Duration timeout) {
+  return Call(timeout, [&](grpc::ClientContext* context) {
+    v1::SetManifestReply reply;
+    return stub_->SetManifest(context, request, &reply);
+  });
+}
+
+absl::Status RemoteShardPeer::SetManifest(uint64_t epoch,
+                                          const Manifest& manifest) {
+  v1::SetManifestRequest request;
+  request.set_epoch(epoch);
+  *request.mutable_manifest() = ToProto(manifest);
+  return Send(request, absl::InfiniteDuration());
+}
+
+absl::StatusOr<Manifest> RemoteShardPeer::GetManifest(uint64_t epoch) {
+  v1::GetManifestRequest request;
+  request.set_epoch(epoch);
+  v1::Manifest message;
+  absl::Status status =
+      Call(options_.call_timeout, [&](grpc::ClientContext* context) {
+        return stub_->GetManifest(context, request, &message);
+      });
+  if (!status.ok()) return status;
+  Manifest manifest = FromProto(message);
+  status = ValidateManifest(manifest);
+  if (status.ok()) return manifest;
+  return absl::Status(status.code(),
+                      absl::StrCat(name(), ": ", status.message()));
+}
+
+absl::Status RemoteShardPeer::SetFacts(uint64_t epoch, const JobFacts& facts) {
+  v1::SetFactsRequest request;
+  request.set_epoch(epoch);
+  *request.mutable_facts() = ToProto(facts);
+  return Call(options_.call_timeout, [&](grpc::ClientContext* context) {
+    v1::SetFactsReply reply;
+    return stub_->SetFacts(context, request, &reply);
+  });
+}
+
+absl::Status RemoteShardPeer::ForgetManifest(uint64_t epoch) {
+  v1::SetManifestRequest request;
+  request.set_epoch(epoch);
+  return Send(request, options_.call_timeout);
+}
+
+absl::Status RemoteShardPeer::ReserveRow(uint64_t epoch, int32_t rank) {
+  v1::ReserveRowRequest request;
+  request.set_epoch(epoch);
+  request.set_rank(rank);
+  return Call(absl::InfiniteDuration(), [&](grpc::ClientContext* context) {
+    v1::ReserveRowReply reply;
+    const grpc::Status status = stub_->ReserveRow(context, request, &reply);
+    // An older release of this protocol_version: its SetSession allocates.
+    return status.error_code() == grpc::StatusCode::UNIMPLEMENTED
+               ? grpc::Status::OK
+               : status;
+  });
+}
+
+absl::Status RemoteShardPeer::SetSession(uint64_t epoch,
+                                         const SessionChange& change) {
+  const v1::SetSessionRequest request = ToProto(epoch, change);
+  return Call(options_.call_timeout, [&](grpc::ClientContext* context) {
+    v1::SetSessionReply reply;
+    return stub_->SetSession(context, request, &reply);
+  });
+}
+
+absl::StatusOr<PhaseResult> RemoteShardPeer::RunPhase(const Phase& phase) {
+  GramList grams;
+  absl::StatusOr<PhaseResult> result = StreamPhase(
+      phase, [&](SliceGram gram) { grams.push_back(std::move(gram)); });
+  if (result.ok()) result->grams = std::move(grams);
+  return result;
+}
+
+absl::StatusOr<PhaseResult> RemoteShardPeer::StreamPhase(const Phase& phase,
+                                                         const GramSink& sink) {
+  PhaseResult result;
+  // A repeat has the same Grams in the same order: those that the sink has
+  // already are left out.
+  size_t num_sunk = 0;
+  const absl::Status status =
+      Call(absl::InfiniteDuration(), [&](grpc::ClientContext* context) {
+        result = PhaseResult();
+        size_t num_read = 0;
+        const GramSink rest = [&](SliceGram gram) {
+          if (++num_read <= num_sunk) return;
+          num_sunk = num_read;
+          sink(std::move(gram));
+        };
+        auto stream = stub_->RunPhase(context);
+        v1::PhaseRequest request;
+        PhaseRequests requests(phase);
+        // A Write that fails ends the call: Finish says why.
+        while (requests.Next(&request) && stream->Write(request)) {
+        }
+        stream->WritesDone();
+        v1::PhaseReply reply;
+        while (stream->Read(&reply)) AppendReply(reply, rest, &result);
+        return stream->Finish();
+      });
+  if (!status.ok()) return status;
+  return result;
+}
+
+}  // namespace agg

@@ -1,0 +1,134 @@
+// From one version to the next: the seed, a round's update, and publishing. The
+// phases before, which decide what the update is, are in shard_phases.cc.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/params/parameter_store.h"
+#include "server/shard/shard_engine.h"
+
+namespace agg {
+
+absl::StatusOr<PhaseResult> ShardEngine::Update(const Phase& phase,
+                                                ShardCompute* compute) {
+  {
+    MutexLock lock(&mutex_);
+    // From here on the arrays may be between two versions (P18).
+    if (!home_.whole()) home_.BeginPrepare(phase.epoch);
+  }
+  int num_revoked = 0;
+  absl::Status status;
+  unchanged_ = phase.publish.unchanged;
+  if (!unchanged_) {
+    status = closed_round_.Update(compute, phase.step, &num_revoked);
+  }
+  MutexLock lock(&mutex_);
+  totals_.revoked_snapshots += num_revoked;
+  if (status.ok()) {
+    home_.EndPrepare(phase.record);
+    PhaseResult result;
+    result.not_finite_slice = closed_round_.not_finite_slice();
+    return result;
+  }
+  // Master weights may hold a part of the step: this epoch cannot go on (P15).
+  home_.Void();
+  if (epoch_.number() == phase.epoch) {
+    epoch_.Break(absl::UnavailableError(
+        absl::StrCat("shard ", options_.ordinal,
+                     " failed within an update: ", status.message())));
+  }
+  return status;
+}
+
+absl::StatusOr<PhaseResult> ShardEngine::LoadSeed(const Phase& phase,
+                                                  ShardCompute* compute) {
+  const PublishPlan& plan = phase.publish;
+  const VersionId id{phase.epoch, 0};
+  std::shared_ptr<Snapshot> seed;
+  {
+    MutexLock lock(&mutex_);
+    if (home_.At(id)) return PhaseResult();  // a repeat
+    if (!open_round_->SeedComplete(plan.seed_session, plan.seed_attempt)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the seed of session ", plan.seed_session, ", attempt ",
+                       plan.seed_attempt, ", is not complete"));
+    }
+    seed = compute->seed();
+    // From here on the buffer is read, and then it is a version: a higher
+    // attempt comes too late.
+    open_round_->Close();
+  }
+  const absl::Status status = compute->LoadSeed(seed.get());
+  MutexLock lock(&mutex_);
+  if (!status.ok()) {
+    open_round_->Reopen();
+    return status;  // the seed stays, for a repeat
+  }
+  compute->ReleaseSeed();
+  loaded_ = std::move(seed);
+  home_.Hold(id, phase.record);
+  return PhaseResult();
+}
+
+absl::Status ShardEngine::CheckPublish(const Phase& phase, bool* repeated,
+                                       bool* prepared) const {
+  const PublishPlan& plan = phase.publish;
+  MutexLock lock(&mutex_);
+  *prepared = home_.whole();
+  const bool published = open_round_->published();
+  *repeated = published && open_round_->version() == plan.version;
+  if (*repeated) return absl::OkStatus();
+  if (plan.seed ? published || plan.version != 0
+                : plan.version != phase.round + 1) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "publish of version ", plan.version, " in round ", phase.round,
+        "; current version ", open_round_->version()));
+  }
+  if (!plan.seed && !plan.unchanged && !*prepared) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("round ", phase.round, " has not been updated"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShardEngine::TakeStep(ShardCompute* compute) {
+  const uint64_t version = [&] {
+    MutexLock lock(&mutex_);
+    return home_.id().version;
+  }();
+  ParameterStore* const store = compute->store();
+  store->Publish(version + 1,
+                 unchanged_ ? store->Find(version) : closed_round_.updated());
+  closed_round_ = ClosedRound();
+  unchanged_ = false;
+  MutexLock lock(&mutex_);
+  home_.Step();
+  open_round_->Publish(version + 1);
+  WakeFiller();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PhaseResult> ShardEngine::Publish(const Phase& phase,
+                                                 ShardCompute* compute,
+                                                 Closures* ready) {
+  bool repeated;
+  bool prepared;
+  absl::Status status = CheckPublish(phase, &repeated, &prepared);
+  if (!status.ok()) return status;
+  if (repeated) return PhaseResult();
+  if (phase.publish.seed) {
+    status = LoadSeed(phase, compute).status();
+    if (!status.ok()) return status;
+    ShowLoaded(compute);
+  } else {
+    // A skipped round needs no Update before.
+    if (!prepared) status = Update(phase, compute).status();
+    if (status.ok()) status = TakeStep(compute);
+    if (!status.ok()) return status;
+  }
+  MutexLock lock(&mutex_);
+  WakeFiller();
+  *ready = ResolvePulls();
+  return PhaseResult();
+}
+
+}  // namespace agg

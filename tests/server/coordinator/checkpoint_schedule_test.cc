@@ -1,0 +1,134 @@
+#include "server/coordinator/checkpoint_schedule.h"
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "gtest/gtest.h"
+
+namespace agg {
+namespace {
+
+absl::Time At(int seconds) {
+  return absl::UnixEpoch() + absl::Seconds(seconds);
+}
+
+CheckpointOptions Options(int seconds, uint64_t rounds) {
+  CheckpointOptions options;
+  options.enabled = true;
+  options.every = absl::Seconds(seconds);
+  options.every_rounds = rounds;
+  return options;
+}
+
+TEST(CheckpointScheduleTest, NothingIsDueWithoutAPath) {
+  CheckpointOptions options = Options(1, 1);
+  options.enabled = false;
+  CheckpointSchedule schedule(options);
+  schedule.Begin({7, 0}, false, At(0));
+  EXPECT_FALSE(schedule.Due({7, 5}, true, At(100)));
+  EXPECT_EQ(schedule.NextDue({7, 5}, true), absl::InfiniteFuture());
+  EXPECT_FALSE(schedule.Status(At(0)).configured);
+}
+
+TEST(CheckpointScheduleTest, DueAfterSoManySeconds) {
+  CheckpointSchedule schedule(Options(10, 0));
+  schedule.Begin({7, 0}, false, At(0));
+  EXPECT_FALSE(schedule.Due({7, 3}, false, At(9)));
+  EXPECT_TRUE(schedule.Due({7, 3}, false, At(10)));
+  EXPECT_FALSE(schedule.Due({7, 0}, false, At(10))) << "no other version";
+  EXPECT_EQ(schedule.NextDue({7, 3}, false), At(10));
+  EXPECT_EQ(schedule.NextDue({7, 0}, false), absl::InfiniteFuture());
+  schedule.Start({7, 3}, At(11));
+  schedule.End(TakenCheckpoint{3, 7, 100}, At(15)).Run();
+  EXPECT_FALSE(schedule.Due({7, 4}, false, At(20)));
+  EXPECT_TRUE(schedule.Due({7, 4}, false, At(21)));
+  const CheckpointStatus status = schedule.Status(At(18));
+  EXPECT_EQ(status.version, 3u);
+  EXPECT_EQ(status.made, 7u);
+  EXPECT_EQ(status.age, absl::Seconds(3));
+  EXPECT_EQ(status.num_sealed, 1u);
+}
+
+TEST(CheckpointScheduleTest, DueAfterSoManyRounds) {
+  CheckpointSchedule schedule(Options(0, 5));
+  schedule.Begin({7, 2}, false, At(0));
+  EXPECT_FALSE(schedule.Due({7, 6}, false, At(1000)));
+  EXPECT_TRUE(schedule.Due({7, 7}, false, At(0)));
+  EXPECT_EQ(schedule.NextDue({7, 3}, false), absl::InfiniteFuture());
+  // Another epoch makes the versions now: they still count on.
+  EXPECT_FALSE(schedule.Due({9, 6}, false, At(0)));
+  EXPECT_TRUE(schedule.Due({9, 7}, false, At(0)));
+}
+
+TEST(CheckpointScheduleTest, AFailureIsSaidAndTriedAgainWhenTheNextIsDue) {
+  CheckpointSchedule schedule(Options(10, 0));
+  schedule.Begin({7, 0}, false, At(0));
+  schedule.Start({7, 3}, At(10));
+  schedule.End(absl::ResourceExhaustedError("disk full"), At(11)).Run();
+  CheckpointStatus status = schedule.Status(At(11));
+  EXPECT_EQ(status.last_error, "disk full");
+  EXPECT_EQ(status.num_failed, 1u);
+  EXPECT_EQ(status.made, 0u);
+  EXPECT_FALSE(schedule.Due({7, 4}, false, At(19)));
+  EXPECT_TRUE(schedule.Due({7, 4}, false, At(20)));
+  schedule.Start({7, 4}, At(20));
+  schedule.End(TakenCheckpoint{4, 7, 1}, At(21)).Run();
+  EXPECT_EQ(schedule.Status(At(21)).last_error, "");
+}
+
+TEST(CheckpointScheduleTest, WhatFallsDueMeanwhileIsSkippedAndCounted) {
+  CheckpointSchedule schedule(Options(0, 1));
+  schedule.Begin({7, 0}, false, At(0));
+  schedule.Start({7, 1}, At(0));
+  EXPECT_TRUE(schedule.Due({7, 2}, false, At(0)));
+  EXPECT_TRUE(schedule.busy());
+  schedule.Skip({7, 2}, At(0));
+  EXPECT_FALSE(schedule.Due({7, 2}, false, At(0)));
+  EXPECT_EQ(schedule.Status(At(0)).num_skipped, 1u);
+}
+
+TEST(CheckpointScheduleTest, AFinishedJobTakesALastOneAndSkipsItNever) {
+  CheckpointSchedule schedule(Options(1000, 0));
+  schedule.Begin({7, 0}, false, At(0));
+  schedule.Start({7, 1}, At(0));
+  EXPECT_FALSE(schedule.Due({7, 9}, true, At(1))) << "one is under way";
+  schedule.End(TakenCheckpoint{1, 7, 1}, At(2)).Run();
+  EXPECT_TRUE(schedule.Due({7, 9}, true, At(2)));
+  EXPECT_EQ(schedule.NextDue({7, 9}, true), absl::InfinitePast());
+  schedule.Start({7, 9}, At(2));
+  schedule.End(absl::UnavailableError("gone"), At(2)).Run();
+  EXPECT_FALSE(schedule.Due({7, 9}, true, At(3))) << "a loop would not help";
+}
+
+TEST(CheckpointScheduleTest, WhoAsksGetsTheNextOneThatBegins) {
+  CheckpointSchedule schedule(Options(1000, 0));
+  schedule.Begin({7, 0}, false, At(0));
+  std::optional<absl::StatusOr<TakenCheckpoint>> first;
+  std::optional<absl::StatusOr<TakenCheckpoint>> second;
+  schedule.Request([&](auto result) { first = result; });
+  EXPECT_TRUE(schedule.Due({7, 0}, false, At(1))) << "even of the same version";
+  schedule.Start({7, 0}, At(1));
+  schedule.Request([&](auto result) { second = result; });
+  EXPECT_FALSE(schedule.Due({7, 1}, false, At(1)));
+  schedule.End(TakenCheckpoint{0, 7, 12}, At(2)).Run();
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ((*first)->num_bytes, 12);
+  EXPECT_FALSE(second.has_value());
+  EXPECT_TRUE(schedule.Due({7, 1}, false, At(2)));
+  schedule.Refuse(absl::UnavailableError("draining")).Run();
+  ASSERT_TRUE(second.has_value());
+  EXPECT_TRUE(absl::IsUnavailable(second->status()));
+  EXPECT_FALSE(schedule.Due({7, 1}, false, At(2)));
+}
+
+TEST(CheckpointScheduleTest, SaysWhatTheJobHasGoneOnFrom) {
+  CheckpointSchedule schedule(Options(10, 0));
+  EXPECT_FALSE(schedule.began());
+  schedule.Begin({9, 40}, true, At(0));
+  EXPECT_TRUE(schedule.began());
+  EXPECT_EQ(schedule.Status(At(0)).restored_version, 40u);
+  EXPECT_EQ(schedule.Status(At(0)).restored_made, 9u);
+}
+
+}  // namespace
+}  // namespace agg

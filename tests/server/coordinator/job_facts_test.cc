@@ -1,0 +1,89 @@
+#include "server/coordinator/job_facts.h"
+
+#include "absl/status/status.h"
+#include "gtest/gtest.h"
+#include "server/combine/rule_table.h"
+
+namespace agg {
+namespace {
+
+TEST(JobFactsTest, NothingHasChanged) {
+  EXPECT_EQ(JobChangesText(JobChanges()), "");
+  const auto read = ParseJobChanges("");
+  ASSERT_TRUE(read.ok());
+  EXPECT_FALSE(read->finished);
+  EXPECT_FALSE(read->rule.has_value());
+}
+
+TEST(JobFactsTest, TheEndAndItsReasonReadBack) {
+  JobChanges changes;
+  changes.finished = true;
+  changes.failed = true;
+  changes.end_reason = "max_rounds (\"7\") is reached";
+  const auto read = ParseJobChanges(JobChangesText(changes));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(read->finished);
+  EXPECT_TRUE(read->failed);
+  EXPECT_EQ(read->end_reason, changes.end_reason);
+}
+
+// What an operator has set makes the same combination of any other one.
+TEST(JobFactsTest, ARuleReadsBackAndChangesAnythingIntoIt) {
+  CombineOptions options;
+  options.rule.rule = FindRule("adacons");
+  options.rule.scope = Scope::kPerTensor;
+  options.rule.adacons.beta = 0.25;
+  options.rule.adacons.rescale = AdaconsRescale::kMatchMean;
+  options.schedule.learning_rate = 0.1 + 0.2;  // not a short decimal
+  JobChanges changes;
+  changes.rule = ChangeTo(options);
+  CombineOptions plain;
+  plain.schedule.learning_rate = 3;
+  changes.next_rule = ChangeTo(plain);
+  changes.next_round = 12;
+  const auto read = ParseJobChanges(JobChangesText(changes));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->next_round, 12u);
+  ASSERT_TRUE(read->next_rule.has_value());
+  EXPECT_FALSE(read->next_rule->adacons_beta.has_value());
+  const auto made = ChangedCombination(plain, *read->rule);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->rule.rule, options.rule.rule);
+  EXPECT_EQ(made->rule.scope, Scope::kPerTensor);
+  EXPECT_EQ(made->rule.adacons.beta, 0.25);
+  EXPECT_EQ(made->rule.adacons.rescale, AdaconsRescale::kMatchMean);
+  EXPECT_EQ(made->schedule.learning_rate, options.schedule.learning_rate);
+  const auto back = ChangedCombination(options, *read->next_rule);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->rule.rule, plain.rule.rule);
+  EXPECT_EQ(back->schedule.learning_rate, 3);
+}
+
+TEST(JobFactsTest, TheirPlaceInTheOrderReadsBack) {
+  JobFacts facts;
+  facts.epoch = uint64_t{1} << 60;
+  facts.number = 3;
+  facts.text = "{\"a\": \"b\"}";
+  const auto read = ParseFacts(FactsText(facts));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->epoch, facts.epoch);
+  EXPECT_EQ(read->number, 3u);
+  EXPECT_EQ(read->text, facts.text);
+  EXPECT_EQ(ParseFacts("")->epoch, 0u);
+}
+
+TEST(JobFactsTest, WhatIsNoJsonOrLacksAFieldIsNamed) {
+  EXPECT_TRUE(absl::IsDataLoss(ParseJobChanges("[").status()));
+  EXPECT_TRUE(absl::IsDataLoss(ParseFacts("3").status()));
+  const absl::Status status = ParseJobChanges(
+                                  "{\"finished\": 3, \"failed\": false, "
+                                  "\"end_reason\": \"\", \"rule\": [], "
+                                  "\"next_rule\": [], \"next_round\": 0}")
+                                  .status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_NE(std::string(status.message()).find("facts.finished"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace agg

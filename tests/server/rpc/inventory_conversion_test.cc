@@ -1,0 +1,135 @@
+#include "server/rpc/inventory_conversion.h"
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/agg.pb.h"
+#include "server/round/recovery.h"
+
+namespace agg {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+ShardInventory Full() {
+  ShardInventory inventory;
+  inventory.member_epoch = 21;
+  inventory.has_manifest = true;
+  inventory.copies = {{1, {20, 7}, 21, true}, {0, {20, 6}, 0, false}};
+  inventory.members = {{0, 31, 2, "host:1"}, {3, 32, 5, ""}};
+  inventory.ended_sessions = {28, 29};
+  inventory.highest_session = 32;
+  inventory.facts.epoch = 20;
+  inventory.facts.number = 4;
+  inventory.facts.text = "learning_rate 0.5";
+  inventory.checkpoints = {{{20, 3}, 4, {0, 2}, true}, {{19, 9}, 0, {}, false}};
+  return inventory;
+}
+
+v1::AttachReply Reply(const ShardInventory& inventory) {
+  v1::AttachReply reply;
+  AddInventory(inventory, &reply);
+  return reply;
+}
+
+TEST(InventoryConversionTest, NothingIsLost) {
+  v1::AttachReply reply = Reply(Full());
+  reply.set_life(99);
+  const absl::StatusOr<ShardInventory> back = FromProto(reply, 2);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->life, 99u);
+  EXPECT_EQ(back->member_epoch, 21u);
+  EXPECT_TRUE(back->has_manifest);
+  ASSERT_EQ(back->copies.size(), 2u);
+  EXPECT_EQ(back->copies[0].part, 1);
+  EXPECT_EQ(back->copies[0].id, (VersionId{20, 7}));
+  EXPECT_EQ(back->copies[0].prepared_by, 21u);
+  EXPECT_TRUE(back->copies[0].whole);
+  EXPECT_EQ(back->copies[1].id, (VersionId{20, 6}));
+  EXPECT_FALSE(back->copies[1].whole);
+  ASSERT_EQ(back->members.size(), 2u);
+  EXPECT_EQ(back->members[0].client, "host:1");
+  EXPECT_EQ(back->members[1].rank, 3);
+  EXPECT_EQ(back->members[1].session, 32u);
+  EXPECT_EQ(back->members[1].first_round, 5u);
+  EXPECT_THAT(back->ended_sessions, ElementsAre(28u, 29u));
+  EXPECT_EQ(back->highest_session, 32u);
+  EXPECT_EQ(back->facts.epoch, 20u);
+  EXPECT_EQ(back->facts.number, 4u);
+  EXPECT_EQ(back->facts.text, "learning_rate 0.5");
+  ASSERT_EQ(back->checkpoints.size(), 2u);
+  EXPECT_EQ(back->checkpoints[0].id, (CheckpointId{20, 3}));
+  EXPECT_EQ(back->checkpoints[0].num_shards, 4);
+  EXPECT_THAT(back->checkpoints[0].parts, ElementsAre(0, 2));
+  EXPECT_TRUE(back->checkpoints[0].manifest);
+  EXPECT_EQ(back->checkpoints[1].id, (CheckpointId{19, 9}));
+  EXPECT_TRUE(back->checkpoints[1].parts.empty());
+}
+
+// A shard of an older release says nothing of it.
+TEST(InventoryConversionTest, AnEmptyReplyIsAnEmptyShard) {
+  const absl::StatusOr<ShardInventory> back = FromProto(v1::AttachReply(), 2);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_TRUE(back->copies.empty());
+  EXPECT_FALSE(back->has_manifest);
+}
+
+template <typename Change>
+std::string Refusal(const Change& change) {
+  v1::AttachReply reply = Reply(Full());
+  change(&reply);
+  const absl::StatusOr<ShardInventory> back = FromProto(reply, 2);
+  EXPECT_EQ(back.status().code(), absl::StatusCode::kInvalidArgument);
+  return std::string(back.status().message());
+}
+
+TEST(InventoryConversionTest, WhatAShardCannotHoldIsRefusedByField) {
+  EXPECT_THAT(Refusal([](auto* r) { r->mutable_copies(0)->set_part(2); }),
+              HasSubstr("attach_reply.copies.part is 2; allowed: 0 to 1"));
+  EXPECT_THAT(Refusal([](auto* r) { r->add_copies(); }),
+              HasSubstr("attach_reply.copies is 3; allowed: at most 2"));
+  EXPECT_THAT(Refusal([](auto* r) { r->mutable_members(0)->set_rank(-1); }),
+              HasSubstr("attach_reply.members.rank is -1; allowed: 0 to 511"));
+  EXPECT_THAT(Refusal([](auto* r) { r->mutable_members(0)->set_session(0); }),
+              HasSubstr("attach_reply.members.session is 0"));
+  EXPECT_THAT(Refusal([](auto* r) {
+                r->mutable_members(0)->set_client(std::string(513, 'x'));
+              }),
+              HasSubstr("attach_reply.members.client is 513 bytes"));
+  EXPECT_THAT(Refusal([](auto* r) {
+                for (int i = 0; i < 65536; ++i) r->add_ended_sessions(1);
+              }),
+              HasSubstr("attach_reply.ended_sessions is 65538"));
+  EXPECT_THAT(
+      Refusal([](auto* r) { r->mutable_checkpoints(0)->set_parts(0, 4); }),
+      HasSubstr("attach_reply.checkpoints.parts is 4; allowed: 0 to"));
+  EXPECT_THAT(Refusal([](auto* r) { r->mutable_checkpoints(0)->add_parts(2); }),
+              HasSubstr("attach_reply.checkpoints.parts is 2; allowed: above"));
+  EXPECT_THAT(
+      Refusal([](auto* r) { r->mutable_checkpoints(0)->set_num_shards(1025); }),
+      HasSubstr("attach_reply.checkpoints.num_shards is 1025"));
+  EXPECT_THAT(Refusal([](auto* r) {
+                r->mutable_facts()->set_text(std::string(1048577, 'x'));
+              }),
+              HasSubstr("facts.text is 1048577 bytes"));
+}
+
+// People may keep many, and the shard must be attached all the same.
+TEST(InventoryConversionTest, TheNewestCheckpointsAreReported) {
+  ShardInventory inventory;
+  for (uint64_t version = 0; version < 2000; ++version) {
+    inventory.checkpoints.push_back({{5, version}, 1, {0}, true});
+  }
+  const absl::StatusOr<ShardInventory> back = FromProto(Reply(inventory), 2);
+  ASSERT_TRUE(back.ok()) << back.status();
+  ASSERT_EQ(back->checkpoints.size(), 1024u);
+  EXPECT_EQ(back->checkpoints[0].id, (CheckpointId{5, 1999}));
+  EXPECT_EQ(back->checkpoints[1023].id, (CheckpointId{5, 976}));
+}
+
+}  // namespace
+}  // namespace agg

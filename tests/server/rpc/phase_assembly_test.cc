@@ -1,0 +1,257 @@
+// Phases of replication, recovery and checkpoints, cut into messages and put
+// together again; conversion_test.cc has the phases of a round.
+#include "server/rpc/phase_assembly.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/agg.pb.h"
+#include "server/rpc/phase_conversion.h"
+
+namespace agg {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// What the other side makes of the messages; their number goes to *count.
+absl::StatusOr<Phase> RoundTrip(const Phase& phase,
+                                int64_t max_bytes = kMaxPhaseMessageBytes,
+                                int* count = nullptr) {
+  PhaseRequests requests(phase, max_bytes);
+  PhaseAssembly assembly;
+  v1::PhaseRequest request;
+  int num_messages = 0;
+  while (requests.Next(&request)) {
+    EXPECT_LE(static_cast<int64_t>(request.ByteSizeLong()), max_bytes + 100);
+    const absl::Status status = assembly.Add(request);
+    if (!status.ok()) return status;
+    ++num_messages;
+  }
+  EXPECT_FALSE(request.more());
+  if (count != nullptr) *count = num_messages;
+  return assembly.Take();
+}
+
+Phase PhaseOf(PhaseKind kind) {
+  Phase phase;
+  phase.kind = kind;
+  phase.epoch = 1;
+  phase.round = 2;
+  return phase;
+}
+
+// `n` bytes, no two neighbours the same.
+std::string Text(int n) {
+  std::string text;
+  for (int i = 0; i < n; ++i) text.push_back(static_cast<char>(i % 251));
+  return text;
+}
+
+TEST(PhaseAssemblyTest, AnUpdateBringsTheReplicasStepAndTheRecord) {
+  Phase phase = PhaseOf(PhaseKind::kUpdate);
+  phase.step.coefficients = {0.5, 0.25, 0.125};
+  phase.replica_step.learning_rate = 0.75;
+  phase.replica_step.step = 4;
+  for (int t = 0; t < 40; ++t) {
+    phase.replica_step.tensors.push_back(t);
+    phase.replica_step.trust.push_back(static_cast<float>(t) / 2.0f);
+  }
+  phase.record = std::make_shared<const std::string>(Text(1001));
+  for (const int64_t max_bytes : {8, 64, 1 << 20}) {
+    SCOPED_TRACE(max_bytes);
+    int count = 0;
+    const absl::StatusOr<Phase> back = RoundTrip(phase, max_bytes, &count);
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(count > 1, max_bytes < 1000);
+    EXPECT_FALSE(back->publish.unchanged);
+    EXPECT_EQ(back->step.coefficients, phase.step.coefficients);
+    EXPECT_EQ(back->replica_step.learning_rate, 0.75);
+    EXPECT_EQ(back->replica_step.step, 4);
+    EXPECT_EQ(back->replica_step.tensors, phase.replica_step.tensors);
+    EXPECT_EQ(back->replica_step.trust, phase.replica_step.trust);
+    ASSERT_NE(back->record, nullptr);
+    EXPECT_EQ(*back->record, *phase.record);
+  }
+}
+
+TEST(PhaseAssemblyTest, ASkippedRoundIsPreparedToo) {
+  Phase phase = PhaseOf(PhaseKind::kUpdate);
+  phase.step.step = 4;
+  phase.publish.unchanged = true;
+  const absl::StatusOr<Phase> back = RoundTrip(phase);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_TRUE(back->publish.unchanged);
+  EXPECT_EQ(back->record, nullptr);
+}
+
+TEST(PhaseAssemblyTest, ASeedThatIsLoaded) {
+  Phase phase = PhaseOf(PhaseKind::kLoadSeed);
+  phase.publish.seed = true;
+  phase.publish.seed_session = 77;
+  phase.publish.seed_attempt = 3;
+  const absl::StatusOr<Phase> back = RoundTrip(phase);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->kind, PhaseKind::kLoadSeed);
+  EXPECT_TRUE(back->publish.seed);
+  EXPECT_EQ(back->publish.seed_session, 77u);
+  EXPECT_EQ(back->publish.seed_attempt, 3u);
+}
+
+TEST(PhaseAssemblyTest, ARecoveryWithACheckpointOfManyMessages) {
+  Phase phase = PhaseOf(PhaseKind::kRecover);
+  phase.recover.target = {5, 6};
+  phase.recover.unseeded = true;
+  phase.recover.home = CopyAction::kLoad;
+  phase.recover.replica = CopyAction::kStep;
+  phase.recover.facts.epoch = 5;
+  phase.recover.facts.number = 2;
+  phase.recover.facts.text = "finished";
+  phase.checkpoint = Text(1003);
+  int count = 0;
+  const absl::StatusOr<Phase> back = RoundTrip(phase, 100, &count);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(count, 11);
+  EXPECT_EQ(back->kind, PhaseKind::kRecover);
+  EXPECT_EQ(back->recover.target, (VersionId{5, 6}));
+  EXPECT_TRUE(back->recover.unseeded);
+  EXPECT_EQ(back->recover.home, CopyAction::kLoad);
+  EXPECT_EQ(back->recover.replica, CopyAction::kStep);
+  EXPECT_EQ(back->recover.facts.epoch, 5u);
+  EXPECT_EQ(back->recover.facts.number, 2u);
+  EXPECT_EQ(back->recover.facts.text, "finished");
+  EXPECT_EQ(back->checkpoint, phase.checkpoint);
+}
+
+TEST(PhaseAssemblyTest, EachActionArrives) {
+  for (const CopyAction action :
+       {CopyAction::kVoid, CopyAction::kKeep, CopyAction::kStep}) {
+    Phase phase = PhaseOf(PhaseKind::kRecover);
+    phase.recover.home = phase.recover.replica = action;
+    const absl::StatusOr<Phase> back = RoundTrip(phase);
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(back->recover.home, action);
+    EXPECT_EQ(back->recover.replica, action);
+  }
+}
+
+TEST(PhaseAssemblyTest, AnActionThatIsNotKnownIsRefused) {
+  v1::PhaseRequest request;
+  request.mutable_recover()->set_replica(v1::PhaseRequest::Recover::LOAD);
+  absl::Status status = PhaseAssembly().Add(request);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("recover.replica is 3; allowed: VOID (0)"));
+  request.mutable_recover()->set_home(
+      static_cast<v1::PhaseRequest::Recover::Action>(9));
+  status = PhaseAssembly().Add(request);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("recover.home is 9; allowed: VOID (0)"));
+}
+
+TEST(PhaseAssemblyTest, FactsAreBounded) {
+  v1::PhaseRequest request;
+  request.mutable_recover()->mutable_facts()->set_text(
+      std::string((1 << 20) + 1, 'x'));
+  const absl::Status status = PhaseAssembly().Add(request);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("facts.text is 1048577 bytes"));
+}
+
+TEST(PhaseAssemblyTest, PhasesOfAVersion) {
+  for (const PhaseKind kind :
+       {PhaseKind::kFetch, PhaseKind::kOpen, PhaseKind::kCapture}) {
+    Phase phase = PhaseOf(kind);
+    phase.id = {8, 9};
+    const absl::StatusOr<Phase> back = RoundTrip(phase);
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(back->kind, kind);
+    EXPECT_EQ(back->id, (VersionId{8, 9}));
+  }
+  const absl::StatusOr<Phase> progress =
+      RoundTrip(PhaseOf(PhaseKind::kCheckpointProgress));
+  ASSERT_TRUE(progress.ok()) << progress.status();
+  EXPECT_EQ(progress->kind, PhaseKind::kCheckpointProgress);
+}
+
+TEST(PhaseAssemblyTest, ASealOfManyMessages) {
+  Phase phase = PhaseOf(PhaseKind::kSeal);
+  phase.checkpoint = Text(8 << 20);
+  phase.keep = 3;
+  int count = 0;
+  absl::StatusOr<Phase> back = RoundTrip(phase, kMaxPhaseMessageBytes, &count);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(count, 3);
+  EXPECT_EQ(back->kind, PhaseKind::kSeal);
+  EXPECT_EQ(back->keep, 3);
+  EXPECT_EQ(back->checkpoint, phase.checkpoint);
+  phase.keep = 0;
+  EXPECT_THAT(std::string(RoundTrip(phase).status().message()),
+              HasSubstr("seal.keep is 0; allowed: at least 1"));
+}
+
+TEST(PhaseAssemblyTest, MoreThanAnyJobHasIsRefused) {
+  v1::PhaseRequest rows;
+  for (int i = 0; i < 513; ++i) rows.mutable_close()->add_rows();
+  EXPECT_EQ(PhaseAssembly().Add(rows).code(),
+            absl::StatusCode::kResourceExhausted);
+  v1::PhaseRequest tensors;
+  for (int i = 0; i < 100001; ++i) {
+    tensors.mutable_compensated_gram()->add_tensors(0);
+  }
+  EXPECT_EQ(PhaseAssembly().Add(tensors).code(),
+            absl::StatusCode::kResourceExhausted);
+  v1::PhaseRequest replica;
+  replica.mutable_update();
+  for (int i = 0; i < 100001; ++i) {
+    replica.mutable_replica_step()->add_tensors(0);
+  }
+  EXPECT_THAT(std::string(PhaseAssembly().Add(replica).message()),
+              HasSubstr("a replica_step has 100001 tensors"));
+}
+
+TEST(PhaseAssemblyTest, WhatBecameOfACapture) {
+  PhaseResult result;
+  result.checkpoint.stage = CheckpointProgress::Stage::kWritten;
+  result.checkpoint.id = {3, 4};
+  result.checkpoint.part = {"part-00000-of-00002.npz", 1000, 0xabcd};
+  result.checkpoint.num_skipped = 2;
+  v1::PhaseReply reply;
+  ASSERT_TRUE(PhaseReplies(result).Next(&reply));
+  PhaseResult back;
+  AppendReply(reply, nullptr, &back);
+  EXPECT_EQ(back.checkpoint.stage, CheckpointProgress::Stage::kWritten);
+  EXPECT_EQ(back.checkpoint.id, (VersionId{3, 4}));
+  EXPECT_EQ(back.checkpoint.part.file, "part-00000-of-00002.npz");
+  EXPECT_EQ(back.checkpoint.part.num_bytes, 1000);
+  EXPECT_EQ(back.checkpoint.part.crc32c, 0xabcdu);
+  EXPECT_EQ(back.checkpoint.num_skipped, 2);
+
+  result.checkpoint.stage = CheckpointProgress::Stage::kFailed;
+  result.checkpoint.error = absl::ResourceExhaustedError("the disk is full");
+  ASSERT_TRUE(PhaseReplies(result).Next(&reply));
+  AppendReply(reply, nullptr, &back);
+  EXPECT_EQ(back.checkpoint.stage, CheckpointProgress::Stage::kFailed);
+  EXPECT_EQ(back.checkpoint.error, result.checkpoint.error);
+  EXPECT_EQ(back.checkpoint.part.file, "");
+
+  reply.mutable_checkpoint()->set_code(0);  // a failure all the same
+  AppendReply(reply, nullptr, &back);
+  EXPECT_EQ(back.checkpoint.stage, CheckpointProgress::Stage::kFailed);
+  EXPECT_FALSE(back.checkpoint.error.ok());
+  reply.mutable_checkpoint()->set_stage(
+      static_cast<v1::CheckpointProgress::Stage>(9));
+  AppendReply(reply, nullptr, &back);
+  EXPECT_EQ(back.checkpoint.stage, CheckpointProgress::Stage::kFailed);
+  EXPECT_THAT(std::string(back.checkpoint.error.message()),
+              HasSubstr("checkpoint.stage is 9; allowed: "));
+}
+
+}  // namespace
+}  // namespace agg
