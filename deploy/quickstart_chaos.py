@@ -245,10 +245,13 @@ def train(run, bin_folder, kills, on_round, say):
 
 
 def plan(rounds, number, actions, rng):
-    """`number` events, spread over the rounds, not too near to their ends."""
-    versions = rng.sample(range(2, max(3, rounds - rounds // 10)),
-                          min(number, rounds // 2))
-    return [(version, rng.choice(actions)) for version in sorted(versions)]
+    """Events, about evenly spread: an event takes some rounds, and so many are
+    left behind the last one."""
+    if number == 0:
+        return []
+    gap = max(1, rounds * 85 // 100 // number)
+    versions = [2 + i * gap + rng.randrange(gap) for i in range(number)]
+    return [(version, rng.choice(actions)) for version in versions]
 
 
 def make_random(seed):
