@@ -150,13 +150,14 @@ absl::Status Server::StartEngine() {
   LogInfo("backend: ", backend_->description());
   ShardOptions shard = options_.shard;
   shard.ordinal = start_.ordinal;
+  shard.life = life_;
   shard.memory_budget = CompleteBudget(shard.memory_budget, GrantedMemory(),
                                        backend_->device_memory_use());
   engine_ = std::make_unique<ShardEngine>(
       shard, backend_.get(),
       [this](const absl::Status& status) { OnDeviceLost(status); });
-  // Here the engine is given checkpoints_ and files_: SetCheckpointFolder.
-  return absl::OkStatus();
+  if (checkpoints_ == nullptr) return absl::OkStatus();
+  return engine_->SetCheckpointFolder(*checkpoints_, files_.get());
 }
 
 void Server::OnDeviceLost(const absl::Status& status) {
@@ -198,6 +199,9 @@ void Server::StartCoordinator() {
                                 life_}] {
         return FindOtherCoordinator(probe);
       });
+  coordinator_->SetOnSuperseded([this](const absl::Status& status) {
+    if (start_.on_superseded != nullptr) start_.on_superseded(status);
+  });
   observation_->SetCoordinator(coordinator_.get());
 }
 

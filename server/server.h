@@ -47,6 +47,9 @@ struct StartOptions {
   // should end, since only a new one can use a device again. Called at most
   // once; must not block; may be null.
   std::function<void(const absl::Status&)> on_device_lost;
+  // Another process coordinates the job now (P21): this one should end. Called
+  // at most once; must not block; may be null.
+  std::function<void(const absl::Status&)> on_superseded;
 };
 
 // Several may live in one process. Thread-safe.

@@ -41,6 +41,7 @@ namespace {
 
 constexpr int kFailure = 1;
 constexpr int kUsage = 2;
+constexpr int kSuperseded = 3;
 
 // Without it glibc gives freed message buffers back to the kernel and faults
 // them in again for the next message, which took half of the transport's time.
@@ -176,10 +177,15 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   // Shared with the thread of the signals, which may outlive this function.
   auto stop = std::make_shared<StopRequest>();
   std::atomic<bool> device_lost{false};
+  std::atomic<bool> superseded{false};
   StartOptions start = MakeStartOptions(line, *ordinal, make_backend, stop);
   start.on_device_lost = [&](const absl::Status&) {
     device_lost = true;
     stop->Ask("the device is lost");
+  };
+  start.on_superseded = [&](const absl::Status& status) {
+    superseded = true;
+    stop->Ask(status.message());
   };
   absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start(options, start);
@@ -191,6 +197,10 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   LogInfo(reason, ": draining for up to ", absl::FormatDuration(line.drain));
   Stop(server->get(), line.drain);
   server->reset();
+  if (superseded) {
+    return Fail(kSuperseded,
+                "superseded: another process coordinates the job now");
+  }
   if (!device_lost) return 0;
   return Fail(kFailure, "the device is lost: a new process is needed");
 }

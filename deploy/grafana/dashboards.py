@@ -1,4 +1,4 @@
-"""What the four dashboards show: names, words and queries."""
+"""What four of the dashboards show: names, words and queries."""
 
 from deploy.grafana.panels import (dashboard, heatmap, instant, lines, query,
                                    row, stat, states, variable)
@@ -257,7 +257,7 @@ def rounds():
                      BY_WORKER)]),
         row("Job"),
         states("Phase of the job",
-               "shard_lost: the job has ended until a new seed.",
+               "shard_lost: a shard is lost, and the job waits for it.",
                [query(f"aggserver_job_phase{J}", "{{phase}}"),
                 query(f"aggserver_job_failed{J}", "failed")],
                {0: ("no", "transparent"), 1: ("yes", "blue")}),

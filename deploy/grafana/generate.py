@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Writes the dashboards (*.json) beside this file from dashboards.py."""
+"""Writes the dashboards (*.json) beside this file from the Python modules."""
 
 import json
 import pathlib
@@ -8,13 +8,14 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 
-from deploy.grafana import dashboards  # noqa: E402
+from deploy.grafana import dashboards, survival  # noqa: E402
 
 
 def rendered():
     """{file name: text}."""
     return {name: json.dumps(make(), indent=1, ensure_ascii=False) + "\n"
-            for name, make in dashboards.DASHBOARDS.items()}
+            for name, make in (dashboards.DASHBOARDS
+                               | survival.DASHBOARDS).items()}
 
 
 if __name__ == "__main__":

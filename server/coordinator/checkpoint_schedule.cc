@@ -46,6 +46,7 @@ void CheckpointSchedule::Start(const VersionId& id, absl::Time now) {
   busy_ = true;
   requested_ = false;
   taking_ = std::exchange(waiting_, {});
+  taking_id_ = id;
   tried_ = id;
   tried_at_ = now;
 }
@@ -55,7 +56,7 @@ DeferredCalls CheckpointSchedule::End(
   busy_ = false;
   if (result.ok()) {
     if (!counts_.last_error.empty()) LogInfo("checkpoints succeed again");
-    sealed_ = tried_;
+    sealed_ = taking_id_;
     taken_ = *result;
     sealed_at_ = now;
     ++counts_.num_sealed;
@@ -63,7 +64,7 @@ DeferredCalls CheckpointSchedule::End(
   } else {
     ++counts_.num_failed;
     counts_.last_error = std::string(result.status().message());
-    LogError("the checkpoint of version ", tried_.version,
+    LogError("the checkpoint of version ", taking_id_.version,
              " has failed, the job goes on: ", counts_.last_error);
   }
   DeferredCalls calls;

@@ -46,6 +46,8 @@ class CheckpointSchedule {
   DeferredCalls Refuse(const absl::Status& reason);
 
   bool began() const { return tried_at_ != absl::InfiniteFuture(); }
+  // Whether the newest complete one is of `id`.
+  bool Has(const VersionId& id) const { return sealed_ == id; }
   bool busy() const { return busy_; }
   bool requested() const { return requested_; }
   CheckpointStatus Status(absl::Time now) const;
@@ -58,6 +60,7 @@ class CheckpointSchedule {
   bool requested_ = false;
   std::vector<Done> waiting_;  // for the next one to begin
   std::vector<Done> taking_;   // for the one that is under way
+  VersionId taking_id_;        // of the one that is under way
   VersionId tried_;            // the last attempt's, or where it began
   absl::Time tried_at_ = absl::InfiniteFuture();
   VersionId sealed_;       // the newest; made 0: none

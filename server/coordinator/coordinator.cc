@@ -35,6 +35,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options,
 }
 
 Coordinator::~Coordinator() {
+  DeferredCalls refused;
   Drain(absl::InfinitePast());
   {
     MutexLock lock(&mutex_);
@@ -48,6 +49,11 @@ Coordinator::~Coordinator() {
                               &checkpoints_thread_, &address_thread_}) {
     if (thread->joinable()) thread->join();
   }
+  {
+    MutexLock lock(&mutex_);
+    refused = state_.checkpoints()->Refuse(state_.CheckAcceptingCalls());
+  }
+  refused.Run();
   reporter_.Flush();  // while what it calls back to can still ask this object
   loss_listener_->Stop();
   // Each queued call is refused now; its caller has to hear of it.
@@ -237,6 +243,21 @@ absl::StatusOr<RuleChangeResult> Coordinator::SetRule(
   return state_.SetRule(change, check);
 }
 
+// So that nothing is lost by a stop in good order, whichever shards go with it.
+void Coordinator::AwaitLastCheckpoint(absl::Time deadline) {
+  CheckpointSchedule* const schedule = state_.checkpoints();
+  if (!options_.checkpoint.enabled || !state_.epoch_on() ||
+      !state_.job()->seeded() || absl::Now() >= deadline) {
+    return;
+  }
+  if (!schedule->Has(state_.job()->id())) schedule->Request(nullptr);
+  changed_.NotifyAll();
+  while ((schedule->requested() || schedule->busy()) && state_.epoch_on() &&
+         absl::Now() < deadline) {
+    changed_.WaitFor(&mutex_, deadline - absl::Now());
+  }
+}
+
 void Coordinator::Drain(absl::Time deadline) {
   DeferredCalls calls;
   {
@@ -252,6 +273,7 @@ void Coordinator::Drain(absl::Time deadline) {
     while (state_.in_round() && absl::Now() < deadline) {
       changed_.WaitFor(&mutex_, deadline - absl::Now());
     }
+    AwaitLastCheckpoint(deadline);
     // A round that has just ended has answers; nothing else will have any.
     if (state_.epoch_on()) calls.Add(state_.ReplyToWaiters());
     calls.Add(state_.waiters()->FailAll(state_.CheckAcceptingCalls()));

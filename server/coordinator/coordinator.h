@@ -213,6 +213,8 @@ class Coordinator {
 
   // --- Checkpoints.
   bool CheckpointIfDue();
+  void AwaitLastCheckpoint(absl::Time deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether the one that is under way has ended.
   bool LookAtCheckpoint();
   void EndCheckpoint(const absl::StatusOr<TakenCheckpoint>& result);

@@ -266,6 +266,9 @@ absl::Time CoordinatorState::NextWake(absl::Time now) const {
   for (const auto& [rank, member] : job_->members()) {
     wake = std::min(wake, member.lease_end);
   }
+  if (job_->seeded()) {
+    wake = std::min(wake, checkpoints_.NextDue(job_->id(), job_->finished()));
+  }
   if (draining_ || job_->finished()) return wake;
   if (job_->seed_committed().has_value()) return absl::InfinitePast();
   wake = std::min(wake, waiting_report_.next_at());

@@ -7,7 +7,7 @@
 
 namespace agg {
 
-void HeldCopy::Hold(const VersionId& id, JobRecord record) {
+void HeldCopy::Hold(const VersionId& id, RecordText record) {
   Void();
   held_ = true;
   state_.id = id;
@@ -19,7 +19,7 @@ void HeldCopy::BeginPrepare(uint64_t epoch) {
   state_.whole = false;
 }
 
-void HeldCopy::EndPrepare(JobRecord record) {
+void HeldCopy::EndPrepare(RecordText record) {
   state_.whole = true;
   next_record_ = std::move(record);
 }

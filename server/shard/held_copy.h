@@ -14,7 +14,7 @@
 namespace agg {
 
 // What the coordinator must not forget, as its own text; null: none.
-using JobRecord = std::shared_ptr<const std::string>;
+using RecordText = std::shared_ptr<const std::string>;
 
 // Void -> held -> prepared by an epoch, in part and then whole -> held at the
 // next version. Thread-compatible: its owner's lock protects it.
@@ -31,14 +31,14 @@ class HeldCopy {
   // REQUIRES: held().
   const CopyState& state() const { return state_; }
   // Of the version that the copy is at. Part 0 alone has one.
-  const JobRecord& record() const { return record_; }
+  const RecordText& record() const { return record_; }
 
   // The arrays are those of `id`: a seed, or what was loaded or fetched.
-  void Hold(const VersionId& id, JobRecord record);
+  void Hold(const VersionId& id, RecordText record);
   // From here on something of the next version is there.
   void BeginPrepare(uint64_t epoch);
   // All of it is there. `record`: of the next version.
-  void EndPrepare(JobRecord record);
+  void EndPrepare(RecordText record);
   // The arrays are those of the next version now. REQUIRES: whole().
   void Step();
   // The copy stays where it is: what was prepared is forgotten.
@@ -53,8 +53,8 @@ class HeldCopy {
  private:
   bool held_ = false;
   CopyState state_;
-  JobRecord record_;
-  JobRecord next_record_;
+  RecordText record_;
+  RecordText next_record_;
 };
 
 // "version 5 (made by epoch 7)".

@@ -230,7 +230,7 @@ class ShardEngine : public ShardPeer {
   absl::Status LoadHome(const Phase& phase, ShardCompute* compute)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   // The arrays are those of `id` now, and loaded_ their snapshot.
-  void PlaceHome(const VersionId& id, JobRecord record, ShardCompute* compute)
+  void PlaceHome(const VersionId& id, RecordText record, ShardCompute* compute)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   // Publishes loaded_ as the version that the home is at.
   void ShowLoaded(ShardCompute* compute) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);

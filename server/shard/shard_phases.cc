@@ -161,6 +161,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Dispatch(const Phase& phase,
       return Capture(phase, compute.get());
     case PhaseKind::kCheckpointProgress:
     case PhaseKind::kSeal:
+    case PhaseKind::kReadManifest:
       break;  // RunPhase
   }
   return absl::InvalidArgumentError(

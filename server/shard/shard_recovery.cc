@@ -246,7 +246,7 @@ absl::Status ShardEngine::LoadHome(const Phase& phase, ShardCompute* compute) {
   return absl::OkStatus();
 }
 
-void ShardEngine::PlaceHome(const VersionId& id, JobRecord record,
+void ShardEngine::PlaceHome(const VersionId& id, RecordText record,
                             ShardCompute* compute) {
   closed_round_ = ClosedRound();
   {

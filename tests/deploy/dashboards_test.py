@@ -28,11 +28,11 @@ class DashboardsTest(unittest.TestCase):
                              f"{name}: run deploy/grafana/generate.py")
         self.assertEqual(set(generate.rendered()), set(DASHBOARDS))
 
-    def test_there_are_four_with_names_of_their_own(self):
-        self.assertEqual(len(DASHBOARDS), 4)
+    def test_there_are_five_with_names_of_their_own(self):
+        self.assertEqual(len(DASHBOARDS), 5)
         for field in ("uid", "title"):
             values = {d[field] for d in DASHBOARDS.values()}
-            self.assertEqual(len(values), 4, field)
+            self.assertEqual(len(values), 5, field)
         for dashboard in DASHBOARDS.values():
             self.assertLessEqual(len(dashboard["uid"]), 40)  # Grafana's limit
             self.assertEqual(dashboard["schemaVersion"], 37)

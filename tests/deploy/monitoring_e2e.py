@@ -206,7 +206,9 @@ class MonitoringTest(unittest.TestCase):
             self.assertEqual({s["tensor"] for s, _ in per_tensor},
                              set(job.TENSORS))
             self.quiet(training, "AggShardDown", "AggShardMissing",
-                       "AggJobLost", "AggNonFiniteGradients")
+                       "AggJobLost", "AggNonFiniteGradients",
+                       "AggRecovering", "AggNotReplicated",
+                       "AggCheckpointFailed", "AggCheckpointOld")
             self.metrics_are_clean(training)
 
     def variables_have_values(self, training):

@@ -85,6 +85,8 @@ TEST(CheckpointScheduleTest, WhatFallsDueMeanwhileIsSkippedAndCounted) {
   schedule.Skip({7, 2}, At(0));
   EXPECT_FALSE(schedule.Due({7, 2}, false, At(0)));
   EXPECT_EQ(schedule.Status(At(0)).num_skipped, 1u);
+  schedule.End(TakenCheckpoint{1, 7, 1}, At(0)).Run();
+  EXPECT_EQ(schedule.Status(At(0)).version, 1u);
 }
 
 TEST(CheckpointScheduleTest, AFinishedJobTakesALastOneAndSkipsItNever) {

@@ -56,7 +56,8 @@ TEST_F(PhaseTimeoutTest, TheEpochEndsWithTheShardAndThePhaseNamed) {
   // Another epoch begins as after any lost shard.
   job_.cluster.peer(0)->BeforePhase(nullptr);
   job_.cluster.Advance(absl::Seconds(2));
-  EXPECT_EQ(coordinator()->Status().phase, JobPhase::kUnseeded);
+  EXPECT_EQ(coordinator()->Status().phase, JobPhase::kOpen);
+  EXPECT_EQ(coordinator()->Status().version, 1u);
   LocalWorker again(&job_.cluster, 0, job_.manifest);
   EXPECT_EQ(again.Join(), absl::OkStatus());
 }

@@ -197,9 +197,11 @@ TEST(ThreadedJobTest, LostEpochsEndEveryCall) {
     again.emplace_back(&cluster, rank, manifest);
     JoinSoon(&again.back());
   }
-  ASSERT_TRUE(again[0].joined().seed_role);
-  EXPECT_EQ(again[0].Seed(RandomTensors(manifest, 9)), absl::OkStatus());
-  EXPECT_EQ(*cluster.Pull(0), RandomTensors(manifest, 9));
+  // All memory is there: the job goes on where it was.
+  ASSERT_TRUE(again[0].joined().seeded);
+  const uint64_t version = again[0].joined().version;
+  EXPECT_GE(version, 3u);
+  EXPECT_TRUE(cluster.Pull(version).ok());
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-JobRecord Record(const std::string& text) {
+RecordText Record(const std::string& text) {
   return std::make_shared<const std::string>(text);
 }
 
