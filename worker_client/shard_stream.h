@@ -38,7 +38,7 @@ class ShardStream {
   enum class State {
     kIdle,          // nothing to send
     kPushing,       // waiting for the acknowledgement
-    kAcknowledged,  // the last push has landed
+    kAcknowledged,  // the last push has landed, or is not wanted: closed()
     kBroken,        // the call is over: status(); a new StartPush reopens it
   };
 
@@ -65,6 +65,8 @@ class ShardStream {
   // How long the call that is over had a connection, when kBroken.
   absl::Duration connected() const { return connected_; }
   const ShardName& name() const { return name_; }
+  // kAcknowledged: the round was closed before, and the bytes were dropped.
+  bool closed() const { return closed_; }
   // Whether no more events will come.
   bool Drained() const { return pending_events_ == 0; }
 
@@ -103,6 +105,7 @@ class ShardStream {
   Event started_, read_, written_, finished_;
 
   State state_ = State::kIdle;
+  bool closed_ = false;
   grpc::Status status_;
   absl::Duration connected_;
   int pending_events_ = 0;
