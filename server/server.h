@@ -27,8 +27,10 @@ class Coordinator;
 class FileSystem;
 class Housekeeping;
 class Observation;
+class RemoteNeighbourPeer;
 class RemoteShardPeer;
 class RpcServer;
+class ShardCopies;
 class ShardEngine;
 
 // What differs from process to process of a job.
@@ -82,6 +84,7 @@ class Server {
   absl::Status StartParts();
   absl::Status OpenCheckpoints();
   absl::Status StartEngine();
+  void ConnectNeighbours();  // with replication
   absl::Status StartObservation();
   void StartCoordinator();  // on ordinal 0
   absl::Status StartMetrics();
@@ -110,7 +113,10 @@ class Server {
   std::unique_ptr<FileSystem> files_;
   std::unique_ptr<CheckpointFolder> checkpoints_;  // null: none configured
   std::unique_ptr<Backend> backend_;
+  // The buddy, and the shard whose buddy this one is; none without replication.
+  std::vector<std::unique_ptr<RemoteNeighbourPeer>> neighbours_;
   std::unique_ptr<ShardEngine> engine_;
+  std::unique_ptr<ShardCopies> copies_;  // null without replication
   std::unique_ptr<Observation> observation_;
   std::vector<std::unique_ptr<RemoteShardPeer>> remote_peers_;
   std::unique_ptr<Coordinator> coordinator_;  // null unless ordinal 0
