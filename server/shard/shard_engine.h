@@ -223,7 +223,7 @@ class ShardEngine : public ShardPeer {
   // --- Second copies (shard_replication.cc) --------------------------------
   absl::StatusOr<std::shared_ptr<ShardCompute>> ReplicaFor(
       const CopyHeader& header) const ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status CheckCopy(const CopyHeader& header, JobRecord* record) const
+  absl::Status CheckCopy(const CopyHeader& header, RecordText* record) const
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Which epoch's frames the replica takes.
   void TellReplica() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -283,7 +283,7 @@ absl::Status ShardReplica::Fetch(const CopyHeader& header,
   ReplicaTarget target(*layout_, backend_, arrays_);
   ArrayReceiver receiver(layout_.get(),
                          1 + OptimizerStateArrays(options_.optimizer), &target);
-  JobRecord record;
+  RecordText record;
   CopySink sink;
   sink.slice = [&](const CopySlice& slice) { return receiver.Take(slice); };
   sink.record = [&](std::string text) {

@@ -49,7 +49,7 @@ absl::Status ShardEngine::FinishCombined(const CopyHeader& header) {
 }
 
 absl::Status ShardEngine::CheckCopy(const CopyHeader& header,
-                                    JobRecord* record) const {
+                                    RecordText* record) const {
   MutexLock lock(&mutex_);
   const absl::Status status = epoch_.Check(header.epoch);
   if (!status.ok()) return status;
@@ -76,7 +76,7 @@ absl::Status ShardEngine::Fetch(const CopyHeader& header,
     if (!replica.ok()) return replica.status();
     compute = *std::move(replica);
   }
-  JobRecord record;
+  RecordText record;
   absl::Status status = CheckCopy(header, &record);
   if (!status.ok()) return status;
   const auto read_home = CopyFrom(&backend_, compute->store());
@@ -203,7 +203,7 @@ absl::Status ShardEngine::FetchHome(const Phase& phase, ShardCompute* compute) {
                      compute->layout()->num_elements);
   ArrayReceiver receiver(compute->layout().get(),
                          1 + OptimizerStateArrays(options_.optimizer), &loader);
-  JobRecord record;
+  RecordText record;
   CopySink sink;
   sink.slice = [&](const CopySlice& slice) { return receiver.Take(slice); };
   sink.record = [&](std::string text) {
