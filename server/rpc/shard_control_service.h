@@ -25,14 +25,27 @@
 
 namespace agg {
 
+// All methods by callbacks, as v1::ShardControl::CallbackService has them, but
+// Fetch with raw bytes, so that a frame is not copied.
+using ShardControlMethods = v1::ShardControl::WithRawCallbackMethod_Fetch<
+    v1::ShardControl::WithCallbackMethod_Attach<
+        v1::ShardControl::WithCallbackMethod_SetManifest<
+            v1::ShardControl::WithCallbackMethod_ReserveRow<
+                v1::ShardControl::WithCallbackMethod_SetSession<
+                    v1::ShardControl::WithCallbackMethod_RunPhase<
+                        v1::ShardControl::WithCallbackMethod_Probe<
+                            v1::ShardControl::WithCallbackMethod_GetManifest<
+                                v1::ShardControl::WithCallbackMethod_SetFacts<
+                                    v1::ShardControl::
+                                        WithCallbackMethod_Replicate<
+                                            v1::ShardControl::Service>>>>>>>>>>;
+
 // Calls that change the epoch run in order on one thread, phases on another,
 // those about a checkpoint's files on a third, reservations of rows on a
 // fourth: all may take long, and gRPC's callback threads must not wait. Its
 // parts are in two files: shard_control_service.cc (Attach),
 // shard_control_calls.cc.
-class ShardControlService
-    : public v1::ShardControl::WithRawCallbackMethod_Fetch<
-          v1::ShardControl::CallbackService> {
+class ShardControlService : public ShardControlMethods {
  public:
   // `engine`, `copies`, `open` and `clock` outlive the service, which outlives
   // its server. `copies` may be null, see CopyStreams.
@@ -71,7 +84,6 @@ class ShardControlService
       grpc::CallbackServerContext*) override;
   grpc::ServerReadReactor<v1::CopyFrame>* Replicate(
       grpc::CallbackServerContext* context, v1::ReplicateReply*) override;
-  // Raw, so that a frame's bytes are not copied.
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Fetch(
       grpc::CallbackServerContext* context,
       const grpc::ByteBuffer* request) override;

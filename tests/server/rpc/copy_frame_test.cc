@@ -1,5 +1,8 @@
 #include "server/rpc/copy_frame.h"
 
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
+
 #include <string>
 #include <utility>
 #include <vector>
