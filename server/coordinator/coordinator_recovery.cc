@@ -233,7 +233,18 @@ absl::Status Coordinator::FillStart(
     }
     const absl::StatusOr<JobFacts> sealed = ParseFacts(checkpoint.facts);
     if (!sealed.ok()) return sealed.status();
-    if (facts < *sealed) facts = *sealed;
+    if (rewinds) {
+      // What was changed since then is undone with the rounds (P37).
+      if (facts.text != sealed->text) {
+        LogWarning(
+            "recovery: what was changed between rounds since the "
+            "checkpoint is undone: ",
+            facts.text.empty() ? "nothing was set" : facts.text);
+      }
+      facts = {epoch, facts.number + 1, sealed->text};
+    } else if (facts < *sealed) {
+      facts = *sealed;
+    }
   }
   absl::Status status = FillRecord(epoch, decision, checkpoint, start);
   if (!status.ok()) return status;
