@@ -75,7 +75,7 @@ class ShardReplica {
     bool known = false;
     bool unchanged = false;  // a skipped round: nothing lands
     StepPlan step;
-    JobRecord record;  // of the next version
+    RecordText record;  // of the next version
   };
 
   ShardReplica(const ShardOptions& options, Backend* backend)
