@@ -7,7 +7,8 @@
 
 Trains once undisturbed and once with events (deploy/quickstart_chaos.py), and
 compares the sha256 of the final parameters of all workers. With
---replication=buddy nothing may be rewound either. Further actions: cut (all
+--replication=buddy nothing may be rewound either, unless both copies of a part
+are lost. Further actions: cut (all
 connections to one shard, for up to 1.5 s) and everything (all shards and
 workers killed at once). With --minutes it goes on with the next seeds until
 the time is up. Exits with 1 and says what differs, and where the logs are.
@@ -196,8 +197,6 @@ def run(options, events, rng, say):
             disturber.on_version(last)
         result = Result(one.digests(), rewinds, left_out, disturber.pauses,
                         disturber.histories)
-        if disturber.events:
-            raise job.RunError(f"events that never came: {disturber.events}")
         keep = options.keep_logs
         return result
     except (job.RunError, subprocess.TimeoutExpired) as error:
@@ -218,7 +217,8 @@ def faults(options, undisturbed, disturbed):
         found.append("the parameters are not those of the undisturbed run")
     if disturbed.left_out:
         found.append(f"{disturbed.left_out} gradients of rank 0 were left out")
-    if options.replication == "buddy" and (
+    loses_both_copies = {"all", "everything"} & set(options.actions.split(","))
+    if options.replication == "buddy" and not loses_both_copies and (
             disturbed.rewinds or len(disturbed.histories) > 1):
         found.append(f"rewound {disturbed.rewinds} times; histories "
                      f"{disturbed.histories}")
@@ -233,6 +233,9 @@ def compare(options, seed, undisturbed, say):
     disturbed = run(options, events, rng, say)
     found = faults(options, undisturbed, disturbed)
     pauses = disturbed.pauses or [0]
+    # A job may be done before the last ones.
+    if len(disturbed.pauses) < options.events // 2:
+        found.append(f"only {len(disturbed.pauses)} of {options.events} events")
     say(f"seed {seed}: {len(disturbed.pauses)} events, "
         f"{disturbed.rewinds} rewinds, pauses of "
         f"{statistics.median(pauses):.2f} s, at most {max(pauses):.2f} s\n"
