@@ -37,6 +37,14 @@ class ChaosTest(unittest.TestCase):
             "--replication=buddy --actions=kill,coordinator,pair,recovery "
             "--events=6 --rounds=120 --rule=adacons", seed=1)
 
+    def test_so_does_no_kill_at_the_start_or_in_the_last_moments(self):
+        self.run_chaos("--replication=buddy --actions=kill --edges --events=1 "
+                       "--rounds=40", seed=1)
+
+    def test_a_rolling_restart_changes_nothing(self):
+        self.run_chaos("--replication=buddy --actions=roll --events=1 "
+                       "--rounds=60", seed=1)
+
     def test_two_shards_are_each_others_neighbours(self):
         self.run_chaos("--replication=buddy --actions=kill --events=4 "
                        "--rounds=80 --shards=2", seed=1)
