@@ -9,11 +9,11 @@
 Trains once undisturbed and once with events (deploy/quickstart_chaos.py), and
 compares the sha256 of the final parameters of all workers. With
 --replication=buddy nothing may be rewound either, unless both copies of a part
-are lost. Further actions: cut (all
-connections to one shard, for up to 1.5 s) and everything (all shards and
-workers killed at once). With --edges a shard is also killed while the job
-starts, and one in its last moments. With --minutes it goes on with the next
-seeds until the time is up. Exits with 1 and says what differs, and where the logs are.
+are lost. Further actions: cut (all connections to one shard, for up to 1.5 s)
+and everything (all shards and workers killed at once). With --edges a shard is
+also killed while the job starts, and one in its last moments. With --minutes it
+goes on with the next seeds until the time is up. Exits with 1 and says what
+differs, and where the logs are.
 """
 
 import argparse
