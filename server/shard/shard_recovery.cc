@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "server/base/log.h"
 #include "server/checkpoint/checkpoint_json.h"
+#include "server/checkpoint/checkpoint_manifest.h"
+#include "server/checkpoint/checkpoint_reader.h"
 #include "server/params/parameter_store.h"
 #include "server/shard/shard_checkpoint.h"
 #include "server/shard/shard_engine.h"
