@@ -98,6 +98,8 @@ class CoordinatorState {
   void NoteChange();
   // What shards do not know yet; once.
   std::optional<JobFacts> TakeNewFacts();
+  // They did not get them.
+  void RepeatFacts() { facts_are_new_ = true; }
   const JobFacts& facts() const { return facts_; }
 
   CheckpointSchedule* checkpoints() { return &checkpoints_; }
