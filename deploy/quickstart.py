@@ -11,6 +11,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
+from deploy import quickstart_chaos as chaos  # noqa: E402
 from deploy import quickstart_job as job  # noqa: E402
 from deploy import quickstart_monitoring as monitoring  # noqa: E402
 from deploy import quickstart_options  # noqa: E402
@@ -41,7 +42,8 @@ SWEEPS = {
 def run_of(options, **changes):
     """The run that the options describe, with changes."""
     names = [field.name for field in dataclasses.fields(job.Run)]
-    values = {name: getattr(options, name) for name in names}
+    values = {name: getattr(options, name) for name in names
+              if hasattr(options, name)}
     values.update(changes)
     return job.Run(**values)
 
@@ -157,13 +159,33 @@ def single(options):
                  on_shards if options.monitor else None, at_end)
 
 
+def disturb(options):
+    """Trains once in peace and once while shards are killed."""
+    run = run_of(options, rule=options.rule or "adasum", replication="buddy")
+
+    def end(label, kills):
+        progress = view.Progress(label, run.rounds(), 10)
+        entry, disturber = chaos.train(run, options.bin, kills, progress,
+                                       progress.note)
+        progress.end(view.run_line(label, entry))
+        return entry, disturber.pauses
+
+    peace, _ = end("undisturbed", 0)
+    killed, pauses = end("with kills", options.kills)
+    print(view.chaos_summary(peace, killed, pauses), flush=True)
+    if peace["parameters_sha256"] != killed["parameters_sha256"]:
+        raise job.RunError("the kills have changed the parameters")
+    return {"undisturbed": peace, "with_kills": killed, "pauses": pauses}
+
+
 def stays(options):
     return options.keep or sys.stdout.isatty()
 
 
 def act(options):
     """Does what was asked for, with Prometheus beside it if wanted."""
-    action = tune if options.tune else single if options.rule else compare
+    action = (tune if options.tune else disturb if options.chaos else
+              single if options.rule else compare)
     options.monitor = None
     if not options.monitoring:
         return action(options)

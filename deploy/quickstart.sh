@@ -6,6 +6,8 @@
 #   deploy/quickstart.sh --rule R    one run
 #   deploy/quickstart.sh --rule R --monitoring
 #                                    the same, watched by Prometheus
+#   deploy/quickstart.sh --chaos     one run undisturbed, and one whose shards
+#                                    are killed: the same result
 #   deploy/quickstart.sh --help      all options
 #
 # Installs what is missing (deploy/setup.sh) and builds first.
@@ -49,6 +51,7 @@ echo "Building agg_server and its workers ..." >&2
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 if ! run_bazel build -c opt //server:agg_server //worker_client/tools:agg_pull \
+  //worker_client/tools:aggctl \
   //worker_client/examples:digits_worker >"$log" 2>&1 </dev/null; then
   cat "$log" >&2
   echo "deploy/quickstart.sh: the build failed (output above)" >&2

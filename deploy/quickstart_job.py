@@ -40,6 +40,7 @@ class Run:
     wire_dtype: str = "f32"
     backend: str = "cpu"
     monitoring: bool = False  # metrics ports, shadow rules, a job name each
+    replication: str = "none"
 
     def rounds(self):
         return self.epochs * (1440 // (self.workers * self.batch))
@@ -69,6 +70,8 @@ def config_text(run, addresses):
     if run.monitoring:
         lines += [f'shadow_rules {{ rule: "{rule}" }}'
                   for rule in ("mean", "adasum", "adacons")]
+    if run.replication != "none":
+        lines.append(f'replication: "{run.replication}"')
     lines += [f'step_scale {{ kind: "{run.step_scale}" }}',
               f'optimizer {{ kind: "{run.optimizer}" }}']
     if run.optimizer != "none":
@@ -268,18 +271,19 @@ def read_lines(process, processes, on_round):
 
 
 def train(run, bin_folder, on_round=lambda line: None, on_shards=None,
-          at_end=lambda entry: None):
+          at_end=lambda entry: None, start=start_shards):
     """Does one run; returns its JSON entry. Raises RunError.
 
     on_shards gets the metrics addresses once a monitored run's shards are up;
-    at_end gets the entry while they still are.
+    at_end gets the entry while they still are. `start` is for shards that are
+    started otherwise.
     """
     bin_folder = pathlib.Path(bin_folder)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="agg_quickstart_") as folder:
         processes = Processes(pathlib.Path(folder))
         try:
-            coordinator = start_shards(
+            coordinator = start(
                 run, bin_folder / "server" / "agg_server", processes)
             if on_shards:
                 on_shards(metrics_addresses(run, processes))

@@ -10,6 +10,11 @@ BACKENDS = ("cpu", "cuda")
 
 TRAINING_EXAMPLES = 1440
 DEFAULT_LEARNING_RATE = 0.05  # the best one for a single worker: see --tune
+# Flag, and its default without and with --chaos, which means a small job of
+# many short rounds.
+BY_CHAOS = {"shards": (2, 4), "workers": (32, 3), "batch": (2, 8),
+            "epochs": (2, 4), "optimizer": ("sgd", "adam"),
+            "learning_rate": (DEFAULT_LEARNING_RATE, 0.002)}
 
 
 def integer(low, high):
@@ -63,11 +68,13 @@ def make_parser():
 
     def add(flag, kind, default, text, metavar):
         shown = "" if default is None else f" (default {default})"
+        if flag[2:] in BY_CHAOS:
+            shown = " (default {}; with --chaos {})".format(*BY_CHAOS[flag[2:]])
         parser.add_argument(flag, type=kind, default=default, metavar=metavar,
                             help=text + shown)
 
-    add("--shards", integer(1, 64), 2, "server processes", "K")
-    add("--workers", integer(1, 512), 32, "worker processes", "P")
+    add("--shards", integer(1, 64), None, "server processes", "K")
+    add("--workers", integer(1, 512), None, "worker processes", "P")
     # The server knows its rules, and names them if this is none of them.
     add("--rule", str, None, "one run with this rule of the server, such as "
         "mean, adasum or adacons", "R")
@@ -76,11 +83,11 @@ def make_parser():
     add("--step_scale", one_of(STEP_SCALES), None,
         "with --rule: " + ", ".join(STEP_SCALES) + " (default none)", "S")
     # The server knows its optimizers, and names them if this is none of them.
-    add("--optimizer", str, "sgd", "of the server, such as sgd, adam, lamb", "O")
-    add("--learning_rate", positive, DEFAULT_LEARNING_RATE, "constant", "X")
-    add("--batch", integer(1, TRAINING_EXAMPLES), 2,
+    add("--optimizer", str, None, "of the server, such as sgd, adam, lamb", "O")
+    add("--learning_rate", positive, None, "constant", "X")
+    add("--batch", integer(1, TRAINING_EXAMPLES), None,
         "examples per worker and round", "B")
-    add("--epochs", integer(1, 1000), 2,
+    add("--epochs", integer(1, 1000), None,
         "passes over the 1440 training examples", "E")
     add("--seed", integer(0, 2**63 - 4), 0,
         "of weights and orders; the comparison takes this and the next two",
@@ -99,6 +106,12 @@ def make_parser():
         help="with --monitoring: stay until Ctrl-C when done, as on a "
         "terminal; after one run (--rule) with its shards")
     parser.add_argument(
+        "--chaos", action="store_true",
+        help="train once undisturbed and once while shards are killed (kill "
+        "-9) and started again; prints the sha256 of both results, which are "
+        "the same")
+    add("--kills", integer(1, 1000), 12, "with --chaos", "N")
+    parser.add_argument(
         "--tune", action="store_true",
         help="sweep the learning rate for one worker and for every rule; "
         "writes deploy/quickstart_tuned.json")
@@ -114,6 +127,9 @@ def parse(arguments):
     # argparse's own errors repeat the usage, which hides the line.
     parser.print_usage = lambda file=None: None
     options = parser.parse_args(arguments)
+    for name, defaults in BY_CHAOS.items():
+        if getattr(options, name) is None:
+            setattr(options, name, defaults[options.chaos])
     if options.workers * options.batch > TRAINING_EXAMPLES:
         parser.error(
             f"--workers {options.workers} with --batch {options.batch} needs "
@@ -125,6 +141,13 @@ def parse(arguments):
                 parser.error(f"--{flag} {getattr(options, flag)} needs --rule")
     elif options.tune:
         parser.error("--tune sweeps all rules; allowed: without --rule")
+    if options.chaos:
+        for flag in ("tune", "monitoring"):
+            if getattr(options, flag):
+                parser.error(f"--{flag} and --chaos; allowed: one of them")
+        if options.shards < 2:
+            parser.error(f"--shards {options.shards} with --chaos; allowed: 2 "
+                         "or more, since each part has a copy in another one")
     if options.keep and not options.monitoring:
         parser.error("--keep needs --monitoring")
     if options.monitoring and options.tune:

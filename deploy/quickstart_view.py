@@ -50,6 +50,10 @@ class Progress:
             self.stream.write(progress_line(self.label, self.total, line,
                                             self.accuracy) + "\n")
 
+    def note(self, text):
+        """A line of its own, above the bar."""
+        self.end(text)
+
     def end(self, text):
         self.stream.write(("\r\x1b[K" if self.live else "") + text + "\n")
         self.stream.flush()
@@ -60,6 +64,16 @@ def run_line(label, entry):
     return (f"{label}: accuracy {number(entry['test_accuracy'])}, loss "
             f"{number(entry['train_loss'][-1])}, {entry['rounds']} rounds, "
             f"{number(entry['seconds'], 1)} s")
+
+
+def chaos_summary(peace, killed, pauses):
+    """Both ends, and how long the kills held the job up."""
+    pauses = sorted(pauses) or [0]
+    return (f"\n{len(pauses)} kills; the job went on after "
+            f"{number(pauses[len(pauses) // 2], 2)} s (median), at most "
+            f"{number(pauses[-1], 2)} s\n"
+            f"parameters undisturbed  sha256 {peace['parameters_sha256']}\n"
+            f"parameters with kills   sha256 {killed['parameters_sha256']}")
 
 
 def passes(number_of):

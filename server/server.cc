@@ -19,6 +19,7 @@
 #include "server/config/memory_budget.h"
 #include "server/coordinator/coordinator.h"
 #include "server/housekeeping.h"
+#include "server/neighbours.h"
 #include "server/observation.h"
 #include "server/round/orderly_stop.h"
 #include "server/round/round_report.h"
@@ -156,6 +157,10 @@ absl::Status Server::StartEngine() {
   engine_ = std::make_unique<ShardEngine>(
       shard, backend_.get(),
       [this](const absl::Status& status) { OnDeviceLost(status); });
+  if (shard.replicated) {
+    neighbours_ = std::make_unique<Neighbours>(options_.shards, start_.ordinal,
+                                               engine_.get());
+  }
   if (checkpoints_ == nullptr) return absl::OkStatus();
   return engine_->SetCheckpointFolder(*checkpoints_, files_.get());
 }
@@ -243,6 +248,7 @@ absl::Status Server::StartRpc(int port) {
   rpc.version = kVersion;
   rpc.on_drain_request = start_.on_drain_request;
   rpc.calls = &calls_;
+  if (neighbours_ != nullptr) rpc.copies = neighbours_->copies();
   absl::StatusOr<std::unique_ptr<RpcServer>> server =
       RpcServer::Start(rpc, engine_.get(), coordinator_.get());
   if (!server.ok()) return server.status();

@@ -26,6 +26,7 @@ class CheckpointFolder;
 class Coordinator;
 class FileSystem;
 class Housekeeping;
+class Neighbours;
 class Observation;
 class RemoteShardPeer;
 class RpcServer;
@@ -111,6 +112,7 @@ class Server {
   std::unique_ptr<CheckpointFolder> checkpoints_;  // null: none configured
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<ShardEngine> engine_;
+  std::unique_ptr<Neighbours> neighbours_;  // null without replication
   std::unique_ptr<Observation> observation_;
   std::vector<std::unique_ptr<RemoteShardPeer>> remote_peers_;
   std::unique_ptr<Coordinator> coordinator_;  // null unless ordinal 0

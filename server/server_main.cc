@@ -185,7 +185,7 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   };
   start.on_superseded = [&](const absl::Status& status) {
     superseded = true;
-    stop->Ask(status.message());
+    stop->Ask(std::string(status.message()));
   };
   absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start(options, start);

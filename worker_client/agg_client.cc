@@ -14,6 +14,7 @@
 #include "worker_client/client_core.h"
 #include "worker_client/coordinator_session.h"
 #include "worker_client/malloc_tuning.h"
+#include "worker_client/membership.h"
 #include "worker_client/npz/npz.h"
 #include "worker_client/shard_router.h"
 
@@ -44,6 +45,13 @@ absl::Status CheckDescription(const v1::JoinReply& reply) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<ShardRouter> RouterOf(const v1::JoinReply& description) {
+  const absl::Status status = CheckDescription(description);
+  if (!status.ok()) return status;
+  return ShardRouter::Create(FromProto(description.manifest()),
+                             description.shards_size());
+}
+
 }  // namespace
 
 AggClient::AggClient(std::unique_ptr<ClientCore> core)
@@ -55,17 +63,20 @@ absl::StatusOr<std::unique_ptr<AggClient>> AggClient::Connect(
   absl::Status status = CheckOptions(options);
   if (!status.ok()) return status;
   if (options.tune_malloc) TuneMalloc();
-  absl::StatusOr<std::unique_ptr<CoordinatorSession>> session =
-      CoordinatorSession::Open(options);
-  if (!session.ok()) return session.status();
-  const v1::JoinReply& description = (*session)->description();
-  status = CheckDescription(description);
-  if (!status.ok()) return status;
-  absl::StatusOr<ShardRouter> router = ShardRouter::Create(
-      FromProto(description.manifest()), description.shards_size());
-  if (!router.ok()) return router.status();
+  absl::StatusOr<std::unique_ptr<Membership>> membership =
+      Membership::Open(options);
+  if (!membership.ok()) return membership.status();
+  const Membership::View view = (*membership)->view();
+  const v1::JoinReply& description = view->reply();
+  absl::StatusOr<ShardRouter> router = RouterOf(description);
+  if (!router.ok()) {
+    if (!options.observer) {
+      CoordinatorSession(options, membership->get()).Leave(*view).IgnoreError();
+    }
+    return router.status();
+  }
   return absl::WrapUnique(new AggClient(std::make_unique<ClientCore>(
-      options, *std::move(session), *std::move(router))));
+      options, *std::move(membership), *std::move(router))));
 }
 
 absl::StatusOr<RoundOutcome> AggClient::Seed(
@@ -117,7 +128,7 @@ absl::StatusOr<uint64_t> AggClient::PullLatest(
 }
 
 absl::StatusOr<uint64_t> AggClient::LatestVersion() {
-  return core_->session().LatestVersion();
+  return core_->LatestVersion();
 }
 
 absl::StatusOr<RoundOutcome> AggClient::PushPull(
@@ -134,12 +145,12 @@ absl::StatusOr<RoundOutcome> AggClient::Wait(uint64_t version) {
   return core_->Wait(version);
 }
 
-absl::Status AggClient::Leave() { return core_->session().Leave(); }
+absl::Status AggClient::Leave() { return core_->Leave(); }
 
 uint64_t AggClient::version() const { return core_->version(); }
-uint64_t AggClient::session() const { return core_->description().session(); }
-bool AggClient::seed_role() const { return core_->session().seed_role(); }
-bool AggClient::finished() const { return core_->session().finished(); }
+uint64_t AggClient::session() const { return core_->session(); }
+bool AggClient::seed_role() const { return core_->seed_role(); }
+bool AggClient::finished() const { return core_->finished(); }
 const Manifest& AggClient::manifest() const {
   return core_->router().manifest();
 }

@@ -34,16 +34,25 @@ class ClientCore;
 // process. Errors name the shard that they are about, if any, and what to do.
 // Thread-safe: pushes take turns, other calls run at the same time.
 //
+// When the job loses a process, calls wait until it is back and go on, at most
+// for recovery_window from each loss; on_event says for what they wait. A job
+// that had to go back to an earlier version says so: RoundOutcome::Kind.
+// Derive each batch from version(), and the same rounds are done again.
+//
 // Codes that any call may return:
-//   UNAVAILABLE          a shard is lost or out of reach, or drains: the job
-//                        is over for this client (within reconnect_window
-//                        calls retry by themselves, idempotently)
-//   ABORTED              superseded by another session of the rank, or the
-//                        shards have begun a new epoch
-//   NOT_FOUND            the lease ran out; Connect again to go on
-//   DEADLINE_EXCEEDED    a limit of ClientOptions
+//   UNAVAILABLE          a shard is lost or out of reach, or drains, and was
+//                        not back within recovery_window (broken connections
+//                        are tried again within reconnect_window): the job is
+//                        over for this client
+//   ABORTED              superseded by another session of the rank, or evicted;
+//                        with recovery_window 0: a new epoch has begun
+//   NOT_FOUND            with recovery_window 0: the lease ran out; Connect
+//                        again
+//   DEADLINE_EXCEEDED    a limit of ClientOptions; the call may be repeated
 //   FAILED_PRECONDITION  not now: says why (an observer pushes, the job is
-//                        finished, the round is another one)
+//                        finished, the round is another one, the job has gone
+//                        back: Pull the version that is named) or "Seed again":
+//                        it has lost its parameters and has no checkpoint
 //   INVALID_ARGUMENT     views that do not fit the manifest
 class AggClient {
  public:
@@ -66,6 +75,7 @@ class AggClient {
   // Seeds if this worker has, or gets, the seed role; else waits for the
   // version of its first round and pulls it over `parameters`. The seeder, too,
   // ends with the bytes that the others get (rounded to the job's pull_dtype).
+  // Also after "Seed again".
   absl::Status SeedOrPull(absl::Span<const MutableTensorView> parameters);
 
   // Sends a row to all shards and waits for their acknowledgements. Its base
@@ -75,7 +85,9 @@ class AggClient {
   absl::Status Push(absl::Span<const TensorView> gradient);
 
   // Ends the last push of this round; waits for the outcome. Again after
-  // another Push: replaces the former one until the round closes.
+  // another Push: replaces the former one until the round closes. DATA_LOSS: a
+  // shard has lost the row that it had acknowledged, and the client keeps no
+  // copy: Push again (any gradient), and Commit.
   absl::StatusOr<RoundOutcome> Commit(const PushInfo& info);
 
   // Copies exactly one version over `parameters` (not to be touched meanwhile;
@@ -96,7 +108,9 @@ class AggClient {
 
   // Push, Commit and Pull of the new version: a complete round. A worker that
   // comes too late gets the newest version and included = false; so does one
-  // that repeats this after its first gradient was used, and the Pull failed.
+  // that repeats this after its first gradient was used, and the Pull failed,
+  // or whose lease ran out. kRewound: `parameters` are those of the outcome's
+  // version, which is older than or other than this worker's was.
   absl::StatusOr<RoundOutcome> PushPull(
       absl::Span<const TensorView> gradient, const PushInfo& info,
       absl::Span<const MutableTensorView> parameters);
@@ -108,7 +122,8 @@ class AggClient {
   absl::Status Leave();
 
   uint64_t version() const;  // last pulled, or seeded
-  uint64_t session() const;  // 0 for observers
+  // 0 for observers; another one if its lease ran out.
+  uint64_t session() const;
   bool seed_role() const;
   bool finished() const;
   const Manifest& manifest() const;  // the job's

@@ -1,23 +1,16 @@
-// Ties session, pusher and router together, and remembers which attempt of
-// which round was pushed with which checksums.
+// Rows: pushed, committed, and taken care of until their outcome is known.
 #include "worker_client/client_core.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "worker_client/channel.h"
+#include "proto/agg.pb.h"
 
 namespace agg {
 namespace {
-
-std::vector<TensorView> ConstViews(absl::Span<const MutableTensorView> views) {
-  std::vector<TensorView> result;
-  for (const MutableTensorView& view : views) {
-    result.emplace_back(view.name,
-                        absl::MakeConstSpan(view.data, view.num_elements));
-  }
-  return result;
-}
 
 JobDescription Describe(const v1::JoinReply& reply) {
   JobDescription job;
@@ -32,132 +25,19 @@ JobDescription Describe(const v1::JoinReply& reply) {
   return job;
 }
 
-}  // namespace
-
-ClientCore::ClientCore(const ClientOptions& options,
-                       std::unique_ptr<CoordinatorSession> session,
-                       ShardRouter router)
-    : options_(options),
-      session_(std::move(session)),
-      router_(std::move(router)),
-      job_(Describe(description())),
-      version_(description().version()) {
-  std::vector<std::shared_ptr<grpc::Channel>> push_channels;
-  for (size_t i = 0; i < job_.shards.size(); ++i) {
-    // The coordinator is shard 0. It was reached at options_.coordinator, so
-    // that address works here even if the config has another one.
-    const std::string& address = i == 0 ? options_.coordinator : job_.shards[i];
-    pull_.names.push_back(ShardName{static_cast<int>(i), address});
-    push_channels.push_back(i == 0 ? session_->channel()
-                                   : MakeChannel(address));
-    pull_.channels.push_back(options_.channels_per_shard == 1
-                                 ? push_channels.back()
-                                 : MakeChannel(address));
+std::vector<bool> HoldsSlices(const ShardPlan& plan) {
+  std::vector<bool> holds;
+  for (const auto& slices : plan.slices_of_shard) {
+    holds.push_back(!slices.empty());
   }
-  pull_.router = &router_;
-  pull_.reconnect_window = options_.reconnect_window;
-  pull_.cancels = {session_->fate()};
-  pusher_ =
-      std::make_unique<RowPusher>(&router_, pull_.names, push_channels,
-                                  options_.reconnect_window, session_->fate());
+  return holds;
 }
 
-uint32_t ClientCore::BeginAttempt(const PushKey& key) {
-  MutexLock lock(&pushes_mutex_);
-  const auto found = pushes_.find(key);
-  if (found != pushes_.end()) {
-    found->second.row_crc32c.clear();
-    return ++found->second.attempt;
-  }
-  pushes_[key] = Pushed();
-  if (pushes_.size() > kMaxPushes) pushes_.erase(pushes_.begin());
-  return 0;
-}
-
-ClientCore::Pushed ClientCore::FindPushed(const PushKey& key) const {
-  MutexLock lock(&pushes_mutex_);
-  const auto found = pushes_.find(key);
-  return found == pushes_.end() ? Pushed() : found->second;
-}
-
-absl::Status ClientCore::PushAs(v1::PushKind kind, uint64_t round, DType dtype,
-                                absl::Span<const TensorView> views) {
-  if (options_.observer) {
-    return absl::FailedPreconditionError(
-        "observers only pull; Connect with observer = false and a rank");
-  }
-  absl::StatusOr<std::vector<TensorView>> bound = router_.Bind(views, dtype);
-  if (!bound.ok()) return bound.status();
-  v1::FrameMeta meta;
-  meta.set_epoch(description().epoch());
-  meta.set_session(description().session());
-  meta.set_round(round);
-  meta.set_kind(kind);
-  const absl::Time deadline = absl::Now() + options_.transfer_timeout;
-  const PushKey key(kind, round);
-  MutexLock lock(&push_mutex_);
-  meta.set_attempt(BeginAttempt(key));
-  const absl::Status status = pusher_->Push(*bound, dtype, meta, deadline);
-  {
-    MutexLock pushes_lock(&pushes_mutex_);
-    const auto pushed = pushes_.find(key);
-    if (pushed != pushes_.end()) {
-      pushed->second.row_crc32c = pusher_->row_crc32c();
-    }
-  }
-  return session_->Explain(status);
-}
-
-absl::Status ClientCore::Push(absl::Span<const TensorView> gradient) {
-  return PushAs(v1::GRADIENT, version_, job_.push_dtype, gradient);
-}
-
-absl::StatusOr<RoundOutcome> ClientCore::Seed(
-    absl::Span<const TensorView> parameters) {
-  absl::Status status = PushAs(v1::SEED, 0, DType::kF32, parameters);
-  if (!status.ok()) return status;
-  v1::CommitRequest request;
-  request.set_kind(v1::SEED);
-  request.set_attempt(FindPushed({v1::SEED, 0}).attempt);
-  absl::StatusOr<RoundOutcome> outcome = session_->Commit(request);
-  if (outcome.ok()) version_ = outcome->version;
-  return outcome;
-}
-
-absl::Status ClientCore::SeedOrPull(
-    absl::Span<const MutableTensorView> parameters) {
-  const uint64_t first = description().first_round();
-  if (!session_->seed_role()) {
-    absl::Status status =
-        Pull(first, parameters, Precision::kJob, /*wait_for_seed=*/true);
-    if (IsGone(status)) {
-      return PullLatest(parameters, Precision::kJob).status();
-    }
-    // The wait ended because the seeder is gone, and this worker now has its
-    // role: it goes on to Seed.
-    if (status.ok() || !session_->seed_role() ||
-        !session_->fate()->status().ok()) {
-      return status;
-    }
-  }
-  absl::StatusOr<RoundOutcome> seeded = Seed(ConstViews(parameters));
-  // All workers must start from equal values. Where parameters travel narrowed,
-  // the others get rounded values, so the seeder pulls them, too.
-  if (seeded.ok() && job_.pull_dtype == DType::kF32) return absl::OkStatus();
-  if (!seeded.ok() && !absl::IsAlreadyExists(seeded.status())) {
-    return seeded.status();
-  }
-  return Pull(first, parameters, Precision::kJob);
-}
-
-absl::StatusOr<RoundOutcome> ClientCore::Commit(const PushInfo& info) {
+v1::CommitRequest CommitOf(const RowName& row, const PushInfo& info) {
   v1::CommitRequest request;
   request.set_kind(v1::GRADIENT);
-  request.set_round(version_);
-  const Pushed pushed = FindPushed({v1::GRADIENT, request.round()});
-  request.set_attempt(pushed.attempt);
-  request.mutable_row_crc32c()->Add(pushed.row_crc32c.begin(),
-                                    pushed.row_crc32c.end());
+  request.set_round(row.round);
+  request.set_attempt(row.attempt);
   request.set_examples(info.examples);
   request.set_accumulation(info.accumulation);
   if (info.micro_norm_squared_sum.has_value()) {
@@ -165,97 +45,231 @@ absl::StatusOr<RoundOutcome> ClientCore::Commit(const PushInfo& info) {
   }
   if (info.loss.has_value()) request.set_loss(*info.loss);
   request.set_loss_scale(info.loss_scale);
-  return session_->Commit(std::move(request), info.traceparent);
+  return request;
 }
 
-absl::Status ClientCore::Pull(uint64_t version,
-                              absl::Span<const MutableTensorView> parameters,
-                              Precision precision, bool wait_for_seed) {
-  absl::StatusOr<std::vector<MutableTensorView>> bound =
-      router_.Bind(parameters);
-  if (!bound.ok()) return bound.status();
-  PullTarget target;
-  target.epoch = description().epoch();
-  target.version = version;
-  target.dtype = precision == Precision::kFull ? DType::kF32 : job_.pull_dtype;
-  PullSettings settings = pull_;
-  absl::Time deadline = absl::Now() + options_.transfer_timeout;
-  if (!session_->published(version)) {
-    // The wait and the transfer have limits of their own. For the seed, which
-    // ends no round, the shards are asked at once, so one limit is for both.
-    if (version == 0) {
-      deadline += options_.round_timeout;
-      if (wait_for_seed) settings.cancels.push_back(session_->seed_wait());
-    } else {
-      absl::Status waited = AwaitRoundBefore(version);
-      if (!waited.ok()) return waited;
-      deadline = absl::Now() + options_.transfer_timeout;
-    }
+bool Same(const RowName& a, const RowName& b) {
+  return a.seed == b.seed && a.round == b.round && a.session == b.session &&
+         a.attempt == b.attempt;
+}
+
+// The round had ended when the epoch of `view` began.
+bool IsPast(const JobView& view, uint64_t round) {
+  return view.serial() > 0 && view.reply().seeded() &&
+         view.reply().version() > round;
+}
+
+}  // namespace
+
+ClientCore::ClientCore(const ClientOptions& options,
+                       std::unique_ptr<Membership> membership,
+                       ShardRouter router)
+    : options_(options),
+      membership_(std::move(membership)),
+      session_(options_, membership_.get()),
+      router_(std::move(router)),
+      job_(Describe(membership_->view()->reply())),
+      version_(membership_->view()->reply().version()),
+      custody_(HoldsSlices(router_.plan())) {}
+
+absl::StatusOr<ClientCore::Bound> ClientCore::BindRow(
+    absl::Span<const TensorView> views, DType dtype) const {
+  if (options_.observer) {
+    return absl::FailedPreconditionError(
+        "observers only pull; Connect with observer = false and a rank");
   }
-  absl::Status status =
-      session_->Explain(PullVersion(settings, target, *bound, deadline));
-  if (status.ok()) version_ = version;
-  return status;
+  return router_.Bind(views, dtype);
 }
 
-absl::Status ClientCore::AwaitRoundBefore(uint64_t version) {
-  absl::Status status = Wait(version).status();
-  // So old that its outcome is no longer kept; the shards may still have it.
-  return absl::IsOutOfRange(status) ? absl::OkStatus() : status;
-}
-
-absl::StatusOr<uint64_t> ClientCore::PullLatest(
-    absl::Span<const MutableTensorView> parameters, Precision precision) {
-  // A version may be gone before its pull begins, or be replaced during a pull
-  // that is too slow; then the newest is pulled from its start.
-  constexpr int kAttempts = 5;
-  absl::Status status;
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    absl::StatusOr<uint64_t> version = session_->LatestVersion();
-    if (!version.ok()) return version;
-    status = Pull(*version, parameters, precision);
-    if (status.ok()) return version;
-    if (!IsGone(status)) return status;
-  }
-  return status;
-}
-
-absl::StatusOr<RoundOutcome> ClientCore::Wait(uint64_t version) {
-  const uint64_t round = version - 1;
-  return session_->WaitRound(round, FindPushed({v1::GRADIENT, round}).attempt);
-}
-
-absl::StatusOr<RoundOutcome> ClientCore::PushPull(
-    absl::Span<const TensorView> gradient, const PushInfo& info,
-    absl::Span<const MutableTensorView> parameters) {
-  const uint64_t round = version_;
-  absl::Status status = Push(gradient);
-  if (!status.ok()) return status;
-  absl::StatusOr<RoundOutcome> outcome = Commit(info);
-  if (outcome.ok()) {
-    status = Pull(outcome->version, parameters, Precision::kJob);
-    if (!IsGone(status)) {
-      if (!status.ok()) return status;
-      return outcome;
-    }
-  } else if (!absl::IsOutOfRange(outcome.status())) {
-    return outcome;
+void ClientCore::CatchUp(const JobView& view) {
+  const Standing standing = membership_->standing(view);
+  MutexLock lock(&custody_mutex_);
+  if (view.serial() <= custody_view_) return;
+  custody_view_ = view.serial();
+  const RowName& row = custody_.row();
+  if (row.session != view.session() ||
+      (!row.seed && standing != Standing::kGood)) {
+    custody_.Forget();
   } else {
-    // So late that the server has dropped even the outcome: the row was not
-    // used.
-    outcome = RoundOutcome();
-    outcome->round = round;
-    outcome->message = "too late: the round's outcome is no longer kept";
+    custody_.NewEpoch(view.lives());
   }
-  absl::StatusOr<uint64_t> latest = PullLatest(parameters, Precision::kJob);
-  if (!latest.ok()) return latest.status();
-  outcome->version = *latest;
+}
+
+absl::Status ClientCore::PushOwed(const View& view, const RowName& row,
+                                  const Bound& bound, DType dtype) {
+  std::vector<int> owed;
+  {
+    MutexLock lock(&custody_mutex_);
+    if (Same(custody_.row(), row)) owed = custody_.Owed(view->lives());
+  }
+  if (owed.empty()) return view->over()->status();
+  if (pusher_view_ != view) {
+    pusher_ = nullptr;  // before the view whose channels it has
+    pusher_view_ = view;
+    pusher_ = std::make_unique<RowPusher>(
+        &router_, view->names(), view->push_channels(),
+        options_.reconnect_window, view->over());
+  }
+  v1::FrameMeta meta;
+  meta.set_epoch(view->epoch());
+  meta.set_session(row.session);
+  meta.set_round(row.round);
+  meta.set_kind(row.seed ? v1::SEED : v1::GRADIENT);
+  meta.set_attempt(row.attempt);
+  const absl::Status status = pusher_->Push(
+      bound, dtype, meta, owed, absl::Now() + options_.transfer_timeout);
+  MutexLock lock(&custody_mutex_);
+  for (const RowPusher::Receipt& receipt : pusher_->receipts()) {
+    custody_.Acknowledge(receipt.shard, view->lives(), receipt.landed,
+                         receipt.crc32c);
+  }
+  return status;
+}
+
+absl::StatusOr<RowName> ClientCore::PushRow(uint64_t round,
+                                            const Bound& bound) {
+  RowName row;
+  MutexLock lock(&push_mutex_);  // pushes take turns
+  const absl::Status status = membership_->Persist(
+      absl::InfiniteFuture(),
+      [&](const View& view)
+          ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_mutex_) -> absl::Status {
+            CatchUp(*view);
+            const absl::Status standing = membership_->CheckStanding(*view);
+            if (!standing.ok()) return standing;
+            if (row.session == 0) {
+              MutexLock custody_lock(&custody_mutex_);
+              row = custody_.Begin(/*seed=*/false, round, view->session());
+            }
+            if (IsPast(*view, round)) return absl::OkStatus();
+            return PushOwed(view, row, bound, job_.push_dtype);
+          });
+  if (!status.ok()) return status;
+  return row;
+}
+
+absl::Status ClientCore::Push(absl::Span<const TensorView> gradient) {
+  const absl::StatusOr<Bound> bound = BindRow(gradient, job_.push_dtype);
+  if (!bound.ok()) return bound.status();
+  return PushRow(version_, *bound).status();
+}
+
+absl::StatusOr<RoundOutcome> ClientCore::CommitOnce(const View& view,
+                                                    const RowName& row,
+                                                    const PushInfo& info,
+                                                    const Bound* gradient,
+                                                    absl::Time deadline) {
+  CatchUp(*view);
+  const absl::Status standing = membership_->CheckStanding(*view);
+  if (!standing.ok()) return standing;
+  // Only the outcome is missing.
+  if (IsPast(*view, row.round)) {
+    return session_.WaitRound(*view, row.round, row, deadline);
+  }
+  if (gradient != nullptr) {
+    MutexLock lock(&push_mutex_);
+    const absl::Status pushed = PushOwed(view, row, *gradient, job_.push_dtype);
+    if (!pushed.ok()) return pushed;
+  }
+  v1::CommitRequest request = CommitOf(row, info);
+  {
+    MutexLock lock(&custody_mutex_);
+    if (Same(custody_.row(), row)) {
+      if (custody_.lost()) {
+        return absl::DataLossError(absl::StrCat(
+            ToString(view->names()[custody_.Owed(view->lives()).front()]),
+            " has lost the row that it had acknowledged; Push again, and ",
+            "Commit"));
+      }
+      const std::vector<uint32_t> sums = custody_.row_crc32c();
+      request.mutable_row_crc32c()->Add(sums.begin(), sums.end());
+      custody_.Commit();
+    }
+  }
+  return session_.Commit(*view, std::move(request), deadline, info.traceparent);
+}
+
+absl::StatusOr<RoundOutcome> ClientCore::CommitRow(const RowName& row,
+                                                   const PushInfo& info,
+                                                   const Bound* gradient) {
+  const absl::Time deadline = absl::Now() + options_.round_timeout;
+  absl::StatusOr<RoundOutcome> outcome;
+  const absl::Status status =
+      membership_->Persist(deadline, [&](const View& view) {
+        outcome = CommitOnce(view, row, info, gradient, deadline);
+        return outcome.status();
+      });
+  if (!status.ok()) return status;
+  MutexLock lock(&custody_mutex_);
+  if (Same(custody_.row(), row)) custody_.Know();
   return outcome;
 }
 
-bool ClientCore::IsGone(const absl::Status& status) {
-  return absl::IsOutOfRange(status) ||
-         (absl::IsAborted(status) && session_->fate()->status().ok());
+absl::StatusOr<RoundOutcome> ClientCore::Commit(const PushInfo& info) {
+  RowName row;
+  {
+    MutexLock lock(&custody_mutex_);
+    row = custody_.Find(/*seed=*/false, version_);
+  }
+  row.round = version_;  // also if nothing was pushed
+  return CommitRow(row, info, nullptr);
+}
+
+absl::StatusOr<RoundOutcome> ClientCore::SeedOnce(const View& view,
+                                                  const Bound& bound,
+                                                  RowName* row) {
+  CatchUp(*view);
+  {
+    MutexLock lock(&push_mutex_);
+    if (row->session != view->session()) {
+      MutexLock custody_lock(&custody_mutex_);
+      *row = custody_.Begin(/*seed=*/true, 0, view->session());
+    }
+    // After a recovery version 0 may be there: then only the answer is missing.
+    if (view->serial() == 0 || !view->reply().seeded()) {
+      const absl::Status status = PushOwed(view, *row, bound, DType::kF32);
+      if (!status.ok()) return status;
+    }
+  }
+  v1::CommitRequest request;
+  request.set_kind(v1::SEED);
+  request.set_attempt(row->attempt);
+  absl::StatusOr<RoundOutcome> outcome = session_.Commit(
+      *view, std::move(request), absl::Now() + options_.round_timeout);
+  if (outcome.ok() && !membership_->NoteHeld(*view, outcome->version)) {
+    return view->over()->status();
+  }
+  return outcome;
+}
+
+absl::StatusOr<RoundOutcome> ClientCore::Seed(
+    absl::Span<const TensorView> parameters) {
+  const absl::StatusOr<Bound> bound = BindRow(parameters, DType::kF32);
+  if (!bound.ok()) return bound.status();
+  RowName row;
+  absl::StatusOr<RoundOutcome> outcome;
+  const absl::Status status =
+      membership_->Persist(absl::InfiniteFuture(), [&](const View& view) {
+        outcome = SeedOnce(view, *bound, &row);
+        return outcome.status();
+      });
+  if (!status.ok()) return status;
+  version_ = outcome->version;
+  MutexLock lock(&custody_mutex_);
+  if (Same(custody_.row(), row)) custody_.Know();
+  return outcome;
+}
+
+absl::Status ClientCore::Leave() {
+  if (!membership_->BeginToLeave()) return absl::OkStatus();
+  const View view = membership_->view();
+  absl::Status status;
+  // Between two epochs nobody is there to hear it: the lease runs out.
+  if (!options_.observer && view->over()->status().ok()) {
+    status = session_.Leave(*view);
+  }
+  membership_->End(absl::CancelledError("this client has left the job"));
+  return status;
 }
 
 }  // namespace agg

@@ -28,6 +28,12 @@ absl::string_view KindText(ClientEvent::Kind kind) {
       return "an operator ended this session";
     case ClientEvent::Kind::kWaiting:
       return "waiting";
+    case ClientEvent::Kind::kRecovering:
+      return "waiting for the job to come back";
+    case ClientEvent::Kind::kRecovered:
+      return "the job is back";
+    case ClientEvent::Kind::kRewound:
+      return "the job has gone back";
   }
   return "an event of another release";
 }

@@ -10,16 +10,24 @@ namespace agg {
 // Sent to ClientOptions::on_event.
 struct ClientEvent {
   enum class Kind {
-    kShardLost,   // every call fails with UNAVAILABLE from now on
+    // With recovery_window 0: every call fails with UNAVAILABLE from now on.
+    kShardLost,
     kFinished,    // no more rounds; pulls still work
     kSuperseded,  // another session took the rank: every call is ABORTED
     kSeedRole,    // this worker is now the one to Seed
     kDraining,    // the server is shutting down
-    kExpired,     // the lease ran out: NOT_FOUND; Connect again to go on
-    kEvicted,     // an operator ended this session: every call is ABORTED
+    // With recovery_window 0: the lease ran out: NOT_FOUND; Connect again.
+    kExpired,
+    kEvicted,  // an operator ended this session: every call is ABORTED
     // Nothing is wrong yet, but somebody is waited for: the coordinator itself
     // (during Connect), or workers. `message` says who.
     kWaiting,
+    // The job has lost a process, or this client its session: calls wait.
+    // `message` says for what; at once, and each few seconds when it changes.
+    kRecovering,
+    kRecovered,  // calls go on; `version` is the job's newest
+    // The job has gone back to `version`; `message` names both versions.
+    kRewound,
   };
   Kind kind = Kind::kFinished;
   uint64_t version = 0;

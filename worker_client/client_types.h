@@ -31,16 +31,20 @@ struct ClientOptions {
   absl::Duration connect_timeout = absl::Seconds(30);
   // Short calls that wait for no other worker (Leave, Observe).
   absl::Duration call_timeout = absl::Seconds(10);
-  // A complete Push, or the bytes of a Pull once its version is published.
+  // A Push, or the bytes of a published Pull; anew when an epoch has ended.
   absl::Duration transfer_timeout = absl::Minutes(10);
   // What waits for other workers: Commit, Wait, and a Pull until its version is
-  // published. Without a limit these still end when the job finishes, loses a
-  // shard or ends this session.
+  // published; what waits for a lost process included. Without a limit these
+  // still end when the job finishes, this session ends or recovery_window does.
   absl::Duration round_timeout = absl::InfiniteDuration();
   // For how long a broken connection is tried again, counted from each loss.
-  // Less than the server's reconnect_grace (5 s): after that the session is
-  // over anyway.
+  // Less than the server's reconnect_grace (5 s), after which the session may
+  // be over.
   absl::Duration reconnect_window = absl::Seconds(3);
+  // For how long the job is waited for when it has lost a process, counted from
+  // each loss: calls go on by themselves when it is back. 0: they fail with
+  // UNAVAILABLE, and this client is over.
+  absl::Duration recovery_window = absl::Minutes(15);
 
   // --- Performance ---
   // TCP connections to each shard, 1 or 2: with 2, pulls can overlap pushes.
@@ -50,9 +54,9 @@ struct ClientOptions {
   // changes the complete process; MALLOC_* in the environment has precedence.
   bool tune_malloc = false;
 
-  // Called on the client's thread, or on the caller's during Connect; must not
-  // block, and must not call the client. Unset: nothing is said. PrintEvent
-  // (client_event.h) writes each event to stderr.
+  // Called on the client's thread, or on the caller's during Connect and by an
+  // observer; must not block, and must not call the client. Unset: nothing is
+  // said. PrintEvent (client_event.h) writes each event to stderr.
   std::function<void(const ClientEvent&)> on_event;
 };
 
@@ -88,7 +92,10 @@ struct PushInfo {
 
 // How a round ended.
 struct RoundOutcome {
-  enum class Kind { kApplied, kSkipped, kSeeded };
+  // kRewound: the job has lost its newest versions and gone back to `version`,
+  // whose parameters PushPull has pulled. No row is in it, and `round` is the
+  // one that was given up. Compute on `version` as after any other round.
+  enum class Kind { kApplied, kSkipped, kSeeded, kRewound };
   static constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   uint64_t round = 0;
   uint64_t version = 0;  // published by the round

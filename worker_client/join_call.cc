@@ -13,12 +13,11 @@
 #include "absl/time/time.h"
 #include "proto/manifest_message.h"
 #include "proto/protocol_version.h"
+#include "worker_client/client_event.h"
+#include "worker_client/wait_report.h"
 
 namespace agg {
 namespace {
-
-// So often on_event hears at most that the coordinator is waited for.
-constexpr absl::Duration kSayAgain = absl::Seconds(5);
 
 std::string ClientName(const ClientOptions& options) {
   if (!options.client_name.empty()) return options.client_name;
@@ -26,28 +25,6 @@ std::string ClientName(const ClientOptions& options) {
   gethostname(host, sizeof(host) - 1);
   return absl::StrCat(host, ":", getpid());
 }
-
-// Tells on_event why a client is not in yet: at once, and when the reason has
-// changed.
-class WaitReport {
- public:
-  explicit WaitReport(const ClientOptions& options) : options_(options) {}
-
-  void Say(const std::string& reason, absl::Time now) {
-    if (!options_.on_event || reason == said_ || now < next_) return;
-    said_ = reason;
-    next_ = now + kSayAgain;
-    ClientEvent event;
-    event.kind = ClientEvent::Kind::kWaiting;
-    event.message = reason;
-    options_.on_event(event);
-  }
-
- private:
-  const ClientOptions& options_;
-  std::string said_;
-  absl::Time next_ = absl::InfinitePast();
-};
 
 absl::Status OutOfTime(const absl::Status& last, absl::Duration timeout) {
   return absl::Status(
@@ -57,20 +34,25 @@ absl::Status OutOfTime(const absl::Status& last, absl::Duration timeout) {
 
 }  // namespace
 
-absl::StatusOr<v1::JoinReply> JoinJob(const ClientOptions& options,
-                                      const ShardName& coordinator,
-                                      grpc::Channel* channel,
-                                      v1::Coordinator::StubInterface* stub) {
+v1::JoinRequest MakeJoinRequest(const ClientOptions& options) {
   v1::JoinRequest join;
   join.set_protocol_version(kProtocolVersion);
   join.set_rank(options.rank);
   *join.mutable_manifest() = ToProto(options.manifest);
   join.set_client(ClientName(options));
+  return join;
+}
+
+absl::StatusOr<v1::JoinReply> JoinJob(const ClientOptions& options,
+                                      const ShardName& coordinator,
+                                      grpc::Channel* channel,
+                                      v1::Coordinator::StubInterface* stub) {
+  const v1::JoinRequest join = MakeJoinRequest(options);
   v1::ObserveRequest observe;
   observe.set_protocol_version(kProtocolVersion);
   const absl::Time deadline = absl::Now() + options.connect_timeout;
   absl::Duration pause = absl::Milliseconds(20);
-  WaitReport report(options);
+  WaitReport report(options, ClientEvent::Kind::kWaiting);
   absl::Status waited_for;  // why there was no answer so far
   while (true) {
     v1::JoinReply reply;

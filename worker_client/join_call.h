@@ -14,6 +14,9 @@
 
 namespace agg {
 
+// What every Join of this client says.
+v1::JoinRequest MakeJoinRequest(const ClientOptions& options);
+
 // Joins as a worker, or as an observer asks for the job's description. Tries
 // again while the coordinator cannot be reached or waits for its shards, at
 // most for options.connect_timeout; options.on_event hears why. UNAVAILABLE

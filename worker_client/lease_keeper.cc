@@ -21,15 +21,17 @@ namespace {
 // One Attend call, on the thread that calls Run.
 class AttendCall {
  public:
-  AttendCall(const LeaseOptions& options, CancelSource* stop,
-             absl::Time* answered, bool* draining)
+  AttendCall(const LeaseOptions& options, const Lease& lease,
+             CancelSource* stop, absl::Time* answered, bool* draining)
       : options_(options),
+        duration_(lease.duration),
         answered_(answered),
         draining_(draining),
-        registration_(stop, &context_),
-        stub_(options.channel) {
-    renewal_.set_epoch(options.epoch);
-    renewal_.set_session(options.session);
+        stopped_(stop, &context_),
+        stub_(lease.channel) {
+    if (lease.over != nullptr) over_.emplace(lease.over.get(), &context_);
+    renewal_.set_epoch(lease.epoch);
+    renewal_.set_session(lease.session);
   }
 
   // Until the call ends: its status.
@@ -109,22 +111,24 @@ class AttendCall {
   }
 
   void Renew() {
-    if (options_.clock->Now() - *answered_ > options_.lease) {
+    if (options_.clock->Now() - *answered_ > duration_) {
       context_.TryCancel();
       renew_at_ = absl::InfiniteFuture();
       return;
     }
-    renew_at_ = Clock::Real()->Now() + options_.lease / 3;
+    renew_at_ = Clock::Real()->Now() + duration_ / 3;
     if (writing_) return;  // the last one is still under way
     writing_ = true;
     Begin(kWrite, [this](void* tag) { stream_->Write(renewal_, tag); });
   }
 
   const LeaseOptions& options_;
+  const absl::Duration duration_;
   absl::Time* const answered_;
   bool* const draining_;
   grpc::ClientContext context_;
-  CancelSource::Registration registration_;
+  CancelSource::Registration stopped_;
+  absl::optional<CancelSource::Registration> over_;
   v1::Coordinator::Stub stub_;
   grpc::CompletionQueue queue_;
   std::unique_ptr<grpc::ClientAsyncReaderWriter<v1::LeaseRenewal, v1::JobEvent>>
@@ -152,39 +156,61 @@ LeaseKeeper::~LeaseKeeper() {
   thread_.join();
 }
 
-grpc::Status LeaseKeeper::RunCall() {
-  return AttendCall(options_, &stop_, &answered_, &draining_).Run();
+absl::Status LeaseKeeper::GiveUp(const Lease& lease,
+                                 const grpc::Status& status) const {
+  if (lease.over != nullptr) {
+    absl::Status over = lease.over->status();
+    if (!over.ok()) return over;
+  }
+  if (options_.clock->Now() - answered_ > lease.duration) {
+    return absl::UnavailableError(absl::StrCat(
+        ToString(options_.coordinator), ": has answered no lease renewal for ",
+        absl::FormatDuration(lease.duration),
+        "; check that its agg_server runs and can be reached"));
+  }
+  // Another process at the address would not know this session.
+  if (draining_) return FromGrpc(status, options_.coordinator, "Attend");
+  return absl::OkStatus();
 }
 
-void LeaseKeeper::Loop() {
+absl::Status LeaseKeeper::Keep(const Lease& lease) {
   absl::optional<RetryPolicy> retries;
-  while (stop_.status().ok()) {
+  while (true) {
     const absl::Time started = options_.clock->Now();
-    grpc::Status status = RunCall();
-    if (!stop_.status().ok()) return;
-    if (options_.clock->Now() - answered_ > options_.lease) {
-      options_.on_lost(absl::UnavailableError(absl::StrCat(
-          ToString(options_.coordinator), ": has answered no lease renewal ",
-          "for ", absl::FormatDuration(options_.lease),
-          "; check that its agg_server runs and can be reached")));
-      return;
-    }
-    // The window of reconnecting begins anew when the stream worked.
-    if (answered_ > started || !retries.has_value()) {
-      retries.emplace(options_.reconnect_window);
-    }
+    grpc::Status status =
+        AttendCall(options_, lease, &stop_, &answered_, &draining_).Run();
+    if (!stop_.status().ok()) return stop_.status();
     if (status.ok()) {
       status = grpc::Status(grpc::StatusCode::UNAVAILABLE,
                             "the coordinator closed the lease's stream");
     }
+    absl::Status lost = GiveUp(lease, status);
+    if (!lost.ok()) return lost;
+    // The window of reconnecting begins anew when the stream worked.
+    if (answered_ > started || !retries.has_value()) {
+      retries.emplace(options_.reconnect_window);
+    }
     const absl::optional<absl::Duration> pause =
         retries->AfterFailure(status, absl::Now());
-    // Another process at the address would not know this session.
-    if (draining_ || !pause.has_value()) {
-      options_.on_lost(FromGrpc(status, options_.coordinator, "Attend"));
-      return;
+    if (!pause.has_value()) {
+      return FromGrpc(status, options_.coordinator, "Attend");
     }
-    stop_.WaitFor(*pause).IgnoreError();
+    // Who stops this ends the lease's epoch first.
+    CancelSource* const end = lease.over != nullptr ? lease.over.get() : &stop_;
+    end->WaitFor(*pause).IgnoreError();
+    lost = GiveUp(lease, status);
+    if (!lost.ok()) return lost;
+  }
+}
+
+void LeaseKeeper::Loop() {
+  absl::optional<Lease> lease = options_.lease;
+  while (lease.has_value() && stop_.status().ok()) {
+    answered_ = options_.clock->Now();
+    draining_ = false;
+    const absl::Status why = Keep(*lease);
+    if (!stop_.status().ok()) return;
+    lease = options_.on_lost(why);
   }
 }
 

@@ -3,6 +3,7 @@
 #define AGG_WORKER_CLIENT_LEASE_KEEPER_H_
 
 #include <grpcpp/channel.h>
+#include <grpcpp/support/status.h>
 
 #include <cstdint>
 #include <functional>
@@ -11,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "proto/agg.pb.h"
 #include "server/base/clock.h"
 #include "server/base/tick_clock.h"
@@ -19,20 +21,28 @@
 
 namespace agg {
 
-struct LeaseOptions {
-  ShardName coordinator;
+// What is held in one epoch.
+struct Lease {
   std::shared_ptr<grpc::Channel> channel;
   uint64_t epoch = 0;
   uint64_t session = 0;
-  absl::Duration lease;
+  absl::Duration duration;
+  // Ends it with the reason, besides the end of its own; may be null.
+  std::shared_ptr<CancelSource> over;
+};
+
+struct LeaseOptions {
+  ShardName coordinator;
+  Lease lease;  // the first one
   absl::Duration reconnect_window;
   // Measures the lease (P31): what this process spent frozen does not count, as
   // it does not count for the servers. Outlives the stream.
   const Clock* clock = TickClock::Real();
   // For every event but RENEWED, on this stream's thread.
   std::function<void(const v1::JobEvent&)> on_event;
-  // The lease cannot be kept: why. Called at most once.
-  std::function<void(absl::Status)> on_lost;
+  // A lease cannot be kept: why. Answers, as late as it likes, with the one to
+  // be kept from now on, or with nothing: the end. On this stream's thread.
+  std::function<absl::optional<Lease>(absl::Status)> on_lost;
 };
 
 // Holds the Attend stream open from a thread of its own, which is also what
@@ -49,8 +59,10 @@ class LeaseKeeper {
   LeaseKeeper& operator=(const LeaseKeeper&) = delete;
 
  private:
-  // Attends until the call ends; OK status members say how.
-  grpc::Status RunCall();
+  // Keeps the lease until it cannot: why.
+  absl::Status Keep(const Lease& lease);
+  // Why no renewal can be hoped for after a call that ended so; OK: again.
+  absl::Status GiveUp(const Lease& lease, const grpc::Status& status) const;
   void Loop();
 
   const LeaseOptions options_;

@@ -29,4 +29,17 @@ absl::optional<absl::Duration> RetryPolicy::AfterFailure(
   return pause;
 }
 
+absl::optional<absl::Duration> RecoveryWindow::AfterFailure(
+    absl::Time now, absl::Duration lasted) {
+  if (lasted > works_) {
+    first_loss_ = now;
+    pause_ = absl::ZeroDuration();
+  }
+  first_loss_ = std::min(first_loss_, now);
+  if (now - first_loss_ >= window_) return absl::nullopt;
+  const absl::Duration pause = pause_;
+  pause_ = std::min(std::max(2 * pause_, kFirstPause), kLastPause);
+  return pause;
+}
+
 }  // namespace agg

@@ -1,5 +1,6 @@
-// When a failed transfer is tried again. Pure, and apart from the streams: the
-// time is an argument.
+// When a failed transfer is tried again, and for how long a job that has lost a
+// process is waited for. Pure, and apart from the streams: the time is an
+// argument.
 #ifndef AGG_WORKER_CLIENT_RETRY_H_
 #define AGG_WORKER_CLIENT_RETRY_H_
 
@@ -39,6 +40,32 @@ class RetryPolicy {
   absl::Time first_loss_ = absl::InfiniteFuture();
   absl::Duration pause_ = absl::ZeroDuration();
   int damaged_ = 0;
+};
+
+// The policy for what goes on after the end of an epoch (P27), in calls that
+// are made again each time the job is back. An attempt that lasted longer than
+// `works` had a job that worked; the next loss has a window of its own then.
+// Thread-compatible.
+class RecoveryWindow {
+ public:
+  static constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
+  static constexpr absl::Duration kLastPause = absl::Seconds(1);
+
+  RecoveryWindow(absl::Duration window, absl::Duration works)
+      : window_(window), works_(works) {}
+
+  // The pause before the next attempt (none, then 0.1 s to 1 s); nullopt: give
+  // up. `lasted`: the failed attempt.
+  absl::optional<absl::Duration> AfterFailure(absl::Time now,
+                                              absl::Duration lasted);
+  // When it gives up; InfiniteFuture: nothing has failed.
+  absl::Time end() const { return first_loss_ + window_; }
+
+ private:
+  absl::Duration window_;
+  absl::Duration works_;
+  absl::Time first_loss_ = absl::InfiniteFuture();
+  absl::Duration pause_ = absl::ZeroDuration();
 };
 
 }  // namespace agg

@@ -53,36 +53,33 @@ RowPusher::~RowPusher() {
 }
 
 absl::Status RowPusher::Push(absl::Span<const TensorView> bound, DType dtype,
-                             const v1::FrameMeta& meta, absl::Time deadline) {
-  row_crc32c_.clear();
+                             const v1::FrameMeta& meta,
+                             absl::Span<const int> shards,
+                             absl::Time deadline) {
+  receipts_.clear();
   absl::Status status = cancel_->status();
   if (!status.ok()) return status;
-  std::vector<Part> parts = Start(bound, dtype, meta);
+  std::vector<Part> parts = Start(bound, dtype, meta, shards);
   status = Wait(meta, deadline, &parts);
-  if (status.ok()) {
-    Sum(parts);
-  } else {
-    Abandon(&parts);
-  }
+  TakeReceipts(parts);
+  if (!status.ok()) Abandon(&parts);
   WaitForMemory();
   return status;
 }
 
 std::vector<RowPusher::Part> RowPusher::Start(
-    absl::Span<const TensorView> bound, DType dtype,
-    const v1::FrameMeta& meta) {
+    absl::Span<const TensorView> bound, DType dtype, const v1::FrameMeta& meta,
+    absl::Span<const int> shards) {
   // First handle what happened to the streams since the last push: a call that
   // has ended must be replaced, since writing to it would fail.
   while (RunEvent(kAtOnce)) {
   }
   std::vector<Part> parts;
-  for (size_t i = 0; i < streams_.size(); ++i) {
-    if (streams_[i] == nullptr) continue;
-    parts.push_back(
-        Part{static_cast<int>(i), streams_[i].get(),
-             std::make_unique<FrameSource>(router_, bound, static_cast<int>(i),
-                                           meta, dtype, memory_),
-             RetryPolicy(reconnect_window_)});
+  for (const int shard : shards) {
+    parts.push_back(Part{shard, streams_[shard].get(),
+                         std::make_unique<FrameSource>(router_, bound, shard,
+                                                       meta, dtype, memory_),
+                         RetryPolicy(reconnect_window_)});
     parts.back().stream->StartPush(parts.back().source.get(), meta);
   }
   return parts;
@@ -149,14 +146,12 @@ absl::Status RowPusher::Wait(const v1::FrameMeta& meta, absl::Time deadline,
   }
 }
 
-void RowPusher::Sum(const std::vector<Part>& parts) {
-  std::vector<uint32_t> sums(streams_.size(), 0);  // 0: a shard without slices
+void RowPusher::TakeReceipts(const std::vector<Part>& parts) {
   for (const Part& part : parts) {
-    const absl::optional<uint32_t> sum = part.source->row_crc32c();
-    if (!sum.has_value()) return;
-    sums[part.ordinal] = *sum;
+    if (part.stream->state() != State::kAcknowledged) continue;
+    receipts_.push_back(
+        {part.ordinal, !part.stream->closed(), part.source->row_crc32c()});
   }
-  row_crc32c_ = std::move(sums);
 }
 
 void RowPusher::Abandon(std::vector<Part>* parts) {

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "kernels/dtype.h"
 #include "proto/agg.pb.h"
@@ -36,18 +37,27 @@ class RowPusher {
   RowPusher(const RowPusher&) = delete;
   RowPusher& operator=(const RowPusher&) = delete;
 
-  // Sends the bound views (ShardRouter::Bind) as `dtype` and returns when
-  // every shard has acknowledged them; a shard whose connection breaks gets
-  // them again. `meta` holds epoch, session, round, kind and attempt. Once
+  // An acknowledgement of the last Push.
+  struct Receipt {
+    int shard = 0;
+    bool landed = false;  // else the round was closed, and the bytes dropped
+    // Of CommitRequest.row_crc32c; nothing: not everything was sent.
+    absl::optional<uint32_t> crc32c;
+  };
+
+  // Sends the bound views (ShardRouter::Bind) as `dtype` to `shards`, and
+  // returns when all of them have acknowledged; one whose connection breaks
+  // gets them again. `meta` holds epoch, session, round, kind and attempt. Once
   // Push has returned, also with an error, gRPC no longer reads the views'
   // memory. Errors: the cancel source's reason; DEADLINE_EXCEEDED; what a shard
-  // answers.
+  // answers. REQUIRES: each of `shards` has slices.
   absl::Status Push(absl::Span<const TensorView> bound, DType dtype,
-                    const v1::FrameMeta& meta, absl::Time deadline);
+                    const v1::FrameMeta& meta, absl::Span<const int> shards,
+                    absl::Time deadline);
 
-  // CommitRequest.row_crc32c of the last Push; empty if it failed, or a shard
-  // acknowledged before everything was sent: the round was closed.
-  const std::vector<uint32_t>& row_crc32c() const { return row_crc32c_; }
+  // Of the shards that have acknowledged the last Push, which may have failed
+  // at others.
+  const std::vector<Receipt>& receipts() const { return receipts_; }
 
  private:
   // One shard's part of the push in progress.
@@ -61,7 +71,8 @@ class RowPusher {
 
   // The push's parts, started.
   std::vector<Part> Start(absl::Span<const TensorView> bound, DType dtype,
-                          const v1::FrameMeta& meta);
+                          const v1::FrameMeta& meta,
+                          absl::Span<const int> shards);
   // Whether all shards have acknowledged; restarts broken parts when their
   // pause is over.
   absl::StatusOr<bool> Advance(const v1::FrameMeta& meta,
@@ -70,7 +81,7 @@ class RowPusher {
   bool RunEvent(absl::Time until);
   absl::Status Wait(const v1::FrameMeta& meta, absl::Time deadline,
                     std::vector<Part>* parts);
-  void Sum(const std::vector<Part>& parts);  // sets row_crc32c_
+  void TakeReceipts(const std::vector<Part>& parts);
   // Cancels the parts' unfinished calls and waits until they end.
   void Abandon(std::vector<Part>* parts);
   // Until gRPC has released every frame.
@@ -81,7 +92,7 @@ class RowPusher {
   CancelSource* const cancel_;
   const std::shared_ptr<FrameMemory> memory_;
   grpc::CompletionQueue queue_;
-  std::vector<uint32_t> row_crc32c_;
+  std::vector<Receipt> receipts_;
   std::vector<std::unique_ptr<ShardStream>>
       streams_;  // by ordinal; may be null
 };

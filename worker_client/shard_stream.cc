@@ -107,6 +107,7 @@ void ShardStream::OnRead(bool ok) {
       ack.round() == meta_.round() && ack.kind() == meta_.kind() &&
       ack.attempt() == meta_.attempt()) {
     state_ = State::kAcknowledged;
+    closed_ = ack.closed();
   }
   Read();
 }

@@ -8,13 +8,17 @@
 
 namespace agg {
 
-void CheckpointSchedule::Begin(const VersionId& id, bool restored,
+void CheckpointSchedule::Begin(const VersionId& id,
+                               const std::optional<VersionId>& restored,
                                absl::Time now) {
   tried_ = id;
   tried_at_ = now;
-  if (!restored) return;
-  counts_.restored_version = id.version;
-  counts_.restored_made = id.made;
+  if (!restored.has_value()) return;
+  counts_.restored_version = restored->version;
+  counts_.restored_made = restored->made;
+  // The newest that can be read; how old it is nobody here knows.
+  sealed_ = *restored;
+  sealed_at_ = now;
 }
 
 bool CheckpointSchedule::Due(const VersionId& id, bool finished,

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,7 +28,8 @@ class CheckpointSchedule {
 
   // The job is at `id`, seeded or rewound to it, or it goes on: from here on
   // rounds and seconds count. `restored`: the checkpoint that it comes from.
-  void Begin(const VersionId& id, bool restored, absl::Time now);
+  void Begin(const VersionId& id, const std::optional<VersionId>& restored,
+             absl::Time now);
   // Whether to take one of `id` now, or to Skip it if one is under way.
   // `finished`: no version follows.
   bool Due(const VersionId& id, bool finished, absl::Time now) const;

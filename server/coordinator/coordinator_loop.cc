@@ -8,6 +8,7 @@
 // Meanwhile a shard may be lost, so that the second look starts from nothing.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "server/base/log.h"
@@ -123,7 +124,7 @@ bool Coordinator::SeedIfDue() {
     MutexLock lock(&mutex_);
     if (!state_.CheckAcceptingCalls(epoch).ok()) return true;
     state_.job()->FinishSeed(attempt, clock_->Now());
-    state_.checkpoints()->Begin(state_.job()->id(), /*restored=*/false,
+    state_.checkpoints()->Begin(state_.job()->id(), /*restored=*/std::nullopt,
                                 clock_->Now());
     LogInfo("seeded: version 0 is published, epoch ", epoch);
   }

@@ -132,16 +132,16 @@ bool CoordinatorState::BeginEpoch(uint64_t epoch, std::optional<JobStart> start,
     job_ = std::make_unique<JobState>(options_, epoch, now);
     AdoptNextCombination();
   } else {
-    const bool from_disk = start->restored.has_value();
+    const std::optional<VersionId> restored = start->restored;
     const VersionId id = start->id;
     const bool rewound = id.made == epoch && job_ != nullptr;
     if (rewound) ++num_rewinds_;
     job_ = std::make_unique<JobState>(options_, epoch, now, *std::move(start));
-    if (from_disk || !checkpoints_.began()) {
-      checkpoints_.Begin(id, from_disk, now);
+    if (restored.has_value() || !checkpoints_.began()) {
+      checkpoints_.Begin(id, restored, now);
     }
-    ApplyFacts();
   }
+  ApplyEnd();
   floor_ = FloorWatch(close_options_);
   skipped_ = SkippedRun(options_.max_skipped_rounds);
   epoch_on_ = true;

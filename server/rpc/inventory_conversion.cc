@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "server/base/field_error.h"
 #include "server/coordinator/call_validation.h"
 #include "server/rpc/phase_limits.h"

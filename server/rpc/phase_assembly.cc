@@ -89,8 +89,7 @@ bool BeginSmall(const v1::PhaseRequest& request, Phase* phase) {
 void BeginUpdate(const v1::PhaseRequest& request, Phase* phase) {
   phase->kind = PhaseKind::kUpdate;
   phase->step = ToStep(request.update());
-  // Steps count from 1: none is taken, the next version has the same bytes.
-  phase->publish.unchanged = request.update().step() == 0;
+  phase->publish.unchanged = request.unchanged();
   phase->replica_step = ToStep(request.replica_step());
 }
 

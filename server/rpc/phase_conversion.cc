@@ -70,8 +70,7 @@ void SetClose(const Phase& phase, v1::PhaseRequest::Close* out) {
 void SetUpdate(const Phase& phase, v1::PhaseRequest* request) {
   SetScalars(phase.step, request->mutable_update());
   SetScalars(phase.replica_step, request->mutable_replica_step());
-  // Steps count from 1: none is taken, the next version has the same bytes.
-  if (phase.publish.unchanged) request->mutable_update()->set_step(0);
+  request->set_unchanged(phase.publish.unchanged);
 }
 
 // The phases of a round, and of the seed.

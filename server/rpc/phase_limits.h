@@ -19,7 +19,8 @@ inline constexpr int64_t kMaxPhaseMessageBytes = int64_t{3} << 20;
 inline constexpr int64_t kMaxStepBytes =
     8 * (int64_t{kMaxPhaseWorkers} + 2) * kMaxPhaseTensors;
 // A job's record has up to one number for each coefficient.
-inline constexpr int64_t kMaxPhaseBytes = 2 * kMaxStepBytes;
+inline constexpr int64_t kMaxRecordBytes = kMaxStepBytes;
+inline constexpr int64_t kMaxPhaseBytes = kMaxStepBytes + kMaxRecordBytes;
 
 }  // namespace agg
 

@@ -14,6 +14,7 @@
 #include "server/base/clock.h"
 #include "server/base/tick_clock.h"
 #include "server/coordinator/coordinator.h"
+#include "server/round/neighbour_peer.h"
 #include "server/rpc/job_conversion.h"
 #include "server/rpc/shard_identity.h"
 #include "server/shard/shard_engine.h"
@@ -33,6 +34,9 @@ struct RpcServerOptions {
   CallCounts* calls = nullptr;  // outlives the server; null: not counted
   // Measures how long the coordinator may be away (P24).
   const Clock* clock = TickClock::Real();
+  // Takes and gives what neighbours replicate and fetch; outlives the server.
+  // Null: they are refused.
+  NeighbourPeer* copies = nullptr;
 };
 
 // Health (grpc.health.v1) names. "" is the process: SERVING where /readyz says

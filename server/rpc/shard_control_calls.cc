@@ -123,4 +123,14 @@ ShardControlService::RunPhase(grpc::CallbackServerContext* context) {
   return PhaseStream::Start(engine_, {&compute_, &files_});
 }
 
+grpc::ServerReadReactor<v1::CopyFrame>* ShardControlService::Replicate(
+    grpc::CallbackServerContext* context, v1::ReplicateReply*) {
+  return copies_.Replicate(context);
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* ShardControlService::Fetch(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  return copies_.Fetch(context, *request);
+}
+
 }  // namespace agg

@@ -146,9 +146,14 @@ class ShardControlService::AttachStream
 };
 
 ShardControlService::ShardControlService(const ShardIdentity& self,
-                                         ShardEngine* engine, OpenStreams* open,
-                                         const Clock* clock)
-    : self_(self), engine_(engine), open_(open), watch_(clock) {}
+                                         ShardEngine* engine,
+                                         NeighbourPeer* copies,
+                                         OpenStreams* open, const Clock* clock)
+    : self_(self),
+      engine_(engine),
+      open_(open),
+      watch_(clock),
+      copies_(copies, self.ordinal) {}
 
 std::string ShardControlService::name() const {
   return absl::StrCat("shard ", self_.ordinal, " (", self_.address, ")");

@@ -2,6 +2,10 @@
 #ifndef AGG_SERVER_RPC_SHARD_CONTROL_SERVICE_H_
 #define AGG_SERVER_RPC_SHARD_CONTROL_SERVICE_H_
 
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -9,8 +13,10 @@
 #include "absl/status/status.h"
 #include "proto/agg.grpc.pb.h"
 #include "server/base/clock.h"
+#include "server/round/neighbour_peer.h"
 #include "server/rpc/bidi_stream.h"
 #include "server/rpc/coordinator_watch.h"
+#include "server/rpc/copy_streams.h"
 #include "server/rpc/executor.h"
 #include "server/rpc/open_streams.h"
 #include "server/rpc/shard_claim.h"
@@ -19,17 +25,33 @@
 
 namespace agg {
 
+// All methods by callbacks, as v1::ShardControl::CallbackService has them, but
+// Fetch with raw bytes, so that a frame is not copied.
+using ShardControlMethods = v1::ShardControl::WithRawCallbackMethod_Fetch<
+    v1::ShardControl::WithCallbackMethod_Attach<
+        v1::ShardControl::WithCallbackMethod_SetManifest<
+            v1::ShardControl::WithCallbackMethod_ReserveRow<
+                v1::ShardControl::WithCallbackMethod_SetSession<
+                    v1::ShardControl::WithCallbackMethod_RunPhase<
+                        v1::ShardControl::WithCallbackMethod_Probe<
+                            v1::ShardControl::WithCallbackMethod_GetManifest<
+                                v1::ShardControl::WithCallbackMethod_SetFacts<
+                                    v1::ShardControl::
+                                        WithCallbackMethod_Replicate<
+                                            v1::ShardControl::Service>>>>>>>>>>;
+
 // Calls that change the epoch run in order on one thread, phases on another,
 // those about a checkpoint's files on a third, reservations of rows on a
 // fourth: all may take long, and gRPC's callback threads must not wait. Its
 // parts are in two files: shard_control_service.cc (Attach),
 // shard_control_calls.cc.
-class ShardControlService : public v1::ShardControl::CallbackService {
+class ShardControlService : public ShardControlMethods {
  public:
-  // `engine`, `open` and `clock` outlive the service, which outlives its
-  // server.
+  // `engine`, `copies`, `open` and `clock` outlive the service, which outlives
+  // its server. `copies` may be null, see CopyStreams.
   ShardControlService(const ShardIdentity& self, ShardEngine* engine,
-                      OpenStreams* open, const Clock* clock);
+                      NeighbourPeer* copies, OpenStreams* open,
+                      const Clock* clock);
 
   // Ends the epoch if its coordinator has been away for kResumeTime.
   // Thread-safe.
@@ -60,6 +82,11 @@ class ShardControlService : public v1::ShardControl::CallbackService {
                                      v1::SetFactsReply* reply) override;
   grpc::ServerBidiReactor<v1::PhaseRequest, v1::PhaseReply>* RunPhase(
       grpc::CallbackServerContext*) override;
+  grpc::ServerReadReactor<v1::CopyFrame>* Replicate(
+      grpc::CallbackServerContext* context, v1::ReplicateReply*) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Fetch(
+      grpc::CallbackServerContext* context,
+      const grpc::ByteBuffer* request) override;
 
   // ShardClaim::Take; a refusal is logged.
   absl::Status TakeClaim(uint64_t life, const std::string& coordinator);
@@ -83,6 +110,7 @@ class ShardControlService : public v1::ShardControl::CallbackService {
   Executor compute_;
   Executor files_;
   Executor memory_;
+  CopyStreams copies_;
 };
 
 }  // namespace agg

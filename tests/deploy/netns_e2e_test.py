@@ -111,6 +111,7 @@ class PodsTest(unittest.TestCase):
             self.folder / "digits_worker",
             f"--coordinator={COORDINATOR}", f"--rank={rank}",
             f"--workers={WORKERS}", "--batch=2", "--epochs=1000000",
+            "--recovery_window=0",
             f"--data={self.folder / 'digits.csv.gz'}")
         return pod
 

@@ -15,6 +15,7 @@ import unittest
 import zipfile
 
 from deploy import quickstart
+from deploy import quickstart_chaos as chaos
 from deploy import quickstart_job as job
 from deploy import quickstart_monitoring as monitoring
 from deploy import quickstart_options
@@ -47,6 +48,13 @@ class OptionsTest(unittest.TestCase):
             learning_rate=1e-3, epochs=1, seed=7, wire_dtype="bf16",
             backend="cpu"))
 
+    def test_chaos_has_defaults_of_its_own(self):
+        options = parse("--chaos")
+        self.assertEqual(
+            (options.shards, options.workers, options.batch, options.optimizer,
+             options.kills), (4, 3, 8, "adam", 12))
+        self.assertEqual(parse("--chaos --shards 3").shards, 3)
+
     def test_errors_name_flag_value_and_what_is_allowed(self):
         cases = {
             "--scope x --rule sum": ("--scope", "'x'", "per_tensor, global"),
@@ -63,6 +71,10 @@ class OptionsTest(unittest.TestCase):
             "--shard 3": ("unrecognized", "--shard", "3"),
             "--keep": ("--keep", "needs", "--monitoring"),
             "--monitoring --tune": ("--monitoring", "allowed", "--tune"),
+            "--chaos --tune": ("--chaos", "allowed", "--tune"),
+            "--chaos --monitoring": ("--chaos", "allowed", "--monitoring"),
+            "--chaos --shards 1": ("--shards", "1", "allowed", "2"),
+            "--chaos --kills 0": ("--kills", "'0'", "1..1000"),
         }
         for text, parts in cases.items():
             stderr = io.StringIO()
@@ -114,10 +126,48 @@ class ConfigTest(unittest.TestCase):
         self.assertIn('job: "quickstart"\n', plain)
         self.assertNotIn("shadow_rules", plain)
 
+    def test_second_copies_are_asked_for(self):
+        self.assertNotIn("replication", job.config_text(job.Run(), ["a:1"]))
+        self.assertIn('replication: "buddy"', job.config_text(
+            job.Run(replication="buddy"), ["a:1", "a:2"]))
+
     def test_rounds_drop_an_incomplete_batch(self):
         self.assertEqual(job.Run().rounds(), 44)
         self.assertEqual(job.Run(workers=1).rounds(), 1440)
         self.assertEqual(job.Run(workers=33).rounds(), 42)
+
+
+class ChaosTest(unittest.TestCase):
+
+    def test_a_plan_follows_from_its_seed(self):
+        def plan(seed):
+            return chaos.plan(100, 12, ["kill", "pair"],
+                              chaos.make_random(seed))
+
+        self.assertEqual(plan(1), plan(1))
+        self.assertNotEqual(plan(1), plan(2))
+        versions = [version for version, _ in plan(1)]
+        self.assertEqual(len(set(versions)), 12)
+        self.assertEqual(versions, sorted(versions))
+        # The last ones are far enough from the end to be seen.
+        self.assertLess(versions[-1], 90)
+
+    def test_neighbours_share_copies(self):
+        self.assertEqual(chaos.not_neighbours(4, 0), [2])
+        self.assertEqual(chaos.not_neighbours(4, 3), [1])
+        self.assertEqual(chaos.not_neighbours(5, 1), [3, 4])
+        self.assertEqual(chaos.not_neighbours(3, 1), [])
+
+    def test_ports_are_different_and_not_the_kernels_to_give(self):
+        ports = chaos.free_ports(8, chaos.make_random(1))
+        self.assertEqual(len(set(ports)), 8)
+        self.assertLess(max(ports), 32768)
+
+    def test_the_summary_has_both_results(self):
+        text = view.chaos_summary({"parameters_sha256": "ab"},
+                                  {"parameters_sha256": "cd"}, [3, 1, 2])
+        for part in ("3 kills", "2.00 s (median)", "3.00 s", "ab", "cd"):
+            self.assertIn(part, text)
 
 
 class SummaryTest(unittest.TestCase):

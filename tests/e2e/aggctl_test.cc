@@ -1,9 +1,12 @@
 // aggctl's commands against a job with real servers and clients.
+#include <sys/stat.h>
+
 #include <future>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -208,6 +211,38 @@ TEST_F(AggctlTest, LogLevelOfTheProcess) {
   EXPECT_EQ(Aggctl({"loglevel", "info"}).output, "log level info, was error\n");
   EXPECT_THAT(Aggctl({"loglevel", "loud"}).result.message,
               HasSubstr("allowed: debug, info, warning, error"));
+}
+
+TEST_F(AggctlTest, ACheckpointNeedsAPath) {
+  Begin();
+  const Answer run = Aggctl({"checkpoint"});
+  EXPECT_EQ(run.result.code, kAggctlRefused);
+  EXPECT_THAT(run.result.message, HasSubstr("checkpoint.path is not"));
+}
+
+TEST(AggctlCheckpointTest, IsTakenWhenSomebodyAsks) {
+  const std::string folder = testing::TempDir() + "/aggctl_checkpoints";
+  ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
+  const LoopbackJob job(
+      2,
+      absl::StrCat("workers: 1\nlearning_rate { rate: 0.1 }\n",
+                   "checkpoint { path: \"", folder, "\" every_seconds: 0 }\n"));
+  const Manifest manifest = ShapedManifest({{3, 700001}, {17}});
+  EXPECT_THAT(agg::Aggctl(job.coordinator(), {"status"}).output,
+              HasSubstr("saved     nothing yet\n"));
+  const auto client = job.Connect(0, manifest);
+  EXPECT_THAT(agg::Aggctl(job.coordinator(), {"checkpoint"}).result.message,
+              HasSubstr("no version is published yet"));
+  HostTensors parameters = MakeTensors(manifest, 7);
+  const absl::Status seeded = client->SeedOrPull(MutableViews(&parameters));
+  ASSERT_TRUE(seeded.ok()) << seeded;
+  const Answer run = agg::Aggctl(job.coordinator(), {"checkpoint"});
+  ASSERT_TRUE(run.result.ok()) << run.result.message;
+  EXPECT_THAT(run.output,
+              MatchesRegex("version 0 is saved: 840[0-9]+ bytes, in the folder "
+                           "[0-9]+-0\n"));
+  EXPECT_THAT(agg::Aggctl(job.coordinator(), {"status"}).output,
+              HasSubstr("saved     version 0, "));
 }
 
 TEST(AggctlFailureTest, NobodyThere) {

@@ -127,6 +127,8 @@ ClientOptions LoopbackJob::Options(int rank, const Manifest& manifest) const {
   options.coordinator = coordinator_;
   options.rank = rank;
   options.manifest = manifest;
+  // A shard that is stopped here does not come back.
+  options.recovery_window = absl::ZeroDuration();
   return options;
 }
 

@@ -8,7 +8,9 @@ import tempfile
 import unittest
 
 SERVER = "tests/e2e/lost_device_server"
-WORKER = "worker_client/examples/minimal_worker"
+WORKER = ["worker_client/examples/digits_worker", "--workers=2", "--batch=64",
+          "--epochs=1", "--recovery_window=0",
+          "--data=deploy/data/digits.csv.gz"]
 CONFIG = """
 workers: 2
 backend: "cuda"
@@ -48,7 +50,9 @@ class LostDeviceTest(unittest.TestCase):
             if " listens on " in line:
                 break
         address = log[-1].split(" listens on ")[1].strip()
-        workers = [self.start([WORKER, address, rank]) for rank in (0, 1)]
+        workers = [self.start(WORKER + [f"--coordinator={address}",
+                                        f"--rank={rank}"])
+                   for rank in (0, 1)]
         outputs = [worker.communicate()[0] for worker in workers]
         return server, "".join(log), [w.returncode for w in workers], outputs
 

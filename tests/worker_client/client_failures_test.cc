@@ -146,7 +146,9 @@ class EndingTest : public ::testing::TestWithParam<Ending> {};
 
 TEST_P(EndingTest, EndsThePendingCallAndAllLaterOnes) {
   FakeJob job(TwoTensors(), {});
-  auto client = Connect(OptionsFor(job, TwoTensors()));
+  ClientOptions options = OptionsFor(job, TwoTensors());
+  options.recovery_window = absl::ZeroDuration();
+  auto client = Connect(options);
   auto parameters = Values(TwoTensors(), 1);
   ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
   ASSERT_TRUE(client->Push(Read(parameters)).ok());
@@ -181,7 +183,9 @@ TEST(ClientFailuresTest, AShardsLossEndsAPushThatWaits) {
   FakeJob::Options job_options;
   job_options.num_shards = 2;
   FakeJob job(manifest, job_options);
-  auto client = Connect(OptionsFor(job, manifest));
+  ClientOptions options = OptionsFor(job, manifest);
+  options.recovery_window = absl::ZeroDuration();
+  auto client = Connect(options);
   auto parameters = Values(manifest, 1);
   job.StallPushes(1);
   auto pending = std::async(std::launch::async, [&] {
@@ -233,6 +237,7 @@ TEST(ClientFailuresTest, ADeadCoordinatorIsNamed) {
   FakeJob job(TwoTensors(), job_options);
   ClientOptions options = OptionsFor(job, TwoTensors());
   options.reconnect_window = absl::Milliseconds(100);
+  options.recovery_window = absl::ZeroDuration();
   auto client = Connect(options);
   auto parameters = Values(TwoTensors(), 1);
   ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
@@ -254,6 +259,7 @@ TEST(ClientFailuresTest, ADeadShardIsNamed) {
   FakeJob job(TwoTensors(), job_options);
   ClientOptions options = OptionsFor(job, TwoTensors());
   options.reconnect_window = absl::Milliseconds(100);
+  options.recovery_window = absl::ZeroDuration();
   auto client = Connect(options);
   auto parameters = Values(TwoTensors(), 1);
   ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
@@ -273,6 +279,7 @@ TEST(ClientFailuresTest, AnAnnouncedShutdownIsNoConnectionRefused) {
   std::promise<void> heard;
   ClientOptions options = OptionsFor(job, TwoTensors());
   options.reconnect_window = absl::Hours(1);
+  options.recovery_window = absl::ZeroDuration();
   options.on_event = [&](const ClientEvent& event) {
     if (event.kind == ClientEvent::Kind::kDraining) heard.set_value();
   };

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
@@ -77,13 +78,16 @@ TEST(LeaseKeeperTest, OnlyTheClocksTimeEndsALease) {
   Lost lost;
   LeaseOptions options;
   options.coordinator = {0, job.coordinator()};
-  options.channel = MakeChannel(job.coordinator());
+  options.lease.channel = MakeChannel(job.coordinator());
   // Renewed each 10 ms of the system's time.
-  options.lease = absl::Milliseconds(30);
+  options.lease.duration = absl::Milliseconds(30);
   options.reconnect_window = absl::Seconds(1);
   options.clock = &clock;
   options.on_event = [](const v1::JobEvent&) {};
-  options.on_lost = [&](absl::Status status) { lost.Set(std::move(status)); };
+  options.on_lost = [&](absl::Status status) {
+    lost.Set(std::move(status));
+    return absl::nullopt;
+  };
   const LeaseKeeper keeper(std::move(options));
 
   // More than three leases by the system's time.

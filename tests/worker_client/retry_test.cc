@@ -85,5 +85,35 @@ TEST(RetryPolicyTest, LetsOtherFailuresStand) {
   }
 }
 
+TEST(RecoveryWindowTest, PausesGrowToASecond) {
+  RecoveryWindow window(absl::Minutes(15), absl::Seconds(4));
+  EXPECT_EQ(window.end(), absl::InfiniteFuture());
+  const absl::Duration none = absl::ZeroDuration();
+  EXPECT_EQ(window.AfterFailure(kStart, none), none);
+  EXPECT_EQ(window.AfterFailure(kStart, none), absl::Milliseconds(100));
+  EXPECT_EQ(window.AfterFailure(kStart, none), absl::Milliseconds(200));
+  for (int i = 0; i < 5; ++i) window.AfterFailure(kStart, none);
+  EXPECT_EQ(window.AfterFailure(kStart, none), absl::Seconds(1));
+}
+
+TEST(RecoveryWindowTest, EndsThoughTheJobComesBackNowAndThen) {
+  RecoveryWindow window(absl::Minutes(15), absl::Seconds(4));
+  for (int i = 0; i < 900; i += 3) {
+    EXPECT_TRUE(window.AfterFailure(kStart + absl::Seconds(i), absl::Seconds(3))
+                    .has_value());
+    EXPECT_EQ(window.end(), kStart + absl::Minutes(15));
+  }
+  EXPECT_FALSE(window.AfterFailure(kStart + absl::Minutes(15), absl::Seconds(3))
+                   .has_value());
+}
+
+TEST(RecoveryWindowTest, AJobThatHasWorkedHasANewWindow) {
+  RecoveryWindow window(absl::Minutes(15), absl::Seconds(4));
+  window.AfterFailure(kStart, absl::ZeroDuration());
+  const absl::Time later = kStart + absl::Hours(1);
+  EXPECT_EQ(window.AfterFailure(later, absl::Hours(1)), absl::ZeroDuration());
+  EXPECT_EQ(window.end(), later + absl::Minutes(15));
+}
+
 }  // namespace
 }  // namespace agg

@@ -61,7 +61,8 @@ class Job:
     def worker(self, rank, workers, epochs=1000):
         return self.start([
             DIGITS, f"--coordinator={self.addresses[0]}", f"--rank={rank}",
-            f"--workers={workers}", f"--data={DATA}", f"--epochs={epochs}"],
+            f"--workers={workers}", f"--data={DATA}", f"--epochs={epochs}",
+            "--recovery_window=0"],
             log=f"worker_{rank}")
 
     def await_rounds(self, count):

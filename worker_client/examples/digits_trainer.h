@@ -25,8 +25,8 @@ struct DigitsTraining {
 };
 
 struct DigitsResult {
-  int64_t rounds = 0;
-  std::vector<double> epoch_losses;  // mean over the epoch's rounds
+  int64_t rounds = 0;  // that this worker took part in, and that still stand
+  std::vector<double> epoch_losses;  // mean over the epoch's rounds of them
   DigitsTensors parameters;          // the last version, in full precision
 };
 
@@ -39,8 +39,10 @@ absl::Span<const int> WorkerBatch(const DigitsTraining& training,
 // Rounds of an epoch: an incomplete last batch is dropped.
 int RoundsPerEpoch(const DigitsTraining& training, int num_examples);
 
-// Trains until the last epoch's end, or the job's. `on_round` gets every
-// outcome and the parameters after it.
+// Trains until the version that ends the last epoch, or the job's end. Which
+// batch is computed follows from the version alone: where the job goes back to
+// an earlier one, the same rounds are done again, with the same bits.
+// `on_round` gets every outcome but kRewound, and the parameters after it.
 absl::StatusOr<DigitsResult> TrainDigits(
     const DigitsTraining& training, const DigitsData& data, AggClient* client,
     const std::function<void(const RoundOutcome&, const DigitsTensors&)>&

@@ -1,6 +1,6 @@
 // digits_worker: one worker of the quickstart. Rank 0 prints a JSON line per
 // round and one at the end; the others print nothing. Undefined numbers are
-// null. Events of the job, such as who is waited for, go to stderr.
+// null. Events of the job, such as what is waited for, go to stderr.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -9,6 +9,7 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "server/base/json.h"
 #include "worker_client/agg_client.h"
@@ -26,6 +27,8 @@ ABSL_FLAG(std::string, data, "deploy/data/digits.csv.gz", "the digits");
 ABSL_FLAG(std::string, save, "", "rank 0: .npz file of the final parameters");
 ABSL_FLAG(int, accuracy_every, 0,
           "rank 0: rounds between test accuracies in its lines; 0: none");
+ABSL_FLAG(absl::Duration, recovery_window, agg::ClientOptions().recovery_window,
+          "how long a job that has lost a process is waited for; 0: not");
 
 namespace agg {
 namespace {
@@ -99,6 +102,7 @@ absl::StatusOr<std::unique_ptr<AggClient>> Connect(
   options.manifest = DigitsManifest();
   // Many workers on few cores take their time to start.
   options.connect_timeout = absl::Minutes(2);
+  options.recovery_window = absl::GetFlag(FLAGS_recovery_window);
   options.on_event = PrintEvent;
   return AggClient::Connect(options);
 }

@@ -8,7 +8,7 @@ int main(int argc, char** argv) {
   options.coordinator = argc > 1 ? argv[1] : "127.0.0.1:50051";
   options.rank = argc > 2 ? std::atoi(argv[2]) : 0;
   options.manifest = {{{"x", {4}, "", false}}};
-  options.on_event = agg::PrintEvent;  // who is waited for, on stderr
+  options.on_event = agg::PrintEvent;  // what is waited for, on stderr
   std::vector<float> x(4), g(4);
   const std::vector<agg::MutableTensorView> parameters = {absl::MakeSpan(x)};
   const std::vector<agg::TensorView> gradient = {absl::MakeConstSpan(g)};
@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
   auto client = agg::AggClient::Connect(options);
   absl::Status status = client.status();
   if (status.ok()) status = (*client)->SeedOrPull(parameters);
-  for (int step = 0; step < 4 && status.ok(); ++step) {
+  while (status.ok() && (*client)->version() < 4) {
     for (int i = 0; i < 4; ++i) g[i] = x[i] - 1;
     status = (*client)->PushPull(gradient, {}, parameters).status();
   }

@@ -43,6 +43,8 @@ absl::StatusOr<PulledModel> PullModel(const std::string& coordinator,
   options.observer = true;
   options.connect_timeout = connect_timeout;
   options.tune_malloc = true;
+  // A tool says at once what is wrong.
+  options.recovery_window = absl::ZeroDuration();
   options.on_event = on_event;
   absl::StatusOr<std::unique_ptr<AggClient>> client =
       AggClient::Connect(options);

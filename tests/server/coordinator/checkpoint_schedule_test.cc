@@ -24,7 +24,7 @@ TEST(CheckpointScheduleTest, NothingIsDueWithoutAPath) {
   CheckpointOptions options = Options(1, 1);
   options.enabled = false;
   CheckpointSchedule schedule(options);
-  schedule.Begin({7, 0}, false, At(0));
+  schedule.Begin({7, 0}, std::nullopt, At(0));
   EXPECT_FALSE(schedule.Due({7, 5}, true, At(100)));
   EXPECT_EQ(schedule.NextDue({7, 5}, true), absl::InfiniteFuture());
   EXPECT_FALSE(schedule.Status(At(0)).configured);
@@ -32,7 +32,7 @@ TEST(CheckpointScheduleTest, NothingIsDueWithoutAPath) {
 
 TEST(CheckpointScheduleTest, DueAfterSoManySeconds) {
   CheckpointSchedule schedule(Options(10, 0));
-  schedule.Begin({7, 0}, false, At(0));
+  schedule.Begin({7, 0}, std::nullopt, At(0));
   EXPECT_FALSE(schedule.Due({7, 3}, false, At(9)));
   EXPECT_TRUE(schedule.Due({7, 3}, false, At(10)));
   EXPECT_FALSE(schedule.Due({7, 0}, false, At(10))) << "no other version";
@@ -51,7 +51,7 @@ TEST(CheckpointScheduleTest, DueAfterSoManySeconds) {
 
 TEST(CheckpointScheduleTest, DueAfterSoManyRounds) {
   CheckpointSchedule schedule(Options(0, 5));
-  schedule.Begin({7, 2}, false, At(0));
+  schedule.Begin({7, 2}, std::nullopt, At(0));
   EXPECT_FALSE(schedule.Due({7, 6}, false, At(1000)));
   EXPECT_TRUE(schedule.Due({7, 7}, false, At(0)));
   EXPECT_EQ(schedule.NextDue({7, 3}, false), absl::InfiniteFuture());
@@ -62,7 +62,7 @@ TEST(CheckpointScheduleTest, DueAfterSoManyRounds) {
 
 TEST(CheckpointScheduleTest, AFailureIsSaidAndTriedAgainWhenTheNextIsDue) {
   CheckpointSchedule schedule(Options(10, 0));
-  schedule.Begin({7, 0}, false, At(0));
+  schedule.Begin({7, 0}, std::nullopt, At(0));
   schedule.Start({7, 3}, At(10));
   schedule.End(absl::ResourceExhaustedError("disk full"), At(11)).Run();
   CheckpointStatus status = schedule.Status(At(11));
@@ -78,7 +78,7 @@ TEST(CheckpointScheduleTest, AFailureIsSaidAndTriedAgainWhenTheNextIsDue) {
 
 TEST(CheckpointScheduleTest, WhatFallsDueMeanwhileIsSkippedAndCounted) {
   CheckpointSchedule schedule(Options(0, 1));
-  schedule.Begin({7, 0}, false, At(0));
+  schedule.Begin({7, 0}, std::nullopt, At(0));
   schedule.Start({7, 1}, At(0));
   EXPECT_TRUE(schedule.Due({7, 2}, false, At(0)));
   EXPECT_TRUE(schedule.busy());
@@ -91,7 +91,7 @@ TEST(CheckpointScheduleTest, WhatFallsDueMeanwhileIsSkippedAndCounted) {
 
 TEST(CheckpointScheduleTest, AFinishedJobTakesALastOneAndSkipsItNever) {
   CheckpointSchedule schedule(Options(1000, 0));
-  schedule.Begin({7, 0}, false, At(0));
+  schedule.Begin({7, 0}, std::nullopt, At(0));
   schedule.Start({7, 1}, At(0));
   EXPECT_FALSE(schedule.Due({7, 9}, true, At(1))) << "one is under way";
   schedule.End(TakenCheckpoint{1, 7, 1}, At(2)).Run();
@@ -104,7 +104,7 @@ TEST(CheckpointScheduleTest, AFinishedJobTakesALastOneAndSkipsItNever) {
 
 TEST(CheckpointScheduleTest, WhoAsksGetsTheNextOneThatBegins) {
   CheckpointSchedule schedule(Options(1000, 0));
-  schedule.Begin({7, 0}, false, At(0));
+  schedule.Begin({7, 0}, std::nullopt, At(0));
   std::optional<absl::StatusOr<TakenCheckpoint>> first;
   std::optional<absl::StatusOr<TakenCheckpoint>> second;
   schedule.Request([&](auto result) { first = result; });
@@ -126,10 +126,17 @@ TEST(CheckpointScheduleTest, WhoAsksGetsTheNextOneThatBegins) {
 TEST(CheckpointScheduleTest, SaysWhatTheJobHasGoneOnFrom) {
   CheckpointSchedule schedule(Options(10, 0));
   EXPECT_FALSE(schedule.began());
-  schedule.Begin({9, 40}, true, At(0));
+  // A rewind in epoch 9, to what epoch 7 had made.
+  schedule.Begin({9, 40}, VersionId{7, 40}, At(0));
   EXPECT_TRUE(schedule.began());
-  EXPECT_EQ(schedule.Status(At(0)).restored_version, 40u);
-  EXPECT_EQ(schedule.Status(At(0)).restored_made, 9u);
+  const CheckpointStatus status = schedule.Status(At(3));
+  EXPECT_EQ(status.restored_version, 40u);
+  EXPECT_EQ(status.restored_made, 7u);
+  // It is the newest one there is, and not one of the job's present version.
+  EXPECT_EQ(status.version, 40u);
+  EXPECT_EQ(status.made, 7u);
+  EXPECT_EQ(status.age, absl::Seconds(3));
+  EXPECT_FALSE(schedule.Has({9, 40}));
 }
 
 }  // namespace

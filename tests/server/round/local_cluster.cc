@@ -23,6 +23,28 @@ void Require(const absl::Status& status, const char* what) {
   std::abort();
 }
 
+// What a neighbour reaches: whatever process has the shard now.
+class CopiesOf : public NeighbourPeer {
+ public:
+  explicit CopiesOf(const std::unique_ptr<ShardEngine>* engine)
+      : engine_(engine) {}
+  absl::Status SendCombined(const CopyHeader& header,
+                            const CopySlice& slice) override {
+    return *engine_ == nullptr ? Gone()
+                               : (*engine_)->SendCombined(header, slice);
+  }
+  absl::Status FinishCombined(const CopyHeader& header) override {
+    return *engine_ == nullptr ? Gone() : (*engine_)->FinishCombined(header);
+  }
+  absl::Status Fetch(const CopyHeader& header, const CopySink& sink) override {
+    return *engine_ == nullptr ? Gone() : (*engine_)->Fetch(header, sink);
+  }
+
+ private:
+  static absl::Status Gone() { return absl::UnavailableError("no process"); }
+  const std::unique_ptr<ShardEngine>* const engine_;
+};
+
 }  // namespace
 
 ClusterOptions MakeClusterOptions(int num_shards, int workers,
@@ -67,8 +89,11 @@ LocalCluster::LocalCluster(const ClusterOptions& options) : options_(options) {
     backends_.push_back(*std::move(backend));
     engines_.push_back(nullptr);
     peers_.push_back(std::make_unique<FaultyPeer>(nullptr));
-    StartShard(k);
   }
+  for (int k = 0; k < options.num_shards; ++k) {
+    copies_.push_back(std::make_unique<CopiesOf>(&engines_[k]));
+  }
+  for (int k = 0; k < options.num_shards; ++k) StartShard(k);
   StartCoordinator();
   if (!options.real_clock) {
     Settle();
@@ -91,6 +116,12 @@ void LocalCluster::StartShard(int ordinal) {
     Require(folder.status(), "CheckpointFolder");
     Require(engines_[ordinal]->SetCheckpointFolder(*folder, files_.get()),
             "SetCheckpointFolder");
+  }
+  if (shard.replicated) {
+    const int num_shards = options_.num_shards;
+    engines_[ordinal]->SetNeighbours(
+        copies_[(ordinal + 1) % num_shards].get(),
+        copies_[(ordinal + num_shards - 1) % num_shards].get());
   }
   peers_[ordinal]->Connect(engines_[ordinal].get());
 }

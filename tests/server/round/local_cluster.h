@@ -19,6 +19,7 @@
 #include "server/base/file_system.h"
 #include "server/base/mutex.h"
 #include "server/coordinator/coordinator.h"
+#include "server/round/neighbour_peer.h"
 #include "server/shard/shard_engine.h"
 #include "tests/server/round/faulty_peer.h"
 #include "tests/server/round/reply.h"
@@ -94,6 +95,7 @@ class LocalCluster {
   std::vector<std::unique_ptr<Backend>> backends_;
   std::vector<std::unique_ptr<ShardEngine>> engines_;
   std::vector<std::unique_ptr<FaultyPeer>> peers_;
+  std::vector<std::unique_ptr<NeighbourPeer>> copies_;  // by ordinal
   mutable Mutex mutex_;
   std::vector<RoundReport> reports_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Coordinator> coordinator_;

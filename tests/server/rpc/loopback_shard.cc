@@ -60,6 +60,7 @@ void LoopbackShard::Serve(Coordinator* coordinator, const Clock* clock) {
     options.job.shards.push_back(absl::StrCat("127.0.0.1:", i + 1));
   }
   options.calls = &calls_;
+  options.copies = copies_;
   auto rpc = RpcServer::Start(options, engine_.get(), coordinator);
   if (!rpc.ok()) std::abort();
   rpc_ = *std::move(rpc);

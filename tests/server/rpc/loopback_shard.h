@@ -16,6 +16,7 @@
 #include "server/base/call_counts.h"
 #include "server/base/clock.h"
 #include "server/coordinator/coordinator.h"
+#include "server/round/neighbour_peer.h"
 #include "server/round/shard_options.h"
 #include "server/rpc/rpc_server.h"
 #include "server/shard/shard_engine.h"
@@ -39,6 +40,8 @@ class LoopbackShard {
   explicit LoopbackShard(int ordinal = 0, int num_shards = 1,
                          const MakeEngine& make_engine = nullptr);
 
+  // What neighbours' calls reach; before Serve. It outlives this.
+  void set_copies(NeighbourPeer* copies) { copies_ = copies; }
   // Listens; once. `coordinator` may be null, and so may `clock`, for the real
   // one.
   void Serve(Coordinator* coordinator = nullptr, const Clock* clock = nullptr);
@@ -59,6 +62,7 @@ class LoopbackShard {
  private:
   const int ordinal_;
   const int num_shards_;
+  NeighbourPeer* copies_ = nullptr;
   CallCounts calls_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<ShardEngine> engine_;

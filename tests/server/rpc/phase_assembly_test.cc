@@ -87,6 +87,7 @@ TEST(PhaseAssemblyTest, ASkippedRoundIsPreparedToo) {
   const absl::StatusOr<Phase> back = RoundTrip(phase);
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_TRUE(back->publish.unchanged);
+  EXPECT_EQ(back->step.step, 4);
   EXPECT_EQ(back->record, nullptr);
 }
 

@@ -1,15 +1,15 @@
 // What a coordinator asks of another shard between two epochs, over a loopback
 // server. The engine behind it only notes what arrives.
-#include <atomic>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/clock.h"

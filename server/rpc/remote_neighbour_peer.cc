@@ -1,0 +1,150 @@
+// Frames are raw bytes, as those of Push: the generated stub would copy a
+// payload once more.
+#include "server/rpc/remote_neighbour_peer.h"
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/status.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/agg.pb.h"
+#include "proto/status_conversion.h"
+#include "server/rpc/peer_channel.h"
+#include "server/rpc/phase_limits.h"
+
+namespace agg {
+namespace {
+
+constexpr char kReplicate[] = "/agg.v1.ShardControl/Replicate";
+constexpr char kFetch[] = "/agg.v1.ShardControl/Fetch";
+
+bool IsSame(const CopyHeader& a, const CopyHeader& b) {
+  return a.epoch == b.epoch && a.part == b.part && a.id == b.id;
+}
+
+}  // namespace
+
+RemoteNeighbourPeer::RemoteNeighbourPeer(const RemoteNeighbourOptions& options)
+    : options_(options),
+      stub_(std::make_unique<grpc::GenericStub>(
+          MakePeerChannel(options.address))) {}
+
+RemoteNeighbourPeer::~RemoteNeighbourPeer() = default;
+
+std::string RemoteNeighbourPeer::name() const {
+  return absl::StrCat("shard ", options_.ordinal, " (", options_.address, ")");
+}
+
+std::unique_ptr<WatchedCall> RemoteNeighbourPeer::NewCall(const char* method) {
+  return std::make_unique<WatchedCall>(stub_.get(), method, options_.clock,
+                                       options_.stall_timeout);
+}
+
+absl::Status RemoteNeighbourPeer::End(WatchedCall* call) const {
+  const grpc::Status answer = call->Finish();
+  if (answer.ok()) return absl::OkStatus();
+  if (call->answered()) {
+    const absl::Status status = FromGrpcStatus(answer);
+    return absl::Status(status.code(),
+                        absl::StrCat(name(), ": ", status.message()));
+  }
+  const absl::Duration stalled = call->stalled_for();
+  return absl::UnavailableError(absl::StrCat(
+      "the link from shard ", options_.self, " to ", name(), " is broken: ",
+      stalled > absl::ZeroDuration()
+          ? absl::StrCat("no progress for ", absl::FormatDuration(stalled))
+          : answer.error_message()));
+}
+
+// --- The combined gradient ---------------------------------------------------
+
+void RemoteNeighbourPeer::BeginRound(const CopyHeader& header) {
+  if (round_ != nullptr && IsSame(round_->header, header)) return;
+  round_ = nullptr;  // cancels the former round's call
+  round_ = std::make_unique<Replication>(header);
+  round_->call = NewCall(kReplicate);
+}
+
+absl::Status RemoteNeighbourPeer::SendFrame(bool last) {
+  if (round_->call->Write(round_->frames.Take(last))) return absl::OkStatus();
+  absl::Status status = End(round_->call.get());
+  round_ = nullptr;
+  if (!status.ok()) return status;
+  return absl::InternalError(
+      absl::StrCat(name(), " has ended a round before its last slice"));
+}
+
+absl::Status RemoteNeighbourPeer::SendCombined(const CopyHeader& header,
+                                               const CopySlice& slice) {
+  MutexLock lock(&send_mutex_);
+  BeginRound(header);
+  if (!round_->frames.Fits(slice)) {
+    absl::Status status = SendFrame(/*last=*/false);
+    if (!status.ok()) return status;
+  }
+  round_->frames.Add(slice);
+  sent_bytes_ += static_cast<int64_t>(slice.values.size() * sizeof(float));
+  return absl::OkStatus();
+}
+
+absl::Status RemoteNeighbourPeer::FinishCombined(const CopyHeader& header) {
+  MutexLock lock(&send_mutex_);
+  BeginRound(header);
+  absl::Status status = SendFrame(/*last=*/true);
+  if (!status.ok()) return status;
+  const std::unique_ptr<Replication> round = std::move(round_);
+  grpc::ByteBuffer reply;
+  round->call->WritesDone();
+  round->call->Read(&reply);
+  return End(round->call.get());
+}
+
+// --- Fetch -------------------------------------------------------------------
+
+absl::Status RemoteNeighbourPeer::Fetch(const CopyHeader& header,
+                                        const CopySink& sink) {
+  v1::FetchRequest request;
+  request.set_epoch(header.epoch);
+  request.set_part(static_cast<uint32_t>(header.part));
+  request.set_made(header.id.made);
+  request.set_version(header.id.version);
+  const std::unique_ptr<WatchedCall> call = NewCall(kFetch);
+  if (call->Write(Serialize(request)) && call->WritesDone()) {
+    return ReadAll(header, sink, call.get());
+  }
+  return End(call.get());
+}
+
+absl::Status RemoteNeighbourPeer::ReadAll(const CopyHeader& header,
+                                          const CopySink& sink,
+                                          WatchedCall* call) {
+  std::string record;
+  grpc::ByteBuffer buffer;
+  v1::CopyFrame frame;
+  for (bool first = true; call->Read(&buffer); first = false) {
+    absl::Status status = ParseCopyFrame(&buffer, &frame);
+    CopyHeader theirs = header;
+    if (first && status.ok()) status = ReadHeader(frame, &theirs);
+    if (status.ok() && !IsSame(theirs, header)) {
+      status = absl::InternalError("it sends another copy than was asked for");
+    }
+    if (status.ok()) status = ForEachSlice(frame, sink.slice);
+    record += frame.record();
+    if (status.ok() && static_cast<int64_t>(record.size()) > kMaxRecordBytes) {
+      status = absl::ResourceExhaustedError(
+          absl::StrCat("the record has more than ", kMaxRecordBytes, " bytes"));
+    }
+    if (!status.ok()) {
+      return absl::Status(status.code(),
+                          absl::StrCat(name(), ": ", status.message()));
+    }
+    received_bytes_ += static_cast<int64_t>(frame.payload().size());
+  }
+  // All frames are there only if the call ends well.
+  absl::Status status = End(call);
+  if (status.ok() && header.part == 0) status = sink.record(std::move(record));
+  return status;
+}
+
+}  // namespace agg

@@ -1,0 +1,86 @@
+// NeighbourPeer for a shard in another process, over Replicate and Fetch of the
+// ShardControl service.
+#ifndef AGG_SERVER_RPC_REMOTE_NEIGHBOUR_PEER_H_
+#define AGG_SERVER_RPC_REMOTE_NEIGHBOUR_PEER_H_
+
+#include <grpcpp/generic/generic_stub.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/base/clock.h"
+#include "server/base/mutex.h"
+#include "server/base/tick_clock.h"
+#include "server/round/neighbour_peer.h"
+#include "server/rpc/copy_frame.h"
+#include "server/rpc/watched_call.h"
+
+namespace agg {
+
+struct RemoteNeighbourOptions {
+  int32_t self = 0;     // ordinal of this process's shard, for messages
+  int32_t ordinal = 1;  // of the neighbour
+  std::string address;  // "host:port" of the neighbour
+  // Without anything sent or received (P31).
+  absl::Duration stall_timeout = absl::Seconds(30);
+  const Clock* clock = TickClock::Real();
+};
+
+// Does not connect before the first call. A round's slices go over one call,
+// which FinishCombined ends; at most two frames of 4 MiB are on their way. A
+// call that has failed is not made again: the next SendCombined begins a new
+// one. The neighbour's own errors have its name in front.
+class RemoteNeighbourPeer : public NeighbourPeer {
+ public:
+  explicit RemoteNeighbourPeer(const RemoteNeighbourOptions& options);
+  // REQUIRES: no call runs.
+  ~RemoteNeighbourPeer() override;
+
+  absl::Status SendCombined(const CopyHeader& header,
+                            const CopySlice& slice) override;
+  absl::Status FinishCombined(const CopyHeader& header) override;
+  absl::Status Fetch(const CopyHeader& header, const CopySink& sink) override;
+
+  // Bytes of slices, since the beginning.
+  int64_t sent_bytes() const { return sent_bytes_.load(); }
+  int64_t received_bytes() const { return received_bytes_.load(); }
+
+ private:
+  // The call of one round.
+  struct Replication {
+    explicit Replication(const CopyHeader& round)
+        : header(round), frames(round) {}
+
+    const CopyHeader header;
+    CopyFrameBuilder frames;
+    std::unique_ptr<WatchedCall> call;
+  };
+
+  std::string name() const;
+  std::unique_ptr<WatchedCall> NewCall(const char* method);
+  // Makes a call for `header` if there is none.
+  void BeginRound(const CopyHeader& header)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(send_mutex_);
+  absl::Status SendFrame(bool last) ABSL_EXCLUSIVE_LOCKS_REQUIRED(send_mutex_);
+  // Why a call has failed; OK if it has not.
+  absl::Status End(WatchedCall* call) const;
+  absl::Status ReadAll(const CopyHeader& header, const CopySink& sink,
+                       WatchedCall* call);
+
+  const RemoteNeighbourOptions options_;
+  std::unique_ptr<grpc::GenericStub> stub_;
+
+  Mutex send_mutex_;
+  std::unique_ptr<Replication> round_ ABSL_GUARDED_BY(send_mutex_);
+  std::atomic<int64_t> sent_bytes_{0};
+  std::atomic<int64_t> received_bytes_{0};
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_RPC_REMOTE_NEIGHBOUR_PEER_H_

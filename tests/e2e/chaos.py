@@ -1,0 +1,306 @@
+"""A job of real processes whose shards are killed and frozen while it trains.
+
+    chaos.py --bin=BAZEL_BIN [--replication=none|buddy] [--events=12]
+             [--actions=kill,pair,..] [--checkpoint_every_rounds=N]
+             [--shards=4] [--workers=3] [--rounds=200] [--rule=adasum]
+             [--optimizer=adam] [--seed=1] [--minutes=M] [--edges]
+             [--keep_logs]
+
+Trains once undisturbed and once with events (deploy/quickstart_chaos.py), and
+compares the sha256 of the final parameters of all workers. With
+--replication=buddy nothing may be rewound either, unless both copies of a part
+are lost. Further actions: cut (all connections to one shard, for up to 1.5 s)
+and everything (all shards and workers killed at once). With --edges a shard is
+also killed while the job starts, and one in its last moments. With --minutes it
+goes on with the next seeds until the time is up. Exits with 1 and says what
+differs, and where the logs are.
+"""
+
+import argparse
+import collections
+import hashlib
+import json
+import os
+import pathlib
+import selectors
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent))
+
+from deploy import quickstart_chaos as chaos  # noqa: E402
+from deploy import quickstart_job as job  # noqa: E402
+from tests.e2e import proxies  # noqa: E402
+
+ACTIONS = ("kill", "coordinator", "pair", "recovery", "freeze", "long_freeze",
+           "freeze_all", "cut", "term", "roll", "all", "everything")
+CUT_SECONDS = (0.0, 1.5)
+EARLY_SECONDS = 1.5
+SILENT_SECONDS = 120  # without a round: the job hangs
+
+
+def config_text(options, addresses, folder):
+    lines = ['job: "chaos"']
+    lines += [f'shards: "{address}"' for address in addresses]
+    lines += [f"workers: {options.workers}",
+              f'combination {{ rule: "{options.rule}" }}',
+              f'step_scale {{ kind: "{options.step_scale}" }}',
+              f'optimizer {{ kind: "{options.optimizer}" }}',
+              "learning_rate { rate: 0.01 }",
+              "compute_threads: 1",
+              f'replication: "{options.replication}"']
+    if options.checkpoint_every_rounds:
+        (folder / "checkpoints").mkdir()
+        lines.append(
+            f'checkpoint {{ path: "{folder / "checkpoints"}" every_rounds: '
+            f'{options.checkpoint_every_rounds} every_seconds: 0 }}')
+    return "\n".join(lines) + "\n"
+
+
+class Job:
+    """The processes of one run."""
+
+    def __init__(self, options, folder, rng):
+        self.options = options
+        self.folder = folder
+        self.bin = pathlib.Path(options.bin).resolve()
+        self.processes = job.Processes(folder)
+        ports = chaos.free_ports(2 * options.shards, rng)
+        listening, known = ports[:options.shards], ports[:options.shards]
+        self.proxies = []
+        if "cut" in options.actions.split(","):
+            known = ports[options.shards:]
+            self.proxies = [proxies.Proxy(port, target)
+                            for port, target in zip(known, listening)]
+        addresses = [f"127.0.0.1:{port}" for port in known]
+        self.coordinator = addresses[0]
+        config = folder / "job.textproto"
+        config.write_text(config_text(options, addresses, folder))
+        self.shards = chaos.Shards(
+            self.processes,
+            lambda ordinal: [self.bin / "server" / "agg_server",
+                             f"--config={config}", f"--shard={ordinal}",
+                             f"--port={listening[ordinal]}"],
+            options.shards)
+        self.worker_lives = 0
+        self.start_workers()
+
+    def start_workers(self):
+        self.workers = [self.start_worker(rank)
+                        for rank in range(self.options.workers)]
+        self.worker_lives += 1
+
+    def kill_workers(self):
+        for worker in self.workers:
+            worker.kill()
+            worker.wait()
+        self.processes.running = [item for item in self.processes.running
+                                  if item[1] not in self.workers]
+
+    def start_worker(self, rank):
+        return self.processes.start(
+            f"worker_{rank}_life_{self.worker_lives}",
+            [self.bin / "tests" / "e2e" / "chaos_worker",
+             f"--coordinator={self.coordinator}", f"--rank={rank}",
+             f"--rounds={self.options.rounds}",
+             f"--save={self.folder / f'parameters_{rank}'}"],
+            stdout=subprocess.PIPE if rank == 0 else None)
+
+    def lines(self):
+        """What rank 0 says of each round, until its last life ends."""
+        worker = None
+        while worker != self.workers[0]:
+            worker = self.workers[0]
+            yield from self.lines_of_life(worker)
+            worker.stdout.close()
+
+    def lines_of_life(self, worker):
+        pipe, rest = worker.stdout, b""
+        heard = time.monotonic()
+        with selectors.DefaultSelector() as selector:
+            selector.register(pipe, selectors.EVENT_READ)
+            while worker == self.workers[0]:
+                if not selector.select(timeout=0.5):
+                    self.processes.check()
+                    if time.monotonic() - heard > SILENT_SECONDS:
+                        raise job.RunError(
+                            f"no round for {SILENT_SECONDS} s")
+                    continue
+                piece = os.read(pipe.fileno(), 1 << 16)
+                if not piece:
+                    return
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in map(json.loads, lines):
+                    yield line
+                    heard = time.monotonic()
+
+    def stop(self):
+        self.processes.stop()
+        for proxy in self.proxies:
+            proxy.close()
+
+    def digests(self):
+        """Waits for the workers' ends; the sha256 of what each has saved."""
+        for worker in self.workers:
+            worker.wait(SILENT_SECONDS)
+        self.processes.check()
+        return [hashlib.sha256(
+            (self.folder / f"parameters_{rank}").read_bytes()).hexdigest()
+            for rank in range(self.options.workers)]
+
+
+class Disturber(chaos.Chaos):
+    """Kills workers, too."""
+
+    def __init__(self, one, rng, events, say):
+        super().__init__(
+            one.shards, one.bin / "worker_client" / "tools" / "aggctl",
+            one.coordinator, rng, events,
+            one.options.replication == "buddy", say)
+        self.job = one
+
+    def _cut(self):
+        ordinal = self._any()
+        seconds = self.rng.uniform(*CUT_SECONDS)
+        self.job.proxies[ordinal].cut()
+        time.sleep(seconds)
+        self.job.proxies[ordinal].mend()
+        return f"connections to shard {ordinal} cut for {seconds:.1f} s"
+
+    def kill_early(self):
+        """Before it is known how far the job is: seeded or not."""
+        time.sleep(self.rng.uniform(0, EARLY_SECONDS))
+        self.say(f"at the start: {self._kill()}")
+
+    def _everything(self):
+        self.job.kill_workers()
+        what = self._all()
+        self.job.start_workers()
+        return f"kill -9 of all workers; {what}"
+
+
+Result = collections.namedtuple(
+    "Result", "digests rewinds left_out pauses histories")
+
+
+def run(options, events, rng, say):
+    """One run. Raises job.RunError."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="agg_chaos_"))
+    keep = True
+    one = Job(options, folder, rng)
+    try:
+        disturber = Disturber(one, rng, events, say)
+        if events and options.edges:
+            disturber.kill_early()
+        last, rewinds, left_out = 0, 0, 0
+        for line in one.lines():
+            # A rewound worker takes part again from an older version on.
+            if line["version"] <= last:
+                rewinds += 1
+            elif not line["included"]:
+                left_out += 1
+            last = line["version"]
+            disturber.on_version(last)
+        result = Result(one.digests(), rewinds, left_out, disturber.pauses,
+                        disturber.histories)
+        keep = options.keep_logs
+        return result
+    except (job.RunError, subprocess.TimeoutExpired) as error:
+        raise job.RunError(f"{error}\nlogs: {folder}") from error
+    finally:
+        one.stop()
+        if not keep:
+            shutil.rmtree(folder)
+
+
+def faults(options, undisturbed, disturbed):
+    """What a run must not do, in words."""
+    found = []
+    if len(set(disturbed.digests)) != 1:
+        found.append(f"the workers end with unlike parameters: "
+                     f"{disturbed.digests}")
+    if disturbed.digests[0] != undisturbed.digests[0]:
+        found.append("the parameters are not those of the undisturbed run")
+    if disturbed.left_out:
+        found.append(f"{disturbed.left_out} gradients of rank 0 were left out")
+    loses_both_copies = {"all", "everything"} & set(options.actions.split(","))
+    if options.replication == "buddy" and not loses_both_copies and (
+            disturbed.rewinds or len(disturbed.histories) > 1):
+        found.append(f"rewound {disturbed.rewinds} times; histories "
+                     f"{disturbed.histories}")
+    return found
+
+
+def compare(options, seed, undisturbed, say):
+    """One seed; returns the faults."""
+    rng = chaos.make_random(seed)
+    events = chaos.plan(options.rounds, options.events,
+                        options.actions.split(","), rng)
+    if options.edges:
+        events.append((options.rounds - rng.randrange(2), "kill"))
+    disturbed = run(options, events, rng, say)
+    found = faults(options, undisturbed, disturbed)
+    pauses = disturbed.pauses or [0]
+    # A job may be done before the last ones.
+    if len(disturbed.pauses) < options.events // 2:
+        found.append(f"only {len(disturbed.pauses)} of {options.events} events")
+    say(f"seed {seed}: {len(disturbed.pauses)} events, "
+        f"{disturbed.rewinds} rewinds, pauses of "
+        f"{statistics.median(pauses):.2f} s, at most {max(pauses):.2f} s\n"
+        f"undisturbed sha256 {undisturbed.digests[0]}\n"
+        f"disturbed   sha256 {disturbed.digests[0]}")
+    return found
+
+
+def make_parser():
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n", maxsplit=1)[0], allow_abbrev=False)
+    parser.add_argument("--bin", required=True)
+    parser.add_argument("--replication", default="buddy",
+                        choices=("none", "buddy"))
+    parser.add_argument("--checkpoint_every_rounds", type=int, default=0)
+    parser.add_argument("--events", type=int, default=12)
+    parser.add_argument("--actions", default="kill",
+                        help="some of " + ",".join(ACTIONS))
+    parser.add_argument("--shards", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--rule", default="adasum")
+    parser.add_argument("--step_scale", default="none")
+    parser.add_argument("--optimizer", default="adam")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=0)
+    parser.add_argument("--edges", action="store_true")
+    parser.add_argument("--keep_logs", action="store_true")
+    return parser
+
+
+def main(arguments):
+    options = make_parser().parse_args(arguments)
+    for action in options.actions.split(","):
+        if action not in ACTIONS:
+            print(f"--actions={action}; allowed: {', '.join(ACTIONS)}",
+                  file=sys.stderr)
+            return 2
+    deadline = time.monotonic() + 60 * options.minutes
+    seed = options.seed
+    try:
+        undisturbed = run(options, [], chaos.make_random("undisturbed"), print)
+        while True:
+            for fault in compare(options, seed, undisturbed, print):
+                print(f"seed {seed}: {fault}", file=sys.stderr)
+                return 1
+            seed += 1
+            if time.monotonic() > deadline:
+                return 0
+    except job.RunError as error:
+        print(f"seed {seed}: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,144 @@
+// A job for one worker and its observers that plays the ends of epochs: shards
+// that lose their memory or move, sessions that run out, rewinds. Everything
+// happens when the test says so.
+#ifndef AGG_TESTS_WORKER_CLIENT_EPOCH_JOB_H_
+#define AGG_TESTS_WORKER_CLIENT_EPOCH_JOB_H_
+
+#include <grpcpp/server.h>
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "proto/agg.grpc.pb.h"
+#include "proto/shard_plan.h"
+
+namespace agg {
+
+// Real gRPC servers on loopback. Rows are kept as they were pushed; the end of
+// a round publishes parameters - row. Versions are kept for ever.
+class EpochJob {
+ public:
+  // A row that was used.
+  struct Used {
+    uint64_t round, session;
+    uint32_t attempt;
+    bool operator==(const Used& other) const {
+      return round == other.round && session == other.session &&
+             attempt == other.attempt;
+    }
+  };
+
+  EpochJob(Manifest manifest, int num_shards);
+  ~EpochJob();
+
+  std::string coordinator() const { return addresses_[0]; }
+  std::string address(int shard) const;
+
+  // --- Rounds. Commits wait until Release; else they end their round at once.
+  void Hold();
+  void Release();
+  // The round of a commit that is held ends with it, and nobody is told.
+  void CloseSilently();
+  // The open round ends without the worker.
+  void CloseWithout();
+  // The shard takes frames and acknowledges none.
+  void StallPushes(int shard, bool stalls);
+  void AwaitCommit(int count);  // of all commits so far
+  void AwaitFrame(int shard, int count);
+
+  // --- Epochs. Calls in progress and new ones fail with `reason`, which
+  // attending workers hear if it is `said`, until Open.
+  void End(const std::string& reason, bool said = true);
+  void Lose(int shard);  // its memory: another life, no rows
+  void Move(int shard);  // to another address, and another life
+  void Rewind(uint64_t version);
+  void LoseAll();  // nothing is published any more
+  void Expire();   // the session: Join gives another one
+  void Finish();
+  // Joins get this instead of an answer; OK: they are answered.
+  void Refuse(grpc::Status status);
+  // Joins get no answer at all.
+  void Silence();
+  void Open();
+
+  // --- What was asked.
+  std::vector<v1::JoinRequest> joins() const;
+  std::vector<Used> used() const;
+  int frames(int shard) const;
+  uint64_t version() const;
+  // Of the newest version.
+  std::vector<std::vector<float>> parameters() const;
+
+ private:
+  class ShardService;
+  class CoordinatorService;
+  struct Row {
+    bool any = false;
+    v1::PushKind kind = v1::GRADIENT;
+    uint64_t round = 0;
+    uint64_t session = 0;
+    uint32_t attempt = 0;
+    std::map<int, std::vector<float>> slices;
+  };
+  struct Version {
+    uint64_t made = 0;
+    std::map<int, std::vector<float>> slices;
+  };
+  struct ShardState {
+    uint64_t life = 0;
+    Row row;
+    bool stalls = false;
+    int frames = 0;
+  };
+
+  void Serve(int shard);
+  // With mutex_ held, all of them.
+  grpc::Status CheckCall(uint64_t epoch) const;
+  v1::JoinReply Describe() const;
+  grpc::Status Land(int shard, const v1::PushFrame& frame, v1::PushAck* ack,
+                    bool* acknowledged);
+  bool Complete(int shard) const;
+  bool HasRow(const v1::CommitRequest& commit) const;
+  void Publish(const v1::CommitRequest* commit);
+  void FillOutcome(uint64_t round, uint64_t session, uint32_t attempt,
+                   v1::RoundOutcome* outcome) const;
+  uint64_t newest() const { return versions_.size() - 1; }
+
+  const Manifest manifest_;
+  const ShardPlan plan_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  uint64_t epoch_ = 1000;
+  bool open_ = true;
+  std::string reason_;
+  std::map<uint64_t, std::string> said_;  // by epoch: why it ended
+  bool finished_ = false;
+  bool holds_ = false;
+  grpc::Status refusal_;
+  bool silent_ = false;
+  uint64_t session_ = 0;
+  uint64_t last_session_ = 40960;
+  uint64_t last_life_ = 1;
+  std::vector<std::string> addresses_;
+  std::vector<ShardState> shards_;
+  std::vector<Version> versions_;
+  std::map<uint64_t, Used> outcomes_;  // by round
+  std::vector<Used> used_;
+  std::vector<v1::JoinRequest> joins_;
+  v1::CommitRequest commit_;  // the last one
+  int commits_ = 0;
+
+  std::vector<std::unique_ptr<grpc::Service>> services_;
+  std::vector<std::unique_ptr<grpc::Server>> servers_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_TESTS_WORKER_CLIENT_EPOCH_JOB_H_

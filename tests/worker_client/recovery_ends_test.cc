@@ -1,0 +1,257 @@
+// What ends a recovery, and what it comes back to: another session, no
+// parameters, a finished job, nobody.
+#include "tests/worker_client/recovery_fixture.h"
+
+namespace agg {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Used = EpochJob::Used;
+
+TEST_F(RecoveryTest, AJobThatLostEverythingIsSeededAgain) {
+  Begin();
+  ASSERT_TRUE(Step(0.5f).ok());
+  const auto outcome = StepThrough(0.25f, [&] { job.LoseAll(); });
+  EXPECT_EQ(outcome.status().code(), absl::StatusCode::kFailedPrecondition);
+  for (const absl::Status& status :
+       {outcome.status(), client->Push(Read(seed)), client->Commit({}).status(),
+        client->Pull(1, Write(&parameters)), client->Wait(1).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(Message(status), HasSubstr("Seed again"));
+  }
+  EXPECT_THAT(ToString(heard.Await(ClientEvent::Kind::kRecovered)),
+              HasSubstr("Seed again"));
+  parameters = seed;
+  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
+  EXPECT_EQ(client->version(), 0u);
+  const auto next = Step(0.125f);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_TRUE(next->included);
+  EXPECT_EQ(parameters, After({0.125f}));
+}
+
+TEST_F(RecoveryTest, ASeedGoesOn) {
+  client = Connect(Options());
+  ASSERT_NE(client, nullptr);
+  for (const bool published : {false, true}) {
+    job.Hold();
+    parameters = seed;
+    auto pending = std::async(std::launch::async, [&] {
+      return client->SeedOrPull(Write(&parameters));
+    });
+    job.AwaitCommit(published ? 4 : 1);
+    job.End(kReason);
+    if (published) job.CloseSilently();
+    job.Lose(0);
+    job.Release();
+    job.Open();
+    const absl::Status status = pending.get();
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(client->version(), 0u);
+    EXPECT_EQ(job.parameters(), seed);
+    ASSERT_TRUE(Step(0.5f).ok());
+    EXPECT_EQ(parameters, After({0.5f}));
+    job.End(kReason);
+    job.LoseAll();
+    job.Open();
+    EXPECT_FALSE(Step(0.5f).ok());
+  }
+}
+
+// The lease ran out, as in a process that was frozen: another worker might have
+// taken part in its place, so the row is given up.
+TEST_F(RecoveryTest, ANewSessionOwesNothing) {
+  Begin();
+  ASSERT_TRUE(Step(0.5f).ok());
+  const uint64_t session = client->session();
+  job.Hold();
+  auto pending = BeginStep(0.25f);
+  job.AwaitCommit(3);
+  job.Expire();
+  job.Release();
+  const auto outcome = pending.get();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_FALSE(outcome->included);
+  EXPECT_EQ(outcome->kind, RoundOutcome::Kind::kApplied);
+  EXPECT_THAT(outcome->message, HasSubstr("the lease had run out"));
+  EXPECT_EQ(outcome->version, 1u);
+  EXPECT_NE(client->session(), session);
+  EXPECT_EQ(parameters, After({0.5f}));
+  const auto next = Step(0.125f);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_TRUE(next->included);
+  EXPECT_THAT(job.used(),
+              ElementsAre(Used{0, session, 0}, Used{1, client->session(), 0}));
+}
+
+// What it had committed before counts, and is told about.
+TEST_F(RecoveryTest, ANewSessionLearnsWhatBecameOfTheFormersRow) {
+  Begin();
+  const uint64_t session = client->session();
+  const auto outcome = StepThrough(0.25f, [&] {
+    job.CloseSilently();
+    job.Expire();
+  });
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_NE(client->session(), session);
+  EXPECT_TRUE(outcome->included);
+  EXPECT_EQ(outcome->version, 1u);
+  EXPECT_EQ(parameters, After({0.25f}));
+}
+
+TEST_F(RecoveryTest, AfterTheLeaseRanOutPushAndCommitSaySo) {
+  Begin();
+  ASSERT_TRUE(client->Push(Read(Values(manifest, 0.5f))).ok());
+  job.Expire();
+  heard.Await(ClientEvent::Kind::kRecovered);
+  for (const absl::Status& status :
+       {client->Commit({}).status(), client->Push(Read(seed))}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(Message(status), AllOf(HasSubstr("lease had run out"),
+                                       HasSubstr("Pull version 0")));
+  }
+  ASSERT_TRUE(client->Pull(0, Write(&parameters)).ok());
+  EXPECT_TRUE(client->Push(Read(seed)).ok());
+}
+
+TEST_F(RecoveryTest, WhoseRankIsTakenDoesNotComeBack) {
+  Begin();
+  job.Refuse(grpc::Status(grpc::StatusCode::ABORTED, "superseded: rank 0"));
+  const absl::Status status = StepThrough(0.25f, [] {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(Message(status), HasSubstr("superseded: rank 0"));
+  EXPECT_EQ(client->Push(Read(seed)), status);
+  EXPECT_EQ(client->Pull(0, Write(&parameters)), status);
+}
+
+TEST_F(RecoveryTest, AFinishedJobStaysFinished) {
+  Begin();
+  const auto outcome = StepThrough(0.25f, [&] {
+    job.Finish();
+    job.CloseSilently();
+  });
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_TRUE(outcome->included);
+  EXPECT_TRUE(outcome->finished);
+  EXPECT_TRUE(client->finished());
+  EXPECT_EQ(parameters, After({0.25f}));
+  // Nobody keeps a lease any more: the call that needs it comes back itself.
+  job.End(kReason);
+  job.Open();
+  parameters = seed;
+  EXPECT_TRUE(client->Pull(1, Write(&parameters)).ok());
+  EXPECT_EQ(parameters, After({0.25f}));
+}
+
+TEST_F(RecoveryTest, ObserversComeBack) {
+  Begin();
+  ClientOptions options;
+  options.coordinator = job.coordinator();
+  options.observer = true;
+  options.reconnect_window = absl::Milliseconds(200);
+  const auto observer = Connect(options);
+  Tensors values = Values(manifest, 0);
+  ASSERT_TRUE(observer->PullLatest(Write(&values)).ok());
+  ASSERT_TRUE(StepThrough(0.25f, [&] { job.Move(1); }).ok());
+  const auto version = observer->PullLatest(Write(&values));
+  ASSERT_TRUE(version.ok()) << version.status();
+  EXPECT_EQ(*version, 1u);
+  EXPECT_EQ(values, After({0.25f}));
+
+  // In the midst of a pull that waits.
+  auto pending = std::async(std::launch::async,
+                            [&] { return observer->Pull(2, Write(&values)); });
+  ASSERT_TRUE(StepThrough(0.5f, [] {}).ok());
+  const absl::Status status = pending.get();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(values, After({0.25f, 0.5f}));
+}
+
+// --- Every wait ends ---------------------------------------------------------
+
+TEST_F(RecoveryTest, TheWindowEnds) {
+  ClientOptions options = Options();
+  options.recovery_window = absl::Milliseconds(300);
+  Begin(options);
+  job.End(kReason);
+  const absl::Status status = Step(0.5f).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(Message(status),
+              AllOf(HasSubstr(kReason), HasSubstr("recovery_window, 300ms")));
+  // The client is over now, also when the job comes back.
+  job.Open();
+  EXPECT_EQ(client->Commit({}).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(RecoveryTest, ACoordinatorThatDoesNotAnswerEndsItToo) {
+  ClientOptions options = Options();
+  options.recovery_window = absl::Milliseconds(300);
+  Begin(options);
+  job.Silence();
+  job.End(kReason);
+  job.Open();
+  const absl::Status status = Step(0.5f).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(Message(status),
+              AllOf(HasSubstr("shard 0 (" + job.coordinator() + "): Join"),
+                    HasSubstr("recovery_window, 300ms")));
+}
+
+TEST_F(RecoveryTest, AnObserversWindowEnds) {
+  Begin();
+  ClientOptions options;
+  options.coordinator = job.coordinator();
+  options.observer = true;
+  options.reconnect_window = absl::Milliseconds(50);
+  options.recovery_window = absl::Milliseconds(200);
+  const auto observer = Connect(options);
+  job.End(kReason);
+  const absl::Status status = observer->LatestVersion().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(Message(status),
+              AllOf(HasSubstr(kReason), HasSubstr("recovery_window, 200ms")));
+  // It has nothing to lose, and may ask again.
+  job.Open();
+  EXPECT_TRUE(observer->LatestVersion().ok());
+}
+
+TEST_F(RecoveryTest, ARoundsLimitHoldsMeanwhile) {
+  ClientOptions options = Options();
+  options.round_timeout = absl::Milliseconds(300);
+  Begin(options);
+  ASSERT_TRUE(client->Push(Read(seed)).ok());
+  job.End(kReason);
+  const absl::Status status = client->Commit({}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(Message(status), HasSubstr(kReason));
+  job.Open();  // only the call was over
+  heard.Await(ClientEvent::Kind::kRecovered);
+  EXPECT_TRUE(client->Commit({}).ok());
+}
+
+TEST_F(RecoveryTest, LeaveEndsIt) {
+  Begin();
+  job.End(kReason);
+  auto pending = BeginStep(0.5f);
+  heard.Await(ClientEvent::Kind::kRecovering);
+  EXPECT_TRUE(client->Leave().ok());
+  EXPECT_EQ(pending.get().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(client->Push(Read(seed)).code(), absl::StatusCode::kCancelled);
+  job.Open();
+}
+
+TEST_F(RecoveryTest, WithoutAWindowAnEpochIsTheEnd) {
+  ClientOptions options = Options();
+  options.recovery_window = absl::ZeroDuration();
+  Begin(options);
+  const absl::Status status = StepThrough(0.25f, [] {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(Message(status), HasSubstr(kReason));
+  heard.Await(ClientEvent::Kind::kShardLost);
+  EXPECT_EQ(job.joins().size(), 1u);
+}
+
+}  // namespace
+}  // namespace agg

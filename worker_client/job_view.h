@@ -1,0 +1,106 @@
+// What a client knows of its job in one epoch: replaced as one when the next
+// epoch is there, so that no call mixes two of them.
+#ifndef AGG_WORKER_CLIENT_JOB_VIEW_H_
+#define AGG_WORKER_CLIENT_JOB_VIEW_H_
+
+#include <grpcpp/channel.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/agg.grpc.pb.h"
+#include "worker_client/cancel_source.h"
+#include "worker_client/client_types.h"
+#include "worker_client/row_custody.h"
+#include "worker_client/rpc_status.h"
+
+namespace agg {
+
+// Whether a worker's parameters are still good in an epoch.
+enum class Standing {
+  kGood,
+  kRewound,     // they are of a past that was given up
+  kNewSession,  // good, but its session had ended: it has joined again
+  kUnseeded,    // the job has none any more
+};
+
+// The parameters that a worker computes on.
+struct HeldVersion {
+  bool any = false;  // seeded, or pulled one
+  uint64_t version = 0;
+  uint64_t made = 0;     // by which epoch; 0: not known
+  uint64_t session = 0;  // that had them
+  uint64_t view = 0;     // the serial number of the view they came with
+};
+
+// Immutable, but for the two cancel sources and what is heard of versions.
+// Thread-safe.
+class JobView {
+ public:
+  // The first one, from the answer to Join or Observe on `coordinator`.
+  JobView(const ClientOptions& options, v1::JoinReply reply,
+          std::shared_ptr<grpc::Channel> coordinator);
+  // The one after `before`: shards whose process is another one, or that have
+  // another address, get new channels, and so new DNS answers. `held` is what
+  // the worker had when it asked.
+  JobView(const ClientOptions& options, v1::JoinReply reply,
+          std::shared_ptr<grpc::Channel> coordinator, const JobView& before,
+          const HeldVersion& held);
+
+  uint64_t serial() const { return serial_; }  // 0, 1, ..
+  const v1::JoinReply& reply() const { return reply_; }
+  uint64_t epoch() const { return reply_.epoch(); }
+  uint64_t session() const { return reply_.session(); }
+  ShardLives lives() const;
+  // What the worker's parameters of another view are worth in this one.
+  Standing standing(const HeldVersion& held) const {
+    return held.view == serial_ ? Standing::kGood : standing_;
+  }
+
+  const std::vector<ShardName>& names() const { return names_; }
+  const std::vector<std::shared_ptr<grpc::Channel>>& push_channels() const {
+    return push_channels_;
+  }
+  const std::vector<std::shared_ptr<grpc::Channel>>& pull_channels() const {
+    return pull_channels_;
+  }
+  v1::Coordinator::StubInterface* coordinator() const { return stub_.get(); }
+
+  // Cancelled when the epoch, the session or the client is over: for all calls.
+  CancelSource* over() const { return &over_; }
+  // Cancelled when this worker gets the seed role; for waiting for the seed.
+  CancelSource* seed_wait() const { return &seed_wait_; }
+  bool seed_role() const { return !seed_wait_.status().ok(); }
+  void TakeSeedRole() const;
+
+  // Whether this client has heard that `version` is published.
+  bool published(uint64_t version) const { return version < num_published_; }
+  void NotePublished(uint64_t version) const;
+
+  // FAILED_PRECONDITION if the job is set up differently than in `before`.
+  absl::Status CheckSameJob(const JobView& before) const;
+
+ private:
+  void OpenChannels(const ClientOptions& options,
+                    const std::shared_ptr<grpc::Channel>& coordinator,
+                    const JobView* before);
+
+  const v1::JoinReply reply_;
+  const uint64_t serial_;
+  const Standing standing_;
+  std::vector<ShardName> names_;  // by ordinal, as both lists of channels
+  std::vector<std::shared_ptr<grpc::Channel>> push_channels_;
+  std::vector<std::shared_ptr<grpc::Channel>> pull_channels_;
+  std::unique_ptr<v1::Coordinator::Stub> stub_;
+  mutable CancelSource over_;
+  mutable CancelSource seed_wait_;
+  mutable std::atomic<uint64_t> num_published_{0};  // the newest known + 1
+};
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_JOB_VIEW_H_

@@ -1,0 +1,113 @@
+// Receipts by shard: a row is safe at a shard as long as the process that
+// acknowledged it lives.
+#include "worker_client/row_custody.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace agg {
+
+RowCustody::RowCustody(std::vector<bool> holds_slices)
+    : holds_slices_(std::move(holds_slices)), receipts_(holds_slices_.size()) {}
+
+RowName RowCustody::Begin(bool seed, uint64_t round, uint64_t session) {
+  RowName name{seed, round, session, 0};
+  const auto former =
+      std::find_if(names_.begin(), names_.end(), [&](const RowName& each) {
+        return each.seed == seed && each.round == round;
+      });
+  if (former != names_.end()) {
+    // Attempts are counted by session. They go on after a rewind, too, so that
+    // a late frame of an abandoned past can never look like the new row's.
+    if (former->session == session) name.attempt = former->attempt + 1;
+    names_.erase(former);
+  }
+  names_.push_back(name);
+  if (names_.size() > kMaxNames) names_.pop_front();
+  row_ = name;
+  state_ = State::kPushing;
+  lost_ = false;
+  receipts_.assign(holds_slices_.size(), Receipt());
+  return name;
+}
+
+bool RowCustody::Has(int shard, const ShardLives& epoch) const {
+  const Receipt& receipt = receipts_[shard];
+  if (!receipt.acknowledged) return false;
+  if (receipt.epoch == epoch.epoch) return true;
+  const size_t i = static_cast<size_t>(shard);
+  return receipt.landed && receipt.life != 0 && i < epoch.lives.size() &&
+         receipt.life == epoch.lives[i];
+}
+
+std::vector<int> RowCustody::Owed(const ShardLives& epoch) const {
+  std::vector<int> owed;
+  if (state_ != State::kPushing) return owed;
+  for (size_t i = 0; i < holds_slices_.size(); ++i) {
+    const int shard = static_cast<int>(i);
+    if (holds_slices_[i] && !Has(shard, epoch)) owed.push_back(shard);
+  }
+  return owed;
+}
+
+void RowCustody::Acknowledge(int shard, const ShardLives& epoch, bool landed,
+                             absl::optional<uint32_t> crc32c) {
+  Receipt& receipt = receipts_[shard];
+  const size_t i = static_cast<size_t>(shard);
+  receipt.acknowledged = true;
+  receipt.landed = landed;
+  receipt.epoch = epoch.epoch;
+  receipt.life = i < epoch.lives.size() ? epoch.lives[i] : 0;
+  // The same attempt has the same bytes: a sum that is known stays.
+  if (crc32c.has_value()) receipt.crc32c = crc32c;
+  if (state_ == State::kPushing && Owed(epoch).empty()) {
+    state_ = State::kAcked;
+    lost_ = false;
+  }
+}
+
+void RowCustody::Commit() {
+  if (state_ == State::kAcked) state_ = State::kCommitted;
+}
+
+void RowCustody::Know() {
+  if (state_ != State::kNone) state_ = State::kKnown;
+  lost_ = false;
+}
+
+void RowCustody::Forget() {
+  state_ = State::kNone;
+  lost_ = false;
+}
+
+void RowCustody::NewEpoch(const ShardLives& epoch) {
+  if (state_ == State::kNone || state_ == State::kKnown) return;
+  const bool complete = state_ != State::kPushing;
+  state_ = State::kPushing;
+  if (Owed(epoch).empty()) {
+    // Commits are forgotten with the epoch: it is to be committed again.
+    state_ = State::kAcked;
+    lost_ = false;
+  } else if (complete) {
+    lost_ = true;
+  }
+}
+
+std::vector<uint32_t> RowCustody::row_crc32c() const {
+  std::vector<uint32_t> sums(holds_slices_.size(), 0);  // 0: without slices
+  for (size_t i = 0; i < holds_slices_.size(); ++i) {
+    if (!holds_slices_[i]) continue;
+    if (!receipts_[i].crc32c.has_value()) return {};
+    sums[i] = *receipts_[i].crc32c;
+  }
+  return sums;
+}
+
+RowName RowCustody::Find(bool seed, uint64_t round) const {
+  for (const RowName& name : names_) {
+    if (name.seed == seed && name.round == round) return name;
+  }
+  return RowName();
+}
+
+}  // namespace agg

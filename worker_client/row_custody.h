@@ -1,0 +1,94 @@
+// What a worker has pushed, and what it still owes to which shard (P27). Pure:
+// no calls, no clock, no locks, so that a test can play every loss.
+//
+//   NONE -> PUSHING(attempt) -> ACKED(life per shard) -> COMMITTED -> KNOWN
+//   a new epoch: ACKED, COMMITTED -> PUSHING, if a shard has lost the row
+//   rewound, or another session: -> NONE
+#ifndef AGG_WORKER_CLIENT_ROW_CUSTODY_H_
+#define AGG_WORKER_CLIENT_ROW_CUSTODY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "absl/types/optional.h"
+
+namespace agg {
+
+// Names a gradient's bytes (P5): one push of one round by one session.
+struct RowName {
+  bool seed = false;
+  uint64_t round = 0;    // of a gradient
+  uint64_t session = 0;  // 0: nothing was pushed
+  uint32_t attempt = 0;
+};
+
+// The shards of one epoch: who has the row that it acknowledged.
+struct ShardLives {
+  uint64_t epoch = 0;
+  std::vector<uint64_t> lives;  // by ordinal; 0, or left out: not known
+};
+
+// One worker's rows, of which the newest is the one that may be owed.
+// Thread-compatible.
+class RowCustody {
+ public:
+  enum class State { kNone, kPushing, kAcked, kCommitted, kKnown };
+  // As many rows are remembered by name as the server keeps outcomes.
+  static constexpr size_t kMaxNames = 16;
+
+  // `holds_slices`: by ordinal, whether the shard has a part of a row.
+  explicit RowCustody(std::vector<bool> holds_slices);
+
+  // Another gradient of the round, or other bytes for the seed: a higher
+  // attempt than any before of the session. kPushing: all shards lack it.
+  RowName Begin(bool seed, uint64_t round, uint64_t session);
+  // A shard has the row. Not `landed`: it dropped the bytes because the round
+  // is closed, which counts in this epoch alone: the round may be opened again.
+  // `crc32c`: of CommitRequest.row_crc32c; nothing: not known.
+  void Acknowledge(int shard, const ShardLives& epoch, bool landed,
+                   absl::optional<uint32_t> crc32c);
+  // The row was committed. REQUIRES: kAcked, or kCommitted.
+  void Commit();
+  // The round's outcome is known: nothing is owed.
+  void Know();
+  // The job has gone back, or the session is another one: nothing is owed.
+  // Attempts go on from where they were.
+  void Forget();
+  // What the shards of a new epoch still have: as above.
+  void NewEpoch(const ShardLives& epoch);
+
+  State state() const { return state_; }
+  const RowName& row() const { return row_; }
+  // The shards that lack the row, ascending; none unless kPushing.
+  std::vector<int> Owed(const ShardLives& epoch) const;
+  // Whether all shards had the row, and one has lost it since.
+  bool lost() const { return lost_; }
+  // CommitRequest.row_crc32c; empty: not all are known.
+  std::vector<uint32_t> row_crc32c() const;
+
+  // The last push of a round (P6), by whichever session; session 0: none.
+  RowName Find(bool seed, uint64_t round) const;
+
+ private:
+  struct Receipt {
+    bool acknowledged = false;
+    bool landed = false;
+    uint64_t epoch = 0;
+    uint64_t life = 0;
+    absl::optional<uint32_t> crc32c;
+  };
+  bool Has(int shard, const ShardLives& epoch) const;
+
+  const std::vector<bool> holds_slices_;
+  State state_ = State::kNone;
+  RowName row_;
+  bool lost_ = false;
+  std::vector<Receipt> receipts_;  // of row_, by ordinal
+  std::deque<RowName> names_;      // the newest is last
+};
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_ROW_CUSTODY_H_
