@@ -248,9 +248,13 @@ absl::Status Coordinator::FillStart(
   }
   absl::Status status = FillRecord(epoch, decision, checkpoint, start);
   if (!status.ok()) return status;
-  if (rewinds) start->record.history = epoch;
-  for (MemberState& member : start->members) {
-    member.first_round = std::min(member.first_round, start->id.version);
+  if (rewinds) {
+    start->record.history = epoch;
+    // Who joined later waits for a version that may be far away now. Without a
+    // rewind a round takes those it would have taken anyway.
+    for (MemberState& member : start->members) {
+      member.first_round = std::min(member.first_round, start->id.version);
+    }
   }
   MutexLock lock(&mutex_);
   state_.AdoptFacts(facts);

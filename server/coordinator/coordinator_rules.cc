@@ -90,7 +90,12 @@ void CoordinatorState::ApplyFacts() {
     return;
   }
   ApplyRules(*changes);
-  if (!changes->finished) return;
+  if (!changes->finished) {
+    // The last round may have ended without anybody to say so.
+    job_->StayFinishedIfDue();
+    if (job_->finished()) NoteChange();
+    return;
+  }
   // A limit that was raised lets a job go on that had finished by it.
   const bool raised =
       absl::StartsWith(changes->end_reason, "max_rounds (") &&

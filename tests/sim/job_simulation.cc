@@ -127,7 +127,7 @@ JobSimulation::JobSimulation(const SimPlan& plan)
       options_(MakeOptions(plan)),
       revive_at_(plan.num_shards, absl::InfiniteFuture()),
       cut_reported_(plan.num_shards, absl::InfinitePast()) {
-  if (!plan.log) SetLogLevel(kNothing);
+  SetLogLevel(plan.log ? LogLevel::kInfo : kNothing);
   disk_.CreateFolder("/checkpoints").IgnoreError();
   operator_.worker = true;
   operator_.number = -1;

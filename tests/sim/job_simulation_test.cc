@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <map>
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -145,6 +146,32 @@ SimPlan RandomPlan(uint64_t seed) {
     plan.faults.push_back(fault);
   }
   return plan;
+}
+
+// One run with the server's log: AGG_SIM_PLAN="K replicated checkpoints seed
+// [call after kind target quarters]..", numbers all.
+TEST(OneTest, IsSaidInTheEnvironment) {
+  const char* const text = std::getenv("AGG_SIM_PLAN");
+  if (text == nullptr) GTEST_SKIP() << "AGG_SIM_PLAN is not set";
+  std::istringstream in(text);
+  int num_shards = 0;
+  bool replicated = false;
+  bool checkpoints = false;
+  uint64_t seed = 0;
+  in >> num_shards >> replicated >> checkpoints >> seed;
+  SimPlan plan = MakePlan(num_shards, replicated, checkpoints);
+  plan.seed = seed;
+  Fault fault;
+  int kind = 0;
+  while (in >> fault.call >> fault.after >> kind >> fault.target >>
+         fault.quarters) {
+    fault.kind = static_cast<FaultKind>(kind);
+    plan.faults.push_back(fault);
+  }
+  Undisturbed(plan);
+  plan.log = true;
+  plan.record = true;
+  EXPECT_EQ(Disturbed(plan), "");
 }
 
 TEST(RandomTest, JobsSurviveWhatMayHappen) {

@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include "server/base/log.h"
+
 namespace agg {
 namespace {
 
@@ -38,8 +40,10 @@ absl::Status SimNetwork::CheckReach(const SimHost* from,
 void SimNetwork::Note(const char* what, const SimHost* from,
                       const SimHost* to) {
   if (!record_) return;
-  names_.push_back(absl::StrCat(from == nullptr ? "?" : NameOf(*from), " -> ",
-                                to == nullptr ? "?" : NameOf(*to), " ", what));
+  std::string name = absl::StrCat(from == nullptr ? "?" : NameOf(*from), " -> ",
+                                  to == nullptr ? "?" : NameOf(*to), " ", what);
+  LogInfo(num_calls_ - 1, " ", name);
+  names_.push_back(std::move(name));
 }
 
 void SimNetwork::Apply(int64_t number, bool after, SimHost* from) {

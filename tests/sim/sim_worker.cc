@@ -165,6 +165,12 @@ bool SimWorker::Join() {
     return true;
   }
   const absl::Status& status = answer->status();
+  if (absl::IsFailedPrecondition(status)) {
+    // The job has finished without it: the rows of the rounds say so.
+    last_error_ = status;
+    state_ = State::kDone;
+    return true;
+  }
   if (absl::IsAborted(status) || absl::IsNotFound(status)) {
     world_->ledger->Fail(
         absl::StrCat("a join of rank ", rank_, ": ", status.ToString()));
