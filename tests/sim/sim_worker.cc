@@ -210,7 +210,10 @@ void SimWorker::TakeJoined(const JoinResult& joined) {
     state_ = State::kDone;
     return;
   }
-  if (joined.first_round > joined.version) return GoOnAt(joined.first_round, 0);
+  // What comes after the Join is made in the Join's epoch.
+  if (joined.first_round > joined.version) {
+    return GoOnAt(joined.first_round, joined.epoch);
+  }
   GoOnAt(joined.version, joined.made);
 }
 
