@@ -24,6 +24,19 @@ absl::Duration Works(const ClientOptions& options) {
   return options.reconnect_window + RetryPolicy::kWorks;
 }
 
+// Asks the coordinator.
+bool EpochIsOver(const JobView& view, absl::Duration timeout) {
+  v1::ObserveRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  v1::JoinReply reply;
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  CancelSource::Registration registration(view.over(), &context);
+  const grpc::Status status =
+      view.coordinator()->Observe(&context, request, &reply);
+  return !status.ok() || reply.epoch() != view.epoch();
+}
+
 }  // namespace
 
 Membership::Membership(const ClientOptions& options, const Clock* clock)
@@ -99,22 +112,10 @@ bool Membership::MayBeOver(const JobView& view, const absl::Status& status) {
     // A stale epoch, or something else that the coordinator knows nothing of.
     case absl::StatusCode::kAborted:
     case absl::StatusCode::kInternal:
-      return EpochIsOver(view);
+      return EpochIsOver(view, options_.call_timeout);
     default:
       return false;
   }
-}
-
-bool Membership::EpochIsOver(const JobView& view) {
-  v1::ObserveRequest request;
-  request.set_protocol_version(kProtocolVersion);
-  v1::JoinReply reply;
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + options_.call_timeout));
-  CancelSource::Registration registration(view.over(), &context);
-  const grpc::Status status =
-      view.coordinator()->Observe(&context, request, &reply);
-  return !status.ok() || reply.epoch() != view.epoch();
 }
 
 absl::Status Membership::AwaitNext(const View& view, absl::Time deadline,
@@ -208,9 +209,9 @@ bool Membership::NoteHeld(const JobView& view, uint64_t version) {
   const auto found = made_.find(version);
   uint64_t made = found == made_.end() ? 0 : found->second;
   // What came after the Join was made in the Join's epoch, whoever says so.
-  if (made == 0 && view.reply().seeded() && version > view.reply().version()) {
-    made = view.epoch();
-  }
+  const bool later =
+      !view.reply().seeded() || version > view.reply().version();
+  if (made == 0 && later) made = view.epoch();
   held_ = {true, version, made, view.session(), view.serial()};
   return true;
 }

@@ -263,13 +263,23 @@ void JobSimulation::SetRule() {
       status.version != kRuleRound || rule_set_in_ == status.history) {
     return;
   }
+  if (rule_asked_in_ == status.epoch) return;  // the answer comes, or it ends
   RuleChange change;
   change.rule = "mean";
   change.learning_rate = 0.125;
-  const absl::Status set = network_.Call(
-      "SetRule", &operator_, network_.shard(0).get(),
-      [&] { return coordinator()->SetRule(change, nullptr).status(); });
-  if (set.ok()) rule_set_in_ = status.history;
+  const SimHostPtr server = network_.shard(0);
+  const absl::Status asked =
+      network_.Call("SetRule", &operator_, server.get(), [&] {
+        coordinator()->SetRuleEverywhere(
+            change, [this, server, history = status.history](
+                        const absl::StatusOr<RuleChangeResult>& result) {
+              const bool told =
+                  network_.Deliver("SetRuleReply", server.get(), &operator_);
+              if (told && result.ok()) rule_set_in_ = history;
+            });
+        return absl::OkStatus();
+      });
+  if (asked.ok()) rule_asked_in_ = status.epoch;
 }
 
 void JobSimulation::Bury() {

@@ -103,7 +103,8 @@ class JobSimulation {
   std::unique_ptr<Leader> frozen_;  // a former one
   std::vector<std::unique_ptr<SimWorker>> workers_;
   SimHost operator_;
-  uint64_t rule_set_in_ = 0;  // history
+  uint64_t rule_set_in_ = 0;    // history, as the operator was told
+  uint64_t rule_asked_in_ = 0;  // epoch
 };
 
 }  // namespace agg

@@ -189,7 +189,7 @@ void SimWorker::TakeJoined(const JoinResult& joined) {
   if (other_session || joined.rewound) custody_.Forget();
   if (joined.rewound || !joined.seeded) has_parameters_ = false;
   if (!joined.seeded) {
-    if (!joined.seed_role) return GoOnAt(0, 0);
+    if (!joined.seed_role) return GoOnAt(0, joined.epoch);
     return Begin(/*seed=*/true, 0);
   }
   const RowName row = custody_.row();
@@ -318,7 +318,7 @@ bool SimWorker::Push() {
     const absl::Status status = PushTo(shard);
     if (absl::IsAlreadyExists(status)) {  // somebody else has seeded
       custody_.Know();
-      GoOnAt(0, 0);
+      GoOnAt(0, epoch_);
       return true;
     }
     if (!status.ok()) {
