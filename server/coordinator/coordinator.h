@@ -213,8 +213,7 @@ class Coordinator {
   absl::Status FillRecord(uint64_t epoch, const RecoveryDecision& decision,
                           const CheckpointManifest& checkpoint,
                           JobStart* start);
-  absl::Status GoOnFromMemory(uint64_t epoch, const VersionId& target,
-                              JobStart* start);
+  bool GoOnFromMemory(uint64_t epoch, const VersionId& target, JobStart* start);
   absl::Status GiveSessions(uint64_t epoch, const JobStart& start);
   absl::Status Open(uint64_t epoch, const VersionId& target);
   void SealAgain(uint64_t epoch, const std::string& checkpoint);

@@ -47,6 +47,8 @@ struct SimHost {
   absl::Time cut_until = absl::InfinitePast();
   std::unique_ptr<Backend> backend;  // before the engine, which uses it
   std::unique_ptr<ShardEngine> engine;
+  // Whose calls the shard takes (P21): until that process dies or is silent.
+  const SimHost* claim = nullptr;
   // By ordinal, of the coordinator there: what Attach was given.
   std::map<int, std::function<void(absl::Status)>> on_lost;
 };

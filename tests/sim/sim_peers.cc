@@ -26,9 +26,16 @@ absl::StatusOr<ShardInventory> SimPeer::Attach(
     uint64_t epoch, std::function<void(absl::Status)> on_lost) {
   const SimHostPtr to = Target();
   from_->on_lost[ordinal_] = on_lost;
-  return network_->Call("Attach", from_, to.get(), [&] {
-    return to->engine->Attach(epoch, std::move(on_lost));
-  });
+  return network_->Call(
+      "Attach", from_, to.get(), [&]() -> absl::StatusOr<ShardInventory> {
+        const SimHost* const former = to->claim;
+        if (former != nullptr && former != from_ && !former->dead &&
+            !former->frozen) {
+          return absl::UnavailableError("another coordinator has the shard");
+        }
+        to->claim = from_;
+        return to->engine->Attach(epoch, std::move(on_lost));
+      });
 }
 
 void SimPeer::Lose(uint64_t epoch, const absl::Status& reason) {
@@ -53,6 +60,12 @@ absl::StatusOr<Manifest> SimPeer::GetManifest(uint64_t epoch) {
   const SimHostPtr to = Target();
   return network_->Call("GetManifest", from_, to.get(),
                         [&] { return to->engine->GetManifest(epoch); });
+}
+
+void SimPeer::LetGo() {
+  from_->on_lost.erase(ordinal_);
+  const SimHostPtr to = Target();
+  if (to != nullptr && to->claim == from_) to->claim = nullptr;
 }
 
 // A look at the own process's memory, and no call.

@@ -28,7 +28,7 @@ class SimPeer : public ShardPeer {
   absl::StatusOr<uint64_t> Promise() override;
   absl::StatusOr<ShardInventory> Attach(
       uint64_t epoch, std::function<void(absl::Status)> on_lost) override;
-  void LetGo() override { from_->on_lost.erase(ordinal_); }
+  void LetGo() override;
   void Lose(uint64_t epoch, const absl::Status& reason) override;
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
   absl::StatusOr<Manifest> GetManifest(uint64_t epoch) override;
