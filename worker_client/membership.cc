@@ -206,9 +206,13 @@ bool Membership::NoteHeld(const JobView& view, uint64_t version) {
   // Resume reads held_ after the view is over: either it hears of this, or this
   // has no effect.
   if (!view.over()->status().ok()) return false;
-  const auto made = made_.find(version);
-  held_ = {true, version, made == made_.end() ? 0 : made->second,
-           view.session(), view.serial()};
+  const auto found = made_.find(version);
+  uint64_t made = found == made_.end() ? 0 : found->second;
+  // What came after the Join was made in the Join's epoch, whoever says so.
+  const bool later =
+      !view.reply().seeded() || version > view.reply().version();
+  if (made == 0 && later) made = view.epoch();
+  held_ = {true, version, made, view.session(), view.serial()};
   return true;
 }
 

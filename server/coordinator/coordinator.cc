@@ -14,13 +14,14 @@ namespace agg {
 
 Coordinator::Coordinator(const CoordinatorOptions& options,
                          std::vector<ShardPeer*> peers, const Clock* clock,
-                         ReportCallback on_report, FindOther find_other)
+                         ReportCallback on_report, FindOther find_other,
+                         const PeerGroup::Order& order)
     : options_(options),
       clock_(clock),
       find_other_(std::move(find_other)),
-      peers_(peers),
-      join_peers_(peers),
-      checkpoint_peers_(std::move(peers)),
+      peers_(peers, order),
+      join_peers_(peers, order),
+      checkpoint_peers_(std::move(peers), order),
       phase_watch_(clock, options.phase_timeout, peers_.names()),
       engine_(options, &peers_, &phase_watch_),
       reporter_(std::move(on_report)),

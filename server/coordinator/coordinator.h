@@ -72,9 +72,11 @@ class Coordinator {
   // is called after each round, in their order, on a thread of its own (without
   // Start: on the loop). `find_other` (null: there is never
   // one) is asked on the loop before shards are attached; it may block.
+  // `order`: of PeerGroup.
   Coordinator(const CoordinatorOptions& options, std::vector<ShardPeer*> peers,
               const Clock* clock, ReportCallback on_report,
-              FindOther find_other = nullptr);
+              FindOther find_other = nullptr,
+              const PeerGroup::Order& order = nullptr);
   ~Coordinator();
 
   // Starts the threads that attach the shards and run rounds, reserve memory
@@ -211,8 +213,7 @@ class Coordinator {
   absl::Status FillRecord(uint64_t epoch, const RecoveryDecision& decision,
                           const CheckpointManifest& checkpoint,
                           JobStart* start);
-  absl::Status GoOnFromMemory(uint64_t epoch, const VersionId& target,
-                              JobStart* start);
+  bool GoOnFromMemory(uint64_t epoch, const VersionId& target, JobStart* start);
   absl::Status GiveSessions(uint64_t epoch, const JobStart& start);
   absl::Status Open(uint64_t epoch, const VersionId& target);
   void SealAgain(uint64_t epoch, const std::string& checkpoint);

@@ -60,6 +60,12 @@ absl::Status TakeFacts(uint64_t epoch, const RecoveryDecision& decision,
   return absl::OkStatus();
 }
 
+// The epoch that made the record's version as a round or a seed.
+uint64_t MadeOf(const JobRecord& record, uint64_t version) {
+  if (version == 0 || record.outcomes.empty()) return record.history;
+  return record.outcomes.back().outcome.epoch;
+}
+
 }  // namespace
 
 absl::Status Coordinator::FillStart(
@@ -104,12 +110,19 @@ absl::Status Coordinator::FillRecord(uint64_t epoch,
                                      const RecoveryDecision& decision,
                                      const CheckpointManifest& checkpoint,
                                      JobStart* start) {
+  const VersionId& target = decision.target;
+  const bool loads = decision.checkpoint.has_value();
   // The process that has lived through it knows best, and goes on as it is.
-  if (!decision.checkpoint.has_value() && !options_.replicated) {
-    return GoOnFromMemory(epoch, decision.target, start);
+  if (!loads && !options_.replicated && GoOnFromMemory(epoch, target, start)) {
+    return absl::OkStatus();
   }
-  std::string text = checkpoint.record;
-  if (!decision.checkpoint.has_value()) text = peers_.peer(0)->Record();
+  const std::string text = loads ? checkpoint.record : peers_.peer(0)->Record();
+  if (text.empty() && target.version == 0) {
+    // A seed that all have published and nobody was told of.
+    start->record.history = target.made;
+    reporter_.SetShadowRules({});
+    return engine_.Reset(epoch, start->manifest);
+  }
   absl::StatusOr<JobRecord> record = ParseJobRecord(text);
   if (!record.ok()) {
     return absl::Status(
@@ -117,6 +130,11 @@ absl::Status Coordinator::FillRecord(uint64_t epoch,
         absl::StrCat("the job's record: ", record.status().message()));
   }
   start->record = *std::move(record);
+  // A rewind that was cut has left it: the epoch that loaded the version began
+  // the history, whatever the checkpoint says.
+  if (!loads && MadeOf(start->record, target.version) != target.made) {
+    start->record.history = target.made;
+  }
   absl::Status status = engine_.Reset(epoch, start->manifest);
   if (!status.ok()) return status;
   CombineOptions combine;
@@ -131,22 +149,17 @@ absl::Status Coordinator::FillRecord(uint64_t epoch,
   return absl::OkStatus();
 }
 
-absl::Status Coordinator::GoOnFromMemory(uint64_t epoch,
-                                         const VersionId& target,
-                                         JobStart* start) {
-  std::optional<RoundReport> unpublished;
+// False: the memory is of another version, which a load that was cut replaces.
+bool Coordinator::GoOnFromMemory(uint64_t epoch, const VersionId& target,
+                                 JobStart* start) {
   MutexLock lock(&mutex_);
   JobState* const job = state_.job();
-  if (job == nullptr || !job->seeded()) {
-    return absl::InternalError("copies are left, but nobody knows their job");
-  }
+  if (job == nullptr || !job->seeded()) return false;
   if (!(job->id() == target)) {
-    unpublished = engine_.TakeUnpublished();
+    const std::optional<RoundReport> unpublished = engine_.TakeUnpublished();
     if (!unpublished.has_value() ||
         !(VersionId{unpublished->epoch, unpublished->version} == target)) {
-      return absl::InternalError(absl::StrCat(
-          "shards are at version ", target.version, ", the job at ",
-          job->version(), ", and its last round is not known"));
+      return false;
     }
     job->FinishRound(OutcomeOf(*unpublished), clock_->Now());
     job->TakeEffects();  // its workers hear of the end when they ask again
@@ -154,7 +167,7 @@ absl::Status Coordinator::GoOnFromMemory(uint64_t epoch,
   }
   job->FillRecord(&start->record);
   engine_.BeginEpoch(epoch);
-  return absl::OkStatus();
+  return true;
 }
 
 }  // namespace agg

@@ -115,7 +115,13 @@ void CoordinatorState::ApplyRules(const JobChanges& changes, uint64_t version) {
 // Also a job whose parameters are lost: it asks for no Seed.
 void CoordinatorState::ApplyEnd() {
   const absl::StatusOr<JobChanges> changes = ParseJobChanges(facts_.text);
-  if (!changes.ok() || !changes->finished) return;
+  if (!changes.ok()) return;
+  if (!changes->finished) {
+    // The last round may have ended without anybody to say so.
+    job_->StayFinishedIfDue();
+    if (job_->finished()) NoteChange();
+    return;
+  }
   // A limit that was raised lets a job go on that had finished by it.
   const bool raised =
       absl::StartsWith(changes->end_reason, "max_rounds (") &&

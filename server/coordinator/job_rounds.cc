@@ -128,7 +128,11 @@ OutcomeAnswer JobState::Outcome(const OutcomeQuery& query) const {
   }
   std::optional<RoundResult> outcome =
       outcomes_.Find(query.round, query.session, query.attempt);
-  if (outcome.has_value()) return outcome;
+  if (outcome.has_value()) {
+    // What a record kept of the last round was written before its end was.
+    if (outcome->version == version_) outcome->finished = finished_;
+    return outcome;
+  }
   if (WasUsed(query)) {
     // A worker that was away for long must not count its row as lost.
     outcome.emplace();
@@ -242,6 +246,14 @@ void JobState::OpenRound(absl::Time now) {
   waiting_since_ = contributions_.empty() ? absl::InfiniteFuture() : now;
 }
 
+std::string JobState::TauReached(double tau) {
+  return absl::StrCat("tau (", tau, ") has reached scale_invariant_iterations");
+}
+
+std::string JobState::MaxRoundsReached() const {
+  return absl::StrCat("max_rounds (", options_.max_rounds, ") is reached");
+}
+
 void JobState::FinishRound(RoundResult outcome, absl::Time now,
                            const std::string& failure) {
   std::map<uint64_t, uint32_t> included;
@@ -259,11 +271,10 @@ void JobState::FinishRound(RoundResult outcome, absl::Time now,
   OpenRound(now);
   if (!failure.empty()) Fail(failure);
   if (outcome.finished) {
-    Finish(absl::StrCat("tau (", outcome.tau,
-                        ") has reached scale_invariant_iterations"));
+    Finish(TauReached(outcome.tau));
   }
   if (options_.max_rounds > 0 && version_ >= options_.max_rounds) {
-    Finish(absl::StrCat("max_rounds (", options_.max_rounds, ") is reached"));
+    Finish(MaxRoundsReached());
   }
   FinishIfLastLeft();
   outcome.finished = finished_;

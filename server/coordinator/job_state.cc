@@ -46,6 +46,17 @@ void JobState::StayFinished(const std::string& why, bool failed) {
   end_reason_ = why;
 }
 
+void JobState::StayFinishedIfDue() {
+  if (options_.max_rounds > 0 && version_ >= options_.max_rounds) {
+    return StayFinished(MaxRoundsReached(), /*failed=*/false);
+  }
+  if (version_ == 0) return;
+  const std::optional<RoundResult> last = outcomes_.Find(version_ - 1, 0, 0);
+  if (last.has_value() && last->finished) {
+    StayFinished(TauReached(last->tau), /*failed=*/false);
+  }
+}
+
 void JobState::FillRecord(JobRecord* record) const {
   record->history = history_;
   record->started = started_;

@@ -122,6 +122,8 @@ class JobState {
   bool failed() const { return failed_; }
   // It had finished before its epoch ended: nobody is told again.
   void StayFinished(const std::string& why, bool failed);
+  // Likewise, if the version that an epoch goes on from is the last one.
+  void StayFinishedIfDue();
 
   // What of a JobRecord is known here: history, started, outcomes, used rows.
   void FillRecord(JobRecord* record) const;
@@ -138,6 +140,8 @@ class JobState {
   void PassSeedRole();
   bool HasContribution(int32_t rank, uint64_t session) const;
   void FinishIfLastLeft();
+  std::string MaxRoundsReached() const;
+  static std::string TauReached(double tau);
   // The version has just been published: its round begins.
   void OpenRound(absl::Time now);
   // The job is over; `why` is for workers and operators.

@@ -18,11 +18,12 @@ constexpr size_t kMaxErrorBytes = 400;
 
 }  // namespace
 
-PeerGroup::PeerGroup(std::vector<ShardPeer*> peers)
+PeerGroup::PeerGroup(std::vector<ShardPeer*> peers, Order order)
     : peers_(std::move(peers)),
+      order_(std::move(order)),
       pending_(peers_.size(), false),
       statuses_(peers_.size()) {
-  for (int i = 1; i < size(); ++i) {
+  for (int i = 1; i < size() && order_ == nullptr; ++i) {
     threads_.emplace_back([this, i] { Work(i); });
   }
 }
@@ -62,6 +63,13 @@ void PeerGroup::Work(int ordinal) {
 
 absl::Status PeerGroup::ForEach(
     const std::function<absl::Status(int, ShardPeer*)>& call) {
+  if (order_ != nullptr) {
+    std::vector<absl::Status> statuses(peers_.size());
+    for (const int i : order_(size())) statuses[i] = call(i, peers_[i]);
+    MutexLock lock(&mutex_);
+    statuses_ = std::move(statuses);
+    return AllErrors();
+  }
   {
     MutexLock lock(&mutex_);
     call_ = &call;

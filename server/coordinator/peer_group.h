@@ -19,8 +19,13 @@ namespace agg {
 // by one thread at a time.
 class PeerGroup {
  public:
-  // `peers` by ordinal; they outlive the group.
-  explicit PeerGroup(std::vector<ShardPeer*> peers);
+  // All ordinals of so many peers, in the order of their calls.
+  using Order = std::function<std::vector<int>(int size)>;
+
+  // `peers` by ordinal; they outlive the group. With `order` there are no
+  // threads: the caller's makes one call after the other, so that a simulation
+  // can repeat itself.
+  explicit PeerGroup(std::vector<ShardPeer*> peers, Order order = nullptr);
   ~PeerGroup();
 
   int size() const { return static_cast<int>(peers_.size()); }
@@ -40,6 +45,7 @@ class PeerGroup {
   absl::Status AllErrors() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::vector<ShardPeer*> peers_;
+  const Order order_;
   Mutex mutex_;
   CondVar changed_;
   const std::function<absl::Status(int, ShardPeer*)>* call_

@@ -1,0 +1,112 @@
+// A complete job on real coordinators, shards and checkpoints, with simulated
+// workers, whose processes die where a plan says. One plan is one run.
+//
+// The job: two workers, a third one that joins in round 1, Adam, adacons and a
+// shadow rule, round 2 skipped, another rule from round 4 on, five rounds.
+#ifndef AGG_TESTS_SIM_JOB_SIMULATION_H_
+#define AGG_TESTS_SIM_JOB_SIMULATION_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/base/clock.h"
+#include "server/coordinator/coordinator.h"
+#include "server/round/neighbour_peer.h"
+#include "tests/server/base/sim_disk.h"
+#include "tests/server/round/row_frames.h"
+#include "tests/sim/coordinator_thread.h"
+#include "tests/sim/sim_ledger.h"
+#include "tests/sim/sim_network.h"
+#include "tests/sim/sim_peers.h"
+#include "tests/sim/sim_worker.h"
+
+namespace agg {
+
+struct SimPlan {
+  int num_shards = 2;
+  bool replicated = false;
+  bool checkpoints = false;
+  uint64_t seed = 0;  // of the order of parallel calls; 0: by ordinal
+  std::vector<Fault> faults;
+  bool record = false;  // the calls' names
+  bool log = false;     // the server's lines go to stderr
+};
+std::string Describe(const SimPlan& plan);
+
+struct SimOutcome {
+  int64_t num_calls = 0;
+  std::vector<std::string> calls;
+  std::vector<std::string> errors;
+  int num_rewinds = 0;
+  std::vector<std::vector<int32_t>> rows;  // by round
+  Tensors parameters;                      // in the end
+  // What was pulled in any history, by version.
+  std::multimap<uint64_t, Tensors> versions;
+};
+
+// Adds to the errors where the run differs from an undisturbed one.
+void CompareRuns(const SimOutcome& undisturbed, SimOutcome* run);
+
+class JobSimulation {
+ public:
+  explicit JobSimulation(const SimPlan& plan);
+  ~JobSimulation();
+  SimOutcome Run();
+
+ private:
+  // A coordinator with what it calls. The host outlives it.
+  struct Leader {
+    SimHostPtr host;
+    std::vector<std::unique_ptr<SimPeer>> peers;
+    std::unique_ptr<Coordinator> coordinator;
+    std::unique_ptr<CoordinatorThread> thread;  // after what it runs
+    absl::Time frozen_until = absl::InfinitePast();
+  };
+
+  void StartShard(int ordinal);
+  void StartLeader();
+  // Of the process that has shard 0's address; null: it is dead or frozen.
+  Coordinator* coordinator() const;
+  bool RunLeader(Leader* leader);
+  // On the leader's thread, in a call: returns when the process goes on.
+  bool Freeze(SimHost* host);
+  bool StepWorkers();
+  // What an operator does between two rounds.
+  void SetRule();
+  bool MayPush(uint64_t round) const;
+  // Ends what has died, and starts it again when its time has come.
+  void Bury();
+  void Revive();
+  void ThawLeader();
+  void ReportCuts();
+  void Observe();
+  bool Finished() const;
+  void ReadEnd(SimOutcome* outcome);
+  std::string Where() const;
+
+  const SimPlan plan_;
+  FakeClock clock_;
+  SimLedger ledger_;
+  SimNetwork network_;
+  SimDisk disk_;
+  SimWorld world_;
+  CoordinatorOptions options_;
+  uint64_t next_life_ = 1;
+  std::vector<std::unique_ptr<NeighbourPeer>> neighbours_;  // of all lives
+  std::vector<absl::Time> revive_at_;                       // by ordinal
+  std::vector<absl::Time> cut_reported_;                    // by ordinal
+  std::vector<SimHostPtr> former_;                          // all lives
+  std::unique_ptr<Leader> leader_;
+  std::unique_ptr<Leader> frozen_;  // a former one
+  std::vector<std::unique_ptr<SimWorker>> workers_;
+  SimHost operator_;
+  uint64_t rule_set_in_ = 0;    // history, as the operator was told
+  uint64_t rule_asked_in_ = 0;  // epoch
+};
+
+}  // namespace agg
+
+#endif  // AGG_TESTS_SIM_JOB_SIMULATION_H_

@@ -1,0 +1,168 @@
+#include "tests/sim/sim_peers.h"
+
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/checkpoint/checkpoint_progress.h"
+
+namespace agg {
+
+// --- The coordinator's -------------------------------------------------------
+
+SimHostPtr SimPeer::Target() const {
+  // Not owned: the process lives as long as its coordinator.
+  if (ordinal_ == from_->number) return SimHostPtr(from_, [](SimHost*) {});
+  return network_->shard(ordinal_);
+}
+
+absl::StatusOr<uint64_t> SimPeer::Promise() {
+  const SimHostPtr to = Target();
+  return network_->Call("Promise", from_, to.get(),
+                        [&] { return to->engine->Promise(); });
+}
+
+absl::StatusOr<ShardInventory> SimPeer::Attach(
+    uint64_t epoch, std::function<void(absl::Status)> on_lost) {
+  const SimHostPtr to = Target();
+  from_->on_lost[ordinal_] = on_lost;
+  return network_->Call(
+      "Attach", from_, to.get(), [&]() -> absl::StatusOr<ShardInventory> {
+        const SimHost* const former = to->claim;
+        if (former != nullptr && former != from_ && !former->dead &&
+            !former->frozen) {
+          return absl::UnavailableError("another coordinator has the shard");
+        }
+        to->claim = from_;
+        return to->engine->Attach(epoch, std::move(on_lost));
+      });
+}
+
+void SimPeer::Lose(uint64_t epoch, const absl::Status& reason) {
+  const SimHostPtr to = Target();
+  network_
+      ->Call("Lose", from_, to.get(),
+             [&] {
+               to->engine->Lose(epoch, reason);
+               return absl::OkStatus();
+             })
+      .IgnoreError();
+}
+
+absl::Status SimPeer::SetManifest(uint64_t epoch, const Manifest& manifest) {
+  const SimHostPtr to = Target();
+  return network_->Call("SetManifest", from_, to.get(), [&] {
+    return to->engine->SetManifest(epoch, manifest);
+  });
+}
+
+absl::StatusOr<Manifest> SimPeer::GetManifest(uint64_t epoch) {
+  const SimHostPtr to = Target();
+  return network_->Call("GetManifest", from_, to.get(),
+                        [&] { return to->engine->GetManifest(epoch); });
+}
+
+void SimPeer::LetGo() {
+  from_->on_lost.erase(ordinal_);
+  const SimHostPtr to = Target();
+  if (to != nullptr && to->claim == from_) to->claim = nullptr;
+}
+
+// A look at the own process's memory, and no call.
+std::string SimPeer::Record() const {
+  return ordinal_ == from_->number ? from_->engine->Record() : "";
+}
+
+absl::Status SimPeer::SetFacts(uint64_t epoch, const JobFacts& facts) {
+  const SimHostPtr to = Target();
+  return network_->Call("SetFacts", from_, to.get(),
+                        [&] { return to->engine->SetFacts(epoch, facts); });
+}
+
+absl::Status SimPeer::ForgetManifest(uint64_t epoch) {
+  const SimHostPtr to = Target();
+  return network_->Call("ForgetManifest", from_, to.get(),
+                        [&] { return to->engine->ForgetManifest(epoch); });
+}
+
+absl::Status SimPeer::ReserveRow(uint64_t epoch, int32_t rank) {
+  const SimHostPtr to = Target();
+  return network_->Call("ReserveRow", from_, to.get(),
+                        [&] { return to->engine->ReserveRow(epoch, rank); });
+}
+
+absl::Status SimPeer::SetSession(uint64_t epoch, const SessionChange& change) {
+  const SimHostPtr to = Target();
+  return network_->Call("SetSession", from_, to.get(),
+                        [&] { return to->engine->SetSession(epoch, change); });
+}
+
+absl::StatusOr<PhaseResult> SimPeer::RunPhase(const Phase& phase) {
+  const SimHostPtr to = Target();
+  const bool opens = phase.kind == PhaseKind::kOpen ||
+                     (phase.kind == PhaseKind::kPublish && phase.publish.seed);
+  if (opens) network_->NoteOpening(phase.epoch);
+  return network_->Call(PhaseName(phase.kind), from_, to.get(), [&] {
+    absl::StatusOr<PhaseResult> result = to->engine->RunPhase(phase);
+    if (result.ok() && opens) network_->NoteOpened(phase.epoch, ordinal_);
+    if (result.ok() && phase.kind == PhaseKind::kCapture) {
+      AwaitWriter(to->engine.get(), phase.epoch);
+    }
+    return result;
+  });
+}
+
+void SimPeer::AwaitWriter(ShardEngine* engine, uint64_t epoch) {
+  Phase phase;
+  phase.kind = PhaseKind::kCheckpointProgress;
+  phase.epoch = epoch;
+  for (;;) {
+    const absl::StatusOr<PhaseResult> result = engine->RunPhase(phase);
+    if (!result.ok() ||
+        result->checkpoint.stage != CheckpointProgress::Stage::kWriting) {
+      return;
+    }
+    std::this_thread::yield();
+  }
+}
+
+absl::Status SimPeer::CheckPushed(const PushedRow& row) const {
+  return Target()->engine->CheckPushed(row);
+}
+
+std::string SimPeer::name() const { return absl::StrCat("shard ", ordinal_); }
+
+// --- The ring's --------------------------------------------------------------
+
+absl::Status SimNeighbour::SendCombined(const CopyHeader& header,
+                                        const CopySlice& slice) {
+  const SimHostPtr to = network_->shard(ordinal_);
+  return network_->Call("SendCombined", from_, to.get(), [&] {
+    return to->engine->SendCombined(header, slice);
+  });
+}
+
+absl::Status SimNeighbour::FinishCombined(const CopyHeader& header) {
+  const SimHostPtr to = network_->shard(ordinal_);
+  return network_->Call("FinishCombined", from_, to.get(),
+                        [&] { return to->engine->FinishCombined(header); });
+}
+
+// Each slice that comes back counts, so that a fetch can be cut in its midst.
+absl::Status SimNeighbour::Fetch(const CopyHeader& header,
+                                 const CopySink& sink) {
+  const SimHostPtr to = network_->shard(ordinal_);
+  CopySink counted;
+  counted.slice = [&](const CopySlice& slice) {
+    return network_->Call("FetchedSlice", from_, to.get(),
+                          [&] { return sink.slice(slice); });
+  };
+  counted.record = [&](std::string text) {
+    return network_->Call("FetchedRecord", from_, to.get(),
+                          [&] { return sink.record(std::move(text)); });
+  };
+  return network_->Call("Fetch", from_, to.get(),
+                        [&] { return to->engine->Fetch(header, counted); });
+}
+
+}  // namespace agg

@@ -1,0 +1,74 @@
+// Shards as the coordinator and their neighbours on the ring reach them in a
+// simulation: each call goes through the SimNetwork.
+#ifndef AGG_TESTS_SIM_SIM_PEERS_H_
+#define AGG_TESTS_SIM_SIM_PEERS_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/shard_plan.h"
+#include "server/round/neighbour_peer.h"
+#include "server/round/phase.h"
+#include "server/round/recovery.h"
+#include "server/round/shard_peer.h"
+#include "tests/sim/sim_network.h"
+
+namespace agg {
+
+// What the coordinator of the process `from` calls; `from` and the network
+// outlive it.
+class SimPeer : public ShardPeer {
+ public:
+  SimPeer(SimNetwork* network, SimHost* from, int ordinal)
+      : network_(network), from_(from), ordinal_(ordinal) {}
+
+  absl::StatusOr<uint64_t> Promise() override;
+  absl::StatusOr<ShardInventory> Attach(
+      uint64_t epoch, std::function<void(absl::Status)> on_lost) override;
+  void LetGo() override;
+  void Lose(uint64_t epoch, const absl::Status& reason) override;
+  absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
+  absl::StatusOr<Manifest> GetManifest(uint64_t epoch) override;
+  std::string Record() const override;
+  absl::Status SetFacts(uint64_t epoch, const JobFacts& facts) override;
+  absl::Status ForgetManifest(uint64_t epoch) override;
+  absl::Status ReserveRow(uint64_t epoch, int32_t rank) override;
+  absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
+  absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
+  absl::Status CheckPushed(const PushedRow& row) const override;
+  std::string name() const override;
+
+ private:
+  // Its own process for shard 0, whoever has the address.
+  SimHostPtr Target() const;
+  // The writing thread comes to its end first: a run is then the same each
+  // time.
+  static void AwaitWriter(ShardEngine* engine, uint64_t epoch);
+
+  SimNetwork* const network_;
+  SimHost* const from_;
+  const int ordinal_;
+};
+
+class SimNeighbour : public NeighbourPeer {
+ public:
+  SimNeighbour(SimNetwork* network, SimHost* from, int ordinal)
+      : network_(network), from_(from), ordinal_(ordinal) {}
+
+  absl::Status SendCombined(const CopyHeader& header,
+                            const CopySlice& slice) override;
+  absl::Status FinishCombined(const CopyHeader& header) override;
+  absl::Status Fetch(const CopyHeader& header, const CopySink& sink) override;
+
+ private:
+  SimNetwork* const network_;
+  SimHost* const from_;
+  const int ordinal_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_TESTS_SIM_SIM_PEERS_H_
