@@ -287,7 +287,9 @@ void Server::Drain(absl::Time deadline) {
 }
 
 void Server::DrainParts(absl::Time deadline) {
-  housekeeping_ = nullptr;  // health is NOT_SERVING from here on
+  if (housekeeping_ != nullptr) housekeeping_->StopServing();
+  if (coordinator_ == nullptr) AwaitHandover(deadline);
+  housekeeping_ = nullptr;
   if (coordinator_ != nullptr) coordinator_->Drain(deadline);
   absl::Status reason = OrderlyStop(absl::StrCat(name(), " is shutting down"));
   {
@@ -298,6 +300,27 @@ void Server::DrainParts(absl::Time deadline) {
   if (rpc_ == nullptr) return;  // it could not start
   rpc_->EndStreams(reason);
   rpc_->Shutdown(deadline);
+  // Those that wait to be let go need not wait for this object's end.
+  for (auto& peer : remote_peers_) {
+    peer->Close(absl::UnavailableError("shutting down"));
+  }
+}
+
+void Server::AwaitHandover(absl::Time deadline) {
+  constexpr absl::Duration kPeriod = absl::Milliseconds(20);
+  if (rpc_ == nullptr || absl::Now() >= deadline) return;
+  const ShardStatus before = engine_->Status();
+  if (!before.attached) return;  // nobody counts on it
+  LogInfo("draining: waiting until the coordinator ends epoch ", before.epoch);
+  rpc_->AnnounceDraining();
+  for (;;) {
+    const ShardStatus shard = engine_->Status();
+    if (!shard.attached || shard.epoch != before.epoch) return;
+    MutexLock lock(&mutex_);
+    if (absl::Now() >= deadline) break;
+    changed_.WaitFor(&mutex_, kPeriod);
+  }
+  LogWarning("the coordinator has not let go of this shard in time");
 }
 
 void Server::Wait() {

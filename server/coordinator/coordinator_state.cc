@@ -190,6 +190,21 @@ DeferredCalls CoordinatorState::LoseEpoch(uint64_t epoch,
   return calls;
 }
 
+// --- Shards that are being stopped -------------------------------------------
+
+void CoordinatorState::NoteDraining(uint64_t epoch, int ordinal) {
+  // It may be an epoch that is still being recovered.
+  if (epoch == last_epoch_) handover_.Add(epoch, ordinal);
+}
+
+Handover::Step CoordinatorState::NextHandover(absl::Time now) const {
+  if (!epoch_on_ || !handover_.on(job_->epoch())) return Handover::Step::kNone;
+  if (!options_.checkpoint.enabled || !job_->seeded()) {
+    return Handover::Step::kLetGo;
+  }
+  return handover_.Next(checkpoints_, job_->id(), now);
+}
+
 // --- Rounds ------------------------------------------------------------------
 
 CloseSnapshot CoordinatorState::Snapshot() const {
@@ -209,7 +224,8 @@ bool CoordinatorState::FailJobIfDue(absl::Time now) {
 }
 
 std::optional<ClosingRound> CoordinatorState::CloseRoundIfDue(absl::Time now) {
-  if (!CheckAcceptingCalls().ok() || !job_->seeded() || job_->finished()) {
+  if (!CheckAcceptingCalls().ok() || !job_->seeded() || job_->finished() ||
+      NextHandover(now) != Handover::Step::kNone) {
     return std::nullopt;
   }
   const CloseSnapshot snapshot = Snapshot();
@@ -269,6 +285,11 @@ absl::Time CoordinatorState::NextWake(absl::Time now) const {
   if (job_->seeded()) {
     wake = std::min(wake, checkpoints_.NextDue(job_->id(), job_->finished()));
   }
+  const Handover::Step handover = NextHandover(now);
+  if (handover == Handover::Step::kWait) {
+    return std::min(wake, handover_.deadline());
+  }
+  if (handover != Handover::Step::kNone) return absl::InfinitePast();
   if (draining_ || job_->finished()) return wake;
   if (job_->seed_committed().has_value()) return absl::InfinitePast();
   wake = std::min(wake, waiting_report_.next_at());

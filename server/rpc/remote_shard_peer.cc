@@ -65,10 +65,16 @@ absl::StatusOr<ShardInventory> RemoteShardPeer::Attach(
   const absl::Status detached =
       absl::UnavailableError(absl::StrCat(name(), " is detached"));
   Detach(detached, /*tell=*/false);
+  ShardLinkOptions link_options;
+  link_options.name = name();
+  link_options.request = FirstRequest(epoch);
+  link_options.open_timeout = options_.attach_timeout;
+  link_options.clock = options_.clock;
+  if (on_draining_ != nullptr) {
+    link_options.on_draining = [this, epoch] { on_draining_(epoch); };
+  }
   const auto link = std::make_shared<ShardLink>(
-      stub_.get(),
-      ShardLinkOptions{name(), FirstRequest(epoch), options_.attach_timeout,
-                       options_.clock},
+      stub_.get(), link_options,
       [this, on_lost = std::move(on_lost)](const absl::Status& reason) {
         {
           MutexLock lock(&mutex_);
@@ -110,6 +116,10 @@ void RemoteShardPeer::Detach(const absl::Status& reason, bool tell) {
   if (link == nullptr) return;
   link->End(tell ? CoordinatorGone(reason) : reason, tell);
   link->Join();
+}
+
+void RemoteShardPeer::SetOnDraining(std::function<void(uint64_t)> on_draining) {
+  on_draining_ = std::move(on_draining);
 }
 
 void RemoteShardPeer::LetGo() {

@@ -55,6 +55,7 @@ class RemoteShardPeer : public ShardPeer {
   absl::StatusOr<ShardInventory> Attach(
       uint64_t epoch, std::function<void(absl::Status)> on_lost) override;
   void LetGo() override;
+  void SetOnDraining(std::function<void(uint64_t)> on_draining) override;
   void Lose(uint64_t epoch, const absl::Status& reason) override;
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
   absl::StatusOr<Manifest> GetManifest(uint64_t epoch) override;
@@ -95,6 +96,7 @@ class RemoteShardPeer : public ShardPeer {
 
   const RemoteShardOptions options_;
   const std::unique_ptr<v1::ShardControl::Stub> stub_;
+  std::function<void(uint64_t)> on_draining_;  // set before the first Attach
 
   Mutex attach_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // one Attach at a time
 

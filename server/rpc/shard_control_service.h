@@ -56,6 +56,9 @@ class ShardControlService : public ShardControlMethods {
   // Ends the epoch if its coordinator has been away for kResumeTime.
   // Thread-safe.
   void LookForCoordinator();
+  // The coordinator hears, on each stream from now on, that the shard waits to
+  // be let go (P35). Thread-safe.
+  void AnnounceDraining();
 
  private:
   class AttachStream;
@@ -102,8 +105,10 @@ class ShardControlService : public ShardControlMethods {
   const ShardIdentity self_;
   ShardEngine* const engine_;
   OpenStreams* const open_;
-  ShardClaim claim_;                // used on the control thread alone
-  uint64_t last_refused_life_ = 0;  // the same
+  ShardClaim claim_;                    // used on the control thread alone
+  uint64_t last_refused_life_ = 0;      // the same
+  std::weak_ptr<AttachStream> stream_;  // the newest; the same
+  bool draining_ = false;               // the same
   CoordinatorWatch watch_;
   // Last, so that they end first: what they run uses the others.
   Executor control_;
