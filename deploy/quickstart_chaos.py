@@ -18,6 +18,7 @@ from deploy import quickstart_job as job
 
 SETTLE_SECONDS = 90  # a job that does not go on by then hangs
 RESTART_SECONDS = 0.5  # a killed shard is started again within
+STOP_SECONDS = 20  # below --drain_seconds (30), after which it gives up
 FREEZE_SECONDS = (0.1, 3.0)
 # Below the ports that the kernel gives to connections: nobody takes a killed
 # shard's while it is away.
@@ -72,6 +73,15 @@ class Shards:
             self.processes.running = [
                 item for item in self.processes.running if item[1] != ended]
 
+    def stop(self, ordinal):
+        """In good order, as Kubernetes does it; it has to end with 0."""
+        ended = self.running[ordinal]
+        ended.send_signal(signal.SIGTERM)
+        ended.wait(STOP_SECONDS)
+        self.processes.check()
+        self.processes.running = [
+            item for item in self.processes.running if item[1] != ended]
+
     def send(self, ordinals, number):
         for ordinal in ordinals:
             self.running[ordinal].send_signal(number)
@@ -88,11 +98,14 @@ class Chaos:
 
     Actions: kill (one shard), coordinator, pair (two that are no neighbours,
     at once), recovery (a second one while the first is missed), freeze (one, by
-    SIGSTOP, for up to 3 s), all (every shard at once).
+    SIGSTOP, for up to 3 s), all (every shard at once), stop (one, by SIGTERM:
+    it ends when the coordinator lets it go).
     """
 
     # After these the same processes may go on in the same epoch.
     SAME_EPOCH = ("freeze", "cut")
+    # These take a checkpoint by themselves.
+    ORDERLY = ("stop",)
 
     def __init__(self, shards, aggctl, coordinator, rng, events,
                  replicated=True, say=print):
@@ -125,7 +138,8 @@ class Chaos:
             raise job.RunError("the coordinator does not answer before a kill:"
                                f" {self.status_error}")
         action = self.events[0][1]
-        if (not self.replicated and action not in self.SAME_EPOCH
+        if (not self.replicated
+                and action not in self.SAME_EPOCH + self.ORDERLY
                 and before["checkpoint"]["num_sealed"] == "0"
                 and before["checkpoint"]["restored_made"] == "0"):
             return
@@ -202,6 +216,13 @@ class Chaos:
 
     def _all(self):
         return self._restart(list(range(self.shards.number)))
+
+    def _stop(self):
+        ordinal = self._any()
+        self.shards.stop(ordinal)
+        time.sleep(self.rng.uniform(0, RESTART_SECONDS))
+        self.shards.start(ordinal)
+        return f"SIGTERM to shard {ordinal}"
 
     def _freeze(self):
         ordinal = self._any()
