@@ -10,8 +10,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/optimizer_step.h"
-#include "proto/shard_plan.h"
-#include "server/round/neighbour_peer.h"
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
 #include "server/round/shard_options.h"
@@ -23,19 +21,6 @@ namespace {
 
 using testing::HasSubstr;
 using testing::SizeIs;
-
-// Two of them in a group, and some shards of many without slices.
-Manifest SomeTensors() {
-  Manifest manifest;
-  for (const int64_t size : {40, 0, 7, 3, 64}) {
-    TensorSpec tensor;
-    tensor.name = "t" + std::to_string(manifest.tensors.size());
-    tensor.shape = {size};
-    if (size == 7) tensor.group = "slow";
-    manifest.tensors.push_back(tensor);
-  }
-  return manifest;
-}
 
 ShardOptions Options(OptimizerKind kind, bool replicated) {
   ShardOptions options;
@@ -57,7 +42,7 @@ void Begin(ShardRing* ring) {
 // The bits of a run without second copies that nothing disturbs.
 Tensors Undisturbed(uint64_t rounds,
                     OptimizerKind kind = OptimizerKind::kAdam) {
-  ShardRing ring(1, Options(kind, false), SomeTensors());
+  ShardRing ring(1, Options(kind, false), RingTensors());
   Begin(&ring);
   for (uint64_t round = 0; round < rounds; ++round) ring.RunRound(round);
   return *ring.Pull(rounds);
@@ -76,7 +61,7 @@ TEST(ShardReplicationTest, TheSecondCopyHasTheBitsOfTheFirst) {
   for (const OptimizerKind kind :
        {OptimizerKind::kAdam, OptimizerKind::kSgd, OptimizerKind::kAdagrad}) {
     for (const int num_shards : {2, 3, 7}) {
-      ShardRing ring(num_shards, Options(kind, true), SomeTensors());
+      ShardRing ring(num_shards, Options(kind, true), RingTensors());
       Begin(&ring);
       ExpectEqualCopies(&ring, {ring.epoch(), 0});
       EXPECT_EQ(ring.engine(0)->Record(), "of 0");
@@ -95,7 +80,7 @@ TEST(ShardReplicationTest, NoThreadIsNeeded) {
   ShardOptions options = Options(OptimizerKind::kAdam, true);
   options.early_gram = false;
   options.step_early = false;
-  ShardRing ring(3, options, SomeTensors());
+  ShardRing ring(3, options, RingTensors());
   Begin(&ring);
   for (uint64_t round = 0; round < 3; ++round) ring.RunRound(round);
   EXPECT_EQ(*ring.Pull(3), Undisturbed(3));
@@ -112,7 +97,7 @@ TEST(ShardReplicationTest, NoThreadIsNeeded) {
 TEST(ShardReplicationTest, ALostShardGetsBothOfItsCopiesBack) {
   for (const int num_shards : {2, 3}) {
     ShardRing ring(num_shards, Options(OptimizerKind::kAdam, true),
-                   SomeTensors());
+                   RingTensors());
     Begin(&ring);
     uint64_t round = 0;
     for (int victim = 0; victim < num_shards; ++victim) {
@@ -139,7 +124,7 @@ TEST(ShardReplicationTest, AShardMayDieAnywhereInARound) {
     for (int steps = 0; steps <= 3 * num_shards; ++steps) {
       for (int victim = 0; victim < num_shards; ++victim) {
         ShardRing ring(num_shards, Options(OptimizerKind::kAdam, true),
-                       SomeTensors());
+                       RingTensors());
         Begin(&ring);
         ring.RunRound(0);
         ring.Push(1, 0);
@@ -172,7 +157,7 @@ TEST(ShardReplicationTest, AShardMayDieAnywhereInARound) {
 }
 
 TEST(ShardReplicationTest, WhatSomeHavePreparedIsDropped) {
-  ShardRing ring(3, Options(OptimizerKind::kAdam, true), SomeTensors());
+  ShardRing ring(3, Options(OptimizerKind::kAdam, true), RingTensors());
   Begin(&ring);
   ring.Push(0, 0);
   ring.Push(0, 1);
@@ -198,7 +183,7 @@ TEST(ShardReplicationTest, WhatSomeHavePreparedIsDropped) {
 }
 
 TEST(ShardReplicationTest, AVersionIsPublishedOnlyIfItHasTwoCopies) {
-  ShardRing ring(2, Options(OptimizerKind::kAdam, true), SomeTensors());
+  ShardRing ring(2, Options(OptimizerKind::kAdam, true), RingTensors());
   Begin(&ring);
   ring.Push(0, 0);
   ring.Push(0, 1);
@@ -213,8 +198,59 @@ TEST(ShardReplicationTest, AVersionIsPublishedOnlyIfItHasTwoCopies) {
               HasSubstr("round 0 has not been updated"));
 }
 
+TEST(ShardReplicationTest, ASeedIsShownOnlyIfItHasTwoCopies) {
+  ShardRing ring(2, Options(OptimizerKind::kAdam, true), RingTensors());
+  ring.Attach();
+  ring.Join(2);
+  ring.LandSeed();
+  Phase publish = ring.MakePhase(PhaseKind::kPublish);
+  publish.publish.version = 0;
+  publish.publish.seed = true;
+  publish.publish.seed_session = ShardRing::kFirstSession;
+  EXPECT_THAT(ring.Run(0, publish).status().message(),
+              HasSubstr("version 0 has no second copy: part 1 is void"));
+}
+
+// As a coordinator asks all shards for a phase; with threads that step.
+TEST(ShardReplicationTest, AllShardsRunAPhaseAtTheSameTime) {
+  constexpr int kShards = 3;
+  constexpr uint64_t kRounds = 20;
+  ShardRing ring(kShards, Options(OptimizerKind::kAdam, true), RingTensors());
+  Begin(&ring);
+  for (uint64_t round = 0; round < kRounds; ++round) {
+    ring.Push(round, 0);
+    ring.Push(round, 1);
+    for (const PhaseKind kind :
+         {PhaseKind::kClose, PhaseKind::kUpdate, PhaseKind::kPublish}) {
+      std::vector<std::thread> threads;
+      for (int i = 0; i < kShards; ++i) {
+        threads.emplace_back([&ring, i, kind, round] {
+          EXPECT_EQ(ring.RunOn(i, kind, round).status(), absl::OkStatus());
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+    }
+  }
+  EXPECT_EQ(*ring.Pull(kRounds), Undisturbed(kRounds));
+  // Lost copies are fetched from each other at the same time, too.
+  ring.Restart(1);
+  ring.Attach();
+  const VersionId target{1, kRounds};
+  ring.RecoverBefore(target);
+  Phase fetch = ring.MakePhase(PhaseKind::kFetch);
+  fetch.id = target;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kShards; ++i) {
+    threads.emplace_back([&ring, i, fetch] {
+      EXPECT_EQ(ring.Run(i, fetch).status(), absl::OkStatus());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ExpectEqualCopies(&ring, target);
+}
+
 TEST(ShardReplicationTest, ASkippedRoundIsPreparedByThePlanAlone) {
-  ShardRing ring(3, Options(OptimizerKind::kAdam, true), SomeTensors());
+  ShardRing ring(3, Options(OptimizerKind::kAdam, true), RingTensors());
   Begin(&ring);
   ring.RunRound(0);
   Phase skip = ring.MakePhase(PhaseKind::kUpdate, 1);
@@ -235,70 +271,8 @@ TEST(ShardReplicationTest, ASkippedRoundIsPreparedByThePlanAlone) {
   ExpectEqualCopies(&ring, ring.Recover());
 }
 
-// P17: it waits for that step, and for no phase.
-TEST(ShardReplicationTest, AFrameOfTheNextRoundWaitsForTheStep) {
-  ShardOptions options = Options(OptimizerKind::kAdam, true);
-  options.step_early = false;
-  ShardRing ring(2, options, SomeTensors());
-  Begin(&ring);
-  ring.RunRound(0);
-  const ShardPlan plan = *MakeShardPlan(SomeTensors(), 2);
-  CopySlice slice;
-  slice.slice = plan.slices_of_shard[0][0];
-  const std::vector<float> values(
-      static_cast<size_t>(plan.slices[slice.slice].num_elements));
-  slice.values = values;
-  const CopyHeader header{ring.epoch(), 0, {ring.epoch(), 1}};
-  absl::Status landed = absl::UnknownError("");
-  std::thread frame(
-      [&] { landed = ring.engine(1)->SendCombined(header, slice); });
-  ring.Push(1, 0);
-  ring.Push(1, 1);
-  ASSERT_EQ(ring.RunOn(1, PhaseKind::kClose, 1).status(), absl::OkStatus());
-  frame.join();
-  EXPECT_EQ(landed, absl::OkStatus());
-}
-
-TEST(ShardReplicationTest, AFrameThatWaitsEndsWithTheEpoch) {
-  ShardOptions options = Options(OptimizerKind::kAdam, true);
-  options.step_early = false;
-  ShardRing ring(2, options, SomeTensors());
-  Begin(&ring);
-  ring.RunRound(0);
-  CopySlice slice;
-  const CopyHeader header{ring.epoch(), 0, {ring.epoch(), 1}};
-  absl::Status landed;
-  std::thread frame(
-      [&] { landed = ring.engine(1)->SendCombined(header, slice); });
-  ring.Attach();
-  frame.join();
-  EXPECT_TRUE(absl::IsAborted(landed)) << landed;
-}
-
-TEST(ShardReplicationTest, RefusesOtherFrames) {
-  ShardRing ring(3, Options(OptimizerKind::kAdam, true), SomeTensors());
-  Begin(&ring);
-  const uint64_t epoch = ring.epoch();
-  CopySlice slice;
-  const auto send = [&](const CopyHeader& header) {
-    return ring.engine(1)->SendCombined(header, slice);
-  };
-  EXPECT_TRUE(absl::IsAborted(send({epoch - 1, 0, {epoch, 0}})));
-  EXPECT_TRUE(absl::IsInvalidArgument(send({epoch, 2, {epoch, 0}})));
-  EXPECT_TRUE(absl::IsFailedPrecondition(send({epoch, 0, {epoch, 3}})));
-  slice.slice = 1 << 20;
-  EXPECT_TRUE(absl::IsInvalidArgument(send({epoch, 0, {epoch, 0}})));
-  EXPECT_TRUE(absl::IsFailedPrecondition(
-      ring.engine(1)->FinishCombined({epoch, 0, {epoch, 0}})));
-  CopySink sink;
-  EXPECT_TRUE(absl::IsFailedPrecondition(
-      ring.engine(1)->Fetch({epoch, 1, {epoch, 1}}, sink)));
-  EXPECT_TRUE(absl::IsInvalidArgument(
-      ring.engine(1)->Fetch({epoch, 2, {epoch, 0}}, sink)));
-}
-
 TEST(ShardReplicationTest, AFetchThatIsCutLeavesAVoidCopy) {
-  ShardRing ring(3, Options(OptimizerKind::kAdam, true), SomeTensors());
+  ShardRing ring(3, Options(OptimizerKind::kAdam, true), RingTensors());
   Begin(&ring);
   ring.RunRound(0);
   ring.Restart(1);
@@ -325,7 +299,7 @@ TEST(ShardReplicationTest, AFetchThatIsCutLeavesAVoidCopy) {
 TEST(ShardReplicationTest, AfterARewindTheSecondCopiesAreFetched) {
   SimDisk disk;
   ASSERT_TRUE(disk.CreateFolder("/disk").ok());
-  ShardRing ring(3, Options(OptimizerKind::kAdam, true), SomeTensors());
+  ShardRing ring(3, Options(OptimizerKind::kAdam, true), RingTensors());
   ring.UseCheckpoints(&disk);
   Begin(&ring);
   ring.RunRound(0);
@@ -354,8 +328,8 @@ TEST(ShardReplicationTest, AfterARewindTheSecondCopiesAreFetched) {
 }
 
 TEST(ShardReplicationTest, SecondCopiesAreInTheMemoryPlan) {
-  ShardRing without(2, Options(OptimizerKind::kAdam, false), SomeTensors());
-  ShardRing with(2, Options(OptimizerKind::kAdam, true), SomeTensors());
+  ShardRing without(2, Options(OptimizerKind::kAdam, false), RingTensors());
+  ShardRing with(2, Options(OptimizerKind::kAdam, true), RingTensors());
   for (ShardRing* ring : {&without, &with}) {
     ring->Attach();
     ring->SetManifest();

@@ -23,6 +23,9 @@
 
 namespace agg {
 
+// Five tensors, an empty one among them, and one of the group "slow".
+Manifest RingTensors();
+
 // Workers have the ranks 0 and up, and sessions kFirstSession + rank in all
 // epochs, as workers that resume.
 class ShardRing {
@@ -68,7 +71,8 @@ class ShardRing {
   // With replication, after Attach: what becomes of each copy, as P18 says, the
   // void ones fetched, the sessions of Join, open. Where the job goes on.
   VersionId Recover();
-  // The actions for `target` of the last Attach, and fetching.
+  // The actions for `target` of the last Attach; and fetching.
+  void RecoverBefore(const VersionId& target);
   void RecoverTo(const VersionId& target);
   // What the shard has of a part.
   Arrays CopyOf(int ordinal, int32_t part, const VersionId& id);
