@@ -1,4 +1,5 @@
-// Starts and stops the parts in their order; what each does is in its room.
+// Starts the parts in their order; what each does is in its room. How they are
+// stopped is in server_drain.cc.
 #include "server/server.h"
 
 #include <random>
@@ -21,7 +22,6 @@
 #include "server/housekeeping.h"
 #include "server/neighbours.h"
 #include "server/observation.h"
-#include "server/round/orderly_stop.h"
 #include "server/round/round_report.h"
 #include "server/round/shard_options.h"
 #include "server/round/shard_peer.h"
@@ -255,65 +255,6 @@ absl::Status Server::StartRpc(int port) {
   rpc_ = *std::move(server);
   LogInfo(name(), " listens on ", FormatAddress({bind_host_, rpc_->port()}));
   return absl::OkStatus();
-}
-
-void Server::Drain(absl::Time deadline) {
-  {
-    MutexLock lock(&mutex_);
-    if (draining_) {
-      // Another caller's; when that one has returned nothing runs any more.
-      while (!drained_) changed_.Wait(&mutex_);
-      return;
-    }
-    draining_ = true;
-    changed_.NotifyAll();
-  }
-  DrainParts(deadline);
-  MutexLock lock(&mutex_);
-  drained_ = true;
-  changed_.NotifyAll();
-}
-
-void Server::DrainParts(absl::Time deadline) {
-  if (housekeeping_ != nullptr) housekeeping_->StopServing();
-  if (coordinator_ == nullptr) AwaitHandover(deadline);
-  housekeeping_ = nullptr;
-  if (coordinator_ != nullptr) coordinator_->Drain(deadline);
-  absl::Status reason = OrderlyStop(absl::StrCat(name(), " is shutting down"));
-  {
-    MutexLock lock(&mutex_);
-    if (!device_lost_.ok()) reason = device_lost_;
-  }
-  if (engine_ != nullptr) engine_->Lose(0, reason);
-  if (rpc_ == nullptr) return;  // it could not start
-  rpc_->EndStreams(reason);
-  rpc_->Shutdown(deadline);
-  // Those that wait to be let go need not wait for this object's end.
-  for (auto& peer : remote_peers_) {
-    peer->Close(absl::UnavailableError("shutting down"));
-  }
-}
-
-void Server::AwaitHandover(absl::Time deadline) {
-  constexpr absl::Duration kPeriod = absl::Milliseconds(20);
-  if (rpc_ == nullptr || absl::Now() >= deadline) return;
-  const ShardStatus before = engine_->Status();
-  if (!before.attached) return;  // nobody counts on it
-  LogInfo("draining: waiting until the coordinator ends epoch ", before.epoch);
-  rpc_->AnnounceDraining();
-  for (;;) {
-    const ShardStatus shard = engine_->Status();
-    if (!shard.attached || shard.epoch != before.epoch) return;
-    MutexLock lock(&mutex_);
-    if (absl::Now() >= deadline) break;
-    changed_.WaitFor(&mutex_, kPeriod);
-  }
-  LogWarning("the coordinator has not let go of this shard in time");
-}
-
-void Server::Wait() {
-  MutexLock lock(&mutex_);
-  while (!draining_) changed_.Wait(&mutex_);
 }
 
 int Server::port() const { return rpc_->port(); }

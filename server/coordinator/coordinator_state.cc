@@ -1,5 +1,5 @@
 // Epochs and rounds, as changes of plain state. The rule and other facts are in
-// coordinator_rules.cc.
+// coordinator_rules.cc, stops in coordinator_draining.cc.
 #include "server/coordinator/coordinator_state.h"
 
 #include <algorithm>
@@ -36,13 +36,6 @@ absl::Status CoordinatorState::CheckAcceptingCalls(
   }
   if (!epoch_on_) return no_epoch_;
   return epoch.has_value() ? job_->CheckEpoch(*epoch) : absl::OkStatus();
-}
-
-DeferredCalls CoordinatorState::BeginDraining() {
-  if (std::exchange(draining_, true)) return {};
-  return Broadcast({JobEventKind::kDraining,
-                    job_ == nullptr ? 0 : job_->version(),
-                    "the coordinator is shutting down"});
 }
 
 // --- Epochs ------------------------------------------------------------------
@@ -188,21 +181,6 @@ DeferredCalls CoordinatorState::LoseEpoch(uint64_t epoch,
   // Streams of the former epoch may still be open; their ends mean nothing.
   attendance_.ForgetAll();
   return calls;
-}
-
-// --- Shards that are being stopped -------------------------------------------
-
-void CoordinatorState::NoteDraining(uint64_t epoch, int ordinal) {
-  // It may be an epoch that is still being recovered.
-  if (epoch == last_epoch_) handover_.Add(epoch, ordinal);
-}
-
-Handover::Step CoordinatorState::NextHandover(absl::Time now) const {
-  if (!epoch_on_ || !handover_.on(job_->epoch())) return Handover::Step::kNone;
-  if (!options_.checkpoint.enabled || !job_->seeded()) {
-    return Handover::Step::kLetGo;
-  }
-  return handover_.Next(checkpoints_, job_->id(), now);
 }
 
 // --- Rounds ------------------------------------------------------------------

@@ -59,22 +59,26 @@ v1::AttachRequest RemoteShardPeer::FirstRequest(uint64_t epoch) const {
   return request;
 }
 
+ShardLinkOptions RemoteShardPeer::LinkOptions(uint64_t epoch) const {
+  ShardLinkOptions options;
+  options.name = name();
+  options.request = FirstRequest(epoch);
+  options.open_timeout = options_.attach_timeout;
+  options.clock = options_.clock;
+  if (on_draining_ != nullptr) {
+    options.on_draining = [this, epoch] { on_draining_(epoch); };
+  }
+  return options;
+}
+
 absl::StatusOr<ShardInventory> RemoteShardPeer::Attach(
     uint64_t epoch, std::function<void(absl::Status)> on_lost) {
   MutexLock attach_lock(&attach_mutex_);
   const absl::Status detached =
       absl::UnavailableError(absl::StrCat(name(), " is detached"));
   Detach(detached, /*tell=*/false);
-  ShardLinkOptions link_options;
-  link_options.name = name();
-  link_options.request = FirstRequest(epoch);
-  link_options.open_timeout = options_.attach_timeout;
-  link_options.clock = options_.clock;
-  if (on_draining_ != nullptr) {
-    link_options.on_draining = [this, epoch] { on_draining_(epoch); };
-  }
   const auto link = std::make_shared<ShardLink>(
-      stub_.get(), link_options,
+      stub_.get(), LinkOptions(epoch),
       [this, on_lost = std::move(on_lost)](const absl::Status& reason) {
         {
           MutexLock lock(&mutex_);

@@ -84,6 +84,7 @@ class RemoteShardPeer : public ShardPeer {
   absl::Status Send(const v1::SetManifestRequest& request,
                     absl::Duration timeout);
   v1::AttachRequest FirstRequest(uint64_t epoch) const;
+  ShardLinkOptions LinkOptions(uint64_t epoch) const;
   void CancelCalls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Ends the link, if any, without on_lost.
   void Detach(const absl::Status& reason, bool tell)

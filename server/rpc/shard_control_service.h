@@ -42,9 +42,8 @@ using ShardControlMethods = v1::ShardControl::WithRawCallbackMethod_Fetch<
 
 // Calls that change the epoch run in order on one thread, phases on another,
 // those about a checkpoint's files on a third, reservations of rows on a
-// fourth: all may take long, and gRPC's callback threads must not wait. Its
-// parts are in two files: shard_control_service.cc (Attach),
-// shard_control_calls.cc.
+// fourth: all may take long, and gRPC's callback threads must not wait. Attach
+// is in shard_control_service.cc, the rest in shard_control_calls.cc.
 class ShardControlService : public ShardControlMethods {
  public:
   // `engine`, `copies`, `open` and `clock` outlive the service, which outlives
@@ -53,11 +52,9 @@ class ShardControlService : public ShardControlMethods {
                       NeighbourPeer* copies, OpenStreams* open,
                       const Clock* clock);
 
-  // Ends the epoch if its coordinator has been away for kResumeTime.
-  // Thread-safe.
+  // Ends the epoch if its coordinator is away for too long. Thread-safe.
   void LookForCoordinator();
-  // The coordinator hears, on each stream from now on, that the shard waits to
-  // be let go (P35). Thread-safe.
+  // Tells the coordinator that the shard waits to be let go (P35). Thread-safe.
   void AnnounceDraining();
 
  private:

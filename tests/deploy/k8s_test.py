@@ -252,9 +252,8 @@ class OverlaysTest(unittest.TestCase):
         text = (k8s.ROOT / "server/coordinator/handover.h").read_text()
         (limit,) = re.findall(r"kLimit = absl::Seconds\((\d+)\)", text)
         for _, objects in self.each():
-            # As long again for the round before it and the calls after it.
-            self.assertGreaterEqual(float(flag(objects, "drain_seconds")),
-                                    2 * int(limit))
+            drain = float(flag(objects, "drain_seconds"))
+            self.assertGreaterEqual(drain, 2 * int(limit))
 
     def test_checkpoints_lie_on_a_volume_of_each_shard(self):
         text = config_of(self.checkpoints)["data"]["job.textproto"]
