@@ -11,13 +11,14 @@ namespace agg {
 CombinedSender::CombinedSender(NeighbourPeer* peer, const CopyHeader& header,
                                const ShardLayout* layout,
                                const Buffer* combined,
-                               std::function<absl::Status()> check)
+                               std::function<absl::Status()> check,
+                               bool background)
     : peer_(peer),
       header_(header),
       layout_(layout),
       combined_(combined),
       check_(std::move(check)) {
-  thread_ = std::thread([this] { Run(); });
+  if (background) thread_ = std::thread([this] { Run(/*wait=*/true); });
 }
 
 CombinedSender::~CombinedSender() { End(/*drop=*/true); }
@@ -33,10 +34,13 @@ void CombinedSender::End(bool drop) {
 }
 
 void CombinedSender::Send(size_t begin, size_t end) {
-  MutexLock lock(&mutex_);
-  if (!status_.ok()) return;
-  for (size_t i = begin; i < end; ++i) slices_.push_back(i);
-  changed_.NotifyAll();
+  {
+    MutexLock lock(&mutex_);
+    if (!status_.ok()) return;
+    for (size_t i = begin; i < end; ++i) slices_.push_back(i);
+    changed_.NotifyAll();
+  }
+  if (!thread_.joinable()) Run(/*wait=*/false);
 }
 
 absl::Status CombinedSender::Finish() {
@@ -48,12 +52,12 @@ absl::Status CombinedSender::Finish() {
   return peer_->FinishCombined(header_);
 }
 
-void CombinedSender::Run() {
+void CombinedSender::Run(bool wait) {
   for (;;) {
     size_t position;
     {
       MutexLock lock(&mutex_);
-      while (slices_.empty() && !ended_) changed_.Wait(&mutex_);
+      while (wait && slices_.empty() && !ended_) changed_.Wait(&mutex_);
       if (slices_.empty()) return;
       position = slices_.front();
       slices_.pop_front();

@@ -17,14 +17,15 @@
 
 namespace agg {
 
-// One thread sends, in the order of Send. Another one uses the class.
+// A thread of its own sends, in the order of Send; or Send does. Another thread
+// uses the class.
 class CombinedSender {
  public:
   // All outlive it. `combined`: in the layout, on the host. `check` is asked
-  // before each slice: its error ends the sending.
+  // before each slice: its error ends the sending. `background`: has a thread.
   CombinedSender(NeighbourPeer* peer, const CopyHeader& header,
                  const ShardLayout* layout, const Buffer* combined,
-                 std::function<absl::Status()> check);
+                 std::function<absl::Status()> check, bool background);
   // What has not been sent is not sent any more.
   ~CombinedSender();
   CombinedSender(const CombinedSender&) = delete;
@@ -37,7 +38,8 @@ class CombinedSender {
   absl::Status Finish();
 
  private:
-  void Run();
+  // Sends until nothing is left, or waits for more until End.
+  void Run(bool wait);
   void End(bool drop);
 
   NeighbourPeer* const peer_;

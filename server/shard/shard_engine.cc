@@ -20,7 +20,7 @@ ShardEngine::ShardEngine(const ShardOptions& options, Backend* backend,
       epoch_(options.ordinal),
       life_(options.life),
       home_(options.ordinal) {
-  if (options_.early_gram || (options_.replicated && options_.step_early)) {
+  if (options_.early_gram || (options_.replicated && options_.background)) {
     turn_.StartFiller([this] { Fill(); });
   }
 }

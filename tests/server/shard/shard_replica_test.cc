@@ -33,7 +33,7 @@ void Begin(ShardRing* ring) {
 // P17: it waits for that step, and for no phase.
 TEST(ShardReplicaTest, AFrameOfTheNextRoundWaitsForTheStep) {
   ShardOptions options = Options();
-  options.step_early = false;
+  options.background = false;
   ShardRing ring(2, options, RingTensors());
   Begin(&ring);
   ring.RunRound(0);
@@ -56,7 +56,7 @@ TEST(ShardReplicaTest, AFrameOfTheNextRoundWaitsForTheStep) {
 
 TEST(ShardReplicaTest, AFrameThatWaitsEndsWithTheEpoch) {
   ShardOptions options = Options();
-  options.step_early = false;
+  options.background = false;
   ShardRing ring(2, options, RingTensors());
   Begin(&ring);
   ring.RunRound(0);

@@ -59,7 +59,8 @@ void ExpectEqualCopies(ShardRing* ring, const VersionId& id) {
 
 TEST(ShardReplicationTest, TheSecondCopyHasTheBitsOfTheFirst) {
   for (const OptimizerKind kind :
-       {OptimizerKind::kAdam, OptimizerKind::kSgd, OptimizerKind::kAdagrad}) {
+       {OptimizerKind::kAdam, OptimizerKind::kSgd, OptimizerKind::kAdagrad,
+        OptimizerKind::kLamb}) {
     for (const int num_shards : {2, 3, 7}) {
       ShardRing ring(num_shards, Options(kind, true), RingTensors());
       Begin(&ring);
@@ -75,11 +76,11 @@ TEST(ShardReplicationTest, TheSecondCopyHasTheBitsOfTheFirst) {
   }
 }
 
-// Without a thread the replica steps in its shard's next phase.
+// Without threads the replica steps in its shard's next phase.
 TEST(ShardReplicationTest, NoThreadIsNeeded) {
   ShardOptions options = Options(OptimizerKind::kAdam, true);
   options.early_gram = false;
-  options.step_early = false;
+  options.background = false;
   ShardRing ring(3, options, RingTensors());
   Begin(&ring);
   for (uint64_t round = 0; round < 3; ++round) ring.RunRound(round);

@@ -208,6 +208,9 @@ Phase ShardRing::MakePhase(PhaseKind kind, uint64_t round) const {
   }
   phase.step.learning_rate = 0.125;
   phase.step.step = static_cast<int64_t>(round) + 1;
+  if (options_.optimizer.kind == OptimizerKind::kLamb) {
+    phase.step.trust = {0.5f, 1.0f, 2.0f, 0.25f, 1.5f};  // one for each tensor
+  }
   phase.publish.version = round + 1;
   return phase;
 }
