@@ -114,6 +114,8 @@ class Chaos:
 
     # After these the same processes may go on in the same epoch.
     SAME_EPOCH = ("freeze", "long_freeze", "freeze_all", "cut")
+    # These take a checkpoint by themselves.
+    ORDERLY = ("term", "roll")
 
     def __init__(self, shards, aggctl, coordinator, rng, events,
                  replicated=True, say=print):
@@ -146,7 +148,8 @@ class Chaos:
             raise job.RunError("the coordinator does not answer before a kill:"
                                f" {self.status_error}")
         action = self.events[0][1]
-        if (not self.replicated and action not in self.SAME_EPOCH
+        if (not self.replicated
+                and action not in self.SAME_EPOCH + self.ORDERLY
                 and before["checkpoint"]["num_sealed"] == "0"
                 and before["checkpoint"]["restored_made"] == "0"):
             return

@@ -22,9 +22,9 @@ constexpr size_t kKeptBytes = size_t{64} << 20;
 
 Health HealthOf(const ShardStatus& shard, const JobStatus* job) {
   Health health;
-  health.shard = shard.attached && shard.published;
+  health.shard = shard.open && shard.published;
   if (job == nullptr) {
-    health.process = shard.attached;
+    health.process = shard.open;
     return health;
   }
   health.coordinator = job->phase != JobPhase::kWaitingForShards &&
@@ -37,6 +37,10 @@ Health HealthOf(const ShardStatus& shard, const JobStatus* job) {
 absl::Status ReadinessOf(const ShardStatus& shard, const JobStatus* job,
                          const std::string& coordinator) {
   if (HealthOf(shard, job).process) return absl::OkStatus();
+  if (job == nullptr && shard.attached) {
+    return absl::UnavailableError(
+        absl::StrCat("recovering: epoch ", shard.epoch, " is not open yet"));
+  }
   if (job == nullptr) {
     return absl::UnavailableError(absl::StrCat(
         "not attached to the coordinator (", coordinator, ") yet"));
@@ -60,9 +64,19 @@ Housekeeping::~Housekeeping() {
   }
   changed_.NotifyAll();
   thread_.join();
-  for (const char* service : {"", kCoordinatorHealth, kShardHealth}) {
-    rpc_->SetServing(service, false);
-  }
+  StopServing();
+}
+
+void Housekeeping::StopServing() {
+  MutexLock lock(&mutex_);
+  serving_ = false;
+  SetHealth(Health());
+}
+
+void Housekeeping::SetHealth(const Health& health) {
+  rpc_->SetServing("", health.process);
+  rpc_->SetServing(kCoordinatorHealth, health.coordinator);
+  rpc_->SetServing(kShardHealth, health.shard);
 }
 
 void Housekeeping::Loop() {
@@ -90,9 +104,8 @@ void Housekeeping::UpdateHealth(const ShardStatus& status) {
     const JobStatus job = coordinator_->Status();
     health = HealthOf(status, &job);
   }
-  rpc_->SetServing("", health.process);
-  rpc_->SetServing(kCoordinatorHealth, health.coordinator);
-  rpc_->SetServing(kShardHealth, health.shard);
+  MutexLock lock(&mutex_);
+  if (serving_) SetHealth(health);
 }
 
 void Housekeeping::LookForAHang() {

@@ -22,9 +22,11 @@ namespace agg {
 
 // Health of one process, as grpc.health.v1 reports it.
 struct Health {
-  bool process = false;      // attached; on ordinal 0: all shards are
+  // In an open epoch: with second copies, all of them are there. On ordinal 0:
+  // all shards are.
+  bool process = false;
   bool coordinator = false;  // as above, ordinal 0 only
-  bool shard = false;        // attached, and has a published version
+  bool shard = false;        // as process, and has a published version
 };
 // Pure. `job` is null on other ordinals than 0.
 Health HealthOf(const ShardStatus& shard, const JobStatus* job);
@@ -44,10 +46,13 @@ class Housekeeping {
                RpcServer* rpc, absl::Duration phase_timeout);
   // Health is NOT_SERVING when it returns.
   ~Housekeeping();
+  // Health is NOT_SERVING from here on; the rest goes on.
+  void StopServing();
 
  private:
   void Loop();
   void UpdateHealth(const ShardStatus& status);
+  void SetHealth(const Health& health) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns freed memory to the kernel after a while without traffic.
   void TrimWhenIdle(const ShardStatus& status);
 
@@ -65,6 +70,7 @@ class Housekeeping {
   Mutex mutex_;
   CondVar changed_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  bool serving_ ABSL_GUARDED_BY(mutex_) = true;
   std::thread thread_;  // last: it uses the others
 };
 

@@ -1,4 +1,5 @@
-// Starts and stops the parts in their order; what each does is in its room.
+// Starts the parts in their order; what each does is in its room. How they are
+// stopped is in server_drain.cc.
 #include "server/server.h"
 
 #include <random>
@@ -22,7 +23,6 @@
 #include "server/housekeeping.h"
 #include "server/neighbours.h"
 #include "server/observation.h"
-#include "server/round/orderly_stop.h"
 #include "server/round/round_report.h"
 #include "server/round/shard_options.h"
 #include "server/round/shard_peer.h"
@@ -239,42 +239,6 @@ absl::Status Server::StartRpc(int port) {
   rpc_ = *std::move(server);
   LogInfo(name(), " listens on ", FormatAddress({bind_host_, rpc_->port()}));
   return absl::OkStatus();
-}
-
-void Server::Drain(absl::Time deadline) {
-  {
-    MutexLock lock(&mutex_);
-    if (draining_) {
-      // Another caller's; when that one has returned nothing runs any more.
-      while (!drained_) changed_.Wait(&mutex_);
-      return;
-    }
-    draining_ = true;
-    changed_.NotifyAll();
-  }
-  DrainParts(deadline);
-  MutexLock lock(&mutex_);
-  drained_ = true;
-  changed_.NotifyAll();
-}
-
-void Server::DrainParts(absl::Time deadline) {
-  housekeeping_ = nullptr;  // health is NOT_SERVING from here on
-  if (coordinator_ != nullptr) coordinator_->Drain(deadline);
-  absl::Status reason = OrderlyStop(absl::StrCat(name(), " is shutting down"));
-  {
-    MutexLock lock(&mutex_);
-    if (!device_lost_.ok()) reason = device_lost_;
-  }
-  if (engine_ != nullptr) engine_->Lose(0, reason);
-  if (rpc_ == nullptr) return;  // it could not start
-  rpc_->EndStreams(reason);
-  rpc_->Shutdown(deadline);
-}
-
-void Server::Wait() {
-  MutexLock lock(&mutex_);
-  while (!draining_) changed_.Wait(&mutex_);
 }
 
 int Server::port() const { return rpc_->port(); }

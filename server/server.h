@@ -69,8 +69,9 @@ class Server {
   int port() const;
   int metrics_port() const;  // 0 when metrics are off
 
-  // Health turns NOT_SERVING first; then a round in execution is finished,
-  // what waits is refused with UNAVAILABLE, and calls end by `deadline`.
+  // Health turns NOT_SERVING first; then a round in execution is finished, a
+  // shard other than 0 serves until the coordinator lets it go (P35), what
+  // waits is refused with UNAVAILABLE, and calls end by `deadline`.
   // Returns when nothing runs any more, also the second of two callers, with
   // the first one's deadline.
   void Drain(absl::Time deadline);
@@ -89,6 +90,7 @@ class Server {
   absl::Status StartRpc(int port);
   void OnDeviceLost(const absl::Status& status);
   void DrainParts(absl::Time deadline);
+  void AwaitHandover(absl::Time deadline);  // on other ordinals than 0
   // OK, or why this process cannot serve a job now.
   absl::Status Ready() const;
   std::string name() const;  // "shard 1 (host:port)", for messages

@@ -28,11 +28,20 @@ Coordinator::Coordinator(const CoordinatorOptions& options,
       loss_listener_(std::make_shared<LossListener>(
           [this](uint64_t epoch, const absl::Status& reason) {
             LoseEpoch(epoch, reason);
+          },
+          [this](uint64_t epoch, int ordinal) {
+            NoteDraining(epoch, ordinal);
           })),
       state_(options) {
   engine_.SetMakeRecord([this](const RoundReport& report, JobRecord record) {
     return MakeRecord(report, std::move(record));
   });
+  for (int ordinal = 0; ordinal < static_cast<int>(peers_.size()); ++ordinal) {
+    peers_.peer(ordinal)->SetOnDraining(
+        [listener = loss_listener_, ordinal](uint64_t epoch) {
+          listener->NotifyDraining(epoch, ordinal);
+        });
+  }
 }
 
 Coordinator::~Coordinator() {

@@ -170,6 +170,8 @@ class Coordinator {
                        std::function<void()> operation);
   // A shard is lost. From any thread.
   void LoseEpoch(uint64_t epoch, const absl::Status& reason);
+  // Somebody stops the shard, which waits to be let go. From any thread.
+  void NoteDraining(uint64_t epoch, int ordinal);
   // Another life of the coordinator answers at this one's address.
   void Supersede(const std::string& other);
 
@@ -231,6 +233,8 @@ class Coordinator {
   void EndCheckpoint(const absl::StatusOr<TakenCheckpoint>& result);
   // The body of checkpoints_thread_.
   void WatchCheckpoints();
+  // Lets go of shards that are being stopped (P35).
+  bool HandOverIfDue();
   // What shards have to keep between rounds (P37).
   void FactsIfDue();
   bool ExpireIfDue();

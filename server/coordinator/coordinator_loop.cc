@@ -27,8 +27,9 @@ bool Coordinator::RunOnce() {
   if (join != nullptr) ServeJoin(join);
   if (!threaded_) LookAtCheckpoint();
   FactsIfDue();
-  return RunOperation() || join != nullptr || AttachIfDue() || ExpireIfDue() ||
-         SeedIfDue() || FailIfDue() || CheckpointIfDue() || RoundIfDue();
+  return RunOperation() || join != nullptr || AttachIfDue() ||
+         HandOverIfDue() || ExpireIfDue() || SeedIfDue() || FailIfDue() ||
+         CheckpointIfDue() || RoundIfDue();
 }
 
 void Coordinator::Loop() {

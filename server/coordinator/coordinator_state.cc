@@ -1,5 +1,5 @@
 // Epochs and rounds, as changes of plain state. The rule and other facts are in
-// coordinator_rules.cc.
+// coordinator_rules.cc, stops in coordinator_draining.cc.
 #include "server/coordinator/coordinator_state.h"
 
 #include <algorithm>
@@ -36,13 +36,6 @@ absl::Status CoordinatorState::CheckAcceptingCalls(
   }
   if (!epoch_on_) return no_epoch_;
   return epoch.has_value() ? job_->CheckEpoch(*epoch) : absl::OkStatus();
-}
-
-DeferredCalls CoordinatorState::BeginDraining() {
-  if (std::exchange(draining_, true)) return {};
-  return Broadcast({JobEventKind::kDraining,
-                    job_ == nullptr ? 0 : job_->version(),
-                    "the coordinator is shutting down"});
 }
 
 // --- Epochs ------------------------------------------------------------------
@@ -209,7 +202,8 @@ bool CoordinatorState::FailJobIfDue(absl::Time now) {
 }
 
 std::optional<ClosingRound> CoordinatorState::CloseRoundIfDue(absl::Time now) {
-  if (!CheckAcceptingCalls().ok() || !job_->seeded() || job_->finished()) {
+  if (!CheckAcceptingCalls().ok() || !job_->seeded() || job_->finished() ||
+      NextHandover(now) != Handover::Step::kNone) {
     return std::nullopt;
   }
   const CloseSnapshot snapshot = Snapshot();
@@ -269,6 +263,11 @@ absl::Time CoordinatorState::NextWake(absl::Time now) const {
   if (job_->seeded()) {
     wake = std::min(wake, checkpoints_.NextDue(job_->id(), job_->finished()));
   }
+  const Handover::Step handover = NextHandover(now);
+  if (handover == Handover::Step::kWait) {
+    return std::min(wake, handover_.deadline());
+  }
+  if (handover != Handover::Step::kNone) return absl::InfinitePast();
   if (draining_ || job_->finished()) return wake;
   if (job_->seed_committed().has_value()) return absl::InfinitePast();
   wake = std::min(wake, waiting_report_.next_at());

@@ -26,6 +26,7 @@
 #include "server/coordinator/deferred_calls.h"
 #include "server/coordinator/departures.h"
 #include "server/coordinator/floor_watch.h"
+#include "server/coordinator/handover.h"
 #include "server/coordinator/job_facts.h"
 #include "server/coordinator/job_start.h"
 #include "server/coordinator/job_state.h"
@@ -104,6 +105,14 @@ class CoordinatorState {
 
   CheckpointSchedule* checkpoints() { return &checkpoints_; }
   const CheckpointSchedule& checkpoints() const { return checkpoints_; }
+
+  // --- Shards that are being stopped (P35). Shard `ordinal` waits in `epoch`
+  // to be let go: from here on no round of that epoch is closed.
+  void NoteDraining(uint64_t epoch, int ordinal);
+  // What the loop has to do for them.
+  Handover::Step NextHandover(absl::Time now) const;
+  Handover* handover() { return &handover_; }
+
   // A shard is gone: the epoch is over, unless the job has finished. Nothing
   // happens for an epoch that is not the latest.
   DeferredCalls LoseEpoch(uint64_t epoch, const absl::Status& reason,
@@ -183,6 +192,7 @@ class CoordinatorState {
   bool facts_are_new_ = false;
   bool rule_was_set_ = false;  // by an operator, once
   CheckpointSchedule checkpoints_;
+  Handover handover_;
   std::optional<EpochLoss> loss_;
   uint64_t last_epoch_ = 0;
   absl::Time next_attach_at_ = absl::InfinitePast();

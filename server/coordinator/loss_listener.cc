@@ -5,12 +5,20 @@
 namespace agg {
 
 void LossListener::Notify(uint64_t epoch, const absl::Status& reason) {
+  Call([&] { on_loss_(epoch, reason); });
+}
+
+void LossListener::NotifyDraining(uint64_t epoch, int ordinal) {
+  Call([&] { on_draining_(epoch, ordinal); });
+}
+
+void LossListener::Call(const std::function<void()>& callback) {
   {
     MutexLock lock(&mutex_);
     if (stopped_) return;
     ++num_calls_;
   }
-  on_loss_(epoch, reason);
+  callback();
   MutexLock lock(&mutex_);
   --num_calls_;
   calls_ended_.NotifyAll();

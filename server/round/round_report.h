@@ -137,7 +137,8 @@ struct JobStatus {
 struct ShardStatus {
   int32_t ordinal = 0;
   uint64_t epoch = 0;
-  bool attached = false;
+  bool attached = false;  // the epoch is not over
+  bool open = false;      // and workers are served in it
   bool published = false;
   uint64_t version = 0;
   int64_t num_slices = 0;

@@ -70,6 +70,11 @@ class ShardPeer {
   // Gives the shard back, so that another coordinator may attach it. What
   // Attach was given is not called any more.
   virtual void LetGo() {}
+  // `on_draining` is called, from any thread, when somebody stops the shard,
+  // with the epoch in which it serves until it is let go (P35): perhaps more
+  // than once. Before the first Attach. A peer of this process needs none.
+  virtual void SetOnDraining(
+      std::function<void(uint64_t epoch)> /*on_draining*/) {}
   // The epoch is over: every waiting and later call of a worker to the shard
   // gets `reason`, until the next Attach. Best effort.
   virtual void Lose(uint64_t epoch, const absl::Status& reason) = 0;

@@ -59,6 +59,18 @@ v1::AttachRequest RemoteShardPeer::FirstRequest(uint64_t epoch) const {
   return request;
 }
 
+ShardLinkOptions RemoteShardPeer::LinkOptions(uint64_t epoch) const {
+  ShardLinkOptions options;
+  options.name = name();
+  options.request = FirstRequest(epoch);
+  options.open_timeout = options_.attach_timeout;
+  options.clock = options_.clock;
+  if (on_draining_ != nullptr) {
+    options.on_draining = [this, epoch] { on_draining_(epoch); };
+  }
+  return options;
+}
+
 absl::StatusOr<ShardInventory> RemoteShardPeer::Attach(
     uint64_t epoch, std::function<void(absl::Status)> on_lost) {
   MutexLock attach_lock(&attach_mutex_);
@@ -66,9 +78,7 @@ absl::StatusOr<ShardInventory> RemoteShardPeer::Attach(
       absl::UnavailableError(absl::StrCat(name(), " is detached"));
   Detach(detached, /*tell=*/false);
   const auto link = std::make_shared<ShardLink>(
-      stub_.get(),
-      ShardLinkOptions{name(), FirstRequest(epoch), options_.attach_timeout,
-                       options_.clock},
+      stub_.get(), LinkOptions(epoch),
       [this, on_lost = std::move(on_lost)](const absl::Status& reason) {
         {
           MutexLock lock(&mutex_);
@@ -110,6 +120,10 @@ void RemoteShardPeer::Detach(const absl::Status& reason, bool tell) {
   if (link == nullptr) return;
   link->End(tell ? CoordinatorGone(reason) : reason, tell);
   link->Join();
+}
+
+void RemoteShardPeer::SetOnDraining(std::function<void(uint64_t)> on_draining) {
+  on_draining_ = std::move(on_draining);
 }
 
 void RemoteShardPeer::LetGo() {

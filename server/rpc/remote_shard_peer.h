@@ -55,6 +55,7 @@ class RemoteShardPeer : public ShardPeer {
   absl::StatusOr<ShardInventory> Attach(
       uint64_t epoch, std::function<void(absl::Status)> on_lost) override;
   void LetGo() override;
+  void SetOnDraining(std::function<void(uint64_t)> on_draining) override;
   void Lose(uint64_t epoch, const absl::Status& reason) override;
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
   absl::StatusOr<Manifest> GetManifest(uint64_t epoch) override;
@@ -83,6 +84,7 @@ class RemoteShardPeer : public ShardPeer {
   absl::Status Send(const v1::SetManifestRequest& request,
                     absl::Duration timeout);
   v1::AttachRequest FirstRequest(uint64_t epoch) const;
+  ShardLinkOptions LinkOptions(uint64_t epoch) const;
   void CancelCalls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Ends the link, if any, without on_lost.
   void Detach(const absl::Status& reason, bool tell)
@@ -95,6 +97,7 @@ class RemoteShardPeer : public ShardPeer {
 
   const RemoteShardOptions options_;
   const std::unique_ptr<v1::ShardControl::Stub> stub_;
+  std::function<void(uint64_t)> on_draining_;  // set before the first Attach
 
   Mutex attach_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // one Attach at a time
 

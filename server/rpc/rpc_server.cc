@@ -179,6 +179,8 @@ void RpcServer::SetServing(const std::string& service, bool serving) {
 
 void RpcServer::LookForCoordinator() { impl_->control()->LookForCoordinator(); }
 
+void RpcServer::AnnounceDraining() { impl_->control()->AnnounceDraining(); }
+
 void RpcServer::EndStreams(const absl::Status& reason) {
   impl_->open()->EndAll(reason);
 }

@@ -63,6 +63,8 @@ class RpcServer {
   // Ends the epoch if its coordinator has been away for too long (P24). To be
   // called several times a second.
   void LookForCoordinator();
+  // Tells the coordinator that this shard waits to be let go (P35).
+  void AnnounceDraining();
   // Ends Push, Attend and Attach streams, open and to come, with `reason`.
   void EndStreams(const absl::Status& reason);
   // Takes no more calls; waits for those that run, until `deadline`, then

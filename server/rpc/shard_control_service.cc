@@ -1,6 +1,7 @@
 // The Attach stream, and the epochs that it begins and ends.
 #include "server/rpc/shard_control_service.h"
 
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -30,6 +31,12 @@ class ShardControlService::AttachStream
     stream->Own();
     stream->StartRead(&stream->request_);
     return stream.get();
+  }
+
+  void SayDraining() {
+    v1::AttachReply draining;
+    draining.set_draining(true);
+    Send(std::move(draining));
   }
 
  private:
@@ -106,6 +113,10 @@ class ShardControlService::AttachStream
     const uint64_t life = service_->engine_->life();
     reply.set_life(life != 0 ? life : service_->self_.life);
     Send(std::move(reply));
+    service_->stream_ =
+        std::static_pointer_cast<AttachStream>(shared_from_this());
+    // This coordinator, or this connection, has not heard it.
+    if (service_->draining_) SayDraining();
   }
 
   void EndForAll(const absl::Status& reason) override {
@@ -196,6 +207,14 @@ absl::Status ShardControlService::ResumeEpoch(uint64_t epoch, uint64_t life) {
   const absl::Status status = watch_.Resume(epoch, life);
   if (status.ok()) LogInfo("the coordinator is back in epoch ", epoch);
   return status;
+}
+
+void ShardControlService::AnnounceDraining() {
+  control_.Run([this] {
+    draining_ = true;
+    const std::shared_ptr<AttachStream> stream = stream_.lock();
+    if (stream != nullptr) stream->SayDraining();
+  });
 }
 
 void ShardControlService::EndStream(uint64_t epoch) {

@@ -42,9 +42,8 @@ using ShardControlMethods = v1::ShardControl::WithRawCallbackMethod_Fetch<
 
 // Calls that change the epoch run in order on one thread, phases on another,
 // those about a checkpoint's files on a third, reservations of rows on a
-// fourth: all may take long, and gRPC's callback threads must not wait. Its
-// parts are in two files: shard_control_service.cc (Attach),
-// shard_control_calls.cc.
+// fourth: all may take long, and gRPC's callback threads must not wait. Attach
+// is in shard_control_service.cc, the rest in shard_control_calls.cc.
 class ShardControlService : public ShardControlMethods {
  public:
   // `engine`, `copies`, `open` and `clock` outlive the service, which outlives
@@ -53,9 +52,10 @@ class ShardControlService : public ShardControlMethods {
                       NeighbourPeer* copies, OpenStreams* open,
                       const Clock* clock);
 
-  // Ends the epoch if its coordinator has been away for kResumeTime.
-  // Thread-safe.
+  // Ends the epoch if its coordinator is away for too long. Thread-safe.
   void LookForCoordinator();
+  // Tells the coordinator that the shard waits to be let go (P35). Thread-safe.
+  void AnnounceDraining();
 
  private:
   class AttachStream;
@@ -102,8 +102,10 @@ class ShardControlService : public ShardControlMethods {
   const ShardIdentity self_;
   ShardEngine* const engine_;
   OpenStreams* const open_;
-  ShardClaim claim_;                // used on the control thread alone
-  uint64_t last_refused_life_ = 0;  // the same
+  ShardClaim claim_;                    // used on the control thread alone
+  uint64_t last_refused_life_ = 0;      // the same
+  std::weak_ptr<AttachStream> stream_;  // the newest; the same
+  bool draining_ = false;               // the same
   CoordinatorWatch watch_;
   // Last, so that they end first: what they run uses the others.
   Executor control_;

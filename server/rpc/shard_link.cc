@@ -202,6 +202,10 @@ void ShardLink::Read(Stream* stream, const v1::AttachRequest& request) {
 }
 
 void ShardLink::TakeReply(Stream* stream, const v1::AttachReply& reply) {
+  if (reply.draining()) {
+    if (options_.on_draining != nullptr) options_.on_draining();
+    return;
+  }
   MutexLock lock(&mutex_);
   stream->stopping |= reply.stopping();
   if (reply.stopping() || stream->replied || stream->stranger) return;

@@ -24,6 +24,9 @@ struct ShardLinkOptions {
   v1::AttachRequest request;     // the first stream's
   absl::Duration open_timeout;   // of its answer
   const Clock* clock = nullptr;  // outlives the link; see P31
+  // The shard waits to be let go (P35); may be null. Called on a thread of the
+  // link with no lock held, perhaps more than once.
+  std::function<void()> on_draining;
 };
 
 // Being opened, then up and broken in turns, then over. Thread-safe, except as

@@ -223,6 +223,7 @@ ShardStatus ShardEngine::Status() const {
   status.ordinal = options_.ordinal;
   status.epoch = epoch_.number();
   status.attached = epoch_.on();
+  status.open = epoch_.open();
   status.backend = std::string(backend_.name());
   status.memory_budget_bytes = options_.memory_budget.host_bytes;
   status.device_memory_budget_bytes = options_.memory_budget.device_bytes;

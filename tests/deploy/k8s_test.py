@@ -48,6 +48,7 @@ class OverlaysTest(unittest.TestCase):
                         for name in k8s.OVERLAYS}
         cls.workers = k8s.render("k8s/examples/workers")
         cls.save_model = k8s.render("k8s/examples/save_model")
+        cls.checkpoints = k8s.render("k8s/examples/checkpoints")
 
     def each(self):
         return self.overlays.items()
@@ -61,7 +62,8 @@ class OverlaysTest(unittest.TestCase):
         for version in k8s.VERSIONS:
             for name, objects in [*self.overlays.items(),
                                   ("workers", self.workers),
-                                  ("save_model", self.save_model)]:
+                                  ("save_model", self.save_model),
+                                  ("checkpoints", self.checkpoints)]:
                 core = [o for o in objects if not k8s.is_custom(o)]
                 errors = k8s.schema_errors(core, version)
                 self.assertEqual(len(errors), len(core))
@@ -231,16 +233,57 @@ class OverlaysTest(unittest.TestCase):
             (shm,) = [v for v in volumes if v["name"] == "shm"]
             self.assertEqual(shm["emptyDir"]["medium"], "Memory")
 
-    def test_shards_are_disrupted_by_nobody_and_spread(self):
+    def test_shards_are_disrupted_one_at_a_time_and_apart(self):
         for _, objects in self.each():
-            template = only(objects, "StatefulSet")["spec"]["template"]
+            stateful_set = only(objects, "StatefulSet")["spec"]
+            template = stateful_set["template"]
             labels = template["metadata"]["labels"]
             budget = only(objects, "PodDisruptionBudget")["spec"]
-            self.assertEqual(budget["maxUnavailable"], 0)
+            self.assertEqual(budget["maxUnavailable"], 1)
             self.assertTrue(matches(budget["selector"], labels))
-            (spread,) = template["spec"]["topologySpreadConstraints"]
-            self.assertEqual(spread["topologyKey"], "kubernetes.io/hostname")
-            self.assertTrue(matches(spread["labelSelector"], labels))
+            self.assertEqual(stateful_set["updateStrategy"]["rollingUpdate"],
+                             {"maxUnavailable": 1})
+            (apart,) = template["spec"]["affinity"]["podAntiAffinity"][
+                "requiredDuringSchedulingIgnoredDuringExecution"]
+            self.assertEqual(apart["topologyKey"], "kubernetes.io/hostname")
+            self.assertTrue(matches(apart["labelSelector"], labels))
+
+    def test_a_handover_fits_into_the_drain(self):
+        text = (k8s.ROOT / "server/coordinator/handover.h").read_text()
+        (limit,) = re.findall(r"kLimit = absl::Seconds\((\d+)\)", text)
+        for _, objects in self.each():
+            drain = float(flag(objects, "drain_seconds"))
+            self.assertGreaterEqual(drain, 2 * int(limit))
+
+    def test_checkpoints_lie_on_a_volume_of_each_shard(self):
+        text = config_of(self.checkpoints)["data"]["job.textproto"]
+        (path,) = re.findall(r'checkpoint \{ path: "(.*?)"', text)
+        stateful_set = only(self.checkpoints, "StatefulSet")["spec"]
+        (claim,) = stateful_set["volumeClaimTemplates"]
+        mounts = {mount["mountPath"]: mount["name"]
+                  for mount in container(self.checkpoints)["volumeMounts"]}
+        self.assertEqual(mounts[path], claim["metadata"]["name"])
+        self.assertIn("/etc/agg", mounts)
+        # The rest of the job is the base's.
+        base = config_of(self.overlays["cpu"])["data"]["job.textproto"]
+        self.assertTrue(text.startswith(base))
+
+    def test_the_guides_patch_puts_all_shards_on_one_node(self):
+        guide = (k8s.ROOT / "deploy/README.md").read_text()
+        patch = re.search(r"(?s)```yaml\n# my-job/one_node.yaml.*?\n(.*?)```",
+                          guide).group(1)
+
+        def edit(deploy):
+            folder = deploy / "k8s/my-job"
+            folder.mkdir()
+            (folder / "one_node.yaml").write_text(patch)
+            (folder / "kustomization.yaml").write_text(
+                "resources:\n  - ../overlays/cpu\n"
+                "patches:\n  - path: one_node.yaml\n")
+
+        pod = only(k8s.render("k8s/my-job", edit), "StatefulSet")["spec"][
+            "template"]["spec"]
+        self.assertNotIn("affinity", pod)
 
     def test_the_network_policy_lets_through_who_is_needed(self):
         for _, objects in self.each():
@@ -320,7 +363,7 @@ class ServerTest(unittest.TestCase):
         text = (K8S / "base/statefulset.yaml").read_text()
         flags = re.findall(r"- (--\S+)", text)
         self.assertIn("--shard=auto", flags)
-        for config in ("base", "overlays/gpu"):
+        for config in ("base", "overlays/gpu", "examples/checkpoints"):
             words = [re.sub(r"^--config=.*",
                             f"--config={K8S / config / 'job.textproto'}", word)
                      for word in flags]

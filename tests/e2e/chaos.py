@@ -227,8 +227,11 @@ def faults(options, undisturbed, disturbed):
         found.append("the parameters are not those of the undisturbed run")
     if disturbed.left_out:
         found.append(f"{disturbed.left_out} gradients of rank 0 were left out")
-    loses_both_copies = {"all", "everything"} & set(options.actions.split(","))
-    if options.replication == "buddy" and not loses_both_copies and (
+    actions = set(options.actions.split(","))
+    loses_both_copies = {"all", "everything"} & actions
+    hands_over = actions <= set(chaos.Chaos.ORDERLY)
+    if (options.replication == "buddy" and not loses_both_copies
+            or hands_over) and (
             disturbed.rewinds or len(disturbed.histories) > 1):
         found.append(f"rewound {disturbed.rewinds} times; histories "
                      f"{disturbed.histories}")

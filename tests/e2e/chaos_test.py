@@ -41,6 +41,12 @@ class ChaosTest(unittest.TestCase):
         self.run_chaos("--replication=buddy --actions=kill --edges --events=1 "
                        "--rounds=40", seed=1)
 
+    def test_stopped_shards_are_handed_over(self):
+        # No checkpoint falls due: each is taken for the shard that stops.
+        self.run_chaos("--replication=none --checkpoint_every_rounds=100000 "
+                       "--shards=2 --actions=roll --events=2 --rounds=80",
+                       seed=1)
+
     def test_a_rolling_restart_changes_nothing(self):
         self.run_chaos("--replication=buddy --actions=roll --events=1 "
                        "--rounds=40", seed=1)

@@ -10,6 +10,11 @@ TEST(HealthTest, OfAShard) {
   ShardStatus shard;
   EXPECT_FALSE(HealthOf(shard, nullptr).process);
   shard.attached = true;
+  shard.published = true;
+  EXPECT_FALSE(HealthOf(shard, nullptr).process) << "it is recovered";
+  EXPECT_FALSE(HealthOf(shard, nullptr).shard);
+  shard.published = false;
+  shard.open = true;
   EXPECT_TRUE(HealthOf(shard, nullptr).process);
   EXPECT_FALSE(HealthOf(shard, nullptr).coordinator);
   EXPECT_FALSE(HealthOf(shard, nullptr).shard);
@@ -41,6 +46,10 @@ TEST(ReadinessTest, SaysWhyAShardIsNotReady) {
   EXPECT_EQ(status, absl::UnavailableError(
                         "not attached to the coordinator (agg-0:50051) yet"));
   shard.attached = true;
+  shard.epoch = 7;
+  EXPECT_EQ(ReadinessOf(shard, nullptr, "agg-0:50051"),
+            absl::UnavailableError("recovering: epoch 7 is not open yet"));
+  shard.open = true;
   EXPECT_EQ(ReadinessOf(shard, nullptr, "agg-0:50051"), absl::OkStatus());
 }
 

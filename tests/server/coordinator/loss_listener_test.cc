@@ -26,6 +26,18 @@ TEST(LossListenerTest, HandsOnUntilStopped) {
   EXPECT_THAT(epochs, ElementsAre(7));
 }
 
+TEST(LossListenerTest, HandsOnWhoIsStopped) {
+  std::vector<int> shards;
+  LossListener listener(nullptr, [&](uint64_t epoch, int ordinal) {
+    EXPECT_EQ(epoch, 7u);
+    shards.push_back(ordinal);
+  });
+  listener.NotifyDraining(7, 2);
+  listener.Stop();
+  listener.NotifyDraining(7, 3);
+  EXPECT_THAT(shards, ElementsAre(2));
+}
+
 TEST(LossListenerTest, StopWaitsForACallThatRuns) {
   Mutex mutex;
   CondVar changed;

@@ -2,6 +2,7 @@
 #ifndef AGG_TESTS_SERVER_ROUND_FAULTY_PEER_H_
 #define AGG_TESTS_SERVER_ROUND_FAULTY_PEER_H_
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -57,6 +58,17 @@ class FaultyPeer : public ShardPeer {
     }
     on_lost(reason);
   }
+  // Somebody stops the shard, which waits to be let go of its epoch.
+  void ReportDraining() {
+    std::function<void(uint64_t)> on_draining;
+    uint64_t epoch = 0;
+    {
+      MutexLock lock(&mutex_);
+      on_draining = on_draining_;
+      epoch = epoch_;
+    }
+    on_draining(epoch);
+  }
   // Kinds of phases that reached the shard, in order.
   std::vector<PhaseKind> phases() const {
     MutexLock lock(&mutex_);
@@ -68,9 +80,14 @@ class FaultyPeer : public ShardPeer {
     {
       MutexLock lock(&mutex_);
       on_lost_ = on_lost;
+      epoch_ = epoch;
       given_up_ = absl::OkStatus();
     }
     return peer_->Attach(epoch, std::move(on_lost));
+  }
+  void SetOnDraining(std::function<void(uint64_t)> on_draining) override {
+    MutexLock lock(&mutex_);
+    on_draining_ = std::move(on_draining);
   }
   void Lose(uint64_t epoch, const absl::Status& reason) override {
     peer_->Lose(epoch, reason);
@@ -156,6 +173,8 @@ class FaultyPeer : public ShardPeer {
   std::function<void()> reservation_hook_ ABSL_GUARDED_BY(mutex_);
   std::function<void(const Phase&)> hook_ ABSL_GUARDED_BY(mutex_);
   std::function<void(absl::Status)> on_lost_ ABSL_GUARDED_BY(mutex_);
+  std::function<void(uint64_t)> on_draining_ ABSL_GUARDED_BY(mutex_);
+  uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;  // the last Attach's
   std::vector<PhaseKind> phases_ ABSL_GUARDED_BY(mutex_);
 };
 

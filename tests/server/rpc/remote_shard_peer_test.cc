@@ -208,6 +208,39 @@ TEST_F(RemoteShardPeerTest, AStopInGoodOrderIsNotCalledALoss) {
   EXPECT_TRUE(IsOrderlyStop(reason));
 }
 
+// Waits until the shard's engine has been told that its epoch is over.
+absl::Status WaitUntilLost(ShardEngine* engine, uint64_t epoch = kEpoch) {
+  std::promise<absl::Status> ended;
+  engine->Pull(epoch, 0, false, [&](absl::StatusOr<PublishedVersion> v) {
+    ended.set_value(v.status());
+  });
+  return ended.get_future().get();
+}
+
+TEST_F(RemoteShardPeerTest, AShardThatIsStoppedServesUntilItIsLetGo) {
+  auto peer = NewPeer();
+  std::promise<uint64_t> draining;
+  std::promise<uint64_t> again;
+  peer->SetOnDraining([&](uint64_t epoch) {
+    (epoch == kEpoch ? draining : again).set_value(epoch);
+  });
+  ASSERT_TRUE(
+      peer->Attach(kEpoch,
+                   [](const absl::Status& status) { ADD_FAILURE() << status; })
+          .ok());
+  shard_.rpc()->AnnounceDraining();
+  EXPECT_EQ(draining.get_future().get(), kEpoch);
+  EXPECT_TRUE(peer->SetManifest(kEpoch, OneTensor(4)).ok());
+  EXPECT_TRUE(shard_.engine()->Status().attached);
+  // A coordinator that has not heard it hears it when it attaches the shard.
+  ASSERT_TRUE(peer->Attach(kEpoch + 1, nullptr).ok());
+  EXPECT_EQ(again.get_future().get(), kEpoch + 1);
+  peer->Lose(kEpoch + 1, absl::UnavailableError("it is let go"));
+  EXPECT_THAT(std::string(WaitUntilLost(shard_.engine(), kEpoch + 1).message()),
+              HasSubstr("it is let go"));
+  EXPECT_FALSE(shard_.engine()->Status().attached);
+}
+
 TEST_F(RemoteShardPeerTest, AServerThatDiesIsLost) {
   auto peer = NewPeer();
   std::promise<absl::Status> lost;
@@ -222,15 +255,6 @@ TEST_F(RemoteShardPeerTest, AServerThatDiesIsLost) {
     clock_.Advance(absl::Seconds(5));
   }
   EXPECT_EQ(reason.get().code(), absl::StatusCode::kUnavailable);
-}
-
-// Waits until the shard's engine has been told that its epoch is over.
-absl::Status WaitUntilLost(ShardEngine* engine, uint64_t epoch = kEpoch) {
-  std::promise<absl::Status> ended;
-  engine->Pull(epoch, 0, false, [&](absl::StatusOr<PublishedVersion> v) {
-    ended.set_value(v.status());
-  });
-  return ended.get_future().get();
 }
 
 TEST_F(RemoteShardPeerTest, TheCoordinatorsEndIsTheEpochsEnd) {
