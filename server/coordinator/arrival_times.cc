@@ -23,6 +23,7 @@ void ArrivalTimes::BeginEpoch(uint64_t version) {
   first_round_ = version;
   next_round_ = version;
   pending_.clear();
+  timeout_ = absl::ZeroDuration();
   for (auto& [number, rank] : ranks_) rank.next_round = version;
   // Their latenesses still say what is usual. Their numbers may come again.
   for (Round& round : rounds_) round.first_commit = absl::InfiniteFuture();

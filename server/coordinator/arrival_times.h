@@ -45,7 +45,8 @@ class ArrivalTimes {
   explicit ArrivalTimes(double mad_factor) : mad_factor_(mad_factor) {}
 
   // An epoch begins with the open round `version`. Of earlier rounds nobody is
-  // counted as late.
+  // counted as late, and this one has no Timeout: after a recovery workers come
+  // back one by one.
   void BeginEpoch(uint64_t version);
   // A round has ended: it closed with these rows.
   void NoteRound(uint64_t round, const std::vector<RowArrival>& rows);

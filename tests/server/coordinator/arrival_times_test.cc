@@ -55,6 +55,17 @@ TEST(ArrivalTimesTest, WithoutAFactorThereIsNoTimeout) {
   EXPECT_EQ(arrivals.Of(1).last_rows, 8u);
 }
 
+// After a recovery workers come back one by one.
+TEST(ArrivalTimesTest, TheFirstRoundOfAnEpochHasNoTimeout) {
+  ArrivalTimes arrivals(5.0);
+  uint64_t round = 0;
+  for (; round < 8; ++round) Note(&arrivals, round, {0, 300});
+  arrivals.BeginEpoch(round);
+  EXPECT_EQ(arrivals.Timeout(), absl::ZeroDuration());
+  Note(&arrivals, round, {0, 9000});
+  EXPECT_EQ(arrivals.Timeout(), absl::Milliseconds(600));
+}
+
 TEST(ArrivalTimesTest, OnlyTheLastRoundsCount) {
   ArrivalTimes arrivals(5.0);
   Note(&arrivals, 0, std::vector<int>(20, 9000));
