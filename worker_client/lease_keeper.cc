@@ -195,7 +195,11 @@ absl::Status LeaseKeeper::Keep(const Lease& lease) {
     if (!pause.has_value()) {
       return FromGrpc(status, options_.coordinator, "Attend");
     }
-    stop_.WaitFor(*pause).IgnoreError();
+    // Who stops this ends the lease's epoch first.
+    CancelSource* const end = lease.over != nullptr ? lease.over.get() : &stop_;
+    end->WaitFor(*pause).IgnoreError();
+    lost = GiveUp(lease, status);
+    if (!lost.ok()) return lost;
   }
 }
 

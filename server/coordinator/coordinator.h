@@ -1,10 +1,12 @@
 // The job's single decision maker: members, leases, commits, rounds. Runs on
 // shard 0 and drives all shards through ShardPeer.
 //
-// Its parts: coordinator.cc (calls from any thread), coordinator_loop.cc (its
-// own thread; epochs and rounds), coordinator_members.cc (ends of sessions, on
-// that thread), coordinator_joins.cc (joins, on a thread of their own and then
-// on that one). What it knows is in CoordinatorState.
+// Its parts: coordinator.cc and coordinator_questions.cc (calls from any
+// thread), coordinator_loop.cc (its own thread; rounds), coordinator_members.cc
+// (ends of sessions, on that thread), coordinator_epochs.cc,
+// coordinator_recovery.cc and coordinator_restart.cc (the beginnings of epochs,
+// likewise), coordinator_joins.cc and coordinator_checkpoints.cc (on threads of
+// their own and then on that one). What it knows is in CoordinatorState.
 #ifndef AGG_SERVER_COORDINATOR_COORDINATOR_H_
 #define AGG_SERVER_COORDINATOR_COORDINATOR_H_
 
@@ -213,6 +215,9 @@ class Coordinator {
 
   // --- Checkpoints.
   bool CheckpointIfDue();
+  // Whether one begins now; then *manifest lacks what the loop alone knows.
+  bool BeginCheckpoint(uint64_t* epoch, JobRecord* record,
+                       CheckpointManifest* manifest);
   void AwaitLastCheckpoint(absl::Time deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether the one that is under way has ended.

@@ -1,9 +1,9 @@
-// Translates between the words of a round (rows by rank, tensors, slices)
-// and the backend's (buffers, ranges).
+// Memory, and Grams: translates between the words of a round (rows by rank,
+// tensors, slices) and the backend's (buffers, ranges). Steps are in
+// shard_compute_steps.cc.
 #include "server/shard/shard_compute.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -45,11 +45,15 @@ absl::StatusOr<std::unique_ptr<ShardCompute>> ShardCompute::Create(
       GroupsOf(options, manifest);
   if (!groups.ok()) return groups.status();
   compute->group_of_tensor_ = *std::move(groups);
-  absl::Status status = compute->MakeReplica();
-  if (!status.ok()) return status;
+  if (options.replicated) {
+    auto replica = ShardReplica::Create(options, backend, manifest);
+    if (!replica.ok()) return replica.status();
+    compute->replica_ = *std::move(replica);
+  }
   compute->rows_ = std::make_unique<GradientRows>(
       backend, compute->layout_.get(), options.push_dtype, options.max_workers);
-  status = CheckMemoryPlan(compute->PlanRows(1), options.memory_budget);
+  absl::Status status =
+      CheckMemoryPlan(compute->PlanRows(1), options.memory_budget);
   if (!status.ok()) return status;
   LogInfo(
       "memory plan of one worker: ", DescribeMemoryPlan(compute->PlanRows(1)),
@@ -67,15 +71,6 @@ absl::StatusOr<std::unique_ptr<ShardCompute>> ShardCompute::Create(
   status = compute->AllocateCopies();
   if (!status.ok()) return WithPlan(status, compute->PlanRows(1));
   return compute;
-}
-
-absl::Status ShardCompute::MakeReplica() {
-  if (!options_.replicated) return absl::OkStatus();
-  absl::StatusOr<std::unique_ptr<ShardReplica>> replica =
-      ShardReplica::Create(options_, backend_, layout_->manifest);
-  if (!replica.ok()) return replica.status();
-  replica_ = *std::move(replica);
-  return absl::OkStatus();
 }
 
 absl::Status ShardCompute::AllocateCopies() {
@@ -204,137 +199,6 @@ absl::StatusOr<std::vector<SliceGram>> ShardCompute::Gram(
     if (!status.ok()) return status;
   }
   return grams;
-}
-
-absl::Status ShardCompute::FillUpdate(const std::vector<RoundRow>& rows,
-                                      const StepPlan& step,
-                                      std::vector<const Buffer*>* buffers,
-                                      std::vector<double>* compact,
-                                      std::vector<UpdateRange>* ranges,
-                                      UpdateRequest* request) {
-  if (layout_->slices.empty()) return absl::OkStatus();
-  const std::vector<size_t> kept = KeptRows(step, rows);
-  for (const size_t i : kept) buffers->push_back(rows_->row(rows[i].rank));
-  const size_t stride = std::max<size_t>(1, rows.size());
-  for (size_t s = 0; s + rows.size() <= step.coefficients.size(); s += stride) {
-    for (const size_t i : kept) compact->push_back(step.coefficients[s + i]);
-  }
-  absl::StatusOr<std::vector<UpdateRange>> filled = StepRanges(
-      step, *layout_, group_of_tensor_, rows.size(), kept.size(), *compact);
-  if (!filled.ok()) return filled.status();
-  *ranges = *std::move(filled);
-  request->rows = *buffers;
-  request->dtype = options_.push_dtype;
-  request->optimizer = options_.optimizer;
-  request->step = step.step;
-  request->ranges = *ranges;
-  request->master = store_->master();
-  request->state0 = store_->state0();
-  request->state1 = store_->state1();
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<SliceNorms>> ShardCompute::Norms(
-    const std::vector<RoundRow>& rows, const StepPlan& step) {
-  std::vector<const Buffer*> buffers;
-  std::vector<double> compact;
-  std::vector<UpdateRange> ranges;
-  UpdateRequest request;
-  absl::Status status =
-      FillUpdate(rows, step, &buffers, &compact, &ranges, &request);
-  if (!status.ok()) return status;
-  std::vector<RangeNorms> norms(ranges.size());
-  if (!ranges.empty()) {
-    status = backend_->Norms(request, absl::MakeSpan(norms));
-    if (!status.ok()) return status;
-  }
-  std::vector<SliceNorms> result;
-  for (size_t i = 0; i < norms.size(); ++i) {
-    result.push_back({layout_->slices[i], norms[i].parameter_norm_squared,
-                      norms[i].update_norm_squared});
-  }
-  return result;
-}
-
-absl::Status ShardCompute::Update(const std::vector<RoundRow>& rows,
-                                  const StepPlan& step, Snapshot* snapshot,
-                                  int32_t* not_finite_slice) {
-  return WriteVersion(&rows, step, snapshot, not_finite_slice);
-}
-
-absl::Status ShardCompute::WriteVersion(const std::vector<RoundRow>* rows,
-                                        const StepPlan& step,
-                                        Snapshot* snapshot,
-                                        int32_t* not_finite_slice) {
-  *not_finite_slice = -1;
-  std::vector<const Buffer*> buffers;
-  std::vector<double> compact;
-  std::vector<UpdateRange> ranges;
-  UpdateRequest request;
-  absl::Status status =
-      FillUpdate(rows == nullptr ? std::vector<RoundRow>() : *rows, step,
-                 &buffers, &compact, &ranges, &request);
-  if (!status.ok() || ranges.empty()) return status;
-  request.snapshot = snapshot->buffers()->f32.get();
-  request.narrowed_snapshot = snapshot->buffers()->narrowed.get();
-  request.narrowed_dtype = store_->narrowed_dtype();
-  request.combined = combined_.get();
-  bool all_finite = true;
-  request.all_finite = &all_finite;
-  status =
-      rows == nullptr ? backend_->Step(request) : backend_->Update(request);
-  if (status.ok() && !all_finite) *not_finite_slice = NotFiniteSlice(*snapshot);
-  return status;
-}
-
-absl::Status ShardCompute::Combine(const std::vector<RoundRow>& rows,
-                                   const StepPlan& step,
-                                   const CombinedSink& done) {
-  std::vector<const Buffer*> buffers;
-  std::vector<double> compact;
-  std::vector<UpdateRange> ranges;
-  UpdateRequest request;
-  absl::Status status =
-      FillUpdate(rows, step, &buffers, &compact, &ranges, &request);
-  request.combined = combined_.get();
-  for (size_t begin = 0; begin < ranges.size() && status.ok();) {
-    size_t end = begin;
-    int64_t num_elements = 0;
-    while (end < ranges.size() && num_elements < kCombineElements) {
-      num_elements += ranges[end++].range.num_elements;
-    }
-    request.ranges = absl::MakeConstSpan(ranges).subspan(begin, end - begin);
-    status = backend_->Combine(request);
-    if (status.ok()) done(begin, end);
-    begin = end;
-  }
-  return status;
-}
-
-absl::Status ShardCompute::Step(const StepPlan& step, Snapshot* snapshot,
-                                int32_t* not_finite_slice) {
-  return WriteVersion(nullptr, step, snapshot, not_finite_slice);
-}
-
-// A look at all parameters is cheap for something that should never happen.
-int32_t ShardCompute::NotFiniteSlice(const Snapshot& snapshot) const {
-  const auto* const values =
-      reinterpret_cast<const float*>(snapshot.buffers()->f32->host());
-  for (size_t i = 0; i < layout_->slices.size(); ++i) {
-    const float* const begin = values + layout_->ranges[i].begin;
-    const bool finite =
-        std::all_of(begin, begin + layout_->ranges[i].num_elements,
-                    [](float value) { return std::isfinite(value); });
-    if (!finite) return layout_->slices[i];
-  }
-  return -1;
-}
-
-absl::Status ShardCompute::LoadSeed(Snapshot* snapshot) {
-  return backend_->Load(options_.optimizer, *snapshot->buffers()->f32,
-                        store_->master(), store_->state0(), store_->state1(),
-                        snapshot->buffers()->narrowed.get(),
-                        store_->narrowed_dtype());
 }
 
 }  // namespace agg

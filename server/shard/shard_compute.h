@@ -25,8 +25,7 @@
 
 namespace agg {
 
-// Phases are serial (one caller at a time); rows, seed and store have rules of
-// their own.
+// For one caller at a time; rows, seed and store have rules of their own.
 class ShardCompute {
  public:
   // INVALID_ARGUMENT for a bad manifest or a tensor of an unknown group;
@@ -61,7 +60,6 @@ class ShardCompute {
   absl::StatusOr<std::vector<SliceGram>> Gram(
       const std::vector<RoundRow>& rows, const std::vector<int32_t>& slices,
       bool compensated);
-
   static constexpr int64_t kMaxGramBytes = int64_t{16} << 20;
 
   absl::StatusOr<std::vector<SliceNorms>> Norms(
@@ -74,18 +72,15 @@ class ShardCompute {
   absl::Status Update(const std::vector<RoundRow>& rows, const StepPlan& step,
                       Snapshot* snapshot, int32_t* not_finite_slice);
 
-  // Update in two halves, for a shard whose part has a second copy. Combine
-  // leaves the combined gradient in combined(), and calls `done` for slices
-  // [begin, end) of the layout as soon as theirs is there; arrays and versions
-  // stay as they are. Step takes it, and `step` without what is about rows.
+  // Update in two halves. Combine leaves the combined gradient in combined(),
+  // and calls `done` for slices [begin, end) of the layout as soon as theirs is
+  // there; all else stays as it is. Step takes it, with WithoutRows(step).
   using CombinedSink = std::function<void(size_t begin, size_t end)>;
   absl::Status Combine(const std::vector<RoundRow>& rows, const StepPlan& step,
                        const CombinedSink& done);
   absl::Status Step(const StepPlan& step, Snapshot* snapshot,
                     int32_t* not_finite_slice);
   const Buffer& combined() const { return *combined_; }
-  // Elements of one batch of Combine, at least.
-  static constexpr int64_t kCombineElements = int64_t{1} << 22;
   // The second copy of the neighbour's part; null without replication.
   ShardReplica* replica() { return replica_.get(); }
 
@@ -95,28 +90,19 @@ class ShardCompute {
  private:
   ShardCompute(const ShardOptions& options, Backend* backend)
       : options_(options), backend_(backend) {}
-  absl::Status MakeReplica();
   absl::Status AllocateCopies();
   MemoryPlan PlanRows(int64_t num_rows) const;
   // Appends the Grams of `slices`, in one call to the backend.
   absl::Status AppendGrams(const std::vector<const Buffer*>& buffers,
                            absl::Span<const int32_t> slices, bool compensated,
                            std::vector<SliceGram>* grams);
-  // What the step means for each slice. The request's spans point into the
-  // other outputs, which therefore must outlive it.
+  // A request to the backend, and what its spans point into.
+  struct FilledUpdate;
   absl::Status FillUpdate(const std::vector<RoundRow>& rows,
-                          const StepPlan& step,
-                          std::vector<const Buffer*>* buffers,
-                          std::vector<double>* compact,
-                          std::vector<UpdateRange>* ranges,
-                          UpdateRequest* request);
-
-  // Update, or with null rows Step.
-  absl::Status WriteVersion(const std::vector<RoundRow>* rows,
+                          const StepPlan& step, FilledUpdate* filled);
+  absl::Status WriteVersion(const std::vector<RoundRow>* rows,  // null: Step
                             const StepPlan& step, Snapshot* snapshot,
                             int32_t* not_finite_slice);
-  // The first slice of `snapshot`, as for Update.
-  int32_t NotFiniteSlice(const Snapshot& snapshot) const;
 
   const ShardOptions options_;
   Backend* const backend_;

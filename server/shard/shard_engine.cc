@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "server/shard/memory_plan.h"
 #include "server/shard/shard_checkpoint.h"
+#include "server/shard/shard_recovery.h"
+#include "server/shard/shard_replication.h"
 
 namespace agg {
 
@@ -29,12 +31,66 @@ std::string ShardEngine::name() const {
   return absl::StrCat("shard ", options_.ordinal, " (this process)");
 }
 
+absl::StatusOr<uint64_t> ShardEngine::Promise() {
+  MutexLock lock(&mutex_);
+  return epoch_.promise();
+}
+
+absl::StatusOr<ShardInventory> ShardEngine::Attach(
+    uint64_t epoch, std::function<void(absl::Status)> on_lost) {
+  // Before anything changes: without it an older checkpoint might be taken.
+  absl::StatusOr<std::vector<CheckpointState>> checkpoints =
+      checkpoints_.List();
+  if (!checkpoints.ok()) return checkpoints.status();
+  absl::StatusOr<bool> begins = false;
+  Closures ready;
+  {
+    // The promise comes first: what waits for others in a phase of the former
+    // epoch ends by it, and gives the turn back.
+    MutexLock lock(&mutex_);
+    begins = epoch_.Begin(epoch, std::move(on_lost));
+    if (!begins.ok()) return begins.status();
+    Replication::TellReplica(this);
+    ready = ResolvePulls();
+    claims_ended_.NotifyAll();
+  }
+  for (std::function<void()>& callback : ready) callback();
+  Former former;
+  absl::StatusOr<ShardInventory> inventory =
+      Recovery::TakeInventory(this, epoch, *begins, &former);
+  if (inventory.ok()) inventory->checkpoints = *std::move(checkpoints);
+  // Pulls of versions that are forgotten end, so that their memory is free
+  // before the next manifest allocates its own.
+  if (former.compute != nullptr) former.compute->store()->RevokeAll();
+  return inventory;
+}
+
+absl::StatusOr<Manifest> ShardEngine::GetManifest(uint64_t epoch) {
+  MutexLock lock(&mutex_);
+  const absl::Status status = epoch_.Check(epoch);
+  if (!status.ok()) return status;
+  if (compute_ == nullptr) return NoManifest();
+  return compute_->layout()->manifest;
+}
+
+absl::Status ShardEngine::SetFacts(uint64_t epoch, const JobFacts& facts) {
+  MutexLock lock(&mutex_);
+  const absl::Status status = epoch_.Check(epoch);
+  if (status.ok() && facts_ < facts) facts_ = facts;
+  return status;
+}
+
+std::string ShardEngine::Record() const {
+  MutexLock lock(&mutex_);
+  return home_.record() == nullptr ? "" : *home_.record();
+}
+
 void ShardEngine::Lose(uint64_t epoch, const absl::Status& reason) {
   Closures ready;
   {
     MutexLock lock(&mutex_);
     if (!epoch_.End(epoch, reason)) return;
-    TellReplica();
+    Replication::TellReplica(this);
     const absl::Status end = epoch_.end();
     // Pulls for any epoch: none of them has a version to wait for any more.
     ready = pulls_.Resolve(
@@ -87,8 +143,8 @@ absl::Status ShardEngine::NoManifest() {
   return absl::FailedPreconditionError("no manifest has been set yet");
 }
 
-bool ShardEngine::ManifestUnused() const {
-  return open_round_->unused() && !HasCopies();
+bool ShardEngine::ManifestUnused() {
+  return open_round_->unused() && !Recovery::HasCopies(this);
 }
 
 absl::Status ShardEngine::ForgetManifest(uint64_t epoch) {
@@ -142,7 +198,7 @@ absl::Status ShardEngine::InstallManifest(uint64_t epoch,
       std::make_unique<OpenRound>(options_, compute_->layout(), &sessions_);
   if (compute_->replica() != nullptr) {
     compute_->replica()->set_wake([this] { turn_.WakeFiller(); });
-    TellReplica();
+    Replication::TellReplica(this);
   }
   return absl::OkStatus();
 }

@@ -7,7 +7,7 @@
 // files. What is left here is locking and waiting. Its parts: shard_engine.cc
 // (manifest, status), shard_sessions.cc, shard_push.cc, shard_pull.cc,
 // shard_phases.cc (a round up to its decision), shard_step.cc (versions),
-// shard_recovery.cc (between epochs), shard_replication.cc (second copies),
+// shard_recovery.h (between epochs), shard_replication.h (second copies),
 // shard_checkpoint_phases.cc.
 #ifndef AGG_SERVER_SHARD_SHARD_ENGINE_H_
 #define AGG_SERVER_SHARD_SHARD_ENGINE_H_
@@ -141,6 +141,8 @@ class ShardEngine : public ShardPeer {
   ShardStatus StatusWithDevice() const;
 
  private:
+  class Recovery;     // shard_recovery.h
+  class Replication;  // shard_replication.h
   using Pulls = PullQueue<PublishedVersion>;
   using Closures = std::vector<std::function<void()>>;
   // What a manifest had: large, and a thread; to be dropped without locks.
@@ -157,14 +159,13 @@ class ShardEngine : public ShardPeer {
   absl::Status InstallManifest(uint64_t epoch, const Manifest& manifest);
   Former DropManifest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
   // Whether it may still change. REQUIRES: there is one.
-  bool ManifestUnused() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool ManifestUnused() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static absl::Status NoManifest();
 
   // OK if `rank` may have a session in `epoch`.
   absl::Status CheckRank(uint64_t epoch, int32_t rank) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // SetSession of a change that is `finished`.
-  absl::Status FinishJob(uint64_t epoch);
+  absl::Status FinishJob(uint64_t epoch);  // SetSession{finished}
   // Makes the rank's row if there is none.
   absl::Status EnsureRow(uint64_t epoch, int32_t rank);
 
@@ -220,66 +221,8 @@ class ShardEngine : public ShardPeer {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<PhaseResult> Abandon() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
 
-  // --- Second copies (shard_replication.cc) --------------------------------
-  absl::StatusOr<std::shared_ptr<ShardCompute>> ReplicaFor(
-      const CopyHeader& header) const ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status CheckCopy(const CopyHeader& header, RecordText* record) const
-      ABSL_LOCKS_EXCLUDED(mutex_);
-  // Which epoch's frames the replica takes.
-  void TellReplica() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes the step that is due, if one is.
-  absl::Status StepReplica(uint64_t epoch, ShardCompute* compute)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  void ReleaseReplica(ShardCompute* compute)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  // Update, where parts have second copies: nothing steps.
-  absl::StatusOr<PhaseResult> Prepare(const Phase& phase, ShardCompute* compute)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  absl::StatusOr<std::shared_ptr<const Snapshot>> StepHomeArrays(
-      ShardCompute* compute, int32_t* not_finite_slice)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  absl::StatusOr<PhaseResult> FetchCopies(const Phase& phase,
-                                          ShardCompute* compute)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  absl::Status FetchHome(const Phase& phase, ShardCompute* compute)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-
-  // --- Between epochs (shard_recovery.cc) ----------------------------------
-  // What Attach answers; keeps a seeded shard's memory, forgets the rest.
-  absl::StatusOr<ShardInventory> TakeInventory(uint64_t epoch, bool begins,
-                                               Former* former)
-      ABSL_LOCKS_EXCLUDED(turn_, mutex_);
-  // Whether anything is seeded here.
-  bool HasCopies() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // All of the job.
-  Former Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
-  void ForgetAll(const Phase& phase, Closures* ready)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
-  // A round that was closed, and not updated, takes rows again.
-  void ReopenRound() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
-  absl::StatusOr<PhaseResult> Recover(const Phase& phase, ShardCompute* compute,
-                                      Closures* ready)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  // One for each CopyAction.
-  absl::Status RecoverHome(const Phase& phase, bool repeated,
-                           ShardCompute* compute)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  absl::Status VoidHome() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  absl::Status KeepHome(const VersionId& target, ShardCompute* compute)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  absl::Status StepHome(const VersionId& target, ShardCompute* compute)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  absl::Status LoadHome(const Phase& phase, ShardCompute* compute)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  // The arrays are those of `id` now, and loaded_ their snapshot.
-  void PlaceHome(const VersionId& id, RecordText record, ShardCompute* compute)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   // Publishes loaded_ as the version that the home is at.
   void ShowLoaded(ShardCompute* compute) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  absl::StatusOr<PhaseResult> Open(const Phase& phase, Closures* ready)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-
-  // --- Checkpoints (shard_checkpoint_phases.cc) ----------------------------
   absl::StatusOr<PhaseResult> Capture(const Phase& phase, ShardCompute* compute)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   // kCheckpointProgress, kSeal: these wait for a disk, and for no phase.

@@ -13,6 +13,8 @@
 #include "server/ingest/shard_layout.h"
 #include "server/shard/early_grams.h"
 #include "server/shard/shard_engine.h"
+#include "server/shard/shard_recovery.h"
+#include "server/shard/shard_replication.h"
 
 namespace agg {
 
@@ -29,7 +31,7 @@ void ShardEngine::Fill() {
       epoch = epoch_.number();
     }
     // Its error ends the epoch, and is named by the next phase.
-    StepReplica(epoch, compute.get()).IgnoreError();
+    Replication::StepReplica(this, epoch, compute.get()).IgnoreError();
   }
   if (options_.early_gram) {
     ComputeEarlyBatch();
@@ -157,7 +159,8 @@ absl::StatusOr<PhaseResult> ShardEngine::Dispatch(const Phase& phase,
     compute = compute_;
   }
   if (IsOfRounds(phase.kind)) {
-    const absl::Status status = StepReplica(phase.epoch, compute.get());
+    const absl::Status status =
+        Replication::StepReplica(this, phase.epoch, compute.get());
     if (!status.ok()) return status;
   }
   switch (phase.kind) {
@@ -176,11 +179,9 @@ absl::StatusOr<PhaseResult> ShardEngine::Dispatch(const Phase& phase,
     case PhaseKind::kLoadSeed:
       return LoadSeed(phase, compute.get());
     case PhaseKind::kRecover:
-      return Recover(phase, compute.get(), ready);
     case PhaseKind::kFetch:
-      return FetchCopies(phase, compute.get());
     case PhaseKind::kOpen:
-      return Open(phase, ready);
+      return Recovery::Run(this, phase, compute.get(), ready);
     case PhaseKind::kCapture:
       return Capture(phase, compute.get());
     case PhaseKind::kCheckpointProgress:

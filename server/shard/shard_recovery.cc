@@ -1,6 +1,7 @@
 // From one epoch to the next: what a ShardEngine keeps, what it reports, and
-// what it makes of its copies (P18 to P20). How a copy comes over the network
-// is in shard_replication.cc.
+// what it makes of its copies (P18 to P20).
+#include "server/shard/shard_recovery.h"
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,298 +13,263 @@
 
 namespace agg {
 
-// --- Promises ----------------------------------------------------------------
+// --- Attach ------------------------------------------------------------------
 
-absl::StatusOr<uint64_t> ShardEngine::Promise() {
-  MutexLock lock(&mutex_);
-  return epoch_.promise();
-}
-
-absl::StatusOr<ShardInventory> ShardEngine::Attach(
-    uint64_t epoch, std::function<void(absl::Status)> on_lost) {
-  // Before anything changes: without it an older checkpoint might be taken.
-  absl::StatusOr<std::vector<CheckpointState>> checkpoints =
-      checkpoints_.List();
-  if (!checkpoints.ok()) return checkpoints.status();
-  absl::StatusOr<bool> begins = false;
-  Closures ready;
-  {
-    // The promise comes first: what waits for others in a phase of the former
-    // epoch ends by it, and gives the turn back.
-    MutexLock lock(&mutex_);
-    begins = epoch_.Begin(epoch, std::move(on_lost));
-    if (!begins.ok()) return begins.status();
-    TellReplica();
-    ready = ResolvePulls();
-    claims_ended_.NotifyAll();
-  }
-  for (std::function<void()>& callback : ready) callback();
-  Former former;
-  absl::StatusOr<ShardInventory> inventory =
-      TakeInventory(epoch, *begins, &former);
-  if (inventory.ok()) inventory->checkpoints = *std::move(checkpoints);
-  // Pulls of versions that are forgotten end, so that their memory is free
-  // before the next manifest allocates its own.
-  if (former.compute != nullptr) former.compute->store()->RevokeAll();
-  return inventory;
-}
-
-absl::StatusOr<ShardInventory> ShardEngine::TakeInventory(uint64_t epoch,
-                                                          bool begins,
-                                                          Former* former) {
+absl::StatusOr<ShardInventory> ShardEngine::Recovery::TakeInventory(
+    ShardEngine* engine, uint64_t epoch, bool begins, Former* former) {
   // A phase of the former epoch comes to its end first.
-  const TurnLock turn(&turn_);
-  MutexLock lock(&mutex_);
-  const absl::Status status = epoch_.Check(epoch);
+  const TurnLock turn(&engine->turn_);
+  MutexLock lock(&engine->mutex_);
+  const absl::Status status = engine->epoch_.Check(epoch);
   if (!status.ok()) return status;  // a newer one has come meanwhile
   ShardInventory inventory;
-  inventory.life = options_.life;
-  inventory.member_epoch = member_epoch_;
-  if (begins && !HasCopies()) {
-    *former = Forget();
-    member_epoch_ = epoch;
-    epoch_.Open();
+  inventory.life = engine->options_.life;
+  inventory.member_epoch = engine->member_epoch_;
+  if (begins && !HasCopies(engine)) {
+    *former = Forget(engine);
+    engine->member_epoch_ = epoch;
+    engine->epoch_.Open();
   } else if (begins) {
     // What was prepared waits for the decision; all else may take rows again.
-    if (!home_.prepared()) ReopenRound();
-    if (options_.replicated) compute_->replica()->Hold();
+    if (!engine->home_.prepared()) ReopenRound(engine);
+    if (engine->options_.replicated) engine->compute_->replica()->Hold();
   }
-  inventory.has_manifest = compute_ != nullptr;
-  if (home_.held()) inventory.copies.push_back(home_.state());
-  if (compute_ != nullptr && options_.replicated) {
-    const HeldCopy replica = compute_->replica()->copy();
+  inventory.has_manifest = engine->compute_ != nullptr;
+  if (engine->home_.held()) inventory.copies.push_back(engine->home_.state());
+  if (engine->compute_ != nullptr && engine->options_.replicated) {
+    const HeldCopy replica = engine->compute_->replica()->copy();
     if (replica.held()) inventory.copies.push_back(replica.state());
   }
-  inventory.members = sessions_.members();
-  inventory.ended_sessions = sessions_.ended();
-  inventory.highest_session = sessions_.highest();
-  inventory.facts = facts_;
+  inventory.members = engine->sessions_.members();
+  inventory.ended_sessions = engine->sessions_.ended();
+  inventory.highest_session = engine->sessions_.highest();
+  inventory.facts = engine->facts_;
   return inventory;
 }
 
-bool ShardEngine::HasCopies() const {
-  if (home_.held()) return true;
-  return compute_ != nullptr && options_.replicated &&
-         compute_->replica()->copy().held();
+bool ShardEngine::Recovery::HasCopies(ShardEngine* engine) {
+  if (engine->home_.held()) return true;
+  return engine->compute_ != nullptr && engine->options_.replicated &&
+         engine->compute_->replica()->copy().held();
 }
 
-ShardEngine::Former ShardEngine::Forget() {
-  Former former = DropManifest();
-  home_.Void();
-  sessions_.Clear();
-  facts_ = JobFacts();
+void ShardEngine::Recovery::ReopenRound(ShardEngine* engine) {
+  engine->closed_round_ = ClosedRound();
+  engine->open_round_->Reopen();
+}
+
+ShardEngine::Former ShardEngine::Recovery::Forget(ShardEngine* engine) {
+  Former former = engine->DropManifest();
+  engine->home_.Void();
+  engine->sessions_.Clear();
+  engine->facts_ = JobFacts();
   return former;
-}
-
-void ShardEngine::ReopenRound() {
-  closed_round_ = ClosedRound();
-  open_round_->Reopen();
-}
-
-absl::StatusOr<Manifest> ShardEngine::GetManifest(uint64_t epoch) {
-  MutexLock lock(&mutex_);
-  const absl::Status status = epoch_.Check(epoch);
-  if (!status.ok()) return status;
-  if (compute_ == nullptr) return NoManifest();
-  return compute_->layout()->manifest;
-}
-
-absl::Status ShardEngine::SetFacts(uint64_t epoch, const JobFacts& facts) {
-  MutexLock lock(&mutex_);
-  const absl::Status status = epoch_.Check(epoch);
-  if (status.ok() && facts_ < facts) facts_ = facts;
-  return status;
-}
-
-std::string ShardEngine::Record() const {
-  MutexLock lock(&mutex_);
-  return home_.record() == nullptr ? "" : *home_.record();
 }
 
 // --- Recover -----------------------------------------------------------------
 
-absl::StatusOr<PhaseResult> ShardEngine::Recover(const Phase& phase,
-                                                 ShardCompute* compute,
-                                                 Closures* ready) {
+absl::StatusOr<PhaseResult> ShardEngine::Recovery::Run(ShardEngine* engine,
+                                                       const Phase& phase,
+                                                       ShardCompute* compute,
+                                                       Closures* ready) {
+  if (phase.kind == PhaseKind::kFetch) {
+    return FetchCopies(engine, phase, compute);
+  }
+  return phase.kind == PhaseKind::kOpen
+             ? Open(engine, phase, ready)
+             : Recover(engine, phase, compute, ready);
+}
+
+absl::StatusOr<PhaseResult> ShardEngine::Recovery::Recover(
+    ShardEngine* engine, const Phase& phase, ShardCompute* compute,
+    Closures* ready) {
   bool repeated;
   {
-    MutexLock lock(&mutex_);
-    repeated = recovered_epoch_ == phase.epoch;
+    MutexLock lock(&engine->mutex_);
+    repeated = engine->recovered_epoch_ == phase.epoch;
     // The first one was answered, and the answer lost: rounds may have gone on.
-    if (repeated && epoch_.open()) return PhaseResult();
+    if (repeated && engine->epoch_.open()) return PhaseResult();
     if (phase.recover.unseeded) {
-      ForgetAll(phase, ready);
+      ForgetAll(engine, phase, ready);
       return PhaseResult();
     }
     if (compute == nullptr) return NoManifest();
     // A shard that had nothing was open: what waits there for a first version
     // is refused from here on.
-    epoch_.Close();
-    *ready = ResolvePulls();
+    engine->epoch_.Close();
+    *ready = engine->ResolvePulls();
   }
-  absl::Status status = RecoverHome(phase, repeated, compute);
-  if (status.ok() && options_.replicated) {
+  absl::Status status = RecoverHome(engine, phase, repeated, compute);
+  if (status.ok() && engine->options_.replicated) {
     status = compute->replica()->Recover(phase.recover.replica,
                                          phase.recover.target, repeated);
   }
   if (!status.ok()) return status;
-  MutexLock lock(&mutex_);
-  recovered_epoch_ = phase.epoch;
-  member_epoch_ = phase.epoch;
-  facts_ = phase.recover.facts;
+  MutexLock lock(&engine->mutex_);
+  engine->recovered_epoch_ = phase.epoch;
+  engine->member_epoch_ = phase.epoch;
+  engine->facts_ = phase.recover.facts;
   return PhaseResult();
 }
 
-void ShardEngine::ForgetAll(const Phase& phase, Closures* ready) {
+void ShardEngine::Recovery::ForgetAll(ShardEngine* engine, const Phase& phase,
+                                      Closures* ready) {
   // Its versions and its files end where no lock is held.
-  ready->push_back([former = Forget()] {
+  ready->push_back([former = Forget(engine)] {
     if (former.compute != nullptr) former.compute->store()->RevokeAll();
   });
-  facts_ = phase.recover.facts;
-  recovered_epoch_ = phase.epoch;
-  member_epoch_ = phase.epoch;
-  epoch_.Open();
-  claims_ended_.NotifyAll();
+  engine->facts_ = phase.recover.facts;
+  engine->recovered_epoch_ = phase.epoch;
+  engine->member_epoch_ = phase.epoch;
+  engine->epoch_.Open();
+  engine->claims_ended_.NotifyAll();
 }
 
-absl::Status ShardEngine::RecoverHome(const Phase& phase, bool repeated,
-                                      ShardCompute* compute) {
+absl::Status ShardEngine::Recovery::RecoverHome(ShardEngine* engine,
+                                                const Phase& phase,
+                                                bool repeated,
+                                                ShardCompute* compute) {
   const VersionId& target = phase.recover.target;
   {
-    MutexLock lock(&mutex_);
+    MutexLock lock(&engine->mutex_);
     // A repeat finds what the first one, or a fetch after it, has done.
-    if (repeated && home_.At(target) && !home_.prepared()) {
+    if (repeated && engine->home_.At(target) && !engine->home_.prepared()) {
       return absl::OkStatus();
     }
   }
   switch (phase.recover.home) {
     case CopyAction::kVoid:
-      return VoidHome();
+      return VoidHome(engine);
     case CopyAction::kKeep:
-      return KeepHome(target, compute);
+      return KeepHome(engine, target, compute);
     case CopyAction::kStep:
-      return StepHome(target, compute);
+      return StepHome(engine, target, compute);
     case CopyAction::kLoad:
-      return LoadHome(phase, compute);
+      return LoadHome(engine, phase, compute);
   }
   return absl::InvalidArgumentError("recover.home is no action");
 }
 
-absl::Status ShardEngine::VoidHome() {
-  MutexLock lock(&mutex_);
-  home_.Void();
+absl::Status ShardEngine::Recovery::VoidHome(ShardEngine* engine) {
+  MutexLock lock(&engine->mutex_);
+  engine->home_.Void();
   // The rows stay: they may be those of the version that is fetched.
-  ReopenRound();
+  ReopenRound(engine);
   return absl::OkStatus();
 }
 
-absl::Status ShardEngine::KeepHome(const VersionId& target,
-                                   ShardCompute* compute) {
+absl::Status ShardEngine::Recovery::KeepHome(ShardEngine* engine,
+                                             const VersionId& target,
+                                             ShardCompute* compute) {
   bool published;
   {
-    MutexLock lock(&mutex_);
-    if (!home_.At(target)) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          DescribeVersion(target), " cannot be kept: ", home_.Describe()));
+    MutexLock lock(&engine->mutex_);
+    if (!engine->home_.At(target)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(DescribeVersion(target),
+                       " cannot be kept: ", engine->home_.Describe()));
     }
-    if (home_.prepared() && closed_round_.updated() != nullptr) {
+    if (engine->home_.prepared() &&
+        engine->closed_round_.updated() != nullptr) {
       return absl::FailedPreconditionError(
           absl::StrCat(DescribeVersion(target),
                        " cannot be kept, since the arrays have the next one: ",
-                       home_.Describe()));
+                       engine->home_.Describe()));
     }
-    home_.Drop();
-    ReopenRound();
-    published = open_round_->published();
+    engine->home_.Drop();
+    ReopenRound(engine);
+    published = engine->open_round_->published();
   }
   // A seed that was loaded and not shown.
-  if (!published) ShowLoaded(compute);
+  if (!published) engine->ShowLoaded(compute);
   return absl::OkStatus();
 }
 
-absl::Status ShardEngine::StepHome(const VersionId& target,
-                                   ShardCompute* compute) {
+absl::Status ShardEngine::Recovery::StepHome(ShardEngine* engine,
+                                             const VersionId& target,
+                                             ShardCompute* compute) {
   bool there;
   {
-    MutexLock lock(&mutex_);
-    there = home_.At(target);
+    MutexLock lock(&engine->mutex_);
+    there = engine->home_.At(target);
     const absl::Status status =
-        there ? absl::OkStatus() : home_.CheckStep(target);
+        there ? absl::OkStatus() : engine->home_.CheckStep(target);
     if (!status.ok()) return status;
   }
-  return there ? KeepHome(target, compute) : TakeStep(compute).status();
+  return there ? KeepHome(engine, target, compute)
+               : engine->TakeStep(compute).status();
 }
 
-absl::Status ShardEngine::LoadHome(const Phase& phase, ShardCompute* compute) {
+absl::Status ShardEngine::Recovery::LoadHome(ShardEngine* engine,
+                                             const Phase& phase,
+                                             ShardCompute* compute) {
   const absl::StatusOr<CheckpointManifest> manifest =
       ParseCheckpointManifest(phase.checkpoint);
   if (!manifest.ok()) return manifest.status();
   const ShardLayout& layout = *compute->layout();
   absl::Status status = CompareManifests(layout.manifest, manifest->tensors);
   if (!status.ok()) return status;
-  absl::StatusOr<CheckpointReader> reader = checkpoints_.Open(*manifest);
+  absl::StatusOr<CheckpointReader> reader =
+      engine->checkpoints_.Open(*manifest);
   if (!reader.ok()) return reader.status();
-  status = VerifyShare(&*reader, options_.ordinal, options_.num_shards);
+  status = VerifyShare(&*reader, engine->options_.ordinal,
+                       engine->options_.num_shards);
   if (!status.ok()) return status;
   {
-    MutexLock lock(&mutex_);
-    home_.Void();
+    MutexLock lock(&engine->mutex_);
+    engine->home_.Void();
   }
   // Versions of the abandoned past can have higher numbers.
   compute->store()->RevokeAll();
-  absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot = RestoreArrays(
-      &*reader, layout, options_.optimizer, &backend_, compute->store());
+  absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot =
+      RestoreArrays(&*reader, layout, engine->options_.optimizer,
+                    &engine->backend_, compute->store());
   if (!snapshot.ok()) return snapshot.status();
   LogInfo("loaded the checkpoint of ", DescribeVersion(manifest->id), " as ",
           DescribeVersion(phase.recover.target));
-  loaded_ = *std::move(snapshot);
-  PlaceHome(phase.recover.target,
+  engine->loaded_ = *std::move(snapshot);
+  PlaceHome(engine, phase.recover.target,
             std::make_shared<const std::string>(manifest->record), compute);
   return absl::OkStatus();
 }
 
-void ShardEngine::PlaceHome(const VersionId& id, RecordText record,
-                            ShardCompute* compute) {
-  closed_round_ = ClosedRound();
+void ShardEngine::Recovery::PlaceHome(ShardEngine* engine, const VersionId& id,
+                                      RecordText record,
+                                      ShardCompute* compute) {
+  engine->closed_round_ = ClosedRound();
   {
-    MutexLock lock(&mutex_);
+    MutexLock lock(&engine->mutex_);
     // Rows of the version's own round count. All others are of a past that was
     // given up, where the same numbers may have named other gradients.
-    if (open_round_->published() && home_.id() == id) {
-      open_round_->Reopen();
+    if (engine->open_round_->published() && engine->home_.id() == id) {
+      engine->open_round_->Reopen();
     } else {
       // Nobody may write for two owners: the copies under way end first.
-      while (open_round_->landing()) claims_ended_.Wait(&mutex_);
-      open_round_ =
-          std::make_unique<OpenRound>(options_, compute->layout(), &sessions_);
+      while (engine->open_round_->landing())
+        engine->claims_ended_.Wait(&engine->mutex_);
+      engine->open_round_ = std::make_unique<OpenRound>(
+          engine->options_, compute->layout(), &engine->sessions_);
     }
-    home_.Hold(id, std::move(record));
+    engine->home_.Hold(id, std::move(record));
   }
-  ShowLoaded(compute);
-}
-
-void ShardEngine::ShowLoaded(ShardCompute* compute) {
-  MutexLock lock(&mutex_);
-  const uint64_t version = home_.id().version;
-  compute->store()->Publish(version, std::move(loaded_));
-  loaded_ = nullptr;
-  open_round_->Publish(version);
+  engine->ShowLoaded(compute);
 }
 
 // --- Open --------------------------------------------------------------------
 
-absl::StatusOr<PhaseResult> ShardEngine::Open(const Phase& phase,
-                                              Closures* ready) {
-  MutexLock lock(&mutex_);
-  if (epoch_.open()) return PhaseResult();  // a repeat
-  std::string copies = home_.Describe();
-  bool there = home_.At(phase.id) && !home_.prepared();
-  if (options_.replicated && compute_ != nullptr) {
-    const HeldCopy replica = compute_->replica()->copy();
+absl::StatusOr<PhaseResult> ShardEngine::Recovery::Open(ShardEngine* engine,
+                                                        const Phase& phase,
+                                                        Closures* ready) {
+  MutexLock lock(&engine->mutex_);
+  if (engine->epoch_.open()) return PhaseResult();  // a repeat
+  std::string copies = engine->home_.Describe();
+  bool there = engine->home_.At(phase.id) && !engine->home_.prepared();
+  if (engine->options_.replicated && engine->compute_ != nullptr) {
+    const HeldCopy replica = engine->compute_->replica()->copy();
     there = there && replica.At(phase.id) && !replica.prepared();
     absl::StrAppend(&copies, "; ", replica.Describe());
   }
-  if (recovered_epoch_ != phase.epoch) {
+  if (engine->recovered_epoch_ != phase.epoch) {
     copies = "nothing was recovered in this epoch";
     there = false;
   }
@@ -311,10 +277,10 @@ absl::StatusOr<PhaseResult> ShardEngine::Open(const Phase& phase,
     return absl::InternalError(
         absl::StrCat("open of ", DescribeVersion(phase.id), ": ", copies));
   }
-  epoch_.Open();
-  open_round_->ExpectAlive();
-  WakeFiller();
-  *ready = ResolvePulls();
+  engine->epoch_.Open();
+  engine->open_round_->ExpectAlive();
+  engine->WakeFiller();
+  *ready = engine->ResolvePulls();
   return PhaseResult();
 }
 

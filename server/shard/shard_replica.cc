@@ -8,32 +8,26 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/shard/copy_transfer.h"
 #include "server/shard/step_layout.h"
 
 namespace agg {
 namespace {
 
-// Fetched arrays go straight to the backend: nobody pulls from a replica.
-class ReplicaTarget : public ArrayTarget {
- public:
-  ReplicaTarget(const ShardLayout& layout, Backend* backend,
-                const std::unique_ptr<Buffer>* arrays)
-      : values_(static_cast<size_t>(layout.num_elements)),
-        backend_(backend),
-        arrays_(arrays) {}
-  absl::Span<float> Destination(int /*array*/) override {
-    return absl::MakeSpan(values_);
+// Where a combined slice lands.
+absl::StatusOr<int32_t> LocalSlice(const ShardLayout& layout,
+                                   const CopySlice& slice) {
+  const auto num_slices = static_cast<int32_t>(layout.local_slice.size());
+  const bool known = slice.slice >= 0 && slice.slice < num_slices;
+  const int32_t local = known ? layout.local_slice[slice.slice] : -1;
+  if (local >= 0 && slice.array == CopyArray::kCombined &&
+      static_cast<int64_t>(slice.values.size()) ==
+          layout.ranges[local].num_elements) {
+    return local;
   }
-  absl::Status Finish(int array) override {
-    return backend_->Write(values_, arrays_[array].get());
-  }
-
- private:
-  std::vector<float> values_;
-  Backend* const backend_;
-  const std::unique_ptr<Buffer>* const arrays_;
-};
+  return absl::InvalidArgumentError(
+      absl::StrCat("slice ", slice.slice, " with ", slice.values.size(),
+                   " elements is none of part ", layout.ordinal));
+}
 
 }  // namespace
 
@@ -120,18 +114,9 @@ absl::Status ShardReplica::Land(const CopyHeader& header,
     admitted = Admit(header);
   }
   if (!admitted.ok()) return admitted.status();
-  const bool known =
-      slice.slice >= 0 &&
-      slice.slice < static_cast<int32_t>(layout_->local_slice.size()) &&
-      layout_->local_slice[slice.slice] >= 0;
-  const int32_t local = known ? layout_->local_slice[slice.slice] : 0;
-  if (!known || slice.array != CopyArray::kCombined ||
-      static_cast<int64_t>(slice.values.size()) !=
-          layout_->ranges[local].num_elements) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("slice ", slice.slice, " with ", slice.values.size(),
-                     " elements is no slice of part ", layout_->ordinal));
-  }
+  const absl::StatusOr<int32_t> local_slice = LocalSlice(*layout_, slice);
+  if (!local_slice.ok()) return local_slice.status();
+  const int32_t local = *local_slice;
   const absl::Status status = BeginPrepare(header.epoch);
   // A repeat brings the same bytes: an epoch has one plan for each round.
   if (!status.ok() || landed_[local]) return status;
@@ -248,59 +233,6 @@ absl::Status ShardReplica::StepArrays(const StepPlan& step) {
   request.state1 = arrays_[2].get();
   request.combined = incoming_.get();
   return backend_->Step(request);
-}
-
-// --- Between epochs ----------------------------------------------------------
-
-absl::Status ShardReplica::Recover(CopyAction action, const VersionId& target,
-                                   bool repeated) {
-  {
-    MutexLock lock(&mutex_);
-    const bool there = copy_.At(target);
-    if (action == CopyAction::kVoid && !(repeated && there)) copy_.Void();
-    if (action == CopyAction::kVoid || there) {
-      copy_.Drop();
-      Clear();
-      return absl::OkStatus();
-    }
-    const absl::Status status = copy_.CheckStep(target);
-    if (action != CopyAction::kStep || !status.ok()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the replica cannot be brought to ",
-                       DescribeVersion(target), ": ", copy_.Describe()));
-    }
-  }
-  return TakeStep();
-}
-
-absl::Status ShardReplica::Fetch(const CopyHeader& header,
-                                 NeighbourPeer* peer) {
-  {
-    MutexLock lock(&mutex_);
-    copy_.Void();
-    Clear();
-  }
-  ReplicaTarget target(*layout_, backend_, arrays_);
-  ArrayReceiver receiver(layout_.get(),
-                         1 + OptimizerStateArrays(options_.optimizer), &target);
-  RecordText record;
-  CopySink sink;
-  sink.slice = [&](const CopySlice& slice) { return receiver.Take(slice); };
-  sink.record = [&](std::string text) {
-    record = std::make_shared<const std::string>(std::move(text));
-    return absl::OkStatus();
-  };
-  absl::Status status = peer->Fetch(header, sink);
-  if (status.ok()) status = receiver.Finish();
-  if (!status.ok()) return status;
-  MutexLock lock(&mutex_);
-  copy_.Hold(header.id, std::move(record));
-  return status;
-}
-
-absl::Status ShardReplica::Read(int array, absl::Span<float> to) const {
-  if (to.empty()) return absl::OkStatus();
-  return backend_->Read(*arrays_[array], to);
 }
 
 }  // namespace agg

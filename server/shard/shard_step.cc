@@ -5,12 +5,13 @@
 #include "absl/strings/str_cat.h"
 #include "server/params/parameter_store.h"
 #include "server/shard/shard_engine.h"
+#include "server/shard/shard_replication.h"
 
 namespace agg {
 
 absl::StatusOr<PhaseResult> ShardEngine::Update(const Phase& phase,
                                                 ShardCompute* compute) {
-  if (options_.replicated) return Prepare(phase, compute);
+  if (options_.replicated) return Replication::Prepare(this, phase, compute);
   {
     MutexLock lock(&mutex_);
     // From here on the arrays may be between two versions (P18).
@@ -42,7 +43,7 @@ void ShardEngine::BreakEpoch(uint64_t epoch, const char* where,
   epoch_.Break(absl::UnavailableError(absl::StrCat("shard ", options_.ordinal,
                                                    " failed within ", where,
                                                    ": ", status.message())));
-  TellReplica();
+  Replication::TellReplica(this);
 }
 
 absl::StatusOr<PhaseResult> ShardEngine::LoadSeed(const Phase& phase,
@@ -110,7 +111,8 @@ absl::StatusOr<int32_t> ShardEngine::TakeStep(ShardCompute* compute) {
   if (unchanged_) {
     snapshot = store->Find(version);
   } else if (options_.replicated) {
-    auto stepped = StepHomeArrays(compute, &not_finite_slice);
+    auto stepped =
+        Replication::StepHomeArrays(this, compute, &not_finite_slice);
     if (!stepped.ok()) return stepped.status();
     snapshot = *std::move(stepped);
   }
@@ -122,6 +124,14 @@ absl::StatusOr<int32_t> ShardEngine::TakeStep(ShardCompute* compute) {
   open_round_->Publish(version + 1);
   WakeFiller();
   return not_finite_slice;
+}
+
+void ShardEngine::ShowLoaded(ShardCompute* compute) {
+  MutexLock lock(&mutex_);
+  const uint64_t version = home_.id().version;
+  compute->store()->Publish(version, std::move(loaded_));
+  loaded_ = nullptr;
+  open_round_->Publish(version);
 }
 
 absl::StatusOr<PhaseResult> ShardEngine::Publish(const Phase& phase,
@@ -144,7 +154,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Publish(const Phase& phase,
         status.ok() ? TakeStep(compute) : status;
     if (!not_finite_slice.ok()) return not_finite_slice.status();
     result.not_finite_slice = *not_finite_slice;
-    ReleaseReplica(compute);
+    Replication::ReleaseReplica(this, compute);
   }
   MutexLock lock(&mutex_);
   WakeFiller();

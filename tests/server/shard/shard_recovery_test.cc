@@ -13,7 +13,6 @@
 #include "server/round/recovery.h"
 #include "server/round/shard_options.h"
 #include "server/round/shard_peer.h"
-#include "tests/server/base/sim_disk.h"
 #include "tests/server/round/reply.h"
 #include "tests/server/shard/shard_ring.h"
 
@@ -25,31 +24,19 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-Manifest SomeTensors() {
-  Manifest manifest;
-  for (const int64_t size : {40, 0, 7, 3, 64}) {
-    TensorSpec tensor;
-    tensor.name = "t" + std::to_string(manifest.tensors.size());
-    tensor.shape = {size};
-    manifest.tensors.push_back(tensor);
-  }
-  return manifest;
-}
-
 ShardOptions Adam() {
   ShardOptions options;
   options.max_workers = 3;
   options.workers = 2;
   options.life = 100;
   options.optimizer.kind = OptimizerKind::kAdam;
+  options.groups = {{"slow", 0.25f, 0.5f}};
   return options;
 }
 
 class ShardRecoveryTest : public testing::Test {
  protected:
-  ShardRecoveryTest() : ring_(2, Adam(), SomeTensors()) {
-    EXPECT_TRUE(disk_.CreateFolder("/disk").ok());
-  }
+  ShardRecoveryTest() : ring_(2, Adam(), RingTensors()) {}
 
   void Begin() {
     ring_.Attach();
@@ -58,7 +45,7 @@ class ShardRecoveryTest : public testing::Test {
   }
   // The bits that an undisturbed run has.
   static Tensors Undisturbed(uint64_t rounds) {
-    ShardRing ring(1, Adam(), SomeTensors());
+    ShardRing ring(1, Adam(), RingTensors());
     ring.Attach();
     ring.Join(2);
     ring.Seed();
@@ -75,7 +62,6 @@ class ShardRecoveryTest : public testing::Test {
     return phase;
   }
 
-  SimDisk disk_;  // outlives the shards
   ShardRing ring_;
 };
 
@@ -135,7 +121,7 @@ TEST_F(ShardRecoveryTest, ASeededShardSaysWhatItHolds) {
   // The same from the shard that knows it, for one that does not.
   const auto manifest = ring_.engine(1)->GetManifest(ring_.epoch());
   ASSERT_TRUE(manifest.ok());
-  EXPECT_EQ(CompareManifests(*manifest, SomeTensors()), absl::OkStatus());
+  EXPECT_EQ(CompareManifests(*manifest, RingTensors()), absl::OkStatus());
 }
 
 TEST_F(ShardRecoveryTest, WorkersAreRefusedUntilItIsOpen) {
@@ -243,7 +229,7 @@ TEST_F(ShardRecoveryTest, ASkippedRoundMayBePreparedToo) {
   skip.record = std::make_shared<const std::string>("of 1");
   ring_.RunAll(skip);
   EXPECT_EQ(ring_.Attach()[0].copies[0].prepared_by, made);
-  const Tensors seed = RandomTensors(SomeTensors(), 7);
+  const Tensors seed = RandomTensors(RingTensors(), 7);
   ring_.RecoverAll(CopyAction::kStep, {made, 1});
   EXPECT_EQ(*ring_.Pull(1), seed);
   EXPECT_EQ(ring_.engine(0)->Record(), "of 1");
@@ -273,7 +259,7 @@ TEST_F(ShardRecoveryTest, ALoadedSeedIsShownByARecovery) {
   EXPECT_EQ(ring_.Pull(0).status(), absl::UnavailableError("waiting"));
   EXPECT_TRUE((ring_.Attach()[0].copies[0].id == VersionId{made, 0}));
   ring_.RecoverAll(CopyAction::kKeep, {made, 0});
-  EXPECT_EQ(*ring_.Pull(0), RandomTensors(SomeTensors(), 7));
+  EXPECT_EQ(*ring_.Pull(0), RandomTensors(RingTensors(), 7));
   ring_.RunRound(0);
   EXPECT_EQ(*ring_.Pull(1), Undisturbed(1));
 }
@@ -316,96 +302,10 @@ TEST_F(ShardRecoveryTest, AnUnseededJobIsForgotten) {
   ring_.Join(2);
   ring_.RunAll(recover);  // a repeat
   ring_.Seed();
-  EXPECT_EQ(*ring_.Pull(0), RandomTensors(SomeTensors(), 7));
+  EXPECT_EQ(*ring_.Pull(0), RandomTensors(RingTensors(), 7));
   ring_.RunRound(0);
   EXPECT_EQ(*ring_.Pull(1), Undisturbed(1));
   EXPECT_EQ(ring_.Attach()[0].facts.text, "finished");
-}
-
-// --- From a checkpoint -------------------------------------------------------
-
-TEST_F(ShardRecoveryTest, ACheckpointGivesTheSameBits) {
-  ring_.UseCheckpoints(&disk_);
-  Begin();
-  const uint64_t made = ring_.epoch();
-  ring_.RunRound(0);
-  const std::string checkpoint = ring_.TakeCheckpoint({made, 1});
-  ring_.RunRound(1);
-  // The rows of a past that is given up: same sessions, same round.
-  ring_.Push(1 + 1, 0);
-  const std::vector<ShardInventory> inventories = ring_.Attach();
-  ASSERT_THAT(inventories[0].checkpoints, SizeIs(1));
-  EXPECT_TRUE(inventories[0].checkpoints[0].manifest);
-  EXPECT_THAT(inventories[0].checkpoints[0].parts, ElementsAre(0, 1));
-  const VersionId target{ring_.epoch(), 1};
-  ring_.RecoverAll(CopyAction::kLoad, target, checkpoint);
-  EXPECT_EQ(*ring_.Pull(1), Undisturbed(1));
-  EXPECT_EQ(ring_.engine(0)->Record(), "the record");
-  EXPECT_TRUE(absl::IsUnavailable(ring_.Pull(2).status()));  // to come again
-  // Round 1 had landed before, and does not count.
-  const auto close = ring_.Run(0, ring_.MakePhase(PhaseKind::kClose, 1));
-  ASSERT_TRUE(close.ok());
-  EXPECT_THAT(close->incomplete_ranks, ElementsAre(0, 1));
-  ASSERT_EQ(ring_.Run(0, ring_.MakePhase(PhaseKind::kAbandon, 1)).status(),
-            absl::OkStatus());
-  for (uint64_t round = 1; round < 4; ++round) ring_.RunRound(round);
-  EXPECT_EQ(*ring_.Pull(4), Undisturbed(4));
-}
-
-TEST_F(ShardRecoveryTest, AnotherNumberOfShardsGivesTheSameBits) {
-  ring_.UseCheckpoints(&disk_);
-  Begin();
-  ring_.RunRound(0);
-  const std::string checkpoint = ring_.TakeCheckpoint({ring_.epoch(), 1});
-  ring_.RunRound(1);
-  const uint64_t promised = ring_.epoch();
-  for (const int num_shards : {1, 3, 7}) {
-    ShardRing ring(num_shards, Adam(), SomeTensors());
-    ring.UseCheckpoints(&disk_);
-    // A new process has heard of the epochs that made checkpoints.
-    EXPECT_EQ(*ring.engine(0)->Promise(), promised);
-    ring.Attach();
-    ring.SetManifest();
-    Phase recover = ring.MakePhase(PhaseKind::kRecover);
-    recover.recover.home = CopyAction::kLoad;
-    recover.recover.target = {ring.epoch(), 1};
-    recover.checkpoint = checkpoint;
-    ring.RunAll(recover);
-    ring.RunAll(recover);
-    ring.Join(2);  // members of the checkpoint, before they are let in
-    Phase open = ring.MakePhase(PhaseKind::kOpen);
-    open.id = recover.recover.target;
-    ring.RunAll(open);
-    for (uint64_t round = 1; round < 3; ++round) ring.RunRound(round);
-    EXPECT_EQ(*ring.Pull(3), Undisturbed(3)) << num_shards;
-  }
-}
-
-TEST_F(ShardRecoveryTest, ADamagedCheckpointIsNamedAndAnotherOneLoaded) {
-  ring_.UseCheckpoints(&disk_);
-  Begin();
-  const uint64_t made = ring_.epoch();
-  const std::string older = ring_.TakeCheckpoint({made, 0});
-  ring_.RunRound(0);
-  const std::string newer = ring_.TakeCheckpoint({made, 1});
-  disk_.FlipBit("/disk/job/1-1/part-00000-of-00002.npz", 1000);
-  ring_.Attach();
-  Phase recover = Recover(CopyAction::kLoad, {ring_.epoch(), 1});
-  recover.checkpoint = newer;
-  const absl::Status damaged = Error(recover);
-  EXPECT_TRUE(absl::IsDataLoss(damaged));
-  EXPECT_THAT(damaged.message(), HasSubstr("part-00000-of-00002.npz"));
-  ring_.Attach();
-  ring_.RecoverAll(CopyAction::kLoad, {ring_.epoch(), 0}, older);
-  EXPECT_EQ(*ring_.Pull(0), RandomTensors(SomeTensors(), 7));
-}
-
-TEST_F(ShardRecoveryTest, WithoutAFolderThereIsNothingToLoad) {
-  Begin();
-  ring_.Attach();
-  Phase recover = Recover(CopyAction::kLoad, {ring_.epoch(), 0});
-  EXPECT_TRUE(absl::IsDataLoss(Error(recover)));  // no manifest at all
-  ring_.RecoverAll(CopyAction::kKeep, {1, 0});
 }
 
 }  // namespace

@@ -24,19 +24,6 @@ namespace {
 using testing::HasSubstr;
 using testing::SizeIs;
 
-// Two of them in a group, and some shards of many without slices.
-Manifest SomeTensors() {
-  Manifest manifest;
-  for (const int64_t size : {40, 0, 7, 3, 64}) {
-    TensorSpec tensor;
-    tensor.name = "t" + std::to_string(manifest.tensors.size());
-    tensor.shape = {size};
-    if (size == 7) tensor.group = "slow";
-    manifest.tensors.push_back(tensor);
-  }
-  return manifest;
-}
-
 ShardOptions Options(OptimizerKind kind, bool replicated) {
   ShardOptions options;
   options.max_workers = 3;
@@ -57,7 +44,7 @@ void Begin(ShardRing* ring) {
 // The bits of a run without second copies that nothing disturbs.
 Tensors Undisturbed(uint64_t rounds,
                     OptimizerKind kind = OptimizerKind::kAdam) {
-  ShardRing ring(1, Options(kind, false), SomeTensors());
+  ShardRing ring(1, Options(kind, false), RingTensors());
   Begin(&ring);
   for (uint64_t round = 0; round < rounds; ++round) ring.RunRound(round);
   return *ring.Pull(rounds);
@@ -76,7 +63,7 @@ TEST(ShardReplicationTest, TheSecondCopyHasTheBitsOfTheFirst) {
   for (const OptimizerKind kind :
        {OptimizerKind::kAdam, OptimizerKind::kSgd, OptimizerKind::kAdagrad}) {
     for (const int num_shards : {2, 3, 7}) {
-      ShardRing ring(num_shards, Options(kind, true), SomeTensors());
+      ShardRing ring(num_shards, Options(kind, true), RingTensors());
       Begin(&ring);
       ExpectEqualCopies(&ring, {ring.epoch(), 0});
       EXPECT_EQ(ring.engine(0)->Record(), "of 0");
@@ -95,7 +82,7 @@ TEST(ShardReplicationTest, NoThreadIsNeeded) {
   ShardOptions options = Options(OptimizerKind::kAdam, true);
   options.early_gram = false;
   options.step_early = false;
-  ShardRing ring(3, options, SomeTensors());
+  ShardRing ring(3, options, RingTensors());
   Begin(&ring);
   for (uint64_t round = 0; round < 3; ++round) ring.RunRound(round);
   EXPECT_EQ(*ring.Pull(3), Undisturbed(3));
@@ -112,7 +99,7 @@ TEST(ShardReplicationTest, NoThreadIsNeeded) {
 TEST(ShardReplicationTest, ALostShardGetsBothOfItsCopiesBack) {
   for (const int num_shards : {2, 3}) {
     ShardRing ring(num_shards, Options(OptimizerKind::kAdam, true),
-                   SomeTensors());
+                   RingTensors());
     Begin(&ring);
     uint64_t round = 0;
     for (int victim = 0; victim < num_shards; ++victim) {
@@ -139,7 +126,7 @@ TEST(ShardReplicationTest, AShardMayDieAnywhereInARound) {
     for (int steps = 0; steps <= 3 * num_shards; ++steps) {
       for (int victim = 0; victim < num_shards; ++victim) {
         ShardRing ring(num_shards, Options(OptimizerKind::kAdam, true),
-                       SomeTensors());
+                       RingTensors());
         Begin(&ring);
         ring.RunRound(0);
         ring.Push(1, 0);
@@ -172,7 +159,7 @@ TEST(ShardReplicationTest, AShardMayDieAnywhereInARound) {
 }
 
 TEST(ShardReplicationTest, WhatSomeHavePreparedIsDropped) {
-  ShardRing ring(3, Options(OptimizerKind::kAdam, true), SomeTensors());
+  ShardRing ring(3, Options(OptimizerKind::kAdam, true), RingTensors());
   Begin(&ring);
   ring.Push(0, 0);
   ring.Push(0, 1);
@@ -198,7 +185,7 @@ TEST(ShardReplicationTest, WhatSomeHavePreparedIsDropped) {
 }
 
 TEST(ShardReplicationTest, AVersionIsPublishedOnlyIfItHasTwoCopies) {
-  ShardRing ring(2, Options(OptimizerKind::kAdam, true), SomeTensors());
+  ShardRing ring(2, Options(OptimizerKind::kAdam, true), RingTensors());
   Begin(&ring);
   ring.Push(0, 0);
   ring.Push(0, 1);
@@ -214,7 +201,7 @@ TEST(ShardReplicationTest, AVersionIsPublishedOnlyIfItHasTwoCopies) {
 }
 
 TEST(ShardReplicationTest, ASkippedRoundIsPreparedByThePlanAlone) {
-  ShardRing ring(3, Options(OptimizerKind::kAdam, true), SomeTensors());
+  ShardRing ring(3, Options(OptimizerKind::kAdam, true), RingTensors());
   Begin(&ring);
   ring.RunRound(0);
   Phase skip = ring.MakePhase(PhaseKind::kUpdate, 1);
@@ -239,10 +226,10 @@ TEST(ShardReplicationTest, ASkippedRoundIsPreparedByThePlanAlone) {
 TEST(ShardReplicationTest, AFrameOfTheNextRoundWaitsForTheStep) {
   ShardOptions options = Options(OptimizerKind::kAdam, true);
   options.step_early = false;
-  ShardRing ring(2, options, SomeTensors());
+  ShardRing ring(2, options, RingTensors());
   Begin(&ring);
   ring.RunRound(0);
-  const ShardPlan plan = *MakeShardPlan(SomeTensors(), 2);
+  const ShardPlan plan = *MakeShardPlan(RingTensors(), 2);
   CopySlice slice;
   slice.slice = plan.slices_of_shard[0][0];
   const std::vector<float> values(
@@ -262,7 +249,7 @@ TEST(ShardReplicationTest, AFrameOfTheNextRoundWaitsForTheStep) {
 TEST(ShardReplicationTest, AFrameThatWaitsEndsWithTheEpoch) {
   ShardOptions options = Options(OptimizerKind::kAdam, true);
   options.step_early = false;
-  ShardRing ring(2, options, SomeTensors());
+  ShardRing ring(2, options, RingTensors());
   Begin(&ring);
   ring.RunRound(0);
   CopySlice slice;
@@ -276,7 +263,7 @@ TEST(ShardReplicationTest, AFrameThatWaitsEndsWithTheEpoch) {
 }
 
 TEST(ShardReplicationTest, RefusesOtherFrames) {
-  ShardRing ring(3, Options(OptimizerKind::kAdam, true), SomeTensors());
+  ShardRing ring(3, Options(OptimizerKind::kAdam, true), RingTensors());
   Begin(&ring);
   const uint64_t epoch = ring.epoch();
   CopySlice slice;
@@ -298,7 +285,7 @@ TEST(ShardReplicationTest, RefusesOtherFrames) {
 }
 
 TEST(ShardReplicationTest, AFetchThatIsCutLeavesAVoidCopy) {
-  ShardRing ring(3, Options(OptimizerKind::kAdam, true), SomeTensors());
+  ShardRing ring(3, Options(OptimizerKind::kAdam, true), RingTensors());
   Begin(&ring);
   ring.RunRound(0);
   ring.Restart(1);
@@ -325,7 +312,7 @@ TEST(ShardReplicationTest, AFetchThatIsCutLeavesAVoidCopy) {
 TEST(ShardReplicationTest, AfterARewindTheSecondCopiesAreFetched) {
   SimDisk disk;
   ASSERT_TRUE(disk.CreateFolder("/disk").ok());
-  ShardRing ring(3, Options(OptimizerKind::kAdam, true), SomeTensors());
+  ShardRing ring(3, Options(OptimizerKind::kAdam, true), RingTensors());
   ring.UseCheckpoints(&disk);
   Begin(&ring);
   ring.RunRound(0);
@@ -354,8 +341,8 @@ TEST(ShardReplicationTest, AfterARewindTheSecondCopiesAreFetched) {
 }
 
 TEST(ShardReplicationTest, SecondCopiesAreInTheMemoryPlan) {
-  ShardRing without(2, Options(OptimizerKind::kAdam, false), SomeTensors());
-  ShardRing with(2, Options(OptimizerKind::kAdam, true), SomeTensors());
+  ShardRing without(2, Options(OptimizerKind::kAdam, false), RingTensors());
+  ShardRing with(2, Options(OptimizerKind::kAdam, true), RingTensors());
   for (ShardRing* ring : {&without, &with}) {
     ring->Attach();
     ring->SetManifest();

@@ -19,6 +19,18 @@
 
 namespace agg {
 
+Manifest RingTensors() {
+  Manifest manifest;
+  for (const int64_t size : {40, 0, 7, 3, 64}) {
+    TensorSpec tensor;
+    tensor.name = absl::StrCat("t", manifest.tensors.size());
+    tensor.shape = {size};
+    if (size == 7) tensor.group = "slow";
+    manifest.tensors.push_back(tensor);
+  }
+  return manifest;
+}
+
 // One shard, as its neighbours reach it.
 class ShardRing::Link : public NeighbourPeer {
  public:

@@ -23,6 +23,9 @@
 
 namespace agg {
 
+// Five tensors, an empty one among them, and one of the group "slow".
+Manifest RingTensors();
+
 // Workers have the ranks 0 and up, and sessions kFirstSession + rank in all
 // epochs, as workers that resume.
 class ShardRing {

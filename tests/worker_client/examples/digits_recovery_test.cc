@@ -35,12 +35,12 @@ Trained Train(const std::function<void(EpochJob*, uint64_t)>& disturb) {
   DigitsTraining training;
   training.batch = 240;  // six rounds
   Trained trained;
-  const auto result = TrainDigits(
-      training, data, client->get(),
-      [&](const RoundOutcome& outcome, const DigitsTensors&) {
-        trained.versions.push_back(outcome.version);
-        disturb(&job, outcome.version);
-      });
+  const auto result =
+      TrainDigits(training, data, client->get(),
+                  [&](const RoundOutcome& outcome, const DigitsTensors&) {
+                    trained.versions.push_back(outcome.version);
+                    disturb(&job, outcome.version);
+                  });
   EXPECT_TRUE(result.ok()) << result.status();
   trained.parameters = job.parameters();
   trained.epoch_losses = result->epoch_losses;

@@ -1,0 +1,150 @@
+// Norms, updates and their halves: what a step means to the backend.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "server/shard/shard_compute.h"
+#include "server/shard/step_layout.h"
+
+namespace agg {
+namespace {
+
+// Of one batch of Combine, at least: large enough for all threads of a backend,
+// small enough for the first one to be on its way early.
+constexpr int64_t kCombineElements = int64_t{1} << 22;
+
+// The first slice (of the plan) with a value that is not finite; -1: none. A
+// look at all parameters is cheap for something that should never happen.
+int32_t NotFiniteSlice(const ShardLayout& layout, const Snapshot& snapshot) {
+  const auto* const values =
+      reinterpret_cast<const float*>(snapshot.buffers()->f32->host());
+  for (size_t i = 0; i < layout.slices.size(); ++i) {
+    const float* const begin = values + layout.ranges[i].begin;
+    const bool finite =
+        std::all_of(begin, begin + layout.ranges[i].num_elements,
+                    [](float value) { return std::isfinite(value); });
+    if (!finite) return layout.slices[i];
+  }
+  return -1;
+}
+
+}  // namespace
+
+struct ShardCompute::FilledUpdate {
+  std::vector<const Buffer*> buffers;
+  std::vector<double> compact;
+  std::vector<UpdateRange> ranges;
+  UpdateRequest request;
+};
+
+absl::Status ShardCompute::FillUpdate(const std::vector<RoundRow>& rows,
+                                      const StepPlan& step,
+                                      FilledUpdate* filled) {
+  if (layout_->slices.empty()) return absl::OkStatus();
+  const std::vector<size_t> kept = KeptRows(step, rows);
+  for (const size_t i : kept) {
+    filled->buffers.push_back(rows_->row(rows[i].rank));
+  }
+  const size_t stride = std::max<size_t>(1, rows.size());
+  for (size_t s = 0; s + rows.size() <= step.coefficients.size(); s += stride) {
+    for (const size_t i : kept) {
+      filled->compact.push_back(step.coefficients[s + i]);
+    }
+  }
+  absl::StatusOr<std::vector<UpdateRange>> ranges =
+      StepRanges(step, *layout_, group_of_tensor_, rows.size(), kept.size(),
+                 filled->compact);
+  if (!ranges.ok()) return ranges.status();
+  filled->ranges = *std::move(ranges);
+  UpdateRequest* const request = &filled->request;
+  request->rows = filled->buffers;
+  request->dtype = options_.push_dtype;
+  request->optimizer = options_.optimizer;
+  request->step = step.step;
+  request->ranges = filled->ranges;
+  request->master = store_->master();
+  request->state0 = store_->state0();
+  request->state1 = store_->state1();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<SliceNorms>> ShardCompute::Norms(
+    const std::vector<RoundRow>& rows, const StepPlan& step) {
+  FilledUpdate filled;
+  absl::Status status = FillUpdate(rows, step, &filled);
+  if (!status.ok()) return status;
+  std::vector<RangeNorms> norms(filled.ranges.size());
+  if (!filled.ranges.empty()) {
+    status = backend_->Norms(filled.request, absl::MakeSpan(norms));
+    if (!status.ok()) return status;
+  }
+  std::vector<SliceNorms> result;
+  for (size_t i = 0; i < norms.size(); ++i) {
+    result.push_back({layout_->slices[i], norms[i].parameter_norm_squared,
+                      norms[i].update_norm_squared});
+  }
+  return result;
+}
+
+absl::Status ShardCompute::Update(const std::vector<RoundRow>& rows,
+                                  const StepPlan& step, Snapshot* snapshot,
+                                  int32_t* not_finite_slice) {
+  return WriteVersion(&rows, step, snapshot, not_finite_slice);
+}
+
+absl::Status ShardCompute::WriteVersion(const std::vector<RoundRow>* rows,
+                                        const StepPlan& step,
+                                        Snapshot* snapshot,
+                                        int32_t* not_finite_slice) {
+  *not_finite_slice = -1;
+  FilledUpdate filled;
+  absl::Status status = FillUpdate(
+      rows == nullptr ? std::vector<RoundRow>() : *rows, step, &filled);
+  if (!status.ok() || filled.ranges.empty()) return status;
+  filled.request.snapshot = snapshot->buffers()->f32.get();
+  filled.request.narrowed_snapshot = snapshot->buffers()->narrowed.get();
+  filled.request.narrowed_dtype = store_->narrowed_dtype();
+  filled.request.combined = combined_.get();
+  bool all_finite = true;
+  filled.request.all_finite = &all_finite;
+  status = rows == nullptr ? backend_->Step(filled.request)
+                           : backend_->Update(filled.request);
+  if (status.ok() && !all_finite)
+    *not_finite_slice = NotFiniteSlice(*layout_, *snapshot);
+  return status;
+}
+
+absl::Status ShardCompute::Combine(const std::vector<RoundRow>& rows,
+                                   const StepPlan& step,
+                                   const CombinedSink& done) {
+  FilledUpdate filled;
+  absl::Status status = FillUpdate(rows, step, &filled);
+  filled.request.combined = combined_.get();
+  for (size_t begin = 0; begin < filled.ranges.size() && status.ok();) {
+    size_t end = begin;
+    int64_t num_elements = 0;
+    while (end < filled.ranges.size() && num_elements < kCombineElements) {
+      num_elements += filled.ranges[end++].range.num_elements;
+    }
+    filled.request.ranges =
+        absl::MakeConstSpan(filled.ranges).subspan(begin, end - begin);
+    status = backend_->Combine(filled.request);
+    if (status.ok()) done(begin, end);
+    begin = end;
+  }
+  return status;
+}
+
+absl::Status ShardCompute::Step(const StepPlan& step, Snapshot* snapshot,
+                                int32_t* not_finite_slice) {
+  return WriteVersion(nullptr, step, snapshot, not_finite_slice);
+}
+
+absl::Status ShardCompute::LoadSeed(Snapshot* snapshot) {
+  return backend_->Load(options_.optimizer, *snapshot->buffers()->f32,
+                        store_->master(), store_->state0(), store_->state1(),
+                        snapshot->buffers()->narrowed.get(),
+                        store_->narrowed_dtype());
+}
+
+}  // namespace agg

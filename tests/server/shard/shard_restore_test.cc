@@ -1,0 +1,153 @@
+// How a shard goes on from a checkpoint (P29, P30).
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/optimizer_step.h"
+#include "server/round/phase.h"
+#include "server/round/recovery.h"
+#include "server/round/shard_options.h"
+#include "tests/server/base/sim_disk.h"
+#include "tests/server/shard/shard_ring.h"
+
+namespace agg {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+ShardOptions Adam() {
+  ShardOptions options;
+  options.max_workers = 3;
+  options.workers = 2;
+  options.life = 100;
+  options.optimizer.kind = OptimizerKind::kAdam;
+  options.groups = {{"slow", 0.25f, 0.5f}};
+  return options;
+}
+
+class ShardRestoreTest : public testing::Test {
+ protected:
+  ShardRestoreTest() : ring_(2, Adam(), RingTensors()) {
+    EXPECT_TRUE(disk_.CreateFolder("/disk").ok());
+  }
+
+  void Begin() {
+    ring_.Attach();
+    ring_.Join(2);
+    ring_.Seed();
+  }
+  // The bits that an undisturbed run has.
+  static Tensors Undisturbed(uint64_t rounds) {
+    ShardRing ring(1, Adam(), RingTensors());
+    ring.Attach();
+    ring.Join(2);
+    ring.Seed();
+    for (uint64_t round = 0; round < rounds; ++round) ring.RunRound(round);
+    return *ring.Pull(rounds);
+  }
+  absl::Status Error(const Phase& phase) {
+    return ring_.Run(0, phase).status();
+  }
+  Phase Recover(CopyAction home, const VersionId& target) {
+    Phase phase = ring_.MakePhase(PhaseKind::kRecover);
+    phase.recover.home = home;
+    phase.recover.target = target;
+    return phase;
+  }
+
+  SimDisk disk_;  // outlives the shards
+  ShardRing ring_;
+};
+
+TEST_F(ShardRestoreTest, ACheckpointGivesTheSameBits) {
+  ring_.UseCheckpoints(&disk_);
+  Begin();
+  const uint64_t made = ring_.epoch();
+  ring_.RunRound(0);
+  const std::string checkpoint = ring_.TakeCheckpoint({made, 1});
+  ring_.RunRound(1);
+  // The rows of a past that is given up: same sessions, same round.
+  ring_.Push(1 + 1, 0);
+  const std::vector<ShardInventory> inventories = ring_.Attach();
+  ASSERT_THAT(inventories[0].checkpoints, SizeIs(1));
+  EXPECT_TRUE(inventories[0].checkpoints[0].manifest);
+  EXPECT_THAT(inventories[0].checkpoints[0].parts, ElementsAre(0, 1));
+  const VersionId target{ring_.epoch(), 1};
+  ring_.RecoverAll(CopyAction::kLoad, target, checkpoint);
+  EXPECT_EQ(*ring_.Pull(1), Undisturbed(1));
+  EXPECT_EQ(ring_.engine(0)->Record(), "the record");
+  EXPECT_TRUE(absl::IsUnavailable(ring_.Pull(2).status()));  // to come again
+  // Round 1 had landed before, and does not count.
+  const auto close = ring_.Run(0, ring_.MakePhase(PhaseKind::kClose, 1));
+  ASSERT_TRUE(close.ok());
+  EXPECT_THAT(close->incomplete_ranks, ElementsAre(0, 1));
+  ASSERT_EQ(ring_.Run(0, ring_.MakePhase(PhaseKind::kAbandon, 1)).status(),
+            absl::OkStatus());
+  for (uint64_t round = 1; round < 4; ++round) ring_.RunRound(round);
+  EXPECT_EQ(*ring_.Pull(4), Undisturbed(4));
+}
+
+TEST_F(ShardRestoreTest, AnotherNumberOfShardsGivesTheSameBits) {
+  ring_.UseCheckpoints(&disk_);
+  Begin();
+  ring_.RunRound(0);
+  const std::string checkpoint = ring_.TakeCheckpoint({ring_.epoch(), 1});
+  ring_.RunRound(1);
+  const uint64_t promised = ring_.epoch();
+  for (const int num_shards : {1, 3, 7}) {
+    ShardRing ring(num_shards, Adam(), RingTensors());
+    ring.UseCheckpoints(&disk_);
+    // A new process has heard of the epochs that made checkpoints.
+    EXPECT_EQ(*ring.engine(0)->Promise(), promised);
+    ring.Attach();
+    ring.SetManifest();
+    Phase recover = ring.MakePhase(PhaseKind::kRecover);
+    recover.recover.home = CopyAction::kLoad;
+    recover.recover.target = {ring.epoch(), 1};
+    recover.checkpoint = checkpoint;
+    ring.RunAll(recover);
+    ring.RunAll(recover);
+    ring.Join(2);  // members of the checkpoint, before they are let in
+    Phase open = ring.MakePhase(PhaseKind::kOpen);
+    open.id = recover.recover.target;
+    ring.RunAll(open);
+    for (uint64_t round = 1; round < 3; ++round) ring.RunRound(round);
+    EXPECT_EQ(*ring.Pull(3), Undisturbed(3)) << num_shards;
+  }
+}
+
+TEST_F(ShardRestoreTest, ADamagedCheckpointIsNamedAndAnotherOneLoaded) {
+  ring_.UseCheckpoints(&disk_);
+  Begin();
+  const uint64_t made = ring_.epoch();
+  const std::string older = ring_.TakeCheckpoint({made, 0});
+  ring_.RunRound(0);
+  const std::string newer = ring_.TakeCheckpoint({made, 1});
+  disk_.FlipBit("/disk/job/1-1/part-00000-of-00002.npz", 1000);
+  ring_.Attach();
+  Phase recover = Recover(CopyAction::kLoad, {ring_.epoch(), 1});
+  recover.checkpoint = newer;
+  const absl::Status damaged = Error(recover);
+  EXPECT_TRUE(absl::IsDataLoss(damaged));
+  EXPECT_THAT(damaged.message(), HasSubstr("part-00000-of-00002.npz"));
+  ring_.Attach();
+  ring_.RecoverAll(CopyAction::kLoad, {ring_.epoch(), 0}, older);
+  EXPECT_EQ(*ring_.Pull(0), RandomTensors(RingTensors(), 7));
+}
+
+TEST_F(ShardRestoreTest, WithoutAFolderThereIsNothingToLoad) {
+  Begin();
+  ring_.Attach();
+  Phase recover = Recover(CopyAction::kLoad, {ring_.epoch(), 0});
+  EXPECT_TRUE(absl::IsDataLoss(Error(recover)));  // no manifest at all
+  ring_.RecoverAll(CopyAction::kKeep, {1, 0});
+}
+
+}  // namespace
+}  // namespace agg
