@@ -31,11 +31,11 @@ struct ClientOptions {
   absl::Duration connect_timeout = absl::Seconds(30);
   // Short calls that wait for no other worker (Leave, Observe).
   absl::Duration call_timeout = absl::Seconds(10);
-  // A complete Push, or the bytes of a Pull once its version is published.
+  // A Push, or the bytes of a published Pull; anew when an epoch has ended.
   absl::Duration transfer_timeout = absl::Minutes(10);
   // What waits for other workers: Commit, Wait, and a Pull until its version is
-  // published. Without a limit these still end when the job finishes, loses a
-  // shard or ends this session.
+  // published; what waits for a lost process included. Without a limit these
+  // still end when the job finishes, this session ends or recovery_window does.
   absl::Duration round_timeout = absl::InfiniteDuration();
   // For how long a broken connection is tried again, counted from each loss.
   // Less than the server's reconnect_grace (5 s), after which the session may

@@ -51,7 +51,12 @@ Coordinator::~Coordinator() {
   }
   {
     MutexLock lock(&mutex_);
-    refused = state_.checkpoints()->Refuse(state_.CheckAcceptingCalls());
+    const absl::Status stops = state_.CheckAcceptingCalls();
+    refused = state_.checkpoints()->Refuse(stops);
+    for (auto& waiter : facts_waiters_) {
+      refused.Add([waiter = std::move(waiter), stops] { waiter(stops); });
+    }
+    facts_waiters_.clear();
   }
   refused.Run();
   reporter_.Flush();  // while what it calls back to can still ask this object
@@ -236,12 +241,6 @@ void Coordinator::CancelWait(uint64_t number) {
 }
 
 // --- Operators and questions -------------------------------------------------
-
-absl::StatusOr<RuleChangeResult> Coordinator::SetRule(
-    const RuleChange& change, const CombinationCheck& check) {
-  MutexLock lock(&mutex_);
-  return state_.SetRule(change, check);
-}
 
 // So that nothing is lost by a stop in good order, whichever shards go with it.
 void Coordinator::AwaitLastCheckpoint(absl::Time deadline) {

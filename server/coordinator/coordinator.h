@@ -129,11 +129,16 @@ class Coordinator {
   void Leave(uint64_t epoch, uint64_t session,
              std::function<void(absl::Status)> done);
 
-  // --- Calls of operators. A rule from the next round to open on, for the
-  // coordinator's life. INVALID_ARGUMENT, FAILED_PRECONDITION (finished), or
-  // what `check` (may be null) says; it is called under the lock.
+  // --- Calls of operators. A rule from the next round to open on, for as long
+  // as the job goes on (P37). INVALID_ARGUMENT, FAILED_PRECONDITION
+  // (finished), or what `check` (may be null) says; it is called under the
+  // lock. Shards do not have it yet when it returns.
   absl::StatusOr<RuleChangeResult> SetRule(const RuleChange& change,
                                            const CombinationCheck& check);
+  // The same, answered when all shards have it, so that no process that is lost
+  // takes it along. UNAVAILABLE: the coordinator stops before.
+  using RuleCallback = std::function<void(absl::StatusOr<RuleChangeResult>)>;
+  void SetRuleEverywhere(const RuleChange& change, RuleCallback done);
   // Ends the rank's session, ABORTED "evicted: reason"; what it has committed
   // stands. NOT_FOUND; INVALID_ARGUMENT for a reason over kMaxTextBytes.
   void Evict(int32_t rank, const std::string& reason,
@@ -284,6 +289,9 @@ class Coordinator {
   bool superseded_ ABSL_GUARDED_BY(mutex_) = false;
   CoordinatorState state_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::function<void()>> operations_ ABSL_GUARDED_BY(mutex_);
+  // Who hears that all shards have the newest facts, or why not.
+  std::vector<std::function<void(const absl::Status&)>> facts_waiters_
+      ABSL_GUARDED_BY(mutex_);
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   bool threaded_ = false;  // set by Start, before its threads begin
   std::thread thread_;     // the loop

@@ -182,6 +182,17 @@ void Coordinator::FactsIfDue() {
   }
   const absl::Status status = peers_.ForEach(
       [&](int, ShardPeer* peer) { return peer->SetFacts(epoch, *facts); });
+  std::vector<std::function<void(const absl::Status&)>> waiters;
+  {
+    MutexLock lock(&mutex_);
+    // Else the next epoch gets them again, and then they are told.
+    if (status.ok()) {
+      waiters.swap(facts_waiters_);
+    } else {
+      state_.RepeatFacts();
+    }
+  }
+  for (const auto& waiter : waiters) waiter(absl::OkStatus());
   if (!status.ok()) LoseEpoch(epoch, status);
 }
 

@@ -1,4 +1,4 @@
-// What anybody may ask, from any thread.
+// What operators set, and what anybody may ask, from any thread.
 #include <optional>
 #include <string>
 #include <vector>
@@ -6,8 +6,33 @@
 #include "absl/strings/str_cat.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/recent_rounds.h"
+#include "server/coordinator/rule_change.h"
 
 namespace agg {
+
+absl::StatusOr<RuleChangeResult> Coordinator::SetRule(
+    const RuleChange& change, const CombinationCheck& check) {
+  MutexLock lock(&mutex_);
+  return state_.SetRule(change, check);
+}
+
+void Coordinator::SetRuleEverywhere(const RuleChange& change,
+                                    RuleCallback done) {
+  absl::StatusOr<RuleChangeResult> result = absl::UnknownError("");
+  {
+    MutexLock lock(&mutex_);
+    result = state_.SetRule(change, nullptr);
+    // Without an epoch no shard could have it: those that come get it.
+    if (result.ok() && state_.epoch_on()) {
+      facts_waiters_.push_back([done, result](const absl::Status& status) {
+        done(status.ok() ? result : status);
+      });
+      changed_.NotifyAll();
+      return;
+    }
+  }
+  done(result);
+}
 
 absl::StatusOr<JoinResult> Coordinator::Observe() const {
   MutexLock lock(&mutex_);

@@ -46,6 +46,10 @@ absl::Status Coordinator::Recover(
     return absl::OkStatus();
   Note(decision.text);
   if (decision.kind == RecoveryDecision::Kind::kUnseeded) {
+    {
+      MutexLock lock(&mutex_);
+      state_.AdoptFacts(NewestFacts(inventories), 0);
+    }
     return RunRecover(epoch, decision, "");
   }
   start->emplace();

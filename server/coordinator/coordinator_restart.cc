@@ -27,6 +27,19 @@ void AddMembers(const CheckpointManifest& checkpoint, JobStart* start) {
   }
 }
 
+// Who is known to be over stays so: a worker that was frozen gets a new
+// session and not the old one, which some shards would refuse.
+void AddEnded(const std::vector<ShardInventory>& inventories,
+              SessionTable* sessions) {
+  for (const ShardInventory& inventory : inventories) {
+    for (const uint64_t session : inventory.ended_sessions) {
+      if (sessions->Knows(session)) continue;
+      sessions->Begin(session, /*rank=*/-1);
+      sessions->End(session, absl::NotFoundError("the session is over: Join"));
+    }
+  }
+}
+
 // *facts: the newest that memory has; then those that hold.
 absl::Status TakeFacts(uint64_t epoch, const RecoveryDecision& decision,
                        const CheckpointManifest& checkpoint, JobFacts* facts) {
@@ -63,22 +76,27 @@ absl::Status Coordinator::FillStart(
     known = state_.job() != nullptr;
     if (known) start->sessions = state_.job()->sessions();
   }
+  AddEnded(inventories, &start->sessions);
   if (decision.checkpoint.has_value()) {
     start->restored = *decision.checkpoint;
     if (start->members.empty() && !known) AddMembers(checkpoint, start);
     const absl::Status status = TakeFacts(epoch, decision, checkpoint, &facts);
     if (!status.ok()) return status;
   }
+  {
+    // Before the record: what rules remember belongs to the rule that is set.
+    MutexLock lock(&mutex_);
+    state_.AdoptFacts(facts, start->id.version);
+  }
   absl::Status status = FillRecord(epoch, decision, checkpoint, start);
   if (!status.ok()) return status;
   if (decision.kind == RecoveryDecision::Kind::kRewind) {
     start->record.history = epoch;
+    // Who joined later than the version is in already.
+    for (MemberState& member : start->members) {
+      member.first_round = std::min(member.first_round, start->id.version);
+    }
   }
-  for (MemberState& member : start->members) {
-    member.first_round = std::min(member.first_round, start->id.version);
-  }
-  MutexLock lock(&mutex_);
-  state_.AdoptFacts(facts);
   return absl::OkStatus();
 }
 

@@ -146,7 +146,7 @@ OutcomeAnswer JobState::Outcome(const OutcomeQuery& query) const {
   if (WasUsed(query)) {
     // A worker that was away for long must not count its row as lost.
     outcome.emplace();
-    outcome->epoch = epoch_;
+    outcome->epoch = MadeOf(query.round + 1);  // 0: not known any more
     outcome->round = query.round;
     outcome->version = query.round + 1;
     outcome->included = true;

@@ -39,9 +39,9 @@ struct ShardOptions {
   MemoryBudget memory_budget;
   // Each part has a copy in two processes (P15).
   bool replicated = false;
-  // The replica steps between two phases; false: within its shard's next phase,
-  // which gives the same bits and needs no thread.
-  bool step_early = true;
+  // With replication: sends while it combines, and steps its replica between
+  // two phases. false: all within phases, with the same bits and no thread.
+  bool background = true;
   // A copy of the arrays is kept for checkpoints. Set by ShardEngine.
   bool checkpoints = false;
   // Compute a slice's Gram as soon as its rows are complete; the results are

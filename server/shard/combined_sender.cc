@@ -2,15 +2,23 @@
 // replication has at least two messages over a network.
 #include "server/shard/combined_sender.h"
 
+#include <utility>
+
 #include "absl/types/span.h"
 
 namespace agg {
 
 CombinedSender::CombinedSender(NeighbourPeer* peer, const CopyHeader& header,
                                const ShardLayout* layout,
-                               const Buffer* combined)
-    : peer_(peer), header_(header), layout_(layout), combined_(combined) {
-  thread_ = std::thread([this] { Run(); });
+                               const Buffer* combined,
+                               std::function<absl::Status()> check,
+                               bool background)
+    : peer_(peer),
+      header_(header),
+      layout_(layout),
+      combined_(combined),
+      check_(std::move(check)) {
+  if (background) thread_ = std::thread([this] { Run(/*wait=*/true); });
 }
 
 CombinedSender::~CombinedSender() { End(/*drop=*/true); }
@@ -26,10 +34,13 @@ void CombinedSender::End(bool drop) {
 }
 
 void CombinedSender::Send(size_t begin, size_t end) {
-  MutexLock lock(&mutex_);
-  if (!status_.ok()) return;
-  for (size_t i = begin; i < end; ++i) slices_.push_back(i);
-  changed_.NotifyAll();
+  {
+    MutexLock lock(&mutex_);
+    if (!status_.ok()) return;
+    for (size_t i = begin; i < end; ++i) slices_.push_back(i);
+    changed_.NotifyAll();
+  }
+  if (!thread_.joinable()) Run(/*wait=*/false);
 }
 
 absl::Status CombinedSender::Finish() {
@@ -41,12 +52,12 @@ absl::Status CombinedSender::Finish() {
   return peer_->FinishCombined(header_);
 }
 
-void CombinedSender::Run() {
+void CombinedSender::Run(bool wait) {
   for (;;) {
     size_t position;
     {
       MutexLock lock(&mutex_);
-      while (slices_.empty() && !ended_) changed_.Wait(&mutex_);
+      while (wait && slices_.empty() && !ended_) changed_.Wait(&mutex_);
       if (slices_.empty()) return;
       position = slices_.front();
       slices_.pop_front();
@@ -57,7 +68,8 @@ void CombinedSender::Run() {
     slice.values = absl::MakeConstSpan(
         reinterpret_cast<const float*>(combined_->host()) + range.begin,
         static_cast<size_t>(range.num_elements));
-    const absl::Status status = peer_->SendCombined(header_, slice);
+    absl::Status status = check_();
+    if (status.ok()) status = peer_->SendCombined(header_, slice);
     if (status.ok()) continue;
     MutexLock lock(&mutex_);
     status_ = status;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -16,12 +17,15 @@
 
 namespace agg {
 
-// One thread sends, in the order of Send. Another one uses the class.
+// A thread of its own sends, in the order of Send; or Send does. Another thread
+// uses the class.
 class CombinedSender {
  public:
-  // All outlive it. `combined`: in the layout, on the host.
+  // All outlive it. `combined`: in the layout, on the host. `check` is asked
+  // before each slice: its error ends the sending. `background`: has a thread.
   CombinedSender(NeighbourPeer* peer, const CopyHeader& header,
-                 const ShardLayout* layout, const Buffer* combined);
+                 const ShardLayout* layout, const Buffer* combined,
+                 std::function<absl::Status()> check, bool background);
   // What has not been sent is not sent any more.
   ~CombinedSender();
   CombinedSender(const CombinedSender&) = delete;
@@ -34,13 +38,15 @@ class CombinedSender {
   absl::Status Finish();
 
  private:
-  void Run();
+  // Sends until nothing is left, or waits for more until End.
+  void Run(bool wait);
   void End(bool drop);
 
   NeighbourPeer* const peer_;
   const CopyHeader header_;
   const ShardLayout* const layout_;
   const Buffer* const combined_;
+  const std::function<absl::Status()> check_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<size_t> slices_ ABSL_GUARDED_BY(mutex_);

@@ -21,7 +21,7 @@ namespace agg {
 // --- In the gaps -------------------------------------------------------------
 
 void ShardEngine::Fill() {
-  if (options_.replicated && options_.step_early) {
+  if (options_.replicated && options_.background) {
     const TurnLock turn(&turn_);
     std::shared_ptr<ShardCompute> compute;
     uint64_t epoch;

@@ -93,8 +93,11 @@ absl::StatusOr<PhaseResult> ShardEngine::Replication::Prepare(
   }
   engine->unchanged_ = phase.publish.unchanged;
   if (!engine->unchanged_) {
+    // A newer epoch is not kept waiting for it.
+    const auto check = [&] { return engine->CheckEpoch(phase.epoch); };
     CombinedSender sender(engine->buddy_, header, compute->layout().get(),
-                          &compute->combined());
+                          &compute->combined(), check,
+                          engine->options_.background);
     status = compute->Combine(
         engine->closed_round_.rows(), phase.step,
         [&](size_t begin, size_t end) { sender.Send(begin, end); });

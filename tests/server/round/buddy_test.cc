@@ -61,6 +61,41 @@ TEST_F(BuddyTest, AKilledCoordinatorChangesNothing) {
   }
 }
 
+// What the rule remembers goes on, though it is not the configured one.
+TEST_F(BuddyTest, ARuleThatWasSetKeepsItsMemory) {
+  RuleChange change;
+  change.rule = "adacons";
+  change.adacons_beta = 0.5;
+  const auto run = [&](bool kill) {
+    ClusterOptions options = Replicated(2);
+    options.coordinator.combine.rule.rule = FindRule("mean");
+    RunningJob job(options, SmallManifest(), 2);
+    EXPECT_TRUE(job.cluster.coordinator()->SetRule(change, nullptr).ok());
+    RunTo(&job, 3);
+    if (kill) {
+      const uint64_t made = job.cluster.coordinator()->Status().epoch;
+      job.cluster.RestartCoordinator();
+      ResumeAll(&job, 3, made);
+      EXPECT_EQ(job.cluster.coordinator()->Status().combination.rule,
+                "adacons");
+    }
+    RunTo(&job, 6);
+    return *job.cluster.Pull(6);
+  };
+  EXPECT_TRUE(SameBits(run(true), run(false)));
+}
+
+// A worker that slept through the end of its lease and a new coordinator.
+TEST_F(BuddyTest, ASessionThatIsOverStaysSoForANewCoordinator) {
+  RunningJob job(Replicated(2), SmallManifest(), 2);
+  RunTo(&job, 2);
+  ASSERT_EQ(job.workers[0].Leave(), absl::OkStatus());
+  const uint64_t session = job.workers[0].session();
+  job.cluster.RestartCoordinator();
+  ASSERT_EQ(job.workers[0].Resume(2, 0), absl::OkStatus());
+  EXPECT_NE(job.workers[0].session(), session);
+}
+
 TEST_F(BuddyTest, TwoNeighboursAtOnceAreTooMany) {
   RunningJob job(Replicated(2), SmallManifest(), 2);
   RunTo(&job, 2);
