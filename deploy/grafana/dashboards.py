@@ -245,12 +245,19 @@ def rounds():
                      "more workers (below the floor)")],
               unit="s", points=True),
         lines("Stragglers",
-              "Mean time of a worker's commit after the first one of the "
-              "round.",
+              "Mean time of a commit after the first one of its round.",
               [query(f"rate(aggserver_worker_delay_seconds_total{WORKER}"
                      f"{RATE}) / {ON} group_left () "
                      f"rate(aggserver_round_seconds_count{J}{RATE})",
                      BY_WORKER)], unit="s"),
+        lines("Late as a habit", "Gradients dropped, and rounds they came last.",
+              [query(f"aggserver_worker_late_rows_total{WORKER}", BY_WORKER),
+               query(f"aggserver_worker_last_rows_total{WORKER}",
+                     BY_WORKER + " last")]),
+        lines("How late as a rule", "Median after the first commit; the limit.",
+              [query(f"aggserver_worker_lateness_seconds{WORKER}", BY_WORKER),
+               query(f"aggserver_round_timeout_seconds{J}", "limit; 0: none")],
+              unit="s"),
         lines("Gradients that were not finite",
               "One worker: its data or its device. All: the learning rate.",
               [query(f"aggserver_worker_excluded_rows_total{WORKER}",

@@ -104,6 +104,9 @@ void CheckTimes(const v1::JobConfig& config, FieldErrors* errors) {
                          "round_timeout_seconds",
                          config.round_timeout_seconds(),
                          "finite, >= 0 (0: off)"));
+  errors->Add(CheckField(IsFiniteAtLeast(config.round_timeout_mad(), 0.0),
+                         "round_timeout_mad", config.round_timeout_mad(),
+                         "finite, >= 0 (0: off)"));
   errors->Add(CheckField(IsFinitePositive(config.straggler_warning_seconds()),
                          "straggler_warning_seconds",
                          config.straggler_warning_seconds(), "finite, > 0"));
@@ -155,11 +158,15 @@ void CheckCompute(const v1::JobConfig& config, FieldErrors* errors) {
                          "\"cuda\""));
 }
 
-// Fields that proto/config.proto keeps for asynchronous jobs: set, they would
-// promise what the server does not do.
-void CheckSynchronous(const v1::JobConfig& config, FieldErrors* errors) {
-  errors->Add(CheckField(config.quorum() == 0, "quorum", config.quorum(),
-                         "0 (all workers)"));
+// How many rows close a round, and of which version. max_staleness is a field
+// that proto/config.proto keeps for asynchronous jobs: set, it would promise
+// what the server does not do.
+void CheckCloseRule(const v1::JobConfig& config, FieldErrors* errors) {
+  errors->Add(CheckField(
+      config.quorum() >= 0 && config.quorum() <= config.max_workers(), "quorum",
+      config.quorum(),
+      absl::StrCat("0 (all members) to max_workers (", config.max_workers(),
+                   ")")));
   errors->Add(CheckField(config.max_staleness() == 0, "max_staleness",
                          config.max_staleness(), "0 (synchronous)"));
 }
@@ -196,7 +203,9 @@ CoordinatorOptions MakeCoordinatorOptions(const v1::JobConfig& config,
   options.start_timeout = absl::Seconds(config.start_timeout_seconds());
   options.lease = absl::Seconds(config.lease_seconds());
   options.reconnect_grace = absl::Seconds(config.reconnect_grace_seconds());
+  options.quorum = config.quorum();
   options.round_timeout = absl::Seconds(config.round_timeout_seconds());
+  options.round_timeout_mad = config.round_timeout_mad();
   options.straggler_warning = absl::Seconds(config.straggler_warning_seconds());
   options.start_warning = absl::Seconds(config.start_warning_seconds());
   options.phase_timeout = absl::Seconds(config.phase_timeout_seconds());
@@ -258,7 +267,7 @@ absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
   CheckFloor(config, &errors);
   CheckTimes(config, &errors);
   CheckCompute(config, &errors);
-  CheckSynchronous(config, &errors);
+  CheckCloseRule(config, &errors);
   CheckObservation(config, &errors);
   ServerOptions options;
   FillShardOptions(config, &options.shard, &errors);

@@ -42,6 +42,15 @@ bool HeldByFloor(const CloseOptions& options, const CloseSnapshot& snapshot,
 
 }  // namespace
 
+absl::Duration TimeoutOf(const CloseOptions& options,
+                         const CloseSnapshot& snapshot) {
+  const absl::Duration off = absl::ZeroDuration();
+  if (options.round_timeout <= off)
+    return std::max(snapshot.usual_timeout, off);
+  if (snapshot.usual_timeout <= off) return options.round_timeout;
+  return std::min(options.round_timeout, snapshot.usual_timeout);
+}
+
 bool IsBelowFloor(const CloseOptions& options, const CloseSnapshot& snapshot) {
   return snapshot.started && !snapshot.all_left &&
          snapshot.num_in < options.min_workers;
@@ -59,14 +68,17 @@ CloseDecision DecideClose(const CloseOptions& options,
     return decision;
   }
   if (held) return decision;
-  if (snapshot.num_waiting == 0) {
+  const bool has_quorum =
+      options.quorum > 0 && snapshot.num_contributions >= options.quorum;
+  if (snapshot.num_waiting == 0 || has_quorum) {
     decision.close = true;
     return decision;
   }
-  if (options.round_timeout <= absl::ZeroDuration()) return decision;
+  const absl::Duration timeout = TimeoutOf(options, snapshot);
+  if (timeout <= absl::ZeroDuration()) return decision;
   // A job that starts only now has waited for joins, not for rows.
   const absl::Time since = snapshot.started ? snapshot.waiting_since : now;
-  const absl::Time deadline = since + options.round_timeout;
+  const absl::Time deadline = since + timeout;
   decision.close = now >= deadline;
   if (!decision.close) decision.ask_again_at = deadline;
   return decision;

@@ -23,6 +23,7 @@ struct CloseOptions {
   absl::Duration round_timeout = absl::ZeroDuration();  // 0: off
   FloorPolicy floor_policy = FloorPolicy::kWait;
   absl::Duration floor_timeout = absl::ZeroDuration();  // with kFail
+  int32_t quorum = 0;  // rows that close a round; 0: all members' rows
 };
 
 // A plain picture of the open round.
@@ -41,6 +42,9 @@ struct CloseSnapshot {
   // The first commit, or the start if that came later.
   // REQUIRES: num_contributions > 0
   absl::Time waiting_since;
+  // After waiting_since, by how the last rounds went (ArrivalTimes::Timeout);
+  // 0: not known. A round_timeout stays the upper bound.
+  absl::Duration usual_timeout = absl::ZeroDuration();
   // When num_in fell below min_workers; InfiniteFuture: it has not.
   absl::Time below_floor_since = absl::InfiniteFuture();
 };
@@ -56,9 +60,17 @@ struct CloseDecision {
 // Whether a job that has started has fewer workers than its floor.
 bool IsBelowFloor(const CloseOptions& options, const CloseSnapshot& snapshot);
 
-// Synchronous mode: the round waits for all its members. It closes
+// How long after its first commit a round closes at the latest; 0: it has no
+// such limit.
+absl::Duration TimeoutOf(const CloseOptions& options,
+                         const CloseSnapshot& snapshot);
+
+// Each round takes rows of its own version only. It closes
 //  - when every member has committed, and there is a commit;
-//  - with round_timeout: that long after the first commit at the latest;
+//  - with a quorum: when so many rows are committed, of workers that are in or
+//    have gone since;
+//  - with a timeout: that long after the first commit at the latest, with
+//    however few rows;
 //  - without any row: when all members have gone and somebody waits for the
 //    next round.
 // Nothing closes before the job has started, and below the floor nothing with a

@@ -212,7 +212,7 @@ uint64_t Coordinator::Commit(CommitCall call, OutcomeCallback done) {
     MutexLock lock(&mutex_);
     absl::Status status = state_.CheckAcceptingCalls(call.epoch);
     if (status.ok()) status = ValidateRowCrc32c(call.row_crc32c, peers_.size());
-    answer = status.ok() ? state_.job()->Commit(call, clock_->Now()) : status;
+    answer = status.ok() ? state_.Commit(call, clock_->Now()) : status;
     if (IsPending(answer)) {
       const absl::StatusOr<uint64_t> number = state_.waiters()->Add(
           OutcomeWaiters::Call::kCommit,

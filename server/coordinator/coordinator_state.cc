@@ -21,9 +21,11 @@ CoordinatorState::CoordinatorState(const CoordinatorOptions& options)
     : options_(options),
       close_options_{options.workers,       options.min_workers,
                      options.start_timeout, options.round_timeout,
-                     options.floor_policy,  options.floor_timeout},
+                     options.floor_policy,  options.floor_timeout,
+                     options.quorum},
       floor_(close_options_),
       skipped_(options.max_skipped_rounds),
+      arrivals_(options.round_timeout_mad),
       no_epoch_(absl::UnavailableError("waiting for all shards")),
       checkpoints_(options.checkpoint),
       combine_(options.combine),
@@ -135,6 +137,7 @@ bool CoordinatorState::BeginEpoch(uint64_t epoch, std::optional<JobStart> start,
     }
   }
   ApplyEnd();
+  arrivals_.BeginEpoch(job_->version());
   floor_ = FloorWatch(close_options_);
   skipped_ = SkippedRun(options_.max_skipped_rounds);
   epoch_on_ = true;
@@ -185,9 +188,24 @@ DeferredCalls CoordinatorState::LoseEpoch(uint64_t epoch,
 
 // --- Rounds ------------------------------------------------------------------
 
+OutcomeAnswer CoordinatorState::Commit(const CommitCall& call, absl::Time now) {
+  const std::optional<int32_t> late = job_->TooLate(call);
+  if (late.has_value()) arrivals_.NoteLate(*late, call.round, now);
+  return job_->Commit(call, now);
+}
+
+void CoordinatorState::NoteArrivals(const ClosingRound& round) {
+  std::vector<RowArrival> rows;
+  for (const auto& [rank, contribution] : round.contributions) {
+    rows.push_back({rank, contribution.committed_at});
+  }
+  arrivals_.NoteRound(round.round, rows);
+}
+
 CloseSnapshot CoordinatorState::Snapshot() const {
   CloseSnapshot snapshot = job_->close_snapshot();
   snapshot.below_floor_since = floor_.below_since();
+  snapshot.usual_timeout = arrivals_.Timeout();
   return snapshot;
 }
 
@@ -221,6 +239,7 @@ bool CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
   in_round_ = false;
   if (!epoch_on_ || job_->epoch() != round.epoch) return false;
   CompleteReport(round, now, report);
+  NoteArrivals(round);
   RoundResult outcome = OutcomeOf(*report);
   const uint64_t num_skipped = skipped_.length();
   skipped_.Note(*report);

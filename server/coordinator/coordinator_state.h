@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "server/base/job_phase.h"
 #include "server/combine/options.h"
+#include "server/coordinator/arrival_times.h"
 #include "server/coordinator/attendance.h"
 #include "server/coordinator/checkpoint_schedule.h"
 #include "server/coordinator/close_policy.h"
@@ -120,6 +121,10 @@ class CoordinatorState {
   bool has_loss() const { return loss_.has_value(); }
   std::optional<EpochLoss> TakeLoss() { return std::exchange(loss_, {}); }
 
+  // --- Commits. JobState::Commit, and a note of who came too late.
+  // REQUIRES: job() != nullptr.
+  OutcomeAnswer Commit(const CommitCall& call, absl::Time now);
+
   // --- Rounds. Closes the open round if the close policy says so. Then one of
   // the two others follows: FinishRound with the engine's report, which it
   // completes (false: the epoch is over, the round counts for nothing), or
@@ -173,13 +178,17 @@ class CoordinatorState {
   void ApplyEnd();
   void ApplyRules(const JobChanges& changes, uint64_t version);
   std::string Message() const;
-  CloseSnapshot Snapshot() const;  // REQUIRES: job() != nullptr
+  // REQUIRES: job() != nullptr
+  CloseSnapshot Snapshot() const;
+  void NoteArrivals(const ClosingRound& round);
+  WorkerState StateOf(const Member& member, bool over, absl::Time now) const;
 
   const CoordinatorOptions options_;
   const CloseOptions close_options_;
   std::unique_ptr<JobState> job_;
   FloorWatch floor_;
   SkippedRun skipped_;
+  ArrivalTimes arrivals_;
   bool epoch_on_ = false;
   absl::Status no_epoch_;       // why none is on
   std::string lost_after_end_;  // a shard was lost after the job had finished

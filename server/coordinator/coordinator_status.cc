@@ -7,8 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "server/base/job_phase.h"
 #include "server/base/log.h"
+#include "server/coordinator/arrival_times.h"
+#include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/departures.h"
+#include "server/coordinator/job_types.h"
+#include "server/round/round_report.h"
 
 namespace agg {
 
@@ -146,6 +150,7 @@ JobStatus CoordinatorState::Status(absl::Time now) const {
   // Nobody is waited for once the epoch, or the job, is over.
   const bool over = !epoch_on_ || job_->finished();
   if (!over) status.missing_ranks = job_->MissingRanks();
+  status.round_timeout = TimeoutOf(close_options_, Snapshot());
   status.min_workers = options_.min_workers;
   status.consecutive_skipped_rounds = skipped_.length();
   status.failed = job_->failed();
@@ -155,21 +160,30 @@ JobStatus CoordinatorState::Status(absl::Time now) const {
     status.below_floor = true;
   }
   for (const auto& [rank, member] : job_->members()) {
-    WorkerState worker;
-    worker.rank = rank;
-    worker.client = member.client;
-    worker.committed = job_->contributions().count(rank) != 0;
-    worker.attending = attendance_.Attends(member.session);
-    worker.lease_remaining = member.lease_end - now;
-    // Only a member of the open round can hold it up, and only once somebody
-    // has committed.
-    if (!over && !worker.committed && member.first_round <= job_->version() &&
-        job_->waiting_since() < now) {
-      worker.waited_for = now - job_->waiting_since();
-    }
-    status.workers.push_back(worker);
+    status.workers.push_back(StateOf(member, over, now));
   }
   return status;
+}
+
+WorkerState CoordinatorState::StateOf(const Member& member, bool over,
+                                      absl::Time now) const {
+  WorkerState worker;
+  worker.rank = member.rank;
+  worker.client = member.client;
+  worker.committed = job_->contributions().count(member.rank) != 0;
+  worker.attending = attendance_.Attends(member.session);
+  worker.lease_remaining = member.lease_end - now;
+  const RankArrivals arrivals = arrivals_.Of(member.rank);
+  worker.late_rows = arrivals.late_rows;
+  worker.last_rows = arrivals.last_rows;
+  worker.lateness = arrivals.lateness;
+  // Only a member of the open round can hold it up, and only once somebody has
+  // committed.
+  if (!over && !worker.committed && member.first_round <= job_->version() &&
+      job_->waiting_since() < now) {
+    worker.waited_for = now - job_->waiting_since();
+  }
+  return worker;
 }
 
 }  // namespace agg

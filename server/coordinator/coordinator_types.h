@@ -43,7 +43,9 @@ struct CoordinatorOptions {
   absl::Duration start_timeout = absl::ZeroDuration();  // 0: never early
   absl::Duration lease = absl::Seconds(30);
   absl::Duration reconnect_grace = absl::Seconds(5);
+  int32_t quorum = 0;                                    // 0: all members
   absl::Duration round_timeout = absl::ZeroDuration();   // 0: off
+  double round_timeout_mad = 0.0;                        // 0: off
   absl::Duration start_warning = absl::Seconds(5);       // 0: off
   absl::Duration straggler_warning = absl::Seconds(60);  // 0: off
   absl::Duration phase_timeout = absl::Minutes(10);      // of one shard

@@ -102,6 +102,20 @@ OutcomeAnswer JobState::CommitGradient(const CommitCall& call,
   return std::optional<RoundResult>();
 }
 
+std::optional<int32_t> JobState::TooLate(const CommitCall& call) const {
+  if (call.kind != PushKind::kGradient || !seeded_ || call.epoch != epoch_) {
+    return std::nullopt;
+  }
+  const absl::StatusOr<int32_t> rank = sessions_.Rank(call.session);
+  if (!rank.ok() || members_.at(*rank).first_round > call.round) {
+    return std::nullopt;
+  }
+  const bool closing =
+      closing_ && call.round == version_ && contributions_.count(*rank) == 0;
+  if (call.round >= version_ && !closing) return std::nullopt;
+  return *rank;
+}
+
 OutcomeAnswer JobState::Answer(const OutcomeQuery& query) const {
   if (query.kind == PushKind::kGradient) {
     return Outcome(query);
@@ -236,7 +250,12 @@ Waiting JobState::waiting() const {
   waiting.round = version_;
   waiting.uncommitted = MissingRanks();
   waiting.rows_since = waiting_since_;
-  waiting.has_round_timeout = options_.round_timeout > absl::ZeroDuration();
+  if (options_.quorum > 0) {
+    waiting.num_needed = std::max(
+        options_.quorum - static_cast<int32_t>(contributions_.size()), 0);
+  }
+  waiting.has_round_timeout = options_.round_timeout > absl::ZeroDuration() ||
+                              options_.round_timeout_mad > 0.0;
   return waiting;
 }
 

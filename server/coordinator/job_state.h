@@ -94,6 +94,10 @@ class JobState {
   // to come, to wait for: after the next; call.pushed), OUT_OF_RANGE (an
   // outcome no longer kept), INVALID_ARGUMENT (ValidateCommit).
   OutcomeAnswer Commit(const CommitCall& call, absl::Time now);
+  // The rank whose gradient this call commits though its round has been closed
+  // without a row of it, or has ended with or without one; nothing: it is not
+  // too late, or not known.
+  std::optional<int32_t> TooLate(const CommitCall& call) const;
   // What a Commit or a wait that has been taken is to get.
   OutcomeAnswer Answer(const OutcomeQuery& query) const;
   // The session whose committed seed waits to be published.

@@ -41,6 +41,13 @@ std::vector<int32_t> NotJoined(const Waiting& waiting, size_t count) {
   return missing;
 }
 
+// "2 of " where not all of them are needed.
+std::string QuorumText(const Waiting& waiting) {
+  const int32_t num_missing = static_cast<int32_t>(waiting.uncommitted.size());
+  const bool all = waiting.num_needed <= 0 || waiting.num_needed >= num_missing;
+  return all ? "" : absl::StrCat(waiting.num_needed, " of ");
+}
+
 }  // namespace
 
 std::string RanksText(const std::vector<int32_t>& ranks) {
@@ -82,7 +89,7 @@ std::string WaitingText(const Waiting& waiting, absl::Time now) {
           absl::Trunc(now - waiting.rows_since, absl::Seconds(1));
       return absl::StrCat(
           "round ", waiting.round, " has waited ", absl::FormatDuration(waited),
-          " for ", RanksText(waiting.uncommitted),
+          " for ", QuorumText(waiting), RanksText(waiting.uncommitted),
           waiting.has_round_timeout ? "" : " (round_timeout is off)");
     }
     default:

@@ -20,6 +20,8 @@ struct Waiting {
   int32_t seed_rank = -1;            // has the seed role; -1: nobody
   uint64_t round = 0;                // the open round
   std::vector<int32_t> uncommitted;  // members of it that have not committed
+  // With a quorum: so many of them are waited for; 0: all.
+  int32_t num_needed = 0;
   // Since when rows are waited for; InfiniteFuture: nobody has committed.
   absl::Time rows_since = absl::InfiniteFuture();
   bool has_round_timeout = false;

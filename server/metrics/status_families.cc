@@ -12,6 +12,7 @@
 
 #include "absl/time/time.h"
 #include "server/base/job_phase.h"
+#include "server/metrics/arrival_families.h"
 #include "server/metrics/family_builder.h"
 #include "server/metrics/metrics_options.h"
 #include "server/metrics/process_usage.h"
@@ -215,6 +216,7 @@ void AddJobFamilies(const MetricsOptions& options,
                  job.seeded ? static_cast<double>(job.version) : kUnknown);
   AddWorkerCounts(options, job, builder);
   AddWaits(options, job, builder);
+  AddArrivalFamilies(options, job, builder);
   AddEndedWorkers(job, builder);
   builder->Gauge("aggserver_job_failed",
                  "1 once the job has finished by giving up, else 0.",

@@ -75,6 +75,11 @@ struct WorkerState {
   bool attending = false;
   absl::Duration lease_remaining;
   absl::Duration waited_for;  // how long the open round has waited for it
+  // Since the process started, as RankArrivals of
+  // server/coordinator/arrival_times.h has them.
+  uint64_t late_rows = 0;
+  uint64_t last_rows = 0;
+  absl::Duration lateness;
 };
 
 // Sessions that are over, since the process started, by why.
@@ -109,6 +114,8 @@ struct JobStatus {
   bool seeded = false;
   std::vector<WorkerState> workers;
   std::vector<int32_t> missing_ranks;
+  // When rounds close after their first commit at the latest; 0: never.
+  absl::Duration round_timeout;
   int32_t min_workers = 1;   // the floor of every round
   bool below_floor = false;  // fewer workers are in, since:
   absl::Duration below_floor_for;

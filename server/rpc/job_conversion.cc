@@ -167,6 +167,9 @@ v1::StatusReply ToProto(const JobStatus& status,
         absl::ToDoubleSeconds(worker.lease_remaining));
     out->set_attending(worker.attending);
     out->set_waited_for_seconds(absl::ToDoubleSeconds(worker.waited_for));
+    out->set_late_rows(worker.late_rows);
+    out->set_last_rows(worker.last_rows);
+    out->set_lateness_seconds(absl::ToDoubleSeconds(worker.lateness));
   }
   reply.mutable_missing_ranks()->Add(status.missing_ranks.begin(),
                                      status.missing_ranks.end());
@@ -179,6 +182,7 @@ v1::StatusReply ToProto(const JobStatus& status,
   }
   reply.set_expected_workers(job.workers);
   reply.set_min_workers(status.min_workers);
+  reply.set_round_timeout_seconds(absl::ToDoubleSeconds(status.round_timeout));
   reply.set_below_floor_seconds(absl::ToDoubleSeconds(status.below_floor_for));
   reply.set_coordinator_life(job.coordinator_life);
   reply.set_history(status.history);

@@ -39,7 +39,10 @@ Json WorkerJson(const std::string& phase, bool missing,
           {"client", worker.client.substr(0, kMaxClientBytes)},
           {"committed", worker.committed},
           {"attending", worker.attending},
-          {"waited", RoundedNumber(absl::ToDoubleSeconds(worker.waited_for))}};
+          {"waited", RoundedNumber(absl::ToDoubleSeconds(worker.waited_for))},
+          {"late", worker.late_rows},
+          {"last", worker.last_rows},
+          {"lateness", RoundedNumber(absl::ToDoubleSeconds(worker.lateness))}};
 }
 
 // Null where none are configured.
@@ -90,6 +93,8 @@ Json JobJson(const JobStatus& job) {
           {"min_workers", job.min_workers},
           {"below_floor",
            RoundedNumber(absl::ToDoubleSeconds(job.below_floor_for))},
+          {"round_timeout",
+           RoundedNumber(absl::ToDoubleSeconds(job.round_timeout))},
           {"recovering", job.recovering.substr(0, kMaxErrorBytes)},
           {"replicated", job.replicated},
           {"history", EpochText(job.history)},

@@ -71,6 +71,21 @@ std::string Waiting(const v1::StatusReply& status, absl::Time now) {
   return text;
 }
 
+// Whose work is lost again and again.
+std::string Late(const v1::StatusReply& status) {
+  std::string text;
+  for (const v1::WorkerStatus& worker : status.workers()) {
+    if (worker.late_rows() == 0) continue;
+    absl::StrAppend(
+        &text, "late      rank ", worker.rank(), " (",
+        Printable(worker.client()),
+        "): ", Plural(static_cast<int64_t>(worker.late_rows()), "gradient"),
+        " came too late, usually ", Seconds(worker.lateness_seconds()),
+        " after the first of the round\n");
+  }
+  return text;
+}
+
 std::string Kind(v1::RoundOutcome::Kind kind) {
   switch (kind) {
     case v1::RoundOutcome::APPLIED:
@@ -132,7 +147,7 @@ std::string StatusText(const v1::StatusReply& status, absl::Time now) {
   absl::StrAppend(&text, "workers   ", status.workers_size(), " of ",
                   status.expected_workers(), " expected have joined",
                   FloorText(status, now), "\n", Waiting(status, now),
-                  SurvivalText(status, now));
+                  Late(status), SurvivalText(status, now));
   if (status.has_last_outcome()) {
     absl::StrAppend(&text, LastRound(status.last_outcome()));
   }
@@ -149,6 +164,9 @@ std::string WorkersTable(const v1::StatusReply& status, absl::Time now) {
                    {"SINCE"},
                    {"LEASE", true},
                    {"CONNECTED"},
+                   {"LATE", true},
+                   {"LAST", true},
+                   {"BEHIND", true},
                    {"CLIENT"}});
   for (const v1::WorkerStatus& worker : status.workers()) {
     const bool waited =
@@ -157,7 +175,10 @@ std::string WorkersTable(const v1::StatusReply& status, absl::Time now) {
                   waited ? Seconds(worker.waited_for_seconds()) : "",
                   waited ? Since(worker.waited_for_seconds(), now) : "",
                   Seconds(std::max(worker.lease_remaining_seconds(), 0.0)),
-                  worker.attending() ? "yes" : "no", worker.client()});
+                  worker.attending() ? "yes" : "no",
+                  absl::StrCat(worker.late_rows()),
+                  absl::StrCat(worker.last_rows()),
+                  Seconds(worker.lateness_seconds()), worker.client()});
   }
   return table.ToString();
 }

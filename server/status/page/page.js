@@ -172,10 +172,11 @@
       const status = !job ? '' : w.left ? ['left', ''] : !w.attending ? [w.state + ', not connected', 'bad'] : [w.state, w.committed ? 'good' : ''];
       const excluded = last.excluded && last.excluded.includes(w.rank);
       const base = [w.rank, of(last.coefficients), excluded ? ['not finite', 'bad'] : of(last.norms), of(last.means), of(last.outliers)];
-      return job ? [...base, w.waited > 0 ? seconds(w.waited) : '', status, w.client] : base;
+      const times = (n) => w.left ? '–' : n;
+      return job ? [...base, w.waited > 0 ? seconds(w.waited) : '', times(w.late), times(w.last), w.left ? '–' : seconds(w.lateness), status, w.client] : base;
     });
     const head = [['rank'], ['coefficient'], ['gradient norm'], ['mean cosine'], ['outlier score']];
-    if (job) head.push(['waited for'], ['state', 'text'], ['client', 'text']);
+    if (job) head.push(['waited for'], ['came too late'], ['came last'], ['usually after the first'], ['state', 'text'], ['client', 'text']);
     table(by('workers'), head, rows);
   }
 

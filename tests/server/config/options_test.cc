@@ -69,6 +69,8 @@ TEST(OptionsTest, DefaultsAreAsConfigProtoSays) {
   EXPECT_EQ(job.lease, absl::Seconds(30));
   EXPECT_EQ(job.reconnect_grace, absl::Seconds(5));
   EXPECT_EQ(job.round_timeout, absl::ZeroDuration());
+  EXPECT_EQ(job.round_timeout_mad, 0.0);
+  EXPECT_EQ(job.quorum, 0);
   EXPECT_EQ(job.straggler_warning, absl::Seconds(60));
   EXPECT_EQ(job.start_warning, absl::Seconds(5));
   EXPECT_EQ(job.phase_timeout, absl::Minutes(10));
@@ -183,6 +185,8 @@ TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
       {"lease_seconds: inf", {"lease_seconds is inf"}},
       {"reconnect_grace_seconds: nan", {"reconnect_grace_seconds is nan"}},
       {"round_timeout_seconds: -1", {"round_timeout_seconds is -1"}},
+      {"round_timeout_mad: -1", {"round_timeout_mad is -1", ">= 0 (0: off)"}},
+      {"round_timeout_mad: inf", {"round_timeout_mad is inf"}},
       {"straggler_warning_seconds: -1", {"straggler_warning_seconds is -1"}},
       {"start_warning_seconds: -1", {"start_warning_seconds is -1"}},
       {"phase_timeout_seconds: -1", {"phase_timeout_seconds is -1"}},
@@ -256,7 +260,9 @@ TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
        {"device_memory_budget_bytes is 7", "cuda"}},
       {"cuda_gram: 'float'",
        {"cuda_gram is \"float\"", "by_device", "double_float"}},
-      {"quorum: 3", {"quorum is 3", "0"}},
+      {"quorum: -1", {"quorum is -1", "0 (all members) to max_workers ("}},
+      {"workers: 3 max_workers: 4 quorum: 5",
+       {"quorum is 5", "0 (all members) to max_workers (4)"}},
       {"max_staleness: 1", {"max_staleness is 1", "0"}},
       {"metrics { port: 65536 }", {"metrics.port is 65536"}},
       {"metrics { max_tensors: -1 }", {"metrics.max_tensors is -1"}},

@@ -94,6 +94,79 @@ INSTANTIATE_TEST_SUITE_P(
                          0, 1, 0, 9, true, false, kNever}),
     [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
 
+// --- A quorum, and the two timeouts ------------------------------------------
+
+// Four are in; two have committed at 1 second.
+class QuorumTest : public testing::Test {
+ protected:
+  QuorumTest() {
+    options_.workers = 4;
+    snapshot_.started = true;
+    snapshot_.num_members = snapshot_.num_live = snapshot_.num_in = 4;
+    snapshot_.num_contributions = 2;
+    snapshot_.num_waiting = 2;
+    snapshot_.waiting_since = At(1);
+  }
+  CloseDecision DecideAt(int now) {
+    return DecideClose(options_, snapshot_, At(now));
+  }
+
+  CloseOptions options_;
+  CloseSnapshot snapshot_;
+};
+
+TEST_F(QuorumTest, SoManyRowsCloseARound) {
+  options_.quorum = 3;
+  EXPECT_FALSE(DecideAt(99).close);
+  EXPECT_EQ(DecideAt(99).ask_again_at, absl::InfiniteFuture());
+  options_.quorum = 2;
+  EXPECT_TRUE(DecideAt(1).close);
+  options_.quorum = 1;  // the second one came before the round could close
+  EXPECT_TRUE(DecideAt(1).close);
+}
+
+TEST_F(QuorumTest, AboveTheMembersItMeansAll) {
+  options_.quorum = 9;
+  EXPECT_FALSE(DecideAt(99).close);
+  snapshot_.num_members = 2;
+  snapshot_.num_waiting = 0;
+  EXPECT_TRUE(DecideAt(1).close);
+}
+
+TEST_F(QuorumTest, NothingClosesBeforeTheStartOrBelowTheFloor) {
+  options_.quorum = 2;
+  snapshot_.started = false;
+  options_.workers = 5;
+  EXPECT_FALSE(DecideAt(99).close);
+  snapshot_.started = true;
+  options_.min_workers = 5;
+  EXPECT_FALSE(DecideAt(99).close);
+  options_.floor_policy = FloorPolicy::kWarn;
+  EXPECT_TRUE(DecideAt(99).close);
+}
+
+TEST_F(QuorumTest, TheShorterTimeoutHolds) {
+  EXPECT_EQ(TimeoutOf(options_, snapshot_), absl::ZeroDuration());
+  snapshot_.usual_timeout = absl::Seconds(3);
+  EXPECT_EQ(TimeoutOf(options_, snapshot_), absl::Seconds(3));
+  EXPECT_FALSE(DecideAt(3).close);
+  EXPECT_EQ(DecideAt(3).ask_again_at, At(4));
+  EXPECT_TRUE(DecideAt(4).close);
+  options_.round_timeout = absl::Seconds(2);
+  EXPECT_EQ(TimeoutOf(options_, snapshot_), absl::Seconds(2));
+  EXPECT_TRUE(DecideAt(3).close);
+  options_.round_timeout = absl::Seconds(5);
+  EXPECT_EQ(TimeoutOf(options_, snapshot_), absl::Seconds(3));
+  snapshot_.usual_timeout = absl::ZeroDuration();
+  EXPECT_EQ(TimeoutOf(options_, snapshot_), absl::Seconds(5));
+}
+
+TEST_F(QuorumTest, ATimeoutClosesWithFewerRowsThanTheQuorum) {
+  options_.quorum = 3;
+  snapshot_.usual_timeout = absl::Seconds(3);
+  EXPECT_TRUE(DecideAt(4).close);
+}
+
 // --- The floor ---------------------------------------------------------------
 
 // Two workers at least; one is in, and has committed.

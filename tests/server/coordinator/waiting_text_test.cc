@@ -70,6 +70,11 @@ TEST(WaitingTextTest, NamesWhoHasNotCommittedInWholeSeconds) {
             "round 9 has waited 1m for ranks 1,3 (round_timeout is off)");
   waiting.has_round_timeout = true;
   EXPECT_EQ(WaitingText(waiting, kNow), "round 9 has waited 1m for ranks 1,3");
+  waiting.num_needed = 2;  // all of them
+  EXPECT_EQ(WaitingText(waiting, kNow), "round 9 has waited 1m for ranks 1,3");
+  waiting.num_needed = 1;  // a quorum
+  EXPECT_EQ(WaitingText(waiting, kNow),
+            "round 9 has waited 1m for 1 of ranks 1,3");
   waiting.uncommitted.clear();
   EXPECT_EQ(WaitingText(waiting, kNow), "");
 }

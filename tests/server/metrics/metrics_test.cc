@@ -297,6 +297,17 @@ TEST(MetricsTest, TheJobIsSampledAtScrape) {
   EXPECT_EQ(scrape.Value("aggserver_worker_waited_for_seconds", "worker=\"1\""),
             1.5);
   EXPECT_EQ(scrape.Count("aggserver_worker_waited_for_seconds"), 2);
+  EXPECT_EQ(scrape.Value("aggserver_round_timeout_seconds"), 4);
+  EXPECT_EQ(scrape.Value("aggserver_worker_late_rows_total", "worker=\"1\""),
+            12);
+  EXPECT_EQ(scrape.Value("aggserver_worker_last_rows_total", "worker=\"1\""),
+            40);
+  EXPECT_EQ(scrape.Value("aggserver_worker_lateness_seconds", "worker=\"1\""),
+            0.25);
+  // Rank 90 is above metrics.max_workers.
+  EXPECT_EQ(scrape.Count("aggserver_worker_late_rows_total"), 2);
+  EXPECT_EQ(scrape.Value("aggserver_worker_late_rows_total", "worker=\"0\""),
+            0);
   job.workers.resize(1);
   job.min_workers = 2;
   job.below_floor_for = absl::Seconds(9);

@@ -110,6 +110,10 @@ inline JobStatus Job() {
   status.workers[1].rank = 1;
   status.workers[1].attending = true;
   status.workers[1].waited_for = absl::Milliseconds(1500);
+  status.workers[1].late_rows = 12;
+  status.workers[1].last_rows = 40;
+  status.workers[1].lateness = absl::Milliseconds(250);
+  status.round_timeout = absl::Seconds(4);
   status.workers[2].rank = 90;  // above the cap
   status.workers[2].waited_for = absl::Milliseconds(2500);
   status.missing_ranks = {1, 90};

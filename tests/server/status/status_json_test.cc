@@ -137,12 +137,20 @@ TEST(StatusJsonTest, SaysWhoIsWaitedFor) {
   worker.rank = 3;
   worker.client = "<img src=x onerror=alert(1)>\xff";
   worker.waited_for = absl::Milliseconds(1500);
+  worker.late_rows = 12;
+  worker.last_rows = 40;
+  worker.lateness = absl::Milliseconds(250);
   job.workers = {worker};
+  job.round_timeout = absl::Seconds(4);
   RoundHistory history(Small());
   const std::string json =
       StatusJson(options, ShardStatus(), job, &history, std::nullopt, 0);
   EXPECT_THAT(json, HasSubstr("\"missing\":[3]"));
   EXPECT_THAT(json, HasSubstr("\"waited\":1.5"));
+  EXPECT_THAT(json, HasSubstr("\"late\":12"));
+  EXPECT_THAT(json, HasSubstr("\"last\":40"));
+  EXPECT_THAT(json, HasSubstr("\"lateness\":0.25"));
+  EXPECT_THAT(json, HasSubstr("\"round_timeout\":4"));
   EXPECT_THAT(json, Not(HasSubstr("<")));
   EXPECT_THAT(json, HasSubstr("\"instance\":\"one\""));
   EXPECT_THAT(json, Not(HasSubstr("round_log")));

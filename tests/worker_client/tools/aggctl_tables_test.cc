@@ -52,6 +52,9 @@ v1::StatusReply WaitingJob() {
   AddWorker(0, true, 0.0, &status);
   AddWorker(1, false, 12.34, &status);
   AddWorker(3, false, 0.0, &status);
+  status.mutable_workers(1)->set_late_rows(12);
+  status.mutable_workers(1)->set_last_rows(40);
+  status.mutable_workers(1)->set_lateness_seconds(3.21);
   status.add_missing_ranks(1);
   v1::RoundOutcome* last = status.mutable_last_outcome();
   last->set_kind(v1::RoundOutcome::APPLIED);
@@ -73,6 +76,7 @@ combined  rule mean, scope per_tensor, step scale none
 shards    127.0.0.1:50051 127.0.0.1:50052
 workers   3 of 4 expected have joined, at least 4 needed; fewer since 08:00:10 UTC
 waiting   for rank 1 (host1:99) for 12.3s, since 08:00:17 UTC; it is not connected
+late      rank 1 (host1:99): 12 gradients came too late, usually 3.2s after the first of the round
 last      round 40 applied: 2 gradients, learning rate 0.05, gain 1.5, tau 60.25, orthogonality 0.75
 )");
 }
@@ -97,11 +101,11 @@ TEST(AggctlTablesTest, Workers) {
   AddWorker(4, false, 0.0, &status);
   status.add_missing_ranks(4);
   EXPECT_EQ(WorkersTable(status, Now()),
-            R"(RANK  STATE       WAITED  SINCE     LEASE  CONNECTED  CLIENT
-   0  committed        -  -         29.0s  yes        host0:99
-   1  waited for   12.3s  08:00:17  29.0s  no         host1:99
-   3  next round       -  -         29.0s  yes        host3:99
-   4  computing        -  -         29.0s  yes        host4:99
+            R"(RANK  STATE       WAITED  SINCE     LEASE  CONNECTED  LATE  LAST  BEHIND  CLIENT
+   0  committed        -  -         29.0s  yes           0     0     0ms  host0:99
+   1  waited for   12.3s  08:00:17  29.0s  no           12    40    3.2s  host1:99
+   3  next round       -  -         29.0s  yes           0     0     0ms  host3:99
+   4  computing        -  -         29.0s  yes           0     0     0ms  host4:99
 )");
 }
 

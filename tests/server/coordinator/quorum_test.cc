@@ -1,0 +1,219 @@
+// Rounds that close without the slowest: by a quorum, or by what the last
+// rounds' rows took; through the coordinator, with a clock that stands still.
+#include <cstdint>
+#include <limits>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/close_policy.h"
+#include "server/coordinator/coordinator.h"
+#include "server/round/round_report.h"
+#include "tests/server/round/local_cluster.h"
+
+namespace agg {
+namespace {
+
+using testing::ElementsAre;
+
+class QuorumTest : public testing::Test {
+ protected:
+  // Two shards, three workers.
+  static ClusterOptions Options(int quorum) {
+    ClusterOptions options = MakeClusterOptions(2, 3);
+    options.coordinator.quorum = quorum;
+    return options;
+  }
+  void Start(const ClusterOptions& options, int num_workers = 3) {
+    job_ = std::make_unique<RunningJob>(options, MakeManifest({{3}, {2}}),
+                                        num_workers);
+  }
+  LocalWorker& worker(int rank) { return job_->workers[rank]; }
+  Tensors Row() { return RandomTensors(job_->manifest, 5); }
+  // Settles.
+  OutcomeReply Contribute(int rank, uint64_t round) {
+    const OutcomeReply reply = *worker(rank).Contribute(round, Row());
+    job_->cluster.Settle();
+    return reply;
+  }
+  WorkerState State(int rank) {
+    const JobStatus status = job_->cluster.coordinator()->Status();
+    for (const WorkerState& worker : status.workers) {
+      if (worker.rank == rank) return worker;
+    }
+    ADD_FAILURE() << "rank " << rank << " is not in";
+    return {};
+  }
+  void Advance(absl::Duration time) { job_->cluster.Advance(time); }
+
+  std::unique_ptr<RunningJob> job_;
+};
+
+TEST_F(QuorumTest, ClosesWithoutTheSlowestAndCountsIt) {
+  Start(Options(2));
+  const OutcomeReply first = Contribute(2, 0);
+  Advance(absl::Seconds(1));
+  EXPECT_FALSE(first.called());
+  const OutcomeReply second = Contribute(0, 0);
+  ASSERT_TRUE(first.called());
+  EXPECT_THAT(first.Get()->ranks, ElementsAre(0, 2));
+  EXPECT_TRUE(first.Get()->included);
+  EXPECT_TRUE(second.Get()->included);
+  EXPECT_EQ(State(1).late_rows, 0u);
+  Advance(absl::Seconds(2));
+  // P12: what comes late is acknowledged and dropped, and its worker is told.
+  const OutcomeReply late = Contribute(1, 0);
+  ASSERT_TRUE(late.called());
+  EXPECT_FALSE(late.Get()->included);
+  EXPECT_EQ(late.Get()->version, 1u);
+  EXPECT_FALSE(worker(1).Commit(0).Get()->included);  // again
+  EXPECT_EQ(State(1).late_rows, 1u);
+  EXPECT_EQ(State(1).lateness, absl::Seconds(3));
+  EXPECT_EQ(State(0).last_rows, 1u);
+  EXPECT_EQ(State(0).late_rows, 0u);
+  EXPECT_EQ(State(2).last_rows, 0u);
+  // It takes part in the open round as ever.
+  const OutcomeReply next = Contribute(1, 1);
+  Contribute(0, 1);
+  EXPECT_THAT(next.Get()->ranks, ElementsAre(0, 1));
+}
+
+// A repeat of a Commit that was answered is not late.
+TEST_F(QuorumTest, WhoseRowIsInIsNotLate) {
+  Start(Options(2));
+  Contribute(0, 0);
+  Contribute(1, 0);
+  EXPECT_TRUE(worker(0).Commit(0).Get()->included);
+  EXPECT_EQ(State(0).late_rows, 0u);
+}
+
+TEST_F(QuorumTest, ANumberAboveTheMembersMeansAllOfThem) {
+  ClusterOptions options = Options(3);
+  options.coordinator.min_workers = 1;
+  options.coordinator.start_timeout = absl::Seconds(10);
+  Start(options, 2);
+  Advance(absl::Seconds(10));
+  const OutcomeReply first = Contribute(0, 0);
+  EXPECT_FALSE(first.called());
+  Contribute(1, 0);
+  ASSERT_TRUE(first.called());
+  EXPECT_THAT(first.Get()->ranks, ElementsAre(0, 1));
+}
+
+TEST_F(QuorumTest, RoundZeroStillWaitsForAllToJoin) {
+  Start(Options(1), 2);
+  const OutcomeReply first = Contribute(0, 0);
+  Advance(absl::Seconds(20));
+  EXPECT_FALSE(first.called());
+  LocalWorker third(&job_->cluster, 2, job_->manifest);
+  ASSERT_EQ(third.Join(), absl::OkStatus());
+  job_->cluster.Settle();
+  ASSERT_TRUE(first.called());
+  EXPECT_THAT(first.Get()->ranks, ElementsAre(0));
+}
+
+TEST_F(QuorumTest, ARowOfAWorkerThatIsGoneCounts) {
+  Start(Options(2));
+  Contribute(0, 0);
+  ASSERT_EQ(worker(0).Leave(), absl::OkStatus());
+  const OutcomeReply second = Contribute(1, 0);
+  ASSERT_TRUE(second.called());
+  EXPECT_THAT(second.Get()->ranks, ElementsAre(0, 1));
+}
+
+TEST_F(QuorumTest, TheFloorCountsWorkersNotRows) {
+  ClusterOptions options = Options(1);
+  options.coordinator.min_workers = 2;
+  options.coordinator.floor_policy = FloorPolicy::kWait;
+  Start(options);
+  // Three are in: one row is enough.
+  EXPECT_TRUE(Contribute(0, 0).called());
+  ASSERT_EQ(worker(1).Leave(), absl::OkStatus());
+  ASSERT_EQ(worker(2).Leave(), absl::OkStatus());
+  const OutcomeReply alone = Contribute(0, 1);
+  Advance(absl::Seconds(5));
+  EXPECT_FALSE(alone.called());
+  ASSERT_EQ(worker(1).Join(), absl::OkStatus());
+  job_->cluster.Settle();
+  EXPECT_TRUE(alone.called());
+}
+
+// It was committed, so the round has closed; it goes on with the other.
+TEST_F(QuorumTest, ARowThatIsLeftOutIsNotMadeUpFor) {
+  Start(Options(2));
+  Tensors row = Row();
+  row[1][0] = std::numeric_limits<float>::quiet_NaN();
+  const OutcomeReply left_out = *worker(0).Contribute(0, row);
+  const OutcomeReply other = Contribute(1, 0);
+  ASSERT_TRUE(other.called());
+  EXPECT_THAT(other.Get()->ranks, ElementsAre(1));
+  EXPECT_FALSE(left_out.Get()->included);
+  EXPECT_TRUE(other.Get()->included);
+  EXPECT_EQ(State(0).late_rows, 0u);  // it came in time
+}
+
+TEST_F(QuorumTest, ATimeoutClosesWithFewerRows) {
+  ClusterOptions options = Options(2);
+  options.coordinator.round_timeout = absl::Seconds(3);
+  Start(options);
+  const OutcomeReply alone = Contribute(1, 0);
+  Advance(absl::Seconds(3));
+  ASSERT_TRUE(alone.called());
+  EXPECT_THAT(alone.Get()->ranks, ElementsAre(1));
+}
+
+// --- The timeout that follows the rows ---------------------------------------
+
+TEST_F(QuorumTest, TheTimeoutFollowsTheLastRounds) {
+  ClusterOptions options = Options(0);
+  options.coordinator.round_timeout_mad = 4.0;
+  options.coordinator.round_timeout = absl::Seconds(20);
+  Start(options);
+  const auto timeout = [this] {
+    return job_->cluster.coordinator()->Status().round_timeout;
+  };
+  uint64_t round = 0;
+  for (; round < 4; ++round) {
+    EXPECT_EQ(timeout(), absl::Seconds(20));  // too little is known yet
+    Contribute(0, round);
+    Advance(absl::Seconds(1));
+    Contribute(1, round);
+    Advance(absl::Seconds(1));
+    ASSERT_TRUE(Contribute(2, round).called());
+  }
+  // 1 and 2 seconds, four times: median 1.5, MAD 0.5.
+  EXPECT_EQ(timeout(), absl::Seconds(3.5));
+  const OutcomeReply first = Contribute(0, round);
+  Contribute(1, round);
+  Advance(absl::Seconds(3.4));
+  EXPECT_FALSE(first.called());
+  Advance(absl::Seconds(0.1));
+  ASSERT_TRUE(first.called());
+  EXPECT_THAT(first.Get()->ranks, ElementsAre(0, 1));
+  EXPECT_FALSE(Contribute(2, round).Get()->included);
+  EXPECT_EQ(State(2).late_rows, 1u);
+  EXPECT_EQ(State(2).last_rows, 4u);
+  EXPECT_EQ(State(2).lateness, absl::Seconds(2));
+  EXPECT_EQ(State(1).lateness, absl::Seconds(1));
+}
+
+TEST_F(QuorumTest, NobodyComputesForLongerThanUsualBeforeTheFirstRow) {
+  ClusterOptions options = Options(0);
+  options.coordinator.round_timeout_mad = 4.0;
+  Start(options);
+  for (uint64_t round = 0; round < 4; ++round) job_->RunRound(round);
+  EXPECT_EQ(job_->cluster.coordinator()->Status().round_timeout,
+            absl::Milliseconds(10));
+  // All are slow for once: the time is counted from the first row.
+  Advance(absl::Seconds(5));
+  const OutcomeReply first = Contribute(0, 4);
+  EXPECT_FALSE(first.called());
+  Contribute(1, 4);
+  Contribute(2, 4);
+  EXPECT_EQ(first.Get()->ranks.size(), 3u);
+}
+
+}  // namespace
+}  // namespace agg
