@@ -227,6 +227,7 @@ bool CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
   in_round_ = false;
   if (!epoch_on_ || job_->epoch() != round.epoch) return false;
   CompleteReport(round, now, report);
+  report->history = job_->history();
   RoundResult outcome = OutcomeOf(*report);
   const uint64_t num_skipped = skipped_.length();
   skipped_.Note(*report);
