@@ -19,6 +19,9 @@ from deploy import quickstart_job as job
 SETTLE_SECONDS = 90  # a job that does not go on by then hangs
 RESTART_SECONDS = 0.5  # a killed shard is started again within
 FREEZE_SECONDS = (0.1, 3.0)
+TERM_SECONDS = 60
+# The others take a shard that is silent for 10 s as gone.
+LONG_FREEZE_SECONDS = (8.0, 14.0)
 # Below the ports that the kernel gives to connections: nobody takes a killed
 # shard's while it is away.
 PORTS = (20000, 32000)
@@ -72,9 +75,25 @@ class Shards:
             self.processes.running = [
                 item for item in self.processes.running if item[1] != ended]
 
+    def replace(self, ordinal):
+        """As Kubernetes does: SIGTERM, its end in good order, the next one."""
+        ended = self.running[ordinal]
+        ended.terminate()
+        try:
+            ended.wait(TERM_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise job.RunError(f"shard {ordinal} does not end within "
+                               f"{TERM_SECONDS} s of SIGTERM") from error
+        self.processes.check()
+        self.start(ordinal)
+
     def send(self, ordinals, number):
         for ordinal in ordinals:
             self.running[ordinal].send_signal(number)
+
+
+def named(ordinals):
+    return " and ".join(str(ordinal) for ordinal in ordinals)
 
 
 def not_neighbours(number, ordinal):
@@ -88,11 +107,13 @@ class Chaos:
 
     Actions: kill (one shard), coordinator, pair (two that are no neighbours,
     at once), recovery (a second one while the first is missed), freeze (one, by
-    SIGSTOP, for up to 3 s), all (every shard at once).
+    SIGSTOP, for up to 3 s), long_freeze (up to 14 s), freeze_all (every shard,
+    for up to 14 s), all (every shard at once), term (one, by SIGTERM), roll (all
+    by SIGTERM, each when the one before is back).
     """
 
     # After these the same processes may go on in the same epoch.
-    SAME_EPOCH = ("freeze", "cut")
+    SAME_EPOCH = ("freeze", "long_freeze", "freeze_all", "cut")
 
     def __init__(self, shards, aggctl, coordinator, rng, events,
                  replicated=True, say=print):
@@ -178,8 +199,7 @@ class Chaos:
         time.sleep(self.rng.uniform(0, RESTART_SECONDS))
         for ordinal in ordinals:
             self.shards.start(ordinal)
-        names = " and ".join(str(ordinal) for ordinal in ordinals)
-        return f"kill -9 of shard {names}"
+        return f"kill -9 of shard {named(ordinals)}"
 
     def _kill(self):
         return self._restart([self._any()])
@@ -204,12 +224,35 @@ class Chaos:
         return self._restart(list(range(self.shards.number)))
 
     def _freeze(self):
-        ordinal = self._any()
-        seconds = self.rng.uniform(*FREEZE_SECONDS)
-        self.shards.send([ordinal], signal.SIGSTOP)
+        return self._freeze_for([self._any()], FREEZE_SECONDS)
+
+    def _long_freeze(self):
+        return self._freeze_for([self._any()], LONG_FREEZE_SECONDS)
+
+    def _freeze_all(self):
+        return self._freeze_for(range(self.shards.number), LONG_FREEZE_SECONDS)
+
+    def _freeze_for(self, ordinals, limits):
+        seconds = self.rng.uniform(*limits)
+        self.shards.send(ordinals, signal.SIGSTOP)
         time.sleep(seconds)
-        self.shards.send([ordinal], signal.SIGCONT)
-        return f"shard {ordinal} frozen for {seconds:.1f} s"
+        self.shards.send(ordinals, signal.SIGCONT)
+        return f"shard {named(ordinals)} frozen for {seconds:.1f} s"
+
+    def _term(self):
+        ordinal = self._any()
+        self.shards.replace(ordinal)
+        return f"SIGTERM of shard {ordinal}"
+
+    def _roll(self):
+        order = list(range(self.shards.number))
+        self.rng.shuffle(order)
+        for ordinal in order[:-1]:
+            before = self.status()
+            self.shards.replace(ordinal)
+            self.settle(before, must_change=True)
+        self.shards.replace(order[-1])
+        return f"SIGTERM of shard {', then '.join(map(str, order))}"
 
 
 def train(run, bin_folder, kills, on_round, say):

@@ -13,7 +13,7 @@ DEFAULT_LEARNING_RATE = 0.05  # the best one for a single worker: see --tune
 # Flag, and its default without and with --chaos, which means a small job of
 # many short rounds.
 BY_CHAOS = {"shards": (2, 4), "workers": (32, 3), "batch": (2, 8),
-            "optimizer": ("sgd", "adam"),
+            "epochs": (2, 4), "optimizer": ("sgd", "adam"),
             "learning_rate": (DEFAULT_LEARNING_RATE, 0.002)}
 
 
@@ -87,7 +87,7 @@ def make_parser():
     add("--learning_rate", positive, None, "constant", "X")
     add("--batch", integer(1, TRAINING_EXAMPLES), None,
         "examples per worker and round", "B")
-    add("--epochs", integer(1, 1000), 2,
+    add("--epochs", integer(1, 1000), None,
         "passes over the 1440 training examples", "E")
     add("--seed", integer(0, 2**63 - 4), 0,
         "of weights and orders; the comparison takes this and the next two",

@@ -19,16 +19,15 @@
 #include "server/config/memory_budget.h"
 #include "server/coordinator/coordinator.h"
 #include "server/housekeeping.h"
+#include "server/neighbours.h"
 #include "server/observation.h"
 #include "server/round/orderly_stop.h"
 #include "server/round/round_report.h"
 #include "server/round/shard_options.h"
 #include "server/round/shard_peer.h"
 #include "server/rpc/coordinator_probe.h"
-#include "server/rpc/remote_neighbour_peer.h"
 #include "server/rpc/remote_shard_peer.h"
 #include "server/rpc/rpc_server.h"
-#include "server/shard/shard_copies.h"
 #include "server/shard/shard_engine.h"
 #include "server/shard_budget.h"
 
@@ -158,23 +157,12 @@ absl::Status Server::StartEngine() {
   engine_ = std::make_unique<ShardEngine>(
       shard, backend_.get(),
       [this](const absl::Status& status) { OnDeviceLost(status); });
-  if (shard.replicated) ConnectNeighbours();
+  if (shard.replicated) {
+    neighbours_ = std::make_unique<Neighbours>(options_.shards, start_.ordinal,
+                                               engine_.get());
+  }
   if (checkpoints_ == nullptr) return absl::OkStatus();
   return engine_->SetCheckpointFolder(*checkpoints_, files_.get());
-}
-
-// With two shards both are the same one.
-void Server::ConnectNeighbours() {
-  const int num_shards = static_cast<int>(options_.shards.size());
-  for (const int distance : {1, num_shards - 1}) {
-    RemoteNeighbourOptions neighbour;
-    neighbour.self = start_.ordinal;
-    neighbour.ordinal = (start_.ordinal + distance) % num_shards;
-    neighbour.address = options_.shards[neighbour.ordinal];
-    neighbours_.push_back(std::make_unique<RemoteNeighbourPeer>(neighbour));
-  }
-  copies_ = std::make_unique<ShardCopies>(engine_.get());
-  engine_->SetNeighbours(neighbours_[0].get(), neighbours_[1].get());
 }
 
 void Server::OnDeviceLost(const absl::Status& status) {
@@ -260,7 +248,7 @@ absl::Status Server::StartRpc(int port) {
   rpc.version = kVersion;
   rpc.on_drain_request = start_.on_drain_request;
   rpc.calls = &calls_;
-  rpc.copies = copies_.get();
+  if (neighbours_ != nullptr) rpc.copies = neighbours_->copies();
   absl::StatusOr<std::unique_ptr<RpcServer>> server =
       RpcServer::Start(rpc, engine_.get(), coordinator_.get());
   if (!server.ok()) return server.status();

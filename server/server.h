@@ -26,11 +26,10 @@ class CheckpointFolder;
 class Coordinator;
 class FileSystem;
 class Housekeeping;
+class Neighbours;
 class Observation;
-class RemoteNeighbourPeer;
 class RemoteShardPeer;
 class RpcServer;
-class ShardCopies;
 class ShardEngine;
 
 // What differs from process to process of a job.
@@ -84,7 +83,6 @@ class Server {
   absl::Status StartParts();
   absl::Status OpenCheckpoints();
   absl::Status StartEngine();
-  void ConnectNeighbours();  // with replication
   absl::Status StartObservation();
   void StartCoordinator();  // on ordinal 0
   absl::Status StartMetrics();
@@ -113,10 +111,8 @@ class Server {
   std::unique_ptr<FileSystem> files_;
   std::unique_ptr<CheckpointFolder> checkpoints_;  // null: none configured
   std::unique_ptr<Backend> backend_;
-  // The buddy, and the shard whose buddy this one is; none without replication.
-  std::vector<std::unique_ptr<RemoteNeighbourPeer>> neighbours_;
   std::unique_ptr<ShardEngine> engine_;
-  std::unique_ptr<ShardCopies> copies_;  // null without replication
+  std::unique_ptr<Neighbours> neighbours_;  // null without replication
   std::unique_ptr<Observation> observation_;
   std::vector<std::unique_ptr<RemoteShardPeer>> remote_peers_;
   std::unique_ptr<Coordinator> coordinator_;  // null unless ordinal 0

@@ -41,16 +41,15 @@ class ClientCore;
 //
 // Codes that any call may return:
 //   UNAVAILABLE          a shard is lost or out of reach, or drains, and was
-//   not
-//                        back within recovery_window (broken connections are
-//                        tried again within reconnect_window, idempotently):
-//                        the job is over for this client
+//                        not back within recovery_window (broken connections
+//                        are tried again within reconnect_window): the job is
+//                        over for this client
 //   ABORTED              superseded by another session of the rank, or evicted;
 //                        with recovery_window 0: a new epoch has begun
 //   NOT_FOUND            with recovery_window 0: the lease ran out; Connect
-//   again DEADLINE_EXCEEDED    a limit of ClientOptions; the call may be
-//   repeated FAILED_PRECONDITION  not now: says why (an observer pushes, the
-//   job is
+//                        again
+//   DEADLINE_EXCEEDED    a limit of ClientOptions; the call may be repeated
+//   FAILED_PRECONDITION  not now: says why (an observer pushes, the job is
 //                        finished, the round is another one, the job has gone
 //                        back: Pull the version that is named) or "Seed again":
 //                        it has lost its parameters and has no checkpoint
@@ -123,8 +122,8 @@ class AggClient {
   absl::Status Leave();
 
   uint64_t version() const;  // last pulled, or seeded
-  uint64_t session()
-      const;  // 0 for observers; another one if its lease ran out
+  // 0 for observers; another one if its lease ran out.
+  uint64_t session() const;
   bool seed_role() const;
   bool finished() const;
   const Manifest& manifest() const;  // the job's

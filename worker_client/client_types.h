@@ -31,10 +31,11 @@ struct ClientOptions {
   absl::Duration connect_timeout = absl::Seconds(30);
   // Short calls that wait for no other worker (Leave, Observe).
   absl::Duration call_timeout = absl::Seconds(10);
-  // A complete Push, or the bytes of a Pull once its version is published.
+  // A Push, or the bytes of a published Pull; anew when an epoch has ended.
   absl::Duration transfer_timeout = absl::Minutes(10);
   // What waits for other workers: Commit, Wait, and a Pull until its version is
-  // published. These end with the job or this session in any case.
+  // published; what waits for a lost process included. Without a limit these
+  // still end when the job finishes, this session ends or recovery_window does.
   absl::Duration round_timeout = absl::InfiniteDuration();
   // For how long a broken connection is tried again, counted from each loss.
   // Less than the server's reconnect_grace (5 s), when the session may be over.
@@ -100,8 +101,7 @@ struct RoundOutcome {
   uint64_t version = 0;  // published by the round
   uint64_t made = 0;     // in this epoch of the job; 0: not known
   Kind kind = Kind::kApplied;
-  // What this worker pushed last in the round is in the result. False if only
-  // an earlier push of the round is.
+  // This worker's last push of the round is in the result; others do not count.
   bool included = false;
   std::vector<int> ranks;           // of the workers whose rows are in it
   std::vector<int> excluded_ranks;  // not finite, or left out (see message)

@@ -24,6 +24,19 @@ absl::Duration Works(const ClientOptions& options) {
   return options.reconnect_window + RetryPolicy::kWorks;
 }
 
+// Asks the coordinator.
+bool EpochIsOver(const JobView& view, absl::Duration timeout) {
+  v1::ObserveRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  v1::JoinReply reply;
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  CancelSource::Registration registration(view.over(), &context);
+  const grpc::Status status =
+      view.coordinator()->Observe(&context, request, &reply);
+  return !status.ok() || reply.epoch() != view.epoch();
+}
+
 }  // namespace
 
 Membership::Membership(const ClientOptions& options, const Clock* clock)
@@ -99,22 +112,10 @@ bool Membership::MayBeOver(const JobView& view, const absl::Status& status) {
     // A stale epoch, or something else that the coordinator knows nothing of.
     case absl::StatusCode::kAborted:
     case absl::StatusCode::kInternal:
-      return EpochIsOver(view);
+      return EpochIsOver(view, options_.call_timeout);
     default:
       return false;
   }
-}
-
-bool Membership::EpochIsOver(const JobView& view) {
-  v1::ObserveRequest request;
-  request.set_protocol_version(kProtocolVersion);
-  v1::JoinReply reply;
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + options_.call_timeout));
-  CancelSource::Registration registration(view.over(), &context);
-  const grpc::Status status =
-      view.coordinator()->Observe(&context, request, &reply);
-  return !status.ok() || reply.epoch() != view.epoch();
 }
 
 absl::Status Membership::AwaitNext(const View& view, absl::Time deadline,

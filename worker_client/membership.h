@@ -27,10 +27,9 @@
 
 namespace agg {
 
-// A worker's lease is kept by a thread of its own, which also resumes by itself
-// when the epoch ends, in the midst of a long computation, too. An observer,
-// and a worker whose job has finished, resume in the call that needs it.
-// Thread-safe.
+// A worker's lease is kept by a thread of its own, which also resumes when the
+// epoch ends, in the midst of a long computation, too. An observer, and a
+// worker whose job has finished, resume in the call that needs it. Thread-safe.
 class Membership {
  public:
   using View = std::shared_ptr<const JobView>;
@@ -42,20 +41,19 @@ class Membership {
   ~Membership();
 
   View view() const;
-  // The final reason; OK while calls may still succeed.
-  absl::Status fate() const { return fate_.status(); }
+  absl::Status fate() const { return fate_.status(); }  // OK: not over yet
   bool finished() const { return finished_; }
   void NoteFinished() { finished_ = true; }
   bool draining() const { return draining_; }
 
   // Calls `call` with the present view, and again with the next one each time
-  // the epoch has ended, for recovery_window from each loss and until
-  // `deadline` (the system's time). Returns its last status, or the fate.
+  // its epoch has ended, for recovery_window from each loss and until
+  // `deadline` (the system's time). Its last status, or the fate.
   absl::Status Persist(absl::Time deadline,
                        const std::function<absl::Status(const View&)>& call);
 
-  // The worker has the parameters of `version`. False, and no effect: the
-  // view's epoch has ended, so that they may be of a past that was given up.
+  // The worker has the parameters of `version`. False, and no effect: the epoch
+  // has ended, so that they may be of a past that was given up.
   bool NoteHeld(const JobView& view, uint64_t version);
   Standing standing(const JobView& view) const;
   // FAILED_PRECONDITION with what to do, unless the worker may push in `view`.
@@ -63,9 +61,8 @@ class Membership {
   // Which epoch made a version, as far as it is heard; 0: not known.
   void NoteMade(uint64_t version, uint64_t made);
 
-  // The error of a call to any shard, as it came; or, if it says that a shard
-  // cannot be reached and the coordinator had said that it shuts down, that
-  // (with recovery_window 0: else the job is waited for).
+  // A call's error; where a job is not waited for and the coordinator had said
+  // that it shuts down, that in place of a lost connection.
   absl::Status Explain(const absl::Status& status) const;
 
   // From here on nothing is resumed any more; false: it was called before.
@@ -76,17 +73,13 @@ class Membership {
  private:
   Membership(const ClientOptions& options, const Clock* clock);
 
-  void Attend();  // starts the thread
-  static Lease LeaseOf(const View& view);
+  void Attend();  // starts the lease's thread
   // On the lease's thread, of the present view. What is to be held next.
   absl::optional<Lease> OnLost(const absl::Status& why);
   void OnEvent(const v1::JobEvent& event);
-  // Why the event ends the session; OK: it does not.
-  absl::Status EndBy(const v1::JobEvent& event) const;
 
   // Whether a call that failed so may succeed in another epoch.
   bool MayBeOver(const JobView& view, const absl::Status& status);
-  bool EpochIsOver(const JobView& view);
   // OK: view() is another one than `view`.
   absl::Status AwaitNext(const View& view, absl::Time deadline,
                          RecoveryWindow* window);
@@ -108,15 +101,13 @@ class Membership {
 
   Mutex resume_mutex_;  // held while one thread resumes
   std::shared_ptr<grpc::Channel> coordinator_ ABSL_GUARDED_BY(resume_mutex_);
-  // The lease's thread's alone: what it waits for the job in all.
-  RecoveryWindow outage_;
+  RecoveryWindow outage_;  // the lease's thread's alone, as the next one
   absl::Time resumed_at_;
 
   mutable Mutex mutex_;
   CondVar changed_;  // view_, attended_, fate_
   View view_ ABSL_GUARDED_BY(mutex_);
-  // A thread keeps the lease, and resumes.
-  bool attended_ ABSL_GUARDED_BY(mutex_) = false;
+  bool attended_ ABSL_GUARDED_BY(mutex_) = false;  // by a thread that resumes
   HeldVersion held_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, uint64_t> made_ ABSL_GUARDED_BY(mutex_);  // by version
 

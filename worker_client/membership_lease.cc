@@ -12,6 +12,49 @@
 #include "worker_client/resume_call.h"
 
 namespace agg {
+namespace {
+
+Lease LeaseOf(const Membership::View& view) {
+  Lease lease;
+  lease.channel = view->push_channels().front();
+  lease.epoch = view->epoch();
+  lease.session = view->session();
+  lease.duration = std::max(absl::Milliseconds(view->reply().lease_ms()),
+                            absl::Milliseconds(30));
+  // Part of the view, and keeps it.
+  lease.over = std::shared_ptr<CancelSource>(view, view->over());
+  return lease;
+}
+
+// Why the event ends the session or its epoch; OK: it does not.
+absl::Status EndBy(const v1::JobEvent& event, const ClientOptions& options,
+                   const ShardName& name) {
+  const bool resumes = options.recovery_window > absl::ZeroDuration();
+  switch (event.kind()) {
+    case v1::JobEvent::SHARD_LOST:
+      return absl::UnavailableError(absl::StrCat(
+          event.message(),
+          resumes ? ""
+                  : "; the job is over without it: restart it, Connect again "
+                    "and Seed"));
+    case v1::JobEvent::SUPERSEDED:
+      return absl::AbortedError(absl::StrCat(
+          ToString(name), ": superseded: another client joined as rank ",
+          options.rank, "; give every worker a rank of its own"));
+    case v1::JobEvent::EXPIRED:
+      return absl::NotFoundError(
+          absl::StrCat(ToString(name), ": the lease ran out",
+                       resumes ? "" : "; Connect again to go on"));
+    case v1::JobEvent::EVICTED:
+      return absl::AbortedError(
+          absl::StrCat(ToString(name), ": ", event.message(),
+                       "; an operator ended this session"));
+    default:
+      return absl::OkStatus();
+  }
+}
+
+}  // namespace
 
 void Membership::Attend() {
   {
@@ -27,18 +70,6 @@ void Membership::Attend() {
   options.on_lost = [this](const absl::Status& why) { return OnLost(why); };
   MutexLock lock(&keeper_mutex_);
   keeper_ = std::make_unique<LeaseKeeper>(std::move(options));
-}
-
-Lease Membership::LeaseOf(const View& view) {
-  Lease lease;
-  lease.channel = view->push_channels().front();
-  lease.epoch = view->epoch();
-  lease.session = view->session();
-  lease.duration = std::max(absl::Milliseconds(view->reply().lease_ms()),
-                            absl::Milliseconds(30));
-  // Part of the view, and keeps it.
-  lease.over = std::shared_ptr<CancelSource>(view, view->over());
-  return lease;
 }
 
 absl::optional<Lease> Membership::OnLost(const absl::Status& why) {
@@ -74,35 +105,10 @@ void Membership::EndAttendance() {
   changed_.NotifyAll();
 }
 
-absl::Status Membership::EndBy(const v1::JobEvent& event) const {
-  switch (event.kind()) {
-    case v1::JobEvent::SHARD_LOST:
-      if (options_.recovery_window > absl::ZeroDuration()) {
-        return absl::UnavailableError(event.message());
-      }
-      return absl::UnavailableError(
-          absl::StrCat(event.message(), "; the job is over without it: ",
-                       "restart it, Connect again and Seed"));
-    case v1::JobEvent::SUPERSEDED:
-      return absl::AbortedError(absl::StrCat(
-          ToString(name_), ": superseded: another client joined as rank ",
-          options_.rank, "; give every worker a rank of its own"));
-    case v1::JobEvent::EXPIRED:
-      return absl::NotFoundError(absl::StrCat(
-          ToString(name_), ": the lease ran out; Connect again to go on"));
-    case v1::JobEvent::EVICTED:
-      return absl::AbortedError(
-          absl::StrCat(ToString(name_), ": ", event.message(),
-                       "; an operator ended this session"));
-    default:
-      return absl::OkStatus();
-  }
-}
-
 void Membership::OnEvent(const v1::JobEvent& event) {
   const std::optional<ClientEvent::Kind> kind = KindOf(event);
   if (!kind.has_value()) return;
-  const absl::Status end = EndBy(event);
+  const absl::Status end = EndBy(event, options_, name_);
   const bool resumes = (kind == ClientEvent::Kind::kShardLost ||
                         kind == ClientEvent::Kind::kExpired) &&
                        options_.recovery_window > absl::ZeroDuration();

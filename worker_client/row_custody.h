@@ -16,7 +16,7 @@
 
 namespace agg {
 
-// Names a gradient's bytes (P16): one push of one round by one session.
+// Names a gradient's bytes (P5): one push of one round by one session.
 struct RowName {
   bool seed = false;
   uint64_t round = 0;    // of a gradient

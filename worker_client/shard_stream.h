@@ -38,7 +38,7 @@ class ShardStream {
   enum class State {
     kIdle,          // nothing to send
     kPushing,       // waiting for the acknowledgement
-    kAcknowledged,  // the last push has landed, or is not wanted: closed()
+    kAcknowledged,  // landed; closed(): dropped, since its round is closed
     kBroken,        // the call is over: status(); a new StartPush reopens it
   };
 
@@ -55,8 +55,7 @@ class ShardStream {
   // REQUIRES: not kPushing.
   void StartPush(FrameSource* source, const v1::FrameMeta& meta);
 
-  // Asks gRPC to end the call; the state becomes kBroken when its last event
-  // has run.
+  // Asks gRPC to end the call: kBroken when its last event has run.
   void Cancel();
 
   State state() const { return state_; }
@@ -65,7 +64,6 @@ class ShardStream {
   // How long the call that is over had a connection, when kBroken.
   absl::Duration connected() const { return connected_; }
   const ShardName& name() const { return name_; }
-  // kAcknowledged: the round was closed before, and the bytes were dropped.
   bool closed() const { return closed_; }
   // Whether no more events will come.
   bool Drained() const { return pending_events_ == 0; }

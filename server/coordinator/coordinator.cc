@@ -51,7 +51,12 @@ Coordinator::~Coordinator() {
   }
   {
     MutexLock lock(&mutex_);
-    refused = state_.checkpoints()->Refuse(state_.CheckAcceptingCalls());
+    const absl::Status stops = state_.CheckAcceptingCalls();
+    refused = state_.checkpoints()->Refuse(stops);
+    for (auto& waiter : facts_waiters_) {
+      refused.Add([waiter = std::move(waiter), stops] { waiter(stops); });
+    }
+    facts_waiters_.clear();
   }
   refused.Run();
   reporter_.Flush();  // while what it calls back to can still ask this object
@@ -237,12 +242,6 @@ void Coordinator::CancelWait(uint64_t number) {
 
 // --- Operators and questions -------------------------------------------------
 
-absl::StatusOr<RuleChangeResult> Coordinator::SetRule(
-    const RuleChange& change, const CombinationCheck& check) {
-  MutexLock lock(&mutex_);
-  return state_.SetRule(change, check);
-}
-
 // So that nothing is lost by a stop in good order, whichever shards go with it.
 void Coordinator::AwaitLastCheckpoint(absl::Time deadline) {
   CheckpointSchedule* const schedule = state_.checkpoints();
@@ -279,46 +278,6 @@ void Coordinator::Drain(absl::Time deadline) {
     calls.Add(state_.waiters()->FailAll(state_.CheckAcceptingCalls()));
   }
   calls.Run();
-}
-
-absl::StatusOr<JoinResult> Coordinator::Observe() const {
-  MutexLock lock(&mutex_);
-  return state_.Observe();
-}
-
-JobStatus Coordinator::Status() const {
-  JobStatus status;
-  {
-    MutexLock lock(&mutex_);
-    status = state_.Status(clock_->Now());
-  }
-  const std::string waiting = phase_watch_.WaitingText();
-  if (!waiting.empty()) {
-    absl::StrAppend(&status.message, status.message.empty() ? "" : "; ",
-                    waiting);
-  }
-  status.phase_timeouts = phase_watch_.num_late();
-  return status;
-}
-
-std::optional<RoundResult> Coordinator::LastOutcome() const {
-  MutexLock lock(&mutex_);
-  return state_.recent_rounds().last_outcome();
-}
-
-std::vector<RoundRecord> Coordinator::Rounds() const {
-  MutexLock lock(&mutex_);
-  return state_.recent_rounds().records();
-}
-
-std::vector<double> Coordinator::TensorOrthogonality() const {
-  MutexLock lock(&mutex_);
-  return state_.recent_rounds().tensor_orthogonality();
-}
-
-bool Coordinator::finished() const {
-  MutexLock lock(&mutex_);
-  return state_.finished();
 }
 
 }  // namespace agg

@@ -1,10 +1,12 @@
 // The job's single decision maker: members, leases, commits, rounds. Runs on
 // shard 0 and drives all shards through ShardPeer.
 //
-// Its parts: coordinator.cc (calls from any thread), coordinator_loop.cc (its
-// own thread; epochs and rounds), coordinator_members.cc (ends of sessions, on
-// that thread), coordinator_joins.cc (joins, on a thread of their own and then
-// on that one). What it knows is in CoordinatorState.
+// Its parts: coordinator.cc and coordinator_questions.cc (calls from any
+// thread), coordinator_loop.cc (its own thread; rounds), coordinator_members.cc
+// (ends of sessions, on that thread), coordinator_epochs.cc,
+// coordinator_recovery.cc and coordinator_restart.cc (the beginnings of epochs,
+// likewise), coordinator_joins.cc and coordinator_checkpoints.cc (on threads of
+// their own and then on that one). What it knows is in CoordinatorState.
 #ifndef AGG_SERVER_COORDINATOR_COORDINATOR_H_
 #define AGG_SERVER_COORDINATOR_COORDINATOR_H_
 
@@ -127,11 +129,16 @@ class Coordinator {
   void Leave(uint64_t epoch, uint64_t session,
              std::function<void(absl::Status)> done);
 
-  // --- Calls of operators. A rule from the next round to open on, for the
-  // coordinator's life. INVALID_ARGUMENT, FAILED_PRECONDITION (finished), or
-  // what `check` (may be null) says; it is called under the lock.
+  // --- Calls of operators. A rule from the next round to open on, for as long
+  // as the job goes on (P37). INVALID_ARGUMENT, FAILED_PRECONDITION
+  // (finished), or what `check` (may be null) says; it is called under the
+  // lock. Shards do not have it yet when it returns.
   absl::StatusOr<RuleChangeResult> SetRule(const RuleChange& change,
                                            const CombinationCheck& check);
+  // The same, answered when all shards have it, so that no process that is lost
+  // takes it along. UNAVAILABLE: the coordinator stops before.
+  using RuleCallback = std::function<void(absl::StatusOr<RuleChangeResult>)>;
+  void SetRuleEverywhere(const RuleChange& change, RuleCallback done);
   // Ends the rank's session, ABORTED "evicted: reason"; what it has committed
   // stands. NOT_FOUND; INVALID_ARGUMENT for a reason over kMaxTextBytes.
   void Evict(int32_t rank, const std::string& reason,
@@ -213,6 +220,9 @@ class Coordinator {
 
   // --- Checkpoints.
   bool CheckpointIfDue();
+  // Whether one begins now; then *manifest lacks what the loop alone knows.
+  bool BeginCheckpoint(uint64_t* epoch, JobRecord* record,
+                       CheckpointManifest* manifest);
   void AwaitLastCheckpoint(absl::Time deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether the one that is under way has ended.
@@ -280,6 +290,9 @@ class Coordinator {
   bool superseded_ ABSL_GUARDED_BY(mutex_) = false;
   CoordinatorState state_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::function<void()>> operations_ ABSL_GUARDED_BY(mutex_);
+  // Who hears that all shards have the newest facts, or why not.
+  std::vector<std::function<void(const absl::Status&)>> facts_waiters_
+      ABSL_GUARDED_BY(mutex_);
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   bool threaded_ = false;  // set by Start, before its threads begin
   std::thread thread_;     // the loop

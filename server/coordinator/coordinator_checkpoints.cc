@@ -41,34 +41,38 @@ void Coordinator::TakeCheckpoint(
 
 // --- The loop's half ---------------------------------------------------------
 
+bool Coordinator::BeginCheckpoint(uint64_t* epoch, JobRecord* record,
+                                  CheckpointManifest* manifest) {
+  MutexLock lock(&mutex_);
+  if (!state_.epoch_on() || !state_.job()->seeded()) return false;
+  const JobState& job = *state_.job();
+  const absl::Time now = clock_->Now();
+  CheckpointSchedule* const schedule = state_.checkpoints();
+  if (!schedule->Due(job.id(), job.finished(), now)) return false;
+  if (schedule->busy()) {
+    schedule->Skip(job.id(), now);
+    return false;
+  }
+  schedule->Start(job.id(), now);
+  *epoch = job.epoch();
+  manifest->id = job.id();
+  manifest->history = job.history();
+  manifest->tensors = *job.manifest();
+  for (const auto& [rank, member] : job.members()) {
+    manifest->members.push_back(
+        {rank, member.session, member.first_round, member.client});
+  }
+  manifest->facts = FactsText(state_.facts());
+  job.FillRecord(record);
+  return true;
+}
+
 bool Coordinator::CheckpointIfDue() {
   CheckpointManifest manifest;
   JobRecord record;
   uint64_t epoch = 0;
-  {
-    MutexLock lock(&mutex_);
-    if (!state_.epoch_on() || !state_.job()->seeded()) return false;
-    const JobState& job = *state_.job();
-    const absl::Time now = clock_->Now();
-    CheckpointSchedule* const schedule = state_.checkpoints();
-    if (!schedule->Due(job.id(), job.finished(), now)) return false;
-    if (schedule->busy()) {
-      schedule->Skip(job.id(), now);
-      return false;
-    }
-    schedule->Start(job.id(), now);
-    epoch = job.epoch();
-    manifest.id = job.id();
-    manifest.history = job.history();
-    manifest.tensors = *job.manifest();
-    for (const auto& [rank, member] : job.members()) {
-      manifest.members.push_back(
-          {rank, member.session, member.first_round, member.client});
-    }
-    job.FillRecord(&record);
-    manifest.facts = FactsText(state_.facts());
-  }
-  absl::Status status = RunPhases([&](int) {
+  if (!BeginCheckpoint(&epoch, &record, &manifest)) return false;
+  const absl::Status status = RunPhases([&](int) {
     Phase phase;
     phase.kind = PhaseKind::kCapture;
     phase.epoch = epoch;
@@ -178,6 +182,17 @@ void Coordinator::FactsIfDue() {
   }
   const absl::Status status = peers_.ForEach(
       [&](int, ShardPeer* peer) { return peer->SetFacts(epoch, *facts); });
+  std::vector<std::function<void(const absl::Status&)>> waiters;
+  {
+    MutexLock lock(&mutex_);
+    // Else the next epoch gets them again, and then they are told.
+    if (status.ok()) {
+      waiters.swap(facts_waiters_);
+    } else {
+      state_.RepeatFacts();
+    }
+  }
+  for (const auto& waiter : waiters) waiter(absl::OkStatus());
   if (!status.ok()) LoseEpoch(epoch, status);
 }
 

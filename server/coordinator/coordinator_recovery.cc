@@ -46,6 +46,10 @@ absl::Status Coordinator::Recover(
     return absl::OkStatus();
   Note(decision.text);
   if (decision.kind == RecoveryDecision::Kind::kUnseeded) {
+    {
+      MutexLock lock(&mutex_);
+      state_.AdoptFacts(NewestFacts(inventories), 0);
+    }
     return RunRecover(epoch, decision, "");
   }
   start->emplace();
@@ -204,114 +208,6 @@ absl::Status Coordinator::GiveManifest(
     (void)ordinal;
     return peer->SetManifest(epoch, start->manifest);
   });
-}
-
-absl::Status Coordinator::FillStart(
-    uint64_t epoch, const std::vector<ShardInventory>& inventories,
-    const RecoveryDecision& decision, const CheckpointManifest& checkpoint,
-    JobStart* start) {
-  start->id = decision.target;
-  start->highest_session = HighestSession(inventories);
-  start->members = SurvivingMembers(inventories);
-  JobFacts facts = NewestFacts(inventories);
-  bool known = false;
-  {
-    MutexLock lock(&mutex_);
-    known = state_.job() != nullptr;
-    if (known) start->sessions = state_.job()->sessions();
-  }
-  const bool rewinds = decision.kind == RecoveryDecision::Kind::kRewind;
-  if (decision.checkpoint.has_value()) {
-    start->restored = *decision.checkpoint;
-    if (start->members.empty() && !known) {
-      for (const CheckpointMember& member : checkpoint.members) {
-        start->members.push_back(
-            {member.rank, member.session, member.first_round, member.client});
-        start->highest_session =
-            std::max(start->highest_session, member.session);
-      }
-    }
-    const absl::StatusOr<JobFacts> sealed = ParseFacts(checkpoint.facts);
-    if (!sealed.ok()) return sealed.status();
-    if (rewinds) {
-      // What was changed since then is undone with the rounds (P37).
-      if (facts.text != sealed->text) {
-        LogWarning(
-            "recovery: what was changed between rounds since the "
-            "checkpoint is undone: ",
-            facts.text.empty() ? "nothing was set" : facts.text);
-      }
-      facts = {epoch, facts.number + 1, sealed->text};
-    } else if (facts < *sealed) {
-      facts = *sealed;
-    }
-  }
-  absl::Status status = FillRecord(epoch, decision, checkpoint, start);
-  if (!status.ok()) return status;
-  if (rewinds) start->record.history = epoch;
-  for (MemberState& member : start->members) {
-    member.first_round = std::min(member.first_round, start->id.version);
-  }
-  MutexLock lock(&mutex_);
-  state_.AdoptFacts(facts);
-  return absl::OkStatus();
-}
-
-absl::Status Coordinator::FillRecord(uint64_t epoch,
-                                     const RecoveryDecision& decision,
-                                     const CheckpointManifest& checkpoint,
-                                     JobStart* start) {
-  // The process that has lived through it knows best, and goes on as it is.
-  if (!decision.checkpoint.has_value() && !options_.replicated) {
-    return GoOnFromMemory(epoch, decision.target, start);
-  }
-  std::string text = checkpoint.record;
-  if (!decision.checkpoint.has_value()) text = peers_.peer(0)->Record();
-  absl::StatusOr<JobRecord> record = ParseJobRecord(text);
-  if (!record.ok()) {
-    return absl::Status(
-        record.status().code(),
-        absl::StrCat("the job's record: ", record.status().message()));
-  }
-  start->record = *std::move(record);
-  absl::Status status = engine_.Reset(epoch, start->manifest);
-  if (!status.ok()) return status;
-  CombineOptions combine;
-  {
-    MutexLock lock(&mutex_);
-    combine = state_.combine();
-  }
-  engine_.Restore(start->record, combine);
-  JobRecord shadows;
-  engine_.FillRecord(&shadows);
-  reporter_.SetShadowRules(std::move(shadows.state.shadow_rules));
-  return absl::OkStatus();
-}
-
-absl::Status Coordinator::GoOnFromMemory(uint64_t epoch,
-                                         const VersionId& target,
-                                         JobStart* start) {
-  std::optional<RoundReport> unpublished;
-  MutexLock lock(&mutex_);
-  JobState* const job = state_.job();
-  if (job == nullptr || !job->seeded()) {
-    return absl::InternalError("copies are left, but nobody knows their job");
-  }
-  if (!(job->id() == target)) {
-    unpublished = engine_.TakeUnpublished();
-    if (!unpublished.has_value() ||
-        !(VersionId{unpublished->epoch, unpublished->version} == target)) {
-      return absl::InternalError(absl::StrCat(
-          "shards are at version ", target.version, ", the job at ",
-          job->version(), ", and its last round is not known"));
-    }
-    job->FinishRound(OutcomeOf(*unpublished), clock_->Now());
-    job->TakeEffects();  // its workers hear of the end when they ask again
-    if (job->finished()) state_.NoteChange();
-  }
-  job->FillRecord(&start->record);
-  engine_.BeginEpoch(epoch);
-  return absl::OkStatus();
 }
 
 absl::Status Coordinator::GiveSessions(uint64_t epoch, const JobStart& start) {

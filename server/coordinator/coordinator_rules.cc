@@ -76,34 +76,26 @@ std::optional<JobFacts> CoordinatorState::TakeNewFacts() {
   return facts_;
 }
 
-void CoordinatorState::AdoptFacts(const JobFacts& facts) {
-  if (facts_ < facts) facts_ = facts;
-}
-
 // What a new process finds, and what a rewind undoes or keeps. A change that
 // the configuration does not allow any more is said and left out.
-void CoordinatorState::ApplyFacts() {
+void CoordinatorState::AdoptFacts(const JobFacts& facts, uint64_t version) {
+  if (facts_ < facts) facts_ = facts;
   const absl::StatusOr<JobChanges> changes = ParseJobChanges(facts_.text);
-  if (!changes.ok()) {
+  if (changes.ok()) {
+    ApplyRules(*changes, version);
+  } else {
     LogWarning("what was changed between rounds is lost: ",
                changes.status().message());
-    return;
   }
-  ApplyRules(*changes);
-  if (!changes->finished) return;
-  // A limit that was raised lets a job go on that had finished by it.
-  const bool raised =
-      absl::StartsWith(changes->end_reason, "max_rounds (") &&
-      (options_.max_rounds == 0 || job_->version() < options_.max_rounds);
-  if (!raised) job_->StayFinished(changes->end_reason, changes->failed);
 }
 
-void CoordinatorState::ApplyRules(const JobChanges& changes) {
-  if (!changes.rule.has_value()) return;
-  rule_was_set_ = true;
-  absl::StatusOr<CombineOptions> rule =
-      ChangedCombination(options_.combine, *changes.rule);
-  absl::StatusOr<CombineOptions> next = rule;
+void CoordinatorState::ApplyRules(const JobChanges& changes, uint64_t version) {
+  absl::StatusOr<CombineOptions> rule = options_.combine;
+  absl::StatusOr<CombineOptions> next = options_.combine;
+  if (changes.rule.has_value()) {
+    rule = ChangedCombination(options_.combine, *changes.rule);
+    next = rule;
+  }
   if (changes.next_rule.has_value()) {
     next = ChangedCombination(options_.combine, *changes.next_rule);
   }
@@ -112,10 +104,24 @@ void CoordinatorState::ApplyRules(const JobChanges& changes) {
                rule.ok() ? next.status().message() : rule.status().message());
     return;
   }
-  const bool later = job_->version() < changes.next_round;
+  rule_was_set_ = changes.rule.has_value();
+  const bool later =
+      changes.next_rule.has_value() && version < changes.next_round;
   combine_ = later ? *std::move(rule) : *next;
   next_combine_.reset();
   if (later) next_combine_ = *std::move(next);
+}
+
+// Also a job whose parameters are lost: it asks for no Seed.
+void CoordinatorState::ApplyEnd() {
+  const absl::StatusOr<JobChanges> changes = ParseJobChanges(facts_.text);
+  if (!changes.ok() || !changes->finished) return;
+  // A limit that was raised lets a job go on that had finished by it.
+  const bool raised =
+      absl::StartsWith(changes->end_reason, "max_rounds (") &&
+      (options_.max_rounds == 0 || job_->version() < options_.max_rounds);
+  if (job_->seeded() && raised) return;
+  job_->StayFinished(changes->end_reason, changes->failed);
 }
 
 void CoordinatorState::AdoptNextCombination() {

@@ -140,8 +140,8 @@ bool CoordinatorState::BeginEpoch(uint64_t epoch, std::optional<JobStart> start,
     if (restored.has_value() || !checkpoints_.began()) {
       checkpoints_.Begin(id, restored, now);
     }
-    ApplyFacts();
   }
+  ApplyEnd();
   floor_ = FloorWatch(close_options_);
   skipped_ = SkippedRun(options_.max_skipped_rounds);
   epoch_on_ = true;

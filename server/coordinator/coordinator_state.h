@@ -91,13 +91,15 @@ class CoordinatorState {
   }
   const std::vector<uint64_t>& shard_lives() const { return shard_lives_; }
 
-  // --- What changes between two rounds (P37). Newer facts than those that are
-  // known here: rules are set, and the job may have finished.
-  void AdoptFacts(const JobFacts& facts);
+  // --- What changes between two rounds (P37). The newest facts of all, for a
+  // job that goes on at `version`: the rule becomes what they say.
+  void AdoptFacts(const JobFacts& facts, uint64_t version);
   // Writes down what has changed, for all shards to keep.
   void NoteChange();
   // What shards do not know yet; once.
   std::optional<JobFacts> TakeNewFacts();
+  // They did not get them.
+  void RepeatFacts() { facts_are_new_ = true; }
   const JobFacts& facts() const { return facts_; }
 
   CheckpointSchedule* checkpoints() { return &checkpoints_; }
@@ -158,8 +160,9 @@ class CoordinatorState {
   void NoteEffects(const JobEffects& effects);
   JobPhase Phase() const;
   void LogEpoch(uint64_t epoch, const std::optional<JobStart>& start) const;
-  void ApplyFacts();
-  void ApplyRules(const JobChanges& changes);
+  // The job has finished, if the facts say so.
+  void ApplyEnd();
+  void ApplyRules(const JobChanges& changes, uint64_t version);
   std::string Message() const;
   CloseSnapshot Snapshot() const;  // REQUIRES: job() != nullptr
 

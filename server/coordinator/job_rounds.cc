@@ -132,7 +132,7 @@ OutcomeAnswer JobState::Outcome(const OutcomeQuery& query) const {
   if (WasUsed(query)) {
     // A worker that was away for long must not count its row as lost.
     outcome.emplace();
-    // Which epoch made the version is no longer known, too.
+    outcome->epoch = MadeOf(query.round + 1);  // 0: not known any more
     outcome->round = query.round;
     outcome->version = query.round + 1;
     outcome->included = true;

@@ -78,27 +78,18 @@ absl::StatusOr<RoundReport> RoundEngine::Run(
   if (!report.applied) report.message = report.decision.skip_reason;
   SetNextRecord(report);
   status = report.applied ? Step(&report) : PrepareUnchanged(report);
-  if (!status.ok()) {
-    unpublished_.emplace(std::move(report));
-    return status;
-  }
 
-  // -> publish. A skipped round publishes the same parameters under the next
-  // number, so that every round has a version.
-  PublishPlan publish;
-  publish.version = report.version;
-  publish.unchanged = !report.applied;
-  absl::Time mark = absl::Now();
-  status = Publish(publish, &report);
-  Lap(&mark, &report.durations.publish);
-  if (!status.ok()) {
-    unpublished_.emplace(std::move(report));
-    return status;
-  }
+  // -> publish.
+  if (status.ok()) status = PublishRound(&report);
 
   // The outcome says it.
-  mark = absl::Now();
+  absl::Time mark = absl::Now();
   orthogonality.Finish(&report.decision);
+  if (!status.ok()) {
+    // Shards may have it: then the next epoch begins there.
+    unpublished_.emplace(std::move(report));
+    return status;
+  }
   Lap(&mark, &report.durations.decide);
 
   // What rules remember moves on only with a version that all shards have. The
@@ -106,6 +97,18 @@ absl::StatusOr<RoundReport> RoundEngine::Run(
   Advance(&report);
   report.shard_seconds = shard_seconds_;
   return report;
+}
+
+// A skipped round publishes the same parameters under the next number, so that
+// every round has a version.
+absl::Status RoundEngine::PublishRound(RoundReport* report) {
+  PublishPlan publish;
+  publish.version = report->version;
+  publish.unchanged = !report->applied;
+  absl::Time mark = absl::Now();
+  const absl::Status status = Publish(publish, report);
+  Lap(&mark, &report->durations.publish);
+  return status;
 }
 
 RoundReport RoundEngine::Begin(

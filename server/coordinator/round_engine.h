@@ -126,6 +126,7 @@ class RoundEngine {
   double WeightDecayOf(int32_t tensor) const;
 
   // --- Phases.
+  absl::Status PublishRound(RoundReport* report);
   absl::Status Publish(const PublishPlan& plan, RoundReport* report);
   Phase MakePhase(PhaseKind kind) const;
   // Norms or the update as one shard needs it: with its own tensors alone.

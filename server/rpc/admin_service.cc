@@ -48,6 +48,16 @@ RuleChange FromProto(const v1::SetRuleRequest& request) {
   return change;
 }
 
+absl::StatusOr<v1::SetRuleReply> ToReply(
+    const absl::StatusOr<RuleChangeResult>& result) {
+  if (!result.ok()) return result.status();
+  v1::SetRuleReply reply;
+  *reply.mutable_before() = ToProto(result->before);
+  *reply.mutable_after() = ToProto(result->after);
+  reply.set_first_round(result->first_round);
+  return reply;
+}
+
 // Names that are longer than any rule's are not logged.
 absl::Status CheckTexts(const v1::SetRuleRequest& request) {
   absl::Status status = ValidateText("rule", request.rule());
@@ -120,14 +130,14 @@ grpc::ServerUnaryReactor* AdminService::SetRule(
   const absl::Status status = CheckTexts(*request);
   if (!status.ok()) return AnswerNow<v1::SetRuleReply>(reply, status);
   LogCall(context, absl::StrCat("set-rule ", request->ShortDebugString()));
-  const absl::StatusOr<RuleChangeResult> result =
-      coordinator_->SetRule(FromProto(*request), nullptr);
-  if (!result.ok()) return AnswerNow<v1::SetRuleReply>(reply, result.status());
-  v1::SetRuleReply answer;
-  *answer.mutable_before() = ToProto(result->before);
-  *answer.mutable_after() = ToProto(result->after);
-  answer.set_first_round(result->first_round);
-  return AnswerNow<v1::SetRuleReply>(reply, answer);
+  auto poll = LongPoll<v1::SetRuleReply>::Make(reply);
+  auto* reactor = poll.get();
+  coordinator_->SetRuleEverywhere(
+      FromProto(*request),
+      [poll](const absl::StatusOr<RuleChangeResult>& result) {
+        poll->Answer(ToReply(result));
+      });
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* AdminService::EvictWorker(

@@ -102,7 +102,9 @@ class ShardControlService::AttachStream
     }
     reply.set_epoch(epoch_);
     reply.set_backend(service_->self_.backend);
-    reply.set_life(service_->self_.life);
+    // A shard that has forgotten its rows has another life than its process.
+    const uint64_t life = service_->engine_->life();
+    reply.set_life(life != 0 ? life : service_->self_.life);
     Send(std::move(reply));
   }
 

@@ -2,14 +2,21 @@
 // replication has at least two messages over a network.
 #include "server/shard/combined_sender.h"
 
+#include <utility>
+
 #include "absl/types/span.h"
 
 namespace agg {
 
 CombinedSender::CombinedSender(NeighbourPeer* peer, const CopyHeader& header,
                                const ShardLayout* layout,
-                               const Buffer* combined)
-    : peer_(peer), header_(header), layout_(layout), combined_(combined) {
+                               const Buffer* combined,
+                               std::function<absl::Status()> check)
+    : peer_(peer),
+      header_(header),
+      layout_(layout),
+      combined_(combined),
+      check_(std::move(check)) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -57,7 +64,8 @@ void CombinedSender::Run() {
     slice.values = absl::MakeConstSpan(
         reinterpret_cast<const float*>(combined_->host()) + range.begin,
         static_cast<size_t>(range.num_elements));
-    const absl::Status status = peer_->SendCombined(header_, slice);
+    absl::Status status = check_();
+    if (status.ok()) status = peer_->SendCombined(header_, slice);
     if (status.ok()) continue;
     MutexLock lock(&mutex_);
     status_ = status;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
@@ -19,9 +20,11 @@ namespace agg {
 // One thread sends, in the order of Send. Another one uses the class.
 class CombinedSender {
  public:
-  // All outlive it. `combined`: in the layout, on the host.
+  // All outlive it. `combined`: in the layout, on the host. `check` is asked
+  // before each slice: its error ends the sending.
   CombinedSender(NeighbourPeer* peer, const CopyHeader& header,
-                 const ShardLayout* layout, const Buffer* combined);
+                 const ShardLayout* layout, const Buffer* combined,
+                 std::function<absl::Status()> check);
   // What has not been sent is not sent any more.
   ~CombinedSender();
   CombinedSender(const CombinedSender&) = delete;
@@ -41,6 +44,7 @@ class CombinedSender {
   const CopyHeader header_;
   const ShardLayout* const layout_;
   const Buffer* const combined_;
+  const std::function<absl::Status()> check_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<size_t> slices_ ABSL_GUARDED_BY(mutex_);

@@ -18,6 +18,7 @@ ShardEngine::ShardEngine(const ShardOptions& options, Backend* backend,
       on_device_lost_(std::move(on_device_lost)),
       backend_(backend),
       epoch_(options.ordinal),
+      life_(options.life),
       home_(options.ordinal) {
   if (options_.early_gram || (options_.replicated && options_.step_early)) {
     turn_.StartFiller([this] { Fill(); });
@@ -29,6 +30,11 @@ ShardEngine::~ShardEngine() { turn_.StopFiller(); }
 
 std::string ShardEngine::name() const {
   return absl::StrCat("shard ", options_.ordinal, " (this process)");
+}
+
+uint64_t ShardEngine::life() const {
+  MutexLock lock(&mutex_);
+  return life_;
 }
 
 absl::StatusOr<uint64_t> ShardEngine::Promise() {

@@ -92,6 +92,8 @@ class ShardEngine : public ShardPeer {
   absl::Status ReserveRow(uint64_t epoch, int32_t rank) override;
   absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
+  // ShardInventory::life of the last Attach.
+  uint64_t life() const;
   // OK while that epoch is on; else as every call of it.
   absl::Status CheckEpoch(uint64_t epoch) const;
   // The first one, should several wait for each other.
@@ -247,6 +249,7 @@ class ShardEngine : public ShardPeer {
   mutable Mutex mutex_;
   CondVar claims_ended_;  // a frame's, or an early Gram has ended its reads
   ShardEpoch epoch_ ABSL_GUARDED_BY(mutex_);
+  uint64_t life_ ABSL_GUARDED_BY(mutex_);  // of what rows hold
   uint64_t member_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t recovered_epoch_ ABSL_GUARDED_BY(mutex_) = 0;  // by kRecover
   SessionTable sessions_ ABSL_GUARDED_BY(mutex_);

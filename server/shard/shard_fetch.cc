@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "kernels/optimizer_step.h"
 #include "server/params/parameter_store.h"
 #include "server/shard/array_loader.h"
 #include "server/shard/copy_transfer.h"

@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "server/base/log.h"
 #include "server/checkpoint/checkpoint_json.h"
+#include "server/checkpoint/checkpoint_manifest.h"
+#include "server/checkpoint/checkpoint_reader.h"
 #include "server/params/parameter_store.h"
 #include "server/shard/shard_checkpoint.h"
 #include "server/shard/shard_engine.h"
@@ -23,9 +25,11 @@ absl::StatusOr<ShardInventory> ShardEngine::Recovery::TakeInventory(
   const absl::Status status = engine->epoch_.Check(epoch);
   if (!status.ok()) return status;  // a newer one has come meanwhile
   ShardInventory inventory;
-  inventory.life = engine->options_.life;
   inventory.member_epoch = engine->member_epoch_;
   if (begins && !HasCopies(engine)) {
+    // Rows that were acknowledged are gone, as with another process (P27).
+    const bool had_rows = engine->compute_ != nullptr && engine->life_ != 0;
+    if (had_rows) ++engine->life_;
     *former = Forget(engine);
     engine->member_epoch_ = epoch;
     engine->epoch_.Open();
@@ -34,6 +38,7 @@ absl::StatusOr<ShardInventory> ShardEngine::Recovery::TakeInventory(
     if (!engine->home_.prepared()) ReopenRound(engine);
     if (engine->options_.replicated) engine->compute_->replica()->Hold();
   }
+  inventory.life = engine->life_;
   inventory.has_manifest = engine->compute_ != nullptr;
   if (engine->home_.held()) inventory.copies.push_back(engine->home_.state());
   if (engine->compute_ != nullptr && engine->options_.replicated) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/optimizer_step.h"
 #include "server/shard/step_layout.h"
 
 namespace agg {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/optimizer_step.h"
 #include "server/shard/copy_transfer.h"
 #include "server/shard/shard_replica.h"
 

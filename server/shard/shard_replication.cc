@@ -94,7 +94,10 @@ absl::StatusOr<PhaseResult> ShardEngine::Replication::Prepare(
   engine->unchanged_ = phase.publish.unchanged;
   if (!engine->unchanged_) {
     CombinedSender sender(engine->buddy_, header, compute->layout().get(),
-                          &compute->combined());
+                          &compute->combined(), [&] {
+                            // A newer epoch is not kept waiting for it.
+                            return engine->CheckEpoch(phase.epoch);
+                          });
     status = compute->Combine(
         engine->closed_round_.rows(), phase.step,
         [&](size_t begin, size_t end) { sender.Send(begin, end); });

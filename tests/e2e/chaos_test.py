@@ -32,6 +32,33 @@ class ChaosTest(unittest.TestCase):
         self.run_chaos("--replication=none --actions=cut --events=4 "
                        "--rounds=80", seed=1)
 
+    def test_killed_shards_with_second_copies_change_nothing(self):
+        self.run_chaos(
+            "--replication=buddy --actions=kill,coordinator,pair,recovery "
+            "--events=6 --rounds=120 --rule=adacons", seed=1)
+
+    def test_so_does_no_kill_at_the_start_or_in_the_last_moments(self):
+        self.run_chaos("--replication=buddy --actions=kill --edges --events=1 "
+                       "--rounds=40", seed=1)
+
+    def test_a_rolling_restart_changes_nothing(self):
+        self.run_chaos("--replication=buddy --actions=roll --events=1 "
+                       "--rounds=60", seed=1)
+
+    def test_two_shards_are_each_others_neighbours(self):
+        self.run_chaos("--replication=buddy --actions=kill --events=4 "
+                       "--rounds=80 --shards=2", seed=1)
+
+    def test_without_second_copies_a_job_goes_on_from_its_checkpoint(self):
+        self.run_chaos("--replication=none --actions=kill,coordinator,all "
+                       "--events=4 --rounds=80 --checkpoint_every_rounds=5",
+                       seed=1)
+
+    def test_so_does_one_that_lost_both_copies_or_its_workers(self):
+        self.run_chaos("--replication=buddy --actions=all,everything "
+                       "--events=3 --rounds=80 --checkpoint_every_rounds=5",
+                       seed=1)
+
     def test_a_change_of_the_result_is_found(self):
         options = chaos.make_parser().parse_args(["--bin=."])
         same = chaos.Result(["a", "a"], 0, 0, [], [7])

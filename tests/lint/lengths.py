@@ -2,7 +2,8 @@
 
 No file of code has over 400 lines. In production code a header has at most 120,
 a source 300, and the body of a function 40. What is longer for a reason is
-named here, with the reason.
+named here, with the reason; the one file that cannot be under 400, with a limit
+of its own.
 """
 
 import re
@@ -27,11 +28,19 @@ LONG_FILES = {
     "server/coordinator/round_engine.h": "the phases of a round: " + _PAGE,
     "server/round/phase.h": "all phases and what they carry: " + _PAGE,
     "server/round/round_report.h": "all that a round reports: " + _PAGE,
+    "server/round/shard_peer.h": "all that a shard is asked for: " + _PAGE,
     "server/rpc/bidi_stream.h": "a template: its code has to be in the header",
+    "server/server.h": "one class holds all parts of a process",
     "server/shard/open_round.cc": _ONE_LOCK,
     "server/shard/open_round.h": _ONE_LOCK,
     "server/shard/shard_engine.h": _ONE_LOCK,
     "worker_client/agg_client.h": "all of the client that its users see",
+    "worker_client/membership.h": "one class holds a client's place in its job",
+}
+# path: (lines at most, reason)
+LONGEST_FILES = {
+    "proto/agg.proto":
+        (600, "the wire is one file, so that a client needs one file"),
 }
 # "path: first line of the function", up to the parameters.
 LONG_FUNCTIONS = {
@@ -98,8 +107,9 @@ def check(files):
         if not path.endswith(_CODE):
             continue
         limit = _MAX_LINES if path in LONG_FILES else _limit(path)
+        limit, _ = LONGEST_FILES.get(path, (limit, ""))
         if len(lines) > limit:
-            hint = "" if limit == _MAX_LINES else \
+            hint = "" if limit >= _MAX_LINES else \
                 "; or name it in tests/lint/lengths.py"
             yield "%s has %d lines (at most %d%s)" % (
                 path, len(lines), limit, hint)

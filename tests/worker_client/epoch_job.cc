@@ -281,6 +281,11 @@ void EpochJob::Refuse(grpc::Status status) {
   refusal_ = std::move(status);
 }
 
+void EpochJob::Silence() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  silent_ = true;
+}
+
 void EpochJob::Open() {
   std::lock_guard<std::mutex> lock(mutex_);
   ++epoch_;

@@ -62,6 +62,8 @@ class EpochJob {
   void Finish();
   // Joins get this instead of an answer; OK: they are answered.
   void Refuse(grpc::Status status);
+  // Joins get no answer at all.
+  void Silence();
   void Open();
 
   // --- What was asked.
@@ -120,6 +122,7 @@ class EpochJob {
   bool finished_ = false;
   bool holds_ = false;
   grpc::Status refusal_;
+  bool silent_ = false;
   uint64_t session_ = 0;
   uint64_t last_session_ = 40960;
   uint64_t last_life_ = 1;

@@ -85,11 +85,15 @@ class EpochJob::CoordinatorService : public v1::Coordinator::Service {
  public:
   explicit CoordinatorService(EpochJob* job) : job_(job) {}
 
-  grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest* request,
+  grpc::Status Join(grpc::ServerContext* context,
+                    const v1::JoinRequest* request,
                     v1::JoinReply* reply) override {
-    std::lock_guard<std::mutex> lock(job_->mutex_);
+    std::unique_lock<std::mutex> lock(job_->mutex_);
     job_->joins_.push_back(*request);
     job_->changed_.notify_all();
+    while (job_->silent_ && !context->IsCancelled()) {
+      job_->changed_.wait_for(lock, kLook);
+    }
     if (!job_->refusal_.ok()) return job_->refusal_;
     const grpc::Status status = job_->CheckCall(0);
     if (!status.ok()) return status;

@@ -185,6 +185,20 @@ TEST_F(RecoveryTest, TheWindowEnds) {
   EXPECT_EQ(client->Commit({}).status().code(), absl::StatusCode::kUnavailable);
 }
 
+TEST_F(RecoveryTest, ACoordinatorThatDoesNotAnswerEndsItToo) {
+  ClientOptions options = Options();
+  options.recovery_window = absl::Milliseconds(300);
+  Begin(options);
+  job.Silence();
+  job.End(kReason);
+  job.Open();
+  const absl::Status status = Step(0.5f).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(Message(status),
+              AllOf(HasSubstr("shard 0 (" + job.coordinator() + "): Join"),
+                    HasSubstr("recovery_window, 300ms")));
+}
+
 TEST_F(RecoveryTest, AnObserversWindowEnds) {
   Begin();
   ClientOptions options;

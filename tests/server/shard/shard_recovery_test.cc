@@ -274,6 +274,10 @@ TEST_F(ShardRecoveryTest, AFailedUpdateVoidsTheCopy) {
   const std::vector<ShardInventory> inventories = ring_.Attach();
   EXPECT_THAT(inventories[0].copies, IsEmpty());
   EXPECT_THAT(inventories[1].copies, SizeIs(1));
+  // Its rows are gone as with another process: workers push them again.
+  EXPECT_EQ(inventories[0].life, 101u);
+  EXPECT_EQ(ring_.engine(0)->life(), 101u);
+  EXPECT_EQ(inventories[1].life, 101u);
 }
 
 TEST_F(ShardRecoveryTest, ARepeatedRecoverChangesNothing) {

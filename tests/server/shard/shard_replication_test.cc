@@ -10,8 +10,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/optimizer_step.h"
-#include "proto/shard_plan.h"
-#include "server/round/neighbour_peer.h"
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
 #include "server/round/shard_options.h"
@@ -200,6 +198,57 @@ TEST(ShardReplicationTest, AVersionIsPublishedOnlyIfItHasTwoCopies) {
               HasSubstr("round 0 has not been updated"));
 }
 
+TEST(ShardReplicationTest, ASeedIsShownOnlyIfItHasTwoCopies) {
+  ShardRing ring(2, Options(OptimizerKind::kAdam, true), RingTensors());
+  ring.Attach();
+  ring.Join(2);
+  ring.LandSeed();
+  Phase publish = ring.MakePhase(PhaseKind::kPublish);
+  publish.publish.version = 0;
+  publish.publish.seed = true;
+  publish.publish.seed_session = ShardRing::kFirstSession;
+  EXPECT_THAT(ring.Run(0, publish).status().message(),
+              HasSubstr("version 0 has no second copy: part 1 is void"));
+}
+
+// As a coordinator asks all shards for a phase; with threads that step.
+TEST(ShardReplicationTest, AllShardsRunAPhaseAtTheSameTime) {
+  constexpr int kShards = 3;
+  constexpr uint64_t kRounds = 20;
+  ShardRing ring(kShards, Options(OptimizerKind::kAdam, true), RingTensors());
+  Begin(&ring);
+  for (uint64_t round = 0; round < kRounds; ++round) {
+    ring.Push(round, 0);
+    ring.Push(round, 1);
+    for (const PhaseKind kind :
+         {PhaseKind::kClose, PhaseKind::kUpdate, PhaseKind::kPublish}) {
+      std::vector<std::thread> threads;
+      for (int i = 0; i < kShards; ++i) {
+        threads.emplace_back([&ring, i, kind, round] {
+          EXPECT_EQ(ring.RunOn(i, kind, round).status(), absl::OkStatus());
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+    }
+  }
+  EXPECT_EQ(*ring.Pull(kRounds), Undisturbed(kRounds));
+  // Lost copies are fetched from each other at the same time, too.
+  ring.Restart(1);
+  ring.Attach();
+  const VersionId target{1, kRounds};
+  ring.RecoverBefore(target);
+  Phase fetch = ring.MakePhase(PhaseKind::kFetch);
+  fetch.id = target;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kShards; ++i) {
+    threads.emplace_back([&ring, i, fetch] {
+      EXPECT_EQ(ring.Run(i, fetch).status(), absl::OkStatus());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ExpectEqualCopies(&ring, target);
+}
+
 TEST(ShardReplicationTest, ASkippedRoundIsPreparedByThePlanAlone) {
   ShardRing ring(3, Options(OptimizerKind::kAdam, true), RingTensors());
   Begin(&ring);
@@ -220,68 +269,6 @@ TEST(ShardReplicationTest, ASkippedRoundIsPreparedByThePlanAlone) {
   EXPECT_EQ(*ring.Pull(3), Undisturbed(1));
   ring.Attach();
   ExpectEqualCopies(&ring, ring.Recover());
-}
-
-// P17: it waits for that step, and for no phase.
-TEST(ShardReplicationTest, AFrameOfTheNextRoundWaitsForTheStep) {
-  ShardOptions options = Options(OptimizerKind::kAdam, true);
-  options.step_early = false;
-  ShardRing ring(2, options, RingTensors());
-  Begin(&ring);
-  ring.RunRound(0);
-  const ShardPlan plan = *MakeShardPlan(RingTensors(), 2);
-  CopySlice slice;
-  slice.slice = plan.slices_of_shard[0][0];
-  const std::vector<float> values(
-      static_cast<size_t>(plan.slices[slice.slice].num_elements));
-  slice.values = values;
-  const CopyHeader header{ring.epoch(), 0, {ring.epoch(), 1}};
-  absl::Status landed = absl::UnknownError("");
-  std::thread frame(
-      [&] { landed = ring.engine(1)->SendCombined(header, slice); });
-  ring.Push(1, 0);
-  ring.Push(1, 1);
-  ASSERT_EQ(ring.RunOn(1, PhaseKind::kClose, 1).status(), absl::OkStatus());
-  frame.join();
-  EXPECT_EQ(landed, absl::OkStatus());
-}
-
-TEST(ShardReplicationTest, AFrameThatWaitsEndsWithTheEpoch) {
-  ShardOptions options = Options(OptimizerKind::kAdam, true);
-  options.step_early = false;
-  ShardRing ring(2, options, RingTensors());
-  Begin(&ring);
-  ring.RunRound(0);
-  CopySlice slice;
-  const CopyHeader header{ring.epoch(), 0, {ring.epoch(), 1}};
-  absl::Status landed;
-  std::thread frame(
-      [&] { landed = ring.engine(1)->SendCombined(header, slice); });
-  ring.Attach();
-  frame.join();
-  EXPECT_TRUE(absl::IsAborted(landed)) << landed;
-}
-
-TEST(ShardReplicationTest, RefusesOtherFrames) {
-  ShardRing ring(3, Options(OptimizerKind::kAdam, true), RingTensors());
-  Begin(&ring);
-  const uint64_t epoch = ring.epoch();
-  CopySlice slice;
-  const auto send = [&](const CopyHeader& header) {
-    return ring.engine(1)->SendCombined(header, slice);
-  };
-  EXPECT_TRUE(absl::IsAborted(send({epoch - 1, 0, {epoch, 0}})));
-  EXPECT_TRUE(absl::IsInvalidArgument(send({epoch, 2, {epoch, 0}})));
-  EXPECT_TRUE(absl::IsFailedPrecondition(send({epoch, 0, {epoch, 3}})));
-  slice.slice = 1 << 20;
-  EXPECT_TRUE(absl::IsInvalidArgument(send({epoch, 0, {epoch, 0}})));
-  EXPECT_TRUE(absl::IsFailedPrecondition(
-      ring.engine(1)->FinishCombined({epoch, 0, {epoch, 0}})));
-  CopySink sink;
-  EXPECT_TRUE(absl::IsFailedPrecondition(
-      ring.engine(1)->Fetch({epoch, 1, {epoch, 1}}, sink)));
-  EXPECT_TRUE(absl::IsInvalidArgument(
-      ring.engine(1)->Fetch({epoch, 2, {epoch, 0}}, sink)));
 }
 
 TEST(ShardReplicationTest, AFetchThatIsCutLeavesAVoidCopy) {

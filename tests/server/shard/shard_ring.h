@@ -71,7 +71,8 @@ class ShardRing {
   // With replication, after Attach: what becomes of each copy, as P18 says, the
   // void ones fetched, the sessions of Join, open. Where the job goes on.
   VersionId Recover();
-  // The actions for `target` of the last Attach, and fetching.
+  // The actions for `target` of the last Attach; and fetching.
+  void RecoverBefore(const VersionId& target);
   void RecoverTo(const VersionId& target);
   // What the shard has of a part.
   Arrays CopyOf(int ordinal, int32_t part, const VersionId& id);

@@ -1,0 +1,77 @@
+// What operators set, and what anybody may ask, from any thread.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/recent_rounds.h"
+#include "server/coordinator/rule_change.h"
+
+namespace agg {
+
+absl::StatusOr<RuleChangeResult> Coordinator::SetRule(
+    const RuleChange& change, const CombinationCheck& check) {
+  MutexLock lock(&mutex_);
+  return state_.SetRule(change, check);
+}
+
+void Coordinator::SetRuleEverywhere(const RuleChange& change,
+                                    RuleCallback done) {
+  absl::StatusOr<RuleChangeResult> result = absl::UnknownError("");
+  {
+    MutexLock lock(&mutex_);
+    result = state_.SetRule(change, nullptr);
+    // Without an epoch no shard could have it: those that come get it.
+    if (result.ok() && state_.epoch_on()) {
+      facts_waiters_.push_back([done, result](const absl::Status& status) {
+        done(status.ok() ? result : status);
+      });
+      changed_.NotifyAll();
+      return;
+    }
+  }
+  done(result);
+}
+
+absl::StatusOr<JoinResult> Coordinator::Observe() const {
+  MutexLock lock(&mutex_);
+  return state_.Observe();
+}
+
+JobStatus Coordinator::Status() const {
+  JobStatus status;
+  {
+    MutexLock lock(&mutex_);
+    status = state_.Status(clock_->Now());
+  }
+  const std::string waiting = phase_watch_.WaitingText();
+  if (!waiting.empty()) {
+    absl::StrAppend(&status.message, status.message.empty() ? "" : "; ",
+                    waiting);
+  }
+  status.phase_timeouts = phase_watch_.num_late();
+  return status;
+}
+
+std::optional<RoundResult> Coordinator::LastOutcome() const {
+  MutexLock lock(&mutex_);
+  return state_.recent_rounds().last_outcome();
+}
+
+std::vector<RoundRecord> Coordinator::Rounds() const {
+  MutexLock lock(&mutex_);
+  return state_.recent_rounds().records();
+}
+
+std::vector<double> Coordinator::TensorOrthogonality() const {
+  MutexLock lock(&mutex_);
+  return state_.recent_rounds().tensor_orthogonality();
+}
+
+bool Coordinator::finished() const {
+  MutexLock lock(&mutex_);
+  return state_.finished();
+}
+
+}  // namespace agg

@@ -1,0 +1,49 @@
+// A shard's place on the ring of second copies: its links to the shards behind
+// and before it, and what these get from it.
+#ifndef AGG_SERVER_NEIGHBOURS_H_
+#define AGG_SERVER_NEIGHBOURS_H_
+
+#include <string>
+#include <vector>
+
+#include "server/round/neighbour_peer.h"
+#include "server/rpc/remote_neighbour_peer.h"
+#include "server/shard/shard_copies.h"
+#include "server/shard/shard_engine.h"
+
+namespace agg {
+
+// Connects when it is first used. Thread-safe.
+class Neighbours {
+ public:
+  // `shards`: all addresses, two or more, by ordinal. `engine` is given its
+  // neighbours, and must end before this does, or not use them any more.
+  Neighbours(const std::vector<std::string>& shards, int ordinal,
+             ShardEngine* engine)
+      : buddy_(Link(shards, ordinal, 1)),
+        before_(Link(shards, ordinal, static_cast<int>(shards.size()) - 1)),
+        copies_(engine) {
+    engine->SetNeighbours(&buddy_, &before_);
+  }
+
+  // What others may ask of this shard.
+  NeighbourPeer* copies() { return &copies_; }
+
+ private:
+  static RemoteNeighbourOptions Link(const std::vector<std::string>& shards,
+                                     int ordinal, int distance) {
+    RemoteNeighbourOptions link;
+    link.self = ordinal;
+    link.ordinal = (ordinal + distance) % static_cast<int>(shards.size());
+    link.address = shards[link.ordinal];
+    return link;
+  }
+
+  RemoteNeighbourPeer buddy_;
+  RemoteNeighbourPeer before_;  // with two shards the same one as the buddy
+  ShardCopies copies_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_NEIGHBOURS_H_
