@@ -44,7 +44,7 @@ struct NotFiniteParameters {
   int32_t shard = 0;
 };
 
-// Whose bytes a committed row is (P16), and what its commit said of them.
+// Whose bytes a committed row is (CommitRequest of proto/agg.proto).
 struct RowOrigin {
   uint64_t session = 0;  // 0: not known
   uint32_t attempt = 0;
