@@ -138,9 +138,14 @@ void Observation::BeginEpoch() {
 }
 
 void Observation::OnRound(const RoundReport& report) {
-  if (report.epoch != epoch_) {
+  // Restored ones are of former epochs, but of this one's model.
+  if (report.epoch != epoch_ && !(report.restored && epoch_ != 0)) {
     epoch_ = report.epoch;
     BeginEpoch();
+  }
+  if (report.restored) {
+    if (round_log_ != nullptr) round_log_->Append(report);
+    return;
   }
   metrics_.OnRound(report);
   history_.Add(report);

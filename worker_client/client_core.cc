@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/agg.pb.h"
+#include "worker_client/client_event.h"
 
 namespace agg {
 namespace {
@@ -69,6 +70,11 @@ ClientCore::ClientCore(const ClientOptions& options,
       session_(options_, membership_.get()),
       router_(std::move(router)),
       job_(Describe(membership_->view()->reply())),
+      audit_(options_.observer ? "" : options_.audit_log,
+             [this](const std::string& error) {
+               if (options_.on_event == nullptr) return;
+               options_.on_event({ClientEvent::Kind::kAuditLog, 0, error});
+             }),
       version_(membership_->view()->reply().version()),
       custody_(HoldsSlices(router_.plan())) {}
 
@@ -200,9 +206,28 @@ absl::StatusOr<RoundOutcome> ClientCore::CommitRow(const RowName& row,
         return outcome.status();
       });
   if (!status.ok()) return status;
-  MutexLock lock(&custody_mutex_);
-  if (Same(custody_.row(), row)) custody_.Know();
+  {
+    MutexLock lock(&custody_mutex_);
+    if (Same(custody_.row(), row)) custody_.Know();
+  }
+  Audit(row, *outcome);
   return outcome;
+}
+
+void ClientCore::Audit(const RowName& row, const RoundOutcome& outcome) {
+  if (row.session == 0) return;  // nothing was pushed
+  AuditedPush push;
+  push.rank = options_.rank;
+  push.row = row;
+  push.rewound = outcome.kind == RoundOutcome::Kind::kRewound;
+  push.included = outcome.included;
+  push.version = outcome.version;
+  push.made = outcome.made;
+  {
+    MutexLock lock(&custody_mutex_);
+    if (Same(custody_.row(), row)) push.row_crc32c = custody_.row_crc32c();
+  }
+  audit_.Add(push);
 }
 
 absl::StatusOr<RoundOutcome> ClientCore::Commit(const PushInfo& info) {

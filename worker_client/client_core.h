@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "server/base/mutex.h"
+#include "worker_client/audit_log.h"
 #include "worker_client/client_types.h"
 #include "worker_client/coordinator_session.h"
 #include "worker_client/job_view.h"
@@ -81,14 +82,14 @@ class ClientCore {
                                           absl::Time deadline);
   absl::StatusOr<RoundOutcome> SeedOnce(const View& view, const Bound& bound,
                                         RowName* row);
-  // The outcome for a row that failed with `status`, if the worker goes on
-  // nevertheless; else `status`.
+  // Writes down what this worker knows of its row.
+  void Audit(const RowName& row, const RoundOutcome& outcome);
+  // The outcome if the worker goes on without its row's; else `status`.
   absl::StatusOr<RoundOutcome> Missed(const RowName& row,
                                       const absl::Status& status);
   // Pulls the outcome's version, or what has taken its place.
   absl::StatusOr<RoundOutcome> PullOutcome(
       RoundOutcome outcome, absl::Span<const MutableTensorView> parameters);
-
   // Of the view's first round; ends when this worker gets the seed role.
   absl::Status PullFirst(absl::Span<const MutableTensorView> parameters);
   absl::Status PullOnce(const View& view, uint64_t version,
@@ -103,7 +104,7 @@ class ClientCore {
   CoordinatorSession session_;
   const ShardRouter router_;
   const JobDescription job_;
-
+  AuditLog audit_;
   std::atomic<uint64_t> version_;
   Mutex push_mutex_;
   View pusher_view_ ABSL_GUARDED_BY(push_mutex_);  // outlives the pusher

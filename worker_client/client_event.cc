@@ -34,6 +34,8 @@ absl::string_view KindText(ClientEvent::Kind kind) {
       return "the job is back";
     case ClientEvent::Kind::kRewound:
       return "the job has gone back";
+    case ClientEvent::Kind::kAuditLog:
+      return "the audit log is not complete";
   }
   return "an event of another release";
 }

@@ -28,6 +28,7 @@ struct ClientEvent {
     kRecovered,  // calls go on; `version` is the job's newest
     // The job has gone back to `version`; `message` names both versions.
     kRewound,
+    kAuditLog,  // ClientOptions::audit_log cannot be written: it ends here
   };
   Kind kind = Kind::kFinished;
   uint64_t version = 0;

@@ -201,7 +201,11 @@ absl::StatusOr<RoundOutcome> ClientCore::PushPull(
   }
   if (!outcome.ok()) outcome = Missed(row, outcome.status());
   if (!outcome.ok()) return outcome;
-  return PullOutcome(*std::move(outcome), parameters);
+  outcome = PullOutcome(*std::move(outcome), parameters);
+  if (outcome.ok() && outcome->kind == RoundOutcome::Kind::kRewound) {
+    Audit(row, *outcome);
+  }
+  return outcome;
 }
 
 absl::StatusOr<RoundOutcome> ClientCore::Missed(const RowName& row,
@@ -214,6 +218,7 @@ absl::StatusOr<RoundOutcome> ClientCore::Missed(const RowName& row,
     // So late that the server has dropped even the outcome: the row was not
     // used.
     outcome.message = "too late: the round's outcome is no longer kept";
+    Audit(row, outcome);
     return outcome;
   }
   if (!absl::IsFailedPrecondition(status)) return status;
@@ -227,7 +232,10 @@ absl::StatusOr<RoundOutcome> ClientCore::Missed(const RowName& row,
   if (row.session != 0 &&
       (reply.version() > row.round || reply.first_round() > row.round)) {
     const absl::StatusOr<RoundOutcome> known = Wait(row.round + 1);
-    if (known.ok()) return known;
+    if (known.ok()) {
+      Audit(row, *known);
+      return known;
+    }
   }
   outcome.message = "the lease had run out; this worker has joined again";
   return outcome;

@@ -38,8 +38,7 @@ struct ClientOptions {
   // still end when the job finishes, this session ends or recovery_window does.
   absl::Duration round_timeout = absl::InfiniteDuration();
   // For how long a broken connection is tried again, counted from each loss.
-  // Less than the server's reconnect_grace (5 s), after which the session may
-  // be over.
+  // Less than the server's reconnect_grace (5 s), when the session may be over.
   absl::Duration reconnect_window = absl::Seconds(3);
   // For how long the job is waited for when it has lost a process, counted from
   // each loss: calls go on by themselves when it is back. 0: they fail with
@@ -51,13 +50,15 @@ struct ClientOptions {
   int channels_per_shard = 1;
   // Lets glibc keep freed memory (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD,
   // M_TOP_PAD), which about doubles pull throughput. Off by default because it
-  // changes the complete process; MALLOC_* in the environment has precedence.
+  // changes the complete process; MALLOC_* in the environment wins.
   bool tune_malloc = false;
 
-  // Called on the client's thread, or on the caller's during Connect and by an
-  // observer; must not block, and must not call the client. Unset: nothing is
-  // said. PrintEvent (client_event.h) writes each event to stderr.
+  // Called on the client's thread or a caller's; must not block, and must not
+  // call the client. PrintEvent (client_event.h) writes each event to stderr.
   std::function<void(const ClientEvent&)> on_event;
+  // A file of its own that gets a line for each row whose outcome is known, for
+  // `agg_report --audit`; "": none. on_event hears if it cannot be written.
+  std::string audit_log;
 };
 
 // How the job is set up, as the server said at Connect.
@@ -92,16 +93,15 @@ struct PushInfo {
 
 // How a round ended.
 struct RoundOutcome {
-  // kRewound: the job has lost its newest versions and gone back to `version`,
-  // whose parameters PushPull has pulled. No row is in it, and `round` is the
-  // one that was given up. Compute on `version` as after any other round.
+  // kRewound: the job has gone back to `version`, whose parameters PushPull has
+  // pulled; `round` is given up. Compute on `version` as after any other round.
   enum class Kind { kApplied, kSkipped, kSeeded, kRewound };
   static constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   uint64_t round = 0;
   uint64_t version = 0;  // published by the round
+  uint64_t made = 0;     // in this epoch of the job; 0: not known
   Kind kind = Kind::kApplied;
-  // What this worker pushed last in the round is in the result. False if only
-  // an earlier push of the round is.
+  // This worker's last push of the round is in the result; others do not count.
   bool included = false;
   std::vector<int> ranks;           // of the workers whose rows are in it
   std::vector<int> excluded_ranks;  // not finite, or left out (see message)

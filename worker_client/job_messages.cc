@@ -8,6 +8,7 @@ RoundOutcome OutcomeOf(const v1::RoundOutcome& message) {
   RoundOutcome outcome;
   outcome.round = message.round();
   outcome.version = message.version();
+  outcome.made = message.epoch();
   switch (message.kind()) {
     case v1::RoundOutcome::SKIPPED:
       outcome.kind = RoundOutcome::Kind::kSkipped;

@@ -281,6 +281,7 @@ class Coordinator {
   PhaseWatch phase_watch_;
   RoundEngine engine_;  // used by the loop
   RoundReporter reporter_;
+  VersionId reported_;           // of the last round; the loop's
   std::set<VersionId> refused_;  // checkpoints that are damaged; the loop's
   const std::shared_ptr<LossListener> loss_listener_;  // peers hold it, too
 

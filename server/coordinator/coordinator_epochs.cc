@@ -12,6 +12,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/job_start.h"
 #include "server/coordinator/job_state.h"
+#include "server/coordinator/restored_rounds.h"
 
 namespace agg {
 
@@ -111,6 +112,8 @@ void Coordinator::BeginEpoch(uint64_t epoch,
     lives.push_back(inventory.life);
   }
   const bool fresh = !start.has_value();
+  std::vector<RoundReport> restored;
+  if (!fresh) restored = RestoredReports(start->record, reported_);
   bool finished = false;
   {
     MutexLock lock(&mutex_);
@@ -119,6 +122,10 @@ void Coordinator::BeginEpoch(uint64_t epoch,
     finished = state_.finished();
   }
   if (fresh) reporter_.SetShadowRules({});
+  for (RoundReport& report : restored) {
+    reported_ = {report.epoch, report.version};
+    reporter_.Add(RoundFacts(), std::move(report));
+  }
   if (!finished) return;
   // Shards that are new do not know it.
   SessionChange end;

@@ -165,6 +165,7 @@ bool Coordinator::RoundIfDue() {
   DeliverEffects();
   // Workers have their answers now; statistics and metrics may take their time,
   // while the next round goes on.
+  reported_ = {report->epoch, report->version};
   reporter_.Add(engine_.TakeFacts(), *std::move(report));
   return true;
 }

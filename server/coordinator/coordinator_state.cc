@@ -240,6 +240,7 @@ bool CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
   if (!epoch_on_ || job_->epoch() != round.epoch) return false;
   CompleteReport(round, now, report);
   NoteArrivals(round);
+  report->history = job_->history();
   RoundResult outcome = OutcomeOf(*report);
   const uint64_t num_skipped = skipped_.length();
   skipped_.Note(*report);

@@ -133,6 +133,10 @@ RoundReport RoundEngine::Begin(
   report.version = round + 1;
   report.combination = NamesOf(combine_);
   report.rows = row_infos_;
+  for (const auto& [rank, contribution] : contributions) {
+    report.origins.push_back(
+        {contribution.session, contribution.attempt, contribution.row_crc32c});
+  }
   return report;
 }
 

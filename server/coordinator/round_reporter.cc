@@ -71,9 +71,12 @@ void RoundReporter::Loop() {
 }
 
 void RoundReporter::Finish(Round round) {
-  round.report.statistics = ComputeStatistics(
-      round.facts.combine, round.facts.rule_before, round.facts.rows,
-      round.report.decision, &shadow_rules_);
+  // Nothing is left to compute one from that was restored.
+  if (!round.report.restored) {
+    round.report.statistics = ComputeStatistics(
+        round.facts.combine, round.facts.rule_before, round.facts.rows,
+        round.report.decision, &shadow_rules_);
+  }
   // Before people are told, which may take its time.
   round.facts = RoundFacts();
   if (on_report_ != nullptr) on_report_(round.report);

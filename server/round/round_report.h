@@ -44,15 +44,27 @@ struct NotFiniteParameters {
   int32_t shard = 0;
 };
 
+// Whose bytes a committed row is (CommitRequest of proto/agg.proto).
+struct RowOrigin {
+  uint64_t session = 0;  // 0: not known
+  uint32_t attempt = 0;
+  std::vector<uint32_t> row_crc32c;  // by ordinal; empty: not sent
+};
+
 // One round, as decided. Sent to the observer after publication.
 struct RoundReport {
-  uint64_t epoch = 0;
+  uint64_t epoch = 0;    // that made the version
+  uint64_t history = 0;  // epoch of the last seed or rewind before it
   uint64_t round = 0;
-  uint64_t version = 0;          // published
-  bool applied = false;          // false: skipped
-  std::string message;           // why skipped, fallbacks
-  CombinationNames combination;  // in effect in the round
-  std::vector<RowInfo> rows;     // committed
+  uint64_t version = 0;  // published
+  // Made from the job's record after a recovery, for the round log alone: the
+  // report may be lost with its coordinator. It lacks all numbers.
+  bool restored = false;
+  bool applied = false;            // false: skipped
+  std::string message;             // why skipped, fallbacks
+  CombinationNames combination;    // in effect in the round
+  std::vector<RowInfo> rows;       // committed
+  std::vector<RowOrigin> origins;  // per row
   // Among rows, and among decision.excluded_ranks; ascending.
   std::vector<IncompleteRow> incomplete_rows;
   std::optional<NotFiniteParameters> not_finite;  // after this applied round

@@ -38,6 +38,10 @@ void SetRows(const v1::RoundLogRecord& record, RoundReport* report) {
     report->statistics.mean_cosines.push_back(row.mean_cosine());
     report->statistics.row_coefficients.push_back(row.coefficient());
     report->traceparents.push_back(row.traceparent());
+    report->origins.push_back(
+        {row.session(),
+         row.attempt(),
+         {row.row_crc32c().begin(), row.row_crc32c().end()}});
   }
 }
 
@@ -132,6 +136,8 @@ void SetTimes(const v1::RoundLogRecord& record, RoundReport* report) {
 RoundReport FromProto(const v1::RoundLogRecord& record) {
   RoundReport report;
   report.epoch = record.epoch();
+  report.history = record.history();
+  report.restored = record.restored();
   report.round = record.round();
   report.version = record.version();
   report.finished_at =

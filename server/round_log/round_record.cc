@@ -57,6 +57,13 @@ void AddRows(const RoundReport& report, v1::RoundLogRecord* record) {
     if (i < report.traceparents.size()) {
       row->set_traceparent(report.traceparents[i]);
     }
+    if (i < report.origins.size()) {
+      const RowOrigin& origin = report.origins[i];
+      row->set_session(origin.session);
+      row->set_attempt(origin.attempt);
+      row->mutable_row_crc32c()->Add(origin.row_crc32c.begin(),
+                                     origin.row_crc32c.end());
+    }
   }
 }
 
@@ -118,6 +125,8 @@ void AddTimes(const RoundReport& report, v1::RoundLogRecord* record) {
 v1::RoundLogRecord ToProto(const RoundReport& report) {
   v1::RoundLogRecord record;
   record.set_epoch(report.epoch);
+  record.set_history(report.history);
+  record.set_restored(report.restored);
   record.set_round(report.round);
   record.set_version(report.version);
   record.set_finished_at_seconds(UnixSeconds(report.finished_at));

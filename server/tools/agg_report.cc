@@ -1,8 +1,10 @@
-// agg_report: makes an HTML report of a run from its round log.
+// agg_report: makes an HTML report of a run from its round log, or audits the
+// log: whether each gradient counted exactly once (P28).
 //
-// Exit codes: 0 written; 1 the report cannot be written; 2 a bad flag, or a
-// log that cannot be read. Errors are one line on stderr, and so is a note for
-// each log whose end could not be read.
+// Exit codes: 0 written, or the audit found nothing wrong; 1 the report cannot
+// be written, or the audit found violations; 2 a bad flag, a log that cannot be
+// read, or nothing to check. Errors are one line on stderr, and so is a note
+// for each log whose end could not be read. An audit writes to stdout.
 #include <iostream>
 #include <string>
 #include <vector>
@@ -14,29 +16,47 @@
 #include "server/base/atomic_file.h"
 #include "server/base/flags.h"
 #include "server/base/version.h"
+#include "server/tools/audit_files.h"
+#include "server/tools/round_audit.h"
 #include "server/tools/run_report.h"
 
 namespace agg {
 namespace {
 
-Program AggReport(std::vector<std::string>* logs, std::string* output) {
+struct Request {
+  std::vector<std::string> logs;
+  std::string output;
+  std::vector<std::string> audited;
+  std::vector<std::string> workers;
+};
+
+FlagValue PathList(std::vector<std::string>* paths, const std::string& what) {
+  return {what, [paths](const std::string& path) {
+            paths->push_back(path);
+            return !path.empty();
+          }};
+}
+
+Program AggReport(Request* request) {
   Program program;
   program.name = "agg_report";
-  program.summary = "agg_report: makes an HTML report of a run.";
+  program.summary = "agg_report: makes an HTML report of a run, or audits it.";
   program.version = absl::StrCat("agg_report ", kVersion, "\n");
-  const auto add_log = [logs](const std::string& path) {
-    logs->push_back(path);
-    return !path.empty();
-  };
   program.flags = {
-      {"--log",
-       "PATH",
+      {"--log", "PATH",
        "a round log (round_log.path of the job's config); several in the "
        "order of their rounds: --log=PATH.1 --log=PATH",
-       {"the path of a round log", add_log},
-       /*required=*/true},
+       PathList(&request->logs, "the path of a round log")},
       {"--output", "PATH", "the report, one HTML file",
-       TextValue(output, "the path of the report"), /*required=*/true},
+       TextValue(&request->output, "the path of the report")},
+      {"--audit", "PATH",
+       "instead of a report: whether each gradient in this round log counted "
+       "exactly once; several as for --log",
+       PathList(&request->audited, "the path of a round log")},
+      {"--worker", "PATH",
+       "with --audit: a worker's own log (ClientOptions::audit_log); several "
+       "in any order",
+       PathList(&request->workers, "the path of a worker's log")},
   };
   return program;
 }
@@ -62,17 +82,48 @@ int Run(const std::vector<std::string>& logs, const std::string& output) {
   return Fail(1, OutputError("--output", output, written).message());
 }
 
+// What the flags ask for is one of the two.
+std::string Misfit(const Request& request) {
+  if (request.audited.empty()) {
+    if (!request.workers.empty()) return "--worker needs --audit";
+    if (request.logs.empty()) return "--log is missing, or --audit";
+    return request.output.empty() ? "--output is missing" : "";
+  }
+  return request.logs.empty() && request.output.empty()
+             ? ""
+             : "--audit makes no report: give no --log and no --output";
+}
+
+int Audit(const Request& request) {
+  const absl::StatusOr<AuditFindings> findings =
+      AuditFiles(request.audited, request.workers);
+  if (!findings.ok()) return Fail(2, findings.status().message());
+  for (const std::string& note : findings->notes) {
+    std::cout << "note: " << note << "\n";
+  }
+  for (const std::string& checked : findings->checked) {
+    std::cout << "checked: " << checked << "\n";
+  }
+  for (const std::string& violation : findings->violations) {
+    std::cout << "violation: " << violation << "\n";
+  }
+  std::cout << "violations: " << findings->violations.size() << std::endl;
+  return findings->violations.empty() ? 0 : 1;
+}
+
 int Main(const std::vector<std::string>& arguments) {
-  std::vector<std::string> logs;
-  std::string output;
+  Request request;
   const absl::StatusOr<ParsedFlags> parsed =
-      ParseFlags(AggReport(&logs, &output), arguments);
+      ParseFlags(AggReport(&request), arguments);
   if (!parsed.ok()) return Fail(2, parsed.status().message());
   if (!parsed->text.empty()) {
     std::cout << parsed->text;
     return 0;
   }
-  return Run(logs, output);
+  const std::string misfit = Misfit(request);
+  if (!misfit.empty()) return Fail(2, misfit);
+  return request.audited.empty() ? Run(request.logs, request.output)
+                                 : Audit(request);
 }
 
 }  // namespace

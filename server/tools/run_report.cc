@@ -56,7 +56,7 @@ absl::Status RunReport::AddLog(const std::string& path) {
     }
     if (!*more) break;
     if (record.has_run()) BeginRun(FromProto(record.run()));
-    Add(FromProto(record));
+    if (!record.restored()) Add(FromProto(record));
   }
   const int64_t truncated_bytes = reader->truncated_bytes();
   truncated_bytes_ += truncated_bytes;

@@ -7,7 +7,8 @@
              [--keep_logs]
 
 Trains once undisturbed and once with events (deploy/quickstart_chaos.py), and
-compares the sha256 of the final parameters of all workers. With
+compares the sha256 of the final parameters of all workers. After each run
+agg_report --audit proves that each gradient counted exactly once. With
 --replication=buddy nothing may be rewound either, unless both copies of a part
 are lost. Further actions: cut (all connections to one shard, for up to 1.5 s)
 and everything (all shards and workers killed at once). With --edges a shard is
@@ -52,6 +53,7 @@ def config_text(options, addresses, folder):
               f'optimizer {{ kind: "{options.optimizer}" }}',
               "learning_rate { rate: 0.01 }",
               "compute_threads: 1",
+              f'round_log {{ path: "{folder / "rounds.binlog"}" }}',
               f'replication: "{options.replication}"']
     if options.checkpoint_every_rounds:
         (folder / "checkpoints").mkdir()
@@ -107,6 +109,7 @@ class Job:
             [self.bin / "tests" / "e2e" / "chaos_worker",
              f"--coordinator={self.coordinator}", f"--rank={rank}",
              f"--rounds={self.options.rounds}",
+             f"--audit_log={self.folder / f'audit_{rank}.log'}",
              f"--save={self.folder / f'parameters_{rank}'}"],
             stdout=subprocess.PIPE if rank == 0 else None)
 
@@ -151,6 +154,20 @@ class Job:
         return [hashlib.sha256(
             (self.folder / f"parameters_{rank}").read_bytes()).hexdigest()
             for rank in range(self.options.workers)]
+
+
+    def audit(self):
+        """Ends the processes, so that the log is complete; what it says."""
+        self.processes.stop()
+        command = [self.bin / "server" / "tools" / "agg_report",
+                   f"--audit={self.folder / 'rounds.binlog'}"]
+        command += [f"--worker={self.folder / f'audit_{rank}.log'}"
+                    for rank in range(self.options.workers)]
+        result = subprocess.run(command, capture_output=True, text=True,
+                                timeout=SILENT_SECONDS, check=False)
+        if result.returncode:
+            raise job.RunError(f"the audit:\n{result.stdout}{result.stderr}")
+        return result.stdout
 
 
 class Disturber(chaos.Chaos):
@@ -207,6 +224,7 @@ def run(options, events, rng, say):
             disturber.on_version(last)
         result = Result(one.digests(), rewinds, left_out, disturber.pauses,
                         disturber.histories)
+        say(one.audit())
         keep = options.keep_logs
         return result
     except (job.RunError, subprocess.TimeoutExpired) as error:

@@ -24,6 +24,7 @@ ABSL_FLAG(std::string, coordinator, "127.0.0.1:50051", "address of shard 0");
 ABSL_FLAG(int, rank, 0, "this worker's rank");
 ABSL_FLAG(uint64_t, rounds, 100, "the version to end at");
 ABSL_FLAG(std::string, save, "", "file of the final parameters");
+ABSL_FLAG(std::string, audit_log, "", "file for agg_report --audit");
 
 namespace agg {
 namespace {
@@ -89,6 +90,7 @@ absl::Status Run() {
   options.rank = absl::GetFlag(FLAGS_rank);
   options.manifest = MakeManifest();
   options.connect_timeout = absl::Minutes(2);
+  options.audit_log = absl::GetFlag(FLAGS_audit_log);
   options.on_event = PrintEvent;
   absl::StatusOr<std::unique_ptr<AggClient>> client =
       AggClient::Connect(options);

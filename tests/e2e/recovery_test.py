@@ -38,6 +38,7 @@ class RecoveryTest(unittest.TestCase):
         self.assertIsNone(disturb, "nothing was disturbed")
         digests = job.digests()
         self.assertEqual(len(set(digests)), 1)
+        job.audit()
         logs = [(path / f"worker_{rank}_life_0.log").read_text()
                 for rank in range(options.workers)]
         return digests[0], lines, logs

@@ -29,6 +29,8 @@ ABSL_FLAG(int, accuracy_every, 0,
           "rank 0: rounds between test accuracies in its lines; 0: none");
 ABSL_FLAG(absl::Duration, recovery_window, agg::ClientOptions().recovery_window,
           "how long a job that has lost a process is waited for; 0: not");
+ABSL_FLAG(std::string, audit_log, "",
+          "file that gets a line for each row, for agg_report --audit");
 
 namespace agg {
 namespace {
@@ -103,6 +105,7 @@ absl::StatusOr<std::unique_ptr<AggClient>> Connect(
   // Many workers on few cores take their time to start.
   options.connect_timeout = absl::Minutes(2);
   options.recovery_window = absl::GetFlag(FLAGS_recovery_window);
+  options.audit_log = absl::GetFlag(FLAGS_audit_log);
   options.on_event = PrintEvent;
   return AggClient::Connect(options);
 }

@@ -106,6 +106,7 @@ TEST_F(JobResumeTest, ARowThatWasUsedIsNotCalledLost) {
   ASSERT_TRUE(used.ok() && used->has_value());
   EXPECT_TRUE((*used)->included);
   EXPECT_EQ((*used)->version, 5u);
+  EXPECT_EQ((*used)->epoch, 0u);  // who made it is not kept
   EXPECT_TRUE(absl::IsOutOfRange(
       state.Answer({PushKind::kGradient, 4, kSession, 2}).status()));
   EXPECT_TRUE(absl::IsOutOfRange(

@@ -52,6 +52,8 @@ inline RoundReport SomeRound(uint64_t round) {
                           absl::Milliseconds(125)};
   report.traceparents = {
       "", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", ""};
+  report.history = 1700000000000000;
+  report.origins = {{4096, 0, {7, 8}}, {4097, 2, {}}, {4098, 0, {9, 0}}};
   report.loss = 0.75;
   Decision& decision = report.decision;
   decision.excluded_ranks = {5};

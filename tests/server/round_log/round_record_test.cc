@@ -37,6 +37,12 @@ TEST(RoundRecordTest, AReportComesBack) {
   EXPECT_EQ(back.finished_at, report.finished_at);
   EXPECT_EQ(back.commit_delays, report.commit_delays);
   EXPECT_EQ(back.traceparents, report.traceparents);
+  EXPECT_EQ(back.history, report.history);
+  EXPECT_FALSE(back.restored);
+  ASSERT_EQ(back.origins.size(), 3u);
+  EXPECT_EQ(back.origins[1].session, 4097u);
+  EXPECT_EQ(back.origins[1].attempt, 2u);
+  EXPECT_EQ(back.origins[2].row_crc32c, (std::vector<uint32_t>{9, 0}));
   EXPECT_EQ(back.durations.wait, report.durations.wait);
   EXPECT_EQ(back.durations.publish, report.durations.publish);
   EXPECT_EQ(back.durations.norms, absl::ZeroDuration());
