@@ -209,8 +209,7 @@ bool Membership::NoteHeld(const JobView& view, uint64_t version) {
   const auto found = made_.find(version);
   uint64_t made = found == made_.end() ? 0 : found->second;
   // What came after the Join was made in the Join's epoch, whoever says so.
-  const bool later =
-      !view.reply().seeded() || version > view.reply().version();
+  const bool later = !view.reply().seeded() || version > view.reply().version();
   if (made == 0 && later) made = view.epoch();
   held_ = {true, version, made, view.session(), view.serial()};
   return true;

@@ -100,8 +100,9 @@ TEST(AggctlTablesTest, Workers) {
   v1::StatusReply status = WaitingJob();
   AddWorker(4, false, 0.0, &status);
   status.add_missing_ranks(4);
-  EXPECT_EQ(WorkersTable(status, Now()),
-            R"(RANK  STATE       WAITED  SINCE     LEASE  CONNECTED  LATE  LAST  BEHIND  CLIENT
+  EXPECT_EQ(
+      WorkersTable(status, Now()),
+      R"(RANK  STATE       WAITED  SINCE     LEASE  CONNECTED  LATE  LAST  BEHIND  CLIENT
    0  committed        -  -         29.0s  yes           0     0     0ms  host0:99
    1  waited for   12.3s  08:00:17  29.0s  no           12    40    3.2s  host1:99
    3  next round       -  -         29.0s  yes           0     0     0ms  host3:99
