@@ -41,6 +41,7 @@ struct SimOutcome {
   std::vector<std::string> calls;
   std::vector<std::string> errors;
   int num_rewinds = 0;
+  bool lost_at_end = false;  // all copies were, after it had finished
   std::vector<std::vector<int32_t>> rows;  // by round
   Tensors parameters;                      // in the end
   // What was pulled in any history, by version.
@@ -48,7 +49,8 @@ struct SimOutcome {
 };
 
 // Adds to the errors where the run differs from an undisturbed one.
-void CompareRuns(const SimOutcome& undisturbed, SimOutcome* run);
+void CompareRuns(const SimPlan& plan, const SimOutcome& undisturbed,
+                 SimOutcome* run);
 
 class JobSimulation {
  public:

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace agg {
@@ -352,6 +353,13 @@ bool SimWorker::Commit() {
   if (!answer.has_value()) return false;
   if (answer->ok()) {
     TakeOutcome(**answer);
+    return true;
+  }
+  if (absl::StrContains(answer->status().message(), "has finished")) {
+    // It has taken part from a round on that there is not (P13).
+    custody_.Know();
+    last_error_ = answer->status();
+    state_ = State::kDone;
     return true;
   }
   if (absl::IsFailedPrecondition(answer->status()) ||
