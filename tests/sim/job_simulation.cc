@@ -200,6 +200,8 @@ void JobSimulation::StartShard(int ordinal) {
 }
 
 void JobSimulation::StartLeader() {
+  // Epochs are counted by the clock, which goes on while a process starts.
+  clock_.Advance(absl::Milliseconds(1));
   leader_ = std::make_unique<Leader>();
   leader_->host = network_.shard(0);
   std::vector<ShardPeer*> peers;

@@ -187,7 +187,8 @@ void SimWorker::TakeJoined(const JoinResult& joined) {
   history_ = joined.seeded ? HistoryNow() : 0;
   lives_ = {joined.epoch, joined.shard_lives};
   renew_at_ = world_->clock->Now() + kRenew;
-  if (other_session || joined.rewound) custody_.Forget();
+  // Nothing is owed to a past that was given up, or is lost.
+  if (other_session || joined.rewound || !joined.seeded) custody_.Forget();
   if (joined.rewound || !joined.seeded) has_parameters_ = false;
   if (!joined.seeded) {
     if (!joined.seed_role) return GoOnAt(0, joined.epoch);
