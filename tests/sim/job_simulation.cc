@@ -105,6 +105,8 @@ void CompareRuns(const SimPlan& plan, const SimOutcome& undisturbed,
   if (run->rows != undisturbed.rows) {
     // Whoever was in at the checkpoint's time is in from there on (P26).
     if (run->num_rewinds > 0) return;
+    // Copies can outlive the sessions, which are given out after them (P19).
+    if (run->neighbours_lost) return;
     // The row of a worker that is gone is not pushed again, and its next
     // process joins a job that does not know of the former one.
     const auto worker = [](const Fault& fault) {
@@ -431,6 +433,7 @@ SimOutcome JobSimulation::Run() {
   outcome.calls = network_.names();
   outcome.errors = ledger_.errors();
   outcome.num_rewinds = ledger_.num_rewinds();
+  outcome.neighbours_lost = neighbours_lost_;
   for (const auto& [id, parameters] : ledger_.pulled()) {
     outcome.versions.insert({id.second, parameters});
   }
