@@ -367,8 +367,9 @@ void JobSimulation::Observe() {
       status.phase != JobPhase::kFinished) {
     return;
   }
-  const bool excused = !plan_.replicated ||
-                       network_.NeighboursLost(status.epoch, plan_.num_shards);
+  const bool lost = network_.NeighboursLost(status.epoch, plan_.num_shards);
+  neighbours_lost_ = neighbours_lost_ || lost;
+  const bool excused = !plan_.replicated || lost;
   ledger_.EpochBegan(status.epoch, status.seeded ? status.history : 0,
                      status.version, excused);
   if (workers_.size() == 2 && status.seeded && status.version >= kJoinRound) {
