@@ -200,6 +200,10 @@ class Coordinator {
   absl::StatusOr<std::string> ReadCheckpoint(
       uint64_t epoch, const std::vector<ShardInventory>& inventories,
       const VersionId& id, CheckpointManifest* manifest);
+  // The facts that hold, in all plans. REQUIRES: it loads the checkpoint.
+  static absl::Status TakeFacts(uint64_t epoch,
+                                const CheckpointManifest& checkpoint,
+                                RecoveryDecision* decision);
   absl::Status Refused(const VersionId& id, const absl::Status& status);
   absl::Status GiveManifest(uint64_t epoch,
                             const std::vector<ShardInventory>& inventories,

@@ -60,6 +60,8 @@ absl::Status Coordinator::Recover(
         ReadCheckpoint(epoch, inventories, *decision.checkpoint, &checkpoint);
     if (!read.ok()) return Refused(*decision.checkpoint, read.status());
     text = *std::move(read);
+    const absl::Status facts = TakeFacts(epoch, checkpoint, &decision);
+    if (!facts.ok()) return facts;
   }
   absl::Status status = GiveManifest(epoch, inventories, checkpoint, &**start);
   if (status.ok()) status = RunRecover(epoch, decision, text);

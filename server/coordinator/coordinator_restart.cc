@@ -40,26 +40,6 @@ void AddEnded(const std::vector<ShardInventory>& inventories,
   }
 }
 
-// *facts: the newest that memory has; then those that hold.
-absl::Status TakeFacts(uint64_t epoch, const RecoveryDecision& decision,
-                       const CheckpointManifest& checkpoint, JobFacts* facts) {
-  const absl::StatusOr<JobFacts> sealed = ParseFacts(checkpoint.facts);
-  if (!sealed.ok()) return sealed.status();
-  if (decision.kind != RecoveryDecision::Kind::kRewind) {
-    if (*facts < *sealed) *facts = *sealed;
-    return absl::OkStatus();
-  }
-  // What was changed since then is undone with the rounds (P37).
-  if (!facts->text.empty() && facts->text != sealed->text) {
-    LogWarning(
-        "recovery: what was changed between rounds since the checkpoint "
-        "is undone: ",
-        facts->text);
-  }
-  *facts = {epoch, facts->number + 1, sealed->text};
-  return absl::OkStatus();
-}
-
 // The epoch that made the record's version as a round or a seed.
 uint64_t MadeOf(const JobRecord& record, uint64_t version) {
   if (version == 0 || record.outcomes.empty()) return record.history;
@@ -68,6 +48,30 @@ uint64_t MadeOf(const JobRecord& record, uint64_t version) {
 
 }  // namespace
 
+// Shards keep them with kRecover: should the rewind be cut after that, nothing
+// of the past that it undoes comes back.
+absl::Status Coordinator::TakeFacts(uint64_t epoch,
+                                    const CheckpointManifest& checkpoint,
+                                    RecoveryDecision* decision) {
+  JobFacts facts = decision->plans.front().facts;
+  const absl::StatusOr<JobFacts> sealed = ParseFacts(checkpoint.facts);
+  if (!sealed.ok()) return sealed.status();
+  if (decision->kind != RecoveryDecision::Kind::kRewind) {
+    if (facts < *sealed) facts = *sealed;
+  } else {
+    // What was changed since then is undone with the rounds (P37).
+    if (!facts.text.empty() && facts.text != sealed->text) {
+      LogWarning(
+          "recovery: what was changed between rounds since the checkpoint "
+          "is undone: ",
+          facts.text);
+    }
+    facts = {epoch, facts.number + 1, sealed->text};
+  }
+  for (RecoverPlan& plan : decision->plans) plan.facts = facts;
+  return absl::OkStatus();
+}
+
 absl::Status Coordinator::FillStart(
     uint64_t epoch, const std::vector<ShardInventory>& inventories,
     const RecoveryDecision& decision, const CheckpointManifest& checkpoint,
@@ -75,7 +79,6 @@ absl::Status Coordinator::FillStart(
   start->id = decision.target;
   start->highest_session = HighestSession(inventories);
   start->members = SurvivingMembers(inventories);
-  JobFacts facts = NewestFacts(inventories);
   bool known = false;
   {
     MutexLock lock(&mutex_);
@@ -86,13 +89,11 @@ absl::Status Coordinator::FillStart(
   if (decision.checkpoint.has_value()) {
     start->restored = *decision.checkpoint;
     if (start->members.empty() && !known) AddMembers(checkpoint, start);
-    const absl::Status status = TakeFacts(epoch, decision, checkpoint, &facts);
-    if (!status.ok()) return status;
   }
   {
     // Before the record: what rules remember belongs to the rule that is set.
     MutexLock lock(&mutex_);
-    state_.AdoptFacts(facts, start->id.version);
+    state_.AdoptFacts(decision.plans.front().facts, start->id.version);
   }
   absl::Status status = FillRecord(epoch, decision, checkpoint, start);
   if (!status.ok()) return status;

@@ -99,11 +99,24 @@ std::string Describe(const SimPlan& plan) {
                       absl::StrJoin(faults, "; "));
 }
 
-void CompareRuns(const SimOutcome& undisturbed, SimOutcome* run) {
-  if (!run->errors.empty()) return;
+void CompareRuns(const SimPlan& plan, const SimOutcome& undisturbed,
+                 SimOutcome* run) {
+  if (!run->errors.empty() || run->lost_at_end) return;
   if (run->rows != undisturbed.rows) {
     // Whoever was in at the checkpoint's time is in from there on (P26).
     if (run->num_rewinds > 0) return;
+    // Copies can outlive the sessions, which are given out after them (P19).
+    if (run->neighbours_lost) return;
+    // The row of a worker that is gone is not pushed again, and its next
+    // process joins a job that does not know of the former one.
+    const auto worker = [](const Fault& fault) {
+      return fault.kind == FaultKind::kKillWorker;
+    };
+    const auto& faults = plan.faults;
+    if (std::any_of(faults.begin(), faults.end(), worker) &&
+        !std::all_of(faults.begin(), faults.end(), worker)) {
+      return;
+    }
     run->errors.push_back("the rounds have other rows than undisturbed");
     return;
   }
@@ -161,7 +174,8 @@ JobSimulation::~JobSimulation() {
 void JobSimulation::StartShard(int ordinal) {
   const auto host = std::make_shared<SimHost>();
   host->number = ordinal;
-  host->life = next_life_++;
+  // Far apart: a shard that forgets its rows counts its life up.
+  host->life = 1000 * next_life_++;
   host->backend = *MakeBackend("cpu", {/*num_threads=*/1});
   host->engine = std::make_unique<ShardEngine>(
       MakeShardOptions(plan_, ordinal, host->life), host->backend.get());
@@ -188,6 +202,8 @@ void JobSimulation::StartShard(int ordinal) {
 }
 
 void JobSimulation::StartLeader() {
+  // Epochs are counted by the clock, which goes on while a process starts.
+  clock_.Advance(absl::Milliseconds(1));
   leader_ = std::make_unique<Leader>();
   leader_->host = network_.shard(0);
   std::vector<ShardPeer*> peers;
@@ -351,8 +367,9 @@ void JobSimulation::Observe() {
       status.phase != JobPhase::kFinished) {
     return;
   }
-  const bool excused = !plan_.replicated ||
-                       network_.NeighboursLost(status.epoch, plan_.num_shards);
+  const bool lost = network_.NeighboursLost(status.epoch, plan_.num_shards);
+  neighbours_lost_ = neighbours_lost_ || lost;
+  const bool excused = !plan_.replicated || lost;
   ledger_.EpochBegan(status.epoch, status.seeded ? status.history : 0,
                      status.version, excused);
   if (workers_.size() == 2 && status.seeded && status.version >= kJoinRound) {
@@ -417,6 +434,7 @@ SimOutcome JobSimulation::Run() {
   outcome.calls = network_.names();
   outcome.errors = ledger_.errors();
   outcome.num_rewinds = ledger_.num_rewinds();
+  outcome.neighbours_lost = neighbours_lost_;
   for (const auto& [id, parameters] : ledger_.pulled()) {
     outcome.versions.insert({id.second, parameters});
   }
@@ -425,6 +443,9 @@ SimOutcome JobSimulation::Run() {
 
 void JobSimulation::ReadEnd(SimOutcome* outcome) {
   const JobStatus status = coordinator()->Status();
+  // It had finished when its parameters were lost, and stays so (P29).
+  outcome->lost_at_end = !status.seeded && ledger_.num_rewinds() > 0;
+  if (outcome->lost_at_end) return;
   if (status.version != kRounds) {
     ledger_.Fail(absl::StrCat("it ends at version ", status.version));
   }

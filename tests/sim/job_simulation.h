@@ -41,6 +41,8 @@ struct SimOutcome {
   std::vector<std::string> calls;
   std::vector<std::string> errors;
   int num_rewinds = 0;
+  bool neighbours_lost = false;  // between two complete openings
+  bool lost_at_end = false;      // all copies were, after it had finished
   std::vector<std::vector<int32_t>> rows;  // by round
   Tensors parameters;                      // in the end
   // What was pulled in any history, by version.
@@ -48,7 +50,8 @@ struct SimOutcome {
 };
 
 // Adds to the errors where the run differs from an undisturbed one.
-void CompareRuns(const SimOutcome& undisturbed, SimOutcome* run);
+void CompareRuns(const SimPlan& plan, const SimOutcome& undisturbed,
+                 SimOutcome* run);
 
 class JobSimulation {
  public:
@@ -103,7 +106,8 @@ class JobSimulation {
   std::unique_ptr<Leader> frozen_;  // a former one
   std::vector<std::unique_ptr<SimWorker>> workers_;
   SimHost operator_;
-  uint64_t rule_set_in_ = 0;    // history, as the operator was told
+  uint64_t rule_set_in_ = 0;  // history, as the operator was told
+  bool neighbours_lost_ = false;
   uint64_t rule_asked_in_ = 0;  // epoch
 };
 

@@ -44,7 +44,7 @@ const SimOutcome& Undisturbed(SimPlan plan) {
 // Nothing: the run is as it should be.
 std::string Disturbed(const SimPlan& plan) {
   SimOutcome run = JobSimulation(plan).Run();
-  CompareRuns(Undisturbed(plan), &run);
+  CompareRuns(plan, Undisturbed(plan), &run);
   if (run.errors.empty()) return "";
   if (run.errors.size() > 4) run.errors.resize(4);
   std::string text = Describe(plan);

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace agg {
@@ -186,7 +187,8 @@ void SimWorker::TakeJoined(const JoinResult& joined) {
   history_ = joined.seeded ? HistoryNow() : 0;
   lives_ = {joined.epoch, joined.shard_lives};
   renew_at_ = world_->clock->Now() + kRenew;
-  if (other_session || joined.rewound) custody_.Forget();
+  // Nothing is owed to a past that was given up, or is lost.
+  if (other_session || joined.rewound || !joined.seeded) custody_.Forget();
   if (joined.rewound || !joined.seeded) has_parameters_ = false;
   if (!joined.seeded) {
     if (!joined.seed_role) return GoOnAt(0, joined.epoch);
@@ -352,6 +354,13 @@ bool SimWorker::Commit() {
   if (!answer.has_value()) return false;
   if (answer->ok()) {
     TakeOutcome(**answer);
+    return true;
+  }
+  if (absl::StrContains(answer->status().message(), "has finished")) {
+    // It has taken part from a round on that there is not (P13).
+    custody_.Know();
+    last_error_ = answer->status();
+    state_ = State::kDone;
     return true;
   }
   if (absl::IsFailedPrecondition(answer->status()) ||
