@@ -16,6 +16,7 @@
 #include "server/base/log.h"
 #include "server/base/tick_clock.h"
 #include "server/base/version.h"
+#include "server/bind_host.h"
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/config/memory_budget.h"
 #include "server/coordinator/coordinator.h"
@@ -52,23 +53,6 @@ JobInfo MakeJobInfo(const ServerOptions& options, uint64_t life) {
   job.shards = options.shards;
   job.coordinator_life = life;
   return job;
-}
-
-// The address to bind: loopback, unless --bind names another.
-std::string BindHost(const Address& address, const std::string& bind) {
-  if (!bind.empty()) return bind;
-  return IsLoopback(address.host) && address.host != "localhost" ? address.host
-                                                                 : "127.0.0.1";
-}
-
-void WarnAboutBind(const Address& address, const std::string& host) {
-  if (!IsLoopback(host)) {
-    LogWarning("listening on ", host, " without TLS: anyone who reaches ",
-               "this port can read and change the model");
-  } else if (!IsLoopback(address.host)) {
-    LogWarning("listening on ", host, " only, but this shard's address is ",
-               address.host, ": other hosts cannot reach it without --bind");
-  }
 }
 
 }  // namespace

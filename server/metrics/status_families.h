@@ -13,8 +13,8 @@
 
 namespace agg {
 
-// Adds the families under "Job" and "Survival" of README.md; without a status, zeroes and
-// NaN.
+// Adds the families under "Job" and "Survival" of README.md; without a status,
+// zeroes and NaN.
 void AddJobFamilies(const MetricsOptions& options,
                     const std::optional<JobStatus>& status,
                     FamilyBuilder* builder);

@@ -201,39 +201,33 @@ bool PhaseRequests::Next(v1::PhaseRequest* request) {
 PhaseReplies::PhaseReplies(PhaseResult result, int64_t max_bytes)
     : result_(std::move(result)), max_bytes_(max_bytes) {}
 
-bool PhaseReplies::Next(v1::PhaseReply* reply) {
-  if (done_) return false;
-  reply->Clear();
-  int64_t bytes = 0;
+bool PhaseReplies::AddSlices(v1::PhaseReply* reply, int64_t* bytes) {
   // Whether an entry of that many bytes goes into this message, too.
   const auto fits = [&](int64_t entry_bytes) {
-    if (bytes > 0 && bytes + entry_bytes > max_bytes_) return false;
-    bytes += entry_bytes;
+    if (*bytes > 0 && *bytes + entry_bytes > max_bytes_) return false;
+    *bytes += entry_bytes;
     return true;
   };
   for (; grams_ < result_.grams.size(); ++grams_) {
     const SliceGram& gram = result_.grams[grams_];
-    if (!fits(EncodedBytes(gram))) return true;
+    if (!fits(EncodedBytes(gram))) return false;
     v1::SliceGram* out = reply->add_grams();
     out->set_slice(static_cast<uint32_t>(gram.slice));
     out->mutable_hi()->Add(gram.hi.begin(), gram.hi.end());
     out->mutable_lo()->Add(gram.lo.begin(), gram.lo.end());
   }
   for (; norms_ < result_.norms.size(); ++norms_) {
-    if (!fits(kNormsBytes)) return true;
+    if (!fits(kNormsBytes)) return false;
     const SliceNorms& norms = result_.norms[norms_];
     v1::SliceNorms* out = reply->add_norms();
     out->set_slice(static_cast<uint32_t>(norms.slice));
     out->set_parameter_norm_squared(norms.parameter_norm_squared);
     out->set_update_norm_squared(norms.update_norm_squared);
   }
-  size_t room =
-      static_cast<size_t>(std::max<int64_t>(1, (max_bytes_ - bytes) / 8));
-  if (!result_.manifest.empty() &&
-      !AppendPiece(result_.manifest, &manifest_, &room,
-                   reply->mutable_manifest())) {
-    return true;
-  }
+  return true;
+}
+
+void PhaseReplies::AddRest(v1::PhaseReply* reply) const {
   reply->set_seconds(result_.seconds);
   reply->mutable_incomplete_ranks()->Add(result_.incomplete_ranks.begin(),
                                          result_.incomplete_ranks.end());
@@ -247,6 +241,21 @@ bool PhaseReplies::Next(v1::PhaseReply* reply) {
       result_.checkpoint.num_skipped > 0) {
     *reply->mutable_checkpoint() = ToProto(result_.checkpoint);
   }
+}
+
+bool PhaseReplies::Next(v1::PhaseReply* reply) {
+  if (done_) return false;
+  reply->Clear();
+  int64_t bytes = 0;
+  if (!AddSlices(reply, &bytes)) return true;
+  size_t room =
+      static_cast<size_t>(std::max<int64_t>(1, (max_bytes_ - bytes) / 8));
+  if (!result_.manifest.empty() &&
+      !AppendPiece(result_.manifest, &manifest_, &room,
+                   reply->mutable_manifest())) {
+    return true;
+  }
+  AddRest(reply);
   done_ = true;
   return true;
 }

@@ -60,6 +60,11 @@ class PhaseReplies {
   bool Next(v1::PhaseReply* reply);
 
  private:
+  // The next Grams and norms; false: there are more than the message takes.
+  bool AddSlices(v1::PhaseReply* reply, int64_t* bytes);
+  // What the last message has.
+  void AddRest(v1::PhaseReply* reply) const;
+
   const PhaseResult result_;
   const int64_t max_bytes_;
   bool done_ = false;
