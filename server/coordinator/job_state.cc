@@ -224,4 +224,25 @@ void JobState::FinishIfLastLeft() {
   }
 }
 
+Waiting JobState::waiting() const {
+  Waiting waiting;
+  waiting.started = started_;
+  waiting.seeded = seeded_;
+  waiting.expected = options_.workers;
+  for (const auto& [rank, member] : members_) {
+    waiting.joined.push_back(rank);
+    if (member.session == seed_session_) waiting.seed_rank = rank;
+  }
+  waiting.round = version_;
+  waiting.uncommitted = MissingRanks();
+  waiting.rows_since = waiting_since_;
+  if (options_.quorum > 0) {
+    waiting.num_needed = std::max(
+        options_.quorum - static_cast<int32_t>(contributions_.size()), 0);
+  }
+  waiting.has_round_timeout = options_.round_timeout > absl::ZeroDuration() ||
+                              options_.round_timeout_mad > 0.0;
+  return waiting;
+}
+
 }  // namespace agg

@@ -1,25 +1,20 @@
 #include "tests/sim/job_simulation.h"
 
 #include <algorithm>
-#include <numeric>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/backend_factory.h"
-#include "kernels/optimizer_step.h"
 #include "server/base/job_phase.h"
 #include "server/base/log.h"
 #include "server/checkpoint/checkpoint_folder.h"
-#include "server/combine/rule_table.h"
 #include "server/coordinator/rule_change.h"
-#include "tests/sim/same_bits.h"
+#include "tests/sim/sim_options.h"
 
 namespace agg {
 namespace {
 
-constexpr uint64_t kRounds = 5;
 constexpr uint64_t kJoinRound = 1;  // the third worker joins while it is open
 constexpr uint64_t kRuleRound = 3;  // another rule is set while it is open
 constexpr LogLevel kNothing = static_cast<LogLevel>(4);  // above kError
@@ -27,117 +22,13 @@ constexpr int kMaxSteps = 20000;
 constexpr absl::Duration kTick = absl::Milliseconds(250);
 constexpr absl::Duration kMaxTime = absl::Minutes(5);
 
-Manifest MakeSimManifest(int num_shards) {
-  // With three shards one has no slices.
-  const std::vector<std::vector<int64_t>> shapes =
-      num_shards == 3 ? std::vector<std::vector<int64_t>>{{7}, {30}}
-                      : std::vector<std::vector<int64_t>>{{7}, {}, {30}, {12}};
-  Manifest manifest;
-  for (const std::vector<int64_t>& shape : shapes) {
-    TensorSpec tensor;
-    tensor.name = absl::StrCat("t", manifest.tensors.size());
-    tensor.shape = shape;
-    manifest.tensors.push_back(tensor);
-  }
-  return manifest;
-}
-
-OptimizerOptions Adam() {
-  OptimizerOptions adam;
-  adam.kind = OptimizerKind::kAdam;
-  return adam;
-}
-
-CoordinatorOptions MakeOptions(const SimPlan& plan) {
-  CoordinatorOptions options;
-  options.workers = 2;
-  options.max_workers = 3;
-  options.max_rounds = kRounds;
-  options.replicated = plan.replicated;
-  options.optimizer = Adam();
-  options.combine.rule.rule = FindRule("adacons");
-  options.combine.rule.scope = options.combine.rule.rule->default_scope;
-  options.combine.schedule.learning_rate = 0.5;
-  options.combine.shadow_rules.emplace_back();
-  options.combine.shadow_rules[0].rule = FindRule("adasum");
-  options.checkpoint.enabled = plan.checkpoints;
-  options.checkpoint.every_rounds = 2;
-  return options;
-}
-
-ShardOptions MakeShardOptions(const SimPlan& plan, int ordinal, uint64_t life) {
-  ShardOptions options;
-  options.ordinal = ordinal;
-  options.num_shards = plan.num_shards;
-  options.life = life;
-  options.workers = 2;
-  options.max_workers = 3;
-  options.optimizer = Adam();
-  options.replicated = plan.replicated;
-  options.step_early = false;  // no thread computes in the background
-  options.early_gram = false;
-  return options;
-}
-
-PeerGroup::Order MakeOrder(uint64_t seed) {
-  return [random = std::make_shared<std::mt19937_64>(seed), seed](int size) {
-    std::vector<int> order(size);
-    std::iota(order.begin(), order.end(), 0);
-    if (seed != 0) std::shuffle(order.begin(), order.end(), *random);
-    return order;
-  };
-}
-
 }  // namespace
-
-std::string Describe(const SimPlan& plan) {
-  std::vector<std::string> faults;
-  for (const Fault& fault : plan.faults) faults.push_back(Describe(fault));
-  return absl::StrCat("seed ", plan.seed, ", K = ", plan.num_shards,
-                      plan.replicated ? ", replicated" : "",
-                      plan.checkpoints ? ", checkpoints" : "", ": ",
-                      absl::StrJoin(faults, "; "));
-}
-
-void CompareRuns(const SimPlan& plan, const SimOutcome& undisturbed,
-                 SimOutcome* run) {
-  if (!run->errors.empty() || run->lost_at_end) return;
-  if (run->rows != undisturbed.rows) {
-    // Whoever was in at the checkpoint's time is in from there on (P26).
-    if (run->num_rewinds > 0) return;
-    // Copies can outlive the sessions, which are given out after them (P19).
-    if (run->neighbours_lost) return;
-    // The row of a worker that is gone is not pushed again, and its next
-    // process joins a job that does not know of the former one.
-    const auto worker = [](const Fault& fault) {
-      return fault.kind == FaultKind::kKillWorker;
-    };
-    const auto& faults = plan.faults;
-    if (std::any_of(faults.begin(), faults.end(), worker) &&
-        !std::all_of(faults.begin(), faults.end(), worker)) {
-      return;
-    }
-    run->errors.push_back("the rounds have other rows than undisturbed");
-    return;
-  }
-  if (!SameBits(run->parameters, undisturbed.parameters)) {
-    run->errors.push_back("the final parameters have other bits");
-  }
-  for (const auto& [version, parameters] : run->versions) {
-    const auto expected = undisturbed.versions.find(version);
-    if (expected != undisturbed.versions.end() &&
-        !SameBits(expected->second, parameters)) {
-      run->errors.push_back(
-          absl::StrCat("version ", version, " was pulled with other bits"));
-    }
-  }
-}
 
 JobSimulation::JobSimulation(const SimPlan& plan)
     : plan_(plan),
       network_(&clock_, plan.faults, plan.record,
                [this](SimHost* host) { return Freeze(host); }),
-      options_(MakeOptions(plan)),
+      options_(MakeSimOptions(plan)),
       revive_at_(plan.num_shards, absl::InfiniteFuture()),
       cut_reported_(plan.num_shards, absl::InfinitePast()) {
   SetLogLevel(plan.log ? LogLevel::kInfo : kNothing);
@@ -178,7 +69,7 @@ void JobSimulation::StartShard(int ordinal) {
   host->life = 1000 * next_life_++;
   host->backend = *MakeBackend("cpu", {/*num_threads=*/1});
   host->engine = std::make_unique<ShardEngine>(
-      MakeShardOptions(plan_, ordinal, host->life), host->backend.get());
+      MakeSimShardOptions(plan_, ordinal, host->life), host->backend.get());
   if (plan_.checkpoints) {
     const auto folder = CheckpointFolder::Open(&disk_, "/checkpoints",
                                                options_.job, host->life);
@@ -219,7 +110,7 @@ void JobSimulation::StartLeader() {
         const SimHostPtr there = network_.shard(0);
         return there.get() == self ? "" : "another life answers as shard 0";
       },
-      MakeOrder(plan_.seed));
+      MakeSimOrder(plan_.seed));
   leader_->thread = std::make_unique<CoordinatorThread>(
       [to = leader_->coordinator.get()] { return to->RunOnce(); });
 }
@@ -446,7 +337,7 @@ void JobSimulation::ReadEnd(SimOutcome* outcome) {
   // It had finished when its parameters were lost, and stays so (P29).
   outcome->lost_at_end = !status.seeded && ledger_.num_rewinds() > 0;
   if (outcome->lost_at_end) return;
-  if (status.version != kRounds) {
+  if (status.version != kSimRounds) {
     ledger_.Fail(absl::StrCat("it ends at version ", status.version));
   }
   std::vector<RoundResult> rounds;
