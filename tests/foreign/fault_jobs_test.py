@@ -138,11 +138,12 @@ class FrozenShardTest(ForeignTestCase):
                          r"answered phase close of round 0 within 1s")
         self.assertIn("has not answered phase close", job.shards[0].log())
         job.shards[1].thaw()
-        # As after any lost shard: another epoch, and a new seed.
-        wait_until(lambda: self.status(job).phase == "unseeded", "goes on")
+        # Another epoch, and the job goes on where it was: no memory is lost.
+        wait_until(lambda: self.status(job).phase == "open", "goes on")
         again = Worker(job, 0, TENSORS)
         self.assertNotEqual(again.epoch, worker.epoch)
-        again.seed(values(0))
+        self.assertEqual(again.reply.version, 0)
+        self.assertTrue(round_of([again], [values(1)])[0].included)
 
 
 class BrokenConnectionTest(ForeignTestCase):
