@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -80,6 +81,41 @@ TEST_F(StandbyTest, WaitsUntilTheOtherOneHasGone) {
   EXPECT_EQ(coordinator_.Status().phase, JobPhase::kUnseeded);
   EXPECT_EQ(coordinator_.Status().message, "");
   EXPECT_EQ(peer_.num_let_go, 0);
+}
+
+// With two shards one promise may be forgotten between the first look and the
+// last promise (tests/sim/README.md 6).
+TEST_F(StandbyTest, LooksOnceMoreAfterTheLastPromise) {
+  other_ = "";
+  EXPECT_TRUE(coordinator_.RunOnce());
+  EXPECT_EQ(num_asked_, 2);
+  EXPECT_EQ(peer_.num_attached, 1);
+}
+
+// It was frozen, and another process has its address now.
+TEST_F(StandbyTest, WhoIsReplacedEndsOnce) {
+  other_ = "";
+  std::vector<absl::Status> ends;
+  coordinator_.SetOnSuperseded(
+      [&](const absl::Status& status) { ends.push_back(status); });
+  EXPECT_TRUE(coordinator_.RunOnce());
+  coordinator_.CheckAddress();
+  EXPECT_TRUE(ends.empty());
+  other_ = "another one answers at h:1";
+  coordinator_.CheckAddress();
+  coordinator_.CheckAddress();
+  ASSERT_EQ(ends.size(), 1u);
+  EXPECT_THAT(std::string(ends[0].message()),
+              HasSubstr("superseded: another one answers at h:1"));
+}
+
+TEST_F(StandbyTest, AStandbyIsNotSuperseded) {
+  std::vector<absl::Status> ends;
+  coordinator_.SetOnSuperseded(
+      [&](const absl::Status& status) { ends.push_back(status); });
+  EXPECT_TRUE(coordinator_.RunOnce());
+  coordinator_.CheckAddress();
+  EXPECT_TRUE(ends.empty());
 }
 
 TEST_F(StandbyTest, WhoDoesNotGetAllShardsLetsGoOfAll) {
