@@ -61,7 +61,6 @@ DeferredCalls CheckpointSchedule::End(
   if (result.ok()) {
     if (!counts_.last_error.empty()) LogInfo("checkpoints succeed again");
     sealed_ = taking_id_;
-    taken_ = *result;
     sealed_at_ = now;
     ++counts_.num_sealed;
     counts_.last_error.clear();
@@ -95,9 +94,11 @@ void CheckpointSchedule::Request(Done done) {
 DeferredCalls CheckpointSchedule::Refuse(const absl::Status& reason) {
   DeferredCalls calls;
   requested_ = false;
-  for (Done& done : std::exchange(waiting_, {})) {
-    if (done != nullptr) {
-      calls.Add([done = std::move(done), reason] { done(reason); });
+  for (std::vector<Done>* requests : {&waiting_, &taking_}) {
+    for (Done& done : std::exchange(*requests, {})) {
+      if (done != nullptr) {
+        calls.Add([done = std::move(done), reason] { done(reason); });
+      }
     }
   }
   return calls;

@@ -3,6 +3,7 @@
 #ifndef AGG_SERVER_COORDINATOR_CHECKPOINT_SCHEDULE_H_
 #define AGG_SERVER_COORDINATOR_CHECKPOINT_SCHEDULE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -44,7 +45,10 @@ class CheckpointSchedule {
 
   // As soon as possible, whatever the options say. `done` may be null.
   void Request(Done done);
-  // The requests are refused.
+  // Whether so few wait that one more may: kMaxWaiting at most.
+  bool has_room() const { return waiting_.size() < kMaxWaiting; }
+  static constexpr size_t kMaxWaiting = 64;
+  // All requests are refused, also those of one that is given up.
   DeferredCalls Refuse(const absl::Status& reason);
 
   bool began() const { return tried_at_ != absl::InfiniteFuture(); }
@@ -65,8 +69,7 @@ class CheckpointSchedule {
   VersionId taking_id_;        // of the one that is under way
   VersionId tried_;            // the last attempt's, or where it began
   absl::Time tried_at_ = absl::InfiniteFuture();
-  VersionId sealed_;       // the newest; made 0: none
-  TakenCheckpoint taken_;  // as the answer to those who ask for it
+  VersionId sealed_;  // the newest; made 0: none
   absl::Time sealed_at_;
   CheckpointStatus counts_;  // its numbers and texts
 };

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/optimizer_table.h"
 #include "server/base/log.h"
 #include "server/coordinator/checkpoint_task.h"
@@ -29,6 +30,10 @@ void Coordinator::TakeCheckpoint(
     } else if (status.ok() && !state_.job()->seeded()) {
       status = absl::FailedPreconditionError(
           "no version is published yet, so there is nothing to keep");
+    } else if (status.ok() && !state_.checkpoints()->has_room()) {
+      status = absl::ResourceExhaustedError(
+          absl::StrCat(CheckpointSchedule::kMaxWaiting,
+                       " calls wait for a checkpoint already"));
     }
     if (status.ok()) {
       state_.checkpoints()->Request(std::move(done));

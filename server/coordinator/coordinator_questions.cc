@@ -21,7 +21,13 @@ void Coordinator::SetRuleEverywhere(const RuleChange& change,
   absl::StatusOr<RuleChangeResult> result = absl::UnknownError("");
   {
     MutexLock lock(&mutex_);
-    result = state_.SetRule(change, nullptr);
+    if (facts_waiters_.size() < kMaxQueuedCalls) {
+      result = state_.SetRule(change, nullptr);
+    } else {
+      result = absl::UnavailableError(
+          absl::StrCat(facts_waiters_.size(),
+                       " changes wait until all shards have them; try again"));
+    }
     // Without an epoch no shard could have it: those that come get it.
     if (result.ok() && state_.epoch_on()) {
       facts_waiters_.push_back([done, result](const absl::Status& status) {

@@ -123,6 +123,26 @@ TEST(CheckpointScheduleTest, WhoAsksGetsTheNextOneThatBegins) {
   EXPECT_FALSE(schedule.Due({7, 1}, false, At(2)));
 }
 
+TEST(CheckpointScheduleTest, NobodyWaitsForOneThatIsGivenUp) {
+  CheckpointSchedule schedule(Options(1000, 0));
+  schedule.Begin({7, 0}, std::nullopt, At(0));
+  std::optional<absl::StatusOr<TakenCheckpoint>> taken;
+  schedule.Request([&](auto result) { taken = result; });
+  schedule.Start({7, 0}, At(1));
+  schedule.Refuse(absl::UnavailableError("stopping")).Run();
+  ASSERT_TRUE(taken.has_value());
+  EXPECT_TRUE(absl::IsUnavailable(taken->status()));
+}
+
+TEST(CheckpointScheduleTest, SoManyMayWaitAndNoMore) {
+  CheckpointSchedule schedule(Options(1000, 0));
+  for (size_t i = 0; i < CheckpointSchedule::kMaxWaiting; ++i) {
+    ASSERT_TRUE(schedule.has_room());
+    schedule.Request(nullptr);
+  }
+  EXPECT_FALSE(schedule.has_room());
+}
+
 TEST(CheckpointScheduleTest, SaysWhatTheJobHasGoneOnFrom) {
   CheckpointSchedule schedule(Options(10, 0));
   EXPECT_FALSE(schedule.began());
