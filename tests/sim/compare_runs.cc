@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tests/server/round/row_frames.h"
 #include "tests/sim/job_simulation.h"
-#include "tests/sim/same_bits.h"
 
 namespace agg {
 

@@ -3,7 +3,6 @@
 #define AGG_TESTS_SERVER_ROUND_RECOVERY_FIXTURE_H_
 
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <string>
 
@@ -14,18 +13,6 @@
 #include "tests/server/round/local_cluster.h"
 
 namespace agg {
-
-inline bool SameBits(const Tensors& a, const Tensors& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t t = 0; t < a.size(); ++t) {
-    if (a[t].size() != b[t].size()) return false;
-    if (!a[t].empty() &&
-        std::memcmp(a[t].data(), b[t].data(), a[t].size() * 4) != 0) {
-      return false;
-    }
-  }
-  return true;
-}
 
 // As RunningJob::RunRound has it.
 inline uint64_t RowSeed(uint64_t round, int32_t rank) {

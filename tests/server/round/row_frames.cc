@@ -128,4 +128,16 @@ void ReadVersion(const PublishedVersion& version, DType dtype,
   }
 }
 
+bool SameBits(const Tensors& a, const Tensors& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t t = 0; t < a.size(); ++t) {
+    if (a[t].size() != b[t].size()) return false;
+    if (!a[t].empty() &&
+        std::memcmp(a[t].data(), b[t].data(), a[t].size() * 4) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace agg

@@ -18,6 +18,8 @@ namespace agg {
 
 // Values of a manifest's tensors, in its order.
 using Tensors = std::vector<std::vector<float>>;
+// Whether both have the same tensors with the same bytes.
+bool SameBits(const Tensors& a, const Tensors& b);
 
 // Deterministic values in [-1, 1) for every seed.
 Tensors RandomTensors(const Manifest& manifest, uint64_t seed);

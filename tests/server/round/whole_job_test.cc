@@ -1,7 +1,6 @@
 // Whole jobs: the parameters are the same bits for every number of shards,
 // arrival order and thread count, and are what the papers say.
 #include <cmath>
-#include <cstring>
 #include <random>
 
 #include "gmock/gmock.h"
@@ -12,18 +11,6 @@ namespace agg {
 namespace {
 
 constexpr int kRounds = 3;
-
-bool SameBits(const Tensors& a, const Tensors& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t t = 0; t < a.size(); ++t) {
-    if (a[t].size() != b[t].size()) return false;
-    if (!a[t].empty() &&
-        std::memcmp(a[t].data(), b[t].data(), a[t].size() * 4) != 0) {
-      return false;
-    }
-  }
-  return true;
-}
 
 // One tensor larger than a slice, a scalar, an empty one, small ones: five
 // slices, so that the sixth shard has none.

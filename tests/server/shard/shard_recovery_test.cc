@@ -7,13 +7,12 @@
 #include "absl/status/statusor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/optimizer_step.h"
 #include "proto/shard_plan.h"
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
-#include "server/round/shard_options.h"
 #include "server/round/shard_peer.h"
 #include "tests/server/round/reply.h"
+#include "tests/server/shard/ring_test.h"
 #include "tests/server/shard/shard_ring.h"
 
 namespace agg {
@@ -24,46 +23,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-ShardOptions Adam() {
-  ShardOptions options;
-  options.max_workers = 3;
-  options.workers = 2;
-  options.life = 100;
-  options.optimizer.kind = OptimizerKind::kAdam;
-  options.groups = {{"slow", 0.25f, 0.5f}};
-  return options;
-}
-
-class ShardRecoveryTest : public testing::Test {
- protected:
-  ShardRecoveryTest() : ring_(2, Adam(), RingTensors()) {}
-
-  void Begin() {
-    ring_.Attach();
-    ring_.Join(2);
-    ring_.Seed();
-  }
-  // The bits that an undisturbed run has.
-  static Tensors Undisturbed(uint64_t rounds) {
-    ShardRing ring(1, Adam(), RingTensors());
-    ring.Attach();
-    ring.Join(2);
-    ring.Seed();
-    for (uint64_t round = 0; round < rounds; ++round) ring.RunRound(round);
-    return *ring.Pull(rounds);
-  }
-  absl::Status Error(const Phase& phase) {
-    return ring_.Run(0, phase).status();
-  }
-  Phase Recover(CopyAction home, const VersionId& target) {
-    Phase phase = ring_.MakePhase(PhaseKind::kRecover);
-    phase.recover.home = home;
-    phase.recover.target = target;
-    return phase;
-  }
-
-  ShardRing ring_;
-};
+using ShardRecoveryTest = RingTest;
 
 TEST_F(ShardRecoveryTest, AnUnseededShardForgetsAndIsOpenAtOnce) {
   std::vector<ShardInventory> inventories = ring_.Attach();

@@ -7,11 +7,9 @@
 #include "absl/status/statusor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/optimizer_step.h"
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
-#include "server/round/shard_options.h"
-#include "tests/server/base/sim_disk.h"
+#include "tests/server/shard/ring_test.h"
 #include "tests/server/shard/shard_ring.h"
 
 namespace agg {
@@ -21,48 +19,9 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-ShardOptions Adam() {
-  ShardOptions options;
-  options.max_workers = 3;
-  options.workers = 2;
-  options.life = 100;
-  options.optimizer.kind = OptimizerKind::kAdam;
-  options.groups = {{"slow", 0.25f, 0.5f}};
-  return options;
-}
-
-class ShardRestoreTest : public testing::Test {
+class ShardRestoreTest : public RingTest {
  protected:
-  ShardRestoreTest() : ring_(2, Adam(), RingTensors()) {
-    EXPECT_TRUE(disk_.CreateFolder("/disk").ok());
-  }
-
-  void Begin() {
-    ring_.Attach();
-    ring_.Join(2);
-    ring_.Seed();
-  }
-  // The bits that an undisturbed run has.
-  static Tensors Undisturbed(uint64_t rounds) {
-    ShardRing ring(1, Adam(), RingTensors());
-    ring.Attach();
-    ring.Join(2);
-    ring.Seed();
-    for (uint64_t round = 0; round < rounds; ++round) ring.RunRound(round);
-    return *ring.Pull(rounds);
-  }
-  absl::Status Error(const Phase& phase) {
-    return ring_.Run(0, phase).status();
-  }
-  Phase Recover(CopyAction home, const VersionId& target) {
-    Phase phase = ring_.MakePhase(PhaseKind::kRecover);
-    phase.recover.home = home;
-    phase.recover.target = target;
-    return phase;
-  }
-
-  SimDisk disk_;  // outlives the shards
-  ShardRing ring_;
+  ShardRestoreTest() { EXPECT_TRUE(disk_.CreateFolder("/disk").ok()); }
 };
 
 TEST_F(ShardRestoreTest, ACheckpointGivesTheSameBits) {
