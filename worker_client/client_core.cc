@@ -60,6 +60,15 @@ bool IsPast(const JobView& view, uint64_t round) {
          view.reply().version() > round;
 }
 
+// A session that began while a round was open is in from a later one on.
+absl::Status CheckFirstRound(const JobView& view, uint64_t round) {
+  const uint64_t first = view.reply().first_round();
+  if (round >= first) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("this worker takes part from round ", first,
+                   "; Pull version ", first, " and compute on that"));
+}
+
 }  // namespace
 
 ClientCore::ClientCore(const ClientOptions& options,
@@ -141,13 +150,15 @@ absl::StatusOr<RowName> ClientCore::PushRow(uint64_t round,
       [&](const View& view)
           ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_mutex_) -> absl::Status {
             CatchUp(*view);
-            const absl::Status standing = membership_->CheckStanding(*view);
-            if (!standing.ok()) return standing;
+            absl::Status status = membership_->CheckStanding(*view);
+            const bool past = IsPast(*view, round);
+            if (status.ok() && !past) status = CheckFirstRound(*view, round);
+            if (!status.ok()) return status;
             if (row.session == 0) {
               MutexLock custody_lock(&custody_mutex_);
               row = custody_.Begin(/*seed=*/false, round, view->session());
             }
-            if (IsPast(*view, round)) return absl::OkStatus();
+            if (past) return absl::OkStatus();
             return PushOwed(view, row, bound, job_.push_dtype);
           });
   if (!status.ok()) return status;
@@ -172,6 +183,8 @@ absl::StatusOr<RoundOutcome> ClientCore::CommitOnce(const View& view,
   if (IsPast(*view, row.round)) {
     return session_.WaitRound(*view, row.round, row, deadline);
   }
+  const absl::Status takes_part = CheckFirstRound(*view, row.round);
+  if (!takes_part.ok()) return takes_part;
   if (gradient != nullptr) {
     MutexLock lock(&push_mutex_);
     const absl::Status pushed = PushOwed(view, row, *gradient, job_.push_dtype);

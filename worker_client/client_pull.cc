@@ -226,6 +226,10 @@ absl::StatusOr<RoundOutcome> ClientCore::Missed(const RowName& row,
   const v1::JoinReply& reply = view->reply();
   const Standing standing = membership_->standing(*view);
   if (standing == Standing::kRewound) return outcome;  // PullOutcome says so
+  if (standing == Standing::kGood && row.round < reply.first_round()) {
+    outcome.message = std::string(status.message());
+    return outcome;
+  }
   if (standing != Standing::kNewSession) return status;
   // What the former session has committed may count. The round's end is waited
   // for only if that does not wait for the new session.
@@ -243,7 +247,8 @@ absl::StatusOr<RoundOutcome> ClientCore::Missed(const RowName& row,
 
 absl::StatusOr<RoundOutcome> ClientCore::PullOutcome(
     RoundOutcome outcome, absl::Span<const MutableTensorView> parameters) {
-  // Each time the job goes back while its version is pulled.
+  // Each time the job goes back, or this worker joins again, while its version
+  // is pulled.
   constexpr int kAttempts = 5;
   absl::Status status;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -252,6 +257,9 @@ absl::StatusOr<RoundOutcome> ClientCore::PullOutcome(
     const uint64_t joined = std::max(reply.version(), reply.first_round());
     // 0: not known, so that the newest is pulled.
     uint64_t version = outcome.version;
+    if (version != 0 || version_ < reply.first_round()) {
+      version = std::max(version, reply.first_round());
+    }
     switch (membership_->standing(*view)) {
       case Standing::kRewound:
         version = joined;
@@ -274,11 +282,13 @@ absl::StatusOr<RoundOutcome> ClientCore::PullOutcome(
     }
     if (status.ok()) {
       outcome.version = version;
-      return outcome;
+      if (version >= membership_->view()->reply().first_round()) return outcome;
+    } else if (membership_->view() == view) {
+      return status;
     }
-    if (membership_->view() == view) return status;
   }
-  return status;
+  if (!status.ok()) return status;
+  return outcome;
 }
 
 bool ClientCore::IsGone(const absl::Status& status) const {

@@ -271,6 +271,11 @@ void EpochJob::Expire() {
   changed_.notify_all();
 }
 
+void EpochJob::AdmitLater() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  admits_later_ = true;
+}
+
 void EpochJob::Finish() {
   std::lock_guard<std::mutex> lock(mutex_);
   finished_ = true;

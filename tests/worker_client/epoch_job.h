@@ -59,6 +59,8 @@ class EpochJob {
   void Rewind(uint64_t version);
   void LoseAll();  // nothing is published any more
   void Expire();   // the session: Join gives another one
+  // From now on who joins takes part after the open round only.
+  void AdmitLater();
   void Finish();
   // Joins get this instead of an answer; OK: they are answered.
   void Refuse(grpc::Status status);
@@ -123,6 +125,8 @@ class EpochJob {
   bool holds_ = false;
   grpc::Status refusal_;
   bool silent_ = false;
+  bool admits_later_ = false;
+  uint64_t first_round_ = 0;  // of session_
   uint64_t session_ = 0;
   uint64_t last_session_ = 40960;
   uint64_t last_life_ = 1;

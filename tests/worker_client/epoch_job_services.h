@@ -102,14 +102,16 @@ class EpochJob::CoordinatorService : public v1::Coordinator::Service {
     }
     const bool resumed =
         job_->session_ != 0 && request->resume_session() == job_->session_;
-    if (!resumed) job_->session_ = ++job_->last_session_;
+    if (!resumed) {
+      job_->session_ = ++job_->last_session_;
+      job_->first_round_ =
+          job_->versions_.empty()
+              ? 0
+              : job_->newest() + (job_->admits_later_ ? 1 : 0);
+    }
     *reply = job_->Describe();
     reply->set_session(job_->session_);
-    if (resumed || job_->versions_.empty()) {
-      reply->set_first_round(0);
-    } else {
-      reply->set_first_round(job_->newest());
-    }
+    reply->set_first_round(job_->first_round_);
     const uint64_t version = request->resume_version();
     reply->set_rewound(version != 0 && (version >= job_->versions_.size() ||
                                         (request->resume_made() != 0 &&
@@ -173,6 +175,9 @@ class EpochJob::CoordinatorService : public v1::Coordinator::Service {
     const bool open =
         seed ? job_->versions_.empty()
              : !job_->versions_.empty() && request->round() == job_->newest();
+    if (open && !seed && request->round() < job_->first_round_) {
+      return {grpc::StatusCode::FAILED_PRECONDITION, "not its round"};
+    }
     if (open && !job_->HasRow(*request)) {
       return {grpc::StatusCode::FAILED_PRECONDITION, "incomplete"};
     }

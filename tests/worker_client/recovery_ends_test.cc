@@ -101,6 +101,44 @@ TEST_F(RecoveryTest, ANewSessionLearnsWhatBecameOfTheFormersRow) {
   EXPECT_EQ(parameters, After({0.25f}));
 }
 
+// Others are in the open round: the new session's first is the next one.
+TEST_F(RecoveryTest, ARoundBeforeTheSessionsFirstIsMissed) {
+  Begin();
+  ASSERT_TRUE(Step(0.5f).ok());
+  job.AdmitLater();
+  job.Expire();
+  heard.Await(ClientEvent::Kind::kRecovered);
+  ASSERT_EQ(*client->PullLatest(Write(&parameters)), 1u);
+  auto pending = BeginStep(0.25f);
+  job.CloseWithout();
+  const auto outcome = pending.get();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_FALSE(outcome->included);
+  EXPECT_THAT(outcome->message, HasSubstr("takes part from round 2"));
+  EXPECT_EQ(outcome->version, 2u);
+  EXPECT_EQ(client->version(), 2u);
+  EXPECT_EQ(parameters, After({0.5f}));
+  const auto next = Step(0.125f);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_TRUE(next->included);
+  EXPECT_EQ(parameters, After({0.5f, 0.125f}));
+}
+
+TEST_F(RecoveryTest, BeforeItsFirstRoundPushAndCommitNameIt) {
+  Begin();
+  ASSERT_TRUE(Step(0.5f).ok());
+  job.AdmitLater();
+  job.Expire();
+  heard.Await(ClientEvent::Kind::kRecovered);
+  ASSERT_EQ(*client->PullLatest(Write(&parameters)), 1u);
+  for (const absl::Status& status :
+       {client->Commit({}).status(), client->Push(Read(seed))}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(Message(status), HasSubstr("takes part from round 2; Pull "
+                                           "version 2"));
+  }
+}
+
 TEST_F(RecoveryTest, AfterTheLeaseRanOutPushAndCommitSaySo) {
   Begin();
   ASSERT_TRUE(client->Push(Read(Values(manifest, 0.5f))).ok());
