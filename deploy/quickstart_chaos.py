@@ -27,8 +27,12 @@ LONG_FREEZE_SECONDS = (8.0, 14.0)
 PORTS = (20000, 32000)
 
 
-def free_ports(number, rng):
-    """Ports of loopback that nobody listens on."""
+def free_ports(number):
+    """Ports of loopback that nobody listens on.
+
+    Not of the run's seed: two runs of one seed at a time would get the same.
+    """
+    rng = random.SystemRandom()
     ports = []
     while len(ports) < number:
         port = rng.randrange(*PORTS)
@@ -269,7 +273,7 @@ def train(run, bin_folder, kills, on_round, say):
 
     def start(_, server, processes):
         addresses = [f"127.0.0.1:{port}"
-                     for port in free_ports(run.shards, rng)]
+                     for port in free_ports(run.shards)]
         config = processes.folder / "job.textproto"
         config.write_text(job.config_text(run, addresses))
         shards = Shards(

@@ -40,7 +40,7 @@ class Run:
     wire_dtype: str = "f32"
     backend: str = "cpu"
     monitoring: bool = False  # metrics ports, shadow rules, a job name each
-    replication: str = "none"
+    replication: str = ""  # the configuration's default
 
     def rounds(self):
         return self.epochs * (1440 // (self.workers * self.batch))
@@ -70,7 +70,7 @@ def config_text(run, addresses):
     if run.monitoring:
         lines += [f'shadow_rules {{ rule: "{rule}" }}'
                   for rule in ("mean", "adasum", "adacons")]
-    if run.replication != "none":
+    if run.replication:
         lines.append(f'replication: "{run.replication}"')
     lines += [f'step_scale {{ kind: "{run.step_scale}" }}',
               f'optimizer {{ kind: "{run.optimizer}" }}']

@@ -38,7 +38,9 @@ bool IsFolderName(const std::string& job) { return job != "." && job != ".."; }
 }  // namespace
 
 void CompleteSurvival(v1::JobConfig* config) {
-  if (config->replication().empty()) config->set_replication("none");
+  if (config->replication().empty()) {
+    config->set_replication(config->shards_size() < 2 ? "none" : "buddy");
+  }
   if (config->checkpoint().path().empty()) return;
   v1::CheckpointConfig* checkpoint = config->mutable_checkpoint();
   if (!checkpoint->has_every_seconds()) {

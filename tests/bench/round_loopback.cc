@@ -124,7 +124,8 @@ std::string ConfigText(const Flags& flags, const Variant& variant) {
       absl::StrCat("workers: ", flags.workers, " backend: \"", flags.backend,
                    "\" combination { rule: \"adasum\" } optimizer { kind: \"",
                    flags.optimizer, "\" } learning_rate { rate: 1e-3 }");
-  if (variant.replicated) absl::StrAppend(&text, " replication: \"buddy\"");
+  absl::StrAppend(&text, " replication: \"",
+                  variant.replicated ? "buddy" : "none", "\"");
   if (variant.checkpoints) {
     absl::StrAppend(&text, " checkpoint { path: \"", flags.checkpoint,
                     "\" every_rounds: ", flags.checkpoint_every_rounds,

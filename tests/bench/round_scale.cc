@@ -156,7 +156,8 @@ void RunShard(const Job& job, int ordinal) {
   std::string text = absl::StrCat(
       "workers: ", job.flags.workers, " combination { rule: \"", job.rule,
       "\" scope: \"", job.scope, "\" } learning_rate { rate: 1e-3 }",
-      " round_log { path: \"", job.folder, "/rounds\" }");
+      " round_log { path: \"", job.folder, "/rounds\" }",
+      " replication: \"none\"");
   for (int i = 0; i < job.flags.shards; ++i) {
     absl::StrAppend(&text, " shards: \"", Address(job, i), "\"");
   }

@@ -203,9 +203,9 @@ class PodsTest(unittest.TestCase):
     def check_job_goes_on(self, shard0):
         """The StatefulSet makes the pod anew, at another address."""
         shard1 = self.start_shard(1, 12)
-        # Without replication and checkpoints what was there is lost.
-        wait_for("attached again",
-                 lambda: "goes on after a new Seed" in shard0.text())
+        # Its part is fetched from the second copy, in shard 0's memory.
+        wait_for("the job is back",
+                 lambda: "the job goes on from version " in shard0.text())
         workers = [self.start_worker(rank, 40 + rank)
                    for rank in range(WORKERS)]
         self.wait_for_rows(shard0, workers[0], WORKERS)

@@ -66,12 +66,12 @@ def config_text(options, addresses, folder):
 class Job:
     """The processes of one run."""
 
-    def __init__(self, options, folder, rng):
+    def __init__(self, options, folder):
         self.options = options
         self.folder = folder
         self.bin = pathlib.Path(options.bin).resolve()
         self.processes = job.Processes(folder)
-        ports = chaos.free_ports(2 * options.shards, rng)
+        ports = chaos.free_ports(2 * options.shards)
         listening, known = ports[:options.shards], ports[:options.shards]
         self.proxies = []
         if "cut" in options.actions.split(","):
@@ -208,7 +208,7 @@ def run(options, events, rng, say):
     """One run. Raises job.RunError."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="agg_chaos_"))
     keep = True
-    one = Job(options, folder, rng)
+    one = Job(options, folder)
     try:
         disturber = Disturber(one, rng, events, say)
         if events and options.edges:

@@ -7,7 +7,6 @@ import tempfile
 import unittest
 from unittest import mock
 
-from deploy import quickstart_chaos
 from tests.e2e import chaos
 
 ROUNDS = 150
@@ -28,7 +27,7 @@ class RecoveryTest(unittest.TestCase):
         options = chaos.make_parser().parse_args(
             [f"--bin={pathlib.Path.cwd()}", f"--rounds={ROUNDS}",
              f"--shards={SHARDS}", *flags.split()])
-        job = chaos.Job(options, path, quickstart_chaos.make_random(flags))
+        job = chaos.Job(options, path)
         self.addCleanup(job.stop)
         lines = []
         for line in job.lines():
@@ -113,14 +112,15 @@ class RecoveryTest(unittest.TestCase):
         text = chaos.config_text
 
         def short_lease(*args):
-            return text(*args) + "lease_seconds: 1\n"
+            return text(*args) + "lease_seconds: 3\n"
 
         with mock.patch.object(chaos, "config_text", short_lease):
             _, lines, logs = self.train("--replication=none", freeze_and_thaw)
         self.assertEqual(lines[-1]["version"], ROUNDS)
         self.check_words(logs[1:2], "the job is back: ")
-        # One round in which it had no session; all other rows of it counted.
-        self.assertEqual(logs[1].count('"included": false'), 1, logs[1])
+        # It has missed the round that it was in, unless it was frozen after
+        # that one's end; all other rows of it counted.
+        self.assertLessEqual(logs[1].count('"included": false'), 1, logs[1])
 
 
 if __name__ == "__main__":

@@ -40,6 +40,12 @@ TEST(SurvivalConfigTest, Replication) {
   EXPECT_FALSE(none->shard.replicated);
 }
 
+TEST(SurvivalConfigTest, ASecondCopyIsTheDefaultWhereItCanBe) {
+  EXPECT_TRUE(Make(kTwoShards)->shard.replicated);
+  EXPECT_FALSE(Make("")->shard.replicated);
+  EXPECT_FALSE(Make("shards: 'h:1'")->shard.replicated);
+}
+
 TEST(SurvivalConfigTest, ReplicationErrors) {
   EXPECT_EQ(ErrorOf("replication: 'raid'"),
             "replication is \"raid\"; allowed: \"none\", \"buddy\"");
@@ -113,8 +119,8 @@ TEST(SurvivalConfigTest, FingerprintIsOfReplicationAlone) {
   const auto fingerprint = [](const std::string& text) {
     return Make(absl::StrCat(kTwoShards, text))->fingerprint;
   };
-  EXPECT_EQ(fingerprint(""), fingerprint("replication: 'none'"));
-  EXPECT_NE(fingerprint(""), fingerprint("replication: 'buddy'"));
+  EXPECT_EQ(fingerprint(""), fingerprint("replication: 'buddy'"));
+  EXPECT_NE(fingerprint(""), fingerprint("replication: 'none'"));
   for (const char* fields : {"", "restore: 'none'", "every_seconds: 1",
                              "every_rounds: 2", "keep: 9"}) {
     EXPECT_EQ(fingerprint(""), fingerprint(absl::StrCat(
