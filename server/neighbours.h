@@ -20,25 +20,40 @@ class Neighbours {
   // neighbours, and must end before this does, or not use them any more.
   Neighbours(const std::vector<std::string>& shards, int ordinal,
              ShardEngine* engine)
-      : buddy_(Link(shards, ordinal, 1)),
-        before_(Link(shards, ordinal, static_cast<int>(shards.size()) - 1)),
+      : buddy_ordinal_(Ordinal(shards, ordinal, 1)),
+        before_ordinal_(
+            Ordinal(shards, ordinal, static_cast<int>(shards.size()) - 1)),
+        buddy_(Link(shards, ordinal, buddy_ordinal_)),
+        before_(Link(shards, ordinal, before_ordinal_)),
         copies_(engine) {
     engine->SetNeighbours(&buddy_, &before_);
+  }
+
+  // Where the coordinator says that the shards are, by ordinal.
+  void SetShards(const std::vector<std::string>& shards) {
+    buddy_.SetAddress(shards[buddy_ordinal_]);
+    before_.SetAddress(shards[before_ordinal_]);
   }
 
   // What others may ask of this shard.
   NeighbourPeer* copies() { return &copies_; }
 
  private:
+  static int Ordinal(const std::vector<std::string>& shards, int ordinal,
+                     int distance) {
+    return (ordinal + distance) % static_cast<int>(shards.size());
+  }
   static RemoteNeighbourOptions Link(const std::vector<std::string>& shards,
-                                     int ordinal, int distance) {
+                                     int ordinal, int neighbour) {
     RemoteNeighbourOptions link;
     link.self = ordinal;
-    link.ordinal = (ordinal + distance) % static_cast<int>(shards.size());
-    link.address = shards[link.ordinal];
+    link.ordinal = neighbour;
+    link.address = shards[neighbour];
     return link;
   }
 
+  const int buddy_ordinal_;
+  const int before_ordinal_;
   RemoteNeighbourPeer buddy_;
   RemoteNeighbourPeer before_;  // with two shards the same one as the buddy
   ShardCopies copies_;

@@ -99,6 +99,7 @@ absl::Status Server::StartParts() {
   if (status.ok()) status = StartMetrics();
   if (status.ok()) status = StartRpc(start_.port.value_or(address->port));
   if (!status.ok()) return status;
+  for (auto& peer : remote_peers_) peer->SetShards(KnownShards());
   // Last: from here on the coordinator's thread and health use all parts.
   if (coordinator_ != nullptr) coordinator_->Start();
   housekeeping_ = std::make_unique<Housekeeping>(
@@ -232,13 +233,29 @@ absl::Status Server::StartRpc(int port) {
   rpc.version = kVersion;
   rpc.on_drain_request = start_.on_drain_request;
   rpc.calls = &calls_;
-  if (neighbours_ != nullptr) rpc.copies = neighbours_->copies();
+  if (neighbours_ != nullptr) {
+    rpc.copies = neighbours_->copies();
+    rpc.on_shards = [this](const std::vector<std::string>& shards) {
+      neighbours_->SetShards(shards);
+    };
+  }
   absl::StatusOr<std::unique_ptr<RpcServer>> server =
       RpcServer::Start(rpc, engine_.get(), coordinator_.get());
   if (!server.ok()) return server.status();
   rpc_ = *std::move(server);
   LogInfo(name(), " listens on ", FormatAddress({bind_host_, rpc_->port()}));
   return absl::OkStatus();
+}
+
+std::vector<std::string> Server::KnownShards() const {
+  std::vector<std::string> shards = options_.shards;
+  const absl::StatusOr<Address> own = ParseAddress(shards[start_.ordinal]);
+  // With --port=0 the port was chosen here; any other may be one behind a
+  // proxy, whose address the configuration has.
+  if (own.ok() && start_.port == 0) {
+    shards[start_.ordinal] = FormatAddress({own->host, rpc_->port()});
+  }
+  return shards;
 }
 
 int Server::port() const { return rpc_->port(); }

@@ -88,6 +88,8 @@ class Server {
   void StartCoordinator();  // on ordinal 0
   absl::Status StartMetrics();
   absl::Status StartRpc(int port);
+  // Where others find the shards.
+  std::vector<std::string> KnownShards() const;
   void OnDeviceLost(const absl::Status& status);
   void DrainParts(absl::Time deadline);
   void AwaitHandover(absl::Time deadline);  // on other ordinals than 0

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/protocol_version.h"
+#include "server/base/address.h"
 #include "server/coordinator/call_validation.h"
 
 namespace agg {
@@ -44,6 +45,15 @@ absl::Status CheckAttach(const v1::AttachRequest& request,
   if (!status.ok()) return status;
   status = ValidateText("config_fingerprint", request.config_fingerprint());
   if (!status.ok()) return status;
+  if (request.shards_size() != 0 && request.shards_size() != self.num_shards) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shards has ", request.shards_size(),
+                     " addresses; allowed: none, or ", self.num_shards));
+  }
+  for (int i = 0; i < request.shards_size(); ++i) {
+    status = CheckAddress(absl::StrCat("shards[", i, "]"), request.shards(i));
+    if (!status.ok()) return status;
+  }
   if (request.config_fingerprint() != self.fingerprint) {
     return Differ(self, "config fingerprint", request.config_fingerprint(),
                   self.fingerprint, "start all shards with the same config");

@@ -26,18 +26,31 @@ bool IsSame(const CopyHeader& a, const CopyHeader& b) {
 }  // namespace
 
 RemoteNeighbourPeer::RemoteNeighbourPeer(const RemoteNeighbourOptions& options)
-    : options_(options),
-      stub_(std::make_unique<grpc::GenericStub>(
-          MakePeerChannel(options.address))) {}
+    : options_(options) {
+  SetAddress(options.address);
+}
 
 RemoteNeighbourPeer::~RemoteNeighbourPeer() = default;
 
+void RemoteNeighbourPeer::SetAddress(const std::string& address) {
+  MutexLock lock(&address_mutex_);
+  if (stub_ != nullptr && address == address_) return;
+  address_ = address;
+  stub_ = std::make_shared<grpc::GenericStub>(MakePeerChannel(address));
+}
+
 std::string RemoteNeighbourPeer::name() const {
-  return absl::StrCat("shard ", options_.ordinal, " (", options_.address, ")");
+  MutexLock lock(&address_mutex_);
+  return absl::StrCat("shard ", options_.ordinal, " (", address_, ")");
 }
 
 std::unique_ptr<WatchedCall> RemoteNeighbourPeer::NewCall(const char* method) {
-  return std::make_unique<WatchedCall>(stub_.get(), method, options_.clock,
+  std::shared_ptr<grpc::GenericStub> stub;
+  {
+    MutexLock lock(&address_mutex_);
+    stub = stub_;
+  }
+  return std::make_unique<WatchedCall>(stub.get(), method, options_.clock,
                                        options_.stall_timeout);
 }
 

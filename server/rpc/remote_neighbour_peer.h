@@ -25,7 +25,7 @@ namespace agg {
 struct RemoteNeighbourOptions {
   int32_t self = 0;     // ordinal of this process's shard, for messages
   int32_t ordinal = 1;  // of the neighbour
-  std::string address;  // "host:port" of the neighbour
+  std::string address;  // "host:port" of the neighbour, at first
   // Without anything sent or received (P31).
   absl::Duration stall_timeout = absl::Seconds(30);
   const Clock* clock = TickClock::Real();
@@ -40,6 +40,9 @@ class RemoteNeighbourPeer : public NeighbourPeer {
   explicit RemoteNeighbourPeer(const RemoteNeighbourOptions& options);
   // REQUIRES: no call runs.
   ~RemoteNeighbourPeer() override;
+
+  // Calls from now on go there; those that run go on.
+  void SetAddress(const std::string& address);
 
   absl::Status SendCombined(const CopyHeader& header,
                             const CopySlice& slice) override;
@@ -73,7 +76,10 @@ class RemoteNeighbourPeer : public NeighbourPeer {
                        WatchedCall* call);
 
   const RemoteNeighbourOptions options_;
-  std::unique_ptr<grpc::GenericStub> stub_;
+
+  mutable Mutex address_mutex_;
+  std::string address_ ABSL_GUARDED_BY(address_mutex_);
+  std::shared_ptr<grpc::GenericStub> stub_ ABSL_GUARDED_BY(address_mutex_);
 
   Mutex send_mutex_;
   std::unique_ptr<Replication> round_ ABSL_GUARDED_BY(send_mutex_);

@@ -56,6 +56,7 @@ v1::AttachRequest RemoteShardPeer::FirstRequest(uint64_t epoch) const {
   request.set_protocol_version(kProtocolVersion);
   request.set_coordinator_life(options_.coordinator_life);
   request.set_coordinator(options_.coordinator);
+  for (const std::string& address : shards_) request.add_shards(address);
   return request;
 }
 

@@ -7,6 +7,8 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -50,6 +52,11 @@ class RemoteShardPeer : public ShardPeer {
   // Cancels what runs; blocks until the stream's thread has ended.
   ~RemoteShardPeer() override;
 
+  // Sent with each Attach: all addresses by ordinal. Before the first one; else
+  // the shard looks for its neighbours in its own configuration.
+  void SetShards(std::vector<std::string> shards) {
+    shards_ = std::move(shards);
+  }
   // 0 from a shard of an older release, which does not know the question.
   absl::StatusOr<uint64_t> Promise() override;
   absl::StatusOr<ShardInventory> Attach(
@@ -97,6 +104,7 @@ class RemoteShardPeer : public ShardPeer {
 
   const RemoteShardOptions options_;
   const std::unique_ptr<v1::ShardControl::Stub> stub_;
+  std::vector<std::string> shards_;            // set before the first Attach
   std::function<void(uint64_t)> on_draining_;  // set before the first Attach
 
   Mutex attach_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // one Attach at a time

@@ -90,7 +90,8 @@ class RpcServer::Impl {
        Coordinator* coordinator)
       : is_coordinator_(coordinator != nullptr),
         shard_(engine, &open_),
-        control_(options.self, engine, options.copies, &open_, options.clock),
+        control_(options.self, engine, options.copies, options.on_shards,
+                 &open_, options.clock),
         coordinator_(options.self, options.job, coordinator, &open_) {
     if (options.admin) {
       admin_ = std::make_unique<AdminService>(

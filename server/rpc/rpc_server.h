@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -37,6 +38,9 @@ struct RpcServerOptions {
   // Takes and gives what neighbours replicate and fetch; outlives the server.
   // Null: they are refused.
   NeighbourPeer* copies = nullptr;
+  // Gets the shards' addresses by ordinal, as each coordinator that attaches
+  // this one knows them; may be null. Called on one thread of the server.
+  std::function<void(const std::vector<std::string>&)> on_shards;
 };
 
 // Health (grpc.health.v1) names. "" is the process: SERVING where /readyz says

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -68,6 +69,7 @@ class ShardControlService::AttachStream
     epoch_ = request_.epoch();
     life_ = request_.coordinator_life();
     coordinator_ = request_.coordinator();
+    shards_.assign(request_.shards().begin(), request_.shards().end());
     resume_ = request_.resume();
     auto self = std::static_pointer_cast<AttachStream>(shared_from_this());
     service_->control_.Run([self] { self->AttachEngine(); });
@@ -97,6 +99,9 @@ class ShardControlService::AttachStream
   void AttachEngine() {
     absl::Status status = service_->TakeClaim(life_, coordinator_);
     claims_ = status.ok();
+    if (claims_ && !shards_.empty() && service_->on_shards_ != nullptr) {
+      service_->on_shards_(shards_);
+    }
     v1::AttachReply reply;
     if (status.ok()) {
       status = resume_ ? service_->ResumeEpoch(epoch_, life_)
@@ -151,6 +156,7 @@ class ShardControlService::AttachStream
   uint64_t epoch_ = 0;  // 0: no valid request yet
   uint64_t life_ = 0;
   std::string coordinator_;
+  std::vector<std::string> shards_;
   bool resume_ = false;
   bool claims_ = false;    // used on the control thread alone
   bool attached_ = false;  // the same
@@ -159,9 +165,11 @@ class ShardControlService::AttachStream
 ShardControlService::ShardControlService(const ShardIdentity& self,
                                          ShardEngine* engine,
                                          NeighbourPeer* copies,
-                                         OpenStreams* open, const Clock* clock)
+                                         OnShards on_shards, OpenStreams* open,
+                                         const Clock* clock)
     : self_(self),
       engine_(engine),
+      on_shards_(std::move(on_shards)),
       open_(open),
       watch_(clock),
       copies_(copies, self.ordinal) {}

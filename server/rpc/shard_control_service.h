@@ -7,8 +7,10 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "proto/agg.grpc.pb.h"
@@ -46,11 +48,14 @@ using ShardControlMethods = v1::ShardControl::WithRawCallbackMethod_Fetch<
 // is in shard_control_service.cc, the rest in shard_control_calls.cc.
 class ShardControlService : public ShardControlMethods {
  public:
+  using OnShards = std::function<void(const std::vector<std::string>&)>;
+
   // `engine`, `copies`, `open` and `clock` outlive the service, which outlives
-  // its server. `copies` may be null, see CopyStreams.
+  // its server. `copies` may be null, see CopyStreams; `on_shards` too, see
+  // RpcServerOptions.
   ShardControlService(const ShardIdentity& self, ShardEngine* engine,
-                      NeighbourPeer* copies, OpenStreams* open,
-                      const Clock* clock);
+                      NeighbourPeer* copies, OnShards on_shards,
+                      OpenStreams* open, const Clock* clock);
 
   // Ends the epoch if its coordinator is away for too long. Thread-safe.
   void LookForCoordinator();
@@ -101,6 +106,7 @@ class ShardControlService : public ShardControlMethods {
 
   const ShardIdentity self_;
   ShardEngine* const engine_;
+  const OnShards on_shards_;
   OpenStreams* const open_;
   ShardClaim claim_;                    // used on the control thread alone
   uint64_t last_refused_life_ = 0;      // the same

@@ -22,7 +22,7 @@ namespace agg {
 // a false the call is over: Finish says why. Used by one thread at a time.
 class WatchedCall {
  public:
-  // Begins the call. `stub` and `clock` outlive it.
+  // Begins the call, which holds the stub's channel. `clock` outlives it.
   WatchedCall(grpc::GenericStub* stub, const std::string& method,
               const Clock* clock, absl::Duration stall);
   // Cancels it, unless it is finished.

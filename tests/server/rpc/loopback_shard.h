@@ -42,6 +42,11 @@ class LoopbackShard {
 
   // What neighbours' calls reach; before Serve. It outlives this.
   void set_copies(NeighbourPeer* copies) { copies_ = copies; }
+  // RpcServerOptions::on_shards; before Serve.
+  void set_on_shards(
+      std::function<void(const std::vector<std::string>&)> on_shards) {
+    on_shards_ = std::move(on_shards);
+  }
   // Listens; once. `coordinator` may be null, and so may `clock`, for the real
   // one.
   void Serve(Coordinator* coordinator = nullptr, const Clock* clock = nullptr);
@@ -63,6 +68,7 @@ class LoopbackShard {
   const int ordinal_;
   const int num_shards_;
   NeighbourPeer* copies_ = nullptr;
+  std::function<void(const std::vector<std::string>&)> on_shards_;
   CallCounts calls_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<ShardEngine> engine_;

@@ -155,6 +155,17 @@ TEST_F(RemoteNeighbourPeerTest, ARoundsSlicesArrive) {
   }
 }
 
+TEST_F(RemoteNeighbourPeerTest, CallsGoToTheAddressOfNow) {
+  RemoteNeighbourOptions options;
+  options.ordinal = 1;
+  options.address = "127.0.0.1:1";
+  options.clock = &clock_;
+  peer_ = std::make_unique<RemoteNeighbourPeer>(options);
+  peer_->SetAddress(shard_.address());
+  ASSERT_EQ(Send(0, {1.0f}), absl::OkStatus());
+  EXPECT_EQ(peer_->FinishCombined(kRound), absl::OkStatus());
+}
+
 TEST_F(RemoteNeighbourPeerTest, APartWithoutSlicesIsFinishedToo) {
   ASSERT_EQ(peer_->FinishCombined(kRound), absl::OkStatus());
   MutexLock lock(&copies_.mutex);

@@ -84,6 +84,10 @@ class RemoteRecoveryTest : public ::testing::Test {
           engine_ = engine.get();
           return engine;
         }) {
+    shard_.set_on_shards([this](const std::vector<std::string>& shards) {
+      MutexLock lock(&engine_->mutex);
+      shards_ = shards;
+    });
     shard_.Serve();
     peer_ = NewPeer(0xabc);
   }
@@ -101,6 +105,7 @@ class RemoteRecoveryTest : public ::testing::Test {
 
   FakeClock clock_;
   NotingEngine* engine_ = nullptr;
+  std::vector<std::string> shards_;  // guarded by the engine's mutex
   LoopbackShard shard_;
   std::unique_ptr<RemoteShardPeer> peer_;
 };
@@ -134,6 +139,33 @@ TEST_F(RemoteRecoveryTest, AttachBringsTheInventory) {
   ASSERT_EQ(inventory->copies.size(), 1u);
   EXPECT_EQ(inventory->copies[0].id, (VersionId{6, 12}));
   EXPECT_EQ(inventory->highest_session, 19u);
+}
+
+// Each shard's own configuration may have other addresses, as where ports are
+// known only when a process listens.
+TEST_F(RemoteRecoveryTest, AttachSaysWhereTheShardsAre) {
+  const std::vector<std::string> shards = {"10.0.0.1:50051", "agg-1:50051"};
+  peer_->SetShards(shards);
+  ASSERT_TRUE(peer_->Attach(kEpoch, nullptr).ok());
+  MutexLock lock(&engine_->mutex);
+  EXPECT_EQ(shards_, shards);
+}
+
+TEST_F(RemoteRecoveryTest, AddressesThatCannotBeAreRefusedByName) {
+  const struct {
+    std::vector<std::string> shards;
+    std::string error;
+  } cases[] = {{{"a:1"}, "shards has 1 addresses; allowed: none, or 2"},
+               {{"a:1", "b"}, "shards[1] is \"b\"; allowed: host:port"}};
+  for (const auto& bad : cases) {
+    auto peer = NewPeer(0xabc);
+    peer->SetShards(bad.shards);
+    const absl::Status status = peer->Attach(kEpoch, nullptr).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(bad.error));
+  }
+  MutexLock lock(&engine_->mutex);
+  EXPECT_TRUE(shards_.empty());
 }
 
 TEST_F(RemoteRecoveryTest, AnInventoryThatCannotBeIsRefusedByName) {
