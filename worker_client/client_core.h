@@ -1,6 +1,6 @@
 // What AggClient does. Apart from agg_client.h because it needs gRPC and
 // protobuf, which users of the client need not see. Rows are in client_core.cc,
-// versions in client_pull.cc.
+// versions in client_pull.cc, the seed in client_seed.cc.
 #ifndef AGG_WORKER_CLIENT_CLIENT_CORE_H_
 #define AGG_WORKER_CLIENT_CLIENT_CORE_H_
 

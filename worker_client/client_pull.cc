@@ -11,15 +11,6 @@
 namespace agg {
 namespace {
 
-std::vector<TensorView> ConstViews(absl::Span<const MutableTensorView> views) {
-  std::vector<TensorView> result;
-  for (const MutableTensorView& view : views) {
-    result.emplace_back(view.name,
-                        absl::MakeConstSpan(view.data, view.num_elements));
-  }
-  return result;
-}
-
 RoundOutcome Rewound(uint64_t round, uint64_t from, uint64_t to) {
   RoundOutcome outcome;
   outcome.round = round;
@@ -31,51 +22,6 @@ RoundOutcome Rewound(uint64_t round, uint64_t from, uint64_t to) {
 }
 
 }  // namespace
-
-absl::Status ClientCore::SeedOrPull(
-    absl::Span<const MutableTensorView> parameters) {
-  while (true) {
-    const View view = membership_->view();
-    if (!view->seed_role()) {
-      const absl::Status status = PullFirst(parameters);
-      if (IsGone(status)) {
-        return PullLatest(parameters, Precision::kJob).status();
-      }
-      // The wait ended because the seeder is gone, and this worker now has its
-      // role: it goes on to Seed.
-      if (status.ok() || !membership_->view()->seed_role() ||
-          !membership_->fate().ok()) {
-        return status;
-      }
-    }
-    const absl::StatusOr<RoundOutcome> seeded = Seed(ConstViews(parameters));
-    // All workers must start from equal values. Where parameters travel
-    // narrowed, the others get rounded values, so the seeder pulls them, too.
-    if (seeded.ok() && job_.pull_dtype == DType::kF32) return absl::OkStatus();
-    if (seeded.ok() || absl::IsAlreadyExists(seeded.status())) {
-      const absl::Status status = PullFirst(parameters);
-      if (!IsGone(status)) return status;
-      return PullLatest(parameters, Precision::kJob).status();
-    }
-    // The role may have gone to another worker when an epoch ended.
-    if (membership_->view() == view || !membership_->fate().ok() ||
-        membership_->view()->seed_role()) {
-      return seeded.status();
-    }
-  }
-}
-
-absl::Status ClientCore::PullFirst(
-    absl::Span<const MutableTensorView> parameters) {
-  const absl::StatusOr<std::vector<MutableTensorView>> bound =
-      router_.Bind(parameters);
-  if (!bound.ok()) return bound.status();
-  const absl::Time deadline = absl::Now() + options_.round_timeout;
-  return membership_->Persist(deadline, [&](const View& view) {
-    return PullOnce(view, view->reply().first_round(), *bound, Precision::kJob,
-                    deadline, /*wait_for_seed=*/true);
-  });
-}
 
 absl::Status ClientCore::Pull(uint64_t version,
                               absl::Span<const MutableTensorView> parameters,

@@ -22,6 +22,10 @@ struct RowName {
   uint64_t round = 0;    // of a gradient
   uint64_t session = 0;  // 0: nothing was pushed
   uint32_t attempt = 0;
+  bool operator==(const RowName& other) const {
+    return seed == other.seed && round == other.round &&
+           session == other.session && attempt == other.attempt;
+  }
 };
 
 // The shards of one epoch: who has the row that it acknowledged.
