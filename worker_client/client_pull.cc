@@ -23,6 +23,23 @@ RoundOutcome Rewound(uint64_t round, uint64_t from, uint64_t to) {
 
 }  // namespace
 
+absl::Status ClientCore::CheckAwaited(const JobView& view,
+                                      uint64_t version) const {
+  // No round waits for an observer, nor for a worker before its first one.
+  if (options_.observer || view.published(version)) return absl::OkStatus();
+  switch (membership_->standing(view)) {
+    case Standing::kRewound:
+      // The round that would publish it may wait for this very worker.
+      if (version <= view.reply().first_round()) return absl::OkStatus();
+      return membership_->CheckStanding(view);
+    case Standing::kUnseeded:
+      // This worker may be the one that has to seed.
+      return membership_->CheckStanding(view);
+    default:
+      return absl::OkStatus();
+  }
+}
+
 absl::Status ClientCore::Pull(uint64_t version,
                               absl::Span<const MutableTensorView> parameters,
                               Precision precision) {
@@ -31,13 +48,8 @@ absl::Status ClientCore::Pull(uint64_t version,
   if (!bound.ok()) return bound.status();
   const absl::Time deadline = absl::Now() + options_.round_timeout;
   return membership_->Persist(deadline, [&](const View& view) -> absl::Status {
-    const Standing standing = membership_->standing(*view);
-    // In a job that has gone back, the round that would publish it may wait for
-    // this very worker.
-    if (standing == Standing::kUnseeded ||
-        (standing == Standing::kRewound && version > view->reply().version())) {
-      return membership_->CheckStanding(*view);
-    }
+    const absl::Status awaited = CheckAwaited(*view, version);
+    if (!awaited.ok()) return awaited;
     return PullOnce(view, version, *bound, precision, deadline);
   });
 }
@@ -112,12 +124,8 @@ absl::StatusOr<RoundOutcome> ClientCore::Wait(uint64_t version) {
   absl::StatusOr<RoundOutcome> outcome;
   const absl::Status status =
       membership_->Persist(deadline, [&](const View& view) -> absl::Status {
-        const Standing standing = membership_->standing(*view);
-        if (standing == Standing::kUnseeded ||
-            (standing == Standing::kRewound &&
-             version > view->reply().version())) {
-          return membership_->CheckStanding(*view);
-        }
+        const absl::Status awaited = CheckAwaited(*view, version);
+        if (!awaited.ok()) return awaited;
         RowName row;
         {
           MutexLock lock(&custody_mutex_);

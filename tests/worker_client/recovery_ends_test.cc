@@ -60,6 +60,23 @@ TEST_F(RecoveryTest, ASeedGoesOn) {
   }
 }
 
+TEST_F(RecoveryTest, WhatSomebodyElseSeededCanBePulled) {
+  Begin();
+  ASSERT_TRUE(Step(0.5f).ok());
+  job.End(kReason);
+  job.LoseAll();
+  job.Open();
+  heard.Await(ClientEvent::Kind::kRecovered);
+  job.SeedByAnother();
+  const auto version = client->PullLatest(Write(&parameters));
+  ASSERT_TRUE(version.ok()) << version.status();
+  EXPECT_EQ(*version, 0u);
+  EXPECT_EQ(parameters, job.parameters());
+  const auto next = Step(0.25f);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_TRUE(next->included);
+}
+
 // The lease ran out, as in a process that was frozen: another worker might have
 // taken part in its place, so the row is given up.
 TEST_F(RecoveryTest, ANewSessionOwesNothing) {
@@ -122,6 +139,33 @@ TEST_F(RecoveryTest, ARoundBeforeTheSessionsFirstIsMissed) {
   ASSERT_TRUE(next.ok()) << next.status();
   EXPECT_TRUE(next->included);
   EXPECT_EQ(parameters, After({0.5f, 0.125f}));
+}
+
+// Its lease ran out while the job went back: others are in the open round.
+TEST_F(RecoveryTest, ARewindOfAnotherSessionGivesTheVersionOfItsFirstRound) {
+  Begin();
+  ASSERT_TRUE(Step(0.5f).ok());
+  ASSERT_TRUE(Step(0.25f).ok());
+  job.End(kReason);
+  job.Expire();
+  job.Rewind(0);
+  job.AdmitLater();
+  job.Open();
+  heard.Await(ClientEvent::Kind::kRecovered);
+  const absl::Status refused = client->Push(Read(seed));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(refused), HasSubstr("to version 0; Pull version 1"));
+  auto pending = BeginStep(0.125f);
+  job.CloseWithout();
+  const auto outcome = pending.get();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->kind, RoundOutcome::Kind::kRewound);
+  EXPECT_EQ(outcome->version, 1u);
+  EXPECT_EQ(parameters, seed);
+  const auto next = Step(0.125f);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_TRUE(next->included);
+  EXPECT_EQ(parameters, After({0.125f}));
 }
 
 TEST_F(RecoveryTest, BeforeItsFirstRoundPushAndCommitNameIt) {
@@ -205,6 +249,33 @@ TEST_F(RecoveryTest, ObserversComeBack) {
   const absl::Status status = pending.get();
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(values, After({0.25f, 0.5f}));
+}
+
+// It came back before the job had parameters again, and cannot seed it.
+TEST_F(RecoveryTest, AnObserverPullsWhatWasSeededAfterItCameBack) {
+  Begin();
+  ASSERT_TRUE(Step(0.5f).ok());
+  ClientOptions options;
+  options.coordinator = job.coordinator();
+  options.observer = true;
+  options.reconnect_window = absl::Milliseconds(200);
+  const auto observer = Connect(options);
+  Tensors values = Values(manifest, 0);
+  ASSERT_TRUE(observer->PullLatest(Write(&values)).ok());
+  job.End(kReason);
+  job.LoseAll();
+  job.Open();
+  EXPECT_THAT(Message(observer->LatestVersion().status()),
+              HasSubstr("no parameters yet"));
+  // It waits for them.
+  auto pending = std::async(std::launch::async,
+                            [&] { return observer->Pull(0, Write(&values)); });
+  heard.Await(ClientEvent::Kind::kRecovered);
+  parameters = seed;
+  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
+  const absl::Status status = pending.get();
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(values, seed);
 }
 
 // --- Every wait ends ---------------------------------------------------------
