@@ -80,7 +80,7 @@ class ClientCore {
                                           const Bound* gradient,
                                           absl::Time deadline);
   absl::StatusOr<RoundOutcome> SeedOnce(const View& view, const Bound& bound,
-                                        RowName* row);
+                                        RowName* row, uint64_t* row_epoch);
   // Writes down what this worker knows of its row.
   void Audit(const RowName& row, const RoundOutcome& outcome);
   // The outcome if the worker goes on without its row's; else `status`.

@@ -1,6 +1,6 @@
-// The seed: pushed and committed by one worker, pulled by the others. Apart from
-// client_core.cc because other rules hold after a loss: a job that is unseeded
-// has forgotten what was pushed.
+// The seed: pushed and committed by one worker, pulled by the others. Apart
+// from client_core.cc because other rules hold after a loss: a job that is
+// unseeded has forgotten what was pushed.
 #include <utility>
 #include <vector>
 
@@ -25,16 +25,22 @@ std::vector<TensorView> ConstViews(absl::Span<const MutableTensorView> views) {
 
 absl::StatusOr<RoundOutcome> ClientCore::SeedOnce(const View& view,
                                                   const Bound& bound,
-                                                  RowName* row) {
+                                                  RowName* row,
+                                                  uint64_t* row_epoch) {
   CatchUp(*view);
   {
     MutexLock lock(&push_mutex_);
-    if (row->session != view->session()) {
+    // After a recovery version 0 may be there: then only the answer is missing.
+    const bool pushes = view->serial() == 0 || !view->reply().seeded();
+    // An epoch that begins unseeded has forgotten what was pushed before, also
+    // on shards that live: their receipts say nothing.
+    if (row->session != view->session() ||
+        (pushes && *row_epoch != view->epoch())) {
       MutexLock custody_lock(&custody_mutex_);
       *row = custody_.Begin(/*seed=*/true, 0, view->session());
+      *row_epoch = view->epoch();
     }
-    // After a recovery version 0 may be there: then only the answer is missing.
-    if (view->serial() == 0 || !view->reply().seeded()) {
+    if (pushes) {
       const absl::Status status = PushOwed(view, *row, bound, DType::kF32);
       if (!status.ok()) return status;
     }
@@ -55,10 +61,11 @@ absl::StatusOr<RoundOutcome> ClientCore::Seed(
   const absl::StatusOr<Bound> bound = BindRow(parameters, DType::kF32);
   if (!bound.ok()) return bound.status();
   RowName row;
+  uint64_t row_epoch = 0;
   absl::StatusOr<RoundOutcome> outcome;
   const absl::Status status =
       membership_->Persist(absl::InfiniteFuture(), [&](const View& view) {
-        outcome = SeedOnce(view, *bound, &row);
+        outcome = SeedOnce(view, *bound, &row, &row_epoch);
         return outcome.status();
       });
   if (!status.ok()) return status;

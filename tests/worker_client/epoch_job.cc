@@ -306,6 +306,10 @@ void EpochJob::Open() {
   std::lock_guard<std::mutex> lock(mutex_);
   ++epoch_;
   open_ = true;
+  // Shards whose memory was not lost forget, too: all begin anew.
+  for (ShardState& shard : shards_) {
+    if (versions_.empty()) shard.row = Row();
+  }
   changed_.notify_all();
 }
 

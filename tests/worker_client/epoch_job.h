@@ -21,7 +21,7 @@ namespace agg {
 
 // Real gRPC servers on loopback. Rows are kept as they were pushed; the end of
 // a round publishes parameters - row. The two newest versions can be pulled
-// (P10); a rewind may be to any.
+// (P10); a rewind may be to any. An epoch that begins unseeded has no rows.
 class EpochJob {
  public:
   // A row that was used.

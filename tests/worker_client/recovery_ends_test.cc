@@ -60,6 +60,28 @@ TEST_F(RecoveryTest, ASeedGoesOn) {
   }
 }
 
+// The shard that lives has the row no more: it forgot it with the others.
+TEST_F(RecoveryTest, ASeedThatWasForgottenIsPushedAgainToAllShards) {
+  client = Connect(Options());
+  ASSERT_NE(client, nullptr);
+  parameters = seed;
+  job.Hold();
+  auto pending = std::async(std::launch::async, [&] {
+    return client->SeedOrPull(Write(&parameters));
+  });
+  job.AwaitCommit(1);
+  const int kept = job.frames(0), lost = job.frames(1);
+  job.End(kReason);
+  job.Lose(1);
+  job.Release();
+  job.Open();
+  const absl::Status status = pending.get();
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(job.frames(0), 2 * kept);
+  EXPECT_EQ(job.frames(1), 2 * lost);
+  EXPECT_EQ(job.parameters(), seed);
+}
+
 TEST_F(RecoveryTest, WhatSomebodyElseSeededCanBePulled) {
   Begin();
   ASSERT_TRUE(Step(0.5f).ok());
