@@ -100,9 +100,8 @@ void ClientCore::CatchUp(const JobView& view) {
   if (row.session != view.session() ||
       (!row.seed && standing != Standing::kGood)) {
     custody_.Forget();
-  } else {
-    custody_.NewEpoch(view.lives());
   }
+  custody_.NewEpoch(view.lives());
 }
 
 absl::Status ClientCore::PushOwed(const View& view, const RowName& row,
@@ -110,6 +109,8 @@ absl::Status ClientCore::PushOwed(const View& view, const RowName& row,
   std::vector<int> owed;
   {
     MutexLock lock(&custody_mutex_);
+    // Another thread is in a later view already: this one is over.
+    if (custody_view_ != view->serial()) return view->over()->status();
     if (custody_.row() == row) owed = custody_.Owed(view->lives());
   }
   if (owed.empty()) return view->over()->status();
@@ -188,6 +189,8 @@ absl::StatusOr<RoundOutcome> ClientCore::CommitOnce(const View& view,
   v1::CommitRequest request = CommitOf(row, info);
   {
     MutexLock lock(&custody_mutex_);
+    // As in PushOwed: what was lost, was lost in a later epoch than the view's.
+    if (custody_view_ != view->serial()) return view->over()->status();
     if (custody_.row() == row) {
       if (custody_.lost()) {
         return absl::DataLossError(absl::StrCat(
