@@ -214,16 +214,12 @@ absl::StatusOr<RoundOutcome> ClientCore::PullOutcome(
     if (version != 0 || version_ < reply.first_round()) {
       version = std::max(version, reply.first_round());
     }
-    switch (membership_->standing(*view)) {
-      case Standing::kRewound:
-        version = joined;
-        outcome = Rewound(outcome.round, version_, version);
-        break;
-      case Standing::kNewSession:
-        version = std::max(version, joined);
-        break;
-      default:
-        break;
+    const Standing standing = membership_->standing(*view);
+    if (standing == Standing::kRewound) {
+      version = joined;
+      outcome = Rewound(outcome.round, version_, version);
+    } else if (standing == Standing::kNewSession) {
+      version = std::max(version, joined);
     }
     status = version == 0 && outcome.kind != RoundOutcome::Kind::kRewound
                  ? absl::OutOfRangeError("not known")
