@@ -49,11 +49,6 @@ v1::CommitRequest CommitOf(const RowName& row, const PushInfo& info) {
   return request;
 }
 
-bool Same(const RowName& a, const RowName& b) {
-  return a.seed == b.seed && a.round == b.round && a.session == b.session &&
-         a.attempt == b.attempt;
-}
-
 // The round had ended when the epoch of `view` began.
 bool IsPast(const JobView& view, uint64_t round) {
   return view.serial() > 0 && view.reply().seeded() &&
@@ -105,9 +100,8 @@ void ClientCore::CatchUp(const JobView& view) {
   if (row.session != view.session() ||
       (!row.seed && standing != Standing::kGood)) {
     custody_.Forget();
-  } else {
-    custody_.NewEpoch(view.lives());
   }
+  custody_.NewEpoch(view.lives());
 }
 
 absl::Status ClientCore::PushOwed(const View& view, const RowName& row,
@@ -115,7 +109,9 @@ absl::Status ClientCore::PushOwed(const View& view, const RowName& row,
   std::vector<int> owed;
   {
     MutexLock lock(&custody_mutex_);
-    if (Same(custody_.row(), row)) owed = custody_.Owed(view->lives());
+    // Another thread is in a later view already: this one is over.
+    if (custody_view_ != view->serial()) return view->over()->status();
+    if (custody_.row() == row) owed = custody_.Owed(view->lives());
   }
   if (owed.empty()) return view->over()->status();
   if (pusher_view_ != view) {
@@ -193,7 +189,9 @@ absl::StatusOr<RoundOutcome> ClientCore::CommitOnce(const View& view,
   v1::CommitRequest request = CommitOf(row, info);
   {
     MutexLock lock(&custody_mutex_);
-    if (Same(custody_.row(), row)) {
+    // As in PushOwed: what was lost, was lost in a later epoch than the view's.
+    if (custody_view_ != view->serial()) return view->over()->status();
+    if (custody_.row() == row) {
       if (custody_.lost()) {
         return absl::DataLossError(absl::StrCat(
             ToString(view->names()[custody_.Owed(view->lives()).front()]),
@@ -221,7 +219,7 @@ absl::StatusOr<RoundOutcome> ClientCore::CommitRow(const RowName& row,
   if (!status.ok()) return status;
   {
     MutexLock lock(&custody_mutex_);
-    if (Same(custody_.row(), row)) custody_.Know();
+    if (custody_.row() == row) custody_.Know();
   }
   Audit(row, *outcome);
   return outcome;
@@ -238,7 +236,7 @@ void ClientCore::Audit(const RowName& row, const RoundOutcome& outcome) {
   push.made = outcome.made;
   {
     MutexLock lock(&custody_mutex_);
-    if (Same(custody_.row(), row)) push.row_crc32c = custody_.row_crc32c();
+    if (custody_.row() == row) push.row_crc32c = custody_.row_crc32c();
   }
   audit_.Add(push);
 }
@@ -251,51 +249,6 @@ absl::StatusOr<RoundOutcome> ClientCore::Commit(const PushInfo& info) {
   }
   row.round = version_;  // also if nothing was pushed
   return CommitRow(row, info, nullptr);
-}
-
-absl::StatusOr<RoundOutcome> ClientCore::SeedOnce(const View& view,
-                                                  const Bound& bound,
-                                                  RowName* row) {
-  CatchUp(*view);
-  {
-    MutexLock lock(&push_mutex_);
-    if (row->session != view->session()) {
-      MutexLock custody_lock(&custody_mutex_);
-      *row = custody_.Begin(/*seed=*/true, 0, view->session());
-    }
-    // After a recovery version 0 may be there: then only the answer is missing.
-    if (view->serial() == 0 || !view->reply().seeded()) {
-      const absl::Status status = PushOwed(view, *row, bound, DType::kF32);
-      if (!status.ok()) return status;
-    }
-  }
-  v1::CommitRequest request;
-  request.set_kind(v1::SEED);
-  request.set_attempt(row->attempt);
-  absl::StatusOr<RoundOutcome> outcome = session_.Commit(
-      *view, std::move(request), absl::Now() + options_.round_timeout);
-  if (outcome.ok() && !membership_->NoteHeld(*view, outcome->version)) {
-    return view->over()->status();
-  }
-  return outcome;
-}
-
-absl::StatusOr<RoundOutcome> ClientCore::Seed(
-    absl::Span<const TensorView> parameters) {
-  const absl::StatusOr<Bound> bound = BindRow(parameters, DType::kF32);
-  if (!bound.ok()) return bound.status();
-  RowName row;
-  absl::StatusOr<RoundOutcome> outcome;
-  const absl::Status status =
-      membership_->Persist(absl::InfiniteFuture(), [&](const View& view) {
-        outcome = SeedOnce(view, *bound, &row);
-        return outcome.status();
-      });
-  if (!status.ok()) return status;
-  version_ = outcome->version;
-  MutexLock lock(&custody_mutex_);
-  if (Same(custody_.row(), row)) custody_.Know();
-  return outcome;
 }
 
 absl::Status ClientCore::Leave() {

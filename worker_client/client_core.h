@@ -1,6 +1,6 @@
 // What AggClient does. Apart from agg_client.h because it needs gRPC and
 // protobuf, which users of the client need not see. Rows are in client_core.cc,
-// versions in client_pull.cc.
+// versions in client_pull.cc, the seed in client_seed.cc.
 #ifndef AGG_WORKER_CLIENT_CLIENT_CORE_H_
 #define AGG_WORKER_CLIENT_CLIENT_CORE_H_
 
@@ -59,8 +59,7 @@ class ClientCore {
 
  private:
   using View = Membership::View;
-  // A gradient in the caller's memory, in the manifest's order.
-  using Bound = std::vector<TensorView>;
+  using Bound = std::vector<TensorView>;  // the caller's, in manifest order
 
   absl::StatusOr<Bound> BindRow(absl::Span<const TensorView> views,
                                 DType dtype) const;
@@ -81,7 +80,7 @@ class ClientCore {
                                           const Bound* gradient,
                                           absl::Time deadline);
   absl::StatusOr<RoundOutcome> SeedOnce(const View& view, const Bound& bound,
-                                        RowName* row);
+                                        RowName* row, uint64_t* row_epoch);
   // Writes down what this worker knows of its row.
   void Audit(const RowName& row, const RoundOutcome& outcome);
   // The outcome if the worker goes on without its row's; else `status`.
@@ -90,6 +89,8 @@ class ClientCore {
   // Pulls the outcome's version, or what has taken its place.
   absl::StatusOr<RoundOutcome> PullOutcome(
       RoundOutcome outcome, absl::Span<const MutableTensorView> parameters);
+  // OK: `version` is there, or comes without this worker.
+  absl::Status CheckAwaited(const JobView& view, uint64_t version) const;
   // Of the view's first round; ends when this worker gets the seed role.
   absl::Status PullFirst(absl::Span<const MutableTensorView> parameters);
   absl::Status PullOnce(const View& view, uint64_t version,
@@ -109,8 +110,7 @@ class ClientCore {
   Mutex push_mutex_;
   View pusher_view_ ABSL_GUARDED_BY(push_mutex_);  // outlives the pusher
   std::unique_ptr<RowPusher> pusher_ ABSL_GUARDED_BY(push_mutex_);
-  // Not push_mutex_, which a Push holds until its end.
-  mutable Mutex custody_mutex_;
+  mutable Mutex custody_mutex_;  // a Push holds push_mutex_ until its end
   RowCustody custody_ ABSL_GUARDED_BY(custody_mutex_);
   uint64_t custody_view_ ABSL_GUARDED_BY(custody_mutex_) = 0;  // serial number
 };

@@ -11,15 +11,6 @@
 namespace agg {
 namespace {
 
-std::vector<TensorView> ConstViews(absl::Span<const MutableTensorView> views) {
-  std::vector<TensorView> result;
-  for (const MutableTensorView& view : views) {
-    result.emplace_back(view.name,
-                        absl::MakeConstSpan(view.data, view.num_elements));
-  }
-  return result;
-}
-
 RoundOutcome Rewound(uint64_t round, uint64_t from, uint64_t to) {
   RoundOutcome outcome;
   outcome.round = round;
@@ -32,49 +23,21 @@ RoundOutcome Rewound(uint64_t round, uint64_t from, uint64_t to) {
 
 }  // namespace
 
-absl::Status ClientCore::SeedOrPull(
-    absl::Span<const MutableTensorView> parameters) {
-  while (true) {
-    const View view = membership_->view();
-    if (!view->seed_role()) {
-      const absl::Status status = PullFirst(parameters);
-      if (IsGone(status)) {
-        return PullLatest(parameters, Precision::kJob).status();
-      }
-      // The wait ended because the seeder is gone, and this worker now has its
-      // role: it goes on to Seed.
-      if (status.ok() || !membership_->view()->seed_role() ||
-          !membership_->fate().ok()) {
-        return status;
-      }
-    }
-    const absl::StatusOr<RoundOutcome> seeded = Seed(ConstViews(parameters));
-    // All workers must start from equal values. Where parameters travel
-    // narrowed, the others get rounded values, so the seeder pulls them, too.
-    if (seeded.ok() && job_.pull_dtype == DType::kF32) return absl::OkStatus();
-    if (seeded.ok() || absl::IsAlreadyExists(seeded.status())) {
-      const absl::Status status = PullFirst(parameters);
-      if (!IsGone(status)) return status;
-      return PullLatest(parameters, Precision::kJob).status();
-    }
-    // The role may have gone to another worker when an epoch ended.
-    if (membership_->view() == view || !membership_->fate().ok() ||
-        membership_->view()->seed_role()) {
-      return seeded.status();
-    }
+absl::Status ClientCore::CheckAwaited(const JobView& view,
+                                      uint64_t version) const {
+  // No round waits for an observer, nor for a worker before its first one.
+  if (options_.observer || view.published(version)) return absl::OkStatus();
+  switch (membership_->standing(view)) {
+    case Standing::kRewound:
+      // The round that would publish it may wait for this very worker.
+      if (version <= view.reply().first_round()) return absl::OkStatus();
+      return membership_->CheckStanding(view);
+    case Standing::kUnseeded:
+      // This worker may be the one that has to seed.
+      return membership_->CheckStanding(view);
+    default:
+      return absl::OkStatus();
   }
-}
-
-absl::Status ClientCore::PullFirst(
-    absl::Span<const MutableTensorView> parameters) {
-  const absl::StatusOr<std::vector<MutableTensorView>> bound =
-      router_.Bind(parameters);
-  if (!bound.ok()) return bound.status();
-  const absl::Time deadline = absl::Now() + options_.round_timeout;
-  return membership_->Persist(deadline, [&](const View& view) {
-    return PullOnce(view, view->reply().first_round(), *bound, Precision::kJob,
-                    deadline, /*wait_for_seed=*/true);
-  });
 }
 
 absl::Status ClientCore::Pull(uint64_t version,
@@ -85,13 +48,8 @@ absl::Status ClientCore::Pull(uint64_t version,
   if (!bound.ok()) return bound.status();
   const absl::Time deadline = absl::Now() + options_.round_timeout;
   return membership_->Persist(deadline, [&](const View& view) -> absl::Status {
-    const Standing standing = membership_->standing(*view);
-    // In a job that has gone back, the round that would publish it may wait for
-    // this very worker.
-    if (standing == Standing::kUnseeded ||
-        (standing == Standing::kRewound && version > view->reply().version())) {
-      return membership_->CheckStanding(*view);
-    }
+    const absl::Status awaited = CheckAwaited(*view, version);
+    if (!awaited.ok()) return awaited;
     return PullOnce(view, version, *bound, precision, deadline);
   });
 }
@@ -166,12 +124,8 @@ absl::StatusOr<RoundOutcome> ClientCore::Wait(uint64_t version) {
   absl::StatusOr<RoundOutcome> outcome;
   const absl::Status status =
       membership_->Persist(deadline, [&](const View& view) -> absl::Status {
-        const Standing standing = membership_->standing(*view);
-        if (standing == Standing::kUnseeded ||
-            (standing == Standing::kRewound &&
-             version > view->reply().version())) {
-          return membership_->CheckStanding(*view);
-        }
+        const absl::Status awaited = CheckAwaited(*view, version);
+        if (!awaited.ok()) return awaited;
         RowName row;
         {
           MutexLock lock(&custody_mutex_);
@@ -260,16 +214,12 @@ absl::StatusOr<RoundOutcome> ClientCore::PullOutcome(
     if (version != 0 || version_ < reply.first_round()) {
       version = std::max(version, reply.first_round());
     }
-    switch (membership_->standing(*view)) {
-      case Standing::kRewound:
-        version = joined;
-        outcome = Rewound(outcome.round, version_, version);
-        break;
-      case Standing::kNewSession:
-        version = std::max(version, joined);
-        break;
-      default:
-        break;
+    const Standing standing = membership_->standing(*view);
+    if (standing == Standing::kRewound) {
+      version = joined;
+      outcome = Rewound(outcome.round, version_, version);
+    } else if (standing == Standing::kNewSession) {
+      version = std::max(version, joined);
     }
     status = version == 0 && outcome.kind != RoundOutcome::Kind::kRewound
                  ? absl::OutOfRangeError("not known")

@@ -227,16 +227,17 @@ absl::Status Membership::CheckStanding(const JobView& view) const {
     held = held_;
   }
   const uint64_t version = view.reply().version();
+  // Before its first round the worker's gradients count for nothing.
+  const uint64_t wanted = std::max(version, view.reply().first_round());
   switch (view.standing(held)) {
     case Standing::kRewound:
       return absl::FailedPreconditionError(absl::StrCat(
           "the job has gone back from version ", held.version, " to version ",
-          version, "; Pull version ", version, " and compute on that"));
+          version, "; Pull version ", wanted, " and compute on that"));
     case Standing::kNewSession:
       return absl::FailedPreconditionError(absl::StrCat(
           "the lease had run out, and this worker has joined again; Pull ",
-          "version ", std::max(version, view.reply().first_round()),
-          " and compute on that"));
+          "version ", wanted, " and compute on that"));
     case Standing::kUnseeded:
       return absl::FailedPreconditionError(
           "the job has lost its parameters, and there is no checkpoint; Seed "

@@ -45,7 +45,7 @@ std::vector<int> RowCustody::Owed(const ShardLives& epoch) const {
   if (state_ != State::kPushing) return owed;
   for (size_t i = 0; i < holds_slices_.size(); ++i) {
     const int shard = static_cast<int>(i);
-    if (holds_slices_[i] && !Has(shard, epoch)) owed.push_back(shard);
+    if (holds_slices_[i] && !Has(shard, Newest(epoch))) owed.push_back(shard);
   }
   return owed;
 }
@@ -81,6 +81,7 @@ void RowCustody::Forget() {
 }
 
 void RowCustody::NewEpoch(const ShardLives& epoch) {
+  newest_ = epoch;
   if (state_ == State::kNone || state_ == State::kKnown) return;
   const bool complete = state_ != State::kPushing;
   state_ = State::kPushing;

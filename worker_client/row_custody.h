@@ -22,6 +22,10 @@ struct RowName {
   uint64_t round = 0;    // of a gradient
   uint64_t session = 0;  // 0: nothing was pushed
   uint32_t attempt = 0;
+  bool operator==(const RowName& other) const {
+    return seed == other.seed && round == other.round &&
+           session == other.session && attempt == other.attempt;
+  }
 };
 
 // The shards of one epoch: who has the row that it acknowledged.
@@ -44,9 +48,11 @@ class RowCustody {
   // Another gradient of the round, or other bytes for the seed: a higher
   // attempt than any before of the session. kPushing: all shards lack it.
   RowName Begin(bool seed, uint64_t round, uint64_t session);
-  // A shard has the row. Not `landed`: it dropped the bytes because the round
-  // is closed, which counts in this epoch alone: the round may be opened again.
-  // `crc32c`: of CommitRequest.row_crc32c; nothing: not known.
+  // A shard has the row, as it said in `epoch`, which may be over by now: what
+  // is owed is judged by the newest epoch that NewEpoch was told of. Not
+  // `landed`: it dropped the bytes because the round is closed, which counts in
+  // this epoch alone: the round may be opened again. `crc32c`: of
+  // CommitRequest.row_crc32c; nothing: not known.
   void Acknowledge(int shard, const ShardLives& epoch, bool landed,
                    absl::optional<uint32_t> crc32c);
   // The row was committed. REQUIRES: kAcked, or kCommitted.
@@ -56,12 +62,13 @@ class RowCustody {
   // The job has gone back, or the session is another one: nothing is owed.
   // Attempts go on from where they were.
   void Forget();
-  // What the shards of a new epoch still have: as above.
+  // What the shards of a new epoch still have: as above. Ascending epochs.
   void NewEpoch(const ShardLives& epoch);
 
   State state() const { return state_; }
   const RowName& row() const { return row_; }
-  // The shards that lack the row, ascending; none unless kPushing.
+  // The shards that lack the row, ascending; none unless kPushing. In the
+  // newest epoch, if `epoch` is an older one: so a row that is lost() is owed.
   std::vector<int> Owed(const ShardLives& epoch) const;
   // Whether all shards had the row, and one has lost it since.
   bool lost() const { return lost_; }
@@ -80,11 +87,15 @@ class RowCustody {
     absl::optional<uint32_t> crc32c;
   };
   bool Has(int shard, const ShardLives& epoch) const;
+  const ShardLives& Newest(const ShardLives& epoch) const {
+    return epoch.epoch < newest_.epoch ? newest_ : epoch;
+  }
 
   const std::vector<bool> holds_slices_;
   State state_ = State::kNone;
   RowName row_;
   bool lost_ = false;
+  ShardLives newest_;
   std::vector<Receipt> receipts_;  // of row_, by ordinal
   std::deque<RowName> names_;      // the newest is last
 };

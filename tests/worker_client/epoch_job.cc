@@ -264,6 +264,17 @@ void EpochJob::LoseAll() {
   }
 }
 
+void EpochJob::SeedByAnother() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Version first;
+  first.made = epoch_;
+  for (const Slice& slice : plan_.slices) {
+    first.slices[slice.index].assign(slice.num_elements, 0.5f);
+  }
+  versions_ = {std::move(first)};
+  changed_.notify_all();
+}
+
 void EpochJob::Expire() {
   std::lock_guard<std::mutex> lock(mutex_);
   session_ = ++last_session_;  // nobody's
@@ -295,6 +306,10 @@ void EpochJob::Open() {
   std::lock_guard<std::mutex> lock(mutex_);
   ++epoch_;
   open_ = true;
+  // Shards whose memory was not lost forget, too: all begin anew.
+  for (ShardState& shard : shards_) {
+    if (versions_.empty()) shard.row = Row();
+  }
   changed_.notify_all();
 }
 

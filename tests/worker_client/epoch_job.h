@@ -20,7 +20,8 @@
 namespace agg {
 
 // Real gRPC servers on loopback. Rows are kept as they were pushed; the end of
-// a round publishes parameters - row. Versions are kept for ever.
+// a round publishes parameters - row. The two newest versions can be pulled
+// (P10); a rewind may be to any. An epoch that begins unseeded has no rows.
 class EpochJob {
  public:
   // A row that was used.
@@ -58,7 +59,9 @@ class EpochJob {
   void Move(int shard);  // to another address, and another life
   void Rewind(uint64_t version);
   void LoseAll();  // nothing is published any more
-  void Expire();   // the session: Join gives another one
+  // Another worker does, constants: version 0.
+  void SeedByAnother();
+  void Expire();  // the session: Join gives another one
   // From now on who joins takes part after the open round only.
   void AdmitLater();
   void Finish();

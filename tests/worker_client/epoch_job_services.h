@@ -59,6 +59,9 @@ class EpochJob::ShardService : public v1::Shard::Service {
         if (context->IsCancelled()) return grpc::Status::CANCELLED;
         job_->changed_.wait_for(lock, kLook);
       }
+      if (request->version() + 1 < job_->newest()) {
+        return {grpc::StatusCode::OUT_OF_RANGE, "no longer kept"};
+      }
       version = job_->versions_[request->version()];
     }
     for (int32_t index : job_->plan_.slices_of_shard[shard_]) {
@@ -104,10 +107,9 @@ class EpochJob::CoordinatorService : public v1::Coordinator::Service {
         job_->session_ != 0 && request->resume_session() == job_->session_;
     if (!resumed) {
       job_->session_ = ++job_->last_session_;
-      job_->first_round_ =
-          job_->versions_.empty()
-              ? 0
-              : job_->newest() + (job_->admits_later_ ? 1 : 0);
+      job_->first_round_ = job_->versions_.empty()
+                               ? 0
+                               : job_->newest() + (job_->admits_later_ ? 1 : 0);
     }
     *reply = job_->Describe();
     reply->set_session(job_->session_);

@@ -268,6 +268,27 @@ TEST_F(RecoveryTest, AfterARewindPushAndCommitNameTheVersionToPull) {
   EXPECT_EQ(job.parameters(), After({0.5f, 0.125f}));
 }
 
+// The others go on without it, as with a quorum: the version of the rewind is
+// gone before this worker asks for it.
+TEST_F(RecoveryTest, AfterARewindWhoIsSlowGetsTheNewestVersion) {
+  Begin();
+  ASSERT_TRUE(Step(0.5f).ok());
+  job.End(kReason);
+  job.Rewind(0);
+  job.Open();
+  heard.Await(ClientEvent::Kind::kRecovered);
+  for (int round = 0; round < 3; ++round) job.CloseWithout();
+  const auto outcome = Step(0.125f);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->kind, Kind::kRewound);
+  EXPECT_EQ(outcome->version, 3u);
+  EXPECT_EQ(parameters, seed);
+  const auto next = Step(0.25f);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_TRUE(next->included);
+  EXPECT_EQ(parameters, After({0.25f}));
+}
+
 TEST_F(RecoveryTest, TwoEndsBeforeTheWorkerComesBackAreARewindStill) {
   Begin();
   ASSERT_TRUE(Step(0.5f).ok());

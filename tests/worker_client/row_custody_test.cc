@@ -108,6 +108,27 @@ TEST(RowCustodyTest, LivesThatAreNotKnownAreOthers) {
   EXPECT_THAT(custody.Owed(zero), IsEmpty());
 }
 
+// Two threads: one pushes in an epoch that has ended, and the other has caught
+// up with the next one.
+TEST(RowCustodyTest, ALateReceiptIsJudgedByTheNewestEpoch) {
+  RowCustody custody = Custody();
+  custody.Begin(false, 3, 40);
+  custody.Acknowledge(1, kFirst, true, 101);
+  custody.NewEpoch(kOneLost);
+  custody.Acknowledge(0, kFirst, true, 100);
+  EXPECT_EQ(custody.state(), State::kPushing);          // shard 1 has lost it
+  EXPECT_THAT(custody.Owed(kOneLost), ElementsAre(1));  // shard 0 lives
+  custody.Acknowledge(1, kOneLost, true, 101);
+  EXPECT_EQ(custody.state(), State::kAcked);
+}
+
+TEST(RowCustodyTest, ARowThatIsLostIsOwedWhicheverEpochAsks) {
+  RowCustody custody = Acked();
+  custody.NewEpoch(kOneLost);
+  ASSERT_TRUE(custody.lost());
+  EXPECT_THAT(custody.Owed(kFirst), ElementsAre(1));
+}
+
 TEST(RowCustodyTest, WhatIsForgottenIsNotOwed) {
   RowCustody custody = Acked();
   custody.Commit();

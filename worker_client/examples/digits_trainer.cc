@@ -2,6 +2,7 @@
 // order of examples and take their part of each batch, as the version says.
 #include "worker_client/examples/digits_trainer.h"
 
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -42,6 +43,7 @@ class Losses {
   std::vector<double> Means() const {
     std::map<uint64_t, std::pair<double, int>> sums;
     for (const auto& [version, loss] : losses_) {
+      if (std::isnan(loss)) continue;
       auto& [sum, num] = sums[version / rounds_per_epoch_];
       sum += loss;
       ++num;
@@ -88,7 +90,8 @@ absl::Status TrainRounds(const DigitsTraining& training, const DigitsData& data,
       losses->GoBack(outcome->version);
       continue;
     }
-    losses->Add(version, outcome->loss);
+    // A round that was missed has no row of this worker, and no loss.
+    if (outcome->included) losses->Add(version, outcome->loss);
     on_round(*outcome, *parameters);
   }
   return absl::OkStatus();

@@ -26,8 +26,9 @@ struct DigitsTraining {
 
 struct DigitsResult {
   int64_t rounds = 0;  // that this worker took part in, and that still stand
-  std::vector<double> epoch_losses;  // mean over the epoch's rounds of them
-  DigitsTensors parameters;          // the last version, in full precision
+  // Mean over the epoch's rounds of them; epochs without any are left out.
+  std::vector<double> epoch_losses;
+  DigitsTensors parameters;  // the last version, in full precision
 };
 
 // The examples of one worker in round `round` of an epoch in `order`: the

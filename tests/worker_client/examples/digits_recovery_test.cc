@@ -1,5 +1,6 @@
 // Training that goes back and does its rounds again ends with the bits of a
 // training that did not.
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <string>
@@ -67,6 +68,26 @@ TEST(DigitsRecoveryTest, ARewindReplaysItself) {
   EXPECT_EQ(trained.rounds, 12);
   EXPECT_EQ(trained.parameters, expected.parameters);
   EXPECT_EQ(trained.epoch_losses, expected.epoch_losses);
+}
+
+// The round in which its session ended has no row of this worker, and no loss.
+TEST(DigitsRecoveryTest, ARoundThatWasMissedHasNoLoss) {
+  int expiries = 0;
+  const Trained trained = Train([&](EpochJob* job, uint64_t version) {
+    if (version != 8 || expiries > 0) return;
+    ++expiries;
+    job->End("shard 1 is lost");
+    job->Expire();
+    job->CloseWithout();
+    job->Open();
+  });
+  EXPECT_EQ(expiries, 1);
+  EXPECT_EQ(trained.versions.size(), 12u);
+  EXPECT_EQ(trained.rounds, 11);
+  ASSERT_EQ(trained.epoch_losses.size(), 2u);
+  for (const double loss : trained.epoch_losses) {
+    EXPECT_TRUE(std::isfinite(loss)) << loss;
+  }
 }
 
 }  // namespace

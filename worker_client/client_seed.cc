@@ -1,0 +1,123 @@
+// The seed: pushed and committed by one worker, pulled by the others. Apart
+// from client_core.cc because other rules hold after a loss: a job that is
+// unseeded has forgotten what was pushed.
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/types/span.h"
+#include "proto/agg.pb.h"
+#include "worker_client/client_core.h"
+
+namespace agg {
+namespace {
+
+std::vector<TensorView> ConstViews(absl::Span<const MutableTensorView> views) {
+  std::vector<TensorView> result;
+  for (const MutableTensorView& view : views) {
+    result.emplace_back(view.name,
+                        absl::MakeConstSpan(view.data, view.num_elements));
+  }
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<RoundOutcome> ClientCore::SeedOnce(const View& view,
+                                                  const Bound& bound,
+                                                  RowName* row,
+                                                  uint64_t* row_epoch) {
+  CatchUp(*view);
+  {
+    MutexLock lock(&push_mutex_);
+    // After a recovery version 0 may be there: then only the answer is missing.
+    const bool pushes = view->serial() == 0 || !view->reply().seeded();
+    // An epoch that begins unseeded has forgotten what was pushed before, also
+    // on shards that live: their receipts say nothing.
+    if (row->session != view->session() ||
+        (pushes && *row_epoch != view->epoch())) {
+      MutexLock custody_lock(&custody_mutex_);
+      *row = custody_.Begin(/*seed=*/true, 0, view->session());
+      *row_epoch = view->epoch();
+    }
+    if (pushes) {
+      const absl::Status status = PushOwed(view, *row, bound, DType::kF32);
+      if (!status.ok()) return status;
+    }
+  }
+  v1::CommitRequest request;
+  request.set_kind(v1::SEED);
+  request.set_attempt(row->attempt);
+  absl::StatusOr<RoundOutcome> outcome = session_.Commit(
+      *view, std::move(request), absl::Now() + options_.round_timeout);
+  if (outcome.ok() && !membership_->NoteHeld(*view, outcome->version)) {
+    return view->over()->status();
+  }
+  return outcome;
+}
+
+absl::StatusOr<RoundOutcome> ClientCore::Seed(
+    absl::Span<const TensorView> parameters) {
+  const absl::StatusOr<Bound> bound = BindRow(parameters, DType::kF32);
+  if (!bound.ok()) return bound.status();
+  RowName row;
+  uint64_t row_epoch = 0;
+  absl::StatusOr<RoundOutcome> outcome;
+  const absl::Status status =
+      membership_->Persist(absl::InfiniteFuture(), [&](const View& view) {
+        outcome = SeedOnce(view, *bound, &row, &row_epoch);
+        return outcome.status();
+      });
+  if (!status.ok()) return status;
+  version_ = outcome->version;
+  MutexLock lock(&custody_mutex_);
+  if (custody_.row() == row) custody_.Know();
+  return outcome;
+}
+
+absl::Status ClientCore::SeedOrPull(
+    absl::Span<const MutableTensorView> parameters) {
+  while (true) {
+    const View view = membership_->view();
+    if (!view->seed_role()) {
+      const absl::Status status = PullFirst(parameters);
+      if (IsGone(status)) {
+        return PullLatest(parameters, Precision::kJob).status();
+      }
+      // The wait ended because the seeder is gone, and this worker now has its
+      // role: it goes on to Seed.
+      if (status.ok() || !membership_->view()->seed_role() ||
+          !membership_->fate().ok()) {
+        return status;
+      }
+    }
+    const absl::StatusOr<RoundOutcome> seeded = Seed(ConstViews(parameters));
+    // All workers must start from equal values. Where parameters travel
+    // narrowed, the others get rounded values, so the seeder pulls them, too.
+    if (seeded.ok() && job_.pull_dtype == DType::kF32) return absl::OkStatus();
+    if (seeded.ok() || absl::IsAlreadyExists(seeded.status())) {
+      const absl::Status status = PullFirst(parameters);
+      if (!IsGone(status)) return status;
+      return PullLatest(parameters, Precision::kJob).status();
+    }
+    // The role may have gone to another worker when an epoch ended.
+    if (membership_->view() == view || !membership_->fate().ok() ||
+        membership_->view()->seed_role()) {
+      return seeded.status();
+    }
+  }
+}
+
+absl::Status ClientCore::PullFirst(
+    absl::Span<const MutableTensorView> parameters) {
+  const absl::StatusOr<std::vector<MutableTensorView>> bound =
+      router_.Bind(parameters);
+  if (!bound.ok()) return bound.status();
+  const absl::Time deadline = absl::Now() + options_.round_timeout;
+  return membership_->Persist(deadline, [&](const View& view) {
+    return PullOnce(view, view->reply().first_round(), *bound, Precision::kJob,
+                    deadline, /*wait_for_seed=*/true);
+  });
+}
+
+}  // namespace agg
