@@ -30,9 +30,7 @@ class Job:
         self.shards = [None] * num_shards
         # Until a shard listens, any address that no other shard has will do.
         self.addresses = [f"127.0.0.1:{1 + i}" for i in range(num_shards)]
-        # Second copies would go from shard to shard, to those addresses.
-        text = (f"workers: {workers}\nlearning_rate {{ rate: 0.5 }}\n"
-                f'replication: "none"\n{extra}')
+        text = f"workers: {workers}\nlearning_rate {{ rate: 0.5 }}\n{extra}"
         for ordinal in list(range(1, num_shards)) + [0]:
             config = self.path / f"{ordinal}.textproto"
             config.write_text(text + "".join(
