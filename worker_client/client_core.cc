@@ -150,6 +150,12 @@ absl::StatusOr<RowName> ClientCore::PushRow(uint64_t round,
             const bool past = IsPast(*view, round);
             if (status.ok() && !past) status = CheckFirstRound(*view, round);
             if (!status.ok()) return status;
+            // Another thread has pulled in the new session meanwhile.
+            if (row.session != 0 && row.session != view->session()) {
+              return absl::FailedPreconditionError(
+                  "the lease ran out during the push, and this worker has "
+                  "joined again; compute on what was pulled since");
+            }
             if (row.session == 0) {
               MutexLock custody_lock(&custody_mutex_);
               row = custody_.Begin(/*seed=*/false, round, view->session());

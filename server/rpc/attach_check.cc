@@ -19,6 +19,20 @@ absl::Status Differ(const ShardIdentity& self, absl::string_view what,
       ", the coordinator expects ", theirs, ": ", advice));
 }
 
+absl::Status CheckShards(const v1::AttachRequest& request, int num_shards) {
+  if (request.shards_size() != 0 && request.shards_size() != num_shards) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shards has ", request.shards_size(),
+                     " addresses; allowed: none, or ", num_shards));
+  }
+  for (int i = 0; i < request.shards_size(); ++i) {
+    const absl::Status status =
+        CheckAddress(absl::StrCat("shards[", i, "]"), request.shards(i));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckAttach(const v1::AttachRequest& request,
@@ -45,15 +59,8 @@ absl::Status CheckAttach(const v1::AttachRequest& request,
   if (!status.ok()) return status;
   status = ValidateText("config_fingerprint", request.config_fingerprint());
   if (!status.ok()) return status;
-  if (request.shards_size() != 0 && request.shards_size() != self.num_shards) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("shards has ", request.shards_size(),
-                     " addresses; allowed: none, or ", self.num_shards));
-  }
-  for (int i = 0; i < request.shards_size(); ++i) {
-    status = CheckAddress(absl::StrCat("shards[", i, "]"), request.shards(i));
-    if (!status.ok()) return status;
-  }
+  status = CheckShards(request, self.num_shards);
+  if (!status.ok()) return status;
   if (request.config_fingerprint() != self.fingerprint) {
     return Differ(self, "config fingerprint", request.config_fingerprint(),
                   self.fingerprint, "start all shards with the same config");

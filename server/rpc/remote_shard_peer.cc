@@ -38,6 +38,10 @@ std::string RemoteShardPeer::name() const {
   return absl::StrCat("shard ", options_.ordinal, " (", options_.address, ")");
 }
 
+void RemoteShardPeer::SetShards(std::vector<std::string> shards) {
+  shards_ = std::move(shards);
+}
+
 absl::Status RemoteShardPeer::Named(const grpc::Status& status) const {
   const absl::Status converted = FromGrpcStatus(status);
   if (converted.ok()) return converted;

@@ -7,7 +7,6 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -54,9 +53,7 @@ class RemoteShardPeer : public ShardPeer {
 
   // Sent with each Attach: all addresses by ordinal. Before the first one; else
   // the shard looks for its neighbours in its own configuration.
-  void SetShards(std::vector<std::string> shards) {
-    shards_ = std::move(shards);
-  }
+  void SetShards(std::vector<std::string> shards);
   // 0 from a shard of an older release, which does not know the question.
   absl::StatusOr<uint64_t> Promise() override;
   absl::StatusOr<ShardInventory> Attach(

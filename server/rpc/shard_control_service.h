@@ -22,25 +22,11 @@
 #include "server/rpc/executor.h"
 #include "server/rpc/open_streams.h"
 #include "server/rpc/shard_claim.h"
+#include "server/rpc/shard_control_methods.h"
 #include "server/rpc/shard_identity.h"
 #include "server/shard/shard_engine.h"
 
 namespace agg {
-
-// All methods by callbacks, as v1::ShardControl::CallbackService has them, but
-// Fetch with raw bytes, so that a frame is not copied.
-using ShardControlMethods = v1::ShardControl::WithRawCallbackMethod_Fetch<
-    v1::ShardControl::WithCallbackMethod_Attach<
-        v1::ShardControl::WithCallbackMethod_SetManifest<
-            v1::ShardControl::WithCallbackMethod_ReserveRow<
-                v1::ShardControl::WithCallbackMethod_SetSession<
-                    v1::ShardControl::WithCallbackMethod_RunPhase<
-                        v1::ShardControl::WithCallbackMethod_Probe<
-                            v1::ShardControl::WithCallbackMethod_GetManifest<
-                                v1::ShardControl::WithCallbackMethod_SetFacts<
-                                    v1::ShardControl::
-                                        WithCallbackMethod_Replicate<
-                                            v1::ShardControl::Service>>>>>>>>>>;
 
 // Calls that change the epoch run in order on one thread, phases on another,
 // those about a checkpoint's files on a third, reservations of rows on a
@@ -51,8 +37,7 @@ class ShardControlService : public ShardControlMethods {
   using OnShards = std::function<void(const std::vector<std::string>&)>;
 
   // `engine`, `copies`, `open` and `clock` outlive the service, which outlives
-  // its server. `copies` may be null, see CopyStreams; `on_shards` too, see
-  // RpcServerOptions.
+  // its server. For `copies` and `on_shards` see RpcServerOptions.
   ShardControlService(const ShardIdentity& self, ShardEngine* engine,
                       NeighbourPeer* copies, OnShards on_shards,
                       OpenStreams* open, const Clock* clock);
