@@ -24,20 +24,21 @@ void ShardEngine::Fill() {
   if (options_.replicated && options_.background) {
     const TurnLock turn(&turn_);
     std::shared_ptr<ShardCompute> compute;
-    uint64_t epoch;
     {
       MutexLock lock(&mutex_);
       compute = compute_;
-      epoch = epoch_.number();
     }
-    // Its error ends the epoch, and is named by the next phase.
-    Replication::StepReplica(this, epoch, compute.get()).IgnoreError();
+    const absl::Status status = Replication::StepReplica(compute.get());
+    // The replica is void now, and the epoch goes on: no phase is there to tell
+    // the coordinator. The next round cannot be prepared without the replica;
+    // this ends the epoch (P9), and the copy is fetched (P19).
+    if (!status.ok()) {
+      LogWarning("the step of a replica failed; its copy is void: ",
+                 status.ToString());
+    }
   }
-  if (options_.early_gram) {
-    ComputeEarlyBatch();
-  } else {
-    ReportLostDevice();
-  }
+  if (options_.early_gram) ComputeEarlyBatch();
+  ReportLostDevice();
 }
 
 void ShardEngine::WakeFiller() {
@@ -45,34 +46,31 @@ void ShardEngine::WakeFiller() {
 }
 
 void ShardEngine::ComputeEarlyBatch() {
+  const TurnLock turn(&turn_);
+  EarlyGrams::Batch batch;
+  std::shared_ptr<ShardCompute> compute;
   {
-    const TurnLock turn(&turn_);
-    EarlyGrams::Batch batch;
-    std::shared_ptr<ShardCompute> compute;
-    {
-      MutexLock lock(&mutex_);
-      // A phase may have come first and closed the round, or its epoch.
-      if (!epoch_.open() || open_round_ == nullptr ||
-          !open_round_->early()->any_ready()) {
-        return;
-      }
-      compute = compute_;
-      batch = open_round_->early()->Take(compute->layout()->ranges);
-    }
-    absl::StatusOr<std::vector<SliceGram>> grams =
-        compute->Gram(batch.rows, batch.slices, /*compensated=*/false);
     MutexLock lock(&mutex_);
-    if (grams.ok()) {
-      open_round_->early()->Finish(*std::move(grams));
-    } else {
-      // Close tries again, and its error is the round's.
-      LogWarning("early Gram: ", grams.status().ToString());
-      open_round_->early()->GiveUp();
+    // A phase may have come first and closed the round, or its epoch.
+    if (!epoch_.open() || open_round_ == nullptr ||
+        !open_round_->early()->any_ready()) {
+      return;
     }
-    claims_ended_.NotifyAll();
-    WakeFiller();
+    compute = compute_;
+    batch = open_round_->early()->Take(compute->layout()->ranges);
   }
-  ReportLostDevice();
+  absl::StatusOr<std::vector<SliceGram>> grams =
+      compute->Gram(batch.rows, batch.slices, /*compensated=*/false);
+  MutexLock lock(&mutex_);
+  if (grams.ok()) {
+    open_round_->early()->Finish(*std::move(grams));
+  } else {
+    // Close tries again, and its error is the round's.
+    LogWarning("early Gram: ", grams.status().ToString());
+    open_round_->early()->GiveUp();
+  }
+  claims_ended_.NotifyAll();
+  WakeFiller();
 }
 
 // --- Phases ------------------------------------------------------------------
@@ -160,7 +158,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Dispatch(const Phase& phase,
   }
   if (IsOfRounds(phase.kind)) {
     const absl::Status status =
-        Replication::StepReplica(this, phase.epoch, compute.get());
+        Replication::StepInPhase(this, phase.epoch, compute.get());
     if (!status.ok()) return status;
   }
   switch (phase.kind) {

@@ -59,13 +59,17 @@ void ShardEngine::Replication::TellReplica(ShardEngine* engine) {
                                         engine->epoch_.end());
 }
 
-absl::Status ShardEngine::Replication::StepReplica(ShardEngine* engine,
-                                                   uint64_t epoch,
-                                                   ShardCompute* compute) {
+absl::Status ShardEngine::Replication::StepReplica(ShardCompute* compute) {
   if (compute == nullptr || compute->replica() == nullptr) {
     return absl::OkStatus();
   }
-  const absl::Status status = compute->replica()->StepIfReleased();
+  return compute->replica()->StepIfReleased();
+}
+
+absl::Status ShardEngine::Replication::StepInPhase(ShardEngine* engine,
+                                                   uint64_t epoch,
+                                                   ShardCompute* compute) {
+  const absl::Status status = StepReplica(compute);
   if (!status.ok()) {
     MutexLock lock(&engine->mutex_);
     engine->BreakEpoch(epoch, "the step of its replica", status);

@@ -32,8 +32,11 @@ class ShardEngine::Replication {
   // Which epoch's frames the replica takes.
   static void TellReplica(ShardEngine* engine)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->mutex_);
-  // Takes the replica's step that is due, if one is. `compute` may be null.
-  static absl::Status StepReplica(ShardEngine* engine, uint64_t epoch,
+  // Takes the replica's step that is due, if one is. A failed one has voided
+  // the replica. To be called with the turn; `compute` may be null.
+  static absl::Status StepReplica(ShardCompute* compute);
+  // Likewise within a phase, which answers with the error: the epoch is over.
+  static absl::Status StepInPhase(ShardEngine* engine, uint64_t epoch,
                                   ShardCompute* compute)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(engine->turn_);
   // It is due now.
