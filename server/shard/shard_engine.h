@@ -215,8 +215,7 @@ class ShardEngine : public ShardPeer {
                             bool* prepared) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   // Shows the version that was prepared; the next round is open.
-  // Returns PhaseResult::not_finite_slice.
-  absl::StatusOr<int32_t> TakeStep(ShardCompute* compute)
+  absl::Status TakeStep(ShardCompute* compute)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   // Arrays may be between two versions: this epoch cannot go on.
   void BreakEpoch(uint64_t epoch, const char* where, const absl::Status& status)
@@ -242,6 +241,9 @@ class ShardEngine : public ShardPeer {
   // What was prepared changes no parameter: the round is skipped.
   bool unchanged_ ABSL_GUARDED_BY(turn_) = false;
   StepPlan step_ ABSL_GUARDED_BY(turn_);  // with replication: else that step
+  // Of the version that is shown, where publishing took its step; else -1.
+  // PhaseResult::not_finite_slice of a repeated publish (P7).
+  int32_t not_finite_slice_ ABSL_GUARDED_BY(turn_) = -1;
   // The home's arrays as a version that nobody has been shown; null: none.
   std::shared_ptr<const Snapshot> loaded_ ABSL_GUARDED_BY(turn_);
   CheckpointKeeper checkpoints_;  // synchronises itself

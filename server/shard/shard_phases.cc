@@ -245,8 +245,14 @@ absl::StatusOr<PhaseResult> ShardEngine::Close(const Phase& phase,
 }
 
 absl::StatusOr<PhaseResult> ShardEngine::Abandon() {
-  closed_round_ = ClosedRound();
   MutexLock lock(&mutex_);
+  // A late copy of an earlier call: the step that is prepared needs the rows,
+  // and without replication it has been taken.
+  if (home_.prepared()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("abandon: ", home_.Describe()));
+  }
+  closed_round_ = ClosedRound();
   open_round_->Reopen();
   return PhaseResult();
 }

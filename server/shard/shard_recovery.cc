@@ -202,7 +202,7 @@ absl::Status ShardEngine::Recovery::StepHome(ShardEngine* engine,
     if (!status.ok()) return status;
   }
   return there ? KeepHome(engine, target, compute)
-               : engine->TakeStep(compute).status();
+               : engine->TakeStep(compute);
 }
 
 absl::Status ShardEngine::Recovery::LoadHome(ShardEngine* engine,

@@ -54,6 +54,10 @@ absl::StatusOr<PhaseResult> ShardEngine::LoadSeed(const Phase& phase,
   {
     MutexLock lock(&mutex_);
     if (home_.At(id)) return PhaseResult();  // a repeat
+    // A late copy of an earlier call: it would write over the parameters.
+    if (open_round_->published()) {
+      return absl::FailedPreconditionError("load_seed: the job is seeded");
+    }
     if (!open_round_->SeedComplete(plan.seed_session, plan.seed_attempt)) {
       return absl::FailedPreconditionError(
           absl::StrCat("the seed of session ", plan.seed_session, ", attempt ",
@@ -100,7 +104,7 @@ absl::Status ShardEngine::CheckPublish(const Phase& phase, bool* repeated,
                              : absl::OkStatus();
 }
 
-absl::StatusOr<int32_t> ShardEngine::TakeStep(ShardCompute* compute) {
+absl::Status ShardEngine::TakeStep(ShardCompute* compute) {
   const uint64_t version = [&] {
     MutexLock lock(&mutex_);
     return home_.id().version;
@@ -119,11 +123,12 @@ absl::StatusOr<int32_t> ShardEngine::TakeStep(ShardCompute* compute) {
   store->Publish(version + 1, std::move(snapshot));
   closed_round_ = ClosedRound();
   unchanged_ = false;
+  not_finite_slice_ = not_finite_slice;
   MutexLock lock(&mutex_);
   home_.Step();
   open_round_->Publish(version + 1);
   WakeFiller();
-  return not_finite_slice;
+  return absl::OkStatus();
 }
 
 void ShardEngine::ShowLoaded(ShardCompute* compute) {
@@ -131,6 +136,7 @@ void ShardEngine::ShowLoaded(ShardCompute* compute) {
   const uint64_t version = home_.id().version;
   compute->store()->Publish(version, std::move(loaded_));
   loaded_ = nullptr;
+  not_finite_slice_ = -1;
   open_round_->Publish(version);
 }
 
@@ -142,7 +148,10 @@ absl::StatusOr<PhaseResult> ShardEngine::Publish(const Phase& phase,
   absl::Status status = CheckPublish(phase, &repeated, &prepared);
   if (!status.ok()) return status;
   PhaseResult result;
-  if (repeated) return result;
+  if (repeated) {
+    result.not_finite_slice = not_finite_slice_;
+    return result;
+  }
   if (phase.publish.seed) {
     status = LoadSeed(phase, compute).status();
     if (!status.ok()) return status;
@@ -150,10 +159,9 @@ absl::StatusOr<PhaseResult> ShardEngine::Publish(const Phase& phase,
   } else {
     // A skipped round needs no Update before.
     if (!prepared) status = Update(phase, compute).status();
-    const absl::StatusOr<int32_t> not_finite_slice =
-        status.ok() ? TakeStep(compute) : status;
-    if (!not_finite_slice.ok()) return not_finite_slice.status();
-    result.not_finite_slice = *not_finite_slice;
+    if (status.ok()) status = TakeStep(compute);
+    if (!status.ok()) return status;
+    result.not_finite_slice = not_finite_slice_;
     Replication::ReleaseReplica(this, compute);
   }
   MutexLock lock(&mutex_);
