@@ -1,6 +1,7 @@
 // What is left of the job when an epoch begins, and how it goes on (P18, P19,
 // P29). A failure anywhere leads to a newer epoch, and through the same steps.
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -145,7 +146,9 @@ void Coordinator::SealAgain(uint64_t epoch, const std::string& checkpoint) {
     phase.kind = PhaseKind::kSeal;
     phase.epoch = epoch;
     phase.checkpoint = checkpoint;
-    phase.keep = options_.checkpoint.keep;
+    // All: a newer one that was refused counts by its manifest as well, and
+    // would push out the one that the job goes on from.
+    phase.keep = std::numeric_limits<int>::max();
     return phase;
   });
   if (!sealed.ok()) {

@@ -41,6 +41,33 @@ TEST_F(RecoveryTest, ADamagedPartIsNamedAndTheOneBeforeIsTaken) {
   EXPECT_EQ(status.version, 1u);
 }
 
+// A checkpoint that was refused counts as any other by its manifest: it must
+// not push out the one that the job goes on from.
+TEST_F(RecoveryTest, GoingOnFromACheckpointRemovesNone) {
+  {
+    RunningJob job(WithCheckpoints(2, 1), SmallManifest(), 2);
+    RunTo(&job, 1);
+    job.cluster.AwaitCheckpoints(1);
+    RunTo(&job, 2);
+    job.cluster.AwaitCheckpoints(2);
+  }
+  const auto folders = Folders(folder_ + "/default");
+  ASSERT_GE(folders.size(), 2u);
+  const auto part = folders.back() / "part-00001-of-00002.npz";
+  std::filesystem::resize_file(part, std::filesystem::file_size(part) - 1);
+  ClusterOptions options = WithCheckpoints(2, 1);
+  options.coordinator.checkpoint.keep = 1;
+  // Twice, since the second life needs what the first one went on from.
+  for (int life = 0; life < 2; ++life) {
+    LocalCluster again(options);
+    for (int i = 0; i < 3; ++i) again.Advance(absl::Seconds(1));
+    const JobStatus status = again.coordinator()->Status();
+    ASSERT_TRUE(status.seeded) << status.message;
+    EXPECT_EQ(status.version, 1u);
+    EXPECT_EQ(Folders(folder_ + "/default"), folders);
+  }
+}
+
 TEST_F(RecoveryTest, AJobOfAnotherOptimizerIsRefusedByName) {
   {
     RunningJob job(WithCheckpoints(2, 1), SmallManifest(), 2);
