@@ -11,6 +11,7 @@ absl::StatusOr<bool> ShardEpoch::Begin(uint64_t epoch, LostCallback on_lost) {
   if (epoch < number_ || epoch <= floor_) return Stale(epoch);
   if (epoch == number_ && end_.ok()) return false;
   if (device_lost_) return end_;
+  if (epoch == number_) return Stale(epoch);  // it is over
   number_ = epoch;
   attached_ = true;
   open_ = false;

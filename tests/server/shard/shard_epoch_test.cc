@@ -41,12 +41,15 @@ TEST(ShardEpochTest, TheFirstReasonOfTheEndStays) {
   EXPECT_EQ(epoch.end(), absl::UnavailableError("third"));
 }
 
-TEST(ShardEpochTest, AnEpochThatIsOverMayBeginAgain) {
+// P20: what was recovered in it would be taken for a repeat.
+TEST(ShardEpochTest, AnEpochThatIsOverDoesNotBeginAgain) {
   ShardEpoch epoch(0);
   ASSERT_TRUE(epoch.Begin(5, nullptr).ok());
   epoch.End(0, absl::UnavailableError("lost"));
+  EXPECT_TRUE(absl::IsAborted(epoch.Begin(5, nullptr).status()));
   EXPECT_FALSE(epoch.on());
-  EXPECT_TRUE(*epoch.Begin(5, nullptr));
+  EXPECT_EQ(epoch.Check(5), absl::UnavailableError("lost"));
+  EXPECT_TRUE(*epoch.Begin(6, nullptr));
   EXPECT_TRUE(epoch.on());
 }
 
