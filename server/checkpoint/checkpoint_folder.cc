@@ -95,8 +95,14 @@ absl::StatusOr<CheckpointPart> CheckpointFolder::WritePart(
   return part;
 }
 
-absl::Status CheckpointFolder::Seal(const CheckpointManifest& manifest) {
+absl::Status CheckpointFolder::Seal(const CheckpointManifest& manifest,
+                                    int64_t max_bytes) {
   const std::string text = CheckpointManifestJson(manifest);
+  if (static_cast<int64_t>(text.size()) > max_bytes) {
+    return FieldError("the size of manifest.json",
+                      absl::StrCat(text.size(), " bytes"),
+                      absl::StrCat("at most ", max_bytes));
+  }
   // Whatever is not written as it is (a name that is not UTF-8) is noticed
   // now, not when the job needs it.
   const absl::StatusOr<CheckpointManifest> back = ParseCheckpointManifest(text);

@@ -40,8 +40,10 @@ class CheckpointFolder {
 
   // Makes a checkpoint real: the last file. REQUIRES: WritePart of all K parts
   // has succeeded, here or in other processes' folders. INVALID_ARGUMENT: the
-  // manifest would not read back as it is.
-  absl::Status Seal(const CheckpointManifest& manifest);
+  // manifest would not read back as it is, or its text has more than
+  // `max_bytes` (tests lower it). Nothing is written then.
+  absl::Status Seal(const CheckpointManifest& manifest,
+                    int64_t max_bytes = kMaxManifestBytes);
 
   // Removes all but the newest `keep` (1 or more) of the sealed checkpoints,
   // and what was never sealed and is older than a sealed one. Goes on after an

@@ -7,18 +7,14 @@
 #include <cstddef>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "proto/crc32c.h"
 #include "server/checkpoint/checkpoint_json.h"
-#include "server/checkpoint/checkpoint_state.h"
 #include "server/checkpoint/durable_file.h"
 
 namespace agg {
 namespace {
 
-// 100,000 tensors with names of 512 bytes, and the coordinator's record.
-constexpr int64_t kMaxManifestBytes = int64_t{256} << 20;
 constexpr int64_t kReadBytes = int64_t{4} << 20;
 // Where a local header of zip has the CRC-32.
 constexpr size_t kCrc32Offset = 14;
@@ -42,33 +38,6 @@ absl::Span<char> BytesOf(absl::Span<float> values) {
 
 absl::string_view ViewOf(absl::Span<char> bytes) {
   return absl::string_view(bytes.data(), bytes.size());
-}
-
-// The reader of a checkpoint that is good in all parts, or why it is not.
-absl::StatusOr<CheckpointReader> OpenVerified(FileSystem* files,
-                                              const CheckpointFolder& folder,
-                                              const CheckpointId& id) {
-  const absl::StatusOr<CheckpointManifest> manifest =
-      ReadCheckpointManifest(files, folder.PathOf(id), id);
-  if (!manifest.ok()) return manifest.status();
-  absl::StatusOr<CheckpointReader> reader =
-      CheckpointReader::Create(files, folder.PathOf(id), *manifest);
-  if (!reader.ok()) return reader;
-  for (int i = 0; i < reader->manifest().num_shards; ++i) {
-    const absl::Status status = reader->VerifyPart(i);
-    if (!status.ok()) return status;
-  }
-  return reader;
-}
-
-absl::Status NothingFound(const std::vector<absl::Status>& refused) {
-  const auto message = [](std::string* out, const absl::Status& status) {
-    absl::StrAppend(out, status.message());
-  };
-  if (refused.empty()) return absl::NotFoundError("there is no checkpoint");
-  return absl::NotFoundError(
-      absl::StrCat("there is no complete checkpoint: ",
-                   absl::StrJoin(refused, "; ", message)));
 }
 
 }  // namespace
@@ -177,29 +146,6 @@ absl::Status CheckpointReader::ReadSlice(int32_t slice, int array,
   return Damaged(PathOf(wanted.shard),
                  absl::StrCat("its entry ", PartEntryName(wanted, array),
                               " is not what was written"));
-}
-
-absl::StatusOr<FoundCheckpoint> FindCheckpoint(FileSystem* files,
-                                               const CheckpointFolder& folder,
-                                               const RestoringJob& job) {
-  const absl::StatusOr<std::vector<CheckpointState>> states = folder.List();
-  if (!states.ok()) return states.status();
-  std::vector<absl::Status> refused;
-  // A sealed one that lacks a part is damaged, and has to be named as well.
-  for (auto state = states->rbegin(); state != states->rend(); ++state) {
-    if (!state->manifest) continue;
-    absl::StatusOr<CheckpointReader> reader =
-        OpenVerified(files, folder, state->id);
-    if (absl::IsUnimplemented(reader.status())) return reader.status();
-    if (!reader.ok()) {
-      refused.push_back(reader.status());
-      continue;
-    }
-    const absl::Status restorable = CheckRestorable(reader->manifest(), job);
-    if (!restorable.ok()) return restorable;
-    return FoundCheckpoint{*std::move(reader), std::move(refused)};
-  }
-  return NothingFound(refused);
 }
 
 }  // namespace agg

@@ -15,7 +15,6 @@
 #include "absl/types/span.h"
 #include "proto/shard_plan.h"
 #include "server/base/file_system.h"
-#include "server/checkpoint/checkpoint_folder.h"
 #include "server/checkpoint/checkpoint_manifest.h"
 #include "server/checkpoint/part_layout.h"
 
@@ -70,21 +69,6 @@ class CheckpointReader {
   std::vector<int32_t> position_;                     // of a slice in its part
   std::vector<std::unique_ptr<ReadableFile>> parts_;  // null: not open yet
 };
-
-// A checkpoint that was found good, and those newer ones that were not.
-struct FoundCheckpoint {
-  CheckpointReader reader;
-  std::vector<absl::Status> refused;  // newest first, each naming a file
-};
-
-// The newest checkpoint of `folder` that is complete there and whose parts all
-// pass VerifyPart. NOT_FOUND naming what was refused: there is none. Errors of
-// CheckpointFolder::List and of CheckRestorable; UNIMPLEMENTED: of a later
-// release. These are not skipped: a mistake of whoever starts the job would
-// throw the training since an older checkpoint away.
-absl::StatusOr<FoundCheckpoint> FindCheckpoint(FileSystem* files,
-                                               const CheckpointFolder& folder,
-                                               const RestoringJob& job);
 
 }  // namespace agg
 

@@ -10,11 +10,9 @@
 
 namespace agg {
 
-CheckpointWriter::CheckpointWriter(CheckpointFolder folder, ShardArrays arrays,
-                                   std::function<void()> on_done)
+CheckpointWriter::CheckpointWriter(CheckpointFolder folder, ShardArrays arrays)
     : folder_(std::move(folder)),
       arrays_(std::move(arrays)),
-      on_done_(std::move(on_done)),
       position_(arrays_.plan.slices.size()),
       copy_(static_cast<size_t>(arrays_.num_arrays * arrays_.num_elements)) {
   const std::vector<int32_t>& slices =
@@ -84,7 +82,6 @@ void CheckpointWriter::Loop() {
       copied_ = false;
     }
     Finish(Write(id));
-    if (on_done_ != nullptr) on_done_();
   }
 }
 

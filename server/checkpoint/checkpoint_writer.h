@@ -39,10 +39,7 @@ class CheckpointWriter {
     return arrays.num_arrays * arrays.num_elements * int64_t{sizeof(float)};
   }
 
-  // `on_done` (may be null) is called from the thread, without locks, whenever
-  // a part is written or has failed.
-  CheckpointWriter(CheckpointFolder folder, ShardArrays arrays,
-                   std::function<void()> on_done);
+  CheckpointWriter(CheckpointFolder folder, ShardArrays arrays);
   // Gives up what is being written, between two slices.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
@@ -56,6 +53,7 @@ class CheckpointWriter {
   // one before is still being written; this one is skipped and counted.
   absl::Status Capture(const CheckpointId& id, const CopyArray& copy);
 
+  // How far it is: for whoever asks again and again. Nobody is called.
   CheckpointProgress progress() const;
 
  private:
@@ -68,7 +66,6 @@ class CheckpointWriter {
 
   CheckpointFolder folder_;
   const ShardArrays arrays_;
-  const std::function<void()> on_done_;
   std::vector<size_t> position_;  // of a slice of the plan, in the shard
   // Belongs to Capture until `copied_`, then to the thread until kWriting ends.
   std::vector<float> copy_;

@@ -29,8 +29,7 @@ absl::StatusOr<std::vector<CheckpointState>> CheckpointKeeper::List() const {
 
 void CheckpointKeeper::Begin(const ShardArrays& arrays) {
   if (!configured()) return;
-  // It is told apart from others by polling: nobody waits to be called.
-  auto writer = std::make_shared<CheckpointWriter>(*folder_, arrays, nullptr);
+  auto writer = std::make_shared<CheckpointWriter>(*folder_, arrays);
   MutexLock lock(&mutex_);
   writer_ = std::move(writer);
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/checkpoint/checkpoint_manifest.h"
@@ -104,6 +105,36 @@ TEST_F(CheckpointFolderTest, RefusesAManifestThatWouldNotReadBack) {
   CheckpointFolder folder = OpenFolder(&disk_, "/disk", kLife);
   EXPECT_TRUE(absl::IsInvalidArgument(WriteCheckpoint(&folder, &manifest)));
   EXPECT_FALSE(folder.List()->at(0).manifest);
+}
+
+TEST_F(CheckpointFolderTest, RefusesAManifestThatIsTooLongToBeRead) {
+  ASSERT_EQ(Write({1, 1}), absl::OkStatus());
+  CheckpointFolder folder = OpenFolder(&disk_, "/disk", kLife);
+  CheckpointManifest manifest = SampleManifest({1, 2}, 2, SmallTensors());
+  ASSERT_EQ(WriteCheckpoint(&folder, &manifest), absl::OkStatus());
+  const auto length =
+      static_cast<int64_t>(disk_.Bytes("/disk/job/1-2/manifest.json").size());
+  EXPECT_EQ(folder.Seal(manifest, length), absl::OkStatus());
+  ASSERT_TRUE(disk_.Remove("/disk/job/1-2/manifest.json").ok());
+  EXPECT_EQ(folder.Seal(manifest, length - 1),
+            absl::InvalidArgumentError(
+                absl::StrCat("the size of manifest.json is ", length,
+                             " bytes; allowed: at most ", length - 1)));
+  EXPECT_FALSE(folder.List()->back().manifest);
+}
+
+TEST_F(CheckpointFolderTest, AFolderThatCannotBeReadIsAnErrorAndNotSkipped) {
+  const CheckpointFolder folder = OpenFolder(&disk_, "/disk", kLife);
+  EXPECT_TRUE(folder.List()->empty());  // the job has no folder yet
+  ASSERT_EQ(Write({1, 1}), absl::OkStatus());
+  ASSERT_EQ(Write({1, 2}), absl::OkStatus());
+  // The folder of the job, then each checkpoint's.
+  for (int i = 0; i < 3; ++i) {
+    disk_.FailAt(disk_.num_operations() + i, SimDisk::Fault::kFail,
+                 absl::UnavailableError("EIO"));
+    EXPECT_EQ(folder.List().status(), absl::UnavailableError("EIO"));
+    disk_.Recover();
+  }
 }
 
 TEST_F(CheckpointFolderTest, RefusesJobsThatAreNoFoldersAndPathsThatAreNot) {

@@ -13,8 +13,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/crc32c.h"
+#include "server/base/file_system.h"
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/checkpoint/checkpoint_manifest.h"
+#include "server/rpc/phase_limits.h"
 #include "tests/server/base/sim_disk.h"
 #include "tests/server/checkpoint/sample_checkpoint.h"
 
@@ -44,29 +46,35 @@ class DamageTest : public testing::Test {
     }
   }
 
-  absl::StatusOr<FoundCheckpoint> Find() {
-    return FindCheckpoint(&disk_, OpenFolder(&disk_, "/disk", 2), SampleJob());
+  // Whether the checkpoint is good in all parts, as shards ask.
+  absl::Status Check(const CheckpointId& id) {
+    const std::string folder = OpenFolder(&disk_, "/disk", 2).PathOf(id);
+    const absl::StatusOr<CheckpointManifest> manifest =
+        ReadCheckpointManifest(&disk_, folder, id);
+    if (!manifest.ok()) return manifest.status();
+    absl::StatusOr<CheckpointReader> reader =
+        CheckpointReader::Create(&disk_, folder, *manifest);
+    absl::Status status = reader.status();
+    for (int i = 0; i < manifest->num_shards && status.ok(); ++i) {
+      status = reader->VerifyPart(i);
+    }
+    return status;
   }
 
-  // The older one is found, and `file` of the newer one is named.
+  // `file` of the newer one is named, with an error after which the one before
+  // is taken.
   void ExpectRefused(const std::string& file) {
-    absl::StatusOr<FoundCheckpoint> found = Find();
-    ASSERT_TRUE(found.ok()) << found.status();
-    EXPECT_TRUE(found->reader.manifest().id == kOld);
-    ASSERT_EQ(found->refused.size(), 1u);
-    EXPECT_THAT(std::string(found->refused[0].message()),
-                HasSubstr(NewFile(file)));
+    const absl::Status status = Check(kNew);
+    EXPECT_TRUE(absl::IsDataLoss(status) || absl::IsNotFound(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(NewFile(file)));
   }
 
   SimDisk disk_;
 };
 
-TEST_F(DamageTest, WithoutAnyTheNewestIsFound) {
-  absl::StatusOr<FoundCheckpoint> found = Find();
-  ASSERT_TRUE(found.ok()) << found.status();
-  EXPECT_TRUE(found->reader.manifest().id == kNew);
-  EXPECT_TRUE(found->refused.empty());
-  EXPECT_EQ(CheckSlices(&found->reader, 2), absl::OkStatus());
+TEST_F(DamageTest, WithoutAnyBothAreGood) {
+  EXPECT_EQ(Check(kOld), absl::OkStatus());
+  EXPECT_EQ(Check(kNew), absl::OkStatus());
 }
 
 TEST_F(DamageTest, EachFlippedBitIsRefusedByName) {
@@ -83,7 +91,7 @@ TEST_F(DamageTest, EachFlippedBitIsRefusedByName) {
       disk_.FlipBit(path, bit);
     }
   }
-  EXPECT_TRUE(Find()->reader.manifest().id == kNew);
+  EXPECT_EQ(Check(kNew), absl::OkStatus());
 }
 
 TEST_F(DamageTest, EachCutFileIsRefusedByName) {
@@ -110,10 +118,11 @@ TEST_F(DamageTest, AMissingPartIsNamedAndAMissingManifestIsNoCheckpoint) {
   ExpectRefused(kFiles[2]);
   ASSERT_TRUE(disk_.Rename("/disk/away", NewFile(kFiles[2])).ok());
   ASSERT_TRUE(disk_.Remove(NewFile(kFiles[0])).ok());
-  absl::StatusOr<FoundCheckpoint> found = Find();
-  ASSERT_TRUE(found.ok());
-  EXPECT_TRUE(found->reader.manifest().id == kOld);
-  EXPECT_TRUE(found->refused.empty());
+  ExpectRefused(kFiles[0]);
+  const auto states = OpenFolder(&disk_, "/disk", 2).List();
+  ASSERT_TRUE(states.ok());
+  EXPECT_TRUE(states->front().manifest);
+  EXPECT_FALSE(states->back().manifest);
 }
 
 TEST_F(DamageTest, AManifestOfAnotherFolderIsRefused) {
@@ -146,26 +155,16 @@ TEST_F(DamageTest, ReadSliceFindsDamageInItsEntryByItself) {
   }
 }
 
-TEST_F(DamageTest, AFolderThatCannotBeReadIsAnErrorAndNotSkipped) {
-  const CheckpointFolder folder = OpenFolder(&disk_, "/disk", 2);
-  // The folder of the job, then each checkpoint's.
-  for (int i = 0; i < 3; ++i) {
-    disk_.FailAt(disk_.num_operations() + i, SimDisk::Fault::kFail,
-                 absl::UnavailableError("EIO"));
-    EXPECT_EQ(FindCheckpoint(&disk_, folder, SampleJob()).status(),
-              absl::UnavailableError("EIO"));
-    disk_.Recover();
-  }
-}
-
 TEST_F(DamageTest, AnotherJobIsAnErrorThatNamesTheField) {
-  const CheckpointFolder folder = OpenFolder(&disk_, "/disk", 2);
+  const CheckpointManifest manifest =
+      *ReadCheckpointManifest(&disk_, "/disk/job/1000-20", kNew);
+  EXPECT_EQ(CheckRestorable(manifest, SampleJob()), absl::OkStatus());
   Manifest tensors = SmallTensors();
   tensors.tensors[5].shape = {9};
   const auto error = [&](void (*change)(RestoringJob*)) {
     RestoringJob job = SampleJob();
     change(&job);
-    const absl::Status status = FindCheckpoint(&disk_, folder, job).status();
+    const absl::Status status = CheckRestorable(manifest, job);
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     return std::string(status.message());
   };
@@ -178,9 +177,8 @@ TEST_F(DamageTest, AnotherJobIsAnErrorThatNamesTheField) {
             "checkpoint.state_arrays is 2; allowed: 1, as configured");
   RestoringJob job = SampleJob();
   job.tensors = &tensors;
-  EXPECT_THAT(
-      std::string(FindCheckpoint(&disk_, folder, job).status().message()),
-      HasSubstr("tensor 5"));
+  EXPECT_THAT(std::string(CheckRestorable(manifest, job).message()),
+              HasSubstr("tensor 5"));
 }
 
 TEST_F(DamageTest, ALaterFormatIsAnErrorAndNotSkipped) {
@@ -189,15 +187,32 @@ TEST_F(DamageTest, ALaterFormatIsAnErrorAndNotSkipped) {
                   ->Append(absl::StrCat(
                       checked, ", \"crc32c\": ", Crc32c(checked), "}\n"))
                   .ok());
-  EXPECT_TRUE(absl::IsUnimplemented(Find().status())) << Find().status();
+  EXPECT_TRUE(absl::IsUnimplemented(Check(kNew))) << Check(kNew);
 }
 
-TEST(FindCheckpointTest, SaysThatThereIsNone) {
-  SimDisk disk;
-  ASSERT_TRUE(disk.CreateFolder("/disk").ok());
-  EXPECT_EQ(FindCheckpoint(&disk, OpenFolder(&disk, "/disk", 1), SampleJob())
-                .status(),
-            absl::NotFoundError("there is no checkpoint"));
+// A file of 300 MiB that nobody has to write: reading it is an error.
+class LargeFile : public ReadableFile {
+ public:
+  int64_t num_bytes() const override { return int64_t{300} << 20; }
+  absl::Status Read(int64_t, absl::Span<char>) override {
+    return absl::AbortedError("it is read");
+  }
+};
+class DiskOfLargeFiles : public SimDisk {
+ public:
+  absl::StatusOr<std::unique_ptr<ReadableFile>> Open(
+      const std::string&) override {
+    return std::make_unique<LargeFile>();
+  }
+};
+
+TEST(ManifestSizeTest, WhatTheLargestJobHasCanBeRead) {
+  // A record in base64, and a line for each tensor.
+  EXPECT_GT(kMaxManifestBytes,
+            kMaxRecordBytes / 3 * 4 + kMaxPhaseTensors * 2048);
+  DiskOfLargeFiles disk;
+  EXPECT_EQ(ReadCheckpointManifest(&disk, "/disk/job/1000-20", kNew).status(),
+            absl::AbortedError("it is read"));
 }
 
 // Slices of more than one per tensor, on the system's disk.
@@ -210,11 +225,11 @@ TEST(AnotherShardCountTest, HasEqualBits) {
   CheckpointFolder folder = OpenFolder(files.get(), path, 1);
   CheckpointManifest manifest = SampleManifest(kNew, 4, tensors);
   ASSERT_EQ(WriteCheckpoint(&folder, &manifest), absl::OkStatus());
-  absl::StatusOr<FoundCheckpoint> found =
-      FindCheckpoint(files.get(), folder, SampleJob());
-  ASSERT_TRUE(found.ok()) << found.status();
+  absl::StatusOr<CheckpointReader> reader =
+      CheckpointReader::Create(files.get(), folder.PathOf(kNew), manifest);
+  ASSERT_TRUE(reader.ok()) << reader.status();
   for (const int num_shards : {1, 3, 4, 7}) {
-    EXPECT_EQ(CheckSlices(&found->reader, num_shards), absl::OkStatus())
+    EXPECT_EQ(CheckSlices(&*reader, num_shards), absl::OkStatus())
         << num_shards;
   }
 }

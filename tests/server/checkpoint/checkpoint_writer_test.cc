@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -94,8 +95,14 @@ class CheckpointWriterTest : public testing::Test {
  protected:
   CheckpointWriterTest() {
     EXPECT_TRUE(disk_.CreateFolder("/disk").ok());
-    writer_ = std::make_unique<CheckpointWriter>(
-        OpenFolder(&disk_, "/disk", 1), Arrays(), [this] { done_.Open(); });
+    writer_ = std::make_unique<CheckpointWriter>(OpenFolder(&disk_, "/disk", 1),
+                                                 Arrays());
+  }
+
+  void WaitForPart() {
+    while (writer_->progress().stage == Stage::kWriting) {
+      std::this_thread::yield();
+    }
   }
 
   // The part is what the sample says, once it is sealed.
@@ -108,14 +115,14 @@ class CheckpointWriterTest : public testing::Test {
     manifest.parts = {progress.part};
     disk_.may_create.Open();
     ASSERT_EQ(folder.Seal(manifest), absl::OkStatus());
-    auto found = FindCheckpoint(&disk_, folder, SampleJob());
-    ASSERT_TRUE(found.ok()) << found.status();
-    EXPECT_TRUE(found->reader.manifest().id == id);
-    EXPECT_EQ(CheckSlices(&found->reader, 1), absl::OkStatus());
+    absl::StatusOr<CheckpointReader> reader =
+        CheckpointReader::Create(&disk_, folder.PathOf(id), manifest);
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    EXPECT_EQ(reader->VerifyPart(0), absl::OkStatus());
+    EXPECT_EQ(CheckSlices(&*reader, 1), absl::OkStatus());
   }
 
   SlowDisk disk_;
-  Gate done_;
   std::unique_ptr<CheckpointWriter> writer_;
 };
 
@@ -126,7 +133,7 @@ TEST_F(CheckpointWriterTest, WritesInTheBackgroundWhatWasCopied) {
   disk_.reached.Pass();
   EXPECT_EQ(writer_->progress().stage, Stage::kWriting);
   disk_.may_create.Open();
-  done_.Pass();
+  WaitForPart();
   ExpectWritten(kFirst);
 }
 
@@ -140,11 +147,11 @@ TEST_F(CheckpointWriterTest, SkipsAndCountsWhatComesMeanwhile) {
   }
   EXPECT_EQ(writer_->progress().num_skipped, 2);
   disk_.may_create.Open();
-  done_.Pass();
+  WaitForPart();
   ExpectWritten(kFirst);
   ASSERT_EQ(writer_->Capture(kSecond, CopyOf(kSecond)), absl::OkStatus());
   disk_.may_create.Open();
-  done_.Pass();
+  WaitForPart();
   ExpectWritten(kSecond);
 }
 
@@ -154,13 +161,13 @@ TEST_F(CheckpointWriterTest, AFailureFailsThisCheckpointAlone) {
                absl::ResourceExhaustedError("no room"));
   ASSERT_EQ(writer_->Capture(kFirst, CopyOf(kFirst)), absl::OkStatus());
   disk_.may_create.Open();
-  done_.Pass();
+  WaitForPart();
   EXPECT_EQ(writer_->progress().stage, Stage::kFailed);
   EXPECT_EQ(writer_->progress().error, absl::ResourceExhaustedError("no room"));
   disk_.Recover();
   ASSERT_EQ(writer_->Capture(kSecond, CopyOf(kSecond)), absl::OkStatus());
   disk_.may_create.Open();
-  done_.Pass();
+  WaitForPart();
   ExpectWritten(kSecond);
 }
 
@@ -174,7 +181,7 @@ TEST_F(CheckpointWriterTest, AnErrorOfTheCopyIsReturnedAndWritesNothing) {
   EXPECT_TRUE(absl::IsNotFound(disk_.List("/disk/job").status()));
   ASSERT_EQ(writer_->Capture(kSecond, CopyOf(kSecond)), absl::OkStatus());
   disk_.may_create.Open();
-  done_.Pass();
+  WaitForPart();
   ExpectWritten(kSecond);
 }
 
