@@ -6,15 +6,28 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/try_resize.h"
 #include "server/checkpoint/part_writer.h"
 
 namespace agg {
 
-CheckpointWriter::CheckpointWriter(CheckpointFolder folder, ShardArrays arrays)
+absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Create(
+    CheckpointFolder folder, const ShardArrays& arrays) {
+  std::vector<float> copy;
+  const absl::Status status =
+      TryResize(arrays.num_arrays * arrays.num_elements, &copy);
+  if (!status.ok()) return status;
+  return std::unique_ptr<CheckpointWriter>(
+      new CheckpointWriter(std::move(folder), arrays, std::move(copy)));
+}
+
+CheckpointWriter::CheckpointWriter(CheckpointFolder folder,
+                                   const ShardArrays& arrays,
+                                   std::vector<float> copy)
     : folder_(std::move(folder)),
-      arrays_(std::move(arrays)),
+      arrays_(arrays),
       position_(arrays_.plan.slices.size()),
-      copy_(static_cast<size_t>(arrays_.num_arrays * arrays_.num_elements)) {
+      copy_(std::move(copy)) {
   const std::vector<int32_t>& slices =
       arrays_.plan.slices_of_shard[arrays_.ordinal];
   for (size_t i = 0; i < slices.size(); ++i) position_[slices[i]] = i;

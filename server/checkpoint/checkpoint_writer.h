@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -39,7 +40,9 @@ class CheckpointWriter {
     return arrays.num_arrays * arrays.num_elements * int64_t{sizeof(float)};
   }
 
-  CheckpointWriter(CheckpointFolder folder, ShardArrays arrays);
+  // RESOURCE_EXHAUSTED: there is no such memory.
+  static absl::StatusOr<std::unique_ptr<CheckpointWriter>> Create(
+      CheckpointFolder folder, const ShardArrays& arrays);
   // Gives up what is being written, between two slices.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
@@ -57,6 +60,8 @@ class CheckpointWriter {
   CheckpointProgress progress() const;
 
  private:
+  CheckpointWriter(CheckpointFolder folder, const ShardArrays& arrays,
+                   std::vector<float> copy);
   absl::Status CopyAll(const CopyArray& copy);
   void Loop();
   absl::StatusOr<CheckpointPart> Write(const CheckpointId& id);

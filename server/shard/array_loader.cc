@@ -3,6 +3,8 @@
 
 #include <cstddef>
 
+#include "server/base/try_resize.h"
+
 namespace agg {
 
 Buffer* ArrayOf(ParameterStore* store, int array) {
@@ -20,15 +22,15 @@ ArrayLoader::ArrayLoader(const OptimizerOptions& optimizer, Backend* backend,
   snapshot_ = store->NextSnapshot(&revoked);
 }
 
-absl::Span<float> ArrayLoader::Destination(int array) {
-  const auto num_elements = static_cast<size_t>(num_elements_);
+absl::StatusOr<absl::Span<float>> ArrayLoader::Destination(int array) {
   if (array > 0) {
-    state_.resize(num_elements);
+    const absl::Status status = TryResize(num_elements_, &state_);
+    if (!status.ok()) return status;
     return absl::MakeSpan(state_);
   }
   return absl::MakeSpan(
       reinterpret_cast<float*>(snapshot_->buffers()->f32->host()),
-      num_elements);
+      static_cast<size_t>(num_elements_));
 }
 
 absl::Status ArrayLoader::Finish(int array) {

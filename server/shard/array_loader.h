@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/backend.h"
 #include "kernels/optimizer_step.h"
@@ -30,7 +31,7 @@ class ArrayLoader : public ArrayTarget {
 
   // Array 0 first. Where the seed lands, too: the backend's Load then does for
   // both what follows from the parameters, the narrowed copy among them.
-  absl::Span<float> Destination(int array) override;
+  absl::StatusOr<absl::Span<float>> Destination(int array) override;
   absl::Status Finish(int array) override;
 
   // The version to publish, once all arrays are there.

@@ -27,11 +27,14 @@ absl::StatusOr<std::vector<CheckpointState>> CheckpointKeeper::List() const {
   return folder_->List();
 }
 
-void CheckpointKeeper::Begin(const ShardArrays& arrays) {
-  if (!configured()) return;
-  auto writer = std::make_shared<CheckpointWriter>(*folder_, arrays);
+absl::Status CheckpointKeeper::Begin(const ShardArrays& arrays) {
+  if (!configured()) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<CheckpointWriter>> writer =
+      CheckpointWriter::Create(*folder_, arrays);
+  if (!writer.ok()) return writer.status();
   MutexLock lock(&mutex_);
-  writer_ = std::move(writer);
+  writer_ = *std::move(writer);
+  return absl::OkStatus();
 }
 
 std::shared_ptr<CheckpointWriter> CheckpointKeeper::End() {

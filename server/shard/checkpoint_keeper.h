@@ -33,8 +33,9 @@ class CheckpointKeeper {
   // What this process can read, oldest first; none without a folder.
   absl::StatusOr<std::vector<CheckpointState>> List() const;
 
-  // A manifest is there: takes the memory of one copy.
-  void Begin(const ShardArrays& arrays);
+  // A manifest is there: takes the memory of one copy. RESOURCE_EXHAUSTED:
+  // there is no such memory.
+  absl::Status Begin(const ShardArrays& arrays);
   // It is gone. What is returned ends with its thread, which may take as long
   // as the disk does: to be dropped without locks.
   std::shared_ptr<CheckpointWriter> End();

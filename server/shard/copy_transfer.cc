@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/try_resize.h"
 
 namespace agg {
 namespace {
@@ -22,9 +23,10 @@ absl::Status SendArrays(
     const ShardLayout& layout, int num_arrays,
     const std::function<absl::Status(int array, absl::Span<float> to)>& read,
     const std::function<absl::Status(const CopySlice&)>& sink) {
-  std::vector<float> values(static_cast<size_t>(layout.num_elements));
-  for (int array = 0; array < num_arrays; ++array) {
-    absl::Status status = read(array, absl::MakeSpan(values));
+  std::vector<float> values;
+  absl::Status status = TryResize(layout.num_elements, &values);
+  for (int array = 0; array < num_arrays && status.ok(); ++array) {
+    status = read(array, absl::MakeSpan(values));
     for (size_t i = 0; i < layout.slices.size() && status.ok(); ++i) {
       const ElementRange& range = layout.ranges[i];
       status = sink({ArrayOf(array), layout.slices[i],
@@ -32,9 +34,8 @@ absl::Status SendArrays(
                          static_cast<size_t>(range.begin),
                          static_cast<size_t>(range.num_elements))});
     }
-    if (!status.ok()) return status;
   }
-  return absl::OkStatus();
+  return status;
 }
 
 absl::Status ArrayReceiver::Take(const CopySlice& slice) {
@@ -51,8 +52,10 @@ absl::Status ArrayReceiver::Take(const CopySlice& slice) {
         absl::StrCat("slice ", slice.slice, " has ", slice.values.size(),
                      " elements; allowed: ", range.num_elements));
   }
+  const absl::StatusOr<absl::Span<float>> to = target_->Destination(array_);
+  if (!to.ok()) return to.status();
   std::copy(slice.values.begin(), slice.values.end(),
-            target_->Destination(array_).begin() + range.begin);
+            to->begin() + range.begin);
   if (++position_ < layout_->slices.size()) return absl::OkStatus();
   position_ = 0;
   return target_->Finish(array_++);

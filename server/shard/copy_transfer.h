@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "server/ingest/shard_layout.h"
 #include "server/round/neighbour_peer.h"
@@ -17,7 +18,8 @@ namespace agg {
 // Arrays are numbered as in checkpoints: 0 parameters, 1 state0, 2 state1.
 // Sends array by array, each slice by slice in the layout's order. `read` fills
 // a span with an array, padding included; 4 bytes of host memory for each
-// element are taken meanwhile. Errors: those of `read` and of `sink`.
+// element are taken meanwhile. Errors: those of `read` and of `sink`;
+// RESOURCE_EXHAUSTED: there is no such memory.
 absl::Status SendArrays(
     const ShardLayout& layout, int num_arrays,
     const std::function<absl::Status(int array, absl::Span<float> to)>& read,
@@ -27,8 +29,8 @@ absl::Status SendArrays(
 class ArrayTarget {
  public:
   virtual ~ArrayTarget() = default;
-  // Host memory of the size of the layout.
-  virtual absl::Span<float> Destination(int array) = 0;
+  // Host memory of the size of the layout. RESOURCE_EXHAUSTED: there is none.
+  virtual absl::StatusOr<absl::Span<float>> Destination(int array) = 0;
   // What is in Destination becomes the array.
   virtual absl::Status Finish(int array) = 0;
 };
@@ -40,7 +42,8 @@ class ArrayReceiver {
   ArrayReceiver(const ShardLayout* layout, int num_arrays, ArrayTarget* target)
       : layout_(layout), num_arrays_(num_arrays), target_(target) {}
 
-  // INTERNAL for another slice than the next one, or of another size.
+  // INTERNAL for another slice than the next one, or of another size; errors of
+  // the target.
   absl::Status Take(const CopySlice& slice);
   // DATA_LOSS if slices are missing.
   absl::Status Finish() const;

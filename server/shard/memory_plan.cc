@@ -37,6 +37,7 @@ std::string DescribeUse(const MemoryUse& use) {
   add("combined gradient", use.combined);
   add("incoming combined gradient", use.incoming);
   add("replica", use.replica);
+  add("transfer", use.transfer);
   add("coordinator", use.coordinator);
   return absl::StrCat(absl::StrJoin(parts, " + "), " = ",
                       Mebibytes(use.total()));
@@ -69,6 +70,12 @@ int64_t CoordinatorBytes(int64_t num_tensors, int64_t num_slices,
       2 * num_tensors + std::max<int64_t>(0, num_slices - num_tensors);
   return grams * gram + kCoefficientCopies * num_tensors * num_rows * kDouble +
          (num_shards - 1) * std::min(kMessageBytes, 3 * num_slices * gram);
+}
+
+int64_t TransferBytes(int64_t num_elements, int64_t num_replica_elements) {
+  constexpr int64_t kNumFrames = 4;
+  return (num_elements + num_replica_elements) * int64_t{sizeof(float)} +
+         kNumFrames * kMaxFramePayloadBytes;
 }
 
 MemoryPlan PlanMemory(int64_t num_elements, int64_t num_rows, DType push_dtype,

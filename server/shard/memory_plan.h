@@ -31,11 +31,14 @@ struct MemoryUse {
   int64_t combined = 0;
   int64_t incoming = 0;
   int64_t replica = 0;
+  // Arrays on their way from a checkpoint, or from and to other processes that
+  // have a copy: TransferBytes.
+  int64_t transfer = 0;
   int64_t coordinator = 0;  // in shard 0's process; CoordinatorBytes
   int64_t total() const {
     return rows + master + state + snapshots + frames + ledger + grams +
            early_grams + scratch + checkpoint + combined + incoming + replica +
-           coordinator;
+           transfer + coordinator;
   }
 };
 
@@ -51,6 +54,12 @@ struct MemoryPlan {
 // Grams, which few rounds ask for, are not in it.
 int64_t CoordinatorBytes(int64_t num_tensors, int64_t num_slices,
                          int64_t num_rows, int64_t num_shards);
+
+// What a shard takes while copies are fetched (P15): one array of its own part
+// and one of the part that it has the replica of, with so many elements. Each
+// is sent or got, never both. And two frames of each of the two streams, which
+// rounds have as well.
+int64_t TransferBytes(int64_t num_elements, int64_t num_replica_elements);
 
 // The plan for `num_rows` rows (at most so many workers) of num_elements.
 // `needs`: Backend::memory_needs(num_rows). What goes by slices is left at 0

@@ -76,7 +76,8 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> RestoreArrays(
   if (!status.ok()) return status;
   ArrayLoader loader(optimizer, backend, store, layout.num_elements);
   for (int array = 0; array <= OptimizerStateArrays(optimizer); ++array) {
-    status = ReadArray(reader, layout, array, loader.Destination(array));
+    const absl::StatusOr<absl::Span<float>> to = loader.Destination(array);
+    status = to.ok() ? ReadArray(reader, layout, array, *to) : to.status();
     if (status.ok()) status = loader.Finish(array);
     if (!status.ok()) return status;
   }

@@ -32,6 +32,17 @@ absl::Status WithPlan(const absl::Status& status, const MemoryPlan& plan) {
       status.message(), "; the plan needs ", DescribeMemoryPlan(plan)));
 }
 
+// What second copies take: all float32. The combined gradients are on the host,
+// the replica's arrays where the home's are.
+void PlanCopies(int64_t num_elements, int64_t num_replica_elements,
+                int num_arrays, MemoryPlan* plan) {
+  plan->host.combined = num_elements * 4;
+  plan->host.incoming = num_replica_elements * 4;
+  plan->host.transfer = TransferBytes(num_elements, num_replica_elements);
+  MemoryUse& compute = plan->device.total() > 0 ? plan->device : plan->host;
+  compute.replica = num_arrays * num_replica_elements * 4;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShardCompute>> ShardCompute::Create(
@@ -105,15 +116,14 @@ MemoryPlan ShardCompute::PlanRows(int64_t num_rows) const {
   if (options_.checkpoints) {
     plan.host.checkpoint =
         CheckpointWriter::NumBytes(ArraysOf(*layout_, options_.optimizer));
+    // State is loaded from one array by array; parameters need nothing more.
+    if (OptimizerStateArrays(options_.optimizer) > 0) {
+      plan.host.transfer = layout_->num_elements * 4;
+    }
   }
   if (replica_ != nullptr) {
-    // All float32. The combined gradients are on the host, the arrays where
-    // the home's are.
-    const int64_t bytes = replica_->layout()->num_elements * 4;
-    plan.host.combined = layout_->num_elements * 4;
-    plan.host.incoming = bytes;
-    MemoryUse& compute = plan.device.total() > 0 ? plan.device : plan.host;
-    compute.replica = (1 + OptimizerStateArrays(options_.optimizer)) * bytes;
+    PlanCopies(layout_->num_elements, replica_->layout()->num_elements,
+               1 + OptimizerStateArrays(options_.optimizer), &plan);
   }
   if (options_.ordinal == 0) {
     plan.host.coordinator =

@@ -192,9 +192,11 @@ absl::Status ShardEngine::InstallManifest(uint64_t epoch,
   absl::StatusOr<std::unique_ptr<ShardCompute>> compute =
       ShardCompute::Create(options_, &backend_, manifest);
   if (!compute.ok()) return compute.status();
-  checkpoints_.Begin(ArraysOf(*(*compute)->layout(), options_.optimizer));
+  absl::Status status =
+      checkpoints_.Begin(ArraysOf(*(*compute)->layout(), options_.optimizer));
+  if (!status.ok()) return status;
   MutexLock lock(&mutex_);
-  const absl::Status status = epoch_.Check(epoch);
+  status = epoch_.Check(epoch);
   if (!status.ok()) {
     former.writer = checkpoints_.End();
     return status;

@@ -1,10 +1,13 @@
 // A replica from one epoch to the next: what is prepared is dropped or stepped,
 // and what is lost comes from the home.
+#include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/optimizer_step.h"
+#include "server/base/try_resize.h"
 #include "server/shard/copy_transfer.h"
 #include "server/shard/shard_replica.h"
 
@@ -16,10 +19,12 @@ class ReplicaTarget : public ArrayTarget {
  public:
   ReplicaTarget(const ShardLayout& layout, Backend* backend,
                 const std::unique_ptr<Buffer>* arrays)
-      : values_(static_cast<size_t>(layout.num_elements)),
+      : num_elements_(layout.num_elements),
         backend_(backend),
         arrays_(arrays) {}
-  absl::Span<float> Destination(int /*array*/) override {
+  absl::StatusOr<absl::Span<float>> Destination(int /*array*/) override {
+    const absl::Status status = TryResize(num_elements_, &values_);
+    if (!status.ok()) return status;
     return absl::MakeSpan(values_);
   }
   absl::Status Finish(int array) override {
@@ -27,6 +32,7 @@ class ReplicaTarget : public ArrayTarget {
   }
 
  private:
+  const int64_t num_elements_;
   std::vector<float> values_;
   Backend* const backend_;
   const std::unique_ptr<Buffer>* const arrays_;

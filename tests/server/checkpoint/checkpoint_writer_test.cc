@@ -95,8 +95,8 @@ class CheckpointWriterTest : public testing::Test {
  protected:
   CheckpointWriterTest() {
     EXPECT_TRUE(disk_.CreateFolder("/disk").ok());
-    writer_ = std::make_unique<CheckpointWriter>(OpenFolder(&disk_, "/disk", 1),
-                                                 Arrays());
+    writer_ =
+        *CheckpointWriter::Create(OpenFolder(&disk_, "/disk", 1), Arrays());
   }
 
   void WaitForPart() {
@@ -196,6 +196,16 @@ TEST_F(CheckpointWriterTest, EndsInTheMidstOfAPart) {
   for (const std::string& name : names) {
     EXPECT_EQ(name, "part-00000-of-00001.npz");
   }
+}
+
+TEST(CheckpointWriterMemoryTest, MemoryThatIsNotThereIsAnError) {
+  SimDisk disk;
+  ASSERT_TRUE(disk.CreateFolder("/disk").ok());
+  ShardArrays arrays = Arrays();
+  arrays.num_elements = int64_t{1} << 60;  // more than a vector can have
+  EXPECT_TRUE(absl::IsResourceExhausted(
+      CheckpointWriter::Create(OpenFolder(&disk, "/disk", 1), arrays)
+          .status()));
 }
 
 TEST(CheckpointWriterMemoryTest, IsThatOfAllArrays) {

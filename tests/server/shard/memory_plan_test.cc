@@ -80,6 +80,13 @@ TEST(MemoryPlanTest, CountsTheCoordinatorsMatricesAndNamesThem) {
   EXPECT_THAT(status.message(), HasSubstr("memory_budget_bytes is 1048576"));
 }
 
+TEST(MemoryPlanTest, CountsWhatCopiesAreFetchedThroughAndNamesIt) {
+  MemoryPlan plan;
+  plan.host.transfer = TransferBytes(1 << 18, 3 << 18);
+  EXPECT_EQ(plan.host.total(), (4 << 20) + 4 * (4 << 20));
+  EXPECT_EQ(DescribeMemoryPlan(plan), "transfer 20.0 MiB = 20.0 MiB");
+}
+
 TEST(MemoryPlanTest, RefusesWithTheNumbers) {
   const MemoryPlan plan = PlanMemory(1 << 20, 1, DType::kF32, DType::kF32,
                                      OptimizerOptions(), MemoryNeeds());

@@ -92,10 +92,10 @@ class ShardCheckpointTest : public testing::Test {
     for (int i = 0; i < 3 && !empty; ++i) {
       EXPECT_TRUE(shard.backend->Write(arrays[i], shard.arrays()[i]).ok());
     }
-    CheckpointWriter writer(OpenFolder(&disk_, "/disk", 1),
-                            ArraysOf(shard.layout, Adam()));
+    const std::unique_ptr<CheckpointWriter> writer = *CheckpointWriter::Create(
+        OpenFolder(&disk_, "/disk", 1), ArraysOf(shard.layout, Adam()));
     EXPECT_EQ(
-        writer.Capture(kId, CopyFrom(shard.backend.get(), shard.store.get())),
+        writer->Capture(kId, CopyFrom(shard.backend.get(), shard.store.get())),
         absl::OkStatus());
     // The next round changes them at once.
     for (Buffer* array : shard.arrays()) {
@@ -105,11 +105,11 @@ class ShardCheckpointTest : public testing::Test {
               ->Write(std::vector<float>(shard.layout.num_elements), array)
               .ok());
     }
-    while (writer.progress().stage == CheckpointProgress::Stage::kWriting) {
+    while (writer->progress().stage == CheckpointProgress::Stage::kWriting) {
       std::this_thread::yield();
     }
-    EXPECT_EQ(writer.progress().error, absl::OkStatus());
-    return writer.progress().part;
+    EXPECT_EQ(writer->progress().error, absl::OkStatus());
+    return writer->progress().part;
   }
 
   CheckpointManifest WriteAll(int num_shards) {

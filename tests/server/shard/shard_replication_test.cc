@@ -341,9 +341,9 @@ TEST(ShardReplicationTest, SecondCopiesAreInTheMemoryPlan) {
             without.engine(i)->Status().memory_planned_bytes;
   }
   // Both parts, with what slices are padded by: combined, incoming, and a
-  // replica of three arrays.
+  // replica of three arrays. Each shard fetches or sends both parts.
   const int64_t padded = 64 + 32 + 32 + 64;
-  EXPECT_EQ(more, padded * 4 * (1 + 1 + 3));
+  EXPECT_EQ(more, padded * 4 * (1 + 1 + 3) + 2 * (padded * 4 + 4 * (4 << 20)));
 }
 
 }  // namespace
