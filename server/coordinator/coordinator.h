@@ -133,8 +133,9 @@ class Coordinator {
 
   // --- Calls of operators. A rule from the next round to open on, for as long
   // as the job goes on (P37). INVALID_ARGUMENT, FAILED_PRECONDITION
-  // (finished), or what `check` (may be null) says; it is called under the
-  // lock. Shards do not have it yet when it returns.
+  // (finished), UNAVAILABLE (no epoch is on, or draining), or what `check` (may
+  // be null) says; it is called under the lock. Shards do not have it yet when
+  // it returns.
   absl::StatusOr<RuleChangeResult> SetRule(const RuleChange& change,
                                            const CombinationCheck& check);
   // The same, answered when all shards have it, so that no process that is lost

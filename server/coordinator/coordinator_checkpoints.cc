@@ -2,9 +2,12 @@
 // rest is done beside the rounds, by a thread of its own. What goes wrong fails
 // the checkpoint and nothing else.
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/optimizer_table.h"
@@ -179,26 +182,30 @@ std::string Coordinator::MakeRecord(const RoundReport& report,
 void Coordinator::FactsIfDue() {
   std::optional<JobFacts> facts;
   uint64_t epoch = 0;
+  // With the facts, since who comes later waits for later ones.
+  std::vector<std::function<void(const absl::Status&)>> waiters;
   {
     MutexLock lock(&mutex_);
     facts = state_.TakeNewFacts();
     if (!facts.has_value()) return;
     epoch = state_.job()->epoch();
+    waiters.swap(facts_waiters_);
   }
   const absl::Status status = peers_.ForEach(
       [&](int, ShardPeer* peer) { return peer->SetFacts(epoch, *facts); });
-  std::vector<std::function<void(const absl::Status&)>> waiters;
-  {
-    MutexLock lock(&mutex_);
-    // Else the next epoch gets them again, and then they are told.
-    if (status.ok()) {
-      waiters.swap(facts_waiters_);
-    } else {
-      state_.RepeatFacts();
-    }
+  if (status.ok()) {
+    for (const auto& waiter : waiters) waiter(absl::OkStatus());
+    return;
   }
-  for (const auto& waiter : waiters) waiter(absl::OkStatus());
-  if (!status.ok()) LoseEpoch(epoch, status);
+  {
+    // The next epoch gets them again, and then the waiters have their answer.
+    MutexLock lock(&mutex_);
+    state_.RepeatFacts();
+    facts_waiters_.insert(facts_waiters_.begin(),
+                          std::make_move_iterator(waiters.begin()),
+                          std::make_move_iterator(waiters.end()));
+  }
+  LoseEpoch(epoch, status);
 }
 
 }  // namespace agg
