@@ -239,7 +239,9 @@ std::optional<ClosingRound> CoordinatorState::CloseRoundIfDue(absl::Time now) {
 bool CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
                                    RoundReport* report) {
   in_round_ = false;
-  if (!epoch_on_ || job_->epoch() != round.epoch) return false;
+  // All shards have published it (P17), though the epoch may have ended since:
+  // then the next one begins with this version, and job_ has to know of it.
+  if (job_->epoch() != round.epoch) return false;
   CompleteReport(round, now, report);
   NoteArrivals(round);
   report->history = job_->history();
