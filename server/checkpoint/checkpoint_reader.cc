@@ -11,14 +11,13 @@
 #include "absl/strings/string_view.h"
 #include "proto/crc32c.h"
 #include "server/checkpoint/checkpoint_json.h"
+#include "server/checkpoint/checkpoint_limits.h"
 #include "server/checkpoint/checkpoint_state.h"
 #include "server/checkpoint/durable_file.h"
 
 namespace agg {
 namespace {
 
-// 100,000 tensors with names of 512 bytes, and the coordinator's record.
-constexpr int64_t kMaxManifestBytes = int64_t{256} << 20;
 constexpr int64_t kReadBytes = int64_t{4} << 20;
 // Where a local header of zip has the CRC-32.
 constexpr size_t kCrc32Offset = 14;

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/optimizer_table.h"
 #include "server/base/log.h"
+#include "server/checkpoint/checkpoint_limits.h"
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/job_facts.h"
@@ -93,7 +94,7 @@ bool Coordinator::CheckpointIfDue() {
   }
   engine_.FillRecord(&record);
   record.state.shadow_rules = reporter_.ShadowRules();
-  manifest.record = JobRecordText(record);
+  manifest.record = TextOf(std::move(record));
   manifest.job = options_.job;
   manifest.num_shards = peers_.size();
   manifest.optimizer = LineOf(options_.optimizer.kind).name;
@@ -162,7 +163,7 @@ std::string Coordinator::MakeRecord(const RoundReport& report,
   job.FillRecord(&record);
   if (report.version == 0) {  // the seed
     record.history = job.epoch();
-    return JobRecordText(record);
+    return TextOf(std::move(record));
   }
   RecordedOutcome next;
   next.outcome = OutcomeOf(report);
@@ -174,7 +175,18 @@ std::string Coordinator::MakeRecord(const RoundReport& report,
     record.used_rows[rank] = {row.session, report.round, row.attempt};
   }
   record.outcomes.push_back(std::move(next));
-  return JobRecordText(record);
+  return TextOf(std::move(record));
+}
+
+std::string Coordinator::TextOf(JobRecord record) {
+  bool cut = false;
+  std::string text = JobRecordText(std::move(record), kMaxRecordBytes, &cut);
+  if (cut && !std::exchange(record_was_cut_, true)) {
+    LogError("the job's record is longer than ", kMaxRecordBytes,
+             " bytes: it has not what shadow rules remember, so that they "
+             "start anew after a recovery; use fewer of them");
+  }
+  return text;
 }
 
 // --- Facts -------------------------------------------------------------------
