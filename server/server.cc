@@ -179,6 +179,7 @@ void Server::StartCoordinator() {
     remote.fingerprint = options_.fingerprint;
     remote.coordinator_life = life_;
     remote.coordinator = options_.shards[0];
+    remote.file_timeout = options_.coordinator.phase_timeout;
     remote_peers_.push_back(std::make_unique<RemoteShardPeer>(remote));
     peers.push_back(remote_peers_.back().get());
   }

@@ -16,9 +16,6 @@ namespace agg {
 
 inline constexpr uint32_t kCheckpointFormat = 1;
 inline constexpr char kManifestFile[] = "manifest.json";
-// What is longer is neither sealed nor read. The largest record that a job has
-// (proto/README.md, Limits) in base64 takes half of it.
-inline constexpr int64_t kMaxManifestBytes = int64_t{1} << 30;
 // Parameters, and at most two arrays of the optimizer.
 inline constexpr int kMaxCheckpointArrays = 3;
 

@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "proto/crc32c.h"
 #include "server/checkpoint/checkpoint_json.h"
+#include "server/checkpoint/checkpoint_limits.h"
 #include "server/checkpoint/durable_file.h"
 
 namespace agg {

@@ -13,6 +13,7 @@ void CheckpointSchedule::Begin(const VersionId& id,
                                absl::Time now) {
   tried_ = id;
   tried_at_ = now;
+  skipped_ = false;
   if (!restored.has_value()) return;
   counts_.restored_version = restored->version;
   counts_.restored_made = restored->made;
@@ -26,8 +27,9 @@ bool CheckpointSchedule::Due(const VersionId& id, bool finished,
   if (!enabled()) return false;
   // These are not skipped.
   if (requested_) return !busy_;
+  // The last version is taken in any case (P30), also if it was skipped.
+  if (finished) return !busy_ && (skipped_ || !(id == tried_));
   if (id == tried_) return false;
-  if (finished) return !busy_;
   if (options_.every_rounds > 0 &&
       id.version >= tried_.version + options_.every_rounds) {
     return true;
@@ -39,7 +41,9 @@ bool CheckpointSchedule::Due(const VersionId& id, bool finished,
 absl::Time CheckpointSchedule::NextDue(const VersionId& id,
                                        bool finished) const {
   if (!enabled() || busy_) return absl::InfiniteFuture();
-  if (requested_ || (finished && !(id == tried_))) return absl::InfinitePast();
+  if (requested_ || (finished && (skipped_ || !(id == tried_)))) {
+    return absl::InfinitePast();
+  }
   if (id == tried_ || options_.every <= absl::ZeroDuration()) {
     return absl::InfiniteFuture();
   }
@@ -53,6 +57,7 @@ void CheckpointSchedule::Start(const VersionId& id, absl::Time now) {
   taking_id_ = id;
   tried_ = id;
   tried_at_ = now;
+  skipped_ = false;
 }
 
 DeferredCalls CheckpointSchedule::End(
@@ -82,6 +87,7 @@ DeferredCalls CheckpointSchedule::End(
 
 void CheckpointSchedule::Skip(const VersionId& id, absl::Time now) {
   ++counts_.num_skipped;
+  skipped_ = true;
   tried_ = id;
   tried_at_ = now;
 }

@@ -69,7 +69,8 @@ class CheckpointSchedule {
   VersionId taking_id_;        // of the one that is under way
   VersionId tried_;            // the last attempt's, or where it began
   absl::Time tried_at_ = absl::InfiniteFuture();
-  VersionId sealed_;  // the newest; made 0: none
+  bool skipped_ = false;  // the last attempt was no attempt: tried_ was skipped
+  VersionId sealed_;      // the newest; made 0: none
   absl::Time sealed_at_;
   CheckpointStatus counts_;  // its numbers and texts
 };

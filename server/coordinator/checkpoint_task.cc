@@ -1,12 +1,14 @@
 // The manifest travels as text, so that each folder gets the same bytes.
 #include "server/coordinator/checkpoint_task.h"
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/checkpoint/checkpoint_json.h"
+#include "server/checkpoint/checkpoint_limits.h"
 #include "server/checkpoint/checkpoint_progress.h"
 #include "server/round/phase.h"
 #include "server/round/shard_peer.h"
@@ -59,6 +61,12 @@ absl::Status CheckpointTask::Seal() {
   phase.kind = PhaseKind::kSeal;
   phase.epoch = epoch_;
   phase.checkpoint = CheckpointManifestJson(manifest_);
+  const int64_t num_bytes = static_cast<int64_t>(phase.checkpoint.size());
+  if (num_bytes > kMaxManifestBytes) {  // nobody would read it
+    return absl::ResourceExhaustedError(
+        absl::StrCat("its manifest has ", num_bytes,
+                     " bytes; allowed: ", kMaxManifestBytes, " at most"));
+  }
   phase.keep = keep_;
   return peers_->ForEach(
       [&](int, ShardPeer* peer) { return peer->RunPhase(phase).status(); });

@@ -133,8 +133,9 @@ class Coordinator {
 
   // --- Calls of operators. A rule from the next round to open on, for as long
   // as the job goes on (P37). INVALID_ARGUMENT, FAILED_PRECONDITION
-  // (finished), or what `check` (may be null) says; it is called under the
-  // lock. Shards do not have it yet when it returns.
+  // (finished), UNAVAILABLE (no epoch is on, or draining), or what `check` (may
+  // be null) says; it is called under the lock. Shards do not have it yet when
+  // it returns.
   absl::StatusOr<RuleChangeResult> SetRule(const RuleChange& change,
                                            const CombinationCheck& check);
   // The same, answered when all shards have it, so that no process that is lost
@@ -268,6 +269,7 @@ class Coordinator {
   void CheckAddressEachSecond();
   // The text of the record of a round that is about to be prepared.
   std::string MakeRecord(const RoundReport& report, JobRecord record);
+  std::string TextOf(JobRecord record);
   absl::Status DoLeave(uint64_t epoch, uint64_t session);
   absl::StatusOr<Eviction> DoEvict(int32_t rank, const std::string& reason);
   absl::Status PropagateSession(uint64_t epoch, const SessionChange& change);
@@ -286,6 +288,7 @@ class Coordinator {
   RoundEngine engine_;  // used by the loop
   RoundReporter reporter_;
   VersionId reported_;           // of the last round; the loop's
+  bool record_was_cut_ = false;  // and the log says so; the loop's
   std::set<VersionId> refused_;  // checkpoints that are damaged; the loop's
   const std::shared_ptr<LossListener> loss_listener_;  // peers hold it, too
 

@@ -2,13 +2,17 @@
 // rest is done beside the rounds, by a thread of its own. What goes wrong fails
 // the checkpoint and nothing else.
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/optimizer_table.h"
 #include "server/base/log.h"
+#include "server/checkpoint/checkpoint_limits.h"
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/job_facts.h"
@@ -90,7 +94,7 @@ bool Coordinator::CheckpointIfDue() {
   }
   engine_.FillRecord(&record);
   record.state.shadow_rules = reporter_.ShadowRules();
-  manifest.record = JobRecordText(record);
+  manifest.record = TextOf(std::move(record));
   manifest.job = options_.job;
   manifest.num_shards = peers_.size();
   manifest.optimizer = LineOf(options_.optimizer.kind).name;
@@ -159,7 +163,7 @@ std::string Coordinator::MakeRecord(const RoundReport& report,
   job.FillRecord(&record);
   if (report.version == 0) {  // the seed
     record.history = job.epoch();
-    return JobRecordText(record);
+    return TextOf(std::move(record));
   }
   RecordedOutcome next;
   next.outcome = OutcomeOf(report);
@@ -171,7 +175,18 @@ std::string Coordinator::MakeRecord(const RoundReport& report,
     record.used_rows[rank] = {row.session, report.round, row.attempt};
   }
   record.outcomes.push_back(std::move(next));
-  return JobRecordText(record);
+  return TextOf(std::move(record));
+}
+
+std::string Coordinator::TextOf(JobRecord record) {
+  bool cut = false;
+  std::string text = JobRecordText(std::move(record), kMaxRecordBytes, &cut);
+  if (cut && !std::exchange(record_was_cut_, true)) {
+    LogError("the job's record is longer than ", kMaxRecordBytes,
+             " bytes: it has not what shadow rules remember, so that they "
+             "start anew after a recovery; use fewer of them");
+  }
+  return text;
 }
 
 // --- Facts -------------------------------------------------------------------
@@ -179,26 +194,30 @@ std::string Coordinator::MakeRecord(const RoundReport& report,
 void Coordinator::FactsIfDue() {
   std::optional<JobFacts> facts;
   uint64_t epoch = 0;
+  // With the facts, since who comes later waits for later ones.
+  std::vector<std::function<void(const absl::Status&)>> waiters;
   {
     MutexLock lock(&mutex_);
     facts = state_.TakeNewFacts();
     if (!facts.has_value()) return;
     epoch = state_.job()->epoch();
+    waiters.swap(facts_waiters_);
   }
   const absl::Status status = peers_.ForEach(
       [&](int, ShardPeer* peer) { return peer->SetFacts(epoch, *facts); });
-  std::vector<std::function<void(const absl::Status&)>> waiters;
-  {
-    MutexLock lock(&mutex_);
-    // Else the next epoch gets them again, and then they are told.
-    if (status.ok()) {
-      waiters.swap(facts_waiters_);
-    } else {
-      state_.RepeatFacts();
-    }
+  if (status.ok()) {
+    for (const auto& waiter : waiters) waiter(absl::OkStatus());
+    return;
   }
-  for (const auto& waiter : waiters) waiter(absl::OkStatus());
-  if (!status.ok()) LoseEpoch(epoch, status);
+  {
+    // The next epoch gets them again, and then the waiters have their answer.
+    MutexLock lock(&mutex_);
+    state_.RepeatFacts();
+    facts_waiters_.insert(facts_waiters_.begin(),
+                          std::make_move_iterator(waiters.begin()),
+                          std::make_move_iterator(waiters.end()));
+  }
+  LoseEpoch(epoch, status);
 }
 
 }  // namespace agg

@@ -28,8 +28,7 @@ void Coordinator::SetRuleEverywhere(const RuleChange& change,
           absl::StrCat(facts_waiters_.size(),
                        " changes wait until all shards have them; try again"));
     }
-    // Without an epoch no shard could have it: those that come get it.
-    if (result.ok() && state_.epoch_on()) {
+    if (result.ok()) {
       facts_waiters_.push_back([done, result](const absl::Status& status) {
         done(status.ok() ? result : status);
       });

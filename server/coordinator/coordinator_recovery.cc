@@ -4,7 +4,9 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
@@ -174,7 +176,11 @@ absl::StatusOr<std::string> Coordinator::ReadCheckpoint(
     phase.kind = PhaseKind::kReadManifest;
     phase.epoch = epoch;
     phase.id = id;
-    absl::StatusOr<PhaseResult> result = peers_.peer(shard)->RunPhase(phase);
+    absl::StatusOr<PhaseResult> result;
+    {
+      const PhaseWatch::Call call(&phase_watch_, shard, phase);
+      result = peers_.peer(shard)->RunPhase(phase);
+    }
     if (!result.ok()) return result.status();
     absl::StatusOr<CheckpointManifest> parsed =
         ParseCheckpointManifest(result->manifest);
@@ -216,6 +222,25 @@ absl::Status Coordinator::GiveManifest(
 }
 
 absl::Status Coordinator::GiveSessions(uint64_t epoch, const JobStart& start) {
+  std::vector<SessionChange> changes;
+  for (const auto& [session, rank] : start.over) {
+    const absl::Status reason = start.sessions.Rank(session).status();
+    SessionChange change;
+    change.session = session;
+    change.rank = rank;
+    change.remove = true;
+    change.evicted = absl::IsAborted(reason);
+    change.reason = std::string(reason.message());
+    changes.push_back(std::move(change));
+  }
+  for (const MemberState& member : start.members) {
+    SessionChange change;
+    change.session = member.session;
+    change.rank = member.rank;
+    change.first_round = member.first_round;
+    change.client = member.client;
+    changes.push_back(std::move(change));
+  }
   JobFacts facts;
   {
     MutexLock lock(&mutex_);
@@ -223,12 +248,7 @@ absl::Status Coordinator::GiveSessions(uint64_t epoch, const JobStart& start) {
   }
   return peers_.ForEach([&](int, ShardPeer* peer) {
     absl::Status status = peer->SetFacts(epoch, facts);
-    for (const MemberState& member : start.members) {
-      SessionChange change;
-      change.session = member.session;
-      change.rank = member.rank;
-      change.first_round = member.first_round;
-      change.client = member.client;
+    for (const SessionChange& change : changes) {
       if (status.ok()) status = peer->SetSession(epoch, change);
     }
     return status;

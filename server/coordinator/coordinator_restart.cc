@@ -19,12 +19,25 @@
 namespace agg {
 namespace {
 
+// But for those who have gone since: nobody waits for them.
 void AddMembers(const CheckpointManifest& checkpoint, JobStart* start) {
   for (const CheckpointMember& member : checkpoint.members) {
+    start->highest_session = std::max(start->highest_session, member.session);
+    if (start->sessions.Knows(member.session)) continue;
     start->members.push_back(
         {member.rank, member.session, member.first_round, member.client});
-    start->highest_session = std::max(start->highest_session, member.session);
   }
+}
+
+// What this process knows of sessions that are over. Who is alive the shards
+// say (P26): a session that none of them has would be alive without a member.
+SessionTable EndedOf(const SessionTable& known) {
+  SessionTable ended;
+  for (const uint64_t session : known.ended()) {
+    ended.Begin(session, /*rank=*/-1);
+    ended.End(session, known.Rank(session).status());
+  }
+  return ended;
 }
 
 // Who is known to be over stays so: a worker that was frozen gets a new
@@ -36,6 +49,21 @@ void AddEnded(const std::vector<ShardInventory>& inventories,
       if (sessions->Knows(session)) continue;
       sessions->Begin(session, /*rank=*/-1);
       sessions->End(session, absl::NotFoundError("the session is over: Join"));
+    }
+  }
+}
+
+// Shards may not have heard of an end, if the epoch ended at the same time.
+void TakeOutEnded(const std::vector<ShardInventory>& inventories,
+                  JobStart* start) {
+  const auto is_over = [start](const MemberState& member) {
+    return start->sessions.Knows(member.session);
+  };
+  std::vector<MemberState>& in = start->members;
+  in.erase(std::remove_if(in.begin(), in.end(), is_over), in.end());
+  for (const ShardInventory& inventory : inventories) {
+    for (const MemberState& member : inventory.members) {
+      if (is_over(member)) start->over[member.session] = member.rank;
     }
   }
 }
@@ -83,9 +111,10 @@ absl::Status Coordinator::FillStart(
   {
     MutexLock lock(&mutex_);
     known = state_.job() != nullptr;
-    if (known) start->sessions = state_.job()->sessions();
+    if (known) start->sessions = EndedOf(state_.job()->sessions());
   }
   AddEnded(inventories, &start->sessions);
+  TakeOutEnded(inventories, start);
   if (decision.checkpoint.has_value()) {
     start->restored = *decision.checkpoint;
     if (start->members.empty() && !known) AddMembers(checkpoint, start);

@@ -20,6 +20,12 @@ absl::StatusOr<RuleChangeResult> CoordinatorState::SetRule(
         absl::StrCat("the job has finished at version ", job_->version(), ": ",
                      job_->end_reason()));
   }
+  // What the shards have kept would undo it when they are attached.
+  if (!epoch_on_) {
+    return absl::UnavailableError(absl::StrCat(
+        "no rule is set before all shards are attached; try again then: ",
+        no_epoch_.message()));
+  }
   // Two changes before the next round add up.
   const CombineOptions& base = next_combine_.value_or(combine_);
   absl::StatusOr<CombineOptions> after = ChangedCombination(base, change);
@@ -27,13 +33,13 @@ absl::StatusOr<RuleChangeResult> CoordinatorState::SetRule(
   RuleChangeResult result;
   result.before = NamesOf(combine_);
   result.after = NamesOf(*after);
-  if (check != nullptr && job_ != nullptr) {
+  if (check != nullptr) {
     const absl::Status status = check(result.after, job_->manifest());
     if (!status.ok()) return status;
   }
   const double learning_rate = after->schedule.learning_rate;
   next_combine_ = *std::move(after);
-  if (epoch_on_ && job_->seeded()) {
+  if (job_->seeded()) {
     // The open round goes on as it began, whatever it waits for: workers may
     // have set their rows up for it.
     result.first_round = job_->version() + 1;

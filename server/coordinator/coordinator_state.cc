@@ -126,6 +126,8 @@ bool CoordinatorState::BeginEpoch(uint64_t epoch, std::optional<JobStart> start,
   if (!start.has_value()) {
     job_ = std::make_unique<JobState>(options_, epoch, now);
     AdoptNextCombination();
+    // Shards that hold no copy have forgotten them (P20).
+    facts_are_new_ |= facts_.number > 0;
   } else {
     const std::optional<VersionId> restored = start->restored;
     const VersionId id = start->id;
@@ -237,7 +239,9 @@ std::optional<ClosingRound> CoordinatorState::CloseRoundIfDue(absl::Time now) {
 bool CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
                                    RoundReport* report) {
   in_round_ = false;
-  if (!epoch_on_ || job_->epoch() != round.epoch) return false;
+  // All shards have published it (P17), though the epoch may have ended since:
+  // then the next one begins with this version, and job_ has to know of it.
+  if (job_->epoch() != round.epoch) return false;
   CompleteReport(round, now, report);
   NoteArrivals(round);
   report->history = job_->history();
@@ -262,20 +266,10 @@ bool CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
   return true;
 }
 
-DeferredCalls CoordinatorState::SayWhoIsWaitedFor(absl::Time now) {
-  if (!epoch_on_ || draining_ || in_round_ || job_->finished()) return {};
-  Waiting waiting = job_->waiting();
-  if (close_options_.floor_policy != FloorPolicy::kWarn) {
-    waiting.floor = floor_.Text();
-  }
-  const std::string text = waiting_report_.Say(waiting, now);
-  if (text.empty()) return {};
-  LogWarning(text);
-  return Broadcast({JobEventKind::kWaiting, job_->version(), text});
-}
-
 absl::Time CoordinatorState::NextWake(absl::Time now) const {
   if (!epoch_on_) return draining_ ? absl::InfiniteFuture() : next_attach_at_;
+  // They came while those before them were sent.
+  if (facts_are_new_) return absl::InfinitePast();
   absl::Time wake = absl::InfiniteFuture();
   for (const auto& [rank, member] : job_->members()) {
     wake = std::min(wake, member.lease_end);

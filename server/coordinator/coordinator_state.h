@@ -127,8 +127,8 @@ class CoordinatorState {
 
   // --- Rounds. Closes the open round if the close policy says so. Then one of
   // the two others follows: FinishRound with the engine's report, which it
-  // completes (false: the epoch is over, the round counts for nothing), or
-  // GiveUpRound.
+  // completes and which has been published, also if the epoch has ended since
+  // (false: another one has begun, nothing happens), or GiveUpRound.
   // Whether the job has just failed (P2): then Announce says so.
   bool FailJobIfDue(absl::Time now);
   std::optional<ClosingRound> CloseRoundIfDue(absl::Time now);

@@ -12,6 +12,7 @@
 #include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/departures.h"
 #include "server/coordinator/job_types.h"
+#include "server/coordinator/waiting_text.h"
 #include "server/round/round_report.h"
 
 namespace agg {
@@ -24,6 +25,18 @@ DeferredCalls CoordinatorState::Broadcast(const JobEvent& event) const {
     calls.Add([callback, event] { callback(event); });
   }
   return calls;
+}
+
+DeferredCalls CoordinatorState::SayWhoIsWaitedFor(absl::Time now) {
+  if (!epoch_on_ || draining_ || in_round_ || job_->finished()) return {};
+  Waiting waiting = job_->waiting();
+  if (close_options_.floor_policy != FloorPolicy::kWarn) {
+    waiting.floor = floor_.Text();
+  }
+  const std::string text = waiting_report_.Say(waiting, now);
+  if (text.empty()) return {};
+  LogWarning(text);
+  return Broadcast({JobEventKind::kWaiting, job_->version(), text});
 }
 
 DeferredCalls CoordinatorState::ReplyToWaiters() {

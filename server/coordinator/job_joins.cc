@@ -165,6 +165,10 @@ void JobState::CancelJoin(const SessionChange& change) {
   undo.keep_row = true;  // a row of the rank is a former session's
   undo.reason = "the join was refused";
   effects_.changes.push_back(undo);
+  // A session that has ended there is not given again: those shards would
+  // refuse its calls for ever.
+  sessions_.Begin(change.session, change.rank);
+  sessions_.End(change.session, absl::NotFoundError(undo.reason));
   if (seed_session_ == change.session) PassSeedRole();
 }
 

@@ -243,6 +243,17 @@ std::string JobRecordText(const JobRecord& record) {
                        {"used_rows", std::move(used_rows)}});
 }
 
+std::string JobRecordText(JobRecord record, int64_t max_bytes, bool* cut) {
+  std::string text = JobRecordText(record);
+  *cut = static_cast<int64_t>(text.size()) > max_bytes;
+  if (!*cut) return text;
+  text.clear();  // before the next one takes memory
+  text.shrink_to_fit();
+  record.shadow_rules.clear();
+  record.state.shadow_rules.clear();
+  return JobRecordText(record);
+}
+
 absl::StatusOr<JobRecord> ParseJobRecord(absl::string_view text) {
   const Json json = Json::parse(text.begin(), text.end(), nullptr,
                                 /*allow_exceptions=*/false);

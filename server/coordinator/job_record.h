@@ -36,6 +36,9 @@ struct JobRecord {
 // One line of JSON; equal records make equal texts. NaN and infinities are
 // kept. Texts that are not UTF-8 get U+FFFD.
 std::string JobRecordText(const JobRecord& record);
+// The same; a text of more than `max_bytes` is made again without what shadow
+// rules remember, and *cut becomes true: they serve statistics alone.
+std::string JobRecordText(JobRecord record, int64_t max_bytes, bool* cut);
 
 // The reverse. DATA_LOSS: not JSON; INVALID_ARGUMENT: a line for each field
 // that is missing, of another type or out of range.

@@ -3,6 +3,7 @@
 #define AGG_SERVER_COORDINATOR_JOB_START_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -18,9 +19,10 @@ struct JobStart {
   VersionId id;
   Manifest manifest;
   std::vector<MemberState> members;  // one for each rank at most
-  // Sessions that this process knows, with the reasons of those that are over.
-  // Members are alive in any case.
+  // Sessions that are known to be over, with the reasons; none is a member's.
   SessionTable sessions;
+  // Those of them that some shard takes for alive: the rank by session.
+  std::map<uint64_t, int32_t> over;
   uint64_t highest_session = 0;  // that anybody has heard of
   JobRecord record;
   // The checkpoint that it comes from; nothing: from memory.

@@ -21,8 +21,8 @@ void AddCheckpoints(const MetricsOptions& options,
                  "without checkpoints.",
                  none_yet ? kUnknown : static_cast<double>(status.version));
   builder->Gauge("aggserver_checkpoint_age_seconds",
-                 "Since the newest checkpoint was complete; NaN: none yet; 0 "
-                 "without checkpoints.",
+                 "Since the newest checkpoint was complete, or the job went on "
+                 "from it; NaN: none yet; 0 without checkpoints.",
                  none_yet ? kUnknown : absl::ToDoubleSeconds(status.age));
   builder->Gauge("aggserver_checkpoint_writing",
                  "1 while a checkpoint is being written, else 0.",

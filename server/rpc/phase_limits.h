@@ -1,10 +1,12 @@
-// What the largest job has (proto/README.md, Limits): bounds for messages of
-// one shard to another, so that a broken or hostile one costs a bounded amount
-// of memory.
+// What the largest job has (proto/README.md, Limits): bounds for what one shard
+// sends to another, in both directions, so that a broken or hostile one costs a
+// bounded amount of memory.
 #ifndef AGG_SERVER_RPC_PHASE_LIMITS_H_
 #define AGG_SERVER_RPC_PHASE_LIMITS_H_
 
 #include <cstdint>
+
+#include "server/checkpoint/checkpoint_limits.h"
 
 namespace agg {
 
@@ -18,9 +20,9 @@ inline constexpr int64_t kMaxPhaseMessageBytes = int64_t{3} << 20;
 // The coefficients of an update, its tensors and their trust ratios.
 inline constexpr int64_t kMaxStepBytes =
     8 * (int64_t{kMaxPhaseWorkers} + 2) * kMaxPhaseTensors;
-// A job's record has up to one number for each coefficient.
-inline constexpr int64_t kMaxRecordBytes = kMaxStepBytes;
-inline constexpr int64_t kMaxPhaseBytes = kMaxStepBytes + kMaxRecordBytes;
+// A step goes with a record, and a plan of a recovery with a manifest, which is
+// longer than a record.
+inline constexpr int64_t kMaxPhaseBytes = kMaxStepBytes + kMaxManifestBytes;
 
 }  // namespace agg
 

@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "proto/agg.pb.h"
 #include "proto/status_conversion.h"
+#include "server/checkpoint/checkpoint_limits.h"
 #include "server/rpc/peer_channel.h"
-#include "server/rpc/phase_limits.h"
 
 namespace agg {
 namespace {

@@ -11,6 +11,7 @@
 #include "proto/manifest_message.h"
 #include "proto/shard_plan.h"
 #include "proto/status_conversion.h"
+#include "server/round/phase.h"
 #include "server/rpc/broken_connection.h"
 #include "server/rpc/inventory_conversion.h"
 #include "server/rpc/phase_conversion.h"
@@ -20,6 +21,18 @@
 namespace agg {
 namespace {
 
+// Bytes of a reply that are kept: Grams are added up as they come, in the
+// phases that have any.
+int64_t KeptBytes(PhaseKind kind, const v1::PhaseReply& reply) {
+  size_t bytes = reply.ByteSizeLong();
+  if (kind == PhaseKind::kClose || kind == PhaseKind::kCompensatedGram) {
+    for (const v1::SliceGram& gram : reply.grams()) {
+      bytes -= gram.ByteSizeLong();
+    }
+  }
+  return static_cast<int64_t>(bytes);
+}
+
 // What gRPC makes of a connection that breaks under a call.
 bool MayBeBroken(grpc::StatusCode code) {
   return code == grpc::StatusCode::UNAVAILABLE ||
@@ -28,17 +41,43 @@ bool MayBeBroken(grpc::StatusCode code) {
          code == grpc::StatusCode::INTERNAL;
 }
 
+// Until the stream's end. False: the shard has sent more than `max_bytes`.
+bool ReadReplies(
+    PhaseKind kind, int64_t max_bytes,
+    grpc::ClientReaderWriter<v1::PhaseRequest, v1::PhaseReply>* stream,
+    const GramSink& sink, PhaseResult* result) {
+  int64_t num_bytes = 0;
+  v1::PhaseReply reply;
+  while (stream->Read(&reply)) {
+    num_bytes += KeptBytes(kind, reply);
+    if (num_bytes > max_bytes) return false;
+    AppendReply(reply, sink, result);
+  }
+  return true;
+}
+
+grpc::Status TooLong(PhaseKind kind, int64_t max_bytes) {
+  return grpc::Status(
+      grpc::StatusCode::RESOURCE_EXHAUSTED,
+      absl::StrCat("its answer to phase ", PhaseName(kind),
+                   " is too long; allowed: ", max_bytes, " bytes at most"));
+}
+
 }  // namespace
 
 absl::Status RemoteShardPeer::Refusal(const ShardLink* link) const {
   MutexLock lock(&mutex_);
+  return RefusalLocked(link);
+}
+
+absl::Status RemoteShardPeer::RefusalLocked(const ShardLink* link) const {
   if (!closed_.ok()) return closed_;
   if (link != link_.get() || link == nullptr) return detached_;
   return link->over();
 }
 
-bool RemoteShardPeer::CallOnce(absl::Duration timeout, const GrpcCall& call,
-                               absl::Status* status) {
+bool RemoteShardPeer::CallOnce(const ShardLink* link, absl::Duration timeout,
+                               const GrpcCall& call, absl::Status* status) {
   grpc::ClientContext context;
   if (timeout != absl::InfiniteDuration()) {
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
@@ -46,6 +85,11 @@ bool RemoteShardPeer::CallOnce(absl::Duration timeout, const GrpcCall& call,
   {
     MutexLock lock(&mutex_);
     calls_.insert(&context);
+    // CancelCalls may have come since the caller has looked: it has not seen
+    // this call, which may have no deadline.
+    const absl::Status refusal =
+        link == nullptr ? closed_ : RefusalLocked(link);
+    if (!refusal.ok()) context.TryCancel();
   }
   const grpc::Status answer = call(&context);
   {
@@ -68,7 +112,7 @@ absl::Status RemoteShardPeer::Call(absl::Duration timeout,
     if (!refusal.ok()) return refusal;
     if (!stream.ok()) return stream.status();
     absl::Status status;
-    const bool broken = CallOnce(timeout, call, &status);
+    const bool broken = CallOnce(link.get(), timeout, call, &status);
     if (status.ok()) return status;
     if (broken && link->AwaitNext(*stream)) continue;
     // A cancelled call says less than why it was cancelled.
@@ -86,7 +130,7 @@ absl::StatusOr<uint64_t> RemoteShardPeer::Promise() {
   bool unknown = false;
   absl::Status status;
   CallOnce(
-      options_.attach_timeout,
+      /*link=*/nullptr, options_.attach_timeout,
       [&](grpc::ClientContext* context) {
         const grpc::Status answer =
             stub_->Probe(context, v1::ProbeRequest(), &reply);
@@ -170,6 +214,12 @@ absl::Status RemoteShardPeer::SetSession(uint64_t epoch,
   });
 }
 
+absl::Duration RemoteShardPeer::TimeoutOf(PhaseKind kind) const {
+  const bool beside_rounds =
+      kind == PhaseKind::kCheckpointProgress || kind == PhaseKind::kSeal;
+  return beside_rounds ? options_.file_timeout : absl::InfiniteDuration();
+}
+
 absl::StatusOr<PhaseResult> RemoteShardPeer::RunPhase(const Phase& phase) {
   GramList grams;
   absl::StatusOr<PhaseResult> result = StreamPhase(
@@ -185,7 +235,7 @@ absl::StatusOr<PhaseResult> RemoteShardPeer::StreamPhase(const Phase& phase,
   // already are left out.
   size_t num_sunk = 0;
   const absl::Status status =
-      Call(absl::InfiniteDuration(), [&](grpc::ClientContext* context) {
+      Call(TimeoutOf(phase.kind), [&](grpc::ClientContext* context) {
         result = PhaseResult();
         size_t num_read = 0;
         const GramSink rest = [&](SliceGram gram) {
@@ -200,10 +250,21 @@ absl::StatusOr<PhaseResult> RemoteShardPeer::StreamPhase(const Phase& phase,
         while (requests.Next(&request) && stream->Write(request)) {
         }
         stream->WritesDone();
-        v1::PhaseReply reply;
-        while (stream->Read(&reply)) AppendReply(reply, rest, &result);
-        return stream->Finish();
+        if (ReadReplies(phase.kind, options_.max_reply_bytes, stream.get(),
+                        rest, &result)) {
+          return stream->Finish();
+        }
+        context->TryCancel();
+        stream->Finish();
+        return TooLong(phase.kind, options_.max_reply_bytes);
       });
+  if (absl::IsDeadlineExceeded(status) &&
+      TimeoutOf(phase.kind) != absl::InfiniteDuration()) {
+    return absl::DeadlineExceededError(
+        absl::StrCat(name(), " has not answered phase ", PhaseName(phase.kind),
+                     " within ", absl::FormatDuration(TimeoutOf(phase.kind)),
+                     " (phase_timeout_seconds)"));
+  }
   if (!status.ok()) return status;
   return result;
 }

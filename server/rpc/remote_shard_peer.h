@@ -17,8 +17,10 @@
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
 #include "server/base/tick_clock.h"
+#include "server/round/phase.h"
 #include "server/round/recovery.h"
 #include "server/round/shard_peer.h"
+#include "server/rpc/phase_limits.h"
 #include "server/rpc/shard_link.h"
 
 namespace agg {
@@ -36,6 +38,9 @@ struct RemoteShardOptions {
   // when the shard is gone (keepalive pings every 10 s, answered within 5 s).
   absl::Duration attach_timeout = absl::Seconds(5);
   absl::Duration call_timeout = absl::Seconds(30);
+  // Of checkpoint_progress and seal: a disk that hangs fails the checkpoint.
+  absl::Duration file_timeout = absl::Minutes(10);
+  int64_t max_reply_bytes = kMaxPhaseBytes;  // of an answer to a phase, kept
   // Measures how long a broken connection is waited for (P24).
   const Clock* clock = TickClock::Real();
 };
@@ -82,9 +87,9 @@ class RemoteShardPeer : public ShardPeer {
   // Runs `call` with a context that is cancelled when the shard is lost, and
   // again if the connection was broken and is back.
   absl::Status Call(absl::Duration timeout, const GrpcCall& call);
-  // Once; true if the shard may have answered without the answer's coming here.
-  bool CallOnce(absl::Duration timeout, const GrpcCall& call,
-                absl::Status* status);
+  // Once, in the epoch of `link` (null: any); true if an answer may be lost.
+  bool CallOnce(const ShardLink* link, absl::Duration timeout,
+                const GrpcCall& call, absl::Status* status);
   absl::Status Send(const v1::SetManifestRequest& request,
                     absl::Duration timeout);
   v1::AttachRequest FirstRequest(uint64_t epoch) const;
@@ -94,9 +99,11 @@ class RemoteShardPeer : public ShardPeer {
   void Detach(const absl::Status& reason, bool tell)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(attach_mutex_);
   std::shared_ptr<ShardLink> link() const;
-  // Why calls cannot be made; OK: they can.
   absl::Status Refusal(const ShardLink* link) const;
-  // Converts a status, with the shard's name in front of its message.
+  absl::Status RefusalLocked(const ShardLink* link) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Duration TimeoutOf(PhaseKind kind) const;
+  // A status of gRPC, with the shard's name in front.
   absl::Status Named(const grpc::Status& status) const;
 
   const RemoteShardOptions options_;

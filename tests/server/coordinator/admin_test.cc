@@ -1,6 +1,7 @@
 // What operators change while a job runs: its rule, and who is in.
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -189,6 +190,32 @@ TEST(AdminTest, SetRuleIsRefused) {
   coordinator->Drain(absl::InfiniteFuture());
   EXPECT_TRUE(absl::IsUnavailable(
       coordinator->SetRule(ToRule("adasum"), nullptr).status()));
+}
+
+// A change that comes while the one before is on its way to the shards is on no
+// shard yet.
+TEST(AdminTest, AChangeIsAnsweredWhenAllShardsHaveItAndNotBefore) {
+  LocalCluster cluster(MakeClusterOptions(1, 1));
+  Coordinator* coordinator = cluster.coordinator();
+  using RuleReply = Reply<absl::StatusOr<RuleChangeResult>>;
+  RuleReply first;
+  RuleReply second;
+  std::vector<bool> second_called;  // at the beginning of each SetFacts
+  cluster.peer(0)->BeforeFacts([&] {
+    if (second_called.empty()) {
+      coordinator->SetRuleEverywhere(ToRule("sum"), second.callback());
+    }
+    second_called.push_back(second.called());
+  });
+  coordinator->SetRuleEverywhere(ToRule("adasum"), first.callback());
+  // RunOnce sends what there is once.
+  for (int i = 0; i < 2; ++i) cluster.Settle();
+  EXPECT_THAT(second_called, ElementsAre(false, false));
+  ASSERT_TRUE(first.Get().ok()) << first.Get().status();
+  EXPECT_EQ(first.Get()->after.rule, "adasum");
+  ASSERT_TRUE(second.Get().ok()) << second.Get().status();
+  EXPECT_EQ(second.Get()->after.rule, "sum");
+  EXPECT_EQ(second.num_calls(), 1);
 }
 
 class EvictTest : public testing::Test {

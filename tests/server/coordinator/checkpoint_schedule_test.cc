@@ -102,6 +102,27 @@ TEST(CheckpointScheduleTest, AFinishedJobTakesALastOneAndSkipsItNever) {
   EXPECT_FALSE(schedule.Due({7, 9}, true, At(3))) << "a loop would not help";
 }
 
+// It finishes at a version that was skipped: its last worker leaves.
+TEST(CheckpointScheduleTest, AFinishedJobTakesTheVersionThatItSkipped) {
+  CheckpointSchedule schedule(Options(0, 1));
+  schedule.Begin({7, 0}, std::nullopt, At(0));
+  schedule.Start({7, 1}, At(0));
+  schedule.Skip({7, 2}, At(0));
+  EXPECT_FALSE(schedule.Due({7, 2}, true, At(1))) << "one is under way";
+  schedule.End(TakenCheckpoint{1, 7, 1}, At(2)).Run();
+  EXPECT_FALSE(schedule.Due({7, 2}, false, At(2)));
+  EXPECT_EQ(schedule.NextDue({7, 2}, false), absl::InfiniteFuture());
+  EXPECT_TRUE(schedule.Due({7, 2}, true, At(2)));
+  EXPECT_EQ(schedule.NextDue({7, 2}, true), absl::InfinitePast());
+  schedule.Start({7, 2}, At(2));
+  schedule.End(TakenCheckpoint{2, 7, 1}, At(3)).Run();
+  EXPECT_FALSE(schedule.Due({7, 2}, true, At(3)));
+  // What was skipped before a rewind is of a past that was given up.
+  schedule.Skip({7, 3}, At(4));
+  schedule.Begin({9, 2}, VersionId{7, 2}, At(5));
+  EXPECT_FALSE(schedule.Due({9, 2}, true, At(5)));
+}
+
 TEST(CheckpointScheduleTest, WhoAsksGetsTheNextOneThatBegins) {
   CheckpointSchedule schedule(Options(1000, 0));
   schedule.Begin({7, 0}, std::nullopt, At(0));

@@ -123,6 +123,23 @@ TEST_F(CoordinatorStateTest, DrainingIsAnnouncedOnce) {
   EXPECT_FALSE(state_.CloseRoundIfDue(At(2)).has_value());
 }
 
+// What the shards have kept decides first: it would undo the change.
+TEST_F(CoordinatorStateTest, NoRuleIsSetWithoutAnEpoch) {
+  RuleChange rule;
+  rule.rule = "adasum";
+  absl::Status status = state_.SetRule(rule, nullptr).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("try again"));
+  const uint64_t epoch = BeginEpoch(1);
+  state_.job()->FinishSeed(0, At(1));
+  state_.LoseEpoch(epoch, absl::UnavailableError("gone"), At(1)).Run();
+  status = state_.SetRule(rule, nullptr).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("gone"));
+  EXPECT_EQ(state_.CombinationOf(0).rule, "mean");
+  EXPECT_EQ(state_.CombinationOf(1).rule, "mean");
+}
+
 TEST_F(CoordinatorStateTest, ChangesOfTheRuleAddUp) {
   const uint64_t epoch = BeginEpoch(1);
   state_.job()->FinishSeed(0, At(1));

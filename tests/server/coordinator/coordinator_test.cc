@@ -328,6 +328,26 @@ TEST_F(CoordinatorTest, QueuedCallsAreBounded) {
   EXPECT_TRUE(coordinator()->Renew(epoch(), worker(1).session()).ok());
 }
 
+// One shard takes the session before another one refuses it.
+TEST(CoordinatorJoinTest, AResumedSessionThatWasRefusedIsNotGivenAgain) {
+  RunningJob job(MakeClusterOptions(2, 2), TestManifest(), 2);
+  JoinCall call;
+  call.rank = 2;
+  call.manifest = TestManifest();
+  call.resume_session = 5;  // of a life that nobody here knows
+  const auto join = [&] {
+    Reply<absl::StatusOr<JoinResult>> reply;
+    job.cluster.coordinator()->Join(call, reply.callback());
+    job.cluster.Settle();
+    return reply.Get();
+  };
+  job.cluster.peer(1)->FailNextSession(absl::ResourceExhaustedError("full"));
+  EXPECT_TRUE(absl::IsResourceExhausted(join().status()));
+  const absl::StatusOr<JoinResult> again = join();
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_NE(again->session, 5u);
+}
+
 // The caller goes while the shards hear of its session.
 TEST(CoordinatorJoinTest, AJoinWhoseCallerGoesMeanwhileHasNoEffect) {
   LocalCluster cluster(MakeClusterOptions(2, 2));

@@ -121,6 +121,23 @@ TEST(JobRecordTest, NamesWhatIsWrong) {
               HasSubstr("record.outcomes[0].kind is 3; allowed: 0 to 2"));
 }
 
+TEST(JobRecordTest, ATextThatIsTooLongLacksTheShadowsMemory) {
+  const JobRecord record = Sample();
+  const std::string full = JobRecordText(record);
+  bool cut = true;
+  EXPECT_EQ(JobRecordText(record, static_cast<int64_t>(full.size()), &cut),
+            full);
+  EXPECT_FALSE(cut);
+  const std::string less =
+      JobRecordText(record, static_cast<int64_t>(full.size()) - 1, &cut);
+  EXPECT_TRUE(cut);
+  EXPECT_LT(less.size(), full.size());
+  const absl::StatusOr<JobRecord> read = ParseJobRecord(less);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_THAT(read->shadow_rules, IsEmpty());
+  EXPECT_EQ(read->state.rule.at(0).values, record.state.rule[0].values);
+}
+
 TEST(StateToGoOnWithTest, IsTheSameStateForTheSameCombination) {
   const JobRecord record = Sample();
   CombineOptions now;

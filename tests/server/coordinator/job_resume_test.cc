@@ -131,6 +131,15 @@ TEST_F(JobResumeTest, OneThatNobodyKnowsIsAdmittedIntoTheOpenRound) {
   EXPECT_EQ(state_.FinishJoin(call, change, At(0)).first_round, 5u);
 }
 
+// Shards have ended it, and would refuse its calls for ever.
+TEST_F(JobResumeTest, OneWhoseJoinWasRefusedGetsANewNumber) {
+  const JoinCall call = Resuming(2, 43, 5, kBefore);
+  state_.CancelJoin(state_.BeginJoin(call, 43));
+  const auto session = state_.SessionFor(call);
+  ASSERT_TRUE(session.ok());
+  EXPECT_GT(*session, kEpoch * 4096);
+}
+
 TEST_F(JobResumeTest, TheHighestSessionOfARankWins) {
   const JoinCall lower = Resuming(1, kSession - 1, 5, kBefore);
   EXPECT_TRUE(absl::IsAborted(state_.SessionFor(lower).status()));

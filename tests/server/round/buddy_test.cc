@@ -85,6 +85,27 @@ TEST_F(BuddyTest, ARuleThatWasSetKeepsItsMemory) {
   EXPECT_TRUE(SameBits(run(true), run(false)));
 }
 
+// Shards that hold nothing forget it with all else; they are sent it again.
+TEST_F(BuddyTest, ARuleThatWasSetBeforeTheSeedOutlivesTheCoordinator) {
+  LocalCluster cluster(Replicated(2));
+  RuleChange change;
+  change.rule = "mean";
+  ASSERT_TRUE(cluster.coordinator()->SetRule(change, nullptr).ok());
+  cluster.Settle();
+  cluster.RestartShard(1);
+  std::vector<LocalWorker> workers;
+  for (int rank = 0; rank < 2; ++rank) {
+    workers.emplace_back(&cluster, rank, SmallManifest());
+    ASSERT_EQ(workers.back().Join(), absl::OkStatus());
+  }
+  ASSERT_EQ(workers[0].Seed(RandomTensors(SmallManifest(), 1)),
+            absl::OkStatus());
+  cluster.RestartCoordinator();
+  const JobStatus status = cluster.coordinator()->Status();
+  ASSERT_TRUE(status.seeded) << status.message;
+  EXPECT_EQ(status.combination.rule, "mean");
+}
+
 // A worker that slept through the end of its lease and a new coordinator.
 TEST_F(BuddyTest, ASessionThatIsOverStaysSoForANewCoordinator) {
   RunningJob job(Replicated(2), SmallManifest(), 2);

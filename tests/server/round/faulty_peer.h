@@ -44,6 +44,11 @@ class FaultyPeer : public ShardPeer {
     MutexLock lock(&mutex_);
     reservation_hook_ = std::move(hook);
   }
+  // Runs before each SetFacts, on the caller's thread.
+  void BeforeFacts(std::function<void()> hook) {
+    MutexLock lock(&mutex_);
+    facts_hook_ = std::move(hook);
+  }
   // Runs before each phase that reaches the shard, on the caller's thread.
   void BeforePhase(std::function<void(const Phase&)> hook) {
     MutexLock lock(&mutex_);
@@ -150,6 +155,12 @@ class FaultyPeer : public ShardPeer {
   }
   std::string Record() const override { return peer_->Record(); }
   absl::Status SetFacts(uint64_t epoch, const JobFacts& facts) override {
+    std::function<void()> hook;
+    {
+      MutexLock lock(&mutex_);
+      hook = facts_hook_;
+    }
+    if (hook != nullptr) hook();
     return peer_->SetFacts(epoch, facts);
   }
   // As a remote shard: the phase that runs, and later ones, end so.
@@ -171,6 +182,7 @@ class FaultyPeer : public ShardPeer {
   Failure session_failure_ ABSL_GUARDED_BY(mutex_);
   Failure reservation_failure_ ABSL_GUARDED_BY(mutex_);
   std::function<void()> reservation_hook_ ABSL_GUARDED_BY(mutex_);
+  std::function<void()> facts_hook_ ABSL_GUARDED_BY(mutex_);
   std::function<void(const Phase&)> hook_ ABSL_GUARDED_BY(mutex_);
   std::function<void(absl::Status)> on_lost_ ABSL_GUARDED_BY(mutex_);
   std::function<void(uint64_t)> on_draining_ ABSL_GUARDED_BY(mutex_);

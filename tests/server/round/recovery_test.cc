@@ -78,6 +78,55 @@ TEST_F(RecoveryTest, APublicationThatWasCutIsFinished) {
   EXPECT_EQ(again.Get()->version, 3u);
 }
 
+// All shards have published, and the connection to one breaks before the
+// coordinator says so.
+TEST_F(RecoveryTest, AVersionThatAllPublishedOutlivesItsEpoch) {
+  const Tensors expected = Undisturbed(2, 5);
+  RunningJob job(Options(2), SmallManifest(), 2);
+  RunTo(&job, 2);
+  const uint64_t made = job.workers[0].joined().epoch;
+  job.cluster.peer(1)->BeforePhase([&](const Phase& phase) {
+    if (phase.kind != PhaseKind::kPublish) return;
+    job.cluster.peer(1)->ReportLost(absl::UnavailableError("cut"));
+  });
+  job.RunRound(2);
+  job.cluster.peer(1)->BeforePhase(nullptr);
+  for (int i = 0; i < 4; ++i) job.cluster.Advance(absl::Seconds(1));
+  const JobStatus status = job.cluster.coordinator()->Status();
+  ASSERT_EQ(status.phase, JobPhase::kOpen) << status.message;
+  EXPECT_EQ(status.version, 3u);
+  EXPECT_EQ(status.rewinds, 0u);
+  EXPECT_EQ(job.cluster.reports().size(), 3u);
+  ResumeAll(&job, 2, made);
+  EXPECT_FALSE(job.workers[0].joined().rewound);
+  OutcomeReply again = job.workers[0].Commit(2);
+  job.cluster.Settle();
+  ASSERT_TRUE(again.Get().ok()) << again.Get().status();
+  EXPECT_TRUE(again.Get()->included);
+  ExpectEndsAs(&job, 5, expected);
+}
+
+// The epoch ends before the shards hear that the worker is out.
+TEST_F(RecoveryTest, AnEvictionOutlivesItsEpoch) {
+  RunningJob job(Options(2), SmallManifest(), 2);
+  RunTo(&job, 2);
+  for (int shard = 0; shard < 2; ++shard) {
+    job.cluster.peer(shard)->FailNextSession(absl::UnavailableError("cut"));
+  }
+  job.cluster.coordinator()->Evict(1, "stalled",
+                                   [](const absl::StatusOr<Eviction>&) {});
+  job.cluster.Settle();
+  for (int i = 0; i < 4; ++i) job.cluster.Advance(absl::Seconds(1));
+  const JobStatus status = job.cluster.coordinator()->Status();
+  ASSERT_EQ(status.phase, JobPhase::kOpen) << status.message;
+  ASSERT_EQ(status.workers.size(), 1u);
+  EXPECT_EQ(status.workers[0].rank, 0);
+  EXPECT_TRUE(absl::IsAborted(job.workers[1].Resume(2, 0)));
+  // The shards refuse it, too.
+  EXPECT_TRUE(
+      absl::IsAborted(job.workers[1].Push(2, RandomTensors(job.manifest, 8))));
+}
+
 TEST_F(RecoveryTest, WithoutCheckpointsAKilledShardAsksForANewSeed) {
   RunningJob job(Options(2), SmallManifest(), 2);
   RunTo(&job, 3);
@@ -146,6 +195,61 @@ TEST_F(RecoveryTest, TheCoordinatorAloneKilled) {
   ASSERT_TRUE(job.cluster.coordinator()->Status().seeded);
   ResumeAll(&job, 3, job.workers[0].joined().epoch);
   ExpectEndsAs(&job, 6, expected);
+}
+
+// All shards have forgotten the sessions; the coordinator lives.
+TEST_F(RecoveryTest, WorkersComeBackToACoordinatorWhoseShardsForgotThem) {
+  const Tensors expected = Undisturbed(1, 6);
+  RunningJob job(WithCheckpoints(1, 1), SmallManifest(), 2);
+  RunTo(&job, 3);
+  job.cluster.AwaitCheckpoints(1);
+  const uint64_t made = job.workers[0].joined().epoch;
+  const uint64_t session = job.workers[0].session();
+  job.cluster.RestartShard(0);
+  const JobStatus status = job.cluster.coordinator()->Status();
+  ASSERT_TRUE(status.seeded) << status.message;
+  EXPECT_EQ(status.rewinds, 1u);
+  EXPECT_EQ(status.workers.size(), 0u);
+  ResumeAll(&job, 3, made);
+  EXPECT_EQ(job.workers[0].session(), session);
+  EXPECT_TRUE(job.workers[0].joined().rewound);
+  EXPECT_EQ(job.workers[1].joined().first_round, status.version);
+  ExpectEndsAs(&job, 6, expected);
+}
+
+// The checkpoint names workers that have gone since, and shard 1 knows it.
+TEST_F(RecoveryTest, WhoHasGoneSinceTheCheckpointIsNotWaitedFor) {
+  RunningJob job(WithCheckpoints(2, 1), SmallManifest(), 2);
+  RunTo(&job, 2);
+  job.cluster.AwaitCheckpoints(1);
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    job.cluster.coordinator()->Evict(rank, "stalled",
+                                     [](const absl::StatusOr<Eviction>&) {});
+  }
+  job.cluster.Settle();
+  job.cluster.RestartCoordinator();
+  const JobStatus status = job.cluster.coordinator()->Status();
+  ASSERT_TRUE(status.seeded) << status.message;
+  EXPECT_EQ(status.workers.size(), 0u);
+}
+
+// A disk that hangs under a shard that answers pings (P31).
+TEST_F(RecoveryTest, AManifestThatIsNotReadInTimeEndsTheAttempt) {
+  RunningJob job(WithCheckpoints(1, 1), SmallManifest(), 2);
+  RunTo(&job, 2);
+  job.cluster.AwaitCheckpoints(1);
+  int num_reads = 0;
+  job.cluster.peer(0)->BeforePhase([&](const Phase& phase) {
+    if (phase.kind != PhaseKind::kReadManifest || num_reads++ > 0) return;
+    job.cluster.clock()->Advance(absl::Minutes(10));
+    job.cluster.coordinator()->CheckDeadlines();
+  });
+  job.cluster.RestartAll();
+  for (int i = 0; i < 4; ++i) job.cluster.Advance(absl::Seconds(1));
+  const JobStatus status = job.cluster.coordinator()->Status();
+  EXPECT_EQ(num_reads, 2);
+  EXPECT_EQ(status.phase_timeouts.at(0), 1u);
+  EXPECT_TRUE(status.seeded) << status.message;
 }
 
 TEST_F(RecoveryTest, AnotherNumberOfShardsHasTheSameBits) {

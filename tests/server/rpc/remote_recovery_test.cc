@@ -51,7 +51,7 @@ class NotingEngine : public ShardEngine {
     return absl::OkStatus();
   }
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override {
-    if (phase.kind == PhaseKind::kCapture) {
+    if (phase.kind == slow_kind) {
       in_capture.set_value();
       release.get_future().wait();
     }
@@ -70,6 +70,7 @@ class NotingEngine : public ShardEngine {
   absl::Status facts_status;
   SessionChange session;
   PhaseResult result;
+  PhaseKind slow_kind = PhaseKind::kCapture;  // waits until release
   std::promise<void> in_capture;
   std::promise<void> release;
   Mutex mutex;
@@ -92,8 +93,8 @@ class RemoteRecoveryTest : public ::testing::Test {
     peer_ = NewPeer(0xabc);
   }
 
-  std::unique_ptr<RemoteShardPeer> NewPeer(uint64_t life) {
-    RemoteShardOptions options;
+  std::unique_ptr<RemoteShardPeer> NewPeer(
+      uint64_t life, RemoteShardOptions options = RemoteShardOptions()) {
     options.ordinal = 1;
     options.num_shards = 2;
     options.coordinator_life = life;
@@ -265,6 +266,53 @@ TEST_F(RemoteRecoveryTest, WorkOnFilesDoesNotWaitForAPhase) {
   EXPECT_EQ(engine_->phases[1].kind, PhaseKind::kSeal);
   EXPECT_EQ(engine_->phases[1].checkpoint, seal.checkpoint);
   EXPECT_EQ(engine_->phases[2].kind, PhaseKind::kCapture);
+}
+
+// What of Grams is added up as it comes needs no bound; all else is kept.
+TEST_F(RemoteRecoveryTest, AnAnswerThatIsTooLongIsNotKept) {
+  RemoteShardOptions options;
+  options.max_reply_bytes = 1000;
+  peer_ = NewPeer(0xabc, options);
+  ASSERT_TRUE(peer_->Attach(kEpoch, nullptr).ok());
+  Phase phase;
+  phase.kind = PhaseKind::kReadManifest;
+  phase.epoch = kEpoch;
+  engine_->result.manifest = std::string(900, 'x');
+  absl::StatusOr<PhaseResult> answer = peer_->RunPhase(phase);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->manifest.size(), 900u);
+  engine_->result.manifest += std::string(200, 'x');
+  absl::Status status = peer_->RunPhase(phase).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("its answer to phase read_manifest is too long; "
+                        "allowed: 1000 bytes at most"));
+  engine_->result.manifest.clear();
+  engine_->result.grams.push_back({0, std::vector<double>(200), {}});
+  status = peer_->RunPhase(phase).status();  // it has none
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  phase.kind = PhaseKind::kClose;
+  answer = peer_->RunPhase(phase);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->grams.size(), 1u);
+}
+
+// However long it takes, the checkpoint fails and not the epoch.
+TEST_F(RemoteRecoveryTest, ADiskThatHangsFailsTheCall) {
+  RemoteShardOptions options;
+  options.file_timeout = absl::Milliseconds(1);
+  peer_ = NewPeer(0xabc, options);
+  ASSERT_TRUE(peer_->Attach(kEpoch, nullptr).ok());
+  engine_->slow_kind = PhaseKind::kSeal;
+  Phase seal;
+  seal.kind = PhaseKind::kSeal;
+  seal.epoch = kEpoch;
+  const absl::Status status = peer_->RunPhase(seal).status();
+  engine_->release.set_value();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(" has not answered phase seal within 1ms"));
+  EXPECT_EQ(peer_->SetFacts(kEpoch, JobFacts()), absl::OkStatus());
 }
 
 }  // namespace
