@@ -127,6 +127,41 @@ TEST(ServerTest, TwoShardsFindEachOther) {
               HasSubstr(absl::StrCat("shard 1 (127.0.0.1:", port, ")")));
 }
 
+// P35: it waits for the coordinator to let it go, and not for ever.
+TEST(ServerTest, AShardThatIsNotLetGoEndsAtItsDeadline) {
+  const ServerOptions options =
+      Options("shards: '127.0.0.1:1' shards: '127.0.0.1:2'");
+  StartOptions second = AnyPort();
+  second.ordinal = 1;
+  auto shard = Server::Start(options, second);
+  ASSERT_TRUE(shard.ok()) << shard.status();
+  auto stub = v1::ShardControl::NewStub(
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", (*shard)->port()),
+                          grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  auto stream = stub->Attach(&context);
+  v1::AttachRequest request;
+  request.set_epoch(7);
+  request.set_ordinal(1);
+  request.set_num_shards(2);
+  request.set_protocol_version(1);
+  request.set_coordinator_life(3);
+  request.set_config_fingerprint(options.fingerprint);
+  ASSERT_TRUE(stream->Write(request));
+  v1::AttachReply reply;
+  ASSERT_TRUE(stream->Read(&reply));
+  ASSERT_EQ(reply.epoch(), 7u);
+
+  // The coordinator hears of it, and does nothing.
+  (*shard)->Drain(absl::Now() + absl::Milliseconds(300));
+  ASSERT_TRUE(stream->Read(&reply));
+  EXPECT_TRUE(reply.draining());
+  ASSERT_TRUE(stream->Read(&reply));
+  EXPECT_TRUE(reply.stopping());
+  EXPECT_FALSE(stream->Read(&reply));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
 TEST(ServerTest, DrainTellsWorkersAndEndsTheirCalls) {
   auto server = Server::Start(Options(), AnyPort());
   ASSERT_TRUE(server.ok());
