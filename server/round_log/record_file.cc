@@ -45,10 +45,6 @@ absl::StatusOr<int64_t> CompleteBytes(const std::string& path) {
                        "; move it away to begin a new one"));
     }
     if (*more) continue;
-    if (reader->truncated_bytes() > 0) {
-      LogWarning("round log ", path, ": cutting off an unfinished record of ",
-                 reader->truncated_bytes(), " bytes");
-    }
     return reader->end_offset();
   }
 }
@@ -73,21 +69,38 @@ absl::StatusOr<std::unique_ptr<RecordFile>> RecordFile::Open(
   }
   const int fd = open(path.c_str(), kFlags, kMode);
   if (fd < 0) return SystemError("open", path);
-  if (ftruncate(fd, num_bytes) != 0) {
-    const absl::Status status = SystemError("truncate", path);
-    close(fd);
-    return status;
-  }
   return absl::WrapUnique(new RecordFile(path, fd, num_bytes));
 }
 
 RecordFile::~RecordFile() { close(fd_); }
 
-absl::Status RecordFile::Append(absl::string_view message) {
-  if (unfinished_ && ftruncate(fd_, num_bytes_) != 0) {
-    return SystemError("truncate", path_);
+absl::Status RecordFile::CatchUp() {
+  struct stat named = {};
+  struct stat own = {};
+  if (fstat(fd_, &own) != 0) return SystemError("look at", path_);
+  if (stat(path_.c_str(), &named) == 0 && S_ISREG(named.st_mode) &&
+      (named.st_ino != own.st_ino || named.st_dev != own.st_dev)) {
+    const int fd = open(path_.c_str(), kFlags, kMode);
+    if (fd < 0) return SystemError("open", path_);
+    close(fd_);
+    fd_ = fd;
+    own = named;
+    num_bytes_ = -1;
   }
-  unfinished_ = false;
+  if (own.st_size == num_bytes_) return absl::OkStatus();
+  const absl::StatusOr<int64_t> complete = CompleteBytes(path_);
+  if (!complete.ok()) return complete.status();
+  num_bytes_ = *complete;
+  if (own.st_size <= num_bytes_) return absl::OkStatus();
+  LogWarning("round log ", path_, ": cutting off an unfinished record of ",
+             own.st_size - num_bytes_, " bytes");
+  if (ftruncate(fd_, num_bytes_) != 0) return SystemError("truncate", path_);
+  return absl::OkStatus();
+}
+
+absl::Status RecordFile::Append(absl::string_view message) {
+  const absl::Status caught_up = CatchUp();
+  if (!caught_up.ok()) return caught_up;
   if (message.empty() || message.size() > kMaxRecordBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("a record of ", message.size(), " bytes; allowed: 1 to ",
@@ -107,7 +120,8 @@ absl::Status RecordFile::Append(absl::string_view message) {
     return absl::OkStatus();
   }
   const absl::Status status = SystemError("write to", path_);
-  unfinished_ = num_written > 0 && ftruncate(fd_, num_bytes_) != 0;
+  // What cannot be cut off now, CatchUp cuts off.
+  if (num_written > 0) (void)!ftruncate(fd_, num_bytes_);
   return status;
 }
 
@@ -130,7 +144,6 @@ absl::Status RecordFile::Rotate() {
   close(fd_);
   fd_ = fd;
   num_bytes_ = 0;
-  unfinished_ = false;
   return absl::OkStatus();
 }
 

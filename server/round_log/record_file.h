@@ -17,8 +17,10 @@ namespace agg {
 // a time may have a path.
 class RecordFile {
  public:
-  // Creates the file, or goes on at its end after cutting off an unfinished
-  // record. A symbolic link stands for the file to which it leads.
+  // Creates the file, or goes on at its end. Another process may still write to
+  // it, as a shard 0 does for which this one is the standby: so what is there
+  // is looked at again, and an unfinished record cut off, by the first Append.
+  // A symbolic link stands for the file to which it leads.
   // FAILED_PRECONDITION: it is not a round log, or damaged, or not a regular
   // file; UNAVAILABLE: it cannot be opened.
   static absl::StatusOr<std::unique_ptr<RecordFile>> Open(
@@ -27,7 +29,7 @@ class RecordFile {
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
 
-  // Bytes of the file.
+  // Bytes of its complete records, as far as this object knows.
   int64_t num_bytes() const { return num_bytes_; }
 
   // Appends length and `message` with one write(): the kernel has it on
@@ -42,13 +44,14 @@ class RecordFile {
   absl::Status Rotate();
 
  private:
+  // Goes on behind what others have written or rotated since.
+  absl::Status CatchUp();
   RecordFile(std::string path, int fd, int64_t num_bytes)
       : path_(std::move(path)), fd_(fd), num_bytes_(num_bytes) {}
 
   const std::string path_;
   int fd_;
   int64_t num_bytes_;
-  bool unfinished_ = false;  // a part of a record could not be cut off
 };
 
 }  // namespace agg

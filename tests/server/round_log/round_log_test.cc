@@ -219,6 +219,44 @@ TEST(RecordFileTest, RotatesTheFileThatALinkLeadsToAndKeepsTheLink) {
   EXPECT_FALSE(std::filesystem::is_empty(file_path + ".1"));
 }
 
+// A standby opens the log of the shard 0 that it waits for.
+TEST(RecordFileTest, WhatAnotherProcessWritesMeanwhileStays) {
+  const std::string path = FreshPath("shared.binlog");
+  v1::RoundLogRecord record;
+  const auto text = [&record](const std::string& job) {
+    record.mutable_run()->set_job(job);
+    return record.SerializeAsString();
+  };
+  auto former = RecordFile::Open(path);
+  ASSERT_TRUE(former.ok()) << former.status();
+  ASSERT_TRUE((*former)->Append(text("a")).ok());
+  // In the middle of a record.
+  const std::string message = text("b");
+  std::ofstream out(path, std::ios::app | std::ios::binary);
+  out << static_cast<char>(message.size()) << message.substr(0, 1)
+      << std::flush;
+  auto standby = RecordFile::Open(path);
+  ASSERT_TRUE(standby.ok()) << standby.status();
+  out << message.substr(1) << std::flush;
+  ASSERT_TRUE((*former)->Append(text("c")).ok());
+  ASSERT_TRUE((*standby)->Append(text("d")).ok());
+  // And after a rotation by the former.
+  ASSERT_TRUE((*former)->Rotate().ok());
+  ASSERT_TRUE((*former)->Append(text("e")).ok());
+  ASSERT_TRUE((*standby)->Append(text("f")).ok());
+  const auto jobs = [](const std::string& file) {
+    std::string all;
+    auto reader = RecordReader::Open(file);
+    v1::RoundLogRecord next;
+    while (reader.ok() && reader->Next(&next).value_or(false)) {
+      all += next.run().job();
+    }
+    return all;
+  };
+  EXPECT_EQ(jobs(path + ".1"), "abcd");
+  EXPECT_EQ(jobs(path), "ef");
+}
+
 TEST(RecordFileTest, RefusesALinkThatLeadsNowhere) {
   const std::string path = FreshPath("nowhere.binlog");
   const std::string target = FreshPath("no.binlog");
