@@ -99,7 +99,12 @@ absl::Status Server::StartParts() {
   if (status.ok()) status = StartMetrics();
   if (status.ok()) status = StartRpc(start_.port.value_or(address->port));
   if (!status.ok()) return status;
-  for (auto& peer : remote_peers_) peer->SetShards(KnownShards());
+  // Where ports are chosen when processes start, only the last one's
+  // configuration has them all. Else each shard's own says it: on another host
+  // an address may read differently.
+  if (start_.port == 0) {
+    for (auto& peer : remote_peers_) peer->SetShards(KnownShards());
+  }
   // Last: from here on the coordinator's thread and health use all parts.
   if (coordinator_ != nullptr) coordinator_->Start();
   housekeeping_ = std::make_unique<Housekeeping>(
@@ -251,9 +256,7 @@ absl::Status Server::StartRpc(int port) {
 std::vector<std::string> Server::KnownShards() const {
   std::vector<std::string> shards = options_.shards;
   const absl::StatusOr<Address> own = ParseAddress(shards[start_.ordinal]);
-  // With --port=0 the port was chosen here; any other may be one behind a
-  // proxy, whose address the configuration has.
-  if (own.ok() && start_.port == 0) {
+  if (own.ok()) {
     shards[start_.ordinal] = FormatAddress({own->host, rpc_->port()});
   }
   return shards;

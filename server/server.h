@@ -88,7 +88,7 @@ class Server {
   void StartCoordinator();  // on ordinal 0
   absl::Status StartMetrics();
   absl::Status StartRpc(int port);
-  // Where others find the shards.
+  // With the port that was chosen here.
   std::vector<std::string> KnownShards() const;
   void OnDeviceLost(const absl::Status& status);
   void DrainParts(absl::Time deadline);

@@ -180,9 +180,9 @@ std::string Coordinator::MakeRecord(const RoundReport& report,
 
 std::string Coordinator::TextOf(JobRecord record) {
   bool cut = false;
-  std::string text = JobRecordText(std::move(record), kMaxRecordBytes, &cut);
+  std::string text = JobRecordText(std::move(record), kMaxJobRecordBytes, &cut);
   if (cut && !std::exchange(record_was_cut_, true)) {
-    LogError("the job's record is longer than ", kMaxRecordBytes,
+    LogError("the job's record is longer than ", kMaxJobRecordBytes,
              " bytes: it has not what shadow rules remember, so that they "
              "start anew after a recovery; use fewer of them");
   }

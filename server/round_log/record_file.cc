@@ -74,7 +74,7 @@ absl::StatusOr<std::unique_ptr<RecordFile>> RecordFile::Open(
 
 RecordFile::~RecordFile() { close(fd_); }
 
-absl::Status RecordFile::CatchUp() {
+absl::StatusOr<bool> RecordFile::CatchUp() {
   struct stat named = {};
   struct stat own = {};
   if (fstat(fd_, &own) != 0) return SystemError("look at", path_);
@@ -87,19 +87,19 @@ absl::Status RecordFile::CatchUp() {
     own = named;
     num_bytes_ = -1;
   }
-  if (own.st_size == num_bytes_) return absl::OkStatus();
+  if (own.st_size == num_bytes_) return false;
   const absl::StatusOr<int64_t> complete = CompleteBytes(path_);
   if (!complete.ok()) return complete.status();
   num_bytes_ = *complete;
-  if (own.st_size <= num_bytes_) return absl::OkStatus();
+  if (own.st_size <= num_bytes_) return true;
   LogWarning("round log ", path_, ": cutting off an unfinished record of ",
              own.st_size - num_bytes_, " bytes");
   if (ftruncate(fd_, num_bytes_) != 0) return SystemError("truncate", path_);
-  return absl::OkStatus();
+  return true;
 }
 
 absl::Status RecordFile::Append(absl::string_view message) {
-  const absl::Status caught_up = CatchUp();
+  const absl::Status caught_up = CatchUp().status();
   if (!caught_up.ok()) return caught_up;
   if (message.empty() || message.size() > kMaxRecordBytes) {
     return absl::InvalidArgumentError(

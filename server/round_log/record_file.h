@@ -32,6 +32,10 @@ class RecordFile {
   // Bytes of its complete records, as far as this object knows.
   int64_t num_bytes() const { return num_bytes_; }
 
+  // Goes on behind what others have written or rotated since; whether they
+  // have. Append does so, too.
+  absl::StatusOr<bool> CatchUp();
+
   // Appends length and `message` with one write(): the kernel has it on
   // return, a crash of the process loses nothing. UNAVAILABLE with the
   // system's reason; nothing was appended then, and it may be tried again.
@@ -44,8 +48,6 @@ class RecordFile {
   absl::Status Rotate();
 
  private:
-  // Goes on behind what others have written or rotated since.
-  absl::Status CatchUp();
   RecordFile(std::string path, int fd, int64_t num_bytes)
       : path_(std::move(path)), fd_(fd), num_bytes_(num_bytes) {}
 

@@ -82,6 +82,9 @@ void RoundLog::Work() {
 }
 
 absl::Status RoundLog::Write(const Entry& entry) {
+  const absl::StatusOr<bool> others = file_->CatchUp();
+  if (!others.ok()) return others.status();
+  if (*others) written_run_ = nullptr;
   v1::RoundLogRecord record = ToProto(entry.report);
   const auto describe = [&] { *record.mutable_run() = ToProto(*entry.run); };
   if (written_run_ != entry.run) describe();

@@ -210,7 +210,7 @@ class DiskOfLargeFiles : public SimDisk {
 TEST(ManifestSizeTest, WhatTheLargestJobHasCanBeRead) {
   // A record in base64, and a line for each tensor.
   EXPECT_GT(kMaxManifestBytes,
-            kMaxRecordBytes / 3 * 4 + kMaxPhaseTensors * 2048);
+            kMaxJobRecordBytes / 3 * 4 + kMaxPhaseTensors * 2048);
   DiskOfLargeFiles disk;
   EXPECT_EQ(ReadCheckpointManifest(&disk, "/disk/job/1000-20", kNew).status(),
             absl::AbortedError("it is read"));

@@ -257,6 +257,25 @@ TEST(RecordFileTest, WhatAnotherProcessWritesMeanwhileStays) {
   EXPECT_EQ(jobs(path), "ef");
 }
 
+// Its own count of bytes would say that the young file is full.
+TEST(RoundLogTest, AStandbyKeepsTheFileThatTheFormerOneHasRotated) {
+  const std::string path = FreshPath("taken_over.binlog");
+  Log(path, 0, 0);
+  auto standby =
+      RoundLog::Open({path, static_cast<int64_t>(FileBytes(path).size()) + 1});
+  ASSERT_TRUE(standby.ok()) << standby.status();
+  (*standby)->SetRun(SomeRun());
+  {
+    auto former = RecordFile::Open(path);
+    ASSERT_TRUE(former.ok()) << former.status();
+    ASSERT_TRUE((*former)->Rotate().ok());
+  }
+  (*standby)->Append(SomeRound(1));
+  standby->reset();
+  EXPECT_THAT(Read(path + ".1").rounds, ElementsAre(0));
+  EXPECT_THAT(Read(path).rounds, ElementsAre(1));
+}
+
 TEST(RecordFileTest, RefusesALinkThatLeadsNowhere) {
   const std::string path = FreshPath("nowhere.binlog");
   const std::string target = FreshPath("no.binlog");
