@@ -16,7 +16,7 @@ class ShardControlTest(ForeignTestCase):
 
     def setUp(self):
         # Shard 1 of 2, with no shard 0: nobody else coordinates it.
-        config = ('workers: 1 optimizer { kind: "none" } '
+        config = ('workers: 1 replication: "none" optimizer { kind: "none" } '
                   'combination { rule: "sum" }\n')
         self.job = self.start(config, num_shards=2, first_shard=1)
         self.peer = self.job.peer(1)
