@@ -13,6 +13,7 @@
 #include "server/base/address.h"
 #include "server/base/field_error.h"
 #include "server/base/file_system.h"
+#include "server/base/local_socket.h"
 #include "server/base/log.h"
 #include "server/base/tick_clock.h"
 #include "server/base/version.h"
@@ -92,6 +93,7 @@ absl::Status Server::StartParts() {
   if (!address.ok()) return address.status();
   bind_host_ = BindHost(*address, start_.bind);
   WarnAboutBind(*address, bind_host_);
+  ChooseLocalSocket();
   absl::Status status = OpenCheckpoints();
   if (status.ok()) status = StartEngine();
   if (status.ok()) status = StartObservation();
@@ -111,6 +113,18 @@ absl::Status Server::StartParts() {
       engine_.get(), coordinator_.get(), rpc_.get(),
       options_.coordinator.phase_timeout);
   return absl::OkStatus();
+}
+
+// A host without such sockets serves over TCP alone.
+void Server::ChooseLocalSocket() {
+  if (!options_.unix_socket) return;
+  const std::string name = LocalSocketName(life_);
+  const absl::Status status = CheckLocalListen(name);
+  if (status.ok()) {
+    local_socket_ = name;
+  } else {
+    LogWarning(status.message(), "; workers of this host use TCP");
+  }
 }
 
 // First, since a job that cannot see its checkpoints must not begin anew.
@@ -233,8 +247,10 @@ absl::Status Server::StartRpc(int port) {
               options_.shards[start_.ordinal],
               options_.fingerprint,
               std::string(backend_->name()),
-              life_};
+              life_,
+              local_socket_};
   rpc.job = MakeJobInfo(options_, life_);
+  rpc.job.local_socket = local_socket_;
   rpc.admin = start_.admin;
   rpc.version = kVersion;
   rpc.on_drain_request = start_.on_drain_request;
@@ -250,6 +266,9 @@ absl::Status Server::StartRpc(int port) {
   if (!server.ok()) return server.status();
   rpc_ = *std::move(server);
   LogInfo(name(), " listens on ", FormatAddress({bind_host_, rpc_->port()}));
+  if (!local_socket_.empty()) {
+    LogInfo("workers of this host may use ", LocalSocketTarget(local_socket_));
+  }
   return absl::OkStatus();
 }
 

@@ -82,6 +82,7 @@ class Server {
   Server(const ServerOptions& options, const StartOptions& start);
 
   absl::Status StartParts();
+  void ChooseLocalSocket();
   absl::Status OpenCheckpoints();
   absl::Status StartEngine();
   absl::Status StartObservation();
@@ -101,6 +102,7 @@ class Server {
   const StartOptions start_;
   const uint64_t life_;  // random, of this process's run; never 0
   std::string bind_host_;
+  std::string local_socket_;  // "": none
 
   // Before the parts, which call back until they are destroyed.
   mutable Mutex mutex_;

@@ -5,8 +5,10 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include "absl/strings/match.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/grpc_lifetime.h"
+#include "server/base/local_socket.h"
 
 namespace agg {
 
@@ -27,6 +29,10 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
   // Its DNS TXT lookup delays the first connection and finds nothing.
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  // http_proxy is for addresses of other hosts.
+  if (absl::StartsWith(address, LocalSocketTarget(""))) {
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  }
   KeepGrpcInitialized();
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
                                    arguments);

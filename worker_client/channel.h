@@ -10,7 +10,8 @@
 
 namespace agg {
 
-// A channel with a TCP connection of its own, messages of up to
+// A channel with a connection of its own to "host:port" or to what
+// LocalSocketTarget names, messages of up to
 // kMaxMessageBytes, a reconnect backoff of at most 1 s, and a keepalive that
 // notices a dead host within 30 s. Connects when first used.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);

@@ -13,7 +13,8 @@
 namespace agg {
 namespace {
 
-JobDescription Describe(const v1::JoinReply& reply) {
+JobDescription Describe(const JobView& view) {
+  const v1::JoinReply& reply = view.reply();
   JobDescription job;
   job.job = reply.job();
   job.rule = reply.rule();
@@ -21,6 +22,9 @@ JobDescription Describe(const v1::JoinReply& reply) {
   job.step_scale = reply.step_scale();
   job.workers = reply.workers();
   job.shards.assign(reply.shards().begin(), reply.shards().end());
+  for (size_t i = 0; i < view.names().size(); ++i) {
+    job.transports.push_back(view.local(i) ? "unix" : "tcp");
+  }
   job.push_dtype = static_cast<DType>(reply.push_dtype());
   job.pull_dtype = static_cast<DType>(reply.pull_dtype());
   return job;
@@ -73,7 +77,7 @@ ClientCore::ClientCore(const ClientOptions& options,
       membership_(std::move(membership)),
       session_(options_, membership_.get()),
       router_(std::move(router)),
-      job_(Describe(membership_->view()->reply())),
+      job_(Describe(*membership_->view())),
       audit_(options_.observer ? "" : options_.audit_log,
              [this](const std::string& error) {
                if (options_.on_event == nullptr) return;

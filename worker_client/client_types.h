@@ -46,8 +46,11 @@ struct ClientOptions {
   absl::Duration recovery_window = absl::Minutes(15);
 
   // --- Performance ---
-  // TCP connections to each shard, 1 or 2: with 2, pulls can overlap pushes.
+  // Connections to each shard, 1 or 2: with 2, pulls can overlap pushes.
   int channels_per_shard = 1;
+  // Uses the Unix socket of a shard on this host in place of TCP, where the
+  // shard has one and it can be reached; decided anew in each epoch of the job.
+  bool local_sockets = true;
   // Lets glibc keep freed memory (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD,
   // M_TOP_PAD), which about doubles pull throughput. Off by default because it
   // changes the complete process; MALLOC_* in the environment wins.
@@ -69,6 +72,9 @@ struct JobDescription {
   std::string step_scale;           // "none", "adascale"
   int workers = 0;                  // expected
   std::vector<std::string> shards;  // addresses by ordinal
+  // How rows and parameters travelled to and from each shard when this client
+  // connected, by ordinal: "unix" or "tcp".
+  std::vector<std::string> transports;
   DType push_dtype = DType::kF32;
   DType pull_dtype = DType::kF32;
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/local_socket.h"
 #include "worker_client/channel.h"
 
 namespace agg {
@@ -34,14 +35,32 @@ JobView::JobView(const ClientOptions& options, v1::JoinReply reply,
   OpenChannels(options, coordinator, &before);
 }
 
+JobView::Target JobView::ChooseTarget(const ClientOptions& options, int ordinal,
+                                      const std::string& address) const {
+  if (!options.local_sockets || ordinal >= reply_.local_sockets_size()) {
+    return {address, false};
+  }
+  const std::string& name = reply_.local_sockets(ordinal);
+  // On another host, and in another network namespace, nobody has the name.
+  if (!CanConnectLocally(name)) return {address, false};
+  return {LocalSocketTarget(name), true};
+}
+
+bool JobView::SameTarget(const JobView* before, size_t ordinal) const {
+  if (before == nullptr || ordinal >= before->targets_.size()) return false;
+  const ShardLives now = lives();
+  const ShardLives former = before->lives();
+  return ordinal < now.lives.size() && ordinal < former.lives.size() &&
+         now.lives[ordinal] != 0 &&
+         now.lives[ordinal] == former.lives[ordinal] &&
+         before->targets_[ordinal].address == targets_[ordinal].address;
+}
+
 void JobView::OpenChannels(const ClientOptions& options,
                            const std::shared_ptr<grpc::Channel>& coordinator,
                            const JobView* before) {
   if (reply_.seeded()) NotePublished(reply_.version());
   if (reply_.seed_role()) TakeSeedRole();
-  stub_ = v1::Coordinator::NewStub(coordinator);
-  const ShardLives now = lives();
-  const ShardLives former = before == nullptr ? ShardLives() : before->lives();
   for (int i = 0; i < reply_.shards_size(); ++i) {
     const size_t n = static_cast<size_t>(i);
     // The coordinator is shard 0. It was reached at options.coordinator, so
@@ -49,18 +68,21 @@ void JobView::OpenChannels(const ClientOptions& options,
     const std::string& address =
         i == 0 ? options.coordinator : reply_.shards(i);
     names_.push_back(ShardName{i, address});
-    const bool same = before != nullptr && n < before->names_.size() &&
-                      n < now.lives.size() && n < former.lives.size() &&
-                      now.lives[n] != 0 && now.lives[n] == former.lives[n] &&
-                      before->names_[n].address == address;
-    push_channels_.push_back(i == 0 ? coordinator
-                             : same ? before->push_channels_[n]
-                                    : MakeChannel(address));
+    targets_.push_back(ChooseTarget(options, i, address));
+    const std::string& target = targets_.back().address;
+    const bool same = SameTarget(before, n);
+    const bool joined_there = i == 0 && !targets_.back().local;
+    push_channels_.push_back(joined_there ? coordinator
+                             : same       ? before->push_channels_[n]
+                                          : MakeChannel(target));
     pull_channels_.push_back(options.channels_per_shard == 1
                                  ? push_channels_.back()
                              : same ? before->pull_channels_[n]
-                                    : MakeChannel(address));
+                                    : MakeChannel(target));
   }
+  // A reply without shards is refused later, by who makes a plan of them.
+  stub_ = v1::Coordinator::NewStub(
+      push_channels_.empty() ? coordinator : push_channels_.front());
 }
 
 ShardLives JobView::lives() const {

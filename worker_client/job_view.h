@@ -6,6 +6,7 @@
 #include <grpcpp/channel.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -44,9 +45,9 @@ class JobView {
   // The first one, from the answer to Join or Observe on `coordinator`.
   JobView(const ClientOptions& options, v1::JoinReply reply,
           std::shared_ptr<grpc::Channel> coordinator);
-  // The one after `before`: shards whose process is another one, or that have
-  // another address, get new channels, and so new DNS answers. `held` is what
-  // the worker had when it asked.
+  // The one after `before`: shards whose process is another one, or that are
+  // reached at another address, get new channels, and so new DNS answers.
+  // `held` is what the worker had when it asked.
   JobView(const ClientOptions& options, v1::JoinReply reply,
           std::shared_ptr<grpc::Channel> coordinator, const JobView& before,
           const HeldVersion& held);
@@ -62,6 +63,9 @@ class JobView {
   }
 
   const std::vector<ShardName>& names() const { return names_; }
+  // Whether shard `ordinal` is reached over its Unix socket.
+  bool local(size_t ordinal) const { return targets_[ordinal].local; }
+  // The first one is the coordinator's, too.
   const std::vector<std::shared_ptr<grpc::Channel>>& push_channels() const {
     return push_channels_;
   }
@@ -85,6 +89,15 @@ class JobView {
   absl::Status CheckSameJob(const JobView& before) const;
 
  private:
+  struct Target {
+    std::string address;  // as MakeChannel takes it
+    bool local = false;   // a Unix socket
+  };
+  // A Unix socket that can be reached comes before `address`.
+  Target ChooseTarget(const ClientOptions& options, int ordinal,
+                      const std::string& address) const;
+  // Whether `before` has channels to the same process of the shard, there.
+  bool SameTarget(const JobView* before, size_t ordinal) const;
   void OpenChannels(const ClientOptions& options,
                     const std::shared_ptr<grpc::Channel>& coordinator,
                     const JobView* before);
@@ -92,7 +105,8 @@ class JobView {
   const v1::JoinReply reply_;
   const uint64_t serial_;
   const Standing standing_;
-  std::vector<ShardName> names_;  // by ordinal, as both lists of channels
+  std::vector<ShardName> names_;  // by ordinal, as the other lists
+  std::vector<Target> targets_;
   std::vector<std::shared_ptr<grpc::Channel>> push_channels_;
   std::vector<std::shared_ptr<grpc::Channel>> pull_channels_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;

@@ -103,6 +103,7 @@ v1::JobConfig WithDefaults(v1::JobConfig config) {
   Default(config.mutable_pull_dtype(), "f32");
   Default(config.mutable_backend(), "cpu");
   Default(config.mutable_cuda_gram(), "by_device");
+  Default(config.mutable_unix_socket(), "auto");
   v1::MetricsConfig* metrics = config.mutable_metrics();
   if (metrics->max_tensors() == 0) metrics->set_max_tensors(32);
   if (metrics->max_workers() == 0) metrics->set_max_workers(64);

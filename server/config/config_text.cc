@@ -119,6 +119,7 @@ std::string ConfigFingerprint(const v1::JobConfig& config) {
   // a restart with another `restore` must not be a restart of all.
   shared.clear_checkpoint();
   shared.clear_compute_threads();
+  shared.clear_unix_socket();
   shared.clear_memory_budget_bytes();
   shared.clear_device_memory_budget_bytes();
   // FNV-1a, 64 bits: gives the same on every platform. It finds mistakes; it

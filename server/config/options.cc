@@ -49,6 +49,10 @@ void CheckShards(const v1::JobConfig& config, FieldErrors* errors) {
                              "an address that no other shard has"));
     }
   }
+  if (config.unix_socket() != "auto" && config.unix_socket() != "off") {
+    errors->Add(FieldError("unix_socket", Quoted(config.unix_socket()),
+                           "\"auto\", \"off\""));
+  }
 }
 
 void CheckWorkers(const v1::JobConfig& config, FieldErrors* errors) {
@@ -279,6 +283,7 @@ absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
   options.backend = config.backend();
   options.backend_options.num_threads = config.compute_threads();
   options.backend_options.cuda_gram = *ParseGram(config.cuda_gram());
+  options.unix_socket = config.unix_socket() == "auto";
   options.metrics = {config.metrics().bind(), config.metrics().port(),
                      config.metrics().max_tensors(),
                      config.metrics().max_workers()};

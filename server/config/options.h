@@ -30,6 +30,7 @@ struct ServerOptions {
   ShardOptions shard;  // ordinal 0; memory_budget 0: by host and device
   std::string backend = "cpu";
   BackendOptions backend_options;
+  bool unix_socket = true;  // listen on one besides the port (P38)
   MetricsSettings metrics;
   RoundLogOptions round_log;    // path "": no log is written
   std::string checkpoint_path;  // "": no checkpoints

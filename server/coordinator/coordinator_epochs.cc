@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -108,8 +109,10 @@ void Coordinator::BeginEpoch(uint64_t epoch,
                              const std::vector<ShardInventory>& inventories,
                              std::optional<JobStart> start) {
   std::vector<uint64_t> lives;
+  std::vector<std::string> sockets;
   for (const ShardInventory& inventory : inventories) {
     lives.push_back(inventory.life);
+    sockets.push_back(inventory.local_socket);
   }
   const bool fresh = !start.has_value();
   std::vector<RoundReport> restored;
@@ -117,7 +120,7 @@ void Coordinator::BeginEpoch(uint64_t epoch,
   bool finished = false;
   {
     MutexLock lock(&mutex_);
-    state_.SetShardLives(std::move(lives));
+    state_.SetShardProcesses(std::move(lives), std::move(sockets));
     if (!state_.BeginEpoch(epoch, std::move(start), clock_->Now())) return;
     finished = state_.finished();
   }

@@ -188,6 +188,7 @@ JoinResult Coordinator::Resume(const JoinCall& call) {
 JoinResult Coordinator::Completed(JoinResult result) const {
   result.combination = state_.CombinationOf(result.first_round);
   result.shard_lives = state_.shard_lives();
+  result.local_sockets = state_.local_sockets();
   return result;
 }
 

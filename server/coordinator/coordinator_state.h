@@ -87,11 +87,16 @@ class CoordinatorState {
   // happens, if `epoch` was lost while shards were being attached.
   bool BeginEpoch(uint64_t epoch, std::optional<JobStart> start,
                   absl::Time now);
-  // Random bits of the shards' processes, by ordinal.
-  void SetShardLives(std::vector<uint64_t> lives) {
+  // The shards' processes: random bits of each, and its Unix socket (P38).
+  void SetShardProcesses(std::vector<uint64_t> lives,
+                         std::vector<std::string> sockets) {
     shard_lives_ = std::move(lives);
+    local_sockets_ = std::move(sockets);
   }
   const std::vector<uint64_t>& shard_lives() const { return shard_lives_; }
+  const std::vector<std::string>& local_sockets() const {
+    return local_sockets_;
+  }
 
   // --- What changes between two rounds (P37). The newest facts of all, for a
   // job that goes on at `version`: the rule becomes what they say.
@@ -194,8 +199,9 @@ class CoordinatorState {
   std::string lost_after_end_;  // a shard was lost after the job had finished
   std::vector<std::string> shard_errors_;  // as JobStatus has it
   std::vector<uint64_t> shard_lives_;
-  std::string lost_because_;  // the last epoch that was on
-  std::string recovering_;    // "": no recovery is under way
+  std::vector<std::string> local_sockets_;  // by ordinal, as the lives
+  std::string lost_because_;                // the last epoch that was on
+  std::string recovering_;                  // "": no recovery is under way
   uint64_t num_rewinds_ = 0;
   JobFacts facts_;
   bool facts_are_new_ = false;

@@ -111,6 +111,7 @@ absl::StatusOr<JoinResult> CoordinatorState::Observe() const {
   result.version = job_->version();
   result.made = job_->id().made;
   result.shard_lives = shard_lives_;
+  result.local_sockets = local_sockets_;
   result.seeded = job_->seeded();
   result.finished = job_->finished();
   result.manifest = *job_->manifest();

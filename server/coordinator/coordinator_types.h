@@ -85,7 +85,8 @@ struct JoinResult {
   bool finished = false;
   uint64_t made = 0;     // the epoch that made `version`
   bool rewound = false;  // the worker's parameters are of a past given up
-  std::vector<uint64_t> shard_lives;  // by ordinal
+  std::vector<uint64_t> shard_lives;       // by ordinal
+  std::vector<std::string> local_sockets;  // of other processes; by ordinal
   Manifest manifest;
   CombinationNames combination;  // of first_round; Observe: the open round
 };

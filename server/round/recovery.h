@@ -56,6 +56,7 @@ struct ShardInventory {
   uint64_t highest_session = 0;  // that it has heard of
   JobFacts facts;
   std::vector<CheckpointState> checkpoints;  // that it can read
+  std::string local_socket;  // of the process (P38); "": none, or not known
 };
 
 // What one process does with one of its copies.

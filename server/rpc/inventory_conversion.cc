@@ -170,6 +170,7 @@ absl::StatusOr<ShardInventory> FromProto(const v1::AttachReply& reply,
                                          int num_shards) {
   ShardInventory inventory;
   inventory.life = reply.life();
+  inventory.local_socket = reply.local_socket();
   inventory.member_epoch = reply.member_epoch();
   inventory.has_manifest = reply.has_manifest();
   inventory.highest_session = reply.highest_session();

@@ -103,6 +103,11 @@ v1::JoinReply ToProto(const JoinResult& result, const JobInfo& job) {
   reply.set_workers(job.workers);
   reply.mutable_shard_lives()->Add(result.shard_lives.begin(),
                                    result.shard_lives.end());
+  // A process does not attach itself, so shard 0's is not in the result.
+  for (size_t i = 0; i < result.local_sockets.size(); ++i) {
+    reply.add_local_sockets(i == 0 ? job.local_socket
+                                   : result.local_sockets[i]);
+  }
   reply.set_rewound(result.rewound);
   reply.set_made(result.made);
   return reply;

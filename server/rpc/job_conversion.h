@@ -28,6 +28,7 @@ struct JobInfo {
   DType pull_dtype = DType::kF32;
   std::vector<std::string> shards;  // addresses by ordinal
   uint64_t coordinator_life = 0;    // random bits of the process
+  std::string local_socket;         // that the coordinator listens on (P38)
 };
 
 v1::CombinationNames ToProto(const CombinationNames& names);

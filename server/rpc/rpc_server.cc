@@ -19,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/grpc_lifetime.h"
+#include "server/base/local_socket.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/call_counter.h"
 #include "server/rpc/coordinator_service.h"
@@ -113,6 +114,10 @@ class RpcServer::Impl {
     }
     builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(),
                              &port_);
+    if (!options.self.local_socket.empty()) {
+      builder.AddListeningPort(LocalSocketTarget(options.self.local_socket),
+                               grpc::InsecureServerCredentials());
+    }
     builder.RegisterService(&shard_);
     builder.RegisterService(&control_);
     builder.RegisterService(&coordinator_);

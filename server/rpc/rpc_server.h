@@ -24,6 +24,8 @@ namespace agg {
 
 struct RpcServerOptions {
   std::string listen = "127.0.0.1:0";  // "host:port"; port 0: any
+  // With a local_socket the server listens there, too; CheckLocalListen has
+  // said that it can.
   ShardIdentity self;
   // Workers get its `shards` in JoinReply; the entry of self.ordinal gets the
   // port that is listened on.

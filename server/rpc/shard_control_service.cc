@@ -117,6 +117,7 @@ class ShardControlService::AttachStream
     // A shard that has forgotten its rows has another life than its process.
     const uint64_t life = service_->engine_->life();
     reply.set_life(life != 0 ? life : service_->self_.life);
+    reply.set_local_socket(service_->self_.local_socket);
     Send(std::move(reply));
     service_->stream_ =
         std::static_pointer_cast<AttachStream>(shared_from_this());

@@ -14,7 +14,8 @@ struct ShardIdentity {
   std::string address;      // "host:port", for messages
   std::string fingerprint;  // of the config
   std::string backend;
-  uint64_t life = 0;  // random bits of the process
+  uint64_t life = 0;         // random bits of the process
+  std::string local_socket;  // that it listens on besides its port (P38)
 };
 
 }  // namespace agg

@@ -55,6 +55,9 @@ def config_text(options, addresses, folder):
               "compute_threads: 1",
               f'round_log {{ path: "{folder / "rounds.binlog"}" }}',
               f'replication: "{options.replication}"']
+    if "cut" in options.actions.split(","):
+        # The proxies that cut connections see TCP alone.
+        lines.append('unix_socket: "off"')
     if options.checkpoint_every_rounds:
         (folder / "checkpoints").mkdir()
         lines.append(

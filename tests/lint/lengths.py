@@ -35,6 +35,7 @@ LONG_FILES = {
     "server/shard/open_round.h": _ONE_LOCK,
     "server/shard/shard_engine.h": _ONE_LOCK,
     "worker_client/agg_client.h": "all of the client that its users see",
+    "worker_client/client_types.h": "all plain types that its users see",
     "worker_client/membership.h": "one class holds a client's place in its job",
 }
 # path: (lines at most, reason)

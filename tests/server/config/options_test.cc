@@ -51,6 +51,7 @@ TEST(OptionsTest, DefaultsAreAsConfigProtoSays) {
   EXPECT_THAT(options->shards, ElementsAre("127.0.0.1:50051"));
   EXPECT_EQ(options->backend, "cpu");
   EXPECT_EQ(options->backend_options.num_threads, 0);
+  EXPECT_TRUE(options->unix_socket);
   EXPECT_EQ(options->metrics.port, 0);
   EXPECT_EQ(options->metrics.max_tensors, 32);
   EXPECT_EQ(options->metrics.max_workers, 64);
@@ -258,6 +259,7 @@ TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
        {"device_memory_budget_bytes is -1"}},
       {"device_memory_budget_bytes: 7",
        {"device_memory_budget_bytes is 7", "cuda"}},
+      {"unix_socket: 'on'", {"unix_socket is \"on\"", "\"auto\", \"off\""}},
       {"cuda_gram: 'float'",
        {"cuda_gram is \"float\"", "by_device", "double_float"}},
       {"quorum: -1", {"quorum is -1", "0 (all members) to max_workers ("}},

@@ -108,6 +108,16 @@ TEST(JobConversionTest, AJoinsAnswerSaysWhatWasLost) {
   EXPECT_EQ(reply.made(), 9u);
   EXPECT_TRUE(reply.rewound());
   EXPECT_THAT(reply.shard_lives(), ElementsAre(11u, 12u));
+  EXPECT_TRUE(reply.local_sockets().empty());
+}
+
+TEST(JobConversionTest, AJoinsAnswerNamesTheProcesssOwnSocket) {
+  JoinResult result;
+  result.local_sockets = {"", "agg-2", ""};
+  JobInfo job;
+  job.local_socket = "agg-1";
+  EXPECT_THAT(ToProto(result, job).local_sockets(),
+              ElementsAre("agg-1", "agg-2", ""));
 }
 
 TEST(JobConversionTest, StatusOfRecoveriesAndCheckpoints) {

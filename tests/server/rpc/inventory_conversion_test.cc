@@ -39,9 +39,11 @@ v1::AttachReply Reply(const ShardInventory& inventory) {
 TEST(InventoryConversionTest, NothingIsLost) {
   v1::AttachReply reply = Reply(Full());
   reply.set_life(99);
+  reply.set_local_socket("agg-63");
   const absl::StatusOr<ShardInventory> back = FromProto(reply, 2);
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->life, 99u);
+  EXPECT_EQ(back->local_socket, "agg-63");
   EXPECT_EQ(back->member_epoch, 21u);
   EXPECT_TRUE(back->has_manifest);
   ASSERT_EQ(back->copies.size(), 2u);

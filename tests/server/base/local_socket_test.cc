@@ -1,0 +1,91 @@
+#include "server/base/local_socket.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstring>
+#include <random>
+#include <string>
+
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace agg {
+namespace {
+
+// No other test's: they share the host's names.
+std::string NewName() {
+  std::random_device random;
+  return LocalSocketName((uint64_t{random()} << 32) | random());
+}
+
+// Listens on the abstract name until it is destroyed.
+class Listener {
+ public:
+  explicit Listener(const std::string& name)
+      : fd_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    const size_t size = offsetof(sockaddr_un, sun_path) + 1 + name.size();
+    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address),
+                   static_cast<socklen_t>(size)),
+              0);
+    EXPECT_EQ(listen(fd_, 4), 0);
+  }
+  ~Listener() { close(fd_); }
+
+ private:
+  const int fd_;
+};
+
+TEST(LocalSocketTest, NamesAreOfOneLife) {
+  EXPECT_EQ(LocalSocketName(0x1020304050607), "agg-0001020304050607");
+  EXPECT_EQ(LocalSocketTarget("agg-1"), "unix-abstract:agg-1");
+  EXPECT_TRUE(IsLocalSocketName(LocalSocketName(~uint64_t{0})));
+}
+
+TEST(LocalSocketTest, ANameHasNothingThatAUriWouldChange) {
+  for (const char* good : {"a", "A-1.b", "agg-0123456789abcdef"}) {
+    EXPECT_TRUE(IsLocalSocketName(good)) << good;
+  }
+  for (const char* bad : {"", "a b", "a/b", "a%20", "a?b", "a#b", "a_b", "ä"}) {
+    EXPECT_FALSE(IsLocalSocketName(bad)) << bad;
+    EXPECT_FALSE(CanConnectLocally(bad)) << bad;
+  }
+  EXPECT_TRUE(IsLocalSocketName(std::string(64, 'a')));
+  EXPECT_FALSE(IsLocalSocketName(std::string(65, 'a')));
+  EXPECT_FALSE(IsLocalSocketName(std::string("a\0b", 3)));
+}
+
+TEST(LocalSocketTest, FindsWhoListens) {
+  const std::string name = NewName();
+  EXPECT_FALSE(CanConnectLocally(name));
+  EXPECT_TRUE(CheckLocalListen(name).ok());
+  {
+    const Listener listener(name);
+    EXPECT_TRUE(CanConnectLocally(name));
+    EXPECT_TRUE(CanConnectLocally(name));
+    const absl::Status taken = CheckLocalListen(name);
+    EXPECT_EQ(taken.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(taken.message()),
+                testing::HasSubstr("unix-abstract:" + name));
+  }
+  EXPECT_FALSE(CanConnectLocally(name));
+  EXPECT_TRUE(CheckLocalListen(name).ok());
+}
+
+// A listener that accepts nobody must not hold up who asks.
+TEST(LocalSocketTest, NeverWaits) {
+  const std::string name = NewName();
+  const Listener listener(name);
+  int reached = 0;
+  while (CanConnectLocally(name)) ASSERT_LT(++reached, 1000);
+  EXPECT_GT(reached, 0);
+}
+
+}  // namespace
+}  // namespace agg
