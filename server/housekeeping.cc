@@ -15,7 +15,7 @@ namespace {
 
 constexpr absl::Duration kPeriod = absl::Milliseconds(200);
 constexpr int kIdlePeriods = 50;  // 10 s
-// server_main.cc lets malloc keep so much for its next allocation.
+// TuneMalloc lets malloc keep so much for its next allocation.
 constexpr size_t kKeptBytes = size_t{64} << 20;
 
 }  // namespace

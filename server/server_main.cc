@@ -2,13 +2,11 @@
 // here is about the process: malloc, signals, exit codes, files of ports.
 #include "server/server_main.h"
 
-#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <memory>
@@ -27,6 +25,7 @@
 #include "server/base/atomic_file.h"
 #include "server/base/field_error.h"
 #include "server/base/log.h"
+#include "server/base/malloc_tuning.h"
 #include "server/base/version.h"
 #include "server/config/command_line.h"
 #include "server/config/config_defaults.h"
@@ -42,20 +41,6 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kUsage = 2;
 constexpr int kSuperseded = 3;
-
-// Without it glibc gives freed message buffers back to the kernel and faults
-// them in again for the next message, which took half of the transport's time.
-// Both thresholds are set, since setting one freezes the other at its start
-// value.
-void TuneMalloc() {
-  for (const char* name : {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_",
-                           "MALLOC_TOP_PAD_", "GLIBC_TUNABLES"}) {
-    if (std::getenv(name) != nullptr) return;  // the operator knows better
-  }
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  mallopt(M_TOP_PAD, 64 << 20);
-}
 
 // Each line of the message gets the program's name.
 int Fail(int code, absl::string_view message) {

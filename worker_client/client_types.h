@@ -53,7 +53,7 @@ struct ClientOptions {
   bool local_sockets = true;
   // Lets glibc keep freed memory (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD,
   // M_TOP_PAD), which about doubles pull throughput. Off by default because it
-  // changes the complete process; MALLOC_* in the environment wins.
+  // changes the complete process; settings of malloc in the environment win.
   bool tune_malloc = false;
 
   // Called on the client's thread or a caller's; must not block, and must not

@@ -91,6 +91,7 @@ absl::Status Run() {
   options.manifest = MakeManifest();
   options.connect_timeout = absl::Minutes(2);
   options.audit_log = absl::GetFlag(FLAGS_audit_log);
+  options.tune_malloc = true;
   options.on_event = PrintEvent;
   absl::StatusOr<std::unique_ptr<AggClient>> client =
       AggClient::Connect(options);

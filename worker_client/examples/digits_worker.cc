@@ -106,6 +106,7 @@ absl::StatusOr<std::unique_ptr<AggClient>> Connect(
   options.connect_timeout = absl::Minutes(2);
   options.recovery_window = absl::GetFlag(FLAGS_recovery_window);
   options.audit_log = absl::GetFlag(FLAGS_audit_log);
+  options.tune_malloc = true;
   options.on_event = PrintEvent;
   return AggClient::Connect(options);
 }

@@ -1,0 +1,20 @@
+// Settings of glibc's malloc for a process that receives large messages: of the
+// server, and of workers that ask for it.
+#ifndef AGG_SERVER_BASE_MALLOC_TUNING_H_
+#define AGG_SERVER_BASE_MALLOC_TUNING_H_
+
+namespace agg {
+
+// Keeps freed memory in the process instead of returning it to the kernel. gRPC
+// allocates memory for every message that it reads, and without this each page
+// of it faults again. A push of 2 GiB took 335k page faults without and 89k
+// with it, at about twice the throughput. To be called before large
+// allocations, best before any thread.
+//
+// False, and nothing is changed: the environment has settings of its own
+// (MALLOC_*, glibc.malloc in GLIBC_TUNABLES), or the C library is another one.
+bool TuneMalloc();
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_BASE_MALLOC_TUNING_H_
