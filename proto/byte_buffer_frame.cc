@@ -106,11 +106,7 @@ grpc::Slice AliasSlice(absl::string_view bytes,
       held);
 }
 
-grpc::ByteBuffer MakeFrame(const v1::FrameMeta& meta,
-                           absl::Span<const absl::string_view> payload,
-                           std::shared_ptr<const void> owner) {
-  size_t payload_bytes = 0;
-  for (absl::string_view piece : payload) payload_bytes += piece.size();
+grpc::Slice MakeFrameHeader(const v1::FrameMeta& meta, int64_t payload_bytes) {
   const size_t meta_bytes = meta.ByteSizeLong();
   std::string header;
   header.resize(meta_bytes + 12);  // two tags, two lengths of up to 5 bytes
@@ -124,13 +120,30 @@ grpc::ByteBuffer MakeFrame(const v1::FrameMeta& meta,
     at = CodedOutputStream::WriteVarint32ToArray(
         static_cast<uint32_t>(payload_bytes), at);
   }
+  return grpc::Slice(start, static_cast<size_t>(at - start));
+}
+
+grpc::ByteBuffer MakeFrame(const grpc::Slice& header,
+                           absl::Span<const absl::string_view> payload,
+                           std::shared_ptr<const void> owner) {
   std::vector<grpc::Slice> slices;
   slices.reserve(payload.size() + 1);
-  slices.emplace_back(start, static_cast<size_t>(at - start));
+  slices.push_back(header);
   for (absl::string_view piece : payload) {
     if (!piece.empty()) slices.push_back(AliasSlice(piece, owner));
   }
   return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+grpc::ByteBuffer MakeFrame(const v1::FrameMeta& meta,
+                           absl::Span<const absl::string_view> payload,
+                           std::shared_ptr<const void> owner) {
+  int64_t payload_bytes = 0;
+  for (absl::string_view piece : payload) {
+    payload_bytes += static_cast<int64_t>(piece.size());
+  }
+  return MakeFrame(MakeFrameHeader(meta, payload_bytes), payload,
+                   std::move(owner));
 }
 
 absl::Status FrameReader::Init(const grpc::ByteBuffer& buffer) {

@@ -29,6 +29,15 @@ inline constexpr int kMaxMessageBytes = 8 << 20;
 grpc::Slice AliasSlice(absl::string_view bytes,
                        std::shared_ptr<const void> owner);
 
+// All of a frame before its payload's bytes, in one slice: frames that have the
+// same meta and as many bytes may share it.
+grpc::Slice MakeFrameHeader(const v1::FrameMeta& meta, int64_t payload_bytes);
+
+// The frame that begins with `header`; as below.
+grpc::ByteBuffer MakeFrame(const grpc::Slice& header,
+                           absl::Span<const absl::string_view> payload,
+                           std::shared_ptr<const void> owner);
+
 // The frame of `meta` and the concatenated `payload` pieces, none copied.
 // REQUIRES: `owner` keeps all pieces alive and unmodified.
 grpc::ByteBuffer MakeFrame(const v1::FrameMeta& meta,

@@ -1,5 +1,6 @@
 // Frames are planned once for each version and dtype, and each one's
-// checksums are computed once. Buffers point into the snapshot and hold it.
+// header, with the checksums, is made once. Buffers point into the snapshot and
+// hold it.
 #include "server/rpc/pull_frames.h"
 
 #include <utility>
@@ -49,19 +50,8 @@ PullFrames::PullFrames(const PublishedVersion& version, DType dtype)
   once_ = std::make_unique<std::once_flag[]>(frames_.size());
 }
 
-grpc::ByteBuffer PullFrames::MakeBuffer(size_t index,
-                                        const PublishedVersion& version) {
-  Frame& frame = frames_[index];
-  std::vector<absl::string_view> pieces;
-  pieces.reserve(frame.end - frame.first);
-  for (size_t i = frame.first; i < frame.end; ++i) {
-    pieces.push_back(SliceBytes(version, i, dtype_));
-  }
-  std::call_once(once_[index], [&] {
-    for (absl::string_view piece : pieces) {
-      frame.crc32c.push_back(Crc32c(piece));
-    }
-  });
+grpc::Slice PullFrames::MakeHeader(
+    const Frame& frame, absl::Span<const absl::string_view> pieces) const {
   v1::FrameMeta meta;
   meta.set_epoch(epoch_);
   meta.set_round(version_);
@@ -70,8 +60,21 @@ grpc::ByteBuffer PullFrames::MakeBuffer(size_t index,
   for (size_t i = frame.first; i < frame.end; ++i) {
     meta.add_slices(static_cast<uint32_t>(slices[i]));
   }
-  meta.mutable_crc32c()->Add(frame.crc32c.begin(), frame.crc32c.end());
-  return MakeFrame(meta, pieces, version.snapshot);
+  for (absl::string_view piece : pieces) meta.add_crc32c(Crc32c(piece));
+  return MakeFrameHeader(meta, frame.bytes);
+}
+
+grpc::ByteBuffer PullFrames::MakeBuffer(size_t index,
+                                        const PublishedVersion& version) {
+  Frame& frame = frames_[index];
+  std::vector<absl::string_view> pieces;
+  pieces.reserve(frame.end - frame.first);
+  for (size_t i = frame.first; i < frame.end; ++i) {
+    pieces.push_back(SliceBytes(version, i, dtype_));
+  }
+  std::call_once(once_[index],
+                 [&] { frame.header = MakeHeader(frame, pieces); });
+  return MakeFrame(frame.header, pieces, version.snapshot);
 }
 
 std::shared_ptr<PullFrames> PullFrameCache::Get(const PublishedVersion& version,

@@ -3,6 +3,7 @@
 #define AGG_SERVER_RPC_PULL_FRAMES_H_
 
 #include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
 
 #include <cstdint>
 #include <deque>
@@ -11,6 +12,8 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "kernels/dtype.h"
 #include "server/base/mutex.h"
 #include "server/ingest/shard_layout.h"
@@ -20,7 +23,8 @@ namespace agg {
 
 // Each frame has one or more complete slices, up to kMaxFramePayloadBytes.
 // There is at least one frame; a shard without slices sends it empty. Checksums
-// are computed once, by the first pull that gets to a frame. This does not hold
+// and what else stands before a frame's payload are made once, by the first
+// pull that gets there, and sent by all of them. This does not hold
 // the snapshot, so that the cache below never keeps memory for which an update
 // waits. Thread-safe.
 class PullFrames {
@@ -46,8 +50,11 @@ class PullFrames {
     size_t first = 0;  // positions among the shard's slices
     size_t end = 0;
     int64_t bytes = 0;
-    std::vector<uint32_t> crc32c;  // guarded by its once_ until computed
+    grpc::Slice header;  // guarded by its once_ until it is made
   };
+
+  grpc::Slice MakeHeader(const Frame& frame,
+                         absl::Span<const absl::string_view> pieces) const;
 
   const uint64_t epoch_, version_;
   const DType dtype_;

@@ -77,6 +77,16 @@ TEST(FrameTest, IsWhatProtobufWrites) {
   EXPECT_EQ(parsed.payload(), Payload());
 }
 
+TEST(FrameTest, FramesMayShareAHeader) {
+  const std::string payload = Payload();
+  const grpc::Slice header =
+      MakeFrameHeader(ExampleMeta(), static_cast<int64_t>(payload.size()));
+  for (int i = 0; i < 2; ++i) {
+    const grpc::ByteBuffer frame = MakeFrame(header, {payload}, nullptr);
+    EXPECT_EQ(absl::BytesToHexString(Flatten(frame)), kExampleHex);
+  }
+}
+
 TEST(FrameTest, PayloadIsNotCopiedAndItsOwnerIsReleased) {
   auto owner = std::make_shared<std::string>(1 << 16, 'x');
   const std::weak_ptr<std::string> watch = owner;

@@ -1,0 +1,129 @@
+#include "server/rpc/pull_frames.h"
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/buffer.h"
+#include "proto/agg.pb.h"
+#include "proto/crc32c.h"
+
+namespace agg {
+namespace {
+
+// So high that a header is larger than what gRPC copies instead of sharing.
+constexpr uint64_t kEpoch = uint64_t{3} << 60;
+
+class HostBuffer : public Buffer {
+ public:
+  explicit HostBuffer(size_t size) : bytes_(size) {}
+  char* host() const override { return bytes_.data(); }
+  int64_t num_bytes() const override {
+    return static_cast<int64_t>(bytes_.size());
+  }
+
+ private:
+  mutable std::vector<char> bytes_;
+};
+
+// Slices of 2^20, 2^20 and 5 elements: a frame of its own for the first, then
+// one for the second, and one for the rest, as 4 MiB hold one full slice.
+class PullFramesTest : public testing::Test {
+ protected:
+  PullFramesTest() {
+    const Manifest manifest = {{{"a", {(2 << 20) + 5}, "", false}}};
+    version_.layout = std::make_shared<ShardLayout>(
+        *MakeShardLayout(manifest, /*num_shards=*/1, /*ordinal=*/0));
+    buffers_.f32 = std::make_unique<HostBuffer>(
+        static_cast<size_t>(version_.layout->num_elements) * sizeof(float));
+    char* const bytes = buffers_.f32->host();
+    for (int64_t i = 0; i < buffers_.f32->num_bytes(); ++i) {
+      bytes[i] = static_cast<char>(i * 7 + i / 251);
+    }
+    version_.epoch = kEpoch;
+    version_.version = 9;
+    version_.snapshot = std::make_shared<Snapshot>(&buffers_, DType::kF32);
+  }
+
+  SnapshotBuffers buffers_;
+  PublishedVersion version_;
+};
+
+std::vector<grpc::Slice> SlicesOf(const grpc::ByteBuffer& buffer) {
+  std::vector<grpc::Slice> slices;
+  EXPECT_TRUE(buffer.Dump(&slices).ok());
+  return slices;
+}
+
+v1::PullFrame Parse(const grpc::ByteBuffer& buffer) {
+  std::string bytes;
+  for (const grpc::Slice& slice : SlicesOf(buffer)) {
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  v1::PullFrame frame;
+  EXPECT_TRUE(frame.ParseFromString(bytes));
+  return frame;
+}
+
+TEST_F(PullFramesTest, FramesHaveTheVersionsBytes) {
+  PullFrames frames(version_, DType::kF32);
+  size_t position = 0;
+  for (size_t i = 0; i < frames.num_frames(); ++i) {
+    const v1::PullFrame frame = Parse(frames.MakeBuffer(i, version_));
+    EXPECT_EQ(frame.meta().epoch(), kEpoch);
+    EXPECT_EQ(frame.meta().round(), 9u);
+    EXPECT_EQ(frame.meta().dtype(), v1::F32);
+    ASSERT_EQ(frame.meta().slices_size(), frame.meta().crc32c_size());
+    std::string expected;
+    for (int s = 0; s < frame.meta().slices_size(); ++s, ++position) {
+      const ElementRange& range = version_.layout->ranges[position];
+      const std::string bytes(buffers_.f32->host() + range.begin * 4,
+                              static_cast<size_t>(range.num_elements) * 4);
+      EXPECT_EQ(frame.meta().crc32c(s), Crc32c(bytes));
+      expected += bytes;
+    }
+    EXPECT_TRUE(frame.payload() == expected) << i;
+    EXPECT_EQ(frames.payload_bytes(i), static_cast<int64_t>(expected.size()));
+  }
+  EXPECT_EQ(position, version_.layout->ranges.size());
+}
+
+// What stands before a payload is the same memory in all pulls of a frame, also
+// when they come at the same time.
+TEST_F(PullFramesTest, PullsShareAFramesHeader) {
+  PullFrames frames(version_, DType::kF32);
+  constexpr int kPulls = 4;
+  std::vector<grpc::ByteBuffer> buffers(kPulls);
+  std::vector<std::thread> threads;
+  for (grpc::ByteBuffer& buffer : buffers) {
+    threads.emplace_back([&] { buffer = frames.MakeBuffer(0, version_); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const std::vector<grpc::Slice> first = SlicesOf(buffers[0]);
+  ASSERT_EQ(first.size(), 2u);
+  EXPECT_EQ(reinterpret_cast<const char*>(first[1].begin()),
+            buffers_.f32->host());
+  for (const grpc::ByteBuffer& buffer : buffers) {
+    EXPECT_EQ(SlicesOf(buffer)[0].begin(), first[0].begin());
+  }
+}
+
+TEST_F(PullFramesTest, HoldsTheVersionAsLongAsAFrameIsThere) {
+  PullFrames frames(version_, DType::kF32);
+  std::weak_ptr<const Snapshot> watch = version_.snapshot;
+  grpc::ByteBuffer buffer = frames.MakeBuffer(0, version_);
+  version_.snapshot = nullptr;
+  EXPECT_FALSE(watch.expired());
+  buffer.Clear();
+  EXPECT_TRUE(watch.expired());
+}
+
+}  // namespace
+}  // namespace agg
