@@ -2,13 +2,14 @@
 // step, pull. Two jobs that differ in one thing take turns, round by round:
 // rounds with early Grams (of a slice as soon as its rows are complete) and
 // without; with --replication=buddy, jobs without and with second copies of
-// the parts; with --checkpoint, jobs without and with checkpoints.
+// the parts; with --checkpoint, jobs without and with checkpoints; with
+// --transport, workers over TCP and over Unix sockets.
 //
 //   round_loopback [--backend=cpu|cuda] [--workers=N] [--shards=N]
 //                  [--mebi_elements=N] [--rounds=N] [--optimizer=NAME]
 //                  [--replication=none|buddy]
 //                  [--checkpoint=FOLDER] [--checkpoint_every_rounds=N]
-//                  [--smoke]
+//                  [--transport] [--smoke]
 //
 // Medians by the wall clock, from the first push to the last pulled parameter,
 // after one round to warm up. Workers and shards share this host's CPUs: a
@@ -33,6 +34,7 @@
 #include "absl/strings/strip.h"
 #include "kernels/backend_factory.h"
 #include "server/base/log.h"
+#include "server/base/malloc_tuning.h"
 #include "server/config/options.h"
 #include "server/server.h"
 #include "tests/bench/process_numbers.h"
@@ -48,7 +50,7 @@ constexpr char kUsage[] =
     "usage: round_loopback [--backend=cpu|cuda] [--workers=N] [--shards=N] "
     "[--mebi_elements=N] [--rounds=N] [--optimizer=NAME] "
     "[--replication=none|buddy] [--checkpoint=FOLDER] "
-    "[--checkpoint_every_rounds=N] [--smoke]\n";
+    "[--checkpoint_every_rounds=N] [--transport] [--smoke]\n";
 
 struct Flags {
   std::string backend = "cpu";
@@ -60,6 +62,7 @@ struct Flags {
   std::string replication = "none";
   std::string checkpoint;  // "": none
   int checkpoint_every_rounds = 3;
+  bool compares_transports = false;
 
   // Of the two jobs that take turns.
   bool compares_replication() const { return replication != "none"; }
@@ -96,6 +99,8 @@ bool ParseFlags(int argc, char** argv, Flags* flags) {
     if (flag == "--smoke") {
       flags->mebi_elements = 1;
       flags->rounds = 2;
+    } else if (flag == "--transport") {
+      flags->compares_transports = true;
     } else if (absl::ConsumePrefix(&flag, "--backend=")) {
       flags->backend = std::string(flag);
     } else if (absl::ConsumePrefix(&flag, "--optimizer=")) {
@@ -117,6 +122,7 @@ struct Variant {
   bool early_gram = true;
   bool replicated = false;
   bool checkpoints = false;
+  bool local_sockets = true;
 };
 
 std::string ConfigText(const Flags& flags, const Variant& variant) {
@@ -149,7 +155,7 @@ class Team {
         clients_(flags.workers),
         parameters_(flags.workers) {
     RunWorkers(flags.workers, [&](int rank) {
-      clients_[rank] = job_.Connect(rank, manifest_);
+      clients_[rank] = Connect(rank, variant.local_sockets);
       parameters_[rank] = MakeTensors(manifest_, 7);
       Must(clients_[rank]->SeedOrPull(MutableViews(&parameters_[rank])));
     });
@@ -184,6 +190,14 @@ class Team {
   double planned() const { return planned_; }    // MiB, of all shards
 
  private:
+  std::unique_ptr<AggClient> Connect(int rank, bool local_sockets) const {
+    ClientOptions options = job_.Options(rank, manifest_);
+    options.local_sockets = local_sockets;
+    auto client = AggClient::Connect(options);
+    Must(client.status());
+    return *std::move(client);
+  }
+
   static void Must(const absl::Status& status) {
     if (status.ok()) return;
     std::fprintf(stderr, "%s\n", status.ToString().c_str());
@@ -292,15 +306,21 @@ int Main(int argc, char** argv) {
     return 0;
   }
   SetLogLevel(LogLevel::kError);
+  TuneMalloc();  // as agg_server does, and workers that ask for it
   std::printf(
       "%s\n%d workers, %d shards, %d Mi float32 parameters, adasum, %s, "
       "%d rounds\n",
       (*backend)->description().c_str(), flags.workers, flags.shards,
       flags.mebi_elements, flags.optimizer.c_str(), flags.rounds);
   const bool replicated = flags.compares_replication();
+  const auto over = [&](const char* name, bool local_sockets) {
+    return Variant{name, true, replicated, false, local_sockets};
+  };
   if (flags.compares_checkpoints()) {
     Compare(flags, {{"no checkpoints", true, replicated, false},
                     {"checkpoints", true, replicated, true}});
+  } else if (flags.compares_transports) {
+    Compare(flags, {over("TCP", false), over("Unix sockets", true)});
   } else if (replicated) {
     Compare(flags, {{"one copy", true, false, false},
                     {"two copies", true, true, false}});

@@ -33,6 +33,7 @@
 #include "proto/round_log.pb.h"
 #include "proto/shard_plan.h"
 #include "server/base/log.h"
+#include "server/base/malloc_tuning.h"
 #include "server/config/config_defaults.h"
 #include "server/config/config_text.h"
 #include "server/config/options.h"
@@ -153,11 +154,11 @@ void RunShard(const Job& job, int ordinal) {
   sigemptyset(&term);
   sigaddset(&term, SIGTERM);
   sigprocmask(SIG_BLOCK, &term, nullptr);
-  std::string text = absl::StrCat(
-      "workers: ", job.flags.workers, " combination { rule: \"", job.rule,
-      "\" scope: \"", job.scope, "\" } learning_rate { rate: 1e-3 }",
-      " round_log { path: \"", job.folder, "/rounds\" }",
-      " replication: \"none\"");
+  std::string text =
+      absl::StrCat("workers: ", job.flags.workers, " combination { rule: \"",
+                   job.rule, "\" scope: \"", job.scope,
+                   "\" } learning_rate { rate: 1e-3 }", " round_log { path: \"",
+                   job.folder, "/rounds\" }", " replication: \"none\"");
   for (int i = 0; i < job.flags.shards; ++i) {
     absl::StrAppend(&text, " shards: \"", Address(job, i), "\"");
   }
@@ -236,6 +237,7 @@ int Main(int argc, char** argv) {
     return 2;
   }
   SetLogLevel(LogLevel::kError);
+  TuneMalloc();  // as agg_server does, and workers that ask for it
   std::printf("%d tensors of %d elements, %d workers, %d shards, %d rounds\n",
               flags.tensors, flags.elements, flags.workers, flags.shards,
               flags.rounds);
