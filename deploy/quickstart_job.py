@@ -138,11 +138,11 @@ class Processes:
         self.folder = folder
         self.running = []  # (name, Popen)
 
-    def start(self, name, command, stdout=None):
+    def start(self, name, command, stdout=None, stdin=subprocess.DEVNULL):
         log = open(self.folder / f"{name}.log", "wb")
         try:
             process = subprocess.Popen(
-                [str(word) for word in command], stdin=subprocess.DEVNULL,
+                [str(word) for word in command], stdin=stdin,
                 stdout=stdout or log, stderr=log, cwd=self.folder)
         finally:
             log.close()
