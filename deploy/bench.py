@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import pathlib
+import signal
 import sys
 from dataclasses import dataclass, field
 
@@ -21,6 +22,7 @@ from deploy import bench_numbers as numbers
 from deploy import bench_options
 from deploy import bench_report as report
 from deploy import bench_systems as systems
+from deploy import bench_team
 from deploy import quickstart_job as job
 
 # Of the memory that is free; the rest is for what the estimate lacks.
@@ -148,14 +150,16 @@ class Bench:
                          f"{self._refused[key]}")
         return self._refused[key]
 
+    def _start(self, system):
+        return bench_team.start(system, self.bin, self.options.torch_python)
+
     def _group(self, group, base, samples):
         """The turns of one group of systems, with the base's between."""
         per_turn = numbers.rounds_per_turn(group[0].num_bytes)
         with contextlib.ExitStack() as stack:
             measurements = list(base)
             for system in group:
-                team = stack.enter_context(
-                    systems.start(system, self.bin, self.options.torch_python))
+                team = stack.enter_context(self._start(system))
                 measurement = Measurement(team, samples[system], per_turn)
                 measurement.warm_up(self.options.warmups)
                 measurements.append(measurement)
@@ -178,8 +182,7 @@ class Bench:
             for system in base_systems(workers, num_bytes,
                                        bool(self.options.torch_python)):
                 samples[system] = Sample()
-                team = stack.enter_context(
-                    systems.start(system, self.bin, self.options.torch_python))
+                team = stack.enter_context(self._start(system))
                 base.append(Measurement(team, samples[system], per_turn))
                 base[-1].warm_up(self.options.warmups)
             for group in numbers.pack(aggs, _MEMORY_PART * available_bytes()):
@@ -218,14 +221,19 @@ def main(arguments):
     options = bench_options.parse(arguments)
     if options.check:
         return 0
+    # These, too, must end what was started.
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))
     try:
         entries = run(options, lambda text: print(text, flush=True))
-    except job.RunError as error:
+        if options.json:
+            pathlib.Path(options.json).write_text(
+                json.dumps(entries, indent=1) + "\n")
+    except (job.RunError, OSError) as error:
         print(f"deploy/bench.sh: {error}", file=sys.stderr)
         return 1
-    if options.json:
-        pathlib.Path(options.json).write_text(
-            json.dumps(entries, indent=1) + "\n")
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

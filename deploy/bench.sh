@@ -2,7 +2,7 @@
 # Measures complete rounds of agg_server against gloo's all_reduce and against
 # what this machine's memory and sockets give, in one run and in turns.
 #
-#   deploy/bench.sh                  everything: some 10 minutes
+#   deploy/bench.sh                  everything: 10 to 30 minutes
 #   deploy/bench.sh --json FILE      also writes the results
 #   deploy/bench.sh --quick          a smoke test under a minute
 #   deploy/bench.sh --help           all options

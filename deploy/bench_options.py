@@ -11,7 +11,7 @@ BY_QUICK = {
     "workers": ((2, 4, 8), (2,)),
     "rules": (("mean", "adasum", "adacons"), ("mean", "adasum")),
     "dtypes": (("f32", "bf16", "int8"), ("f32",)),
-    "rounds": (9, 3),
+    "rounds": (7, 3),
     "warmups": (2, 1),
 }
 
@@ -82,7 +82,7 @@ def parse(arguments):
     add("--dtypes", type=list_of(word),
         help="on the wire (default f32,bf16,int8 as far as they are built)")
     add("--rounds", type=integer(1, 1000),
-        help="turns of each system that count (default 9); a turn has one "
+        help="turns of each system that count (default 7); a turn has one "
         "round, or some if they are short")
     add("--warmups", type=integer(0, 100),
         help="turns before them that do not (default 2)")

@@ -36,10 +36,9 @@ def limits_line(lines):
     """Of what raw_limits printed in the turns that count: medians."""
     texts = []
     for what in ("memcpy", "read"):
-        texts.append(what + " " + ", ".join(
-            f"{statistics.median(line[f'{what}_{threads}'] for line in lines):.1f}"
-            f" GB/s ({threads} thread{'s' * (threads > 1)})"
-            for threads in (1, 2)))
+        one, two = (statistics.median(line[f"{what}_{threads}"]
+                                      for line in lines) for threads in (1, 2))
+        texts.append(f"{what} {one:.1f} GB/s with a thread, {two:.1f} with two")
     return "limits: " + "; ".join(texts)
 
 

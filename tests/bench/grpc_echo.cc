@@ -9,10 +9,21 @@
 // {"ready": true}, and for each line `N` of stdin N calls behind the barrier,
 // with a line {"begin": B, "end": E} in nanoseconds of CLOCK_MONOTONIC for
 // each.
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
 #include <grpcpp/generic/async_generic_service.h>
-#include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/codegen/client_unary_call.h>
 #include <grpcpp/impl/codegen/rpc_method.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/channel_arguments.h>
+#include <grpcpp/support/server_callback.h>
+#include <grpcpp/support/slice.h>
+#include <grpcpp/support/status.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -25,7 +36,6 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "tests/bench/process_barrier.h"
-#include "worker_client/malloc_tuning.h"
 
 ABSL_FLAG(bool, serve, false, "be the server, until a signal");
 ABSL_FLAG(std::string, port_file, "", "of the server: gets its port");
@@ -131,6 +141,5 @@ int Ask() {
 
 int main(int argc, char** argv) {
   absl::ParseCommandLine(argc, argv);
-  agg::TuneMalloc();
   return absl::GetFlag(FLAGS_serve) ? agg::Serve() : agg::Ask();
 }

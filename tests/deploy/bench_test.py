@@ -15,6 +15,7 @@ from deploy import bench_numbers as numbers
 from deploy import bench_options
 from deploy import bench_report as report
 from deploy import bench_systems as systems
+from deploy import bench_team
 from deploy import quickstart_job as job
 
 MB = 10**6
@@ -143,10 +144,13 @@ class SystemsTest(unittest.TestCase):
         text = systems.config_text(agg(dtype="bf16"), ["127.0.0.1:1"])
         self.assertIn('pull_dtype: "bf16"', text)
 
+
+class TeamTest(unittest.TestCase):
+
     def test_a_worker_that_fails_ends_the_run_with_its_log(self):
         for program in ("raise SystemExit('lost')",
                         "print('{}', flush=True); exit('lost')"):
-            with self.subTest(program), systems.Team(agg()) as team:
+            with self.subTest(program), bench_team.Team(agg()) as team:
                 team.start_worker([sys.executable, "-c", program])
                 with self.assertRaisesRegex(job.RunError, "(?s)worker_0.*lost"):
                     team.wait_until_ready()
@@ -160,7 +164,7 @@ class SystemsTest(unittest.TestCase):
                    "print('gin\": 1}', '{\"begin\": 2}', sep='\\n')\n"
                    "sys.stdout.flush()\n"
                    "input()\n")
-        with systems.Team(agg()) as team:
+        with bench_team.Team(agg()) as team:
             for _ in range(2):
                 team.start_worker([sys.executable, "-c", program])
             team.wait_until_ready()
@@ -183,7 +187,7 @@ class ReportTest(unittest.TestCase):
         text = report.cell_table(entries, samples, {"raw": self.RAW})
         lines = text.split("\n")
         self.assertEqual(lines[0], "P = 4, 100 MB of float32 per worker")
-        self.assertIn("memcpy 11.0 GB/s (1 thread)", lines[1])
+        self.assertIn("memcpy 11.0 GB/s with a thread", lines[1])
         self.assertEqual(lines[3].split()[:2], ["raw", "sockets"])
         self.assertIn("55.00", lines[3])
         self.assertEqual(lines[5].split(), [
