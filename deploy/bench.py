@@ -7,7 +7,6 @@ else the machine does meets all of them alike.
 """
 
 import contextlib
-import json
 import os
 import pathlib
 import signal
@@ -227,8 +226,7 @@ def main(arguments):
     try:
         entries = run(options, lambda text: print(text, flush=True))
         if options.json:
-            pathlib.Path(options.json).write_text(
-                json.dumps(entries, indent=1) + "\n")
+            pathlib.Path(options.json).write_text(numbers.to_json(entries))
     except (job.RunError, OSError) as error:
         print(f"deploy/bench.sh: {error}", file=sys.stderr)
         return 1

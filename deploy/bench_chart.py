@@ -22,7 +22,7 @@ _ROW = 18        # pixels from bar to bar
 _BAR = 12
 _LABELS = 230    # to the left of the bars
 _BARS = 460
-_VALUES = 150    # to the right of them
+_VALUES = 165    # to the right of them
 _MARGIN = 12
 _WIDTH = _LABELS + _BARS + _VALUES
 # What no bar is longer than: a slow system must not make all others invisible.
@@ -66,6 +66,11 @@ def _text(x, y, text, more=""):
     return f'<text x="{x:g}" y="{y:g}"{more}>{escape(text)}</text>'
 
 
+def _milliseconds(value):
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:.{digits}f} ms"
+
+
 def _bar(entry, unit, top):
     """One system: label, bar, whisker, numbers."""
     scale = _BARS / _LONGEST
@@ -76,7 +81,7 @@ def _bar(entry, unit, top):
     color = _COLORS[entry["transport"] if entry["system"] == "agg" else "gloo"]
     middle = top + _BAR / 2
     ratio = entry["ratio_to_gloo"]
-    value = f"{entry['median_ms']:.3g} ms"
+    value = _milliseconds(entry["median_ms"])
     if ratio is not None and entry["system"] != "gloo":
         value += f" ({ratio:.2f} x gloo)"
     return [

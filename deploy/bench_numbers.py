@@ -1,5 +1,6 @@
 """What the benchmark computes from its times: pure."""
 
+import json
 import statistics
 
 KEYS = ("system", "transport", "rule", "dtype", "workers", "shards",
@@ -46,6 +47,11 @@ def add_ratios(entries):
         entry["ratio_to_gloo"] = (
             round(entry["median_ms"] / base, 4) if base else None)
     return entries
+
+
+def to_json(entries):
+    """A list with an entry a line."""
+    return "[\n" + ",\n".join(map(json.dumps, entries)) + "\n]\n"
 
 
 def round_milliseconds(lines_by_worker):
