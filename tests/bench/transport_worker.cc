@@ -24,6 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "proto/shard_plan.h"
@@ -58,11 +59,13 @@ constexpr Transport kTransports[] = {
 };
 
 absl::StatusOr<Transport> FindTransport(const std::string& name) {
+  std::vector<std::string> names;
   for (const Transport& transport : kTransports) {
     if (name == transport.name) return transport;
+    names.push_back(transport.name);
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "--transport is ", name, "; allowed: see --list_transports"));
+      "--transport is ", name, "; allowed: ", absl::StrJoin(names, ", ")));
 }
 
 int64_t Nanoseconds() {

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import pathlib
+import subprocess
 import tempfile
 import unittest
 
@@ -84,6 +85,18 @@ class QuickTest(unittest.TestCase):
         for name in ("tcp", "unix", "shm_copy", "shm"):
             left_out = f"transport {name}: left out" in text
             self.assertNotEqual(left_out, name in measured, name)
+
+    def test_the_worker_names_the_transports_that_it_has(self):
+        with tempfile.NamedTemporaryFile() as barrier:
+            barrier.write(bytes(64))
+            barrier.flush()
+            result = subprocess.run(
+                ["tests/bench/transport_worker", "--transport=carrier_pigeon",
+                 f"--barrier={barrier.name}"], capture_output=True, text=True,
+                check=False)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("--transport is carrier_pigeon; allowed: tcp",
+                      result.stderr)
 
 
 if __name__ == "__main__":
