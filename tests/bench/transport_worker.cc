@@ -51,11 +51,12 @@ using Tensors = std::vector<std::vector<float>>;
 // A way for bytes to go between worker and shards. A new one is a line here
 // and a line in deploy/bench_systems.py.
 struct Transport {
-  const char* name;
+  const char* name;  // as in JobDescription.transports
   void (*set)(ClientOptions* options);
 };
 constexpr Transport kTransports[] = {
-    {"tcp", [](ClientOptions*) {}},
+    {"tcp", [](ClientOptions* options) { options->local_sockets = false; }},
+    {"unix", [](ClientOptions* options) { options->local_sockets = true; }},
 };
 
 absl::StatusOr<Transport> FindTransport(const std::string& name) {
@@ -115,7 +116,19 @@ absl::StatusOr<std::unique_ptr<AggClient>> Connect(const Manifest& manifest) {
   // A server that dies ends the benchmark, which says so.
   options.recovery_window = absl::ZeroDuration();
   transport->set(&options);
-  return AggClient::Connect(options);
+  absl::StatusOr<std::unique_ptr<AggClient>> client =
+      AggClient::Connect(options);
+  if (!client.ok()) return client.status();
+  // Clients fall back to TCP by themselves: a number under a wrong name would
+  // be worse than none.
+  for (const std::string& used : (*client)->job().transports) {
+    if (used != transport->name) {
+      return absl::UnavailableError(
+          absl::StrCat("--transport is ", transport->name,
+                       ", a shard was reached over ", used));
+    }
+  }
+  return client;
 }
 
 // The rounds that stdin asks for.

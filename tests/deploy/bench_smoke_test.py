@@ -95,7 +95,7 @@ class QuickTest(unittest.TestCase):
                  f"--barrier={barrier.name}"], capture_output=True, text=True,
                 check=False)
         self.assertEqual(result.returncode, 1)
-        self.assertIn("--transport is carrier_pigeon; allowed: tcp",
+        self.assertIn("--transport is carrier_pigeon; allowed: tcp, unix",
                       result.stderr)
 
 
