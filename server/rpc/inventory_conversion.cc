@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "server/base/field_error.h"
+#include "server/base/local_socket.h"
 #include "server/coordinator/call_validation.h"
 #include "server/rpc/phase_limits.h"
 
@@ -170,7 +171,10 @@ absl::StatusOr<ShardInventory> FromProto(const v1::AttachReply& reply,
                                          int num_shards) {
   ShardInventory inventory;
   inventory.life = reply.life();
-  inventory.local_socket = reply.local_socket();
+  // It goes to the workers as it is.
+  if (IsLocalSocketName(reply.local_socket())) {
+    inventory.local_socket = reply.local_socket();
+  }
   inventory.member_epoch = reply.member_epoch();
   inventory.has_manifest = reply.has_manifest();
   inventory.highest_session = reply.highest_session();

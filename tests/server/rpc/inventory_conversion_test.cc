@@ -72,6 +72,16 @@ TEST(InventoryConversionTest, NothingIsLost) {
   EXPECT_TRUE(back->checkpoints[1].parts.empty());
 }
 
+TEST(InventoryConversionTest, ASocketThatWorkersCouldNotUseIsNone) {
+  v1::AttachReply reply = Reply(Full());
+  for (const std::string& name : {std::string(65, 'a'), std::string("a/b")}) {
+    reply.set_local_socket(name);
+    const absl::StatusOr<ShardInventory> back = FromProto(reply, 2);
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(back->local_socket, "");
+  }
+}
+
 // A shard of an older release says nothing of it.
 TEST(InventoryConversionTest, AnEmptyReplyIsAnEmptyShard) {
   const absl::StatusOr<ShardInventory> back = FromProto(v1::AttachReply(), 2);
