@@ -188,7 +188,8 @@ absl::Status LeaseKeeper::Keep(const Lease& lease) {
     if (!lost.ok()) return lost;
     // The window of reconnecting begins anew when the stream worked.
     if (answered_ > started || !retries.has_value()) {
-      retries.emplace(options_.reconnect_window);
+      retries.emplace(lease.gone_if_broken ? absl::ZeroDuration()
+                                           : options_.reconnect_window);
     }
     const absl::optional<absl::Duration> pause =
         retries->AfterFailure(status, absl::Now());

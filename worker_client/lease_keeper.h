@@ -27,6 +27,9 @@ struct Lease {
   uint64_t epoch = 0;
   uint64_t session = 0;
   absl::Duration duration;
+  // A connection that breaks does not come back: the channel is to a socket
+  // that ends with its process (P38).
+  bool gone_if_broken = false;
   // Ends it with the reason, besides the end of its own; may be null.
   std::shared_ptr<CancelSource> over;
 };

@@ -14,13 +14,15 @@
 namespace agg {
 namespace {
 
-Lease LeaseOf(const Membership::View& view) {
+// `recovers`: whoever finds it lost joins again at the address.
+Lease LeaseOf(const Membership::View& view, bool recovers) {
   Lease lease;
   lease.channel = view->push_channels().front();
   lease.epoch = view->epoch();
   lease.session = view->session();
   lease.duration = std::max(absl::Milliseconds(view->reply().lease_ms()),
                             absl::Milliseconds(30));
+  lease.gone_if_broken = recovers && view->local(0);
   // Part of the view, and keeps it.
   lease.over = std::shared_ptr<CancelSource>(view, view->over());
   return lease;
@@ -63,7 +65,8 @@ void Membership::Attend() {
   }
   LeaseOptions options;
   options.coordinator = name_;
-  options.lease = LeaseOf(view());
+  options.lease =
+      LeaseOf(view(), options_.recovery_window > absl::ZeroDuration());
   options.reconnect_window = options_.reconnect_window;
   options.clock = clock_;
   options.on_event = [this](const v1::JobEvent& event) { OnEvent(event); };
@@ -96,7 +99,7 @@ absl::optional<Lease> Membership::OnLost(const absl::Status& why) {
     return absl::nullopt;
   }
   resumed_at_ = clock_->Now();
-  return LeaseOf(this->view());
+  return LeaseOf(this->view(), recovers);
 }
 
 void Membership::EndAttendance() {

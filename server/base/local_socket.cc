@@ -72,8 +72,16 @@ bool CanConnectLocally(absl::string_view name) {
   if (!IsLocalSocketName(name)) return false;
   const int fd = OpenSocket();
   const int error = WithAddress(fd, name, &connect);
+  // Anybody may take a name that is free here: a shard on another host has one
+  // that is. SO_PEERCRED says who called listen.
+  ucred peer = {};
+  socklen_t size = sizeof(peer);
+  const bool trusted =
+      error == 0 &&
+      getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+      (peer.uid == geteuid() || peer.uid == 0);
   if (fd >= 0) close(fd);
-  return error == 0;
+  return trusted;
 }
 
 }  // namespace agg

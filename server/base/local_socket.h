@@ -26,8 +26,8 @@ std::string LocalSocketTarget(absl::string_view name);
 // taken, or the process may have no such sockets. REQUIRES: it is a name.
 absl::Status CheckLocalListen(absl::string_view name);
 
-// Whether somebody listens on it in this network namespace. Connects for a
-// moment; never waits. False for what is not a name.
+// Whether a process of this user or of root listens on it in this network
+// namespace. Connects for a moment; never waits. False for what is not a name.
 bool CanConnectLocally(absl::string_view name);
 
 }  // namespace agg

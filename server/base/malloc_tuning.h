@@ -11,8 +11,9 @@ namespace agg {
 // with it, at about twice the throughput. To be called before large
 // allocations, best before any thread.
 //
-// False, and nothing is changed: the environment has settings of its own
-// (MALLOC_*, glibc.malloc in GLIBC_TUNABLES), or the C library is another one.
+// False, and nothing is changed: the environment has one of these settings
+// (MALLOC_MMAP_THRESHOLD_, MALLOC_TRIM_THRESHOLD_, MALLOC_TOP_PAD_,
+// glibc.malloc in GLIBC_TUNABLES), or the C library is another one.
 bool TuneMalloc();
 
 }  // namespace agg

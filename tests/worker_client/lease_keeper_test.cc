@@ -99,5 +99,25 @@ TEST(LeaseKeeperTest, OnlyTheClocksTimeEndsALease) {
               HasSubstr("has answered no lease renewal for 30ms"));
 }
 
+// The window would be waited for in vain.
+TEST(LeaseKeeperTest, WhatEndsWithItsProcessIsNotTriedAgain) {
+  FakeJob job(TwoTensors(), FakeJob::Options());
+  Lost lost;
+  LeaseOptions options;
+  options.coordinator = {0, job.coordinator()};
+  options.lease.channel = MakeChannel(job.coordinator());
+  options.lease.duration = absl::Hours(1);
+  options.lease.gone_if_broken = true;
+  options.reconnect_window = absl::InfiniteDuration();
+  options.on_event = [](const v1::JobEvent&) {};
+  options.on_lost = [&](absl::Status status) {
+    lost.Set(std::move(status));
+    return absl::nullopt;
+  };
+  const LeaseKeeper keeper(std::move(options));
+  job.Stop(0);
+  EXPECT_EQ(lost.Await().code(), absl::StatusCode::kUnavailable);
+}
+
 }  // namespace
 }  // namespace agg

@@ -1,7 +1,9 @@
 #include "server/base/local_socket.h"
 
 #include <sys/socket.h>
+#include <sys/types.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -76,6 +78,37 @@ TEST(LocalSocketTest, FindsWhoListens) {
   }
   EXPECT_FALSE(CanConnectLocally(name));
   EXPECT_TRUE(CheckLocalListen(name).ok());
+}
+
+// As one that takes the name of a shard on another host.
+TEST(LocalSocketTest, AListenerOfAnotherUserIsNotTrusted) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const std::string name = NewName();
+  int ready[2];
+  int over[2];
+  ASSERT_EQ(pipe(ready), 0);
+  ASSERT_EQ(pipe(over), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    close(over[1]);
+    if (setuid(65534) != 0) _exit(1);
+    const Listener listener(name);
+    char byte = 0;
+    if (write(ready[1], &byte, 1) != 1) _exit(1);
+    _exit(read(over[0], &byte, 1) == 0 ? 0 : 1);
+  }
+  close(ready[1]);
+  close(over[0]);
+  char byte;
+  EXPECT_EQ(read(ready[0], &byte, 1), 1);
+  EXPECT_FALSE(CanConnectLocally(name));
+  EXPECT_FALSE(CheckLocalListen(name).ok());
+  close(over[1]);
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  close(ready[0]);
 }
 
 // A listener that accepts nobody must not hold up who asks.
