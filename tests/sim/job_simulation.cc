@@ -258,11 +258,16 @@ void JobSimulation::Observe() {
       status.phase != JobPhase::kFinished) {
     return;
   }
-  const bool lost = network_.NeighboursLost(status.epoch, plan_.num_shards);
+  const uint64_t history = status.seeded ? status.history : 0;
+  // The epoch that went back may have ended before this could see it.
+  bool lost = network_.NeighboursLost(status.epoch, plan_.num_shards);
+  for (const uint64_t epoch : network_.Openings(seen_epoch_, status.epoch)) {
+    lost = lost || network_.NeighboursLost(epoch, plan_.num_shards);
+  }
+  seen_epoch_ = status.epoch;
   neighbours_lost_ = neighbours_lost_ || lost;
-  const bool excused = !plan_.replicated || lost;
-  ledger_.EpochBegan(status.epoch, status.seeded ? status.history : 0,
-                     status.version, excused);
+  ledger_.EpochBegan(status.epoch, history, status.version,
+                     !plan_.replicated || lost);
   if (workers_.size() == 2 && status.seeded && status.version >= kJoinRound) {
     workers_.push_back(std::make_unique<SimWorker>(&world_, 2, next_life_++));
   }

@@ -108,6 +108,7 @@ class JobSimulation {
   SimHost operator_;
   uint64_t rule_set_in_ = 0;  // history, as the operator was told
   bool neighbours_lost_ = false;
+  uint64_t seen_epoch_ = 0;     // the last one that was on when this looked
   uint64_t rule_asked_in_ = 0;  // epoch
 };
 

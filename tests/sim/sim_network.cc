@@ -84,6 +84,16 @@ void SimNetwork::NoteOpened(uint64_t epoch, int ordinal) {
   }
 }
 
+std::vector<uint64_t> SimNetwork::Openings(uint64_t after,
+                                           uint64_t before) const {
+  std::vector<uint64_t> epochs;
+  for (auto each = openings_.upper_bound(after);
+       each != openings_.end() && each->first < before; ++each) {
+    epochs.push_back(each->first);
+  }
+  return epochs;
+}
+
 bool SimNetwork::NeighboursLost(uint64_t epoch, int num_shards) const {
   size_t begin = made_good_;
   size_t end = losses_.size();

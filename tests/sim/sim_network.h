@@ -109,6 +109,8 @@ class SimNetwork {
   // --- Openings: all shards show a version to workers. ---------------------
   void NoteOpening(uint64_t epoch);              // the first shard is asked
   void NoteOpened(uint64_t epoch, int ordinal);  // one has done it
+  // The epochs between these two that have begun to open.
+  std::vector<uint64_t> Openings(uint64_t after, uint64_t before) const;
   // Whether two neighbours of the ring were lost since the last one that was
   // complete, before `epoch` opened or (not opened yet) until now.
   bool NeighboursLost(uint64_t epoch, int num_shards) const;

@@ -104,7 +104,11 @@ absl::StatusOr<PhaseResult> SimPeer::RunPhase(const Phase& phase) {
   if (opens) network_->NoteOpening(phase.epoch);
   return network_->Call(PhaseName(phase.kind), from_, to.get(), [&] {
     absl::StatusOr<PhaseResult> result = to->engine->RunPhase(phase);
-    if (result.ok() && opens) network_->NoteOpened(phase.epoch, ordinal_);
+    // Not if another shard 0 has taken the place of the one that asks: what
+    // that one shows is no copy any more.
+    if (result.ok() && opens && network_->shard(0).get() == from_) {
+      network_->NoteOpened(phase.epoch, ordinal_);
+    }
     if (result.ok() && phase.kind == PhaseKind::kCapture) {
       AwaitWriter(to->engine.get(), phase.epoch);
     }
