@@ -1,6 +1,6 @@
 // Keeps freed memory in the process: glibc would give each large message's
-// pages back, and take new ones for the next. Apart because this is the only
-// part of the client that is not portable.
+// pages back, and take new ones for the next. Apart because it is not
+// portable.
 #include "server/base/malloc_tuning.h"
 
 #include <cstdlib>

@@ -209,15 +209,19 @@ void Coordinator::FactsIfDue() {
     for (const auto& waiter : waiters) waiter(absl::OkStatus());
     return;
   }
-  {
-    // The next epoch gets them again, and then the waiters have their answer.
-    MutexLock lock(&mutex_);
-    state_.RepeatFacts();
-    facts_waiters_.insert(facts_waiters_.begin(),
-                          std::make_move_iterator(waiters.begin()),
-                          std::make_move_iterator(waiters.end()));
-  }
   LoseEpoch(epoch, status);
+  {
+    MutexLock lock(&mutex_);
+    // The next epoch gets them again, and then the waiters have their answer.
+    if (!state_.lost_after_end()) {
+      state_.RepeatFacts();
+      facts_waiters_.insert(facts_waiters_.begin(),
+                            std::make_move_iterator(waiters.begin()),
+                            std::make_move_iterator(waiters.end()));
+      return;
+    }
+  }
+  for (const auto& waiter : waiters) waiter(status);
 }
 
 }  // namespace agg

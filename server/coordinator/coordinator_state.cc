@@ -268,9 +268,8 @@ bool CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
 
 absl::Time CoordinatorState::NextWake(absl::Time now) const {
   if (!epoch_on_) return draining_ ? absl::InfiniteFuture() : next_attach_at_;
-  // They came while those before them were sent. To a shard that was lost after
-  // the job's end they cannot go at all.
-  if (facts_are_new_ && lost_after_end_.empty()) return absl::InfinitePast();
+  // They came while those before them were sent.
+  if (facts_are_new_) return absl::InfinitePast();
   absl::Time wake = absl::InfiniteFuture();
   for (const auto& [rank, member] : job_->members()) {
     wake = std::min(wake, member.lease_end);

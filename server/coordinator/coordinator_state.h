@@ -94,6 +94,8 @@ class CoordinatorState {
     local_sockets_ = std::move(sockets);
   }
   const std::vector<uint64_t>& shard_lives() const { return shard_lives_; }
+  // The job has finished, a shard is gone, and no epoch follows.
+  bool lost_after_end() const { return !lost_after_end_.empty(); }
   const std::vector<std::string>& local_sockets() const {
     return local_sockets_;
   }

@@ -144,9 +144,10 @@ absl::Status RemoteNeighbourPeer::ReadAll(const CopyHeader& header,
     }
     if (status.ok()) status = ForEachSlice(frame, sink.slice);
     record += frame.record();
-    if (status.ok() && static_cast<int64_t>(record.size()) > kMaxJobRecordBytes) {
-      status = absl::ResourceExhaustedError(
-          absl::StrCat("the record has more than ", kMaxJobRecordBytes, " bytes"));
+    if (status.ok() &&
+        static_cast<int64_t>(record.size()) > kMaxJobRecordBytes) {
+      status = absl::ResourceExhaustedError(absl::StrCat(
+          "the record has more than ", kMaxJobRecordBytes, " bytes"));
     }
     if (!status.ok()) {
       return absl::Status(status.code(),

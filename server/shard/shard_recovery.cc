@@ -201,8 +201,7 @@ absl::Status ShardEngine::Recovery::StepHome(ShardEngine* engine,
         there ? absl::OkStatus() : engine->home_.CheckStep(target);
     if (!status.ok()) return status;
   }
-  return there ? KeepHome(engine, target, compute)
-               : engine->TakeStep(compute);
+  return there ? KeepHome(engine, target, compute) : engine->TakeStep(compute);
 }
 
 absl::Status ShardEngine::Recovery::LoadHome(ShardEngine* engine,

@@ -218,6 +218,33 @@ TEST(AdminTest, AChangeIsAnsweredWhenAllShardsHaveItAndNotBefore) {
   EXPECT_EQ(second.num_calls(), 1);
 }
 
+// No epoch follows that could bring it to them: the job has finished, and keeps
+// no copies.
+TEST(AdminTest, AChangeThatComesTooLateForAShardIsRefused) {
+  ClusterOptions options = MakeClusterOptions(2, 1);
+  options.coordinator.max_rounds = 1;
+  RunningJob job(options, TestManifest(), 1);
+  Reply<absl::StatusOr<RuleChangeResult>> reply;
+  FaultyPeer* const peer = job.cluster.peer(1);
+  peer->BeforePhase([&](const Phase& phase) {
+    if (phase.kind != PhaseKind::kUpdate) return;
+    job.cluster.coordinator()->SetRuleEverywhere(ToRule("sum"),
+                                                 reply.callback());
+  });
+  int num_facts = 0;
+  peer->BeforeFacts([&] {
+    ++num_facts;
+    job.cluster.engine(1)->Lose(0, absl::UnavailableError("shard 1 is gone"));
+  });
+  RunRound(&job, 0, 0);
+  for (int i = 0; i < 3; ++i) job.cluster.Settle();
+  EXPECT_TRUE(job.cluster.coordinator()->Observe()->finished);
+  ASSERT_TRUE(reply.called());
+  EXPECT_TRUE(absl::IsUnavailable(reply.Get().status()))
+      << reply.Get().status();
+  EXPECT_EQ(num_facts, 1);
+}
+
 class EvictTest : public testing::Test {
  protected:
   EvictTest() : job_(MakeClusterOptions(2, 2), TestManifest(), 2) {}
