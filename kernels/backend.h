@@ -2,7 +2,8 @@
 //
 // A shard lays its slices out one behind the other; a row, the master weights,
 // each optimizer state array and each snapshot are Buffers with that same
-// layout, so that one element range names the same slice in all of them.
+// layout, so that one element range names the same slice in all of them. (A row
+// of int8 has its scales behind its elements: row_format.h.)
 // Every primitive is blocking: on return its results are visible to the host.
 #ifndef AGG_KERNELS_BACKEND_H_
 #define AGG_KERNELS_BACKEND_H_

@@ -6,8 +6,9 @@
 
 namespace agg {
 
-// Elements [begin, begin + num_elements) of a shard's layout.
-// `begin` is a multiple of kLayoutAlignment.
+// Elements [begin, begin + num_elements) of a shard's layout. `begin` is a
+// multiple of kLayoutAlignment, for int8 rows of LayoutAlignment
+// (row_format.h).
 struct ElementRange {
   int64_t begin = 0;
   int64_t num_elements = 0;

@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "kernels/cpu/block_plan.h"
+#include "kernels/cpu/gram_int8_kernel.h"
 #include "kernels/cpu/gram_kernel.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/double_pair.h"
+#include "kernels/row_format.h"
 
 namespace agg {
 namespace {
@@ -33,7 +35,9 @@ class GramRun {
         num_pairs_(PackedGramSize(num_rows_)),
         plan_(PlanBlocks(request.ranges)),
         scratch_(pool->num_threads(), GramScratchDoubles(num_rows_)),
-        row_pointers_(num_rows_ * pool->num_threads()) {}
+        row_pointers_(num_rows_ * pool->num_threads()),
+        scale_pointers_(request.dtype == DType::kI8 ? row_pointers_.size()
+                                                    : 0) {}
 
   void Run() {
     std::fill(request_.hi.begin(), request_.hi.end(), 0.0);
@@ -69,6 +73,10 @@ class GramRun {
           request_.rows[r]->host() + block.begin * DTypeBytes(request_.dtype);
     }
     const int64_t at = (block_index - first_block_) * num_pairs_;
+    if (request_.dtype == DType::kI8) {
+      ComputeInt8Block(block, rows, at, thread);
+      return;
+    }
     GramBlock kernel;
     kernel.rows = rows;
     kernel.num_rows = num_rows_;
@@ -78,6 +86,23 @@ class GramRun {
     kernel.lo = request_.compensated ? block_lo_.data() + at : nullptr;
     kernel.scratch = scratch_.of_thread(thread);
     ComputeGramBlock(kernel);
+  }
+
+  // `at`: where the block's results go.
+  void ComputeInt8Block(const Block& block, const char* const* rows, int64_t at,
+                        int thread) {
+    const float** const scales = scale_pointers_.data() + thread * num_rows_;
+    for (int64_t r = 0; r < num_rows_; ++r) {
+      scales[r] = ScalesAt(*request_.rows[r], block.begin);
+    }
+    Int8GramBlock kernel;
+    kernel.rows = rows;
+    kernel.scales = scales;
+    kernel.num_rows = num_rows_;
+    kernel.num_elements = block.num_elements;
+    kernel.hi = block_hi_.data() + at;
+    kernel.lo = request_.compensated ? block_lo_.data() + at : nullptr;
+    ComputeInt8GramBlock(kernel);
   }
 
   void AddBlock(int64_t block_index) {
@@ -112,7 +137,8 @@ class GramRun {
   const BlockPlan plan_;
   ThreadScratch scratch_;
   std::vector<const char*> row_pointers_;
-  int64_t first_block_ = 0;  // of the wave
+  std::vector<const float*> scale_pointers_;  // of int8 rows
+  int64_t first_block_ = 0;                   // of the wave
   std::vector<double> block_hi_;
   std::vector<double> block_lo_;
 };

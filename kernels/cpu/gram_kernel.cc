@@ -98,6 +98,8 @@ void AccumulateGramBlock(const GramBlock& block, const GramScratch& scratch) {
       return AccumulateBlock<Bf16Element>(block, scratch);
     case DType::kF16:
       return AccumulateBlock<F16Element>(block, scratch);
+    case DType::kI8:  // has a kernel of its own
+      return;
   }
 }
 

@@ -27,7 +27,8 @@ struct GramBlock {
 
 int64_t GramScratchDoubles(int64_t num_rows);
 
-// Reads the rows' elements, and nothing beyond them.
+// Reads the rows' elements, and nothing beyond them. REQUIRES: dtype is not
+// kI8, which gram_int8_kernel.h is for.
 void ComputeGramBlock(const GramBlock& block);
 
 // "AVX3", "AVX2", ..: what the calls above are dispatched to on this machine.

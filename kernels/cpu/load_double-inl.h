@@ -20,18 +20,32 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The element types: what a row's bytes are, and one element's value.
+// The element types: what a row's bytes are, and one element's value. Only
+// int8 elements have a scale; LoadDouble is for the others.
 struct F32Element {
   using Storage = float;
-  static double ToDouble(float value) { return value; }
+  static constexpr bool kScaled = false;
+  static double Value(float value, double /*scale*/) { return value; }
 };
 struct Bf16Element {
   using Storage = uint16_t;
-  static double ToDouble(uint16_t bits) { return FloatOfBf16(bits); }
+  static constexpr bool kScaled = false;
+  static double Value(uint16_t bits, double /*scale*/) {
+    return FloatOfBf16(bits);
+  }
 };
 struct F16Element {
   using Storage = uint16_t;
-  static double ToDouble(uint16_t bits) { return FloatOfF16(bits); }
+  static constexpr bool kScaled = false;
+  static double Value(uint16_t bits, double /*scale*/) {
+    return FloatOfF16(bits);
+  }
+};
+struct Int8Element {
+  using Storage = int8_t;
+  static constexpr bool kScaled = true;
+  // 24 and 8 bits: exact.
+  static double Value(int8_t value, double scale) { return scale * value; }
 };
 
 template <class D>

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "kernels/row_format.h"
 
 namespace agg {
 namespace {
@@ -16,9 +17,10 @@ absl::Status Bad(absl::string_view what) {
 }
 
 // Largest end of the ranges so far, or why one is not a range.
-absl::Status CheckRange(const ElementRange& range, int64_t* end) {
+absl::Status CheckRange(const ElementRange& range, int64_t alignment,
+                        int64_t* end) {
   if (range.begin < 0 || range.num_elements < 0 ||
-      range.begin % kLayoutAlignment != 0) {
+      range.begin % alignment != 0) {
     return Bad(absl::StrCat("range of ", range.num_elements, " elements at ",
                             range.begin));
   }
@@ -40,9 +42,23 @@ absl::Status CheckBuffer(const Buffer* buffer, absl::string_view name,
 absl::Status CheckRows(absl::Span<const Buffer* const> rows, DType dtype,
                        int64_t num_elements) {
   if (rows.empty()) return Bad("no rows");
+  const int64_t num_needed =
+      RowBytes(dtype, (num_elements + LayoutAlignment(dtype) - 1) /
+                          LayoutAlignment(dtype) * LayoutAlignment(dtype));
   for (const Buffer* row : rows) {
-    const absl::Status status = CheckBuffer(row, "row", dtype, num_elements);
+    absl::Status status = CheckBuffer(row, "row", dtype, num_elements);
     if (!status.ok()) return status;
+    if (dtype != DType::kI8) continue;
+    // Scales are at one offset in all rows.
+    if (row->num_bytes() < num_needed ||
+        row->num_bytes() != rows[0]->num_bytes() ||
+        row->num_bytes() !=
+            RowBytes(dtype, RowElements(dtype, row->num_bytes()))) {
+      return Bad(absl::StrCat(
+          "an int8 row has ", row->num_bytes(), " bytes; the first one has ",
+          rows[0]->num_bytes(), ", and ", num_needed,
+          " are needed, in blocks of ", RowBytes(dtype, kScaleBlockElements)));
+    }
   }
   return absl::OkStatus();
 }
@@ -64,7 +80,9 @@ absl::Status CheckState(const OptimizerOptions& optimizer, const Buffer* state0,
 absl::Status CheckNarrowed(const Buffer* narrowed, DType dtype,
                            int64_t num_elements) {
   if (narrowed == nullptr) return absl::OkStatus();
-  if (dtype == DType::kF32) return Bad("narrowed snapshot of dtype f32");
+  if (dtype != DType::kBF16 && dtype != DType::kF16) {
+    return Bad(absl::StrCat("narrowed snapshot of dtype ", DTypeName(dtype)));
+  }
   return CheckBuffer(narrowed, "narrowed snapshot", dtype, num_elements);
 }
 
@@ -75,10 +93,12 @@ absl::Status CheckCombined(const Buffer* combined, int64_t num_elements) {
   return Bad("the combined gradient is not on the host");
 }
 
-// Largest end of the ranges, or why one is not a range.
-absl::Status CheckUpdateRanges(const UpdateRequest& request, int64_t* end) {
+// Largest end of the ranges, or why one is not a range that begins at a
+// multiple of `alignment`.
+absl::Status CheckUpdateRanges(const UpdateRequest& request, int64_t alignment,
+                               int64_t* end) {
   for (const UpdateRange& update : request.ranges) {
-    const absl::Status status = CheckRange(update.range, end);
+    const absl::Status status = CheckRange(update.range, alignment, end);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -112,7 +132,8 @@ absl::Status CheckStepped(const UpdateRequest& request, int64_t end) {
 
 // What Norms and Update read.
 absl::Status CheckNorms(const UpdateRequest& request, int64_t* end) {
-  absl::Status status = CheckUpdateRanges(request, end);
+  absl::Status status =
+      CheckUpdateRanges(request, LayoutAlignment(request.dtype), end);
   if (status.ok()) status = CheckCoefficients(request);
   if (!status.ok()) return status;
   return FirstError({CheckRows(request.rows, request.dtype, *end),
@@ -124,7 +145,8 @@ absl::Status CheckNorms(const UpdateRequest& request, int64_t* end) {
 absl::Status CheckGramRequest(const GramRequest& request) {
   int64_t end = 0;
   for (const ElementRange& range : request.ranges) {
-    const absl::Status status = CheckRange(range, &end);
+    const absl::Status status =
+        CheckRange(range, LayoutAlignment(request.dtype), &end);
     if (!status.ok()) return status;
   }
   const size_t num_doubles =
@@ -149,7 +171,8 @@ absl::Status CheckUpdateRequest(const UpdateRequest& request) {
 
 absl::Status CheckCombineRequest(const UpdateRequest& request) {
   int64_t end = 0;
-  absl::Status status = CheckUpdateRanges(request, &end);
+  absl::Status status =
+      CheckUpdateRanges(request, LayoutAlignment(request.dtype), &end);
   if (status.ok()) status = CheckCoefficients(request);
   if (!status.ok()) return status;
   return FirstError({CheckRows(request.rows, request.dtype, end),
@@ -158,7 +181,7 @@ absl::Status CheckCombineRequest(const UpdateRequest& request) {
 
 absl::Status CheckStepRequest(const UpdateRequest& request) {
   int64_t end = 0;
-  absl::Status status = CheckUpdateRanges(request, &end);
+  absl::Status status = CheckUpdateRanges(request, kLayoutAlignment, &end);
   if (status.ok()) status = CheckCombined(request.combined, end);
   if (status.ok()) status = CheckStepped(request, end);
   if (!status.ok()) return status;

@@ -11,6 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "kernels/cpu/block_plan.h"
 #include "kernels/cpu/update_kernel.h"
+#include "kernels/row_format.h"
 #include "kernels/step_constants.h"
 #include "kernels/step_formula.h"
 
@@ -54,6 +55,9 @@ class UpdateRun {
     }
     plan_ = PlanBlocks(ranges);
     row_pointers_.resize(num_rows_ * pool->num_threads());
+    if (request.dtype == DType::kI8) {
+      scale_pointers_.resize(row_pointers_.size());
+    }
   }
 
   const BlockPlan& plan() const { return plan_; }
@@ -73,6 +77,16 @@ class UpdateRun {
   }
 
  private:
+  // Of the rows; null if they have none.
+  const float* const* ScalesOf(const Block& block, int thread) {
+    if (scale_pointers_.empty()) return nullptr;
+    const float** const scales = scale_pointers_.data() + thread * num_rows_;
+    for (size_t r = 0; r < num_rows_; ++r) {
+      scales[r] = ScalesAt(*request_.rows[r], block.begin);
+    }
+    return scales;
+  }
+
   UpdateBlock KernelOf(const Block& block, int thread) {
     const char** const rows = row_pointers_.data() + thread * num_rows_;
     for (size_t r = 0; r < num_rows_; ++r) {
@@ -81,6 +95,7 @@ class UpdateRun {
     }
     UpdateBlock kernel;
     kernel.rows = rows;
+    kernel.scales = ScalesOf(block, thread);
     kernel.coefficients =
         request_.ranges[block.range_index].coefficients.data();
     kernel.num_rows = static_cast<int64_t>(num_rows_);
@@ -109,6 +124,7 @@ class UpdateRun {
   BlockPlan plan_;
   std::vector<StepConstants> constants_;  // per range
   std::vector<const char*> row_pointers_;
+  std::vector<const float*> scale_pointers_;  // of int8 rows
 };
 
 double Canonical(double value) {

@@ -18,6 +18,7 @@
 #include "kernels/cpu/gram_lanes.h"
 #include "kernels/cpu/gram_tiles-inl.h"
 #include "kernels/cpu/step_chunk-inl.h"
+#include "kernels/row_format.h"
 
 #ifndef AGG_KERNELS_CPU_UPDATE_KERNEL_ONCE_
 #define AGG_KERNELS_CPU_UPDATE_KERNEL_ONCE_
@@ -49,9 +50,17 @@ void CombineChunk(const UpdateBlock& block, int64_t begin, int64_t num_elements,
   alignas(64) double sums[kChunkElements];
   const auto combine = block.dtype == DType::kF32    ? &CombineRows<F32Element>
                        : block.dtype == DType::kBF16 ? &CombineRows<Bf16Element>
-                                                     : &CombineRows<F16Element>;
-  combine(block.rows, block.coefficients, block.num_rows, begin, num_elements,
-          sums, combined);
+                       : block.dtype == DType::kF16  ? &CombineRows<F16Element>
+                                                    : &CombineRows<Int8Element>;
+  // What has one scale in each row: all of it but for int8.
+  static_assert(kChunkElements % kScaleBlockElements == 0);
+  const int64_t step =
+      block.dtype == DType::kI8 ? kScaleBlockElements : kChunkElements;
+  for (int64_t done = 0; done < num_elements; done += step) {
+    combine(block.rows, block.scales, block.coefficients, block.num_rows,
+            begin + done, std::min(step, num_elements - done), sums,
+            combined + done);
+  }
 }
 
 void NarrowElements(const float* from, int64_t num_elements, DType dtype,

@@ -20,6 +20,7 @@ namespace agg {
 // Pointers are to the block's first element; unused ones are null.
 struct UpdateBlock {
   const char* const* rows = nullptr;
+  const float* const* scales = nullptr;  // of int8 rows
   const double* coefficients = nullptr;
   int64_t num_rows = 0;
   DType dtype = DType::kF32;

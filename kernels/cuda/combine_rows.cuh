@@ -24,18 +24,23 @@ struct Stage {
 // each on its own would leave the memory idle.
 template <class Element, bool kWhole>
 __device__ __forceinline__ void AddRows(const Stage& stage, int num_rows,
-                                        int64_t at, int left,
-                                        double (&sum)[kPerThread]) {
+                                        int64_t scale_offset, int64_t at,
+                                        int left, double (&sum)[kPerThread]) {
   using Storage = typename Element::Storage;
   constexpr int kBatch = 4;
   for (int first = 0; first < num_rows; first += kBatch) {
     float x[kBatch][kPerThread];
+    float scale[kBatch];
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
       if (first + b < num_rows) {  // for all threads of the block
         LoadFour<Element>(
             static_cast<const Storage*>(stage.rows[first + b]) + at,
             kWhole ? kPerThread : left, x[b]);
+        if constexpr (kHasScales<Element>) {
+          scale[b] = ScalesAt(stage.rows[first + b],
+                              scale_offset)[at / kScaleElements];
+        }
       }
     }
 #pragma unroll
@@ -44,7 +49,10 @@ __device__ __forceinline__ void AddRows(const Stage& stage, int num_rows,
         const double coefficient = stage.coefficients[first + b];
 #pragma unroll
         for (int e = 0; e < kPerThread; ++e) {
-          sum[e] = fma(coefficient, static_cast<double>(x[b][e]), sum[e]);
+          double value = x[b][e];
+          // 24 and 8 bits: exact.
+          if constexpr (kHasScales<Element>) value *= scale[b];
+          sum[e] = fma(coefficient, value, sum[e]);
         }
       }
     }
@@ -74,9 +82,9 @@ __device__ __forceinline__ void Combine(const UpdateLaunch& p, int slot,
       *staged = true;
     }
     if (left >= kPerThread) {
-      AddRows<Element, true>(*stage, num_rows, at, left, sum);
+      AddRows<Element, true>(*stage, num_rows, p.scale_offset, at, left, sum);
     } else if (left > 0) {
-      AddRows<Element, false>(*stage, num_rows, at, left, sum);
+      AddRows<Element, false>(*stage, num_rows, p.scale_offset, at, left, sum);
     }
   }
 #pragma unroll

@@ -17,6 +17,7 @@
 #include "kernels/cuda/gram_kernel.h"
 #include "kernels/cuda/gram_tile.h"
 #include "kernels/cuda/update_kernel.h"
+#include "kernels/row_format.h"
 
 namespace agg {
 namespace {
@@ -25,9 +26,24 @@ absl::Status LoadKernels(bool double_float) {
   AGG_RETURN_IF_CUDA_ERROR(double_float ? cuda::LoadGramDoubleFloat()
                                         : cuda::LoadGram());
   AGG_RETURN_IF_CUDA_ERROR(cuda::LoadGramPairs());
+  AGG_RETURN_IF_CUDA_ERROR(cuda::LoadGramInt8());
   AGG_RETURN_IF_CUDA_ERROR(cuda::LoadTiles());
   AGG_RETURN_IF_CUDA_ERROR(cuda::LoadUpdate());
   return absl::OkStatus();
+}
+
+// The bytes of a row that have the range's elements, and its scales.
+std::vector<cuda::ByteSpan> SpansOf(DType dtype, int64_t row_bytes,
+                                    const ElementRange& range) {
+  const int64_t element_bytes = DTypeBytes(dtype);
+  std::vector<cuda::ByteSpan> spans = {
+      {range.begin * element_bytes,
+       (range.begin + range.num_elements) * element_bytes}};
+  if (dtype == DType::kI8) {
+    const int64_t scales = ScaleOffset(row_bytes, range.begin);
+    spans.push_back({scales, scales + ScaleBytes(dtype, range.num_elements)});
+  }
+  return spans;
 }
 
 // What a failed call means: whether the device still works is asked by waiting
@@ -101,11 +117,10 @@ absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::AllocateBuffer(
 
 void CudaBackend::RowLanded(const Buffer& row, DType dtype,
                             const ElementRange& range) {
-  const int64_t element_bytes = DTypeBytes(dtype);
-  copies_->Land(row.host(), cuda::DeviceOf(&row),
-                {range.begin * element_bytes,
-                 (range.begin + range.num_elements) * element_bytes},
-                kLayoutAlignment * element_bytes);
+  for (const cuda::ByteSpan& span : SpansOf(dtype, row.num_bytes(), range)) {
+    copies_->Land(row.host(), cuda::DeviceOf(&row), span,
+                  LayoutAlignment(dtype) * DTypeBytes(dtype));
+  }
 }
 
 absl::StatusOr<uint16_t*> CudaBackend::NarrowedMirror(
@@ -149,11 +164,12 @@ absl::Status CudaBackend::WaitForAllRows() {
 absl::Status CudaBackend::WaitForRows(const GramRequest& request) {
   std::vector<const char*> hosts;
   for (const Buffer* row : request.rows) hosts.push_back(row->host());
-  const int64_t element_bytes = DTypeBytes(request.dtype);
   std::vector<cuda::ByteSpan> spans;
   for (const ElementRange& range : request.ranges) {
-    spans.push_back({range.begin * element_bytes,
-                     (range.begin + range.num_elements) * element_bytes});
+    for (const cuda::ByteSpan& span :
+         SpansOf(request.dtype, request.rows[0]->num_bytes(), range)) {
+      spans.push_back(span);
+    }
   }
   return copies_->WaitFor(scratch_->compute.get(), hosts, spans);
 }

@@ -17,6 +17,7 @@
 #include "kernels/cuda/gram_tile.h"
 #include "kernels/cuda/tile_shape.h"
 #include "kernels/double_pair.h"
+#include "kernels/row_format.h"
 
 namespace agg::cuda {
 namespace {
@@ -61,8 +62,11 @@ class GramRun {
   }
 
  private:
+  bool IsInt8() const { return request_.dtype == DType::kI8; }
+
+  // Integers need no help of cuBLAS.
   bool IsTiled(const ElementRange& range) const {
-    return num_rows_ > kManyRows && !request_.compensated &&
+    return !IsInt8() && num_rows_ > kManyRows && !request_.compensated &&
            !scratch_.double_float && scratch_.prepared() &&
            tile_.num_batches > 0 && range.num_elements >= kTileRangeElements;
   }
@@ -91,6 +95,9 @@ class GramRun {
     gram.rows = args.Append(absl::MakeConstSpan(rows_));
     gram.num_rows = static_cast<int>(num_rows_);
     gram.dtype = static_cast<int>(request_.dtype);
+    if (IsInt8()) {
+      gram.scale_offset = ScaleOffset(request_.rows[0]->num_bytes(), 0);
+    }
     gram.chunks = args.Append(absl::MakeConstSpan(wave.chunks));
     gram.num_chunks = num_chunks;
     gram.partial = reinterpret_cast<double*>(scratch_.partial.get());
@@ -109,7 +116,8 @@ class GramRun {
     status = args.Upload(stream);
     if (!status.ok()) return status;
     AGG_RETURN_IF_CUDA_ERROR(
-        request_.compensated    ? LaunchGramPairs(gram, stream)
+        IsInt8() ? LaunchGramInt8(gram, request_.compensated, stream)
+        : request_.compensated  ? LaunchGramPairs(gram, stream)
         : scratch_.double_float ? LaunchGramDoubleFloat(gram, stream)
                                 : LaunchGram(gram, stream));
     AGG_RETURN_IF_CUDA_ERROR(LaunchSums(sum, stream));

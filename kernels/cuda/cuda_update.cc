@@ -14,6 +14,7 @@
 #include "kernels/cuda/gram_kernel.h"
 #include "kernels/cuda/update_kernel.h"
 #include "kernels/optimizer_step.h"
+#include "kernels/row_format.h"
 #include "kernels/step_constants.h"
 #include "kernels/step_formula.h"
 
@@ -36,6 +37,9 @@ class UpdateRun {
     }
     launch_.num_rows = static_cast<int>(rows_.size());
     launch_.dtype = static_cast<int>(request.dtype);
+    if (request.dtype == DType::kI8 && !rows_.empty()) {
+      launch_.scale_offset = ScaleOffset(request.rows[0]->num_bytes(), 0);
+    }
     launch_.formula = ChooseFormula(request.optimizer);
     launch_.num_states = OptimizerStateArrays(request.optimizer);
     if (work == Work::kCombine || work == Work::kStep) {

@@ -70,6 +70,17 @@ __device__ __forceinline__ uint32_t OrOfWarp(uint32_t bits) {
   return __reduce_or_sync(0xffffffffu, bits);
 }
 
+// The sum of what the lanes of the warp have. All lanes call it.
+__device__ __forceinline__ int32_t SumOfWarp(int32_t value) {
+  return __reduce_add_sync(0xffffffffu, value);
+}
+
+// sum + the products of four signed bytes with four.
+__device__ __forceinline__ int32_t DotOfBytes(uint32_t a, uint32_t b,
+                                              int32_t sum) {
+  return __dp4a(static_cast<int32_t>(a), static_cast<int32_t>(b), sum);
+}
+
 // Brings the lanes of a warp together again after branches of their own, as
 // MultiplyTiles needs them.
 __device__ __forceinline__ void JoinWarp() { __syncwarp(); }

@@ -21,6 +21,7 @@ struct GramLaunch {
   const void* const* rows = nullptr;  // num_rows, 16-byte aligned
   int num_rows = 0;                   // >= 1
   int dtype = 0;                      // agg::DType's value
+  int64_t scale_offset = 0;           // of int8: where a row's scales begin
   const Chunk* chunks = nullptr;
   int64_t num_chunks = 0;  // 0 launches nothing
   // [chunk][packed pair]; overwritten. partial_lo: of LaunchGramPairs only.
@@ -52,6 +53,12 @@ cudaError_t LaunchGramDoubleFloat(const GramLaunch& launch,
                                   cudaStream_t stream);
 inline constexpr double kDoubleFloatUnit = 0x1p-46 * 70;
 
+// Of int8 rows, in place of all of the above. Exact within a block of scales;
+// with b blocks in the chunk off by (b + 8) * 2^-53 * A, or compensated by
+// (b + 8) * 2^-104 * A.
+cudaError_t LaunchGramInt8(const GramLaunch& launch, bool compensated,
+                           cudaStream_t stream);
+
 struct SumLaunch {
   const double* partial = nullptr;       // [chunk][value]
   const double* partial_lo = nullptr;    // of pairs, else null
@@ -65,11 +72,12 @@ struct SumLaunch {
 // Adds the chunks of each slot, in order.
 cudaError_t LaunchSums(const SumLaunch& launch, cudaStream_t stream);
 
-// Bring the kernels of the three Grams (and of the sums) to the device, as
+// Bring the kernels of the Grams (and of the sums) to the device, as
 // their first launches would otherwise do within a round.
 cudaError_t LoadGram();
 cudaError_t LoadGramDoubleFloat();
 cudaError_t LoadGramPairs();
+cudaError_t LoadGramInt8();
 
 }  // namespace agg::cuda
 

@@ -59,6 +59,25 @@ struct F16 {
   }
 };
 
+// int8 in blocks of kScaleElements with a float32 scale each
+// (kernels/row_format.h). What is loaded has to be multiplied by the scale.
+struct I8 {
+  using Storage = int8_t;
+  __device__ __forceinline__ static float ToFloat(const Packed& p, int e) {
+    return static_cast<int8_t>(p.words[e / 4] >> (e % 4 * 8));
+  }
+  __device__ __forceinline__ static float FromStorage(int8_t value) {
+    return value;
+  }
+};
+
+template <class Element>
+inline constexpr bool kHasScales = false;
+template <>
+inline constexpr bool kHasScales<I8> = true;
+
+inline constexpr int kScaleElements = 256;
+
 // --- Host: element types by agg::DType's value ---
 
 // `call(element)`, with an object of the type.
@@ -74,7 +93,13 @@ cudaError_t WithElement(int dtype, const Call& call) {
   }
 }
 
-// Calls `call` for all three types, until one fails.
+// As WithElement, int8 included.
+template <class Call>
+cudaError_t WithRowElement(int dtype, const Call& call) {
+  return dtype == 4 ? call(I8()) : WithElement(dtype, call);
+}
+
+// Calls `call` for all types but int8, until one fails.
 template <class Call>
 cudaError_t WithEachElement(const Call& call) {
   cudaError_t error = cudaSuccess;
@@ -85,6 +110,13 @@ cudaError_t WithEachElement(const Call& call) {
 }
 
 // --- Device ---
+
+// The first scale of a row.
+__device__ __forceinline__ const float* ScalesAt(const void* row,
+                                                 int64_t scale_offset) {
+  return reinterpret_cast<const float*>(static_cast<const char*>(row) +
+                                        scale_offset);
+}
 
 // REQUIRES: `from` is 16-byte aligned and has 16 bytes.
 __device__ __forceinline__ Packed LoadPacked(const void* from) {
@@ -117,6 +149,8 @@ __device__ __forceinline__ void LoadFour(const typename Element::Storage* at,
     Packed p{{0u, 0u, 0u, 0u}};
     if constexpr (sizeof(typename Element::Storage) == 4) {
       p = LoadPacked(at);
+    } else if constexpr (sizeof(typename Element::Storage) == 1) {
+      p.words[0] = LoadConstant(reinterpret_cast<const uint32_t*>(at));
     } else {
       const uint2 v = LoadConstant(reinterpret_cast<const uint2*>(at));
       p.words[0] = v.x;

@@ -181,7 +181,7 @@ unsigned BlocksFor(int64_t num_elements) {
 cudaError_t LaunchUpdate(const UpdateLaunch& launch, cudaStream_t stream) {
   if (launch.num_chunks == 0) return cudaSuccess;
   const auto grid = static_cast<unsigned>(launch.num_chunks);
-  return WithElement(launch.dtype, [&](auto element) {
+  return WithRowElement(launch.dtype, [&](auto element) {
     return LaunchKernel(&UpdateKernel<decltype(element)>, grid, kThreads,
                         stream, launch);
   });
@@ -190,7 +190,7 @@ cudaError_t LaunchUpdate(const UpdateLaunch& launch, cudaStream_t stream) {
 cudaError_t LaunchCombine(const UpdateLaunch& launch, cudaStream_t stream) {
   if (launch.num_chunks == 0) return cudaSuccess;
   const auto grid = static_cast<unsigned>(launch.num_chunks);
-  return WithElement(launch.dtype, [&](auto element) {
+  return WithRowElement(launch.dtype, [&](auto element) {
     return LaunchKernel(&CombineKernel<decltype(element)>, grid, kThreads,
                         stream, launch);
   });
@@ -206,7 +206,7 @@ cudaError_t LaunchNorms(const UpdateLaunch& launch, double* partial,
                         cudaStream_t stream) {
   if (launch.num_chunks == 0) return cudaSuccess;
   const auto grid = static_cast<unsigned>(launch.num_chunks);
-  return WithElement(launch.dtype, [&](auto element) {
+  return WithRowElement(launch.dtype, [&](auto element) {
     return LaunchKernel(&NormsKernel<decltype(element)>, grid, kThreads, stream,
                         launch, partial);
   });
@@ -227,12 +227,14 @@ cudaError_t LaunchNarrow(const float* from, int64_t num_elements, int dtype,
 }
 
 cudaError_t LoadUpdate() {
-  cudaError_t error = WithEachElement([](auto element) {
+  const auto load = [](auto element) {
     using Element = decltype(element);
     cudaError_t loaded = LoadKernel(&UpdateKernel<Element>);
     if (loaded == cudaSuccess) loaded = LoadKernel(&CombineKernel<Element>);
     return loaded == cudaSuccess ? LoadKernel(&NormsKernel<Element>) : loaded;
-  });
+  };
+  cudaError_t error = WithEachElement(load);
+  if (error == cudaSuccess) error = load(I8());
   if (error == cudaSuccess) error = LoadKernel(&StepKernel);
   if (error == cudaSuccess) error = LoadKernel(&FillKernel);
   return error == cudaSuccess ? LoadKernel(&NarrowKernel) : error;

@@ -25,6 +25,7 @@ struct UpdateLaunch {
   const void* const* rows = nullptr;  // num_rows
   int num_rows = 0;                   // >= 1; LaunchStep: not read
   int dtype = 0;                      // agg::DType's value
+  int64_t scale_offset = 0;           // of int8: where a row's scales begin
   StepFormula formula;
   int num_states = 0;  // 0, 1 or 2
   const Chunk* chunks = nullptr;

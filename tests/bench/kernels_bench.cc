@@ -18,6 +18,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/row_format.h"
 #include "tests/bench/direct_tree.h"
 #include "tests/bench/stream_limits.h"
 
@@ -95,7 +96,7 @@ class Arrays {
         num_elements_(num_elements),
         coefficients_(num_rows, 1e-6) {
     for (int64_t r = 0; r < num_rows; ++r) {
-      rows_.push_back(Allocate(num_elements * DTypeBytes(dtype)));
+      rows_.push_back(Allocate(RowBytes(dtype, num_elements)));
       row_pointers_.push_back(rows_.back().get());
       Fill(rows_.back().get(), static_cast<uint32_t>(r));
     }
@@ -209,9 +210,16 @@ class Arrays {
       const auto high = static_cast<uint16_t>(bits >> 16);
       if (dtype_ == DType::kF32) {
         std::memcpy(row->host() + 4 * k, &bits, 4);
+      } else if (dtype_ == DType::kI8) {
+        row->host()[k] = static_cast<char>(state >> 24);
       } else {
         std::memcpy(row->host() + 2 * k, &high, 2);
       }
+    }
+    if (dtype_ != DType::kI8) return;
+    const float scale = 1.0f / 64;
+    for (int64_t k = 0; k < num_elements_; k += kScaleBlockElements) {
+      std::memcpy(row->host() + ScaleOffset(row->num_bytes(), k), &scale, 4);
     }
   }
 
@@ -236,7 +244,8 @@ struct Setup {
 };
 
 void BenchGram(const Setup& setup) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+  for (const DType dtype :
+       {DType::kF32, DType::kBF16, DType::kF16, DType::kI8}) {
     for (const int64_t num_rows : {2, 4, 8, 16, 32}) {
       Arrays arrays(setup.backend, setup.pool, dtype, num_rows,
                     setup.total_bytes / DTypeBytes(dtype) / num_rows);
@@ -273,6 +282,26 @@ void BenchUpdate(const Setup& setup) {
     AddUpdate(&arrays, "sgd", OptimizerKind::kSgd, 1, &loops);
     AddUpdate(&arrays, "adamw", OptimizerKind::kAdamW, 3, &loops);
     AddUpdate(&arrays, "lamb", OptimizerKind::kLamb, 3, &loops);
+    Measure(setup.num_repetitions, &loops);
+    Print(loops);
+  }
+}
+
+// The same rows in every dtype, in turns: what the milliseconds of a round are.
+void BenchDTypes(const Setup& setup) {
+  for (const int64_t num_rows : {2, 4, 8, 16, 32}) {
+    std::vector<std::unique_ptr<Arrays>> arrays;
+    std::vector<Loop> loops;
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
+      arrays.push_back(
+          std::make_unique<Arrays>(setup.backend, setup.pool, dtype, num_rows,
+                                   setup.total_bytes / 4 / num_rows));
+      const std::string name =
+          std::string(DTypeName(dtype)) + " P=" + std::to_string(num_rows);
+      loops.push_back(arrays.back()->GramLoop("Gram " + name));
+      loops.push_back(
+          arrays.back()->UpdateLoop("Update sgd " + name, OptimizerKind::kSgd));
+    }
     Measure(setup.num_repetitions, &loops);
     Print(loops);
   }
@@ -327,7 +356,7 @@ int Main(int argc, char** argv) {
   int64_t total_bytes = 256 * kMi;
   int num_repetitions = 7;
   int num_threads = 0;
-  bool gram = true, update = true, tree = true;
+  bool gram = true, update = true, tree = true, dtypes = true;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
     if (arg == "--smoke") {
@@ -339,10 +368,11 @@ int Main(int argc, char** argv) {
       gram = arg == "--only=gram";
       update = arg == "--only=update";
       tree = arg == "--only=tree";
+      dtypes = arg == "--only=dtypes";
     } else {
       std::fprintf(stderr,
                    "usage: kernels_bench [--smoke] [--threads=N] "
-                   "[--only=gram|update|tree]\n");
+                   "[--only=gram|update|tree|dtypes]\n");
       return 2;
     }
   }
@@ -355,6 +385,7 @@ int Main(int argc, char** argv) {
   if (gram) BenchGram(setup);
   if (update) BenchUpdate(setup);
   if (tree) BenchTree(setup);
+  if (dtypes) BenchDTypes(setup);
   return 0;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/row_format.h"
+
 namespace agg {
 
 TestRows BackendConformance::RandomRows(DType dtype, int64_t num_rows,
@@ -17,12 +19,14 @@ TestRows BackendConformance::RandomRows(DType dtype, int64_t num_rows,
   return rows;
 }
 
-std::vector<ElementRange> LayOut(const std::vector<int64_t>& num_elements) {
+std::vector<ElementRange> LayOut(const std::vector<int64_t>& num_elements,
+                                 DType dtype) {
+  const int64_t alignment = LayoutAlignment(dtype);
   std::vector<ElementRange> ranges;
   int64_t begin = 0;
   for (const int64_t n : num_elements) {
     ranges.push_back({begin, n});
-    begin += (n + kLayoutAlignment - 1) / kLayoutAlignment * kLayoutAlignment;
+    begin += (n + alignment - 1) / alignment * alignment;
   }
   return ranges;
 }

@@ -73,8 +73,13 @@ class BackendConformance : public testing::TestWithParam<BackendUnderTest> {
   std::unique_ptr<Backend> backend_;
 };
 
-// Slices one behind the other, each at a multiple of kLayoutAlignment.
-std::vector<ElementRange> LayOut(const std::vector<int64_t>& num_elements);
+// All dtypes of rows.
+inline constexpr DType kRowDTypes[] = {DType::kF32, DType::kBF16, DType::kF16,
+                                       DType::kI8};
+
+// Slices one behind the other, each at a multiple of LayoutAlignment(dtype).
+std::vector<ElementRange> LayOut(const std::vector<int64_t>& num_elements,
+                                 DType dtype = DType::kF32);
 int64_t LayoutElements(const std::vector<ElementRange>& ranges);
 
 }  // namespace agg

@@ -12,6 +12,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/optimizer_table.h"
+#include "kernels/row_format.h"
 #include "tests/conformance/backend_conformance.h"
 
 namespace agg {
@@ -24,6 +25,7 @@ uint32_t AnyElement(DType dtype, std::mt19937* random) {
     const uint32_t exponent = dtype == DType::kF32    ? bits >> 23 & 0xff
                               : dtype == DType::kBF16 ? bits >> 7 & 0xff
                                                       : bits >> 10 & 0x1f;
+    if (dtype == DType::kI8) return bits & 0xff;
     if (exponent != (dtype == DType::kF16 ? 0x1fu : 0xffu)) return bits;
   }
 }
@@ -36,13 +38,16 @@ struct Side {
   std::unique_ptr<Buffer> master, state0, state1, snapshot, narrowed;
 
   void Allocate(DType dtype, int64_t num_rows, int64_t num_elements) {
+    const int64_t alignment = LayoutAlignment(dtype);
+    const int64_t row_elements =
+        (num_elements + alignment - 1) / alignment * alignment;
     const auto make = [this](BufferUse use, int64_t num_bytes) {
       auto buffer = backend->Allocate(use, num_bytes);
       EXPECT_TRUE(buffer.ok()) << buffer.status();
       return *std::move(buffer);
     };
     for (int64_t r = 0; r < num_rows; ++r) {
-      rows.push_back(make(BufferUse::kRow, num_elements * DTypeBytes(dtype)));
+      rows.push_back(make(BufferUse::kRow, RowBytes(dtype, row_elements)));
       row_pointers.push_back(rows.back().get());
     }
     master = make(BufferUse::kState, num_elements * 4);
@@ -106,18 +111,28 @@ class CudaCpuTest : public testing::TestWithParam<DType> {
     }
     std::mt19937 random(11);
     const int64_t size = DTypeBytes(GetParam());
-    for (int64_t r = 0; r < num_rows; ++r) {
-      for (int64_t k = 0; k < num_elements; ++k) {
-        uint32_t bits = AnyElement(GetParam(), &random);
-        if (!any_magnitude && GetParam() != DType::kF16) {
-          // Keep sign and mantissa; exponents 2^-3 .. 2^4.
-          const int shift = size == 4 ? 23 : 7;
-          bits = (bits & ~(0xffu << shift)) | (124u + (random() & 7u)) << shift;
-        }
-        std::memcpy(cuda_.rows[r]->host() + k * size, &bits, size);
+    const auto any = [&](DType dtype) {
+      uint32_t bits = AnyElement(dtype, &random);
+      if (!any_magnitude && dtype != DType::kF16 && dtype != DType::kI8) {
+        // Keep sign and mantissa; exponents 2^-3 .. 2^4.
+        const int shift = dtype == DType::kF32 ? 23 : 7;
+        bits = (bits & ~(0xffu << shift)) | (124u + (random() & 7u)) << shift;
       }
-      std::memcpy(cpu_.rows[r]->host(), cuda_.rows[r]->host(),
-                  num_elements * size);
+      return bits;
+    };
+    for (int64_t r = 0; r < num_rows; ++r) {
+      char* const to = cuda_.rows[r]->host();
+      const int64_t row_bytes = cuda_.rows[r]->num_bytes();
+      for (int64_t k = 0; k < num_elements; ++k) {
+        const uint32_t bits = any(GetParam());
+        std::memcpy(to + k * size, &bits, size);
+      }
+      for (int64_t k = 0; GetParam() == DType::kI8 && k < num_elements;
+           k += kScaleBlockElements) {
+        const uint32_t bits = any(DType::kF32);
+        std::memcpy(to + ScaleOffset(row_bytes, k), &bits, sizeof(bits));
+      }
+      std::memcpy(cpu_.rows[r]->host(), to, row_bytes);
     }
     for (Side* side : {&cuda_, &cpu_}) side->Land(GetParam(), num_elements);
   }
@@ -154,8 +169,8 @@ TEST_P(CudaCpuTest, UpdateHasTheBitsOfTheCpu) {
   const std::vector<double> coefficients = {0.25, -1.5, 1e-3, 3.0, 0.125};
   const std::vector<UpdateRange> updates = {
       {{0, 33}, coefficients, 0.1f, 0.01f, 0.5f},
-      {{64, 70000}, coefficients, 0.02f, 0.1f, 1.0f},
-      {{70080, kNumElements - 70080}, coefficients, 0.3f, 0.0f, 2.0f}};
+      {{256, 69800}, coefficients, 0.02f, 0.1f, 1.0f},
+      {{70144, kNumElements - 70144}, coefficients, 0.3f, 0.0f, 2.0f}};
   for (const OptimizerLine& line : kOptimizers) {
     for (const float momentum : {0.0f, 0.9f}) {
       OptimizerOptions optimizer;
@@ -215,7 +230,7 @@ TEST_P(CudaCpuTest, GramIsTheCpusUpToRounding) {
     constexpr int64_t kNumElements = 150000;
     Fill(num_rows, kNumElements, /*any_magnitude=*/true);
     const std::vector<ElementRange> ranges = {
-        {0, 1000}, {1024, 5}, {1056, kNumElements - 1056}};
+        {0, 1000}, {1024, 5}, {1280, kNumElements - 1280}};
     ExpectNear(cuda_.Gram(GetParam(), ranges, false),
                cpu_.Gram(GetParam(), ranges, false), num_rows, kNumElements);
   }
@@ -224,7 +239,7 @@ TEST_P(CudaCpuTest, GramIsTheCpusUpToRounding) {
 TEST_P(CudaCpuTest, TwoRunsHaveTheSameBits) {
   constexpr int64_t kNumElements = 300000;
   const std::vector<ElementRange> ranges = {{0, 65537},
-                                            {65568, kNumElements - 65568}};
+                                            {65792, kNumElements - 65792}};
   for (const GramArithmetic gram :
        {GramArithmetic::kDouble, GramArithmetic::kDoubleFloat}) {
     for (Side* side : {&cuda_, &cpu_}) side->FreeBuffers();
@@ -267,8 +282,8 @@ TEST_P(CudaCpuTest, HugeRows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypes, CudaCpuTest,
-                         testing::Values(DType::kF32, DType::kBF16,
-                                         DType::kF16),
+                         testing::Values(DType::kF32, DType::kBF16, DType::kF16,
+                                         DType::kI8),
                          [](const testing::TestParamInfo<DType>& info) {
                            return std::string(DTypeName(info.param));
                          });

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -11,8 +12,6 @@
 
 namespace agg {
 namespace {
-
-constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
 struct GramResult {
   std::vector<double> hi;
@@ -81,15 +80,17 @@ void ExpectGram(Backend* backend, const TestRows& rows,
 
 TEST_P(BackendConformance, GramOfEveryWorkerCount) {
   for (int64_t num_rows = 1; num_rows <= 33; ++num_rows) {
-    const TestRows rows = RandomRows(DType::kF32, num_rows, 133);
-    ExpectGram(backend_.get(), rows, {{0, 133}}, GetParam().gram_slack);
+    for (const DType dtype : {DType::kF32, DType::kI8}) {
+      const TestRows rows = RandomRows(dtype, num_rows, 133);
+      ExpectGram(backend_.get(), rows, {{0, 133}}, GetParam().gram_slack);
+    }
   }
 }
 
 TEST_P(BackendConformance, GramOfEverySizeAndDType) {
-  const std::vector<ElementRange> ranges =
-      LayOut({1, 7, 8, 31, 0, 1000, 65537});
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kRowDTypes) {
+    const std::vector<ElementRange> ranges =
+        LayOut({1, 7, 8, 31, 0, 1000, 65537}, dtype);
     for (const int64_t num_rows : {1, 3, 6}) {
       const TestRows rows = RandomRows(dtype, num_rows, LayoutElements(ranges));
       ExpectGram(backend_.get(), rows, ranges, GetParam().gram_slack);
@@ -168,7 +169,7 @@ TEST_P(BackendConformance, NonFiniteElementsReachTheirDiagonalOnly) {
   const float kSpecial[] = {std::numeric_limits<float>::quiet_NaN(),
                             std::numeric_limits<float>::infinity(),
                             -std::numeric_limits<float>::infinity()};
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kRowDTypes) {
     for (const int64_t num_elements : {1, 9, 1000, 70000}) {
       for (const float special : kSpecial) {
         for (const bool compensated : {false, true}) {
@@ -192,8 +193,49 @@ TEST_P(BackendConformance, NonFiniteElementsReachTheirDiagonalOnly) {
 
 // The same row twice: the cosine must be exactly 1, whatever tile or block
 // the pair falls into.
+// Products of int8 are added in integers: with scales that are powers of two
+// nothing is rounded, however much cancels.
+TEST_P(BackendConformance, GramOfInt8IsExactWithinABlockOfScales) {
+  constexpr int64_t kNumElements = 255;
+  TestRows rows(backend_.get(), DType::kI8, 3, kNumElements);
+  for (int64_t k = 0; k < kNumElements; ++k) {
+    rows.Set(0, k, k % 2 == 0 ? 127.0f : -127.0f);
+    rows.Set(1, k, std::ldexp(k == 100 ? -126.0f : 127.0f, -140));
+    rows.Set(2, k, 0.0f);  // scale 0
+  }
+  rows.Land();
+  for (const bool compensated : {false, true}) {
+    const GramResult gram =
+        RunGram(backend_.get(), rows, {{0, kNumElements}}, compensated);
+    EXPECT_EQ(gram.hi[0], 255.0 * 127 * 127);
+    // 128 terms less 127, one of which has another sign and size.
+    EXPECT_EQ(gram.hi[1], std::ldexp(127.0 * 127 - 127 * (127 + 126), -140));
+    EXPECT_EQ(gram.hi[2], 0.0);
+    EXPECT_EQ(gram.hi[3], std::ldexp(254.0 * 127 * 127 + 126 * 126, -280));
+  }
+}
+
+// What a foreign client may send: -128, and scales below zero.
+TEST_P(BackendConformance, GramOfInt8TakesEveryByteAndScale) {
+  TestRows rows(backend_.get(), DType::kI8, 2, 300);
+  rows.Land();
+  const float scales[2][2] = {{-0.5f, 3.0f}, {2.0f, -0.25f}};
+  for (int64_t row = 0; row < 2; ++row) {
+    std::fill_n(rows.host(row), 300, static_cast<char>(-128));
+    std::memcpy(rows.host(row) + 512, scales[row], sizeof(scales[row]));
+  }
+  for (int64_t row = 0; row < 2; ++row) {
+    backend_->RowLanded(*rows.rows()[row], DType::kI8, {0, 300});
+  }
+  const GramResult gram = RunGram(backend_.get(), rows, {{0, 300}}, false);
+  const double square = 128.0 * 128.0;
+  EXPECT_EQ(gram.hi[0], square * (256 * 0.25 + 44 * 9));
+  EXPECT_EQ(gram.hi[1], square * (256 * -1.0 + 44 * -0.75));
+  EXPECT_EQ(gram.hi[2], square * (256 * 4.0 + 44 * 0.0625));
+}
+
 TEST_P(BackendConformance, EqualRowsHaveEqualEntries) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kRowDTypes) {
     TestRows rows(backend_.get(), dtype, 9, 66000);
     std::normal_distribution<float> normal;
     for (int64_t k = 0; k < 66000; ++k) {
@@ -230,6 +272,28 @@ TEST_P(BackendConformance, OtherRangesDoNotChangeARangesGram) {
       }
     }
   }
+}
+
+TEST_P(BackendConformance, GramRefusesInt8RowsThatDoNotFit) {
+  const TestRows rows = RandomRows(DType::kI8, 2, 512);
+  const TestRows larger = RandomRows(DType::kI8, 1, 768);
+  std::vector<double> hi(3);
+  GramRequest request;
+  request.dtype = DType::kI8;
+  request.hi = absl::MakeSpan(hi);
+  const auto code = [&](const ElementRange& range, const Buffer* second) {
+    const std::vector<const Buffer*> both = {rows.rows()[0], second};
+    request.rows = both;
+    request.ranges = absl::MakeConstSpan(&range, 1);
+    return backend_->Gram(request).code();
+  };
+  EXPECT_EQ(code({256, 256}, rows.rows()[1]), absl::StatusCode::kOk);
+  // Not at a block of scales; one element too many; scales at another place.
+  EXPECT_EQ(code({32, 32}, rows.rows()[1]), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({256, 257}, rows.rows()[1]),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({256, 256}, larger.rows()[0]),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST_P(BackendConformance, GramRefusesWhatDoesNotFit) {

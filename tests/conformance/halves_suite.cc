@@ -89,8 +89,8 @@ class Updates {
   std::vector<UpdateRange> all_;
 };
 
-std::vector<ElementRange> SomeRanges() {
-  return LayOut({100, 33, 70, 1, 0, 1500, 7});
+std::vector<ElementRange> SomeRanges(DType dtype = DType::kF32) {
+  return LayOut({100, 33, 70, 1, 0, 1500, 7}, dtype);
 }
 
 std::vector<float> AnySeed(int64_t num_elements, std::mt19937* random) {
@@ -118,7 +118,7 @@ void ExpectSame(const UpdateRun& run, const UpdateRun& expected,
 TEST_P(BackendConformance, CombineIsTheWeightedSum) {
   OptimizerOptions none;
   none.kind = OptimizerKind::kNone;
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+  for (const DType dtype : kRowDTypes) {
     for (const int64_t num_rows : {1, 2, 4, 5, 9, 33}) {
       const TestRows rows = RandomRows(dtype, num_rows, 1000);
       std::normal_distribution<double> normal;
@@ -135,16 +135,17 @@ TEST_P(BackendConformance, CombineIsTheWeightedSum) {
 // For every formula, dtype of rows, narrowed dtype and several P: three steps,
 // the first half of each in two calls with ranges in another order.
 TEST_P(BackendConformance, CombineThenStepIsUpdate) {
-  const std::vector<ElementRange> ranges = SomeRanges();
-  const int64_t num_elements = LayoutElements(ranges);
   const struct {
     DType dtype, narrowed;
     int64_t num_rows;
   } cases[] = {{DType::kF32, DType::kF32, 1},
                {DType::kBF16, DType::kBF16, 3},
                {DType::kF16, DType::kF16, 5},
-               {DType::kF32, DType::kBF16, 9}};
+               {DType::kF32, DType::kBF16, 9},
+               {DType::kI8, DType::kBF16, 5}};
   for (const auto& c : cases) {
+    const std::vector<ElementRange> ranges = SomeRanges(c.dtype);
+    const int64_t num_elements = LayoutElements(ranges);
     for (const OptimizerOptions& options : AllFormulas()) {
       SCOPED_TRACE(testing::Message()
                    << LineOf(options.kind).name << ", momentum "

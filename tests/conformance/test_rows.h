@@ -12,7 +12,8 @@
 
 namespace agg {
 
-// Rows in a backend's buffers and, beside them, their values in double.
+// Rows in a backend's buffers and, beside them, their values in double. Those
+// of int8 rows are there after Land, which chooses their scales.
 class TestRows {
  public:
   // Zeros. `backend` outlives the rows.
@@ -23,6 +24,8 @@ class TestRows {
   void Set(int64_t row, int64_t element, float value);
   // Lands all rows (RowLanded). Call after the last Set.
   void Land();
+  // The bytes of a row, for tests that write them.
+  char* host(int64_t row) const { return buffers_[row]->host(); }
 
   absl::Span<const Buffer* const> rows() const { return pointers_; }
   DType dtype() const { return dtype_; }
@@ -32,6 +35,9 @@ class TestRows {
   std::vector<double> values(int64_t row, const ElementRange& range) const;
 
  private:
+  // Rounds a block of an int8 row's values, and writes its scale and elements.
+  void Quantise(int64_t row, int64_t begin);
+
   Backend* backend_;
   DType dtype_;
   std::vector<std::unique_ptr<Buffer>> buffers_;

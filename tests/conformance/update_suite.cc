@@ -12,12 +12,10 @@
 namespace agg {
 namespace {
 
-constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
-
 TEST_P(BackendConformance, CombinesEveryWorkerCountAndDType) {
   OptimizerOptions none;
   none.kind = OptimizerKind::kNone;
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kRowDTypes) {
     for (int64_t num_rows = 1; num_rows <= 33; ++num_rows) {
       const TestRows rows = RandomRows(dtype, num_rows, 1000);
       std::vector<double> coefficients;
@@ -37,12 +35,14 @@ TEST_P(BackendConformance, CombinesEverySize) {
   OptimizerOptions none;
   none.kind = OptimizerKind::kNone;
   for (const int64_t num_elements : {1, 7, 8, 31, 511, 513, 65537, 140000}) {
-    const TestRows rows = RandomRows(DType::kF32, 3, num_elements);
-    UpdateRun run(backend_.get(), none, {{0, num_elements}});
-    run.Load(std::vector<float>(num_elements, 0.0f));
-    const std::vector<double> coefficients = {0.25, -1.0, 1e-3};
-    ASSERT_TRUE(run.Update(rows, coefficients, RangeStep()).ok());
-    ExpectCombined(rows, coefficients, run.Snapshot());
+    for (const DType dtype : {DType::kF32, DType::kI8}) {
+      const TestRows rows = RandomRows(dtype, 3, num_elements);
+      UpdateRun run(backend_.get(), none, {{0, num_elements}});
+      run.Load(std::vector<float>(num_elements, 0.0f));
+      const std::vector<double> coefficients = {0.25, -1.0, 1e-3};
+      ASSERT_TRUE(run.Update(rows, coefficients, RangeStep()).ok());
+      ExpectCombined(rows, coefficients, run.Snapshot());
+    }
   }
 }
 

@@ -13,15 +13,31 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/gram_kernel.h"
 #include "kernels/optimizer_table.h"
+#include "kernels/row_format.h"
 
 namespace agg {
 namespace {
 
 constexpr int64_t kNumElements = 75000;  // the last range: two blocks
-constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16,
+                             DType::kI8};
+
+void FillInt8Row(Buffer* row, std::mt19937* random) {
+  std::uniform_int_distribution<int> q(-128, 127);
+  std::uniform_int_distribution<int> exponent(-140, 30);
+  for (int64_t k = 0; k < kNumElements; ++k) {
+    row->host()[k] = static_cast<char>(q(*random));
+  }
+  for (int64_t k = 0; k < kNumElements; k += kScaleBlockElements) {
+    const float scale =
+        std::ldexp(1.0f + 0.1f * static_cast<float>(k % 7), exponent(*random));
+    std::memcpy(row->host() + ScaleOffset(row->num_bytes(), k), &scale, 4);
+  }
+}
 
 // Finite values of all magnitudes, subnormals included.
 void FillRow(Buffer* row, DType dtype, std::mt19937* random) {
+  if (dtype == DType::kI8) return FillInt8Row(row, random);
   if (dtype == DType::kF32) {
     std::normal_distribution<float> normal;
     std::uniform_int_distribution<int> exponent(-140, 30);
@@ -49,13 +65,16 @@ void Append(const void* data, size_t num_bytes, std::string* bytes) {
   bytes->append(static_cast<const char*>(data), num_bytes);
 }
 
-std::vector<ElementRange> Ranges() {
-  return {{0, 1}, {32, 31}, {64, 8191}, {8256, kNumElements - 8256}};
+// At multiples of the alignment.
+std::vector<ElementRange> Ranges(DType dtype) {
+  const int64_t unit = LayoutAlignment(dtype);
+  const int64_t last = (2 + 8192 / unit) * unit;
+  return {{0, 1}, {unit, 31}, {2 * unit, 8191}, {last, kNumElements - last}};
 }
 
 void AppendGrams(CpuBackend* backend, const std::vector<const Buffer*>& rows,
                  DType dtype, std::string* bytes) {
-  const std::vector<ElementRange> ranges = Ranges();
+  const std::vector<ElementRange> ranges = Ranges(dtype);
   for (const bool compensated : {false, true}) {
     for (const size_t num_rows : {1, 2, 3, 4, 5, 14}) {
       std::vector<double> hi(ranges.size() * PackedGramSize(num_rows));
@@ -84,7 +103,7 @@ void AppendSteps(CpuBackend* backend, const std::vector<const Buffer*>& rows,
     coefficients.push_back(1.0 / static_cast<double>(3 * i + 1));
   }
   std::vector<UpdateRange> updates;
-  for (const ElementRange& range : Ranges()) {
+  for (const ElementRange& range : Ranges(dtype)) {
     updates.push_back({range, coefficients, 0.01f, 0.1f, 0.7f});
   }
   std::vector<std::unique_ptr<Buffer>> arrays;
@@ -125,7 +144,9 @@ std::string AllBytes(int num_threads, DType dtype) {
   std::vector<std::unique_ptr<Buffer>> buffers;
   std::vector<const Buffer*> rows;
   for (int i = 0; i < 14; ++i) {
-    buffers.push_back(MustAllocate(&backend, kNumElements * DTypeBytes(dtype)));
+    const int64_t unit = LayoutAlignment(dtype);
+    const int64_t row_elements = (kNumElements + unit - 1) / unit * unit;
+    buffers.push_back(MustAllocate(&backend, RowBytes(dtype, row_elements)));
     FillRow(buffers.back().get(), dtype, &random);
     rows.push_back(buffers.back().get());
   }

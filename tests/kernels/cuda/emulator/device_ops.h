@@ -104,6 +104,20 @@ inline uint32_t OrOfWarp(uint32_t bits) {
   return any;
 }
 
+inline int32_t SumOfWarp(int32_t value) {
+  const emulator::LaneValues& all = emulator::WarpExchange(value, 0.0);
+  int32_t sum = 0;
+  for (const double of_lane : all.first) sum += static_cast<int32_t>(of_lane);
+  return sum;
+}
+
+inline int32_t DotOfBytes(uint32_t a, uint32_t b, int32_t sum) {
+  for (int byte = 0; byte < 32; byte += 8) {
+    sum += static_cast<int8_t>(a >> byte) * static_cast<int8_t>(b >> byte);
+  }
+  return sum;
+}
+
 inline void JoinWarp() { emulator::WarpExchange(0.0, 0.0); }
 
 inline float WidenF16(uint16_t bits) { return FloatOfF16(bits); }
