@@ -3,7 +3,8 @@
 #include "proto/byte_buffer_frame.h"
 
 #include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream.h>
+#include <google/protobuf/message_lite.h>
+#include <google/protobuf/wire_format_lite.h>
 
 #include <algorithm>
 #include <cstring>
@@ -11,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/crc32c.h"
+#include "proto/slice_stream.h"
 
 namespace agg {
 namespace {
@@ -18,79 +20,72 @@ namespace {
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
+using google::protobuf::internal::WireFormatLite;
+
 constexpr uint32_t kMetaTag = (1 << 3) | 2;
+constexpr uint32_t kCommitTag = (2 << 3) | 2;
+constexpr uint32_t kPullTag = (3 << 3) | 2;
 constexpr uint32_t kPayloadTag = (15 << 3) | 2;
 constexpr uint32_t kMaxMetaBytes = 1 << 20;
-
-// Protobuf's view of the buffer's slices.
-class SliceStream : public google::protobuf::io::ZeroCopyInputStream {
- public:
-  explicit SliceStream(const std::vector<grpc::Slice>* slices)
-      : slices_(slices) {}
-
-  bool Next(const void** data, int* size) override {
-    while (slice_ < slices_->size() && offset_ == (*slices_)[slice_].size()) {
-      ++slice_;
-      offset_ = 0;
-    }
-    if (slice_ == slices_->size()) return false;
-    const grpc::Slice& slice = (*slices_)[slice_];
-    *data = slice.begin() + offset_;
-    *size = static_cast<int>(slice.size() - offset_);
-    offset_ = slice.size();
-    return true;
-  }
-  void BackUp(int count) override { offset_ -= count; }
-  bool Skip(int count) override {
-    const void* data;
-    int size;
-    while (count > 0) {
-      if (!Next(&data, &size)) return false;
-      if (size > count) {
-        BackUp(size - count);
-        return true;
-      }
-      count -= size;
-    }
-    return true;
-  }
-  int64_t ByteCount() const override {
-    int64_t bytes = static_cast<int64_t>(offset_);
-    for (size_t i = 0; i < slice_; ++i) bytes += (*slices_)[i].size();
-    return bytes;
-  }
-
-  size_t slice() const { return slice_; }
-  size_t offset() const { return offset_; }
-
- private:
-  const std::vector<grpc::Slice>* slices_;
-  size_t slice_ = 0;
-  size_t offset_ = 0;
-};
+constexpr uint32_t kMaxRequestBytes = 64 << 10;  // of a commit or a pull
 
 absl::Status Malformed(absl::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("malformed frame: ", what,
-                   "; allowed: field 1 (meta), then field 15 (payload)"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "malformed frame: ", what,
+      "; allowed: field 1 (meta), then 2 (commit), 3 (pull) and 15 (payload), "
+      "once each"));
 }
 
-absl::Status ReadMeta(CodedInputStream* in, v1::FrameMeta* meta) {
-  if (in->ReadTag() != kMetaTag)
-    return Malformed("it does not start with meta");
+// The message behind a tag.
+absl::Status ReadPart(CodedInputStream* in, absl::string_view name,
+                      uint32_t max_bytes, google::protobuf::MessageLite* part) {
   uint32_t length;
-  if (!in->ReadVarint32(&length)) return Malformed("the length of meta is cut");
-  if (length > kMaxMetaBytes) {
+  if (!in->ReadVarint32(&length)) {
+    return Malformed(absl::StrCat("the length of ", name, " is cut"));
+  }
+  if (length > max_bytes) {
     return Malformed(
-        absl::StrCat("meta has ", length, " bytes, over ", kMaxMetaBytes));
+        absl::StrCat(name, " has ", length, " bytes, over ", max_bytes));
   }
   const auto limit = in->PushLimit(static_cast<int>(length));
-  if (!meta->ParseFromCodedStream(in) || !in->ConsumedEntireMessage() ||
+  if (!part->ParseFromCodedStream(in) || !in->ConsumedEntireMessage() ||
       in->BytesUntilLimit() != 0) {
-    return Malformed("meta does not parse");
+    return Malformed(absl::StrCat(name, " does not parse"));
   }
   in->PopLimit(limit);
   return absl::OkStatus();
+}
+
+// Behind the payload's tag. *length is what it says, which is all that is left.
+absl::Status ReadPayloadLength(CodedInputStream* in, int64_t total,
+                               int64_t* payload) {
+  uint32_t length;
+  if (!in->ReadVarint32(&length)) {
+    return Malformed("the length of payload is cut");
+  }
+  const int64_t left = total - in->CurrentPosition();
+  if (left != static_cast<int64_t>(length)) {
+    return Malformed(absl::StrCat("payload says ", length, " bytes, ", left,
+                                  " bytes follow"));
+  }
+  *payload = left;
+  return absl::OkStatus();
+}
+
+// `head` is serialized before the payload: its fields have lower numbers.
+grpc::Slice HeaderOf(const google::protobuf::MessageLite& head,
+                     int64_t payload_bytes) {
+  const size_t head_bytes = head.ByteSizeLong();
+  std::string header;
+  header.resize(head_bytes + 6);  // a tag, a length of up to 5 bytes
+  auto* start = reinterpret_cast<uint8_t*>(&header[0]);
+  uint8_t* at = head.SerializeWithCachedSizesToArray(start);
+  if (payload_bytes > 0) {
+    at = CodedOutputStream::WriteTagToArray(kPayloadTag, at);
+    at = CodedOutputStream::WriteVarint32ToArray(
+        static_cast<uint32_t>(payload_bytes), at);
+  }
+  return grpc::Slice(start, static_cast<size_t>(at - start));
 }
 
 }  // namespace
@@ -146,38 +141,91 @@ grpc::ByteBuffer MakeFrame(const v1::FrameMeta& meta,
                    std::move(owner));
 }
 
-absl::Status FrameReader::Init(const grpc::ByteBuffer& buffer) {
+grpc::Slice MakeFrameHeader(const v1::PushFrame& head, int64_t payload_bytes) {
+  return HeaderOf(head, payload_bytes);
+}
+
+grpc::Slice MakeFrameHeader(const v1::PushAck& head, int64_t payload_bytes) {
+  return HeaderOf(head, payload_bytes);
+}
+
+absl::Status FrameReader::Take(const grpc::ByteBuffer& buffer) {
   slices_.clear();
   meta_.Clear();
+  commit_.reset();
+  pull_.reset();
   remaining_ = 0;
-  if (!buffer.Dump(&slices_).ok()) {
-    return absl::InvalidArgumentError("malformed frame: unreadable buffer");
+  if (buffer.Dump(&slices_).ok()) return absl::OkStatus();
+  return absl::InvalidArgumentError("malformed frame: unreadable buffer");
+}
+
+absl::Status FrameReader::ReadHead(CodedInputStream* in, int64_t total) {
+  if (in->ReadTag() != kMetaTag) {
+    return Malformed("it does not start with meta");
   }
+  absl::Status status = ReadPart(in, "meta", kMaxMetaBytes, &meta_);
+  absl::string_view before = "meta";
+  while (status.ok() && in->CurrentPosition() < total) {
+    const uint32_t tag = in->ReadTag();  // 0 if it is cut, or a zero byte
+    if (tag == kPayloadTag) return ReadPayloadLength(in, total, &remaining_);
+    if (tag == kCommitTag && before == "meta") {
+      before = "commit";
+      status = ReadPart(in, before, kMaxRequestBytes, &commit_.emplace());
+    } else if (tag == kPullTag && before != "pull") {
+      before = "pull";
+      status = ReadPart(in, before, kMaxRequestBytes, &pull_.emplace());
+    } else {
+      status = Malformed(absl::StrCat("field ", tag >> 3, " follows ", before));
+    }
+  }
+  return status;
+}
+
+absl::Status FrameReader::Init(const grpc::ByteBuffer& buffer) {
+  absl::Status status = Take(buffer);
+  if (!status.ok()) return status;
   SliceStream stream(&slices_);
-  const int64_t total = static_cast<int64_t>(buffer.Length());
   {
     CodedInputStream in(&stream);
-    absl::Status status = ReadMeta(&in, &meta_);
+    status = ReadHead(&in, static_cast<int64_t>(buffer.Length()));
     if (!status.ok()) return status;
-    uint32_t length = 0;
-    if (in.CurrentPosition() < total) {
-      const uint32_t tag = in.ReadTag();  // 0 if it is cut, or a zero byte
-      if (tag != kPayloadTag) {
-        return Malformed(absl::StrCat("field ", tag >> 3, " follows meta"));
-      }
-      if (!in.ReadVarint32(&length)) {
-        return Malformed("the length of payload is cut");
-      }
-    }
-    const int64_t left = total - in.CurrentPosition();
-    if (left != static_cast<int64_t>(length)) {
-      return Malformed(absl::StrCat("payload says ", length, " bytes, ", left,
-                                    " bytes follow"));
-    }
-    remaining_ = length;
   }  // gives back to `stream` what it has read ahead
   slice_ = stream.slice();
   offset_ = stream.offset();
+  return absl::OkStatus();
+}
+
+absl::Status FrameReader::InitAck(const grpc::ByteBuffer& buffer,
+                                  v1::PushAck* ack) {
+  absl::Status status = Take(buffer);
+  if (!status.ok()) return status;
+  const int64_t total = static_cast<int64_t>(buffer.Length());
+  int head_bytes = 0;
+  SliceStream stream(&slices_);
+  {
+    CodedInputStream in(&stream);
+    while (in.CurrentPosition() < total) {
+      const uint32_t tag = in.ReadTag();
+      if (tag == kPayloadTag) {
+        status = ReadPayloadLength(&in, total, &remaining_);
+        if (!status.ok()) return status;
+        break;
+      }
+      if (!WireFormatLite::SkipField(&in, tag)) {
+        return Malformed("an acknowledgement does not parse");
+      }
+      head_bytes = in.CurrentPosition();
+    }
+  }
+  slice_ = stream.slice();
+  offset_ = stream.offset();
+  SliceStream again(&slices_);
+  CodedInputStream in(&again);
+  in.PushLimit(head_bytes);
+  if (!ack->ParseFromCodedStream(&in) || !in.ConsumedEntireMessage()) {
+    return Malformed("an acknowledgement does not parse");
+  }
+  meta_ = ack->meta();
   return absl::OkStatus();
 }
 
@@ -197,8 +245,12 @@ absl::string_view FrameReader::NextPiece(int64_t num_bytes) {
 }
 
 uint32_t FrameReader::Read(char* destination, int64_t num_bytes) {
+  return FinishCrc32c(ReadOn(destination, num_bytes, kCrc32cInit));
+}
+
+uint32_t FrameReader::ReadOn(char* destination, int64_t num_bytes,
+                             uint32_t crc) {
   // The checksum of a piece is taken while its bytes are in the cache.
-  uint32_t crc = kCrc32cInit;
   while (num_bytes > 0) {
     const absl::string_view piece = NextPiece(num_bytes);
     std::memcpy(destination, piece.data(), piece.size());
@@ -206,7 +258,7 @@ uint32_t FrameReader::Read(char* destination, int64_t num_bytes) {
     destination += piece.size();
     num_bytes -= static_cast<int64_t>(piece.size());
   }
-  return FinishCrc32c(crc);
+  return crc;
 }
 
 void FrameReader::Skip(int64_t num_bytes) {

@@ -1,15 +1,16 @@
-// Data frames (PushFrame, PullFrame) as grpc::ByteBuffer: valid protobuf whose
-// payload is neither copied when sent nor copied twice when received.
-//
-// Grammar (proto/README.md):  frame = tag(1) length meta [tag(15) length bytes]
+// Data frames (PushFrame, PullFrame, PushAcks with a version) as
+// grpc::ByteBuffer: valid protobuf whose payload is neither copied when sent
+// nor copied twice when received. Grammar: proto/README.md, "Data frames".
 #ifndef AGG_PROTO_BYTE_BUFFER_FRAME_H_
 #define AGG_PROTO_BYTE_BUFFER_FRAME_H_
 
+#include <google/protobuf/io/coded_stream.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,10 @@ grpc::Slice AliasSlice(absl::string_view bytes,
 // All of a frame before its payload's bytes, in one slice: frames that have the
 // same meta and as many bytes may share it.
 grpc::Slice MakeFrameHeader(const v1::FrameMeta& meta, int64_t payload_bytes);
+// The same from `head`, which is the frame without its payload: a PushFrame
+// with a commit or a pull, or a PushAck (P41).
+grpc::Slice MakeFrameHeader(const v1::PushFrame& head, int64_t payload_bytes);
+grpc::Slice MakeFrameHeader(const v1::PushAck& head, int64_t payload_bytes);
 
 // The frame that begins with `header`; as below.
 grpc::ByteBuffer MakeFrame(const grpc::Slice& header,
@@ -50,17 +55,27 @@ class FrameReader {
  public:
   FrameReader() = default;
 
-  // INVALID_ARGUMENT saying what is malformed: no meta first, a length beyond
-  // the message, bytes after the payload, a meta of over 1 MiB.
+  // A PushFrame or a PullFrame. INVALID_ARGUMENT saying what is malformed: no
+  // meta first, fields that are unknown or not in their order, a length beyond
+  // the message, bytes after the payload, a meta of over 1 MiB, a commit or a
+  // pull of over 64 KiB.
   absl::Status Init(const grpc::ByteBuffer& buffer);
+  // A PushAck, whose fields but the payload become *ack; meta() is its meta.
+  // INVALID_ARGUMENT as above; fields may be unknown.
+  absl::Status InitAck(const grpc::ByteBuffer& buffer, v1::PushAck* ack);
 
   const v1::FrameMeta& meta() const { return meta_; }
+  // With a PushFrame (P41); nothing: it has none.
+  const std::optional<v1::CommitRequest>& commit() const { return commit_; }
+  const std::optional<v1::PullRequest>& pull() const { return pull_; }
   // Payload bytes not yet read.
   int64_t remaining_bytes() const { return remaining_; }
 
   // Copies the next `num_bytes` of the payload to `destination` and returns
   // their CRC32C. REQUIRES: num_bytes <= remaining_bytes().
   uint32_t Read(char* destination, int64_t num_bytes);
+  // As Read, but goes on with a running checksum (crc32c.h), and returns it.
+  uint32_t ReadOn(char* destination, int64_t num_bytes, uint32_t crc);
 
   // Skips them.
   void Skip(int64_t num_bytes);
@@ -68,8 +83,15 @@ class FrameReader {
  private:
   // The next piece of at most num_bytes, within one slice; advances.
   absl::string_view NextPiece(int64_t num_bytes);
+  // INVALID_ARGUMENT: the buffer cannot be read. Forgets the last frame.
+  absl::Status Take(const grpc::ByteBuffer& buffer);
+  // Everything up to the payload's bytes.
+  absl::Status ReadHead(google::protobuf::io::CodedInputStream* in,
+                        int64_t total);
 
   v1::FrameMeta meta_;
+  std::optional<v1::CommitRequest> commit_;
+  std::optional<v1::PullRequest> pull_;
   std::vector<grpc::Slice> slices_;
   size_t slice_ = 0;   // current slice
   size_t offset_ = 0;  // within it

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -61,6 +62,32 @@ TEST(FrameTest, WorkedExampleOfTheReadme) {
   const std::string payload = Payload();
   const grpc::ByteBuffer frame = MakeFrame(ExampleMeta(), {payload}, nullptr);
   EXPECT_EQ(absl::BytesToHexString(Flatten(frame)), kExampleHex);
+}
+
+// The same with int8, whose bytes go to two places.
+TEST(FrameTest, WorkedExampleOfInt8OfTheReadme) {
+  const std::string payload("\x00\x00\x00\x3f\x02\xfe\x7f\x81", 8);
+  ASSERT_EQ(Crc32c(payload), 0xd62d9f8du);
+  v1::FrameMeta meta = ExampleMeta();
+  meta.set_dtype(v1::I8);
+  meta.set_crc32c(0, Crc32c(payload));
+  const std::string bytes = Flatten(MakeFrame(meta, {payload}, nullptr));
+  EXPECT_EQ(absl::BytesToHexString(bytes),
+            "0a18080511080706050403020118032804320100"
+            "3a048d9f2dd67a080000003f02fe7f81");
+  for (const size_t piece : {1, 3, 64}) {
+    FrameReader reader;
+    ASSERT_TRUE(reader.Init(BufferOf(bytes, piece)).ok());
+    float scale = 0.0f;
+    std::string elements(4, '\0');
+    uint32_t crc =
+        reader.ReadOn(reinterpret_cast<char*>(&scale), 4, kCrc32cInit);
+    crc = reader.ReadOn(&elements[0], 4, crc);
+    EXPECT_EQ(FinishCrc32c(crc), reader.meta().crc32c(0));
+    EXPECT_EQ(scale, 0.5f);
+    EXPECT_EQ(elements, payload.substr(4));
+    EXPECT_EQ(reader.remaining_bytes(), 0);
+  }
 }
 
 TEST(FrameTest, IsWhatProtobufWrites) {
@@ -141,6 +168,110 @@ TEST(FrameReaderTest, UnknownFieldsOfTheMetaAreIgnored) {
   ASSERT_TRUE(reader.Init(BufferOf(frame, 4)).ok());
   EXPECT_EQ(reader.meta().round(), 3u);
   EXPECT_EQ(reader.remaining_bytes(), 1);
+}
+
+v1::PushFrame FrameOfOneTrip() {
+  v1::PushFrame message;
+  *message.mutable_meta() = ExampleMeta();
+  message.mutable_commit()->set_session(7);
+  message.mutable_commit()->set_round(3);
+  message.mutable_pull()->set_version(4);
+  return message;
+}
+
+TEST(FrameReaderTest, CommitAndPullComeBetweenMetaAndPayload) {
+  v1::PushFrame message = FrameOfOneTrip();
+  const std::string payload = Payload();
+  const grpc::ByteBuffer frame =
+      MakeFrame(MakeFrameHeader(message, 8), {payload}, nullptr);
+  message.set_payload(payload);
+  EXPECT_EQ(Flatten(frame), message.SerializeAsString());
+  for (size_t piece : {1, 5, 1000}) {
+    FrameReader reader;
+    ASSERT_TRUE(reader.Init(BufferOf(Flatten(frame), piece)).ok());
+    EXPECT_EQ(reader.meta().round(), 3u);
+    ASSERT_TRUE(reader.commit().has_value());
+    EXPECT_EQ(reader.commit()->session(), 7u);
+    ASSERT_TRUE(reader.pull().has_value());
+    EXPECT_EQ(reader.pull()->version(), 4u);
+    std::string out(8, '\0');
+    EXPECT_EQ(reader.Read(&out[0], 8), Crc32c(payload));
+  }
+}
+
+TEST(FrameReaderTest, EachOfCommitAndPullMayComeAlone) {
+  v1::PushFrame committed = FrameOfOneTrip();
+  committed.clear_pull();
+  v1::PushFrame pulled = FrameOfOneTrip();
+  pulled.clear_commit();
+  FrameReader reader;
+  ASSERT_TRUE(reader.Init(BufferOf(committed.SerializeAsString(), 9)).ok());
+  EXPECT_TRUE(reader.commit().has_value() && !reader.pull().has_value());
+  ASSERT_TRUE(reader.Init(BufferOf(pulled.SerializeAsString(), 9)).ok());
+  EXPECT_TRUE(!reader.commit().has_value() && reader.pull().has_value());
+}
+
+TEST(FrameReaderTest, CommitAndPullAreRefusedOutOfOrderOrTwiceOrTooLong) {
+  const std::string meta =
+      absl::HexStringToBytes(std::string(kExampleHex).substr(0, 52));
+  const std::string commit("\x12\x02\x18\x03", 4);
+  const std::string pull("\x1a\x02\x10\x04", 4);
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {meta + pull + commit, "field 2 follows pull"},
+      {meta + commit + commit, "field 2 follows commit"},
+      {meta + pull + pull, "field 3 follows pull"},
+      {commit + meta, "does not start with meta"},
+      {meta + commit + meta, "field 1 follows commit"},
+      {meta + "\x12", "length of commit is cut"},
+      {meta + "\x1a\x03\x10", "pull does not parse"},
+      {meta + "\x12\x81\x80\x04", "commit has 65537 bytes, over 65536"},
+      {meta + "\x22\x01z", "field 4 follows meta"},
+  };
+  for (const auto& [bytes, message] : cases) {
+    FrameReader reader;
+    const absl::Status status = reader.Init(BufferOf(bytes, 3));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << message;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+  }
+}
+
+TEST(FrameReaderTest, AnAcknowledgementHasAVersionsFrame) {
+  v1::PushAck head;
+  *head.mutable_meta() = ExampleMeta();
+  head.set_last(true);
+  const std::string payload = Payload();
+  const std::string bytes =
+      Flatten(MakeFrame(MakeFrameHeader(head, 8), {payload}, nullptr));
+  v1::PushAck whole = head;
+  whole.set_payload(payload);
+  EXPECT_EQ(bytes, whole.SerializeAsString());
+  for (size_t piece : {1, 4, 1000}) {
+    FrameReader reader;
+    v1::PushAck ack;
+    ASSERT_TRUE(reader.InitAck(BufferOf(bytes, piece), &ack).ok());
+    EXPECT_EQ(ack.SerializeAsString(), head.SerializeAsString());
+    EXPECT_EQ(reader.meta().round(), 3u);
+    ASSERT_EQ(reader.remaining_bytes(), 8);
+    std::string out(8, '\0');
+    EXPECT_EQ(reader.Read(&out[0], 8), Crc32c(payload));
+  }
+}
+
+TEST(FrameReaderTest, AnAcknowledgementWithoutAPayloadIsRead) {
+  v1::PushAck sent;
+  sent.set_round(9);
+  sent.mutable_outcome()->set_version(10);
+  FrameReader reader;
+  v1::PushAck ack;
+  ASSERT_TRUE(reader.InitAck(BufferOf(sent.SerializeAsString(), 2), &ack).ok());
+  EXPECT_EQ(ack.outcome().version(), 10u);
+  EXPECT_EQ(reader.remaining_bytes(), 0);
+  for (const char* hex : {"38", "3a05080511", "7a09", "ff"}) {
+    EXPECT_EQ(
+        reader.InitAck(BufferOf(absl::HexStringToBytes(hex), 2), &ack).code(),
+        absl::StatusCode::kInvalidArgument)
+        << hex;
+  }
 }
 
 struct Malformed {
