@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/backend.h"
+#include "kernels/optimizer_table.h"
 #include "server/base/address.h"
 #include "server/base/field_error.h"
 #include "server/base/file_system.h"
@@ -28,6 +29,7 @@
 #include "server/round/shard_options.h"
 #include "server/round/shard_peer.h"
 #include "server/rpc/coordinator_probe.h"
+#include "server/rpc/region_server.h"
 #include "server/rpc/remote_shard_peer.h"
 #include "server/rpc/rpc_server.h"
 #include "server/shard/shard_engine.h"
@@ -50,7 +52,9 @@ JobInfo MakeJobInfo(const ServerOptions& options, uint64_t life) {
   job.max_workers = options.coordinator.max_workers;
   job.lease = options.coordinator.lease;
   job.push_dtype = options.shard.push_dtype;
+  job.pipelined = options.shard.pipelined;
   job.pull_dtype = options.shard.pull_dtype;
+  job.optimizer = LineOf(options.shard.optimizer.kind).name;
   job.shards = options.shards;
   job.coordinator_life = life;
   return job;
@@ -96,6 +100,7 @@ absl::Status Server::StartParts() {
   ChooseLocalSocket();
   absl::Status status = OpenCheckpoints();
   if (status.ok()) status = StartEngine();
+  if (status.ok()) StartRegions();
   if (status.ok()) status = StartObservation();
   if (status.ok()) StartCoordinator();
   if (status.ok()) status = StartMetrics();
@@ -113,18 +118,6 @@ absl::Status Server::StartParts() {
       engine_.get(), coordinator_.get(), rpc_.get(),
       options_.coordinator.phase_timeout);
   return absl::OkStatus();
-}
-
-// A host without such sockets serves over TCP alone.
-void Server::ChooseLocalSocket() {
-  if (!options_.unix_socket) return;
-  const std::string name = LocalSocketName(life_);
-  const absl::Status status = CheckLocalListen(name);
-  if (status.ok()) {
-    local_socket_ = name;
-  } else {
-    LogWarning(status.message(), "; workers of this host use TCP");
-  }
 }
 
 // First, since a job that cannot see its checkpoints must not begin anew.
@@ -248,9 +241,11 @@ absl::Status Server::StartRpc(int port) {
               options_.fingerprint,
               std::string(backend_->name()),
               life_,
-              local_socket_};
+              local_socket_,
+              region_socket_};
   rpc.job = MakeJobInfo(options_, life_);
   rpc.job.local_socket = local_socket_;
+  rpc.job.region_socket = region_socket_;
   rpc.admin = start_.admin;
   rpc.version = kVersion;
   rpc.on_drain_request = start_.on_drain_request;
@@ -268,6 +263,9 @@ absl::Status Server::StartRpc(int port) {
   LogInfo(name(), " listens on ", FormatAddress({bind_host_, rpc_->port()}));
   if (!local_socket_.empty()) {
     LogInfo("workers of this host may use ", LocalSocketTarget(local_socket_));
+  }
+  if (!region_socket_.empty()) {
+    LogInfo("workers of this host and user may share memory");
   }
   return absl::OkStatus();
 }

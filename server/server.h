@@ -28,6 +28,7 @@ class FileSystem;
 class Housekeeping;
 class Neighbours;
 class Observation;
+class RegionServer;
 class RemoteShardPeer;
 class RpcServer;
 class ShardEngine;
@@ -85,6 +86,7 @@ class Server {
   void ChooseLocalSocket();
   absl::Status OpenCheckpoints();
   absl::Status StartEngine();
+  void StartRegions();
   absl::Status StartObservation();
   void StartCoordinator();  // on ordinal 0
   absl::Status StartMetrics();
@@ -102,7 +104,8 @@ class Server {
   const StartOptions start_;
   const uint64_t life_;  // random, of this process's run; never 0
   std::string bind_host_;
-  std::string local_socket_;  // "": none
+  std::string local_socket_;   // "": none
+  std::string region_socket_;  // "": none
 
   // Before the parts, which call back until they are destroyed.
   mutable Mutex mutex_;
@@ -118,6 +121,7 @@ class Server {
   std::unique_ptr<CheckpointFolder> checkpoints_;  // null: none configured
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<ShardEngine> engine_;
+  std::unique_ptr<RegionServer> regions_;   // null: no memory is shared
   std::unique_ptr<Neighbours> neighbours_;  // null without replication
   std::unique_ptr<Observation> observation_;
   std::vector<std::unique_ptr<RemoteShardPeer>> remote_peers_;

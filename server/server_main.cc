@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <iostream>
 #include <memory>
@@ -105,6 +106,25 @@ void WatchSignals(const sigset_t& set, std::shared_ptr<StopRequest> stop) {
   }).detach();
 }
 
+// Who started this process is gone when the pipe that it holds is closed,
+// whatever ended it. What is read until then is dropped.
+void WatchStdin(std::shared_ptr<StopRequest> stop) {
+  std::thread([stop = std::move(stop)] {
+    char dropped[256];
+    ssize_t count = 0;
+    do {
+      count = read(STDIN_FILENO, dropped, sizeof(dropped));
+    } while (count > 0 || (count < 0 && errno == EINTR));
+    stop->Ask("standard input has ended");
+  }).detach();
+}
+
+void WatchForTheEnd(const sigset_t& signals, const CommandLine& line,
+                    const std::shared_ptr<StopRequest>& stop) {
+  WatchSignals(signals, stop);
+  if (line.exit_with_stdin) WatchStdin(stop);
+}
+
 // Drains the server within `drain`. A drain that takes 5 s longer than it may
 // ends the process.
 void Stop(Server* server, absl::Duration drain) {
@@ -177,7 +197,7 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   if (!server.ok()) return Fail(kFailure, server.status().message());
   const absl::Status written = WritePorts(line, **server);
   if (!written.ok()) return Fail(kFailure, written.message());
-  WatchSignals(signals, stop);
+  WatchForTheEnd(signals, line, stop);
   const std::string reason = stop->Wait();
   LogInfo(reason, ": draining for up to ", absl::FormatDuration(line.drain));
   Stop(server->get(), line.drain);

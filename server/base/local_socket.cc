@@ -17,6 +17,8 @@ namespace agg {
 namespace {
 
 constexpr size_t kMaxName = 64;
+// All workers of a host connect at the same time when the job begins.
+constexpr int kBacklog = 512;
 
 // bind or connect.
 using AddressCall = int (*)(int, const sockaddr*, socklen_t);
@@ -45,6 +47,10 @@ std::string LocalSocketName(uint64_t life) {
   return absl::StrCat("agg-", absl::Hex(life, absl::kZeroPad16));
 }
 
+std::string RegionSocketName(uint64_t life) {
+  return absl::StrCat("agg-regions-", absl::Hex(life, absl::kZeroPad16));
+}
+
 bool IsLocalSocketName(absl::string_view name) {
   return !name.empty() && name.size() <= kMaxName &&
          std::all_of(name.begin(), name.end(), [](char c) {
@@ -57,31 +63,50 @@ std::string LocalSocketTarget(absl::string_view name) {
   return absl::StrCat("unix-abstract:", name);
 }
 
-absl::Status CheckLocalListen(absl::string_view name) {
-  const int fd = OpenSocket();
-  int error = WithAddress(fd, name, &bind);
-  if (error == 0 && listen(fd, 1) != 0) error = errno;
-  if (fd >= 0) close(fd);
-  if (error == 0) return absl::OkStatus();
+absl::StatusOr<FileDescriptor> ListenLocally(absl::string_view name) {
+  FileDescriptor socket(OpenSocket());
+  int error = WithAddress(socket.get(), name, &bind);
+  if (error == 0 && listen(socket.get(), kBacklog) != 0) error = errno;
+  if (error == 0) return socket;
   return absl::UnavailableError(absl::StrCat("cannot listen on ",
                                              LocalSocketTarget(name), ": ",
                                              std::strerror(error)));
 }
 
-bool CanConnectLocally(absl::string_view name) {
-  if (!IsLocalSocketName(name)) return false;
-  const int fd = OpenSocket();
-  const int error = WithAddress(fd, name, &connect);
-  // Anybody may take a name that is free here: a shard on another host has one
-  // that is. SO_PEERCRED says who called listen.
+absl::Status CheckLocalListen(absl::string_view name) {
+  return ListenLocally(name).status();
+}
+
+bool IsTrustedPeer(int socket) {
   ucred peer = {};
   socklen_t size = sizeof(peer);
-  const bool trusted =
-      error == 0 &&
-      getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-      (peer.uid == geteuid() || peer.uid == 0);
-  if (fd >= 0) close(fd);
-  return trusted;
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+         (peer.uid == geteuid() || peer.uid == 0);
+}
+
+absl::StatusOr<FileDescriptor> ConnectLocally(absl::string_view name) {
+  if (!IsLocalSocketName(name)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", name, "\" is no name of a local socket"));
+  }
+  FileDescriptor socket(OpenSocket());
+  const int error = WithAddress(socket.get(), name, &connect);
+  if (error != 0) {
+    return absl::UnavailableError(absl::StrCat("cannot connect to ",
+                                               LocalSocketTarget(name), ": ",
+                                               std::strerror(error)));
+  }
+  // Anybody may take a name that is free here: a shard on another host has one
+  // that is. SO_PEERCRED says who called listen.
+  if (!IsTrustedPeer(socket.get())) {
+    return absl::UnavailableError(
+        absl::StrCat(LocalSocketTarget(name), " is of another user's process"));
+  }
+  return socket;
+}
+
+bool CanConnectLocally(absl::string_view name) {
+  return ConnectLocally(name).ok();
 }
 
 }  // namespace agg

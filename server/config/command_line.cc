@@ -46,6 +46,9 @@ Program AggServer(CommandLine* line) {
        TextValue(&line->metrics_port_file)},
       {"--admin", "", "serve aggctl's calls on the port, too; default true",
        SwitchValue(&line->admin)},
+      {"--exit_with_stdin", "",
+       "drain when standard input ends: with the process that holds its pipe",
+       SwitchValue(&line->exit_with_stdin)},
       {"--validate", "", "check the configuration and exit",
        SwitchValue(&line->validate)},
       {"--print_config", "",
@@ -69,6 +72,11 @@ absl::StatusOr<CommandLine> ParseCommandLine(
       ParseFlags(AggServer(&line), arguments);
   if (!parsed.ok()) return parsed.status();
   line.text = parsed->text;
+  if (line.exit_with_stdin && line.config == "-") {
+    return absl::InvalidArgumentError(
+        "--exit_with_stdin is true; allowed: false with --config=-, after "
+        "which standard input has ended");
+  }
   return line;
 }
 

@@ -23,6 +23,7 @@ struct CommandLine {
   std::optional<int> metrics_port;
   std::string metrics_port_file;
   bool admin = true;
+  bool exit_with_stdin = false;
   bool validate = false;
   bool print_config = false;
   LogLevel log_level = LogLevel::kInfo;

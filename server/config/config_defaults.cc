@@ -104,6 +104,8 @@ v1::JobConfig WithDefaults(v1::JobConfig config) {
   Default(config.mutable_backend(), "cpu");
   Default(config.mutable_cuda_gram(), "by_device");
   Default(config.mutable_unix_socket(), "auto");
+  Default(config.mutable_shared_memory(), "auto");
+  Default(config.mutable_publish(), "atomic");
   v1::MetricsConfig* metrics = config.mutable_metrics();
   if (metrics->max_tensors() == 0) metrics->set_max_tensors(32);
   if (metrics->max_workers() == 0) metrics->set_max_workers(64);

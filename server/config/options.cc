@@ -14,6 +14,7 @@
 #include "server/config/combine_config.h"
 #include "server/config/config_text.h"
 #include "server/config/optimizer_config.h"
+#include "server/config/publish_config.h"
 #include "server/config/survival_config.h"
 
 namespace agg {
@@ -24,6 +25,7 @@ constexpr int64_t kMinRoundLogBytes = 65536;
 
 // The limit of MakeShardPlan (proto/shard_plan.h).
 constexpr int kMaxShards = 1024;
+constexpr int64_t kMinEarlyElements = 65536;  // wakes a thread for no less
 
 absl::Status CheckJob(const std::string& job) {
   const bool good =
@@ -51,6 +53,10 @@ void CheckShards(const v1::JobConfig& config, FieldErrors* errors) {
   }
   if (config.unix_socket() != "auto" && config.unix_socket() != "off") {
     errors->Add(FieldError("unix_socket", Quoted(config.unix_socket()),
+                           "\"auto\", \"off\""));
+  }
+  if (config.shared_memory() != "auto" && config.shared_memory() != "off") {
+    errors->Add(FieldError("shared_memory", Quoted(config.shared_memory()),
                            "\"auto\", \"off\""));
   }
 }
@@ -123,11 +129,13 @@ void CheckTimes(const v1::JobConfig& config, FieldErrors* errors) {
 }
 
 absl::StatusOr<DType> ParseDType(absl::string_view path,
-                                 const std::string& name) {
-  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    if (DTypeName(dtype) == name) return dtype;
+                                 const std::string& name, bool int8) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kI8}) {
+    if (DTypeName(dtype) == name && (int8 || dtype != DType::kI8)) return dtype;
   }
-  return FieldError(path, Quoted(name), "\"f32\", \"bf16\", \"f16\"");
+  return FieldError(
+      path, Quoted(name),
+      absl::StrCat("\"f32\", \"bf16\", \"f16\"", int8 ? ", \"int8\"" : ""));
 }
 
 std::optional<GramArithmetic> ParseGram(const std::string& name) {
@@ -160,19 +168,6 @@ void CheckCompute(const v1::JobConfig& config, FieldErrors* errors) {
                          config.device_memory_budget_bytes(),
                          "0 (80% of the device), or more with backend "
                          "\"cuda\""));
-}
-
-// How many rows close a round, and of which version. max_staleness is a field
-// that proto/config.proto keeps for asynchronous jobs: set, it would promise
-// what the server does not do.
-void CheckCloseRule(const v1::JobConfig& config, FieldErrors* errors) {
-  errors->Add(CheckField(
-      config.quorum() >= 0 && config.quorum() <= config.max_workers(), "quorum",
-      config.quorum(),
-      absl::StrCat("0 (all members) to max_workers (", config.max_workers(),
-                   ")")));
-  errors->Add(CheckField(config.max_staleness() == 0, "max_staleness",
-                         config.max_staleness(), "0 (synchronous)"));
 }
 
 void CheckObservation(const v1::JobConfig& config, FieldErrors* errors) {
@@ -224,14 +219,15 @@ CoordinatorOptions MakeCoordinatorOptions(const v1::JobConfig& config,
 
 void FillShardOptions(const v1::JobConfig& config, ShardOptions* options,
                       FieldErrors* errors) {
-  errors->Take(ParseDType("push_dtype", config.push_dtype()),
+  errors->Take(ParseDType("push_dtype", config.push_dtype(), true),
                &options->push_dtype);
-  errors->Take(ParseDType("pull_dtype", config.pull_dtype()),
+  errors->Take(ParseDType("pull_dtype", config.pull_dtype(), false),
                &options->pull_dtype);
   options->num_shards = config.shards_size();
   options->workers = config.workers();
   options->max_workers = config.max_workers();
   options->weight_decay = static_cast<float>(config.optimizer().weight_decay());
+  options->min_early_elements = kMinEarlyElements;
   options->memory_budget = {config.memory_budget_bytes(),
                             config.device_memory_budget_bytes()};
 }
@@ -261,6 +257,17 @@ void FillSurvival(const v1::JobConfig& config, ServerOptions* options,
   options->checkpoint_path = config.checkpoint().path();
 }
 
+// REQUIRES: all else is filled in, without an error.
+void FillPublish(const v1::JobConfig& config, ServerOptions* options,
+                 FieldErrors* errors) {
+  errors->Take(MakePipelined(config, options->coordinator.combine,
+                             options->coordinator.optimizer),
+               &options->shard.pipelined);
+  options->coordinator.pipelined = options->shard.pipelined;
+  // Waves are about as early.
+  options->shard.early_gram = !options->shard.pipelined;
+}
+
 }  // namespace
 
 absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
@@ -271,12 +278,13 @@ absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
   CheckFloor(config, &errors);
   CheckTimes(config, &errors);
   CheckCompute(config, &errors);
-  CheckCloseRule(config, &errors);
+  errors.Add(CheckCloseRule(config));
   CheckObservation(config, &errors);
   ServerOptions options;
   FillShardOptions(config, &options.shard, &errors);
   FillFormulas(config, &options, &errors);
   FillSurvival(config, &options, &errors);
+  if (errors.empty()) FillPublish(config, &options, &errors);
   if (!errors.empty()) return errors.status();
   options.shards.assign(config.shards().begin(), config.shards().end());
   options.coordinator = MakeCoordinatorOptions(config, options.coordinator);
@@ -284,6 +292,8 @@ absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
   options.backend_options.num_threads = config.compute_threads();
   options.backend_options.cuda_gram = *ParseGram(config.cuda_gram());
   options.unix_socket = config.unix_socket() == "auto";
+  options.shard.shared_memory =
+      options.unix_socket && config.shared_memory() == "auto";
   options.metrics = {config.metrics().bind(), config.metrics().port(),
                      config.metrics().max_tensors(),
                      config.metrics().max_workers()};

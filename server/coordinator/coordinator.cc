@@ -29,8 +29,10 @@ Coordinator::Coordinator(const CoordinatorOptions& options,
           [this](uint64_t epoch, const absl::Status& reason) {
             LoseEpoch(epoch, reason);
           },
-          [this](uint64_t epoch, int ordinal) {
-            NoteDraining(epoch, ordinal);
+          [this](uint64_t epoch, int ordinal) { NoteDraining(epoch, ordinal); },
+          [this](uint64_t epoch, int ordinal,
+                 const std::vector<CompleteRow>& rows) {
+            NoteComplete(epoch, ordinal, rows);
           })),
       state_(options) {
   engine_.SetMakeRecord([this](const RoundReport& report, JobRecord record) {
@@ -40,6 +42,11 @@ Coordinator::Coordinator(const CoordinatorOptions& options,
     peers_.peer(ordinal)->SetOnDraining(
         [listener = loss_listener_, ordinal](uint64_t epoch) {
           listener->NotifyDraining(epoch, ordinal);
+        });
+    peers_.peer(ordinal)->SetOnComplete(
+        [listener = loss_listener_, ordinal](
+            uint64_t epoch, const std::vector<CompleteRow>& rows) {
+          listener->NotifyComplete(epoch, ordinal, rows);
         });
   }
 }
@@ -217,7 +224,7 @@ uint64_t Coordinator::Commit(CommitCall call, OutcomeCallback done) {
       const absl::StatusOr<uint64_t> number = state_.waiters()->Add(
           OutcomeWaiters::Call::kCommit,
           {call.kind, call.round, call.session, call.attempt}, done);
-      changed_.NotifyAll();  // it may be the commit that closes the round
+      WakeLoopIfDue();  // it may be the commit that closes the round
       if (number.ok()) return *number;
       answer = number.status();
     }

@@ -166,6 +166,9 @@ class Coordinator {
   bool finished() const;
 
  private:
+  // To be called when a commit or a report has come: most close no round, and
+  // the loop sleeps on.
+  void WakeLoopIfDue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Has the loop run `operation`, or says why calls are not taken.
   absl::Status Enqueue(std::optional<uint64_t> epoch,
                        std::function<void()> operation);
@@ -173,6 +176,9 @@ class Coordinator {
   void LoseEpoch(uint64_t epoch, const absl::Status& reason);
   // Somebody stops the shard, which waits to be let go. From any thread.
   void NoteDraining(uint64_t epoch, int ordinal);
+  // Rows are complete on a shard, whose commits may have come. From any thread.
+  void NoteComplete(uint64_t epoch, int ordinal,
+                    const std::vector<CompleteRow>& rows);
   // Another life of the coordinator answers at this one's address.
   void Supersede(const std::string& other);
 
@@ -246,6 +252,11 @@ class Coordinator {
   bool SeedIfDue();
   bool FailIfDue();
   bool RoundIfDue();
+  // What a round came to, or why its epoch is over.
+  void EndRound(const ClosingRound& round, absl::StatusOr<RoundReport> report);
+  // A round that is published wave by wave (P43): it begins, and its next wave.
+  void BeginWaves(ClosingRound round);
+  bool WaveIfDue();
   // What the shards have reserved for a Join.
   struct Reservation {
     uint64_t epoch = 0;
@@ -287,8 +298,9 @@ class Coordinator {
   PhaseWatch phase_watch_;
   RoundEngine engine_;  // used by the loop
   RoundReporter reporter_;
-  VersionId reported_;           // of the last round; the loop's
-  bool record_was_cut_ = false;  // and the log says so; the loop's
+  std::optional<ClosingRound> waved_round_;  // under way; the loop's
+  VersionId reported_;                       // of the last round; the loop's
+  bool record_was_cut_ = false;              // and the log says so; the loop's
   std::set<VersionId> refused_;  // checkpoints that are damaged; the loop's
   const std::shared_ptr<LossListener> loss_listener_;  // peers hold it, too
 
@@ -306,6 +318,8 @@ class Coordinator {
   std::vector<std::function<void(const absl::Status&)>> facts_waiters_
       ABSL_GUARDED_BY(mutex_);
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  // Of the loop; InfinitePast: it is awake, and looks before it sleeps again.
+  absl::Time asleep_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   bool threaded_ = false;  // set by Start, before its threads begin
   std::thread thread_;     // the loop
   std::thread joins_thread_;

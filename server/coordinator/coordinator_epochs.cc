@@ -110,9 +110,11 @@ void Coordinator::BeginEpoch(uint64_t epoch,
                              std::optional<JobStart> start) {
   std::vector<uint64_t> lives;
   std::vector<std::string> sockets;
+  std::vector<std::string> region_sockets;
   for (const ShardInventory& inventory : inventories) {
     lives.push_back(inventory.life);
     sockets.push_back(inventory.local_socket);
+    region_sockets.push_back(inventory.region_socket);
   }
   const bool fresh = !start.has_value();
   std::vector<RoundReport> restored;
@@ -120,7 +122,8 @@ void Coordinator::BeginEpoch(uint64_t epoch,
   bool finished = false;
   {
     MutexLock lock(&mutex_);
-    state_.SetShardProcesses(std::move(lives), std::move(sockets));
+    state_.SetShardProcesses(std::move(lives), std::move(sockets),
+                             std::move(region_sockets));
     if (!state_.BeginEpoch(epoch, std::move(start), clock_->Now())) return;
     finished = state_.finished();
   }

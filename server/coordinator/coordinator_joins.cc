@@ -189,6 +189,7 @@ JoinResult Coordinator::Completed(JoinResult result) const {
   result.combination = state_.CombinationOf(result.first_round);
   result.shard_lives = state_.shard_lives();
   result.local_sockets = state_.local_sockets();
+  result.region_sockets = state_.region_sockets();
   return result;
 }
 

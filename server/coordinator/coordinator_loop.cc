@@ -27,9 +27,10 @@ bool Coordinator::RunOnce() {
   if (join != nullptr) ServeJoin(join);
   if (!threaded_) LookAtCheckpoint();
   FactsIfDue();
-  return RunOperation() || join != nullptr || AttachIfDue() ||
-         HandOverIfDue() || ExpireIfDue() || SeedIfDue() || FailIfDue() ||
-         CheckpointIfDue() || RoundIfDue();
+  if (RunOperation() || join != nullptr || WaveIfDue()) return true;
+  if (waved_round_.has_value()) return ExpireIfDue();  // it comes first
+  return AttachIfDue() || HandOverIfDue() || ExpireIfDue() || SeedIfDue() ||
+         FailIfDue() || CheckpointIfDue() || RoundIfDue();
 }
 
 void Coordinator::Loop() {
@@ -47,9 +48,15 @@ void Coordinator::Loop() {
     const absl::Time wake = state_.NextWake(now);
     // At most a second, since the wait is measured by another clock.
     if (wake > now) {
+      asleep_until_ = wake;
       changed_.WaitFor(&mutex_, std::min(wake - now, absl::Seconds(1)));
+      asleep_until_ = absl::InfinitePast();
     }
   }
+}
+
+void Coordinator::WakeLoopIfDue() {
+  if (state_.NextWake(clock_->Now()) < asleep_until_) changed_.NotifyAll();
 }
 
 bool Coordinator::RunOperation() {
@@ -74,6 +81,13 @@ void Coordinator::LoseEpoch(uint64_t epoch, const absl::Status& reason) {
     changed_.NotifyAll();
   }
   calls.Run();
+}
+
+void Coordinator::NoteComplete(uint64_t epoch, int ordinal,
+                               const std::vector<CompleteRow>& rows) {
+  MutexLock lock(&mutex_);
+  state_.NoteComplete(epoch, ordinal, rows, clock_->Now());
+  WakeLoopIfDue();  // it may be what closes the round
 }
 
 void Coordinator::SayWhoIsWaitedFor() {
@@ -150,24 +164,28 @@ bool Coordinator::RoundIfDue() {
     if (!round.has_value()) return false;
   }
   engine_.SetCombination(round->combine);
-  absl::StatusOr<RoundReport> report =
-      engine_.Run(round->round, round->contributions);
-  if (!report.ok()) LoseEpoch(round->epoch, report.status());
+  if (options_.pipelined) {
+    BeginWaves(*std::move(round));
+  } else {
+    EndRound(*round, engine_.Run(round->round, round->contributions));
+  }
+  return true;
+}
+
+void Coordinator::EndRound(const ClosingRound& round,
+                           absl::StatusOr<RoundReport> report) {
+  if (!report.ok()) LoseEpoch(round.epoch, report.status());
   {
     MutexLock lock(&mutex_);
     changed_.NotifyAll();  // Drain may wait for the round's end
-    if (!report.ok()) {
-      state_.GiveUpRound();
-      return true;
-    }
-    if (!state_.FinishRound(*round, clock_->Now(), &*report)) return true;
+    if (!report.ok()) return state_.GiveUpRound();
+    if (!state_.FinishRound(round, clock_->Now(), &*report)) return;
   }
   DeliverEffects();
   // Workers have their answers now; statistics and metrics may take their time,
   // while the next round goes on.
   reported_ = {report->epoch, report->version};
   reporter_.Add(engine_.TakeFacts(), *std::move(report));
-  return true;
 }
 
 }  // namespace agg

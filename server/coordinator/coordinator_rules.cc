@@ -5,12 +5,22 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/log.h"
+#include "server/combine/pipelining.h"
 #include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/job_facts.h"
 
 namespace agg {
 
 // --- The rule ----------------------------------------------------------------
+
+absl::StatusOr<CombineOptions> CoordinatorState::Changed(
+    const CombineOptions& before, const RuleChange& change) const {
+  absl::StatusOr<CombineOptions> after = ChangedCombination(before, change);
+  if (!after.ok() || !options_.pipelined) return after;
+  const absl::Status status = CheckPipelining(*after);
+  if (!status.ok()) return status;
+  return after;
+}
 
 absl::StatusOr<RuleChangeResult> CoordinatorState::SetRule(
     const RuleChange& change, const CombinationCheck& check) {
@@ -28,7 +38,7 @@ absl::StatusOr<RuleChangeResult> CoordinatorState::SetRule(
   }
   // Two changes before the next round add up.
   const CombineOptions& base = next_combine_.value_or(combine_);
-  absl::StatusOr<CombineOptions> after = ChangedCombination(base, change);
+  absl::StatusOr<CombineOptions> after = Changed(base, change);
   if (!after.ok()) return after.status();
   RuleChangeResult result;
   result.before = NamesOf(combine_);
@@ -99,11 +109,11 @@ void CoordinatorState::ApplyRules(const JobChanges& changes, uint64_t version) {
   absl::StatusOr<CombineOptions> rule = options_.combine;
   absl::StatusOr<CombineOptions> next = options_.combine;
   if (changes.rule.has_value()) {
-    rule = ChangedCombination(options_.combine, *changes.rule);
+    rule = Changed(options_.combine, *changes.rule);
     next = rule;
   }
   if (changes.next_rule.has_value()) {
-    next = ChangedCombination(options_.combine, *changes.next_rule);
+    next = Changed(options_.combine, *changes.next_rule);
   }
   if (!rule.ok() || !next.ok()) {
     LogWarning("the rule that was set is not taken over: ",

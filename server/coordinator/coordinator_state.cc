@@ -1,5 +1,6 @@
-// Epochs and rounds, as changes of plain state. The rule and other facts are in
-// coordinator_rules.cc, stops in coordinator_draining.cc.
+// Epochs and rounds, as changes of plain state. Commits are in
+// coordinator_commits.cc, the rule and other facts in coordinator_rules.cc,
+// stops in coordinator_draining.cc.
 #include "server/coordinator/coordinator_state.h"
 
 #include <algorithm>
@@ -140,6 +141,8 @@ bool CoordinatorState::BeginEpoch(uint64_t epoch, std::optional<JobStart> start,
   }
   ApplyEnd();
   arrivals_.BeginEpoch(job_->version());
+  awaited_.Begin(0);
+  awaited_began_ = false;
   floor_ = FloorWatch(close_options_);
   skipped_ = SkippedRun(options_.max_skipped_rounds);
   epoch_on_ = true;
@@ -185,16 +188,11 @@ DeferredCalls CoordinatorState::LoseEpoch(uint64_t epoch,
                        std::string(no_epoch_.message())}));
   // Streams of the former epoch may still be open; their ends mean nothing.
   attendance_.ForgetAll();
+  awaited_.Begin(0);
   return calls;
 }
 
 // --- Rounds ------------------------------------------------------------------
-
-OutcomeAnswer CoordinatorState::Commit(const CommitCall& call, absl::Time now) {
-  const std::optional<int32_t> late = job_->TooLate(call);
-  if (late.has_value()) arrivals_.NoteLate(*late, call.round, now);
-  return job_->Commit(call, now);
-}
 
 void CoordinatorState::NoteArrivals(const ClosingRound& round) {
   std::vector<RowArrival> rows;
@@ -238,12 +236,13 @@ std::optional<ClosingRound> CoordinatorState::CloseRoundIfDue(absl::Time now) {
 
 bool CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
                                    RoundReport* report) {
-  in_round_ = false;
+  GiveUpRound();
   // All shards have published it (P17), though the epoch may have ended since:
   // then the next one begins with this version, and job_ has to know of it.
   if (job_->epoch() != round.epoch) return false;
   CompleteReport(round, now, report);
   NoteArrivals(round);
+  GiveUpAwaited(round.round, now);
   report->history = job_->history();
   RoundResult outcome = OutcomeOf(*report);
   const uint64_t num_skipped = skipped_.length();
@@ -276,6 +275,10 @@ absl::Time CoordinatorState::NextWake(absl::Time now) const {
   }
   if (job_->seeded()) {
     wake = std::min(wake, checkpoints_.NextDue(job_->id(), job_->finished()));
+  }
+  if (open_waves_.has_value()) {
+    if (NextWave().kind != WaveStep::Kind::kWait) return absl::InfinitePast();
+    return std::min(wake, waiting_report_.next_at());
   }
   const Handover::Step handover = NextHandover(now);
   if (handover == Handover::Step::kWait) {

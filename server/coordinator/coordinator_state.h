@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "server/combine/options.h"
 #include "server/coordinator/arrival_times.h"
 #include "server/coordinator/attendance.h"
+#include "server/coordinator/awaited_commits.h"
 #include "server/coordinator/checkpoint_schedule.h"
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator_types.h"
@@ -32,6 +34,7 @@
 #include "server/coordinator/job_start.h"
 #include "server/coordinator/job_state.h"
 #include "server/coordinator/job_types.h"
+#include "server/coordinator/open_waves.h"
 #include "server/coordinator/outcome_waiters.h"
 #include "server/coordinator/recent_rounds.h"
 #include "server/coordinator/round_outcome.h"
@@ -42,6 +45,7 @@
 #include "server/round/combination_names.h"
 #include "server/round/recovery.h"
 #include "server/round/round_report.h"
+#include "server/round/shard_peer.h"
 
 namespace agg {
 
@@ -49,6 +53,14 @@ namespace agg {
 struct EpochLoss {
   uint64_t epoch = 0;
   absl::Status reason;
+};
+
+// What is to be done for a round that is published wave by wave.
+struct WaveStep {
+  enum class Kind : uint8_t { kWait, kRun, kFinish, kGiveUp };
+  Kind kind = Kind::kWait;
+  int wave = 0;                // kRun; counted from 0
+  std::vector<int32_t> ranks;  // kRun: whose rows it has
 };
 
 // Thread-compatible.
@@ -87,17 +99,23 @@ class CoordinatorState {
   // happens, if `epoch` was lost while shards were being attached.
   bool BeginEpoch(uint64_t epoch, std::optional<JobStart> start,
                   absl::Time now);
-  // The shards' processes: random bits of each, and its Unix socket (P38).
+  // The shards' processes: random bits of each, and its Unix sockets (P38,
+  // P39).
   void SetShardProcesses(std::vector<uint64_t> lives,
-                         std::vector<std::string> sockets) {
+                         std::vector<std::string> sockets,
+                         std::vector<std::string> region_sockets) {
     shard_lives_ = std::move(lives);
     local_sockets_ = std::move(sockets);
+    region_sockets_ = std::move(region_sockets);
   }
   const std::vector<uint64_t>& shard_lives() const { return shard_lives_; }
   // The job has finished, a shard is gone, and no epoch follows.
   bool lost_after_end() const { return !lost_after_end_.empty(); }
   const std::vector<std::string>& local_sockets() const {
     return local_sockets_;
+  }
+  const std::vector<std::string>& region_sockets() const {
+    return region_sockets_;
   }
 
   // --- What changes between two rounds (P37). The newest facts of all, for a
@@ -129,8 +147,13 @@ class CoordinatorState {
   std::optional<EpochLoss> TakeLoss() { return std::exchange(loss_, {}); }
 
   // --- Commits. JobState::Commit, and a note of who came too late.
+  // One that came with a frame is kept until its row is reported.
   // REQUIRES: job() != nullptr.
   OutcomeAnswer Commit(const CommitCall& call, absl::Time now);
+  // Shard `ordinal` has these rows completely: their commits count, if nothing
+  // else is waited for. Nothing happens for an epoch that is not on.
+  void NoteComplete(uint64_t epoch, int ordinal,
+                    const std::vector<CompleteRow>& rows, absl::Time now);
 
   // --- Rounds. Closes the open round if the close policy says so. Then one of
   // the two others follows: FinishRound with the engine's report, which it
@@ -141,7 +164,16 @@ class CoordinatorState {
   std::optional<ClosingRound> CloseRoundIfDue(absl::Time now);
   bool FinishRound(const ClosingRound& round, absl::Time now,
                    RoundReport* report);
-  void GiveUpRound() { in_round_ = false; }
+  void GiveUpRound() {
+    in_round_ = false;
+    open_waves_.reset();
+  }
+  // --- Waves of a round that CloseRoundIfDue has closed (P43): NextWave until
+  // it says kFinish or kGiveUp, and AdvanceWave behind each that has run,
+  // with the ranks that a shard lacked.
+  void BeginWaves(int num_waves);
+  WaveStep NextWave() const;
+  void AdvanceWave(const std::set<int32_t>& dropped);
   bool in_round() const { return in_round_; }
   // Who has been waited for too long, if that is to be said now: to the log
   // and to all workers.
@@ -175,6 +207,9 @@ class CoordinatorState {
   const RecentRounds& recent_rounds() const { return recent_rounds_; }
 
  private:
+  // What a change leads to, if the job can be combined so.
+  absl::StatusOr<CombineOptions> Changed(const CombineOptions& before,
+                                         const RuleChange& change) const;
   // A round opens, or may soon: what was set for it takes effect.
   void AdoptNextCombination();
   // Writes departures and the end to the log, and counts departures.
@@ -188,6 +223,12 @@ class CoordinatorState {
   // REQUIRES: job() != nullptr
   CloseSnapshot Snapshot() const;
   void NoteArrivals(const ClosingRound& round);
+  // --- Waves.
+  void NoteWaves(const CompleteRow& row);
+  OpenWaves::IsAlive IsAlive() const;
+  // Commits with frames that the round has ended without.
+  void BeginAwaiting();
+  void GiveUpAwaited(uint64_t round, absl::Time now);
   WorkerState StateOf(const Member& member, bool over, absl::Time now) const;
 
   const CoordinatorOptions options_;
@@ -196,14 +237,18 @@ class CoordinatorState {
   FloorWatch floor_;
   SkippedRun skipped_;
   ArrivalTimes arrivals_;
+  AwaitedCommits awaited_;
+  bool awaited_began_ = false;           // in this epoch
+  std::optional<OpenWaves> open_waves_;  // while a round goes wave by wave
   bool epoch_on_ = false;
   absl::Status no_epoch_;       // why none is on
   std::string lost_after_end_;  // a shard was lost after the job had finished
   std::vector<std::string> shard_errors_;  // as JobStatus has it
   std::vector<uint64_t> shard_lives_;
   std::vector<std::string> local_sockets_;  // by ordinal, as the lives
-  std::string lost_because_;                // the last epoch that was on
-  std::string recovering_;                  // "": no recovery is under way
+  std::vector<std::string> region_sockets_;
+  std::string lost_because_;  // the last epoch that was on
+  std::string recovering_;    // "": no recovery is under way
   uint64_t num_rewinds_ = 0;
   JobFacts facts_;
   bool facts_are_new_ = false;

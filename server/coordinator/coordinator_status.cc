@@ -30,6 +30,9 @@ DeferredCalls CoordinatorState::Broadcast(const JobEvent& event) const {
 DeferredCalls CoordinatorState::SayWhoIsWaitedFor(absl::Time now) {
   if (!epoch_on_ || draining_ || in_round_ || job_->finished()) return {};
   Waiting waiting = job_->waiting();
+  if (open_waves_.has_value() && !open_waves_->done()) {
+    waiting.uncommitted = open_waves_->Missing(IsAlive());
+  }
   if (close_options_.floor_policy != FloorPolicy::kWarn) {
     waiting.floor = floor_.Text();
   }
@@ -91,6 +94,7 @@ DeferredCalls CoordinatorState::Announce(const JobEffects& effects) {
   }
   for (const auto& [session, reason] : effects.ended) {
     attendance_.Forget(session);
+    awaited_.Forget(session);
     calls.Add(waiters_.FailSession(session, reason));
   }
   calls.Add(ReplyToWaiters());
@@ -112,6 +116,7 @@ absl::StatusOr<JoinResult> CoordinatorState::Observe() const {
   result.made = job_->id().made;
   result.shard_lives = shard_lives_;
   result.local_sockets = local_sockets_;
+  result.region_sockets = region_sockets_;
   result.seeded = job_->seeded();
   result.finished = job_->finished();
   result.manifest = *job_->manifest();
@@ -164,6 +169,9 @@ JobStatus CoordinatorState::Status(absl::Time now) const {
   // Nobody is waited for once the epoch, or the job, is over.
   const bool over = !epoch_on_ || job_->finished();
   if (!over) status.missing_ranks = job_->MissingRanks();
+  if (!over && open_waves_.has_value() && !open_waves_->done()) {
+    status.missing_ranks = open_waves_->Missing(IsAlive());
+  }
   status.round_timeout = TimeoutOf(close_options_, Snapshot());
   status.min_workers = options_.min_workers;
   status.consecutive_skipped_rounds = skipped_.length();

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "kernels/optimizer_step.h"
 #include "proto/shard_plan.h"
+#include "proto/wave_plan.h"
 #include "server/combine/options.h"
 #include "server/combine/row_info.h"
 #include "server/coordinator/close_policy.h"
@@ -54,6 +55,7 @@ struct CoordinatorOptions {
   uint64_t max_skipped_rounds = 0;                      // in a row; 0: no end
   uint64_t max_rounds = 0;                              // 0: no end
   bool replicated = false;  // parts have copies at buddies
+  bool pipelined = false;   // rounds are published wave by wave (P43)
   CheckpointOptions checkpoint;
   CombineOptions combine;
   OptimizerOptions optimizer;
@@ -85,8 +87,9 @@ struct JoinResult {
   bool finished = false;
   uint64_t made = 0;     // the epoch that made `version`
   bool rewound = false;  // the worker's parameters are of a past given up
-  std::vector<uint64_t> shard_lives;       // by ordinal
-  std::vector<std::string> local_sockets;  // of other processes; by ordinal
+  std::vector<uint64_t> shard_lives;        // by ordinal
+  std::vector<std::string> local_sockets;   // of other processes; by ordinal
+  std::vector<std::string> region_sockets;  // likewise
   Manifest manifest;
   CombinationNames combination;  // of first_round; Observe: the open round
 };
@@ -112,6 +115,13 @@ struct CommitCall {
   uint32_t attempt = 0;              // which of the session's pushes
   std::vector<uint32_t> row_crc32c;  // by ordinal; empty: not checked
   CommitInfo info;
+  // It came with a row's last frame, and counts when all shards have reported
+  // the row (P41); `reported`, filled in by the coordinator: they have.
+  bool with_frame = false;
+  bool reported = true;
+  // Of a pipelined job: so many of the row's first waves are complete, as far
+  // as is known; what is committed by a call of its own is all there.
+  int waves = kMaxWaves;
   // Not OK: why it cannot be complete (ShardPeer::CheckPushed). Filled in by
   // the coordinator.
   absl::Status pushed;

@@ -94,12 +94,24 @@ OutcomeAnswer JobState::CommitGradient(const CommitCall& call,
     return std::optional<RoundResult>();
   }
   if (!call.pushed.ok()) return call.pushed;
+  if (!call.reported) return std::optional<RoundResult>();
   if (contributions_.empty()) waiting_since_ = now;
   Contribution contribution{call.session, call.attempt, call.row_crc32c,
-                            call.info, now};
+                            call.info,    now,          call.waves};
   contribution.info.row.rank = member.rank;
   contributions[member.rank] = std::move(contribution);
   return std::optional<RoundResult>();
+}
+
+void JobState::NoteWaves(const CompleteRow& row, int waves) {
+  if (!seeded_ || row.round != version_) return;
+  for (auto& [rank, contribution] : contributions_) {
+    if (contribution.session != row.session ||
+        contribution.attempt != row.attempt) {
+      continue;
+    }
+    contribution.waves = std::max(contribution.waves, waves);
+  }
 }
 
 std::optional<int32_t> JobState::TooLate(const CommitCall& call) const {

@@ -92,8 +92,11 @@ class JobState {
 
   // --- Commits. ALREADY_EXISTS (another seed), FAILED_PRECONDITION (a round
   // to come, to wait for: after the next; call.pushed), OUT_OF_RANGE (an
-  // outcome no longer kept), INVALID_ARGUMENT (ValidateCommit).
+  // outcome no longer kept), INVALID_ARGUMENT (ValidateCommit). One that is not
+  // `reported` waits for its outcome, too, and leaves its worker uncommitted.
   OutcomeAnswer Commit(const CommitCall& call, absl::Time now);
+  // All shards have so many waves of a committed row.
+  void NoteWaves(const CompleteRow& row, int waves);
   // The rank whose gradient this call commits though its round has been closed
   // without a row of it, or has ended with or without one; nothing: it is not
   // too late, or not known.

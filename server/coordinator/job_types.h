@@ -32,6 +32,7 @@ struct Contribution {
   std::vector<uint32_t> row_crc32c;  // as of CommitCall
   CommitInfo info;                   // with the rank
   absl::Time committed_at;
+  int waves = 0;  // as of CommitCall
 };
 
 // What the owner has to do or to send, in order.

@@ -12,6 +12,11 @@ void LossListener::NotifyDraining(uint64_t epoch, int ordinal) {
   Call([&] { on_draining_(epoch, ordinal); });
 }
 
+void LossListener::NotifyComplete(uint64_t epoch, int ordinal,
+                                  const std::vector<CompleteRow>& rows) {
+  Call([&] { on_complete_(epoch, ordinal, rows); });
+}
+
 void LossListener::Call(const std::function<void()>& callback) {
   {
     MutexLock lock(&mutex_);

@@ -1,15 +1,17 @@
-// Hands news of lost shards, and of those that are stopped, on to a coordinator
-// while there is one.
+// Hands news of shards (one is lost, is being stopped, has rows completely) on
+// to a coordinator while there is one.
 #ifndef AGG_SERVER_COORDINATOR_LOSS_LISTENER_H_
 #define AGG_SERVER_COORDINATOR_LOSS_LISTENER_H_
 
 #include <cstdint>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "server/base/mutex.h"
+#include "server/round/shard_peer.h"
 
 namespace agg {
 
@@ -19,15 +21,23 @@ class LossListener {
  public:
   using Callback = std::function<void(uint64_t epoch, const absl::Status&)>;
   using DrainingCallback = std::function<void(uint64_t epoch, int ordinal)>;
+  using CompleteCallback = std::function<void(uint64_t epoch, int ordinal,
+                                              const std::vector<CompleteRow>&)>;
 
   explicit LossListener(Callback on_loss,
-                        DrainingCallback on_draining = nullptr)
-      : on_loss_(std::move(on_loss)), on_draining_(std::move(on_draining)) {}
+                        DrainingCallback on_draining = nullptr,
+                        CompleteCallback on_complete = nullptr)
+      : on_loss_(std::move(on_loss)),
+        on_draining_(std::move(on_draining)),
+        on_complete_(std::move(on_complete)) {}
 
   // Calls `on_loss`, with no lock held, unless Stop was called before.
   void Notify(uint64_t epoch, const absl::Status& reason);
   // Likewise `on_draining`: shard `ordinal` waits to be let go.
   void NotifyDraining(uint64_t epoch, int ordinal);
+  // Likewise `on_complete`: the shard has these rows (P41).
+  void NotifyComplete(uint64_t epoch, int ordinal,
+                      const std::vector<CompleteRow>& rows);
   // When this returns, no callback runs, and none will be called.
   // REQUIRES: not called from within one.
   void Stop();
@@ -37,6 +47,7 @@ class LossListener {
 
   const Callback on_loss_;
   const DrainingCallback on_draining_;
+  const CompleteCallback on_complete_;
   Mutex mutex_;
   CondVar calls_ended_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

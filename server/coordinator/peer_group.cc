@@ -23,7 +23,7 @@ PeerGroup::PeerGroup(std::vector<ShardPeer*> peers, Order order)
       order_(std::move(order)),
       pending_(peers_.size(), false),
       statuses_(peers_.size()) {
-  for (int i = 1; i < size() && order_ == nullptr; ++i) {
+  for (int i = 0; i + 1 < size() && order_ == nullptr; ++i) {
     threads_.emplace_back([this, i] { Work(i); });
   }
 }
@@ -77,10 +77,10 @@ absl::Status PeerGroup::ForEach(
     pending_.assign(peers_.size(), true);
     changed_.NotifyAll();
   }
-  absl::Status first = call(0, peers_[0]);
+  absl::Status last = call(size() - 1, peers_.back());
   MutexLock lock(&mutex_);
   while (num_running_ > 0) changed_.Wait(&mutex_);
-  statuses_[0] = std::move(first);
+  statuses_.back() = std::move(last);
   return AllErrors();
 }
 

@@ -15,8 +15,9 @@
 
 namespace agg {
 
-// One thread per peer but the first, which the caller's thread serves. Used
-// by one thread at a time.
+// One thread per peer but the last, which the caller's thread serves: a peer of
+// another process, if there is one, so that the wake-up of a thread comes
+// beside the way there and back. Used by one thread at a time.
 class PeerGroup {
  public:
   // All ordinals of so many peers, in the order of their calls.

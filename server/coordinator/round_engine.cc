@@ -25,10 +25,11 @@ bool Contains(const std::vector<IncompleteRow>& rows, int32_t rank) {
       [rank](const IncompleteRow& row) { return row.rank == rank; });
 }
 
-// Mean over the complete rows that came with a finite loss, weighted by their
-// examples; NaN if there is none.
-double MeanLoss(const std::map<int32_t, Contribution>& contributions,
-                const std::vector<IncompleteRow>& incomplete) {
+}  // namespace
+
+double RoundEngine::MeanLoss(
+    const std::map<int32_t, Contribution>& contributions,
+    const std::vector<IncompleteRow>& incomplete) {
   double sum = 0.0;
   double examples = 0.0;
   for (const auto& [rank, contribution] : contributions) {
@@ -44,8 +45,6 @@ double MeanLoss(const std::map<int32_t, Contribution>& contributions,
   return examples > 0.0 ? sum / examples
                         : std::numeric_limits<double>::quiet_NaN();
 }
-
-}  // namespace
 
 void RoundEngine::Lap(absl::Time* mark, absl::Duration* duration) {
   const absl::Time now = absl::Now();

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/shard_plan.h"
+#include "proto/wave_plan.h"
 #include "server/combine/compacted_round.h"
 #include "server/combine/decision.h"
 #include "server/combine/options.h"
@@ -32,6 +34,7 @@
 #include "server/coordinator/peer_group.h"
 #include "server/coordinator/phase_watch.h"
 #include "server/coordinator/round_reporter.h"
+#include "server/coordinator/waved_round.h"
 #include "server/round/phase.h"
 #include "server/round/round_report.h"
 
@@ -87,6 +90,18 @@ class RoundEngine {
   absl::StatusOr<RoundReport> Run(
       uint64_t round, const std::map<int32_t, Contribution>& contributions);
 
+  // Run in parts, for a job that is pipelined (P43): BeginWaves, each of the
+  // waves in turn, counted from 0, with the committed rows of these ranks, and
+  // FinishWaves, which publishes. The first error, which is returned, ends the
+  // epoch; BeginWaves may begin another round then.
+  void BeginWaves(uint64_t round,
+                  const std::map<int32_t, Contribution>& contributions);
+  int num_waves() const { return static_cast<int>(waves_.size()); }
+  absl::Status RunWave(int wave, const std::vector<int32_t>& ranks);
+  // Ranks whose rows a shard lacked in a wave. REQUIRES: within such a round.
+  const std::set<int32_t>& dropped() const { return waved_->dropped; }
+  absl::StatusOr<RoundReport> FinishWaves();
+
   // What the statistics of the last Run are made of, for a RoundReporter. To be
   // called once after each Run that did not fail.
   RoundFacts TakeFacts();
@@ -125,6 +140,28 @@ class RoundEngine {
   absl::StatusOr<std::vector<float>> CollectTrust(const Decision& decision);
   double WeightDecayOf(int32_t tensor) const;
 
+  // --- Waves.
+  struct Waves {
+    RoundReport report;
+    WavedRound tensors;
+    std::set<int32_t> dropped;  // ranks that some shard lacks slices of
+  };
+  Phase WavePhase(PhaseKind kind, int wave) const;
+  std::vector<int32_t> TensorsOf(int wave) const;
+  // By tensor of the wave, of the rows that become closed_; all are empty
+  // without rows.
+  absl::StatusOr<std::vector<GramMatrix>> CloseWave(
+      int wave, const std::vector<int32_t>& ranks);
+  Decision DecideTensor(const GramMatrix& gram) const;
+  // Likewise, by tensor; *grams are compensated ones where that was needed.
+  absl::StatusOr<std::vector<Decision>> DecideWave(
+      int wave, std::vector<GramMatrix>* grams);
+  // The rows of closed_ that are in the sum.
+  std::vector<int> UsedRows(const Decision& decision) const;
+  Phase WaveUpdate(int wave, const std::vector<Decision>& decisions,
+                   int ordinal) const;
+  void DescribeWaves(RoundReport* report);
+
   // --- Phases.
   absl::Status PublishRound(RoundReport* report);
   absl::Status Publish(const PublishPlan& plan, RoundReport* report);
@@ -150,6 +187,10 @@ class RoundEngine {
   void SetNextRecord(const RoundReport& report);
   // The round is published: what rules remember moves on.
   void Advance(RoundReport* report);
+  // Mean over the rows but incomplete ones that came with a finite loss,
+  // weighted by their examples; NaN if there is none.
+  static double MeanLoss(const std::map<int32_t, Contribution>& contributions,
+                         const std::vector<IncompleteRow>& incomplete);
   // Adds the time since *mark to *duration and moves the mark.
   static void Lap(absl::Time* mark, absl::Duration* duration);
 
@@ -163,6 +204,7 @@ class RoundEngine {
   ShardPlan plan_;
   // By ordinal, ascending: the tensors that the shard has slices of.
   std::vector<std::vector<int32_t>> tensors_of_shard_;
+  std::vector<Wave> waves_;
   int64_t num_steps_ = 0;  // applied
   // Before the round in execution. Shadow rules' states are the reporter's.
   CombineState state_;
@@ -178,6 +220,7 @@ class RoundEngine {
   MakeRecord make_record_;
   std::shared_ptr<const std::string> next_record_;  // with replication
   std::optional<RoundReport> unpublished_;
+  std::optional<Waves> waved_;  // of the round that goes wave by wave
 };
 
 }  // namespace agg

@@ -15,6 +15,7 @@ absl::Status RoundEngine::Reset(uint64_t epoch, const Manifest& manifest) {
   round_ = 0;
   manifest_ = manifest;
   plan_ = *std::move(plan);
+  waves_ = MakeWaves(manifest);
   tensors_of_shard_.assign(plan_.slices_of_shard.size(), {});
   for (size_t shard = 0; shard < plan_.slices_of_shard.size(); ++shard) {
     std::vector<int32_t>& tensors = tensors_of_shard_[shard];

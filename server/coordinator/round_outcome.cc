@@ -30,13 +30,15 @@ std::vector<absl::Duration> CommitDelays(
   return delays;
 }
 
-// Excluded ranks include those of incomplete rows; the rest had a value that
-// is not finite.
+// Excluded ranks include those of incomplete and partial rows; the rest had a
+// value that is not finite.
 std::vector<int32_t> NonFiniteRanks(const RoundReport& report) {
   std::vector<int32_t> ranks = report.decision.excluded_ranks;
-  for (const IncompleteRow& row : report.incomplete_rows) {
-    ranks.erase(std::remove(ranks.begin(), ranks.end(), row.rank), ranks.end());
-  }
+  const auto take_out = [&](int32_t rank) {
+    ranks.erase(std::remove(ranks.begin(), ranks.end(), rank), ranks.end());
+  };
+  for (const IncompleteRow& row : report.incomplete_rows) take_out(row.rank);
+  for (const PartialRow& row : report.partial_rows) take_out(row.rank);
   return ranks;
 }
 
@@ -60,6 +62,24 @@ std::string DescribeLeftOut(const std::vector<IncompleteRow>& rows,
                        : absl::StrCat(what, ": ", absl::StrJoin(names, ", "));
 }
 
+// "rank 1 in 5 of 12 tensors, .."; "" if there are none.
+std::string DescribePartial(const std::vector<PartialRow>& rows) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < rows.size() && i < kMaxNamedRows; ++i) {
+    names.push_back(absl::StrCat("rank ", rows[i].rank, " in ",
+                                 rows[i].num_tensors, " of ", rows[i].of,
+                                 " tensors"));
+  }
+  if (rows.size() > kMaxNamedRows) {
+    names.push_back(absl::StrCat(rows.size() - kMaxNamedRows, " more"));
+  }
+  return names.empty() ? ""
+                       : absl::StrCat(
+                             "rows that are not finite, or not all "
+                             "there, in part of the tensors alone: ",
+                             absl::StrJoin(names, ", "));
+}
+
 // What was done other than plainly applying the rule.
 std::string Remarks(const RoundReport& report) {
   const Decision& decision = report.decision;
@@ -78,6 +98,7 @@ std::string Remarks(const RoundReport& report) {
   add(DescribeLeftOut(report.incomplete_rows, /*other_bytes=*/true,
                       "excluded, pushed with other bytes than the commit's "
                       "checksum says"));
+  add(DescribePartial(report.partial_rows));
   const std::vector<int32_t> non_finite = NonFiniteRanks(report);
   if (!non_finite.empty()) {
     remarks.push_back(absl::StrCat("excluded non-finite rows of ranks ",

@@ -53,6 +53,9 @@ class ArrivalLedger {
   // Whether another frame is copying the slice at this moment.
   bool Busy(int row, int slice) const;
   bool AnyBusy() const;  // any slice of any row
+  bool AnyBusyIn(int row) const { return rows_[row].num_landing > 0; }
+  // The session whose gradient the row is; 0: none.
+  uint64_t OwnerOf(int row) const { return rows_[row].name.session; }
   // Claims the slice; false if it has landed already.
   // REQUIRES: !Busy(row, slice).
   bool ClaimSlice(int row, int slice);

@@ -12,6 +12,8 @@
 
 namespace agg {
 
+class Buffer;  // kernels/buffer.h
+
 enum class PushKind : uint8_t { kGradient = 0, kSeed = 1 };
 
 // FrameMeta of proto/agg.proto as received. Only the enums are checked; the
@@ -27,6 +29,15 @@ struct FrameHeader {
   std::vector<uint32_t> crc32c;
   std::vector<uint32_t> absent_slices;
   int64_t payload_bytes = 0;
+  // The bytes are in the session's region already (P39): no payload, and no
+  // checksums.
+  bool in_place = false;
+};
+
+// Where one slice's bytes lie.
+struct SlicePlace {
+  char* elements = nullptr;
+  char* scales = nullptr;  // of int8 alone
 };
 
 // What to do with one slice's payload bytes, in the frame's order.
@@ -34,7 +45,11 @@ struct SliceLanding {
   int32_t slice = 0;
   char* destination = nullptr;  // null: skip the bytes
   int64_t num_bytes = 0;
-  uint32_t crc32c = 0;  // expected
+  // int8: the first so many of num_bytes are scales, and go there; the others,
+  // the elements, go to `destination`.
+  int64_t scale_bytes = 0;
+  char* scale_destination = nullptr;
+  uint32_t crc32c = 0;  // expected; 0 for what is in place
   bool landed = false;  // set by the caller: copied, and the checksum matched
 };
 
@@ -47,13 +62,17 @@ struct FrameLanding {
   bool closed = false;  // the round was closed before: all bytes are skipped
   // Absent slices (positions in the layout) that this frame claimed, zeroed.
   std::vector<int32_t> absent;
-  std::shared_ptr<const void> owner;  // keeps the destinations alive
+  std::shared_ptr<const void> owner;  // whose row it is
+  std::shared_ptr<const Buffer> row;  // that has the destinations
 };
 
 // What to answer after a frame.
 struct FrameResult {
   bool acknowledge = false;  // all slices of this shard have landed, or closed
   bool closed = false;       // the round was closed before: bytes dropped
+  // Of a pipelined job, if there is news: so many of the row's first waves are
+  // complete.
+  int32_t waves = 0;
 };
 
 }  // namespace agg

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/row_format.h"
 
 namespace agg {
 namespace {
@@ -53,12 +54,23 @@ absl::Status CheckAbsent(const FrameHeader& header, const ShardLayout& layout) {
   return absl::OkStatus();
 }
 
+absl::Status CheckInPlace(const FrameHeader& header) {
+  if (header.kind == PushKind::kSeed) {
+    return absl::InvalidArgumentError(
+        "meta.in_place is set in a seed; allowed: in gradients only");
+  }
+  if (header.payload_bytes == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "payload has ", header.payload_bytes,
+      " bytes in a frame with meta.in_place; allowed: no payload"));
+}
+
 absl::Status CheckPayload(const FrameHeader& header,
                           const ShardLayout& layout) {
   int64_t expected = 0;
   for (uint32_t slice : header.slices) {
     expected +=
-        layout.plan.slices[slice].num_elements * DTypeBytes(header.dtype);
+        PayloadBytes(header.dtype, layout.plan.slices[slice].num_elements);
   }
   if (expected > kMaxFramePayloadBytes) {
     return absl::InvalidArgumentError(
@@ -81,10 +93,12 @@ absl::Status CheckFrame(const FrameHeader& header, const ShardLayout& layout,
     return absl::InvalidArgumentError(
         "meta.slices is empty; allowed: at least one slice");
   }
-  if (header.crc32c.size() != header.slices.size()) {
+  const size_t num_checksums = header.in_place ? 0 : header.slices.size();
+  if (header.crc32c.size() != num_checksums) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "meta.crc32c has ", header.crc32c.size(),
-        " entries; allowed: one per slice, ", header.slices.size()));
+        "meta.crc32c has ", header.crc32c.size(), " entries; allowed: ",
+        header.in_place ? "none with meta.in_place, " : "one per slice, ",
+        num_checksums));
   }
   const DType dtype = header.kind == PushKind::kSeed ? DType::kF32 : push_dtype;
   if (header.dtype != dtype) {
@@ -98,7 +112,7 @@ absl::Status CheckFrame(const FrameHeader& header, const ShardLayout& layout,
   if (!status.ok()) return status;
   status = CheckAbsent(header, layout);
   if (!status.ok()) return status;
-  return CheckPayload(header, layout);
+  return header.in_place ? CheckInPlace(header) : CheckPayload(header, layout);
 }
 
 }  // namespace agg

@@ -1,20 +1,30 @@
 // Landing memory of gradient rows: one buffer per rank, made when the rank
-// first joins, and used by all later sessions of the rank.
+// first joins, and used by all later sessions of the rank, until one session
+// gets it for itself.
 #ifndef AGG_SERVER_INGEST_GRADIENT_ROWS_H_
 #define AGG_SERVER_INGEST_GRADIENT_ROWS_H_
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "kernels/dtype.h"
+#include "server/base/mutex.h"
+#include "server/ingest/frame.h"
 #include "server/ingest/shard_layout.h"
 
 namespace agg {
 
-// Thread-compatible. Buffers stay where they are, so pointers into them may be
-// used without the owner's lock.
+// A rank's row is common to its sessions, of which one at a time pushes. What a
+// worker's process may write itself (P39) is granted to one session: no other
+// one ever has its row there, since a process that was frozen may thaw in the
+// midst of a copy. Thread-safe; a buffer stays where it is as long as somebody
+// has a reference.
 class GradientRows {
  public:
   // `backend` and `layout` outlive it.
@@ -24,23 +34,43 @@ class GradientRows {
   // Memory for a row. All of it is touched (and pinned, for a device), so this
   // may take long; it needs no lock. Errors are those of Backend::Allocate.
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate() const;
-  // Makes it the rank's row. REQUIRES: row(rank) == nullptr.
-  void Add(int32_t rank, std::unique_ptr<Buffer> buffer);
-  int64_t num_rows() const { return num_rows_; }
+  int64_t row_bytes() const;
 
-  // Null until Add was called for the rank.
-  const Buffer* row(int32_t rank) const { return rows_[rank].get(); }
-  // Where a slice (its position in the layout) of the rank's row lands, and how
-  // many bytes it has. REQUIRES: row(rank) != nullptr.
-  char* SliceAddress(int32_t rank, int32_t slice) const;
-  int64_t SliceBytes(int32_t slice) const;
+  // Makes it the rank's common row, unless it has one: then nothing happens.
+  void Add(int32_t rank, std::unique_ptr<Buffer> buffer);
+  bool HasCommon(int32_t rank) const;
+  bool HasGranted(int32_t rank) const;  // to any session
+  // Ranks with memory, of whichever kind.
+  int64_t num_rows() const;
+
+  // Where the session's row is: what is granted to it, else the common row;
+  // null if there is neither.
+  std::shared_ptr<const Buffer> Find(int32_t rank, uint64_t session) const;
+  // Grants the common row to the session; again: the same. Null: there is none.
+  std::shared_ptr<const Buffer> Grant(int32_t rank, uint64_t session);
+  bool Granted(int32_t rank, uint64_t session) const;
+  // Forgets what is granted to sessions of the rank that are not `kept`.
+  void Keep(int32_t rank, const std::function<bool(uint64_t session)>& kept);
+
+  // The byte of a row where the elements of a slice (its position in the
+  // layout) begin.
+  int64_t SliceOffset(int32_t slice) const;
+  // Where the slice lands in one of these rows.
+  SlicePlace PlaceIn(const Buffer& row, int32_t slice) const;
+  // Makes all its values zero.
+  void Clear(const Buffer& row, int32_t slice) const;
 
  private:
+  struct Row {
+    std::shared_ptr<const Buffer> common;
+    std::map<uint64_t, std::shared_ptr<const Buffer>> granted;  // by session
+  };
+
   Backend* const backend_;
   const ShardLayout* const layout_;
   const DType dtype_;
-  int64_t num_rows_ = 0;
-  std::vector<std::unique_ptr<Buffer>> rows_;
+  mutable Mutex mutex_;
+  std::vector<Row> rows_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace agg

@@ -1,15 +1,19 @@
 // Slices follow each other in the plan's order, each begun at a multiple of
-// the alignment that SIMD loads and DMA copies want.
+// the alignment that SIMD loads and DMA copies want, and the scales of int8.
 #include "server/ingest/shard_layout.h"
 
 #include <utility>
 
+#include "kernels/row_format.h"
+
 namespace agg {
 
 absl::StatusOr<ShardLayout> MakeShardLayout(const Manifest& manifest,
-                                            int num_shards, int32_t ordinal) {
+                                            int num_shards, int32_t ordinal,
+                                            DType push_dtype) {
   absl::StatusOr<ShardPlan> plan = MakeShardPlan(manifest, num_shards);
   if (!plan.ok()) return plan.status();
+  const int64_t alignment = LayoutAlignment(push_dtype);
   ShardLayout layout;
   layout.manifest = manifest;
   layout.plan = *std::move(plan);
@@ -21,9 +25,8 @@ absl::StatusOr<ShardLayout> MakeShardLayout(const Manifest& manifest,
     const int64_t num_elements = layout.plan.slices[index].num_elements;
     layout.ranges.push_back({layout.num_elements, num_elements});
     layout.num_parameters += num_elements;
-    // Each slice begins at a multiple of kLayoutAlignment, for vector loads.
-    layout.num_elements += (num_elements + kLayoutAlignment - 1) /
-                           kLayoutAlignment * kLayoutAlignment;
+    layout.num_elements +=
+        (num_elements + alignment - 1) / alignment * alignment;
   }
   return layout;
 }

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "kernels/dtype.h"
 #include "proto/shard_plan.h"
 
 namespace agg {
@@ -24,14 +25,16 @@ struct ShardLayout {
   std::vector<int32_t> slices;
   std::vector<ElementRange> ranges;
   std::vector<int32_t> local_slice;
-  int64_t num_elements = 0;    // padded to kLayoutAlignment per slice
+  int64_t num_elements = 0;    // padded to the alignment per slice
   int64_t num_parameters = 0;  // the same without padding
 };
 
-// The layout of shard `ordinal`. Errors are those of MakeShardPlan.
+// The layout of shard `ordinal` in a job whose rows have `push_dtype`: slices
+// begin at multiples of its LayoutAlignment. Errors are those of MakeShardPlan.
 // REQUIRES: 0 <= ordinal < num_shards.
 absl::StatusOr<ShardLayout> MakeShardLayout(const Manifest& manifest,
-                                            int num_shards, int32_t ordinal);
+                                            int num_shards, int32_t ordinal,
+                                            DType push_dtype = DType::kF32);
 
 }  // namespace agg
 

@@ -19,36 +19,54 @@ absl::Status AllocateInto(Backend* backend, BufferUse use, int64_t num_bytes,
   return absl::OkStatus();
 }
 
-absl::StatusOr<SnapshotBuffers> AllocateSnapshot(Backend* backend,
-                                                 int64_t num_elements,
-                                                 DType narrowed) {
+absl::StatusOr<SnapshotBuffers> AllocateMemory(Backend* backend,
+                                               int64_t num_elements,
+                                               DType narrowed, bool shared) {
   SnapshotBuffers memory;
-  absl::Status status = AllocateInto(backend, BufferUse::kSnapshot,
-                                     num_elements * 4, &memory.f32);
-  if (status.ok() && narrowed != DType::kF32) {
-    status =
-        AllocateInto(backend, BufferUse::kSnapshot,
-                     num_elements * DTypeBytes(narrowed), &memory.narrowed);
-  }
-  if (!status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<Buffer>> f32 =
+      AllocateHost(backend, BufferUse::kSnapshot, num_elements * 4, shared);
+  if (!f32.ok()) return f32.status();
+  memory.f32 = *std::move(f32);
+  if (narrowed == DType::kF32) return memory;
+  absl::StatusOr<std::unique_ptr<Buffer>> second =
+      AllocateHost(backend, BufferUse::kSnapshot,
+                   num_elements * DTypeBytes(narrowed), shared);
+  if (!second.ok()) return second.status();
+  memory.narrowed = *std::move(second);
   return memory;
 }
 
 }  // namespace
 
+ParameterStore::ParameterStore(Backend* backend, int64_t num_elements,
+                               DType narrowed, absl::Duration patience,
+                               bool shared,
+                               std::vector<SnapshotBuffers> buffers)
+    : backend_(backend),
+      num_elements_(num_elements),
+      narrowed_(narrowed),
+      patience_(patience),
+      shared_(shared),
+      pool_({}, narrowed) {
+  for (SnapshotBuffers& memory : buffers) {
+    NoteRegions(memory);
+    pool_.Add(std::move(memory));
+  }
+}
+
 absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
     Backend* backend, const OptimizerOptions& optimizer, int64_t num_elements,
-    DType narrowed, absl::Duration patience) {
+    DType narrowed, absl::Duration patience, bool shared) {
   absl::Status status;
   std::vector<SnapshotBuffers> buffers(kNumSnapshots);
   for (SnapshotBuffers& memory : buffers) {
     absl::StatusOr<SnapshotBuffers> allocated =
-        AllocateSnapshot(backend, num_elements, narrowed);
+        AllocateMemory(backend, num_elements, narrowed, shared);
     if (!allocated.ok()) return allocated.status();
     memory = *std::move(allocated);
   }
   std::unique_ptr<ParameterStore> store(new ParameterStore(
-      backend, num_elements, narrowed, patience, std::move(buffers)));
+      backend, num_elements, narrowed, patience, shared, std::move(buffers)));
   const int num_states = OptimizerStateArrays(optimizer);
   std::unique_ptr<Buffer>* const arrays[] = {&store->master_, &store->state0_,
                                              &store->state1_};
@@ -58,6 +76,29 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
     if (!status.ok()) return status;
   }
   return store;
+}
+
+void ParameterStore::NoteRegions(const SnapshotBuffers& memory) {
+  MutexLock lock(&mutex_);
+  const auto note = [&](DType dtype, const Buffer* buffer)
+                        ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                          std::shared_ptr<Region> region =
+                              SharedBuffer::RegionOf(buffer);
+                          if (region != nullptr)
+                            regions_.push_back({dtype, std::move(region)});
+                        };
+  note(DType::kF32, memory.f32.get());
+  note(narrowed_, memory.narrowed.get());
+}
+
+std::vector<std::shared_ptr<Region>> ParameterStore::regions(
+    DType dtype) const {
+  std::vector<std::shared_ptr<Region>> regions;
+  MutexLock lock(&mutex_);
+  for (const SharedVersion& shared : regions_) {
+    if (shared.dtype == dtype) regions.push_back(shared.region);
+  }
+  return regions;
 }
 
 std::vector<std::shared_ptr<const Snapshot>>
@@ -109,13 +150,14 @@ std::shared_ptr<Snapshot> ParameterStore::NextSnapshot(int* revoked) {
 void ParameterStore::AddSpare() {
   if (spare_added_) return;
   absl::StatusOr<SnapshotBuffers> memory =
-      AllocateSnapshot(backend_, num_elements_, narrowed_);
+      AllocateMemory(backend_, num_elements_, narrowed_, shared_);
   LogWarning("a puller does not let go of an old version: ",
              memory.ok() ? "the spare memory is used"
                          : absl::StrCat("no memory for another one: ",
                                         memory.status().ToString()));
   if (!memory.ok()) return;
   spare_added_ = true;
+  NoteRegions(*memory);
   pool_.Add(*std::move(memory));
 }
 

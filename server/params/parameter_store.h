@@ -13,8 +13,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/backend.h"
+#include "kernels/dtype.h"
 #include "kernels/optimizer_step.h"
 #include "server/base/mutex.h"
+#include "server/params/shared_buffer.h"
 #include "server/params/snapshot.h"
 
 namespace agg {
@@ -35,10 +37,15 @@ class ParameterStore {
  public:
   // `num_elements`: of the shard's layout, at least 1. `narrowed`: the dtype of
   // the second copy of each snapshot; f32 means none. `backend` outlives it.
-  // `patience`: as kPatience. Errors are those of Backend::Allocate.
+  // `patience`: as kPatience. `shared`: versions are in shared memory, where
+  // there is some. Errors are those of Backend::Allocate.
   static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(
       Backend* backend, const OptimizerOptions& optimizer, int64_t num_elements,
-      DType narrowed, absl::Duration patience = kPatience);
+      DType narrowed, absl::Duration patience = kPatience, bool shared = false);
+
+  // The shared memory in which versions of `dtype` are, in no order: empty if
+  // they are in none. Those of the spare memory come later. Thread-safe.
+  std::vector<std::shared_ptr<Region>> regions(DType dtype) const;
 
   Buffer* master() { return master_.get(); }
   // The state arrays of the optimizer; null if it keeps fewer.
@@ -66,14 +73,16 @@ class ParameterStore {
 
  private:
   ParameterStore(Backend* backend, int64_t num_elements, DType narrowed,
-                 absl::Duration patience, std::vector<SnapshotBuffers> buffers)
-      : backend_(backend),
-        num_elements_(num_elements),
-        narrowed_(narrowed),
-        patience_(patience),
-        pool_(std::move(buffers), narrowed) {}
+                 absl::Duration patience, bool shared,
+                 std::vector<SnapshotBuffers> buffers);
   // Adds the spare memory to the pool, unless that was done.
   void AddSpare();
+
+  struct SharedVersion {
+    DType dtype;
+    std::shared_ptr<Region> region;
+  };
+  void NoteRegions(const SnapshotBuffers& memory) ABSL_LOCKS_EXCLUDED(mutex_);
 
   struct Version {
     uint64_t version;
@@ -91,6 +100,7 @@ class ParameterStore {
   const int64_t num_elements_;
   const DType narrowed_;
   const absl::Duration patience_;
+  const bool shared_;
   bool spare_added_ = false;  // used by the thread of the phases
   std::unique_ptr<Buffer> master_;
   std::unique_ptr<Buffer> state0_;
@@ -100,6 +110,7 @@ class ParameterStore {
   mutable Mutex mutex_;
   std::vector<Version> versions_ ABSL_GUARDED_BY(mutex_);  // ascending
   std::vector<std::weak_ptr<const Snapshot>> retired_ ABSL_GUARDED_BY(mutex_);
+  std::vector<SharedVersion> regions_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace agg

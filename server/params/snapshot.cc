@@ -88,6 +88,11 @@ std::shared_ptr<Snapshot> SnapshotPool::Take(
     const std::shared_ptr<State>& state) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   SnapshotBuffers* const memory = state->free.back().release();
   state->free.pop_back();
+  // Whoever still reads the former version in shared memory has lost it.
+  for (const Buffer* buffer : {memory->f32.get(), memory->narrowed.get()}) {
+    const std::shared_ptr<Region> region = SharedBuffer::RegionOf(buffer);
+    if (region != nullptr) region->BeginGeneration();
+  }
   // The deleter returns the memory. It holds the state, not the pool.
   return std::shared_ptr<Snapshot>(
       new Snapshot(memory, state->narrowed_dtype),

@@ -13,6 +13,7 @@
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
 #include "server/base/mutex.h"
+#include "server/params/shared_buffer.h"
 
 namespace agg {
 
@@ -39,6 +40,13 @@ class Snapshot {
     return buffers_->narrowed->host();
   }
   SnapshotBuffers* buffers() const { return buffers_; }
+  // The shared memory that these bytes are in; null: they are in none. Its
+  // generation stays as long as the snapshot does.
+  std::shared_ptr<Region> region(DType dtype) const {
+    if (data(dtype) == nullptr) return nullptr;
+    return SharedBuffer::RegionOf(
+        dtype == DType::kF32 ? buffers_->f32.get() : buffers_->narrowed.get());
+  }
 
   // Calls `callback` once, when the memory is wanted back (at once if it is
   // already): the reader then drops its references soon. Returns an id for

@@ -68,12 +68,16 @@ struct StepPlan {
   // slices of. Empty: all of the manifest.
   std::vector<int32_t> tensors;
   // Segments x P, row-major, columns in the order of the round's rows; a
-  // segment for each of `tensors`, one unless per_tensor.
+  // segment for each of `tensors`, one unless per_tensor. In a wave NaN leaves
+  // the row out of the tensor, and a tensor without rows stays as it is.
   std::vector<double> coefficients;
   std::vector<int32_t> excluded_ranks;  // their rows are in no sum
   double learning_rate = 0.0;
   int64_t step = 1;          // 1-based count of applied steps in the epoch
   std::vector<float> trust;  // for each of `tensors`; empty: 1
+  // Other tensors stay as they are: `tensors` are not all of the shard's, and
+  // none of them means none. Set by the shard.
+  bool partial = false;
 };
 
 // Which bytes become which version.
@@ -140,12 +144,15 @@ inline const char* PhaseName(PhaseKind kind) {
   return "";
 }
 
-// One phase of one round. Idempotent by (epoch, round, kind): a repeat gives
-// the same result and changes nothing.
+// One phase of one round. Idempotent by (epoch, round, wave, kind): a repeat
+// gives the same result and changes nothing.
 struct Phase {
   PhaseKind kind = PhaseKind::kClose;
   uint64_t epoch = 0;
   uint64_t round = 0;
+  // kClose, kCompensatedGram, kUpdate, kAbandon: about this wave alone (P43),
+  // counted from 1; 0: about the round.
+  int32_t wave = 0;
   std::vector<RoundRow> rows;    // kClose: those that count, by rank
   std::vector<int32_t> tensors;  // kCompensatedGram, ascending
   StepPlan step;                 // kNorms, kUpdate

@@ -56,7 +56,8 @@ struct ShardInventory {
   uint64_t highest_session = 0;  // that it has heard of
   JobFacts facts;
   std::vector<CheckpointState> checkpoints;  // that it can read
-  std::string local_socket;  // of the process (P38); "": none, or not known
+  std::string local_socket;   // of the process (P38); "": none, or not known
+  std::string region_socket;  // likewise (P39)
 };
 
 // What one process does with one of its copies.

@@ -37,6 +37,14 @@ struct IncompleteRow {
   bool other_bytes = false;
 };
 
+// A row of a pipelined round that some tensors lack (P43): it had a value there
+// that is not finite, or its worker was lost before that part had come.
+struct PartialRow {
+  int32_t rank = 0;
+  int num_tensors = 0;  // that have it
+  int of = 0;           // tensors of the job
+};
+
 // Where an update has left parameters that are not finite: the first such
 // tensor of the manifest, and the shard that has it.
 struct NotFiniteParameters {
@@ -67,6 +75,8 @@ struct RoundReport {
   std::vector<RowOrigin> origins;  // per row
   // Among rows, and among decision.excluded_ranks; ascending.
   std::vector<IncompleteRow> incomplete_rows;
+  // Likewise: of a pipelined round.
+  std::vector<PartialRow> partial_rows;
   std::optional<NotFiniteParameters> not_finite;  // after this applied round
   std::vector<absl::Duration> commit_delays;  // per row: after the first commit
   double loss = 0.0;  // mean over rows that sent one, by examples; or NaN
@@ -170,8 +180,10 @@ struct ShardStatus {
   int64_t device_memory_total_bytes = 0;
   int64_t device_memory_used_bytes = 0;  // by all processes
   int64_t push_bytes = 0;                // payload landed, total since start
+  int64_t push_bytes_in_place = 0;       // of these, in shared memory (P39)
   int64_t duplicate_bytes = 0;  // payload dropped: duplicates, closed rounds
   int64_t pull_bytes = 0;       // payload handed to the transport
+  int64_t pull_bytes_in_place = 0;  // of these, read in shared memory (P40)
   int64_t crc_errors = 0;
   int64_t revoked_snapshots = 0;  // pulls cancelled to free a buffer
   // Slices whose Gram was there when their round closed, and those computed

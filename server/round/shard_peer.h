@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -48,6 +49,15 @@ struct PushedRow {
   uint32_t attempt = 0;
 };
 
+// A row that a shard has completely, of the epoch that is on.
+struct CompleteRow {
+  uint64_t session = 0;
+  uint64_t round = 0;
+  uint32_t attempt = 0;
+  // Of a pipelined job: so many of its first waves are complete (P43); else 0.
+  int32_t waves = 0;
+};
+
 // Takes a slice's Gram; called on the thread that runs the phase.
 using GramSink = std::function<void(SliceGram)>;
 
@@ -75,6 +85,13 @@ class ShardPeer {
   // than once. Before the first Attach. A peer of this process needs none.
   virtual void SetOnDraining(
       std::function<void(uint64_t epoch)> /*on_draining*/) {}
+  // `on_complete` is called, from any thread, with rows whose frames asked for
+  // it (P41), and of a pipelined job with each row that has more waves (P43);
+  // perhaps more than once for each. Before the first Attach. A peer of this
+  // process calls it for waves alone: what is complete CheckPushed knows.
+  using OnComplete =
+      std::function<void(uint64_t epoch, const std::vector<CompleteRow>& rows)>;
+  virtual void SetOnComplete(OnComplete /*on_complete*/) {}
   // The epoch is over: every waiting and later call of a worker to the shard
   // gets `reason`, until the next Attach. Best effort.
   virtual void Lose(uint64_t epoch, const absl::Status& reason) = 0;

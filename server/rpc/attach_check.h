@@ -4,7 +4,7 @@
 #define AGG_SERVER_RPC_ATTACH_CHECK_H_
 
 #include "absl/status/status.h"
-#include "proto/agg.pb.h"
+#include "proto/control.pb.h"
 #include "server/rpc/shard_identity.h"
 
 namespace agg {

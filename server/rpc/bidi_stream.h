@@ -7,6 +7,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -18,9 +19,10 @@
 namespace agg {
 
 // Messages go out in the order of Send, then the status of the first End; a
-// message that is sent after End is dropped. gRPC is called with no lock held,
-// with one write in flight, and Finish only when none is. The stream owns
-// itself until OnDone; others keep a weak_ptr, and may call Send and End at any
+// message that is sent after End is dropped. While none is queued a stream may
+// make messages itself (MakeMessage). gRPC is called with no lock held, with
+// one write in flight, and Finish only when none is. The stream owns itself
+// until OnDone; others keep a weak_ptr, and may call Send, End and Wake at any
 // time.
 template <typename Request, typename Response>
 class BidiStream
@@ -39,6 +41,15 @@ class BidiStream
         status_ = absl::ResourceExhaustedError("the stream is not being read");
         queue_.resize(1);
       }
+    }
+    Pump();
+  }
+
+  // MakeMessage may have a message now. Thread-safe.
+  void Wake() {
+    {
+      MutexLock lock(&mutex_);
+      woken_ = true;
     }
     Pump();
   }
@@ -74,6 +85,12 @@ class BidiStream
   // All streams of this process end. What is sent here is the last message.
   virtual void EndForAll(const absl::Status& reason) { End(reason); }
 
+  // The next message that is not sent by Send; nothing: none is ready, until
+  // the next Wake. Called with no write in flight, by one thread at a time.
+  virtual std::optional<Response> MakeMessage() { return std::nullopt; }
+  // A message has been written. Called by one thread at a time.
+  virtual void OnWritten() {}
+
   // Called once, after the RPC's end, whatever the reason.
   virtual void OnEnded() {}
 
@@ -81,6 +98,7 @@ class BidiStream
   static constexpr size_t kMaxQueued = 1024;
 
   void OnWriteDone(bool ok) final {
+    if (ok) OnWritten();
     {
       MutexLock lock(&mutex_);
       writing_ = false;
@@ -102,27 +120,59 @@ class BidiStream
     const auto self = std::move(self_);
   }
 
+  // What is to be done next, unless a write is in flight or being made.
+  enum class Step { kNothing, kWrite, kFinish, kMake };
+  Step NextStep() {
+    MutexLock lock(&mutex_);
+    if (writing_ || finished_) return Step::kNothing;
+    if (!queue_.empty()) {
+      writing_ = true;
+      return Step::kWrite;
+    }
+    if (ended_) {
+      finished_ = true;
+      return Step::kFinish;
+    }
+    if (!woken_) return Step::kNothing;
+    woken_ = false;
+    writing_ = true;
+    return Step::kMake;
+  }
+
+  // Whether there is a message, which is at the front of the queue then.
+  bool Make() {
+    std::optional<Response> made = MakeMessage();
+    MutexLock lock(&mutex_);
+    if (!made.has_value() || ended_) {
+      writing_ = false;
+      return false;
+    }
+    woken_ = true;  // there may be another one
+    queue_.push_front(std::move(*made));
+    return true;
+  }
+
+  absl::Status status() {
+    MutexLock lock(&mutex_);
+    return status_;
+  }
+
+  // The message in flight; deque: it stays put while others are queued.
+  const Response* front() {
+    MutexLock lock(&mutex_);
+    return &queue_.front();
+  }
+
   // Starts the next write, or the finish, unless one is in flight.
   void Pump() {
-    const Response* next = nullptr;
-    absl::Status status;
-    {
-      MutexLock lock(&mutex_);
-      if (writing_ || finished_) return;
-      if (!queue_.empty()) {
-        writing_ = true;
-        next = &queue_.front();  // deque: stays put while others are queued
-      } else if (ended_) {
-        finished_ = true;
-        status = status_;
-      } else {
+    for (;;) {
+      const Step step = NextStep();
+      if (step == Step::kNothing) return;
+      if (step == Step::kFinish) return this->Finish(ToGrpcStatus(status()));
+      if (step == Step::kWrite || Make()) {
+        this->StartWrite(front());
         return;
       }
-    }
-    if (next != nullptr) {
-      this->StartWrite(next);
-    } else {
-      this->Finish(ToGrpcStatus(status));
     }
   }
 
@@ -131,7 +181,8 @@ class BidiStream
   std::shared_ptr<BidiStream> self_;
   Mutex mutex_;
   std::deque<Response> queue_ ABSL_GUARDED_BY(mutex_);  // front: in flight
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;        // or making a message
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;     // since MakeMessage had none
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;     // by End
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;  // Finish was called
   absl::Status status_ ABSL_GUARDED_BY(mutex_);

@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "proto/admin.pb.h"
 #include "proto/agg.pb.h"
+#include "proto/control.pb.h"
 
 namespace agg {
 namespace {
@@ -70,6 +71,7 @@ void DeclareServices(const google::protobuf::FileDescriptor& file,
 
 void CountCalls(bool admin, CallCounts* counts, grpc::ServerBuilder* builder) {
   DeclareServices(*v1::JoinRequest::descriptor()->file(), counts);
+  DeclareServices(*v1::PhaseRequest::descriptor()->file(), counts);
   if (admin) {
     DeclareServices(*v1::SetRuleRequest::descriptor()->file(), counts);
   }

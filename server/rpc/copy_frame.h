@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "proto/agg.pb.h"
+#include "proto/control.pb.h"
 #include "server/round/neighbour_peer.h"
 
 namespace agg {

@@ -10,7 +10,7 @@
 #include <array>
 #include <cstdint>
 
-#include "proto/agg.pb.h"
+#include "proto/control.pb.h"
 #include "server/round/neighbour_peer.h"
 #include "server/rpc/executor.h"
 

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/agg.pb.h"
+#include "proto/byte_buffer_frame.h"
 #include "server/ingest/frame.h"
 
 namespace agg {
@@ -18,6 +20,14 @@ absl::StatusOr<FrameHeader> FromProto(const v1::FrameMeta& meta,
 
 // Answers the frame that completed a push.
 v1::PushAck MakePushAck(const FrameHeader& header, const FrameResult& result);
+
+// INVALID_ARGUMENT if what comes with a frame (P41) does not belong to it: a
+// commit or a pull with a seed, a commit of another epoch, session, round or
+// attempt, a pull of another version than the round's or of another epoch, or
+// without a dtype.
+absl::Status CheckRequests(const FrameReader& frame);
+// What a commit's outcome is sent in: it lacks the outcome alone.
+v1::PushAck MakeOutcomeAck(const v1::CommitRequest& commit);
 
 }  // namespace agg
 

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "proto/wave_plan.h"
 #include "server/base/field_error.h"
 #include "server/base/local_socket.h"
 #include "server/coordinator/call_validation.h"
@@ -175,6 +176,9 @@ absl::StatusOr<ShardInventory> FromProto(const v1::AttachReply& reply,
   if (IsLocalSocketName(reply.local_socket())) {
     inventory.local_socket = reply.local_socket();
   }
+  if (IsLocalSocketName(reply.region_socket())) {
+    inventory.region_socket = reply.region_socket();
+  }
   inventory.member_epoch = reply.member_epoch();
   inventory.has_manifest = reply.has_manifest();
   inventory.highest_session = reply.highest_session();
@@ -190,6 +194,29 @@ absl::StatusOr<ShardInventory> FromProto(const v1::AttachReply& reply,
                                   reply.ended_sessions().end());
   inventory.facts = *std::move(facts);
   return inventory;
+}
+
+v1::AttachReply ReportOf(const std::vector<CompleteRow>& rows) {
+  v1::AttachReply reply;
+  for (const CompleteRow& row : rows) {
+    v1::CompleteRow* out = reply.add_complete_rows();
+    out->set_waves(static_cast<uint32_t>(row.waves));
+    out->set_session(row.session);
+    out->set_round(row.round);
+    out->set_attempt(row.attempt);
+  }
+  return reply;
+}
+
+std::vector<CompleteRow> CompleteRowsOf(const v1::AttachReply& reply) {
+  std::vector<CompleteRow> rows;
+  for (const v1::CompleteRow& row : reply.complete_rows()) {
+    // What is no number of waves is none of them.
+    const uint32_t waves = row.waves() <= kMaxWaves ? row.waves() : 0;
+    rows.push_back({row.session(), row.round(), row.attempt(),
+                    static_cast<int32_t>(waves)});
+  }
+  return rows;
 }
 
 }  // namespace agg

@@ -4,10 +4,13 @@
 #ifndef AGG_SERVER_RPC_INVENTORY_CONVERSION_H_
 #define AGG_SERVER_RPC_INVENTORY_CONVERSION_H_
 
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/agg.pb.h"
+#include "proto/control.pb.h"
 #include "server/round/recovery.h"
+#include "server/round/shard_peer.h"
 
 namespace agg {
 
@@ -28,6 +31,10 @@ void AddInventory(const ShardInventory& inventory, v1::AttachReply* reply);
 // `num_shards` can hold, or says it of a part that there is not.
 absl::StatusOr<ShardInventory> FromProto(const v1::AttachReply& reply,
                                          int num_shards);
+
+// Rows that are complete on the shard (P41), in a message of their own.
+v1::AttachReply ReportOf(const std::vector<CompleteRow>& rows);
+std::vector<CompleteRow> CompleteRowsOf(const v1::AttachReply& reply);
 
 }  // namespace agg
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/manifest_message.h"
+#include "proto/traceparent.h"
 #include "server/base/field_error.h"
 #include "server/base/job_phase.h"
 
@@ -97,6 +98,7 @@ v1::JoinReply ToProto(const JoinResult& result, const JobInfo& job) {
   reply.set_pull_dtype(static_cast<v1::DType>(job.pull_dtype));
   reply.set_lease_ms(absl::ToInt64Milliseconds(job.lease));
   reply.set_job(job.job);
+  reply.set_optimizer(job.optimizer);
   reply.set_rule(result.combination.rule);
   reply.set_scope(result.combination.scope);
   reply.set_step_scale(result.combination.step_scale);
@@ -108,8 +110,13 @@ v1::JoinReply ToProto(const JoinResult& result, const JobInfo& job) {
     reply.add_local_sockets(i == 0 ? job.local_socket
                                    : result.local_sockets[i]);
   }
+  for (size_t i = 0; i < result.region_sockets.size(); ++i) {
+    reply.add_region_sockets(i == 0 ? job.region_socket
+                                    : result.region_sockets[i]);
+  }
   reply.set_rewound(result.rewound);
   reply.set_made(result.made);
+  reply.set_pipelined(job.pipelined);
   return reply;
 }
 
@@ -237,6 +244,9 @@ absl::StatusOr<CommitCall> FromProto(const v1::CommitRequest& request) {
   call.info.row.loss_scale =
       request.loss_scale() == 0.0 ? 1.0 : request.loss_scale();
   if (request.has_loss()) call.info.loss = request.loss();
+  if (IsTraceparent(request.traceparent())) {
+    call.info.traceparent = request.traceparent();
+  }
   return call;
 }
 

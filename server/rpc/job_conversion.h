@@ -26,9 +26,12 @@ struct JobInfo {
   absl::Duration lease;
   DType push_dtype = DType::kF32;
   DType pull_dtype = DType::kF32;
+  std::string optimizer;            // its kind
   std::vector<std::string> shards;  // addresses by ordinal
   uint64_t coordinator_life = 0;    // random bits of the process
+  bool pipelined = false;           // rounds go wave by wave (P43)
   std::string local_socket;         // that the coordinator listens on (P38)
+  std::string region_socket;        // likewise (P39)
 };
 
 v1::CombinationNames ToProto(const CombinationNames& names);

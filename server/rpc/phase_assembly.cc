@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "proto/wave_plan.h"
 #include "server/base/field_error.h"
 #include "server/rpc/phase_limits.h"
 #include "server/rpc/recovery_conversion.h"
@@ -164,6 +165,11 @@ absl::Status PhaseAssembly::Begin(const v1::PhaseRequest& request) {
   kind_ = request.phase_case();
   phase_.epoch = request.epoch();
   phase_.round = request.round();
+  if (request.wave() > static_cast<uint32_t>(kMaxWaves)) {
+    return FieldError("wave", absl::StrCat(request.wave()),
+                      absl::StrCat("0 to ", kMaxWaves));
+  }
+  phase_.wave = static_cast<int32_t>(request.wave());
   record_ = request.record();
   if (BeginSmall(request, &phase_)) return absl::OkStatus();
   if (BeginRound(request, &phase_)) return absl::OkStatus();

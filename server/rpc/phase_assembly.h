@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "proto/agg.pb.h"
+#include "proto/control.pb.h"
 #include "server/round/phase.h"
 
 namespace agg {

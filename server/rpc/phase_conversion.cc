@@ -111,6 +111,7 @@ v1::PhaseRequest ToProto(const Phase& phase) {
   v1::PhaseRequest request;
   request.set_epoch(phase.epoch);
   request.set_round(phase.round);
+  request.set_wave(static_cast<uint32_t>(phase.wave));
   switch (phase.kind) {
     case PhaseKind::kRecover:
       *request.mutable_recover() = ToProto(phase.recover);

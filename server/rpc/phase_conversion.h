@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "proto/agg.pb.h"
+#include "proto/control.pb.h"
 #include "server/round/phase.h"
 #include "server/round/shard_peer.h"
 #include "server/rpc/phase_limits.h"
@@ -58,6 +58,8 @@ class PhaseReplies {
   // has one entry or at most max_bytes; what is not a list of slices is in the
   // last one.
   bool Next(v1::PhaseReply* reply);
+  // Whether all have been made.
+  bool done() const { return done_; }
 
  private:
   // The next Grams and norms; false: there are more than the message takes.

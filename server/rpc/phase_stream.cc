@@ -59,10 +59,12 @@ void PhaseStream::Answer(const absl::StatusOr<PhaseResult>& result) {
 }
 
 void PhaseStream::WriteNext() {
-  if (replies_->Next(&reply_)) {
-    StartWrite(&reply_);
-  } else {
+  if (!replies_->Next(&reply_)) {
     Finish(grpc::Status::OK);
+  } else if (replies_->done()) {  // with the status, in one system call
+    StartWriteAndFinish(&reply_, grpc::WriteOptions(), grpc::Status::OK);
+  } else {
+    StartWrite(&reply_);
   }
 }
 

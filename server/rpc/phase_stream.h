@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/agg.pb.h"
+#include "proto/control.pb.h"
 #include "server/round/phase.h"
 #include "server/rpc/executor.h"
 #include "server/rpc/phase_assembly.h"

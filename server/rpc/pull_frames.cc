@@ -3,6 +3,7 @@
 // hold it.
 #include "server/rpc/pull_frames.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/string_view.h"
@@ -50,9 +51,11 @@ PullFrames::PullFrames(const PublishedVersion& version, DType dtype)
   once_ = std::make_unique<std::once_flag[]>(frames_.size());
 }
 
-grpc::Slice PullFrames::MakeHeader(
-    const Frame& frame, absl::Span<const absl::string_view> pieces) const {
-  v1::FrameMeta meta;
+void PullFrames::MakeHeaders(absl::Span<const absl::string_view> pieces,
+                             size_t index) {
+  Frame& frame = frames_[index];
+  v1::PushAck ack;
+  v1::FrameMeta& meta = *ack.mutable_meta();
   meta.set_epoch(epoch_);
   meta.set_round(version_);
   meta.set_dtype(static_cast<v1::DType>(dtype_));
@@ -61,20 +64,46 @@ grpc::Slice PullFrames::MakeHeader(
     meta.add_slices(static_cast<uint32_t>(slices[i]));
   }
   for (absl::string_view piece : pieces) meta.add_crc32c(Crc32c(piece));
-  return MakeFrameHeader(meta, frame.bytes);
+  ack.set_last(index + 1 == frames_.size());
+  frame.headers[static_cast<int>(FrameForm::kPullFrame)] =
+      MakeFrameHeader(meta, frame.bytes);
+  frame.headers[static_cast<int>(FrameForm::kPushAck)] =
+      MakeFrameHeader(ack, frame.bytes);
+}
+
+std::vector<size_t> PullFrames::Order(
+    absl::Span<const uint32_t> first_slices) const {
+  std::vector<size_t> order;
+  std::vector<bool> ordered(frames_.size());
+  for (const uint32_t slice : first_slices) {
+    if (slice >= layout_->local_slice.size()) continue;
+    const int32_t position = layout_->local_slice[slice];
+    if (position < 0) continue;
+    const auto found = std::upper_bound(
+        frames_.begin(), frames_.end(), static_cast<size_t>(position),
+        [](size_t at, const Frame& frame) { return at < frame.end; });
+    const auto frame = static_cast<size_t>(found - frames_.begin());
+    if (!ordered[frame]) order.push_back(frame);
+    ordered[frame] = true;
+  }
+  for (size_t frame = 0; frame < frames_.size(); ++frame) {
+    if (!ordered[frame]) order.push_back(frame);
+  }
+  return order;
 }
 
 grpc::ByteBuffer PullFrames::MakeBuffer(size_t index,
-                                        const PublishedVersion& version) {
+                                        const PublishedVersion& version,
+                                        FrameForm form) {
   Frame& frame = frames_[index];
   std::vector<absl::string_view> pieces;
   pieces.reserve(frame.end - frame.first);
   for (size_t i = frame.first; i < frame.end; ++i) {
     pieces.push_back(SliceBytes(version, i, dtype_));
   }
-  std::call_once(once_[index],
-                 [&] { frame.header = MakeHeader(frame, pieces); });
-  return MakeFrame(frame.header, pieces, version.snapshot);
+  std::call_once(once_[index], [&] { MakeHeaders(pieces, index); });
+  return MakeFrame(frame.headers[static_cast<int>(form)], pieces,
+                   version.snapshot);
 }
 
 std::shared_ptr<PullFrames> PullFrameCache::Get(const PublishedVersion& version,

@@ -21,6 +21,10 @@
 
 namespace agg {
 
+// What a frame is in: PullFrame, or PushAck (P41). kPlace: a PullFrame that
+// says where the bytes are (P40), of which PullFrames knows nothing.
+enum class FrameForm { kPullFrame, kPushAck, kPlace };
+
 // Each frame has one or more complete slices, up to kMaxFramePayloadBytes.
 // There is at least one frame; a shard without slices sends it empty. Checksums
 // and what else stands before a frame's payload are made once, by the first
@@ -34,11 +38,19 @@ class PullFrames {
 
   size_t num_frames() const { return frames_.size(); }
   int64_t payload_bytes(size_t frame) const { return frames_[frame].bytes; }
+  // Behind its last slice, as a position among the shard's slices.
+  size_t end_slice(size_t frame) const { return frames_[frame].end; }
+
+  // All frames in the order in which a pull gets them: first those that hold
+  // these slices, then the others, ascending. A slice of another shard, or of
+  // none, has no effect.
+  std::vector<size_t> Order(absl::Span<const uint32_t> first_slices) const;
 
   // A frame that points into the snapshot's memory, and holds the snapshot
   // until the bytes are sent. REQUIRES: `version` is the one of the
-  // constructor.
-  grpc::ByteBuffer MakeBuffer(size_t frame, const PublishedVersion& version);
+  // constructor; not kPlace.
+  grpc::ByteBuffer MakeBuffer(size_t frame, const PublishedVersion& version,
+                              FrameForm form);
 
   bool Matches(const PublishedVersion& version, DType dtype) const {
     return epoch_ == version.epoch && version_ == version.version &&
@@ -50,11 +62,11 @@ class PullFrames {
     size_t first = 0;  // positions among the shard's slices
     size_t end = 0;
     int64_t bytes = 0;
-    grpc::Slice header;  // guarded by its once_ until it is made
+    // By form; guarded by the frame's once_ until they are made.
+    grpc::Slice headers[2];
   };
 
-  grpc::Slice MakeHeader(const Frame& frame,
-                         absl::Span<const absl::string_view> pieces) const;
+  void MakeHeaders(absl::Span<const absl::string_view> pieces, size_t index);
 
   const uint64_t epoch_, version_;
   const DType dtype_;

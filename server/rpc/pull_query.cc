@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "proto/agg.pb.h"
 
 namespace agg {
 namespace {
 
-// A PullRequest has some 30 bytes. A longer message is refused before its
-// slices are joined, which would cost a copy of it.
-constexpr size_t kMaxRequestBytes = 1024;
+// A PullRequest has some 30 bytes, and up to 5 for a first slice. A longer
+// message is refused before its slices are joined, which would cost a copy of
+// it.
+constexpr size_t kMaxRequestBytes = 64 + 6 * kMaxFirstSlices;
 
 bool ParseRequest(const grpc::ByteBuffer& buffer, v1::PullRequest* request) {
   std::vector<grpc::Slice> slices;
@@ -34,11 +34,27 @@ absl::StatusOr<PullQuery> ParsePullQuery(const grpc::ByteBuffer& buffer) {
   if (!ParseRequest(buffer, &request)) {
     return absl::InvalidArgumentError("malformed PullRequest");
   }
+  return QueryOf(request);
+}
+
+absl::StatusOr<PullQuery> QueryOf(const v1::PullRequest& request) {
   if (request.dtype() < v1::F32 || request.dtype() > v1::F16) {
     return UnknownPullDType(request.dtype());
   }
-  return PullQuery{request.epoch(), request.version(), request.latest(),
-                   static_cast<DType>(request.dtype())};
+  if (request.first_slices_size() > kMaxFirstSlices) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("first_slices has ", request.first_slices_size(),
+                     " slices; allowed: at most ", kMaxFirstSlices));
+  }
+  PullQuery query;
+  query.epoch = request.epoch();
+  query.version = request.version();
+  query.latest = request.latest();
+  query.dtype = static_cast<DType>(request.dtype());
+  query.first_slices.assign(request.first_slices().begin(),
+                            request.first_slices().end());
+  query.in_place = request.in_place();
+  return query;
 }
 
 absl::Status UnknownPullDType(int dtype) {

@@ -5,10 +5,12 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/dtype.h"
+#include "proto/agg.pb.h"
 
 namespace agg {
 
@@ -19,12 +21,21 @@ struct PullQuery {
   uint64_t version = 0;
   bool latest = false;  // the newest version, whatever `version` says
   DType dtype = DType::kF32;
+  std::vector<uint32_t> first_slices;  // as they came; at most kMaxFirstSlices
+  // The reader maps the version, if it can (P40). Nothing to a Push stream.
+  bool in_place = false;
 };
+
+// More of them are INVALID_ARGUMENT (P42).
+inline constexpr int kMaxFirstSlices = 200;
 
 // The Pull RPC carries raw bytes, so the request is parsed here.
 // INVALID_ARGUMENT for bytes that are not a PullRequest and for a dtype that
 // proto/agg.proto does not have.
 absl::StatusOr<PullQuery> ParsePullQuery(const grpc::ByteBuffer& request);
+
+// INVALID_ARGUMENT for a dtype as above.
+absl::StatusOr<PullQuery> QueryOf(const v1::PullRequest& request);
 
 // INVALID_ARGUMENT: the shard has no parameters in `dtype` (its number in
 // proto/agg.proto).

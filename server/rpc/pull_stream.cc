@@ -4,9 +4,7 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "proto/status_conversion.h"
-#include "server/round/round_report.h"
 
 namespace agg {
 
@@ -30,14 +28,15 @@ PullStream::PullStream(grpc::CallbackServerContext* context,
       cache_(cache),
       canceller_(std::make_shared<CallCanceller>(context)) {}
 
-// Both callbacks hold a weak_ptr, so one that already runs does no harm.
+// Its callback holds a weak_ptr, so one that already runs does no harm.
 PullStream::~PullStream() {
   if (pull_id_ != 0) engine_->CancelPull(pull_id_);
-  if (revoke_id_ != 0) version_.snapshot->RemoveRevokeCallback(revoke_id_);
 }
 
 void PullStream::Ask(const PullQuery& query) {
   dtype_ = query.dtype;
+  first_slices_ = query.first_slices;
+  if (query.in_place) form_ = FrameForm::kPlace;
   pull_id_ = engine_->Pull(
       query.epoch, query.version, query.latest,
       [weak = weak_from_this()](absl::StatusOr<PublishedVersion> version) {
@@ -45,14 +44,22 @@ void PullStream::Ask(const PullQuery& query) {
       });
 }
 
+// When the version is revoked End alone is not enough if the client has stopped
+// reading: the frame in flight would never be done, and hold the snapshot's
+// memory. The canceller drops it, and outlives the stream for a revocation that
+// comes late.
 void PullStream::OnVersion(absl::StatusOr<PublishedVersion> version) {
   if (!version.ok()) return End(version.status());
   if (version->snapshot->data(dtype_) == nullptr) {
     return End(UnknownPullDType(static_cast<int>(dtype_)));
   }
-  version_ = *std::move(version);
-  frames_ = cache_->Get(version_, dtype_);
-  WatchRevocation();
+  flow_ = std::make_unique<VersionFlow>(
+      engine_, cache_, *version, dtype_, form_, first_slices_,
+      [weak = weak_from_this(),
+       canceller = canceller_](const absl::Status& reason) {
+        if (auto stream = weak.lock()) stream->End(reason);
+        canceller->Cancel(reason);
+      });
   {
     MutexLock lock(&mutex_);
     if (state_ == State::kFinished) return;  // cancelled, or revoked already
@@ -61,33 +68,10 @@ void PullStream::OnVersion(absl::StatusOr<PublishedVersion> version) {
   WriteNext();
 }
 
-// End alone is not enough if the client has stopped reading: the frame in
-// flight would never be done, and hold the snapshot's memory. The canceller
-// drops it, and outlives the stream for a revocation that comes late.
-void PullStream::WatchRevocation() {
-  revoke_id_ = version_.snapshot->AddRevokeCallback(
-      [weak = weak_from_this(), canceller = canceller_, engine = engine_,
-       epoch = version_.epoch, version = version_.version] {
-        const ShardStatus now = engine->Status();
-        const absl::Status reason = absl::AbortedError(
-            now.epoch == epoch
-                ? absl::StrCat("version ", version,
-                               " was replaced while it was being pulled; "
-                               "current version ",
-                               now.version)
-                : absl::StrCat("stale epoch ", epoch, "; current epoch ",
-                               now.epoch, ": it began while version ", version,
-                               " was being pulled"));
-        if (auto stream = weak.lock()) stream->End(reason);
-        canceller->Cancel(reason);
-      });
-}
-
 void PullStream::WriteNext() {
-  const size_t frame = next_frame_++;
-  buffer_ = frames_->MakeBuffer(frame, version_);
-  engine_->CountPulledBytes(frames_->payload_bytes(frame));
-  if (next_frame_ < frames_->num_frames()) {
+  buffer_ = flow_->Next();
+  // Who reads in place keeps the version until the call ends.
+  if (!flow_->done() || flow_->in_place()) {
     StartWrite(&buffer_);
     return;
   }
@@ -100,13 +84,17 @@ void PullStream::WriteNext() {
 }
 
 void PullStream::End(const absl::Status& reason) {
+  bool done;
   {
     MutexLock lock(&mutex_);
     if (end_.ok()) end_ = reason;
-    if (state_ != State::kWaiting) return;  // OnWriteDone finishes, or has
+    // Else OnWriteDone finishes, or has.
+    if (state_ != State::kWaiting && state_ != State::kHolding) return;
+    // A reader in place says so that it is done.
+    done = state_ == State::kHolding && absl::IsCancelled(reason);
     state_ = State::kFinished;
   }
-  Finish(ToGrpcStatus(reason));
+  Finish(done ? grpc::Status::OK : ToGrpcStatus(reason));
 }
 
 void PullStream::OnWriteDone(bool ok) {
@@ -116,7 +104,12 @@ void PullStream::OnWriteDone(bool ok) {
     MutexLock lock(&mutex_);
     if (!ok && end_.ok()) end_ = absl::CancelledError("the stream is broken");
     end = end_;
-    if (!end.ok()) state_ = State::kFinished;
+    if (!end.ok()) {
+      state_ = State::kFinished;
+    } else if (flow_->done()) {  // in place; others end with the last frame
+      state_ = State::kHolding;
+      return;
+    }
   }
   if (end.ok()) {
     WriteNext();

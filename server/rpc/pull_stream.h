@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -17,6 +18,7 @@
 #include "server/rpc/call_canceller.h"
 #include "server/rpc/pull_frames.h"
 #include "server/rpc/pull_query.h"
+#include "server/rpc/version_flow.h"
 #include "server/shard/published_version.h"
 #include "server/shard/shard_engine.h"
 
@@ -28,6 +30,9 @@ namespace agg {
 //      |                      |    ^_____________________________________|
 //      |                      |
 //      '--End-->  finished  <-'--the last frame, or OnWriteDone after End
+//                     ^----End-- holding, after the last frame that says where
+//                                the version is: it stays until the reader, who
+//                                maps it, cancels the call (P40)
 //
 // gRPC calls OnWriteDone, OnCancel and OnDone. The engine calls OnVersion once,
 // on any thread. The snapshot's revocation calls End, on any thread and at any
@@ -45,14 +50,13 @@ class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   ~PullStream() override;
 
  private:
-  enum class State { kWaiting, kWriting, kFinished };
+  enum class State { kWaiting, kWriting, kHolding, kFinished };
 
   PullStream(grpc::CallbackServerContext* context, ShardEngine* engine,
              PullFrameCache* cache);
 
   void Ask(const PullQuery& query);
   void OnVersion(absl::StatusOr<PublishedVersion> version);
-  void WatchRevocation();
   void WriteNext();
   // The first reason counts; after the last frame there is no other end.
   void End(const absl::Status& reason);
@@ -68,13 +72,12 @@ class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   // Set by Start, before anything can end the stream.
   DType dtype_ = DType::kF32;
+  std::vector<uint32_t> first_slices_;
+  FrameForm form_ = FrameForm::kPullFrame;
   int64_t pull_id_ = 0;  // 0: the engine has answered at once
 
   // Used by OnVersion, then by one OnWriteDone after the other.
-  PublishedVersion version_;
-  std::shared_ptr<PullFrames> frames_;
-  int64_t revoke_id_ = 0;  // 0: not watched
-  size_t next_frame_ = 0;
+  std::unique_ptr<VersionFlow> flow_;
   grpc::ByteBuffer buffer_;  // in flight
 
   Mutex mutex_;

@@ -1,35 +1,74 @@
-// The reactor of one worker's Push stream: frames in, acknowledgements out.
+// The reactor of one worker's Push stream: frames in; acknowledgements,
+// outcomes and versions out.
 #ifndef AGG_SERVER_RPC_PUSH_STREAM_H_
 #define AGG_SERVER_RPC_PUSH_STREAM_H_
 
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+
 #include "absl/status/status.h"
+#include "proto/byte_buffer_frame.h"
+#include "server/coordinator/coordinator.h"
+#include "server/ingest/frame.h"
 #include "server/rpc/bidi_stream.h"
 #include "server/rpc/open_streams.h"
+#include "server/rpc/pull_frames.h"
+#include "server/rpc/row_reports.h"
+#include "server/rpc/stream_pulls.h"
 #include "server/shard/shard_engine.h"
 
 namespace agg {
 
+// What a Push stream uses of its process; all outlive the gRPC server.
+struct PushTargets {
+  ShardEngine* engine = nullptr;
+  OpenStreams* open = nullptr;
+  PullFrameCache* cache = nullptr;
+  RowReports* reports = nullptr;
+  // Takes commits that come with frames; null on other shards than 0, where
+  // such a frame gets `not_the_coordinator`.
+  Coordinator* coordinator = nullptr;
+  absl::Status not_the_coordinator;
+};
+
 // One read is in flight at a time: OnReadDone lands the frame before it starts
 // the next read, so that a client can be at most one frame (and the transport's
-// window) ahead. Acknowledgements go out beside the reads (bidi_stream.h). The
-// first error ends the stream; so does the client's WritesDone, with OK.
+// window) ahead. What goes out goes beside the reads (bidi_stream.h): versions
+// while nothing else is queued. What comes with a frame (P41) is looked at when
+// the frame has landed. The first error ends the stream; so does the client's
+// WritesDone, with OK.
 class PushStream : public BidiStream<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // `engine` and `open` outlive the gRPC server.
-  static PushStream* Start(ShardEngine* engine, OpenStreams* open);
+  static PushStream* Start(grpc::CallbackServerContext* context,
+                           const PushTargets* targets);
 
  private:
-  PushStream(ShardEngine* engine, OpenStreams* open)
-      : BidiStream(open), engine_(engine) {}
+  explicit PushStream(const PushTargets* targets)
+      : BidiStream(targets->open), targets_(targets) {}
 
   void OnReadDone(bool ok) override;
-  // Lands frame_, and sends the acknowledgement if it completes the push.
-  absl::Status LandFrame();
+  std::optional<grpc::ByteBuffer> MakeMessage() override;
+  void OnWritten() override { pulls_->Written(); }
+  void OnEnded() override;
 
-  ShardEngine* const engine_;
-  grpc::ByteBuffer frame_;  // being read, or landed
+  // Lands frame_, and does what comes with it.
+  absl::Status TakeFrame();
+  // Answers a frame, or has the coordinator answer, if it completes its row.
+  void Acknowledge(const FrameReader& frame, const FrameLanding& landing,
+                   const FrameResult& result);
+  absl::Status Commit(const FrameReader& frame);
+
+  const PushTargets* const targets_;
+  std::shared_ptr<StreamPulls> pulls_;  // set by Start
+  grpc::ByteBuffer frame_;              // being read, or landed
+  // The coordinator's numbers of the last commits, to be cancelled: as many as
+  // a session may have waiting.
+  std::deque<uint64_t> waits_;
 };
 
 }  // namespace agg

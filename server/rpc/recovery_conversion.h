@@ -4,7 +4,7 @@
 #define AGG_SERVER_RPC_RECOVERY_CONVERSION_H_
 
 #include "absl/status/statusor.h"
-#include "proto/agg.pb.h"
+#include "proto/control.pb.h"
 #include "server/checkpoint/checkpoint_progress.h"
 #include "server/round/recovery.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/agg.pb.h"
+#include "proto/control.pb.h"
 #include "proto/status_conversion.h"
 #include "server/checkpoint/checkpoint_limits.h"
 #include "server/rpc/peer_channel.h"

@@ -73,6 +73,11 @@ ShardLinkOptions RemoteShardPeer::LinkOptions(uint64_t epoch) const {
   if (on_draining_ != nullptr) {
     options.on_draining = [this, epoch] { on_draining_(epoch); };
   }
+  if (on_complete_ != nullptr) {
+    options.on_complete = [this, epoch](const std::vector<CompleteRow>& rows) {
+      on_complete_(epoch, rows);
+    };
+  }
   return options;
 }
 
@@ -129,6 +134,10 @@ void RemoteShardPeer::Detach(const absl::Status& reason, bool tell) {
 
 void RemoteShardPeer::SetOnDraining(std::function<void(uint64_t)> on_draining) {
   on_draining_ = std::move(on_draining);
+}
+
+void RemoteShardPeer::SetOnComplete(OnComplete on_complete) {
+  on_complete_ = std::move(on_complete);
 }
 
 void RemoteShardPeer::LetGo() {

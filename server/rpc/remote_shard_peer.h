@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "proto/agg.grpc.pb.h"
+#include "proto/control.grpc.pb.h"
 #include "server/base/mutex.h"
 #include "server/round/phase.h"
 #include "server/round/recovery.h"
@@ -43,6 +43,7 @@ class RemoteShardPeer : public ShardPeer {
       uint64_t epoch, std::function<void(absl::Status)> on_lost) override;
   void LetGo() override;
   void SetOnDraining(std::function<void(uint64_t)> on_draining) override;
+  void SetOnComplete(OnComplete on_complete) override;
   void Lose(uint64_t epoch, const absl::Status& reason) override;
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
   absl::StatusOr<Manifest> GetManifest(uint64_t epoch) override;
@@ -88,6 +89,7 @@ class RemoteShardPeer : public ShardPeer {
   const std::unique_ptr<v1::ShardControl::Stub> stub_;
   std::vector<std::string> shards_;            // set before the first Attach
   std::function<void(uint64_t)> on_draining_;  // set before the first Attach
+  OnComplete on_complete_;                     // the same
 
   Mutex attach_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // one Attach at a time
 

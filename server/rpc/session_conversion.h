@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "proto/agg.pb.h"
+#include "proto/control.pb.h"
 #include "server/round/shard_peer.h"
 
 namespace agg {

@@ -81,7 +81,6 @@ grpc::ServerUnaryReactor* ShardControlService::Probe(
   if (!promise.ok()) return AnswerNow<v1::ProbeReply>(reply, promise.status());
   v1::ProbeReply answer;
   answer.set_promise(*promise);
-  answer.set_life(self_.life);
   return AnswerNow<v1::ProbeReply>(reply, answer);
 }
 

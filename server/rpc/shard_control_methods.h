@@ -3,7 +3,7 @@
 #ifndef AGG_SERVER_RPC_SHARD_CONTROL_METHODS_H_
 #define AGG_SERVER_RPC_SHARD_CONTROL_METHODS_H_
 
-#include "proto/agg.grpc.pb.h"
+#include "proto/control.grpc.pb.h"
 
 namespace agg {
 

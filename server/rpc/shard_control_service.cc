@@ -118,11 +118,22 @@ class ShardControlService::AttachStream
     const uint64_t life = service_->engine_->life();
     reply.set_life(life != 0 ? life : service_->self_.life);
     reply.set_local_socket(service_->self_.local_socket);
+    reply.set_region_socket(service_->self_.region_socket);
     Send(std::move(reply));
     service_->stream_ =
         std::static_pointer_cast<AttachStream>(shared_from_this());
     // This coordinator, or this connection, has not heard it.
     if (service_->draining_) SayDraining();
+    SendReports();
+  }
+
+  void SendReports() {
+    const std::weak_ptr<BidiStream> weak = shared_from_this();
+    service_->reports_->Begin(epoch_,
+                              [weak](const std::vector<CompleteRow>& rows) {
+                                if (auto stream = weak.lock())
+                                  stream->Send(ReportOf(rows));
+                              });
   }
 
   void EndForAll(const absl::Status& reason) override {
@@ -167,11 +178,13 @@ ShardControlService::ShardControlService(const ShardIdentity& self,
                                          ShardEngine* engine,
                                          NeighbourPeer* copies,
                                          OnShards on_shards, OpenStreams* open,
+                                         RowReports* reports,
                                          const Clock* clock)
     : self_(self),
       engine_(engine),
       on_shards_(std::move(on_shards)),
       open_(open),
+      reports_(reports),
       watch_(clock),
       copies_(copies, self.ordinal) {}
 

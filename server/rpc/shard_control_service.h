@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "proto/agg.grpc.pb.h"
+#include "proto/control.grpc.pb.h"
 #include "server/base/clock.h"
 #include "server/round/neighbour_peer.h"
 #include "server/rpc/bidi_stream.h"
@@ -21,6 +22,7 @@
 #include "server/rpc/copy_streams.h"
 #include "server/rpc/executor.h"
 #include "server/rpc/open_streams.h"
+#include "server/rpc/row_reports.h"
 #include "server/rpc/shard_claim.h"
 #include "server/rpc/shard_control_methods.h"
 #include "server/rpc/shard_identity.h"
@@ -36,11 +38,13 @@ class ShardControlService : public ShardControlMethods {
  public:
   using OnShards = std::function<void(const std::vector<std::string>&)>;
 
-  // `engine`, `copies`, `open` and `clock` outlive the service, which outlives
-  // its server. For `copies` and `on_shards` see RpcServerOptions.
+  // `engine`, `copies`, `open`, `reports` and `clock` outlive the service,
+  // which outlives its server. For `copies` and `on_shards` see
+  // RpcServerOptions.
   ShardControlService(const ShardIdentity& self, ShardEngine* engine,
                       NeighbourPeer* copies, OnShards on_shards,
-                      OpenStreams* open, const Clock* clock);
+                      OpenStreams* open, RowReports* reports,
+                      const Clock* clock);
 
   // Ends the epoch if its coordinator is away for too long. Thread-safe.
   void LookForCoordinator();
@@ -93,6 +97,7 @@ class ShardControlService : public ShardControlMethods {
   ShardEngine* const engine_;
   const OnShards on_shards_;
   OpenStreams* const open_;
+  RowReports* const reports_;
   ShardClaim claim_;                    // used on the control thread alone
   uint64_t last_refused_life_ = 0;      // the same
   std::weak_ptr<AttachStream> stream_;  // the newest; the same

@@ -14,8 +14,9 @@ struct ShardIdentity {
   std::string address;      // "host:port", for messages
   std::string fingerprint;  // of the config
   std::string backend;
-  uint64_t life = 0;         // random bits of the process
-  std::string local_socket;  // that it listens on besides its port (P38)
+  uint64_t life = 0;          // random bits of the process
+  std::string local_socket;   // that it listens on besides its port (P38)
+  std::string region_socket;  // where it hands out shared memory (P39)
 };
 
 }  // namespace agg

@@ -15,6 +15,7 @@
 #include "server/base/log.h"
 #include "server/round/orderly_stop.h"
 #include "server/rpc/broken_connection.h"
+#include "server/rpc/inventory_conversion.h"
 
 namespace agg {
 namespace {
@@ -204,6 +205,12 @@ void ShardLink::Read(Stream* stream, const v1::AttachRequest& request) {
 void ShardLink::TakeReply(Stream* stream, const v1::AttachReply& reply) {
   if (reply.draining()) {
     if (options_.on_draining != nullptr) options_.on_draining();
+    return;
+  }
+  if (reply.complete_rows_size() > 0) {
+    if (options_.on_complete != nullptr) {
+      options_.on_complete(CompleteRowsOf(reply));
+    }
     return;
   }
   MutexLock lock(&mutex_);

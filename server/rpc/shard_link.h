@@ -8,14 +8,16 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "proto/agg.grpc.pb.h"
+#include "proto/control.grpc.pb.h"
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
+#include "server/round/shard_peer.h"
 
 namespace agg {
 
@@ -27,6 +29,8 @@ struct ShardLinkOptions {
   // The shard waits to be let go (P35); may be null. Called on a thread of the
   // link with no lock held, perhaps more than once.
   std::function<void()> on_draining;
+  // The shard has these rows completely (P41); the same.
+  std::function<void(const std::vector<CompleteRow>&)> on_complete;
 };
 
 // Being opened, then up and broken in turns, then over. Thread-safe, except as

@@ -3,9 +3,8 @@
 #define AGG_SERVER_RPC_SHARD_SERVICE_H_
 
 #include "proto/agg.grpc.pb.h"
-#include "server/rpc/open_streams.h"
 #include "server/rpc/pull_frames.h"
-#include "server/shard/shard_engine.h"
+#include "server/rpc/push_stream.h"
 
 namespace agg {
 
@@ -15,20 +14,21 @@ class ShardService
     : public v1::Shard::WithRawCallbackMethod_Push<
           v1::Shard::WithRawCallbackMethod_Pull<v1::Shard::Service>> {
  public:
-  // `engine` and `open` outlive the service, which outlives the gRPC server.
-  ShardService(ShardEngine* engine, OpenStreams* open)
-      : engine_(engine), open_(open) {}
+  // `targets`, but for its cache, which is the service's own. What they point
+  // to outlives the service, which outlives the gRPC server.
+  explicit ShardService(const PushTargets& targets) : targets_(targets) {
+    targets_.cache = &cache_;
+  }
 
  private:
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Push(
-      grpc::CallbackServerContext*) override;
+      grpc::CallbackServerContext* context) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Pull(
       grpc::CallbackServerContext* context,
       const grpc::ByteBuffer* request) override;
 
-  ShardEngine* const engine_;
-  OpenStreams* const open_;
   PullFrameCache cache_;
+  PushTargets targets_;
 };
 
 }  // namespace agg

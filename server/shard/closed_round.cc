@@ -59,6 +59,19 @@ absl::StatusOr<PhaseResult> ClosedRound::Close(
   return *close_;
 }
 
+absl::StatusOr<PhaseResult> ClosedRound::CloseSlices(
+    ShardCompute* compute, const std::vector<int32_t>& slices) {
+  PhaseResult result;
+  if (!rows_.empty()) {
+    absl::StatusOr<std::vector<SliceGram>> grams =
+        compute->Gram(rows_, slices, /*compensated=*/false);
+    if (!grams.ok()) return grams.status();
+    result.grams = *std::move(grams);
+  }
+  close_ = std::move(result);
+  return *close_;
+}
+
 absl::StatusOr<PhaseResult> ClosedRound::CompensatedGram(
     ShardCompute* compute, const std::vector<int32_t>& tensors) {
   if (compensated_.has_value() && compensated_tensors_ == tensors) {

@@ -42,6 +42,9 @@ class ClosedRound {
   // REQUIRES: !close_result().has_value().
   absl::StatusOr<PhaseResult> Close(
       ShardCompute* compute, std::vector<std::optional<SliceGram>> early);
+  // The Grams of these slices alone (positions in the layout), as Close.
+  absl::StatusOr<PhaseResult> CloseSlices(ShardCompute* compute,
+                                          const std::vector<int32_t>& slices);
   // Compensated Grams of all slices of these tensors (ascending).
   absl::StatusOr<PhaseResult> CompensatedGram(
       ShardCompute* compute, const std::vector<int32_t>& tensors);

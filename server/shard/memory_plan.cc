@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "kernels/row_format.h"
 #include "proto/shard_plan.h"
 #include "server/params/parameter_store.h"
 
@@ -84,7 +85,7 @@ MemoryPlan PlanMemory(int64_t num_elements, int64_t num_rows, DType push_dtype,
   MemoryPlan plan;
   const int64_t narrowed =
       pull_dtype == DType::kF32 ? 0 : DTypeBytes(pull_dtype);
-  plan.host.rows = num_rows * num_elements * DTypeBytes(push_dtype);
+  plan.host.rows = num_rows * RowBytes(push_dtype, num_elements);
   plan.host.snapshots =
       (kNumSnapshots + kNumSpareSnapshots) * num_elements * (4 + narrowed);
   plan.host.frames = 2 * num_rows * kMaxFramePayloadBytes;

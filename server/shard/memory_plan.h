@@ -15,7 +15,7 @@ namespace agg {
 
 // Bytes by purpose, in one kind of memory.
 struct MemoryUse {
-  int64_t rows = 0;    // landing memory: rows x elements x dtype
+  int64_t rows = 0;    // landing memory: RowBytes of each
   int64_t master = 0;  // float32 weights
   int64_t state = 0;   // optimizer state arrays
   // Three and a spare one, float32 and narrowed; on a device: narrowed.

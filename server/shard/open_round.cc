@@ -2,12 +2,13 @@
 // the early Grams expect.
 #include "server/shard/open_round.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/dtype.h"
+#include "kernels/row_format.h"
 #include "server/ingest/frame_check.h"
 
 namespace agg {
@@ -15,6 +16,11 @@ namespace {
 
 GradientName NameOf(const FrameHeader& header) {
   return {header.session, header.round, header.attempt};
+}
+
+// Nobody has summed up what is in place: it counts as an absent slice does.
+uint32_t SliceCrc32c(const FrameHeader& header, size_t i) {
+  return header.in_place ? 0 : header.crc32c[i];
 }
 
 // A slice of a landed gradient comes with other bytes.
@@ -37,7 +43,9 @@ OpenRound::OpenRound(const ShardOptions& options,
       layout_(std::move(layout)),
       sessions_(sessions),
       ledger_(options.max_workers + 1,  // and the seed
-              static_cast<int>(layout_->slices.size())) {}
+              static_cast<int>(layout_->slices.size())),
+      waves_(options.pipelined ? WaveSlicesOf(*layout_)
+                               : std::vector<WaveSlices>()) {}
 
 void OpenRound::ChangeSession(const SessionChange& change) {
   const uint64_t ended = change.remove ? change.session : change.replaces;
@@ -114,6 +122,9 @@ absl::Status OpenRound::Admit(FrameLanding* landing) const {
         header.round + 1));
   }
   if (landing->closed) return absl::OkStatus();
+  const absl::Status pinned =
+      waves_.CheckAttempt(landing->rank, NameOf(header));
+  if (!pinned.ok()) return pinned;
   const absl::Status attempt = CheckAttempt(*landing);
   return attempt.ok() ? CheckLanded(*landing) : attempt;
 }
@@ -140,7 +151,7 @@ absl::Status OpenRound::CheckLanded(const FrameLanding& landing) const {
     return OtherBytes(header, slice, ledger_.SliceCrc32c(row, local), crc32c);
   };
   for (size_t i = 0; i < header.slices.size(); ++i) {
-    absl::Status status = check(header.slices[i], header.crc32c[i]);
+    absl::Status status = check(header.slices[i], SliceCrc32c(header, i));
     if (!status.ok()) return status;
   }
   for (const uint32_t slice : header.absent_slices) {
@@ -187,11 +198,14 @@ bool OpenRound::TryClaim(const Destination& destination,
     const int32_t local = layout_->local_slice[header.slices[i]];
     SliceLanding slice;
     slice.slice = static_cast<int32_t>(header.slices[i]);
-    slice.crc32c = header.crc32c[i];
-    slice.num_bytes =
-        layout_->ranges[local].num_elements * DTypeBytes(header.dtype);
+    slice.crc32c = SliceCrc32c(header, i);
+    const int64_t num_elements = layout_->ranges[local].num_elements;
+    slice.num_bytes = PayloadBytes(header.dtype, num_elements);
+    slice.scale_bytes = ScaleBytes(header.dtype, num_elements);
     if (!landing->closed && ledger_.ClaimSlice(row, local)) {
-      slice.destination = destination(local);
+      const SlicePlace place = destination(local);
+      slice.destination = place.elements;
+      slice.scale_destination = place.scales;
     }
     landing->slices.push_back(slice);
   }
@@ -203,7 +217,7 @@ bool OpenRound::TryClaim(const Destination& destination,
   return true;
 }
 
-void OpenRound::EndClaims(const FrameLanding& landing) {
+int OpenRound::EndClaims(const FrameLanding& landing) {
   const int row = RowOf(landing);
   const auto end = [&](int32_t local, bool landed, uint32_t crc32c) {
     ledger_.EndClaim(row, local, landed, crc32c);
@@ -214,6 +228,7 @@ void OpenRound::EndClaims(const FrameLanding& landing) {
     end(layout_->local_slice[slice.slice], slice.landed, slice.crc32c);
   }
   for (const int32_t local : landing.absent) end(local, true, 0);
+  return WaveNews(landing);
 }
 
 // --- Rows --------------------------------------------------------------------
@@ -222,6 +237,15 @@ absl::StatusOr<bool> OpenRound::Complete(const FrameLanding& landing) const {
   const absl::Status status = CheckAttempt(landing);
   if (!status.ok()) return status;
   return ledger_.Complete(RowOf(landing), NameOf(landing.header));
+}
+
+bool OpenRound::RowIsFree(int32_t rank, uint64_t session) const {
+  return !ledger_.HeldByAnother(rank, session, version_) &&
+         !ledger_.AnyBusyIn(rank);
+}
+
+uint64_t OpenRound::HeldSession(int32_t rank) const {
+  return ledger_.HeldSession(rank, version_);
 }
 
 bool OpenRound::RowComplete(const RoundRow& row) const {
@@ -249,7 +273,7 @@ bool OpenRound::LacksSlices(const PushedRow& pushed, int32_t rank) const {
 void OpenRound::Publish(uint64_t version) {
   published_ = true;
   version_ = version;
-  closed_ = false;
+  Reopen();
   // The rows may be the same ones, but their slices have to land again.
   early_.Expect({}, static_cast<int>(layout_->slices.size()));
   ExpectAlive();
@@ -261,11 +285,48 @@ void OpenRound::ExpectAlive() {
   UpdateExpected();
 }
 
+// --- Waves -------------------------------------------------------------------
+
+int OpenRound::WaveNews(const FrameLanding& landing) {
+  if (waves_.size() == 0 || landing.closed ||
+      landing.header.kind != PushKind::kGradient) {
+    return 0;
+  }
+  const GradientName name = NameOf(landing.header);
+  const bool repeat = landing.absent.empty() &&
+                      std::none_of(landing.slices.begin(), landing.slices.end(),
+                                   [](const SliceLanding& slice) {
+                                     return slice.destination != nullptr;
+                                   });
+  return waves_.News(landing.rank, name, repeat, [&](int32_t slice) {
+    return ledger_.Landed(landing.rank, name, slice);
+  });
+}
+
+bool OpenRound::HasWave(const RoundRow& row, int wave) const {
+  const GradientName name = {row.session, version_, row.attempt};
+  return row.rank >= 0 && row.rank < options_.max_workers &&
+         waves_.Complete(wave, [&](int32_t slice) {
+           return ledger_.Landed(row.rank, name, slice);
+         });
+}
+
+void OpenRound::CloseWave(int wave, const std::vector<RoundRow>& rows) {
+  if (wave == 1) waves_.Pin(rows);
+  if (wave == waves_.size()) closed_ = true;
+}
+
+void OpenRound::ReopenWave(int wave) {
+  if (wave == 1) waves_.Unpin();
+  closed_ = false;
+}
+
 // --- Early Grams -------------------------------------------------------------
 
 std::vector<RoundRow> OpenRound::ExpectedRows() const {
   std::vector<RoundRow> rows;
-  if (!options_.early_gram || !published_ || closed_) return rows;
+  const bool worth_it = layout_->num_elements >= options_.min_early_elements;
+  if (!options_.early_gram || !worth_it || !published_ || closed_) return rows;
   std::map<int32_t, uint64_t> session_of_rank = sessions_->alive();
   // A row that is held counts, and the new session of its rank does not yet.
   for (int32_t rank = 0; rank < options_.max_workers; ++rank) {

@@ -20,6 +20,7 @@
 #include "server/round/shard_options.h"
 #include "server/round/shard_peer.h"
 #include "server/shard/early_grams.h"
+#include "server/shard/row_waves.h"
 
 namespace agg {
 
@@ -50,18 +51,35 @@ class OpenRound {
   // landing->rank. Sets landing->closed. Errors as ShardEngine::BeginFrame.
   absl::Status Admit(FrameLanding* landing) const;
   // Where the payload of a slice of the frame lands.
-  using Destination = std::function<char*(int32_t slice)>;
+  using Destination = std::function<SlicePlace(int32_t slice)>;
   // Claims all slices of the frame that have not landed yet, and fills in
   // landing->slices and landing->absent; nothing is claimed in a closed round.
   // False if the frame has to wait, for another frame that copies now or for
   // an early Gram that reads now: ask again when one of these has ended.
   // REQUIRES: Admit was OK under the same lock.
   bool TryClaim(const Destination& destination, FrameLanding* landing);
-  // Ends the claims as the landing says.
-  void EndClaims(const FrameLanding& landing);
+  // Ends the claims as the landing says. Of a pipelined job: what is new of the
+  // row's waves (row_waves.h); else 0.
+  int EndClaims(const FrameLanding& landing);
   // Whether all slices of the frame's row (or seed) have landed. ABORTED if a
   // higher attempt has taken the row meanwhile.
   absl::StatusOr<bool> Complete(const FrameLanding& landing) const;
+
+  // The waves of a round, counted from 1. REQUIRES: there is such a wave.
+  bool HasWave(const RoundRow& row, int wave) const;
+  int num_waves() const { return waves_.size(); }
+  const WaveSlices& slices_of(int wave) const { return waves_.slices(wave); }
+  // Its slices of these rows are read from here on; with the first wave other
+  // attempts are refused, with the last one the round is closed.
+  void CloseWave(int wave, const std::vector<RoundRow>& rows);
+  void ReopenWave(int wave);
+  // Whether nobody but the session has to do with the rank's row: none is held
+  // for another one, and no bytes are being copied into it.
+  bool RowIsFree(int32_t rank, uint64_t session) const;
+  // The session whose bytes the rank's row has, of any round; 0: none.
+  uint64_t OwnerOf(int32_t rank) const { return ledger_.OwnerOf(rank); }
+  // The session whose row is held in the open round; 0: none.
+  uint64_t HeldSession(int32_t rank) const;
 
   bool RowComplete(const RoundRow& row) const;
   // The CRC32C over the CRC32Cs of the row's slices. REQUIRES:
@@ -76,7 +94,11 @@ class OpenRound {
   // No frame of the round (before the first version: of the seed) may land any
   // more.
   void Close() { closed_ = true; }
-  void Reopen() { closed_ = false; }  // the round is tried again
+  // The round is tried again.
+  void Reopen() {
+    closed_ = false;
+    waves_.Unpin();
+  }
   // The sessions of now are those that the open round is expected to have.
   void ExpectAlive();
   // Whether bytes are being copied into a row.
@@ -95,6 +117,7 @@ class OpenRound {
   // bytes than those that have landed.
   absl::Status CheckAttempt(const FrameLanding& landing) const;
   absl::Status CheckLanded(const FrameLanding& landing) const;
+  int WaveNews(const FrameLanding& landing);
   bool AnyBusy(int row, const FrameHeader& header) const;
   // Makes the row the frame's; false while copies into it are under way.
   bool Own(int row, const FrameHeader& header);
@@ -111,6 +134,7 @@ class OpenRound {
   const SessionTable* const sessions_;
   ArrivalLedger ledger_;
   EarlyGrams early_;
+  RowWaves waves_;             // none unless the job is pipelined
   uint64_t seed_session_ = 0;  // has the seed role; 0: none
   // Ranks with a session since the open round began. A row of one that joins
   // later is not expected: if it takes part (min_workers), the Gram is computed

@@ -25,6 +25,7 @@ class PullQueue {
     uint64_t version = 0;
     bool latest = false;
     Callback callback;
+    bool partial = false;  // also while the version is being written
   };
   using Answer = std::optional<absl::StatusOr<T>>;
 

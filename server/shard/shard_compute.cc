@@ -10,19 +10,14 @@
 #include "server/base/log.h"
 #include "server/checkpoint/checkpoint_writer.h"
 #include "server/ingest/arrival_ledger.h"
+#include "server/params/shared_buffer.h"
 #include "server/shard/early_grams.h"
+#include "server/shard/row_buffers.h"
 #include "server/shard/shard_checkpoint.h"
 #include "server/shard/step_layout.h"
 
 namespace agg {
 namespace {
-
-std::vector<const Buffer*> RowBuffers(const GradientRows& rows,
-                                      const std::vector<RoundRow>& round_rows) {
-  std::vector<const Buffer*> buffers;
-  for (const RoundRow& row : round_rows) buffers.push_back(rows.row(row.rank));
-  return buffers;
-}
 
 // Adds the plan to an allocation's error: a plan within its budget does not
 // help if other processes have taken the memory.
@@ -47,8 +42,8 @@ void PlanCopies(int64_t num_elements, int64_t num_replica_elements,
 
 absl::StatusOr<std::unique_ptr<ShardCompute>> ShardCompute::Create(
     const ShardOptions& options, Backend* backend, const Manifest& manifest) {
-  absl::StatusOr<ShardLayout> layout =
-      MakeShardLayout(manifest, options.num_shards, options.ordinal);
+  absl::StatusOr<ShardLayout> layout = MakeShardLayout(
+      manifest, options.num_shards, options.ordinal, options.push_dtype);
   if (!layout.ok()) return layout.status();
   std::unique_ptr<ShardCompute> compute(new ShardCompute(options, backend));
   compute->layout_ = std::make_shared<ShardLayout>(*std::move(layout));
@@ -74,7 +69,7 @@ absl::StatusOr<std::unique_ptr<ShardCompute>> ShardCompute::Create(
       ParameterStore::Create(
           backend, options.optimizer,
           std::max(compute->layout_->num_elements, kLayoutAlignment),
-          options.pull_dtype);
+          options.pull_dtype, kPatience, compute->shares_memory());
   if (!store.ok()) {
     return WithPlan(store.status(), compute->PlanRows(1));
   }
@@ -142,9 +137,26 @@ absl::StatusOr<std::unique_ptr<Buffer>> ShardCompute::AllocateRow(
     const MemoryPlan& plan) const {
   absl::Status status = CheckMemoryPlan(plan, options_.memory_budget);
   if (!status.ok()) return status;
-  absl::StatusOr<std::unique_ptr<Buffer>> buffer = rows_->Allocate();
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer = AllocateHost(
+      backend_, BufferUse::kRow, rows_->row_bytes(), shares_rows());
   if (!buffer.ok()) return WithPlan(buffer.status(), plan);
   return buffer;
+}
+
+std::unique_ptr<Buffer> ShardCompute::AllocateSuccessor() const {
+  if (!shares_rows()) return nullptr;
+  auto buffer = SharedBuffer::Allocate(BufferUse::kRow, rows_->row_bytes(),
+                                       /*populate=*/false);
+  return buffer.ok() ? *std::move(buffer) : nullptr;
+}
+
+// A slice of int8 lies in two pieces, which regions cannot name (P39).
+bool ShardCompute::shares_rows() const {
+  return shares_memory() && options_.push_dtype != DType::kI8;
+}
+
+bool ShardCompute::shares_memory() const {
+  return options_.shared_memory && !backend_->memory_needs(1).on_device;
 }
 
 std::shared_ptr<Snapshot> ShardCompute::seed() {
@@ -155,15 +167,22 @@ std::shared_ptr<Snapshot> ShardCompute::seed() {
   return seed_;
 }
 
-char* ShardCompute::LandingAddress(PushKind kind, int32_t rank, int32_t slice) {
-  if (kind == PushKind::kGradient) return rows_->SliceAddress(rank, slice);
+SlicePlace ShardCompute::LandingPlace(PushKind kind, int32_t rank,
+                                      uint64_t session, int32_t slice) {
+  if (kind == PushKind::kGradient) {
+    return rows_->PlaceIn(*rows_->Find(rank, session), slice);
+  }
   // A seed is float32, whatever the dtype of gradients.
-  return seed()->buffers()->f32->host() + layout_->ranges[slice].begin * 4;
+  SlicePlace place;
+  place.elements =
+      seed()->buffers()->f32->host() + layout_->ranges[slice].begin * 4;
+  return place;
 }
 
-absl::Status ShardCompute::AppendGrams(
-    const std::vector<const Buffer*>& buffers, absl::Span<const int32_t> slices,
-    bool compensated, std::vector<SliceGram>* grams) {
+absl::Status ShardCompute::AppendGrams(absl::Span<const Buffer* const> buffers,
+                                       absl::Span<const int32_t> slices,
+                                       bool compensated,
+                                       std::vector<SliceGram>* grams) {
   std::vector<ElementRange> ranges;
   for (const int32_t slice : slices) ranges.push_back(layout_->ranges[slice]);
   const size_t packed = PackedGramSize(static_cast<int64_t>(buffers.size()));
@@ -193,9 +212,15 @@ absl::Status ShardCompute::AppendGrams(
 absl::StatusOr<std::vector<SliceGram>> ShardCompute::Gram(
     const std::vector<RoundRow>& rows, const std::vector<int32_t>& slices,
     bool compensated) {
-  const std::vector<const Buffer*> buffers = RowBuffers(*rows_, rows);
-  const int64_t bytes = PackedGramSize(static_cast<int64_t>(rows.size())) *
-                        static_cast<int64_t>(sizeof(double));
+  return Gram(RowBuffers(*rows_, rows), slices, compensated);
+}
+
+absl::StatusOr<std::vector<SliceGram>> ShardCompute::Gram(
+    const RowBuffers& buffers, const std::vector<int32_t>& slices,
+    bool compensated) {
+  const auto num_rows = static_cast<int64_t>(buffers.pointers().size());
+  const int64_t bytes =
+      PackedGramSize(num_rows) * static_cast<int64_t>(sizeof(double));
   // A slice's Gram depends on its rows alone (kernels/backend.h), so that the
   // batches may be cut anywhere.
   const size_t batch = static_cast<size_t>(
@@ -203,9 +228,9 @@ absl::StatusOr<std::vector<SliceGram>> ShardCompute::Gram(
   std::vector<SliceGram> grams;
   grams.reserve(slices.size());
   for (size_t begin = 0; begin < slices.size(); begin += batch) {
-    const absl::Status status =
-        AppendGrams(buffers, absl::MakeConstSpan(slices).subspan(begin, batch),
-                    compensated, &grams);
+    const absl::Status status = AppendGrams(
+        buffers.pointers(), absl::MakeConstSpan(slices).subspan(begin, batch),
+        compensated, &grams);
     if (!status.ok()) return status;
   }
   return grams;

@@ -21,6 +21,7 @@
 #include "server/round/phase.h"
 #include "server/round/shard_options.h"
 #include "server/shard/memory_plan.h"
+#include "server/shard/row_buffers.h"
 #include "server/shard/shard_replica.h"
 
 namespace agg {
@@ -45,11 +46,15 @@ class ShardCompute {
   // budget, RESOURCE_EXHAUSTED when there is no such memory.
   absl::StatusOr<std::unique_ptr<Buffer>> AllocateRow(
       const MemoryPlan& plan) const;
+  // For a rank whose row is granted: takes pages when they are written, as the
+  // former's are free. Not counted; null: none.
+  std::unique_ptr<Buffer> AllocateSuccessor() const;
 
-  // Where a slice of the rank's row, or of the seed, lands. The seed's memory
-  // is taken at its first use. Callers hold one lock, the same as for rows().
-  // REQUIRES: rows()->row(rank) != nullptr, or a seed before version 0.
-  char* LandingAddress(PushKind kind, int32_t rank, int32_t slice);
+  // Where a slice of a session's row, or of the seed, lands. The seed's memory
+  // is taken at its first use. Callers hold one lock.
+  // REQUIRES: rows()->Find(rank, session), or a seed before version 0.
+  SlicePlace LandingPlace(PushKind kind, int32_t rank, uint64_t session,
+                          int32_t slice);
   // What a seed lands in; taken at its first use. Under the same lock.
   std::shared_ptr<Snapshot> seed();
   // The seed has become a version: its memory is a snapshot like others now.
@@ -59,6 +64,9 @@ class ShardCompute {
   // one call to the backend take kMaxGramBytes at most, besides the result.
   absl::StatusOr<std::vector<SliceGram>> Gram(
       const std::vector<RoundRow>& rows, const std::vector<int32_t>& slices,
+      bool compensated);
+  absl::StatusOr<std::vector<SliceGram>> Gram(
+      const RowBuffers& buffers, const std::vector<int32_t>& slices,
       bool compensated);
   static constexpr int64_t kMaxGramBytes = int64_t{16} << 20;
 
@@ -71,6 +79,12 @@ class ShardCompute {
   // of the update.
   absl::Status Update(const std::vector<RoundRow>& rows, const StepPlan& step,
                       Snapshot* snapshot, int32_t* not_finite_slice);
+
+  // Update of a wave's tensors alone (wave_step.h); those without rows get
+  // their values of `before`.
+  absl::Status UpdateWave(const std::vector<RoundRow>& rows,
+                          const StepPlan& step, const Snapshot& before,
+                          Snapshot* snapshot, int32_t* not_finite_slice);
 
   // Update in two halves. Combine leaves the combined gradient in combined(),
   // and calls `done` for slices [begin, end) of the layout as soon as theirs is
@@ -90,16 +104,21 @@ class ShardCompute {
  private:
   ShardCompute(const ShardOptions& options, Backend* backend)
       : options_(options), backend_(backend) {}
+  bool shares_memory() const;
+  bool shares_rows() const;
   absl::Status AllocateCopies();
   MemoryPlan PlanRows(int64_t num_rows) const;
   // Appends the Grams of `slices`, in one call to the backend.
-  absl::Status AppendGrams(const std::vector<const Buffer*>& buffers,
+  absl::Status AppendGrams(absl::Span<const Buffer* const> buffers,
                            absl::Span<const int32_t> slices, bool compensated,
                            std::vector<SliceGram>* grams);
   // A request to the backend, and what its spans point into.
   struct FilledUpdate;
   absl::Status FillUpdate(const std::vector<RoundRow>& rows,
                           const StepPlan& step, FilledUpdate* filled);
+  // The bytes of these tensors (ascending).
+  void CopyTensors(const std::vector<int32_t>& tensors, const Snapshot& before,
+                   Snapshot* snapshot) const;
   absl::Status WriteVersion(const std::vector<RoundRow>* rows,  // null: Step
                             const StepPlan& step, Snapshot* snapshot,
                             int32_t* not_finite_slice);

@@ -1,10 +1,13 @@
 // Norms, updates and their halves: what a step means to the backend.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
+#include "server/shard/row_buffers.h"
 #include "server/shard/shard_compute.h"
 #include "server/shard/step_layout.h"
+#include "server/shard/wave_step.h"
 
 namespace agg {
 namespace {
@@ -13,12 +16,15 @@ namespace {
 // small enough for the first one to be on its way early.
 constexpr int64_t kCombineElements = int64_t{1} << 22;
 
-// The first slice (of the plan) with a value that is not finite; -1: none. A
-// look at all parameters is cheap for something that should never happen.
-int32_t NotFiniteSlice(const ShardLayout& layout, const Snapshot& snapshot) {
+// The first slice (of the plan) at these positions with a value that is not
+// finite; -1: none. A look at all of them is cheap for something that should
+// never happen.
+int32_t NotFiniteSlice(const ShardLayout& layout,
+                       const std::vector<int32_t>& positions,
+                       const Snapshot& snapshot) {
   const auto* const values =
       reinterpret_cast<const float*>(snapshot.buffers()->f32->host());
-  for (size_t i = 0; i < layout.slices.size(); ++i) {
+  for (const int32_t i : positions) {
     const float* const begin = values + layout.ranges[i].begin;
     const bool finite =
         std::all_of(begin, begin + layout.ranges[i].num_elements,
@@ -31,7 +37,7 @@ int32_t NotFiniteSlice(const ShardLayout& layout, const Snapshot& snapshot) {
 }  // namespace
 
 struct ShardCompute::FilledUpdate {
-  std::vector<const Buffer*> buffers;
+  RowBuffers buffers;
   std::vector<double> compact;
   std::vector<UpdateRange> ranges;
   UpdateRequest request;
@@ -42,9 +48,7 @@ absl::Status ShardCompute::FillUpdate(const std::vector<RoundRow>& rows,
                                       FilledUpdate* filled) {
   if (layout_->slices.empty()) return absl::OkStatus();
   const std::vector<size_t> kept = KeptRows(step, rows);
-  for (const size_t i : kept) {
-    filled->buffers.push_back(rows_->row(rows[i].rank));
-  }
+  for (const size_t i : kept) filled->buffers.Add(*rows_, rows[i]);
   const size_t stride = std::max<size_t>(1, rows.size());
   for (size_t s = 0; s + rows.size() <= step.coefficients.size(); s += stride) {
     for (const size_t i : kept) {
@@ -57,7 +61,7 @@ absl::Status ShardCompute::FillUpdate(const std::vector<RoundRow>& rows,
   if (!ranges.ok()) return ranges.status();
   filled->ranges = *std::move(ranges);
   UpdateRequest* const request = &filled->request;
-  request->rows = filled->buffers;
+  request->rows = filled->buffers.pointers();
   request->dtype = options_.push_dtype;
   request->optimizer = options_.optimizer;
   request->step = step.step;
@@ -92,6 +96,47 @@ absl::Status ShardCompute::Update(const std::vector<RoundRow>& rows,
   return WriteVersion(&rows, step, snapshot, not_finite_slice);
 }
 
+void ShardCompute::CopyTensors(const std::vector<int32_t>& tensors,
+                               const Snapshot& before,
+                               Snapshot* snapshot) const {
+  StepPlan step;
+  step.partial = true;
+  step.tensors = tensors;
+  for (const int32_t position : StepSlices(step, *layout_)) {
+    const ElementRange& range = layout_->ranges[position];
+    const auto copy = [&](const Buffer& from, Buffer* to, int64_t bytes) {
+      std::memcpy(to->host() + range.begin * bytes,
+                  from.host() + range.begin * bytes,
+                  static_cast<size_t>(range.num_elements * bytes));
+    };
+    SnapshotBuffers* const to = snapshot->buffers();
+    copy(*before.buffers()->f32, to->f32.get(), 4);
+    if (to->narrowed == nullptr) continue;
+    copy(*before.buffers()->narrowed, to->narrowed.get(),
+         DTypeBytes(store_->narrowed_dtype()));
+  }
+}
+
+absl::Status ShardCompute::UpdateWave(const std::vector<RoundRow>& rows,
+                                      const StepPlan& step,
+                                      const Snapshot& before,
+                                      Snapshot* snapshot,
+                                      int32_t* not_finite_slice) {
+  *not_finite_slice = -1;
+  absl::StatusOr<WaveStep> wave = SplitByRows(step, rows);
+  if (!wave.ok()) return wave.status();
+  for (const StepPlan& part : wave->steps) {
+    int32_t slice;
+    const absl::Status status = WriteVersion(&rows, part, snapshot, &slice);
+    if (!status.ok()) return status;
+    if (*not_finite_slice < 0 || (slice >= 0 && slice < *not_finite_slice)) {
+      *not_finite_slice = slice;
+    }
+  }
+  CopyTensors(wave->unchanged, before, snapshot);
+  return absl::OkStatus();
+}
+
 absl::Status ShardCompute::WriteVersion(const std::vector<RoundRow>* rows,
                                         const StepPlan& step,
                                         Snapshot* snapshot,
@@ -110,7 +155,8 @@ absl::Status ShardCompute::WriteVersion(const std::vector<RoundRow>* rows,
   status = rows == nullptr ? backend_->Step(filled.request)
                            : backend_->Update(filled.request);
   if (status.ok() && !all_finite)
-    *not_finite_slice = NotFiniteSlice(*layout_, *snapshot);
+    *not_finite_slice =
+        NotFiniteSlice(*layout_, StepSlices(step, *layout_), *snapshot);
   return status;
 }
 

@@ -54,10 +54,16 @@ absl::StatusOr<ShardInventory> ShardEngine::Attach(
     // The promise comes first: what waits for others in a phase of the former
     // epoch ends by it, and gives the turn back.
     MutexLock lock(&mutex_);
+    const uint64_t former = epoch_.number();
     begins = epoch_.Begin(epoch, std::move(on_lost));
     if (!begins.ok()) return begins.status();
     Replication::TellReplica(this);
     ready = ResolvePulls();
+    if (*begins) {
+      for (auto& call : EndProgress(epoch_.Stale(former))) {
+        ready.push_back(std::move(call));
+      }
+    }
     claims_ended_.NotifyAll();
   }
   for (std::function<void()>& callback : ready) callback();
@@ -101,6 +107,7 @@ void ShardEngine::Lose(uint64_t epoch, const absl::Status& reason) {
     // Pulls for any epoch: none of them has a version to wait for any more.
     ready = pulls_.Resolve(
         [&](const Pulls::Request&) { return Pulls::Answer(end); });
+    for (auto& call : EndProgress(end)) ready.push_back(std::move(call));
     claims_ended_.NotifyAll();
   }
   for (std::function<void()>& callback : ready) callback();
@@ -134,6 +141,7 @@ void ShardEngine::EndForGood(const absl::Status& found) {
 
 ShardEngine::Former ShardEngine::DropManifest() {
   closed_round_ = ClosedRound();
+  waves_ = WaveRound();
   loaded_ = nullptr;
   open_round_ = nullptr;
   if (compute_ != nullptr && compute_->replica() != nullptr) {

@@ -7,6 +7,7 @@
 // files. What is left here is locking and waiting. Its parts: shard_engine.cc
 // (manifest, status), shard_sessions.cc, shard_push.cc, shard_pull.cc,
 // shard_phases.cc (a round up to its decision), shard_step.cc (versions),
+// shard_waves.h (rounds that are published wave by wave),
 // shard_recovery.h (between epochs), shard_replication.h (second copies),
 // shard_checkpoint_phases.cc.
 #ifndef AGG_SERVER_SHARD_SHARD_ENGINE_H_
@@ -46,8 +47,10 @@
 #include "server/shard/open_round.h"
 #include "server/shard/published_version.h"
 #include "server/shard/pull_queue.h"
+#include "server/shard/region_grant.h"
 #include "server/shard/shard_compute.h"
 #include "server/shard/shard_epoch.h"
+#include "server/shard/version_progress.h"
 
 namespace agg {
 
@@ -56,6 +59,14 @@ struct RunningPhase {
   uint64_t number = 0;  // counts the shard's phases from 1
   PhaseKind kind = PhaseKind::kClose;
   uint64_t round = 0;
+};
+
+// How far a round is that goes wave by wave.
+struct WaveRound {
+  int32_t wave = 0;                // the newest one that was closed; 0: none
+  bool updated = false;            // it has been stepped, too
+  PhaseResult result;              // of its update
+  std::shared_ptr<Snapshot> next;  // what updates write; null before the first
 };
 
 // Thread-safe. Lock order: turn_, then mutex_. Computation runs with the turn
@@ -92,6 +103,9 @@ class ShardEngine : public ShardPeer {
   absl::Status ReserveRow(uint64_t epoch, int32_t rank) override;
   absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
+  void SetOnComplete(OnComplete on_complete) override {
+    on_complete_ = std::move(on_complete);
+  }
   // ShardInventory::life of the last Attach.
   uint64_t life() const;
   // OK while that epoch is on; else as every call of it.
@@ -124,6 +138,12 @@ class ShardEngine : public ShardPeer {
   // matched have landed all the same.
   absl::StatusOr<FrameResult> EndFrame(const FrameLanding& landing);
 
+  // --- Shared memory (P39, P40) ---------------------------------------------
+  // What the session may map: its row, which it alone has from now on, and the
+  // versions. Errors as BeginFrame's, for the epoch and the session;
+  // UNAVAILABLE: another life; FAILED_PRECONDITION: no manifest yet.
+  absl::StatusOr<RegionGrant> GrantRegions(const RegionQuery& query);
+
   // --- Pull ----------------------------------------------------------------
   using PullCallback = std::function<void(absl::StatusOr<PublishedVersion>)>;
   // Calls back once, at once or when the version is published: the version
@@ -132,11 +152,13 @@ class ShardEngine : public ShardPeer {
   // current one), FAILED_PRECONDITION (a version above the last one of a
   // finished job), UNAVAILABLE (epoch lost, shutting down). Returns an id for
   // CancelPull, or 0.
+  // `partial`: also a version that a pipelined round is writing, with its
+  // progress.
   int64_t Pull(uint64_t epoch, uint64_t version, bool latest,
-               PullCallback callback);
+               PullCallback callback, bool partial = false);
   // The callback will not be called any more, unless it already runs.
   void CancelPull(int64_t id);
-  void CountPulledBytes(int64_t num_bytes);
+  void CountPulledBytes(int64_t num_bytes, bool in_place = false);
 
   ShardStatus Status() const;
   // Status, and the device's memory, for which a driver is asked.
@@ -145,6 +167,7 @@ class ShardEngine : public ShardPeer {
  private:
   class Recovery;     // shard_recovery.h
   class Replication;  // shard_replication.h
+  class Waves;        // shard_waves.h
   using Pulls = PullQueue<PublishedVersion>;
   using Closures = std::vector<std::function<void()>>;
   // What a manifest had: large, and a thread; to be dropped without locks.
@@ -168,19 +191,35 @@ class ShardEngine : public ShardPeer {
   absl::Status CheckRank(uint64_t epoch, int32_t rank) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status FinishJob(uint64_t epoch);  // SetSession{finished}
-  // Makes the rank's row if there is none.
+  // Makes the rank's common row if there is none.
   absl::Status EnsureRow(uint64_t epoch, int32_t rank);
+  // Whether a row is granted to the session already.
+  bool HasOwnRow(const SessionChange& change) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool HasRow(const SessionChange& change) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakeChange(const SessionChange& change)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Rows that were granted to sessions of the rank that have ended, and are not
+  // held.
+  void DropEndedRows(int32_t rank) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  void GrantRow(uint64_t session, int32_t rank, RegionGrant* grant)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status AdmitFrame(FrameLanding* landing) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // ABORTED if the manifest that the landing began with is gone.
   absl::Status CheckOwner(const FrameLanding& landing) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NotifyRowLanded(const FrameLanding& landing, ShardCompute* compute);
+  // If there is news, and somebody of this process who hears of it.
+  void TellOfWaves(const FrameHeader& header, int32_t waves);
   void CountLanded(const FrameLanding& landing)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Pulls::Answer AnswerPull(const Pulls::Request& request) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Nobody gets the version that is being written; to be run without locks.
+  Closures EndProgress(const absl::Status& reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The calls of those pulls that have an answer now; to be run without locks.
   Closures ResolvePulls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -237,7 +276,9 @@ class ShardEngine : public ShardPeer {
   NeighbourPeer* before_ = nullptr;
 
   ComputeTurn turn_ ABSL_ACQUIRED_BEFORE(mutex_);
+  // Of a pipelined job: of its newest wave.
   ClosedRound closed_round_ ABSL_GUARDED_BY(turn_);
+  WaveRound waves_ ABSL_GUARDED_BY(turn_);
   // What was prepared changes no parameter: the round is skipped.
   bool unchanged_ ABSL_GUARDED_BY(turn_) = false;
   StepPlan step_ ABSL_GUARDED_BY(turn_);  // with replication: else that step
@@ -247,6 +288,7 @@ class ShardEngine : public ShardPeer {
   // The home's arrays as a version that nobody has been shown; null: none.
   std::shared_ptr<const Snapshot> loaded_ ABSL_GUARDED_BY(turn_);
   CheckpointKeeper checkpoints_;  // synchronises itself
+  OnComplete on_complete_;        // constant from the first Attach on; or null
 
   mutable Mutex mutex_;
   CondVar claims_ended_;  // a frame's, or an early Gram has ended its reads
@@ -261,6 +303,9 @@ class ShardEngine : public ShardPeer {
   std::shared_ptr<ShardCompute> compute_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<OpenRound> open_round_ ABSL_GUARDED_BY(mutex_);
   Pulls pulls_ ABSL_GUARDED_BY(mutex_);
+  // Of the version that waves write; null before the first one is written.
+  std::shared_ptr<VersionProgress> progress_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const Snapshot> written_ ABSL_GUARDED_BY(mutex_);  // likewise
   std::map<uint64_t, RunningPhase> running_ ABSL_GUARDED_BY(mutex_);
   uint64_t num_phases_ ABSL_GUARDED_BY(mutex_) = 0;
   ShardStatus totals_ ABSL_GUARDED_BY(mutex_);  // its counters alone

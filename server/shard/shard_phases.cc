@@ -12,9 +12,11 @@
 #include "server/base/log.h"
 #include "server/ingest/shard_layout.h"
 #include "server/shard/early_grams.h"
+#include "server/shard/row_buffers.h"
 #include "server/shard/shard_engine.h"
 #include "server/shard/shard_recovery.h"
 #include "server/shard/shard_replication.h"
+#include "server/shard/shard_waves.h"
 
 namespace agg {
 
@@ -48,6 +50,7 @@ void ShardEngine::WakeFiller() {
 void ShardEngine::ComputeEarlyBatch() {
   const TurnLock turn(&turn_);
   EarlyGrams::Batch batch;
+  RowBuffers rows;
   std::shared_ptr<ShardCompute> compute;
   {
     MutexLock lock(&mutex_);
@@ -58,9 +61,11 @@ void ShardEngine::ComputeEarlyBatch() {
     }
     compute = compute_;
     batch = open_round_->early()->Take(compute->layout()->ranges);
+    // Under the lock: a session may end as soon as it is free.
+    rows = RowBuffers(*compute->rows(), batch.rows);
   }
   absl::StatusOr<std::vector<SliceGram>> grams =
-      compute->Gram(batch.rows, batch.slices, /*compensated=*/false);
+      compute->Gram(rows, batch.slices, /*compensated=*/false);
   MutexLock lock(&mutex_);
   if (grams.ok()) {
     open_round_->early()->Finish(*std::move(grams));
@@ -135,7 +140,8 @@ absl::StatusOr<PhaseResult> ShardEngine::RunPhase(const Phase& phase) {
   }
   {
     const TurnLock turn(&turn_);
-    result = Dispatch(phase, &ready);
+    result = phase.wave == 0 ? Dispatch(phase, &ready)
+                             : Waves::Run(this, phase, &ready);
   }
   if (result.ok()) result->seconds = absl::ToDoubleSeconds(absl::Now() - start);
   for (std::function<void()>& callback : ready) callback();
@@ -206,7 +212,7 @@ absl::Status ShardEngine::MarkClosed(const Phase& phase) {
   for (const RoundRow& row : phase.rows) {
     // A shard without slices has complete rows without memory for them.
     if (!open_round_->RowComplete(row) ||
-        compute_->rows()->row(row.rank) == nullptr) {
+        compute_->rows()->Find(row.rank, row.session) == nullptr) {
       incomplete_ranks.push_back(row.rank);
     } else {
       row_crc32c.push_back(open_round_->RowCrc32c(row));
@@ -253,6 +259,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Abandon() {
         absl::StrCat("abandon: ", home_.Describe()));
   }
   closed_round_ = ClosedRound();
+  waves_ = WaveRound();
   open_round_->Reopen();
   return PhaseResult();
 }

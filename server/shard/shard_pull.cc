@@ -25,7 +25,11 @@ ShardEngine::Pulls::Answer ShardEngine::AnswerPull(
   if (version > current && open_round_->finished()) {
     return Pulls::Answer(open_round_->FinishedError());
   }
-  if (version == current + 1) return std::nullopt;
+  if (version == current + 1) {
+    if (!request.partial || written_ == nullptr) return std::nullopt;
+    return Pulls::Answer(PublishedVersion{
+        epoch_.number(), version, compute_->layout(), written_, progress_});
+  }
   if (version > current) {
     return Pulls::Answer(absl::OutOfRangeError(
         absl::StrCat("version ", version,
@@ -36,8 +40,17 @@ ShardEngine::Pulls::Answer ShardEngine::AnswerPull(
     return Pulls::Answer(absl::OutOfRangeError(absl::StrCat(
         "version ", version, " is gone; current version ", current)));
   }
-  return Pulls::Answer(PublishedVersion{
-      epoch_.number(), version, compute_->layout(), std::move(snapshot)});
+  return Pulls::Answer(PublishedVersion{epoch_.number(), version,
+                                        compute_->layout(), std::move(snapshot),
+                                        /*progress=*/nullptr});
+}
+
+ShardEngine::Closures ShardEngine::EndProgress(const absl::Status& reason) {
+  if (progress_ == nullptr) return {};
+  written_ = nullptr;
+  return {[progress = std::exchange(progress_, nullptr), reason] {
+    progress->Fail(reason);
+  }};
 }
 
 // Resolve calls back at once, with mutex_ held, which the analysis cannot see.
@@ -48,11 +61,11 @@ ShardEngine::Closures ShardEngine::ResolvePulls() {
 }
 
 int64_t ShardEngine::Pull(uint64_t epoch, uint64_t version, bool latest,
-                          PullCallback callback) {
+                          PullCallback callback, bool partial) {
   Pulls::Answer answer;
   {
     MutexLock lock(&mutex_);
-    Pulls::Request request{epoch, version, latest, nullptr};
+    Pulls::Request request{epoch, version, latest, nullptr, partial};
     answer = AnswerPull(request);
     if (!answer.has_value()) {
       request.callback = std::move(callback);
@@ -68,9 +81,10 @@ void ShardEngine::CancelPull(int64_t id) {
   pulls_.Remove(id);
 }
 
-void ShardEngine::CountPulledBytes(int64_t num_bytes) {
+void ShardEngine::CountPulledBytes(int64_t num_bytes, bool in_place) {
   MutexLock lock(&mutex_);
   totals_.pull_bytes += num_bytes;
+  if (in_place) totals_.pull_bytes_in_place += num_bytes;
 }
 
 }  // namespace agg

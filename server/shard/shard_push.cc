@@ -2,7 +2,6 @@
 // payload between BeginFrame and EndFrame, so that the only copy of a gradient
 // goes from the socket's buffers to the row, under no lock.
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -38,8 +37,10 @@ absl::StatusOr<FrameLanding> ShardEngine::BeginFrame(FrameHeader header) {
   FrameLanding landing;
   landing.header = std::move(header);
   std::shared_ptr<ShardCompute> compute;
+  std::shared_ptr<const Buffer> row;
   const auto destination = [&](int32_t slice) {
-    return compute->LandingAddress(landing.header.kind, landing.rank, slice);
+    return compute->LandingPlace(landing.header.kind, landing.rank,
+                                 landing.header.session, slice);
   };
   {
     MutexLock lock(&mutex_);
@@ -48,9 +49,16 @@ absl::StatusOr<FrameLanding> ShardEngine::BeginFrame(FrameHeader header) {
       const absl::Status status = AdmitFrame(&landing);
       if (!status.ok()) return status;
       compute = compute_;
+      if (landing.header.in_place &&
+          !compute->rows()->Granted(landing.rank, landing.header.session)) {
+        return absl::InvalidArgumentError(
+            "meta.in_place is set, and this session has no region here; "
+            "allowed: after it has asked for one (P39)");
+      }
       if (open_round_->TryClaim(destination, &landing)) break;
       claims_ended_.Wait(&mutex_);
     }
+    row = compute->rows()->Find(landing.rank, landing.header.session);
     for (const SliceLanding& slice : landing.slices) {
       if (slice.destination != nullptr) continue;
       totals_.duplicate_bytes += slice.num_bytes;
@@ -58,10 +66,10 @@ absl::StatusOr<FrameLanding> ShardEngine::BeginFrame(FrameHeader header) {
   }
   // What the worker leaves out counts as zero (FrameMeta.absent_slices).
   for (const int32_t slice : landing.absent) {
-    std::memset(compute->rows()->SliceAddress(landing.rank, slice), 0,
-                static_cast<size_t>(compute->rows()->SliceBytes(slice)));
+    compute->rows()->Clear(*row, slice);
   }
   landing.owner = std::move(compute);
+  landing.row = std::move(row);
   return landing;
 }
 
@@ -74,14 +82,14 @@ absl::Status ShardEngine::CheckOwner(const FrameLanding& landing) const {
 void ShardEngine::NotifyRowLanded(const FrameLanding& landing,
                                   ShardCompute* compute) {
   const ShardLayout& layout = *compute->layout();
-  const Buffer& row = *compute->rows()->row(landing.rank);
+  const Buffer* const row = landing.row.get();
   for (const SliceLanding& slice : landing.slices) {
     if (slice.destination == nullptr || !slice.landed) continue;
-    backend_.RowLanded(row, landing.header.dtype,
+    backend_.RowLanded(*row, landing.header.dtype,
                        layout.ranges[layout.local_slice[slice.slice]]);
   }
   for (const int32_t slice : landing.absent) {
-    backend_.RowLanded(row, landing.header.dtype, layout.ranges[slice]);
+    backend_.RowLanded(*row, landing.header.dtype, layout.ranges[slice]);
   }
 }
 
@@ -89,8 +97,15 @@ void ShardEngine::CountLanded(const FrameLanding& landing) {
   for (const SliceLanding& slice : landing.slices) {
     if (slice.destination == nullptr || !slice.landed) continue;
     totals_.push_bytes += slice.num_bytes;
+    if (landing.header.in_place) totals_.push_bytes_in_place += slice.num_bytes;
   }
   if (FindBadSlice(landing) != nullptr) ++totals_.crc_errors;
+}
+
+void ShardEngine::TellOfWaves(const FrameHeader& header, int32_t waves) {
+  if (waves == 0 || on_complete_ == nullptr) return;
+  on_complete_(header.epoch,
+               {{header.session, header.round, header.attempt, waves}});
 }
 
 absl::StatusOr<FrameResult> ShardEngine::EndFrame(const FrameLanding& landing) {
@@ -101,8 +116,7 @@ absl::StatusOr<FrameResult> ShardEngine::EndFrame(const FrameLanding& landing) {
     if (!status.ok()) return status;
     compute = compute_;
   }
-  // Before the claims end and the row can be complete, hence before any phase
-  // reads it.
+  // Before the row can be complete, hence before any phase reads it.
   if (landing.header.kind == PushKind::kGradient) {
     NotifyRowLanded(landing, compute.get());
   }
@@ -119,12 +133,13 @@ absl::StatusOr<FrameResult> ShardEngine::EndFrame(const FrameLanding& landing) {
     if (epoch_.number() != landing.header.epoch) {
       epoch = epoch_.Stale(landing.header.epoch);
     }
-    open_round_->EndClaims(landing);
+    result.waves = open_round_->EndClaims(landing);
     CountLanded(landing);
     WakeFiller();
     claims_ended_.NotifyAll();
     if (!landing.closed) complete = open_round_->Complete(landing);
   }
+  TellOfWaves(landing.header, result.waves);
   if (const SliceLanding* bad = FindBadSlice(landing)) {
     return absl::DataLossError(absl::StrCat(
         "slice ", bad->slice,

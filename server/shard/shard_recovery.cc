@@ -60,6 +60,7 @@ bool ShardEngine::Recovery::HasCopies(ShardEngine* engine) {
 
 void ShardEngine::Recovery::ReopenRound(ShardEngine* engine) {
   engine->closed_round_ = ClosedRound();
+  engine->waves_ = WaveRound();
   engine->open_round_->Reopen();
 }
 
@@ -175,7 +176,8 @@ absl::Status ShardEngine::Recovery::KeepHome(ShardEngine* engine,
                        " cannot be kept: ", engine->home_.Describe()));
     }
     if (engine->home_.prepared() &&
-        engine->closed_round_.updated() != nullptr) {
+        (engine->closed_round_.updated() != nullptr ||
+         engine->waves_.next != nullptr)) {
       return absl::FailedPreconditionError(
           absl::StrCat(DescribeVersion(target),
                        " cannot be kept, since the arrays have the next one: ",
@@ -241,6 +243,7 @@ void ShardEngine::Recovery::PlaceHome(ShardEngine* engine, const VersionId& id,
                                       RecordText record,
                                       ShardCompute* compute) {
   engine->closed_round_ = ClosedRound();
+  engine->waves_ = WaveRound();
   {
     MutexLock lock(&engine->mutex_);
     // Rows of the version's own round count. All others are of a past that was

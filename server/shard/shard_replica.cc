@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<ShardReplica>> ShardReplica::Create(
   const int32_t part =
       (options.ordinal + options.num_shards - 1) % options.num_shards;
   absl::StatusOr<ShardLayout> layout =
-      MakeShardLayout(manifest, options.num_shards, part);
+      MakeShardLayout(manifest, options.num_shards, part, options.push_dtype);
   if (!layout.ok()) return layout.status();
   absl::StatusOr<std::vector<GroupOptions>> groups =
       GroupsOf(options, manifest);

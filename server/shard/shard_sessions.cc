@@ -22,25 +22,39 @@ absl::Status ShardEngine::CheckRank(uint64_t epoch, int32_t rank) const {
 absl::Status ShardEngine::EnsureRow(uint64_t epoch, int32_t rank) {
   std::shared_ptr<ShardCompute> compute;
   MemoryPlan plan;
+  bool succeeds = false;
   {
     MutexLock lock(&mutex_);
     absl::Status status = CheckRank(epoch, rank);
-    if (!status.ok() || compute_->rows()->row(rank) != nullptr) return status;
+    if (!status.ok() || compute_->rows()->HasCommon(rank)) return status;
     compute = compute_;
     plan = compute->PlanWith(1);
+    succeeds = compute->rows()->HasGranted(rank);
   }
   // Without the lock: a row may be gigabytes, and frames of the other workers
   // must go on landing.
-  absl::StatusOr<std::unique_ptr<Buffer>> buffer = compute->AllocateRow(plan);
-  if (!buffer.ok()) return buffer.status();
+  std::unique_ptr<Buffer> successor =
+      succeeds ? compute->AllocateSuccessor() : nullptr;
+  if (successor == nullptr) {
+    absl::StatusOr<std::unique_ptr<Buffer>> row = compute->AllocateRow(plan);
+    if (!row.ok()) return row.status();
+    successor = *std::move(row);
+  }
   MutexLock lock(&mutex_);
   if (compute_ != compute) {
     return absl::FailedPreconditionError("the manifest has changed meanwhile");
   }
-  if (compute->rows()->row(rank) == nullptr) {
-    compute->rows()->Add(rank, *std::move(buffer));
-  }
+  compute->rows()->Add(rank, std::move(successor));
   return absl::OkStatus();
+}
+
+void ShardEngine::DropEndedRows(int32_t rank) {
+  const auto alive = sessions_.alive().find(rank);
+  const uint64_t now = alive == sessions_.alive().end() ? 0 : alive->second;
+  const uint64_t held = open_round_->HeldSession(rank);
+  compute_->rows()->Keep(rank, [now, held](uint64_t session) {
+    return session == now || session == held;
+  });
 }
 
 absl::Status ShardEngine::ReserveRow(uint64_t epoch, int32_t rank) {
@@ -62,17 +76,38 @@ absl::Status ShardEngine::FinishJob(uint64_t epoch) {
   return absl::OkStatus();
 }
 
+bool ShardEngine::HasOwnRow(const SessionChange& change) {
+  MutexLock lock(&mutex_);
+  return compute_ != nullptr && change.rank >= 0 &&
+         change.rank < options_.max_workers &&
+         compute_->rows()->Granted(change.rank, change.session);
+}
+
 absl::Status ShardEngine::SetSession(uint64_t epoch,
                                      const SessionChange& change) {
   if (change.finished) return FinishJob(epoch);
-  if (!change.remove) {
-    // Allocates nothing if the coordinator has reserved the row (P32).
-    const absl::Status status = ReserveRow(epoch, change.rank);
+  for (;;) {
+    if (!change.remove) {
+      // Allocates nothing if the coordinator has reserved the row (P32).
+      const absl::Status status =
+          HasOwnRow(change) ? absl::OkStatus() : ReserveRow(epoch, change.rank);
+      if (!status.ok()) return status;
+    }
+    MutexLock lock(&mutex_);
+    const absl::Status status = CheckRank(epoch, change.rank);
     if (!status.ok()) return status;
+    // The session before may have been granted the row meanwhile (P39).
+    if (!change.remove && !HasRow(change)) continue;
+    TakeChange(change);
+    return absl::OkStatus();
   }
-  MutexLock lock(&mutex_);
-  const absl::Status status = CheckRank(epoch, change.rank);
-  if (!status.ok()) return status;
+}
+
+bool ShardEngine::HasRow(const SessionChange& change) const {
+  return compute_->rows()->Find(change.rank, change.session) != nullptr;
+}
+
+void ShardEngine::TakeChange(const SessionChange& change) {
   const uint64_t ended = change.remove ? change.session : change.replaces;
   if (ended != 0) {
     // A superseded worker stays away; one whose lease ran out may come back.
@@ -85,9 +120,9 @@ absl::Status ShardEngine::SetSession(uint64_t epoch,
                     change.client);
   }
   open_round_->ChangeSession(change);
+  DropEndedRows(change.rank);
   WakeFiller();
   claims_ended_.NotifyAll();  // frames of an ended session stop waiting
-  return absl::OkStatus();
 }
 
 }  // namespace agg

@@ -112,6 +112,7 @@ absl::Status ShardEngine::TakeStep(ShardCompute* compute) {
   ParameterStore* const store = compute->store();
   int32_t not_finite_slice = -1;
   std::shared_ptr<const Snapshot> snapshot = closed_round_.updated();
+  if (waves_.next != nullptr) snapshot = waves_.next;
   if (unchanged_) {
     snapshot = store->Find(version);
   } else if (options_.replicated) {
@@ -122,11 +123,17 @@ absl::Status ShardEngine::TakeStep(ShardCompute* compute) {
   }
   store->Publish(version + 1, std::move(snapshot));
   closed_round_ = ClosedRound();
+  waves_ = WaveRound();
   unchanged_ = false;
   not_finite_slice_ = not_finite_slice;
   MutexLock lock(&mutex_);
   home_.Step();
+  written_ = nullptr;  // at once: it is no part of the version after this one
   open_round_->Publish(version + 1);
+  // Rows that were held for the round.
+  for (int32_t rank = 0; rank < options_.max_workers; ++rank) {
+    DropEndedRows(rank);
+  }
   WakeFiller();
   return absl::OkStatus();
 }
@@ -167,6 +174,11 @@ absl::StatusOr<PhaseResult> ShardEngine::Publish(const Phase& phase,
   MutexLock lock(&mutex_);
   WakeFiller();
   *ready = ResolvePulls();
+  if (progress_ != nullptr) {
+    ready->push_back([progress = std::exchange(progress_, nullptr)] {
+      progress->Publish();
+    });
+  }
   return result;
 }
 

@@ -32,7 +32,7 @@ absl::StatusOr<std::vector<int32_t>> PlacesIn(const StepPlan& step,
                                               size_t num_rows) {
   const size_t num_tensors = layout.manifest.tensors.size();
   std::vector<int32_t> listed = step.tensors;
-  if (listed.empty()) {
+  if (listed.empty() && !step.partial) {
     listed.resize(num_tensors);
     std::iota(listed.begin(), listed.end(), 0);
   }
@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<int32_t>> PlacesIn(const StepPlan& step,
   }
   for (const int32_t slice : layout.slices) {
     const int32_t tensor = layout.plan.slices[slice].tensor;
-    if (places[tensor] < 0) {
+    if (places[tensor] < 0 && !step.partial) {
       return absl::InvalidArgumentError(absl::StrCat(
           "step lacks tensor ", tensor, ", which this shard has slices of"));
     }
@@ -76,6 +76,20 @@ absl::StatusOr<std::vector<GroupOptions>> GroupsOf(const ShardOptions& options,
   return groups;
 }
 
+std::vector<int32_t> StepSlices(const StepPlan& step,
+                                const ShardLayout& layout) {
+  std::vector<int32_t> positions;
+  for (size_t i = 0; i < layout.slices.size(); ++i) {
+    const int32_t tensor = layout.plan.slices[layout.slices[i]].tensor;
+    if (step.partial &&
+        !std::binary_search(step.tensors.begin(), step.tensors.end(), tensor)) {
+      continue;
+    }
+    positions.push_back(static_cast<int32_t>(i));
+  }
+  return positions;
+}
+
 absl::StatusOr<std::vector<UpdateRange>> StepRanges(
     const StepPlan& step, const ShardLayout& layout,
     const std::vector<GroupOptions>& group_of_tensor, size_t num_rows,
@@ -84,7 +98,7 @@ absl::StatusOr<std::vector<UpdateRange>> StepRanges(
       PlacesIn(step, layout, num_rows);
   if (!places.ok()) return places.status();
   std::vector<UpdateRange> ranges;
-  for (size_t i = 0; i < layout.slices.size(); ++i) {
+  for (const int32_t i : StepSlices(step, layout)) {
     const int32_t tensor = layout.plan.slices[layout.slices[i]].tensor;
     const int32_t place = (*places)[tensor];
     const GroupOptions& group = group_of_tensor[tensor];

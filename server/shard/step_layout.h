@@ -20,7 +20,7 @@ namespace agg {
 // By tensor of the manifest: its position in step.tensors, hence that of its
 // segment (if per_tensor) and trust ratio; -1 if the step does not name it.
 // INVALID_ARGUMENT if the lists do not fit the rows, or if a tensor is missing
-// that the shard has slices of.
+// that the shard has slices of, unless the step is partial.
 absl::StatusOr<std::vector<int32_t>> PlacesIn(const StepPlan& step,
                                               const ShardLayout& layout,
                                               size_t num_rows);
@@ -30,7 +30,12 @@ absl::StatusOr<std::vector<int32_t>> PlacesIn(const StepPlan& step,
 absl::StatusOr<std::vector<GroupOptions>> GroupsOf(const ShardOptions& options,
                                                    const Manifest& manifest);
 
-// What the step means for each slice of the layout. `coefficients`: of the
+// Positions in the layout of the slices that the step is about, ascending: all
+// of them unless it is partial.
+std::vector<int32_t> StepSlices(const StepPlan& step,
+                                const ShardLayout& layout);
+
+// What the step means for each of StepSlices. `coefficients`: of the
 // num_kept rows that are in the sum, for each segment; must outlive the result.
 // `num_rows`: of the round; 0 with no coefficients for a step that needs none.
 absl::StatusOr<std::vector<UpdateRange>> StepRanges(

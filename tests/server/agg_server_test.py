@@ -68,6 +68,8 @@ class FlagsTest(unittest.TestCase):
                 (["--config=/dev/null"], "(empty; "),
                 (["--config=-", "--bind=http://h"],
                  '--bind is "http://h"; allowed: '),
+                (["--config=-", "--exit_with_stdin"],
+                 "--exit_with_stdin is true; allowed: "),
                 ([], "--config is missing")):
             result = run(*flags)
             self.assertEqual(result.returncode, 2, flags)
@@ -85,7 +87,7 @@ class ProcessTest(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
 
-    def start(self, *flags, preexec_fn=None):
+    def start(self, *flags, preexec_fn=None, stdin=None):
         """A server whose port file is written, and what it has logged."""
         config = os.path.join(self.folder.name, "job.textproto")
         with open(config, "w") as file:
@@ -94,7 +96,7 @@ class ProcessTest(unittest.TestCase):
         process = subprocess.Popen(
             (SERVER, "--config", config, "--port=0", "--port_file",
              self.port_file) + flags, stderr=subprocess.PIPE, text=True,
-            preexec_fn=preexec_fn)
+            preexec_fn=preexec_fn, stdin=stdin)
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.kill)
         log = ""
@@ -120,6 +122,16 @@ class ProcessTest(unittest.TestCase):
             self.assertRegex(file.read(), r"^\d+\n$")
         self.assertEqual(sorted(os.listdir(self.folder.name)),
                          ["job.textproto", "metrics", "port"])
+
+    def test_drains_when_stdin_ends(self):
+        process, _ = self.start("--exit_with_stdin", stdin=subprocess.PIPE)
+        process.stdin.write("dropped")
+        process.stdin.flush()
+        self.assertIsNone(process.poll())
+        process.stdin.close()
+        rest = process.stderr.read()
+        self.assertEqual(process.wait(60), 0, rest)
+        self.assertIn("standard input has ended: draining", rest)
 
     def test_sigint_drains(self):
         process, _ = self.start()

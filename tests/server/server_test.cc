@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "kernels/backend_factory.h"
 #include "proto/agg.grpc.pb.h"
+#include "proto/control.grpc.pb.h"
 #include "server/config/config_defaults.h"
 #include "server/config/config_text.h"
 

@@ -92,6 +92,7 @@ TEST(ConfigFingerprintTest, IsOfWhatShardsMustShare) {
   EXPECT_EQ(fingerprint,
             FingerprintOf(base + " device_memory_budget_bytes: 7"));
   EXPECT_EQ(fingerprint, FingerprintOf(base + " unix_socket: 'off'"));
+  EXPECT_EQ(fingerprint, FingerprintOf(base + " shared_memory: 'off'"));
   EXPECT_NE(fingerprint, FingerprintOf(base + " max_rounds: 7"));
   EXPECT_NE(fingerprint, FingerprintOf(base + " job: 'x'"));
   EXPECT_NE(fingerprint, FingerprintOf(base + " push_dtype: 'bf16'"));

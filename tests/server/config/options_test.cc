@@ -52,6 +52,7 @@ TEST(OptionsTest, DefaultsAreAsConfigProtoSays) {
   EXPECT_EQ(options->backend, "cpu");
   EXPECT_EQ(options->backend_options.num_threads, 0);
   EXPECT_TRUE(options->unix_socket);
+  EXPECT_TRUE(options->shard.shared_memory);
   EXPECT_EQ(options->metrics.port, 0);
   EXPECT_EQ(options->metrics.max_tensors, 32);
   EXPECT_EQ(options->metrics.max_workers, 64);
@@ -149,6 +150,7 @@ TEST(OptionsTest, EveryKindOfEverything) {
         "learning_rate { schedule: 'cosine' decay_steps: 9 }",
         "learning_rate { schedule: 'inverse_sqrt' warmup_steps: 4 }",
         "push_dtype: 'bf16' pull_dtype: 'f16'",
+        "push_dtype: 'int8' pull_dtype: 'bf16'",
         "shards: '[::1]:1' shards: 'agg-1.agg.default.svc:65535'",
         "shadow_rules { rule: 'adasum' } shadow_rules { rule: 'adacons' }",
         "start_timeout_seconds: 5 min_workers: 2 max_workers: 8",
@@ -251,7 +253,8 @@ TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
       {"clip_norm: -1", {"clip_norm is -1"}},
       {"scale_invariant_iterations: -1", {"scale_invariant_iterations is -1"}},
       {"push_dtype: 'f64'", {"push_dtype is \"f64\"", "\"bf16\""}},
-      {"pull_dtype: 'i8'", {"pull_dtype is \"i8\"", "\"f16\""}},
+      {"push_dtype: 'i8'", {"push_dtype is \"i8\"", "\"int8\""}},
+      {"pull_dtype: 'int8'", {"pull_dtype is \"int8\"", "\"f16\""}},
       {"backend: 'tpu'", {"backend is \"tpu\"", "\"cuda\""}},
       {"compute_threads: -1", {"compute_threads is -1"}},
       {"memory_budget_bytes: -1", {"memory_budget_bytes is -1"}},
@@ -260,6 +263,7 @@ TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
       {"device_memory_budget_bytes: 7",
        {"device_memory_budget_bytes is 7", "cuda"}},
       {"unix_socket: 'on'", {"unix_socket is \"on\"", "\"auto\", \"off\""}},
+      {"shared_memory: 'on'", {"shared_memory is \"on\"", "\"auto\", \"off\""}},
       {"cuda_gram: 'float'",
        {"cuda_gram is \"float\"", "by_device", "double_float"}},
       {"quorum: -1", {"quorum is -1", "0 (all members) to max_workers ("}},

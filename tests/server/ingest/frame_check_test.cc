@@ -56,6 +56,25 @@ TEST(FrameCheckTest, AcceptsWhatFits) {
             absl::OkStatus());
 }
 
+TEST(FrameCheckTest, Int8SlicesHaveAScaleForEachBlock) {
+  FrameHeader header = GoodHeader();
+  header.dtype = DType::kI8;
+  header.payload_bytes = 11 + 2 * 4;  // two slices of less than a block
+  EXPECT_EQ(CheckFrame(header, TestLayout(), DType::kI8), absl::OkStatus());
+  const auto with_bytes = [](int64_t bytes) {
+    return [bytes](FrameHeader* bad) {
+      bad->dtype = DType::kI8;
+      bad->payload_bytes = bytes;
+    };
+  };
+  EXPECT_THAT(Error(with_bytes(11), DType::kI8),
+              HasSubstr("payload has 11 bytes; its slices have 19"));
+  EXPECT_THAT(Error(with_bytes(44), DType::kI8),
+              HasSubstr("payload has 44 bytes; its slices have 19"));
+  EXPECT_THAT(Error(with_bytes(19), DType::kF32),
+              HasSubstr("meta.dtype is int8; allowed here: f32"));
+}
+
 TEST(FrameCheckTest, ASeedIsFloat32WhateverTheRowsAre) {
   FrameHeader seed = GoodHeader();
   seed.kind = PushKind::kSeed;

@@ -339,6 +339,8 @@ TEST(MetricsTest, TheShardIsSampledAtScrape) {
   EXPECT_EQ(scrape.Value("aggserver_memory_planned_bytes"), 1000);
   EXPECT_EQ(scrape.Value("aggserver_memory_budget_bytes"), 2000);
   EXPECT_EQ(scrape.Value("aggserver_push_bytes_total"), 1099511627777.0);
+  EXPECT_EQ(scrape.Value("aggserver_push_in_place_bytes_total"), 44);
+  EXPECT_EQ(scrape.Value("aggserver_pull_in_place_bytes_total"), 33);
   EXPECT_EQ(scrape.Value("aggserver_duplicate_bytes_total"), 5);
   EXPECT_EQ(scrape.Value("aggserver_pull_bytes_total"), 77);
   EXPECT_EQ(scrape.Value("aggserver_crc_errors_total"), 2);

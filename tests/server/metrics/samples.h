@@ -89,6 +89,8 @@ inline ShardStatus Shard() {
   status.memory_planned_bytes = 1000;
   status.memory_budget_bytes = 2000;
   status.push_bytes = (int64_t{1} << 40) + 1;
+  status.push_bytes_in_place = 44;
+  status.pull_bytes_in_place = 33;
   status.duplicate_bytes = 5;
   status.pull_bytes = 77;
   status.crc_errors = 2;

@@ -21,7 +21,10 @@ class FaultyPeer : public ShardPeer {
  public:
   explicit FaultyPeer(ShardPeer* peer) : peer_(peer) {}
   // Another life of the shard. No call may be under way.
-  void Connect(ShardPeer* peer) { peer_ = peer; }
+  void Connect(ShardPeer* peer) {
+    peer_ = peer;
+    peer_->SetOnComplete(on_complete_);
+  }
 
   // The next `times` phases of this kind fail so, without reaching the shard.
   void FailNext(PhaseKind kind, absl::Status status, int times = 1) {
@@ -93,6 +96,10 @@ class FaultyPeer : public ShardPeer {
   void SetOnDraining(std::function<void(uint64_t)> on_draining) override {
     MutexLock lock(&mutex_);
     on_draining_ = std::move(on_draining);
+  }
+  void SetOnComplete(OnComplete on_complete) override {
+    on_complete_ = on_complete;
+    peer_->SetOnComplete(std::move(on_complete));
   }
   void Lose(uint64_t epoch, const absl::Status& reason) override {
     peer_->Lose(epoch, reason);
@@ -176,6 +183,7 @@ class FaultyPeer : public ShardPeer {
     int times = 0;
   };
   ShardPeer* peer_;
+  OnComplete on_complete_;  // set before the first Attach
   mutable Mutex mutex_;
   std::map<PhaseKind, Failure> failures_ ABSL_GUARDED_BY(mutex_);
   absl::Status given_up_ ABSL_GUARDED_BY(mutex_);

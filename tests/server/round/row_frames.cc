@@ -1,10 +1,13 @@
 #include "tests/server/round/row_frames.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/string_view.h"
 #include "kernels/narrow_float.h"
+#include "kernels/row_format.h"
 #include "proto/crc32c.h"
 #include "server/ingest/shard_layout.h"
 
@@ -17,6 +20,31 @@ uint64_t NextRandom(uint64_t* state) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
   return z ^ (z >> 31);
+}
+
+// Scales, then elements: the largest magnitude of a block is 127 steps.
+std::string Int8Bytes(const float* values, int64_t num_elements) {
+  std::string bytes(PayloadBytes(DType::kI8, num_elements), '\0');
+  const int64_t scale_bytes = ScaleBytes(DType::kI8, num_elements);
+  for (int64_t begin = 0; begin < num_elements; begin += kScaleBlockElements) {
+    const int64_t end = std::min(begin + kScaleBlockElements, num_elements);
+    float largest = 0.0f;
+    bool finite = true;
+    for (int64_t k = begin; k < end; ++k) {
+      finite = finite && std::isfinite(values[k]);
+      largest = std::max(largest, std::fabs(values[k]));
+    }
+    const float scale = finite ? largest / 127 : std::nanf("");
+    std::memcpy(&bytes[begin / kScaleBlockElements * kScaleBytes], &scale,
+                sizeof(scale));
+    if (!finite || scale == 0.0f) continue;
+    for (int64_t k = begin; k < end; ++k) {
+      const float steps = std::nearbyint(values[k] / scale);
+      bytes[scale_bytes + k] = static_cast<char>(
+          static_cast<int8_t>(std::clamp(steps, -127.0f, 127.0f)));
+    }
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -46,6 +74,7 @@ Tensors FilledTensors(const Manifest& manifest, float value) {
 std::string SliceBytes(const Slice& slice, const Tensors& tensors,
                        DType dtype) {
   const float* values = tensors[slice.tensor].data() + slice.begin;
+  if (dtype == DType::kI8) return Int8Bytes(values, slice.num_elements);
   std::string bytes(slice.num_elements * DTypeBytes(dtype), '\0');
   if (dtype == DType::kF32) {
     std::memcpy(&bytes[0], values, bytes.size());
@@ -90,7 +119,12 @@ void CopyPayload(const TestFrame& frame, FrameLanding* landing) {
     const absl::string_view bytes = rest.substr(0, slice.num_bytes);
     rest.remove_prefix(bytes.size());
     if (slice.destination == nullptr) continue;
-    std::memcpy(slice.destination, bytes.data(), bytes.size());
+    const absl::string_view scales = bytes.substr(0, slice.scale_bytes);
+    const absl::string_view elements = bytes.substr(scales.size());
+    if (!scales.empty()) {
+      std::memcpy(slice.scale_destination, scales.data(), scales.size());
+    }
+    std::memcpy(slice.destination, elements.data(), elements.size());
     slice.landed = Crc32c(bytes) == slice.crc32c;
   }
 }

@@ -1,7 +1,9 @@
 // Whole jobs: the parameters are the same bits for every number of shards,
 // arrival order and thread count, and are what the papers say.
 #include <cmath>
+#include <limits>
 #include <random>
+#include <set>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -76,6 +78,18 @@ TEST_P(WholeJobTest, SameBitsOfBf16RowsAndPulls) {
       SameBits(RunJob(options, SmallManifest(), 2, 9, DType::kBF16), expected));
 }
 
+TEST_P(WholeJobTest, SameBitsOfInt8Rows) {
+  ClusterOptions options = MakeClusterOptions(1, 3, GetParam());
+  options.shard.push_dtype = DType::kI8;
+  options.shard.pull_dtype = DType::kBF16;
+  const Tensors expected = RunJob(options, MixedManifest(), 3, 0);
+  for (int num_shards : {2, 3}) {
+    options.num_shards = num_shards;
+    EXPECT_TRUE(SameBits(RunJob(options, MixedManifest(), 3, 7), expected))
+        << num_shards << " shards";
+  }
+}
+
 TEST_P(WholeJobTest, OneAndManyWorkers) {
   for (int num_workers : {1, 33}) {
     ClusterOptions options = MakeClusterOptions(1, num_workers, GetParam());
@@ -94,6 +108,40 @@ INSTANTIATE_TEST_SUITE_P(Rules, WholeJobTest,
                          [](const testing::TestParamInfo<const char*>& info) {
                            return std::string(info.param);
                          });
+
+// A scale that is not finite makes its row so: it is left out, by name, and the
+// next round's row of that worker counts again. What is absent is zero then.
+TEST(Int8JobTest, LeavesRowsWithANonFiniteScaleOut) {
+  Manifest manifest;
+  manifest.tensors = {{"a", {700}, "", false}, {"b", {5}, "", true}};
+  ClusterOptions options = MakeClusterOptions(2, 2, "mean");
+  options.shard.push_dtype = DType::kI8;
+  RunningJob job(options, manifest, 2);
+  const Tensors start = *job.cluster.Pull(0);
+  Tensors good = FilledTensors(manifest, 127.0f);
+  Tensors bad = good;
+  bad[1][4] = std::numeric_limits<float>::infinity();
+  const auto contribute = [&](int rank, uint64_t round, const Tensors& row,
+                              const std::set<int32_t>& absent) {
+    LocalWorker& worker = job.workers[static_cast<size_t>(rank)];
+    EXPECT_EQ(worker.Push(round, row, 0, absent), absl::OkStatus());
+    return worker.Commit(round);
+  };
+  contribute(0, 0, good, {});
+  const OutcomeReply outcome = contribute(1, 0, bad, {});
+  job.cluster.Settle();
+  ASSERT_TRUE(outcome.Get().ok()) << outcome.Get().status();
+  EXPECT_EQ(outcome.Get()->excluded_ranks, std::vector<int32_t>({1}));
+  contribute(0, 1, good, {});
+  const OutcomeReply next = contribute(1, 1, good, {1});
+  job.cluster.Settle();
+  ASSERT_TRUE(next.Get().ok()) << next.Get().status();
+  EXPECT_TRUE(next.Get()->excluded_ranks.empty());
+  const Tensors actual = *job.cluster.Pull(2);
+  // sgd with a rate of 0.5: first 127, then 127 of a and 63.5 of b.
+  EXPECT_FLOAT_EQ(actual[0][3], start[0][3] - 127.0f);
+  EXPECT_FLOAT_EQ(actual[1][4], start[1][4] - 63.5f - 31.75f);
+}
 
 // The oracle: PyTorch's SGD with momentum over the mean, in double.
 TEST(WholeJobOracleTest, MeanAndMomentumAreThoseOfTheFormulas) {

@@ -110,6 +110,7 @@ TEST_F(CoordinatorServiceTest, AWholeRound) {
   EXPECT_FALSE(job.seeded());
   EXPECT_EQ(job.manifest().tensors(0).name(), "x");
   EXPECT_EQ(job.rule(), "mean");
+  EXPECT_EQ(job.optimizer(), "sgd");
   EXPECT_EQ(job.lease_ms(), 30000);
   ASSERT_EQ(job.shards_size(), 1);
   EXPECT_EQ(job.shards(0), shard_.address());  // the port that is real

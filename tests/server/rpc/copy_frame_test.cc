@@ -11,7 +11,7 @@
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/agg.pb.h"
+#include "proto/control.pb.h"
 #include "server/round/neighbour_peer.h"
 
 namespace agg {

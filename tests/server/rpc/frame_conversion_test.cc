@@ -43,7 +43,7 @@ TEST(FrameConversionTest, ValuesOfNoMeaningAreRefused) {
   EXPECT_EQ(header->epoch, 7u);
   EXPECT_EQ(header->round, 3u);
   EXPECT_EQ(header->payload_bytes, 4);
-  for (int dtype : {0, 4, 257, -1}) {
+  for (int dtype : {0, 5, 257, -1}) {
     v1::FrameMeta bad = meta;
     bad.set_dtype(static_cast<v1::DType>(dtype));
     EXPECT_THAT(std::string(FromProto(bad, 4).status().message()),

@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/agg.pb.h"
+#include "proto/control.pb.h"
 #include "server/round/recovery.h"
 
 namespace agg {
@@ -40,10 +40,12 @@ TEST(InventoryConversionTest, NothingIsLost) {
   v1::AttachReply reply = Reply(Full());
   reply.set_life(99);
   reply.set_local_socket("agg-63");
+  reply.set_region_socket("agg-regions-63");
   const absl::StatusOr<ShardInventory> back = FromProto(reply, 2);
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->life, 99u);
   EXPECT_EQ(back->local_socket, "agg-63");
+  EXPECT_EQ(back->region_socket, "agg-regions-63");
   EXPECT_EQ(back->member_epoch, 21u);
   EXPECT_TRUE(back->has_manifest);
   ASSERT_EQ(back->copies.size(), 2u);
@@ -76,9 +78,11 @@ TEST(InventoryConversionTest, ASocketThatWorkersCouldNotUseIsNone) {
   v1::AttachReply reply = Reply(Full());
   for (const std::string& name : {std::string(65, 'a'), std::string("a/b")}) {
     reply.set_local_socket(name);
+    reply.set_region_socket(name);
     const absl::StatusOr<ShardInventory> back = FromProto(reply, 2);
     ASSERT_TRUE(back.ok()) << back.status();
     EXPECT_EQ(back->local_socket, "");
+    EXPECT_EQ(back->region_socket, "");
   }
 }
 

@@ -49,9 +49,16 @@ LoopbackShard::LoopbackShard(int ordinal, int num_shards,
 void LoopbackShard::Serve(Coordinator* coordinator, const Clock* clock) {
   RpcServerOptions options;
   if (clock != nullptr) options.clock = clock;
-  options.self = {ordinal_, num_shards_, "here:1",           kFingerprint,
-                  "cpu",    NextLife(),  /*local_socket=*/""};
+  options.self = {ordinal_,
+                  num_shards_,
+                  "here:1",
+                  kFingerprint,
+                  "cpu",
+                  NextLife(),
+                  /*local_socket=*/"",
+                  /*region_socket=*/""};
   options.job.job = "test";
+  options.job.optimizer = "sgd";
   options.job.coordinator_life = kLoopbackLife;
   options.job.workers = 1;
   options.job.max_workers = 4;

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/agg.pb.h"
+#include "proto/control.pb.h"
 #include "server/rpc/phase_conversion.h"
 
 namespace agg {

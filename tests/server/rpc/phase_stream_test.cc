@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/agg.grpc.pb.h"
+#include "proto/control.grpc.pb.h"
 #include "tests/server/rpc/loopback_shard.h"
 
 namespace agg {

@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "kernels/buffer.h"
 #include "proto/agg.pb.h"
+#include "proto/byte_buffer_frame.h"
 #include "proto/crc32c.h"
 
 namespace agg {
@@ -72,11 +73,30 @@ v1::PullFrame Parse(const grpc::ByteBuffer& buffer) {
   return frame;
 }
 
+// Slice 0 is in frame 0, 1 in 1 and 2 in 2: see PullFramesTest.
+TEST_F(PullFramesTest, FramesOfTheFirstSlicesComeFirst) {
+  const PullFrames frames(version_, DType::kF32);
+  ASSERT_EQ(frames.num_frames(), 3u);
+  const struct {
+    std::vector<uint32_t> first;
+    std::vector<size_t> order;
+  } cases[] = {
+      {{}, {0, 1, 2}},
+      {{2}, {2, 0, 1}},
+      {{2, 1, 2, 0}, {2, 1, 0}},
+      {{1, 3, 0xffffffffu}, {1, 0, 2}},  // there are no such slices
+  };
+  for (const auto& test : cases) {
+    EXPECT_EQ(frames.Order(test.first), test.order);
+  }
+}
+
 TEST_F(PullFramesTest, FramesHaveTheVersionsBytes) {
   PullFrames frames(version_, DType::kF32);
   size_t position = 0;
   for (size_t i = 0; i < frames.num_frames(); ++i) {
-    const v1::PullFrame frame = Parse(frames.MakeBuffer(i, version_));
+    const v1::PullFrame frame =
+        Parse(frames.MakeBuffer(i, version_, FrameForm::kPullFrame));
     EXPECT_EQ(frame.meta().epoch(), kEpoch);
     EXPECT_EQ(frame.meta().round(), 9u);
     EXPECT_EQ(frame.meta().dtype(), v1::F32);
@@ -95,6 +115,27 @@ TEST_F(PullFramesTest, FramesHaveTheVersionsBytes) {
   EXPECT_EQ(position, version_.layout->ranges.size());
 }
 
+// In acknowledgements the same comes as field 7, and the last one says so.
+TEST_F(PullFramesTest, FramesOfAPushStreamSayTheSame) {
+  PullFrames frames(version_, DType::kF32);
+  for (size_t i = 0; i < frames.num_frames(); ++i) {
+    const v1::PullFrame frame =
+        Parse(frames.MakeBuffer(i, version_, FrameForm::kPullFrame));
+    FrameReader reader;
+    v1::PushAck ack;
+    ASSERT_TRUE(
+        reader
+            .InitAck(frames.MakeBuffer(i, version_, FrameForm::kPushAck), &ack)
+            .ok());
+    EXPECT_EQ(ack.meta().SerializeAsString(), frame.meta().SerializeAsString());
+    EXPECT_EQ(ack.last(), i + 1 == frames.num_frames());
+    EXPECT_EQ(reader.remaining_bytes(), frames.payload_bytes(i));
+    std::string payload(frame.payload().size(), '\0');
+    reader.Read(&payload[0], reader.remaining_bytes());
+    EXPECT_TRUE(payload == frame.payload()) << i;
+  }
+}
+
 // What stands before a payload is the same memory in all pulls of a frame, also
 // when they come at the same time.
 TEST_F(PullFramesTest, PullsShareAFramesHeader) {
@@ -103,7 +144,9 @@ TEST_F(PullFramesTest, PullsShareAFramesHeader) {
   std::vector<grpc::ByteBuffer> buffers(kPulls);
   std::vector<std::thread> threads;
   for (grpc::ByteBuffer& buffer : buffers) {
-    threads.emplace_back([&] { buffer = frames.MakeBuffer(0, version_); });
+    threads.emplace_back([&] {
+      buffer = frames.MakeBuffer(0, version_, FrameForm::kPullFrame);
+    });
   }
   for (std::thread& thread : threads) thread.join();
   const std::vector<grpc::Slice> first = SlicesOf(buffers[0]);
@@ -118,7 +161,8 @@ TEST_F(PullFramesTest, PullsShareAFramesHeader) {
 TEST_F(PullFramesTest, HoldsTheVersionAsLongAsAFrameIsThere) {
   PullFrames frames(version_, DType::kF32);
   std::weak_ptr<const Snapshot> watch = version_.snapshot;
-  grpc::ByteBuffer buffer = frames.MakeBuffer(0, version_);
+  grpc::ByteBuffer buffer =
+      frames.MakeBuffer(0, version_, FrameForm::kPullFrame);
   version_.snapshot = nullptr;
   EXPECT_FALSE(watch.expired());
   buffer.Clear();

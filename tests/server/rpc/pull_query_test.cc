@@ -42,6 +42,22 @@ TEST(PullQueryTest, TheRequestMayLieInSeveralSlices) {
   EXPECT_EQ(ParsePullQuery(grpc::ByteBuffer(slices, 2))->version, 3u);
 }
 
+TEST(PullQueryTest, TakesSoManyFirstSlicesAndNoMore) {
+  v1::PullRequest request = GoodRequest();
+  for (int i = 0; i < kMaxFirstSlices; ++i) {
+    request.add_first_slices(0xffffffffu - static_cast<uint32_t>(i));
+  }
+  const absl::StatusOr<PullQuery> query =
+      ParsePullQuery(Bytes(request.SerializeAsString()));
+  ASSERT_TRUE(query.ok()) << query.status();
+  EXPECT_EQ(query->first_slices.size(), size_t{kMaxFirstSlices});
+  EXPECT_EQ(query->first_slices[1], 0xfffffffeu);
+  request.add_first_slices(1);
+  EXPECT_EQ(ParsePullQuery(Bytes(request.SerializeAsString())).status(),
+            absl::InvalidArgumentError(
+                "first_slices has 201 slices; allowed: at most 200"));
+}
+
 TEST(PullQueryTest, RefusesOtherBytesAndLongOnes) {
   for (const std::string& bytes :
        {std::string("junk"), std::string(2000, '\0'),

@@ -20,7 +20,7 @@
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/agg.grpc.pb.h"
+#include "proto/control.grpc.pb.h"
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
 #include "server/round/neighbour_peer.h"

@@ -5,11 +5,14 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/agg.pb.h"
 #include "server/base/clock.h"
+#include "server/base/mutex.h"
 #include "server/round/orderly_stop.h"
 #include "server/round/shard_peer.h"
 #include "tests/server/rpc/loopback_shard.h"
@@ -330,6 +333,42 @@ TEST_F(RemoteShardPeerTest, CloseEndsEverything) {
   peer->Close(absl::UnavailableError("draining"));
   EXPECT_EQ(peer->SetManifest(kEpoch, OneTensor(4)).message(), "draining");
   EXPECT_EQ(peer->Attach(kEpoch + 1, nullptr).status().message(), "draining");
+}
+
+// A frame with `report` is not acknowledged: the coordinator hears of its row.
+TEST_F(RemoteShardPeerTest, RowsThatAreCompleteAreReported) {
+  auto peer = NewPeer();
+  Mutex mutex;
+  CondVar changed;
+  std::vector<CompleteRow> heard;
+  peer->SetOnComplete(
+      [&](uint64_t epoch, const std::vector<CompleteRow>& rows) {
+        EXPECT_EQ(epoch, kEpoch);
+        MutexLock lock(&mutex);
+        heard.insert(heard.end(), rows.begin(), rows.end());
+        changed.NotifyAll();
+      });
+  ASSERT_TRUE(peer->Attach(kEpoch, nullptr).ok());
+  Manifest manifest = OneTensor(4);  // shard 0's
+  manifest.tensors.push_back({"second", {3}, "", false});
+  ASSERT_TRUE(peer->SetManifest(kEpoch, manifest).ok());
+  ASSERT_TRUE(peer->SetSession(kEpoch, Worker()).ok());
+  v1::PushFrame frame = FrameOf({1, 2, 3}, v1::SEED, 0);
+  frame.mutable_meta()->set_slices(0, 1);
+  ASSERT_EQ(PushOne(shard_.NewChannel(), frame).first.size(), 1u);
+  ASSERT_TRUE(shard_.PublishSeed().ok());
+  frame.mutable_meta()->set_kind(v1::GRADIENT);
+  frame.mutable_meta()->set_attempt(2);
+  frame.mutable_meta()->set_report(true);
+  const auto [acks, status] = PushOne(shard_.NewChannel(), frame);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_TRUE(acks.empty());
+  MutexLock lock(&mutex);
+  while (heard.empty()) changed.Wait(&mutex);
+  ASSERT_EQ(heard.size(), 1u);
+  EXPECT_EQ(heard[0].session, kSession);
+  EXPECT_EQ(heard[0].round, 0u);
+  EXPECT_EQ(heard[0].attempt, 2u);
 }
 
 }  // namespace

@@ -36,8 +36,8 @@ class ClosedRoundTest : public testing::Test {
   }
 
   void Write(PushKind kind, int32_t slice, const std::vector<float>& values) {
-    std::memcpy(compute_->LandingAddress(kind, 0, slice), values.data(),
-                values.size() * sizeof(float));
+    std::memcpy(compute_->LandingPlace(kind, 0, 10, slice).elements,
+                values.data(), values.size() * sizeof(float));
   }
 
   const std::unique_ptr<Backend> backend_ = *MakeBackend("cpu", {1});

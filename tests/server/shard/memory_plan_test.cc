@@ -25,6 +25,12 @@ TEST(MemoryPlanTest, CountsWhatIsAllocated) {
   EXPECT_EQ(f32.host.total(), 4000 + 4 * 4000);
 }
 
+TEST(MemoryPlanTest, Int8RowsAreAQuarterAndTheirScales) {
+  const MemoryPlan plan = PlanMemory(1024, 3, DType::kI8, DType::kF32,
+                                     OptimizerOptions(), MemoryNeeds());
+  EXPECT_EQ(plan.host.rows, 3 * (1024 + 4 * 4));
+}
+
 TEST(MemoryPlanTest, CountsADeviceApart) {
   OptimizerOptions adam;
   adam.kind = OptimizerKind::kAdam;

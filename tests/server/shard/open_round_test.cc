@@ -67,7 +67,8 @@ class OpenRoundTest : public testing::Test {
   bool TryClaim(FrameLanding* landing) {
     const absl::Status status = round_.Admit(landing);
     EXPECT_EQ(status, absl::OkStatus());
-    return round_.TryClaim([this](int32_t) { return &memory_; }, landing);
+    return round_.TryClaim([this](int32_t) { return SlicePlace{&memory_}; },
+                           landing);
   }
   // Lands a frame from its begin to its end.
   void Land(FrameLanding landing) {
@@ -290,6 +291,23 @@ TEST_F(OpenRoundTest, ExpectsNobodyBeforeAllWorkersAreThere) {
   EXPECT_TRUE(round_.early()->any_ready());
   const EarlyGrams::Batch batch = round_.early()->Take(Layout()->ranges);
   EXPECT_THAT(batch.slices, ElementsAre(1));
+}
+
+TEST_F(OpenRoundTest, ASmallShardComputesNoGramEarly) {
+  const int64_t num_elements = Layout()->num_elements;
+  for (const int64_t min_elements : {num_elements, num_elements + 1}) {
+    ShardOptions options = Options();
+    options.workers = 1;
+    options.min_early_elements = min_elements;
+    SessionTable sessions;
+    OpenRound round(options, Layout(), &sessions);
+    sessions.Begin(10, 0);
+    SessionChange change;
+    change.session = 10;
+    round.ChangeSession(change);
+    round.Publish(0);
+    EXPECT_EQ(round.early()->rows().empty(), min_elements > num_elements);
+  }
 }
 
 TEST_F(OpenRoundTest, WhoJoinsLaterIsExpectedInTheNextRound) {

@@ -1,0 +1,64 @@
+// Memory that processes of one host share: made by one of them, handed to
+// others as a file descriptor, mapped there.
+#ifndef AGG_SERVER_BASE_SHARED_MEMORY_H_
+#define AGG_SERVER_BASE_SHARED_MEMORY_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/base/file_descriptor.h"
+
+namespace agg {
+
+// A mapping, which ends with the object. Thread-compatible.
+class SharedMemory {
+ public:
+  enum class Others : uint8_t { kWrite, kRead };
+
+  // Zeros that this process may write, aligned to huge pages and advised to use
+  // them where there are so many bytes. Sealed: nobody can change the size, so
+  // that no access ever faults; with kRead nobody else can map it to write.
+  // Takes no memory before it is touched. UNAVAILABLE with the system's reason;
+  // INVALID_ARGUMENT for less than 1 byte.
+  static absl::StatusOr<std::unique_ptr<SharedMemory>> Create(int64_t num_bytes,
+                                                              Others others);
+
+  // Maps the first bytes of what another process has created. `fd` is not
+  // needed afterwards. FAILED_PRECONDITION if it has fewer bytes or may shrink,
+  // which would end this process; UNAVAILABLE with the system's reason.
+  static absl::StatusOr<std::unique_ptr<SharedMemory>> Map(
+      const FileDescriptor& fd, int64_t num_bytes, Others access);
+
+  // What Create made for kWrite is emptied, so that its pages are free although
+  // another process still maps it.
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  // Takes the memory now. RESOURCE_EXHAUSTED: there is not so much.
+  absl::Status Populate();
+
+  char* data() const { return data_; }  // mapped with kRead: not to be written
+  int64_t num_bytes() const { return num_bytes_; }
+  // To be handed out; below 0 for what was mapped.
+  int fd() const { return fd_.get(); }
+
+ private:
+  SharedMemory(FileDescriptor fd, char* data, int64_t num_bytes, bool empties)
+      : fd_(std::move(fd)),
+        data_(data),
+        num_bytes_(num_bytes),
+        empties_(empties) {}
+
+  const FileDescriptor fd_;
+  char* const data_;
+  const int64_t num_bytes_;
+  const bool empties_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_BASE_SHARED_MEMORY_H_

@@ -1,0 +1,83 @@
+// The generation is a lock for readers alone (a "seqlock"): the writer counts
+// up before it writes, a reader looks again after it has read.
+#include "server/params/shared_buffer.h"
+
+#include <atomic>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "server/base/log.h"
+
+// ThreadSanitizer does not follow fences; other processes it cannot follow at
+// all.
+#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wtsan"
+#endif
+
+namespace agg {
+namespace {
+
+using Generation = std::atomic<uint64_t>;
+static_assert(Generation::is_always_lock_free, "shared between processes");
+
+uint32_t NextNumber() {
+  static std::atomic<uint32_t> last{0};
+  return ++last;
+}
+
+Generation* GenerationOf(const SharedMemory& memory, int64_t num_bytes) {
+  return reinterpret_cast<Generation*>(memory.data() +
+                                       Region::HeadOffset(num_bytes));
+}
+
+}  // namespace
+
+Region::Region(std::unique_ptr<SharedMemory> memory, int64_t num_bytes)
+    : number_(NextNumber()),
+      num_bytes_(num_bytes),
+      memory_(std::move(memory)) {}
+
+uint64_t Region::generation() const {
+  return GenerationOf(*memory_, num_bytes_)->load(std::memory_order_acquire);
+}
+
+void Region::BeginGeneration() {
+  GenerationOf(*memory_, num_bytes_)->fetch_add(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+}
+
+absl::StatusOr<std::unique_ptr<SharedBuffer>> SharedBuffer::Allocate(
+    BufferUse use, int64_t num_bytes, bool populate) {
+  absl::StatusOr<std::unique_ptr<SharedMemory>> memory = SharedMemory::Create(
+      Region::MappedBytes(num_bytes), use == BufferUse::kRow
+                                          ? SharedMemory::Others::kWrite
+                                          : SharedMemory::Others::kRead);
+  if (!memory.ok()) return memory.status();
+  if (populate) {
+    const absl::Status status = (*memory)->Populate();
+    if (!status.ok()) return status;
+  }
+  return absl::WrapUnique(new SharedBuffer(
+      std::make_shared<Region>(*std::move(memory), num_bytes)));
+}
+
+std::shared_ptr<Region> SharedBuffer::RegionOf(const Buffer* buffer) {
+  const auto* const shared = dynamic_cast<const SharedBuffer*>(buffer);
+  return shared == nullptr ? nullptr : shared->region_;
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> AllocateHost(Backend* backend,
+                                                     BufferUse use,
+                                                     int64_t num_bytes,
+                                                     bool shared) {
+  if (shared) {
+    auto buffer = SharedBuffer::Allocate(use, num_bytes, /*populate=*/true);
+    if (buffer.ok()) return {*std::move(buffer)};
+    LogWarning(buffer.status().message(), "; ", num_bytes,
+               " bytes are private instead, and workers of this host use "
+               "sockets for them");
+  }
+  return backend->Allocate(use, num_bytes);
+}
+
+}  // namespace agg

@@ -1,0 +1,75 @@
+// A buffer in shared memory: a row that its worker writes itself, or a version
+// that workers read (P39, P40).
+#ifndef AGG_SERVER_PARAMS_SHARED_BUFFER_H_
+#define AGG_SERVER_PARAMS_SHARED_BUFFER_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "server/base/shared_memory.h"
+
+namespace agg {
+
+// What other processes map: the buffer's bytes, and behind them, at the next
+// multiple of kHeadAlignment, the number of its generation (8 bytes). Owned by
+// the buffer and by who hands it out. Thread-safe.
+class Region {
+ public:
+  static constexpr int64_t kHeadAlignment = 4096;
+  // Where the generation is, and how much is mapped.
+  static int64_t HeadOffset(int64_t num_bytes) {
+    return (num_bytes + kHeadAlignment - 1) / kHeadAlignment * kHeadAlignment;
+  }
+  static int64_t MappedBytes(int64_t num_bytes) {
+    return HeadOffset(num_bytes) + kHeadAlignment;
+  }
+
+  Region(std::unique_ptr<SharedMemory> memory, int64_t num_bytes);
+
+  uint32_t number() const { return number_; }  // of the process; never 0
+  int64_t num_bytes() const { return num_bytes_; }
+  char* data() const { return memory_->data(); }
+  int fd() const { return memory_->fd(); }
+
+  uint64_t generation() const;
+  // To be called before bytes of a version are overwritten: who has read them
+  // sees another generation then.
+  void BeginGeneration();
+
+ private:
+  const uint32_t number_;
+  const int64_t num_bytes_;
+  const std::unique_ptr<SharedMemory> memory_;
+};
+
+class SharedBuffer : public Buffer {
+ public:
+  // BufferUse::kRow: others may write it. Else they may only read it. As
+  // SharedMemory::Create; `populate`: and SharedMemory::Populate.
+  static absl::StatusOr<std::unique_ptr<SharedBuffer>> Allocate(
+      BufferUse use, int64_t num_bytes, bool populate);
+
+  // The region of a SharedBuffer; null for another buffer, and for null.
+  static std::shared_ptr<Region> RegionOf(const Buffer* buffer);
+
+  char* host() const override { return region_->data(); }
+  int64_t num_bytes() const override { return region_->num_bytes(); }
+
+ private:
+  explicit SharedBuffer(std::shared_ptr<Region> region)
+      : region_(std::move(region)) {}
+  const std::shared_ptr<Region> region_;
+};
+
+// In shared memory if `shared`, and if there is none, with a line in the log,
+// the backend's own.
+absl::StatusOr<std::unique_ptr<Buffer>> AllocateHost(Backend* backend,
+                                                     BufferUse use,
+                                                     int64_t num_bytes,
+                                                     bool shared);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_PARAMS_SHARED_BUFFER_H_

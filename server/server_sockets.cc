@@ -1,0 +1,51 @@
+// What a server offers to processes of its host alone: a Unix socket for all
+// calls (P38), and its memory (P39, P40).
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "server/base/local_socket.h"
+#include "server/base/log.h"
+#include "server/rpc/region_server.h"
+#include "server/server.h"
+#include "server/shard/region_grant.h"
+#include "server/shard/shard_engine.h"
+
+namespace agg {
+
+// A host without such sockets serves over TCP alone.
+void Server::ChooseLocalSocket() {
+  if (!options_.unix_socket) return;
+  const std::string name = LocalSocketName(life_);
+  const absl::Status status = CheckLocalListen(name);
+  if (status.ok()) {
+    local_socket_ = name;
+  } else {
+    LogWarning(status.message(), "; workers of this host use TCP");
+  }
+}
+
+// As above: rows and versions are sent.
+void Server::StartRegions() {
+  if (!options_.shard.shared_memory) return;
+  if (backend_->memory_needs(1).on_device) {
+    LogInfo("rows and versions of the backend \"", options_.backend,
+            "\" are in no memory that workers could share");
+    return;
+  }
+  const std::string name = RegionSocketName(life_);
+  absl::StatusOr<std::unique_ptr<RegionServer>> regions =
+      RegionServer::Start(name, [this](const RegionQuery& query) {
+        return engine_->GrantRegions(query);
+      });
+  if (!regions.ok()) {
+    LogWarning(regions.status().message(), "; workers share no memory");
+    return;
+  }
+  regions_ = *std::move(regions);
+  region_socket_ = name;
+}
+
+}  // namespace agg

@@ -1,0 +1,38 @@
+// What of a shard's memory another process may map, as plain values.
+#ifndef AGG_SERVER_SHARD_REGION_GRANT_H_
+#define AGG_SERVER_SHARD_REGION_GRANT_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/dtype.h"
+#include "server/params/shared_buffer.h"
+
+namespace agg {
+
+// Who asks: a worker's session, or 0 for an observer, which gets no row.
+struct RegionQuery {
+  uint64_t session = 0;
+  uint64_t epoch = 0;  // 0: any
+  uint64_t life = 0;   // of what the shard holds
+};
+
+struct GrantedRegion {
+  DType dtype = DType::kF32;
+  std::shared_ptr<Region> region;  // its descriptor is open as long as this is
+};
+
+struct RegionGrant {
+  std::vector<GrantedRegion> row;  // one, or none
+  std::vector<GrantedRegion> versions;
+  // Bytes, where each of the shard's slices lies in the row, in their order.
+  std::vector<uint64_t> row_offsets;
+  // There is a row for the session to have, and it cannot have it yet: a former
+  // session's is in it until the round ends.
+  bool row_later = false;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_SHARD_REGION_GRANT_H_

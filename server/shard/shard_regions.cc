@@ -1,0 +1,64 @@
+// Memory for other processes: the GrantRegions part of a ShardEngine.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/ingest/gradient_rows.h"
+#include "server/params/parameter_store.h"
+#include "server/params/shared_buffer.h"
+#include "server/shard/shard_engine.h"
+
+namespace agg {
+
+void ShardEngine::GrantRow(uint64_t session, int32_t rank, RegionGrant* grant) {
+  // Nothing is written on a shard without slices, and the ledger holds none of
+  // its rows for a session that has ended.
+  if (compute_->layout()->slices.empty()) return;
+  GradientRows* const rows = compute_->rows();
+  if (!rows->Granted(rank, session)) {
+    if (SharedBuffer::RegionOf(rows->Find(rank, session).get()) == nullptr) {
+      return;
+    }
+    // A former session's row is in the common memory, unless it has its own.
+    grant->row_later = !rows->Granted(rank, open_round_->OwnerOf(rank)) &&
+                       !open_round_->RowIsFree(rank, session);
+    if (grant->row_later) return;
+  }
+  grant->row.push_back(
+      {options_.push_dtype,
+       SharedBuffer::RegionOf(rows->Grant(rank, session).get())});
+  const auto num_slices =
+      static_cast<int32_t>(compute_->layout()->slices.size());
+  for (int32_t slice = 0; slice < num_slices; ++slice) {
+    grant->row_offsets.push_back(
+        static_cast<uint64_t>(rows->SliceOffset(slice)));
+  }
+}
+
+absl::StatusOr<RegionGrant> ShardEngine::GrantRegions(
+    const RegionQuery& query) {
+  RegionGrant grant;
+  MutexLock lock(&mutex_);
+  const absl::Status status =
+      epoch_.CheckOpen(query.epoch == 0 ? epoch_.number() : query.epoch);
+  if (!status.ok()) return status;
+  if (compute_ == nullptr) return NoManifest();
+  if (query.life != life_) {
+    return absl::UnavailableError(absl::StrCat(
+        "shard ", options_.ordinal, " has another life than the one asked"));
+  }
+  if (query.session != 0) {
+    const absl::StatusOr<int32_t> rank = sessions_.Rank(query.session);
+    if (!rank.ok()) return rank.status();
+    GrantRow(query.session, *rank, &grant);
+  }
+  const auto add = [&](DType dtype) {
+    for (auto& region : compute_->store()->regions(dtype)) {
+      grant.versions.push_back({dtype, std::move(region)});
+    }
+  };
+  add(DType::kF32);
+  if (options_.pull_dtype != DType::kF32) add(options_.pull_dtype);
+  return grant;
+}
+
+}  // namespace agg

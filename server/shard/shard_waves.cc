@@ -1,0 +1,178 @@
+// Waves are closed and updated one after the other, so that what is written of
+// the next version is always the beginning of the layout.
+#include "server/shard/shard_waves.h"
+
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/params/parameter_store.h"
+
+namespace agg {
+
+absl::Status ShardEngine::Waves::CheckWave(ShardEngine* engine,
+                                           const Phase& phase) {
+  if (engine->open_round_ == nullptr) return NoManifest();
+  const int num_waves = engine->open_round_->num_waves();
+  if (num_waves == 0) {
+    return absl::FailedPreconditionError("a wave of a job without waves");
+  }
+  if (phase.wave < 1 || phase.wave > num_waves) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "phase.wave is ", phase.wave, "; allowed: 1 to ", num_waves));
+  }
+  const WaveRound& waves = engine->waves_;
+  const bool next =
+      phase.wave == waves.wave + 1 && (waves.wave == 0 || waves.updated) &&
+      (phase.kind == PhaseKind::kClose || phase.kind == PhaseKind::kAbandon);
+  if (next || phase.wave == waves.wave) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      PhaseName(phase.kind), " of wave ", phase.wave, "; wave ", waves.wave,
+      waves.updated ? " has been updated" : " is closed"));
+}
+
+absl::StatusOr<PhaseResult> ShardEngine::Waves::Run(ShardEngine* engine,
+                                                    const Phase& phase,
+                                                    Closures* ready) {
+  std::shared_ptr<ShardCompute> held;
+  {
+    MutexLock lock(&engine->mutex_);
+    absl::Status status = engine->CheckPhase(phase);
+    if (status.ok()) status = CheckWave(engine, phase);
+    if (!status.ok()) return status;
+    held = engine->compute_;
+  }
+  ShardCompute* const compute = held.get();
+  switch (phase.kind) {
+    case PhaseKind::kClose:
+      return Close(engine, phase, compute);
+    case PhaseKind::kCompensatedGram:
+      return engine->closed_round_.CompensatedGram(compute, phase.tensors);
+    case PhaseKind::kUpdate:
+      return Update(engine, phase, compute, ready);
+    case PhaseKind::kAbandon:
+      return Abandon(engine, phase);
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("phase ", PhaseName(phase.kind), " has no waves"));
+  }
+}
+
+void ShardEngine::Waves::MarkClosed(ShardEngine* engine, const Phase& phase) {
+  OpenRound* const round = engine->open_round_.get();
+  std::vector<int32_t> incomplete_ranks;
+  for (const RoundRow& row : phase.rows) {
+    // A shard without slices has complete rows without memory for them.
+    if (!round->HasWave(row, phase.wave) ||
+        engine->compute_->rows()->Find(row.rank, row.session) == nullptr) {
+      incomplete_ranks.push_back(row.rank);
+    }
+  }
+  // What is read from here on belongs to the rows that are named.
+  round->CloseWave(phase.wave, phase.rows);
+  engine->waves_.wave = phase.wave;
+  engine->waves_.updated = false;
+  engine->closed_round_ = ClosedRound(phase.rows, {}, incomplete_ranks);
+}
+
+absl::StatusOr<PhaseResult> ShardEngine::Waves::Close(ShardEngine* engine,
+                                                      const Phase& phase,
+                                                      ShardCompute* compute) {
+  std::vector<int32_t> slices;
+  {
+    MutexLock lock(&engine->mutex_);
+    if (engine->waves_.wave != phase.wave) {
+      MarkClosed(engine, phase);
+    } else if (!(engine->closed_round_.rows() == phase.rows)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("wave ", phase.wave, " of round ", phase.round,
+                       " was closed with other rows before"));
+    }
+    if (engine->closed_round_.close_result().has_value()) {
+      return *engine->closed_round_.close_result();
+    }
+    const WaveSlices& wave = engine->open_round_->slices_of(phase.wave);
+    slices.resize(wave.end - wave.begin);
+    std::iota(slices.begin(), slices.end(), static_cast<int32_t>(wave.begin));
+    engine->totals_.grams_at_close += static_cast<int64_t>(slices.size());
+  }
+  return engine->closed_round_.CloseSlices(compute, slices);
+}
+
+absl::StatusOr<PhaseResult> ShardEngine::Waves::Abandon(ShardEngine* engine,
+                                                        const Phase& phase) {
+  WaveRound* const waves = &engine->waves_;
+  if (waves->wave != phase.wave) return PhaseResult();  // a repeat
+  if (waves->updated) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("abandon of wave ", phase.wave, ", which was updated"));
+  }
+  MutexLock lock(&engine->mutex_);
+  waves->wave = phase.wave - 1;
+  waves->updated = waves->wave > 0;
+  engine->closed_round_ = ClosedRound();
+  engine->open_round_->ReopenWave(phase.wave);
+  return PhaseResult();
+}
+
+ShardEngine::Closures ShardEngine::Waves::Show(ShardEngine* engine, int wave) {
+  if (engine->progress_ == nullptr) {
+    engine->progress_ = std::make_shared<VersionProgress>();
+    engine->written_ = engine->waves_.next;
+  }
+  // Pulls that wait get the version with what is written; those that have it
+  // hear of more.
+  Closures ready;
+  ready.push_back([progress = engine->progress_,
+                   end = engine->open_round_->slices_of(wave).end] {
+    progress->Advance(end);
+  });
+  for (auto& call : engine->ResolvePulls()) ready.push_back(std::move(call));
+  return ready;
+}
+
+absl::StatusOr<PhaseResult> ShardEngine::Waves::Update(ShardEngine* engine,
+                                                       const Phase& phase,
+                                                       ShardCompute* compute,
+                                                       Closures* ready) {
+  WaveRound* const waves = &engine->waves_;
+  if (waves->updated) return waves->result;
+  uint64_t version;
+  {
+    MutexLock lock(&engine->mutex_);
+    // From here on the arrays may be between two versions (P18).
+    if (!engine->home_.prepared()) engine->home_.BeginPrepare(phase.epoch);
+    version = engine->home_.id().version;
+  }
+  int num_revoked = 0;
+  if (waves->next == nullptr) {
+    waves->next = compute->store()->NextSnapshot(&num_revoked);
+  }
+  const std::shared_ptr<const Snapshot> before =
+      compute->store()->Find(version);
+  PhaseResult result;
+  const absl::Status status =
+      compute->UpdateWave(engine->closed_round_.rows(), phase.step, *before,
+                          waves->next.get(), &result.not_finite_slice);
+  MutexLock lock(&engine->mutex_);
+  engine->totals_.revoked_snapshots += num_revoked;
+  if (!status.ok()) {
+    engine->home_.Void();
+    engine->BreakEpoch(phase.epoch, "the update of a wave", status);
+    return status;
+  }
+  // The epoch may have ended meanwhile: then nobody hears of what is written.
+  const absl::Status current = engine->epoch_.Check(phase.epoch);
+  if (!current.ok()) return current;
+  waves->updated = true;
+  waves->result = result;
+  if (phase.wave == engine->open_round_->num_waves()) {
+    engine->home_.EndPrepare(nullptr);
+  }
+  *ready = Show(engine, phase.wave);
+  return result;
+}
+
+}  // namespace agg

@@ -1,0 +1,260 @@
+// A shard's memory in the hands of workers: P39, and what P40 needs of a shard.
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/ingest/frame.h"
+#include "server/params/shared_buffer.h"
+#include "server/shard/region_grant.h"
+#include "tests/server/round/local_cluster.h"
+
+namespace agg {
+namespace {
+
+using testing::HasSubstr;
+using testing::SizeIs;
+
+ClusterOptions Sharing(bool shared = true) {
+  ClusterOptions options = MakeClusterOptions(1, 2);
+  options.shard.shared_memory = shared;
+  return options;
+}
+
+Manifest TestManifest() {
+  Manifest manifest = MakeManifest({{40}, {}, {5}});
+  manifest.tensors[2].optional = true;
+  return manifest;
+}
+
+// Two workers on one shard, in round 0.
+class ShardRegionsTest : public testing::Test {
+ protected:
+  explicit ShardRegionsTest(const ClusterOptions& options = Sharing())
+      : job_(options, TestManifest(), 2),
+        plan_(*MakeShardPlan(job_.manifest, 1)) {}
+
+  ShardEngine* engine() { return job_.cluster.engine(0); }
+  LocalWorker& worker(int rank) { return job_.workers[rank]; }
+  Tensors Row(uint64_t seed) { return RandomTensors(job_.manifest, seed); }
+
+  RegionGrant Grant(uint64_t session) {
+    const absl::StatusOr<RegionGrant> grant =
+        engine()->GrantRegions({session, 0, engine()->life()});
+    EXPECT_TRUE(grant.ok()) << grant.status();
+    return grant.ok() ? *grant : RegionGrant();
+  }
+
+  // As the worker's process does it.
+  static void Write(const RegionGrant& grant, const Tensors& tensors) {
+    for (size_t t = 0; t < tensors.size(); ++t) {
+      std::memcpy(grant.row[0].region->data() + grant.row_offsets[t],
+                  tensors[t].data(), tensors[t].size() * sizeof(float));
+    }
+  }
+
+  // Names all slices in one frame, without payload.
+  FrameHeader InPlace(LocalWorker& worker, uint64_t round) {
+    FrameHeader header = worker.Header(round);
+    header.slices = {0, 1, 2};
+    header.in_place = true;
+    return header;
+  }
+  absl::StatusOr<FrameResult> Land(const FrameHeader& header) {
+    absl::StatusOr<FrameLanding> landing = engine()->BeginFrame(header);
+    if (!landing.ok()) return landing.status();
+    for (SliceLanding& slice : landing->slices) slice.landed = true;
+    return engine()->EndFrame(*landing);
+  }
+
+  RunningJob job_;
+  const ShardPlan plan_;
+};
+
+TEST_F(ShardRegionsTest, ARowThatItsWorkerWroteCounts) {
+  const RegionGrant grant = Grant(worker(0).session());
+  ASSERT_THAT(grant.row, SizeIs(1));
+  ASSERT_THAT(grant.row_offsets, SizeIs(3));
+  Write(grant, Row(5));
+  const auto landed = Land(InPlace(worker(0), 0));
+  ASSERT_TRUE(landed.ok()) << landed.status();
+  EXPECT_TRUE(landed->acknowledge);
+  EXPECT_EQ(engine()->Status().push_bytes_in_place, 46 * 4);
+  worker(0).Commit(0);
+  // The other one sends its own.
+  ASSERT_TRUE(worker(1).Contribute(0, Row(5)).ok());
+  const Tensors start = *job_.cluster.Pull(0);
+  const Tensors end = *job_.cluster.Pull(1);
+  for (size_t t = 0; t < start.size(); ++t) {
+    for (size_t e = 0; e < start[t].size(); ++e) {
+      EXPECT_EQ(end[t][e], start[t][e] - 0.5f * Row(5)[t][e]);
+    }
+  }
+}
+
+TEST_F(ShardRegionsTest, VersionsAreInRegionsWhoseGenerationEndsWithThem) {
+  const RegionGrant grant = Grant(0);
+  EXPECT_TRUE(grant.row.empty());
+  EXPECT_THAT(grant.versions, SizeIs(3));
+  std::shared_ptr<Region> region;
+  uint64_t generation = 0;
+  const auto read = [&](absl::StatusOr<PublishedVersion> version) {
+    ASSERT_TRUE(version.ok());
+    region = version->snapshot->region(DType::kF32);
+    generation = region->generation();
+    EXPECT_EQ(region->data(), version->snapshot->data(DType::kF32));
+  };
+  engine()->Pull(0, 0, /*latest=*/false, read);
+  ASSERT_NE(region, nullptr);
+  // Two rounds later version 0 is gone, after the third its memory is.
+  for (uint64_t round = 0; round < 2; ++round) job_.RunRound(round);
+  EXPECT_EQ(region->generation(), generation);
+  for (uint64_t round = 2; round < 5; ++round) job_.RunRound(round);
+  EXPECT_NE(region->generation(), generation);
+}
+
+TEST_F(ShardRegionsTest, LiesAreRefused) {
+  const auto refused = [&](const FrameHeader& header) {
+    const auto result = Land(header);
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(result.status().message());
+  };
+  // Without a region.
+  EXPECT_THAT(
+      refused(InPlace(worker(0), 0)),
+      HasSubstr("meta.in_place is set, and this session has no region"));
+  Grant(worker(0).session());
+  FrameHeader header = InPlace(worker(0), 0);
+  header.payload_bytes = 4;
+  EXPECT_THAT(refused(header), HasSubstr("payload has 4 bytes"));
+  header = InPlace(worker(0), 0);
+  header.crc32c = {1, 2, 3};
+  EXPECT_THAT(refused(header), HasSubstr("meta.crc32c has 3 entries"));
+  header = InPlace(worker(0), 0);
+  header.slices = {0, 3};
+  EXPECT_THAT(refused(header), HasSubstr("meta.slices names slice 3"));
+  // Another one's session does not make it the owner of the region.
+  EXPECT_THAT(refused(InPlace(worker(1), 0)), HasSubstr("has no region here"));
+}
+
+TEST_F(ShardRegionsTest, ASeedIsSent) {
+  FrameHeader header = InPlace(worker(0), 0);
+  header.kind = PushKind::kSeed;
+  Grant(worker(0).session());
+  const auto result = Land(header);
+  EXPECT_TRUE(absl::IsInvalidArgument(result.status()));
+  EXPECT_THAT(result.status().message(),
+              HasSubstr("meta.in_place is set in a seed"));
+}
+
+TEST_F(ShardRegionsTest, WhoAsksIsKnown) {
+  const uint64_t life = engine()->life();
+  EXPECT_TRUE(absl::IsNotFound(engine()->GrantRegions({9, 0, life}).status()));
+  EXPECT_TRUE(
+      absl::IsUnavailable(engine()->GrantRegions({0, 0, life + 1}).status()));
+  EXPECT_TRUE(absl::IsAborted(
+      engine()->GrantRegions({worker(0).session(), 1, life}).status()));
+}
+
+// A process that was frozen thaws in the midst of its copy.
+TEST_F(ShardRegionsTest, ARowIsNoOtherSessions) {
+  const RegionGrant former = Grant(worker(0).session());
+  Write(former, Row(4));
+  LocalWorker next(&job_.cluster, 0, job_.manifest);
+  ASSERT_TRUE(next.Join().ok());
+  const RegionGrant grant = Grant(next.session());
+  ASSERT_THAT(grant.row, SizeIs(1));
+  EXPECT_NE(grant.row[0].region->number(), former.row[0].region->number());
+  Write(grant, Row(5));
+  ASSERT_TRUE(Land(InPlace(next, 0)).ok());
+  Write(former, Row(6));
+  EXPECT_TRUE(absl::IsAborted(Land(InPlace(worker(0), 0)).status()));
+  next.Commit(0);
+  ASSERT_TRUE(worker(1).Contribute(0, Row(5)).ok());
+  const Tensors start = *job_.cluster.Pull(0);
+  const Tensors end = *job_.cluster.Pull(1);
+  EXPECT_EQ(end[0][0], start[0][0] - 0.5f * Row(5)[0][0]);
+}
+
+// What a worker has committed counts, also when another one has its rank.
+TEST_F(ShardRegionsTest, ACommittedRowStaysUntilItsRoundEnds) {
+  const RegionGrant former = Grant(worker(0).session());
+  Write(former, Row(5));
+  ASSERT_TRUE(Land(InPlace(worker(0), 0)).ok());
+  worker(0).Commit(0);
+  LocalWorker next(&job_.cluster, 0, job_.manifest);
+  ASSERT_TRUE(next.Join().ok());
+  Write(Grant(next.session()), Row(6));
+  ASSERT_TRUE(worker(1).Contribute(0, Row(5)).ok());
+  const Tensors start = *job_.cluster.Pull(0);
+  const Tensors end = *job_.cluster.Pull(1);
+  EXPECT_EQ(end[0][0], start[0][0] - 0.5f * Row(5)[0][0]);
+}
+
+// The row of a worker that sends is in the memory that the next one would get.
+TEST_F(ShardRegionsTest, ARowThatIsHeldIsGrantedLater) {
+  ASSERT_TRUE(worker(0).Push(0, Row(5)).ok());
+  worker(0).Commit(0);
+  LocalWorker next(&job_.cluster, 0, job_.manifest);
+  ASSERT_TRUE(next.Join().ok());
+  const RegionGrant now = Grant(next.session());
+  EXPECT_TRUE(now.row.empty());
+  EXPECT_TRUE(now.row_later);
+  ASSERT_TRUE(worker(1).Contribute(0, Row(5)).ok());
+  job_.cluster.Settle();
+  const RegionGrant later = Grant(next.session());
+  EXPECT_THAT(later.row, SizeIs(1));
+  EXPECT_FALSE(later.row_later);
+}
+
+TEST_F(ShardRegionsTest, ASecondGradientOfARoundIsSent) {
+  Write(Grant(worker(0).session()), Row(4));
+  ASSERT_TRUE(Land(InPlace(worker(0), 0)).ok());
+  // P5: the same attempt by payload is another gradient.
+  EXPECT_EQ(worker(0).Push(0, Row(5)).code(),
+            absl::StatusCode::kFailedPrecondition);
+  // Repeated in place it is a duplicate.
+  EXPECT_TRUE(Land(InPlace(worker(0), 0))->acknowledge);
+}
+
+ClusterOptions SharingInt8() {
+  ClusterOptions options = Sharing();
+  options.shard.push_dtype = DType::kI8;
+  return options;
+}
+
+class Int8Test : public ShardRegionsTest {
+ protected:
+  Int8Test() : ShardRegionsTest(SharingInt8()) {}
+};
+
+// A slice of them lies in two pieces. Versions are shared all the same.
+TEST_F(Int8Test, RowsAreSent) {
+  const RegionGrant grant = Grant(worker(0).session());
+  EXPECT_TRUE(grant.row.empty());
+  EXPECT_FALSE(grant.row_later);
+  EXPECT_FALSE(grant.versions.empty());
+  FrameHeader header = InPlace(worker(0), 0);
+  header.dtype = DType::kI8;
+  const absl::Status refused = Land(header).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(refused.message(), HasSubstr("has no region here"));
+}
+
+class PrivateMemoryTest : public ShardRegionsTest {
+ protected:
+  PrivateMemoryTest() : ShardRegionsTest(Sharing(false)) {}
+};
+
+TEST_F(PrivateMemoryTest, NothingIsGranted) {
+  const RegionGrant grant = Grant(worker(0).session());
+  EXPECT_TRUE(grant.row.empty());
+  EXPECT_TRUE(grant.versions.empty());
+  EXPECT_FALSE(grant.row_later);
+}
+
+}  // namespace
+}  // namespace agg
