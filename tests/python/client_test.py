@@ -1,0 +1,208 @@
+"""Client and Observer against real shards; numpy alone."""
+
+import threading
+import unittest
+
+import numpy as np
+
+from tests.python.job_case import WAIT, JobCase, agg
+
+
+def arrays(value=0.0):
+    return {"w": np.full((2, 3), value, np.float32),
+            "b": np.full((), value, np.float32)}
+
+
+class ClientTest(JobCase):
+
+    def test_two_workers_two_shards(self):
+        server = self.serve(shards=2, workers=2, lr=0.5)
+
+        def work(rank):
+            x = arrays(7.0 if rank else 1.0)
+            with agg.Client(x, server.address, rank) as client:
+                start = x["b"].item()
+                self.assertEqual(client.job.optimizer, "sgd")
+                self.assertEqual(client.job.workers, 2)
+                outcome = client.step(
+                    {"w": np.full((2, 3), rank, np.float64),
+                     "b": np.float32(2)}, loss=float(rank), examples=1 + rank)
+                self.assertTrue(outcome.applied and outcome.included)
+                self.assertEqual(outcome, client.last)
+                self.assertEqual(client.wait(1).version, 1)
+                self.assertEqual(client.version, 1)
+                return start, x, outcome
+
+        results = self.team(2, work)
+        start = results[0][0]
+        self.assertIn(start, (1.0, 7.0))  # whoever joined first
+        for found, x, outcome in results:
+            self.assertEqual(found, start)
+            np.testing.assert_array_equal(
+                x["w"], np.full((2, 3), start - 0.5 * 0.5, np.float32))
+            self.assertEqual(x["b"].item(), start - 0.5 * 2)
+            self.assertEqual(outcome.ranks, (0, 1))
+            self.assertEqual(outcome.learning_rate, 0.5)
+            self.assertAlmostEqual(outcome.loss, 2 / 3)  # by examples
+            self.assertEqual((outcome.rule, outcome.finished),
+                             ("mean", False))
+            self.assertEqual(outcome.as_dict()["version"], 1)
+
+    def test_a_job_of_int8_rows(self):
+        server = self.serve(workers=1, lr=1.0,
+                            config={"push_dtype": "int8"})
+        x = arrays()
+        with agg.Client(x, server.address, 0) as client:
+            self.assertEqual(client.job.push_dtype, "int8")
+            client.step(arrays(1.0))
+        np.testing.assert_allclose(x["w"], -np.ones((2, 3)), atol=0.01)
+
+    def test_all_reduce_divides_the_loss_scale_out(self):
+        server = self.serve(workers=2, optimizer="none")
+
+        def work(rank):
+            x = arrays()
+            scale = 8.0 if rank else 2.0
+            with agg.Client(x, server.address, rank) as client:
+                result = client.all_reduce(
+                    {"w": scale * np.full((2, 3), rank + 1.0),
+                     "b": scale * np.ones(())}, loss_scale=scale)
+                self.assertEqual(x["w"][0, 0], 0)  # not touched
+                return result
+
+        for result in self.team(2, work):
+            np.testing.assert_array_equal(
+                result["w"], np.full((2, 3), 1.5, np.float32))
+            self.assertEqual(result["b"], 1)
+
+    def test_a_row_that_is_not_finite_is_left_out(self):
+        server = self.serve(workers=2, optimizer="none")
+
+        def work(rank):
+            x = {"w": np.zeros(2, np.float32)}
+            with agg.Client(x, server.address, rank) as client:
+                result = client.all_reduce(
+                    {"w": np.array([np.inf if rank else 1.0, 3.0])})
+                skipped = client.all_reduce({"w": np.full(2, np.nan)})
+                return result, skipped, client.last
+
+        for rank, (result, skipped, last) in enumerate(self.team(2, work)):
+            np.testing.assert_array_equal(result["w"], [1, 3], str(rank))
+            self.assertIsNone(skipped)
+            self.assertEqual(last.kind, "skipped")
+            self.assertEqual(last.excluded_ranks, (0, 1))
+
+    def test_optional_tensors_count_as_zero(self):
+        server = self.serve(workers=1, lr=1.0)
+        x = arrays()
+        with agg.Client(x, server.address, 0, optional=("b",)) as client:
+            client.step({"w": np.ones((2, 3))})
+            self.assertEqual((x["w"][0, 0], x["b"]), (-1, 0))
+            with self.assertRaisesRegex(agg.ManifestError, '"w"'):
+                client.step({"b": np.ones(())})
+
+    def test_an_observer_pulls(self):
+        server = self.serve(workers=1, lr=1.0, shards=2)
+        with self.assertRaises(agg.NotNow):
+            agg.Observer(server.address)
+        x = arrays(3.0)
+        with agg.Client(x, server.address, 0) as client:
+            with agg.Observer(server.address) as observer:
+                self.assertEqual([s.name for s in observer.manifest],
+                                 ["w", "b"])
+                version, found = observer.pull()
+                self.assertEqual(version, 0)
+                np.testing.assert_array_equal(found["w"], x["w"])
+                client.step(arrays(1.0))
+                version, found = observer.pull(1)
+                self.assertEqual((version, found["b"]), (1, 2))
+                self.assertEqual(observer.latest_version(), 1)
+                with self.assertRaises(agg.Error):
+                    observer.pull(9)
+
+    def test_mistakes_name_what_is_allowed(self):
+        server = self.serve(workers=1, lr=1.0)
+        x = arrays()
+        for parameters in ({"w": np.zeros(3)}, {"w": x["w"].T},
+                           {"w": [1.0]}):
+            with self.assertRaisesRegex(agg.ManifestError, "float32"):
+                agg.Client(parameters, server.address, 0)
+        with self.assertRaisesRegex(agg.ManifestError, "coordinator is None"):
+            agg.Client(x, rank=0)
+        with self.assertRaisesRegex(agg.ManifestError, "rank"):
+            agg.Client(x, server.address)
+        with self.assertRaisesRegex(agg.ManifestError, "host:port"):
+            agg.Client(x, "nohost", 0)
+        with self.assertRaisesRegex(TypeError, "patience"):
+            agg.Client(x, server.address, 0, patience=3)
+        with agg.Client(x, server.address, 0) as client:
+            with self.assertRaisesRegex(agg.ManifestError, "shape"):
+                client.step({"w": np.ones(6), "b": np.ones(())})
+            with self.assertRaisesRegex(agg.ManifestError, '"v"'):
+                client.step({"v": np.ones(6)})
+            with self.assertRaisesRegex(ValueError, "examples is 0"):
+                client.step(arrays(), examples=0)
+            with self.assertRaisesRegex(agg.ManifestError, "all_reduce"):
+                client.all_reduce(arrays())
+            self.assertEqual(client.version, 0)
+        with self.assertRaises(agg.Cancelled):
+            client.step(arrays())
+
+    def test_close_ends_a_call_of_another_thread(self):
+        server = self.serve(workers=2, lr=1.0)
+        other = agg.Client(arrays(), server.address, 1)
+        self.addCleanup(other.close)
+        client = agg.Client(arrays(), server.address, 0)
+        began = threading.Event()
+        seen = []
+
+        def wait():
+            began.set()
+            try:
+                while True:
+                    client.step(arrays(1.0))
+            except agg.Cancelled as error:
+                seen.append(error)
+
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        began.wait()
+        client.close()
+        thread.join(WAIT)
+        self.assertEqual(len(seen), 1)
+
+    def test_another_manifest_is_refused(self):
+        server = self.serve(workers=2, lr=1.0)
+        with agg.Client(arrays(), server.address, 0):
+            with self.assertRaisesRegex(agg.ManifestError, "INVALID|tensor"):
+                agg.Client({"w": np.zeros(3, np.float32)}, server.address, 1)
+
+    def test_a_second_client_of_the_rank_ends_the_first(self):
+        server = self.serve(workers=1, lr=1.0)
+        first = agg.Client(arrays(), server.address, 0)
+        self.addCleanup(first.close)
+        with agg.Client(arrays(), server.address, 0) as second:
+            with self.assertRaises(agg.Superseded) as caught:
+                while True:  # until the event is there
+                    first.step(arrays(1.0))
+            self.assertEqual(caught.exception.code, "ABORTED")
+            self.assertFalse(caught.exception.retryable)
+            self.assertTrue(second.step(arrays(1.0)).applied)
+
+    def test_a_finished_job_has_no_next_round(self):
+        server = self.serve(workers=1, lr=1.0, config={"max_rounds": 2})
+        with agg.Client(arrays(), server.address, 0) as client:
+            rounds = 0
+            while not client.finished:
+                outcome = client.step(arrays(1.0))
+                rounds += 1
+            self.assertEqual((rounds, outcome.finished), (2, True))
+            with self.assertRaises(agg.JobFinished):
+                client.step(arrays(1.0))
+            self.assertEqual(client.pull(), 2)
+        with self.assertRaises(agg.JobFinished):
+            agg.Client(arrays(), server.address, 0).step(arrays(1.0))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,53 @@
+"""Jobs on this machine and workers in threads, for the tests of the package.
+
+AGG_SERVER and AGG_LIBRARY name the binaries; under Bazel they are found.
+"""
+
+import os
+import pathlib
+import sys
+import threading
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "worker_client" / "python"))
+for name, path in (("AGG_SERVER", "server/agg_server"),
+                   ("AGG_LIBRARY", "worker_client/c/libagg.so")):
+    if name not in os.environ and pathlib.Path(path).is_file():
+        os.environ[name] = str(pathlib.Path(path).resolve())
+
+import agg_server as agg  # pylint: disable=wrong-import-position
+
+# What takes as long has failed. No test passes by waiting for this long.
+WAIT = 60
+
+
+class JobCase(unittest.TestCase):
+    """Starts servers, and ends them with the test."""
+
+    def serve(self, **options):
+        """A LocalServer; see there."""
+        server = agg.LocalServer(**options)
+        self.addCleanup(server.close)
+        return server
+
+    def team(self, number, run):
+        """run(rank) in a thread for each rank; their results, by rank."""
+        results, errors = [None] * number, []
+
+        def work(rank):
+            try:
+                results[rank] = run(rank)
+            except BaseException as error:  # pylint: disable=broad-except
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(rank,), daemon=True)
+                   for rank in range(number)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WAIT)
+        if errors:
+            raise errors[0]
+        self.assertFalse(any(t.is_alive() for t in threads), "a worker hangs")
+        return results

@@ -1,0 +1,216 @@
+"""Ctrl-C, exits, forks and lost processes; each in a process of its own."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import unittest
+
+import numpy as np
+
+from tests.python.job_case import ROOT, WAIT, JobCase, agg
+
+_HEAD = """
+import os, signal, sys, threading, time
+import numpy as np
+from tests.python.job_case import agg
+address = sys.argv[1]
+def arrays():
+    return {"w": np.zeros(3, np.float32)}
+def say(text):
+    print(text, flush=True)
+"""
+
+
+class ProcessTest(JobCase):
+
+    def start(self, script, *arguments):
+        process = subprocess.Popen(
+            [sys.executable, "-B", "-c", _HEAD + textwrap.dedent(script),
+             *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, cwd=os.getcwd(),
+            env={**os.environ, "PYTHONPATH": str(ROOT)})
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.kill)
+        return process
+
+    def read(self, process, line):
+        found = process.stdout.readline().strip()
+        self.assertEqual(found, line, found or process.stderr.read())
+
+    def finish(self, process):
+        """What it wrote until its end."""
+        out, err = process.communicate(timeout=WAIT)
+        self.assertEqual(process.returncode, 0, err)
+        return out
+
+    def interrupt(self, process):
+        """Ctrl-C, again until it is heard: it may come before the wait."""
+        done = threading.Event()
+
+        def send():
+            while not done.wait(0.2):
+                process.send_signal(signal.SIGINT)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(done.set)
+        try:
+            self.read(process, "interrupted")
+        finally:
+            done.set()
+
+    def assert_ctrl_c_ends(self, call):
+        """The process goes on, and ends, although the call still waits."""
+        server = self.serve(workers=3, lr=1.0)
+        # Else the job would end with the process.
+        other = agg.Client({"w": np.zeros(3, np.float32)}, server.address, 1)
+        self.addCleanup(other.close)
+        process = self.start(f"""
+            client = agg.Client(arrays(), address, 0)
+            say("ready")
+            try:
+                {call}
+            except KeyboardInterrupt:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                say("interrupted")
+            """, server.address)
+        self.read(process, "ready")
+        self.interrupt(process)
+        self.finish(process)
+
+    def test_ctrl_c_ends_a_step(self):
+        self.assert_ctrl_c_ends("client.step({'w': np.ones(3)})")
+
+    def test_ctrl_c_ends_a_wait(self):
+        self.assert_ctrl_c_ends("client.wait(1)")
+
+    def test_ctrl_c_ends_a_pull(self):
+        self.assert_ctrl_c_ends("client.pull(1)")
+
+    def test_ctrl_c_ends_a_join(self):
+        self.assert_ctrl_c_ends("agg.Client(arrays(), '127.0.0.1:1', 5, "
+                                "connect_timeout=600)")
+
+    def test_the_call_after_ctrl_c_comes_after_the_first_one(self):
+        server = self.serve(workers=2, lr=1.0)
+        process = self.start("""
+            client = agg.Client(arrays(), address, 0)
+            say("ready")
+            try:
+                client.step({"w": np.ones(3)})
+            except KeyboardInterrupt:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                say("interrupted")
+            outcome = client.step({"w": np.ones(3)})
+            say(client.version >= 1)
+            """, server.address)
+        self.read(process, "ready")
+        self.interrupt(process)
+        with agg.Client({"w": np.zeros(3, np.float32)}, server.address, 1
+                        ) as client:
+            client.step({"w": np.ones(3)})
+            client.step({"w": np.ones(3)})
+            self.assertEqual(self.finish(process).strip(), "True")
+
+    def test_a_process_ends_with_a_call_that_waits(self):
+        server = self.serve(workers=2, lr=1.0)
+        process = self.start("""
+            client = agg.Client(arrays(), address, 0)
+            threading.Thread(target=lambda: client.step({"w": np.ones(3)}),
+                             daemon=True).start()
+            say("leaving")
+            """, server.address)
+        self.read(process, "leaving")
+        self.finish(process)
+
+    def test_a_forked_child_cannot_hurt_its_parent(self):
+        server = self.serve(workers=1, lr=1.0)
+        process = self.start("""
+            import gc
+            client = agg.Client(arrays(), address, 0)
+            client.step({"w": np.ones(3)})
+            pid = os.fork()
+            if pid == 0:
+                code = 1
+                try:
+                    client.step({"w": np.ones(3)})
+                except agg.ForkedError:
+                    client.close()
+                    del client
+                    gc.collect()
+                    sys.exit(0)  # with atexit functions
+                os._exit(1)
+            say(os.waitpid(pid, 0)[1])
+            say(client.step({"w": np.ones(3)}).version)
+            client.close()
+            """, server.address)
+        self.assertEqual(self.finish(process).split(), ["0", "2"])
+
+    def test_fork_while_a_round_waits(self):
+        server = self.serve(workers=2, lr=1.0)
+        process = self.start("""
+            client = agg.Client(arrays(), address, 0)
+            say("ready")
+            thread = threading.Thread(
+                target=lambda: say(client.step({"w": np.ones(3)}).version))
+            thread.start()
+            for _ in range(20):
+                pid = os.fork()
+                if pid == 0:
+                    os._exit(0)
+                os.waitpid(pid, 0)
+            say("forked")
+            thread.join()
+            """, server.address)
+        self.read(process, "ready")
+        self.read(process, "forked")
+        with agg.Client({"w": np.zeros(3, np.float32)}, server.address, 1
+                        ) as client:
+            client.step({"w": np.ones(3)})
+            self.read(process, "1")
+        self.finish(process)
+
+    def test_a_killed_shard_is_an_error_that_names_it(self):
+        server = self.serve(workers=1, shards=2, lr=1.0)
+        with agg.Client({"w": np.zeros(3, np.float32)}, server.address, 0,
+                        recovery_window=0.0, reconnect_window=0.5) as client:
+            os.kill(server.pids[1], signal.SIGKILL)
+            with self.assertRaises(agg.ShardLost) as caught:
+                while True:
+                    client.step({"w": np.ones(3)})
+            self.assertTrue(caught.exception.retryable)
+            self.assertEqual(caught.exception.shard, 1, caught.exception)
+
+    def test_servers_end_with_the_process_that_started_them(self):
+        process = self.start("""
+            server = agg.LocalServer(shards=2, workers=1, lr=1.0)
+            say(" ".join(map(str, server.pids)))
+            os.kill(os.getpid(), signal.SIGKILL)
+            """, "")
+        pids = [int(pid) for pid in process.stdout.readline().split()]
+        self.assertEqual(len(pids), 2, process.stderr.read())
+        process.wait(WAIT)
+        deadline = time.monotonic() + WAIT
+        while any(_runs(pid) for pid in pids):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+
+
+def _runs(pid):
+    """Not gone, and no zombie that nobody waits for."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+if __name__ == "__main__":
+    unittest.main()

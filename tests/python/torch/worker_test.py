@@ -1,0 +1,209 @@
+"""Worker, allreduce and what of a model goes over the wire."""
+
+import copy
+import unittest
+import warnings
+
+import torch
+
+from tests.python.job_case import JobCase, agg
+from agg_server import _tensors
+
+
+torch.manual_seed(0)
+_MODEL = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Tanh(),
+                             torch.nn.Linear(4, 1))
+
+
+def model():
+    """The same in every thread."""
+    return copy.deepcopy(_MODEL)
+
+
+def batch(rank, i, size=8):
+    generator = torch.Generator().manual_seed(1000 * rank + i)
+    return torch.randn(size, 5, generator=generator)
+
+
+def loss_of(net, x):
+    return net(x).pow(2).mean()
+
+
+def copies(net):
+    return [p.detach().clone() for p in net.parameters()]
+
+
+class WorkerTest(JobCase):
+
+    def assert_equal(self, found, expected):
+        for a, b in zip(found, expected):
+            self.assertTrue(torch.equal(a, b))
+
+    def test_the_plain_loop_is_sgd_on_the_mean_gradient(self):
+        server = self.serve(shards=2, workers=2, lr=0.1)
+
+        def work(rank):
+            net, heard = model(), []
+            with agg.Worker(net, server.address, rank) as worker:
+                worker.add_listener(heard.append)
+                for i in range(10):
+                    loss = loss_of(net, batch(rank, i))
+                    loss.backward()
+                    outcome = worker.step(loss=loss, examples=8)
+                    self.assertTrue(all(p.grad is None
+                                        for p in net.parameters()))
+                self.assertEqual(len(heard), 10)
+                self.assertEqual(worker.state_dict()["version"], 10)
+                return copies(net), outcome
+
+        (first, outcome), (second, _) = self.team(2, work)
+        self.assert_equal(first, second)
+        self.assertEqual(outcome.ranks, (0, 1))
+        local = model()
+        sgd = torch.optim.SGD(local.parameters(), lr=0.1)
+        for i in range(10):
+            sgd.zero_grad()
+            (sum(loss_of(local, batch(r, i)) for r in range(2)) / 2).backward()
+            sgd.step()
+        for a, b in zip(first, local.parameters()):
+            # Ten steps of a few roundings each.
+            torch.testing.assert_close(a, b.detach(), rtol=2e-5, atol=1e-6)
+
+    def test_unequal_batches_and_accumulation(self):
+        server = self.serve(workers=2, rule="weighted_mean", lr=0.1)
+
+        def work(rank):
+            net = model()
+            with agg.Worker(net, server.address, rank) as worker:
+                parts = batch(rank, 0, 4 if rank else 12).split(4)
+                for part in parts:
+                    (loss_of(net, part) / len(parts)).backward()
+                worker.step(examples=4 * len(parts), accumulation=len(parts))
+                return copies(net)
+
+        first, second = self.team(2, work)
+        self.assert_equal(first, second)
+        local = model()
+        sgd = torch.optim.SGD(local.parameters(), lr=0.1)
+        loss_of(local, torch.cat([batch(0, 0, 12), batch(1, 0, 4)])).backward()
+        sgd.step()
+        for a, b in zip(first, local.parameters()):
+            torch.testing.assert_close(a, b.detach(), rtol=1e-5, atol=1e-7)
+
+    def test_rank_0_seeds_when_asked(self):
+        server = self.serve(workers=2, lr=1.0)
+
+        def work(rank):
+            net = torch.nn.Linear(2, 1)
+            torch.nn.init.constant_(net.weight, float(rank + 1))
+            with agg.Worker(net, server.address, rank, seed="rank0"):
+                return net.weight[0, 0].item()
+
+        # Rank 1 asks first.
+        self.assertEqual(self.team(2, lambda r: work(1 - r)), [1.0, 1.0])
+
+    def test_nobody_seeds(self):
+        server = self.serve(workers=2, lr=1.0)
+        with self.assertRaisesRegex(agg.Timeout, "rank 0 has to"):
+            agg.Worker(model(), server.address, 1, seed="rank0",
+                       connect_timeout=0.5)
+
+    def test_the_mode_must_fit_the_job(self):
+        server = self.serve(workers=3, lr=1.0)
+        with agg.Worker(model(), server.address, 0) as worker:
+            with self.assertRaisesRegex(agg.ManifestError, '"combine"'):
+                worker.combine()
+            with self.assertRaisesRegex(agg.ManifestError, "none"):
+                agg.Worker(model(), server.address, 1, mode="combine")
+        server = self.serve(workers=1, optimizer="none")
+        with self.assertRaisesRegex(agg.ManifestError, '"combine"'):
+            agg.Worker(model(), server.address, 0)
+        with self.assertRaisesRegex(agg.ManifestError, "mode is"):
+            agg.Worker(model(), server.address, 0, mode="add")
+
+    def test_unused_parameters(self):
+        server = self.serve(workers=1, lr=1.0)
+        net = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 1),
+                                   "b": torch.nn.Linear(2, 1)})
+        with agg.Worker(net, server.address, 0, find_unused=True) as worker:
+            before = copies(net["b"])
+            net["a"](torch.ones(1, 2)).sum().backward()
+            worker.step()
+            self.assert_equal(copies(net["b"]), before)
+
+    def test_other_types_layouts_and_strides(self):
+        server = self.serve(workers=1, lr=1.0)
+        tensors = {
+            "half": torch.zeros(3, dtype=torch.bfloat16, requires_grad=True),
+            "double": torch.zeros(3, dtype=torch.float64, requires_grad=True),
+            "turned": torch.zeros(2, 3).t().requires_grad_(),
+            "sparse": torch.zeros(4, 2, requires_grad=True),
+            "empty": torch.zeros(0, requires_grad=True),
+        }
+        with agg.Worker(tensors, server.address, 0) as worker:
+            row = torch.arange(6.0).reshape(3, 2)
+            tensors["half"].grad = torch.full((3,), 2.0, dtype=torch.bfloat16)
+            tensors["double"].grad = torch.full((3,), 3.0,
+                                                dtype=torch.float64)
+            tensors["turned"].grad = row.t().contiguous().t()
+            tensors["sparse"].grad = torch.sparse_coo_tensor(
+                [[1, 1]], [[1.0, 2.0], [1.0, 2.0]], (4, 2),
+                check_invariants=True)
+            tensors["empty"].grad = torch.zeros(0)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                worker.step()
+            self.assertIn("sparse", str(caught[0].message))
+            self.assertTrue((tensors["half"] == -2).all())
+            self.assertTrue((tensors["double"] == -3).all())
+            self.assertTrue(torch.equal(tensors["turned"].detach(), -row))
+            self.assertEqual(tensors["sparse"].tolist(),
+                             [[0, 0], [-2, -4], [0, 0], [0, 0]])
+
+    def test_names_are_the_models_own(self):
+        self.assertEqual(_tensors.canonical_name(
+            "module._orig_mod.a._fsdp_wrapped_module.weight"), "a.weight")
+        self.assertEqual(_tensors.canonical_name("a.module.b"),
+                         "a.module.b")
+        net = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 2),
+                                   "b": torch.nn.Linear(2, 2)})
+        net["b"].weight = net["a"].weight  # tied: once
+        net["a"].bias.requires_grad_(False)  # frozen: not at all
+        self.assertEqual(list(_tensors.named_tensors(net)),
+                         ["a.weight", "b.bias"])
+        with self.assertRaisesRegex(agg.ManifestError, "no size yet"):
+            _tensors.named_tensors(torch.nn.LazyLinear(3))
+
+    def test_groups(self):
+        server = self.serve(workers=1, lr=1.0, config={
+            "groups": [{"name": "frozen", "learning_rate_factor": 0.0}]})
+        net = model()
+        with self.assertRaisesRegex(agg.ManifestError, '"c"'):
+            agg.Worker(net, server.address, 0, groups={"frozen": ["c"]})
+        with agg.Worker(net, server.address, 0,
+                        groups={"frozen": ["0.bias"]}) as worker:
+            before = copies(net)
+            loss_of(net, batch(0, 0)).backward()
+            worker.step()
+            self.assertTrue(torch.equal(net[0].bias.detach(), before[1]))
+            self.assertFalse(torch.equal(net[0].weight.detach(), before[0]))
+
+    def test_allreduce_is_adasum(self):
+        server = self.serve(workers=2, rule="adasum", optimizer="none")
+
+        def work(rank):
+            tensors = {"x": torch.tensor([1.0, 0.0] if rank else [0.0, 1.0]),
+                       "y": torch.full((3,), 2.0, dtype=torch.float16)}
+            with agg.Worker(tensors, server.address, rank, mode="combine"
+                            ) as worker:
+                return agg.allreduce(tensors, worker)
+
+        for result in self.team(2, work):
+            # Orthogonal: the sum. Parallel: the mean.
+            self.assertEqual(result["x"].tolist(), [1.0, 1.0])
+            self.assertEqual(result["y"].tolist(), [2.0, 2.0, 2.0])
+            self.assertEqual(result["y"].dtype, torch.float16)
+
+
+if __name__ == "__main__":
+    unittest.main()

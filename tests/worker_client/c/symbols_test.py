@@ -1,0 +1,25 @@
+"""libagg.so exports the calls of agg.h, and nothing else."""
+
+import pathlib
+import re
+import subprocess
+import unittest
+
+FOLDER = pathlib.Path("worker_client", "c")
+
+
+class SymbolsTest(unittest.TestCase):
+
+    def test_exports_the_calls_of_the_header_alone(self):
+        header = (FOLDER / "agg.h").read_text()
+        calls = set(re.findall(r"^[\w *]*\b(agg_\w+)\(", header, re.MULTILINE))
+        self.assertGreater(len(calls), 20)
+        listing = subprocess.run(
+            ["nm", "--dynamic", "--defined-only", FOLDER / "libagg.so"],
+            check=True, capture_output=True, text=True).stdout
+        exported = {line.split()[-1] for line in listing.splitlines()}
+        self.assertEqual(exported, calls)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,58 @@
+// Between the structs of agg_types.h and the client's: no call, no state.
+#ifndef AGG_WORKER_CLIENT_C_C_STRUCTS_H_
+#define AGG_WORKER_CLIENT_C_C_STRUCTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/shard_plan.h"
+#include "worker_client/c/agg_types.h"
+#include "worker_client/client_types.h"
+#include "worker_client/tensor_view.h"
+
+namespace agg {
+
+// What an agg_outcome points to.
+struct OutcomeStore {
+  RoundOutcome outcome;
+  std::vector<int32_t> ranks, excluded_ranks;
+};
+
+// What an agg_job points to.
+struct JobStore {
+  explicit JobStore(const JobDescription& description);
+  JobStore(const JobStore&) = delete;
+  JobStore& operator=(const JobStore&) = delete;
+  const JobDescription job;
+  std::vector<const char*> shards, transports;
+};
+
+agg_options DefaultOptions();
+
+// INVALID_ARGUMENT that names the field: a size that no version has, a null
+// pointer, a time that is negative or not a number. (What they mean is checked
+// by Connect.)
+absl::StatusOr<ClientOptions> OptionsOf(const agg_options* options);
+absl::StatusOr<PushInfo> PushInfoOf(const agg_push_info* info);
+absl::StatusOr<std::vector<TensorView>> ViewsOf(const agg_view* views,
+                                                size_t count);
+absl::StatusOr<std::vector<MutableTensorView>> TargetsOf(
+    const agg_target* targets, size_t count);
+
+// Fill in as much as `size` of the caller's struct says; null: nothing. The
+// pointers are into the store. INVALID_ARGUMENT: no such size.
+absl::Status Fill(const OutcomeStore& store, agg_outcome* outcome);
+absl::Status Fill(const JobStore& store, uint64_t num_tensors, agg_job* job);
+absl::Status Fill(const agg_state& values, agg_state* state);
+absl::Status Fill(const agg_event& values, agg_event* event);
+OutcomeStore StoreOf(RoundOutcome outcome);
+// REQUIRES: `spec` outlives the result's use.
+agg_spec SpecOf(const TensorSpec& spec);
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_C_C_STRUCTS_H_

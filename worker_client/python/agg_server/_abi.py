@@ -1,0 +1,173 @@
+"""libagg.so: its structs and calls, as worker_client/c/agg.h has them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+from ctypes import (POINTER, byref, c_char_p, c_double, c_int32, c_int64,
+                    c_size_t, c_uint64, c_void_p, sizeof)
+from typing import Any, Optional
+
+from agg_server.errors import Error
+
+ABI_VERSION = 1
+F32, BF16, F16, I8 = 1, 2, 3, 4
+
+
+class Spec(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("group", c_char_p),
+                ("shape", POINTER(c_int64)), ("num_dimensions", c_int32),
+                ("optional", c_int32)]
+
+
+class View(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("num_elements", c_int64),
+                ("dtype", c_int32), ("reserved", c_int32)]
+
+
+class Target(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("num_elements", c_int64)]
+
+
+class _Sized(ctypes.Structure):
+    """A struct that says how long it is."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.size = sizeof(self)
+
+
+class Options(_Sized):
+    _fields_ = [("size", c_size_t), ("coordinator", c_char_p),
+                ("rank", c_int32), ("observer", c_int32),
+                ("specs", POINTER(Spec)), ("num_specs", c_size_t),
+                ("client_name", c_char_p), ("connect_timeout", c_double),
+                ("call_timeout", c_double), ("transfer_timeout", c_double),
+                ("round_timeout", c_double), ("reconnect_window", c_double),
+                ("recovery_window", c_double), ("channels_per_shard", c_int32),
+                ("local_sockets", c_int32), ("tune_malloc", c_int32),
+                ("reserved", c_int32), ("audit_log", c_char_p)]
+
+
+class PushInfo(_Sized):
+    _fields_ = [("size", c_size_t), ("examples", c_int64),
+                ("accumulation", c_int32), ("has_norm_sum", c_int32),
+                ("micro_norm_squared_sum", c_double), ("has_loss", c_int32),
+                ("reserved", c_int32), ("loss", c_double),
+                ("loss_scale", c_double), ("traceparent", c_char_p)]
+
+
+class OutcomeStruct(_Sized):
+    _fields_ = [("size", c_size_t), ("round", c_uint64),
+                ("version", c_uint64), ("made", c_uint64), ("kind", c_int32),
+                ("included", c_int32), ("finished", c_int32),
+                ("num_ranks", c_int32), ("ranks", POINTER(c_int32)),
+                ("excluded_ranks", POINTER(c_int32)),
+                ("num_excluded_ranks", c_int32), ("reserved", c_int32),
+                ("learning_rate", c_double), ("gain", c_double),
+                ("tau", c_double), ("orthogonality", c_double),
+                ("loss", c_double), ("combined_norm", c_double),
+                ("message", c_char_p), ("rule", c_char_p),
+                ("scope", c_char_p), ("step_scale", c_char_p)]
+
+
+class State(_Sized):
+    _fields_ = [("size", c_size_t), ("version", c_uint64),
+                ("session", c_uint64), ("seed_role", c_int32),
+                ("finished", c_int32)]
+
+
+class JobStruct(_Sized):
+    _fields_ = [("size", c_size_t), ("job", c_char_p), ("rule", c_char_p),
+                ("scope", c_char_p), ("step_scale", c_char_p),
+                ("optimizer", c_char_p), ("workers", c_int32),
+                ("num_shards", c_int32), ("shards", POINTER(c_char_p)),
+                ("transports", POINTER(c_char_p)), ("push_dtype", c_int32),
+                ("pull_dtype", c_int32), ("num_tensors", c_uint64)]
+
+
+class EventStruct(_Sized):
+    _fields_ = [("size", c_size_t), ("kind", c_int32), ("reserved", c_int32),
+                ("version", c_uint64), ("num_dropped", c_uint64),
+                ("message", c_char_p)]
+
+
+_HANDLE, _VIEWS, _TARGETS = c_void_p, POINTER(View), POINTER(Target)
+_CALLS: dict[str, tuple[Any, list[Any]]] = {
+    "agg_abi_version": (c_int32, []),
+    "agg_version": (c_char_p, []),
+    "agg_error": (c_char_p, []),
+    "agg_options_init": (None, [POINTER(Options), c_size_t]),
+    "agg_new": (c_void_p, [POINTER(Options)]),
+    "agg_connect": (c_int32, [_HANDLE]),
+    "agg_leave": (c_int32, [_HANDLE]),
+    "agg_free": (None, [_HANDLE]),
+    "agg_seed_file": (c_int32, [_HANDLE, c_char_p, POINTER(OutcomeStruct)]),
+    "agg_seed_or_pull": (c_int32, [_HANDLE, _TARGETS, c_size_t]),
+    "agg_push": (c_int32, [_HANDLE, _VIEWS, c_size_t]),
+    "agg_commit": (c_int32, [_HANDLE, POINTER(PushInfo),
+                             POINTER(OutcomeStruct)]),
+    "agg_pull": (c_int32, [_HANDLE, c_uint64, _TARGETS, c_size_t, c_int32]),
+    "agg_pull_latest": (c_int32, [_HANDLE, _TARGETS, c_size_t, c_int32,
+                                  POINTER(c_uint64)]),
+    "agg_latest_version": (c_int32, [_HANDLE, POINTER(c_uint64)]),
+    "agg_push_pull": (c_int32, [_HANDLE, _VIEWS, c_size_t, POINTER(PushInfo),
+                                _TARGETS, c_size_t, POINTER(OutcomeStruct)]),
+    "agg_wait": (c_int32, [_HANDLE, c_uint64, POINTER(OutcomeStruct)]),
+    "agg_get_state": (c_int32, [_HANDLE, POINTER(State)]),
+    "agg_get_job": (c_int32, [_HANDLE, POINTER(JobStruct)]),
+    "agg_get_spec": (c_int32, [_HANDLE, c_size_t, POINTER(Spec)]),
+    "agg_next_event": (c_int32, [_HANDLE, c_double, POINTER(EventStruct)]),
+}
+
+_loaded: Optional[ctypes.CDLL] = None
+
+
+def library_path() -> pathlib.Path:
+    """AGG_LIBRARY, or the library that came with this package."""
+    named = os.environ.get("AGG_LIBRARY")
+    path = (pathlib.Path(named) if named else
+            pathlib.Path(__file__).parent / "_lib" / "libagg.so")
+    if not path.is_file():
+        raise Error(f"{path} is not there; set AGG_LIBRARY to libagg.so "
+                    "(bazel build -c opt //worker_client/c:libagg.so)")
+    return path.resolve()
+
+
+def load() -> ctypes.CDLL:
+    """The library, loaded at the first call. Raises Error if it cannot be."""
+    global _loaded
+    if _loaded is not None:
+        return _loaded
+    # gRPC writes what it retries to stderr; errors come as exceptions.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    # Without RTLD_DEEPBIND Debian's protobuf and gRPC would use the symbols of
+    # another copy that the process has loaded globally (TensorFlow's), and
+    # crash. Checking mallocs and ASan want it off: AGG_DEEPBIND=0.
+    deep = (os.RTLD_DEEPBIND if os.environ.get("AGG_DEEPBIND", "1") != "0"
+            else 0)
+    path = library_path()
+    try:
+        loaded = ctypes.CDLL(str(path),
+                             mode=os.RTLD_NOW | os.RTLD_LOCAL | deep)
+    except OSError as error:
+        raise Error(f"{path} cannot be loaded: {error}") from error
+    for name, (result, arguments) in _CALLS.items():
+        call = getattr(loaded, name)
+        call.restype, call.argtypes = result, arguments
+    if loaded.agg_abi_version() != ABI_VERSION:
+        raise Error(f"{path} has version {loaded.agg_abi_version()} of the "
+                    f"ABI; allowed: {ABI_VERSION}; install one release")
+    _loaded = loaded
+    return loaded
+
+
+def text(value: Optional[bytes]) -> str:
+    """A C string."""
+    return (value or b"").decode("utf-8", "replace")
+
+
+__all__ = ["BF16", "F16", "F32", "EventStruct", "JobStruct", "Options",
+           "OutcomeStruct", "PushInfo", "Spec", "State", "Target", "View",
+           "byref", "c_int64", "c_uint64", "library_path", "load", "text"]

@@ -1,0 +1,272 @@
+"""A worker and an observer whose tensors are numpy arrays."""
+
+from __future__ import annotations
+
+import os
+import types
+from typing import Any, Mapping, Optional, Type, Union
+
+import numpy as np
+
+from agg_server import _abi
+from agg_server._session import Info, Memory, Session
+from agg_server.errors import ManifestError
+from agg_server.outcome import Job, Outcome, TensorSpec
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def coordinator_of(coordinator: Optional[str]) -> str:
+    """The argument, or AGG_COORDINATOR. ValueError: neither is there."""
+    found = coordinator or os.environ.get("AGG_COORDINATOR")
+    if not found:
+        raise ManifestError('coordinator is None; allowed: "host:port" of '
+                            "shard 0, here or in AGG_COORDINATOR")
+    return found
+
+
+def rank_of(rank: Optional[int]) -> int:
+    """The argument, or RANK. ValueError: neither is a number."""
+    found = os.environ.get("RANK", "") if rank is None else str(int(rank))
+    if not found.isdigit():
+        raise ManifestError(f'rank is "{found}"; allowed: 0 or more, here or '
+                            "in RANK")
+    return int(found)
+
+
+def _memory(array: np.ndarray) -> Memory:
+    # An empty array's pointer must not be null: that means "not there".
+    return array.ctypes.data or 1, array.size, _abi.F32
+
+
+class _Base:
+    """What Client and Observer share."""
+
+    _session: Session
+
+    @property
+    def version(self) -> int:
+        """The last one that was pulled, or seeded."""
+        return int(self._session.state().version)
+
+    @property
+    def finished(self) -> bool:
+        """No round follows."""
+        return bool(self._session.state().finished)
+
+    @property
+    def job(self) -> Job:
+        """How the job is set up."""
+        return self._session.job()
+
+    @property
+    def manifest(self) -> list[TensorSpec]:
+        """The job's tensors."""
+        return self._session.manifest()
+
+    def latest_version(self) -> int:
+        """The newest one. NotNow: nobody has seeded yet."""
+        return self._session.latest_version()
+
+    def close(self) -> None:
+        """Leaves the job. When its last worker leaves, a job has finished."""
+        self._session.close()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]],
+                 error: Optional[BaseException],
+                 trace: Optional[types.TracebackType]) -> None:
+        self.close()
+
+
+class Client(_Base):
+    """A worker whose parameters and gradients are numpy arrays.
+
+        with agg.Client({"w": w}, coordinator="host:50051", rank=0) as client:
+            while not client.finished:
+                outcome = client.step({"w": gradient(w)}, loss=loss)
+
+    Thread-safe, but for the arrays.
+    """
+
+    def __init__(self, parameters: Arrays, coordinator: Optional[str] = None,
+                 rank: Optional[int] = None, *,
+                 groups: Optional[Mapping[str, str]] = None,
+                 optional: Union[bool, tuple[str, ...]] = (),
+                 start: bool = True, **options: Any) -> None:
+        """Joins the job; seeds it, or pulls over `parameters`.
+
+        Args:
+          parameters: by name, the same names, shapes and order on all workers;
+            float32, contiguous and writeable: pulls write into them.
+          coordinator: "host:port" of shard 0; default: AGG_COORDINATOR.
+          rank: of this worker, unique in the job; default: RANK.
+          groups: of the server's hyperparameters, by tensor name.
+          optional: names of tensors that a push may lack; True: all.
+          start: False: neither seed nor pull; start() does it.
+          options: connect_timeout, call_timeout, transfer_timeout,
+            round_timeout, reconnect_window, recovery_window (seconds),
+            client_name, channels_per_shard, local_sockets, tune_malloc,
+            audit_log: as ClientOptions of the C++ client has them.
+
+        Raises:
+          ManifestError: an argument, or another manifest than the job's.
+          Timeout, ShardLost: nobody let this worker in for connect_timeout.
+          JobFinished: there is no round to take part in.
+        """
+        for name, array in parameters.items():
+            self._check_parameter(name, array)
+        self._parameters = dict(parameters)
+        self._staging = {name: array.copy()
+                         for name, array in parameters.items()}
+        known = groups or {}
+        specs = [TensorSpec(name, array.shape, known.get(name, ""),
+                            optional is True or name in (optional or ()))
+                 for name, array in parameters.items()]
+        self.rank = rank_of(rank)
+        self._session = Session(specs, coordinator_of(coordinator), self.rank,
+                                options=options)
+        self.last: Optional[Outcome] = None
+        if start:
+            try:
+                self.start()
+            except BaseException:
+                self.close()
+                raise
+
+    def start(self) -> None:
+        """Seeds the job with the parameters, or pulls over them."""
+        for name, array in self._parameters.items():
+            np.copyto(self._staging[name], array)
+        self._session.seed_or_pull(
+            [_memory(a) for a in self._staging.values()], self._staging)
+        self._write_back()
+
+    def step(self, gradients: Mapping[str, Optional[np.ndarray]],
+             loss: Optional[float] = None, examples: int = 1,
+             accumulation: int = 1, loss_scale: float = 1.0,
+             norm_squared_sum: Optional[float] = None) -> Outcome:
+        """A round: pushes, waits for the others, pulls over the parameters.
+
+        The parameters change only if the whole round succeeds. With the
+        optimizer "none" they are the combined gradient then: all_reduce().
+
+        Args:
+          gradients: by name, of the parameters' shapes, any float dtype (sent
+            as float32, or as the job's push_dtype). A name that is optional
+            may be missing, or None.
+          loss: mean over the examples of the row.
+          examples: that the row is the mean of.
+          accumulation: micro-batches that the row is the mean of.
+          loss_scale: the row is this times the gradient.
+          norm_squared_sum: over micro-gradients, of ||g||^2, in units of the
+            pushed row: for AdaScale with one worker.
+
+        Raises: agg.Error's kinds. ManifestError: a name, a shape, a number.
+        """
+        outcome = self._round(gradients, Info(
+            loss, examples, accumulation, loss_scale, norm_squared_sum))
+        self._write_back()
+        return outcome
+
+    def all_reduce(self, gradients: Mapping[str, Optional[np.ndarray]],
+                   loss: Optional[float] = None, examples: int = 1,
+                   loss_scale: float = 1.0) -> Optional[dict[str, np.ndarray]]:
+        """The combined gradient of a round, float32 by name: with the
+        optimizer "none". None: the round was skipped; `last` says why."""
+        if self.job.optimizer not in ("none", ""):
+            raise ManifestError(
+                f'the job\'s optimizer is "{self.job.optimizer}"; allowed for '
+                'all_reduce: optimizer { kind: "none" }; call step instead')
+        outcome = self._round(gradients, Info(loss, examples,
+                                              loss_scale=loss_scale))
+        if not outcome.applied:
+            return None
+        return {name: a.copy() for name, a in self._staging.items()}
+
+    def pull(self, version: Optional[int] = None,
+             full_precision: bool = False) -> int:
+        """Pulls a version (None: the newest one) over the parameters.
+
+        Returns: the version. Raises VersionGone: it is not kept any more.
+        """
+        pulled = self._session.pull(
+            version, [_memory(a) for a in self._staging.values()],
+            full_precision, self._staging)
+        self._write_back()
+        return pulled
+
+    def wait(self, version: int) -> Outcome:
+        """Of the round that publishes `version` >= 1; the last 16 are kept."""
+        return self._session.wait(version)
+
+    @staticmethod
+    def _check_parameter(name: str, array: np.ndarray) -> None:
+        if not isinstance(array, np.ndarray) or array.dtype != np.float32 or \
+                not array.flags.c_contiguous or not array.flags.writeable:
+            raise ManifestError(
+                f'parameter "{name}" is not allowed; allowed: float32 numpy '
+                "arrays, contiguous (C order) and writeable")
+
+    def _round(self, gradients: Mapping[str, Optional[np.ndarray]],
+               info: Info) -> Outcome:
+        unknown = [name for name in gradients if name not in self._parameters]
+        if unknown:
+            raise ManifestError(f'gradient "{unknown[0]}" is not one of the '
+                                "parameters")
+        rows: list[Optional[np.ndarray]] = []
+        for name, parameter in self._parameters.items():
+            gradient = gradients.get(name)
+            if gradient is None:
+                rows.append(None)
+                continue
+            if np.shape(gradient) != parameter.shape:
+                raise ManifestError(
+                    f'gradient "{name}" has the shape {np.shape(gradient)}; '
+                    f"allowed: {parameter.shape}")
+            # A copy: after Ctrl-C the push goes on, and the caller's array
+            # may change.
+            rows.append(np.array(gradient, np.float32, order="C"))
+        self.last = self._session.push_pull(
+            [(0, 0, _abi.F32) if row is None else _memory(row)
+             for row in rows], info,
+            [_memory(a) for a in self._staging.values()],
+            (rows, self._staging))
+        return self.last
+
+    def _write_back(self) -> None:
+        for name, array in self._parameters.items():
+            np.copyto(array, self._staging[name])
+
+
+class Observer(_Base):
+    """Pulls only: for evaluation and serving. Needs no manifest, no rank.
+
+        with agg.Observer("host:50051") as observer:
+            version, arrays = observer.pull()
+    """
+
+    def __init__(self, coordinator: Optional[str] = None,
+                 **options: Any) -> None:
+        """Raises NotNow while no worker has joined: there is no manifest."""
+        self._session = Session([], coordinator_of(coordinator),
+                                observer=True, options=options)
+
+    def pull(self, version: Optional[int] = None, full_precision: bool = True
+             ) -> tuple[int, dict[str, np.ndarray]]:
+        """A version (None: the newest one) and its arrays, float32 by name.
+
+        Waits for the version after the newest one, for round_timeout.
+        """
+        arrays = {spec.name: np.zeros(spec.shape, np.float32)
+                  for spec in self.manifest}
+        pulled = self._session.pull(
+            version, [_memory(a) for a in arrays.values()], full_precision,
+            arrays)
+        return pulled, arrays
+
+    def wait(self, version: int) -> Outcome:
+        """Of the round that publishes `version` >= 1; the last 16 are kept."""
+        return self._session.wait(version)

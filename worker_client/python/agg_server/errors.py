@@ -1,0 +1,135 @@
+"""What goes wrong, as types. Each message says what to do.
+
+    agg.Error
+      ShardLost      a process of the job was lost, and not back in time
+      Superseded     another process has this rank: stop
+      Evicted        an operator ended this session: stop
+      EpochOver      the job began anew without this client (see reconnect)
+      LeaseExpired   this process was away for too long
+      JobFinished    no round follows; the last version can be pulled
+      NotNow         not in this state; the message says when
+      VersionGone    the version is not kept any more: pull the newest one
+      Cancelled      this client has left, or was closed
+      ResourceError  the server lacks memory for this
+      ForkedError    the client belongs to the parent of this process
+      ManifestError  (a ValueError) arguments that do not fit the job
+      Timeout        (a TimeoutError) a limit of this client's
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Optional, Type
+
+
+class Error(RuntimeError):
+    """An agg_server job's or client's failure.
+
+    Attributes:
+      code: the status code's name, "UNAVAILABLE" say; "" for errors of this
+        package itself.
+      shard: the ordinal of the shard that it is about, or None.
+      retryable: whether a new client (`Worker(...)` again) may go on.
+    """
+
+    retryable = False
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        found = re.search(r"\bshard (\d+)\b", message)
+        self.shard: Optional[int] = int(found.group(1)) if found else None
+
+
+class ShardLost(Error):
+    """A process of the job was lost and not back within recovery_window."""
+    retryable = True
+
+
+class Superseded(Error):
+    """Another process has joined with this rank."""
+
+
+class Evicted(Error):
+    """An operator has ended this session."""
+
+
+class EpochOver(Error):
+    """The job has begun a new epoch, which this client is not in."""
+    retryable = True
+
+
+class LeaseExpired(Error):
+    """The session ended, since nothing was heard of this process for long."""
+    retryable = True
+
+
+class JobFinished(Error):
+    """No round follows."""
+
+
+class NotNow(Error):
+    """Not allowed in the present state."""
+
+
+class VersionGone(Error):
+    """A version, or an outcome, that is no longer kept."""
+    retryable = True
+
+
+class Cancelled(Error):
+    """This client has left the job."""
+
+
+class ResourceError(Error):
+    """The server lacks memory for this."""
+
+
+class ForkedError(Error):
+    """The client belongs to the parent of this process."""
+
+
+class ManifestError(Error, ValueError):
+    """Arguments or tensors that do not fit the job."""
+
+
+class Timeout(Error, TimeoutError):
+    """A limit of this client's has passed; the call may be repeated."""
+    retryable = True
+
+
+_NAMES = {
+    1: "CANCELLED", 2: "UNKNOWN", 3: "INVALID_ARGUMENT",
+    4: "DEADLINE_EXCEEDED", 5: "NOT_FOUND", 6: "ALREADY_EXISTS",
+    8: "RESOURCE_EXHAUSTED", 9: "FAILED_PRECONDITION", 10: "ABORTED",
+    11: "OUT_OF_RANGE", 13: "INTERNAL", 14: "UNAVAILABLE", 15: "DATA_LOSS",
+    100: "FORKED",
+}
+_TYPES: dict[int, Type[Error]] = {
+    1: Cancelled, 3: ManifestError, 4: Timeout, 5: LeaseExpired, 6: NotNow,
+    8: ResourceError, 11: VersionGone, 14: ShardLost, 100: ForkedError,
+}
+# Events that say why a session was ended.
+_SUPERSEDED, _EVICTED = 2, 6
+
+
+def error_of(code: int, message: str, finished: bool, left: bool,
+             event: Optional[int]) -> Error:
+    """The exception for a status code of the C ABI.
+
+    Args:
+      code: agg_code.
+      message: agg_error().
+      finished: whether the job has finished.
+      left: whether this client was closed.
+      event: the kind of the last event that ended the session, or None.
+    """
+    kind: Type[Error] = _TYPES.get(code, Error)
+    if left and code in (1, 9, 10):
+        kind = Cancelled
+    elif code == 9:
+        kind = JobFinished if finished else NotNow
+    elif code == 10:
+        kind = {_SUPERSEDED: Superseded, _EVICTED: Evicted}.get(
+            event if event is not None else -1, EpochOver)
+    return kind(message, _NAMES.get(code, str(code)))

@@ -1,0 +1,144 @@
+"""Plain values: how a round ended, how the job is set up."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from agg_server import _abi
+
+_KINDS = ("applied", "skipped", "seeded", "rewound")
+_DTYPES = {_abi.F32: "f32", _abi.BF16: "bf16", _abi.F16: "f16",
+           _abi.I8: "int8"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a round ended.
+
+    Attributes:
+      round: its number; it computed on the version of that number.
+      version: that it published.
+      kind: "applied"; "skipped" (no row was finite: nothing changed);
+        "seeded"; "rewound" (the job has gone back to `version`).
+      included: this worker's row is in the result.
+      ranks: of the workers whose rows are in it.
+      excluded_ranks: not finite, or left out; `message` says why.
+      learning_rate: as applied, step scale and schedule included.
+      gain: AdaScale's estimate, 1 to the number of rows.
+      tau: scale-invariant iterations so far: the clock of schedules.
+      orthogonality: 0 (parallel rows) to 1 (orthogonal); NaN: undefined.
+      loss: mean over all rows by examples; NaN: nobody sent one.
+      combined_norm: of the combined gradient.
+      rule, scope, step_scale: in effect in the round.
+      finished: no round follows.
+      message: why skipped, which fallback; "" if there is nothing to say.
+    """
+
+    round: int
+    version: int
+    kind: str
+    included: bool
+    ranks: tuple[int, ...]
+    excluded_ranks: tuple[int, ...]
+    learning_rate: float
+    gain: float
+    tau: float
+    orthogonality: float
+    loss: float
+    combined_norm: float
+    rule: str
+    scope: str
+    step_scale: str
+    finished: bool
+    message: str
+
+    @property
+    def applied(self) -> bool:
+        """The result changed something: only then step an optimizer."""
+        return self.kind == "applied"
+
+    def as_dict(self) -> dict[str, float]:
+        """The numbers, without those that are not finite: for tqdm, wandb."""
+        values = {name: float(getattr(self, name)) for name in (
+            "version", "loss", "learning_rate", "gain", "tau",
+            "orthogonality", "combined_norm")}
+        return {k: v for k, v in values.items() if math.isfinite(v)}
+
+
+def outcome_of(c: Any) -> Outcome:
+    """Copies an agg_outcome."""
+    return Outcome(
+        round=c.round, version=c.version, kind=_KINDS[c.kind],
+        included=bool(c.included), ranks=tuple(c.ranks[:c.num_ranks]),
+        excluded_ranks=tuple(c.excluded_ranks[:c.num_excluded_ranks]),
+        learning_rate=c.learning_rate, gain=c.gain, tau=c.tau,
+        orthogonality=c.orthogonality, loss=c.loss,
+        combined_norm=c.combined_norm, rule=_abi.text(c.rule),
+        scope=_abi.text(c.scope), step_scale=_abi.text(c.step_scale),
+        finished=bool(c.finished), message=_abi.text(c.message))
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """How the job is set up, as the server said when this client joined.
+
+    Attributes:
+      name: of the job.
+      rule, scope, step_scale: in effect.
+      optimizer: its kind, "adamw"; "none": pulls give combined gradients; "":
+        the server is of an older release.
+      workers: expected.
+      shards: addresses by ordinal.
+      transports: how bytes travel to each shard: "shm", "unix" or "tcp".
+      push_dtype, pull_dtype: "f32", "bf16" or "f16".
+      num_tensors: of the manifest.
+    """
+
+    name: str
+    rule: str
+    scope: str
+    step_scale: str
+    optimizer: str
+    workers: int
+    shards: tuple[str, ...]
+    transports: tuple[str, ...]
+    push_dtype: str
+    pull_dtype: str
+    num_tensors: int
+
+
+def job_of(c: Any) -> Job:
+    """Copies an agg_job."""
+    return Job(
+        name=_abi.text(c.job), rule=_abi.text(c.rule),
+        scope=_abi.text(c.scope), step_scale=_abi.text(c.step_scale),
+        optimizer=_abi.text(c.optimizer), workers=c.workers,
+        shards=tuple(_abi.text(c.shards[i]) for i in range(c.num_shards)),
+        transports=tuple(_abi.text(c.transports[i])
+                         for i in range(c.num_shards)),
+        push_dtype=_DTYPES[c.push_dtype], pull_dtype=_DTYPES[c.pull_dtype],
+        num_tensors=c.num_tensors)
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorSpec:
+    """A tensor of the manifest: which is the same on all workers.
+
+    Attributes:
+      name: unique.
+      shape: () is a scalar.
+      group: of the server's hyperparameters; "" is the default one.
+      optional: may be missing from a push, and then counts as zero.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    group: str = ""
+    optional: bool = False
+
+    @property
+    def num_elements(self) -> int:
+        """1 for a scalar."""
+        return math.prod(self.shape)
