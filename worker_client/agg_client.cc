@@ -2,6 +2,8 @@
 // on to ClientCore.
 #include "worker_client/agg_client.h"
 
+#include <unistd.h>
+
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -13,10 +15,15 @@
 #include "server/base/field_error.h"
 #include "server/base/malloc_tuning.h"
 #include "worker_client/client_core.h"
+#include "worker_client/client_operations.h"
 #include "worker_client/coordinator_session.h"
 #include "worker_client/membership.h"
 #include "worker_client/npz/npz.h"
+#include "worker_client/operation_state.h"
+#include "worker_client/pull_arrivals.h"
+#include "worker_client/pull_into.h"
 #include "worker_client/shard_router.h"
+#include "worker_client/version_view.h"
 
 namespace agg {
 namespace {
@@ -36,7 +43,9 @@ absl::Status CheckOptions(const ClientOptions& options) {
 
 absl::Status CheckDescription(const v1::JoinReply& reply) {
   for (v1::DType dtype : {reply.push_dtype(), reply.pull_dtype()}) {
-    if (dtype != v1::F32 && dtype != v1::BF16 && dtype != v1::F16) {
+    const bool rows_alone = dtype == v1::I8 && dtype != reply.pull_dtype();
+    if (dtype != v1::F32 && dtype != v1::BF16 && dtype != v1::F16 &&
+        !rows_alone) {
       return absl::InternalError(
           absl::StrCat("the job uses dtype ", dtype, ", which this client does",
                        " not know; use a client of the server's version"));
@@ -55,8 +64,21 @@ absl::StatusOr<ShardRouter> RouterOf(const v1::JoinReply& description) {
 }  // namespace
 
 AggClient::AggClient(std::unique_ptr<ClientCore> core)
-    : core_(std::move(core)) {}
-AggClient::~AggClient() { Leave().IgnoreError(); }
+    : process_(getpid()),
+      core_(std::move(core)),
+      operations_(std::make_unique<ClientOperations>(core_.get())) {}
+
+AggClient::~AggClient() {
+  if (forked()) {
+    // Their threads are not there to be joined.
+    operations_.release();
+    core_.release();
+    return;
+  }
+  Leave().IgnoreError();
+}
+
+bool AggClient::forked() const { return getpid() != process_; }
 
 absl::StatusOr<std::unique_ptr<AggClient>> AggClient::Connect(
     ClientOptions options) {
@@ -81,6 +103,7 @@ absl::StatusOr<std::unique_ptr<AggClient>> AggClient::Connect(
 
 absl::StatusOr<RoundOutcome> AggClient::Seed(
     absl::Span<const TensorView> parameters) {
+  operations_->DropOpen();
   return core_->Seed(parameters);
 }
 
@@ -105,36 +128,83 @@ absl::StatusOr<RoundOutcome> AggClient::SeedFile(const std::string& npz_path) {
 
 absl::Status AggClient::SeedOrPull(
     absl::Span<const MutableTensorView> parameters) {
+  operations_->DropOpen();
   return core_->SeedOrPull(parameters);
 }
 
 absl::Status AggClient::Push(absl::Span<const TensorView> gradient) {
-  return core_->Push(gradient);
+  return Operation(operations_->Push(gradient)).Wait();
 }
 
 absl::StatusOr<RoundOutcome> AggClient::Commit(const PushInfo& info) {
-  return core_->Commit(info);
+  return Handle(operations_->Commit(info)).Outcome();
 }
 
 absl::Status AggClient::Pull(uint64_t version,
                              absl::Span<const MutableTensorView> parameters,
                              Precision precision) {
-  return core_->Pull(version, parameters, precision);
+  return Operation(operations_->Pull(version, parameters, {precision, {}}))
+      .Wait();
 }
 
-absl::StatusOr<uint64_t> AggClient::PullLatest(
-    absl::Span<const MutableTensorView> parameters, Precision precision) {
-  return core_->PullLatest(parameters, precision);
+absl::StatusOr<std::vector<MutableTensorView>> AggClient::RowTensors() {
+  return core_->RowTensors();
 }
 
-absl::StatusOr<uint64_t> AggClient::LatestVersion() {
-  return core_->LatestVersion();
+absl::StatusOr<std::unique_ptr<VersionView>> AggClient::PullView(
+    uint64_t version) {
+  return core_->PullView(version);
 }
 
 absl::StatusOr<RoundOutcome> AggClient::PushPull(
     absl::Span<const TensorView> gradient, const PushInfo& info,
     absl::Span<const MutableTensorView> parameters) {
-  return core_->PushPull(gradient, info, parameters);
+  return Handle(
+             operations_->Round(gradient, /*whole=*/true, info, parameters, {}))
+      .Outcome();
+}
+
+Operation AggClient::StartPush(absl::Span<const TensorView> gradient) {
+  return Operation(operations_->PushSome(gradient));
+}
+
+RoundOperation AggClient::StartCommit(const PushInfo& info) {
+  return Handle(operations_->Start(operations_->Commit(info)));
+}
+
+PullOperation AggClient::StartPull(
+    uint64_t version, absl::Span<const MutableTensorView> parameters,
+    const PullOptions& options) {
+  return Handle(
+      operations_->Start(operations_->Pull(version, parameters, options)));
+}
+
+RoundOperation AggClient::StartRound(
+    absl::Span<const TensorView> gradient, const PushInfo& info,
+    absl::Span<const MutableTensorView> parameters,
+    const PullOptions& options) {
+  return Handle(operations_->Start(operations_->Round(
+      gradient, /*whole=*/false, info, parameters, options)));
+}
+
+RoundOperation AggClient::Handle(std::shared_ptr<OperationState> state) const {
+  return RoundOperation(std::move(state), core_->shared_router());
+}
+
+absl::StatusOr<uint64_t> AggClient::PullLatest(
+    absl::Span<const MutableTensorView> parameters, Precision precision) {
+  auto bound = core_->router().Bind(parameters);
+  if (!bound.ok()) return bound.status();
+  PullArrivals arrivals(&core_->router());
+  PullInto into;
+  into.bound = *std::move(bound);
+  into.arrivals = &arrivals;
+  into.precision = precision;
+  return core_->PullLatest(into);
+}
+
+absl::StatusOr<uint64_t> AggClient::LatestVersion() {
+  return core_->LatestVersion();
 }
 
 absl::StatusOr<RoundOutcome> AggClient::Wait(uint64_t version) {
@@ -145,7 +215,14 @@ absl::StatusOr<RoundOutcome> AggClient::Wait(uint64_t version) {
   return core_->Wait(version);
 }
 
-absl::Status AggClient::Leave() { return core_->Leave(); }
+absl::Status AggClient::Leave() {
+  if (forked()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("process ", getpid(), " is a fork of ", process_,
+                     ", which has the session; Connect in the child"));
+  }
+  return core_->Leave();
+}
 
 uint64_t AggClient::version() const { return core_->version(); }
 uint64_t AggClient::session() const { return core_->session(); }

@@ -18,21 +18,26 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker_client/client_types.h"
+#include "worker_client/operation.h"
 #include "worker_client/tensor_view.h"
+#include "worker_client/version_view.h"
 
 namespace agg {
 
 class ClientCore;
+class ClientOperations;
 
 // One worker, or one observer, of one job. A thread of its own renews the
 // lease; everything else runs on the caller's. Prints nothing, never aborts the
 // process. Errors name the shard that they are about, if any, and what to do.
-// Thread-safe: pushes take turns, other calls run at the same time.
+// Thread-safe: pushes take turns, other calls run at the same time. The calls
+// that block do their work on the caller's thread.
 //
 // When the job loses a process, calls wait until it is back and go on, at most
 // for recovery_window from each loss; on_event says for what they wait. A job
@@ -62,7 +67,10 @@ class AggClient {
   static absl::StatusOr<std::unique_ptr<AggClient>> Connect(
       ClientOptions options);
 
-  // Leaves, in bounded time (call_timeout).
+  // Leaves, in bounded time (call_timeout). Operations that are open end with
+  // CANCELLED before it returns; their handles stay good. In a forked child it
+  // does nothing, and frees nothing: the session and its threads are the
+  // parent's.
   ~AggClient();
 
   // Publishes float32 parameters as version 0. ALREADY_EXISTS: somebody else
@@ -84,6 +92,16 @@ class AggClient {
   // memory must stay unmodified until Push returns, and is not read after that.
   absl::Status Push(absl::Span<const TensorView> gradient);
 
+  // Memory of the shards in which to compute the gradient, one view per tensor
+  // in manifest order: a Push of just these views copies nothing. They may be
+  // written from the version's Pull to its Push, not between a Push and the
+  // outcome of its round, and hold what was written until then. Valid as long
+  // as the client; when a shard has come back, or the session is another one,
+  // they are memory like any other, and this gives those that copy nothing.
+  // FAILED_PRECONDITION: a shard shares no memory with this worker, rows are
+  // not float32, or a tensor is not in one piece (named).
+  absl::StatusOr<std::vector<MutableTensorView>> RowTensors();
+
   // Ends the last push of this round; waits for the outcome. Again after
   // another Push: replaces the former one until the round closes. DATA_LOSS: a
   // shard has lost the row that it had acknowledged, and the client keeps no
@@ -98,6 +116,11 @@ class AggClient {
   absl::Status Pull(uint64_t version,
                     absl::Span<const MutableTensorView> parameters,
                     Precision precision = Precision::kJob);
+  // Pull without a copy, in full precision: the version where it lies in the
+  // shards' memory, which they keep as long as the view lives, at most for
+  // transfer_timeout. FAILED_PRECONDITION, besides: a shard shares no memory
+  // with this client, or a tensor is not in one piece (named).
+  absl::StatusOr<std::unique_ptr<VersionView>> PullView(uint64_t version);
   // The newest version that all shards have published; returns it.
   absl::StatusOr<uint64_t> PullLatest(
       absl::Span<const MutableTensorView> parameters,
@@ -115,10 +138,39 @@ class AggClient {
       absl::Span<const TensorView> gradient, const PushInfo& info,
       absl::Span<const MutableTensorView> parameters);
 
+  // --- The same as operations: they go on while the caller computes, on
+  // threads of the client, and survive the loss of a process as calls do. What
+  // is wrong is told by the operation. At most 64 may be open.
+
+  // Gives tensors of the row of version(), in any order and in groups, each as
+  // soon as it is ready: complete slices go out at once. All names are given,
+  // unless it is the whole row. All calls for a row return the same operation,
+  // which is done when all shards have acknowledged the row (who waits for an
+  // incomplete row waits for who gives the rest); its Cancel drops
+  // the row, and the next StartPush begins another one. The row ends when it
+  // has every tensor, and with StartCommit and StartRound; optional ones that
+  // it lacks then are absent. INVALID_ARGUMENT, and the row is as before: a
+  // tensor that it has. After its end a StartPush begins another gradient of
+  // the round, in its place, and so do Push, PushPull and a new version().
+  Operation StartPush(absl::Span<const TensorView> gradient);
+  // Ends the row that StartPush began, and commits it when the shards have it;
+  // without such a row, the last push. Its Cancel is the row's, too.
+  RoundOperation StartCommit(const PushInfo& info);
+  PullOperation StartPull(uint64_t version,
+                          absl::Span<const MutableTensorView> parameters,
+                          const PullOptions& options = {});
+  // PushPull, of the row that StartPush began and these tensors, which may be
+  // none. All tensors of the row are the client's until this is done.
+  RoundOperation StartRound(absl::Span<const TensorView> gradient,
+                            const PushInfo& info,
+                            absl::Span<const MutableTensorView> parameters,
+                            const PullOptions& options = {});
+
   // Waits for the round that publishes `version` >= 1. The last 16 are kept.
   absl::StatusOr<RoundOutcome> Wait(uint64_t version);
 
   // Ends the session; calls in progress and later ones fail with CANCELLED.
+  // FAILED_PRECONDITION, and no effect, in a forked child.
   absl::Status Leave();
 
   uint64_t version() const;  // last pulled, or seeded
@@ -131,7 +183,12 @@ class AggClient {
 
  private:
   explicit AggClient(std::unique_ptr<ClientCore> core);
-  const std::unique_ptr<ClientCore> core_;
+  RoundOperation Handle(std::shared_ptr<OperationState> state) const;
+  bool forked() const;
+
+  const int64_t process_;  // that connected
+  std::unique_ptr<ClientCore> core_;
+  std::unique_ptr<ClientOperations> operations_;  // end before the core
 };
 
 }  // namespace agg

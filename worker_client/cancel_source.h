@@ -53,6 +53,20 @@ class CancelSource {
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);
 };
 
+// What ends a call that waits: the system's time, or a source with its reason.
+struct CallLimit {
+  CallLimit(absl::Time deadline, CancelSource* cancel = nullptr)  // NOLINT
+      : deadline(deadline), cancel(cancel) {}
+
+  // OK while not cancelled.
+  absl::Status cancelled() const {
+    return cancel == nullptr ? absl::OkStatus() : cancel->status();
+  }
+
+  absl::Time deadline;
+  CancelSource* cancel;  // outlives the call; may be null
+};
+
 }  // namespace agg
 
 #endif  // AGG_WORKER_CLIENT_CANCEL_SOURCE_H_

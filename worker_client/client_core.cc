@@ -9,21 +9,24 @@
 #include "absl/time/clock.h"
 #include "proto/agg.pb.h"
 #include "worker_client/client_event.h"
+#include "worker_client/commit_request.h"
 
 namespace agg {
 namespace {
 
-JobDescription Describe(const JobView& view) {
+JobDescription Describe(const JobView& view, ShardRegions* regions) {
   const v1::JoinReply& reply = view.reply();
   JobDescription job;
   job.job = reply.job();
   job.rule = reply.rule();
   job.scope = reply.scope();
   job.step_scale = reply.step_scale();
+  job.optimizer = reply.optimizer();
   job.workers = reply.workers();
   job.shards.assign(reply.shards().begin(), reply.shards().end());
   for (size_t i = 0; i < view.names().size(); ++i) {
-    job.transports.push_back(view.local(i) ? "unix" : "tcp");
+    const bool shared = regions->Get(view, static_cast<int>(i))->any();
+    job.transports.push_back(shared ? "shm" : view.local(i) ? "unix" : "tcp");
   }
   job.push_dtype = static_cast<DType>(reply.push_dtype());
   job.pull_dtype = static_cast<DType>(reply.pull_dtype());
@@ -38,25 +41,16 @@ std::vector<bool> HoldsSlices(const ShardPlan& plan) {
   return holds;
 }
 
-v1::CommitRequest CommitOf(const RowName& row, const PushInfo& info) {
-  v1::CommitRequest request;
-  request.set_kind(v1::GRADIENT);
-  request.set_round(row.round);
-  request.set_attempt(row.attempt);
-  request.set_examples(info.examples);
-  request.set_accumulation(info.accumulation);
-  if (info.micro_norm_squared_sum.has_value()) {
-    request.set_micro_norm_squared_sum(*info.micro_norm_squared_sum);
-  }
-  if (info.loss.has_value()) request.set_loss(*info.loss);
-  request.set_loss_scale(info.loss_scale);
-  return request;
-}
-
 // The round had ended when the epoch of `view` began.
 bool IsPast(const JobView& view, uint64_t round) {
   return view.serial() > 0 && view.reply().seeded() &&
          view.reply().version() > round;
+}
+
+// Why the view is over, which somebody knows.
+absl::Status Ended(const JobView& view) {
+  const absl::Status over = view.over()->status();
+  return over.ok() ? absl::UnavailableError("the epoch has ended") : over;
 }
 
 // A session that began while a round was open is in from a later one on.
@@ -76,23 +70,25 @@ ClientCore::ClientCore(const ClientOptions& options,
     : options_(options),
       membership_(std::move(membership)),
       session_(options_, membership_.get()),
-      router_(std::move(router)),
-      job_(Describe(*membership_->view())),
+      router_(std::make_shared<const ShardRouter>(std::move(router))),
+      regions_(options_, router_.get()),
+      job_(Describe(*membership_->view(), &regions_)),
+      trip_shards_(TripShards(*router_, job_.push_dtype)),
       audit_(options_.observer ? "" : options_.audit_log,
              [this](const std::string& error) {
                if (options_.on_event == nullptr) return;
                options_.on_event({ClientEvent::Kind::kAuditLog, 0, error});
              }),
       version_(membership_->view()->reply().version()),
-      custody_(HoldsSlices(router_.plan())) {}
+      custody_(HoldsSlices(router_->plan())),
+      feedback_(MakeErrorFeedback(
+          options_.observer ? Manifest() : router_->manifest(), job_.push_dtype,
+          options_.error_feedback)) {}
 
-absl::StatusOr<ClientCore::Bound> ClientCore::BindRow(
-    absl::Span<const TensorView> views, DType dtype) const {
-  if (options_.observer) {
-    return absl::FailedPreconditionError(
-        "observers only pull; Connect with observer = false and a rank");
-  }
-  return router_.Bind(views, dtype);
+absl::Status ClientCore::CheckPushes() const {
+  if (!options_.observer) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "observers only pull; Connect with observer = false and a rank");
 }
 
 void ClientCore::CatchUp(const JobView& view) {
@@ -105,95 +101,119 @@ void ClientCore::CatchUp(const JobView& view) {
       (!row.seed && standing != Standing::kGood)) {
     custody_.Forget();
   }
+  // Whether or not newer parameters were pulled since.
+  const Standing history = view.standing(HeldVersion());
+  if (feedback_ != nullptr &&
+      (history == Standing::kRewound || history == Standing::kUnseeded)) {
+    feedback_->Forget();
+  }
   custody_.NewEpoch(view.lives());
 }
 
-absl::Status ClientCore::PushOwed(const View& view, const RowName& row,
-                                  const Bound& bound, DType dtype) {
-  std::vector<int> owed;
-  {
-    MutexLock lock(&custody_mutex_);
-    // Another thread is in a later view already: this one is over.
-    if (custody_view_ != view->serial()) return view->over()->status();
-    if (custody_.row() == row) owed = custody_.Owed(view->lives());
+absl::StatusOr<std::vector<int>> ClientCore::Owed(const View& view,
+                                                  const RowName& name) {
+  MutexLock lock(&custody_mutex_);
+  // Another thread is in a later view already: this one is over.
+  if (custody_view_ != view->serial()) return Ended(*view);
+  if (!(custody_.row() == name)) return std::vector<int>();
+  return custody_.Owed(view->lives());
+}
+
+void ClientCore::TakeReceipts(const View& view, const RowName& name) {
+  MutexLock lock(&custody_mutex_);
+  for (const RowPusher::Receipt& receipt : pusher_->receipts()) {
+    if (receipt.landed) regions_.Land(*view, name, receipt.shard);
+    custody_.Acknowledge(receipt.shard, view->lives(), receipt.landed,
+                         receipt.crc32c);
   }
-  if (owed.empty()) return view->over()->status();
+}
+
+absl::Status ClientCore::PushOwed(const View& view, const RowName& name,
+                                  GrowingRow* row, TripWish* wish) {
+  absl::StatusOr<std::vector<int>> owed = Owed(view, name);
+  if (!owed.ok()) return owed.status();
+  if (owed->empty()) return view->over()->status();
   if (pusher_view_ != view) {
     pusher_ = nullptr;  // before the view whose channels it has
     pusher_view_ = view;
     pusher_ = std::make_unique<RowPusher>(
-        &router_, view->names(), view->push_channels(),
-        options_.reconnect_window, view->over());
+        router_.get(), view->names(), view->push_channels(),
+        options_.reconnect_window, view->over(), feedback_.get());
   }
   v1::FrameMeta meta;
   meta.set_epoch(view->epoch());
-  meta.set_session(row.session);
-  meta.set_round(row.round);
-  meta.set_kind(row.seed ? v1::SEED : v1::GRADIENT);
-  meta.set_attempt(row.attempt);
-  const absl::Status status = pusher_->Push(
-      bound, dtype, meta, owed, absl::Now() + options_.transfer_timeout);
-  MutexLock lock(&custody_mutex_);
-  for (const RowPusher::Receipt& receipt : pusher_->receipts()) {
-    custody_.Acknowledge(receipt.shard, view->lives(), receipt.landed,
-                         receipt.crc32c);
+  meta.set_session(name.session);
+  meta.set_round(name.round);
+  meta.set_kind(name.seed ? v1::SEED : v1::GRADIENT);
+  meta.set_attempt(name.attempt);
+  if (MayTry(*owed, wish)) {
+    TryTrip(view, meta, name, row, wish);
+    if (wish->outcome.has_value()) return absl::OkStatus();
+    owed = Owed(view, name);
+    if (!owed.ok()) return owed.status();
+    if (owed->empty()) return view->over()->status();
   }
+  const ShardRegions::Placed placed = regions_.Begin(*view, name, *owed);
+  const absl::Status status = pusher_->Push(row, meta, *owed, placed.regions,
+                                            options_.transfer_timeout);
+  TakeReceipts(view, name);
   return status;
 }
 
-absl::StatusOr<RowName> ClientCore::PushRow(uint64_t round,
-                                            const Bound& bound) {
-  RowName row;
-  MutexLock lock(&push_mutex_);  // pushes take turns
-  const absl::Status status = membership_->Persist(
-      absl::InfiniteFuture(),
-      [&](const View& view)
-          ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_mutex_) -> absl::Status {
-            CatchUp(*view);
-            absl::Status status = membership_->CheckStanding(*view);
-            const bool past = IsPast(*view, round);
-            if (status.ok() && !past) status = CheckFirstRound(*view, round);
-            if (!status.ok()) return status;
-            // Another thread has pulled in the new session meanwhile.
-            if (row.session != 0 && row.session != view->session()) {
-              return absl::FailedPreconditionError(
-                  "the lease ran out during the push, and this worker has "
-                  "joined again; compute on what was pulled since");
-            }
-            if (row.session == 0) {
-              MutexLock custody_lock(&custody_mutex_);
-              row = custody_.Begin(/*seed=*/false, round, view->session());
-            }
-            if (past) return absl::OkStatus();
-            return PushOwed(view, row, bound, job_.push_dtype);
-          });
+absl::Status ClientCore::PushOnce(const View& view, uint64_t round,
+                                  GrowingRow* row, RowName* name,
+                                  TripWish* wish) {
+  CatchUp(*view);
+  absl::Status status = membership_->CheckStanding(*view);
+  const bool past = IsPast(*view, round);
+  if (status.ok() && !past) status = CheckFirstRound(*view, round);
   if (!status.ok()) return status;
-  return row;
+  // Another thread has pulled in the new session meanwhile.
+  if (name->session != 0 && name->session != view->session()) {
+    return absl::FailedPreconditionError(
+        "the lease ran out during the push, and this worker has joined again; "
+        "compute on what was pulled since");
+  }
+  if (name->session == 0) {
+    MutexLock custody_lock(&custody_mutex_);
+    *name = custody_.Begin(/*seed=*/false, round, view->session());
+    if (feedback_ != nullptr) feedback_->Begin(*name);
+  }
+  if (past) return absl::OkStatus();
+  return PushOwed(view, *name, row, wish);
 }
 
-absl::Status ClientCore::Push(absl::Span<const TensorView> gradient) {
-  const absl::StatusOr<Bound> bound = BindRow(gradient, job_.push_dtype);
-  if (!bound.ok()) return bound.status();
-  return PushRow(version_, *bound).status();
+absl::Status ClientCore::PushRow(uint64_t round, GrowingRow* row,
+                                 CancelSource* cancel, RowName* name,
+                                 TripWish* wish) {
+  name->round = round;
+  MutexLock lock(&push_mutex_);  // pushes take turns
+  const absl::Status cancelled = cancel->status();
+  if (!cancelled.ok()) return cancelled;
+  return membership_->Persist(
+      {absl::InfiniteFuture(), cancel},
+      [&](const View& view) ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_mutex_) {
+        return PushOnce(view, round, row, name, wish);
+      });
 }
 
 absl::StatusOr<RoundOutcome> ClientCore::CommitOnce(const View& view,
                                                     const RowName& row,
                                                     const PushInfo& info,
-                                                    const Bound* gradient,
-                                                    absl::Time deadline) {
+                                                    GrowingRow* gradient,
+                                                    const CallLimit& limit) {
   CatchUp(*view);
   const absl::Status standing = membership_->CheckStanding(*view);
   if (!standing.ok()) return standing;
   // Only the outcome is missing.
   if (IsPast(*view, row.round)) {
-    return session_.WaitRound(*view, row.round, row, deadline);
+    return session_.WaitRound(*view, row.round, row, limit);
   }
   const absl::Status takes_part = CheckFirstRound(*view, row.round);
   if (!takes_part.ok()) return takes_part;
   if (gradient != nullptr) {
     MutexLock lock(&push_mutex_);
-    const absl::Status pushed = PushOwed(view, row, *gradient, job_.push_dtype);
+    const absl::Status pushed = PushOwed(view, row, gradient);
     if (!pushed.ok()) return pushed;
   }
   v1::CommitRequest request = CommitOf(row, info);
@@ -213,17 +233,18 @@ absl::StatusOr<RoundOutcome> ClientCore::CommitOnce(const View& view,
       custody_.Commit();
     }
   }
-  return session_.Commit(*view, std::move(request), deadline, info.traceparent);
+  return session_.Commit(*view, std::move(request), limit, info.traceparent);
 }
 
 absl::StatusOr<RoundOutcome> ClientCore::CommitRow(const RowName& row,
                                                    const PushInfo& info,
-                                                   const Bound* gradient) {
-  const absl::Time deadline = absl::Now() + options_.round_timeout;
+                                                   GrowingRow* gradient,
+                                                   CancelSource* cancel) {
+  const CallLimit limit(absl::Now() + options_.round_timeout, cancel);
   absl::StatusOr<RoundOutcome> outcome;
   const absl::Status status =
-      membership_->Persist(deadline, [&](const View& view) {
-        outcome = CommitOnce(view, row, info, gradient, deadline);
+      membership_->Persist(limit, [&](const View& view) {
+        outcome = CommitOnce(view, row, info, gradient, limit);
         return outcome.status();
       });
   if (!status.ok()) return status;
@@ -247,18 +268,20 @@ void ClientCore::Audit(const RowName& row, const RoundOutcome& outcome) {
   {
     MutexLock lock(&custody_mutex_);
     if (custody_.row() == row) push.row_crc32c = custody_.row_crc32c();
+    if (feedback_ != nullptr) feedback_->Settle(row, outcome.included);
   }
   audit_.Add(push);
 }
 
-absl::StatusOr<RoundOutcome> ClientCore::Commit(const PushInfo& info) {
+RowName ClientCore::LastRow() const {
+  const uint64_t round = version_;
   RowName row;
   {
     MutexLock lock(&custody_mutex_);
-    row = custody_.Find(/*seed=*/false, version_);
+    row = custody_.Find(/*seed=*/false, round);
   }
-  row.round = version_;  // also if nothing was pushed
-  return CommitRow(row, info, nullptr);
+  row.round = round;  // also if nothing was pushed
+  return row;
 }
 
 absl::Status ClientCore::Leave() {

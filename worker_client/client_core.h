@@ -1,6 +1,7 @@
 // What AggClient does. Apart from agg_client.h because it needs gRPC and
 // protobuf, which users of the client need not see. Rows are in client_core.cc,
-// versions in client_pull.cc, the seed in client_seed.cc.
+// versions in client_pull.cc, the seed in client_seed.cc, shared
+// memory in client_regions.cc.
 #ifndef AGG_WORKER_CLIENT_CLIENT_CORE_H_
 #define AGG_WORKER_CLIENT_CLIENT_CORE_H_
 
@@ -14,16 +15,25 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "kernels/dtype.h"
 #include "server/base/mutex.h"
 #include "worker_client/audit_log.h"
+#include "worker_client/cancel_source.h"
 #include "worker_client/client_types.h"
 #include "worker_client/coordinator_session.h"
+#include "worker_client/error_feedback.h"
+#include "worker_client/growing_row.h"
 #include "worker_client/job_view.h"
 #include "worker_client/membership.h"
+#include "worker_client/pull_into.h"
+#include "worker_client/pull_stream.h"
+#include "worker_client/round_trip.h"
 #include "worker_client/row_custody.h"
 #include "worker_client/row_pusher.h"
+#include "worker_client/shard_regions.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/tensor_view.h"
+#include "worker_client/version_view.h"
 
 namespace agg {
 
@@ -36,75 +46,114 @@ class ClientCore {
 
   absl::StatusOr<RoundOutcome> Seed(absl::Span<const TensorView> parameters);
   absl::Status SeedOrPull(absl::Span<const MutableTensorView> parameters);
-  absl::Status Push(absl::Span<const TensorView> gradient);
-  absl::StatusOr<RoundOutcome> Commit(const PushInfo& info);
-  absl::Status Pull(uint64_t version,
-                    absl::Span<const MutableTensorView> parameters,
-                    Precision precision);
-  absl::StatusOr<uint64_t> PullLatest(
-      absl::Span<const MutableTensorView> parameters, Precision precision);
+  // FAILED_PRECONDITION for an observer.
+  absl::Status CheckPushes() const;
+  // Pushes a row of a gradient for `round`, while its tensors come. `name`: of
+  // its attempt, as soon as it has one. Its Cancel ends this. `wish`: of a
+  // complete row, what is tried at once with it (P41); may be null.
+  absl::Status PushRow(uint64_t round, GrowingRow* row, CancelSource* cancel,
+                       RowName* name, TripWish* wish);
+  RowName LastRow() const;  // of version(), as last pushed
+  absl::StatusOr<RoundOutcome> Commit(const RowName& row, const PushInfo& info,
+                                      CancelSource* cancel) {
+    return CommitRow(row, info, nullptr, cancel);
+  }
+  // What follows a row's push in a round: PushPull's contract. `pushed`: how
+  // PushRow has ended, and what came of this wish.
+  absl::StatusOr<RoundOutcome> FinishRound(const absl::Status& pushed,
+                                           const RowName& name, GrowingRow* row,
+                                           const TripWish& wish);
+  absl::Status Pull(uint64_t version, const PullInto& into);
+  absl::StatusOr<uint64_t> PullLatest(const PullInto& into);
+  absl::StatusOr<std::vector<MutableTensorView>> RowTensors();
+  absl::StatusOr<std::unique_ptr<VersionView>> PullView(uint64_t version);
   absl::StatusOr<uint64_t> LatestVersion();
-  absl::StatusOr<RoundOutcome> Wait(uint64_t version);
-  absl::StatusOr<RoundOutcome> PushPull(
-      absl::Span<const TensorView> gradient, const PushInfo& info,
-      absl::Span<const MutableTensorView> parameters);
+  absl::StatusOr<RoundOutcome> Wait(uint64_t version,
+                                    CancelSource* cancel = nullptr);
   absl::Status Leave();
 
   uint64_t version() const { return version_; }
   uint64_t session() const { return membership_->view()->session(); }
   bool seed_role() const { return membership_->view()->seed_role(); }
   bool finished() const { return membership_->finished(); }
-  const ShardRouter& router() const { return router_; }
+  const ShardRouter& router() const { return *router_; }
+  std::shared_ptr<const ShardRouter> shared_router() const { return router_; }
   const JobDescription& job() const { return job_; }
 
  private:
   using View = Membership::View;
-  using Bound = std::vector<TensorView>;  // the caller's, in manifest order
 
-  absl::StatusOr<Bound> BindRow(absl::Span<const TensorView> views,
-                                DType dtype) const;
   // What the shards of another epoch still have is taken into account (P27).
   void CatchUp(const JobView& view);
-  // Pushes `row` to the shards that lack it.
-  absl::Status PushOwed(const View& view, const RowName& row,
-                        const Bound& bound, DType dtype)
+  // Pushes the row to the shards that lack it.
+  absl::Status PushOwed(const View& view, const RowName& name, GrowingRow* row,
+                        TripWish* wish = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_mutex_);
-  // Begins a gradient's row; all shards have it, or its round has ended.
-  absl::StatusOr<RowName> PushRow(uint64_t round, const Bound& bound);
+  // The shards that lack the row; why not: the view is over.
+  absl::StatusOr<std::vector<int>> Owed(const View& view, const RowName& name);
+  // PushRow in one epoch.
+  absl::Status PushOnce(const View& view, uint64_t round, GrowingRow* row,
+                        RowName* name, TripWish* wish)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_mutex_);
+  // Whether the row goes in one trip; then tries it. What has not come is to be
+  // asked for with ordinary calls.
+  bool MayTry(const std::vector<int>& owed, const TripWish* wish) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_mutex_);
+  void TryTrip(const View& view, const v1::FrameMeta& meta, const RowName& name,
+               GrowingRow* row, TripWish* wish)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_mutex_);
+  DType PullDType(const PullInto& into) const {
+    return into.precision == Precision::kFull ? DType::kF32 : job_.pull_dtype;
+  }
+  // Of PullArrivals: in another epoch a version has the same bytes, unless the
+  // job has gone back meanwhile, which observers do not hear of.
+  uint64_t Past(const JobView& view) const;
+  // Of the pusher's last push, which was of `name`.
+  void TakeReceipts(const View& view, const RowName& name)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_mutex_);
   // `gradient`: for shards that have lost the row; null: then DATA_LOSS.
   absl::StatusOr<RoundOutcome> CommitRow(const RowName& row,
                                          const PushInfo& info,
-                                         const Bound* gradient);
+                                         GrowingRow* gradient,
+                                         CancelSource* cancel);
   absl::StatusOr<RoundOutcome> CommitOnce(const View& view, const RowName& row,
                                           const PushInfo& info,
-                                          const Bound* gradient,
-                                          absl::Time deadline);
-  absl::StatusOr<RoundOutcome> SeedOnce(const View& view, const Bound& bound,
+                                          GrowingRow* gradient,
+                                          const CallLimit& limit);
+  absl::StatusOr<RoundOutcome> SeedOnce(const View& view, GrowingRow* seed,
                                         RowName* row, uint64_t* row_epoch);
-  // Writes down what this worker knows of its row.
+  // Writes down what this worker knows of its row, and tells the feedback.
   void Audit(const RowName& row, const RoundOutcome& outcome);
   // The outcome if the worker goes on without its row's; else `status`.
   absl::StatusOr<RoundOutcome> Missed(const RowName& row,
-                                      const absl::Status& status);
+                                      const absl::Status& status,
+                                      CancelSource* cancel);
   // Pulls the outcome's version, or what has taken its place.
-  absl::StatusOr<RoundOutcome> PullOutcome(
-      RoundOutcome outcome, absl::Span<const MutableTensorView> parameters);
+  absl::StatusOr<RoundOutcome> PullOutcome(RoundOutcome outcome,
+                                           const PullInto& into);
   // OK: `version` is there, or comes without this worker.
   absl::Status CheckAwaited(const JobView& view, uint64_t version) const;
   // Of the view's first round; ends when this worker gets the seed role.
-  absl::Status PullFirst(absl::Span<const MutableTensorView> parameters);
+  absl::Status PullFirst(const PullInto& into);
   absl::Status PullOnce(const View& view, uint64_t version,
-                        const std::vector<MutableTensorView>& bound,
-                        Precision precision, absl::Time deadline,
+                        const PullInto& into, absl::Time deadline,
                         bool wait_for_seed = false);
+  // How the view's shards are pulled from.
+  PullSettings SettingsFor(const View& view);
+  // Waits until `version` can be pulled. *end: by when its bytes are to be
+  // there.
+  absl::Status AwaitPublished(const View& view, uint64_t version,
+                              const CallLimit& limit, absl::Time* end);
   // Whether a pull failed because newer versions replaced its version.
   bool IsGone(const absl::Status& status) const;
 
   const ClientOptions options_;
   const std::unique_ptr<Membership> membership_;
   CoordinatorSession session_;
-  const ShardRouter router_;
+  const std::shared_ptr<const ShardRouter> router_;
+  ShardRegions regions_;
   const JobDescription job_;
+  const std::vector<int> trip_shards_;  // empty: rows are too large for trips
   AuditLog audit_;
   std::atomic<uint64_t> version_;
   Mutex push_mutex_;
@@ -112,7 +161,12 @@ class ClientCore {
   std::unique_ptr<RowPusher> pusher_ ABSL_GUARDED_BY(push_mutex_);
   mutable Mutex custody_mutex_;  // a Push holds push_mutex_ until its end
   RowCustody custody_ ABSL_GUARDED_BY(custody_mutex_);
+  // What RowTensors gave points into these.
+  std::vector<std::shared_ptr<const MappedRegions>> row_owners_
+      ABSL_GUARDED_BY(custody_mutex_);
   uint64_t custody_view_ ABSL_GUARDED_BY(custody_mutex_) = 0;  // serial number
+  // Or null. Begun with both mutexes held; its residuals are the pusher's.
+  const std::unique_ptr<ErrorFeedback> feedback_;
 };
 
 }  // namespace agg

@@ -40,51 +40,72 @@ absl::Status ClientCore::CheckAwaited(const JobView& view,
   }
 }
 
-absl::Status ClientCore::Pull(uint64_t version,
-                              absl::Span<const MutableTensorView> parameters,
-                              Precision precision) {
-  const absl::StatusOr<std::vector<MutableTensorView>> bound =
-      router_.Bind(parameters);
-  if (!bound.ok()) return bound.status();
-  const absl::Time deadline = absl::Now() + options_.round_timeout;
-  return membership_->Persist(deadline, [&](const View& view) -> absl::Status {
+absl::Status ClientCore::Pull(uint64_t version, const PullInto& into) {
+  const CallLimit limit(absl::Now() + options_.round_timeout, into.cancel);
+  return membership_->Persist(limit, [&](const View& view) -> absl::Status {
     const absl::Status awaited = CheckAwaited(*view, version);
     if (!awaited.ok()) return awaited;
-    return PullOnce(view, version, *bound, precision, deadline);
+    return PullOnce(view, version, into, limit.deadline);
   });
 }
 
+uint64_t ClientCore::Past(const JobView& view) const {
+  const bool same =
+      !options_.observer && membership_->standing(view) == Standing::kGood;
+  return same ? 0 : view.serial() + 1;
+}
+
+PullSettings ClientCore::SettingsFor(const View& view) {
+  PullSettings settings;
+  settings.router = router_.get();
+  settings.names = view->names();
+  settings.channels = view->pull_channels();
+  for (int i = 0; i < router_->num_shards(); ++i) {
+    settings.regions.push_back(regions_.Get(*view, i));
+  }
+  settings.reconnect_window = options_.reconnect_window;
+  settings.cancels = {view->over()};
+  return settings;
+}
+
+absl::Status ClientCore::AwaitPublished(const View& view, uint64_t version,
+                                        const CallLimit& limit,
+                                        absl::Time* end) {
+  if (!view->published(version) && version > 0) {
+    const absl::Status waited =
+        session_.WaitRound(*view, version - 1, RowName(), limit).status();
+    // So old that its outcome is no longer kept; the shards may still have it.
+    if (!waited.ok() && !absl::IsOutOfRange(waited)) return waited;
+  }
+  // The wait and the transfer have limits of their own.
+  *end = absl::Now() + options_.transfer_timeout;
+  return absl::OkStatus();
+}
+
 absl::Status ClientCore::PullOnce(const View& view, uint64_t version,
-                                  const std::vector<MutableTensorView>& bound,
-                                  Precision precision, absl::Time deadline,
+                                  const PullInto& into, absl::Time deadline,
                                   bool wait_for_seed) {
   PullTarget target;
   target.epoch = view->epoch();
   target.version = version;
-  target.dtype = precision == Precision::kFull ? DType::kF32 : job_.pull_dtype;
-  PullSettings settings;
-  settings.router = &router_;
-  settings.names = view->names();
-  settings.channels = view->pull_channels();
-  settings.reconnect_window = options_.reconnect_window;
-  settings.cancels = {view->over()};
+  target.dtype = PullDType(into);
+  PullSettings settings = SettingsFor(view);
+  if (into.cancel != nullptr) settings.cancels.push_back(into.cancel);
+  settings.first = into.first;
+  settings.arrivals = into.arrivals;
   absl::Time end = absl::Now() + options_.transfer_timeout;
-  if (!view->published(version)) {
-    // The wait and the transfer have limits of their own. For the seed, which
-    // ends no round, the shards are asked at once, so one limit is for both.
-    if (version == 0) {
-      end = deadline + options_.transfer_timeout;
-      if (wait_for_seed) settings.cancels.push_back(view->seed_wait());
-    } else {
-      const absl::Status waited =
-          session_.WaitRound(*view, version - 1, RowName(), deadline).status();
-      // So old that its outcome is no longer kept; the shards may still have
-      // it.
-      if (!waited.ok() && !absl::IsOutOfRange(waited)) return waited;
-      end = absl::Now() + options_.transfer_timeout;
-    }
+  if (version == 0 && !view->published(version)) {
+    // For the seed, which ends no round, the shards are asked at once, so one
+    // limit is for the wait and the transfer.
+    end = deadline + options_.transfer_timeout;
+    if (wait_for_seed) settings.cancels.push_back(view->seed_wait());
+  } else {
+    const absl::Status awaited =
+        AwaitPublished(view, version, {deadline, into.cancel}, &end);
+    if (!awaited.ok()) return awaited;
   }
-  const absl::Status status = PullVersion(settings, target, bound, end);
+  into.arrivals->Begin(version, Past(*view));
+  const absl::Status status = PullVersion(settings, target, into.bound, end);
   if (!status.ok()) return status;
   if (!membership_->NoteHeld(*view, version)) return view->over()->status();
   version_ = version;
@@ -102,8 +123,7 @@ absl::StatusOr<uint64_t> ClientCore::LatestVersion() {
   return version;
 }
 
-absl::StatusOr<uint64_t> ClientCore::PullLatest(
-    absl::Span<const MutableTensorView> parameters, Precision precision) {
+absl::StatusOr<uint64_t> ClientCore::PullLatest(const PullInto& into) {
   // A version may be gone before its pull begins, or be replaced during a pull
   // that is too slow; then the newest is pulled from its start.
   constexpr int kAttempts = 5;
@@ -111,59 +131,66 @@ absl::StatusOr<uint64_t> ClientCore::PullLatest(
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const absl::StatusOr<uint64_t> version = LatestVersion();
     if (!version.ok()) return version;
-    status = Pull(*version, parameters, precision);
+    status = Pull(*version, into);
     if (status.ok()) return version;
     if (!IsGone(status)) return status;
   }
   return status;
 }
 
-absl::StatusOr<RoundOutcome> ClientCore::Wait(uint64_t version) {
+absl::StatusOr<RoundOutcome> ClientCore::Wait(uint64_t version,
+                                              CancelSource* cancel) {
   const uint64_t round = version - 1;
-  const absl::Time deadline = absl::Now() + options_.round_timeout;
+  const CallLimit limit(absl::Now() + options_.round_timeout, cancel);
+  RowName row;
   absl::StatusOr<RoundOutcome> outcome;
   const absl::Status status =
-      membership_->Persist(deadline, [&](const View& view) -> absl::Status {
+      membership_->Persist(limit, [&](const View& view) -> absl::Status {
         const absl::Status awaited = CheckAwaited(*view, version);
         if (!awaited.ok()) return awaited;
-        RowName row;
         {
           MutexLock lock(&custody_mutex_);
           row = custody_.Find(/*seed=*/false, round);
         }
-        outcome = session_.WaitRound(*view, round, row, deadline);
+        outcome = session_.WaitRound(*view, round, row, limit);
         return outcome.status();
       });
   if (!status.ok()) return status;
+  MutexLock lock(&custody_mutex_);
+  if (feedback_ != nullptr) feedback_->Settle(row, outcome->included);
   return outcome;
 }
 
-absl::StatusOr<RoundOutcome> ClientCore::PushPull(
-    absl::Span<const TensorView> gradient, const PushInfo& info,
-    absl::Span<const MutableTensorView> parameters) {
-  const absl::StatusOr<Bound> bound = BindRow(gradient, job_.push_dtype);
-  if (!bound.ok()) return bound.status();
-  RowName row;
-  row.round = version_;
-  const absl::StatusOr<RowName> pushed = PushRow(row.round, *bound);
-  absl::StatusOr<RoundOutcome> outcome;
-  if (pushed.ok()) {
-    row = *pushed;
-    outcome = CommitRow(row, info, &*bound);
+absl::StatusOr<RoundOutcome> ClientCore::FinishRound(const absl::Status& pushed,
+                                                     const RowName& name,
+                                                     GrowingRow* row,
+                                                     const TripWish& wish) {
+  const PullInto& into = *wish.into;
+  RowName asked;  // without a session: not a row that all shards had
+  asked.round = name.round;
+  if (pushed.ok()) asked = name;
+  absl::StatusOr<RoundOutcome> outcome = absl::UnknownError("not asked");
+  if (!pushed.ok()) {
+    outcome = pushed;
+  } else if (wish.outcome.has_value()) {
+    outcome = *wish.outcome;
+    Audit(name, *outcome);
+    if (wish.pulled) return outcome;
   } else {
-    outcome = pushed.status();
+    outcome = CommitRow(name, *wish.info, row, into.cancel);
   }
-  if (!outcome.ok()) outcome = Missed(row, outcome.status());
+  if (!outcome.ok()) outcome = Missed(asked, outcome.status(), into.cancel);
   if (!outcome.ok()) return outcome;
-  outcome = PullOutcome(*std::move(outcome), parameters);
+  outcome = PullOutcome(*std::move(outcome), into);
   if (outcome.ok() && outcome->kind == RoundOutcome::Kind::kRewound) {
-    Audit(row, *outcome);
+    Audit(asked, *outcome);
   }
   return outcome;
 }
 
 absl::StatusOr<RoundOutcome> ClientCore::Missed(const RowName& row,
-                                                const absl::Status& status) {
+                                                const absl::Status& status,
+                                                CancelSource* cancel) {
   if (!membership_->fate().ok()) return status;
   RoundOutcome outcome;
   outcome.round = row.round;
@@ -189,7 +216,7 @@ absl::StatusOr<RoundOutcome> ClientCore::Missed(const RowName& row,
   // for only if that does not wait for the new session.
   if (row.session != 0 &&
       (reply.version() > row.round || reply.first_round() > row.round)) {
-    const absl::StatusOr<RoundOutcome> known = Wait(row.round + 1);
+    const absl::StatusOr<RoundOutcome> known = Wait(row.round + 1, cancel);
     if (known.ok()) {
       Audit(row, *known);
       return known;
@@ -199,8 +226,8 @@ absl::StatusOr<RoundOutcome> ClientCore::Missed(const RowName& row,
   return outcome;
 }
 
-absl::StatusOr<RoundOutcome> ClientCore::PullOutcome(
-    RoundOutcome outcome, absl::Span<const MutableTensorView> parameters) {
+absl::StatusOr<RoundOutcome> ClientCore::PullOutcome(RoundOutcome outcome,
+                                                     const PullInto& into) {
   // Each time the job goes back, or this worker joins again, while its version
   // is pulled.
   constexpr int kAttempts = 5;
@@ -223,10 +250,9 @@ absl::StatusOr<RoundOutcome> ClientCore::PullOutcome(
     }
     status = version == 0 && outcome.kind != RoundOutcome::Kind::kRewound
                  ? absl::OutOfRangeError("not known")
-                 : Pull(version, parameters, Precision::kJob);
+                 : Pull(version, into);
     if (IsGone(status)) {
-      const absl::StatusOr<uint64_t> latest =
-          PullLatest(parameters, Precision::kJob);
+      const absl::StatusOr<uint64_t> latest = PullLatest(into);
       status = latest.status();
       if (latest.ok()) version = *latest;
     }

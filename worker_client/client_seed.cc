@@ -24,7 +24,7 @@ std::vector<TensorView> ConstViews(absl::Span<const MutableTensorView> views) {
 }  // namespace
 
 absl::StatusOr<RoundOutcome> ClientCore::SeedOnce(const View& view,
-                                                  const Bound& bound,
+                                                  GrowingRow* seed,
                                                   RowName* row,
                                                   uint64_t* row_epoch) {
   CatchUp(*view);
@@ -41,7 +41,7 @@ absl::StatusOr<RoundOutcome> ClientCore::SeedOnce(const View& view,
       *row_epoch = view->epoch();
     }
     if (pushes) {
-      const absl::Status status = PushOwed(view, *row, bound, DType::kF32);
+      const absl::Status status = PushOwed(view, *row, seed);
       if (!status.ok()) return status;
     }
   }
@@ -58,14 +58,17 @@ absl::StatusOr<RoundOutcome> ClientCore::SeedOnce(const View& view,
 
 absl::StatusOr<RoundOutcome> ClientCore::Seed(
     absl::Span<const TensorView> parameters) {
-  const absl::StatusOr<Bound> bound = BindRow(parameters, DType::kF32);
-  if (!bound.ok()) return bound.status();
+  GrowingRow seed(router_.get(), DType::kF32);
+  absl::Status given = CheckPushes();
+  if (given.ok()) given = seed.Give(parameters);
+  if (given.ok()) given = seed.Complete();
+  if (!given.ok()) return given;
   RowName row;
   uint64_t row_epoch = 0;
   absl::StatusOr<RoundOutcome> outcome;
   const absl::Status status =
       membership_->Persist(absl::InfiniteFuture(), [&](const View& view) {
-        outcome = SeedOnce(view, *bound, &row, &row_epoch);
+        outcome = SeedOnce(view, &seed, &row, &row_epoch);
         return outcome.status();
       });
   if (!status.ok()) return status;
@@ -77,12 +80,18 @@ absl::StatusOr<RoundOutcome> ClientCore::Seed(
 
 absl::Status ClientCore::SeedOrPull(
     absl::Span<const MutableTensorView> parameters) {
+  const auto bound = router_->Bind(parameters);
+  if (!bound.ok()) return bound.status();
+  PullArrivals arrivals(router_.get());
+  PullInto into;
+  into.bound = *bound;
+  into.arrivals = &arrivals;
   while (true) {
     const View view = membership_->view();
     if (!view->seed_role()) {
-      const absl::Status status = PullFirst(parameters);
+      const absl::Status status = PullFirst(into);
       if (IsGone(status)) {
-        return PullLatest(parameters, Precision::kJob).status();
+        return PullLatest(into).status();
       }
       // The wait ended because the seeder is gone, and this worker now has its
       // role: it goes on to Seed.
@@ -96,9 +105,9 @@ absl::Status ClientCore::SeedOrPull(
     // narrowed, the others get rounded values, so the seeder pulls them, too.
     if (seeded.ok() && job_.pull_dtype == DType::kF32) return absl::OkStatus();
     if (seeded.ok() || absl::IsAlreadyExists(seeded.status())) {
-      const absl::Status status = PullFirst(parameters);
+      const absl::Status status = PullFirst(into);
       if (!IsGone(status)) return status;
-      return PullLatest(parameters, Precision::kJob).status();
+      return PullLatest(into).status();
     }
     // The role may have gone to another worker when an epoch ended.
     if (membership_->view() == view || !membership_->fate().ok() ||
@@ -108,15 +117,11 @@ absl::Status ClientCore::SeedOrPull(
   }
 }
 
-absl::Status ClientCore::PullFirst(
-    absl::Span<const MutableTensorView> parameters) {
-  const absl::StatusOr<std::vector<MutableTensorView>> bound =
-      router_.Bind(parameters);
-  if (!bound.ok()) return bound.status();
+absl::Status ClientCore::PullFirst(const PullInto& into) {
   const absl::Time deadline = absl::Now() + options_.round_timeout;
   return membership_->Persist(deadline, [&](const View& view) {
-    return PullOnce(view, view->reply().first_round(), *bound, Precision::kJob,
-                    deadline, /*wait_for_seed=*/true);
+    return PullOnce(view, view->reply().first_round(), into, deadline,
+                    /*wait_for_seed=*/true);
   });
 }
 

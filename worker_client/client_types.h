@@ -45,15 +45,26 @@ struct ClientOptions {
   // UNAVAILABLE, and this client is over.
   absl::Duration recovery_window = absl::Minutes(15);
 
+  // Adds what rounding to the job's push_dtype leaves out of a row to the next
+  // row (error_feedback.h), for 8 bytes of memory per element; nothing: on for
+  // int8, off for bf16 and f16. float32 is not rounded. The residual is in
+  // units of the pushed rows: a loss_scale that changes makes the next one
+  // wrong by its factor, once.
+  absl::optional<bool> error_feedback;
+
   // --- Performance ---
   // Connections to each shard, 1 or 2: with 2, pulls can overlap pushes.
   int channels_per_shard = 1;
   // Uses the Unix socket of a shard on this host in place of TCP, where the
   // shard has one and it can be reached; decided anew in each epoch of the job.
   bool local_sockets = true;
+  // Writes rows into the memory of a shard on this host, and reads versions
+  // there, where the shard shares it (P39, P40) and local_sockets is on.
+  bool shared_memory = true;
   // Lets glibc keep freed memory (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD,
-  // M_TOP_PAD), which about doubles pull throughput. Off by default because it
-  // changes the complete process; settings of malloc in the environment win.
+  // M_TOP_PAD, M_ARENA_MAX), which about doubles pull throughput. Off by
+  // default because it changes the complete process; settings of malloc in the
+  // environment win.
   bool tune_malloc = false;
 
   // Called on the client's thread or a caller's; must not block, and must not
@@ -66,14 +77,17 @@ struct ClientOptions {
 
 // How the job is set up, as the server said at Connect.
 struct JobDescription {
-  std::string job;                  // its name
-  std::string rule;                 // in effect: "adasum"
-  std::string scope;                // "per_tensor" or "global"
-  std::string step_scale;           // "none", "adascale"
+  std::string job;         // its name
+  std::string rule;        // in effect: "adasum"
+  std::string scope;       // "per_tensor" or "global"
+  std::string step_scale;  // "none", "adascale"
+  // Its kind, "adamw"; "": a server of an older release. With "none" a pull
+  // gives the combined gradient in place of parameters.
+  std::string optimizer;
   int workers = 0;                  // expected
   std::vector<std::string> shards;  // addresses by ordinal
   // How rows and parameters travelled to and from each shard when this client
-  // connected, by ordinal: "unix" or "tcp".
+  // connected, by ordinal: "shm", "unix" or "tcp".
   std::vector<std::string> transports;
   DType push_dtype = DType::kF32;
   DType pull_dtype = DType::kF32;
@@ -85,11 +99,22 @@ enum class Precision {
   kFull,  // sent in float32
 };
 
+// How a version is pulled.
+struct PullOptions {
+  Precision precision = Precision::kJob;
+  // Tensors that are needed first, by name, in this order; the others follow in
+  // the manifest's. By frames of 4 MiB: small tensors come together.
+  std::vector<std::string> first;
+};
+
 // What comes with a worker's row.
 struct PushInfo {
   int64_t examples = 1;
   int accumulation = 1;  // micro-batches that the row is the mean of
-  // Sum over micro-gradients of ||g||^2, in units of the pushed row.
+  // Sum over micro-gradients of ||g||^2, in units of the pushed row. With
+  // error_feedback as without: of the micro-gradients as they were computed.
+  // The row's own norm then has the two residuals in it, which AdaScale takes
+  // for noise of the gradient; for int8 they are about 1% of its length.
   absl::optional<double> micro_norm_squared_sum;
   absl::optional<double> loss;  // mean over the row's examples
   double loss_scale = 1;        // the row is this times the gradient
@@ -117,6 +142,8 @@ struct RoundOutcome {
   double orthogonality = kNaN;      // NaN: undefined
   double loss = kNaN;               // mean by examples; NaN: nobody sent one
   double combined_norm = kNaN;
+  // In effect in the round; "": not known.
+  std::string rule, scope, step_scale;
   bool finished = false;  // no round follows
   std::string message;    // why skipped, which fallback
 };

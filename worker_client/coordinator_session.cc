@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "absl/types/optional.h"
 #include "proto/protocol_version.h"
 #include "proto/traceparent.h"
 #include "worker_client/job_messages.h"
@@ -22,18 +23,24 @@ CoordinatorSession::CoordinatorSession(const ClientOptions& options,
       name_{0, options.coordinator},
       membership_(membership) {}
 
+absl::Status CoordinatorSession::Over(const JobView& view,
+                                      const CallLimit& limit) {
+  const absl::Status over = view.over()->status();
+  return over.ok() ? limit.cancelled() : over;
+}
+
 absl::Status CoordinatorSession::AwaitConnection(const JobView& view,
-                                                 absl::Time until) {
+                                                 const CallLimit& limit) {
   // In short waits, so that the session's end is seen.
   constexpr absl::Duration kLook = absl::Milliseconds(50);
-  absl::Status over = view.over()->status();
-  for (absl::Time now = absl::Now(); over.ok() && now < until;
+  absl::Status over = Over(view, limit);
+  for (absl::Time now = absl::Now(); over.ok() && now < limit.deadline;
        now = absl::Now()) {
     if (view.push_channels().front()->WaitForConnected(
-            absl::ToChronoTime(std::min(until, now + kLook)))) {
+            absl::ToChronoTime(std::min(limit.deadline, now + kLook)))) {
       break;
     }
-    over = view.over()->status();
+    over = Over(view, limit);
   }
   return over;
 }
@@ -54,14 +61,14 @@ grpc::Status WithFirst(const grpc::Status& last, const grpc::Status& first) {
 }  // namespace
 
 absl::Status CoordinatorSession::Call(
-    const JobView& view, absl::string_view name, absl::Time deadline,
+    const JobView& view, absl::string_view name, const CallLimit& limit,
     const std::function<grpc::Status(grpc::ClientContext*)>& call) {
   RetryPolicy retries(options_.reconnect_window);
-  absl::Status over = view.over()->status();
+  absl::Status over = Over(view, limit);
   grpc::Status first;  // failure of the outage
   while (over.ok()) {
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(deadline));
+    context.set_deadline(absl::ToChronoTime(limit.deadline));
     // A long poll gets no sign of life until its answer, so that only the
     // channel can tell for how long it had a connection.
     const bool connected =
@@ -70,10 +77,12 @@ absl::Status CoordinatorSession::Call(
     grpc::Status status;
     {
       CancelSource::Registration registration(view.over(), &context);
+      absl::optional<CancelSource::Registration> cancel;
+      if (limit.cancel != nullptr) cancel.emplace(limit.cancel, &context);
       status = call(&context);
     }
     if (status.ok()) return absl::OkStatus();
-    over = view.over()->status();
+    over = Over(view, limit);
     if (!over.ok()) break;
     const absl::Time now = absl::Now();
     const absl::Time window_end = retries.window_end();
@@ -87,15 +96,16 @@ absl::Status CoordinatorSession::Call(
     }
     over = view.over()->WaitFor(*pause);
     if (over.ok()) {
-      over = AwaitConnection(view, std::min({deadline, retries.window_end(),
-                                             now + options_.reconnect_window}));
+      const absl::Time until = std::min({limit.deadline, retries.window_end(),
+                                         now + options_.reconnect_window});
+      over = AwaitConnection(view, {until, limit.cancel});
     }
   }
   return over;
 }
 
-absl::StatusOr<RoundOutcome> CoordinatorSession::Note(
-    const JobView& view, const v1::RoundOutcome& reply) {
+RoundOutcome CoordinatorSession::Note(const JobView& view,
+                                      const v1::RoundOutcome& reply) {
   if (reply.finished()) membership_->NoteFinished();
   view.NotePublished(reply.version());
   membership_->NoteMade(reply.version(), reply.epoch());
@@ -103,7 +113,7 @@ absl::StatusOr<RoundOutcome> CoordinatorSession::Note(
 }
 
 absl::StatusOr<RoundOutcome> CoordinatorSession::Commit(
-    const JobView& view, v1::CommitRequest request, absl::Time deadline,
+    const JobView& view, v1::CommitRequest request, const CallLimit& limit,
     const std::string& traceparent) {
   // gRPC aborts on metadata with forbidden bytes.
   const bool traced = IsTraceparent(traceparent);
@@ -111,7 +121,7 @@ absl::StatusOr<RoundOutcome> CoordinatorSession::Commit(
   request.set_session(view.session());
   v1::RoundOutcome reply;
   const absl::Status status =
-      Call(view, "Commit", deadline, [&](grpc::ClientContext* context) {
+      Call(view, "Commit", limit, [&](grpc::ClientContext* context) {
         if (traced) {
           context->AddMetadata(kTraceparent, traceparent);
         }
@@ -123,7 +133,7 @@ absl::StatusOr<RoundOutcome> CoordinatorSession::Commit(
 
 absl::StatusOr<RoundOutcome> CoordinatorSession::WaitRound(
     const JobView& view, uint64_t round, const RowName& row,
-    absl::Time deadline) {
+    const CallLimit& limit) {
   v1::WaitRequest request;
   request.set_epoch(view.epoch());
   // A row of a former session of this worker is asked for by that one's number.
@@ -132,7 +142,7 @@ absl::StatusOr<RoundOutcome> CoordinatorSession::WaitRound(
   request.set_attempt(row.attempt);
   v1::RoundOutcome reply;
   const absl::Status status =
-      Call(view, "WaitRound", deadline, [&](grpc::ClientContext* context) {
+      Call(view, "WaitRound", limit, [&](grpc::ClientContext* context) {
         return view.coordinator()->WaitRound(context, request, &reply);
       });
   if (!status.ok()) return status;

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "proto/agg.grpc.pb.h"
+#include "worker_client/cancel_source.h"
 #include "worker_client/client_types.h"
 #include "worker_client/job_view.h"
 #include "worker_client/membership.h"
@@ -30,12 +31,14 @@ class CoordinatorSession {
   // Fills in epoch and session. `traceparent` as in PushInfo.
   absl::StatusOr<RoundOutcome> Commit(const JobView& view,
                                       v1::CommitRequest request,
-                                      absl::Time deadline,
+                                      const CallLimit& limit,
                                       const std::string& traceparent = "");
+  // Of a commit that came another way (P41): what Commit would return.
+  RoundOutcome Note(const JobView& view, const v1::RoundOutcome& reply);
   // `row`: what `included` tells about; by default nothing.
   absl::StatusOr<RoundOutcome> WaitRound(const JobView& view, uint64_t round,
                                          const RowName& row,
-                                         absl::Time deadline);
+                                         const CallLimit& limit);
   // The job's newest version; FAILED_PRECONDITION while it has none. ABORTED:
   // the view's epoch has ended, which the view knows from then on.
   absl::StatusOr<uint64_t> LatestVersion(const JobView& view);
@@ -43,13 +46,13 @@ class CoordinatorSession {
   absl::Status Leave(const JobView& view);
 
  private:
-  absl::StatusOr<RoundOutcome> Note(const JobView& view,
-                                    const v1::RoundOutcome& reply);
-  // Until the channel is connected; at most until `until`, or the view is over.
-  absl::Status AwaitConnection(const JobView& view, absl::Time until);
+  // OK: neither the view nor the call is over.
+  static absl::Status Over(const JobView& view, const CallLimit& limit);
+  // Until the channel is connected; at most until limit's end, or Over.
+  absl::Status AwaitConnection(const JobView& view, const CallLimit& limit);
   // Makes a call named `name`, again after connection losses.
   absl::Status Call(
-      const JobView& view, absl::string_view name, absl::Time deadline,
+      const JobView& view, absl::string_view name, const CallLimit& limit,
       const std::function<grpc::Status(grpc::ClientContext*)>& call);
 
   const ClientOptions options_;

@@ -1,35 +1,23 @@
-// float32 payloads are sent from the caller's memory as they are; 16-bit
-// ones are converted into buffers that are used again.
+// float32 payloads are sent from the caller's memory as they are; others are
+// rounded into buffers that are used again.
 #include "worker_client/frame_source.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/string_view.h"
+#include "kernels/row_format.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/crc32c.h"
-#include "worker_client/float_narrowing.h"
+#include "worker_client/row_encoding.h"
 
 namespace agg {
 namespace {
 
-// The checksums of a frame's slices by ascending index, 0 for absent ones.
-std::vector<uint32_t> InOrder(const FramePlan& plan,
-                              const v1::FrameMeta& meta) {
-  std::vector<uint32_t> crc32c;
-  size_t present = 0;
-  size_t absent = 0;
-  while (present < plan.slices.size() || absent < plan.absent_slices.size()) {
-    if (absent == plan.absent_slices.size() ||
-        (present < plan.slices.size() &&
-         plan.slices[present] < plan.absent_slices[absent])) {
-      crc32c.push_back(meta.crc32c(static_cast<int>(present++)));
-    } else {
-      crc32c.push_back(0);
-      ++absent;
-    }
-  }
-  return crc32c;
+// Of staging, for so many bytes: slices begin at whole words.
+size_t StagingWords(int64_t bytes) {
+  return (static_cast<size_t>(bytes) + sizeof(uint16_t) - 1) / sizeof(uint16_t);
 }
 
 }  // namespace
@@ -71,15 +59,22 @@ void FrameMemory::Release(std::unique_ptr<std::vector<uint16_t>> staging) {
 FrameSource::FrameSource(const ShardRouter* router,
                          absl::Span<const TensorView> bound, int shard,
                          v1::FrameMeta meta, DType dtype,
-                         std::shared_ptr<FrameMemory> memory)
+                         std::shared_ptr<FrameMemory> memory,
+                         ErrorFeedback* feedback, RowRegion* region)
     : router_(router),
+      shard_(shard),
       bound_(bound),
       meta_(std::move(meta)),
       dtype_(dtype),
       memory_(std::move(memory)),
-      plans_(router->PlanFrames(shard, dtype, bound)),
-      crc32c_(plans_.size()) {
+      feedback_(feedback),
+      region_(region) {
   meta_.set_dtype(static_cast<v1::DType>(dtype));
+  meta_.set_in_place(region != nullptr);
+}
+
+void FrameSource::Add(std::vector<FramePlan> plans) {
+  std::move(plans.begin(), plans.end(), std::back_inserter(plans_));
 }
 
 bool FrameSource::NeedsStaging(const FramePlan& plan) const {
@@ -93,32 +88,57 @@ bool FrameSource::NeedsStaging(const FramePlan& plan) const {
 absl::string_view FrameSource::Payload(const Slice& slice,
                                        std::vector<uint16_t>* staging) const {
   const TensorView& view = bound_[slice.tensor];
-  const int64_t bytes = slice.num_elements * DTypeBytes(dtype_);
+  const int64_t bytes = PayloadBytes(dtype_, slice.num_elements);
   if (view.dtype == dtype_) {
     return absl::string_view(
         static_cast<const char*>(view.data) + slice.begin * DTypeBytes(dtype_),
         bytes);
   }
   const size_t start = staging->size();
-  staging->resize(start + slice.num_elements);
-  const absl::Span<uint16_t> to = absl::MakeSpan(*staging).subspan(start);
-  NarrowFloats(
+  staging->resize(start + StagingWords(bytes));
+  char* const to = reinterpret_cast<char*>(staging->data() + start);
+  EncodeFloats(
       absl::MakeConstSpan(static_cast<const float*>(view.data) + slice.begin,
                           slice.num_elements),
-      dtype_, to);
-  return absl::string_view(reinterpret_cast<const char*>(to.data()), bytes);
+      dtype_,
+      feedback_ == nullptr ? Residual()
+                           : feedback_->ResidualOf(slice.tensor, slice.begin,
+                                                   slice.num_elements),
+      to);
+  return absl::string_view(to, bytes);
 }
 
 absl::optional<uint32_t> FrameSource::row_crc32c() const {
+  const std::vector<int32_t>& indices = router_->plan().slices_of_shard[shard_];
   std::vector<uint32_t> slices;
-  for (const std::vector<uint32_t>& frame : crc32c_) {
-    if (frame.empty()) return absl::nullopt;  // every frame has a slice
-    slices.insert(slices.end(), frame.begin(), frame.end());
+  slices.reserve(indices.size());
+  for (const int32_t index : indices) {
+    const auto found = crc32c_.find(index);
+    if (found == crc32c_.end()) return absl::nullopt;
+    slices.push_back(found->second);
   }
   return Crc32cOfWords(slices);
 }
 
-grpc::ByteBuffer FrameSource::Make(int frame) {
+FrameSource::Body FrameSource::MakeInPlace(int frame) {
+  const FramePlan& plan = plans_[frame];
+  Body body;
+  body.meta = meta_;
+  for (int32_t index : plan.slices) {
+    region_->Write(index, bound_[router_->plan().slices[index].tensor],
+                   feedback_);
+    body.meta.add_slices(index);
+    crc32c_[index] = 0;
+  }
+  for (int32_t index : plan.absent_slices) {
+    body.meta.add_absent_slices(index);
+    crc32c_[index] = 0;
+  }
+  return body;
+}
+
+FrameSource::Body FrameSource::MakeBody(int frame) {
+  if (region_ != nullptr) return MakeInPlace(frame);
   const FramePlan& plan = plans_[frame];
   std::unique_ptr<std::vector<uint16_t>> staging;
   if (NeedsStaging(plan)) {
@@ -126,19 +146,48 @@ grpc::ByteBuffer FrameSource::Make(int frame) {
     staging->clear();
     // Payloads point into the buffer, so it must not be reallocated while they
     // are made.
-    staging->reserve(plan.payload_bytes / sizeof(uint16_t));
+    staging->reserve(StagingWords(plan.payload_bytes) + plan.slices.size());
   }
-  v1::FrameMeta meta = meta_;
-  std::vector<absl::string_view> payload;
+  Body body;
+  v1::FrameMeta& meta = body.meta;
+  meta = meta_;
+  std::vector<absl::string_view>& payload = body.payload;
   payload.reserve(plan.slices.size());
   for (int32_t index : plan.slices) {
     payload.push_back(Payload(router_->plan().slices[index], staging.get()));
     meta.add_slices(index);
     meta.add_crc32c(Crc32c(payload.back()));
+    crc32c_[index] = meta.crc32c(meta.crc32c_size() - 1);
   }
-  for (int32_t index : plan.absent_slices) meta.add_absent_slices(index);
-  crc32c_[frame] = InOrder(plan, meta);
-  return MakeFrame(meta, payload, memory_->Hold(std::move(staging)));
+  for (int32_t index : plan.absent_slices) {
+    meta.add_absent_slices(index);
+    crc32c_[index] = 0;
+  }
+  body.owner = memory_->Hold(std::move(staging));
+  return body;
+}
+
+void FrameSource::Prepare() { prepared_ = MakeBody(0); }
+
+grpc::ByteBuffer FrameSource::Make(int frame) {
+  Body body;
+  if (prepared_.has_value()) {
+    body = *std::move(prepared_);
+    prepared_.reset();
+  } else {
+    body = MakeBody(frame);
+  }
+  const bool last = frame + 1 == num_frames();
+  if (!last || (commit_ == nullptr && pull_ == nullptr)) {
+    return MakeFrame(body.meta, body.payload, std::move(body.owner));
+  }
+  v1::PushFrame head;
+  *head.mutable_meta() = std::move(body.meta);
+  if (commit_ != nullptr) *head.mutable_commit() = *commit_;
+  if (pull_ != nullptr) *head.mutable_pull() = *pull_;
+  const int64_t bytes = region_ == nullptr ? plans_[frame].payload_bytes : 0;
+  return MakeFrame(MakeFrameHeader(head, bytes), body.payload,
+                   std::move(body.owner));
 }
 
 }  // namespace agg

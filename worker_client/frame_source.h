@@ -10,11 +10,15 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "kernels/dtype.h"
 #include "proto/agg.pb.h"
 #include "server/base/mutex.h"
+#include "worker_client/error_feedback.h"
+#include "worker_client/row_region.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/tensor_view.h"
 
@@ -43,39 +47,70 @@ class FrameMemory : public std::enable_shared_from_this<FrameMemory> {
       ABSL_GUARDED_BY(mutex_);
 };
 
-// The frames of one push to one shard. A tensor that already has the push dtype
-// is sent from where it lies; other tensors are narrowed into staging. May make
-// a frame several times (for retries). Thread-compatible.
+// The frames of one push to one shard, which may grow while they are sent. A
+// tensor that already has the push dtype is sent from where it lies; other
+// tensors are rounded into staging. May make a frame several times (for
+// retries): the same bytes. Thread-compatible.
 class FrameSource {
  public:
-  // `meta` has all fields except slices and checksums. REQUIRES: router, the
-  // bound views and their memory outlive this and every frame.
+  // Has no frames yet. `meta` has all fields except slices and checksums.
+  // REQUIRES: router, the bound views and their memory outlive this and every
+  // frame. `feedback`: for what is rounded; null: none; else it outlives this.
+  // `region`, for which Begin was true: slices are written there, and frames
+  // only name them (P39); null: frames bring them; else it outlives this.
   FrameSource(const ShardRouter* router, absl::Span<const TensorView> bound,
               int shard, v1::FrameMeta meta, DType dtype,
-              std::shared_ptr<FrameMemory> memory);
+              std::shared_ptr<FrameMemory> memory,
+              ErrorFeedback* feedback = nullptr, RowRegion* region = nullptr);
+
+  // More frames, of tensors whose views are bound by now.
+  void Add(std::vector<FramePlan> plans);
 
   int num_frames() const { return static_cast<int>(plans_.size()); }
   grpc::ByteBuffer Make(int frame);
 
-  // CommitRequest.row_crc32c for this shard; nothing before every frame was
-  // made at least once.
+  // Computes the sums of the only frame, which the next Make uses. REQUIRES:
+  // num_frames() is 1.
+  void Prepare();
+  // What the last frame has besides, from now on (P41); may be null. Outlives
+  // this.
+  void SetTail(const v1::CommitRequest* commit, const v1::PullRequest* pull) {
+    commit_ = commit;
+    pull_ = pull;
+  }
+
+  // CommitRequest.row_crc32c for this shard; nothing before frames with all of
+  // its slices were made at least once.
   absl::optional<uint32_t> row_crc32c() const;
 
  private:
-  // The slice's bytes as sent: in place, or narrowed to `staging`'s end.
+  // A frame without its head.
+  struct Body {
+    v1::FrameMeta meta;
+    std::vector<absl::string_view> payload;
+    std::shared_ptr<const void> owner;
+  };
+  Body MakeBody(int frame);
+  Body MakeInPlace(int frame);
+  // The slice's bytes as sent: in place, or rounded to `staging`'s end.
   absl::string_view Payload(const Slice& slice,
                             std::vector<uint16_t>* staging) const;
   bool NeedsStaging(const FramePlan& plan) const;
 
   const ShardRouter* router_;
+  const int shard_;
   absl::Span<const TensorView> bound_;
   v1::FrameMeta meta_;
   DType dtype_;
   std::shared_ptr<FrameMemory> memory_;
+  ErrorFeedback* feedback_;
+  RowRegion* region_;
   std::vector<FramePlan> plans_;
-  // By frame: the checksums of its slices and absent slices, in the order of
-  // their indices; empty before the frame was made.
-  std::vector<std::vector<uint32_t>> crc32c_;
+  absl::optional<Body> prepared_;  // of frame 0
+  const v1::CommitRequest* commit_ = nullptr;
+  const v1::PullRequest* pull_ = nullptr;
+  // The checksums of the slices of frames that were made, 0 for absent ones.
+  absl::flat_hash_map<int32_t, uint32_t> crc32c_;
 };
 
 }  // namespace agg

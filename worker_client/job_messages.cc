@@ -29,6 +29,9 @@ RoundOutcome OutcomeOf(const v1::RoundOutcome& message) {
   outcome.orthogonality = message.orthogonality();
   outcome.loss = message.loss();
   outcome.combined_norm = message.combined_norm();
+  outcome.rule = message.combination().rule();
+  outcome.scope = message.combination().scope();
+  outcome.step_scale = message.combination().step_scale();
   outcome.finished = message.finished();
   outcome.message = message.message();
   return outcome;

@@ -19,6 +19,8 @@
 namespace agg {
 namespace {
 
+constexpr absl::Duration kLookForCancel = absl::Milliseconds(50);
+
 // An attempt that only failed is over before that.
 absl::Duration Works(const ClientOptions& options) {
   return options.reconnect_window + RetryPolicy::kWorks;
@@ -76,14 +78,15 @@ Membership::View Membership::view() const {
 }
 
 absl::Status Membership::Persist(
-    absl::Time deadline, const std::function<absl::Status(const View&)>& call) {
+    const CallLimit& limit,
+    const std::function<absl::Status(const View&)>& call) {
   RecoveryWindow window(options_.recovery_window, Works(options_));
   while (true) {
     const View view = this->view();
     const absl::Time began = clock_->Now();
     const absl::Status status = call(view);
     if (status.ok()) return status;
-    absl::Status fate = fate_.status();
+    absl::Status fate = Pause(absl::ZeroDuration(), limit);
     if (!fate.ok()) return fate;
     if (options_.recovery_window <= absl::ZeroDuration()) {
       return Explain(status);
@@ -93,12 +96,27 @@ absl::Status Membership::Persist(
     const absl::optional<absl::Duration> pause =
         window.AfterFailure(now, now - began);
     if (!pause.has_value()) return TriedForRecovery(status, options_);
-    fate = fate_.WaitFor(*pause);
+    fate = Pause(*pause, limit);
     if (!fate.ok()) return fate;
     view->over()->Cancel(status);
-    const absl::Status next = AwaitNext(view, deadline, &window);
+    const absl::Status next = AwaitNext(view, limit, &window);
     if (!next.ok()) return next;
   }
+}
+
+absl::Status Membership::Pause(absl::Duration pause, const CallLimit& limit) {
+  absl::Status fate = fate_.status();
+  if (limit.cancel != nullptr) {
+    // In short waits, so that the call's end is seen.
+    while (fate.ok() && limit.cancelled().ok() &&
+           pause > absl::ZeroDuration()) {
+      fate = fate_.WaitFor(std::min(pause, kLookForCancel));
+      pause -= kLookForCancel;
+    }
+  } else if (pause > absl::ZeroDuration()) {
+    fate = fate_.WaitFor(pause);
+  }
+  return fate.ok() ? limit.cancelled() : fate;
 }
 
 bool Membership::MayBeOver(const JobView& view, const absl::Status& status) {
@@ -118,30 +136,33 @@ bool Membership::MayBeOver(const JobView& view, const absl::Status& status) {
   }
 }
 
-absl::Status Membership::AwaitNext(const View& view, absl::Time deadline,
+absl::Status Membership::AwaitNext(const View& view, const CallLimit& limit,
                                    RecoveryWindow* window) {
   {
     // Looks at both clocks each second: one of them leaves out what this
     // process spends frozen.
-    constexpr absl::Duration kLook = absl::Seconds(1);
+    const absl::Duration look =
+        limit.cancel == nullptr ? absl::Seconds(1) : kLookForCancel;
     const auto left = [&] {
-      return std::min(deadline - absl::Now(), window->end() - clock_->Now());
+      return std::min(limit.deadline - absl::Now(),
+                      window->end() - clock_->Now());
     };
     MutexLock lock(&mutex_);
     while (view_ == view && attended_ && fate_.status().ok() &&
-           left() > absl::ZeroDuration()) {
-      changed_.WaitFor(&mutex_, std::min(left(), kLook));
+           limit.cancelled().ok() && left() > absl::ZeroDuration()) {
+      changed_.WaitFor(&mutex_, std::min(left(), look));
     }
     if (!fate_.status().ok()) return fate_.status();
+    if (!limit.cancelled().ok()) return limit.cancelled();
     if (view_ != view) return absl::OkStatus();
     if (attended_) {
       const absl::Status why = view->over()->status();
-      if (absl::Now() < deadline) return TriedForRecovery(why, options_);
+      if (absl::Now() < limit.deadline) return TriedForRecovery(why, options_);
       return absl::DeadlineExceededError(
           absl::StrCat(why.message(), "; the job is not back in time"));
     }
   }
-  return Resume(view, deadline, window);
+  return Resume(view, limit.deadline, window);
 }
 
 absl::Status Membership::Resume(const View& view, absl::Time deadline,

@@ -48,8 +48,8 @@ class Membership {
 
   // Calls `call` with the present view, and again with the next one each time
   // its epoch has ended, for recovery_window from each loss and until
-  // `deadline` (the system's time). Its last status, or the fate.
-  absl::Status Persist(absl::Time deadline,
+  // `limit`. Its last status, the limit's reason, or the fate.
+  absl::Status Persist(const CallLimit& limit,
                        const std::function<absl::Status(const View&)>& call);
 
   // The worker has the parameters of `version`. False, and no effect: the epoch
@@ -80,8 +80,10 @@ class Membership {
 
   // Whether a call that failed so may succeed in another epoch.
   bool MayBeOver(const JobView& view, const absl::Status& status);
+  // Waits, and ends with the reason if the fate or the call is decided.
+  absl::Status Pause(absl::Duration pause, const CallLimit& limit);
   // OK: view() is another one than `view`.
-  absl::Status AwaitNext(const View& view, absl::Time deadline,
+  absl::Status AwaitNext(const View& view, const CallLimit& limit,
                          RecoveryWindow* window);
   // Gets in again and replaces `view`, unless that has happened meanwhile.
   absl::Status Resume(const View& view, absl::Time deadline,

@@ -2,7 +2,10 @@
 // checksum after: then the pull fails, or begins again.
 #include "worker_client/parameter_sink.h"
 
+#include <cstring>
+
 #include "absl/strings/str_cat.h"
+#include "proto/crc32c.h"
 #include "worker_client/float_narrowing.h"
 
 namespace agg {
@@ -24,10 +27,6 @@ absl::Status CheckMeta(const v1::FrameMeta& meta, const PullTarget& target) {
     return Unexpected(absl::StrCat("its dtype is ", meta.dtype(), ", not ",
                                    DTypeName(target.dtype)));
   }
-  if (meta.slices_size() != meta.crc32c_size()) {
-    return Unexpected(absl::StrCat(meta.slices_size(), " slices with ",
-                                   meta.crc32c_size(), " checksums"));
-  }
   return absl::OkStatus();
 }
 
@@ -35,52 +34,133 @@ absl::Status CheckMeta(const v1::FrameMeta& meta, const PullTarget& target) {
 
 ParameterSink::ParameterSink(const ShardRouter* router,
                              absl::Span<const MutableTensorView> bound,
-                             const PullTarget& target)
+                             const PullTarget& target, PullArrivals* arrivals)
     : router_(router),
       bound_(bound),
       target_(target),
+      arrivals_(arrivals),
       landed_(router->plan().slices.size()) {}
 
-absl::Status ParameterSink::LandSlice(int shard, int i, FrameReader* reader) {
-  const std::vector<Slice>& slices = router_->plan().slices;
-  const uint32_t index = reader->meta().slices(i);
-  if (index >= slices.size() || slices[index].shard != shard ||
-      landed_[index]) {
-    return Unexpected(
-        absl::StrCat("slice ", index, " is of another shard or came twice"));
+uint32_t ParameterSink::ReadWidened(absl::Span<float> to, FrameReader* reader) {
+  // What is read stays in the L1 cache until it is widened.
+  constexpr size_t kChunk = 8192;
+  scratch_.resize(kChunk);
+  uint32_t crc = kCrc32cInit;
+  for (size_t done = 0; done < to.size(); done += kChunk) {
+    const absl::Span<float> some = to.subspan(done, kChunk);
+    crc = reader->ReadOn(reinterpret_cast<char*>(scratch_.data()),
+                         static_cast<int64_t>(some.size() * sizeof(uint16_t)),
+                         crc);
+    WidenFloats(absl::MakeConstSpan(scratch_).first(some.size()), target_.dtype,
+                some);
   }
-  const Slice& slice = slices[index];
+  return FinishCrc32c(crc);
+}
+
+absl::Status ParameterSink::CheckSlice(int shard, uint32_t index) const {
+  const std::vector<Slice>& slices = router_->plan().slices;
+  if (index < slices.size() && slices[index].shard == shard &&
+      !landed_[index]) {
+    return absl::OkStatus();
+  }
+  return Unexpected(
+      absl::StrCat("slice ", index, " is of another shard or came twice"));
+}
+
+absl::Status ParameterSink::LandSlice(int shard, int i, FrameReader* reader) {
+  const uint32_t index = reader->meta().slices(i);
+  const absl::Status checked = CheckSlice(shard, index);
+  if (!checked.ok()) return checked;
+  const Slice& slice = router_->plan().slices[index];
   const int64_t bytes = slice.num_elements * DTypeBytes(target_.dtype);
   if (bytes > reader->remaining_bytes()) {
     return Unexpected(absl::StrCat("slice ", index, " is cut"));
   }
-  float* const to = bound_[slice.tensor].data + slice.begin;
-  uint32_t crc32c;
-  if (target_.dtype == DType::kF32) {
-    crc32c = reader->Read(reinterpret_cast<char*>(to), bytes);
-  } else {
-    scratch_.resize(slice.num_elements);
-    crc32c = reader->Read(reinterpret_cast<char*>(scratch_.data()), bytes);
-    WidenFloats(scratch_, target_.dtype,
-                absl::MakeSpan(to, slice.num_elements));
+  landed_[index] = true;
+  if (arrivals_->landed(static_cast<int32_t>(index))) {
+    reader->Skip(bytes);
+    return absl::OkStatus();
   }
+  float* const to = bound_[slice.tensor].data + slice.begin;
+  const uint32_t crc32c =
+      target_.dtype == DType::kF32
+          ? reader->Read(reinterpret_cast<char*>(to), bytes)
+          : ReadWidened(absl::MakeSpan(to, slice.num_elements), reader);
   if (crc32c != reader->meta().crc32c(i)) {
     return absl::DataLossError(
         absl::StrCat("the checksum of slice ", index, " differs"));
   }
-  landed_[index] = true;
+  arrivals_->Land(static_cast<int32_t>(index));
   return absl::OkStatus();
+}
+
+absl::Status ParameterSink::CopySlice(uint32_t index, uint64_t offset,
+                                      uint64_t generation,
+                                      const VersionRegion& region) {
+  const Slice& slice = router_->plan().slices[index];
+  const int64_t bytes = slice.num_elements * DTypeBytes(target_.dtype);
+  const char* const from = region.At(offset, bytes);
+  if (from == nullptr) {
+    return Unexpected(absl::StrCat("slice ", index, " of ", bytes,
+                                   " bytes is not at ", offset,
+                                   " in shared memory"));
+  }
+  landed_[index] = true;
+  if (arrivals_->landed(static_cast<int32_t>(index))) return absl::OkStatus();
+  float* const to = bound_[slice.tensor].data + slice.begin;
+  if (target_.dtype == DType::kF32) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  } else {
+    WidenFloats(absl::MakeConstSpan(reinterpret_cast<const uint16_t*>(from),
+                                    slice.num_elements),
+                target_.dtype, absl::MakeSpan(to, slice.num_elements));
+  }
+  // Who waits for the slice's tensor may read it from here on.
+  if (!region.Holds(generation)) {
+    return absl::AbortedError(
+        absl::StrCat("version ", target_.version,
+                     " was replaced while it was being copied"));
+  }
+  arrivals_->Land(static_cast<int32_t>(index));
+  return absl::OkStatus();
+}
+
+absl::Status ParameterSink::LandPlaced(int shard, const v1::PullFrame& frame,
+                                       const VersionRegion& region) {
+  const v1::SnapshotPlace& place = frame.place();
+  absl::Status status = CheckMeta(frame.meta(), target_);
+  if (status.ok() && frame.meta().slices_size() != place.offsets_size()) {
+    return Unexpected(absl::StrCat(frame.meta().slices_size(), " slices at ",
+                                   place.offsets_size(), " places"));
+  }
+  for (int i = 0; status.ok() && i < place.offsets_size(); ++i) {
+    const uint32_t index = frame.meta().slices(i);
+    status = CheckSlice(shard, index);
+    if (!status.ok()) break;
+    status = CopySlice(index, place.offsets(i), place.generation(), region);
+  }
+  return status;
 }
 
 absl::Status ParameterSink::Land(int shard, const grpc::ByteBuffer& frame) {
   FrameReader reader;
-  absl::Status status = reader.Init(frame);
+  const absl::Status status = reader.Init(frame);
   if (!status.ok()) return Unexpected(status.message());
-  status = CheckMeta(reader.meta(), target_);
-  for (int i = 0; status.ok() && i < reader.meta().slices_size(); ++i) {
-    status = LandSlice(shard, i, &reader);
+  return Land(shard, &reader);
+}
+
+absl::Status ParameterSink::Land(int shard, FrameReader* reader) {
+  absl::Status status = CheckMeta(reader->meta(), target_);
+  if (status.ok() &&
+      reader->meta().slices_size() != reader->meta().crc32c_size()) {
+    return Unexpected(absl::StrCat(reader->meta().slices_size(),
+                                   " slices with ",
+                                   reader->meta().crc32c_size(), " checksums"));
   }
-  if (status.ok() && reader.remaining_bytes() != 0) {
+  for (int i = 0; status.ok() && i < reader->meta().slices_size(); ++i) {
+    status = LandSlice(shard, i, reader);
+  }
+  if (status.ok() && reader->remaining_bytes() != 0) {
     return Unexpected("its payload is longer than its slices");
   }
   return status;

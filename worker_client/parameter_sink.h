@@ -11,9 +11,12 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/dtype.h"
+#include "proto/agg.pb.h"
 #include "proto/byte_buffer_frame.h"
+#include "worker_client/pull_arrivals.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/tensor_view.h"
+#include "worker_client/version_region.h"
 
 namespace agg {
 
@@ -25,19 +28,29 @@ struct PullTarget {
 };
 
 // Trusts nothing that arrives: a bad frame is an error, never a write outside
-// its slices. Float32 bytes are copied once, from gRPC's memory to the tensor;
-// 16-bit ones are widened from a scratch slice. Thread-compatible.
+// its slices. What has arrived is not written again. Float32 bytes are copied
+// once, from gRPC's memory to the tensor; 16-bit ones are widened from a small
+// scratch. Thread-compatible.
 class ParameterSink {
  public:
-  // REQUIRES: router and the tensors outlive this; `bound` is from Bind.
+  // REQUIRES: router, the tensors and `arrivals` outlive this; `bound` is from
+  // Bind.
   ParameterSink(const ShardRouter* router,
                 absl::Span<const MutableTensorView> bound,
-                const PullTarget& target);
+                const PullTarget& target, PullArrivals* arrivals);
 
   // Copies a frame of `shard`. DATA_LOSS: a checksum differs. INTERNAL: it is
   // not a frame of the target, or holds a slice of another shard, or one that
   // has come before.
   absl::Status Land(int shard, const grpc::ByteBuffer& frame);
+  // The same of a frame whose head has been read.
+  absl::Status Land(int shard, FrameReader* reader);
+
+  // Copies the slices of which a frame of `shard` says the place in `region`
+  // (P40). ABORTED: the shard has overwritten it meanwhile. INTERNAL: as Land,
+  // or the place is not inside.
+  absl::Status LandPlaced(int shard, const v1::PullFrame& frame,
+                          const VersionRegion& region);
 
   // OK when all slices of the shard have landed, else INTERNAL.
   absl::Status CheckComplete(int shard) const;
@@ -46,12 +59,20 @@ class ParameterSink {
   void Restart(int shard);
 
  private:
+  // Reads 16-bit elements into `to`, and returns their bytes' CRC32C.
+  uint32_t ReadWidened(absl::Span<float> to, FrameReader* reader);
   // Copies the i-th slice of the frame.
   absl::Status LandSlice(int shard, int i, FrameReader* reader);
+  // OK if the slice is the shard's, and has not come before.
+  absl::Status CheckSlice(int shard, uint32_t index) const;
+  // Of a region that holds the version as long as it has this generation.
+  absl::Status CopySlice(uint32_t index, uint64_t offset, uint64_t generation,
+                         const VersionRegion& region);
 
   const ShardRouter* const router_;
   const absl::Span<const MutableTensorView> bound_;
   const PullTarget target_;
+  PullArrivals* const arrivals_;
   std::vector<bool> landed_;  // by slice
   std::vector<uint16_t> scratch_;
 };

@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "absl/types/optional.h"
 #include "proto/agg.pb.h"
+#include "proto/shard_plan.h"
 #include "worker_client/retry.h"
 #include "worker_client/wire_message.h"
 
@@ -21,22 +22,29 @@ namespace agg {
 namespace {
 
 constexpr char kPullMethod[] = "/agg.v1.Shard/Pull";
+constexpr size_t kMaxPlaceFrameBytes = size_t{1} << 20;
 
 // The pull from one shard: request, frames, status. At most one operation is
 // under way at any time, so the stream itself is the completion queue's tag.
 class PullStream {
  public:
-  PullStream(int shard, const PullSettings& settings, absl::Time deadline,
+  PullStream(int shard, const v1::PullRequest& request,
+             const PullSettings& settings, absl::Time deadline,
              grpc::CompletionQueue* queue, ParameterSink* sink)
       : shard_(shard),
+        request_(request),
         settings_(settings),
         deadline_(deadline),
         queue_(queue),
         sink_(sink),
         stub_(settings.channels[shard]),
-        retries_(settings.reconnect_window) {}
+        retries_(settings.reconnect_window),
+        maps_versions_(!settings.regions.empty() &&
+                       !settings.regions[shard]->versions.empty()) {}
 
-  void Start(const v1::PullRequest& request) {
+  void Start() {
+    request_.set_in_place(maps_versions_);
+    released_ = false;
     sink_->Restart(shard_);
     landing_ = absl::OkStatus();
     restart_at_ = absl::InfiniteFuture();
@@ -46,7 +54,6 @@ class PullStream {
       call_->registrations.emplace_back(cancel, &call_->context);
     }
     call_->stream = stub_.PrepareCall(&call_->context, kPullMethod, queue_);
-    request_ = SerializeMessage(request);
     step_ = Step::kStart;
     call_->stream->StartCall(this);
   }
@@ -60,10 +67,10 @@ class PullStream {
         call_->connected_at = absl::Now();  // it takes a connection
         return Begin(Step::kWrite);
       case Step::kRead:
-        if (landing_.ok()) landing_ = sink_->Land(shard_, frame_);
+        if (landing_.ok() && !released_) landing_ = Land();
         frame_.Clear();
         // gRPC wants a stream read to its end before Finish, also a bad one.
-        if (!landing_.ok()) call_->context.TryCancel();
+        if (!landing_.ok() || released_) call_->context.TryCancel();
         return Begin(Step::kRead);
       default:
         return Begin(Step::kRead);
@@ -93,11 +100,33 @@ class PullStream {
     absl::Time connected_at = absl::InfiniteFuture();
   };
 
+  // Copies what the frame brings, or what it says the place of.
+  absl::Status Land() {
+    v1::PullFrame frame;
+    // A frame with payload has a longer way than parsing it twice.
+    if (!maps_versions_ || frame_.Length() > kMaxPlaceFrameBytes ||
+        !ParseMessage(frame_, &frame) || !frame.has_place()) {
+      return sink_->Land(shard_, frame_);
+    }
+    const auto& versions = settings_.regions[shard_]->versions;
+    const auto region = versions.find(frame.place().region());
+    if (region == versions.end()) {
+      // Made since this client asked: the bytes themselves will do.
+      maps_versions_ = false;
+      return absl::UnavailableError("a region that is not mapped");
+    }
+    const absl::Status status =
+        sink_->LandPlaced(shard_, frame, *region->second);
+    released_ = status.ok() && sink_->CheckComplete(shard_).ok();
+    return status;
+  }
+
   void Begin(Step step) {
     step_ = step;
     switch (step) {
       case Step::kWrite:
-        return call_->stream->WriteLast(request_, grpc::WriteOptions(), this);
+        return call_->stream->WriteLast(SerializeMessage(request_),
+                                        grpc::WriteOptions(), this);
       case Step::kRead:
         return call_->stream->Read(&frame_, this);
       default:
@@ -110,6 +139,8 @@ class PullStream {
     const absl::Duration connected =
         std::max(absl::ZeroDuration(), now - call_->connected_at);
     call_.reset();
+    // The version was held for this client until it cancelled the call.
+    if (released_) status_ = grpc::Status::OK;
     if (landing_.ok() && status_.ok()) landing_ = sink_->CheckComplete(shard_);
     // If the sink refused a frame, the call was cancelled for that reason:
     // report the reason instead of CANCELLED.
@@ -126,16 +157,18 @@ class PullStream {
   }
 
   const int shard_;
+  v1::PullRequest request_;
   const PullSettings& settings_;
   const absl::Time deadline_;
   grpc::CompletionQueue* const queue_;
   ParameterSink* const sink_;
   grpc::GenericStub stub_;
   RetryPolicy retries_;
+  bool maps_versions_;
+  bool released_ = false;  // all is copied, and the call cancelled
 
   absl::optional<Call> call_;
   Step step_ = Step::kStart;
-  grpc::ByteBuffer request_;
   grpc::ByteBuffer frame_;
   grpc::Status status_;
   absl::Status landing_;
@@ -151,9 +184,23 @@ absl::Status FirstReason(const std::vector<CancelSource*>& cancels) {
   return absl::OkStatus();
 }
 
+// Of the tensors that are wanted first (P42).
+std::vector<int32_t> FirstSlices(const PullSettings& settings, int shard) {
+  constexpr size_t kMaxFirstSlices = 200;
+  const ShardPlan& plan = settings.router->plan();
+  std::vector<int32_t> first;
+  for (const int tensor : settings.first) {
+    for (const int32_t slice : plan.slices_of_tensor[tensor]) {
+      if (plan.slices[slice].shard != shard) continue;
+      if (first.size() == kMaxFirstSlices) return first;
+      first.push_back(slice);
+    }
+  }
+  return first;
+}
+
 // Runs the streams to their ends. After the first failure all are cancelled.
-absl::Status RunAll(const v1::PullRequest& request,
-                    const PullSettings& settings, grpc::CompletionQueue* queue,
+absl::Status RunAll(const PullSettings& settings, grpc::CompletionQueue* queue,
                     std::list<PullStream>* streams) {
   absl::Status status;
   while (true) {
@@ -169,7 +216,7 @@ absl::Status RunAll(const v1::PullRequest& request,
     if (status.ok()) status = failure;
     for (PullStream& stream : *streams) {
       if (!status.ok()) stream.Cancel();
-      if (stream.restart_at() <= absl::Now()) stream.Start(request);
+      if (stream.restart_at() <= absl::Now()) stream.Start();
       running |= !stream.done();
       until = std::min(until, stream.restart_at());
     }
@@ -194,16 +241,20 @@ absl::Status PullVersion(const PullSettings& settings, const PullTarget& target,
   request.set_epoch(target.epoch);
   request.set_version(target.version);
   request.set_dtype(static_cast<v1::DType>(target.dtype));
-  ParameterSink sink(settings.router, bound, target);
+  ParameterSink sink(settings.router, bound, target, settings.arrivals);
   grpc::CompletionQueue queue;
   std::list<PullStream> streams;
   for (size_t i = 0; i < settings.names.size(); ++i) {
     if (settings.router->plan().slices_of_shard[i].empty()) continue;
-    streams.emplace_back(static_cast<int>(i), settings, deadline, &queue,
-                         &sink);
-    streams.back().Start(request);
+    const int shard = static_cast<int>(i);
+    v1::PullRequest ordered = request;
+    for (const int32_t slice : FirstSlices(settings, shard)) {
+      ordered.add_first_slices(static_cast<uint32_t>(slice));
+    }
+    streams.emplace_back(shard, ordered, settings, deadline, &queue, &sink);
+    streams.back().Start();
   }
-  status = RunAll(request, settings, &queue, &streams);
+  status = RunAll(settings, &queue, &streams);
   // gRPC wants a queue shut down and empty before it is destroyed.
   queue.Shutdown();
   void* tag;

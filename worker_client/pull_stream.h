@@ -13,7 +13,9 @@
 #include "absl/types/span.h"
 #include "worker_client/cancel_source.h"
 #include "worker_client/parameter_sink.h"
+#include "worker_client/pull_arrivals.h"
 #include "worker_client/rpc_status.h"
+#include "worker_client/shard_regions.h"
 #include "worker_client/shard_router.h"
 
 namespace agg {
@@ -23,9 +25,14 @@ struct PullSettings {
   const ShardRouter* router = nullptr;
   std::vector<ShardName> names;                          // by ordinal
   std::vector<std::shared_ptr<grpc::Channel>> channels;  // by ordinal
+  // By ordinal: what of the shards' memory is mapped. Empty: nothing is.
+  std::vector<std::shared_ptr<const MappedRegions>> regions;
   absl::Duration reconnect_window;
   // Any of them ends the pull with its reason.
   std::vector<CancelSource*> cancels;
+  // Tensors that are asked for first, by index, in this order; a hint.
+  std::vector<int> first;
+  PullArrivals* arrivals = nullptr;  // hears of what lands
 };
 
 // Copies `target.version` of all shards into the bound tensors (Bind's), on the

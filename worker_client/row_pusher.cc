@@ -23,11 +23,14 @@ constexpr absl::Time kAtOnce = absl::UnixEpoch();
 RowPusher::RowPusher(
     const ShardRouter* router, const std::vector<ShardName>& names,
     const std::vector<std::shared_ptr<grpc::Channel>>& channels,
-    absl::Duration reconnect_window, CancelSource* cancel)
+    absl::Duration reconnect_window, CancelSource* cancel,
+    ErrorFeedback* feedback)
     : router_(router),
       reconnect_window_(reconnect_window),
       cancel_(cancel),
+      feedback_(feedback),
       memory_(std::make_shared<FrameMemory>()),
+      waker_(&queue_),
       streams_(names.size()) {
   for (size_t i = 0; i < names.size(); ++i) {
     if (router_->plan().slices_of_shard[i].empty()) continue;
@@ -52,37 +55,64 @@ RowPusher::~RowPusher() {
   }
 }
 
-absl::Status RowPusher::Push(absl::Span<const TensorView> bound, DType dtype,
-                             const v1::FrameMeta& meta,
+absl::Status RowPusher::Push(GrowingRow* row, const v1::FrameMeta& meta,
                              absl::Span<const int> shards,
-                             absl::Time deadline) {
+                             absl::Span<RowRegion* const> regions,
+                             absl::Duration timeout) {
   receipts_.clear();
   absl::Status status = cancel_->status();
+  if (status.ok()) status = row->cancelled();
   if (!status.ok()) return status;
-  std::vector<Part> parts = Start(bound, dtype, meta, shards);
-  status = Wait(meta, deadline, &parts);
-  TakeReceipts(parts);
-  if (!status.ok()) Abandon(&parts);
+  Job job{row, meta, RowSchedule(router_), 0, {}};
+  row->SetWaker(&waker_);
+  Start(shards, regions, &job);
+  status = Wait(timeout, &job);
+  row->SetWaker(nullptr);
+  TakeReceipts(job.parts);
+  if (!status.ok()) Abandon(&job.parts);
   WaitForMemory();
   return status;
 }
 
-std::vector<RowPusher::Part> RowPusher::Start(
-    absl::Span<const TensorView> bound, DType dtype, const v1::FrameMeta& meta,
-    absl::Span<const int> shards) {
-  // First handle what happened to the streams since the last push: a call that
-  // has ended must be replaced, since writing to it would fail.
+void RowPusher::RunPastEvents() {
+  // A call that has ended must be replaced, since writing to it would fail.
   while (RunEvent(kAtOnce)) {
   }
-  std::vector<Part> parts;
-  for (const int shard : shards) {
-    parts.push_back(Part{shard, streams_[shard].get(),
-                         std::make_unique<FrameSource>(router_, bound, shard,
-                                                       meta, dtype, memory_),
-                         RetryPolicy(reconnect_window_)});
-    parts.back().stream->StartPush(parts.back().source.get(), meta);
+}
+
+RowPusher::Part RowPusher::MakePart(int shard, const v1::FrameMeta& meta,
+                                    const GrowingRow& row, RowRegion* region,
+                                    absl::Duration reconnect_window) {
+  return Part{
+      shard, streams_[shard].get(),
+      std::make_unique<FrameSource>(router_, row.bound(), shard, meta,
+                                    row.dtype(), memory_, feedback_, region),
+      RetryPolicy(reconnect_window)};
+}
+
+void RowPusher::Start(absl::Span<const int> shards,
+                      absl::Span<RowRegion* const> regions, Job* job) {
+  RunPastEvents();
+  for (size_t i = 0; i < shards.size(); ++i) {
+    job->parts.push_back(MakePart(shards[i], job->meta, *job->row, regions[i],
+                                  reconnect_window_));
+    job->parts.back().stream->StartPush(job->parts.back().source.get(),
+                                        job->meta);
   }
-  return parts;
+}
+
+void RowPusher::Feed(Job* job) {
+  job->schedule.Give(job->row->Take(&job->cursor));
+  for (Part& part : job->parts) {
+    if (part.stream->state() != State::kPushing || !part.stream->starved()) {
+      continue;
+    }
+    const std::vector<int32_t> slices = job->schedule.Take(part.ordinal);
+    if (slices.empty()) continue;
+    part.source->Add(
+        router_->PlanFrames(slices, job->row->dtype(), job->row->bound()));
+    part.stream->Continue();
+  }
 }
 
 bool RowPusher::RunEvent(absl::Time until) {
@@ -92,15 +122,18 @@ bool RowPusher::RunEvent(absl::Time until) {
       grpc::CompletionQueue::GOT_EVENT) {
     return false;
   }
-  static_cast<ShardStream::Event*>(tag)->Run(ok);
+  if (tag == &waker_) {
+    waker_.TakeEvent();
+  } else {
+    static_cast<ShardStream::Event*>(tag)->Run(ok);
+  }
   return true;
 }
 
-absl::StatusOr<bool> RowPusher::Advance(const v1::FrameMeta& meta,
-                                        std::vector<Part>* parts) {
+absl::StatusOr<bool> RowPusher::Advance(Job* job) {
   const absl::Time now = absl::Now();
   bool acknowledged = true;
-  for (Part& part : *parts) {
+  for (Part& part : job->parts) {
     acknowledged &= part.stream->state() == State::kAcknowledged;
     if (part.stream->state() != State::kBroken) continue;
     if (part.restart_at == absl::InfiniteFuture()) {
@@ -114,27 +147,33 @@ absl::StatusOr<bool> RowPusher::Advance(const v1::FrameMeta& meta,
     }
     if (part.restart_at <= now) {
       part.restart_at = absl::InfiniteFuture();
-      part.stream->StartPush(part.source.get(), meta);
+      part.stream->StartPush(part.source.get(), job->meta);
     }
   }
   return acknowledged;
 }
 
-absl::Status RowPusher::Wait(const v1::FrameMeta& meta, absl::Time deadline,
-                             std::vector<Part>* parts) {
+absl::Status RowPusher::Wait(absl::Duration timeout, Job* job) {
+  absl::Time deadline = absl::InfiniteFuture();  // until the row is complete
   while (true) {
-    absl::StatusOr<bool> acknowledged = Advance(meta, parts);
+    if (deadline == absl::InfiniteFuture() && job->row->complete()) {
+      deadline = absl::Now() + timeout;
+    }
+    Feed(job);
+    absl::StatusOr<bool> acknowledged = Advance(job);
     // Read after Advance: if the source cancelled a call, its reason is set by
     // now, and says more than the call's CANCELLED.
     absl::Status cancelled = cancel_->status();
+    if (cancelled.ok()) cancelled = job->row->cancelled();
     if (!cancelled.ok()) return cancelled;
     if (!acknowledged.ok()) return acknowledged.status();
     if (*acknowledged) return absl::OkStatus();
     absl::Time until = deadline;
-    for (const Part& part : *parts) until = std::min(until, part.restart_at);
+    for (const Part& part : job->parts)
+      until = std::min(until, part.restart_at);
     if (!RunEvent(until) && absl::Now() >= deadline) {
       std::string waiting;
-      for (const Part& part : *parts) {
+      for (const Part& part : job->parts) {
         if (part.stream->state() == State::kAcknowledged) continue;
         absl::StrAppend(&waiting, waiting.empty() ? "" : ", ",
                         ToString(part.stream->name()));

@@ -7,6 +7,7 @@
 #include <grpcpp/channel.h>
 #include <grpcpp/completion_queue.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -15,11 +16,16 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
-#include "kernels/dtype.h"
 #include "proto/agg.pb.h"
 #include "worker_client/cancel_source.h"
+#include "worker_client/error_feedback.h"
 #include "worker_client/frame_source.h"
+#include "worker_client/growing_row.h"
+#include "worker_client/queue_waker.h"
 #include "worker_client/retry.h"
+#include "worker_client/round_trip.h"
+#include "worker_client/row_region.h"
+#include "worker_client/row_schedule.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/shard_stream.h"
 
@@ -29,10 +35,12 @@ namespace agg {
 // Push polls. Not thread-safe.
 class RowPusher {
  public:
-  // REQUIRES: router and cancel outlive this.
+  // `feedback`: as FrameSource's. REQUIRES: router, cancel and feedback outlive
+  // this.
   RowPusher(const ShardRouter* router, const std::vector<ShardName>& names,
             const std::vector<std::shared_ptr<grpc::Channel>>& channels,
-            absl::Duration reconnect_window, CancelSource* cancel);
+            absl::Duration reconnect_window, CancelSource* cancel,
+            ErrorFeedback* feedback = nullptr);
   ~RowPusher();
   RowPusher(const RowPusher&) = delete;
   RowPusher& operator=(const RowPusher&) = delete;
@@ -45,15 +53,32 @@ class RowPusher {
     absl::optional<uint32_t> crc32c;
   };
 
-  // Sends the bound views (ShardRouter::Bind) as `dtype` to `shards`, and
+  // Sends the row to `shards`, each slice as soon as the row has it, and
   // returns when all of them have acknowledged; one whose connection breaks
-  // gets them again. `meta` holds epoch, session, round, kind and attempt. Once
-  // Push has returned, also with an error, gRPC no longer reads the views'
-  // memory. Errors: the cancel source's reason; DEADLINE_EXCEEDED; what a shard
-  // answers. REQUIRES: each of `shards` has slices.
-  absl::Status Push(absl::Span<const TensorView> bound, DType dtype,
-                    const v1::FrameMeta& meta, absl::Span<const int> shards,
-                    absl::Time deadline);
+  // gets it again. `meta` holds epoch, session, round, kind and attempt. Frames
+  // are narrowed and get their checksums here, on the thread that calls. Once
+  // Push has returned, also with an error, gRPC no longer reads the tensors'
+  // memory. Errors: the cancel source's reason, or the row's; DEADLINE_EXCEEDED
+  // when `timeout` has passed since the row was complete; what a shard answers.
+  // `regions`, as `shards`: where a shard's slices are written (P39), as they
+  // come; null: they are sent. REQUIRES: each of `shards` has slices.
+  absl::Status Push(GrowingRow* row, const v1::FrameMeta& meta,
+                    absl::Span<const int> shards,
+                    absl::Span<RowRegion* const> regions,
+                    absl::Duration timeout);
+
+  // The complete row, what `trip` asks for and what comes back, in one trip:
+  // to all shards with slices, which `shards` names. OK: the outcome is there,
+  // if not the version, or the shards have acknowledged the row and passed over
+  // the rest. Else the row is to be pushed as if this had not been. Connections
+  // are not tried again. Memory, regions and errors as for Push; `timeout`
+  // since now.
+  absl::Status PushInOneTrip(GrowingRow* row, const v1::FrameMeta& meta,
+                             absl::Span<const int> shards,
+                             absl::Span<RowRegion* const> regions,
+                             absl::Duration timeout, RoundTrip* trip);
+  // False once a shard has shown that it knows no trips.
+  bool takes_trips() const { return takes_trips_; }
 
   // Of the shards that have acknowledged the last Push, which may have failed
   // at others.
@@ -67,20 +92,37 @@ class RowPusher {
     std::unique_ptr<FrameSource> source;
     RetryPolicy retries;
     absl::Time restart_at = absl::InfiniteFuture();
+    ShardStream::Trip trip = {};  // of PushInOneTrip
   };
 
-  // The push's parts, started.
-  std::vector<Part> Start(absl::Span<const TensorView> bound, DType dtype,
-                          const v1::FrameMeta& meta,
-                          absl::Span<const int> shards);
+  // The push in progress.
+  struct Job {
+    GrowingRow* row;
+    const v1::FrameMeta& meta;
+    RowSchedule schedule;
+    size_t cursor = 0;  // of the row
+    std::vector<Part> parts;
+  };
+
+  // Handles what has happened to the streams since the last push.
+  void RunPastEvents();
+  Part MakePart(int shard, const v1::FrameMeta& meta, const GrowingRow& row,
+                RowRegion* region, absl::Duration reconnect_window);
+  void Start(absl::Span<const int> shards, absl::Span<RowRegion* const> regions,
+             Job* job);
+  void StartTrip(absl::Span<const int> shards,
+                 absl::Span<RowRegion* const> regions, Job* job,
+                 RoundTrip* trip);
+  // What has come back, and the receipts that follow from it.
+  void EndTrip(const Job& job, RoundTrip* trip);
+  // Gives what has come of the row to the streams that have nothing to send.
+  void Feed(Job* job);
   // Whether all shards have acknowledged; restarts broken parts when their
   // pause is over.
-  absl::StatusOr<bool> Advance(const v1::FrameMeta& meta,
-                               std::vector<Part>* parts);
+  absl::StatusOr<bool> Advance(Job* job);
   // Waits until `until` for one event and runs it; false: none came.
   bool RunEvent(absl::Time until);
-  absl::Status Wait(const v1::FrameMeta& meta, absl::Time deadline,
-                    std::vector<Part>* parts);
+  absl::Status Wait(absl::Duration timeout, Job* job);
   void TakeReceipts(const std::vector<Part>& parts);
   // Cancels the parts' unfinished calls and waits until they end.
   void Abandon(std::vector<Part>* parts);
@@ -90,8 +132,11 @@ class RowPusher {
   const ShardRouter* const router_;
   const absl::Duration reconnect_window_;
   CancelSource* const cancel_;
+  ErrorFeedback* const feedback_;
   const std::shared_ptr<FrameMemory> memory_;
   grpc::CompletionQueue queue_;
+  QueueWaker waker_;
+  bool takes_trips_ = true;
   std::vector<Receipt> receipts_;
   std::vector<std::unique_ptr<ShardStream>>
       streams_;  // by ordinal; may be null

@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/row_format.h"
 
 namespace agg {
 namespace {
@@ -33,7 +33,12 @@ bool AllUnnamed(absl::Span<const View> views) {
 }  // namespace
 
 ShardRouter::ShardRouter(Manifest manifest, ShardPlan plan)
-    : manifest_(std::move(manifest)), plan_(std::move(plan)) {}
+    : manifest_(std::move(manifest)), plan_(std::move(plan)) {
+  index_of_.reserve(manifest_.tensors.size());
+  for (size_t i = 0; i < manifest_.tensors.size(); ++i) {
+    index_of_[manifest_.tensors[i].name] = static_cast<int>(i);
+  }
+}
 
 absl::StatusOr<ShardRouter> ShardRouter::Create(Manifest manifest,
                                                 int num_shards) {
@@ -43,37 +48,76 @@ absl::StatusOr<ShardRouter> ShardRouter::Create(Manifest manifest,
 }
 
 template <typename View>
-absl::StatusOr<std::vector<View>> ShardRouter::BindViews(
+absl::StatusOr<std::vector<std::pair<int, View>>> ShardRouter::FindViews(
     absl::Span<const View> views) const {
-  const std::vector<TensorSpec>& tensors = manifest_.tensors;
-  if (AllUnnamed(views)) {
-    if (views.size() != tensors.size()) {
+  std::vector<std::pair<int, View>> found;
+  found.reserve(views.size());
+  if (AllUnnamed(views) && !views.empty()) {
+    if (views.size() != manifest_.tensors.size()) {
       return absl::InvalidArgumentError(absl::StrCat(
           views.size(), " tensors were given without names, but the job's ",
-          "manifest has ", tensors.size()));
+          "manifest has ", manifest_.tensors.size()));
     }
-    return std::vector<View>(views.begin(), views.end());
+    for (const View& view : views) {
+      found.emplace_back(static_cast<int>(found.size()), view);
+    }
+    return found;
   }
-  absl::flat_hash_map<absl::string_view, size_t> index_of;
-  index_of.reserve(tensors.size());
-  for (size_t i = 0; i < tensors.size(); ++i) index_of[tensors[i].name] = i;
-  std::vector<View> bound(tensors.size());
-  std::vector<bool> given(tensors.size());
+  std::vector<bool> given(manifest_.tensors.size());
   for (const View& view : views) {
-    const auto found = index_of.find(view.name);
-    if (found == index_of.end()) {
+    const auto index = index_of_.find(view.name);
+    if (index == index_of_.end()) {
       return absl::InvalidArgumentError(
           absl::StrCat("tensor \"", view.name, "\" is not in the job's ",
                        "manifest; name all tensors or none"));
     }
-    if (given[found->second]) {
+    if (given[index->second]) {
       return absl::InvalidArgumentError(
           absl::StrCat("tensor \"", view.name, "\" is given twice"));
     }
-    given[found->second] = true;
-    bound[found->second] = view;
+    given[index->second] = true;
+    found.emplace_back(index->second, view);
   }
+  return found;
+}
+
+template <typename View>
+absl::StatusOr<std::vector<View>> ShardRouter::BindViews(
+    absl::Span<const View> views) const {
+  absl::StatusOr<std::vector<std::pair<int, View>>> found = FindViews(views);
+  if (!found.ok()) return found.status();
+  std::vector<View> bound(manifest_.tensors.size());
+  for (const auto& [tensor, view] : *found) bound[tensor] = view;
   return bound;
+}
+
+absl::Status ShardRouter::CheckTensor(int tensor, const TensorView& view,
+                                      DType push_dtype) const {
+  const TensorSpec& spec = manifest_.tensors[tensor];
+  absl::Status counted = CheckCount(spec, view.num_elements);
+  if (!counted.ok()) return counted;
+  const bool int8 = push_dtype == DType::kI8;  // a view has no scales
+  if (view.dtype == DType::kF32 || (view.dtype == push_dtype && !int8)) {
+    return counted;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "tensor \"", spec.name, "\" is ", DTypeName(view.dtype), "; allowed: f32",
+      int8
+          ? ""
+          : absl::StrCat(", or the job's push dtype ", DTypeName(push_dtype))));
+}
+
+absl::optional<int> ShardRouter::FindTensor(absl::string_view name) const {
+  const auto found = index_of_.find(name);
+  if (found == index_of_.end()) return absl::nullopt;
+  return found->second;
+}
+
+absl::Status ShardRouter::CheckMayLack(int tensor) const {
+  const TensorSpec& spec = manifest_.tensors[tensor];
+  if (NumElements(spec) == 0 || spec.optional) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "tensor \"", spec.name, "\" is missing; only optional tensors may be"));
 }
 
 absl::StatusOr<std::vector<TensorView>> ShardRouter::Bind(
@@ -82,20 +126,26 @@ absl::StatusOr<std::vector<TensorView>> ShardRouter::Bind(
   if (!bound.ok()) return bound;
   for (size_t i = 0; i < bound->size(); ++i) {
     const TensorView& view = (*bound)[i];
-    const TensorSpec& tensor = manifest_.tensors[i];
-    if (IsAbsent(view)) {
-      if (NumElements(tensor) == 0 || tensor.optional) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor \"", tensor.name,
-                       "\" is missing; only optional tensors may be"));
-    }
-    absl::Status counted = CheckCount(tensor, view.num_elements);
-    if (!counted.ok()) return counted;
-    if (view.dtype != DType::kF32 && view.dtype != push_dtype) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "tensor \"", tensor.name, "\" is ", DTypeName(view.dtype),
-          "; allowed: f32, or the job's push dtype ", DTypeName(push_dtype)));
-    }
+    const int tensor = static_cast<int>(i);
+    const absl::Status status = IsAbsent(view)
+                                    ? CheckMayLack(tensor)
+                                    : CheckTensor(tensor, view, push_dtype);
+    if (!status.ok()) return status;
+  }
+  return bound;
+}
+
+absl::StatusOr<std::vector<std::pair<int, TensorView>>> ShardRouter::BindSome(
+    absl::Span<const TensorView> views, DType push_dtype) const {
+  auto found = FindViews(views);
+  if (!found.ok()) return found;
+  std::vector<std::pair<int, TensorView>> bound;
+  bound.reserve(found->size());
+  for (const auto& [tensor, view] : *found) {
+    if (IsAbsent(view)) continue;
+    const absl::Status status = CheckTensor(tensor, view, push_dtype);
+    if (!status.ok()) return status;
+    bound.emplace_back(tensor, view);
   }
   return bound;
 }
@@ -118,12 +168,13 @@ absl::StatusOr<std::vector<MutableTensorView>> ShardRouter::Bind(
 }
 
 std::vector<FramePlan> ShardRouter::PlanFrames(
-    int shard, DType dtype, absl::Span<const TensorView> bound) const {
+    absl::Span<const int32_t> slices, DType dtype,
+    absl::Span<const TensorView> bound) const {
   std::vector<FramePlan> frames;
-  for (int32_t index : plan_.slices_of_shard[shard]) {
+  for (int32_t index : slices) {
     const Slice& slice = plan_.slices[index];
     const bool absent = IsAbsent(bound[slice.tensor]);
-    const int64_t bytes = absent ? 0 : slice.num_elements * DTypeBytes(dtype);
+    const int64_t bytes = absent ? 0 : PayloadBytes(dtype, slice.num_elements);
     const bool fits =
         !frames.empty() &&
         frames.back().payload_bytes + bytes <= kMaxFramePayloadBytes &&

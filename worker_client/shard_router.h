@@ -4,10 +4,15 @@
 #define AGG_WORKER_CLIENT_SHARD_ROUTER_H_
 
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "kernels/dtype.h"
 #include "proto/shard_plan.h"
@@ -38,28 +43,49 @@ class ShardRouter {
   // The views in manifest order, absent tensors with null data.
   // INVALID_ARGUMENT with the name of a tensor that the manifest lacks, is
   // given twice, is missing (unless optional), has another number of elements,
-  // or a dtype that is neither F32 nor `push_dtype`.
+  // or a dtype that is neither F32 nor `push_dtype` (int8: F32 alone).
   absl::StatusOr<std::vector<TensorView>> Bind(
       absl::Span<const TensorView> views, DType push_dtype) const;
-  // As above for a pull, which needs every tensor.
+  // Some tensors of a row, each with its index in the manifest; a view without
+  // data is left out. Errors as above, but none for a tensor that is missing.
+  absl::StatusOr<std::vector<std::pair<int, TensorView>>> BindSome(
+      absl::Span<const TensorView> views, DType push_dtype) const;
+  // By name; nothing: the manifest has no such tensor.
+  absl::optional<int> FindTensor(absl::string_view name) const;
+  // OK if a row may be without the tensor, else INVALID_ARGUMENT with its name.
+  absl::Status CheckMayLack(int tensor) const;
+  // As the first one, for a pull, which needs every tensor.
   absl::StatusOr<std::vector<MutableTensorView>> Bind(
       absl::Span<const MutableTensorView> views) const;
 
   // The frames that carry a push to `shard`, filled greedily in slice order.
   // `bound` is from Bind. Empty for a shard that holds no slice.
   std::vector<FramePlan> PlanFrames(int shard, DType dtype,
+                                    absl::Span<const TensorView> bound) const {
+    return PlanFrames(plan_.slices_of_shard[shard], dtype, bound);
+  }
+  // Those of some slices of one shard, ascending.
+  std::vector<FramePlan> PlanFrames(absl::Span<const int32_t> slices,
+                                    DType dtype,
                                     absl::Span<const TensorView> bound) const;
 
  private:
   ShardRouter(Manifest manifest, ShardPlan plan);
 
-  // In manifest order, not yet checked against it.
+  // Not yet checked against the manifest: by index, and in its order.
+  template <typename View>
+  absl::StatusOr<std::vector<std::pair<int, View>>> FindViews(
+      absl::Span<const View> views) const;
   template <typename View>
   absl::StatusOr<std::vector<View>> BindViews(
       absl::Span<const View> views) const;
 
+  absl::Status CheckTensor(int tensor, const TensorView& view,
+                           DType push_dtype) const;
+
   Manifest manifest_;
   ShardPlan plan_;
+  absl::flat_hash_map<std::string, int> index_of_;  // of tensors, by name
 };
 
 }  // namespace agg

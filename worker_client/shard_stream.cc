@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "worker_client/wire_message.h"
 
 namespace agg {
 namespace {
@@ -31,8 +30,11 @@ void* ShardStream::Tag(Event* event) {
   return event;
 }
 
-void ShardStream::StartPush(FrameSource* source, const v1::FrameMeta& meta) {
+void ShardStream::StartPush(FrameSource* source, const v1::FrameMeta& meta,
+                            Trip* trip) {
   source_ = source;
+  trip_ = trip;
+  closed_ = false;
   meta_ = meta;
   next_frame_ = 0;
   state_ = State::kPushing;
@@ -41,6 +43,10 @@ void ShardStream::StartPush(FrameSource* source, const v1::FrameMeta& meta) {
   } else {
     WriteNext();
   }
+}
+
+void ShardStream::Continue() {
+  if (call_ != nullptr) WriteNext();
 }
 
 void ShardStream::Open() {
@@ -98,18 +104,50 @@ void ShardStream::OnRead(bool ok) {
     return;
   }
   v1::PushAck ack;
-  const bool parsed = ParseMessage(incoming_, &ack);
+  FrameReader reader;
+  const bool parsed = reader.InitAck(incoming_, &ack).ok();
   incoming_.Clear();
+  if (parsed && state_ == State::kPushing) {
+    if (trip_ != nullptr) {
+      TakeTrip(ack, &reader);
+    } else if (Names(ack) && !ack.has_outcome()) {
+      state_ = State::kAcknowledged;
+      closed_ = ack.closed();
+    }
+  }
+  Read();
+}
+
+bool ShardStream::Names(const v1::PushAck& ack) const {
   // Acknowledgements of earlier pushes are ignored: a retried push may get one
   // for each copy. That of this push may come before all frames are sent: then
   // the round is closed, and the server would drop the rest.
-  if (parsed && state_ == State::kPushing && ack.epoch() == meta_.epoch() &&
-      ack.round() == meta_.round() && ack.kind() == meta_.kind() &&
-      ack.attempt() == meta_.attempt()) {
-    state_ = State::kAcknowledged;
-    closed_ = ack.closed();
+  return ack.epoch() == meta_.epoch() && ack.round() == meta_.round() &&
+         ack.kind() == meta_.kind() && ack.attempt() == meta_.attempt();
+}
+
+void ShardStream::TakeTrip(const v1::PushAck& ack, FrameReader* reader) {
+  if (ack.has_meta()) {
+    absl::Status landed = trip_->sink->Land(name_.ordinal, reader);
+    if (landed.ok() && ack.last()) {
+      landed = trip_->sink->CheckComplete(name_.ordinal);
+      trip_->pulled = landed.ok();
+    }
+    // Nothing more of it is of use; the version is pulled again.
+    if (!landed.ok()) call_->context.TryCancel();
+  } else if (Names(ack)) {
+    if (ack.has_outcome()) {
+      trip_->outcome = ack.outcome();
+    } else if (ack.closed()) {
+      closed_ = true;  // what was asked for comes all the same
+    } else {
+      trip_->passed_over = true;
+    }
   }
-  Read();
+  if (trip_->passed_over ||
+      (trip_->pulled && (trip_->outcome.has_value() || !trip_->commits))) {
+    state_ = State::kAcknowledged;
+  }
 }
 
 void ShardStream::MaybeFinish() {

@@ -16,8 +16,10 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "proto/agg.pb.h"
+#include "proto/byte_buffer_frame.h"
 #include "worker_client/cancel_source.h"
 #include "worker_client/frame_source.h"
+#include "worker_client/parameter_sink.h"
 #include "worker_client/rpc_status.h"
 
 namespace agg {
@@ -42,6 +44,16 @@ class ShardStream {
     kBroken,        // the call is over: status(); a new StartPush reopens it
   };
 
+  // A round in one trip (P41), as far as this shard has a part in it.
+  struct Trip {
+    ParameterSink* sink = nullptr;  // takes the version's frames
+    bool commits = false;           // the outcome comes from here
+    absl::optional<v1::RoundOutcome> outcome;
+    bool pulled = false;  // the whole version has landed
+    // The shard has acknowledged the row as if nothing else had been asked.
+    bool passed_over = false;
+  };
+
   // REQUIRES: queue and cancel outlive this.
   ShardStream(ShardName name, std::shared_ptr<grpc::Channel> channel,
               grpc::CompletionQueue* queue, CancelSource* cancel);
@@ -50,10 +62,21 @@ class ShardStream {
   ShardStream(const ShardStream&) = delete;
   ShardStream& operator=(const ShardStream&) = delete;
 
-  // Sends all frames of the source, which must live until the state is
-  // kAcknowledged or kBroken. `meta` identifies the acknowledgement.
-  // REQUIRES: not kPushing.
-  void StartPush(FrameSource* source, const v1::FrameMeta& meta);
+  // Sends the frames that the source has, from its first; it must live until
+  // the state is kAcknowledged or kBroken. `meta` identifies the
+  // acknowledgement. With `trip`, which must live as long, the source's tail
+  // asks for one: kAcknowledged is then when all of it has come. REQUIRES: not
+  // kPushing.
+  void StartPush(FrameSource* source, const v1::FrameMeta& meta,
+                 Trip* trip = nullptr);
+  // Whether the source's frames are with gRPC, so that it may get more.
+  // REQUIRES: kPushing.
+  bool starved() const {
+    return next_frame_ == source_->num_frames() &&
+           (call_ == nullptr || !call_->writing);
+  }
+  // Goes on after the source got more.
+  void Continue();
 
   // Asks gRPC to end the call: kBroken when its last event has run.
   void Cancel();
@@ -85,6 +108,9 @@ class ShardStream {
   void Open();
   void WriteNext();
   void Read();
+  // Whether it is about the push in progress.
+  bool Names(const v1::PushAck& ack) const;
+  void TakeTrip(const v1::PushAck& ack, FrameReader* reader);
   // Asks for the status once reads and writes are over.
   void MaybeFinish();
 
@@ -112,6 +138,7 @@ class ShardStream {
   grpc::ByteBuffer incoming_;
   FrameSource* source_ = nullptr;
   v1::FrameMeta meta_;
+  Trip* trip_ = nullptr;
   int next_frame_ = 0;
 };
 

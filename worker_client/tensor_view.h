@@ -25,7 +25,7 @@ struct TensorView {
   absl::string_view name;
   const void* data = nullptr;
   int64_t num_elements = 0;
-  DType dtype = DType::kF32;  // F32 or the job's push dtype
+  DType dtype = DType::kF32;  // F32, or the job's push dtype if not int8
 };
 
 // A tensor that a pull writes into. Lists as for TensorView, and complete.

@@ -1,10 +1,16 @@
 // The client against a job in this process.
 #include "worker_client/agg_client.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/narrow_float.h"
@@ -35,6 +41,26 @@ float Round(float value, DType dtype) {
   }
 }
 
+// As the client rounds the tensor; int8 by the definition in proto/README.md.
+std::vector<float> Rounded(const std::vector<float>& values, DType dtype) {
+  std::vector<float> rounded;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (dtype != DType::kI8) {
+      rounded.push_back(Round(values[i], dtype));
+      continue;
+    }
+    const size_t begin = i / 256 * 256;
+    float largest = 0;
+    for (size_t k = begin; k < std::min(begin + 256, values.size()); ++k) {
+      largest = std::max(largest, std::fabs(values[k]));
+    }
+    const float scale = FloatOfBits((BitsOfFloat(largest / 127) + 255) & ~255u);
+    const float steps = scale == 0 ? 0 : values[i] * (1 / scale);
+    rounded.push_back(scale * std::nearbyint(steps));
+  }
+  return rounded;
+}
+
 TEST_P(RoundTripTest, SeedsPushesAndPullsEveryElement) {
   const Manifest manifest = MixedManifest();
   FakeJob::Options job_options;
@@ -60,9 +86,10 @@ TEST_P(RoundTripTest, SeedsPushesAndPullsEveryElement) {
   auto full = Values(manifest, 0);
   ASSERT_TRUE(client->Pull(1, Write(&full), Precision::kFull).ok());
   for (size_t t = 0; t < full.size(); ++t) {
+    const std::vector<float> rounded =
+        Rounded(gradient[t], GetParam().push_dtype);
     for (size_t i = 0; i < full[t].size(); ++i) {
-      const float pushed =
-          t == 3 ? 0 : Round(gradient[t][i], GetParam().push_dtype);
+      const float pushed = t == 3 ? 0 : rounded[i];
       const float expected = seed[t][i] - pushed;
       ASSERT_EQ(full[t][i], expected) << t << " " << i;
       ASSERT_EQ(parameters[t][i], Round(expected, GetParam().pull_dtype));
@@ -76,6 +103,8 @@ INSTANTIATE_TEST_SUITE_P(
                       RoundTrip{2, DType::kF32, DType::kF32},
                       RoundTrip{3, DType::kBF16, DType::kBF16},
                       RoundTrip{2, DType::kF16, DType::kF16},
+                      RoundTrip{1, DType::kI8, DType::kF32},
+                      RoundTrip{3, DType::kI8, DType::kBF16},
                       RoundTrip{9, DType::kF32, DType::kBF16}));
 
 TEST(AggClientTest, RowsInThePushDtypeAreSentAsTheyAre) {
@@ -95,6 +124,46 @@ TEST(AggClientTest, RowsInThePushDtypeAreSentAsTheyAre) {
   ASSERT_TRUE(client->PushPull(views, {}, Write(&parameters)).ok());
   EXPECT_EQ(parameters[0], std::vector<float>(8, -2));
   EXPECT_EQ(parameters[1], std::vector<float>(4, 3));
+}
+
+// Ten times the same gradient, whose small elements int8 rounds to nothing:
+// with feedback (the default) their sum arrives, without it is lost.
+TEST(AggClientTest, FeedsBackWhatInt8LeavesOut) {
+  for (const bool feeds_back : {true, false}) {
+    FakeJob::Options job_options;
+    job_options.push_dtype = DType::kI8;
+    FakeJob job(TwoTensors(), job_options);
+    ClientOptions options = OptionsFor(job, TwoTensors());
+    if (!feeds_back) options.error_feedback = false;
+    auto client = Connect(options);
+    auto parameters = Values(TwoTensors(), 0);
+    ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
+    auto gradient = parameters;
+    gradient[0] = {127, 0.25, -0.25, 0.4, 0, 1, 0, 0};
+    for (int round = 0; round < 10; ++round) {
+      ASSERT_TRUE(
+          client->PushPull(Read(gradient), {}, Write(&parameters)).ok());
+    }
+    EXPECT_EQ(parameters[0][0], -1270);
+    EXPECT_EQ(parameters[0][5], -10);
+    EXPECT_NEAR(parameters[0][1], feeds_back ? -2.5 : 0, feeds_back ? 0.5 : 0);
+    EXPECT_NEAR(parameters[0][2], feeds_back ? 2.5 : 0, feeds_back ? 0.5 : 0);
+    EXPECT_NEAR(parameters[0][3], feeds_back ? -4 : 0, feeds_back ? 0.5 : 0);
+  }
+}
+
+TEST(AggClientTest, RowsOfAnInt8JobAreGivenAsFloat32) {
+  FakeJob::Options job_options;
+  job_options.push_dtype = DType::kI8;
+  FakeJob job(TwoTensors(), job_options);
+  auto client = Connect(OptionsFor(job, TwoTensors()));
+  auto parameters = Values(TwoTensors(), 0);
+  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
+  std::vector<TensorView> views = Read(parameters);
+  views[1].dtype = DType::kI8;
+  const absl::Status status = client->Push(views);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("is int8; allowed: f32"));
 }
 
 TEST(AggClientTest, CommitCarriesWhatThePushWasMadeOf) {
@@ -190,6 +259,40 @@ TEST(AggClientTest, ObserversOnlyPull) {
   job.Finish();
   EXPECT_TRUE(observer->LatestVersion().ok());
   EXPECT_TRUE(observer->finished());
+}
+
+TEST(AggClientTest, NamesTheOptimizerAndWhatWasInEffect) {
+  FakeJob job(TwoTensors(), {});
+  auto client = Connect(OptionsFor(job, TwoTensors()));
+  ASSERT_NE(client, nullptr);
+  EXPECT_EQ(client->job().optimizer, "sgd");
+  auto values = Values(TwoTensors(), 1);
+  ASSERT_TRUE(client->SeedOrPull(Write(&values)).ok());
+  const auto outcome = client->PushPull(Read(values), {}, Write(&values));
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->rule, "mean");
+  EXPECT_EQ(outcome->scope, "global");
+  EXPECT_EQ(outcome->step_scale, "none");
+}
+
+// A worker of a data loader, say, which collects its garbage and ends.
+TEST(AggClientTest, AForkedChildDoesNotEndTheParentsSession) {
+  FakeJob job(TwoTensors(), {});
+  auto client = Connect(OptionsFor(job, TwoTensors()));
+  ASSERT_NE(client, nullptr);
+  auto values = Values(TwoTensors(), 1);
+  ASSERT_TRUE(client->SeedOrPull(Write(&values)).ok());
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool refused = absl::IsFailedPrecondition(client->Leave());
+    client = nullptr;
+    _exit(refused ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(job.leaves(), 0);
+  EXPECT_TRUE(client->PushPull(Read(values), {}, Write(&values)).ok());
 }
 
 TEST(AggClientTest, LeavesOnceAndThenIsCancelled) {

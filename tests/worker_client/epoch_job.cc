@@ -7,6 +7,7 @@
 #include <chrono>
 #include <utility>
 
+#include "kernels/row_format.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/manifest_message.h"
 #include "tests/worker_client/epoch_job_services.h"
@@ -82,7 +83,7 @@ v1::JoinReply EpochJob::Describe() const {
     reply.add_shard_lives(shards_[i].life);
   }
   *reply.mutable_manifest() = ToProto(manifest_);
-  reply.set_push_dtype(v1::F32);
+  reply.set_push_dtype(push_dtype_);
   reply.set_pull_dtype(v1::F32);
   reply.set_lease_ms(30000);
   reply.set_seed_role(versions_.empty());
@@ -120,7 +121,8 @@ grpc::Status EpochJob::Land(int shard, const v1::PushFrame& frame,
   absl::string_view payload = frame.payload();
   for (int i = 0; !closed && i < meta.slices_size(); ++i) {
     const Slice& slice = plan_.slices.at(meta.slices(i));
-    const absl::string_view bytes = payload.substr(0, slice.num_elements * 4);
+    const absl::string_view bytes = payload.substr(
+        0, PayloadBytes(static_cast<DType>(meta.dtype()), slice.num_elements));
     payload.remove_prefix(bytes.size());
     row.slices[slice.index] = Widen(bytes, meta.dtype());
   }

@@ -37,6 +37,9 @@ class EpochJob {
   EpochJob(Manifest manifest, int num_shards);
   ~EpochJob();
 
+  // Of rows; F32 unless it is set before anybody joins.
+  void set_push_dtype(v1::DType dtype) { push_dtype_ = dtype; }
+
   std::string coordinator() const { return addresses_[0]; }
   std::string address(int shard) const;
 
@@ -114,6 +117,7 @@ class EpochJob {
                    v1::RoundOutcome* outcome) const;
   uint64_t newest() const { return versions_.size() - 1; }
 
+  v1::DType push_dtype_ = v1::F32;
   const Manifest manifest_;
   const ShardPlan plan_;
 

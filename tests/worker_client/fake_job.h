@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/dtype.h"
@@ -21,8 +22,9 @@
 namespace agg {
 
 // Real gRPC servers on loopback that handle typed messages: nothing is shared
-// with the client's framing. Rows are kept as they were pushed; a commit
-// publishes parameters - row. Versions are kept for ever.
+// with the client's framing. A pull's first slices come first. Rows are kept as
+// they were pushed; a commit publishes parameters - row. Versions are kept for
+// ever.
 class FakeJob {
  public:
   struct Options {
@@ -30,6 +32,7 @@ class FakeJob {
     DType push_dtype = DType::kF32;
     DType pull_dtype = DType::kF32;
     bool seed_role = true;
+    bool takes_trips = false;  // P41; else it does not see what goes along
     int64_t lease_ms = 30000;
     int port = 0;  // of shard 0; 0: any
   };
@@ -46,6 +49,8 @@ class FakeJob {
   using Fault = std::function<grpc::Status(int count)>;
   void set_push_fault(int shard, Fault fault);
   void set_pull_fault(int shard, Fault fault);
+  // Before each version that goes along with a row in one trip.
+  void set_trip_fault(int shard, Fault fault);
   // Pulls whose count makes this true get a flipped bit.
   void set_pull_corruption(int shard, std::function<bool(int count)> corrupts);
   // From now on, the shard's frames are left unread until the job ends.
@@ -60,6 +65,12 @@ class FakeJob {
   // The job has finished, and only those who ask learn it: Observe says so, and
   // the outcomes of later rounds are refused.
   void Finish();
+  // From now on a pull gets so many frames and then waits; -1: it goes on.
+  void HoldPullsAfter(int frames);
+  // Waits until so many frames of pushes have come to all shards together.
+  void AwaitFrames(int count);
+  // Waits until so many commits have come, the seed's included.
+  void AwaitCommits(int count);
   // Waits until a commit is there.
   void AwaitCommit();
   // Waits until a pull is waiting for a version to come.
@@ -70,6 +81,7 @@ class FakeJob {
   // What was asked so far.
   int frames(int shard) const;
   int pulls(int shard) const;
+  int trips(int shard) const;  // frames that asked for one
   int leaves() const;
   // The last commit.
   v1::CommitRequest commit() const;
@@ -80,17 +92,24 @@ class FakeJob {
   class ShardService;
   class CoordinatorService;
   struct ShardState {
-    Fault push_fault, pull_fault;
+    Fault push_fault, pull_fault, trip_fault;
     std::function<bool(int)> corrupts;
     bool stalls = false;
     int frames = 0;
     int pulls = 0;
+    int trips = 0;
   };
 
   v1::JoinReply Describe() const;  // with mutex_ held
   // Stores a frame's slices; true when the shard has all.
   bool Land(int shard, const v1::PushFrame& frame);
   void Publish(const v1::CommitRequest& request);
+  v1::RoundOutcome OutcomeOf(const v1::CommitRequest& request) const;
+  // A shard's slices, the request's first ones first, which must be its own.
+  std::vector<int32_t> PullOrder(const v1::PullRequest& request,
+                                 int shard) const;
+  // Before a pull's next frame, after `sent`.
+  void AwaitTurn(int sent, grpc::ServerContext* context);
   // A version's slice as `dtype`.
   std::string Payload(uint64_t version, int slice, v1::DType dtype) const;
 
@@ -105,6 +124,7 @@ class FakeJob {
   bool finished_ = false;
   std::vector<ShardState> shards_;
   std::map<int, std::vector<float>> row_;  // by slice
+  std::pair<uint64_t, uint32_t> row_name_{0, 0};  // its round and attempt
   std::vector<std::map<int, std::vector<float>>> versions_;
   std::deque<v1::JobEvent> events_;
   v1::CommitRequest commit_;
@@ -113,6 +133,7 @@ class FakeJob {
   bool hold_commits_ = false;
   grpc::Status commit_failure_;
   int waiting_pulls_ = 0;
+  int pull_frames_ = -1;  // that a pull gets at once; -1: all
   int leaves_ = 0;
   int attends_ = 0;
 

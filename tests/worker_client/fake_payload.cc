@@ -6,6 +6,21 @@
 #include "kernels/narrow_float.h"
 
 namespace agg {
+namespace {
+
+// 256 elements of a byte have a scale of 4: so many bytes have so many scales.
+std::vector<float> WidenInt8(absl::string_view bytes) {
+  const size_t num_scales = (bytes.size() + 259) / 260;
+  std::vector<float> values;
+  for (size_t k = 0; k + 4 * num_scales < bytes.size(); ++k) {
+    float scale;
+    std::memcpy(&scale, bytes.data() + k / 256 * 4, sizeof(scale));
+    values.push_back(scale * static_cast<int8_t>(bytes[4 * num_scales + k]));
+  }
+  return values;
+}
+
+}  // namespace
 
 std::string Narrow(const std::vector<float>& values, v1::DType dtype) {
   if (dtype == v1::F32) {
@@ -29,6 +44,7 @@ std::vector<float> Widen(absl::string_view bytes, v1::DType dtype) {
     std::memcpy(values.data(), bytes.data(), bytes.size());
     return values;
   }
+  if (dtype == v1::I8) return WidenInt8(bytes);
   for (size_t i = 0; i + 1 < bytes.size(); i += 2) {
     const auto bits =
         static_cast<uint16_t>(static_cast<uint8_t>(bytes[i]) |

@@ -12,6 +12,7 @@ import zipfile
 
 BIN = pathlib.Path.cwd()
 SERVER = BIN / "server/agg_server"
+LAYERED = BIN / "worker_client/examples/layered_worker"
 MINIMAL = BIN / "worker_client/examples/minimal_worker"
 DIGITS = BIN / "worker_client/examples/digits_worker"
 AGG_PULL = BIN / "worker_client/tools/agg_pull"
@@ -126,6 +127,16 @@ class WorkerTest(unittest.TestCase):
                      f"--output={output}", "--version=5")
         self.assertEqual(future.returncode, 1, future)
         self.assertIn("the newest is 4", future.stderr)
+
+    def test_the_layered_worker_pushes_while_it_computes(self):
+        job = self.job(workers=2)
+        other = job.start([LAYERED, job.addresses[0], "1"], log="other")
+        worker = run(LAYERED, job.addresses[0], "0")
+        self.assertEqual(worker.returncode, 0, worker)
+        # 1 - 0.5^5
+        self.assertEqual(worker.stdout, "OK, x[0] = 0.96875\n")
+        other.wait(timeout=WAIT)
+        self.assertEqual(job.log("other"), worker.stdout)
 
     def test_a_worker_that_is_alone_hears_who_is_missing(self):
         job = self.job(workers=32, extra="start_warning_seconds: 0.1\n")

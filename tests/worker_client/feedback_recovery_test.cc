@@ -1,0 +1,95 @@
+// Error feedback of int8 rows whose rounds outlive the end of an epoch: the
+// parameters are those of a job in which nothing was lost (P27).
+#include <optional>
+
+#include "kernels/row_format.h"
+#include "tests/worker_client/fake_payload.h"
+#include "tests/worker_client/recovery_fixture.h"
+#include "worker_client/error_feedback.h"
+#include "worker_client/row_encoding.h"
+
+namespace agg {
+namespace {
+
+using Kind = RoundOutcome::Kind;
+
+class FeedbackRecoveryTest : public RecoveryTest {
+ protected:
+  FeedbackRecoveryTest() { job.set_push_dtype(v1::I8); }
+
+  // One worker's rounds on `expected`, played without a job.
+  void Play(float scale, bool included, Tensors* expected) {
+    if (!feedback_.has_value()) {
+      std::vector<int64_t> sizes;
+      for (const auto& tensor : seed) {
+        sizes.push_back(static_cast<int64_t>(tensor.size()));
+      }
+      feedback_.emplace(sizes);
+    }
+    const RowName row{false, next_round_++, 1, 0};
+    feedback_->Begin(row);
+    const Tensors gradient = Values(manifest, scale);
+    for (size_t t = 0; t < gradient.size(); ++t) {
+      const auto size = static_cast<int64_t>(gradient[t].size());
+      std::string bytes(PayloadBytes(DType::kI8, size), 0);
+      EncodeFloats(gradient[t], DType::kI8,
+                   feedback_->ResidualOf(static_cast<int32_t>(t), 0, size),
+                   &bytes[0]);
+      const std::vector<float> sent = Widen(bytes, v1::I8);
+      for (size_t i = 0; included && i < sent.size(); ++i) {
+        (*expected)[t][i] -= sent[i];
+      }
+    }
+    feedback_->Settle(row, included);
+  }
+
+  std::optional<ErrorFeedback> feedback_;
+  uint64_t next_round_ = 0;
+};
+
+TEST_F(FeedbackRecoveryTest, ARowThatIsPushedAgainHasTheSameBytes) {
+  Begin();
+  Tensors expected = seed;
+  ASSERT_TRUE(Step(0.5f).ok());
+  Play(0.5f, true, &expected);
+  for (const float scale : {0.3f, 0.7f}) {
+    const auto outcome = StepThrough(scale, [&] { job.Lose(1); });
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_TRUE(outcome->included);
+    Play(scale, true, &expected);
+    EXPECT_EQ(parameters, expected);
+  }
+}
+
+TEST_F(FeedbackRecoveryTest, ARoundThatEndedWithoutTheRowKeepsTheResidual) {
+  Begin();
+  Tensors expected = seed;
+  ASSERT_TRUE(Step(0.5f).ok());
+  Play(0.5f, true, &expected);
+  const auto outcome = StepThrough(0.3f, [&] { job.CloseWithout(); });
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_FALSE(outcome->included);
+  Play(0.3f, false, &expected);
+  ASSERT_TRUE(Step(0.7f).ok());
+  Play(0.7f, true, &expected);
+  EXPECT_EQ(parameters, expected);
+}
+
+TEST_F(FeedbackRecoveryTest, AJobThatHasGoneBackBeginsWithNoResidual) {
+  Begin();
+  Tensors expected = seed;
+  ASSERT_TRUE(Step(0.5f).ok());
+  Play(0.5f, true, &expected);
+  ASSERT_TRUE(Step(0.3f).ok());
+  const auto outcome = StepThrough(0.7f, [&] { job.Rewind(1); });
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->kind, Kind::kRewound);
+  EXPECT_EQ(parameters, expected);
+  feedback_.reset();
+  ASSERT_TRUE(Step(0.3f).ok());
+  Play(0.3f, true, &expected);
+  EXPECT_EQ(parameters, expected);
+}
+
+}  // namespace
+}  // namespace agg

@@ -1,0 +1,105 @@
+#include "worker_client/row_region.h"
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gtest/gtest.h"
+#include "kernels/dtype.h"
+#include "proto/region.pb.h"
+#include "server/base/file_descriptor.h"
+#include "server/base/shared_memory.h"
+#include "worker_client/error_feedback.h"
+#include "worker_client/row_encoding.h"
+#include "worker_client/shard_router.h"
+#include "worker_client/tensor_view.h"
+
+namespace agg {
+namespace {
+
+constexpr int64_t kElements = 40;
+constexpr int64_t kBytes = kElements * 2;
+
+// One tensor of bf16 on one shard, whose memory this process has made.
+class RowRegionTest : public testing::Test {
+ protected:
+  RowRegionTest()
+      : router_(*ShardRouter::Create({{{"a", {kElements}, "", false}}}, 1)),
+        memory_(*SharedMemory::Create(kBytes, SharedMemory::Others::kWrite)),
+        feedback_({kElements}) {
+    for (int64_t i = 0; i < kElements; ++i) {
+      gradient_.push_back(1.0f + 0.001f * static_cast<float>(i));
+    }
+  }
+
+  absl::StatusOr<std::unique_ptr<RowRegion>> Map(uint64_t offset) {
+    v1::RegionReply reply;
+    reply.mutable_row()->set_bytes(kBytes);
+    reply.mutable_row()->set_dtype(v1::BF16);
+    reply.add_row_offsets(offset);
+    return RowRegion::Map(&router_, 0, DType::kBF16, reply,
+                          FileDescriptor(dup(memory_->fd())));
+  }
+  TensorView View() const { return {"a", gradient_}; }
+  std::string Written() const { return std::string(memory_->data(), kBytes); }
+  // What a frame's payload would be.
+  std::string Encoded() {
+    std::string bytes(kBytes, '\0');
+    EncodeFloats(gradient_, DType::kBF16, feedback_.ResidualOf(0, 0, kElements),
+                 &bytes[0]);
+    return bytes;
+  }
+
+  const ShardRouter router_;
+  const std::unique_ptr<SharedMemory> memory_;
+  ErrorFeedback feedback_;
+  std::vector<float> gradient_;
+};
+
+TEST_F(RowRegionTest, RoundsWithFeedbackAsFramesDo) {
+  auto region = Map(0);
+  ASSERT_TRUE(region.ok()) << region.status();
+  std::string before;
+  for (uint64_t round = 0; round < 3; ++round) {
+    const RowName row{/*seed=*/false, round, 7, 0};
+    feedback_.Begin(row);
+    ASSERT_TRUE((*region)->Begin(row, false));
+    (*region)->Write(0, View(), &feedback_);
+    EXPECT_EQ(Written(), Encoded());
+    EXPECT_NE(Written(), before);  // the residual is in it
+    before = Written();
+    feedback_.Settle(row, /*included=*/true);
+  }
+}
+
+// The worker may have given the memory to something else.
+TEST_F(RowRegionTest, ARowThatIsPushedAgainIsNotWrittenAgain) {
+  auto region = Map(0);
+  ASSERT_TRUE(region.ok()) << region.status();
+  const RowName row{/*seed=*/false, 3, 7, 0};
+  feedback_.Begin(row);
+  ASSERT_TRUE((*region)->Begin(row, false));
+  (*region)->Write(0, View(), &feedback_);
+  const std::string written = Written();
+  gradient_[5] = 100.0f;
+  ASSERT_TRUE((*region)->Begin(row, false));
+  (*region)->Write(0, View(), &feedback_);
+  EXPECT_EQ(Written(), written);
+}
+
+TEST_F(RowRegionTest, APlaceOutsideIsRefused) {
+  for (const uint64_t offset :
+       {uint64_t{4}, uint64_t{kBytes} + 4, ~uint64_t{3}}) {
+    EXPECT_TRUE(absl::IsInternal(Map(offset).status())) << offset;
+  }
+  EXPECT_TRUE(absl::IsInternal(Map(1).status()));  // not aligned
+}
+
+}  // namespace
+}  // namespace agg

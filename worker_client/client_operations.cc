@@ -1,0 +1,215 @@
+// Operations are closures over the core; a row's own operation pushes it, and
+// whoever needs the row waits for that.
+#include "worker_client/client_operations.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+
+namespace agg {
+namespace {
+
+ClientOperations::State Failed(const absl::Status& status) {
+  return std::make_shared<OperationState>(status);
+}
+
+}  // namespace
+
+ClientOperations::State ClientOperations::Start(State operation) {
+  if (!operation->done()) runner_.Start(operation);
+  return operation;
+}
+
+ClientOperations::Row ClientOperations::MakeRow() {
+  auto made = std::make_shared<PushedRow>(
+      &core_->router(), core_->job().push_dtype, core_->version());
+  // They hold each other until the operation is done, and lets go.
+  made->operation = std::make_shared<OperationState>(
+      [core = core_, made](OperationState* self) {
+        return core->PushRow(made->round, &made->row, self->cancel(),
+                             &made->name, made->wish);
+      },
+      [made](const absl::Status& reason) { made->row.Cancel(reason); });
+  return made;
+}
+
+ClientOperations::Row ClientOperations::open() const {
+  const bool current = open_ != nullptr && open_->round == core_->version() &&
+                       open_->row.cancelled().ok();
+  return current ? open_ : nullptr;
+}
+
+ClientOperations::Row ClientOperations::Replace(Row row) {
+  Row former = std::move(open_);
+  open_ = std::move(row);
+  return former;
+}
+
+void ClientOperations::DropOpen() {
+  Row former;
+  {
+    MutexLock lock(&mutex_);
+    former = Replace(nullptr);
+  }
+  Drop(former);
+}
+
+ClientOperations::State ClientOperations::PushSome(
+    absl::Span<const TensorView> gradient) {
+  const absl::Status pushes = core_->CheckPushes();
+  if (!pushes.ok()) return Failed(pushes);
+  Row row, former;
+  {
+    MutexLock lock(&mutex_);
+    row = open();
+    if (row != nullptr && !row->row.complete()) {
+      const absl::Status given = row->row.Give(gradient);
+      if (given.ok()) return row->operation;
+      if (!row->operation->done()) return Failed(given);
+    }
+    row = MakeRow();
+    const absl::Status given = row->row.Give(gradient);
+    if (!given.ok()) {
+      row->operation->Cancel(given);  // lets go of what it holds
+      return Failed(given);
+    }
+    former = Replace(row);
+  }
+  Drop(former);
+  return Start(row->operation);
+}
+
+void ClientOperations::Drop(const Row& row) {
+  if (row != nullptr && !row->row.complete()) {
+    row->operation->Cancel(
+        absl::CancelledError("another gradient has taken this row's place"));
+  }
+}
+
+absl::StatusOr<ClientOperations::TakenRow> ClientOperations::TakeRow(
+    absl::Span<const TensorView> gradient, bool whole) {
+  absl::Status status = core_->CheckPushes();
+  if (!status.ok()) return status;
+  Row row, former;
+  bool made = false;
+  {
+    MutexLock lock(&mutex_);
+    row = whole ? nullptr : open();
+    made = row == nullptr;
+    if (made) row = MakeRow();
+    if (!gradient.empty() || made) status = row->row.Give(gradient);
+    if (status.ok()) status = row->row.Complete();
+    if (!status.ok()) {
+      if (made) row->operation->Cancel(status);
+      return status;
+    }
+    former = Replace(nullptr);
+    if (former == row) former = nullptr;
+  }
+  Drop(former);
+  return TakenRow{row, made};
+}
+
+ClientOperations::State ClientOperations::Push(
+    absl::Span<const TensorView> gradient) {
+  const absl::StatusOr<TakenRow> taken = TakeRow(gradient, /*whole=*/true);
+  return taken.ok() ? taken->row->operation : Failed(taken.status());
+}
+
+ClientOperations::State ClientOperations::Commit(const PushInfo& info) {
+  Row row;
+  {
+    MutexLock lock(&mutex_);
+    row = open();
+    if (row != nullptr) {
+      const absl::Status status = row->row.Complete();
+      if (!status.ok()) return Failed(status);
+      open_ = nullptr;
+    }
+  }
+  // Which row it is, is decided here: others may be pushed before it runs.
+  const RowName last = core_->LastRow();
+  return std::make_shared<OperationState>(
+      [core = core_, row, last, info](OperationState* self) -> absl::Status {
+        const absl::Status pushed =
+            row == nullptr ? absl::OkStatus() : row->operation->Wait();
+        if (!pushed.ok()) return pushed;
+        const auto outcome = core->Commit(row == nullptr ? last : row->name,
+                                          info, self->cancel());
+        if (outcome.ok()) self->outcome = *outcome;
+        return outcome.status();
+      },
+      [row](const absl::Status& reason) {
+        if (row != nullptr) row->operation->Cancel(reason);
+      });
+}
+
+absl::StatusOr<PullInto> ClientOperations::IntoOf(
+    absl::Span<const MutableTensorView> parameters,
+    const PullOptions& options) const {
+  auto bound = core_->router().Bind(parameters);
+  if (!bound.ok()) return bound.status();
+  PullInto into;
+  into.bound = *std::move(bound);
+  into.precision = options.precision;
+  for (const std::string& name : options.first) {
+    const absl::optional<int> tensor = core_->router().FindTensor(name);
+    if (!tensor.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "first names the tensor \"", name, "\"; allowed: the manifest's"));
+    }
+    into.first.push_back(*tensor);
+  }
+  return into;
+}
+
+ClientOperations::State ClientOperations::Pull(
+    uint64_t version, absl::Span<const MutableTensorView> parameters,
+    const PullOptions& options) {
+  absl::StatusOr<PullInto> into = IntoOf(parameters, options);
+  if (!into.ok()) return Failed(into.status());
+  auto made = std::make_shared<OperationState>(
+      [core = core_, version, into = *into](OperationState* self) mutable {
+        into.arrivals = self->arrivals.get();
+        into.cancel = self->cancel();
+        return core->Pull(version, into);
+      });
+  made->arrivals = std::make_unique<PullArrivals>(&core_->router());
+  return made;
+}
+
+ClientOperations::State ClientOperations::Round(
+    absl::Span<const TensorView> gradient, bool whole, const PushInfo& info,
+    absl::Span<const MutableTensorView> parameters,
+    const PullOptions& options) {
+  absl::StatusOr<PullInto> into = IntoOf(parameters, options);
+  if (!into.ok()) return Failed(into.status());
+  const absl::StatusOr<TakenRow> taken = TakeRow(gradient, whole);
+  if (!taken.ok()) return Failed(taken.status());
+  auto made = std::make_shared<OperationState>(
+      [core = core_, taken = *taken, info,
+       into = *into](OperationState* self) mutable {
+        into.arrivals = self->arrivals.get();
+        into.cancel = self->cancel();
+        TripWish wish;
+        wish.info = &info;
+        wish.into = &into;
+        PushedRow& row = *taken.row;
+        if (taken.made) row.wish = &wish;
+        const absl::Status pushed = row.operation->Wait();
+        const auto outcome =
+            core->FinishRound(pushed, row.name, &row.row, wish);
+        if (outcome.ok()) self->outcome = *outcome;
+        return outcome.status();
+      },
+      [row = taken->row](const absl::Status& reason) {
+        row->operation->Cancel(reason);
+        row->row.Cancel(reason);  // it may be pushed again, in its commit
+      });
+  made->arrivals = std::make_unique<PullArrivals>(&core_->router());
+  return made;
+}
+
+}  // namespace agg

@@ -1,0 +1,94 @@
+// Rows and versions where they lie, in the shards' memory.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/types/span.h"
+#include "proto/shard_plan.h"
+#include "worker_client/client_core.h"
+#include "worker_client/tensor_places.h"
+#include "worker_client/version_hold.h"
+
+namespace agg {
+
+absl::StatusOr<std::vector<MutableTensorView>> ClientCore::RowTensors() {
+  if (options_.observer || job_.push_dtype != DType::kF32) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(options_.observer ? "observers only pull"
+                                       : "the job's rows are not float32",
+                     "; use memory of your own"));
+  }
+  const View view = membership_->view();
+  std::vector<std::shared_ptr<const MappedRegions>> owners;
+  std::vector<const char*> slices(router_->plan().slices.size(), nullptr);
+  for (int shard = 0; shard < router_->num_shards(); ++shard) {
+    if (router_->plan().slices_of_shard[shard].empty()) continue;
+    owners.push_back(regions_.Get(*view, shard));
+    if (owners.back()->row == nullptr) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          ToString(view->names()[shard]),
+          " shares no row with this worker; use memory of your own"));
+    }
+    for (const int32_t slice : router_->plan().slices_of_shard[shard]) {
+      slices[slice] = owners.back()->row->Address(slice);
+    }
+  }
+  const absl::StatusOr<std::vector<const float*>> places =
+      TensorPlaces(*router_, slices);
+  if (!places.ok()) return places.status();
+  std::vector<MutableTensorView> views;
+  for (size_t i = 0; i < places->size(); ++i) {
+    // The worker's own row: only its versions are read-only.
+    views.emplace_back(absl::MakeSpan(
+        const_cast<float*>((*places)[i]),
+        static_cast<size_t>(NumElements(router_->manifest().tensors[i]))));
+  }
+  MutexLock lock(&custody_mutex_);
+  for (auto& owner : owners) {
+    if (std::find(row_owners_.begin(), row_owners_.end(), owner) ==
+        row_owners_.end()) {
+      row_owners_.push_back(std::move(owner));
+    }
+  }
+  return views;
+}
+
+absl::StatusOr<std::unique_ptr<VersionView>> ClientCore::PullView(
+    uint64_t version) {
+  const CallLimit limit(absl::Now() + options_.round_timeout, nullptr);
+  std::shared_ptr<const VersionHold> hold;
+  const absl::Status status =
+      membership_->Persist(limit, [&](const View& view) -> absl::Status {
+        absl::Status status = CheckAwaited(*view, version);
+        absl::Time end;
+        if (status.ok()) status = AwaitPublished(view, version, limit, &end);
+        if (!status.ok()) return status;
+        PullTarget target;
+        target.epoch = view->epoch();
+        target.version = version;
+        absl::StatusOr<std::unique_ptr<VersionHold>> held =
+            VersionHold::Take(SettingsFor(view), target, end);
+        if (!held.ok()) return held.status();
+        if (!membership_->NoteHeld(*view, version)) {
+          return view->over()->status();
+        }
+        hold = *std::move(held);
+        return absl::OkStatus();
+      });
+  if (!status.ok()) return status;
+  const absl::StatusOr<std::vector<const float*>> places =
+      TensorPlaces(*router_, hold->slices());
+  if (!places.ok()) return places.status();
+  version_ = version;
+  std::vector<TensorView> tensors;
+  for (size_t i = 0; i < places->size(); ++i) {
+    tensors.emplace_back(absl::MakeConstSpan(
+        (*places)[i],
+        static_cast<size_t>(NumElements(router_->manifest().tensors[i]))));
+  }
+  return std::make_unique<VersionView>(version, std::move(tensors),
+                                       [hold] { return hold->valid(); });
+}
+
+}  // namespace agg

@@ -1,0 +1,90 @@
+// The list of tensors only grows, so that whoever pushes needs no more than a
+// position in it.
+#include "worker_client/growing_row.h"
+
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+namespace agg {
+
+GrowingRow::GrowingRow(const ShardRouter* router, DType dtype)
+    : router_(router),
+      dtype_(dtype),
+      bound_(router->manifest().tensors.size()),
+      has_(bound_.size()) {}
+
+absl::Status GrowingRow::Give(absl::Span<const TensorView> views) {
+  const auto some = router_->BindSome(views, dtype_);
+  if (!some.ok()) return some.status();
+  MutexLock lock(&mutex_);
+  for (const auto& [tensor, view] : *some) {
+    if (!has_[tensor] && !complete_) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor \"", router_->manifest().tensors[tensor].name, "\" ",
+        has_[tensor] ? "was given to this row before"
+                     : "comes after the row was complete",
+        "; Cancel the row to begin another one"));
+  }
+  for (const auto& [tensor, view] : *some) {
+    has_[tensor] = true;
+    bound_[tensor] = view;
+    given_.push_back(tensor);
+  }
+  if (given_.size() == bound_.size()) complete_ = true;
+  Wake();
+  return absl::OkStatus();
+}
+
+absl::Status GrowingRow::Complete() {
+  MutexLock lock(&mutex_);
+  if (complete_) return absl::OkStatus();
+  for (size_t i = 0; i < bound_.size(); ++i) {
+    if (has_[i]) continue;
+    const absl::Status status = router_->CheckMayLack(static_cast<int>(i));
+    if (!status.ok()) return status;
+  }
+  for (size_t i = 0; i < bound_.size(); ++i) {
+    if (!has_[i]) given_.push_back(static_cast<int>(i));
+  }
+  complete_ = true;
+  Wake();
+  return absl::OkStatus();
+}
+
+bool GrowingRow::complete() const {
+  MutexLock lock(&mutex_);
+  return complete_;
+}
+
+void GrowingRow::Cancel(const absl::Status& reason) {
+  MutexLock lock(&mutex_);
+  if (!cancelled_.ok()) return;
+  cancelled_ = reason;
+  Wake();
+}
+
+absl::Status GrowingRow::cancelled() const {
+  MutexLock lock(&mutex_);
+  return cancelled_;
+}
+
+std::vector<int> GrowingRow::Take(size_t* cursor) const {
+  MutexLock lock(&mutex_);
+  std::vector<int> taken(given_.begin() + static_cast<ptrdiff_t>(*cursor),
+                         given_.end());
+  *cursor = given_.size();
+  return taken;
+}
+
+void GrowingRow::SetWaker(QueueWaker* waker) {
+  MutexLock lock(&mutex_);
+  waker_ = waker;
+}
+
+void GrowingRow::Wake() {
+  if (waker_ != nullptr) waker_->Wake();
+}
+
+}  // namespace agg

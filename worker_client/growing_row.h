@@ -1,0 +1,68 @@
+// A row, or the seed, that is pushed while its tensors are still coming.
+#ifndef AGG_WORKER_CLIENT_GROWING_ROW_H_
+#define AGG_WORKER_CLIENT_GROWING_ROW_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kernels/dtype.h"
+#include "server/base/mutex.h"
+#include "worker_client/queue_waker.h"
+#include "worker_client/shard_router.h"
+#include "worker_client/tensor_view.h"
+
+namespace agg {
+
+// Who has the gradient gives its tensors, in any order; who pushes takes them.
+// Remembers all of them, so that a push can begin again (P27). Owns no tensor's
+// memory. Thread-safe.
+class GrowingRow {
+ public:
+  // REQUIRES: router outlives this.
+  GrowingRow(const ShardRouter* router, DType dtype);
+
+  // More tensors, whose memory must outlive the push. All or none:
+  // INVALID_ARGUMENT as ShardRouter::BindSome, for a tensor that was given
+  // before, and when the row is complete.
+  absl::Status Give(absl::Span<const TensorView> views);
+  // No more tensors come: what the row lacks is absent. INVALID_ARGUMENT with
+  // the name of one that is not optional: then it has no effect.
+  absl::Status Complete();
+  // Complete was called, or every tensor was given.
+  bool complete() const;
+
+  // The push ends with `reason`; the first one stays.
+  void Cancel(const absl::Status& reason);
+  absl::Status cancelled() const;  // OK: it was not
+
+  // --- For the thread that pushes. Rows are pushed as `dtype`.
+  DType dtype() const { return dtype_; }
+  // In manifest order. Only views of tensors that Take has named may be read.
+  absl::Span<const TensorView> bound() const { return bound_; }
+  // The tensors that came since the call that left `*cursor`, which is 0 at
+  // first; the absent ones when the row is complete.
+  std::vector<int> Take(size_t* cursor) const;
+  // Who is woken by Give, Complete and Cancel; null: nobody any more.
+  void SetWaker(QueueWaker* waker);
+
+ private:
+  void Wake() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const ShardRouter* const router_;
+  const DType dtype_;
+  mutable Mutex mutex_;
+  // An element is written once, before its tensor enters given_.
+  std::vector<TensorView> bound_;
+  std::vector<bool> has_ ABSL_GUARDED_BY(mutex_);  // by tensor
+  std::vector<int> given_ ABSL_GUARDED_BY(mutex_);
+  bool complete_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
+  QueueWaker* waker_ ABSL_GUARDED_BY(mutex_) = nullptr;
+};
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_GROWING_ROW_H_

@@ -1,0 +1,77 @@
+// One operation of a client: its work, who runs it, and how it has ended. What
+// the handles of operation.h share.
+#ifndef AGG_WORKER_CLIENT_OPERATION_STATE_H_
+#define AGG_WORKER_CLIENT_OPERATION_STATE_H_
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/base/mutex.h"
+#include "worker_client/cancel_source.h"
+#include "worker_client/client_types.h"
+#include "worker_client/pull_arrivals.h"
+
+namespace agg {
+
+//   open --Run--> running --the work returns--> done
+//     '------------Cancel, before any Run---------^
+//
+// The work is run once, by the first thread that asks: the client's, or one
+// that waits, which then pays for no change of threads. Thread-safe.
+class OperationState {
+ public:
+  // Gets the operation that it is the work of.
+  using Work = std::function<absl::Status(OperationState*)>;
+  using OnCancel = std::function<void(const absl::Status& reason)>;
+
+  // `on_cancel` ends the work besides cancel(); it may be null. It and the work
+  // are destroyed when the operation is done.
+  explicit OperationState(Work work, OnCancel on_cancel = nullptr);
+  // One that is done.
+  explicit OperationState(absl::Status status);
+  OperationState(const OperationState&) = delete;
+  OperationState& operator=(const OperationState&) = delete;
+
+  // Runs the work on this thread, unless a thread has begun.
+  void Run();
+  // Run, then waits for another thread's Run to end. The work's status.
+  absl::Status Wait();
+  // Waits until it is done (true) or `deadline`.
+  bool WaitUntil(absl::Time deadline);
+  // The work ends soon with CANCELLED, if it has not ended; at once, if it has
+  // not begun.
+  void Cancel(const absl::Status& reason);
+  // Calls back when it is done: on the thread that ran it, or on this one.
+  void OnDone(std::function<void()> callback);
+
+  bool done() const;
+  absl::Status status() const;  // OK while it is not done
+
+  // --- For the work.
+  CancelSource* cancel() { return &cancel_; }
+  // What it makes, besides its status; read when it is done.
+  RoundOutcome outcome;
+  // Of what pulls, else null.
+  std::unique_ptr<PullArrivals> arrivals;
+
+ private:
+  enum class Phase { kOpen, kRunning, kDone };
+  void Finish(const absl::Status& status);
+
+  Work work_;  // of the thread that made it kRunning
+  CancelSource cancel_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kOpen;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  OnCancel on_cancel_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::function<void()>> callbacks_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_OPERATION_STATE_H_

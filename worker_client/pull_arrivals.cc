@@ -1,0 +1,54 @@
+// Waiters are woken by the last slice of a tensor only.
+#include "worker_client/pull_arrivals.h"
+
+#include "absl/time/clock.h"
+
+namespace agg {
+
+PullArrivals::PullArrivals(const ShardRouter* router)
+    : router_(router), missing_(router->manifest().tensors.size(), 1) {}
+
+void PullArrivals::Begin(uint64_t version, uint64_t past) {
+  MutexLock lock(&mutex_);
+  if (!landed_.empty() && version == version_ && past == past_) return;
+  version_ = version;
+  past_ = past;
+  landed_.assign(router_->plan().slices.size(), false);
+  missing_.clear();
+  for (const auto& slices : router_->plan().slices_of_tensor) {
+    missing_.push_back(static_cast<int32_t>(slices.size()));
+  }
+  changed_.NotifyAll();  // a tensor without elements is there
+}
+
+void PullArrivals::Land(int32_t slice) {
+  MutexLock lock(&mutex_);
+  if (landed_[slice]) return;
+  landed_[slice] = true;
+  if (--missing_[router_->plan().slices[slice].tensor] == 0) {
+    changed_.NotifyAll();
+  }
+}
+
+bool PullArrivals::landed(int32_t slice) const {
+  MutexLock lock(&mutex_);
+  return landed_[slice];
+}
+
+void PullArrivals::End() {
+  MutexLock lock(&mutex_);
+  ended_ = true;
+  changed_.NotifyAll();
+}
+
+bool PullArrivals::Await(int tensor, absl::Time deadline) const {
+  MutexLock lock(&mutex_);
+  while (missing_[tensor] != 0 && !ended_) {
+    const absl::Duration left = deadline - absl::Now();
+    if (left <= absl::ZeroDuration()) break;
+    changed_.WaitFor(&mutex_, left);
+  }
+  return missing_[tensor] == 0;
+}
+
+}  // namespace agg

@@ -1,0 +1,25 @@
+// Where a pulled version goes, and how.
+#ifndef AGG_WORKER_CLIENT_PULL_INTO_H_
+#define AGG_WORKER_CLIENT_PULL_INTO_H_
+
+#include <vector>
+
+#include "worker_client/cancel_source.h"
+#include "worker_client/client_types.h"
+#include "worker_client/pull_arrivals.h"
+#include "worker_client/tensor_view.h"
+
+namespace agg {
+
+// REQUIRES: what is pointed to outlives the pull.
+struct PullInto {
+  std::vector<MutableTensorView> bound;  // ShardRouter::Bind's
+  PullArrivals* arrivals = nullptr;      // never null
+  Precision precision = Precision::kJob;
+  std::vector<int> first;          // tensors that are wanted first, by index
+  CancelSource* cancel = nullptr;  // ends it with its reason; may be null
+};
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_PULL_INTO_H_

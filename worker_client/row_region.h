@@ -1,0 +1,63 @@
+// A worker's row in a shard's memory, where it writes its gradient (P39).
+#ifndef AGG_WORKER_CLIENT_ROW_REGION_H_
+#define AGG_WORKER_CLIENT_ROW_REGION_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/dtype.h"
+#include "proto/region.pb.h"
+#include "server/base/file_descriptor.h"
+#include "server/base/shared_memory.h"
+#include "worker_client/error_feedback.h"
+#include "worker_client/row_placement.h"
+#include "worker_client/shard_router.h"
+#include "worker_client/tensor_view.h"
+
+namespace agg {
+
+// Of one shard. Begin, Write and Land are for one push at a time; the rest is
+// thread-safe.
+class RowRegion {
+ public:
+  // Maps what `reply` says of the row of `shard`. INTERNAL: it is not of
+  // `dtype`, or its slices are not inside; errors of SharedMemory::Map.
+  // REQUIRES: reply.has_row(); router outlives this.
+  static absl::StatusOr<std::unique_ptr<RowRegion>> Map(
+      const ShardRouter* router, int shard, DType dtype,
+      const v1::RegionReply& reply, const FileDescriptor& fd);
+
+  DType dtype() const { return dtype_; }
+  // Where a slice of this shard (its number in the job) lies; null: of another
+  // shard.
+  char* Address(int32_t slice) const { return addresses_[slice]; }
+
+  // RowPlacement::Begin. True: Write each slice before it is named in a frame.
+  bool Begin(const RowName& row, bool leaves_out);
+  // Copies, or rounds, the slice's elements of `view` to their place, unless
+  // the row's are there already: written before, or the view's memory is the
+  // place. `feedback`: for what is rounded; null: none. REQUIRES: Begin was
+  // true; a slice of this shard; view is bound.
+  void Write(int32_t slice, const TensorView& view, ErrorFeedback* feedback);
+  void Land(const RowName& row) { placement_.Land(row); }
+
+ private:
+  RowRegion(const ShardRouter* router, DType dtype,
+            std::unique_ptr<SharedMemory> memory)
+      : router_(router), dtype_(dtype), memory_(std::move(memory)) {}
+
+  const ShardRouter* const router_;
+  const DType dtype_;
+  const std::unique_ptr<SharedMemory> memory_;
+  std::vector<char*> addresses_;  // by the job's slices; null: of other shards
+  RowPlacement placement_;
+  RowName row_;                // that Write writes
+  std::vector<bool> written_;  // of it, by the job's slices
+};
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_ROW_REGION_H_

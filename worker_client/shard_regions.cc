@@ -1,0 +1,107 @@
+// A shard that cannot be asked, or whose answer does not fit, is one that
+// shares nothing: rows and versions go over sockets then.
+#include "worker_client/shard_regions.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "proto/protocol_version.h"
+#include "proto/region.pb.h"
+#include "worker_client/region_call.h"
+
+namespace agg {
+namespace {
+
+bool HasSocket(const JobView& view, int shard) {
+  return shard < view.reply().region_sockets_size() &&
+         !view.reply().region_sockets(shard).empty();
+}
+
+}  // namespace
+
+std::shared_ptr<const MappedRegions> ShardRegions::Get(const JobView& view,
+                                                       int shard) {
+  const ShardLives lives = view.lives();
+  const size_t i = static_cast<size_t>(shard);
+  const uint64_t life = i < lives.lives.size() ? lives.lives[i] : 0;
+  MutexLock lock(&mutex_);
+  Entry& entry = entries_[i];
+  const bool same = entry.session == view.session() && entry.life == life;
+  const bool current = entry.epoch == view.epoch();
+  if (current && same && !entry.row_later) return entry.regions;
+  if (!same || entry.regions == nullptr) {
+    entry = Entry();
+    entry.session = view.session();
+    entry.life = life;
+    entry.regions = std::make_shared<MappedRegions>();
+  }
+  const bool asks = allowed_ && life != 0 && HasSocket(view, shard);
+  const absl::Status asked = asks ? Ask(view, shard, &entry) : absl::OkStatus();
+  // Who shares nothing is not asked for each row; who did is, until it says
+  // whether it still does.
+  if (asked.ok() || !entry.regions->any()) entry.epoch = view.epoch();
+  return entry.regions;
+}
+
+bool ShardRegions::HasOptional(const Manifest& manifest) {
+  return std::any_of(manifest.tensors.begin(), manifest.tensors.end(),
+                     [](const TensorSpec& tensor) { return tensor.optional; });
+}
+
+ShardRegions::Placed ShardRegions::Begin(const JobView& view,
+                                         const RowName& row,
+                                         const std::vector<int>& shards) {
+  Placed placed;
+  for (const int shard : shards) {
+    placed.owners.push_back(Get(view, shard));
+    RowRegion* const region = placed.owners.back()->row.get();
+    const bool in_place = region != nullptr && region->Begin(row, leaves_out_);
+    placed.regions.push_back(in_place ? region : nullptr);
+  }
+  return placed;
+}
+
+void ShardRegions::Land(const JobView& view, const RowName& row, int shard) {
+  RowRegion* const region = Get(view, shard)->row.get();
+  if (region != nullptr) region->Land(row);
+}
+
+absl::Status ShardRegions::Ask(const JobView& view, int shard,
+                               Entry* entry) const {
+  v1::RegionRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  request.set_session(entry->session);
+  request.set_epoch(view.epoch());
+  request.set_life(entry->life);
+  const absl::StatusOr<RegionAnswer> answer =
+      AskForRegions(view.reply().region_sockets(shard), request);
+  if (!answer.ok()) return answer.status();
+  const v1::RegionReply& reply = answer->reply;
+  auto mapped = std::make_shared<MappedRegions>();
+  size_t next = 0;
+  const bool same_row = reply.has_row() && entry->regions->row != nullptr &&
+                        entry->row_number == reply.row().number();
+  if (same_row) {
+    mapped->row = entry->regions->row;  // and what is known of its bytes
+    ++next;
+  } else if (reply.has_row()) {
+    absl::StatusOr<std::unique_ptr<RowRegion>> row = RowRegion::Map(
+        router_, shard, static_cast<DType>(view.reply().push_dtype()), reply,
+        answer->descriptors[next++]);
+    if (row.ok()) mapped->row = *std::move(row);
+  }
+  for (const v1::Region& version : reply.versions()) {
+    absl::StatusOr<std::unique_ptr<VersionRegion>> region =
+        VersionRegion::Map(version, answer->descriptors[next++]);
+    if (!region.ok()) return region.status();
+    mapped->versions[version.number()] = *std::move(region);
+  }
+  entry->row_number = reply.row().number();
+  entry->row_later = reply.row_later();
+  entry->regions = std::move(mapped);
+  return absl::OkStatus();
+}
+
+}  // namespace agg

@@ -1,0 +1,82 @@
+// What of the shards' memory this client has mapped, from epoch to epoch.
+#ifndef AGG_WORKER_CLIENT_SHARD_REGIONS_H_
+#define AGG_WORKER_CLIENT_SHARD_REGIONS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "proto/shard_plan.h"
+#include "server/base/mutex.h"
+#include "worker_client/client_types.h"
+#include "worker_client/job_view.h"
+#include "worker_client/row_region.h"
+#include "worker_client/shard_router.h"
+#include "worker_client/version_region.h"
+
+namespace agg {
+
+// Of one shard's process, for one session.
+struct MappedRegions {
+  std::shared_ptr<RowRegion> row;  // null: rows are sent
+  std::map<uint32_t, std::shared_ptr<const VersionRegion>> versions;
+  bool any() const { return row != nullptr || !versions.empty(); }
+};
+
+// A shard is asked at first use, and again in another epoch (it may have
+// forgotten the job), when its process or the session is another one, or when
+// it had no row to give yet. A row that it still has stays as it is mapped.
+// What it gives lasts as long as somebody uses it. Thread-safe.
+class ShardRegions {
+ public:
+  // REQUIRES: router outlives this.
+  ShardRegions(const ClientOptions& options, const ShardRouter* router)
+      : allowed_(options.shared_memory && options.local_sockets),
+        router_(router),
+        leaves_out_(HasOptional(router->manifest())),
+        entries_(router->num_shards()) {}
+
+  // Never null; empty where nothing is shared. May wait some seconds for the
+  // shard.
+  std::shared_ptr<const MappedRegions> Get(const JobView& view, int shard);
+
+  // RowRegion::Begin for each of `shards`, which the row is pushed to now:
+  // where it is written, as `shards`; null where it is sent.
+  struct Placed {
+    std::vector<RowRegion*> regions;
+    std::vector<std::shared_ptr<const MappedRegions>> owners;  // of these
+  };
+  Placed Begin(const JobView& view, const RowName& row,
+               const std::vector<int>& shards);
+  // RowRegion::Land: the shard has all of it.
+  void Land(const JobView& view, const RowName& row, int shard);
+
+ private:
+  struct Entry {
+    uint64_t session = 0;
+    uint64_t life = 0;
+    uint64_t epoch = 0;  // of the last answer; 0: none
+    uint32_t row_number = 0;
+    bool row_later = false;
+    std::shared_ptr<const MappedRegions> regions;
+  };
+  static bool HasOptional(const Manifest& manifest);
+  // Asks and maps what fits; `entry` is the shard's, with session and life.
+  // After an error it is as it was.
+  absl::Status Ask(const JobView& view, int shard, Entry* entry) const;
+
+  const bool allowed_;
+  const ShardRouter* const router_;
+  // A row is begun before it is known whether it does.
+  const bool leaves_out_;
+  Mutex mutex_;  // held while a shard is asked
+  std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_SHARD_REGIONS_H_

@@ -1,0 +1,39 @@
+// A shard's memory in which published versions lie (P40).
+#ifndef AGG_WORKER_CLIENT_VERSION_REGION_H_
+#define AGG_WORKER_CLIENT_VERSION_REGION_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "proto/region.pb.h"
+#include "server/base/file_descriptor.h"
+#include "server/base/shared_memory.h"
+
+namespace agg {
+
+// Mapped to be read. The shard overwrites it with another version when it needs
+// the memory, and says so before, by the generation. Thread-safe.
+class VersionRegion {
+ public:
+  // Errors of SharedMemory::Map; INTERNAL: a size that no region has.
+  static absl::StatusOr<std::unique_ptr<VersionRegion>> Map(
+      const v1::Region& said, const FileDescriptor& fd);
+
+  // So many bytes at an offset, as the shard says it; null: they are not
+  // inside, or not aligned as floats are.
+  const char* At(uint64_t offset, int64_t num_bytes) const;
+  // Whether all that has been read until now was of this generation.
+  bool Holds(uint64_t generation) const;
+
+ private:
+  VersionRegion(int64_t num_bytes, std::unique_ptr<SharedMemory> memory)
+      : num_bytes_(num_bytes), memory_(std::move(memory)) {}
+
+  const int64_t num_bytes_;
+  const std::unique_ptr<SharedMemory> memory_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_VERSION_REGION_H_
