@@ -136,7 +136,9 @@ class Bench:
             systems.System("agg", transport, rule, dtype, workers, shards,
                            num_bytes)
             for shards in options.shards for transport in self.transports
-            for dtype in options.dtypes for rule in options.rules]
+            for dtype in options.dtypes
+            if systems.TRANSPORTS[transport].takes(dtype)
+            for rule in options.rules]
         return [system for system in all_systems if not self._refusal(system)]
 
     def _refusal(self, system):

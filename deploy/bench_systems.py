@@ -10,6 +10,11 @@ class Transport:
     name: str
     config: tuple = ()  # lines of the servers' configuration
     flags: tuple = ()   # of the workers, besides --transport
+    dtypes: tuple = ()  # that it is for; (): all
+
+    def takes(self, dtype):
+        """Whether rows of this type can go so."""
+        return not self.dtypes or dtype in self.dtypes
 
 
 # By name, in the order of the tables. Those that the worker's
@@ -18,7 +23,7 @@ TRANSPORTS = {transport.name: transport for transport in (
     Transport("tcp"),
     Transport("unix"),
     Transport("shm_copy"),
-    Transport("shm"),
+    Transport("shm", dtypes=("f32",)),  # what is computed in place is float32
 )}
 
 # What a name of --dtypes means for pushes and for pulls. A quantized type is

@@ -19,6 +19,9 @@ START_SECONDS = 30
 STOP_SECONDS = 10
 TAIL_LINES = 15
 
+# Rows alone can be int8.
+PULL_DTYPES = {"int8": "bf16"}
+
 
 class RunError(Exception):
     """A process failed: what, and the end of its log."""
@@ -77,7 +80,7 @@ def config_text(run, addresses):
     if run.optimizer != "none":
         lines.append("learning_rate { rate: %.17g }" % run.learning_rate)
     lines += [f'push_dtype: "{run.wire_dtype}"',
-              f'pull_dtype: "{run.wire_dtype}"',
+              f'pull_dtype: "{PULL_DTYPES.get(run.wire_dtype, run.wire_dtype)}"',
               f'backend: "{run.backend}"',
               # The model is small; a thread per shard leaves CPUs to workers.
               "compute_threads: 1"]

@@ -5,7 +5,7 @@ import math
 
 SCOPES = ("per_tensor", "global")
 STEP_SCALES = ("none", "linear", "sqrt", "adascale", "adamscale")
-DTYPES = ("f32", "bf16", "f16")
+DTYPES = ("f32", "bf16", "f16", "int8")
 BACKENDS = ("cpu", "cuda")
 
 TRAINING_EXAMPLES = 1440
@@ -93,7 +93,8 @@ def make_parser():
         "of weights and orders; the comparison takes this and the next two",
         "N")
     add("--wire_dtype", one_of(DTYPES), "f32",
-        "of gradients and parameters on the wire: f32, bf16, f16", "D")
+        "of gradients and parameters on the wire: f32, bf16, f16, int8 (with "
+        "error feedback, and parameters in bf16)", "D")
     add("--backend", one_of(BACKENDS), "cpu", "of the shards: cpu, cuda", "B")
     add("--json", str, None, "write results there", "FILE")
     parser.add_argument(

@@ -18,6 +18,7 @@
 #   k8s        the deployment's tests, with the tools that they need
 #   foreign    a Python client of other origin against agg_server (from PyPI it
 #              takes gRPC, once)
+#   python     the Python package with PyTorch (from PyPI it takes PyTorch, once)
 #   tidy       clang-tidy (slow; not part of --all)
 #
 # Installs missing packages first (deploy/setup.sh). Exits with 1 unless
@@ -25,13 +26,14 @@
 # AGG_OUTPUT_BASE names a Bazel output base of one's own.
 set -uo pipefail
 
-readonly all_cells="gcc clang asan tsan fuzz layers format lint k8s foreign"
+readonly all_cells="gcc clang asan tsan fuzz layers format lint k8s foreign python"
 cells=
 for argument in "$@"; do
   case $argument in
     --all) cells="$cells $all_cells" ;;
     --cell=gcc | --cell=clang | --cell=asan | --cell=asan_core | \
-      --cell=tsan | --cell=fuzz | --cell=layers | --cell=format | --cell=lint | --cell=k8s | --cell=foreign | --cell=tidy)
+      --cell=tsan | --cell=fuzz | --cell=layers | --cell=format | --cell=lint | --cell=k8s | --cell=foreign | \
+      --cell=python | --cell=tidy)
       cells="$cells ${argument#--cell=}"
       ;;
     *)
@@ -132,6 +134,21 @@ forbidden_paths() {
   return $status
 }
 
+# The folder of what the gcc cell has built.
+gcc_bin() {
+  run_bazel info --config=gcc -c opt bazel-bin | tail -n 1
+}
+
+# report_suite CELL STATUS: a suite that has written to $scratch/CELL.
+report_suite() {
+  if [[ -s $scratch/$1 ]]; then
+    sed '$d' "$scratch/$1" | grep -v ' \.\.\. ok$'
+    report "$1" "$(tail -n 1 "$scratch/$1")"
+  else
+    report_status "$1" "$2"
+  fi
+}
+
 tracked_cpp() {
   git -c safe.directory='*' ls-files -z '*.h' '*.cc' '*.cu' '*.cuh'
 }
@@ -177,15 +194,15 @@ run_cell() {
       ;;
     foreign)
       run_bazel build --config=gcc -c opt //server:agg_server &&
-        tests/foreign/run.sh "$(run_bazel info --config=gcc -c opt bazel-bin |
-          tail -n 1)/server/agg_server" >"$scratch/foreign"
-      status=$?
-      if [[ -s $scratch/foreign ]]; then
-        sed '$d' "$scratch/foreign" | grep -v ' \.\.\. ok$'
-        report foreign "$(tail -n 1 "$scratch/foreign")"
-      else
-        report_status foreign $status
-      fi
+        tests/foreign/run.sh "$(gcc_bin)/server/agg_server" >"$scratch/foreign"
+      report_suite foreign $?
+      ;;
+    python)
+      run_bazel build --config=gcc -c opt //server:agg_server \
+        //server/tools:agg_report //worker_client/c:libagg.so \
+        //worker_client/tools:agg_pull //worker_client/tools:aggctl &&
+        tests/python/run.sh "$(gcc_bin)" >"$scratch/python"
+      report_suite python $?
       ;;
     tidy)
       # Generated headers must be there.

@@ -10,6 +10,7 @@
 // {"begin": B, "end": E} for each: from the first byte pushed to the last one
 // pulled, in nanoseconds of CLOCK_MONOTONIC, which all processes of a host
 // share. Leaves at the end of stdin.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
@@ -33,6 +34,7 @@
 #include "worker_client/client_event.h"
 #include "worker_client/client_types.h"
 #include "worker_client/tensor_view.h"
+#include "worker_client/version_view.h"
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:50051", "address of shard 0");
 ABSL_FLAG(int, rank, 0, "this worker's rank");
@@ -51,12 +53,18 @@ using Tensors = std::vector<std::vector<float>>;
 // A way for bytes to go between worker and shards. A new one is a line here
 // and a line in deploy/bench_systems.py.
 struct Transport {
-  const char* name;  // as in JobDescription.transports
+  const char* name;
+  const char* reported;  // in JobDescription.transports
   void (*set)(ClientOptions* options);
+  bool in_place = false;  // rows and versions are used where they lie
 };
 constexpr Transport kTransports[] = {
-    {"tcp", [](ClientOptions* options) { options->local_sockets = false; }},
-    {"unix", [](ClientOptions* options) { options->local_sockets = true; }},
+    {"tcp", "tcp",
+     [](ClientOptions* options) { options->local_sockets = false; }},
+    {"unix", "unix",
+     [](ClientOptions* options) { options->shared_memory = false; }},
+    {"shm_copy", "shm", [](ClientOptions*) {}},
+    {"shm", "shm", [](ClientOptions*) {}, true},
 };
 
 absl::StatusOr<Transport> FindTransport(const std::string& name) {
@@ -122,7 +130,7 @@ absl::StatusOr<std::unique_ptr<AggClient>> Connect(const Manifest& manifest) {
   // Clients fall back to TCP by themselves: a number under a wrong name would
   // be worse than none.
   for (const std::string& used : (*client)->job().transports) {
-    if (used != transport->name) {
+    if (used != transport->reported) {
       return absl::UnavailableError(
           absl::StrCat("--transport is ", transport->name,
                        ", a shard was reached over ", used));
@@ -131,10 +139,43 @@ absl::StatusOr<std::unique_ptr<AggClient>> Connect(const Manifest& manifest) {
   return client;
 }
 
+// Copies `gradient` to where the row lies.
+absl::StatusOr<std::vector<TensorView>> PutInPlace(
+    AggClient* client, absl::Span<const TensorView> gradient) {
+  const absl::StatusOr<std::vector<MutableTensorView>> places =
+      client->RowTensors();
+  if (!places.ok()) return places.status();
+  std::vector<TensorView> row;
+  for (size_t t = 0; t < gradient.size(); ++t) {
+    const auto* const from = static_cast<const float*>(gradient[t].data);
+    std::copy(from, from + gradient[t].num_elements, (*places)[t].data);
+    row.emplace_back(
+        absl::MakeConstSpan((*places)[t].data, (*places)[t].num_elements));
+  }
+  return row;
+}
+
+// A round whose row is in place; *view becomes its version.
+absl::StatusOr<RoundOutcome> RunInPlace(AggClient* client,
+                                        absl::Span<const TensorView> row,
+                                        std::unique_ptr<VersionView>* view) {
+  *view = nullptr;  // what was computed on
+  const absl::Status pushed = client->Push(row);
+  if (!pushed.ok()) return pushed;
+  const absl::StatusOr<RoundOutcome> outcome = client->Commit({});
+  if (!outcome.ok()) return outcome;
+  absl::StatusOr<std::unique_ptr<VersionView>> next =
+      client->PullView(outcome->version);
+  if (!next.ok()) return next.status();
+  *view = *std::move(next);
+  return outcome;
+}
+
 // The rounds that stdin asks for.
-absl::Status RunRounds(AggClient* client, BarrierState* barrier,
+absl::Status RunRounds(AggClient* client, BarrierState* barrier, bool in_place,
                        absl::Span<const TensorView> gradient,
                        absl::Span<const MutableTensorView> parameters) {
+  std::unique_ptr<VersionView> view;
   const auto num_workers = static_cast<uint32_t>(absl::GetFlag(FLAGS_workers));
   std::puts("{\"ready\": true}");
   std::fflush(stdout);
@@ -144,7 +185,8 @@ absl::Status RunRounds(AggClient* client, BarrierState* barrier,
       WaitAtBarrier(barrier, num_workers);
       const int64_t begin = Nanoseconds();
       const absl::StatusOr<RoundOutcome> outcome =
-          client->PushPull(gradient, {}, parameters);
+          in_place ? RunInPlace(client, gradient, &view)
+                   : client->PushPull(gradient, {}, parameters);
       const int64_t end = Nanoseconds();
       if (!outcome.ok()) return outcome.status();
       // A round without this row would not be the round that is measured.
@@ -177,7 +219,15 @@ absl::Status Run() {
                                                gradient.end());
   const absl::Status seeded = (*client)->SeedOrPull(parameter_views);
   if (!seeded.ok()) return seeded;
-  return RunRounds(client->get(), *barrier, gradient_views, parameter_views);
+  const bool in_place = FindTransport(absl::GetFlag(FLAGS_transport))->in_place;
+  if (!in_place) {
+    return RunRounds(client->get(), *barrier, false, gradient_views,
+                     parameter_views);
+  }
+  const absl::StatusOr<std::vector<TensorView>> row =
+      PutInPlace(client->get(), gradient_views);
+  if (!row.ok()) return row.status();
+  return RunRounds(client->get(), *barrier, true, *row, parameter_views);
 }
 
 }  // namespace

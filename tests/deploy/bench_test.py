@@ -57,6 +57,11 @@ class OptionsTest(unittest.TestCase):
         self.assertEqual(options.workers, (4, 2))
         self.assertEqual(options.dtypes, ("f32",))
 
+    def test_rows_in_place_are_float32(self):
+        for name, dtype, takes in (("shm", "f32", True), ("shm", "int8", False),
+                                   ("shm_copy", "int8", True)):
+            self.assertEqual(systems.TRANSPORTS[name].takes(dtype), takes)
+
     def test_sizes_are_decimal(self):
         options = bench_options.parse(["--sizes=1GB,4MB,4KB,128"])
         self.assertEqual(options.sizes, (10**9, 4 * MB, 4000, 128))

@@ -59,7 +59,8 @@ class OptionsTest(unittest.TestCase):
         cases = {
             "--scope x --rule sum": ("--scope", "'x'", "per_tensor, global"),
             "--step_scale x": ("--step_scale", "'x'", "adascale"),
-            "--wire_dtype f64": ("--wire_dtype", "'f64'", "f32, bf16, f16"),
+            "--wire_dtype f64": ("--wire_dtype", "'f64'",
+                                 "f32, bf16, f16, int8"),
             "--backend x": ("--backend", "'x'", "cpu"),
             "--workers 0": ("--workers", "'0'", "1..512"),
             "--shards 2.5": ("--shards", "'2.5'", "1..64"),
@@ -107,6 +108,10 @@ class ConfigTest(unittest.TestCase):
                      'pull_dtype: "bf16"'):
             self.assertIn(part, text)
         self.assertNotIn("adacons {", job.config_text(job.Run(), ["a:1"]))
+
+    def test_rows_alone_are_int8(self):
+        text = job.config_text(job.Run(wire_dtype="int8"), ["a:1"])
+        self.assertIn('push_dtype: "int8"\npull_dtype: "bf16"\n', text)
 
     def test_rules_and_optimizers_are_the_servers_to_judge(self):
         run = quickstart.run_of(parse("--rule new_rule --optimizer new_one"))

@@ -15,6 +15,9 @@ const std::vector<WholeJob>& WholeJobs() {
        "step_scale { kind: \"adascale\" } learning_rate { rate: 0.1 } "
        "optimizer { kind: \"sgd\" momentum: 0.9 nesterov: true } "
        "push_dtype: \"f16\""},
+      {"adasum_int8", 3,
+       "combination { rule: \"adasum\" } learning_rate { rate: 0.1 } "
+       "push_dtype: \"int8\" pull_dtype: \"bf16\""},
       {"lamb", 2,
        "combination { rule: \"weighted_mean\" } clip_norm: 0.5 "
        "optimizer { kind: \"lamb\" weight_decay: 0.01 } "

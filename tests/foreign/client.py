@@ -229,6 +229,58 @@ class Worker(Reader):
         return self.coordinator.Commit.future(
             self.commit_request(round, kind, **fields), timeout=WAIT)
 
+    def trip_frame(self, shard, tensors, round=0, attempt=0, **fields):
+        """All slices of a shard in one frame, with what P41 sends along."""
+        commit = self.commit_request(
+            round, attempt=attempt, row_crc32c=self.row_crc32c(tensors),
+            **fields)
+        pull = agg.PullRequest(epoch=self.epoch, version=round + 1,
+                               dtype=frames.F32)
+        meta_bytes, payload = frames.read_frame(self.frame_of(
+            self.indices(shard), tensors, round, attempt=attempt,
+            report=shard != 0))
+        return frames.frame(
+            meta_bytes, payload,
+            commit=commit.SerializeToString() if shard == 0 else None,
+            pull=pull.SerializeToString())
+
+    def begin_trip(self, streams, tensors, round=0, **fields):
+        """Sends a round to every shard; streams: from open_trips."""
+        for shard, stream in streams.items():
+            stream.send(self.trip_frame(shard, tensors, round, **fields))
+
+    def open_trips(self):
+        """A Push stream for each shard that has slices, by shard."""
+        return {shard: self.open_push(shard)
+                for shard in sorted({s.shard for s in self.slices})}
+
+    def end_trip(self, streams, round=0):
+        """(outcome, version round + 1) of what begin_trip has sent."""
+        tensors = [numpy.full(size, numpy.nan, numpy.float32)
+                   for size in self.sizes]
+        missing = set(range(len(self.slices)))
+        outcome = None
+        for shard, stream in streams.items():
+            last = False
+            while not last or (shard == 0 and outcome is None):
+                ack = stream.receive()
+                if ack.HasField("outcome"):
+                    assert (ack.epoch, ack.round) == (self.epoch, round), ack
+                    assert shard == 0 and not ack.HasField("meta"), ack
+                    outcome = ack.outcome
+                elif ack.HasField("meta"):
+                    assert not last, "a frame behind the last one"
+                    last = ack.last
+                    # Field 7 in place of 1; the rest is as in PullFrame.
+                    missing -= self._land(
+                        frames.frame(ack.meta.SerializeToString(), ack.payload),
+                        shard, round + 1, frames.F32, tensors, False)
+                else:
+                    assert ack.closed, f"an acknowledgement: {ack}"
+        if missing:
+            raise AssertionError(f"slices {missing} were not sent")
+        return outcome, tensors
+
     def seed(self, tensors):
         self.push(tensors, kind=SEED)
         return self.commit(kind=SEED)

@@ -23,6 +23,13 @@ class FrameTest(unittest.TestCase):
             "0a 18 08 05 11 08 07 06 05 04 03 02 01 18 03 28 01 32 01 00 "
             "3a 04 c9 f2 36 aa 7a 08 00 00 80 3f 00 00 00 c0"))
 
+    def test_the_worked_example_of_int8(self):
+        payload = frames.encode([1, -1, 63.5, -63.5], frames.I8)
+        self.assertEqual(payload.hex(" "), "00 00 00 3f 02 fe 7f 81")
+        self.assertEqual(frames.crc32c(payload), 0xD62D9F8D)
+        self.assertEqual(list(frames.decode_int8(payload, 4)),
+                         [1, -1, 63.5, -63.5])
+
     def test_crc32c_of_long_data(self):
         data = bytes(range(256)) * 100
         state = 0xFFFFFFFF
@@ -152,6 +159,63 @@ class DtypeTest(ForeignTestCase):
 
     def test_bf16_rows_and_f16_pulls(self):
         self.check("bf16", "f16", to_f16)
+
+
+class Int8Test(ForeignTestCase):
+
+    CONFIG = REDUCE + 'push_dtype: "int8"\n'
+
+    def test_a_round(self):
+        sizes = {"a": [3, 300], "b": [5]}
+        job, workers = self.seeded(2, self.CONFIG, num_shards=2,
+                                   tensors=sizes)
+        random = numpy.random.default_rng(7)
+        rows = [[random.standard_normal(n).astype(numpy.float32)
+                 for n in (900, 5)] for _ in workers]
+        for worker, row in zip(workers, rows):
+            worker.push(row)
+        pending = [worker.commit_later(row_crc32c=worker.row_crc32c(row))
+                   for worker, row in zip(workers, rows)]
+        self.assertTrue(all(p.result().included for p in pending))
+        total = [sum(frames.decode_int8(frames.encode(row[t], frames.I8),
+                                        len(row[t])) for row in rows)
+                 for t in range(2)]
+        self.assert_tensors(workers[0].pull(1),
+                            [t.astype(numpy.float32) for t in total])
+
+    def frame(self, worker, scale, elements, slices=(0,)):
+        payload = (numpy.array(scale, "<f4").tobytes() +
+                   numpy.array(elements, "i1").tobytes())
+        return frames.frame(frames.meta(
+            epoch=worker.epoch, session=worker.session, dtype=frames.I8,
+            slices=slices, crcs=[frames.crc32c(payload)]), payload)
+
+    def test_every_byte_and_scale_has_a_value(self):
+        job, (worker,) = self.seeded(config=self.CONFIG, tensors={"a": [4]})
+        stream = worker.open_push()
+        stream.send(self.frame(worker, [-0.5], [-128, 127, -1, 0]))
+        stream.receive()
+        worker.commit()
+        self.assert_tensors(worker.pull(1), [[64, -63.5, 0.5, 0]])
+
+    def test_a_scale_that_is_not_finite_excludes_the_row(self):
+        job, workers = self.seeded(2, self.CONFIG, tensors={"a": [4]})
+        for worker, scale in zip(workers, (1, float("nan"))):
+            stream = worker.open_push()
+            stream.send(self.frame(worker, [scale], [1, 2, 3, 0]))
+            stream.receive()
+        pending = [worker.commit_later() for worker in workers]
+        outcomes = [p.result() for p in pending]
+        self.assertEqual(list(outcomes[0].excluded_ranks), [1])
+        self.assertEqual([o.included for o in outcomes], [True, False])
+        self.assert_tensors(workers[0].pull(1), [[1, 2, 3, 0]])
+
+    def test_a_payload_without_scales_is_refused(self):
+        job, (worker,) = self.seeded(config=self.CONFIG, tensors={"a": [4]})
+        stream = worker.open_push()
+        stream.send(self.frame(worker, [], [1, 2, 3, 0]))
+        self.assert_fails(Code.INVALID_ARGUMENT, "payload has 4 bytes",
+                          stream.receive)
 
 
 class PullTest(ForeignTestCase):

@@ -76,7 +76,7 @@ def blob(field, data):
 
 
 def meta(epoch=0, session=0, round=0, kind=0, dtype=1, slices=(), crcs=(),
-         absent=(), attempt=0):
+         absent=(), attempt=0, report=False):
     """FrameMeta's bytes, fields in ascending order."""
     text = number(1, epoch)
     if session:
@@ -88,11 +88,17 @@ def meta(epoch=0, session=0, round=0, kind=0, dtype=1, slices=(), crcs=(),
         text += blob(7, struct.pack(f"<{len(crcs)}I", *crcs))
     if absent:
         text += blob(8, b"".join(map(varint, absent)))
-    return text + number(9, attempt)
+    return text + number(9, attempt) + number(11, report)
 
 
-def frame(meta_bytes, payload=b""):
-    return blob(1, meta_bytes) + (blob(15, payload) if payload else b"")
+def frame(meta_bytes, payload=b"", commit=None, pull=None):
+    """commit, pull: their bytes, or None (P41)."""
+    data = blob(1, meta_bytes)
+    if commit is not None:
+        data += blob(2, commit)
+    if pull is not None:
+        data += blob(3, pull)
+    return data + (blob(15, payload) if payload else b"")
 
 
 def read_varint(data, at):
@@ -146,14 +152,37 @@ def plan(sizes, num_shards):
 
 
 # Elements on the wire, by the name that a configuration uses.
-F32, BF16, F16 = 1, 2, 3
-DTYPES = {"f32": F32, "bf16": BF16, "f16": F16}
+F32, BF16, F16, I8 = 1, 2, 3, 4
+DTYPES = {"f32": F32, "bf16": BF16, "f16": F16, "int8": I8}
 WIDTH = {F32: 4, BF16: 2, F16: 2}
+SCALE_BLOCK = 256  # elements of I8 that share a scale
+
+
+def encode_int8(values):
+    """Scales, then elements: the largest of a block is 127 steps."""
+    scales, elements = [], []
+    for first in range(0, len(values), SCALE_BLOCK):
+        block = values[first:first + SCALE_BLOCK]
+        scale = numpy.float32(numpy.abs(block).max() / numpy.float32(127))
+        scales.append(scale)
+        elements.append(numpy.rint(block / scale) if scale else 0 * block)
+    return (numpy.array(scales, "<f4").tobytes() +
+            b"".join(e.astype("i1").tobytes() for e in elements))
+
+
+def decode_int8(data, count):
+    num_scales = -(-count // SCALE_BLOCK)
+    scales = numpy.frombuffer(data, "<f4", num_scales)
+    elements = numpy.frombuffer(data, "i1", count, 4 * num_scales)
+    return (numpy.repeat(scales, SCALE_BLOCK)[:count].astype(numpy.float64) *
+            elements)
 
 
 def encode(values, dtype):
-    """Little-endian bytes of values that are exact in dtype."""
+    """Little-endian bytes of values that are exact in dtype, or int8."""
     values = numpy.asarray(values, numpy.float32)
+    if dtype == I8:
+        return encode_int8(values)
     if dtype == F32:
         return values.astype("<f4").tobytes()
     if dtype == F16:

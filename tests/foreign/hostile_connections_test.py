@@ -42,6 +42,18 @@ class ConnectionsTest(ForeignTestCase):
             connection.sendall(text)
             connection.close()
 
+    def test_what_a_stream_may_send_ahead_is_what_the_memory_plan_counts(self):
+        connection = self.connect()
+        connection.sendall(PREFACE + b"\0\0\0\x04\0\0\0\0\0")
+        received = connection.makefile("rb")
+        header = received.read(9)
+        self.assertEqual(header[3], 4)  # RFC 9113 6.5: SETTINGS
+        settings = received.read(int.from_bytes(header[:3], "big"))
+        windows = [int.from_bytes(settings[i + 2:i + 6], "big")
+                   for i in range(0, len(settings), 6)
+                   if settings[i:i + 2] == b"\0\x04"]
+        self.assertEqual(windows, [8 << 20])
+
     def test_connections_that_say_nothing(self):
         for _ in range(50):
             self.connect()

@@ -7,7 +7,7 @@ import frames
 from client import SEED, Stream, manifest
 from foreign_test_case import TENSORS, WAITS, Code, ForeignTestCase
 from server_process import WAIT
-from stubs import admin, agg
+from stubs import admin, agg, control
 
 
 class ShardControlTest(ForeignTestCase):
@@ -27,14 +27,14 @@ class ShardControlTest(ForeignTestCase):
         request = dict(epoch=self.EPOCH, ordinal=1, num_shards=2,
                        config_fingerprint=self.fingerprint, protocol_version=1)
         stream = Stream(self.peer.control.Attach)
-        stream.send(agg.AttachRequest(**{**request, **fields}))
+        stream.send(control.AttachRequest(**{**request, **fields}))
         return stream
 
     def join(self):
         """The manifest and one session with the seed role."""
-        self.peer.control.SetManifest(agg.SetManifestRequest(
+        self.peer.control.SetManifest(control.SetManifestRequest(
             epoch=self.EPOCH, manifest=manifest(TENSORS)), timeout=WAIT)
-        self.peer.control.SetSession(agg.SetSessionRequest(
+        self.peer.control.SetSession(control.SetSessionRequest(
             epoch=self.EPOCH, session=self.SESSION, rank=0, seed_role=True),
             timeout=WAIT)
 
@@ -49,7 +49,7 @@ class ShardControlTest(ForeignTestCase):
         return stream.rest()
 
     def phase(self, round=0, **phase):
-        return list(self.peer.control.RunPhase(iter([agg.PhaseRequest(
+        return list(self.peer.control.RunPhase(iter([control.PhaseRequest(
             epoch=self.EPOCH, round=round, **phase)]), timeout=WAIT))
 
     def pull(self, version):
@@ -62,22 +62,22 @@ class ShardControlTest(ForeignTestCase):
         self.assertEqual((reply.epoch, reply.backend), (self.EPOCH, "cpu"))
         self.join()
         self.push([10, 20], kind=SEED)
-        publish = agg.PhaseRequest.Publish(version=0, seed=True,
+        publish = control.PhaseRequest.Publish(version=0, seed=True,
                                            seed_session=self.SESSION)
         self.phase(publish=publish)
         numpy.testing.assert_array_equal(self.pull(0), [10, 20])
         self.push([3, 4])
-        close = agg.PhaseRequest.Close(rows=[
-            agg.RoundRow(rank=0, session=self.SESSION)])
+        close = control.PhaseRequest.Close(rows=[
+            control.RoundRow(rank=0, session=self.SESSION)])
         first = self.phase(close=close)
         gram, = [gram for reply in first for gram in reply.grams]
         self.assertEqual((gram.slice, list(gram.hi)), (0, [25]))
         again = self.phase(close=close)  # Idempotent.
         self.assertEqual([g for r in again for g in r.grams], [gram])
-        update = agg.StepPlan(per_tensor=True, coefficients=[1, 1], step=1,
+        update = control.StepPlan(per_tensor=True, coefficients=[1, 1], step=1,
                               learning_rate=1)
         self.phase(update=update)
-        self.phase(publish=agg.PhaseRequest.Publish(version=1))
+        self.phase(publish=control.PhaseRequest.Publish(version=1))
         numpy.testing.assert_array_equal(self.pull(1), [3, 4])
         stream.half_close()
 
@@ -85,7 +85,7 @@ class ShardControlTest(ForeignTestCase):
         stream = self.attach()
         stream.receive()
         reserve = self.peer.control.ReserveRow
-        request = agg.ReserveRowRequest(epoch=self.EPOCH, rank=0)
+        request = control.ReserveRowRequest(epoch=self.EPOCH, rank=0)
         self.assert_fails(Code.FAILED_PRECONDITION, "no manifest", reserve,
                           request, timeout=WAIT)
         self.join()
@@ -93,17 +93,17 @@ class ShardControlTest(ForeignTestCase):
             reserve(request, timeout=WAIT)
         self.assert_fails(
             Code.INVALID_ARGUMENT, "rank is 9; allowed: 0 to", reserve,
-            agg.ReserveRowRequest(epoch=self.EPOCH, rank=9), timeout=WAIT)
+            control.ReserveRowRequest(epoch=self.EPOCH, rank=9), timeout=WAIT)
 
     def test_a_row_that_is_not_complete(self):
         stream = self.attach()
         stream.receive()
         self.join()
         self.push([1, 2], kind=SEED)
-        self.phase(publish=agg.PhaseRequest.Publish(
+        self.phase(publish=control.PhaseRequest.Publish(
             version=0, seed=True, seed_session=self.SESSION))
-        replies = self.phase(close=agg.PhaseRequest.Close(rows=[
-            agg.RoundRow(rank=0, session=self.SESSION)]))
+        replies = self.phase(close=control.PhaseRequest.Close(rows=[
+            control.RoundRow(rank=0, session=self.SESSION)]))
         self.assertEqual(list(replies[-1].incomplete_ranks), [0])
         self.assertFalse(any(reply.grams for reply in replies))
 
@@ -122,7 +122,7 @@ class ShardControlTest(ForeignTestCase):
         stream = self.attach()
         stream.receive()
         call = self.peer.control.SetManifest
-        request = agg.SetManifestRequest(epoch=self.EPOCH - 1)
+        request = control.SetManifestRequest(epoch=self.EPOCH - 1)
         text = f"stale epoch {self.EPOCH - 1}; current epoch {self.EPOCH}"
         self.assert_fails(Code.ABORTED, text, call, request, timeout=WAIT)
         self.assert_fails(Code.ABORTED, text, self.attach(
@@ -143,26 +143,27 @@ class ShardControlTest(ForeignTestCase):
         self.join()
         waiting = self.peer.shard.Pull(agg.PullRequest(
             epoch=self.EPOCH, version=0, dtype=frames.F32), timeout=WAIT)
-        stream.send(agg.AttachRequest(epoch=self.EPOCH, lost="shard 0 burns"))
+        stream.send(control.AttachRequest(epoch=self.EPOCH,
+                                          lost="shard 0 burns"))
         self.assert_fails(Code.UNAVAILABLE, "shard 0 burns", lambda: waiting)
 
     def test_before_attach(self):
         self.assert_fails(
             Code.UNAVAILABLE, WAITS, self.peer.control.SetManifest,
-            agg.SetManifestRequest(epoch=1), timeout=WAIT)
+            control.SetManifestRequest(epoch=1), timeout=WAIT)
         self.assert_fails(Code.UNAVAILABLE, WAITS, self.phase,
-                          abandon=agg.PhaseRequest.Abandon())
+                          abandon=control.PhaseRequest.Abandon())
 
     def test_absurd_phases(self):
         stream = self.attach()
         stream.receive()
         self.join()
-        for phase in ({}, {"close": agg.PhaseRequest.Close(rows=[
-                agg.RoundRow(rank=5, session=9)] * 3)},
-                {"update": agg.StepPlan(coefficients=[1.0] * 99)},
-                {"compensated_gram": agg.PhaseRequest.CompensatedGram(
+        for phase in ({}, {"close": control.PhaseRequest.Close(rows=[
+                control.RoundRow(rank=5, session=9)] * 3)},
+                {"update": control.StepPlan(coefficients=[1.0] * 99)},
+                {"compensated_gram": control.PhaseRequest.CompensatedGram(
                     tensors=[-1, 10 ** 9])},
-                {"publish": agg.PhaseRequest.Publish(version=2 ** 63)}):
+                {"publish": control.PhaseRequest.Publish(version=2 ** 63)}):
             try:
                 self.phase(**phase)
             except grpc.RpcError as error:

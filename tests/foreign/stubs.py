@@ -20,16 +20,17 @@ def _generate():
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(
             ["protoc", f"--python_out={folder}", "proto/agg.proto",
-             "proto/admin.proto"], cwd=ROOT, check=True)
+             "proto/admin.proto", "proto/control.proto"], cwd=ROOT, check=True)
         sys.path.insert(0, folder)
         try:
             return (importlib.import_module("proto.agg_pb2"),
-                    importlib.import_module("proto.admin_pb2"))
+                    importlib.import_module("proto.admin_pb2"),
+                    importlib.import_module("proto.control_pb2"))
         finally:
             sys.path.remove(folder)
 
 
-agg, admin = _generate()
+agg, admin, control = _generate()
 
 
 def serialize(message):
@@ -79,7 +80,9 @@ class Peer:
         services = agg.DESCRIPTOR.services_by_name
         self.coordinator = Stub(self.channel, services["Coordinator"])
         self.shard = Stub(self.channel, services["Shard"])
-        self.control = Stub(self.channel, services["ShardControl"])
+        self.control = Stub(
+            self.channel,
+            control.DESCRIPTOR.services_by_name["ShardControl"])
         self.admin = Stub(self.channel,
                           admin.DESCRIPTOR.services_by_name["Admin"])
 

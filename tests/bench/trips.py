@@ -1,0 +1,138 @@
+"""Rounds of one trip against a bare echo, in turns: trips.py --bin=FOLDER.
+
+Prints medians of the time from the first byte out to the last byte in, over all
+workers, and their ratio to the echo. FOLDER: bazel-bin.
+"""
+
+import argparse
+import json
+import pathlib
+import socket
+import statistics
+import subprocess
+import tempfile
+
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+class Team:
+    """Workers that step together; a round is from the first begin to the last
+    end."""
+
+    def __init__(self, commands):
+        self.workers = [subprocess.Popen(command, stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE, text=True)
+                        for command in commands]
+        for worker in self.workers:
+            assert json.loads(worker.stdout.readline())["ready"]
+
+    def run_rounds(self, rounds):
+        """Of each round "begin", "end" and what else workers say, as the first
+        or the last of them has it, in ns."""
+        for worker in self.workers:
+            worker.stdin.write(f"{rounds}\n")
+            worker.stdin.flush()
+        times = [[json.loads(w.stdout.readline()) for _ in range(rounds)]
+                 for w in self.workers]
+        return [{key: (min if key == "begin" else max)(t[key] for t in turn)
+                 for key in turn[0]} for turn in zip(*times)]
+
+    def run(self, rounds):
+        return [(r["end"] - r["begin"]) / 1e3 for r in self.run_rounds(rounds)]
+
+    def stop(self):
+        for worker in self.workers:
+            worker.stdin.close()
+            worker.wait(30)
+
+
+def barrier(folder, name):
+    path = folder / f"{name}.barrier"
+    path.write_bytes(bytes(4096))
+    return path
+
+
+def start_job(bin_folder, folder, args, num_shards, name, servers):
+    ports = free_ports(num_shards)
+    config = folder / f"{name}.textproto"
+    config.write_text("".join(
+        f'shards: "127.0.0.1:{port}"\n' for port in ports)
+        + f"workers: {args.workers}\n"
+        + f'replication: "{args.replication}"\n'
+        + 'combination { rule: "adasum" } learning_rate { rate: 1e-3 }\n')
+    for shard in reversed(range(num_shards)):
+        servers.append(subprocess.Popen(
+            [bin_folder / "server/agg_server", f"--config={config}",
+             f"--shard={shard}"], stderr=open(folder / f"{name}{shard}.log",
+                                              "w")))
+    return f"127.0.0.1:{ports[0]}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bin", default="bazel-bin")
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--elements", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--replication", default="none")
+    parser.add_argument("--shards", type=int, nargs="*", default=[1, 2])
+    args = parser.parse_args()
+    bin_folder = pathlib.Path(args.bin).resolve()
+    with tempfile.TemporaryDirectory() as name:
+        run(args, bin_folder, pathlib.Path(name))
+
+
+def run(args, bin_folder, folder):
+    servers, teams = [], {}
+    try:
+        port_file = folder / "port"
+        servers.append(subprocess.Popen(
+            [bin_folder / "tests/bench/grpc_echo", "--serve",
+             f"--port_file={port_file}"]))
+        while not port_file.exists() or not port_file.read_text().strip():
+            pass
+        address = "127.0.0.1:" + port_file.read_text().strip()
+        teams["echo"] = Team(
+            [[bin_folder / "tests/bench/grpc_echo", f"--server={address}",
+              f"--bytes={4 * args.elements}", f"--workers={args.workers}",
+              f"--barrier={barrier(folder, 'echo')}"]
+             for _ in range(args.workers)])
+        for shards in args.shards:
+            name = f"K={shards}"
+            address = start_job(bin_folder, folder, args, shards, name, servers)
+            path = barrier(folder, name)
+            teams[name] = Team(
+                [[bin_folder / "tests/bench/trip_worker",
+                  f"--coordinator={address}", f"--rank={rank}",
+                  f"--workers={args.workers}", f"--barrier={path}",
+                  f"--elements={args.elements}"]
+                 for rank in range(args.workers)])
+        for team in teams.values():
+            team.run(args.rounds)  # to warm up
+        medians = {name: [] for name in teams}
+        for _ in range(args.turns):
+            for name, team in teams.items():
+                medians[name].append(statistics.median(team.run(args.rounds)))
+        for name, values in medians.items():
+            ratios = [v / e for v, e in zip(values, medians["echo"])]
+            print(f"{name:6} {statistics.median(values):8.0f} us"
+                  f"  {min(values):8.0f} to {max(values):.0f}"
+                  f"  {statistics.median(ratios):5.2f} x echo")
+        for team in teams.values():
+            team.stop()
+    finally:
+        for server in servers:
+            server.terminate()
+        for server in servers:
+            server.wait(30)
+
+
+if __name__ == "__main__":
+    main()
