@@ -16,27 +16,11 @@
 #include "proto/agg.grpc.pb.h"
 #include "worker_client/cancel_source.h"
 #include "worker_client/client_types.h"
+#include "worker_client/held_version.h"
 #include "worker_client/row_custody.h"
 #include "worker_client/rpc_status.h"
 
 namespace agg {
-
-// Whether a worker's parameters are still good in an epoch.
-enum class Standing {
-  kGood,
-  kRewound,     // they are of a past that was given up
-  kNewSession,  // good, but its session had ended: it has joined again
-  kUnseeded,    // the job has none any more
-};
-
-// The parameters that a worker computes on.
-struct HeldVersion {
-  bool any = false;  // seeded, or pulled one
-  uint64_t version = 0;
-  uint64_t made = 0;     // by which epoch; 0: not known
-  uint64_t session = 0;  // that had them
-  uint64_t view = 0;     // the serial number of the view they came with
-};
 
 // Immutable, but for the two cancel sources and what is heard of versions.
 // Thread-safe.
