@@ -18,11 +18,18 @@ Standing StandingOf(const v1::JoinReply& reply, const HeldVersion& held) {
   return Standing::kGood;
 }
 
+bool GoesBack(Standing standing) {
+  return standing == Standing::kRewound || standing == Standing::kUnseeded;
+}
+
 }  // namespace
 
 JobView::JobView(const ClientOptions& options, v1::JoinReply reply,
                  std::shared_ptr<grpc::Channel> coordinator)
-    : reply_(std::move(reply)), serial_(0), standing_(Standing::kGood) {
+    : reply_(std::move(reply)),
+      serial_(0),
+      standing_(Standing::kGood),
+      num_histories_(0) {
   OpenChannels(options, coordinator, nullptr);
 }
 
@@ -31,7 +38,8 @@ JobView::JobView(const ClientOptions& options, v1::JoinReply reply,
                  const JobView& before, const HeldVersion& held)
     : reply_(std::move(reply)),
       serial_(before.serial() + 1),
-      standing_(StandingOf(reply_, held)) {
+      standing_(StandingOf(reply_, held)),
+      num_histories_(before.num_histories_ + (GoesBack(standing_) ? 1 : 0)) {
   OpenChannels(options, coordinator, &before);
 }
 
@@ -99,6 +107,30 @@ void JobView::NotePublished(uint64_t version) const {
   while (before <= version &&
          !num_published_.compare_exchange_weak(before, version + 1)) {
   }
+}
+
+void JobView::NoteShared(size_t ordinal, bool shared) const {
+  MutexLock lock(&mutex_);
+  shared_[ordinal] = shared;
+}
+
+std::string JobView::transport(size_t ordinal) const {
+  MutexLock lock(&mutex_);
+  const auto shared = shared_.find(ordinal);
+  if (shared != shared_.end() && shared->second) return "shm";
+  return targets_[ordinal].local ? "unix" : "tcp";
+}
+
+std::string JobView::transports() const {
+  {
+    MutexLock lock(&mutex_);
+    if (shared_.size() < targets_.size()) return "";
+  }
+  std::string text;
+  for (size_t i = 0; i < targets_.size(); ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : " ", transport(i));
+  }
+  return text;
 }
 
 absl::Status JobView::CheckSameJob(const JobView& before) const {

@@ -8,12 +8,15 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "proto/agg.grpc.pb.h"
+#include "server/base/mutex.h"
 #include "worker_client/cancel_source.h"
 #include "worker_client/client_types.h"
 #include "worker_client/held_version.h"
@@ -22,8 +25,8 @@
 
 namespace agg {
 
-// Immutable, but for the two cancel sources and what is heard of versions.
-// Thread-safe.
+// Immutable, but for the two cancel sources and what is heard of versions and
+// shared memory. Thread-safe.
 class JobView {
  public:
   // The first one, from the answer to Join or Observe on `coordinator`.
@@ -41,6 +44,9 @@ class JobView {
   uint64_t epoch() const { return reply_.epoch(); }
   uint64_t session() const { return reply_.session(); }
   ShardLives lives() const;
+  // How often the job has gone back, or lost all, between the first view and
+  // this one: also where parameters were pulled since.
+  uint64_t num_histories() const { return num_histories_; }
   // What the worker's parameters of another view are worth in this one.
   Standing standing(const HeldVersion& held) const {
     return held.view == serial_ ? Standing::kGood : standing_;
@@ -49,6 +55,12 @@ class JobView {
   const std::vector<ShardName>& names() const { return names_; }
   // Whether shard `ordinal` is reached over its Unix socket.
   bool local(size_t ordinal) const { return targets_[ordinal].local; }
+  // Whether this client has memory of the shard mapped.
+  void NoteShared(size_t ordinal, bool shared) const;
+  // "shm", "unix" or "tcp": how bytes travel to and from the shard.
+  std::string transport(size_t ordinal) const;
+  // LeaseRenewal.transports; "" until NoteShared was called for all shards.
+  std::string transports() const;
   // The first one is the coordinator's, too.
   const std::vector<std::shared_ptr<grpc::Channel>>& push_channels() const {
     return push_channels_;
@@ -89,6 +101,7 @@ class JobView {
   const v1::JoinReply reply_;
   const uint64_t serial_;
   const Standing standing_;
+  const uint64_t num_histories_;
   std::vector<ShardName> names_;  // by ordinal, as the other lists
   std::vector<Target> targets_;
   std::vector<std::shared_ptr<grpc::Channel>> push_channels_;
@@ -97,6 +110,8 @@ class JobView {
   mutable CancelSource over_;
   mutable CancelSource seed_wait_;
   mutable std::atomic<uint64_t> num_published_{0};  // the newest known + 1
+  mutable Mutex mutex_;
+  mutable std::map<size_t, bool> shared_ ABSL_GUARDED_BY(mutex_);  // by ordinal
 };
 
 }  // namespace agg

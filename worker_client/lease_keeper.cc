@@ -25,6 +25,7 @@ class AttendCall {
              CancelSource* stop, absl::Time* answered, bool* draining)
       : options_(options),
         duration_(lease.duration),
+        transports_(lease.transports),
         answered_(answered),
         draining_(draining),
         stopped_(stop, &context_),
@@ -119,11 +120,13 @@ class AttendCall {
     renew_at_ = Clock::Real()->Now() + duration_ / 3;
     if (writing_) return;  // the last one is still under way
     writing_ = true;
+    if (transports_ != nullptr) renewal_.set_transports(transports_());
     Begin(kWrite, [this](void* tag) { stream_->Write(renewal_, tag); });
   }
 
   const LeaseOptions& options_;
   const absl::Duration duration_;
+  const std::function<std::string()> transports_;
   absl::Time* const answered_;
   bool* const draining_;
   grpc::ClientContext context_;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "absl/status/status.h"
@@ -30,6 +31,8 @@ struct Lease {
   // A connection that breaks does not come back: the channel is to a socket
   // that ends with its process (P38).
   bool gone_if_broken = false;
+  // LeaseRenewal.transports as they are now; may be null. On its thread.
+  std::function<std::string()> transports;
   // Ends it with the reason, besides the end of its own; may be null.
   std::shared_ptr<CancelSource> over;
 };

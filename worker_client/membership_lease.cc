@@ -23,6 +23,7 @@ Lease LeaseOf(const Membership::View& view, bool recovers) {
   lease.duration = std::max(absl::Milliseconds(view->reply().lease_ms()),
                             absl::Milliseconds(30));
   lease.gone_if_broken = recovers && view->local(0);
+  lease.transports = [view] { return view->transports(); };
   // Part of the view, and keeps it.
   lease.over = std::shared_ptr<CancelSource>(view, view->over());
   return lease;

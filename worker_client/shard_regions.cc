@@ -42,6 +42,7 @@ std::shared_ptr<const MappedRegions> ShardRegions::Get(const JobView& view,
   // Who shares nothing is not asked for each row; who did is, until it says
   // whether it still does.
   if (asked.ok() || !entry.regions->any()) entry.epoch = view.epoch();
+  view.NoteShared(i, entry.regions->any());
   return entry.regions;
 }
 

@@ -188,13 +188,10 @@ absl::StatusOr<uint64_t> Coordinator::Attend(uint64_t epoch, uint64_t session,
   return state_.attendance()->Open(session, std::move(on_event));
 }
 
-absl::StatusOr<uint64_t> Coordinator::Renew(uint64_t epoch, uint64_t session) {
+absl::StatusOr<uint64_t> Coordinator::Renew(uint64_t epoch, uint64_t session,
+                                            absl::string_view transports) {
   MutexLock lock(&mutex_);
-  absl::Status status = state_.CheckAcceptingCalls(epoch);
-  if (!status.ok()) return status;
-  status = state_.job()->Renew(session, clock_->Now());
-  if (!status.ok()) return status;
-  return state_.job()->version();
+  return state_.Renew(epoch, session, transports, peers_.size(), clock_->Now());
 }
 
 void Coordinator::Detach(uint64_t stream) {

@@ -24,6 +24,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "proto/shard_plan.h"
 #include "server/base/clock.h"
@@ -113,8 +114,10 @@ class Coordinator {
   // must not block or call back. Returns the stream's number, for Detach.
   absl::StatusOr<uint64_t> Attend(uint64_t epoch, uint64_t session,
                                   EventCallback on_event);
-  // Renews the lease; the version that is published so far.
-  absl::StatusOr<uint64_t> Renew(uint64_t epoch, uint64_t session);
+  // Renews the lease; the version that is published so far. `transports`: as
+  // LeaseRenewal has it; INVALID_ARGUMENT as ParseTransports.
+  absl::StatusOr<uint64_t> Renew(uint64_t epoch, uint64_t session,
+                                 absl::string_view transports = "");
   // The stream broke: unless the session has another one, its lease ends after
   // reconnect_grace at the latest.
   void Detach(uint64_t stream);

@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/base/job_phase.h"
 #include "server/combine/options.h"
@@ -74,6 +75,13 @@ class CoordinatorState {
   bool draining() const { return draining_; }
   // From here on no call is taken and no round is closed. Idempotent.
   DeferredCalls BeginDraining();
+
+  // Renews a session's lease, in a job of that many shards: the version that is
+  // published. `transports`: as LeaseRenewal has it; "" leaves what was said
+  // before. Errors of CheckAcceptingCalls, ParseTransports, JobState::Renew.
+  absl::StatusOr<uint64_t> Renew(uint64_t epoch, uint64_t session,
+                                 absl::string_view transports, int num_shards,
+                                 absl::Time now);
 
   // --- Epochs. The protocol's state in the epoch that is on, or was on last;
   // null until all shards were attached for the first time.

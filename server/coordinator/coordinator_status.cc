@@ -14,6 +14,7 @@
 #include "server/coordinator/job_types.h"
 #include "server/coordinator/waiting_text.h"
 #include "server/round/round_report.h"
+#include "server/round/worker_transports.h"
 
 namespace agg {
 
@@ -99,6 +100,24 @@ DeferredCalls CoordinatorState::Announce(const JobEffects& effects) {
   }
   calls.Add(ReplyToWaiters());
   return calls;
+}
+
+absl::StatusOr<uint64_t> CoordinatorState::Renew(uint64_t epoch,
+                                                 uint64_t session,
+                                                 absl::string_view transports,
+                                                 int num_shards,
+                                                 absl::Time now) {
+  absl::Status status = CheckAcceptingCalls(epoch);
+  if (!status.ok()) return status;
+  absl::StatusOr<WorkerTransports> said =
+      ParseTransports(transports, num_shards);
+  if (!said.ok()) return said.status();
+  status = job_->Renew(session, now);
+  if (!status.ok()) return status;
+  if (!transports.empty()) {
+    (*job_->Find(session))->transports = *std::move(said);
+  }
+  return job_->version();
 }
 
 // --- Questions ---------------------------------------------------------------
@@ -195,6 +214,7 @@ WorkerState CoordinatorState::StateOf(const Member& member, bool over,
   worker.committed = job_->contributions().count(member.rank) != 0;
   worker.attending = attendance_.Attends(member.session);
   worker.lease_remaining = member.lease_end - now;
+  worker.transports = member.transports;
   const RankArrivals arrivals = arrivals_.Of(member.rank);
   worker.late_rows = arrivals.late_rows;
   worker.last_rows = arrivals.last_rows;

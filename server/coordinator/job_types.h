@@ -12,6 +12,7 @@
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/departures.h"
 #include "server/round/shard_peer.h"
+#include "server/round/worker_transports.h"
 
 namespace agg {
 
@@ -23,6 +24,7 @@ struct Member {
   uint64_t first_round = 0;
   absl::Time lease_end;
   bool disconnected = false;  // its stream broke; it has the grace
+  WorkerTransports transports;
 };
 
 // A committed row of the open round; outlives its worker (P6).

@@ -17,6 +17,7 @@
 #include "server/metrics/metrics_options.h"
 #include "server/metrics/process_usage.h"
 #include "server/metrics/survival_families.h"
+#include "server/metrics/transport_families.h"
 #include "server/round/round_report.h"
 #include "server/round_log/round_log_status.h"
 
@@ -223,6 +224,7 @@ void AddJobFamilies(const MetricsOptions& options,
   AddWorkerCounts(options, job, builder);
   AddWaits(options, job, builder);
   AddArrivalFamilies(options, job, builder);
+  AddLinkFamilies(options, job, builder);
   AddEndedWorkers(job, builder);
   builder->Gauge("aggserver_job_failed",
                  "1 once the job has finished by giving up, else 0.",
@@ -269,6 +271,7 @@ void AddShardFamilies(const ShardStatus& status, FamilyBuilder* builder) {
                      : std::numeric_limits<double>::infinity());
   AddShardNumbers(status, builder);
   AddSliceGrams(status, builder);
+  AddFallbackFamilies(status, builder);
 }
 
 void AddProcessFamilies(const ProcessUsage& usage, FamilyBuilder* builder) {

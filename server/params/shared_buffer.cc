@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
+#include "absl/status/status.h"
 #include "server/base/log.h"
 
 // ThreadSanitizer does not follow fences; other processes it cannot follow at
@@ -28,6 +29,14 @@ uint32_t NextNumber() {
 Generation* GenerationOf(const SharedMemory& memory, int64_t num_bytes) {
   return reinterpret_cast<Generation*>(memory.data() +
                                        Region::HeadOffset(num_bytes));
+}
+
+// By use (rows, versions) and reason (refused, no memory).
+std::atomic<int64_t> num_fallbacks[2][2];
+
+void CountFallback(BufferUse use, const absl::Status& reason) {
+  ++num_fallbacks[use == BufferUse::kRow ? 0 : 1]
+                 [absl::IsResourceExhausted(reason) ? 1 : 0];
 }
 
 }  // namespace
@@ -73,11 +82,21 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocateHost(Backend* backend,
   if (shared) {
     auto buffer = SharedBuffer::Allocate(use, num_bytes, /*populate=*/true);
     if (buffer.ok()) return {*std::move(buffer)};
+    CountFallback(use, buffer.status());
     LogWarning(buffer.status().message(), "; ", num_bytes,
                " bytes are private instead, and workers of this host use "
                "sockets for them");
   }
   return backend->Allocate(use, num_bytes);
+}
+
+SharedFallbacks CountSharedFallbacks() {
+  SharedFallbacks fallbacks;
+  fallbacks.rows_refused = num_fallbacks[0][0];
+  fallbacks.rows_no_memory = num_fallbacks[0][1];
+  fallbacks.versions_refused = num_fallbacks[1][0];
+  fallbacks.versions_no_memory = num_fallbacks[1][1];
+  return fallbacks;
 }
 
 }  // namespace agg

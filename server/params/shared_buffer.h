@@ -63,12 +63,23 @@ class SharedBuffer : public Buffer {
   const std::shared_ptr<Region> region_;
 };
 
-// In shared memory if `shared`, and if there is none, with a line in the log,
-// the backend's own.
+// In shared memory if `shared`, and if there is none, with a line in the log
+// and counted, the backend's own.
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateHost(Backend* backend,
                                                      BufferUse use,
                                                      int64_t num_bytes,
                                                      bool shared);
+
+// Buffers that this process wanted to share and has in private memory, since it
+// started.
+struct SharedFallbacks {
+  int64_t rows_refused = 0;  // the system refused a call, which the log names
+  int64_t rows_no_memory = 0;
+  int64_t versions_refused = 0;
+  int64_t versions_no_memory = 0;
+};
+// Thread-safe.
+SharedFallbacks CountSharedFallbacks();
 
 }  // namespace agg
 

@@ -14,6 +14,7 @@
 #include "server/combine/statistics.h"
 #include "server/round/combination_names.h"
 #include "server/round/shard_seconds.h"
+#include "server/round/worker_transports.h"
 
 namespace agg {
 
@@ -102,6 +103,7 @@ struct WorkerState {
   uint64_t late_rows = 0;
   uint64_t last_rows = 0;
   absl::Duration lateness;
+  WorkerTransports transports;  // as of its last renewal that said so
 };
 
 // Sessions that are over, since the process started, by why.
@@ -190,6 +192,16 @@ struct ShardStatus {
   // then.
   int64_t early_grams = 0;
   int64_t grams_at_close = 0;
+  // Buffers of the process that were to be shared with workers and are not:
+  // rows and versions, by why (P39, P40).
+  int64_t shared_rows_refused = 0;  // by the system
+  int64_t shared_rows_no_memory = 0;
+  int64_t shared_versions_refused = 0;
+  int64_t shared_versions_no_memory = 0;
+  int64_t shared_fallbacks() const {
+    return shared_rows_refused + shared_rows_no_memory +
+           shared_versions_refused + shared_versions_no_memory;
+  }
   std::string backend;
   int64_t backend_errors = 0;  // calls of it that failed
 };

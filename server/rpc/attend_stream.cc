@@ -53,8 +53,8 @@ absl::Status AttendStream::Handle(const v1::LeaseRenewal& renewal) {
         "session", absl::StrCat(renewal.session()),
         absl::StrCat(session_, ", as in the stream's first message"));
   }
-  absl::StatusOr<uint64_t> version =
-      coordinator_->Renew(renewal.epoch(), renewal.session());
+  absl::StatusOr<uint64_t> version = coordinator_->Renew(
+      renewal.epoch(), renewal.session(), renewal.transports());
   if (!version.ok()) return version.status();
   v1::JobEvent renewed;
   renewed.set_kind(v1::JobEvent::RENEWED);

@@ -72,6 +72,22 @@ v1::CheckpointStatus ToProto(const CheckpointStatus& status) {
 // excluded.
 bool IsSaid(double sum) { return std::isfinite(sum) || sum < 0.0; }
 
+v1::WorkerStatus ToProto(const WorkerState& worker) {
+  v1::WorkerStatus result;
+  result.set_rank(worker.rank);
+  result.set_client(worker.client);
+  result.set_committed(worker.committed);
+  result.set_lease_remaining_seconds(
+      absl::ToDoubleSeconds(worker.lease_remaining));
+  result.set_attending(worker.attending);
+  result.set_waited_for_seconds(absl::ToDoubleSeconds(worker.waited_for));
+  result.set_late_rows(worker.late_rows);
+  result.set_last_rows(worker.last_rows);
+  result.set_lateness_seconds(absl::ToDoubleSeconds(worker.lateness));
+  result.set_transports(worker.transports.text);
+  return result;
+}
+
 }  // namespace
 
 v1::CombinationNames ToProto(const CombinationNames& names) {
@@ -171,17 +187,7 @@ v1::StatusReply ToProto(const JobStatus& status,
   reply.set_round(status.round);
   reply.set_version(status.version);
   for (const WorkerState& worker : status.workers) {
-    v1::WorkerStatus* out = reply.add_workers();
-    out->set_rank(worker.rank);
-    out->set_client(worker.client);
-    out->set_committed(worker.committed);
-    out->set_lease_remaining_seconds(
-        absl::ToDoubleSeconds(worker.lease_remaining));
-    out->set_attending(worker.attending);
-    out->set_waited_for_seconds(absl::ToDoubleSeconds(worker.waited_for));
-    out->set_late_rows(worker.late_rows);
-    out->set_last_rows(worker.last_rows);
-    out->set_lateness_seconds(absl::ToDoubleSeconds(worker.lateness));
+    *reply.add_workers() = ToProto(worker);
   }
   reply.mutable_missing_ranks()->Add(status.missing_ranks.begin(),
                                      status.missing_ranks.end());

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/params/shared_buffer.h"
 #include "server/shard/memory_plan.h"
 #include "server/shard/shard_checkpoint.h"
 #include "server/shard/shard_recovery.h"
@@ -238,6 +239,11 @@ ShardStatus ShardEngine::Status() const {
   status.memory_budget_bytes = options_.memory_budget.host_bytes;
   status.device_memory_budget_bytes = options_.memory_budget.device_bytes;
   status.backend_errors = backend_.num_errors();
+  const SharedFallbacks fallbacks = CountSharedFallbacks();
+  status.shared_rows_refused = fallbacks.rows_refused;
+  status.shared_rows_no_memory = fallbacks.rows_no_memory;
+  status.shared_versions_refused = fallbacks.versions_refused;
+  status.shared_versions_no_memory = fallbacks.versions_no_memory;
   if (compute_ == nullptr) return status;
   status.published = open_round_->published();
   status.version = open_round_->version();

@@ -42,7 +42,8 @@ Json WorkerJson(const std::string& phase, bool missing,
           {"waited", RoundedNumber(absl::ToDoubleSeconds(worker.waited_for))},
           {"late", worker.late_rows},
           {"last", worker.last_rows},
-          {"lateness", RoundedNumber(absl::ToDoubleSeconds(worker.lateness))}};
+          {"lateness", RoundedNumber(absl::ToDoubleSeconds(worker.lateness))},
+          {"transports", worker.transports.text}};
 }
 
 // Null where none are configured.
@@ -125,6 +126,7 @@ Json ShardJson(const ShardStatus& shard) {
                {"pull_bytes", shard.pull_bytes},
                {"crc_errors", shard.crc_errors},
                {"revoked_snapshots", shard.revoked_snapshots},
+               {"shared_fallbacks", shard.shared_fallbacks()},
                {"early_grams", shard.early_grams},
                {"grams_at_close", shard.grams_at_close},
                {"backend", shard.backend},

@@ -91,7 +91,8 @@ class DashboardsTest(unittest.TestCase):
                 self.assertIn(label, {
                     "tensor", "worker", "shard", "rule", "scope",
                     "step_scale", "outcome", "phase", "kind", "version",
-                    "backend", "late_shard", "reason", "method", "code"}, where)
+                    "backend", "late_shard", "reason", "method", "code",
+                    "transport", "use"}, where)
 
     def test_queries_name_what_is_documented_and_all_of_it(self):
         shown = set()

@@ -112,6 +112,29 @@ TEST_F(AggctlTest, AStalledWorkerIsNamedAndEvicted) {
   EXPECT_THAT(again.result.message, HasSubstr("NOT_FOUND"));
 }
 
+// With the first renewal after its memory is mapped.
+TEST(AggctlTransportTest, ShowsHowEachWorkerReachesTheShards) {
+  const LoopbackJob job(2,
+                        "workers: 2\nlease_seconds: 0.5\n"
+                        "learning_rate { rate: 0.1 }\n");
+  const Manifest manifest = ShapedManifest({{3, 700001}, {17}});
+  const auto shares = job.Connect(0, manifest);
+  ClientOptions options = job.Options(1, manifest);
+  options.local_sockets = false;
+  const auto sends = AggClient::Connect(options);
+  ASSERT_TRUE(sends.ok()) << sends.status();
+  std::string status;
+  while (!absl::StrContains(status, "  shm  ") ||
+         !absl::StrContains(status, "  tcp  ")) {
+    const Answer run = Aggctl(job.coordinator(), {"status"});
+    ASSERT_TRUE(run.result.ok()) << run.result.message;
+    status = run.output;
+  }
+  EXPECT_THAT(status, AllOf(HasSubstr("  BEHIND  TRANSPORT  CLIENT\n"),
+                            HasSubstr("0ms  shm        "),
+                            HasSubstr("0ms  tcp        ")));
+}
+
 TEST_F(AggctlTest, TheRuleChangesWithTheNextRound) {
   Begin();
   RunRound();

@@ -167,18 +167,19 @@ std::string WorkersTable(const v1::StatusReply& status, absl::Time now) {
                    {"LATE", true},
                    {"LAST", true},
                    {"BEHIND", true},
+                   {"TRANSPORT"},
                    {"CLIENT"}});
   for (const v1::WorkerStatus& worker : status.workers()) {
     const bool waited =
         !worker.committed() && worker.waited_for_seconds() > 0.0;
-    table.AddRow({absl::StrCat(worker.rank()), StateOf(status, worker),
-                  waited ? Seconds(worker.waited_for_seconds()) : "",
-                  waited ? Since(worker.waited_for_seconds(), now) : "",
-                  Seconds(std::max(worker.lease_remaining_seconds(), 0.0)),
-                  worker.attending() ? "yes" : "no",
-                  absl::StrCat(worker.late_rows()),
-                  absl::StrCat(worker.last_rows()),
-                  Seconds(worker.lateness_seconds()), worker.client()});
+    table.AddRow(
+        {absl::StrCat(worker.rank()), StateOf(status, worker),
+         waited ? Seconds(worker.waited_for_seconds()) : "",
+         waited ? Since(worker.waited_for_seconds(), now) : "",
+         Seconds(std::max(worker.lease_remaining_seconds(), 0.0)),
+         worker.attending() ? "yes" : "no", absl::StrCat(worker.late_rows()),
+         absl::StrCat(worker.last_rows()), Seconds(worker.lateness_seconds()),
+         worker.transports(), worker.client()});
   }
   return table.ToString();
 }

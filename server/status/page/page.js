@@ -173,10 +173,10 @@
       const excluded = last.excluded && last.excluded.includes(w.rank);
       const base = [w.rank, of(last.coefficients), excluded ? ['not finite', 'bad'] : of(last.norms), of(last.means), of(last.outliers)];
       const times = (n) => w.left ? '–' : n;
-      return job ? [...base, w.waited > 0 ? seconds(w.waited) : '', times(w.late), times(w.last), w.left ? '–' : seconds(w.lateness), status, w.client] : base;
+      return job ? [...base, w.waited > 0 ? seconds(w.waited) : '', times(w.late), times(w.last), w.left ? '–' : seconds(w.lateness), status, w.transports || '–', w.client] : base;
     });
     const head = [['rank'], ['coefficient'], ['gradient norm'], ['mean cosine'], ['outlier score']];
-    if (job) head.push(['waited for'], ['came too late'], ['came last'], ['usually after the first'], ['state', 'text'], ['client', 'text']);
+    if (job) head.push(['waited for'], ['came too late'], ['came last'], ['usually after the first'], ['state', 'text'], ['transport', 'text'], ['client', 'text']);
     table(by('workers'), head, rows);
   }
 
@@ -204,7 +204,8 @@
         ['device memory in use', bytes(s.device_memory_used_bytes) + ' of ' + bytes(s.device_memory_total_bytes)]] : []),
       ['Grams early, at close', s.early_grams + ', ' + s.grams_at_close], ['backend errors', s.backend_errors ? [s.backend_errors, 'bad'] : 0],
       ['pushed', bytes(s.push_bytes)], ['pulled', bytes(s.pull_bytes)], ['duplicates dropped', bytes(s.duplicate_bytes)],
-      ['checksum errors', s.crc_errors ? [s.crc_errors, 'bad'] : 0], ['snapshots revoked', s.revoked_snapshots]]);
+      ['checksum errors', s.crc_errors ? [s.crc_errors, 'bad'] : 0], ['snapshots revoked', s.revoked_snapshots],
+      ['buffers not shared', s.shared_fallbacks ? [s.shared_fallbacks, 'warn'] : 0]]);
   }
 
   function showRun(data) {

@@ -109,6 +109,29 @@ TEST_F(CoordinatorTest, ALeaseThatRunsOutFreesTheRound) {
   EXPECT_TRUE(absl::IsNotFound(worker(1).Push(1, Row())));
 }
 
+TEST_F(CoordinatorTest, ARenewalSaysHowTheWorkerReachesTheShards) {
+  const uint64_t session = worker(1).session();
+  const auto text = [this] {
+    return coordinator()->Status().workers[1].transports.text;
+  };
+  EXPECT_EQ(text(), "");
+  ASSERT_TRUE(coordinator()->Renew(epoch(), session, "shm tcp").ok());
+  EXPECT_EQ(text(), "shm tcp");
+  EXPECT_EQ(coordinator()->Status().workers[0].transports.text, "");
+  // An older client's renewal, or a test's.
+  ASSERT_TRUE(coordinator()->Renew(epoch(), session).ok());
+  EXPECT_EQ(text(), "shm tcp");
+  ASSERT_TRUE(coordinator()->Renew(epoch(), session, "unix unix").ok());
+  EXPECT_EQ(text(), "unix");
+  const absl::Status status =
+      coordinator()->Renew(epoch(), session, "shm").status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(status.message(),
+              HasSubstr("transports is of 1 words; allowed: none, or one per "
+                        "shard, 2"));
+  EXPECT_EQ(text(), "unix");
+}
+
 TEST_F(CoordinatorTest, ABrokenStreamLeavesTheGrace) {
   Attend(0);
   const uint64_t stream = Attend(1);

@@ -95,6 +95,10 @@ inline ShardStatus Shard() {
   status.pull_bytes = 77;
   status.crc_errors = 2;
   status.revoked_snapshots = 1;
+  status.shared_rows_refused = 3;
+  status.shared_rows_no_memory = 4;
+  status.shared_versions_refused = 6;
+  status.shared_versions_no_memory = 7;
   status.backend = "cpu";
   return status;
 }
@@ -115,6 +119,9 @@ inline JobStatus Job() {
   status.workers[1].late_rows = 12;
   status.workers[1].last_rows = 40;
   status.workers[1].lateness = absl::Milliseconds(250);
+  // With the options' five shards; the third one does not say it.
+  status.workers[0].transports.shards = {5, 0, 0, 0};
+  status.workers[1].transports.shards = {1, 2, 1, 1};
   status.round_timeout = absl::Seconds(4);
   status.workers[2].rank = 90;  // above the cap
   status.workers[2].waited_for = absl::Milliseconds(2500);

@@ -140,6 +140,7 @@ TEST(StatusJsonTest, SaysWhoIsWaitedFor) {
   worker.late_rows = 12;
   worker.last_rows = 40;
   worker.lateness = absl::Milliseconds(250);
+  worker.transports.text = "shm tcp";
   job.workers = {worker};
   job.round_timeout = absl::Seconds(4);
   RoundHistory history(Small());
@@ -150,6 +151,7 @@ TEST(StatusJsonTest, SaysWhoIsWaitedFor) {
   EXPECT_THAT(json, HasSubstr("\"late\":12"));
   EXPECT_THAT(json, HasSubstr("\"last\":40"));
   EXPECT_THAT(json, HasSubstr("\"lateness\":0.25"));
+  EXPECT_THAT(json, HasSubstr("\"transports\":\"shm tcp\""));
   EXPECT_THAT(json, HasSubstr("\"round_timeout\":4"));
   EXPECT_THAT(json, Not(HasSubstr("<")));
   EXPECT_THAT(json, HasSubstr("\"instance\":\"one\""));

@@ -99,14 +99,16 @@ message   waiting for all shards: shard 1 \x1b[2Jis away
 TEST(AggctlTablesTest, Workers) {
   v1::StatusReply status = WaitingJob();
   AddWorker(4, false, 0.0, &status);
+  status.mutable_workers(0)->set_transports("shm");
+  status.mutable_workers(1)->set_transports("unix tcp");
   status.add_missing_ranks(4);
   EXPECT_EQ(
       WorkersTable(status, Now()),
-      R"(RANK  STATE       WAITED  SINCE     LEASE  CONNECTED  LATE  LAST  BEHIND  CLIENT
-   0  committed        -  -         29.0s  yes           0     0     0ms  host0:99
-   1  waited for   12.3s  08:00:17  29.0s  no           12    40    3.2s  host1:99
-   3  next round       -  -         29.0s  yes           0     0     0ms  host3:99
-   4  computing        -  -         29.0s  yes           0     0     0ms  host4:99
+      R"(RANK  STATE       WAITED  SINCE     LEASE  CONNECTED  LATE  LAST  BEHIND  TRANSPORT  CLIENT
+   0  committed        -  -         29.0s  yes           0     0     0ms  shm        host0:99
+   1  waited for   12.3s  08:00:17  29.0s  no           12    40    3.2s  unix tcp   host1:99
+   3  next round       -  -         29.0s  yes           0     0     0ms  -          host3:99
+   4  computing        -  -         29.0s  yes           0     0     0ms  -          host4:99
 )");
 }
 
