@@ -48,6 +48,17 @@ int64_t GradientRows::num_rows() const {
   });
 }
 
+int64_t GradientRows::num_successors() const {
+  int64_t number = 0;
+  MutexLock lock(&mutex_);
+  for (const Row& row : rows_) {
+    if (row.granted.size() > 1) {
+      number += static_cast<int64_t>(row.granted.size()) - 1;
+    }
+  }
+  return number;
+}
+
 std::shared_ptr<const Buffer> GradientRows::Find(int32_t rank,
                                                  uint64_t session) const {
   MutexLock lock(&mutex_);

@@ -42,6 +42,8 @@ class GradientRows {
   bool HasGranted(int32_t rank) const;  // to any session
   // Ranks with memory, of whichever kind.
   int64_t num_rows() const;
+  // Granted rows besides the first one of each rank.
+  int64_t num_successors() const;
 
   // Where the session's row is: what is granted to it, else the common row;
   // null if there is neither.

@@ -26,6 +26,7 @@ std::string DescribeUse(const MemoryUse& use) {
     if (bytes != 0) parts.push_back(absl::StrCat(what, " ", Mebibytes(bytes)));
   };
   add("rows", use.rows);
+  add("successors' rows", use.successors);
   add("master", use.master);
   add("optimizer state", use.state);
   add("snapshots", use.snapshots);
@@ -81,11 +82,12 @@ int64_t TransferBytes(int64_t num_elements, int64_t num_replica_elements) {
 
 MemoryPlan PlanMemory(int64_t num_elements, int64_t num_rows, DType push_dtype,
                       DType pull_dtype, const OptimizerOptions& optimizer,
-                      const MemoryNeeds& needs) {
+                      const MemoryNeeds& needs, int64_t num_successors) {
   MemoryPlan plan;
   const int64_t narrowed =
       pull_dtype == DType::kF32 ? 0 : DTypeBytes(pull_dtype);
   plan.host.rows = num_rows * RowBytes(push_dtype, num_elements);
+  plan.host.successors = num_successors * RowBytes(push_dtype, num_elements);
   plan.host.snapshots =
       (kNumSnapshots + kNumSpareSnapshots) * num_elements * (4 + narrowed);
   plan.host.frames = 2 * num_rows * kMaxFramePayloadBytes;

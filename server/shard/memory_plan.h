@@ -15,7 +15,10 @@ namespace agg {
 
 // Bytes by purpose, in one kind of memory.
 struct MemoryUse {
-  int64_t rows = 0;    // landing memory: RowBytes of each
+  int64_t rows = 0;  // landing memory: RowBytes of each
+  // Of ranks whose former session's row is held until its round ends, and whose
+  // next session may write one of its own meanwhile.
+  int64_t successors = 0;
   int64_t master = 0;  // float32 weights
   int64_t state = 0;   // optimizer state arrays
   // Three and a spare one, float32 and narrowed; on a device: narrowed.
@@ -36,9 +39,9 @@ struct MemoryUse {
   int64_t transfer = 0;
   int64_t coordinator = 0;  // in shard 0's process; CoordinatorBytes
   int64_t total() const {
-    return rows + master + state + snapshots + frames + ledger + grams +
-           early_grams + scratch + checkpoint + combined + incoming + replica +
-           transfer + coordinator;
+    return rows + successors + master + state + snapshots + frames + ledger +
+           grams + early_grams + scratch + checkpoint + combined + incoming +
+           replica + transfer + coordinator;
   }
 };
 
@@ -61,13 +64,14 @@ int64_t CoordinatorBytes(int64_t num_tensors, int64_t num_slices,
 // rounds have as well.
 int64_t TransferBytes(int64_t num_elements, int64_t num_replica_elements);
 
-// The plan for `num_rows` rows (at most so many workers) of num_elements.
+// The plan for `num_rows` rows (at most so many workers) of num_elements, and
+// for `num_successors` rows more, which are shared and so on the host.
 // `needs`: Backend::memory_needs(num_rows). What goes by slices is left at 0
 // (ledger, grams, early_grams, coordinator): their number is known to the
 // caller (ShardCompute) alone.
 MemoryPlan PlanMemory(int64_t num_elements, int64_t num_rows, DType push_dtype,
                       DType pull_dtype, const OptimizerOptions& optimizer,
-                      const MemoryNeeds& needs);
+                      const MemoryNeeds& needs, int64_t num_successors = 0);
 
 // "rows 4.0 MiB + master 1.0 MiB = 5.0 MiB", for messages. A device's memory
 // follows in the same form behind "; on the device ".

@@ -28,8 +28,8 @@ struct RegionGrant {
   std::vector<GrantedRegion> versions;
   // Bytes, where each of the shard's slices lies in the row, in their order.
   std::vector<uint64_t> row_offsets;
-  // There is a row for the session to have, and it cannot have it yet: a former
-  // session's is in it until the round ends.
+  // There is a row for the session to have, and it cannot have it yet: until
+  // the round ends a former session's is in it, or takes the memory.
   bool row_later = false;
 };
 

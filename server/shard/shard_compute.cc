@@ -89,10 +89,11 @@ absl::Status ShardCompute::AllocateCopies() {
   return replica_->Allocate();
 }
 
-MemoryPlan ShardCompute::PlanRows(int64_t num_rows) const {
+MemoryPlan ShardCompute::PlanRows(int64_t num_rows,
+                                  int64_t num_successors) const {
   MemoryPlan plan = PlanMemory(
       layout_->num_elements, num_rows, options_.push_dtype, options_.pull_dtype,
-      options_.optimizer, backend_->memory_needs(num_rows));
+      options_.optimizer, backend_->memory_needs(num_rows), num_successors);
   const int64_t num_slices = static_cast<int64_t>(layout_->slices.size());
   // Each slice's Gram, kept for a repeat of the phase, and those that the
   // backend is computing. Those with compensation are few, and not counted.
@@ -131,6 +132,10 @@ MemoryPlan ShardCompute::PlanRows(int64_t num_rows) const {
 
 MemoryPlan ShardCompute::PlanWith(int64_t num_more_rows) const {
   return PlanRows(rows_->num_rows() + num_more_rows);
+}
+
+MemoryPlan ShardCompute::PlanWithSuccessors(int64_t num_more) const {
+  return PlanRows(rows_->num_rows(), rows_->num_successors() + num_more);
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> ShardCompute::AllocateRow(

@@ -39,15 +39,19 @@ class ShardCompute {
   GradientRows* rows() { return rows_.get(); }
   ParameterStore* store() { return store_.get(); }
 
-  // The memory plan with that many rows more than there are.
+  // The memory plan with that many rows more than there are. Rows of successors
+  // are not in it: no Join is refused because of them, since they go with the
+  // round, which may wait for that Join.
   MemoryPlan PlanWith(int64_t num_more_rows) const;
+  // The memory plan of now, with that many successors' rows more.
+  MemoryPlan PlanWithSuccessors(int64_t num_more) const;
   // Memory for one more row, which `plan` has counted: rows()->Add is what
   // makes it one. Thread-safe. FAILED_PRECONDITION when the plan exceeds the
   // budget, RESOURCE_EXHAUSTED when there is no such memory.
   absl::StatusOr<std::unique_ptr<Buffer>> AllocateRow(
       const MemoryPlan& plan) const;
   // For a rank whose row is granted: takes pages when they are written, as the
-  // former's are free. Not counted; null: none.
+  // former's are free. Counted once it is granted, too; null: none.
   std::unique_ptr<Buffer> AllocateSuccessor() const;
 
   // Where a slice of a session's row, or of the seed, lands. The seed's memory
@@ -107,7 +111,7 @@ class ShardCompute {
   bool shares_memory() const;
   bool shares_rows() const;
   absl::Status AllocateCopies();
-  MemoryPlan PlanRows(int64_t num_rows) const;
+  MemoryPlan PlanRows(int64_t num_rows, int64_t num_successors = 0) const;
   // Appends the Grams of `slices`, in one call to the backend.
   absl::Status AppendGrams(absl::Span<const Buffer* const> buffers,
                            absl::Span<const int32_t> slices, bool compensated,

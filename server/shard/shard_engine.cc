@@ -249,7 +249,7 @@ ShardStatus ShardEngine::Status() const {
   status.version = open_round_->version();
   status.num_slices = static_cast<int64_t>(compute_->layout()->slices.size());
   status.num_elements = compute_->layout()->num_parameters;
-  const MemoryPlan plan = compute_->PlanWith(0);
+  const MemoryPlan plan = compute_->PlanWithSuccessors(0);
   status.memory_planned_bytes = plan.host.total();
   status.device_memory_planned_bytes = plan.device.total();
   return status;

@@ -5,6 +5,7 @@
 #include "server/ingest/gradient_rows.h"
 #include "server/params/parameter_store.h"
 #include "server/params/shared_buffer.h"
+#include "server/shard/memory_plan.h"
 #include "server/shard/shard_engine.h"
 
 namespace agg {
@@ -21,6 +22,12 @@ void ShardEngine::GrantRow(uint64_t session, int32_t rank, RegionGrant* grant) {
     // A former session's row is in the common memory, unless it has its own.
     grant->row_later = !rows->Granted(rank, open_round_->OwnerOf(rank)) &&
                        !open_round_->RowIsFree(rank, session);
+    // With its own, two rows of the rank may be written until the round ends.
+    if (rows->HasGranted(rank)) {
+      grant->row_later |= !CheckMemoryPlan(compute_->PlanWithSuccessors(1),
+                                           options_.memory_budget)
+                               .ok();
+    }
     if (grant->row_later) return;
   }
   grant->row.push_back(

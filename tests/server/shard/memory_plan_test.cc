@@ -7,6 +7,7 @@ namespace agg {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(MemoryPlanTest, CountsWhatIsAllocated) {
   OptimizerOptions adam;
@@ -29,6 +30,20 @@ TEST(MemoryPlanTest, Int8RowsAreAQuarterAndTheirScales) {
   const MemoryPlan plan = PlanMemory(1024, 3, DType::kI8, DType::kF32,
                                      OptimizerOptions(), MemoryNeeds());
   EXPECT_EQ(plan.host.rows, 3 * (1024 + 4 * 4));
+}
+
+TEST(MemoryPlanTest, CountsRowsOfSuccessorsAndNamesThem) {
+  const MemoryPlan plan =
+      PlanMemory(1 << 20, 3, DType::kBF16, DType::kF32, OptimizerOptions(),
+                 MemoryNeeds(), /*num_successors=*/2);
+  EXPECT_EQ(plan.host.rows, 3 * (2 << 20));
+  EXPECT_EQ(plan.host.successors, 2 * (2 << 20));
+  const MemoryPlan without = PlanMemory(1 << 20, 3, DType::kBF16, DType::kF32,
+                                        OptimizerOptions(), MemoryNeeds());
+  EXPECT_EQ(plan.host.total(), without.host.total() + 2 * (2 << 20));
+  EXPECT_THAT(DescribeMemoryPlan(plan),
+              HasSubstr("rows 6.0 MiB + successors' rows 4.0 MiB + master"));
+  EXPECT_THAT(DescribeMemoryPlan(without), Not(HasSubstr("successors")));
 }
 
 TEST(MemoryPlanTest, CountsADeviceApart) {

@@ -194,6 +194,60 @@ TEST_F(ShardRegionsTest, ACommittedRowStaysUntilItsRoundEnds) {
   EXPECT_EQ(end[0][0], start[0][0] - 0.5f * Row(5)[0][0]);
 }
 
+// While a former session's row is held, the next one's takes memory of its own.
+TEST_F(ShardRegionsTest, ASuccessorsRowIsPlannedAsLongAsBothAreThere) {
+  const int64_t alone = engine()->Status().memory_planned_bytes;
+  Write(Grant(worker(0).session()), Row(5));
+  ASSERT_TRUE(Land(InPlace(worker(0), 0)).ok());
+  worker(0).Commit(0);
+  LocalWorker next(&job_.cluster, 0, job_.manifest);
+  ASSERT_TRUE(next.Join().ok());
+  // Nobody can write it yet.
+  EXPECT_EQ(engine()->Status().memory_planned_bytes, alone);
+  const RegionGrant grant = Grant(next.session());
+  ASSERT_THAT(grant.row, SizeIs(1));
+  EXPECT_EQ(engine()->Status().memory_planned_bytes,
+            alone + grant.row[0].region->num_bytes());
+  ASSERT_TRUE(worker(1).Contribute(0, Row(5)).ok());
+  job_.cluster.Settle();
+  EXPECT_EQ(engine()->Status().memory_planned_bytes, alone);
+}
+
+int64_t PlannedBytes() {
+  RunningJob job(Sharing(), TestManifest(), 2);
+  return job.cluster.engine(0)->Status().memory_planned_bytes;
+}
+
+ClusterOptions SharingWithoutRoom() {
+  ClusterOptions options = Sharing();
+  options.shard.memory_budget.host_bytes = PlannedBytes();
+  return options;
+}
+
+class TightBudgetTest : public ShardRegionsTest {
+ protected:
+  TightBudgetTest() : ShardRegionsTest(SharingWithoutRoom()) {}
+};
+
+// The worker is let in all the same: the round may need it. It sends its rows.
+TEST_F(TightBudgetTest, ASuccessorWaitsForMemoryThatItMayWrite) {
+  Write(Grant(worker(0).session()), Row(5));
+  ASSERT_TRUE(Land(InPlace(worker(0), 0)).ok());
+  worker(0).Commit(0);
+  LocalWorker next(&job_.cluster, 0, job_.manifest);
+  ASSERT_TRUE(next.Join().ok());
+  const RegionGrant now = Grant(next.session());
+  EXPECT_TRUE(now.row.empty());
+  EXPECT_TRUE(now.row_later);
+  ASSERT_TRUE(worker(1).Contribute(0, Row(5)).ok());
+  job_.cluster.Settle();
+  const RegionGrant later = Grant(next.session());
+  EXPECT_THAT(later.row, SizeIs(1));
+  EXPECT_FALSE(later.row_later);
+  EXPECT_EQ(engine()->Status().memory_planned_bytes,
+            engine()->Status().memory_budget_bytes);
+}
+
 // The row of a worker that sends is in the memory that the next one would get.
 TEST_F(ShardRegionsTest, ARowThatIsHeldIsGrantedLater) {
   ASSERT_TRUE(worker(0).Push(0, Row(5)).ok());
