@@ -25,8 +25,8 @@ JobDescription Describe(const JobView& view, ShardRegions* regions) {
   job.workers = reply.workers();
   job.shards.assign(reply.shards().begin(), reply.shards().end());
   for (size_t i = 0; i < view.names().size(); ++i) {
-    const bool shared = regions->Get(view, static_cast<int>(i))->any();
-    job.transports.push_back(shared ? "shm" : view.local(i) ? "unix" : "tcp");
+    regions->Get(view, static_cast<int>(i));
+    job.transports.push_back(view.transport(i));
   }
   job.push_dtype = static_cast<DType>(reply.push_dtype());
   job.pull_dtype = static_cast<DType>(reply.pull_dtype());
@@ -97,16 +97,14 @@ void ClientCore::CatchUp(const JobView& view) {
   if (view.serial() <= custody_view_) return;
   custody_view_ = view.serial();
   const RowName& row = custody_.row();
+  // Whether or not newer parameters were pulled since, and other views passed.
+  const bool gone_back = view.num_histories() != custody_histories_;
+  custody_histories_ = view.num_histories();
   if (row.session != view.session() ||
-      (!row.seed && standing != Standing::kGood)) {
+      (!row.seed && (standing != Standing::kGood || gone_back))) {
     custody_.Forget();
   }
-  // Whether or not newer parameters were pulled since.
-  const Standing history = view.standing(HeldVersion());
-  if (feedback_ != nullptr &&
-      (history == Standing::kRewound || history == Standing::kUnseeded)) {
-    feedback_->Forget();
-  }
+  if (gone_back && feedback_ != nullptr) feedback_->Forget();
   custody_.NewEpoch(view.lives());
 }
 

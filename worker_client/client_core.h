@@ -165,6 +165,7 @@ class ClientCore {
   std::vector<std::shared_ptr<const MappedRegions>> row_owners_
       ABSL_GUARDED_BY(custody_mutex_);
   uint64_t custody_view_ ABSL_GUARDED_BY(custody_mutex_) = 0;  // serial number
+  uint64_t custody_histories_ ABSL_GUARDED_BY(custody_mutex_) = 0;
   // Or null. Begun with both mutexes held; its residuals are the pusher's.
   const std::unique_ptr<ErrorFeedback> feedback_;
 };

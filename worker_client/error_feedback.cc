@@ -17,8 +17,15 @@ ErrorFeedback::ErrorFeedback(const std::vector<int64_t>& num_elements)
 }
 
 void ErrorFeedback::Begin(const RowName& row) {
-  if (fate_ == Fate::kIncluded) next_round_ = row_.round + 1;
-  const bool gone_back = forgotten_ || row.round < next_round_;
+  if (fate_ == Fate::kIncluded) {
+    next_round_ = row_.round + 1;
+    included_session_ = row_.session;
+  }
+  // A round that is over for this session: the row cannot count, and the next
+  // round's begins as it would have without it.
+  const bool repeats =
+      row.round + 1 == next_round_ && row.session == included_session_;
+  const bool gone_back = forgotten_ || (row.round < next_round_ && !repeats);
   for (Tensor& tensor : tensors_) {
     if (gone_back) {
       std::fill(tensor.before.begin(), tensor.before.end(), 0.0f);
@@ -27,7 +34,10 @@ void ErrorFeedback::Begin(const RowName& row) {
     }
     tensor.sent = false;
   }
-  if (gone_back) next_round_ = row.round;
+  if (gone_back) {
+    next_round_ = row.round;
+    included_session_ = 0;
+  }
   row_ = row;
   fate_ = Fate::kUnknown;
   forgotten_ = false;

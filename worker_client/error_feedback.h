@@ -12,7 +12,9 @@
 // attempt of a round starts from the same residual, and an attempt that is sent
 // again has the same bytes (P27). When the job goes back, the residual is of a
 // past that was given up, and becomes zero. Forget says so; a row of a round
-// that is not above the last included one's shows it, too.
+// below the last included one's shows it, too, and so does one of the same
+// round by another session. (By the same session it is a row that cannot
+// count.)
 #ifndef AGG_WORKER_CLIENT_ERROR_FEEDBACK_H_
 #define AGG_WORKER_CLIENT_ERROR_FEEDBACK_H_
 
@@ -62,7 +64,8 @@ class ErrorFeedback {
   RowName row_;
   Fate fate_ = Fate::kUnknown;  // of row_
   bool forgotten_ = false;
-  uint64_t next_round_ = 0;  // above the last one that the residual is of
+  uint64_t next_round_ = 0;        // above the last one that the residual is of
+  uint64_t included_session_ = 0;  // of that one's row; 0: there is none
 };
 
 // For a worker's rows in a job of that push dtype: null if they are not

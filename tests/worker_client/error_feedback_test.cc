@@ -137,14 +137,39 @@ TEST_F(ErrorFeedbackTest, AJobThatHasGoneBackBeginsWithNothing) {
   EXPECT_EQ(Before(0), 0.125f);
 }
 
+// The round is over, so that it cannot count. What it leaves behind must not be
+// what the included one has left out.
+TEST_F(ErrorFeedbackTest, AnotherPushOfAnIncludedRoundLosesNothing) {
+  Push(Row(3), 0.75f);
+  feedback_.Settle(Row(3), true);
+  Push(Row(4), 0.5f);
+  feedback_.Settle(Row(4), true);
+  for (uint32_t attempt = 1; attempt < 4; ++attempt) {
+    Push(Row(4, attempt), 0.25f);
+    EXPECT_EQ(Before(0), 0.5f) << attempt;
+    feedback_.Settle(Row(4, attempt), false);
+  }
+  feedback_.Begin(Row(5));
+  EXPECT_EQ(Before(0), 0.5f);
+  EXPECT_EQ(Before(1), 0.5f);
+}
+
+// Its numbers of rounds may be those of another history.
+TEST_F(ErrorFeedbackTest, AnotherSessionOfAnIncludedRoundBeginsWithNothing) {
+  Push(Row(4), 0.5f);
+  feedback_.Settle(Row(4), true);
+  Push(Row(4, 0, 8), 0.25f);
+  EXPECT_EQ(Before(0), 0.0f);
+}
+
 // Whoever missed that the job went back sees it by the round.
 TEST_F(ErrorFeedbackTest, AnEarlierRoundIsOfAnotherHistory) {
   Push(Row(4), 0.5f);
   feedback_.Settle(Row(4), true);
-  Push(Row(4, 1), 0.25f);
+  Push(Row(3), 0.25f);
   EXPECT_EQ(Before(0), 0.0f);
-  feedback_.Settle(Row(4, 1), true);
-  feedback_.Begin(Row(5));
+  feedback_.Settle(Row(3), true);
+  feedback_.Begin(Row(4, 1));
   EXPECT_EQ(Before(0), 0.25f);
   Push(Row(2), 0.125f);
   EXPECT_EQ(Before(0), 0.0f);

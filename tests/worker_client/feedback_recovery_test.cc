@@ -91,5 +91,28 @@ TEST_F(FeedbackRecoveryTest, AJobThatHasGoneBackBeginsWithNoResidual) {
   EXPECT_EQ(parameters, expected);
 }
 
+// It pulls and pushes nothing between the two, and rounds go on meanwhile, so
+// that no number shows what has happened.
+TEST_F(FeedbackRecoveryTest, ARewindBeforeAnotherLossIsHeardOf) {
+  Begin();
+  ASSERT_TRUE(Step(0.5f).ok());
+  ASSERT_TRUE(Step(0.3f).ok());
+  job.End(kReason);
+  job.Rewind(1);
+  job.Open();
+  ASSERT_TRUE(client->PullLatest(Write(&parameters)).ok());
+  job.CloseWithout();
+  job.End(kReason);
+  job.Lose(1);
+  job.Open();
+  const auto version = client->PullLatest(Write(&parameters));
+  ASSERT_TRUE(version.ok()) << version.status();
+  ASSERT_EQ(*version, 2u);
+  Tensors expected = parameters;
+  ASSERT_TRUE(Step(0.7f).ok());
+  Play(0.7f, true, &expected);
+  EXPECT_EQ(parameters, expected);
+}
+
 }  // namespace
 }  // namespace agg
