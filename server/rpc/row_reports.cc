@@ -1,5 +1,4 @@
-// Reports may overtake each other on their way to the sink: the coordinator
-// takes the newest one.
+// A map of what is known and a set of what is not told yet.
 #include "server/rpc/row_reports.h"
 
 #include <utility>
@@ -8,45 +7,54 @@ namespace agg {
 namespace {
 
 // Threads may bring a row's reports in another order.
-void Keep(const CompleteRow& row, CompleteRow* kept) {
-  if (kept->session == row.session && kept->round == row.round) {
-    if (row.attempt < kept->attempt) return;
-    if (row.attempt == kept->attempt && row.waves < kept->waves) return;
-  }
-  *kept = row;
+bool IsOlder(const CompleteRow& row, const CompleteRow& kept) {
+  if (kept.session != row.session || kept.round != row.round) return false;
+  return row.attempt < kept.attempt ||
+         (row.attempt == kept.attempt && row.waves < kept.waves);
 }
 
 }  // namespace
 
-void RowReports::Begin(uint64_t epoch, Sink sink) {
-  std::vector<CompleteRow> missed;
-  Sink to;
-  {
-    MutexLock lock(&mutex_);
-    sink_epoch_ = epoch;
-    sink_ = std::move(sink);
-    to = sink_;
-    if (epoch_ == epoch) {
-      for (const auto& [rank, row] : rows_) missed.push_back(row);
-    }
+uint64_t RowReports::Begin(uint64_t epoch, Wake wake) {
+  MutexLock lock(&mutex_);
+  stream_epoch_ = epoch;
+  wake_ = std::move(wake);
+  untold_.clear();
+  if (epoch_ == epoch) {
+    for (const auto& [rank, row] : rows_) untold_.insert(rank);
   }
-  if (!missed.empty()) to(missed);
+  return ++stream_;
 }
 
 void RowReports::Add(uint64_t epoch, int32_t rank, const CompleteRow& row) {
-  Sink to;
+  Wake wake;
   {
     MutexLock lock(&mutex_);
-    if (epoch < epoch_) return;
-    if (epoch > epoch_ || row.round > round_) rows_.clear();
-    if (rows_.empty() || row.round >= round_) {
-      epoch_ = epoch;
-      round_ = row.round;
-      Keep(row, &rows_[rank]);
+    if (epoch < epoch_ || (epoch == epoch_ && row.round < round_)) return;
+    if (epoch > epoch_ || row.round > round_) {
+      // What is not told of a round that is over nobody waits for.
+      rows_.clear();
+      untold_.clear();
     }
-    if (sink_epoch_ == epoch) to = sink_;
+    epoch_ = epoch;
+    round_ = row.round;
+    const auto kept = rows_.find(rank);
+    if (kept != rows_.end() && IsOlder(row, kept->second)) return;
+    rows_[rank] = row;
+    if (stream_epoch_ != epoch) return;
+    untold_.insert(rank);
+    wake = wake_;
   }
-  if (to != nullptr) to({row});
+  if (wake != nullptr) wake();
+}
+
+std::vector<CompleteRow> RowReports::Take(uint64_t number) {
+  std::vector<CompleteRow> rows;
+  MutexLock lock(&mutex_);
+  if (number != stream_) return rows;
+  for (const int32_t rank : untold_) rows.push_back(rows_.at(rank));
+  untold_.clear();
+  return rows;
 }
 
 }  // namespace agg

@@ -1,6 +1,8 @@
 // The Attach stream, and the epochs that it begins and ends.
 #include "server/rpc/shard_control_service.h"
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -129,11 +131,19 @@ class ShardControlService::AttachStream
 
   void SendReports() {
     const std::weak_ptr<BidiStream> weak = shared_from_this();
-    service_->reports_->Begin(epoch_,
-                              [weak](const std::vector<CompleteRow>& rows) {
-                                if (auto stream = weak.lock())
-                                  stream->Send(ReportOf(rows));
-                              });
+    reports_number_ = service_->reports_->Begin(epoch_, [weak] {
+      if (auto stream = weak.lock()) stream->Wake();
+    });
+    Wake();
+  }
+
+  // One message of reports is under way at a time: what is complete meanwhile
+  // goes into the next one.
+  std::optional<v1::AttachReply> MakeMessage() override {
+    const std::vector<CompleteRow> rows =
+        service_->reports_->Take(reports_number_);
+    if (rows.empty()) return std::nullopt;
+    return ReportOf(rows);
   }
 
   void EndForAll(const absl::Status& reason) override {
@@ -172,6 +182,8 @@ class ShardControlService::AttachStream
   bool resume_ = false;
   bool claims_ = false;    // used on the control thread alone
   bool attached_ = false;  // the same
+  // Of RowReports; 0: it has not begun.
+  std::atomic<uint64_t> reports_number_{0};
 };
 
 ShardControlService::ShardControlService(const ShardIdentity& self,

@@ -12,75 +12,114 @@
 namespace agg {
 namespace {
 
-// What a coordinator's stream gets: "SESSION@ROUND.ATTEMPT ".
-class Heard {
+// A coordinator's stream. Text is "SESSION@ROUND.ATTEMPT ".
+class Stream {
  public:
-  RowReports::Sink sink() {
-    return [this](const std::vector<CompleteRow>& rows) {
-      for (const CompleteRow& row : rows) {
-        absl::StrAppend(&text_, row.session, "@", row.round, ".", row.attempt,
-                        " ");
-      }
-    };
+  explicit Stream(RowReports* reports) : reports_(reports) {}
+
+  void Begin(uint64_t epoch) {
+    number_ = reports_->Begin(epoch, [this] { ++num_wakes_; });
   }
-  std::string Take() { return std::exchange(text_, ""); }
+  int TakeWakes() { return std::exchange(num_wakes_, 0); }
+  // What one message has.
+  std::string Take() {
+    std::string text;
+    for (const CompleteRow& row : reports_->Take(number_)) {
+      absl::StrAppend(&text, row.session, "@", row.round, ".", row.attempt,
+                      row.waves == 0 ? "" : absl::StrCat("/", row.waves), " ");
+    }
+    return text;
+  }
 
  private:
-  std::string text_;
+  RowReports* const reports_;
+  uint64_t number_ = 0;
+  int num_wakes_ = 0;
 };
 
-TEST(RowReportsTest, ReportsGoToTheStreamOfTheirEpoch) {
-  RowReports reports;
-  Heard heard;
-  reports.Add(5, 0, {7, 3, 0});  // there is no stream yet
-  reports.Begin(5, heard.sink());
-  EXPECT_EQ(heard.Take(), "7@3.0 ");
-  reports.Add(5, 1, {8, 3, 2});
-  EXPECT_EQ(heard.Take(), "8@3.2 ");
-  reports.Add(4, 1, {8, 3, 2});
-  reports.Add(6, 1, {8, 3, 2});
-  EXPECT_EQ(heard.Take(), "");
+class RowReportsTest : public testing::Test {
+ protected:
+  RowReports reports_;
+  Stream stream_{&reports_};
+};
+
+TEST_F(RowReportsTest, ReportsGoToTheStreamOfTheirEpoch) {
+  EXPECT_EQ(stream_.Take(), "");  // it has not begun
+  reports_.Add(5, 0, {7, 3, 0});  // there is no stream yet
+  stream_.Begin(5);
+  EXPECT_EQ(stream_.Take(), "7@3.0 ");
+  reports_.Add(5, 1, {8, 3, 2});
+  EXPECT_EQ(stream_.TakeWakes(), 1);
+  EXPECT_EQ(stream_.Take(), "8@3.2 ");
+  EXPECT_EQ(stream_.Take(), "");
+  reports_.Add(4, 1, {8, 3, 3});
+  reports_.Add(6, 1, {8, 3, 3});
+  EXPECT_EQ(stream_.TakeWakes(), 0);
+  EXPECT_EQ(stream_.Take(), "");
 }
 
-TEST(RowReportsTest, AConnectionThatIsBackGetsTheNewestRoundAgain) {
-  RowReports reports;
-  Heard first;
-  reports.Begin(5, first.sink());
-  reports.Add(5, 0, {7, 3, 0});
-  reports.Add(5, 1, {8, 3, 0});
-  reports.Add(5, 1, {8, 4, 0});
-  reports.Add(5, 0, {7, 4, 0});
-  reports.Add(5, 0, {7, 4, 1});
-  EXPECT_EQ(first.Take(), "7@3.0 8@3.0 8@4.0 7@4.0 7@4.1 ");
-  Heard second;
-  reports.Begin(5, second.sink());
+// A coordinator that does not read costs one report per rank: the newest.
+TEST_F(RowReportsTest, WhatIsNotTakenInTimeIsPutTogether) {
+  stream_.Begin(5);
+  for (uint64_t round = 0; round < 100; ++round) {
+    for (int32_t rank = 0; rank < 64; ++rank) {
+      for (int waves = 1; waves <= 32; ++waves) {
+        CompleteRow row;
+        row.session = 100 + rank;
+        row.round = round;
+        row.waves = waves;
+        reports_.Add(5, rank, row);
+      }
+    }
+  }
+  std::string expected;
+  for (int rank = 0; rank < 64; ++rank) {
+    absl::StrAppend(&expected, 100 + rank, "@99.0/32 ");
+  }
+  EXPECT_EQ(stream_.Take(), expected);
+  EXPECT_EQ(stream_.Take(), "");
+}
+
+TEST_F(RowReportsTest, AConnectionThatIsBackGetsTheNewestRoundAgain) {
+  stream_.Begin(5);
+  reports_.Add(5, 0, {7, 3, 0});
+  reports_.Add(5, 1, {8, 3, 0});
+  EXPECT_EQ(stream_.Take(), "7@3.0 8@3.0 ");
+  reports_.Add(5, 1, {8, 4, 0});
+  reports_.Add(5, 0, {7, 4, 0});
+  EXPECT_EQ(stream_.Take(), "7@4.0 8@4.0 ");
+  reports_.Add(5, 0, {7, 4, 1});
+  Stream second(&reports_);
+  second.Begin(5);
   EXPECT_EQ(second.Take(), "7@4.1 8@4.0 ");
-  reports.Add(5, 0, {7, 5, 0});
-  EXPECT_EQ(first.Take(), "");
+  reports_.Add(5, 0, {7, 5, 0});
+  // The broken one takes nothing away.
+  EXPECT_EQ(stream_.Take(), "");
   EXPECT_EQ(second.Take(), "7@5.0 ");
 }
 
-TEST(RowReportsTest, AnOlderReportThatComesLaterIsNotKept) {
-  RowReports reports;
-  reports.Add(5, 0, {7, 3, 2});
-  reports.Add(5, 0, {7, 3, 1});
-  Heard heard;
-  reports.Begin(5, heard.sink());
-  EXPECT_EQ(heard.Take(), "7@3.2 ");
+TEST_F(RowReportsTest, AnOlderReportThatComesLaterIsNotKept) {
+  CompleteRow row{7, 3, 2};
+  row.waves = 2;
+  reports_.Add(5, 0, row);
+  row.waves = 1;
+  reports_.Add(5, 0, row);
+  reports_.Add(5, 0, {7, 3, 1});
+  reports_.Add(5, 0, {7, 2, 9});
+  stream_.Begin(5);
+  EXPECT_EQ(stream_.Take(), "7@3.2/2 ");
 }
 
-TEST(RowReportsTest, ANewEpochHearsNothingOfTheLastOne) {
-  RowReports reports;
-  Heard heard;
-  reports.Begin(5, heard.sink());
-  reports.Add(5, 0, {7, 9, 0});
-  Heard next;
-  reports.Begin(6, next.sink());
+TEST_F(RowReportsTest, ANewEpochHearsNothingOfTheLastOne) {
+  stream_.Begin(5);
+  reports_.Add(5, 0, {7, 9, 0});
+  Stream next(&reports_);
+  next.Begin(6);
   EXPECT_EQ(next.Take(), "");
   // The round may be an earlier one, after a rewind.
-  reports.Add(6, 0, {7, 2, 0});
+  reports_.Add(6, 0, {7, 2, 0});
   EXPECT_EQ(next.Take(), "7@2.0 ");
-  reports.Begin(6, next.sink());
+  next.Begin(6);
   EXPECT_EQ(next.Take(), "7@2.0 ");
 }
 
