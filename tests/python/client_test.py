@@ -57,6 +57,32 @@ class ClientTest(JobCase):
             client.step(arrays(1.0))
         np.testing.assert_allclose(x["w"], -np.ones((2, 3)), atol=0.01)
 
+    def test_error_feedback_may_be_switched(self):
+        gradient = arrays()
+        gradient["w"][:] = 0.001
+        gradient["w"][0, 0] = 1.0
+        moved = {}
+        for wanted in (None, True, False):
+            server = self.serve(workers=1, lr=1.0,
+                                config={"push_dtype": "int8"})
+            x = arrays()
+            with agg.Client(x, server.address, 0,
+                            error_feedback=wanted) as client:
+                for _ in range(8):
+                    client.step(gradient)
+            moved[wanted] = x["w"][1, 2].item()
+        # A step of int8 is 1 / 127 here, and half of it is above 0.001.
+        self.assertEqual(moved[False], 0)
+        self.assertAlmostEqual(moved[True], -1 / 127, places=5)
+        self.assertEqual(moved[None], moved[True])
+
+    def test_shared_memory_may_be_switched_off(self):
+        for shares, expected in ((True, "shm"), (False, "unix")):
+            server = self.serve(workers=1, lr=1.0)
+            with agg.Client(arrays(), server.address, 0,
+                            shared_memory=shares) as client:
+                self.assertEqual(client.job.transports, (expected,))
+
     def test_all_reduce_divides_the_loss_scale_out(self):
         server = self.serve(workers=2, optimizer="none")
 

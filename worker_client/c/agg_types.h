@@ -100,6 +100,10 @@ typedef struct agg_options {
   int32_t tune_malloc;
   int32_t reserved;      /* 0 */
   const char* audit_log; /* NULL: none */
+  int32_t shared_memory; /* 0: rows and parameters go over sockets alone */
+  /* 1: what rounding leaves out of a row goes into the next one, 0: it is lost,
+   * -1: as the job's push_dtype wants it (AGG_I8: 1, others: 0). */
+  int32_t error_feedback;
 } agg_options;
 
 /* PushInfo. All bytes 0 but `size`: its defaults. */

@@ -123,6 +123,8 @@ agg_options DefaultOptions() {
   options.recovery_window = absl::ToDoubleSeconds(defaults->recovery_window);
   options.channels_per_shard = defaults->channels_per_shard;
   options.local_sockets = defaults->local_sockets;
+  options.shared_memory = defaults->shared_memory;
+  options.error_feedback = -1;
   return options;
 }
 
@@ -137,6 +139,11 @@ absl::StatusOr<ClientOptions> OptionsOf(const agg_options* theirs) {
   if (from.coordinator == nullptr) {
     status.Update(FieldError("coordinator", "NULL", "host:port"));
   }
+  if (from.error_feedback < -1 || from.error_feedback > 1) {
+    status.Update(FieldError("error_feedback",
+                             absl::StrCat(from.error_feedback),
+                             "-1 (as push_dtype wants it), 0, 1"));
+  }
   if (!status.ok()) return status;
   options.coordinator = from.coordinator;
   options.rank = from.rank;
@@ -149,6 +156,10 @@ absl::StatusOr<ClientOptions> OptionsOf(const agg_options* theirs) {
   if (from.client_name != nullptr) options.client_name = from.client_name;
   options.channels_per_shard = from.channels_per_shard;
   options.local_sockets = from.local_sockets != 0;
+  options.shared_memory = from.shared_memory != 0;
+  if (from.error_feedback >= 0) {
+    options.error_feedback = from.error_feedback != 0;
+  }
   options.tune_malloc = from.tune_malloc != 0;
   if (from.audit_log != nullptr) options.audit_log = from.audit_log;
   return options;

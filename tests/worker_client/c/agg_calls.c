@@ -75,6 +75,13 @@ const char* RunRounds(const char* coordinator) {
   options.coordinator = coordinator;
   options.specs = specs;
   options.num_specs = 2;
+  EXPECT(options.local_sockets == 1 && options.shared_memory == 1);
+  EXPECT(options.error_feedback == -1);
+  options.shared_memory = 0;
+  options.error_feedback = 2;
+  EXPECT(agg_new(&options) == NULL);
+  EXPECT(strstr(agg_error(), "error_feedback is 2; allowed: -1") != NULL);
+  options.error_feedback = 1;
   EXPECT(agg_abi_version() == AGG_ABI_VERSION);
   client = agg_new(&options);
   EXPECT(client != NULL);

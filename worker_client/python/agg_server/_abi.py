@@ -47,7 +47,8 @@ class Options(_Sized):
                 ("round_timeout", c_double), ("reconnect_window", c_double),
                 ("recovery_window", c_double), ("channels_per_shard", c_int32),
                 ("local_sockets", c_int32), ("tune_malloc", c_int32),
-                ("reserved", c_int32), ("audit_log", c_char_p)]
+                ("reserved", c_int32), ("audit_log", c_char_p),
+                ("shared_memory", c_int32), ("error_feedback", c_int32)]
 
 
 class PushInfo(_Sized):
