@@ -7,7 +7,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/params/shared_buffer.h"
 #include "tests/e2e/loopback_job.h"
+#include "tests/server/base/no_large_files.h"
 
 namespace agg {
 namespace {
@@ -37,7 +39,7 @@ ClientOptions OptionsOver(const LoopbackJob& job, int rank, bool shared) {
 }
 
 // kRounds rounds by kWorkers workers, of which one leaves out the optional
-// tensor; the parameters of rank 0.
+// tensor; the parameters of rank 0. `expected`: how bytes travel.
 HostTensors Train(const LoopbackJob& job, bool shared, const char* expected) {
   std::vector<HostTensors> results(kWorkers);
   RunWorkers(kWorkers, [&](int rank) {
@@ -172,6 +174,20 @@ TEST(SharedMemoryTest, EitherSideMayRefuse) {
   options.shared_memory = false;
   EXPECT_THAT((*AggClient::Connect(options))->job().transports,
               Each(std::string("unix")));
+}
+
+// Rows and versions are private then, workers use sockets, and the counts say
+// so.
+TEST(SharedMemoryTest, AServerThatMayNotShareTrainsOn) {
+  const LoopbackJob sent(1, kConfig);
+  const HostTensors expected = Train(sent, false, "tcp");
+  const LoopbackJob job(1, kConfig);
+  const SharedFallbacks before = CountSharedFallbacks();
+  const NoLargeFiles limit;
+  EXPECT_EQ(Train(job, true, "unix"), expected);
+  const SharedFallbacks after = CountSharedFallbacks();
+  EXPECT_EQ(after.rows_refused - before.rows_refused, kWorkers);
+  EXPECT_GE(after.versions_refused - before.versions_refused, 3);
 }
 
 TEST(SharedMemoryTest, AnObserverReadsVersionsThere) {

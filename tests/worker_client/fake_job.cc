@@ -60,6 +60,10 @@ v1::JoinReply FakeJob::Describe() const {
   *reply.mutable_manifest() = ToProto(manifest_);
   reply.set_push_dtype(static_cast<v1::DType>(options_.push_dtype));
   reply.set_pull_dtype(static_cast<v1::DType>(options_.pull_dtype));
+  for (const std::string& socket : options_.region_sockets) {
+    reply.add_region_sockets(socket);
+    reply.add_shard_lives(static_cast<uint64_t>(reply.shard_lives_size() + 1));
+  }
   reply.set_lease_ms(options_.lease_ms);
   reply.set_rule("mean");
   reply.set_optimizer("sgd");

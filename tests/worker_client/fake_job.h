@@ -35,6 +35,9 @@ class FakeJob {
     bool takes_trips = false;  // P41; else it does not see what goes along
     int64_t lease_ms = 30000;
     int port = 0;  // of shard 0; 0: any
+    // Where each shard is said to give regions (P39), by ordinal; their lives
+    // are 1, 2, .. then.
+    std::vector<std::string> region_sockets;
   };
 
   FakeJob(Manifest manifest, Options options);
@@ -123,7 +126,7 @@ class FakeJob {
   bool stopping_ = false;
   bool finished_ = false;
   std::vector<ShardState> shards_;
-  std::map<int, std::vector<float>> row_;  // by slice
+  std::map<int, std::vector<float>> row_;         // by slice
   std::pair<uint64_t, uint32_t> row_name_{0, 0};  // its round and attempt
   std::vector<std::map<int, std::vector<float>>> versions_;
   std::deque<v1::JobEvent> events_;
