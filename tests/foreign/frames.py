@@ -76,7 +76,7 @@ def blob(field, data):
 
 
 def meta(epoch=0, session=0, round=0, kind=0, dtype=1, slices=(), crcs=(),
-         absent=(), attempt=0, report=False):
+         absent=(), attempt=0, report=False, in_place=False):
     """FrameMeta's bytes, fields in ascending order."""
     text = number(1, epoch)
     if session:
@@ -88,7 +88,8 @@ def meta(epoch=0, session=0, round=0, kind=0, dtype=1, slices=(), crcs=(),
         text += blob(7, struct.pack(f"<{len(crcs)}I", *crcs))
     if absent:
         text += blob(8, b"".join(map(varint, absent)))
-    return text + number(9, attempt) + number(11, report)
+    return (text + number(9, attempt) + number(10, in_place) +
+            number(11, report))
 
 
 def frame(meta_bytes, payload=b"", commit=None, pull=None):

@@ -20,17 +20,19 @@ def _generate():
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(
             ["protoc", f"--python_out={folder}", "proto/agg.proto",
-             "proto/admin.proto", "proto/control.proto"], cwd=ROOT, check=True)
+             "proto/admin.proto", "proto/control.proto",
+             "proto/region.proto"], cwd=ROOT, check=True)
         sys.path.insert(0, folder)
         try:
             return (importlib.import_module("proto.agg_pb2"),
                     importlib.import_module("proto.admin_pb2"),
-                    importlib.import_module("proto.control_pb2"))
+                    importlib.import_module("proto.control_pb2"),
+                    importlib.import_module("proto.region_pb2"))
         finally:
             sys.path.remove(folder)
 
 
-agg, admin, control = _generate()
+agg, admin, control, region = _generate()
 
 
 def serialize(message):
