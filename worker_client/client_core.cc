@@ -187,14 +187,14 @@ absl::Status ClientCore::PushRow(uint64_t round, GrowingRow* row,
                                  CancelSource* cancel, RowName* name,
                                  TripWish* wish) {
   name->round = round;
-  MutexLock lock(&push_mutex_);  // pushes take turns
-  const absl::Status cancelled = cancel->status();
-  if (!cancelled.ok()) return cancelled;
-  return membership_->Persist(
+  if (!push_turn_.Take(cancel)) return cancel->status();
+  const absl::Status status = membership_->Persist(
       {absl::InfiniteFuture(), cancel},
-      [&](const View& view) ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_mutex_) {
+      [&](const View& view) ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_) {
         return PushOnce(view, round, row, name, wish);
       });
+  push_turn_.Give();
+  return status;
 }
 
 absl::StatusOr<RoundOutcome> ClientCore::CommitOnce(const View& view,
@@ -212,8 +212,9 @@ absl::StatusOr<RoundOutcome> ClientCore::CommitOnce(const View& view,
   const absl::Status takes_part = CheckFirstRound(*view, row.round);
   if (!takes_part.ok()) return takes_part;
   if (gradient != nullptr) {
-    MutexLock lock(&push_mutex_);
+    if (!push_turn_.Take(limit.cancel)) return limit.cancelled();
     const absl::Status pushed = PushOwed(view, row, gradient);
+    push_turn_.Give();
     if (!pushed.ok()) return pushed;
   }
   v1::CommitRequest request = CommitOf(row, info);
