@@ -103,12 +103,12 @@ class ClientCore {
   void TryTrip(const View& view, const v1::FrameMeta& meta, const RowName& name,
                GrowingRow* row, TripWish* wish)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
+  // What has come of it.
+  void NoteTrip(const View& view, const RowName& name, const RoundTrip& trip,
+                TripWish* wish);
   DType PullDType(const PullInto& into) const {
     return into.precision == Precision::kFull ? DType::kF32 : job_.pull_dtype;
   }
-  // Of PullArrivals: in another epoch a version has the same bytes, unless the
-  // job has gone back meanwhile, which observers do not hear of.
-  uint64_t Past(const JobView& view) const;
   // Of the pusher's last push, which was of `name`.
   void TakeReceipts(const View& view, const RowName& name)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);

@@ -22,9 +22,11 @@ void ClientCore::TryTrip(const View& view, const v1::FrameMeta& meta,
   target.epoch = view->epoch();
   target.version = name.round + 1;
   target.dtype = PullDType(into);
-  into.arrivals->Begin(target.version, Past(*view));
-  ParameterSink sink(router_.get(), into.bound, target, into.arrivals);
   RoundTrip trip;
+  PullOrigin origin{target.version, view->past(), view->epoch()};
+  origin.published = !view->reply().pipelined();
+  into.arrivals->Begin(origin);
+  ParameterSink sink(router_.get(), into.bound, target, into.arrivals);
   trip.sink = &sink;
   trip.commit = CommitOf(name, *wish->info);
   trip.commit.set_epoch(meta.epoch());
@@ -38,16 +40,27 @@ void ClientCore::TryTrip(const View& view, const v1::FrameMeta& meta,
       row, meta, trip_shards_, placed.regions,
       std::min(options_.transfer_timeout, options_.round_timeout), &trip);
   TakeReceipts(view, name);
-  if (!status.ok() || !trip.outcome.has_value()) return;
+  if (status.ok()) NoteTrip(view, name, trip, wish);
+}
+
+void ClientCore::NoteTrip(const View& view, const RowName& name,
+                          const RoundTrip& trip, TripWish* wish) {
+  if (!trip.outcome.has_value()) return;
   wish->outcome = session_.Note(*view, *trip.outcome);
+  const uint64_t version = name.round + 1;
+  const bool makes_it = wish->outcome->version == version;
+  // What has come of it is good in the next epoch, too.
+  if (makes_it) {
+    wish->into->arrivals->Begin({version, view->past(), view->epoch()});
+  }
   {
     MutexLock lock(&custody_mutex_);
     if (custody_.row() == name) custody_.Know();
   }
   // A version that came in an epoch that has ended is pulled again.
-  wish->pulled = trip.pulled && wish->outcome->version == target.version &&
-                 membership_->NoteHeld(*view, target.version);
-  if (wish->pulled) version_ = target.version;
+  wish->pulled =
+      trip.pulled && makes_it && membership_->NoteHeld(*view, version);
+  if (wish->pulled) version_ = version;
 }
 
 }  // namespace agg

@@ -18,11 +18,20 @@ Standing StandingOf(const v1::JoinReply& reply, const HeldVersion& held) {
   return Standing::kGood;
 }
 
+// Who held nothing has not asked whether that is still good.
+bool SamePast(const ClientOptions& options, const HeldVersion& held,
+              Standing standing) {
+  return !options.observer && held.any && standing == Standing::kGood;
+}
+
 }  // namespace
 
 JobView::JobView(const ClientOptions& options, v1::JoinReply reply,
                  std::shared_ptr<grpc::Channel> coordinator)
-    : reply_(std::move(reply)), serial_(0), standing_(Standing::kGood) {
+    : reply_(std::move(reply)),
+      serial_(0),
+      standing_(Standing::kGood),
+      past_(0) {
   OpenChannels(options, coordinator, nullptr);
 }
 
@@ -31,7 +40,8 @@ JobView::JobView(const ClientOptions& options, v1::JoinReply reply,
                  const JobView& before, const HeldVersion& held)
     : reply_(std::move(reply)),
       serial_(before.serial() + 1),
-      standing_(StandingOf(reply_, held)) {
+      standing_(StandingOf(reply_, held)),
+      past_(before.past() + (SamePast(options, held, standing_) ? 0 : 1)) {
   OpenChannels(options, coordinator, &before);
 }
 

@@ -16,27 +16,11 @@
 #include "proto/agg.grpc.pb.h"
 #include "worker_client/cancel_source.h"
 #include "worker_client/client_types.h"
+#include "worker_client/held_version.h"
 #include "worker_client/row_custody.h"
 #include "worker_client/rpc_status.h"
 
 namespace agg {
-
-// Whether a worker's parameters are still good in an epoch.
-enum class Standing {
-  kGood,
-  kRewound,     // they are of a past that was given up
-  kNewSession,  // good, but its session had ended: it has joined again
-  kUnseeded,    // the job has none any more
-};
-
-// The parameters that a worker computes on.
-struct HeldVersion {
-  bool any = false;  // seeded, or pulled one
-  uint64_t version = 0;
-  uint64_t made = 0;     // by which epoch; 0: not known
-  uint64_t session = 0;  // that had them
-  uint64_t view = 0;     // the serial number of the view they came with
-};
 
 // Immutable, but for the two cancel sources and what is heard of versions.
 // Thread-safe.
@@ -61,6 +45,12 @@ class JobView {
   Standing standing(const HeldVersion& held) const {
     return held.view == serial_ ? Standing::kGood : standing_;
   }
+
+  // How often, up to this view, the worker's parameters of the view before were
+  // not good, or not known to be: versions of the same number that are pulled
+  // in views with the same past have the same bytes. Observers do not hear of
+  // rewinds, so that each of their views has a past of its own.
+  uint64_t past() const { return past_; }
 
   const std::vector<ShardName>& names() const { return names_; }
   // Whether shard `ordinal` is reached over its Unix socket.
@@ -105,6 +95,7 @@ class JobView {
   const v1::JoinReply reply_;
   const uint64_t serial_;
   const Standing standing_;
+  const uint64_t past_;
   std::vector<ShardName> names_;  // by ordinal, as the other lists
   std::vector<Target> targets_;
   std::vector<std::shared_ptr<grpc::Channel>> push_channels_;
