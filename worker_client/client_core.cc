@@ -74,6 +74,7 @@ ClientCore::ClientCore(const ClientOptions& options,
       regions_(options_, router_.get()),
       job_(Describe(*membership_->view(), &regions_)),
       trip_shards_(TripShards(*router_, job_.push_dtype)),
+      pipelined_shards_(PipelinedTripShards(*router_)),
       audit_(options_.observer ? "" : options_.audit_log,
              [this](const std::string& error) {
                if (options_.on_event == nullptr) return;
@@ -146,7 +147,7 @@ absl::Status ClientCore::PushOwed(const View& view, const RowName& name,
   meta.set_round(name.round);
   meta.set_kind(name.seed ? v1::SEED : v1::GRADIENT);
   meta.set_attempt(name.attempt);
-  if (MayTry(*owed, wish)) {
+  if (MayTry(*view, *owed, wish)) {
     TryTrip(view, meta, name, row, wish);
     if (wish->outcome.has_value()) return absl::OkStatus();
     owed = Owed(view, name);

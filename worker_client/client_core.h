@@ -96,10 +96,12 @@ class ClientCore {
   absl::Status PushOnce(const View& view, uint64_t round, GrowingRow* row,
                         RowName* name, TripWish* wish)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
+  // The shards that rows go to in one trip; none: they do not.
+  std::vector<int> ShardsOfTrip(const JobView& view);
   // Whether the row goes in one trip; then tries it. What has not come is to be
   // asked for with ordinary calls.
-  bool MayTry(const std::vector<int>& owed, const TripWish* wish) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
+  bool MayTry(const JobView& view, const std::vector<int>& owed,
+              const TripWish* wish) ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
   void TryTrip(const View& view, const v1::FrameMeta& meta, const RowName& name,
                GrowingRow* row, TripWish* wish)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
@@ -159,6 +161,7 @@ class ClientCore {
   ShardRegions regions_;
   const JobDescription job_;
   const std::vector<int> trip_shards_;  // empty: rows are too large for trips
+  const std::vector<int> pipelined_shards_;  // of trips of a pipelined job
   AuditLog audit_;
   std::atomic<uint64_t> version_;
   PushTurn push_turn_;  // pushes take turns; before any mutex
