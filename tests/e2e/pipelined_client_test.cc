@@ -2,7 +2,6 @@
 // bytes of an atomic job, while the row is on its way.
 #include <memory>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -29,9 +28,27 @@ Manifest ThreeWaves() {
   return ShapedManifest({{kMinWaveElements}, {kMinWaveElements}, {3}});
 }
 
-HostTensors Gradient(int round, int rank) {
-  return MakeTensors(ThreeWaves(),
+// One frame to each shard; "t1" may be missing.
+Manifest SmallTensors() {
+  Manifest manifest = ShapedManifest({{30}, {7}, {2, 5}, {1}});
+  manifest.tensors[1].optional = true;
+  return manifest;
+}
+
+HostTensors Gradient(const Manifest& manifest, int round, int rank) {
+  return MakeTensors(manifest,
                      1000 + static_cast<uint64_t>(round * kWorkers + rank));
+}
+
+// Every other row is without the tensors that may be missing.
+std::vector<TensorView> RowOf(const HostTensors& gradient,
+                              const Manifest& manifest, int number) {
+  std::vector<TensorView> views = Views(gradient);
+  for (size_t t = 0; t < views.size(); ++t) {
+    const bool missing = manifest.tensors[t].optional && number % 2 == 1;
+    if (missing) views[t] = TensorView();
+  }
+  return views;
 }
 
 std::string Config(int workers, const std::string& publish,
@@ -45,8 +62,9 @@ std::string Config(int workers, const std::string& publish,
 
 // As from another host: over TCP, at `address` if it is not the job's.
 std::unique_ptr<AggClient> Connect(const LoopbackJob& job, int rank,
+                                   const Manifest& manifest,
                                    const std::string& address = "") {
-  ClientOptions options = job.Options(rank, ThreeWaves());
+  ClientOptions options = job.Options(rank, manifest);
   options.recovery_window = absl::Minutes(1);
   options.local_sockets = false;
   if (!address.empty()) options.coordinator = address;
@@ -57,19 +75,19 @@ std::unique_ptr<AggClient> Connect(const LoopbackJob& job, int rank,
 
 // What each worker has after some rounds of PushPull; what is asked for with
 // calls of their own is on the page of `metrics_port`.
-HostTensors TrainOverTcp(const LoopbackJob& job) {
-  std::vector<HostTensors> parameters(kWorkers, MakeTensors(ThreeWaves(), 7));
+HostTensors TrainOverTcp(const LoopbackJob& job, const Manifest& manifest) {
+  std::vector<HostTensors> parameters(kWorkers, MakeTensors(manifest, 7));
   std::vector<std::unique_ptr<AggClient>> clients(kWorkers);
   RunWorkers(kWorkers, [&](int rank) {
-    clients[rank] = Connect(job, rank);
+    clients[rank] = Connect(job, rank, manifest);
     ASSERT_NE(clients[rank], nullptr);
     HostTensors* const mine = &parameters[rank];
     const absl::Status status = clients[rank]->SeedOrPull(MutableViews(mine));
     ASSERT_TRUE(status.ok()) << status;
     for (int round = 0; round < kRounds; ++round) {
-      const HostTensors gradient = Gradient(round, rank);
-      const auto outcome =
-          clients[rank]->PushPull(Views(gradient), {}, MutableViews(mine));
+      const HostTensors gradient = Gradient(manifest, round, rank);
+      const auto outcome = clients[rank]->PushPull(
+          RowOf(gradient, manifest, round + rank), {}, MutableViews(mine));
       ASSERT_TRUE(outcome.ok()) << outcome.status();
       EXPECT_TRUE(outcome->included);
       EXPECT_EQ(outcome->version, static_cast<uint64_t>(round) + 1);
@@ -94,15 +112,20 @@ double Calls(int metrics_port, const std::string& method) {
   return 0;
 }
 
-using Case = std::tuple<int, std::string>;  // shards, push_dtype
+struct Case {
+  int num_shards;
+  const char* push_dtype;
+  bool large;
+};
 
 class PipelinedClientTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(PipelinedClientTest, GivesTheBytesOfAnAtomicJobInOneTrip) {
-  const int num_shards = std::get<0>(GetParam());
-  std::string dtypes =
-      absl::StrCat("push_dtype: \"", std::get<1>(GetParam()), "\"");
-  if (std::get<1>(GetParam()) == "bf16") dtypes += " pull_dtype: \"bf16\"";
+  const int num_shards = GetParam().num_shards;
+  const Manifest manifest = GetParam().large ? ThreeWaves() : SmallTensors();
+  const std::string dtype = GetParam().push_dtype;
+  std::string dtypes = absl::StrCat("push_dtype: \"", dtype, "\"");
+  if (dtype == "bf16") dtypes += " pull_dtype: \"bf16\"";
   const LoopbackJob atomic(num_shards, Config(kWorkers, "atomic", dtypes));
   const int metrics_port = FreePorts(1).front();
   const LoopbackJob pipelined(
@@ -110,15 +133,17 @@ TEST_P(PipelinedClientTest, GivesTheBytesOfAnAtomicJobInOneTrip) {
       [&, next = num_shards](ServerOptions* options) mutable {
         if (--next == 0) options->metrics.port = metrics_port;
       });
-  const HostTensors expected = TrainOverTcp(atomic);
-  EXPECT_EQ(TrainOverTcp(pipelined), expected);
+  const HostTensors expected = TrainOverTcp(atomic, manifest);
+  EXPECT_EQ(TrainOverTcp(pipelined, manifest), expected);
   EXPECT_EQ(Calls(metrics_port, "Coordinator/Commit"), 1);  // the seed's
 }
 
-INSTANTIATE_TEST_SUITE_P(Jobs, PipelinedClientTest,
-                         ::testing::Values(Case(1, "f32"), Case(1, "bf16"),
-                                           Case(2, "f16"), Case(2, "int8"),
-                                           Case(3, "f32")));
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, PipelinedClientTest,
+    ::testing::Values(Case{1, "f32", true}, Case{1, "bf16", true},
+                      Case{2, "f16", true}, Case{2, "int8", true},
+                      Case{3, "f32", true}, Case{1, "f32", false},
+                      Case{2, "int8", false}));
 
 HostTensors Constant(float value) {
   HostTensors tensors = MakeTensors(ThreeWaves(), 0);
@@ -137,7 +162,7 @@ class TwoPiecesTest : public ::testing::Test {
     std::vector<HostTensors> parameters(kWorkers, Constant(1));
     std::vector<std::unique_ptr<AggClient>> clients(kWorkers);
     RunWorkers(kWorkers, [&](int rank) {
-      clients[rank] = Connect(atomic, rank);
+      clients[rank] = Connect(atomic, rank, ThreeWaves());
       const HostTensors gradient = rank == 0 ? gradient_ : Constant(1);
       EXPECT_TRUE(
           clients[rank]->SeedOrPull(MutableViews(&parameters[rank])).ok());
@@ -147,7 +172,7 @@ class TwoPiecesTest : public ::testing::Test {
               .ok());
     });
     expected_ = parameters[0];
-    client_ = Connect(job_, 0, relay_.address());
+    client_ = Connect(job_, 0, ThreeWaves(), relay_.address());
     ASSERT_NE(client_, nullptr);
     ASSERT_TRUE(client_->SeedOrPull(MutableViews(&parameters_)).ok());
   }
@@ -182,7 +207,7 @@ class TwoPiecesTest : public ::testing::Test {
   TcpRelay relay_{job_.coordinator()};
   RawWorker other_{job_.coordinator(), 1, ThreeWaves()};  // seeds ones
   std::unique_ptr<AggClient> client_;
-  const HostTensors gradient_ = Gradient(0, 0);
+  const HostTensors gradient_ = Gradient(ThreeWaves(), 0, 0);
   HostTensors parameters_ = Constant(3), expected_;
 };
 

@@ -219,6 +219,8 @@ TEST_P(Float32, WhatWaitsForItsTurnToPushCanBeCancelled) {
   Operation commit = client->StartCommit({});
   job.AwaitFrames(before + 1);  // the first has the turn
   Operation second = client->StartPush(Read(gradient));
+  // So that it is likely to wait by now: what has not begun ends anyhow.
+  EXPECT_TRUE(client->LatestVersion().ok());
   second.Cancel();
   EXPECT_TRUE(second.WaitUntil(absl::Now() + absl::Minutes(1)));
   EXPECT_TRUE(absl::IsCancelled(second.Status())) << second.Status();
