@@ -11,15 +11,19 @@ namespace agg {
 
 CancelSource::Registration::Registration(CancelSource* source,
                                          grpc::ClientContext* context)
-    : source_(source), context_(context) {
+    : Registration(source, [context] { context->TryCancel(); }) {}
+
+CancelSource::Registration::Registration(CancelSource* source,
+                                         std::function<void()> wake)
+    : source_(source), cancel_(std::move(wake)) {
   MutexLock lock(&source_->mutex_);
-  source_->calls_.insert(context_);
-  if (!source_->reason_.ok()) context_->TryCancel();
+  source_->registered_.insert(this);
+  if (!source_->reason_.ok()) cancel_();
 }
 
 CancelSource::Registration::~Registration() {
   MutexLock lock(&source_->mutex_);
-  source_->calls_.erase(context_);
+  source_->registered_.erase(this);
 }
 
 absl::Status CancelSource::status() const {
@@ -33,7 +37,7 @@ bool CancelSource::Cancel(absl::Status reason) {
   reason_ = std::move(reason);
   // Under the lock, so that no context is destroyed meanwhile. TryCancel does
   // not wait: it only posts.
-  for (grpc::ClientContext* context : calls_) context->TryCancel();
+  for (const Registration* each : registered_) each->cancel_();
   cancelled_.NotifyAll();
   return true;
 }

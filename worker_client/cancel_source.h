@@ -5,6 +5,7 @@
 
 #include <grpcpp/client_context.h>
 
+#include <functional>
 #include <set>
 
 #include "absl/base/thread_annotations.h"
@@ -27,13 +28,17 @@ class CancelSource {
   class Registration {
    public:
     Registration(CancelSource* source, grpc::ClientContext* context);
+    // Likewise a wait: `wake` is called, perhaps from here, at most once. It
+    // must not wait long, nor use the source.
+    Registration(CancelSource* source, std::function<void()> wake);
     ~Registration();
     Registration(const Registration&) = delete;
     Registration& operator=(const Registration&) = delete;
 
    private:
+    friend class CancelSource;
     CancelSource* const source_;
-    grpc::ClientContext* const context_;
+    const std::function<void()> cancel_;
   };
 
   // OK while not cancelled.
@@ -50,7 +55,7 @@ class CancelSource {
   mutable Mutex mutex_;
   CondVar cancelled_;
   absl::Status reason_ ABSL_GUARDED_BY(mutex_);
-  std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);
+  std::set<const Registration*> registered_ ABSL_GUARDED_BY(mutex_);
 };
 
 // What ends a call that waits: the system's time, or a source with its reason.

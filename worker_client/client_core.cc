@@ -74,6 +74,7 @@ ClientCore::ClientCore(const ClientOptions& options,
       regions_(options_, router_.get()),
       job_(Describe(*membership_->view(), &regions_)),
       trip_shards_(TripShards(*router_, job_.push_dtype)),
+      pipelined_shards_(PipelinedTripShards(*router_)),
       audit_(options_.observer ? "" : options_.audit_log,
              [this](const std::string& error) {
                if (options_.on_event == nullptr) return;
@@ -144,7 +145,7 @@ absl::Status ClientCore::PushOwed(const View& view, const RowName& name,
   meta.set_round(name.round);
   meta.set_kind(name.seed ? v1::SEED : v1::GRADIENT);
   meta.set_attempt(name.attempt);
-  if (MayTry(*owed, wish)) {
+  if (MayTry(*view, *owed, wish)) {
     TryTrip(view, meta, name, row, wish);
     if (wish->outcome.has_value()) return absl::OkStatus();
     owed = Owed(view, name);
@@ -185,14 +186,14 @@ absl::Status ClientCore::PushRow(uint64_t round, GrowingRow* row,
                                  CancelSource* cancel, RowName* name,
                                  TripWish* wish) {
   name->round = round;
-  MutexLock lock(&push_mutex_);  // pushes take turns
-  const absl::Status cancelled = cancel->status();
-  if (!cancelled.ok()) return cancelled;
-  return membership_->Persist(
+  if (!push_turn_.Take(cancel)) return cancel->status();
+  const absl::Status status = membership_->Persist(
       {absl::InfiniteFuture(), cancel},
-      [&](const View& view) ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_mutex_) {
+      [&](const View& view) ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_) {
         return PushOnce(view, round, row, name, wish);
       });
+  push_turn_.Give();
+  return status;
 }
 
 absl::StatusOr<RoundOutcome> ClientCore::CommitOnce(const View& view,
@@ -210,8 +211,9 @@ absl::StatusOr<RoundOutcome> ClientCore::CommitOnce(const View& view,
   const absl::Status takes_part = CheckFirstRound(*view, row.round);
   if (!takes_part.ok()) return takes_part;
   if (gradient != nullptr) {
-    MutexLock lock(&push_mutex_);
+    if (!push_turn_.Take(limit.cancel)) return limit.cancelled();
     const absl::Status pushed = PushOwed(view, row, gradient);
+    push_turn_.Give();
     if (!pushed.ok()) return pushed;
   }
   v1::CommitRequest request = CommitOf(row, info);

@@ -27,6 +27,7 @@
 #include "worker_client/membership.h"
 #include "worker_client/pull_into.h"
 #include "worker_client/pull_stream.h"
+#include "worker_client/push_turn.h"
 #include "worker_client/round_trip.h"
 #include "worker_client/row_custody.h"
 #include "worker_client/row_pusher.h"
@@ -88,29 +89,31 @@ class ClientCore {
   // Pushes the row to the shards that lack it.
   absl::Status PushOwed(const View& view, const RowName& name, GrowingRow* row,
                         TripWish* wish = nullptr)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_mutex_);
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
   // The shards that lack the row; why not: the view is over.
   absl::StatusOr<std::vector<int>> Owed(const View& view, const RowName& name);
   // PushRow in one epoch.
   absl::Status PushOnce(const View& view, uint64_t round, GrowingRow* row,
                         RowName* name, TripWish* wish)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_mutex_);
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
+  // The shards that rows go to in one trip; none: they do not.
+  std::vector<int> ShardsOfTrip(const JobView& view);
   // Whether the row goes in one trip; then tries it. What has not come is to be
   // asked for with ordinary calls.
-  bool MayTry(const std::vector<int>& owed, const TripWish* wish) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_mutex_);
+  bool MayTry(const JobView& view, const std::vector<int>& owed,
+              const TripWish* wish) ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
   void TryTrip(const View& view, const v1::FrameMeta& meta, const RowName& name,
                GrowingRow* row, TripWish* wish)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_mutex_);
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
+  // What has come of it.
+  void NoteTrip(const View& view, const RowName& name, const RoundTrip& trip,
+                TripWish* wish);
   DType PullDType(const PullInto& into) const {
     return into.precision == Precision::kFull ? DType::kF32 : job_.pull_dtype;
   }
-  // Of PullArrivals: in another epoch a version has the same bytes, unless the
-  // job has gone back meanwhile, which observers do not hear of.
-  uint64_t Past(const JobView& view) const;
   // Of the pusher's last push, which was of `name`.
   void TakeReceipts(const View& view, const RowName& name)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_mutex_);
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
   // `gradient`: for shards that have lost the row; null: then DATA_LOSS.
   absl::StatusOr<RoundOutcome> CommitRow(const RowName& row,
                                          const PushInfo& info,
@@ -120,6 +123,10 @@ class ClientCore {
                                           const PushInfo& info,
                                           GrowingRow* gradient,
                                           const CallLimit& limit);
+  // Pushes it, unless only the answer is missing. `row`: of this worker's last
+  // attempt, in `row_epoch`.
+  absl::Status PushSeed(const View& view, GrowingRow* seed, RowName* row,
+                        uint64_t* row_epoch);
   absl::StatusOr<RoundOutcome> SeedOnce(const View& view, GrowingRow* seed,
                                         RowName* row, uint64_t* row_epoch);
   // Writes down what this worker knows of its row, and tells the feedback.
@@ -154,19 +161,20 @@ class ClientCore {
   ShardRegions regions_;
   const JobDescription job_;
   const std::vector<int> trip_shards_;  // empty: rows are too large for trips
+  const std::vector<int> pipelined_shards_;  // of trips of a pipelined job
   AuditLog audit_;
   std::atomic<uint64_t> version_;
-  Mutex push_mutex_;
-  View pusher_view_ ABSL_GUARDED_BY(push_mutex_);  // outlives the pusher
-  std::unique_ptr<RowPusher> pusher_ ABSL_GUARDED_BY(push_mutex_);
-  mutable Mutex custody_mutex_;  // a Push holds push_mutex_ until its end
+  PushTurn push_turn_;  // pushes take turns; before any mutex
+  View pusher_view_ ABSL_GUARDED_BY(push_turn_);  // outlives the pusher
+  std::unique_ptr<RowPusher> pusher_ ABSL_GUARDED_BY(push_turn_);
+  mutable Mutex custody_mutex_;  // a Push has the turn until its end
   RowCustody custody_ ABSL_GUARDED_BY(custody_mutex_);
   // What RowTensors gave points into these.
   std::vector<std::shared_ptr<const MappedRegions>> row_owners_
       ABSL_GUARDED_BY(custody_mutex_);
   uint64_t custody_view_ ABSL_GUARDED_BY(custody_mutex_) = 0;  // serial number
-  uint64_t custody_histories_ ABSL_GUARDED_BY(custody_mutex_) = 0;
-  // Or null. Begun with both mutexes held; its residuals are the pusher's.
+  uint64_t custody_rewinds_ ABSL_GUARDED_BY(custody_mutex_) = 0;
+  // Or null. Begun with the turn and the mutex; its residuals are the pusher's.
   const std::unique_ptr<ErrorFeedback> feedback_;
 };
 

@@ -21,6 +21,18 @@ RoundOutcome Rewound(uint64_t round, uint64_t from, uint64_t to) {
   return outcome;
 }
 
+// What the caller hears. Who has read tensors of a version that was on its way
+// (P43), and was given up, has to compute on the version as on any other one.
+RoundOutcome Told(RoundOutcome outcome, const PullInto& into) {
+  if (into.arrivals->withdrawn() && outcome.version == outcome.round + 1 &&
+      outcome.kind != RoundOutcome::Kind::kRewound) {
+    outcome.kind = RoundOutcome::Kind::kRewound;
+    outcome.message = absl::StrCat("version ", outcome.version,
+                                   " was given up on its way, and made anew");
+  }
+  return outcome;
+}
+
 }  // namespace
 
 absl::Status ClientCore::CheckAwaited(const JobView& view,
@@ -47,12 +59,6 @@ absl::Status ClientCore::Pull(uint64_t version, const PullInto& into) {
     if (!awaited.ok()) return awaited;
     return PullOnce(view, version, into, limit.deadline);
   });
-}
-
-uint64_t ClientCore::Past(const JobView& view) const {
-  const bool same =
-      !options_.observer && membership_->standing(view) == Standing::kGood;
-  return same ? 0 : view.serial() + 1;
 }
 
 PullSettings ClientCore::SettingsFor(const View& view) {
@@ -104,7 +110,7 @@ absl::Status ClientCore::PullOnce(const View& view, uint64_t version,
         AwaitPublished(view, version, {deadline, into.cancel}, &end);
     if (!awaited.ok()) return awaited;
   }
-  into.arrivals->Begin(version, Past(*view));
+  into.arrivals->Begin({version, view->past(), view->epoch()});
   const absl::Status status = PullVersion(settings, target, into.bound, end);
   if (!status.ok()) return status;
   if (!membership_->NoteHeld(*view, version)) return view->over()->status();
@@ -175,17 +181,18 @@ absl::StatusOr<RoundOutcome> ClientCore::FinishRound(const absl::Status& pushed,
   } else if (wish.outcome.has_value()) {
     outcome = *wish.outcome;
     Audit(name, *outcome);
-    if (wish.pulled) return outcome;
+    if (wish.pulled) return Told(*std::move(outcome), into);
   } else {
     outcome = CommitRow(name, *wish.info, row, into.cancel);
   }
   if (!outcome.ok()) outcome = Missed(asked, outcome.status(), into.cancel);
   if (!outcome.ok()) return outcome;
   outcome = PullOutcome(*std::move(outcome), into);
-  if (outcome.ok() && outcome->kind == RoundOutcome::Kind::kRewound) {
+  if (!outcome.ok()) return outcome;
+  if (outcome->kind == RoundOutcome::Kind::kRewound) {
     Audit(asked, *outcome);
   }
-  return outcome;
+  return Told(*std::move(outcome), into);
 }
 
 absl::StatusOr<RoundOutcome> ClientCore::Missed(const RowName& row,

@@ -23,28 +23,29 @@ std::vector<TensorView> ConstViews(absl::Span<const MutableTensorView> views) {
 
 }  // namespace
 
+absl::Status ClientCore::PushSeed(const View& view, GrowingRow* seed,
+                                  RowName* row, uint64_t* row_epoch) {
+  CatchUp(*view);
+  // After a recovery version 0 may be there: then only the answer is missing.
+  const bool pushes = view->serial() == 0 || !view->reply().seeded();
+  PushTurnLock turn(&push_turn_);
+  // An epoch that begins unseeded has forgotten what was pushed before, also
+  // on shards that live: their receipts say nothing.
+  if (row->session != view->session() ||
+      (pushes && *row_epoch != view->epoch())) {
+    MutexLock custody_lock(&custody_mutex_);
+    *row = custody_.Begin(/*seed=*/true, 0, view->session());
+    *row_epoch = view->epoch();
+  }
+  return pushes ? PushOwed(view, *row, seed) : absl::OkStatus();
+}
+
 absl::StatusOr<RoundOutcome> ClientCore::SeedOnce(const View& view,
                                                   GrowingRow* seed,
                                                   RowName* row,
                                                   uint64_t* row_epoch) {
-  CatchUp(*view);
-  {
-    MutexLock lock(&push_mutex_);
-    // After a recovery version 0 may be there: then only the answer is missing.
-    const bool pushes = view->serial() == 0 || !view->reply().seeded();
-    // An epoch that begins unseeded has forgotten what was pushed before, also
-    // on shards that live: their receipts say nothing.
-    if (row->session != view->session() ||
-        (pushes && *row_epoch != view->epoch())) {
-      MutexLock custody_lock(&custody_mutex_);
-      *row = custody_.Begin(/*seed=*/true, 0, view->session());
-      *row_epoch = view->epoch();
-    }
-    if (pushes) {
-      const absl::Status status = PushOwed(view, *row, seed);
-      if (!status.ok()) return status;
-    }
-  }
+  const absl::Status status = PushSeed(view, seed, row, row_epoch);
+  if (!status.ok()) return status;
   v1::CommitRequest request;
   request.set_kind(v1::SEED);
   request.set_attempt(row->attempt);

@@ -9,10 +9,19 @@
 
 namespace agg {
 
-bool ClientCore::MayTry(const std::vector<int>& owed,
-                        const TripWish* wish) const {
-  return wish != nullptr && !trip_shards_.empty() && owed == trip_shards_ &&
-         pusher_->takes_trips();
+std::vector<int> ClientCore::ShardsOfTrip(const JobView& view) {
+  if (!trip_shards_.empty() || !view.reply().pipelined()) return trip_shards_;
+  // In shared memory ordinary calls copy faster than a stream sends.
+  const bool sends =
+      std::any_of(pipelined_shards_.begin(), pipelined_shards_.end(),
+                  [&](int shard) { return !regions_.Get(view, shard)->any(); });
+  return sends ? pipelined_shards_ : std::vector<int>();
+}
+
+bool ClientCore::MayTry(const JobView& view, const std::vector<int>& owed,
+                        const TripWish* wish) {
+  return wish != nullptr && pusher_->takes_trips() && !owed.empty() &&
+         owed == ShardsOfTrip(view);
 }
 
 void ClientCore::TryTrip(const View& view, const v1::FrameMeta& meta,
@@ -22,9 +31,12 @@ void ClientCore::TryTrip(const View& view, const v1::FrameMeta& meta,
   target.epoch = view->epoch();
   target.version = name.round + 1;
   target.dtype = PullDType(into);
-  into.arrivals->Begin(target.version, Past(*view));
-  ParameterSink sink(router_.get(), into.bound, target, into.arrivals);
   RoundTrip trip;
+  trip.pipelined = view->reply().pipelined();
+  PullOrigin origin{target.version, view->past(), view->epoch()};
+  origin.published = !trip.pipelined;
+  into.arrivals->Begin(origin);
+  ParameterSink sink(router_.get(), into.bound, target, into.arrivals);
   trip.sink = &sink;
   trip.commit = CommitOf(name, *wish->info);
   trip.commit.set_epoch(meta.epoch());
@@ -33,21 +45,33 @@ void ClientCore::TryTrip(const View& view, const v1::FrameMeta& meta,
   trip.pull.set_epoch(meta.epoch());
   trip.pull.set_version(target.version);
   trip.pull.set_dtype(static_cast<v1::DType>(target.dtype));
-  const ShardRegions::Placed placed = regions_.Begin(*view, name, trip_shards_);
+  const std::vector<int> shards = ShardsOfTrip(*view);
+  const ShardRegions::Placed placed = regions_.Begin(*view, name, shards);
   const absl::Status status = pusher_->PushInOneTrip(
-      row, meta, trip_shards_, placed.regions,
+      row, meta, shards, placed.regions,
       std::min(options_.transfer_timeout, options_.round_timeout), &trip);
   TakeReceipts(view, name);
-  if (!status.ok() || !trip.outcome.has_value()) return;
+  if (status.ok()) NoteTrip(view, name, trip, wish);
+}
+
+void ClientCore::NoteTrip(const View& view, const RowName& name,
+                          const RoundTrip& trip, TripWish* wish) {
+  if (!trip.outcome.has_value()) return;
   wish->outcome = session_.Note(*view, *trip.outcome);
+  const uint64_t version = name.round + 1;
+  const bool makes_it = wish->outcome->version == version;
+  // What has come of it is good in the next epoch, too.
+  if (makes_it) {
+    wish->into->arrivals->Begin({version, view->past(), view->epoch()});
+  }
   {
     MutexLock lock(&custody_mutex_);
     if (custody_.row() == name) custody_.Know();
   }
   // A version that came in an epoch that has ended is pulled again.
-  wish->pulled = trip.pulled && wish->outcome->version == target.version &&
-                 membership_->NoteHeld(*view, target.version);
-  if (wish->pulled) version_ = target.version;
+  wish->pulled =
+      trip.pulled && makes_it && membership_->NoteHeld(*view, version);
+  if (wish->pulled) version_ = version;
 }
 
 }  // namespace agg

@@ -103,7 +103,8 @@ enum class Precision {
 struct PullOptions {
   Precision precision = Precision::kJob;
   // Tensors that are needed first, by name, in this order; the others follow in
-  // the manifest's. By frames of 4 MiB: small tensors come together.
+  // the manifest's. By frames of 4 MiB: small tensors come together. A version
+  // that comes in one trip with its round comes in the manifest's order.
   std::vector<std::string> first;
 };
 
@@ -125,7 +126,9 @@ struct PushInfo {
 // How a round ended.
 struct RoundOutcome {
   // kRewound: the job has gone back to `version`, whose parameters PushPull has
-  // pulled; `round` is given up. Compute on `version` as after any other round.
+  // pulled; `round` is given up. Or it has gone back while `version` came, of
+  // which WaitForTensor had given tensors, and has made it anew. Compute on
+  // `version` as after any other round.
   enum class Kind { kApplied, kSkipped, kSeeded, kRewound };
   static constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   uint64_t round = 0;

@@ -177,8 +177,8 @@ grpc::ByteBuffer FrameSource::Make(int frame) {
   } else {
     body = MakeBody(frame);
   }
-  const bool last = frame + 1 == num_frames();
-  if (!last || (commit_ == nullptr && pull_ == nullptr)) {
+  const bool asks = frame == (requests_first_ ? 0 : num_frames() - 1);
+  if (!asks || (commit_ == nullptr && pull_ == nullptr)) {
     return MakeFrame(body.meta, body.payload, std::move(body.owner));
   }
   v1::PushFrame head;

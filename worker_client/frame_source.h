@@ -72,11 +72,12 @@ class FrameSource {
   // Computes the sums of the only frame, which the next Make uses. REQUIRES:
   // num_frames() is 1.
   void Prepare();
-  // What the last frame has besides, from now on (P41); may be null. Outlives
-  // this.
-  void SetTail(const v1::CommitRequest* commit, const v1::PullRequest* pull) {
+  // What the last frame has besides (P41), or the first (P43); may be null.
+  void SetRequests(const v1::CommitRequest* commit, const v1::PullRequest* pull,
+                   bool with_first) {
     commit_ = commit;
     pull_ = pull;
+    requests_first_ = with_first;
   }
 
   // CommitRequest.row_crc32c for this shard; nothing before frames with all of
@@ -92,7 +93,7 @@ class FrameSource {
   };
   Body MakeBody(int frame);
   Body MakeInPlace(int frame);
-  // The slice's bytes as sent: in place, or rounded to `staging`'s end.
+  // As sent: in place, or rounded to `staging`'s end.
   absl::string_view Payload(const Slice& slice,
                             std::vector<uint16_t>* staging) const;
   bool NeedsStaging(const FramePlan& plan) const;
@@ -109,6 +110,7 @@ class FrameSource {
   absl::optional<Body> prepared_;  // of frame 0
   const v1::CommitRequest* commit_ = nullptr;
   const v1::PullRequest* pull_ = nullptr;
+  bool requests_first_ = false;
   // The checksums of the slices of frames that were made, 0 for absent ones.
   absl::flat_hash_map<int32_t, uint32_t> crc32c_;
 };

@@ -1,4 +1,5 @@
-// The parameters that a worker computes on, and what they are worth.
+// The parameters that a worker computes on, and what they are worth in another
+// epoch of its job.
 #ifndef AGG_WORKER_CLIENT_HELD_VERSION_H_
 #define AGG_WORKER_CLIENT_HELD_VERSION_H_
 

@@ -22,6 +22,12 @@ bool GoesBack(Standing standing) {
   return standing == Standing::kRewound || standing == Standing::kUnseeded;
 }
 
+// Who held nothing has not asked whether that is still good.
+bool SamePast(const ClientOptions& options, const HeldVersion& held,
+              Standing standing) {
+  return !options.observer && held.any && standing == Standing::kGood;
+}
+
 }  // namespace
 
 JobView::JobView(const ClientOptions& options, v1::JoinReply reply,
@@ -29,7 +35,8 @@ JobView::JobView(const ClientOptions& options, v1::JoinReply reply,
     : reply_(std::move(reply)),
       serial_(0),
       standing_(Standing::kGood),
-      num_histories_(0) {
+      num_rewinds_(0),
+      past_(0) {
   OpenChannels(options, coordinator, nullptr);
 }
 
@@ -39,7 +46,8 @@ JobView::JobView(const ClientOptions& options, v1::JoinReply reply,
     : reply_(std::move(reply)),
       serial_(before.serial() + 1),
       standing_(StandingOf(reply_, held)),
-      num_histories_(before.num_histories_ + (GoesBack(standing_) ? 1 : 0)) {
+      num_rewinds_(before.num_rewinds_ + (GoesBack(standing_) ? 1 : 0)),
+      past_(before.past() + (SamePast(options, held, standing_) ? 0 : 1)) {
   OpenChannels(options, coordinator, &before);
 }
 

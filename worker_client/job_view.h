@@ -46,11 +46,17 @@ class JobView {
   ShardLives lives() const;
   // How often the job has gone back, or lost all, between the first view and
   // this one: also where parameters were pulled since.
-  uint64_t num_histories() const { return num_histories_; }
+  uint64_t num_rewinds() const { return num_rewinds_; }
   // What the worker's parameters of another view are worth in this one.
   Standing standing(const HeldVersion& held) const {
     return held.view == serial_ ? Standing::kGood : standing_;
   }
+
+  // How often, up to this view, the worker's parameters of the view before were
+  // not good, or not known to be: versions of the same number that are pulled
+  // in views with the same past have the same bytes. Observers do not hear of
+  // rewinds, so that each of their views has a past of its own.
+  uint64_t past() const { return past_; }
 
   const std::vector<ShardName>& names() const { return names_; }
   // Whether shard `ordinal` is reached over its Unix socket.
@@ -101,7 +107,8 @@ class JobView {
   const v1::JoinReply reply_;
   const uint64_t serial_;
   const Standing standing_;
-  const uint64_t num_histories_;
+  const uint64_t num_rewinds_;
+  const uint64_t past_;
   std::vector<ShardName> names_;  // by ordinal, as the other lists
   std::vector<Target> targets_;
   std::vector<std::shared_ptr<grpc::Channel>> push_channels_;

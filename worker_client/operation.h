@@ -56,7 +56,8 @@ class PullOperation : public Operation {
 
   // Waits until this tensor has its values, and may be read while others are on
   // their way: OK, and it is not written again before the operation is done,
-  // unless the job goes back (kRewound), the session is replaced, or newer
+  // unless the job goes back (kRewound; also from a version that a pipelined
+  // round was about to publish), the session is replaced, or newer
   // versions replace this one meanwhile: then the outcome names another version
   // than the next one. Else how the operation failed;
   // DEADLINE_EXCEEDED at `deadline`; INVALID_ARGUMENT: no tensor of that name.

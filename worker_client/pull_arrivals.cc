@@ -8,11 +8,17 @@ namespace agg {
 PullArrivals::PullArrivals(const ShardRouter* router)
     : router_(router), missing_(router->manifest().tensors.size(), 1) {}
 
-void PullArrivals::Begin(uint64_t version, uint64_t past) {
+void PullArrivals::Begin(const PullOrigin& origin) {
   MutexLock lock(&mutex_);
-  if (!landed_.empty() && version == version_ && past == past_) return;
-  version_ = version;
-  past_ = past;
+  const bool same = !landed_.empty() && origin.version == origin_.version &&
+                    origin.past == origin_.past &&
+                    (origin_.published || origin.epoch == origin_.epoch);
+  const bool published = same && origin_.published;
+  origin_ = origin;
+  origin_.published |= published;
+  if (same) return;
+  withdrawn_ |= given_;
+  given_ = false;
   landed_.assign(router_->plan().slices.size(), false);
   missing_.clear();
   for (const auto& slices : router_->plan().slices_of_tensor) {
@@ -35,6 +41,11 @@ bool PullArrivals::landed(int32_t slice) const {
   return landed_[slice];
 }
 
+bool PullArrivals::withdrawn() const {
+  MutexLock lock(&mutex_);
+  return withdrawn_;
+}
+
 void PullArrivals::End() {
   MutexLock lock(&mutex_);
   ended_ = true;
@@ -48,7 +59,9 @@ bool PullArrivals::Await(int tensor, absl::Time deadline) const {
     if (left <= absl::ZeroDuration()) break;
     changed_.WaitFor(&mutex_, left);
   }
-  return missing_[tensor] == 0;
+  if (missing_[tensor] != 0) return false;
+  given_ |= !router_->plan().slices_of_tensor[tensor].empty();
+  return true;
 }
 
 }  // namespace agg

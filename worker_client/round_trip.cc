@@ -24,4 +24,13 @@ std::vector<int> TripShards(const ShardRouter& router, DType dtype) {
   return shards;
 }
 
+std::vector<int> PipelinedTripShards(const ShardRouter& router) {
+  std::vector<int> shards;
+  for (int shard = 0; shard < router.num_shards(); ++shard) {
+    if (!router.plan().slices_of_shard[shard].empty()) shards.push_back(shard);
+  }
+  if (shards.empty() || shards.front() != 0) return {};
+  return shards;
+}
+
 }  // namespace agg

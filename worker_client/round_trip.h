@@ -17,17 +17,24 @@
 namespace agg {
 
 // Of a shard's part of a row that goes in one trip. Larger ones gain nothing by
-// it: their time is that of their bytes.
+// it, unless the job is pipelined: their time is that of their bytes.
 inline constexpr int64_t kMaxTripBytes = int64_t{1} << 20;
 inline constexpr size_t kMaxTripSlices = 1024;
 
 // The shards that rows go to in one trip, ascending: those with slices, if each
 // gets one frame, and shard 0 one with the commit. Else none.
 std::vector<int> TripShards(const ShardRouter& router, DType dtype);
+// Those of a pipelined job (P43): all with slices, however large their parts
+// are, if shard 0 is one of them. Else none.
+std::vector<int> PipelinedTripShards(const ShardRouter& router);
 
 // One attempt of it, at the shards of one epoch.
 struct RoundTrip {
-  v1::CommitRequest commit;  // complete but for row_crc32c
+  // The first frame to each shard asks for all of this, so that the version
+  // comes while the row is on its way (P43); else the last one does (P41).
+  bool pipelined = false;
+  // Complete but for row_crc32c, which a pipelined one does not have.
+  v1::CommitRequest commit;
   v1::PullRequest pull;
   ParameterSink* sink = nullptr;  // takes the version; outlives the trip
 

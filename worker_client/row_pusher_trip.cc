@@ -1,5 +1,7 @@
 // A round in one trip: the sums of all shards go to shard 0 with its frame, so
-// all frames are prepared before the first one is sent.
+// all frames are prepared before the first one is sent. Of a pipelined job
+// there are no sums, and as many frames as it takes: what comes back is read
+// between the writes, as one thread polls for both.
 #include <utility>
 
 #include "worker_client/row_pusher.h"
@@ -50,22 +52,26 @@ void RowPusher::StartTrip(absl::Span<const int> shards,
   for (size_t i = 0; i < shards.size(); ++i) {
     const int shard = shards[i];
     v1::FrameMeta meta = job->meta;
-    meta.set_report(shard != 0);
+    meta.set_report(trip->pipelined || shard != 0);
     Part part =
         MakePart(shard, meta, *job->row, regions[i], absl::ZeroDuration());
     part.source->Add(
         router_->PlanFrames(shard, job->row->dtype(), job->row->bound()));
-    part.source->Prepare();
-    sums[static_cast<size_t>(shard)] = part.source->row_crc32c().value_or(0);
+    if (!trip->pipelined) {
+      part.source->Prepare();
+      sums[static_cast<size_t>(shard)] = part.source->row_crc32c().value_or(0);
+    }
     part.trip.sink = trip->sink;
     part.trip.commits = shard == 0;
     job->parts.push_back(std::move(part));
   }
-  trip->commit.mutable_row_crc32c()->Add(sums.begin(), sums.end());
+  if (!trip->pipelined) {
+    trip->commit.mutable_row_crc32c()->Add(sums.begin(), sums.end());
+  }
   // The list grows no more: streams point into it.
   for (Part& part : job->parts) {
-    part.source->SetTail(part.ordinal == 0 ? &trip->commit : nullptr,
-                         &trip->pull);
+    part.source->SetRequests(part.ordinal == 0 ? &trip->commit : nullptr,
+                             &trip->pull, trip->pipelined);
     part.stream->StartPush(part.source.get(), job->meta, &part.trip);
   }
 }

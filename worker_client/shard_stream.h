@@ -64,9 +64,9 @@ class ShardStream {
 
   // Sends the frames that the source has, from its first; it must live until
   // the state is kAcknowledged or kBroken. `meta` identifies the
-  // acknowledgement. With `trip`, which must live as long, the source's tail
-  // asks for one: kAcknowledged is then when all of it has come. REQUIRES: not
-  // kPushing.
+  // acknowledgement. With `trip`, which must live as long, the source's
+  // frames ask for one: kAcknowledged is then when all of it has come.
+  // REQUIRES: not kPushing.
   void StartPush(FrameSource* source, const v1::FrameMeta& meta,
                  Trip* trip = nullptr);
   // Whether the source's frames are with gRPC, so that it may get more.

@@ -1,10 +1,11 @@
 """Atomic and pipelined rounds over a slow link: pipeline.py --bin=FOLDER.
 
-Needs root, for network namespaces: the server has one end of a pair of links,
+Needs root, for network namespaces: the servers have one end of a pair of links,
 the workers share the other, both shaped to --mbit. --delay_ms and --loss need
-netem in the kernel. Prints the median round of each, and its ratio to the time
-of one direction alone, which is when an atomic round's first answer comes.
-FOLDER: bazel-bin.
+netem in the kernel. "raw" is a worker that speaks the wire's messages itself
+(trip_worker), "client" is AggClient (transport_worker). Prints the median round
+of each, and its ratio to the time of one direction alone, which is when the raw
+worker's first answer of an atomic round comes. FOLDER: bazel-bin.
 """
 
 import argparse
@@ -16,6 +17,11 @@ import sys
 import tempfile
 
 from trips import Team, barrier
+
+CONTENDERS = [(worker, publish) for worker in ("raw", "client")
+              for publish in ("atomic", "pipelined")]
+PROGRAMS = {"raw": ["trip_worker"],
+            "client": ["transport_worker", "--transport=tcp"]}
 
 SERVER, WORKERS = f"aggs{os.getpid()}", f"aggw{os.getpid()}"
 ADDRESS = "10.231.7.1"
@@ -64,23 +70,30 @@ class Link:
             subprocess.run(["ip", "netns", "del", name], check=False)
 
 
-def start(args, bin_folder, folder, publish, port):
-    config = folder / f"{publish}.textproto"
+def start(args, bin_folder, folder, contender, ports):
+    """The servers of a contender's job."""
+    worker, publish = contender
+    name = f"{worker}_{publish}"
+    config = folder / f"{name}.textproto"
     config.write_text(
-        f'shards: "{ADDRESS}:{port}"\nworkers: {args.workers}\n'
-        f'publish: "{publish}"\n'
+        "".join(f'shards: "{ADDRESS}:{port}"\n' for port in ports)
+        + f'workers: {args.workers}\npublish: "{publish}"\n'
+        f'push_dtype: "{args.push_dtype}"\nreplication: "none"\n'
         "lease_seconds: 3600 "
         'combination { rule: "adasum" } learning_rate { rate: 1e-3 }\n')
-    log = open(folder / f"{publish}.log", "w", encoding="utf-8")
-    return subprocess.Popen(
+    return [subprocess.Popen(
         ["ip", "netns", "exec", SERVER, bin_folder / "server/agg_server",
-         f"--config={config}", "--shard=0", f"--bind={ADDRESS}"], stderr=log)
+         f"--config={config}", f"--shard={shard}", f"--bind={ADDRESS}"],
+        stderr=open(folder / f"{name}{shard}.log", "w", encoding="utf-8"))
+        for shard in range(len(ports))]
 
 
-def team(args, bin_folder, folder, publish, port):
-    path = barrier(folder, publish)
+def team(args, bin_folder, folder, contender, port):
+    worker, publish = contender
+    path = barrier(folder, f"{worker}_{publish}")
+    program, *more = PROGRAMS[worker]
     return Team([["ip", "netns", "exec", WORKERS,
-                  bin_folder / "tests/bench/trip_worker",
+                  bin_folder / "tests/bench" / program, *more,
                   f"--coordinator={ADDRESS}:{port}", f"--rank={rank}",
                   f"--workers={args.workers}", f"--barrier={path}",
                   f"--elements={args.elements}", f"--tensors={args.tensors}"]
@@ -88,20 +101,24 @@ def team(args, bin_folder, folder, publish, port):
 
 
 def measure(args, bin_folder, folder):
-    servers, times = [], {"atomic": [], "pipelined": []}
-    one_way = []
+    # The raw worker's rows are of float32.
+    raw = ["raw"] if args.push_dtype == "f32" else []
+    times = {c: [] for c in CONTENDERS if c[0] in raw + ["client"]}
+    servers, one_way = [], []
     try:
         teams = {}
-        for port, publish in enumerate(times, start=50051):
-            servers.append(start(args, bin_folder, folder, publish, port))
-            teams[publish] = team(args, bin_folder, folder, publish, port)
+        for i, contender in enumerate(times):
+            first = 50051 + i * args.shards
+            servers += start(args, bin_folder, folder, contender,
+                             range(first, first + args.shards))
+            teams[contender] = team(args, bin_folder, folder, contender, first)
         for turn in range(args.turns + 1):
-            for publish, workers in teams.items():
+            for contender, workers in teams.items():
                 rounds = workers.run_rounds(1)
                 if turn == 0:
                     continue  # to warm up
-                times[publish] += [r["end"] - r["begin"] for r in rounds]
-                if publish == "atomic":
+                times[contender] += [r["end"] - r["begin"] for r in rounds]
+                if contender == ("raw", "atomic"):
                     one_way += [r["pushed"] - r["begin"] for r in rounds]
         for workers in teams.values():
             workers.stop()
@@ -110,17 +127,21 @@ def measure(args, bin_folder, folder):
             server.terminate()
         for server in servers:
             server.wait(30)
-    report(args, times, statistics.median(one_way))
+    report(args, times, one_way)
 
 
 def report(args, times, one_way):
-    bits = args.workers * args.elements * 32
-    print(f"one direction {one_way / 1e6:8.0f} ms, "
-          f"{bits / one_way * 1e3 / args.mbit:.0%} of the link")
-    for publish, values in times.items():
-        print(f"{publish:13} {statistics.median(values) / 1e6:8.0f} ms"
-              f"  {min(values) / 1e6:6.0f} to {max(values) / 1e6:.0f}"
-              f"  {statistics.median(values) / one_way:5.2f} x one direction")
+    if one_way:
+        base, named = statistics.median(one_way), "one direction"
+        bits = args.workers * args.elements * 32
+        print(f"{named:16} {base / 1e6:8.0f} ms, "
+              f"{bits / base * 1e3 / args.mbit:.0%} of the link")
+    else:
+        base, named = statistics.median(times["client", "atomic"]), "atomic"
+    for (worker, publish), values in times.items():
+        print(f"{worker:6} {publish:9} {statistics.median(values) / 1e6:8.0f} "
+              f"ms  {min(values) / 1e6:6.0f} to {max(values) / 1e6:.0f}"
+              f"  {statistics.median(values) / base:5.2f} x {named}")
 
 
 def main():
@@ -130,6 +151,8 @@ def main():
     parser.add_argument("--elements", type=int, default=25000000)
     parser.add_argument("--tensors", type=int, default=50)
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--shards", type=int, default=1)
+    parser.add_argument("--push_dtype", default="f32")
     parser.add_argument("--mbit", type=int, default=1000)
     parser.add_argument("--delay_ms", type=float, default=0)
     parser.add_argument("--loss", type=float, default=0, help="percent")

@@ -1,6 +1,7 @@
 """A job of real processes whose shards are killed and frozen while it trains.
 
     chaos.py --bin=BAZEL_BIN [--replication=none|buddy] [--events=12]
+             [--publish=atomic|pipelined] [--wide]
              [--actions=kill,pair,..] [--checkpoint_every_rounds=N]
              [--shards=4] [--workers=3] [--rounds=200] [--rule=adasum]
              [--optimizer=adam] [--seed=1] [--minutes=M] [--edges]
@@ -54,7 +55,8 @@ def config_text(options, addresses, folder):
               "learning_rate { rate: 0.01 }",
               "compute_threads: 1",
               f'round_log {{ path: "{folder / "rounds.binlog"}" }}',
-              f'replication: "{options.replication}"']
+              f'replication: "{options.replication}"',
+              f'publish: "{options.publish}"']
     if "cut" in options.actions.split(","):
         # The proxies that cut connections see TCP alone.
         lines.append('unix_socket: "off"')
@@ -112,6 +114,7 @@ class Job:
             [self.bin / "tests" / "e2e" / "chaos_worker",
              f"--coordinator={self.coordinator}", f"--rank={rank}",
              f"--rounds={self.options.rounds}",
+             f"--{'' if self.options.wide else 'no'}wide",
              f"--audit_log={self.folder / f'audit_{rank}.log'}",
              f"--save={self.folder / f'parameters_{rank}'}"],
             stdout=subprocess.PIPE if rank == 0 else None)
@@ -286,6 +289,8 @@ def make_parser():
     parser.add_argument("--bin", required=True)
     parser.add_argument("--replication", default="buddy",
                         choices=("none", "buddy"))
+    parser.add_argument("--publish", default="atomic",
+                        choices=("atomic", "pipelined"))
     parser.add_argument("--checkpoint_every_rounds", type=int, default=0)
     parser.add_argument("--events", type=int, default=12)
     parser.add_argument("--actions", default="kill",
@@ -298,6 +303,8 @@ def make_parser():
     parser.add_argument("--optimizer", default="adam")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=0)
+    parser.add_argument("--wide", action="store_true",
+                        help="rows of several waves")
     parser.add_argument("--edges", action="store_true")
     parser.add_argument("--keep_logs", action="store_true")
     return parser

@@ -60,6 +60,12 @@ class ChaosTest(unittest.TestCase):
                        "--events=3 --rounds=60 --checkpoint_every_rounds=5",
                        seed=1)
 
+    def test_a_pipelined_job_goes_on_from_its_checkpoint(self):
+        # Over TCP, as connections are cut: else rows are in shared memory.
+        self.run_chaos("--replication=none --publish=pipelined --wide "
+                       "--actions=kill,coordinator,cut --events=4 --shards=2 "
+                       "--rounds=40 --checkpoint_every_rounds=5", seed=1)
+
     def test_so_does_one_that_lost_both_copies_or_its_workers(self):
         self.run_chaos("--replication=buddy --actions=all,everything "
                        "--events=2 --rounds=60 --checkpoint_every_rounds=5",

@@ -24,6 +24,7 @@ ABSL_FLAG(std::string, coordinator, "127.0.0.1:50051", "address of shard 0");
 ABSL_FLAG(int, rank, 0, "this worker's rank");
 ABSL_FLAG(uint64_t, rounds, 100, "the version to end at");
 ABSL_FLAG(std::string, save, "", "file of the final parameters");
+ABSL_FLAG(bool, wide, false, "a first tensor of a full slice, for many waves");
 ABSL_FLAG(std::string, audit_log, "", "file for agg_report --audit");
 
 namespace agg {
@@ -33,7 +34,8 @@ using Tensors = std::vector<std::vector<float>>;
 
 // Of unlike sizes; with one slice each, several on every shard.
 Manifest MakeManifest() {
-  return {{{"embedding", {97, 256}, "", false},
+  const int64_t rows = absl::GetFlag(FLAGS_wide) ? 4096 : 97;
+  return {{{"embedding", {rows, 256}, "", false},
            {"hidden/weights", {256, 64}, "", false},
            {"hidden/bias", {64}, "", false},
            {"middle/weights", {64, 80}, "", false},

@@ -87,6 +87,7 @@ v1::JoinReply EpochJob::Describe() const {
   reply.set_pull_dtype(v1::F32);
   reply.set_lease_ms(30000);
   reply.set_seed_role(versions_.empty());
+  reply.set_pipelined(pipelined_);
   return reply;
 }
 
@@ -209,8 +210,13 @@ void EpochJob::CloseWithout() {
 
 void EpochJob::StallPushes(int shard, bool stalls) {
   std::lock_guard<std::mutex> lock(mutex_);
-  shards_[shard].stalls = stalls;
+  shards_[shard].reads = stalls ? 0 : kAll;
   changed_.notify_all();
+}
+
+void EpochJob::StallPushesAfter(int shard, int frames) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  shards_[shard].reads = shards_[shard].frames + frames;
 }
 
 void EpochJob::AwaitCommit(int count) {
@@ -328,6 +334,16 @@ std::vector<EpochJob::Used> EpochJob::used() const {
 int EpochJob::frames(int shard) const {
   std::lock_guard<std::mutex> lock(mutex_);
   return shards_[shard].frames;
+}
+
+std::vector<v1::PushFrame> EpochJob::trips(int shard) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return shards_[shard].trips;
+}
+
+int EpochJob::pulls() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return pulls_;
 }
 
 uint64_t EpochJob::version() const {

@@ -8,6 +8,7 @@
 
 #include <condition_variable>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -37,6 +38,9 @@ class EpochJob {
   EpochJob(Manifest manifest, int num_shards);
   ~EpochJob();
 
+  // From now on the job is pipelined (P43): versions are sent slice by slice,
+  // as the row comes, and the shard's last one when the round has ended.
+  void Pipeline() { pipelined_ = true; }
   // Of rows; F32 unless it is set before anybody joins.
   void set_push_dtype(v1::DType dtype) { push_dtype_ = dtype; }
 
@@ -52,6 +56,8 @@ class EpochJob {
   void CloseWithout();
   // The shard takes frames and acknowledges none.
   void StallPushes(int shard, bool stalls);
+  // It reads so many more frames and then waits.
+  void StallPushesAfter(int shard, int frames);
   void AwaitCommit(int count);  // of all commits so far
   void AwaitFrame(int shard, int count);
 
@@ -78,11 +84,15 @@ class EpochJob {
   std::vector<v1::JoinRequest> joins() const;
   std::vector<Used> used() const;
   int frames(int shard) const;
+  // The frames of trips, without their payload.
+  std::vector<v1::PushFrame> trips(int shard) const;
+  int pulls() const;
   uint64_t version() const;
   // Of the newest version.
   std::vector<std::vector<float>> parameters() const;
 
  private:
+  static constexpr int kAll = std::numeric_limits<int>::max();
   class ShardService;
   class CoordinatorService;
   struct Row {
@@ -100,8 +110,9 @@ class EpochJob {
   struct ShardState {
     uint64_t life = 0;
     Row row;
-    bool stalls = false;
     int frames = 0;
+    int reads = kAll;  // so many frames are not stalled
+    std::vector<v1::PushFrame> trips;
   };
 
   void Serve(int shard);
@@ -141,6 +152,8 @@ class EpochJob {
   std::vector<ShardState> shards_;
   std::vector<Version> versions_;
   std::map<uint64_t, Used> outcomes_;  // by round
+  bool pipelined_ = false;
+  int pulls_ = 0;
   std::vector<Used> used_;
   std::vector<v1::JoinRequest> joins_;
   v1::CommitRequest commit_;  // the last one

@@ -3,7 +3,11 @@
 #define AGG_TESTS_WORKER_CLIENT_EPOCH_JOB_SERVICES_H_
 
 #include <chrono>
+#include <functional>
+#include <mutex>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "proto/crc32c.h"
 #include "tests/worker_client/epoch_job.h"
@@ -22,21 +26,30 @@ class EpochJob::ShardService : public v1::Shard::Service {
       grpc::ServerContext* context,
       grpc::ServerReaderWriter<v1::PushAck, v1::PushFrame>* stream) override {
     v1::PushFrame frame;
+    Trip trip;
     while (stream->Read(&frame)) {
       v1::PushAck ack;
       bool acknowledged = false;
       {
         std::unique_lock<std::mutex> lock(job_->mutex_);
-        ++job_->shards_[shard_].frames;
+        ShardState& state = job_->shards_[shard_];
+        const int count = ++state.frames;
         job_->changed_.notify_all();
         const uint64_t epoch = frame.meta().epoch();
-        while (job_->shards_[shard_].stalls && job_->CheckCall(epoch).ok() &&
+        while (count > state.reads && job_->CheckCall(epoch).ok() &&
                !context->IsCancelled()) {
           job_->changed_.wait_for(lock, kLook);
         }
-        const grpc::Status status =
-            job_->Land(shard_, frame, &ack, &acknowledged);
+        grpc::Status status = job_->Land(shard_, frame, &ack, &acknowledged);
         if (!status.ok()) return status;
+        if (frame.meta().report() && !ack.closed()) {
+          frame.clear_payload();
+          state.trips.push_back(frame);
+          if (frame.has_pull()) trip = {frame, {}};
+          status = Answer(frame, acknowledged, &trip, context, &lock, stream);
+          if (!status.ok()) return status;
+          continue;
+        }
       }
       if (acknowledged) stream->Write(ack);
     }
@@ -49,6 +62,7 @@ class EpochJob::ShardService : public v1::Shard::Service {
     Version version;
     {
       std::unique_lock<std::mutex> lock(job_->mutex_);
+      ++job_->pulls_;
       while (true) {
         const grpc::Status status = job_->CheckCall(request->epoch());
         if (!status.ok()) return status;
@@ -80,6 +94,92 @@ class EpochJob::ShardService : public v1::Shard::Service {
   }
 
  private:
+  using PushStream = grpc::ServerReaderWriter<v1::PushAck, v1::PushFrame>;
+
+  // A pipelined round on one stream (P43).
+  struct Trip {
+    v1::PushFrame asked;     // the frame that asked for it
+    std::set<int32_t> sent;  // slices of the version
+  };
+
+  static void SendSlice(int32_t index, const std::vector<float>& values,
+                        bool last, Trip* trip, PushStream* stream) {
+    if (!trip->sent.insert(index).second) return;
+    const v1::PullRequest& pull = trip->asked.pull();
+    v1::PushAck ack;
+    const std::string payload = Narrow(values, pull.dtype());
+    ack.mutable_meta()->set_epoch(trip->asked.meta().epoch());
+    ack.mutable_meta()->set_round(pull.version());
+    ack.mutable_meta()->set_dtype(pull.dtype());
+    ack.mutable_meta()->add_slices(static_cast<uint32_t>(index));
+    ack.mutable_meta()->add_crc32c(Crc32c(payload));
+    ack.set_last(last);
+    ack.set_payload(payload);
+    stream->Write(ack);
+  }
+
+  grpc::Status Await(uint64_t epoch, grpc::ServerContext* context,
+                     std::unique_lock<std::mutex>* lock,
+                     const std::function<bool()>& there) {
+    while (!there()) {
+      const grpc::Status status = job_->CheckCall(epoch);
+      if (!status.ok()) return status;
+      if (context->IsCancelled()) return grpc::Status::CANCELLED;
+      job_->changed_.wait_for(*lock, kLook);
+    }
+    return grpc::Status::OK;
+  }
+
+  // What a frame gets: the version's slices that it makes, but for the shard's
+  // last one; when the row is complete, the rest.
+  grpc::Status Answer(const v1::PushFrame& frame, bool complete, Trip* trip,
+                      grpc::ServerContext* context,
+                      std::unique_lock<std::mutex>* lock, PushStream* stream) {
+    const std::vector<int32_t>& slices = job_->plan_.slices_of_shard[shard_];
+    for (const uint32_t slice : frame.meta().slices()) {
+      const auto index = static_cast<int32_t>(slice);
+      if (index == slices.back()) break;
+      std::vector<float> values = job_->versions_.back().slices[index];
+      const std::vector<float>& row = job_->shards_[shard_].row.slices[index];
+      for (size_t i = 0; i < values.size(); ++i) values[i] -= row[i];
+      SendSlice(index, values, false, trip, stream);
+    }
+    return complete ? End(trip, context, lock, stream) : grpc::Status::OK;
+  }
+
+  // The shard has the row.
+  grpc::Status End(Trip* trip, grpc::ServerContext* context,
+                   std::unique_lock<std::mutex>* lock, PushStream* stream) {
+    const v1::FrameMeta& meta = trip->asked.meta();
+    const v1::CommitRequest& commit = trip->asked.commit();
+    const uint64_t version = trip->asked.pull().version();
+    grpc::Status status;
+    if (trip->asked.has_commit() && version == job_->versions_.size()) {
+      ++job_->commits_;
+      job_->changed_.notify_all();
+      status = Await(meta.epoch(), context, lock,
+                     [&] { return !job_->holds_ && job_->HasRow(commit); });
+      if (!status.ok()) return status;
+      job_->Publish(&commit);
+      v1::PushAck ack;
+      ack.set_epoch(meta.epoch());
+      ack.set_round(meta.round());
+      ack.set_attempt(meta.attempt());
+      job_->FillOutcome(meta.round(), meta.session(), meta.attempt(),
+                        ack.mutable_outcome());
+      stream->Write(ack);
+    }
+    status = Await(meta.epoch(), context, lock,
+                   [&] { return version < job_->versions_.size(); });
+    if (!status.ok()) return status;
+    const std::vector<int32_t>& slices = job_->plan_.slices_of_shard[shard_];
+    for (const int32_t slice : slices) {
+      SendSlice(slice, job_->versions_[version].slices[slice],
+                slice == slices.back(), trip, stream);
+    }
+    return grpc::Status::OK;
+  }
+
   EpochJob* const job_;
   const int shard_;
 };

@@ -212,6 +212,24 @@ TEST_P(Float32, ACancelledRowIsNotTheOpenOne) {
   EXPECT_TRUE(round.Outcome()->included);
 }
 
+TEST_P(Float32, WhatWaitsForItsTurnToPushCanBeCancelled) {
+  job.StallPushes(0);
+  const int before = job.frames(0) + job.frames(1);
+  Operation first = client->StartPush(Read(gradient));
+  Operation commit = client->StartCommit({});
+  job.AwaitFrames(before + 1);  // the first has the turn
+  Operation second = client->StartPush(Read(gradient));
+  // So that it is likely to wait by now: what has not begun ends anyhow.
+  EXPECT_TRUE(client->LatestVersion().ok());
+  second.Cancel();
+  EXPECT_TRUE(second.WaitUntil(absl::Now() + absl::Minutes(1)));
+  EXPECT_TRUE(absl::IsCancelled(second.Status())) << second.Status();
+  EXPECT_FALSE(first.Done());
+  commit.Cancel();
+  EXPECT_TRUE(absl::IsCancelled(commit.Wait()));
+  EXPECT_TRUE(absl::IsCancelled(first.Wait()));
+}
+
 TEST_P(Float32, TheClientsEndIsTheEndOfItsOperations) {
   job.HoldCommits();
   Operation row = client->StartPush(Read(gradient));

@@ -47,5 +47,13 @@ TEST(TripShardsTest, SmallRowsGoToTheShardsThatHoldThem) {
   }
 }
 
+TEST(PipelinedTripShardsTest, RowsOfAnySizeGoToTheShardsThatHoldThem) {
+  const int64_t large = 3 * kMaxTripBytes;
+  EXPECT_EQ(PipelinedTripShards(Router({large, large}, 2)),
+            std::vector<int>({0, 1}));
+  EXPECT_EQ(PipelinedTripShards(Router({3}, 2)), std::vector<int>({0}));
+  EXPECT_EQ(PipelinedTripShards(Router({0}, 1)), std::vector<int>());
+}
+
 }  // namespace
 }  // namespace agg
