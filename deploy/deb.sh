@@ -11,7 +11,8 @@
 #
 # Prints the packages' paths. They depend on Debian's libraries, as
 # dpkg-shlibdeps says, and have no CUDA backend. The version is that of the tree.
-# --bin: what is built already. DEBFULLNAME and DEBEMAIL name the maintainer.
+# --bin: what is built already, with --config=nocuda. DEBFULLNAME and DEBEMAIL
+# name the maintainer.
 # Needs dpkg-dev and the packages of deploy/setup.sh. AGG_OUTPUT_BASE names a
 # Bazel output base of one's own.
 set -euo pipefail

@@ -4,7 +4,7 @@ import pathlib
 import subprocess
 import time
 
-WAIT = 120  # a step that needs as long has failed
+WAIT = 300  # a step that needs as long has failed
 
 
 def run(*command, **options):
