@@ -128,6 +128,25 @@ class SdkTest(unittest.TestCase):
                 self.assertTrue(
                     re.search(rf"(?<![\w~]){call}\(", public), name)
 
+    def test_every_declared_method_is_exported(self):
+        exported = {name.split("(")[0] for _, _, name in
+                    self.exported("libagg_client.so.1")}
+        text = "".join(
+            (self.prefix / f"include/agg_client/{name}.h").read_text()
+            for name in ("agg_client", "operation"))
+        text = re.sub(r"//.*", "", text)
+        declared = set()
+        for name in CLASSES:
+            body = re.search(
+                rf"^class {name}\b[^;{{]*{{(.*?)^(?: private| protected|}})",
+                text, re.M | re.S).group(1)
+            for statement in body.split(";"):
+                call = re.search(r"(~?\w+)\(", statement)
+                if call:
+                    declared.add(f"agg::{name}::{call.group(1)}")
+        self.assertGreater(len(declared), 30)
+        self.assertEqual(declared - exported, set())
+
     def test_the_c_library_exports_c_alone(self):
         symbols = self.exported("libagg.so.1")
         self.assertGreater(len(symbols), 15)
