@@ -18,6 +18,7 @@ base_packages="
   bazel-bootstrap
   bazel-rules-java
   bazel-rules-proto
+  cmake
   g++
   libabsl-dev
   libbenchmark-dev
@@ -47,10 +48,13 @@ dev_packages="
   clang
   clang-format
   clang-tidy
+  debootstrap
+  dpkg-dev
   git
   iproute2
   kubernetes-client
   libclang-rt-14-dev
+  lintian
   llvm-14
   python3-yaml
   shellcheck

@@ -19,6 +19,8 @@
 #   foreign    a Python client of other origin against agg_server (from PyPI it
 #              takes gRPC, once)
 #   python     the Python package with PyTorch (from PyPI it takes PyTorch, once)
+#   sdk        the client in a Bazel workspace of a user's, the Debian packages in
+#              a fresh Debian (from Debian it takes one, once; as root)
 #   tidy       clang-tidy (slow; not part of --all)
 #
 # Installs missing packages first (deploy/setup.sh). Exits with 1 unless
@@ -26,14 +28,14 @@
 # AGG_OUTPUT_BASE names a Bazel output base of one's own.
 set -uo pipefail
 
-readonly all_cells="gcc clang asan tsan fuzz layers format lint k8s foreign python"
+readonly all_cells="gcc clang asan tsan fuzz layers format lint k8s foreign python sdk"
 cells=
 for argument in "$@"; do
   case $argument in
     --all) cells="$cells $all_cells" ;;
     --cell=gcc | --cell=clang | --cell=asan | --cell=asan_core | \
       --cell=tsan | --cell=fuzz | --cell=layers | --cell=format | --cell=lint | --cell=k8s | --cell=foreign | \
-      --cell=python | --cell=tidy)
+      --cell=python | --cell=sdk | --cell=tidy)
       cells="$cells ${argument#--cell=}"
       ;;
     *)
@@ -204,6 +206,13 @@ run_cell() {
         tests/python/run.sh "$(gcc_bin)" >"$scratch/python"
       report_suite python $?
       ;;
+    sdk)
+      run_bazel build --config=gcc -c opt //deploy/deb:deb &&
+        AGG_BIN=$(gcc_bin) PYTHONPATH=. /usr/bin/python3 -B \
+          tests/foreign/runner.py tests.deploy.sdk_outside_test \
+          >"$scratch/sdk"
+      report_suite sdk $?
+      ;;
     tidy)
       # Generated headers must be there.
       run_bazel build //... &&
@@ -217,7 +226,7 @@ run_cell() {
 }
 
 setup_options=()
-[[ $cells =~ (clang|fuzz|format|lint|k8s|tidy) ]] && setup_options=(--dev)
+[[ $cells =~ (clang|fuzz|format|lint|k8s|sdk|tidy) ]] && setup_options=(--dev)
 # What a test would be skipped without.
 [[ $cells =~ gcc ]] && setup_options+=(--monitoring)
 if deploy/setup.sh "${setup_options[@]}"; then

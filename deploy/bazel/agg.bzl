@@ -16,6 +16,9 @@ _COPTS = [
 
 _FEATURES = ["layering_check"]  # Clang's; gcc ignores it.
 
+# Of this tree, also where another one calls these macros.
+_LIBFUZZER = str(Label("//deploy/bazel:libfuzzer"))
+
 def agg_cc_library(name, copts = [], features = [], **kwargs):
     """A cc_library with the house flags. Takes cc_library's arguments."""
     native.cc_library(
@@ -94,14 +97,14 @@ def agg_fuzz_test(name, corpus, srcs = None, deps = [], tags = [], **kwargs):
         args = [native.package_name() + "/" + corpus],
         data = native.glob([corpus + "/**"]),
         linkopts = select({
-            "//deploy/bazel:libfuzzer": ["-fsanitize=fuzzer"],
+            _LIBFUZZER: ["-fsanitize=fuzzer"],
             "//conditions:default": [],
         }),
         linkstatic = True,
         tags = tags + ["fuzz"],
         deps = deps + select({
-            "//deploy/bazel:libfuzzer": [],
-            "//conditions:default": ["//deploy/bazel:corpus_main"],
+            _LIBFUZZER: [],
+            "//conditions:default": [Label("//deploy/bazel:corpus_main")],
         }),
         **kwargs
     )
@@ -120,7 +123,7 @@ def agg_py_test(name, data = [], size = "small", tags = [], **kwargs):
     native.sh_test(
         name = name,
         size = size,
-        srcs = ["//deploy/bazel:run_python_test.sh"],
+        srcs = [Label("//deploy/bazel:run_python_test.sh")],
         args = [module],
         data = data + [name + ".py"],
         tags = tags + ["no_sanitizer"],

@@ -37,7 +37,7 @@ def _cuda_objects_impl(ctx):
             # The release is in the command, since the toolkit is no input.
             arguments = _NVCC_FLAGS + [
                 "-DAGG_CUDA_RELEASE=" + CUDA_RELEASE,
-                "-I.",
+                "-I" + (ctx.label.workspace_root or "."),
                 source.path,
                 "-o",
                 object.path,

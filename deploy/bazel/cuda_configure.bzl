@@ -22,7 +22,7 @@ CUDA_RELEASE = {release}
 """
 
 _BUILD = """
-package(default_visibility = ["@//:cuda_users"])
+package(default_visibility = ["@{ours}//:cuda_users"])
 
 cc_library(
     name = "headers",
@@ -60,7 +60,8 @@ def _cuda_configure_impl(ctx):
         return
     ctx.symlink(home + "/include", "include")
     lib = home + "/lib64"
-    ctx.file("BUILD", _BUILD.format(lib = lib))
+    ours = Label("//:BUILD").workspace_name
+    ctx.file("BUILD", _BUILD.format(lib = lib, ours = ours))
 
 # Yields @cuda//:defs.bzl with the bool CUDA_AVAILABLE, CUDA_HOME (or None) and
 # CUDA_RELEASE, and, where a toolkit is found, @cuda//:headers and :cudart.

@@ -11,18 +11,21 @@ def _generate_cc_impl(ctx):
         transitive = [dep[_ProtoSources].sources for dep in ctx.attr.deps],
     )
 
-    # Imports are relative to the root of the repository, and so are outputs.
+    # Imports are relative to the root of this repository, and so are outputs:
+    # "." here, external/agg_server in a workspace that uses it.
+    root = ctx.label.workspace_root
+    output = "/".join([part for part in [ctx.bin_dir.path, root] if part])
     arguments = ctx.actions.args()
-    arguments.add("-I.")
+    arguments.add("-I" + (root or "."))
     arguments.add("-I/usr/include")
-    arguments.add(ctx.bin_dir.path, format = "--cpp_out=%s")
+    arguments.add(output, format = "--cpp_out=%s")
     tools = [ctx.file._protoc]
     if ctx.attr.grpc:
         arguments.add(
             ctx.file._grpc_cpp_plugin,
             format = "--plugin=protoc-gen-grpc=%s",
         )
-        arguments.add(ctx.bin_dir.path, format = "--grpc_out=%s")
+        arguments.add(output, format = "--grpc_out=%s")
         tools.append(ctx.file._grpc_cpp_plugin)
     arguments.add_all(ctx.files.srcs)
     ctx.actions.run(

@@ -5,7 +5,11 @@ def _system_library_impl(ctx):
     if not ctx.path(header).exists:
         fail("@%s: %s is missing; run deploy/setup.sh" %
              (ctx.name, header))
-    ctx.symlink(ctx.attr.build_file, "BUILD")
+
+    # Visibility is given to packages of this tree, which is not always the main
+    # repository.
+    ours = "@%s//" % Label("//:BUILD").workspace_name
+    ctx.file("BUILD", ctx.read(ctx.attr.build_file).replace("@//", ours))
 
 # A library whose headers lie in /usr/include, where compilers look by
 # themselves. Its targets carry link options and visibility, nothing else.

@@ -56,7 +56,7 @@ _LIBRARIES = {
 }
 # What any package may include besides headers without a folder (<vector>).
 _OPEN = ("absl/", "arpa/", "linux/", "net/", "netinet/", "sys/")
-_OURS = ("deploy/", "kernels/", "proto/", "server/", "tests/",
+_OURS = ("agg_client/", "deploy/", "kernels/", "proto/", "server/", "tests/",
          "worker_client/")
 _INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')
 # Broken up, so that they do not find themselves.

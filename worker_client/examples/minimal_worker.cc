@@ -1,7 +1,7 @@
 // The smallest worker: four rounds of descent on ||x - 1||^2 / 2.
 #include <iostream>
 
-#include "worker_client/agg_client.h"
+#include "agg_client/agg_client.h"
 
 int main(int argc, char** argv) {
   agg::ClientOptions options;
