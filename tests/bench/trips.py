@@ -1,7 +1,8 @@
 """Rounds of one trip against a bare echo, in turns: trips.py --bin=FOLDER.
 
 Prints medians of the time from the first byte out to the last byte in, over all
-workers, and their ratio to the echo. FOLDER: bazel-bin.
+workers, and their ratio to the echo: of workers that speak the wire's messages
+themselves ("raw"), and of AggClient. FOLDER: bazel-bin.
 """
 
 import argparse
@@ -74,6 +75,12 @@ def start_job(bin_folder, folder, args, num_shards, name, servers):
     return f"127.0.0.1:{ports[0]}"
 
 
+WORKERS = {
+    "raw": ["tests/bench/trip_worker"],
+    "AggClient": ["tests/bench/transport_worker", "--tensors=2"],
+}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bin", default="bazel-bin")
@@ -105,15 +112,17 @@ def run(args, bin_folder, folder):
               f"--barrier={barrier(folder, 'echo')}"]
              for _ in range(args.workers)])
         for shards in args.shards:
-            name = f"K={shards}"
-            address = start_job(bin_folder, folder, args, shards, name, servers)
-            path = barrier(folder, name)
-            teams[name] = Team(
-                [[bin_folder / "tests/bench/trip_worker",
-                  f"--coordinator={address}", f"--rank={rank}",
-                  f"--workers={args.workers}", f"--barrier={path}",
-                  f"--elements={args.elements}"]
-                 for rank in range(args.workers)])
+            for worker, program in WORKERS.items():
+                name = f"{worker} K={shards}"
+                address = start_job(bin_folder, folder, args, shards,
+                                    f"{worker}{shards}", servers)
+                path = barrier(folder, f"{worker}{shards}")
+                teams[name] = Team(
+                    [[bin_folder / program[0], *program[1:],
+                      f"--coordinator={address}", f"--rank={rank}",
+                      f"--workers={args.workers}", f"--barrier={path}",
+                      f"--elements={args.elements}"]
+                     for rank in range(args.workers)])
         for team in teams.values():
             team.run(args.rounds)  # to warm up
         medians = {name: [] for name in teams}
@@ -122,7 +131,7 @@ def run(args, bin_folder, folder):
                 medians[name].append(statistics.median(team.run(args.rounds)))
         for name, values in medians.items():
             ratios = [v / e for v, e in zip(values, medians["echo"])]
-            print(f"{name:6} {statistics.median(values):8.0f} us"
+            print(f"{name:14} {statistics.median(values):8.0f} us"
                   f"  {min(values):8.0f} to {max(values):.0f}"
                   f"  {statistics.median(ratios):5.2f} x echo")
         for team in teams.values():
