@@ -175,8 +175,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Dispatch(const Phase& phase,
     case PhaseKind::kNorms:
       return closed_round_.Norms(compute.get(), phase.step);
     case PhaseKind::kUpdate:
-      return phase.publishes ? UpdateAndPublish(phase, compute.get(), ready)
-                             : Update(phase, compute.get());
+      return RunUpdate(phase, compute.get(), ready);
     case PhaseKind::kPublish:
       return Publish(phase, compute.get(), ready);
     case PhaseKind::kAbandon:

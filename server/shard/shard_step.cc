@@ -42,11 +42,11 @@ bool ShardEngine::HasPublished(const Phase& update) const {
          open_round_->version() == update.publish.version;
 }
 
-absl::StatusOr<PhaseResult> ShardEngine::UpdateAndPublish(const Phase& phase,
-                                                          ShardCompute* compute,
-                                                          Closures* ready) {
+absl::StatusOr<PhaseResult> ShardEngine::RunUpdate(const Phase& phase,
+                                                   ShardCompute* compute,
+                                                   Closures* ready) {
   // The second copy is prepared before anybody steps (P17).
-  if (options_.replicated) return Update(phase, compute);
+  if (!phase.publishes || options_.replicated) return Update(phase, compute);
   const bool repeated = [&] {
     MutexLock lock(&mutex_);
     return HasPublished(phase);

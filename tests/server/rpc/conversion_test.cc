@@ -322,15 +322,6 @@ TEST(PhaseConversionTest, EveryPhase) {
   EXPECT_TRUE(back->publish.seed);
   EXPECT_EQ(back->publish.seed_session, 77u);
 
-  phase = FullPhase(PhaseKind::kUpdate);
-  phase.publish.version = 4;
-  EXPECT_FALSE(RoundTrip(phase)->publishes);
-  phase.publishes = true;
-  back = RoundTrip(phase);
-  ASSERT_TRUE(back.ok());
-  EXPECT_TRUE(back->publishes);
-  EXPECT_EQ(back->publish.version, 4u);
-
   back = RoundTrip(FullPhase(PhaseKind::kAbandon));
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(back->kind, PhaseKind::kAbandon);
@@ -350,7 +341,6 @@ TEST(PhaseConversionTest, LargeResultsTravelInSeveralMessages) {
   result.seconds = 0.125;
   result.incomplete_ranks = {2, 511};
   result.not_finite_slice = 0;
-  result.published = true;
   const std::vector<v1::PhaseReply> replies = AllReplies(result);
   EXPECT_GE(replies.size(), 3u);
   PhaseResult back;
@@ -362,7 +352,6 @@ TEST(PhaseConversionTest, LargeResultsTravelInSeveralMessages) {
   }
   EXPECT_THAT(back.incomplete_ranks, ElementsAre(2, 511));
   EXPECT_EQ(back.not_finite_slice, 0);
-  EXPECT_TRUE(back.published);
   ASSERT_EQ(back.grams.size(), 40u);
   for (int slice = 0; slice < 40; ++slice) {
     EXPECT_EQ(back.grams[slice].slice, slice);
@@ -380,7 +369,6 @@ TEST(PhaseConversionTest, AnEmptyResultIsOneMessage) {
   PhaseResult back;
   AppendReply(replies[0], nullptr, &back);
   EXPECT_EQ(back.not_finite_slice, -1);
-  EXPECT_FALSE(back.published);
 }
 
 TEST(PhaseConversionTest, SessionChange) {
