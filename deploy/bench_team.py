@@ -161,7 +161,7 @@ class Team:
         while True:
             found = {(phase, what): float(value) for what, phase, value in
                      _PHASE.findall(self._metrics_text(self.metrics[0]))}
-            if found.get(("publish", "count"), 0) >= num_rounds:
+            if found.get(("update", "count"), 0) >= num_rounds:
                 return {phase: value for (phase, what), value in found.items()
                         if what == "sum"}
             if time.monotonic() > deadline:

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/crc32c.h"
 #include "proto/slice_stream.h"
+#include "proto/stream_copy.h"
 
 namespace agg {
 namespace {
@@ -250,11 +251,17 @@ uint32_t FrameReader::Read(char* destination, int64_t num_bytes) {
 
 uint32_t FrameReader::ReadOn(char* destination, int64_t num_bytes,
                              uint32_t crc) {
-  // The checksum of a piece is taken while its bytes are in the cache.
+  // What the checksum has read is in the L1 cache when it is copied.
+  constexpr int64_t kChunk = 16 << 10;
+  const bool streams = num_bytes >= static_cast<int64_t>(kStreamBytes);
   while (num_bytes > 0) {
-    const absl::string_view piece = NextPiece(num_bytes);
-    std::memcpy(destination, piece.data(), piece.size());
-    crc = ExtendCrc32c(crc, absl::string_view(destination, piece.size()));
+    const absl::string_view piece = NextPiece(std::min(num_bytes, kChunk));
+    crc = ExtendCrc32c(crc, piece);
+    if (streams) {
+      StreamCopy(destination, piece.data(), piece.size());
+    } else {
+      std::memcpy(destination, piece.data(), piece.size());
+    }
     destination += piece.size();
     num_bytes -= static_cast<int64_t>(piece.size());
   }

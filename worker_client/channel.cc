@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/grpc_lifetime.h"
+#include "proto/transport_limits.h"
 #include "server/base/local_socket.h"
 
 namespace agg {
@@ -15,6 +16,7 @@ namespace agg {
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxHttp2FrameBytes);
   // Otherwise two channels to one address share a connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);

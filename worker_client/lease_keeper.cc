@@ -1,12 +1,17 @@
 // One thread makes one Attend call after another. AttendCall is the state of
 // one; the lease's clock outlives it.
+//
+// With gRPC's epoll1 one thread of a process waits for all of its sockets, and
+// hands each event to the thread that wants it: two context switches in place
+// of none. So this thread does not wait in gRPC while nothing is under way on
+// its stream, but looks there from time to time.
 #include "worker_client/lease_keeper.h"
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/support/async_stream.h>
 
-#include <chrono>
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +23,12 @@
 namespace agg {
 namespace {
 
+// How often the lease's thread looks what its stream has brought: what a
+// coordinator says may be heard so much later. To look costs some 10 us.
+constexpr absl::Duration kLook = absl::Milliseconds(20);
+// To gRPC, a negative time since the Unix epoch is the infinite future.
+constexpr absl::Time kAtOnce = absl::UnixEpoch();
+
 // One Attend call, on the thread that calls Run.
 class AttendCall {
  public:
@@ -28,6 +39,7 @@ class AttendCall {
         transports_(lease.transports),
         answered_(answered),
         draining_(draining),
+        end_(lease.over != nullptr ? lease.over.get() : stop),
         stopped_(stop, &context_),
         stub_(lease.channel) {
     if (lease.over != nullptr) over_.emplace(lease.over.get(), &context_);
@@ -40,14 +52,12 @@ class AttendCall {
     stream_ = stub_.PrepareAsyncAttend(&context_, &queue_);
     Begin(kStart, [this](void* tag) { stream_->StartCall(tag); });
     while (pending_ > 0) {
-      void* tag;
-      bool ok;
-      if (queue_.AsyncNext(&tag, &ok, RenewDeadline()) ==
-          grpc::CompletionQueue::GOT_EVENT) {
-        --pending_;
-        Handle(static_cast<Operation>(reinterpret_cast<intptr_t>(tag)), ok);
-      } else {
+      if (RunEvent()) continue;
+      const absl::Duration left = renew_at_ - Clock::Real()->Now();
+      if (left <= absl::ZeroDuration()) {
         Renew();
+      } else {
+        end_->WaitFor(std::min(left, kLook)).IgnoreError();
       }
     }
     queue_.Shutdown();
@@ -60,6 +70,22 @@ class AttendCall {
 
  private:
   enum Operation : intptr_t { kStart, kRead, kWrite, kFinish };
+
+  // Whether there was an event. Waits for one, until the next renewal, while
+  // more is under way than the read for what the coordinator may say.
+  bool RunEvent() {
+    const bool idle = reading_ && pending_ == 1 && end_->status().ok();
+    void* tag;
+    bool ok;
+    if (queue_.AsyncNext(
+            &tag, &ok, absl::ToChronoTime(idle ? kAtOnce : RenewDeadline())) !=
+        grpc::CompletionQueue::GOT_EVENT) {
+      return false;
+    }
+    --pending_;
+    Handle(static_cast<Operation>(reinterpret_cast<intptr_t>(tag)), ok);
+    return true;
+  }
 
   template <typename F>
   void Begin(Operation operation, F start) {
@@ -107,8 +133,8 @@ class AttendCall {
   }
 
   // gRPC takes the system's time, which may have stepped back since.
-  std::chrono::system_clock::time_point RenewDeadline() const {
-    return absl::ToChronoTime(absl::Now() + (renew_at_ - Clock::Real()->Now()));
+  absl::Time RenewDeadline() const {
+    return absl::Now() + (renew_at_ - Clock::Real()->Now());
   }
 
   void Renew() {
@@ -129,6 +155,7 @@ class AttendCall {
   const std::function<std::string()> transports_;
   absl::Time* const answered_;
   bool* const draining_;
+  CancelSource* const end_;  // ends waits; the stream's end is cancelled, too
   grpc::ClientContext context_;
   CancelSource::Registration stopped_;
   absl::optional<CancelSource::Registration> over_;

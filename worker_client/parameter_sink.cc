@@ -2,10 +2,9 @@
 // checksum after: then the pull fails, or begins again.
 #include "worker_client/parameter_sink.h"
 
-#include <cstring>
-
 #include "absl/strings/str_cat.h"
 #include "proto/crc32c.h"
+#include "proto/stream_copy.h"
 #include "worker_client/float_narrowing.h"
 
 namespace agg {
@@ -109,7 +108,7 @@ absl::Status ParameterSink::CopySlice(uint32_t index, uint64_t offset,
   if (arrivals_->landed(static_cast<int32_t>(index))) return absl::OkStatus();
   float* const to = bound_[slice.tensor].data + slice.begin;
   if (target_.dtype == DType::kF32) {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
+    CopyBytes(reinterpret_cast<char*>(to), from, static_cast<size_t>(bytes));
   } else {
     WidenFloats(absl::MakeConstSpan(reinterpret_cast<const uint16_t*>(from),
                                     slice.num_elements),

@@ -1,12 +1,12 @@
 // What the shard says of its memory is checked before anything is written.
 #include "worker_client/row_region.h"
 
-#include <cstring>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "proto/stream_copy.h"
 #include "worker_client/row_encoding.h"
 
 namespace agg {
@@ -63,7 +63,7 @@ void RowRegion::Write(int32_t index, const TensorView& view,
                            slice.begin * DTypeBytes(view.dtype);
   if (from == to) return;
   if (view.dtype == dtype_) {
-    std::memcpy(to, from, num_elements * DTypeBytes(dtype_));
+    CopyBytes(to, from, num_elements * DTypeBytes(dtype_));
   } else {
     EncodeFloats(
         absl::MakeConstSpan(reinterpret_cast<const float*>(from), num_elements),

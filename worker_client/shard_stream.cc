@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/time/clock.h"
+#include "server/base/local_buffers.h"
 
 namespace agg {
 namespace {
@@ -65,6 +67,7 @@ void ShardStream::OnStarted(bool ok) {
   --pending_events_;
   if (ok) {
     call_->connected_at = absl::Now();
+    if (absl::StartsWith(call_->context.peer(), "unix")) WidenLocalBuffers();
   } else {
     call_->ending = true;
   }

@@ -76,10 +76,12 @@ absl::StatusOr<RoundReport> RoundEngine::Run(
   report.applied = report.decision.kind == DecisionKind::kApply;
   if (!report.applied) report.message = report.decision.skip_reason;
   SetNextRecord(report);
-  status = report.applied ? Step(&report) : PrepareUnchanged(report);
+  bool published = false;
+  status =
+      report.applied ? Step(&report, &published) : PrepareUnchanged(report);
 
   // -> publish.
-  if (status.ok()) status = PublishRound(&report);
+  if (status.ok() && !published) status = PublishRound(&report);
 
   // The outcome says it.
   absl::Time mark = absl::Now();

@@ -132,7 +132,8 @@ class RoundEngine {
   absl::Status Compensate(const std::vector<int>& tensors);
 
   // --- Stepping. Norms (if needed) and the update.
-  absl::Status Step(RoundReport* report);
+  // *published: all shards have published with it, since nothing is replicated.
+  absl::Status Step(RoundReport* report, bool* published);
   // Fills in report->not_finite from what an update has answered.
   void NoteNotFinite(const std::vector<PhaseResult>& results,
                      RoundReport* report) const;

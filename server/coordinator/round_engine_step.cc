@@ -1,5 +1,6 @@
 // The second half of a round: the optimizer's step on all shards, after the
 // norms that LARS and LAMB need.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -60,8 +61,11 @@ Phase RoundEngine::StepPhase(PhaseKind kind, const Decision& decision,
   Phase phase = MakePhase(kind);
   StepPlan& step = phase.step;
   FillScalars(decision, &step);
-  if (options_.replicated && kind == PhaseKind::kUpdate) {
+  if (kind == PhaseKind::kUpdate && options_.replicated) {
     AddReplicaPlan(decision, trust, ordinal, &phase);
+  } else if (kind == PhaseKind::kUpdate) {
+    phase.publish.version = round_ + 1;
+    phase.publishes = true;
   }
   const std::vector<int32_t>& tensors = tensors_of_shard_[ordinal];
   if (tensors.empty()) return phase;
@@ -121,7 +125,7 @@ absl::StatusOr<std::vector<float>> RoundEngine::CollectTrust(
   return trust;
 }
 
-absl::Status RoundEngine::Step(RoundReport* report) {
+absl::Status RoundEngine::Step(RoundReport* report, bool* published) {
   const Decision& decision = report->decision;
   std::vector<float> trust;
   absl::Time mark = absl::Now();
@@ -140,6 +144,10 @@ absl::Status RoundEngine::Step(RoundReport* report) {
   Lap(&mark, &report->durations.update);
   if (!results.ok()) return results.status();
   if (!options_.replicated) NoteNotFinite(*results, report);
+  // Not by a shard of an older release.
+  *published =
+      std::all_of(results->begin(), results->end(),
+                  [](const PhaseResult& result) { return result.published; });
   return absl::OkStatus();
 }
 

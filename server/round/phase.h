@@ -157,6 +157,9 @@ struct Phase {
   std::vector<int32_t> tensors;  // kCompensatedGram, ascending
   StepPlan step;                 // kNorms, kUpdate
   PublishPlan publish;           // kPublish, kLoadSeed
+  // kUpdate of a round without replication: publish.version is published at
+  // once, so that no kPublish is needed.
+  bool publishes = false;
   // With replication, in kUpdate: how the replica takes its step (no
   // coefficients), and the job's record of the next version for those who have
   // a copy of part 0; null: none.
@@ -181,6 +184,7 @@ struct PhaseResult {
   // kUpdate: the first slice (of the plan) with a parameter that is not finite
   // after it; -1: there is none.
   int32_t not_finite_slice = -1;
+  bool published = false;         // kUpdate: of a phase that publishes
   CheckpointProgress checkpoint;  // kCheckpointProgress
   std::string manifest;           // kReadManifest: the file's text
   double seconds = 0.0;           // compute time inside the shard

@@ -91,6 +91,8 @@ void BeginUpdate(const v1::PhaseRequest& request, Phase* phase) {
   phase->kind = PhaseKind::kUpdate;
   phase->step = ToStep(request.update());
   phase->publish.unchanged = request.unchanged();
+  phase->publish.version = request.publish_version();
+  phase->publishes = request.publish_version() != 0;
   phase->replica_step = ToStep(request.replica_step());
 }
 

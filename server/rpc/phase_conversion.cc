@@ -71,6 +71,7 @@ void SetUpdate(const Phase& phase, v1::PhaseRequest* request) {
   SetScalars(phase.step, request->mutable_update());
   SetScalars(phase.replica_step, request->mutable_replica_step());
   request->set_unchanged(phase.publish.unchanged);
+  if (phase.publishes) request->set_publish_version(phase.publish.version);
 }
 
 // The phases of a round, and of the seed.
@@ -238,6 +239,7 @@ void PhaseReplies::AddRest(v1::PhaseReply* reply) const {
     reply->set_not_finite_slice(
         static_cast<uint32_t>(result_.not_finite_slice));
   }
+  reply->set_published(result_.published);
   if (result_.checkpoint.stage != CheckpointProgress::Stage::kNone ||
       result_.checkpoint.num_skipped > 0) {
     *reply->mutable_checkpoint() = ToProto(result_.checkpoint);
@@ -284,6 +286,7 @@ void AppendReply(const v1::PhaseReply& reply, const GramSink& sink,
   if (reply.has_not_finite_slice()) {
     result->not_finite_slice = static_cast<int32_t>(reply.not_finite_slice());
   }
+  result->published |= reply.published();
   if (reply.has_checkpoint()) {
     result->checkpoint = FromProto(reply.checkpoint());
   }

@@ -19,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/grpc_lifetime.h"
+#include "proto/transport_limits.h"
 #include "server/base/local_socket.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/call_counter.h"
@@ -74,6 +75,8 @@ void SetLimits(int32_t max_workers, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
                               kStreamWindowBytes);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE,
+                              kMaxHttp2FrameBytes);
   grpc::ResourceQuota quota("agg_server");
   quota.Resize(TransportBytes(max_workers));
   builder->SetResourceQuota(quota);

@@ -241,6 +241,13 @@ class ShardEngine : public ShardPeer {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   absl::StatusOr<PhaseResult> Update(const Phase& phase, ShardCompute* compute)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  // Update, and Publish if the phase publishes and nothing is replicated.
+  absl::StatusOr<PhaseResult> RunUpdate(const Phase& phase,
+                                        ShardCompute* compute, Closures* ready)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  // Whether an update that publishes has done so already.
+  bool HasPublished(const Phase& update) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The landed seed becomes the arrays, and waits in loaded_.
   absl::StatusOr<PhaseResult> LoadSeed(const Phase& phase,
                                        ShardCompute* compute)

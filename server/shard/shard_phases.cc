@@ -114,7 +114,7 @@ absl::Status ShardEngine::CheckPhase(const Phase& phase) const {
       publish && published && phase.publish.version == version;
   const bool seed =
       phase.kind == PhaseKind::kLoadSeed || (publish && phase.publish.seed);
-  if (repeated || seed) return absl::OkStatus();
+  if (repeated || seed || HasPublished(phase)) return absl::OkStatus();
   if (!published || phase.round != version) {
     return absl::FailedPreconditionError(
         absl::StrCat("phase of round ", phase.round, "; the open round is ",
@@ -175,7 +175,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Dispatch(const Phase& phase,
     case PhaseKind::kNorms:
       return closed_round_.Norms(compute.get(), phase.step);
     case PhaseKind::kUpdate:
-      return Update(phase, compute.get());
+      return RunUpdate(phase, compute.get(), ready);
     case PhaseKind::kPublish:
       return Publish(phase, compute.get(), ready);
     case PhaseKind::kAbandon:

@@ -37,6 +37,29 @@ absl::StatusOr<PhaseResult> ShardEngine::Update(const Phase& phase,
   return status;
 }
 
+bool ShardEngine::HasPublished(const Phase& update) const {
+  return update.publishes && open_round_->published() &&
+         open_round_->version() == update.publish.version;
+}
+
+absl::StatusOr<PhaseResult> ShardEngine::RunUpdate(const Phase& phase,
+                                                   ShardCompute* compute,
+                                                   Closures* ready) {
+  // The second copy is prepared before anybody steps (P17).
+  if (!phase.publishes || options_.replicated) return Update(phase, compute);
+  const bool repeated = [&] {
+    MutexLock lock(&mutex_);
+    return HasPublished(phase);
+  }();
+  if (!repeated) {
+    const absl::Status status = Update(phase, compute).status();
+    if (!status.ok()) return status;
+  }
+  absl::StatusOr<PhaseResult> result = Publish(phase, compute, ready);
+  if (result.ok()) result->published = true;
+  return result;
+}
+
 void ShardEngine::BreakEpoch(uint64_t epoch, const char* where,
                              const absl::Status& status) {
   if (epoch_.number() != epoch) return;  // it is over anyway
@@ -110,7 +133,7 @@ absl::Status ShardEngine::TakeStep(ShardCompute* compute) {
     return home_.id().version;
   }();
   ParameterStore* const store = compute->store();
-  int32_t not_finite_slice = -1;
+  int32_t not_finite_slice = closed_round_.not_finite_slice();
   std::shared_ptr<const Snapshot> snapshot = closed_round_.updated();
   if (waves_.next != nullptr) snapshot = waves_.next;
   if (unchanged_) {

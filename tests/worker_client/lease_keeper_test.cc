@@ -99,6 +99,24 @@ TEST(LeaseKeeperTest, OnlyTheClocksTimeEndsALease) {
               HasSubstr("has answered no lease renewal for 30ms"));
 }
 
+// Nobody polls gRPC meanwhile, and the next renewal is far away.
+TEST(LeaseKeeperTest, WhatTheCoordinatorSaysIsHeardBetweenRenewals) {
+  FakeJob job(TwoTensors(), FakeJob::Options());
+  Lost heard;
+  LeaseOptions options;
+  options.coordinator = {0, job.coordinator()};
+  options.lease.channel = MakeChannel(job.coordinator());
+  options.lease.duration = absl::Hours(1);
+  options.reconnect_window = absl::Seconds(1);
+  options.on_event = [&](const v1::JobEvent& event) {
+    heard.Set(absl::UnknownError(event.message()));
+  };
+  options.on_lost = [](absl::Status) { return absl::nullopt; };
+  const LeaseKeeper keeper(std::move(options));
+  job.Send(v1::JobEvent::WAITING, "for rank 1");
+  EXPECT_EQ(heard.Await().message(), "for rank 1");
+}
+
 // The window would be waited for in vain.
 TEST(LeaseKeeperTest, WhatEndsWithItsProcessIsNotTriedAgain) {
   FakeJob job(TwoTensors(), FakeJob::Options());

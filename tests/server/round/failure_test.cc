@@ -83,7 +83,7 @@ TEST_F(FailureTest, ACloseThatFailsOnceIsTriedAgain) {
   EXPECT_THAT(
       peer(0)->phases(),
       ElementsAre(PhaseKind::kPublish, PhaseKind::kClose, PhaseKind::kAbandon,
-                  PhaseKind::kClose, PhaseKind::kUpdate, PhaseKind::kPublish));
+                  PhaseKind::kClose, PhaseKind::kUpdate));
   // As if nothing had happened.
   RunningJob smooth(MakeClusterOptions(3, 2), TestManifest(), 2);
   for (LocalWorker& worker : smooth.workers) {
@@ -105,14 +105,33 @@ TEST_F(FailureTest, ACloseThatFailsTwiceSkipsTheRoundWithTheReason) {
   EXPECT_EQ(job_.cluster.reports().size(), 2u);
 }
 
+// --- From coefficients to the version ---------------------------------------
+
+TEST_F(FailureTest, AShardWhoseUpdatesDoNotPublishIsAskedTo) {
+  peer(1)->UpdatesDoNotPublish();
+  const auto replies = Contribute(0);
+  EXPECT_EQ(replies[0].Get()->kind, OutcomeKind::kApplied);
+  for (const int shard : {0, 1, 2}) {
+    EXPECT_THAT(peer(shard)->phases(),
+                ElementsAre(PhaseKind::kPublish, PhaseKind::kClose,
+                            PhaseKind::kUpdate, PhaseKind::kPublish));
+  }
+  RunningJob other(MakeClusterOptions(3, 2), TestManifest(), 2);
+  for (LocalWorker& worker : other.workers) {
+    ASSERT_TRUE(worker.Contribute(0, Row(60)).ok());
+  }
+  EXPECT_EQ(*other.cluster.Pull(1), *job_.cluster.Pull(1));
+}
+
 // --- After coefficients, and lost shards -------------------------------------
 
 TEST_F(FailureTest, AFailedUpdateEndsTheEpochAndNamesTheShard) {
   OutcomeReply late;
   job_.cluster.coordinator()->WaitRound(0, {PushKind::kGradient, 1, 0},
                                         late.callback());
+  // Others may show their parts of version 1: nobody gets all of it.
   Reply<absl::StatusOr<PublishedVersion>> pull;
-  job_.cluster.engine(0)->Pull(0, 1, false, pull.callback());
+  job_.cluster.engine(1)->Pull(0, 1, false, pull.callback());
   peer(1)->FailNext(PhaseKind::kUpdate, absl::InternalError("injected"));
   const auto replies = Contribute(0);
   for (const absl::Status& status :
@@ -122,7 +141,7 @@ TEST_F(FailureTest, AFailedUpdateEndsTheEpochAndNamesTheShard) {
     EXPECT_THAT(status.message(), HasSubstr("injected"));
   }
   EXPECT_EQ(job_.cluster.coordinator()->Status().phase, JobPhase::kShardLost);
-  // No partial version was published, and calls of workers are refused.
+  // Calls of workers are refused.
   EXPECT_TRUE(absl::IsUnavailable(worker(0).Push(1, Row(1))));
   EXPECT_TRUE(absl::IsUnavailable(worker(0).Commit(1).Get().status()));
   EXPECT_TRUE(absl::IsUnavailable(worker(0).Join()));

@@ -41,6 +41,11 @@ class FaultyPeer : public ShardPeer {
     MutexLock lock(&mutex_);
     reservation_failure_ = {std::move(status), times};
   }
+  // From now on the shard is of a release whose updates do not publish.
+  void UpdatesDoNotPublish() {
+    MutexLock lock(&mutex_);
+    publishes_ = false;
+  }
   // Runs before each reservation that reaches the shard, on the caller's
   // thread.
   void BeforeReservation(std::function<void()> hook) {
@@ -136,8 +141,10 @@ class FaultyPeer : public ShardPeer {
   }
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override {
     std::function<void(const Phase&)> hook;
+    Phase known = phase;
     {
       MutexLock lock(&mutex_);
+      known.publishes &= publishes_;
       Failure& failure = failures_[phase.kind];
       if (failure.times > 0) {
         --failure.times;
@@ -151,7 +158,7 @@ class FaultyPeer : public ShardPeer {
       MutexLock lock(&mutex_);
       if (!given_up_.ok()) return given_up_;
     }
-    return peer_->RunPhase(phase);
+    return peer_->RunPhase(known);
   }
   absl::Status CheckPushed(const PushedRow& row) const override {
     return peer_->CheckPushed(row);
@@ -185,6 +192,7 @@ class FaultyPeer : public ShardPeer {
   ShardPeer* peer_;
   OnComplete on_complete_;  // set before the first Attach
   mutable Mutex mutex_;
+  bool publishes_ ABSL_GUARDED_BY(mutex_) = true;
   std::map<PhaseKind, Failure> failures_ ABSL_GUARDED_BY(mutex_);
   absl::Status given_up_ ABSL_GUARDED_BY(mutex_);
   Failure session_failure_ ABSL_GUARDED_BY(mutex_);

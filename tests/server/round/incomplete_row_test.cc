@@ -122,7 +122,7 @@ TEST_F(IncompleteRowTest, SeveralCostOneMoreClose) {
   EXPECT_THAT(
       peer(0)->phases(),
       ElementsAre(PhaseKind::kPublish, PhaseKind::kClose, PhaseKind::kAbandon,
-                  PhaseKind::kClose, PhaseKind::kUpdate, PhaseKind::kPublish));
+                  PhaseKind::kClose, PhaseKind::kUpdate));
 }
 
 TEST_F(IncompleteRowTest, WithNoOtherTheRoundIsSkipped) {

@@ -1,4 +1,6 @@
 // The coordinator's phases on one shard: order and idempotency (P7).
+#include <limits>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/round/local_cluster.h"
@@ -59,6 +61,27 @@ class PhasesTest : public testing::Test {
     ASSERT_EQ(Error(phase), absl::OkStatus());
   }
 
+  // Version 1 of a job that is asked for each phase once.
+  Tensors WithoutRepeats() {
+    RunningJob other(Options(), job_.manifest, 2);
+    for (LocalWorker& worker : other.workers) {
+      EXPECT_EQ(worker.Push(0, RandomTensors(
+                                   job_.manifest,
+                                   50 + static_cast<uint64_t>(worker.rank()))),
+                absl::OkStatus());
+    }
+    for (PhaseKind kind :
+         {PhaseKind::kClose, PhaseKind::kUpdate, PhaseKind::kPublish}) {
+      Phase phase = MakePhase(kind);
+      phase.epoch = other.workers[0].joined().epoch;
+      for (size_t i = 0; i < phase.rows.size(); ++i) {
+        phase.rows[i].session = other.workers[i].session();
+      }
+      EXPECT_TRUE(other.cluster.engine(0)->RunPhase(phase).ok());
+    }
+    return *other.cluster.Pull(1);
+  }
+
   RunningJob job_;
 };
 
@@ -101,24 +124,38 @@ TEST_F(PhasesTest, EveryPhaseMayBeRepeated) {
   ASSERT_TRUE(Run(PhaseKind::kPublish).ok());
   EXPECT_EQ(engine()->Status().version, 1u);
 
-  // The same without repeats gives the same bits.
-  RunningJob other(Options(), job_.manifest, 2);
-  for (LocalWorker& worker : other.workers) {
-    ASSERT_EQ(worker.Push(
-                  0, RandomTensors(job_.manifest,
-                                   50 + static_cast<uint64_t>(worker.rank()))),
-              absl::OkStatus());
+  // The same bits.
+  EXPECT_EQ(WithoutRepeats(), once);
+}
+
+TEST_F(PhasesTest, AnUpdateThatPublishesMayBeRepeated) {
+  ASSERT_TRUE(Run(PhaseKind::kClose).ok());
+  Phase update = MakePhase(PhaseKind::kUpdate);
+  update.publishes = true;
+  for (int i = 0; i < 2; ++i) {
+    const auto result = engine()->RunPhase(update);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_TRUE(result->published);
+    EXPECT_EQ(engine()->Status().version, 1u);
   }
-  for (PhaseKind kind :
-       {PhaseKind::kClose, PhaseKind::kUpdate, PhaseKind::kPublish}) {
-    Phase phase = MakePhase(kind);
-    phase.epoch = other.workers[0].joined().epoch;
-    for (size_t i = 0; i < phase.rows.size(); ++i) {
-      phase.rows[i].session = other.workers[i].session();
-    }
-    ASSERT_TRUE(other.cluster.engine(0)->RunPhase(phase).ok());
+  const Tensors once = *job_.cluster.Pull(1);
+  // As if it had been asked to publish, too.
+  EXPECT_TRUE(Run(PhaseKind::kPublish).ok());
+  EXPECT_EQ(*job_.cluster.Pull(1), once);
+
+  EXPECT_EQ(WithoutRepeats(), once);
+}
+
+TEST_F(PhasesTest, AnUpdateThatPublishesSaysAgainWhatIsNotFinite) {
+  ASSERT_TRUE(Run(PhaseKind::kClose).ok());
+  Phase update = MakePhase(PhaseKind::kUpdate);
+  update.publishes = true;
+  update.step.learning_rate = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 2; ++i) {
+    const auto result = engine()->RunPhase(update);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->not_finite_slice, 0);
   }
-  EXPECT_EQ(*other.cluster.Pull(1), once);
 }
 
 TEST_F(PhasesTest, AbandonOpensTheRoundAgainAndKeepsTheRows) {

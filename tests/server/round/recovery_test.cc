@@ -54,6 +54,7 @@ TEST_F(RecoveryTest, BitsAreThoseOfAJobWithoutLosses) {
 TEST_F(RecoveryTest, APublicationThatWasCutIsFinished) {
   const Tensors expected = Undisturbed(2, 5);
   RunningJob job(Options(2), SmallManifest(), 2);
+  for (const int i : {0, 1}) job.cluster.peer(i)->UpdatesDoNotPublish();
   RunTo(&job, 2);
   const uint64_t made = job.workers[0].joined().epoch;
   job.cluster.peer(1)->FailNext(PhaseKind::kPublish,
@@ -86,7 +87,7 @@ TEST_F(RecoveryTest, AVersionThatAllPublishedOutlivesItsEpoch) {
   RunTo(&job, 2);
   const uint64_t made = job.workers[0].joined().epoch;
   job.cluster.peer(1)->BeforePhase([&](const Phase& phase) {
-    if (phase.kind != PhaseKind::kPublish) return;
+    if (phase.kind != PhaseKind::kUpdate) return;
     job.cluster.peer(1)->ReportLost(absl::UnavailableError("cut"));
   });
   job.RunRound(2);

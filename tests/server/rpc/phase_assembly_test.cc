@@ -91,6 +91,29 @@ TEST(PhaseAssemblyTest, ASkippedRoundIsPreparedToo) {
   EXPECT_EQ(back->record, nullptr);
 }
 
+TEST(PhaseAssemblyTest, AnUpdateMayPublish) {
+  Phase phase = PhaseOf(PhaseKind::kUpdate);
+  phase.publish.version = 3;
+  EXPECT_FALSE(RoundTrip(phase)->publishes);
+  phase.publishes = true;
+  const absl::StatusOr<Phase> back = RoundTrip(phase);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_TRUE(back->publishes);
+  EXPECT_EQ(back->publish.version, 3u);
+
+  for (const bool published : {false, true}) {
+    PhaseResult result;
+    result.published = published;
+    PhaseReplies replies(result);
+    v1::PhaseReply reply;
+    ASSERT_TRUE(replies.Next(&reply));
+    PhaseResult answer;
+    AppendReply(
+        reply, [](const SliceGram&) {}, &answer);
+    EXPECT_EQ(answer.published, published);
+  }
+}
+
 TEST(PhaseAssemblyTest, ASeedThatIsLoaded) {
   Phase phase = PhaseOf(PhaseKind::kLoadSeed);
   phase.publish.seed = true;

@@ -24,7 +24,7 @@ TEST(HangTest, ThePhaseThatRunsIsKnown) {
   });
   job.RunRound(0);
   ASSERT_TRUE(running.has_value());
-  EXPECT_EQ(running->kind, PhaseKind::kPublish);
+  EXPECT_EQ(running->kind, PhaseKind::kUpdate);
   EXPECT_EQ(running->round, 0u);
   EXPECT_GT(running->number, 1u);
   EXPECT_FALSE(engine->running_phase().has_value());
