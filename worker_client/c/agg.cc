@@ -30,6 +30,7 @@ agg::Precision PrecisionOf(int32_t full) {
 }  // namespace
 
 int32_t agg_abi_version(void) { return AGG_ABI_VERSION; }
+int32_t agg_abi_minor(void) { return AGG_ABI_MINOR; }
 const char* agg_version(void) { return agg::kVersion; }
 const char* agg_error(void) { return agg::ThisThreads().error.c_str(); }
 
