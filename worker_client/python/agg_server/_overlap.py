@@ -17,7 +17,6 @@ from agg_server import _abi
 from agg_server._operation import Memories, Operation
 from agg_server._row import Row
 from agg_server._session import Session
-from agg_server._tensors import memory_of
 from agg_server.errors import Error, ManifestError
 
 # Small gradients are given together: a call costs some microseconds, and the
@@ -115,10 +114,11 @@ class Overlap:
                                  self._session.busy):
             return
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        views = [self._row.view(i, self._given[i][0]) for i in waiting]
+        views, memory = self._row.views(
+            waiting, [self._given[i][0] for i in waiting])
         for place, index in enumerate(waiting):
             self._indices[place] = index
-        self._views.fill([memory_of(v) for v in views])
+        self._views.fill(memory)
         first = self._operation is None
         if first:
             self._base = int(self._session.state().version)

@@ -12,7 +12,7 @@ from agg_server._tensors import Staging, memory_of
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    return (tensor.device.type == "cpu" and tensor.dtype == torch.float32 and
+    return (tensor.is_cpu and tensor.dtype is torch.float32 and
             tensor.is_contiguous())
 
 
@@ -46,14 +46,14 @@ class Pulled:
 
     def write(self) -> None:
         """Into the tensors, once the targets have their values."""
-        with torch.no_grad():
-            plain = [self._in_place and _is_plain(t) for t in self._tensors]
-            staged = [i for i, found in enumerate(plain) if not found]
-            into = [self._tensors[i] for i in staged]
-            if into:
+        plain = [self._in_place and _is_plain(t) for t in self._tensors]
+        staged = [i for i, found in enumerate(plain) if not found]
+        if staged:
+            with torch.no_grad():
                 torch._foreach_copy_(  # one call for all of them
-                    into, [self._staging.buffer(i) for i in staged])
-            changed = [t for t, found in zip(self._tensors, plain) if found]
-            if changed:
-                # Graphs of before must not use what was not theirs.
-                torch.autograd.graph.increment_version(changed)
+                    [self._tensors[i] for i in staged],
+                    [self._staging.buffer(i) for i in staged])
+        changed = [t for t, found in zip(self._tensors, plain) if found]
+        if changed:
+            # What torch has not seen: graphs of before must not use it.
+            torch.autograd.graph.increment_version(changed)

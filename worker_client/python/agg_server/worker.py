@@ -17,7 +17,7 @@ from agg_server._overlap import Overlap
 from agg_server._pulled import Pulled
 from agg_server._row import Row
 from agg_server._session import Session
-from agg_server._tensors import Tensors, groups_of, memory_of, named_tensors
+from agg_server._tensors import Tensors, groups_of, named_tensors
 from agg_server.client import coordinator_of, rank_of
 from agg_server.errors import Error, ManifestError, NotNow, ShardLost, Timeout
 from agg_server.outcome import Job, Outcome, TensorSpec
@@ -314,11 +314,8 @@ class Worker:
                into: Pulled, tensors: Optional[list[int]] = None,
                keep: Any = None) -> Outcome:
         """tensors: the indices of the rows, if others were given before."""
-        indices = range(len(rows)) if tensors is None else tensors
-        views = [None if row is None else self._row.view(i, row)
-                 for i, row in zip(indices, rows)]
-        memory = [(0, 0, _abi.F32) if v is None else memory_of(v)
-                  for v in views]
+        views, memory = self._row.views(
+            range(len(rows)) if tensors is None else tensors, rows)
         return self._session.round(
             self._views.fill(memory), info, into.memory(), (views, into, keep),
             tensors)
