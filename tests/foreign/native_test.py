@@ -4,6 +4,7 @@ pushed, and both pull the same bits."""
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import threading
@@ -64,24 +65,20 @@ class NativeTest(ForeignTestCase):
                     for round in range(ROUNDS):
                         client.step(named(rows_of(10 * round + rank)))
                     final[rank] = list(arrays.values())
-                    # The last outcome is written when the next one comes.
-                    both.wait(WAIT)
                 for line in log.read_text().splitlines():
                     entry = json.loads(line)
                     self.assertTrue(entry["included"], line)
                     sums[entry["round"], rank] = entry["row_crc32c"]
             except BaseException as error:  # pylint: disable=broad-except
                 errors.append(error)
-                both.abort()
 
-        both = threading.Barrier(2)
         with tempfile.TemporaryDirectory() as folder:
             threads = [threading.Thread(target=work, args=(rank, folder),
                                         daemon=True) for rank in range(2)]
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(WAIT)
+                thread.join(4 * WAIT)
         if errors:
             raise errors[0]
         self.assert_tensors(final[0], final[1])
@@ -116,3 +113,52 @@ class NativeTest(ForeignTestCase):
 
     def test_rows_in_shared_memory(self):
         self.check("f32", 2)
+
+
+_NATIVE = """
+import sys
+sys.path.insert(0, {package!r})
+import agg_server as agg
+import numpy as np
+x = np.zeros(2, np.float32)
+client = agg.Client({{"x": x}}, {address!r}, 0)
+client.step({{"x": np.ones(2)}})
+"""
+_GRPC = """
+import grpc
+channel = grpc.insecure_channel({address!r})
+grpc.channel_ready_future(channel).result(30)
+"""
+_BOTH = """
+client.step({{"x": np.ones(2)}})
+try:
+    channel.unary_unary("/agg.v1.No/Such")(b"", timeout=30)
+except grpc.RpcError as error:
+    assert error.code() == grpc.StatusCode.UNIMPLEMENTED, error
+client.close()
+channel.close()
+print("both", x)
+"""
+
+
+class ImportOrderTest(ForeignTestCase):
+    """Two copies of gRPC in a process, with connections of both."""
+
+    def run_script(self, script):
+        if not LIBRARY.exists():
+            self.skipTest(f"{LIBRARY} is not there")
+        job = self.start('workers: 1 optimizer { kind: "none" }\n')
+        result = subprocess.run(
+            [sys.executable, "-B", "-c", script.format(
+                package=str(ROOT / "worker_client" / "python"),
+                address=job.addresses[0])],
+            env={**os.environ, "AGG_LIBRARY": str(LIBRARY)}, timeout=4 * WAIT,
+            capture_output=True, text=True, check=False)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout, "both [1. 1.]\n")
+
+    def test_grpcio_first(self):
+        self.run_script(_GRPC + _NATIVE + _BOTH)
+
+    def test_the_package_first(self):
+        self.run_script(_NATIVE + _GRPC + _BOTH)
