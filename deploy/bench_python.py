@@ -100,7 +100,7 @@ def start(each, bin_folder, torch_python):
                     f"--rank={rank}", f"--workers={system.workers}",
                     f"--store={team.folder / 'store'}",
                     f"--coordinator={address}", f"--package={PACKAGE}",
-                    f"--library={bin_folder / 'worker_client/c/libagg.so'}",
+                    f"--libagg={bin_folder / 'worker_client/c/libagg.so'}",
                     f"--transport={system.transport}",
                     f"--variant={each.variant}", *common])
         team.wait_until_ready()

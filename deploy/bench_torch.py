@@ -28,7 +28,7 @@ def parse():
     add("--store", default="")
     add("--coordinator", default="")
     add("--package", default="", help="the folder with agg_server")
-    add("--library", default="", help="libagg.so")
+    add("--libagg", default="", help="libagg.so")
     add("--transport", choices=("tcp", "shm_copy"), default="tcp")
     add("--variant", default="", help="overlap, zero_copy, with commas")
     add("--elements", type=int, default=0)
@@ -70,7 +70,7 @@ def make_model(torch):
 
 def open_worker(options, torch, model):
     """The package's worker, of this model or these tensors."""
-    os.environ["AGG_LIBRARY"] = options.library
+    os.environ["AGG_LIBRARY"] = options.libagg
     sys.path.insert(0, options.package)
     import agg_server as agg
     variants = dict.fromkeys(filter(None, options.variant.split(",")), True)

@@ -18,6 +18,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
 }
 wheel=$(realpath "$1")
 shift
+cd "$root" || exit 1
 suites=("$@")
 [[ ${#suites[@]} -gt 0 ]] || suites=(bookworm trixie)
 if [[ $(id -u) != 0 ]] || ! command -v debootstrap >/dev/null; then
@@ -38,6 +39,7 @@ report() {
     tail -n 20 "$scratch/log"
     echo "FAILED  $1"
     failed=$((failed + 1))
+    return 1
   fi
 }
 
@@ -51,12 +53,19 @@ make_root() {
   fi
 }
 
+# The host fetches numpy, for the system's Python: the system needs no network.
 install_wheel() {
-  cp /etc/resolv.conf "$1/etc/" && cp "$wheel" "$1/tmp/" &&
-    chroot "$1" rm -rf /opt/agg &&
+  local version
+  version=$(chroot "$1" python3 -c \
+    'import sys; print("%d.%d" % sys.version_info[:2])') &&
+    rm -rf "$1/tmp/wheels" "$1/opt/agg" && mkdir "$1/tmp/wheels" &&
+    cp "$wheel" "$1/tmp/wheels" &&
+    python3 -m pip download --quiet --disable-pip-version-check \
+      --only-binary=:all: --python-version="$version" \
+      --dest="$1/tmp/wheels" numpy &&
     chroot "$1" python3 -m venv /opt/agg &&
-    chroot "$1" /opt/agg/bin/pip install --quiet \
-      --disable-pip-version-check "/tmp/$(basename "$wheel")"
+    chroot "$1" /opt/agg/bin/pip install --quiet --no-index \
+      --find-links=/tmp/wheels agg-server
 }
 
 # in_root ROOT COMMAND...: with the host's torch at /torch, if it is there, and
@@ -92,7 +101,7 @@ END
 readme_program() {
   # shellcheck disable=SC2016  # Backticks of Markdown.
   sed -n '/^```python$/,/^```$/{//!p}; /^```sh$/q' \
-    "$root/worker_client/python/README.md" >"$1/tmp/readme.py"
+    worker_client/python/README.md >"$1/tmp/readme.py"
   # Beside the wheel's numpy comes torch of the environment.
   in_root "$1" env PYTHONPATH=/torch agg-launch -n 4 --shards 2 --rule adasum \
     --lr 0.05 /tmp/readme.py
@@ -102,9 +111,8 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 for suite in "${suites[@]}"; do
   system=$cache/agg_server_roots/$suite
-  report "$suite: debootstrap" make_root "$suite"
-  [[ -e $system/complete ]] || continue
-  report "$suite: pip install" install_wheel "$system"
+  report "$suite: debootstrap" make_root "$suite" || continue
+  report "$suite: pip install" install_wheel "$system" || continue
   report "$suite: two workers with numpy" train_with_numpy "$system"
   if [[ -d $torch && -x $system/usr/bin/python3.11 ]]; then
     report "$suite: the README's program" readme_program "$system"
