@@ -19,6 +19,7 @@ if __package__ in (None, ""):
 # pylint: disable=wrong-import-position
 from deploy import bench_numbers as numbers
 from deploy import bench_options
+from deploy import bench_python
 from deploy import bench_report as report
 from deploy import bench_systems as systems
 from deploy import bench_team
@@ -226,7 +227,8 @@ def main(arguments):
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
     try:
-        entries = run(options, lambda text: print(text, flush=True))
+        measure = bench_python.run if options.python else run
+        entries = measure(options, lambda text: print(text, flush=True))
         if options.json:
             pathlib.Path(options.json).write_text(numbers.to_json(entries))
     except (job.RunError, OSError) as error:

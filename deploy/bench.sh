@@ -4,6 +4,7 @@
 #
 #   deploy/bench.sh                  everything: 10 to 30 minutes
 #   deploy/bench.sh --json FILE      also writes the results
+#   deploy/bench.sh --python         training steps from Python, against DDP
 #   deploy/bench.sh --quick          a smoke test under a minute
 #   deploy/bench.sh --help           all options
 #
@@ -63,7 +64,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 if ! run_bazel build -c opt //server:agg_server \
   //tests/bench:transport_worker //tests/bench:raw_limits \
-  //tests/bench:grpc_echo \
+  //tests/bench:grpc_echo //worker_client/c:libagg.so \
   >"$log" 2>&1 </dev/null; then
   cat "$log" >&2
   echo "deploy/bench.sh: the build failed (output above)" >&2

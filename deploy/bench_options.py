@@ -86,6 +86,9 @@ def parse(arguments):
         "round, or some if they are short")
     add("--warmups", type=integer(0, 100),
         help="turns before them that do not (default 2)")
+    add("--python", action="store_true",
+        help="in place of all this: steps with the Python package against DDP "
+        "over gloo (workers: default 4), and its cost over the C++ client")
     add("--quick", action="store_true",
         help="a smoke test under a minute: small, few, installs no PyTorch")
     add("--json", metavar="FILE", help="writes the results")
@@ -95,6 +98,8 @@ def parse(arguments):
     parser.error = lambda message: parser.exit(
         2, f"{parser.prog}: {message}\n")
     options = parser.parse_args(arguments)
+    if options.python and options.workers is None and not options.quick:
+        options.workers = (4,)
     for name, (full, quick) in BY_QUICK.items():
         if getattr(options, name) is None:
             setattr(options, name, quick if options.quick else full)

@@ -196,7 +196,7 @@ def start(system, bin_folder, torch_python):
     return team
 
 
-def _make_barrier(team):
+def make_barrier(team):
     """The file that the team's workers meet at."""
     path = team.folder / "barrier"
     path.write_bytes(bytes(64))  # BarrierState of process_barrier.h, and more
@@ -208,7 +208,7 @@ def _start_echo(team, bin_folder):
     team.processes.start("server", [
         program, "--serve", f"--port_file={team.folder / 'port_0'}"])
     server = job.read_address(team.processes, 0, "port")
-    barrier = _make_barrier(team)
+    barrier = make_barrier(team)
     for _ in range(team.system.workers):
         team.start_worker([
             program, f"--server={server}", f"--bytes={team.system.num_bytes}",
@@ -218,7 +218,7 @@ def _start_echo(team, bin_folder):
 def _start_job(team, bin_folder):
     system = team.system
     coordinator = team.start_servers(bin_folder)
-    barrier = _make_barrier(team)
+    barrier = make_barrier(team)
     for rank in range(system.workers):
         team.start_worker([
             bin_folder / "tests/bench/transport_worker",

@@ -195,7 +195,8 @@ run_cell() {
         --test_tag_filters=k8s --nocache_test_results
       ;;
     foreign)
-      run_bazel build --config=gcc -c opt //server:agg_server &&
+      run_bazel build --config=gcc -c opt //server:agg_server \
+        //worker_client/c:libagg.so &&
         tests/foreign/run.sh "$(gcc_bin)/server/agg_server" >"$scratch/foreign"
       report_suite foreign $?
       ;;

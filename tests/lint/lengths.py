@@ -37,7 +37,6 @@ LONG_FILES = {
     "server/shard/shard_compute.h": "one class has all memory of a shard",
     "server/shard/shard_engine.h": _ONE_LOCK,
     "worker_client/agg_client.h": "all of the client that its users see",
-    "worker_client/c/agg.cc": "all calls of the C ABI: " + _PAGE,
     "worker_client/c/agg_types.h": "all structs of the C ABI: " + _PAGE,
     "worker_client/client_core.h": "one class holds what a client's calls share",
     "worker_client/client_types.h": "all plain types that its users see",

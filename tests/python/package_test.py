@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -83,6 +84,34 @@ class ImportTest(unittest.TestCase):
             "try: agg.Observer('h:1')\n"
             "except agg.Error as e: print(e)", AGG_LIBRARY=__file__)
         self.assertIn("cannot be loaded", result.stdout, result.stderr)
+
+
+    def refused(self, head, **environment):
+        result = self.run_python(
+            f"import agg_server as agg\n{head}\n"
+            "try: agg.Observer('h:1')\n"
+            "except agg.LibraryError as e: print(e)", **environment)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def test_a_library_of_another_abi(self):
+        library = os.environ["AGG_LIBRARY"]
+        for name, value, allowed in (("ABI_VERSION", 2, "2.1 or a later 2.x"),
+                                     ("ABI_MINOR", 99, "1.99 or a later 1.x")):
+            out = self.refused("from agg_server import _abi\n"
+                               f"_abi.{name} = {value}")
+            self.assertRegex(out, rf"^{re.escape(library)} has version 1\.\d+ "
+                             rf"of the ABI; allowed: {re.escape(allowed)}")
+
+    def test_a_library_of_something_else(self):
+        self.assertIn("is no libagg.so", self.refused(
+            "", AGG_LIBRARY=_libc()))
+
+
+def _libc():
+    """The path of a shared library that every process has."""
+    maps = pathlib.Path("/proc/self/maps").read_text()
+    return re.search(r"\S+/libc\.so\.6$", maps, re.MULTILINE).group(0)
 
 
 class LocalServerTest(JobCase):

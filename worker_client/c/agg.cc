@@ -1,111 +1,27 @@
-// Each call: the fork's guard, structs to values, the client's call, a code. No
-// exception leaves it: a thread of Go or Python could do nothing with one.
+// Each call: the fork's guard, structs to values, the client's call, a code.
 #include "worker_client/c/agg.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
-#include <exception>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/base/mutex.h"
 #include "server/base/version.h"
 #include "worker_client/agg_client.h"
+#include "worker_client/c/c_calls.h"
 #include "worker_client/c/c_structs.h"
 #include "worker_client/c/event_queue.h"
 #include "worker_client/client_event.h"
 #include "worker_client/client_types.h"
 
-struct agg_client {
-  agg::ClientOptions options;
-  agg::EventQueue events;
-  const int64_t process = getpid();
-  agg::Mutex connecting;
-  std::unique_ptr<agg::AggClient> owned ABSL_GUARDED_BY(connecting);
-  std::unique_ptr<agg::JobStore> job;  // before `connected`
-  std::atomic<agg::AggClient*> connected{nullptr};
-};
-
 namespace {
-
-// What the thread's last call gave.
-struct Answer {
-  std::string error;
-  agg::OutcomeStore outcome;
-  std::string event;
-};
-
-Answer& ThisThreads() {
-  thread_local Answer answer;
-  return answer;
-}
-
-int32_t Fail(int32_t code, absl::string_view message) {
-  ThisThreads().error = std::string(message);
-  return code;
-}
-
-int32_t CodeOf(const absl::Status& status) {
-  ThisThreads().error.clear();
-  if (status.ok()) return AGG_OK;
-  return Fail(static_cast<int32_t>(status.code()), status.message());
-}
-
-template <typename Call>
-int32_t NoThrow(const Call& call) {
-  try {
-    return CodeOf(call());
-  } catch (const std::exception& error) {
-    return Fail(AGG_INTERNAL, error.what());
-  } catch (...) {
-    return Fail(AGG_INTERNAL, "an exception of an unknown type");
-  }
-}
-
-// `call`, unless the client is null or its process is another one.
-template <typename Call>
-int32_t OfThisProcess(agg_client* client, const Call& call) {
-  if (client == nullptr) return Fail(AGG_INVALID_ARGUMENT, "client is NULL");
-  if (getpid() != client->process) {
-    return Fail(AGG_FORKED,
-                absl::StrCat("process ", getpid(), " is a fork of ",
-                             client->process, ", which has this client"));
-  }
-  return NoThrow(call);
-}
-
-// `call(AggClient*)`, once it is connected.
-template <typename Call>
-int32_t Connected(agg_client* client, const Call& call) {
-  return OfThisProcess(client, [&]() -> absl::Status {
-    agg::AggClient* const connected = client->connected;
-    if (connected == nullptr) {
-      return absl::FailedPreconditionError("agg_connect has not succeeded yet");
-    }
-    return call(connected);
-  });
-}
-
-absl::Status Answered(absl::StatusOr<agg::RoundOutcome> outcome,
-                      agg_outcome* out) {
-  if (!outcome.ok()) return outcome.status();
-  agg::OutcomeStore& store = ThisThreads().outcome;
-  store = agg::StoreOf(*std::move(outcome));
-  return agg::Fill(store, out);
-}
 
 agg::Precision PrecisionOf(int32_t full) {
   return full != 0 ? agg::Precision::kFull : agg::Precision::kJob;
@@ -114,8 +30,9 @@ agg::Precision PrecisionOf(int32_t full) {
 }  // namespace
 
 int32_t agg_abi_version(void) { return AGG_ABI_VERSION; }
+int32_t agg_abi_minor(void) { return AGG_ABI_MINOR; }
 const char* agg_version(void) { return agg::kVersion; }
-const char* agg_error(void) { return ThisThreads().error.c_str(); }
+const char* agg_error(void) { return agg::ThisThreads().error.c_str(); }
 
 void agg_options_init(agg_options* options, size_t size) {
   if (options == nullptr || size < sizeof(size_t)) return;
@@ -127,7 +44,7 @@ void agg_options_init(agg_options* options, size_t size) {
 
 agg_client* agg_new(const agg_options* options) {
   std::unique_ptr<agg_client> client;
-  const int32_t code = NoThrow([&]() -> absl::Status {
+  const int32_t code = agg::NoThrow([&]() -> absl::Status {
     absl::StatusOr<agg::ClientOptions> read = agg::OptionsOf(options);
     if (!read.ok()) return read.status();
     client = std::make_unique<agg_client>();
@@ -142,7 +59,7 @@ agg_client* agg_new(const agg_options* options) {
 }
 
 int32_t agg_connect(agg_client* client) {
-  return OfThisProcess(client, [&]() -> absl::Status {
+  return agg::OfThisProcess(client, [&]() -> absl::Status {
     agg::MutexLock lock(&client->connecting);
     if (client->owned != nullptr) {
       return absl::FailedPreconditionError("this client is connected already");
@@ -157,7 +74,7 @@ int32_t agg_connect(agg_client* client) {
 }
 
 int32_t agg_leave(agg_client* client) {
-  return OfThisProcess(client, [&]() -> absl::Status {
+  return agg::OfThisProcess(client, [&]() -> absl::Status {
     agg::AggClient* const connected = client->connected;
     return connected == nullptr ? absl::OkStatus() : connected->Leave();
   });
@@ -165,7 +82,7 @@ int32_t agg_leave(agg_client* client) {
 
 void agg_free(agg_client* client) {
   if (client == nullptr || getpid() != client->process) return;
-  NoThrow([&] {
+  agg::NoThrow([&] {
     delete client;
     return absl::OkStatus();
   });
@@ -173,32 +90,32 @@ void agg_free(agg_client* client) {
 
 int32_t agg_seed(agg_client* client, const agg_view* parameters, size_t count,
                  agg_outcome* outcome) {
-  return Connected(client, [&](agg::AggClient* connected) -> absl::Status {
+  return agg::Connected(client, [&](agg::AggClient* connected) -> absl::Status {
     const auto views = agg::ViewsOf(parameters, count);
     if (!views.ok()) return views.status();
-    return Answered(connected->Seed(*views), outcome);
+    return agg::Answered(connected->Seed(*views), outcome);
   });
 }
 
 int32_t agg_seed_file(agg_client* client, const char* npz_path,
                       agg_outcome* outcome) {
-  return Connected(client, [&](agg::AggClient* connected) {
+  return agg::Connected(client, [&](agg::AggClient* connected) {
     return npz_path == nullptr
                ? absl::InvalidArgumentError("npz_path is NULL")
-               : Answered(connected->SeedFile(npz_path), outcome);
+               : agg::Answered(connected->SeedFile(npz_path), outcome);
   });
 }
 
 int32_t agg_seed_or_pull(agg_client* client, const agg_target* parameters,
                          size_t count) {
-  return Connected(client, [&](agg::AggClient* connected) -> absl::Status {
+  return agg::Connected(client, [&](agg::AggClient* connected) -> absl::Status {
     const auto targets = agg::TargetsOf(parameters, count);
     return targets.ok() ? connected->SeedOrPull(*targets) : targets.status();
   });
 }
 
 int32_t agg_push(agg_client* client, const agg_view* gradient, size_t count) {
-  return Connected(client, [&](agg::AggClient* connected) -> absl::Status {
+  return agg::Connected(client, [&](agg::AggClient* connected) -> absl::Status {
     const auto views = agg::ViewsOf(gradient, count);
     return views.ok() ? connected->Push(*views) : views.status();
   });
@@ -206,17 +123,17 @@ int32_t agg_push(agg_client* client, const agg_view* gradient, size_t count) {
 
 int32_t agg_commit(agg_client* client, const agg_push_info* info,
                    agg_outcome* outcome) {
-  return Connected(client, [&](agg::AggClient* connected) -> absl::Status {
+  return agg::Connected(client, [&](agg::AggClient* connected) -> absl::Status {
     const auto read = agg::PushInfoOf(info);
     if (!read.ok()) return read.status();
-    return Answered(connected->Commit(*read), outcome);
+    return agg::Answered(connected->Commit(*read), outcome);
   });
 }
 
 int32_t agg_pull(agg_client* client, uint64_t version,
                  const agg_target* parameters, size_t count,
                  int32_t full_precision) {
-  return Connected(client, [&](agg::AggClient* connected) -> absl::Status {
+  return agg::Connected(client, [&](agg::AggClient* connected) -> absl::Status {
     const auto targets = agg::TargetsOf(parameters, count);
     if (!targets.ok()) return targets.status();
     return connected->Pull(version, *targets, PrecisionOf(full_precision));
@@ -226,7 +143,7 @@ int32_t agg_pull(agg_client* client, uint64_t version,
 int32_t agg_pull_latest(agg_client* client, const agg_target* parameters,
                         size_t count, int32_t full_precision,
                         uint64_t* version) {
-  return Connected(client, [&](agg::AggClient* connected) -> absl::Status {
+  return agg::Connected(client, [&](agg::AggClient* connected) -> absl::Status {
     const auto targets = agg::TargetsOf(parameters, count);
     if (!targets.ok()) return targets.status();
     const absl::StatusOr<uint64_t> latest =
@@ -237,7 +154,7 @@ int32_t agg_pull_latest(agg_client* client, const agg_target* parameters,
 }
 
 int32_t agg_latest_version(agg_client* client, uint64_t* version) {
-  return Connected(client, [&](agg::AggClient* connected) {
+  return agg::Connected(client, [&](agg::AggClient* connected) {
     const absl::StatusOr<uint64_t> latest = connected->LatestVersion();
     if (latest.ok() && version != nullptr) *version = *latest;
     return latest.status();
@@ -248,7 +165,7 @@ int32_t agg_push_pull(agg_client* client, const agg_view* gradient,
                       size_t num_gradients, const agg_push_info* info,
                       const agg_target* parameters, size_t num_parameters,
                       agg_outcome* outcome) {
-  return Connected(client, [&](agg::AggClient* connected) -> absl::Status {
+  return agg::Connected(client, [&](agg::AggClient* connected) -> absl::Status {
     const auto views = agg::ViewsOf(gradient, num_gradients);
     const auto read = agg::PushInfoOf(info);
     const auto targets = agg::TargetsOf(parameters, num_parameters);
@@ -256,18 +173,18 @@ int32_t agg_push_pull(agg_client* client, const agg_view* gradient,
     status.Update(read.status());
     status.Update(targets.status());
     if (!status.ok()) return status;
-    return Answered(connected->PushPull(*views, *read, *targets), outcome);
+    return agg::Answered(connected->PushPull(*views, *read, *targets), outcome);
   });
 }
 
 int32_t agg_wait(agg_client* client, uint64_t version, agg_outcome* outcome) {
-  return Connected(client, [&](agg::AggClient* connected) {
-    return Answered(connected->Wait(version), outcome);
+  return agg::Connected(client, [&](agg::AggClient* connected) {
+    return agg::Answered(connected->Wait(version), outcome);
   });
 }
 
 int32_t agg_get_state(agg_client* client, agg_state* state) {
-  return Connected(client, [&](agg::AggClient* connected) {
+  return agg::Connected(client, [&](agg::AggClient* connected) {
     agg_state values = {};
     values.version = connected->version();
     values.session = connected->session();
@@ -278,13 +195,13 @@ int32_t agg_get_state(agg_client* client, agg_state* state) {
 }
 
 int32_t agg_get_job(agg_client* client, agg_job* job) {
-  return Connected(client, [&](agg::AggClient* connected) {
+  return agg::Connected(client, [&](agg::AggClient* connected) {
     return agg::Fill(*client->job, connected->manifest().tensors.size(), job);
   });
 }
 
 int32_t agg_get_spec(agg_client* client, size_t index, agg_spec* spec) {
-  return Connected(client, [&](agg::AggClient* connected) {
+  return agg::Connected(client, [&](agg::AggClient* connected) {
     const auto& tensors = connected->manifest().tensors;
     if (index >= tensors.size()) {
       return absl::OutOfRangeError(absl::StrCat(
@@ -296,16 +213,16 @@ int32_t agg_get_spec(agg_client* client, size_t index, agg_spec* spec) {
 }
 
 int32_t agg_next_event(agg_client* client, double timeout, agg_event* event) {
-  return OfThisProcess(client, [&]() -> absl::Status {
+  return agg::OfThisProcess(client, [&]() -> absl::Status {
     std::optional<agg::QueuedEvent> taken =
         client->events.Take(absl::Seconds(std::isnan(timeout) ? 0.0 : timeout));
     if (!taken.has_value()) return absl::NotFoundError("no event came");
-    ThisThreads().event = std::move(taken->event.message);
+    agg::ThisThreads().event = std::move(taken->event.message);
     agg_event values = {};
     values.kind = static_cast<int32_t>(taken->event.kind);
     values.version = taken->event.version;
     values.num_dropped = taken->num_dropped;
-    values.message = ThisThreads().event.c_str();
+    values.message = agg::ThisThreads().event.c_str();
     return agg::Fill(values, event);
   });
 }

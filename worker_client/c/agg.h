@@ -23,6 +23,7 @@
  * - Pointers in structs that a call fills in are good until the same thread's
  *   next call, those of agg_job and agg_manifest until agg_free.
  * - After fork() each call in the child returns AGG_FORKED and does nothing.
+ * - What goes on while the caller computes is in agg_operation.h.
  * - Thread-safe, but for agg_free. Times are in seconds; INFINITY: no limit.
  */
 #ifndef AGG_WORKER_CLIENT_C_AGG_H_
@@ -31,18 +32,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "agg_types.h" /* beside this file, also where it is installed */
+#include "agg_operation.h" /* IWYU pragma: export */
+#include "agg_types.h"     /* beside this file, also where it is installed */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* One client: a worker or an observer. */
-typedef struct agg_client agg_client;
-
 /* AGG_ABI_VERSION of the library. Another one than the header's: do not call
  * anything else. */
 int32_t agg_abi_version(void);
+/* AGG_ABI_MINOR of the library. Less than the header's: it lacks calls that the
+ * header has; agg_types.h says which. (Libraries before 1 lack this one.) */
+int32_t agg_abi_minor(void);
 /* The release, "0.1.0". For ever. */
 const char* agg_version(void);
 /* Why this thread's last call failed; "" if it did not. Good until the thread's

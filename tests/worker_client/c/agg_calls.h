@@ -10,6 +10,10 @@ extern "C" {
  * parameters - row) and leaves. NULL, or what was not as it should be. */
 const char* RunRounds(const char* coordinator);
 
+/* The same with operations: tensors one by one, a row that is dropped, commit
+ * and pull apart, a round that is cancelled. Leaves. */
+const char* RunOperations(const char* coordinator);
+
 #ifdef __cplusplus
 }
 #endif

@@ -24,8 +24,9 @@ from agg_server.checkpoint import read_checkpoint
 from agg_server.client import Client, Observer
 from agg_server.errors import (Cancelled, EpochOver, Error, Evicted,
                                ForkedError, JobFinished, LeaseExpired,
-                               ManifestError, NotNow, ResourceError, ShardLost,
-                               Superseded, Timeout, VersionGone)
+                               LibraryError, ManifestError, NotNow,
+                               ResourceError, ShardLost, Superseded, Timeout,
+                               VersionGone)
 from agg_server.listeners import TensorBoardLog, WandbLog
 from agg_server.local_server import LocalServer
 from agg_server.outcome import Job, Outcome, TensorSpec
@@ -59,8 +60,8 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Cancelled", "Client", "Combined", "EpochOver", "Error", "Evicted",
-    "ForkedError", "Job", "JobFinished", "LeaseExpired", "LocalServer",
-    "LocalSteps", "ManifestError", "NodeState", "NotNow", "Observer",
+    "ForkedError", "Job", "JobFinished", "LeaseExpired", "LibraryError",
+    "LocalServer", "LocalSteps", "ManifestError", "NodeState", "NotNow", "Observer",
     "Outcome", "ResourceError", "ServerOptimizer", "ShardLost", "Superseded",
     "TauSchedule", "TensorBoardLog", "TensorSpec", "Timeout", "VersionGone",
     "WandbLog", "Worker", "allreduce", "node_hook", "read_checkpoint",

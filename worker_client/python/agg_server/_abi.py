@@ -9,9 +9,11 @@ from ctypes import (POINTER, byref, c_char_p, c_double, c_int32, c_int64,
                     c_size_t, c_uint64, c_void_p, sizeof)
 from typing import Any, Optional
 
-from agg_server.errors import Error
+from agg_server.errors import LibraryError
 
 ABI_VERSION = 1
+# The calls that this package needs.
+ABI_MINOR = 1
 F32, BF16, F16, I8 = 1, 2, 3, 4
 
 
@@ -95,8 +97,10 @@ class EventStruct(_Sized):
 
 
 _HANDLE, _VIEWS, _TARGETS = c_void_p, POINTER(View), POINTER(Target)
+_OPERATION, _INDICES = POINTER(c_void_p), POINTER(c_uint64)
 _CALLS: dict[str, tuple[Any, list[Any]]] = {
     "agg_abi_version": (c_int32, []),
+    "agg_abi_minor": (c_int32, []),
     "agg_version": (c_char_p, []),
     "agg_error": (c_char_p, []),
     "agg_options_init": (None, [POINTER(Options), c_size_t]),
@@ -120,6 +124,15 @@ _CALLS: dict[str, tuple[Any, list[Any]]] = {
     "agg_get_job": (c_int32, [_HANDLE, POINTER(JobStruct)]),
     "agg_get_spec": (c_int32, [_HANDLE, c_size_t, POINTER(Spec)]),
     "agg_next_event": (c_int32, [_HANDLE, c_double, POINTER(EventStruct)]),
+    "agg_start_push": (c_int32, [_HANDLE, _INDICES, _VIEWS, c_size_t,
+                                 _OPERATION]),
+    "agg_start_round": (c_int32, [_HANDLE, _INDICES, _VIEWS, c_size_t,
+                                  POINTER(PushInfo), _TARGETS, c_size_t,
+                                  _OPERATION]),
+    "agg_operation_done": (c_int32, [_HANDLE, c_double]),
+    "agg_operation_end": (c_int32, [_HANDLE, POINTER(OutcomeStruct)]),
+    "agg_operation_cancel": (c_int32, [_HANDLE]),
+    "agg_operation_free": (None, [_HANDLE]),
 }
 
 _loaded: Optional[ctypes.CDLL] = None
@@ -131,13 +144,29 @@ def library_path() -> pathlib.Path:
     path = (pathlib.Path(named) if named else
             pathlib.Path(__file__).parent / "_lib" / "libagg.so")
     if not path.is_file():
-        raise Error(f"{path} is not there; set AGG_LIBRARY to libagg.so "
+        raise LibraryError(f"{path} is not there; set AGG_LIBRARY to libagg.so "
                     "(bazel build -c opt //worker_client/c:libagg.so)")
     return path.resolve()
 
 
+def _check_release(path: pathlib.Path, loaded: ctypes.CDLL) -> None:
+    """Before any other call: another release may lack what is bound."""
+    try:
+        version = int(loaded.agg_abi_version())
+    except AttributeError as error:
+        raise LibraryError(f"{path} is no libagg.so: {error}") from error
+    minor = int(loaded.agg_abi_minor()) if hasattr(loaded, "agg_abi_minor") \
+        else 0
+    if version != ABI_VERSION or minor < ABI_MINOR:
+        raise LibraryError(
+            f"{path} has version {version}.{minor} of the ABI; allowed: "
+            f"{ABI_VERSION}.{ABI_MINOR} or a later {ABI_VERSION}.x; install "
+            "one release of package and library")
+
+
 def load() -> ctypes.CDLL:
-    """The library, loaded at the first call. Raises Error if it cannot be."""
+    """The library, loaded at the first call. Raises LibraryError if it cannot
+    be, or is another release's."""
     global _loaded
     if _loaded is not None:
         return _loaded
@@ -153,13 +182,11 @@ def load() -> ctypes.CDLL:
         loaded = ctypes.CDLL(str(path),
                              mode=os.RTLD_NOW | os.RTLD_LOCAL | deep)
     except OSError as error:
-        raise Error(f"{path} cannot be loaded: {error}") from error
+        raise LibraryError(f"{path} cannot be loaded: {error}") from error
+    _check_release(path, loaded)
     for name, (result, arguments) in _CALLS.items():
         call = getattr(loaded, name)
         call.restype, call.argtypes = result, arguments
-    if loaded.agg_abi_version() != ABI_VERSION:
-        raise Error(f"{path} has version {loaded.agg_abi_version()} of the "
-                    f"ABI; allowed: {ABI_VERSION}; install one release")
     _loaded = loaded
     return loaded
 
@@ -171,4 +198,4 @@ def text(value: Optional[bytes]) -> str:
 
 __all__ = ["BF16", "F16", "F32", "EventStruct", "JobStruct", "Options",
            "OutcomeStruct", "PushInfo", "Spec", "State", "Target", "View",
-           "byref", "c_int64", "c_uint64", "library_path", "load", "text"]
+           "byref", "c_int64", "c_uint64", "c_void_p", "library_path", "load", "text"]

@@ -13,6 +13,8 @@ from typing import Any, Callable, Optional, Sequence
 
 from agg_server import _abi
 from agg_server._call_thread import CallThread
+from agg_server._info import Info, push_info_of
+from agg_server._operation import Memories, Operation
 from agg_server.errors import Error, ForkedError, ManifestError, error_of
 from agg_server.outcome import (Job, Outcome, TensorSpec, job_of, outcome_of)
 
@@ -29,25 +31,7 @@ _LOOK_SECONDS = 0.2
 # Of close(): of which leaving may take call_timeout.
 _END_SECONDS = 15.0
 
-# (pointer, number of elements, dtype of the ABI); a pointer of 0: not there.
-Memory = tuple[int, int, int]
-
 _sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()
-
-
-def _views(memory: Sequence[Memory]) -> Any:
-    views = (_abi.View * len(memory))()
-    for view, (pointer, count, dtype) in zip(views, memory):
-        view.data, view.num_elements = pointer or None, count
-        view.dtype = dtype
-    return views
-
-
-def _targets(memory: Sequence[Memory]) -> Any:
-    targets = (_abi.Target * len(memory))()
-    for target, (pointer, count, _) in zip(targets, memory):
-        target.data, target.num_elements = pointer or None, count
-    return targets
 
 
 def _specs(manifest: Sequence[TensorSpec]) -> Any:
@@ -59,38 +43,6 @@ def _specs(manifest: Sequence[TensorSpec]) -> Any:
         spec.num_dimensions = len(tensor.shape)
         spec.optional = tensor.optional
     return specs
-
-
-def _push_info(info: "Info") -> Any:
-    c = _abi.PushInfo(examples=info.examples, accumulation=info.accumulation,
-                      loss_scale=info.loss_scale)
-    if info.loss is not None:
-        c.has_loss, c.loss = 1, info.loss
-    if info.norm_squared_sum is not None:
-        c.has_norm_sum = 1
-        c.micro_norm_squared_sum = info.norm_squared_sum
-    return c
-
-
-class Info:
-    """What goes with a row; Worker.step has what the arguments mean."""
-
-    def __init__(self, loss: Any = None, examples: int = 1,
-                 accumulation: int = 1, loss_scale: float = 1.0,
-                 norm_squared_sum: Optional[float] = None) -> None:
-        for name, value in (("examples", examples),
-                            ("accumulation", accumulation)):
-            if int(value) != value or value < 1:
-                raise ManifestError(f"{name} is {value}; allowed: 1 or more")
-        if not loss_scale > 0:
-            raise ManifestError(f"loss_scale is {loss_scale}; allowed: > 0")
-        # A tensor of one element is a number, too.
-        self.loss: Optional[float] = (
-            None if loss is None else
-            float(loss.item() if hasattr(loss, "item") else loss))
-        self.examples, self.accumulation = int(examples), int(accumulation)
-        self.loss_scale = float(loss_scale)
-        self.norm_squared_sum = norm_squared_sum
 
 
 class Session:
@@ -108,6 +60,10 @@ class Session:
         # Held by what uses the handle outside of the calls' thread. Garbage
         # collection may enter it again.
         self._handle_lock = threading.RLock()
+        # Whose round or call is next; a logging handler may call again.
+        self._turn = threading.RLock()
+        # That Ctrl-C has left: what comes next waits for them.
+        self._left_behind: list[Operation] = []
         self._left = False
         self._ended_by: Optional[int] = None
         self._job: Optional[Job] = None
@@ -137,43 +93,98 @@ class Session:
 
     # --- Calls ---
 
-    def seed_or_pull(self, parameters: Sequence[Memory], keep: Any) -> None:
+    def seed_or_pull(self, targets: Memories, keep: Any) -> None:
         """As AggClient::SeedOrPull."""
-        targets = _targets(parameters)
         self._call(lambda: self._lib.agg_seed_or_pull(
-            self._handle, targets, len(targets)), keep)
+            self._handle, targets.array, targets.count), keep)
 
     def seed_file(self, path: str) -> None:
         """As AggClient::SeedFile."""
         self._call(lambda: self._lib.agg_seed_file(
             self._handle, path.encode(), None))
 
-    def push_pull(self, gradient: Sequence[Memory], info: Info,
-                  parameters: Sequence[Memory], keep: Any) -> Outcome:
-        """As AggClient::PushPull."""
-        views, targets = _views(gradient), _targets(parameters)
-        c_info, outcome = _push_info(info), _abi.OutcomeStruct()
+    def round(self, gradient: Memories, info: Info, parameters: Memories,
+              keep: Any, tensors: Optional[Sequence[int]] = None) -> Outcome:
+        """As AggClient::StartRound, and its outcome.
 
-        def call() -> int:
-            return int(self._lib.agg_push_pull(
-                self._handle, views, len(views), _abi.byref(c_info), targets,
-                len(targets), _abi.byref(outcome)))
+        tensors: the indices of the gradient's first ones, the others were
+        given to start_push; None: the gradient is a whole row.
+        """
+        named = (None if tensors is None else
+                 (_abi.c_uint64 * len(tensors))(*tensors))
+        count = gradient.count if tensors is None else len(tensors)
+        c_info, outcome = push_info_of(info), _abi.OutcomeStruct()
+        self._check_usable()
+        with self._turn:
+            self._settle()
+            operation = Operation(self._lib, keep)
+            try:
+                self._check(self._now(lambda: self._lib.agg_start_round(
+                    self._handle, named, gradient.array, count,
+                    _abi.byref(c_info), parameters.array, parameters.count,
+                    _abi.byref(operation.handle))))
+                self._await_operation(operation)
+            except BaseException:
+                if operation.handle:
+                    self._left_behind.append(operation)
+                raise
+            ended = self._with_message(lambda: operation.end(outcome))
+            result = outcome_of(outcome) if ended[0] == 0 else None
+            operation.free()
+        self._check(ended)
+        assert result is not None
+        return result
 
-        ended: Outcome = self._call(call, keep, lambda: outcome_of(outcome))
-        return ended
+    def start_push(self, tensors: Any, gradient: Memories, count: int,
+                   row: Optional[Operation]) -> None:
+        """As AggClient::StartPush, of the first `count` that are named. Does
+        not wait. row: gets the row's handle; None: somebody has it."""
+        self._check(self._now(lambda: self._lib.agg_start_push(
+            self._handle, tensors, gradient.array, count,
+            None if row is None else _abi.byref(row.handle))))
 
-    def pull(self, version: Optional[int], parameters: Sequence[Memory],
+    @property
+    def busy(self) -> bool:
+        """A round that Ctrl-C has left goes on."""
+        return any(not each.done() for each in self._left_behind)
+
+    def settle(self) -> None:
+        """Waits for the rounds that Ctrl-C has left."""
+        self._check_usable()
+        with self._turn:
+            self._settle()
+
+    def new_operation(self, keep: Any) -> Operation:
+        """Without a handle yet."""
+        return Operation(self._lib, keep)
+
+    def end_of(self, operation: Operation) -> None:
+        """Raises how a done one has failed, if it has."""
+        self._check(self._with_message(operation.end))
+
+    def drop(self, operation: Operation) -> None:
+        """Cancels; when it returns, the operation's memory is the caller's."""
+        operation.cancel()
+        with self._turn:
+            try:
+                self._await_operation(operation)
+            except BaseException:
+                self._left_behind.append(operation)
+                raise
+            operation.free()
+
+    def pull(self, version: Optional[int], targets: Memories,
              full_precision: bool, keep: Any) -> int:
         """As AggClient::Pull, or PullLatest for None; the version."""
-        targets, pulled = _targets(parameters), _abi.c_uint64(version or 0)
+        pulled = _abi.c_uint64(version or 0)
 
         def call() -> int:
             if version is None:
                 return int(self._lib.agg_pull_latest(
-                    self._handle, targets, len(targets), full_precision,
-                    _abi.byref(pulled)))
-            return int(self._lib.agg_pull(self._handle, version, targets,
-                                          len(targets), full_precision))
+                    self._handle, targets.array, targets.count,
+                    full_precision, _abi.byref(pulled)))
+            return int(self._lib.agg_pull(self._handle, version, targets.array,
+                                          targets.count, full_precision))
 
         self._call(call, keep)
         return pulled.value
@@ -302,7 +313,9 @@ class Session:
             code, message = self._with_message(call)
             return code, message, result() if code == 0 else kept
 
-        value = self._await(self._thread.submit(on_thread))
+        with self._turn:
+            self._settle()
+            value = self._await(self._thread.submit(on_thread))
         self._check(value[:2])
         self._connected = True
         return value[2]
@@ -316,6 +329,21 @@ class Session:
                     raise
             finally:
                 self._drain_events()
+
+    def _settle(self) -> None:
+        """What Ctrl-C has left behind comes first."""
+        while self._left_behind:
+            operation = self._left_behind[0]
+            self._await_operation(operation)
+            operation.free()
+            del self._left_behind[0]
+
+    def _await_operation(self, operation: Operation) -> None:
+        try:
+            while not operation.done(_LOOK_SECONDS):
+                self._drain_events()
+        finally:
+            self._drain_events()
 
     def _check(self, code_and_message: tuple[int, str]) -> None:
         code, message = code_and_message

@@ -7,7 +7,7 @@ from typing import Any, Mapping, Sequence, Union
 import torch
 
 from agg_server import _abi
-from agg_server._session import Memory
+from agg_server._operation import Memory
 from agg_server.errors import ManifestError
 
 Tensors = Mapping[str, torch.Tensor]

@@ -9,7 +9,9 @@ from typing import Any, Mapping, Optional, Type, Union
 import numpy as np
 
 from agg_server import _abi
-from agg_server._session import Info, Memory, Session
+from agg_server._info import Info
+from agg_server._operation import Memories, Memory, targets_of
+from agg_server._session import Session
 from agg_server.errors import ManifestError
 from agg_server.outcome import Job, Outcome, TensorSpec
 
@@ -125,6 +127,9 @@ class Client(_Base):
         self._parameters = dict(parameters)
         self._staging = {name: array.copy()
                          for name, array in parameters.items()}
+        self._views = Memories(_abi.View, len(parameters))
+        self._targets = targets_of([_memory(a)
+                                    for a in self._staging.values()])
         known = groups or {}
         specs = [TensorSpec(name, array.shape, known.get(name, ""),
                             optional is True or name in (optional or ()))
@@ -144,8 +149,7 @@ class Client(_Base):
         """Seeds the job with the parameters, or pulls over them."""
         for name, array in self._parameters.items():
             np.copyto(self._staging[name], array)
-        self._session.seed_or_pull(
-            [_memory(a) for a in self._staging.values()], self._staging)
+        self._session.seed_or_pull(self._targets, self._staging)
         self._write_back()
 
     def step(self, gradients: Mapping[str, Optional[np.ndarray]],
@@ -196,9 +200,8 @@ class Client(_Base):
 
         Returns: the version. Raises VersionGone: it is not kept any more.
         """
-        pulled = self._session.pull(
-            version, [_memory(a) for a in self._staging.values()],
-            full_precision, self._staging)
+        pulled = self._session.pull(version, self._targets, full_precision,
+                                    self._staging)
         self._write_back()
         return pulled
 
@@ -233,11 +236,10 @@ class Client(_Base):
             # A copy: after Ctrl-C the push goes on, and the caller's array
             # may change.
             rows.append(np.array(gradient, np.float32, order="C"))
-        self.last = self._session.push_pull(
-            [(0, 0, _abi.F32) if row is None else _memory(row)
-             for row in rows], info,
-            [_memory(a) for a in self._staging.values()],
-            (rows, self._staging))
+        self._views.fill([(0, 0, _abi.F32) if row is None else _memory(row)
+                          for row in rows])
+        self.last = self._session.round(self._views, info, self._targets,
+                                        (rows, self._staging))
         return self.last
 
     def _write_back(self) -> None:
@@ -267,8 +269,8 @@ class Observer(_Base):
         arrays = {spec.name: np.zeros(spec.shape, np.float32)
                   for spec in self.manifest}
         pulled = self._session.pull(
-            version, [_memory(a) for a in arrays.values()], full_precision,
-            arrays)
+            version, targets_of([_memory(a) for a in arrays.values()]),
+            full_precision, arrays)
         return pulled, arrays
 
     def wait(self, version: int) -> Outcome:

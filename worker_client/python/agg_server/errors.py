@@ -12,6 +12,7 @@
       Cancelled      this client has left, or was closed
       ResourceError  the server lacks memory for this
       ForkedError    the client belongs to the parent of this process
+      LibraryError   libagg.so is not there, or of another release
       ManifestError  (a ValueError) arguments that do not fit the job
       Timeout        (a TimeoutError) a limit of this client's
 """
@@ -87,6 +88,10 @@ class ResourceError(Error):
 
 class ForkedError(Error):
     """The client belongs to the parent of this process."""
+
+
+class LibraryError(Error):
+    """libagg.so is not there, cannot be loaded, or is of another release."""
 
 
 class ManifestError(Error, ValueError):

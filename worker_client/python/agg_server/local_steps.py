@@ -7,7 +7,7 @@ from typing import Any, Optional, Type
 
 import torch
 
-from agg_server._session import Info
+from agg_server._info import Info
 from agg_server.errors import ManifestError
 from agg_server.outcome import Outcome
 from agg_server.worker import Worker

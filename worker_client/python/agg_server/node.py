@@ -9,7 +9,7 @@ from typing import Any, Optional
 import torch
 import torch.distributed as dist
 
-from agg_server._session import Info
+from agg_server._info import Info
 from agg_server.errors import Error, ManifestError
 from agg_server.outcome import Outcome
 from agg_server._tensors import canonical_name

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import types
-import warnings
-from typing import (Any, Callable, Iterable, Mapping, Optional, Sequence, Type,
-                    Union)
+from typing import (Any, Callable, Iterable, Iterator, Mapping, Optional,
+                    Sequence, Type, Union)
 
 import torch
 
 from agg_server import _abi
-from agg_server._session import Info, Session
-from agg_server._tensors import (Staging, Tensors, groups_of, memory_of,
-                                 named_tensors)
+from agg_server._info import Info
+from agg_server._operation import Memories
+from agg_server._overlap import Overlap
+from agg_server._pulled import Pulled
+from agg_server._row import Row
+from agg_server._session import Session
+from agg_server._tensors import Tensors, groups_of, named_tensors
 from agg_server.client import coordinator_of, rank_of
 from agg_server.errors import Error, ManifestError, NotNow, ShardLost, Timeout
 from agg_server.outcome import Job, Outcome, TensorSpec
@@ -21,7 +25,6 @@ from agg_server.outcome import Job, Outcome, TensorSpec
 Listener = Callable[[Outcome], None]
 
 _MODES = ("server", "combine")
-_NAMES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 _POLL_SECONDS = 0.2
 
 
@@ -40,6 +43,7 @@ class Worker:
                  rank: Optional[int] = None, mode: str = "server", *,
                  groups: Optional[Mapping[str, Iterable[str]]] = None,
                  find_unused: bool = False, seed: str = "first",
+                 overlap: bool = False, zero_copy: bool = False,
                  **options: Any) -> None:
         """Joins the job, and seeds it or pulls over the parameters.
 
@@ -55,6 +59,11 @@ class Worker:
             the server's optimizer steps those parameters all the same.
           seed: "first": the first worker that joins seeds. "rank0": the others
             join after rank 0 has, for up to connect_timeout.
+          overlap: backward() sends each gradient as soon as it is there. One
+            backward() for each step(), those before it in no_sync(); gradients
+            stay as backward() leaves them; no DistributedDataParallel.
+          zero_copy: pulls write into the parameters, which are undefined after
+            a step() that failed or that Ctrl-C has ended. Saves a copy.
           options: connect_timeout, call_timeout, transfer_timeout,
             round_timeout, reconnect_window, recovery_window (seconds),
             client_name, channels_per_shard, local_sockets, tune_malloc,
@@ -74,12 +83,20 @@ class Worker:
             raise ManifestError(f'mode is "{mode}"; allowed: {_MODES}')
         if seed not in ("first", "rank0"):
             raise ManifestError(f'seed is "{seed}"; allowed: "first", "rank0"')
+        if overlap and isinstance(
+                model, torch.nn.parallel.DistributedDataParallel):
+            raise ManifestError("overlap is True and the model a Distributed"
+                                "DataParallel, whose gradients are not final "
+                                "when they come; allowed: overlap=False")
         self.mode = mode
         self.last: Optional[Outcome] = None
         self._tensors = named_tensors(model)
         self._listeners: list[Listener] = []
-        self._staging = Staging(list(self._tensors.values()))
-        self._warned_sparse = False
+        listed = list(self._tensors.values())
+        self._beside = Pulled(listed, False)  # what is no parameter
+        self._pulled = Pulled(listed, True) if zero_copy else self._beside
+        self._views = Memories(_abi.View, len(listed))
+        self._overlap: Optional[Overlap] = None
         group_of = groups_of(groups, self._tensors)
         manifest = [TensorSpec(name, tuple(t.shape), group_of.get(name, ""),
                                find_unused)
@@ -90,8 +107,12 @@ class Worker:
             await_seed(address, options.get("connect_timeout") or 30.0)
         self._session = Session(manifest, address, self.rank, options=options)
         try:
-            self._check_mode()
+            self._check_mode(overlap)
+            self._row = Row(listed, self.job.push_dtype)
             self._start()
+            if overlap:
+                self._overlap = Overlap(self._session, self._tensors,
+                                        self._row)
         except BaseException:
             self.close()
             raise
@@ -122,11 +143,25 @@ class Worker:
                 'the job\'s optimizer is "add", which would add gradients; '
                 "allowed for step(): another one; use LocalSteps, or exchange "
                 "changes")
-        outcome, pulled = self._round_of_grads(
-            Info(loss, examples, accumulation, loss_scale, norm_squared_sum))
-        self._write(pulled)
+        outcome = self._round_of_grads(
+            Info(loss, examples, accumulation, loss_scale, norm_squared_sum),
+            self._pulled)
+        self._pulled.write()
         self._drop_grads()
         return self._tell(outcome)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """With overlap: backward() in it sends nothing, and its gradients are
+        added up in `p.grad`. For all micro-batches of a step but the last."""
+        overlap = self._overlap
+        if overlap is not None:
+            overlap.paused = True
+        try:
+            yield
+        finally:
+            if overlap is not None:
+                overlap.paused = False
 
     def combine(self, loss: Any = None, examples: int = 1,
                 accumulation: int = 1, loss_scale: float = 1.0,
@@ -138,10 +173,12 @@ class Worker:
         is as it was: do not step.
         """
         self._require("combine", "combine")
-        outcome, pulled = self._round_of_grads(
-            Info(loss, examples, accumulation, loss_scale, norm_squared_sum))
+        outcome = self._round_of_grads(
+            Info(loss, examples, accumulation, loss_scale, norm_squared_sum),
+            self._beside)
         if outcome.applied:
-            for tensor, result in zip(self._tensors.values(), pulled):
+            for tensor, result in zip(self._tensors.values(),
+                                      self._beside.targets()):
                 if tensor.grad is None or tensor.grad.is_sparse:
                     tensor.grad = result.to(tensor.device, tensor.dtype,
                                             copy=True)
@@ -156,19 +193,21 @@ class Worker:
         unknown = [name for name in rows if name not in self._tensors]
         if unknown:
             raise ManifestError(f'"{unknown[0]}" is none of the tensors')
-        outcome, pulled = self._round(
-            [rows.get(name) for name in self._tensors], info or Info())
-        return self._tell(outcome), dict(zip(self._tensors, pulled))
+        if self._overlap is not None:
+            self._overlap.drop()
+        outcome = self._round([rows.get(name) for name in self._tensors],
+                              info or Info(), self._beside)
+        return (self._tell(outcome),
+                dict(zip(self._tensors, self._beside.targets())))
 
     def pull(self, version: Optional[int] = None,
              full_precision: bool = False) -> int:
         """Pulls a version (None: the newest) over the parameters; returns it.
         """
         self._require("server", "pull")
-        targets = self._staging.targets()
-        pulled = self._session.pull(version, [memory_of(t) for t in targets],
-                                    full_precision, self._staging)
-        self._write(targets)
+        pulled = self._session.pull(version, self._pulled.memory(),
+                                    full_precision, self._pulled)
+        self._pulled.write()
         return pulled
 
     # --- What is known ---
@@ -207,6 +246,8 @@ class Worker:
     def close(self) -> None:
         """Leaves the job; the others go on. When its last worker leaves, a job
         has finished for good: do not close between two epochs of data."""
+        if self._overlap is not None:
+            self._overlap.close()
         self._session.close()
 
     def __enter__(self) -> "Worker":
@@ -224,8 +265,12 @@ class Worker:
             raise ManifestError(
                 f'mode is "{self.mode}"; allowed for {call}(): "{mode}"')
 
-    def _check_mode(self) -> None:
+    def _check_mode(self, overlap: bool) -> None:
         kind = self.job.optimizer  # "": a server that does not say it
+        if kind == "add" and overlap:
+            raise ManifestError('overlap is True and the job\'s optimizer "add"'
+                                ", which takes no gradients; allowed: "
+                                "overlap=False")
         if kind and (kind == "none") != (self.mode == "combine"):
             allowed = ('"combine", or a job whose optimizer is another one'
                        if kind == "none" else
@@ -234,67 +279,50 @@ class Worker:
                                 f'optimizer "{kind}"; allowed: {allowed}')
 
     def _start(self) -> None:
-        targets = self._staging.targets()
+        # Beside: what others get must not be half of a seed.
         if self.mode == "server":
-            for target, tensor in zip(targets, self._tensors.values()):
+            for target, tensor in zip(self._beside.targets(),
+                                      self._tensors.values()):
                 target.copy_(tensor.detach())
         # With "none" the seed's values mean nothing: zeros.
-        self._session.seed_or_pull([memory_of(t) for t in targets],
-                                   self._staging)
+        self._session.seed_or_pull(self._beside.memory(), self._beside)
         if self.mode == "server":
-            self._write(targets)
-
-    def _write(self, pulled: Sequence[torch.Tensor]) -> None:
-        with torch.no_grad():
-            for tensor, value in zip(self._tensors.values(), pulled):
-                tensor.copy_(value)
+            self._beside.write()
 
     def _drop_grads(self) -> None:
         for tensor in self._tensors.values():
             tensor.grad = None
 
-    def _round_of_grads(self, info: Info
-                        ) -> tuple[Outcome, list[torch.Tensor]]:
+    def _round_of_grads(self, info: Info, into: Pulled) -> Outcome:
         try:
-            return self._round([t.grad for t in self._tensors.values()], info)
+            taken = self._overlap and self._overlap.take()
+            grads = [t.grad for t in self._tensors.values()]
+            if not taken:
+                return self._round(grads, info, into)
+            row, given = taken
+            rest = [i for i, grad in enumerate(grads)
+                    if grad is not None and i not in given]
+            try:
+                return self._round([grads[i] for i in rest], info, into, rest,
+                                   row)
+            except Exception:
+                self._session.drop(row)
+                raise
         except KeyboardInterrupt:
             # The push may go on: the next backward must not write into it.
             self._drop_grads()
+            self._row.forget()
             raise
 
-    def _round(self, rows: Sequence[Optional[torch.Tensor]], info: Info
-               ) -> tuple[Outcome, list[torch.Tensor]]:
-        # Staged rows of their own: those of a round that Ctrl-C has left are
-        # still in use.
-        staging = Staging(list(self._tensors.values()))
-        views = [None if row is None else self._view(i, row, staging)
-                 for i, row in enumerate(rows)]
-        targets = self._staging.targets()
-        outcome = self._session.push_pull(
-            [(0, 0, _abi.F32) if v is None else memory_of(v) for v in views],
-            info, [memory_of(t) for t in targets], (views, self._staging))
-        return outcome, targets
-
-    def _view(self, index: int, row: torch.Tensor, staging: Staging
-              ) -> torch.Tensor:
-        """The row itself, if it can be sent as it is; else a copy."""
-        row = row.detach()
-        # The client rounds float32 rows of an int8 job.
-        push_dtype = _NAMES.get(self.job.push_dtype, torch.float32)
-        if row.layout != torch.strided:
-            if not self._warned_sparse:
-                warnings.warn("a sparse gradient is sent densely: it costs "
-                              "as much as the whole parameter", stacklevel=5)
-                self._warned_sparse = True
-            row = row.coalesce().to_dense()
-        dtype = (row.dtype if row.dtype in (torch.float32, push_dtype)
-                 else torch.float32)
-        if row.device.type == "cpu" and row.dtype == dtype and \
-                row.is_contiguous():
-            return row
-        staged = staging.buffer(index, dtype)
-        staged.copy_(row)
-        return staged
+    def _round(self, rows: Sequence[Optional[torch.Tensor]], info: Info,
+               into: Pulled, tensors: Optional[list[int]] = None,
+               keep: Any = None) -> Outcome:
+        """tensors: the indices of the rows, if others were given before."""
+        views, memory = self._row.views(
+            range(len(rows)) if tensors is None else tensors, rows)
+        return self._session.round(
+            self._views.fill(memory), info, into.memory(), (views, into, keep),
+            tensors)
 
     def _tell(self, outcome: Outcome) -> Outcome:
         self.last = outcome

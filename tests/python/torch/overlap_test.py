@@ -1,0 +1,305 @@
+"""Gradients that are sent while backward goes on: the same bits as at the end,
+or an error."""
+
+import copy
+import gc
+import unittest
+import weakref
+
+import torch
+
+from tests.python.job_case import WAIT, JobCase, agg
+
+torch.manual_seed(0)
+# Two tensors of a megabyte, which go by themselves, and small ones.
+_MODEL = torch.nn.Sequential(
+    torch.nn.Linear(600, 600), torch.nn.Tanh(), torch.nn.Linear(600, 600),
+    torch.nn.Tanh(), torch.nn.Linear(600, 3))
+
+
+class Failing(torch.autograd.Function):
+    """Its backward raises while `fails`."""
+    fails = False
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        if Failing.fails:
+            raise ArithmeticError("half way")
+        return grad
+
+
+def model():
+    return copy.deepcopy(_MODEL)
+
+
+def loss_of(net, rank, i, part=slice(None)):
+    """Through Failing in the middle."""
+    generator = torch.Generator().manual_seed(1000 * rank + i)
+    x = torch.randn(6, 600, generator=generator)[part]
+    return net[4](net[3](net[2](Failing.apply(net[1](net[0](x)))))).pow(
+        2).mean()
+
+
+class OverlapTest(JobCase):
+
+    def setUp(self):
+        Failing.fails = False
+
+    def train(self, steps, use, workers=2, rule="adasum", **options):
+        """The parameters after use(worker, net, rank, i) for i in
+        range(steps), which must be the same on all workers."""
+        server = self.serve(shards=2, workers=workers, rule=rule, lr=0.1)
+
+        def work(rank):
+            net = model()
+            with agg.Worker(net, server.address, rank, **options) as worker:
+                for i in range(steps):
+                    use(worker, net, rank, i)
+                self.assertEqual(worker.version, steps)
+            return [p.detach().clone() for p in net.parameters()]
+
+        first, *others = self.team(workers, work)
+        for other in others:
+            self.assert_equal(first, other)
+        return first
+
+    def assert_equal(self, found, expected):
+        for a, b in zip(found, expected):
+            self.assertTrue(torch.equal(a, b))
+
+    @staticmethod
+    def plain(worker, net, rank, i):
+        loss = loss_of(net, rank, i)
+        loss.backward()
+        worker.step(loss=loss)
+
+    def test_the_bits_of_a_push_at_the_end(self):
+        expected = self.train(4, self.plain)
+        for options in ({"overlap": True}, {"zero_copy": True},
+                        {"overlap": True, "zero_copy": True}):
+            with self.subTest(options):
+                self.assert_equal(self.train(4, self.plain, **options),
+                                  expected)
+
+    def test_the_row_is_there_before_the_step(self):
+        server = self.serve(workers=1, lr=0.1)
+        with agg.Worker(model(), server.address, 0, overlap=True) as worker:
+            sum(t.pow(2).sum() for t in worker.tensors.values()).backward()
+            row = worker._overlap._operation
+            self.assertTrue(row.done(WAIT), "nothing was sent, or not all")
+            worker._session.end_of(row)
+            self.assertEqual(worker.version, 0)
+            self.assertEqual(worker.step().version, 1)
+
+    def test_combine(self):
+        results = []
+        for overlap in (False, True):
+            server = self.serve(workers=2, rule="adasum", optimizer="none")
+
+            def work(rank):
+                net = model()
+                with agg.Worker(net, server.address, rank, mode="combine",
+                                overlap=overlap) as worker:
+                    for i in range(2):
+                        net.zero_grad()
+                        (8 * loss_of(net, rank, i)).backward()
+                        self.assertTrue(worker.combine(loss_scale=8).applied)
+                    return [p.grad.clone() for p in net.parameters()]
+
+            results += self.team(2, work)
+        for other in results[1:]:
+            self.assert_equal(other, results[0])
+
+    def test_accumulation_in_no_sync(self):
+        def use(worker, net, rank, i):
+            with worker.no_sync():
+                (loss_of(net, rank, i, slice(0, 3)) / 2).backward()
+            (loss_of(net, rank, i, slice(3, 6)) / 2).backward()
+            worker.step(accumulation=2)
+
+        self.assert_equal(self.train(2, use, overlap=True),
+                          self.train(2, use))
+
+    def test_all_of_a_step_in_no_sync(self):
+        def use(worker, net, rank, i):
+            with worker.no_sync():
+                loss_of(net, rank, i).backward()
+            worker.step()
+
+        self.assert_equal(self.train(2, use, overlap=True),
+                          self.train(2, self.plain))
+
+    def test_a_second_backward_is_refused_by_name(self):
+        def use(worker, net, rank, i):
+            if rank == 0 and i == 1:
+                loss_of(net, 7, 7).backward()
+                with self.assertRaisesRegex(agg.ManifestError,
+                                            '"4.bias" came twice.*no_sync'):
+                    loss_of(net, rank, i).backward()
+                with self.assertRaisesRegex(agg.Error, "did not end"):
+                    worker.step()
+            self.plain(worker, net, rank, i)
+
+        self.assert_equal(self.train(3, use, overlap=True),
+                          self.train(3, self.plain))
+
+    def fail_half_way(self, net):
+        Failing.fails = True
+        with self.assertRaisesRegex(ArithmeticError, "half way"):
+            loss_of(net, 7, 7).backward()
+        Failing.fails = False
+
+    def test_a_backward_that_raises_is_no_row(self):
+        for unused in (False, True):
+            def use(worker, net, _, i):
+                if i == 1:
+                    self.fail_half_way(net)
+                    self.assertIsNotNone(net[4].weight.grad)
+                    with self.assertRaisesRegex(agg.Error, "did not end"):
+                        worker.step()
+                    self.assertIsNone(net[4].weight.grad)
+                self.plain(worker, net, 0, i)
+
+            with self.subTest(find_unused=unused):
+                self.assert_equal(
+                    self.train(3, use, workers=1, overlap=True,
+                               find_unused=unused),
+                    self.train(3, self.plain, workers=1))
+
+    def test_backward_again_after_one_that_raised(self):
+        def use(worker, net, _, i):
+            if i == 1:
+                self.fail_half_way(net)
+                net.zero_grad()
+            self.plain(worker, net, 0, i)
+
+        self.assert_equal(self.train(3, use, workers=1, overlap=True),
+                          self.train(3, self.plain, workers=1))
+
+    def test_a_gradient_that_was_changed_is_refused_by_name(self):
+        def use(worker, net, rank, i):
+            if i == 1:
+                for change in (
+                        lambda: torch.nn.utils.clip_grad_norm_(
+                            net.parameters(), 1e-3),
+                        lambda: setattr(net[0].weight, "grad",
+                                        torch.zeros(600, 600)),
+                        net.zero_grad):
+                    loss_of(net, 7, 7).backward()
+                    change()
+                    with self.assertRaisesRegex(
+                            agg.ManifestError, 'gradient of ".*" has changed'):
+                        worker.step()
+            self.plain(worker, net, rank, i)
+
+        self.assert_equal(self.train(2, use, overlap=True),
+                          self.train(2, self.plain))
+
+    def test_heads_that_learn_apart(self):
+        """Tensors of two backwards, and one of none."""
+        def use(worker, net, rank, i):
+            x = torch.full((2, 600), rank + i + 1.0)
+            net[4](x).sum().backward()
+            net[0](x).sum().backward()
+            worker.step()
+
+        self.assert_equal(self.train(2, use, overlap=True, find_unused=True),
+                          self.train(2, use, find_unused=True))
+
+    def test_a_pull_between_backward_and_step(self):
+        def use(worker, net, _, i):
+            loss_of(net, 0, i).backward()
+            worker.pull()
+            worker.step()
+
+        self.assert_equal(self.train(2, use, workers=1, overlap=True),
+                          self.train(2, self.plain, workers=1))
+
+    def test_a_step_that_ctrl_c_has_ended_goes_on(self):
+        def use(worker, net, rank, i):
+            loss_of(net, rank, i).backward()
+            if rank == 0 and i == 0:
+                session = worker._session
+                waits = session._await_operation
+
+                def interrupted(_):
+                    session._await_operation = waits
+                    raise KeyboardInterrupt
+
+                session._await_operation = interrupted
+                with self.assertRaises(KeyboardInterrupt):
+                    worker.step()
+                self.assertIsNone(net[0].weight.grad)
+                # Its parameters were not written: the round is lost for it.
+                session.settle()
+                worker.pull()
+            else:
+                worker.step()
+
+        self.assert_equal(self.train(3, use, overlap=True),
+                          self.train(3, self.plain))
+
+    def test_no_row_while_such_a_step_goes_on(self):
+        """Another row would take the place of the one that is committed."""
+        server = self.serve(workers=2, lr=1.0)
+        tensor = torch.zeros(2, requires_grad=True)
+        with agg.Worker({"x": tensor}, server.address, 0, overlap=True
+                        ) as worker:
+            session = worker._session
+            waits = session._await_operation
+
+            def interrupted(_):
+                session._await_operation = waits
+                raise KeyboardInterrupt
+
+            (1.0 * tensor).sum().backward()
+            session._await_operation = interrupted
+            with self.assertRaises(KeyboardInterrupt):
+                worker.step()
+            (5.0 * tensor).sum().backward()
+            self.assertIsNone(worker._overlap._operation)
+
+            def other(_):
+                x = torch.zeros(2, requires_grad=True)
+                with agg.Worker({"x": x}, server.address, 1) as second:
+                    x.sum().backward()
+                    outcome = second.step()
+                    self.assertEqual(outcome.ranks, (0, 1))
+                    self.assertEqual(x.tolist(), [-1.0, -1.0])
+                    x.sum().backward()
+                    second.step()
+                    self.assertEqual(x.tolist(), [-4.0, -4.0])
+
+            self.team(2, lambda r: worker.step() if r == 0 else other(r))
+            self.assertEqual(tensor.tolist(), [-4.0, -4.0])
+
+    def test_what_cannot_overlap_is_refused(self):
+        server = self.serve(workers=1, lr=1.0, optimizer="add")
+        with self.assertRaisesRegex(agg.ManifestError, '"add"'):
+            agg.Worker(model(), server.address, 0, overlap=True)
+        store = torch.distributed.HashStore()
+        torch.distributed.init_process_group("gloo", store=store, rank=0,
+                                             world_size=1)
+        self.addCleanup(torch.distributed.destroy_process_group)
+        with self.assertRaisesRegex(agg.ManifestError, "Distributed"):
+            agg.Worker(torch.nn.parallel.DistributedDataParallel(model()),
+                       server.address, 0, overlap=True)
+
+    def test_a_worker_that_is_forgotten_leaves(self):
+        server = self.serve(workers=1, lr=1.0)
+        net = model()
+        worker = agg.Worker(net, server.address, 0, overlap=True)
+        loss_of(net, 0, 0).backward()
+        session = weakref.ref(worker._session)
+        del worker
+        gc.collect()
+        self.assertIsNone(session())  # its end has closed it
+        loss_of(net, 0, 0).backward()  # through hooks of nobody
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,193 @@
+// A handle of C is one of C++ on the heap, and says which kind it is.
+#include "worker_client/c/agg_operation.h"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "proto/shard_plan.h"
+#include "server/base/field_error.h"
+#include "worker_client/agg_client.h"
+#include "worker_client/c/c_calls.h"
+#include "worker_client/c/c_structs.h"
+#include "worker_client/client_types.h"
+#include "worker_client/operation.h"
+#include "worker_client/tensor_view.h"
+
+struct agg_operation {
+  const int64_t process = getpid();
+  agg::Operation operation;
+  absl::optional<agg::PullOperation> pull;    // of what pulls
+  absl::optional<agg::RoundOperation> round;  // of what has an outcome
+};
+
+namespace {
+
+// Some views of the manifest's tensors, or all.
+absl::StatusOr<std::vector<agg::TensorView>> SomeViews(agg::AggClient* client,
+                                                       const uint64_t* tensors,
+                                                       const agg_view* views,
+                                                       size_t count) {
+  auto read = agg::ViewsOf(views, count);
+  if (!read.ok() || tensors == nullptr) return read;
+  const std::vector<agg::TensorSpec>& specs = client->manifest().tensors;
+  for (size_t i = 0; i < count; ++i) {
+    if (tensors[i] >= specs.size()) {
+      return agg::FieldError(absl::StrCat("tensors[", i, "]"),
+                             absl::StrCat(tensors[i]),
+                             absl::StrCat("0 to ", specs.size() - 1));
+    }
+    (*read)[i].name = specs[tensors[i]].name;
+  }
+  return read;
+}
+
+absl::Time DeadlineIn(double timeout) {
+  if (!(timeout > 0.0)) return absl::InfinitePast();  // NaN, too
+  return absl::Now() + absl::Seconds(timeout);
+}
+
+// Gives the handle to who wants one, unless the operation has failed already.
+absl::Status Give(std::unique_ptr<agg_operation> made, agg_operation** out) {
+  const absl::Status status = made->operation.Status();
+  if (status.ok() && out != nullptr) *out = made.release();
+  return status;
+}
+
+absl::Status Give(agg::Operation operation, agg_operation** out) {
+  auto made = std::make_unique<agg_operation>();
+  made->operation = std::move(operation);
+  return Give(std::move(made), out);
+}
+
+absl::Status Give(agg::PullOperation operation, agg_operation** out) {
+  auto made = std::make_unique<agg_operation>();
+  made->operation = operation;
+  made->pull = std::move(operation);
+  return Give(std::move(made), out);
+}
+
+absl::Status Give(agg::RoundOperation operation, agg_operation** out) {
+  auto made = std::make_unique<agg_operation>();
+  made->operation = operation;
+  made->pull = operation;
+  made->round = std::move(operation);
+  return Give(std::move(made), out);
+}
+
+// `call`, unless the handle is null or its process is another one.
+template <typename Call>
+int32_t OfThisProcess(agg_operation* operation, const Call& call) {
+  if (operation == nullptr) {
+    return agg::Fail(AGG_INVALID_ARGUMENT, "operation is NULL");
+  }
+  const int32_t process =
+      agg::CheckProcess(operation->process, "this operation");
+  return process == AGG_OK ? agg::NoThrow(call) : process;
+}
+
+}  // namespace
+
+int32_t agg_start_push(agg_client* client, const uint64_t* tensors,
+                       const agg_view* gradient, size_t count,
+                       agg_operation** operation) {
+  return agg::Connected(client, [&](agg::AggClient* connected) {
+    const auto views = SomeViews(connected, tensors, gradient, count);
+    if (!views.ok()) return views.status();
+    return Give(connected->StartPush(*views), operation);
+  });
+}
+
+int32_t agg_start_commit(agg_client* client, const agg_push_info* info,
+                         agg_operation** operation) {
+  return agg::Connected(client, [&](agg::AggClient* connected) {
+    const auto read = agg::PushInfoOf(info);
+    if (!read.ok()) return read.status();
+    return Give(connected->StartCommit(*read), operation);
+  });
+}
+
+int32_t agg_start_pull(agg_client* client, uint64_t version,
+                       const agg_target* parameters, size_t count,
+                       int32_t full_precision, agg_operation** operation) {
+  return agg::Connected(client, [&](agg::AggClient* connected) {
+    const auto targets = agg::TargetsOf(parameters, count);
+    if (!targets.ok()) return targets.status();
+    agg::PullOptions options;
+    if (full_precision != 0) options.precision = agg::Precision::kFull;
+    return Give(connected->StartPull(version, *targets, options), operation);
+  });
+}
+
+int32_t agg_start_round(agg_client* client, const uint64_t* tensors,
+                        const agg_view* gradient, size_t count,
+                        const agg_push_info* info, const agg_target* parameters,
+                        size_t num_parameters, agg_operation** operation) {
+  return agg::Connected(client, [&](agg::AggClient* connected) {
+    const auto views = SomeViews(connected, tensors, gradient, count);
+    const auto read = agg::PushInfoOf(info);
+    const auto targets = agg::TargetsOf(parameters, num_parameters);
+    absl::Status status = views.status();
+    status.Update(read.status());
+    status.Update(targets.status());
+    if (!status.ok()) return status;
+    return Give(connected->StartRound(*views, *read, *targets), operation);
+  });
+}
+
+int32_t agg_operation_done(agg_operation* operation, double timeout) {
+  bool done = true;
+  OfThisProcess(operation, [&] {
+    done = timeout > 0.0 ? operation->operation.WaitUntil(DeadlineIn(timeout))
+                         : operation->operation.Done();
+    return absl::OkStatus();
+  });
+  return done;
+}
+
+int32_t agg_operation_end(agg_operation* operation, agg_outcome* outcome) {
+  return OfThisProcess(operation, [&]() -> absl::Status {
+    if (operation->round.has_value()) {
+      return agg::Answered(operation->round->Outcome(), outcome);
+    }
+    if (outcome == nullptr) return operation->operation.Wait();
+    return agg::FieldError("outcome", "given",
+                           "NULL, for what is no commit or round");
+  });
+}
+
+int32_t agg_operation_await_tensor(agg_operation* operation, const char* name,
+                                   double timeout) {
+  return OfThisProcess(operation, [&]() -> absl::Status {
+    if (name == nullptr) return agg::FieldError("name", "NULL", "a tensor's");
+    if (!operation->pull.has_value()) {
+      return absl::FailedPreconditionError("this operation pulls no tensors");
+    }
+    return operation->pull->WaitForTensor(name, DeadlineIn(timeout));
+  });
+}
+
+int32_t agg_operation_cancel(agg_operation* operation) {
+  return OfThisProcess(operation, [&] {
+    operation->operation.Cancel();
+    return absl::OkStatus();
+  });
+}
+
+void agg_operation_free(agg_operation* operation) {
+  if (operation == nullptr || getpid() != operation->process) return;
+  agg::NoThrow([&] {
+    delete operation;
+    return absl::OkStatus();
+  });
+}

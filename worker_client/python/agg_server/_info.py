@@ -1,0 +1,41 @@
+"""What a worker says of its row."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from agg_server import _abi
+from agg_server.errors import ManifestError
+
+
+class Info:
+    """What goes with a row; Worker.step has what the arguments mean."""
+
+    def __init__(self, loss: Any = None, examples: int = 1,
+                 accumulation: int = 1, loss_scale: float = 1.0,
+                 norm_squared_sum: Optional[float] = None) -> None:
+        for name, value in (("examples", examples),
+                            ("accumulation", accumulation)):
+            if int(value) != value or value < 1:
+                raise ManifestError(f"{name} is {value}; allowed: 1 or more")
+        if not loss_scale > 0:
+            raise ManifestError(f"loss_scale is {loss_scale}; allowed: > 0")
+        # A tensor of one element is a number, too.
+        self.loss: Optional[float] = (
+            None if loss is None else
+            float(loss.item() if hasattr(loss, "item") else loss))
+        self.examples, self.accumulation = int(examples), int(accumulation)
+        self.loss_scale = float(loss_scale)
+        self.norm_squared_sum = norm_squared_sum
+
+
+def push_info_of(info: Info) -> Any:
+    """As the C ABI has it."""
+    c = _abi.PushInfo(examples=info.examples, accumulation=info.accumulation,
+                      loss_scale=info.loss_scale)
+    if info.loss is not None:
+        c.has_loss, c.loss = 1, info.loss
+    if info.norm_squared_sum is not None:
+        c.has_norm_sum = 1
+        c.micro_norm_squared_sum = info.norm_squared_sum
+    return c

@@ -1,0 +1,196 @@
+"""Pushes each gradient while backward goes on to the next one.
+
+What is sent is what a push at the end would send, or the round is refused: a
+row is not committed before step(), which looks whether a gradient has changed
+since it was given.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from typing import Any, Optional, Sequence
+
+import torch
+
+from agg_server import _abi
+from agg_server._operation import Memories, Operation
+from agg_server._row import Row
+from agg_server._session import Session
+from agg_server.errors import Error, ManifestError
+
+# Small gradients are given together: a call costs some microseconds, and the
+# client sends frames of megabytes.
+_GROUP_BYTES = 1 << 20
+
+
+def _on_gradient(overlap: "weakref.ref[Overlap]", index: int,
+                 tensor: torch.Tensor) -> None:
+    found = overlap()
+    if found is not None:
+        found.on_gradient(index, tensor)
+
+
+class Overlap:
+    """The hooks of a worker, and the row that they give.
+
+    Hooks run on the threads of backward, one at a time; the rest on the
+    worker's. Keeps the row's gradients until its operation is done.
+    """
+
+    def __init__(self, session: Session, tensors: dict[str, torch.Tensor],
+                 row: Row) -> None:
+        self._session, self._row = session, row
+        self._names = list(tensors)
+        self._tensors = list(tensors.values())
+        self._views = Memories(_abi.View, len(self._tensors))
+        self._indices = (_abi.c_uint64 * len(self._tensors))()
+        self.paused = False
+        self._operation: Optional[Operation] = None
+        # By tensor: its gradient and the gradient's version when it was given.
+        self._given: dict[int, tuple[torch.Tensor, int]] = {}
+        self._waiting: list[int] = []  # given to nobody yet
+        self._waiting_bytes = 0
+        self._base = -1  # version that the row computes on
+        self._backwards: set[int] = set()  # that have not ended
+        # A tensor's hook must not keep the session: it ends with its worker.
+        hook = functools.partial(_on_gradient, weakref.ref(self))
+        untyped: Sequence[Any] = self._tensors
+        self._hooks = [
+            t.register_post_accumulate_grad_hook(functools.partial(hook, i))
+            for i, t in enumerate(untyped)]
+
+    # --- In backward ---
+
+    def on_gradient(self, index: int, tensor: torch.Tensor) -> None:
+        """Gives what backward has just put into `tensor.grad`."""
+        gradient = tensor.grad
+        if gradient is None or (self.paused and index not in self._given):
+            return
+        self._enter_backward()
+        if index in self._given:
+            self._again(index)
+            if self.paused:
+                return
+        self._given[index] = gradient, gradient._version
+        self._waiting.append(index)
+        self._waiting_bytes += gradient.numel() * gradient.element_size()
+        if self._waiting_bytes >= _GROUP_BYTES:
+            self._send()
+
+    def _enter_backward(self) -> None:
+        # Each run of autograd's engine has a number; callbacks run at its end,
+        # unless it fails.
+        task = torch._C._current_graph_task_id()
+        if task in self._backwards:
+            return
+        if not self._given:
+            self._backwards.clear()
+        self._backwards.add(task)
+        torch.autograd.Variable._execution_engine.queue_callback(
+            functools.partial(self._on_end, task))
+
+    def _on_end(self, task: int) -> None:
+        self._backwards.discard(task)
+        self._send()
+
+    def _again(self, index: int) -> None:
+        """A gradient that was given has changed."""
+        task = torch._C._current_graph_task_id()
+        failed = self._backwards - {task}
+        self.drop()
+        if failed:  # this one begins the row anew
+            self._backwards = {task}
+            return
+        raise ManifestError(
+            f'the gradient of "{self._names[index]}" came twice: backward() '
+            "ran again before step(). Allowed with overlap: one backward() "
+            "for each step; let those before it run in worker.no_sync()")
+
+    def _send(self) -> None:
+        # While a round that Ctrl-C has left goes on, another row would take the
+        # place of its row: then all are given at the end.
+        if not self._waiting or (self._operation is None and
+                                 self._session.busy):
+            return
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        views, memory = self._row.views(
+            waiting, [self._given[i][0] for i in waiting])
+        for place, index in enumerate(waiting):
+            self._indices[place] = index
+        self._views.fill(memory)
+        first = self._operation is None
+        if first:
+            self._base = int(self._session.state().version)
+            self._operation = self._session.new_operation([])
+        assert self._operation is not None
+        self._operation.keep(views)
+        try:
+            self._session.start_push(self._indices, self._views, len(waiting),
+                                     self._operation if first else None)
+        except BaseException:
+            self.drop()
+            raise
+
+    # --- In step() ---
+
+    def take(self) -> Optional[tuple[Operation, list[int]]]:
+        """The row, for a round that gives the rest, and which tensors it has.
+        None: nothing was given.
+
+        Raises Error, and the gradients are dropped: backward() has failed, or
+        a gradient has changed since.
+        """
+        if not self._given and not self._backwards:
+            return None
+        try:
+            self._check()
+            self._session.settle()
+            self._send()
+        except BaseException:
+            self.drop()
+            self._backwards.clear()
+            for tensor in self._tensors:
+                tensor.grad = None
+            raise
+        operation, given = self._operation, sorted(self._given)
+        if operation is not None and self._base != int(
+                self._session.state().version):
+            # A pull since: the row is of the version before.
+            self.drop()
+            return None
+        if operation is not None and operation.done():
+            try:
+                self._session.end_of(operation)
+            except BaseException:
+                self.drop()
+                raise
+        self._operation = None
+        self._given = {}
+        return None if operation is None else (operation, given)
+
+    def _check(self) -> None:
+        if self._backwards:
+            raise Error("the last backward() did not end: its gradients are "
+                        "dropped. Run backward() again, or leave this step out")
+        for index, (gradient, version) in self._given.items():
+            now = self._tensors[index].grad
+            if now is not gradient or now._version != version:
+                raise ManifestError(
+                    f'the gradient of "{self._names[index]}" has changed '
+                    "between backward() and step() (clipping, unscale_?). "
+                    "Allowed with overlap: gradients as backward() leaves "
+                    "them; clip with the job's clip_norm")
+
+    def drop(self) -> None:
+        """The row is none; its memory is the gradients' again."""
+        operation, self._operation = self._operation, None
+        self._given, self._waiting, self._waiting_bytes = {}, [], 0
+        if operation is not None:
+            self._session.drop(operation)
+
+    def close(self) -> None:
+        """No hooks any more."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []

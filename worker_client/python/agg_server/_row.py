@@ -1,0 +1,69 @@
+"""Memory of a row: gradients as the client can send them."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Iterable, Optional, Sequence
+
+import torch
+
+from agg_server import _abi
+from agg_server._operation import Memory
+from agg_server._tensors import Staging, memory_of
+
+_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+
+
+class Row:
+    """Gives views of gradients: themselves where that is possible."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor], push_dtype: str
+                 ) -> None:
+        """push_dtype: the job's. (The client rounds float32 rows of an int8
+        job.)"""
+        self._tensors = list(tensors)
+        self._push_dtype = _DTYPES.get(push_dtype, torch.float32)
+        self._staging = Staging(self._tensors)
+        self._warned_sparse = False
+
+    def views(self, indices: Iterable[int],
+              rows: Iterable[Optional[torch.Tensor]]
+              ) -> tuple[list[Optional[torch.Tensor]], list[Memory]]:
+        """What is sent for these rows, and its memory. None: absent."""
+        views: list[Optional[torch.Tensor]] = []
+        memory = []
+        # Rows of small models take less time than calls of torch: most tensors
+        # need just these.
+        for index, row in zip(indices, rows):
+            if row is None:
+                memory.append((0, 0, _abi.F32))
+            else:
+                if row.dtype is torch.float32 and row.is_cpu and \
+                        row.layout is torch.strided and row.is_contiguous():
+                    memory.append((row.data_ptr() or 1, row.numel(), _abi.F32))
+                else:
+                    row = self._copied(index, row.detach())
+                    memory.append(memory_of(row))
+            views.append(row)
+        return views, memory
+
+    def _copied(self, index: int, row: torch.Tensor) -> torch.Tensor:
+        """The row of tensor `index`, where it can be sent."""
+        if row.layout != torch.strided:
+            if not self._warned_sparse:
+                warnings.warn("a sparse gradient is sent densely: it costs "
+                              "as much as the whole parameter", stacklevel=8)
+                self._warned_sparse = True
+            row = row.coalesce().to_dense()
+        dtype = (row.dtype if row.dtype in (torch.float32, self._push_dtype)
+                 else torch.float32)
+        if row.device.type == "cpu" and row.dtype == dtype and \
+                row.is_contiguous():
+            return row
+        staged = self._staging.buffer(index, dtype)
+        staged.copy_(row)
+        return staged
+
+    def forget(self) -> None:
+        """The copies belong to a round that goes on."""
+        self._staging = Staging(self._tensors)
