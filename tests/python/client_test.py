@@ -2,6 +2,7 @@
 
 import threading
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -153,23 +154,31 @@ class ClientTest(JobCase):
         other = agg.Client(arrays(), server.address, 1)
         self.addCleanup(other.close)
         client = agg.Client(arrays(), server.address, 0)
-        began = threading.Event()
-        seen = []
+        called, ended = threading.Event(), []
+        push_pull = client._session._lib.agg_push_pull
+
+        def told_push_pull(*arguments):
+            called.set()
+            ended.append(push_pull(*arguments))
+            return ended[0]
 
         def wait():
-            began.set()
             try:
-                while True:
-                    client.step(arrays(1.0))
+                client.step(arrays(1.0))
             except agg.Cancelled as error:
-                seen.append(error)
+                ended.append(error)
 
-        thread = threading.Thread(target=wait, daemon=True)
-        thread.start()
-        began.wait()
-        client.close()
-        thread.join(WAIT)
-        self.assertEqual(len(seen), 1)
+        with mock.patch.object(client._session._lib, "agg_push_pull",
+                               told_push_pull):
+            thread = threading.Thread(target=wait, daemon=True)
+            thread.start()
+            self.assertTrue(called.wait(WAIT))
+            client.close()
+            thread.join(WAIT)
+        # Worker 1 pushes nothing: nothing else can have ended the call.
+        self.assertEqual(len(ended), 2, ended)
+        self.assertNotEqual(ended[0], 0)
+        self.assertEqual(other.latest_version(), 0)
 
     def test_another_manifest_is_refused(self):
         server = self.serve(workers=2, lr=1.0)

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 import unittest
 
@@ -23,6 +22,18 @@ def arrays():
     return {"w": np.zeros(3, np.float32)}
 def say(text):
     print(text, flush=True)
+def tell_calls():
+    # Says "called" for each call that is on its way, and sets the event that it
+    # returns: an interrupt comes after it then, as does the next call.
+    from agg_server._call_thread import CallThread
+    submit, called = CallThread.submit, threading.Event()
+    def submit_and_say(self, call):
+        future = submit(self, call)
+        called.set()
+        say("called")
+        return future
+    CallThread.submit = submit_and_say
+    return called
 """
 
 
@@ -50,21 +61,10 @@ class ProcessTest(JobCase):
         return out
 
     def interrupt(self, process):
-        """Ctrl-C, again until it is heard: it may come before the wait."""
-        done = threading.Event()
-
-        def send():
-            while not done.wait(0.2):
-                process.send_signal(signal.SIGINT)
-
-        thread = threading.Thread(target=send)
-        thread.start()
-        self.addCleanup(thread.join)
-        self.addCleanup(done.set)
-        try:
-            self.read(process, "interrupted")
-        finally:
-            done.set()
+        """One Ctrl-C, once the call is on its way (tell_calls())."""
+        self.read(process, "called")
+        process.send_signal(signal.SIGINT)
+        self.read(process, "interrupted")
 
     def assert_ctrl_c_ends(self, call):
         """The process goes on, and ends, although the call still waits."""
@@ -74,14 +74,12 @@ class ProcessTest(JobCase):
         self.addCleanup(other.close)
         process = self.start(f"""
             client = agg.Client(arrays(), address, 0)
-            say("ready")
+            tell_calls()
             try:
                 {call}
             except KeyboardInterrupt:
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
                 say("interrupted")
             """, server.address)
-        self.read(process, "ready")
         self.interrupt(process)
         self.finish(process)
 
@@ -102,33 +100,35 @@ class ProcessTest(JobCase):
         server = self.serve(workers=2, lr=1.0)
         process = self.start("""
             client = agg.Client(arrays(), address, 0)
-            say("ready")
+            tell_calls()
             try:
-                client.step({"w": np.ones(3)})
+                client.step({"w": np.full(3, 2.0)})
             except KeyboardInterrupt:
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
                 say("interrupted")
-            outcome = client.step({"w": np.ones(3)})
-            say(client.version >= 1)
+            say(client.step({"w": np.full(3, 8.0)}).version)
             """, server.address)
-        self.read(process, "ready")
         self.interrupt(process)
-        with agg.Client({"w": np.zeros(3, np.float32)}, server.address, 1
-                        ) as client:
-            client.step({"w": np.ones(3)})
-            client.step({"w": np.ones(3)})
-            self.assertEqual(self.finish(process).strip(), "True")
+        self.read(process, "called")  # the second one, which waits, too
+        w = np.zeros(3, np.float32)
+        with agg.Client({"w": w}, server.address, 1) as client:
+            for version, expected in ((1, -1), (2, -5)):  # minus the mean
+                outcome = client.step({"w": np.zeros(3)})
+                self.assertEqual((outcome.version, outcome.ranks),
+                                 (version, (0, 1)))
+                np.testing.assert_array_equal(w, np.full(3, expected))
+            self.read(process, "2")
+        self.finish(process)
 
     def test_a_process_ends_with_a_call_that_waits(self):
         server = self.serve(workers=2, lr=1.0)
         process = self.start("""
             client = agg.Client(arrays(), address, 0)
+            called = tell_calls()
             threading.Thread(target=lambda: client.step({"w": np.ones(3)}),
                              daemon=True).start()
-            say("leaving")
+            called.wait()
             """, server.address)
-        self.read(process, "leaving")
-        self.finish(process)
+        self.assertEqual(self.finish(process), "called\n")
 
     def test_a_forked_child_cannot_hurt_its_parent(self):
         server = self.serve(workers=1, lr=1.0)
@@ -157,10 +157,11 @@ class ProcessTest(JobCase):
         server = self.serve(workers=2, lr=1.0)
         process = self.start("""
             client = agg.Client(arrays(), address, 0)
-            say("ready")
+            called = tell_calls()
             thread = threading.Thread(
                 target=lambda: say(client.step({"w": np.ones(3)}).version))
             thread.start()
+            called.wait()
             for _ in range(20):
                 pid = os.fork()
                 if pid == 0:
@@ -169,7 +170,7 @@ class ProcessTest(JobCase):
             say("forked")
             thread.join()
             """, server.address)
-        self.read(process, "ready")
+        self.read(process, "called")
         self.read(process, "forked")
         with agg.Client({"w": np.zeros(3, np.float32)}, server.address, 1
                         ) as client:
