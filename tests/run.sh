@@ -19,6 +19,7 @@
 #   foreign    a Python client of other origin against agg_server (from PyPI it
 #              takes gRPC, once)
 #   python     the Python package with PyTorch (from PyPI it takes PyTorch, once)
+#   frameworks the package with trainers, JAX, Ray and torchft (from PyPI, once)
 #   tidy       clang-tidy (slow; not part of --all)
 #
 # Installs missing packages first (deploy/setup.sh). Exits with 1 unless
@@ -26,14 +27,14 @@
 # AGG_OUTPUT_BASE names a Bazel output base of one's own.
 set -uo pipefail
 
-readonly all_cells="gcc clang asan tsan fuzz layers format lint k8s foreign python"
+readonly all_cells="gcc clang asan tsan fuzz layers format lint k8s foreign python frameworks"
 cells=
 for argument in "$@"; do
   case $argument in
     --all) cells="$cells $all_cells" ;;
     --cell=gcc | --cell=clang | --cell=asan | --cell=asan_core | \
       --cell=tsan | --cell=fuzz | --cell=layers | --cell=format | --cell=lint | --cell=k8s | --cell=foreign | \
-      --cell=python | --cell=tidy)
+      --cell=python | --cell=frameworks | --cell=tidy)
       cells="$cells ${argument#--cell=}"
       ;;
     *)
@@ -203,6 +204,12 @@ run_cell() {
         //worker_client/tools:agg_pull //worker_client/tools:aggctl &&
         tests/python/run.sh "$(gcc_bin)" >"$scratch/python"
       report_suite python $?
+      ;;
+    frameworks)
+      run_bazel build --config=gcc -c opt //server:agg_server \
+        //worker_client/c:libagg.so &&
+        tests/python/run.sh --frameworks "$(gcc_bin)" >"$scratch/frameworks"
+      report_suite frameworks $?
       ;;
     tidy)
       # Generated headers must be there.
