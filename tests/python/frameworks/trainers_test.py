@@ -1,15 +1,17 @@
-"""The examples of trainers and JAX, against the same in one process."""
+"""The examples of trainers, JAX and Ray, against the same in one process."""
 
 import functools
 import importlib.util
+import os
 import tempfile
 import unittest
+from unittest import mock
 
 import numpy as np
 import torch
 
 from tests.python.example_case import (ExampleCase, adasum, backward,
-                                       reference, toy)
+                                       reference, toy, two_ranks)
 
 
 def needs(module):
@@ -69,13 +71,25 @@ class TrainersTest(ExampleCase):
             name: torch.from_numpy(array)
             for name, array in jax_client.by_name(tree).items()})
 
+    @needs("ray")
+    def test_on_ray(self):
+        # Ray on loopback: so it finds 127.0.0.1 for its own address.
+        with mock.patch.dict(os.environ, {
+                "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+                "RAY_USAGE_STATS_ENABLED": "0"}):
+            _, versions, saved = self.run_example("on_ray")
+        self.assertEqual(versions, {0: "20", 1: "20"})
+        self.assert_close(saved[0], reference(
+            two_ranks, adasum, functools.partial(torch.optim.SGD, lr=0.1)))
+
     @needs("transformers")
     @needs("lightning")
     @needs("jax")
+    @needs("ray")
     @needs("torchft")
     def test_help(self):
         self.check_help(("accelerate_loop", "hf_trainer", "jax_client",
-                         "lightning_trainer", "torchft_diloco"))
+                         "lightning_trainer", "on_ray", "torchft_diloco"))
 
 
 if __name__ == "__main__":

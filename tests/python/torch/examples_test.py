@@ -12,7 +12,7 @@ NAMES = ("accumulation", "by_torchrun", "clipping", "ddp_nodes", "fsdp",
          "plain", "scaler")
 # Those of tests/python/frameworks.
 OTHERS = ("accelerate_loop", "hf_trainer", "jax_client", "lightning_trainer",
-          "torchft_diloco")
+          "on_ray", "torchft_diloco")
 
 _SGD = functools.partial(torch.optim.SGD, lr=0.1)
 
