@@ -17,8 +17,9 @@ from tests.python.job_case import ROOT, WAIT, JobCase, agg
 _FOLDER = ROOT / "worker_client" / "python"
 _README = _FOLDER / "README.md"
 # Documents, and how many snippets of Python each has.
-DOCUMENTS = {ROOT / "README.md": 1, _README: 5, _FOLDER / "TRAPS.md": 4,
-             _FOLDER / "MIGRATION.md": 4}
+DOCUMENTS = {ROOT / "README.md": 1, _README: 5,
+             ROOT / "worker_client/python/TRAPS.md": 4,
+             ROOT / "worker_client/python/MIGRATION.md": 4}
 
 
 def blocks(path, language):
