@@ -22,18 +22,19 @@ def arrays():
     return {"w": np.zeros(3, np.float32)}
 def say(text):
     print(text, flush=True)
-def tell_calls():
-    # Says "called" for each call that is on its way, and sets the event that it
-    # returns: an interrupt comes after it then, as does the next call.
-    from agg_server._call_thread import CallThread
-    submit, called = CallThread.submit, threading.Event()
-    def submit_and_say(self, call):
-        future = submit(self, call)
-        called.set()
-        say("called")
-        return future
-    CallThread.submit = submit_and_say
-    return called
+def tell_waits():
+    # Says "waits" when a call looks up from its wait for the first time, and
+    # sets the event that it returns; again after the event was cleared. An
+    # interrupt comes after the call then, as does the next one.
+    from agg_server._session import Session
+    drain, waits = Session._drain_events, threading.Event()
+    def drain_and_say(self):
+        if not waits.is_set():
+            waits.set()
+            say("waits")
+        drain(self)
+    Session._drain_events = drain_and_say
+    return waits
 """
 
 
@@ -61,8 +62,8 @@ class ProcessTest(JobCase):
         return out
 
     def interrupt(self, process):
-        """One Ctrl-C, once the call is on its way (tell_calls())."""
-        self.read(process, "called")
+        """One Ctrl-C, once the call waits (tell_waits())."""
+        self.read(process, "waits")
         process.send_signal(signal.SIGINT)
         self.read(process, "interrupted")
 
@@ -74,7 +75,7 @@ class ProcessTest(JobCase):
         self.addCleanup(other.close)
         process = self.start(f"""
             client = agg.Client(arrays(), address, 0)
-            tell_calls()
+            tell_waits()
             try:
                 {call}
             except KeyboardInterrupt:
@@ -100,15 +101,16 @@ class ProcessTest(JobCase):
         server = self.serve(workers=2, lr=1.0)
         process = self.start("""
             client = agg.Client(arrays(), address, 0)
-            tell_calls()
+            waits = tell_waits()
             try:
                 client.step({"w": np.full(3, 2.0)})
             except KeyboardInterrupt:
+                waits.clear()
                 say("interrupted")
             say(client.step({"w": np.full(3, 8.0)}).version)
             """, server.address)
         self.interrupt(process)
-        self.read(process, "called")  # the second one, which waits, too
+        self.read(process, "waits")  # the second one
         w = np.zeros(3, np.float32)
         with agg.Client({"w": w}, server.address, 1) as client:
             for version, expected in ((1, -1), (2, -5)):  # minus the mean
@@ -123,12 +125,12 @@ class ProcessTest(JobCase):
         server = self.serve(workers=2, lr=1.0)
         process = self.start("""
             client = agg.Client(arrays(), address, 0)
-            called = tell_calls()
+            waits = tell_waits()
             threading.Thread(target=lambda: client.step({"w": np.ones(3)}),
                              daemon=True).start()
-            called.wait()
+            waits.wait()
             """, server.address)
-        self.assertEqual(self.finish(process), "called\n")
+        self.assertEqual(self.finish(process), "waits\n")
 
     def test_a_forked_child_cannot_hurt_its_parent(self):
         server = self.serve(workers=1, lr=1.0)
@@ -157,11 +159,11 @@ class ProcessTest(JobCase):
         server = self.serve(workers=2, lr=1.0)
         process = self.start("""
             client = agg.Client(arrays(), address, 0)
-            called = tell_calls()
+            waits = tell_waits()
             thread = threading.Thread(
                 target=lambda: say(client.step({"w": np.ones(3)}).version))
             thread.start()
-            called.wait()
+            waits.wait()
             for _ in range(20):
                 pid = os.fork()
                 if pid == 0:
@@ -170,7 +172,7 @@ class ProcessTest(JobCase):
             say("forked")
             thread.join()
             """, server.address)
-        self.read(process, "called")
+        self.read(process, "waits")
         self.read(process, "forked")
         with agg.Client({"w": np.zeros(3, np.float32)}, server.address, 1
                         ) as client:

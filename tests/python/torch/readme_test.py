@@ -109,9 +109,11 @@ class ReadmeTest(JobCase):
                                 f"{path}: {name}")
 
     def test_the_table_of_examples_is_the_folder(self):
-        named = set(re.findall(r"`(\w+)\.py`", _README.read_text()))
-        self.assertEqual(named, {path.stem for path in
-                                 (_FOLDER / "examples").glob("*.py")})
+        text = _README.read_text()
+        named = set(re.findall(r"`(\w+)\.py`|examples/(\w+)\.py", text))
+        self.assertEqual({a or b for a, b in named},
+                         {path.stem for path in
+                          (_FOLDER / "examples").glob("*.py")})
 
 
 if __name__ == "__main__":
