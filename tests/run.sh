@@ -21,6 +21,7 @@
 #   python     the Python package with PyTorch (from PyPI it takes PyTorch, once)
 #   sdk        the client in a Bazel workspace of a user's, the Debian packages in
 #              a fresh Debian (from Debian it takes one, once; as root)
+#   frameworks the package with trainers, JAX, Ray and torchft (from PyPI, once)
 #   tidy       clang-tidy (slow; not part of --all)
 #
 # Installs missing packages first (deploy/setup.sh). Exits with 1 unless
@@ -28,14 +29,14 @@
 # AGG_OUTPUT_BASE names a Bazel output base of one's own.
 set -uo pipefail
 
-readonly all_cells="gcc clang asan tsan fuzz layers format lint k8s foreign python sdk"
+readonly all_cells="gcc clang asan tsan fuzz layers format lint k8s foreign python frameworks sdk"
 cells=
 for argument in "$@"; do
   case $argument in
     --all) cells="$cells $all_cells" ;;
     --cell=gcc | --cell=clang | --cell=asan | --cell=asan_core | \
       --cell=tsan | --cell=fuzz | --cell=layers | --cell=format | --cell=lint | --cell=k8s | --cell=foreign | \
-      --cell=python | --cell=sdk | --cell=tidy)
+      --cell=python | --cell=frameworks | --cell=sdk | --cell=tidy)
       cells="$cells ${argument#--cell=}"
       ;;
     *)
@@ -213,6 +214,12 @@ run_cell() {
           tests/foreign/runner.py tests.deploy.sdk_outside_test \
           >"$scratch/sdk"
       report_suite sdk $?
+      ;;
+    frameworks)
+      run_bazel build --config=gcc -c opt //server:agg_server \
+        //worker_client/c:libagg.so &&
+        tests/python/run.sh --frameworks "$(gcc_bin)" >"$scratch/frameworks"
+      report_suite frameworks $?
       ;;
     tidy)
       # Generated headers must be there.

@@ -2,6 +2,7 @@
 
 import threading
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -179,23 +180,28 @@ class ClientTest(JobCase):
         other = agg.Client(arrays(), server.address, 1)
         self.addCleanup(other.close)
         client = agg.Client(arrays(), server.address, 0)
-        began = threading.Event()
-        seen = []
+        waits, ended = threading.Event(), []
+        drain = client._session._drain_events
+
+        def told_drain():
+            waits.set()  # it looks up from its wait
+            drain()
 
         def wait():
-            began.set()
             try:
-                while True:
-                    client.step(arrays(1.0))
+                ended.append(client.step(arrays(1.0)))
             except agg.Cancelled as error:
-                seen.append(error)
+                ended.append(error)
 
-        thread = threading.Thread(target=wait, daemon=True)
-        thread.start()
-        began.wait()
-        client.close()
-        thread.join(WAIT)
-        self.assertEqual(len(seen), 1)
+        with mock.patch.object(client._session, "_drain_events", told_drain):
+            thread = threading.Thread(target=wait, daemon=True)
+            thread.start()
+            self.assertTrue(waits.wait(WAIT))
+            client.close()
+            thread.join(WAIT)
+        # Worker 1 pushes nothing: nothing else can have ended the call.
+        self.assertEqual([type(end) for end in ended], [agg.Cancelled])
+        self.assertEqual(other.latest_version(), 0)
 
     def test_another_manifest_is_refused(self):
         server = self.serve(workers=2, lr=1.0)

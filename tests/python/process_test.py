@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 import unittest
 
@@ -23,6 +22,19 @@ def arrays():
     return {"w": np.zeros(3, np.float32)}
 def say(text):
     print(text, flush=True)
+def tell_waits():
+    # Says "waits" when a call looks up from its wait for the first time, and
+    # sets the event that it returns; again after the event was cleared. An
+    # interrupt comes after the call then, as does the next one.
+    from agg_server._session import Session
+    drain, waits = Session._drain_events, threading.Event()
+    def drain_and_say(self):
+        if not waits.is_set():
+            waits.set()
+            say("waits")
+        drain(self)
+    Session._drain_events = drain_and_say
+    return waits
 """
 
 
@@ -50,21 +62,10 @@ class ProcessTest(JobCase):
         return out
 
     def interrupt(self, process):
-        """Ctrl-C, again until it is heard: it may come before the wait."""
-        done = threading.Event()
-
-        def send():
-            while not done.wait(0.2):
-                process.send_signal(signal.SIGINT)
-
-        thread = threading.Thread(target=send)
-        thread.start()
-        self.addCleanup(thread.join)
-        self.addCleanup(done.set)
-        try:
-            self.read(process, "interrupted")
-        finally:
-            done.set()
+        """One Ctrl-C, once the call waits (tell_waits())."""
+        self.read(process, "waits")
+        process.send_signal(signal.SIGINT)
+        self.read(process, "interrupted")
 
     def assert_ctrl_c_ends(self, call):
         """The process goes on, and ends, although the call still waits."""
@@ -74,14 +75,12 @@ class ProcessTest(JobCase):
         self.addCleanup(other.close)
         process = self.start(f"""
             client = agg.Client(arrays(), address, 0)
-            say("ready")
+            tell_waits()
             try:
                 {call}
             except KeyboardInterrupt:
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
                 say("interrupted")
             """, server.address)
-        self.read(process, "ready")
         self.interrupt(process)
         self.finish(process)
 
@@ -102,33 +101,36 @@ class ProcessTest(JobCase):
         server = self.serve(workers=2, lr=1.0)
         process = self.start("""
             client = agg.Client(arrays(), address, 0)
-            say("ready")
+            waits = tell_waits()
             try:
-                client.step({"w": np.ones(3)})
+                client.step({"w": np.full(3, 2.0)})
             except KeyboardInterrupt:
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                waits.clear()
                 say("interrupted")
-            outcome = client.step({"w": np.ones(3)})
-            say(client.version >= 1)
+            say(client.step({"w": np.full(3, 8.0)}).version)
             """, server.address)
-        self.read(process, "ready")
         self.interrupt(process)
-        with agg.Client({"w": np.zeros(3, np.float32)}, server.address, 1
-                        ) as client:
-            client.step({"w": np.ones(3)})
-            client.step({"w": np.ones(3)})
-            self.assertEqual(self.finish(process).strip(), "True")
+        self.read(process, "waits")  # the second one
+        w = np.zeros(3, np.float32)
+        with agg.Client({"w": w}, server.address, 1) as client:
+            for version, expected in ((1, -1), (2, -5)):  # minus the mean
+                outcome = client.step({"w": np.zeros(3)})
+                self.assertEqual((outcome.version, outcome.ranks),
+                                 (version, (0, 1)))
+                np.testing.assert_array_equal(w, np.full(3, expected))
+            self.read(process, "2")
+        self.finish(process)
 
     def test_a_process_ends_with_a_call_that_waits(self):
         server = self.serve(workers=2, lr=1.0)
         process = self.start("""
             client = agg.Client(arrays(), address, 0)
+            waits = tell_waits()
             threading.Thread(target=lambda: client.step({"w": np.ones(3)}),
                              daemon=True).start()
-            say("leaving")
+            waits.wait()
             """, server.address)
-        self.read(process, "leaving")
-        self.finish(process)
+        self.assertEqual(self.finish(process), "waits\n")
 
     def test_a_forked_child_cannot_hurt_its_parent(self):
         server = self.serve(workers=1, lr=1.0)
@@ -157,10 +159,11 @@ class ProcessTest(JobCase):
         server = self.serve(workers=2, lr=1.0)
         process = self.start("""
             client = agg.Client(arrays(), address, 0)
-            say("ready")
+            waits = tell_waits()
             thread = threading.Thread(
                 target=lambda: say(client.step({"w": np.ones(3)}).version))
             thread.start()
+            waits.wait()
             for _ in range(20):
                 pid = os.fork()
                 if pid == 0:
@@ -169,7 +172,7 @@ class ProcessTest(JobCase):
             say("forked")
             thread.join()
             """, server.address)
-        self.read(process, "ready")
+        self.read(process, "waits")
         self.read(process, "forked")
         with agg.Client({"w": np.zeros(3, np.float32)}, server.address, 1
                         ) as client:

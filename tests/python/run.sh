@@ -3,10 +3,14 @@
 # last line is `N passed, N failed[, N skipped]`.
 #
 #   tests/python/run.sh BAZEL_BIN [TEST...]
+#   tests/python/run.sh --frameworks BAZEL_BIN [TEST...]
 #
 # BAZEL_BIN has agg_server, libagg.so and the tools; TEST is
 # tests.python.torch.worker_test, say. Needs python3-venv and, once, PyPI (some
 # 6 GB): the environment is the one of deploy/bench.sh.
+#
+# --frameworks tests the package with frameworks/requirements.txt instead, in an
+# environment of its own (once 1.1 GB more) that uses the other one's torch.
 set -uo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
@@ -17,7 +21,13 @@ fail() {
   exit 1
 }
 
-[[ $# -ge 1 ]] || fail "usage: tests/python/run.sh BAZEL_BIN [TEST...]"
+suites="tests/python tests/python/torch"
+if [[ ${1:-} == --frameworks ]]; then
+  suites=tests/python/frameworks
+  shift
+fi
+[[ $# -ge 1 ]] ||
+  fail "usage: tests/python/run.sh [--frameworks] BAZEL_BIN [TEST...]"
 AGG_BIN=$(realpath "$1")
 AGG_SERVER=$AGG_BIN/server/agg_server
 AGG_LIBRARY=$AGG_BIN/worker_client/c/libagg.so
@@ -27,27 +37,56 @@ export AGG_BIN AGG_SERVER AGG_LIBRARY
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/agg_server_bench
 venv=$cache/venv
-if [[ ! -e $venv/complete ]]; then
-  # Another run may make it at the same time.
-  mkdir -p "$cache" && exec 9>"$cache/lock" && flock 9
-  if [[ ! -e $venv/complete ]]; then
-    /usr/bin/python3 -m venv "$venv" &&
-      "$venv/bin/pip" install --quiet --disable-pip-version-check \
-        torch numpy >&2 && "$venv/bin/python" -c 'import torch' >&2 &&
-      touch "$venv/complete"
-  fi
-  exec 9>&-
+
+# install VENV PACKAGE...
+install() {
+  "$1/bin/pip" install --quiet --disable-pip-version-check "${@:2}" >&2
+}
+
+make_venv() {
+  [[ -e $venv/complete ]] ||
+    { /usr/bin/python3 -m venv "$venv" && install "$venv" torch numpy &&
+      "$venv/bin/python" -c 'import torch' >&2 && touch "$venv/complete"; }
+  # deploy/bench.sh, which may have made it, needs none.
+  [[ -x $venv/bin/mypy ]] || install "$venv" mypy==2.4.1 ||
+    echo "mypy cannot be installed" >&2
+}
+
+make_frameworks() {
+  [[ -e $frameworks/complete ]] && return
+  local requirements=$root/tests/python/frameworks/requirements.txt
+  # Its torch is the other environment's.
+  /usr/bin/python3 -m venv --clear "$frameworks" &&
+    "$venv/bin/python" -c 'import site; print(site.getsitepackages()[0])' \
+      >"$("$frameworks/bin/python" -c \
+        'import site; print(site.getsitepackages()[0])')/torch.pth" &&
+    install "$frameworks" -r "$requirements" && touch "$frameworks/complete"
+}
+
+# Another run may make them at the same time.
+mkdir -p "$cache" && exec 9>"$cache/lock" && flock 9
+make_venv
+python=$venv/bin/python
+if [[ $suites == */frameworks ]]; then
+  frameworks=$cache/frameworks_$(
+    sha256sum "$root/tests/python/frameworks/requirements.txt" | cut -c 1-12)
+  make_frameworks
+  python=$frameworks/bin/python
 fi
-[[ -e $venv/complete ]] || fail "no environment with torch in $cache"
+exec 9>&-
+[[ -e ${python%/bin/python}/complete ]] ||
+  fail "no environment with torch, or with the frameworks, in $cache"
 
 cd "$root" || exit 1
 tests=("${@:2}")
 if [[ ${#tests[@]} == 0 ]]; then
-  for path in tests/python/*_test.py tests/python/torch/*_test.py; do
-    path=${path%.py}
-    tests+=("${path//\//.}")
+  for suite in $suites; do
+    for path in "$suite"/*_test.py; do
+      path=${path%.py}
+      tests+=("${path//\//.}")
+    done
   done
 fi
 # One thread each: the processes of a test share the processors.
-export OMP_NUM_THREADS=1 PYTHONPATH=$root
-exec "$venv/bin/python" -B tests/foreign/runner.py "${tests[@]}"
+export OMP_NUM_THREADS=1 PYTHONPATH=$root MYPY_CACHE_DIR=$cache/mypy
+exec "$python" -B tests/foreign/runner.py "${tests[@]}"

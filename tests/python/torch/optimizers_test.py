@@ -5,6 +5,7 @@ import warnings
 
 import torch
 
+from tests.golden.make_torch_optimizers import CASES
 from tests.python.job_case import JobCase, agg
 from tests.python.torch.worker_test import batch, copies, loss_of, model
 
@@ -133,53 +134,87 @@ class ServerOptimizerTest(JobCase):
             self.assertIn("no effect", str(caught[0].message))
 
 
-# Fields of the job's optimizer, and its counterpart.
-OPTIMIZERS = {
-    "sgd": ({"kind": "sgd", "weight_decay": 0.01},
-            lambda p, lr: torch.optim.SGD(p, lr, weight_decay=0.01)),
-    "nesterov": ({"kind": "sgd", "momentum": 0.9, "nesterov": True},
-                 lambda p, lr: torch.optim.SGD(p, lr, momentum=0.9,
-                                               nesterov=True)),
-    "adam": ({"kind": "adam", "weight_decay": 0.1},
-             lambda p, lr: torch.optim.Adam(p, lr, weight_decay=0.1)),
-    "adamw": ({"kind": "adamw", "weight_decay": 0.1, "beta2": 0.95},
-              lambda p, lr: torch.optim.AdamW(p, lr, weight_decay=0.1,
-                                              betas=(0.9, 0.95))),
-    "adagrad": ({"kind": "adagrad"},
-                lambda p, lr: torch.optim.Adagrad(p, lr)),
-}
+# What torch.optim calls the fields of the job's optimizer.
+_FIELDS = {"eps": "epsilon", "initial_accumulator_value":
+           "initial_accumulator", "momentum": "momentum",
+           "nesterov": "nesterov", "weight_decay": "weight_decay"}
+
+
+def fields_of(kind, arguments):
+    """The job's optimizer for the arguments of torch.optim's."""
+    fields = {"kind": kind}
+    for name, value in arguments.items():
+        if name == "betas":
+            fields["beta1"], fields["beta2"] = value
+        elif name != "lr":
+            fields[_FIELDS[name]] = value
+    return fields
 
 
 class AgainstTorchTest(JobCase):
+    """Fifty rounds of two workers against torch.optim on the mean gradient.
+    (torch.optim has no LARS and no LAMB.)"""
 
-    def test_fifty_rounds_of_each_optimizer(self):
-        for name, (fields, make) in OPTIMIZERS.items():
-            with self.subTest(optimizer=name):
-                self.compare(fields, make)
+    ROUNDS = 50
 
-    def compare(self, fields, make, rounds=50, lr=0.01):
+    def setUp(self):
+        generator = torch.Generator().manual_seed(1)
+        self.rows = torch.randn(self.ROUNDS, 2, 33, generator=generator)
+
+    def test_every_optimizer_of_the_golden_values(self):
+        for kind, name, arguments in CASES:
+            with self.subTest(optimizer=name, arguments=arguments):
+                found = self.of_the_server(
+                    fields_of(kind, arguments), arguments["lr"],
+                    self.push_gradient)
+                self.compare(found, self.of_torch(
+                    getattr(torch.optim, name), arguments, 1))
+
+    def test_add_is_sgd_of_what_is_to_be_subtracted(self):
+        for arguments in ({"lr": 1.0}, {"lr": 0.7, "momentum": 0.9},
+                          {"lr": 0.7, "momentum": 0.9, "nesterov": True}):
+            with self.subTest(arguments=arguments):
+                found = self.of_the_server(
+                    fields_of("add", arguments), arguments["lr"],
+                    lambda worker, x, row: x.data.copy_(
+                        worker.exchange({"x": row})[1]["x"]))
+                self.compare(found, self.of_torch(torch.optim.SGD, arguments,
+                                                  -1))
+
+    def push_gradient(self, worker, x, row):
+        x.grad = row.clone()
+        worker.step()
+
+    def of_the_server(self, fields, lr, push):
         server = self.serve(shards=2, workers=2, optimizer=fields, lr=lr)
-        rows = torch.randn(rounds, 2, 33,
-                           generator=torch.Generator().manual_seed(1))
 
         def work(rank):
-            x = {"x": torch.linspace(-1, 1, 33).requires_grad_()}
-            with agg.Worker(x, server.address, rank) as worker:
-                for i in range(rounds):
-                    x["x"].grad = rows[i, rank].clone()
-                    worker.step()
-            return x["x"].detach()
+            x = torch.linspace(-1, 1, 33).requires_grad_()
+            with agg.Worker({"x": x}, server.address, rank) as worker:
+                for rows in self.rows:
+                    push(worker, x, rows[rank])
+            return x.detach()
 
         first, second = self.team(2, work)
         self.assertTrue(torch.equal(first, second))
+        return first
+
+    def of_torch(self, kind, arguments, sign):
+        """(the parameters, the largest value on the way)"""
         x = torch.linspace(-1, 1, 33).requires_grad_()
-        opt = make([x], lr)
-        for i in range(rounds):
-            x.grad = rows[i].mean(0)
+        opt = kind([x], foreach=False, **arguments)
+        largest = 1.0
+        for rows in self.rows:
+            x.grad = sign * rows.mean(0)
             opt.step()
-        # Some eight roundings of a value of about 1 in each round.
-        bound = rounds * 8 * torch.finfo(torch.float32).eps / 2
-        torch.testing.assert_close(first, x.detach(), rtol=0, atol=bound)
+            largest = max(largest, x.detach().abs().max().item())
+        return x.detach(), largest
+
+    def compare(self, found, expected):
+        # Some eight roundings of a value in each round.
+        bound = self.ROUNDS * 8 * torch.finfo(torch.float32).eps / 2
+        torch.testing.assert_close(found, expected[0], rtol=0,
+                                   atol=bound * expected[1])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The package's README: its first program runs, its snippets are Python."""
+"""The package's documents: their programs and snippets run."""
 
 import os
 import pathlib
@@ -7,29 +7,77 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
-from tests.python.job_case import ROOT, WAIT, agg
+import torch
+import torch.distributed as dist
 
-_README = ROOT / "worker_client" / "python" / "README.md"
+from tests.python.job_case import ROOT, WAIT, JobCase, agg
+
+_FOLDER = ROOT / "worker_client" / "python"
+_README = _FOLDER / "README.md"
+# Documents, and how many snippets of Python each has.
+DOCUMENTS = {ROOT / "README.md": 1, _README: 5,
+             ROOT / "worker_client/python/TRAPS.md": 4,
+             ROOT / "worker_client/python/MIGRATION.md": 4}
 
 
-def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", _README.read_text(), re.S)
+def blocks(path, language):
+    return re.findall(rf"```{language}\n(.*?)```", path.read_text(), re.S)
 
 
-class ReadmeTest(unittest.TestCase):
+def optimizer_of(block):
+    """The job that a snippet is for."""
+    if 'mode="combine"' in block:
+        return {"optimizer": "none"}
+    if "LocalSteps" in block:
+        return {"optimizer": "add"}
+    groups = re.findall(r'"(\w+)": \[n for', block)
+    return {"lr": 0.01, "config": {
+        "groups": [{"name": group, "weight_decay": 0.0}
+                   for group in groups]}}
+
+
+class ReadmeTest(JobCase):
+
+    def names(self):
+        """What snippets use without having made it."""
+        torch.manual_seed(0)
+        return {"agg": agg, "torch": torch, "node": 0, "local_rank": 0,
+                "model": torch.nn.Linear(10, 1),
+                "loss_fn": torch.nn.functional.mse_loss,
+                "loader": [(torch.randn(4, 10), torch.randn(4, 1))
+                           for _ in range(4)]}
+
+    def run_block(self, block, names):
+        """A worker alone in its job runs it; rounds were made."""
+        server = self.serve(**optimizer_of(block))
+        block = block.replace("every=100", "every=2")  # of four batches
+        environment = {"AGG_COORDINATOR": server.address, "RANK": "0"}
+        with mock.patch.dict(os.environ, environment):
+            exec(compile(block, "a snippet", "exec"), names)
+        worker = names["worker"]
+        self.addCleanup(worker.close)
+        if "for " in block and "loader" in block:
+            self.assertIn(worker.last.version, (2, 4), block)
+            self.assertTrue(worker.last.applied)
+        elif "allreduce" in block:
+            self.assertEqual(names["total"].tolist(), [1, 1, 1])
+        else:
+            self.assertEqual(worker.rank, 0)
+            self.assertTrue(worker.job.optimizer)
 
     def test_the_first_program_learns(self):
-        command = blocks("sh")[0].split()
+        command = blocks(_README, "sh")[0].split()
         self.assertEqual(command[0], "agg-launch")
         with tempfile.TemporaryDirectory() as folder:
-            pathlib.Path(folder, "train.py").write_text(blocks("python")[0])
+            pathlib.Path(folder, "train.py").write_text(
+                blocks(_README, "python")[0])
             result = subprocess.run(
                 [sys.executable, "-B", "-m", "agg_server.launch",
                  *command[1:]], capture_output=True, text=True, check=False,
                 timeout=8 * WAIT, cwd=folder, stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH":
-                     str(ROOT / "worker_client" / "python")})
+                env={**os.environ, "PYTHONPATH": str(_FOLDER)})
         self.assertEqual(result.returncode, 0, result.stderr)
         lines = sorted(result.stdout.splitlines())
         self.assertEqual([line.split(":")[0] for line in lines],
@@ -38,12 +86,34 @@ class ReadmeTest(unittest.TestCase):
         self.assertEqual(len(losses), 4)
         self.assertLess(float(losses[0]), 5.0)  # it begins near 13
 
-    def test_snippets_are_python_and_name_what_there_is(self):
-        for block in blocks("python"):
-            compile(block, "README.md", "exec")
-        for name in set(re.findall(r"\bagg\.([A-Za-z_]+)",
-                                   _README.read_text())) - {"errors"}:
-            self.assertTrue(hasattr(agg, name), name)
+    def test_every_other_snippet_runs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            dist.init_process_group("gloo", rank=0, world_size=1,
+                                    init_method=f"file://{folder}/store")
+            self.addCleanup(dist.destroy_process_group)
+            groups = {name: dist.new_group([0])
+                      for name in ("node_group", "side_group")}
+            for path, count in DOCUMENTS.items():
+                found = blocks(path, "python")
+                self.assertEqual(len(found), count, path)
+                for block in found[path == _README:]:
+                    with self.subTest(block=block):
+                        self.run_block(block, {**self.names(), **groups})
+
+    def test_names_are_those_that_there_are(self):
+        for path in DOCUMENTS:
+            for name in set(re.findall(r"\bagg\.([A-Za-z_]+)",
+                                       path.read_text())) - {"errors"}:
+                # Headers of C and C++, and files, are written so, too.
+                self.assertTrue(hasattr(agg, name) or name in ("h", "proto"),
+                                f"{path}: {name}")
+
+    def test_the_table_of_examples_is_the_folder(self):
+        text = _README.read_text()
+        named = set(re.findall(r"`(\w+)\.py`|examples/(\w+)\.py", text))
+        self.assertEqual({a or b for a, b in named},
+                         {path.stem for path in
+                          (_FOLDER / "examples").glob("*.py")})
 
 
 if __name__ == "__main__":

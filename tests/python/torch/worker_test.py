@@ -1,13 +1,18 @@
 """Worker, allreduce and what of a model goes over the wire."""
 
 import copy
+import threading
+import time
+import types
 import unittest
 import warnings
+from unittest import mock
 
 import torch
 
-from tests.python.job_case import JobCase, agg
+from tests.python.job_case import WAIT, JobCase, agg
 from agg_server import _tensors
+from agg_server import worker as worker_module
 
 
 torch.manual_seed(0)
@@ -92,15 +97,27 @@ class WorkerTest(JobCase):
 
     def test_rank_0_seeds_when_asked(self):
         server = self.serve(workers=2, lr=1.0)
+        asked, seeded = threading.Event(), threading.Event()
+        both = threading.Barrier(2)
+
+        def sleep(_):
+            """Rank 1's, after it was told that nobody has seeded."""
+            asked.set()
+            self.assertTrue(seeded.wait(WAIT))
 
         def work(rank):
             net = torch.nn.Linear(2, 1)
             torch.nn.init.constant_(net.weight, float(rank + 1))
+            if rank == 0:
+                self.assertTrue(asked.wait(WAIT))
             with agg.Worker(net, server.address, rank, seed="rank0"):
+                seeded.set()
+                both.wait(WAIT)  # the last one that leaves ends the job
                 return net.weight[0, 0].item()
 
-        # Rank 1 asks first.
-        self.assertEqual(self.team(2, lambda r: work(1 - r)), [1.0, 1.0])
+        with mock.patch.object(worker_module, "time", types.SimpleNamespace(
+                monotonic=time.monotonic, sleep=sleep)):
+            self.assertEqual(self.team(2, work), [1.0, 1.0])
 
     def test_nobody_seeds(self):
         server = self.serve(workers=2, lr=1.0)

@@ -11,7 +11,8 @@ AdaCons, AdaScale), steps the optimizer and serves parameters.
     worker.close()
 
 `Client` and `Observer` need numpy alone. What needs torch is imported when it
-is first used.
+is first used. `agg_server.ray` and `agg_server.torchft` are modules of their
+own.
 """
 
 from __future__ import annotations

@@ -52,6 +52,32 @@ def text_form(fields: Mapping[str, Value], indent: str = "") -> str:
     return "".join(lines)
 
 
+def job_fields(workers: int, rule: str, lr: Optional[float],
+               optimizer: Union[str, Mapping[str, Value]],
+               step_scale: Optional[str], job: str,
+               config: Optional[Mapping[str, Value]]) -> dict[str, Value]:
+    """A configuration without its shards; LocalServer has the arguments."""
+    kind = (dict(kind=optimizer) if isinstance(optimizer, str)
+            else dict(optimizer))
+    fields: dict[str, Value] = {"job": job, "workers": workers,
+                                "combination": {"rule": rule},
+                                "optimizer": kind}
+    if lr is None and kind.get("kind") == "add":
+        lr = 1.0
+    if lr is not None:
+        fields["learning_rate"] = {"rate": lr}
+    if step_scale is not None:
+        fields["step_scale"] = {"kind": step_scale}
+    fields.update(config or {})
+    return fields
+
+
+def last_lines(path: pathlib.Path) -> str:
+    """Of a log, if it is there."""
+    text = path.read_text(errors="replace") if path.exists() else ""
+    return "\n".join(collections.deque(text.splitlines(), 10))
+
+
 def _close_all(pipes: List[IO[bytes]]) -> None:
     for pipe in pipes:
         pipe.close()
@@ -90,18 +116,8 @@ class LocalServer:
 
         Raises Error: a server did not start; with the last lines of its log.
         """
-        fields: dict[str, Value] = {
-            "job": job, "workers": workers, "combination": {"rule": rule},
-            "optimizer": ({"kind": optimizer} if isinstance(optimizer, str)
-                          else dict(optimizer))}
-        if lr is None and fields["optimizer"]["kind"] == "add":  # type: ignore
-            lr = 1.0
-        if lr is not None:
-            fields["learning_rate"] = {"rate": lr}
-        if step_scale is not None:
-            fields["step_scale"] = {"kind": step_scale}
-        fields.update(config or {})
-        self._fields = fields
+        self._fields = job_fields(workers, rule, lr, optimizer, step_scale,
+                                  job, config)
         self._own_folder = (tempfile.TemporaryDirectory(prefix="agg_server_")
                             if folder is None else None)
         self.folder = pathlib.Path(self._own_folder.name if self._own_folder
@@ -171,9 +187,9 @@ class LocalServer:
         deadline = time.monotonic() + _START_SECONDS
         while not port_file.exists():
             if process.poll() is not None or time.monotonic() > deadline:
-                lines = collections.deque(self.log(ordinal).splitlines(), 10)
-                raise Error(f"shard {ordinal} did not start:\n"
-                            + "\n".join(lines))
+                raise Error(
+                    f"shard {ordinal} did not start:\n"
+                    + last_lines(self.folder / f"shard{ordinal}.log"))
             time.sleep(0.005)
         return "127.0.0.1:" + port_file.read_text().strip()
 

@@ -15,7 +15,8 @@ from agg_server.outcome import Outcome
 from agg_server._tensors import canonical_name
 from agg_server.worker import Worker
 
-_Bucket = tuple[torch.Tensor, Any, list[str], list[torch.Tensor]]
+# Buffer, future, names and views of its tensors; whether DDP wants it sparse.
+_Bucket = tuple[torch.Tensor, Any, list[str], list[torch.Tensor], bool]
 
 
 class NodeState:
@@ -87,24 +88,25 @@ class NodeState:
             if failed.item() and self.error is None:
                 self.error = Error("the node's worker has failed; its own "
                                    "process says why")
-            for buffer, future, _, _ in buckets:
+            for buffer, future, _, _, sparse in buckets:
                 if not failed.item():
                     dist.broadcast(buffer, self.leader, group=self.side)
-                    future.set_result(buffer)
+                    future.set_result(buffer.to_sparse(1) if sparse
+                                      else buffer)
         except BaseException as error:  # pylint: disable=broad-except
             self.error = self.error or error
         if self.error is not None:
-            for _, future, _, _ in buckets:
+            for _, future, _, _, _ in buckets:
                 if not future.done():
                     future.set_exception(RuntimeError(str(self.error)))
 
     def _combine(self, worker: Worker, buckets: list[_Bucket]) -> None:
         rows: dict[str, torch.Tensor] = {}
-        for buffer, _, names, views in buckets:
+        for buffer, _, names, views, _ in buckets:
             buffer.div_(self.size)
             rows.update(zip(names, views))
         self.last, pulled = worker.exchange(rows, Info(examples=self.examples))
-        for _, _, names, views in buckets:
+        for _, _, names, views, _ in buckets:
             for name, view in zip(names, views):
                 if self.last.applied:
                     view.copy_(pulled[name])
@@ -114,8 +116,12 @@ class NodeState:
 
 def node_hook(state: NodeState, bucket: Any
               ) -> torch.futures.Future[torch.Tensor]:
-    """DDP's communication hook; bucket: a dist.GradBucket."""
+    """DDP's communication hook; bucket: a dist.GradBucket. A sparse gradient
+    is sent densely."""
     buffer = bucket.buffer()
+    sparse = bool(buffer.is_sparse)
+    if sparse:
+        buffer = buffer.coalesce().to_dense()
     devices = [buffer.device] if buffer.device.type == "cuda" else None
     future: torch.futures.Future[torch.Tensor] = (
         torch.futures.Future(devices=devices) if devices
@@ -123,7 +129,7 @@ def node_hook(state: NodeState, bucket: Any
     dist.reduce(buffer, state.leader, group=state.node)
     state.open.append((buffer, future,
                        [state.name[id(p)] for p in bucket.parameters()],
-                       bucket.gradients()))
+                       [buffer] if sparse else bucket.gradients(), sparse))
     if bucket.is_last():
         state.finish()
     return future

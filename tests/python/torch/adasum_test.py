@@ -1,0 +1,52 @@
+"""Adasum's properties through agg.allreduce, with four processes."""
+
+import multiprocessing
+import unittest
+
+import torch
+
+from tests.python.job_case import WAIT, JobCase
+from tests.python.torch import adasum_job
+
+# Of the result's length: some roundings to float32 of the coefficients and of
+# the sum of four rows; f16 has a rounding of the result, and none of its own.
+F32_BOUND = 1e-6
+F16_BOUND = 1e-3
+
+
+class AdasumTest(JobCase):
+
+    def run_cases(self, *cases):
+        """(case, dtype, bound), each a round."""
+        server = self.serve(shards=2, workers=adasum_job.WORKERS,
+                            rule="adasum", optimizer="none")
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["tests.python.torch.adasum_job"])
+        processes = [context.Process(target=adasum_job.run,
+                                     args=(rank, server.address, cases))
+                     for rank in range(adasum_job.WORKERS)]
+        for process in processes:
+            process.start()
+            self.addCleanup(process.kill)
+        for process in processes:
+            process.join(4 * WAIT)
+        self.assertEqual([p.exitcode for p in processes],
+                         [0] * adasum_job.WORKERS)
+
+    def test_orthogonal_rows_add_up_and_parallel_ones_average(self):
+        self.run_cases(*[
+            (case, dtype, bound)
+            for case in ("orthogonal", "parallel", "random")
+            for dtype, bound in ((torch.float32, F32_BOUND),
+                                 (torch.float16, F16_BOUND))])
+
+    def test_lengths_that_differ_by_much_and_a_zero_row(self):
+        self.run_cases(("unequal", torch.float32, F32_BOUND))
+
+    def test_subnormal_rows_stay_finite(self):
+        # 1e-40 has 17 bits.
+        self.run_cases(("subnormal", torch.float32, 1e-4))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,170 @@
+"""A manager for torchft's LocalSGD, DiLoCo and Optimizer, over a job.
+
+    from torchft.local_sgd import DiLoCo
+    from agg_server.torchft import Manager
+
+    worker = agg.Worker(model, mode="combine")
+    with DiLoCo(Manager(worker), [model], inner, outer, sync_every=100):
+        ...
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+
+from agg_server.errors import ManifestError
+from agg_server.outcome import Outcome
+from agg_server.worker import Worker
+
+
+class Work:
+    """Of one allreduce; all of them since the last round are one round, which
+    the first wait() of any of them makes."""
+
+    def __init__(self, manager: "Manager") -> None:
+        self._manager = manager
+        self.future: torch.futures.Future[Any] = torch.futures.Future()
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Until the round is over; the worker's limits hold, not `timeout`."""
+        if not self.future.done():
+            self._manager.finish_round()
+        return True
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """Done once a wait() has made the round."""
+        return self.future
+
+
+class Manager:
+    """What torchft's LocalSGD, DiLoCo and Optimizer ask of a manager.
+
+    There is no quorum: a round waits for the job's workers, and those that are
+    lost are left out as the job is configured. The job's rule combines, and its
+    optimizer is "none". A tensor is known by its shape and order, so that all
+    workers reduce the same ones. Not thread-safe. A worker that joins later
+    brings the parameters itself: this job has only what was combined.
+    """
+
+    _use_async_quorum = False
+
+    def __init__(self, worker: Worker) -> None:
+        """worker: of mode "combine", of the model; with find_unused=True if a
+        round has some of the tensors only (fragments)."""
+        if worker.mode != "combine":
+            raise ManifestError(f'mode is "{worker.mode}"; allowed for '
+                                'Manager: "combine"')
+        self.worker = worker
+        self._open: list[tuple[torch.Tensor, list[str], Work]] = []
+        self._last: Optional[Outcome] = None
+
+    def start_quorum(self, *_: Any, **__: Any) -> None:
+        """A round begins; what a failed one left open is dropped."""
+        self._open = []
+        self._last = None
+
+    def allreduce(self, tensor: torch.Tensor, should_quantize: bool = False,
+                  reduce_op: Any = None) -> Work:
+        """Takes a tensor into the round; its result will be written over it.
+
+        Args:
+          tensor: of the shape of one of the worker's, or flat: several of them
+            one after the other, and zeros.
+          should_quantize: nothing; the job's push_dtype says how rows travel.
+          reduce_op: None or AVG; the job's rule decides.
+
+        Raises ManifestError: no tensors of the worker's that are left fit.
+        """
+        if reduce_op is not None and "AVG" not in str(reduce_op):
+            raise ManifestError(f"reduce_op is {reduce_op}; allowed: AVG, "
+                                "which the job's rule stands for")
+        work = Work(self)
+        self._open.append((tensor, self._names_of(tensor), work))
+        return work
+
+    def should_commit(self, *_: Any, **__: Any) -> bool:
+        """Whether the round had a result; makes it if nobody has waited."""
+        if self._open:
+            self.finish_round()
+        return self._last is not None and self._last.applied
+
+    def current_step(self) -> int:
+        """Rounds so far, the same on all workers."""
+        return self.worker.version
+
+    def num_participants(self) -> int:
+        """Workers whose rows are in the last result."""
+        return len(self._last.ranks) if self._last else 0
+
+    def is_participating(self) -> bool:
+        """Always: a worker of the job takes part."""
+        return True
+
+    def errored(self) -> None:
+        """Nothing: what goes wrong is raised by the call."""
+
+    def finish_round(self) -> None:
+        """Pushes what is open, and writes the results over it."""
+        taken, self._open = self._open, []
+        rows: dict[str, torch.Tensor] = {}
+        for tensor, names, _ in taken:
+            rows.update(zip(names, self._parts(tensor, names)))
+        self._last, pulled = self.worker.exchange(rows)
+        for tensor, names, work in taken:
+            if self._last.applied:
+                for name, part in zip(names, self._parts(tensor, names)):
+                    part.copy_(pulled[name])
+            work.future.set_result(tensor)
+
+    def _names_of(self, tensor: torch.Tensor) -> list[str]:
+        taken = {name for _, names, _ in self._open for name in names}
+        left = {name: t for name, t in self.worker.tensors.items()
+                if name not in taken}
+        for name, own in left.items():
+            if own.grad is tensor:
+                return [name]
+        for name, own in left.items():
+            if own.shape == tensor.shape:
+                return [name]
+        names, room = [], tensor.numel() if tensor.dim() == 1 else 0
+        for name, own in left.items():
+            if own.numel() > room:
+                break
+            names.append(name)
+            room -= own.numel()
+        if not names:
+            raise ManifestError(
+                f"a tensor of shape {tuple(tensor.shape)} is none of those "
+                "that are left; allowed: the worker's, each once in a round")
+        return names
+
+    def _parts(self, tensor: torch.Tensor, names: list[str]
+               ) -> list[torch.Tensor]:
+        own = self.worker.tensors
+        tensor = tensor.detach()
+        if len(names) == 1 and own[names[0]].shape == tensor.shape:
+            return [tensor]
+        parts, first = [], 0
+        for name in names:
+            count = own[name].numel()
+            parts.append(tensor[first:first + count].view(own[name].shape))
+            first += count
+        return parts
+
+    def allow_state_dict_read(self) -> None:
+        """Nothing: workers hand each other no state."""
+
+    def disallow_state_dict_read(self) -> None:
+        """Nothing: workers hand each other no state."""
+
+    def register_state_dict_fn(self, *_: Any, **__: Any) -> None:
+        """Nothing: workers hand each other no state."""
+
+    def shutdown(self, *_: Any, **__: Any) -> None:
+        """Leaves the job."""
+        self.worker.close()
+
+
+__all__ = ["Manager", "Work"]

@@ -1,0 +1,69 @@
+"""FSDP2 inside a node: the first process of each node pushes whole gradients.
+
+    torchrun --nproc-per-node 4 fsdp.py
+
+FSDP averages in the node and leaves each process a shard of each gradient. A
+combination of shards would be another algorithm than that of tensors, so each
+is gathered, combined, and scattered again. With GPUs: "cuda" and NCCL.
+"""
+
+import toy
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import distribute_tensor
+
+import agg_server as agg
+
+
+def combine(net, worker, leader, group, examples):
+    """Puts the combined gradient into each p.grad; whether there is one."""
+    applied = torch.zeros(1)
+    for name, p in net.named_parameters():
+        whole = p.grad.full_tensor()  # of all processes of the node
+        if worker is not None:
+            worker.tensors[name].grad = whole
+    if worker is not None:
+        applied += worker.combine(examples=examples).applied
+    dist.broadcast(applied, leader, group=group)
+    for name, p in net.named_parameters():
+        whole = (worker.tensors[name].grad if worker is not None
+                 else torch.empty(p.shape))
+        p.grad = distribute_tensor(whole, p.device_mesh, p.placements)
+    return bool(applied)
+
+
+def main():
+    options = toy.arguments(__doc__)
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2),
+                            mesh_dim_names=("node", "shard"))
+    group = mesh["shard"].get_group()
+    leader = dist.get_global_rank(group, 0)
+    with toy.shared_server(workers=mesh.size(0), rule="adasum",
+                           optimizer="none") as coordinator:
+        net = toy.model()
+        shapes = {name: torch.zeros_like(p)
+                  for name, p in net.named_parameters()}
+        worker = (agg.Worker(shapes, coordinator, rank // 2, "combine")
+                  if rank == leader else None)
+        fully_shard(net, mesh=mesh["shard"])
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for x, y in toy.batches(rank, options.steps):
+            optimizer.zero_grad()
+            toy.loss_fn(net(x), y).backward()
+            if combine(net, worker, leader, group, examples=2 * len(x)):
+                optimizer.step()
+        toy.report(rank, worker and worker.last,
+                   {name: p.full_tensor()
+                    for name, p in net.named_parameters()}, options.save)
+        dist.barrier()
+        if worker is not None:
+            worker.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
