@@ -1,7 +1,6 @@
 // Rows: pushed, committed, and taken care of until their outcome is known.
 #include "worker_client/client_core.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
