@@ -20,6 +20,8 @@ namespace agg {
 namespace {
 
 constexpr absl::Duration kLookForCancel = absl::Milliseconds(50);
+// Until the lease's thread has surely heard why an epoch is over.
+constexpr absl::Duration kHearsay = absl::Seconds(2);
 
 // An attempt that only failed is over before that.
 absl::Duration Works(const ClientOptions& options) {
@@ -86,6 +88,12 @@ absl::Status Membership::Persist(
     const absl::Time began = clock_->Now();
     const absl::Status status = call(view);
     if (status.ok()) return status;
+    // The reason says more than a stale epoch, and may be on its way here.
+    if (options_.recovery_window <= absl::ZeroDuration() &&
+        !options_.observer && absl::IsAborted(status) &&
+        EpochIsOver(*view, options_.call_timeout)) {
+      Pause(kHearsay, limit).IgnoreError();
+    }
     absl::Status fate = Pause(absl::ZeroDuration(), limit);
     if (!fate.ok()) return fate;
     if (options_.recovery_window <= absl::ZeroDuration()) {
