@@ -9,7 +9,8 @@ from agg_server.local_server import binary_path
 
 def _become(name: str) -> None:
     path = binary_path(name)
-    if os.path.samefile(path, sys.argv[0]):  # this script, and no program
+    # This script, and no program. (argv[0] may be "-c", which is no file.)
+    if os.path.exists(sys.argv[0]) and os.path.samefile(path, sys.argv[0]):
         raise Error(f"{name} is not in this package; install the wheel of "
                     "deploy/wheel.sh, or put the program before it on PATH")
     os.execv(path, [path, *sys.argv[1:]])
