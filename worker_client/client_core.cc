@@ -98,8 +98,8 @@ void ClientCore::CatchUp(const JobView& view) {
   custody_view_ = view.serial();
   const RowName& row = custody_.row();
   // Whether or not newer parameters were pulled since, and other views passed.
-  const bool gone_back = view.num_histories() != custody_histories_;
-  custody_histories_ = view.num_histories();
+  const bool gone_back = view.num_rewinds() != custody_rewinds_;
+  custody_rewinds_ = view.num_rewinds();
   if (row.session != view.session() ||
       (!row.seed && (standing != Standing::kGood || gone_back))) {
     custody_.Forget();
