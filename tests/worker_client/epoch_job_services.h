@@ -42,7 +42,7 @@ class EpochJob::ShardService : public v1::Shard::Service {
         }
         grpc::Status status = job_->Land(shard_, frame, &ack, &acknowledged);
         if (!status.ok()) return status;
-        if (frame.meta().report() && !ack.closed()) {
+        if (job_->pipelined_ && frame.meta().report() && !ack.closed()) {
           frame.clear_payload();
           state.trips.push_back(frame);
           if (frame.has_pull()) trip = {frame, {}};
