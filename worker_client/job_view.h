@@ -61,11 +61,12 @@ class JobView {
   const std::vector<ShardName>& names() const { return names_; }
   // Whether shard `ordinal` is reached over its Unix socket.
   bool local(size_t ordinal) const { return targets_[ordinal].local; }
-  // Whether this client has memory of the shard mapped.
+  // Whether this client has memory of the shard mapped; until it is said, as in
+  // the view before.
   void NoteShared(size_t ordinal, bool shared) const;
   // "shm", "unix" or "tcp": how bytes travel to and from the shard.
   std::string transport(size_t ordinal) const;
-  // LeaseRenewal.transports; "" until NoteShared was called for all shards.
+  // LeaseRenewal.transports; "" until it was said of all shards.
   std::string transports() const;
   // The first one is the coordinator's, too.
   const std::vector<std::shared_ptr<grpc::Channel>>& push_channels() const {
