@@ -49,6 +49,14 @@ JobView::JobView(const ClientOptions& options, v1::JoinReply reply,
       num_rewinds_(before.num_rewinds_ + (GoesBack(standing_) ? 1 : 0)),
       past_(before.past() + (SamePast(options, held, standing_) ? 0 : 1)) {
   OpenChannels(options, coordinator, &before);
+  // Until a shard is asked again.
+  std::map<size_t, bool> shared;
+  {
+    MutexLock lock(&before.mutex_);
+    shared = before.shared_;
+  }
+  MutexLock lock(&mutex_);
+  shared_ = std::move(shared);
 }
 
 JobView::Target JobView::ChooseTarget(const ClientOptions& options, int ordinal,

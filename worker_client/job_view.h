@@ -29,12 +29,13 @@ namespace agg {
 // shared memory. Thread-safe.
 class JobView {
  public:
+  using Channels = std::vector<std::shared_ptr<grpc::Channel>>;  // by ordinal
+
   // The first one, from the answer to Join or Observe on `coordinator`.
   JobView(const ClientOptions& options, v1::JoinReply reply,
           std::shared_ptr<grpc::Channel> coordinator);
-  // The one after `before`: shards whose process is another one, or that are
-  // reached at another address, get new channels, and so new DNS answers.
-  // `held` is what the worker had when it asked.
+  // The one after `before`: shards of another process or at another address get
+  // new channels, and so new DNS answers. `held`: the worker's, when it asked.
   JobView(const ClientOptions& options, v1::JoinReply reply,
           std::shared_ptr<grpc::Channel> coordinator, const JobView& before,
           const HeldVersion& held);
@@ -51,29 +52,22 @@ class JobView {
   Standing standing(const HeldVersion& held) const {
     return held.view == serial_ ? Standing::kGood : standing_;
   }
-
-  // How often, up to this view, the worker's parameters of the view before were
-  // not good, or not known to be: versions of the same number that are pulled
-  // in views with the same past have the same bytes. Observers do not hear of
-  // rewinds, so that each of their views has a past of its own.
+  // How often, up to this view, parameters of the view before were not good, or
+  // not known to be, as an observer's never are. In views with the same past
+  // versions of the same number have the same bytes.
   uint64_t past() const { return past_; }
-
   const std::vector<ShardName>& names() const { return names_; }
   // Whether shard `ordinal` is reached over its Unix socket.
   bool local(size_t ordinal) const { return targets_[ordinal].local; }
-  // Whether this client has memory of the shard mapped.
+  // Whether its memory is mapped here; until it is said, as in the view before.
   void NoteShared(size_t ordinal, bool shared) const;
   // "shm", "unix" or "tcp": how bytes travel to and from the shard.
   std::string transport(size_t ordinal) const;
-  // LeaseRenewal.transports; "" until NoteShared was called for all shards.
+  // LeaseRenewal.transports; "" until it was said of all shards.
   std::string transports() const;
   // The first one is the coordinator's, too.
-  const std::vector<std::shared_ptr<grpc::Channel>>& push_channels() const {
-    return push_channels_;
-  }
-  const std::vector<std::shared_ptr<grpc::Channel>>& pull_channels() const {
-    return pull_channels_;
-  }
+  const Channels& push_channels() const { return push_channels_; }
+  const Channels& pull_channels() const { return pull_channels_; }
   v1::Coordinator::StubInterface* coordinator() const { return stub_.get(); }
 
   // Cancelled when the epoch, the session or the client is over: for all calls.
@@ -111,8 +105,8 @@ class JobView {
   const uint64_t past_;
   std::vector<ShardName> names_;  // by ordinal, as the other lists
   std::vector<Target> targets_;
-  std::vector<std::shared_ptr<grpc::Channel>> push_channels_;
-  std::vector<std::shared_ptr<grpc::Channel>> pull_channels_;
+  Channels push_channels_;
+  Channels pull_channels_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;
   mutable CancelSource over_;
   mutable CancelSource seed_wait_;

@@ -30,7 +30,10 @@ std::shared_ptr<const MappedRegions> ShardRegions::Get(const JobView& view,
   Entry& entry = entries_[i];
   const bool same = entry.session == view.session() && entry.life == life;
   const bool current = entry.epoch == view.epoch();
-  if (current && same && !entry.row_later) return entry.regions;
+  if (current && same && !entry.row_later) {
+    view.NoteShared(i, entry.regions->any());
+    return entry.regions;
+  }
   if (!same || entry.regions == nullptr) {
     entry = Entry();
     entry.session = view.session();

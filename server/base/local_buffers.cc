@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 
@@ -33,14 +34,41 @@ bool HasOurName(int fd, NameCall call) {
   return name[0] == 0 && absl::StartsWith(name.substr(1), "agg-");
 }
 
-void Widen(int fd) {
+// 0: no socket.
+int SendBuffer(int fd) {
   int bytes = 0;
   socklen_t size = sizeof(bytes);
-  if (getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &size) != 0) return;
-  if (bytes >= kLocalBufferBytes) return;
+  if (getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &size) != 0) return 0;
+  return bytes;
+}
+
+// The most that a socket has had after it was given kLocalBufferBytes: less,
+// where the system allows less, and who has that needs no more calls. 0: none
+// was given any.
+std::atomic<int> reached{0};
+
+void NoteReached(int bytes) {
+  int before = reached;
+  while (before < bytes && !reached.compare_exchange_weak(before, bytes)) {
+  }
+}
+
+bool IsWide(int bytes) {
+  const int most = reached;
+  return bytes >= kLocalBufferBytes || (most > 0 && bytes >= most);
+}
+
+void Widen(int fd) {
+  const int before = SendBuffer(fd);
+  if (before == 0 || IsWide(before)) return;
   if (!HasOurName(fd, &getsockname) && !HasOurName(fd, &getpeername)) return;
-  setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kLocalBufferBytes,
-             sizeof(kLocalBufferBytes));
+  if (setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kLocalBufferBytes,
+                 sizeof(kLocalBufferBytes)) != 0) {
+    return;
+  }
+  // Another socket that has the number by now has not grown.
+  const int after = SendBuffer(fd);
+  if (after > before) NoteReached(after);
 }
 
 }  // namespace

@@ -6,9 +6,11 @@
 namespace agg {
 namespace {
 
-// Threads may bring a row's reports in another order.
+// Threads may bring reports in another order. Of a rank's sessions the highest
+// is the newest (P26), and no row of another one is waited for.
 bool IsOlder(const CompleteRow& row, const CompleteRow& kept) {
-  if (kept.session != row.session || kept.round != row.round) return false;
+  if (kept.round != row.round) return false;
+  if (kept.session != row.session) return row.session < kept.session;
   return row.attempt < kept.attempt ||
          (row.attempt == kept.attempt && row.waves < kept.waves);
 }

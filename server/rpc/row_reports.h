@@ -14,10 +14,11 @@
 
 namespace agg {
 
-// Keeps the last report of each rank in the newest round, and which of them the
-// coordinator has not got yet. So a coordinator that reads slowly costs one
-// report per rank, however many rows and waves are complete meanwhile, and one
-// whose connection was broken gets what it may have missed (P24). Thread-safe.
+// Keeps the last report of each rank in the newest round, of its newest
+// session, and which of them the coordinator has not got yet. So a coordinator
+// that reads slowly costs one report per rank, however many rows and waves are
+// complete meanwhile, and one whose connection was broken gets what it may have
+// missed (P24). Thread-safe.
 class RowReports {
  public:
   // Says that Take has rows. Called with no lock held, on any thread.

@@ -10,6 +10,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/loopback_job.h"
@@ -115,7 +117,7 @@ TEST_F(AggctlTest, AStalledWorkerIsNamedAndEvicted) {
 // With the first renewal after its memory is mapped.
 TEST(AggctlTransportTest, ShowsHowEachWorkerReachesTheShards) {
   const LoopbackJob job(2,
-                        "workers: 2\nlease_seconds: 0.5\n"
+                        "workers: 2\nlease_seconds: 3\n"
                         "learning_rate { rate: 0.1 }\n");
   const Manifest manifest = ShapedManifest({{3, 700001}, {17}});
   const auto shares = job.Connect(0, manifest);
@@ -124,11 +126,14 @@ TEST(AggctlTransportTest, ShowsHowEachWorkerReachesTheShards) {
   const auto sends = AggClient::Connect(options);
   ASSERT_TRUE(sends.ok()) << sends.status();
   std::string status;
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
   while (!absl::StrContains(status, "  shm  ") ||
          !absl::StrContains(status, "  tcp  ")) {
     const Answer run = Aggctl(job.coordinator(), {"status"});
     ASSERT_TRUE(run.result.ok()) << run.result.message;
     status = run.output;
+    ASSERT_THAT(status, HasSubstr("workers   2 of 2 expected"));
+    ASSERT_LT(absl::Now(), deadline) << status;
   }
   EXPECT_THAT(status, AllOf(HasSubstr("  BEHIND  TRANSPORT  CLIENT\n"),
                             HasSubstr("0ms  shm        "),

@@ -5,11 +5,14 @@ read that. No packet leaves the two namespaces.
 Needs root and the right to make network namespaces; is skipped otherwise.
 """
 
+import ctypes
 import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -34,6 +37,21 @@ def run(*command):
                    capture_output=True)
 
 
+def end(*_):
+    """So that a test that is told to end cleans up as well, once."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(1)
+
+
+LIBC = ctypes.CDLL(None)
+
+
+def end_with_parent():
+    """In a child: even a test that is killed leaves no process behind."""
+    pr_set_pdeathsig = 1
+    LIBC.prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
 def why_not():
     """Why namespaces cannot be made here; None if they can."""
     if os.geteuid() != 0:
@@ -53,6 +71,7 @@ def why_not():
     return None
 
 
+signal.signal(signal.SIGTERM, end)
 REASON = why_not()
 if REASON:
     print("shared_memory_namespaces_test is skipped:", REASON)
@@ -67,8 +86,9 @@ class SharedMemoryNamespacesTest(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         self.spaces = [f"agg{os.getpid()}n{i}" for i in range(2)]
         for i, space in enumerate(self.spaces):
-            run("ip", "netns", "add", space)
+            # Before: the test may be told to end while it is made.
             self.addCleanup(run, "ip", "netns", "del", space)
+            run("ip", "netns", "add", space)
             run("ip", "-n", space, "link", "set", "lo", "up")
             if i == 1:
                 run("ip", "-n", space, "link", "add", "name", "eth0", "type",
@@ -84,7 +104,8 @@ class SharedMemoryNamespacesTest(unittest.TestCase):
                 open(self.folder / f"{name}.log", "wb") as log:
             process = subprocess.Popen(
                 ["ip", "netns", "exec", self.spaces[space], *command],
-                stdin=subprocess.DEVNULL, stdout=out, stderr=log)
+                stdin=subprocess.DEVNULL, stdout=out, stderr=log,
+                preexec_fn=end_with_parent)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         return process

@@ -49,9 +49,10 @@ class NativeTest(ForeignTestCase):
         import agg_server  # pylint: disable=import-outside-toplevel
         self.agg = agg_server
 
-    def native(self, config, num_shards, seed, **options):
-        """Two of the package's clients: (what they have at the end, by round
-        and rank the checksums of what they pushed, the job)."""
+    def native(self, config, num_shards, seed, transport, **options):
+        """Two of the package's clients, which reach all shards so: (what they
+        have at the end, by round and rank the checksums of what they
+        pushed)."""
         job = self.start("workers: 2\n" + config, num_shards)
         final, sums, errors = {}, {}, []
 
@@ -64,6 +65,8 @@ class NativeTest(ForeignTestCase):
                                      audit_log=str(log), **options) as client:
                     for round in range(ROUNDS):
                         client.step(named(rows_of(10 * round + rank)))
+                    self.assertEqual(client.job.transports,
+                                     (transport,) * num_shards)
                     final[rank] = list(arrays.values())
                 for line in log.read_text().splitlines():
                     entry = json.loads(line)
@@ -84,35 +87,37 @@ class NativeTest(ForeignTestCase):
         self.assert_tensors(final[0], final[1])
         return final[0], sums
 
-    def check(self, dtype, num_shards, **options):
+    def check(self, dtype, num_shards, transport, **options):
         seed = rows_of(99)
         config = CONFIG.format(dtype)
-        found, sums = self.native(config, num_shards, seed, **options)
+        found, sums = self.native(config, num_shards, seed, transport,
+                                  **options)
         _, workers = self.seeded(2, config, num_shards, SHAPES, seed)
         wire = workers[0].reply.pull_dtype
         for round in range(ROUNDS):
             rows = [rows_of(10 * round + rank) for rank in range(2)]
-            # Rows in shared memory have no checksums: their slices count as 0.
-            for rank, row in enumerate(rows if options else []):
-                self.assertEqual(sums[round, rank],
-                                 workers[rank].row_crc32c(row),
-                                 f"round {round}, rank {rank}")
+            for rank, row in enumerate(rows):
+                sent = workers[rank].row_crc32c(row)
+                # Rows in shared memory have no checksums: slices count as 0.
+                check = (self.assertNotEqual if transport == "shm" else
+                         self.assertEqual)
+                check(sums[round, rank], sent, f"round {round}, rank {rank}")
             round_of(workers, rows, round)
         self.assert_tensors(
             found, [array.reshape(shape) for array, shape in zip(
                 workers[1].pull(ROUNDS, wire), SHAPES.values())])
 
     def test_float32_on_one_shard(self):
-        self.check("f32", 1, local_sockets=0)
+        self.check("f32", 1, "tcp", local_sockets=0)
 
     def test_float32_on_three_shards(self):
-        self.check("f32", 3, local_sockets=0)
+        self.check("f32", 3, "unix", shared_memory=0)
 
     def test_f16_on_two_shards(self):
-        self.check("f16", 2, local_sockets=0)
+        self.check("f16", 2, "unix", shared_memory=0)
 
     def test_rows_in_shared_memory(self):
-        self.check("f32", 2)
+        self.check("f32", 2, "shm")
 
 
 _NATIVE = """

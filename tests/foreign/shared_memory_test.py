@@ -6,6 +6,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 
 import numpy
 
@@ -124,7 +125,12 @@ class SharedMemoryTest(ForeignTestCase):
              *job.addresses], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.addCleanup(half.communicate)
         self.addCleanup(half.kill)
+        # One that never says so ends, and the line is empty.
+        limit = threading.Timer(WAIT, half.kill)
+        limit.start()
+        self.addCleanup(limit.cancel)
         self.assertEqual(half.stdout.readline(), b"half\n")
+        limit.cancel()
         workers[0].seed([numpy.zeros(size, numpy.float32)
                          for size in workers[0].sizes])
         rows = [row(worker, 0) for worker in workers]

@@ -74,5 +74,23 @@ TEST_F(JobViewTest, WhatIsNotKnownToBeTheSameIsAnotherPast) {
   EXPECT_NE(Next(*first, Reply(2), Held(*first))->past(), first->past());
 }
 
+// What is known of the shards' memory is so until a shard is asked again, if it
+// ever is: a lease says it in each epoch.
+TEST_F(JobViewTest, TransportsAreKnownInTheNextEpochToo) {
+  v1::JoinReply reply = Reply(1);
+  reply.add_shards("127.0.0.1:1");
+  reply.add_shards("127.0.0.1:2");
+  const JobView first(options, reply, channel);
+  first.NoteShared(0, true);
+  EXPECT_EQ(first.transports(), "");
+  first.NoteShared(1, false);
+  EXPECT_EQ(first.transports(), "shm tcp");
+  reply.set_epoch(2);
+  const auto second = Next(first, reply, Held(first));
+  EXPECT_EQ(second->transports(), "shm tcp");
+  second->NoteShared(0, false);
+  EXPECT_EQ(second->transports(), "tcp tcp");
+}
+
 }  // namespace
 }  // namespace agg

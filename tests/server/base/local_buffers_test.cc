@@ -42,7 +42,10 @@ struct Connection {
 TEST(LocalBuffersTest, BothEndsOfOurSocketsAreWidened) {
   const Connection connection("agg-test-");
   const int before = SendBuffer(connection.client.get());
-  ASSERT_LT(before, kLocalBufferBytes) << "nothing to be seen here";
+  if (before >= kLocalBufferBytes) {
+    GTEST_SKIP() << "net.core.wmem_default gives each socket " << before
+                 << " bytes: none is widened";
+  }
   WidenLocalBuffers();
   const int after = SendBuffer(connection.client.get());
   EXPECT_GT(after, before);  // how far net.core.wmem_max lets it

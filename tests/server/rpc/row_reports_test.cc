@@ -110,6 +110,22 @@ TEST_F(RowReportsTest, AnOlderReportThatComesLaterIsNotKept) {
   EXPECT_EQ(stream_.Take(), "7@3.2/2 ");
 }
 
+// The rank's last client has completed its row, and its thread comes late with
+// that: the newer client's report is not told yet.
+TEST_F(RowReportsTest, AnOlderSessionTakesNothingFromTheNewerOneOfItsRank) {
+  stream_.Begin(5);
+  reports_.Add(5, 0, {8, 3, 0});
+  reports_.Add(5, 0, {7, 3, 1});
+  EXPECT_EQ(stream_.Take(), "8@3.0 ");
+  // Also for a stream that begins then.
+  stream_.Begin(5);
+  EXPECT_EQ(stream_.Take(), "8@3.0 ");
+  reports_.Add(5, 0, {7, 3, 2});
+  EXPECT_EQ(stream_.Take(), "");
+  reports_.Add(5, 0, {9, 3, 0});
+  EXPECT_EQ(stream_.Take(), "9@3.0 ");
+}
+
 TEST_F(RowReportsTest, ANewEpochHearsNothingOfTheLastOne) {
   stream_.Begin(5);
   reports_.Add(5, 0, {7, 9, 0});
