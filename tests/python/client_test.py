@@ -203,6 +203,32 @@ class ClientTest(JobCase):
         self.assertEqual([type(end) for end in ended], [agg.Cancelled])
         self.assertEqual(other.latest_version(), 0)
 
+    def test_threads_push_rows_of_their_own(self):
+        server = self.serve(workers=1, lr=1.0)
+        x = arrays()
+        with agg.Client(x, server.address, 0) as client:
+            makes_round = client._session.round
+            second_came, first_over = threading.Event(), threading.Event()
+            thread = threading.Thread(
+                target=lambda: client.step(arrays(10.0)), daemon=True)
+
+            def round_after_the_other_came(*arguments):
+                if threading.current_thread() is thread:
+                    second_came.set()
+                    first_over.wait(WAIT)
+                else:
+                    thread.start()
+                    self.assertTrue(second_came.wait(WAIT))
+                return makes_round(*arguments)
+
+            with mock.patch.object(client._session, "round",
+                                   round_after_the_other_came):
+                client.step(arrays(1.0))
+                self.assertEqual(x["b"], -1)
+                first_over.set()
+                thread.join(WAIT)
+            self.assertEqual(x["b"], -11)
+
     def test_another_manifest_is_refused(self):
         server = self.serve(workers=2, lr=1.0)
         with agg.Client(arrays(), server.address, 0):

@@ -42,6 +42,10 @@ class ErrorsTest(unittest.TestCase):
                                     event)
             self.assertIs(type(error), kind, code)
             self.assertEqual(error.shard, 12)
+        # A shard may say it before the event is there.
+        self.assertIsInstance(errors.error_of(
+            10, "shard 0 (h:1): Push: superseded: another session joined as "
+            "rank 0", False, False, None), agg.Superseded)
         self.assertIsInstance(error, RuntimeError)
         self.assertTrue(issubclass(agg.ManifestError, ValueError))
         self.assertTrue(issubclass(agg.Timeout, TimeoutError))

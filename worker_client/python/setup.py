@@ -35,7 +35,7 @@ setup(
     packages=["agg_server"],
     package_data={"agg_server": ["py.typed", "NOTICES", "_lib/*", "_bin/*"]},
     install_requires=["numpy"],
-    extras_require={"torch": ["torch"]},
+    extras_require={"torch": ["torch>=2.1"]},
     entry_points={"console_scripts": [
         "agg-launch = agg_server.launch:main",
         "aggctl = agg_server.programs:aggctl",

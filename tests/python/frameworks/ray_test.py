@@ -3,6 +3,7 @@
 import importlib.util
 import logging
 import os
+import pathlib
 import tempfile
 import unittest
 
@@ -10,6 +11,13 @@ import numpy as np
 
 from tests.python.job_case import ROOT, JobCase, agg
 from tests.python.frameworks import ray_job
+
+
+def folder_of(pid):
+    """Where an agg_server has its configuration and log."""
+    options = pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    config = [o for o in options if o.startswith("--config=")][0]
+    return pathlib.Path(config.partition("=")[2]).parent
 
 
 @unittest.skipUnless(importlib.util.find_spec("ray"), "ray is not installed")
@@ -39,12 +47,15 @@ class RayTest(JobCase):
                 tempfile.TemporaryDirectory() as folder:
             places = job.places()
             self.assertEqual(len({node for node, _ in places}), 2)
+            folders = [folder_of(pid) for _, pid in places]
             (_, once, first), (_, twice, second) = job.run(
                 ray_job.train, folder, [pid for _, pid in places])
             self.assertEqual((once, twice), (1, 2))
             self.assertEqual(job.places()[0], places[0])
             self.assertEqual(job.places()[1][0], places[1][0])  # its node
             self.assertNotEqual(job.places()[1][1], places[1][1])
+            self.assertEqual([f.exists() for f in folders], [True, False])
+        self.assertFalse(folders[0].exists())
         np.testing.assert_array_equal(first, second)
         # 1 - 0.5^12 if every round was applied once, in order.
         np.testing.assert_allclose(first, 1 - 0.5 ** ray_job.ROUNDS,

@@ -1,7 +1,9 @@
 """torchft's own LocalSGD, DiLoCo and Optimizer over agg_server.torchft."""
 
+import copy
 import importlib.util
 import unittest
+from unittest import mock
 
 import torch
 
@@ -95,8 +97,10 @@ class TorchftTest(ExampleCase):
         server = self.serve(workers=2, rule="adasum", optimizer=NESTEROV,
                             lr=0.7)
 
+        start = toy.model()  # torch's generator is one for all threads
+
         def one(rank):
-            net = toy.model()
+            net = copy.deepcopy(start)
             inner = torch.optim.SGD(net.parameters(), lr=0.1)
             with agg.Worker(net, server.address, rank) as worker, \
                     agg.LocalSteps(worker, inner, every=5):
@@ -186,6 +190,54 @@ class TorchftTest(ExampleCase):
                 self.assertTrue(torch.equal(a, b))
 
         self.run_manager(work)
+
+    def test_work_whose_round_failed_is_not_done(self):
+        server = self.serve(workers=1, optimizer="none")
+        with agg.Worker({"x": torch.zeros(2)}, server.address, 0,
+                        mode="combine") as worker:
+            manager = Manager(worker)
+            tensor = torch.ones(2)
+            self.assertTrue(manager.allreduce(tensor).wait())
+            failed = manager.allreduce(tensor)
+            with mock.patch.object(worker, "exchange",
+                                   side_effect=agg.Timeout("late")):
+                with self.assertRaises(agg.Timeout):
+                    failed.wait()
+            with self.assertRaisesRegex(agg.Error, "call allreduce again"):
+                failed.wait()
+            self.assertFalse(manager.should_commit())
+            dropped = manager.allreduce(tensor)
+            manager.start_quorum()
+            work = manager.allreduce(tensor)
+            with self.assertRaisesRegex(agg.Error, "call allreduce again"):
+                dropped.wait()
+            self.assertEqual(worker.version, 1)
+            self.assertTrue(work.wait() and work.wait())
+            self.assertEqual(worker.version, 2)
+
+    def test_a_bucket_is_not_a_vector_of_its_length(self):
+        server = self.serve(workers=1, optimizer="none")
+        tensors = {"a": torch.zeros(2), "b": torch.zeros(3),
+                   "c": torch.zeros(5)}
+        with agg.Worker(tensors, server.address, 0, mode="combine") as worker:
+            manager = Manager(worker)
+            rows = {}
+            exchange = worker.exchange
+
+            def recorded(given):
+                rows.update({name: t.tolist() for name, t in given.items()})
+                return exchange(given)
+
+            with mock.patch.object(worker, "exchange", recorded):
+                manager.allreduce(torch.arange(5.0))
+                manager.allreduce(torch.full((5,), 9.0)).wait()
+                self.assertEqual(rows, {"a": [0, 1], "b": [2, 3, 4],
+                                        "c": [9] * 5})
+                for value, tensor in enumerate(tensors.values()):
+                    work = manager.allreduce(torch.full_like(tensor, value))
+                work.wait()
+                self.assertEqual(rows, {"a": [0] * 2, "b": [1] * 3,
+                                        "c": [2] * 5})
 
     def test_mistakes_say_what_is_allowed(self):
         server = self.serve(workers=1, optimizer="none")

@@ -3,6 +3,7 @@ or an error."""
 
 import copy
 import gc
+import threading
 import unittest
 import weakref
 
@@ -124,6 +125,18 @@ class OverlapTest(JobCase):
         self.assert_equal(self.train(2, use, overlap=True),
                           self.train(2, use))
 
+    def test_no_sync_in_no_sync(self):
+        def use(worker, net, rank, i):
+            with worker.no_sync():
+                with worker.no_sync():
+                    pass
+                (loss_of(net, rank, i, slice(0, 3)) / 2).backward()
+            (loss_of(net, rank, i, slice(3, 6)) / 2).backward()
+            worker.step(accumulation=2)
+
+        self.assert_equal(self.train(2, use, overlap=True),
+                          self.train(2, use))
+
     def test_all_of_a_step_in_no_sync(self):
         def use(worker, net, rank, i):
             with worker.no_sync():
@@ -179,6 +192,85 @@ class OverlapTest(JobCase):
 
         self.assert_equal(self.train(3, use, workers=1, overlap=True),
                           self.train(3, self.plain, workers=1))
+
+    def test_gradients_that_cannot_be_sent_are_no_row(self):
+        """Whether they go while backward runs, or at its end."""
+        for failing in (0, 1):
+            server = self.serve(workers=1, lr=1.0)
+            big = torch.zeros(1 << 19, requires_grad=True)
+            small = torch.zeros(2, requires_grad=True)
+
+            def backward():
+                # The big one comes first, and goes by itself.
+                (small * 1.0).sum().add((big * 3.0).sum()).backward()
+
+            with self.subTest(failing), agg.Worker(
+                    {"big": big, "small": small}, server.address, 0,
+                    overlap=True, find_unused=True) as worker:
+                row = worker._overlap._row
+                views = row.views
+
+                def refused(indices, rows):
+                    if failing in indices:
+                        row.views = views
+                        raise MemoryError("no room")
+                    return views(indices, rows)
+
+                row.views = refused
+                with self.assertRaisesRegex(MemoryError, "no room"):
+                    backward()
+                with self.assertRaisesRegex(agg.Error, "did not end"):
+                    worker.step()
+                self.assertEqual((worker.version, small.grad), (0, None))
+                backward()
+                self.assertEqual(worker.step().version, 1)
+                self.assertEqual((small.tolist(), big[:2].tolist()),
+                                 ([-1.0, -1.0], [-3.0, -3.0]))
+
+    def test_hooks_of_two_threads_come_one_by_one(self):
+        """As with a model on two devices: autograd has a thread for each."""
+        server = self.serve(workers=1, lr=1.0)
+        # Each goes by itself.
+        tensors = {name: torch.zeros(1 << 18, requires_grad=True)
+                   for name in "xy"}
+        with agg.Worker(tensors, server.address, 0, overlap=True) as worker:
+            overlap = worker._overlap
+            overlap._backwards.add(-1)  # no backward: the number of none
+            for tensor in tensors.values():
+                tensor.grad = torch.ones_like(tensor)
+            came, entered = threading.Event(), []
+            thread = threading.Thread(target=overlap.on_gradient,
+                                      args=(1, tensors["y"]), daemon=True)
+            lock, views = overlap._lock, overlap._row.views
+
+            class TellingLock:
+                def __enter__(self):
+                    if threading.current_thread() is thread:
+                        came.set()
+                    lock.acquire()
+
+                def __exit__(self, *_):
+                    lock.release()
+
+            def telling_views(indices, rows):
+                entered.append(threading.current_thread() is thread)
+                came.set()
+                if not entered[-1]:
+                    came.clear()
+                    thread.start()
+                    self.assertTrue(came.wait(WAIT))
+                    self.assertEqual(entered, [False])
+                return views(indices, rows)
+
+            overlap._lock, overlap._row.views = TellingLock(), telling_views
+            overlap.on_gradient(0, tensors["x"])
+            thread.join(WAIT)
+            overlap._row.views = views
+            self.assertEqual(entered, [False, True])
+            overlap._on_end(-1)
+            self.assertEqual(worker.step().version, 1)
+            self.assertEqual([t[0].item() for t in tensors.values()],
+                             [-1.0, -1.0])
 
     def test_a_gradient_that_was_changed_is_refused_by_name(self):
         def use(worker, net, rank, i):
@@ -243,40 +335,6 @@ class OverlapTest(JobCase):
         self.assert_equal(self.train(3, use, overlap=True),
                           self.train(3, self.plain))
 
-    def test_no_row_while_such_a_step_goes_on(self):
-        """Another row would take the place of the one that is committed."""
-        server = self.serve(workers=2, lr=1.0)
-        tensor = torch.zeros(2, requires_grad=True)
-        with agg.Worker({"x": tensor}, server.address, 0, overlap=True
-                        ) as worker:
-            session = worker._session
-            waits = session._await_operation
-
-            def interrupted(_):
-                session._await_operation = waits
-                raise KeyboardInterrupt
-
-            (1.0 * tensor).sum().backward()
-            session._await_operation = interrupted
-            with self.assertRaises(KeyboardInterrupt):
-                worker.step()
-            (5.0 * tensor).sum().backward()
-            self.assertIsNone(worker._overlap._operation)
-
-            def other(_):
-                x = torch.zeros(2, requires_grad=True)
-                with agg.Worker({"x": x}, server.address, 1) as second:
-                    x.sum().backward()
-                    outcome = second.step()
-                    self.assertEqual(outcome.ranks, (0, 1))
-                    self.assertEqual(x.tolist(), [-1.0, -1.0])
-                    x.sum().backward()
-                    second.step()
-                    self.assertEqual(x.tolist(), [-4.0, -4.0])
-
-            self.team(2, lambda r: worker.step() if r == 0 else other(r))
-            self.assertEqual(tensor.tolist(), [-4.0, -4.0])
-
     def test_what_cannot_overlap_is_refused(self):
         server = self.serve(workers=1, lr=1.0, optimizer="add")
         with self.assertRaisesRegex(agg.ManifestError, '"add"'):
@@ -288,6 +346,14 @@ class OverlapTest(JobCase):
         with self.assertRaisesRegex(agg.ManifestError, "Distributed"):
             agg.Worker(torch.nn.parallel.DistributedDataParallel(model()),
                        server.address, 0, overlap=True)
+
+    def test_tensors_that_backward_does_not_reach_are_refused(self):
+        server = self.serve(workers=1, lr=1.0)
+        for tensor in (torch.zeros(2), 2 * torch.ones(2, requires_grad=True)):
+            with self.assertRaisesRegex(agg.ManifestError, '"x".*overlap'):
+                agg.Worker({"x": tensor}, server.address, 0, overlap=True)
+        with self.assertRaises(agg.NotNow):  # nobody has joined
+            agg.Observer(server.address)
 
     def test_a_worker_that_is_forgotten_leaves(self):
         server = self.serve(workers=1, lr=1.0)

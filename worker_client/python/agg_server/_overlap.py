@@ -8,6 +8,7 @@ since it was given.
 from __future__ import annotations
 
 import functools
+import threading
 import weakref
 from typing import Any, Optional, Sequence
 
@@ -31,11 +32,22 @@ def _on_gradient(overlap: "weakref.ref[Overlap]", index: int,
         found.on_gradient(index, tensor)
 
 
+def check_hooks(tensors: dict[str, torch.Tensor]) -> None:
+    """ManifestError: backward() does not come to one of them."""
+    for name, tensor in tensors.items():
+        if not tensor.requires_grad or not tensor.is_leaf:
+            raise ManifestError(
+                f'tensor "{name}" has requires_grad={tensor.requires_grad} and '
+                f"is_leaf={tensor.is_leaf}; allowed with overlap: tensors that "
+                "require gradients, and are no results of others")
+
+
 class Overlap:
     """The hooks of a worker, and the row that they give.
 
-    Hooks run on the threads of backward, one at a time; the rest on the
-    worker's. Keeps the row's gradients until its operation is done.
+    Hooks run on the threads of backward, of which a model on several devices
+    has several at a time; the rest on the worker's, while no backward runs.
+    Keeps the row's gradients until its operation is done.
     """
 
     def __init__(self, session: Session, tensors: dict[str, torch.Tensor],
@@ -46,6 +58,8 @@ class Overlap:
         self._views = Memories(_abi.View, len(self._tensors))
         self._indices = (_abi.c_uint64 * len(self._tensors))()
         self.paused = False
+        # Held by what backward calls.
+        self._lock = threading.RLock()
         self._operation: Optional[Operation] = None
         # By tensor: its gradient and the gradient's version when it was given.
         self._given: dict[int, tuple[torch.Tensor, int]] = {}
@@ -64,7 +78,11 @@ class Overlap:
 
     def on_gradient(self, index: int, tensor: torch.Tensor) -> None:
         """Gives what backward has just put into `tensor.grad`."""
-        gradient = tensor.grad
+        with self._lock:
+            self._take_gradient(index, tensor.grad)
+
+    def _take_gradient(self, index: int, gradient: Optional[torch.Tensor]
+                       ) -> None:
         if gradient is None or (self.paused and index not in self._given):
             return
         self._enter_backward()
@@ -91,8 +109,9 @@ class Overlap:
             functools.partial(self._on_end, task))
 
     def _on_end(self, task: int) -> None:
-        self._backwards.discard(task)
-        self._send()
+        with self._lock:
+            self._send()  # a backward whose row is not sent has not ended
+            self._backwards.discard(task)
 
     def _again(self, index: int) -> None:
         """A gradient that was given has changed."""
@@ -114,18 +133,19 @@ class Overlap:
                                  self._session.busy):
             return
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        views, memory = self._row.views(
-            waiting, [self._given[i][0] for i in waiting])
-        for place, index in enumerate(waiting):
-            self._indices[place] = index
-        self._views.fill(memory)
-        first = self._operation is None
-        if first:
-            self._base = int(self._session.state().version)
-            self._operation = self._session.new_operation([])
-        assert self._operation is not None
-        self._operation.keep(views)
         try:
+            views, memory = self._row.views(
+                waiting, [self._given[i][0] for i in waiting])
+            for place, index in enumerate(waiting):
+                self._indices[place] = index
+            self._views.fill(memory)
+            first = self._operation is None
+            if first:
+                self._base = int(self._session.state().version)
+                self._operation = self._session.new_operation([])
+            assert self._operation is not None
+            # Detached: a gradient's storage may be replaced before it is sent.
+            self._operation.keep([v.detach() for v in views if v is not None])
             self._session.start_push(self._indices, self._views, len(waiting),
                                      self._operation if first else None)
         except BaseException:
@@ -134,7 +154,7 @@ class Overlap:
 
     # --- In step() ---
 
-    def take(self) -> Optional[tuple[Operation, list[int]]]:
+    def take(self) -> Optional[tuple[Operation, set[int]]]:
         """The row, for a round that gives the rest, and which tensors it has.
         None: nothing was given.
 
@@ -153,7 +173,7 @@ class Overlap:
             for tensor in self._tensors:
                 tensor.grad = None
             raise
-        operation, given = self._operation, sorted(self._given)
+        operation, given = self._operation, set(self._given)
         if operation is not None and self._base != int(
                 self._session.state().version):
             # A pull since: the row is of the version before.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Any, Sequence
 
 import torch
 
@@ -36,13 +36,17 @@ class Pulled:
         return [t.detach() if _is_plain(t) else self._staging.buffer(i)
                 for i, t in enumerate(self._tensors)]
 
-    def memory(self) -> Memories:
-        """Of the targets."""
+    def memory(self) -> tuple[Memories, Any]:
+        """Of the targets, and what holds it: a tensor's storage may be replaced
+        while a pull that Ctrl-C has left goes on."""
         # A model's own memory may be another one than at the last pull.
         if self._in_place or not self._filled:
-            self._memories.fill([memory_of(t) for t in self.targets()])
+            targets = self.targets()
+            self._memories.fill([memory_of(t) for t in targets])
             self._filled = True
-        return self._memories
+            if self._in_place:
+                return self._memories, targets
+        return self._memories, self._staging
 
     def write(self) -> None:
         """Into the tensors, once the targets have their values."""
@@ -56,4 +60,5 @@ class Pulled:
         changed = [t for t, found in zip(self._tensors, plain) if found]
         if changed:
             # What torch has not seen: graphs of before must not use it.
-            torch.autograd.graph.increment_version(changed)
+            for tensor in changed:  # a list: torch 2.5 and later
+                torch.autograd.graph.increment_version(tensor)

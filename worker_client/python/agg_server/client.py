@@ -10,7 +10,7 @@ import numpy as np
 
 from agg_server import _abi
 from agg_server._info import Info
-from agg_server._operation import Memories, Memory, targets_of
+from agg_server._operation import Memory, targets_of, views_of
 from agg_server._session import Session
 from agg_server.errors import ManifestError
 from agg_server.outcome import Job, Outcome, TensorSpec
@@ -127,7 +127,6 @@ class Client(_Base):
         self._parameters = dict(parameters)
         self._staging = {name: array.copy()
                          for name, array in parameters.items()}
-        self._views = Memories(_abi.View, len(parameters))
         self._targets = targets_of([_memory(a)
                                     for a in self._staging.values()])
         known = groups or {}
@@ -236,9 +235,10 @@ class Client(_Base):
             # A copy: after Ctrl-C the push goes on, and the caller's array
             # may change.
             rows.append(np.array(gradient, np.float32, order="C"))
-        self._views.fill([(0, 0, _abi.F32) if row is None else _memory(row)
+        # An array of this call's own: other threads may make rounds.
+        views = views_of([(0, 0, _abi.F32) if row is None else _memory(row)
                           for row in rows])
-        self.last = self._session.round(self._views, info, self._targets,
+        self.last = self._session.round(views, info, self._targets,
                                         (rows, self._staging))
         return self.last
 

@@ -134,6 +134,8 @@ def error_of(code: int, message: str, finished: bool, left: bool,
         kind = Cancelled
     elif code == 9:
         kind = JobFinished if finished else NotNow
+    elif code == 10 and "superseded: another" in message:
+        kind = Superseded  # said by a shard, maybe before the event is there
     elif code == 10:
         kind = {_SUPERSEDED: Superseded, _EVICTED: Evicted}.get(
             event if event is not None else -1, EpochOver)

@@ -89,6 +89,7 @@ class Shard:
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
+        self._folder.cleanup()  # Ray ends the actor without destructors.
 
     def _start(self) -> "subprocess.Popen[bytes]":
         with open(self._log, "ab") as log:
@@ -102,6 +103,7 @@ class Shard:
     def _watch(self) -> None:
         self._process.wait()
         if not self._ending:
+            self._folder.cleanup()
             os._exit(1)  # Ray makes the actor anew.
 
 
@@ -188,7 +190,9 @@ class RayJob:
         AGG_COORDINATOR, RANK and WORLD_SIZE are in its environment. It is
         called again if its process was lost, or after an agg.Error that is
         retryable: so it goes by worker.version, not by its own count. Its
-        other exceptions end the tasks of all ranks, and are raised here.
+        other exceptions end the tasks of all ranks, and are raised here. A
+        rank that is lost after its last step, when the others have left, finds
+        that the job has finished: agg.JobFinished, which it may catch.
         """
         environment = {"AGG_COORDINATOR": self.address,
                        "WORLD_SIZE": str(self._num_workers)}

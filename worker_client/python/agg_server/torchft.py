@@ -14,7 +14,7 @@ from typing import Any, Optional
 
 import torch
 
-from agg_server.errors import ManifestError
+from agg_server.errors import Error, ManifestError
 from agg_server.outcome import Outcome
 from agg_server.worker import Worker
 
@@ -28,8 +28,15 @@ class Work:
         self.future: torch.futures.Future[Any] = torch.futures.Future()
 
     def wait(self, timeout: Any = None) -> bool:
-        """Until the round is over; the worker's limits hold, not `timeout`."""
+        """Until the round is over; the worker's limits hold, not `timeout`.
+
+        Raises agg.Error's kinds; Error: the round failed before, or
+        start_quorum has dropped it.
+        """
         if not self.future.done():
+            if not self._manager.has(self):
+                raise Error("the round of this allreduce has failed or was "
+                            "dropped; call allreduce again")
             self._manager.finish_round()
         return True
 
@@ -71,7 +78,9 @@ class Manager:
 
         Args:
           tensor: of the shape of one of the worker's, or flat: several of them
-            one after the other, and zeros.
+            one after the other, and zeros. A vector that could be either is
+            the next one of the worker's, or else the next ones if these fill
+            it, or else the first of its length.
           should_quantize: nothing; the job's push_dtype says how rows travel.
           reduce_op: None or AVG; the job's rule decides.
 
@@ -105,9 +114,14 @@ class Manager:
     def errored(self) -> None:
         """Nothing: what goes wrong is raised by the call."""
 
+    def has(self, work: Work) -> bool:
+        """Whether the next round is this one's."""
+        return any(each is work for _, _, each in self._open)
+
     def finish_round(self) -> None:
         """Pushes what is open, and writes the results over it."""
         taken, self._open = self._open, []
+        self._last = None
         rows: dict[str, torch.Tensor] = {}
         for tensor, names, _ in taken:
             rows.update(zip(names, self._parts(tensor, names)))
@@ -125,15 +139,16 @@ class Manager:
         for name, own in left.items():
             if own.grad is tensor:
                 return [name]
-        for name, own in left.items():
-            if own.shape == tensor.shape:
-                return [name]
         names, room = [], tensor.numel() if tensor.dim() == 1 else 0
         for name, own in left.items():
             if own.numel() > room:
                 break
             names.append(name)
             room -= own.numel()
+        if room > 0 or len(names) < 2:  # else a bucket that they fill
+            for name, own in left.items():
+                if own.shape == tensor.shape:
+                    return [name]
         if not names:
             raise ManifestError(
                 f"a tensor of shape {tuple(tensor.shape)} is none of those "

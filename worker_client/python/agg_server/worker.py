@@ -13,7 +13,7 @@ import torch
 from agg_server import _abi
 from agg_server._info import Info
 from agg_server._operation import Memories
-from agg_server._overlap import Overlap
+from agg_server._overlap import Overlap, check_hooks
 from agg_server._pulled import Pulled
 from agg_server._row import Row
 from agg_server._session import Session
@@ -91,6 +91,8 @@ class Worker:
         self.mode = mode
         self.last: Optional[Outcome] = None
         self._tensors = named_tensors(model)
+        if overlap:
+            check_hooks(self._tensors)
         self._listeners: list[Listener] = []
         listed = list(self._tensors.values())
         self._beside = Pulled(listed, False)  # what is no parameter
@@ -155,13 +157,14 @@ class Worker:
         """With overlap: backward() in it sends nothing, and its gradients are
         added up in `p.grad`. For all micro-batches of a step but the last."""
         overlap = self._overlap
-        if overlap is not None:
-            overlap.paused = True
+        if overlap is None:
+            yield
+            return
+        before, overlap.paused = overlap.paused, True
         try:
             yield
         finally:
-            if overlap is not None:
-                overlap.paused = False
+            overlap.paused = before
 
     def combine(self, loss: Any = None, examples: int = 1,
                 accumulation: int = 1, loss_scale: float = 1.0,
@@ -205,8 +208,8 @@ class Worker:
         """Pulls a version (None: the newest) over the parameters; returns it.
         """
         self._require("server", "pull")
-        pulled = self._session.pull(version, self._pulled.memory(),
-                                    full_precision, self._pulled)
+        memory, keep = self._pulled.memory()
+        pulled = self._session.pull(version, memory, full_precision, keep)
         self._pulled.write()
         return pulled
 
@@ -285,7 +288,7 @@ class Worker:
                                       self._tensors.values()):
                 target.copy_(tensor.detach())
         # With "none" the seed's values mean nothing: zeros.
-        self._session.seed_or_pull(self._beside.memory(), self._beside)
+        self._session.seed_or_pull(*self._beside.memory())
         if self.mode == "server":
             self._beside.write()
 
@@ -295,34 +298,45 @@ class Worker:
 
     def _round_of_grads(self, info: Info, into: Pulled) -> Outcome:
         try:
-            taken = self._overlap and self._overlap.take()
             grads = [t.grad for t in self._tensors.values()]
+            taken = self._overlap and self._overlap.take()
             if not taken:
                 return self._round(grads, info, into)
             row, given = taken
-            rest = [i for i, grad in enumerate(grads)
-                    if grad is not None and i not in given]
             try:
+                rest = [i for i, grad in enumerate(grads)
+                        if grad is not None and i not in given]
                 return self._round([grads[i] for i in rest], info, into, rest,
                                    row)
-            except Exception:
-                self._session.drop(row)
+            except BaseException:
+                # Else the row would stay open, and another could not begin.
+                if not self._session.busy:
+                    self._session.drop(row)
                 raise
-        except KeyboardInterrupt:
+        except BaseException as error:
             # The push may go on: the next backward must not write into it.
-            self._drop_grads()
-            self._row.forget()
+            if isinstance(error, KeyboardInterrupt) or self._session.busy:
+                self._drop_grads()
             raise
 
     def _round(self, rows: Sequence[Optional[torch.Tensor]], info: Info,
                into: Pulled, tensors: Optional[list[int]] = None,
                keep: Any = None) -> Outcome:
         """tensors: the indices of the rows, if others were given before."""
-        views, memory = self._row.views(
-            range(len(rows)) if tensors is None else tensors, rows)
-        return self._session.round(
-            self._views.fill(memory), info, into.memory(), (views, into, keep),
-            tensors)
+        views: list[Optional[torch.Tensor]] = []
+        try:
+            views, memory = self._row.views(
+                range(len(rows)) if tensors is None else tensors, rows)
+            targets, targets_keep = into.memory()
+            return self._session.round(
+                self._views.fill(memory), info, targets,
+                (views, targets_keep, keep), tensors)
+        except BaseException:
+            # It may go on: with its copies, and with the storage that the rows
+            # have now. (Here, since most rounds need not pay for that.)
+            self._row.forget()
+            views.extend([v.detach() for v in views if v is not None])
+            raise
 
     def _tell(self, outcome: Outcome) -> Outcome:
         self.last = outcome
