@@ -47,9 +47,9 @@ void ClientCore::TryTrip(const View& view, const v1::FrameMeta& meta,
   trip.pull.set_dtype(static_cast<v1::DType>(target.dtype));
   const std::vector<int> shards = ShardsOfTrip(*view);
   const ShardRegions::Placed placed = regions_.Begin(*view, name, shards);
-  const absl::Status status = pusher_->PushInOneTrip(
-      row, meta, shards, placed.regions,
-      std::min(options_.transfer_timeout, options_.round_timeout), &trip);
+  const absl::Status status =
+      pusher_->PushInOneTrip(row, meta, shards, placed.regions,
+                             TripTimeout(options_, trip.pipelined), &trip);
   TakeReceipts(view, name);
   if (status.ok()) NoteTrip(view, name, trip, wish);
 }

@@ -24,8 +24,12 @@ namespace agg {
 namespace {
 
 // How often the lease's thread looks what its stream has brought: what a
-// coordinator says may be heard so much later. To look costs some 10 us.
+// coordinator says may be heard so much later. To look once costs some 10 us.
 constexpr absl::Duration kLook = absl::Milliseconds(20);
+// How often each time: to look once runs the event of one socket, and while the
+// trainer computes nobody else answers the pings of its other connections. That
+// nothing came out of the queue does not say that there are no more events.
+constexpr int kLooks = 16;
 // To gRPC, a negative time since the Unix epoch is the infinite future.
 constexpr absl::Time kAtOnce = absl::UnixEpoch();
 
@@ -75,13 +79,16 @@ class AttendCall {
   // more is under way than the read for what the coordinator may say.
   bool RunEvent() {
     const bool idle = reading_ && pending_ == 1 && end_->status().ok();
+    const absl::Time until = idle ? kAtOnce : RenewDeadline();
     void* tag;
     bool ok;
-    if (queue_.AsyncNext(
-            &tag, &ok, absl::ToChronoTime(idle ? kAtOnce : RenewDeadline())) !=
-        grpc::CompletionQueue::GOT_EVENT) {
-      return false;
+    auto next = grpc::CompletionQueue::TIMEOUT;
+    for (int i = 0;
+         i < (idle ? kLooks : 1) && next == grpc::CompletionQueue::TIMEOUT;
+         ++i) {
+      next = queue_.AsyncNext(&tag, &ok, absl::ToChronoTime(until));
     }
+    if (next != grpc::CompletionQueue::GOT_EVENT) return false;
     --pending_;
     Handle(static_cast<Operation>(reinterpret_cast<intptr_t>(tag)), ok);
     return true;

@@ -75,9 +75,9 @@ absl::Status ParameterSink::LandSlice(int shard, int i, FrameReader* reader) {
   if (bytes > reader->remaining_bytes()) {
     return Unexpected(absl::StrCat("slice ", index, " is cut"));
   }
-  landed_[index] = true;
   if (arrivals_->landed(static_cast<int32_t>(index))) {
     reader->Skip(bytes);
+    landed_[index] = true;
     return absl::OkStatus();
   }
   float* const to = bound_[slice.tensor].data + slice.begin;
@@ -89,6 +89,7 @@ absl::Status ParameterSink::LandSlice(int shard, int i, FrameReader* reader) {
     return absl::DataLossError(
         absl::StrCat("the checksum of slice ", index, " differs"));
   }
+  landed_[index] = true;
   arrivals_->Land(static_cast<int32_t>(index));
   return absl::OkStatus();
 }
@@ -104,8 +105,10 @@ absl::Status ParameterSink::CopySlice(uint32_t index, uint64_t offset,
                                    " bytes is not at ", offset,
                                    " in shared memory"));
   }
-  landed_[index] = true;
-  if (arrivals_->landed(static_cast<int32_t>(index))) return absl::OkStatus();
+  if (arrivals_->landed(static_cast<int32_t>(index))) {
+    landed_[index] = true;
+    return absl::OkStatus();
+  }
   float* const to = bound_[slice.tensor].data + slice.begin;
   if (target_.dtype == DType::kF32) {
     CopyBytes(reinterpret_cast<char*>(to), from, static_cast<size_t>(bytes));
@@ -120,6 +123,7 @@ absl::Status ParameterSink::CopySlice(uint32_t index, uint64_t offset,
         absl::StrCat("version ", target_.version,
                      " was replaced while it was being copied"));
   }
+  landed_[index] = true;
   arrivals_->Land(static_cast<int32_t>(index));
   return absl::OkStatus();
 }

@@ -73,7 +73,7 @@ class ParameterSink {
   const absl::Span<const MutableTensorView> bound_;
   const PullTarget target_;
   PullArrivals* const arrivals_;
-  std::vector<bool> landed_;  // by slice
+  std::vector<bool> landed_;  // by slice; its bytes are right
   std::vector<uint16_t> scratch_;
 };
 

@@ -1,6 +1,7 @@
 // Where every shard's part is small, what a round costs is its trips.
 #include "worker_client/round_trip.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -31,6 +32,11 @@ std::vector<int> PipelinedTripShards(const ShardRouter& router) {
   }
   if (shards.empty() || shards.front() != 0) return {};
   return shards;
+}
+
+absl::Duration TripTimeout(const ClientOptions& options, bool pipelined) {
+  return pipelined ? options.transfer_timeout + options.round_timeout
+                   : std::min(options.transfer_timeout, options.round_timeout);
 }
 
 }  // namespace agg

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "kernels/dtype.h"
 #include "proto/agg.pb.h"
@@ -27,6 +28,11 @@ std::vector<int> TripShards(const ShardRouter& router, DType dtype);
 // Those of a pipelined job (P43): all with slices, however large their parts
 // are, if shard 0 is one of them. Else none.
 std::vector<int> PipelinedTripShards(const ShardRouter& router);
+
+// For how long the worker waits for the trip's end, which is that of the round.
+// It falls back to ordinary calls then, which for a small row is no loss. A
+// pipelined row would be sent again: that trip has as long as the calls.
+absl::Duration TripTimeout(const ClientOptions& options, bool pipelined);
 
 // One attempt of it, at the shards of one epoch.
 struct RoundTrip {

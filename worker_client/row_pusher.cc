@@ -138,6 +138,10 @@ absl::StatusOr<bool> RowPusher::Advance(Job* job) {
     if (part.stream->state() != State::kBroken) continue;
     if (part.restart_at == absl::InfiniteFuture()) {
       const grpc::Status& failure = part.stream->status();
+      // Its frames ask for a trip, and would be answered as one.
+      if (part.trip.sink != nullptr) {
+        return FromGrpc(failure, part.stream->name(), "Push");
+      }
       const absl::optional<absl::Duration> pause =
           part.retries.AfterFailure(failure, now, part.stream->connected());
       if (!pause.has_value()) {

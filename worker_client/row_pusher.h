@@ -70,8 +70,8 @@ class RowPusher {
   // The complete row, what `trip` asks for and what comes back, in one trip:
   // to all shards with slices, which `shards` names. OK: the outcome is there,
   // if not the version, or the shards have acknowledged the row and passed over
-  // the rest. Else the row is to be pushed as if this had not been. Connections
-  // are not tried again. Memory, regions and errors as for Push; `timeout`
+  // the rest. Else the row is to be pushed as if this had not been. Nothing is
+  // tried again here. Memory, regions and errors as for Push; `timeout`
   // since now.
   absl::Status PushInOneTrip(GrowingRow* row, const v1::FrameMeta& meta,
                              absl::Span<const int> shards,

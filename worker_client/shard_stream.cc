@@ -131,13 +131,15 @@ bool ShardStream::Names(const v1::PushAck& ack) const {
 
 void ShardStream::TakeTrip(const v1::PushAck& ack, FrameReader* reader) {
   if (ack.has_meta()) {
+    if (trip_->failed) return;
     absl::Status landed = trip_->sink->Land(name_.ordinal, reader);
     if (landed.ok() && ack.last()) {
       landed = trip_->sink->CheckComplete(name_.ordinal);
       trip_->pulled = landed.ok();
     }
     // Nothing more of it is of use; the version is pulled again.
-    if (!landed.ok()) call_->context.TryCancel();
+    trip_->failed = !landed.ok();
+    if (trip_->failed) call_->context.TryCancel();
   } else if (Names(ack)) {
     if (ack.has_outcome()) {
       trip_->outcome = ack.outcome();

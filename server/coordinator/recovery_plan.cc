@@ -164,7 +164,9 @@ class Resolution {
 
   // Forward is safe only if all are prepared: somebody may have stepped and be
   // lost, and what it showed to workers must not be taken back. Back is safe
-  // only if not all are: then nobody has stepped.
+  // only if not all are: then nobody has stepped. Without replication shards
+  // step one by one: if some have and another cannot, no checkpoint can be of
+  // exactly the base, and the job rewinds.
   void ChooseActions() {
     for (Holding& holding : live_) holding.action = AtBase(holding);
     const bool forward = Gone().empty() && AllPrepared();

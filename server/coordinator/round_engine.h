@@ -134,7 +134,8 @@ class RoundEngine {
   // --- Stepping. Norms (if needed) and the update.
   // *published: all shards have published with it, since nothing is replicated.
   absl::Status Step(RoundReport* report, bool* published);
-  // Fills in report->not_finite from what an update has answered.
+  // Fills in report->not_finite from what an update has answered. Not when one
+  // answer was lost: then a round that goes on in the next epoch is without it.
   void NoteNotFinite(const std::vector<PhaseResult>& results,
                      RoundReport* report) const;
   // Each tensor's trust ratio.

@@ -159,6 +159,12 @@ void FakeJob::set_pull_corruption(int shard,
   shards_[shard].corrupts = std::move(corrupts);
 }
 
+void FakeJob::set_trip_corruption(int shard,
+                                  std::function<bool(int)> corrupts) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  shards_[shard].trip_corrupts = std::move(corrupts);
+}
+
 void FakeJob::StallPushes(int shard) {
   std::lock_guard<std::mutex> lock(mutex_);
   shards_[shard].stalls = true;

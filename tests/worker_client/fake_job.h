@@ -56,6 +56,8 @@ class FakeJob {
   void set_trip_fault(int shard, Fault fault);
   // Pulls whose count makes this true get a flipped bit.
   void set_pull_corruption(int shard, std::function<bool(int count)> corrupts);
+  // Likewise versions that go along with a row, in their first slice.
+  void set_trip_corruption(int shard, std::function<bool(int count)> corrupts);
   // From now on, the shard's frames are left unread until the job ends.
   void StallPushes(int shard);
   // Commits are not answered any more.
@@ -96,7 +98,7 @@ class FakeJob {
   class CoordinatorService;
   struct ShardState {
     Fault push_fault, pull_fault, trip_fault;
-    std::function<bool(int)> corrupts;
+    std::function<bool(int)> corrupts, trip_corrupts;
     bool stalls = false;
     int frames = 0;
     int pulls = 0;

@@ -152,18 +152,20 @@ class FakeJob::ShardService : public v1::Shard::Service {
       status = state.trip_fault(state.trips - 1);
     }
     if (!status.ok()) return status;
+    bool corrupts = state.trip_corrupts && state.trip_corrupts(state.trips - 1);
     const std::vector<int32_t>& slices = job_->plan_.slices_of_shard[shard_];
     for (const int32_t slice : slices) {
       v1::PushAck ack;
       lock->unlock();
-      const std::string payload =
-          job_->Payload(version, slice, frame.pull().dtype());
+      std::string payload = job_->Payload(version, slice, frame.pull().dtype());
       lock->lock();
       ack.mutable_meta()->set_epoch(kFakeEpoch);
       ack.mutable_meta()->set_round(version);
       ack.mutable_meta()->set_dtype(frame.pull().dtype());
       ack.mutable_meta()->add_slices(slice);
       ack.mutable_meta()->add_crc32c(Crc32c(payload));
+      if (corrupts) payload[0] = static_cast<char>(payload[0] ^ 1);
+      corrupts = false;
       ack.set_last(slice == slices.back());
       ack.set_payload(payload);
       stream->Write(ack);

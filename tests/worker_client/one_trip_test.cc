@@ -31,6 +31,7 @@ class OneTripTest : public ::testing::Test {
     manifest = tensors;
     job = std::make_unique<FakeJob>(manifest, options);
     ClientOptions client_options = OptionsFor(*job, manifest);
+    client_options.transfer_timeout = absl::Seconds(20);
     client = Connect(client_options);
     ASSERT_NE(client, nullptr);
     gradient = Values(manifest, 0.25f);
@@ -147,6 +148,35 @@ TEST_F(OneTripTest, WhenAStreamBreaksTheRoundGoesOnInOrdinaryCalls) {
     EXPECT_EQ(trips(), before + 2);
     EXPECT_EQ(pulls(), pulled);
   }
+}
+
+TEST_F(OneTripTest, ARowThatArrivesDamagedGoesInOrdinaryCalls) {
+  for (const int shard : {0, 1}) {
+    Begin(TwoTensors());
+    const int first = job->frames(shard);
+    job->set_push_fault(shard, [first](int count) {
+      return count == first ? grpc::Status(grpc::StatusCode::DATA_LOSS, "crc")
+                            : grpc::Status::OK;
+    });
+    CheckStep();
+    // Not asked for a trip again, whose answer nobody would read.
+    EXPECT_EQ(job->trips(shard), 0);
+    EXPECT_EQ(job->commit().attempt(), 0u);
+    const int before = trips();
+    CheckStep();
+    EXPECT_EQ(trips(), before + 2);
+  }
+}
+
+TEST_F(OneTripTest, AVersionThatArrivesDamagedIsPulled) {
+  options.num_shards = 1;  // with both slices: the second one is not damaged
+  Begin(TwoTensors());
+  job->set_trip_corruption(0, [](int count) { return count == 0; });
+  CheckStep();
+  EXPECT_EQ(job->trips(0), 1);
+  EXPECT_EQ(job->pulls(0), 1);
+  CheckStep();
+  EXPECT_EQ(job->pulls(0), 1);
 }
 
 TEST_F(OneTripTest, AVersionThatDoesNotComeIsPulled) {

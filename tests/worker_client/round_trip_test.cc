@@ -55,5 +55,15 @@ TEST(PipelinedTripShardsTest, RowsOfAnySizeGoToTheShardsThatHoldThem) {
   EXPECT_EQ(PipelinedTripShards(Router({0}, 1)), std::vector<int>());
 }
 
+TEST(TripTimeoutTest, OnlyAPipelinedTripWaitsForOthersAsLongAsARoundMay) {
+  ClientOptions options;
+  options.transfer_timeout = absl::Seconds(10);
+  EXPECT_EQ(TripTimeout(options, false), absl::Seconds(10));
+  EXPECT_EQ(TripTimeout(options, true), absl::InfiniteDuration());
+  options.round_timeout = absl::Seconds(3);
+  EXPECT_EQ(TripTimeout(options, false), absl::Seconds(3));
+  EXPECT_EQ(TripTimeout(options, true), absl::Seconds(13));
+}
+
 }  // namespace
 }  // namespace agg
