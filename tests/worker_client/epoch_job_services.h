@@ -42,10 +42,16 @@ class EpochJob::ShardService : public v1::Shard::Service {
         }
         grpc::Status status = job_->Land(shard_, frame, &ack, &acknowledged);
         if (!status.ok()) return status;
+        if (job_->pipelined_ && frame.has_pull()) trip = {frame, {}};
+        if (ack.closed() && trip.asked.has_pull()) {
+          stream->Write(ack);  // what was asked for comes all the same
+          status = End(&trip, context, &lock, stream);
+          if (!status.ok()) return status;
+          continue;
+        }
         if (job_->pipelined_ && frame.meta().report() && !ack.closed()) {
           frame.clear_payload();
           state.trips.push_back(frame);
-          if (frame.has_pull()) trip = {frame, {}};
           status = Answer(frame, acknowledged, &trip, context, &lock, stream);
           if (!status.ok()) return status;
           continue;
