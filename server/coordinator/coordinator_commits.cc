@@ -1,5 +1,5 @@
-// Commits as a CoordinatorState takes them: those that come too late are noted,
-// those that came with a frame wait for reports (P41).
+// Commits and leaves as a CoordinatorState takes them: commits that come too
+// late are noted, those that came with a frame wait for reports (P41).
 #include <optional>
 #include <vector>
 
@@ -31,6 +31,15 @@ OutcomeAnswer CoordinatorState::Commit(const CommitCall& call, absl::Time now) {
     awaited_.Add(awaited);
   }
   return answer;
+}
+
+absl::Status CoordinatorState::Leave(uint64_t session, absl::Time now) {
+  // Who leaves is one of those with whom the job may begin. Else a job whose
+  // workers leave before anybody has asked would wait for others for ever.
+  if (job_->seeded() && DecideClose(close_options_, Snapshot(), now).start) {
+    job_->Start(now);
+  }
+  return job_->Leave(session);
 }
 
 // From a committed seed on the manifest does not change any more, and no row is

@@ -22,7 +22,7 @@ absl::Status Coordinator::DoLeave(uint64_t epoch, uint64_t session) {
   {
     MutexLock lock(&mutex_);
     status = state_.CheckAcceptingCalls(epoch);
-    if (status.ok()) status = state_.job()->Leave(session);
+    if (status.ok()) status = state_.Leave(session, clock_->Now());
   }
   DeliverEffects();
   return status;

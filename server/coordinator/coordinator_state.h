@@ -163,6 +163,8 @@ class CoordinatorState {
   void NoteComplete(uint64_t epoch, int ordinal,
                     const std::vector<CompleteRow>& rows, absl::Time now);
 
+  // The last one to leave a job that has begun, or might, ends it.
+  absl::Status Leave(uint64_t session, absl::Time now);
   // --- Rounds. Closes the open round if the close policy says so. Then one of
   // the two others follows: FinishRound with the engine's report, which it
   // completes and which has been published, also if the epoch has ended since

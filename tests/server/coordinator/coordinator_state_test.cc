@@ -78,6 +78,18 @@ TEST_F(CoordinatorStateTest, CallsWaitForAllShards) {
   EXPECT_EQ(state_.Status(At(2)).phase, JobPhase::kUnseeded);
 }
 
+// It may seed and leave before anybody has asked whether the job may begin.
+TEST_F(CoordinatorStateTest, AJobWhoseOnlyWorkerSeedsAndLeavesEnds) {
+  BeginEpoch(1);
+  JoinCall call;
+  call.manifest.tensors = {{"w", {3}, "", false}};
+  ASSERT_EQ(state_.job()->CheckJoin(call), absl::OkStatus());
+  state_.job()->FinishJoin(call, state_.job()->BeginJoin(call, 7), At(1));
+  state_.job()->FinishSeed(0, At(1));
+  EXPECT_EQ(state_.Leave(7, At(1)), absl::OkStatus());
+  EXPECT_TRUE(state_.job()->finished());
+}
+
 TEST_F(CoordinatorStateTest, EpochsGrowThoughTheClockStandsStill) {
   const uint64_t first = BeginEpoch(10);
   state_.LoseEpoch(first, absl::UnavailableError("gone"), At(5)).Run();
