@@ -59,6 +59,28 @@ TEST(JobFactsTest, ARuleReadsBackAndChangesAnythingIntoIt) {
   EXPECT_EQ(back->schedule.learning_rate, 3);
 }
 
+TEST(JobFactsTest, KrumReadsBackAndMayBeMissing) {
+  CombineOptions options;
+  options.schedule.learning_rate = 1;
+  options.rule.rule = FindRule("multi_krum");
+  options.rule.krum = {3, 4};
+  JobChanges changes;
+  changes.rule = ChangeTo(options);
+  const auto read = ParseJobChanges(JobChangesText(changes));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->rule->krum_byzantine_workers, 3);
+  EXPECT_EQ(read->rule->krum_selected, 4);
+  const auto made = ChangedCombination(options, *read->rule);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->rule.krum.selected, 4);
+  // As a release wrote it that had no Krum.
+  options.rule.rule = FindRule("mean");
+  changes.rule = ChangeTo(options);
+  const std::string text = JobChangesText(changes);
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("krum")));
+  EXPECT_TRUE(ParseJobChanges(text).ok());
+}
+
 TEST(JobFactsTest, TheirPlaceInTheOrderReadsBack) {
   JobFacts facts;
   facts.epoch = uint64_t{1} << 60;
