@@ -222,10 +222,12 @@ def rounds():
                      "{{phase}}")], unit="s", stack=True),
         lines("Fallbacks and exclusions in a second",
               "compensated_gram: kappa above its limit; adacons_mean: the "
-              "guard chose the mean.",
+              "guard chose the mean; few_rows: too few for Krum.",
               [query(f"rate(aggserver_fallbacks_total{J}{RATE})", "{{kind}}"),
                query(f"rate(aggserver_excluded_rows_total{J}{RATE})",
                      "excluded gradients"),
+               query(f"rate(aggserver_outlier_rows_total{J}{RATE})",
+                     "outliers"),
                query(f"rate(aggserver_workers_ended_total{J}{RATE})",
                      "workers: {{reason}}"),
                query(f"aggserver_consecutive_skipped_rounds{J}",
@@ -261,6 +263,12 @@ def rounds():
         lines("Gradients that were not finite",
               "One worker: its data or its device. All: the learning rate.",
               [query(f"aggserver_worker_excluded_rows_total{WORKER}",
+                     BY_WORKER)]),
+        lines("Gradients that were outliers",
+              "Of an unusual norm, left out or warned of, as the job's "
+              "`outliers` says. One worker in most rounds: other data, or a "
+              "bug.",
+              [query(f"aggserver_worker_outlier_rows_total{WORKER}",
                      BY_WORKER)]),
         row("Job"),
         states("Phase of the job",
