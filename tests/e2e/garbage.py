@@ -9,6 +9,7 @@ weights and see the same batches.
 """
 
 import argparse
+import math
 import pathlib
 import re
 import statistics
@@ -73,7 +74,8 @@ def main(argv):
             accuracy(options.bin, combination, garbage, seed)
             for seed in range(options.seeds)) for garbage in GARBAGE.values()]
         print(f"| {combination} | " +
-              " | ".join(f"{mean:.3f}" for mean in means) + " |", flush=True)
+              " | ".join("diverged" if math.isnan(mean) else f"{mean:.3f}"
+                         for mean in means) + " |", flush=True)
 
 
 if __name__ == "__main__":
