@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATA = ROOT / "deploy" / "data" / "digits.csv.gz"
@@ -44,6 +44,10 @@ class Run:
     backend: str = "cpu"
     monitoring: bool = False  # metrics ports, shadow rules, a job name each
     replication: str = ""  # the configuration's default
+    rule_options: str = ""  # more of `combination`, in text format
+    more: str = ""  # more of the configuration
+    # By rank: another program than the digits' worker, with flags of its own.
+    programs: dict = field(default_factory=dict)
 
     def rounds(self):
         return self.epochs * (1440 // (self.workers * self.batch))
@@ -69,7 +73,7 @@ def config_text(run, addresses):
     if run.rule == "adacons":
         # Updates of the mean's size, so that rules share a learning rate.
         lines.append('  adacons { rescale: "mean_norm" }')
-    lines.append("}")
+    lines += [run.rule_options, "}", run.more]
     if run.monitoring:
         lines += [f'shadow_rules {{ rule: "{rule}" }}'
                   for rule in ("mean", "adasum", "adacons")]
@@ -84,7 +88,7 @@ def config_text(run, addresses):
               f'backend: "{run.backend}"',
               # The model is small; a thread per shard leaves CPUs to workers.
               "compute_threads: 1"]
-    return "\n".join(lines) + "\n"
+    return "\n".join(filter(None, lines)) + "\n"
 
 
 def parameters_sha256(path):
@@ -236,7 +240,8 @@ def start_workers(run, worker, coordinator, processes):
     """Starts all workers; returns rank 0's process, whose stdout is a pipe."""
     first = None
     for rank in range(run.workers):
-        command = [worker, f"--coordinator={coordinator}", f"--rank={rank}",
+        command = [*run.programs.get(rank, [worker]),
+                   f"--coordinator={coordinator}", f"--rank={rank}",
                    f"--workers={run.workers}", f"--batch={run.batch}",
                    f"--epochs={run.epochs}", f"--seed={run.seed}",
                    f"--data={DATA}"]

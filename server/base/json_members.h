@@ -33,6 +33,8 @@ class JsonMembers {
   JsonMembers(const Json& object, std::string path, FieldErrors* errors)
       : object_(object), path_(std::move(path)), errors_(errors) {}
 
+  // Whether the member is there: for those that may be left out.
+  bool Has(const char* name) const;
   void Take(const char* name, std::string* text) const;
   void Take(const char* name, bool* truth) const;
   // What LosslessNumber has made.

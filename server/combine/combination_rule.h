@@ -4,7 +4,9 @@
 
 #include "absl/types/span.h"
 #include "server/combine/adacons_options.h"
+#include "server/combine/geometric_median_options.h"
 #include "server/combine/gram_matrix.h"
+#include "server/combine/krum_options.h"
 #include "server/combine/rule_state.h"
 
 namespace agg {
@@ -15,7 +17,10 @@ namespace agg {
 struct RuleInput {
   const GramMatrix& gram;             // P x P, finite entries, P >= 1
   absl::Span<const double> examples;  // P; each > 0
-  const AdaconsOptions& adacons;      // the job's choices; for AdaCons alone
+  // The job's choices, each for the rules with its trait alone.
+  const AdaconsOptions& adacons;
+  const KrumOptions& krum;
+  const GeometricMedianOptions& geometric_median;
 };
 
 struct RuleResult {
@@ -27,6 +32,9 @@ struct RuleResult {
   bool fell_back = false;  // its guard chose the mean instead
   // The combination is one of unit vectors: it does not grow with the rows.
   bool of_unit_rows = false;
+  // There are fewer rows than the rule's guarantee needs: it has assumed that
+  // fewer of them are byzantine than the job says.
+  bool short_of_rows = false;
 };
 
 // A rule decides how much each row counts. Its coefficients depend on the

@@ -12,6 +12,21 @@
 
 namespace agg {
 
+// A row whose norm is far from the others'.
+struct OutlierRow {
+  int32_t rank = 0;
+  int row = 0;              // index among the P
+  double norm = 0.0;        // over all tensors, loss scale removed
+  double deviations = 0.0;  // of its logarithm from the median
+};
+
+// What was found of them (outliers.h).
+struct OutlierReport {
+  std::vector<OutlierRow> rows;  // in the order of the ranks
+  bool excluded = false;         // and they are left out
+  bool too_few_rows = false;     // nobody was judged
+};
+
 // P' kept rows of P. Movable only: its matrices are the larger part of a
 // coordinator's memory.
 struct CompactedRound {
@@ -27,6 +42,7 @@ struct CompactedRound {
   size_t num_tensors = 0;    // of the job, whether or not a row is kept
   std::vector<int> kept;     // indices of the kept rows, ascending
   std::vector<int32_t> excluded_ranks;
+  OutlierReport outliers;        // among excluded_ranks if they are excluded
   std::vector<RowInfo> rows;     // P'
   std::vector<double> scales;    // P': 1 / loss_scale
   std::vector<double> examples;  // P'

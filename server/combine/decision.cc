@@ -16,6 +16,7 @@
 #include "server/combine/gram_matrix.h"
 #include "server/combine/gram_stats.h"
 #include "server/combine/orthogonality.h"
+#include "server/combine/outliers.h"
 #include "server/combine/rule_runner.h"
 #include "server/combine/rule_table.h"
 #include "server/combine/schedule.h"
@@ -56,6 +57,7 @@ void CombineTensors(const Rule& rule, RuleRunner* runner, Decision* decision,
     decision->compensated |= report.compensated;
     decision->adacons_fallback |= report.adacons_fallback;
     decision->of_unit_rows |= result.of_unit_rows;
+    decision->short_of_rows |= result.short_of_rows;
   }
 }
 
@@ -73,6 +75,7 @@ void CombineGlobally(const Rule& rule, RuleRunner* runner, Decision* decision,
   decision->compensated =
       rule.Has(kMeasuresCancellation) && runner->gram(0).compensated();
   decision->of_unit_rows = result.of_unit_rows;
+  decision->short_of_rows = result.short_of_rows;
   for (SegmentReport& report : decision->tensors) {
     report.compensated = decision->compensated;
     report.adacons_fallback = result.fell_back;
@@ -206,6 +209,7 @@ Decision DecideCoefficients(const CombineOptions& options,
   decision.finished = IsFinished(options, decision.tau);
   if (round.num_committed == 0) return Skip("no rows", std::move(decision));
   decision.excluded_ranks = round.excluded_ranks;
+  decision.outliers = round.outliers;
   if (round.rows.empty()) {
     return Skip("every row has a non-finite value", std::move(decision));
   }
@@ -238,7 +242,8 @@ Decision DecideCoefficients(const CombineOptions& options,
 
 Decision Decide(const CombineOptions& options, const CombineState& state,
                 const RoundInput& input) {
-  const CompactedRound round = CompactRound(input.rows, input.tensors);
+  CompactedRound round = CompactRound(input.rows, input.tensors);
+  JudgeOutliers(options.outliers, &round);
   Decision decision = DecideCoefficients(options, state, input.version, round);
   std::vector<AdasumResult> results(
       decision.lacks_orthogonality ? round.tensors.size() : 0);

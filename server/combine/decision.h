@@ -38,7 +38,9 @@ struct Decision {
   DecisionKind kind = DecisionKind::kApply;
   std::vector<int> compensate_tensors;  // kNeedsCompensated
   std::string skip_reason;              // kSkip
-  std::vector<int32_t> excluded_ranks;  // rows with a non-finite value
+  // Rows with a value that is not finite, and outliers if they are excluded.
+  std::vector<int32_t> excluded_ranks;
+  OutlierReport outliers;
 
   // Per segment (1 if global, one per tensor if per_tensor): P weights over
   // all of `rows` (0 for excluded ones), clipping and 1/loss_scale included.
@@ -66,6 +68,7 @@ struct Decision {
   // In any segment: unit vectors were combined, so that the result does not
   // grow with the gradients.
   bool of_unit_rows = false;
+  bool short_of_rows = false;  // in any segment: RuleResult::short_of_rows
   CombineState next_state;
 };
 

@@ -34,6 +34,10 @@ constexpr Name<AdaconsRescale> kRescales[] = {
     {AdaconsRescale::kMeanNorm, "mean_norm"},
     {AdaconsRescale::kMatchMean, "match_mean"},
 };
+constexpr Name<OutlierAction> kOutlierActions[] = {
+    {OutlierAction::kExclude, "exclude"},
+    {OutlierAction::kWarn, "warn"},
+};
 constexpr Name<Averaging> kAveragings[] = {
     {Averaging::kDebiased, "debiased"},
     {Averaging::kPaper, "paper"},
@@ -66,6 +70,9 @@ absl::StatusOr<Enum> Parse(absl::Span<const Name<Enum>> names,
   return FieldError(field, Quoted(name), absl::StrJoin(allowed, ", "));
 }
 
+// Each one costs O(P^2) in each round.
+constexpr int32_t kMaxIterations = 1000;
+
 void CheckRule(const RuleOptions& rule, absl::string_view path,
                FieldErrors* errors) {
   errors->Add(CheckField(rule.kappa_limit >= 1.0,
@@ -78,6 +85,28 @@ void CheckRule(const RuleOptions& rule, absl::string_view path,
   errors->Add(CheckField(IsFinitePositive(rule.adacons.epsilon),
                          absl::StrCat(path, ".adacons.epsilon"),
                          rule.adacons.epsilon, "finite and > 0"));
+  errors->Add(CheckField(rule.krum.byzantine_workers >= 0,
+                         absl::StrCat(path, ".krum.byzantine_workers"),
+                         rule.krum.byzantine_workers, ">= 0"));
+  errors->Add(
+      CheckField(rule.krum.selected >= 0, absl::StrCat(path, ".krum.selected"),
+                 rule.krum.selected, ">= 0 (0: all but byzantine_workers)"));
+  const int32_t iterations = rule.geometric_median.iterations;
+  errors->Add(CheckField(iterations >= 1 && iterations <= kMaxIterations,
+                         absl::StrCat(path, ".geometric_median.iterations"),
+                         iterations, absl::StrCat("1 to ", kMaxIterations)));
+  const double epsilon = rule.geometric_median.epsilon;
+  errors->Add(CheckField(epsilon >= 1e-8 && epsilon <= 1.0,
+                         absl::StrCat(path, ".geometric_median.epsilon"),
+                         epsilon, "in [1e-8, 1]"));
+}
+
+// More than the MAD's own share of one row is asked for, so that at least half
+// of the rows are never outliers.
+void CheckOutliers(const OutlierOptions& outliers, FieldErrors* errors) {
+  const double most = outliers.max_deviations;
+  errors->Add(CheckField(most == 0.0 || IsFiniteAtLeast(most, 1.0),
+                         "outliers.max_deviations", most, "finite and >= 1"));
 }
 
 void CheckStepScale(const StepScaleOptions& scale, const Rule& rule,
@@ -170,6 +199,10 @@ absl::string_view AdaconsRescaleName(AdaconsRescale rescale) {
   return FindName<AdaconsRescale>(kRescales, rescale);
 }
 
+absl::string_view OutlierActionName(OutlierAction action) {
+  return FindName<OutlierAction>(kOutlierActions, action);
+}
+
 absl::StatusOr<Scope> ParseScope(absl::string_view field,
                                  absl::string_view name) {
   return Parse<Scope>(kScopes, field, name);
@@ -183,6 +216,11 @@ absl::StatusOr<StepScale> ParseStepScale(absl::string_view field,
 absl::StatusOr<AdaconsRescale> ParseAdaconsRescale(absl::string_view field,
                                                    absl::string_view name) {
   return Parse<AdaconsRescale>(kRescales, field, name);
+}
+
+absl::StatusOr<OutlierAction> ParseOutlierAction(absl::string_view field,
+                                                 absl::string_view name) {
+  return Parse<OutlierAction>(kOutlierActions, field, name);
 }
 
 absl::StatusOr<Averaging> ParseAveraging(absl::string_view field,
@@ -202,6 +240,7 @@ absl::Status ValidateCombineOptions(const CombineOptions& options) {
     CheckRule(options.shadow_rules[i], absl::StrCat("shadow_rules[", i, "]"),
               &errors);
   }
+  CheckOutliers(options.outliers, &errors);
   CheckStepScale(options.step_scale, *options.rule.rule, &errors);
   CheckSchedule(options.schedule, &errors);
   errors.Add(CheckField(IsFiniteAtLeast(options.clip_norm, 0.0), "clip_norm",

@@ -9,6 +9,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "server/combine/adacons_options.h"
+#include "server/combine/geometric_median_options.h"
+#include "server/combine/krum_options.h"
+#include "server/combine/outliers.h"
 #include "server/combine/rule_table.h"
 
 namespace agg {
@@ -30,6 +33,7 @@ enum class ScheduleKind : uint8_t {
 absl::string_view ScopeName(Scope scope);
 absl::string_view StepScaleName(StepScale scale);
 absl::string_view AdaconsRescaleName(AdaconsRescale rescale);
+absl::string_view OutlierActionName(OutlierAction action);
 
 // INVALID_ARGUMENT `field is "name"; allowed: ...` for an unknown name.
 absl::StatusOr<Scope> ParseScope(absl::string_view field,
@@ -38,6 +42,8 @@ absl::StatusOr<StepScale> ParseStepScale(absl::string_view field,
                                          absl::string_view name);
 absl::StatusOr<AdaconsRescale> ParseAdaconsRescale(absl::string_view field,
                                                    absl::string_view name);
+absl::StatusOr<OutlierAction> ParseOutlierAction(absl::string_view field,
+                                                 absl::string_view name);
 absl::StatusOr<Averaging> ParseAveraging(absl::string_view field,
                                          absl::string_view name);
 absl::StatusOr<ScheduleKind> ParseScheduleKind(absl::string_view field,
@@ -50,6 +56,8 @@ struct RuleOptions {
   // 3.5); rules without kMeasuresCancellation do not look at it.
   double kappa_limit = 1e10;
   AdaconsOptions adacons;
+  KrumOptions krum;
+  GeometricMedianOptions geometric_median;
 };
 
 struct StepScaleOptions {
@@ -85,6 +93,7 @@ struct ScheduleOptions {
 struct CombineOptions {
   RuleOptions rule;
   std::vector<RuleOptions> shadow_rules;
+  OutlierOptions outliers;
   StepScaleOptions step_scale;
   ScheduleOptions schedule;
   double clip_norm = 0.0;  // of the combined gradient over all tensors; 0 off

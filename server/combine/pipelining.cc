@@ -27,6 +27,11 @@ absl::Status CheckPipelining(const CombineOptions& options) {
   }
   errors.Add(CheckField(options.clip_norm == 0.0, "clip_norm",
                         options.clip_norm, "with publish \"pipelined\": 0"));
+  if (options.outliers.max_deviations != 0.0) {
+    errors.Add(FieldError("outliers", "set",
+                          "to be left out with publish \"pipelined\": an "
+                          "outlier's norm is one over all tensors"));
+  }
   if (options.step_scale.kind != StepScale::kNone) {
     errors.Add(FieldError("step_scale.kind",
                           Quoted(StepScaleName(options.step_scale.kind)),

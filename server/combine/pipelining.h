@@ -9,7 +9,7 @@ namespace agg {
 
 // INVALID_ARGUMENT naming each field by which a tensor's result would depend on
 // other tensors, its value, and what a pipelined job allows: the rule's scope
-// and state, clip_norm, step_scale.
+// and state, outliers, clip_norm, step_scale.
 absl::Status CheckPipelining(const CombineOptions& options);
 
 }  // namespace agg

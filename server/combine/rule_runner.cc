@@ -31,7 +31,8 @@ RuleResult RuleRunner::Run(size_t segment,
                            std::vector<std::vector<double>>* weights) {
   RuleState none;
   RuleState* const state = states_.empty() ? &none : &states_[segment];
-  const RuleInput input{gram(segment), round_.examples, options_.adacons};
+  const RuleInput input{gram(segment), round_.examples, options_.adacons,
+                        options_.krum, options_.geometric_median};
   std::vector<double> coefficients(round_.num_rows());
   const RuleResult result =
       rule_->Combine(input, state, absl::MakeSpan(coefficients));

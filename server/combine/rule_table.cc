@@ -9,6 +9,8 @@
 #include "server/base/field_error.h"
 #include "server/combine/adacons.h"
 #include "server/combine/adasum_rule.h"
+#include "server/combine/geometric_median.h"
+#include "server/combine/krum.h"
 #include "server/combine/mean.h"
 #include "server/combine/sum.h"
 #include "server/combine/unit_mean.h"
@@ -41,6 +43,14 @@ constexpr Rule kRules[] = {
     {"adacons", Scope::kGlobal, kKeepsState | kTakesAdaconsOptions,
      "unit gradients weighted by their agreement with the mean",
      Make<AdaconsRule>},
+    {"krum", Scope::kGlobal, kMeasuresCancellation | kTakesKrumOptions,
+     "the one row that is nearest to its nearest others", Make<KrumRule>},
+    {"multi_krum", Scope::kGlobal,
+     kMeasuresCancellation | kTakesKrumOptions | kSelectsSeveral,
+     "the mean of the rows that krum likes best", Make<MultiKrumRule>},
+    {"geometric_median", Scope::kGlobal, kTakesGeometricMedianOptions,
+     "the point with the least sum of distances to the rows",
+     Make<GeometricMedianRule>},
 };
 
 }  // namespace

@@ -32,6 +32,11 @@ enum RuleTrait : uint32_t {
   kKeepsState = 1 << 3,
   // It reads RuleInput::adacons; a config may set `adacons` only for it.
   kTakesAdaconsOptions = 1 << 4,
+  // Likewise RuleInput::krum, `krum`; and `krum.selected`.
+  kTakesKrumOptions = 1 << 5,
+  kSelectsSeveral = 1 << 6,
+  // Likewise RuleInput::geometric_median, `geometric_median`.
+  kTakesGeometricMedianOptions = 1 << 7,
 };
 
 // One line of the table.

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "server/combine/combination_rule.h"
 #include "server/combine/gram_stats.h"
+#include "server/combine/outliers.h"
 #include "server/combine/rule_runner.h"
 #include "server/combine/step_scale.h"
 
@@ -106,6 +107,10 @@ void SetRowStatistics(const CompactedRound& round, size_t num_rows,
   statistics->mean_pairwise_cosine = cosines.mean;
   statistics->min_pairwise_cosine = cosines.min;
   statistics->effective_rank = EffectiveRank(round.total);
+  // Theirs is known though they are left out, and people will ask for it.
+  for (const OutlierRow& row : round.outliers.rows) {
+    statistics->row_norms[row.row] = row.norm;
+  }
 }
 
 void SetMatrices(const CompactedRound& round, size_t num_rows,
@@ -207,8 +212,9 @@ RoundStatistics ComputeStatistics(const CombineOptions& options,
                                   const Decision& decision,
                                   CombineState* next_state) {
   next_state->shadow_rules = state.shadow_rules;
-  return ComputeStatistics(options, state.rule,
-                           CompactRound(input.rows, input.tensors), decision,
+  CompactedRound round = CompactRound(input.rows, input.tensors);
+  JudgeOutliers(options.outliers, &round);
+  return ComputeStatistics(options, state.rule, round, decision,
                            &next_state->shadow_rules);
 }
 

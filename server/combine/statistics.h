@@ -34,7 +34,7 @@ struct ShadowReport {
 // Over finite rows, loss scale removed. Undefined values are NaN.
 // Cosines and eigenvalues are of the model-wise Gram matrix.
 struct RoundStatistics {
-  std::vector<double> row_norms;     // per row of `rows`; NaN excluded
+  std::vector<double> row_norms;     // per row of `rows`; NaN: not finite
   std::vector<double> mean_cosines;  // per row, to the other rows
   // Over the first min(W, kMaxMatrixRows) rows; NaN where one is excluded.
   std::vector<double> gram;     // packed upper triangle, row by row

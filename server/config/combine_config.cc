@@ -2,17 +2,65 @@
 // schedule does not use are refused.
 #include "server/config/combine_config.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/field_error.h"
+#include "server/combine/outliers.h"
 #include "server/combine/rule_table.h"
 
 namespace agg {
 namespace {
 
-RuleOptions MakeRule(const v1::CombinationConfig& config,
+// Whether the options of these rules, which are set, may be; says why not.
+bool MayHave(const Rule& rule, RuleTrait trait, const std::string& field,
+             FieldErrors* errors) {
+  if (rule.Has(trait)) return true;
+  errors->Add(
+      FieldError(field, "set",
+                 absl::StrCat("to be left out with rule ", Quoted(rule.name))));
+  return false;
+}
+
+void TakeAdacons(const v1::CombinationConfig::AdaCons& config,
+                 const std::string& path, AdaconsOptions* options,
+                 FieldErrors* errors) {
+  options->beta = config.beta();
+  options->epsilon = config.epsilon();
+  errors->Take(ParseAdaconsRescale(path + ".adacons.rescale", config.rescale()),
+               &options->rescale);
+}
+
+// The guarantee needs 2 f + 3 rows, and a mean of more than P - f of them would
+// have byzantine ones in it.
+void TakeKrum(const v1::CombinationConfig::Krum& config, int32_t workers,
+              const std::string& path, RuleOptions* options,
+              FieldErrors* errors) {
+  const int32_t most = std::max(MostByzantineWorkers(workers), 0);
+  const int32_t byzantine = config.byzantine_workers();
+  const bool few = byzantine >= 0 && byzantine <= most;
+  errors->Add(CheckField(few, path + ".krum.byzantine_workers", byzantine,
+                         absl::StrCat("0 to (workers - 3) / 2 (", most, ")")));
+  if (!few) return;
+  options->krum.byzantine_workers = byzantine;
+  if (config.selected() != 0 && !MayHave(*options->rule, kSelectsSeveral,
+                                         path + ".krum.selected", errors)) {
+    return;
+  }
+  const int32_t most_selected = workers - byzantine;
+  errors->Add(
+      CheckField(config.selected() >= 0 && config.selected() <= most_selected,
+                 path + ".krum.selected", config.selected(),
+                 absl::StrCat("0 (all but byzantine_workers) to workers - "
+                              "byzantine_workers (",
+                              most_selected, ")")));
+  options->krum.selected = std::max(config.selected(), 0);
+}
+
+RuleOptions MakeRule(const v1::CombinationConfig& config, int32_t workers,
                      const std::string& path, FieldErrors* errors) {
   RuleOptions options;
   options.kappa_limit = config.kappa_limit();
@@ -23,18 +71,36 @@ RuleOptions MakeRule(const v1::CombinationConfig& config,
   if (known || !config.scope().empty()) {
     errors->Take(ParseScope(path + ".scope", config.scope()), &options.scope);
   }
-  if (!known || !config.has_adacons()) return options;
-  if (!options.rule->Has(kTakesAdaconsOptions)) {
-    errors->Add(FieldError(
-        path + ".adacons", "set",
-        absl::StrCat("to be left out with rule ", Quoted(config.rule()))));
-    return options;
+  if (!known) return options;
+  const Rule& rule = *options.rule;
+  if (config.has_adacons() &&
+      MayHave(rule, kTakesAdaconsOptions, path + ".adacons", errors)) {
+    TakeAdacons(config.adacons(), path, &options.adacons, errors);
   }
-  options.adacons.beta = config.adacons().beta();
-  options.adacons.epsilon = config.adacons().epsilon();
-  errors->Take(ParseAdaconsRescale(path + ".adacons.rescale",
-                                   config.adacons().rescale()),
-               &options.adacons.rescale);
+  if (config.has_krum() &&
+      MayHave(rule, kTakesKrumOptions, path + ".krum", errors)) {
+    TakeKrum(config.krum(), workers, path, &options, errors);
+  }
+  if (config.has_geometric_median() &&
+      MayHave(rule, kTakesGeometricMedianOptions, path + ".geometric_median",
+              errors)) {
+    options.geometric_median = {config.geometric_median().iterations(),
+                                config.geometric_median().epsilon()};
+  }
+  return options;
+}
+
+OutlierOptions MakeOutliers(const v1::JobConfig& config, FieldErrors* errors) {
+  OutlierOptions options;
+  if (!config.has_outliers()) return options;
+  errors->Add(CheckField(
+      config.workers() >= static_cast<int>(kMinJudgedRows), "workers",
+      config.workers(),
+      absl::StrCat("at least ", kMinJudgedRows, " with outliers set")));
+  options.max_deviations = config.outliers().max_deviations();
+  errors->Take(
+      ParseOutlierAction("outliers.action", config.outliers().action()),
+      &options.action);
   return options;
 }
 
@@ -114,12 +180,14 @@ ScheduleOptions MakeSchedule(const v1::LearningRateConfig& config,
 absl::StatusOr<CombineOptions> MakeCombineOptions(const v1::JobConfig& config) {
   FieldErrors errors;
   CombineOptions options;
-  options.rule = MakeRule(config.combination(), "combination", &errors);
+  options.rule =
+      MakeRule(config.combination(), config.workers(), "combination", &errors);
   for (int i = 0; i < config.shadow_rules_size(); ++i) {
     options.shadow_rules.push_back(
-        MakeRule(config.shadow_rules(i), absl::StrCat("shadow_rules[", i, "]"),
-                 &errors));
+        MakeRule(config.shadow_rules(i), config.workers(),
+                 absl::StrCat("shadow_rules[", i, "]"), &errors));
   }
+  options.outliers = MakeOutliers(config, &errors);
   options.step_scale = MakeStepScale(config.step_scale(), &errors);
   options.schedule = MakeSchedule(config.learning_rate(), &errors);
   options.clip_norm = config.clip_norm();

@@ -2,6 +2,8 @@
 // fields that were completed before them.
 #include "server/config/config_defaults.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -17,7 +19,26 @@ void Default(std::string* field, absl::string_view value) {
   if (field->empty()) *field = std::string(value);
 }
 
-void CompleteRule(v1::CombinationConfig* config) {
+void CompleteKrum(int32_t workers, v1::CombinationConfig::Krum* krum) {
+  if (krum->has_byzantine_workers()) return;
+  const int32_t usual = KrumOptions().byzantine_workers;
+  krum->set_byzantine_workers(
+      std::min(usual, std::max(MostByzantineWorkers(workers), 0)));
+}
+
+void CompleteGeometricMedian(v1::CombinationConfig::GeometricMedian* median) {
+  const GeometricMedianOptions defaults;
+  if (median->iterations() == 0) median->set_iterations(defaults.iterations);
+  if (median->epsilon() == 0.0) median->set_epsilon(defaults.epsilon);
+}
+
+void CompleteOutliers(v1::OutlierConfig* outliers) {
+  if (outliers->max_deviations() == 0.0) outliers->set_max_deviations(6.0);
+  Default(outliers->mutable_action(),
+          OutlierActionName(OutlierOptions().action));
+}
+
+void CompleteRule(int32_t workers, v1::CombinationConfig* config) {
   const RuleOptions defaults;
   Default(config->mutable_rule(), DefaultRule().name);
   if (config->kappa_limit() == 0.0) {
@@ -26,6 +47,12 @@ void CompleteRule(v1::CombinationConfig* config) {
   const Rule* const rule = FindRule(config->rule());
   if (rule == nullptr) return;  // MakeCombineOptions reports it.
   Default(config->mutable_scope(), ScopeName(rule->default_scope));
+  if (rule->Has(kTakesKrumOptions)) {
+    CompleteKrum(workers, config->mutable_krum());
+  }
+  if (rule->Has(kTakesGeometricMedianOptions)) {
+    CompleteGeometricMedian(config->mutable_geometric_median());
+  }
   if (!rule->Has(kTakesAdaconsOptions)) return;
   v1::CombinationConfig::AdaCons* adacons = config->mutable_adacons();
   if (!adacons->has_beta()) adacons->set_beta(defaults.adacons.beta);
@@ -86,10 +113,11 @@ v1::JobConfig WithDefaults(v1::JobConfig config) {
   Default(config.mutable_job(), "default");
   if (config.shards().empty()) config.add_shards("127.0.0.1:50051");
   CompleteWorkers(&config);
-  CompleteRule(config.mutable_combination());
+  CompleteRule(config.workers(), config.mutable_combination());
   for (v1::CombinationConfig& rule : *config.mutable_shadow_rules()) {
-    CompleteRule(&rule);
+    CompleteRule(config.workers(), &rule);
   }
+  if (config.has_outliers()) CompleteOutliers(config.mutable_outliers());
   CompleteStepScale(config.mutable_step_scale());
   CompleteOptimizer(config.mutable_optimizer());
   CompleteLearningRate(config.mutable_learning_rate(),

@@ -251,13 +251,8 @@ bool CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
   AdoptNextCombination();
   outcome.finished = job_->finished();  // max_rounds may end the job, too
   recent_rounds_.Add(*report, outcome, now);
-  if (!report->message.empty() && skipped_.worth_a_line()) {
-    LogWarning("round ", round.round, ": ", report->message,
-               skipped_.length() > 1
-                   ? absl::StrCat("; ", skipped_.length(),
-                                  " rounds in a row were skipped")
-                   : "");
-  }
+  const std::string line = remark_lines_.Next(*report, skipped_, now);
+  if (!line.empty()) LogWarning("round ", round.round, ": ", line);
   if (report->applied && num_skipped > 1) {
     LogInfo("round ", round.round, " was applied, after ", num_skipped,
             " that were skipped");

@@ -38,6 +38,7 @@
 #include "server/coordinator/open_waves.h"
 #include "server/coordinator/outcome_waiters.h"
 #include "server/coordinator/recent_rounds.h"
+#include "server/coordinator/remark_lines.h"
 #include "server/coordinator/round_outcome.h"
 #include "server/coordinator/round_result.h"
 #include "server/coordinator/rule_change.h"
@@ -246,6 +247,7 @@ class CoordinatorState {
   std::unique_ptr<JobState> job_;
   FloorWatch floor_;
   SkippedRun skipped_;
+  RemarkLines remark_lines_;
   ArrivalTimes arrivals_;
   AwaitedCommits awaited_;
   bool awaited_began_ = false;           // in this epoch

@@ -11,7 +11,11 @@
 namespace agg {
 namespace {
 
-// Every field but AdaCons', which only its rule may have.
+// A text of an older release lacks these.
+constexpr char kByzantineWorkers[] = "krum_byzantine_workers";
+constexpr char kSelected[] = "krum_selected";
+
+// Every field, and those that only some rules may have where they are set.
 Json RuleJson(const RuleChange& change) {
   Json json{
       {"rule", change.rule.value_or("")},
@@ -22,6 +26,12 @@ Json RuleJson(const RuleChange& change) {
   json["adacons"] = change.adacons_beta.has_value();
   json["adacons_beta"] = LosslessNumber(change.adacons_beta.value_or(0));
   json["adacons_rescale"] = change.adacons_rescale.value_or("");
+  if (change.krum_byzantine_workers.has_value()) {
+    json[kByzantineWorkers] = *change.krum_byzantine_workers;
+  }
+  if (change.krum_selected.has_value()) {
+    json[kSelected] = *change.krum_selected;
+  }
   return json;
 }
 
@@ -44,6 +54,13 @@ RuleChange ReadRule(const JsonMembers& members) {
     change.adacons_rescale.emplace();
     members.Take("adacons_beta", &*change.adacons_beta);
     members.Take("adacons_rescale", &*change.adacons_rescale);
+  }
+  if (members.Has(kByzantineWorkers)) {
+    members.TakeInteger(kByzantineWorkers,
+                        &change.krum_byzantine_workers.emplace());
+  }
+  if (members.Has(kSelected)) {
+    members.TakeInteger(kSelected, &change.krum_selected.emplace());
   }
   return change;
 }
@@ -126,6 +143,12 @@ RuleChange ChangeTo(const CombineOptions& options) {
     change.adacons_beta = options.rule.adacons.beta;
     change.adacons_rescale =
         std::string(AdaconsRescaleName(options.rule.adacons.rescale));
+  }
+  if (options.rule.rule->Has(kTakesKrumOptions)) {
+    change.krum_byzantine_workers = options.rule.krum.byzantine_workers;
+  }
+  if (options.rule.rule->Has(kSelectsSeveral)) {
+    change.krum_selected = options.rule.krum.selected;
   }
   return change;
 }

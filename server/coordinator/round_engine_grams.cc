@@ -5,6 +5,7 @@
 
 #include "server/base/log.h"
 #include "server/combine/gram_matrix.h"
+#include "server/combine/outliers.h"
 #include "server/coordinator/round_engine.h"
 
 namespace agg {
@@ -87,6 +88,7 @@ absl::Status RoundEngine::Compact(GramSums* sums) {
   absl::StatusOr<std::vector<GramMatrix>> grams = sums->Take();
   if (!grams.ok()) return grams.status();
   input_ = CompactRound(row_infos_, closed_, *std::move(grams));
+  JudgeOutliers(combine_.outliers, &input_);
   return absl::OkStatus();
 }
 

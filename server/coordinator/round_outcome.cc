@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "server/base/field_error.h"
 #include "server/combine/decision.h"
+#include "server/combine/outliers.h"
 
 namespace agg {
 namespace {
@@ -30,8 +32,8 @@ std::vector<absl::Duration> CommitDelays(
   return delays;
 }
 
-// Excluded ranks include those of incomplete and partial rows; the rest had a
-// value that is not finite.
+// Excluded ranks include those of incomplete and partial rows and of outliers;
+// the rest had a value that is not finite.
 std::vector<int32_t> NonFiniteRanks(const RoundReport& report) {
   std::vector<int32_t> ranks = report.decision.excluded_ranks;
   const auto take_out = [&](int32_t rank) {
@@ -39,6 +41,9 @@ std::vector<int32_t> NonFiniteRanks(const RoundReport& report) {
   };
   for (const IncompleteRow& row : report.incomplete_rows) take_out(row.rank);
   for (const PartialRow& row : report.partial_rows) take_out(row.rank);
+  for (const OutlierRow& row : report.decision.outliers.rows) {
+    take_out(row.rank);
+  }
   return ranks;
 }
 
@@ -80,6 +85,30 @@ std::string DescribePartial(const std::vector<PartialRow>& rows) {
                              absl::StrJoin(names, ", "));
 }
 
+// "excluded as outliers: rank 3 (norm 712, 31.4 deviations), .."; "" if there
+// are none.
+std::string DescribeOutliers(const OutlierReport& outliers) {
+  if (outliers.too_few_rows) {
+    return absl::StrCat("outliers were not looked for: fewer than ",
+                        kMinJudgedRows, " rows that are not zero");
+  }
+  std::vector<std::string> names;
+  for (size_t i = 0; i < outliers.rows.size() && i < kMaxNamedRows; ++i) {
+    const OutlierRow& row = outliers.rows[i];
+    names.push_back(absl::StrFormat("rank %d (norm %.3g, %.1f deviations)",
+                                    row.rank, row.norm, row.deviations));
+  }
+  if (outliers.rows.size() > kMaxNamedRows) {
+    names.push_back(
+        absl::StrCat(outliers.rows.size() - kMaxNamedRows, " more"));
+  }
+  return names.empty()
+             ? ""
+             : absl::StrCat(outliers.excluded ? "excluded as outliers: "
+                                              : "outliers, which count: ",
+                            absl::StrJoin(names, ", "));
+}
+
 // What was done other than plainly applying the rule.
 std::string Remarks(const RoundReport& report) {
   const Decision& decision = report.decision;
@@ -104,7 +133,13 @@ std::string Remarks(const RoundReport& report) {
     remarks.push_back(absl::StrCat("excluded non-finite rows of ranks ",
                                    absl::StrJoin(non_finite, ",")));
   }
+  add(DescribeOutliers(decision.outliers));
   if (decision.compensated) remarks.push_back("used compensated Grams");
+  if (decision.short_of_rows) {
+    remarks.push_back(
+        absl::StrCat(report.combination.rule,
+                     " had fewer rows than 2 byzantine_workers + 3"));
+  }
   if (decision.adacons_fallback) {
     remarks.push_back("the AdaCons guard fell back to the mean");
   }

@@ -16,34 +16,53 @@ bool IsEmpty(const RuleChange& change) {
          !change.force_step_scale.has_value() &&
          !change.learning_rate.has_value() &&
          !change.adacons_beta.has_value() &&
-         !change.adacons_rescale.has_value();
+         !change.adacons_rescale.has_value() &&
+         !change.krum_byzantine_workers.has_value() &&
+         !change.krum_selected.has_value();
+}
+
+// An option that only rules with this trait have, and that is set.
+absl::Status CheckTrait(const Rule& rule, RuleTrait trait,
+                        absl::string_view field, const std::string& value) {
+  if (rule.Has(trait)) return absl::OkStatus();
+  return FieldError(field, value,
+                    absl::StrCat("with rule ", NamesOfRulesWith(trait),
+                                 "; the rule is ", Quoted(rule.name)));
+}
+
+absl::Status ChangeKrum(const RuleChange& change, RuleOptions* options) {
+  absl::Status status;
+  if (change.krum_byzantine_workers.has_value()) {
+    status.Update(CheckTrait(*options->rule, kTakesKrumOptions,
+                             "krum_byzantine_workers",
+                             absl::StrCat(*change.krum_byzantine_workers)));
+    options->krum.byzantine_workers = *change.krum_byzantine_workers;
+  }
+  if (change.krum_selected.has_value()) {
+    status.Update(CheckTrait(*options->rule, kSelectsSeveral, "krum_selected",
+                             absl::StrCat(*change.krum_selected)));
+    options->krum.selected = *change.krum_selected;
+  }
+  return status;
 }
 
 absl::Status ChangeAdacons(const RuleChange& change, RuleOptions* options) {
-  const Rule& rule = *options->rule;
-  if (rule.Has(kTakesAdaconsOptions)) {
-    if (change.adacons_beta.has_value()) {
-      options->adacons.beta = *change.adacons_beta;
-    }
-    if (!change.adacons_rescale.has_value()) return absl::OkStatus();
-    const absl::StatusOr<AdaconsRescale> rescale =
-        ParseAdaconsRescale("adacons_rescale", *change.adacons_rescale);
-    if (!rescale.ok()) return rescale.status();
-    options->adacons.rescale = *rescale;
-    return absl::OkStatus();
-  }
-  const std::string allowed =
-      absl::StrCat("with rule ", NamesOfRulesWith(kTakesAdaconsOptions),
-                   "; the rule is ", Quoted(rule.name));
+  absl::Status status;
   if (change.adacons_beta.has_value()) {
-    return FieldError("adacons_beta", absl::StrCat(*change.adacons_beta),
-                      allowed);
+    status.Update(CheckTrait(*options->rule, kTakesAdaconsOptions,
+                             "adacons_beta",
+                             absl::StrCat(*change.adacons_beta)));
+    options->adacons.beta = *change.adacons_beta;
   }
-  if (change.adacons_rescale.has_value()) {
-    return FieldError("adacons_rescale", Quoted(*change.adacons_rescale),
-                      allowed);
-  }
-  return absl::OkStatus();
+  if (!change.adacons_rescale.has_value()) return status;
+  status.Update(CheckTrait(*options->rule, kTakesAdaconsOptions,
+                           "adacons_rescale", Quoted(*change.adacons_rescale)));
+  if (!status.ok()) return status;
+  const absl::StatusOr<AdaconsRescale> rescale =
+      ParseAdaconsRescale("adacons_rescale", *change.adacons_rescale);
+  if (!rescale.ok()) return rescale.status();
+  options->adacons.rescale = *rescale;
+  return status;
 }
 
 absl::Status ChangeRule(const RuleChange& change, RuleOptions* options) {
@@ -58,7 +77,9 @@ absl::Status ChangeRule(const RuleChange& change, RuleOptions* options) {
     if (!scope.ok()) return scope.status();
     options->scope = *scope;
   }
-  return ChangeAdacons(change, options);
+  absl::Status status = ChangeAdacons(change, options);
+  status.Update(ChangeKrum(change, options));
+  return status;
 }
 
 bool SameRule(const RuleOptions& a, const RuleOptions& b) {

@@ -24,6 +24,8 @@ struct RuleChange {
   std::optional<double> learning_rate;  // the schedule's
   std::optional<double> adacons_beta;
   std::optional<std::string> adacons_rescale;
+  std::optional<int32_t> krum_byzantine_workers;
+  std::optional<int32_t> krum_selected;
 };
 
 // The answer to an accepted change.
@@ -34,7 +36,7 @@ struct RuleChangeResult {
 };
 
 // INVALID_ARGUMENT as ValidateCombineOptions, and for an empty change, unknown
-// names, and AdaCons' options without that rule.
+// names, and options of a rule without that rule.
 absl::StatusOr<CombineOptions> ChangedCombination(const CombineOptions& before,
                                                   const RuleChange& change);
 

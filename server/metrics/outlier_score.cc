@@ -1,23 +1,15 @@
 // A robust z-score of gradient norms on a logarithmic scale.
 #include "server/metrics/outlier_score.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <limits>
 #include <vector>
 
+#include "server/combine/median.h"
+
 namespace agg {
 namespace {
-
-// `values` has at least one value, and no NaN.
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  if (values.size() % 2 == 1) return values[half];
-  const double low = values[half - 1], high = values[half];
-  return low == high ? low : 0.5 * (low + high);  // -Inf twice is -Inf
-}
 
 // |a - b|, 0 for equal infinities.
 double Distance(double a, double b) { return a == b ? 0.0 : std::abs(a - b); }
@@ -25,7 +17,6 @@ double Distance(double a, double b) { return a == b ? 0.0 : std::abs(a - b); }
 }  // namespace
 
 std::vector<double> OutlierScores(const std::vector<double>& norms) {
-  constexpr double kMadToDeviation = 1.4826;
   std::vector<double> scores(norms.size(),
                              std::numeric_limits<double>::quiet_NaN());
   std::vector<double> logs;

@@ -50,12 +50,16 @@ void AddTotals(const RoundState& state, FamilyBuilder* builder) {
                {{"kind", "compensated_gram"}});
   builder->Add(static_cast<double>(state.adacons_fallback_rounds),
                {{"kind", "adacons_mean"}});
+  builder->Add(static_cast<double>(state.short_rounds), {{"kind", "few_rows"}});
   builder->Counter("aggserver_examples_total",
                    "Training examples that entered applied rounds.",
                    static_cast<double>(state.examples));
   builder->Counter("aggserver_excluded_rows_total",
                    "Gradients left out: not finite, or not on all shards.",
                    static_cast<double>(state.excluded_rows));
+  builder->Counter("aggserver_outlier_rows_total",
+                   "Gradients with an unusual norm, left out or not.",
+                   static_cast<double>(state.outlier_rows));
 }
 
 void AddWorkerTotals(const RoundState& state, FamilyBuilder* builder) {
@@ -63,6 +67,12 @@ void AddWorkerTotals(const RoundState& state, FamilyBuilder* builder) {
                         "A worker's gradients left out, not being finite.");
   for (size_t i = 0; i < state.excluded_by_rank.size(); ++i) {
     builder->Add(static_cast<double>(state.excluded_by_rank[i]),
+                 {{"worker", std::to_string(i)}});
+  }
+  builder->BeginCounter("aggserver_worker_outlier_rows_total",
+                        "A worker's gradients with an unusual norm.");
+  for (size_t i = 0; i < state.outliers_by_rank.size(); ++i) {
+    builder->Add(static_cast<double>(state.outliers_by_rank[i]),
                  {{"worker", std::to_string(i)}});
   }
   builder->BeginCounter("aggserver_worker_delay_seconds_total",

@@ -120,9 +120,24 @@ T* TotalOf(const MetricsOptions& options, int32_t rank,
 
 void CountExcluded(const MetricsOptions& options, const Decision& decision,
                    RoundState* state) {
-  state->excluded_rows += decision.excluded_ranks.size();
+  const std::vector<OutlierRow>& outliers = decision.outliers.rows;
   for (const int32_t rank : decision.excluded_ranks) {
+    if (std::any_of(
+            outliers.begin(), outliers.end(),
+            [rank](const OutlierRow& row) { return row.rank == rank; })) {
+      continue;  // has a total of its own
+    }
+    ++state->excluded_rows;
     uint64_t* total = TotalOf(options, rank, &state->excluded_by_rank);
+    if (total != nullptr) ++*total;
+  }
+}
+
+void CountOutliers(const MetricsOptions& options, const OutlierReport& outliers,
+                   RoundState* state) {
+  state->outlier_rows += outliers.rows.size();
+  for (const OutlierRow& row : outliers.rows) {
+    uint64_t* total = TotalOf(options, row.rank, &state->outliers_by_rank);
     if (total != nullptr) ++*total;
   }
 }
@@ -200,6 +215,7 @@ RoundState InitialRoundState(const MetricsOptions& options) {
   }
   state.gauges.shadows.resize(options.shadow_rules.size());
   state.excluded_by_rank.resize(static_cast<size_t>(num_workers));
+  state.outliers_by_rank.resize(static_cast<size_t>(num_workers));
   state.delay_seconds_by_rank.resize(static_cast<size_t>(num_workers));
   return state;
 }
@@ -211,11 +227,13 @@ RoundState NextRoundState(const MetricsOptions& options,
   const Decision& decision = report.decision;
   SetNumbers(report, &next.gauges);
   CountExcluded(options, decision, &next);
+  CountOutliers(options, decision.outliers, &next);
   AddDelays(options, report, &next);
   ObservePhases(report.durations, &next);
   next.last_round_time = absl::ToDoubleSeconds(now - absl::UnixEpoch());
   next.compensated_rounds += decision.compensated ? 1 : 0;
   next.adacons_fallback_rounds += decision.adacons_fallback ? 1 : 0;
+  next.short_rounds += decision.short_of_rows ? 1 : 0;
   if (!report.applied) {
     ++next.skipped_rounds;
     return next;

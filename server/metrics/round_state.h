@@ -72,12 +72,15 @@ struct RoundState {
   double last_round_time = kUndefined;  // Unix time in seconds
   // Totals since the process started.
   uint64_t applied_rounds = 0, skipped_rounds = 0;
-  uint64_t examples = 0;  // of rows that entered an applied round
-  uint64_t excluded_rows = 0;
+  uint64_t examples = 0;       // of rows that entered an applied round
+  uint64_t excluded_rows = 0;  // but for outliers
   std::vector<uint64_t> excluded_by_rank;  // up to the last rank with a series
-  std::vector<double> delay_seconds_by_rank;  // as excluded_by_rank
+  uint64_t outlier_rows = 0;               // excluded or not
+  std::vector<uint64_t> outliers_by_rank;  // as excluded_by_rank
+  std::vector<double> delay_seconds_by_rank;  // likewise
   uint64_t compensated_rounds = 0;
   uint64_t adacons_fallback_rounds = 0;
+  uint64_t short_rounds = 0;  // Decision::short_of_rows
   std::array<DurationHistogram, kTimedPhases.size()> phases;
   DurationHistogram rounds;  // all phases of a round together
 };

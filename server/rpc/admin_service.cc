@@ -45,6 +45,12 @@ RuleChange FromProto(const v1::SetRuleRequest& request) {
   if (request.has_adacons_rescale()) {
     change.adacons_rescale = request.adacons_rescale();
   }
+  if (request.has_krum_byzantine_workers()) {
+    change.krum_byzantine_workers = request.krum_byzantine_workers();
+  }
+  if (request.has_krum_selected()) {
+    change.krum_selected = request.krum_selected();
+  }
   return change;
 }
 

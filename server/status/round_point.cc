@@ -146,6 +146,11 @@ Json RoundDetailJson(const RoundReport& report) {
   json["round"] = report.round;
   json["ranks"] = std::move(ranks);
   json["excluded"] = report.decision.excluded_ranks;
+  // What the policy of outliers has found, whether it excludes them or not.
+  json["outlier_ranks"] = Json::array();
+  for (const OutlierRow& row : report.decision.outliers.rows) {
+    json["outlier_ranks"].push_back(row.rank);
+  }
   json["coefficients"] = RoundedNumbers(statistics.row_coefficients);
   json["norms"] = RoundedNumbers(statistics.row_norms);
   json["means"] = RoundedNumbers(statistics.mean_cosines);

@@ -22,6 +22,7 @@ namespace {
 struct Names {
   std::string rule, scope;
   std::string adacons_rescale = "none";
+  std::string outlier_action = "exclude";
   std::string step_scale = "none";
   std::string averaging = "debiased";
 };
@@ -83,8 +84,8 @@ std::vector<Flag> RuleFlags(Names* names, RuleOptions* rule) {
       {"--scope", "per_tensor|global",
        "without effect, since there is one tensor", TextValue(&names->scope)},
       {"--kappa_limit", "LIMIT",
-       "cancellation above which Adasum takes a compensated Gram matrix; "
-       "default 1e10",
+       "cancellation above which Adasum and Krum take a compensated Gram "
+       "matrix; default 1e10",
        Number(&rule->kappa_limit)},
       {"--adacons_beta", "BETA",
        "momentum of sorted coefficients; default 0.99",
@@ -93,6 +94,30 @@ std::vector<Flag> RuleFlags(Names* names, RuleOptions* rule) {
        Number(&rule->adacons.epsilon)},
       {"--adacons_rescale", "none|mean_norm|match_mean", "default: none",
        TextValue(&names->adacons_rescale)},
+  };
+}
+
+std::vector<Flag> RobustFlags(Names* names, CombineOptions* combine) {
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  RuleOptions* const rule = &combine->rule;
+  return {
+      {"--krum_byzantine_workers", "COUNT",
+       "rows that krum and multi_krum take for byzantine; default 1",
+       NumberValue(0, kMost, "0 or more", &rule->krum.byzantine_workers)},
+      {"--krum_selected", "COUNT",
+       "rows that multi_krum averages; default 0: all but the byzantine ones",
+       NumberValue(0, kMost, "0 or more", &rule->krum.selected)},
+      {"--geometric_median_iterations", "COUNT", "at most; default 64",
+       NumberValue(1, kMost, "1 or more", &rule->geometric_median.iterations)},
+      {"--geometric_median_epsilon", "EPSILON",
+       "the least distance, of the median norm; default 1e-6",
+       Number(&rule->geometric_median.epsilon)},
+      {"--outliers_max_deviations", "COUNT",
+       "rows whose norm is farther from the median are outliers; default 0: "
+       "none are",
+       Number(&combine->outliers.max_deviations)},
+      {"--outliers_action", "exclude|warn", "default: exclude",
+       TextValue(&names->outlier_action)},
   };
 }
 
@@ -155,6 +180,7 @@ Program AggCombine(CombineFlags* flags, Names* names) {
   program.version = absl::StrCat("agg_combine ", kVersion, "\n");
   for (const std::vector<Flag>& part :
        {RuleFlags(names, &combine->rule), FileFlags(flags),
+        RobustFlags(names, combine),
         StepScaleFlags(names, &combine->step_scale), StepFlags(combine)}) {
     program.flags.insert(program.flags.end(), part.begin(), part.end());
   }
@@ -183,6 +209,8 @@ absl::Status TakeNames(const Names& names, CombineOptions* combine) {
   }
   Take(ParseAdaconsRescale("--adacons_rescale", names.adacons_rescale),
        &rule.adacons.rescale, &status);
+  Take(ParseOutlierAction("--outliers_action", names.outlier_action),
+       &combine->outliers.action, &status);
   Take(ParseStepScale("--step_scale", names.step_scale),
        &combine->step_scale.kind, &status);
   Take(ParseAveraging("--averaging", names.averaging),

@@ -2,6 +2,7 @@
 // adds to them.
 #include "server/tools/step_line.h"
 
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <utility>
@@ -44,6 +45,12 @@ Json MatrixJson(const GramMatrix& gram) {
   return rows;
 }
 
+std::vector<int32_t> OutlierRanks(const OutlierReport& outliers) {
+  std::vector<int32_t> ranks;
+  for (const OutlierRow& row : outliers.rows) ranks.push_back(row.rank);
+  return ranks;
+}
+
 }  // namespace
 
 std::string CombineStepLine(int64_t step, const std::string& file,
@@ -63,6 +70,7 @@ std::string CombineStepLine(int64_t step, const std::string& file,
   line["compensated"] = decision.compensated;
   line["adacons_fallback"] = decision.adacons_fallback;
   line["excluded"] = decision.excluded_ranks;
+  line["outliers"] = OutlierRanks(decision.outliers);
   line["finished"] = decision.finished;
   line["skipped"] = report.applied ? Json() : Json(decision.skip_reason);
   return JsonLine(line);

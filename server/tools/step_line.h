@@ -11,8 +11,9 @@ namespace agg {
 
 // Members: step, file, coefficients, gram; the numbers that RoundNumbers() has
 // for agg_combine, by their names there; fallback (compensated or
-// adacons_fallback), excluded (rows), finished, skipped (the reason). Undefined
-// and infinite values are null. No newline.
+// adacons_fallback), excluded (rows), outliers (rows, excluded or not),
+// finished, skipped (the reason). Undefined and infinite values are null. No
+// newline.
 std::string CombineStepLine(int64_t step, const std::string& file,
                             const CombineStepResult& result);
 

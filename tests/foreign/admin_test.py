@@ -37,6 +37,9 @@ class AdminTest(ForeignTestCase):
                               job, "SetRule", **{field: value})
         self.assert_fails(Code.INVALID_ARGUMENT, "adacons_beta", self.call,
                           job, "SetRule", adacons_beta=0.5)
+        self.assert_fails(Code.INVALID_ARGUMENT, "krum_selected is 2",
+                          self.call, job, "SetRule", rule="krum",
+                          krum_selected=2)
         worker.leave()
         self.assert_fails(Code.FAILED_PRECONDITION, "finished", self.call, job,
                           "SetRule", rule="mean")

@@ -2,6 +2,7 @@
 
 #include "tests/reference/adacons_rule.h"
 #include "tests/reference/adasum_tree.h"
+#include "tests/reference/robust_rules.h"
 #include "tests/reference/row_statistics.h"
 
 namespace agg {
@@ -29,6 +30,14 @@ const Transcription kTranscriptions[] = {
      [](const Rows& rows, const Examples&) {
        Vector momentum;
        return Adacons(rows, 0.99L, 1e-8L, Rescale::kNone, &momentum).direction;
+     }},
+    {"krum",
+     [](const Rows& rows, const Examples&) { return MultiKrum(rows, 1, 1); }},
+    {"multi_krum",
+     [](const Rows& rows, const Examples&) { return MultiKrum(rows, 1, 0); }},
+    {"geometric_median",
+     [](const Rows& rows, const Examples&) {
+       return GeometricMedian(rows, 64, 1e-6L);
      }},
 };
 

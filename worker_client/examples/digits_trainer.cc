@@ -83,6 +83,7 @@ absl::Status TrainRounds(const DigitsTraining& training, const DigitsData& data,
         *parameters, data,
         WorkerBatch(training, order, static_cast<int>(version % rounds)),
         &gradient);
+    if (training.spoil != nullptr) training.spoil(version, &gradient);
     const absl::StatusOr<RoundOutcome> outcome =
         client->PushPull(gradient.views(), info, views);
     if (!outcome.ok()) return outcome.status();

@@ -22,6 +22,9 @@ struct DigitsTraining {
   int batch = 2;  // examples of each worker in each round
   int epochs = 2;
   uint64_t seed = 0;
+  // What becomes of a gradient at this version before it is pushed; null:
+  // nothing. For workers that are wrong on purpose.
+  std::function<void(uint64_t version, DigitsTensors* gradient)> spoil;
 };
 
 struct DigitsResult {

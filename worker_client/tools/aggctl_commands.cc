@@ -121,6 +121,12 @@ class Session {
     if (flags_.adacons_rescale.has_value()) {
       request.set_adacons_rescale(*flags_.adacons_rescale);
     }
+    if (flags_.krum_byzantine_workers.has_value()) {
+      request.set_krum_byzantine_workers(*flags_.krum_byzantine_workers);
+    }
+    if (flags_.krum_selected.has_value()) {
+      request.set_krum_selected(*flags_.krum_selected);
+    }
     v1::SetRuleReply reply;
     const AggctlResult result = client_.SetRule(request, &reply);
     return Show(result, reply, [&] { return SetRuleText(reply); });

@@ -86,7 +86,11 @@ Program SetRule(AggctlFlags* out) {
        {"--adacons-beta", "BETA", "AdaCons' momentum, in [0, 1)",
         FiniteValue(&out->adacons_beta)},
        {"--adacons-rescale", "none|mean_norm|match_mean",
-        "the length of AdaCons' gradient", TextValue(&out->adacons_rescale)}}};
+        "the length of AdaCons' gradient", TextValue(&out->adacons_rescale)},
+       {"--krum-byzantine-workers", "N", "rows that Krum takes for byzantine",
+        WholeValue(&out->krum_byzantine_workers)},
+       {"--krum-selected", "N", "rows that multi_krum averages; 0: the others",
+        WholeValue(&out->krum_selected)}}};
 }
 
 std::vector<Program> OtherCommands(AggctlFlags* out) {

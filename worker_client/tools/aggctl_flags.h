@@ -39,6 +39,7 @@ struct AggctlFlags {
   // set-rule: what is to change
   absl::optional<std::string> rule, scope, step_scale, adacons_rescale;
   absl::optional<double> learning_rate, adacons_beta;
+  absl::optional<int32_t> krum_byzantine_workers, krum_selected;
   absl::optional<bool> force_step_scale;
   // evict
   absl::optional<int32_t> rank;

@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "gtest/gtest.h"
 #include "server/combine/gram_stats.h"
+#include "server/combine/options.h"
 #include "server/combine/rule_table.h"
 #include "tests/reference/combination_rules.h"
 #include "tests/server/combine/test_rows.h"
@@ -28,11 +29,12 @@ Combined Combine(const Rule& rule, const Rows& rows, RuleState state = {}) {
   for (size_t i = 0; i < rows.size(); ++i) {
     examples.push_back(static_cast<double>(1 + i % 3));
   }
-  const AdaconsOptions adacons;
+  const RuleOptions options;
   Combined combined;
   combined.weights.resize(rows.size());
-  combined.result = rule.make()->Combine({gram, examples, adacons}, &state,
-                                         absl::MakeSpan(combined.weights));
+  combined.result = rule.make()->Combine(
+      {gram, examples, options.adacons, options.krum, options.geometric_median},
+      &state, absl::MakeSpan(combined.weights));
   combined.state = std::move(state);
   return combined;
 }
@@ -69,14 +71,16 @@ TEST_P(CombinationRuleTest, DependsOnItsArgumentsAlone) {
   const Rows rows = BiasedLcgRows(1, 6, 30, 0.3);
   const GramMatrix gram = MakeGram(rows);
   const std::vector<double> examples(6, 1.0);
-  const AdaconsOptions adacons;
+  const RuleOptions options;
   const auto used = rule().make();
   std::vector<std::vector<double>> weights(3, std::vector<double>(6));
   for (int i = 0; i < 3; ++i) {
     // The last one by a new object, the others by one that has been used.
     RuleState state;
     (i < 2 ? *used : *rule().make())
-        .Combine({gram, examples, adacons}, &state, absl::MakeSpan(weights[i]));
+        .Combine({gram, examples, options.adacons, options.krum,
+                  options.geometric_median},
+                 &state, absl::MakeSpan(weights[i]));
   }
   EXPECT_EQ(weights[0], weights[1]);
   EXPECT_EQ(weights[0], weights[2]);

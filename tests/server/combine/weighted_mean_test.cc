@@ -16,7 +16,7 @@ TEST(WeightedMeanTest, RowsCountByTheirExamples) {
   std::vector<double> weights(2);
   RuleState state;
   const RuleResult result = WeightedMeanRule().Combine(
-      {gram, examples, {}}, &state, absl::MakeSpan(weights));
+      {gram, examples, {}, {}, {}}, &state, absl::MakeSpan(weights));
   EXPECT_EQ(weights, (std::vector<double>{0.75, 0.25}));
   EXPECT_EQ(result.norm_squared, 10.0);
 }

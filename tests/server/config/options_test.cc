@@ -106,6 +106,28 @@ TEST(OptionsTest, DefaultsThatDependOnTheKind) {
   ASSERT_TRUE(options.ok()) << options.status();
 }
 
+TEST(OptionsTest, RobustRulesAndOutliers) {
+  auto options = Make(
+      "workers: 9 learning_rate { rate: 1 } outliers {} "
+      "combination { rule: 'multi_krum' krum { selected: 3 } } "
+      "shadow_rules { rule: 'geometric_median' }");
+  ASSERT_TRUE(options.ok()) << options.status();
+  const CombineOptions& combine = options->coordinator.combine;
+  EXPECT_EQ(combine.rule.scope, Scope::kGlobal);
+  EXPECT_EQ(combine.rule.krum.byzantine_workers, 1);
+  EXPECT_EQ(combine.rule.krum.selected, 3);
+  EXPECT_EQ(combine.shadow_rules[0].geometric_median.iterations, 64);
+  EXPECT_EQ(combine.shadow_rules[0].geometric_median.epsilon, 1e-6);
+  EXPECT_EQ(combine.outliers.max_deviations, 6.0);
+  EXPECT_EQ(combine.outliers.action, OutlierAction::kExclude);
+  // Nobody can be byzantine among so few.
+  options =
+      Make("workers: 4 learning_rate { rate: 1 } combination { rule: 'krum' }");
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->coordinator.combine.rule.krum.byzantine_workers, 0);
+  EXPECT_EQ(options->coordinator.combine.outliers.max_deviations, 0.0);
+}
+
 TEST(OptionsTest, GroupsReachBothHalves) {
   const auto options = Make(std::string(kSmallest) + R"(
       optimizer { weight_decay: 0.5 momentum: 0.9 nesterov: true }
@@ -135,6 +157,13 @@ TEST(OptionsTest, EveryKindOfEverything) {
         "combination { rule: 'adasum' }",
         "combination { rule: 'adasum_counted' }",
         "combination { rule: 'adacons' adacons { rescale: 'mean_norm' } }",
+        "combination { rule: 'krum' }",
+        "workers: 7 combination { rule: 'krum' krum { byzantine_workers: 2 } }",
+        "workers: 7 shadow_rules { rule: 'multi_krum' krum { selected: 6 } }",
+        "combination { rule: 'geometric_median' "
+        "geometric_median { iterations: 3 epsilon: 0.1 } }",
+        "workers: 4 outliers {}",
+        "workers: 4 outliers { max_deviations: 3.5 action: 'warn' }",
         "step_scale { kind: 'linear' }",
         "step_scale { kind: 'sqrt' }",
         "step_scale { kind: 'adascale' averaging: 'paper' smoothing: 0 }",
@@ -205,6 +234,29 @@ TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
        {"combination.adacons.beta is 1"}},
       {"combination { rule: 'adacons' adacons { rescale: 'x' } }",
        {"combination.adacons.rescale", "\"x\"", "match_mean"}},
+      {"combination { rule: 'mean' krum {} }",
+       {"combination.krum is set", "rule \"mean\""}},
+      {"workers: 6 combination { rule: 'krum' krum { byzantine_workers: 2 } }",
+       {"combination.krum.byzantine_workers is 2", "(1)"}},
+      {"combination { rule: 'krum' krum { byzantine_workers: -1 } }",
+       {"combination.krum.byzantine_workers is -1"}},
+      {"workers: 7 combination { rule: 'krum' krum { selected: 2 } }",
+       {"combination.krum.selected is set", "rule \"krum\""}},
+      {"workers: 7 shadow_rules { rule: 'multi_krum' krum { selected: 7 } }",
+       {"shadow_rules[0].krum.selected is 7", "(6)"}},
+      {"combination { rule: 'krum' geometric_median {} }",
+       {"combination.geometric_median is set", "rule \"krum\""}},
+      {"combination { rule: 'geometric_median' "
+       "geometric_median { iterations: 1001 } }",
+       {"combination.geometric_median.iterations is 1001", "1 to 1000"}},
+      {"combination { rule: 'geometric_median' "
+       "geometric_median { epsilon: 1e-9 } }",
+       {"combination.geometric_median.epsilon is 1e-09", "[1e-8, 1]"}},
+      {"workers: 3 outliers {}", {"workers is 3", "at least 4"}},
+      {"workers: 4 outliers { max_deviations: 0.5 }",
+       {"outliers.max_deviations is 0.5", ">= 1"}},
+      {"workers: 4 outliers { action: 'x' }",
+       {"outliers.action is \"x\"", "\"exclude\", \"warn\""}},
       {"shadow_rules {} shadow_rules { rule: 'x' }",
        {"shadow_rules[1].rule", "\"x\""}},
       {"step_scale { kind: 'x' }", {"step_scale.kind", "\"x\"", "adascale"}},

@@ -58,6 +58,11 @@ TEST(PublishConfigTest, NamesWhatIsInTheWay) {
       {"combination { rule: \"mean\" scope: \"global\" }",
        "combination.scope is \"global\"; allowed: with publish \"pipelined\": "
        "\"per_tensor\""},
+      {"outliers {}",
+       "outliers is set; allowed: to be left out with publish \"pipelined\""},
+      {"combination { rule: \"krum\" }",
+       "combination.scope is \"global\"; allowed: with publish \"pipelined\": "
+       "\"per_tensor\""},
       {"clip_norm: 2",
        "clip_norm is 2; allowed: with publish \"pipelined\": 0"},
       {"step_scale { kind: \"adascale\" }", "step_scale.kind is \"adascale\""},

@@ -1,6 +1,7 @@
 #include "server/coordinator/job_facts.h"
 
 #include "absl/status/status.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/combine/rule_table.h"
 
@@ -57,6 +58,28 @@ TEST(JobFactsTest, ARuleReadsBackAndChangesAnythingIntoIt) {
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->rule.rule, plain.rule.rule);
   EXPECT_EQ(back->schedule.learning_rate, 3);
+}
+
+TEST(JobFactsTest, KrumReadsBackAndMayBeMissing) {
+  CombineOptions options;
+  options.schedule.learning_rate = 1;
+  options.rule.rule = FindRule("multi_krum");
+  options.rule.krum = {3, 4};
+  JobChanges changes;
+  changes.rule = ChangeTo(options);
+  const auto read = ParseJobChanges(JobChangesText(changes));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->rule->krum_byzantine_workers, 3);
+  EXPECT_EQ(read->rule->krum_selected, 4);
+  const auto made = ChangedCombination(options, *read->rule);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->rule.krum.selected, 4);
+  // As a release wrote it that had no Krum.
+  options.rule.rule = FindRule("mean");
+  changes.rule = ChangeTo(options);
+  const std::string text = JobChangesText(changes);
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("krum")));
+  EXPECT_TRUE(ParseJobChanges(text).ok());
 }
 
 TEST(JobFactsTest, TheirPlaceInTheOrderReadsBack) {

@@ -67,6 +67,32 @@ TEST(RoundOutcomeTest, RemarksSayWhyARowIsLeftOut) {
   EXPECT_THAT(report.message, HasSubstr("why it was skipped; excluded, "));
 }
 
+TEST(RoundOutcomeTest, RemarksNameOutliersApart) {
+  RoundReport report = Report();
+  report.decision.excluded_ranks = {0, 1, 4};
+  report.decision.outliers.rows = {{0, 0, 712.4, 31.44}};
+  report.decision.outliers.excluded = true;
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_EQ(report.message,
+            "excluded, committed but not completely pushed: rank 1 (shard 2); "
+            "excluded non-finite rows of ranks 4; excluded as outliers: rank 0 "
+            "(norm 712, 31.4 deviations)");
+  report = Report();
+  report.decision.outliers.rows = {{0, 0, 0.5, 7}};
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_THAT(report.message, HasSubstr("; outliers, which count: rank 0 "
+                                        "(norm 0.5, 7.0 deviations)"));
+  report = Report();
+  report.decision.outliers.too_few_rows = true;
+  report.decision.short_of_rows = true;
+  report.combination.rule = "krum";
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_THAT(report.message,
+              HasSubstr("outliers were not looked for: fewer than 4 rows that "
+                        "are not zero; krum had fewer rows than 2 "
+                        "byzantine_workers + 3"));
+}
+
 TEST(RoundOutcomeTest, RemarksTellOtherBytesFromMissingOnes) {
   RoundReport report = Report();
   report.incomplete_rows = {{0, 2}, {1, 3, true}, {4, 2}};

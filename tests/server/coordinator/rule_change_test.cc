@@ -92,6 +92,30 @@ TEST(RuleChangeTest, ErrorsSayWhatIsAllowed) {
   EXPECT_THAT(ErrorOf(change), HasSubstr("learning_rate.rate is -1"));
 }
 
+TEST(RuleChangeTest, KrumComesWithItsOptions) {
+  RuleChange change;
+  change.rule = "multi_krum";
+  change.krum_byzantine_workers = 2;
+  change.krum_selected = 3;
+  const auto several = ChangedCombination(Options(), change);
+  ASSERT_TRUE(several.ok()) << several.status();
+  EXPECT_EQ(several->rule.krum.byzantine_workers, 2);
+  EXPECT_EQ(several->rule.krum.selected, 3);
+  change.rule = "krum";
+  EXPECT_THAT(ErrorOf(change),
+              HasSubstr("krum_selected is 3; allowed: with rule "
+                        "\"multi_krum\"; the rule is \"krum\""));
+  change.krum_selected.reset();
+  EXPECT_TRUE(ChangedCombination(Options(), change).ok());
+  change.rule = "mean";
+  EXPECT_THAT(ErrorOf(change),
+              HasSubstr("krum_byzantine_workers is 2; allowed: with rule "
+                        "\"krum\" or \"multi_krum\""));
+  change.rule = "krum";
+  change.krum_byzantine_workers = -1;
+  EXPECT_THAT(ErrorOf(change), HasSubstr("krum.byzantine_workers is -1"));
+}
+
 TEST(RuleChangeTest, MomentumIsOfOneRuleAveragesAreOfTheGradients) {
   CombineState state;
   state.rule.resize(1);

@@ -54,12 +54,13 @@ TEST(MetricsTest, EverySeriesExistsFromTheStart) {
     EXPECT_TRUE(
         std::isnan(scrape.Value("aggserver_worker_coefficient", worker)));
     EXPECT_EQ(scrape.Value("aggserver_worker_excluded_rows_total", worker), 0);
+    EXPECT_EQ(scrape.Value("aggserver_worker_outlier_rows_total", worker), 0);
   }
   for (const char* labels : {"outcome=\"applied\"", "outcome=\"skipped\""}) {
     EXPECT_EQ(scrape.Value("aggserver_rounds_total", labels), 0);
   }
-  for (const char* labels :
-       {"kind=\"compensated_gram\"", "kind=\"adacons_mean\""}) {
+  for (const char* labels : {"kind=\"compensated_gram\"",
+                             "kind=\"adacons_mean\"", "kind=\"few_rows\""}) {
     EXPECT_EQ(scrape.Value("aggserver_fallbacks_total", labels), 0);
   }
   for (const char* phase : {"wait", "gram", "compensated", "decide", "norms",

@@ -118,6 +118,30 @@ TEST(RoundStateTest, CountsExamplesOfRowsThatWereUsed) {
   EXPECT_THAT(state.excluded_by_rank, ElementsAre(0, 1));
 }
 
+// They have totals of their own, so that an alert can tell them from rows that
+// are not finite.
+TEST(RoundStateTest, CountsOutliersApart) {
+  const MetricsOptions options;
+  RoundReport report = Report({0, 1, 2});
+  report.decision.excluded_ranks = {0, 1};
+  report.decision.outliers.rows = {{1, 1, 9.0, 9.0}};
+  report.decision.outliers.excluded = true;
+  report.decision.short_of_rows = true;
+  RoundState state =
+      NextRoundState(options, InitialRoundState(options), report, kNow);
+  EXPECT_EQ(state.examples, 30u);
+  EXPECT_EQ(state.excluded_rows, 1u);
+  EXPECT_THAT(state.excluded_by_rank, ElementsAre(1));
+  EXPECT_EQ(state.outlier_rows, 1u);
+  EXPECT_THAT(state.outliers_by_rank, ElementsAre(0, 1));
+  EXPECT_EQ(state.short_rounds, 1u);
+  report.decision.excluded_ranks = {};  // only warned of
+  report.decision.outliers.excluded = false;
+  state = NextRoundState(options, state, report, kNow);
+  EXPECT_EQ(state.excluded_rows, 1u);
+  EXPECT_EQ(state.outlier_rows, 2u);
+}
+
 TEST(RoundStateTest, ExcludedRanksAboveTheCapCountInTheTotalOnly) {
   MetricsOptions options;
   options.max_workers = 2;

@@ -65,6 +65,12 @@ TEST(RoundHistoryTest, KeepsTheLastRounds) {
 TEST(RoundHistoryTest, TheLastRoundInDetail) {
   RoundHistory history(Small());
   history.Add(SomeRound(3));
+  RoundReport with_outlier = SomeRound(3);
+  with_outlier.decision.outliers.rows = {{5, 2, 9.0, 9.0}};
+  history.Add(with_outlier);
+  EXPECT_THAT(Written(history, 0),
+              HasSubstr("\"excluded\":[5],\"outlier_ranks\":[5]"));
+  history.Add(SomeRound(3));
   RoundReport skipped = SomeRound(4);
   skipped.applied = false;
   skipped.message = std::string(1000, 'm');
@@ -72,7 +78,7 @@ TEST(RoundHistoryTest, TheLastRoundInDetail) {
   const std::string json = Written(history, 0);
   // The applied round's cosines, made square; what is not finite is null.
   EXPECT_THAT(json, HasSubstr("\"last\":{\"round\":3,\"ranks\":[0,1,5],"
-                              "\"excluded\":[5]"));
+                              "\"excluded\":[5],\"outlier_ranks\":[]"));
   EXPECT_THAT(json, HasSubstr("\"cosines\":[[1,0.5,null],[0.5,1,null],"
                               "[null,null,null]]"));
   // Compute seconds by shard, all phases together.

@@ -53,6 +53,13 @@ TEST(AggCombineErrorsTest, BadFlagsAreRefused) {
                 "--scope is \"shard\"; allowed: ");
   ExpectRefused({"--rule=adacons", "--adacons_beta=1", file},
                 "adacons.beta is 1");
+  ExpectRefused({"--rule=krum", "--krum_byzantine_workers=-1", file},
+                "--krum_byzantine_workers is \"-1\"; allowed: 0 or more");
+  ExpectRefused(
+      {"--rule=geometric_median", "--geometric_median_epsilon=2", file},
+      "geometric_median.epsilon is 2; allowed: in [1e-8, 1]");
+  ExpectRefused({"--rule=mean", "--outliers_action=x", file},
+                "--outliers_action is \"x\"; allowed: \"exclude\", \"warn\"");
   ExpectRefused({"--rule=adasum", "--step_scale=adascale", file}, "force");
   ExpectRefused({"--rule=mean", "--examples=0", file},
                 "--examples is \"0\"; allowed: whole numbers from 1");

@@ -190,6 +190,36 @@ TEST(AggCombineTest, NonFiniteRowsAreExcluded) {
   }
 }
 
+TEST(AggCombineTest, RobustRulesAndOutliers) {
+  const Rows rows = {{90, 90}, {1, 0}, {1, 1}, {1, 3}, {1, 4}};
+  const auto line = [&](std::vector<std::string> flags) {
+    return RunSteps(flags, {rows}).lines[0];
+  };
+  const auto coefficients = [&](std::vector<std::string> flags) {
+    return line(flags).at("coefficients").get<std::vector<double>>();
+  };
+  EXPECT_EQ(coefficients({"--rule=krum"}),
+            (std::vector<double>{0, 0, 1, 0, 0}));
+  EXPECT_EQ(coefficients({"--rule=multi_krum"}),
+            (std::vector<double>{0, 0.25, 0.25, 0.25, 0.25}));
+  EXPECT_EQ(coefficients({"--rule=multi_krum", "--krum_selected=2",
+                          "--krum_byzantine_workers=1"}),
+            (std::vector<double>{0, 0, 0.5, 0.5, 0}));
+  EXPECT_LT(coefficients({"--rule=geometric_median"})[0], 0.03);
+  EXPECT_EQ(
+      coefficients({"--rule=geometric_median", "--geometric_median_epsilon=1",
+                    "--geometric_median_iterations=1"})
+          .size(),
+      5u);
+  const Json excluded = line({"--rule=mean", "--outliers_max_deviations=2"});
+  EXPECT_EQ(excluded.at("outliers"), Json::array({0}));
+  EXPECT_EQ(excluded.at("excluded"), Json::array({0}));
+  const Json warned = line(
+      {"--rule=mean", "--outliers_max_deviations=2", "--outliers_action=warn"});
+  EXPECT_EQ(warned.at("outliers"), Json::array({0}));
+  EXPECT_EQ(warned.at("excluded"), Json::array());
+}
+
 TEST(AggCombineTest, AStepWithoutFiniteRowsIsSkipped) {
   const RunResult result =
       RunSteps({"--rule=adasum"}, {{{1, 2}}, {{kNan, 1}}, {{3, 4}}});

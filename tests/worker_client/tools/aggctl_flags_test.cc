@@ -44,6 +44,16 @@ TEST(AggctlFlagsTest, FlagsStandAnywhereInBothSpellings) {
   EXPECT_EQ(flags->timeout, absl::Milliseconds(500));
 }
 
+TEST(AggctlFlagsTest, KrumsOptions) {
+  const auto flags =
+      ParseAggctlFlags({"set-rule", "multi_krum", "--krum-byzantine-workers=2",
+                        "--krum-selected", "0"},
+                       nullptr);
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_EQ(*flags->krum_byzantine_workers, 2);
+  EXPECT_EQ(*flags->krum_selected, 0);
+}
+
 TEST(AggctlFlagsTest, TheFlagIsBeforeTheEnvironment) {
   EXPECT_EQ(ParseAggctlFlags({"top"}, "a:1")->coordinator, "a:1");
   EXPECT_EQ(ParseAggctlFlags({"top"}, "")->coordinator, "127.0.0.1:50051");

@@ -105,7 +105,9 @@ class LocalServer:
         Args:
           shards: processes that share the parameters.
           workers: that the job expects.
-          rule: "mean", "adasum", "adacons", ...
+          rule: "mean", "adasum", "adacons", "multi_krum", ... Options of a
+            rule go into `config`: {"combination": {"rule": "multi_krum",
+            "krum": {"byzantine_workers": 2}}, "outliers": {}}.
           lr: the learning rate. None: 1 for the optimizer "add"; others but
             "none" need one.
           optimizer: its kind, or its fields: {"kind": "adamw", "beta1": 0.8}.

@@ -1,0 +1,74 @@
+// The point is kept as its coefficients w; vectors are never formed.
+#include "server/combine/geometric_median.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "server/combine/gram_stats.h"
+#include "server/combine/median.h"
+
+namespace agg {
+namespace {
+
+// sqrt(DBL_MIN): of its inverse there may be many before a sum overflows.
+constexpr double kLeastDistance = 1.4916681462400413e-154;
+constexpr double kSettled = 4 * std::numeric_limits<double>::epsilon();
+
+double MedianNorm(const GramMatrix& gram) {
+  std::vector<double> norms;
+  for (int i = 0; i < gram.num_rows(); ++i) {
+    norms.push_back(std::sqrt(gram(i, i)));
+  }
+  return Median(std::move(norms));
+}
+
+// One step; whether it has changed a coefficient noticeably.
+bool Step(const GramMatrix& gram, double nu, absl::Span<double> coefficients) {
+  const std::vector<double> dots = Product(gram, coefficients);
+  double norm_squared = 0.0;
+  for (size_t i = 0; i < dots.size(); ++i) {
+    norm_squared += coefficients[i] * dots[i];
+  }
+  std::vector<double> next(dots.size());
+  double sum = 0.0;
+  for (size_t i = 0; i < dots.size(); ++i) {
+    const int row = static_cast<int>(i);
+    const double squared =
+        (norm_squared - dots[i]) + (gram(row, row) - dots[i]);
+    next[i] = 1.0 / std::max(nu, std::sqrt(std::max(squared, 0.0)));
+    sum += next[i];
+  }
+  bool moved = false;
+  for (size_t i = 0; i < dots.size(); ++i) {
+    next[i] /= sum;
+    moved |= std::abs(next[i] - coefficients[i]) > kSettled * next[i];
+    coefficients[i] = next[i];
+  }
+  return moved;
+}
+
+}  // namespace
+
+void GeometricMedianCoefficients(const GeometricMedianOptions& options,
+                                 const GramMatrix& gram,
+                                 absl::Span<double> coefficients) {
+  const double nu =
+      std::max(options.epsilon * MedianNorm(gram), kLeastDistance);
+  std::fill(coefficients.begin(), coefficients.end(), 1.0 / gram.num_rows());
+  for (int k = 0; k < options.iterations; ++k) {
+    if (!Step(gram, nu, coefficients)) return;
+  }
+}
+
+RuleResult GeometricMedianRule::Combine(const RuleInput& input,
+                                        RuleState* /*state*/,
+                                        absl::Span<double> coefficients) {
+  GeometricMedianCoefficients(input.geometric_median, input.gram, coefficients);
+  return ResultOf(input.gram, coefficients);
+}
+
+}  // namespace agg

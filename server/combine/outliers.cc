@@ -1,0 +1,78 @@
+// Norms come from the diagonal of the sum over tensors. A row that leaves takes
+// its row and column out of every tensor's matrix.
+#include "server/combine/outliers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "server/combine/median.h"
+
+namespace agg {
+namespace {
+
+// By kept row: how many deviations its logarithm is from the median; 0 for a
+// zero row. Empty with too few others.
+std::vector<double> Deviations(const GramMatrix& total) {
+  std::vector<double> logs;
+  for (int i = 0; i < total.num_rows(); ++i) {
+    if (total(i, i) > 0.0) logs.push_back(0.5 * std::log(total(i, i)));
+  }
+  if (logs.size() < kMinJudgedRows) return {};
+  const double median = Median(logs);
+  for (double& log : logs) log = std::abs(log - median);
+  const double deviation =
+      std::max(kMadToDeviation * Median(logs), kLeastDeviation);
+  std::vector<double> deviations;
+  size_t next = 0;
+  for (int i = 0; i < total.num_rows(); ++i) {
+    deviations.push_back(total(i, i) > 0.0 ? logs[next++] / deviation : 0.0);
+  }
+  return deviations;
+}
+
+template <typename T>
+void KeepOnly(const std::vector<int>& places, std::vector<T>* list) {
+  std::vector<T> kept;
+  for (const int place : places) kept.push_back((*list)[place]);
+  *list = std::move(kept);
+}
+
+// Only the rows at these places (among the kept ones) stay.
+void Leave(const std::vector<int>& places, CompactedRound* round) {
+  for (const OutlierRow& row : round->outliers.rows) {
+    round->excluded_ranks.push_back(row.rank);
+  }
+  std::sort(round->excluded_ranks.begin(), round->excluded_ranks.end());
+  KeepOnly(places, &round->kept);
+  KeepOnly(places, &round->rows);
+  KeepOnly(places, &round->scales);
+  KeepOnly(places, &round->examples);
+  for (GramMatrix& gram : round->tensors) gram = gram.Compact(places);
+  round->total = round->total.Compact(places);
+}
+
+}  // namespace
+
+void JudgeOutliers(const OutlierOptions& options, CompactedRound* round) {
+  if (options.max_deviations == 0.0 || round->num_rows() == 0) return;
+  const std::vector<double> deviations = Deviations(round->total);
+  round->outliers.too_few_rows = deviations.empty();
+  std::vector<int> rest;
+  for (size_t i = 0; i < deviations.size(); ++i) {
+    const int row = static_cast<int>(i);
+    if (deviations[i] <= options.max_deviations) {
+      rest.push_back(row);
+      continue;
+    }
+    round->outliers.rows.push_back({round->rows[i].rank, round->kept[i],
+                                    std::sqrt(round->total(row, row)),
+                                    deviations[i]});
+  }
+  if (round->outliers.rows.empty()) return;
+  round->outliers.excluded = options.action == OutlierAction::kExclude;
+  if (round->outliers.excluded) Leave(rest, round);
+}
+
+}  // namespace agg

@@ -1,0 +1,46 @@
+// Skipped rounds have their own count, SkippedRun.
+#include "server/coordinator/remark_lines.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace agg {
+namespace {
+
+// Whether outliers, or that they could not be judged, is all there is to say.
+bool IsAboutOutliersAlone(const RoundReport& report) {
+  const Decision& decision = report.decision;
+  const OutlierReport& outliers = decision.outliers;
+  const size_t num_excluded = outliers.excluded ? outliers.rows.size() : 0;
+  return report.applied && (outliers.too_few_rows || !outliers.rows.empty()) &&
+         !report.not_finite.has_value() &&
+         decision.excluded_ranks.size() == num_excluded &&
+         !decision.compensated && !decision.adacons_fallback &&
+         !decision.short_of_rows;
+}
+
+}  // namespace
+
+std::string RemarkLines::Next(const RoundReport& report, const SkippedRun& run,
+                              absl::Time now) {
+  if (report.message.empty() || !run.worth_a_line()) return "";
+  std::string line = report.message;
+  if (run.length() > 1) {
+    absl::StrAppend(&line, "; ", run.length(), " rounds in a row were skipped");
+  }
+  if (!IsAboutOutliersAlone(report)) return line;
+  if (now - last_outliers_ < kOutlierLineInterval) {
+    ++unsaid_;
+    return "";
+  }
+  last_outliers_ = now;
+  const uint64_t unsaid = std::exchange(unsaid_, 0);
+  if (unsaid > 0) {
+    absl::StrAppend(&line, "; so it was in ", unsaid,
+                    " rounds since the last line about outliers");
+  }
+  return line;
+}
+
+}  // namespace agg

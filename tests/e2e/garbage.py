@@ -1,0 +1,82 @@
+"""Eight workers train the digits, and one of them pushes garbage.
+
+    garbage.py --bin=BAZEL_BIN [--seeds=3] [--only=REGEX]
+
+Trains with real processes (2 shards) for each way of combining and each kind of
+garbage (garbage_worker.cc), and prints the test accuracy as the table of
+server/combine/README.md 13.3. Rank 3 is the wrong one. All start at the same
+weights and see the same batches.
+"""
+
+import argparse
+import math
+import pathlib
+import re
+import statistics
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent))
+
+from deploy import quickstart_job as job  # noqa: E402
+
+WRONG_RANK = 3
+OUTLIERS = "outliers { max_deviations: 6 action: \"%s\" }"
+# Name -> what of a run it sets.
+COMBINATIONS = {
+    "mean": {},
+    "adasum": {"rule": "adasum"},
+    "unit_mean": {"rule": "unit_mean", "learning_rate": 0.3},
+    "krum": {"rule": "krum", "rule_options": "krum { byzantine_workers: 1 }"},
+    "multi_krum": {"rule": "multi_krum"},
+    "geometric_median": {"rule": "geometric_median"},
+    "mean, outliers excluded": {"more": OUTLIERS % "exclude"},
+    "mean, outliers warned of": {"more": OUTLIERS % "warn"},
+}
+# Name -> the worker's --garbage; "": all are honest.
+GARBAGE = {"none": "", "noise x 100": "noise", "flipped x 10": "flip",
+           "noise x 1": "matched", "flipped x 1": "turn"}
+
+
+def train(bin_folder, combination, garbage, seed):
+    """The run's JSON entry."""
+    programs = {}
+    if garbage:
+        worker = pathlib.Path(bin_folder) / "tests/e2e/garbage_worker"
+        programs[WRONG_RANK] = [worker, f"--garbage={garbage}"]
+    fields = {"workers": 8, "batch": 9, "epochs": 8, "learning_rate": 0.1,
+              "seed": seed, "programs": programs,
+              **COMBINATIONS[combination]}
+    return job.train(job.Run(**fields), bin_folder)
+
+
+def accuracy(bin_folder, combination, garbage, seed):
+    """On the test's digits; nan if the job failed or diverged."""
+    try:
+        found = train(bin_folder, combination, garbage, seed)["test_accuracy"]
+    except job.RunError as error:
+        print(f"{combination}, {garbage}: {error}", file=sys.stderr)
+        found = None
+    return float("nan") if found is None else found
+
+
+def main(argv):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--bin", required=True)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args(argv)
+    print("| combined by | " + " | ".join(GARBAGE) + " |")
+    print("|---|" + "---|" * len(GARBAGE))
+    for combination in COMBINATIONS:
+        if not re.search(options.only, combination):
+            continue
+        means = [statistics.fmean(
+            accuracy(options.bin, combination, garbage, seed)
+            for seed in range(options.seeds)) for garbage in GARBAGE.values()]
+        print(f"| {combination} | " +
+              " | ".join("diverged" if math.isnan(mean) else f"{mean:.3f}"
+                         for mean in means) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
