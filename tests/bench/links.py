@@ -82,6 +82,7 @@ class Link:
             except subprocess.TimeoutExpired:
                 self.emulator.kill()
                 self.emulator.wait()
+            self.emulator.stdout.close()
             self.emulator = None
         for name in (self.servers, self.workers):
             if pathlib.Path("/run/netns", name).exists():
