@@ -15,7 +15,9 @@ namespace agg {
 // --rtt_ms=20 --loss=0.1 --congestion=bbr --publish atomic). Behind a link
 // windows grow to what it holds. On loopback they grow as far as the reader is
 // behind, and the server's memory beyond its plan, for nothing: but for the
-// other direction of a pipelined job. `listen`: "host:port", IPv6 in brackets.
+// other direction of a pipelined job, of which a round of 100 MB at 1 Gbit/s
+// took 910 to 1,050 ms in place of 1,440 to 1,480 (--workers=1 --tensors=100).
+// `listen`: "host:port", IPv6 in brackets.
 bool WindowsGrow(bool pipelined, absl::string_view listen);
 
 }  // namespace agg
