@@ -92,7 +92,7 @@ absl::Status Membership::Persist(
     if (options_.recovery_window <= absl::ZeroDuration() &&
         !options_.observer && absl::IsAborted(status) &&
         EpochIsOver(*view, options_.call_timeout)) {
-      Pause(kHearsay, limit).IgnoreError();
+      AwaitReason(limit);
     }
     absl::Status fate = Pause(absl::ZeroDuration(), limit);
     if (!fate.ok()) return fate;
@@ -109,6 +109,14 @@ absl::Status Membership::Persist(
     view->over()->Cancel(status);
     const absl::Status next = AwaitNext(view, limit, &window);
     if (!next.ok()) return next;
+  }
+}
+
+void Membership::AwaitReason(const CallLimit& limit) {
+  const absl::Time until = clock_->Now() + kHearsay;
+  while (fate_.status().ok() && limit.cancelled().ok() &&
+         clock_->Now() < until) {
+    fate_.WaitFor(kLookForCancel).IgnoreError();
   }
 }
 

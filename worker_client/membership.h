@@ -80,6 +80,8 @@ class Membership {
 
   // Whether a call that failed so may succeed in another epoch.
   bool MayBeOver(const JobView& view, const absl::Status& status);
+  // Waits, 2 s by the clock, until the fate or the call is decided.
+  void AwaitReason(const CallLimit& limit);
   // Waits, and ends with the reason if the fate or the call is decided.
   absl::Status Pause(absl::Duration pause, const CallLimit& limit);
   // OK: view() is another one than `view`.

@@ -86,6 +86,7 @@ void ShardStream::WriteNext() {
   const bool ready = call_->connected_at != absl::InfiniteFuture();
   if (!ready || call_->ending || call_->writing) return;
   if (state_ != State::kPushing || next_frame_ == source_->num_frames()) return;
+  if (closed_) return;  // the shard would drop the rest
   call_->writing = true;
   call_->stream->Write(source_->Make(next_frame_++), Tag(&written_));
 }

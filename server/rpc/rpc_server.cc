@@ -24,6 +24,7 @@
 #include "server/rpc/admin_service.h"
 #include "server/rpc/call_counter.h"
 #include "server/rpc/coordinator_service.h"
+#include "server/rpc/flow_windows.h"
 #include "server/rpc/listen_check.h"
 #include "server/rpc/open_streams.h"
 #include "server/rpc/row_reports.h"
@@ -66,28 +67,21 @@ size_t TransportBytes(int32_t max_workers) {
   return kForOthers + static_cast<size_t>(max_workers) * kPerWorker;
 }
 
-// Whether a connection's window grows with what it carries. If not, gRPC has 64
-// KiB between two messages for all of a connection's streams, and each frame
-// waits for the network once more: for a long time where both directions are
-// busy, which is what pipelined rounds are for. With windows that grow, one of
-// 100 MB at 1 Gbit/s took 910 to 1,050 ms in place of 1,440 to 1,480
-// (tests/bench/pipeline.py --workers=1 --tensors=100). On the slow links of
-// such a job they do not grow far.
-bool WindowsGrow(const JobInfo& job) { return job.pipelined; }
-
-void SetLimits(const JobInfo& job, grpc::ServerBuilder* builder) {
+void SetLimits(const RpcServerOptions& options, grpc::ServerBuilder* builder) {
   builder->SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder->SetMaxSendMessageSize(kMaxMessageBytes);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                               kMaxStreamsPerConnection);
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
-  builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, WindowsGrow(job));
+  builder->AddChannelArgument(
+      GRPC_ARG_HTTP2_BDP_PROBE,
+      WindowsGrow(options.job.pipelined, options.listen));
   builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
                               kStreamWindowBytes);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE,
                               kMaxHttp2FrameBytes);
   grpc::ResourceQuota quota("agg_server");
-  quota.Resize(TransportBytes(job.max_workers));
+  quota.Resize(TransportBytes(options.job.max_workers));
   builder->SetResourceQuota(quota);
   // Two servers on one port must be an error, not a lottery.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -132,7 +126,7 @@ class RpcServer::Impl {
     KeepGrpcInitialized();
     EnablePlugins();
     grpc::ServerBuilder builder;
-    SetLimits(options.job, &builder);
+    SetLimits(options, &builder);
     if (options.calls != nullptr) {
       CountCalls(options.admin, options.calls, &builder);
     }

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 
+from tests import netns_leftovers
+
 _SUBNET = "10.231.7"
 _DNS = f"{_SUBNET}.2"
 _USER = "65532"
@@ -51,6 +53,7 @@ def why_not():
     for tool in ("ip", "unshare", "hostname", "mount", "setpriv"):
         if shutil.which(tool) is None:
             return f"needs the program {tool}"
+    netns_leftovers.remove()
     name = f"agg{os.getpid()}try"
     try:
         run("ip", "netns", "add", name)

@@ -17,6 +17,8 @@ import tempfile
 import time
 import unittest
 
+from tests import netns_leftovers
+
 # Where ip may be, and a service's PATH may not lead.
 os.environ["PATH"] = ":".join(
     [os.environ.get("PATH", "/usr/bin:/bin"), "/usr/sbin", "/sbin"])
@@ -58,6 +60,7 @@ def why_not():
         return "needs root"
     if shutil.which("ip") is None:
         return "needs the program ip"
+    netns_leftovers.remove()
     name = f"agg{os.getpid()}try"
     try:
         run("ip", "netns", "add", name)
