@@ -69,7 +69,7 @@ absl::StatusOr<std::unique_ptr<ShardCompute>> ShardCompute::Create(
       ParameterStore::Create(
           backend, options.optimizer,
           std::max(compute->layout_->num_elements, kLayoutAlignment),
-          options.pull_dtype, kPatience, compute->shares_memory());
+          options.pull_dtype, kPatience, options.shared_memory);
   if (!store.ok()) {
     return WithPlan(store.status(), compute->PlanRows(1));
   }
@@ -152,16 +152,15 @@ std::unique_ptr<Buffer> ShardCompute::AllocateSuccessor() const {
   if (!shares_rows()) return nullptr;
   auto buffer = SharedBuffer::Allocate(BufferUse::kRow, rows_->row_bytes(),
                                        /*populate=*/false);
-  return buffer.ok() ? *std::move(buffer) : nullptr;
+  if (!buffer.ok() || !(*buffer)->AdoptBy(backend_, BufferUse::kRow).ok()) {
+    return nullptr;
+  }
+  return *std::move(buffer);
 }
 
 // A slice of int8 lies in two pieces, which regions cannot name (P39).
 bool ShardCompute::shares_rows() const {
-  return shares_memory() && options_.push_dtype != DType::kI8;
-}
-
-bool ShardCompute::shares_memory() const {
-  return options_.shared_memory && !backend_->memory_needs(1).on_device;
+  return options_.shared_memory && options_.push_dtype != DType::kI8;
 }
 
 std::shared_ptr<Snapshot> ShardCompute::seed() {
