@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
-#include "kernels/row_format.h"
 #include "tests/conformance/backend_conformance.h"
 #include "tests/conformance/update_run.h"
 

@@ -1,5 +1,6 @@
 // Rows and versions that workers map, with `backend: "cuda"`, on the emulated
 // device: real servers and clients, compared with the same job over TCP.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,7 +24,7 @@ constexpr int kShards = 2;
 constexpr int kWorkers = 2;
 constexpr int kRounds = 3;
 constexpr char kConfig[] =
-    "backend: \"cuda\" workers: 2 learning_rate { rate: 0.1 } "
+    "backend: \"cuda\" learning_rate { rate: 0.1 } "
     "combination { rule: \"adasum\" } ";
 
 // So large that NoLargeFiles refuses its rows on either shard.
@@ -67,12 +68,14 @@ HostTensors Train(const LoopbackJob& job, bool shared, const char* expected) {
   return result;
 }
 
-LoopbackJob MakeJob(int num_shards, const std::string& more) {
-  return LoopbackJob(num_shards, absl::StrCat(kConfig, more),
+LoopbackJob MakeJob(int num_shards, const std::string& more,
+                    int num_workers = kWorkers) {
+  return LoopbackJob(num_shards,
+                     absl::StrCat(kConfig, "workers: ", num_workers, " ", more),
                      TheCudaDevice().make_backend);
 }
 
-class CudaSharedMemory : public testing::TestWithParam<const char*> {
+class CudaSharedMemory : public testing::Test {
  protected:
   void SetUp() override {
     BeginRun(0);
@@ -81,7 +84,10 @@ class CudaSharedMemory : public testing::TestWithParam<const char*> {
   void TearDown() override { emulator::FailRegistering(cudaSuccess); }
 };
 
-TEST_P(CudaSharedMemory, GivesTheBitsThatTcpGivesAndStagesNothing) {
+class CudaSharedMemoryOf : public CudaSharedMemory,
+                           public testing::WithParamInterface<const char*> {};
+
+TEST_P(CudaSharedMemoryOf, GivesTheBitsThatTcpGivesAndStagesNothing) {
   HostTensors sent;
   {
     const LoopbackJob job = MakeJob(kShards, GetParam());
@@ -98,7 +104,7 @@ TEST_P(CudaSharedMemory, GivesTheBitsThatTcpGivesAndStagesNothing) {
   EXPECT_EQ(emulator::NumRegistered(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(DTypes, CudaSharedMemory,
+INSTANTIATE_TEST_SUITE_P(DTypes, CudaSharedMemoryOf,
                          testing::Values("", "push_dtype: 'bf16'",
                                          "push_dtype: 'int8'",
                                          "push_dtype: 'f16' pull_dtype: 'f16'",
@@ -143,8 +149,8 @@ TEST_F(CudaSharedMemory, ThatTheSystemRefusesIsPinnedMemoryOfTheServer) {
 // when the next row may be written.
 TEST_F(CudaSharedMemory, RowsAndVersionsAreUsedWhereTheyLie) {
   const Manifest manifest = TheManifest();
-  const LoopbackJob shared = MakeJob(1, "workers: 1");
-  const LoopbackJob sent = MakeJob(1, "workers: 1");
+  const LoopbackJob shared = MakeJob(1, "", 1);
+  const LoopbackJob sent = MakeJob(1, "", 1);
   const auto worker = Connect(shared, 0, true);
   const auto other = Connect(sent, 0, false);
   HostTensors parameters = MakeTensors(manifest, 7);
@@ -181,7 +187,7 @@ TEST_F(CudaSharedMemory, RowsAndVersionsAreUsedWhereTheyLie) {
 // The next worker of a rank has a row of its own, on the device, too.
 TEST_F(CudaSharedMemory, ARankThatIsTakenOverGoesOn) {
   const Manifest manifest = TheManifest();
-  const LoopbackJob job = MakeJob(kShards, "workers: 1");
+  const LoopbackJob job = MakeJob(kShards, "", 1);
   const auto former = Connect(job, 0, true);
   HostTensors parameters = MakeTensors(manifest, 7);
   ASSERT_TRUE(former->SeedOrPull(MutableViews(&parameters)).ok());
