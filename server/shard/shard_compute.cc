@@ -143,24 +143,19 @@ absl::StatusOr<std::unique_ptr<Buffer>> ShardCompute::AllocateRow(
   absl::Status status = CheckMemoryPlan(plan, options_.memory_budget);
   if (!status.ok()) return status;
   absl::StatusOr<std::unique_ptr<Buffer>> buffer = AllocateHost(
-      backend_, BufferUse::kRow, rows_->row_bytes(), shares_rows());
+      backend_, BufferUse::kRow, rows_->row_bytes(), options_.shared_memory);
   if (!buffer.ok()) return WithPlan(buffer.status(), plan);
   return buffer;
 }
 
 std::unique_ptr<Buffer> ShardCompute::AllocateSuccessor() const {
-  if (!shares_rows()) return nullptr;
+  if (!options_.shared_memory) return nullptr;
   auto buffer = SharedBuffer::Allocate(BufferUse::kRow, rows_->row_bytes(),
                                        /*populate=*/false);
   if (!buffer.ok() || !(*buffer)->AdoptBy(backend_, BufferUse::kRow).ok()) {
     return nullptr;
   }
   return *std::move(buffer);
-}
-
-// A slice of int8 lies in two pieces, which regions cannot name (P39).
-bool ShardCompute::shares_rows() const {
-  return options_.shared_memory && options_.push_dtype != DType::kI8;
 }
 
 std::shared_ptr<Snapshot> ShardCompute::seed() {
