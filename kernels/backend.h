@@ -105,6 +105,16 @@ class Backend {
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(
       BufferUse use, int64_t num_bytes) = 0;
 
+  // A kRow or kSnapshot buffer whose host side is memory of the caller, which
+  // begins at a page, is filled as it likes, and outlives the buffer: memory
+  // that other processes map. A device copies from and to it as from and to
+  // Allocate's. If it cannot (a limit of locked memory), *registered says why,
+  // and copies go by way of the driver's staging memory: slower, with the same
+  // bytes. Errors as Allocate's. Thread-safe.
+  virtual absl::StatusOr<std::unique_ptr<Buffer>> Adopt(
+      BufferUse use, char* host, int64_t num_bytes,
+      absl::Status* registered) = 0;
+
   // The host has written `range` of a kRow buffer and will not again before
   // the next round: a device backend starts its copy. Thread-safe.
   virtual void RowLanded(const Buffer& row, DType dtype,

@@ -31,6 +31,8 @@ class Buffer {
   // Host address, 64-byte aligned; nullptr for kState of a device backend.
   virtual char* host() const = 0;
   virtual int64_t num_bytes() const = 0;
+  // Where the device of its backend has it; nullptr: nowhere.
+  virtual char* device() const { return nullptr; }
 };
 
 // What computing takes besides the buffers, and where buffers are.

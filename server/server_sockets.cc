@@ -5,7 +5,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/backend.h"
 #include "server/base/local_socket.h"
 #include "server/base/log.h"
 #include "server/rpc/region_server.h"
@@ -30,11 +29,6 @@ void Server::ChooseLocalSocket() {
 // As above: rows and versions are sent.
 void Server::StartRegions() {
   if (!options_.shard.shared_memory) return;
-  if (backend_->memory_needs(1).on_device) {
-    LogInfo("rows and versions of the backend \"", options_.backend,
-            "\" are in no memory that workers could share");
-    return;
-  }
   const std::string name = RegionSocketName(life_);
   absl::StatusOr<std::unique_ptr<RegionServer>> regions =
       RegionServer::Start(name, [this](const RegionQuery& query) {

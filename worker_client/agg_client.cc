@@ -17,6 +17,7 @@
 #include "worker_client/client_core.h"
 #include "worker_client/client_operations.h"
 #include "worker_client/coordinator_session.h"
+#include "worker_client/copy_threads.h"
 #include "worker_client/membership.h"
 #include "worker_client/npz/npz.h"
 #include "worker_client/operation_state.h"
@@ -32,6 +33,11 @@ absl::Status CheckOptions(const ClientOptions& options) {
   if (options.channels_per_shard < 1 || options.channels_per_shard > 2) {
     return FieldError("channels_per_shard",
                       absl::StrCat(options.channels_per_shard), "1 and 2");
+  }
+  if (options.copy_threads < 1 ||
+      options.copy_threads > CopyThreads::kMaxThreads) {
+    return FieldError("copy_threads", absl::StrCat(options.copy_threads),
+                      absl::StrCat("1 to ", CopyThreads::kMaxThreads));
   }
   const absl::Status address = CheckAddress("coordinator", options.coordinator);
   if (!address.ok() || options.observer) return address;
@@ -149,6 +155,10 @@ absl::Status AggClient::Pull(uint64_t version,
 
 absl::StatusOr<std::vector<MutableTensorView>> AggClient::RowTensors() {
   return core_->RowTensors();
+}
+
+absl::StatusOr<std::vector<RowView>> AggClient::RowViews() {
+  return core_->RowViews();
 }
 
 absl::StatusOr<std::unique_ptr<VersionView>> AggClient::PullView(

@@ -101,6 +101,12 @@ class AggClient {
   // FAILED_PRECONDITION: a shard shares no memory with this worker, rows are
   // not float32, or a tensor is not in one piece (named).
   absl::StatusOr<std::vector<MutableTensorView>> RowTensors();
+  // The same for rows of any push dtype but int8, whose elements the gradient
+  // is then computed as, and for tensors in several pieces (large ones on
+  // several shards): Push takes the view() of each. FAILED_PRECONDITION: a
+  // shard shares no row, or rows are int8, which Push rounds from memory of the
+  // caller's straight to where they lie.
+  absl::StatusOr<std::vector<RowView>> RowViews();
 
   // Ends the last push of this round; waits for the outcome. Again after
   // another Push: replaces the former one until the round closes. DATA_LOSS: a

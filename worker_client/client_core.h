@@ -21,6 +21,7 @@
 #include "worker_client/cancel_source.h"
 #include "worker_client/client_types.h"
 #include "worker_client/coordinator_session.h"
+#include "worker_client/copy_threads.h"
 #include "worker_client/error_feedback.h"
 #include "worker_client/growing_row.h"
 #include "worker_client/job_view.h"
@@ -67,6 +68,7 @@ class ClientCore {
   absl::Status Pull(uint64_t version, const PullInto& into);
   absl::StatusOr<uint64_t> PullLatest(const PullInto& into);
   absl::StatusOr<std::vector<MutableTensorView>> RowTensors();
+  absl::StatusOr<std::vector<RowView>> RowViews();
   absl::StatusOr<std::unique_ptr<VersionView>> PullView(uint64_t version);
   absl::StatusOr<uint64_t> LatestVersion();
   absl::StatusOr<RoundOutcome> Wait(uint64_t version,
@@ -138,6 +140,9 @@ class ClientCore {
   // Pulls the outcome's version, or what has taken its place.
   absl::StatusOr<RoundOutcome> PullOutcome(RoundOutcome outcome,
                                            const PullInto& into);
+  // The address of each of the job's slices in this worker's row, which stays
+  // mapped as long as this client.
+  absl::StatusOr<std::vector<const char*>> RowSlices();
   // OK: `version` is there, or comes without this worker.
   absl::Status CheckAwaited(const JobView& view, uint64_t version) const;
   // Of the view's first round; ends when this worker gets the seed role.
@@ -158,6 +163,7 @@ class ClientCore {
   const std::unique_ptr<Membership> membership_;
   CoordinatorSession session_;
   const std::shared_ptr<const ShardRouter> router_;
+  CopyThreads copies_;
   ShardRegions regions_;
   const JobDescription job_;
   const std::vector<int> trip_shards_;  // empty: rows are too large for trips
@@ -169,7 +175,7 @@ class ClientCore {
   std::unique_ptr<RowPusher> pusher_ ABSL_GUARDED_BY(push_turn_);
   mutable Mutex custody_mutex_;  // a Push has the turn until its end
   RowCustody custody_ ABSL_GUARDED_BY(custody_mutex_);
-  // What RowTensors gave points into these.
+  // What RowSlices gave points into these.
   std::vector<std::shared_ptr<const MappedRegions>> row_owners_
       ABSL_GUARDED_BY(custody_mutex_);
   uint64_t custody_view_ ABSL_GUARDED_BY(custody_mutex_) = 0;  // serial number

@@ -71,6 +71,7 @@ PullSettings ClientCore::SettingsFor(const View& view) {
   }
   settings.reconnect_window = options_.reconnect_window;
   settings.cancels = {view->over()};
+  settings.copies = &copies_;
   return settings;
 }
 

@@ -12,12 +12,10 @@
 
 namespace agg {
 
-absl::StatusOr<std::vector<MutableTensorView>> ClientCore::RowTensors() {
-  if (options_.observer || job_.push_dtype != DType::kF32) {
+absl::StatusOr<std::vector<const char*>> ClientCore::RowSlices() {
+  if (options_.observer) {
     return absl::FailedPreconditionError(
-        absl::StrCat(options_.observer ? "observers only pull"
-                                       : "the job's rows are not float32",
-                     "; use memory of your own"));
+        "observers only pull; use memory of your own");
   }
   const View view = membership_->view();
   std::vector<std::shared_ptr<const MappedRegions>> owners;
@@ -34,8 +32,25 @@ absl::StatusOr<std::vector<MutableTensorView>> ClientCore::RowTensors() {
       slices[slice] = owners.back()->row->Address(slice);
     }
   }
+  MutexLock lock(&custody_mutex_);
+  for (auto& owner : owners) {
+    if (std::find(row_owners_.begin(), row_owners_.end(), owner) ==
+        row_owners_.end()) {
+      row_owners_.push_back(std::move(owner));
+    }
+  }
+  return slices;
+}
+
+absl::StatusOr<std::vector<MutableTensorView>> ClientCore::RowTensors() {
+  if (job_.push_dtype != DType::kF32) {
+    return absl::FailedPreconditionError(
+        "the job's rows are not float32; use RowViews, or memory of your own");
+  }
+  const absl::StatusOr<std::vector<const char*>> slices = RowSlices();
+  if (!slices.ok()) return slices.status();
   const absl::StatusOr<std::vector<const float*>> places =
-      TensorPlaces(*router_, slices);
+      TensorPlaces(*router_, *slices);
   if (!places.ok()) return places.status();
   std::vector<MutableTensorView> views;
   for (size_t i = 0; i < places->size(); ++i) {
@@ -44,14 +59,18 @@ absl::StatusOr<std::vector<MutableTensorView>> ClientCore::RowTensors() {
         const_cast<float*>((*places)[i]),
         static_cast<size_t>(NumElements(router_->manifest().tensors[i]))));
   }
-  MutexLock lock(&custody_mutex_);
-  for (auto& owner : owners) {
-    if (std::find(row_owners_.begin(), row_owners_.end(), owner) ==
-        row_owners_.end()) {
-      row_owners_.push_back(std::move(owner));
-    }
-  }
   return views;
+}
+
+absl::StatusOr<std::vector<RowView>> ClientCore::RowViews() {
+  if (job_.push_dtype == DType::kI8) {
+    return absl::FailedPreconditionError(
+        "the job's rows are int8, and 256 elements share a scale; Push rounds "
+        "float32 in memory of your own to where the row lies");
+  }
+  const absl::StatusOr<std::vector<const char*>> slices = RowSlices();
+  if (!slices.ok()) return slices.status();
+  return RowViewsOf(*router_, job_.push_dtype, *slices);
 }
 
 absl::StatusOr<std::unique_ptr<VersionView>> ClientCore::PullView(

@@ -62,6 +62,10 @@ struct ClientOptions {
   // Writes rows into the memory of a shard on this host, and reads versions
   // there, where the shard shares it (P39, P40) and local_sockets is on.
   bool shared_memory = true;
+  // How many threads share a copy to and from such memory, 1 to 16; the caller
+  // is one of them. More than 1 pays where the host has more cores than workers
+  // (copy_threads.h): else they take each other's.
+  int copy_threads = 1;
   // Lets glibc keep freed memory (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD,
   // M_TOP_PAD, M_ARENA_MAX), which about doubles pull throughput. Off by
   // default because it changes the complete process; settings of malloc in the

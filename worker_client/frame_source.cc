@@ -90,16 +90,15 @@ absl::string_view FrameSource::Payload(const Slice& slice,
   const TensorView& view = bound_[slice.tensor];
   const int64_t bytes = PayloadBytes(dtype_, slice.num_elements);
   if (view.dtype == dtype_) {
-    return absl::string_view(
-        static_cast<const char*>(view.data) + slice.begin * DTypeBytes(dtype_),
-        bytes);
+    return absl::string_view(ElementsFrom(view, slice.begin), bytes);
   }
   const size_t start = staging->size();
   staging->resize(start + StagingWords(bytes));
   char* const to = reinterpret_cast<char*>(staging->data() + start);
   EncodeFloats(
-      absl::MakeConstSpan(static_cast<const float*>(view.data) + slice.begin,
-                          slice.num_elements),
+      absl::MakeConstSpan(
+          reinterpret_cast<const float*>(ElementsFrom(view, slice.begin)),
+          slice.num_elements),
       dtype_,
       feedback_ == nullptr ? Residual()
                            : feedback_->ResidualOf(slice.tensor, slice.begin,

@@ -33,11 +33,13 @@ absl::Status CheckMeta(const v1::FrameMeta& meta, const PullTarget& target) {
 
 ParameterSink::ParameterSink(const ShardRouter* router,
                              absl::Span<const MutableTensorView> bound,
-                             const PullTarget& target, PullArrivals* arrivals)
+                             const PullTarget& target, PullArrivals* arrivals,
+                             CopyThreads* copies)
     : router_(router),
       bound_(bound),
       target_(target),
       arrivals_(arrivals),
+      copies_(copies),
       landed_(router->plan().slices.size()) {}
 
 uint32_t ParameterSink::ReadWidened(absl::Span<float> to, FrameReader* reader) {
@@ -94,6 +96,25 @@ absl::Status ParameterSink::LandSlice(int shard, int i, FrameReader* reader) {
   return absl::OkStatus();
 }
 
+void ParameterSink::CopyElements(const Slice& slice, const char* from) {
+  float* const to = bound_[slice.tensor].data + slice.begin;
+  const auto copy = [&](int64_t begin, int64_t end) {
+    const int64_t bytes = DTypeBytes(target_.dtype);
+    const auto count = static_cast<size_t>(end - begin);
+    if (target_.dtype == DType::kF32) {
+      CopyBytes(reinterpret_cast<char*>(to + begin), from + begin * bytes,
+                count * sizeof(float));
+    } else {
+      WidenFloats(
+          absl::MakeConstSpan(
+              reinterpret_cast<const uint16_t*>(from + begin * bytes), count),
+          target_.dtype, absl::MakeSpan(to + begin, count));
+    }
+  };
+  if (copies_ == nullptr) return copy(0, slice.num_elements);
+  copies_->Run(slice.num_elements, copy);
+}
+
 absl::Status ParameterSink::CopySlice(uint32_t index, uint64_t offset,
                                       uint64_t generation,
                                       const VersionRegion& region) {
@@ -109,14 +130,7 @@ absl::Status ParameterSink::CopySlice(uint32_t index, uint64_t offset,
     landed_[index] = true;
     return absl::OkStatus();
   }
-  float* const to = bound_[slice.tensor].data + slice.begin;
-  if (target_.dtype == DType::kF32) {
-    CopyBytes(reinterpret_cast<char*>(to), from, static_cast<size_t>(bytes));
-  } else {
-    WidenFloats(absl::MakeConstSpan(reinterpret_cast<const uint16_t*>(from),
-                                    slice.num_elements),
-                target_.dtype, absl::MakeSpan(to, slice.num_elements));
-  }
+  CopyElements(slice, from);
   // Who waits for the slice's tensor may read it from here on.
   if (!region.Holds(generation)) {
     return absl::AbortedError(

@@ -33,11 +33,13 @@ struct PullTarget {
 // scratch. Thread-compatible.
 class ParameterSink {
  public:
-  // REQUIRES: router, the tensors and `arrivals` outlive this; `bound` is from
-  // Bind.
+  // REQUIRES: router, the tensors, `arrivals` and `copies` outlive this;
+  // `bound` is from Bind. `copies`: share what LandPlaced copies; null: nobody
+  // does.
   ParameterSink(const ShardRouter* router,
                 absl::Span<const MutableTensorView> bound,
-                const PullTarget& target, PullArrivals* arrivals);
+                const PullTarget& target, PullArrivals* arrivals,
+                CopyThreads* copies = nullptr);
 
   // Copies a frame of `shard`. DATA_LOSS: a checksum differs. INTERNAL: it is
   // not a frame of the target, or holds a slice of another shard, or one that
@@ -68,11 +70,14 @@ class ParameterSink {
   // Of a region that holds the version as long as it has this generation.
   absl::Status CopySlice(uint32_t index, uint64_t offset, uint64_t generation,
                          const VersionRegion& region);
+  // The slice's elements, of the target's dtype.
+  void CopyElements(const Slice& slice, const char* from);
 
   const ShardRouter* const router_;
   const absl::Span<const MutableTensorView> bound_;
   const PullTarget target_;
   PullArrivals* const arrivals_;
+  CopyThreads* const copies_;
   std::vector<bool> landed_;  // by slice; its bytes are right
   std::vector<uint16_t> scratch_;
 };

@@ -241,7 +241,8 @@ absl::Status PullVersion(const PullSettings& settings, const PullTarget& target,
   request.set_epoch(target.epoch);
   request.set_version(target.version);
   request.set_dtype(static_cast<v1::DType>(target.dtype));
-  ParameterSink sink(settings.router, bound, target, settings.arrivals);
+  ParameterSink sink(settings.router, bound, target, settings.arrivals,
+                     settings.copies);
   grpc::CompletionQueue queue;
   std::list<PullStream> streams;
   for (size_t i = 0; i < settings.names.size(); ++i) {

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "worker_client/cancel_source.h"
+#include "worker_client/copy_threads.h"
 #include "worker_client/parameter_sink.h"
 #include "worker_client/pull_arrivals.h"
 #include "worker_client/rpc_status.h"
@@ -33,6 +34,7 @@ struct PullSettings {
   // Tensors that are asked for first, by index, in this order; a hint.
   std::vector<int> first;
   PullArrivals* arrivals = nullptr;  // hears of what lands
+  CopyThreads* copies = nullptr;     // out of the shards' memory
 };
 
 // Copies `target.version` of all shards into the bound tensors (Bind's), on the

@@ -103,10 +103,9 @@ void EncodeNarrowBlock(const float* values, size_t count, DType dtype,
 }
 
 AGG_HOST_DEVICE void EncodeBlocks(absl::Span<const float> gradient, DType dtype,
-                                  const Residual& residual, char* to) {
+                                  const Residual& residual, char* scales,
+                                  char* elements) {
   float sum[kBlock];
-  char* const elements =
-      to + ScaleBytes(dtype, static_cast<int64_t>(gradient.size()));
   for (size_t begin = 0; begin < gradient.size(); begin += kBlock) {
     const size_t count = std::min(kBlock, gradient.size() - begin);
     const float* values = gradient.data() + begin;
@@ -118,7 +117,7 @@ AGG_HOST_DEVICE void EncodeBlocks(absl::Span<const float> gradient, DType dtype,
       after = residual.after.data() + begin;
     }
     if (dtype == DType::kI8) {
-      EncodeInt8Block(values, count, to + begin / kBlock * kScaleBytes,
+      EncodeInt8Block(values, count, scales + begin / kBlock * kScaleBytes,
                       reinterpret_cast<int8_t*>(elements + begin), after);
     } else {
       EncodeNarrowBlock(values, count, dtype,
@@ -133,21 +132,27 @@ AGG_HOST_DEVICE void EncodeBlocks(absl::Span<const float> gradient, DType dtype,
 #ifdef __x86_64__
 __attribute__((target("avx2"))) void EncodeBlocksAvx2(
     absl::Span<const float> gradient, DType dtype, const Residual& residual,
-    char* to) {
-  EncodeBlocks(gradient, dtype, residual, to);
+    char* scales, char* elements) {
+  EncodeBlocks(gradient, dtype, residual, scales, elements);
 }
 #endif
 
 }  // namespace
 
 void EncodeFloats(absl::Span<const float> gradient, DType dtype,
-                  const Residual& residual, char* to) {
+                  const Residual& residual, char* scales, char* elements) {
 #ifdef __x86_64__
   if (__builtin_cpu_supports("avx2")) {
-    return EncodeBlocksAvx2(gradient, dtype, residual, to);
+    return EncodeBlocksAvx2(gradient, dtype, residual, scales, elements);
   }
 #endif
-  EncodeBlocks(gradient, dtype, residual, to);
+  EncodeBlocks(gradient, dtype, residual, scales, elements);
+}
+
+void EncodeFloats(absl::Span<const float> gradient, DType dtype,
+                  const Residual& residual, char* to) {
+  EncodeFloats(gradient, dtype, residual, to,
+               to + ScaleBytes(dtype, static_cast<int64_t>(gradient.size())));
 }
 
 }  // namespace agg

@@ -27,10 +27,14 @@ struct Residual {
 // and zeros. What is left in `residual.after` of values that are not finite is
 // undefined.
 //
-// REQUIRES: dtype is not kF32; `to` is aligned to 2 bytes; the residual is
-// empty or as long as the gradient, and overlaps nothing.
+// REQUIRES: dtype is not kF32; `to` and `elements` are aligned to 2 bytes; the
+// residual is empty or as long as the gradient, and overlaps nothing.
 void EncodeFloats(absl::Span<const float> gradient, DType dtype,
                   const Residual& residual, char* to);
+// The same to two places, as a slice lies in a row: `scales`, of int8 alone,
+// else null.
+void EncodeFloats(absl::Span<const float> gradient, DType dtype,
+                  const Residual& residual, char* scales, char* elements);
 
 }  // namespace agg
 

@@ -12,6 +12,7 @@
 #include "proto/region.pb.h"
 #include "server/base/file_descriptor.h"
 #include "server/base/shared_memory.h"
+#include "worker_client/copy_threads.h"
 #include "worker_client/error_feedback.h"
 #include "worker_client/row_placement.h"
 #include "worker_client/shard_router.h"
@@ -25,14 +26,16 @@ class RowRegion {
  public:
   // Maps what `reply` says of the row of `shard`. INTERNAL: it is not of
   // `dtype`, or its slices are not inside; errors of SharedMemory::Map.
-  // REQUIRES: reply.has_row(); router outlives this.
+  // `copies` share what Write copies; null: nobody does. REQUIRES:
+  // reply.has_row(); router and copies outlive the last Write.
   static absl::StatusOr<std::unique_ptr<RowRegion>> Map(
       const ShardRouter* router, int shard, DType dtype,
-      const v1::RegionReply& reply, const FileDescriptor& fd);
+      const v1::RegionReply& reply, const FileDescriptor& fd,
+      CopyThreads* copies = nullptr);
 
   DType dtype() const { return dtype_; }
-  // Where a slice of this shard (its number in the job) lies; null: of another
-  // shard.
+  // Where the elements of a slice of this shard (its number in the job) lie;
+  // null: of another shard.
   char* Address(int32_t slice) const { return addresses_[slice]; }
 
   // RowPlacement::Begin. True: Write each slice before it is named in a frame.
@@ -45,14 +48,21 @@ class RowRegion {
   void Land(const RowName& row) { placement_.Land(row); }
 
  private:
-  RowRegion(const ShardRouter* router, DType dtype,
+  // Where one slice lies; INTERNAL: not inside.
+  absl::Status Place(int32_t slice, uint64_t offset);
+  RowRegion(const ShardRouter* router, DType dtype, CopyThreads* copies,
             std::unique_ptr<SharedMemory> memory)
-      : router_(router), dtype_(dtype), memory_(std::move(memory)) {}
+      : router_(router),
+        dtype_(dtype),
+        copies_(copies),
+        memory_(std::move(memory)) {}
 
   const ShardRouter* const router_;
   const DType dtype_;
+  CopyThreads* const copies_;
   const std::unique_ptr<SharedMemory> memory_;
   std::vector<char*> addresses_;  // by the job's slices; null: of other shards
+  std::vector<char*> scales_;     // of rows of int8; else empty
   RowPlacement placement_;
   RowName row_;                // that Write writes
   std::vector<bool> written_;  // of it, by the job's slices

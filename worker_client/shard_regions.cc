@@ -79,6 +79,7 @@ absl::Status ShardRegions::Ask(const JobView& view, int shard,
   request.set_session(entry->session);
   request.set_epoch(view.epoch());
   request.set_life(entry->life);
+  request.set_takes_int8(true);
   const absl::StatusOr<RegionAnswer> answer =
       AskForRegions(view.reply().region_sockets(shard), request);
   if (!answer.ok()) return answer.status();
@@ -93,7 +94,7 @@ absl::Status ShardRegions::Ask(const JobView& view, int shard,
   } else if (reply.has_row()) {
     absl::StatusOr<std::unique_ptr<RowRegion>> row = RowRegion::Map(
         router_, shard, static_cast<DType>(view.reply().push_dtype()), reply,
-        answer->descriptors[next++]);
+        answer->descriptors[next++], copies_);
     if (row.ok()) mapped->row = *std::move(row);
   }
   for (const v1::Region& version : reply.versions()) {

@@ -13,6 +13,7 @@
 #include "proto/shard_plan.h"
 #include "server/base/mutex.h"
 #include "worker_client/client_types.h"
+#include "worker_client/copy_threads.h"
 #include "worker_client/job_view.h"
 #include "worker_client/row_region.h"
 #include "worker_client/shard_router.h"
@@ -33,10 +34,12 @@ struct MappedRegions {
 // What it gives lasts as long as somebody uses it. Thread-safe.
 class ShardRegions {
  public:
-  // REQUIRES: router outlives this.
-  ShardRegions(const ClientOptions& options, const ShardRouter* router)
+  // REQUIRES: router and copies outlive this.
+  ShardRegions(const ClientOptions& options, const ShardRouter* router,
+               CopyThreads* copies)
       : allowed_(options.shared_memory && options.local_sockets),
         router_(router),
+        copies_(copies),
         leaves_out_(HasOptional(router->manifest())),
         entries_(router->num_shards()) {}
 
@@ -71,6 +74,7 @@ class ShardRegions {
 
   const bool allowed_;
   const ShardRouter* const router_;
+  CopyThreads* const copies_;
   // A row is begun before it is known whether it does.
   const bool leaves_out_;
   Mutex mutex_;  // held while a shard is asked

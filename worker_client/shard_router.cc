@@ -19,9 +19,25 @@ absl::Status CheckCount(const TensorSpec& tensor, int64_t num_elements) {
       NumElements(tensor), " in the job's manifest"));
 }
 
-template <typename View>
-bool IsAbsent(const View& view) {
-  return view.data == nullptr;
+bool IsAbsent(const MutableTensorView& view) { return view.data == nullptr; }
+
+absl::Status CheckPieces(const TensorSpec& tensor, const TensorView& view) {
+  int64_t next = 0;
+  for (const TensorPiece& piece : view.pieces) {
+    if (piece.begin != next || piece.num_elements < 1 ||
+        piece.begin % kMaxSliceElements != 0 || piece.data == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tensor \"", tensor.name, "\" has a piece of ", piece.num_elements,
+          " elements at ", piece.begin, piece.data == nullptr ? ", null" : "",
+          "; allowed: one behind the other from 0, cut at multiples of ",
+          kMaxSliceElements));
+    }
+    next += piece.num_elements;
+  }
+  if (view.pieces.empty() || next == view.num_elements) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("tensor \"", tensor.name, "\" has ", next,
+                   " elements in its pieces; allowed: ", view.num_elements));
 }
 
 template <typename View>
@@ -95,6 +111,7 @@ absl::Status ShardRouter::CheckTensor(int tensor, const TensorView& view,
                                       DType push_dtype) const {
   const TensorSpec& spec = manifest_.tensors[tensor];
   absl::Status counted = CheckCount(spec, view.num_elements);
+  counted.Update(CheckPieces(spec, view));
   if (!counted.ok()) return counted;
   const bool int8 = push_dtype == DType::kI8;  // a view has no scales
   if (view.dtype == DType::kF32 || (view.dtype == push_dtype && !int8)) {

@@ -43,7 +43,8 @@ class ShardRouter {
   // The views in manifest order, absent tensors with null data.
   // INVALID_ARGUMENT with the name of a tensor that the manifest lacks, is
   // given twice, is missing (unless optional), has another number of elements,
-  // or a dtype that is neither F32 nor `push_dtype` (int8: F32 alone).
+  // pieces that do not fit it, or a dtype that is neither F32 nor `push_dtype`
+  // (int8: F32 alone).
   absl::StatusOr<std::vector<TensorView>> Bind(
       absl::Span<const TensorView> views, DType push_dtype) const;
   // Some tensors of a row, each with its index in the manifest; a view without

@@ -6,7 +6,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/dtype.h"
 #include "worker_client/shard_router.h"
+#include "worker_client/tensor_view.h"
 
 namespace agg {
 
@@ -16,6 +18,11 @@ namespace agg {
 // other, as those of a large one on several shards.
 absl::StatusOr<std::vector<const float*>> TensorPlaces(
     const ShardRouter& router, absl::Span<const char* const> slices);
+
+// The row's tensors in manifest order, whatever their pieces. REQUIRES: dtype
+// is not kI8.
+std::vector<RowView> RowViewsOf(const ShardRouter& router, DType dtype,
+                                absl::Span<const char* const> slices);
 
 }  // namespace agg
 

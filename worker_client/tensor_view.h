@@ -3,7 +3,9 @@
 #ifndef AGG_WORKER_CLIENT_TENSOR_VIEW_H_
 #define AGG_WORKER_CLIENT_TENSOR_VIEW_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -11,10 +13,18 @@
 
 namespace agg {
 
+// Elements [begin, begin + num_elements) of a tensor, row-major.
+struct TensorPiece {
+  int64_t begin = 0;
+  int64_t num_elements = 0;
+  void* data = nullptr;
+};
+
 // A tensor's elements in the caller's memory, row-major; owns nothing. A list
 // of views is either in manifest order with all names empty, or in any order
-// with all names given. A non-empty tensor with null data, or one that the list
-// lacks, is not in this push: allowed if the manifest marks it optional.
+// with all names given. A non-empty tensor with neither data nor pieces, or one
+// that the list lacks, is not in this push: allowed if the manifest marks it
+// optional.
 struct TensorView {
   TensorView() = default;
   TensorView(absl::Span<const float> values)  // NOLINT: a view of the span
@@ -26,6 +36,49 @@ struct TensorView {
   const void* data = nullptr;
   int64_t num_elements = 0;
   DType dtype = DType::kF32;  // F32, or the job's push dtype if not int8
+  // In place of `data`: all of the tensor, one piece behind the other, cut at
+  // begins of slices alone (multiples of kMaxSliceElements, shard_plan.h).
+  absl::Span<const TensorPiece> pieces;
+};
+
+// Whether the tensor is not in this push.
+inline bool IsAbsent(const TensorView& view) {
+  return view.data == nullptr && view.pieces.empty();
+}
+
+// Where the slice that begins with element `begin` lies. REQUIRES: the view is
+// not absent and fits its tensor.
+inline const char* ElementsFrom(const TensorView& view, int64_t begin) {
+  const char* data = static_cast<const char*>(view.data);
+  int64_t first = 0;
+  if (!view.pieces.empty()) {
+    const auto behind =
+        std::upper_bound(view.pieces.begin(), view.pieces.end(), begin,
+                         [](int64_t element, const TensorPiece& piece) {
+                           return element < piece.begin;
+                         });
+    data = static_cast<const char*>((behind - 1)->data);
+    first = (behind - 1)->begin;
+  }
+  return data + (begin - first) * DTypeBytes(view.dtype);
+}
+
+// A tensor of a worker's row where it lies in the shards' memory, to compute
+// the gradient into.
+struct RowView {
+  DType dtype = DType::kF32;  // of the elements: the job's push dtype
+  int64_t num_elements = 0;
+  // Ascending, all of the tensor; none of an empty tensor.
+  std::vector<TensorPiece> pieces;
+
+  // For Push; good as long as this is.
+  TensorView view() const {
+    TensorView result;
+    result.num_elements = num_elements;
+    result.dtype = dtype;
+    result.pieces = pieces;
+    return result;
+  }
 };
 
 // A tensor that a pull writes into. Lists as for TensorView, and complete.

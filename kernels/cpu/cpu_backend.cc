@@ -48,6 +48,13 @@ absl::StatusOr<std::unique_ptr<Buffer>> CpuBackend::Allocate(
   return CpuBuffer::Allocate(num_bytes);
 }
 
+absl::StatusOr<std::unique_ptr<Buffer>> CpuBackend::Adopt(
+    BufferUse /*use*/, char* host, int64_t num_bytes,
+    absl::Status* registered) {
+  *registered = absl::OkStatus();
+  return std::make_unique<AdoptedBuffer>(host, num_bytes);
+}
+
 void CpuBackend::RowLanded(const Buffer& /*row*/, DType /*dtype*/,
                            const ElementRange& /*range*/) {}
 

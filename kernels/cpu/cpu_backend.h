@@ -29,6 +29,9 @@ class CpuBackend : public Backend {
   DeviceMemoryUse device_memory_use() const override { return {}; }
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(BufferUse use,
                                                    int64_t num_bytes) override;
+  absl::StatusOr<std::unique_ptr<Buffer>> Adopt(
+      BufferUse use, char* host, int64_t num_bytes,
+      absl::Status* registered) override;
   void RowLanded(const Buffer& row, DType dtype,
                  const ElementRange& range) override;
   absl::Status Load(const OptimizerOptions& optimizer, const Buffer& snapshot,

@@ -34,6 +34,20 @@ class CpuBuffer : public Buffer {
   int64_t mapped_bytes_;  // of a private mapping at data_, or 0: from malloc
 };
 
+// Memory of somebody else, which outlives it.
+class AdoptedBuffer : public Buffer {
+ public:
+  AdoptedBuffer(char* host, int64_t num_bytes)
+      : host_(host), num_bytes_(num_bytes) {}
+
+  char* host() const override { return host_; }
+  int64_t num_bytes() const override { return num_bytes_; }
+
+ private:
+  char* const host_;
+  const int64_t num_bytes_;
+};
+
 }  // namespace agg
 
 #endif  // AGG_KERNELS_CPU_CPU_BUFFER_H_

@@ -1,6 +1,5 @@
-// The interface's calls, each with what has to come before it (checks, waiting
-// for rows) and what a failure means. Kernels are run by cuda_gram.cc,
-// cuda_update.cc and cuda_state.cc.
+// The interface's calls, each with what has to come before it, and what a
+// failure means. cuda_gram.cc, cuda_update.cc and cuda_state.cc run kernels.
 #include "kernels/cuda/cuda_backend.h"
 
 #include <cstdio>
@@ -8,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/request_check.h"
-#include "kernels/cuda/cuda_buffer.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_gram.h"
 #include "kernels/cuda/cuda_state.h"
@@ -104,13 +102,12 @@ absl::Status CudaBackend::PrepareForRows() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::AllocateBuffer(
-    BufferUse use, int64_t num_bytes) {
-  absl::StatusOr<std::unique_ptr<cuda::CudaBuffer>> buffer =
-      cuda::CudaBuffer::Allocate(use, num_bytes, copies_.get());
-  if (!buffer.ok()) return buffer.status();
+absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Prepared(
+    BufferUse use, absl::StatusOr<std::unique_ptr<cuda::CudaBuffer>> buffer) {
+  if (!buffer.ok()) return Diagnose(buffer.status());
   if (use == BufferUse::kRow) {
-    if (absl::Status status = PrepareForRows(); !status.ok()) return status;
+    const absl::Status status = PrepareForRows();
+    if (!status.ok()) return Diagnose(status);
   }
   return std::unique_ptr<Buffer>(*std::move(buffer));
 }
@@ -244,9 +241,17 @@ DeviceMemoryUse CudaBackend::device_memory_use() const {
 
 absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Allocate(
     BufferUse use, int64_t num_bytes) {
-  absl::StatusOr<std::unique_ptr<Buffer>> buffer =
-      AllocateBuffer(use, num_bytes);
-  if (!buffer.ok()) return Diagnose(buffer.status());
+  return Prepared(use,
+                  cuda::CudaBuffer::Allocate(use, num_bytes, copies_.get()));
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Adopt(
+    BufferUse use, char* host, int64_t num_bytes, absl::Status* registered) {
+  auto buffer = Prepared(
+      use,
+      cuda::CudaBuffer::Adopt(use, host, num_bytes, copies_.get(), registered));
+  *registered = Diagnose(*registered);
+  if (absl::IsUnavailable(*registered)) return *registered;
   return buffer;
 }
 

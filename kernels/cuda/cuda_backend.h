@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "kernels/backend_maker.h"
+#include "kernels/cuda/cuda_buffer.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/cuda_scratch.h"
 #include "kernels/cuda/row_copies.h"
@@ -36,8 +37,8 @@ struct CudaOptions {
 // Memory: buffers as allocated (cuda_buffer.h), scratch when made
 // (cuda_scratch.h; the 33rd row buffer adds cuBLAS's), and 2 bytes per
 // parameter at the first Load with a narrowed snapshot. A round allocates
-// nothing. Thread-compatible, but RowLanded, Allocate, memory_needs and
-// device_memory_use are thread-safe.
+// nothing. Thread-compatible, but RowLanded, Allocate, Adopt, memory_needs
+// and device_memory_use are thread-safe.
 class CudaBackend : public Backend {
  public:
   // UNAVAILABLE "no CUDA device: .." where there is none (or no driver), or
@@ -52,6 +53,9 @@ class CudaBackend : public Backend {
   DeviceMemoryUse device_memory_use() const override;
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(BufferUse use,
                                                    int64_t num_bytes) override;
+  absl::StatusOr<std::unique_ptr<Buffer>> Adopt(
+      BufferUse use, char* host, int64_t num_bytes,
+      absl::Status* registered) override;
   // Small neighbouring ranges are copied together.
   void RowLanded(const Buffer& row, DType dtype,
                  const ElementRange& range) override;
@@ -76,8 +80,9 @@ class CudaBackend : public Backend {
         copies_(std::move(copies)),
         uses_cublas_(scratch_->cublas != nullptr) {}
 
-  absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(BufferUse use,
-                                                         int64_t num_bytes);
+  // What Allocate and Adopt have made, when it can be used.
+  absl::StatusOr<std::unique_ptr<Buffer>> Prepared(
+      BufferUse use, absl::StatusOr<std::unique_ptr<cuda::CudaBuffer>> buffer);
   // After one more row: starts cuBLAS if there are many now.
   absl::Status PrepareForRows();
   // Makes the compute stream wait for all rows, or the request's ranges.

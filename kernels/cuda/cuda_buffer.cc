@@ -2,6 +2,9 @@
 // both: the network writes its host side.
 #include "kernels/cuda/cuda_buffer.h"
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
 namespace agg::cuda {
 
 absl::StatusOr<std::unique_ptr<CudaBuffer>> CudaBuffer::Allocate(
@@ -10,20 +13,45 @@ absl::StatusOr<std::unique_ptr<CudaBuffer>> CudaBuffer::Allocate(
   if (use != BufferUse::kState) {
     absl::StatusOr<PinnedMemory> host = AllocatePinned(num_bytes);
     if (!host.ok()) return host.status();
-    buffer->host_ = *std::move(host);
+    buffer->pinned_ = *std::move(host);
+    buffer->host_ = buffer->pinned_.get();
   }
-  if (use != BufferUse::kSnapshot) {
-    absl::StatusOr<DeviceMemory> device = AllocateDevice(num_bytes);
-    if (!device.ok()) return device.status();
-    buffer->device_ = *std::move(device);
-  }
-  if (use == BufferUse::kRow) copies->AddRow();
+  const absl::Status status = buffer->AllocateDeviceSide(use);
+  if (!status.ok()) return status;
   return buffer;
+}
+
+absl::StatusOr<std::unique_ptr<CudaBuffer>> CudaBuffer::Adopt(
+    BufferUse use, char* host, int64_t num_bytes, RowCopies* copies,
+    absl::Status* registered) {
+  if (use == BufferUse::kState || num_bytes < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot adopt ", num_bytes, " bytes",
+                     use == BufferUse::kState ? " of state" : ""));
+  }
+  std::unique_ptr<CudaBuffer> buffer(new CudaBuffer(num_bytes, copies));
+  absl::StatusOr<RegisteredMemory> memory = RegisterHost(host, num_bytes);
+  *registered = memory.status();
+  if (memory.ok()) buffer->registered_ = *std::move(memory);
+  const absl::Status status = buffer->AllocateDeviceSide(use);
+  if (!status.ok()) return status;
+  buffer->host_ = host;
+  return buffer;
+}
+
+// Once the row has its device side, it counts until its end.
+absl::Status CudaBuffer::AllocateDeviceSide(BufferUse use) {
+  if (use == BufferUse::kSnapshot) return absl::OkStatus();
+  absl::StatusOr<DeviceMemory> device = AllocateDevice(num_bytes_);
+  if (!device.ok()) return device.status();
+  device_ = *std::move(device);
+  if (use == BufferUse::kRow) copies_->AddRow();
+  return absl::OkStatus();
 }
 
 CudaBuffer::~CudaBuffer() {
   // Only a row has both, and copies under way.
-  if (host_ != nullptr && device_ != nullptr) copies_->Forget(host_.get());
+  if (host_ != nullptr && device_ != nullptr) copies_->Forget(host_);
 }
 
 }  // namespace agg::cuda

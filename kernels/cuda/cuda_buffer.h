@@ -13,37 +13,45 @@
 
 namespace agg::cuda {
 
-// kRow: pinned host memory and as much on the device. kState: on the device
-// alone. kSnapshot: pinned host memory alone, since what is published is the
-// master and is copied from there.
+// kRow: pinned host memory, its own or adopted, and as much on the device.
+// kState: on the device alone. kSnapshot: pinned host memory alone, since what
+// is published is the master and is copied from there.
 class CudaBuffer : public Buffer {
  public:
   // `copies` outlives the buffer. INVALID_ARGUMENT for a negative size,
   // RESOURCE_EXHAUSTED with the sizes.
   static absl::StatusOr<std::unique_ptr<CudaBuffer>> Allocate(
       BufferUse use, int64_t num_bytes, RowCopies* copies);
+  // Of the caller's `host` memory, as Backend::Adopt. Besides, INVALID_ARGUMENT
+  // for kState.
+  static absl::StatusOr<std::unique_ptr<CudaBuffer>> Adopt(
+      BufferUse use, char* host, int64_t num_bytes, RowCopies* copies,
+      absl::Status* registered);
   ~CudaBuffer() override;
   CudaBuffer(const CudaBuffer&) = delete;
   CudaBuffer& operator=(const CudaBuffer&) = delete;
 
-  char* host() const override { return host_.get(); }
+  char* host() const override { return host_; }
   int64_t num_bytes() const override { return num_bytes_; }
-  char* device() const { return device_.get(); }  // null for kSnapshot
+  char* device() const override { return device_.get(); }  // not of kSnapshot
 
  private:
   CudaBuffer(int64_t num_bytes, RowCopies* copies)
       : num_bytes_(num_bytes), copies_(copies) {}
 
+  absl::Status AllocateDeviceSide(BufferUse use);
+
   const int64_t num_bytes_;
   RowCopies* const copies_;
-  PinnedMemory host_;
+  char* host_ = nullptr;
+  PinnedMemory pinned_;          // one of them is what host_ is in, unless
+  RegisteredMemory registered_;  // adopted memory could not be registered
   DeviceMemory device_;
 };
 
-// REQUIRES: the buffer is one of this backend's. Null stays null.
+// Null stays null.
 inline char* DeviceOf(const Buffer* buffer) {
-  return buffer == nullptr ? nullptr
-                           : static_cast<const CudaBuffer*>(buffer)->device();
+  return buffer == nullptr ? nullptr : buffer->device();
 }
 
 // As DeviceOf, of a buffer of float32.

@@ -62,6 +62,18 @@ absl::StatusOr<PinnedMemory> AllocatePinned(int64_t num_bytes) {
   return PinnedMemory(static_cast<char*>(memory));
 }
 
+absl::StatusOr<RegisteredMemory> RegisterHost(char* memory, int64_t num_bytes) {
+  const cudaError_t error = cudaHostRegister(
+      memory, static_cast<size_t>(num_bytes), cudaHostRegisterDefault);
+  if (error == cudaSuccess) return RegisteredMemory(memory);
+  cudaGetLastError();
+  if (error == cudaErrorMemoryAllocation) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "cannot pin ", num_bytes, " bytes of host memory for the device"));
+  }
+  return CudaStatus(error, "cudaHostRegister", __FILE__, __LINE__);
+}
+
 absl::StatusOr<Stream> MakeStream() {
   cudaStream_t stream = nullptr;
   AGG_RETURN_IF_CUDA_ERROR(

@@ -18,6 +18,9 @@ struct FreeDevice {
 struct FreePinned {
   void operator()(void* memory) const { cudaFreeHost(memory); }
 };
+struct UnregisterHost {
+  void operator()(void* memory) const { cudaHostUnregister(memory); }
+};
 struct DestroyStream {
   void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
 };
@@ -27,6 +30,7 @@ struct DestroyEvent {
 
 using DeviceMemory = std::unique_ptr<char, FreeDevice>;
 using PinnedMemory = std::unique_ptr<char, FreePinned>;
+using RegisteredMemory = std::unique_ptr<char, UnregisterHost>;
 using Stream =
     std::unique_ptr<std::remove_pointer_t<cudaStream_t>, DestroyStream>;
 using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
@@ -36,6 +40,12 @@ using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
 // RESOURCE_EXHAUSTED with the size and what the device has free.
 absl::StatusOr<DeviceMemory> AllocateDevice(int64_t num_bytes);
 absl::StatusOr<PinnedMemory> AllocatePinned(int64_t num_bytes);
+
+// Pins memory of the caller until the result ends, which the memory outlives:
+// what cudaHostAlloc gives, of memory that is there already.
+// RESOURCE_EXHAUSTED: the system pins no more; the call's other errors.
+// REQUIRES: num_bytes > 0.
+absl::StatusOr<RegisteredMemory> RegisterHost(char* memory, int64_t num_bytes);
 
 // A stream that does not synchronise with the default stream.
 absl::StatusOr<Stream> MakeStream();

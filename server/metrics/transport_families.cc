@@ -41,6 +41,13 @@ void AddFallbackFamilies(const ShardStatus& status, FamilyBuilder* builder) {
   add(status.shared_rows_no_memory, "rows", "no_memory");
   add(status.shared_versions_refused, "versions", "refused");
   add(status.shared_versions_no_memory, "versions", "no_memory");
+  builder->BeginCounter("aggserver_staged_buffers_total",
+                        "Buffers shared with workers of this host that the "
+                        "device copies by way of staging memory, since it "
+                        "could not register them, by what for.");
+  builder->Add(static_cast<double>(status.staged_rows), {{"use", "rows"}});
+  builder->Add(static_cast<double>(status.staged_versions),
+               {{"use", "versions"}});
 }
 
 }  // namespace agg

@@ -33,6 +33,7 @@ Generation* GenerationOf(const SharedMemory& memory, int64_t num_bytes) {
 
 // By use (rows, versions) and reason (refused, no memory).
 std::atomic<int64_t> num_fallbacks[2][2];
+std::atomic<int64_t> num_staged[2];  // by use
 
 void CountFallback(BufferUse use, const absl::Status& reason) {
   ++num_fallbacks[use == BufferUse::kRow ? 0 : 1]
@@ -70,6 +71,21 @@ absl::StatusOr<std::unique_ptr<SharedBuffer>> SharedBuffer::Allocate(
       std::make_shared<Region>(*std::move(memory), num_bytes)));
 }
 
+absl::Status SharedBuffer::AdoptBy(Backend* backend, BufferUse use) {
+  absl::Status registered;
+  absl::StatusOr<std::unique_ptr<Buffer>> adopted =
+      backend->Adopt(use, host(), num_bytes(), &registered);
+  if (!adopted.ok()) return adopted.status();
+  adopted_ = *std::move(adopted);
+  if (!registered.ok()) {
+    ++num_staged[use == BufferUse::kRow ? 0 : 1];
+    LogWarning(registered.message(), "; ", num_bytes(),
+               " bytes of shared memory go to and from the device by way of "
+               "staging memory, which is slower");
+  }
+  return absl::OkStatus();
+}
+
 std::shared_ptr<Region> SharedBuffer::RegionOf(const Buffer* buffer) {
   const auto* const shared = dynamic_cast<const SharedBuffer*>(buffer);
   return shared == nullptr ? nullptr : shared->region_;
@@ -81,7 +97,11 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocateHost(Backend* backend,
                                                      bool shared) {
   if (shared) {
     auto buffer = SharedBuffer::Allocate(use, num_bytes, /*populate=*/true);
-    if (buffer.ok()) return {*std::move(buffer)};
+    if (buffer.ok()) {
+      const absl::Status status = (*buffer)->AdoptBy(backend, use);
+      if (!status.ok()) return status;
+      return {*std::move(buffer)};
+    }
     CountFallback(use, buffer.status());
     LogWarning(buffer.status().message(), "; ", num_bytes,
                " bytes are private instead, and workers of this host use "
@@ -96,6 +116,8 @@ SharedFallbacks CountSharedFallbacks() {
   fallbacks.rows_no_memory = num_fallbacks[0][1];
   fallbacks.versions_refused = num_fallbacks[1][0];
   fallbacks.versions_no_memory = num_fallbacks[1][1];
+  fallbacks.rows_staged = num_staged[0];
+  fallbacks.versions_staged = num_staged[1];
   return fallbacks;
 }
 

@@ -50,33 +50,46 @@ class SharedBuffer : public Buffer {
   // SharedMemory::Create; `populate`: and SharedMemory::Populate.
   static absl::StatusOr<std::unique_ptr<SharedBuffer>> Allocate(
       BufferUse use, int64_t num_bytes, bool populate);
+  // Makes it a buffer of `backend`, which outlives it: a device gets its part,
+  // and copies without staging memory, or else with it, with a line in the log,
+  // and counted. Errors as Backend::Adopt. REQUIRES: called once, with the use
+  // that it was allocated for.
+  absl::Status AdoptBy(Backend* backend, BufferUse use);
 
   // The region of a SharedBuffer; null for another buffer, and for null.
   static std::shared_ptr<Region> RegionOf(const Buffer* buffer);
 
   char* host() const override { return region_->data(); }
   int64_t num_bytes() const override { return region_->num_bytes(); }
+  char* device() const override {
+    return adopted_ == nullptr ? nullptr : adopted_->device();
+  }
 
  private:
   explicit SharedBuffer(std::shared_ptr<Region> region)
       : region_(std::move(region)) {}
   const std::shared_ptr<Region> region_;
+  std::unique_ptr<Buffer> adopted_;  // ends before the region
 };
 
 // In shared memory if `shared`, and if there is none, with a line in the log
-// and counted, the backend's own.
+// and counted, the backend's own. Errors as Backend::Allocate.
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateHost(Backend* backend,
                                                      BufferUse use,
                                                      int64_t num_bytes,
                                                      bool shared);
 
-// Buffers that this process wanted to share and has in private memory, since it
-// started.
+// Buffers that this process wanted to share and has in private memory, and
+// such as are worth less than was wanted, since it started.
 struct SharedFallbacks {
   int64_t rows_refused = 0;  // the system refused a call, which the log names
   int64_t rows_no_memory = 0;
   int64_t versions_refused = 0;
   int64_t versions_no_memory = 0;
+  // Shared, and not registered with the device: it copies by way of staging
+  // memory.
+  int64_t rows_staged = 0;
+  int64_t versions_staged = 0;
 };
 // Thread-safe.
 SharedFallbacks CountSharedFallbacks();

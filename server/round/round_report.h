@@ -198,6 +198,8 @@ struct ShardStatus {
   int64_t shared_rows_no_memory = 0;
   int64_t shared_versions_refused = 0;
   int64_t shared_versions_no_memory = 0;
+  int64_t staged_rows = 0;  // shared, and not registered with the device
+  int64_t staged_versions = 0;
   int64_t shared_fallbacks() const {
     return shared_rows_refused + shared_rows_no_memory +
            shared_versions_refused + shared_versions_no_memory;

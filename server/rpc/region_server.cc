@@ -120,7 +120,8 @@ absl::StatusOr<RegionGrant> RegionServer::Answer(
         absl::StrCat("protocol_version is ", request.protocol_version(),
                      "; allowed: ", kProtocolVersion));
   }
-  return grant_({request.session(), request.epoch(), request.life()});
+  return grant_({request.session(), request.epoch(), request.life(),
+                 request.takes_int8()});
 }
 
 }  // namespace agg

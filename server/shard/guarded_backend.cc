@@ -32,6 +32,14 @@ absl::StatusOr<std::unique_ptr<Buffer>> GuardedBackend::Allocate(
   return buffer;
 }
 
+absl::StatusOr<std::unique_ptr<Buffer>> GuardedBackend::Adopt(
+    BufferUse use, char* host, int64_t num_bytes, absl::Status* registered) {
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer =
+      backend_->Adopt(use, host, num_bytes, registered);
+  Watch(buffer.status()).IgnoreError();
+  return buffer;
+}
+
 absl::Status GuardedBackend::Load(const OptimizerOptions& optimizer,
                                   const Buffer& snapshot, Buffer* master,
                                   Buffer* state0, Buffer* state1,

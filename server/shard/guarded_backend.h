@@ -37,6 +37,10 @@ class GuardedBackend : public Backend {
   }
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(BufferUse use,
                                                    int64_t num_bytes) override;
+  // Memory that cannot be registered is no error.
+  absl::StatusOr<std::unique_ptr<Buffer>> Adopt(
+      BufferUse use, char* host, int64_t num_bytes,
+      absl::Status* registered) override;
   void RowLanded(const Buffer& row, DType dtype,
                  const ElementRange& range) override {
     backend_->RowLanded(row, dtype, range);

@@ -94,6 +94,7 @@ MemoryPlan PlanMemory(int64_t num_elements, int64_t num_rows, DType push_dtype,
   plan.host.scratch = needs.scratch_bytes;
   if (needs.on_device) {
     plan.device.rows = plan.host.rows;
+    plan.device.successors = plan.host.successors;
     plan.device.snapshots = num_elements * narrowed;
     plan.device.scratch = needs.device_scratch_bytes;
   }

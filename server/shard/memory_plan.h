@@ -65,7 +65,7 @@ int64_t CoordinatorBytes(int64_t num_tensors, int64_t num_slices,
 int64_t TransferBytes(int64_t num_elements, int64_t num_replica_elements);
 
 // The plan for `num_rows` rows (at most so many workers) of num_elements, and
-// for `num_successors` rows more, which are shared and so on the host.
+// for `num_successors` rows more.
 // `needs`: Backend::memory_needs(num_rows). What goes by slices is left at 0
 // (ledger, grams, early_grams, coordinator): their number is known to the
 // caller (ShardCompute) alone.

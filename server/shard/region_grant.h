@@ -14,8 +14,9 @@ namespace agg {
 // Who asks: a worker's session, or 0 for an observer, which gets no row.
 struct RegionQuery {
   uint64_t session = 0;
-  uint64_t epoch = 0;  // 0: any
-  uint64_t life = 0;   // of what the shard holds
+  uint64_t epoch = 0;       // 0: any
+  uint64_t life = 0;        // of what the shard holds
+  bool takes_int8 = false;  // knows where the scales of a row of int8 lie
 };
 
 struct GrantedRegion {

@@ -69,7 +69,7 @@ absl::StatusOr<std::unique_ptr<ShardCompute>> ShardCompute::Create(
       ParameterStore::Create(
           backend, options.optimizer,
           std::max(compute->layout_->num_elements, kLayoutAlignment),
-          options.pull_dtype, kPatience, compute->shares_memory());
+          options.pull_dtype, kPatience, options.shared_memory);
   if (!store.ok()) {
     return WithPlan(store.status(), compute->PlanRows(1));
   }
@@ -143,25 +143,19 @@ absl::StatusOr<std::unique_ptr<Buffer>> ShardCompute::AllocateRow(
   absl::Status status = CheckMemoryPlan(plan, options_.memory_budget);
   if (!status.ok()) return status;
   absl::StatusOr<std::unique_ptr<Buffer>> buffer = AllocateHost(
-      backend_, BufferUse::kRow, rows_->row_bytes(), shares_rows());
+      backend_, BufferUse::kRow, rows_->row_bytes(), options_.shared_memory);
   if (!buffer.ok()) return WithPlan(buffer.status(), plan);
   return buffer;
 }
 
 std::unique_ptr<Buffer> ShardCompute::AllocateSuccessor() const {
-  if (!shares_rows()) return nullptr;
+  if (!options_.shared_memory) return nullptr;
   auto buffer = SharedBuffer::Allocate(BufferUse::kRow, rows_->row_bytes(),
                                        /*populate=*/false);
-  return buffer.ok() ? *std::move(buffer) : nullptr;
-}
-
-// A slice of int8 lies in two pieces, which regions cannot name (P39).
-bool ShardCompute::shares_rows() const {
-  return shares_memory() && options_.push_dtype != DType::kI8;
-}
-
-bool ShardCompute::shares_memory() const {
-  return options_.shared_memory && !backend_->memory_needs(1).on_device;
+  if (!buffer.ok() || !(*buffer)->AdoptBy(backend_, BufferUse::kRow).ok()) {
+    return nullptr;
+  }
+  return *std::move(buffer);
 }
 
 std::shared_ptr<Snapshot> ShardCompute::seed() {

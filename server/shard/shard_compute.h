@@ -108,8 +108,6 @@ class ShardCompute {
  private:
   ShardCompute(const ShardOptions& options, Backend* backend)
       : options_(options), backend_(backend) {}
-  bool shares_memory() const;
-  bool shares_rows() const;
   absl::Status AllocateCopies();
   MemoryPlan PlanRows(int64_t num_rows, int64_t num_successors = 0) const;
   // Appends the Grams of `slices`, in one call to the backend.

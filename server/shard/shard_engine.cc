@@ -244,6 +244,8 @@ ShardStatus ShardEngine::Status() const {
   status.shared_rows_no_memory = fallbacks.rows_no_memory;
   status.shared_versions_refused = fallbacks.versions_refused;
   status.shared_versions_no_memory = fallbacks.versions_no_memory;
+  status.staged_rows = fallbacks.rows_staged;
+  status.staged_versions = fallbacks.versions_staged;
   if (compute_ == nullptr) return status;
   status.published = open_round_->published();
   status.version = open_round_->version();

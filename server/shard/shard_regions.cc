@@ -56,7 +56,9 @@ absl::StatusOr<RegionGrant> ShardEngine::GrantRegions(
   if (query.session != 0) {
     const absl::StatusOr<int32_t> rank = sessions_.Rank(query.session);
     if (!rank.ok()) return rank.status();
-    GrantRow(query.session, *rank, &grant);
+    if (options_.push_dtype != DType::kI8 || query.takes_int8) {
+      GrantRow(query.session, *rank, &grant);
+    }
   }
   const auto add = [&](DType dtype) {
     for (auto& region : compute_->store()->regions(dtype)) {

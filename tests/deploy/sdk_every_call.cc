@@ -28,6 +28,7 @@ int main() {
   Need(&AggClient::SeedOrPull);
   Need(&AggClient::Push);
   Need(&AggClient::RowTensors);
+  Need(&AggClient::RowViews);
   Need(&AggClient::Commit);
   Need(&AggClient::Pull);
   Need(&AggClient::PullView);

@@ -35,6 +35,7 @@ ClientOptions OptionsOver(const LoopbackJob& job, int rank, bool shared) {
   options.shared_memory = shared;
   options.local_sockets = shared;
   options.error_feedback = true;  // where rows are rounded
+  options.copy_threads = 3;
   return options;
 }
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "gtest/gtest.h"
 #include "kernels/dtype.h"
 #include "proto/region.pb.h"
@@ -99,6 +101,57 @@ TEST_F(RowRegionTest, APlaceOutsideIsRefused) {
     EXPECT_TRUE(absl::IsInternal(Map(offset).status())) << offset;
   }
   EXPECT_TRUE(absl::IsInternal(Map(1).status()));  // not aligned
+}
+
+// Two tensors of int8, whose scales lie behind all elements: 3 blocks.
+TEST(Int8RowRegionTest, RoundsToWhereElementsAndScalesLie) {
+  constexpr int64_t kRowBytes = 3 * 260;
+  const ShardRouter router = *ShardRouter::Create(
+      {{{"a", {300}, "", false}, {"b", {5}, "", false}}}, 1);
+  const auto memory =
+      *SharedMemory::Create(kRowBytes, SharedMemory::Others::kWrite);
+  const auto map = [&](uint64_t second) {
+    v1::RegionReply reply;
+    reply.mutable_row()->set_bytes(kRowBytes);
+    reply.mutable_row()->set_dtype(v1::I8);
+    reply.add_row_offsets(0);
+    reply.add_row_offsets(second);
+    return RowRegion::Map(&router, 0, DType::kI8, reply,
+                          FileDescriptor(dup(memory->fd())));
+  };
+  // Among the scales, in the midst of a block, outside.
+  for (const uint64_t offset : {768, 520, 1024}) {
+    EXPECT_TRUE(absl::IsInternal(map(offset).status())) << offset;
+  }
+  auto region = map(512);
+  ASSERT_TRUE(region.ok()) << region.status();
+  std::vector<float> values(300);
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = std::sin(static_cast<float>(i));
+  }
+  const TensorView a("a", values);
+  const TensorView b("b", absl::MakeConstSpan(values).subspan(7, 5));
+  ErrorFeedback feedback({300, 5});
+  for (uint64_t round = 0; round < 3; ++round) {
+    const RowName row{/*seed=*/false, round, 7, 0};
+    feedback.Begin(row);
+    ASSERT_TRUE((*region)->Begin(row, false));
+    (*region)->Write(0, a, &feedback);
+    (*region)->Write(1, b, &feedback);
+    // What a frame's payload would be: scales, then elements.
+    std::string of_a(8 + 300, '\0'), of_b(4 + 5, '\0');
+    EncodeFloats(values, DType::kI8, feedback.ResidualOf(0, 0, 300), &of_a[0]);
+    EncodeFloats(absl::MakeConstSpan(values).subspan(7, 5), DType::kI8,
+                 feedback.ResidualOf(1, 0, 5), &of_b[0]);
+    const auto written = [&](int64_t begin, size_t size) {
+      return std::string(memory->data() + begin, size);
+    };
+    EXPECT_EQ(written(0, 300), of_a.substr(8));
+    EXPECT_EQ(written(512, 5), of_b.substr(4));
+    EXPECT_EQ(written(768, 8), of_a.substr(0, 8));
+    EXPECT_EQ(written(776, 4), of_b.substr(0, 4));
+    feedback.Settle(row, /*included=*/true);
+  }
 }
 
 }  // namespace

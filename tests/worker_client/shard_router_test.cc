@@ -167,6 +167,42 @@ TEST(ShardRouterTest, ManyTinyTensorsDoNotMakeALargeMeta) {
   EXPECT_THAT(frames[0].slices, SizeIs(ShardRouter::kMaxSlicesPerFrame));
 }
 
+// 2 slices and a rest, in 2 pieces.
+TEST(ShardRouterTest, ATensorMayLieInPiecesThatAreCutWhereSlicesAre) {
+  constexpr int64_t kSlice = kMaxSliceElements;
+  const Manifest manifest = {{Spec("a", {2 * kSlice + 5})}};
+  const ShardRouter router = Router(manifest, 2);
+  uint16_t memory[2];
+  using Pieces = std::vector<TensorPiece>;
+  const auto bind = [&](const Pieces& pieces, DType push_dtype) {
+    TensorView view;
+    view.num_elements = 2 * kSlice + 5;
+    view.dtype = DType::kBF16;
+    view.pieces = pieces;
+    return router.Bind({view}, push_dtype).status();
+  };
+  Pieces pieces = {{0, kSlice, &memory[0]}, {kSlice, kSlice + 5, &memory[1]}};
+  EXPECT_TRUE(bind(pieces, DType::kBF16).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(bind(pieces, DType::kF16)));
+  TensorView view;
+  view.dtype = DType::kBF16;
+  view.pieces = pieces;
+  const auto at = [&](int64_t begin) { return ElementsFrom(view, begin); };
+  EXPECT_EQ(at(0), reinterpret_cast<const char*>(&memory[0]));
+  EXPECT_EQ(at(kSlice), reinterpret_cast<const char*>(&memory[1]));
+  EXPECT_EQ(at(2 * kSlice), at(kSlice) + 2 * kSlice);
+  for (const Pieces& bad :
+       {Pieces{{0, kSlice, memory}},          // too few
+        Pieces{{0, 2 * kSlice + 6, memory}},  // too many
+        Pieces{{0, kSlice - 1, memory}, {kSlice - 1, kSlice + 6, memory}},
+        Pieces{{0, kSlice, memory}, {2 * kSlice, 5, memory}},  // a gap
+        Pieces{{0, 0, memory}, {0, 2 * kSlice + 5, memory}},   // empty
+        Pieces{{0, kSlice, memory}, {kSlice, kSlice + 5, nullptr}}}) {
+    const absl::Status status = bind(bad, DType::kBF16);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  }
+}
+
 TEST(ShardRouterTest, RefusesBadManifests) {
   EXPECT_EQ(ShardRouter::Create(Manifest(), 1).status().code(),
             absl::StatusCode::kInvalidArgument);

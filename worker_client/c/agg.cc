@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,8 +19,10 @@
 #include "worker_client/c/c_calls.h"
 #include "worker_client/c/c_structs.h"
 #include "worker_client/c/event_queue.h"
+#include "worker_client/c/row_store.h"
 #include "worker_client/client_event.h"
 #include "worker_client/client_types.h"
+#include "worker_client/tensor_view.h"
 
 namespace {
 
@@ -116,8 +119,23 @@ int32_t agg_seed_or_pull(agg_client* client, const agg_target* parameters,
 
 int32_t agg_push(agg_client* client, const agg_view* gradient, size_t count) {
   return agg::Connected(client, [&](agg::AggClient* connected) -> absl::Status {
-    const auto views = agg::ViewsOf(gradient, count);
+    const auto views = client->rows.ViewsOf(nullptr, gradient, count);
     return views.ok() ? connected->Push(*views) : views.status();
+  });
+}
+
+int32_t agg_row_pieces(agg_client* client, agg_piece* pieces, size_t capacity,
+                       size_t* count) {
+  return agg::Connected(client, [&](agg::AggClient* connected) -> absl::Status {
+    if (count == nullptr || (pieces == nullptr && capacity > 0)) {
+      return absl::InvalidArgumentError(count == nullptr ? "count is NULL"
+                                                         : "pieces is NULL");
+    }
+    absl::StatusOr<std::vector<agg::RowView>> row = connected->RowViews();
+    if (!row.ok()) return row.status();
+    *count = agg::FillPieces(*row, pieces, capacity);
+    client->rows.Keep(*std::move(row));
+    return absl::OkStatus();
   });
 }
 
@@ -166,7 +184,7 @@ int32_t agg_push_pull(agg_client* client, const agg_view* gradient,
                       const agg_target* parameters, size_t num_parameters,
                       agg_outcome* outcome) {
   return agg::Connected(client, [&](agg::AggClient* connected) -> absl::Status {
-    const auto views = agg::ViewsOf(gradient, num_gradients);
+    const auto views = client->rows.ViewsOf(nullptr, gradient, num_gradients);
     const auto read = agg::PushInfoOf(info);
     const auto targets = agg::TargetsOf(parameters, num_parameters);
     absl::Status status = views.status();

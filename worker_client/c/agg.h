@@ -76,6 +76,11 @@ int32_t agg_seed_file(agg_client* client, const char* npz_path,
 int32_t agg_seed_or_pull(agg_client* client, const agg_target* parameters,
                          size_t count);
 int32_t agg_push(agg_client* client, const agg_view* gradient, size_t count);
+/* AggClient::RowViews: where to compute the gradient, in the manifest's order.
+ * Fills in up to `capacity` pieces; *count: how many there are. They are pushed
+ * by views with in_row. `pieces` may be NULL if capacity is 0. */
+int32_t agg_row_pieces(agg_client* client, agg_piece* pieces, size_t capacity,
+                       size_t* count);
 int32_t agg_commit(agg_client* client, const agg_push_info* info,
                    agg_outcome* outcome);
 int32_t agg_pull(agg_client* client, uint64_t version,

@@ -34,13 +34,12 @@ struct agg_operation {
 namespace {
 
 // Some views of the manifest's tensors, or all.
-absl::StatusOr<std::vector<agg::TensorView>> SomeViews(agg::AggClient* client,
-                                                       const uint64_t* tensors,
-                                                       const agg_view* views,
-                                                       size_t count) {
-  auto read = agg::ViewsOf(views, count);
+absl::StatusOr<std::vector<agg::TensorView>> SomeViews(
+    const agg_client* client, const agg::Manifest& manifest,
+    const uint64_t* tensors, const agg_view* views, size_t count) {
+  auto read = client->rows.ViewsOf(tensors, views, count);
   if (!read.ok() || tensors == nullptr) return read;
-  const std::vector<agg::TensorSpec>& specs = client->manifest().tensors;
+  const std::vector<agg::TensorSpec>& specs = manifest.tensors;
   for (size_t i = 0; i < count; ++i) {
     if (tensors[i] >= specs.size()) {
       return agg::FieldError(absl::StrCat("tensors[", i, "]"),
@@ -102,7 +101,8 @@ int32_t agg_start_push(agg_client* client, const uint64_t* tensors,
                        const agg_view* gradient, size_t count,
                        agg_operation** operation) {
   return agg::Connected(client, [&](agg::AggClient* connected) {
-    const auto views = SomeViews(connected, tensors, gradient, count);
+    const auto views =
+        SomeViews(client, connected->manifest(), tensors, gradient, count);
     if (!views.ok()) return views.status();
     return Give(connected->StartPush(*views), operation);
   });
@@ -134,7 +134,8 @@ int32_t agg_start_round(agg_client* client, const uint64_t* tensors,
                         const agg_push_info* info, const agg_target* parameters,
                         size_t num_parameters, agg_operation** operation) {
   return agg::Connected(client, [&](agg::AggClient* connected) {
-    const auto views = SomeViews(connected, tensors, gradient, count);
+    const auto views =
+        SomeViews(client, connected->manifest(), tensors, gradient, count);
     const auto read = agg::PushInfoOf(info);
     const auto targets = agg::TargetsOf(parameters, num_parameters);
     absl::Status status = views.status();

@@ -7,8 +7,9 @@
 
 /* Another number: not compatible. Fields and calls may be added within one. */
 #define AGG_ABI_VERSION 1
-/* Counts calls that were added: 1, agg_operation.h and agg_abi_minor. */
-#define AGG_ABI_MINOR 1
+/* Counts calls that were added: 1, agg_operation.h and agg_abi_minor; 2,
+ * agg_row_pieces and agg_view.in_row. */
+#define AGG_ABI_MINOR 2
 
 /* One client: a worker or an observer. */
 typedef struct agg_client agg_client;
@@ -75,9 +76,21 @@ typedef struct agg_spec {
 typedef struct agg_view {
   const void* data; /* NULL: not in this push, for optional tensors */
   int64_t num_elements;
-  int32_t dtype;    /* AGG_F32, or the job's push_dtype */
-  int32_t reserved; /* 0 */
+  int32_t dtype; /* AGG_F32, or the job's push_dtype */
+  /* 1: the tensor lies where agg_row_pieces has last said, all of it; data,
+   * num_elements and dtype are those of its pieces. Else 0. */
+  int32_t in_row;
 } agg_view;
+
+/* Elements of a tensor of this worker's row, in a shard's memory. */
+typedef struct agg_piece {
+  void* data;
+  int64_t begin; /* the tensor's element at `data` */
+  int64_t num_elements;
+  uint64_t tensor; /* in the manifest's order */
+  int32_t dtype;   /* the job's push_dtype */
+  int32_t reserved;
+} agg_piece;
 
 /* A tensor that is written. */
 typedef struct agg_target {
@@ -109,6 +122,8 @@ typedef struct agg_options {
   /* 1: what rounding leaves out of a row goes into the next one, 0: it is lost,
    * -1: as the job's push_dtype wants it (AGG_I8: 1, others: 0). */
   int32_t error_feedback;
+  int32_t copy_threads; /* that share a copy to or from shared memory */
+  int32_t reserved2;    /* 0 */
 } agg_options;
 
 /* PushInfo. All bytes 0 but `size`: its defaults. */

@@ -20,12 +20,14 @@
 #include "worker_client/c/agg_types.h"
 #include "worker_client/c/c_structs.h"
 #include "worker_client/c/event_queue.h"
+#include "worker_client/c/row_store.h"
 #include "worker_client/client_types.h"
 
 struct agg_client {
   agg::ClientOptions options;
   agg::EventQueue events;
   const int64_t process = getpid();
+  agg::RowStore rows;  // outlives the client's operations
   agg::Mutex connecting;
   std::unique_ptr<agg::AggClient> owned ABSL_GUARDED_BY(connecting);
   std::unique_ptr<agg::JobStore> job;  // before `connected`

@@ -125,6 +125,7 @@ agg_options DefaultOptions() {
   options.local_sockets = defaults->local_sockets;
   options.shared_memory = defaults->shared_memory;
   options.error_feedback = -1;
+  options.copy_threads = defaults->copy_threads;
   return options;
 }
 
@@ -160,6 +161,7 @@ absl::StatusOr<ClientOptions> OptionsOf(const agg_options* theirs) {
   if (from.error_feedback >= 0) {
     options.error_feedback = from.error_feedback != 0;
   }
+  options.copy_threads = from.copy_threads;
   options.tune_malloc = from.tune_malloc != 0;
   if (from.audit_log != nullptr) options.audit_log = from.audit_log;
   return options;

@@ -99,6 +99,8 @@ inline ShardStatus Shard() {
   status.shared_rows_no_memory = 4;
   status.shared_versions_refused = 6;
   status.shared_versions_no_memory = 7;
+  status.staged_rows = 8;
+  status.staged_versions = 9;
   status.backend = "cpu";
   return status;
 }

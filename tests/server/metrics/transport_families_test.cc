@@ -42,5 +42,13 @@ TEST(TransportFamiliesTest, FallbacksAreCountedByUseAndReason) {
   EXPECT_EQ(fallbacks("versions", "no_memory"), 7);
 }
 
+TEST(TransportFamiliesTest, StagedBuffersAreCountedByUse) {
+  const Metrics metrics(Options(), Shard, Job);
+  const Scrape scrape(metrics.Expose());
+  EXPECT_EQ(scrape.Value("aggserver_staged_buffers_total", "use=\"rows\""), 8);
+  EXPECT_EQ(scrape.Value("aggserver_staged_buffers_total", "use=\"versions\""),
+            9);
+}
+
 }  // namespace
 }  // namespace agg

@@ -33,6 +33,7 @@ TEST_F(SharedBufferTest, IsSharedIfItMayBe) {
   EXPECT_NE(SharedBuffer::RegionOf(shared.get()), nullptr);
   const auto own = Allocate(BufferUse::kRow, false);
   EXPECT_EQ(SharedBuffer::RegionOf(own.get()), nullptr);
+  EXPECT_EQ(shared->device(), nullptr);  // the CPU has none
   EXPECT_EQ(CountSharedFallbacks().rows_refused, before.rows_refused);
 }
 

@@ -285,8 +285,9 @@ class Int8Test : public ShardRegionsTest {
   Int8Test() : ShardRegionsTest(SharingInt8()) {}
 };
 
-// A slice of them lies in two pieces. Versions are shared all the same.
-TEST_F(Int8Test, RowsAreSent) {
+// To who does not know where the scales of a row lie. Versions are shared all
+// the same.
+TEST_F(Int8Test, RowsOfAnOlderClientAreSent) {
   const RegionGrant grant = Grant(worker(0).session());
   EXPECT_TRUE(grant.row.empty());
   EXPECT_FALSE(grant.row_later);
@@ -308,6 +309,48 @@ TEST_F(PrivateMemoryTest, NothingIsGranted) {
   EXPECT_TRUE(grant.row.empty());
   EXPECT_TRUE(grant.versions.empty());
   EXPECT_FALSE(grant.row_later);
+}
+
+// In a row of int8 the scales lie behind all elements.
+TEST(RowOfInt8Test, IsForWhoKnowsWhereItsScalesLie) {
+  ClusterOptions options = MakeClusterOptions(1, 1);
+  options.shard.shared_memory = true;
+  options.shard.push_dtype = DType::kI8;
+  RunningJob job(options, MakeManifest({{300}, {5}}), 1);
+  ShardEngine* const engine = job.cluster.engine(0);
+  LocalWorker& worker = job.workers[0];
+  RegionQuery query{worker.session(), 0, engine->life()};
+  const auto older = engine->GrantRegions(query);
+  ASSERT_TRUE(older.ok()) << older.status();
+  EXPECT_TRUE(older->row.empty());
+  EXPECT_FALSE(older->versions.empty());
+  query.takes_int8 = true;
+  const auto grant = engine->GrantRegions(query);
+  ASSERT_TRUE(grant.ok()) << grant.status();
+  ASSERT_THAT(grant->row, SizeIs(1));
+  EXPECT_EQ(grant->row[0].dtype, DType::kI8);
+  EXPECT_THAT(grant->row_offsets, testing::ElementsAre(0, 512));
+  // 3 blocks: 2 of the first tensor.
+  const std::shared_ptr<Region> row = grant->row[0].region;
+  EXPECT_EQ(row->num_bytes(), 3 * 260);
+  std::memset(row->data(), 10, 300);
+  std::memset(row->data() + 512, 20, 5);
+  const float scales[] = {0.5f, 2.0f, 4.0f};
+  std::memcpy(row->data() + 3 * 256, scales, sizeof(scales));
+  FrameHeader header = worker.Header(0);
+  header.slices = {0, 1};
+  header.in_place = true;
+  absl::StatusOr<FrameLanding> landing = engine->BeginFrame(header);
+  ASSERT_TRUE(landing.ok()) << landing.status();
+  for (SliceLanding& slice : landing->slices) slice.landed = true;
+  ASSERT_TRUE(engine->EndFrame(*landing).ok());
+  worker.Commit(0);
+  job.cluster.Settle();
+  const Tensors start = *job.cluster.Pull(0);
+  const Tensors end = *job.cluster.Pull(1);
+  EXPECT_EQ(end[0][0], start[0][0] - 0.5f * 5.0f);
+  EXPECT_EQ(end[0][299], start[0][299] - 0.5f * 20.0f);
+  EXPECT_EQ(end[1][4], start[1][4] - 0.5f * 80.0f);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ TEST(OptionsOfTest, DefaultsAreTheClients) {
   EXPECT_EQ(options->local_sockets, expected.local_sockets);
   EXPECT_EQ(options->error_feedback, expected.error_feedback);
   EXPECT_EQ(options->round_timeout, expected.round_timeout);
+  EXPECT_EQ(options->copy_threads, expected.copy_threads);
 }
 
 TEST(OptionsOfTest, SharedMemoryAndErrorFeedbackAreTaken) {

@@ -25,7 +25,7 @@ class Spec(ctypes.Structure):
 
 class View(ctypes.Structure):
     _fields_ = [("data", c_void_p), ("num_elements", c_int64),
-                ("dtype", c_int32), ("reserved", c_int32)]
+                ("dtype", c_int32), ("in_row", c_int32)]
 
 
 class Target(ctypes.Structure):

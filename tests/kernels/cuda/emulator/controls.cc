@@ -52,6 +52,21 @@ void SetDeviceBytes(int64_t num_bytes) {
   TheState().device_bytes = num_bytes;
 }
 
+void FailRegistering(cudaError_t error) {
+  const Lock lock(TheState().mutex);
+  TheState().registering = error;
+}
+
+int64_t NumRegistered() {
+  const Lock lock(TheState().mutex);
+  return static_cast<int64_t>(TheState().registered_memory.size());
+}
+
+int64_t StagedBytes() {
+  const Lock lock(TheState().mutex);
+  return TheState().staged_bytes;
+}
+
 int64_t AllocatedDeviceBytes() {
   const Lock lock(TheState().mutex);
   return TheState().allocated_bytes;

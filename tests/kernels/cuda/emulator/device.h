@@ -59,6 +59,13 @@ int64_t AllocatedDeviceBytes();
 void SetDoubleRatio(int ratio);
 int64_t NumAllocations();  // so far, device and pinned
 
+// What registering host memory fails with from now on; cudaSuccess: it works.
+void FailRegistering(cudaError_t error);
+int64_t NumRegistered();  // pieces of host memory, now
+// Bytes that asynchronous copies have brought from or to host memory that is
+// neither pinned nor registered, which a real device copies once more.
+int64_t StagedBytes();
+
 // What all threads have called so far: calls that give the device work or wait
 // for it, and the launches among them.
 struct Calls {

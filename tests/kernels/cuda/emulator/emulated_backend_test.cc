@@ -1,4 +1,6 @@
 // Errors and memory of the CUDA backend, which no real device shows on demand.
+#include <sys/mman.h>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -194,6 +196,129 @@ TEST_F(EmulatedBackendTest, OutOfMemoryNamesTheSizes) {
   EXPECT_THAT(std::string(buffer.status().message()),
               testing::AllOf(HasSubstr("1073741824"), HasSubstr("209715200")));
   EXPECT_TRUE(backend_->Allocate(BufferUse::kState, 1 << 20).ok());
+}
+
+// Host memory of somebody else, which other processes may map.
+class AdoptedMemoryTest : public EmulatedBackendTest {
+ protected:
+  AdoptedMemoryTest() {
+    for (char*& memory : memory_) {
+      memory = static_cast<char*>(mmap(nullptr, kPage, PROT_READ | PROT_WRITE,
+                                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    }
+  }
+  ~AdoptedMemoryTest() override {
+    rows_.clear();
+    snapshot_ = nullptr;
+    emulator::FailRegistering(cudaSuccess);
+    for (char* const memory : memory_) munmap(memory, kPage);
+  }
+
+  std::unique_ptr<Buffer> Adopt(BufferUse use, char* memory,
+                                absl::Status* registered) {
+    auto buffer = backend_->Adopt(use, memory, 4000, registered);
+    EXPECT_TRUE(buffer.ok()) << buffer.status();
+    return buffer.ok() ? *std::move(buffer) : nullptr;
+  }
+
+  // Both rows, and the snapshot, in memory of somebody else.
+  void AdoptAll() {
+    rows_.clear();
+    snapshot_ = nullptr;
+    absl::Status registered[3];
+    rows_.push_back(Adopt(BufferUse::kRow, memory_[0], &registered[0]));
+    rows_.push_back(Adopt(BufferUse::kRow, memory_[1], &registered[1]));
+    snapshot_ = Adopt(BufferUse::kSnapshot, memory_[2], &registered[2]);
+    for (const absl::Status& status : registered) {
+      EXPECT_EQ(status.message(), registered[0].message());
+    }
+    registered_ = registered[0];
+    // Parameters begin at zero.
+    const auto zeros = *backend_->Allocate(BufferUse::kSnapshot, 4000);
+    ASSERT_TRUE(backend_
+                    ->Load(OptimizerOptions(), *zeros, master_.get(), nullptr,
+                           nullptr, narrowed_.get(), DType::kBF16)
+                    .ok());
+  }
+
+  // Rounds whose rows and version are in adopted memory.
+  void ExpectRounds() {
+    float expected = 0.0f;
+    for (int round = 1; round <= 3; ++round) {
+      const auto value = static_cast<float>(round);
+      Land(value);
+      ASSERT_EQ(*Gram(), 988.0 * value * value);
+      ASSERT_TRUE(Update().ok());
+      expected -= value;
+      const auto* const snapshot = reinterpret_cast<const float*>(memory_[2]);
+      EXPECT_EQ(snapshot[0], expected);
+      EXPECT_EQ(snapshot[999], expected);
+    }
+  }
+
+  static constexpr size_t kPage = 4096;
+  char* memory_[3];
+  absl::Status registered_;  // what adopting said
+};
+
+TEST_F(AdoptedMemoryTest, IsCopiedFromAndToWhereItLies) {
+  const int64_t num_before = emulator::NumRegistered();
+  AdoptAll();
+  EXPECT_TRUE(registered_.ok()) << registered_;
+  EXPECT_EQ(emulator::NumRegistered(), num_before + 3);
+  EXPECT_EQ(rows_[0]->host(), memory_[0]);
+  EXPECT_NE(rows_[0]->device(), nullptr);
+  EXPECT_EQ(snapshot_->device(), nullptr);
+  const int64_t staged_before = emulator::StagedBytes();
+  ExpectRounds();
+  EXPECT_EQ(emulator::StagedBytes(), staged_before);
+  rows_.clear();
+  snapshot_ = nullptr;
+  EXPECT_EQ(emulator::NumRegistered(), num_before);
+}
+
+// As with a limit of locked memory: the same rounds, by way of staging memory.
+TEST_F(AdoptedMemoryTest, ThatCannotBeRegisteredIsCopiedAllTheSame) {
+  for (const cudaError_t error :
+       {cudaErrorMemoryAllocation, cudaErrorOperatingSystem}) {
+    emulator::FailRegistering(error);
+    const int64_t num_before = emulator::NumRegistered();
+    AdoptAll();
+    EXPECT_FALSE(registered_.ok());
+    EXPECT_EQ(emulator::NumRegistered(), num_before);
+    const int64_t staged_before = emulator::StagedBytes();
+    ExpectRounds();
+    // Both rows' slices and the version, of each round.
+    EXPECT_EQ(emulator::StagedBytes() - staged_before,
+              3 * (2 * 988 + 1000) * 4);
+    emulator::FailRegistering(cudaSuccess);
+  }
+}
+
+TEST_F(AdoptedMemoryTest, IsNoStateAndNeedsDeviceMemoryForARow) {
+  absl::Status registered;
+  EXPECT_EQ(backend_->Adopt(BufferUse::kState, memory_[0], 4000, &registered)
+                .status()
+                .code(),
+            absl::StatusCode::kInvalidArgument);
+  const int64_t num_before = emulator::NumRegistered();
+  emulator::SetDeviceBytes(emulator::AllocatedDeviceBytes());
+  EXPECT_EQ(backend_->Adopt(BufferUse::kRow, memory_[0], 4000, &registered)
+                .status()
+                .code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(emulator::NumRegistered(), num_before);
+}
+
+TEST_F(AdoptedMemoryTest, OfALostDeviceIsAnError) {
+  absl::Status registered;
+  emulator::BreakDevice(cudaErrorIllegalAddress);
+  for (const BufferUse use : {BufferUse::kRow, BufferUse::kSnapshot}) {
+    EXPECT_EQ(
+        backend_->Adopt(use, memory_[0], 4000, &registered).status().code(),
+        absl::StatusCode::kUnavailable);
+  }
+  emulator::BreakDevice(cudaSuccess);
 }
 
 TEST_F(EmulatedBackendTest, StateHasNoHostMemory) {

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <cstring>
+#include <map>
+#include <vector>
 
 #include "tests/kernels/cuda/emulator/device.h"
 #include "tests/kernels/cuda/emulator/state.h"
@@ -16,6 +18,39 @@ namespace {
 
 constexpr int64_t kPage = 4096;
 constexpr int64_t kAlignment = 16;  // of vector loads, which kernels use
+
+bool IsInside(const std::map<void*, size_t>& pieces, const void* memory,
+              size_t size) {
+  auto piece = pieces.upper_bound(const_cast<void*>(memory));
+  if (piece == pieces.begin()) return false;
+  --piece;
+  const char* const begin = static_cast<const char*>(piece->first);
+  const char* const from = static_cast<const char*>(memory);
+  return from + size <= begin + piece->second;
+}
+
+// Whether the device copies from and to it by itself.
+bool IsPinned(const void* memory, size_t size) {
+  return IsInside(TheState().pinned_memory, memory, size) ||
+         IsInside(TheState().registered_memory, memory, size);
+}
+
+// As the documentation of the runtime says of pageable memory: what the stream
+// has to do comes first; then bytes for the device are taken before the call
+// returns, and bytes for the host are there.
+void CopyStaged(void* to, const void* from, size_t size, cudaMemcpyKind kind,
+                cudaStream_t stream) {
+  TheState().staged_bytes += static_cast<int64_t>(size);
+  RunUntil(stream, stream->num_enqueued);
+  if (kind == cudaMemcpyDeviceToHost) {
+    std::memcpy(to, from, size);
+    return;
+  }
+  const char* const begin = static_cast<const char*>(from);
+  Enqueue(stream, [to, bytes = std::vector<char>(begin, begin + size)] {
+    std::memcpy(to, bytes.data(), bytes.size());
+  });
+}
 
 }  // namespace
 
@@ -80,6 +115,25 @@ cudaError_t cudaFreeHost(void* memory) {
   return cudaSuccess;
 }
 
+// Pages as they are, and the memory stays readable: what a late copy finds
+// there is what its owner has written since, or nothing.
+cudaError_t cudaHostRegister(void* memory, size_t size, unsigned /*flags*/) {
+  State& state = TheState();
+  const Lock lock(state.mutex);
+  if (state.broken != cudaSuccess) return state.broken;
+  if (state.registering != cudaSuccess) return state.registering;
+  if (size == 0 || IsPinned(memory, 1)) return cudaErrorInvalidValue;
+  state.registered_memory[memory] = size;
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void* memory) {
+  const Lock lock(TheState().mutex);
+  return TheState().registered_memory.erase(memory) == 1
+             ? cudaSuccess
+             : cudaErrorHostMemoryNotRegistered;
+}
+
 cudaError_t cudaMemset(void* memory, int value, size_t size) {
   CountCall();
   if (Broken() != cudaSuccess) return Broken();
@@ -95,10 +149,16 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t size,
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
-                            cudaMemcpyKind /*kind*/, cudaStream_t stream) {
+                            cudaMemcpyKind kind, cudaStream_t stream) {
   CountCall();
   const cudaError_t error = TakeFailure(&copy_failure);
   if (error != cudaSuccess) return error;
+  const Lock lock(TheState().mutex);
+  const void* const host = kind == cudaMemcpyDeviceToHost ? to : from;
+  if (!IsPinned(host, size)) {
+    CopyStaged(to, from, size, kind, stream);
+    return cudaSuccess;
+  }
   Enqueue(stream, [=] { std::memcpy(to, from, size); });
   return cudaSuccess;
 }

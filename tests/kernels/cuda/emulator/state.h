@@ -49,6 +49,9 @@ struct State {
   };
   std::map<void*, Mapping> device_memory;  // by the address that users have
   std::map<void*, size_t> pinned_memory;
+  std::map<void*, size_t> registered_memory;
+  cudaError_t registering = cudaSuccess;  // what cudaHostRegister returns
+  int64_t staged_bytes = 0;
   std::set<CUstream_st*> streams;
 };
 
