@@ -13,7 +13,7 @@ import types
 import weakref
 from typing import IO, Any, List, Mapping, Optional, Type, Union
 
-from agg_server.errors import Error
+from agg_server.errors import Error, ManifestError
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
@@ -64,6 +64,10 @@ def job_fields(workers: int, rule: str, lr: Optional[float],
                                 "optimizer": kind}
     if lr is None and kind.get("kind") == "add":
         lr = 1.0
+    if lr is None and kind.get("kind") != "none" and \
+            "learning_rate" not in (config or {}):
+        raise ManifestError('lr is None; allowed: a number > 0, or another '
+                            'optimizer: "none" and "add" need none')
     if lr is not None:
         fields["learning_rate"] = {"rate": lr}
     if step_scale is not None:
@@ -126,6 +130,8 @@ class LocalServer:
         # The end of its pipe ends a server, also when this object is forgotten.
         self._pipes: list[IO[bytes]] = []
         weakref.finalize(self, _close_all, self._pipes)
+        if shards < 1:
+            raise ManifestError(f"shards is {shards}; allowed: 1 or more")
         # Shard 0 needs the others' ports: it starts last. Until then any
         # addresses that differ will do.
         self.addresses = [f"127.0.0.1:{1 + i}" for i in range(shards)]
