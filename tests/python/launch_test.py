@@ -8,7 +8,7 @@ import sys
 import tempfile
 import unittest
 
-from tests.python.job_case import ROOT, WAIT, agg
+from tests.python.job_case import PACKAGE, WAIT, agg
 from agg_server import launch
 
 _SCRIPT = """
@@ -35,8 +35,7 @@ class LaunchTest(unittest.TestCase):
                 [sys.executable, "-B", "-m", "agg_server.launch", *flags, path,
                  *arguments], capture_output=True, text=True, timeout=WAIT,
                 check=False, stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH":
-                     str(ROOT / "worker_client" / "python")})
+                env={**os.environ, "PYTHONPATH": str(PACKAGE)})
 
     def test_two_workers_two_shards(self):
         result = self.launch(_SCRIPT, "-n", "2", "--shards=2", "--lr=0.5",
@@ -61,8 +60,7 @@ class LaunchTest(unittest.TestCase):
                 [sys.executable, "-B", "-m", "agg_server.launch", "--lr=1",
                  path], stdout=subprocess.PIPE, text=True,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH":
-                     str(ROOT / "worker_client" / "python")})
+                env={**os.environ, "PYTHONPATH": str(PACKAGE)})
             self.addCleanup(process.kill)
             self.assertEqual(process.stdout.readline(), "here\n")
             process.terminate()
