@@ -42,14 +42,39 @@ class ErrorsTest(unittest.TestCase):
                                     event)
             self.assertIs(type(error), kind, code)
             self.assertEqual(error.shard, 12)
-        # A shard may say it before the event is there.
-        self.assertIsInstance(errors.error_of(
-            10, "shard 0 (h:1): Push: superseded: another session joined as "
-            "rank 0", False, False, None), agg.Superseded)
         self.assertIsInstance(error, RuntimeError)
         self.assertTrue(issubclass(agg.ManifestError, ValueError))
         self.assertTrue(issubclass(agg.Timeout, TimeoutError))
         self.assertIsNone(agg.Error("no shards").shard)
+
+    def test_what_a_shard_says_goes_before_what_was_heard(self):
+        """The event may come behind the answer, or be of an earlier session.
+        """
+        for code, said, kind in (
+                (10, "Push: superseded: another session joined as rank 0",
+                 agg.Superseded),
+                (10, "Push: evicted: too slow", agg.Evicted),
+                (10, "evicted: superseded: by hand", agg.Evicted),
+                (10, "Push: this session has left the job", agg.Cancelled),
+                (10, "Push: stale epoch 3; current epoch 4", agg.EpochOver),
+                (10, "the shards have begun epoch 5 after 4", agg.EpochOver),
+                (10, "Pull: version 3 was replaced while it was being pulled",
+                 agg.VersionGone),
+                (10, "Push: attempt 1 of round 3 was replaced by attempt 2",
+                 agg.Error),
+                (9, "Commit: the job has finished at version 7: enough",
+                 agg.JobFinished),
+                (5, "the lease ran out", agg.LeaseExpired),
+                (5, "the session is over: Join", agg.LeaseExpired),
+                (5, "session 4 is not known here: Join (again) first",
+                 agg.LeaseExpired),
+                (5, "cannot open x.npz", agg.Error),
+                (16, "a token is wanted", agg.Error)):
+            for event in (None, 2, 5, 6):
+                error = errors.error_of(code, f"shard 1 (h:1): {said}", False,
+                                        False, event)
+                self.assertIs(type(error), kind, (said, event))
+            self.assertFalse(error.code.isdigit(), error.code)
 
 
 class ImportTest(unittest.TestCase):

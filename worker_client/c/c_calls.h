@@ -20,11 +20,13 @@
 #include "worker_client/c/agg_types.h"
 #include "worker_client/c/c_structs.h"
 #include "worker_client/c/event_queue.h"
+#include "worker_client/c/running_rounds.h"
 #include "worker_client/client_types.h"
 
 struct agg_client {
   agg::ClientOptions options;
   agg::EventQueue events;
+  agg::RunningRounds rounds;
   const int64_t process = getpid();
   agg::Mutex connecting;
   std::unique_ptr<agg::AggClient> owned ABSL_GUARDED_BY(connecting);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -50,6 +51,16 @@ def text_form(fields: Mapping[str, Value], indent: str = "") -> str:
             else:
                 lines.append(f"{indent}{name}: {item}\n")
     return "".join(lines)
+
+
+def job_text(workers: int, text: str) -> str:
+    """A configuration in text form whose shards LocalServer says, and whose
+    workers it says where the text does not. Raises Error: it names shards."""
+    if re.search(r"^\s*shards\s*:", text, re.MULTILINE):
+        raise Error("the configuration names shards; allowed: none, since "
+                    "they are started here, on ports that are free")
+    named = re.search(r"^\s*workers\s*:", text, re.MULTILINE)
+    return text + ("" if named else f"\nworkers: {workers}") + "\n"
 
 
 def job_fields(workers: int, rule: str, lr: Optional[float],
@@ -103,7 +114,8 @@ class LocalServer:
                  optimizer: Union[str, Mapping[str, Value]] = "sgd",
                  step_scale: Optional[str] = None, job: str = "local",
                  folder: Optional[str] = None,
-                 config: Optional[Mapping[str, Value]] = None) -> None:
+                 config: Union[Mapping[str, Value], str, None] = None
+                 ) -> None:
         """Starts them, and waits until they serve.
 
         Args:
@@ -116,12 +128,16 @@ class LocalServer:
           step_scale: "adascale", or None.
           job: its name.
           folder: for logs; None: a temporary one.
-          config: further fields of proto/config.proto, by name. They win.
+          config: further fields of proto/config.proto, by name. They win. Or
+            a whole configuration in text form, without its shards: then rule,
+            lr, optimizer, step_scale and job are what it says.
 
         Raises Error: a server did not start; with the last lines of its log.
         """
-        self._fields = job_fields(workers, rule, lr, optimizer, step_scale,
-                                  job, config)
+        self._text = (
+            job_text(workers, config) if isinstance(config, str) else
+            text_form(job_fields(workers, rule, lr, optimizer, step_scale, job,
+                                 config)))
         self._own_folder = (tempfile.TemporaryDirectory(prefix="agg_server_")
                             if folder is None else None)
         self.folder = pathlib.Path(self._own_folder.name if self._own_folder
@@ -177,8 +193,8 @@ class LocalServer:
     def _start(self, ordinal: int) -> str:
         config = self.folder / f"shard{ordinal}.textproto"
         port_file = self.folder / f"shard{ordinal}.port"
-        config.write_text(text_form({**self._fields,
-                                     "shards": list(self.addresses)}))
+        config.write_text(
+            self._text + text_form({"shards": list(self.addresses)}))
         port_file.unlink(missing_ok=True)
         with open(self.folder / f"shard{ordinal}.log", "wb") as log:
             process = subprocess.Popen(
