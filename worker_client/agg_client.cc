@@ -169,9 +169,14 @@ absl::StatusOr<std::unique_ptr<VersionView>> AggClient::PullView(
 absl::StatusOr<RoundOutcome> AggClient::PushPull(
     absl::Span<const TensorView> gradient, const PushInfo& info,
     absl::Span<const MutableTensorView> parameters) {
+  return MakeRound(gradient, info, parameters).Outcome();
+}
+
+RoundOperation AggClient::MakeRound(
+    absl::Span<const TensorView> gradient, const PushInfo& info,
+    absl::Span<const MutableTensorView> parameters) {
   return Handle(
-             operations_->Round(gradient, /*whole=*/true, info, parameters, {}))
-      .Outcome();
+      operations_->Round(gradient, /*whole=*/true, info, parameters, {}));
 }
 
 Operation AggClient::StartPush(absl::Span<const TensorView> gradient) {

@@ -143,6 +143,11 @@ class AggClient {
   absl::StatusOr<RoundOutcome> PushPull(
       absl::Span<const TensorView> gradient, const PushInfo& info,
       absl::Span<const MutableTensorView> parameters);
+  // PushPull that another thread can Cancel: the one that waits for its Outcome
+  // runs it, and somebody has to.
+  RoundOperation MakeRound(absl::Span<const TensorView> gradient,
+                           const PushInfo& info,
+                           absl::Span<const MutableTensorView> parameters);
 
   // --- The same as operations: they go on while the caller computes, on
   // threads of the client, and survive the loss of a process as calls do. What

@@ -167,6 +167,8 @@ class ClientTest(JobCase):
                 client.step({"w": np.ones(6), "b": np.ones(())})
             with self.assertRaisesRegex(agg.ManifestError, '"v"'):
                 client.step({"v": np.ones(6)})
+            with self.assertRaisesRegex(agg.ManifestError, "loss is 'x'"):
+                client.step(arrays(), loss="x")
             with self.assertRaisesRegex(ValueError, "examples is 0"):
                 client.step(arrays(), examples=0)
             with self.assertRaisesRegex(agg.ManifestError, "all_reduce"):

@@ -13,7 +13,7 @@ from unittest import mock
 
 import torch
 
-from tests.python.job_case import ROOT, WAIT, JobCase
+from tests.python.job_case import PACKAGE, ROOT, WAIT, JobCase
 
 FOLDER = ROOT / "worker_client" / "python" / "examples"
 sys.path.insert(0, str(FOLDER))
@@ -90,8 +90,7 @@ class ExampleCase(JobCase):
                  "--save", folder, *flags], capture_output=True, text=True,
                 timeout=8 * WAIT, check=False, cwd=FOLDER,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH":
-                     str(ROOT / "worker_client" / "python")})
+                env={**os.environ, "PYTHONPATH": str(PACKAGE)})
             self.assertEqual(result.returncode, 0, result.stderr)
             saved = {int(path[len("rank"):-len(".pt")]):
                      torch.load(os.path.join(folder, path))

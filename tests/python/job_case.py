@@ -1,6 +1,8 @@
 """Jobs on this machine and workers in threads, for the tests of the package.
 
 AGG_SERVER and AGG_LIBRARY name the binaries; under Bazel they are found.
+AGG_PACKAGE: the folder of an installed package (site-packages), to test that
+one, with its binaries, instead of the tree's.
 """
 
 import os
@@ -10,7 +12,9 @@ import threading
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "worker_client" / "python"))
+PACKAGE = pathlib.Path(os.environ.get("AGG_PACKAGE") or
+                       ROOT / "worker_client" / "python")
+sys.path.insert(0, str(PACKAGE))
 for name, path in (("AGG_SERVER", "server/agg_server"),
                    ("AGG_LIBRARY", "worker_client/c/libagg.so")):
     if name not in os.environ and pathlib.Path(path).is_file():

@@ -12,8 +12,8 @@ import unittest
 
 import numpy as np
 
-from tests.python.job_case import ROOT, WAIT, JobCase, agg
-from agg_server import errors, local_server
+from tests.python.job_case import PACKAGE, WAIT, JobCase, agg
+from agg_server import _abi, errors, local_server
 from agg_server.outcome import Outcome
 
 OUTCOME = Outcome(
@@ -42,14 +42,39 @@ class ErrorsTest(unittest.TestCase):
                                     event)
             self.assertIs(type(error), kind, code)
             self.assertEqual(error.shard, 12)
-        # A shard may say it before the event is there.
-        self.assertIsInstance(errors.error_of(
-            10, "shard 0 (h:1): Push: superseded: another session joined as "
-            "rank 0", False, False, None), agg.Superseded)
         self.assertIsInstance(error, RuntimeError)
         self.assertTrue(issubclass(agg.ManifestError, ValueError))
         self.assertTrue(issubclass(agg.Timeout, TimeoutError))
         self.assertIsNone(agg.Error("no shards").shard)
+
+    def test_what_a_shard_says_goes_before_what_was_heard(self):
+        """The event may come behind the answer, or be of an earlier session.
+        """
+        for code, said, kind in (
+                (10, "Push: superseded: another session joined as rank 0",
+                 agg.Superseded),
+                (10, "Push: evicted: too slow", agg.Evicted),
+                (10, "evicted: superseded: by hand", agg.Evicted),
+                (10, "Push: this session has left the job", agg.Cancelled),
+                (10, "Push: stale epoch 3; current epoch 4", agg.EpochOver),
+                (10, "the shards have begun epoch 5 after 4", agg.EpochOver),
+                (10, "Pull: version 3 was replaced while it was being pulled",
+                 agg.VersionGone),
+                (10, "Push: attempt 1 of round 3 was replaced by attempt 2",
+                 agg.Error),
+                (9, "Commit: the job has finished at version 7: enough",
+                 agg.JobFinished),
+                (5, "the lease ran out", agg.LeaseExpired),
+                (5, "the session is over: Join", agg.LeaseExpired),
+                (5, "session 4 is not known here: Join (again) first",
+                 agg.LeaseExpired),
+                (5, "cannot open x.npz", agg.Error),
+                (16, "a token is wanted", agg.Error)):
+            for event in (None, 2, 5, 6):
+                error = errors.error_of(code, f"shard 1 (h:1): {said}", False,
+                                        False, event)
+                self.assertIs(type(error), kind, (said, event))
+            self.assertFalse(error.code.isdigit(), error.code)
 
 
 class ImportTest(unittest.TestCase):
@@ -59,7 +84,7 @@ class ImportTest(unittest.TestCase):
             [sys.executable, "-B", "-c", script], capture_output=True,
             text=True, timeout=60, check=False,
             env={**os.environ, **environment,
-                 "PYTHONPATH": str(ROOT / "worker_client" / "python")})
+                 "PYTHONPATH": str(PACKAGE)})
 
     def test_needs_no_torch(self):
         result = self.run_python(
@@ -73,6 +98,15 @@ class ImportTest(unittest.TestCase):
                 self.assertTrue(hasattr(agg, name), name)
         with self.assertRaises(AttributeError):
             agg.no_such_name  # pylint: disable=pointless-statement
+
+    def test_who_is_waited_for_is_said_without_a_logging_set_up(self):
+        result = self.run_python(
+            "import agg_server, logging\n"
+            "from agg_server import _session\n"
+            "waiting, recovering = 7, 8\n"
+            "for kind in (waiting, recovering):\n"
+            "    _session._log.log(_session._LEVELS[kind], 'heard %d', kind)")
+        self.assertEqual(result.stderr, "heard 7\nheard 8\n")
 
     def test_a_library_that_is_not_there(self):
         result = self.run_python(
@@ -99,7 +133,7 @@ class ImportTest(unittest.TestCase):
         return result.stdout
 
     def test_a_library_of_another_abi(self):
-        library = os.environ["AGG_LIBRARY"]
+        library = str(_abi.library_path())
         for name, value, allowed in (("ABI_VERSION", 2, "2.1 or a later 2.x"),
                                      ("ABI_MINOR", 99, "1.99 or a later 1.x")):
             out = self.refused("from agg_server import _abi\n"
@@ -134,6 +168,16 @@ class LocalServerTest(JobCase):
         with self.assertRaisesRegex(agg.Error, 'rule is "median"'):
             agg.LocalServer(rule="median", lr=1.0)
 
+    def test_arguments_that_are_wrong(self):
+        for options, said in (
+                ({"shards": 0, "lr": 1.0}, "shards is 0; allowed: 1 or more"),
+                ({}, "lr is None; allowed: a number > 0"),
+                ({"optimizer": {"kind": "adamw"}}, "lr is None")):
+            with self.subTest(options=options), \
+                    self.assertRaisesRegex(agg.ManifestError, said):
+                agg.LocalServer(**options)
+        agg.LocalServer(config={"learning_rate": {"rate": 1.0}}).close()
+
     def test_one_that_is_forgotten_ends(self):
         server = agg.LocalServer(shards=2, lr=1.0)
         pids = server.pids
@@ -156,6 +200,8 @@ class LocalServerTest(JobCase):
 
 class ProgramsTest(unittest.TestCase):
 
+    @unittest.skipIf((PACKAGE / "agg_server" / "_bin").exists(),
+                     "this package has its programs")
     def test_a_command_without_its_program_says_so(self):
         with tempfile.TemporaryDirectory() as folder:
             script = pathlib.Path(folder) / "aggctl"
@@ -166,8 +212,8 @@ class ProgramsTest(unittest.TestCase):
             result = subprocess.run(
                 [script], capture_output=True, text=True, timeout=WAIT,
                 check=False, stdin=subprocess.DEVNULL,
-                env={**os.environ, "PATH": folder, "PYTHONPATH":
-                     str(ROOT / "worker_client" / "python")})
+                env={**os.environ, "PATH": folder,
+                     "PYTHONPATH": str(PACKAGE)})
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("aggctl is not in this package", result.stderr)
 

@@ -121,6 +121,81 @@ class ProcessTest(JobCase):
             self.read(process, "2")
         self.finish(process)
 
+    def test_a_handler_runs_while_a_round_waits(self):
+        """The round is the same after it: its row counts once."""
+        server = self.serve(workers=2, lr=1.0)
+        process = self.start("""
+            client = agg.Client(arrays(), address, 0)
+            signal.signal(signal.SIGUSR1, lambda *_: say("handled"))
+            tell_waits()
+            say(client.step({"w": np.full(3, 2.0)}).ranks)
+            """, server.address)
+        self.read(process, "waits")
+        for _ in range(3):
+            process.send_signal(signal.SIGUSR1)
+            self.read(process, "handled")
+        w = np.zeros(3, np.float32)
+        with agg.Client({"w": w}, server.address, 1) as client:
+            outcome = client.step({"w": np.zeros(3)})
+            self.assertEqual((outcome.version, outcome.ranks), (1, (0, 1)))
+            np.testing.assert_array_equal(w, np.full(3, -1))
+            self.read(process, "(0, 1)")
+        self.finish(process)
+
+    def test_a_handler_may_close_the_client_whose_round_waits(self):
+        server = self.serve(workers=3, lr=1.0)
+        other = agg.Client({"w": np.zeros(3, np.float32)}, server.address, 1)
+        self.addCleanup(other.close)
+        process = self.start("""
+            client = agg.Client(arrays(), address, 0)
+            signal.signal(signal.SIGTERM, lambda *_: client.close())
+            tell_waits()
+            try:
+                client.step({"w": np.ones(3)})
+            except agg.Cancelled:
+                say("cancelled")
+            """, server.address)
+        self.read(process, "waits")
+        process.terminate()
+        self.read(process, "cancelled")
+        self.finish(process)
+
+    def test_an_event_loop_keeps_its_signals(self):
+        server = self.serve(workers=3, lr=1.0)
+        other = agg.Client({"w": np.zeros(3, np.float32)}, server.address, 1)
+        self.addCleanup(other.close)
+        process = self.start("""
+            client = agg.Client(arrays(), address, 0)
+            read, write = os.pipe()
+            os.set_blocking(write, False)
+            signal.set_wakeup_fd(write)
+            tell_waits()
+            try:
+                client.step({"w": np.ones(3)})
+            except KeyboardInterrupt:
+                say("interrupted")
+            assert os.read(read, 9) == bytes([signal.SIGINT])
+            assert signal.set_wakeup_fd(-1) == write
+            """, server.address)
+        self.interrupt(process)
+        self.finish(process)
+
+    def test_signals_are_nobodys_between_rounds(self):
+        server = self.serve(workers=1, lr=1.0)
+        process = self.start("""
+            client = agg.Client(arrays(), address, 0)
+            for _ in range(3):
+                client.step({"w": np.ones(3)})
+                assert signal.set_wakeup_fd(-1) == -1
+            pid = os.fork()
+            if pid == 0:
+                from agg_server import _inside
+                os._exit(0 if _inside._inside is None else 1)
+            say(os.waitpid(pid, 0)[1])
+            """, server.address)
+        self.read(process, "0")
+        self.finish(process)
+
     def test_a_process_ends_with_a_call_that_waits(self):
         server = self.serve(workers=2, lr=1.0)
         process = self.start("""

@@ -20,6 +20,7 @@
 #include "worker_client/c/c_structs.h"
 #include "worker_client/c/event_queue.h"
 #include "worker_client/c/row_store.h"
+#include "worker_client/c/running_rounds.h"
 #include "worker_client/client_event.h"
 #include "worker_client/client_types.h"
 #include "worker_client/tensor_view.h"
@@ -191,7 +192,16 @@ int32_t agg_push_pull(agg_client* client, const agg_view* gradient,
     status.Update(read.status());
     status.Update(targets.status());
     if (!status.ok()) return status;
-    return agg::Answered(connected->PushPull(*views, *read, *targets), outcome);
+    agg::RunningRounds::Entry running(
+        &client->rounds, connected->MakeRound(*views, *read, *targets));
+    return agg::Answered(running.round()->Outcome(), outcome);
+  });
+}
+
+int32_t agg_interrupt(agg_client* client) {
+  return agg::OfThisProcess(client, [&] {
+    client->rounds.Cancel();
+    return absl::OkStatus();
   });
 }
 

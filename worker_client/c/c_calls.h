@@ -21,11 +21,13 @@
 #include "worker_client/c/c_structs.h"
 #include "worker_client/c/event_queue.h"
 #include "worker_client/c/row_store.h"
+#include "worker_client/c/running_rounds.h"
 #include "worker_client/client_types.h"
 
 struct agg_client {
   agg::ClientOptions options;
   agg::EventQueue events;
+  agg::RunningRounds rounds;
   const int64_t process = getpid();
   agg::RowStore rows;  // outlives the client's operations
   agg::Mutex connecting;

@@ -33,7 +33,8 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.9",
     packages=["agg_server"],
-    package_data={"agg_server": ["py.typed", "NOTICES", "_lib/*", "_bin/*"]},
+    package_data={"agg_server": ["py.typed", "NOTICES", "_lib/*", "_bin/*",
+                                 "docs/*.md", "docs/examples/*.py"]},
     install_requires=["numpy"],
     extras_require={"torch": ["torch>=2.1"]},
     entry_points={"console_scripts": [

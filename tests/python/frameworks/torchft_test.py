@@ -247,6 +247,11 @@ class TorchftTest(ExampleCase):
                 manager.allreduce(torch.zeros(7, 7))
             with self.assertRaisesRegex(agg.ManifestError, "AVG"):
                 manager.allreduce(torch.zeros(4, 5), reduce_op="SUM")
+        server = self.serve(workers=1, optimizer="none")
+        with agg.Worker(model(), server.address, 0, mode="combine",
+                        overlap=True) as worker:
+            with self.assertRaisesRegex(agg.ManifestError, "overlap is True"):
+                Manager(worker)
         server = self.serve(workers=1, lr=1.0)
         with agg.Worker(model(), server.address, 0) as worker:
             with self.assertRaisesRegex(agg.ManifestError, '"combine"'):

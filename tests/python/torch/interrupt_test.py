@@ -16,13 +16,12 @@ class Alarm(Exception):
 def interrupt(worker, error=KeyboardInterrupt):
     """The next wait for a round raises it; the round goes on."""
     session = worker._session
-    waits = session._await_operation
 
-    def interrupted(_):
-        session._await_operation = waits
+    def interrupted(*_):
+        del session._round_here, session._await_operation
         raise error
 
-    session._await_operation = interrupted
+    session._round_here = session._await_operation = interrupted
 
 
 def left_row(worker):

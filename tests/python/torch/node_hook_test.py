@@ -182,6 +182,14 @@ class NodeHookTest(JobCase):
         for a, b in zip(copies(net), before, strict=True):
             self.assertTrue(torch.equal(a, b))
 
+    def test_a_worker_that_overlaps_is_refused(self):
+        server = self.serve(workers=1, optimizer="none")
+        net = model()
+        worker = self.worker(net, server, overlap=True)
+        with self.assertRaisesRegex(agg.ManifestError,
+                                    "overlap is True.*overlap=False"):
+            agg.NodeState(net, self.node, self.side, worker)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -12,7 +12,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 
-from tests.python.job_case import ROOT, WAIT, JobCase, agg
+from tests.python.job_case import PACKAGE, ROOT, WAIT, JobCase, agg
 
 _FOLDER = ROOT / "worker_client" / "python"
 _README = _FOLDER / "README.md"
@@ -20,6 +20,21 @@ _README = _FOLDER / "README.md"
 DOCUMENTS = {ROOT / "README.md": 1, _README: 5,
              ROOT / "worker_client/python/TRAPS.md": 4,
              ROOT / "worker_client/python/MIGRATION.md": 4}
+
+
+# What a reader's script has around the page's diff.
+_OWN = """
+import os
+import torch
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+import agg_server as agg
+torch.manual_seed(0)
+x = torch.randn(256, 4)
+dataset = TensorDataset(x, x.sum(1, keepdim=True))
+loss_fn = torch.nn.functional.mse_loss
+def Net():
+    return torch.nn.Linear(4, 1)
+"""
 
 
 def blocks(path, language):
@@ -68,23 +83,41 @@ class ReadmeTest(JobCase):
             self.assertTrue(worker.job.optimizer)
 
     def test_the_first_program_learns(self):
-        command = blocks(_README, "sh")[0].split()
-        self.assertEqual(command[0], "agg-launch")
         with tempfile.TemporaryDirectory() as folder:
-            pathlib.Path(folder, "train.py").write_text(
-                blocks(_README, "python")[0])
-            result = subprocess.run(
-                [sys.executable, "-B", "-m", "agg_server.launch",
-                 *command[1:]], capture_output=True, text=True, check=False,
-                timeout=8 * WAIT, cwd=folder, stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": str(_FOLDER)})
-        self.assertEqual(result.returncode, 0, result.stderr)
+            result = self.launch(0, blocks(_README, "python")[0], folder)
         lines = sorted(result.stdout.splitlines())
         self.assertEqual([line.split(":")[0] for line in lines],
                          [f"rank {rank}" for rank in range(4)])
         losses = re.findall(r"'loss': ([\d.]+)", result.stdout)
         self.assertEqual(len(losses), 4)
         self.assertLess(float(losses[0]), 5.0)  # it begins near 13
+
+    def test_a_script_for_one_process_becomes_a_worker(self):
+        """Both sides of the page's diff, with a model and data."""
+        diff = blocks(_README, "diff")[0].splitlines()
+        before, after = ("\n".join(line[1:] for line in diff
+                                   if line[0] != other) for other in "+-")
+        exec(compile(_OWN + before.replace("range(5)", "range(1)").replace(
+            '"model.pt"', "os.devnull"), "before", "exec"), {})
+        with tempfile.TemporaryDirectory() as folder:
+            self.launch(1, _OWN + after, folder)
+            saved = torch.load(os.path.join(folder, "model.pt"))
+        # One epoch of four workers is 2 steps; y is the sum of x.
+        self.assertEqual(list(saved), ["weight", "bias"])
+        self.assertGreater(float(saved["weight"].min()), 0.3)
+
+    def launch(self, index, script, folder):
+        """The page's command of that index, in a folder with train.py."""
+        command = [text.split() for text in blocks(_README, "sh")
+                   if text.startswith("agg-launch")][index]
+        pathlib.Path(folder, "train.py").write_text(script)
+        result = subprocess.run(
+            [sys.executable, "-B", "-m", "agg_server.launch", *command[1:]],
+            capture_output=True, text=True, check=False, timeout=8 * WAIT,
+            cwd=folder, stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": str(PACKAGE)})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result
 
     def test_every_other_snippet_runs(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -60,7 +60,9 @@ class WheelTest(WheelCase):
             with zipfile.ZipFile(wheel) as archive:
                 names = archive.namelist()
                 notices = archive.read("agg_server/NOTICES").decode()
-            for member in ("_lib/libagg.so", "_bin/agg_server", "py.typed"):
+            for member in ("_lib/libagg.so", "_bin/agg_server", "py.typed",
+                           "docs/README.md", "docs/TRAPS.md",
+                           "docs/examples/quickstart.py"):
                 self.assertIn("agg_server/" + member, names)
             # What is compiled in; libraries are the machine's.
             self.assertIn("libgrpc++-dev", packages_of(notices))

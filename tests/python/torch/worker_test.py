@@ -138,6 +138,13 @@ class WorkerTest(JobCase):
         with self.assertRaisesRegex(agg.ManifestError, "mode is"):
             agg.Worker(model(), server.address, 0, mode="add")
 
+    def test_what_is_no_model(self):
+        for wrong in (torch.nn.Linear, model().parameters(),
+                      {"w": [1.0]}, [torch.ones(1)]):
+            with self.assertRaisesRegex(
+                    agg.ManifestError, "^model is .*; allowed: a torch.nn.Mod"):
+                agg.Worker(wrong, "127.0.0.1:1", 0)
+
     def test_unused_parameters(self):
         server = self.serve(workers=1, lr=1.0)
         net = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 1),

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <thread>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -17,6 +18,7 @@
 namespace agg {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // As long as nothing hangs, nobody waits for so long (s).
@@ -112,6 +114,25 @@ TEST_F(AggOperationTest, CancelEndsARoundThatWaitsForOthers) {
   EXPECT_STRNE(agg_error(), "");
   EXPECT_EQ(agg_operation_await_tensor(round, "x", kLong), AGG_CANCELLED);
   agg_operation_free(round);
+}
+
+TEST_F(AggOperationTest, AnInterruptEndsARoundInsideItsCall) {
+  const auto round = [this] {
+    return agg_push_pull(client_, views_, 2, nullptr, targets_, 2, nullptr);
+  };
+  EXPECT_EQ(agg_interrupt(client_), AGG_OK);  // nobody
+  EXPECT_EQ(round(), AGG_OK) << agg_error();
+  EXPECT_THAT(x_, ElementsAre(0, 1));
+  job_.HoldCommits();
+  for (int commits = 3; commits < 5; ++commits) {  // the seed, the first round
+    int32_t code = AGG_OK;
+    std::thread waits([&] { code = round(); });
+    job_.AwaitCommits(commits);
+    EXPECT_EQ(agg_interrupt(client_), AGG_OK);
+    waits.join();
+    EXPECT_EQ(code, AGG_CANCELLED);
+  }
+  EXPECT_EQ(agg_interrupt(nullptr), AGG_INVALID_ARGUMENT);
 }
 
 TEST_F(AggOperationTest, HandlesOutliveTheirClient) {

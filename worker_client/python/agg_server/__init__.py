@@ -18,7 +18,6 @@ own.
 from __future__ import annotations
 
 import importlib
-import logging
 from typing import TYPE_CHECKING, Any
 
 from agg_server.checkpoint import read_checkpoint
@@ -46,9 +45,6 @@ _TORCH = {
     "TauSchedule": "optimizers", "Worker": "worker", "allreduce": "worker",
     "node_hook": "node",
 }
-
-logging.getLogger("agg_server").addHandler(logging.NullHandler())
-
 
 def __getattr__(name: str) -> Any:
     if name not in _TORCH:

@@ -13,7 +13,7 @@ from agg_server.errors import LibraryError
 
 ABI_VERSION = 1
 # The calls that this package needs.
-ABI_MINOR = 1
+ABI_MINOR = 2
 F32, BF16, F16, I8 = 1, 2, 3, 4
 
 
@@ -119,6 +119,7 @@ _CALLS: dict[str, tuple[Any, list[Any]]] = {
     "agg_latest_version": (c_int32, [_HANDLE, POINTER(c_uint64)]),
     "agg_push_pull": (c_int32, [_HANDLE, _VIEWS, c_size_t, POINTER(PushInfo),
                                 _TARGETS, c_size_t, POINTER(OutcomeStruct)]),
+    "agg_interrupt": (c_int32, [_HANDLE]),
     "agg_wait": (c_int32, [_HANDLE, c_uint64, POINTER(OutcomeStruct)]),
     "agg_get_state": (c_int32, [_HANDLE, POINTER(State)]),
     "agg_get_job": (c_int32, [_HANDLE, POINTER(JobStruct)]),

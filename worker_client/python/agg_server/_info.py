@@ -21,9 +21,13 @@ class Info:
         if not loss_scale > 0:
             raise ManifestError(f"loss_scale is {loss_scale}; allowed: > 0")
         # A tensor of one element is a number, too.
-        self.loss: Optional[float] = (
-            None if loss is None else
-            float(loss.item() if hasattr(loss, "item") else loss))
+        try:
+            self.loss: Optional[float] = (
+                None if loss is None else
+                float(loss.item() if hasattr(loss, "item") else loss))
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise ManifestError(f"loss is {loss!r}; allowed: a number, or a "
+                                "tensor of one") from error
         self.examples, self.accumulation = int(examples), int(accumulation)
         self.loss_scale = float(loss_scale)
         self.norm_squared_sum = norm_squared_sum

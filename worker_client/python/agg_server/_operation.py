@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from typing import Any, Sequence
 
+import numpy as np
+
 from agg_server import _abi
 
 # (pointer, number of elements, dtype of the ABI); a pointer of 0: not there.
@@ -30,6 +32,17 @@ class Memories:
         # Of the array's own memory: an item is made at each access.
         self._items = list(self.array)
         self._has_dtype = struct is _abi.View
+        # The same as numbers: pointer, number of elements, dtype.
+        self._words = np.frombuffer(self.array, np.uint64).reshape(count, -1)
+
+    def fill_floats(self, pointers: Sequence[int], counts: Any) -> "Memories":
+        """float32, all of them; counts: an array. In a fraction of fill()'s
+        time. Itself."""
+        self._words[:, 0] = pointers
+        self._words[:, 1] = counts
+        if self._has_dtype:
+            self._words[:, 2] = _abi.F32
+        return self
 
     def fill(self, memory: Sequence[Memory]) -> "Memories":
         """All of them; itself."""

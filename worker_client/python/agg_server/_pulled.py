@@ -27,38 +27,56 @@ class Pulled:
         self._in_place = in_place
         self._staging = Staging(self._tensors)
         self._memories = Memories(_abi.Target, len(self._tensors))
-        self._filled = False
+        # Of the tensors as they were at the last round: aliases that need no
+        # gradient, which of them are plain, and the targets.
+        self._own: list[torch.Tensor] = []
+        self._pointers: list[int] = []
+        self._plain: list[bool] = []
+        self._targets: list[torch.Tensor] = []
 
     def targets(self) -> list[torch.Tensor]:
         """float32, one for each tensor: good until the next pull."""
-        if not self._in_place:
-            return self._staging.targets()
-        return [t.detach() if _is_plain(t) else self._staging.buffer(i)
-                for i, t in enumerate(self._tensors)]
+        self._look()
+        return self._targets
 
     def memory(self) -> tuple[Memories, Any]:
         """Of the targets, and what holds it: a tensor's storage may be replaced
         while a pull that Ctrl-C has left goes on."""
-        # A model's own memory may be another one than at the last pull.
-        if self._in_place or not self._filled:
-            targets = self.targets()
-            self._memories.fill([memory_of(t) for t in targets])
-            self._filled = True
-            if self._in_place:
-                return self._memories, targets
-        return self._memories, self._staging
+        self._look()
+        return self._memories, self._targets
 
     def write(self) -> None:
         """Into the tensors, once the targets have their values."""
-        plain = [self._in_place and _is_plain(t) for t in self._tensors]
-        staged = [i for i, found in enumerate(plain) if not found]
+        self._look()
+        staged = [i for i, plain in enumerate(self._plain) if not plain]
+        if len(staged) == len(self._own):
+            torch._foreach_copy_(self._own, self._targets)
+            return
         if staged:
-            with torch.no_grad():
-                torch._foreach_copy_(  # one call for all of them
-                    [self._tensors[i] for i in staged],
-                    [self._staging.buffer(i) for i in staged])
-        changed = [t for t, found in zip(self._tensors, plain) if found]
-        if changed:
-            # What torch has not seen: graphs of before must not use it.
-            for tensor in changed:  # a list: torch 2.5 and later
+            torch._foreach_copy_([self._own[i] for i in staged],
+                                 [self._targets[i] for i in staged])
+        # What torch has not seen: graphs of before must not use it.
+        for tensor, plain in zip(self._own, self._plain):
+            if plain:  # one by one: a list needs torch 2.5 or later
                 torch.autograd.graph.increment_version(tensor)
+
+    def _look(self) -> None:
+        """A model's memory may be another one than at the last round. (What
+        was there then is kept, and so no other memory has its address.)"""
+        try:
+            pointers = [t.data_ptr() for t in self._tensors]
+        except RuntimeError:  # a subclass that has none
+            pointers = []
+        if pointers == self._pointers and all(
+                [t.is_contiguous() for t in self._tensors]):
+            return
+        self._own = [t.detach() for t in self._tensors]
+        self._plain = [self._in_place and _is_plain(t) for t in self._own]
+        self._targets = [own if plain else self._staging.buffer(i)
+                         for i, (own, plain) in
+                         enumerate(zip(self._own, self._plain))]
+        self._memories.fill([memory_of(t) for t in self._targets])
+        # Others are looked at each time.
+        known = all(t.is_contiguous() for t in self._own) and \
+            0 not in pointers
+        self._pointers = pointers if known else []

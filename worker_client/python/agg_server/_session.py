@@ -1,51 +1,19 @@
-"""One client of the C ABI: its handle, its thread, its errors, its end."""
+"""What a client of the C ABI does."""
 
 from __future__ import annotations
 
-import atexit
-import concurrent.futures
 import functools
-import logging
-import os
-import threading
-import weakref
 from typing import Any, Callable, Optional, Sequence
 
 from agg_server import _abi
-from agg_server._call_thread import CallThread
+from agg_server._calls import LOOK_SECONDS, Calls
 from agg_server._info import Info, push_info_of
+from agg_server._inside import inside
 from agg_server._operation import Memories, Operation
-from agg_server.errors import Error, ForkedError, ManifestError, error_of
-from agg_server.outcome import (Job, Outcome, TensorSpec, job_of, outcome_of)
-
-_log = logging.getLogger("agg_server")
-
-# Events that end a session, and those that a person wants to see.
-_ENDS = (2, 5, 6)
-_LEVELS = {0: logging.ERROR, 2: logging.ERROR, 5: logging.ERROR,
-           6: logging.ERROR, 4: logging.WARNING, 7: logging.WARNING,
-           8: logging.WARNING, 9: logging.WARNING, 10: logging.WARNING,
-           11: logging.WARNING}
-# How often a wait looks at what the client has heard.
-_LOOK_SECONDS = 0.2
-# Of close(): of which leaving may take call_timeout.
-_END_SECONDS = 15.0
-
-_sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()
+from agg_server.outcome import Job, Outcome, TensorSpec, job_of, outcome_of
 
 
-def _specs(manifest: Sequence[TensorSpec]) -> Any:
-    specs = (_abi.Spec * len(manifest))()
-    for spec, tensor in zip(specs, manifest):
-        spec.name = tensor.name.encode()
-        spec.group = tensor.group.encode()
-        spec.shape = (_abi.c_int64 * len(tensor.shape))(*tensor.shape)
-        spec.num_dimensions = len(tensor.shape)
-        spec.optional = tensor.optional
-    return specs
-
-
-class Session:
+class Session(Calls):
     """Thread-safe; every wait ends with Ctrl-C, which leaves the call running:
     the next one comes after it. What memory a call uses, `keep` holds.
     """
@@ -54,44 +22,11 @@ class Session:
                  rank: int = 0, observer: bool = False,
                  options: Optional[dict[str, Any]] = None) -> None:
         """options: further fields of agg_options, by name (times in s)."""
-        self._lib = _abi.load()
-        self._process = os.getpid()
-        self._closing = threading.Lock()
-        # Held by what uses the handle outside of the calls' thread. Garbage
-        # collection may enter it again.
-        self._handle_lock = threading.RLock()
-        # Whose round or call is next; a logging handler may call again.
-        self._turn = threading.RLock()
         # That Ctrl-C has left: what comes next waits for them.
         self._left_behind: list[Operation] = []
-        self._left = False
-        self._ended_by: Optional[int] = None
+        self._interrupted = False
         self._job: Optional[Job] = None
-        c = _abi.Options()
-        self._lib.agg_options_init(_abi.byref(c), c.size)
-        c.coordinator = coordinator.encode()
-        c.rank, c.observer = rank, observer
-        c.specs, c.num_specs = _specs(manifest), len(manifest)
-        for name, value in (options or {}).items():
-            if value is None:
-                continue
-            if name not in {field[0] for field in _abi.Options._fields_}:
-                raise TypeError(f"{name} is no option of a client")
-            setattr(c, name, value.encode() if isinstance(value, str)
-                    else value)
-        self._handle = self._lib.agg_new(_abi.byref(c))
-        if not self._handle:
-            raise ManifestError(_abi.text(self._lib.agg_error()),
-                                "INVALID_ARGUMENT")
-        self._thread = CallThread(f"agg-rank{rank}")
-        _sessions.add(self)
-        try:
-            self._call(self._connect)
-        except BaseException:
-            self.close()
-            raise
-
-    # --- Calls ---
+        super().__init__(manifest, coordinator, rank, observer, options)
 
     def seed_or_pull(self, targets: Memories, keep: Any) -> None:
         """As AggClient::SeedOrPull."""
@@ -114,26 +49,88 @@ class Session:
                  (_abi.c_uint64 * len(tensors))(*tensors))
         count = gradient.count if tensors is None else len(tensors)
         c_info, outcome = push_info_of(info), _abi.OutcomeStruct()
+
+        def start(operation: Operation) -> int:
+            return int(self._lib.agg_start_round(
+                self._handle, named, gradient.array, count,
+                _abi.byref(c_info), parameters.array, parameters.count,
+                _abi.byref(operation.handle)))
+
         self._check_usable()
         with self._turn:
             self._settle()
-            operation = Operation(self._lib, keep)
-            try:
-                self._check(self._now(lambda: self._lib.agg_start_round(
-                    self._handle, named, gradient.array, count,
-                    _abi.byref(c_info), parameters.array, parameters.count,
-                    _abi.byref(operation.handle))))
-                self._await_operation(operation)
-            except BaseException:
-                if operation.handle:
-                    self._left_behind.append(operation)
-                raise
-            ended = self._with_message(lambda: operation.end(outcome))
+            ended: Optional[tuple[int, str]] = None
+            if tensors is None:
+                try:
+                    ended = self._round_here(gradient, c_info, parameters,
+                                             outcome)
+                except BaseException:
+                    # A signal has ended it, before its outcome: it goes on.
+                    if outcome.version == 0:
+                        self._leave_behind(start, keep)
+                    raise
+            if ended is None:
+                ended = self._round_beside(start, keep, outcome)
             result = outcome_of(outcome) if ended[0] == 0 else None
-            operation.free()
+            self._drain_events()  # behind what points into the outcome
         self._check(ended)
         assert result is not None
         return result
+
+    def _round_here(self, gradient: Memories, info: Any, parameters: Memories,
+                    outcome: Any) -> Optional[tuple[int, str]]:
+        """On this thread. None: a signal has ended it, and its handler has
+        returned; or could not end it."""
+        self._check_usable()
+        self._interrupted = False
+        entrance = inside()
+        try:
+            if not entrance.enter(self):
+                return None
+            code = int(self._lib.agg_push_pull(
+                self._handle, gradient.array, gradient.count,
+                _abi.byref(info), parameters.array, parameters.count,
+                _abi.byref(outcome)))
+            message = _abi.text(self._lib.agg_error()) if code else ""
+        finally:
+            entrance.leave(self)
+        if code == 1 and self._interrupted and not self._left:
+            return None
+        return code, message
+
+    def _round_beside(self, start: Callable[[Operation], int], keep: Any,
+                      outcome: Any) -> tuple[int, str]:
+        """On a thread of the client."""
+        operation = Operation(self._lib, keep)
+        try:
+            self._check(self._now(lambda: start(operation)))
+            self._await_operation(operation)
+        except BaseException:
+            if operation.handle:
+                self._left_behind.append(operation)
+            raise
+        ended = self._with_message(lambda: operation.end(outcome))
+        operation.free()
+        return ended
+
+    def _leave_behind(self, start: Callable[[Operation], int], keep: Any
+                      ) -> None:
+        operation = Operation(self._lib, keep)
+        with self._handle_lock:
+            if self._handle is None or self._left or start(operation) != 0:
+                return
+        self._left_behind.append(operation)
+
+    def interrupt(self) -> None:
+        """Of `inside`."""
+        with self._handle_lock:
+            if self._handle is not None:
+                self._interrupted = True
+                self._lib.agg_interrupt(self._handle)
+
+    def look(self) -> None:
+        """Of `inside`."""
+        self._drain_events()
 
     def start_push(self, tensors: Any, gradient: Memories, count: int,
                    row: Optional[Operation]) -> None:
@@ -241,94 +238,7 @@ class Session:
                     _abi.text(c.group), bool(c.optional)))
         return specs
 
-    # --- The end ---
-
-    def close(self) -> None:
-        """Leaves the job, in bounded time; again: nothing. In a forked child:
-        nothing, since the session is the parent's."""
-        if os.getpid() != self._process:
-            return
-        with self._closing:
-            handle = self._handle
-            if handle is None:
-                return
-            self._left = True
-            # From a thread, so that Ctrl-C ends the wait for it.
-            leaver = threading.Thread(
-                target=self._lib.agg_leave, args=(handle,), daemon=True)
-            leaver.start()
-            leaver.join(_END_SECONDS)
-            self._drain_events()
-            # What still runs (a Connect, say) uses the handle: then it stays.
-            ended = self._thread.end(
-                _LOOK_SECONDS if leaver.is_alive() or not self._connected
-                else _END_SECONDS)
-            if ended and not leaver.is_alive():
-                with self._handle_lock:
-                    self._handle = None
-                self._lib.agg_free(handle)
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            self.close()
-
-    # --- Inside ---
-
-    def _connect(self) -> int:
-        code = int(self._lib.agg_connect(self._handle))
-        # Nobody waits for it any more: else the job would wait for a worker
-        # that pushes nothing.
-        if self._left:
-            self._lib.agg_leave(self._handle)
-        return code
-
-    _connected = False
-
-    def _check_usable(self) -> None:
-        if os.getpid() != self._process:
-            raise ForkedError(
-                f"process {os.getpid()} is a fork of {self._process}, which "
-                "has this client; make a new one in a process that was "
-                "spawned (multiprocessing_context=\"forkserver\")", "FORKED")
-        if self._left:
-            raise error_of(1, "this client was closed", False, True, None)
-
-    def _now(self, call: Callable[[], int]) -> tuple[int, str]:
-        self._check_usable()
-        with self._handle_lock:
-            self._check_usable()
-            return self._with_message(call)
-
-    def _with_message(self, call: Callable[[], int]) -> tuple[int, str]:
-        # The message is the thread's: it is read where the call was made.
-        code = call()
-        return code, _abi.text(self._lib.agg_error()) if code else ""
-
-    def _call(self, call: Callable[[], int], keep: Any = None,
-              result: Callable[[], Any] = lambda: None) -> Any:
-        """`result` copies what the call gave, on the call's thread."""
-        self._check_usable()
-
-        def on_thread(kept: Any = keep) -> Any:
-            code, message = self._with_message(call)
-            return code, message, result() if code == 0 else kept
-
-        with self._turn:
-            self._settle()
-            value = self._await(self._thread.submit(on_thread))
-        self._check(value[:2])
-        self._connected = True
-        return value[2]
-
-    def _await(self, future: "concurrent.futures.Future[Any]") -> Any:
-        while True:
-            try:
-                return future.result(_LOOK_SECONDS)
-            except concurrent.futures.TimeoutError:
-                if future.done():
-                    raise
-            finally:
-                self._drain_events()
+    # --- Operations ---
 
     def _settle(self) -> None:
         """What Ctrl-C has left behind comes first."""
@@ -340,48 +250,7 @@ class Session:
 
     def _await_operation(self, operation: Operation) -> None:
         try:
-            while not operation.done(_LOOK_SECONDS):
+            while not operation.done(LOOK_SECONDS):
                 self._drain_events()
         finally:
             self._drain_events()
-
-    def _check(self, code_and_message: tuple[int, str]) -> None:
-        code, message = code_and_message
-        if code == 0:
-            return
-        finished = False
-        if self._connected:
-            state = _abi.State()
-            with self._handle_lock:
-                if self._handle is not None and self._lib.agg_get_state(
-                        self._handle, _abi.byref(state)) == 0:
-                    finished = bool(state.finished)
-        elif code == 9:  # of Join: there is no state yet that says so
-            finished = "the job has finished" in message
-        raise error_of(code, message, finished, self._left, self._ended_by)
-
-    def _drain_events(self) -> None:
-        event = _abi.EventStruct()
-        heard = []
-        with self._handle_lock:
-            while (self._handle is not None and
-                   self._lib.agg_next_event(self._handle, 0.0,
-                                            _abi.byref(event)) == 0):
-                if event.kind in _ENDS:
-                    self._ended_by = event.kind
-                heard.append((event.kind, _abi.text(event.message)))
-        # Without the lock: a handler may ask this session.
-        for kind, message in heard:
-            _log.log(_LEVELS.get(kind, logging.INFO), "%s",
-                     message or f"event {kind}")
-
-
-def _close_all() -> None:
-    for session in list(_sessions):
-        try:
-            session.close()
-        except Error:
-            pass
-
-
-atexit.register(_close_all)

@@ -38,8 +38,12 @@ def named_tensors(model: Union[torch.nn.Module, Tensors]
                                     f'"{name}", which another one is')
             if parameter.requires_grad:
                 named[name] = parameter
-    else:
+    elif isinstance(model, Mapping) and all(
+            isinstance(tensor, torch.Tensor) for tensor in model.values()):
         named.update(model)
+    else:
+        raise ManifestError(f"model is {model!r}; allowed: a torch.nn.Module "
+                            "(an instance), or a dict of tensors by name")
     if not named:
         raise ManifestError("the model has no parameter that requires a "
                             "gradient")

@@ -23,7 +23,8 @@ def coordinator_of(coordinator: Optional[str]) -> str:
     found = coordinator or os.environ.get("AGG_COORDINATOR")
     if not found:
         raise ManifestError('coordinator is None; allowed: "host:port" of '
-                            "shard 0, here or in AGG_COORDINATOR")
+                            "shard 0, here or in AGG_COORDINATOR, which agg-launch "
+                            "sets")
     return found
 
 
@@ -32,7 +33,7 @@ def rank_of(rank: Optional[int]) -> int:
     found = os.environ.get("RANK", "") if rank is None else str(int(rank))
     if not found.isdigit():
         raise ManifestError(f'rank is "{found}"; allowed: 0 or more, here or '
-                            "in RANK")
+                            "in RANK, which agg-launch and torchrun set")
     return int(found)
 
 

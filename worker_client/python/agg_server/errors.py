@@ -106,21 +106,41 @@ class Timeout(Error, TimeoutError):
 _NAMES = {
     1: "CANCELLED", 2: "UNKNOWN", 3: "INVALID_ARGUMENT",
     4: "DEADLINE_EXCEEDED", 5: "NOT_FOUND", 6: "ALREADY_EXISTS",
-    8: "RESOURCE_EXHAUSTED", 9: "FAILED_PRECONDITION", 10: "ABORTED",
-    11: "OUT_OF_RANGE", 13: "INTERNAL", 14: "UNAVAILABLE", 15: "DATA_LOSS",
-    100: "FORKED",
+    7: "PERMISSION_DENIED", 8: "RESOURCE_EXHAUSTED",
+    9: "FAILED_PRECONDITION", 10: "ABORTED", 11: "OUT_OF_RANGE",
+    12: "UNIMPLEMENTED", 13: "INTERNAL", 14: "UNAVAILABLE", 15: "DATA_LOSS",
+    16: "UNAUTHENTICATED", 100: "FORKED",
 }
 _TYPES: dict[int, Type[Error]] = {
-    1: Cancelled, 3: ManifestError, 4: Timeout, 5: LeaseExpired, 6: NotNow,
-    8: ResourceError, 11: VersionGone, 14: ShardLost, 100: ForkedError,
+    1: Cancelled, 3: ManifestError, 4: Timeout, 6: NotNow, 8: ResourceError,
+    9: NotNow, 10: EpochOver, 11: VersionGone, 14: ShardLost, 100: ForkedError,
+}
+# What shards and the client say of a code that has several meanings. The first
+# one in the message counts: an operator's words come behind "evicted:".
+_SAYINGS: dict[int, dict[str, Type[Error]]] = {
+    5: {"the lease": LeaseExpired, "session ": LeaseExpired},
+    9: {"the job has finished": JobFinished},
+    10: {"evicted: ": Evicted, "superseded: ": Superseded,
+         "has left the job": Cancelled, "was replaced while": VersionGone,
+         "was replaced by attempt": Error, "epoch ": EpochOver},
 }
 # Events that say why a session was ended.
-_SUPERSEDED, _EVICTED = 2, 6
+_EVENTS: dict[Optional[int], Type[Error]] = {2: Superseded, 6: Evicted}
+
+
+def _said(code: int, message: str) -> Optional[Type[Error]]:
+    found = [(message.index(saying), kind)
+             for saying, kind in _SAYINGS.get(code, {}).items()
+             if saying in message]
+    return min(found, key=lambda each: each[0])[1] if found else None
 
 
 def error_of(code: int, message: str, finished: bool, left: bool,
              event: Optional[int]) -> Error:
     """The exception for a status code of the C ABI.
+
+    The message goes before what the client knows besides: a shard may refuse a
+    call before the event that says why has come, or long after it.
 
     Args:
       code: agg_code.
@@ -129,14 +149,13 @@ def error_of(code: int, message: str, finished: bool, left: bool,
       left: whether this client was closed.
       event: the kind of the last event that ended the session, or None.
     """
-    kind: Type[Error] = _TYPES.get(code, Error)
+    kind = _said(code, message)
     if left and code in (1, 9, 10):
         kind = Cancelled
-    elif code == 9:
-        kind = JobFinished if finished else NotNow
-    elif code == 10 and "superseded: another" in message:
-        kind = Superseded  # said by a shard, maybe before the event is there
-    elif code == 10:
-        kind = {_SUPERSEDED: Superseded, _EVICTED: Evicted}.get(
-            event if event is not None else -1, EpochOver)
+    elif kind is None and code == 9 and finished:
+        kind = JobFinished
+    elif kind is None and code == 10:
+        kind = _EVENTS.get(event)
+    if kind is None:
+        kind = _TYPES.get(code, Error)
     return kind(message, _NAMES.get(code, str(code)))

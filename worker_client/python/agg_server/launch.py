@@ -2,6 +2,9 @@
 
     agg-launch -n 4 --shards 2 --rule adasum --lr 0.05 train.py --my-flag
 
+The fields of the job's optimizer are flags (--momentum 0.9 --nesterov); for all
+else there is --config FILE, the job's configuration without its shards.
+
 Each worker is `python train.py --my-flag` with RANK, LOCAL_RANK, WORLD_SIZE
 and AGG_COORDINATOR set, which are Worker's and Client's defaults. With
 --coordinator no shard is started: the job is elsewhere.
@@ -12,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -21,6 +25,12 @@ from typing import Optional, Sequence
 from agg_server.errors import Error
 from agg_server.local_server import LocalServer
 
+# Fields of OptimizerConfig (proto/config.proto) besides its kind.
+OPTIMIZER_NUMBERS = ("momentum", "beta1", "beta2", "epsilon", "weight_decay",
+                     "trust_coefficient", "initial_accumulator")
+OPTIMIZER_FLAGS = ("nesterov",)
+_JOB = ("rule", "optimizer", *OPTIMIZER_NUMBERS, *OPTIMIZER_FLAGS, "lr",
+        "step_scale")
 _STOP_SECONDS = 15.0
 _LOOK_SECONDS = 0.05
 
@@ -34,10 +44,17 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--coordinator", help="of a job that runs")
     parser.add_argument("--first-rank", type=int, default=0,
                         help="of the workers here; default: 0")
-    parser.add_argument("--rule", default="mean")
-    parser.add_argument("--optimizer", default="sgd")
-    parser.add_argument("--lr", type=float)
-    parser.add_argument("--step-scale")
+    job = parser.add_argument_group("the job (or all of it by --config)")
+    job.add_argument("--config", type=pathlib.Path, metavar="FILE",
+                     help="its configuration, without shards")
+    job.add_argument("--rule", help="default: mean")
+    job.add_argument("--optimizer", help="its kind; default: sgd")
+    for name in OPTIMIZER_NUMBERS:
+        job.add_argument("--" + name.replace("_", "-"), type=float)
+    for name in OPTIMIZER_FLAGS:
+        job.add_argument("--" + name, action="store_true", default=None)
+    job.add_argument("--lr", type=float)
+    job.add_argument("--step-scale")
     parser.add_argument("--logs", help="folder for the servers' logs")
     parser.add_argument("script")
     parser.add_argument("rest", nargs=argparse.REMAINDER,
@@ -47,7 +64,33 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         if getattr(options, name) < 1:
             parser.error(f"--{name} is {getattr(options, name)}; allowed: 1 "
                          "or more")
+    said = [name for name in _JOB if getattr(options, name) is not None]
+    for other in ("config", "coordinator"):
+        if getattr(options, other) is not None and said:
+            parser.error(f"--{said[0].replace('_', '-')} is given with "
+                         f"--{other}, which says it; allowed: one of the two")
+    if options.config is not None and options.coordinator is not None:
+        parser.error("--config is given with --coordinator, whose job has its "
+                     "own; allowed: one of the two")
     return options
+
+
+def server_of(options: argparse.Namespace) -> LocalServer:
+    """The job's shards. Raises Error."""
+    if options.config is not None:
+        try:
+            text = options.config.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Error(f"--config is {options.config}: {error}") from error
+        return LocalServer(options.shards, options.workers, config=text,
+                           folder=options.logs)
+    fields = {name: getattr(options, name)
+              for name in (*OPTIMIZER_NUMBERS, *OPTIMIZER_FLAGS)
+              if getattr(options, name) is not None}
+    return LocalServer(
+        options.shards, options.workers, options.rule or "mean", options.lr,
+        {"kind": options.optimizer or "sgd", **fields}, options.step_scale,
+        folder=options.logs)
 
 
 def _start(options: argparse.Namespace, coordinator: str, local: int
@@ -96,10 +139,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         coordinator = options.coordinator
         if coordinator is None:
             try:
-                coordinator = stack.enter_context(LocalServer(
-                    options.shards, options.workers, options.rule, options.lr,
-                    options.optimizer, options.step_scale,
-                    folder=options.logs)).address
+                coordinator = stack.enter_context(server_of(options)).address
             except Error as error:
                 print(f"agg-launch: {error}", file=sys.stderr)
                 return 1

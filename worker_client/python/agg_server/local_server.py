@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -13,7 +14,7 @@ import types
 import weakref
 from typing import IO, Any, List, Mapping, Optional, Type, Union
 
-from agg_server.errors import Error
+from agg_server.errors import Error, ManifestError
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
@@ -52,6 +53,16 @@ def text_form(fields: Mapping[str, Value], indent: str = "") -> str:
     return "".join(lines)
 
 
+def job_text(workers: int, text: str) -> str:
+    """A configuration in text form whose shards LocalServer says, and whose
+    workers it says where the text does not. Raises Error: it names shards."""
+    if re.search(r"^\s*shards\s*:", text, re.MULTILINE):
+        raise Error("the configuration names shards; allowed: none, since "
+                    "they are started here, on ports that are free")
+    named = re.search(r"^\s*workers\s*:", text, re.MULTILINE)
+    return text + ("" if named else f"\nworkers: {workers}") + "\n"
+
+
 def job_fields(workers: int, rule: str, lr: Optional[float],
                optimizer: Union[str, Mapping[str, Value]],
                step_scale: Optional[str], job: str,
@@ -64,6 +75,10 @@ def job_fields(workers: int, rule: str, lr: Optional[float],
                                 "optimizer": kind}
     if lr is None and kind.get("kind") == "add":
         lr = 1.0
+    if lr is None and kind.get("kind") != "none" and \
+            "learning_rate" not in (config or {}):
+        raise ManifestError('lr is None; allowed: a number > 0, or another '
+                            'optimizer: "none" and "add" need none')
     if lr is not None:
         fields["learning_rate"] = {"rate": lr}
     if step_scale is not None:
@@ -99,7 +114,8 @@ class LocalServer:
                  optimizer: Union[str, Mapping[str, Value]] = "sgd",
                  step_scale: Optional[str] = None, job: str = "local",
                  folder: Optional[str] = None,
-                 config: Optional[Mapping[str, Value]] = None) -> None:
+                 config: Union[Mapping[str, Value], str, None] = None
+                 ) -> None:
         """Starts them, and waits until they serve.
 
         Args:
@@ -114,12 +130,16 @@ class LocalServer:
           step_scale: "adascale", or None.
           job: its name.
           folder: for logs; None: a temporary one.
-          config: further fields of proto/config.proto, by name. They win.
+          config: further fields of proto/config.proto, by name. They win. Or
+            a whole configuration in text form, without its shards: then rule,
+            lr, optimizer, step_scale and job are what it says.
 
         Raises Error: a server did not start; with the last lines of its log.
         """
-        self._fields = job_fields(workers, rule, lr, optimizer, step_scale,
-                                  job, config)
+        self._text = (
+            job_text(workers, config) if isinstance(config, str) else
+            text_form(job_fields(workers, rule, lr, optimizer, step_scale, job,
+                                 config)))
         self._own_folder = (tempfile.TemporaryDirectory(prefix="agg_server_")
                             if folder is None else None)
         self.folder = pathlib.Path(self._own_folder.name if self._own_folder
@@ -128,6 +148,8 @@ class LocalServer:
         # The end of its pipe ends a server, also when this object is forgotten.
         self._pipes: list[IO[bytes]] = []
         weakref.finalize(self, _close_all, self._pipes)
+        if shards < 1:
+            raise ManifestError(f"shards is {shards}; allowed: 1 or more")
         # Shard 0 needs the others' ports: it starts last. Until then any
         # addresses that differ will do.
         self.addresses = [f"127.0.0.1:{1 + i}" for i in range(shards)]
@@ -173,8 +195,8 @@ class LocalServer:
     def _start(self, ordinal: int) -> str:
         config = self.folder / f"shard{ordinal}.textproto"
         port_file = self.folder / f"shard{ordinal}.port"
-        config.write_text(text_form({**self._fields,
-                                     "shards": list(self.addresses)}))
+        config.write_text(
+            self._text + text_form({"shards": list(self.addresses)}))
         port_file.unlink(missing_ok=True)
         with open(self.folder / f"shard{ordinal}.log", "wb") as log:
             process = subprocess.Popen(

@@ -47,6 +47,11 @@ class NodeState:
         if worker is not None and worker.mode != "combine":
             raise ManifestError(f'mode is "{worker.mode}"; allowed for '
                                 'NodeState: "combine"')
+        if worker is not None and worker.overlaps:
+            raise ManifestError(
+                "overlap is True, and the worker would send this process's "
+                "gradients before the node's mean is there; allowed for "
+                "NodeState: overlap=False")
         if side_group is node_group:
             raise ManifestError("side_group is node_group; allowed: another "
                                 "group of the same processes")

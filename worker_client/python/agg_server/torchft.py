@@ -63,6 +63,10 @@ class Manager:
         if worker.mode != "combine":
             raise ManifestError(f'mode is "{worker.mode}"; allowed for '
                                 'Manager: "combine"')
+        if worker.overlaps:
+            raise ManifestError(
+                "overlap is True, and the worker would send gradients that "
+                "allreduce is not given; allowed for Manager: overlap=False")
         self.worker = worker
         self._open: list[tuple[torch.Tensor, list[str], Work]] = []
         self._last: Optional[Outcome] = None

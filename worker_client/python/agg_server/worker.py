@@ -226,6 +226,11 @@ class Worker:
         return bool(self._session.state().finished)
 
     @property
+    def overlaps(self) -> bool:
+        """backward() sends gradients: made with overlap=True."""
+        return self._overlap is not None
+
+    @property
     def job(self) -> Job:
         """How the job is set up."""
         return self._session.job()
@@ -325,12 +330,15 @@ class Worker:
         """tensors: the indices of the rows, if others were given before."""
         views: list[Optional[torch.Tensor]] = []
         try:
-            views, memory = self._row.views(
-                range(len(rows)) if tensors is None else tensors, rows)
+            if tensors is None and self._row.fill(self._views, rows):
+                views = list(rows)
+            else:
+                views, memory = self._row.views(
+                    range(len(rows)) if tensors is None else tensors, rows)
+                self._views.fill(memory)
             targets, targets_keep = into.memory()
-            return self._session.round(
-                self._views.fill(memory), info, targets,
-                (views, targets_keep, keep), tensors)
+            return self._session.round(self._views, info, targets,
+                                       (views, targets_keep, keep), tensors)
         except BaseException:
             # It may go on: with its copies, and with the storage that the rows
             # have now. (Here, since most rounds need not pay for that.)

@@ -17,11 +17,26 @@ from torch.distributed.tensor import distribute_tensor
 import agg_server as agg
 
 
+def gather(shards, leader, group):
+    """A DTensor, whole, on the leader; None elsewhere. FSDP cuts the first
+    dimension, so that the last shards may be shorter than the first one."""
+    own, size = shards.to_local(), dist.get_world_size(group)
+    rows = -(-shards.shape[0] // size)
+    padded = own.new_zeros(rows, *own.shape[1:])
+    padded[:len(own)] = own
+    if dist.get_rank() != leader:
+        dist.gather(padded, dst=leader, group=group)
+        return None
+    parts = [torch.empty_like(padded) for _ in range(size)]
+    dist.gather(padded, parts, leader, group)
+    return torch.cat(parts)[:shards.shape[0]]
+
+
 def combine(net, worker, leader, group, examples):
     """Puts the combined gradient into each p.grad; whether there is one."""
     applied = torch.zeros(1)
     for name, p in net.named_parameters():
-        whole = p.grad.full_tensor()  # of all processes of the node
+        whole = gather(p.grad, leader, group)
         if worker is not None:
             worker.tensors[name].grad = whole
     if worker is not None:
