@@ -109,6 +109,11 @@ typedef struct agg_options {
   /* 1: what rounding leaves out of a row goes into the next one, 0: it is lost,
    * -1: as the job's push_dtype wants it (AGG_I8: 1, others: 0). */
   int32_t error_feedback;
+  /* TLS: paths of PEM files; NULL or "": of the environment, or none. */
+  const char* tls_ca;
+  const char* tls_certificate;
+  const char* tls_key;
+  const char* tls_server_name; /* NULL: the host of each address */
 } agg_options;
 
 /* PushInfo. All bytes 0 but `size`: its defaults. */

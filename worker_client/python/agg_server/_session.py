@@ -17,6 +17,7 @@ from agg_server._info import Info, push_info_of
 from agg_server._operation import Memories, Operation
 from agg_server.errors import Error, ForkedError, ManifestError, error_of
 from agg_server.outcome import (Job, Outcome, TensorSpec, job_of, outcome_of)
+from agg_server.tls import fields_of
 
 _log = logging.getLogger("agg_server")
 
@@ -72,7 +73,7 @@ class Session:
         c.coordinator = coordinator.encode()
         c.rank, c.observer = rank, observer
         c.specs, c.num_specs = _specs(manifest), len(manifest)
-        for name, value in (options or {}).items():
+        for name, value in fields_of(options or {}).items():
             if value is None:
                 continue
             if name not in {field[0] for field in _abi.Options._fields_}:
