@@ -66,7 +66,7 @@ class TlsTest(JobCase):
                           (of_worker(self.ca, self.other),
                            "refuses the certificate")):
             with self.assertRaisesRegex(agg.ShardLost, text):
-                self.train(tls=tls, connect_timeout=0.1)
+                self.train(tls=tls, connect_timeout=2.0)
 
     def test_bad_options(self):
         with self.assertRaisesRegex(TypeError, "tls is 'ca.pem'; allowed: "):
