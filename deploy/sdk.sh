@@ -14,7 +14,7 @@
 #
 # The folder may be moved. Installing again replaces these files. A program that
 # uses it needs libabsl-dev to compile and the shared libraries of the packages
-# libgrpc++1.51 libprotobuf32 libzip4 libisal2 libhwy1 libabsl20220623 to run;
+# libgrpc++1.51 libssl3 libprotobuf32 libzip4 libisal2 libhwy1 libabsl20220623 to run;
 # with the static library their -dev packages to compile.
 #
 # --bin: what is built already. --libdir: in PREFIX, as lib/x86_64-linux-gnu.

@@ -30,8 +30,10 @@ base_packages="
   libhwy-dev
   libisal-dev
   libprotobuf-dev
+  libssl-dev
   libzip-dev
   nlohmann-json3-dev
+  openssl
   pkg-config
   prometheus-cpp-dev
   protobuf-compiler

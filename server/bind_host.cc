@@ -1,6 +1,7 @@
 // Loopback is safe without TLS, and no other host reaches it.
 #include "server/bind_host.h"
 
+#include "server/base/field_error.h"
 #include "server/base/log.h"
 
 namespace agg {
@@ -11,11 +12,25 @@ std::string BindHost(const Address& address, const std::string& bind) {
                                                                  : "127.0.0.1";
 }
 
-void WarnAboutBind(const Address& address, const std::string& host) {
-  if (!IsLoopback(host)) {
-    LogWarning("listening on ", host, " without TLS: anyone who reaches ",
-               "this port can read and change the model");
-  } else if (!IsLoopback(address.host)) {
+bool IsInsecure(const std::string& host, bool tls) {
+  return !tls && !IsLoopback(host);
+}
+
+absl::Status CheckBind(const std::string& host, bool tls, bool insecure) {
+  if (insecure || !IsInsecure(host, tls)) return absl::OkStatus();
+  return FieldError(
+      "--bind", Quoted(host),
+      "loopback without TLS; others with security { tls { .. } } in the job's "
+      "configuration, or with security { insecure: true }, and then anyone who "
+      "reaches the port can read and change the model");
+}
+
+void WarnAboutBind(const Address& address, const std::string& host, bool tls) {
+  if (IsInsecure(host, tls)) {
+    LogWarning("insecure: listening on ", host, " without TLS: anyone who ",
+               "reaches this port can read and change the model");
+  }
+  if (IsLoopback(host) && !IsLoopback(address.host)) {
     LogWarning("listening on ", host, " only, but this shard's address is ",
                address.host, ": other hosts cannot reach it without --bind");
   }

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "server/base/address.h"
 
 namespace agg {
@@ -12,8 +13,15 @@ namespace agg {
 // as others know it.
 std::string BindHost(const Address& address, const std::string& bind);
 
+// INVALID_ARGUMENT if others could reach `host` without TLS, which `insecure`
+// (security.insecure) alone allows.
+absl::Status CheckBind(const std::string& host, bool tls, bool insecure);
+
+// Whether anybody who reaches the port may do anything.
+bool IsInsecure(const std::string& host, bool tls);
+
 // Logs what is unsafe, or will not work, about listening on `host`.
-void WarnAboutBind(const Address& address, const std::string& host);
+void WarnAboutBind(const Address& address, const std::string& host, bool tls);
 
 }  // namespace agg
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/tls_options.h"
 #include "server/round/neighbour_peer.h"
 #include "server/rpc/remote_neighbour_peer.h"
 #include "server/shard/shard_copies.h"
@@ -16,15 +17,16 @@ namespace agg {
 // Connects when it is first used. Thread-safe.
 class Neighbours {
  public:
-  // `shards`: all addresses, two or more, by ordinal. `engine` is given its
-  // neighbours, and must end before this does, or not use them any more.
+  // `shards`: all addresses, two or more, by ordinal, called with `tls`.
+  // `engine` is given its neighbours, and must end before this does, or not use
+  // them any more.
   Neighbours(const std::vector<std::string>& shards, int ordinal,
-             ShardEngine* engine)
+             const TlsOptions& tls, ShardEngine* engine)
       : buddy_ordinal_(Ordinal(shards, ordinal, 1)),
         before_ordinal_(
             Ordinal(shards, ordinal, static_cast<int>(shards.size()) - 1)),
-        buddy_(Link(shards, ordinal, buddy_ordinal_)),
-        before_(Link(shards, ordinal, before_ordinal_)),
+        buddy_(Link(shards, ordinal, buddy_ordinal_, tls)),
+        before_(Link(shards, ordinal, before_ordinal_, tls)),
         copies_(engine) {
     engine->SetNeighbours(&buddy_, &before_);
   }
@@ -44,11 +46,13 @@ class Neighbours {
     return (ordinal + distance) % static_cast<int>(shards.size());
   }
   static RemoteNeighbourOptions Link(const std::vector<std::string>& shards,
-                                     int ordinal, int neighbour) {
+                                     int ordinal, int neighbour,
+                                     const TlsOptions& tls) {
     RemoteNeighbourOptions link;
     link.self = ordinal;
     link.ordinal = neighbour;
     link.address = shards[neighbour];
+    link.tls = tls;
     return link;
   }
 

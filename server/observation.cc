@@ -27,7 +27,8 @@
 namespace agg {
 namespace {
 
-MetricsOptions MakeMetricsOptions(const ServerOptions& options, int ordinal) {
+MetricsOptions MakeMetricsOptions(const ServerOptions& options, int ordinal,
+                                  bool insecure) {
   const CombineOptions& combine = options.coordinator.combine;
   const CombinationNames names = NamesOf(combine);
   MetricsOptions metrics;
@@ -47,13 +48,15 @@ MetricsOptions MakeMetricsOptions(const ServerOptions& options, int ordinal) {
   metrics.replicated = options.coordinator.replicated;
   metrics.checkpoint_every_seconds =
       absl::ToDoubleSeconds(options.coordinator.checkpoint.every);
+  metrics.insecure = insecure;
   metrics.version = kVersion;
   return metrics;
 }
 
-StatusPageOptions MakePageOptions(const ServerOptions& options, int ordinal) {
+StatusPageOptions MakePageOptions(const ServerOptions& options, int ordinal,
+                                  bool insecure) {
   StatusPageOptions page;
-  page.metrics = MakeMetricsOptions(options, ordinal);
+  page.metrics = MakeMetricsOptions(options, ordinal, insecure);
   page.shards = options.shards;
   const absl::StatusOr<Address> coordinator = ParseAddress(options.shards[0]);
   if (coordinator.ok()) page.coordinator_host = coordinator->host;
@@ -72,7 +75,8 @@ RoundHistory::Options MakeHistoryOptions(const ServerOptions& options) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Observation>> Observation::Make(
-    const ServerOptions& options, int ordinal, const ShardEngine* engine) {
+    const ServerOptions& options, int ordinal, const ShardEngine* engine,
+    bool insecure) {
   std::unique_ptr<RoundLog> round_log;
   if (ordinal == 0 && !options.round_log.path.empty()) {
     absl::StatusOr<std::unique_ptr<RoundLog>> opened =
@@ -85,15 +89,15 @@ absl::StatusOr<std::unique_ptr<Observation>> Observation::Make(
     round_log = *std::move(opened);
     LogInfo("round log: ", options.round_log.path);
   }
-  return absl::WrapUnique(
-      new Observation(options, ordinal, engine, std::move(round_log)));
+  return absl::WrapUnique(new Observation(options, ordinal, engine, insecure,
+                                          std::move(round_log)));
 }
 
 Observation::Observation(const ServerOptions& options, int ordinal,
-                         const ShardEngine* engine,
+                         const ShardEngine* engine, bool insecure,
                          std::unique_ptr<RoundLog> round_log)
     : options_(options),
-      page_(MakePageOptions(options, ordinal)),
+      page_(MakePageOptions(options, ordinal, insecure)),
       engine_(engine),
       round_log_(std::move(round_log)),
       metrics_(

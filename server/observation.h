@@ -31,9 +31,10 @@ class Observation {
  public:
   // Opens the round log, on ordinal 0 and if there is one configured:
   // FAILED_PRECONDITION or UNAVAILABLE naming its path. `engine` outlives the
-  // serving.
+  // serving. `insecure`: others may reach the port without TLS.
   static absl::StatusOr<std::unique_ptr<Observation>> Make(
-      const ServerOptions& options, int ordinal, const ShardEngine* engine);
+      const ServerOptions& options, int ordinal, const ShardEngine* engine,
+      bool insecure);
 
   // Outlives the serving.
   void SetCoordinator(const Coordinator* coordinator) {
@@ -55,7 +56,8 @@ class Observation {
 
  private:
   Observation(const ServerOptions& options, int ordinal,
-              const ShardEngine* engine, std::unique_ptr<RoundLog> round_log);
+              const ShardEngine* engine, bool insecure,
+              std::unique_ptr<RoundLog> round_log);
 
   void BeginEpoch();
   std::optional<JobStatus> Job() const;

@@ -34,6 +34,7 @@
 #include "server/rpc/rpc_server.h"
 #include "server/shard/shard_engine.h"
 #include "server/shard_budget.h"
+#include "server/tls/tls_reload.h"
 
 namespace agg {
 namespace {
@@ -96,9 +97,10 @@ absl::Status Server::StartParts() {
       ParseAddress(options_.shards[start_.ordinal]);
   if (!address.ok()) return address.status();
   bind_host_ = BindHost(*address, start_.bind);
-  WarnAboutBind(*address, bind_host_);
+  absl::Status status = Secure(*address);
+  if (!status.ok()) return status;
   ChooseLocalSocket();
-  absl::Status status = OpenCheckpoints();
+  status = OpenCheckpoints();
   if (status.ok()) status = StartEngine();
   if (status.ok()) StartRegions();
   if (status.ok()) status = StartObservation();
@@ -155,8 +157,9 @@ absl::Status Server::StartEngine() {
       shard, backend_.get(),
       [this](const absl::Status& status) { OnDeviceLost(status); });
   if (shard.replicated) {
-    neighbours_ = std::make_unique<Neighbours>(options_.shards, start_.ordinal,
-                                               engine_.get());
+    neighbours_ =
+        std::make_unique<Neighbours>(options_.shards, start_.ordinal,
+                                     options_.security.peers, engine_.get());
   }
   if (checkpoints_ == nullptr) return absl::OkStatus();
   return engine_->SetCheckpointFolder(*checkpoints_, files_.get());
@@ -173,7 +176,8 @@ void Server::OnDeviceLost(const absl::Status& status) {
 
 absl::Status Server::StartObservation() {
   absl::StatusOr<std::unique_ptr<Observation>> observation =
-      Observation::Make(options_, start_.ordinal, engine_.get());
+      Observation::Make(options_, start_.ordinal, engine_.get(),
+                        IsInsecure(bind_host_, options_.security.tls()));
   if (!observation.ok()) return observation.status();
   observation_ = *std::move(observation);
   observation_->SetCalls(&calls_);
@@ -188,6 +192,7 @@ void Server::StartCoordinator() {
     remote.ordinal = static_cast<int32_t>(i);
     remote.num_shards = static_cast<int32_t>(options_.shards.size());
     remote.address = options_.shards[i];
+    remote.tls = options_.security.peers;
     remote.fingerprint = options_.fingerprint;
     remote.coordinator_life = life_;
     remote.coordinator = options_.shards[0];
@@ -199,7 +204,7 @@ void Server::StartCoordinator() {
       options_.coordinator, std::move(peers), TickClock::Real(),
       [this](const RoundReport& report) { observation_->OnRound(report); },
       [probe = CoordinatorProbe{options_.shards[0], options_.coordinator.job,
-                                life_}] {
+                                life_, options_.security.peers}] {
         return FindOtherCoordinator(probe);
       });
   coordinator_->SetOnSuperseded([this](const absl::Status& status) {
@@ -213,9 +218,10 @@ absl::Status Server::StartMetrics() {
   if (!start_.metrics_port.has_value() && configured == 0) {
     return absl::OkStatus();
   }
-  const std::string& bind = options_.metrics.bind;
-  return observation_->Serve(bind.empty() ? bind_host_ : bind,
-                             start_.metrics_port.value_or(configured),
+  // The page and the metrics have no TLS: who else sees them is said apart.
+  std::string bind = options_.metrics.bind;
+  if (bind.empty()) bind = IsLoopback(bind_host_) ? bind_host_ : "127.0.0.1";
+  return observation_->Serve(bind, start_.metrics_port.value_or(configured),
                              [this] { return Ready(); });
 }
 
@@ -250,6 +256,7 @@ absl::Status Server::StartRpc(int port) {
   rpc.version = kVersion;
   rpc.on_drain_request = start_.on_drain_request;
   rpc.calls = &calls_;
+  rpc.tls = tls_.get();
   if (neighbours_ != nullptr) {
     rpc.copies = neighbours_->copies();
     rpc.on_shards = [this](const std::vector<std::string>& shards) {

@@ -21,6 +21,7 @@
 namespace agg {
 
 // Declared alone, so that those who start a server do not include its parts.
+struct Address;
 class Backend;
 class CheckpointFolder;
 class Coordinator;
@@ -32,6 +33,7 @@ class RegionServer;
 class RemoteShardPeer;
 class RpcServer;
 class ShardEngine;
+class TlsReload;
 
 // What differs from process to process of a job.
 struct StartOptions {
@@ -84,6 +86,7 @@ class Server {
 
   absl::Status StartParts();
   void ChooseLocalSocket();
+  absl::Status Secure(const Address& address);
   absl::Status OpenCheckpoints();
   absl::Status StartEngine();
   void StartRegions();
@@ -117,6 +120,7 @@ class Server {
   // In the order of their construction, and destroyed in the other order,
   // except for what ~Server says.
   CallCounts calls_;
+  std::unique_ptr<TlsReload> tls_;  // null without TLS
   std::unique_ptr<FileSystem> files_;
   std::unique_ptr<CheckpointFolder> checkpoints_;  // null: none configured
   std::unique_ptr<Backend> backend_;

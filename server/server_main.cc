@@ -33,6 +33,7 @@
 #include "server/config/config_file.h"
 #include "server/config/config_text.h"
 #include "server/config/options.h"
+#include "server/rpc/grpc_log.h"
 #include "server/server.h"
 #include "server/stop_request.h"
 
@@ -173,6 +174,7 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   if (!ordinal.ok()) return Fail(kUsage, ordinal.status().message());
   SetLogLevel(line.log_level);
   SetLogName(absl::StrCat("shard", *ordinal));
+  LogGrpcErrors();
   signal(SIGPIPE, SIG_IGN);
   // Blocked in every thread that starts from here on, so that the signals wait
   // for WaitForSignal.

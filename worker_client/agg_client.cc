@@ -9,11 +9,13 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "proto/agg.pb.h"
 #include "proto/manifest_message.h"
 #include "server/base/address.h"
 #include "server/base/field_error.h"
 #include "server/base/malloc_tuning.h"
+#include "server/tls/tls_files.h"
 #include "worker_client/client_core.h"
 #include "worker_client/client_operations.h"
 #include "worker_client/coordinator_session.h"
@@ -24,6 +26,7 @@
 #include "worker_client/pull_arrivals.h"
 #include "worker_client/pull_into.h"
 #include "worker_client/shard_router.h"
+#include "worker_client/tls_environment.h"
 #include "worker_client/version_view.h"
 
 namespace agg {
@@ -39,6 +42,8 @@ absl::Status CheckOptions(const ClientOptions& options) {
     return FieldError("copy_threads", absl::StrCat(options.copy_threads),
                       absl::StrCat("1 to ", CopyThreads::kMaxThreads));
   }
+  const absl::Status tls = CheckTlsOptions(options.tls, absl::Now());
+  if (!tls.ok()) return tls;
   const absl::Status address = CheckAddress("coordinator", options.coordinator);
   if (!address.ok() || options.observer) return address;
   if (options.rank < 0) {
@@ -88,6 +93,7 @@ bool AggClient::forked() const { return getpid() != process_; }
 
 absl::StatusOr<std::unique_ptr<AggClient>> AggClient::Connect(
     ClientOptions options) {
+  options.tls = WithTlsEnvironment(options.tls);
   absl::Status status = CheckOptions(options);
   if (!status.ok()) return status;
   if (options.tune_malloc) TuneMalloc();

@@ -2,18 +2,25 @@
 #include "worker_client/channel.h"
 
 #include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
 #include "absl/strings/match.h"
 #include "proto/byte_buffer_frame.h"
+#include "proto/channel_credentials.h"
 #include "proto/grpc_lifetime.h"
 #include "proto/transport_limits.h"
 #include "server/base/local_socket.h"
 
 namespace agg {
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           const TlsOptions& tls) {
+  return MakeChannel(address, tls, address);
+}
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
+                                           const TlsOptions& tls,
+                                           const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxHttp2FrameBytes);
@@ -32,11 +39,12 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   // Its DNS TXT lookup delays the first connection and finds nothing.
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   // http_proxy is for addresses of other hosts.
-  if (absl::StartsWith(address, LocalSocketTarget(""))) {
+  if (absl::StartsWith(target, LocalSocketTarget(""))) {
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   }
+  SetServerName(tls, address, &arguments);
   KeepGrpcInitialized();
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+  return grpc::CreateCustomChannel(target, MakeChannelCredentials(tls),
                                    arguments);
 }
 

@@ -8,13 +8,22 @@
 #include <memory>
 #include <string>
 
+#include "proto/tls_options.h"
+
 namespace agg {
 
-// A channel with a connection of its own to "host:port" or to what
+// A channel with a connection of its own to `target`, "host:port" or what
 // LocalSocketTarget names, messages of up to
 // kMaxMessageBytes, a reconnect backoff of at most 1 s, and a keepalive that
-// notices a dead host within 30 s. Connects when first used.
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);
+// notices a dead host within 30 s. Connects when first used. With `tls` the
+// server's certificate has to be for the host of `address`, which `target` is
+// another way to, or for tls.server_name.
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
+                                           const TlsOptions& tls,
+                                           const std::string& address);
+// With target and address the same.
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           const TlsOptions& tls = {});
 
 }  // namespace agg
 

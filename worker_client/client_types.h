@@ -12,6 +12,7 @@
 #include "absl/types/optional.h"
 #include "kernels/dtype.h"
 #include "proto/shard_plan.h"
+#include "proto/tls_options.h"
 #include "worker_client/client_event.h"
 
 namespace agg {
@@ -24,6 +25,11 @@ struct ClientOptions {
   // What this worker pushes. The first worker's manifest becomes the job's.
   Manifest manifest;
   std::string client_name;  // for the server's log; empty: "host:pid"
+
+  // TLS to every shard: paths of PEM files, for those that are "" the
+  // environment's AGG_TLS_CA, AGG_TLS_CERTIFICATE, AGG_TLS_KEY and
+  // AGG_TLS_SERVER_NAME. None: no TLS.
+  TlsOptions tls;
 
   // --- Limits. Every call also ends when the job or this session does. ---
   // Until the coordinator answers and lets this worker in. A worker may start

@@ -20,7 +20,7 @@ namespace agg {
 CoordinatorSession::CoordinatorSession(const ClientOptions& options,
                                        Membership* membership)
     : options_(options),
-      name_{0, options.coordinator},
+      name_{0, options.coordinator, options.tls},
       membership_(membership) {}
 
 absl::Status CoordinatorSession::Over(const JobView& view,

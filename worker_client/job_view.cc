@@ -91,18 +91,19 @@ void JobView::OpenChannels(const ClientOptions& options,
     // that address works here even if the config has another one.
     const std::string& address =
         i == 0 ? options.coordinator : reply_.shards(i);
-    names_.push_back(ShardName{i, address});
+    names_.push_back(ShardName{i, address, options.tls});
     targets_.push_back(ChooseTarget(options, i, address));
     const std::string& target = targets_.back().address;
     const bool same = SameTarget(before, n);
     const bool joined_there = i == 0 && !targets_.back().local;
     push_channels_.push_back(joined_there ? coordinator
-                             : same       ? before->push_channels_[n]
-                                          : MakeChannel(target));
-    pull_channels_.push_back(options.channels_per_shard == 1
-                                 ? push_channels_.back()
-                             : same ? before->pull_channels_[n]
-                                    : MakeChannel(target));
+                             : same
+                                 ? before->push_channels_[n]
+                                 : MakeChannel(target, options.tls, address));
+    pull_channels_.push_back(
+        options.channels_per_shard == 1 ? push_channels_.back()
+        : same                          ? before->pull_channels_[n]
+               : MakeChannel(target, options.tls, address));
   }
   // A reply without shards is refused later, by who makes a plan of them.
   stub_ = v1::Coordinator::NewStub(

@@ -45,9 +45,9 @@ bool EpochIsOver(const JobView& view, absl::Duration timeout) {
 
 Membership::Membership(const ClientOptions& options, const Clock* clock)
     : options_(options),
-      name_{0, options.coordinator},
+      name_{0, options.coordinator, options.tls},
       clock_(clock),
-      coordinator_(MakeChannel(options.coordinator)),
+      coordinator_(MakeChannel(options.coordinator, options.tls)),
       outage_(options.recovery_window, Works(options)),
       resumed_at_(clock->Now()) {}
 

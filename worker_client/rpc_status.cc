@@ -4,7 +4,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/channel_credentials.h"
 #include "proto/status_conversion.h"
+#include "server/tls/tls_diagnosis.h"
 
 namespace agg {
 namespace {
@@ -36,8 +38,19 @@ absl::Status FromGrpc(const grpc::Status& status, const ShardName& shard,
                       absl::string_view call) {
   if (status.ok()) return absl::OkStatus();
   const absl::StatusCode code = FromGrpcStatus(status).code();
-  std::string message =
-      absl::StrCat(ToString(shard), ": ", call, ": ", status.error_message());
+  const std::string where = absl::StrCat(ToString(shard), ": ", call, ": ");
+  const std::string why =
+      code != absl::StatusCode::kUnavailable
+          ? ""
+          : WhyNotConnected(
+                status.error_message(),
+                {shard.address, ServerNameOf(shard.tls, shard.address),
+                 shard.tls});
+  if (!why.empty()) {
+    return absl::Status(
+        code, absl::StrCat(where, why, " (", status.error_message(), ")"));
+  }
+  std::string message = absl::StrCat(where, status.error_message());
   const absl::string_view advice = Advice(code);
   if (!advice.empty()) absl::StrAppend(&message, "; ", advice);
   return absl::Status(code, message);

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "proto/tls_options.h"
 
 namespace agg {
 
@@ -16,13 +17,15 @@ namespace agg {
 struct ShardName {
   int ordinal = 0;
   std::string address;
+  TlsOptions tls = {};  // of the connection to it
 };
 
 // "shard 1 (10.0.0.2:50051)".
 std::string ToString(const ShardName& shard);
 
 // Same code; the message says which shard, in which call, what it answered
-// and what to do about it.
+// and what to do about it. Where there was no connection and TLS is why, it
+// says how (server/tls/tls_diagnosis.h), which may take a second.
 absl::Status FromGrpc(const grpc::Status& status, const ShardName& shard,
                       absl::string_view call);
 

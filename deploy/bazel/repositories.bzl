@@ -15,6 +15,7 @@ _LIBRARIES = {
     "isal": "isa-l.h",
     "libzip": "zip.h",
     "nlohmann": "nlohmann/json.hpp",
+    "openssl": "openssl/ssl.h",
     "prometheus": "prometheus/registry.h",
     "protobuf": "google/protobuf/message.h",
     "zlib": "zlib.h",

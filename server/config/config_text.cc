@@ -121,6 +121,9 @@ std::string ConfigFingerprint(const v1::JobConfig& config) {
   shared.clear_compute_threads();
   shared.clear_unix_socket();
   shared.clear_shared_memory();
+  // Files of each shard's host. Shards that speak TLS and shards that do not
+  // cannot talk at all.
+  shared.clear_security();
   shared.clear_memory_budget_bytes();
   shared.clear_device_memory_budget_bytes();
   // FNV-1a, 64 bits: gives the same on every platform. It finds mistakes; it

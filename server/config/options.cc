@@ -55,9 +55,10 @@ void CheckShards(const v1::JobConfig& config, FieldErrors* errors) {
     errors->Add(FieldError("unix_socket", Quoted(config.unix_socket()),
                            "\"auto\", \"off\""));
   }
-  if (config.shared_memory() != "auto" && config.shared_memory() != "off") {
-    errors->Add(FieldError("shared_memory", Quoted(config.shared_memory()),
-                           "\"auto\", \"off\""));
+  const std::string& shared = config.shared_memory();
+  if (shared != "auto" && shared != "on" && shared != "off") {
+    errors->Add(FieldError("shared_memory", Quoted(shared),
+                           "\"auto\", \"on\", \"off\""));
   }
 }
 
@@ -284,6 +285,7 @@ absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
   FillShardOptions(config, &options.shard, &errors);
   FillFormulas(config, &options, &errors);
   FillSurvival(config, &options, &errors);
+  errors.Take(MakeSecurity(config), &options.security);
   if (errors.empty()) FillPublish(config, &options, &errors);
   if (!errors.empty()) return errors.status();
   options.shards.assign(config.shards().begin(), config.shards().end());
@@ -292,8 +294,11 @@ absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
   options.backend_options.num_threads = config.compute_threads();
   options.backend_options.cuda_gram = *ParseGram(config.cuda_gram());
   options.unix_socket = config.unix_socket() == "auto";
+  // Whoever has the server's user may ask for memory, and shows no certificate.
   options.shard.shared_memory =
-      options.unix_socket && config.shared_memory() == "auto";
+      options.unix_socket &&
+      (config.shared_memory() == "on" ||
+       (config.shared_memory() == "auto" && !options.security.tls()));
   options.metrics = {config.metrics().bind(), config.metrics().port(),
                      config.metrics().max_tensors(),
                      config.metrics().max_workers()};

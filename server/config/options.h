@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "kernels/backend_maker.h"
 #include "proto/config.pb.h"
+#include "server/config/security_config.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/round/shard_options.h"
 #include "server/round_log/round_log.h"
@@ -30,7 +31,8 @@ struct ServerOptions {
   ShardOptions shard;  // ordinal 0; memory_budget 0: by host and device
   std::string backend = "cpu";
   BackendOptions backend_options;
-  bool unix_socket = true;  // listen on one besides the port (P38)
+  bool unix_socket = true;    // listen on one besides the port (P38)
+  SecuritySettings security;  // who may connect
   MetricsSettings metrics;
   RoundLogOptions round_log;    // path "": no log is written
   std::string checkpoint_path;  // "": no checkpoints

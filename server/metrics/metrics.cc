@@ -75,6 +75,9 @@ class Metrics::Impl {
         {{"job", options_.job}, {"shard", std::to_string(options_.ordinal)}});
     builder.Info("aggserver_build_info", "What is running; always 1.",
                  {{"version", options_.version}});
+    builder.Gauge("aggserver_insecure",
+                  "1: the port is open beyond loopback without TLS.",
+                  options_.insecure ? 1.0 : 0.0);
     builder.Gauge("aggserver_shards", "Shards that the job has.",
                   options_.shards);
     if (options_.ordinal == 0) {

@@ -31,7 +31,8 @@ struct MetricsOptions {
   int32_t max_workers = 64;
   bool replicated = false;                // replication "buddy"
   double checkpoint_every_seconds = 0.0;  // 0: not by time, or none at all
-  std::string version;                    // of the build
+  bool insecure = false;  // others than this host's reach it without TLS
+  std::string version;    // of the build
 };
 
 }  // namespace agg

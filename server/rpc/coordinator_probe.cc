@@ -4,13 +4,13 @@
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/agg.grpc.pb.h"
 #include "proto/byte_buffer_frame.h"
+#include "proto/channel_credentials.h"
 #include "proto/grpc_lifetime.h"
 
 namespace agg {
@@ -22,8 +22,9 @@ std::string FindOtherCoordinator(const CoordinatorProbe& probe) {
   // name does not lead to any more, and would be slow to try again.
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  SetServerName(probe.tls, probe.address, &args);
   const auto stub = v1::Coordinator::NewStub(grpc::CreateCustomChannel(
-      probe.address, grpc::InsecureChannelCredentials(), args));
+      probe.address, MakeChannelCredentials(probe.tls), args));
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + probe.timeout));
   v1::StatusReply reply;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "proto/tls_options.h"
 
 namespace agg {
 
@@ -15,6 +16,7 @@ struct CoordinatorProbe {
   std::string address;  // "host:port" of shard 0, as workers know it
   std::string job;
   uint64_t life = 0;  // of the coordinator that asks
+  TlsOptions tls = {};
   absl::Duration timeout = absl::Seconds(2);
 };
 

@@ -2,15 +2,18 @@
 #include "server/rpc/peer_channel.h"
 
 #include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include "absl/strings/str_cat.h"
 #include "proto/byte_buffer_frame.h"
+#include "proto/channel_credentials.h"
 #include "proto/grpc_lifetime.h"
+#include "server/tls/tls_diagnosis.h"
 
 namespace agg {
 
-std::shared_ptr<grpc::Channel> MakePeerChannel(const std::string& address) {
+std::shared_ptr<grpc::Channel> MakePeerChannel(const std::string& address,
+                                               const TlsOptions& tls) {
   grpc::ChannelArguments args;
   // A connection of its own: what another channel does must not disturb it.
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -23,9 +26,18 @@ std::shared_ptr<grpc::Channel> MakePeerChannel(const std::string& address) {
   args.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
   args.SetMaxReceiveMessageSize(kMaxMessageBytes);
   args.SetMaxSendMessageSize(kMaxMessageBytes);
+  SetServerName(tls, address, &args);
   KeepGrpcInitialized();
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                   args);
+  return grpc::CreateCustomChannel(address, MakeChannelCredentials(tls), args);
+}
+
+absl::Status Explained(const absl::Status& status, const std::string& address,
+                       const TlsOptions& tls) {
+  if (!tls.any() || !absl::IsUnavailable(status)) return status;
+  const std::string why = WhyNotConnected(
+      status.message(), {address, ServerNameOf(tls, address), tls});
+  if (why.empty()) return status;
+  return absl::UnavailableError(absl::StrCat(why, " (", status.message(), ")"));
 }
 
 }  // namespace agg

@@ -8,10 +8,20 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
+#include "proto/tls_options.h"
+
 namespace agg {
 
 // `address`: "host:port". Does not connect yet.
-std::shared_ptr<grpc::Channel> MakePeerChannel(const std::string& address);
+std::shared_ptr<grpc::Channel> MakePeerChannel(const std::string& address,
+                                               const TlsOptions& tls);
+
+// `status`, and why there is no connection, if that is the reason and it can be
+// found (server/tls/tls_diagnosis.h). May take a second then. As it is without
+// TLS.
+absl::Status Explained(const absl::Status& status, const std::string& address,
+                       const TlsOptions& tls);
 
 }  // namespace agg
 

@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "proto/tls_options.h"
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
 #include "server/base/tick_clock.h"
@@ -26,6 +27,7 @@ struct RemoteNeighbourOptions {
   int32_t self = 0;     // ordinal of this process's shard, for messages
   int32_t ordinal = 1;  // of the neighbour
   std::string address;  // "host:port" of the neighbour, at first
+  TlsOptions tls = {};  // to call it with
   // Without anything sent or received (P31).
   absl::Duration stall_timeout = absl::Seconds(30);
   const Clock* clock = TickClock::Real();

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "proto/tls_options.h"
 #include "server/base/clock.h"
 #include "server/base/tick_clock.h"
 #include "server/rpc/phase_limits.h"
@@ -17,6 +18,7 @@ struct RemoteShardOptions {
   int32_t ordinal = 1;
   int32_t num_shards = 2;
   std::string address;            // "host:port"
+  TlsOptions tls = {};            // to call it with
   std::string fingerprint;        // of the config; the shard must have the same
   uint64_t coordinator_life = 0;  // random bits of this process
   std::string coordinator;        // its address, for messages

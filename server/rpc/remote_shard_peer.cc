@@ -23,7 +23,8 @@ absl::Status CoordinatorGone(const absl::Status& reason) {
 
 RemoteShardPeer::RemoteShardPeer(const RemoteShardOptions& options)
     : options_(options),
-      stub_(v1::ShardControl::NewStub(MakePeerChannel(options.address))),
+      stub_(v1::ShardControl::NewStub(
+          MakePeerChannel(options.address, options.tls))),
       detached_(absl::UnavailableError(
           absl::StrCat(name(), " has not been attached"))) {}
 
@@ -43,7 +44,8 @@ void RemoteShardPeer::SetShards(std::vector<std::string> shards) {
 }
 
 absl::Status RemoteShardPeer::Named(const grpc::Status& status) const {
-  const absl::Status converted = FromGrpcStatus(status);
+  const absl::Status converted =
+      Explained(FromGrpcStatus(status), options_.address, options_.tls);
   if (converted.ok()) return converted;
   return absl::Status(converted.code(),
                       absl::StrCat(name(), ": ", converted.message()));
@@ -111,7 +113,7 @@ absl::StatusOr<ShardInventory> RemoteShardPeer::Attach(
         absl::Status(inventory.status().code(),
                      absl::StrCat(name(), ": ", inventory.status().message()));
   } else {
-    status = reply.status();
+    status = Explained(reply.status(), options_.address, options_.tls);
   }
   Detach(detached, /*tell=*/true);
   MutexLock lock(&mutex_);

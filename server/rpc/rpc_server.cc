@@ -5,7 +5,6 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
-#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
@@ -28,6 +27,7 @@
 #include "server/rpc/listen_check.h"
 #include "server/rpc/open_streams.h"
 #include "server/rpc/row_reports.h"
+#include "server/rpc/server_credentials.h"
 #include "server/rpc/shard_control_service.h"
 #include "server/rpc/shard_service.h"
 
@@ -58,6 +58,10 @@ constexpr int kMaxMetadataBytes = 8192;
 // gets at most this in one round trip of the network, 400 MB/s at 20 ms.
 constexpr int kStreamWindowBytes = kMaxMessageBytes;
 
+// For a TLS handshake and the first bytes of HTTP/2: who says nothing has no
+// place here.
+constexpr int kHandshakeMs = 20000;
+
 // Memory that gRPC may hold for connections, before a session is known. Twice
 // what the memory plan counts for frames (two of 4 MiB per worker), since a
 // message may have 8 MiB, and room for those who only watch or pull.
@@ -83,6 +87,8 @@ void SetLimits(const RpcServerOptions& options, grpc::ServerBuilder* builder) {
   grpc::ResourceQuota quota("agg_server");
   quota.Resize(TransportBytes(options.job.max_workers));
   builder->SetResourceQuota(quota);
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                              kHandshakeMs);
   // Two servers on one port must be an error, not a lottery.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   // Finds dead hosts; leases find dead workers.
@@ -130,11 +136,10 @@ class RpcServer::Impl {
     if (options.calls != nullptr) {
       CountCalls(options.admin, options.calls, &builder);
     }
-    builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(),
-                             &port_);
+    builder.AddListeningPort(options.listen, NewCredentials(options), &port_);
     if (!options.self.local_socket.empty()) {
       builder.AddListeningPort(LocalSocketTarget(options.self.local_socket),
-                               grpc::InsecureServerCredentials());
+                               NewCredentials(options));
     }
     builder.RegisterService(&shard_);
     builder.RegisterService(&control_);
@@ -172,6 +177,12 @@ class RpcServer::Impl {
   OpenStreams* open() { return &open_; }
 
  private:
+  std::shared_ptr<grpc::ServerCredentials> NewCredentials(
+      const RpcServerOptions& options) {
+    credentials_.push_back(MakeServerCredentials(options.tls));
+    return credentials_.back();
+  }
+
   const bool is_coordinator_;
   OpenStreams open_;
   RowReports reports_;
@@ -180,6 +191,8 @@ class RpcServer::Impl {
   CoordinatorService coordinator_;
   std::unique_ptr<AdminService> admin_;
   int port_ = 0;
+  std::vector<std::shared_ptr<grpc::ServerCredentials>>
+      credentials_;                       // by port
   std::unique_ptr<grpc::Server> server_;  // last: ends before the services
 };
 

@@ -19,6 +19,7 @@
 #include "server/rpc/job_conversion.h"
 #include "server/rpc/shard_identity.h"
 #include "server/shard/shard_engine.h"
+#include "server/tls/tls_reload.h"
 
 namespace agg {
 
@@ -35,6 +36,8 @@ struct RpcServerOptions {
   // What Admin.Drain calls; must not block. Null: Drain is refused.
   std::function<void()> on_drain_request;
   CallCounts* calls = nullptr;  // outlives the server; null: not counted
+  // Of the port and the local socket; as MakeServerCredentials takes it.
+  TlsReload* tls = nullptr;
   // Measures how long the coordinator may be away (P24).
   const Clock* clock = TickClock::Real();
   // Takes and gives what neighbours replicate and fetch; outlives the server.

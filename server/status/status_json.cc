@@ -145,6 +145,7 @@ Json ServerJson(const StatusPageOptions& options) {
           {"scope", options.metrics.scope},
           {"step_scale", options.metrics.step_scale},
           {"replicated", options.metrics.replicated},
+          {"insecure", options.metrics.insecure},
           {"shards", options.shards},
           {"coordinator",
            {{"host", options.coordinator_host},

@@ -42,6 +42,7 @@ def start(args, bin_folder, folder, contender, link, ports):
     config = folder / f"{name}.textproto"
     config.write_text(
         "".join(f'shards: "{ADDRESS}:{port}"\n' for port in ports)
+        + "security { insecure: true }\n"
         + f'workers: {args.workers}\npublish: "{publish}"\n'
         f'push_dtype: "{args.push_dtype}"\nreplication: "none"\n'
         "lease_seconds: 3600 "

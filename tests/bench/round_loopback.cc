@@ -3,13 +3,14 @@
 // rounds with early Grams (of a slice as soon as its rows are complete) and
 // without; with --replication=buddy, jobs without and with second copies of
 // the parts; with --checkpoint, jobs without and with checkpoints; with
-// --transport, workers over TCP and over Unix sockets.
+// --transport, workers over TCP and over Unix sockets; with --tls, workers over
+// TCP without and with mutual TLS.
 //
 //   round_loopback [--backend=cpu|cuda] [--workers=N] [--shards=N]
 //                  [--mebi_elements=N] [--rounds=N] [--optimizer=NAME]
 //                  [--replication=none|buddy]
 //                  [--checkpoint=FOLDER] [--checkpoint_every_rounds=N]
-//                  [--transport] [--smoke]
+//                  [--transport] [--tls] [--smoke]
 //
 // Medians by the wall clock, from the first push to the last pulled parameter,
 // after one round to warm up. Workers and shards share this host's CPUs: a
@@ -40,6 +41,7 @@
 #include "tests/bench/process_numbers.h"
 #include "tests/e2e/free_ports.h"
 #include "tests/e2e/loopback_job.h"
+#include "tests/server/tls/test_certificates.h"
 #include "worker_client/agg_client.h"
 
 namespace agg {
@@ -50,7 +52,7 @@ constexpr char kUsage[] =
     "usage: round_loopback [--backend=cpu|cuda] [--workers=N] [--shards=N] "
     "[--mebi_elements=N] [--rounds=N] [--optimizer=NAME] "
     "[--replication=none|buddy] [--checkpoint=FOLDER] "
-    "[--checkpoint_every_rounds=N] [--transport] [--smoke]\n";
+    "[--checkpoint_every_rounds=N] [--transport] [--tls] [--smoke]\n";
 
 struct Flags {
   std::string backend = "cpu";
@@ -63,6 +65,7 @@ struct Flags {
   std::string checkpoint;  // "": none
   int checkpoint_every_rounds = 3;
   bool compares_transports = false;
+  const TestCa* compares_tls = nullptr;
 
   // Of the two jobs that take turns.
   bool compares_replication() const { return replication != "none"; }
@@ -93,6 +96,13 @@ bool ParseNumber(absl::string_view flag, Flags* flags) {
   return false;
 }
 
+// Until the end of the process, as the jobs that use it.
+const TestCa* TheCa() {
+  static TestCa ca;
+  ca.Issue("both");
+  return &ca;
+}
+
 bool ParseFlags(int argc, char** argv, Flags* flags) {
   for (int i = 1; i < argc; ++i) {
     absl::string_view flag = argv[i];
@@ -101,6 +111,8 @@ bool ParseFlags(int argc, char** argv, Flags* flags) {
       flags->rounds = 2;
     } else if (flag == "--transport") {
       flags->compares_transports = true;
+    } else if (flag == "--tls") {
+      flags->compares_tls = TheCa();
     } else if (absl::ConsumePrefix(&flag, "--backend=")) {
       flags->backend = std::string(flag);
     } else if (absl::ConsumePrefix(&flag, "--optimizer=")) {
@@ -123,6 +135,7 @@ struct Variant {
   bool replicated = false;
   bool checkpoints = false;
   bool local_sockets = true;
+  bool tls = false;
 };
 
 std::string ConfigText(const Flags& flags, const Variant& variant) {
@@ -136,6 +149,12 @@ std::string ConfigText(const Flags& flags, const Variant& variant) {
     absl::StrAppend(&text, " checkpoint { path: \"", flags.checkpoint,
                     "\" every_rounds: ", flags.checkpoint_every_rounds,
                     " restore: \"none\" }");
+  }
+  if (variant.tls) {
+    const TlsFiles files = flags.compares_tls->files("both");
+    absl::StrAppend(&text, " security { tls { certificate: \"",
+                    files.certificate, "\" key: \"", files.key,
+                    "\" client_ca: \"", files.ca, "\" } }");
   }
   return text;
 }
@@ -152,6 +171,7 @@ class Team {
                o->shard.early_gram = variant.early_gram;
                o->metrics.port = metrics_ports_[--next];
              }),
+        tls_(variant.tls ? flags.compares_tls->options("both") : TlsOptions()),
         clients_(flags.workers),
         parameters_(flags.workers) {
     RunWorkers(flags.workers, [&](int rank) {
@@ -193,6 +213,7 @@ class Team {
   std::unique_ptr<AggClient> Connect(int rank, bool local_sockets) const {
     ClientOptions options = job_.Options(rank, manifest_);
     options.local_sockets = local_sockets;
+    options.tls = tls_;
     auto client = AggClient::Connect(options);
     Must(client.status());
     return *std::move(client);
@@ -208,6 +229,7 @@ class Team {
   const std::vector<int> metrics_ports_;
   const double resident_before_;
   LoopbackJob job_;
+  const TlsOptions tls_;
   std::vector<std::unique_ptr<AggClient>> clients_;
   std::vector<HostTensors> parameters_;
   std::vector<HostTensors> gradients_;
@@ -321,6 +343,10 @@ int Main(int argc, char** argv) {
                     {"checkpoints", true, replicated, true}});
   } else if (flags.compares_transports) {
     Compare(flags, {over("TCP", false), over("Unix sockets", true)});
+  } else if (flags.compares_tls != nullptr) {
+    Variant with_tls = over("TCP, mutual TLS", false);
+    with_tls.tls = true;
+    Compare(flags, {over("TCP", false), with_tls});
   } else if (replicated) {
     Compare(flags, {{"one copy", true, false, false},
                     {"two copies", true, true, false}});

@@ -128,7 +128,7 @@ class SharedMemoryNamespacesTest(unittest.TestCase):
 
     def test_a_worker_that_does_not_see_the_sockets_uses_tcp(self):
         config = self.folder / "job.textproto"
-        config.write_text(CONFIG)
+        config.write_text(CONFIG + "security { insecure: true }\n")
         server = self.start(0, "server", "server/agg_server",
                             f"--config={config}", "--shard=0",
                             f"--bind={SUBNET}.1")

@@ -82,8 +82,10 @@ class Job:
     """The shards of a job. stop() ends what it started."""
 
     def __init__(self, config, num_shards=1, flags=(), first_shard=0,
-                 address_space=None):
-        """config without `shards`; first_shard 1: no shard 0 yet."""
+                 address_space=None, credentials=None):
+        """config without `shards`; first_shard 1: no shard 0 yet; credentials:
+        of grpc, for peers that name none."""
+        self._credentials = credentials
         self._folder = tempfile.TemporaryDirectory()
         self._path = pathlib.Path(self._folder.name)
         self._config = config
@@ -130,8 +132,8 @@ class Job:
         """A new connection, closed by stop()."""
         return self.connect(self.addresses[ordinal], options)
 
-    def connect(self, address, options=()):
-        peer = Peer(address, options)
+    def connect(self, address, options=(), credentials=None):
+        peer = Peer(address, options, credentials or self._credentials)
         self._peers.append(peer)
         return peer
 

@@ -70,7 +70,7 @@ class Peer:
     with a full slice is larger than that.
     """
 
-    def __init__(self, address, options=()):
+    def __init__(self, address, options=(), credentials=None):
         self.address = address
         settings = {
             "grpc.max_receive_message_length": 8 << 20,
@@ -78,7 +78,10 @@ class Peer:
             "grpc.use_local_subchannel_pool": 1,
         }
         settings.update(options)
-        self.channel = grpc.insecure_channel(address, list(settings.items()))
+        self.channel = (
+            grpc.secure_channel(address, credentials, list(settings.items()))
+            if credentials
+            else grpc.insecure_channel(address, list(settings.items())))
         services = agg.DESCRIPTOR.services_by_name
         self.coordinator = Stub(self.channel, services["Coordinator"])
         self.shard = Stub(self.channel, services["Shard"])

@@ -50,6 +50,7 @@ _LIBRARIES = {
     "hwy/": "highway_users",
     "isa-l": "isal_users",
     "nlohmann/": "nlohmann_users",
+    "openssl/": "openssl_users",
     "prometheus/": "prometheus_users",
     "zip.h": "libzip_users",
     "zlib.h": "zlib_users",

@@ -11,6 +11,7 @@ import tempfile
 import unittest
 
 SERVER = os.path.join("server", "agg_server")
+INSECURE = "security { insecure: true }\n"
 CONFIG = 'workers: 1 learning_rate { rate: 0.1 }\n'
 
 
@@ -87,11 +88,11 @@ class ProcessTest(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
 
-    def start(self, *flags, preexec_fn=None, stdin=None):
+    def start(self, *flags, preexec_fn=None, stdin=None, config_text=CONFIG):
         """A server whose port file is written, and what it has logged."""
         config = os.path.join(self.folder.name, "job.textproto")
         with open(config, "w") as file:
-            file.write(CONFIG)
+            file.write(config_text)
         self.port_file = os.path.join(self.folder.name, "port")
         process = subprocess.Popen(
             (SERVER, "--config", config, "--port=0", "--port_file",
@@ -200,7 +201,8 @@ class ProcessTest(unittest.TestCase):
 
     def test_an_address_of_another_host(self):
         # TEST-NET-1 of RFC 5737: no host's.
-        self.assert_cannot_listen(run("--config=-", "--bind=192.0.2.1"),
+        self.assert_cannot_listen(run("--config=-", "--bind=192.0.2.1",
+                                      config=CONFIG + INSECURE),
                                   "192.0.2.1:50051", "Cannot assign")
 
     def test_a_privileged_port(self):
@@ -213,9 +215,15 @@ class ProcessTest(unittest.TestCase):
             pr_capbset_drop, cap_net_bind_service, 0, 0, 0))
         self.assert_cannot_listen(result, "127.0.0.1:80", "Permission denied")
 
-    def test_a_wide_bind_warns(self):
-        _, log = self.start("--bind=0.0.0.0")
-        self.assertIn("without TLS", log)
+    def test_a_wide_bind_is_refused(self):
+        result = run("--config=-", "--bind=0.0.0.0", "--port=0")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn('--bind is "0.0.0.0"; allowed: ', result.stderr)
+        self.assertIn("security { insecure: true }", result.stderr)
+
+    def test_a_wide_bind_that_is_meant_warns(self):
+        _, log = self.start("--bind=0.0.0.0", config_text=CONFIG + INSECURE)
+        self.assertIn("insecure: listening on 0.0.0.0 without TLS", log)
 
 
 if __name__ == "__main__":

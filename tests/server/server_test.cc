@@ -21,6 +21,7 @@
 #include "proto/control.grpc.pb.h"
 #include "server/config/config_defaults.h"
 #include "server/config/config_text.h"
+#include "tests/server/tls/test_certificates.h"
 
 namespace agg {
 namespace {
@@ -74,6 +75,42 @@ TEST(ServerTest, SeveralInOneProcess) {
   joined = Join(StubOf(**b).get(), &reply);
   ASSERT_TRUE(joined.ok()) << joined.error_message();
   EXPECT_EQ(reply.job(), "b");
+}
+
+TEST(ServerTest, BeyondLoopbackItTakesTlsOrThatItIsMeant) {
+  StartOptions start = AnyPort();
+  start.bind = "0.0.0.0";
+  const absl::Status refused = Server::Start(Options(), start).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("--bind is \"0.0.0.0\""));
+  EXPECT_TRUE(
+      Server::Start(Options("security { insecure: true }"), start).ok());
+}
+
+TEST(ServerTest, WhatIsWrongWithTlsFilesIsSaidAtTheStart) {
+  TestCa ca;
+  ca.Issue("one");
+  ca.Issue("two");
+  const auto refusal = [&](const std::string& certificate,
+                           const std::string& key, const std::string& more) {
+    const absl::Status status =
+        Server::Start(Options(absl::StrCat("security { tls { certificate: '",
+                                           ca.path(certificate), "' key: '",
+                                           ca.path(key), "' ", more, " } }")),
+                      AnyPort())
+            .status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  const std::string good = absl::StrCat("client_ca: '", ca.ca(), "'");
+  EXPECT_THAT(
+      refusal("none.pem", "one.key", good),
+      HasSubstr("security.tls.certificate is \"" + ca.path("none.pem")));
+  EXPECT_THAT(refusal("one.pem", "two.key", good),
+              HasSubstr("it is not the key of " + ca.path("one.pem")));
+  EXPECT_THAT(refusal("one.pem", "one.key", "client_ca: 'none'"),
+              HasSubstr("security.tls.client_ca is \"none\""));
 }
 
 TEST(ServerTest, AFolderForCheckpointsHasToExist) {

@@ -124,6 +124,11 @@ typedef struct agg_options {
   int32_t error_feedback;
   int32_t copy_threads; /* that share a copy to or from shared memory */
   int32_t reserved2;    /* 0 */
+  /* TLS: paths of PEM files; NULL or "": of the environment, or none. */
+  const char* tls_ca;
+  const char* tls_certificate;
+  const char* tls_key;
+  const char* tls_server_name; /* NULL: the host of each address */
 } agg_options;
 
 /* PushInfo. All bytes 0 but `size`: its defaults. */

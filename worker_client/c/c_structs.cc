@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "kernels/dtype.h"
 #include "proto/shard_plan.h"
+#include "proto/tls_options.h"
 #include "server/base/field_error.h"
 
 namespace agg {
@@ -73,6 +74,17 @@ absl::Status ReadTimes(const agg_options& from, ClientOptions* to) {
   status.Update(ReadSeconds("recovery_window", from.recovery_window,
                             &to->recovery_window));
   return status;
+}
+
+void ReadText(const char* from, std::string* to) {
+  if (from != nullptr) *to = from;
+}
+
+void ReadTls(const agg_options& from, TlsOptions* to) {
+  ReadText(from.tls_ca, &to->ca);
+  ReadText(from.tls_certificate, &to->certificate);
+  ReadText(from.tls_key, &to->key);
+  ReadText(from.tls_server_name, &to->server_name);
 }
 
 absl::StatusOr<TensorSpec> ReadSpec(size_t index, const agg_spec& from) {
@@ -154,7 +166,7 @@ absl::StatusOr<ClientOptions> OptionsOf(const agg_options* theirs) {
     if (!spec.ok()) return spec.status();
     options.manifest.tensors.push_back(*std::move(spec));
   }
-  if (from.client_name != nullptr) options.client_name = from.client_name;
+  ReadText(from.client_name, &options.client_name);
   options.channels_per_shard = from.channels_per_shard;
   options.local_sockets = from.local_sockets != 0;
   options.shared_memory = from.shared_memory != 0;
@@ -163,7 +175,8 @@ absl::StatusOr<ClientOptions> OptionsOf(const agg_options* theirs) {
   }
   options.copy_threads = from.copy_threads;
   options.tune_malloc = from.tune_malloc != 0;
-  if (from.audit_log != nullptr) options.audit_log = from.audit_log;
+  ReadText(from.audit_log, &options.audit_log);
+  ReadTls(from, &options.tls);
   return options;
 }
 

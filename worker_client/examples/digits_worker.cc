@@ -29,6 +29,13 @@ ABSL_FLAG(int, accuracy_every, 0,
           "rank 0: rounds between test accuracies in its lines; 0: none");
 ABSL_FLAG(absl::Duration, recovery_window, agg::ClientOptions().recovery_window,
           "how long a job that has lost a process is waited for; 0: not");
+ABSL_FLAG(std::string, tls_ca, "",
+          "file of the CA of the servers' certificates; default: $AGG_TLS_CA");
+ABSL_FLAG(std::string, tls_certificate, "",
+          "file to show to them; default: $AGG_TLS_CERTIFICATE");
+ABSL_FLAG(std::string, tls_key, "", "its key's; default: $AGG_TLS_KEY");
+ABSL_FLAG(std::string, tls_server_name, "",
+          "that their certificates have, if not the address's host");
 ABSL_FLAG(std::string, audit_log, "",
           "file that gets a line for each row, for agg_report --audit");
 
@@ -106,6 +113,10 @@ absl::StatusOr<std::unique_ptr<AggClient>> Connect(
   options.connect_timeout = absl::Minutes(2);
   options.recovery_window = absl::GetFlag(FLAGS_recovery_window);
   options.audit_log = absl::GetFlag(FLAGS_audit_log);
+  options.tls.ca = absl::GetFlag(FLAGS_tls_ca);
+  options.tls.certificate = absl::GetFlag(FLAGS_tls_certificate);
+  options.tls.key = absl::GetFlag(FLAGS_tls_key);
+  options.tls.server_name = absl::GetFlag(FLAGS_tls_server_name);
   options.tune_malloc = true;
   options.on_event = PrintEvent;
   return AggClient::Connect(options);

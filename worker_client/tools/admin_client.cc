@@ -5,15 +5,19 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "proto/channel_credentials.h"
+#include "server/tls/tls_diagnosis.h"
 #include "worker_client/channel.h"
 #include "worker_client/tools/text_table.h"
 
 namespace agg {
 
-AdminClient::AdminClient(const std::string& address, absl::Duration timeout)
+AdminClient::AdminClient(const std::string& address, absl::Duration timeout,
+                         const TlsOptions& tls)
     : address_(address),
       timeout_(timeout),
-      channel_(MakeChannel(address)),
+      tls_(tls),
+      channel_(MakeChannel(address, tls)),
       coordinator_(v1::Coordinator::NewStub(channel_)),
       admin_(v1::Admin::NewStub(channel_)) {}
 
@@ -24,6 +28,9 @@ AggctlResult AdminClient::Explain(const grpc::Status& status,
   const bool connected = channel_->GetState(false) == GRPC_CHANNEL_READY;
   const std::string message = Printable(status.error_message());
   if (!connected) {
+    const std::string why = WhyNotConnected(
+        message, {address_, ServerNameOf(tls_, address_), tls_});
+    if (!why.empty()) return {kAggctlUnreachable, why};
     return {kAggctlUnreachable,
             absl::StrCat("cannot reach ", address_, ": ", message)};
   }

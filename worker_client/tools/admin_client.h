@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/agg.grpc.pb.h"
+#include "proto/tls_options.h"
 #include "worker_client/tools/aggctl_flags.h"
 
 namespace agg {
@@ -28,7 +29,9 @@ struct AggctlResult {
 class AdminClient {
  public:
   // Connects with the first call.
-  AdminClient(const std::string& address, absl::Duration timeout);
+  // REQUIRES: CheckTlsOptions(tls) is OK.
+  AdminClient(const std::string& address, absl::Duration timeout,
+              const TlsOptions& tls = {});
 
   AggctlResult Status(v1::StatusReply* reply);
   AggctlResult Tensors(v1::ListTensorsReply* reply);
@@ -69,6 +72,7 @@ class AdminClient {
 
   const std::string address_;
   const absl::Duration timeout_;
+  const TlsOptions tls_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::Coordinator::Stub> coordinator_;
   const std::unique_ptr<v1::Admin::Stub> admin_;

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,18 +20,21 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "proto/tls_options.h"
 #include "server/base/field_error.h"
 #include "server/base/flags.h"
 #include "worker_client/client_event.h"
 #include "worker_client/npz/npz.h"
 #include "worker_client/tools/checkpoint_model.h"
 #include "worker_client/tools/pull_model.h"
+#include "worker_client/tools/tls_flags.h"
 
 namespace agg {
 namespace {
 
 struct AggPullFlags {
   std::string coordinator = "127.0.0.1:50051";
+  TlsOptions tls;
   std::string output;
   absl::optional<uint64_t> version;  // default: the newest
   std::string checkpoint;            // "": ask the job
@@ -54,14 +58,18 @@ Program AggPull(AggPullFlags* flags) {
        "of a checkpoint, PATH/JOB/<made>-<version>, to read instead of a job",
        TextValue(&flags->checkpoint, "the path of a checkpoint's folder")},
   };
+  for (Flag& flag : TlsFlags("--tls_", &flags->tls)) {
+    program.flags.push_back(std::move(flag));
+  }
   return program;
 }
 
 absl::Status PullToFile(const AggPullFlags& flags) {
   const absl::StatusOr<PulledModel> model =
-      flags.checkpoint.empty() ? PullModel(flags.coordinator, flags.version,
-                                           absl::Seconds(5), PrintEvent)
-                               : ReadCheckpointModel(flags.checkpoint);
+      flags.checkpoint.empty()
+          ? PullModel(flags.coordinator, flags.tls, flags.version,
+                      absl::Seconds(5), PrintEvent)
+          : ReadCheckpointModel(flags.checkpoint);
   if (!model.ok()) return model.status();
   absl::Status status = WriteNpz(flags.output, model->tensors);
   if (!status.ok()) return status;

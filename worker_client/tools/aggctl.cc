@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "worker_client/tls_environment.h"
 #include "worker_client/tools/admin_client.h"
 #include "worker_client/tools/aggctl_commands.h"
 #include "worker_client/tools/aggctl_completion.h"
@@ -29,11 +30,12 @@ bool Print(const std::string& text) {
 }
 
 int Main(const std::vector<std::string>& arguments) {
-  const absl::StatusOr<AggctlFlags> flags =
+  absl::StatusOr<AggctlFlags> flags =
       ParseAggctlFlags(arguments, std::getenv("AGG_COORDINATOR"));
   if (!flags.ok()) {
     return Fail({kAggctlUsage, std::string(flags.status().message())});
   }
+  flags->tls = WithTlsEnvironment(flags->tls);
   const AggctlOutput output = {Print, isatty(STDOUT_FILENO) != 0};
   AggctlResult result;
   if (!flags->text.empty()) {

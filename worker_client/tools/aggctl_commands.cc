@@ -11,6 +11,7 @@
 #include "nlohmann/json.hpp"
 #include "server/base/json.h"
 #include "server/base/version.h"
+#include "server/tls/tls_files.h"
 #include "worker_client/npz/npz.h"
 #include "worker_client/tools/aggctl_survival.h"
 #include "worker_client/tools/aggctl_tables.h"
@@ -183,8 +184,8 @@ class Session {
     v1::StatusReply status;
     const AggctlResult reached = client_.Status(&status);
     if (!reached.ok()) return reached;
-    const absl::StatusOr<PulledModel> model =
-        PullModel(flags_.coordinator, flags_.version, flags_.timeout);
+    const absl::StatusOr<PulledModel> model = PullModel(
+        flags_.coordinator, flags_.tls, flags_.version, flags_.timeout);
     if (!model.ok()) return {kAggctlRefused, model.status().ToString()};
     const absl::Status written = WriteNpz(flags_.argument, model->tensors);
     if (!written.ok()) return {kAggctlLocal, std::string(written.message())};
@@ -242,6 +243,8 @@ AggctlResult RunAggctl(const AggctlFlags& flags, const AggctlOutput& output) {
       {"drain", &Session::Drain},     {"loglevel", &Session::SetLogLevel},
       {"pull", &Session::Pull},       {"version", &Session::Version},
   };
+  const absl::Status tls = CheckTlsOptions(flags.tls, absl::Now());
+  if (!tls.ok()) return {kAggctlUsage, std::string(tls.message())};
   Session session(flags, output);
   for (const auto& [name, run] : kCommands) {
     if (name == flags.command) return (session.*run)();

@@ -10,6 +10,7 @@
 #include "server/base/address.h"
 #include "server/base/version.h"
 #include "server/combine/rule_table.h"
+#include "worker_client/tools/tls_flags.h"
 
 namespace agg {
 namespace {
@@ -143,6 +144,9 @@ Program AggctlProgram(AggctlFlags* out) {
       {"--timeout", "SECONDS", "to wait for an answer; default 5",
        SecondsValue(0.001, &out->timeout)},
   };
+  for (Flag& flag : TlsFlags("--tls-", &out->tls)) {
+    program.flags.push_back(std::move(flag));
+  }
   program.commands = WatchCommands(out);
   program.commands.push_back(SetRule(out));
   for (Program& command : OtherCommands(out)) {

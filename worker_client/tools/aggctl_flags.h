@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "proto/tls_options.h"
 #include "server/base/flags.h"
 
 namespace agg {
@@ -29,6 +30,7 @@ struct AggctlFlags {
   std::string argument;  // the command's own: a file, a level, a rule
   std::string text;      // of help or --version, to print instead; "": run
   std::string coordinator = "127.0.0.1:50051";
+  TlsOptions tls;
   bool json = false;
   absl::Duration timeout = absl::Seconds(5);
   // rounds, top

@@ -35,11 +35,13 @@ absl::Status CheckPublished(AggClient* client, uint64_t version) {
 }  // namespace
 
 absl::StatusOr<PulledModel> PullModel(const std::string& coordinator,
+                                      const TlsOptions& tls,
                                       const absl::optional<uint64_t>& version,
                                       absl::Duration connect_timeout,
                                       const EventCallback& on_event) {
   ClientOptions options;
   options.coordinator = coordinator;
+  options.tls = tls;
   options.observer = true;
   options.connect_timeout = connect_timeout;
   options.tune_malloc = true;

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "proto/tls_options.h"
 #include "worker_client/client_event.h"
 #include "worker_client/npz/npz.h"
 
@@ -27,6 +28,7 @@ using EventCallback = std::function<void(const ClientEvent&)>;
 // not disturbed. Waits for no version. AggClient's errors; also OUT_OF_RANGE
 // for a version that is not published yet. `on_event` is ClientOptions'.
 absl::StatusOr<PulledModel> PullModel(const std::string& coordinator,
+                                      const TlsOptions& tls,
                                       const absl::optional<uint64_t>& version,
                                       absl::Duration connect_timeout,
                                       const EventCallback& on_event = nullptr);

@@ -67,6 +67,7 @@
     const parts = [...combined, server.workers + ' workers', server.shards.length + (server.shards.length === 1 ? ' shard' : ' shards')];
     if (data.shard) parts.push('epoch ' + data.shard.epoch);
     if (job && job.seeded) parts.push('version ' + job.version);
+    if (server.insecure) parts.push('insecure: open beyond this host without TLS');
     parts.push('agg_server ' + server.version);
     by('subtitle').textContent = parts.join(' · ');
   }

@@ -331,6 +331,7 @@ TEST(MetricsTest, TheJobIsSampledAtScrape) {
 TEST(MetricsTest, TheShardIsSampledAtScrape) {
   const Metrics metrics(Options(), Shard, Job);
   const Scrape scrape(metrics.Expose());
+  EXPECT_EQ(scrape.Value("aggserver_insecure"), 0);
   EXPECT_EQ(scrape.Value("aggserver_shards"), 5);
   EXPECT_EQ(scrape.Value("aggserver_attached"), 1);
   EXPECT_EQ(scrape.Value("aggserver_epoch"), 1700000000123456.0);
@@ -384,10 +385,12 @@ TEST(MetricsTest, NoBudgetIsInfinite) {
 TEST(MetricsTest, OtherShardsHaveNoSeriesOfTheJob) {
   MetricsOptions options = Options();
   options.ordinal = 3;
+  options.insecure = true;
   const Metrics metrics(options, Shard, nullptr);
   const std::string text = metrics.Expose();
   EXPECT_TRUE(absl::StrContains(
       text, "aggserver_version{job=\"digits\",shard=\"3\"} 41\n"));
+  EXPECT_EQ(Scrape(text).Value("aggserver_insecure"), 1);
   EXPECT_FALSE(absl::StrContains(text, "aggserver_rounds_total"));
   EXPECT_FALSE(absl::StrContains(text, "aggserver_job_phase"));
 }

@@ -200,6 +200,13 @@ TEST(StatusJsonTest, ShardZeroTellsOfTheOthers) {
             Json({"", "shard 1 (h1:1): connection refused"}));
 }
 
+TEST(StatusJsonTest, WhetherOthersReachItWithoutTls) {
+  StatusPageOptions options;
+  EXPECT_EQ(ServerJson(options)["insecure"], false);
+  options.metrics.insecure = true;
+  EXPECT_EQ(ServerJson(options)["insecure"], true);
+}
+
 TEST(StatusJsonTest, WhatTheJobWouldSurvive) {
   StatusPageOptions options;
   options.metrics.replicated = true;

@@ -54,6 +54,18 @@ TEST(AggctlFlagsTest, KrumsOptions) {
   EXPECT_EQ(*flags->krum_selected, 0);
 }
 
+TEST(AggctlFlagsTest, FilesOfTls) {
+  const auto flags =
+      ParseAggctlFlags({"status", "--tls-ca=a", "--tls-certificate=c",
+                        "--tls-key=k", "--tls-server-name=n"},
+                       nullptr);
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_EQ(flags->tls.ca, "a");
+  EXPECT_EQ(flags->tls.certificate, "c");
+  EXPECT_EQ(flags->tls.key, "k");
+  EXPECT_EQ(flags->tls.server_name, "n");
+}
+
 TEST(AggctlFlagsTest, TheFlagIsBeforeTheEnvironment) {
   EXPECT_EQ(ParseAggctlFlags({"top"}, "a:1")->coordinator, "a:1");
   EXPECT_EQ(ParseAggctlFlags({"top"}, "")->coordinator, "127.0.0.1:50051");

@@ -30,6 +30,7 @@ from agg_server.errors import (Cancelled, EpochOver, Error, Evicted,
 from agg_server.listeners import TensorBoardLog, WandbLog
 from agg_server.local_server import LocalServer
 from agg_server.outcome import Job, Outcome, TensorSpec
+from agg_server.tls import Tls
 
 if TYPE_CHECKING:
     from agg_server.local_steps import LocalSteps
@@ -60,6 +61,6 @@ __all__ = [
     "ForkedError", "Job", "JobFinished", "LeaseExpired", "LibraryError",
     "LocalServer", "LocalSteps", "ManifestError", "NodeState", "NotNow", "Observer",
     "Outcome", "ResourceError", "ServerOptimizer", "ShardLost", "Superseded",
-    "TauSchedule", "TensorBoardLog", "TensorSpec", "Timeout", "VersionGone",
-    "WandbLog", "Worker", "allreduce", "node_hook", "read_checkpoint",
+    "TauSchedule", "TensorBoardLog", "TensorSpec", "Timeout", "Tls",
+    "VersionGone", "WandbLog", "Worker", "allreduce", "node_hook", "read_checkpoint",
 ]

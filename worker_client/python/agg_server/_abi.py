@@ -50,7 +50,10 @@ class Options(_Sized):
                 ("recovery_window", c_double), ("channels_per_shard", c_int32),
                 ("local_sockets", c_int32), ("tune_malloc", c_int32),
                 ("reserved", c_int32), ("audit_log", c_char_p),
-                ("shared_memory", c_int32), ("error_feedback", c_int32)]
+                ("shared_memory", c_int32), ("error_feedback", c_int32),
+                ("copy_threads", c_int32), ("reserved2", c_int32),
+                ("tls_ca", c_char_p), ("tls_certificate", c_char_p),
+                ("tls_key", c_char_p), ("tls_server_name", c_char_p)]
 
 
 class PushInfo(_Sized):

@@ -14,6 +14,7 @@ from agg_server import _abi
 from agg_server._call_thread import CallThread
 from agg_server.errors import Error, ForkedError, ManifestError, error_of
 from agg_server.outcome import TensorSpec
+from agg_server.tls import fields_of
 
 _log = logging.getLogger("agg_server")
 
@@ -64,7 +65,7 @@ class Calls:
         c.coordinator = coordinator.encode()
         c.rank, c.observer = rank, observer
         c.specs, c.num_specs = _specs(manifest), len(manifest)
-        for name, value in (options or {}).items():
+        for name, value in fields_of(options or {}).items():
             if value is None:
                 continue
             if name not in {field[0] for field in _abi.Options._fields_}:

@@ -117,6 +117,7 @@ class Client(_Base):
             where a shard of this host shares its memory. error_feedback: True:
             what rounding to the job's push_dtype leaves out of a row goes into
             the next one, False: it is lost; default: True for int8 alone.
+            tls: agg.Tls, for a job with TLS; default: the environment's.
 
         Raises:
           ManifestError: an argument, or another manifest than the job's.

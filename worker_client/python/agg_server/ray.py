@@ -7,7 +7,8 @@
             while worker.version < 1000:
                 ...
 
-    with RayJob(shards=2, workers=4, rule="adasum", lr=0.05) as job:
+    with RayJob(shards=2, workers=4, rule="adasum", lr=0.05,
+                config={"security": {"insecure": True}}) as job:
         results = job.run(train)
 """
 
@@ -22,7 +23,8 @@ import tempfile
 import threading
 import time
 import types
-from typing import Any, Callable, Mapping, Optional, Type, Union
+from typing import (Any, Callable, Mapping, Optional, Sequence, Type,
+                    Union)
 
 from agg_server.errors import Error
 from agg_server.local_server import (Value, binary_path, job_fields,
@@ -40,6 +42,19 @@ def _free_address() -> str:
     with socket.socket() as free:
         free.bind((host, 0))
         return f"{host}:{free.getsockname()[1]}"
+
+
+def _check_security(addresses: Sequence[str],
+                    config: Mapping[str, Any]) -> None:
+    """Raises Error: the servers would refuse to start."""
+    for address in addresses:
+        host = address.rpartition(":")[0]
+        if not host.startswith("127.") and "security" not in config:
+            raise Error(
+                f"shards at {host} and no security in config; allowed: "
+                '{"security": {"tls": {..}}} with files that each node has, '
+                'or {"security": {"insecure": True}}, where anyone who '
+                "reaches the ports can read and change the model")
 
 
 class Shard:
@@ -135,7 +150,8 @@ class RayJob:
 
         Args:
           shards, workers, rule, lr, optimizer, step_scale, job, config: as
-            LocalServer's.
+            LocalServer's. On nodes that are reached beyond loopback `config`
+            needs "security": with "tls", or {"insecure": True}.
           shard_resources, worker_resources: of each; default: {"CPU": 1}.
             {"CPU": 2, "GPU": 1} gives each worker a GPU.
           strategy: of Ray's placement group.
@@ -159,6 +175,7 @@ class RayJob:
                 raise Error(f"the cluster has no room for {self._needs} "
                             f"within {start_timeout} s")
             self.addresses = self._reserve()
+            _check_security(self.addresses, config or {})
             fields = {**job_fields(workers, rule, lr, optimizer, step_scale,
                                    job, config), "shards": self.addresses}
             shard = self._ray.remote(Shard)

@@ -21,6 +21,7 @@ from agg_server._tensors import Tensors, groups_of, named_tensors
 from agg_server.client import coordinator_of, rank_of
 from agg_server.errors import Error, ManifestError, NotNow, ShardLost, Timeout
 from agg_server.outcome import Job, Outcome, TensorSpec
+from agg_server.tls import Tls
 
 Listener = Callable[[Outcome], None]
 
@@ -106,7 +107,8 @@ class Worker:
         self.rank = rank_of(rank)
         address = coordinator_of(coordinator)
         if seed == "rank0" and self.rank != 0:
-            await_seed(address, options.get("connect_timeout") or 30.0)
+            await_seed(address, options.get("connect_timeout") or 30.0,
+                       options.get("tls"))
         self._session = Session(manifest, address, self.rank, options=options)
         try:
             self._check_mode(overlap)
@@ -353,7 +355,8 @@ class Worker:
         return outcome
 
 
-def await_seed(coordinator: str, timeout: float) -> None:
+def await_seed(coordinator: str, timeout: float,
+               tls: Optional[Tls] = None) -> None:
     """Until somebody has seeded the job. Timeout: nobody did in time (s)."""
     deadline = time.monotonic() + timeout
     while True:
@@ -364,7 +367,7 @@ def await_seed(coordinator: str, timeout: float) -> None:
         session = None
         try:
             session = Session([], coordinator, observer=True,
-                              options={"connect_timeout": left})
+                              options={"connect_timeout": left, "tls": tls})
             session.latest_version()
             return
         except NotNow:

@@ -1,0 +1,32 @@
+// gRPC's own lines in the server's log. A peer can cause one with each
+// connection, such as a TLS handshake that fails.
+#ifndef AGG_SERVER_RPC_GRPC_LOG_H_
+#define AGG_SERVER_RPC_GRPC_LOG_H_
+
+#include "absl/time/time.h"
+
+namespace agg {
+
+// How many lines may be written: kMost in each kPeriod. Thread-compatible.
+class LineLimit {
+ public:
+  static constexpr int kMost = 10;
+  static constexpr absl::Duration kPeriod = absl::Seconds(60);
+
+  // Whether a line may be written at `now`; if so, *dropped is how many could
+  // not be since the last one that was.
+  bool Take(absl::Time now, int* dropped);
+
+ private:
+  absl::Time began_ = absl::InfinitePast();
+  int written_ = 0;
+  int dropped_ = 0;
+};
+
+// For the process, until its end: gRPC's errors become warnings of the log, as
+// far as LineLimit lets them. Thread-safe.
+void LogGrpcErrors();
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_RPC_GRPC_LOG_H_

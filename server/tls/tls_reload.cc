@@ -1,0 +1,48 @@
+// Files are compared by what they have: a time stamp may stay, or come back.
+#include "server/tls/tls_reload.h"
+
+#include <utility>
+
+#include "server/base/log.h"
+#include "server/tls/openssl_handles.h"
+
+namespace agg {
+
+TlsReload::TlsReload(TlsFiles files, absl::Duration every, const Clock* clock)
+    : files_(std::move(files)), every_(every), clock_(clock) {}
+
+absl::Status TlsReload::Open() {
+  MutexLock lock(&mutex_);
+  looked_ = clock_->Now();
+  absl::StatusOr<TlsContents> read = ReadTlsFiles(files_, looked_);
+  if (!read.ok()) return read.status();
+  contents_ = *std::move(read);
+  number_ += 1;
+  return absl::OkStatus();
+}
+
+void TlsReload::Look(absl::Time now) {
+  looked_ = now;
+  absl::StatusOr<TlsContents> read = ReadTlsFiles(files_, now);
+  std::string problem(read.status().message());
+  if (!read.ok() && problem != warned_) {
+    LogWarning("new TLS files cannot be used, those of before are: ", problem);
+  }
+  warned_ = std::move(problem);
+  if (!read.ok() || *read == contents_) return;
+  contents_ = *std::move(read);
+  number_ += 1;
+  LogInfo("TLS files have changed: new connections get ", files_.certificate,
+          ", valid until ", TimeText(contents_.expires));
+}
+
+absl::optional<TlsContents> TlsReload::Next(uint64_t* seen) {
+  MutexLock lock(&mutex_);
+  const absl::Time now = clock_->Now();
+  if (now - looked_ >= every_) Look(now);
+  if (*seen == number_) return absl::nullopt;
+  *seen = number_;
+  return contents_;
+}
+
+}  // namespace agg

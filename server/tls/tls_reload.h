@@ -1,0 +1,53 @@
+// A server's TLS files, read again when they change.
+#ifndef AGG_SERVER_TLS_TLS_RELOAD_H_
+#define AGG_SERVER_TLS_TLS_RELOAD_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "server/base/clock.h"
+#include "server/base/mutex.h"
+#include "server/tls/tls_files.h"
+
+namespace agg {
+
+// Files are replaced one after the other, so that for a moment they do not go
+// together: what cannot be used is logged once, and what was read before goes
+// on. Thread-safe.
+class TlsReload {
+ public:
+  // `every`: between two looks at the files. `clock` is the system's time.
+  TlsReload(TlsFiles files, absl::Duration every, const Clock* clock);
+
+  // Whether who connects is asked for a certificate.
+  bool has_ca() const { return !files_.ca.empty(); }
+
+  // Reads them for the first time; ReadTlsFiles' errors.
+  absl::Status Open();
+
+  // What is to be used from now on by who has seen the contents of number
+  // *seen, 0 for none, which becomes the new number. nullopt: there are no
+  // newer ones. Reads files only after `every`. REQUIRES: Open was OK.
+  absl::optional<TlsContents> Next(uint64_t* seen);
+
+ private:
+  void Look(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const TlsFiles files_;
+  const absl::Duration every_;
+  const Clock* const clock_;
+  Mutex mutex_;
+  TlsContents contents_ ABSL_GUARDED_BY(mutex_);
+  uint64_t number_ ABSL_GUARDED_BY(mutex_) = 0;  // of contents_; 0: none
+  absl::Time looked_ ABSL_GUARDED_BY(mutex_);
+  std::string warned_ ABSL_GUARDED_BY(mutex_);  // the last reason in the log
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_TLS_TLS_RELOAD_H_

@@ -1,0 +1,91 @@
+#include "server/tls/tls_reload.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+#include "tests/server/tls/test_certificates.h"
+
+namespace agg {
+namespace {
+
+class TlsReloadTest : public testing::Test {
+ protected:
+  TlsReloadTest() : clock_(absl::Now()) { ca_.Issue("one"); }
+
+  // Of a reader of its own, from whom nothing is hidden.
+  TlsContents Current() {
+    uint64_t seen = 0;
+    return *reload_.Next(&seen);
+  }
+
+  TestCa ca_;
+  FakeClock clock_;
+  TlsReload reload_{ca_.files("one"), absl::Seconds(60), &clock_};
+};
+
+TEST_F(TlsReloadTest, OpenSaysWhatIsWrong) {
+  TlsReload other(ca_.files("none"), absl::Seconds(60), &clock_);
+  EXPECT_TRUE(absl::IsInvalidArgument(other.Open()));
+}
+
+TEST_F(TlsReloadTest, EachReaderGetsTheContentsOnce) {
+  ASSERT_TRUE(reload_.Open().ok());
+  uint64_t first = 0, second = 0;
+  EXPECT_TRUE(reload_.Next(&first).has_value());
+  EXPECT_FALSE(reload_.Next(&first).has_value());
+  EXPECT_TRUE(reload_.Next(&second).has_value());
+}
+
+TEST_F(TlsReloadTest, NewFilesComeAfterTheInterval) {
+  ASSERT_TRUE(reload_.Open().ok());
+  uint64_t seen = 0;
+  const TlsContents before = *reload_.Next(&seen);
+  ca_.Issue("one");
+  clock_.Advance(absl::Seconds(59));
+  EXPECT_FALSE(reload_.Next(&seen).has_value());
+  clock_.Advance(absl::Seconds(1));
+  const auto after = reload_.Next(&seen);
+  ASSERT_TRUE(after.has_value());
+  EXPECT_FALSE(*after == before);
+  clock_.Advance(absl::Seconds(60));
+  EXPECT_FALSE(reload_.Next(&seen).has_value());
+}
+
+// A key that is replaced before its certificate, a file that is gone: what was
+// good stays, until all of it is good again.
+TEST_F(TlsReloadTest, FilesThatDoNotGoTogetherAreNotTaken) {
+  ASSERT_TRUE(reload_.Open().ok());
+  uint64_t seen = 0;
+  const TlsContents before = *reload_.Next(&seen);
+  ca_.Write("one.key", "no key");
+  clock_.Advance(absl::Minutes(1));
+  EXPECT_FALSE(reload_.Next(&seen).has_value());
+  EXPECT_TRUE(Current() == before);
+  ca_.Issue("one");
+  clock_.Advance(absl::Minutes(1));
+  EXPECT_TRUE(reload_.Next(&seen).has_value());
+  EXPECT_FALSE(Current() == before);
+}
+
+TEST_F(TlsReloadTest, AWarningIsLoggedOnce) {
+  ASSERT_TRUE(reload_.Open().ok());
+  uint64_t seen = 0;
+  ca_.Write("one.key", "no key");
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) {
+    clock_.Advance(absl::Minutes(1));
+    reload_.Next(&seen);
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  const size_t first = log.find("new TLS files cannot be used");
+  EXPECT_NE(first, std::string::npos) << log;
+  EXPECT_EQ(log.find("new TLS files cannot be used", first + 1),
+            std::string::npos)
+      << log;
+  EXPECT_THAT(log, testing::HasSubstr(ca_.path("one.key")));
+}
+
+}  // namespace
+}  // namespace agg
