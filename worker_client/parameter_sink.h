@@ -13,6 +13,7 @@
 #include "kernels/dtype.h"
 #include "proto/agg.pb.h"
 #include "proto/byte_buffer_frame.h"
+#include "worker_client/copy_threads.h"
 #include "worker_client/pull_arrivals.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/tensor_view.h"

@@ -33,7 +33,7 @@ class RowStore {
 
  private:
   mutable Mutex mutex_;
-  std::list<const std::vector<RowView>> rows_ ABSL_GUARDED_BY(mutex_);
+  std::list<std::vector<RowView>> rows_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Fills in the first `capacity` pieces in the manifest's order; how many there
