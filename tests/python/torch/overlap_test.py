@@ -8,7 +8,6 @@ import unittest
 import weakref
 
 import torch
-from torch.utils.checkpoint import checkpoint
 
 from tests.python.job_case import WAIT, JobCase, agg
 
@@ -302,49 +301,6 @@ class OverlapTest(JobCase):
 
         self.assert_equal(self.train(2, use, overlap=True, find_unused=True),
                           self.train(2, use, find_unused=True))
-
-    def test_checkpoints_whose_backward_is_inside_another(self):
-        """Tied layers, too: their gradients come twice."""
-        for layers in ((0, 2), (2, 2), (0, 0, 2)):
-            def use(worker, net, rank, i, layers=layers):
-                generator = torch.Generator().manual_seed(1000 * rank + i)
-                x = torch.randn(6, 600, generator=generator,
-                                requires_grad=True)
-                for layer in layers:
-                    x = checkpoint(torch.nn.Sequential(net[layer], net[1]), x,
-                                   use_reentrant=True)
-                # Outside, too: its gradient comes before the others.
-                net[4](net[1](net[2](x))).pow(2).mean().backward()
-                worker.step()
-
-            with self.subTest(layers):
-                self.assert_equal(
-                    self.train(3, use, overlap=True, find_unused=True),
-                    self.train(3, use, find_unused=True))
-
-    def test_a_pull_of_a_newer_version_between_backward_and_step(self):
-        """The row that backward gave computes on the version before: it is
-        sent again for the new one, as it is without overlap."""
-        results = []
-        for overlap in (False, True):
-            server = self.serve(workers=2, lr=1.0, rule="sum",
-                                config={"quorum": 1})
-            x, y = (torch.zeros(1 << 19, requires_grad=True)
-                    for _ in range(2))
-            with agg.Worker({"x": x}, server.address, 0, overlap=overlap
-                            ) as worker, \
-                    agg.Worker({"x": y}, server.address, 1) as other:
-                (3.0 * x).sum().backward()
-                y.sum().backward()
-                self.assertEqual(other.step().ranks, (1,))
-                self.assertEqual(worker.pull(), 1)
-                if overlap:
-                    self.assertEqual(worker._overlap._base, 0)
-                outcome = worker.step()
-                self.assertEqual((outcome.version, outcome.ranks), (2, (0,)))
-                results.append(x.detach().clone())
-        self.assert_equal(results[:1], results[1:])
-        self.assertEqual(results[0][0].item(), -4.0)
 
     def test_a_pull_between_backward_and_step(self):
         def use(worker, net, _, i):
