@@ -134,12 +134,12 @@ class ImportTest(unittest.TestCase):
 
     def test_a_library_of_another_abi(self):
         library = str(_abi.library_path())
-        for name, value, allowed in (("ABI_VERSION", 2, "2.1 or a later 2.x"),
-                                     ("ABI_MINOR", 99, "1.99 or a later 1.x")):
+        for name, value, allowed in (("ABI_VERSION", 2, r"2\.\d+ or a later 2\.x"),
+                                     ("ABI_MINOR", 99, r"1\.99 or a later 1\.x")):
             out = self.refused("from agg_server import _abi\n"
                                f"_abi.{name} = {value}")
             self.assertRegex(out, rf"^{re.escape(library)} has version 1\.\d+ "
-                             rf"of the ABI; allowed: {re.escape(allowed)}")
+                             rf"of the ABI; allowed: {allowed}")
 
     def test_a_library_of_something_else(self):
         self.assertIn("is no libagg.so", self.refused(
