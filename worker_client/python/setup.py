@@ -31,7 +31,7 @@ setup(
     long_description=(_HERE / "README.md").read_text(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    python_requires=">=3.9",
+    python_requires=">=3.10",
     packages=["agg_server"],
     package_data={"agg_server": ["py.typed", "NOTICES", "_lib/*", "_bin/*",
                                  "docs/*.md", "docs/examples/*.py"]},

@@ -91,7 +91,7 @@ class ImportsTest(unittest.TestCase):
         """In one process, in this order."""
         result = subprocess.run(
             [sys.executable, "-B", "-c", "".join(parts) + _END],
-            capture_output=True, text=True, timeout=4 * WAIT, check=False,
+            capture_output=True, text=True, timeout=10 * WAIT, check=False,
             stdin=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": str(PACKAGE),
                  "TF_CPP_MIN_LOG_LEVEL": "3", **environment})
