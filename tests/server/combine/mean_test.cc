@@ -14,8 +14,8 @@ TEST(MeanTest, EveryRowCountsTheSame) {
   const GramMatrix gram = MakeGram({{3, 0}, {0, 4}, {0, 0}, {0, 0}});
   std::vector<double> weights(4);
   RuleState state;
-  const RuleResult result =
-      MeanRule().Combine({gram, {}, {}}, &state, absl::MakeSpan(weights));
+  const RuleResult result = MeanRule().Combine({gram, {}, {}, {}, {}}, &state,
+                                               absl::MakeSpan(weights));
   EXPECT_EQ(weights, std::vector<double>(4, 0.25));
   EXPECT_EQ(result.norm_squared, 25.0 / 16.0);
 }

@@ -14,7 +14,8 @@ std::vector<double> Weights(const Rows& rows) {
   const GramMatrix gram = MakeGram(rows);
   std::vector<double> weights(rows.size());
   RuleState state;
-  UnitMeanRule().Combine({gram, {}, {}}, &state, absl::MakeSpan(weights));
+  UnitMeanRule().Combine({gram, {}, {}, {}, {}}, &state,
+                         absl::MakeSpan(weights));
   return weights;
 }
 

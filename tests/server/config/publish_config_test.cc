@@ -58,8 +58,6 @@ TEST(PublishConfigTest, NamesWhatIsInTheWay) {
       {"combination { rule: \"mean\" scope: \"global\" }",
        "combination.scope is \"global\"; allowed: with publish \"pipelined\": "
        "\"per_tensor\""},
-      {"outliers {}",
-       "outliers is set; allowed: to be left out with publish \"pipelined\""},
       {"combination { rule: \"krum\" }",
        "combination.scope is \"global\"; allowed: with publish \"pipelined\": "
        "\"per_tensor\""},
@@ -78,6 +76,16 @@ TEST(PublishConfigTest, NamesWhatIsInTheWay) {
     ASSERT_FALSE(options.ok()) << test.config;
     EXPECT_THAT(options.status().message(), HasSubstr(test.error));
   }
+}
+
+TEST(PublishConfigTest, OutliersAreInTheWay) {
+  v1::JobConfig config =
+      *ParseJobConfig(absl::StrCat("workers: 4 ", kPipelined, kCommon), "test");
+  EXPECT_TRUE(MakeServerOptions(WithDefaults(config)).ok());
+  config.mutable_outliers();
+  EXPECT_THAT(MakeServerOptions(WithDefaults(config)).status().message(),
+              HasSubstr("outliers is set; allowed: to be left out with publish "
+                        "\"pipelined\""));
 }
 
 TEST(PublishConfigTest, SecondCopiesAreInTheWay) {
