@@ -174,7 +174,6 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   if (!ordinal.ok()) return Fail(kUsage, ordinal.status().message());
   SetLogLevel(line.log_level);
   SetLogName(absl::StrCat("shard", *ordinal));
-  LogGrpcErrors();
   signal(SIGPIPE, SIG_IGN);
   // Blocked in every thread that starts from here on, so that the signals wait
   // for WaitForSignal.
@@ -264,6 +263,7 @@ int Main(const std::vector<std::string>& arguments,
 
 int ServerMain(int argc, char** argv, const BackendMaker& make_backend) {
   TuneMalloc();  // before any thread and any large allocation
+  LogGrpcErrors();
   return Main(std::vector<std::string>(argv + 1, argv + argc), make_backend);
 }
 

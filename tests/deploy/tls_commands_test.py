@@ -54,13 +54,14 @@ class TlsCommandsTest(unittest.TestCase):
     def run_all(self, *more):
         """The commands and then others, in a shell that stops at the first
         that fails: (exit code, output). All that it has started ends with it."""
-        script = "\n".join(["set -e", "ip link set lo up", *commands(), *more])
+        # The server has the pipe, too: it ends with the shell.
+        script = "\n".join(["set -e", "trap 'kill $(jobs -p)' EXIT",
+                            "ip link set lo up", *commands(), *more])
         process = subprocess.Popen(
             [*UNSHARE, "bash", "-c", script], cwd=self.folder, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            # The server keeps the pipe open until it is ended.
             output, _ = process.communicate(timeout=WAIT)
         finally:
             try:
@@ -74,7 +75,7 @@ class TlsCommandsTest(unittest.TestCase):
         self.assertEqual(len(commands()), 3)
 
     def test_a_worker_trains(self):
-        code, output = self.run_all("kill %1", "wait %1")
+        code, output = self.run_all("kill %1", "wait %1", "trap - EXIT")
         self.assertEqual(code, 0, output)
         self.assertIn("OK, x[0] = ", output)
         self.assertIn("TLS with ", output)
@@ -95,7 +96,7 @@ class TlsCommandsTest(unittest.TestCase):
             refused(f"env $(cat other/admin.env) {aggctl} status"),
             refused(f"{aggctl} --tls-ca=tls/ca.pem --tls-key=other/admin.key"
                     " --tls-certificate=other/admin.pem status"),
-            "echo to the end", "kill %1", "wait %1")
+            "echo to the end", "kill %1", "wait %1", "trap - EXIT")
         self.assertEqual(code, 0, output)
         for text in ("127.0.0.1:50051 speaks TLS, and this end does not",
                      "127.0.0.1:50051 asks for a client certificate",

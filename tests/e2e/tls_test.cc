@@ -81,10 +81,14 @@ class TlsTest : public testing::Test {
     return Refusal(Options(job, tls));
   }
 
+  static void Seed(AggClient* client) {
+    HostTensors parameters = MakeTensors(SmallManifest(), 7);
+    ASSERT_TRUE(client->SeedOrPull(MutableViews(&parameters)).ok());
+  }
+
   static void Round(AggClient* client) {
     const Manifest manifest = SmallManifest();
     HostTensors parameters = MakeTensors(manifest, 7);
-    ASSERT_TRUE(client->SeedOrPull(MutableViews(&parameters)).ok());
     const absl::StatusOr<RoundOutcome> outcome = client->PushPull(
         Views(MakeTensors(manifest, 8)), {}, MutableViews(&parameters));
     ASSERT_TRUE(outcome.ok()) << outcome.status();
@@ -137,6 +141,7 @@ TEST_F(TlsTest, AWorkerTrainsWithTwoShards) {
   const std::unique_ptr<AggClient> client = Connect(job);
   ASSERT_NE(client, nullptr);
   EXPECT_THAT(client->job().transports, ElementsAre("unix", "unix"));
+  Seed(client.get());
   Round(client.get());
   Round(client.get());
 }
@@ -149,6 +154,7 @@ TEST_F(TlsTest, AWorkerTrainsOverTcp) {
   const auto client = AggClient::Connect(options);
   ASSERT_TRUE(client.ok()) << client.status();
   EXPECT_THAT((*client)->job().transports, Each("tcp"));
+  Seed(client->get());
   Round(client->get());
 }
 
@@ -164,6 +170,7 @@ TEST_F(TlsTest, MemoryIsSharedOnlyWhereItIsMeant) {
   LoopbackJob job(1, Config() + "shared_memory: 'on'");
   const std::unique_ptr<AggClient> client = Connect(job);
   EXPECT_THAT(client->job().transports, ElementsAre("shm"));
+  Seed(client.get());
   Round(client.get());
 }
 
@@ -272,6 +279,7 @@ TEST_F(TlsTest, ARotationDropsNoStream) {
   options.on_event = [&](const ClientEvent&) { ++events; };
   auto client = AggClient::Connect(options);
   ASSERT_TRUE(client.ok()) << client.status();
+  Seed(client->get());
   Round(client->get());
   events = 0;
   std::string before, after;

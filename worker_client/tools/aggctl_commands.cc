@@ -28,7 +28,7 @@ class Session {
   Session(const AggctlFlags& flags, const AggctlOutput& output)
       : flags_(flags),
         output_(output),
-        client_(flags.coordinator, flags.timeout) {}
+        client_(flags.coordinator, flags.timeout, flags.tls) {}
 
   AggctlResult Status() {
     v1::StatusReply status;

@@ -40,6 +40,7 @@ TEST(LineLimitTest, AClockThatIsSetBack) {
 }
 
 TEST(GrpcLogTest, ErrorsAreWarningsOfTheLog) {
+  gpr_log_verbosity_init();  // as grpc_init does
   LogGrpcErrors();
   testing::internal::CaptureStderr();
   gpr_log("a/b/file.cc", 7, GPR_LOG_SEVERITY_ERROR, "Handshake of %s\n", "x");
