@@ -229,6 +229,9 @@ void FillShardOptions(const v1::JobConfig& config, ShardOptions* options,
   options->max_workers = config.max_workers();
   options->weight_decay = static_cast<float>(config.optimizer().weight_decay());
   options->min_early_elements = kMinEarlyElements;
+  options->reports_together = config.quorum() == 0 &&
+                              config.round_timeout_seconds() == 0.0 &&
+                              config.round_timeout_mad() == 0.0;
   options->memory_budget = {config.memory_budget_bytes(),
                             config.device_memory_budget_bytes()};
 }

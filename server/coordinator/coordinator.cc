@@ -33,6 +33,11 @@ Coordinator::Coordinator(const CoordinatorOptions& options,
           [this](uint64_t epoch, int ordinal,
                  const std::vector<CompleteRow>& rows) {
             NoteComplete(epoch, ordinal, rows);
+          },
+          [this](uint64_t epoch, int ordinal,
+                 std::shared_ptr<const CloseOffer> offer) {
+            MutexLock lock(&mutex_);
+            state_.NoteOffer(epoch, ordinal, std::move(offer));
           })),
       state_(options) {
   engine_.SetMakeRecord([this](const RoundReport& report, JobRecord record) {
@@ -47,6 +52,11 @@ Coordinator::Coordinator(const CoordinatorOptions& options,
         [listener = loss_listener_, ordinal](
             uint64_t epoch, const std::vector<CompleteRow>& rows) {
           listener->NotifyComplete(epoch, ordinal, rows);
+        });
+    peers_.peer(ordinal)->SetOnOffer(
+        [listener = loss_listener_, ordinal](
+            uint64_t epoch, std::shared_ptr<const CloseOffer> offer) {
+          listener->NotifyOffer(epoch, ordinal, std::move(offer));
         });
   }
 }

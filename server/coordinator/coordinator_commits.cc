@@ -1,6 +1,9 @@
 // Commits and leaves as a CoordinatorState takes them: commits that come too
 // late are noted, those that came with a frame wait for reports (P41).
+#include <algorithm>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "server/coordinator/coordinator_state.h"
@@ -28,6 +31,7 @@ OutcomeAnswer CoordinatorState::Commit(const CommitCall& call, absl::Time now) {
   }
   OutcomeAnswer answer = job_->Commit(awaited, now);
   if (IsPending(answer) && !awaited.reported && !late.has_value()) {
+    awaited.came_at = now;
     awaited_.Add(awaited);
   }
   return answer;
@@ -69,8 +73,25 @@ void CoordinatorState::NoteComplete(uint64_t epoch, int ordinal,
     call->reported = true;
     // Its caller waits since it came; an error is what that one will hear when
     // the session, the job or the epoch ends.
-    Commit(*call, now).status().IgnoreError();
+    const absl::Time complete_at = now - row.ago;
+    Commit(*call, std::max(call->came_at, complete_at)).status().IgnoreError();
   }
+}
+
+void CoordinatorState::NoteOffer(uint64_t epoch, int ordinal,
+                                 std::shared_ptr<const CloseOffer> offer) {
+  if (!epoch_on_ || !job_->CheckEpoch(epoch).ok()) return;
+  offers_.resize(std::max(offers_.size(), static_cast<size_t>(ordinal) + 1));
+  offers_[ordinal] = std::move(offer);
+}
+
+CloseOffers CoordinatorState::TakeOffers() {
+  CloseOffers offers = std::move(offers_);
+  offers_.clear();
+  for (auto& offer : offers) {
+    if (offer != nullptr && offer->round != job_->version()) offer = nullptr;
+  }
+  return offers;
 }
 
 void CoordinatorState::GiveUpAwaited(uint64_t round, absl::Time now) {

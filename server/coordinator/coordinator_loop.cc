@@ -167,7 +167,8 @@ bool Coordinator::RoundIfDue() {
   if (options_.pipelined) {
     BeginWaves(*std::move(round));
   } else {
-    EndRound(*round, engine_.Run(round->round, round->contributions));
+    EndRound(*round,
+             engine_.Run(round->round, round->contributions, round->offers));
   }
   return true;
 }

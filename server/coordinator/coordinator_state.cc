@@ -142,6 +142,7 @@ bool CoordinatorState::BeginEpoch(uint64_t epoch, std::optional<JobStart> start,
   ApplyEnd();
   arrivals_.BeginEpoch(job_->version());
   awaited_.Begin(0);
+  offers_.clear();
   awaited_began_ = false;
   floor_ = FloorWatch(close_options_);
   skipped_ = SkippedRun(options_.max_skipped_rounds);
@@ -230,8 +231,12 @@ std::optional<ClosingRound> CoordinatorState::CloseRoundIfDue(absl::Time now) {
   if (!decision.close) return std::nullopt;
   job_->BeginClosing();
   in_round_ = true;
-  return ClosingRound{job_->epoch(), job_->version(), job_->contributions(),
-                      now - snapshot.opened_at, combine_};
+  return ClosingRound{job_->epoch(),
+                      job_->version(),
+                      job_->contributions(),
+                      now - snapshot.opened_at,
+                      combine_,
+                      TakeOffers()};
 }
 
 bool CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,

@@ -45,6 +45,7 @@
 #include "server/coordinator/skipped_run.h"
 #include "server/coordinator/waiting_text.h"
 #include "server/round/combination_names.h"
+#include "server/round/phase.h"
 #include "server/round/recovery.h"
 #include "server/round/round_report.h"
 #include "server/round/shard_peer.h"
@@ -164,6 +165,11 @@ class CoordinatorState {
   void NoteComplete(uint64_t epoch, int ordinal,
                     const std::vector<CompleteRow>& rows, absl::Time now);
 
+  // Shard `ordinal` offers a close of a round (P44), the newest of its offers.
+  // Nothing happens for an epoch that is not on.
+  void NoteOffer(uint64_t epoch, int ordinal,
+                 std::shared_ptr<const CloseOffer> offer);
+
   // The last one to leave a job that has begun, or might, ends it.
   absl::Status Leave(uint64_t session, absl::Time now);
   // --- Rounds. Closes the open round if the close policy says so. Then one of
@@ -240,6 +246,8 @@ class CoordinatorState {
   // Commits with frames that the round has ended without.
   void BeginAwaiting();
   void GiveUpAwaited(uint64_t round, absl::Time now);
+  // The offers for the open round.
+  CloseOffers TakeOffers();
   WorkerState StateOf(const Member& member, bool over, absl::Time now) const;
 
   const CoordinatorOptions options_;
@@ -251,6 +259,7 @@ class CoordinatorState {
   ArrivalTimes arrivals_;
   AwaitedCommits awaited_;
   bool awaited_began_ = false;           // in this epoch
+  CloseOffers offers_;                   // the newest of each shard
   std::optional<OpenWaves> open_waves_;  // while a round goes wave by wave
   bool epoch_on_ = false;
   absl::Status no_epoch_;       // why none is on

@@ -119,6 +119,7 @@ struct CommitCall {
   // the row (P41); `reported`, filled in by the coordinator: they have.
   bool with_frame = false;
   bool reported = true;
+  absl::Time came_at = absl::InfinitePast();  // by the coordinator, if it waits
   // Of a pipelined job: so many of the row's first waves are complete, as far
   // as is known; what is committed by a call of its own is all there.
   int waves = kMaxWaves;

@@ -2,6 +2,8 @@
 // and calls peers, which may report a loss in turn.
 #include "server/coordinator/loss_listener.h"
 
+#include <utility>
+
 namespace agg {
 
 void LossListener::Notify(uint64_t epoch, const absl::Status& reason) {
@@ -15,6 +17,11 @@ void LossListener::NotifyDraining(uint64_t epoch, int ordinal) {
 void LossListener::NotifyComplete(uint64_t epoch, int ordinal,
                                   const std::vector<CompleteRow>& rows) {
   Call([&] { on_complete_(epoch, ordinal, rows); });
+}
+
+void LossListener::NotifyOffer(uint64_t epoch, int ordinal,
+                               std::shared_ptr<const CloseOffer> offer) {
+  Call([&] { on_offer_(epoch, ordinal, std::move(offer)); });
 }
 
 void LossListener::Call(const std::function<void()>& callback) {

@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "server/base/mutex.h"
+#include "server/round/phase.h"
 #include "server/round/shard_peer.h"
 
 namespace agg {
@@ -24,12 +26,17 @@ class LossListener {
   using CompleteCallback = std::function<void(uint64_t epoch, int ordinal,
                                               const std::vector<CompleteRow>&)>;
 
+  using OfferCallback = std::function<void(uint64_t epoch, int ordinal,
+                                           std::shared_ptr<const CloseOffer>)>;
+
   explicit LossListener(Callback on_loss,
                         DrainingCallback on_draining = nullptr,
-                        CompleteCallback on_complete = nullptr)
+                        CompleteCallback on_complete = nullptr,
+                        OfferCallback on_offer = nullptr)
       : on_loss_(std::move(on_loss)),
         on_draining_(std::move(on_draining)),
-        on_complete_(std::move(on_complete)) {}
+        on_complete_(std::move(on_complete)),
+        on_offer_(std::move(on_offer)) {}
 
   // Calls `on_loss`, with no lock held, unless Stop was called before.
   void Notify(uint64_t epoch, const absl::Status& reason);
@@ -38,6 +45,9 @@ class LossListener {
   // Likewise `on_complete`: the shard has these rows (P41).
   void NotifyComplete(uint64_t epoch, int ordinal,
                       const std::vector<CompleteRow>& rows);
+  // Likewise `on_offer`: the shard offers a close (P44).
+  void NotifyOffer(uint64_t epoch, int ordinal,
+                   std::shared_ptr<const CloseOffer> offer);
   // When this returns, no callback runs, and none will be called.
   // REQUIRES: not called from within one.
   void Stop();
@@ -48,6 +58,7 @@ class LossListener {
   const Callback on_loss_;
   const DrainingCallback on_draining_;
   const CompleteCallback on_complete_;
+  const OfferCallback on_offer_;
   Mutex mutex_;
   CondVar calls_ended_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

@@ -2,6 +2,7 @@
 // starting a thread for each would add to its time.
 #include "server/coordinator/peer_group.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -62,25 +63,36 @@ void PeerGroup::Work(int ordinal) {
 }
 
 absl::Status PeerGroup::ForEach(
-    const std::function<absl::Status(int, ShardPeer*)>& call) {
+    const std::function<absl::Status(int, ShardPeer*)>& call,
+    const std::vector<bool>& skipped) {
+  std::vector<bool> called(peers_.size(), true);
+  for (size_t i = 0; i < skipped.size(); ++i) called[i] = !skipped[i];
   if (order_ != nullptr) {
     std::vector<absl::Status> statuses(peers_.size());
-    for (const int i : order_(size())) statuses[i] = call(i, peers_[i]);
+    for (const int i : order_(size())) {
+      if (called[i]) statuses[i] = call(i, peers_[i]);
+    }
     MutexLock lock(&mutex_);
     statuses_ = std::move(statuses);
     return AllErrors();
   }
+  int own = size() - 1;
+  while (own >= 0 && !called[own]) --own;
+  if (own >= 0) called[own] = false;
   {
     MutexLock lock(&mutex_);
     call_ = &call;
-    num_running_ = size() - 1;
-    pending_.assign(peers_.size(), true);
-    changed_.NotifyAll();
+    statuses_.assign(peers_.size(), absl::OkStatus());
+    num_running_ =
+        static_cast<int>(std::count(called.begin(), called.end(), true));
+    pending_ = called;
+    if (num_running_ > 0) changed_.NotifyAll();
   }
-  absl::Status last = call(size() - 1, peers_.back());
+  absl::Status last;
+  if (own >= 0) last = call(own, peers_[own]);
   MutexLock lock(&mutex_);
   while (num_running_ > 0) changed_.Wait(&mutex_);
-  statuses_.back() = std::move(last);
+  if (own >= 0) statuses_[own] = std::move(last);
   return AllErrors();
 }
 

@@ -15,9 +15,10 @@
 
 namespace agg {
 
-// One thread per peer but the last, which the caller's thread serves: a peer of
-// another process, if there is one, so that the wake-up of a thread comes
-// beside the way there and back. Used by one thread at a time.
+// One thread per peer but the last; the caller's thread serves the last one
+// that is called: a peer of another process, if there is one, so that the
+// wake-up of a thread comes beside the way there and back. Used by one thread
+// at a time.
 class PeerGroup {
  public:
   // All ordinals of so many peers, in the order of their calls.
@@ -38,8 +39,9 @@ class PeerGroup {
   // peer's name. The code is UNAVAILABLE if any of them is (a lost shard ends
   // the epoch, whatever else went wrong), else that of the first. The message
   // is bounded: 8 errors, 400 bytes of each.
-  absl::Status ForEach(
-      const std::function<absl::Status(int, ShardPeer*)>& call);
+  // Not for those that `skipped` says; none, or by ordinal.
+  absl::Status ForEach(const std::function<absl::Status(int, ShardPeer*)>& call,
+                       const std::vector<bool>& skipped = {});
 
  private:
   void Work(int ordinal);

@@ -25,6 +25,14 @@ bool Contains(const std::vector<IncompleteRow>& rows, int32_t rank) {
       [rank](const IncompleteRow& row) { return row.rank == rank; });
 }
 
+// Whether a shard that has only offered the close has to close by this phase.
+bool NeedsClose(const Phase& phase) {
+  return phase.wave == 0 &&
+         (phase.kind == PhaseKind::kCompensatedGram ||
+          phase.kind == PhaseKind::kNorms ||
+          (phase.kind == PhaseKind::kUpdate && !phase.publish.unchanged));
+}
+
 }  // namespace
 
 double RoundEngine::MeanLoss(
@@ -60,9 +68,12 @@ RoundFacts RoundEngine::TakeFacts() {
 // --- One round ---------------------------------------------------------------
 
 absl::StatusOr<RoundReport> RoundEngine::Run(
-    uint64_t round, const std::map<int32_t, Contribution>& contributions) {
+    uint64_t round, const std::map<int32_t, Contribution>& contributions,
+    CloseOffers offers) {
   unpublished_.reset();
   RoundReport report = Begin(round, contributions);
+  offers_ = std::move(offers);
+  offers_.resize(static_cast<size_t>(peers_->size()));
 
   // close -> gram -> [compensated gram] -> coefficients. Nothing has changed on
   // the shards when this fails, so that it can be tried again.
@@ -115,6 +126,8 @@ absl::Status RoundEngine::PublishRound(RoundReport* report) {
 RoundReport RoundEngine::Begin(
     uint64_t round, const std::map<int32_t, Contribution>& contributions) {
   round_ = round;
+  offers_.clear();
+  by_offer_.assign(static_cast<size_t>(peers_->size()), false);
   shard_seconds_.clear();
   rows_.clear();
   row_crc32c_.clear();
@@ -151,7 +164,7 @@ absl::Status RoundEngine::DecideOrSkip(RoundReport* report) {
   LogWarning("round ", round_,
              " failed and is tried again: ", status.ToString());
   // The shards open the round again, with the rows that they have.
-  absl::Status abandoned = RunOnAll(MakePhase(PhaseKind::kAbandon)).status();
+  absl::Status abandoned = Abandon();
   if (!abandoned.ok()) return abandoned;
   status = TryDecide(report);
   if (status.ok() || absl::IsUnavailable(status)) return status;
@@ -232,12 +245,17 @@ absl::StatusOr<std::vector<PhaseResult>> RoundEngine::RunOnAll(
 }
 
 absl::StatusOr<std::vector<PhaseResult>> RoundEngine::RunEach(
-    PhaseKind kind, const std::function<Phase(int)>& make_phase,
-    GramSums* sums) {
+    PhaseKind kind, const std::function<Phase(int)>& make_phase, GramSums* sums,
+    const std::vector<bool>& skipped) {
   std::vector<PhaseResult> results(peers_->size());
-  absl::Status status =
-      peers_->ForEach([&](int ordinal, ShardPeer* peer) -> absl::Status {
-        const Phase phase = make_phase(ordinal);
+  absl::Status status = peers_->ForEach(
+      [&](int ordinal, ShardPeer* peer) -> absl::Status {
+        Phase phase = make_phase(ordinal);
+        const size_t index = static_cast<size_t>(ordinal);
+        // Before the first round nothing is offered.
+        if (index < by_offer_.size() && by_offer_[index] && NeedsClose(phase)) {
+          for (const int row : closed_) phase.rows.push_back(rows_[row]);
+        }
         const PhaseWatch::Call call(watch_, ordinal, phase);
         absl::StatusOr<PhaseResult> result =
             peer->StreamPhase(phase, [sums](SliceGram gram) {
@@ -246,7 +264,8 @@ absl::StatusOr<std::vector<PhaseResult>> RoundEngine::RunEach(
         if (!result.ok()) return result.status();
         results[ordinal] = *std::move(result);
         return absl::OkStatus();
-      });
+      },
+      skipped);
   if (!status.ok()) return status;
   shard_seconds_.resize(results.size());
   for (size_t i = 0; i < results.size(); ++i) {

@@ -86,9 +86,11 @@ class RoundEngine {
   // round + 1, unchanged if the round is skipped (no rows: always). An error
   // before any coefficients were sent is retried once, then the round is
   // skipped; a later one is returned: the epoch is over (P9). An UNAVAILABLE
-  // shard ends it in any case. The report lacks statistics.
+  // shard ends it in any case. The report lacks statistics. A shard whose offer
+  // has just these rows is not asked to close (P44).
   absl::StatusOr<RoundReport> Run(
-      uint64_t round, const std::map<int32_t, Contribution>& contributions);
+      uint64_t round, const std::map<int32_t, Contribution>& contributions,
+      CloseOffers offers = {});
 
   // Run in parts, for a job that is pipelined (P43): BeginWaves, each of the
   // waves in turn, counted from 0, with the committed rows of these ranks, and
@@ -120,6 +122,10 @@ class RoundEngine {
   // input_ of their Grams. A row that a shard lacks slices of, though it was
   // committed, is left out by name, as a row that is not finite would be.
   absl::Status Close(RoundReport* report);
+  // kClose of closed_ on all shards, but for those that have offered it.
+  absl::StatusOr<std::vector<PhaseResult>> RunClose(GramSums* sums);
+  // Opens the round again on all shards; offers do not stand any more.
+  absl::Status Abandon();
   // Takes out of closed_ what shards have named, or have other bytes of than
   // the commit says; whether there are any.
   bool DropIncomplete(const std::vector<PhaseResult>& results,
@@ -175,10 +181,11 @@ class RoundEngine {
   // by ordinal.
   absl::StatusOr<std::vector<PhaseResult>> RunOnAll(const Phase& phase,
                                                     GramSums* sums = nullptr);
-  // Likewise, the phase made for each shard on the thread that calls it.
+  // Likewise, the phase made for each shard on the thread that calls it. Not on
+  // shards that `skipped` says, whose results are empty.
   absl::StatusOr<std::vector<PhaseResult>> RunEach(
       PhaseKind kind, const std::function<Phase(int)>& make_phase,
-      GramSums* sums);
+      GramSums* sums, const std::vector<bool>& skipped = {});
   // What the phase of the update brings for replicas.
   void AddReplicaPlan(const Decision& decision, const std::vector<float>& trust,
                       int ordinal, Phase* phase) const;
@@ -218,6 +225,10 @@ class RoundEngine {
   // What their commits say about their bytes; parallel to rows_.
   std::vector<std::vector<uint32_t>> row_crc32c_;
   std::vector<int> closed_;  // indices of the rows that the round has
+  CloseOffers offers_;       // of the round in execution
+  // By ordinal: its offer was taken, and the shard closes the round with the
+  // next phase that names the rows.
+  std::vector<bool> by_offer_;
   std::vector<ShardSeconds> shard_seconds_;  // by ordinal
   MakeRecord make_record_;
   std::shared_ptr<const std::string> next_record_;  // with replication

@@ -47,6 +47,34 @@ bool RoundEngine::DropIncomplete(const std::vector<PhaseResult>& results,
   return closed_.size() < asked.size();
 }
 
+absl::Status RoundEngine::Abandon() {
+  offers_.assign(offers_.size(), nullptr);
+  by_offer_.assign(by_offer_.size(), false);
+  return RunOnAll(MakePhase(PhaseKind::kAbandon)).status();
+}
+
+absl::StatusOr<std::vector<PhaseResult>> RoundEngine::RunClose(GramSums* sums) {
+  Phase close = MakePhase(PhaseKind::kClose);
+  for (const int row : closed_) close.rows.push_back(rows_[row]);
+  for (size_t shard = 0; shard < offers_.size(); ++shard) {
+    by_offer_[shard] =
+        offers_[shard] != nullptr && offers_[shard]->rows == close.rows;
+  }
+  absl::StatusOr<std::vector<PhaseResult>> results = RunEach(
+      close.kind, [&close](int) { return close; }, sums, by_offer_);
+  if (!results.ok()) return results;
+  for (size_t shard = 0; shard < offers_.size(); ++shard) {
+    if (!by_offer_[shard]) continue;
+    const PhaseResult& offered = offers_[shard]->result;
+    for (size_t i = 0; i < offered.grams.size(); ++i) {
+      sums->Add(offered.grams[i]);
+    }
+    (*results)[shard].row_crc32c = offered.row_crc32c;
+    shard_seconds_[shard].Add(close.kind, offered.seconds);
+  }
+  return results;
+}
+
 absl::Status RoundEngine::Close(RoundReport* report) {
   report->incomplete_rows.clear();
   closed_.clear();
@@ -57,17 +85,15 @@ absl::Status RoundEngine::Close(RoundReport* report) {
   // bytes of other rows may differ from their commits. So this usually runs
   // once, and two or three times if rows are left out, each time with fewer.
   while (!closed_.empty()) {
-    Phase close = MakePhase(PhaseKind::kClose);
-    for (const int row : closed_) close.rows.push_back(rows_[row]);
     GramSums sums(plan_, AllTensors(), static_cast<int>(closed_.size()),
                   /*compensated=*/false);
-    absl::StatusOr<std::vector<PhaseResult>> results = RunOnAll(close, &sums);
+    absl::StatusOr<std::vector<PhaseResult>> results = RunClose(&sums);
     if (!results.ok()) return results.status();
     if (!DropIncomplete(*results, report)) return Compact(&sums);
     LogWarning("round ", round_,
                " is closed again: ", report->incomplete_rows.size(),
                " committed rows are left out");
-    absl::Status status = RunOnAll(MakePhase(PhaseKind::kAbandon)).status();
+    absl::Status status = Abandon();
     if (!status.ok()) return status;
   }
   // Nobody's row is left.

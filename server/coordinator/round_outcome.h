@@ -21,6 +21,7 @@ struct ClosingRound {
   std::map<int32_t, Contribution> contributions;  // by rank
   absl::Duration waited;                          // since the round opened
   CombineOptions combine;                         // how it is combined
+  CloseOffers offers;  // that shards have made for it (P44)
 };
 
 // Adds to the engine's report what only the coordinator knows: how long the

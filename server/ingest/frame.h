@@ -70,6 +70,10 @@ struct FrameLanding {
 struct FrameResult {
   bool acknowledge = false;  // all slices of this shard have landed, or closed
   bool closed = false;       // the round was closed before: bytes dropped
+  // All rows that the open round waits for are complete on this shard.
+  bool round_complete = false;
+  // They are not, and the coordinator need not hear of this one before (P44).
+  bool more = false;
   // Of a pipelined job, if there is news: so many of the row's first waves are
   // complete.
   int32_t waves = 0;

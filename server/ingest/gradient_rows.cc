@@ -98,6 +98,39 @@ void GradientRows::Keep(int32_t rank,
   }
 }
 
+absl::Status GradientRows::Park(int32_t rank, uint64_t session,
+                                uint32_t attempt) {
+  const std::shared_ptr<const Buffer> from = Find(rank, session);
+  absl::StatusOr<std::unique_ptr<Buffer>> copy = Allocate();
+  if (!copy.ok()) return copy.status();
+  std::memcpy((*copy)->host(), from->host(),
+              static_cast<size_t>(from->num_bytes()));
+  MutexLock lock(&mutex_);
+  Row& row = rows_[rank];
+  row.parked = *std::move(copy);
+  row.parked_session = session;
+  row.parked_attempt = attempt;
+  return absl::OkStatus();
+}
+
+void GradientRows::Unpark() {
+  MutexLock lock(&mutex_);
+  for (Row& row : rows_) row.parked = nullptr;
+}
+
+std::shared_ptr<const Buffer> GradientRows::FindAttempt(
+    int32_t rank, uint64_t session, uint32_t attempt) const {
+  {
+    MutexLock lock(&mutex_);
+    const Row& row = rows_[rank];
+    if (row.parked != nullptr && row.parked_session == session &&
+        row.parked_attempt == attempt) {
+      return row.parked;
+    }
+  }
+  return Find(rank, session);
+}
+
 int64_t GradientRows::SliceOffset(int32_t slice) const {
   return layout_->ranges[slice].begin * DTypeBytes(dtype_);
 }

@@ -54,6 +54,16 @@ class GradientRows {
   // Forgets what is granted to sessions of the rank that are not `kept`.
   void Keep(int32_t rank, const std::function<bool(uint64_t session)>& kept);
 
+  // Copies the bytes of the session's row, which are those of this attempt, for
+  // who reads them by that name: from here on the row may take another attempt
+  // (P44). Of a rank one is parked, the newest. Only where rows are on the
+  // host. Errors are those of Backend::Allocate.
+  absl::Status Park(int32_t rank, uint64_t session, uint32_t attempt);
+  void Unpark();  // all of them
+  // The bytes of this gradient: parked ones, else as Find.
+  std::shared_ptr<const Buffer> FindAttempt(int32_t rank, uint64_t session,
+                                            uint32_t attempt) const;
+
   // The byte of a row where the elements of a slice (its position in the
   // layout) begin.
   int64_t SliceOffset(int32_t slice) const;
@@ -66,6 +76,9 @@ class GradientRows {
   struct Row {
     std::shared_ptr<const Buffer> common;
     std::map<uint64_t, std::shared_ptr<const Buffer>> granted;  // by session
+    std::shared_ptr<const Buffer> parked;
+    uint64_t parked_session = 0;  // whose bytes they are
+    uint32_t parked_attempt = 0;
   };
 
   Backend* const backend_;

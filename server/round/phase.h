@@ -153,7 +153,10 @@ struct Phase {
   // kClose, kCompensatedGram, kUpdate, kAbandon: about this wave alone (P43),
   // counted from 1; 0: about the round.
   int32_t wave = 0;
-  std::vector<RoundRow> rows;    // kClose: those that count, by rank
+  // kClose: those that count, by rank. kCompensatedGram, kNorms, kUpdate: the
+  // round is closed with these first, which the shard has offered (P44); none:
+  // it is closed already.
+  std::vector<RoundRow> rows;
   std::vector<int32_t> tensors;  // kCompensatedGram, ascending
   StepPlan step;                 // kNorms, kUpdate
   PublishPlan publish;           // kPublish, kLoadSeed
@@ -189,6 +192,18 @@ struct PhaseResult {
   std::string manifest;           // kReadManifest: the file's text
   double seconds = 0.0;           // compute time inside the shard
 };
+
+// A shard's close of a round before anybody has asked for it (P44): what kClose
+// with these rows would answer.
+struct CloseOffer {
+  uint64_t round = 0;
+  std::vector<RoundRow> rows;  // by rank
+  PhaseResult result;
+};
+
+// Shards' offers for one round, by ordinal; null, or none at all: there is
+// none.
+using CloseOffers = std::vector<std::shared_ptr<const CloseOffer>>;
 
 }  // namespace agg
 

@@ -30,6 +30,11 @@ class SessionTable {
   // The live session of each rank that has one.
   const std::map<int32_t, uint64_t>& alive() const { return alive_; }
 
+  // With which a live session begins. REQUIRES: it is alive.
+  uint64_t FirstRound(uint64_t session) const {
+    return sessions_.at(session).first_round;
+  }
+
   // What outlives the coordinator (P26): live sessions by rank, the ended ones
   // that are remembered, and the highest number ever heard of; 0: none.
   std::vector<MemberState> members() const;

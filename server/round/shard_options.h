@@ -53,6 +53,9 @@ struct ShardOptions {
   // Rows and versions are in shared memory where the backend has them on the
   // host: workers of this host may write and read them there (P39, P40).
   bool shared_memory = false;
+  // No round closes before all members' rows are there: rows are reported
+  // together (P44).
+  bool reports_together = false;
   // Rounds go wave by wave (P43). REQUIRES: !replicated, !early_gram.
   bool pipelined = false;
 };

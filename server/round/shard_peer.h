@@ -7,11 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "proto/shard_plan.h"
 #include "server/ingest/frame.h"
 #include "server/round/phase.h"
@@ -56,6 +58,7 @@ struct CompleteRow {
   uint32_t attempt = 0;
   // Of a pipelined job: so many of its first waves are complete (P43); else 0.
   int32_t waves = 0;
+  absl::Duration ago = absl::ZeroDuration();  // since when, as it is told
 };
 
 // Takes a slice's Gram; called on the thread that runs the phase.
@@ -92,6 +95,12 @@ class ShardPeer {
   using OnComplete =
       std::function<void(uint64_t epoch, const std::vector<CompleteRow>& rows)>;
   virtual void SetOnComplete(OnComplete /*on_complete*/) {}
+  // `on_offer` is called, from any thread, with a close that the shard offers
+  // (P44), before `on_complete` is with the last of its rows. Before the first
+  // Attach. A peer need not offer any.
+  using OnOffer = std::function<void(uint64_t epoch,
+                                     std::shared_ptr<const CloseOffer> offer)>;
+  virtual void SetOnOffer(OnOffer /*on_offer*/) {}
   // The epoch is over: every waiting and later call of a worker to the shard
   // gets `reason`, until the next Attach. Best effort.
   virtual void Lose(uint64_t epoch, const absl::Status& reason) = 0;

@@ -11,10 +11,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "proto/wave_plan.h"
 #include "server/base/field_error.h"
 #include "server/base/local_socket.h"
 #include "server/coordinator/call_validation.h"
+#include "server/rpc/offer_conversion.h"
 #include "server/rpc/phase_limits.h"
 
 namespace agg {
@@ -106,6 +108,9 @@ absl::Status AddCheckpoints(const v1::AttachReply& reply,
   return absl::OkStatus();
 }
 
+// A report that is held back is told within a second.
+constexpr uint64_t kMaxMicrosecondsAgo = 60'000'000;
+
 }  // namespace
 
 v1::JobFacts ToProto(const JobFacts& facts) {
@@ -196,14 +201,18 @@ absl::StatusOr<ShardInventory> FromProto(const v1::AttachReply& reply,
   return inventory;
 }
 
-v1::AttachReply ReportOf(const std::vector<CompleteRow>& rows) {
+v1::AttachReply ReportOf(const std::vector<CompleteRow>& rows,
+                         const CloseOffer* offer) {
   v1::AttachReply reply;
+  if (offer != nullptr) *reply.mutable_offer() = ToProto(*offer);
   for (const CompleteRow& row : rows) {
     v1::CompleteRow* out = reply.add_complete_rows();
     out->set_waves(static_cast<uint32_t>(row.waves));
     out->set_session(row.session);
     out->set_round(row.round);
     out->set_attempt(row.attempt);
+    out->set_microseconds_ago(static_cast<uint64_t>(
+        std::max<int64_t>(absl::ToInt64Microseconds(row.ago), 0)));
   }
   return reply;
 }
@@ -214,7 +223,9 @@ std::vector<CompleteRow> CompleteRowsOf(const v1::AttachReply& reply) {
     // What is no number of waves is none of them.
     const uint32_t waves = row.waves() <= kMaxWaves ? row.waves() : 0;
     rows.push_back({row.session(), row.round(), row.attempt(),
-                    static_cast<int32_t>(waves)});
+                    static_cast<int32_t>(waves),
+                    absl::Microseconds(std::min<uint64_t>(
+                        row.microseconds_ago(), kMaxMicrosecondsAgo))});
   }
   return rows;
 }

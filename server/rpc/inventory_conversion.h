@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/control.pb.h"
+#include "server/round/phase.h"
 #include "server/round/recovery.h"
 #include "server/round/shard_peer.h"
 
@@ -32,8 +33,10 @@ void AddInventory(const ShardInventory& inventory, v1::AttachReply* reply);
 absl::StatusOr<ShardInventory> FromProto(const v1::AttachReply& reply,
                                          int num_shards);
 
-// Rows that are complete on the shard (P41), in a message of their own.
-v1::AttachReply ReportOf(const std::vector<CompleteRow>& rows);
+// Rows that are complete on the shard (P41), and what it offers (P44; null:
+// nothing), in a message of their own.
+v1::AttachReply ReportOf(const std::vector<CompleteRow>& rows,
+                         const CloseOffer* offer = nullptr);
 std::vector<CompleteRow> CompleteRowsOf(const v1::AttachReply& reply);
 
 }  // namespace agg

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "proto/wave_plan.h"
 #include "server/base/field_error.h"
+#include "server/rpc/offer_conversion.h"
 #include "server/rpc/phase_limits.h"
 #include "server/rpc/recovery_conversion.h"
 
@@ -101,9 +102,7 @@ bool BeginRound(const v1::PhaseRequest& request, Phase* phase) {
   switch (request.phase_case()) {
     case v1::PhaseRequest::kClose:
       phase->kind = PhaseKind::kClose;
-      for (const v1::RoundRow& row : request.close().rows()) {
-        phase->rows.push_back({row.rank(), row.session(), row.attempt()});
-      }
+      phase->rows = FromProto(request.close().rows());
       return true;
     case v1::PhaseRequest::kCompensatedGram:
       phase->kind = PhaseKind::kCompensatedGram;
@@ -173,6 +172,7 @@ absl::Status PhaseAssembly::Begin(const v1::PhaseRequest& request) {
   }
   phase_.wave = static_cast<int32_t>(request.wave());
   record_ = request.record();
+  phase_.rows = FromProto(request.offered_rows());
   if (BeginSmall(request, &phase_)) return absl::OkStatus();
   if (BeginRound(request, &phase_)) return absl::OkStatus();
   if (request.has_recover()) return BeginRecover(request.recover(), &phase_);
@@ -203,7 +203,7 @@ absl::Status PhaseAssembly::Append(const v1::PhaseRequest& request) {
 absl::Status PhaseAssembly::CheckSize() const {
   if (phase_.rows.size() > kMaxPhaseWorkers) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("close has ", phase_.rows.size(),
+        absl::StrCat(PhaseName(phase_.kind), " has ", phase_.rows.size(),
                      " rows; allowed: ", kMaxPhaseWorkers, " at most"));
   }
   if (static_cast<int64_t>(phase_.tensors.size()) > kMaxPhaseTensors) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/rpc/offer_conversion.h"
 #include "server/rpc/recovery_conversion.h"
 
 namespace agg {
@@ -58,15 +59,6 @@ v1::PhaseRequest::Publish ToProto(const PublishPlan& plan) {
   return result;
 }
 
-void SetClose(const Phase& phase, v1::PhaseRequest::Close* out) {
-  for (const RoundRow& row : phase.rows) {
-    v1::RoundRow* const added = out->add_rows();
-    added->set_rank(row.rank);
-    added->set_session(row.session);
-    added->set_attempt(row.attempt);
-  }
-}
-
 void SetUpdate(const Phase& phase, v1::PhaseRequest* request) {
   SetScalars(phase.step, request->mutable_update());
   SetScalars(phase.replica_step, request->mutable_replica_step());
@@ -78,7 +70,7 @@ void SetUpdate(const Phase& phase, v1::PhaseRequest* request) {
 void SetRound(const Phase& phase, v1::PhaseRequest* request) {
   switch (phase.kind) {
     case PhaseKind::kClose:
-      SetClose(phase, request->mutable_close());
+      AddRows(phase.rows, request->mutable_close()->mutable_rows());
       break;
     case PhaseKind::kCompensatedGram:
       request->mutable_compensated_gram()->mutable_tensors()->Add(
@@ -113,6 +105,9 @@ v1::PhaseRequest ToProto(const Phase& phase) {
   request.set_epoch(phase.epoch);
   request.set_round(phase.round);
   request.set_wave(static_cast<uint32_t>(phase.wave));
+  if (phase.kind != PhaseKind::kClose) {
+    AddRows(phase.rows, request.mutable_offered_rows());
+  }
   switch (phase.kind) {
     case PhaseKind::kRecover:
       *request.mutable_recover() = ToProto(phase.recover);

@@ -33,6 +33,8 @@ void PhaseStream::OnReadDone(bool ok) {
     Finish(ToGrpcStatus(status));
   } else if (request_.more()) {
     StartRead(&request_);
+  } else if (engine_->IsQuick(assembly_.phase())) {
+    Answer(engine_->RunPhase(assembly_.Take()));
   } else {
     Executor* const executor = IsForFiles(assembly_.phase().kind)
                                    ? executors_.files

@@ -126,8 +126,12 @@ void PushStream::Acknowledge(const FrameReader& frame,
   } else if (reports && result.waves == 0) {
     const FrameHeader& header = landing.header;
     targets_->reports->Add(header.epoch, landing.rank,
-                           {header.session, header.round, header.attempt});
+                           {header.session, header.round, header.attempt},
+                           result.more);
+    return;
   }
+  // Others' reports may wait for this row.
+  if (result.round_complete) targets_->reports->Flush();
 }
 
 absl::Status PushStream::Commit(const FrameReader& frame) {

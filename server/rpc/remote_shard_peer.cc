@@ -80,6 +80,11 @@ ShardLinkOptions RemoteShardPeer::LinkOptions(uint64_t epoch) const {
       on_complete_(epoch, rows);
     };
   }
+  if (on_offer_ != nullptr) {
+    options.on_offer = [this, epoch](std::shared_ptr<const CloseOffer> offer) {
+      on_offer_(epoch, std::move(offer));
+    };
+  }
   return options;
 }
 
@@ -140,6 +145,10 @@ void RemoteShardPeer::SetOnDraining(std::function<void(uint64_t)> on_draining) {
 
 void RemoteShardPeer::SetOnComplete(OnComplete on_complete) {
   on_complete_ = std::move(on_complete);
+}
+
+void RemoteShardPeer::SetOnOffer(OnOffer on_offer) {
+  on_offer_ = std::move(on_offer);
 }
 
 void RemoteShardPeer::LetGo() {

@@ -44,6 +44,7 @@ class RemoteShardPeer : public ShardPeer {
   void LetGo() override;
   void SetOnDraining(std::function<void(uint64_t)> on_draining) override;
   void SetOnComplete(OnComplete on_complete) override;
+  void SetOnOffer(OnOffer on_offer) override;
   void Lose(uint64_t epoch, const absl::Status& reason) override;
   absl::Status SetManifest(uint64_t epoch, const Manifest& manifest) override;
   absl::StatusOr<Manifest> GetManifest(uint64_t epoch) override;
@@ -90,6 +91,7 @@ class RemoteShardPeer : public ShardPeer {
   std::vector<std::string> shards_;            // set before the first Attach
   std::function<void(uint64_t)> on_draining_;  // set before the first Attach
   OnComplete on_complete_;                     // the same
+  OnOffer on_offer_;                           // the same
 
   Mutex attach_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // one Attach at a time
 

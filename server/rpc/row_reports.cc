@@ -22,41 +22,78 @@ uint64_t RowReports::Begin(uint64_t epoch, Wake wake) {
   stream_epoch_ = epoch;
   wake_ = std::move(wake);
   untold_.clear();
+  held_back_ = false;
   if (epoch_ == epoch) {
     for (const auto& [rank, row] : rows_) untold_.insert(rank);
   }
   return ++stream_;
 }
 
-void RowReports::Add(uint64_t epoch, int32_t rank, const CompleteRow& row) {
+bool RowReports::IsPast(uint64_t epoch, uint64_t round) const {
+  return epoch < epoch_ || (epoch == epoch_ && round < round_);
+}
+
+void RowReports::GoTo(uint64_t epoch, uint64_t round) {
+  if (epoch == epoch_ && round == round_) return;
+  // What is not told of a round that is over nobody waits for.
+  rows_.clear();
+  complete_at_.clear();
+  untold_.clear();
+  offer_ = nullptr;
+  held_back_ = false;
+  epoch_ = epoch;
+  round_ = round;
+}
+
+void RowReports::Add(uint64_t epoch, int32_t rank, const CompleteRow& row,
+                     bool more) {
   Wake wake;
   {
     MutexLock lock(&mutex_);
-    if (epoch < epoch_ || (epoch == epoch_ && row.round < round_)) return;
-    if (epoch > epoch_ || row.round > round_) {
-      // What is not told of a round that is over nobody waits for.
-      rows_.clear();
-      untold_.clear();
-    }
-    epoch_ = epoch;
-    round_ = row.round;
+    if (IsPast(epoch, row.round)) return;
+    GoTo(epoch, row.round);
     const auto kept = rows_.find(rank);
     if (kept != rows_.end() && IsOlder(row, kept->second)) return;
     rows_[rank] = row;
+    complete_at_[rank] = clock_->Now();
     if (stream_epoch_ != epoch) return;
+    held_back_ = more && (untold_.empty() || held_back_);
     untold_.insert(rank);
+    if (!held_back_) wake = wake_;
+  }
+  if (wake != nullptr) wake();
+}
+
+void RowReports::AddOffer(uint64_t epoch,
+                          std::shared_ptr<const CloseOffer> offer) {
+  MutexLock lock(&mutex_);
+  if (IsPast(epoch, offer->round)) return;
+  GoTo(epoch, offer->round);
+  offer_ = std::move(offer);
+}
+
+void RowReports::Flush() {
+  Wake wake;
+  {
+    MutexLock lock(&mutex_);
+    if (!std::exchange(held_back_, false)) return;
     wake = wake_;
   }
   if (wake != nullptr) wake();
 }
 
-std::vector<CompleteRow> RowReports::Take(uint64_t number) {
-  std::vector<CompleteRow> rows;
+RowReport RowReports::Take(uint64_t number) {
+  RowReport report;
   MutexLock lock(&mutex_);
-  if (number != stream_) return rows;
-  for (const int32_t rank : untold_) rows.push_back(rows_.at(rank));
+  if (number != stream_ || held_back_ || untold_.empty()) return report;
+  const absl::Time now = clock_->Now();
+  for (const int32_t rank : untold_) {
+    report.rows.push_back(rows_.at(rank));
+    report.rows.back().ago = now - complete_at_.at(rank);
+  }
   untold_.clear();
-  return rows;
+  report.offer = std::exchange(offer_, nullptr);
+  return report;
 }
 
 }  // namespace agg

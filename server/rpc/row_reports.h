@@ -5,14 +5,25 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "server/base/clock.h"
 #include "server/base/mutex.h"
+#include "server/round/phase.h"
 #include "server/round/shard_peer.h"
 
 namespace agg {
+
+// What one message has.
+struct RowReport {
+  std::vector<CompleteRow> rows;  // by rank
+  // Of the newest round, if it has not been taken; null: none.
+  std::shared_ptr<const CloseOffer> offer;
+};
 
 // Keeps the last report of each rank in the newest round, of its newest
 // session, and which of them the coordinator has not got yet. So a coordinator
@@ -21,6 +32,9 @@ namespace agg {
 // missed (P24). Thread-safe.
 class RowReports {
  public:
+  // `clock` outlives it.
+  explicit RowReports(const Clock* clock = Clock::Real()) : clock_(clock) {}
+
   // Says that Take has rows. Called with no lock held, on any thread.
   using Wake = std::function<void()>;
 
@@ -29,13 +43,26 @@ class RowReports {
   // Take. Does not call `wake`.
   uint64_t Begin(uint64_t epoch, Wake wake);
   // The row of `rank` is complete, as a frame of this epoch has shown. An older
-  // report than the one that is kept changes nothing.
-  void Add(uint64_t epoch, int32_t rank, const CompleteRow& row);
-  // What stream `number` has not taken yet, by rank; nothing if another one has
-  // begun.
-  std::vector<CompleteRow> Take(uint64_t number);
+  // report than the one that is kept changes nothing. `more`: others of its
+  // round follow, so that it is held back, and told with them or with Flush.
+  void Add(uint64_t epoch, int32_t rank, const CompleteRow& row,
+           bool more = false);
+  // Goes with the next report, or with Flush.
+  void AddOffer(uint64_t epoch, std::shared_ptr<const CloseOffer> offer);
+  // Nothing is held back any longer.
+  void Flush();
+  // What stream `number` has not taken yet; nothing if another one has begun.
+  RowReport Take(uint64_t number);
 
  private:
+  // Whether an epoch's round is before the one that is kept.
+  bool IsPast(uint64_t epoch, uint64_t round) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Forgets all that is of another round.
+  void GoTo(uint64_t epoch, uint64_t round)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Clock* const clock_;
   Mutex mutex_;
   uint64_t stream_ ABSL_GUARDED_BY(mutex_) = 0;        // the newest one
   uint64_t stream_epoch_ ABSL_GUARDED_BY(mutex_) = 0;  // of it
@@ -43,7 +70,10 @@ class RowReports {
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;         // of rows_
   uint64_t round_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<int32_t, CompleteRow> rows_ ABSL_GUARDED_BY(mutex_);  // by rank
-  std::set<int32_t> untold_ ABSL_GUARDED_BY(mutex_);             // of them
+  std::map<int32_t, absl::Time> complete_at_ ABSL_GUARDED_BY(mutex_);
+  std::set<int32_t> untold_ ABSL_GUARDED_BY(mutex_);  // of rows_
+  bool held_back_ ABSL_GUARDED_BY(mutex_) = false;    // all that are untold
+  std::shared_ptr<const CloseOffer> offer_ ABSL_GUARDED_BY(mutex_);  // untold
 };
 
 }  // namespace agg

@@ -69,6 +69,7 @@ grpc::ServerUnaryReactor* ShardControlService::SetSession(
   control_.Run(
       [this, poll, epoch = request->epoch(), change = FromProto(*request)] {
         const absl::Status status = engine_->SetSession(epoch, change);
+        reports_->Flush();  // the round may wait for fewer rows now
         poll->Answer(EmptyReply<v1::SetSessionReply>(status));
       });
   return reactor;

@@ -140,10 +140,9 @@ class ShardControlService::AttachStream
   // One message of reports is under way at a time: what is complete meanwhile
   // goes into the next one.
   std::optional<v1::AttachReply> MakeMessage() override {
-    const std::vector<CompleteRow> rows =
-        service_->reports_->Take(reports_number_);
-    if (rows.empty()) return std::nullopt;
-    return ReportOf(rows);
+    const RowReport report = service_->reports_->Take(reports_number_);
+    if (report.rows.empty()) return std::nullopt;
+    return ReportOf(report.rows, report.offer.get());
   }
 
   void EndForAll(const absl::Status& reason) override {
@@ -198,7 +197,13 @@ ShardControlService::ShardControlService(const ShardIdentity& self,
       open_(open),
       reports_(reports),
       watch_(clock),
-      copies_(copies, self.ordinal) {}
+      copies_(copies, self.ordinal) {
+  if (self_.ordinal == 0) return;  // its coordinator asks it itself
+  engine_->SetOnOffer(
+      [reports](uint64_t epoch, std::shared_ptr<const CloseOffer> offer) {
+        reports->AddOffer(epoch, std::move(offer));
+      });
+}
 
 std::string ShardControlService::name() const {
   return absl::StrCat("shard ", self_.ordinal, " (", self_.address, ")");
@@ -258,6 +263,7 @@ void ShardControlService::EndStream(uint64_t epoch) {
 }
 
 void ShardControlService::LookForCoordinator() {
+  reports_->Flush();
   const std::optional<uint64_t> epoch = watch_.TakeAbandoned();
   if (!epoch.has_value()) return;
   engine_->Lose(*epoch, absl::UnavailableError(absl::StrCat(

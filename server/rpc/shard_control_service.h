@@ -46,7 +46,8 @@ class ShardControlService : public ShardControlMethods {
                       OpenStreams* open, RowReports* reports,
                       const Clock* clock);
 
-  // Ends the epoch if its coordinator is away for too long. Thread-safe.
+  // Ends the epoch if its coordinator is away for too long; tells it what has
+  // been held back (P44). Thread-safe.
   void LookForCoordinator();
   // Tells the coordinator that the shard waits to be let go (P35). Thread-safe.
   void AnnounceDraining();

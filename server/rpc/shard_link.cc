@@ -16,6 +16,7 @@
 #include "server/round/orderly_stop.h"
 #include "server/rpc/broken_connection.h"
 #include "server/rpc/inventory_conversion.h"
+#include "server/rpc/offer_conversion.h"
 
 namespace agg {
 namespace {
@@ -208,6 +209,10 @@ void ShardLink::TakeReply(Stream* stream, const v1::AttachReply& reply) {
     return;
   }
   if (reply.complete_rows_size() > 0) {
+    auto offer = reply.has_offer() ? FromProto(reply.offer()) : nullptr;
+    if (offer != nullptr && options_.on_offer != nullptr) {
+      options_.on_offer(std::move(offer));
+    }
     if (options_.on_complete != nullptr) {
       options_.on_complete(CompleteRowsOf(reply));
     }

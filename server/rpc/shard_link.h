@@ -29,8 +29,10 @@ struct ShardLinkOptions {
   // The shard waits to be let go (P35); may be null. Called on a thread of the
   // link with no lock held, perhaps more than once.
   std::function<void()> on_draining;
-  // The shard has these rows completely (P41); the same.
+  // The shard has these rows completely (P41), and offers a close before (P44);
+  // the same.
   std::function<void(const std::vector<CompleteRow>&)> on_complete;
+  std::function<void(std::shared_ptr<const CloseOffer>)> on_offer;
 };
 
 // Being opened, then up and broken in turns, then over. Thread-safe, except as

@@ -23,6 +23,11 @@ namespace agg {
 class ClosedRound {
  public:
   ClosedRound() = default;
+  // Closed as was offered, with its result.
+  explicit ClosedRound(const CloseOffer& offer)
+      : rows_(offer.rows),
+        row_crc32c_(offer.result.row_crc32c),
+        close_(offer.result) {}
   // Closed with `rows`, and their checksums (PhaseResult::row_crc32c). If
   // slices of `incomplete_ranks` are missing here, these ranks are the result
   // of Close, and no other phase may follow.

@@ -14,6 +14,13 @@ void ComputeTurn::Lock() ABSL_NO_THREAD_SAFETY_ANALYSIS {
   turn_.Lock();
 }
 
+bool ComputeTurn::TryLock() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  if (!turn_.TryLock()) return false;
+  MutexLock lock(&mutex_);
+  ++num_users_;
+  return true;
+}
+
 void ComputeTurn::Unlock() ABSL_NO_THREAD_SAFETY_ANALYSIS {
   turn_.Unlock();
   MutexLock lock(&mutex_);

@@ -23,6 +23,8 @@ class ABSL_LOCKABLE ComputeTurn {
   ComputeTurn& operator=(const ComputeTurn&) = delete;
 
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION();
+  // Never waits; whether the caller has the turn now.
+  bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true);
   void Unlock() ABSL_UNLOCK_FUNCTION();
 
   // Starts the filler's thread, once. It calls `fill` with no lock held, once

@@ -248,6 +248,28 @@ uint64_t OpenRound::HeldSession(int32_t rank) const {
   return ledger_.HeldSession(rank, version_);
 }
 
+std::vector<RoundRow> OpenRound::CompleteRound() const {
+  std::vector<RoundRow> rows;
+  if (!published_ || closed_ || finished_) return rows;
+  // In the order of the ranks. A row that is held counts, and the new session
+  // of its rank does not yet.
+  const std::map<int32_t, uint64_t>& alive = sessions_->alive();
+  for (int32_t rank = 0; rank < options_.max_workers; ++rank) {
+    uint64_t session = ledger_.HeldSession(rank, version_);
+    if (session == 0) {
+      const auto live = alive.find(rank);
+      if (live == alive.end()) continue;
+      session = live->second;
+      if (sessions_->FirstRound(session) > version_) continue;
+    }
+    const RoundRow row{rank, session,
+                       ledger_.AttemptOf(rank, session, version_)};
+    if (!RowComplete(row)) return {};
+    rows.push_back(row);
+  }
+  return rows;
+}
+
 bool OpenRound::RowComplete(const RoundRow& row) const {
   return row.rank >= 0 && row.rank < options_.max_workers &&
          ledger_.Complete(row.rank, {row.session, version_, row.attempt});

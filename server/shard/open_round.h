@@ -76,11 +76,18 @@ class OpenRound {
   // Whether nobody but the session has to do with the rank's row: none is held
   // for another one, and no bytes are being copied into it.
   bool RowIsFree(int32_t rank, uint64_t session) const;
+  // The attempt that the row's place has in the open round, for its session.
+  uint32_t AttemptOf(const RoundRow& row) const {
+    return ledger_.AttemptOf(row.rank, row.session, version_);
+  }
   // The session whose bytes the rank's row has, of any round; 0: none.
   uint64_t OwnerOf(int32_t rank) const { return ledger_.OwnerOf(rank); }
   // The session whose row is held in the open round; 0: none.
   uint64_t HeldSession(int32_t rank) const;
 
+  // The rows with which the round closes if all workers take part that can, by
+  // rank; none while one of these is incomplete, or nobody is in.
+  std::vector<RoundRow> CompleteRound() const;
   bool RowComplete(const RoundRow& row) const;
   // The CRC32C over the CRC32Cs of the row's slices. REQUIRES:
   // RowComplete(row).

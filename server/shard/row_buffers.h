@@ -22,7 +22,7 @@ class RowBuffers {
 
   // REQUIRES: there is such a row.
   void Add(const GradientRows& rows, const RoundRow& row) {
-    owners_.push_back(rows.Find(row.rank, row.session));
+    owners_.push_back(rows.FindAttempt(row.rank, row.session, row.attempt));
     pointers_.push_back(owners_.back().get());
   }
 

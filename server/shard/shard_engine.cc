@@ -145,6 +145,8 @@ ShardEngine::Former ShardEngine::DropManifest() {
   waves_ = WaveRound();
   loaded_ = nullptr;
   open_round_ = nullptr;
+  DropOffer();
+  offered_ = false;
   if (compute_ != nullptr && compute_->replica() != nullptr) {
     // Frames that wait for it would wait for ever.
     compute_->replica()->SetEpoch(0, absl::OkStatus());

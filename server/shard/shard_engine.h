@@ -106,10 +106,16 @@ class ShardEngine : public ShardPeer {
   void SetOnComplete(OnComplete on_complete) override {
     on_complete_ = std::move(on_complete);
   }
+  void SetOnOffer(OnOffer on_offer) override {
+    on_offer_ = std::move(on_offer);
+  }
   // ShardInventory::life of the last Attach.
   uint64_t life() const;
   // OK while that epoch is on; else as every call of it.
   absl::Status CheckEpoch(uint64_t epoch) const;
+  // Whether the phase takes no longer than the hand-over to another thread: the
+  // update of what was offered (P44), without a second copy.
+  bool IsQuick(const Phase& phase) const;
   // The first one, should several wait for each other.
   std::optional<RunningPhase> running_phase() const;
   // A call of the backend hangs. Nothing can end it: what follows is what
@@ -230,6 +236,29 @@ class ShardEngine : public ShardPeer {
   // To be called whenever a slice may have become complete.
   void WakeFiller() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // --- Offers (P44), in shard_offers.cc. A close of the open round, all of
+  // whose rows are complete, if it is small and nobody has the turn.
+  void OfferClose(uint64_t epoch) ABSL_LOCKS_EXCLUDED(turn_, mutex_);
+  std::shared_ptr<const CloseOffer> MakeOffer(uint64_t epoch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
+  // What the offer says of the row stays readable when the frame, of a higher
+  // attempt, takes the row.
+  absl::Status ParkOffered(const FrameLanding& landing)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Offered(const std::vector<RoundRow>& rows) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Closes the round as was offered. REQUIRES: Offered(those rows).
+  void TakeOffer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
+  // It does not stand any more, nor do its rows.
+  void DropOffer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Rows of this session are not the open round's any more.
+  void ForgetOffered(uint64_t session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // OK if the round is closed, with the rows that the phase names, if it names
+  // any, or is offered with these.
+  absl::Status CheckClosed(const Phase& phase) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
   absl::Status CheckPhase(const Phase& phase) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
   // *ready: to be run once no lock is held.
@@ -296,6 +325,7 @@ class ShardEngine : public ShardPeer {
   std::shared_ptr<const Snapshot> loaded_ ABSL_GUARDED_BY(turn_);
   CheckpointKeeper checkpoints_;  // synchronises itself
   OnComplete on_complete_;        // constant from the first Attach on; or null
+  OnOffer on_offer_;              // the same
 
   mutable Mutex mutex_;
   CondVar claims_ended_;  // a frame's, or an early Gram has ended its reads
@@ -313,6 +343,9 @@ class ShardEngine : public ShardPeer {
   // Of the version that waves write; null before the first one is written.
   std::shared_ptr<VersionProgress> progress_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const Snapshot> written_ ABSL_GUARDED_BY(mutex_);  // likewise
+  // Of the open round (P44): it has been made, and it still stands.
+  bool offered_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<const CloseOffer> offer_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, RunningPhase> running_ ABSL_GUARDED_BY(mutex_);
   uint64_t num_phases_ ABSL_GUARDED_BY(mutex_) = 0;
   ShardStatus totals_ ABSL_GUARDED_BY(mutex_);  // its counters alone

@@ -90,6 +90,11 @@ bool WaitsForADisk(PhaseKind kind) {
 // Whether the phase belongs to a round, or to the seed before the first one.
 bool IsOfRounds(PhaseKind kind) { return kind <= PhaseKind::kLoadSeed; }
 
+absl::Status OtherRows(const Phase& phase) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "round ", phase.round, " was closed with other rows before"));
+}
+
 bool NeedsGrams(const Phase& phase) {
   return phase.kind == PhaseKind::kCompensatedGram ||
          phase.kind == PhaseKind::kNorms ||
@@ -97,6 +102,21 @@ bool NeedsGrams(const Phase& phase) {
 }
 
 }  // namespace
+
+absl::Status ShardEngine::CheckClosed(const Phase& phase) const {
+  if (!open_round_->closed() && Offered(phase.rows)) return absl::OkStatus();
+  if (!closed_round_.has_grams()) {
+    return absl::FailedPreconditionError(
+        phase.rows.empty()
+            ? absl::StrCat("round ", phase.round, " has not been closed")
+            : absl::StrCat("round ", phase.round,
+                           " is to be closed with rows that are not offered"));
+  }
+  if (phase.rows.empty() || closed_round_.rows() == phase.rows) {
+    return absl::OkStatus();
+  }
+  return OtherRows(phase);
+}
 
 absl::Status ShardEngine::CheckPhase(const Phase& phase) const {
   const absl::Status status = epoch_.Check(phase.epoch);
@@ -120,11 +140,7 @@ absl::Status ShardEngine::CheckPhase(const Phase& phase) const {
         absl::StrCat("phase of round ", phase.round, "; the open round is ",
                      published ? absl::StrCat(version) : "none"));
   }
-  if (NeedsGrams(phase) && !closed_round_.has_grams()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("round ", phase.round, " has not been closed"));
-  }
-  return absl::OkStatus();
+  return NeedsGrams(phase) ? CheckClosed(phase) : absl::OkStatus();
 }
 
 absl::StatusOr<PhaseResult> ShardEngine::RunPhase(const Phase& phase) {
@@ -161,6 +177,11 @@ absl::StatusOr<PhaseResult> ShardEngine::Dispatch(const Phase& phase,
     const absl::Status status = CheckPhase(phase);
     if (!status.ok()) return status;
     compute = compute_;
+    // Not a repeat of what has published: its round is over.
+    if (NeedsGrams(phase) && phase.round == open_round_->version() &&
+        !open_round_->closed() && Offered(phase.rows)) {
+      TakeOffer();
+    }
   }
   if (IsOfRounds(phase.kind)) {
     const absl::Status status =
@@ -199,14 +220,18 @@ absl::StatusOr<PhaseResult> ShardEngine::Dispatch(const Phase& phase,
 
 absl::Status ShardEngine::MarkClosed(const Phase& phase) {
   if (open_round_->closed()) {
-    if (closed_round_.rows() == phase.rows) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat(
-        "round ", phase.round, " was closed with other rows before"));
+    return closed_round_.rows() == phase.rows ? absl::OkStatus()
+                                              : OtherRows(phase);
   }
   if (phase.rows.empty()) {
     return absl::InvalidArgumentError(
         "close.rows is empty; allowed: 1 or more");
   }
+  if (Offered(phase.rows)) {
+    TakeOffer();
+    return absl::OkStatus();
+  }
+  DropOffer();
   std::vector<int32_t> incomplete_ranks;
   std::vector<uint32_t> row_crc32c;
   for (const RoundRow& row : phase.rows) {
@@ -260,6 +285,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Abandon() {
   }
   closed_round_ = ClosedRound();
   waves_ = WaveRound();
+  DropOffer();
   open_round_->Reopen();
   return PhaseResult();
 }

@@ -55,6 +55,8 @@ absl::StatusOr<FrameLanding> ShardEngine::BeginFrame(FrameHeader header) {
             "meta.in_place is set, and this session has no region here; "
             "allowed: after it has asked for one (P39)");
       }
+      const absl::Status parked = ParkOffered(landing);
+      if (!parked.ok()) return parked;
       if (open_round_->TryClaim(destination, &landing)) break;
       claims_ended_.Wait(&mutex_);
     }
@@ -138,7 +140,12 @@ absl::StatusOr<FrameResult> ShardEngine::EndFrame(const FrameLanding& landing) {
     WakeFiller();
     claims_ended_.NotifyAll();
     if (!landing.closed) complete = open_round_->Complete(landing);
+    result.round_complete = complete.ok() && *complete && !landing.closed &&
+                            landing.header.kind == PushKind::kGradient &&
+                            epoch.ok() && !open_round_->CompleteRound().empty();
   }
+  result.more = options_.reports_together && !result.round_complete;
+  if (result.round_complete) OfferClose(landing.header.epoch);
   TellOfWaves(landing.header, result.waves);
   if (const SliceLanding* bad = FindBadSlice(landing)) {
     return absl::DataLossError(absl::StrCat(

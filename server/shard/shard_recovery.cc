@@ -61,6 +61,8 @@ bool ShardEngine::Recovery::HasCopies(ShardEngine* engine) {
 void ShardEngine::Recovery::ReopenRound(ShardEngine* engine) {
   engine->closed_round_ = ClosedRound();
   engine->waves_ = WaveRound();
+  engine->DropOffer();
+  engine->offered_ = false;
   engine->open_round_->Reopen();
 }
 
@@ -258,6 +260,8 @@ void ShardEngine::Recovery::PlaceHome(ShardEngine* engine, const VersionId& id,
           engine->options_, compute->layout(), &engine->sessions_);
     }
     engine->home_.Hold(id, std::move(record));
+    engine->DropOffer();
+    engine->offered_ = false;
   }
   engine->ShowLoaded(compute);
 }

@@ -110,6 +110,7 @@ bool ShardEngine::HasRow(const SessionChange& change) const {
 void ShardEngine::TakeChange(const SessionChange& change) {
   const uint64_t ended = change.remove ? change.session : change.replaces;
   if (ended != 0) {
+    if (!change.keep_row) ForgetOffered(ended);
     // A superseded worker stays away; one whose lease ran out may come back.
     sessions_.End(ended, change.remove && !change.evicted
                              ? absl::NotFoundError(change.reason)

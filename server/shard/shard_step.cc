@@ -153,6 +153,8 @@ absl::Status ShardEngine::TakeStep(ShardCompute* compute) {
   home_.Step();
   written_ = nullptr;  // at once: it is no part of the version after this one
   open_round_->Publish(version + 1);
+  DropOffer();
+  offered_ = false;
   // Rows that were held for the round.
   for (int32_t rank = 0; rank < options_.max_workers; ++rank) {
     DropEndedRows(rank);

@@ -34,7 +34,25 @@ absl::StatusOr<ShardInventory> SimPeer::Attach(
           return absl::UnavailableError("another coordinator has the shard");
         }
         to->claim = from_;
+        ListenForOffers(to);
         return to->engine->Attach(epoch, std::move(on_lost));
+      });
+}
+
+void SimPeer::SetOnOffer(OnOffer on_offer) {
+  on_offer_ = std::make_shared<const OnOffer>(std::move(on_offer));
+}
+
+void SimPeer::ListenForOffers(const SimHostPtr& to) {
+  to->engine->SetOnOffer(
+      [this, host = to.get(), weak = std::weak_ptr<const OnOffer>(on_offer_)](
+          uint64_t epoch, std::shared_ptr<const CloseOffer> offer) {
+        const auto on_offer = weak.lock();
+        if (on_offer == nullptr || ++num_offers_ % 3 == 0 ||
+            !network_->CheckReach(host, from_).ok()) {
+          return;
+        }
+        (*on_offer)(epoch, std::move(offer));
       });
 }
 

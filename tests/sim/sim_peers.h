@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -39,6 +40,7 @@ class SimPeer : public ShardPeer {
   absl::Status SetSession(uint64_t epoch, const SessionChange& change) override;
   absl::StatusOr<PhaseResult> RunPhase(const Phase& phase) override;
   absl::Status CheckPushed(const PushedRow& row) const override;
+  void SetOnOffer(OnOffer on_offer) override;
   std::string name() const override;
 
  private:
@@ -47,10 +49,15 @@ class SimPeer : public ShardPeer {
   // The writing thread comes to its end first: a run is then the same each
   // time.
   static void AwaitWriter(ShardEngine* engine, uint64_t epoch);
+  // The shard's offers (P44) come here; every third one is lost on its way.
+  void ListenForOffers(const SimHostPtr& to);
 
   SimNetwork* const network_;
   SimHost* const from_;
   const int ordinal_;
+  // The shard may outlive this peer, and has no reference on it.
+  std::shared_ptr<const OnOffer> on_offer_;
+  int num_offers_ = 0;
 };
 
 class SimNeighbour : public NeighbourPeer {

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,28 @@ TEST(PeerGroupTest, CallsEveryPeerEveryTime) {
     ASSERT_EQ(status, absl::OkStatus());
     ASSERT_THAT(calls, ElementsAre(1, 1, 1));
   }
+}
+
+TEST(PeerGroupTest, LeavesOutWhoIsSkipped) {
+  NamedPeer a("a"), b("b"), c("c");
+  PeerGroup group({&a, &b, &c});
+  std::vector<std::thread::id> threads(3);
+  const auto call = [&](int i, ShardPeer*) -> absl::Status {
+    threads[i] = std::this_thread::get_id();
+    return absl::InternalError("broken");
+  };
+  EXPECT_EQ(group.ForEach(call, {false, true, true}).message(), "a: broken");
+  // One alone costs no wake-up.
+  EXPECT_EQ(threads[0], std::this_thread::get_id());
+  EXPECT_EQ(threads[1], std::thread::id());
+  EXPECT_EQ(group.ForEach(call, {true, false, false}).message(),
+            "b: broken; c: broken");
+  EXPECT_EQ(group.ForEach(call, {true, true, true}), absl::OkStatus());
+  PeerGroup in_order({&a, &b, &c}, [](int) {
+    return std::vector<int>{2, 0, 1};
+  });
+  EXPECT_EQ(in_order.ForEach(call, {false, true, false}).message(),
+            "a: broken; c: broken");
 }
 
 TEST(PeerGroupTest, RunsThemAtTheSameTime) {

@@ -24,7 +24,10 @@ class FaultyPeer : public ShardPeer {
   void Connect(ShardPeer* peer) {
     peer_ = peer;
     peer_->SetOnComplete(on_complete_);
+    if (offers_) peer_->SetOnOffer(on_offer_);
   }
+  // Shards offer closes (P44). Before the coordinator is made.
+  void ForwardOffers() { offers_ = true; }
 
   // The next `times` phases of this kind fail so, without reaching the shard.
   void FailNext(PhaseKind kind, absl::Status status, int times = 1) {
@@ -105,6 +108,10 @@ class FaultyPeer : public ShardPeer {
   void SetOnComplete(OnComplete on_complete) override {
     on_complete_ = on_complete;
     peer_->SetOnComplete(std::move(on_complete));
+  }
+  void SetOnOffer(OnOffer on_offer) override {
+    on_offer_ = on_offer;
+    if (offers_) peer_->SetOnOffer(std::move(on_offer));
   }
   void Lose(uint64_t epoch, const absl::Status& reason) override {
     peer_->Lose(epoch, reason);
@@ -191,6 +198,8 @@ class FaultyPeer : public ShardPeer {
   };
   ShardPeer* peer_;
   OnComplete on_complete_;  // set before the first Attach
+  OnOffer on_offer_;        // the same
+  bool offers_ = false;
   mutable Mutex mutex_;
   bool publishes_ ABSL_GUARDED_BY(mutex_) = true;
   std::map<PhaseKind, Failure> failures_ ABSL_GUARDED_BY(mutex_);

@@ -89,6 +89,7 @@ LocalCluster::LocalCluster(const ClusterOptions& options) : options_(options) {
     backends_.push_back(*std::move(backend));
     engines_.push_back(nullptr);
     peers_.push_back(std::make_unique<FaultyPeer>(nullptr));
+    if (options.offers) peers_.back()->ForwardOffers();
   }
   for (int k = 0; k < options.num_shards; ++k) {
     copies_.push_back(std::make_unique<CopiesOf>(&engines_[k]));

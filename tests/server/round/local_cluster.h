@@ -32,6 +32,7 @@ struct ClusterOptions {
   CoordinatorOptions coordinator;
   ShardOptions shard;  // ordinal and num_shards are filled in
   bool real_clock = false;
+  bool offers = false;  // shards offer closes (P44)
   // Null: the CPU backend.
   std::function<std::unique_ptr<Backend>()> make_backend;
   std::function<void(absl::Status)> on_device_lost;  // of any shard

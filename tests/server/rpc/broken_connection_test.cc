@@ -157,6 +157,43 @@ TEST_F(BrokenConnectionTest, ARoundGoesOnThroughLostAnswers) {
   EXPECT_EQ(shard_.engine()->Status().epoch, kEpoch);
 }
 
+// The offer comes with the report of the last row. The connection breaks behind
+// it: the shard still has it, and takes it once.
+TEST_F(BrokenConnectionTest, AnOfferIsTakenThroughLostAnswers) {
+  std::promise<std::shared_ptr<const CloseOffer>> offered;
+  std::promise<size_t> reported;
+  peer_->SetOnOffer(
+      [&](uint64_t epoch, std::shared_ptr<const CloseOffer> offer) {
+        EXPECT_EQ(epoch, kEpoch);
+        offered.set_value(std::move(offer));
+      });
+  bool first_report = true;
+  peer_->SetOnComplete([&](uint64_t, const std::vector<CompleteRow>& rows) {
+    if (std::exchange(first_report, false)) reported.set_value(rows.size());
+  });
+  Begin();
+  Push({1, 2, 3, 4}, v1::SEED);
+  ASSERT_TRUE(peer_->RunPhase(SeedPhase()).ok());
+  v1::PushFrame frame = FrameOf({8, 8, 8, 16}, v1::GRADIENT, 0);
+  frame.mutable_meta()->set_report(true);
+  ASSERT_TRUE(PushOne(shard_.NewChannel(), frame).second.ok());
+  EXPECT_EQ(reported.get_future().get(), 1u);
+  const auto offer = offered.get_future().get();
+  Phase update = MakePhase(PhaseKind::kUpdate);
+  update.publishes = true;
+  update.rows = {{0, kSession}};
+  ASSERT_EQ(offer->rows, update.rows);
+  ASSERT_EQ(offer->result.grams.size(), 1u);
+  EXPECT_THAT(offer->result.grams[0].hi, ElementsAre(3 * 64 + 256));
+  EXPECT_EQ(offer->result.row_crc32c.size(), 1u);
+  relay_->Cut();
+  const absl::StatusOr<PhaseResult> result = RunAndLoseAnswer(update);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(result->published);
+  EXPECT_THAT(Pull(1), ElementsAre(-3, -2, -1, -4));
+  EXPECT_FALSE(lost());
+}
+
 TEST_F(BrokenConnectionTest, TheOtherCallsAreRepeatedToo) {
   Begin();
   for (int i = 0; i < 5; ++i) {

@@ -4,10 +4,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/control.pb.h"
+#include "server/round/phase.h"
 #include "server/round/recovery.h"
+#include "server/round/shard_peer.h"
+#include "server/rpc/offer_conversion.h"
 
 namespace agg {
 namespace {
@@ -101,6 +105,40 @@ std::string Refusal(const Change& change) {
   const absl::StatusOr<ShardInventory> back = FromProto(reply, 2);
   EXPECT_EQ(back.status().code(), absl::StatusCode::kInvalidArgument);
   return std::string(back.status().message());
+}
+
+TEST(InventoryConversionTest, AReportBringsRowsAndAnOffer) {
+  CompleteRow row{7, 3, 2};
+  row.ago = absl::Microseconds(1234);
+  CloseOffer offer;
+  offer.round = 3;
+  offer.rows = {{0, 7, 2}, {1, 8, 0}};
+  offer.result.grams = GramList({{5, {1.5, 0.25, 4.0}, {}}});
+  offer.result.row_crc32c = {11, 12};
+  offer.result.seconds = 0.5;
+  v1::AttachReply report = ReportOf({row}, &offer);
+  ASSERT_EQ(CompleteRowsOf(report).size(), 1u);
+  EXPECT_EQ(CompleteRowsOf(report)[0].ago, row.ago);
+  const auto back = FromProto(report.offer());
+  ASSERT_NE(back, nullptr);
+  EXPECT_EQ(back->round, 3u);
+  EXPECT_EQ(back->rows, offer.rows);
+  ASSERT_EQ(back->result.grams.size(), 1u);
+  EXPECT_EQ(back->result.grams[0].slice, 5);
+  EXPECT_EQ(back->result.grams[0].hi, offer.result.grams[0].hi);
+  EXPECT_EQ(back->result.row_crc32c, offer.result.row_crc32c);
+  EXPECT_EQ(back->result.seconds, 0.5);
+  EXPECT_FALSE(ReportOf({row}).has_offer());
+  // What no shard sends is no offer.
+  report.mutable_offer()->add_row_crc32c(13);
+  EXPECT_EQ(FromProto(report.offer()), nullptr);
+  for (int i = 0; i < 511; ++i) {
+    report.mutable_offer()->add_rows();
+    report.mutable_offer()->add_row_crc32c(0);
+  }
+  EXPECT_EQ(FromProto(report.offer()), nullptr);
+  report.mutable_complete_rows(0)->set_microseconds_ago(uint64_t{1} << 60);
+  EXPECT_EQ(CompleteRowsOf(report)[0].ago, absl::Minutes(1));
 }
 
 TEST(InventoryConversionTest, WhatAShardCannotHoldIsRefusedByField) {

@@ -114,6 +114,28 @@ TEST(PhaseAssemblyTest, AnUpdateMayPublish) {
   }
 }
 
+TEST(PhaseAssemblyTest, OfferedRowsCloseTheRoundFirst) {
+  for (const PhaseKind kind :
+       {PhaseKind::kUpdate, PhaseKind::kNorms, PhaseKind::kCompensatedGram}) {
+    Phase phase;
+    phase.kind = kind;
+    phase.epoch = 5;
+    phase.rows = {{0, 10, 0}, {3, 13, 2}};
+    v1::PhaseRequest request;
+    PhaseRequests requests(phase);
+    ASSERT_TRUE(requests.Next(&request));
+    PhaseAssembly assembly;
+    ASSERT_EQ(assembly.Add(request), absl::OkStatus());
+    EXPECT_EQ(assembly.Take().rows, phase.rows) << PhaseName(kind);
+  }
+  v1::PhaseRequest many;
+  many.mutable_update();
+  for (int i = 0; i < 513; ++i) many.add_offered_rows();
+  EXPECT_EQ(PhaseAssembly().Add(many),
+            absl::ResourceExhaustedError(
+                "update has 513 rows; allowed: 512 at most"));
+}
+
 TEST(PhaseAssemblyTest, ASeedThatIsLoaded) {
   Phase phase = PhaseOf(PhaseKind::kLoadSeed);
   phase.publish.seed = true;

@@ -1,12 +1,16 @@
 #include "server/rpc/row_reports.h"
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "server/base/clock.h"
+#include "server/round/phase.h"
 #include "server/round/shard_peer.h"
 
 namespace agg {
@@ -24,22 +28,38 @@ class Stream {
   // What one message has.
   std::string Take() {
     std::string text;
-    for (const CompleteRow& row : reports_->Take(number_)) {
+    const RowReport report = reports_->Take(number_);
+    offer_ = report.offer;
+    ago_.clear();
+    for (const CompleteRow& row : report.rows) {
+      ago_.push_back(row.ago);
       absl::StrAppend(&text, row.session, "@", row.round, ".", row.attempt,
                       row.waves == 0 ? "" : absl::StrCat("/", row.waves), " ");
     }
     return text;
   }
+  // Of the last message.
+  const CloseOffer* offer() const { return offer_.get(); }
+  const std::vector<absl::Duration>& ago() const { return ago_; }
 
  private:
   RowReports* const reports_;
+  std::shared_ptr<const CloseOffer> offer_;
+  std::vector<absl::Duration> ago_;
   uint64_t number_ = 0;
   int num_wakes_ = 0;
 };
 
 class RowReportsTest : public testing::Test {
  protected:
-  RowReports reports_;
+  static std::shared_ptr<const CloseOffer> OfferOf(uint64_t round) {
+    auto offer = std::make_shared<CloseOffer>();
+    offer->round = round;
+    return offer;
+  }
+
+  FakeClock clock_;
+  RowReports reports_{&clock_};
   Stream stream_{&reports_};
 };
 
@@ -137,6 +157,72 @@ TEST_F(RowReportsTest, ANewEpochHearsNothingOfTheLastOne) {
   EXPECT_EQ(next.Take(), "7@2.0 ");
   next.Begin(6);
   EXPECT_EQ(next.Take(), "7@2.0 ");
+}
+
+// --- Reports that are held back (P44) ----------------------------------------
+
+TEST_F(RowReportsTest, TheLastRowOfARoundBringsThoseBeforeIt) {
+  stream_.Begin(5);
+  reports_.Add(5, 0, {7, 3, 0}, /*more=*/true);
+  clock_.Advance(absl::Milliseconds(30));
+  reports_.Add(5, 2, {9, 3, 0}, /*more=*/true);
+  clock_.Advance(absl::Milliseconds(5));
+  EXPECT_EQ(stream_.TakeWakes(), 0);
+  EXPECT_EQ(stream_.Take(), "");  // though something else may wake it
+  reports_.AddOffer(5, OfferOf(3));
+  EXPECT_EQ(stream_.TakeWakes(), 0);
+  reports_.Add(5, 1, {8, 3, 0});
+  EXPECT_EQ(stream_.TakeWakes(), 1);
+  EXPECT_EQ(stream_.Take(), "7@3.0 8@3.0 9@3.0 ");
+  ASSERT_NE(stream_.offer(), nullptr);
+  EXPECT_EQ(stream_.offer()->round, 3u);
+  EXPECT_EQ(stream_.ago(), (std::vector<absl::Duration>{
+                               absl::Milliseconds(35), absl::ZeroDuration(),
+                               absl::Milliseconds(5)}));
+  // The next round's are held back again.
+  reports_.Add(5, 0, {7, 4, 0}, /*more=*/true);
+  EXPECT_EQ(stream_.TakeWakes(), 0);
+  EXPECT_EQ(stream_.Take(), "");
+}
+
+TEST_F(RowReportsTest, WhatIsHeldBackGoesWithAFlush) {
+  stream_.Begin(5);
+  reports_.Flush();
+  EXPECT_EQ(stream_.TakeWakes(), 0);
+  reports_.Add(5, 0, {7, 3, 0}, /*more=*/true);
+  reports_.Flush();
+  EXPECT_EQ(stream_.TakeWakes(), 1);
+  EXPECT_EQ(stream_.Take(), "7@3.0 ");
+  reports_.Flush();
+  EXPECT_EQ(stream_.TakeWakes(), 0);
+  // Behind a report that nobody has taken yet nothing is held back.
+  reports_.Add(5, 1, {8, 3, 0});
+  reports_.Add(5, 2, {9, 3, 0}, /*more=*/true);
+  EXPECT_EQ(stream_.TakeWakes(), 2);
+  EXPECT_EQ(stream_.Take(), "8@3.0 9@3.0 ");
+}
+
+TEST_F(RowReportsTest, AConnectionThatIsBackGetsWhatIsHeldBackAndNoOffer) {
+  stream_.Begin(5);
+  reports_.AddOffer(5, OfferOf(3));
+  reports_.Add(5, 0, {7, 3, 0});
+  EXPECT_EQ(stream_.Take(), "7@3.0 ");
+  EXPECT_NE(stream_.offer(), nullptr);
+  reports_.Add(5, 1, {8, 3, 0}, /*more=*/true);
+  Stream second(&reports_);
+  second.Begin(5);
+  EXPECT_EQ(second.Take(), "7@3.0 8@3.0 ");
+  EXPECT_EQ(second.offer(), nullptr);  // then the round is closed as ever
+}
+
+TEST_F(RowReportsTest, AnOfferOfAnEarlierRoundIsNotTold) {
+  stream_.Begin(5);
+  reports_.AddOffer(5, OfferOf(3));
+  reports_.Add(5, 0, {7, 4, 0});
+  reports_.AddOffer(5, OfferOf(3));
+  reports_.AddOffer(4, OfferOf(4));
+  EXPECT_EQ(stream_.Take(), "7@4.0 ");
+  EXPECT_EQ(stream_.offer(), nullptr);
 }
 
 }  // namespace
