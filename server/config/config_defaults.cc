@@ -8,6 +8,7 @@
 #include "server/combine/options.h"
 #include "server/combine/rule_table.h"
 #include "server/config/optimizer_config.h"
+#include "server/config/security_config.h"
 #include "server/config/survival_config.h"
 
 namespace agg {
@@ -114,6 +115,7 @@ v1::JobConfig WithDefaults(v1::JobConfig config) {
     round_log->set_max_bytes(int64_t{1} << 30);
   }
   CompleteSurvival(&config);
+  CompleteSecurity(&config);
   return config;
 }
 

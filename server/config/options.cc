@@ -15,6 +15,7 @@
 #include "server/config/config_text.h"
 #include "server/config/optimizer_config.h"
 #include "server/config/publish_config.h"
+#include "server/config/security_config.h"
 #include "server/config/survival_config.h"
 
 namespace agg {
@@ -284,6 +285,7 @@ absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
   FillShardOptions(config, &options.shard, &errors);
   FillFormulas(config, &options, &errors);
   FillSurvival(config, &options, &errors);
+  errors.Take(MakeAccessOptions(config), &options.access);
   if (errors.empty()) FillPublish(config, &options, &errors);
   if (!errors.empty()) return errors.status();
   options.shards.assign(config.shards().begin(), config.shards().end());
