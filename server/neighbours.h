@@ -3,6 +3,7 @@
 #ifndef AGG_SERVER_NEIGHBOURS_H_
 #define AGG_SERVER_NEIGHBOURS_H_
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,13 +19,14 @@ class Neighbours {
  public:
   // `shards`: all addresses, two or more, by ordinal. `engine` is given its
   // neighbours, and must end before this does, or not use them any more.
+  // `token`: of RemoteNeighbourOptions.
   Neighbours(const std::vector<std::string>& shards, int ordinal,
-             ShardEngine* engine)
+             ShardEngine* engine, const std::function<std::string()>& token)
       : buddy_ordinal_(Ordinal(shards, ordinal, 1)),
         before_ordinal_(
             Ordinal(shards, ordinal, static_cast<int>(shards.size()) - 1)),
-        buddy_(Link(shards, ordinal, buddy_ordinal_)),
-        before_(Link(shards, ordinal, before_ordinal_)),
+        buddy_(Link(shards, ordinal, buddy_ordinal_, token)),
+        before_(Link(shards, ordinal, before_ordinal_, token)),
         copies_(engine) {
     engine->SetNeighbours(&buddy_, &before_);
   }
@@ -43,12 +45,14 @@ class Neighbours {
                      int distance) {
     return (ordinal + distance) % static_cast<int>(shards.size());
   }
-  static RemoteNeighbourOptions Link(const std::vector<std::string>& shards,
-                                     int ordinal, int neighbour) {
+  static RemoteNeighbourOptions Link(
+      const std::vector<std::string>& shards, int ordinal, int neighbour,
+      const std::function<std::string()>& token) {
     RemoteNeighbourOptions link;
     link.self = ordinal;
     link.ordinal = neighbour;
     link.address = shards[neighbour];
+    link.token = token;
     return link;
   }
 

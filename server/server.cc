@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "kernels/backend.h"
 #include "kernels/optimizer_table.h"
+#include "server/access_parts.h"
 #include "server/base/address.h"
 #include "server/base/field_error.h"
 #include "server/base/file_system.h"
@@ -97,8 +98,9 @@ absl::Status Server::StartParts() {
   if (!address.ok()) return address.status();
   bind_host_ = BindHost(*address, start_.bind);
   WarnAboutBind(*address, bind_host_);
-  ChooseLocalSocket();
-  absl::Status status = OpenCheckpoints();
+  absl::Status status = StartAccess();
+  if (status.ok()) ChooseLocalSocket();
+  if (status.ok()) status = OpenCheckpoints();
   if (status.ok()) status = StartEngine();
   if (status.ok()) StartRegions();
   if (status.ok()) status = StartObservation();
@@ -155,8 +157,8 @@ absl::Status Server::StartEngine() {
       shard, backend_.get(),
       [this](const absl::Status& status) { OnDeviceLost(status); });
   if (shard.replicated) {
-    neighbours_ = std::make_unique<Neighbours>(options_.shards, start_.ordinal,
-                                               engine_.get());
+    neighbours_ = std::make_unique<Neighbours>(
+        options_.shards, start_.ordinal, engine_.get(), access_->own_token());
   }
   if (checkpoints_ == nullptr) return absl::OkStatus();
   return engine_->SetCheckpointFolder(*checkpoints_, files_.get());
@@ -172,11 +174,11 @@ void Server::OnDeviceLost(const absl::Status& status) {
 }
 
 absl::Status Server::StartObservation() {
-  absl::StatusOr<std::unique_ptr<Observation>> observation =
-      Observation::Make(options_, start_.ordinal, engine_.get());
+  auto observation = Observation::Make(options_, start_.ordinal, engine_.get());
   if (!observation.ok()) return observation.status();
   observation_ = *std::move(observation);
   observation_->SetCalls(&calls_);
+  observation_->SetDenials(access_->denials());
   return absl::OkStatus();
 }
 
@@ -192,16 +194,20 @@ void Server::StartCoordinator() {
     remote.coordinator_life = life_;
     remote.coordinator = options_.shards[0];
     remote.file_timeout = options_.coordinator.phase_timeout;
+    remote.token = access_->own_token();
     remote_peers_.push_back(std::make_unique<RemoteShardPeer>(remote));
     peers.push_back(remote_peers_.back().get());
   }
   coordinator_ = std::make_unique<Coordinator>(
       options_.coordinator, std::move(peers), TickClock::Real(),
       [this](const RoundReport& report) { observation_->OnRound(report); },
-      [probe = CoordinatorProbe{options_.shards[0], options_.coordinator.job,
-                                life_}] {
+      [probe =
+           CoordinatorProbe{options_.shards[0], options_.coordinator.job, life_,
+                            absl::Seconds(2), access_->own_token()}] {
         return FindOtherCoordinator(probe);
       });
+  coordinator_->SetOnRestored(
+      [this](const VersionId& id) { access_->NoteRestored(id); });
   coordinator_->SetOnSuperseded([this](const absl::Status& status) {
     if (start_.on_superseded != nullptr) start_.on_superseded(status);
   });
@@ -250,6 +256,9 @@ absl::Status Server::StartRpc(int port) {
   rpc.version = kVersion;
   rpc.on_drain_request = start_.on_drain_request;
   rpc.calls = &calls_;
+  rpc.gate = access_->gate();
+  rpc.health = options_.access.health;
+  rpc.reflection = options_.access.reflection;
   if (neighbours_ != nullptr) {
     rpc.copies = neighbours_->copies();
     rpc.on_shards = [this](const std::vector<std::string>& shards) {

@@ -21,6 +21,7 @@
 namespace agg {
 
 // Declared alone, so that those who start a server do not include its parts.
+class AccessParts;
 class Backend;
 class CheckpointFolder;
 class Coordinator;
@@ -83,6 +84,7 @@ class Server {
   Server(const ServerOptions& options, const StartOptions& start);
 
   absl::Status StartParts();
+  absl::Status StartAccess();
   void ChooseLocalSocket();
   absl::Status OpenCheckpoints();
   absl::Status StartEngine();
@@ -117,6 +119,7 @@ class Server {
   // In the order of their construction, and destroyed in the other order,
   // except for what ~Server says.
   CallCounts calls_;
+  std::unique_ptr<AccessParts> access_;
   std::unique_ptr<FileSystem> files_;
   std::unique_ptr<CheckpointFolder> checkpoints_;  // null: none configured
   std::unique_ptr<Backend> backend_;

@@ -1,11 +1,13 @@
 // What a server offers to processes of its host alone: a Unix socket for all
 // calls (P38), and its memory (P39, P40).
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "server/access_parts.h"
 #include "server/base/local_socket.h"
 #include "server/base/log.h"
 #include "server/rpc/region_server.h"
@@ -15,9 +17,21 @@
 
 namespace agg {
 
+absl::Status Server::StartAccess() {
+  absl::StatusOr<std::unique_ptr<AccessParts>> access =
+      AccessParts::Make(options_.access, bind_host_);
+  if (access.ok()) access_ = *std::move(access);
+  return access.status();
+}
+
 // A host without such sockets serves over TCP alone.
 void Server::ChooseLocalSocket() {
   if (!options_.unix_socket) return;
+  if (!access_->offers_local_sockets()) {
+    LogInfo("workers of this host use TCP: some identities have certificates ",
+            "and no token, and a Unix socket cannot ask for a certificate");
+    return;
+  }
   const std::string name = LocalSocketName(life_);
   const absl::Status status = CheckLocalListen(name);
   if (status.ok()) {
@@ -29,7 +43,7 @@ void Server::ChooseLocalSocket() {
 
 // As above: rows and versions are sent.
 void Server::StartRegions() {
-  if (!options_.shard.shared_memory) return;
+  if (!options_.shard.shared_memory || local_socket_.empty()) return;
   if (backend_->memory_needs(1).on_device) {
     LogInfo("rows and versions of the backend \"", options_.backend,
             "\" are in no memory that workers could share");
@@ -38,7 +52,7 @@ void Server::StartRegions() {
   const std::string name = RegionSocketName(life_);
   absl::StatusOr<std::unique_ptr<RegionServer>> regions =
       RegionServer::Start(name, [this](const RegionQuery& query) {
-        return engine_->GrantRegions(query);
+        return access_->GrantRegions(engine_.get(), query);
       });
   if (!regions.ok()) {
     LogWarning(regions.status().message(), "; workers share no memory");

@@ -10,8 +10,11 @@
 #include "proto/manifest_message.h"
 #include "proto/protocol_version.h"
 #include "proto/shard_plan.h"
+#include "server/access/audit_event.h"
 #include "server/base/log.h"
+#include "server/base/utf8.h"
 #include "server/rpc/admin_service.h"
+#include "server/rpc/admit_call.h"
 #include "server/rpc/long_poll.h"
 
 namespace agg {
@@ -63,11 +66,33 @@ v1::RoundRecord ToProto(const RoundRecord& record) {
   return result;
 }
 
+v1::AuditRecord ToProto(const AuditEvent& event) {
+  v1::AuditRecord record;
+  record.set_time_seconds(
+      absl::ToDoubleSeconds(event.time - absl::UnixEpoch()));
+  record.set_action(event.action);
+  record.set_who(ValidUtf8(event.who));
+  record.set_from(ValidUtf8(event.from));
+  record.set_rank(event.rank);
+  record.set_session(event.session);
+  record.set_detail(ValidUtf8(event.detail));
+  record.set_outcome(ValidUtf8(event.outcome));
+  record.set_times(event.times);
+  return record;
+}
+
 }  // namespace
 
+absl::Status AdminService::Admit(const grpc::CallbackServerContext& context,
+                                 absl::string_view method) const {
+  return AdmitCall(*options_.gate, context, method).status();
+}
+
 grpc::ServerUnaryReactor* AdminService::ListTensors(
-    grpc::CallbackServerContext*, const v1::ListTensorsRequest*,
+    grpc::CallbackServerContext* context, const v1::ListTensorsRequest*,
     v1::ListTensorsReply* reply) {
+  const absl::Status admitted = Admit(*context, "agg.v1.Admin/ListTensors");
+  if (!admitted.ok()) return AnswerNow<v1::ListTensorsReply>(reply, admitted);
   if (coordinator_ == nullptr) {
     return AnswerNow<v1::ListTensorsReply>(reply, not_here_);
   }
@@ -79,8 +104,10 @@ grpc::ServerUnaryReactor* AdminService::ListTensors(
 }
 
 grpc::ServerUnaryReactor* AdminService::ListRounds(
-    grpc::CallbackServerContext*, const v1::ListRoundsRequest* request,
+    grpc::CallbackServerContext* context, const v1::ListRoundsRequest* request,
     v1::ListRoundsReply* reply) {
+  const absl::Status admitted = Admit(*context, "agg.v1.Admin/ListRounds");
+  if (!admitted.ok()) return AnswerNow<v1::ListRoundsReply>(reply, admitted);
   if (coordinator_ == nullptr) {
     return AnswerNow<v1::ListRoundsReply>(reply, not_here_);
   }
@@ -98,9 +125,11 @@ grpc::ServerUnaryReactor* AdminService::ListRounds(
   return AnswerNow<v1::ListRoundsReply>(reply, answer);
 }
 
-grpc::ServerUnaryReactor* AdminService::GetVersion(grpc::CallbackServerContext*,
-                                                   const v1::GetVersionRequest*,
-                                                   v1::GetVersionReply* reply) {
+grpc::ServerUnaryReactor* AdminService::GetVersion(
+    grpc::CallbackServerContext* context, const v1::GetVersionRequest*,
+    v1::GetVersionReply* reply) {
+  const absl::Status admitted = Admit(*context, "agg.v1.Admin/GetVersion");
+  if (!admitted.ok()) return AnswerNow<v1::GetVersionReply>(reply, admitted);
   v1::GetVersionReply answer;
   answer.set_version(options_.version);
   answer.set_protocol_version(kProtocolVersion);
@@ -111,6 +140,20 @@ grpc::ServerUnaryReactor* AdminService::GetVersion(grpc::CallbackServerContext*,
   answer.set_backend(options_.self.backend);
   answer.set_log_level(std::string(LogLevelName(GetLogLevel())));
   return AnswerNow<v1::GetVersionReply>(reply, answer);
+}
+
+grpc::ServerUnaryReactor* AdminService::ListAudit(
+    grpc::CallbackServerContext* context, const v1::ListAuditRequest* request,
+    v1::ListAuditReply* reply) {
+  const absl::Status admitted = Admit(*context, "agg.v1.Admin/ListAudit");
+  if (!admitted.ok()) return AnswerNow<v1::ListAuditReply>(reply, admitted);
+  const size_t limit =
+      request->limit() > 0 ? static_cast<size_t>(request->limit()) : 0;
+  v1::ListAuditReply answer;
+  for (const AuditEvent& event : options_.gate->Events(limit)) {
+    *answer.add_records() = ToProto(event);
+  }
+  return AnswerNow<v1::ListAuditReply>(reply, answer);
 }
 
 }  // namespace agg

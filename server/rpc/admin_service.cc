@@ -8,17 +8,19 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "server/access/audit_event.h"
 #include "server/base/field_error.h"
 #include "server/base/log.h"
 #include "server/coordinator/call_validation.h"
+#include "server/rpc/admit_call.h"
 #include "server/rpc/coordinator_service.h"
 #include "server/rpc/long_poll.h"
 
 namespace agg {
 namespace {
 
-// A line in the log per change, with the caller's address, which is all that
-// the service knows about callers.
+// A line in the log per change, when it is asked for; what came of it is
+// audited.
 void LogCall(grpc::CallbackServerContext* context, absl::string_view what) {
   LogInfo("admin: ", what, ", asked for by ", context->peer());
 }
@@ -68,20 +70,38 @@ AdminService::AdminService(const AdminOptions& options,
       coordinator_(coordinator),
       not_here_(NotTheCoordinator(options.self, options.job)) {}
 
+std::function<void(const absl::Status&)> AdminService::Done(
+    const Caller& caller, const std::string& action, const std::string& detail,
+    int32_t rank) const {
+  return [gate = options_.gate, caller, action, detail,
+          rank](const absl::Status& status) {
+    AuditEvent event;
+    event.action = action;
+    event.detail = detail;
+    event.rank = rank;
+    gate->NoteDone(caller, std::move(event), status);
+  };
+}
+
 grpc::ServerUnaryReactor* AdminService::SetRule(
     grpc::CallbackServerContext* context, const v1::SetRuleRequest* request,
     v1::SetRuleReply* reply) {
+  const absl::StatusOr<Caller> caller =
+      AdmitCall(*options_.gate, *context, "agg.v1.Admin/SetRule");
+  if (!caller.ok()) return AnswerNow<v1::SetRuleReply>(reply, caller.status());
   if (coordinator_ == nullptr) {
     return AnswerNow<v1::SetRuleReply>(reply, not_here_);
   }
   const absl::Status status = CheckTexts(*request);
   if (!status.ok()) return AnswerNow<v1::SetRuleReply>(reply, status);
-  LogCall(context, absl::StrCat("set-rule ", request->ShortDebugString()));
+  const std::string what = request->ShortDebugString();
+  LogCall(context, absl::StrCat("set-rule ", what));
   auto poll = LongPoll<v1::SetRuleReply>::Make(reply);
   auto* reactor = poll.get();
   coordinator_->SetRuleEverywhere(
-      FromProto(*request),
-      [poll](const absl::StatusOr<RuleChangeResult>& result) {
+      FromProto(*request), [poll, done = Done(*caller, "set_rule", what)](
+                               const absl::StatusOr<RuleChangeResult>& result) {
+        done(result.status());
         poll->Answer(ToReply(result));
       });
   return reactor;
@@ -90,6 +110,10 @@ grpc::ServerUnaryReactor* AdminService::SetRule(
 grpc::ServerUnaryReactor* AdminService::EvictWorker(
     grpc::CallbackServerContext* context, const v1::EvictWorkerRequest* request,
     v1::EvictWorkerReply* reply) {
+  const absl::StatusOr<Caller> caller =
+      AdmitCall(*options_.gate, *context, "agg.v1.Admin/EvictWorker");
+  if (!caller.ok())
+    return AnswerNow<v1::EvictWorkerReply>(reply, caller.status());
   if (coordinator_ == nullptr) {
     return AnswerNow<v1::EvictWorkerReply>(reply, not_here_);
   }
@@ -99,7 +123,9 @@ grpc::ServerUnaryReactor* AdminService::EvictWorker(
   coordinator_->Evict(
       request->rank(),
       request->reason().empty() ? "by an operator" : request->reason(),
-      [poll](absl::StatusOr<Eviction> eviction) {
+      [poll, done = Done(*caller, "evict", request->reason(), request->rank())](
+          absl::StatusOr<Eviction> eviction) {
+        done(eviction.status());
         if (!eviction.ok()) {
           poll->Answer(eviction.status());
           return;
@@ -116,6 +142,9 @@ grpc::ServerUnaryReactor* AdminService::EvictWorker(
 grpc::ServerUnaryReactor* AdminService::Drain(
     grpc::CallbackServerContext* context, const v1::DrainRequest*,
     v1::DrainReply* reply) {
+  const absl::StatusOr<Caller> caller =
+      AdmitCall(*options_.gate, *context, "agg.v1.Admin/Drain");
+  if (!caller.ok()) return AnswerNow<v1::DrainReply>(reply, caller.status());
   if (coordinator_ == nullptr)
     return AnswerNow<v1::DrainReply>(reply, not_here_);
   if (options_.on_drain_request == nullptr) {
@@ -124,6 +153,7 @@ grpc::ServerUnaryReactor* AdminService::Drain(
                    "this server is not a process of its own: nothing to end"));
   }
   LogCall(context, "drain");
+  Done(*caller, "drain", "")(absl::OkStatus());
   auto* reactor = AnswerNow<v1::DrainReply>(reply, v1::DrainReply());
   if (!drain_requested_.exchange(true)) options_.on_drain_request();
   return reactor;
@@ -132,13 +162,19 @@ grpc::ServerUnaryReactor* AdminService::Drain(
 grpc::ServerUnaryReactor* AdminService::TakeCheckpoint(
     grpc::CallbackServerContext* context, const v1::TakeCheckpointRequest*,
     v1::TakeCheckpointReply* reply) {
+  const absl::StatusOr<Caller> caller =
+      AdmitCall(*options_.gate, *context, "agg.v1.Admin/TakeCheckpoint");
+  if (!caller.ok())
+    return AnswerNow<v1::TakeCheckpointReply>(reply, caller.status());
   if (coordinator_ == nullptr) {
     return AnswerNow<v1::TakeCheckpointReply>(reply, not_here_);
   }
   LogCall(context, "take a checkpoint");
   auto poll = LongPoll<v1::TakeCheckpointReply>::Make(reply);
   auto* reactor = poll.get();
-  coordinator_->TakeCheckpoint([poll](absl::StatusOr<TakenCheckpoint> taken) {
+  coordinator_->TakeCheckpoint([poll, done = Done(*caller, "checkpoint", "")](
+                                   absl::StatusOr<TakenCheckpoint> taken) {
+    done(taken.status());
     if (!taken.ok()) {
       poll->Answer(taken.status());
       return;
@@ -155,6 +191,10 @@ grpc::ServerUnaryReactor* AdminService::TakeCheckpoint(
 grpc::ServerUnaryReactor* AdminService::SetLogLevel(
     grpc::CallbackServerContext* context, const v1::SetLogLevelRequest* request,
     v1::SetLogLevelReply* reply) {
+  const absl::StatusOr<Caller> caller =
+      AdmitCall(*options_.gate, *context, "agg.v1.Admin/SetLogLevel");
+  if (!caller.ok())
+    return AnswerNow<v1::SetLogLevelReply>(reply, caller.status());
   const absl::Status status = ValidateText("level", request->level());
   if (!status.ok()) return AnswerNow<v1::SetLogLevelReply>(reply, status);
   LogLevel level;
@@ -164,6 +204,7 @@ grpc::ServerUnaryReactor* AdminService::SetLogLevel(
                           "debug, info, warning, error"));
   }
   LogCall(context, absl::StrCat("log level ", request->level()));
+  Done(*caller, "log_level", request->level())(absl::OkStatus());
   v1::SetLogLevelReply answer;
   answer.set_before(std::string(LogLevelName(GetLogLevel())));
   agg::SetLogLevel(level);

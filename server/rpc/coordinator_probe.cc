@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "proto/agg.grpc.pb.h"
 #include "proto/byte_buffer_frame.h"
+#include "proto/call_token.h"
 #include "proto/grpc_lifetime.h"
 
 namespace agg {
@@ -22,8 +23,10 @@ std::string FindOtherCoordinator(const CoordinatorProbe& probe) {
   // name does not lead to any more, and would be slow to try again.
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  const auto stub = v1::Coordinator::NewStub(grpc::CreateCustomChannel(
-      probe.address, grpc::InsecureChannelCredentials(), args));
+  const auto stub = v1::Coordinator::NewStub(
+      grpc::experimental::CreateCustomChannelWithInterceptors(
+          probe.address, grpc::InsecureChannelCredentials(), args,
+          TokenInterceptors(probe.token)));
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + probe.timeout));
   v1::StatusReply reply;

@@ -10,7 +10,8 @@
 
 namespace agg {
 
-std::shared_ptr<grpc::Channel> MakePeerChannel(const std::string& address) {
+std::shared_ptr<grpc::Channel> MakePeerChannel(const std::string& address,
+                                               const CallToken& token) {
   grpc::ChannelArguments args;
   // A connection of its own: what another channel does must not disturb it.
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -24,8 +25,9 @@ std::shared_ptr<grpc::Channel> MakePeerChannel(const std::string& address) {
   args.SetMaxReceiveMessageSize(kMaxMessageBytes);
   args.SetMaxSendMessageSize(kMaxMessageBytes);
   KeepGrpcInitialized();
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                   args);
+  return grpc::experimental::CreateCustomChannelWithInterceptors(
+      address, grpc::InsecureChannelCredentials(), args,
+      TokenInterceptors(token));
 }
 
 }  // namespace agg

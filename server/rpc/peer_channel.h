@@ -8,10 +8,14 @@
 #include <memory>
 #include <string>
 
+#include "proto/call_token.h"
+
 namespace agg {
 
-// `address`: "host:port". Does not connect yet.
-std::shared_ptr<grpc::Channel> MakePeerChannel(const std::string& address);
+// `address`: "host:port". Does not connect yet. `token` (may be null) gives
+// what each call presents (proto/call_token.h).
+std::shared_ptr<grpc::Channel> MakePeerChannel(const std::string& address,
+                                               const CallToken& token);
 
 }  // namespace agg
 

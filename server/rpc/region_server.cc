@@ -20,7 +20,7 @@
 namespace agg {
 namespace {
 
-constexpr size_t kMaxRequestBytes = 256;
+constexpr size_t kMaxRequestBytes = 1024;
 
 v1::Region ToProto(const GrantedRegion& granted) {
   v1::Region region;
@@ -120,7 +120,8 @@ absl::StatusOr<RegionGrant> RegionServer::Answer(
         absl::StrCat("protocol_version is ", request.protocol_version(),
                      "; allowed: ", kProtocolVersion));
   }
-  return grant_({request.session(), request.epoch(), request.life()});
+  return grant_(
+      {request.session(), request.epoch(), request.life(), request.token()});
 }
 
 }  // namespace agg

@@ -36,7 +36,8 @@ void RemoteNeighbourPeer::SetAddress(const std::string& address) {
   MutexLock lock(&address_mutex_);
   if (stub_ != nullptr && address == address_) return;
   address_ = address;
-  stub_ = std::make_shared<grpc::GenericStub>(MakePeerChannel(address));
+  stub_ = std::make_shared<grpc::GenericStub>(
+      MakePeerChannel(address, options_.token));
 }
 
 std::string RemoteNeighbourPeer::name() const {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "kernels/dtype.h"
@@ -14,8 +15,9 @@ namespace agg {
 // Who asks: a worker's session, or 0 for an observer, which gets no row.
 struct RegionQuery {
   uint64_t session = 0;
-  uint64_t epoch = 0;  // 0: any
-  uint64_t life = 0;   // of what the shard holds
+  uint64_t epoch = 0;      // 0: any
+  uint64_t life = 0;       // of what the shard holds
+  std::string token = {};  // that it has sent; "": none
 };
 
 struct GrantedRegion {

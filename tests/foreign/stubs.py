@@ -79,13 +79,17 @@ class Peer:
         }
         settings.update(options)
         self.channel = grpc.insecure_channel(address, list(settings.items()))
+        self.use(self.channel)
+
+    def use(self, channel):
+        """Makes all calls on this channel, one around the peer's own."""
         services = agg.DESCRIPTOR.services_by_name
-        self.coordinator = Stub(self.channel, services["Coordinator"])
-        self.shard = Stub(self.channel, services["Shard"])
+        self.coordinator = Stub(channel, services["Coordinator"])
+        self.shard = Stub(channel, services["Shard"])
         self.control = Stub(
-            self.channel,
+            channel,
             control.DESCRIPTOR.services_by_name["ShardControl"])
-        self.admin = Stub(self.channel,
+        self.admin = Stub(channel,
                           admin.DESCRIPTOR.services_by_name["Admin"])
 
     def close(self):
