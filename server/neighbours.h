@@ -3,6 +3,7 @@
 #ifndef AGG_SERVER_NEIGHBOURS_H_
 #define AGG_SERVER_NEIGHBOURS_H_
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,16 +18,17 @@ namespace agg {
 // Connects when it is first used. Thread-safe.
 class Neighbours {
  public:
-  // `shards`: all addresses, two or more, by ordinal, called with `tls`.
-  // `engine` is given its neighbours, and must end before this does, or not use
-  // them any more.
+  // `shards`: all addresses, two or more, by ordinal, called with `tls` and
+  // `token` (RemoteNeighbourOptions). `engine` is given its neighbours, and
+  // must end before this does, or not use them any more.
   Neighbours(const std::vector<std::string>& shards, int ordinal,
-             const TlsOptions& tls, ShardEngine* engine)
+             const TlsOptions& tls, const std::function<std::string()>& token,
+             ShardEngine* engine)
       : buddy_ordinal_(Ordinal(shards, ordinal, 1)),
         before_ordinal_(
             Ordinal(shards, ordinal, static_cast<int>(shards.size()) - 1)),
-        buddy_(Link(shards, ordinal, buddy_ordinal_, tls)),
-        before_(Link(shards, ordinal, before_ordinal_, tls)),
+        buddy_(Link(shards, ordinal, buddy_ordinal_, tls, token)),
+        before_(Link(shards, ordinal, before_ordinal_, tls, token)),
         copies_(engine) {
     engine->SetNeighbours(&buddy_, &before_);
   }
@@ -45,14 +47,15 @@ class Neighbours {
                      int distance) {
     return (ordinal + distance) % static_cast<int>(shards.size());
   }
-  static RemoteNeighbourOptions Link(const std::vector<std::string>& shards,
-                                     int ordinal, int neighbour,
-                                     const TlsOptions& tls) {
+  static RemoteNeighbourOptions Link(
+      const std::vector<std::string>& shards, int ordinal, int neighbour,
+      const TlsOptions& tls, const std::function<std::string()>& token) {
     RemoteNeighbourOptions link;
     link.self = ordinal;
     link.ordinal = neighbour;
     link.address = shards[neighbour];
     link.tls = tls;
+    link.token = token;
     return link;
   }
 

@@ -106,7 +106,8 @@ Observation::Observation(const ServerOptions& options, int ordinal,
           [this] {
             return calls_ == nullptr ? std::vector<CallCount>()
                                      : calls_->counts();
-          }),
+          },
+          [this] { return denials_; }),
       history_(MakeHistoryOptions(options)) {}
 
 std::optional<JobStatus> Observation::Job() const {

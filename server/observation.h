@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/base/call_counts.h"
+#include "server/base/denial_counts.h"
 #include "server/config/options.h"
 #include "server/coordinator/coordinator.h"
 #include "server/metrics/metrics.h"
@@ -41,8 +42,10 @@ class Observation {
     coordinator_ = coordinator;
   }
 
-  // Outlives the serving, too.
+  // Outlives the serving, too, as what SetDenials is given.
   void SetCalls(const CallCounts* calls) { calls_ = calls; }
+
+  void SetDenials(const DenialCounts* denials) { denials_ = denials; }
 
   // After each round, in their order, on one thread.
   void OnRound(const RoundReport& report);
@@ -68,6 +71,7 @@ class Observation {
   const ShardEngine* const engine_;
   const Coordinator* coordinator_ = nullptr;
   const CallCounts* calls_ = nullptr;
+  const DenialCounts* denials_ = nullptr;
   const std::unique_ptr<RoundLog> round_log_;  // or null
   Metrics metrics_;
   RoundHistory history_;

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "kernels/backend.h"
 #include "kernels/optimizer_table.h"
+#include "server/access_parts.h"
 #include "server/base/address.h"
 #include "server/base/field_error.h"
 #include "server/base/file_system.h"
@@ -98,9 +99,9 @@ absl::Status Server::StartParts() {
   if (!address.ok()) return address.status();
   bind_host_ = BindHost(*address, start_.bind);
   absl::Status status = Secure(*address);
-  if (!status.ok()) return status;
-  ChooseLocalSocket();
-  status = OpenCheckpoints();
+  if (status.ok()) status = StartAccess();
+  if (status.ok()) ChooseLocalSocket();
+  if (status.ok()) status = OpenCheckpoints();
   if (status.ok()) status = StartEngine();
   if (status.ok()) StartRegions();
   if (status.ok()) status = StartObservation();
@@ -157,9 +158,9 @@ absl::Status Server::StartEngine() {
       shard, backend_.get(),
       [this](const absl::Status& status) { OnDeviceLost(status); });
   if (shard.replicated) {
-    neighbours_ =
-        std::make_unique<Neighbours>(options_.shards, start_.ordinal,
-                                     options_.security.peers, engine_.get());
+    neighbours_ = std::make_unique<Neighbours>(
+        options_.shards, start_.ordinal, options_.security.peers,
+        access_->own_token(), engine_.get());
   }
   if (checkpoints_ == nullptr) return absl::OkStatus();
   return engine_->SetCheckpointFolder(*checkpoints_, files_.get());
@@ -181,6 +182,7 @@ absl::Status Server::StartObservation() {
   if (!observation.ok()) return observation.status();
   observation_ = *std::move(observation);
   observation_->SetCalls(&calls_);
+  observation_->SetDenials(access_->denials());
   return absl::OkStatus();
 }
 
@@ -197,6 +199,7 @@ void Server::StartCoordinator() {
     remote.coordinator_life = life_;
     remote.coordinator = options_.shards[0];
     remote.file_timeout = options_.coordinator.phase_timeout;
+    remote.token = access_->own_token();
     remote_peers_.push_back(std::make_unique<RemoteShardPeer>(remote));
     peers.push_back(remote_peers_.back().get());
   }
@@ -204,9 +207,12 @@ void Server::StartCoordinator() {
       options_.coordinator, std::move(peers), TickClock::Real(),
       [this](const RoundReport& report) { observation_->OnRound(report); },
       [probe = CoordinatorProbe{options_.shards[0], options_.coordinator.job,
-                                life_, options_.security.peers}] {
+                                life_, options_.security.peers,
+                                absl::Seconds(2), access_->own_token()}] {
         return FindOtherCoordinator(probe);
       });
+  coordinator_->SetOnRestored(
+      [this](const VersionId& id) { access_->NoteRestored(id); });
   coordinator_->SetOnSuperseded([this](const absl::Status& status) {
     if (start_.on_superseded != nullptr) start_.on_superseded(status);
   });
@@ -257,6 +263,9 @@ absl::Status Server::StartRpc(int port) {
   rpc.on_drain_request = start_.on_drain_request;
   rpc.calls = &calls_;
   rpc.tls = tls_.get();
+  rpc.gate = access_->gate();
+  rpc.health = options_.access.health;
+  rpc.reflection = options_.access.reflection;
   if (neighbours_ != nullptr) {
     rpc.copies = neighbours_->copies();
     rpc.on_shards = [this](const std::vector<std::string>& shards) {

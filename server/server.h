@@ -21,6 +21,7 @@
 namespace agg {
 
 // Declared alone, so that those who start a server do not include its parts.
+class AccessParts;
 struct Address;
 class Backend;
 class CheckpointFolder;
@@ -85,6 +86,7 @@ class Server {
   Server(const ServerOptions& options, const StartOptions& start);
 
   absl::Status StartParts();
+  absl::Status StartAccess();
   void ChooseLocalSocket();
   absl::Status Secure(const Address& address);
   absl::Status OpenCheckpoints();
@@ -121,6 +123,7 @@ class Server {
   // except for what ~Server says.
   CallCounts calls_;
   std::unique_ptr<TlsReload> tls_;  // null without TLS
+  std::unique_ptr<AccessParts> access_;
   std::unique_ptr<FileSystem> files_;
   std::unique_ptr<CheckpointFolder> checkpoints_;  // null: none configured
   std::unique_ptr<Backend> backend_;

@@ -1,10 +1,12 @@
 // What a server offers to processes of its host alone: a Unix socket for all
 // calls (P38), and its memory (P39, P40).
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/access_parts.h"
 #include "server/base/local_socket.h"
 #include "server/base/log.h"
 #include "server/rpc/region_server.h"
@@ -14,9 +16,21 @@
 
 namespace agg {
 
+absl::Status Server::StartAccess() {
+  absl::StatusOr<std::unique_ptr<AccessParts>> access =
+      AccessParts::Make(options_.access, options_.security.tls(), bind_host_);
+  if (access.ok()) access_ = *std::move(access);
+  return access.status();
+}
+
 // A host without such sockets serves over TCP alone.
 void Server::ChooseLocalSocket() {
   if (!options_.unix_socket) return;
+  if (!access_->offers_local_sockets()) {
+    LogInfo("workers of this host use TCP: some identities have certificates ",
+            "and no token, and a Unix socket cannot ask for a certificate");
+    return;
+  }
   const std::string name = LocalSocketName(life_);
   const absl::Status status = CheckLocalListen(name);
   if (status.ok()) {
@@ -28,11 +42,14 @@ void Server::ChooseLocalSocket() {
 
 // As above: rows and versions are sent.
 void Server::StartRegions() {
-  if (!options_.shard.shared_memory) return;
+  if (!options_.shard.shared_memory || local_socket_.empty() ||
+      !access_->offers_regions()) {
+    return;
+  }
   const std::string name = RegionSocketName(life_);
   absl::StatusOr<std::unique_ptr<RegionServer>> regions =
       RegionServer::Start(name, [this](const RegionQuery& query) {
-        return engine_->GrantRegions(query);
+        return access_->GrantRegions(engine_.get(), query);
       });
   if (!regions.ok()) {
     LogWarning(regions.status().message(), "; workers share no memory");

@@ -78,9 +78,7 @@ void JsonMembers::AddJson(const char* name, const Json& value,
   Add(name, JsonLine(value).substr(0, kMostShown), allowed);
 }
 
-bool JsonMembers::Has(const char* name) const {
-  return object_.contains(name);
-}
+bool JsonMembers::Has(const char* name) const { return object_.contains(name); }
 
 void JsonMembers::Take(const char* name, std::string* text) const {
   const Json* const value = Find(name, "a text");

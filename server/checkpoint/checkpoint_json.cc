@@ -36,10 +36,12 @@ Json PartJson(const CheckpointPart& part) {
 }
 
 Json MemberJson(const CheckpointMember& member) {
-  return Json{{"rank", member.rank},
-              {"session", member.session},
-              {"first_round", member.first_round},
-              {"client", member.client}};
+  Json json = {{"rank", member.rank},
+               {"session", member.session},
+               {"first_round", member.first_round},
+               {"client", member.client}};
+  if (!member.identity.empty()) json["identity"] = member.identity;
+  return json;
 }
 
 template <typename T>
@@ -72,6 +74,7 @@ CheckpointMember ReadMember(const JsonMembers& members) {
   members.TakeInteger("session", &member.session);
   members.TakeInteger("first_round", &member.first_round);
   members.Take("client", &member.client);
+  if (members.Has("identity")) members.Take("identity", &member.identity);
   return member;
 }
 

@@ -46,6 +46,7 @@ struct CheckpointMember {
   uint64_t session = 0;
   uint64_t first_round = 0;
   std::string client;
+  std::string identity = {};  // to whom the session belongs; "": to anybody
 };
 
 struct CheckpointManifest {

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "server/combine/options.h"
 #include "server/combine/rule_table.h"
+#include "server/config/access_config.h"
 #include "server/config/optimizer_config.h"
 #include "server/config/security_config.h"
 #include "server/config/survival_config.h"
@@ -144,6 +145,7 @@ v1::JobConfig WithDefaults(v1::JobConfig config) {
   }
   CompleteSurvival(&config);
   CompleteSecurity(&config);
+  CompleteAccess(&config);
   return config;
 }
 

@@ -118,6 +118,9 @@ std::string ConfigFingerprint(const v1::JobConfig& config) {
   // Each shard's own volume; when and how many is the coordinator's alone, and
   // a restart with another `restore` must not be a restart of all.
   shared.clear_checkpoint();
+  // Files are each host's own, and identities change while a job lives: shard
+  // by shard, as each is started again.
+  shared.clear_security();
   shared.clear_compute_threads();
   shared.clear_unix_socket();
   shared.clear_shared_memory();

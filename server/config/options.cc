@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/base/address.h"
 #include "server/base/field_error.h"
+#include "server/config/access_config.h"
 #include "server/config/combine_config.h"
 #include "server/config/config_text.h"
 #include "server/config/optimizer_config.h"
@@ -289,6 +290,7 @@ absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
   FillFormulas(config, &options, &errors);
   FillSurvival(config, &options, &errors);
   errors.Take(MakeSecurity(config), &options.security);
+  errors.Take(MakeAccessOptions(config), &options.access);
   if (errors.empty()) FillPublish(config, &options, &errors);
   if (!errors.empty()) return errors.status();
   options.shards.assign(config.shards().begin(), config.shards().end());

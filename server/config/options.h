@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "kernels/backend_maker.h"
 #include "proto/config.pb.h"
+#include "server/access/identities.h"
 #include "server/config/security_config.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/round/shard_options.h"
@@ -36,6 +37,7 @@ struct ServerOptions {
   MetricsSettings metrics;
   RoundLogOptions round_log;    // path "": no log is written
   std::string checkpoint_path;  // "": no checkpoints
+  AccessOptions access;         // who may do what
   std::string config_text;      // the config as text
   std::string fingerprint;      // what all shards must agree on
 };

@@ -93,6 +93,11 @@ class Coordinator {
   // Whether another life of the coordinator answers at this one's address: then
   // this one ends (P21). Asks `find_other`, which may block.
   void CheckAddress();
+  // Hears of each checkpoint that the job goes on from, on the loop; must not
+  // block. Before Start.
+  void SetOnRestored(std::function<void(const VersionId&)> callback) {
+    on_restored_ = std::move(callback);
+  }
   // Called at most once, from any thread, by a coordinator that has held an
   // epoch and is replaced. Before Start.
   void SetOnSuperseded(std::function<void(const absl::Status&)> callback) {
@@ -159,6 +164,10 @@ class Coordinator {
   // Idempotent.
   void Drain(absl::Time deadline);
 
+  // To which identity a session belongs, alive or ended (P45). Errors: as the
+  // calls of sessions, for the epoch (nothing: any); NOT_FOUND.
+  absl::StatusOr<std::string> OwnerOf(std::optional<uint64_t> epoch,
+                                      uint64_t session) const;
   // --- Questions. The job's description; FAILED_PRECONDITION before there is
   // a manifest.
   absl::StatusOr<JoinResult> Observe() const;
@@ -295,6 +304,7 @@ class Coordinator {
   const Clock* const clock_;
   const FindOther find_other_;
   std::function<void(const absl::Status&)> on_superseded_;
+  std::function<void(const VersionId&)> on_restored_;  // may be null
   PeerGroup peers_;       // used by the loop, but for peer(0)->CheckPushed
   PeerGroup join_peers_;  // the same peers, used by the joins thread
   PeerGroup checkpoint_peers_;  // likewise, by the thread of checkpoints

@@ -68,8 +68,8 @@ bool Coordinator::BeginCheckpoint(uint64_t* epoch, JobRecord* record,
   manifest->history = job.history();
   manifest->tensors = *job.manifest();
   for (const auto& [rank, member] : job.members()) {
-    manifest->members.push_back(
-        {rank, member.session, member.first_round, member.client});
+    manifest->members.push_back({rank, member.session, member.first_round,
+                                 member.client, member.identity});
   }
   manifest->facts = FactsText(state_.facts());
   job.FillRecord(record);

@@ -118,7 +118,11 @@ void Coordinator::BeginEpoch(uint64_t epoch,
   }
   const bool fresh = !start.has_value();
   std::vector<RoundReport> restored;
-  if (!fresh) restored = RestoredReports(start->record, reported_);
+  std::optional<VersionId> checkpoint;
+  if (!fresh) {
+    restored = RestoredReports(start->record, reported_);
+    checkpoint = start->restored;
+  }
   bool finished = false;
   {
     MutexLock lock(&mutex_);
@@ -126,6 +130,9 @@ void Coordinator::BeginEpoch(uint64_t epoch,
                              std::move(region_sockets));
     if (!state_.BeginEpoch(epoch, std::move(start), clock_->Now())) return;
     finished = state_.finished();
+  }
+  if (checkpoint.has_value() && on_restored_ != nullptr) {
+    on_restored_(*checkpoint);
   }
   if (fresh) reporter_.SetShadowRules({});
   for (RoundReport& report : restored) {

@@ -39,6 +39,14 @@ void Coordinator::SetRuleEverywhere(const RuleChange& change,
   done(result);
 }
 
+absl::StatusOr<std::string> Coordinator::OwnerOf(std::optional<uint64_t> epoch,
+                                                 uint64_t session) const {
+  MutexLock lock(&mutex_);
+  const absl::Status status = state_.CheckAcceptingCalls(epoch);
+  if (!status.ok()) return status;
+  return state_.job()->sessions().Owner(session);
+}
+
 absl::StatusOr<JoinResult> Coordinator::Observe() const {
   MutexLock lock(&mutex_);
   return state_.Observe();

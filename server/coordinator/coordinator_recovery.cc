@@ -239,6 +239,7 @@ absl::Status Coordinator::GiveSessions(uint64_t epoch, const JobStart& start) {
     change.rank = member.rank;
     change.first_round = member.first_round;
     change.client = member.client;
+    change.identity = member.identity;
     changes.push_back(std::move(change));
   }
   JobFacts facts;

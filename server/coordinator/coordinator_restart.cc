@@ -24,8 +24,8 @@ void AddMembers(const CheckpointManifest& checkpoint, JobStart* start) {
   for (const CheckpointMember& member : checkpoint.members) {
     start->highest_session = std::max(start->highest_session, member.session);
     if (start->sessions.Knows(member.session)) continue;
-    start->members.push_back(
-        {member.rank, member.session, member.first_round, member.client});
+    start->members.push_back({member.rank, member.session, member.first_round,
+                              member.client, member.identity});
   }
 }
 
@@ -34,7 +34,8 @@ void AddMembers(const CheckpointManifest& checkpoint, JobStart* start) {
 SessionTable EndedOf(const SessionTable& known) {
   SessionTable ended;
   for (const uint64_t session : known.ended()) {
-    ended.Begin(session, /*rank=*/-1);
+    ended.Begin(session, /*rank=*/-1, /*first_round=*/0, /*client=*/"",
+                known.Owner(session).value_or(""));
     ended.End(session, known.Rank(session).status());
   }
   return ended;

@@ -72,6 +72,9 @@ struct JoinCall {
   uint64_t resume_session = 0;
   uint64_t resume_version = 0;
   uint64_t resume_made = 0;
+  // Who joins (P45); "": nobody is asked who they are.
+  std::string identity;
+  bool may_take_over = false;  // a rank whose session is another identity's
 };
 
 // The answer to Join and Observe (JoinReply of proto/agg.proto, without the
@@ -85,8 +88,10 @@ struct JoinResult {
   uint64_t first_round = 0;
   bool committed = false;
   bool finished = false;
-  uint64_t made = 0;     // the epoch that made `version`
-  bool rewound = false;  // the worker's parameters are of a past given up
+  uint64_t made = 0;      // the epoch that made `version`
+  bool rewound = false;   // the worker's parameters are of a past given up
+  uint64_t replaced = 0;  // the rank's session until now, 0: none
+  bool resumed = false;   // its session goes on
   std::vector<uint64_t> shard_lives;        // by ordinal
   std::vector<std::string> local_sockets;   // of other processes; by ordinal
   std::vector<std::string> region_sockets;  // likewise

@@ -15,9 +15,23 @@ absl::Status JobState::CheckJoin(const JoinCall& call) const {
   if (finished_ && !Resumes(call.resume_session)) {
     return FinishedError();
   }
-  const absl::Status status = ValidateJoin(call, options_.max_workers);
+  absl::Status status = ValidateJoin(call, options_.max_workers);
+  if (status.ok()) status = CheckIdentity(call);
   if (!status.ok() || !manifest_.has_value()) return status;
   return CompareManifests(*manifest_, call.manifest);
+}
+
+absl::Status JobState::CheckIdentity(const JoinCall& call) const {
+  const auto member = members_.find(call.rank);
+  if (member == members_.end() || call.may_take_over ||
+      member->second.identity.empty() ||
+      member->second.identity == call.identity) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat("rank is ", call.rank,
+                   ", whose session belongs to another identity; "
+                   "allowed: that identity, or one with the role admin"));
 }
 
 bool JobState::HasContribution(int32_t rank, uint64_t session) const {
@@ -93,7 +107,9 @@ JoinResult JobState::ResumeJoin(const JoinCall& call, absl::Time now) {
   member.lease_end = std::max(member.lease_end, now + options_.lease);
   member.disconnected = false;
   member.client = call.client;
-  return ResultFor(call, member);
+  JoinResult result = ResultFor(call, member);
+  result.resumed = true;
+  return result;
 }
 
 SessionChange JobState::BeginJoin(const JoinCall& call, uint64_t session) {
@@ -101,6 +117,7 @@ SessionChange JobState::BeginJoin(const JoinCall& call, uint64_t session) {
   change.session = session;
   change.rank = call.rank;
   change.client = call.client;
+  change.identity = call.identity;
   highest_session_ = std::max(highest_session_, session);
   const auto former = members_.find(call.rank);
   if (former != members_.end()) {
@@ -148,12 +165,16 @@ JoinResult JobState::FinishJoin(const JoinCall& call,
   member.rank = call.rank;
   member.session = change.session;
   member.client = call.client;
+  member.identity = call.identity;
   member.first_round = FirstRound(call, change);
   member.lease_end = now + options_.lease;
   members_[call.rank] = member;
-  sessions_.Begin(change.session, call.rank);
+  sessions_.Begin(change.session, call.rank, member.first_round, member.client,
+                  member.identity);
   last_left_ = false;
-  return ResultFor(call, member);
+  JoinResult result = ResultFor(call, member);
+  result.replaced = change.replaces;
+  return result;
 }
 
 void JobState::CancelJoin(const SessionChange& change) {

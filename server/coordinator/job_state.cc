@@ -32,9 +32,11 @@ JobState::JobState(const CoordinatorOptions& options, uint64_t epoch,
     member.rank = known.rank;
     member.session = known.session;
     member.client = std::move(known.client);
+    member.identity = std::move(known.identity);
     member.first_round = known.first_round;
     member.lease_end = lease_end;
-    sessions_.Begin(member.session, member.rank);
+    sessions_.Begin(member.session, member.rank, member.first_round,
+                    member.client, member.identity);
     highest_session_ = std::max(highest_session_, member.session);
     members_[member.rank] = std::move(member);
   }

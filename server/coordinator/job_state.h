@@ -65,7 +65,8 @@ class JobState {
 
   // --- Join: checked, begun (the former session ends), passed to the shards by
   // the owner, then finished or cancelled. INVALID_ARGUMENT (ValidateJoin, or
-  // another manifest than the job's), FAILED_PRECONDITION (finished).
+  // another manifest than the job's), FAILED_PRECONDITION (finished),
+  // PERMISSION_DENIED (the rank's session belongs to another identity, P45).
   absl::Status CheckJoin(const JoinCall& call) const;
   // The session for a Join (P26): the one that it had before, or a new number.
   // ABORTED: what it had is over for good, or another one has the rank.
@@ -155,6 +156,7 @@ class JobState {
   void Finish(const std::string& why);
   // FAILED_PRECONDITION: what calls get that come too late.
   absl::Status FinishedError() const;
+  absl::Status CheckIdentity(const JoinCall& call) const;
   // OK if the session seeds or has seeded.
   absl::Status CheckSeedRole(uint64_t session) const;
   OutcomeAnswer CommitSeed(const CommitCall& call);

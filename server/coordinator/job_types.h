@@ -21,6 +21,7 @@ struct Member {
   int32_t rank = 0;
   uint64_t session = 0;
   std::string client;
+  std::string identity;  // to whom the session belongs; "": to anybody
   uint64_t first_round = 0;
   absl::Time lease_end;
   bool disconnected = false;  // its stream broke; it has the grace

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "server/base/call_counts.h"
+#include "server/base/denial_counts.h"
 #include "server/metrics/family_builder.h"
 
 namespace agg {
@@ -12,6 +13,8 @@ namespace agg {
 // Adds the families under "Calls" of README.md.
 void AddCallFamilies(const std::vector<CallCount>& counts,
                      FamilyBuilder* builder);
+// Likewise, of calls that were refused for who made them; null: none were.
+void AddDenialFamilies(const DenialCounts* counts, FamilyBuilder* builder);
 
 }  // namespace agg
 

@@ -48,12 +48,14 @@ class Metrics::Impl {
   Impl(const MetricsOptions& options, std::function<ShardStatus()> shard_status,
        std::function<std::optional<JobStatus>()> job_status,
        std::function<std::optional<RoundLogStatus>()> round_log,
-       std::function<std::vector<CallCount>()> calls)
+       std::function<std::vector<CallCount>()> calls,
+       std::function<const DenialCounts*()> denials)
       : options_(WithValidNames(options)),
         shard_status_(std::move(shard_status)),
         job_status_(std::move(job_status)),
         round_log_(std::move(round_log)),
         calls_(std::move(calls)),
+        denials_(std::move(denials)),
         state_(std::make_shared<RoundState>(InitialRoundState(options_))) {}
 
   void SetTensors(const std::vector<std::pair<std::string, int64_t>>& tensors) {
@@ -93,6 +95,7 @@ class Metrics::Impl {
     }
     AddShardFamilies(shard_status_(), &builder);
     AddCallFamilies(calls_ ? calls_() : std::vector<CallCount>(), &builder);
+    AddDenialFamilies(denials_ ? denials_() : nullptr, &builder);
     AddProcessFamilies(ReadProcessUsage(), &builder);
     return builder.Take();
   }
@@ -110,6 +113,7 @@ class Metrics::Impl {
   const std::function<std::optional<JobStatus>()> job_status_;
   const std::function<std::optional<RoundLogStatus>()> round_log_;
   const std::function<std::vector<CallCount>()> calls_;
+  const std::function<const DenialCounts*()> denials_;
   // Never null; only through Load and Store.
   std::shared_ptr<const RoundState> state_;
 };
@@ -118,10 +122,11 @@ Metrics::Metrics(const MetricsOptions& options,
                  std::function<ShardStatus()> shard_status,
                  std::function<std::optional<JobStatus>()> job_status,
                  std::function<std::optional<RoundLogStatus>()> round_log,
-                 std::function<std::vector<CallCount>()> calls)
+                 std::function<std::vector<CallCount>()> calls,
+                 std::function<const DenialCounts*()> denials)
     : impl_(std::make_shared<Impl>(options, std::move(shard_status),
                                    std::move(job_status), std::move(round_log),
-                                   std::move(calls))) {}
+                                   std::move(calls), std::move(denials))) {}
 
 Metrics::~Metrics() = default;
 

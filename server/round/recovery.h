@@ -31,6 +31,7 @@ struct MemberState {
   uint64_t session = 0;
   uint64_t first_round = 0;
   std::string client;
+  std::string identity = {};  // to whom it belongs (P45); "": to anybody
 };
 
 // What changes between two rounds (P37), as text of the coordinator's own. The

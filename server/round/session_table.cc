@@ -9,11 +9,13 @@
 namespace agg {
 
 void SessionTable::Begin(uint64_t session, int32_t rank, uint64_t first_round,
-                         const std::string& client) {
+                         const std::string& client,
+                         const std::string& identity) {
   highest_ = std::max(highest_, session);
   // A repeat must not revive a session that has ended since.
   if (sessions_
-          .insert({session, Entry{rank, absl::OkStatus(), first_round, client}})
+          .insert({session, Entry{rank, absl::OkStatus(), first_round, client,
+                                  identity}})
           .second) {
     alive_[rank] = session;
   }
@@ -23,7 +25,8 @@ std::vector<MemberState> SessionTable::members() const {
   std::vector<MemberState> members;
   for (const auto& [rank, session] : alive_) {
     const Entry& entry = sessions_.at(session);
-    members.push_back({rank, session, entry.first_round, entry.client});
+    members.push_back(
+        {rank, session, entry.first_round, entry.client, entry.identity});
   }
   return members;
 }
@@ -50,12 +53,20 @@ void SessionTable::Clear() {
 
 absl::StatusOr<int32_t> SessionTable::Rank(uint64_t session) const {
   const auto found = sessions_.find(session);
-  if (found == sessions_.end()) {
-    return absl::NotFoundError(absl::StrCat(
-        "session ", session, " is not known here: Join (again) first"));
-  }
+  if (found == sessions_.end()) return Unknown(session);
   if (!found->second.ended.ok()) return found->second.ended;
   return found->second.rank;
+}
+
+absl::StatusOr<std::string> SessionTable::Owner(uint64_t session) const {
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) return Unknown(session);
+  return found->second.identity;
+}
+
+absl::Status SessionTable::Unknown(uint64_t session) {
+  return absl::NotFoundError(absl::StrCat(
+      "session ", session, " is not known here: Join (again) first"));
 }
 
 }  // namespace agg

@@ -17,9 +17,10 @@ namespace agg {
 
 class SessionTable {
  public:
-  // A live session of `rank`. The last two are for members() alone.
+  // A live session of `rank`, which belongs to `identity` for good ("": to
+  // anybody). The two before it are for members() alone.
   void Begin(uint64_t session, int32_t rank, uint64_t first_round = 0,
-             const std::string& client = "");
+             const std::string& client = "", const std::string& identity = "");
   // Its later calls get `reason`. The last 4096 ended ones are remembered.
   void End(uint64_t session, const absl::Status& reason);
   // Forgets all but highest().
@@ -44,6 +45,8 @@ class SessionTable {
   // The rank of a live session; the reason of an ended one; NOT_FOUND for one
   // never heard of ("Join again").
   absl::StatusOr<int32_t> Rank(uint64_t session) const;
+  // To whom a session belongs, alive or ended; NOT_FOUND as Rank.
+  absl::StatusOr<std::string> Owner(uint64_t session) const;
 
  private:
   struct Entry {
@@ -51,7 +54,10 @@ class SessionTable {
     absl::Status ended;  // OK while alive
     uint64_t first_round;
     std::string client;
+    std::string identity;
   };
+  static absl::Status Unknown(uint64_t session);
+
   std::unordered_map<uint64_t, Entry> sessions_;
   std::deque<uint64_t> ended_;  // oldest first
   std::map<int32_t, uint64_t> alive_;

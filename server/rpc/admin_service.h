@@ -3,11 +3,15 @@
 #define AGG_SERVER_RPC_ADMIN_SERVICE_H_
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "proto/admin.grpc.pb.h"
+#include "server/access/access_rules.h"
+#include "server/access/caller_gate.h"
 #include "server/coordinator/coordinator.h"
 #include "server/rpc/job_conversion.h"
 #include "server/rpc/shard_identity.h"
@@ -21,6 +25,8 @@ struct AdminOptions {
   // Ends the process as SIGTERM does, without blocking; called once at most.
   // Null: Drain is refused.
   std::function<void()> on_drain_request;
+  // Outlives the service, as the coordinator does.
+  const CallerGate* gate = nullptr;
 };
 
 // Thread-safe. Translates, logs who asked for what, and decides nothing.
@@ -56,6 +62,18 @@ class AdminService : public v1::Admin::CallbackService {
   grpc::ServerUnaryReactor* GetVersion(grpc::CallbackServerContext* context,
                                        const v1::GetVersionRequest* request,
                                        v1::GetVersionReply* reply) override;
+
+  grpc::ServerUnaryReactor* ListAudit(grpc::CallbackServerContext* context,
+                                      const v1::ListAuditRequest* request,
+                                      v1::ListAuditReply* reply) override;
+
+  absl::Status Admit(const grpc::CallbackServerContext& context,
+                     absl::string_view method) const;
+  // To be called with what a change came to: it is audited then.
+  std::function<void(const absl::Status&)> Done(const Caller& caller,
+                                                const std::string& action,
+                                                const std::string& detail,
+                                                int32_t rank = -1) const;
 
   const AdminOptions options_;
   Coordinator* const coordinator_;

@@ -10,8 +10,10 @@
 
 namespace agg {
 
-AttendStream* AttendStream::Start(Coordinator* coordinator, OpenStreams* open) {
-  std::shared_ptr<AttendStream> stream(new AttendStream(coordinator, open));
+AttendStream* AttendStream::Start(Coordinator* coordinator, OpenStreams* open,
+                                  CheckSession check) {
+  std::shared_ptr<AttendStream> stream(
+      new AttendStream(coordinator, open, std::move(check)));
   stream->Own();
   stream->StartRead(&stream->renewal_);
   return stream.get();
@@ -19,7 +21,8 @@ AttendStream* AttendStream::Start(Coordinator* coordinator, OpenStreams* open) {
 
 AttendStream* AttendStream::Refuse(const absl::Status& reason,
                                    OpenStreams* open) {
-  std::shared_ptr<AttendStream> stream(new AttendStream(nullptr, open));
+  std::shared_ptr<AttendStream> stream(
+      new AttendStream(nullptr, open, nullptr));
   stream->Own();
   stream->End(reason);
   return stream.get();
@@ -40,6 +43,8 @@ void AttendStream::OnReadDone(bool ok) {
 
 absl::Status AttendStream::Handle(const v1::LeaseRenewal& renewal) {
   if (session_ == 0) {
+    const absl::Status mine = check_(renewal.epoch(), renewal.session());
+    if (!mine.ok()) return mine;
     std::weak_ptr<BidiStream> weak = weak_from_this();
     const absl::StatusOr<uint64_t> number = coordinator_->Attend(
         renewal.epoch(), renewal.session(), [weak](const JobEvent& event) {

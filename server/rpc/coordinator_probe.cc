@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "proto/agg.grpc.pb.h"
 #include "proto/byte_buffer_frame.h"
+#include "proto/call_token.h"
 #include "proto/channel_credentials.h"
 #include "proto/grpc_lifetime.h"
 
@@ -23,8 +24,10 @@ std::string FindOtherCoordinator(const CoordinatorProbe& probe) {
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetMaxReceiveMessageSize(kMaxMessageBytes);
   SetServerName(probe.tls, probe.address, &args);
-  const auto stub = v1::Coordinator::NewStub(grpc::CreateCustomChannel(
-      probe.address, MakeChannelCredentials(probe.tls), args));
+  const auto stub = v1::Coordinator::NewStub(
+      grpc::experimental::CreateCustomChannelWithInterceptors(
+          probe.address, MakeChannelCredentials(probe.tls), args,
+          TokenInterceptors(probe.token)));
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + probe.timeout));
   v1::StatusReply reply;

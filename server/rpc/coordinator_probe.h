@@ -4,6 +4,7 @@
 #define AGG_SERVER_RPC_COORDINATOR_PROBE_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -18,6 +19,9 @@ struct CoordinatorProbe {
   uint64_t life = 0;  // of the coordinator that asks
   TlsOptions tls = {};
   absl::Duration timeout = absl::Seconds(2);
+  // What this process presents itself with, asked for each call (P45); null:
+  // nothing.
+  std::function<std::string()> token = {};
 };
 
 // Text that names another coordinator of the job that answers at the address.

@@ -2,6 +2,7 @@
 // answer. What waits for a round is answered from the coordinator's thread.
 #include "server/rpc/coordinator_service.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,11 +13,18 @@
 #include "absl/strings/string_view.h"
 #include "proto/protocol_version.h"
 #include "proto/traceparent.h"
+#include "server/access/access_rules.h"
+#include "server/access/audit_event.h"
+#include "server/base/denial_counts.h"
 #include "server/base/field_error.h"
+#include "server/rpc/admit_call.h"
 #include "server/rpc/long_poll.h"
 
 namespace agg {
 namespace {
+
+constexpr char kJoin[] = "agg.v1.Coordinator/Join";
+constexpr char kAttend[] = "agg.v1.Coordinator/Attend";
 
 absl::Status CheckVersion(uint32_t version) {
   if (version == kProtocolVersion) return absl::OkStatus();
@@ -58,10 +66,12 @@ absl::Status NotTheCoordinator(const ShardIdentity& shard, const JobInfo& job) {
 CoordinatorService::CoordinatorService(const ShardIdentity& self,
                                        const JobInfo& job,
                                        Coordinator* coordinator,
-                                       OpenStreams* open)
+                                       OpenStreams* open,
+                                       const CallerGate* gate)
     : coordinator_(coordinator),
       not_here_(NotTheCoordinator(self, job)),
       open_(open),
+      gate_(gate),
       job_(std::make_shared<const JobInfo>(job)) {}
 
 void CoordinatorService::SetShards(const std::vector<std::string>& shards) {
@@ -76,9 +86,41 @@ std::shared_ptr<const JobInfo> CoordinatorService::job() {
   return job_;
 }
 
+absl::Status CoordinatorService::CheckSession(const Caller& caller,
+                                              std::optional<uint64_t> epoch,
+                                              uint64_t session,
+                                              absl::string_view method) const {
+  if (!caller.known) return absl::OkStatus();
+  return gate_->CheckSession(caller, coordinator_->OwnerOf(epoch, session),
+                             method, session);
+}
+
+// What a Join came to. One that has to be repeated is none yet.
+void CoordinatorService::NoteJoin(
+    const Caller& caller, int32_t rank,
+    const absl::StatusOr<JoinResult>& result) const {
+  if (absl::IsPermissionDenied(result.status())) {
+    gate_->NoteDenial(caller, DenialReason::kRank, kJoin, result.status(),
+                      rank);
+  }
+  if (!result.ok()) return;
+  AuditEvent event;
+  event.action = result->replaced != 0 ? "takeover"
+                 : result->resumed     ? "resume"
+                                       : "join";
+  event.rank = rank;
+  event.session = result->session;
+  if (result->replaced != 0) {
+    event.detail = absl::StrCat("of session ", result->replaced);
+  }
+  gate_->NoteDone(caller, std::move(event), absl::OkStatus());
+}
+
 grpc::ServerUnaryReactor* CoordinatorService::Join(
-    grpc::CallbackServerContext*, const v1::JoinRequest* request,
+    grpc::CallbackServerContext* context, const v1::JoinRequest* request,
     v1::JoinReply* reply) {
+  const absl::StatusOr<Caller> caller = AdmitCall(*gate_, *context, kJoin);
+  if (!caller.ok()) return AnswerNow<v1::JoinReply>(reply, caller.status());
   if (coordinator_ == nullptr) {
     return AnswerNow<v1::JoinReply>(reply, not_here_);
   }
@@ -86,11 +128,16 @@ grpc::ServerUnaryReactor* CoordinatorService::Join(
   absl::Status status = CheckVersion(request->protocol_version());
   if (status.ok()) status = CheckMessageSize(request->manifest(), *job);
   if (!status.ok()) return AnswerNow<v1::JoinReply>(reply, status);
+  JoinCall call = FromProto(*request);
+  call.identity = caller->identity;
+  call.may_take_over = caller->may(Role::kAdmin);
   auto poll = LongPoll<v1::JoinReply>::Make(reply);
   auto* reactor = poll.get();
   coordinator_->Join(
-      FromProto(*request),
-      [poll, job](absl::StatusOr<JoinResult> result) {
+      call,
+      [this, poll, job, caller = *caller,
+       rank = call.rank](absl::StatusOr<JoinResult> result) {
+        NoteJoin(caller, rank, result);
         if (result.ok()) {
           poll->Answer(ToProto(*result, *job));
         } else {
@@ -102,8 +149,11 @@ grpc::ServerUnaryReactor* CoordinatorService::Join(
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::Observe(
-    grpc::CallbackServerContext*, const v1::ObserveRequest* request,
+    grpc::CallbackServerContext* context, const v1::ObserveRequest* request,
     v1::JoinReply* reply) {
+  const absl::StatusOr<Caller> caller =
+      AdmitCall(*gate_, *context, "agg.v1.Coordinator/Observe");
+  if (!caller.ok()) return AnswerNow<v1::JoinReply>(reply, caller.status());
   if (coordinator_ == nullptr) {
     return AnswerNow<v1::JoinReply>(reply, not_here_);
   }
@@ -115,19 +165,33 @@ grpc::ServerUnaryReactor* CoordinatorService::Observe(
 }
 
 grpc::ServerBidiReactor<v1::LeaseRenewal, v1::JobEvent>*
-CoordinatorService::Attend(grpc::CallbackServerContext*) {
+CoordinatorService::Attend(grpc::CallbackServerContext* context) {
+  const absl::StatusOr<Caller> caller = AdmitCall(*gate_, *context, kAttend);
+  if (!caller.ok()) return AttendStream::Refuse(caller.status(), open_);
   if (coordinator_ == nullptr) return AttendStream::Refuse(not_here_, open_);
-  return AttendStream::Start(coordinator_, open_);
+  return AttendStream::Start(
+      coordinator_, open_,
+      [this, caller = *caller](uint64_t epoch, uint64_t session) {
+        return CheckSession(caller, epoch, session, kAttend);
+      });
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::Commit(
     grpc::CallbackServerContext* context, const v1::CommitRequest* request,
     v1::RoundOutcome* reply) {
+  const absl::StatusOr<Caller> caller =
+      AdmitCall(*gate_, *context, "agg.v1.Coordinator/Commit");
+  if (!caller.ok()) return AnswerNow<v1::RoundOutcome>(reply, caller.status());
   if (coordinator_ == nullptr) {
     return AnswerNow<v1::RoundOutcome>(reply, not_here_);
   }
   absl::StatusOr<CommitCall> call = FromProto(*request);
-  if (!call.ok()) return AnswerNow<v1::RoundOutcome>(reply, call.status());
+  absl::Status status = call.status();
+  if (status.ok()) {
+    status = CheckSession(*caller, call->epoch, call->session,
+                          "agg.v1.Coordinator/Commit");
+  }
+  if (!status.ok()) return AnswerNow<v1::RoundOutcome>(reply, status);
   call->info.traceparent = Traceparent(*context);
   auto poll = LongPoll<v1::RoundOutcome>::Make(reply);
   auto* reactor = poll.get();
@@ -140,10 +204,20 @@ grpc::ServerUnaryReactor* CoordinatorService::Commit(
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::WaitRound(
-    grpc::CallbackServerContext*, const v1::WaitRequest* request,
+    grpc::CallbackServerContext* context, const v1::WaitRequest* request,
     v1::RoundOutcome* reply) {
+  const absl::StatusOr<Caller> caller =
+      AdmitCall(*gate_, *context, "agg.v1.Coordinator/WaitRound");
+  if (!caller.ok()) return AnswerNow<v1::RoundOutcome>(reply, caller.status());
   if (coordinator_ == nullptr) {
     return AnswerNow<v1::RoundOutcome>(reply, not_here_);
+  }
+  if (request->session() != 0) {
+    std::optional<uint64_t> epoch;
+    if (request->epoch() != 0) epoch = request->epoch();
+    const absl::Status status = CheckSession(*caller, epoch, request->session(),
+                                             "agg.v1.Coordinator/WaitRound");
+    if (!status.ok()) return AnswerNow<v1::RoundOutcome>(reply, status);
   }
   auto poll = LongPoll<v1::RoundOutcome>::Make(reply);
   auto* reactor = poll.get();
@@ -159,11 +233,18 @@ grpc::ServerUnaryReactor* CoordinatorService::WaitRound(
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::Leave(
-    grpc::CallbackServerContext*, const v1::LeaveRequest* request,
+    grpc::CallbackServerContext* context, const v1::LeaveRequest* request,
     v1::LeaveReply* reply) {
+  const absl::StatusOr<Caller> caller =
+      AdmitCall(*gate_, *context, "agg.v1.Coordinator/Leave");
+  if (!caller.ok()) return AnswerNow<v1::LeaveReply>(reply, caller.status());
   if (coordinator_ == nullptr) {
     return AnswerNow<v1::LeaveReply>(reply, not_here_);
   }
+  const absl::Status status =
+      CheckSession(*caller, request->epoch(), request->session(),
+                   "agg.v1.Coordinator/Leave");
+  if (!status.ok()) return AnswerNow<v1::LeaveReply>(reply, status);
   auto poll = LongPoll<v1::LeaveReply>::Make(reply);
   auto* reactor = poll.get();
   coordinator_->Leave(request->epoch(), request->session(),
@@ -178,8 +259,11 @@ grpc::ServerUnaryReactor* CoordinatorService::Leave(
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::GetStatus(
-    grpc::CallbackServerContext*, const v1::StatusRequest*,
+    grpc::CallbackServerContext* context, const v1::StatusRequest*,
     v1::StatusReply* reply) {
+  const absl::StatusOr<Caller> caller =
+      AdmitCall(*gate_, *context, "agg.v1.Coordinator/GetStatus");
+  if (!caller.ok()) return AnswerNow<v1::StatusReply>(reply, caller.status());
   if (coordinator_ == nullptr) {
     return AnswerNow<v1::StatusReply>(reply, not_here_);
   }

@@ -3,13 +3,19 @@
 #ifndef AGG_SERVER_RPC_COORDINATOR_SERVICE_H_
 #define AGG_SERVER_RPC_COORDINATOR_SERVICE_H_
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "proto/agg.grpc.pb.h"
+#include "server/access/access_rules.h"
+#include "server/access/caller_gate.h"
 #include "server/base/mutex.h"
 #include "server/coordinator/coordinator.h"
 #include "server/rpc/attend_stream.h"
@@ -28,41 +34,48 @@ absl::Status NotTheCoordinator(const ShardIdentity& shard, const JobInfo& job);
 class CoordinatorService : public v1::Coordinator::CallbackService {
  public:
   // `coordinator` is null on other shards than 0: every call gets
-  // NotTheCoordinator. It and `open` outlive the service, which outlives its
-  // server.
+  // NotTheCoordinator. It, `open` and `gate` outlive the service, which
+  // outlives its server.
   CoordinatorService(const ShardIdentity& self, const JobInfo& job,
-                     Coordinator* coordinator, OpenStreams* open);
+                     Coordinator* coordinator, OpenStreams* open,
+                     const CallerGate* gate);
 
   // Where the shards listen, once that is known (a port of 0 is any).
   void SetShards(const std::vector<std::string>& shards);
 
  private:
-  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext*,
+  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
                                  const v1::JoinRequest* request,
                                  v1::JoinReply* reply) override;
-  grpc::ServerUnaryReactor* Observe(grpc::CallbackServerContext*,
+  grpc::ServerUnaryReactor* Observe(grpc::CallbackServerContext* context,
                                     const v1::ObserveRequest* request,
                                     v1::JoinReply* reply) override;
   grpc::ServerBidiReactor<v1::LeaseRenewal, v1::JobEvent>* Attend(
-      grpc::CallbackServerContext*) override;
+      grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* Commit(grpc::CallbackServerContext* context,
                                    const v1::CommitRequest* request,
                                    v1::RoundOutcome* reply) override;
-  grpc::ServerUnaryReactor* WaitRound(grpc::CallbackServerContext*,
+  grpc::ServerUnaryReactor* WaitRound(grpc::CallbackServerContext* context,
                                       const v1::WaitRequest* request,
                                       v1::RoundOutcome* reply) override;
-  grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext*,
+  grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context,
                                   const v1::LeaveRequest* request,
                                   v1::LeaveReply* reply) override;
-  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext*,
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::StatusRequest*,
                                       v1::StatusReply* reply) override;
 
+  // Whether the session is the caller's to use (P45). `epoch`: nothing is any.
+  absl::Status CheckSession(const Caller& caller, std::optional<uint64_t> epoch,
+                            uint64_t session, absl::string_view method) const;
+  void NoteJoin(const Caller& caller, int32_t rank,
+                const absl::StatusOr<JoinResult>& result) const;
   std::shared_ptr<const JobInfo> job();
 
   Coordinator* const coordinator_;
   const absl::Status not_here_;  // why coordinator_ is null
   OpenStreams* const open_;
+  const CallerGate* const gate_;
   Mutex mutex_;
   std::shared_ptr<const JobInfo> job_ ABSL_GUARDED_BY(mutex_);
 };

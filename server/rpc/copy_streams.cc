@@ -11,7 +11,6 @@
 #include "proto/status_conversion.h"
 #include "server/base/field_error.h"
 #include "server/base/mutex.h"
-#include "server/rpc/broken_connection.h"
 #include "server/rpc/copy_frame.h"
 #include "server/rpc/phase_limits.h"
 
@@ -190,15 +189,12 @@ class FetchStream : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
 }  // namespace
 
-grpc::ServerReadReactor<v1::CopyFrame>* CopyStreams::Replicate(
-    grpc::CallbackServerContext* context) {
-  MarkAnswered(context);
+grpc::ServerReadReactor<v1::CopyFrame>* CopyStreams::Replicate() {
   return new ReplicateStream(copies_, &landing_);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* CopyStreams::Fetch(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer& buffer) {
-  MarkAnswered(context);
+    const grpc::ByteBuffer& buffer) {
   CopyHeader header;
   absl::Status status = ReadRequest(buffer, &header);
   if (status.ok() && copies_ == nullptr) status = NoCopies();

@@ -3,7 +3,6 @@
 #ifndef AGG_SERVER_RPC_COPY_STREAMS_H_
 #define AGG_SERVER_RPC_COPY_STREAMS_H_
 
-#include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
@@ -26,10 +25,9 @@ class CopyStreams {
   CopyStreams(NeighbourPeer* copies, int32_t ordinal)
       : copies_(copies), ordinal_(ordinal) {}
 
-  grpc::ServerReadReactor<v1::CopyFrame>* Replicate(
-      grpc::CallbackServerContext* context);
+  grpc::ServerReadReactor<v1::CopyFrame>* Replicate();
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Fetch(
-      grpc::CallbackServerContext* context, const grpc::ByteBuffer& request);
+      const grpc::ByteBuffer& request);
 
  private:
   NeighbourPeer* const copies_;

@@ -69,9 +69,12 @@ absl::Status AddMembers(const v1::AttachReply& reply,
       return FieldError("attach_reply.members.session", "0", "at least 1");
     }
     status = ValidateText("attach_reply.members.client", member.client());
+    status.Update(
+        ValidateText("attach_reply.members.identity", member.identity()));
     if (!status.ok()) return status;
     inventory->members.push_back({member.rank(), member.session(),
-                                  member.first_round(), member.client()});
+                                  member.first_round(), member.client(),
+                                  member.identity()});
   }
   return absl::OkStatus();
 }
@@ -149,6 +152,7 @@ void AddInventory(const ShardInventory& inventory, v1::AttachReply* reply) {
     out->set_session(member.session);
     out->set_first_round(member.first_round);
     out->set_client(member.client);
+    out->set_identity(member.identity);
   }
   reply->mutable_ended_sessions()->Add(inventory.ended_sessions.begin(),
                                        inventory.ended_sessions.end());

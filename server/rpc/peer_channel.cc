@@ -13,7 +13,8 @@
 namespace agg {
 
 std::shared_ptr<grpc::Channel> MakePeerChannel(const std::string& address,
-                                               const TlsOptions& tls) {
+                                               const TlsOptions& tls,
+                                               const CallToken& token) {
   grpc::ChannelArguments args;
   // A connection of its own: what another channel does must not disturb it.
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -28,7 +29,8 @@ std::shared_ptr<grpc::Channel> MakePeerChannel(const std::string& address,
   args.SetMaxSendMessageSize(kMaxMessageBytes);
   SetServerName(tls, address, &args);
   KeepGrpcInitialized();
-  return grpc::CreateCustomChannel(address, MakeChannelCredentials(tls), args);
+  return grpc::experimental::CreateCustomChannelWithInterceptors(
+      address, MakeChannelCredentials(tls), args, TokenInterceptors(token));
 }
 
 absl::Status Explained(const absl::Status& status, const std::string& address,

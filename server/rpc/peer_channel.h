@@ -9,13 +9,16 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "proto/call_token.h"
 #include "proto/tls_options.h"
 
 namespace agg {
 
-// `address`: "host:port". Does not connect yet.
+// `address`: "host:port". Does not connect yet. `token` (may be null) gives
+// what each call presents (proto/call_token.h).
 std::shared_ptr<grpc::Channel> MakePeerChannel(const std::string& address,
-                                               const TlsOptions& tls);
+                                               const TlsOptions& tls,
+                                               const CallToken& token);
 
 // `status`, and why there is no connection, if that is the reason and it can be
 // found (server/tls/tls_diagnosis.h). May take a second then. As it is without

@@ -55,8 +55,9 @@ void LandPayload(FrameReader* reader, FrameLanding* landing) {
 }  // namespace
 
 PushStream* PushStream::Start(grpc::CallbackServerContext* context,
+                              const Caller& caller,
                               const PushTargets* targets) {
-  std::shared_ptr<PushStream> stream(new PushStream(targets));
+  std::shared_ptr<PushStream> stream(new PushStream(caller, targets));
   const std::weak_ptr<BidiStream> weak = stream;
   StreamPulls::Stream ends;
   ends.wake = [weak] {
@@ -83,6 +84,15 @@ void PushStream::OnReadDone(bool ok) {
   if (!ended()) StartRead(&frame_);
 }
 
+absl::Status PushStream::CheckSession(const FrameHeader& header) {
+  if (!caller_.known || header.session == session_) return absl::OkStatus();
+  const absl::Status status = targets_->gate->CheckSession(
+      caller_, targets_->engine->OwnerOf(header.epoch, header.session),
+      kPushMethod, header.session);
+  if (status.ok()) session_ = header.session;
+  return status;
+}
+
 absl::Status PushStream::TakeFrame() {
   FrameReader frame;
   absl::Status status = frame.Init(frame_);
@@ -91,6 +101,8 @@ absl::Status PushStream::TakeFrame() {
   absl::StatusOr<FrameHeader> header =
       FromProto(frame.meta(), frame.remaining_bytes());
   if (!header.ok()) return header.status();
+  status = CheckSession(*header);
+  if (!status.ok()) return status;
   absl::StatusOr<FrameLanding> landing =
       targets_->engine->BeginFrame(*std::move(header));
   if (!landing.ok()) return landing.status();

@@ -13,6 +13,8 @@
 
 #include "absl/status/status.h"
 #include "proto/byte_buffer_frame.h"
+#include "server/access/access_rules.h"
+#include "server/access/caller_gate.h"
 #include "server/coordinator/coordinator.h"
 #include "server/ingest/frame.h"
 #include "server/rpc/bidi_stream.h"
@@ -34,7 +36,10 @@ struct PushTargets {
   // such a frame gets `not_the_coordinator`.
   Coordinator* coordinator = nullptr;
   absl::Status not_the_coordinator;
+  const CallerGate* gate = nullptr;
 };
+
+inline constexpr char kPushMethod[] = "agg.v1.Shard/Push";
 
 // One read is in flight at a time: OnReadDone lands the frame before it starts
 // the next read, so that a client can be at most one frame (and the transport's
@@ -44,18 +49,22 @@ struct PushTargets {
 // WritesDone, with OK.
 class PushStream : public BidiStream<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
+  // `caller` has been admitted to kPushMethod.
   static PushStream* Start(grpc::CallbackServerContext* context,
-                           const PushTargets* targets);
+                           const Caller& caller, const PushTargets* targets);
 
  private:
-  explicit PushStream(const PushTargets* targets)
-      : BidiStream(targets->open), targets_(targets) {}
+  PushStream(const Caller& caller, const PushTargets* targets)
+      : BidiStream(targets->open), targets_(targets), caller_(caller) {}
 
   void OnReadDone(bool ok) override;
   std::optional<grpc::ByteBuffer> MakeMessage() override;
   void OnWritten() override { pulls_->Written(); }
   void OnEnded() override;
 
+  // Whether the session is the caller's (P45): asked once for each that the
+  // stream's frames name, since it never changes hands.
+  absl::Status CheckSession(const FrameHeader& header);
   // Lands frame_, and does what comes with it.
   absl::Status TakeFrame();
   // Answers a frame, or has the coordinator answer, if it completes its row.
@@ -64,6 +73,8 @@ class PushStream : public BidiStream<grpc::ByteBuffer, grpc::ByteBuffer> {
   absl::Status Commit(const FrameReader& frame);
 
   const PushTargets* const targets_;
+  const Caller caller_;
+  uint64_t session_ = 0;  // the last one that is the caller's; 0: none yet
   std::shared_ptr<StreamPulls> pulls_;  // set by Start
   grpc::ByteBuffer frame_;              // being read, or landed
   // The coordinator's numbers of the last commits, to be cancelled: as many as

@@ -20,7 +20,7 @@
 namespace agg {
 namespace {
 
-constexpr size_t kMaxRequestBytes = 256;
+constexpr size_t kMaxRequestBytes = 1024;
 
 v1::Region ToProto(const GrantedRegion& granted) {
   v1::Region region;
@@ -121,7 +121,7 @@ absl::StatusOr<RegionGrant> RegionServer::Answer(
                      "; allowed: ", kProtocolVersion));
   }
   return grant_({request.session(), request.epoch(), request.life(),
-                 request.takes_int8()});
+                 request.takes_int8(), request.token()});
 }
 
 }  // namespace agg

@@ -37,7 +37,7 @@ void RemoteNeighbourPeer::SetAddress(const std::string& address) {
   if (stub_ != nullptr && address == address_) return;
   address_ = address;
   stub_ = std::make_shared<grpc::GenericStub>(
-      MakePeerChannel(address, options_.tls));
+      MakePeerChannel(address, options_.tls, options_.token));
 }
 
 std::string RemoteNeighbourPeer::name() const {

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -31,6 +32,9 @@ struct RemoteNeighbourOptions {
   // Without anything sent or received (P31).
   absl::Duration stall_timeout = absl::Seconds(30);
   const Clock* clock = TickClock::Real();
+  // What this process presents itself with, asked for each call (P45); null:
+  // nothing.
+  std::function<std::string()> token;
 };
 
 // Does not connect before the first call. A round's slices go over one call,

@@ -4,6 +4,7 @@
 #define AGG_SERVER_RPC_REMOTE_SHARD_OPTIONS_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -33,6 +34,9 @@ struct RemoteShardOptions {
   int64_t max_reply_bytes = kMaxPhaseBytes;  // of an answer to a phase, kept
   // Measures how long a broken connection is waited for (P24).
   const Clock* clock = TickClock::Real();
+  // What this process presents itself with, asked for each call (P45); null:
+  // nothing.
+  std::function<std::string()> token;
 };
 
 }  // namespace agg

@@ -24,7 +24,7 @@ absl::Status CoordinatorGone(const absl::Status& reason) {
 RemoteShardPeer::RemoteShardPeer(const RemoteShardOptions& options)
     : options_(options),
       stub_(v1::ShardControl::NewStub(
-          MakePeerChannel(options.address, options.tls))),
+          MakePeerChannel(options.address, options.tls, options.token))),
       detached_(absl::UnavailableError(
           absl::StrCat(name(), " has not been attached"))) {}
 

@@ -2,14 +2,18 @@
 // server/rpc sees gRPC.
 #include "server/rpc/rpc_server.h"
 
+#include <grpcpp/ext/health_check_service_server_builder_option.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/impl/server_builder_option.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -42,6 +46,35 @@ void EnablePlugins() {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });
+}
+
+// Takes reflection, which is a plugin of every builder, out of one.
+class WithoutReflection : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>*
+                         plugins) override {
+    const std::string name =
+        grpc::reflection::ProtoServerReflectionPlugin().name();
+    plugins->erase(
+        std::remove_if(
+            plugins->begin(), plugins->end(),
+            [&](const std::unique_ptr<grpc::ServerBuilderPlugin>& plugin) {
+              return plugin->name() == name;
+            }),
+        plugins->end());
+  }
+};
+
+void AddStandardServices(const RpcServerOptions& options,
+                         grpc::ServerBuilder* builder) {
+  if (!options.health) {
+    builder->SetOption(
+        std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
+  }
+  if (!options.reflection) {
+    builder->SetOption(std::make_unique<WithoutReflection>());
+  }
 }
 
 // Calls that one connection may have open. A worker has fewer than ten; those
@@ -114,14 +147,15 @@ class RpcServer::Impl {
        Coordinator* coordinator)
       : is_coordinator_(coordinator != nullptr),
         shard_({engine, &open_, /*cache=*/nullptr, &reports_, coordinator,
-                NotTheCoordinator(options.self, options.job)}),
+                NotTheCoordinator(options.self, options.job), options.gate}),
         control_(options.self, engine, options.copies, options.on_shards,
-                 &open_, &reports_, options.clock),
-        coordinator_(options.self, options.job, coordinator, &open_) {
+                 &open_, &reports_, options.gate, options.clock),
+        coordinator_(options.self, options.job, coordinator, &open_,
+                     options.gate) {
     if (options.admin) {
       admin_ = std::make_unique<AdminService>(
           AdminOptions{options.self, options.job, options.version,
-                       options.on_drain_request},
+                       options.on_drain_request, options.gate},
           coordinator);
     }
   }
@@ -132,6 +166,7 @@ class RpcServer::Impl {
     KeepGrpcInitialized();
     EnablePlugins();
     grpc::ServerBuilder builder;
+    AddStandardServices(options, &builder);
     SetLimits(options, &builder);
     if (options.calls != nullptr) {
       CountCalls(options.admin, options.calls, &builder);
@@ -150,7 +185,9 @@ class RpcServer::Impl {
       return absl::UnavailableError(absl::StrCat(
           "cannot listen on ", options.listen, ": gRPC's lines above say why"));
     }
-    server_->GetHealthCheckService()->SetServingStatus(false);
+    if (options.health) {
+      server_->GetHealthCheckService()->SetServingStatus(false);
+    }
     for (const char* service : {"", kCoordinatorHealth, kShardHealth}) {
       SetServing(service, false);
     }
@@ -165,7 +202,9 @@ class RpcServer::Impl {
   }
 
   void SetServing(const std::string& service, bool serving) {
-    server_->GetHealthCheckService()->SetServingStatus(service, serving);
+    grpc::HealthCheckServiceInterface* const health =
+        server_->GetHealthCheckService();
+    if (health != nullptr) health->SetServingStatus(service, serving);
   }
 
   void Shutdown(absl::Time deadline) {

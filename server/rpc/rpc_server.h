@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/access/caller_gate.h"
 #include "server/base/call_counts.h"
 #include "server/base/clock.h"
 #include "server/base/tick_clock.h"
@@ -43,6 +44,9 @@ struct RpcServerOptions {
   // Takes and gives what neighbours replicate and fetch; outlives the server.
   // Null: they are refused.
   NeighbourPeer* copies = nullptr;
+  const CallerGate* gate = CallerGate::Open();  // outlives the server
+  bool health = true;                           // serve grpc.health.v1
+  bool reflection = true;                       // serve gRPC's reflection
   // Gets the shards' addresses by ordinal, as each coordinator that attaches
   // this one knows them; may be null. Called on one thread of the server.
   std::function<void(const std::vector<std::string>&)> on_shards;
@@ -67,6 +71,7 @@ class RpcServer {
   ~RpcServer();
 
   int port() const;
+  // Nothing without options.health.
   void SetServing(const std::string& service, bool serving);
 
   // Ends the epoch if its coordinator has been away for too long (P24). To be

@@ -17,6 +17,7 @@ v1::SetSessionRequest ToProto(uint64_t epoch, const SessionChange& change) {
   request.set_finished(change.finished);
   request.set_first_round(change.first_round);
   request.set_client(change.client);
+  request.set_identity(change.identity);
   return request;
 }
 
@@ -33,6 +34,7 @@ SessionChange FromProto(const v1::SetSessionRequest& request) {
   change.finished = request.finished();
   change.first_round = request.first_round();
   change.client = request.client();
+  change.identity = request.identity();
   return change;
 }
 

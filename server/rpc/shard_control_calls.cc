@@ -6,10 +6,12 @@
 #include "proto/shard_plan.h"
 #include "server/coordinator/call_validation.h"
 #include "server/round/recovery.h"
+#include "server/rpc/admit_call.h"
 #include "server/rpc/broken_connection.h"
 #include "server/rpc/inventory_conversion.h"
 #include "server/rpc/long_poll.h"
 #include "server/rpc/phase_stream.h"
+#include "server/rpc/refused_call.h"
 #include "server/rpc/session_conversion.h"
 #include "server/rpc/shard_control_service.h"
 
@@ -25,10 +27,18 @@ absl::StatusOr<Reply> EmptyReply(const absl::Status& status) {
 
 }  // namespace
 
+absl::Status ShardControlService::Admit(grpc::CallbackServerContext* context,
+                                        absl::string_view method) const {
+  MarkAnswered(context);
+  return AdmitCall(*gate_, *context, method).status();
+}
+
 grpc::ServerUnaryReactor* ShardControlService::SetManifest(
     grpc::CallbackServerContext* context, const v1::SetManifestRequest* request,
     v1::SetManifestReply* reply) {
-  MarkAnswered(context);
+  const absl::Status admitted =
+      Admit(context, "agg.v1.ShardControl/SetManifest");
+  if (!admitted.ok()) return AnswerNow<v1::SetManifestReply>(reply, admitted);
   auto poll = LongPoll<v1::SetManifestReply>::Make(reply);
   auto* reactor = poll.get();
   control_.Run([this, poll, epoch = request->epoch(),
@@ -44,7 +54,9 @@ grpc::ServerUnaryReactor* ShardControlService::SetManifest(
 grpc::ServerUnaryReactor* ShardControlService::ReserveRow(
     grpc::CallbackServerContext* context, const v1::ReserveRowRequest* request,
     v1::ReserveRowReply* reply) {
-  MarkAnswered(context);
+  const absl::Status admitted =
+      Admit(context, "agg.v1.ShardControl/ReserveRow");
+  if (!admitted.ok()) return AnswerNow<v1::ReserveRowReply>(reply, admitted);
   auto poll = LongPoll<v1::ReserveRowReply>::Make(reply);
   auto* reactor = poll.get();
   memory_.Run([this, poll, epoch = request->epoch(), rank = request->rank()] {
@@ -59,10 +71,13 @@ grpc::ServerUnaryReactor* ShardControlService::ReserveRow(
 grpc::ServerUnaryReactor* ShardControlService::SetSession(
     grpc::CallbackServerContext* context, const v1::SetSessionRequest* request,
     v1::SetSessionReply* reply) {
-  MarkAnswered(context);
+  const absl::Status admitted =
+      Admit(context, "agg.v1.ShardControl/SetSession");
+  if (!admitted.ok()) return AnswerNow<v1::SetSessionReply>(reply, admitted);
   absl::Status status =
       ValidateText("reason", request->reason(), kMaxReasonBytes);
   if (status.ok()) status = ValidateText("client", request->client());
+  if (status.ok()) status = ValidateText("identity", request->identity());
   if (!status.ok()) return AnswerNow<v1::SetSessionReply>(reply, status);
   auto poll = LongPoll<v1::SetSessionReply>::Make(reply);
   auto* reactor = poll.get();
@@ -76,8 +91,10 @@ grpc::ServerUnaryReactor* ShardControlService::SetSession(
 }
 
 grpc::ServerUnaryReactor* ShardControlService::Probe(
-    grpc::CallbackServerContext*, const v1::ProbeRequest*,
+    grpc::CallbackServerContext* context, const v1::ProbeRequest*,
     v1::ProbeReply* reply) {
+  const absl::Status admitted = Admit(context, "agg.v1.ShardControl/Probe");
+  if (!admitted.ok()) return AnswerNow<v1::ProbeReply>(reply, admitted);
   const absl::StatusOr<uint64_t> promise = engine_->Promise();
   if (!promise.ok()) return AnswerNow<v1::ProbeReply>(reply, promise.status());
   v1::ProbeReply answer;
@@ -88,7 +105,9 @@ grpc::ServerUnaryReactor* ShardControlService::Probe(
 grpc::ServerUnaryReactor* ShardControlService::GetManifest(
     grpc::CallbackServerContext* context, const v1::GetManifestRequest* request,
     v1::Manifest* reply) {
-  MarkAnswered(context);
+  const absl::Status admitted =
+      Admit(context, "agg.v1.ShardControl/GetManifest");
+  if (!admitted.ok()) return AnswerNow<v1::Manifest>(reply, admitted);
   auto poll = LongPoll<v1::Manifest>::Make(reply);
   auto* reactor = poll.get();
   control_.Run([this, poll, epoch = request->epoch()] {
@@ -105,7 +124,8 @@ grpc::ServerUnaryReactor* ShardControlService::GetManifest(
 grpc::ServerUnaryReactor* ShardControlService::SetFacts(
     grpc::CallbackServerContext* context, const v1::SetFactsRequest* request,
     v1::SetFactsReply* reply) {
-  MarkAnswered(context);
+  const absl::Status admitted = Admit(context, "agg.v1.ShardControl/SetFacts");
+  if (!admitted.ok()) return AnswerNow<v1::SetFactsReply>(reply, admitted);
   const absl::StatusOr<JobFacts> facts = FromProto(request->facts());
   if (!facts.ok()) return AnswerNow<v1::SetFactsReply>(reply, facts.status());
   auto poll = LongPoll<v1::SetFactsReply>::Make(reply);
@@ -119,18 +139,31 @@ grpc::ServerUnaryReactor* ShardControlService::SetFacts(
 
 grpc::ServerBidiReactor<v1::PhaseRequest, v1::PhaseReply>*
 ShardControlService::RunPhase(grpc::CallbackServerContext* context) {
-  MarkAnswered(context);
+  const absl::Status admitted = Admit(context, "agg.v1.ShardControl/RunPhase");
+  if (!admitted.ok()) {
+    return new RefusedCall<
+        grpc::ServerBidiReactor<v1::PhaseRequest, v1::PhaseReply>>(admitted);
+  }
   return PhaseStream::Start(engine_, {&compute_, &files_});
 }
 
 grpc::ServerReadReactor<v1::CopyFrame>* ShardControlService::Replicate(
     grpc::CallbackServerContext* context, v1::ReplicateReply*) {
-  return copies_.Replicate(context);
+  const absl::Status admitted = Admit(context, "agg.v1.ShardControl/Replicate");
+  if (!admitted.ok()) {
+    return new RefusedCall<grpc::ServerReadReactor<v1::CopyFrame>>(admitted);
+  }
+  return copies_.Replicate();
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* ShardControlService::Fetch(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-  return copies_.Fetch(context, *request);
+  const absl::Status admitted = Admit(context, "agg.v1.ShardControl/Fetch");
+  if (!admitted.ok()) {
+    return new RefusedCall<grpc::ServerWriteReactor<grpc::ByteBuffer>>(
+        admitted);
+  }
+  return copies_.Fetch(*request);
 }
 
 }  // namespace agg

@@ -18,6 +18,7 @@
 #include "server/rpc/attach_check.h"
 #include "server/rpc/broken_connection.h"
 #include "server/rpc/inventory_conversion.h"
+#include "server/rpc/refused_call.h"
 #include "server/rpc/session_conversion.h"
 
 namespace agg {
@@ -185,17 +186,16 @@ class ShardControlService::AttachStream
   std::atomic<uint64_t> reports_number_{0};
 };
 
-ShardControlService::ShardControlService(const ShardIdentity& self,
-                                         ShardEngine* engine,
-                                         NeighbourPeer* copies,
-                                         OnShards on_shards, OpenStreams* open,
-                                         RowReports* reports,
-                                         const Clock* clock)
+ShardControlService::ShardControlService(
+    const ShardIdentity& self, ShardEngine* engine, NeighbourPeer* copies,
+    OnShards on_shards, OpenStreams* open, RowReports* reports,
+    const CallerGate* gate, const Clock* clock)
     : self_(self),
       engine_(engine),
       on_shards_(std::move(on_shards)),
       open_(open),
       reports_(reports),
+      gate_(gate),
       watch_(clock),
       copies_(copies, self.ordinal) {
   if (self_.ordinal == 0) return;  // its coordinator asks it itself
@@ -272,7 +272,11 @@ void ShardControlService::LookForCoordinator() {
 
 grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachReply>*
 ShardControlService::Attach(grpc::CallbackServerContext* context) {
-  MarkAnswered(context);
+  const absl::Status admitted = Admit(context, "agg.v1.ShardControl/Attach");
+  if (!admitted.ok()) {
+    return new RefusedCall<
+        grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachReply>>(admitted);
+  }
   return AttachStream::Start(this);
 }
 

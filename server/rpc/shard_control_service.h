@@ -13,8 +13,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "proto/agg.grpc.pb.h"
 #include "proto/control.grpc.pb.h"
+#include "server/access/caller_gate.h"
 #include "server/base/clock.h"
 #include "server/round/neighbour_peer.h"
 #include "server/rpc/bidi_stream.h"
@@ -38,57 +40,58 @@ class ShardControlService : public ShardControlMethods {
  public:
   using OnShards = std::function<void(const std::vector<std::string>&)>;
 
-  // `engine`, `copies`, `open`, `reports` and `clock` outlive the service,
-  // which outlives its server. For `copies` and `on_shards` see
-  // RpcServerOptions.
+  // What is pointed to outlives the service, which outlives its server. For
+  // `copies` and `on_shards` see RpcServerOptions.
   ShardControlService(const ShardIdentity& self, ShardEngine* engine,
                       NeighbourPeer* copies, OnShards on_shards,
                       OpenStreams* open, RowReports* reports,
-                      const Clock* clock);
+                      const CallerGate* gate, const Clock* clock);
 
-  // Ends the epoch if its coordinator is away for too long; tells it what has
-  // been held back (P44). Thread-safe.
+  // Both are thread-safe. Ends the epoch if its coordinator is away for too
+  // long; tells it what has been held back (P44).
   void LookForCoordinator();
-  // Tells the coordinator that the shard waits to be let go (P35). Thread-safe.
+  // Tells the coordinator that the shard waits to be let go (P35).
   void AnnounceDraining();
 
  private:
   class AttachStream;
 
   grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachReply>* Attach(
-      grpc::CallbackServerContext*) override;
-  grpc::ServerUnaryReactor* SetManifest(grpc::CallbackServerContext*,
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerUnaryReactor* SetManifest(grpc::CallbackServerContext* context,
                                         const v1::SetManifestRequest* request,
                                         v1::SetManifestReply* reply) override;
-  grpc::ServerUnaryReactor* ReserveRow(grpc::CallbackServerContext*,
+  grpc::ServerUnaryReactor* ReserveRow(grpc::CallbackServerContext* context,
                                        const v1::ReserveRowRequest* request,
                                        v1::ReserveRowReply* reply) override;
-  grpc::ServerUnaryReactor* SetSession(grpc::CallbackServerContext*,
+  grpc::ServerUnaryReactor* SetSession(grpc::CallbackServerContext* context,
                                        const v1::SetSessionRequest* request,
                                        v1::SetSessionReply* reply) override;
-  grpc::ServerUnaryReactor* Probe(grpc::CallbackServerContext*,
+  grpc::ServerUnaryReactor* Probe(grpc::CallbackServerContext* context,
                                   const v1::ProbeRequest*,
                                   v1::ProbeReply* reply) override;
-  grpc::ServerUnaryReactor* GetManifest(grpc::CallbackServerContext*,
+  grpc::ServerUnaryReactor* GetManifest(grpc::CallbackServerContext* context,
                                         const v1::GetManifestRequest* request,
                                         v1::Manifest* reply) override;
-  grpc::ServerUnaryReactor* SetFacts(grpc::CallbackServerContext*,
+  grpc::ServerUnaryReactor* SetFacts(grpc::CallbackServerContext* context,
                                      const v1::SetFactsRequest* request,
                                      v1::SetFactsReply* reply) override;
   grpc::ServerBidiReactor<v1::PhaseRequest, v1::PhaseReply>* RunPhase(
-      grpc::CallbackServerContext*) override;
+      grpc::CallbackServerContext* context) override;
   grpc::ServerReadReactor<v1::CopyFrame>* Replicate(
       grpc::CallbackServerContext* context, v1::ReplicateReply*) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Fetch(
       grpc::CallbackServerContext* context,
       const grpc::ByteBuffer* request) override;
 
+  // Begins each call: whether it is let in. Its end will come from this shard.
+  absl::Status Admit(grpc::CallbackServerContext* context,
+                     absl::string_view method) const;
   // ShardClaim::Take; a refusal is logged.
   absl::Status TakeClaim(uint64_t life, const std::string& coordinator);
-  // Begins the epoch; what the shard holds goes to *reply.
+  // Begins the epoch, what the shard holds goes to *reply; or lets it go on.
   absl::Status BeginEpoch(uint64_t epoch, uint64_t life,
                           v1::AttachReply* reply);
-  // Lets it go on after a broken connection.
   absl::Status ResumeEpoch(uint64_t epoch, uint64_t life);
   // A stream for which BeginEpoch or ResumeEpoch was OK has ended.
   void EndStream(uint64_t epoch);
@@ -99,6 +102,7 @@ class ShardControlService : public ShardControlMethods {
   const OnShards on_shards_;
   OpenStreams* const open_;
   RowReports* const reports_;
+  const CallerGate* const gate_;
   ShardClaim claim_;                    // used on the control thread alone
   uint64_t last_refused_life_ = 0;      // the same
   std::weak_ptr<AttachStream> stream_;  // the newest; the same

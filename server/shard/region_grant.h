@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "kernels/dtype.h"
@@ -17,6 +18,7 @@ struct RegionQuery {
   uint64_t epoch = 0;       // 0: any
   uint64_t life = 0;        // of what the shard holds
   bool takes_int8 = false;  // knows where the scales of a row of int8 lie
+  std::string token = {};   // that it has sent; "": none
 };
 
 struct GrantedRegion {

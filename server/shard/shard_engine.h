@@ -144,6 +144,10 @@ class ShardEngine : public ShardPeer {
   // matched have landed all the same.
   absl::StatusOr<FrameResult> EndFrame(const FrameLanding& landing);
 
+  // To which identity the session of a frame belongs (P45). Errors as
+  // BeginFrame's, for the epoch; NOT_FOUND.
+  absl::StatusOr<std::string> OwnerOf(uint64_t epoch, uint64_t session) const;
+
   // --- Shared memory (P39, P40) ---------------------------------------------
   // What the session may map: its row, which it alone has from now on, and the
   // versions. Errors as BeginFrame's, for the epoch and the session;

@@ -48,6 +48,14 @@ absl::Status ShardEngine::EnsureRow(uint64_t epoch, int32_t rank) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> ShardEngine::OwnerOf(uint64_t epoch,
+                                                 uint64_t session) const {
+  MutexLock lock(&mutex_);
+  const absl::Status status = epoch_.CheckOpen(epoch);
+  if (!status.ok()) return status;
+  return sessions_.Owner(session);
+}
+
 void ShardEngine::DropEndedRows(int32_t rank) {
   const auto alive = sessions_.alive().find(rank);
   const uint64_t now = alive == sessions_.alive().end() ? 0 : alive->second;
@@ -118,7 +126,7 @@ void ShardEngine::TakeChange(const SessionChange& change) {
   }
   if (!change.remove) {
     sessions_.Begin(change.session, change.rank, change.first_round,
-                    change.client);
+                    change.client, change.identity);
   }
   open_round_->ChangeSession(change);
   DropEndedRows(change.rank);

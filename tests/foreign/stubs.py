@@ -82,13 +82,17 @@ class Peer:
             grpc.secure_channel(address, credentials, list(settings.items()))
             if credentials
             else grpc.insecure_channel(address, list(settings.items())))
+        self.use(self.channel)
+
+    def use(self, channel):
+        """Makes all calls on this channel, one around the peer's own."""
         services = agg.DESCRIPTOR.services_by_name
-        self.coordinator = Stub(self.channel, services["Coordinator"])
-        self.shard = Stub(self.channel, services["Shard"])
+        self.coordinator = Stub(channel, services["Coordinator"])
+        self.shard = Stub(channel, services["Shard"])
         self.control = Stub(
-            self.channel,
+            channel,
             control.DESCRIPTOR.services_by_name["ShardControl"])
-        self.admin = Stub(self.channel,
+        self.admin = Stub(channel,
                           admin.DESCRIPTOR.services_by_name["Admin"])
 
     def close(self):

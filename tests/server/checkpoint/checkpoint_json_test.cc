@@ -60,6 +60,8 @@ TEST(CheckpointJsonTest, ReadsWhatItWrites) {
   EXPECT_EQ(back->parts[1].crc32c, 0xfffffff1u);
   EXPECT_EQ(back->members[0].session, 0xfedcba9876543210u);
   EXPECT_EQ(back->members[1].client, manifest.members[1].client);
+  EXPECT_EQ(back->members[0].identity, "");
+  EXPECT_EQ(back->members[1].identity, "trainer");
   EXPECT_EQ(back->record, manifest.record);
   EXPECT_EQ(back->config, manifest.config);
 }
@@ -91,6 +93,8 @@ TEST(CheckpointJsonTest, IsTheJsonFormOfTheMessage) {
   ASSERT_EQ(message.members_size(), 2);
   EXPECT_EQ(message.members(0).session(), 0xfedcba9876543210u);
   EXPECT_EQ(message.members(1).client(), manifest.members[1].client);
+  EXPECT_EQ(message.members(0).identity(), "");
+  EXPECT_EQ(message.members(1).identity(), "trainer");
   EXPECT_EQ(message.record(), manifest.record);
   EXPECT_EQ(message.facts(), "facts");
   EXPECT_EQ(message.config(), manifest.config);

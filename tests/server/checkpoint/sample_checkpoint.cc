@@ -53,7 +53,7 @@ CheckpointManifest SampleManifest(const CheckpointId& id, int num_shards,
   manifest.optimizer = "adam";
   manifest.num_state_arrays = kStateArrays;
   manifest.members = {{0, 0xfedcba9876543210, 3, "host \"a\"\n"},
-                      {2, 41, 0, "\xc3\xa4<&>"}};
+                      {2, 41, 0, "\xc3\xa4<&>", "trainer"}};
   manifest.record = std::string("\0\xff record", 9);
   manifest.facts = "facts";
   manifest.config = "job: \"job\"\nworkers: 3\n";

@@ -4,6 +4,7 @@
 
 #include "gtest/gtest.h"
 #include "server/base/call_counts.h"
+#include "server/base/denial_counts.h"
 #include "server/metrics/metrics.h"
 #include "server/round/round_report.h"
 #include "tests/server/metrics/samples.h"
@@ -24,6 +25,22 @@ TEST(ProcessMetricsTest, CallsByMethodAndCode) {
   EXPECT_EQ(scrape.Value("aggserver_grpc_calls_total",
                          "method=\"agg.v1.Shard/Pull\",code=\"ABORTED\""),
             2);
+}
+
+TEST(ProcessMetricsTest, RefusalsByReason) {
+  DenialCounts denials;
+  denials.set_num_identities(3);
+  denials.Add(DenialReason::kBadToken);
+  denials.Add(DenialReason::kBadToken);
+  const Metrics metrics(
+      Options(), [] { return ShardStatus(); }, nullptr, nullptr, nullptr,
+      [&] { return &denials; });
+  const Scrape scrape(metrics.Expose());
+  EXPECT_EQ(scrape.Value("aggserver_identities"), 3);
+  EXPECT_EQ(scrape.Count("aggserver_denied_total"),
+            static_cast<int>(kNumDenialReasons));
+  EXPECT_EQ(scrape.Value("aggserver_denied_total", "reason=\"bad_token\""), 2);
+  EXPECT_EQ(scrape.Value("aggserver_denied_total", "reason=\"role\""), 0);
 }
 
 TEST(ProcessMetricsTest, TheProcessIsSampledAtScrape) {

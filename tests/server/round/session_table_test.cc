@@ -23,6 +23,18 @@ TEST(SessionTableTest, KnowsTheLivingAndTheEnded) {
   EXPECT_TRUE(absl::IsNotFound(table.Rank(7).status()));
 }
 
+TEST(SessionTableTest, ASessionKeepsItsOwner) {
+  SessionTable table;
+  EXPECT_TRUE(absl::IsNotFound(table.Owner(7).status()));
+  table.Begin(7, 3, 0, "host:1", "a");
+  table.Begin(7, 3, 0, "host:1", "b");  // a repeat changes nothing
+  EXPECT_EQ(*table.Owner(7), "a");
+  ASSERT_EQ(table.members().size(), 1);
+  EXPECT_EQ(table.members()[0].identity, "a");
+  table.End(7, absl::AbortedError("over"));
+  EXPECT_EQ(*table.Owner(7), "a");
+}
+
 TEST(SessionTableTest, ForgetsTheOldestEnded) {
   SessionTable table;
   for (uint64_t session = 1; session <= 4097; ++session) {

@@ -1,0 +1,145 @@
+#include "server/access/audit_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "server/base/log.h"
+
+namespace agg {
+namespace {
+
+absl::Status SystemError(const std::string& path) {
+  return absl::UnavailableError(
+      absl::StrCat("\"", path, "\": ", std::strerror(errno)));
+}
+
+absl::StatusOr<FileDescriptor> OpenForLines(const std::string& path) {
+  FileDescriptor file(
+      open(path.c_str(),
+           O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+           S_IRUSR | S_IWUSR));
+  struct stat about;
+  if (!file.valid() || fstat(file.get(), &about) != 0) return SystemError(path);
+  if (!S_ISREG(about.st_mode)) {
+    return absl::UnavailableError(
+        absl::StrCat("\"", path, "\": it is not a regular file"));
+  }
+  return file;
+}
+
+absl::Status WriteAll(int file, absl::string_view bytes,
+                      const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t count = write(file, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return SystemError(path);
+    bytes.remove_prefix(static_cast<size_t>(count));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<AuditFile>> AuditFile::Open(
+    const AuditFileOptions& options) {
+  absl::StatusOr<FileDescriptor> file = OpenForLines(options.path);
+  if (!file.ok()) {
+    return absl::Status(
+        file.status().code(),
+        absl::StrCat("security.audit.path is ", file.status().message(),
+                     "; allowed: a file that can be written"));
+  }
+  struct stat about;
+  const int64_t num_bytes =
+      fstat(file->get(), &about) == 0 ? int64_t{about.st_size} : 0;
+  return absl::WrapUnique(new AuditFile(options, *std::move(file), num_bytes));
+}
+
+AuditFile::AuditFile(const AuditFileOptions& options, FileDescriptor file,
+                     int64_t num_bytes)
+    : options_(options),
+      file_(std::move(file)),
+      num_bytes_(num_bytes),
+      thread_([this] { Work(); }) {}
+
+AuditFile::~AuditFile() {
+  {
+    MutexLock lock(&mutex_);
+    stopped_ = true;
+  }
+  changed_.NotifyAll();
+  thread_.join();
+}
+
+void AuditFile::Write(std::string line) {
+  {
+    MutexLock lock(&mutex_);
+    if (lines_.size() >= kMaxWaiting) {
+      ++num_lost_;
+      return;
+    }
+    lines_.push_back(std::move(line));
+  }
+  changed_.NotifyAll();
+}
+
+uint64_t AuditFile::num_lost() const {
+  MutexLock lock(&mutex_);
+  return num_lost_;
+}
+
+void AuditFile::Work() {
+  for (;;) {
+    std::string line;
+    {
+      MutexLock lock(&mutex_);
+      while (lines_.empty() && !stopped_) changed_.Wait(&mutex_);
+      if (lines_.empty()) return;
+      line = std::move(lines_.front());
+      lines_.pop_front();
+    }
+    const absl::Status status = Append(absl::StrCat(line, "\n"));
+    if (status.ok()) continue;
+    {
+      MutexLock lock(&mutex_);
+      ++num_lost_;
+    }
+    const std::string error(status.message());
+    if (std::exchange(logged_, error) != error) {
+      LogError("the audit file cannot be written: ", error);
+    }
+  }
+}
+
+absl::Status AuditFile::Append(const std::string& line) {
+  const auto size = static_cast<int64_t>(line.size());
+  if (num_bytes_ > 0 && num_bytes_ + size > options_.max_bytes) {
+    const absl::Status status = BeginNew();
+    if (!status.ok()) return status;
+  }
+  num_bytes_ += size;
+  return WriteAll(file_.get(), line, options_.path);
+}
+
+absl::Status AuditFile::BeginNew() {
+  const std::string before = absl::StrCat(options_.path, ".1");
+  if (rename(options_.path.c_str(), before.c_str()) != 0) {
+    return SystemError(options_.path);
+  }
+  absl::StatusOr<FileDescriptor> file = OpenForLines(options_.path);
+  if (!file.ok()) return file.status();
+  file_ = *std::move(file);
+  num_bytes_ = 0;
+  return absl::OkStatus();
+}
+
+}  // namespace agg

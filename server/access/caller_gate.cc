@@ -1,0 +1,77 @@
+#include "server/access/caller_gate.h"
+
+#include <utility>
+
+namespace agg {
+
+const CallerGate* CallerGate::Open() {
+  static const CallerGate* const open = new CallerGate(Parts());
+  return open;
+}
+
+absl::StatusOr<Caller> CallerGate::Admit(const Credentials& credentials,
+                                         const std::string& from,
+                                         absl::string_view method) const {
+  if (!asks()) {
+    Caller anybody;
+    anybody.from = from;
+    return anybody;
+  }
+  DenialReason reason = DenialReason::kRole;
+  absl::StatusOr<Caller> caller =
+      parts_.identities->Resolve(credentials, &reason);
+  if (!caller.ok()) {
+    Caller nobody;
+    nobody.from = from;
+    NoteDenial(nobody, reason, method, caller.status());
+    return caller.status();
+  }
+  caller->from = from;
+  const absl::Status status = MayCall(*caller, method);
+  if (status.ok()) return caller;
+  NoteDenial(*caller, DenialReason::kRole, method, status);
+  return status;
+}
+
+absl::Status CallerGate::CheckSession(const Caller& caller,
+                                      const absl::StatusOr<std::string>& owner,
+                                      absl::string_view method,
+                                      uint64_t session) const {
+  if (!owner.ok()) return owner.status();
+  if (MayUseSession(caller, *owner)) return absl::OkStatus();
+  const absl::Status status = NotYourSession();
+  NoteDenial(caller, DenialReason::kSession, method, status, -1, session);
+  return status;
+}
+
+void CallerGate::NoteDenial(const Caller& caller, DenialReason reason,
+                            absl::string_view method,
+                            const absl::Status& status, int32_t rank,
+                            uint64_t session) const {
+  if (parts_.denials != nullptr) parts_.denials->Add(reason);
+  if (parts_.audit == nullptr) return;
+  AuditEvent event;
+  event.who = caller.identity;
+  event.from = caller.from;
+  event.rank = rank;
+  event.session = session;
+  event.detail = std::string(method);
+  event.outcome = status.ToString();
+  parts_.audit->NoteDenial(std::move(event));
+}
+
+void CallerGate::NoteDone(const Caller& caller, AuditEvent event,
+                          const absl::Status& status) const {
+  if (parts_.audit == nullptr) return;
+  event.who = caller.identity;
+  event.from = caller.from;
+  event.outcome = status.ToString();
+  parts_.audit->Note(std::move(event));
+}
+
+std::vector<AuditEvent> CallerGate::Events(size_t limit) const {
+  if (parts_.audit == nullptr) return {};
+  return parts_.audit->Last(limit);
+}
+
+}  // namespace agg

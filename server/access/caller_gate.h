@@ -1,0 +1,69 @@
+// Where every call of every service comes in: who calls, and may they (P45).
+// Refusals are counted and audited here; what a connection says of its other
+// end is server/rpc's to know (admit_call.h).
+#ifndef AGG_SERVER_ACCESS_CALLER_GATE_H_
+#define AGG_SERVER_ACCESS_CALLER_GATE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "server/access/access_rules.h"
+#include "server/access/audit_event.h"
+#include "server/access/audit_trail.h"
+#include "server/access/identities.h"
+#include "server/base/denial_counts.h"
+
+namespace agg {
+
+// Thread-safe. A stream is admitted once, when it begins: its frames cost
+// nothing more.
+class CallerGate {
+ public:
+  struct Parts {
+    Identities* identities = nullptr;  // null: nobody is asked who they are
+    AuditTrail* audit = nullptr;       // null: nothing is kept
+    DenialCounts* denials = nullptr;   // null: not counted
+  };
+
+  // What is pointed to outlives the gate.
+  explicit CallerGate(const Parts& parts) : parts_(parts) {}
+  // One that lets everybody in and keeps nothing; never destroyed.
+  static const CallerGate* Open();
+
+  // Whether anybody is asked who they are, and whether anything is audited.
+  bool asks() const { return parts_.identities != nullptr; }
+  bool audits() const { return parts_.audit != nullptr; }
+
+  // Who makes a call with these credentials, from that address, if they may
+  // make it: UNAUTHENTICATED or PERMISSION_DENIED, counted and audited.
+  // `method`: "agg.v1.Shard/Push". If nobody is asked, everybody may.
+  absl::StatusOr<Caller> Admit(const Credentials& credentials,
+                               const std::string& from,
+                               absl::string_view method) const;
+  // Whether `session`, which is `owner`'s, is the caller's to use; the owner's
+  // error if there is one. PERMISSION_DENIED is counted and audited.
+  absl::Status CheckSession(const Caller& caller,
+                            const absl::StatusOr<std::string>& owner,
+                            absl::string_view method, uint64_t session) const;
+  // A call that somebody else has refused.
+  void NoteDenial(const Caller& caller, DenialReason reason,
+                  absl::string_view method, const absl::Status& status,
+                  int32_t rank = -1, uint64_t session = 0) const;
+  // Something was done, with that outcome; who and from are the caller's.
+  void NoteDone(const Caller& caller, AuditEvent event,
+                const absl::Status& status) const;
+  // The newest `limit` events; 0: all that are kept.
+  std::vector<AuditEvent> Events(size_t limit) const;
+
+ private:
+  const Parts parts_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_ACCESS_CALLER_GATE_H_

@@ -1,0 +1,127 @@
+#include "server/access/identities.h"
+
+#include <cstddef>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace agg {
+
+std::optional<std::string> BearerToken(absl::string_view authorization) {
+  constexpr absl::string_view kScheme = "bearer ";
+  if (!absl::StartsWithIgnoreCase(authorization, kScheme)) return std::nullopt;
+  return std::string(
+      absl::StripAsciiWhitespace(authorization.substr(kScheme.size())));
+}
+
+bool SanMatches(absl::string_view pattern, absl::string_view san) {
+  if (absl::ConsumeSuffix(&pattern, "*")) {
+    return absl::StartsWith(san, pattern);
+  }
+  return pattern == san;
+}
+
+absl::StatusOr<std::unique_ptr<Identities>> Identities::Make(
+    const AccessOptions& options, const Clock* clock,
+    const TokenFile::Reader& read) {
+  auto identities = absl::WrapUnique(new Identities());
+  for (size_t i = 0; i < options.identities.size(); ++i) {
+    const absl::Status status =
+        identities->Add(absl::StrCat("security.identities[", i, "].token_file"),
+                        options.identities[i], clock, read);
+    if (!status.ok()) return status;
+  }
+  if (options.shard_token_file.empty()) return identities;
+  const absl::Status status = identities->Add(
+      "security.shard_token_file",
+      {kShardIdentity, {}, options.shard_token_file, {Role::kShard}}, clock,
+      read);
+  if (!status.ok()) return status;
+  identities->own_token_ = identities->entries_.back().tokens.get();
+  return identities;
+}
+
+absl::Status Identities::Add(const std::string& field, IdentityOptions options,
+                             const Clock* clock,
+                             const TokenFile::Reader& read) {
+  Entry entry;
+  if (options.token_file.empty()) {
+    needs_certificates_ |=
+        options.roles.Meets({Role::kWorker, Role::kObserver});
+  } else {
+    absl::StatusOr<std::unique_ptr<TokenFile>> tokens =
+        TokenFile::Open(options.token_file, clock, read);
+    if (!tokens.ok()) {
+      return absl::Status(
+          tokens.status().code(),
+          absl::StrCat(field, " is ", tokens.status().message(),
+                       "; allowed: a file with a token a line"));
+    }
+    entry.tokens = *std::move(tokens);
+  }
+  entry.options = std::move(options);
+  entries_.push_back(std::move(entry));
+  return absl::OkStatus();
+}
+
+// All tokens of all identities are compared, whichever is the one.
+const Identities::Entry* Identities::FindToken(absl::string_view token) const {
+  const Entry* found = nullptr;
+  for (const Entry& entry : entries_) {
+    if (entry.tokens == nullptr) continue;
+    const TokenFile::Tokens tokens = entry.tokens->tokens();
+    for (const std::string& valid : *tokens) {
+      if (SameToken(token, valid) && found == nullptr) found = &entry;
+    }
+  }
+  return found;
+}
+
+const Identities::Entry* Identities::FindSan(
+    const std::vector<std::string>& sans) const {
+  for (const Entry& entry : entries_) {
+    for (const std::string& pattern : entry.options.sans) {
+      for (const std::string& san : sans) {
+        if (SanMatches(pattern, san)) return &entry;
+      }
+    }
+  }
+  return nullptr;
+}
+
+absl::StatusOr<Caller> Identities::Resolve(const Credentials& credentials,
+                                           DenialReason* reason) {
+  const Entry* found = nullptr;
+  if (credentials.token.has_value()) {
+    if (credentials.token->size() <= kMaxTokenBytes) {
+      found = FindToken(*credentials.token);
+    }
+    if (found == nullptr) {
+      *reason = DenialReason::kBadToken;
+      return absl::UnauthenticatedError("the token is not valid here");
+    }
+  } else if (credentials.sans.empty()) {
+    *reason = DenialReason::kNoCredential;
+    return absl::UnauthenticatedError(
+        "this job wants to know who calls: a token (token_file, "
+        "AGG_TOKEN_FILE) or a client certificate");
+  } else {
+    found = FindSan(credentials.sans);
+    if (found == nullptr) {
+      *reason = DenialReason::kUnknownPeer;
+      return absl::UnauthenticatedError(
+          "the certificate's names are those of no identity of this job");
+    }
+  }
+  Caller caller;
+  caller.identity = found->options.name;
+  caller.roles = found->options.roles;
+  caller.known = true;
+  return caller;
+}
+
+}  // namespace agg

@@ -1,0 +1,105 @@
+// Who a caller is, of what its connection proves: the identities of the
+// configuration.
+#ifndef AGG_SERVER_ACCESS_IDENTITIES_H_
+#define AGG_SERVER_ACCESS_IDENTITIES_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "server/access/access_rules.h"
+#include "server/access/role.h"
+#include "server/base/clock.h"
+#include "server/base/denial_counts.h"
+#include "server/base/token_file.h"
+
+namespace agg {
+
+struct IdentityOptions {
+  std::string name;
+  // Names in a certificate (SPIFFE URIs, DNS names): complete, or a beginning
+  // with one `*` behind it.
+  std::vector<std::string> sans;
+  std::string token_file;  // "": it has no token
+  Roles roles;
+};
+
+// The name of the identity that is made of AccessOptions::shard_token_file.
+inline constexpr char kShardIdentity[] = "shard";
+
+struct AuditFileOptions {
+  std::string path;  // "": none
+  int64_t max_bytes = int64_t{64} << 20;
+};
+
+// proto/config.proto, `security`, as plain values.
+struct AccessOptions {
+  std::vector<IdentityOptions> identities;  // empty: everybody may everything
+  std::string shard_token_file;             // "": shards have certificates
+  bool health = true;      // grpc.health.v1 answers, whoever asks
+  bool reflection = true;  // likewise gRPC's reflection
+  bool insecure = false;   // tokens may go over the network in clear text
+  AuditFileOptions audit;
+
+  bool on() const { return !identities.empty(); }
+};
+
+// What a connection says of its other end.
+struct Credentials {
+  std::optional<std::string> token;  // of `authorization: Bearer TOKEN`
+  std::vector<std::string> sans;     // of a certificate that was verified
+};
+
+// "Bearer TOKEN", the scheme in any case; nothing if it is not that.
+std::optional<std::string> BearerToken(absl::string_view authorization);
+
+// Whether the name in a certificate is one that the pattern (as above) means.
+bool SanMatches(absl::string_view pattern, absl::string_view san);
+
+// Thread-safe.
+class Identities {
+ public:
+  // Opens the token files; errors name the field and the reason, never a token.
+  // `clock` outlives it. `read` null: the system's files.
+  static absl::StatusOr<std::unique_ptr<Identities>> Make(
+      const AccessOptions& options, const Clock* clock,
+      const TokenFile::Reader& read = nullptr);
+
+  // UNAUTHENTICATED, and *reason: it has no credential, a token that is not
+  // valid, or a certificate of no identity. A token counts before a
+  // certificate, and the first identity in their order before others.
+  absl::StatusOr<Caller> Resolve(const Credentials& credentials,
+                                 DenialReason* reason);
+
+  // What this process presents itself to other shards with; null: by its
+  // certificate alone.
+  TokenFile* own_token() const { return own_token_; }
+  // Whether some worker or observer has a certificate alone, so that nothing
+  // can say who it is on a Unix socket.
+  bool needs_certificates() const { return needs_certificates_; }
+
+ private:
+  struct Entry {
+    IdentityOptions options;
+    std::unique_ptr<TokenFile> tokens;  // null: none
+  };
+
+  Identities() = default;
+  absl::Status Add(const std::string& field, IdentityOptions options,
+                   const Clock* clock, const TokenFile::Reader& read);
+  const Entry* FindToken(absl::string_view token) const;
+  const Entry* FindSan(const std::vector<std::string>& sans) const;
+
+  std::vector<Entry> entries_;
+  TokenFile* own_token_ = nullptr;
+  bool needs_certificates_ = false;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_ACCESS_IDENTITIES_H_

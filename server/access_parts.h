@@ -1,0 +1,60 @@
+// Who may do what in this process, and what is kept of what they did: the parts
+// of server/access, wired together.
+#ifndef AGG_SERVER_ACCESS_PARTS_H_
+#define AGG_SERVER_ACCESS_PARTS_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/access/audit_file.h"
+#include "server/access/audit_trail.h"
+#include "server/access/caller_gate.h"
+#include "server/access/identities.h"
+#include "server/base/denial_counts.h"
+#include "server/round/recovery.h"
+#include "server/shard/region_grant.h"
+#include "server/shard/shard_engine.h"
+
+namespace agg {
+
+// Thread-safe.
+class AccessParts {
+ public:
+  // Opens the files of tokens and of the audit; INVALID_ARGUMENT or UNAVAILABLE
+  // names the field. `tls`: its ports have it; `listen_host`: where it listens.
+  static absl::StatusOr<std::unique_ptr<AccessParts>> Make(
+      const AccessOptions& options, bool tls, const std::string& listen_host);
+
+  const CallerGate* gate() const { return gate_.get(); }
+  const DenialCounts* denials() const { return &denials_; }
+  // What this process presents to other shards; null: nothing.
+  std::function<std::string()> own_token() const;
+  // Whether callers on a Unix socket can say who they are; and on that of
+  // shared memory, which has no TLS.
+  bool offers_local_sockets() const;
+  bool offers_regions() const;
+  // ShardEngine::GrantRegions for one that may have them (P45).
+  absl::StatusOr<RegionGrant> GrantRegions(ShardEngine* engine,
+                                           const RegionQuery& query) const;
+  // The job goes on from that version of a checkpoint.
+  void NoteRestored(const VersionId& id) const;
+
+ private:
+  AccessParts() = default;
+  void LogAccess() const;
+
+  AccessOptions options_;
+  bool tls_ = false;
+  DenialCounts denials_;
+  std::unique_ptr<AuditFile> file_;         // null: none
+  std::unique_ptr<AuditTrail> audit_;       // writes to it
+  std::unique_ptr<Identities> identities_;  // null: nobody is asked
+  std::unique_ptr<CallerGate> gate_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_ACCESS_PARTS_H_

@@ -1,0 +1,84 @@
+// A file of bearer tokens, one a line: read anew when it has changed, so that
+// tokens are replaced while processes run. Nothing here logs or returns a token
+// but tokens().
+#ifndef AGG_SERVER_BASE_TOKEN_FILE_H_
+#define AGG_SERVER_BASE_TOKEN_FILE_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "server/base/clock.h"
+#include "server/base/mutex.h"
+
+namespace agg {
+
+// Bytes of a token, and of a file.
+inline constexpr int kMinTokenBytes = 16;
+inline constexpr int kMaxTokenBytes = 512;
+inline constexpr int kMaxTokenFileBytes = 65536;
+
+// The tokens of such a file: lines without spaces around them; empty lines and
+// those that begin with '#' count for nothing. INVALID_ARGUMENT names the line,
+// and never what it says: too short, too long, or with bytes that no header of
+// HTTP/2 may have.
+absl::StatusOr<std::vector<std::string>> ParseTokens(absl::string_view text);
+
+// Whether they are equal. Takes a time that depends on the lengths alone.
+bool SameToken(absl::string_view a, absl::string_view b);
+
+// Thread-safe.
+class TokenFile {
+ public:
+  using Tokens = std::shared_ptr<const std::vector<std::string>>;
+  // The bytes of a file; an error with the reason, without the path.
+  using Reader =
+      std::function<absl::StatusOr<std::string>(const std::string& path)>;
+
+  // How often it is looked at: a change counts so much later at most.
+  static constexpr absl::Duration kLook = absl::Seconds(1);
+
+  // Reads it. An error names `path` and the reason: it cannot be read, it has
+  // no token, or as ParseTokens. One that others than its owner may read is
+  // logged. `clock` outlives it; `read` null: the system's.
+  static absl::StatusOr<std::unique_ptr<TokenFile>> Open(
+      const std::string& path, const Clock* clock, Reader read = nullptr);
+
+  // What is valid now, in the file's order; looks at the file if that is due. A
+  // file that cannot be read any more, or is damaged, changes nothing, which is
+  // logged once; one without tokens leaves none. One thread looks at a time:
+  // others get what there was.
+  Tokens tokens();
+  // The first one, which this process presents itself with; "": there is none.
+  std::string first();
+
+  const std::string& path() const { return path_; }
+
+ private:
+  TokenFile(std::string path, const Clock* clock, Reader read)
+      : path_(std::move(path)), clock_(clock), read_(std::move(read)) {}
+
+  absl::StatusOr<std::vector<std::string>> Read() const;
+  void Take(const absl::StatusOr<std::vector<std::string>>& read)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::string path_;
+  const Clock* const clock_;
+  const Reader read_;
+  Mutex mutex_;
+  Tokens tokens_ ABSL_GUARDED_BY(mutex_);
+  absl::Time looked_at_ ABSL_GUARDED_BY(mutex_);
+  bool looking_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string logged_ ABSL_GUARDED_BY(mutex_);  // the last error
+};
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_BASE_TOKEN_FILE_H_

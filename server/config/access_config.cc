@@ -1,0 +1,189 @@
+#include "server/config/access_config.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "server/access/role.h"
+#include "server/base/address.h"
+#include "server/base/field_error.h"
+
+namespace agg {
+namespace {
+
+// With less, the file would begin anew every few hundred lines.
+constexpr int64_t kMinAuditBytes = 65536;
+constexpr int kMaxIdentities = 256;
+constexpr size_t kMaxSanBytes = 512;
+
+bool IsName(const std::string& name) {
+  return !name.empty() && name.size() <= 64 &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '-';
+         });
+}
+
+void CheckSans(const std::string& path, const v1::IdentityConfig& config,
+               FieldErrors* errors) {
+  for (int i = 0; i < config.san_size(); ++i) {
+    const std::string& san = config.san(i);
+    const size_t star = san.find('*');
+    // A lone * would be every certificate that the CA has ever signed.
+    const bool good = !san.empty() && san.size() <= kMaxSanBytes && star != 0 &&
+                      (star == std::string::npos || star + 1 == san.size());
+    if (good) continue;
+    errors->Add(FieldError(
+        absl::StrCat(path, ".san[", i, "]"), Quoted(san),
+        "a SPIFFE URI or a DNS name, or its beginning with a * behind it"));
+  }
+}
+
+Roles TakeRoles(const std::string& path, const v1::IdentityConfig& config,
+                FieldErrors* errors) {
+  Roles roles;
+  for (int i = 0; i < config.roles_size(); ++i) {
+    const std::optional<Role> role = ParseRole(config.roles(i));
+    if (role.has_value()) {
+      roles.Add(*role);
+    } else {
+      errors->Add(FieldError(absl::StrCat(path, ".roles[", i, "]"),
+                             Quoted(config.roles(i)), kAllowedRoles));
+    }
+  }
+  if (config.roles().empty()) {
+    errors->Add(FieldError(absl::StrCat(path, ".roles"), "empty",
+                           absl::StrCat("one or more of ", kAllowedRoles)));
+  }
+  return roles;
+}
+
+IdentityOptions TakeIdentity(const std::string& path,
+                             const v1::IdentityConfig& config,
+                             std::set<std::string>* names,
+                             FieldErrors* errors) {
+  if (!IsName(config.name()) || !names->insert(config.name()).second) {
+    errors->Add(FieldError(absl::StrCat(path, ".name"), Quoted(config.name()),
+                           "[A-Za-z0-9_.-]{1,64}, which no other identity has"
+                           " (\"shard\" is that of shard_token_file)"));
+  }
+  CheckSans(path, config, errors);
+  if (config.san().empty() && config.token_file().empty()) {
+    errors->Add(FieldError(absl::StrCat(path, ".token_file"), "\"\"",
+                           "a file of tokens, where the identity has no san"));
+  }
+  IdentityOptions options;
+  options.name = config.name();
+  options.sans.assign(config.san().begin(), config.san().end());
+  options.token_file = config.token_file();
+  options.roles = TakeRoles(path, config, errors);
+  return options;
+}
+
+// Two shards or more have to be able to say who they are.
+void CheckShardCredential(const v1::JobConfig& config,
+                          const AccessOptions& options, FieldErrors* errors) {
+  const std::string& file = config.security().shard_token_file();
+  if (!options.on()) {
+    if (file.empty()) return;
+    errors->Add(FieldError("security.shard_token_file", Quoted(file),
+                           "only with security.identities"));
+    return;
+  }
+  const bool by_certificate = std::any_of(
+      options.identities.begin(), options.identities.end(),
+      [](const IdentityOptions& identity) {
+        return identity.roles.Has(Role::kShard) && !identity.sans.empty();
+      });
+  if (!file.empty() || by_certificate) return;
+  errors->Add(FieldError(
+      "security.shard_token_file", "\"\"",
+      "with security.identities: a file of tokens, or an identity with a san "
+      "and the role \"shard\", which the shards' certificates have"));
+}
+
+bool TakeSwitch(absl::string_view field, const std::string& value,
+                FieldErrors* errors) {
+  if (value != "open" && value != "off") {
+    errors->Add(FieldError(field, Quoted(value), "\"open\", \"off\""));
+  }
+  return value == "open";
+}
+
+AuditFileOptions TakeAudit(const v1::AuditConfig& config, FieldErrors* errors) {
+  if (!config.path().empty() && config.path().back() == '/') {
+    errors->Add(FieldError("security.audit.path", Quoted(config.path()),
+                           "a file's path"));
+  }
+  errors->Add(CheckField(config.max_bytes() >= kMinAuditBytes,
+                         "security.audit.max_bytes",
+                         static_cast<double>(config.max_bytes()),
+                         absl::StrCat(">= ", kMinAuditBytes)));
+  return {config.path(), config.max_bytes()};
+}
+
+bool HasTokens(const AccessOptions& options) {
+  return !options.shard_token_file.empty() ||
+         std::any_of(options.identities.begin(), options.identities.end(),
+                     [](const IdentityOptions& identity) {
+                       return !identity.token_file.empty();
+                     });
+}
+
+}  // namespace
+
+void CompleteAccess(v1::JobConfig* config) {
+  v1::SecurityConfig* const security = config->mutable_security();
+  if (security->health().empty()) security->set_health("open");
+  if (security->reflection().empty()) {
+    security->set_reflection(security->identities().empty() ? "open" : "off");
+  }
+  if (security->audit().max_bytes() == 0) {
+    security->mutable_audit()->set_max_bytes(int64_t{64} << 20);
+  }
+}
+
+absl::StatusOr<AccessOptions> MakeAccessOptions(const v1::JobConfig& config) {
+  const v1::SecurityConfig& security = config.security();
+  FieldErrors errors;
+  AccessOptions options;
+  if (security.identities_size() > kMaxIdentities) {
+    return FieldError("number of security.identities",
+                      absl::StrCat(security.identities_size()),
+                      absl::StrCat("0 to ", kMaxIdentities));
+  }
+  std::set<std::string> names = {kShardIdentity};
+  for (int i = 0; i < security.identities_size(); ++i) {
+    options.identities.push_back(
+        TakeIdentity(absl::StrCat("security.identities[", i, "]"),
+                     security.identities(i), &names, &errors));
+  }
+  if (config.shards_size() > 1 || !security.shard_token_file().empty()) {
+    CheckShardCredential(config, options, &errors);
+  }
+  options.shard_token_file = security.shard_token_file();
+  options.health = TakeSwitch("security.health", security.health(), &errors);
+  options.reflection =
+      TakeSwitch("security.reflection", security.reflection(), &errors);
+  options.insecure = security.insecure();
+  options.audit = TakeAudit(security.audit(), &errors);
+  if (!errors.empty()) return errors.status();
+  return options;
+}
+
+absl::Status CheckTokensStayPrivate(const AccessOptions& options, bool tls,
+                                    const std::string& listen_host) {
+  if (tls || options.insecure || !HasTokens(options) ||
+      IsLoopback(listen_host)) {
+    return absl::OkStatus();
+  }
+  return FieldError(
+      "the address to listen on", listen_host,
+      "a loopback address where security has tokens and no TLS, or any with "
+      "security { insecure: true }: tokens would cross the network in clear "
+      "text");
+}
+
+}  // namespace agg

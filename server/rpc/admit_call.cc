@@ -1,0 +1,53 @@
+#include "server/rpc/admit_call.h"
+
+#include <grpc/grpc_security_constants.h>
+
+#include <iterator>
+
+#include "server/access/identities.h"
+
+namespace agg {
+namespace {
+
+// A header that is not one bearer token is a token that nobody has.
+Credentials CredentialsOf(const grpc::CallbackServerContext& context) {
+  Credentials credentials;
+  const auto& metadata = context.client_metadata();
+  const auto sent = metadata.equal_range("authorization");
+  if (sent.first != sent.second) {
+    const grpc::string_ref value = sent.first->second;
+    credentials.token =
+        std::next(sent.first) == sent.second
+            ? BearerToken({value.data(), value.size()}).value_or("")
+            : "";
+  }
+  const auto auth = context.auth_context();
+  if (auth != nullptr) credentials.sans = CertificateNames(*auth);
+  return credentials;
+}
+
+}  // namespace
+
+std::vector<std::string> CertificateNames(const grpc::AuthContext& context) {
+  std::vector<std::string> names;
+  if (!context.IsPeerAuthenticated()) return names;
+  for (const char* property :
+       {GRPC_PEER_SPIFFE_ID_PROPERTY_NAME, GRPC_PEER_URI_PROPERTY_NAME,
+        GRPC_PEER_DNS_PROPERTY_NAME}) {
+    for (const grpc::string_ref& value : context.FindPropertyValues(property)) {
+      names.emplace_back(value.data(), value.size());
+    }
+  }
+  return names;
+}
+
+absl::StatusOr<Caller> AdmitCall(const CallerGate& gate,
+                                 const grpc::CallbackServerContext& context,
+                                 absl::string_view method) {
+  if (gate.asks()) {
+    return gate.Admit(CredentialsOf(context), context.peer(), method);
+  }
+  return gate.Admit({}, gate.audits() ? context.peer() : "", method);
+}
+
+}  // namespace agg

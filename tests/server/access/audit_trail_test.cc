@@ -1,0 +1,116 @@
+#include "server/access/audit_trail.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace agg {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+AuditEvent Event(const std::string& action, const std::string& who) {
+  AuditEvent event;
+  event.action = action;
+  event.who = who;
+  event.from = "ipv4:10.0.0.1:1234";
+  event.outcome = "OK";
+  return event;
+}
+
+TEST(AuditLineTest, IsOneObjectInOneLineWhateverTheTextsAre) {
+  AuditEvent event = Event("join", "a\n\"b\"");
+  event.time = absl::FromUnixMillis(1763800000123);
+  event.rank = 3;
+  event.session = uint64_t{1} << 63;
+  event.detail = "\x1b[2J\xff";
+  const std::string line = AuditLine(event);
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+  const auto read = nlohmann::json::parse(line);
+  EXPECT_EQ(read["time"], "2025-11-22T08:26:40.123Z");
+  EXPECT_EQ(read["who"], "a\n\"b\"");
+  EXPECT_EQ(read["rank"], 3);
+  EXPECT_EQ(read["session"], uint64_t{1} << 63);
+  EXPECT_EQ(read["detail"], "\x1b[2J\xef\xbf\xbd");
+}
+
+class AuditTrailTest : public ::testing::Test {
+ protected:
+  FakeClock clock_;
+  std::vector<std::string> lines_;
+  AuditTrail trail_{
+      &clock_, [this](const std::string& line) { lines_.push_back(line); }};
+};
+
+TEST_F(AuditTrailTest, KeepsTheNewestInTheirOrder) {
+  for (size_t i = 0; i < AuditTrail::kMaxEvents + 5; ++i) {
+    clock_.Advance(absl::Seconds(1));
+    trail_.Note(Event("join", absl::StrCat(i)));
+  }
+  const std::vector<AuditEvent> all = trail_.Last(0);
+  ASSERT_THAT(all, SizeIs(AuditTrail::kMaxEvents));
+  EXPECT_EQ(all.front().who, "5");
+  const std::vector<AuditEvent> last = trail_.Last(2);
+  ASSERT_THAT(last, SizeIs(2));
+  EXPECT_EQ(last.back().who, absl::StrCat(AuditTrail::kMaxEvents + 4));
+  EXPECT_THAT(lines_, SizeIs(AuditTrail::kMaxEvents + 5));
+}
+
+TEST_F(AuditTrailTest, LongTextsAreCut) {
+  AuditEvent event = Event("set_rule", "x");
+  event.detail = std::string(100000, 'y');
+  trail_.Note(event);
+  EXPECT_THAT(trail_.Last(0)[0].detail, SizeIs(kMaxAuditTextBytes));
+  EXPECT_LE(lines_[0].size(), size_t{kMaxAuditBytes});
+}
+
+TEST_F(AuditTrailTest, DenialsAlikeAreOneWithACount) {
+  trail_.Note(Event("join", "good"));
+  for (int i = 0; i < 1000; ++i) {
+    AuditEvent denial = Event("", "eve");
+    denial.from = absl::StrCat("ipv4:10.0.0.1:", i);  // new connections
+    trail_.NoteDenial(denial);
+  }
+  std::vector<AuditEvent> all = trail_.Last(0);
+  ASSERT_THAT(all, SizeIs(2));
+  EXPECT_EQ(all[1].action, "denial");
+  EXPECT_EQ(all[1].times, 1000);
+  EXPECT_THAT(lines_, SizeIs(2));
+  // Later it is said again.
+  clock_.Advance(AuditTrail::kTogether);
+  trail_.NoteDenial(Event("", "eve"));
+  EXPECT_THAT(trail_.Last(0), SizeIs(3));
+}
+
+TEST_F(AuditTrailTest, DenialsFromEverywherePushNothingElseOut) {
+  trail_.Note(Event("join", "good"));
+  constexpr int kMany = 20000;
+  for (int i = 0; i < kMany; ++i) {
+    AuditEvent denial = Event("", "");
+    denial.from = absl::StrCat("ipv4:10.0.", i / 200, ".", i % 200, ":1");
+    trail_.NoteDenial(denial);
+  }
+  const std::vector<AuditEvent> all = trail_.Last(0);
+  EXPECT_EQ(all.front().who, "good");
+  EXPECT_THAT(all, SizeIs(1 + AuditTrail::kMaxNewDenials + 1));
+  EXPECT_THAT(lines_, SizeIs(1 + AuditTrail::kMaxNewDenials + 1));
+  uint64_t counted = 0;
+  for (const AuditEvent& event : all) counted += event.times;
+  EXPECT_EQ(counted, 1 + kMany);
+}
+
+TEST_F(AuditTrailTest, DenialsAreBounded) {
+  for (int i = 0; i < 2000; ++i) {
+    clock_.Advance(AuditTrail::kTogether);
+    trail_.NoteDenial(Event("", absl::StrCat(i)));
+  }
+  EXPECT_THAT(trail_.Last(0), SizeIs(AuditTrail::kMaxDenials));
+}
+
+}  // namespace
+}  // namespace agg

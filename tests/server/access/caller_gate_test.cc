@@ -1,0 +1,106 @@
+#include "server/access/caller_gate.h"
+
+#include <memory>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace agg {
+namespace {
+
+using ::testing::SizeIs;
+
+constexpr char kToken[] = "worker-token-0123";
+constexpr char kPush[] = "agg.v1.Shard/Push";
+
+class CallerGateTest : public ::testing::Test {
+ protected:
+  CallerGateTest() {
+    AccessOptions options;
+    options.identities = {{"trainer", {}, "/w", {Role::kWorker}}};
+    auto made = Identities::Make(options, &clock_, [](const std::string&) {
+      return std::string(kToken);
+    });
+    EXPECT_TRUE(made.ok()) << made.status();
+    identities_ = *std::move(made);
+    gate_ = std::make_unique<CallerGate>(
+        CallerGate::Parts{identities_.get(), &audit_, &denials_});
+  }
+
+  absl::StatusOr<Caller> Admit(const std::string& token,
+                               const std::string& method) {
+    Credentials credentials;
+    if (!token.empty()) credentials.token = token;
+    return gate_->Admit(credentials, "ipv4:1.2.3.4:5", method);
+  }
+
+  FakeClock clock_;
+  AuditTrail audit_{&clock_};
+  DenialCounts denials_;
+  std::unique_ptr<Identities> identities_;
+  std::unique_ptr<CallerGate> gate_;
+};
+
+TEST_F(CallerGateTest, WhoMayIsLetInAndNothingIsKept) {
+  const auto caller = Admit(kToken, kPush);
+  ASSERT_TRUE(caller.ok()) << caller.status();
+  EXPECT_EQ(caller->identity, "trainer");
+  EXPECT_EQ(caller->from, "ipv4:1.2.3.4:5");
+  EXPECT_THAT(gate_->Events(0), SizeIs(0));
+}
+
+TEST_F(CallerGateTest, RefusalsAreCountedByReasonAndAudited) {
+  EXPECT_TRUE(absl::IsUnauthenticated(Admit("", kPush).status()));
+  EXPECT_TRUE(
+      absl::IsUnauthenticated(Admit("wrong-token-01234", kPush).status()));
+  EXPECT_TRUE(
+      absl::IsPermissionDenied(Admit(kToken, "agg.v1.Admin/Drain").status()));
+  const auto caller = Admit(kToken, kPush);
+  ASSERT_TRUE(caller.ok());
+  EXPECT_TRUE(
+      gate_->CheckSession(*caller, std::string("trainer"), kPush, 7).ok());
+  EXPECT_TRUE(absl::IsPermissionDenied(
+      gate_->CheckSession(*caller, std::string("other"), kPush, 7)));
+  EXPECT_TRUE(absl::IsNotFound(gate_->CheckSession(
+      *caller, absl::NotFoundError("no such session"), kPush, 7)));
+  EXPECT_EQ(denials_.count(DenialReason::kNoCredential), 1);
+  EXPECT_EQ(denials_.count(DenialReason::kBadToken), 1);
+  EXPECT_EQ(denials_.count(DenialReason::kRole), 1);
+  EXPECT_EQ(denials_.count(DenialReason::kSession), 1);
+  const auto events = gate_->Events(0);
+  ASSERT_THAT(events, SizeIs(4));
+  EXPECT_EQ(events[0].who, "");
+  EXPECT_EQ(events[2].who, "trainer");
+  EXPECT_EQ(events[2].detail, "agg.v1.Admin/Drain");
+  EXPECT_EQ(events[3].session, 7);
+  for (const AuditEvent& event : events) {
+    EXPECT_EQ(event.outcome.find("wrong-token"), std::string::npos);
+  }
+}
+
+TEST_F(CallerGateTest, WhatWasDoneSaysWhoAndFromWhere) {
+  const auto caller = Admit(kToken, kPush);
+  ASSERT_TRUE(caller.ok());
+  AuditEvent event;
+  event.action = "join";
+  event.rank = 2;
+  gate_->NoteDone(*caller, event, absl::OkStatus());
+  const auto events = gate_->Events(0);
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_EQ(events[0].who, "trainer");
+  EXPECT_EQ(events[0].from, "ipv4:1.2.3.4:5");
+  EXPECT_EQ(events[0].outcome, "OK");
+}
+
+TEST(OpenCallerGateTest, LetsEverybodyIn) {
+  const auto caller = CallerGate::Open()->Admit({}, "x", "agg.v1.Admin/Drain");
+  ASSERT_TRUE(caller.ok());
+  EXPECT_FALSE(caller->known);
+  EXPECT_TRUE(CallerGate::Open()
+                  ->CheckSession(*caller, std::string("other"), kPush, 1)
+                  .ok());
+}
+
+}  // namespace
+}  // namespace agg

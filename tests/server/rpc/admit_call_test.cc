@@ -1,0 +1,40 @@
+// Every method of every service has its line in the table of roles.
+#include "server/rpc/admit_call.h"
+
+#include <google/protobuf/descriptor.h>
+
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "proto/admin.pb.h"
+#include "proto/agg.pb.h"
+#include "proto/control.pb.h"
+#include "server/access/access_rules.h"
+
+namespace agg {
+namespace {
+
+void ExpectRoles(const google::protobuf::FileDescriptor& file) {
+  EXPECT_GT(file.service_count(), 0) << file.name();
+  for (int s = 0; s < file.service_count(); ++s) {
+    const google::protobuf::ServiceDescriptor& service = *file.service(s);
+    for (int m = 0; m < service.method_count(); ++m) {
+      const std::string method =
+          absl::StrCat(service.full_name(), "/", service.method(m)->name());
+      const auto roles = RolesOf(method);
+      ASSERT_TRUE(roles.has_value()) << method;
+      EXPECT_FALSE(roles->empty()) << method;
+    }
+  }
+}
+
+TEST(AdmitCallTest, EveryMethodHasItsRoles) {
+  ExpectRoles(*v1::JoinRequest::descriptor()->file());
+  ExpectRoles(*v1::PhaseRequest::descriptor()->file());
+  ExpectRoles(*v1::SetRuleRequest::descriptor()->file());
+}
+
+}  // namespace
+}  // namespace agg
