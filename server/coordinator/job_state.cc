@@ -36,6 +36,7 @@ JobState::JobState(const CoordinatorOptions& options, uint64_t epoch,
     member.lease_end = lease_end;
     sessions_.Begin(member.session, member.rank);
     highest_session_ = std::max(highest_session_, member.session);
+    newest_sessions_[member.rank] = member.session;
     members_[member.rank] = std::move(member);
   }
 }
