@@ -240,30 +240,6 @@ uint64_t Coordinator::Commit(CommitCall call, OutcomeCallback done) {
   return 0;
 }
 
-uint64_t Coordinator::WaitRound(uint64_t epoch, const OutcomeQuery& query,
-                                OutcomeCallback done) {
-  OutcomeAnswer answer;
-  {
-    MutexLock lock(&mutex_);
-    const absl::Status status = epoch == 0 ? state_.CheckAcceptingCalls()
-                                           : state_.CheckAcceptingCalls(epoch);
-    answer = status.ok() ? state_.job()->Answer(query) : status;
-    if (IsPending(answer)) {
-      const absl::StatusOr<uint64_t> number =
-          state_.waiters()->Add(OutcomeWaiters::Call::kWaitRound, query, done);
-      if (number.ok()) return *number;
-      answer = number.status();
-    }
-  }
-  OutcomeWaiters::Reply(done, answer);
-  return 0;
-}
-
-void Coordinator::CancelWait(uint64_t number) {
-  MutexLock lock(&mutex_);
-  state_.waiters()->Remove(number);
-}
-
 // --- Operators and questions -------------------------------------------------
 
 // So that nothing is lost by a stop in good order, whichever shards go with it.

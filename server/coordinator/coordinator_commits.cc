@@ -94,6 +94,14 @@ CloseOffers CoordinatorState::TakeOffers() {
   return offers;
 }
 
+void CoordinatorState::NoteArrivals(const ClosingRound& round) {
+  std::vector<RowArrival> rows;
+  for (const auto& [rank, contribution] : round.contributions) {
+    rows.push_back({rank, contribution.committed_at});
+  }
+  arrivals_.NoteRound(round.round, rows);
+}
+
 void CoordinatorState::GiveUpAwaited(uint64_t round, absl::Time now) {
   for (const CommitCall& call : awaited_.TakeUpTo(round)) {
     const absl::StatusOr<int32_t> rank = job_->sessions().Rank(call.session);

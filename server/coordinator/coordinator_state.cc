@@ -195,14 +195,6 @@ DeferredCalls CoordinatorState::LoseEpoch(uint64_t epoch,
 
 // --- Rounds ------------------------------------------------------------------
 
-void CoordinatorState::NoteArrivals(const ClosingRound& round) {
-  std::vector<RowArrival> rows;
-  for (const auto& [rank, contribution] : round.contributions) {
-    rows.push_back({rank, contribution.committed_at});
-  }
-  arrivals_.NoteRound(round.round, rows);
-}
-
 CloseSnapshot CoordinatorState::Snapshot() const {
   CloseSnapshot snapshot = job_->close_snapshot();
   snapshot.below_floor_since = floor_.below_since();

@@ -65,6 +65,8 @@ absl::StatusOr<uint64_t> JobState::SessionFor(const JoinCall& call) const {
     return absl::AbortedError(
         absl::StrCat("superseded: another session joined as rank ", call.rank));
   }
+  const auto newest = newest_sessions_.find(call.rank);
+  if (newest != newest_sessions_.end() && newest->second > former) return fresh;
   // One that ran out gets a new number, and so does one that nobody can have.
   const bool known = sessions_.Knows(former);
   return known || former >= first ? fresh : former;
@@ -119,6 +121,7 @@ SessionChange JobState::BeginJoin(const JoinCall& call, uint64_t session) {
   change.client = call.client;
   change.identity = call.identity;
   highest_session_ = std::max(highest_session_, session);
+  newest_sessions_[call.rank] = session;
   const auto former = members_.find(call.rank);
   if (former != members_.end()) {
     change.replaces = former->second.session;

@@ -38,6 +38,7 @@ JobState::JobState(const CoordinatorOptions& options, uint64_t epoch,
     sessions_.Begin(member.session, member.rank, member.first_round,
                     member.client, member.identity);
     highest_session_ = std::max(highest_session_, member.session);
+    newest_sessions_[member.rank] = member.session;
     members_[member.rank] = std::move(member);
   }
 }

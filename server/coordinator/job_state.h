@@ -190,6 +190,8 @@ class JobState {
   uint64_t made_ = 0;     // the epoch that made it
   uint64_t history_ = 0;  // the epoch of the last seed or rewind
   uint64_t highest_session_ = 0;
+  // Of each rank that has had one in this epoch.
+  std::map<int32_t, uint64_t> newest_sessions_;
   std::optional<Manifest> manifest_;
   std::map<int32_t, Member> members_;
   SessionTable sessions_;

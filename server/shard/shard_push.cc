@@ -21,6 +21,19 @@ const SliceLanding* FindBadSlice(const FrameLanding& landing) {
   return bad == landing.slices.end() ? nullptr : &*bad;
 }
 
+absl::Status OtherSum(const SliceLanding& bad) {
+  return absl::DataLossError(absl::StrCat(
+      "slice ", bad.slice,
+      " arrived with another CRC32C than meta.crc32c says; push it again"));
+}
+
+// Whether the open round has the landing's row completely.
+bool Completes(const FrameLanding& landing,
+               const absl::StatusOr<bool>& complete) {
+  return complete.ok() && *complete && !landing.closed &&
+         landing.header.kind == PushKind::kGradient;
+}
+
 }  // namespace
 
 absl::Status ShardEngine::AdmitFrame(FrameLanding* landing) const {
@@ -140,18 +153,14 @@ absl::StatusOr<FrameResult> ShardEngine::EndFrame(const FrameLanding& landing) {
     WakeFiller();
     claims_ended_.NotifyAll();
     if (!landing.closed) complete = open_round_->Complete(landing);
-    result.round_complete = complete.ok() && *complete && !landing.closed &&
-                            landing.header.kind == PushKind::kGradient &&
-                            epoch.ok() && !open_round_->CompleteRound().empty();
+    result.round_complete = epoch.ok() && Completes(landing, complete) &&
+                            !open_round_->CompleteRound().empty();
   }
   result.more = options_.reports_together && !result.round_complete;
   if (result.round_complete) OfferClose(landing.header.epoch);
   TellOfWaves(landing.header, result.waves);
-  if (const SliceLanding* bad = FindBadSlice(landing)) {
-    return absl::DataLossError(absl::StrCat(
-        "slice ", bad->slice,
-        " arrived with another CRC32C than meta.crc32c says; push it again"));
-  }
+  const SliceLanding* const bad = FindBadSlice(landing);
+  if (bad != nullptr) return OtherSum(*bad);
   if (!complete.ok()) return complete.status();
   if (!epoch.ok()) return epoch;
   result.acknowledge = *complete;

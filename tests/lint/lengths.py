@@ -48,6 +48,9 @@ LONG_FILES = {
 LONG_FUNCTIONS = {
     "kernels/cpu/gram_tiles-inl.h: void ComputeTile":
         "one loop over registers, which a call would spill",
+    "server/shard/shard_phases.cc: "
+    "absl::StatusOr<PhaseResult> ShardEngine::Dispatch":
+        "one case for each phase",
     "server/coordinator/coordinator_status.cc: "
     "JobStatus CoordinatorState::Status":
         "one line for each field",

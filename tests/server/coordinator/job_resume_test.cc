@@ -149,6 +149,19 @@ TEST_F(JobResumeTest, TheHighestSessionOfARankWins) {
   EXPECT_EQ(change.replaces, kSession);
 }
 
+// A shard that has heard of the rank's newer session in this epoch takes the
+// reports of a lower one for late: its row would be waited for without end.
+TEST_F(JobResumeTest, ALowerOneGetsANewNumberAlsoWhenTheHigherHasGone) {
+  const JoinCall newer = Resuming(2, 43, 5, kBefore);
+  ASSERT_EQ(*state_.SessionFor(newer), 43u);
+  state_.FinishJoin(newer, state_.BeginJoin(newer, 43), At(0));
+  ASSERT_EQ(state_.Leave(43), absl::OkStatus());
+  const JoinCall older = Resuming(2, 42, 5, kBefore);
+  EXPECT_GT(*state_.SessionFor(older), kEpoch * 4096);
+  // Those of other ranks are not concerned.
+  EXPECT_EQ(*state_.SessionFor(Resuming(3, 41, 5, kBefore)), 41u);
+}
+
 TEST_F(JobResumeTest, ASessionThatIsOverIsNotGivenAgain) {
   Expire(100);
   EXPECT_GT(*state_.SessionFor(Resuming(1, kSession, 5, kBefore)),

@@ -62,20 +62,20 @@ TEST(PeerGroupTest, LeavesOutWhoIsSkipped) {
   std::vector<std::thread::id> threads(3);
   const auto call = [&](int i, ShardPeer*) -> absl::Status {
     threads[i] = std::this_thread::get_id();
-    return absl::InternalError("broken");
+    return absl::InternalError("torn");
   };
-  EXPECT_EQ(group.ForEach(call, {false, true, true}).message(), "a: broken");
+  EXPECT_EQ(group.ForEach(call, {false, true, true}).message(), "a: torn");
   // One alone costs no wake-up.
   EXPECT_EQ(threads[0], std::this_thread::get_id());
   EXPECT_EQ(threads[1], std::thread::id());
   EXPECT_EQ(group.ForEach(call, {true, false, false}).message(),
-            "b: broken; c: broken");
+            "b: torn; c: torn");
   EXPECT_EQ(group.ForEach(call, {true, true, true}), absl::OkStatus());
   PeerGroup in_order({&a, &b, &c}, [](int) {
     return std::vector<int>{2, 0, 1};
   });
   EXPECT_EQ(in_order.ForEach(call, {false, true, false}).message(),
-            "a: broken; c: broken");
+            "a: torn; c: torn");
 }
 
 TEST(PeerGroupTest, RunsThemAtTheSameTime) {

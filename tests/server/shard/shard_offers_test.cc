@@ -214,6 +214,7 @@ TEST_F(ShardOffersTest, AHigherAttemptIsClosedWithAsEver) {
   Phase update = Update(0);
   update.rows = close.rows;
   EXPECT_EQ(Run(0, update), absl::OkStatus());
+  EXPECT_EQ(Run(1, Update(0)), absl::OkStatus());
   EXPECT_NE(*ring_.Pull(1), Undisturbed(1));
 }
 
