@@ -126,7 +126,9 @@ class ProcessTest(JobCase):
         server = self.serve(workers=2, lr=1.0)
         process = self.start("""
             client = agg.Client(arrays(), address, 0)
-            signal.signal(signal.SIGUSR1, lambda *_: say("handled"))
+            # Not print(): the next signal may come before it returns.
+            signal.signal(signal.SIGUSR1,
+                          lambda *_: os.write(1, b"handled\n"))
             tell_waits()
             say(client.step({"w": np.full(3, 2.0)}).ranks)
             """, server.address)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import types
 import weakref
 from typing import Any, Optional, Sequence
 
@@ -41,7 +42,7 @@ def _inside_another_backward() -> bool:
     checkpoints with use_reentrant=True do. The engine's number of it says
     nothing of the one around it."""
     backwards = 0
-    frame = sys._getframe()
+    frame: Optional[types.FrameType] = sys._getframe()
     while frame is not None:
         if frame.f_code is _FUNCTION:
             return True
