@@ -14,7 +14,7 @@ import numpy as np
 
 from tests.python.job_case import PACKAGE, WAIT, JobCase, agg
 from agg_server import errors, local_server
-from agg_server._abi import library_path
+from agg_server._abi import ABI_MINOR, library_path
 from agg_server.outcome import Outcome
 
 OUTCOME = Outcome(
@@ -103,10 +103,10 @@ class ImportTest(unittest.TestCase):
     def test_who_is_waited_for_is_said_without_a_logging_set_up(self):
         result = self.run_python(
             "import agg_server, logging\n"
-            "from agg_server import _session\n"
+            "from agg_server import _calls\n"
             "waiting, recovering = 7, 8\n"
             "for kind in (waiting, recovering):\n"
-            "    _session._log.log(_session._LEVELS[kind], 'heard %d', kind)")
+            "    _calls._log.log(_calls._LEVELS[kind], 'heard %d', kind)")
         self.assertEqual(result.stderr, "heard 7\nheard 8\n")
 
     def test_a_library_that_is_not_there(self):
@@ -135,7 +135,8 @@ class ImportTest(unittest.TestCase):
 
     def test_a_library_of_another_abi(self):
         library = str(library_path())
-        for name, value, allowed in (("ABI_VERSION", 2, "2.1 or a later 2.x"),
+        for name, value, allowed in (("ABI_VERSION", 2,
+                                      f"2.{ABI_MINOR} or a later 2.x"),
                                      ("ABI_MINOR", 99, "1.99 or a later 1.x")):
             out = self.refused("from agg_server import _abi\n"
                                f"_abi.{name} = {value}")
