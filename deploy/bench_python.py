@@ -6,6 +6,8 @@ against the C++ client's, on the same tensors. Systems take turns.
 """
 
 import contextlib
+import ctypes
+import mmap
 import pathlib
 import statistics
 from dataclasses import dataclass, field
@@ -24,10 +26,11 @@ KEYS = ("system", "variant", "transport", "workers", "bytes_per_worker",
         "hidden")
 # The model of bench_torch.py.
 MODEL_BYTES, MODEL_TENSORS = 4 * 11_173_962, 62
-SMALL_BYTES = 4_000
+SMALL_BYTES, LARGE_BYTES = 4_000, 100_000_000
 TRANSPORTS = ("shm_copy", "tcp")
 STEPS = 3  # of a turn
-ROUNDS = {SMALL_BYTES: 100, MODEL_BYTES: 5}
+# Of a turn of bare rounds, by their bytes and workers.
+ROUNDS = {(SMALL_BYTES, 1): 100, (SMALL_BYTES, 4): 100, (LARGE_BYTES, 1): 5}
 QUICK_ROUNDS = 5
 
 
@@ -70,12 +73,25 @@ def training(workers):
         for variant in ("", "overlap", "zero_copy,overlap")]
 
 
-def bare(num_bytes):
+def bare(num_bytes, workers):
     """Those of a table of rounds: of each transport the C++ client first."""
-    return [contender(kind, variant, transport, 1, num_bytes)
+    return [contender(kind, variant, transport, workers, num_bytes)
             for transport in TRANSPORTS
             for kind, variant in (("c++", ""), ("rounds", ""),
                                   ("rounds", "zero_copy"))]
+
+
+def make_barrier(path, parties):
+    """A pthread_barrier_t for processes, in a file: its path."""
+    path.write_bytes(bytes(64))
+    libc, attributes = ctypes.CDLL(None), (ctypes.c_char * 64)()
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+        barrier = (ctypes.c_char * 64).from_buffer(memory)
+        libc.pthread_barrierattr_init(attributes)
+        libc.pthread_barrierattr_setpshared(attributes, 1)
+        libc.pthread_barrier_init(barrier, attributes, parties)
+        del barrier  # else the memory could not be closed
+    return path
 
 
 def start(each, bin_folder, torch_python):
@@ -87,22 +103,21 @@ def start(each, bin_folder, torch_python):
                   f"--tensors={MODEL_TENSORS}"]
         address = ("" if each.kind == "ddp"
                    else team.start_servers(bin_folder))
-        if each.kind == "c++":
-            team.start_worker([
-                bin_folder / "tests/bench/transport_worker",
-                f"--coordinator={address}", "--rank=0", "--workers=1",
-                f"--barrier={bench_team.make_barrier(team)}",
-                f"--transport={system.transport}", *common])
-        else:
-            for rank in range(system.workers):
-                team.start_worker([
-                    torch_python, WORKER, f"--system={each.kind}",
-                    f"--rank={rank}", f"--workers={system.workers}",
-                    f"--store={team.folder / 'store'}",
-                    f"--coordinator={address}", f"--package={PACKAGE}",
-                    f"--libagg={bin_folder / 'worker_client/c/libagg.so'}",
-                    f"--transport={system.transport}",
-                    f"--variant={each.variant}", *common])
+        barrier = (bench_team.make_barrier(team) if each.kind == "c++" else
+                   make_barrier(team.folder / "barrier", system.workers))
+        common.append(f"--workers={system.workers}")
+        if each.kind in ("c++", "rounds"):
+            common.append(f"--barrier={barrier}")
+        for rank in range(system.workers):
+            own = [f"--rank={rank}", f"--coordinator={address}",
+                   f"--transport={system.transport}", *common]
+            team.start_worker(
+                [bin_folder / "tests/bench/transport_worker", *own]
+                if each.kind == "c++" else
+                [torch_python, WORKER, f"--system={each.kind}", *own,
+                 f"--store={team.folder / 'store'}", f"--package={PACKAGE}",
+                 f"--libagg={bin_folder / 'worker_client/c/libagg.so'}",
+                 f"--variant={each.variant}"])
         team.wait_until_ready()
     except BaseException:
         team.__exit__()
@@ -194,7 +209,8 @@ def rounds_table(entries):
               for key in ("median_ms", "min_ms", "max_ms")),
             _cell(entry["ratio"], "{:.3f}"),
             _cell(1e3 * (entry["median_ms"] - base), "{:.0f}")])
-    return (f"P = 1, bare rounds of {MODEL_TENSORS} tensors, "
+    return (f"P = {entries[0]['workers']}, bare rounds of {MODEL_TENSORS} "
+            "tensors, "
             f"{report.size_text(entries[0]['bytes_per_worker'])} together\n"
             f"{report.table(rows)}")
 
@@ -212,8 +228,8 @@ def run(options, say):
         raise job.RunError("--python needs PyTorch, which deploy/bench.sh "
                            "installs without --quick")
     entries = []
-    for num_bytes, per_turn in ROUNDS.items():
-        contenders = bare(num_bytes)
+    for (num_bytes, workers), per_turn in ROUNDS.items():
+        contenders = bare(num_bytes, workers)
         measure(contenders, QUICK_ROUNDS if options.quick else per_turn,
                 options)
         found = entries_of(contenders)

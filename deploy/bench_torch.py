@@ -9,7 +9,9 @@ nanoseconds.
 
 import argparse
 import contextlib
+import ctypes
 import json
+import mmap
 import os
 import sys
 import time
@@ -33,6 +35,7 @@ def parse():
     add("--variant", default="", help="overlap, zero_copy, with commas")
     add("--elements", type=int, default=0)
     add("--tensors", type=int, default=0)
+    add("--barrier", default="", help="a pthread_barrier_t of all workers")
     return parser.parse_args()
 
 
@@ -86,8 +89,20 @@ def open_worker(options, torch, model):
     return worker
 
 
+def barrier_of(path):
+    """A function that waits for all workers, or for nobody without a path."""
+    if not path:
+        return lambda: None
+    with open(path, "r+b") as file:
+        memory = mmap.mmap(file.fileno(), 0)
+    barrier = ctypes.c_char.from_buffer(memory)
+    wait = ctypes.CDLL(None).pthread_barrier_wait
+    return lambda: wait(ctypes.byref(barrier))
+
+
 def rounds(options, torch):
     """Bare rounds, whose gradients are there: what the package costs."""
+    wait_for_all = barrier_of(options.barrier)
     share = options.elements // options.tensors
     sizes = [share] * (options.tensors - 1)
     sizes.append(options.elements - sum(sizes))
@@ -99,6 +114,7 @@ def rounds(options, torch):
     def step():
         for tensor, gradient in zip(tensors.values(), row):
             tensor.grad = gradient
+        wait_for_all()
         begin = time.monotonic_ns()
         worker.step()
         end = time.monotonic_ns()

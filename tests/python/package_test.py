@@ -14,7 +14,7 @@ import numpy as np
 
 from tests.python.job_case import PACKAGE, WAIT, JobCase, agg
 from agg_server import errors, local_server
-from agg_server._abi import ABI_MINOR, library_path
+from agg_server._abi import library_path
 from agg_server.outcome import Outcome
 
 OUTCOME = Outcome(
@@ -135,13 +135,12 @@ class ImportTest(unittest.TestCase):
 
     def test_a_library_of_another_abi(self):
         library = str(library_path())
-        for name, value, allowed in (("ABI_VERSION", 2,
-                                      f"2.{ABI_MINOR} or a later 2.x"),
-                                     ("ABI_MINOR", 99, "1.99 or a later 1.x")):
+        for name, value, allowed in (("ABI_VERSION", 2, r"2\.\d+ or a later 2\.x"),
+                                     ("ABI_MINOR", 99, r"1\.99 or a later 1\.x")):
             out = self.refused("from agg_server import _abi\n"
                                f"_abi.{name} = {value}")
             self.assertRegex(out, rf"^{re.escape(library)} has version 1\.\d+ "
-                             rf"of the ABI; allowed: {re.escape(allowed)}")
+                             rf"of the ABI; allowed: {allowed}")
 
     def test_a_library_of_something_else(self):
         self.assertIn("is no libagg.so", self.refused(

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "server/base/field_error.h"
 #include "server/base/mutex.h"
 #include "server/base/version.h"
 #include "worker_client/agg_client.h"
@@ -177,6 +178,26 @@ int32_t agg_push_pull(agg_client* client, const agg_view* gradient,
     agg::RunningRounds::Entry running(
         &client->rounds, connected->MakeRound(*views, *read, *targets));
     return agg::Answered(running.round()->Outcome(), outcome);
+  });
+}
+
+int32_t agg_copy(const agg_target* from, const agg_target* to, size_t count) {
+  return agg::NoThrow([&]() -> absl::Status {
+    const auto sources = agg::TargetsOf(from, count);
+    const auto places = agg::TargetsOf(to, count);
+    absl::Status status = sources.status();
+    status.Update(places.status());
+    for (size_t i = 0; status.ok() && i < count; ++i) {
+      if (from[i].num_elements == to[i].num_elements) continue;
+      status = agg::FieldError(absl::StrCat("to[", i, "].num_elements"),
+                               absl::StrCat(to[i].num_elements),
+                               absl::StrCat(from[i].num_elements));
+    }
+    if (!status.ok()) return status;
+    for (size_t i = 0; i < count; ++i) {
+      std::copy_n(from[i].data, from[i].num_elements, to[i].data);
+    }
+    return absl::OkStatus();
   });
 }
 

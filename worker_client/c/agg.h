@@ -89,11 +89,6 @@ int32_t agg_push_pull(agg_client* client, const agg_view* gradient,
                       size_t num_gradients, const agg_push_info* info,
                       const agg_target* parameters, size_t num_parameters,
                       agg_outcome* outcome);
-/* From another thread: ends the agg_push_pull calls that run, with
- * AGG_CANCELLED. What the servers know by then they know: the next agg_push_pull
- * is another gradient of the round, or, if the round has ended with the first
- * one, gets its outcome. */
-int32_t agg_interrupt(agg_client* client);
 int32_t agg_wait(agg_client* client, uint64_t version, agg_outcome* outcome);
 
 /* At once, whatever other threads do. */

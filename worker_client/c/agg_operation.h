@@ -68,6 +68,17 @@ int32_t agg_operation_cancel(agg_operation* operation);
 /* Lets go of the handle; the operation goes on. NULL: does nothing. */
 void agg_operation_free(agg_operation* operation);
 
+/* Of agg.h's own calls. */
+/* Copies pulled tensors: to[i] = from[i]. For callers whose own copy of many
+ * small ones takes long. AGG_INVALID_ARGUMENT, and nothing is copied: sizes
+ * differ. */
+int32_t agg_copy(const agg_target* from, const agg_target* to, size_t count);
+/* From another thread: ends the agg_push_pull calls that run, with
+ * AGG_CANCELLED. What the servers know by then they know: the next
+ * agg_push_pull is another gradient of the round, or, if the round has ended
+ * with the first one, gets its outcome. */
+int32_t agg_interrupt(agg_client* client);
+
 #ifdef __cplusplus
 }
 #endif

@@ -184,24 +184,25 @@ class WorkerTest(JobCase):
             self.assertEqual(tensors["sparse"].tolist(),
                              [[0, 0], [-2, -4], [0, 0], [0, 0]])
 
-    def test_zero_copy_with_the_oldest_torch(self):
+    def test_the_oldest_torch(self):
         """Its increment_version takes one tensor."""
-        server = self.serve(workers=1, lr=1.0)
-        net = model()
-
         def increment_one(tensor):
-            self.assertIsInstance(tensor, torch.Tensor)
+            if not isinstance(tensor, torch.Tensor):
+                raise TypeError("_increment_version(): incompatible arguments")
             increment(tensor)
 
         increment = torch.autograd.graph.increment_version
-        with agg.Worker(net, server.address, 0, zero_copy=True) as worker:
-            before = [p._version for p in net.parameters()]
-            loss_of(net, batch(0, 0)).backward()
-            with mock.patch.object(torch.autograd.graph, "increment_version",
-                                   increment_one):
-                worker.step()
-            for version, p in zip(before, net.parameters(), strict=True):
-                self.assertGreater(p._version, version)
+        for zero_copy in (False, True):
+            server, net = self.serve(workers=1, lr=1.0), model()
+            with agg.Worker(net, server.address, 0, zero_copy=zero_copy
+                            ) as worker:
+                before = [p._version for p in net.parameters()]
+                loss_of(net, batch(0, 0)).backward()
+                with mock.patch.object(torch.autograd.graph,
+                                       "increment_version", increment_one):
+                    worker.step()
+                for version, p in zip(before, net.parameters(), strict=True):
+                    self.assertGreater(p._version, version)
 
     def test_names_are_the_models_own(self):
         self.assertEqual(_tensors.canonical_name(

@@ -135,6 +135,22 @@ TEST_F(AggOperationTest, AnInterruptEndsARoundInsideItsCall) {
   EXPECT_EQ(agg_interrupt(nullptr), AGG_INVALID_ARGUMENT);
 }
 
+TEST_F(AggOperationTest, CopiesTensorsOfEqualSizes) {
+  float a[2] = {0, 0}, b[1] = {7};
+  const agg_target from[2] = {{x_, 2}, {y_, 1}};
+  agg_target to[2] = {{a, 2}, {b, 1}};
+  EXPECT_EQ(agg_copy(from, to, 2), AGG_OK) << agg_error();
+  EXPECT_THAT(a, ElementsAre(1, 2));
+  EXPECT_THAT(b, ElementsAre(3));
+  EXPECT_EQ(agg_copy(nullptr, nullptr, 0), AGG_OK);
+  EXPECT_EQ(agg_copy(from, nullptr, 2), AGG_INVALID_ARGUMENT);
+  a[0] = 9;
+  to[1].num_elements = 2;
+  EXPECT_EQ(agg_copy(from, to, 2), AGG_INVALID_ARGUMENT);
+  EXPECT_THAT(agg_error(), HasSubstr("to[1].num_elements is 2; allowed: 1"));
+  EXPECT_THAT(a, ElementsAre(9, 2));
+}
+
 TEST_F(AggOperationTest, HandlesOutliveTheirClient) {
   job_.HoldCommits();
   agg_operation* const round = Round();

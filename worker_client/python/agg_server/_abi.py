@@ -119,6 +119,7 @@ _CALLS: dict[str, tuple[Any, list[Any]]] = {
     "agg_latest_version": (c_int32, [_HANDLE, POINTER(c_uint64)]),
     "agg_push_pull": (c_int32, [_HANDLE, _VIEWS, c_size_t, POINTER(PushInfo),
                                 _TARGETS, c_size_t, POINTER(OutcomeStruct)]),
+    "agg_copy": (c_int32, [_TARGETS, _TARGETS, c_size_t]),
     "agg_interrupt": (c_int32, [_HANDLE]),
     "agg_wait": (c_int32, [_HANDLE, c_uint64, POINTER(OutcomeStruct)]),
     "agg_get_state": (c_int32, [_HANDLE, POINTER(State)]),

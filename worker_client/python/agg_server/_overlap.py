@@ -8,7 +8,9 @@ since it was given.
 from __future__ import annotations
 
 import functools
+import sys
 import threading
+import types
 import weakref
 from typing import Any, Optional, Sequence
 
@@ -23,6 +25,9 @@ from agg_server.errors import Error, ManifestError
 # Small gradients are given together: a call costs some microseconds, and the
 # client sends frames of megabytes.
 _GROUP_BYTES = 1 << 20
+# Python's own frames of a backward(), and of a node of it.
+_BACKWARD = torch.autograd.backward.__code__
+_FUNCTION = torch.autograd.function.BackwardCFunction.apply.__code__
 
 
 def _on_gradient(overlap: "weakref.ref[Overlap]", index: int,
@@ -30,6 +35,20 @@ def _on_gradient(overlap: "weakref.ref[Overlap]", index: int,
     found = overlap()
     if found is not None:
         found.on_gradient(index, tensor)
+
+
+def _inside_another_backward() -> bool:
+    """Of a hook: its backward() was called while another one runs, as
+    checkpoints with use_reentrant=True do. The engine's number of it says
+    nothing of the one around it."""
+    backwards = 0
+    frame: Optional[types.FrameType] = sys._getframe()
+    while frame is not None:
+        if frame.f_code is _FUNCTION:
+            return True
+        backwards += frame.f_code is _BACKWARD
+        frame = frame.f_back
+    return backwards > 1
 
 
 def check_hooks(tensors: dict[str, torch.Tensor]) -> None:
@@ -84,6 +103,13 @@ class Overlap:
     def _take_gradient(self, index: int, gradient: Optional[torch.Tensor]
                        ) -> None:
         if gradient is None or (self.paused and index not in self._given):
+            return
+        if torch._C._current_graph_task_id() not in self._backwards and \
+                _inside_another_backward():
+            # The one around it may come here again, or fail, unheard: step()
+            # sends this gradient.
+            if index in self._given:
+                self.drop()
             return
         self._enter_backward()
         if index in self._given:

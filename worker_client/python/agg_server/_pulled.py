@@ -11,9 +11,23 @@ from agg_server._operation import Memories
 from agg_server._tensors import Staging, memory_of
 
 
+# Numbers that torch's call for each tensor costs more than.
+_SMALL = 1 << 18
+
+
 def _is_plain(tensor: torch.Tensor) -> bool:
     return (tensor.is_cpu and tensor.dtype is torch.float32 and
             tensor.is_contiguous())
+
+
+def _increment_versions(tensors: Sequence[torch.Tensor]) -> None:
+    """Of what torch has not seen change: graphs of before must not use it."""
+    increment: Any = torch.autograd.graph.increment_version
+    try:
+        increment(tensors)
+    except (TypeError, AttributeError):  # before torch 2.5
+        for tensor in tensors:
+            increment(tensor)
 
 
 class Pulled:
@@ -33,6 +47,9 @@ class Pulled:
         self._pointers: list[int] = []
         self._plain: list[bool] = []
         self._targets: list[torch.Tensor] = []
+        # Few numbers, which agg_copy brings to their places.
+        self._small = False
+        self._places = Memories(_abi.Target, len(self._tensors))
 
     def targets(self) -> list[torch.Tensor]:
         """float32, one for each tensor: good until the next pull."""
@@ -46,19 +63,21 @@ class Pulled:
         return self._memories, self._targets
 
     def write(self) -> None:
-        """Into the tensors, once the targets have their values."""
-        self._look()
-        staged = [i for i, plain in enumerate(self._plain) if not plain]
-        if len(staged) == len(self._own):
+        """Into the tensors, once the targets of memory() have their values."""
+        if self._small:
+            _abi.load().agg_copy(self._memories.array, self._places.array,
+                                 self._places.count)
+            _increment_versions(self._own)
+            return
+        if not self._in_place:
             torch._foreach_copy_(self._own, self._targets)
             return
+        staged = [i for i, plain in enumerate(self._plain) if not plain]
         if staged:
             torch._foreach_copy_([self._own[i] for i in staged],
                                  [self._targets[i] for i in staged])
-        # What torch has not seen: graphs of before must not use it.
-        for tensor, plain in zip(self._own, self._plain):
-            if plain:  # one by one: a list needs torch 2.5 or later
-                torch.autograd.graph.increment_version(tensor)
+        _increment_versions([tensor for tensor, plain in
+                             zip(self._own, self._plain) if plain])
 
     def _look(self) -> None:
         """A model's memory may be another one than at the last round. (What
@@ -76,6 +95,10 @@ class Pulled:
                          for i, (own, plain) in
                          enumerate(zip(self._own, self._plain))]
         self._memories.fill([memory_of(t) for t in self._targets])
+        self._small = (not self._in_place and all(map(_is_plain, self._own))
+                       and sum(t.numel() for t in self._own) <= _SMALL)
+        if self._small:
+            self._places.fill([memory_of(t) for t in self._own])
         # Others are looked at each time.
         known = all(t.is_contiguous() for t in self._own) and \
             0 not in pointers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Iterable, Optional, Sequence
+from typing import Any, Iterable, Optional, Sequence
 
 import numpy as np
 import torch
@@ -34,14 +34,16 @@ class Row:
              ) -> bool:
         """A whole row without copies, quickly; False: views() has to do it.
         """
-        counts = self._counts
+        # A list for each question costs less than a loop with all of them.
+        given: Sequence[Any] = rows
         try:
-            for row, count in zip(rows, counts):
-                # None has no dtype; what is sparse has no pointer.
-                if row.dtype is not _F32 or not row.is_cpu or \
-                        not row.is_contiguous() or row.numel() != count:
-                    return False
-            pointers = [row.data_ptr() for row in rows]
+            # None has no dtype; what is sparse is not contiguous.
+            if [row.dtype for row in given].count(_F32) != len(given) or \
+                    False in [row.is_cpu for row in given] or \
+                    False in [row.is_contiguous() for row in given] or \
+                    [row.numel() for row in given] != self._counts:
+                return False
+            pointers = [row.data_ptr() for row in given]
         except (AttributeError, RuntimeError):
             return False
         # An empty tensor's pointer must not be null: that means "not there".

@@ -23,8 +23,10 @@ class Work:
     """Of one allreduce; all of them since the last round are one round, which
     the first wait() of any of them makes."""
 
-    def __init__(self, manager: "Manager") -> None:
+    def __init__(self, manager: "Manager", bucket: bool = False) -> None:
+        """bucket: of several tensors, one after the other."""
         self._manager = manager
+        self.bucket = bucket
         self.future: torch.futures.Future[Any] = torch.futures.Future()
 
     def wait(self, timeout: Any = None) -> bool:
@@ -41,7 +43,17 @@ class Work:
         return True
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """Done once a wait() has made the round."""
+        """Done once a wait() has made the round.
+
+        Raises ManifestError: of a second bucket. torchft's callbacks of a
+        round's buckets share their variables, and would all copy the last one.
+        """
+        if self.bucket and self._manager.has_bucket_before(self):
+            raise ManifestError(
+                "this is the second bucket of a round, whose callback would "
+                "run behind both; allowed: one bucket, as with DiLoCo's "
+                "bucket_cap_mb of the model's size or more, or none "
+                "(use_bucketization=False)")
         return self.future
 
 
@@ -93,8 +105,9 @@ class Manager:
         if reduce_op is not None and "AVG" not in str(reduce_op):
             raise ManifestError(f"reduce_op is {reduce_op}; allowed: AVG, "
                                 "which the job's rule stands for")
-        work = Work(self)
-        self._open.append((tensor, self._names_of(tensor), work))
+        names = self._names_of(tensor)
+        work = Work(self, len(names) > 1)
+        self._open.append((tensor, names, work))
         return work
 
     def should_commit(self, *_: Any, **__: Any) -> bool:
@@ -122,6 +135,11 @@ class Manager:
         """Whether the next round is this one's."""
         return any(each is work for _, _, each in self._open)
 
+    def has_bucket_before(self, work: Work) -> bool:
+        """Whether the next round has a bucket besides this one."""
+        return any(each.bucket and each is not work
+                   for _, _, each in self._open)
+
     def finish_round(self) -> None:
         """Pushes what is open, and writes the results over it."""
         taken, self._open = self._open, []
@@ -143,6 +161,12 @@ class Manager:
         for name, own in left.items():
             if own.grad is tensor:
                 return [name]
+        if torch._C._current_graph_task_id() != -1:
+            raise ManifestError(
+                "allreduce was called by backward() with no parameter's grad; "
+                "allowed: torchft's PureDistributedDataParallel, or torch's "
+                "DistributedDataParallel with agg.node_hook: a bucket of "
+                "torchft's says nothing of its tensors, which most rules need")
         names, room = [], tensor.numel() if tensor.dim() == 1 else 0
         for name, own in left.items():
             if own.numel() > room:
