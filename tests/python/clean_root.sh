@@ -154,8 +154,9 @@ install_torch() {
 }
 
 readme_program() {
+  local readme=worker_client/python/README.md
   awk '/^```python$/ { inside = 1; next } inside && /^```$/ { exit } inside' \
-    "$root/worker_client/python/README.md" >"$system$own/train.py"
+    "$root/$readme" >"$system$own/train.py"
   inside agg-launch -n 4 --shards 2 --rule adasum --lr 0.05 "$own/train.py"
 }
 

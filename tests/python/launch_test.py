@@ -9,7 +9,7 @@ import sys
 import tempfile
 import unittest
 
-from tests.python.job_case import PACKAGE, WAIT, agg
+from tests.python.job_case import PACKAGE, ROOT, WAIT, agg
 from agg_server import launch
 
 _SCRIPT = """

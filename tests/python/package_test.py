@@ -103,10 +103,10 @@ class ImportTest(unittest.TestCase):
     def test_who_is_waited_for_is_said_without_a_logging_set_up(self):
         result = self.run_python(
             "import agg_server, logging\n"
-            "from agg_server import _session\n"
+            "from agg_server import _calls\n"
             "waiting, recovering = 7, 8\n"
             "for kind in (waiting, recovering):\n"
-            "    _session._log.log(_session._LEVELS[kind], 'heard %d', kind)")
+            "    _calls._log.log(_calls._LEVELS[kind], 'heard %d', kind)")
         self.assertEqual(result.stderr, "heard 7\nheard 8\n")
 
     def test_a_library_that_is_not_there(self):

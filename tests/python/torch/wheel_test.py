@@ -60,9 +60,11 @@ class WheelTest(WheelCase):
             with zipfile.ZipFile(wheel) as archive:
                 names = archive.namelist()
                 notices = archive.read("agg_server/NOTICES").decode()
+            pages = [f"docs/{page.name}" for page in
+                     (ROOT / "worker_client" / "python").glob("*.md")]
+            self.assertEqual(len(pages), 3)
             for member in ("_lib/libagg.so", "_bin/agg_server", "py.typed",
-                           "docs/README.md", "docs/TRAPS.md",
-                           "docs/examples/quickstart.py"):
+                           "docs/examples/quickstart.py", *pages):
                 self.assertIn("agg_server/" + member, names)
             # What is compiled in; libraries are the machine's.
             self.assertIn("libgrpc++-dev", packages_of(notices))
