@@ -1,6 +1,7 @@
 """Eight workers train the digits, and one of them pushes garbage.
 
     garbage.py --bin=BAZEL_BIN [--seeds=2] [--only=REGEX]
+               [--batch=36] [--epochs=40]
 
 Trains with real processes (2 shards) for each way of combining and each kind of
 garbage (garbage_worker.cc), and prints the test accuracy as the table of
@@ -36,22 +37,23 @@ GARBAGE = {"none": "", "noise x 100": "noise", "flipped x 10": "flip",
            "noise x 1": "matched", "flipped x 1": "turn"}
 
 
-def train(bin_folder, combination, garbage, seed):
-    """The run's JSON entry."""
+def train(bin_folder, combination, garbage, seed, **more):
+    """The run's JSON entry; `more` are fields of job.Run."""
     programs = {}
     if garbage:
         worker = pathlib.Path(bin_folder) / "tests/e2e/garbage_worker"
         programs[WRONG_RANK] = [worker, f"--garbage={garbage}"]
     fields = {"workers": 8, "batch": 36, "epochs": 40, "learning_rate": 0.2,
               "seed": seed, "programs": programs,
-              **COMBINATIONS[combination]}
+              **COMBINATIONS[combination], **more}
     return job.train(job.Run(**fields), bin_folder)
 
 
-def accuracy(bin_folder, combination, garbage, seed):
+def accuracy(bin_folder, combination, garbage, seed, **more):
     """On the test's digits; nan if the job failed or diverged."""
     try:
-        found = train(bin_folder, combination, garbage, seed)["test_accuracy"]
+        entry = train(bin_folder, combination, garbage, seed, **more)
+        found = entry["test_accuracy"]
     except job.RunError as error:
         print(f"{combination}, {garbage}: {error}", file=sys.stderr)
         found = None
@@ -63,6 +65,8 @@ def main(argv):
     parser.add_argument("--bin", required=True)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--only", default="")
+    parser.add_argument("--batch", type=int, default=36)
+    parser.add_argument("--epochs", type=int, default=40)
     options = parser.parse_args(argv)
     print("| combined by | " + " | ".join(GARBAGE) + " |")
     print("|---|" + "---|" * len(GARBAGE))
@@ -70,7 +74,8 @@ def main(argv):
         if not re.search(options.only, combination):
             continue
         means = [statistics.fmean(
-            accuracy(options.bin, combination, garbage, seed)
+            accuracy(options.bin, combination, garbage, seed,
+                     batch=options.batch, epochs=options.epochs)
             for seed in range(options.seeds)) for garbage in GARBAGE.values()]
         print(f"| {combination} | " +
               " | ".join("diverged" if math.isnan(mean) else f"{mean:.3f}"

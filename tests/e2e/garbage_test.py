@@ -36,7 +36,7 @@ class GarbageTest(unittest.TestCase):
                     self.assertGreaterEqual(self.accuracy(combination, kind),
                                             self.clean - MARGIN)
 
-    def test_rules_help_against_garbage_of_the_usual_length(self):
+    def test_garbage_of_the_usual_length_does_no_harm(self):
         for combination in ("krum", "multi_krum", "geometric_median"):
             with self.subTest(combination=combination):
                 self.assertGreaterEqual(self.accuracy(combination, "matched"),

@@ -1,6 +1,7 @@
 #include "server/combine/outliers.h"
 
 #include <cmath>
+#include <cstdio>
 #include <limits>
 #include <random>
 #include <utility>
@@ -142,7 +143,7 @@ TEST(OutliersTest, HalfOfTheRowsStay) {
 
 // The table of server/combine/README.md 14: the share of rounds of equal
 // workers, with norms whose logarithms are normally distributed, that lose a
-// row. Five times the number of rounds would give the same digits.
+// row.
 TEST(OutliersTest, HealthyRoundsSeldomLoseARow) {
   constexpr int kRounds = 20000;
   std::mt19937_64 engine(1);
