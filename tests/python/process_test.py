@@ -128,7 +128,7 @@ class ProcessTest(JobCase):
             client = agg.Client(arrays(), address, 0)
             # Not print(): the next signal may come before it returns.
             signal.signal(signal.SIGUSR1,
-                          lambda *_: os.write(1, b"handled\n"))
+                          lambda *_: os.write(1, b"handled\\n"))
             tell_waits()
             say(client.step({"w": np.full(3, 2.0)}).ranks)
             """, server.address)
