@@ -7,13 +7,16 @@
 
 #include "absl/strings/match.h"
 #include "proto/byte_buffer_frame.h"
+#include "proto/call_token.h"
 #include "proto/grpc_lifetime.h"
 #include "proto/transport_limits.h"
 #include "server/base/local_socket.h"
+#include "worker_client/client_token.h"
 
 namespace agg {
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           const std::string& token_file) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxHttp2FrameBytes);
@@ -36,8 +39,9 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   }
   KeepGrpcInitialized();
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                   arguments);
+  return grpc::experimental::CreateCustomChannelWithInterceptors(
+      address, grpc::InsecureChannelCredentials(), arguments,
+      TokenInterceptors(TokenFor(token_file, address)));
 }
 
 }  // namespace agg

@@ -25,6 +25,12 @@ struct ClientOptions {
   Manifest manifest;
   std::string client_name;  // for the server's log; empty: "host:pid"
 
+  // A file whose first line is the bearer token that says who this client is,
+  // where the job has identities; read anew when it changes. "": the one that
+  // AGG_TOKEN_FILE names, if any. Goes to loopback addresses and Unix sockets
+  // alone.
+  std::string token_file;
+
   // --- Limits. Every call also ends when the job or this session does. ---
   // Until the coordinator answers and lets this worker in. A worker may start
   // before its server; on_event says what it waits for.

@@ -98,11 +98,11 @@ void JobView::OpenChannels(const ClientOptions& options,
     const bool joined_there = i == 0 && !targets_.back().local;
     push_channels_.push_back(joined_there ? coordinator
                              : same       ? before->push_channels_[n]
-                                          : MakeChannel(target));
+                                    : MakeChannel(target, options.token_file));
     pull_channels_.push_back(options.channels_per_shard == 1
                                  ? push_channels_.back()
                              : same ? before->pull_channels_[n]
-                                    : MakeChannel(target));
+                                    : MakeChannel(target, options.token_file));
   }
   // A reply without shards is refused later, by who makes a plan of them.
   stub_ = v1::Coordinator::NewStub(

@@ -127,7 +127,10 @@ Reply ResumeJob(const Returner& returner,
     }
     if (!pause.has_value()) return TriedForRecovery(reason, *returner.options);
     report->Say(std::string(reason.message()), absl::Now());
-    if (silent) *channel = MakeChannel(returner.coordinator.address);
+    if (silent) {
+      *channel = MakeChannel(returner.coordinator.address,
+                             returner.options->token_file);
+    }
     Pause(std::min(*pause, Left(returner, *window)), channel->get(),
           returner.fate);
   }

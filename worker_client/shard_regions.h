@@ -36,6 +36,7 @@ class ShardRegions {
   // REQUIRES: router outlives this.
   ShardRegions(const ClientOptions& options, const ShardRouter* router)
       : allowed_(options.shared_memory && options.local_sockets),
+        token_file_(options.token_file),
         router_(router),
         leaves_out_(HasOptional(router->manifest())),
         entries_(router->num_shards()) {}
@@ -70,6 +71,7 @@ class ShardRegions {
   absl::Status Ask(const JobView& view, int shard, Entry* entry) const;
 
   const bool allowed_;
+  const std::string token_file_;
   const ShardRouter* const router_;
   // A row is begun before it is known whether it does.
   const bool leaves_out_;

@@ -22,6 +22,7 @@ enum agg_code {
   AGG_DEADLINE_EXCEEDED = 4,
   AGG_NOT_FOUND = 5,
   AGG_ALREADY_EXISTS = 6,
+  AGG_PERMISSION_DENIED = 7,
   AGG_RESOURCE_EXHAUSTED = 8,
   AGG_FAILED_PRECONDITION = 9,
   AGG_ABORTED = 10,
@@ -29,6 +30,7 @@ enum agg_code {
   AGG_INTERNAL = 13,
   AGG_UNAVAILABLE = 14,
   AGG_DATA_LOSS = 15,
+  AGG_UNAUTHENTICATED = 16,
   AGG_FORKED = 100 /* the client belongs to the parent of this process */
 };
 
@@ -109,6 +111,7 @@ typedef struct agg_options {
   /* 1: what rounding leaves out of a row goes into the next one, 0: it is lost,
    * -1: as the job's push_dtype wants it (AGG_I8: 1, others: 0). */
   int32_t error_feedback;
+  const char* token_file; /* NULL: AGG_TOKEN_FILE of the environment */
 } agg_options;
 
 /* PushInfo. All bytes 0 but `size`: its defaults. */

@@ -162,6 +162,7 @@ absl::StatusOr<ClientOptions> OptionsOf(const agg_options* theirs) {
   }
   options.tune_malloc = from.tune_malloc != 0;
   if (from.audit_log != nullptr) options.audit_log = from.audit_log;
+  if (from.token_file != nullptr) options.token_file = from.token_file;
   return options;
 }
 

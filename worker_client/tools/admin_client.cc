@@ -6,14 +6,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "worker_client/channel.h"
+#include "worker_client/client_token.h"
 #include "worker_client/tools/text_table.h"
 
 namespace agg {
 
-AdminClient::AdminClient(const std::string& address, absl::Duration timeout)
+AdminClient::AdminClient(const std::string& address, absl::Duration timeout,
+                         const std::string& token_file)
     : address_(address),
       timeout_(timeout),
-      channel_(MakeChannel(address)),
+      token_file_(token_file),
+      channel_(MakeChannel(address, token_file)),
       coordinator_(v1::Coordinator::NewStub(channel_)),
       admin_(v1::Admin::NewStub(channel_)) {}
 
@@ -52,6 +55,8 @@ AggctlResult AdminClient::Call(
     Stub* stub,
     grpc::Status (Stub::*call)(grpc::ClientContext*, const Request&, Reply*),
     const Request& request, Reply* reply, absl::Duration timeout) {
+  const absl::Status token = CheckToken(token_file_, address_);
+  if (!token.ok()) return {kAggctlLocal, std::string(token.message())};
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   return Explain((stub->*call)(&context, request, reply), timeout);
@@ -102,6 +107,11 @@ AggctlResult AdminClient::SetLogLevel(const std::string& level,
 AggctlResult AdminClient::Version(v1::GetVersionReply* reply) {
   return Call(admin_.get(), &v1::Admin::Stub::GetVersion,
               v1::GetVersionRequest(), reply);
+}
+
+AggctlResult AdminClient::Audit(const v1::ListAuditRequest& request,
+                                v1::ListAuditReply* reply) {
+  return Call(admin_.get(), &v1::Admin::Stub::ListAudit, request, reply);
 }
 
 }  // namespace agg

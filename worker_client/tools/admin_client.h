@@ -27,8 +27,9 @@ struct AggctlResult {
 // Used by one thread.
 class AdminClient {
  public:
-  // Connects with the first call.
-  AdminClient(const std::string& address, absl::Duration timeout);
+  // Connects with the first call. `token_file`: ClientOptions::token_file.
+  AdminClient(const std::string& address, absl::Duration timeout,
+              const std::string& token_file = "");
 
   AggctlResult Status(v1::StatusReply* reply);
   AggctlResult Tensors(v1::ListTensorsReply* reply);
@@ -45,6 +46,8 @@ class AdminClient {
   AggctlResult SetLogLevel(const std::string& level,
                            v1::SetLogLevelReply* reply);
   AggctlResult Version(v1::GetVersionReply* reply);
+  AggctlResult Audit(const v1::ListAuditRequest& request,
+                     v1::ListAuditReply* reply);
 
   const std::string& address() const { return address_; }
 
@@ -69,6 +72,7 @@ class AdminClient {
 
   const std::string address_;
   const absl::Duration timeout_;
+  const std::string token_file_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::Coordinator::Stub> coordinator_;
   const std::unique_ptr<v1::Admin::Stub> admin_;

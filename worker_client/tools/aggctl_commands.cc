@@ -12,6 +12,7 @@
 #include "server/base/json.h"
 #include "server/base/version.h"
 #include "worker_client/npz/npz.h"
+#include "worker_client/tools/aggctl_audit.h"
 #include "worker_client/tools/aggctl_survival.h"
 #include "worker_client/tools/aggctl_tables.h"
 #include "worker_client/tools/pull_model.h"
@@ -27,7 +28,7 @@ class Session {
   Session(const AggctlFlags& flags, const AggctlOutput& output)
       : flags_(flags),
         output_(output),
-        client_(flags.coordinator, flags.timeout) {}
+        client_(flags.coordinator, flags.timeout, flags.token_file) {}
 
   AggctlResult Status() {
     v1::StatusReply status;
@@ -171,6 +172,14 @@ class Session {
     return Show(result, reply, [&] { return VersionText(reply); });
   }
 
+  AggctlResult Audit() {
+    v1::ListAuditRequest request;
+    request.set_limit(flags_.last);
+    v1::ListAuditReply reply;
+    const AggctlResult result = client_.Audit(request, &reply);
+    return Show(result, reply, [&] { return AuditTable(reply); });
+  }
+
   AggctlResult Pull() {
     // This call fails with another exit code if the server is not there than
     // if it refuses; PullModel cannot tell the two apart.
@@ -178,7 +187,8 @@ class Session {
     const AggctlResult reached = client_.Status(&status);
     if (!reached.ok()) return reached;
     const absl::StatusOr<PulledModel> model =
-        PullModel(flags_.coordinator, flags_.version, flags_.timeout);
+        PullModel(flags_.coordinator, flags_.version, flags_.timeout, nullptr,
+                  flags_.token_file);
     if (!model.ok()) return {kAggctlRefused, model.status().ToString()};
     const absl::Status written = WriteNpz(flags_.argument, model->tensors);
     if (!written.ok()) return {kAggctlLocal, std::string(written.message())};
@@ -235,6 +245,7 @@ AggctlResult RunAggctl(const AggctlFlags& flags, const AggctlOutput& output) {
       {"evict", &Session::Evict},     {"checkpoint", &Session::Checkpoint},
       {"drain", &Session::Drain},     {"loglevel", &Session::SetLogLevel},
       {"pull", &Session::Pull},       {"version", &Session::Version},
+      {"audit", &Session::Audit},
   };
   Session session(flags, output);
   for (const auto& [name, run] : kCommands) {

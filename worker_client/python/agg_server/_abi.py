@@ -50,7 +50,8 @@ class Options(_Sized):
                 ("recovery_window", c_double), ("channels_per_shard", c_int32),
                 ("local_sockets", c_int32), ("tune_malloc", c_int32),
                 ("reserved", c_int32), ("audit_log", c_char_p),
-                ("shared_memory", c_int32), ("error_feedback", c_int32)]
+                ("shared_memory", c_int32), ("error_feedback", c_int32),
+                ("token_file", c_char_p)]
 
 
 class PushInfo(_Sized):

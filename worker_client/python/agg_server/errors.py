@@ -98,6 +98,10 @@ class ManifestError(Error, ValueError):
     """Arguments or tensors that do not fit the job."""
 
 
+class NotAllowed(Error, PermissionError):
+    """The job does not know this client, or its identity may not do this."""
+
+
 class Timeout(Error, TimeoutError):
     """A limit of this client's has passed; the call may be repeated."""
     retryable = True
@@ -106,13 +110,15 @@ class Timeout(Error, TimeoutError):
 _NAMES = {
     1: "CANCELLED", 2: "UNKNOWN", 3: "INVALID_ARGUMENT",
     4: "DEADLINE_EXCEEDED", 5: "NOT_FOUND", 6: "ALREADY_EXISTS",
+    7: "PERMISSION_DENIED", 16: "UNAUTHENTICATED",
     8: "RESOURCE_EXHAUSTED", 9: "FAILED_PRECONDITION", 10: "ABORTED",
     11: "OUT_OF_RANGE", 13: "INTERNAL", 14: "UNAVAILABLE", 15: "DATA_LOSS",
     100: "FORKED",
 }
 _TYPES: dict[int, Type[Error]] = {
     1: Cancelled, 3: ManifestError, 4: Timeout, 5: LeaseExpired, 6: NotNow,
-    8: ResourceError, 11: VersionGone, 14: ShardLost, 100: ForkedError,
+    7: NotAllowed, 8: ResourceError, 11: VersionGone, 14: ShardLost,
+    16: NotAllowed, 100: ForkedError,
 }
 # Events that say why a session was ended.
 _SUPERSEDED, _EVICTED = 2, 6
