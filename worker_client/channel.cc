@@ -6,20 +6,24 @@
 
 #include "absl/strings/match.h"
 #include "proto/byte_buffer_frame.h"
+#include "proto/call_token.h"
 #include "proto/channel_credentials.h"
 #include "proto/grpc_lifetime.h"
 #include "proto/transport_limits.h"
 #include "server/base/local_socket.h"
+#include "worker_client/client_token.h"
 
 namespace agg {
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
-                                           const TlsOptions& tls) {
-  return MakeChannel(address, tls, address);
+                                           const TlsOptions& tls,
+                                           const std::string& token_file) {
+  return MakeChannel(address, tls, token_file, address);
 }
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
                                            const TlsOptions& tls,
+                                           const std::string& token_file,
                                            const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
@@ -44,8 +48,9 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
   }
   SetServerName(tls, address, &arguments);
   KeepGrpcInitialized();
-  return grpc::CreateCustomChannel(target, MakeChannelCredentials(tls),
-                                   arguments);
+  return grpc::experimental::CreateCustomChannelWithInterceptors(
+      target, MakeChannelCredentials(tls), arguments,
+      TokenInterceptors(TokenFor(token_file, target, tls.any())));
 }
 
 }  // namespace agg

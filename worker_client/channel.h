@@ -17,13 +17,16 @@ namespace agg {
 // kMaxMessageBytes, a reconnect backoff of at most 1 s, and a keepalive that
 // notices a dead host within 30 s. Connects when first used. With `tls` the
 // server's certificate has to be for the host of `address`, which `target` is
-// another way to, or for tls.server_name.
+// another way to, or for tls.server_name. Its calls present the token of
+// `token_file` (ClientOptions::token_file), where it may go there.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
                                            const TlsOptions& tls,
+                                           const std::string& token_file,
                                            const std::string& address);
 // With target and address the same.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
-                                           const TlsOptions& tls = {});
+                                           const TlsOptions& tls = {},
+                                           const std::string& token_file = "");
 
 }  // namespace agg
 

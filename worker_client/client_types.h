@@ -30,6 +30,11 @@ struct ClientOptions {
   // environment's AGG_TLS_CA, AGG_TLS_CERTIFICATE, AGG_TLS_KEY and
   // AGG_TLS_SERVER_NAME. None: no TLS.
   TlsOptions tls;
+  // A file whose first line is the bearer token that says who this client is,
+  // where the job has identities; read anew when it changes. "": the one that
+  // AGG_TOKEN_FILE names, if any. Goes over TLS, and to loopback addresses and
+  // Unix sockets.
+  std::string token_file;
 
   // --- Limits. Every call also ends when the job or this session does. ---
   // Until the coordinator answers and lets this worker in. A worker may start

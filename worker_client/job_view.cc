@@ -96,14 +96,14 @@ void JobView::OpenChannels(const ClientOptions& options,
     const std::string& target = targets_.back().address;
     const bool same = SameTarget(before, n);
     const bool joined_there = i == 0 && !targets_.back().local;
-    push_channels_.push_back(joined_there ? coordinator
-                             : same
-                                 ? before->push_channels_[n]
-                                 : MakeChannel(target, options.tls, address));
+    push_channels_.push_back(
+        joined_there ? coordinator
+        : same       ? before->push_channels_[n]
+               : MakeChannel(target, options.tls, options.token_file, address));
     pull_channels_.push_back(
         options.channels_per_shard == 1 ? push_channels_.back()
         : same                          ? before->pull_channels_[n]
-               : MakeChannel(target, options.tls, address));
+               : MakeChannel(target, options.tls, options.token_file, address));
   }
   // A reply without shards is refused later, by who makes a plan of them.
   stub_ = v1::Coordinator::NewStub(

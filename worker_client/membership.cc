@@ -13,6 +13,7 @@
 #include "proto/agg.grpc.pb.h"
 #include "proto/protocol_version.h"
 #include "worker_client/channel.h"
+#include "worker_client/client_token.h"
 #include "worker_client/join_call.h"
 #include "worker_client/resume_call.h"
 
@@ -47,12 +48,16 @@ Membership::Membership(const ClientOptions& options, const Clock* clock)
     : options_(options),
       name_{0, options.coordinator, options.tls},
       clock_(clock),
-      coordinator_(MakeChannel(options.coordinator, options.tls)),
+      coordinator_(
+          MakeChannel(options.coordinator, options.tls, options.token_file)),
       outage_(options.recovery_window, Works(options)),
       resumed_at_(clock->Now()) {}
 
 absl::StatusOr<std::unique_ptr<Membership>> Membership::Open(
     const ClientOptions& options, const Clock* clock) {
+  absl::Status status =
+      CheckToken(options.token_file, options.coordinator, options.tls.any());
+  if (!status.ok()) return status;
   auto membership = std::unique_ptr<Membership>(new Membership(options, clock));
   {
     MutexLock resuming(&membership->resume_mutex_);
@@ -61,6 +66,11 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Open(
     absl::StatusOr<v1::JoinReply> joined =
         JoinJob(options, membership->name_, channel.get(), stub.get());
     if (!joined.ok()) return joined.status();
+    for (int i = 1; i < joined->shards_size(); ++i) {
+      status =
+          CheckToken(options.token_file, joined->shards(i), options.tls.any());
+      if (!status.ok()) return status;
+    }
     membership->finished_ = joined->finished();
     membership->Replace(
         std::make_shared<JobView>(options, *std::move(joined), channel),

@@ -129,7 +129,8 @@ Reply ResumeJob(const Returner& returner,
     report->Say(std::string(reason.message()), absl::Now());
     if (silent) {
       *channel =
-          MakeChannel(returner.coordinator.address, returner.coordinator.tls);
+          MakeChannel(returner.coordinator.address, returner.coordinator.tls,
+                      returner.options->token_file);
     }
     Pause(std::min(*pause, Left(returner, *window)), channel->get(),
           returner.fate);

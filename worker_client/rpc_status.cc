@@ -17,6 +17,8 @@ absl::string_view Advice(absl::StatusCode code) {
       return "check that its agg_server runs and can be reached";
     case absl::StatusCode::kUnimplemented:
       return "check that an agg_server of the same version listens there";
+    case absl::StatusCode::kUnauthenticated:
+      return "set token_file, or AGG_TOKEN_FILE, to a token of this job";
     case absl::StatusCode::kNotFound:
       return "Connect again to go on";
     case absl::StatusCode::kDeadlineExceeded:

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "proto/protocol_version.h"
 #include "proto/region.pb.h"
+#include "worker_client/client_token.h"
 #include "worker_client/region_call.h"
 
 namespace agg {
@@ -80,6 +81,7 @@ absl::Status ShardRegions::Ask(const JobView& view, int shard,
   request.set_epoch(view.epoch());
   request.set_life(entry->life);
   request.set_takes_int8(true);
+  request.set_token(LocalToken(token_file_));
   const absl::StatusOr<RegionAnswer> answer =
       AskForRegions(view.reply().region_sockets(shard), request);
   if (!answer.ok()) return answer.status();

@@ -38,6 +38,7 @@ class ShardRegions {
   ShardRegions(const ClientOptions& options, const ShardRouter* router,
                CopyThreads* copies)
       : allowed_(options.shared_memory && options.local_sockets),
+        token_file_(options.token_file),
         router_(router),
         copies_(copies),
         leaves_out_(HasOptional(router->manifest())),
@@ -73,6 +74,7 @@ class ShardRegions {
   absl::Status Ask(const JobView& view, int shard, Entry* entry) const;
 
   const bool allowed_;
+  const std::string token_file_;
   const ShardRouter* const router_;
   CopyThreads* const copies_;
   // A row is begun before it is known whether it does.

@@ -356,7 +356,7 @@ class AccessTest(ForeignTestCase):
         self.assertEqual(reply, b"\x08\x01")
         reflection = ("/grpc.reflection.v1alpha.ServerReflection/"
                       "ServerReflectionInfo")
-        self.assert_fails(Code.UNIMPLEMENTED, "", on.bare().channel
+        self.assert_fails(Code.UNIMPLEMENTED, "^", on.bare().channel
                           .stream_stream(reflection), iter([b""]),
                           timeout=WAIT)
         shown = self.job(extra='  reflection: "open"\n')

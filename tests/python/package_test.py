@@ -38,6 +38,8 @@ class ErrorsTest(unittest.TestCase):
                 (9, False, False, None, agg.NotNow),
                 (4, False, False, None, agg.Timeout),
                 (3, False, False, None, agg.ManifestError),
+                (7, False, False, None, agg.NotAllowed),
+                (16, False, False, None, agg.NotAllowed),
                 (15, False, False, None, agg.Error)):
             error = errors.error_of(code, "shard 12 (h:1): x", finished, left,
                                     event)

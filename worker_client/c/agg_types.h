@@ -23,6 +23,7 @@ enum agg_code {
   AGG_DEADLINE_EXCEEDED = 4,
   AGG_NOT_FOUND = 5,
   AGG_ALREADY_EXISTS = 6,
+  AGG_PERMISSION_DENIED = 7,
   AGG_RESOURCE_EXHAUSTED = 8,
   AGG_FAILED_PRECONDITION = 9,
   AGG_ABORTED = 10,
@@ -30,6 +31,7 @@ enum agg_code {
   AGG_INTERNAL = 13,
   AGG_UNAVAILABLE = 14,
   AGG_DATA_LOSS = 15,
+  AGG_UNAUTHENTICATED = 16,
   AGG_FORKED = 100 /* the client belongs to the parent of this process */
 };
 
@@ -129,6 +131,7 @@ typedef struct agg_options {
   const char* tls_certificate;
   const char* tls_key;
   const char* tls_server_name; /* NULL: the host of each address */
+  const char* token_file; /* NULL: AGG_TOKEN_FILE of the environment */
 } agg_options;
 
 /* PushInfo. All bytes 0 but `size`: its defaults. */

@@ -176,6 +176,7 @@ absl::StatusOr<ClientOptions> OptionsOf(const agg_options* theirs) {
   options.copy_threads = from.copy_threads;
   options.tune_malloc = from.tune_malloc != 0;
   ReadText(from.audit_log, &options.audit_log);
+  ReadText(from.token_file, &options.token_file);
   ReadTls(from, &options.tls);
   return options;
 }

@@ -18,6 +18,9 @@
 #include "worker_client/npz/npz.h"
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:50051", "address of shard 0");
+ABSL_FLAG(std::string, token_file, "",
+          "whose first line says who this worker is; default: what "
+          "AGG_TOKEN_FILE names");
 ABSL_FLAG(int, rank, 0, "this worker's rank, 0..workers-1");
 ABSL_FLAG(int, workers, 1, "workers of the job");
 ABSL_FLAG(int, batch, 2, "examples per worker and round");
@@ -107,6 +110,7 @@ absl::StatusOr<std::unique_ptr<AggClient>> Connect(
     const DigitsTraining& training) {
   ClientOptions options;
   options.coordinator = absl::GetFlag(FLAGS_coordinator);
+  options.token_file = absl::GetFlag(FLAGS_token_file);
   options.rank = training.rank;
   options.manifest = DigitsManifest();
   // Many workers on few cores take their time to start.

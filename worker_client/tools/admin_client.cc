@@ -8,16 +8,18 @@
 #include "proto/channel_credentials.h"
 #include "server/tls/tls_diagnosis.h"
 #include "worker_client/channel.h"
+#include "worker_client/client_token.h"
 #include "worker_client/tools/text_table.h"
 
 namespace agg {
 
 AdminClient::AdminClient(const std::string& address, absl::Duration timeout,
-                         const TlsOptions& tls)
+                         const TlsOptions& tls, const std::string& token_file)
     : address_(address),
       timeout_(timeout),
       tls_(tls),
-      channel_(MakeChannel(address, tls)),
+      token_file_(token_file),
+      channel_(MakeChannel(address, tls, token_file)),
       coordinator_(v1::Coordinator::NewStub(channel_)),
       admin_(v1::Admin::NewStub(channel_)) {}
 
@@ -59,6 +61,8 @@ AggctlResult AdminClient::Call(
     Stub* stub,
     grpc::Status (Stub::*call)(grpc::ClientContext*, const Request&, Reply*),
     const Request& request, Reply* reply, absl::Duration timeout) {
+  const absl::Status token = CheckToken(token_file_, address_, tls_.any());
+  if (!token.ok()) return {kAggctlLocal, std::string(token.message())};
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   return Explain((stub->*call)(&context, request, reply), timeout);
@@ -109,6 +113,11 @@ AggctlResult AdminClient::SetLogLevel(const std::string& level,
 AggctlResult AdminClient::Version(v1::GetVersionReply* reply) {
   return Call(admin_.get(), &v1::Admin::Stub::GetVersion,
               v1::GetVersionRequest(), reply);
+}
+
+AggctlResult AdminClient::Audit(const v1::ListAuditRequest& request,
+                                v1::ListAuditReply* reply) {
+  return Call(admin_.get(), &v1::Admin::Stub::ListAudit, request, reply);
 }
 
 }  // namespace agg

@@ -28,10 +28,10 @@ struct AggctlResult {
 // Used by one thread.
 class AdminClient {
  public:
-  // Connects with the first call.
+  // Connects with the first call. `token_file`: ClientOptions::token_file.
   // REQUIRES: CheckTlsOptions(tls) is OK.
   AdminClient(const std::string& address, absl::Duration timeout,
-              const TlsOptions& tls = {});
+              const TlsOptions& tls = {}, const std::string& token_file = "");
 
   AggctlResult Status(v1::StatusReply* reply);
   AggctlResult Tensors(v1::ListTensorsReply* reply);
@@ -48,6 +48,8 @@ class AdminClient {
   AggctlResult SetLogLevel(const std::string& level,
                            v1::SetLogLevelReply* reply);
   AggctlResult Version(v1::GetVersionReply* reply);
+  AggctlResult Audit(const v1::ListAuditRequest& request,
+                     v1::ListAuditReply* reply);
 
   const std::string& address() const { return address_; }
 
@@ -73,6 +75,7 @@ class AdminClient {
   const std::string address_;
   const absl::Duration timeout_;
   const TlsOptions tls_;
+  const std::string token_file_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::Coordinator::Stub> coordinator_;
   const std::unique_ptr<v1::Admin::Stub> admin_;

@@ -38,6 +38,7 @@ struct AggPullFlags {
   std::string output;
   absl::optional<uint64_t> version;  // default: the newest
   std::string checkpoint;            // "": ask the job
+  std::string token_file;            // "": AGG_TOKEN_FILE
 };
 
 Program AggPull(AggPullFlags* flags) {
@@ -51,6 +52,9 @@ Program AggPull(AggPullFlags* flags) {
       {"--coordinator", "HOST:PORT",
        "address of shard 0; default 127.0.0.1:50051",
        AddressValue(&flags->coordinator)},
+      {"--token-file", "PATH",
+       "whose first line says who asks; default: $AGG_TOKEN_FILE",
+       TextValue(&flags->token_file, "the path of a file of tokens")},
       {"--version", "N", "which published version; default: the newest",
        NumberValue(uint64_t{0}, std::numeric_limits<uint64_t>::max(),
                    "0 or more", &flags->version)},
@@ -68,7 +72,7 @@ absl::Status PullToFile(const AggPullFlags& flags) {
   const absl::StatusOr<PulledModel> model =
       flags.checkpoint.empty()
           ? PullModel(flags.coordinator, flags.tls, flags.version,
-                      absl::Seconds(5), PrintEvent)
+                      absl::Seconds(5), PrintEvent, flags.token_file)
           : ReadCheckpointModel(flags.checkpoint);
   if (!model.ok()) return model.status();
   absl::Status status = WriteNpz(flags.output, model->tensors);

@@ -13,6 +13,7 @@
 #include "server/base/version.h"
 #include "server/tls/tls_files.h"
 #include "worker_client/npz/npz.h"
+#include "worker_client/tools/aggctl_audit.h"
 #include "worker_client/tools/aggctl_survival.h"
 #include "worker_client/tools/aggctl_tables.h"
 #include "worker_client/tools/pull_model.h"
@@ -28,7 +29,8 @@ class Session {
   Session(const AggctlFlags& flags, const AggctlOutput& output)
       : flags_(flags),
         output_(output),
-        client_(flags.coordinator, flags.timeout, flags.tls) {}
+        client_(flags.coordinator, flags.timeout, flags.tls, flags.token_file) {
+  }
 
   AggctlResult Status() {
     v1::StatusReply status;
@@ -178,14 +180,23 @@ class Session {
     return Show(result, reply, [&] { return VersionText(reply); });
   }
 
+  AggctlResult Audit() {
+    v1::ListAuditRequest request;
+    request.set_limit(flags_.last);
+    v1::ListAuditReply reply;
+    const AggctlResult result = client_.Audit(request, &reply);
+    return Show(result, reply, [&] { return AuditTable(reply); });
+  }
+
   AggctlResult Pull() {
     // This call fails with another exit code if the server is not there than
     // if it refuses; PullModel cannot tell the two apart.
     v1::StatusReply status;
     const AggctlResult reached = client_.Status(&status);
     if (!reached.ok()) return reached;
-    const absl::StatusOr<PulledModel> model = PullModel(
-        flags_.coordinator, flags_.tls, flags_.version, flags_.timeout);
+    const absl::StatusOr<PulledModel> model =
+        PullModel(flags_.coordinator, flags_.tls, flags_.version,
+                  flags_.timeout, nullptr, flags_.token_file);
     if (!model.ok()) return {kAggctlRefused, model.status().ToString()};
     const absl::Status written = WriteNpz(flags_.argument, model->tensors);
     if (!written.ok()) return {kAggctlLocal, std::string(written.message())};
@@ -242,6 +253,7 @@ AggctlResult RunAggctl(const AggctlFlags& flags, const AggctlOutput& output) {
       {"evict", &Session::Evict},     {"checkpoint", &Session::Checkpoint},
       {"drain", &Session::Drain},     {"loglevel", &Session::SetLogLevel},
       {"pull", &Session::Pull},       {"version", &Session::Version},
+      {"audit", &Session::Audit},
   };
   const absl::Status tls = CheckTlsOptions(flags.tls, absl::Now());
   if (!tls.ok()) return {kAggctlUsage, std::string(tls.message())};

@@ -118,6 +118,10 @@ std::vector<Program> OtherCommands(AggctlFlags* out) {
         {"--version", "N", "which published version; default: the newest",
          NumberValue(uint64_t{0}, std::numeric_limits<uint64_t>::max(),
                      "0 or more", &out->version)}}},
+      {"audit",
+       "what was done to the job, by whom, and what was refused",
+       {{"--last", "N", "events to show; default 10; 0: all that are kept",
+         WholeValue(&out->last)}}},
       {"version", "of aggctl and of the server", {}},
       {"completion",
        "print a completion script",
@@ -143,6 +147,9 @@ Program AggctlProgram(AggctlFlags* out) {
       {"--output", "table|json", "default: table", FormatValue(&out->json)},
       {"--timeout", "SECONDS", "to wait for an answer; default 5",
        SecondsValue(0.001, &out->timeout)},
+      {"--token-file", "PATH",
+       "whose first line says who asks; default: $AGG_TOKEN_FILE",
+       TextValue(&out->token_file, "the path of a file of tokens")},
   };
   for (Flag& flag : TlsFlags("--tls-", &out->tls)) {
     program.flags.push_back(std::move(flag));

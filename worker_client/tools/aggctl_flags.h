@@ -22,7 +22,7 @@ enum AggctlExit {
   kAggctlRefused = 2,      // the server answered with an error
   kAggctlUnreachable = 3,  // nobody answered at --coordinator
   kAggctlTimedOut = 4,     // connected, but no answer within --timeout
-  kAggctlLocal = 5,        // the answer could not be written here
+  kAggctlLocal = 5,  // the answer could not be written here, or a token read
 };
 
 struct AggctlFlags {
@@ -33,7 +33,8 @@ struct AggctlFlags {
   TlsOptions tls;
   bool json = false;
   absl::Duration timeout = absl::Seconds(5);
-  // rounds, top
+  std::string token_file;  // "": AGG_TOKEN_FILE
+  // rounds, top; audit
   int last = 10;
   bool follow = false;
   absl::Duration interval = absl::Seconds(1);

@@ -38,7 +38,8 @@ absl::StatusOr<PulledModel> PullModel(const std::string& coordinator,
                                       const TlsOptions& tls,
                                       const absl::optional<uint64_t>& version,
                                       absl::Duration connect_timeout,
-                                      const EventCallback& on_event) {
+                                      const EventCallback& on_event,
+                                      const std::string& token_file) {
   ClientOptions options;
   options.coordinator = coordinator;
   options.tls = tls;
@@ -48,6 +49,7 @@ absl::StatusOr<PulledModel> PullModel(const std::string& coordinator,
   // A tool says at once what is wrong.
   options.recovery_window = absl::ZeroDuration();
   options.on_event = on_event;
+  options.token_file = token_file;
   absl::StatusOr<std::unique_ptr<AggClient>> client =
       AggClient::Connect(options);
   if (!client.ok()) return client.status();

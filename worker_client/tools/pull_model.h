@@ -26,12 +26,14 @@ using EventCallback = std::function<void(const ClientEvent&)>;
 
 // Pulls `version`, or the newest, in float32 as an observer, so that the job is
 // not disturbed. Waits for no version. AggClient's errors; also OUT_OF_RANGE
-// for a version that is not published yet. `on_event` is ClientOptions'.
+// for a version that is not published yet. `on_event` and `token_file` are
+// ClientOptions'.
 absl::StatusOr<PulledModel> PullModel(const std::string& coordinator,
                                       const TlsOptions& tls,
                                       const absl::optional<uint64_t>& version,
                                       absl::Duration connect_timeout,
-                                      const EventCallback& on_event = nullptr);
+                                      const EventCallback& on_event = nullptr,
+                                      const std::string& token_file = "");
 
 // "version 4: 2 tensors, 650 parameters -> params.npz".
 std::string Describe(const PulledModel& model, const std::string& path);

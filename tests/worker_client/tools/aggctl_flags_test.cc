@@ -104,6 +104,10 @@ TEST(AggctlFlagsTest, ArgumentsOfCommands) {
   EXPECT_TRUE(rounds->follow);
   EXPECT_EQ(rounds->interval, absl::Seconds(2));
   EXPECT_EQ(rounds->count, 9);
+  const auto audit = ParseAggctlFlags(
+      {"audit", "--last=3", "--token-file=/etc/token"}, nullptr);
+  EXPECT_EQ(audit->last, 3);
+  EXPECT_EQ(audit->token_file, "/etc/token");
 }
 
 TEST(AggctlFlagsTest, SwitchesCanBeOff) {

@@ -24,7 +24,7 @@ from agg_server.checkpoint import read_checkpoint
 from agg_server.client import Client, Observer
 from agg_server.errors import (Cancelled, EpochOver, Error, Evicted,
                                ForkedError, JobFinished, LeaseExpired,
-                               LibraryError, ManifestError, NotNow,
+                               LibraryError, ManifestError, NotAllowed, NotNow,
                                ResourceError, ShardLost, Superseded, Timeout,
                                VersionGone)
 from agg_server.listeners import TensorBoardLog, WandbLog
@@ -59,8 +59,9 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "Cancelled", "Client", "Combined", "EpochOver", "Error", "Evicted",
     "ForkedError", "Job", "JobFinished", "LeaseExpired", "LibraryError",
-    "LocalServer", "LocalSteps", "ManifestError", "NodeState", "NotNow", "Observer",
-    "Outcome", "ResourceError", "ServerOptimizer", "ShardLost", "Superseded",
-    "TauSchedule", "TensorBoardLog", "TensorSpec", "Timeout", "Tls",
-    "VersionGone", "WandbLog", "Worker", "allreduce", "node_hook", "read_checkpoint",
+    "LocalServer", "LocalSteps", "ManifestError", "NodeState", "NotAllowed",
+    "NotNow", "Observer", "Outcome", "ResourceError", "ServerOptimizer",
+    "ShardLost", "Superseded", "TauSchedule", "TensorBoardLog", "TensorSpec",
+    "Timeout", "Tls", "VersionGone", "WandbLog", "Worker", "allreduce",
+    "node_hook", "read_checkpoint",
 ]

@@ -53,7 +53,8 @@ class Options(_Sized):
                 ("shared_memory", c_int32), ("error_feedback", c_int32),
                 ("copy_threads", c_int32), ("reserved2", c_int32),
                 ("tls_ca", c_char_p), ("tls_certificate", c_char_p),
-                ("tls_key", c_char_p), ("tls_server_name", c_char_p)]
+                ("tls_key", c_char_p), ("tls_server_name", c_char_p),
+                ("token_file", c_char_p)]
 
 
 class PushInfo(_Sized):

@@ -98,6 +98,10 @@ class ManifestError(Error, ValueError):
     """Arguments or tensors that do not fit the job."""
 
 
+class NotAllowed(Error, PermissionError):
+    """The job does not know this client, or its identity may not do this."""
+
+
 class Timeout(Error, TimeoutError):
     """A limit of this client's has passed; the call may be repeated."""
     retryable = True
@@ -112,8 +116,9 @@ _NAMES = {
     16: "UNAUTHENTICATED", 100: "FORKED",
 }
 _TYPES: dict[int, Type[Error]] = {
-    1: Cancelled, 3: ManifestError, 4: Timeout, 6: NotNow, 8: ResourceError,
-    9: NotNow, 10: EpochOver, 11: VersionGone, 14: ShardLost, 100: ForkedError,
+    1: Cancelled, 3: ManifestError, 4: Timeout, 6: NotNow, 7: NotAllowed,
+    8: ResourceError, 9: NotNow, 10: EpochOver, 11: VersionGone, 14: ShardLost,
+    16: NotAllowed, 100: ForkedError,
 }
 # What shards and the client say of a code that has several meanings. The first
 # one in the message counts: an operator's words come behind "evicted:".
