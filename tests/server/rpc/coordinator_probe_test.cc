@@ -23,7 +23,7 @@ class CoordinatorProbeTest : public testing::Test {
 
   std::string Ask(uint64_t life, const std::string& job = "test") {
     return FindOtherCoordinator(
-        {shard_.address(), job, life, absl::Seconds(20)});
+        {shard_.address(), job, life, TlsOptions(), absl::Seconds(20)});
   }
 
   LoopbackShard shard_{0, 1};
