@@ -60,8 +60,6 @@ class JsonMembers {
   void TakeObject(const char* name, const Read& read) const;
   void TakeList(const char* name, const Read& read) const;
 
-  // For members that a former release did not write.
-  bool Has(const char* name) const;
   // For what a Take cannot know.
   void Add(const char* name, absl::string_view value,
            absl::string_view allowed) const;
