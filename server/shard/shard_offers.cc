@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "server/ingest/shard_layout.h"
 #include "server/shard/shard_engine.h"
+#include "server/shard/shard_replication.h"
 
 namespace agg {
 namespace {
@@ -39,9 +40,18 @@ void ShardEngine::OfferClose(uint64_t epoch) {
   // round is closed in a phase of its own.
   if (!turn_.TryLock()) return;
   std::shared_ptr<const CloseOffer> offer;
+  std::shared_ptr<ShardCompute> compute;
   {
     MutexLock lock(&mutex_);
     offer = MakeOffer(epoch);
+    compute = compute_;
+  }
+  // As the close would: the neighbour's frames, which may come next, wait for
+  // it (P17). If it fails, the close comes, and the update finds it void.
+  if (offer != nullptr && !Replication::StepReplica(compute.get()).ok()) {
+    MutexLock lock(&mutex_);
+    DropOffer();
+    offer = nullptr;
   }
   turn_.Unlock();
   ReportLostDevice();

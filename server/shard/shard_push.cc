@@ -96,6 +96,7 @@ absl::Status ShardEngine::CheckOwner(const FrameLanding& landing) const {
 // The backend may begin to copy what has landed to its device.
 void ShardEngine::NotifyRowLanded(const FrameLanding& landing,
                                   ShardCompute* compute) {
+  if (landing.header.kind != PushKind::kGradient) return;
   const ShardLayout& layout = *compute->layout();
   const Buffer* const row = landing.row.get();
   for (const SliceLanding& slice : landing.slices) {
@@ -132,9 +133,7 @@ absl::StatusOr<FrameResult> ShardEngine::EndFrame(const FrameLanding& landing) {
     compute = compute_;
   }
   // Before the row can be complete, hence before any phase reads it.
-  if (landing.header.kind == PushKind::kGradient) {
-    NotifyRowLanded(landing, compute.get());
-  }
+  NotifyRowLanded(landing, compute.get());
   FrameResult result;
   result.closed = landing.closed;
   absl::StatusOr<bool> complete = landing.closed;
