@@ -73,7 +73,7 @@ struct JoinCall {
   uint64_t resume_version = 0;
   uint64_t resume_made = 0;
   // Who joins (P45); "": nobody is asked who they are.
-  std::string identity;
+  std::string identity = {};
   bool may_take_over = false;  // a rank whose session is another identity's
 };
 

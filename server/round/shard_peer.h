@@ -40,7 +40,7 @@ struct SessionChange {
   // the coordinator be lost.
   uint64_t first_round = 0;
   std::string client;
-  std::string identity;  // to whom it belongs (P45); "": to anybody
+  std::string identity = {};  // to whom it belongs (P45); "": to anybody
 };
 
 // What a Commit says is complete.

@@ -34,7 +34,7 @@ struct RemoteNeighbourOptions {
   const Clock* clock = TickClock::Real();
   // What this process presents itself with, asked for each call (P45); null:
   // nothing.
-  std::function<std::string()> token;
+  std::function<std::string()> token = {};
 };
 
 // Does not connect before the first call. A round's slices go over one call,

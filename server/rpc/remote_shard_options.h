@@ -36,7 +36,7 @@ struct RemoteShardOptions {
   const Clock* clock = TickClock::Real();
   // What this process presents itself with, asked for each call (P45); null:
   // nothing.
-  std::function<std::string()> token;
+  std::function<std::string()> token = {};
 };
 
 }  // namespace agg
