@@ -20,7 +20,6 @@ absl::StatusOr<std::unique_ptr<AccessParts>> AccessParts::Make(
   if (!status.ok()) return status;
   auto parts = absl::WrapUnique(new AccessParts());
   parts->options_ = options;
-  parts->tls_ = tls;
   AuditTrail::Write write;
   if (!options.audit.path.empty()) {
     absl::StatusOr<std::unique_ptr<AuditFile>> file =
@@ -60,10 +59,6 @@ std::function<std::string()> AccessParts::own_token() const {
       identities_ == nullptr ? nullptr : identities_->own_token();
   if (file == nullptr) return nullptr;
   return [file] { return file->first(); };
-}
-
-bool AccessParts::offers_local_sockets() const {
-  return tls_ || offers_regions();
 }
 
 bool AccessParts::offers_regions() const {
