@@ -10,14 +10,11 @@
 #include "server/base/clock.h"
 #include "server/base/log.h"
 #include "server/base/token_file.h"
-#include "server/config/access_config.h"
 
 namespace agg {
 
 absl::StatusOr<std::unique_ptr<AccessParts>> AccessParts::Make(
-    const AccessOptions& options, bool tls, const std::string& listen_host) {
-  const absl::Status status = CheckTokensStayPrivate(options, tls, listen_host);
-  if (!status.ok()) return status;
+    const AccessOptions& options) {
   auto parts = absl::WrapUnique(new AccessParts());
   parts->options_ = options;
   AuditTrail::Write write;

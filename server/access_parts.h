@@ -24,9 +24,9 @@ namespace agg {
 class AccessParts {
  public:
   // Opens the files of tokens and of the audit; INVALID_ARGUMENT or UNAVAILABLE
-  // names the field. `tls`: its ports have it; `listen_host`: where it listens.
+  // names the field.
   static absl::StatusOr<std::unique_ptr<AccessParts>> Make(
-      const AccessOptions& options, bool tls, const std::string& listen_host);
+      const AccessOptions& options);
 
   const CallerGate* gate() const { return gate_.get(); }
   AuditTrail* audit() const { return audit_.get(); }

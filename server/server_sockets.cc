@@ -18,7 +18,7 @@ namespace agg {
 
 absl::Status Server::StartAccess() {
   absl::StatusOr<std::unique_ptr<AccessParts>> access =
-      AccessParts::Make(options_.access, options_.security.tls(), bind_host_);
+      AccessParts::Make(options_.access);
   if (access.ok()) access_ = *std::move(access);
   return access.status();
 }

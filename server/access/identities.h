@@ -43,7 +43,6 @@ struct AccessOptions {
   std::string shard_token_file;             // "": shards have certificates
   bool health = true;      // grpc.health.v1 answers, whoever asks
   bool reflection = true;  // likewise gRPC's reflection
-  bool insecure = false;   // tokens may go over the network in clear text
   AuditFileOptions audit;
 
   bool on() const { return !identities.empty(); }

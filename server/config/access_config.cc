@@ -152,14 +152,6 @@ AuditFileOptions TakeAudit(const v1::AuditConfig& config, FieldErrors* errors) {
   return {config.path(), config.max_bytes()};
 }
 
-bool HasTokens(const AccessOptions& options) {
-  return !options.shard_token_file.empty() ||
-         std::any_of(options.identities.begin(), options.identities.end(),
-                     [](const IdentityOptions& identity) {
-                       return !identity.token_file.empty();
-                     });
-}
-
 }  // namespace
 
 void CompleteAccess(v1::JobConfig* config) {
@@ -197,23 +189,9 @@ absl::StatusOr<AccessOptions> MakeAccessOptions(const v1::JobConfig& config) {
   options.health = TakeSwitch("security.health", security.health(), &errors);
   options.reflection =
       TakeSwitch("security.reflection", security.reflection(), &errors);
-  options.insecure = security.insecure();
   options.audit = TakeAudit(security.audit(), &errors);
   if (!errors.empty()) return errors.status();
   return options;
-}
-
-absl::Status CheckTokensStayPrivate(const AccessOptions& options, bool tls,
-                                    const std::string& listen_host) {
-  if (tls || options.insecure || !HasTokens(options) ||
-      IsLoopback(listen_host)) {
-    return absl::OkStatus();
-  }
-  return FieldError(
-      "the address to listen on", listen_host,
-      "a loopback address where security has tokens and no TLS, or any with "
-      "security { insecure: true }: tokens would cross the network in clear "
-      "text");
 }
 
 }  // namespace agg

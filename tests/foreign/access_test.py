@@ -369,10 +369,15 @@ class AccessTest(ForeignTestCase):
 class StartTest(ForeignTestCase):
 
     def test_tokens_are_refused_where_a_network_would_have_them(self):
-        with self.assertRaisesRegex(AssertionError, "clear text"):
-            self.start('workers: 1\n' + REDUCE + 'security { identities { '
-                       'name: "a" token_file: "/nowhere" roles: "worker" } }',
-                       flags=["--bind=0.0.0.0"])
+        security = ('workers: 1\n' + REDUCE + 'security { identities { '
+                    'name: "a" token_file: "/nowhere" roles: "worker" } ')
+        with self.assertRaisesRegex(AssertionError,
+                                    r'--bind is "0.0.0.0"; allowed: loopback'):
+            self.start(security + "}", flags=["--bind=0.0.0.0"])
+        with self.assertRaisesRegex(AssertionError, r'shards\[0\] is "10\.0\.'
+                                    r'0\.2:1"; allowed: .*clear text'):
+            self.start('shards: "10.0.0.2:1"\n' + security +
+                       'shard_token_file: "/nowhere" }')
 
     def test_a_token_file_that_is_not_there_is_named(self):
         with self.assertRaisesRegex(AssertionError,

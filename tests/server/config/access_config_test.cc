@@ -171,21 +171,5 @@ TEST(AccessConfigTest, TheFingerprintHasWhoMayDoWhatAndNoFiles) {
   }
 }
 
-TEST(CheckTokensStayPrivateTest, TokensNeedLoopbackTlsOrInsecure) {
-  AccessOptions options;
-  options.identities = {{"a", {}, "/a", {Role::kWorker}}};
-  const std::string all = "0.0.0.0";
-  EXPECT_TRUE(CheckTokensStayPrivate(options, false, "127.0.0.1").ok());
-  EXPECT_THAT(CheckTokensStayPrivate(options, false, all).message(),
-              HasSubstr("0.0.0.0; allowed: a loopback address"));
-  EXPECT_TRUE(CheckTokensStayPrivate(options, true, all).ok());
-  options.insecure = true;
-  EXPECT_TRUE(CheckTokensStayPrivate(options, false, all).ok());
-  options.insecure = false;
-  options.identities[0].token_file = "";
-  options.identities[0].sans = {"x"};
-  EXPECT_TRUE(CheckTokensStayPrivate(options, false, all).ok());
-}
-
 }  // namespace
 }  // namespace agg
