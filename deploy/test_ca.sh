@@ -10,7 +10,8 @@
 #                           spiffe://agg/shard/server
 #   worker.pem, worker.key  spiffe://agg/worker/worker
 #   admin.pem, admin.key    spiffe://agg/admin/admin
-#   job.textproto           a job of one shard and one worker on this machine
+#   job.textproto           a job of one shard and one worker on this machine,
+#                           where each may do its own (identities)
 #   worker.env, admin.env   AGG_TLS_*, as in: env $(cat FOLDER/worker.env) ...
 #
 # Again in the same FOLDER: new certificates of the same CA, each file replaced
@@ -95,6 +96,14 @@ security {
     key: "$folder/server.key"
     client_ca: "$folder/ca.pem"
   }
+  identities { name: "workers" san: "spiffe://agg/worker/*" roles: "worker" }
+  identities {
+    name: "admins"
+    san: "spiffe://agg/admin/*"
+    roles: "admin"
+    roles: "observer"
+  }
+  identities { name: "shards" san: "spiffe://agg/shard/*" roles: "shard" }
 }
 JOB
 fi

@@ -10,17 +10,13 @@
 #include "server/base/clock.h"
 #include "server/base/log.h"
 #include "server/base/token_file.h"
-#include "server/config/access_config.h"
 
 namespace agg {
 
 absl::StatusOr<std::unique_ptr<AccessParts>> AccessParts::Make(
-    const AccessOptions& options, bool tls, const std::string& listen_host) {
-  const absl::Status status = CheckTokensStayPrivate(options, tls, listen_host);
-  if (!status.ok()) return status;
+    const AccessOptions& options) {
   auto parts = absl::WrapUnique(new AccessParts());
   parts->options_ = options;
-  parts->tls_ = tls;
   AuditTrail::Write write;
   if (!options.audit.path.empty()) {
     absl::StatusOr<std::unique_ptr<AuditFile>> file =
@@ -60,10 +56,6 @@ std::function<std::string()> AccessParts::own_token() const {
       identities_ == nullptr ? nullptr : identities_->own_token();
   if (file == nullptr) return nullptr;
   return [file] { return file->first(); };
-}
-
-bool AccessParts::offers_local_sockets() const {
-  return tls_ || offers_regions();
 }
 
 bool AccessParts::offers_regions() const {

@@ -24,17 +24,17 @@ namespace agg {
 class AccessParts {
  public:
   // Opens the files of tokens and of the audit; INVALID_ARGUMENT or UNAVAILABLE
-  // names the field. `tls`: its ports have it; `listen_host`: where it listens.
+  // names the field.
   static absl::StatusOr<std::unique_ptr<AccessParts>> Make(
-      const AccessOptions& options, bool tls, const std::string& listen_host);
+      const AccessOptions& options);
 
   const CallerGate* gate() const { return gate_.get(); }
+  AuditTrail* audit() const { return audit_.get(); }
   const DenialCounts* denials() const { return &denials_; }
   // What this process presents to other shards; null: nothing.
   std::function<std::string()> own_token() const;
-  // Whether callers on a Unix socket can say who they are; and on that of
-  // shared memory, which has no TLS.
-  bool offers_local_sockets() const;
+  // Whether callers on the socket of shared memory, which has no TLS, can say
+  // who they are.
   bool offers_regions() const;
   // ShardEngine::GrantRegions for one that may have them (P45).
   absl::StatusOr<RegionGrant> GrantRegions(ShardEngine* engine,
@@ -47,7 +47,6 @@ class AccessParts {
   void LogAccess() const;
 
   AccessOptions options_;
-  bool tls_ = false;
   DenialCounts denials_;
   std::unique_ptr<AuditFile> file_;         // null: none
   std::unique_ptr<AuditTrail> audit_;       // writes to it

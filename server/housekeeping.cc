@@ -50,10 +50,12 @@ absl::Status ReadinessOf(const ShardStatus& shard, const JobStatus* job,
 }
 
 Housekeeping::Housekeeping(ShardEngine* engine, const Coordinator* coordinator,
-                           RpcServer* rpc, absl::Duration phase_timeout)
+                           RpcServer* rpc, AuditTrail* audit,
+                           absl::Duration phase_timeout)
     : engine_(engine),
       coordinator_(coordinator),
       rpc_(rpc),
+      audit_(audit),
       hung_(phase_timeout),
       thread_([this] { Loop(); }) {}
 
@@ -86,6 +88,7 @@ void Housekeeping::Loop() {
     TrimWhenIdle(status);
     LookForAHang();
     rpc_->LookForCoordinator();
+    audit_->CloseDenials();
     const Clock* const clock = Clock::Real();  // the system's may step back
     const absl::Time next = clock->Now() + kPeriod;
     MutexLock lock(&mutex_);

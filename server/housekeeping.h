@@ -1,6 +1,6 @@
 // What a server does from time to time: it reports its health, gives freed
-// memory back when idle, and looks whether its shard hangs or is without its
-// coordinator.
+// memory back when idle, closes what the audit counts, and looks whether its
+// shard hangs or is without its coordinator.
 #ifndef AGG_SERVER_HOUSEKEEPING_H_
 #define AGG_SERVER_HOUSEKEEPING_H_
 
@@ -11,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "server/access/audit_trail.h"
 #include "server/base/mutex.h"
 #include "server/coordinator/coordinator.h"
 #include "server/hung_phase.h"
@@ -43,7 +44,7 @@ class Housekeeping {
   // A phase of the shard that takes longer than `phase_timeout` ends the
   // process (ShardEngine::ReportHang).
   Housekeeping(ShardEngine* engine, const Coordinator* coordinator,
-               RpcServer* rpc, absl::Duration phase_timeout);
+               RpcServer* rpc, AuditTrail* audit, absl::Duration phase_timeout);
   // Health is NOT_SERVING when it returns.
   ~Housekeeping();
   // Health is NOT_SERVING from here on; the rest goes on.
@@ -62,6 +63,7 @@ class Housekeeping {
   ShardEngine* const engine_;
   const Coordinator* const coordinator_;
   RpcServer* const rpc_;
+  AuditTrail* const audit_;
   // Used by the thread alone.
   int64_t traffic_bytes_ = 0;
   int idle_periods_ = 0;

@@ -118,7 +118,7 @@ absl::Status Server::StartParts() {
   // Last: from here on the coordinator's thread and health use all parts.
   if (coordinator_ != nullptr) coordinator_->Start();
   housekeeping_ = std::make_unique<Housekeeping>(
-      engine_.get(), coordinator_.get(), rpc_.get(),
+      engine_.get(), coordinator_.get(), rpc_.get(), access_->audit(),
       options_.coordinator.phase_timeout);
   return absl::OkStatus();
 }

@@ -18,7 +18,7 @@ namespace agg {
 
 absl::Status Server::StartAccess() {
   absl::StatusOr<std::unique_ptr<AccessParts>> access =
-      AccessParts::Make(options_.access, options_.security.tls(), bind_host_);
+      AccessParts::Make(options_.access);
   if (access.ok()) access_ = *std::move(access);
   return access.status();
 }
@@ -26,11 +26,6 @@ absl::Status Server::StartAccess() {
 // A host without such sockets serves over TCP alone.
 void Server::ChooseLocalSocket() {
   if (!options_.unix_socket) return;
-  if (!access_->offers_local_sockets()) {
-    LogInfo("workers of this host use TCP: some identities have certificates ",
-            "and no token, and a Unix socket cannot ask for a certificate");
-    return;
-  }
   const std::string name = LocalSocketName(life_);
   const absl::Status status = CheckLocalListen(name);
   if (status.ok()) {
@@ -42,8 +37,10 @@ void Server::ChooseLocalSocket() {
 
 // As above: rows and versions are sent.
 void Server::StartRegions() {
-  if (!options_.shard.shared_memory || local_socket_.empty() ||
-      !access_->offers_regions()) {
+  if (!options_.shard.shared_memory || local_socket_.empty()) return;
+  if (!access_->offers_regions()) {
+    LogInfo("workers share no memory: some identities have certificates and ",
+            "no token, and the socket of shared memory takes tokens alone");
     return;
   }
   const std::string name = RegionSocketName(life_);

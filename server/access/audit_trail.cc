@@ -11,6 +11,8 @@
 namespace agg {
 namespace {
 
+// Above all that can be set: these lines are never dropped.
+constexpr LogLevel kAlways{static_cast<int>(LogLevel::kError) + 1};
 // What all denials beyond kMaxNewDenials are.
 constexpr char kMany[] = "further denials";
 
@@ -41,29 +43,61 @@ bool Alike(const AuditEvent& a, const AuditEvent& b) {
 
 }  // namespace
 
+AuditTrail::~AuditTrail() {
+  MutexLock lock(&mutex_);
+  CloseBefore(absl::InfiniteFuture());
+}
+
+void AuditTrail::WriteLine(const AuditEvent& event) const {
+  const std::string line = AuditLine(event);
+  LogLine(kAlways, absl::StrCat("audit: ", line));
+  if (write_ != nullptr) write_(line);
+}
+
 void AuditTrail::Keep(AuditEvent event, size_t most,
                       std::deque<AuditEvent>* kept) {
-  const std::string line = AuditLine(event);
-  LogInfo("audit: ", line);
-  if (write_ != nullptr) write_(line);
+  WriteLine(event);
   kept->push_back(std::move(event));
-  if (kept->size() > most) kept->pop_front();
+  if (kept->size() <= most) return;
+  if (kept == &denials_) {
+    if (num_closed_ == 0) CloseOldest();
+    --num_closed_;
+  }
+  kept->pop_front();
+}
+
+void AuditTrail::CloseOldest() {
+  const AuditEvent& denial = denials_[num_closed_++];
+  if (denial.times > 1) WriteLine(denial);
+}
+
+void AuditTrail::CloseBefore(absl::Time before) {
+  while (num_closed_ < denials_.size() &&
+         denials_[num_closed_].time <= before) {
+    CloseOldest();
+  }
+}
+
+void AuditTrail::CloseDenials() {
+  MutexLock lock(&mutex_);
+  CloseBefore(clock_->Now() - kTogether);
 }
 
 void AuditTrail::Note(AuditEvent event) {
   CutTexts(&event);
   MutexLock lock(&mutex_);
   event.time = clock_->Now();
+  CloseBefore(event.time - kTogether);
   Keep(std::move(event), kMaxEvents, &events_);
 }
 
 bool AuditTrail::CountsWithOthers(const AuditEvent& event) {
+  const auto closed =
+      denials_.rend() - static_cast<std::ptrdiff_t>(num_closed_);
   const auto alike =
-      std::find_if(denials_.rbegin(), denials_.rend(),
+      std::find_if(denials_.rbegin(), closed,
                    [&](const AuditEvent& kept) { return Alike(kept, event); });
-  if (alike == denials_.rend() || event.time - alike->time >= kTogether) {
-    return false;
-  }
+  if (alike == closed) return false;
   ++alike->times;
   return true;
 }
@@ -73,6 +107,7 @@ void AuditTrail::NoteDenial(AuditEvent event) {
   event.action = "denial";
   MutexLock lock(&mutex_);
   event.time = clock_->Now();
+  CloseBefore(event.time - kTogether);
   if (CountsWithOthers(event)) return;
   if (event.time - window_ >= kTogether) {
     window_ = event.time;

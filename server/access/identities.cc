@@ -49,6 +49,7 @@ absl::Status Identities::Add(const std::string& field, IdentityOptions options,
                              const Clock* clock,
                              const TokenFile::Reader& read) {
   Entry entry;
+  entry.field = field;
   if (options.token_file.empty()) {
     needs_certificates_ |=
         options.roles.Meets({Role::kWorker, Role::kObserver});
@@ -62,9 +63,25 @@ absl::Status Identities::Add(const std::string& field, IdentityOptions options,
                        "; allowed: a file with a token a line"));
     }
     entry.tokens = *std::move(tokens);
+    const absl::Status shared = CheckShared(entry);
+    if (!shared.ok()) return shared;
   }
   entry.options = std::move(options);
   entries_.push_back(std::move(entry));
+  return absl::OkStatus();
+}
+
+// Who would its holder be?
+absl::Status Identities::CheckShared(const Entry& entry) const {
+  const TokenFile::Tokens tokens = entry.tokens->tokens();
+  for (const std::string& token : *tokens) {
+    const Entry* const other = FindToken(token);
+    if (other == nullptr) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        entry.field, " is \"", entry.tokens->path(),
+        "\", which has a token of ", other->field, " \"", other->tokens->path(),
+        "\"; allowed: tokens of one identity alone"));
+  }
   return absl::OkStatus();
 }
 

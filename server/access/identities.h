@@ -43,7 +43,6 @@ struct AccessOptions {
   std::string shard_token_file;             // "": shards have certificates
   bool health = true;      // grpc.health.v1 answers, whoever asks
   bool reflection = true;  // likewise gRPC's reflection
-  bool insecure = false;   // tokens may go over the network in clear text
   AuditFileOptions audit;
 
   bool on() const { return !identities.empty(); }
@@ -65,6 +64,8 @@ bool SanMatches(absl::string_view pattern, absl::string_view san);
 class Identities {
  public:
   // Opens the token files; errors name the field and the reason, never a token.
+  // A token that two of them have is INVALID_ARGUMENT; should there be one
+  // later, it is that of the first identity in their order.
   // `clock` outlives it. `read` null: the system's files.
   static absl::StatusOr<std::unique_ptr<Identities>> Make(
       const AccessOptions& options, const Clock* clock,
@@ -80,11 +81,12 @@ class Identities {
   // certificate alone.
   TokenFile* own_token() const { return own_token_; }
   // Whether some worker or observer has a certificate alone, so that nothing
-  // can say who it is on a Unix socket.
+  // can say who it is where there is no TLS: on the socket of shared memory.
   bool needs_certificates() const { return needs_certificates_; }
 
  private:
   struct Entry {
+    std::string field;  // of the token file, for errors
     IdentityOptions options;
     std::unique_ptr<TokenFile> tokens;  // null: none
   };
@@ -92,6 +94,8 @@ class Identities {
   Identities() = default;
   absl::Status Add(const std::string& field, IdentityOptions options,
                    const Clock* clock, const TokenFile::Reader& read);
+  // Whether those before it have none of its tokens.
+  absl::Status CheckShared(const Entry& entry) const;
   const Entry* FindToken(absl::string_view token) const;
   const Entry* FindSan(const std::vector<std::string>& sans) const;
 

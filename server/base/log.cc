@@ -94,7 +94,8 @@ void LogLine(LogLevel level, absl::string_view message) {
     MutexLock lock(&name_mutex);
     who = Name();
   }
-  const char letter = "DIWE"[static_cast<int>(level)];
+  // The last one: a level above all that can be set (audit_trail.cc).
+  const char letter = "DIWEI"[static_cast<int>(level)];
   const std::string line =
       absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(),
                                     absl::UTCTimeZone()),

@@ -26,8 +26,9 @@ bool IsName(const std::string& name) {
          });
 }
 
+// `asked`: whoever connects is asked for a certificate.
 void CheckSans(const std::string& path, const v1::IdentityConfig& config,
-               FieldErrors* errors) {
+               bool asked, FieldErrors* errors) {
   for (int i = 0; i < config.san_size(); ++i) {
     const std::string& san = config.san(i);
     const size_t star = san.find('*');
@@ -38,6 +39,12 @@ void CheckSans(const std::string& path, const v1::IdentityConfig& config,
     errors->Add(FieldError(
         absl::StrCat(path, ".san[", i, "]"), Quoted(san),
         "a SPIFFE URI or a DNS name, or its beginning with a * behind it"));
+  }
+  if (!asked && !config.san().empty() && config.token_file().empty()) {
+    errors->Add(FieldError(absl::StrCat(path, ".san[0]"), Quoted(config.san(0)),
+                           "without a token_file: only with "
+                           "security.tls.client_ca, since nobody is asked for "
+                           "a certificate else"));
   }
 }
 
@@ -61,7 +68,7 @@ Roles TakeRoles(const std::string& path, const v1::IdentityConfig& config,
 }
 
 IdentityOptions TakeIdentity(const std::string& path,
-                             const v1::IdentityConfig& config,
+                             const v1::IdentityConfig& config, bool asked,
                              std::set<std::string>* names,
                              FieldErrors* errors) {
   if (!IsName(config.name()) || !names->insert(config.name()).second) {
@@ -69,7 +76,7 @@ IdentityOptions TakeIdentity(const std::string& path,
                            "[A-Za-z0-9_.-]{1,64}, which no other identity has"
                            " (\"shard\" is that of shard_token_file)"));
   }
-  CheckSans(path, config, errors);
+  CheckSans(path, config, asked, errors);
   if (config.san().empty() && config.token_file().empty()) {
     errors->Add(FieldError(absl::StrCat(path, ".token_file"), "\"\"",
                            "a file of tokens, where the identity has no san"));
@@ -92,16 +99,37 @@ void CheckShardCredential(const v1::JobConfig& config,
                            "only with security.identities"));
     return;
   }
-  const bool by_certificate = std::any_of(
-      options.identities.begin(), options.identities.end(),
-      [](const IdentityOptions& identity) {
-        return identity.roles.Has(Role::kShard) && !identity.sans.empty();
-      });
+  const bool by_certificate =
+      !config.security().tls().client_ca().empty() &&
+      std::any_of(options.identities.begin(), options.identities.end(),
+                  [](const IdentityOptions& identity) {
+                    return identity.roles.Has(Role::kShard) &&
+                           !identity.sans.empty();
+                  });
   if (!file.empty() || by_certificate) return;
   errors->Add(FieldError(
       "security.shard_token_file", "\"\"",
-      "with security.identities: a file of tokens, or an identity with a san "
-      "and the role \"shard\", which the shards' certificates have"));
+      "with security.identities: a file of tokens, or with "
+      "security.tls.client_ca an identity with a san and the role \"shard\", "
+      "which the shards' certificates have"));
+}
+
+// A shard presents its token to the others at these addresses.
+void CheckShardAddresses(const v1::JobConfig& config, FieldErrors* errors) {
+  const v1::SecurityConfig& security = config.security();
+  if (security.shard_token_file().empty() || security.has_tls() ||
+      security.insecure()) {
+    return;
+  }
+  for (int i = 0; i < config.shards_size(); ++i) {
+    const absl::StatusOr<Address> address = ParseAddress(config.shards(i));
+    if (!address.ok() || IsLoopback(address->host)) continue;
+    errors->Add(FieldError(
+        absl::StrCat("shards[", i, "]"), Quoted(config.shards(i)),
+        "a loopback address where security has a shard_token_file and no TLS, "
+        "or any with security { insecure: true }: the token would cross the "
+        "network in clear text"));
+  }
 }
 
 bool TakeSwitch(absl::string_view field, const std::string& value,
@@ -122,14 +150,6 @@ AuditFileOptions TakeAudit(const v1::AuditConfig& config, FieldErrors* errors) {
                          static_cast<double>(config.max_bytes()),
                          absl::StrCat(">= ", kMinAuditBytes)));
   return {config.path(), config.max_bytes()};
-}
-
-bool HasTokens(const AccessOptions& options) {
-  return !options.shard_token_file.empty() ||
-         std::any_of(options.identities.begin(), options.identities.end(),
-                     [](const IdentityOptions& identity) {
-                       return !identity.token_file.empty();
-                     });
 }
 
 }  // namespace
@@ -154,36 +174,24 @@ absl::StatusOr<AccessOptions> MakeAccessOptions(const v1::JobConfig& config) {
                       absl::StrCat(security.identities_size()),
                       absl::StrCat("0 to ", kMaxIdentities));
   }
+  const bool asked = !security.tls().client_ca().empty();
   std::set<std::string> names = {kShardIdentity};
   for (int i = 0; i < security.identities_size(); ++i) {
     options.identities.push_back(
         TakeIdentity(absl::StrCat("security.identities[", i, "]"),
-                     security.identities(i), &names, &errors));
+                     security.identities(i), asked, &names, &errors));
   }
   if (config.shards_size() > 1 || !security.shard_token_file().empty()) {
     CheckShardCredential(config, options, &errors);
   }
+  CheckShardAddresses(config, &errors);
   options.shard_token_file = security.shard_token_file();
   options.health = TakeSwitch("security.health", security.health(), &errors);
   options.reflection =
       TakeSwitch("security.reflection", security.reflection(), &errors);
-  options.insecure = security.insecure();
   options.audit = TakeAudit(security.audit(), &errors);
   if (!errors.empty()) return errors.status();
   return options;
-}
-
-absl::Status CheckTokensStayPrivate(const AccessOptions& options, bool tls,
-                                    const std::string& listen_host) {
-  if (tls || options.insecure || !HasTokens(options) ||
-      IsLoopback(listen_host)) {
-    return absl::OkStatus();
-  }
-  return FieldError(
-      "the address to listen on", listen_host,
-      "a loopback address where security has tokens and no TLS, or any with "
-      "security { insecure: true }: tokens would cross the network in clear "
-      "text");
 }
 
 }  // namespace agg

@@ -3,9 +3,6 @@
 #ifndef AGG_SERVER_CONFIG_ACCESS_CONFIG_H_
 #define AGG_SERVER_CONFIG_ACCESS_CONFIG_H_
 
-#include <string>
-
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/config.pb.h"
 #include "server/access/identities.h"
@@ -15,15 +12,10 @@ namespace agg {
 // Sets what the text leaves out.
 void CompleteAccess(v1::JobConfig* config);
 
-// INVALID_ARGUMENT with a line for each bad field. No file is opened.
-// REQUIRES: a config that WithDefaults has completed.
+// INVALID_ARGUMENT with a line for each bad field; so are addresses of shards
+// to which a token would go in clear text. No file is opened. REQUIRES: a
+// config that WithDefaults has completed.
 absl::StatusOr<AccessOptions> MakeAccessOptions(const v1::JobConfig& config);
-
-// Whether this process may take tokens at `listen_host`, and present them at
-// its shards' addresses: OK where no network has them in clear text, or the
-// configuration says `insecure`. `tls`: connections are encrypted.
-absl::Status CheckTokensStayPrivate(const AccessOptions& options, bool tls,
-                                    const std::string& listen_host);
 
 }  // namespace agg
 

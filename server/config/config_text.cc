@@ -110,6 +110,22 @@ std::string PrintJobConfig(const v1::JobConfig& config) {
   return text;
 }
 
+namespace {
+
+// Files are each host's own, and shards that speak TLS cannot talk to others at
+// all; but who may do what is the same everywhere.
+void KeepIdentities(const v1::JobConfig& config, v1::JobConfig* shared) {
+  shared->clear_security();
+  for (const v1::IdentityConfig& identity : config.security().identities()) {
+    v1::IdentityConfig* const kept =
+        shared->mutable_security()->add_identities();
+    *kept = identity;
+    kept->clear_token_file();
+  }
+}
+
+}  // namespace
+
 std::string ConfigFingerprint(const v1::JobConfig& config) {
   v1::JobConfig shared = config;
   shared.clear_shards();
@@ -118,15 +134,10 @@ std::string ConfigFingerprint(const v1::JobConfig& config) {
   // Each shard's own volume; when and how many is the coordinator's alone, and
   // a restart with another `restore` must not be a restart of all.
   shared.clear_checkpoint();
-  // Files are each host's own, and identities change while a job lives: shard
-  // by shard, as each is started again.
-  shared.clear_security();
   shared.clear_compute_threads();
   shared.clear_unix_socket();
   shared.clear_shared_memory();
-  // Files of each shard's host. Shards that speak TLS and shards that do not
-  // cannot talk at all.
-  shared.clear_security();
+  KeepIdentities(config, &shared);
   shared.clear_memory_budget_bytes();
   shared.clear_device_memory_budget_bytes();
   // FNV-1a, 64 bits: gives the same on every platform. It finds mistakes; it

@@ -27,7 +27,8 @@ std::string PrintJobConfig(const v1::JobConfig& config);
 
 // 16 hex digits that all shards of a job must agree on. Fields that may differ
 // from host to host, or are the coordinator's alone, do not count: addresses,
-// metrics, round log, checkpoints, threads, memory, the Unix socket.
+// metrics, round log, checkpoints, threads, memory, the Unix socket, `security`
+// but the names, sans and roles of its identities.
 // REQUIRES: a config that WithDefaults has completed.
 std::string ConfigFingerprint(const v1::JobConfig& config);
 

@@ -42,9 +42,12 @@ void AttendStream::OnReadDone(bool ok) {
 }
 
 absl::Status AttendStream::Handle(const v1::LeaseRenewal& renewal) {
-  if (session_ == 0) {
+  if (renewal.epoch() != epoch_ || session_ == 0) {
     const absl::Status mine = check_(renewal.epoch(), renewal.session());
     if (!mine.ok()) return mine;
+    epoch_ = renewal.epoch();
+  }
+  if (session_ == 0) {
     std::weak_ptr<BidiStream> weak = weak_from_this();
     const absl::StatusOr<uint64_t> number = coordinator_->Attend(
         renewal.epoch(), renewal.session(), [weak](const JobEvent& event) {

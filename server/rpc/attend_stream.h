@@ -23,7 +23,8 @@ class AttendStream : public BidiStream<v1::LeaseRenewal, v1::JobEvent> {
   using CheckSession =
       std::function<absl::Status(uint64_t epoch, uint64_t session)>;
 
-  // `coordinator` and `open` outlive the gRPC server. `check` is asked once.
+  // `coordinator` and `open` outlive the gRPC server. `check` is asked
+  // once an epoch.
   static AttendStream* Start(Coordinator* coordinator, OpenStreams* open,
                              CheckSession check);
   // A stream that ends at once, with `reason`.
@@ -40,6 +41,7 @@ class AttendStream : public BidiStream<v1::LeaseRenewal, v1::JobEvent> {
   Coordinator* const coordinator_;
   const CheckSession check_;
   v1::LeaseRenewal renewal_;
+  uint64_t epoch_ = 0;    // of the last renewal that was the caller's
   uint64_t session_ = 0;  // of the first renewal; 0: not attended yet
   uint64_t number_ = 0;   // the coordinator's for this stream
 };

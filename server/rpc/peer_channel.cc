@@ -42,4 +42,15 @@ absl::Status Explained(const absl::Status& status, const std::string& address,
   return absl::UnavailableError(absl::StrCat(why, " (", status.message(), ")"));
 }
 
+absl::Status NamedAnswer(const std::string& name, const std::string& self,
+                         const absl::Status& status) {
+  if (status.ok()) return status;
+  if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status)) {
+    return absl::UnavailableError(
+        absl::StrCat(name, " refuses ", self, ": ", status.message()));
+  }
+  return absl::Status(status.code(),
+                      absl::StrCat(name, ": ", status.message()));
+}
+
 }  // namespace agg

@@ -26,6 +26,12 @@ std::shared_ptr<grpc::Channel> MakePeerChannel(const std::string& address,
 absl::Status Explained(const absl::Status& status, const std::string& address,
                        const TlsOptions& tls);
 
+// An error that the shard `name` has answered, with its name in front. That it
+// refuses the caller, which is `self`, is UNAVAILABLE: passed on as it is, a
+// worker would take it for the answer to its own credential. OK stays OK.
+absl::Status NamedAnswer(const std::string& name, const std::string& self,
+                         const absl::Status& status);
+
 }  // namespace agg
 
 #endif  // AGG_SERVER_RPC_PEER_CHANNEL_H_

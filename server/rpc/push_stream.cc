@@ -85,12 +85,17 @@ void PushStream::OnReadDone(bool ok) {
 }
 
 absl::Status PushStream::CheckSession(const FrameHeader& header) {
-  if (!caller_.known || header.session == session_) return absl::OkStatus();
+  if (!caller_.known ||
+      (header.session == session_ && header.epoch == epoch_)) {
+    return absl::OkStatus();
+  }
   const absl::Status status = targets_->gate->CheckSession(
       caller_, targets_->engine->OwnerOf(header.epoch, header.session),
       kPushMethod, header.session);
-  if (status.ok()) session_ = header.session;
-  return status;
+  if (!status.ok()) return status;
+  epoch_ = header.epoch;
+  session_ = header.session;
+  return absl::OkStatus();
 }
 
 absl::Status PushStream::TakeFrame() {

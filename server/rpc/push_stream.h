@@ -63,7 +63,7 @@ class PushStream : public BidiStream<grpc::ByteBuffer, grpc::ByteBuffer> {
   void OnEnded() override;
 
   // Whether the session is the caller's (P45): asked once for each that the
-  // stream's frames name, since it never changes hands.
+  // stream's frames name in an epoch, in which it never changes hands.
   absl::Status CheckSession(const FrameHeader& header);
   // Lands frame_, and does what comes with it.
   absl::Status TakeFrame();
@@ -74,7 +74,9 @@ class PushStream : public BidiStream<grpc::ByteBuffer, grpc::ByteBuffer> {
 
   const PushTargets* const targets_;
   const Caller caller_;
-  uint64_t session_ = 0;  // the last one that is the caller's; 0: none yet
+  // The last ones that are the caller's; 0: none yet.
+  uint64_t epoch_ = 0;
+  uint64_t session_ = 0;
   std::shared_ptr<StreamPulls> pulls_;  // set by Start
   grpc::ByteBuffer frame_;              // being read, or landed
   // The coordinator's numbers of the last commits, to be cancelled: as many as

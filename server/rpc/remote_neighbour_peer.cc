@@ -59,9 +59,8 @@ absl::Status RemoteNeighbourPeer::End(WatchedCall* call) const {
   const grpc::Status answer = call->Finish();
   if (answer.ok()) return absl::OkStatus();
   if (call->answered()) {
-    const absl::Status status = FromGrpcStatus(answer);
-    return absl::Status(status.code(),
-                        absl::StrCat(name(), ": ", status.message()));
+    return NamedAnswer(name(), absl::StrCat("shard ", options_.self),
+                       FromGrpcStatus(answer));
   }
   const absl::Duration stalled = call->stalled_for();
   return absl::UnavailableError(absl::StrCat(

@@ -44,11 +44,9 @@ void RemoteShardPeer::SetShards(std::vector<std::string> shards) {
 }
 
 absl::Status RemoteShardPeer::Named(const grpc::Status& status) const {
-  const absl::Status converted =
-      Explained(FromGrpcStatus(status), options_.address, options_.tls);
-  if (converted.ok()) return converted;
-  return absl::Status(converted.code(),
-                      absl::StrCat(name(), ": ", converted.message()));
+  return NamedAnswer(
+      name(), "this coordinator",
+      Explained(FromGrpcStatus(status), options_.address, options_.tls));
 }
 
 // --- The epoch ---------------------------------------------------------------

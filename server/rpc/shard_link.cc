@@ -17,6 +17,7 @@
 #include "server/rpc/broken_connection.h"
 #include "server/rpc/inventory_conversion.h"
 #include "server/rpc/offer_conversion.h"
+#include "server/rpc/peer_channel.h"
 
 namespace agg {
 namespace {
@@ -260,8 +261,7 @@ absl::Status ShardLink::Judge(const Stream& stream) {
   if (!opened_) {
     const absl::Status refusal = FromGrpcStatus(stream.status);
     if (refusal.ok()) return LossReason(stream);
-    return absl::Status(refusal.code(),
-                        absl::StrCat(options_.name, ": ", refusal.message()));
+    return NamedAnswer(options_.name, "this coordinator", refusal);
   }
   if (stream.replied || stream.stopping) cause_ = LossReason(stream);
   if (stream.replied) broken_at_ = options_.clock->Now();

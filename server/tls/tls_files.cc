@@ -128,7 +128,7 @@ absl::StatusOr<TlsContents> ReadTlsFiles(const TlsFiles& files,
 }
 
 absl::Status CheckTlsOptions(const TlsOptions& tls, absl::Time now) {
-  if (!tls.any()) return absl::OkStatus();
+  if (!tls.any() && tls.server_name.empty()) return absl::OkStatus();
   if (tls.ca.empty()) {
     return FieldError("tls.ca", "\"\"",
                       "the file of the CA that signed the servers' "

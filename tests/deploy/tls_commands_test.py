@@ -96,12 +96,16 @@ class TlsCommandsTest(unittest.TestCase):
             refused(f"env $(cat other/admin.env) {aggctl} status"),
             refused(f"{aggctl} --tls-ca=tls/ca.pem --tls-key=other/admin.key"
                     " --tls-certificate=other/admin.pem status"),
+            # A worker is in, and may not do what an operator may.
+            refused(f"env $(cat tls/worker.env) {aggctl} drain"),
+            f"env $(cat tls/admin.env) {aggctl} status",
             "echo to the end", "kill %1", "wait %1", "trap - EXIT")
         self.assertEqual(code, 0, output)
         for text in ("127.0.0.1:50051 speaks TLS, and this end does not",
                      "127.0.0.1:50051 asks for a client certificate",
                      "the certificate of 127.0.0.1:50051 is not signed by a CA",
                      "127.0.0.1:50051 refuses the certificate other/admin.pem",
+                     "needs the role admin",
                      "to the end"):
             self.assertIn(text, output)
 

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/base/log.h"
 
 namespace agg {
 namespace {
@@ -85,6 +86,60 @@ TEST_F(AuditTrailTest, DenialsAlikeAreOneWithACount) {
   clock_.Advance(AuditTrail::kTogether);
   trail_.NoteDenial(Event("", "eve"));
   EXPECT_THAT(trail_.Last(0), SizeIs(3));
+}
+
+TEST_F(AuditTrailTest, AClosedCountIsInALineOfItsOwn) {
+  const auto deny = [&](const std::string& who, int times) {
+    for (int i = 0; i < times; ++i) trail_.NoteDenial(Event("", who));
+  };
+  deny("eve", 3);
+  deny("once", 1);
+  trail_.CloseDenials();
+  EXPECT_THAT(lines_, SizeIs(2));
+  clock_.Advance(AuditTrail::kTogether);
+  trail_.CloseDenials();
+  trail_.CloseDenials();
+  ASSERT_THAT(lines_, SizeIs(3));
+  const auto closed = nlohmann::json::parse(lines_[2]);
+  EXPECT_EQ(closed["who"], "eve");
+  EXPECT_EQ(closed["times"], 3);
+  EXPECT_EQ(closed["time"], nlohmann::json::parse(lines_[0])["time"]);
+  // The next event says it as well, before itself.
+  deny("eve", 2);
+  clock_.Advance(AuditTrail::kTogether);
+  trail_.Note(Event("join", "good"));
+  ASSERT_THAT(lines_, SizeIs(6));
+  EXPECT_EQ(nlohmann::json::parse(lines_[4])["times"], 2);
+}
+
+TEST_F(AuditTrailTest, NoCountIsLostAtTheEndOrWhenThereAreTooMany) {
+  size_t denied = 0;
+  {
+    AuditTrail trail(
+        &clock_, [this](const std::string& line) { lines_.push_back(line); });
+    for (size_t window = 0; window < 5; ++window) {
+      for (int i = 0; i < 2 * AuditTrail::kMaxNewDenials; ++i, ++denied) {
+        trail.NoteDenial(Event("", absl::StrCat(window, " ", i / 2)));
+      }
+      clock_.Advance(AuditTrail::kTogether);
+    }
+  }
+  size_t counted = 0;
+  for (const std::string& line : lines_) {
+    const auto read = nlohmann::json::parse(line);
+    // The event's first line counted one of them already.
+    counted += read.contains("times") ? read["times"].get<size_t>() - 1 : 1;
+  }
+  EXPECT_EQ(counted, denied);
+}
+
+TEST_F(AuditTrailTest, TheLogHasLinesWhateverItsLevelIs) {
+  SetLogLevel(LogLevel::kError);
+  testing::internal::CaptureStderr();
+  trail_.Note(Event("join", "good"));
+  const std::string log = testing::internal::GetCapturedStderr();
+  SetLogLevel(LogLevel::kInfo);
+  EXPECT_THAT(log, HasSubstr(" I ] audit: {\"time\": \""));
 }
 
 TEST_F(AuditTrailTest, DenialsFromEverywherePushNothingElseOut) {

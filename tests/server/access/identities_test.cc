@@ -131,6 +131,27 @@ TEST_F(IdentitiesTest, TokensAreReplacedWithoutAGap) {
   EXPECT_TRUE(identities->Resolve(Token(kNew), &reason_).ok());
 }
 
+TEST_F(IdentitiesTest, ATokenIsThatOfOneIdentity) {
+  for (const auto& [path, field] :
+       {std::pair<const char*, const char*>{"/a", "identities[1].token_file"},
+        {"/s", "shard_token_file"}}) {
+    auto files = files_;
+    files[path] = absl::StrCat("unshared-token-01\n", kWorker);
+    const auto made = Identities::Make(
+        options_, &clock_,
+        [&](const std::string& name) -> absl::StatusOr<std::string> {
+          return files.at(name);
+        });
+    EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(made.status().message(),
+                HasSubstr(absl::StrCat(
+                    "security.", field, " is \"", path,
+                    "\", which has a token of "
+                    "security.identities[0].token_file \"/w\"; allowed: ")));
+    EXPECT_THAT(made.status().message(), Not(HasSubstr(kWorker)));
+  }
+}
+
 TEST_F(IdentitiesTest, AFileThatIsNotThereIsNamedWithItsField) {
   files_.erase("/a");
   const auto made =

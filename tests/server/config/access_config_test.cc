@@ -14,12 +14,20 @@
 namespace agg {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kJob[] =
     "workers: 1 learning_rate { rate: 1 } shards: \"127.0.0.1:1\" ";
 constexpr char kIdentity[] =
     "identities { name: \"a\" token_file: \"/a\" roles: \"worker\" } ";
+
+constexpr char kTls[] =
+    "tls { certificate: \"/c\" key: \"/k\" client_ca: \"/ca\" } ";
+constexpr char kShards[] =
+    "identities { name: \"shards\" san: \"spiffe://agg/shard/*\" "
+    "roles: \"shard\" } ";
 
 v1::JobConfig Config(const std::string& security) {
   FieldErrors errors;
@@ -92,12 +100,47 @@ TEST(AccessConfigTest, TwoShardsHaveToKnowEachOther) {
               HasSubstr("security.shard_token_file is \"\"; allowed: "));
   config.mutable_security()->set_shard_token_file("/s");
   EXPECT_TRUE(MakeServerOptions(WithDefaults(config)).ok());
-  config.mutable_security()->clear_shard_token_file();
-  v1::IdentityConfig* shard = config.mutable_security()->add_identities();
-  shard->set_name("shards");
-  shard->add_san("spiffe://agg/shard/*");
-  shard->add_roles("shard");
-  EXPECT_TRUE(MakeServerOptions(WithDefaults(config)).ok());
+}
+
+TEST(AccessConfigTest, ShardsKnowEachOtherByCertificatesThatAreAskedFor) {
+  v1::JobConfig config = Config(absl::StrCat(kTls, kShards));
+  config.add_shards("127.0.0.1:2");
+  EXPECT_TRUE(MakeServerOptions(config).ok())
+      << MakeServerOptions(config).status();
+  config.mutable_security()->mutable_tls()->set_ca("/ca");
+  config.mutable_security()->mutable_tls()->clear_client_ca();
+  EXPECT_THAT(ErrorOf(config),
+              AllOf(HasSubstr("security.shard_token_file is \"\"; allowed: "),
+                    HasSubstr("with security.tls.client_ca")));
+}
+
+TEST(AccessConfigTest, ACertificateAloneNeedsAClientCa) {
+  EXPECT_THAT(
+      ErrorOf(Config(kShards)),
+      HasSubstr("security.identities[0].san[0] is \"spiffe://agg/shard/*\"; "
+                "allowed: without a token_file: only with "
+                "security.tls.client_ca"));
+  EXPECT_EQ(ErrorOf(Config(absl::StrCat(kTls, kShards))), "");
+  EXPECT_EQ(ErrorOf(Config("identities { name: \"a\" san: \"a.b\" "
+                           "token_file: \"/a\" roles: \"worker\" }")),
+            "");
+}
+
+TEST(AccessConfigTest, AShardsTokenDoesNotLeaveTheHostInClearText) {
+  const std::string security =
+      absl::StrCat(kIdentity, "shard_token_file: \"/s\" ");
+  const auto error = [](const std::string& text) {
+    v1::JobConfig config = Config(text);
+    config.add_shards("[::1]:2");
+    config.add_shards("10.0.0.2:1");
+    return ErrorOf(config);
+  };
+  EXPECT_THAT(error(security),
+              AllOf(HasSubstr("shards[2] is \"10.0.0.2:1\"; allowed: a "
+                              "loopback address"),
+                    Not(HasSubstr("shards[0]")), Not(HasSubstr("shards[1]"))));
+  EXPECT_EQ(error(security + "insecure: true"), "");
+  EXPECT_EQ(error(security + kTls), "");
 }
 
 TEST(AccessConfigTest, AShardTokenNeedsIdentities) {
@@ -106,25 +149,26 @@ TEST(AccessConfigTest, AShardTokenNeedsIdentities) {
                         "with security.identities"));
 }
 
-TEST(AccessConfigTest, TheFingerprintIsWithoutIt) {
-  EXPECT_EQ(ConfigFingerprint(Config("")),
-            ConfigFingerprint(Config(kIdentity)));
-}
-
-TEST(CheckTokensStayPrivateTest, TokensNeedLoopbackTlsOrInsecure) {
-  AccessOptions options;
-  options.identities = {{"a", {}, "/a", {Role::kWorker}}};
-  const std::string all = "0.0.0.0";
-  EXPECT_TRUE(CheckTokensStayPrivate(options, false, "127.0.0.1").ok());
-  EXPECT_THAT(CheckTokensStayPrivate(options, false, all).message(),
-              HasSubstr("0.0.0.0; allowed: a loopback address"));
-  EXPECT_TRUE(CheckTokensStayPrivate(options, true, all).ok());
-  options.insecure = true;
-  EXPECT_TRUE(CheckTokensStayPrivate(options, false, all).ok());
-  options.insecure = false;
-  options.identities[0].token_file = "";
-  options.identities[0].sans = {"x"};
-  EXPECT_TRUE(CheckTokensStayPrivate(options, false, all).ok());
+TEST(AccessConfigTest, TheFingerprintHasWhoMayDoWhatAndNoFiles) {
+  const auto fingerprint = [](const std::string& security) {
+    return ConfigFingerprint(Config(security));
+  };
+  const std::string worker =
+      "identities { name: \"a\" san: \"a.b\" roles: \"worker\" } ";
+  EXPECT_EQ(fingerprint(""), fingerprint("health: \"off\""));
+  EXPECT_NE(fingerprint(""), fingerprint(worker));
+  EXPECT_EQ(fingerprint(worker),
+            fingerprint(absl::StrCat(
+                "identities { name: \"a\" san: \"a.b\" token_file: \"/x\" "
+                "roles: \"worker\" } audit { path: \"/y\" } "
+                "shard_token_file: \"/z\"",
+                kTls)));
+  for (const char* other :
+       {"identities { name: \"b\" san: \"a.b\" roles: \"worker\" } ",
+        "identities { name: \"a\" san: \"a.*\" roles: \"worker\" } ",
+        "identities { name: \"a\" san: \"a.b\" roles: \"admin\" } "}) {
+    EXPECT_NE(fingerprint(worker), fingerprint(other)) << other;
+  }
 }
 
 }  // namespace

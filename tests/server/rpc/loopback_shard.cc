@@ -69,6 +69,7 @@ void LoopbackShard::Serve(Coordinator* coordinator, const Clock* clock) {
   options.calls = &calls_;
   options.copies = copies_;
   options.on_shards = on_shards_;
+  options.gate = gate_;
   auto rpc = RpcServer::Start(options, engine_.get(), coordinator);
   if (!rpc.ok()) std::abort();
   rpc_ = *std::move(rpc);

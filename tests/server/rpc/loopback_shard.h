@@ -13,6 +13,7 @@
 #include "kernels/backend.h"
 #include "proto/agg.grpc.pb.h"
 #include "proto/shard_plan.h"
+#include "server/access/caller_gate.h"
 #include "server/base/call_counts.h"
 #include "server/base/clock.h"
 #include "server/coordinator/coordinator.h"
@@ -47,6 +48,8 @@ class LoopbackShard {
       std::function<void(const std::vector<std::string>&)> on_shards) {
     on_shards_ = std::move(on_shards);
   }
+  // Who may call it; before Serve. It outlives this.
+  void set_gate(const CallerGate* gate) { gate_ = gate; }
   // Listens; once. `coordinator` may be null, and so may `clock`, for the real
   // one.
   void Serve(Coordinator* coordinator = nullptr, const Clock* clock = nullptr);
@@ -69,6 +72,7 @@ class LoopbackShard {
   const int num_shards_;
   NeighbourPeer* copies_ = nullptr;
   std::function<void(const std::vector<std::string>&)> on_shards_;
+  const CallerGate* gate_ = CallerGate::Open();
   CallCounts calls_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<ShardEngine> engine_;

@@ -115,6 +115,10 @@ TEST_F(TlsFilesTest, OptionsOfAClient) {
   TlsOptions tls = ca_.options("one");
   tls.ca = "";
   EXPECT_THAT(ErrorOf(tls), HasSubstr("tls.ca is \"\"; allowed: "));
+  // Not plain text without a word.
+  TlsOptions name_alone;
+  name_alone.server_name = "shard.example";
+  EXPECT_THAT(ErrorOf(name_alone), HasSubstr("tls.ca is \"\"; allowed: "));
   tls = ca_.options("one");
   tls.key = "";
   EXPECT_THAT(ErrorOf(tls), HasSubstr("tls.key is \"\"; allowed: "));
