@@ -1,4 +1,6 @@
-// The point is kept as its coefficients w; vectors are never formed.
+// The point is kept as its coefficients w; vectors are never formed. From the
+// start on the point is among the honest rows, so that a far row's coefficient
+// is as small as the row is long, and no difference of long terms is short.
 #include "server/combine/geometric_median.h"
 
 #include <algorithm>
@@ -24,6 +26,28 @@ double MedianNorm(const GramMatrix& gram) {
     norms.push_back(std::sqrt(gram(i, i)));
   }
   return Median(std::move(norms));
+}
+
+// The distance within which more than half of the rows are from row i, itself
+// among them: of a row that is far from an honest majority as long as it is
+// far.
+double MajorityRadius(const GramMatrix& gram, int i) {
+  std::vector<double> squares;
+  for (int j = 0; j < gram.num_rows(); ++j) {
+    squares.push_back((gram(i, i) - gram(i, j)) + (gram(j, j) - gram(i, j)));
+  }
+  const auto middle = squares.begin() + gram.num_rows() / 2;
+  std::nth_element(squares.begin(), middle, squares.end());
+  return std::sqrt(std::max(*middle, 0.0));
+}
+
+void Start(const GramMatrix& gram, double nu, absl::Span<double> coefficients) {
+  double sum = 0.0;
+  for (int i = 0; i < gram.num_rows(); ++i) {
+    coefficients[i] = 1.0 / std::max(nu, MajorityRadius(gram, i));
+    sum += coefficients[i];
+  }
+  for (double& coefficient : coefficients) coefficient /= sum;
 }
 
 // One step; whether it has changed a coefficient noticeably.
@@ -58,7 +82,7 @@ void GeometricMedianCoefficients(const GeometricMedianOptions& options,
                                  absl::Span<double> coefficients) {
   const double nu =
       std::max(options.epsilon * MedianNorm(gram), kLeastDistance);
-  std::fill(coefficients.begin(), coefficients.end(), 1.0 / gram.num_rows());
+  Start(gram, nu, coefficients);
   for (int k = 0; k < options.iterations; ++k) {
     if (!Step(gram, nu, coefficients)) return;
   }

@@ -3,6 +3,7 @@
 #ifndef AGG_SERVER_COMBINE_KRUM_OPTIONS_H_
 #define AGG_SERVER_COMBINE_KRUM_OPTIONS_H_
 
+#include <algorithm>
 #include <cstdint>
 
 namespace agg {
@@ -18,6 +19,14 @@ struct KrumOptions {
 // than 3.
 constexpr int32_t MostByzantineWorkers(int32_t num_rows) {
   return num_rows < 3 ? -1 : (num_rows - 3) / 2;
+}
+
+// f of a job of so many workers that does not say it: the usual one, or what
+// the guarantee allows, at least 0.
+constexpr int32_t DefaultByzantineWorkers(int32_t num_workers) {
+  const int32_t usual = KrumOptions().byzantine_workers;
+  const int32_t most = std::max(MostByzantineWorkers(num_workers), 0);
+  return std::min(usual, most);
 }
 
 }  // namespace agg

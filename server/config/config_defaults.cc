@@ -2,7 +2,6 @@
 // fields that were completed before them.
 #include "server/config/config_defaults.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -23,9 +22,7 @@ void Default(std::string* field, absl::string_view value) {
 
 void CompleteKrum(int32_t workers, v1::CombinationConfig::Krum* krum) {
   if (krum->has_byzantine_workers()) return;
-  const int32_t usual = KrumOptions().byzantine_workers;
-  krum->set_byzantine_workers(
-      std::min(usual, std::max(MostByzantineWorkers(workers), 0)));
+  krum->set_byzantine_workers(DefaultByzantineWorkers(workers));
 }
 
 void CompleteGeometricMedian(v1::CombinationConfig::GeometricMedian* median) {

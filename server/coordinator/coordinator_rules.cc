@@ -15,7 +15,8 @@ namespace agg {
 
 absl::StatusOr<CombineOptions> CoordinatorState::Changed(
     const CombineOptions& before, const RuleChange& change) const {
-  absl::StatusOr<CombineOptions> after = ChangedCombination(before, change);
+  absl::StatusOr<CombineOptions> after =
+      ChangedCombination(before, change, options_.workers);
   if (!after.ok() || !options_.pipelined) return after;
   const absl::Status status = CheckPipelining(*after);
   if (!status.ok()) return status;

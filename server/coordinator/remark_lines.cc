@@ -8,16 +8,18 @@
 namespace agg {
 namespace {
 
-// Whether outliers, or that they could not be judged, is all there is to say.
-bool IsAboutOutliersAlone(const RoundReport& report) {
+// Whether outliers, or too few rows to judge them or for Krum, are all there is
+// to say.
+bool IsUsual(const RoundReport& report) {
   const Decision& decision = report.decision;
   const OutlierReport& outliers = decision.outliers;
   const size_t num_excluded = outliers.excluded ? outliers.rows.size() : 0;
-  return report.applied && (outliers.too_few_rows || !outliers.rows.empty()) &&
+  return report.applied &&
+         (outliers.too_few_rows || !outliers.rows.empty() ||
+          decision.short_of_rows) &&
          !report.not_finite.has_value() &&
          decision.excluded_ranks.size() == num_excluded &&
-         !decision.compensated && !decision.adacons_fallback &&
-         !decision.short_of_rows;
+         !decision.compensated && !decision.adacons_fallback;
 }
 
 }  // namespace
@@ -29,16 +31,16 @@ std::string RemarkLines::Next(const RoundReport& report, const SkippedRun& run,
   if (run.length() > 1) {
     absl::StrAppend(&line, "; ", run.length(), " rounds in a row were skipped");
   }
-  if (!IsAboutOutliersAlone(report)) return line;
-  if (now - last_outliers_ < kOutlierLineInterval) {
+  if (!IsUsual(report)) return line;
+  if (now - last_usual_ < kUsualLineInterval) {
     ++unsaid_;
     return "";
   }
-  last_outliers_ = now;
+  last_usual_ = now;
   const uint64_t unsaid = std::exchange(unsaid_, 0);
   if (unsaid > 0) {
     absl::StrAppend(&line, "; so it was in ", unsaid,
-                    " rounds since the last line about outliers");
+                    " rounds since the last such line");
   }
   return line;
 }

@@ -11,9 +11,10 @@
 
 namespace agg {
 
-// A worker that is an outlier is mostly one round after round: a round that has
-// nothing else to say gets no line until so long after the last such line.
-inline constexpr absl::Duration kOutlierLineInterval = absl::Seconds(10);
+// A worker that is an outlier is mostly one round after round, and so are rows
+// too few for Krum or to judge outliers: a round that has nothing else to say
+// gets no line until so long after the last such line.
+inline constexpr absl::Duration kUsualLineInterval = absl::Seconds(10);
 
 // Thread-compatible.
 class RemarkLines {
@@ -24,8 +25,8 @@ class RemarkLines {
                    absl::Time now);
 
  private:
-  absl::Time last_outliers_ = absl::InfinitePast();  // line about them alone
-  uint64_t unsaid_ = 0;  // rounds with outliers since, without a line
+  absl::Time last_usual_ = absl::InfinitePast();  // line of such a round
+  uint64_t unsaid_ = 0;  // such rounds since, without a line
 };
 
 }  // namespace agg

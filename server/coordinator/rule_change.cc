@@ -65,12 +65,20 @@ absl::Status ChangeAdacons(const RuleChange& change, RuleOptions* options) {
   return status;
 }
 
-absl::Status ChangeRule(const RuleChange& change, RuleOptions* options) {
+void TakeRule(const Rule* rule, int32_t workers, RuleOptions* options) {
+  if (rule != options->rule) options->scope = rule->default_scope;
+  if (rule->Has(kTakesKrumOptions) && !options->rule->Has(kTakesKrumOptions)) {
+    options->krum.byzantine_workers = DefaultByzantineWorkers(workers);
+  }
+  options->rule = rule;
+}
+
+absl::Status ChangeRule(const RuleChange& change, int32_t workers,
+                        RuleOptions* options) {
   if (change.rule.has_value()) {
     const absl::StatusOr<const Rule*> rule = ParseRule("rule", *change.rule);
     if (!rule.ok()) return rule.status();
-    if (*rule != options->rule) options->scope = (*rule)->default_scope;
-    options->rule = *rule;
+    TakeRule(*rule, workers, options);
   }
   if (change.scope.has_value()) {
     const absl::StatusOr<Scope> scope = ParseScope("scope", *change.scope);
@@ -92,14 +100,15 @@ bool SameRule(const RuleOptions& a, const RuleOptions& b) {
 }  // namespace
 
 absl::StatusOr<CombineOptions> ChangedCombination(const CombineOptions& before,
-                                                  const RuleChange& change) {
+                                                  const RuleChange& change,
+                                                  int32_t workers) {
   if (IsEmpty(change)) {
     return absl::InvalidArgumentError(
         "nothing to change: must name a rule, scope, step_scale, "
         "learning_rate or an option of theirs");
   }
   CombineOptions after = before;
-  absl::Status status = ChangeRule(change, &after.rule);
+  absl::Status status = ChangeRule(change, workers, &after.rule);
   if (!status.ok()) return status;
   if (change.step_scale.has_value()) {
     const absl::StatusOr<StepScale> kind =

@@ -15,7 +15,8 @@
 namespace agg {
 
 // What is not set stays as it is; `scope` beside another rule than before
-// becomes that rule's default.
+// becomes that rule's default, and so does krum_byzantine_workers beside a rule
+// that takes it where the one before did not.
 struct RuleChange {
   std::optional<std::string> rule;
   std::optional<std::string> scope;
@@ -36,9 +37,11 @@ struct RuleChangeResult {
 };
 
 // INVALID_ARGUMENT as ValidateCombineOptions, and for an empty change, unknown
-// names, and options of a rule without that rule.
+// names, and options of a rule without that rule. `workers`: the job's, for
+// defaults.
 absl::StatusOr<CombineOptions> ChangedCombination(const CombineOptions& before,
-                                                  const RuleChange& change);
+                                                  const RuleChange& change,
+                                                  int32_t workers);
 
 CombinationNames NamesOf(const CombineOptions& options);
 

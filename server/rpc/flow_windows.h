@@ -17,6 +17,9 @@ namespace agg {
 // behind, and the server's memory beyond its plan, for nothing: but for the
 // other direction of a pipelined job, of which a round of 100 MB at 1 Gbit/s
 // took 910 to 1,050 ms in place of 1,440 to 1,480 (--workers=1 --tensors=100).
+// gRPC has the setting for all connections of a server: where it listens on
+// more than loopback (0.0.0.0, as on Kubernetes), windows also grow for
+// the workers of its own host, with the memory that this takes.
 // `listen`: "host:port", IPv6 in brackets.
 bool WindowsGrow(bool pipelined, absl::string_view listen);
 

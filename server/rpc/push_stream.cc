@@ -148,7 +148,9 @@ void PushStream::Acknowledge(const FrameReader& frame,
     return;
   }
   // Others' reports may wait for this row.
-  if (result.round_complete) targets_->reports->Flush();
+  if (result.round_complete) {
+    targets_->reports->Flush(landing.header.epoch, landing.header.round);
+  }
 }
 
 absl::Status PushStream::Commit(const FrameReader& frame) {

@@ -41,10 +41,26 @@ void RowReports::GoTo(uint64_t epoch, uint64_t round) {
   untold_.clear();
   offer_ = nullptr;
   held_back_ = false;
+  released_ = false;
   epoch_ = epoch;
   round_ = round;
 }
 
+RowReports::Wake RowReports::Release() {
+  released_ = true;
+  return std::exchange(held_back_, false) ? wake_ : nullptr;
+}
+
+bool RowReports::Keep(uint64_t epoch, int32_t rank, const CompleteRow& row) {
+  const auto kept = rows_.find(rank);
+  if (kept != rows_.end() && IsOlder(row, kept->second)) return false;
+  rows_[rank] = row;
+  complete_at_[rank] = clock_->Now();
+  return stream_epoch_ == epoch;
+}
+
+// Who comes with `more` saw the round before its last row was complete, maybe
+// long ago: no later report would bring this one.
 void RowReports::Add(uint64_t epoch, int32_t rank, const CompleteRow& row,
                      bool more) {
   Wake wake;
@@ -52,14 +68,12 @@ void RowReports::Add(uint64_t epoch, int32_t rank, const CompleteRow& row,
     MutexLock lock(&mutex_);
     if (IsPast(epoch, row.round)) return;
     GoTo(epoch, row.round);
-    const auto kept = rows_.find(rank);
-    if (kept != rows_.end() && IsOlder(row, kept->second)) return;
-    rows_[rank] = row;
-    complete_at_[rank] = clock_->Now();
-    if (stream_epoch_ != epoch) return;
-    held_back_ = more && (untold_.empty() || held_back_);
-    untold_.insert(rank);
-    if (!held_back_) wake = wake_;
+    if (!more) wake = Release();
+    if (Keep(epoch, rank, row)) {
+      held_back_ = !released_ && (untold_.empty() || held_back_);
+      untold_.insert(rank);
+      if (!held_back_) wake = wake_;
+    }
   }
   if (wake != nullptr) wake();
 }
@@ -72,12 +86,22 @@ void RowReports::AddOffer(uint64_t epoch,
   offer_ = std::move(offer);
 }
 
+void RowReports::Flush(uint64_t epoch, uint64_t round) {
+  Wake wake;
+  {
+    MutexLock lock(&mutex_);
+    if (IsPast(epoch, round)) return;
+    GoTo(epoch, round);
+    wake = Release();
+  }
+  if (wake != nullptr) wake();
+}
+
 void RowReports::Flush() {
   Wake wake;
   {
     MutexLock lock(&mutex_);
-    if (!std::exchange(held_back_, false)) return;
-    wake = wake_;
+    wake = Release();
   }
   if (wake != nullptr) wake();
 }

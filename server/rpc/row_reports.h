@@ -43,13 +43,16 @@ class RowReports {
   // Take. Does not call `wake`.
   uint64_t Begin(uint64_t epoch, Wake wake);
   // The row of `rank` is complete, as a frame of this epoch has shown. An older
-  // report than the one that is kept changes nothing. `more`: others of its
-  // round follow, so that it is held back, and told with them or with Flush.
+  // report than the one that is kept is not kept. `more`: others of its round
+  // follow, so that it is held back, and told with them or with Flush, unless
+  // the round's last row or a Flush came first. Not `more`: as Flush, too.
   void Add(uint64_t epoch, int32_t rank, const CompleteRow& row,
            bool more = false);
   // Goes with the next report, or with Flush.
   void AddOffer(uint64_t epoch, std::shared_ptr<const CloseOffer> offer);
-  // Nothing is held back any longer.
+  // Nothing of this round is held back any longer, or will be: it is complete.
+  void Flush(uint64_t epoch, uint64_t round);
+  // The same of the round that is kept.
   void Flush();
   // What stream `number` has not taken yet; nothing if another one has begun.
   RowReport Take(uint64_t number);
@@ -57,6 +60,12 @@ class RowReports {
  private:
   // Whether an epoch's round is before the one that is kept.
   bool IsPast(uint64_t epoch, uint64_t round) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Holds nothing back; whom to wake for what was, or null.
+  Wake Release() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Keeps it for the next Take, unless it is old; whether there is a stream
+  // that is to be told.
+  bool Keep(uint64_t epoch, int32_t rank, const CompleteRow& row)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Forgets all that is of another round.
   void GoTo(uint64_t epoch, uint64_t round)
@@ -73,6 +82,7 @@ class RowReports {
   std::map<int32_t, absl::Time> complete_at_ ABSL_GUARDED_BY(mutex_);
   std::set<int32_t> untold_ ABSL_GUARDED_BY(mutex_);  // of rows_
   bool held_back_ ABSL_GUARDED_BY(mutex_) = false;    // all that are untold
+  bool released_ ABSL_GUARDED_BY(mutex_) = false;     // nothing of round_ is
   std::shared_ptr<const CloseOffer> offer_ ABSL_GUARDED_BY(mutex_);  // untold
 };
 

@@ -49,12 +49,19 @@ def train(bin_folder, combination, garbage, seed, **more):
     return job.train(job.Run(**fields), bin_folder)
 
 
+def has_diverged(error):
+    """Whether the job itself ended for its numbers, by a RunError's text."""
+    return "(max_skipped_rounds)" in str(error)
+
+
 def accuracy(bin_folder, combination, garbage, seed, **more):
-    """On the test's digits; nan if the job failed or diverged."""
+    """On the test's digits; nan if the job diverged. Raises RunError."""
     try:
         entry = train(bin_folder, combination, garbage, seed, **more)
         found = entry["test_accuracy"]
     except job.RunError as error:
+        if not has_diverged(error):
+            raise
         print(f"{combination}, {garbage}: {error}", file=sys.stderr)
         found = None
     return float("nan") if found is None else found

@@ -44,7 +44,10 @@ def distance(a, b):
 
 
 def geometric_median(rows, steps):
-    """Weiszfeld's algorithm from the mean; no row is met on the way."""
+    """Weiszfeld's algorithm from the mean; no row is met on the way.
+
+    The rule begins elsewhere: what it ends at does not depend on that.
+    """
     rows = [[exact(x) for x in row] for row in rows]
     point = [sum(column) / len(rows) for column in zip(*rows)]
     for _ in range(steps):
@@ -56,17 +59,17 @@ def geometric_median(rows, steps):
     return weights
 
 
-def case(name, rows, seed, byzantine, scaled):
+def case(name, rows, seed, byzantine, scaled, factor=-100):
     matrix = lcg_rows(seed, rows, 12)
     for row in scaled:
-        matrix[row] = [-100 * x for x in matrix[row]]
+        matrix[row] = [factor * x for x in matrix[row]]
     scores = krum_scores(matrix, byzantine)
     order = sorted(range(rows), key=lambda i: (scores[i], i))
     weights = geometric_median(matrix, 400)
     assert max(abs(a - b) for a, b in
                zip(weights, geometric_median(matrix, 401))) < D("1e-25")
     return {"name": name, "seed": seed, "P": rows, "elements": 12,
-            "byzantine": byzantine, "times_minus_100": scaled,
+            "byzantine": byzantine, "scaled": scaled, "factor": factor,
             "scores": [float(s) for s in scores], "order": order,
             "geometric_median": [float(w) for w in weights]}
 
@@ -74,7 +77,9 @@ def case(name, rows, seed, byzantine, scaled):
 def main():
     cases = [case("P5", 5, 31, 1, []), case("P5_garbage", 5, 31, 1, [2]),
              case("P8", 8, 32, 1, []), case("P8_garbage", 8, 32, 2, [0, 5]),
-             case("P9_garbage", 9, 33, 3, [1, 4, 8])]
+             case("P9_garbage", 9, 33, 3, [1, 4, 8]),
+             # Krum's guarantee is for one such row, the median's for both.
+             case("P5_far", 5, 31, 1, [1, 3], -10**12)]
     print(json.dumps({"cases": cases}, indent=1))
 
 

@@ -17,8 +17,9 @@ Rows RowsOf(const Json& entry) {
   Rows rows =
       LcgRows(entry.at("seed").get<uint32_t>(), entry.at("P").get<int>(),
               entry.at("elements").get<int>());
-  for (const int row : entry.at("times_minus_100").get<std::vector<int>>()) {
-    for (double& value : rows[row]) value *= -100.0;
+  const double factor = entry.at("factor").get<double>();
+  for (const int row : entry.at("scaled").get<std::vector<int>>()) {
+    for (double& value : rows[row]) value *= factor;
   }
   return rows;
 }

@@ -112,6 +112,46 @@ TEST(RobustPropertyTest, ByzantineRowsDoNotCarryTheResultAway) {
   }
 }
 
+// The first `byzantine` rows, as far as a float32 goes: together, apart, and
+// each a million million times as far as the one before.
+Rows FarRows(const Rows& rows, int byzantine, int kind, double length,
+             Engine* engine) {
+  std::normal_distribution<double> normal;
+  Rows far = rows;
+  for (int i = 0; i < byzantine; ++i) {
+    const double own = kind == 2 ? length / std::pow(1e12, i) : length;
+    for (size_t e = 0; e < far[i].size(); ++e) {
+      const double noise = std::clamp(normal(*engine), -3.0, 3.0);
+      far[i][e] = own * (kind == 1 ? noise : e % 2 == 0 ? 1 : -1);
+    }
+  }
+  return far;
+}
+
+TEST(RobustPropertyTest, TheDefaultIterationsBearRowsOfAnyLength) {
+  Engine engine(5);
+  const CombineOptions options = Options("geometric_median", 0);
+  for (int num_rows = 3; num_rows <= 8; ++num_rows) {
+    const Rows near = Honest(200 + num_rows, num_rows);
+    for (int byzantine = 1; 2 * byzantine < num_rows; ++byzantine) {
+      const Rows honest(near.begin() + byzantine, near.end());
+      const reference::Vector center = reference::WeightedSum(
+          honest, std::vector<double>(honest.size(), 1.0 / honest.size()));
+      for (const double length : {1e3, 1e6, 1e12, 1e20, 1e30, 1e38}) {
+        for (int kind = 0; kind < 3; ++kind) {
+          const Rows rows = FarRows(near, byzantine, kind, length, &engine);
+          EXPECT_LE(static_cast<double>(reference::Distance(
+                        reference::WeightedSum(rows, Weights(options, rows)),
+                        center)),
+                    Bound(honest, num_rows, byzantine))
+              << byzantine << " of " << num_rows << ", " << length << ", kind "
+              << kind;
+        }
+      }
+    }
+  }
+}
+
 // Half of the rows and more, in one place, win: nobody can tell them from
 // honest ones.
 TEST(RobustPropertyTest, AMajorityOfByzantineRowsWins) {

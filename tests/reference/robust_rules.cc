@@ -27,6 +27,26 @@ Real MedianNorm(const Rows& rows) {
                                : (norms[half - 1] + norms[half]) / 2;
 }
 
+// Each row weighed by the inverse of its distance to the farthest of the
+// nearest rows that are more than half of all, itself among them.
+Vector MajorityPoint(const Rows& rows, Real least) {
+  Vector point(rows[0].size(), 0);
+  Real sum = 0;
+  for (const std::vector<double>& row : rows) {
+    Vector distances;
+    for (const std::vector<double>& other : rows) {
+      distances.push_back(Distance(ToVector(row), ToVector(other)));
+    }
+    std::sort(distances.begin(), distances.end());
+    const Real radius = std::max(least, distances[rows.size() / 2]);
+    if (radius == 0) return ToVector(row);  // it is most of the rows
+    sum += 1 / radius;
+    for (size_t e = 0; e < point.size(); ++e) point[e] += row[e] / radius;
+  }
+  for (Real& value : point) value /= sum;
+  return point;
+}
+
 }  // namespace
 
 Vector KrumScores(const Rows& rows, int byzantine) {
@@ -63,7 +83,7 @@ Vector MultiKrum(const Rows& rows, int byzantine, int selected) {
 
 Vector GeometricMedian(const Rows& rows, int iterations, Real epsilon) {
   const Real least = epsilon * MedianNorm(rows);
-  Vector point = Mean(rows);
+  Vector point = MajorityPoint(rows, least);
   for (int k = 0; k < iterations; ++k) {
     Vector next(point.size(), 0);
     Real sum = 0;

@@ -17,8 +17,9 @@ Vector KrumScores(const Rows& rows, int byzantine);
 // The mean of the `selected` rows of the least scores, equal ones in order; 0
 // stands for P - f.
 Vector MultiKrum(const Rows& rows, int byzantine, int selected);
-// The smoothed Weiszfeld algorithm from the mean; distances count as at least
-// epsilon times the median norm.
+// The smoothed Weiszfeld algorithm from rows weighed by the inverse distance to
+// the nearest majority; distances count as at least epsilon times the median
+// norm.
 Vector GeometricMedian(const Rows& rows, int iterations, Real epsilon);
 // sum_i ||point - g_i||.
 Real SumOfDistances(const Rows& rows, const Vector& point);

@@ -86,22 +86,29 @@ TEST(GeometricMedianTest, TheDefaultIterationsAreEnough) {
   }
 }
 
-TEST(GeometricMedianTest, OneIterationIsOneStepFromTheMean) {
-  const Rows rows = {{0}, {4}, {5}};  // mean 3: distances 3, 1, 2
-  const double sum = 1.0 / 3 + 1.0 + 0.5;
+// Of {0, 4, 5, 11} three are within 5, 4, 5, 7 of each: so the start is at
+// (28 * 0 + 35 * 4 + 28 * 5 + 20 * 11) / 111 = 500/111, which is 500/111,
+// 56/111, 55/111 and 721/111 from them.
+TEST(GeometricMedianTest, OneIterationIsOneStepFromTheNearestMajority) {
+  const Rows rows = {{0}, {4}, {5}, {11}};
+  const double sum = 1.0 / 500 + 1.0 / 56 + 1.0 / 55 + 1.0 / 721;
   const std::vector<double> weights = Median(rows, {1, 1e-6});
-  EXPECT_NEAR(weights[0], 1.0 / 3 / sum, 1e-15);
-  EXPECT_NEAR(weights[1], 1.0 / sum, 1e-15);
-  EXPECT_NEAR(weights[2], 0.5 / sum, 1e-15);
+  EXPECT_NEAR(weights[0], 1.0 / 500 / sum, 1e-14);
+  EXPECT_NEAR(weights[1], 1.0 / 56 / sum, 1e-14);
+  EXPECT_NEAR(weights[2], 1.0 / 55 / sum, 1e-14);
+  EXPECT_NEAR(weights[3], 1.0 / 721 / sum, 1e-14);
 }
 
-// Half the median norm, 4, is 2: distances 3, 1, 2 count as 3, 2, 2.
+// 2/5 of the median norm, 4.5, is 1.8: two of the distances count as that.
 TEST(GeometricMedianTest, EpsilonIsAPartOfTheMedianNorm) {
-  const Rows rows = {{0}, {4}, {5}};
-  const double sum = 1.0 / 3 + 0.5 + 0.5;
-  const std::vector<double> weights = Median(rows, {1, 0.5});
-  EXPECT_NEAR(weights[0], 1.0 / 3 / sum, 1e-15);
-  EXPECT_NEAR(weights[1], 0.5 / sum, 1e-15);
+  const Rows rows = {{0}, {4}, {5}, {11}};
+  const double least = 1.8 * 111;
+  const double sum = 1.0 / 500 + 1.0 / least + 1.0 / least + 1.0 / 721;
+  const std::vector<double> weights = Median(rows, {1, 0.4});
+  EXPECT_NEAR(weights[0], 1.0 / 500 / sum, 1e-14);
+  EXPECT_NEAR(weights[1], 1.0 / least / sum, 1e-14);
+  EXPECT_NEAR(weights[2], 1.0 / least / sum, 1e-14);
+  EXPECT_NEAR(weights[3], 1.0 / 721 / sum, 1e-14);
 }
 
 // Where distances cancel, the result moves by no more than eps ||g||^2 / nu.

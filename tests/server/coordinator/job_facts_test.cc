@@ -47,14 +47,15 @@ TEST(JobFactsTest, ARuleReadsBackAndChangesAnythingIntoIt) {
   EXPECT_EQ(read->next_round, 12u);
   ASSERT_TRUE(read->next_rule.has_value());
   EXPECT_FALSE(read->next_rule->adacons_beta.has_value());
-  const auto made = ChangedCombination(plain, *read->rule);
+  const auto made = ChangedCombination(plain, *read->rule, /*workers=*/8);
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_EQ(made->rule.rule, options.rule.rule);
   EXPECT_EQ(made->rule.scope, Scope::kPerTensor);
   EXPECT_EQ(made->rule.adacons.beta, 0.25);
   EXPECT_EQ(made->rule.adacons.rescale, AdaconsRescale::kMatchMean);
   EXPECT_EQ(made->schedule.learning_rate, options.schedule.learning_rate);
-  const auto back = ChangedCombination(options, *read->next_rule);
+  const auto back =
+      ChangedCombination(options, *read->next_rule, /*workers=*/8);
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->rule.rule, plain.rule.rule);
   EXPECT_EQ(back->schedule.learning_rate, 3);
@@ -71,7 +72,7 @@ TEST(JobFactsTest, KrumReadsBackAndMayBeMissing) {
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->rule->krum_byzantine_workers, 3);
   EXPECT_EQ(read->rule->krum_selected, 4);
-  const auto made = ChangedCombination(options, *read->rule);
+  const auto made = ChangedCombination(options, *read->rule, /*workers=*/8);
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_EQ(made->rule.krum.selected, 4);
   // As a release wrote it that had no Krum.

@@ -54,11 +54,28 @@ TEST_F(RemarkLinesTest, OutliersHaveOneNowAndThen) {
   for (int i = 1; i <= 99; ++i) EXPECT_EQ(Next(WithOutlier(), 0.1 * i), "");
   EXPECT_EQ(Next(WithOutlier(), 10),
             "excluded as outliers: rank 2; so it was in 99 rounds since the "
-            "last line about outliers");
+            "last such line");
   EXPECT_EQ(Next(WithOutlier(), 20), "excluded as outliers: rank 2");
   RoundReport few = Applied("outliers were not looked for");
   few.decision.outliers.too_few_rows = true;
   EXPECT_EQ(Next(few, 21), "");
+}
+
+TEST_F(RemarkLinesTest, TooFewRowsHaveOneNowAndThen) {
+  RoundReport few = Applied("krum had fewer rows");
+  few.decision.short_of_rows = true;
+  EXPECT_EQ(Next(few, 0), "krum had fewer rows");
+  EXPECT_EQ(Next(few, 1), "");
+  few.decision.outliers.too_few_rows = true;
+  EXPECT_EQ(Next(few, 2), "");
+  RoundReport both = WithOutlier();
+  both.decision.short_of_rows = true;
+  EXPECT_EQ(Next(both, 3), "");
+  EXPECT_EQ(Next(few, 10),
+            "krum had fewer rows; so it was in 3 rounds since the last such "
+            "line");
+  few.decision.compensated = true;
+  EXPECT_NE(Next(few, 11), "");
 }
 
 TEST_F(RemarkLinesTest, WhatElseThereIsToSayIsSaid) {

@@ -10,6 +10,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
+constexpr int32_t kWorkers = 8;
+
 CombineOptions Options() {
   CombineOptions options;
   options.rule.rule = FindRule("mean");
@@ -20,7 +22,8 @@ CombineOptions Options() {
 }
 
 std::string ErrorOf(const RuleChange& change) {
-  const absl::Status status = ChangedCombination(Options(), change).status();
+  const absl::Status status =
+      ChangedCombination(Options(), change, kWorkers).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   return std::string(status.message());
 }
@@ -28,14 +31,14 @@ std::string ErrorOf(const RuleChange& change) {
 TEST(RuleChangeTest, ARuleComesWithItsScopeAndKeepsTheRest) {
   RuleChange change;
   change.rule = "adacons";
-  const auto adacons = ChangedCombination(Options(), change);
+  const auto adacons = ChangedCombination(Options(), change, kWorkers);
   ASSERT_TRUE(adacons.ok()) << adacons.status();
   EXPECT_EQ(NamesOf(*adacons), (CombinationNames{"adacons", "global", "none"}));
   EXPECT_EQ(adacons->rule.kappa_limit, 123.0);
   EXPECT_EQ(adacons->schedule.learning_rate, 0.5);
   EXPECT_THAT(adacons->shadow_rules, SizeIs(1));
   change.scope = "per_tensor";
-  EXPECT_EQ(NamesOf(*ChangedCombination(Options(), change)),
+  EXPECT_EQ(NamesOf(*ChangedCombination(Options(), change, kWorkers)),
             (CombinationNames{"adacons", "per_tensor", "none"}));
 }
 
@@ -45,21 +48,21 @@ TEST(RuleChangeTest, TheSameRuleKeepsAnUnusualScope) {
   RuleChange change;
   change.rule = "mean";
   change.step_scale = "linear";
-  EXPECT_EQ(NamesOf(*ChangedCombination(options, change)),
+  EXPECT_EQ(NamesOf(*ChangedCombination(options, change, kWorkers)),
             (CombinationNames{"mean", "global", "linear"}));
 }
 
 TEST(RuleChangeTest, NumbersChangeAlone) {
   RuleChange change;
   change.learning_rate = 0.25;
-  const auto rate = ChangedCombination(Options(), change);
+  const auto rate = ChangedCombination(Options(), change, kWorkers);
   ASSERT_TRUE(rate.ok());
   EXPECT_EQ(rate->schedule.learning_rate, 0.25);
   EXPECT_EQ(NamesOf(*rate), NamesOf(Options()));
   change.rule = "adacons";
   change.adacons_beta = 0.5;
   change.adacons_rescale = "match_mean";
-  const auto adacons = ChangedCombination(Options(), change);
+  const auto adacons = ChangedCombination(Options(), change, kWorkers);
   ASSERT_TRUE(adacons.ok());
   EXPECT_EQ(adacons->rule.adacons.beta, 0.5);
   EXPECT_EQ(adacons->rule.adacons.rescale, AdaconsRescale::kMatchMean);
@@ -81,7 +84,7 @@ TEST(RuleChangeTest, ErrorsSayWhatIsAllowed) {
   change.step_scale = "adascale";
   EXPECT_THAT(ErrorOf(change), HasSubstr("force: true"));
   change.force_step_scale = true;
-  EXPECT_TRUE(ChangedCombination(Options(), change).ok());
+  EXPECT_TRUE(ChangedCombination(Options(), change, kWorkers).ok());
   change.adacons_beta = 0.5;
   EXPECT_THAT(ErrorOf(change), HasSubstr("the rule is \"adasum\""));
   change.rule = "adacons";
@@ -97,7 +100,7 @@ TEST(RuleChangeTest, KrumComesWithItsOptions) {
   change.rule = "multi_krum";
   change.krum_byzantine_workers = 2;
   change.krum_selected = 3;
-  const auto several = ChangedCombination(Options(), change);
+  const auto several = ChangedCombination(Options(), change, kWorkers);
   ASSERT_TRUE(several.ok()) << several.status();
   EXPECT_EQ(several->rule.krum.byzantine_workers, 2);
   EXPECT_EQ(several->rule.krum.selected, 3);
@@ -106,7 +109,7 @@ TEST(RuleChangeTest, KrumComesWithItsOptions) {
               HasSubstr("krum_selected is 3; allowed: with rule "
                         "\"multi_krum\"; the rule is \"krum\""));
   change.krum_selected.reset();
-  EXPECT_TRUE(ChangedCombination(Options(), change).ok());
+  EXPECT_TRUE(ChangedCombination(Options(), change, kWorkers).ok());
   change.rule = "mean";
   EXPECT_THAT(ErrorOf(change),
               HasSubstr("krum_byzantine_workers is 2; allowed: with rule "
@@ -114,6 +117,35 @@ TEST(RuleChangeTest, KrumComesWithItsOptions) {
   change.rule = "krum";
   change.krum_byzantine_workers = -1;
   EXPECT_THAT(ErrorOf(change), HasSubstr("krum.byzantine_workers is -1"));
+}
+
+// As a configuration's default: what the guarantee allows, at most 1.
+TEST(RuleChangeTest, KrumThatIsNewComesWithTheDefaultOfItsWorkers) {
+  RuleChange change;
+  change.rule = "krum";
+  for (const int32_t workers : {1, 2, 3, 4, 5, 6, 9}) {
+    const auto made = ChangedCombination(Options(), change, workers);
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_EQ(made->rule.krum.byzantine_workers, workers < 5 ? 0 : 1)
+        << workers;
+  }
+  change.krum_byzantine_workers = 3;  // what is said stays
+  auto krum = ChangedCombination(Options(), change, 4);
+  ASSERT_TRUE(krum.ok()) << krum.status();
+  EXPECT_EQ(krum->rule.krum.byzantine_workers, 3);
+  // It stays with its like, and is new again behind another rule.
+  change = RuleChange();
+  change.rule = "multi_krum";
+  krum = ChangedCombination(*krum, change, 4);
+  ASSERT_TRUE(krum.ok()) << krum.status();
+  EXPECT_EQ(krum->rule.krum.byzantine_workers, 3);
+  change.rule = "mean";
+  krum = ChangedCombination(*krum, change, 4);
+  ASSERT_TRUE(krum.ok()) << krum.status();
+  change.rule = "krum";
+  krum = ChangedCombination(*krum, change, 4);
+  ASSERT_TRUE(krum.ok()) << krum.status();
+  EXPECT_EQ(krum->rule.krum.byzantine_workers, 0);
 }
 
 TEST(RuleChangeTest, MomentumIsOfOneRuleAveragesAreOfTheGradients) {

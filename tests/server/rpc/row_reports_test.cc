@@ -202,6 +202,59 @@ TEST_F(RowReportsTest, WhatIsHeldBackGoesWithAFlush) {
   EXPECT_EQ(stream_.Take(), "8@3.0 9@3.0 ");
 }
 
+// Threads bring them in another order than the engine saw the rows in.
+TEST_F(RowReportsTest, NothingIsHeldBackOnceTheRoundIsReleased) {
+  stream_.Begin(5);
+  reports_.Add(5, 1, {8, 3, 0});  // the last row
+  EXPECT_EQ(stream_.Take(), "8@3.0 ");
+  EXPECT_EQ(stream_.TakeWakes(), 1);
+  reports_.Add(5, 0, {7, 3, 0}, /*more=*/true);
+  EXPECT_EQ(stream_.TakeWakes(), 1);
+  EXPECT_EQ(stream_.Take(), "7@3.0 ");
+  reports_.Add(5, 2, {9, 3, 0}, /*more=*/true);
+  EXPECT_EQ(stream_.TakeWakes(), 1);
+  EXPECT_EQ(stream_.Take(), "9@3.0 ");
+  // It is that round alone, of that epoch.
+  reports_.Add(5, 0, {7, 4, 0}, /*more=*/true);
+  EXPECT_EQ(stream_.TakeWakes(), 0);
+  stream_.Begin(6);
+  reports_.Add(6, 0, {7, 4, 0}, /*more=*/true);
+  EXPECT_EQ(stream_.TakeWakes(), 0);
+}
+
+TEST_F(RowReportsTest, AFlushBeforeTheReportReleasesItToo) {
+  stream_.Begin(5);
+  reports_.Add(5, 0, {7, 3, 0});
+  EXPECT_EQ(stream_.Take(), "7@3.0 ");
+  reports_.Flush(5, 4);  // the last row does not report, and comes first
+  EXPECT_EQ(stream_.TakeWakes(), 1);
+  reports_.Add(5, 0, {7, 4, 0}, /*more=*/true);
+  EXPECT_EQ(stream_.TakeWakes(), 1);
+  EXPECT_EQ(stream_.Take(), "7@4.0 ");
+  // One of a round that is over releases nothing.
+  reports_.Add(5, 0, {7, 5, 0}, /*more=*/true);
+  reports_.Flush(5, 4);
+  reports_.Flush(4, 5);
+  EXPECT_EQ(stream_.TakeWakes(), 0);
+  EXPECT_EQ(stream_.Take(), "");
+  reports_.Flush();
+  EXPECT_EQ(stream_.TakeWakes(), 1);
+  EXPECT_EQ(stream_.Take(), "7@5.0 ");
+  reports_.Flush();  // nothing is held back
+  reports_.Add(5, 1, {8, 5, 0}, /*more=*/true);
+  EXPECT_EQ(stream_.TakeWakes(), 1);
+  EXPECT_EQ(stream_.Take(), "8@5.0 ");
+}
+
+// The round may be complete by an older client's row, whose report is old.
+TEST_F(RowReportsTest, AnOlderReportReleasesItsRound) {
+  stream_.Begin(5);
+  reports_.Add(5, 0, {8, 3, 0}, /*more=*/true);
+  reports_.Add(5, 0, {7, 3, 0});
+  EXPECT_EQ(stream_.TakeWakes(), 1);
+  EXPECT_EQ(stream_.Take(), "8@3.0 ");
+}
+
 TEST_F(RowReportsTest, AConnectionThatIsBackGetsWhatIsHeldBackAndNoOffer) {
   stream_.Begin(5);
   reports_.AddOffer(5, OfferOf(3));
