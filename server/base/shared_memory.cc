@@ -73,10 +73,9 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(
   if (ftruncate(fd.get(), num_bytes) != 0) return SystemError("ftruncate");
   char* const data = MapAligned(fd.get(), num_bytes, PROT_READ | PROT_WRITE);
   if (data == nullptr) return SystemError("mmap");
-  const bool empties = others == Others::kWrite;
   const int shared = fd.get();
-  auto memory = absl::WrapUnique(
-      new SharedMemory(std::move(fd), data, num_bytes, empties));
+  auto memory =
+      absl::WrapUnique(new SharedMemory(std::move(fd), data, num_bytes));
   // After the mapping above, which stays writable.
   const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL |
                     (others == Others::kRead ? F_SEAL_FUTURE_WRITE : 0);
@@ -102,8 +101,7 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Map(
       access == Others::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
   char* const data = MapAligned(fd.get(), num_bytes, protection);
   if (data == nullptr) return SystemError("mmap");
-  return absl::WrapUnique(
-      new SharedMemory(FileDescriptor(), data, num_bytes, /*empties=*/false));
+  return absl::WrapUnique(new SharedMemory(FileDescriptor(), data, num_bytes));
 }
 
 SharedMemory::~SharedMemory() {

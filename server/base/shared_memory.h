@@ -3,6 +3,7 @@
 #ifndef AGG_SERVER_BASE_SHARED_MEMORY_H_
 #define AGG_SERVER_BASE_SHARED_MEMORY_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -32,11 +33,15 @@ class SharedMemory {
   static absl::StatusOr<std::unique_ptr<SharedMemory>> Map(
       const FileDescriptor& fd, int64_t num_bytes, Others access);
 
-  // What Create made for kWrite is emptied, so that its pages are free although
-  // another process still maps it.
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
+
+  // From here on the object's end empties the memory: its pages are free
+  // although another process still maps it, and reads zeros there. For what
+  // nobody may use any more: without this the others keep what is in it.
+  // Thread-safe. REQUIRES: Create made it for kWrite.
+  void EmptyAtEnd() { empties_ = true; }
 
   // Takes the memory now. RESOURCE_EXHAUSTED: there is not so much.
   absl::Status Populate();
@@ -47,16 +52,13 @@ class SharedMemory {
   int fd() const { return fd_.get(); }
 
  private:
-  SharedMemory(FileDescriptor fd, char* data, int64_t num_bytes, bool empties)
-      : fd_(std::move(fd)),
-        data_(data),
-        num_bytes_(num_bytes),
-        empties_(empties) {}
+  SharedMemory(FileDescriptor fd, char* data, int64_t num_bytes)
+      : fd_(std::move(fd)), data_(data), num_bytes_(num_bytes) {}
 
   const FileDescriptor fd_;
   char* const data_;
   const int64_t num_bytes_;
-  const bool empties_;
+  std::atomic<bool> empties_{false};
 };
 
 }  // namespace agg

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "kernels/row_format.h"
@@ -82,20 +83,17 @@ bool GradientRows::Granted(int32_t rank, uint64_t session) const {
   return rows_[rank].granted.count(session) != 0;
 }
 
-void GradientRows::Keep(int32_t rank,
-                        const std::function<bool(uint64_t session)>& kept) {
-  // Freed without the lock.
-  std::vector<std::shared_ptr<const Buffer>> dropped;
+std::map<uint64_t, std::shared_ptr<const Buffer>> GradientRows::Keep(
+    int32_t rank, const std::function<bool(uint64_t session)>& kept) {
+  std::map<uint64_t, std::shared_ptr<const Buffer>> dropped;
   MutexLock lock(&mutex_);
   auto& granted = rows_[rank].granted;
   for (auto row = granted.begin(); row != granted.end();) {
-    if (kept(row->first)) {
-      ++row;
-      continue;
-    }
-    dropped.push_back(std::move(row->second));
-    row = granted.erase(row);
+    const auto next = std::next(row);
+    if (!kept(row->first)) dropped.insert(granted.extract(row));
+    row = next;
   }
+  return dropped;
 }
 
 absl::Status GradientRows::Park(int32_t rank, uint64_t session,

@@ -51,8 +51,10 @@ class GradientRows {
   // Grants the common row to the session; again: the same. Null: there is none.
   std::shared_ptr<const Buffer> Grant(int32_t rank, uint64_t session);
   bool Granted(int32_t rank, uint64_t session) const;
-  // Forgets what is granted to sessions of the rank that are not `kept`.
-  void Keep(int32_t rank, const std::function<bool(uint64_t session)>& kept);
+  // Forgets what is granted to sessions of the rank that are not `kept`; what
+  // that was, by session.
+  std::map<uint64_t, std::shared_ptr<const Buffer>> Keep(
+      int32_t rank, const std::function<bool(uint64_t session)>& kept);
 
   // Copies the bytes of the session's row, which are those of this attempt, for
   // who reads them by that name: from here on the row may take another attempt

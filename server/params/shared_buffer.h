@@ -38,6 +38,9 @@ class Region {
   // sees another generation then.
   void BeginGeneration();
 
+  // SharedMemory::EmptyAtEnd, when its last owner lets go. REQUIRES: of a row.
+  void EmptyAtEnd() { memory_->EmptyAtEnd(); }
+
  private:
   const uint32_t number_;
   const int64_t num_bytes_;

@@ -2,7 +2,10 @@
 // ShardEngine.
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "server/ingest/gradient_rows.h"
+#include "server/params/shared_buffer.h"
 #include "server/shard/memory_plan.h"
 #include "server/shard/shard_engine.h"
 
@@ -60,9 +63,17 @@ void ShardEngine::DropEndedRows(int32_t rank) {
   const auto alive = sessions_.alive().find(rank);
   const uint64_t now = alive == sessions_.alive().end() ? 0 : alive->second;
   const uint64_t held = open_round_->HeldSession(rank);
-  compute_->rows()->Keep(rank, [now, held](uint64_t session) {
-    return session == now || session == held;
-  });
+  const auto dropped =
+      compute_->rows()->Keep(rank, [now, held](uint64_t session) {
+        return session == now || session == held;
+      });
+  for (const auto& [session, row] : dropped) {
+    // Its process may live on, frozen, and would hold the memory. One whose
+    // lease ran out may come back, with a gradient that is nowhere else.
+    if (!absl::IsAborted(sessions_.Rank(session).status())) continue;
+    const std::shared_ptr<Region> region = SharedBuffer::RegionOf(row.get());
+    if (region != nullptr) region->EmptyAtEnd();
+  }
 }
 
 absl::Status ShardEngine::ReserveRow(uint64_t epoch, int32_t rank) {

@@ -3,6 +3,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
@@ -83,7 +84,12 @@ std::vector<MutableTensorView> MutableViews(HostTensors* tensors) {
 LoopbackJob::LoopbackJob(int num_shards, const std::string& config,
                          const BackendMaker& make_backend,
                          const std::function<void(ServerOptions*)>& edit)
-    : device_lost_(num_shards), servers_(num_shards), addresses_(num_shards) {
+    : config_(config),
+      make_backend_(make_backend),
+      edit_(edit),
+      device_lost_(num_shards),
+      servers_(num_shards),
+      addresses_(num_shards) {
   // Shards that call each other need the addresses from the beginning. Else
   // ports are not known before they are taken: shards above 0 do not read the
   // addresses, shard 0 starts last and gets the real ones.
@@ -95,23 +101,34 @@ LoopbackJob::LoopbackJob(int num_shards, const std::string& config,
     }
   }
   for (int ordinal = num_shards - 1; ordinal >= 0; --ordinal) {
-    StartOptions start;
-    start.make_backend = make_backend;
-    start.ordinal = ordinal;
-    start.port = ports[ordinal];
     device_lost_[ordinal] = std::make_unique<std::atomic<bool>>(false);
-    start.on_device_lost = [lost = device_lost_[ordinal].get()](
-                               const absl::Status&) { *lost = true; };
-    ServerOptions options = ParseOptions(WithAddresses(config, addresses_));
-    if (edit != nullptr) edit(&options);
-    absl::StatusOr<std::unique_ptr<Server>> server =
-        Server::Start(options, start);
-    EXPECT_TRUE(server.ok()) << server.status();
-    if (!server.ok()) return;
-    servers_[ordinal] = *std::move(server);
-    addresses_[ordinal] = absl::StrCat("127.0.0.1:", servers_[ordinal]->port());
+    Start(ordinal, ports[ordinal]);
+    if (servers_[ordinal] == nullptr) return;
   }
   coordinator_ = addresses_[0];
+}
+
+void LoopbackJob::Start(int ordinal, int port) {
+  StartOptions start;
+  start.make_backend = make_backend_;
+  start.ordinal = ordinal;
+  start.port = port;
+  start.on_device_lost = [lost = device_lost_[ordinal].get()](
+                             const absl::Status&) { *lost = true; };
+  ServerOptions options = ParseOptions(WithAddresses(config_, addresses_));
+  if (edit_ != nullptr) edit_(&options);
+  absl::StatusOr<std::unique_ptr<Server>> server =
+      Server::Start(options, start);
+  ASSERT_TRUE(server.ok()) << server.status();
+  servers_[ordinal] = *std::move(server);
+  addresses_[ordinal] = absl::StrCat("127.0.0.1:", servers_[ordinal]->port());
+}
+
+void LoopbackJob::StartAgain(int ordinal) {
+  const std::string& address = addresses_[ordinal];
+  int port = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
+  Start(ordinal, port);
 }
 
 LoopbackJob::~LoopbackJob() {

@@ -46,6 +46,9 @@ class LoopbackJob {
   const std::string& address(int ordinal) const { return addresses_[ordinal]; }
   // Ends one shard at once.
   void Stop(int ordinal);
+  // A stopped one begins another life, at its address. REQUIRES: the job is
+  // replicated, so that the address was in its configuration.
+  void StartAgain(int ordinal);
   // Whether the shard has asked for the end of its process: its device is lost.
   bool DeviceLost(int ordinal) const { return *device_lost_[ordinal]; }
 
@@ -57,6 +60,12 @@ class LoopbackJob {
   HostTensors Parameters(const Manifest& manifest) const;
 
  private:
+  // Takes the port; 0: any, which it notes.
+  void Start(int ordinal, int port);
+
+  const std::string config_;
+  const BackendMaker make_backend_;
+  const std::function<void(ServerOptions*)> edit_;
   // Before the servers, which may set it to their end.
   std::vector<std::unique_ptr<std::atomic<bool>>> device_lost_;
   std::vector<std::unique_ptr<Server>> servers_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/narrow_float.h"
@@ -27,9 +28,10 @@ Manifest TheManifest() {
   return ShapedManifest({{3, 700001}, {7}, {}, {0, 4}, {5}});
 }
 
-std::string ConfigOf(const std::string& push_dtype) {
-  return absl::StrCat("workers: 1 learning_rate { rate: 0.1 } push_dtype: '",
-                      push_dtype, "' ");
+std::string ConfigOf(const std::string& push_dtype, int workers = 1) {
+  return absl::StrCat("workers: ", workers,
+                      " learning_rate { rate: 0.1 } push_dtype: '", push_dtype,
+                      "' ");
 }
 
 std::unique_ptr<AggClient> Connect(const LoopbackJob& job, bool shared) {
@@ -151,6 +153,56 @@ TEST_P(RowViewsOf, ArePushedTensorByTensor) {
   }
 }
 
+// The parameters after a round of two workers. `shared`: rank 0's gradient is
+// nowhere but in its row, whose shard ends in good order, and comes back, while
+// the round waits for the other one.
+HostTensors OfTwo(const std::string& push_dtype, bool shared) {
+  LoopbackJob job(kShards, ConfigOf(push_dtype, 2));
+  std::vector<std::unique_ptr<AggClient>> clients;
+  HostTensors parameters = MakeTensors(TheManifest(), 7);
+  HostTensors others = parameters;
+  for (int rank = 0; rank < 2; ++rank) {
+    ClientOptions options = job.Options(rank, TheManifest());
+    options.shared_memory = shared;
+    options.local_sockets = shared;
+    options.recovery_window = absl::Minutes(2);
+    clients.push_back(*AggClient::Connect(options));
+    EXPECT_TRUE(clients[rank]->SeedOrPull(MutableViews(&parameters)).ok());
+  }
+  const HostTensors gradient = MakeTensors(TheManifest(), 20);
+  std::vector<TensorView> views = Views(gradient);
+  const auto row = clients[0]->RowViews();
+  EXPECT_EQ(row.ok(), shared) << row.status();
+  if (row.ok()) {
+    Compute(gradient, *row);
+    views = ViewsOfRow(*row);
+  }
+  const Manifest manifest = TheManifest();
+  for (size_t t = 0; t < views.size(); ++t) {
+    views[t].name = manifest.tensors[t].name;
+  }
+  const absl::Status landed = clients[0]->StartPush(views).Wait();
+  EXPECT_TRUE(landed.ok()) << landed;
+  if (!landed.ok()) return {};
+  RoundOperation round =
+      clients[0]->StartRound({}, {}, MutableViews(&parameters));
+  if (shared) {
+    job.Stop(1);
+    job.StartAgain(1);
+  }
+  const HostTensors own = MakeTensors(manifest, 21);
+  const auto outcome =
+      clients[1]->PushPull(Views(own), {}, MutableViews(&others));
+  EXPECT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_TRUE(round.Outcome().ok()) << round.Outcome().status();
+  EXPECT_EQ(parameters, others);
+  return parameters;
+}
+
+TEST_P(RowViewsOf, OutliveTheShardThatGaveThem) {
+  EXPECT_EQ(OfTwo(GetParam(), true), OfTwo(GetParam(), false));
+}
+
 INSTANTIATE_TEST_SUITE_P(DTypes, RowViewsOf,
                          testing::Values("f32", "bf16", "f16"),
                          [](const auto& name) { return name.param; });
@@ -237,8 +289,7 @@ TEST_F(CRowTest, IsComputedAndPushedWhereItLies) {
               static_cast<char*>(piece.data) + 2 * e);
       }
     }
-    std::vector<agg_view> views(parameters_.size(),
-                                agg_view{nullptr, 0, AGG_BF16, 1});
+    std::vector<agg_view> views(parameters_.size(), agg_view{nullptr, 0, 0, 1});
     ASSERT_EQ(agg_push_pull(client_, views.data(), views.size(), nullptr,
                             targets_.data(), targets_.size(), nullptr),
               AGG_OK)

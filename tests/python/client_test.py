@@ -1,5 +1,7 @@
 """Client and Observer against real shards; numpy alone."""
 
+import pathlib
+import tempfile
 import threading
 import unittest
 from unittest import mock
@@ -76,6 +78,26 @@ class ClientTest(JobCase):
         self.assertEqual(moved[False], 0)
         self.assertAlmostEqual(moved[True], -1 / 127, places=5)
         self.assertEqual(moved[None], moved[True])
+
+    def test_options_are_named(self):
+        for options, said in (
+                ({"conect_timeout": 1.0}, "conect_timeout is no option of a "
+                 "client; allowed: .*connect_timeout, .*tls"),
+                ({"connect_timeout": "2"}, "connect_timeout is '2'; allowed: "
+                 "a number"),
+                ({"client_name": 2}, "client_name is 2; allowed: a str"),
+                ({"size": 8}, "size is no option")):
+            with self.assertRaisesRegex(TypeError, said):
+                agg.Client(arrays(), "127.0.0.1:1", 0, **options)
+
+    def test_paths_may_be_paths(self):
+        server = self.serve(workers=1, lr=1.0)
+        with tempfile.TemporaryDirectory() as folder:
+            log = pathlib.Path(folder, "audit")
+            with agg.Client(arrays(), server.address, 0,
+                            audit_log=log) as client:
+                client.step(arrays(1.0))
+            self.assertTrue(log.read_text())
 
     def test_shared_memory_may_be_switched_off(self):
         for shares, expected in ((True, "shm"), (False, "unix")):

@@ -72,7 +72,7 @@ class ErrorsTest(unittest.TestCase):
                 (5, "session 4 is not known here: Join (again) first",
                  agg.LeaseExpired),
                 (5, "cannot open x.npz", agg.Error),
-                (16, "a token is wanted", agg.Error)):
+                (16, "a token is wanted", agg.NotAllowed)):
             for event in (None, 2, 5, 6):
                 error = errors.error_of(code, f"shard 1 (h:1): {said}", False,
                                         False, event)

@@ -21,7 +21,7 @@ address = sys.argv[1]
 def arrays():
     return {"w": np.zeros(3, np.float32)}
 def say(text):
-    os.write(1, f"{text}\n".encode())  # as a signal's handler may
+    os.write(1, f"{text}\\n".encode())  # as a signal's handler may
 def tell_waits():
     # Says "waits" when a call looks up from its wait for the first time, and
     # sets the event that it returns; again after the event was cleared. An
@@ -180,6 +180,30 @@ class ProcessTest(JobCase):
             assert signal.set_wakeup_fd(-1) == write
             """, server.address)
         self.interrupt(process)
+        self.finish(process)
+
+    def test_an_event_loop_that_is_known_is_left_alone(self):
+        server = self.serve(workers=1, lr=1.0)
+        process = self.start("""
+            client = agg.Client(arrays(), address, 0)
+            read, write = os.pipe()
+            os.set_blocking(write, False)
+            signal.set_wakeup_fd(write)
+            client.step({"w": np.ones(3)})
+            calls, set_fd = [], signal.set_wakeup_fd
+            def counted(fd, **options):
+                calls.append(fd)
+                return set_fd(fd, **options)
+            signal.set_wakeup_fd = counted
+            client.step({"w": np.ones(3)})
+            assert calls == [], calls
+            # It ends.
+            assert set_fd(-1) == write
+            os.close(write)
+            client.step({"w": np.ones(3)})
+            assert calls[-1] == -1 and len(calls) == 2, calls
+            assert set_fd(-1) == -1
+            """, server.address)
         self.finish(process)
 
     def test_signals_are_nobodys_between_rounds(self):

@@ -204,6 +204,7 @@ absl::StatusOr<std::vector<TensorView>> ViewsOf(const agg_view* views,
   if (!status.ok()) return status;
   std::vector<TensorView> result(count);
   for (size_t i = 0; i < count; ++i) {
+    if (views[i].in_row != 0) continue;  // its pieces have all of it
     const int32_t dtype = views[i].dtype;
     if (dtype < AGG_F32 || dtype > AGG_F16) {
       return FieldError(absl::StrCat("views[", i, "].dtype"),

@@ -1,6 +1,8 @@
 """Worker, allreduce and what of a model goes over the wire."""
 
 import copy
+import pathlib
+import tempfile
 import threading
 import time
 import types
@@ -11,8 +13,7 @@ from unittest import mock
 import torch
 
 from tests.python.job_case import WAIT, JobCase, agg
-from agg_server import _tensors
-from agg_server import worker as worker_module
+from agg_server import _pulled, _seed, _tensors
 
 
 torch.manual_seed(0)
@@ -115,15 +116,67 @@ class WorkerTest(JobCase):
                 both.wait(WAIT)  # the last one that leaves ends the job
                 return net.weight[0, 0].item()
 
-        with mock.patch.object(worker_module, "time", types.SimpleNamespace(
+        with mock.patch.object(_seed, "time", types.SimpleNamespace(
                 monotonic=time.monotonic, sleep=sleep)):
             self.assertEqual(self.team(2, work), [1.0, 1.0])
 
+    def test_rank_0_seeds_a_job_with_identities(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        token = pathlib.Path(folder.name, "alice")
+        token.write_text("alice-token-0123456\n")
+        token.chmod(0o600)
+        server = self.serve(workers=2, lr=1.0, config={
+            "security": {"identities": [{"name": "alice", "roles": "worker",
+                                         "token_file": str(token)}]}})
+        both = threading.Barrier(2)
+
+        def work(rank):
+            net = torch.nn.Linear(2, 1)
+            torch.nn.init.constant_(net.weight, float(rank + 1))
+            with agg.Worker(net, server.address, rank, seed="rank0",
+                            token_file=token):
+                both.wait(WAIT)
+                return net.weight[0, 0].item()
+
+        self.assertEqual(self.team(2, work), [1.0, 1.0])
+
+    def test_a_step_without_backward_says_what_is_missing(self):
+        server = self.serve(workers=1, lr=1.0)
+        with agg.Worker(model(), server.address, 0) as worker:
+            with self.assertRaisesRegex(
+                    agg.ManifestError, "call loss.backward.. first, or say "
+                    "find_unused=True"):
+                worker.step()
+
+    def test_tensors_without_addresses_are_looked_at_each_time(self):
+        class NoAddress(torch.Tensor):
+            """As a wrapper's subclass, whose storage is elsewhere."""
+
+            def data_ptr(self):
+                raise RuntimeError("no storage")
+
+            def detach(self):
+                return self.as_subclass(torch.Tensor).detach()
+
+        tensors = [torch.zeros(3).as_subclass(NoAddress)]
+        pulled = _pulled.Pulled(tensors, False)
+        for _ in range(2):
+            self.assertEqual([t.tolist() for t in pulled.targets()],
+                             [[0.0] * 3])
+
     def test_nobody_seeds(self):
         server = self.serve(workers=2, lr=1.0)
-        with self.assertRaisesRegex(agg.Timeout, "rank 0 has to"):
+        now = [0.0]
+
+        def sleep(_):
+            now[0] += 2 * WAIT
+
+        with mock.patch.object(_seed, "time", types.SimpleNamespace(
+                monotonic=lambda: now[0], sleep=sleep)), \
+                self.assertRaisesRegex(agg.Timeout, "rank 0 has to"):
             agg.Worker(model(), server.address, 1, seed="rank0",
-                       connect_timeout=0.5)
+                       connect_timeout=WAIT)
 
     def test_the_mode_must_fit_the_job(self):
         server = self.serve(workers=3, lr=1.0)

@@ -78,11 +78,21 @@ TEST(SharedMemoryTest, WhatCouldEndTheProcessIsNotMapped) {
   EXPECT_FALSE(SharedMemory::Map(in, 1, Others::kRead).ok());
 }
 
-// Whoever still maps it sees zeros, and costs nothing.
-TEST(SharedMemoryTest, ItIsEmptyWhenItsOwnerLetsGo) {
+// Whoever still maps it has what was written.
+TEST(SharedMemoryTest, ItOutlivesItsOwner) {
   auto memory = *SharedMemory::Create(8192, Others::kWrite);
   memory->data()[1] = 'x';
   const auto mapped = *SharedMemory::Map(Copy(*memory), 8192, Others::kWrite);
+  memory = nullptr;
+  EXPECT_EQ(mapped->data()[1], 'x');
+}
+
+// Whoever still maps it sees zeros, and costs nothing.
+TEST(SharedMemoryTest, ItIsEmptyWhereItsOwnerWantsThat) {
+  auto memory = *SharedMemory::Create(8192, Others::kWrite);
+  memory->data()[1] = 'x';
+  const auto mapped = *SharedMemory::Map(Copy(*memory), 8192, Others::kWrite);
+  memory->EmptyAtEnd();
   EXPECT_EQ(mapped->data()[1], 'x');
   memory = nullptr;
   EXPECT_EQ(mapped->data()[1], 0);

@@ -76,7 +76,10 @@ TEST(GradientRowsTest, WhatIsGrantedToASessionIsNoOtherOnes) {
   EXPECT_NE(rows.Find(1, 8), granted);
   EXPECT_EQ(rows.num_rows(), 1);  // a rank is one row of the plan
   // Its session ends: only who still reads it has it.
-  rows.Keep(1, [](uint64_t session) { return session == 8; });
+  auto dropped = rows.Keep(1, [](uint64_t session) { return session == 8; });
+  EXPECT_EQ(dropped.size(), 1u);
+  EXPECT_EQ(dropped[7], granted);
+  dropped.clear();
   EXPECT_FALSE(rows.HasGranted(1));
   EXPECT_NE(rows.Find(1, 7), granted);
   EXPECT_EQ(granted.use_count(), 1);

@@ -1,4 +1,6 @@
 // A shard's memory in the hands of workers: P39, and what P40 needs of a shard.
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -7,6 +9,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/file_descriptor.h"
+#include "server/base/shared_memory.h"
 #include "server/ingest/frame.h"
 #include "server/params/shared_buffer.h"
 #include "server/shard/region_grant.h"
@@ -192,6 +196,43 @@ TEST_F(ShardRegionsTest, ACommittedRowStaysUntilItsRoundEnds) {
   const Tensors start = *job_.cluster.Pull(0);
   const Tensors end = *job_.cluster.Pull(1);
   EXPECT_EQ(end[0][0], start[0][0] - 0.5f * Row(5)[0][0]);
+}
+
+// As another process maps it.
+std::unique_ptr<SharedMemory> Mapped(const RegionGrant& grant) {
+  return *SharedMemory::Map(FileDescriptor(dup(grant.row[0].region->fd())),
+                            grant.row[0].region->num_bytes(),
+                            SharedMemory::Others::kWrite);
+}
+
+// One that is frozen holds no memory.
+TEST_F(ShardRegionsTest, ASupersededSessionsRowIsEmptied) {
+  RegionGrant former = Grant(worker(0).session());
+  Write(former, Row(4));
+  const auto mapped = Mapped(former);
+  LocalWorker next(&job_.cluster, 0, job_.manifest);
+  ASSERT_TRUE(next.Join().ok());
+  former = RegionGrant();
+  for (int64_t i = 0; i < mapped->num_bytes(); ++i) {
+    ASSERT_EQ(mapped->data()[i], 0);
+  }
+}
+
+// Its worker may come back, and may have no other copy of its gradient.
+TEST_F(ShardRegionsTest, ARowOutlivesALeaseThatRanOut) {
+  RegionGrant former = Grant(worker(0).session());
+  Write(former, Row(4));
+  const auto mapped = Mapped(former);
+  SessionChange change;
+  change.session = worker(0).session();
+  change.rank = 0;
+  change.remove = true;
+  change.reason = "the lease ran out";
+  ASSERT_TRUE(engine()->SetSession(worker(0).Header(0).epoch, change).ok());
+  former = RegionGrant();
+  EXPECT_EQ(std::memcmp(mapped->data(), Row(4)[0].data(),
+                        Row(4)[0].size() * sizeof(float)),
+            0);
 }
 
 // While a former session's row is held, the next one's takes memory of its own.

@@ -204,4 +204,5 @@ def text(value: Optional[bytes]) -> str:
 
 __all__ = ["BF16", "F16", "F32", "EventStruct", "JobStruct", "Options",
            "OutcomeStruct", "PushInfo", "Spec", "State", "Target", "View",
-           "byref", "c_int64", "c_uint64", "c_void_p", "library_path", "load", "text"]
+           "byref", "c_char_p", "c_int64", "c_uint64", "c_void_p",
+           "library_path", "load", "text"]

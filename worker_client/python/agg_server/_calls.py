@@ -24,6 +24,12 @@ _LEVELS = {0: logging.ERROR, 2: logging.ERROR, 5: logging.ERROR,
            6: logging.ERROR, 4: logging.WARNING, 7: logging.WARNING,
            8: logging.WARNING, 9: logging.WARNING, 10: logging.WARNING,
            11: logging.WARNING}
+# The fields of agg_options that a caller gives by name.
+_OPTIONS: dict[str, Any] = {
+    field[0]: field[1] for field in _abi.Options._fields_
+    if field[0] not in ("size", "coordinator", "rank", "observer", "specs",
+                        "num_specs", "reserved", "reserved2")}
+
 # How often a wait looks at what the client has heard.
 LOOK_SECONDS = 0.2
 # Of close(): of which leaving may take call_timeout.
@@ -41,6 +47,21 @@ def _specs(manifest: Sequence[TensorSpec]) -> Any:
         spec.num_dimensions = len(tensor.shape)
         spec.optional = tensor.optional
     return specs
+
+
+def _set_option(options: _abi.Options, name: str, value: Any) -> None:
+    if name not in _OPTIONS:
+        raise TypeError(f"{name} is no option of a client; allowed: "
+                        + ", ".join(_OPTIONS) + ", tls")
+    wants_text = _OPTIONS[name] is _abi.c_char_p
+    if isinstance(value, (str, os.PathLike)) == wants_text:
+        try:
+            setattr(options, name, os.fsencode(value) if wants_text else value)
+            return
+        except TypeError:
+            pass
+    raise TypeError(f"{name} is {value!r}; allowed: "
+                    + ("a str or a path" if wants_text else "a number"))
 
 
 class Calls:
@@ -66,12 +87,8 @@ class Calls:
         c.rank, c.observer = rank, observer
         c.specs, c.num_specs = _specs(manifest), len(manifest)
         for name, value in fields_of(options or {}).items():
-            if value is None:
-                continue
-            if name not in {field[0] for field in _abi.Options._fields_}:
-                raise TypeError(f"{name} is no option of a client")
-            setattr(c, name, value.encode() if isinstance(value, str)
-                    else value)
+            if value is not None:
+                _set_option(c, name, value)
         self._handle = self._lib.agg_new(_abi.byref(c))
         if not self._handle:
             raise ManifestError(_abi.text(self._lib.agg_error()),

@@ -22,6 +22,15 @@ _LOOK_SECONDS = 0.2
 _AGAIN_SECONDS, _AGAIN = 0.02, 250
 
 
+def _file_of(fd: int) -> Optional[tuple[int, int]]:
+    """What is open there; None: nothing."""
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 class Guest(Protocol):
     """Who is inside."""
 
@@ -43,6 +52,10 @@ class Inside:
         os.set_blocking(self._write, False)
         self._guests: set[Guest] = set()
         self._main_guest: Optional[Guest] = None
+        # Whether signals come here: the main thread's alone.
+        self._takes_signals = False
+        # The file that somebody else has signals written to, and what it is.
+        self._owner: Optional[tuple[int, tuple[int, int]]] = None
         # Counts: of entries, by any thread; of those of the main thread.
         self._entries = self._main_entries = 0
         self._idle = threading.Event()  # set: nobody looks
@@ -70,20 +83,37 @@ class Inside:
         self._guests.discard(guest)
         if threading.get_ident() == self._main_thread:
             self._main_guest = None
-            former = signal.set_wakeup_fd(-1)
-            if former not in (-1, self._write):
-                signal.set_wakeup_fd(former)
+            if self._takes_signals:
+                self._leave_signals()
 
     def _take_signals(self) -> bool:
+        # An owner is asked for by taking its place, and how it wants to be
+        # warned cannot be asked for at all: one that is known is left alone.
+        if self._owner is not None and _file_of(self._owner[0]) == \
+                self._owner[1]:
+            return False
+        self._owner = None
+        # Before the call: what ends in its midst is left, too.
+        self._takes_signals = True
         try:
             former = signal.set_wakeup_fd(self._write,
                                           warn_on_full_buffer=False)
         except ValueError:  # in a subinterpreter
+            self._takes_signals = False
             return False
         if former in (-1, self._write):
             return True
         signal.set_wakeup_fd(former)  # of somebody's event loop
+        self._takes_signals = False
+        file = _file_of(former)
+        self._owner = None if file is None else (former, file)
         return False
+
+    def _leave_signals(self) -> None:
+        former = signal.set_wakeup_fd(-1)
+        if former != self._write:
+            signal.set_wakeup_fd(former)  # a handler's, which began a loop
+        self._takes_signals = False
 
     def _await_signals(self) -> None:
         while True:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, Optional, Sequence
 
 import torch
 
@@ -44,7 +44,8 @@ class Pulled:
         # Of the tensors as they were at the last round: aliases that need no
         # gradient, which of them are plain, and the targets.
         self._own: list[torch.Tensor] = []
-        self._pointers: list[int] = []
+        # None: they are looked at each time.
+        self._pointers: Optional[list[int]] = None
         self._plain: list[bool] = []
         self._targets: list[torch.Tensor] = []
         # Few numbers, which agg_copy brings to their places.
@@ -82,11 +83,12 @@ class Pulled:
     def _look(self) -> None:
         """A model's memory may be another one than at the last round. (What
         was there then is kept, and so no other memory has its address.)"""
+        pointers: Optional[list[int]] = None
         try:
             pointers = [t.data_ptr() for t in self._tensors]
         except RuntimeError:  # a subclass that has none
-            pointers = []
-        if pointers == self._pointers and all(
+            pass
+        if pointers is not None and pointers == self._pointers and all(
                 [t.is_contiguous() for t in self._tensors]):
             return
         self._own = [t.detach() for t in self._tensors]
@@ -100,6 +102,6 @@ class Pulled:
         if self._small:
             self._places.fill([memory_of(t) for t in self._own])
         # Others are looked at each time.
-        known = all(t.is_contiguous() for t in self._own) and \
-            0 not in pointers
-        self._pointers = pointers if known else []
+        known = pointers is not None and 0 not in pointers and \
+            all(t.is_contiguous() for t in self._own)
+        self._pointers = pointers if known else None

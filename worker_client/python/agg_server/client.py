@@ -111,8 +111,9 @@ class Client(_Base):
           start: False: neither seed nor pull; start() does it.
           options: connect_timeout, call_timeout, transfer_timeout,
             round_timeout, reconnect_window, recovery_window (seconds),
-            client_name, channels_per_shard, local_sockets, tune_malloc,
-            audit_log, token_file: as ClientOptions of the C++ client has them.
+            client_name, channels_per_shard, local_sockets, copy_threads,
+            tune_malloc, audit_log, token_file: as ClientOptions of the C++
+            client has them.
             shared_memory: False: rows and parameters go over sockets also
             where a shard of this host shares its memory. error_feedback: True:
             what rounding to the job's push_dtype leaves out of a row goes into

@@ -13,6 +13,8 @@
       ResourceError  the server lacks memory for this
       ForkedError    the client belongs to the parent of this process
       LibraryError   libagg.so is not there, or of another release
+      NotAllowed     (a PermissionError) the job does not know this client, or
+                     its identity may not do this
       ManifestError  (a ValueError) arguments that do not fit the job
       Timeout        (a TimeoutError) a limit of this client's
 """

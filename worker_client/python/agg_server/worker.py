@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 import types
 from typing import (Any, Callable, Iterable, Iterator, Mapping, Optional,
                     Sequence, Type, Union)
@@ -16,17 +15,16 @@ from agg_server._operation import Memories
 from agg_server._overlap import Overlap, check_hooks
 from agg_server._pulled import Pulled
 from agg_server._row import Row
+from agg_server._seed import await_seed
 from agg_server._session import Session
 from agg_server._tensors import Tensors, groups_of, named_tensors
 from agg_server.client import coordinator_of, rank_of
-from agg_server.errors import Error, ManifestError, NotNow, ShardLost, Timeout
+from agg_server.errors import Error, ManifestError
 from agg_server.outcome import Job, Outcome, TensorSpec
-from agg_server.tls import Tls
 
 Listener = Callable[[Outcome], None]
 
 _MODES = ("server", "combine")
-_POLL_SECONDS = 0.2
 
 
 class Worker:
@@ -67,12 +65,14 @@ class Worker:
             a step() that failed or that Ctrl-C has ended. Saves a copy.
           options: connect_timeout, call_timeout, transfer_timeout,
             round_timeout, reconnect_window, recovery_window (seconds),
-            client_name, channels_per_shard, local_sockets, tune_malloc,
-            audit_log, token_file: as ClientOptions of the C++ client has them.
+            client_name, channels_per_shard, local_sockets, copy_threads,
+            tune_malloc, audit_log, token_file: as ClientOptions of the C++
+            client has them.
             shared_memory: False: rows and parameters go over sockets also
             where a shard of this host shares its memory. error_feedback: True:
             what rounding to the job's push_dtype leaves out of a row goes into
             the next one, False: it is lost; default: True for int8 alone.
+            tls: agg.Tls, for a job with TLS; default: the environment's.
 
         Raises:
           ManifestError: an argument; another manifest than the job's; a mode
@@ -108,7 +108,7 @@ class Worker:
         address = coordinator_of(coordinator)
         if seed == "rank0" and self.rank != 0:
             await_seed(address, options.get("connect_timeout") or 30.0,
-                       options.get("tls"))
+                       options.get("tls"), options.get("token_file"))
         self._session = Session(manifest, address, self.rank, options=options)
         try:
             self._check_mode(overlap)
@@ -324,6 +324,10 @@ class Worker:
             # The push may go on: the next backward must not write into it.
             if isinstance(error, KeyboardInterrupt) or self._session.busy:
                 self._drop_grads()
+            if "is missing; only optional" in str(error):
+                raise ManifestError(
+                    f"{error}; call loss.backward() first, or say "
+                    "find_unused=True", "INVALID_ARGUMENT") from error
             raise
 
     def _round(self, rows: Sequence[Optional[torch.Tensor]], info: Info,
@@ -353,30 +357,6 @@ class Worker:
         for listener in self._listeners:
             listener(outcome)
         return outcome
-
-
-def await_seed(coordinator: str, timeout: float,
-               tls: Optional[Tls] = None) -> None:
-    """Until somebody has seeded the job. Timeout: nobody did in time (s)."""
-    deadline = time.monotonic() + timeout
-    while True:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise Timeout(f"nobody has seeded the job within {timeout} s; "
-                          'with seed="rank0" rank 0 has to')
-        session = None
-        try:
-            session = Session([], coordinator, observer=True,
-                              options={"connect_timeout": left, "tls": tls})
-            session.latest_version()
-            return
-        except NotNow:
-            time.sleep(min(left, _POLL_SECONDS))
-        except ShardLost as error:
-            raise Timeout(str(error), error.code) from error
-        finally:
-            if session is not None:
-                session.close()
 
 
 def allreduce(tensors: Tensors, worker: Worker, examples: int = 1

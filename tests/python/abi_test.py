@@ -1,0 +1,56 @@
+"""The package's structs are those of agg_types.h, field by field."""
+
+import ctypes
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+from tests.python.job_case import ROOT
+from agg_server import _abi
+
+STRUCTS = {
+    "agg_spec": _abi.Spec, "agg_view": _abi.View, "agg_target": _abi.Target,
+    "agg_options": _abi.Options, "agg_push_info": _abi.PushInfo,
+    "agg_outcome": _abi.OutcomeStruct, "agg_state": _abi.State,
+    "agg_job": _abi.JobStruct, "agg_event": _abi.EventStruct}
+
+
+def of_package():
+    """The size of each struct, and place and size of each field."""
+    lines = []
+    for name, struct in STRUCTS.items():
+        lines.append(f"{name} {ctypes.sizeof(struct)}")
+        for field in (each[0] for each in struct._fields_):
+            place = getattr(struct, field)
+            lines.append(f"{name}.{field} {place.offset} {place.size}")
+    return lines
+
+
+def of_header():
+    """The same, as a C compiler has it."""
+    prints = []
+    for name, struct in STRUCTS.items():
+        prints.append(f'printf("{name} %zu\\n", sizeof({name}));')
+        for field in (each[0] for each in struct._fields_):
+            prints.append(
+                f'printf("{name}.{field} %zu %zu\\n", '
+                f"offsetof({name}, {field}), sizeof((({name}*)0)->{field}));")
+    source = ("#include <stdio.h>\n#include \"worker_client/c/agg_types.h\"\n"
+              "int main(void) {\n" + "\n".join(prints) + "\n}\n")
+    with tempfile.TemporaryDirectory() as folder:
+        program = pathlib.Path(folder, "sizes")
+        subprocess.run(["cc", "-x", "c", "-I", ROOT, "-o", program, "-"],
+                       input=source, text=True, check=True)
+        return subprocess.run([program], check=True, capture_output=True,
+                              text=True).stdout.splitlines()
+
+
+class AbiTest(unittest.TestCase):
+
+    def test_structs_are_the_headers(self):
+        self.assertEqual(of_package(), of_header())
+
+
+if __name__ == "__main__":
+    unittest.main()

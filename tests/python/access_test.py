@@ -1,0 +1,51 @@
+"""Jobs with identities, and the package's workers and observers."""
+
+import pathlib
+import tempfile
+import unittest
+
+import numpy as np
+
+from tests.python.job_case import JobCase, agg
+
+TOKENS = {"alice": "alice-token-0123456", "root": "root-token-01234567"}
+
+
+class AccessTest(JobCase):
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        for name, token in TOKENS.items():
+            (self.folder / name).write_text(token + "\n")
+            (self.folder / name).chmod(0o600)
+        self.server = self.serve(lr=0.5, config={"security": {"identities": [
+            {"name": name, "token_file": str(self.folder / name),
+             "roles": role}
+            for name, role in (("alice", "worker"), ("root", "admin"))]}})
+
+    def train(self, **options):
+        x = {"w": np.zeros(3, np.float32)}
+        with agg.Client(x, self.server.address, 0, **options) as client:
+            client.step({"w": np.ones(3, np.float32)})
+        np.testing.assert_array_equal(x["w"], np.full(3, -0.5, np.float32))
+
+    def test_who_has_a_token_gets_in(self):
+        self.train(token_file=self.folder / "alice")
+
+    def test_who_has_none_does_not(self):
+        with self.assertRaises(agg.NotAllowed) as caught:
+            self.train()
+        self.assertEqual(caught.exception.code, "UNAUTHENTICATED")
+        with self.assertRaises(agg.NotAllowed):
+            agg.Observer(self.server.address)
+
+    def test_who_may_not_do_this(self):
+        with self.assertRaises(agg.NotAllowed) as caught:
+            self.train(token_file=str(self.folder / "root"))
+        self.assertEqual(caught.exception.code, "PERMISSION_DENIED")
+
+
+if __name__ == "__main__":
+    unittest.main()
