@@ -219,18 +219,6 @@ void Server::StartCoordinator() {
   observation_->SetCoordinator(coordinator_.get());
 }
 
-absl::Status Server::StartMetrics() {
-  const int configured = options_.metrics.port;
-  if (!start_.metrics_port.has_value() && configured == 0) {
-    return absl::OkStatus();
-  }
-  // The page and the metrics have no TLS: who else sees them is said apart.
-  std::string bind = options_.metrics.bind;
-  if (bind.empty()) bind = IsLoopback(bind_host_) ? bind_host_ : "127.0.0.1";
-  return observation_->Serve(bind, start_.metrics_port.value_or(configured),
-                             [this] { return Ready(); });
-}
-
 absl::Status Server::Ready() const {
   {
     MutexLock lock(&mutex_);

@@ -1,5 +1,6 @@
 // Who may connect to a server at all.
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
@@ -7,6 +8,7 @@
 #include "server/base/clock.h"
 #include "server/base/log.h"
 #include "server/bind_host.h"
+#include "server/observation.h"
 #include "server/server.h"
 #include "server/tls/tls_files.h"
 #include "server/tls/tls_reload.h"
@@ -31,6 +33,18 @@ absl::Status Server::Secure(const Address& address) {
                          : "; nobody is asked for a certificate",
           security.files.ca);
   return absl::OkStatus();
+}
+
+absl::Status Server::StartMetrics() {
+  const int configured = options_.metrics.port;
+  if (!start_.metrics_port.has_value() && configured == 0) {
+    return absl::OkStatus();
+  }
+  // The page and the metrics have no TLS: who else sees them is said apart.
+  std::string bind = options_.metrics.bind;
+  if (bind.empty()) bind = IsLoopback(bind_host_) ? bind_host_ : "127.0.0.1";
+  return observation_->Serve(bind, start_.metrics_port.value_or(configured),
+                             [this] { return Ready(); });
 }
 
 }  // namespace agg

@@ -294,12 +294,4 @@ absl::Status Membership::CheckStanding(const JobView& view) const {
   }
 }
 
-void Membership::NoteMade(uint64_t version, uint64_t made) {
-  if (made == 0) return;
-  MutexLock lock(&mutex_);
-  made_[version] = made;
-  constexpr size_t kMaxMade = 16;
-  if (made_.size() > kMaxMade) made_.erase(made_.begin());
-}
-
 }  // namespace agg

@@ -165,4 +165,12 @@ void Membership::End(const absl::Status& reason) {
   keeper_.reset();
 }
 
+void Membership::NoteMade(uint64_t version, uint64_t made) {
+  if (made == 0) return;
+  MutexLock lock(&mutex_);
+  made_[version] = made;
+  constexpr size_t kMaxMade = 16;
+  if (made_.size() > kMaxMade) made_.erase(made_.begin());
+}
+
 }  // namespace agg

@@ -50,8 +50,7 @@ class ShardControlService : public ShardControlMethods {
   // Both are thread-safe. Ends the epoch if its coordinator is away for too
   // long; tells it what has been held back (P44).
   void LookForCoordinator();
-  // Tells the coordinator that the shard waits to be let go (P35).
-  void AnnounceDraining();
+  void AnnounceDraining();  // says that the shard waits to be let go (P35)
 
  private:
   class AttachStream;

@@ -61,18 +61,16 @@ absl::Status ReadSeconds(absl::string_view name, double seconds,
 }
 
 absl::Status ReadTimes(const agg_options& from, ClientOptions* to) {
-  absl::Status status = ReadSeconds("connect_timeout", from.connect_timeout,
-                                    &to->connect_timeout);
-  status.Update(
-      ReadSeconds("call_timeout", from.call_timeout, &to->call_timeout));
-  status.Update(ReadSeconds("transfer_timeout", from.transfer_timeout,
-                            &to->transfer_timeout));
-  status.Update(
-      ReadSeconds("round_timeout", from.round_timeout, &to->round_timeout));
-  status.Update(ReadSeconds("reconnect_window", from.reconnect_window,
-                            &to->reconnect_window));
-  status.Update(ReadSeconds("recovery_window", from.recovery_window,
-                            &to->recovery_window));
+  absl::Status status;
+  const auto read = [&](const char* name, double seconds, absl::Duration* at) {
+    status.Update(ReadSeconds(name, seconds, at));
+  };
+  read("connect_timeout", from.connect_timeout, &to->connect_timeout);
+  read("call_timeout", from.call_timeout, &to->call_timeout);
+  read("transfer_timeout", from.transfer_timeout, &to->transfer_timeout);
+  read("round_timeout", from.round_timeout, &to->round_timeout);
+  read("reconnect_window", from.reconnect_window, &to->reconnect_window);
+  read("recovery_window", from.recovery_window, &to->recovery_window);
   return status;
 }
 
@@ -170,9 +168,7 @@ absl::StatusOr<ClientOptions> OptionsOf(const agg_options* theirs) {
   options.channels_per_shard = from.channels_per_shard;
   options.local_sockets = from.local_sockets != 0;
   options.shared_memory = from.shared_memory != 0;
-  if (from.error_feedback >= 0) {
-    options.error_feedback = from.error_feedback != 0;
-  }
+  if (from.error_feedback >= 0) options.error_feedback = from.error_feedback;
   options.copy_threads = from.copy_threads;
   options.tune_malloc = from.tune_malloc != 0;
   ReadText(from.audit_log, &options.audit_log);
