@@ -142,8 +142,7 @@ agg_options DefaultOptions() {
 }
 
 absl::StatusOr<ClientOptions> OptionsOf(const agg_options* theirs) {
-  const absl::StatusOr<agg_options> read =
-      Read("agg_options", theirs, DefaultOptions());
+  const auto read = Read("agg_options", theirs, DefaultOptions());
   if (!read.ok()) return read.status();
   const agg_options& from = *read;
   ClientOptions options;
@@ -170,9 +169,8 @@ absl::StatusOr<ClientOptions> OptionsOf(const agg_options* theirs) {
   options.channels_per_shard = from.channels_per_shard;
   options.local_sockets = from.local_sockets != 0;
   options.shared_memory = from.shared_memory != 0;
-  if (from.error_feedback >= 0) {
-    options.error_feedback = from.error_feedback != 0;
-  }
+  const int32_t feedback = from.error_feedback;
+  if (feedback >= 0) options.error_feedback = feedback != 0;
   options.copy_threads = from.copy_threads;
   options.tune_malloc = from.tune_malloc != 0;
   ReadText(from.audit_log, &options.audit_log);
@@ -184,8 +182,7 @@ absl::StatusOr<ClientOptions> OptionsOf(const agg_options* theirs) {
 absl::StatusOr<PushInfo> PushInfoOf(const agg_push_info* theirs) {
   PushInfo info;
   if (theirs == nullptr) return info;
-  const absl::StatusOr<agg_push_info> read =
-      Read("agg_push_info", theirs, agg_push_info{});
+  const auto read = Read("agg_push_info", theirs, agg_push_info{});
   if (!read.ok()) return read.status();
   if (read->examples != 0) info.examples = read->examples;
   if (read->accumulation != 0) info.accumulation = read->accumulation;
