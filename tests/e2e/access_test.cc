@@ -164,7 +164,7 @@ TEST(AccessTest, OperatorsSeeWhatWasDone) {
   auto alice = ConnectAs(job, kAlice);
   ASSERT_TRUE(alice.ok()) << alice.status();
   EXPECT_FALSE(ConnectAs(job, kBob).ok());
-  AdminClient admin(job.coordinator(), absl::Seconds(30),
+  AdminClient admin(job.coordinator(), absl::Seconds(30), TlsOptions(),
                     FileWith("operator", kRoot));
   v1::ListAuditReply reply;
   const AggctlResult result = admin.Audit({}, &reply);
@@ -175,7 +175,7 @@ TEST(AccessTest, OperatorsSeeWhatWasDone) {
   }
   EXPECT_THAT(events, Contains(Pair("join", "alice")));
   EXPECT_THAT(events, Contains(Pair("denial", "bob")));
-  AdminClient worker(job.coordinator(), absl::Seconds(30),
+  AdminClient worker(job.coordinator(), absl::Seconds(30), TlsOptions(),
                      FileWith("no_operator", kAlice));
   EXPECT_EQ(worker.Audit({}, &reply).code, kAggctlRefused);
 }
