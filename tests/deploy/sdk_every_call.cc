@@ -35,6 +35,7 @@ int main() {
   Need(&AggClient::PullLatest);
   Need(&AggClient::LatestVersion);
   Need(&AggClient::PushPull);
+  Need(&AggClient::MakeRound);
   Need(&AggClient::StartPush);
   Need(&AggClient::StartCommit);
   Need(&AggClient::StartPull);
