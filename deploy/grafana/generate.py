@@ -8,13 +8,14 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 
-from deploy.grafana import dashboards, survival  # noqa: E402
+from deploy.grafana import dashboards, resources, survival  # noqa: E402
 
 
 def rendered():
     """{file name: text}."""
     return {name: json.dumps(make(), indent=1, ensure_ascii=False) + "\n"
             for name, make in (dashboards.DASHBOARDS
+                               | resources.DASHBOARDS
                                | survival.DASHBOARDS).items()}
 
 
