@@ -17,6 +17,8 @@ _HEAD = """
 import os, signal, sys, threading, time
 import numpy as np
 from tests.python.job_case import agg
+# Who runs the tests in the background may have it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 address = sys.argv[1]
 def arrays():
     return {"w": np.zeros(3, np.float32)}
