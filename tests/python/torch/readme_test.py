@@ -144,7 +144,8 @@ class ReadmeTest(JobCase):
     def test_the_table_of_examples_is_the_folder(self):
         text = _README.read_text()
         named = set(re.findall(r"`(\w+)\.py`|examples/(\w+)\.py", text))
-        self.assertEqual({a or b for a, b in named},
+        # train.py is what the reader writes with this page.
+        self.assertEqual({a or b for a, b in named} - {"train"},
                          {path.stem for path in
                           (_FOLDER / "examples").glob("*.py")})
 
