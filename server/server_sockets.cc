@@ -6,6 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "server/access/identities.h"
 #include "server/access_parts.h"
 #include "server/base/local_socket.h"
 #include "server/base/log.h"
@@ -17,8 +19,13 @@
 namespace agg {
 
 absl::Status Server::StartAccess() {
+  AccessOptions options = options_.access;
+  // Shards of one host have one configuration, and write a file each.
+  if (start_.ordinal > 0 && !options.audit.path.empty()) {
+    absl::StrAppend(&options.audit.path, ".shard", start_.ordinal);
+  }
   absl::StatusOr<std::unique_ptr<AccessParts>> access =
-      AccessParts::Make(options_.access);
+      AccessParts::Make(options);
   if (access.ok()) access_ = *std::move(access);
   return access.status();
 }

@@ -126,13 +126,21 @@ absl::Status AuditFile::Append(const std::string& line) {
     const absl::Status status = BeginNew();
     if (!status.ok()) return status;
   }
-  num_bytes_ += size;
-  return WriteAll(file_.get(), line, options_.path);
+  const absl::Status status = WriteAll(file_.get(), line, options_.path);
+  if (status.ok()) {
+    num_bytes_ += size;
+  } else if (ftruncate(file_.get(), num_bytes_) != 0) {
+    // A part of a line stays, which the next one would make worse.
+    return absl::Status(status.code(), absl::StrCat(status.message(), ", and ",
+                                                    std::strerror(errno)));
+  }
+  return status;
 }
 
 absl::Status AuditFile::BeginNew() {
   const std::string before = absl::StrCat(options_.path, ".1");
-  if (rename(options_.path.c_str(), before.c_str()) != 0) {
+  // It is not there if it was renamed, and no new one could be opened.
+  if (rename(options_.path.c_str(), before.c_str()) != 0 && errno != ENOENT) {
     return SystemError(options_.path);
   }
   absl::StatusOr<FileDescriptor> file = OpenForLines(options_.path);

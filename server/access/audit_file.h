@@ -20,8 +20,8 @@ namespace agg {
 
 // Lines are appended by a thread of its own, so that a slow disk holds nobody
 // up; a line that would make the file longer than `max_bytes` goes into a new
-// one, and the old one becomes PATH.1. What cannot be written is counted, and
-// the log says so once for each reason. The file is for its owner alone (0600).
+// one, and the old one becomes PATH.1. What cannot be written is left out as a
+// whole and counted, and the log says so once for each reason. The file is for its owner alone (0600).
 // Thread-safe.
 class AuditFile {
  public:

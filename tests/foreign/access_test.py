@@ -340,6 +340,16 @@ class AccessTest(ForeignTestCase):
         wait_until(lambda: '"action": "evict"' in audit.read_text(),
                    "the file has it")
 
+    def test_shards_of_one_host_have_a_file_each(self):
+        audit = self.folder / "audit.jsonl"
+        job = self.job(num_shards=2, extra=f'  audit {{ path: "{audit}" }}\n')
+        for ordinal in range(2):
+            failure(job.bare(ordinal).control.GetManifest,
+                    control.GetManifestRequest(), timeout=WAIT)
+        for path in (audit, self.folder / "audit.jsonl.shard1"):
+            wait_until(lambda path=path: '"action": "denial"'
+                       in path.read_text(), f"{path.name} has it")
+
     def test_without_identities_everybody_may_and_the_log_says_so(self):
         job = self.start()
         self.assertIn("whoever reaches this port", job.shards[0].log())

@@ -1,7 +1,9 @@
 #include "server/access/audit_file.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -48,6 +50,32 @@ TEST(AuditFileTest, AFullFileGivesWayToANewOne) {
   }
   EXPECT_EQ(Read(path), "33333\n");
   EXPECT_EQ(Read(path + ".1"), "22222\n");
+}
+
+// A limit of a file's size ends a write in its middle, as a full disk does.
+TEST(AuditFileTest, ALineThatDoesNotFitLeavesNothingOfItself) {
+  const std::string path = PathOf("disk");
+  const std::string a(600000, 'a');
+  std::signal(SIGXFSZ, SIG_IGN);
+  struct rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  struct rlimit full = before;
+  full.rlim_cur = 1000000;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+  {
+    const auto file = AuditFile::Open({path, 1 << 30});
+    ASSERT_TRUE(file.ok()) << file.status();
+    for (const std::string& line : {a, std::string(600000, 'b')}) {
+      (*file)->Write(line);
+    }
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  {
+    const auto file = AuditFile::Open({path, 1 << 30});
+    ASSERT_TRUE(file.ok()) << file.status();
+    (*file)->Write("c");
+  }
+  EXPECT_TRUE(Read(path) == a + "\nc\n");
 }
 
 TEST(AuditFileTest, WhatCannotBeOpenedIsNamed) {
