@@ -20,6 +20,10 @@ for name, path in (("AGG_SERVER", "server/agg_server"),
     if name not in os.environ and pathlib.Path(path).is_file():
         os.environ[name] = str(pathlib.Path(path).resolve())
 
+# With it, a print of two words is more than one write, and the lines of workers
+# that share an output mix.
+os.environ.pop("PYTHONUNBUFFERED", None)
+
 import agg_server as agg  # pylint: disable=wrong-import-position
 
 # What takes as long has failed. No test passes by waiting for this long.
