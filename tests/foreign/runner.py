@@ -1,9 +1,16 @@
-"""Runs the suites of this folder; ends with `N passed, N failed[, N skipped]`."""
+"""Runs the suites of this folder; ends with `N passed, N failed[, N skipped]`.
 
+A test that does not end ends the run, with every thread's stack and no counts.
+"""
+
+import faulthandler
 import pathlib
 import sys
 import time
 import unittest
+
+
+LONGEST = 1800  # seconds of one test; whatever it waits for ends sooner
 
 
 class Result(unittest.TextTestResult):
@@ -15,10 +22,12 @@ class Result(unittest.TextTestResult):
         self.slowest = []
 
     def startTest(self, test):
+        faulthandler.dump_traceback_later(LONGEST, exit=True)
         self._began = time.monotonic()
         super().startTest(test)
 
     def stopTest(self, test):
+        faulthandler.cancel_dump_traceback_later()
         self.slowest.append((time.monotonic() - self._began, test.id()))
         super().stopTest(test)
 
