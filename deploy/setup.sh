@@ -6,7 +6,8 @@
 #   deploy/setup.sh --dev    also what the cells of `tests/run.sh --all` need
 #   deploy/setup.sh --monitoring
 #                            also Prometheus, as a program: no service of it is
-#                            started or enabled
+#                            started or enabled; and `ip`, for the tests that
+#                            make network namespaces
 #   deploy/setup.sh --list   print the list (with the other flags: theirs, too),
 #                            do nothing
 #
@@ -53,7 +54,6 @@ dev_packages="
   debootstrap
   dpkg-dev
   git
-  iproute2
   kubernetes-client
   libclang-rt-14-dev
   libjemalloc2
@@ -64,6 +64,7 @@ dev_packages="
   shellcheck
 "
 monitoring_packages="
+  iproute2
   prometheus
 "
 

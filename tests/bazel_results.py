@@ -8,10 +8,10 @@ line per failed or skipped case and ends with `N passed, N failed`, followed by
 `, N skipped` if there are any. Exits with 1 unless something passed and nothing
 failed.
 
-Only the targets of that run count, cached results included. A case is a
-GoogleTest case; any other test is one case. A target that fails without a
-failing case (a crash, a timeout, a build error) is one failed case, and so is a
-run that fails without a failing target.
+Only the targets of that run count, cached results included. A case is one of
+GoogleTest or of unittest; any other test is one case. A target that fails
+without a failing case (a crash, a timeout, a build error) is one failed case,
+and so is a run that fails without a failing target.
 """
 
 import json

@@ -110,7 +110,7 @@ def agg_fuzz_test(name, corpus, srcs = None, deps = [], tags = [], **kwargs):
     )
 
 def agg_py_test(name, data = [], size = "small", tags = [], **kwargs):
-    """The unittest cases of `<name>.py`; counts as one test case.
+    """The unittest cases of `<name>.py`.
 
     Args:
       name: the target and the module.
@@ -125,7 +125,7 @@ def agg_py_test(name, data = [], size = "small", tags = [], **kwargs):
         size = size,
         srcs = [Label("//deploy/bazel:run_python_test.sh")],
         args = [module],
-        data = data + [name + ".py"],
+        data = data + [name + ".py", Label("//deploy/bazel:python_cases.py")],
         tags = tags + ["no_sanitizer"],
         **kwargs
     )
