@@ -31,7 +31,7 @@ TRANSPORTS = ("shm_copy", "tcp")
 STEPS = 3  # of a turn
 # Of a turn of bare rounds, by their bytes and workers.
 ROUNDS = {(SMALL_BYTES, 1): 100, (SMALL_BYTES, 4): 100, (LARGE_BYTES, 1): 5}
-QUICK_ROUNDS = 5
+QUICK_ROUNDS = {(SMALL_BYTES, 1): 5, (SMALL_BYTES, 4): 5, (4_000_000, 1): 5}
 
 
 @dataclass
@@ -228,10 +228,10 @@ def run(options, say):
         raise job.RunError("--python needs PyTorch, which deploy/bench.sh "
                            "installs without --quick")
     entries = []
-    for (num_bytes, workers), per_turn in ROUNDS.items():
+    rounds = QUICK_ROUNDS if options.quick else ROUNDS
+    for (num_bytes, workers), per_turn in rounds.items():
         contenders = bare(num_bytes, workers)
-        measure(contenders, QUICK_ROUNDS if options.quick else per_turn,
-                options)
+        measure(contenders, per_turn, options)
         found = entries_of(contenders)
         say(rounds_table(found) + "\n")
         entries += found

@@ -15,8 +15,8 @@
 #   worker.env, admin.env   AGG_TLS_*, as in: env $(cat FOLDER/worker.env) ...
 #
 # Again in the same FOLDER: new certificates of the same CA, each file replaced
-# at once, as a rotation does it. They are valid for 30 days, and the keys lie
-# there for whoever can read them: nothing for real jobs.
+# at once, as a rotation does it. They are valid for 30 days, the CA for ten
+# years, and the keys lie there for whoever can read them: nothing for real jobs.
 set -euo pipefail
 
 fail() {
@@ -76,7 +76,7 @@ done
 
 if [[ ! -e $folder/ca.pem || ! -e $folder/ca.key ]]; then
   new_key ca
-  quietly openssl req -x509 -new -key "$scratch/ca.key" -sha256 -days 30 \
+  quietly openssl req -x509 -new -key "$scratch/ca.key" -sha256 -days 3650 \
     -subj "/O=agg_server test/CN=agg_server test CA $(openssl rand -hex 4)" \
     -addext 'keyUsage=critical,keyCertSign,cRLSign' -out "$scratch/ca.pem"
   mv "$scratch/ca.key" "$scratch/ca.pem" "$folder/"

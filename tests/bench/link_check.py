@@ -51,25 +51,22 @@ def ask(host, port):
     client.settimeout(1)
     client.connect((host, port))
     trips = [p for p in (probe(client) for _ in range(PROBES)) if p]
+    if not trips:
+        sys.exit("no datagram came back")
     before = trips[-1][1]
     # 250 at once fit into every queue; then wait for them.
-    sent = lost_probes = 0
-    while sent < DATAGRAMS:
+    sent = 0
+    last = None
+    while sent < DATAGRAMS or last is None:
         for _ in range(250):
             client.send(b"!" * 372)
-        sent += 250
-        if probe(client) is None:
-            lost_probes += 1
-    last = None
-    while last is None:
         last = probe(client)
-    probes = sent // 250 + 1
-    arrived = last[1] - before
-    print(json.dumps({"trips": [t for t, _ in trips], "sent": sent + probes,
-                      "arrived": arrived}))
+        sent += 251
+    print(json.dumps({"trips": [t for t, _ in trips], "sent": sent,
+                      "arrived": last[1] - before}))
 
 
-def goodput(link, bin_folder, connections, count):
+def goodput(link, connections, count):
     """Mbit/s of bare connections, one way and both ways at once."""
     here = __file__.replace("link_check.py", "bare_sockets.py")
     server = subprocess.Popen(
@@ -120,7 +117,7 @@ def check(shape, bin_folder, congestion):
             continue
         with Link(each, bin_folder, congestion) as link:
             for connections in (1, 2):
-                one, two = goodput(link, bin_folder, connections,
+                one, two = goodput(link, connections,
                                    count // connections)
                 print(f"Bare sockets, loss {each.loss:g}%, {connections}"
                       f" connections: in turn {one:.0f} Mbit/s"

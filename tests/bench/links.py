@@ -43,11 +43,14 @@ class Shape:
         # What the link carries in a round trip: a usual router's buffer.
         self.queue_kb = queue_kb or max(256, int(mbit * rtt_ms / 8))
         self.seed = seed
+        self.emulated = bool(rtt_ms or loss)  # by slow_link, else by tbf
 
     def without_loss(self):
         return Shape(self.mbit, self.rtt_ms, 0.0, self.queue_kb, self.seed)
 
     def __str__(self):
+        if not self.emulated:
+            return f"{self.mbit} Mbit/s, by tbf with a queue of 100 ms"
         return (f"{self.mbit} Mbit/s, round trip {self.rtt_ms:g} ms, loss"
                 f" {self.loss:g}%, queue {self.queue_kb} kB")
 
@@ -92,7 +95,7 @@ class Link:
         for name in (self.servers, self.workers):
             must("ip", "netns", "add", name)
             must("ip", "-n", name, "link", "set", "lo", "up")
-        if self.shape.rtt_ms or self.shape.loss:
+        if self.shape.emulated:
             self._start_emulator()
         else:
             must("ip", "link", "add", "end", "netns", self.servers, "type",

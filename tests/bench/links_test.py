@@ -67,6 +67,8 @@ class ShapeTest(unittest.TestCase):
         self.assertEqual(links.Shape(1000, 20).queue_kb, 2500)
         self.assertEqual(links.Shape(10, 20).queue_kb, 256)  # at least
         self.assertEqual(links.Shape(1000, 20, queue_kb=99).queue_kb, 99)
+        self.assertNotIn("queue 256 kB", str(links.Shape(1000)))  # tbf's own
+        self.assertIn("queue 99 kB", str(links.Shape(1000, 20, queue_kb=99)))
         shape = links.Shape(1000, 20, 0.1, 99, 7).without_loss()
         self.assertEqual((shape.loss, shape.queue_kb, shape.seed),
                          (0.0, 99, 7))

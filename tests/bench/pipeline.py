@@ -29,6 +29,8 @@ from links import ADDRESS, Link, LinkError, Shape, describe
 from trips import Team, barrier
 
 PUBLISH = ("atomic", "pipelined")
+# Of an element of a row; int8 has a scale for each block of 256.
+BITS = {"f32": 32, "bf16": 16, "f16": 16, "int8": 8 + 32 / 256}
 PROGRAMS = {"raw": ["trip_worker"],
             "client": ["transport_worker", "--transport=tcp"]}
 HERE = pathlib.Path(__file__).resolve().parent
@@ -126,7 +128,7 @@ def measure(args, bin_folder, folder, link):
 
 
 def report(args, times, one_way):
-    bits = args.workers * args.elements * 32
+    bits = args.workers * args.elements * BITS[args.push_dtype]
     if one_way:
         base, named = statistics.median(one_way), "one direction"
         print(f"{named:17} {base / 1e6:8.0f} ms, "
@@ -162,7 +164,7 @@ def options():
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--warm_up", type=int, default=1)
     parser.add_argument("--shards", type=int, default=1)
-    parser.add_argument("--push_dtype", default="f32")
+    parser.add_argument("--push_dtype", choices=BITS, default="f32")
     parser.add_argument("--only", nargs="*",
                         choices=["sockets", "raw", "client"])
     parser.add_argument("--publish", nargs="*", choices=PUBLISH,
@@ -175,7 +177,15 @@ def options():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--congestion", help="cubic, bbr, ..")
     parser.add_argument("--check", action="store_true")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.push_dtype != "f32" and set(args.only or ()) - {"client"}:
+        parser.error(f"--only is {' '.join(args.only)}; allowed with"
+                     f" --push_dtype={args.push_dtype}: client, since the"
+                     " others' rows are float32")
+    if args.queue_kb and not (args.rtt_ms or args.loss):
+        parser.error(f"--queue_kb is {args.queue_kb}; allowed: with --rtt_ms or"
+                     " --loss, since tbf has a queue of its own")
+    return args
 
 
 def main():

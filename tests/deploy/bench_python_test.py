@@ -96,7 +96,7 @@ class RunTest(unittest.TestCase):
     def test_real_servers_and_a_peer(self):
         code, text, entries = self.run_bench("--torch_python={peer}")
         self.assertEqual(code, 0, text)
-        for part in ("4 KB together", "P = 4, bare rounds", "100 MB together",
+        for part in ("4 KB together", "P = 4, bare rounds", "4 MB together",
                      "P = 2, steps of a model"):
             self.assertIn(part, text)
         self.assertEqual(
