@@ -1,13 +1,12 @@
-// digits_worker: one worker of the quickstart. Rank 0 prints a JSON line per
-// round and one at the end; the others print nothing. Undefined numbers are
-// null. Events of the job, such as what is waited for, go to stderr.
+#include "worker_client/examples/digits_run.h"
+
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
@@ -126,9 +125,12 @@ absl::StatusOr<std::unique_ptr<AggClient>> Connect(
   return AggClient::Connect(options);
 }
 
-absl::Status Run() {
+}  // namespace
+
+absl::Status RunDigitsWorker(SpoilGradient spoil) {
   absl::StatusOr<DigitsTraining> training = TrainingFromFlags();
   if (!training.ok()) return training.status();
+  training->spoil = std::move(spoil);
   absl::StatusOr<DigitsData> data = ReadDigits(absl::GetFlag(FLAGS_data));
   if (!data.ok()) return data.status();
   if (data->num_examples() <= kDigitsTrainingExamples) {
@@ -164,18 +166,4 @@ absl::Status Run() {
   return absl::OkStatus();
 }
 
-}  // namespace
 }  // namespace agg
-
-int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage(
-      "digits_worker --coordinator=host:port --rank=R --workers=P");
-  absl::ParseCommandLine(argc, argv);
-  const absl::Status status = agg::Run();
-  if (!status.ok()) {
-    std::fprintf(stderr, "digits_worker %d: %s\n", absl::GetFlag(FLAGS_rank),
-                 status.ToString().c_str());
-    return 1;
-  }
-  return 0;
-}

@@ -16,15 +16,17 @@ namespace agg {
 // The first lines of the data are for training, the rest for the test.
 inline constexpr int kDigitsTrainingExamples = 1440;
 
+// Changes the gradient at this version before it is pushed.
+using SpoilGradient =
+    std::function<void(uint64_t version, DigitsTensors* gradient)>;
+
 struct DigitsTraining {
   int rank = 0;
   int workers = 1;
   int batch = 2;  // examples of each worker in each round
   int epochs = 2;
   uint64_t seed = 0;
-  // What becomes of a gradient at this version before it is pushed; null:
-  // nothing. For workers that are wrong on purpose.
-  std::function<void(uint64_t version, DigitsTensors* gradient)> spoil;
+  SpoilGradient spoil;  // null: none; for workers that are wrong on purpose
 };
 
 struct DigitsResult {
