@@ -296,6 +296,17 @@ class AccessTest(ForeignTestCase):
                           iter([frame]), timeout=WAIT)
         self.assertEqual(round_of([back], [values(3)], 1)[0].version, 2)
 
+    def test_one_shard_asks_its_own_address_with_its_token(self):
+        job = self.job()
+        beside = job.start_beside(0)
+        wait_until(lambda: not beside.alive(),
+                   "a second shard 0 has found the first (P21)")
+        self.assertEqual(beside.process.returncode, 3, beside.log())
+        for asked in job.shards[0].log(), beside.log():
+            self.assertNotIn("denial", asked)
+        self.assertNotIn("agg.v1.Coordinator/GetStatus",
+                         [record.detail for record in self.audit(job)])
+
     def test_a_shard_with_another_token_is_not_attached(self):
         self.write_tokens("shard", "another-shard-token-1")
         job = self.job()  # one shard, which accepts that token
@@ -383,7 +394,8 @@ class StartTest(ForeignTestCase):
                     'name: "a" token_file: "/nowhere" roles: "worker" } ')
         with self.assertRaisesRegex(AssertionError,
                                     r'--bind is "0.0.0.0"; allowed: loopback'):
-            self.start(security + "}", flags=["--bind=0.0.0.0"])
+            self.start(security + 'shard_token_file: "/nowhere" }',
+                       flags=["--bind=0.0.0.0"])
         with self.assertRaisesRegex(AssertionError, r'shards\[0\] is "10\.0\.'
                                     r'0\.2:1"; allowed: .*clear text'):
             self.start('shards: "10.0.0.2:1"\n' + security +
@@ -392,5 +404,12 @@ class StartTest(ForeignTestCase):
     def test_a_token_file_that_is_not_there_is_named(self):
         with self.assertRaisesRegex(AssertionError,
                                     r"identities\[0\].token_file is \"/nowh"):
+            self.start('workers: 1\n' + REDUCE + 'security { identities { '
+                       'name: "a" token_file: "/nowhere" roles: "worker" } '
+                       'shard_token_file: "/nowhere" }')
+
+    def test_one_shard_has_to_say_who_it_is(self):
+        with self.assertRaisesRegex(AssertionError,
+                                    r'shard_token_file is ""; allowed: '):
             self.start('workers: 1\n' + REDUCE + 'security { identities { '
                        'name: "a" token_file: "/nowhere" roles: "worker" } }')
