@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <fstream>
@@ -24,8 +25,12 @@ std::string Read(const std::string& path) {
   return bytes.str();
 }
 
+// Of a file that is not there: some keep what earlier runs have left.
 std::string PathOf(const std::string& name) {
-  return absl::StrCat(::testing::TempDir(), "/", name);
+  const std::string path = absl::StrCat(::testing::TempDir(), "/", name);
+  unlink(path.c_str());
+  unlink((path + ".1").c_str());
+  return path;
 }
 
 TEST(AuditFileTest, LinesAreAppendedAndTheFileIsItsOwnersAlone) {
