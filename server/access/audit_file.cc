@@ -58,17 +58,12 @@ absl::StatusOr<std::unique_ptr<AuditFile>> AuditFile::Open(
         absl::StrCat("security.audit.path is ", file.status().message(),
                      "; allowed: a file that can be written"));
   }
-  struct stat about;
-  const int64_t num_bytes =
-      fstat(file->get(), &about) == 0 ? int64_t{about.st_size} : 0;
-  return absl::WrapUnique(new AuditFile(options, *std::move(file), num_bytes));
+  return absl::WrapUnique(new AuditFile(options, *std::move(file)));
 }
 
-AuditFile::AuditFile(const AuditFileOptions& options, FileDescriptor file,
-                     int64_t num_bytes)
+AuditFile::AuditFile(const AuditFileOptions& options, FileDescriptor file)
     : options_(options),
       file_(std::move(file)),
-      num_bytes_(num_bytes),
       thread_([this] { Work(); }) {}
 
 AuditFile::~AuditFile() {
@@ -121,20 +116,20 @@ void AuditFile::Work() {
 }
 
 absl::Status AuditFile::Append(const std::string& line) {
-  const auto size = static_cast<int64_t>(line.size());
-  if (num_bytes_ > 0 && num_bytes_ + size > options_.max_bytes) {
+  // Asked each time: others may cut the file short, or write to it.
+  struct stat about;
+  if (fstat(file_.get(), &about) != 0) return SystemError(options_.path);
+  if (about.st_size > 0 &&
+      about.st_size + static_cast<int64_t>(line.size()) > options_.max_bytes) {
     const absl::Status status = BeginNew();
     if (!status.ok()) return status;
+    about.st_size = 0;
   }
   const absl::Status status = WriteAll(file_.get(), line, options_.path);
-  if (status.ok()) {
-    num_bytes_ += size;
-  } else if (ftruncate(file_.get(), num_bytes_) != 0) {
-    // A part of a line stays, which the next one would make worse.
-    return absl::Status(status.code(), absl::StrCat(status.message(), ", and ",
-                                                    std::strerror(errno)));
-  }
-  return status;
+  if (status.ok() || ftruncate(file_.get(), about.st_size) == 0) return status;
+  // A part of a line stays, which the next one would make worse.
+  return absl::Status(status.code(), absl::StrCat(status.message(), ", and ",
+                                                  std::strerror(errno)));
 }
 
 absl::Status AuditFile::BeginNew() {
@@ -146,7 +141,6 @@ absl::Status AuditFile::BeginNew() {
   absl::StatusOr<FileDescriptor> file = OpenForLines(options_.path);
   if (!file.ok()) return file.status();
   file_ = *std::move(file);
-  num_bytes_ = 0;
   return absl::OkStatus();
 }
 

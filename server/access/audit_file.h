@@ -41,8 +41,7 @@ class AuditFile {
   uint64_t num_lost() const;
 
  private:
-  AuditFile(const AuditFileOptions& options, FileDescriptor file,
-            int64_t num_bytes);
+  AuditFile(const AuditFileOptions& options, FileDescriptor file);
 
   void Work();
   absl::Status Append(const std::string& line);
@@ -51,7 +50,6 @@ class AuditFile {
   const AuditFileOptions options_;
   // Used by the thread alone.
   FileDescriptor file_;
-  int64_t num_bytes_;
   std::string logged_;
 
   mutable Mutex mutex_;

@@ -33,6 +33,23 @@ std::string PathOf(const std::string& name) {
   return path;
 }
 
+// No file may get longer while it lives: a write that does not fit ends in its
+// middle, as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t num_bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
+    struct rlimit limit = before_;
+    limit.rlim_cur = num_bytes;
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  }
+  ~FileSizeLimit() { EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before_), 0); }
+
+ private:
+  struct rlimit before_;
+};
+
 TEST(AuditFileTest, LinesAreAppendedAndTheFileIsItsOwnersAlone) {
   const std::string path = PathOf("audit");
   for (const char* line : {"{\"a\":1}", "{\"b\":2}"}) {
@@ -57,30 +74,37 @@ TEST(AuditFileTest, AFullFileGivesWayToANewOne) {
   EXPECT_EQ(Read(path + ".1"), "22222\n");
 }
 
-// A limit of a file's size ends a write in its middle, as a full disk does.
 TEST(AuditFileTest, ALineThatDoesNotFitLeavesNothingOfItself) {
   const std::string path = PathOf("disk");
   const std::string a(600000, 'a');
-  std::signal(SIGXFSZ, SIG_IGN);
-  struct rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  struct rlimit full = before;
-  full.rlim_cur = 1000000;
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
   {
+    const FileSizeLimit full(1000000);
     const auto file = AuditFile::Open({path, 1 << 30});
     ASSERT_TRUE(file.ok()) << file.status();
     for (const std::string& line : {a, std::string(600000, 'b')}) {
       (*file)->Write(line);
     }
   }
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   {
     const auto file = AuditFile::Open({path, 1 << 30});
     ASSERT_TRUE(file.ok()) << file.status();
     (*file)->Write("c");
   }
   EXPECT_TRUE(Read(path) == a + "\nc\n");
+}
+
+TEST(AuditFileTest, AFileThatOthersCutShortIsNotMadeLongAgain) {
+  const std::string path = PathOf("cut");
+  std::ofstream(path) << std::string(600000, 'a');
+  {
+    const FileSizeLimit full(1000000);
+    const auto file = AuditFile::Open({path, 1 << 30});
+    ASSERT_TRUE(file.ok()) << file.status();
+    ASSERT_EQ(truncate(path.c_str(), 0), 0);
+    (*file)->Write(std::string(2000000, 'b'));
+    (*file)->Write("c");
+  }
+  EXPECT_TRUE(Read(path) == "c\n");
 }
 
 TEST(AuditFileTest, WhatCannotBeOpenedIsNamed) {
