@@ -50,7 +50,7 @@ absl::Status WriteAll(int file, absl::string_view bytes,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<AuditFile>> AuditFile::Open(
-    const AuditFileOptions& options) {
+    const AuditFileOptions& options, size_t max_waiting) {
   absl::StatusOr<FileDescriptor> file = OpenForLines(options.path);
   if (!file.ok()) {
     return absl::Status(
@@ -58,11 +58,14 @@ absl::StatusOr<std::unique_ptr<AuditFile>> AuditFile::Open(
         absl::StrCat("security.audit.path is ", file.status().message(),
                      "; allowed: a file that can be written"));
   }
-  return absl::WrapUnique(new AuditFile(options, *std::move(file)));
+  return absl::WrapUnique(
+      new AuditFile(options, max_waiting, *std::move(file)));
 }
 
-AuditFile::AuditFile(const AuditFileOptions& options, FileDescriptor file)
+AuditFile::AuditFile(const AuditFileOptions& options, size_t max_waiting,
+                     FileDescriptor file)
     : options_(options),
+      max_waiting_(max_waiting),
       file_(std::move(file)),
       thread_([this] { Work(); }) {}
 
@@ -78,7 +81,8 @@ AuditFile::~AuditFile() {
 void AuditFile::Write(std::string line) {
   {
     MutexLock lock(&mutex_);
-    if (lines_.size() >= kMaxWaiting) {
+    if (lines_.size() >= max_waiting_) {
+      // The thread hears of it when it comes for those that wait.
       ++num_lost_;
       return;
     }
@@ -87,31 +91,31 @@ void AuditFile::Write(std::string line) {
   changed_.NotifyAll();
 }
 
-uint64_t AuditFile::num_lost() const {
-  MutexLock lock(&mutex_);
-  return num_lost_;
-}
-
 void AuditFile::Work() {
   for (;;) {
-    std::string line;
+    // All at once, so that a flood has one line of the log for many lost ones.
+    std::deque<std::string> lines;
+    uint64_t num_lost = 0;
     {
       MutexLock lock(&mutex_);
       while (lines_.empty() && !stopped_) changed_.Wait(&mutex_);
-      if (lines_.empty()) return;
-      line = std::move(lines_.front());
-      lines_.pop_front();
+      lines.swap(lines_);
+      num_lost = std::exchange(num_lost_, 0);
     }
-    const absl::Status status = Append(absl::StrCat(line, "\n"));
-    if (status.ok()) continue;
-    {
-      MutexLock lock(&mutex_);
-      ++num_lost_;
+    if (num_lost > 0) {
+      LogError("the audit file has lost ", num_lost,
+               " lines: the disk is too slow");
     }
-    const std::string error(status.message());
-    if (std::exchange(logged_, error) != error) {
-      LogError("the audit file cannot be written: ", error);
-    }
+    if (lines.empty()) return;
+    for (const std::string& line : lines) AppendOrLog(line);
+  }
+}
+
+void AuditFile::AppendOrLog(const std::string& line) {
+  const absl::Status status = Append(absl::StrCat(line, "\n"));
+  const std::string error(status.message());
+  if (std::exchange(logged_, error) != error && !status.ok()) {
+    LogError("the audit file cannot be written: ", error);
   }
 }
 

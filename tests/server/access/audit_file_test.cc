@@ -50,6 +50,15 @@ class FileSizeLimit {
   struct rlimit before_;
 };
 
+size_t CountOf(const std::string& part, const std::string& text) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos;
+       at = text.find(part, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
 TEST(AuditFileTest, LinesAreAppendedAndTheFileIsItsOwnersAlone) {
   const std::string path = PathOf("audit");
   for (const char* line : {"{\"a\":1}", "{\"b\":2}"}) {
@@ -91,6 +100,37 @@ TEST(AuditFileTest, ALineThatDoesNotFitLeavesNothingOfItself) {
     (*file)->Write("c");
   }
   EXPECT_TRUE(Read(path) == a + "\nc\n");
+}
+
+TEST(AuditFileTest, ADiskThatIsFullAgainIsLoggedAgain) {
+  const std::string path = PathOf("again");
+  const std::string large(2000000, 'x');
+  testing::internal::CaptureStderr();
+  {
+    const FileSizeLimit full(1000000);
+    const auto file = AuditFile::Open({path, 1 << 30});
+    ASSERT_TRUE(file.ok()) << file.status();
+    for (const std::string& line : {large, large, std::string("y"), large}) {
+      (*file)->Write(line);
+    }
+  }
+  EXPECT_EQ(CountOf("the audit file cannot be written",
+                    testing::internal::GetCapturedStderr()),
+            2);
+  EXPECT_TRUE(Read(path) == "y\n");
+}
+
+TEST(AuditFileTest, LinesThatFindNoRoomAreLogged) {
+  const std::string path = PathOf("slow");
+  testing::internal::CaptureStderr();
+  {
+    const auto file = AuditFile::Open({path, 1 << 30}, /*max_waiting=*/0);
+    ASSERT_TRUE(file.ok()) << file.status();
+    for (int i = 0; i < 3; ++i) (*file)->Write("x");
+  }
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("the audit file has lost 3 lines: "));
+  EXPECT_EQ(Read(path), "");
 }
 
 TEST(AuditFileTest, AFileThatOthersCutShortIsNotMadeLongAgain) {
