@@ -47,7 +47,8 @@ void AccessParts::LogAccess() const {
             "; a caller that is none of them may do nothing");
   } else {
     LogInfo(
-        "no security.identities: whoever reaches this port may do everything");
+        "no security.identities: whoever may connect to this port may do "
+        "everything");
   }
 }
 

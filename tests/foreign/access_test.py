@@ -363,7 +363,8 @@ class AccessTest(ForeignTestCase):
 
     def test_without_identities_everybody_may_and_the_log_says_so(self):
         job = self.start()
-        self.assertIn("whoever reaches this port", job.shards[0].log())
+        self.assertIn("whoever may connect to this port may do everything",
+                      job.shards[0].log())
         job.peer().admin.ListAudit(admin.ListAuditRequest(), timeout=WAIT)
 
     def test_health_and_reflection_have_their_switches(self):
