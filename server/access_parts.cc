@@ -47,7 +47,8 @@ void AccessParts::LogAccess() const {
             "; a caller that is none of them may do nothing");
   } else {
     LogInfo(
-        "no security.identities: whoever reaches this port may do everything");
+        "no security.identities: whoever may connect to this port may do "
+        "everything");
   }
 }
 
@@ -65,17 +66,20 @@ bool AccessParts::offers_regions() const {
 absl::StatusOr<RegionGrant> AccessParts::GrantRegions(
     ShardEngine* engine, const RegionQuery& query) const {
   if (gate_->asks()) {
-    constexpr char kPull[] = "agg.v1.Shard/Pull";
+    // A session's row can be written.
+    const char* const method =
+        query.session == 0 ? "agg.v1.Shard/Pull" : "agg.v1.Shard/Push";
     Credentials credentials;
     if (!query.token.empty()) credentials.token = query.token;
     const absl::StatusOr<Caller> caller =
-        gate_->Admit(credentials, "unix:shared memory", kPull);
+        gate_->Admit(credentials, "unix:shared memory", method);
     if (!caller.ok()) return caller.status();
     if (query.session != 0) {
       const uint64_t epoch =
           query.epoch == 0 ? engine->Status().epoch : query.epoch;
-      const absl::Status status = gate_->CheckSession(
-          *caller, engine->OwnerOf(epoch, query.session), kPull, query.session);
+      const absl::Status status =
+          gate_->CheckSession(*caller, engine->OwnerOf(epoch, query.session),
+                              method, query.session);
       if (!status.ok()) return status;
     }
   }

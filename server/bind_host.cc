@@ -27,8 +27,10 @@ absl::Status CheckBind(const std::string& host, bool tls, bool insecure) {
 
 void WarnAboutBind(const Address& address, const std::string& host, bool tls) {
   if (IsInsecure(host, tls)) {
-    LogWarning("insecure: listening on ", host, " without TLS: anyone who ",
-               "reaches this port can read and change the model");
+    LogWarning("insecure: listening on ", host,
+               " without TLS: tokens, gradients and parameters cross the "
+               "network in clear text, and without identities anyone who "
+               "reaches it can change the model");
   }
   if (IsLoopback(host) && !IsLoopback(address.host)) {
     LogWarning("listening on ", host, " only, but this shard's address is ",

@@ -50,7 +50,7 @@ absl::Status WriteAll(int file, absl::string_view bytes,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<AuditFile>> AuditFile::Open(
-    const AuditFileOptions& options) {
+    const AuditFileOptions& options, size_t max_waiting) {
   absl::StatusOr<FileDescriptor> file = OpenForLines(options.path);
   if (!file.ok()) {
     return absl::Status(
@@ -58,17 +58,15 @@ absl::StatusOr<std::unique_ptr<AuditFile>> AuditFile::Open(
         absl::StrCat("security.audit.path is ", file.status().message(),
                      "; allowed: a file that can be written"));
   }
-  struct stat about;
-  const int64_t num_bytes =
-      fstat(file->get(), &about) == 0 ? int64_t{about.st_size} : 0;
-  return absl::WrapUnique(new AuditFile(options, *std::move(file), num_bytes));
+  return absl::WrapUnique(
+      new AuditFile(options, max_waiting, *std::move(file)));
 }
 
-AuditFile::AuditFile(const AuditFileOptions& options, FileDescriptor file,
-                     int64_t num_bytes)
+AuditFile::AuditFile(const AuditFileOptions& options, size_t max_waiting,
+                     FileDescriptor file)
     : options_(options),
+      max_waiting_(max_waiting),
       file_(std::move(file)),
-      num_bytes_(num_bytes),
       thread_([this] { Work(); }) {}
 
 AuditFile::~AuditFile() {
@@ -83,7 +81,8 @@ AuditFile::~AuditFile() {
 void AuditFile::Write(std::string line) {
   {
     MutexLock lock(&mutex_);
-    if (lines_.size() >= kMaxWaiting) {
+    if (lines_.size() >= max_waiting_) {
+      // The thread hears of it when it comes for those that wait.
       ++num_lost_;
       return;
     }
@@ -92,49 +91,49 @@ void AuditFile::Write(std::string line) {
   changed_.NotifyAll();
 }
 
-uint64_t AuditFile::num_lost() const {
-  MutexLock lock(&mutex_);
-  return num_lost_;
-}
-
 void AuditFile::Work() {
   for (;;) {
-    std::string line;
+    // All at once, so that a flood has one line of the log for many lost ones.
+    std::deque<std::string> lines;
+    uint64_t num_lost = 0;
     {
       MutexLock lock(&mutex_);
       while (lines_.empty() && !stopped_) changed_.Wait(&mutex_);
-      if (lines_.empty()) return;
-      line = std::move(lines_.front());
-      lines_.pop_front();
+      lines.swap(lines_);
+      num_lost = std::exchange(num_lost_, 0);
     }
-    const absl::Status status = Append(absl::StrCat(line, "\n"));
-    if (status.ok()) continue;
-    {
-      MutexLock lock(&mutex_);
-      ++num_lost_;
+    if (num_lost > 0) {
+      LogError("the audit file has lost ", num_lost,
+               " lines: the disk is too slow");
     }
-    const std::string error(status.message());
-    if (std::exchange(logged_, error) != error) {
-      LogError("the audit file cannot be written: ", error);
-    }
+    if (lines.empty()) return;
+    for (const std::string& line : lines) AppendOrLog(line);
+  }
+}
+
+void AuditFile::AppendOrLog(const std::string& line) {
+  const absl::Status status = Append(absl::StrCat(line, "\n"));
+  const std::string error(status.message());
+  if (std::exchange(logged_, error) != error && !status.ok()) {
+    LogError("the audit file cannot be written: ", error);
   }
 }
 
 absl::Status AuditFile::Append(const std::string& line) {
-  const auto size = static_cast<int64_t>(line.size());
-  if (num_bytes_ > 0 && num_bytes_ + size > options_.max_bytes) {
+  // Asked each time: others may cut the file short, or write to it.
+  struct stat about;
+  if (fstat(file_.get(), &about) != 0) return SystemError(options_.path);
+  if (about.st_size > 0 &&
+      about.st_size + static_cast<int64_t>(line.size()) > options_.max_bytes) {
     const absl::Status status = BeginNew();
     if (!status.ok()) return status;
+    about.st_size = 0;
   }
   const absl::Status status = WriteAll(file_.get(), line, options_.path);
-  if (status.ok()) {
-    num_bytes_ += size;
-  } else if (ftruncate(file_.get(), num_bytes_) != 0) {
-    // A part of a line stays, which the next one would make worse.
-    return absl::Status(status.code(), absl::StrCat(status.message(), ", and ",
-                                                    std::strerror(errno)));
-  }
-  return status;
+  if (status.ok() || ftruncate(file_.get(), about.st_size) == 0) return status;
+  // A part of a line stays, which the next one would make worse.
+  return absl::Status(status.code(), absl::StrCat(status.message(), ", and ",
+                                                  std::strerror(errno)));
 }
 
 absl::Status AuditFile::BeginNew() {
@@ -146,7 +145,6 @@ absl::Status AuditFile::BeginNew() {
   absl::StatusOr<FileDescriptor> file = OpenForLines(options_.path);
   if (!file.ok()) return file.status();
   file_ = *std::move(file);
-  num_bytes_ = 0;
   return absl::OkStatus();
 }
 

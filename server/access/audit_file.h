@@ -20,17 +20,17 @@ namespace agg {
 
 // Lines are appended by a thread of its own, so that a slow disk holds nobody
 // up; a line that would make the file longer than `max_bytes` goes into a new
-// one, and the old one becomes PATH.1. What cannot be written is left out as a
-// whole and counted, and the log says so once for each reason. The file is for its owner alone (0600).
-// Thread-safe.
+// one, and the old one becomes PATH.1. A line that cannot be written is left
+// out as a whole, and the log says why, once until a line is written again. The
+// file is for its owner alone (0600). Thread-safe.
 class AuditFile {
  public:
-  // Lines that wait at most; further ones are lost, and counted.
   static constexpr size_t kMaxWaiting = 1024;
 
-  // Errors name the path and the reason.
+  // At most `max_waiting` lines wait for the disk; further ones are lost, and
+  // the log says how many. Errors name the path and the reason.
   static absl::StatusOr<std::unique_ptr<AuditFile>> Open(
-      const AuditFileOptions& options);
+      const AuditFileOptions& options, size_t max_waiting = kMaxWaiting);
   // Writes what waits.
   ~AuditFile();
   AuditFile(const AuditFile&) = delete;
@@ -38,28 +38,28 @@ class AuditFile {
 
   // Without a newline. Never blocks for the disk.
   void Write(std::string line);
-  uint64_t num_lost() const;
 
  private:
-  AuditFile(const AuditFileOptions& options, FileDescriptor file,
-            int64_t num_bytes);
+  AuditFile(const AuditFileOptions& options, size_t max_waiting,
+            FileDescriptor file);
 
   void Work();
+  void AppendOrLog(const std::string& line);
   absl::Status Append(const std::string& line);
   absl::Status BeginNew();
 
   const AuditFileOptions options_;
+  const size_t max_waiting_;
   // Used by the thread alone.
   FileDescriptor file_;
-  int64_t num_bytes_;
   std::string logged_;
 
-  mutable Mutex mutex_;
+  Mutex mutex_;
   CondVar changed_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<std::string> lines_ ABSL_GUARDED_BY(mutex_);
-  uint64_t num_lost_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::thread thread_;  // last: it uses the others
+  uint64_t num_lost_ ABSL_GUARDED_BY(mutex_) = 0;  // since the log said so
+  std::thread thread_;                             // last: it uses the others
 };
 
 }  // namespace agg

@@ -89,7 +89,8 @@ IdentityOptions TakeIdentity(const std::string& path,
   return options;
 }
 
-// Two shards or more have to be able to say who they are.
+// A shard has to be able to say who it is, and be it the only one: shard 0 asks
+// its own address who coordinates (P21).
 void CheckShardCredential(const v1::JobConfig& config,
                           const AccessOptions& options, FieldErrors* errors) {
   const std::string& file = config.security().shard_token_file();
@@ -181,9 +182,7 @@ absl::StatusOr<AccessOptions> MakeAccessOptions(const v1::JobConfig& config) {
         TakeIdentity(absl::StrCat("security.identities[", i, "]"),
                      security.identities(i), asked, &names, &errors));
   }
-  if (config.shards_size() > 1 || !security.shard_token_file().empty()) {
-    CheckShardCredential(config, options, &errors);
-  }
+  CheckShardCredential(config, options, &errors);
   CheckShardAddresses(config, &errors);
   options.shard_token_file = security.shard_token_file();
   options.health = TakeSwitch("security.health", security.health(), &errors);

@@ -20,22 +20,29 @@ struct State {
   LineLimit limit;
 };
 
+// The line's message with its place.
+std::string TextOf(const gpr_log_func_args& line, absl::string_view more) {
+  absl::string_view file = line.file;
+  file = file.substr(file.rfind('/') + 1);  // npos + 1 is 0
+  return absl::StrCat("gRPC: ", absl::StripAsciiWhitespace(line.message), " (",
+                      file, ":", line.line, more, ")");
+}
+
 void Write(gpr_log_func_args* line) {
-  if (line->severity != GPR_LOG_SEVERITY_ERROR) return;
+  if (line->severity != GPR_LOG_SEVERITY_ERROR) {
+    LogInfo(TextOf(*line, ""));
+    return;
+  }
   static State* const state = new State;
   int dropped = 0;
   {
     MutexLock lock(&state->mutex);
     if (!state->limit.Take(absl::Now(), &dropped)) return;
   }
-  absl::string_view file = line->file;
-  file = file.substr(file.rfind('/') + 1);  // npos + 1 is 0
-  LogWarning("gRPC: ", absl::StripAsciiWhitespace(line->message), " (", file,
-             ":", line->line,
-             dropped == 0
+  LogWarning(TextOf(
+      *line, dropped == 0
                  ? ""
-                 : absl::StrCat("; ", dropped, " lines before it left out"),
-             ")");
+                 : absl::StrCat("; ", dropped, " lines before it left out")));
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ class LineLimit {
 };
 
 // For the process, until its end: gRPC's errors become warnings of the log, as
-// far as LineLimit lets them. Thread-safe.
+// far as LineLimit lets them. What GRPC_VERBOSITY and GRPC_TRACE ask for
+// besides is there for whoever debugs gRPC: info, all of it. Thread-safe.
 void LogGrpcErrors();
 
 }  // namespace agg

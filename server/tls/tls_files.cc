@@ -1,6 +1,8 @@
 // Each file is read once, so that what was checked is what is used.
 #include "server/tls/tls_files.h"
 
+#include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <openssl/x509.h>
 
 #include <cerrno>
@@ -61,6 +63,22 @@ std::string WhyNotValid(const X509* certificate, absl::Time now) {
                       TimeText(now));
 }
 
+// "" if a handshake may show these certificates: OpenSSL refuses keys and
+// digests that its security level finds too weak.
+std::string WhyNotUsed(const std::vector<Openssl<X509>>& chain) {
+  const Openssl<SSL_CTX> context(SSL_CTX_new(TLS_method()));
+  bool used = context != nullptr &&
+              SSL_CTX_use_certificate(context.get(), chain[0].get()) == 1;
+  for (size_t i = 1; used && i < chain.size(); ++i) {
+    used = SSL_CTX_add1_chain_cert(context.get(), chain[i].get()) == 1;
+  }
+  const char* const reason = ERR_reason_error_string(ERR_peek_last_error());
+  ERR_clear_error();
+  if (used) return "";
+  return absl::StrCat("OpenSSL refuses it: ",
+                      reason == nullptr ? "no reason given" : reason);
+}
+
 absl::Status TakeCertificate(const TlsFiles& files, absl::Time now,
                              TlsContents* contents, Openssl<X509>* own) {
   std::string why;
@@ -68,6 +86,7 @@ absl::Status TakeCertificate(const TlsFiles& files, absl::Time now,
   std::vector<Openssl<X509>> chain = ParseCertificates(contents->certificate);
   if (why.empty() && chain.empty()) why = "no certificate in PEM can be read";
   if (why.empty()) why = WhyNotValid(chain[0].get(), now);
+  if (why.empty()) why = WhyNotUsed(chain);
   if (!why.empty()) {
     return Wrong(files.certificate_field, files.certificate, kCertificate, why);
   }

@@ -38,7 +38,7 @@ struct TlsContents {
 // Reads and checks them. INVALID_ARGUMENT "field is "path"; allowed: ... (why
 // not)": a file that cannot be read or has over 1 MiB, no PEM, a key that is
 // not the certificate's or has a password, a certificate that is not valid at
-// `now`, CAs none of which is. Thread-safe.
+// `now` or too weak for OpenSSL, CAs none of which is valid. Thread-safe.
 absl::StatusOr<TlsContents> ReadTlsFiles(const TlsFiles& files, absl::Time now);
 
 // Of who calls servers. The same errors, and INVALID_ARGUMENT if it has a

@@ -140,10 +140,13 @@ TEST(AccessTest, SharedMemoryIsItsSessionsAlone) {
   };
   EXPECT_TRUE(absl::IsUnauthenticated(ask("")));
   EXPECT_TRUE(absl::IsPermissionDenied(ask(kBob)));
+  // It could write what Alice has pushed, which no operator may.
+  EXPECT_TRUE(absl::IsPermissionDenied(ask(kRoot))) << ask(kRoot);
   EXPECT_TRUE(ask(kAlice).ok()) << ask(kAlice);
   // Versions are anybody's who may pull.
   request.set_session(0);
   EXPECT_TRUE(ask(kBob).ok()) << ask(kBob);
+  EXPECT_TRUE(ask(kRoot).ok()) << ask(kRoot);
 }
 
 TEST(AccessTest, ATokenDoesNotLeaveTheHost) {

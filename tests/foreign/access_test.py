@@ -296,6 +296,16 @@ class AccessTest(ForeignTestCase):
                           iter([frame]), timeout=WAIT)
         self.assertEqual(round_of([back], [values(3)], 1)[0].version, 2)
 
+    def test_one_shard_asks_its_own_address_with_its_token(self):
+        job = self.job()
+        beside = job.start_beside(0)
+        wait_until(lambda: "standby: another coordinator" in beside.log(),
+                   "a second shard 0 has found the first (P21)")
+        for asked in job.shards[0].log(), beside.log():
+            self.assertNotIn("denial", asked)
+        self.assertNotIn("agg.v1.Coordinator/GetStatus",
+                         [record.detail for record in self.audit(job)])
+
     def test_a_shard_with_another_token_is_not_attached(self):
         self.write_tokens("shard", "another-shard-token-1")
         job = self.job()  # one shard, which accepts that token
@@ -352,7 +362,8 @@ class AccessTest(ForeignTestCase):
 
     def test_without_identities_everybody_may_and_the_log_says_so(self):
         job = self.start()
-        self.assertIn("whoever reaches this port", job.shards[0].log())
+        self.assertIn("whoever may connect to this port may do everything",
+                      job.shards[0].log())
         job.peer().admin.ListAudit(admin.ListAuditRequest(), timeout=WAIT)
 
     def test_health_and_reflection_have_their_switches(self):
@@ -374,23 +385,3 @@ class AccessTest(ForeignTestCase):
         shown = self.job(extra='  reflection: "open"\n')
         self.assertEqual(len(list(shown.bare().channel.stream_stream(
             reflection)(iter([b""]), timeout=WAIT))), 1)
-
-
-class StartTest(ForeignTestCase):
-
-    def test_tokens_are_refused_where_a_network_would_have_them(self):
-        security = ('workers: 1\n' + REDUCE + 'security { identities { '
-                    'name: "a" token_file: "/nowhere" roles: "worker" } ')
-        with self.assertRaisesRegex(AssertionError,
-                                    r'--bind is "0.0.0.0"; allowed: loopback'):
-            self.start(security + "}", flags=["--bind=0.0.0.0"])
-        with self.assertRaisesRegex(AssertionError, r'shards\[0\] is "10\.0\.'
-                                    r'0\.2:1"; allowed: .*clear text'):
-            self.start('shards: "10.0.0.2:1"\n' + security +
-                       'shard_token_file: "/nowhere" }')
-
-    def test_a_token_file_that_is_not_there_is_named(self):
-        with self.assertRaisesRegex(AssertionError,
-                                    r"identities\[0\].token_file is \"/nowh"):
-            self.start('workers: 1\n' + REDUCE + 'security { identities { '
-                       'name: "a" token_file: "/nowhere" roles: "worker" } }')

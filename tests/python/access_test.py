@@ -8,7 +8,8 @@ import numpy as np
 
 from tests.python.job_case import JobCase, agg
 
-TOKENS = {"alice": "alice-token-0123456", "root": "root-token-01234567"}
+TOKENS = {"alice": "alice-token-0123456", "root": "root-token-01234567",
+          "shard": "shard-token-0123456"}
 
 
 class AccessTest(JobCase):
@@ -20,10 +21,12 @@ class AccessTest(JobCase):
         for name, token in TOKENS.items():
             (self.folder / name).write_text(token + "\n")
             (self.folder / name).chmod(0o600)
-        self.server = self.serve(lr=0.5, config={"security": {"identities": [
-            {"name": name, "token_file": str(self.folder / name),
-             "roles": role}
-            for name, role in (("alice", "worker"), ("root", "admin"))]}})
+        self.server = self.serve(lr=0.5, config={"security": {
+            "identities": [
+                {"name": name, "token_file": str(self.folder / name),
+                 "roles": role}
+                for name, role in (("alice", "worker"), ("root", "admin"))],
+            "shard_token_file": str(self.folder / "shard")}})
 
     def train(self, **options):
         x = {"w": np.zeros(3, np.float32)}

@@ -123,12 +123,15 @@ class WorkerTest(JobCase):
     def test_rank_0_seeds_a_job_with_identities(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        token = pathlib.Path(folder.name, "alice")
-        token.write_text("alice-token-0123456\n")
-        token.chmod(0o600)
+        token, shard = (pathlib.Path(folder.name, name)
+                        for name in ("alice", "shard"))
+        for path in token, shard:
+            path.write_text(f"{path.name}-token-0123456\n")
+            path.chmod(0o600)
         server = self.serve(workers=2, lr=1.0, config={
             "security": {"identities": [{"name": "alice", "roles": "worker",
-                                         "token_file": str(token)}]}})
+                                         "token_file": str(token)}],
+                         "shard_token_file": str(shard)}})
         both = threading.Barrier(2)
 
         def work(rank):

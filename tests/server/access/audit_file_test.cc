@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <fstream>
@@ -24,8 +25,38 @@ std::string Read(const std::string& path) {
   return bytes.str();
 }
 
+// Of a file that is not there: some keep what earlier runs have left.
 std::string PathOf(const std::string& name) {
-  return absl::StrCat(::testing::TempDir(), "/", name);
+  const std::string path = absl::StrCat(::testing::TempDir(), "/", name);
+  unlink(path.c_str());
+  unlink((path + ".1").c_str());
+  return path;
+}
+
+// No file may get longer while it lives: a write that does not fit ends in its
+// middle, as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t num_bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
+    struct rlimit limit = before_;
+    limit.rlim_cur = num_bytes;
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  }
+  ~FileSizeLimit() { EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before_), 0); }
+
+ private:
+  struct rlimit before_;
+};
+
+size_t CountOf(const std::string& part, const std::string& text) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos;
+       at = text.find(part, at + 1)) {
+    ++count;
+  }
+  return count;
 }
 
 TEST(AuditFileTest, LinesAreAppendedAndTheFileIsItsOwnersAlone) {
@@ -52,30 +83,68 @@ TEST(AuditFileTest, AFullFileGivesWayToANewOne) {
   EXPECT_EQ(Read(path + ".1"), "22222\n");
 }
 
-// A limit of a file's size ends a write in its middle, as a full disk does.
 TEST(AuditFileTest, ALineThatDoesNotFitLeavesNothingOfItself) {
   const std::string path = PathOf("disk");
   const std::string a(600000, 'a');
-  std::signal(SIGXFSZ, SIG_IGN);
-  struct rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  struct rlimit full = before;
-  full.rlim_cur = 1000000;
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
   {
+    const FileSizeLimit full(1000000);
     const auto file = AuditFile::Open({path, 1 << 30});
     ASSERT_TRUE(file.ok()) << file.status();
     for (const std::string& line : {a, std::string(600000, 'b')}) {
       (*file)->Write(line);
     }
   }
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   {
     const auto file = AuditFile::Open({path, 1 << 30});
     ASSERT_TRUE(file.ok()) << file.status();
     (*file)->Write("c");
   }
   EXPECT_TRUE(Read(path) == a + "\nc\n");
+}
+
+TEST(AuditFileTest, ADiskThatIsFullAgainIsLoggedAgain) {
+  const std::string path = PathOf("again");
+  const std::string large(2000000, 'x');
+  testing::internal::CaptureStderr();
+  {
+    const FileSizeLimit full(1000000);
+    const auto file = AuditFile::Open({path, 1 << 30});
+    ASSERT_TRUE(file.ok()) << file.status();
+    for (const std::string& line : {large, large, std::string("y"), large}) {
+      (*file)->Write(line);
+    }
+  }
+  EXPECT_EQ(CountOf("the audit file cannot be written",
+                    testing::internal::GetCapturedStderr()),
+            2);
+  EXPECT_TRUE(Read(path) == "y\n");
+}
+
+TEST(AuditFileTest, LinesThatFindNoRoomAreLogged) {
+  const std::string path = PathOf("slow");
+  testing::internal::CaptureStderr();
+  {
+    const auto file = AuditFile::Open({path, 1 << 30}, /*max_waiting=*/0);
+    ASSERT_TRUE(file.ok()) << file.status();
+    for (int i = 0; i < 3; ++i) (*file)->Write("x");
+  }
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("the audit file has lost 3 lines: "));
+  EXPECT_EQ(Read(path), "");
+}
+
+TEST(AuditFileTest, AFileThatOthersCutShortIsNotMadeLongAgain) {
+  const std::string path = PathOf("cut");
+  std::ofstream(path) << std::string(600000, 'a');
+  {
+    const FileSizeLimit full(1000000);
+    const auto file = AuditFile::Open({path, 1 << 30});
+    ASSERT_TRUE(file.ok()) << file.status();
+    ASSERT_EQ(truncate(path.c_str(), 0), 0);
+    (*file)->Write(std::string(2000000, 'b'));
+    (*file)->Write("c");
+  }
+  EXPECT_TRUE(Read(path) == "c\n");
 }
 
 TEST(AuditFileTest, WhatCannotBeOpenedIsNamed) {

@@ -46,7 +46,7 @@ TEST(AccessConfigTest, IdentitiesBecomeOptions) {
   const auto options = MakeServerOptions(Config(
       "identities { name: \"t\" san: \"spiffe://agg/worker/*\" san: \"w.x\" "
       "token_file: \"/t\" roles: \"worker\" roles: \"observer\" } "
-      "health: \"off\" audit { path: \"/audit\" }"));
+      "shard_token_file: \"/s\" health: \"off\" audit { path: \"/audit\" }"));
   ASSERT_TRUE(options.ok()) << options.status();
   const AccessOptions& access = options->access;
   ASSERT_EQ(access.identities.size(), 1);
@@ -93,6 +93,15 @@ TEST(AccessConfigTest, AnIdentityHasACredentialAndANameOfItsOwn) {
   EXPECT_THAT(error, HasSubstr("security.identities[2].token_file is \"\"; "));
 }
 
+// It asks its own address who coordinates (P21), as anybody would.
+TEST(AccessConfigTest, OneShardToo) {
+  EXPECT_THAT(ErrorOf(Config(kIdentity)),
+              HasSubstr("security.shard_token_file is \"\"; allowed: "));
+  EXPECT_EQ(
+      ErrorOf(Config(absl::StrCat(kIdentity, "shard_token_file: \"/s\" "))),
+      "");
+}
+
 TEST(AccessConfigTest, TwoShardsHaveToKnowEachOther) {
   v1::JobConfig config = Config(kIdentity);
   config.add_shards("127.0.0.1:2");
@@ -122,7 +131,8 @@ TEST(AccessConfigTest, ACertificateAloneNeedsAClientCa) {
                 "security.tls.client_ca"));
   EXPECT_EQ(ErrorOf(Config(absl::StrCat(kTls, kShards))), "");
   EXPECT_EQ(ErrorOf(Config("identities { name: \"a\" san: \"a.b\" "
-                           "token_file: \"/a\" roles: \"worker\" }")),
+                           "token_file: \"/a\" roles: \"worker\" } "
+                           "shard_token_file: \"/s\"")),
             "");
 }
 

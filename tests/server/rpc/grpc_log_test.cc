@@ -51,5 +51,21 @@ TEST(GrpcLogTest, ErrorsAreWarningsOfTheLog) {
   EXPECT_THAT(log, Not(HasSubstr("nothing")));
 }
 
+// GRPC_VERBOSITY and GRPC_TRACE.
+TEST(GrpcLogTest, WhatSomebodyAsksForIsLoggedToo) {
+  LogGrpcErrors();
+  gpr_set_log_verbosity(GPR_LOG_SEVERITY_DEBUG);
+  testing::internal::CaptureStderr();
+  for (int i = 0; i <= LineLimit::kMost; ++i) {
+    gpr_log("a/file.cc", i, GPR_LOG_SEVERITY_DEBUG, "step");
+  }
+  gpr_log("a/file.cc", 99, GPR_LOG_SEVERITY_INFO, "of %s\n", "interest");
+  const std::string log = testing::internal::GetCapturedStderr();
+  gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
+  EXPECT_THAT(log, HasSubstr(" I "));
+  EXPECT_THAT(log, HasSubstr("gRPC: step (file.cc:10)"));
+  EXPECT_THAT(log, HasSubstr("gRPC: of interest (file.cc:99)"));
+}
+
 }  // namespace
 }  // namespace agg

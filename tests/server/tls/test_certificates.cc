@@ -1,4 +1,4 @@
-// Keys are of the curve P-256, which takes no time to make.
+// Most keys are of the curve P-256, which takes no time to make.
 #include "tests/server/tls/test_certificates.h"
 
 #include <gtest/gtest.h>
@@ -113,7 +113,10 @@ void TestCa::Write(const std::string& file, const std::string& text) const {
 }
 
 void TestCa::Issue(const std::string& name, const TestRequest& request) {
-  EVP_PKEY* const key = EVP_EC_gen("P-256");
+  EVP_PKEY* const key =
+      request.rsa_bits == 0
+          ? EVP_EC_gen("P-256")
+          : EVP_RSA_gen(static_cast<unsigned int>(request.rsa_bits));
   X509* const made =
       NewCertificate(name, key, keys_->certificate, keys_->key, request);
   Write(name + ".key", KeyPem(key));

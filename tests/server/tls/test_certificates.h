@@ -18,6 +18,7 @@ struct TestRequest {
   std::string names = "DNS:localhost,IP:127.0.0.1,IP:::1";
   absl::Time from = absl::Now() - absl::Hours(1);
   absl::Time to = absl::Now() + absl::Hours(1);
+  int rsa_bits = 0;  // 0: a key of the curve P-256
 };
 
 // A CA of its own in a folder of its own.

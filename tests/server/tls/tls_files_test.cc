@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "tests/server/tls/test_certificates.h"
@@ -91,6 +93,26 @@ TEST_F(TlsFilesTest, TheKeyOfAnotherCertificate) {
   files.key = ca_.path("two.key");
   EXPECT_THAT(ErrorOf(files),
               HasSubstr("(it is not the key of " + files.certificate + ")"));
+}
+
+// With these files every handshake would fail.
+TEST_F(TlsFilesTest, AKeyThatOpenSslFindsTooShort) {
+  TestRequest weak;
+  weak.rsa_bits = 1024;
+  ca_.Issue("weak", weak);
+  EXPECT_THAT(ErrorOf(ca_.files("weak")),
+              AllOf(HasSubstr("tls.certificate is \""),
+                    HasSubstr("(OpenSSL refuses it: ee key too small)")));
+  // As an intermediate, too.
+  std::string chain;
+  for (const char* name : {"one.pem", "weak.pem"}) {
+    std::ifstream file(ca_.path(name));
+    chain.append(std::istreambuf_iterator<char>(file), {});
+  }
+  ca_.Write("chain.pem", chain);
+  TlsFiles files = ca_.files("one");
+  files.certificate = ca_.path("chain.pem");
+  EXPECT_THAT(ErrorOf(files), HasSubstr("(OpenSSL refuses it: "));
 }
 
 TEST_F(TlsFilesTest, TimesAreLookedAt) {
