@@ -48,8 +48,8 @@ TEST(CompactedRoundTest, KeepsFiniteRowsAndRemovesLossScales) {
 
 // Each of its tensors is finite, and the norm of all is not.
 TEST(CompactedRoundTest, ARowWhoseNormOverflowsIsExcluded) {
-  const std::vector<GramMatrix> tensors = {Packed({1, 1, 1e308, 0, 0, 4}),
-                                           Packed({1, 1, 1e308, 0, 0, 4})};
+  const std::vector<GramMatrix> tensors = {Packed({1, 1, 0, 1e308, 0, 4}),
+                                           Packed({1, 1, 0, 1e308, 0, 4})};
   const CompactedRound plain = CompactRound(Rows(3), tensors);
   EXPECT_THAT(plain.kept, ElementsAre(0, 2));
   EXPECT_THAT(plain.excluded_ranks, ElementsAre(11));
