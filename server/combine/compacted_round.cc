@@ -12,16 +12,15 @@
 namespace agg {
 namespace {
 
-// A non-finite element anywhere makes the row's diagonal entry non-finite, so
-// that no pass over the rows is needed. `row` counts the matrices' rows.
+// A non-finite element anywhere makes the row's diagonal entry non-finite, and
+// with it the sum, so that no pass over the rows is needed. `row` counts the
+// matrices' rows.
 bool IsFinite(absl::Span<const GramMatrix> tensors, int row, double scale) {
-  if (!std::isfinite(scale)) return false;
+  double norm_squared = 0.0;
   for (const GramMatrix& gram : tensors) {
-    const double norm_squared = gram(row, row);
-    if (!std::isfinite(norm_squared)) return false;
-    if (!std::isfinite(norm_squared * (scale * scale))) return false;
+    norm_squared += gram(row, row) * (scale * scale);
   }
-  return true;
+  return std::isfinite(scale) && std::isfinite(norm_squared);
 }
 
 // In manifest order. Tensors differ in kind only while some are compensated

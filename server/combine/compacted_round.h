@@ -55,8 +55,8 @@ struct CompactedRound {
 };
 
 // Excludes from all tensors each row that has a non-finite diagonal entry in
-// any, before or after its loss scale is removed (G_ij / (s_i s_j)). The
-// matrices are changed in place.
+// any, before or after its loss scale is removed (G_ij / (s_i s_j)), or of
+// which these entries have no finite sum. The matrices are changed in place.
 // REQUIRES: every tensor is rows.size() square.
 CompactedRound CompactRound(absl::Span<const RowInfo> rows,
                             std::vector<GramMatrix> tensors);

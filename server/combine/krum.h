@@ -16,8 +16,9 @@ namespace agg {
 //   D_ij    = ||g_i - g_j||^2 = (G_ii - G_ij) + (G_jj - G_ij), at least 0
 //   score_i = sum of the n = P - f - 2 smallest D_ij, j != i
 //
-// P < 2 f + 3: f is taken as floor((P - 3) / 2), at least 0, and the result
-// says short_of_rows. n is at least 1 (0 for P = 1). Equal scores go by row.
+// P < 2 f + 3: f is taken as floor((P - 3) / 2), at least 0; if that is less
+// than f, the result says short_of_rows. n is at least 1 (0 for P = 1). Equal
+// scores go by row.
 struct KrumScores {
   std::vector<int> order;  // rows, the least score first
   int byzantine_rows = 0;  // f, as it was taken

@@ -1,17 +1,19 @@
-// Sorts: there are as many numbers as workers.
+// Distances of equal infinities are 0, not NaN.
 #include "server/combine/median.h"
 
-#include <algorithm>
-#include <cstddef>
+#include <cmath>
 
 namespace agg {
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  if (values.size() % 2 == 1) return values[half];
-  const double low = values[half - 1], high = values[half];
-  return low == high ? low : 0.5 * (low + high);  // -Inf twice is -Inf
+std::vector<double> RobustDeviations(std::vector<double> values, double least) {
+  constexpr double kMadToDeviation = 1.4826;
+  const double median = Median(values);
+  for (double& value : values) {
+    value = value == median ? 0.0 : std::abs(value - median);
+  }
+  const double deviation = std::max(kMadToDeviation * Median(values), least);
+  for (double& value : values) value = value == 0.0 ? 0.0 : value / deviation;
+  return values;
 }
 
 }  // namespace agg

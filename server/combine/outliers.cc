@@ -20,14 +20,11 @@ std::vector<double> Deviations(const GramMatrix& total) {
     if (total(i, i) > 0.0) logs.push_back(0.5 * std::log(total(i, i)));
   }
   if (logs.size() < kMinJudgedRows) return {};
-  const double median = Median(logs);
-  for (double& log : logs) log = std::abs(log - median);
-  const double deviation =
-      std::max(kMadToDeviation * Median(logs), kLeastDeviation);
+  logs = RobustDeviations(std::move(logs), kLeastDeviation);
   std::vector<double> deviations;
   size_t next = 0;
   for (int i = 0; i < total.num_rows(); ++i) {
-    deviations.push_back(total(i, i) > 0.0 ? logs[next++] / deviation : 0.0);
+    deviations.push_back(total(i, i) > 0.0 ? logs[next++] : 0.0);
   }
   return deviations;
 }

@@ -5,19 +5,9 @@
 #include <cstddef>
 #include <utility>
 
+#include "server/combine/median.h"
+
 namespace agg {
-namespace {
-
-// Of an even number: the mean of the two in the middle. REQUIRES: not empty.
-absl::Duration Median(std::vector<absl::Duration> values) {
-  const auto middle =
-      values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (*std::max_element(values.begin(), middle) + *middle) / 2;
-}
-
-}  // namespace
 
 void ArrivalTimes::BeginEpoch(uint64_t version) {
   first_round_ = version;
@@ -107,8 +97,8 @@ RankArrivals ArrivalTimes::Of(int32_t rank) const {
   const Rank& known = found->second;
   RankArrivals arrivals{known.late_rows, known.last_rows, absl::ZeroDuration()};
   if (!known.latenesses.empty()) {
-    arrivals.lateness =
-        Median({known.latenesses.begin(), known.latenesses.end()});
+    arrivals.lateness = Median(std::vector<absl::Duration>(
+        known.latenesses.begin(), known.latenesses.end()));
   }
   return arrivals;
 }

@@ -47,66 +47,55 @@ std::vector<int32_t> NonFiniteRanks(const RoundReport& report) {
   return ranks;
 }
 
-constexpr size_t kMaxNamedRows = 8;
+// "what: " and the first names, and how many more there are; "" without names.
+std::string NameFirst(absl::string_view what, std::vector<std::string> names) {
+  constexpr size_t kMaxNames = 8;
+  if (names.empty()) return "";
+  if (names.size() > kMaxNames) {
+    const size_t num_more = names.size() - kMaxNames;
+    names.resize(kMaxNames);
+    names.push_back(absl::StrCat(num_more, " more"));
+  }
+  return absl::StrCat(what, ": ", absl::StrJoin(names, ", "));
+}
 
-// "what: rank 1 (shard 0), ..." of the rows that are left out for one reason;
-// "" if there are none.
+// Of the rows that are left out for one reason, with the shard that says so.
 std::string DescribeLeftOut(const std::vector<IncompleteRow>& rows,
                             bool other_bytes, absl::string_view what) {
   std::vector<std::string> names;
-  size_t num_rows = 0;
   for (const IncompleteRow& row : rows) {
-    if (row.other_bytes != other_bytes || ++num_rows > kMaxNamedRows) continue;
+    if (row.other_bytes != other_bytes) continue;
     names.push_back(
         absl::StrCat("rank ", row.rank, " (shard ", row.shard, ")"));
   }
-  if (num_rows > kMaxNamedRows) {
-    names.push_back(absl::StrCat(num_rows - kMaxNamedRows, " more"));
-  }
-  return names.empty() ? ""
-                       : absl::StrCat(what, ": ", absl::StrJoin(names, ", "));
+  return NameFirst(what, std::move(names));
 }
 
-// "rank 1 in 5 of 12 tensors, .."; "" if there are none.
 std::string DescribePartial(const std::vector<PartialRow>& rows) {
   std::vector<std::string> names;
-  for (size_t i = 0; i < rows.size() && i < kMaxNamedRows; ++i) {
-    names.push_back(absl::StrCat("rank ", rows[i].rank, " in ",
-                                 rows[i].num_tensors, " of ", rows[i].of,
-                                 " tensors"));
+  for (const PartialRow& row : rows) {
+    names.push_back(absl::StrCat("rank ", row.rank, " in ", row.num_tensors,
+                                 " of ", row.of, " tensors"));
   }
-  if (rows.size() > kMaxNamedRows) {
-    names.push_back(absl::StrCat(rows.size() - kMaxNamedRows, " more"));
-  }
-  return names.empty() ? ""
-                       : absl::StrCat(
-                             "rows that are not finite, or not all "
-                             "there, in part of the tensors alone: ",
-                             absl::StrJoin(names, ", "));
+  return NameFirst(
+      "rows that are not finite, or not all there, in part of the tensors "
+      "alone",
+      std::move(names));
 }
 
-// "excluded as outliers: rank 3 (norm 712, 31.4 deviations), .."; "" if there
-// are none.
 std::string DescribeOutliers(const OutlierReport& outliers) {
   if (outliers.too_few_rows) {
     return absl::StrCat("outliers were not looked for: fewer than ",
                         kMinJudgedRows, " rows that are not zero");
   }
   std::vector<std::string> names;
-  for (size_t i = 0; i < outliers.rows.size() && i < kMaxNamedRows; ++i) {
-    const OutlierRow& row = outliers.rows[i];
+  for (const OutlierRow& row : outliers.rows) {
     names.push_back(absl::StrFormat("rank %d (norm %.3g, %.1f deviations)",
                                     row.rank, row.norm, row.deviations));
   }
-  if (outliers.rows.size() > kMaxNamedRows) {
-    names.push_back(
-        absl::StrCat(outliers.rows.size() - kMaxNamedRows, " more"));
-  }
-  return names.empty()
-             ? ""
-             : absl::StrCat(outliers.excluded ? "excluded as outliers: "
-                                              : "outliers, which count: ",
-                            absl::StrJoin(names, ", "));
+  return NameFirst(
+      outliers.excluded ? "excluded as outliers" : "outliers, which count",
+      std::move(names));
 }
 
 // What was done other than plainly applying the rule.

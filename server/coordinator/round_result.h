@@ -23,9 +23,10 @@ struct RoundResult {
   uint64_t round = 0;
   uint64_t version = 0;  // published by the round
   OutcomeKind kind = OutcomeKind::kApplied;
-  bool included = false;                // whether the row asked for was used
-  std::vector<int32_t> ranks;           // rows that the result contains
-  std::vector<int32_t> excluded_ranks;  // not finite, or incomplete
+  bool included = false;       // whether the row asked for was used
+  std::vector<int32_t> ranks;  // rows that the result contains
+  // Not finite, incomplete, or outliers that are left out.
+  std::vector<int32_t> excluded_ranks;
   double learning_rate = 0.0;
   double gain = 1.0;
   double tau = 0.0;

@@ -67,8 +67,17 @@ absl::Status ChangeAdacons(const RuleChange& change, RuleOptions* options) {
 
 void TakeRule(const Rule* rule, int32_t workers, RuleOptions* options) {
   if (rule != options->rule) options->scope = rule->default_scope;
-  if (rule->Has(kTakesKrumOptions) && !options->rule->Has(kTakesKrumOptions)) {
+  const auto is_new = [&](RuleTrait trait) {
+    return rule->Has(trait) && !options->rule->Has(trait);
+  };
+  if (is_new(kTakesKrumOptions)) {
     options->krum.byzantine_workers = DefaultByzantineWorkers(workers);
+  }
+  if (is_new(kSelectsSeveral)) options->krum.selected = KrumOptions().selected;
+  if (is_new(kTakesAdaconsOptions)) {
+    // Epsilon is as configured: no change touches it.
+    options->adacons.beta = AdaconsOptions().beta;
+    options->adacons.rescale = AdaconsOptions().rescale;
   }
   options->rule = rule;
 }

@@ -15,8 +15,9 @@
 namespace agg {
 
 // What is not set stays as it is; `scope` beside another rule than before
-// becomes that rule's default, and so does krum_byzantine_workers beside a rule
-// that takes it where the one before did not.
+// becomes that rule's default, and so does each option of a rule beside one
+// that takes it where the one before did not. So nothing is remembered of a
+// rule that is no longer in effect, which a restart would forget.
 struct RuleChange {
   std::optional<std::string> rule;
   std::optional<std::string> scope;

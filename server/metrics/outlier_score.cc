@@ -4,17 +4,12 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "server/combine/median.h"
 
 namespace agg {
-namespace {
-
-// |a - b|, 0 for equal infinities.
-double Distance(double a, double b) { return a == b ? 0.0 : std::abs(a - b); }
-
-}  // namespace
 
 std::vector<double> OutlierScores(const std::vector<double>& norms) {
   std::vector<double> scores(norms.size(),
@@ -24,16 +19,10 @@ std::vector<double> OutlierScores(const std::vector<double>& norms) {
     if (!std::isnan(norm)) logs.push_back(std::log(norm));
   }
   if (logs.size() < kMinOutlierNorms) return scores;
-  const double median = Median(logs);
-  std::vector<double> distances;
-  for (const double value : logs) distances.push_back(Distance(value, median));
-  const double deviation = kMadToDeviation * Median(distances);
+  const std::vector<double> deviations = RobustDeviations(std::move(logs), 0.0);
+  size_t next = 0;
   for (size_t i = 0; i < norms.size(); ++i) {
-    if (std::isnan(norms[i])) continue;
-    const double distance = Distance(std::log(norms[i]), median);
-    // x / 0 is +Inf, and so is Inf over a deviation that is not; Inf / Inf,
-    // where half of the norms are 0, stays undefined.
-    scores[i] = distance == 0.0 ? 0.0 : distance / deviation;
+    if (!std::isnan(norms[i])) scores[i] = deviations[next++];
   }
   return scores;
 }

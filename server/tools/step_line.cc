@@ -69,8 +69,10 @@ std::string CombineStepLine(int64_t step, const std::string& file,
   line["fallback"] = decision.compensated || decision.adacons_fallback;
   line["compensated"] = decision.compensated;
   line["adacons_fallback"] = decision.adacons_fallback;
+  line["short_of_rows"] = decision.short_of_rows;
   line["excluded"] = decision.excluded_ranks;
   line["outliers"] = OutlierRanks(decision.outliers);
+  line["outliers_not_judged"] = decision.outliers.too_few_rows;
   line["finished"] = decision.finished;
   line["skipped"] = report.applied ? Json() : Json(decision.skip_reason);
   return JsonLine(line);

@@ -11,9 +11,11 @@ namespace agg {
 
 // Members: step, file, coefficients, gram; the numbers that RoundNumbers() has
 // for agg_combine, by their names there; fallback (compensated or
-// adacons_fallback), excluded (rows), outliers (rows, excluded or not),
-// finished, skipped (the reason). Undefined and infinite values are null. No
-// newline.
+// adacons_fallback), compensated, adacons_fallback, short_of_rows (Krum took
+// fewer rows for byzantine than it was told), excluded (rows), outliers (rows,
+// excluded or not), outliers_not_judged (there were too few rows to look for
+// any), finished, skipped (the reason). Undefined and infinite values are null.
+// No newline.
 std::string CombineStepLine(int64_t step, const std::string& file,
                             const CombineStepResult& result);
 

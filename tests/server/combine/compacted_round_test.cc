@@ -46,6 +46,21 @@ TEST(CompactedRoundTest, KeepsFiniteRowsAndRemovesLossScales) {
   EXPECT_EQ(round.total(1, 1), 4.0);
 }
 
+// Each of its tensors is finite, and the norm of all is not.
+TEST(CompactedRoundTest, ARowWhoseNormOverflowsIsExcluded) {
+  const std::vector<GramMatrix> tensors = {Packed({1, 1, 0, 1e308, 0, 4}),
+                                           Packed({1, 1, 0, 1e308, 0, 4})};
+  const CompactedRound plain = CompactRound(Rows(3), tensors);
+  EXPECT_THAT(plain.kept, ElementsAre(0, 2));
+  EXPECT_THAT(plain.excluded_ranks, ElementsAre(11));
+  EXPECT_EQ(plain.total(1, 1), 8.0);
+  std::vector<RowInfo> rows = Rows(3);
+  rows[2].loss_scale = 0.5e-153;  // 4 * 4e306, twice
+  EXPECT_THAT(CompactRound(rows, tensors).kept, ElementsAre(0, 2));
+  rows[2].loss_scale = 0.2e-153;  // 4 * 2.5e307, twice
+  EXPECT_THAT(CompactRound(rows, tensors).kept, ElementsAre(0));
+}
+
 // As if the Gram matrices had NaN for the rows that are not there.
 TEST(CompactedRoundTest, RowsThatAreNotPresentAreExcluded) {
   const double nan = std::numeric_limits<double>::quiet_NaN();

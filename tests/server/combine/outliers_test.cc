@@ -121,6 +121,21 @@ TEST(OutliersTest, RowsThatAreNotFiniteAreOutBefore) {
   EXPECT_THAT(OutliersOf(round), ElementsAre(13));
 }
 
+// Both of its tensors are finite, and their sum is not: a median of two such
+// rows and two others is of no use.
+TEST(OutliersTest, RowsWhoseNormOverflowsAreOutBefore) {
+  GramMatrix half(6);
+  for (int i = 0; i < 6; ++i) half.Set(i, i, i < 3 ? 1.0 : 1e308);
+  for (int i = 3; i < 6; ++i) {
+    for (int j = i; j < 6; ++j) half.Set(i, j, 1e308);
+  }
+  CompactedRound round = CompactRound(std::vector<RowInfo>(6), {half, half});
+  JudgeOutliers({6.0}, &round);
+  EXPECT_THAT(OutliersOf(round), IsEmpty());
+  EXPECT_TRUE(round.outliers.too_few_rows);
+  EXPECT_THAT(round.kept, ElementsAre(0, 1, 2));
+}
+
 TEST(OutliersTest, OffIsOff) {
   const CompactedRound round = Judged({1, 1, 1, 1, 1e9}, {});
   EXPECT_THAT(OutliersOf(round), IsEmpty());

@@ -7,7 +7,9 @@
 namespace agg {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -115,14 +117,25 @@ TEST(RoundOutcomeTest, RemarksNameParametersThatAreNotFinite) {
             "\"w\" (shard 2)");
 }
 
-TEST(RoundOutcomeTest, ManyIncompleteRowsAreCounted) {
+TEST(RoundOutcomeTest, ManyRowsAreCounted) {
   RoundReport report = Report();
   report.incomplete_rows.clear();
   for (int rank = 0; rank < 10; ++rank) {
     report.incomplete_rows.push_back({rank, 0});
+    report.partial_rows.push_back({rank, 5, 12});
+  }
+  report.decision.excluded_ranks.clear();
+  for (int rank = 0; rank < 8; ++rank) {
+    report.decision.outliers.rows.push_back({rank, rank, 0.5, 7});
   }
   CompleteReport(Round(), At(40), &report);
-  EXPECT_THAT(report.message, HasSubstr("rank 7 (shard 0), 2 more"));
+  EXPECT_THAT(
+      report.message,
+      AllOf(HasSubstr("rank 7 (shard 0), 2 more; rows that are not finite, or "
+                      "not all there, in part of the tensors alone: rank 0 in "
+                      "5 of 12 tensors, rank 1"),
+            HasSubstr("rank 7 in 5 of 12 tensors, 2 more; outliers, which"),
+            EndsWith("rank 7 (norm 0.5, 7.0 deviations)")));
 }
 
 TEST(RoundOutcomeTest, TheOutcomeNamesTheRowsThatCount) {

@@ -148,6 +148,39 @@ TEST(RuleChangeTest, KrumThatIsNewComesWithTheDefaultOfItsWorkers) {
   EXPECT_EQ(krum->rule.krum.byzantine_workers, 0);
 }
 
+// As after a restart, which knows the options of the rule in effect alone.
+TEST(RuleChangeTest, OptionsEndWithTheirRule) {
+  CombineOptions options = Options();
+  options.rule.adacons.epsilon = 1e-6;
+  const auto change_to = [&](RuleChange change, const char* rule) {
+    change.rule = rule;
+    const auto changed = ChangedCombination(options, change, kWorkers);
+    ASSERT_TRUE(changed.ok()) << changed.status();
+    options = *changed;
+  };
+  RuleChange several;
+  several.krum_selected = 2;
+  change_to(several, "multi_krum");
+  change_to({}, "multi_krum");
+  EXPECT_EQ(options.rule.krum.selected, 2);
+  change_to({}, "krum");
+  change_to({}, "multi_krum");
+  EXPECT_EQ(options.rule.krum.selected, 0);
+
+  RuleChange momentum;
+  momentum.adacons_beta = 0.5;
+  momentum.adacons_rescale = "match_mean";
+  change_to(momentum, "adacons");
+  change_to({}, "adacons");
+  EXPECT_EQ(options.rule.adacons.beta, 0.5);
+  EXPECT_EQ(options.rule.adacons.rescale, AdaconsRescale::kMatchMean);
+  change_to({}, "mean");
+  change_to({}, "adacons");
+  EXPECT_EQ(options.rule.adacons.beta, AdaconsOptions().beta);
+  EXPECT_EQ(options.rule.adacons.rescale, AdaconsRescale::kNone);
+  EXPECT_EQ(options.rule.adacons.epsilon, 1e-6);
+}
+
 TEST(RuleChangeTest, MomentumIsOfOneRuleAveragesAreOfTheGradients) {
   CombineState state;
   state.rule.resize(1);

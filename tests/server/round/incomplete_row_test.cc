@@ -28,19 +28,6 @@ ClusterOptions Options(const std::string& rule = "mean") {
   return MakeClusterOptions(kNumShards, 3, rule);
 }
 
-// Lands the row on these shards alone.
-void PushTo(const std::set<int>& shards, LocalCluster* cluster,
-            LocalWorker* worker, uint64_t round, const Tensors& row,
-            PushKind kind = PushKind::kGradient) {
-  const ShardPlan plan = *MakeShardPlan(TestManifest(), kNumShards);
-  for (const int shard : shards) {
-    for (const TestFrame& frame :
-         MakeFrames(worker->Header(round, kind), plan, shard, row)) {
-      ASSERT_TRUE(LandFrame(cluster->engine(shard), frame).ok());
-    }
-  }
-}
-
 class IncompleteRowTest : public testing::Test {
  protected:
   IncompleteRowTest() : job_(Options(), TestManifest(), 3) {}
@@ -54,7 +41,9 @@ class IncompleteRowTest : public testing::Test {
   // Commits though the other shards have nothing.
   OutcomeReply ContributeTo(const std::set<int>& shards, int rank,
                             uint64_t round) {
-    PushTo(shards, &cluster(), &worker(rank), round, Row(10 * round + rank));
+    EXPECT_EQ(worker(rank).PushTo(shards, worker(rank).Header(round),
+                                  Row(10 * round + rank)),
+              absl::OkStatus());
     return worker(rank).Commit(round);
   }
 
@@ -150,7 +139,8 @@ TEST_F(IncompleteRowTest, StaysOutThoughItsFramesArriveMeanwhile) {
   int num_closes = 0;
   peer(2)->BeforePhase([&](const Phase& phase) {
     if (phase.kind != PhaseKind::kClose || ++num_closes != 2) return;
-    PushTo({2}, &cluster(), &worker(1), 0, Row(1));
+    EXPECT_EQ(worker(1).PushTo({2}, worker(1).Header(0), Row(1)),
+              absl::OkStatus());
   });
   cluster().Settle();
   EXPECT_EQ(num_closes, 2);
@@ -222,8 +212,9 @@ TEST_F(IncompleteRowTest, ARowOfTwoGradientsIsLeftOut) {
         slices.push_back(frame.header.crc32c[0]);
       }
       call.row_crc32c.push_back(Crc32cOfWords(slices));
-      PushTo({shard}, &cluster(), &worker(rank), 0,
-             shard == other_shard ? Row(99) : row);
+      EXPECT_EQ(worker(rank).PushTo({shard}, worker(rank).Header(0),
+                                    shard == other_shard ? Row(99) : row),
+                absl::OkStatus());
     }
     OutcomeReply reply;
     cluster().coordinator()->Commit(call, reply.callback());
@@ -270,7 +261,8 @@ TEST(IncompleteSeedTest, IsRefusedWhereTheCoordinatorsShardKnows) {
   LocalCluster cluster(Options());
   LocalWorker worker(&cluster, 0, TestManifest());
   ASSERT_EQ(worker.Join(), absl::OkStatus());
-  PushTo({1, 2}, &cluster, &worker, 0, Row(1), PushKind::kSeed);
+  ASSERT_EQ(worker.PushTo({1, 2}, worker.Header(0, PushKind::kSeed), Row(1)),
+            absl::OkStatus());
   const absl::Status refused =
       worker.Commit(0, RowInfo(), PushKind::kSeed).Get().status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
@@ -305,7 +297,9 @@ TEST_P(WithoutItTest, HasTheSameBits) {
   RunningJob broken(ClusterOf(GetParam()), TestManifest(), 3);
   RunningJob smooth(ClusterOf(GetParam()), TestManifest(), 3);
   ASSERT_TRUE(broken.workers[0].Contribute(0, RowOf(0)).ok());
-  PushTo({0, 1}, &broken.cluster, &broken.workers[1], 0, RowOf(1));
+  ASSERT_EQ(
+      broken.workers[1].PushTo({0, 1}, broken.workers[1].Header(0), RowOf(1)),
+      absl::OkStatus());
   broken.workers[1].Commit(0);
   ASSERT_TRUE(broken.workers[2].Contribute(0, RowOf(2)).ok());
   broken.cluster.Settle();

@@ -285,6 +285,19 @@ absl::Status LocalWorker::Push(uint64_t round, const Tensors& tensors,
                                           " shards acknowledged the push"));
 }
 
+absl::Status LocalWorker::PushTo(const std::set<int>& shards,
+                                 const FrameHeader& header,
+                                 const Tensors& tensors) {
+  for (const int shard : shards) {
+    for (const TestFrame& frame : MakeFrames(header, plan_, shard, tensors)) {
+      const absl::Status landed =
+          LandFrame(cluster_->engine(shard), frame).status();
+      if (!landed.ok()) return landed;
+    }
+  }
+  return absl::OkStatus();
+}
+
 OutcomeReply LocalWorker::Commit(uint64_t round, RowInfo row, PushKind kind) {
   CommitCall call;
   call.epoch = joined_.epoch;

@@ -124,6 +124,9 @@ class LocalWorker {
   absl::Status Push(uint64_t round, const Tensors& tensors,
                     uint64_t shuffle = 0, const std::set<int32_t>& absent = {},
                     PushKind kind = PushKind::kGradient);
+  // Lands the header's row (or seed) on these shards alone. The first error.
+  absl::Status PushTo(const std::set<int>& shards, const FrameHeader& header,
+                      const Tensors& tensors);
   OutcomeReply Commit(uint64_t round, RowInfo row = RowInfo(),
                       PushKind kind = PushKind::kGradient);
   // Pushes and commits; the caller settles.

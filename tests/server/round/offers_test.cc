@@ -31,18 +31,6 @@ ClusterOptions Options(const std::string& rule = "mean") {
   return options;
 }
 
-// Lands the row on these shards alone.
-void PushTo(const std::set<int>& shards, LocalCluster* cluster,
-            FrameHeader header, const Tensors& row) {
-  const ShardPlan plan = *MakeShardPlan(TestManifest(), kNumShards);
-  for (const int shard : shards) {
-    for (const TestFrame& frame : MakeFrames(header, plan, shard, row)) {
-      const auto landed = LandFrame(cluster->engine(shard), frame);
-      ASSERT_TRUE(landed.ok()) << landed.status();
-    }
-  }
-}
-
 // --- The same bits -----------------------------------------------------------
 
 struct Kind {
@@ -112,7 +100,8 @@ class OffersTest : public testing::Test {
             const std::set<int>& shards = {0, 1, 2}) {
     FrameHeader header = worker(rank).Header(0);
     header.attempt = attempt;
-    PushTo(shards, &cluster(), header, RowOf(rank, attempt));
+    ASSERT_EQ(worker(rank).PushTo(shards, header, RowOf(rank, attempt)),
+              absl::OkStatus());
   }
   OutcomeReply Commit(int rank, uint32_t attempt = 0) {
     OutcomeReply reply;

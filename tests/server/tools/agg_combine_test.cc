@@ -220,6 +220,25 @@ TEST(AggCombineTest, RobustRulesAndOutliers) {
   EXPECT_EQ(warned.at("excluded"), Json::array());
 }
 
+// Five rows are enough for one byzantine row, and for a look for outliers.
+TEST(AggCombineTest, TooFewRowsAreNamed) {
+  const Rows rows = BiasedLcgRows(3, 5, 50, 0.5);
+  const Rows three(rows.begin(), rows.begin() + 3);
+  const auto line = [](const Rows& matrix, const std::string& byzantine) {
+    return RunSteps({"--rule=krum", "--krum_byzantine_workers=" + byzantine,
+                     "--outliers_max_deviations=1000"},
+                    {matrix})
+        .lines[0];
+  };
+  const Json enough = line(rows, "1");
+  EXPECT_FALSE(enough.at("short_of_rows").get<bool>());
+  EXPECT_FALSE(enough.at("outliers_not_judged").get<bool>());
+  EXPECT_TRUE(line(rows, "2").at("short_of_rows").get<bool>());
+  const Json few = line(three, "0");
+  EXPECT_FALSE(few.at("short_of_rows").get<bool>());
+  EXPECT_TRUE(few.at("outliers_not_judged").get<bool>());
+}
+
 TEST(AggCombineTest, AStepWithoutFiniteRowsIsSkipped) {
   const RunResult result =
       RunSteps({"--rule=adasum"}, {{{1, 2}}, {{kNan, 1}}, {{3, 4}}});
