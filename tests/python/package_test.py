@@ -175,11 +175,22 @@ class LocalServerTest(JobCase):
         for options, said in (
                 ({"shards": 0, "lr": 1.0}, "shards is 0; allowed: 1 or more"),
                 ({}, "lr is None; allowed: a number > 0"),
-                ({"optimizer": {"kind": "adamw"}}, "lr is None")):
+                ({"optimizer": {"kind": "adamw"}}, "lr is None"),
+                ({"optimizer": "none", "config": {"optimizer": {}}},
+                 "lr is None"),
+                ({"optimizer": "add", "config": {"optimizer": {"kind": "sgd"}}},
+                 "lr is None")):
             with self.subTest(options=options), \
                     self.assertRaisesRegex(agg.ManifestError, said):
                 agg.LocalServer(**options)
         agg.LocalServer(config={"learning_rate": {"rate": 1.0}}).close()
+
+    def test_an_optimizer_of_the_configuration_wins(self):
+        for kind in ("none", "add"):
+            with agg.LocalServer(config={"optimizer": {"kind": kind}}) as server:
+                with agg.Client({"w": np.zeros(1, np.float32)},
+                                server.address, 0) as client:
+                    self.assertEqual(client.job.optimizer, kind)
 
     def test_one_that_is_forgotten_ends(self):
         server = agg.LocalServer(shards=2, lr=1.0)

@@ -73,9 +73,11 @@ def job_fields(workers: int, rule: str, lr: Optional[float],
     fields: dict[str, Value] = {"job": job, "workers": workers,
                                 "combination": {"rule": rule},
                                 "optimizer": kind}
-    if lr is None and kind.get("kind") == "add":
+    wins = (config or {}).get("optimizer", kind)
+    name = wins.get("kind") if isinstance(wins, Mapping) else None
+    if lr is None and name == "add":
         lr = 1.0
-    if lr is None and kind.get("kind") != "none" and \
+    if lr is None and name != "none" and \
             "learning_rate" not in (config or {}):
         raise ManifestError('lr is None; allowed: a number > 0, or another '
                             'optimizer: "none" and "add" need none')
