@@ -167,6 +167,26 @@ class LocalServerTest(JobCase):
             'rule {\n  kind: "add"\n}\nshards: "h:1"\nshards: "h:2"\n'
             'groups {\n  name: "n"\n}\n')
 
+    def test_what_a_text_form_names(self):
+        for text, workers, shards in (
+                ("", False, False),
+                ('job: "x" shards: "h:1"', False, True),
+                ('rule { a: 1 }shards:["h:1"]', False, True),
+                ("job: 'x' workers: 3", True, False),
+                ("# workers: 3 shards: 'h:1'", False, False),
+                ("workers # of two hosts\n : 3", True, False),
+                ("job: 'it\\'s \" # ' shards: \"h:1\" # '", False, True),
+                ('a: " shards: \\" workers: 1 # " b: \'"\'', False, False),
+                ("krum { byzantine_workers: 1 }", False, False)):
+            with self.subTest(text):
+                if shards:
+                    with self.assertRaisesRegex(agg.Error, "names shards"):
+                        local_server.job_text(2, text)
+                else:
+                    self.assertEqual(local_server.job_text(2, text),
+                                     text + "\nworkers: 2" * (not workers)
+                                     + "\n")
+
     def test_a_server_that_does_not_start_says_why(self):
         with self.assertRaisesRegex(agg.Error, 'rule is "median"'):
             agg.LocalServer(rule="median", lr=1.0)
