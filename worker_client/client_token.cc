@@ -53,9 +53,10 @@ absl::Status CheckToken(const std::string& token_file,
   if (path.empty()) return absl::OkStatus();
   const absl::Status status = FileAt(path).status();
   if (!status.ok()) {
-    return absl::Status(status.code(),
-                        absl::StrCat("token_file is ", status.message(),
-                                     "; allowed: a file with a token a line"));
+    // Whatever the reason: it is no connection that may come back.
+    return absl::InvalidArgumentError(
+        absl::StrCat("token_file is ", status.message(),
+                     "; allowed: a file with a token a line"));
   }
   if (tls || IsPrivate(address)) return absl::OkStatus();
   return FieldError(

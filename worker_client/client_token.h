@@ -16,7 +16,7 @@ namespace agg {
 // OK if there is no token, or the file has one and it may go to `address`
 // ("host:port", or a Unix socket as LocalSocketTarget names it): with `tls`
 // anywhere, without it loopback and Unix sockets. INVALID_ARGUMENT names the
-// file, or the address, and the reason; UNAVAILABLE: the file cannot be read.
+// file, or the address, and the reason.
 absl::Status CheckToken(const std::string& token_file,
                         const std::string& address, bool tls);
 

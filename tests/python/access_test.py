@@ -41,6 +41,15 @@ class AccessTest(JobCase):
         with self.assertRaises(agg.NotAllowed):
             agg.Observer(self.server.address)
 
+    def test_a_token_that_cannot_be_read(self):
+        (self.folder / "empty").write_text("\n")
+        for name, said in (("missing", "No such file"),
+                           (".", "not a regular file"),
+                           ("empty", "no token")):
+            with self.subTest(name), self.assertRaisesRegex(
+                    agg.ManifestError, f"^token_file is .*{said}.*; allowed: "):
+                self.train(token_file=self.folder / name)
+
     def test_who_may_not_do_this(self):
         with self.assertRaises(agg.NotAllowed) as caught:
             self.train(token_file=str(self.folder / "root"))
