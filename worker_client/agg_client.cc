@@ -18,6 +18,7 @@
 #include "server/tls/tls_files.h"
 #include "worker_client/client_core.h"
 #include "worker_client/client_operations.h"
+#include "worker_client/client_token.h"
 #include "worker_client/coordinator_session.h"
 #include "worker_client/copy_threads.h"
 #include "worker_client/membership.h"
@@ -94,6 +95,7 @@ bool AggClient::forked() const { return getpid() != process_; }
 absl::StatusOr<std::unique_ptr<AggClient>> AggClient::Connect(
     ClientOptions options) {
   options.tls = WithTlsEnvironment(options.tls);
+  options.token_file = WithTokenEnvironment(options.token_file);
   absl::Status status = CheckOptions(options);
   if (!status.ok()) return status;
   if (options.tune_malloc) TuneMalloc();

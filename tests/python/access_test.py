@@ -1,8 +1,10 @@
 """Jobs with identities, and the package's workers and observers."""
 
+import os
 import pathlib
 import tempfile
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -33,6 +35,11 @@ class AccessTest(JobCase):
 
     def test_who_has_a_token_gets_in(self):
         self.train(token_file=self.folder / "alice")
+
+    def test_from_the_environment(self):
+        with mock.patch.dict(os.environ,
+                             AGG_TOKEN_FILE=str(self.folder / "alice")):
+            self.train()
 
     def test_who_has_none_does_not(self):
         with self.assertRaises(agg.NotAllowed) as caught:
