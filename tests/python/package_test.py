@@ -8,12 +8,15 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
+import types
 import unittest
+from unittest import mock
 
 import numpy as np
 
 from tests.python.job_case import PACKAGE, WAIT, JobCase, agg
-from agg_server import errors, local_server
+from agg_server import _abi, _session, errors, local_server
 from agg_server._abi import library_path
 from agg_server.outcome import Outcome
 
@@ -153,6 +156,68 @@ def _libc():
     """The path of a shared library that every process has."""
     maps = pathlib.Path("/proc/self/maps").read_text()
     return re.search(r"\S+/libc\.so\.6$", maps, re.MULTILINE).group(0)
+
+
+class SlowInterrupt:
+    """A library whose agg_interrupt comes late: it waits for `go`, and then
+    ends the round that runs. In the first round somebody calls it."""
+
+    def __init__(self):
+        self.go, self._called = threading.Event(), threading.Event()
+        self._runs = self._ended = False
+        self.session, self._caller = None, None
+
+    def agg_interrupt(self, _):
+        self._called.set()
+        self.go.wait(WAIT)
+        self._ended = self._runs
+
+    def agg_push_pull(self, *_):
+        if self._caller is None:
+            self._caller = threading.Thread(target=self.session.interrupt)
+            self._caller.start()
+            self._called.wait(WAIT)
+            return 0  # for itself, at the same time
+        self._runs = True
+        self.go.set()
+        self._caller.join(WAIT)
+        self._runs = False
+        return 1 if self._ended else 0
+
+    def agg_error(self):
+        return b"interrupted"
+
+
+class InterruptTest(unittest.TestCase):
+
+    def test_one_of_the_round_before(self):
+        library = SlowInterrupt()
+        rounds = []
+
+        class Lock:
+            """Of the handle. The second round may have to wait for it."""
+            lock = threading.RLock()
+
+            def __enter__(self):
+                if rounds and threading.current_thread() is main:
+                    library.go.set()
+                self.lock.acquire()
+
+            def __exit__(self, *_):
+                self.lock.release()
+
+        main = threading.current_thread()
+        session = object.__new__(_session.Session)
+        session.__dict__.update(
+            _lib=library, _handle=1, _process=os.getpid(), _left=False,
+            _handle_lock=Lock(), close=lambda: None)
+        library.session = session
+        none = types.SimpleNamespace(array=None, count=0)
+        with mock.patch.object(_session, "inside", mock.Mock()):
+            for _ in range(2):
+                rounds.append(session._round_here(
+                    none, _abi.PushInfo(), none, _abi.OutcomeStruct()))
+        self.assertEqual(rounds, [(0, "")] * 2)
 
 
 class LocalServerTest(JobCase):
