@@ -1,12 +1,14 @@
 #include "worker_client/client_token.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
 #include <string>
 
 #include "server/base/local_socket.h"
+#include "tests/worker_client/fake_job.h"
 #include "tests/worker_client/recovery_fixture.h"
 
 namespace agg {
@@ -72,6 +74,40 @@ TEST_F(ClientTokenTest, WithoutATokenItStaysSo) {
   const auto outcome = StepThrough(0.25f, [&] { job.Move(1); });
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_THAT(job.authorizations(1), AllOf(SizeIs(testing::Ge(2)), Each("")));
+}
+
+FakeJob::Options FarShard() {
+  FakeJob::Options options;
+  options.num_shards = 2;
+  options.said_address = "10.0.0.1:1";
+  return options;
+}
+
+TEST_F(ClientTokenTest, WhoMayNotSendItToAShardLeavesTheJob) {
+  FakeJob far(TwoTensors(), FarShard());
+  ClientOptions options = OptionsFor(far, TwoTensors());
+  options.token_file = FileWith("leaves", "leaves-0123456789");
+  const absl::Status status = AggClient::Connect(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(status), HasSubstr("10.0.0.1:1"));
+  EXPECT_EQ(far.leaves(), 1);
+  options.observer = true;
+  EXPECT_EQ(AggClient::Connect(options).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(far.leaves(), 1);
+}
+
+// It goes there over the Unix socket, whatever the other way is called.
+TEST_F(ClientTokenTest, AShardsUnixSocketGetsIt) {
+  FakeJob::Options job_options = FarShard();
+  job_options.local_sockets = "agg-token-test-" + std::to_string(getpid());
+  FakeJob near(TwoTensors(), job_options);
+  ClientOptions options = OptionsFor(near, TwoTensors());
+  options.token_file = FileWith("socket", "socket-0123456789");
+  const auto joined = AggClient::Connect(options);
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  Tensors values = Values(TwoTensors(), 1);
+  EXPECT_TRUE((*joined)->SeedOrPull(Write(&values)).ok());
 }
 
 }  // namespace
