@@ -18,6 +18,7 @@
 #include "server/tls/tls_files.h"
 #include "worker_client/client_core.h"
 #include "worker_client/client_operations.h"
+#include "worker_client/client_token.h"
 #include "worker_client/coordinator_session.h"
 #include "worker_client/copy_threads.h"
 #include "worker_client/membership.h"
@@ -65,8 +66,22 @@ absl::Status CheckDescription(const v1::JoinReply& reply) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ShardRouter> RouterOf(const v1::JoinReply& description) {
-  const absl::Status status = CheckDescription(description);
+// The job says only now where its other shards are; Unix sockets may have it.
+absl::Status CheckTokens(const ClientOptions& options, const JobView& view) {
+  for (size_t i = 0; i < view.names().size(); ++i) {
+    if (view.local(i)) continue;
+    const absl::Status status = CheckToken(
+        options.token_file, view.names()[i].address, options.tls.any());
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ShardRouter> RouterOf(const ClientOptions& options,
+                                     const JobView& view) {
+  const v1::JoinReply& description = view.reply();
+  absl::Status status = CheckDescription(description);
+  if (status.ok()) status = CheckTokens(options, view);
   if (!status.ok()) return status;
   return ShardRouter::Create(FromProto(description.manifest()),
                              description.shards_size());
@@ -94,6 +109,7 @@ bool AggClient::forked() const { return getpid() != process_; }
 absl::StatusOr<std::unique_ptr<AggClient>> AggClient::Connect(
     ClientOptions options) {
   options.tls = WithTlsEnvironment(options.tls);
+  options.token_file = WithTokenEnvironment(options.token_file);
   absl::Status status = CheckOptions(options);
   if (!status.ok()) return status;
   if (options.tune_malloc) TuneMalloc();
@@ -101,8 +117,7 @@ absl::StatusOr<std::unique_ptr<AggClient>> AggClient::Connect(
       Membership::Open(options);
   if (!membership.ok()) return membership.status();
   const Membership::View view = (*membership)->view();
-  const v1::JoinReply& description = view->reply();
-  absl::StatusOr<ShardRouter> router = RouterOf(description);
+  absl::StatusOr<ShardRouter> router = RouterOf(options, *view);
   if (!router.ok()) {
     if (!options.observer) {
       CoordinatorSession(options, membership->get()).Leave(*view).IgnoreError();

@@ -18,7 +18,7 @@ namespace agg {
 // notices a dead host within 30 s. Connects when first used. With `tls` the
 // server's certificate has to be for the host of `address`, which `target` is
 // another way to, or for tls.server_name. Its calls present the token of
-// `token_file` (ClientOptions::token_file), where it may go there.
+// `token_file` (worker_client/client_token.h), where it may go there.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
                                            const TlsOptions& tls,
                                            const std::string& token_file,

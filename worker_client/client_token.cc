@@ -18,12 +18,6 @@
 namespace agg {
 namespace {
 
-std::string PathOf(const std::string& token_file) {
-  if (!token_file.empty()) return token_file;
-  const char* const environment = std::getenv("AGG_TOKEN_FILE");
-  return environment == nullptr ? "" : environment;
-}
-
 // A channel may outlive its client, and so does the reader.
 absl::StatusOr<std::shared_ptr<TokenFile>> FileAt(const std::string& path) {
   static Mutex* const mutex = new Mutex;
@@ -47,15 +41,21 @@ bool IsPrivate(const std::string& address) {
 
 }  // namespace
 
+std::string WithTokenEnvironment(const std::string& token_file) {
+  if (!token_file.empty()) return token_file;
+  const char* const environment = std::getenv("AGG_TOKEN_FILE");
+  return environment == nullptr ? "" : environment;
+}
+
 absl::Status CheckToken(const std::string& token_file,
                         const std::string& address, bool tls) {
-  const std::string path = PathOf(token_file);
-  if (path.empty()) return absl::OkStatus();
-  const absl::Status status = FileAt(path).status();
+  if (token_file.empty()) return absl::OkStatus();
+  const absl::Status status = FileAt(token_file).status();
   if (!status.ok()) {
-    return absl::Status(status.code(),
-                        absl::StrCat("token_file is ", status.message(),
-                                     "; allowed: a file with a token a line"));
+    // Whatever the reason: it is no connection that may come back.
+    return absl::InvalidArgumentError(
+        absl::StrCat("token_file is ", status.message(),
+                     "; allowed: a file with a token a line"));
   }
   if (tls || IsPrivate(address)) return absl::OkStatus();
   return FieldError(
@@ -66,17 +66,15 @@ absl::Status CheckToken(const std::string& token_file,
 
 CallToken TokenFor(const std::string& token_file, const std::string& address,
                    bool tls) {
-  const std::string path = PathOf(token_file);
-  if (path.empty() || !(tls || IsPrivate(address))) return nullptr;
-  const absl::StatusOr<std::shared_ptr<TokenFile>> file = FileAt(path);
+  if (token_file.empty() || !(tls || IsPrivate(address))) return nullptr;
+  const absl::StatusOr<std::shared_ptr<TokenFile>> file = FileAt(token_file);
   if (!file.ok()) return nullptr;
   return [file = *file] { return file->first(); };
 }
 
 std::string LocalToken(const std::string& token_file) {
-  const std::string path = PathOf(token_file);
-  if (path.empty()) return "";
-  const absl::StatusOr<std::shared_ptr<TokenFile>> file = FileAt(path);
+  if (token_file.empty()) return "";
+  const absl::StatusOr<std::shared_ptr<TokenFile>> file = FileAt(token_file);
   return file.ok() ? (*file)->first() : "";
 }
 

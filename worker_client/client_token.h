@@ -10,13 +10,16 @@
 
 namespace agg {
 
-// All take ClientOptions::token_file, where "" is AGG_TOKEN_FILE of the
-// environment; "" there, too: no token. Thread-safe.
+// `token_file`, or AGG_TOKEN_FILE of the environment in place of "". Called
+// once for each client: later another thread may change the environment.
+std::string WithTokenEnvironment(const std::string& token_file);
+
+// The others take what that returns, and "" is no token. Thread-safe.
 
 // OK if there is no token, or the file has one and it may go to `address`
 // ("host:port", or a Unix socket as LocalSocketTarget names it): with `tls`
 // anywhere, without it loopback and Unix sockets. INVALID_ARGUMENT names the
-// file, or the address, and the reason; UNAVAILABLE: the file cannot be read.
+// file, or the address, and the reason.
 absl::Status CheckToken(const std::string& token_file,
                         const std::string& address, bool tls);
 

@@ -53,7 +53,11 @@ absl::StatusOr<v1::JoinReply> JoinJob(const ClientOptions& options,
   const absl::Time deadline = absl::Now() + options.connect_timeout;
   absl::Duration pause = absl::Milliseconds(20);
   WaitReport report(options, ClientEvent::Kind::kWaiting);
-  absl::Status waited_for;  // why there was no answer so far
+  // Only of what is said or returned, since it may connect once more.
+  const auto explain = [&](const grpc::Status& status) {
+    return FromGrpc(status, coordinator, options.observer ? "Observe" : "Join");
+  };
+  grpc::Status waited_for;  // why there was no answer so far
   while (true) {
     v1::JoinReply reply;
     grpc::ClientContext context;
@@ -62,20 +66,21 @@ absl::StatusOr<v1::JoinReply> JoinJob(const ClientOptions& options,
                                     ? stub->Observe(&context, observe, &reply)
                                     : stub->Join(&context, join, &reply);
     if (status.ok()) return reply;
-    const absl::Status failure =
-        FromGrpc(status, coordinator, options.observer ? "Observe" : "Join");
     // The server may not be there yet, or wait for its other shards.
     const bool lost = IsConnectionLoss(status);
-    if (lost) waited_for = failure;
-    const bool late = absl::IsDeadlineExceeded(failure);
-    if (!lost && !late) return failure;
+    if (lost) waited_for = status;
+    const bool late =
+        status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+    if (!lost && !late) return explain(status);
     const absl::Time now = absl::Now();
     if (late || now + pause >= deadline) {
       // A reason says more than that time has passed.
-      return OutOfTime(waited_for.ok() ? failure : waited_for,
+      return OutOfTime(explain(waited_for.ok() ? status : waited_for),
                        options.connect_timeout);
     }
-    report.Say(std::string(failure.message()), now);
+    if (report.Due(now)) {
+      report.Say(std::string(explain(status).message()), now);
+    }
     // Not a plain sleep: this lets the channel go on resolving and connecting.
     channel->WaitForConnected(absl::ToChronoTime(now + pause));
     pause = std::min(2 * pause, absl::Milliseconds(500));

@@ -55,7 +55,7 @@ Membership::Membership(const ClientOptions& options, const Clock* clock)
 
 absl::StatusOr<std::unique_ptr<Membership>> Membership::Open(
     const ClientOptions& options, const Clock* clock) {
-  absl::Status status =
+  const absl::Status status =
       CheckToken(options.token_file, options.coordinator, options.tls.any());
   if (!status.ok()) return status;
   auto membership = std::unique_ptr<Membership>(new Membership(options, clock));
@@ -66,11 +66,6 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Open(
     absl::StatusOr<v1::JoinReply> joined =
         JoinJob(options, membership->name_, channel.get(), stub.get());
     if (!joined.ok()) return joined.status();
-    for (int i = 1; i < joined->shards_size(); ++i) {
-      status =
-          CheckToken(options.token_file, joined->shards(i), options.tls.any());
-      if (!status.ok()) return status;
-    }
     membership->finished_ = joined->finished();
     membership->Replace(
         std::make_shared<JobView>(options, *std::move(joined), channel),

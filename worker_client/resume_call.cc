@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -17,61 +18,61 @@
 namespace agg {
 namespace {
 
-using Reply = absl::StatusOr<v1::JoinReply>;
-
 absl::Duration Left(const Returner& returner, const RecoveryWindow& window) {
   return std::min(window.end() - returner.clock->Now(),
                   returner.deadline - absl::Now());
 }
 
-Reply Observe(const Returner& returner, v1::Coordinator::Stub* stub,
-              absl::Time deadline, grpc::Status* status) {
+// One call, and what came of it.
+struct Attempt {
+  absl::string_view call;
+  grpc::Status status;
+  v1::JoinReply reply;
+};
+
+Attempt Observe(const Returner& returner, v1::Coordinator::Stub* stub,
+                absl::Time deadline) {
   v1::ObserveRequest request;
   request.set_protocol_version(kProtocolVersion);
-  v1::JoinReply reply;
+  Attempt attempt{"Observe", {}, {}};
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(deadline));
   CancelSource::Registration registration(returner.fate, &context);
-  *status = stub->Observe(&context, request, &reply);
-  if (!status->ok()) {
-    return FromGrpc(*status, returner.coordinator, "Observe");
-  }
-  reply.set_session(returner.session);
-  return reply;
+  attempt.status = stub->Observe(&context, request, &attempt.reply);
+  attempt.reply.set_session(returner.session);
+  return attempt;
 }
 
-Reply Join(const Returner& returner, v1::Coordinator::Stub* stub,
-           absl::Time deadline, grpc::Status* status) {
+Attempt Join(const Returner& returner, v1::Coordinator::Stub* stub,
+             absl::Time deadline) {
   v1::JoinRequest request = MakeJoinRequest(*returner.options);
   request.set_resume_session(returner.session);
   if (returner.held.any) {
     request.set_resume_version(returner.held.version);
     request.set_resume_made(returner.held.made);
   }
-  v1::JoinReply reply;
+  Attempt attempt{"Join", {}, {}};
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(deadline));
   CancelSource::Registration registration(returner.fate, &context);
-  *status = stub->Join(&context, request, &reply);
-  if (!status->ok()) return FromGrpc(*status, returner.coordinator, "Join");
-  return reply;
+  attempt.status = stub->Join(&context, request, &attempt.reply);
+  return attempt;
 }
 
-Reply ResumeOnce(const Returner& returner,
-                 const std::shared_ptr<grpc::Channel>& channel,
-                 absl::Duration longest, grpc::Status* status) {
+Attempt ResumeOnce(const Returner& returner,
+                   const std::shared_ptr<grpc::Channel>& channel,
+                   absl::Duration longest) {
   v1::Coordinator::Stub stub(channel);
   const absl::Time deadline =
       absl::Now() + std::min(longest, kResumeCallTimeout);
-  if (returner.observes) return Observe(returner, &stub, deadline, status);
-  Reply joined = Join(returner, &stub, deadline, status);
-  if (!absl::IsFailedPrecondition(joined.status())) return joined;
+  if (returner.observes) return Observe(returner, &stub, deadline);
+  Attempt joined = Join(returner, &stub, deadline);
+  if (joined.status.error_code() != grpc::StatusCode::FAILED_PRECONDITION) {
+    return joined;
+  }
   // Nobody joins a job that has finished; what is left of it can be pulled.
-  grpc::Status observed;
-  Reply finished = Observe(returner, &stub, deadline, &observed);
-  if (!finished.ok() || !finished->finished()) return joined;
-  *status = observed;
-  return finished;
+  Attempt finished = Observe(returner, &stub, deadline);
+  return finished.status.ok() && finished.reply.finished() ? finished : joined;
 }
 
 // Not a plain sleep: it lets a channel go on resolving and connecting, and ends
@@ -100,33 +101,40 @@ absl::Status TriedForRecovery(const absl::Status& failure,
                    absl::FormatDuration(options.recovery_window), ")"));
 }
 
-Reply ResumeJob(const Returner& returner,
-                std::shared_ptr<grpc::Channel>* channel, RecoveryWindow* window,
-                WaitReport* report) {
-  absl::Status
-      reason;  // why there was no answer: says more than that none came
+absl::StatusOr<v1::JoinReply> ResumeJob(const Returner& returner,
+                                        std::shared_ptr<grpc::Channel>* channel,
+                                        RecoveryWindow* window,
+                                        WaitReport* report) {
+  // Only of what is said or returned, since it may connect once more.
+  const auto explain = [&](const Attempt& attempt) {
+    return FromGrpc(attempt.status, returner.coordinator, attempt.call);
+  };
+  Attempt reason;  // no answer, and why: says more than that none came
   while (true) {
     absl::Status fate = returner.fate->status();
     if (!fate.ok()) return fate;
-    grpc::Status status;
-    Reply reply =
-        ResumeOnce(returner, *channel, Left(returner, *window), &status);
-    if (reply.ok()) return reply;
+    Attempt attempt = ResumeOnce(returner, *channel, Left(returner, *window));
+    const grpc::Status& status = attempt.status;
+    if (status.ok()) return std::move(attempt.reply);
     fate = returner.fate->status();
     if (!fate.ok()) return fate;
     const bool silent =
         status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
-    if (!silent && !IsConnectionLoss(status)) return reply;
-    if (!silent || reason.ok()) {
-      reason = absl::UnavailableError(reply.status().message());
-    }
+    if (!silent && !IsConnectionLoss(status)) return explain(attempt);
+    if (!silent || reason.status.ok()) reason = attempt;
     const absl::optional<absl::Duration> pause =
         window->AfterFailure(returner.clock->Now(), absl::ZeroDuration());
-    if (absl::Now() >= returner.deadline) {
-      return absl::DeadlineExceededError(reason.message());
+    const absl::Time now = absl::Now();
+    if (now >= returner.deadline) {
+      return absl::DeadlineExceededError(explain(reason).message());
     }
-    if (!pause.has_value()) return TriedForRecovery(reason, *returner.options);
-    report->Say(std::string(reason.message()), absl::Now());
+    if (!pause.has_value()) {
+      return TriedForRecovery(absl::UnavailableError(explain(reason).message()),
+                              *returner.options);
+    }
+    if (report->Due(now)) {
+      report->Say(std::string(explain(reason).message()), now);
+    }
     if (silent) {
       *channel =
           MakeChannel(returner.coordinator.address, returner.coordinator.tls,

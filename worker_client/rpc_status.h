@@ -24,8 +24,10 @@ struct ShardName {
 std::string ToString(const ShardName& shard);
 
 // Same code; the message says which shard, in which call, what it answered
-// and what to do about it. Where there was no connection and TLS is why, it
-// says how (server/tls/tls_diagnosis.h), which may take a second.
+// and what to do about it. Where no connection could be made it makes one more
+// and says so if TLS is why (server/tls/tls_diagnosis.h): that blocks while the
+// name is resolved, and for a second. REQUIRES: in a loop, only of what is said
+// or returned.
 absl::Status FromGrpc(const grpc::Status& status, const ShardName& shard,
                       absl::string_view call);
 

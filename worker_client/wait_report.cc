@@ -4,9 +4,10 @@
 namespace agg {
 
 void WaitReport::Say(const std::string& reason, absl::Time now) {
-  if (!options_.on_event || reason == said_ || now < next_) return;
-  said_ = reason;
+  if (!Due(now)) return;
   next_ = now + kSayAgain;
+  if (reason == said_) return;
+  said_ = reason;
   ClientEvent event;
   event.kind = kind_;
   event.message = reason;

@@ -10,8 +10,8 @@
 
 namespace agg {
 
-// Tells on_event the reason at once, and again when it has changed, but not
-// more often than each kSayAgain. Thread-compatible.
+// Tells on_event the reason at once, and again when it has changed. Looks at it
+// not more often than each kSayAgain. Thread-compatible.
 class WaitReport {
  public:
   static constexpr absl::Duration kSayAgain = absl::Seconds(5);
@@ -20,6 +20,8 @@ class WaitReport {
   WaitReport(const ClientOptions& options, ClientEvent::Kind kind)
       : options_(options), kind_(kind) {}
 
+  // Whether Say would look at a reason: otherwise none has to be found.
+  bool Due(absl::Time now) const { return options_.on_event && now >= next_; }
   void Say(const std::string& reason, absl::Time now);
 
  private:

@@ -2,6 +2,9 @@
 // stands in brackets.
 #include "server/base/address.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <algorithm>
 
 #include "absl/status/status.h"
@@ -85,7 +88,11 @@ std::string FormatAddress(const Address& address) {
 }
 
 bool IsLoopback(absl::string_view host) {
-  return host == "localhost" || host == "::1" || absl::StartsWith(host, "127.");
+  if (host == "localhost" || host == "::1") return true;
+  // Not by its first letters: "127.example.org" is a name of anybody's.
+  in_addr ipv4;
+  return inet_pton(AF_INET, std::string(host).c_str(), &ipv4) == 1 &&
+         ntohl(ipv4.s_addr) >> 24 == 127;
 }
 
 }  // namespace agg

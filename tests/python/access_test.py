@@ -1,8 +1,10 @@
 """Jobs with identities, and the package's workers and observers."""
 
+import os
 import pathlib
 import tempfile
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -37,12 +39,26 @@ class AccessTest(JobCase):
     def test_who_has_a_token_gets_in(self):
         self.train(token_file=self.folder / "alice")
 
+    def test_from_the_environment(self):
+        with mock.patch.dict(os.environ,
+                             AGG_TOKEN_FILE=str(self.folder / "alice")):
+            self.train()
+
     def test_who_has_none_does_not(self):
         with self.assertRaises(agg.NotAllowed) as caught:
             self.train()
         self.assertEqual(caught.exception.code, "UNAUTHENTICATED")
         with self.assertRaises(agg.NotAllowed):
             agg.Observer(self.server.address)
+
+    def test_a_token_that_cannot_be_read(self):
+        (self.folder / "empty").write_text("\n")
+        for name, said in (("missing", "No such file"),
+                           (".", "not a regular file"),
+                           ("empty", "no token")):
+            with self.subTest(name), self.assertRaisesRegex(
+                    agg.ManifestError, f"^token_file is .*{said}.*; allowed: "):
+                self.train(token_file=self.folder / name)
 
     def test_who_may_not_do_this(self):
         with self.assertRaises(agg.NotAllowed) as caught:

@@ -176,6 +176,8 @@ class ClientTest(JobCase):
                            {"w": [1.0]}):
             with self.assertRaisesRegex(agg.ManifestError, "float32"):
                 agg.Client(parameters, server.address, 0)
+        with self.assertRaisesRegex(agg.ManifestError, "manifest"):
+            agg.Client({}, server.address, 0)
         with self.assertRaisesRegex(agg.ManifestError, "coordinator is None"):
             agg.Client(x, rank=0)
         with self.assertRaisesRegex(agg.ManifestError, "rank"):

@@ -23,6 +23,10 @@ for name, path in (("AGG_SERVER", "server/agg_server"),
 # With it, a print of two words is more than one write, and the lines of workers
 # that share an output mix.
 os.environ.pop("PYTHONUNBUFFERED", None)
+# Of the person's own job.
+for name in ("AGG_COORDINATOR", "AGG_TLS_CA", "AGG_TLS_CERTIFICATE",
+             "AGG_TLS_KEY", "AGG_TLS_SERVER_NAME", "AGG_TOKEN_FILE"):
+    os.environ.pop(name, None)
 
 import agg_server as agg  # pylint: disable=wrong-import-position
 

@@ -73,6 +73,9 @@ class LaunchTest(unittest.TestCase):
             for text, message in (
                     ('combination { rule: "sum" }\n'
                      'learning_rate { rate: 0.5 }', ""),
+                    ('# workers: 1\n job: "x" workers: 2\n'
+                     'combination { rule: "sum" }\n'
+                     'learning_rate { rate: 0.5 }', ""),
                     ('shards: "127.0.0.1:1"\n', "names shards; allowed: none"),
                     ("no_such_field: 1", "no_such_field")):
                 with open(path, "w") as file:

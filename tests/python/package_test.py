@@ -8,12 +8,15 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
+import types
 import unittest
+from unittest import mock
 
 import numpy as np
 
 from tests.python.job_case import PACKAGE, WAIT, JobCase, agg
-from agg_server import errors, local_server
+from agg_server import _abi, _session, errors, local_server
 from agg_server._abi import library_path
 from agg_server.outcome import Outcome
 
@@ -155,6 +158,68 @@ def _libc():
     return re.search(r"\S+/libc\.so\.6$", maps, re.MULTILINE).group(0)
 
 
+class SlowInterrupt:
+    """A library whose agg_interrupt comes late: it waits for `go`, and then
+    ends the round that runs. In the first round somebody calls it."""
+
+    def __init__(self):
+        self.go, self._called = threading.Event(), threading.Event()
+        self._runs = self._ended = False
+        self.session, self._caller = None, None
+
+    def agg_interrupt(self, _):
+        self._called.set()
+        self.go.wait(WAIT)
+        self._ended = self._runs
+
+    def agg_push_pull(self, *_):
+        if self._caller is None:
+            self._caller = threading.Thread(target=self.session.interrupt)
+            self._caller.start()
+            self._called.wait(WAIT)
+            return 0  # for itself, at the same time
+        self._runs = True
+        self.go.set()
+        self._caller.join(WAIT)
+        self._runs = False
+        return 1 if self._ended else 0
+
+    def agg_error(self):
+        return b"interrupted"
+
+
+class InterruptTest(unittest.TestCase):
+
+    def test_one_of_the_round_before(self):
+        library = SlowInterrupt()
+        rounds = []
+
+        class Lock:
+            """Of the handle. The second round may have to wait for it."""
+            lock = threading.RLock()
+
+            def __enter__(self):
+                if rounds and threading.current_thread() is main:
+                    library.go.set()
+                self.lock.acquire()
+
+            def __exit__(self, *_):
+                self.lock.release()
+
+        main = threading.current_thread()
+        session = object.__new__(_session.Session)
+        session.__dict__.update(
+            _lib=library, _handle=1, _process=os.getpid(), _left=False,
+            _handle_lock=Lock(), close=lambda: None)
+        library.session = session
+        none = types.SimpleNamespace(array=None, count=0)
+        with mock.patch.object(_session, "inside", mock.Mock()):
+            for _ in range(2):
+                rounds.append(session._round_here(
+                    none, _abi.PushInfo(), none, _abi.OutcomeStruct()))
+        self.assertEqual(rounds, [(0, "")] * 2)
+
+
 class LocalServerTest(JobCase):
 
     def test_the_text_form(self):
@@ -167,6 +232,26 @@ class LocalServerTest(JobCase):
             'rule {\n  kind: "add"\n}\nshards: "h:1"\nshards: "h:2"\n'
             'groups {\n  name: "n"\n}\n')
 
+    def test_what_a_text_form_names(self):
+        for text, workers, shards in (
+                ("", False, False),
+                ('job: "x" shards: "h:1"', False, True),
+                ('rule { a: 1 }shards:["h:1"]', False, True),
+                ("job: 'x' workers: 3", True, False),
+                ("# workers: 3 shards: 'h:1'", False, False),
+                ("workers # of two hosts\n : 3", True, False),
+                ("job: 'it\\'s \" # ' shards: \"h:1\" # '", False, True),
+                ('a: " shards: \\" workers: 1 # " b: \'"\'', False, False),
+                ("krum { byzantine_workers: 1 }", False, False)):
+            with self.subTest(text):
+                if shards:
+                    with self.assertRaisesRegex(agg.Error, "names shards"):
+                        local_server.job_text(2, text)
+                else:
+                    self.assertEqual(local_server.job_text(2, text),
+                                     text + "\nworkers: 2" * (not workers)
+                                     + "\n")
+
     def test_a_server_that_does_not_start_says_why(self):
         with self.assertRaisesRegex(agg.Error, 'rule is "median"'):
             agg.LocalServer(rule="median", lr=1.0)
@@ -175,11 +260,22 @@ class LocalServerTest(JobCase):
         for options, said in (
                 ({"shards": 0, "lr": 1.0}, "shards is 0; allowed: 1 or more"),
                 ({}, "lr is None; allowed: a number > 0"),
-                ({"optimizer": {"kind": "adamw"}}, "lr is None")):
+                ({"optimizer": {"kind": "adamw"}}, "lr is None"),
+                ({"optimizer": "none", "config": {"optimizer": {}}},
+                 "lr is None"),
+                ({"optimizer": "add", "config": {"optimizer": {"kind": "sgd"}}},
+                 "lr is None")):
             with self.subTest(options=options), \
                     self.assertRaisesRegex(agg.ManifestError, said):
                 agg.LocalServer(**options)
         agg.LocalServer(config={"learning_rate": {"rate": 1.0}}).close()
+
+    def test_an_optimizer_of_the_configuration_wins(self):
+        for kind in ("none", "add"):
+            with agg.LocalServer(config={"optimizer": {"kind": kind}}) as server:
+                with agg.Client({"w": np.zeros(1, np.float32)},
+                                server.address, 0) as client:
+                    self.assertEqual(client.job.optimizer, kind)
 
     def test_one_that_is_forgotten_ends(self):
         server = agg.LocalServer(shards=2, lr=1.0)

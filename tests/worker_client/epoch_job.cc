@@ -336,6 +336,11 @@ int EpochJob::frames(int shard) const {
   return shards_[shard].frames;
 }
 
+std::vector<std::string> EpochJob::authorizations(int shard) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return shards_[shard].authorizations;
+}
+
 std::vector<v1::PushFrame> EpochJob::trips(int shard) const {
   std::lock_guard<std::mutex> lock(mutex_);
   return shards_[shard].trips;

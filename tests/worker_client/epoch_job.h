@@ -84,6 +84,8 @@ class EpochJob {
   std::vector<v1::JoinRequest> joins() const;
   std::vector<Used> used() const;
   int frames(int shard) const;
+  // What its Push streams presented as `authorization`, "": nothing.
+  std::vector<std::string> authorizations(int shard) const;
   // The frames of trips, without their payload.
   std::vector<v1::PushFrame> trips(int shard) const;
   int pulls() const;
@@ -112,6 +114,7 @@ class EpochJob {
     Row row;
     int frames = 0;
     int reads = kAll;  // so many frames are not stalled
+    std::vector<std::string> authorizations;
     std::vector<v1::PushFrame> trips;
   };
 

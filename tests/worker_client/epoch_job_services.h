@@ -27,6 +27,15 @@ class EpochJob::ShardService : public v1::Shard::Service {
       grpc::ServerReaderWriter<v1::PushAck, v1::PushFrame>* stream) override {
     v1::PushFrame frame;
     Trip trip;
+    {
+      const auto& metadata = context->client_metadata();
+      const auto found = metadata.find("authorization");
+      std::lock_guard<std::mutex> lock(job_->mutex_);
+      job_->shards_[shard_].authorizations.push_back(
+          found == metadata.end()
+              ? ""
+              : std::string(found->second.data(), found->second.size()));
+    }
     while (stream->Read(&frame)) {
       v1::PushAck ack;
       bool acknowledged = false;

@@ -11,6 +11,7 @@
 #include "proto/byte_buffer_frame.h"
 #include "proto/crc32c.h"
 #include "proto/manifest_message.h"
+#include "server/base/local_socket.h"
 #include "tests/worker_client/fake_job_services.h"
 #include "tests/worker_client/fake_payload.h"
 
@@ -28,6 +29,10 @@ FakeJob::FakeJob(Manifest manifest, Options options)
     builder.AddListeningPort(
         "127.0.0.1:" + std::to_string(i == 0 ? options_.port : 0),
         grpc::InsecureServerCredentials(), &port);
+    if (!options_.local_sockets.empty()) {
+      builder.AddListeningPort(LocalSocketTarget(LocalSocket(i)),
+                               grpc::InsecureServerCredentials());
+    }
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
     builder.RegisterService(shard.get());
     if (i == 0) builder.RegisterService(coordinator.get());
@@ -36,6 +41,10 @@ FakeJob::FakeJob(Manifest manifest, Options options)
     services_.push_back(std::move(shard));
   }
   services_.push_back(std::move(coordinator));
+}
+
+std::string FakeJob::LocalSocket(int shard) const {
+  return options_.local_sockets + "-" + std::to_string(shard);
 }
 
 FakeJob::~FakeJob() {
@@ -56,7 +65,12 @@ v1::JoinReply FakeJob::Describe() const {
   reply.set_seeded(!versions_.empty());
   reply.set_finished(finished_);
   if (!versions_.empty()) reply.set_version(versions_.size() - 1);
-  for (const std::string& address : addresses_) reply.add_shards(address);
+  for (int i = 0; i < options_.num_shards; ++i) {
+    const bool said = i > 0 && !options_.said_address.empty();
+    reply.add_shards(said ? options_.said_address : addresses_[i]);
+    if (options_.local_sockets.empty()) continue;
+    reply.add_local_sockets(LocalSocket(i));
+  }
   *reply.mutable_manifest() = ToProto(manifest_);
   reply.set_push_dtype(static_cast<v1::DType>(options_.push_dtype));
   reply.set_pull_dtype(static_cast<v1::DType>(options_.pull_dtype));

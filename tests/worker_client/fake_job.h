@@ -35,6 +35,10 @@ class FakeJob {
     bool takes_trips = false;  // P41; else it does not see what goes along
     int64_t lease_ms = 30000;
     int port = 0;  // of shard 0; 0: any
+    // What Join says in place of the others' addresses; "": those.
+    std::string said_address;
+    // Unix sockets of this name and "-", the ordinal; "": there are none.
+    std::string local_sockets;
     // Where each shard is said to give regions (P39), by ordinal; their lives
     // are 1, 2, .. then.
     std::vector<std::string> region_sockets;
@@ -105,6 +109,7 @@ class FakeJob {
     int trips = 0;
   };
 
+  std::string LocalSocket(int shard) const;
   v1::JoinReply Describe() const;  // with mutex_ held
   // Stores a frame's slices; true when the shard has all.
   bool Land(int shard, const v1::PushFrame& frame);

@@ -28,7 +28,7 @@ struct AggctlResult {
 // Used by one thread.
 class AdminClient {
  public:
-  // Connects with the first call. `token_file`: ClientOptions::token_file.
+  // Connects with the first call. `token_file`: a path; "": no token.
   // REQUIRES: CheckTlsOptions(tls) is OK.
   AdminClient(const std::string& address, absl::Duration timeout,
               const TlsOptions& tls = {}, const std::string& token_file = "");

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "worker_client/client_token.h"
 #include "worker_client/tls_environment.h"
 #include "worker_client/tools/admin_client.h"
 #include "worker_client/tools/aggctl_commands.h"
@@ -36,6 +37,7 @@ int Main(const std::vector<std::string>& arguments) {
     return Fail({kAggctlUsage, std::string(flags.status().message())});
   }
   flags->tls = WithTlsEnvironment(flags->tls);
+  flags->token_file = WithTokenEnvironment(flags->token_file);
   const AggctlOutput output = {Print, isatty(STDOUT_FILENO) != 0};
   AggctlResult result;
   if (!flags->text.empty()) {

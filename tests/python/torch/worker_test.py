@@ -144,6 +144,22 @@ class WorkerTest(JobCase):
 
         self.assertEqual(self.team(2, work), [1.0, 1.0])
 
+    def test_who_waits_for_the_seed_connects_as_the_worker(self):
+        said = {"tls_ca": "ca.pem", "tls_certificate": "own.pem",
+                "tls_key": "own.key", "tls_server_name": "a",
+                "token_file": "token", "tls": agg.Tls("other.pem")}
+
+        class Connected(Exception):
+            """As far as this test goes."""
+
+        with mock.patch.object(_seed, "Session", side_effect=Connected) as \
+                session, self.assertRaises(Connected):
+            agg.Worker(model(), "h:1", 1, seed="rank0", copy_threads=2,
+                       **said)
+        options = session.call_args.kwargs["options"]
+        self.assertLessEqual(options.pop("connect_timeout"), 30)
+        self.assertEqual(options, said)
+
     def test_a_step_without_backward_says_what_is_missing(self):
         server = self.serve(workers=1, lr=1.0)
         with agg.Worker(model(), server.address, 0) as worker:

@@ -50,7 +50,9 @@ TEST(AddressTest, Loopback) {
   for (const char* host : {"localhost", "127.0.0.1", "127.1.2.3", "::1"}) {
     EXPECT_TRUE(IsLoopback(host)) << host;
   }
-  for (const char* host : {"0.0.0.0", "10.0.0.1", "::", "localhost.org"}) {
+  for (const char* host :
+       {"0.0.0.0", "10.0.0.1", "::", "localhost.org", "127.", "127.example.org",
+        "127.0.0.1.example.org", "127.0.0.256", "128.0.0.1"}) {
     EXPECT_FALSE(IsLoopback(host)) << host;
   }
 }

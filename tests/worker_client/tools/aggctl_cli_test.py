@@ -18,8 +18,8 @@ CONFIG = "workers: 1\nlearning_rate { rate: 0.1 }\n"
 WAIT = 60  # a test that needs as long has failed
 
 
-def aggctl(*arguments, coordinator=None):
-    environment = {"PATH": "/usr/bin:/bin"}
+def aggctl(*arguments, coordinator=None, **environment):
+    environment["PATH"] = "/usr/bin:/bin"
     if coordinator:
         environment["AGG_COORDINATOR"] = coordinator
     return subprocess.run([AGGCTL, *arguments], env=environment, text=True,
@@ -95,6 +95,13 @@ class AggctlTest(unittest.TestCase):
             self.assert_fails(
                 aggctl("status", "--timeout=0.2", coordinator=address), 3,
                 "cannot reach " + address)
+
+    def test_a_token_of_the_environment_that_is_not_there(self):
+        for arguments, path in (([], "/of/environment"),
+                                (["--token-file=/said"], "/said")):
+            run = aggctl("status", *arguments, coordinator="127.0.0.1:1",
+                         AGG_TOKEN_FILE="/of/environment")
+            self.assert_fails(run, 5, f'token_file is "{path}"')
 
     def test_somebody_connects_and_does_not_answer(self):
         listener = socket.socket()

@@ -6,6 +6,7 @@ then, so that Python can handle Ctrl-C, and that costs no thread of Python's.
 
 from __future__ import annotations
 
+import ctypes
 import os
 from typing import Any, Sequence
 
@@ -33,7 +34,8 @@ class Memories:
         self._items = list(self.array)
         self._has_dtype = struct is _abi.View
         # The same as numbers: pointer, number of elements, dtype.
-        self._words = np.frombuffer(self.array, np.uint64).reshape(count, -1)
+        self._words = np.frombuffer(self.array, np.uint64).reshape(
+            count, ctypes.sizeof(struct) // 8)
 
     def fill_floats(self, pointers: Sequence[int], counts: Any) -> "Memories":
         """float32, all of them; counts: an array. In a fraction of fill()'s

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from typing import Optional
+from typing import Any, Mapping
 
 from agg_server._session import Session
 from agg_server.errors import NotNow, ShardLost, Timeout
-from agg_server.tls import Path, Tls
 
 _POLL_SECONDS = 0.2
 
 
 def await_seed(coordinator: str, timeout: float,
-               tls: Optional[Tls] = None,
-               token_file: Optional[Path] = None) -> None:
-    """Until somebody has seeded the job. Timeout: nobody did in time (s)."""
+               options: Mapping[str, Any]) -> None:
+    """Until somebody has seeded the job. Timeout: nobody did in time (s).
+    options: of Session; those that let it in count."""
+    own = {name: value for name, value in options.items()
+           if name == "token_file" or name.startswith("tls")}
     deadline = time.monotonic() + timeout
     while True:
         left = deadline - time.monotonic()
@@ -25,8 +26,7 @@ def await_seed(coordinator: str, timeout: float,
         session = None
         try:
             session = Session([], coordinator, observer=True,
-                              options={"connect_timeout": left, "tls": tls,
-                                       "token_file": token_file})
+                              options={"connect_timeout": left, **own})
             session.latest_version()
             return
         except NotNow:

@@ -82,7 +82,8 @@ class Session(Calls):
         """On this thread. None: a signal has ended it, and its handler has
         returned; or could not end it."""
         self._check_usable()
-        self._interrupted = False
+        with self._handle_lock:  # behind interrupt() of the round before
+            self._interrupted = False
         entrance = inside()
         try:
             if not entrance.enter(self):

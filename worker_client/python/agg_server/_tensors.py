@@ -86,10 +86,6 @@ class Staging:
                                              dtype=dtype, device="cpu")
         return self._buffers[key]
 
-    def targets(self) -> list[torch.Tensor]:
-        """float32, one for each tensor."""
-        return [self.buffer(i) for i in range(len(self._shapes))]
-
 
 def memory_of(tensor: torch.Tensor) -> Memory:
     """For the client. The tensor is in this process's memory, contiguous."""

@@ -53,13 +53,18 @@ def text_form(fields: Mapping[str, Value], indent: str = "") -> str:
     return "".join(lines)
 
 
+# Of the text form: a string, or a comment.
+_NO_FIELD = re.compile(r"""#.*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""")
+
+
 def job_text(workers: int, text: str) -> str:
     """A configuration in text form whose shards LocalServer says, and whose
     workers it says where the text does not. Raises Error: it names shards."""
-    if re.search(r"^\s*shards\s*:", text, re.MULTILINE):
+    fields = _NO_FIELD.sub(" ", text)
+    if re.search(r"\bshards\s*:", fields):
         raise Error("the configuration names shards; allowed: none, since "
                     "they are started here, on ports that are free")
-    named = re.search(r"^\s*workers\s*:", text, re.MULTILINE)
+    named = re.search(r"\bworkers\s*:", fields)
     return text + ("" if named else f"\nworkers: {workers}") + "\n"
 
 
@@ -73,9 +78,11 @@ def job_fields(workers: int, rule: str, lr: Optional[float],
     fields: dict[str, Value] = {"job": job, "workers": workers,
                                 "combination": {"rule": rule},
                                 "optimizer": kind}
-    if lr is None and kind.get("kind") == "add":
+    wins = (config or {}).get("optimizer", kind)
+    name = wins.get("kind") if isinstance(wins, Mapping) else None
+    if lr is None and name == "add":
         lr = 1.0
-    if lr is None and kind.get("kind") != "none" and \
+    if lr is None and name != "none" and \
             "learning_rate" not in (config or {}):
         raise ManifestError('lr is None; allowed: a number > 0, or another '
                             'optimizer: "none" and "add" need none')

@@ -108,7 +108,7 @@ class Worker:
         address = coordinator_of(coordinator)
         if seed == "rank0" and self.rank != 0:
             await_seed(address, options.get("connect_timeout") or 30.0,
-                       options.get("tls"), options.get("token_file"))
+                       options)
         self._session = Session(manifest, address, self.rank, options=options)
         try:
             self._check_mode(overlap)
