@@ -200,6 +200,10 @@ RoundOperation AggClient::MakeRound(
       operations_->Round(gradient, /*whole=*/true, info, parameters, {}));
 }
 
+RoundOperation AggClient::ResumeRound(const RoundOperation& cancelled) {
+  return Handle(operations_->Resume(cancelled.state_));
+}
+
 Operation AggClient::StartPush(absl::Span<const TensorView> gradient) {
   return Operation(operations_->PushSome(gradient));
 }

@@ -89,7 +89,8 @@ void AuditLog::Add(const AuditedPush& push) {
   std::string error;
   {
     MutexLock lock(&mutex_);
-    if (fd_ < 0) return;
+    if (fd_ < 0 || (push.row == last_ && !push.rewound)) return;
+    last_ = push.row;
     error = Write(absl::StrCat(ToLine(push), "\n"));
   }
   if (!error.empty()) on_error_(absl::StrCat(path_, ": ", error));

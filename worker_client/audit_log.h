@@ -45,6 +45,7 @@ class AuditLog {
   AuditLog(const AuditLog&) = delete;
   AuditLog& operator=(const AuditLog&) = delete;
 
+  // Twice of one row, since a round that was cancelled has gone on: once.
   void Add(const AuditedPush& push);
 
  private:
@@ -57,6 +58,7 @@ class AuditLog {
   const std::function<void(const std::string&)> on_error_;
   Mutex mutex_;
   int fd_ ABSL_GUARDED_BY(mutex_) = -1;  // -1: nothing is written
+  RowName last_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace agg

@@ -23,8 +23,11 @@ ClientOperations::State ClientOperations::Start(State operation) {
 }
 
 ClientOperations::Row ClientOperations::MakeRow() {
-  auto made = std::make_shared<PushedRow>(
-      &core_->router(), core_->job().push_dtype, core_->version());
+  return WithOperation(std::make_shared<PushedRow>(
+      &core_->router(), core_->job().push_dtype, core_->version()));
+}
+
+ClientOperations::Row ClientOperations::WithOperation(Row made) {
   // They hold each other until the operation is done, and lets go.
   made->operation = std::make_shared<OperationState>(
       [core = core_, made](OperationState* self) {
@@ -188,28 +191,49 @@ ClientOperations::State ClientOperations::Round(
   if (!into.ok()) return Failed(into.status());
   const absl::StatusOr<TakenRow> taken = TakeRow(gradient, whole);
   if (!taken.ok()) return Failed(taken.status());
+  return MakeRound({*taken, info, *std::move(into)});
+}
+
+ClientOperations::State ClientOperations::MakeRound(RoundWork round) {
+  const auto work = std::make_shared<const RoundWork>(std::move(round));
   auto made = std::make_shared<OperationState>(
-      [core = core_, taken = *taken, info,
-       into = *into](OperationState* self) mutable {
+      [core = core_, work](OperationState* self) {
+        PullInto into = work->into;
         into.arrivals = self->arrivals.get();
         into.cancel = self->cancel();
         TripWish wish;
-        wish.info = &info;
+        wish.info = &work->info;
         wish.into = &into;
-        PushedRow& row = *taken.row;
-        if (taken.made) row.wish = &wish;
+        PushedRow& row = *work->taken.row;
+        // What was begun before goes on with ordinary calls.
+        if (work->taken.made && row.name.session == 0) row.wish = &wish;
         const absl::Status pushed = row.operation->Wait();
         const auto outcome =
             core->FinishRound(pushed, row.name, &row.row, wish);
         if (outcome.ok()) self->outcome = *outcome;
         return outcome.status();
       },
-      [row = taken->row](const absl::Status& reason) {
+      [row = work->taken.row](const absl::Status& reason) {
         row->operation->Cancel(reason);
         row->row.Cancel(reason);  // it may be pushed again, in its commit
       });
   made->arrivals = std::make_unique<PullArrivals>(&core_->router());
+  made->resume = [this, work] {
+    RoundWork again = *work;
+    again.taken.row =
+        WithOperation(std::make_shared<PushedRow>(*work->taken.row));
+    again.taken.made = true;
+    return MakeRound(std::move(again));
+  };
   return made;
+}
+
+ClientOperations::State ClientOperations::Resume(const State& cancelled) {
+  if (cancelled->resume == nullptr || !absl::IsCancelled(cancelled->status())) {
+    return Failed(absl::FailedPreconditionError(
+        "this operation is no round that was cancelled"));
+  }
+  return Start(cancelled->resume());
 }
 
 }  // namespace agg

@@ -52,12 +52,17 @@ class ClientOperations {
               const PushInfo& info,
               absl::Span<const MutableTensorView> parameters,
               const PullOptions& options);
+  // Goes on with a round that was cancelled, started.
+  State Resume(const State& cancelled);
 
  private:
   // A row on its way, and the operation that pushes it.
   struct PushedRow {
     PushedRow(const ShardRouter* router, DType dtype, uint64_t round)
         : row(router, dtype), round(round) {}
+    // The same, to be pushed again: the same bytes by the same name.
+    PushedRow(const PushedRow& former)
+        : row(former.row), round(former.round), name(former.name) {}
     GrowingRow row;
     const uint64_t round;
     // Set before the operation is run, by who runs it; else it stays null.
@@ -67,6 +72,8 @@ class ClientOperations {
   };
   using Row = std::shared_ptr<PushedRow>;
 
+  // Its operation, and the row itself.
+  Row WithOperation(Row row);
   Row MakeRow();
   // The open row of this version; null: there is none.
   Row open() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -78,6 +85,13 @@ class ClientOperations {
     Row row;
     bool made = false;  // nobody else knows it
   };
+  // What a round works on.
+  struct RoundWork {
+    TakenRow taken;
+    PushInfo info;
+    PullInto into;
+  };
+  State MakeRound(RoundWork work);
   // Takes the open row, or makes one, completed by `gradient`.
   absl::StatusOr<TakenRow> TakeRow(absl::Span<const TensorView> gradient,
                                    bool whole);

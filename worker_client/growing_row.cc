@@ -15,6 +15,15 @@ GrowingRow::GrowingRow(const ShardRouter* router, DType dtype)
       bound_(router->manifest().tensors.size()),
       has_(bound_.size()) {}
 
+GrowingRow::GrowingRow(const GrowingRow& row)
+    : router_(row.router_), dtype_(row.dtype_) {
+  MutexLock lock(&row.mutex_);
+  bound_ = row.bound_;
+  has_ = row.has_;
+  given_ = row.given_;
+  complete_ = row.complete_;
+}
+
 absl::Status GrowingRow::Give(absl::Span<const TensorView> views) {
   const auto some = router_->BindSome(views, dtype_);
   if (!some.ok()) return some.status();

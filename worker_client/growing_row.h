@@ -23,6 +23,9 @@ class GrowingRow {
  public:
   // REQUIRES: router outlives this.
   GrowingRow(const ShardRouter* router, DType dtype);
+  // What was given to `row`, to be pushed again: not cancelled.
+  GrowingRow(const GrowingRow& row);
+  GrowingRow& operator=(const GrowingRow&) = delete;
 
   // More tensors, whose memory must outlive the push. All or none:
   // INVALID_ARGUMENT as ShardRouter::BindSome, for a tensor that was given

@@ -14,6 +14,7 @@
 
 namespace agg {
 
+class AggClient;
 class OperationState;
 class ShardRouter;
 
@@ -44,6 +45,7 @@ class Operation {
   void OnDone(std::function<void()> callback);
 
  protected:
+  friend class AggClient;
   std::shared_ptr<OperationState> state_;
 };
 

@@ -57,6 +57,8 @@ class OperationState {
   RoundOutcome outcome;
   // Of what pulls, else null.
   std::unique_ptr<PullArrivals> arrivals;
+  // Of a round, else null: makes one that goes on where this one was cancelled.
+  std::function<std::shared_ptr<OperationState>()> resume;
 
  private:
   enum class Phase { kOpen, kRunning, kDone };

@@ -36,6 +36,7 @@ int main() {
   Need(&AggClient::LatestVersion);
   Need(&AggClient::PushPull);
   Need(&AggClient::MakeRound);
+  Need(&AggClient::ResumeRound);
   Need(&AggClient::StartPush);
   Need(&AggClient::StartCommit);
   Need(&AggClient::StartPull);

@@ -48,7 +48,7 @@ name='' system='' own='' venv='' shared='' tree='' version=''
 # report CASE COMMAND...: a case of the target.
 report() {
   if "${@:2}" >"$scratch/log" 2>&1; then
-    echo "ok      $name: $1: $(tail -n 1 "$scratch/log")"
+    echo "ok      $name: $1: $(tail -n 1 "$scratch/log" | sed 's/.*\r//')"
     passed=$((passed + 1))
   else
     tail -n 20 "$scratch/log"
@@ -146,7 +146,8 @@ install_torch() {
     'from importlib.metadata import version; print(version("torch"))')
   fetch tqdm matplotlib && install tqdm matplotlib || return 1
   if [[ $version != "$bench_version" ]]; then
-    fetch --no-deps "torch==${own_torch%+*}" && install --no-deps torch || return 1
+    # The same release, or the newest before it that this Python has.
+    fetch --no-deps "torch<=${own_torch%+*}" && install --no-deps torch || return 1
     rm -f "$system$own"/wheels/torch-*
   fi
   echo "$shared" >"$system$site/bench.pth"

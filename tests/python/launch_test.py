@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 from tests.python.job_case import PACKAGE, ROOT, WAIT, agg
 from agg_server import launch
@@ -66,6 +67,24 @@ class LaunchTest(unittest.TestCase):
             "--lr=1", "--optimizer=sgd", "--momentum=0.5", "--nesterov")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stdout, "sgd -3.25\n")
+
+    def test_flags_are_fields_with_either_kind_of_dash(self):
+        for flag in ("--weight-decay", "--weight_decay"):
+            options = launch.parse([flag, "0.5", "train.py"])
+            self.assertEqual(options.weight_decay, 0.5)
+
+    def test_workers_share_the_processors(self):
+        script = "import os\nprint(os.environ['OMP_NUM_THREADS'], flush=True)"
+        with mock.patch.dict(os.environ):
+            os.environ.pop("OMP_NUM_THREADS", None)
+            many = len(os.sched_getaffinity(0))
+            for workers, expected in ((1, many), (many + 1, 1)):
+                result = self.launch(script, f"-n{workers}",
+                                     "--coordinator=nobody:1")
+                self.assertEqual(result.stdout, f"{expected}\n" * workers)
+            os.environ["OMP_NUM_THREADS"] = "3"
+            result = self.launch(script, "--coordinator=nobody:1")
+            self.assertEqual(result.stdout, "3\n")
 
     def test_a_configuration_of_ones_own(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,10 +1,12 @@
 """Ctrl-C, exits, forks and lost processes; each in a process of its own."""
 
+import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 import unittest
@@ -124,16 +126,19 @@ class ProcessTest(JobCase):
         self.finish(process)
 
     def test_a_handler_runs_while_a_round_waits(self):
-        """The round is the same after it: its row counts once."""
+        """The round is the same after it: its row is pushed once."""
         server = self.serve(workers=2, lr=1.0)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        log = os.path.join(folder.name, "audit.log")
         process = self.start("""
-            client = agg.Client(arrays(), address, 0)
+            client = agg.Client(arrays(), address, 0, audit_log=sys.argv[2])
             # Not print(): the next signal may come before it returns.
             signal.signal(signal.SIGUSR1,
                           lambda *_: os.write(1, b"handled\\n"))
             tell_waits()
             say(client.step({"w": np.full(3, 2.0)}).ranks)
-            """, server.address)
+            """, server.address, log)
         self.read(process, "waits")
         for _ in range(3):
             process.send_signal(signal.SIGUSR1)
@@ -145,6 +150,10 @@ class ProcessTest(JobCase):
             np.testing.assert_array_equal(w, np.full(3, -1))
             self.read(process, "(0, 1)")
         self.finish(process)
+        with open(log, encoding="utf-8") as lines:
+            rows = [json.loads(line) for line in lines]
+        self.assertEqual([(row["attempt"], row["included"]) for row in rows],
+                         [(0, True)])
 
     def test_a_handler_may_close_the_client_whose_round_waits(self):
         server = self.serve(workers=3, lr=1.0)

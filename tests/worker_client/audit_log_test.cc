@@ -74,6 +74,22 @@ TEST(AuditLogTest, LinesAreAppended) {
   EXPECT_THAT(errors, IsEmpty());
 }
 
+TEST(AuditLogTest, ARowHasOneLineUnlessItsRoundIsGivenUp) {
+  const std::string path = FreshFile("once.log");
+  AuditLog log(path, [](const std::string&) {});
+  AuditedPush push = SomePush();
+  log.Add(push);
+  log.Add(push);  // asked again, by a round that was cancelled and goes on
+  EXPECT_THAT(LinesOf(path), ElementsAre(kLine));
+  push.rewound = true;
+  log.Add(push);
+  push = SomePush();
+  ++push.row.attempt;
+  log.Add(push);
+  log.Add(SomePush());
+  EXPECT_EQ(LinesOf(path).size(), 4u);
+}
+
 TEST(AuditLogTest, AnErrorIsSaidOnce) {
   std::vector<std::string> errors;
   const auto on_error = [&](const std::string& e) { errors.push_back(e); };

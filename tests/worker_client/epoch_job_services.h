@@ -289,9 +289,11 @@ class EpochJob::CoordinatorService : public v1::Coordinator::Service {
     grpc::Status status = check();
     if (!status.ok()) return status;
     const bool seed = request->kind() == v1::SEED;
-    const bool open =
-        seed ? job_->versions_.empty()
-             : !job_->versions_.empty() && request->round() == job_->newest();
+    const auto is_open = [&] {
+      if (seed) return job_->versions_.empty();
+      return !job_->versions_.empty() && request->round() == job_->newest();
+    };
+    const bool open = is_open();
     if (open && !seed && request->round() < job_->first_round_) {
       return {grpc::StatusCode::FAILED_PRECONDITION, "not its round"};
     }
@@ -309,7 +311,8 @@ class EpochJob::CoordinatorService : public v1::Coordinator::Service {
     }
     status = check();
     if (!status.ok()) return status;
-    if (open) job_->Publish(request);
+    // The same commit may have come twice.
+    if (is_open()) job_->Publish(request);
     if (seed) {
       outcome->set_epoch(job_->versions_[0].made);
       outcome->set_kind(v1::RoundOutcome::SEEDED);

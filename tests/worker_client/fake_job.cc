@@ -189,6 +189,12 @@ void FakeJob::HoldCommits() {
   hold_commits_ = true;
 }
 
+void FakeJob::ReleaseCommits() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  hold_commits_ = false;
+  changed_.notify_all();
+}
+
 void FakeJob::FailCommits(grpc::Status status) {
   std::lock_guard<std::mutex> lock(mutex_);
   commit_failure_ = std::move(status);

@@ -64,8 +64,9 @@ class FakeJob {
   void set_trip_corruption(int shard, std::function<bool(int count)> corrupts);
   // From now on, the shard's frames are left unread until the job ends.
   void StallPushes(int shard);
-  // Commits are not answered any more.
+  // Commits are not answered, until they are again.
   void HoldCommits();
+  void ReleaseCommits();
   // They are answered with this.
   void FailCommits(grpc::Status status);
 

@@ -232,10 +232,12 @@ class FakeJob::CoordinatorService : public v1::Coordinator::Service {
     }
     ++job_->commits_;
     job_->changed_.notify_all();
-    while (job_->hold_commits_) {
+    while (true) {
+      // Also of one that is not held any more: its client has gone.
       if (job_->stopping_ || context->IsCancelled()) {
         return grpc::Status::CANCELLED;
       }
+      if (!job_->hold_commits_) break;
       job_->changed_.wait_for(lock, std::chrono::milliseconds(10));
     }
     if (!job_->commit_failure_.ok()) return job_->commit_failure_;

@@ -1,5 +1,7 @@
 // Error feedback of int8 rows whose rounds outlive the end of an epoch: the
 // parameters are those of a job in which nothing was lost (P27).
+#include <functional>
+#include <future>
 #include <optional>
 
 #include "kernels/row_format.h"
@@ -112,6 +114,115 @@ TEST_F(FeedbackRecoveryTest, ARewindBeforeAnotherLossIsHeardOf) {
   ASSERT_TRUE(Step(0.7f).ok());
   Play(0.7f, true, &expected);
   EXPECT_EQ(parameters, expected);
+}
+
+// A round that was cancelled, and how it goes on: what the servers knew by then
+// makes no difference to what is left out of the next row (ErrorFeedback).
+class ResumedRoundTest : public FeedbackRecoveryTest {
+ protected:
+  // A round of g(0.3), cancelled at `moment`; then `meanwhile`, and it goes on.
+  RoundOutcome Resumed(const std::function<void()>& moment,
+                       const std::function<void()>& meanwhile) {
+    const Tensors gradient = Values(manifest, 0.3f);
+    RoundOperation round =
+        client->MakeRound(Read(gradient), {}, Write(&parameters));
+    auto pending =
+        std::async(std::launch::async, [&] { return round.Outcome(); });
+    moment();
+    round.Cancel();
+    EXPECT_TRUE(absl::IsCancelled(pending.get().status()));
+    meanwhile();
+    const auto outcome = client->ResumeRound(round).Outcome();
+    EXPECT_TRUE(outcome.ok()) << outcome.status();
+    return outcome.value_or(RoundOutcome());
+  }
+  void AwaitCommit() {
+    job.AwaitCommit(static_cast<int>(job.used().size()) + 2);
+  }
+  // The parameters are those of three rounds without any trouble.
+  void Check(const RoundOutcome& outcome) {
+    EXPECT_TRUE(outcome.included);
+    EXPECT_EQ(outcome.version, 2u);
+    ASSERT_TRUE(Step(0.7f).ok());
+    Tensors expected = seed;
+    for (const float scale : {0.5f, 0.3f, 0.7f}) Play(scale, true, &expected);
+    EXPECT_EQ(parameters, expected);
+    ASSERT_EQ(job.used().size(), 3u);
+    for (const EpochJob::Used& used : job.used()) EXPECT_EQ(used.attempt, 0u);
+  }
+};
+
+TEST_F(ResumedRoundTest, OfARoundThatHasEndedWithItsRow) {
+  Begin();
+  ASSERT_TRUE(Step(0.5f).ok());
+  job.Hold();
+  Check(Resumed([&] { AwaitCommit(); },
+                [&] {
+                  job.CloseSilently();
+                  job.Release();
+                }));
+}
+
+TEST_F(ResumedRoundTest, OfARowThatAllShardsHave) {
+  Begin();
+  ASSERT_TRUE(Step(0.5f).ok());
+  job.Hold();
+  Check(Resumed([&] { AwaitCommit(); }, [&] { job.Release(); }));
+}
+
+TEST_F(ResumedRoundTest, OfARowThatAShardLacks) {
+  Begin();
+  ASSERT_TRUE(Step(0.5f).ok());
+  const int frames = job.frames(0);
+  job.StallPushes(1, true);
+  Check(Resumed([&] { job.AwaitFrame(0, frames + 1); },
+                [&] { job.StallPushes(1, false); }));
+}
+
+TEST_F(ResumedRoundTest, OfARowThatAShardHasLostSince) {
+  Begin();
+  ASSERT_TRUE(Step(0.5f).ok());
+  job.Hold();
+  Check(Resumed([&] { AwaitCommit(); },
+                [&] {
+                  job.End(kReason);
+                  job.Lose(1);
+                  job.Release();
+                  job.Open();
+                }));
+}
+
+TEST_F(ResumedRoundTest, BeforeItHasBegun) {
+  Begin();
+  ASSERT_TRUE(Step(0.5f).ok());
+  const Tensors gradient = Values(manifest, 0.3f);
+  RoundOperation round =
+      client->MakeRound(Read(gradient), {}, Write(&parameters));
+  round.Cancel();
+  const auto outcome = client->ResumeRound(round).Outcome();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  Check(*outcome);
+}
+
+TEST_F(ResumedRoundTest, TwiceAndNoRoundOfAnotherKind) {
+  Begin();
+  ASSERT_TRUE(Step(0.5f).ok());
+  const Tensors gradient = Values(manifest, 0.3f);
+  job.Hold();
+  RoundOperation round =
+      client->StartRound(Read(gradient), {}, Write(&parameters));
+  EXPECT_TRUE(absl::IsFailedPrecondition(client->ResumeRound(round).Wait()));
+  AwaitCommit();
+  round.Cancel();
+  EXPECT_TRUE(absl::IsCancelled(round.Wait()));
+  RoundOperation second = client->ResumeRound(round);
+  second.Cancel();
+  EXPECT_TRUE(absl::IsCancelled(second.Wait()));
+  job.Release();
+  const auto outcome = client->ResumeRound(second).Outcome();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  Check(*outcome);
+  EXPECT_TRUE(absl::IsFailedPrecondition(client->ResumeRound({}).Wait()));
 }
 
 }  // namespace

@@ -146,6 +146,21 @@ int32_t agg_start_round(agg_client* client, const uint64_t* tensors,
   });
 }
 
+int32_t agg_resume_round(agg_client* client, agg_operation** operation) {
+  return agg::Connected(client, [&](agg::AggClient* connected) -> absl::Status {
+    const auto cancelled = client->rounds.TakeCancelled();
+    if (!cancelled.has_value()) {
+      return absl::NotFoundError("agg_interrupt has ended no agg_push_pull");
+    }
+    auto made = std::make_unique<agg_operation>();
+    made->round = connected->ResumeRound(*cancelled);
+    made->pull = *made->round;
+    made->operation = *made->round;
+    if (operation != nullptr) *operation = made.release();
+    return absl::OkStatus();
+  });
+}
+
 int32_t agg_operation_done(agg_operation* operation, double timeout) {
   bool done = true;
   OfThisProcess(operation, [&] {

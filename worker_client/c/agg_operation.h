@@ -74,10 +74,17 @@ void agg_operation_free(agg_operation* operation);
  * differ. */
 int32_t agg_copy(const agg_target* from, const agg_target* to, size_t count);
 /* From another thread: ends the agg_push_pull calls that run, with
- * AGG_CANCELLED. What the servers know by then they know: the next
- * agg_push_pull is another gradient of the round, or, if the round has ended
- * with the first one, gets its outcome. */
+ * AGG_CANCELLED. agg_resume_round goes on with the last one. What the servers
+ * know by then they know: another agg_push_pull in its place is another
+ * gradient of the round, or, if the round has ended with the first one, gets
+ * its outcome. */
 int32_t agg_interrupt(agg_client* client);
+/* Goes on with the agg_push_pull that agg_interrupt has ended, on a thread of
+ * the client, as if it had not ended: AggClient::ResumeRound, once, before the
+ * next agg_push_pull. Its memory is in use again until the operation is done.
+ * AGG_NOT_FOUND, and no handle: there is no such round. Else the operation says
+ * how it ends. */
+int32_t agg_resume_round(agg_client* client, agg_operation** operation);
 
 #ifdef __cplusplus
 }

@@ -8,8 +8,8 @@
 /* Another number: not compatible. Fields and calls may be added within one. */
 #define AGG_ABI_VERSION 1
 /* Counts calls that were added: 1, agg_operation.h and agg_abi_minor; 2,
- * agg_row_pieces, agg_view.in_row, agg_interrupt, agg_copy, and of agg_options
- * copy_threads, tls_* and token_file. */
+ * agg_row_pieces, agg_view.in_row, agg_interrupt, agg_resume_round, agg_copy,
+ * and of agg_options copy_threads, tls_* and token_file. */
 #define AGG_ABI_MINOR 2
 
 /* One client: a worker or an observer. */

@@ -119,6 +119,16 @@ class ReadmeTest(JobCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         return result
 
+    def test_the_configurations_are_of_jobs(self):
+        files = re.findall(r"cat >job.textproto <<'END'\n(.*?)\nEND\n",
+                           _README.read_text(), re.S)
+        self.assertEqual(len(files), 2)
+        for text in files:
+            # The server has ports of its own.
+            text = re.sub(r"^(shards|workers): .*\n", "", text, flags=re.M)
+            with agg.LocalServer(2, 4, config=text) as server:
+                self.assertTrue(server.address)
+
     def test_every_other_snippet_runs(self):
         with tempfile.TemporaryDirectory() as folder:
             dist.init_process_group("gloo", rank=0, world_size=1,

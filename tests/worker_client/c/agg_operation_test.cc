@@ -135,6 +135,35 @@ TEST_F(AggOperationTest, AnInterruptEndsARoundInsideItsCall) {
   EXPECT_EQ(agg_interrupt(nullptr), AGG_INVALID_ARGUMENT);
 }
 
+TEST_F(AggOperationTest, ARoundGoesOnWhereAnInterruptHasEndedIt) {
+  agg_operation* operation = nullptr;
+  EXPECT_EQ(agg_resume_round(client_, &operation), AGG_NOT_FOUND);
+  job_.HoldCommits();
+  int32_t code = AGG_OK;
+  std::thread waits([&] {
+    code = agg_push_pull(client_, views_, 2, nullptr, targets_, 2, nullptr);
+  });
+  job_.AwaitCommits(2);  // the seed's, too
+  EXPECT_EQ(agg_resume_round(client_, &operation), AGG_NOT_FOUND);
+  EXPECT_EQ(agg_interrupt(client_), AGG_OK);
+  waits.join();
+  EXPECT_EQ(code, AGG_CANCELLED);
+  EXPECT_EQ(agg_resume_round(nullptr, &operation), AGG_INVALID_ARGUMENT);
+  EXPECT_EQ(operation, nullptr);
+  job_.ReleaseCommits();
+  ASSERT_EQ(agg_resume_round(client_, &operation), AGG_OK) << agg_error();
+  EXPECT_EQ(agg_operation_await_tensor(operation, "x", kLong), AGG_OK);
+  agg_outcome outcome = {};
+  outcome.size = sizeof(outcome);
+  EXPECT_EQ(agg_operation_end(operation, &outcome), AGG_OK) << agg_error();
+  EXPECT_EQ(outcome.version, 1u);
+  EXPECT_EQ(outcome.included, 1);
+  EXPECT_THAT(x_, ElementsAre(0, 1));
+  EXPECT_EQ(job_.commit().attempt(), 0u);
+  agg_operation_free(operation);
+  EXPECT_EQ(agg_resume_round(client_, nullptr), AGG_NOT_FOUND);
+}
+
 TEST_F(AggOperationTest, CopiesTensorsOfEqualSizes) {
   float a[2] = {0, 0}, b[1] = {7};
   const agg_target from[2] = {{x_, 2}, {y_, 1}};

@@ -125,6 +125,7 @@ _CALLS: dict[str, tuple[Any, list[Any]]] = {
                                 _TARGETS, c_size_t, POINTER(OutcomeStruct)]),
     "agg_copy": (c_int32, [_TARGETS, _TARGETS, c_size_t]),
     "agg_interrupt": (c_int32, [_HANDLE]),
+    "agg_resume_round": (c_int32, [_HANDLE, _OPERATION]),
     "agg_wait": (c_int32, [_HANDLE, c_uint64, POINTER(OutcomeStruct)]),
     "agg_get_state": (c_int32, [_HANDLE, POINTER(State)]),
     "agg_get_job": (c_int32, [_HANDLE, POINTER(JobStruct)]),

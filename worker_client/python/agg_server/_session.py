@@ -13,6 +13,9 @@ from agg_server._operation import Memories, Operation
 from agg_server.outcome import Job, Outcome, TensorSpec, job_of, outcome_of
 
 
+_NOT_FOUND = 5
+
+
 class Session(Calls):
     """Thread-safe; every wait ends with Ctrl-C, which leaves the call running:
     the next one comes after it. What memory a call uses, `keep` holds.
@@ -56,6 +59,12 @@ class Session(Calls):
                 _abi.byref(c_info), parameters.array, parameters.count,
                 _abi.byref(operation.handle)))
 
+        def go_on(operation: Operation) -> int:
+            # What a signal has ended, with the row that it has pushed.
+            code = int(self._lib.agg_resume_round(
+                self._handle, _abi.byref(operation.handle)))
+            return start(operation) if code == _NOT_FOUND else code
+
         self._check_usable()
         with self._turn:
             self._settle()
@@ -67,10 +76,11 @@ class Session(Calls):
                 except BaseException:
                     # A signal has ended it, before its outcome: it goes on.
                     if outcome.version == 0:
-                        self._leave_behind(start, keep)
+                        self._leave_behind(go_on, keep)
                     raise
             if ended is None:
-                ended = self._round_beside(start, keep, outcome)
+                ended = self._round_beside(go_on if tensors is None else start,
+                                           keep, outcome)
             result = outcome_of(outcome) if ended[0] == 0 else None
             self._drain_events()  # behind what points into the outcome
         self._check(ended)

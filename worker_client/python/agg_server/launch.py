@@ -6,8 +6,10 @@ The fields of the job's optimizer are flags (--momentum 0.9 --nesterov); for all
 else there is --config FILE, the job's configuration without its shards.
 
 Each worker is `python train.py --my-flag` with RANK, LOCAL_RANK, WORLD_SIZE
-and AGG_COORDINATOR set, which are Worker's and Client's defaults. With
---coordinator no shard is started: the job is elsewhere.
+and AGG_COORDINATOR set, which are Worker's and Client's defaults. OMP_NUM_THREADS,
+unless it is set, is its part of the processors: else each worker would have a
+thread for every one. With --coordinator no shard is started: the job is
+elsewhere.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     job.add_argument("--rule", help="default: mean")
     job.add_argument("--optimizer", help="its kind; default: sgd")
     for name in OPTIMIZER_NUMBERS:
-        job.add_argument("--" + name.replace("_", "-"), type=float)
+        # By the field's own name, too.
+        flags = dict.fromkeys(("--" + name.replace("_", "-"), "--" + name))
+        job.add_argument(*flags, type=float)
     for name in OPTIMIZER_FLAGS:
         job.add_argument("--" + name, action="store_true", default=None)
     job.add_argument("--lr", type=float)
@@ -95,8 +99,10 @@ def server_of(options: argparse.Namespace) -> LocalServer:
 
 def _start(options: argparse.Namespace, coordinator: str, local: int
            ) -> "subprocess.Popen[bytes]":
+    threads = len(os.sched_getaffinity(0)) // options.workers
     environment = {
-        **os.environ, "AGG_COORDINATOR": coordinator,
+        "OMP_NUM_THREADS": str(max(1, threads)), **os.environ,
+        "AGG_COORDINATOR": coordinator,
         "RANK": str(options.first_rank + local), "LOCAL_RANK": str(local),
         "WORLD_SIZE": str(options.workers)}
     return subprocess.Popen([sys.executable, options.script, *options.rest],

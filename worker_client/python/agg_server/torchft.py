@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+import copy
+from typing import Any, Callable, Optional
 
 import torch
 
@@ -63,8 +64,9 @@ class Manager:
     There is no quorum: a round waits for the job's workers, and those that are
     lost are left out as the job is configured. The job's rule combines, and its
     optimizer is "none". A tensor is known by its shape and order, so that all
-    workers reduce the same ones. Not thread-safe. A worker that joins later
-    brings the parameters itself: this job has only what was combined.
+    workers reduce the same ones. Not thread-safe. A worker that joins later gets
+    the parameters from another one, by way of the user's (state_dict()): this
+    job has only what was combined.
     """
 
     _use_async_quorum = False
@@ -82,6 +84,8 @@ class Manager:
         self.worker = worker
         self._open: list[tuple[torch.Tensor, list[str], Work]] = []
         self._last: Optional[Outcome] = None
+        self._carried: dict[str, tuple[Callable[[Any], None],
+                                       Callable[[], Any]]] = {}
 
     def start_quorum(self, *_: Any, **__: Any) -> None:
         """A round begins; what a failed one left open is dropped."""
@@ -202,8 +206,31 @@ class Manager:
     def disallow_state_dict_read(self) -> None:
         """Nothing: workers hand each other no state."""
 
-    def register_state_dict_fn(self, *_: Any, **__: Any) -> None:
-        """Nothing: workers hand each other no state."""
+    def register_state_dict_fn(self, key: str, load: Callable[[Any], None],
+                               save: Callable[[], Any]) -> None:
+        """DiLoCo's: what state_dict() and load_state_dict() carry."""
+        self._carried[key] = (load, save)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a worker that joins later lacks: of each DiLoCo the parameters
+        that all share and the outer optimizer's state, as copies. Between two
+        rounds; with the model's own state_dict(), which is the user's to hand
+        over, it is all that load_state_dict() needs."""
+        return {"version": self.worker.version,
+                "carried": {key: copy.deepcopy(save())
+                            for key, (_, save) in self._carried.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over state_dict() of another worker, within DiLoCo.
+
+        Raises ManifestError: of another version than this worker's.
+        """
+        if state["version"] != self.worker.version:
+            raise ManifestError(
+                f"state is of version {state['version']}; allowed: "
+                f"{self.worker.version}, which this worker has joined at")
+        for key, value in state["carried"].items():
+            self._carried[key][0](value)
 
     def shutdown(self, *_: Any, **__: Any) -> None:
         """Leaves the job."""

@@ -33,15 +33,23 @@ def gather(shards, leader, group):
 
 
 def combine(net, worker, leader, group, examples):
-    """Puts the combined gradient into each p.grad; whether there is one."""
-    applied = torch.zeros(1)
+    """Puts the combined gradient into each p.grad; whether there is one. An
+    error of the round is raised in every process of the node."""
+    applied, error = torch.zeros(1), None
     for name, p in net.named_parameters():
         whole = gather(p.grad, leader, group)
         if worker is not None:
             worker.tensors[name].grad = whole
     if worker is not None:
-        applied += worker.combine(examples=examples).applied
+        try:
+            applied += worker.combine(examples=examples).applied
+        except agg.Error as raised:
+            applied, error = applied - 1, raised
+    # The others must hear of it, or they would wait for ever.
     dist.broadcast(applied, leader, group=group)
+    if applied < 0:
+        raise error or agg.Error("the node's worker has failed; its own "
+                                 "process says why")
     for name, p in net.named_parameters():
         whole = (worker.tensors[name].grad if worker is not None
                  else torch.empty(p.shape))

@@ -62,7 +62,9 @@ def shared_server(**options):
     server = agg.LocalServer(**options) if dist.get_rank() == 0 else None
     address = [server.address if server else ""]
     dist.broadcast_object_list(address)
-    yield address[0]
-    dist.barrier()
-    if server:
-        server.close()
+    try:
+        yield address[0]
+        dist.barrier()
+    finally:
+        if server:
+            server.close()
