@@ -82,6 +82,13 @@ absl::StatusOr<RegionGrant> AccessParts::GrantRegions(
   return engine->GrantRegions(query);
 }
 
+absl::Status AccessParts::AdmitReader(const std::string& authorization,
+                                      const std::string& from) const {
+  Credentials credentials;
+  credentials.token = HttpToken(authorization);
+  return gate_->Admit(credentials, from, kHttpPages).status();
+}
+
 void AccessParts::NoteRestored(const VersionId& id) const {
   AuditEvent event;
   event.action = "restore";

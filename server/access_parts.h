@@ -39,6 +39,14 @@ class AccessParts {
   // ShardEngine::GrantRegions for one that may have them (P45).
   absl::StatusOr<RegionGrant> GrantRegions(ShardEngine* engine,
                                            const RegionQuery& query) const;
+  // Whether who sends that Authorization header may read pages of the HTTP
+  // port: UNAUTHENTICATED or PERMISSION_DENIED, counted and audited.
+  absl::Status AdmitReader(const std::string& authorization,
+                           const std::string& from) const;
+  // Whether that can be anybody.
+  bool has_reader() const {
+    return identities_ == nullptr || identities_->has_reader();
+  }
   // The job goes on from that version of a checkpoint.
   void NoteRestored(const VersionId& id) const;
 

@@ -36,6 +36,7 @@
 #include "server/shard/shard_engine.h"
 #include "server/shard_budget.h"
 #include "server/tls/tls_reload.h"
+#include "server/tls/tls_session.h"
 
 namespace agg {
 namespace {
@@ -176,13 +177,17 @@ void Server::OnDeviceLost(const absl::Status& status) {
 }
 
 absl::Status Server::StartObservation() {
+  Exposure exposure;
+  exposure.insecure = IsInsecure(bind_host_, options_.security.tls()) ||
+                      (ServesMetrics() && http_.insecure);
+  exposure.shows_tensors = http_.shows_tensors;
   absl::StatusOr<std::unique_ptr<Observation>> observation =
-      Observation::Make(options_, start_.ordinal, engine_.get(),
-                        IsInsecure(bind_host_, options_.security.tls()));
+      Observation::Make(options_, start_.ordinal, engine_.get(), exposure);
   if (!observation.ok()) return observation.status();
   observation_ = *std::move(observation);
   observation_->SetCalls(&calls_);
   observation_->SetDenials(access_->denials());
+  observation_->SetTls(tls_.get());
   return absl::OkStatus();
 }
 

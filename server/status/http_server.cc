@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "httplib.h"
 #include "server/base/address.h"
@@ -97,7 +98,8 @@ std::string PeerOf(int fd) {
                   NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
     return "";
   }
-  return FormatAddress({host, std::atoi(port)});
+  return absl::StrCat(address.ss_family == AF_INET6 ? "ipv6:" : "ipv4:",
+                      FormatAddress({host, std::atoi(port)}));
 }
 
 // httplib says only that it failed; errno is what the system said last.
@@ -251,8 +253,9 @@ class HttpServer::Listener : public httplib::Server {
       response->headers.erase(kPolicy);
       response->set_header(kPolicy, answer.content_security_policy);
     }
-    if (!answer.authenticate.empty()) {
-      response->set_header("WWW-Authenticate", answer.authenticate);
+    // A line each: not all browsers tell two in one line apart.
+    for (const std::string& scheme : answer.authenticate) {
+      response->set_header("WWW-Authenticate", scheme);
     }
     response->set_content(answer.body, answer.content_type);
   }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -19,7 +20,7 @@ struct HttpRequest {
   std::string path;    // "/metrics", decoded, without the query
   uint64_t after = 0;  // the query's `after`; 0 if it has none or no number
   std::string authorization;  // the header; "": there is none, or several
-  std::string from;           // the client's address, "127.0.0.1:40000"
+  std::string from;  // the client's address as gRPC has it, "ipv4:10.0.0.1:40"
 };
 
 struct HttpResponse {
@@ -28,7 +29,7 @@ struct HttpResponse {
   std::string body;
   // "": nothing may be loaded, and no page may have it in a frame.
   std::string content_security_policy;
-  std::string authenticate;  // WWW-Authenticate, with status 401; "": none
+  std::vector<std::string> authenticate;  // WWW-Authenticate, with status 401
 };
 
 // What clients may take, whatever they do.

@@ -59,12 +59,14 @@ TEST_F(HttpServerTest, EveryAnswerHasTheHeaders) {
   const auto plain = HttpServer::Start("127.0.0.1", 0, [](const HttpRequest&) {
     HttpResponse response;
     response.status = 401;
-    response.authenticate = "Bearer";
+    response.authenticate = {"Bearer", "Basic"};
     return response;
   });
   ASSERT_TRUE(plain.ok()) << plain.status();
   const std::string refused = Get((*plain)->port(), "/");
-  EXPECT_THAT(refused, HasSubstr("\r\nWWW-Authenticate: Bearer\r\n"));
+  EXPECT_THAT(
+      refused,
+      HasSubstr("\r\nWWW-Authenticate: Bearer\r\nWWW-Authenticate: Basic\r\n"));
   HttpClient garbage(port());
   garbage.Send("GET / HTTP/9.9\r\n\r\n");
   for (const std::string& answer :
@@ -95,7 +97,7 @@ TEST_F(HttpServerTest, AHandlerSeesWhoAsks) {
   ASSERT_TRUE(server.ok()) << server.status();
   const std::string answer =
       Ask((*server)->port(), "GET", "/", "Authorization: Bearer abc\r\n");
-  EXPECT_THAT(answer, HasSubstr("\r\n\r\n127.0.0.1:"));
+  EXPECT_THAT(answer, HasSubstr("\r\n\r\nipv4:127.0.0.1:"));
   EXPECT_THAT(answer, HasSubstr(" with 'Bearer abc'"));
   // Of two none is taken: one who looks at the other would see another caller.
   EXPECT_THAT(Ask((*server)->port(), "GET", "/",
