@@ -218,6 +218,10 @@ void Server::StartCoordinator() {
       });
   coordinator_->SetOnRestored(
       [this](const VersionId& id) { access_->NoteRestored(id); });
+  coordinator_->SetOnLost(
+      [this](const Departure& departure, const std::string& what) {
+        access_->NoteLost(departure, what);
+      });
   coordinator_->SetOnSuperseded([this](const absl::Status& status) {
     if (start_.on_superseded != nullptr) start_.on_superseded(status);
   });

@@ -75,6 +75,9 @@ class Server {
   int port() const;
   int metrics_port() const;  // 0 when metrics are off
 
+  // A drain for this reason follows, which no caller has asked for: it is
+  // audited, where a caller's is already.
+  void NoteStop(const std::string& reason) const;
   // Health turns NOT_SERVING first; then a round in execution is finished, a
   // shard other than 0 serves until the coordinator lets it go (P35), what
   // waits is refused with UNAVAILABLE, and calls end by `deadline`.

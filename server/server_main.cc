@@ -43,6 +43,7 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kUsage = 2;
 constexpr int kSuperseded = 3;
+constexpr char kDrainRequest[] = "drain request";
 
 // Each line of the message gets the program's name.
 int Fail(int code, absl::string_view message) {
@@ -163,7 +164,7 @@ StartOptions MakeStartOptions(const CommandLine& line, int ordinal,
   start.port = line.port;
   start.metrics_port = line.metrics_port;
   start.admin = line.admin;
-  start.on_drain_request = [stop] { stop->Ask("drain request"); };
+  start.on_drain_request = [stop] { stop->Ask(kDrainRequest); };
   return start;
 }
 
@@ -201,6 +202,7 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   WatchForTheEnd(signals, line, stop);
   const std::string reason = stop->Wait();
   LogInfo(reason, ": draining for up to ", absl::FormatDuration(line.drain));
+  if (reason != kDrainRequest) (*server)->NoteStop(reason);
   Stop(server->get(), line.drain);
   server->reset();
   if (superseded) {

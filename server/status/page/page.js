@@ -174,7 +174,9 @@
       const status = !job ? '' : w.left ? ['left', ''] : !w.attending ? [w.state + ', not connected', 'bad'] : [w.state, w.committed ? 'good' : ''];
       const excluded = last.excluded && last.excluded.includes(w.rank);
       const outlier = last.outlier_ranks && last.outlier_ranks.includes(w.rank);
-      const norm = outlier ? [of(last.norms) + (excluded ? ', left out' : ', outlier'), excluded ? 'bad' : 'warn'] : excluded ? ['not finite', 'bad'] : of(last.norms);
+      const incomplete = last.incomplete_ranks && last.incomplete_ranks.includes(w.rank);
+      const why = incomplete ? 'incomplete' : 'not finite';
+      const norm = outlier ? [of(last.norms) + (excluded ? ', left out' : ', outlier'), excluded ? 'bad' : 'warn'] : excluded ? [why, 'bad'] : of(last.norms);
       const base = [w.rank, of(last.coefficients), norm, of(last.means), of(last.outliers)];
       const times = (n) => w.left ? '–' : n;
       return job ? [...base, w.waited > 0 ? seconds(w.waited) : '', times(w.late), times(w.last), w.left ? '–' : seconds(w.lateness), status, w.transports || '–', w.client] : base;
