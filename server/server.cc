@@ -292,12 +292,4 @@ std::vector<std::string> Server::KnownShards() const {
   return shards;
 }
 
-int Server::port() const { return rpc_->port(); }
-int Server::metrics_port() const { return observation_->port(); }
-
-std::string Server::name() const {
-  return absl::StrCat("shard ", start_.ordinal, " (",
-                      options_.shards[start_.ordinal], ")");
-}
-
 }  // namespace agg

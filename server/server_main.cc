@@ -127,9 +127,10 @@ void WatchForTheEnd(const sigset_t& signals, const CommandLine& line,
   if (line.exit_with_stdin) WatchStdin(stop);
 }
 
-// Drains the server within `drain`. A drain that takes 5 s longer than it may
-// ends the process.
-void Stop(Server* server, absl::Duration drain) {
+// Drains the server within `drain`, for that reason. A drain that takes 5 s
+// longer than it may ends the process.
+void Stop(Server* server, const std::string& reason, absl::Duration drain) {
+  if (reason != kDrainRequest) server->NoteStop(reason);
   std::thread([drain] {
     absl::SleepFor(drain + absl::Seconds(5));
     LogError("the drain hangs: exiting");
@@ -202,8 +203,7 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   WatchForTheEnd(signals, line, stop);
   const std::string reason = stop->Wait();
   LogInfo(reason, ": draining for up to ", absl::FormatDuration(line.drain));
-  if (reason != kDrainRequest) (*server)->NoteStop(reason);
-  Stop(server->get(), line.drain);
+  Stop(server->get(), reason, line.drain);
   server->reset();
   if (superseded) {
     return Fail(kSuperseded,

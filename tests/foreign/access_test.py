@@ -95,13 +95,13 @@ class AccessTest(ForeignTestCase):
         part.write_text("\n".join(tokens) + "\n")
         part.rename(self.folder / name)
 
-    def job(self, num_shards=1, workers=1, extra="", config=""):
+    def job(self, num_shards=1, workers=1, extra=""):
         identities = "".join(
             f'  identities {{ name: "{name}" '
             f'token_file: "{self.folder}/{name}" '
             + "".join(f'roles: "{role}" ' for role in roles) + "}\n"
             for name, roles in ROLES.items())
-        config += (f"workers: {workers}\n{REDUCE}security {{\n{identities}"
+        config = (f"workers: {workers}\n{REDUCE}security {{\n{identities}"
                   f'  shard_token_file: "{self.folder}/shard"\n{extra}}}\n')
         job = AccessJob(config, num_shards)
         self.addCleanup(job.stop)
@@ -339,21 +339,6 @@ class AccessTest(ForeignTestCase):
         self.assertEqual(len(lines), len(self.audit(job)))
         wait_until(lambda: '"action": "evict"' in audit.read_text(),
                    "the file has it")
-
-    def test_a_worker_that_is_lost_is_audited_with_whose_it_was(self):
-        job = self.job(config="reconnect_grace_seconds: 0.01\n")
-        worker = Worker(self.as_(job, "alice"), 0, TENSORS)
-        worker.seed(values(0))
-        worker.attend().cancel()
-
-        def lost():
-            return [r for r in self.audit(job) if r.action == "lost"]
-
-        wait_until(lost, "the audit has it")
-        (record,) = lost()
-        self.assertEqual((record.who, record.rank, record.session),
-                         ("alice", 0, worker.session))
-        self.assertIn("is lost: ", record.detail)
 
     def test_shards_of_one_host_have_a_file_each(self):
         audit = self.folder / "audit.jsonl"
