@@ -89,9 +89,11 @@ install_all checks $checks
 # its loader.
 glibc='^(ld-linux.*|lib(c|m|dl|pthread|rt|resolv|util|anl|nss_.*|mvec))\.so'
 shipped=()
+named=()
 while read -r name path; do
   [[ $name =~ $glibc ]] && continue
   shipped+=("$path")
+  named+=("lib/$name=$path")
   strip -o "$bundle/lib/$name" "$path" 2>/dev/null ||
     cp -L "$path" "$bundle/lib/$name"
 done < <(ldd "$bundle"/bin/* "$bundle"/checks/* |
@@ -113,6 +115,9 @@ compiled=$(deploy/setup.sh --list | sed -n 's/.*-dev$/--package=&/p')
 deploy/bundle/notices.sh $compiled "${shipped[@]}" \
   "$(g++ -print-libgcc-file-name)" "$(g++ -print-file-name=libstdc++.a)" \
   "$(g++ -print-file-name=crt1.o)" >"$bundle/NOTICES"
+# shellcheck disable=SC2086
+/usr/bin/python3 -B deploy/bundle/packages.py $compiled "${named[@]}" \
+  >"$bundle/PACKAGES"
 if [[ $config == cuda ]]; then
   cuda=${CUDA_HOME:-/usr/local/cuda}
   printf '\n%s\n%s\n\n' "NVIDIA CUDA runtime, compiled into the programs" \

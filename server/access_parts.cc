@@ -86,6 +86,32 @@ absl::StatusOr<RegionGrant> AccessParts::GrantRegions(
   return engine->GrantRegions(query);
 }
 
+absl::Status AccessParts::AdmitReader(const std::string& authorization,
+                                      const std::string& from) const {
+  Credentials credentials;
+  credentials.token = HttpToken(authorization);
+  return gate_->Admit(credentials, from, kHttpPages).status();
+}
+
+void AccessParts::NoteLost(const Departure& departure,
+                           const std::string& what) const {
+  AuditEvent event;
+  event.action = "lost";
+  event.rank = departure.rank;
+  event.session = departure.session;
+  event.detail = absl::StrCat(departure.client, ": ", what);
+  Caller whose;
+  whose.identity = departure.identity;
+  gate_->NoteDone(whose, std::move(event), absl::OkStatus());
+}
+
+void AccessParts::NoteStop(const std::string& reason) const {
+  AuditEvent event;
+  event.action = "drain";
+  event.detail = reason;
+  gate_->NoteDone(Caller(), std::move(event), absl::OkStatus());
+}
+
 void AccessParts::NoteRestored(const VersionId& id) const {
   AuditEvent event;
   event.action = "restore";

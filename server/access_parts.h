@@ -14,6 +14,7 @@
 #include "server/access/caller_gate.h"
 #include "server/access/identities.h"
 #include "server/base/denial_counts.h"
+#include "server/coordinator/departures.h"
 #include "server/round/recovery.h"
 #include "server/shard/region_grant.h"
 #include "server/shard/shard_engine.h"
@@ -39,6 +40,18 @@ class AccessParts {
   // ShardEngine::GrantRegions for one that may have them (P45).
   absl::StatusOr<RegionGrant> GrantRegions(ShardEngine* engine,
                                            const RegionQuery& query) const;
+  // Whether who sends that Authorization header may read pages of the HTTP
+  // port: UNAUTHENTICATED or PERMISSION_DENIED, counted and audited.
+  absl::Status AdmitReader(const std::string& authorization,
+                           const std::string& from) const;
+  // Whether that can be anybody.
+  bool has_reader() const {
+    return identities_ == nullptr || identities_->has_reader();
+  }
+  // A worker is lost; what happened, in words.
+  void NoteLost(const Departure& departure, const std::string& what) const;
+  // This process was told to end by somebody who made no call.
+  void NoteStop(const std::string& reason) const;
   // The job goes on from that version of a checkpoint.
   void NoteRestored(const VersionId& id) const;
 

@@ -28,7 +28,7 @@ namespace agg {
 namespace {
 
 MetricsOptions MakeMetricsOptions(const ServerOptions& options, int ordinal,
-                                  bool insecure) {
+                                  const Exposure& exposure) {
   const CombineOptions& combine = options.coordinator.combine;
   const CombinationNames names = NamesOf(combine);
   MetricsOptions metrics;
@@ -48,16 +48,17 @@ MetricsOptions MakeMetricsOptions(const ServerOptions& options, int ordinal,
   metrics.replicated = options.coordinator.replicated;
   metrics.checkpoint_every_seconds =
       absl::ToDoubleSeconds(options.coordinator.checkpoint.every);
-  metrics.insecure = insecure;
+  metrics.insecure = exposure.insecure;
   metrics.version = kVersion;
   return metrics;
 }
 
 StatusPageOptions MakePageOptions(const ServerOptions& options, int ordinal,
-                                  bool insecure) {
+                                  const Exposure& exposure) {
   StatusPageOptions page;
-  page.metrics = MakeMetricsOptions(options, ordinal, insecure);
+  page.metrics = MakeMetricsOptions(options, ordinal, exposure);
   page.shards = options.shards;
+  page.identities = options.access.on();
   const absl::StatusOr<Address> coordinator = ParseAddress(options.shards[0]);
   if (coordinator.ok()) page.coordinator_host = coordinator->host;
   page.coordinator_port = options.metrics.port;
@@ -76,7 +77,7 @@ RoundHistory::Options MakeHistoryOptions(const ServerOptions& options) {
 
 absl::StatusOr<std::unique_ptr<Observation>> Observation::Make(
     const ServerOptions& options, int ordinal, const ShardEngine* engine,
-    bool insecure) {
+    const Exposure& exposure) {
   std::unique_ptr<RoundLog> round_log;
   if (ordinal == 0 && !options.round_log.path.empty()) {
     absl::StatusOr<std::unique_ptr<RoundLog>> opened =
@@ -89,15 +90,16 @@ absl::StatusOr<std::unique_ptr<Observation>> Observation::Make(
     round_log = *std::move(opened);
     LogInfo("round log: ", options.round_log.path);
   }
-  return absl::WrapUnique(new Observation(options, ordinal, engine, insecure,
+  return absl::WrapUnique(new Observation(options, ordinal, engine, exposure,
                                           std::move(round_log)));
 }
 
 Observation::Observation(const ServerOptions& options, int ordinal,
-                         const ShardEngine* engine, bool insecure,
+                         const ShardEngine* engine, const Exposure& exposure,
                          std::unique_ptr<RoundLog> round_log)
     : options_(options),
-      page_(MakePageOptions(options, ordinal, insecure)),
+      exposure_(exposure),
+      page_(MakePageOptions(options, ordinal, exposure)),
       engine_(engine),
       round_log_(std::move(round_log)),
       metrics_(
@@ -107,12 +109,24 @@ Observation::Observation(const ServerOptions& options, int ordinal,
             return calls_ == nullptr ? std::vector<CallCount>()
                                      : calls_->counts();
           },
-          [this] { return denials_; }),
+          [this] { return denials_; }, [this] { return Certificates(); }),
       history_(MakeHistoryOptions(options)) {}
 
 std::optional<JobStatus> Observation::Job() const {
   if (coordinator_ == nullptr) return std::nullopt;
-  return coordinator_->Status();
+  JobStatus job = coordinator_->Status();
+  job.message = Shown(job.message);
+  return job;
+}
+
+// Messages name tensors.
+std::string Observation::Shown(const std::string& message) const {
+  return exposure_.shows_tensors || message.empty() ? message : "see the log";
+}
+
+std::vector<CertificateExpiry> Observation::Certificates() const {
+  const TlsExpiry expiry = tls_ == nullptr ? TlsExpiry() : tls_->Expires();
+  return {{"certificate", expiry.certificate}, {"client_ca", expiry.ca}};
 }
 
 std::optional<RoundLogStatus> Observation::LogStatus() const {
@@ -128,8 +142,12 @@ void Observation::BeginEpoch() {
       tensors.emplace_back(tensor.name, NumElements(tensor));
     }
   }
-  metrics_.SetTensors(tensors);
-  history_.SetTensors(tensors);
+  std::vector<std::pair<std::string, int64_t>> shown = tensors;
+  for (size_t i = 0; !exposure_.shows_tensors && i < shown.size(); ++i) {
+    shown[i].first = absl::StrCat("#", i);
+  }
+  metrics_.SetTensors(shown);
+  history_.SetTensors(shown);
   if (round_log_ == nullptr) return;
   RunDescription run;
   run.job = options_.coordinator.job;
@@ -153,14 +171,19 @@ void Observation::OnRound(const RoundReport& report) {
     return;
   }
   metrics_.OnRound(report);
-  history_.Add(report);
+  if (exposure_.shows_tensors || report.message.empty()) {
+    history_.Add(report);
+  } else {
+    RoundReport shown = report;
+    shown.message = Shown(report.message);
+    history_.Add(shown);
+  }
   if (round_log_ != nullptr) round_log_->Append(report);
 }
 
 absl::Status Observation::Serve(const std::string& bind, int port,
-                                std::function<absl::Status()> ready) {
-  MetricsPages pages;
-  pages.ready = std::move(ready);
+                                MetricsPages pages,
+                                const HttpTransport& transport) {
   pages.note = [this] {
     const std::optional<JobStatus> job = Job();
     return job.has_value() ? job->message : "";
@@ -176,10 +199,11 @@ absl::Status Observation::Serve(const std::string& bind, int port,
     };
   }
   absl::StatusOr<std::unique_ptr<MetricsServer>> server =
-      MetricsServer::Start(bind, port, metrics_, std::move(pages));
+      MetricsServer::Start(bind, port, metrics_, std::move(pages), transport);
   if (!server.ok()) return server.status();
   server_ = *std::move(server);
-  LogInfo("metrics and status page on port ", server_->port());
+  LogInfo("metrics and status page on port ", server_->port(),
+          transport.tls == nullptr ? "" : ", with TLS");
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,6 +16,7 @@
 #include "server/base/denial_counts.h"
 #include "server/config/options.h"
 #include "server/coordinator/coordinator.h"
+#include "server/metrics/certificate_expiry.h"
 #include "server/metrics/metrics.h"
 #include "server/round/round_report.h"
 #include "server/round_log/round_log.h"
@@ -22,8 +24,15 @@
 #include "server/status/metrics_server.h"
 #include "server/status/round_history.h"
 #include "server/status/status_json.h"
+#include "server/tls/tls_reload.h"
 
 namespace agg {
+
+// What others get to see.
+struct Exposure {
+  bool insecure = false;      // a port is open beyond loopback without TLS
+  bool shows_tensors = true;  // their names
+};
 
 // Nothing here makes a round wait for I/O or fail. Use: Make, SetCoordinator
 // (ordinal 0), Serve, and StopServing before the parts that it watches are
@@ -32,10 +41,10 @@ class Observation {
  public:
   // Opens the round log, on ordinal 0 and if there is one configured:
   // FAILED_PRECONDITION or UNAVAILABLE naming its path. `engine` outlives the
-  // serving. `insecure`: others may reach the port without TLS.
+  // serving.
   static absl::StatusOr<std::unique_ptr<Observation>> Make(
       const ServerOptions& options, int ordinal, const ShardEngine* engine,
-      bool insecure);
+      const Exposure& exposure);
 
   // Outlives the serving.
   void SetCoordinator(const Coordinator* coordinator) {
@@ -47,31 +56,39 @@ class Observation {
 
   void SetDenials(const DenialCounts* denials) { denials_ = denials; }
 
+  // Without TLS: null. Otherwise outlives the serving.
+  void SetTls(TlsReload* tls) { tls_ = tls; }
+
   // After each round, in their order, on one thread.
   void OnRound(const RoundReport& report);
 
-  // Serves the metrics port; MetricsServer::Start's errors. `ready` as there.
-  absl::Status Serve(const std::string& bind, int port,
-                     std::function<absl::Status()> ready);
+  // Serves the metrics port; MetricsServer::Start's errors. Of `pages` it fills
+  // in what it knows itself.
+  absl::Status Serve(const std::string& bind, int port, MetricsPages pages,
+                     const HttpTransport& transport);
   void StopServing() { server_ = nullptr; }
   // 0: not served.
   int port() const { return server_ == nullptr ? 0 : server_->port(); }
 
  private:
   Observation(const ServerOptions& options, int ordinal,
-              const ShardEngine* engine, bool insecure,
+              const ShardEngine* engine, const Exposure& exposure,
               std::unique_ptr<RoundLog> round_log);
 
   void BeginEpoch();
   std::optional<JobStatus> Job() const;
+  std::string Shown(const std::string& message) const;
+  std::vector<CertificateExpiry> Certificates() const;
   std::optional<RoundLogStatus> LogStatus() const;
 
   const ServerOptions options_;
+  const Exposure exposure_;
   const StatusPageOptions page_;
   const ShardEngine* const engine_;
   const Coordinator* coordinator_ = nullptr;
   const CallCounts* calls_ = nullptr;
   const DenialCounts* denials_ = nullptr;
+  TlsReload* tls_ = nullptr;
   const std::unique_ptr<RoundLog> round_log_;  // or null
   Metrics metrics_;
   RoundHistory history_;

@@ -36,6 +36,7 @@
 #include "server/shard/shard_engine.h"
 #include "server/shard_budget.h"
 #include "server/tls/tls_reload.h"
+#include "server/tls/tls_session.h"
 
 namespace agg {
 namespace {
@@ -176,13 +177,17 @@ void Server::OnDeviceLost(const absl::Status& status) {
 }
 
 absl::Status Server::StartObservation() {
+  Exposure exposure;
+  exposure.insecure = IsInsecure(bind_host_, options_.security.tls()) ||
+                      (ServesMetrics() && http_.insecure);
+  exposure.shows_tensors = http_.shows_tensors;
   absl::StatusOr<std::unique_ptr<Observation>> observation =
-      Observation::Make(options_, start_.ordinal, engine_.get(),
-                        IsInsecure(bind_host_, options_.security.tls()));
+      Observation::Make(options_, start_.ordinal, engine_.get(), exposure);
   if (!observation.ok()) return observation.status();
   observation_ = *std::move(observation);
   observation_->SetCalls(&calls_);
   observation_->SetDenials(access_->denials());
+  observation_->SetTls(tls_.get());
   return absl::OkStatus();
 }
 
@@ -213,6 +218,10 @@ void Server::StartCoordinator() {
       });
   coordinator_->SetOnRestored(
       [this](const VersionId& id) { access_->NoteRestored(id); });
+  coordinator_->SetOnLost(
+      [this](const Departure& departure, const std::string& what) {
+        access_->NoteLost(departure, what);
+      });
   coordinator_->SetOnSuperseded([this](const absl::Status& status) {
     if (start_.on_superseded != nullptr) start_.on_superseded(status);
   });
@@ -281,14 +290,6 @@ std::vector<std::string> Server::KnownShards() const {
     shards[start_.ordinal] = FormatAddress({own->host, rpc_->port()});
   }
   return shards;
-}
-
-int Server::port() const { return rpc_->port(); }
-int Server::metrics_port() const { return observation_->port(); }
-
-std::string Server::name() const {
-  return absl::StrCat("shard ", start_.ordinal, " (",
-                      options_.shards[start_.ordinal], ")");
 }
 
 }  // namespace agg

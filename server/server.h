@@ -17,6 +17,7 @@
 #include "server/base/call_counts.h"
 #include "server/base/mutex.h"
 #include "server/config/options.h"
+#include "server/http_rules.h"
 
 namespace agg {
 
@@ -34,6 +35,7 @@ class RegionServer;
 class RemoteShardPeer;
 class RpcServer;
 class ShardEngine;
+class TlsAcceptor;
 class TlsReload;
 
 // What differs from process to process of a job.
@@ -73,6 +75,9 @@ class Server {
   int port() const;
   int metrics_port() const;  // 0 when metrics are off
 
+  // A drain for this reason follows, which no caller has asked for: it is
+  // audited, where a caller's is already.
+  void NoteStop(const std::string& reason) const;
   // Health turns NOT_SERVING first; then a round in execution is finished, a
   // shard other than 0 serves until the coordinator lets it go (P35), what
   // waits is refused with UNAVAILABLE, and calls end by `deadline`.
@@ -94,6 +99,7 @@ class Server {
   void StartRegions();
   absl::Status StartObservation();
   void StartCoordinator();  // on ordinal 0
+  bool ServesMetrics() const;
   absl::Status StartMetrics();
   absl::Status StartRpc(int port);
   // With the port that was chosen here.
@@ -109,6 +115,7 @@ class Server {
   const StartOptions start_;
   const uint64_t life_;  // random, of this process's run; never 0
   std::string bind_host_;
+  HttpRules http_;
   std::string local_socket_;   // "": none
   std::string region_socket_;  // "": none
 
@@ -122,7 +129,8 @@ class Server {
   // In the order of their construction, and destroyed in the other order,
   // except for what ~Server says.
   CallCounts calls_;
-  std::unique_ptr<TlsReload> tls_;  // null without TLS
+  std::unique_ptr<TlsReload> tls_;         // null without TLS
+  std::unique_ptr<TlsAcceptor> http_tls_;  // null without TLS there
   std::unique_ptr<AccessParts> access_;
   std::unique_ptr<FileSystem> files_;
   std::unique_ptr<CheckpointFolder> checkpoints_;  // null: none configured

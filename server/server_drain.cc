@@ -3,6 +3,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/access_parts.h"
 #include "server/base/log.h"
 #include "server/coordinator/coordinator.h"
 #include "server/housekeeping.h"
@@ -14,6 +15,10 @@
 #include "server/shard/shard_engine.h"
 
 namespace agg {
+
+void Server::NoteStop(const std::string& reason) const {
+  access_->NoteStop(reason);
+}
 
 void Server::Drain(absl::Time deadline) {
   {

@@ -43,6 +43,7 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kUsage = 2;
 constexpr int kSuperseded = 3;
+constexpr char kDrainRequest[] = "drain request";
 
 // Each line of the message gets the program's name.
 int Fail(int code, absl::string_view message) {
@@ -126,9 +127,10 @@ void WatchForTheEnd(const sigset_t& signals, const CommandLine& line,
   if (line.exit_with_stdin) WatchStdin(stop);
 }
 
-// Drains the server within `drain`. A drain that takes 5 s longer than it may
-// ends the process.
-void Stop(Server* server, absl::Duration drain) {
+// Drains the server within `drain`, for that reason. A drain that takes 5 s
+// longer than it may ends the process.
+void Stop(Server* server, const std::string& reason, absl::Duration drain) {
+  if (reason != kDrainRequest) server->NoteStop(reason);
   std::thread([drain] {
     absl::SleepFor(drain + absl::Seconds(5));
     LogError("the drain hangs: exiting");
@@ -163,7 +165,7 @@ StartOptions MakeStartOptions(const CommandLine& line, int ordinal,
   start.port = line.port;
   start.metrics_port = line.metrics_port;
   start.admin = line.admin;
-  start.on_drain_request = [stop] { stop->Ask("drain request"); };
+  start.on_drain_request = [stop] { stop->Ask(kDrainRequest); };
   return start;
 }
 
@@ -201,7 +203,7 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   WatchForTheEnd(signals, line, stop);
   const std::string reason = stop->Wait();
   LogInfo(reason, ": draining for up to ", absl::FormatDuration(line.drain));
-  Stop(server->get(), line.drain);
+  Stop(server->get(), reason, line.drain);
   server->reset();
   if (superseded) {
     return Fail(kSuperseded,

@@ -1,5 +1,5 @@
 // What a server offers to processes of its host alone: a Unix socket for all
-// calls (P38), and its memory (P39, P40).
+// calls (P38), and its memory (P39, P40). And where it is found.
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,7 +11,9 @@
 #include "server/access_parts.h"
 #include "server/base/local_socket.h"
 #include "server/base/log.h"
+#include "server/observation.h"
 #include "server/rpc/region_server.h"
+#include "server/rpc/rpc_server.h"
 #include "server/server.h"
 #include "server/shard/region_grant.h"
 #include "server/shard/shard_engine.h"
@@ -61,6 +63,14 @@ void Server::StartRegions() {
   }
   regions_ = *std::move(regions);
   region_socket_ = name;
+}
+
+int Server::port() const { return rpc_->port(); }
+int Server::metrics_port() const { return observation_->port(); }
+
+std::string Server::name() const {
+  return absl::StrCat("shard ", start_.ordinal, " (",
+                      options_.shards[start_.ordinal], ")");
 }
 
 }  // namespace agg

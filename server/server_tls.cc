@@ -1,17 +1,21 @@
 // Who may connect to a server at all.
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
+#include "server/access_parts.h"
 #include "server/base/address.h"
 #include "server/base/clock.h"
 #include "server/base/log.h"
 #include "server/bind_host.h"
+#include "server/http_rules.h"
 #include "server/observation.h"
 #include "server/server.h"
 #include "server/tls/tls_files.h"
 #include "server/tls/tls_reload.h"
+#include "server/tls/tls_session.h"
 
 namespace agg {
 
@@ -22,6 +26,7 @@ absl::Status Server::Secure(const Address& address) {
       CheckBind(bind_host_, security.tls(), security.insecure);
   if (!status.ok()) return status;
   WarnAboutBind(address, bind_host_, security.tls());
+  http_ = RulesOfHttp(security, options_.metrics.bind, bind_host_);
   if (!security.tls()) return absl::OkStatus();
   tls_ = std::make_unique<TlsReload>(security.files, security.reload,
                                      Clock::Real());
@@ -35,16 +40,41 @@ absl::Status Server::Secure(const Address& address) {
   return absl::OkStatus();
 }
 
+bool Server::ServesMetrics() const {
+  return start_.metrics_port.has_value() || options_.metrics.port != 0;
+}
+
 absl::Status Server::StartMetrics() {
-  const int configured = options_.metrics.port;
-  if (!start_.metrics_port.has_value() && configured == 0) {
-    return absl::OkStatus();
+  if (!ServesMetrics()) return absl::OkStatus();
+  absl::Status status = CheckHttp(http_, options_.security);
+  if (!status.ok()) return status;
+  WarnAboutHttp(http_);
+  HttpTransport transport;
+  transport.strict = http_.strict;
+  if (http_.tls) {
+    absl::StatusOr<std::unique_ptr<TlsAcceptor>> acceptor =
+        TlsAcceptor::Make(tls_.get());
+    if (!acceptor.ok()) return acceptor.status();
+    http_tls_ = *std::move(acceptor);
+    transport.tls = http_tls_.get();
   }
-  // The page and the metrics have no TLS: who else sees them is said apart.
-  std::string bind = options_.metrics.bind;
-  if (bind.empty()) bind = IsLoopback(bind_host_) ? bind_host_ : "127.0.0.1";
-  return observation_->Serve(bind, start_.metrics_port.value_or(configured),
-                             [this] { return Ready(); });
+  MetricsPages pages;
+  pages.ready = [this] { return Ready(); };
+  pages.open_health = options_.access.health;
+  if (http_.asks) {
+    pages.admit = [this](const std::string& authorization,
+                         const std::string& from) {
+      return access_->AdmitReader(authorization, from);
+    };
+    if (!access_->has_reader()) {
+      LogWarning(
+          "nobody can read metrics and status page: no identity with "
+          "the role observer or admin has a token_file");
+    }
+  }
+  return observation_->Serve(
+      http_.bind, start_.metrics_port.value_or(options_.metrics.port),
+      std::move(pages), transport);
 }
 
 }  // namespace agg

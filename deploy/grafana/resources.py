@@ -76,6 +76,11 @@ def resources():
               "Insecure is 1 where other hosts reach a port without TLS.",
               [query(f"aggserver_identities{SHARD}", "identities, " + BY_SHARD),
                query(f"aggserver_insecure{SHARD}", "insecure, " + BY_SHARD)]),
+        lines("Certificates",
+              "Time until what security.tls has in use expires. Alerts come at "
+              "14 days and at one.",
+              [query(f"aggserver_certificate_expiry_timestamp_seconds{SHARD} - time()",
+                     "{{file}}, " + BY_SHARD)], unit="s", width=24, height=6),
         row("Resources"),
         lines("Memory", "Planned at the manifest, and what the process has.",
               [query(f"aggserver_memory_planned_bytes{SHARD}", "planned, " + BY_SHARD),

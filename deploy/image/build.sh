@@ -5,6 +5,8 @@
 #   deploy/image/build.sh --cpu            the same without CUDA: needs no nvcc
 #   deploy/image/build.sh --bundle=FOLDER  of an unpacked one
 #   deploy/image/build.sh --tag=NAME       default agg-server:latest
+#   deploy/image/build.sh --sbom=FILE      a copy of the list of what is in it,
+#                                          /opt/agg_server/sbom.spdx.json there
 #   deploy/image/build.sh --tool=PROGRAM   buildah, podman or docker; default:
 #                                          the first that is installed
 #
@@ -16,12 +18,14 @@ bundle=
 cpu=
 tag=agg-server:latest
 tool=
+sbom=
 for argument in "$@"; do
   case $argument in
     --cpu) cpu=--cpu ;;
     --bundle=*) bundle=${argument#*=} ;;
     --tag=*) tag=${argument#*=} ;;
     --tool=*) tool=${argument#*=} ;;
+    --sbom=*) sbom=${argument#*=} ;;
     *)
       sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0" >&2
       exit 2
@@ -44,6 +48,12 @@ if [ -z "$bundle" ]; then
 fi
 "$root/deploy/image/make_context.sh" "$bundle" "$scratch/context"
 version=$("$scratch/context/app/opt/agg_server/bin/agg_server" --version)
+list=$scratch/context/app/opt/agg_server/sbom.spdx.json
+/usr/bin/python3 -B "$root/deploy/image/sbom.py" "$scratch/context" \
+  --version="${version#* }" --output="$scratch/sbom"
+mv "$scratch/sbom" "$list"
+chmod 644 "$list"
+[ -z "$sbom" ] || cp "$list" "$sbom"
 case $tool in
   buildah) set -- bud --isolation chroot ;;
   *) set -- build ;;

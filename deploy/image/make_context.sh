@@ -30,8 +30,9 @@ cp "$root/deploy/data/digits.csv.gz" "$app/opt/agg_server/data/"
 chmod -R u=rwX,go=rX "$app"
 
 cp "$root/LICENSE" "$app/opt/agg_server/"
-[ ! -e "$programs/NOTICES" ] ||
-  cp "$programs/NOTICES" "$app/opt/agg_server/NOTICES"
+for part in NOTICES PACKAGES; do
+  [ ! -e "$programs/$part" ] || cp "$programs/$part" "$app/opt/agg_server/"
+done
 
 # copy FILE: to the same path.
 copied=

@@ -48,6 +48,8 @@ constexpr MethodRoles kTable[] = {
     {"agg.v1.Admin/ListRounds", kLook},
     {"agg.v1.Admin/GetVersion", kLook},
     {"agg.v1.Admin/ListAudit", kChange},
+    // Not a method: all that the HTTP port has but health.
+    {kHttpPages, kLook},
 };
 
 }  // namespace

@@ -24,6 +24,9 @@ struct Caller {
   bool may(Role role) const { return !known || roles.Has(role); }
 };
 
+// What reading pages of the HTTP port is called.
+inline constexpr char kHttpPages[] = "http/pages";
+
 // The roles of which a caller of the method needs one: "agg.v1.Shard/Push".
 // Nothing: the table does not have it, and nobody may call it.
 std::optional<Roles> RolesOf(absl::string_view method);

@@ -1,10 +1,12 @@
 #include "server/access/identities.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -16,6 +18,22 @@ std::optional<std::string> BearerToken(absl::string_view authorization) {
   if (!absl::StartsWithIgnoreCase(authorization, kScheme)) return std::nullopt;
   return std::string(
       absl::StripAsciiWhitespace(authorization.substr(kScheme.size())));
+}
+
+std::optional<std::string> HttpToken(absl::string_view authorization) {
+  constexpr absl::string_view kScheme = "basic ";
+  if (!absl::StartsWithIgnoreCase(authorization, kScheme)) {
+    return BearerToken(authorization);
+  }
+  std::string pair;
+  if (!absl::Base64Unescape(
+          absl::StripAsciiWhitespace(authorization.substr(kScheme.size())),
+          &pair)) {
+    return std::nullopt;
+  }
+  const size_t colon = pair.find(':');
+  if (colon == std::string::npos) return std::nullopt;
+  return pair.substr(colon + 1);
 }
 
 bool SanMatches(absl::string_view pattern, absl::string_view san) {
@@ -139,6 +157,13 @@ absl::StatusOr<Caller> Identities::Resolve(const Credentials& credentials,
   caller.roles = found->options.roles;
   caller.known = true;
   return caller;
+}
+
+bool Identities::has_reader() const {
+  return std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
+    return entry.tokens != nullptr &&
+           entry.options.roles.Meets(*RolesOf(kHttpPages));
+  });
 }
 
 }  // namespace agg

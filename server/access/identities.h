@@ -57,6 +57,10 @@ struct Credentials {
 // "Bearer TOKEN", the scheme in any case; nothing if it is not that.
 std::optional<std::string> BearerToken(absl::string_view authorization);
 
+// The same, or the password of "Basic base64(USER:TOKEN)", as browsers send it;
+// whoever the user is. Nothing for what is neither.
+std::optional<std::string> HttpToken(absl::string_view authorization);
+
 // Whether the name in a certificate is one that the pattern (as above) means.
 bool SanMatches(absl::string_view pattern, absl::string_view san);
 
@@ -83,6 +87,8 @@ class Identities {
   // Whether some worker or observer has a certificate alone, so that nothing
   // can say who it is where there is no TLS: on the socket of shared memory.
   bool needs_certificates() const { return needs_certificates_; }
+  // Whether somebody can read pages of the HTTP port, which takes tokens alone.
+  bool has_reader() const;
 
  private:
   struct Entry {

@@ -58,12 +58,18 @@ absl::StatusOr<std::string> ReadSystemFile(const std::string& path) {
 void WarnAboutReaders(const std::string& path) {
   struct stat about;
   if (stat(path.c_str(), &about) != 0) return;
-  if ((about.st_mode & (S_IRGRP | S_IROTH | S_IWGRP | S_IWOTH)) == 0) return;
+  if (!OthersMayRead(about.st_mode, about.st_uid == geteuid())) return;
   LogWarning("the tokens in ", path,
              " can be read by others than its owner: chmod 600 it");
 }
 
 }  // namespace
+
+bool OthersMayRead(unsigned mode, bool own) {
+  unsigned others = S_IROTH | S_IWOTH | S_IWGRP;
+  if (own) others |= S_IRGRP;
+  return (mode & others) != 0;
+}
 
 absl::StatusOr<std::vector<std::string>> ParseTokens(absl::string_view text) {
   if (text.size() > kMaxTokenFileBytes) {

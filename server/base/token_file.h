@@ -34,6 +34,11 @@ absl::StatusOr<std::vector<std::string>> ParseTokens(absl::string_view text);
 // Whether they are equal. Takes a time that depends on the lengths alone.
 bool SameToken(absl::string_view a, absl::string_view b);
 
+// Whether a file of that mode can be read, or changed, by others than who it is
+// for: its owner, or, where this process is not the owner, the group by which
+// it reads the file itself, as on Kubernetes.
+bool OthersMayRead(unsigned mode, bool own);
+
 // Thread-safe.
 class TokenFile {
  public:
@@ -46,8 +51,8 @@ class TokenFile {
   static constexpr absl::Duration kLook = absl::Seconds(1);
 
   // Reads it. An error names `path` and the reason: it cannot be read, it has
-  // no token, or as ParseTokens. One that others than its owner may read is
-  // logged. `clock` outlives it; `read` null: the system's.
+  // no token, or as ParseTokens. One for which OthersMayRead is logged. `clock`
+  // outlives it; `read` null: the system's.
   static absl::StatusOr<std::unique_ptr<TokenFile>> Open(
       const std::string& path, const Clock* clock, Reader read = nullptr);
 

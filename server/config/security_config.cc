@@ -34,9 +34,39 @@ void CheckTls(const v1::JobConfig& config, FieldErrors* errors) {
   }
 }
 
+HttpSettings TakeHttp(const v1::SecurityConfig& security, FieldErrors* errors) {
+  const v1::HttpConfig& http = security.http();
+  HttpSettings settings;
+  settings.insecure = http.insecure() || security.insecure();
+  settings.asks = http.pages() == "identities";
+  if (!settings.asks && http.pages() != "open") {
+    errors->Add(FieldError("security.http.pages", Quoted(http.pages()),
+                           "\"identities\", \"open\""));
+  }
+  if (settings.asks && security.identities().empty()) {
+    errors->Add(FieldError("security.http.pages", "\"identities\"",
+                           "only with security.identities"));
+  }
+  if (http.tensors() == "shown") {
+    settings.tensors = HttpSettings::Tensors::kShown;
+  } else if (http.tensors() == "hidden") {
+    settings.tensors = HttpSettings::Tensors::kHidden;
+  } else if (http.tensors() != "auto") {
+    errors->Add(FieldError("security.http.tensors", Quoted(http.tensors()),
+                           "\"auto\", \"shown\", \"hidden\""));
+  }
+  return settings;
+}
+
 }  // namespace
 
 void CompleteSecurity(v1::JobConfig* config) {
+  v1::SecurityConfig* const security = config->mutable_security();
+  v1::HttpConfig* const http = security->mutable_http();
+  if (http->pages().empty()) {
+    http->set_pages(security->identities().empty() ? "open" : "identities");
+  }
+  if (http->tensors().empty()) http->set_tensors("auto");
   if (!config->security().has_tls()) return;
   v1::TlsConfig* const tls = config->mutable_security()->mutable_tls();
   if (tls->reload_seconds() == 0.0) tls->set_reload_seconds(60.0);
@@ -45,10 +75,11 @@ void CompleteSecurity(v1::JobConfig* config) {
 absl::StatusOr<SecuritySettings> MakeSecurity(const v1::JobConfig& config) {
   SecuritySettings settings;
   settings.insecure = config.security().insecure();
-  if (!config.security().has_tls()) return settings;
   FieldErrors errors;
-  CheckTls(config, &errors);
+  settings.http = TakeHttp(config.security(), &errors);
+  if (config.security().has_tls()) CheckTls(config, &errors);
   if (!errors.empty()) return errors.status();
+  if (!config.security().has_tls()) return settings;
   const v1::TlsConfig& tls = config.security().tls();
   settings.files.certificate = tls.certificate();
   settings.files.key = tls.key();

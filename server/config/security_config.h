@@ -10,11 +10,20 @@
 
 namespace agg {
 
+// Of the port of metrics and pages.
+struct HttpSettings {
+  enum class Tensors { kAuto, kShown, kHidden };
+  bool insecure = false;             // plain, also beyond loopback, is meant
+  bool asks = false;                 // who reads shows a token of an identity
+  Tensors tensors = Tensors::kAuto;  // their names
+};
+
 struct SecuritySettings {
   TlsFiles files;    // of the ports; no certificate: no TLS
   TlsOptions peers;  // of calls to other shards; likewise
   absl::Duration reload = absl::Seconds(60);
   bool insecure = false;  // beyond loopback without TLS is meant
+  HttpSettings http;
 
   bool tls() const { return !files.certificate.empty(); }
 };

@@ -98,6 +98,12 @@ class Coordinator {
   void SetOnRestored(std::function<void(const VersionId&)> callback) {
     on_restored_ = std::move(callback);
   }
+  // Hears of each worker that is lost (IsLoss), and of what happened in words,
+  // on the loop or the thread of a call; must not block. Before Start.
+  void SetOnLost(
+      std::function<void(const Departure&, const std::string&)> callback) {
+    on_lost_ = std::move(callback);
+  }
   // Called at most once, from any thread, by a coordinator that has held an
   // epoch and is replaced. Before Start.
   void SetOnSuperseded(std::function<void(const absl::Status&)> callback) {
@@ -305,6 +311,7 @@ class Coordinator {
   const FindOther find_other_;
   std::function<void(const absl::Status&)> on_superseded_;
   std::function<void(const VersionId&)> on_restored_;  // may be null
+  std::function<void(const Departure&, const std::string&)> on_lost_;  // too
   PeerGroup peers_;       // used by the loop, but for peer(0)->CheckPushed
   PeerGroup join_peers_;  // the same peers, used by the joins thread
   PeerGroup checkpoint_peers_;  // likewise, by the thread of checkpoints

@@ -74,6 +74,10 @@ void Coordinator::DeliverEffects() {
     if (!status.ok()) LoseEpoch(epoch, status);
   }
   calls.Run();
+  for (const Departure& departure : effects.departures) {
+    if (on_lost_ == nullptr || !IsLoss(departure.kind)) continue;
+    on_lost_(departure, WhatHappened(departure, options_));
+  }
 }
 
 }  // namespace agg

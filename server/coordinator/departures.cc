@@ -5,9 +5,7 @@
 #include "absl/time/time.h"
 
 namespace agg {
-namespace {
 
-// "is lost: ..." and its like, without the rank.
 std::string WhatHappened(const Departure& departure,
                          const CoordinatorOptions& options) {
   switch (departure.kind) {
@@ -28,8 +26,6 @@ std::string WhatHappened(const Departure& departure,
   }
   return "is gone";
 }
-
-}  // namespace
 
 const char* DepartureName(DepartureKind kind) {
   static constexpr const char* kNames[kNumDepartureKinds] = {

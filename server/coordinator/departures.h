@@ -26,6 +26,8 @@ struct Departure {
   int32_t rank = 0;
   std::string client;
   std::string reason;  // what the worker's own calls get
+  uint64_t session = 0;
+  std::string identity;  // whose the session was; "": anybody's
 };
 
 // A word for metrics' labels: "left", "lease_expired", "disconnected",
@@ -34,6 +36,11 @@ const char* DepartureName(DepartureKind kind);
 
 // Whether the worker went without a word: its machine or its network failed.
 bool IsLoss(DepartureKind kind);
+
+// The end of a session in words, without its rank: "is lost: its lease of 30s
+// has run out".
+std::string WhatHappened(const Departure& departure,
+                         const CoordinatorOptions& options);
 
 // One line, for the log. `num_left`: workers that are in the job now.
 std::string DescribeDeparture(const Departure& departure,

@@ -100,9 +100,11 @@ absl::Status JobState::BeginGrace(uint64_t session, absl::Time now) {
 
 void JobState::EndSession(int32_t rank, DepartureKind kind,
                           const absl::Status& reason) {
-  const uint64_t session = members_.at(rank).session;
-  effects_.departures.push_back(
-      {kind, rank, members_.at(rank).client, std::string(reason.message())});
+  const Member& member = members_.at(rank);
+  const uint64_t session = member.session;
+  effects_.departures.push_back({kind, rank, member.client,
+                                 std::string(reason.message()), session,
+                                 member.identity});
   sessions_.End(session, reason);
   members_.erase(rank);
   effects_.ended.push_back({session, reason});

@@ -1,6 +1,7 @@
 #include "server/metrics/call_families.h"
 
 #include <cstddef>
+#include <limits>
 #include <string>
 
 namespace agg {
@@ -28,6 +29,21 @@ void AddDenialFamilies(const DenialCounts* counts, FamilyBuilder* builder) {
     const auto reason = static_cast<DenialReason>(i);
     builder->Add(static_cast<double>(counts->count(reason)),
                  {{"reason", std::string(DenialName(reason))}});
+  }
+}
+
+// NaN and not +Inf, so that a job without TLS meets no condition.
+void AddCertificateFamilies(const std::vector<CertificateExpiry>& expiries,
+                            FamilyBuilder* builder) {
+  builder->BeginGauge("aggserver_certificate_expiry_timestamp_seconds",
+                      "Unix time at which what security.tls has in use "
+                      "expires; NaN without.");
+  for (const CertificateExpiry& expiry : expiries) {
+    const double seconds =
+        expiry.time == absl::InfiniteFuture()
+            ? std::numeric_limits<double>::quiet_NaN()
+            : static_cast<double>(absl::ToUnixSeconds(expiry.time));
+    builder->Add(seconds, {{"file", expiry.file}});
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "server/base/call_counts.h"
 #include "server/base/denial_counts.h"
+#include "server/metrics/certificate_expiry.h"
 #include "server/metrics/family_builder.h"
 
 namespace agg {
@@ -15,6 +16,10 @@ void AddCallFamilies(const std::vector<CallCount>& counts,
                      FamilyBuilder* builder);
 // Likewise, of calls that were refused for who made them; null: none were.
 void AddDenialFamilies(const DenialCounts* counts, FamilyBuilder* builder);
+
+// Likewise, of TLS.
+void AddCertificateFamilies(const std::vector<CertificateExpiry>& expiries,
+                            FamilyBuilder* builder);
 
 }  // namespace agg
 

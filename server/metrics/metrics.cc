@@ -49,13 +49,15 @@ class Metrics::Impl {
        std::function<std::optional<JobStatus>()> job_status,
        std::function<std::optional<RoundLogStatus>()> round_log,
        std::function<std::vector<CallCount>()> calls,
-       std::function<const DenialCounts*()> denials)
+       std::function<const DenialCounts*()> denials,
+       std::function<std::vector<CertificateExpiry>()> certificates)
       : options_(WithValidNames(options)),
         shard_status_(std::move(shard_status)),
         job_status_(std::move(job_status)),
         round_log_(std::move(round_log)),
         calls_(std::move(calls)),
         denials_(std::move(denials)),
+        certificates_(std::move(certificates)),
         state_(std::make_shared<RoundState>(InitialRoundState(options_))) {}
 
   void SetTensors(const std::vector<std::pair<std::string, int64_t>>& tensors) {
@@ -78,7 +80,7 @@ class Metrics::Impl {
     builder.Info("aggserver_build_info", "What is running; always 1.",
                  {{"version", options_.version}});
     builder.Gauge("aggserver_insecure",
-                  "1: the port is open beyond loopback without TLS.",
+                  "1: a port is open beyond loopback without TLS.",
                   options_.insecure ? 1.0 : 0.0);
     builder.Gauge("aggserver_shards", "Shards that the job has.",
                   options_.shards);
@@ -96,6 +98,9 @@ class Metrics::Impl {
     AddShardFamilies(shard_status_(), &builder);
     AddCallFamilies(calls_ ? calls_() : std::vector<CallCount>(), &builder);
     AddDenialFamilies(denials_ ? denials_() : nullptr, &builder);
+    AddCertificateFamilies(
+        certificates_ ? certificates_() : std::vector<CertificateExpiry>(),
+        &builder);
     AddProcessFamilies(ReadProcessUsage(), &builder);
     return builder.Take();
   }
@@ -114,6 +119,7 @@ class Metrics::Impl {
   const std::function<std::optional<RoundLogStatus>()> round_log_;
   const std::function<std::vector<CallCount>()> calls_;
   const std::function<const DenialCounts*()> denials_;
+  const std::function<std::vector<CertificateExpiry>()> certificates_;
   // Never null; only through Load and Store.
   std::shared_ptr<const RoundState> state_;
 };
@@ -123,10 +129,12 @@ Metrics::Metrics(const MetricsOptions& options,
                  std::function<std::optional<JobStatus>()> job_status,
                  std::function<std::optional<RoundLogStatus>()> round_log,
                  std::function<std::vector<CallCount>()> calls,
-                 std::function<const DenialCounts*()> denials)
+                 std::function<const DenialCounts*()> denials,
+                 std::function<std::vector<CertificateExpiry>()> certificates)
     : impl_(std::make_shared<Impl>(options, std::move(shard_status),
                                    std::move(job_status), std::move(round_log),
-                                   std::move(calls), std::move(denials))) {}
+                                   std::move(calls), std::move(denials),
+                                   std::move(certificates))) {}
 
 Metrics::~Metrics() = default;
 

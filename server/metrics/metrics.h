@@ -13,6 +13,7 @@
 
 #include "server/base/call_counts.h"
 #include "server/base/denial_counts.h"
+#include "server/metrics/certificate_expiry.h"
 #include "server/metrics/metrics_options.h"
 #include "server/round/round_report.h"
 #include "server/round_log/round_log_status.h"
@@ -32,13 +33,15 @@ class Metrics {
   // `job_status` and `round_log` are used on ordinal 0 only, and null or
   // nullopt means that there is no coordinator (yet), or no round log.
   // `calls`: those of gRPC; null: none are counted. `denials`: those that were
-  // refused; null, or one that is null: none are counted.
-  Metrics(const MetricsOptions& options,
-          std::function<ShardStatus()> shard_status,
-          std::function<std::optional<JobStatus>()> job_status,
-          std::function<std::optional<RoundLogStatus>()> round_log = nullptr,
-          std::function<std::vector<CallCount>()> calls = nullptr,
-          std::function<const DenialCounts*()> denials = nullptr);
+  // refused; null, or one that is null: none are counted. `certificates`: those
+  // of TLS; null: there are none.
+  Metrics(
+      const MetricsOptions& options, std::function<ShardStatus()> shard_status,
+      std::function<std::optional<JobStatus>()> job_status,
+      std::function<std::optional<RoundLogStatus>()> round_log = nullptr,
+      std::function<std::vector<CallCount>()> calls = nullptr,
+      std::function<const DenialCounts*()> denials = nullptr,
+      std::function<std::vector<CertificateExpiry>()> certificates = nullptr);
   ~Metrics();
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;

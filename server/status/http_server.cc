@@ -3,10 +3,12 @@
 // and an end that waits for no client.
 #include "server/status/http_server.h"
 
+#include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <functional>
@@ -21,8 +23,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "httplib.h"
+#include "server/base/address.h"
 #include "server/base/mutex.h"
 #include "server/status/http_stream.h"
 
@@ -34,6 +38,9 @@ namespace {
 constexpr int kBacklog = 64;
 // Before listening again when the system had no memory for a connection.
 constexpr absl::Duration kListenPause = absl::Milliseconds(100);
+// The policy of what is no page.
+constexpr char kPolicy[] = "Content-Security-Policy";
+constexpr char kNothing[] = "default-src 'none'; frame-ancestors 'none'";
 
 // httplib's pool takes connections without end: as many descriptors as the
 // process may have, which gRPC needs as well.
@@ -67,6 +74,34 @@ class BoundedPool : public httplib::ThreadPool {
   int num_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
+httplib::Headers DefaultHeaders(const HttpTransport& transport) {
+  httplib::Headers headers = {{"Cache-Control", "no-store"},
+                              {kPolicy, kNothing},
+                              {"X-Content-Type-Options", "nosniff"},
+                              {"X-Frame-Options", "DENY"},
+                              {"Cross-Origin-Resource-Policy", "same-origin"},
+                              {"Referrer-Policy", "no-referrer"}};
+  if (transport.tls != nullptr && transport.strict) {
+    headers.emplace("Strict-Transport-Security", "max-age=31536000");
+  }
+  return headers;
+}
+
+// "" if it has gone already, or is no IP address.
+std::string PeerOf(int fd) {
+  sockaddr_storage address;
+  socklen_t size = sizeof(address);
+  char host[NI_MAXHOST], port[NI_MAXSERV];
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+      getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host,
+                  sizeof(host), port, sizeof(port),
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "";
+  }
+  return absl::StrCat(address.ss_family == AF_INET6 ? "ipv6:" : "ipv4:",
+                      FormatAddress({host, std::atoi(port)}));
+}
+
 // httplib says only that it failed; errno is what the system said last.
 absl::Status BindError() {
   const bool known =
@@ -79,8 +114,9 @@ absl::Status BindError() {
 
 class HttpServer::Listener : public httplib::Server {
  public:
-  Listener(HttpServer::Handler handler, const HttpLimits& limits)
-      : handler_(std::move(handler)), limits_(limits) {
+  Listener(HttpServer::Handler handler, const HttpLimits& limits,
+           const HttpTransport& transport)
+      : handler_(std::move(handler)), limits_(limits), transport_(transport) {
     new_task_queue = [this] {
       return new BoundedPool(limits_.threads, limits_.waiting);
     };
@@ -89,9 +125,7 @@ class HttpServer::Listener : public httplib::Server {
       const int yes = 1;
       setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     });
-    set_default_headers({{"Cache-Control", "no-store"},
-                         {"X-Content-Type-Options", "nosniff"},
-                         {"Referrer-Policy", "no-referrer"}});
+    set_default_headers(DefaultHeaders(transport_));
     set_pre_routing_handler(
         [this](const httplib::Request& request, httplib::Response& response) {
           Answer(request, &response);
@@ -171,13 +205,19 @@ class HttpServer::Listener : public httplib::Server {
   }
 
   bool Converse(int fd) {
+    std::unique_ptr<TlsSession> tls;
+    if (transport_.tls != nullptr) {
+      tls = transport_.tls->Accept();
+      if (tls == nullptr) return false;
+    }
     HttpStream stream(fd, limits_.request_bytes, limits_.request,
-                      limits_.answer);
+                      limits_.answer, std::move(tls));
     bool answered = false;
     try {
       bool closed = false;
       answered = process_request(stream, /*close_connection=*/true, closed,
-                                 [](httplib::Request& request) {
+                                 [fd](httplib::Request& request) {
+                                   request.remote_addr = PeerOf(fd);
                                    // A header of 8 KB could ask for the page a
                                    // thousand times over.
                                    request.ranges.clear();
@@ -186,6 +226,7 @@ class HttpServer::Listener : public httplib::Server {
       // Out of memory, or a header that httplib cannot take: the client learns
       // it from the connection's end.
     }
+    stream.End();
     stream.Drain();
     return answered;
   }
@@ -202,17 +243,26 @@ class HttpServer::Listener : public httplib::Server {
     if (!absl::SimpleAtoi(request.get_param_value("after"), &plain.after)) {
       plain.after = 0;
     }
+    plain.from = request.remote_addr;
+    if (request.get_header_value_count("Authorization") == 1) {
+      plain.authorization = request.get_header_value("Authorization");
+    }
     const HttpResponse answer = handler_(plain);
     response->status = answer.status;
     if (!answer.content_security_policy.empty()) {
-      response->set_header("Content-Security-Policy",
-                           answer.content_security_policy);
+      response->headers.erase(kPolicy);
+      response->set_header(kPolicy, answer.content_security_policy);
+    }
+    // A line each: not all browsers tell two in one line apart.
+    for (const std::string& scheme : answer.authenticate) {
+      response->set_header("WWW-Authenticate", scheme);
     }
     response->set_content(answer.body, answer.content_type);
   }
 
   const HttpServer::Handler handler_;
   const HttpLimits limits_;
+  const HttpTransport transport_;
   int port_ = 0;
   int listen_fd_ = -1;
 
@@ -225,8 +275,9 @@ class HttpServer::Listener : public httplib::Server {
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
     const std::string& host, int port, Handler handler,
-    const HttpLimits& limits) {
-  auto listener = std::make_unique<Listener>(std::move(handler), limits);
+    const HttpLimits& limits, const HttpTransport& transport) {
+  auto listener =
+      std::make_unique<Listener>(std::move(handler), limits, transport);
   const absl::Status status = listener->Start(host, port);
   if (!status.ok()) return status;
   return absl::WrapUnique(new HttpServer(std::move(listener)));

@@ -8,22 +8,28 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/tls/tls_session.h"
 
 namespace agg {
 
 struct HttpRequest {
   std::string path;    // "/metrics", decoded, without the query
   uint64_t after = 0;  // the query's `after`; 0 if it has none or no number
+  std::string authorization;  // the header; "": there is none, or several
+  std::string from;  // the client's address as gRPC has it, "ipv4:10.0.0.1:40"
 };
 
 struct HttpResponse {
   int status = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
-  std::string content_security_policy;  // "": no header
+  // "": nothing may be loaded, and no page may have it in a frame.
+  std::string content_security_policy;
+  std::vector<std::string> authenticate;  // WWW-Authenticate, with status 401
 };
 
 // What clients may take, whatever they do.
@@ -38,8 +44,14 @@ struct HttpLimits {
   absl::Duration answer = absl::Seconds(10);  // from its first byte on
 };
 
-// HTTP/1.1 without TLS, one request per connection, GET and HEAD only (others:
-// 405; a handler never sees them, and their bodies are not read), no ranges. A
+struct HttpTransport {
+  TlsAcceptor* tls = nullptr;  // null: without TLS; outlives the server
+  // Tells browsers to come with TLS for a year, to all ports of this host.
+  bool strict = false;
+};
+
+// HTTP/1.1, one request per connection, GET and HEAD only (others: 405; a
+// handler never sees them, and their bodies are not read), no ranges. A
 // connection that exceeds a limit is closed. Silent clients can make others
 // wait until their time is up, so nothing that must be answered at once, such
 // as a probe, belongs here. Thread-compatible.
@@ -53,7 +65,8 @@ class HttpServer {
   // reason if it cannot be bound.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
       const std::string& host, int port, Handler handler,
-      const HttpLimits& limits = HttpLimits());
+      const HttpLimits& limits = HttpLimits(),
+      const HttpTransport& transport = HttpTransport());
 
   // Stops listening, breaks connections off and joins the threads: at once,
   // except for handlers that are running.

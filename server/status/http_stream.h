@@ -8,10 +8,13 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "httplib.h"
+#include "server/tls/tls_session.h"
 
 namespace agg {
 
@@ -19,13 +22,19 @@ namespace agg {
 // writing. Shutting the socket down ends either at once. Used by one thread.
 class HttpStream : public httplib::Stream {
  public:
-  // `fd`: a connected socket, which stays the caller's.
+  // `fd`: a connected socket, which stays the caller's. `tls`: what is read and
+  // written goes through it; null: it does not. The handshake counts as
+  // reading, and the limit is of plain bytes: TLS's own have a limit besides.
   HttpStream(int fd, size_t max_read_bytes, absl::Duration read_time,
-             absl::Duration write_time);
+             absl::Duration write_time,
+             std::unique_ptr<TlsSession> tls = nullptr);
 
   // As httplib wants them: the number of bytes; 0 or less: it is over.
   ssize_t read(char* bytes, size_t num_bytes) override;
   ssize_t write(const char* bytes, size_t num_bytes) override;
+
+  // Ends TLS in good order; nothing without.
+  void End();
 
   // Takes what has been sent beyond the request. The kernel would otherwise
   // answer it with a reset, and drop the answer's bytes that are still on
@@ -40,11 +49,22 @@ class HttpStream : public httplib::Stream {
   void get_local_ip_and_port(std::string& ip, int& port) const override;
 
  private:
+  // Plain bytes, as read() has them.
+  ssize_t Receive(char* bytes, size_t num_bytes);
+  ssize_t ReceiveTls(char* bytes, size_t num_bytes);
+  // Of the socket, by the deadlines.
+  ssize_t ReceiveRaw(char* bytes, size_t num_bytes);
+  ssize_t SendRaw(const char* bytes, size_t num_bytes);
+  // What TLS wants to send.
+  bool Flush();
+
   const int fd_;
   const absl::Duration write_time_;
   const absl::Time read_deadline_;
   absl::Time write_deadline_ = absl::InfiniteFuture();  // set by a write
   size_t may_read_;
+  size_t may_receive_;  // of the socket, with TLS
+  const std::unique_ptr<TlsSession> tls_;
   // httplib reads a line byte by byte.
   std::array<char, 4096> buffer_;
   size_t begin_ = 0;

@@ -41,14 +41,29 @@ HttpResponse Text(int status, std::string body) {
   return response;
 }
 
-HttpResponse Ready(const MetricsPages& pages) {
+HttpResponse Ready(const MetricsPages& pages, bool in_words) {
   const absl::Status status =
       pages.ready == nullptr ? absl::OkStatus() : pages.ready();
+  if (!in_words) return status.ok() ? Text(200, "ok\n") : Text(503, "no\n");
   if (status.ok()) {
     const std::string note = pages.note == nullptr ? "" : pages.note();
     return Text(200, note.empty() ? "ok\n" : absl::StrCat("ok: ", note, "\n"));
   }
   return Text(503, absl::StrCat(status.message(), "\n"));
+}
+
+HttpResponse Refused(const absl::Status& status) {
+  if (!absl::IsUnauthenticated(status)) {
+    return Text(403, "this needs the role observer or admin\n");
+  }
+  HttpResponse response = Text(
+      401,
+      "this job wants to know who asks: Authorization: Bearer TOKEN, of an "
+      "identity with the role observer or admin; in a browser the token "
+      "is the password\n");
+  response.authenticate = {"Bearer realm=\"agg_server\"",
+                           "Basic realm=\"agg_server\", charset=\"UTF-8\""};
+  return response;
 }
 
 // Prometheus 3 refuses a scrape whose type lacks the version.
@@ -59,12 +74,13 @@ HttpResponse Scrape(std::string text) {
   return response;
 }
 
+// For who may read it.
 HttpResponse Answer(const HttpRequest& request,
                     const std::function<std::string()>& expose,
                     const MetricsPages& pages) {
   if (request.path == "/metrics") return Scrape(expose());
   if (request.path == "/healthz") return Text(200, "ok\n");
-  if (request.path == "/readyz") return Ready(pages);
+  if (request.path == "/readyz") return Ready(pages, /*in_words=*/true);
   if (pages.status_json != nullptr) {
     if (request.path == "/") return Page();
     if (request.path == "/status.json") {
@@ -77,11 +93,26 @@ HttpResponse Answer(const HttpRequest& request,
   return Text(404, "not found; there are / /metrics /healthz /readyz\n");
 }
 
+HttpResponse AnswerWhoMay(const HttpRequest& request,
+                          const std::function<std::string()>& expose,
+                          const MetricsPages& pages) {
+  if (pages.admit == nullptr) return Answer(request, expose, pages);
+  const bool health = request.path == "/healthz" || request.path == "/readyz";
+  const bool open = health && pages.open_health;
+  // A probe without a token is no attempt that anybody has to account for.
+  if (open && request.authorization.empty()) {
+    return request.path == "/healthz" ? Text(200, "ok\n")
+                                      : Ready(pages, /*in_words=*/false);
+  }
+  const absl::Status may = pages.admit(request.authorization, request.from);
+  return may.ok() ? Answer(request, expose, pages) : Refused(may);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
     const std::string& bind, int port, const Metrics& metrics,
-    MetricsPages pages) {
+    MetricsPages pages, const HttpTransport& transport) {
   const absl::StatusOr<std::string> host = ParseHost(bind);
   if (!host.ok()) {
     return absl::InvalidArgumentError(
@@ -91,12 +122,13 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
     return absl::InvalidArgumentError(
         absl::StrCat("metrics.port is ", port, "; allowed: 0 to 65535"));
   }
-  absl::StatusOr<std::unique_ptr<HttpServer>> server =
-      HttpServer::Start(*host, port,
-                        [expose = metrics.Exposer(),
-                         pages = std::move(pages)](const HttpRequest& request) {
-                          return Answer(request, expose, pages);
-                        });
+  absl::StatusOr<std::unique_ptr<HttpServer>> server = HttpServer::Start(
+      *host, port,
+      [expose = metrics.Exposer(),
+       pages = std::move(pages)](const HttpRequest& request) {
+        return AnswerWhoMay(request, expose, pages);
+      },
+      HttpLimits(), transport);
   if (!server.ok()) {
     return absl::UnavailableError(
         absl::StrCat("cannot serve metrics on ", FormatAddress({*host, port}),

@@ -23,16 +23,24 @@ struct MetricsPages {
   std::function<std::string()> note;
   std::function<std::string(uint64_t after)> status_json;
   std::function<std::string()> trace_json;
+  // Whether who sends that header, from that address, may read all this: OK,
+  // UNAUTHENTICATED or PERMISSION_DENIED. Null: everybody may.
+  std::function<absl::Status(const std::string& authorization,
+                             const std::string& from)>
+      admit;
+  // Whether /healthz and /readyz answer everybody, though in one word alone.
+  bool open_health = true;
 };
 
 //   /metrics      Prometheus' text format 0.0.4
 //   /healthz      200 "ok" while the process lives
-//   /readyz       200 "ok" and the note, or 503 with the reason
+//   /readyz       200 "ok" and the note, or 503 with the reason; for who may
+//                 not read, and need not, without either
 //   /             the status page, for people; it polls /status.json
 //   /status.json  what it shows; ?after=N: rounds from sequence number N on
 //   /trace.json   the last rounds as a Chrome trace
-// Plain HTTP without a password: bind it where only those can reach it who may
-// see all this. HttpLimits states the limits. Thread-compatible.
+// Who may not read it gets 401 or 403. HttpLimits states the limits.
+// Thread-compatible.
 class MetricsServer {
  public:
   // Listens at once on `bind` (an IPv4 address, an IPv6 address with or without
@@ -41,7 +49,7 @@ class MetricsServer {
   // and the reason, if it cannot be bound.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(
       const std::string& bind, int port, const Metrics& metrics,
-      MetricsPages pages = {});
+      MetricsPages pages = {}, const HttpTransport& transport = {});
 
   // Stops listening and breaks connections off: returns at once, or when the
   // functions that are being called have.

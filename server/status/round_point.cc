@@ -151,6 +151,14 @@ Json RoundDetailJson(const RoundReport& report) {
   for (const OutlierRow& row : report.decision.outliers.rows) {
     json["outlier_ranks"].push_back(row.rank);
   }
+  // Left out though nothing is wrong with their values: some were not there.
+  json["incomplete_ranks"] = Json::array();
+  for (const IncompleteRow& row : report.incomplete_rows) {
+    json["incomplete_ranks"].push_back(row.rank);
+  }
+  for (const PartialRow& row : report.partial_rows) {
+    json["incomplete_ranks"].push_back(row.rank);
+  }
   json["coefficients"] = RoundedNumbers(statistics.row_coefficients);
   json["norms"] = RoundedNumbers(statistics.row_norms);
   json["means"] = RoundedNumbers(statistics.mean_cosines);

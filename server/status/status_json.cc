@@ -146,6 +146,7 @@ Json ServerJson(const StatusPageOptions& options) {
           {"step_scale", options.metrics.step_scale},
           {"replicated", options.metrics.replicated},
           {"insecure", options.metrics.insecure},
+          {"identities", options.identities},
           {"shards", options.shards},
           {"coordinator",
            {{"host", options.coordinator_host},

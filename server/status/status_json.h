@@ -22,6 +22,7 @@ struct StatusPageOptions {
   std::string coordinator_host;     // of shard 0
   int coordinator_port = 0;         // of its page; 0: not known
   std::string instance;             // another one for each process
+  bool identities = false;          // callers are asked who they are
 };
 
 // The member "server" of /status.json and of a report.

@@ -1,27 +1,28 @@
 // Sockets do not block; poll does, until the deadline.
 #include "server/tls/tcp_connection.h"
 
-#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <memory>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/base/address.h"
+#include "server/tls/resolve_host.h"
 
 namespace agg {
 namespace {
 
-FileDescriptor ConnectTo(const addrinfo& one, absl::Time deadline) {
-  FileDescriptor made(
-      socket(one.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+FileDescriptor ConnectTo(const SocketAddress& one, absl::Time deadline) {
+  FileDescriptor made(socket(one.bytes.ss_family,
+                             SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!made.valid()) return made;
-  if (connect(made.get(), one.ai_addr, one.ai_addrlen) == 0) return made;
+  if (connect(made.get(), reinterpret_cast<const sockaddr*>(&one.bytes),
+              one.size) == 0) {
+    return made;
+  }
   int error = errno;
   if (error == EINPROGRESS && AwaitSocket(made.get(), true, deadline)) {
     socklen_t size = sizeof(error);
@@ -47,18 +48,8 @@ bool AwaitSocket(int socket, bool write, absl::Time deadline) {
 FileDescriptor ConnectTcp(const std::string& address, absl::Time deadline) {
   const absl::StatusOr<Address> parsed = ParseAddress(address);
   if (!parsed.ok()) return FileDescriptor();
-  addrinfo hints = {};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(parsed->host.c_str(), absl::StrCat(parsed->port).c_str(),
-                  &hints, &found) != 0) {
-    return FileDescriptor();
-  }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(
-      found, &freeaddrinfo);
-  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
-    FileDescriptor made = ConnectTo(*one, deadline);
+  for (const SocketAddress& one : ResolveHost(*parsed, deadline)) {
+    FileDescriptor made = ConnectTo(one, deadline);
     if (made.valid()) return made;
   }
   return FileDescriptor();

@@ -7,6 +7,7 @@
 #include <openssl/x509v3.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,9 @@
 
 namespace agg {
 namespace {
+
+// A server may name as many CAs as fit into a message.
+constexpr int kMaxNames = 4;
 
 // One connection and what was seen of it.
 class Probe {
@@ -183,10 +187,14 @@ class Probe {
   // What the server says of CAs that it takes.
   std::string Takes() const {
     const STACK_OF(X509_NAME)* names = SSL_get0_peer_CA_list(ssl_.get());
+    const int number = names == nullptr ? 0 : sk_X509_NAME_num(names);
     std::string text;
-    for (int i = 0; names != nullptr && i < sk_X509_NAME_num(names); ++i) {
+    for (int i = 0; i < std::min(number, kMaxNames); ++i) {
       absl::StrAppend(&text, i == 0 ? "; it takes those signed by \"" : ", \"",
                       NameText(sk_X509_NAME_value(names, i)), "\"");
+    }
+    if (number > kMaxNames) {
+      absl::StrAppend(&text, " and ", number - kMaxNames, " more");
     }
     return text;
   }

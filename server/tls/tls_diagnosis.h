@@ -15,7 +15,7 @@ struct TlsTarget {
   std::string address;                      // "host:port"
   std::string server_name;                  // that its certificate must have
   TlsOptions tls;                           // of who calls; empty: without TLS
-  absl::Duration limit = absl::Seconds(1);  // after the name's resolution
+  absl::Duration limit = absl::Seconds(1);  // for all of it
 };
 
 // One line that names the file or the peer, the address and the reason: an

@@ -5,6 +5,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -90,7 +91,7 @@ absl::Status TakeCertificate(const TlsFiles& files, absl::Time now,
   if (!why.empty()) {
     return Wrong(files.certificate_field, files.certificate, kCertificate, why);
   }
-  contents->expires = TimeOf(X509_get0_notAfter(chain[0].get()));
+  contents->expires.certificate = TimeOf(X509_get0_notAfter(chain[0].get()));
   *own = std::move(chain[0]);
   return absl::OkStatus();
 }
@@ -121,6 +122,10 @@ absl::Status TakeCa(const TlsFiles& files, absl::Time now,
   for (const Openssl<X509>& root : roots) {
     const std::string one = WhyNotValid(root.get(), now);
     any |= one.empty();
+    if (one.empty()) {
+      contents->expires.ca = std::min(contents->expires.ca,
+                                      TimeOf(X509_get0_notAfter(root.get())));
+    }
     if (invalid.empty()) invalid = one;
   }
   if (why.empty() && !any) why = invalid;

@@ -22,12 +22,20 @@ struct TlsFiles {
   std::string ca_field = "tls.ca";
 };
 
+// InfiniteFuture for a file that is not there.
+struct TlsExpiry {
+  absl::Time certificate = absl::InfiniteFuture();  // the own one
+  // Of those CAs of the file that are valid now the first one: who has a
+  // certificate of that one is out then.
+  absl::Time ca = absl::InfiniteFuture();
+};
+
 // What the files have, in PEM; "" for a file that is not there.
 struct TlsContents {
   std::string certificate;  // the first is one's own, then intermediates
   std::string key;
   std::string ca;
-  absl::Time expires = absl::InfiniteFuture();  // the own certificate
+  TlsExpiry expires;
 
   bool operator==(const TlsContents& other) const {
     return certificate == other.certificate && key == other.key &&

@@ -29,11 +29,15 @@ void TlsReload::Look(absl::Time now) {
     LogWarning("new TLS files cannot be used, those of before are: ", problem);
   }
   warned_ = std::move(problem);
-  if (!read.ok() || *read == contents_) return;
+  if (!read.ok()) return;
+  if (*read == contents_) {
+    contents_.expires = read->expires;  // of CAs that are valid by now
+    return;
+  }
   contents_ = *std::move(read);
   number_ += 1;
   LogInfo("TLS files have changed: new connections get ", files_.certificate,
-          ", valid until ", TimeText(contents_.expires));
+          ", valid until ", TimeText(contents_.expires.certificate));
 }
 
 absl::optional<TlsContents> TlsReload::Next(uint64_t* seen) {
@@ -43,6 +47,13 @@ absl::optional<TlsContents> TlsReload::Next(uint64_t* seen) {
   if (*seen == number_) return absl::nullopt;
   *seen = number_;
   return contents_;
+}
+
+TlsExpiry TlsReload::Expires() {
+  MutexLock lock(&mutex_);
+  const absl::Time now = clock_->Now();
+  if (now - looked_ >= every_) Look(now);
+  return contents_.expires;
 }
 
 }  // namespace agg

@@ -35,6 +35,10 @@ class TlsReload {
   // newer ones. Reads files only after `every`. REQUIRES: Open was OK.
   absl::optional<TlsContents> Next(uint64_t* seen);
 
+  // When what is in use expires; looks at the files as Next does, since nobody
+  // may have connected since they were renewed. REQUIRES: Open was OK.
+  TlsExpiry Expires();
+
  private:
   void Look(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

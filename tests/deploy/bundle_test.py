@@ -5,6 +5,7 @@ Compiling and the container tool are stand-ins, and so are the bundle's
 programs; the scripts are the real ones.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -178,6 +179,7 @@ class BundleTest(Folder):
         for options, config in (([], "cuda"), (["--cpu"], "nocuda")):
             with self.subTest(config):
                 self.run_real("image/build.sh", *options, "--tag=some:tag",
+                              f"--sbom={self.folder / 'list'}",
                               f"--tool={self.folder / 'tool'}")
                 self.assertIn(f"--config={config}", self.bazel_arguments())
                 tool = (self.folder / "tool_arguments").read_text().split()
@@ -190,8 +192,14 @@ class BundleTest(Folder):
                            ).read_text()
                 for package in ("libcli11-dev", "libc6"):
                     self.assertRegex(notices, rf"(?m)^{package} [0-9]")
-                self.assertIn("LICENSE",
-                              self.names("context/app/opt/agg_server"))
+                self.assertLessEqual(
+                    {"LICENSE", "PACKAGES", "sbom.spdx.json"},
+                    self.names("context/app/opt/agg_server"))
+                listed = json.loads((self.folder / "list").read_text())
+                compiled = {item["relatedSpdxElement"]
+                            for item in listed["relationships"]
+                            if item["relationshipType"] == "STATIC_LINK"}
+                self.assertIn("SPDXRef-Debian-libcli11-dev", compiled)
                 subprocess.run(["rm", "-r", self.folder / "context"],
                                check=True)
 

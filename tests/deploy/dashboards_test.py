@@ -89,7 +89,7 @@ class DashboardsTest(unittest.TestCase):
             for label in re.findall(r"\{\{(\w+)\}\}",
                                     target["legendFormat"]):
                 self.assertIn(label, {
-                    "tensor", "worker", "shard", "rule", "scope",
+                    "tensor", "file", "worker", "shard", "rule", "scope",
                     "step_scale", "outcome", "phase", "kind", "version",
                     "backend", "late_shard", "reason", "method", "code",
                     "transport", "use"}, where)

@@ -16,9 +16,12 @@ except ImportError:
     yaml = None
 
 ROOT = pathlib.Path(__file__).absolute().parent.parent.parent
-OVERLAYS = ("cpu", "gpu")  # a job each
-MONITORING = "monitoring"   # once, for all jobs
-CRD_GROUP = "monitoring.coreos.com/v1"  # in no core schema
+PLAIN = ("cpu", "gpu")       # a job each, without TLS
+OVERLAYS = (*PLAIN, "tls")
+MONITORING = "monitoring"    # once, for all jobs
+TLS_MONITOR = "tls_monitor"  # for each job with TLS
+# In no core schema.
+CRD_GROUPS = ("monitoring.coreos.com/v1", "cert-manager.io/v1")
 VERSIONS = ("1.25", "1.31", "1.37")
 
 # Reads one object per line; prints the errors of each.
@@ -112,7 +115,7 @@ def schema_errors(objects, version):
 
 
 def is_custom(item):
-    return item["apiVersion"] == CRD_GROUP
+    return item["apiVersion"] in CRD_GROUPS
 
 
 def named(item):
@@ -129,6 +132,12 @@ def only(objects, kind, name=None):
 
 
 def matches(selector, labels):
-    """Whether a selector of matchLabels, or of plain labels, takes them."""
+    """Whether a selector of matchLabels and NotIn, or of plain labels, takes
+    them."""
     wanted = selector.get("matchLabels", selector)
+    for expression in selector.get("matchExpressions", []):
+        if expression["operator"] != "NotIn":
+            raise AssertionError(f"not known here: {expression}")
+        if labels.get(expression["key"]) in expression["values"]:
+            return False
     return all(labels.get(key) == value for key, value in wanted.items())

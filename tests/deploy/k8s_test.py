@@ -1,10 +1,8 @@
 """deploy/k8s: every job's overlay renders, every object fits the schemas, and
 the objects fit each other, the server's flags and the project's other files."""
 
-import os
 import pathlib
 import re
-import subprocess
 import unittest
 
 from tests.deploy import k8s_render as k8s
@@ -49,13 +47,14 @@ class OverlaysTest(unittest.TestCase):
         cls.workers = k8s.render("k8s/examples/workers")
         cls.save_model = k8s.render("k8s/examples/save_model")
         cls.checkpoints = k8s.render("k8s/examples/checkpoints")
+        cls.workers_tls = k8s.render("k8s/examples/workers_tls")
 
     def each(self):
         return self.overlays.items()
 
     def test_every_folder_of_overlays_is_tested(self):
         self.assertEqual({path.name for path in (K8S / "overlays").iterdir()},
-                         {*k8s.OVERLAYS, k8s.MONITORING})
+                         {*k8s.OVERLAYS, k8s.MONITORING, k8s.TLS_MONITOR})
 
     @unittest.skipIf(WHY_NO_SCHEMAS, WHY_NO_SCHEMAS)
     def test_objects_fit_the_schemas(self):
@@ -63,7 +62,8 @@ class OverlaysTest(unittest.TestCase):
             for name, objects in [*self.overlays.items(),
                                   ("workers", self.workers),
                                   ("save_model", self.save_model),
-                                  ("checkpoints", self.checkpoints)]:
+                                  ("checkpoints", self.checkpoints),
+                                  ("workers_tls", self.workers_tls)]:
                 core = [o for o in objects if not k8s.is_custom(o)]
                 errors = k8s.schema_errors(core, version)
                 self.assertEqual(len(errors), len(core))
@@ -85,12 +85,13 @@ class OverlaysTest(unittest.TestCase):
     def test_objects_are_there_once_and_in_the_namespace(self):
         kinds = {"Namespace", "StatefulSet", "Service", "ConfigMap",
                  "PodDisruptionBudget", "NetworkPolicy"}
-        for _, objects in self.each():
+        for name, objects in self.each():
             names = [k8s.named(item) for item in objects]
             self.assertEqual(len(names), len(set(names)))
             # No autoscaler: deploy/README.md says why. No monitoring: it is
             # applied once, and not with each job.
-            self.assertEqual({item["kind"] for item in objects}, kinds)
+            more = set() if name in k8s.PLAIN else {"Issuer", "Certificate"}
+            self.assertEqual({item["kind"] for item in objects}, kinds | more)
             for item in objects:
                 if item["kind"] != "Namespace":
                     self.assertEqual(item["metadata"]["namespace"],
@@ -167,7 +168,7 @@ class OverlaysTest(unittest.TestCase):
     def test_probes_ask_the_health_that_the_server_serves(self):
         names = (k8s.ROOT / "server/rpc/rpc_server.h").read_text()
         (live,) = re.findall(r'kLiveHealth\[\] = "(.*)"', names)
-        for _, objects in self.each():
+        for objects in (self.overlays[name] for name in k8s.PLAIN):
             for probe, service in (("startupProbe", {"service": live}),
                                    ("readinessProbe", {}),
                                    ("livenessProbe", {"service": live})):
@@ -206,10 +207,12 @@ class OverlaysTest(unittest.TestCase):
         templates = [only(objects, "StatefulSet")["spec"]["template"]["spec"]
                      for objects in self.overlays.values()]
         templates += [only(objects, "Job")["spec"]["template"]["spec"]
-                      for objects in (self.workers, self.save_model)]
+                      for objects in (self.workers, self.save_model,
+                                      self.workers_tls)]
         for pod in templates:
             self.assertIs(pod["automountServiceAccountToken"], False)
             self.assertIs(pod["securityContext"]["runAsNonRoot"], True)
+            self.assertGreater(pod["securityContext"]["runAsUser"], 0)
             self.assertEqual(pod["securityContext"]["seccompProfile"],
                              {"type": "RuntimeDefault"})
             for item in pod["containers"]:
@@ -217,6 +220,12 @@ class OverlaysTest(unittest.TestCase):
                     "allowPrivilegeEscalation": False,
                     "readOnlyRootFilesystem": True,
                     "capabilities": {"drop": ["ALL"]}})
+                for mount in item.get("volumeMounts", []):
+                    (volume,) = [volume for volume in pod["volumes"]
+                                 if volume["name"] == mount["name"]]
+                    self.assertNotIn("hostPath", volume)
+                    if "secret" in volume or "configMap" in volume:
+                        self.assertIs(mount["readOnly"], True)
             for key in ("hostNetwork", "hostPID", "hostIPC"):
                 self.assertNotIn(key, pod)
 
@@ -352,48 +361,6 @@ class OverlaysTest(unittest.TestCase):
             self.assertIn(f"--workers={workers}", item["args"])
             address = re.search(r'(?m)^shards: "(.*)"$', text).group(1)
             self.assertIn(f"--coordinator={address}", item["args"])
-
-
-class ServerTest(unittest.TestCase):
-    """What the server itself says of the flags and the configurations."""
-
-    def test_it_takes_the_flags_and_the_configurations(self):
-        binary = pathlib.Path(os.environ.get(
-            "AGG_BIN", ".")).resolve() / "server/agg_server"
-        text = (K8S / "base/statefulset.yaml").read_text()
-        flags = re.findall(r"- (--\S+)", text)
-        self.assertIn("--shard=auto", flags)
-        for config in ("base", "overlays/gpu", "examples/checkpoints"):
-            words = [re.sub(r"^--config=.*",
-                            f"--config={K8S / config / 'job.textproto'}", word)
-                     for word in flags]
-            result = subprocess.run([str(binary), *words, "--validate"],
-                                    capture_output=True, text=True,
-                                    check=False)
-            self.assertEqual(result.returncode, 0, result.stderr)
-
-
-    def test_the_commands_of_the_guide_exist(self):
-        """Those that are run inside of pods: their programs are in the image."""
-        guide = (k8s.ROOT / "deploy/README.md").read_text()
-        bundle = (k8s.ROOT / "deploy/bundle.sh").read_text()
-        binaries = pathlib.Path(os.environ.get("AGG_BIN", ".")).resolve()
-        commands = re.findall(r"exec agg-0 -- (\w+) (\w+)", guide)
-        self.assertTrue(commands)
-        for program, command in commands:
-            self.assertRegex(bundle, rf"(?m)^  //worker_client/tools:{program}$")
-            result = subprocess.run(
-                [str(binaries / "worker_client/tools" / program), command,
-                 "--help"], capture_output=True, text=True, check=False)
-            self.assertEqual(result.returncode, 0, result.stderr)
-        job = (K8S / "examples/save_model/job.yaml").read_text()
-        (program,) = re.findall(r"- /opt/agg_server/bin/(\w+)", job)
-        self.assertRegex(bundle, rf"(?m)^  //worker_client/tools:{program}$")
-        usage = subprocess.run(
-            [str(binaries / "worker_client/tools" / program), "--help"],
-            capture_output=True, text=True, check=False).stdout
-        for name in re.findall(r"- (--\w+)=", job):
-            self.assertIn(name, usage)
 
 
 if __name__ == "__main__":

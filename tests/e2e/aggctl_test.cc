@@ -288,5 +288,21 @@ TEST(AggctlFailureTest, NobodyThere) {
   }
 }
 
+// What Kubernetes' probes ask where the port has TLS.
+TEST_F(AggctlTest, HealthIsAnExitCode) {
+  Begin();
+  const absl::Time deadline = absl::Now() + absl::Minutes(1);
+  Answer answer = Aggctl({"health"});
+  while (!answer.result.ok() && absl::Now() < deadline) {
+    answer = Aggctl({"health"});
+  }
+  EXPECT_TRUE(answer.result.ok()) << answer.result.message;
+  EXPECT_EQ(answer.output, "SERVING\n");
+  EXPECT_TRUE(Aggctl({"health", "agg.v1.Live"}).result.ok());
+  EXPECT_EQ(Aggctl({"health", "no.such.Service"}).result.code, kAggctlRefused);
+  EXPECT_EQ(agg::Aggctl("127.0.0.1:1", {"health"}).result.code,
+            kAggctlUnreachable);
+}
+
 }  // namespace
 }  // namespace agg

@@ -2,7 +2,8 @@
 
 from client import Worker, round_of
 from foreign_test_case import REDUCE, TENSORS, Code, ForeignTestCase, values
-from server_process import wait_until
+from server_process import WAIT, wait_until
+from stubs import admin
 
 FLOOR = REDUCE + "min_workers: 2 reconnect_grace_seconds: 0.2\n"
 
@@ -33,6 +34,13 @@ class FloorTest(ForeignTestCase):
         self.assertIn("waits: 1 of at least 2 workers", status.message)
         log = job.shards[0].log()
         self.assertEqual(log.count("is lost: its connection broke"), 3)
+        lost = [record for record in job.peer().admin.ListAudit(
+            admin.ListAuditRequest(), timeout=WAIT).records
+                if record.action == "lost"]
+        self.assertEqual(sorted(record.rank for record in lost), [0, 1, 2])
+        for record in lost:
+            self.assertIn("is lost: its connection broke", record.detail)
+            self.assertGreater(record.session, 0)
         self.assertIn("the job waits: 1 of at least 2 workers", log)
         other = Worker(job, 2, TENSORS)
         other.push(values(5), 1)

@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+import json
 import os
 import re
 import signal
@@ -123,6 +124,18 @@ class ProcessTest(unittest.TestCase):
             self.assertRegex(file.read(), r"^\d+\n$")
         self.assertEqual(sorted(os.listdir(self.folder.name)),
                          ["job.textproto", "metrics", "port"])
+
+    def test_a_signal_is_audited(self):
+        audit = os.path.join(self.folder.name, "audit")
+        process, _ = self.start(
+            config_text=CONFIG + f'security {{ audit {{ path: "{audit}" }} }}')
+        process.send_signal(signal.SIGTERM)
+        self.assertIn('audit: {"time": ', process.stderr.read())
+        self.assertEqual(process.wait(60), 0)
+        with open(audit) as file:
+            (line,) = [json.loads(line) for line in file]
+        self.assertEqual((line["action"], line["detail"], line["outcome"]),
+                         ("drain", "signal 15 (Terminated)", "OK"))
 
     def test_drains_when_stdin_ends(self):
         process, _ = self.start("--exit_with_stdin", stdin=subprocess.PIPE)

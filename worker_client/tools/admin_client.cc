@@ -21,7 +21,8 @@ AdminClient::AdminClient(const std::string& address, absl::Duration timeout,
       token_file_(token_file),
       channel_(MakeChannel(address, tls, token_file)),
       coordinator_(v1::Coordinator::NewStub(channel_)),
-      admin_(v1::Admin::NewStub(channel_)) {}
+      admin_(v1::Admin::NewStub(channel_)),
+      health_(grpc::health::v1::Health::NewStub(channel_)) {}
 
 AggctlResult AdminClient::Explain(const grpc::Status& status,
                                   absl::Duration timeout) const {
@@ -118,6 +119,22 @@ AggctlResult AdminClient::Version(v1::GetVersionReply* reply) {
 AggctlResult AdminClient::Audit(const v1::ListAuditRequest& request,
                                 v1::ListAuditReply* reply) {
   return Call(admin_.get(), &v1::Admin::Stub::ListAudit, request, reply);
+}
+
+AggctlResult AdminClient::Health(const std::string& service) {
+  using grpc::health::v1::HealthCheckResponse;
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(service);
+  HealthCheckResponse reply;
+  const AggctlResult result =
+      Call(health_.get(), &grpc::health::v1::Health::Stub::Check, request,
+           &reply);
+  if (!result.ok() || reply.status() == HealthCheckResponse::SERVING) {
+    return result;
+  }
+  return {kAggctlRefused,
+          absl::StrCat(address_, " is not SERVING",
+                       service.empty() ? "" : " " + Printable(service))};
 }
 
 }  // namespace agg

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/agg.grpc.pb.h"
+#include "proto/health.grpc.pb.h"
 #include "proto/tls_options.h"
 #include "worker_client/tools/aggctl_flags.h"
 
@@ -50,6 +51,8 @@ class AdminClient {
   AggctlResult Version(v1::GetVersionReply* reply);
   AggctlResult Audit(const v1::ListAuditRequest& request,
                      v1::ListAuditReply* reply);
+  // Well if `service` ("": the process) is SERVING; kAggctlRefused if not.
+  AggctlResult Health(const std::string& service);
 
   const std::string& address() const { return address_; }
 
@@ -79,6 +82,7 @@ class AdminClient {
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::Coordinator::Stub> coordinator_;
   const std::unique_ptr<v1::Admin::Stub> admin_;
+  const std::unique_ptr<grpc::health::v1::Health::Stub> health_;
 };
 
 }  // namespace agg

@@ -169,6 +169,11 @@ class Session {
   }
 
   // Prints the client's own version even if there is no server.
+  AggctlResult Health() {
+    const AggctlResult result = client_.Health(flags_.argument);
+    return result.ok() ? Emit(output_, "SERVING\n") : result;
+  }
+
   AggctlResult Version() {
     if (!flags_.json) {
       const AggctlResult result =
@@ -253,7 +258,7 @@ AggctlResult RunAggctl(const AggctlFlags& flags, const AggctlOutput& output) {
       {"evict", &Session::Evict},     {"checkpoint", &Session::Checkpoint},
       {"drain", &Session::Drain},     {"loglevel", &Session::SetLogLevel},
       {"pull", &Session::Pull},       {"version", &Session::Version},
-      {"audit", &Session::Audit},
+      {"audit", &Session::Audit},     {"health", &Session::Health},
   };
   const absl::Status tls = CheckTlsOptions(flags.tls, absl::Now());
   if (!tls.ok()) return {kAggctlUsage, std::string(tls.message())};

@@ -67,6 +67,7 @@
     const parts = [...combined, server.workers + ' workers', server.shards.length + (server.shards.length === 1 ? ' shard' : ' shards')];
     if (data.shard) parts.push('epoch ' + data.shard.epoch);
     if (job && job.seeded) parts.push('version ' + job.version);
+    if (!embedded && !server.identities) parts.push('no identities: whoever reaches the ports may do everything');
     if (server.insecure) parts.push('insecure: open beyond this host without TLS');
     parts.push('agg_server ' + server.version);
     by('subtitle').textContent = parts.join(' · ');
@@ -173,7 +174,9 @@
       const status = !job ? '' : w.left ? ['left', ''] : !w.attending ? [w.state + ', not connected', 'bad'] : [w.state, w.committed ? 'good' : ''];
       const excluded = last.excluded && last.excluded.includes(w.rank);
       const outlier = last.outlier_ranks && last.outlier_ranks.includes(w.rank);
-      const norm = outlier ? [of(last.norms) + (excluded ? ', left out' : ', outlier'), excluded ? 'bad' : 'warn'] : excluded ? ['not finite', 'bad'] : of(last.norms);
+      const incomplete = last.incomplete_ranks && last.incomplete_ranks.includes(w.rank);
+      const why = incomplete ? 'incomplete' : 'not finite';
+      const norm = outlier ? [of(last.norms) + (excluded ? ', left out' : ', outlier'), excluded ? 'bad' : 'warn'] : excluded ? [why, 'bad'] : of(last.norms);
       const base = [w.rank, of(last.coefficients), norm, of(last.means), of(last.outliers)];
       const times = (n) => w.left ? '–' : n;
       return job ? [...base, w.waited > 0 ? seconds(w.waited) : '', times(w.late), times(w.last), w.left ? '–' : seconds(w.lateness), status, w.transports || '–', w.client] : base;
@@ -227,7 +230,7 @@
       let host = c.host;
       if (['localhost', '127.0.0.1', '::1'].includes(host)) host = location.hostname;
       if (host.includes(':') && !host.startsWith('[')) host = '[' + host + ']';
-      links.push(c.port ? link('status of the job: shard 0', 'http://' + host + ':' + c.port + '/')
+      links.push(c.port ? link('status of the job: shard 0', location.protocol + '//' + host + ':' + c.port + '/')
         : element('span', 'status of the job: on the metrics port of shard 0, ' + c.host));
     }
     fill(by('links'), links.flatMap((l, i) => i ? [' · ', l] : [l]));

@@ -53,6 +53,10 @@ TEST(MayCallTest, EachRoleMayDoItsOwnAndNothingElse) {
     EXPECT_TRUE(MayCall(admin, method).ok()) << method;
     EXPECT_FALSE(MayCall(shard, method).ok()) << method;
   }
+  EXPECT_TRUE(MayCall(observer, kHttpPages).ok());
+  EXPECT_TRUE(MayCall(admin, kHttpPages).ok());
+  EXPECT_FALSE(MayCall(worker, kHttpPages).ok());
+  EXPECT_FALSE(MayCall(shard, kHttpPages).ok());
   EXPECT_TRUE(MayCall(observer, "agg.v1.Admin/ListRounds").ok());
   EXPECT_FALSE(MayCall(worker, "agg.v1.Admin/ListRounds").ok());
   EXPECT_TRUE(MayCall(shard, "agg.v1.ShardControl/Attach").ok());

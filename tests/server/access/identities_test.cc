@@ -26,6 +26,17 @@ TEST(BearerTokenTest, IsBehindItsScheme) {
   EXPECT_EQ(BearerToken(""), std::nullopt);
 }
 
+TEST(HttpTokenTest, IsBearersOrTheBrowsersPassword) {
+  EXPECT_EQ(HttpToken("Bearer abc"), "abc");
+  // printf 'anybody:abc:d' | base64
+  EXPECT_EQ(HttpToken("Basic YW55Ym9keTphYmM6ZA=="), "abc:d");
+  EXPECT_EQ(HttpToken("basic  OmFiYw== "), "abc");  // ":abc"
+  for (const char* bad : {"", "Basic", "Basic ", "Basic !", "Basic YWJj",
+                          "Digest username=\"x\"", "abc"}) {
+    EXPECT_EQ(HttpToken(bad), std::nullopt) << bad;
+  }
+}
+
 TEST(SanMatchesTest, AStarAtTheEndIsEveryEnd) {
   EXPECT_TRUE(SanMatches("spiffe://agg/worker/*", "spiffe://agg/worker/3"));
   EXPECT_FALSE(SanMatches("spiffe://agg/worker/*", "spiffe://agg/worke"));
@@ -109,6 +120,13 @@ TEST_F(IdentitiesTest, WhoIsUnknownHasNoRole) {
 }
 
 // A bad token is not made good by a certificate beside it.
+// The HTTP port takes tokens alone.
+TEST_F(IdentitiesTest, ReadersAreObserversAndAdminsWithATokenFile) {
+  EXPECT_TRUE(Make()->has_reader());
+  options_.identities[1].roles = {Role::kWorker};
+  EXPECT_FALSE(Make()->has_reader());  // "seer" has a certificate alone
+}
+
 TEST_F(IdentitiesTest, ATokenCountsBeforeACertificate) {
   const auto identities = Make();
   Credentials both = Certificate("seer.example");

@@ -14,6 +14,15 @@
 namespace agg {
 namespace {
 
+TEST(OthersMayReadTest, TheGroupIsForWhoIsNotTheOwner) {
+  EXPECT_FALSE(OthersMayRead(0600, /*own=*/true));
+  EXPECT_TRUE(OthersMayRead(0640, true));
+  EXPECT_FALSE(OthersMayRead(0440, /*own=*/false));
+  for (const unsigned mode : {0460u, 0404u, 0442u}) {
+    EXPECT_TRUE(OthersMayRead(mode, false)) << mode;
+  }
+}
+
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;

@@ -84,6 +84,33 @@ TEST(SecurityConfigTest, AllMistakesAreNamed) {
   }
 }
 
+TEST(SecurityConfigTest, TheHttpPortAsksWhereThereAreIdentities) {
+  const std::string identities =
+      "security { identities { name: 'o' token_file: 't' roles: 'observer' } "
+      "shard_token_file: 's' ";
+  EXPECT_FALSE(Make("")->security.http.asks);
+  EXPECT_TRUE(Make(identities + "}")->security.http.asks);
+  EXPECT_FALSE(
+      Make(identities + "http { pages: 'open' } }")->security.http.asks);
+  EXPECT_FALSE(Make("")->security.http.insecure);
+  EXPECT_TRUE(Make("security { insecure: true }")->security.http.insecure);
+  EXPECT_TRUE(
+      Make("security { http { insecure: true } }")->security.http.insecure);
+  EXPECT_EQ(
+      Make("security { http { tensors: 'hidden' } }")->security.http.tensors,
+      HttpSettings::Tensors::kHidden);
+}
+
+TEST(SecurityConfigTest, MistakesOfTheHttpPortAreNamed) {
+  EXPECT_THAT(ErrorOf("security { http { pages: 'all' tensors: 'some' } }"),
+              testing::AllOf(
+                  HasSubstr("security.http.pages is \"all\"; allowed: "
+                            "\"identities\", \"open\""),
+                  HasSubstr("security.http.tensors is \"some\"; allowed: ")));
+  EXPECT_THAT(ErrorOf("security { http { pages: 'identities' } }"),
+              HasSubstr("only with security.identities"));
+}
+
 // Paths are of each shard's host, and a restart for a new one is one shard's.
 TEST(SecurityConfigTest, IsNoPartOfTheFingerprint) {
   EXPECT_EQ(Make("")->fingerprint,

@@ -2,7 +2,9 @@
 // on with a warning, or fails; through the coordinator, with a clock that
 // stands still.
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -13,6 +15,7 @@
 #include "server/base/log.h"
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/departures.h"
 #include "server/round/round_report.h"
 #include "tests/server/round/local_cluster.h"
 
@@ -87,6 +90,29 @@ TEST_F(FloorTest, WaitsUntilEnoughAreInAgain) {
   // And who is in hears it.
   EXPECT_THAT(log, HasSubstr("W ] round 1 waits: 1 of at least 2 workers"));
   EXPECT_THAT(log, HasSubstr("I ] 2 workers are in, as min_workers (2) asks"));
+}
+
+// For whom the audit is.
+TEST_F(FloorTest, EachWorkerThatIsLostIsTold) {
+  job_ = std::make_unique<RunningJob>(Options(FloorPolicy::kWait),
+                                      MakeManifest({{3}}), 3);
+  job_->RunRound(0);
+  std::map<int32_t, std::string> lost;
+  std::set<uint64_t> sessions;
+  job_->cluster.coordinator()->SetOnLost(
+      [&](const Departure& departure, const std::string& what) {
+        lost[departure.rank] = what;
+        sessions.insert(departure.session);
+      });
+  ASSERT_EQ(worker(1).Leave(), absl::OkStatus());
+  job_->cluster.Settle();
+  EXPECT_TRUE(lost.empty());  // that one has said so
+  job_->cluster.Advance(absl::Seconds(30));
+  ASSERT_EQ(lost.size(), 2u);
+  EXPECT_EQ(lost[0], "is lost: its lease of 30s has run out");
+  EXPECT_EQ(lost.count(2), 1u);
+  EXPECT_EQ(sessions,
+            (std::set<uint64_t>{worker(0).session(), worker(2).session()}));
 }
 
 TEST_F(FloorTest, GoesOnWithAWarning) {

@@ -1,10 +1,13 @@
 // The series that every process has besides those of its shard: of its calls,
 // and of itself.
+#include <cmath>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "server/base/call_counts.h"
 #include "server/base/denial_counts.h"
+#include "server/metrics/certificate_expiry.h"
 #include "server/metrics/metrics.h"
 #include "server/round/round_report.h"
 #include "tests/server/metrics/samples.h"
@@ -41,6 +44,21 @@ TEST(ProcessMetricsTest, RefusalsByReason) {
             static_cast<int>(kNumDenialReasons));
   EXPECT_EQ(scrape.Value("aggserver_denied_total", "reason=\"bad_token\""), 2);
   EXPECT_EQ(scrape.Value("aggserver_denied_total", "reason=\"role\""), 0);
+}
+
+TEST(ProcessMetricsTest, CertificatesHaveAnEnd) {
+  const Metrics metrics(
+      Options(), [] { return ShardStatus(); }, nullptr, nullptr, nullptr,
+      nullptr,
+      [] {
+        return std::vector<CertificateExpiry>{
+            {"certificate", absl::FromUnixSeconds(1800000000)},
+            {"client_ca", absl::InfiniteFuture()}};
+      });
+  const Scrape scrape(metrics.Expose());
+  constexpr char kName[] = "aggserver_certificate_expiry_timestamp_seconds";
+  EXPECT_EQ(scrape.Value(kName, "file=\"certificate\""), 1800000000);
+  EXPECT_TRUE(std::isnan(scrape.Value(kName, "file=\"client_ca\"")));
 }
 
 TEST(ProcessMetricsTest, TheProcessIsSampledAtScrape) {

@@ -54,6 +54,57 @@ TEST_F(HttpServerTest, AnswersAndCloses) {
   }
 }
 
+// What scanners of web servers ask for.
+TEST_F(HttpServerTest, EveryAnswerHasTheHeaders) {
+  const auto plain = HttpServer::Start("127.0.0.1", 0, [](const HttpRequest&) {
+    HttpResponse response;
+    response.status = 401;
+    response.authenticate = {"Bearer", "Basic"};
+    return response;
+  });
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  const std::string refused = Get((*plain)->port(), "/");
+  EXPECT_THAT(
+      refused,
+      HasSubstr("\r\nWWW-Authenticate: Bearer\r\nWWW-Authenticate: Basic\r\n"));
+  HttpClient garbage(port());
+  garbage.Send("GET / HTTP/9.9\r\n\r\n");
+  for (const std::string& answer :
+       {refused, Get(port(), "/a"), Ask(port(), "POST", "/a"),
+        garbage.ReadAll()}) {
+    for (const char* header :
+         {"Cache-Control: no-store", "X-Content-Type-Options: nosniff",
+          "X-Frame-Options: DENY", "Referrer-Policy: no-referrer",
+          "Cross-Origin-Resource-Policy: same-origin",
+          "Content-Security-Policy: default-src 'none'"}) {
+      EXPECT_THAT(answer, HasSubstr(absl::StrCat("\r\n", header)));
+    }
+    EXPECT_THAT(answer, Not(HasSubstr("\r\nServer:")));
+    EXPECT_THAT(answer, Not(HasSubstr("Strict-Transport-Security")));
+    const size_t policy = answer.find("Content-Security-Policy");
+    EXPECT_EQ(answer.find("Content-Security-Policy", policy + 1),
+              std::string::npos);
+  }
+}
+
+TEST_F(HttpServerTest, AHandlerSeesWhoAsks) {
+  const auto server =
+      HttpServer::Start("127.0.0.1", 0, [](const HttpRequest& r) {
+        HttpResponse response;
+        response.body = absl::StrCat(r.from, " with '", r.authorization, "'");
+        return response;
+      });
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string answer =
+      Ask((*server)->port(), "GET", "/", "Authorization: Bearer abc\r\n");
+  EXPECT_THAT(answer, HasSubstr("\r\n\r\nipv4:127.0.0.1:"));
+  EXPECT_THAT(answer, HasSubstr(" with 'Bearer abc'"));
+  // Of two none is taken: one who looks at the other would see another caller.
+  EXPECT_THAT(Ask((*server)->port(), "GET", "/",
+                  "Authorization: Bearer abc\r\nAuthorization: Bearer d\r\n"),
+              HasSubstr(" with ''"));
+}
+
 TEST_F(HttpServerTest, HeadHasNoBody) {
   const std::string answer = Ask(port(), "HEAD", "/a");
   EXPECT_TRUE(absl::StartsWith(answer, "HTTP/1.1 200 OK\r\n")) << answer;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,6 +20,7 @@ namespace agg {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class MetricsServerTest : public ::testing::Test {
  protected:
@@ -97,6 +99,68 @@ TEST_F(MetricsServerTest, ServesThePages) {
   EXPECT_THAT(answer, HasSubstr("\r\nContent-Security-Policy: default-src "
                                 "'none'; script-src 'sha256-"));
   EXPECT_THAT(answer, HasSubstr("</html>"));
+}
+
+class GuardedServerTest : public MetricsServerTest {
+ protected:
+  GuardedServerTest() {
+    pages_.ready = [] { return absl::UnavailableError("tensor a is bad"); };
+    pages_.status_json = [](uint64_t) { return std::string("{\"a\":1}"); };
+    pages_.trace_json = [] { return std::string("{\"a\":2}"); };
+    pages_.admit = [this](const std::string& authorization,
+                          const std::string& from) {
+      asked_from_.push_back(from);
+      if (authorization == "Bearer good") return absl::OkStatus();
+      return authorization == "Bearer worker"
+                 ? absl::PermissionDeniedError("role")
+                 : absl::UnauthenticatedError("who?");
+    };
+  }
+
+  std::string Ask(const std::string& path, const std::string& token) {
+    const auto server = MetricsServer::Start("127.0.0.1", 0, metrics_, pages_);
+    EXPECT_TRUE(server.ok()) << server.status();
+    return agg::Ask(
+        (*server)->port(), "GET", path,
+        token.empty() ? ""
+                      : absl::StrCat("Authorization: Bearer ", token, "\r\n"));
+  }
+
+  MetricsPages pages_;
+  std::vector<std::string> asked_from_;
+};
+
+TEST_F(GuardedServerTest, PagesAreForThoseWhoMay) {
+  for (const char* path :
+       {"/", "/metrics", "/status.json", "/trace.json", "/none"}) {
+    for (const char* token : {"", "bad"}) {
+      const std::string refused = Ask(path, token);
+      EXPECT_TRUE(absl::StartsWith(refused, "HTTP/1.1 401 ")) << refused;
+      EXPECT_THAT(refused, HasSubstr("\r\nWWW-Authenticate: Bearer realm="));
+      EXPECT_THAT(refused, HasSubstr("\r\nWWW-Authenticate: Basic realm="));
+      EXPECT_THAT(refused, Not(HasSubstr("aggserver_")));
+      EXPECT_THAT(refused, Not(HasSubstr("{\"a\"")));
+    }
+    EXPECT_TRUE(absl::StartsWith(Ask(path, "worker"), "HTTP/1.1 403 "));
+  }
+  EXPECT_THAT(Ask("/metrics", "good"), HasSubstr("\naggserver_rounds_total"));
+  EXPECT_THAT(Ask("/", "good"), HasSubstr("</html>"));
+  EXPECT_THAT(Ask("/none", "good"), HasSubstr(" 404 "));
+  EXPECT_THAT(asked_from_[0], HasSubstr("ipv4:127.0.0.1:"));
+}
+
+TEST_F(GuardedServerTest, HealthIsForEverybodyInOneWord) {
+  EXPECT_THAT(Ask("/healthz", ""), HasSubstr("\r\n\r\nok\n"));
+  const std::string answer = Ask("/readyz", "");
+  EXPECT_TRUE(absl::StartsWith(answer, "HTTP/1.1 503 ")) << answer;
+  EXPECT_THAT(answer, HasSubstr("\r\n\r\nno\n"));
+  EXPECT_TRUE(asked_from_.empty());
+  EXPECT_THAT(Ask("/readyz", "good"), HasSubstr("tensor a is bad"));
+  EXPECT_THAT(Ask("/readyz", "bad"), HasSubstr(" 401 "));
+  pages_.open_health = false;
+  EXPECT_THAT(Ask("/healthz", ""), HasSubstr(" 401 "));
+  EXPECT_THAT(Ask("/readyz", ""), HasSubstr(" 401 "));
+  EXPECT_THAT(Ask("/healthz", "good"), HasSubstr("\r\n\r\nok\n"));
 }
 
 TEST_F(MetricsServerTest, StopsListeningWhenItIsGone) {

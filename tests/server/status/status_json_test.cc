@@ -68,6 +68,13 @@ TEST(RoundHistoryTest, TheLastRoundInDetail) {
   RoundReport with_outlier = SomeRound(3);
   with_outlier.decision.outliers.rows = {{5, 2, 9.0, 9.0}};
   history.Add(with_outlier);
+  RoundReport incomplete = SomeRound(3);
+  incomplete.incomplete_rows.resize(1);
+  incomplete.incomplete_rows[0].rank = 5;
+  RoundHistory other(Small());
+  other.Add(incomplete);
+  EXPECT_THAT(Written(other, 0), HasSubstr("\"outlier_ranks\":[],"
+                                           "\"incomplete_ranks\":[5]"));
   EXPECT_THAT(Written(history, 0),
               HasSubstr("\"excluded\":[5],\"outlier_ranks\":[5]"));
   history.Add(SomeRound(3));
@@ -78,7 +85,8 @@ TEST(RoundHistoryTest, TheLastRoundInDetail) {
   const std::string json = Written(history, 0);
   // The applied round's cosines, made square; what is not finite is null.
   EXPECT_THAT(json, HasSubstr("\"last\":{\"round\":3,\"ranks\":[0,1,5],"
-                              "\"excluded\":[5],\"outlier_ranks\":[]"));
+                              "\"excluded\":[5],\"outlier_ranks\":[],"
+                              "\"incomplete_ranks\":[]"));
   EXPECT_THAT(json, HasSubstr("\"cosines\":[[1,0.5,null],[0.5,1,null],"
                               "[null,null,null]]"));
   // Compute seconds by shard, all phases together.
@@ -205,6 +213,9 @@ TEST(StatusJsonTest, WhetherOthersReachItWithoutTls) {
   EXPECT_EQ(ServerJson(options)["insecure"], false);
   options.metrics.insecure = true;
   EXPECT_EQ(ServerJson(options)["insecure"], true);
+  EXPECT_EQ(ServerJson(options)["identities"], false);
+  options.identities = true;
+  EXPECT_EQ(ServerJson(options)["identities"], true);
 }
 
 TEST(StatusJsonTest, WhatTheJobWouldSurvive) {

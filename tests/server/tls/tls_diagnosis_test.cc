@@ -120,6 +120,27 @@ TEST_F(TlsDiagnosisTest, TheServersCertificateIsNotValidYet) {
                     HasSubstr("clocks")));
 }
 
+// A server may name any number of CAs, and a line of a log is for people.
+TEST_F(TlsDiagnosisTest, AFewOfTheServersCasAreNamed) {
+  std::string many = TextOf(ca_.ca());
+  for (int i = 0; i < 20; ++i) {
+    many += TextOf(TestCa(absl::StrCat("CA ", i)).ca());
+  }
+  ca_.Write("many.pem", many);
+  TlsFiles files = ca_.files("one");
+  files.ca = ca_.path("many.pem");
+  const TlsServer server(files, /*ask=*/true);
+  TestCa stranger("a stranger");
+  stranger.Issue("one");
+  TlsOptions tls = stranger.options("one");
+  tls.ca = ca_.ca();
+  const std::string text = Diagnose(server.address(), tls);
+  EXPECT_THAT(text, AllOf(HasSubstr("refuses the certificate"),
+                          HasSubstr("it takes those signed by \"CN = test CA"),
+                          HasSubstr(" and 17 more")));
+  EXPECT_LT(text.size(), 1000u);
+}
+
 // A CA that was made anew, with the same name.
 TEST_F(TlsDiagnosisTest, TheNameOfTheCaAndAnotherKey) {
   TestCa again;

@@ -39,8 +39,8 @@ TEST_F(TlsFilesTest, GoodFiles) {
   EXPECT_THAT(contents->certificate, HasSubstr("BEGIN CERTIFICATE"));
   EXPECT_THAT(contents->key, HasSubstr("PRIVATE KEY"));
   EXPECT_THAT(contents->ca, HasSubstr("BEGIN CERTIFICATE"));
-  EXPECT_GT(contents->expires, absl::Now() + absl::Minutes(30));
-  EXPECT_LT(contents->expires, absl::Now() + absl::Hours(2));
+  EXPECT_GT(contents->expires.certificate, absl::Now() + absl::Minutes(30));
+  EXPECT_LT(contents->expires.certificate, absl::Now() + absl::Hours(2));
 }
 
 TEST_F(TlsFilesTest, AFileThatIsNotThere) {

@@ -69,6 +69,40 @@ TEST_F(TlsReloadTest, FilesThatDoNotGoTogetherAreNotTaken) {
   EXPECT_FALSE(Current() == before);
 }
 
+// Nobody connects here: who asks when it is over must not hear of files that
+// were replaced long ago.
+TEST_F(TlsReloadTest, ExpiresSaysWhatIsInUse) {
+  TestRequest request;
+  request.to = clock_.Now() + absl::Hours(20);
+  ca_.Issue("one", request);
+  ASSERT_TRUE(reload_.Open().ok());
+  const auto near = [](absl::Time a, absl::Time b) {
+    return absl::AbsDuration(a - b) < absl::Seconds(2);
+  };
+  EXPECT_TRUE(near(reload_.Expires().certificate, request.to));
+  EXPECT_GT(reload_.Expires().ca, clock_.Now());
+  EXPECT_LT(reload_.Expires().ca, absl::InfiniteFuture());
+  const absl::Time before = request.to;
+  request.to += absl::Hours(20);
+  ca_.Issue("one", request);
+  EXPECT_TRUE(near(reload_.Expires().certificate, before));
+  clock_.Advance(absl::Minutes(1));
+  EXPECT_TRUE(near(reload_.Expires().certificate, request.to));
+  // New files that cannot be used are not in use.
+  ca_.Write("one.key", "no key");
+  clock_.Advance(absl::Minutes(1));
+  EXPECT_TRUE(near(reload_.Expires().certificate, request.to));
+}
+
+TEST_F(TlsReloadTest, WithoutAFileThereIsNoEnd) {
+  TlsFiles files = ca_.files("one");
+  files.ca = "";
+  TlsReload other(files, absl::Seconds(60), &clock_);
+  ASSERT_TRUE(other.Open().ok());
+  EXPECT_EQ(other.Expires().ca, absl::InfiniteFuture());
+  EXPECT_LT(other.Expires().certificate, absl::InfiniteFuture());
+}
+
 TEST_F(TlsReloadTest, AWarningIsLoggedOnce) {
   ASSERT_TRUE(reload_.Open().ok());
   uint64_t seen = 0;

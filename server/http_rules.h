@@ -1,0 +1,40 @@
+// How the HTTP port is served: what the configuration's security means for it.
+#ifndef AGG_SERVER_HTTP_RULES_H_
+#define AGG_SERVER_HTTP_RULES_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "server/config/security_config.h"
+
+namespace agg {
+
+struct HttpRules {
+  std::string bind;            // the host that it listens on
+  bool tls = false;            // with the certificate of security.tls
+  bool asks = false;           // for a token
+  bool shows_tensors = false;  // their names
+  // Others reach it without TLS.
+  bool insecure = false;
+  // Browsers are told to come with TLS alone: not on loopback, whose name other
+  // programs' ports have, too.
+  bool strict = false;
+};
+
+// Pure. `metrics_bind`: of the configuration, "": loopback, the one that gRPC
+// is on where that is `grpc_bind`.
+HttpRules RulesOfHttp(const SecuritySettings& security,
+                      const std::string& metrics_bind,
+                      const std::string& grpc_bind);
+
+// INVALID_ARGUMENT if others could reach it without TLS, and nobody has said
+// that this is meant.
+absl::Status CheckHttp(const HttpRules& rules,
+                       const SecuritySettings& security);
+
+// Logs what is unsafe about it.
+void WarnAboutHttp(const HttpRules& rules);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_HTTP_RULES_H_

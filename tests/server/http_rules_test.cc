@@ -1,0 +1,87 @@
+#include "server/http_rules.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace agg {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Tensors = HttpSettings::Tensors;
+
+SecuritySettings Tls() {
+  SecuritySettings security;
+  security.files.certificate = "c";
+  return security;
+}
+
+TEST(HttpRulesTest, LoopbackByDefault) {
+  EXPECT_EQ(RulesOfHttp({}, "", "0.0.0.0").bind, "127.0.0.1");
+  EXPECT_EQ(RulesOfHttp({}, "", "::1").bind, "::1");
+  EXPECT_EQ(RulesOfHttp({}, "10.0.0.1", "127.0.0.1").bind, "10.0.0.1");
+}
+
+TEST(HttpRulesTest, BeyondLoopbackItTakesTlsOrThatItIsMeant) {
+  SecuritySettings security;
+  EXPECT_TRUE(CheckHttp(RulesOfHttp(security, "", ""), security).ok());
+  const HttpRules open = RulesOfHttp(security, "0.0.0.0", "127.0.0.1");
+  EXPECT_TRUE(open.insecure);
+  const absl::Status refused = CheckHttp(open, security);
+  EXPECT_TRUE(absl::IsInvalidArgument(refused));
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("metrics.bind is \"0.0.0.0\"; allowed: loopback"),
+                    HasSubstr("http { insecure: true }")));
+  security.http.insecure = true;
+  EXPECT_TRUE(CheckHttp(open, security).ok());
+  const SecuritySettings tls = Tls();
+  const HttpRules safe = RulesOfHttp(tls, "0.0.0.0", "0.0.0.0");
+  EXPECT_TRUE(safe.tls);
+  EXPECT_FALSE(safe.insecure);
+  EXPECT_TRUE(CheckHttp(safe, tls).ok());
+}
+
+TEST(HttpRulesTest, TlsIsWhereGrpcHasIt) {
+  SecuritySettings security = Tls();
+  EXPECT_TRUE(RulesOfHttp(security, "", "").tls);
+  security.http.insecure = true;
+  const HttpRules plain = RulesOfHttp(security, "10.0.0.1", "10.0.0.1");
+  EXPECT_FALSE(plain.tls);
+  EXPECT_TRUE(plain.insecure);
+}
+
+// "localhost" is the name of other programs, too, which have no TLS.
+TEST(HttpRulesTest, BrowsersAreBoundToTlsBeyondLoopbackAlone) {
+  EXPECT_TRUE(RulesOfHttp(Tls(), "0.0.0.0", "").strict);
+  EXPECT_FALSE(RulesOfHttp(Tls(), "", "").strict);
+  EXPECT_FALSE(RulesOfHttp({}, "0.0.0.0", "").strict);
+}
+
+TEST(HttpRulesTest, NamesOfTensorsAreForThisHostAndForThoseWhoAreKnown) {
+  SecuritySettings security = Tls();
+  EXPECT_TRUE(RulesOfHttp(security, "", "").shows_tensors);
+  EXPECT_FALSE(RulesOfHttp(security, "0.0.0.0", "").shows_tensors);
+  security.http.asks = true;
+  EXPECT_TRUE(RulesOfHttp(security, "0.0.0.0", "").shows_tensors);
+  security.http.tensors = Tensors::kHidden;
+  EXPECT_FALSE(RulesOfHttp(security, "", "").shows_tensors);
+  security.http = HttpSettings();
+  security.http.tensors = Tensors::kShown;
+  EXPECT_TRUE(RulesOfHttp(security, "0.0.0.0", "").shows_tensors);
+}
+
+TEST(HttpRulesTest, TheLogSaysIt) {
+  testing::internal::CaptureStderr();
+  WarnAboutHttp(RulesOfHttp({}, "", ""));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  testing::internal::CaptureStderr();
+  WarnAboutHttp(RulesOfHttp({}, "0.0.0.0", ""));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("insecure: metrics and status page"),
+                    HasSubstr("for everybody who reaches them")));
+}
+
+}  // namespace
+}  // namespace agg
