@@ -64,8 +64,9 @@ absl::StatusOr<v1::JoinReply> JoinJob(const ClientOptions& options,
     if (status.ok()) return reply;
     const absl::Status failure =
         FromGrpc(status, coordinator, options.observer ? "Observe" : "Join");
-    // The server may not be there yet, or wait for its other shards.
-    const bool lost = IsConnectionLoss(status);
+    // The server may not be there yet, or wait for its other shards, or have
+    // as many callers as it takes.
+    const bool lost = IsConnectionLoss(status) || IsLimit(status);
     if (lost) waited_for = failure;
     const bool late = absl::IsDeadlineExceeded(failure);
     if (!lost && !late) return failure;

@@ -116,7 +116,7 @@ Reply ResumeJob(const Returner& returner,
     if (!fate.ok()) return fate;
     const bool silent =
         status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
-    if (!silent && !IsConnectionLoss(status)) return reply;
+    if (!silent && !IsConnectionLoss(status) && !IsLimit(status)) return reply;
     if (!silent || reason.ok()) {
       reason = absl::UnavailableError(reply.status().message());
     }

@@ -18,16 +18,21 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/grpc_lifetime.h"
+#include "server/access/access_rules.h"
+#include "server/base/denial_counts.h"
 #include "server/base/file_descriptor.h"
+#include "server/base/limit_error.h"
 #include "server/base/local_socket.h"
 #include "server/base/log.h"
 #include "server/rpc/admin_service.h"
+#include "server/rpc/call_context.h"
 #include "server/rpc/call_counter.h"
 #include "server/rpc/connection_listener.h"
 #include "server/rpc/coordinator_service.h"
 #include "server/rpc/flow_windows.h"
 #include "server/rpc/open_connections.h"
 #include "server/rpc/open_streams.h"
+#include "server/rpc/other_calls.h"
 #include "server/rpc/row_reports.h"
 #include "server/rpc/server_credentials.h"
 #include "server/rpc/shard_control_service.h"
@@ -76,6 +81,34 @@ void AddStandardServices(const RpcServerOptions& options,
   }
 }
 
+// Something that no service has seen was refused, as all callers together have
+// reached a limit.
+void NoteLimit(const CallerGate* gate, DenialReason reason,
+               const std::string& from, const std::string& method, int most) {
+  Caller nobody;
+  nobody.from = from;
+  gate->NoteDenial(
+      nobody, reason, method,
+      LimitError(std::string(DenialName(reason)), "all callers",
+                 absl::StrCat(most), absl::StrCat(most, " at a time")));
+}
+
+void AddInterceptors(const RpcServerOptions& options,
+                     grpc::ServerBuilder* builder) {
+  std::vector<
+      std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
+      creators;
+  if (options.calls != nullptr) {
+    creators.push_back(CountCalls(options.admin, options.calls));
+  }
+  creators.push_back(LimitOtherCalls([gate = options.gate](
+                                         const std::string& from,
+                                         const std::string& method) {
+    NoteLimit(gate, DenialReason::kOtherCalls, from, method, kMaxOtherCalls);
+  }));
+  builder->experimental().SetInterceptorCreators(std::move(creators));
+}
+
 // `address` with another port.
 std::string WithPort(const std::string& address, int port) {
   return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
@@ -113,9 +146,8 @@ class RpcServer::Impl {
     ApplyTransportSettings({options.job.max_workers,
                             WindowsGrow(options.job.pipelined, options.listen)},
                            &builder);
-    if (options.calls != nullptr) {
-      CountCalls(options.admin, options.calls, &builder);
-    }
+    AddInterceptors(options, &builder);
+    builder.SetContextAllocator(std::make_unique<CallContexts>());
     const std::shared_ptr<Acceptor> port = AddAcceptor(options, &builder);
     const std::shared_ptr<Acceptor> local = AddAcceptor(options, &builder);
     builder.RegisterService(&shard_);
@@ -182,7 +214,10 @@ class RpcServer::Impl {
                  ", for which this process may not have enough files: ",
                  parts->max_connections, " it is");
     }
-    parts->on_refused = options.on_connection_refused;
+    parts->on_refused = [gate = options.gate, most = parts->max_connections](
+                            const std::string& host) {
+      NoteLimit(gate, DenialReason::kConnections, host, "connection", most);
+    };
     if (options.self.local_socket.empty()) return absl::OkStatus();
     absl::StatusOr<FileDescriptor> local =
         ListenLocally(options.self.local_socket);

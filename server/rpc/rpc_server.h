@@ -51,8 +51,6 @@ struct RpcServerOptions {
   // Open at a time, of port and local socket; fewer where the process may not
   // have so many files.
   int max_connections = kMaxConnections;
-  // One more was closed. Called on a thread of the server's; may be null.
-  std::function<void(const std::string& host)> on_connection_refused;
   // Gets the shards' addresses by ordinal, as each coordinator that attaches
   // this one knows them; may be null. Called on one thread of the server.
   std::function<void(const std::vector<std::string>&)> on_shards;
