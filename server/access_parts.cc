@@ -1,6 +1,7 @@
 #include "server/access_parts.h"
 
 #include <cstdint>
+#include <map>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -35,8 +36,15 @@ absl::StatusOr<std::unique_ptr<AccessParts>> AccessParts::Make(
     parts->identities_ = *std::move(identities);
     parts->denials_.set_num_identities(options.identities.size());
   }
-  parts->gate_ = std::make_unique<CallerGate>(CallerGate::Parts{
-      parts->identities_.get(), parts->audit_.get(), &parts->denials_});
+  std::map<std::string, CallLimits> limits;
+  for (const IdentityOptions& identity : options.identities) {
+    limits.emplace(identity.name, identity.limits);
+  }
+  parts->limiter_ =
+      std::make_unique<CallLimiter>(options.limits, limits, Clock::Real());
+  parts->gate_ = std::make_unique<CallerGate>(
+      CallerGate::Parts{parts->identities_.get(), parts->audit_.get(),
+                        &parts->denials_, parts->limiter_.get()});
   parts->LogAccess();
   return parts;
 }

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "server/access/audit_file.h"
 #include "server/access/audit_trail.h"
+#include "server/access/call_limits.h"
 #include "server/access/caller_gate.h"
 #include "server/access/identities.h"
 #include "server/base/denial_counts.h"
@@ -64,6 +65,7 @@ class AccessParts {
   std::unique_ptr<AuditFile> file_;         // null: none
   std::unique_ptr<AuditTrail> audit_;       // writes to it
   std::unique_ptr<Identities> identities_;  // null: nobody is asked
+  std::unique_ptr<CallLimiter> limiter_;
   std::unique_ptr<CallerGate> gate_;
 };
 

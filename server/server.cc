@@ -263,6 +263,7 @@ absl::Status Server::StartRpc(int port) {
   rpc.gate = access_->gate();
   rpc.health = options_.access.health;
   rpc.reflection = options_.access.reflection;
+  rpc.max_connections = options_.access.max_connections;
   if (neighbours_ != nullptr) {
     rpc.copies = neighbours_->copies();
     rpc.on_shards = [this](const std::vector<std::string>& shards) {

@@ -66,8 +66,9 @@ absl::StatusOr<v1::JoinReply> JoinJob(const ClientOptions& options,
                                     ? stub->Observe(&context, observe, &reply)
                                     : stub->Join(&context, join, &reply);
     if (status.ok()) return reply;
-    // The server may not be there yet, or wait for its other shards.
-    const bool lost = IsConnectionLoss(status);
+    // The server may not be there yet, or wait for its other shards, or have
+    // as many callers as it takes.
+    const bool lost = IsConnectionLoss(status) || IsLimit(status);
     if (lost) waited_for = status;
     const bool late =
         status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;

@@ -120,7 +120,9 @@ absl::StatusOr<v1::JoinReply> ResumeJob(const Returner& returner,
     if (!fate.ok()) return fate;
     const bool silent =
         status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
-    if (!silent && !IsConnectionLoss(status)) return explain(attempt);
+    if (!silent && !IsConnectionLoss(status) && !IsLimit(status)) {
+      return explain(attempt);
+    }
     if (!silent || reason.status.ok()) reason = attempt;
     const absl::optional<absl::Duration> pause =
         window->AfterFailure(returner.clock->Now(), absl::ZeroDuration());

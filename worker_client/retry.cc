@@ -14,7 +14,8 @@ absl::optional<absl::Duration> RetryPolicy::AfterFailure(
     if (++damaged_ > kMaxDamaged) return absl::nullopt;
     return absl::ZeroDuration();
   }
-  if (!IsConnectionLoss(status)) return absl::nullopt;
+  const bool limited = IsLimit(status);
+  if (!limited && !IsConnectionLoss(status)) return absl::nullopt;
   if (connected >= kWorks) {  // the outage before this attempt is over
     first_loss_ = now;
     pause_ = absl::ZeroDuration();
@@ -23,8 +24,8 @@ absl::optional<absl::Duration> RetryPolicy::AfterFailure(
   if (now - first_loss_ >= window_) return absl::nullopt;
   // The first retry is immediate: most lost connections were idle ones, and a
   // new one works.
-  const absl::Duration pause = pause_;
-  pause_ = std::min(std::max(2 * pause_, absl::Milliseconds(50)),
+  const absl::Duration pause = limited ? std::max(pause_, kLimitPause) : pause_;
+  pause_ = std::min(std::max(2 * pause, absl::Milliseconds(50)),
                     absl::Milliseconds(500));
   return pause;
 }

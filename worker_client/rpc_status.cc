@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/channel_credentials.h"
 #include "proto/status_conversion.h"
+#include "server/base/limit_error.h"
 #include "server/tls/tls_diagnosis.h"
 
 namespace agg {
@@ -67,6 +68,10 @@ bool IsConnectionLoss(const grpc::Status& status) {
           absl::StrContains(status.error_message(), "Stream removed")) ||
          (status.error_code() == grpc::StatusCode::INTERNAL &&
           absl::StrContains(status.error_message(), "RST_STREAM"));
+}
+
+bool IsLimit(const grpc::Status& status) {
+  return IsLimitError(FromGrpcStatus(status));
 }
 
 }  // namespace agg

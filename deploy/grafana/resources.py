@@ -68,7 +68,8 @@ def resources():
                query(f"aggserver_round_log_errors_total{J}", "errors")], width=24, height=6),
         row("Who may call"),
         lines("Refused calls in a second",
-              "For who made them. bad_token: a token that was replaced, or a guess.",
+              "For who made them, or by a limit. bad_token: a token that was replaced, or "
+              "a guess. max_ and joins_per_second: the limit that was reached.",
               [query(f"sum by (reason) (rate(aggserver_denied_total{SHARD}{RATE}))",
                      "{{reason}}")]),
         lines("Guards",

@@ -5,60 +5,75 @@
 namespace agg {
 namespace {
 
-struct MethodRoles {
-  absl::string_view method;
-  Roles roles;
-};
-
 constexpr Roles kWork = {Role::kWorker};
 constexpr Roles kRead = {Role::kWorker, Role::kObserver, Role::kAdmin};
 constexpr Roles kLook = {Role::kObserver, Role::kAdmin};
 constexpr Roles kChange = {Role::kAdmin};
 constexpr Roles kShards = {Role::kShard};
 
+// A message (proto/byte_buffer_frame.h), as those that carry a manifest may be;
+// the state of 512 workers; a frame's slices are the version's own memory, so
+// that a pull keeps what is encrypted; an outcome.
+constexpr int64_t kMessage = int64_t{8} << 20;
+constexpr int64_t kState = int64_t{256} << 10;
+constexpr int64_t kPull = int64_t{256} << 10;
+constexpr int64_t kOutcome = int64_t{16} << 10;
+
+constexpr CallKind kNow = CallKind::kAnswered;
+constexpr CallKind kStream = CallKind::kStream;
+constexpr CallKind kWaits = CallKind::kWaits;
+
 // A line for each method of proto/*.proto; a test holds it to that. A shard
 // asks shard 0 for its status, too (P21).
-constexpr MethodRoles kTable[] = {
-    {"agg.v1.Coordinator/Join", kWork},
-    {"agg.v1.Coordinator/Observe", kRead},
-    {"agg.v1.Coordinator/Attend", kWork},
-    {"agg.v1.Coordinator/Commit", kWork},
-    {"agg.v1.Coordinator/WaitRound", kWork},
-    {"agg.v1.Coordinator/Leave", kWork},
+constexpr MethodRule kTable[] = {
+    {"agg.v1.Coordinator/Join", kWork, CallKind::kJoin, kMessage},
+    {"agg.v1.Coordinator/Observe", kRead, kNow, kMessage},
+    {"agg.v1.Coordinator/Attend", kWork, kStream, kOutcome},
+    {"agg.v1.Coordinator/Commit", kWork, kWaits, kOutcome},
+    {"agg.v1.Coordinator/WaitRound", kWork, kWaits, kOutcome},
+    {"agg.v1.Coordinator/Leave", kWork, kWaits, kOutcome},
     {"agg.v1.Coordinator/GetStatus",
-     {Role::kWorker, Role::kObserver, Role::kAdmin, Role::kShard}},
-    {"agg.v1.Shard/Push", kWork},
-    {"agg.v1.Shard/Pull", kRead},
-    {"agg.v1.ShardControl/Attach", kShards},
-    {"agg.v1.ShardControl/SetManifest", kShards},
-    {"agg.v1.ShardControl/ReserveRow", kShards},
-    {"agg.v1.ShardControl/SetSession", kShards},
-    {"agg.v1.ShardControl/RunPhase", kShards},
-    {"agg.v1.ShardControl/Probe", kShards},
-    {"agg.v1.ShardControl/GetManifest", kShards},
-    {"agg.v1.ShardControl/SetFacts", kShards},
-    {"agg.v1.ShardControl/Replicate", kShards},
-    {"agg.v1.ShardControl/Fetch", kShards},
-    {"agg.v1.Admin/SetRule", kChange},
-    {"agg.v1.Admin/EvictWorker", kChange},
-    {"agg.v1.Admin/Drain", kChange},
-    {"agg.v1.Admin/TakeCheckpoint", kChange},
-    {"agg.v1.Admin/SetLogLevel", kChange},
-    {"agg.v1.Admin/ListTensors", kLook},
-    {"agg.v1.Admin/ListRounds", kLook},
-    {"agg.v1.Admin/GetVersion", kLook},
-    {"agg.v1.Admin/ListAudit", kChange},
+     {Role::kWorker, Role::kObserver, Role::kAdmin, Role::kShard},
+     kNow,
+     kState},
+    {"agg.v1.Shard/Push", kWork, kStream, kMessage},
+    {"agg.v1.Shard/Pull", kRead, kStream, kPull},
+    {"agg.v1.ShardControl/Attach", kShards, kStream, kMessage},
+    {"agg.v1.ShardControl/SetManifest", kShards, kWaits, kMessage},
+    {"agg.v1.ShardControl/ReserveRow", kShards, kWaits, kOutcome},
+    {"agg.v1.ShardControl/SetSession", kShards, kWaits, kOutcome},
+    {"agg.v1.ShardControl/RunPhase", kShards, kStream, kMessage},
+    {"agg.v1.ShardControl/Probe", kShards, kNow, kOutcome},
+    {"agg.v1.ShardControl/GetManifest", kShards, kWaits, kMessage},
+    {"agg.v1.ShardControl/SetFacts", kShards, kWaits, kMessage},
+    {"agg.v1.ShardControl/Replicate", kShards, kStream, kMessage},
+    {"agg.v1.ShardControl/Fetch", kShards, kStream, kPull},
+    {"agg.v1.Admin/SetRule", kChange, kWaits, kOutcome},
+    {"agg.v1.Admin/EvictWorker", kChange, kWaits, kOutcome},
+    {"agg.v1.Admin/Drain", kChange, kNow, kOutcome},
+    {"agg.v1.Admin/TakeCheckpoint", kChange, kWaits, kOutcome},
+    {"agg.v1.Admin/SetLogLevel", kChange, kNow, kOutcome},
+    {"agg.v1.Admin/ListTensors", kLook, kNow, kMessage},
+    {"agg.v1.Admin/ListRounds", kLook, kNow, kMessage},
+    {"agg.v1.Admin/GetVersion", kLook, kNow, kOutcome},
+    {"agg.v1.Admin/ListAudit", kChange, kNow, kMessage},
     // Not a method: all that the HTTP port has but health.
-    {kHttpPages, kLook},
+    {kHttpPages, kLook, kNow, kOutcome},
 };
 
 }  // namespace
 
-std::optional<Roles> RolesOf(absl::string_view method) {
-  for (const MethodRoles& line : kTable) {
-    if (line.method == method) return line.roles;
+const MethodRule* FindMethod(absl::string_view method) {
+  for (const MethodRule& line : kTable) {
+    if (line.method == method) return &line;
   }
-  return std::nullopt;
+  return nullptr;
+}
+
+std::optional<Roles> RolesOf(absl::string_view method) {
+  const MethodRule* const found = FindMethod(method);
+  if (found == nullptr) return std::nullopt;
+  return found->roles;
 }
 
 absl::Status MayCall(const Caller& caller, absl::string_view method) {

@@ -3,6 +3,7 @@
 #ifndef AGG_SERVER_ACCESS_ACCESS_RULES_H_
 #define AGG_SERVER_ACCESS_ACCESS_RULES_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -27,8 +28,25 @@ struct Caller {
 // What reading pages of the HTTP port is called.
 inline constexpr char kHttpPages[] = "http/pages";
 
-// The roles of which a caller of the method needs one: "agg.v1.Shard/Push".
-// Nothing: the table does not have it, and nobody may call it.
+enum class CallKind : uint8_t {
+  kAnswered,  // at once
+  kStream,
+  kWaits,  // for the job, or for other shards
+  kJoin    // waits, too
+};
+
+struct MethodRule {
+  absl::string_view method;  // "agg.v1.Shard/Push"
+  Roles roles;               // of which a caller needs one
+  CallKind kind;
+  // What a call may keep in the server's memory at most: a message of it that
+  // has come in part, or an answer that its caller does not read.
+  int64_t bytes;
+};
+
+// Null: the table does not have it, and nobody may call it.
+const MethodRule* FindMethod(absl::string_view method);
+// Its roles.
 std::optional<Roles> RolesOf(absl::string_view method);
 
 // OK, or PERMISSION_DENIED that says which role is missing.

@@ -9,20 +9,16 @@ const CallerGate* CallerGate::Open() {
   return open;
 }
 
-absl::StatusOr<Caller> CallerGate::Admit(const Credentials& credentials,
-                                         const std::string& from,
-                                         absl::string_view method) const {
-  if (!asks()) {
-    Caller anybody;
-    anybody.from = from;
-    return anybody;
-  }
+absl::StatusOr<Caller> CallerGate::Identify(const Credentials& credentials,
+                                            const std::string& from,
+                                            absl::string_view method) const {
+  Caller nobody;
+  nobody.from = from;
+  if (!asks()) return nobody;
   DenialReason reason = DenialReason::kRole;
   absl::StatusOr<Caller> caller =
       parts_.identities->Resolve(credentials, &reason);
   if (!caller.ok()) {
-    Caller nobody;
-    nobody.from = from;
     NoteDenial(nobody, reason, method, caller.status());
     return caller.status();
   }
@@ -31,6 +27,37 @@ absl::StatusOr<Caller> CallerGate::Admit(const Credentials& credentials,
   if (status.ok()) return caller;
   NoteDenial(*caller, DenialReason::kRole, method, status);
   return status;
+}
+
+absl::StatusOr<Caller> CallerGate::Admit(const Credentials& credentials,
+                                         const std::string& from,
+                                         absl::string_view method,
+                                         std::shared_ptr<void>* share) const {
+  absl::StatusOr<Caller> caller = Identify(credentials, from, method);
+  const MethodRule* const rule = FindMethod(method);
+  if (!caller.ok() || parts_.limiter == nullptr || share == nullptr ||
+      rule == nullptr) {
+    return caller;
+  }
+  DenialReason reason = DenialReason::kStreams;
+  absl::StatusOr<std::shared_ptr<void>> taken =
+      parts_.limiter->Take(*caller, *rule, &reason);
+  if (!taken.ok()) {
+    NoteDenial(*caller, reason, method, taken.status());
+    return taken.status();
+  }
+  *share = *std::move(taken);
+  return caller;
+}
+
+int32_t CallerGate::max_sessions(const Caller& caller) const {
+  return parts_.limiter == nullptr || !caller.known
+             ? 0
+             : parts_.limiter->Of(caller.identity).max_sessions;
+}
+
+int32_t CallerGate::max_sessions() const {
+  return parts_.limiter == nullptr ? 0 : parts_.limiter->all().max_sessions;
 }
 
 absl::Status CallerGate::CheckSession(const Caller& caller,

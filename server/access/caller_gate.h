@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "server/access/access_rules.h"
 #include "server/access/audit_event.h"
 #include "server/access/audit_trail.h"
+#include "server/access/call_limits.h"
 #include "server/access/identities.h"
 #include "server/base/denial_counts.h"
 
@@ -28,6 +30,7 @@ class CallerGate {
     Identities* identities = nullptr;  // null: nobody is asked who they are
     AuditTrail* audit = nullptr;       // null: nothing is kept
     DenialCounts* denials = nullptr;   // null: not counted
+    CallLimiter* limiter = nullptr;    // null: no limits
   };
 
   // What is pointed to outlives the gate.
@@ -42,9 +45,16 @@ class CallerGate {
   // Who makes a call with these credentials, from that address, if they may
   // make it: UNAUTHENTICATED or PERMISSION_DENIED, counted and audited.
   // `method`: "agg.v1.Shard/Push". If nobody is asked, everybody may.
+  // `share` gets what the call takes of the limits (P46), to be kept until it
+  // ends: else RESOURCE_EXHAUSTED, counted and audited, too. Null: it takes
+  // nothing.
   absl::StatusOr<Caller> Admit(const Credentials& credentials,
                                const std::string& from,
-                               absl::string_view method) const;
+                               absl::string_view method,
+                               std::shared_ptr<void>* share = nullptr) const;
+  // Sessions of the caller's identity, and of all; 0: not limited.
+  int32_t max_sessions(const Caller& caller) const;
+  int32_t max_sessions() const;
   // Whether `session`, which is `owner`'s, is the caller's to use; the owner's
   // error if there is one. PERMISSION_DENIED is counted and audited.
   absl::Status CheckSession(const Caller& caller,
@@ -61,6 +71,10 @@ class CallerGate {
   std::vector<AuditEvent> Events(size_t limit) const;
 
  private:
+  absl::StatusOr<Caller> Identify(const Credentials& credentials,
+                                  const std::string& from,
+                                  absl::string_view method) const;
+
   const Parts parts_;
 };
 

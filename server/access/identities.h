@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "server/access/access_rules.h"
+#include "server/access/call_limits.h"
 #include "server/access/role.h"
 #include "server/base/clock.h"
 #include "server/base/denial_counts.h"
@@ -27,6 +28,7 @@ struct IdentityOptions {
   std::vector<std::string> sans;
   std::string token_file;  // "": it has no token
   Roles roles;
+  CallLimits limits = {};
 };
 
 // The name of the identity that is made of AccessOptions::shard_token_file.
@@ -44,6 +46,8 @@ struct AccessOptions {
   bool health = true;      // grpc.health.v1 answers, whoever asks
   bool reflection = true;  // likewise gRPC's reflection
   AuditFileOptions audit;
+  CallLimits limits;  // of all callers together
+  int32_t max_connections = 4096;
 
   bool on() const { return !identities.empty(); }
 };

@@ -1,5 +1,6 @@
-// How many calls were refused, by reason. It stands between who refuses
-// (server/rpc) and who shows (server/metrics), so that neither needs the other.
+// How many calls and connections were refused, by reason. It stands between who
+// refuses (server/rpc) and who shows (server/metrics), so that neither needs
+// the other.
 #ifndef AGG_SERVER_BASE_DENIAL_COUNTS_H_
 #define AGG_SERVER_BASE_DENIAL_COUNTS_H_
 
@@ -18,14 +19,34 @@ enum class DenialReason : uint8_t {
   kUnknownPeer,   // a certificate of no identity
   kRole,          // the identity lacks the call's role
   kSession,       // the session belongs to another identity
-  kRank           // the rank's session does
+  kRank,          // the rank's session does
+  // A limit was reached (P46).
+  kSessions,
+  kStreams,
+  kWaitingCalls,
+  kJoins,
+  kBytes,
+  kConnections,
+  kOtherCalls  // of health and reflection
 };
-inline constexpr size_t kNumDenialReasons = 6;
+inline constexpr size_t kNumDenialReasons = 13;
 
 // The label's value: "bad_token".
 inline absl::string_view DenialName(DenialReason reason) {
   constexpr std::array<absl::string_view, kNumDenialReasons> kNames = {
-      "no_credential", "bad_token", "unknown_peer", "role", "session", "rank"};
+      "no_credential",
+      "bad_token",
+      "unknown_peer",
+      "role",
+      "session",
+      "rank",
+      "max_sessions",
+      "max_streams",
+      "max_waiting_calls",
+      "joins_per_second",
+      "max_bytes_in_flight",
+      "max_connections",
+      "other_calls"};
   return kNames[static_cast<size_t>(reason)];
 }
 

@@ -7,9 +7,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "server/access/call_limits.h"
 #include "server/access/role.h"
 #include "server/base/address.h"
 #include "server/base/field_error.h"
+#include "server/config/limits_config.h"
 
 namespace agg {
 namespace {
@@ -69,6 +71,7 @@ Roles TakeRoles(const std::string& path, const v1::IdentityConfig& config,
 
 IdentityOptions TakeIdentity(const std::string& path,
                              const v1::IdentityConfig& config, bool asked,
+                             const CallLimits& share,
                              std::set<std::string>* names,
                              FieldErrors* errors) {
   if (!IsName(config.name()) || !names->insert(config.name()).second) {
@@ -86,6 +89,13 @@ IdentityOptions TakeIdentity(const std::string& path,
   options.sans.assign(config.san().begin(), config.san().end());
   options.token_file = config.token_file();
   options.roles = TakeRoles(path, config, errors);
+  const std::string limits = absl::StrCat(path, ".limits");
+  options.limits = TakeLimits(limits, config.limits(), share, errors);
+  errors->Add(CheckField(config.limits().max_connections() == 0,
+                         absl::StrCat(limits, ".max_connections"),
+                         config.limits().max_connections(),
+                         "0: only in security.limits, since connections have "
+                         "no identity"));
   return options;
 }
 
@@ -176,11 +186,15 @@ absl::StatusOr<AccessOptions> MakeAccessOptions(const v1::JobConfig& config) {
                       absl::StrCat("0 to ", kMaxIdentities));
   }
   const bool asked = !security.tls().client_ca().empty();
+  options.limits = TakeLimits("security.limits", security.limits(),
+                              DefaultLimits(config.max_workers()), &errors);
+  options.max_connections = TakeMaxConnections(security.limits(), &errors);
+  const CallLimits share = ShareOf(options.limits);
   std::set<std::string> names = {kShardIdentity};
   for (int i = 0; i < security.identities_size(); ++i) {
     options.identities.push_back(
         TakeIdentity(absl::StrCat("security.identities[", i, "]"),
-                     security.identities(i), asked, &names, &errors));
+                     security.identities(i), asked, share, &names, &errors));
   }
   CheckShardCredential(config, options, &errors);
   CheckShardAddresses(config, &errors);

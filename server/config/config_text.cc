@@ -121,6 +121,7 @@ void KeepIdentities(const v1::JobConfig& config, v1::JobConfig* shared) {
         shared->mutable_security()->add_identities();
     *kept = identity;
     kept->clear_token_file();
+    kept->clear_limits();
   }
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/limit_error.h"
 #include "server/base/log.h"
 #include "server/coordinator/call_validation.h"
 #include "server/coordinator/coordinator.h"
@@ -21,7 +22,7 @@ absl::Status LostMeanwhile() {
 
 // Adds what to do to an error of a shard that has no memory.
 absl::Status WithAdvice(const absl::Status& status) {
-  if (!absl::IsResourceExhausted(status)) return status;
+  if (!absl::IsResourceExhausted(status) || IsLimitError(status)) return status;
   return absl::ResourceExhaustedError(absl::StrCat(
       status.message(),
       "; free memory on that host, use more shards, or start fewer workers"));

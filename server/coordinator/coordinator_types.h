@@ -75,6 +75,9 @@ struct JoinCall {
   // Who joins (P45); "": nobody is asked who they are.
   std::string identity = {};
   bool may_take_over = false;  // a rank whose session is another identity's
+  // Sessions at a time, of the identity and of all (P46); 0: not limited.
+  int32_t max_own_sessions = 0;
+  int32_t max_sessions = 0;
 };
 
 // The answer to Join and Observe (JoinReply of proto/agg.proto, without the

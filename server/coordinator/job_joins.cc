@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/field_error.h"
+#include "server/base/limit_error.h"
 #include "server/coordinator/call_validation.h"
 #include "server/coordinator/job_state.h"
 
@@ -17,6 +18,7 @@ absl::Status JobState::CheckJoin(const JoinCall& call) const {
   }
   absl::Status status = ValidateJoin(call, options_.max_workers);
   if (status.ok()) status = CheckIdentity(call);
+  if (status.ok()) status = CheckSessions(call);
   if (!status.ok() || !manifest_.has_value()) return status;
   return CompareManifests(*manifest_, call.manifest);
 }
@@ -32,6 +34,26 @@ absl::Status JobState::CheckIdentity(const JoinCall& call) const {
       absl::StrCat("rank is ", call.rank,
                    ", whose session belongs to another identity; "
                    "allowed: that identity, or one with the role admin"));
+}
+
+absl::Status JobState::CheckSessions(const JoinCall& call) const {
+  int32_t own = 0;
+  int32_t all = 0;
+  for (const auto& [rank, member] : members_) {
+    if (rank == call.rank) continue;  // this Join takes its place
+    ++all;
+    if (member.identity == call.identity) ++own;
+  }
+  if (call.max_own_sessions > 0 && own >= call.max_own_sessions) {
+    return LimitError(
+        "max_sessions", absl::StrCat("identity ", Quoted(call.identity)),
+        absl::StrCat(own), absl::StrCat(call.max_own_sessions, " at a time"));
+  }
+  if (call.max_sessions > 0 && all >= call.max_sessions) {
+    return LimitError("max_sessions", "all callers", absl::StrCat(all),
+                      absl::StrCat(call.max_sessions, " at a time"));
+  }
+  return absl::OkStatus();
 }
 
 bool JobState::HasContribution(int32_t rank, uint64_t session) const {

@@ -157,6 +157,7 @@ class JobState {
   // FAILED_PRECONDITION: what calls get that come too late.
   absl::Status FinishedError() const;
   absl::Status CheckIdentity(const JoinCall& call) const;
+  absl::Status CheckSessions(const JoinCall& call) const;
   // OK if the session seeds or has seeded.
   absl::Status CheckSeedRole(uint64_t session) const;
   OutcomeAnswer CommitSeed(const CommitCall& call);

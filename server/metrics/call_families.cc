@@ -24,7 +24,8 @@ void AddDenialFamilies(const DenialCounts* counts, FamilyBuilder* builder) {
                  "the port may do everything.",
                  static_cast<double>(counts->num_identities()));
   builder->BeginCounter("aggserver_denied_total",
-                        "Calls that were refused for who made them.");
+                        "Calls and connections that were refused: for who made "
+                        "them, or by a limit.");
   for (size_t i = 0; i < kNumDenialReasons; ++i) {
     const auto reason = static_cast<DenialReason>(i);
     builder->Add(static_cast<double>(counts->count(reason)),

@@ -3,8 +3,11 @@
 #include <grpc/grpc_security_constants.h>
 
 #include <iterator>
+#include <memory>
+#include <utility>
 
 #include "server/access/identities.h"
+#include "server/rpc/call_context.h"
 
 namespace agg {
 namespace {
@@ -44,10 +47,16 @@ std::vector<std::string> CertificateNames(const grpc::AuthContext& context) {
 absl::StatusOr<Caller> AdmitCall(const CallerGate& gate,
                                  const grpc::CallbackServerContext& context,
                                  absl::string_view method) {
-  if (gate.asks()) {
-    return gate.Admit(CredentialsOf(context), context.peer(), method);
-  }
-  return gate.Admit({}, gate.audits() ? context.peer() : "", method);
+  // Other contexts are those of tests, which take nothing.
+  const auto* const held = dynamic_cast<const CallContext*>(&context);
+  std::shared_ptr<void> share;
+  const bool asks = gate.asks();
+  absl::StatusOr<Caller> caller =
+      gate.Admit(asks ? CredentialsOf(context) : Credentials(),
+                 asks || gate.audits() ? context.peer() : "", method,
+                 held == nullptr ? nullptr : &share);
+  if (held != nullptr) held->Hold(std::move(share));
+  return caller;
 }
 
 }  // namespace agg

@@ -20,8 +20,8 @@ namespace agg {
 std::vector<std::string> CertificateNames(const grpc::AuthContext& context);
 
 // To be called at the beginning of every call of every service: a stream is
-// admitted once, and its messages cost nothing more. CallerGate::Admit's
-// errors.
+// admitted once, and its messages cost nothing more. What it takes of the
+// limits goes back when the call ends. CallerGate::Admit's errors.
 absl::StatusOr<Caller> AdmitCall(const CallerGate& gate,
                                  const grpc::CallbackServerContext& context,
                                  absl::string_view method);

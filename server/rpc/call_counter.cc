@@ -2,7 +2,6 @@
 
 #include <google/protobuf/descriptor.h>
 #include <grpcpp/support/interceptor.h>
-#include <grpcpp/support/server_interceptor.h>
 
 #include <memory>
 #include <string>
@@ -69,17 +68,14 @@ void DeclareServices(const google::protobuf::FileDescriptor& file,
 
 }  // namespace
 
-void CountCalls(bool admin, CallCounts* counts, grpc::ServerBuilder* builder) {
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
+CountCalls(bool admin, CallCounts* counts) {
   DeclareServices(*v1::JoinRequest::descriptor()->file(), counts);
   DeclareServices(*v1::PhaseRequest::descriptor()->file(), counts);
   if (admin) {
     DeclareServices(*v1::SetRuleRequest::descriptor()->file(), counts);
   }
-  std::vector<
-      std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
-      creators;
-  creators.push_back(std::make_unique<CallCounterFactory>(counts));
-  builder->experimental().SetInterceptorCreators(std::move(creators));
+  return std::make_unique<CallCounterFactory>(counts);
 }
 
 }  // namespace agg

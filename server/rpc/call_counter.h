@@ -3,17 +3,20 @@
 #ifndef AGG_SERVER_RPC_CALL_COUNTER_H_
 #define AGG_SERVER_RPC_CALL_COUNTER_H_
 
-#include <grpcpp/server_builder.h>
+#include <grpcpp/support/server_interceptor.h>
+
+#include <memory>
 
 #include "server/base/call_counts.h"
 
 namespace agg {
 
-// Declares the methods of proto/agg.proto and, with `admin`, of
-// proto/admin.proto, and counts every call that the server will answer.
-// `counts` outlives the server. A call of a method that no service has is
-// answered by gRPC itself and is not seen.
-void CountCalls(bool admin, CallCounts* counts, grpc::ServerBuilder* builder);
+// For a server's interceptors: declares the methods of proto/agg.proto and,
+// with `admin`, of proto/admin.proto, and counts every call that the server
+// answers. `counts` outlives the server. A call of a method that no service has
+// is answered by gRPC itself and is not seen.
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
+CountCalls(bool admin, CallCounts* counts);
 
 }  // namespace agg
 

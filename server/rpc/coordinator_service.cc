@@ -17,6 +17,7 @@
 #include "server/access/audit_event.h"
 #include "server/base/denial_counts.h"
 #include "server/base/field_error.h"
+#include "server/base/limit_error.h"
 #include "server/rpc/admit_call.h"
 #include "server/rpc/long_poll.h"
 
@@ -103,6 +104,10 @@ void CoordinatorService::NoteJoin(
     gate_->NoteDenial(caller, DenialReason::kRank, kJoin, result.status(),
                       rank);
   }
+  if (IsLimitError(result.status())) {
+    gate_->NoteDenial(caller, DenialReason::kSessions, kJoin, result.status(),
+                      rank);
+  }
   if (!result.ok()) return;
   AuditEvent event;
   event.action = result->replaced != 0 ? "takeover"
@@ -131,6 +136,8 @@ grpc::ServerUnaryReactor* CoordinatorService::Join(
   JoinCall call = FromProto(*request);
   call.identity = caller->identity;
   call.may_take_over = caller->may(Role::kAdmin);
+  call.max_own_sessions = gate_->max_sessions(*caller);
+  call.max_sessions = gate_->max_sessions();
   auto poll = LongPoll<v1::JoinReply>::Make(reply);
   auto* reactor = poll.get();
   coordinator_->Join(

@@ -6,13 +6,10 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/impl/server_builder_option.h>
-#include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -20,20 +17,27 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "proto/byte_buffer_frame.h"
 #include "proto/grpc_lifetime.h"
-#include "proto/transport_limits.h"
+#include "server/access/access_rules.h"
+#include "server/base/denial_counts.h"
+#include "server/base/file_descriptor.h"
+#include "server/base/limit_error.h"
 #include "server/base/local_socket.h"
+#include "server/base/log.h"
 #include "server/rpc/admin_service.h"
+#include "server/rpc/call_context.h"
 #include "server/rpc/call_counter.h"
+#include "server/rpc/connection_listener.h"
 #include "server/rpc/coordinator_service.h"
 #include "server/rpc/flow_windows.h"
-#include "server/rpc/listen_check.h"
+#include "server/rpc/open_connections.h"
 #include "server/rpc/open_streams.h"
+#include "server/rpc/other_calls.h"
 #include "server/rpc/row_reports.h"
 #include "server/rpc/server_credentials.h"
 #include "server/rpc/shard_control_service.h"
 #include "server/rpc/shard_service.h"
+#include "server/rpc/transport_settings.h"
 
 namespace agg {
 namespace {
@@ -77,61 +81,32 @@ void AddStandardServices(const RpcServerOptions& options,
   }
 }
 
-// Calls that one connection may have open. A worker has fewer than ten; those
-// beyond the limit wait in the client's gRPC until others have ended.
-constexpr int kMaxStreamsPerConnection = 256;
-// Names and values of a call's headers. A status message that is cut has at
-// most three quarters of it, percent-encoded.
-constexpr int kMaxMetadataBytes = 8192;
-
-// Bytes that a peer may send on one stream before they are read: as many as the
-// memory plan counts for a worker's frames. gRPC would have the window grow
-// with what a connection carries, to tens of MiB on one host: a server of 8
-// workers then took 1.20 of its plan, and now 0.93, in the same time. A stream
-// gets at most this in one round trip of the network, 400 MB/s at 20 ms.
-constexpr int kStreamWindowBytes = kMaxMessageBytes;
-
-// For a TLS handshake and the first bytes of HTTP/2: who says nothing has no
-// place here.
-constexpr int kHandshakeMs = 20000;
-
-// Memory that gRPC may hold for connections, before a session is known. Twice
-// what the memory plan counts for frames (two of 4 MiB per worker), since a
-// message may have 8 MiB, and room for those who only watch or pull.
-size_t TransportBytes(int32_t max_workers) {
-  constexpr size_t kPerWorker = 2 * size_t{kMaxMessageBytes};
-  constexpr size_t kForOthers = size_t{256} << 20;
-  return kForOthers + static_cast<size_t>(max_workers) * kPerWorker;
+// Something that no service has seen was refused, as all callers together have
+// reached a limit.
+void NoteLimit(const CallerGate* gate, DenialReason reason,
+               const std::string& from, const std::string& method, int most) {
+  Caller nobody;
+  nobody.from = from;
+  gate->NoteDenial(
+      nobody, reason, method,
+      LimitError(std::string(DenialName(reason)), "all callers",
+                 absl::StrCat(most), absl::StrCat(most, " at a time")));
 }
 
-void SetLimits(const RpcServerOptions& options, grpc::ServerBuilder* builder) {
-  builder->SetMaxReceiveMessageSize(kMaxMessageBytes);
-  builder->SetMaxSendMessageSize(kMaxMessageBytes);
-  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
-                              kMaxStreamsPerConnection);
-  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
-  builder->AddChannelArgument(
-      GRPC_ARG_HTTP2_BDP_PROBE,
-      WindowsGrow(options.job.pipelined, options.listen));
-  builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
-                              kStreamWindowBytes);
-  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE,
-                              kMaxHttp2FrameBytes);
-  grpc::ResourceQuota quota("agg_server");
-  quota.Resize(TransportBytes(options.job.max_workers));
-  builder->SetResourceQuota(quota);
-  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
-                              kHandshakeMs);
-  // Two servers on one port must be an error, not a lottery.
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // Finds dead hosts; leases find dead workers.
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
-  // Clients ping every 10 s while they wait; that is not abuse.
-  builder->AddChannelArgument(
-      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
-  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+void AddInterceptors(const RpcServerOptions& options,
+                     grpc::ServerBuilder* builder) {
+  std::vector<
+      std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
+      creators;
+  if (options.calls != nullptr) {
+    creators.push_back(CountCalls(options.admin, options.calls));
+  }
+  creators.push_back(LimitOtherCalls([gate = options.gate](
+                                         const std::string& from,
+                                         const std::string& method) {
+    NoteLimit(gate, DenialReason::kOtherCalls, from, method, kMaxOtherCalls);
+  }));
+  builder->experimental().SetInterceptorCreators(std::move(creators));
 }
 
 // `address` with another port.
@@ -161,29 +136,28 @@ class RpcServer::Impl {
   }
 
   absl::Status Listen(const RpcServerOptions& options) {
-    const absl::Status status = CheckListen(options.listen);
+    ConnectionListener::Parts listener;
+    const absl::Status status = OpenSockets(options, &listener);
     if (!status.ok()) return status;
     KeepGrpcInitialized();
     EnablePlugins();
     grpc::ServerBuilder builder;
     AddStandardServices(options, &builder);
-    SetLimits(options, &builder);
-    if (options.calls != nullptr) {
-      CountCalls(options.admin, options.calls, &builder);
-    }
-    builder.AddListeningPort(options.listen, NewCredentials(options), &port_);
-    if (!options.self.local_socket.empty()) {
-      builder.AddListeningPort(LocalSocketTarget(options.self.local_socket),
-                               NewCredentials(options));
-    }
+    ApplyTransportSettings({options.job.max_workers,
+                            WindowsGrow(options.job.pipelined, options.listen)},
+                           &builder);
+    AddInterceptors(options, &builder);
+    builder.SetContextAllocator(std::make_unique<CallContexts>());
+    const std::shared_ptr<Acceptor> port = AddAcceptor(options, &builder);
+    const std::shared_ptr<Acceptor> local = AddAcceptor(options, &builder);
     builder.RegisterService(&shard_);
     builder.RegisterService(&control_);
     builder.RegisterService(&coordinator_);
     if (admin_ != nullptr) builder.RegisterService(admin_.get());
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port_ == 0) {
+    if (server_ == nullptr) {
       return absl::UnavailableError(absl::StrCat(
-          "cannot listen on ", options.listen, ": gRPC's lines above say why"));
+          "cannot serve on ", options.listen, ": gRPC's lines above say why"));
     }
     if (options.health) {
       server_->GetHealthCheckService()->SetServingStatus(false);
@@ -198,6 +172,13 @@ class RpcServer::Impl {
           WithPort(shards[options.self.ordinal], port_);
       coordinator_.SetShards(shards);
     }
+    listener.take = [port, local](int listener_fd, int fd, bool is_local) {
+      Acceptor::NewConnectionParameters connection;
+      connection.listener_fd = listener_fd;
+      connection.fd = fd;
+      (is_local ? local : port)->HandleNewConnection(&connection);
+    };
+    listener_ = std::make_unique<ConnectionListener>(std::move(listener));
     return absl::OkStatus();
   }
 
@@ -208,6 +189,7 @@ class RpcServer::Impl {
   }
 
   void Shutdown(absl::Time deadline) {
+    listener_ = nullptr;
     if (server_ != nullptr) server_->Shutdown(absl::ToChronoTime(deadline));
   }
 
@@ -216,10 +198,40 @@ class RpcServer::Impl {
   OpenStreams* open() { return &open_; }
 
  private:
-  std::shared_ptr<grpc::ServerCredentials> NewCredentials(
-      const RpcServerOptions& options) {
+  using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
+
+  // Listens, but takes no connections yet.
+  absl::Status OpenSockets(const RpcServerOptions& options,
+                           ConnectionListener::Parts* parts) {
+    absl::StatusOr<std::vector<FileDescriptor>> ports =
+        ListenOn(options.listen);
+    if (!ports.ok()) return ports.status();
+    parts->ports = *std::move(ports);
+    port_ = PortOf(parts->ports.front());
+    parts->max_connections = PlacesForConnections(options.max_connections);
+    if (parts->max_connections < options.max_connections) {
+      LogWarning("security.limits.max_connections is ", options.max_connections,
+                 ", for which this process may not have enough files: ",
+                 parts->max_connections, " it is");
+    }
+    parts->on_refused = [gate = options.gate, most = parts->max_connections](
+                            const std::string& host) {
+      NoteLimit(gate, DenialReason::kConnections, host, "connection", most);
+    };
+    if (options.self.local_socket.empty()) return absl::OkStatus();
+    absl::StatusOr<FileDescriptor> local =
+        ListenLocally(options.self.local_socket);
+    if (!local.ok()) return local.status();
+    parts->local_sockets.push_back(*std::move(local));
+    return absl::OkStatus();
+  }
+
+  std::shared_ptr<Acceptor> AddAcceptor(const RpcServerOptions& options,
+                                        grpc::ServerBuilder* builder) {
     credentials_.push_back(MakeServerCredentials(options.tls));
-    return credentials_.back();
+    return builder->experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        credentials_.back());
   }
 
   const bool is_coordinator_;
@@ -231,8 +243,9 @@ class RpcServer::Impl {
   std::unique_ptr<AdminService> admin_;
   int port_ = 0;
   std::vector<std::shared_ptr<grpc::ServerCredentials>>
-      credentials_;                       // by port
-  std::unique_ptr<grpc::Server> server_;  // last: ends before the services
+      credentials_;                               // by port
+  std::unique_ptr<grpc::Server> server_;          // ends before the services
+  std::unique_ptr<ConnectionListener> listener_;  // null once it shuts down
 };
 
 RpcServer::RpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -24,10 +24,11 @@
 
 namespace agg {
 
+inline constexpr int kMaxConnections = 4096;
+
 struct RpcServerOptions {
   std::string listen = "127.0.0.1:0";  // "host:port"; port 0: any
-  // With a local_socket the server listens there, too; CheckLocalListen has
-  // said that it can.
+  // With a local_socket the server listens there, too.
   ShardIdentity self;
   // Workers get its `shards` in JoinReply; the entry of self.ordinal gets the
   // port that is listened on.
@@ -47,6 +48,9 @@ struct RpcServerOptions {
   const CallerGate* gate = CallerGate::Open();  // outlives the server
   bool health = true;                           // serve grpc.health.v1
   bool reflection = true;                       // serve gRPC's reflection
+  // Open at a time, of port and local socket; fewer where the process may not
+  // have so many files.
+  int max_connections = kMaxConnections;
   // Gets the shards' addresses by ordinal, as each coordinator that attaches
   // this one knows them; may be null. Called on one thread of the server.
   std::function<void(const std::vector<std::string>&)> on_shards;

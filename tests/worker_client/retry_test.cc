@@ -20,6 +20,23 @@ TEST(RetryPolicyTest, TriesAtOnceThenWithGrowingPauses) {
   EXPECT_EQ(retries.AfterFailure(kLost, kStart), absl::Milliseconds(500));
 }
 
+// It is tried for as long as a lost connection, and never at once.
+TEST(RetryPolicyTest, BacksOffWhereALimitWasReached) {
+  const grpc::Status limited(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                             "max_streams of all callers is 4; allowed: 4 at a "
+                             "time; try again later");
+  RetryPolicy retries(absl::Seconds(3));
+  EXPECT_EQ(retries.AfterFailure(limited, kStart), absl::Milliseconds(100));
+  EXPECT_EQ(retries.AfterFailure(limited, kStart), absl::Milliseconds(200));
+  EXPECT_FALSE(retries.AfterFailure(limited, kStart + absl::Seconds(3)));
+}
+
+TEST(RetryPolicyTest, GivesUpWhereAShardHasNoMemory) {
+  RetryPolicy retries(absl::Seconds(3));
+  EXPECT_FALSE(retries.AfterFailure(
+      {grpc::StatusCode::RESOURCE_EXHAUSTED, "rows 4.0 MiB"}, kStart));
+}
+
 TEST(RetryPolicyTest, GivesUpAtTheWindowsEnd) {
   RetryPolicy retries(absl::Seconds(3));
   EXPECT_TRUE(retries.AfterFailure(kLost, kStart).has_value());

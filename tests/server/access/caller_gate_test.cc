@@ -79,6 +79,34 @@ TEST_F(CallerGateTest, RefusalsAreCountedByReasonAndAudited) {
   }
 }
 
+TEST_F(CallerGateTest, WhatALimitRefusesIsCountedAndAudited) {
+  CallLimits few;
+  few.max_streams = 1;
+  few.max_bytes_in_flight = int64_t{1} << 30;
+  CallLimits none = few;
+  none.max_sessions = 3;
+  CallLimiter limiter(few, {{"trainer", none}}, &clock_);
+  const CallerGate gate(
+      CallerGate::Parts{identities_.get(), &audit_, &denials_, &limiter});
+  Credentials credentials;
+  credentials.token = kToken;
+  std::shared_ptr<void> first, second;
+  const auto caller = gate.Admit(credentials, "ipv4:1.2.3.4:5", kPush, &first);
+  ASSERT_TRUE(caller.ok()) << caller.status();
+  EXPECT_NE(first, nullptr);
+  EXPECT_EQ(gate.max_sessions(*caller), 3);
+  const auto refused =
+      gate.Admit(credentials, "ipv4:1.2.3.4:5", kPush, &second);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused.status()));
+  EXPECT_EQ(denials_.count(DenialReason::kStreams), 1);
+  const auto events = gate.Events(0);
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_EQ(events[0].who, "trainer");
+  EXPECT_EQ(events[0].detail, kPush);
+  first = nullptr;
+  EXPECT_TRUE(gate.Admit(credentials, "", kPush, &second).ok());
+}
+
 TEST_F(CallerGateTest, WhatWasDoneSaysWhoAndFromWhere) {
   const auto caller = Admit(kToken, kPush);
   ASSERT_TRUE(caller.ok());

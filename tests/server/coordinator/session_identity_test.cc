@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/limit_error.h"
 #include "server/coordinator/job_start.h"
 #include "server/coordinator/job_state.h"
 #include "server/round/recovery.h"
@@ -44,6 +45,31 @@ TEST_F(SessionIdentityTest, AnotherIdentityCannotTakeTheRankOver) {
   EXPECT_EQ(status.message().find("\"a\""), std::string::npos);
   EXPECT_TRUE(state_.CheckJoin(CallOf("b", 1)).ok());
   EXPECT_TRUE(state_.CheckJoin(CallOf("a")).ok());
+}
+
+// P46: so many ranks at a time; its own again, and after it has left, are none
+// more.
+TEST_F(SessionIdentityTest, AnIdentityHasSoManySessions) {
+  const auto limited = [](const std::string& identity, int32_t rank) {
+    JoinCall call = CallOf(identity, rank);
+    call.max_own_sessions = 1;
+    call.max_sessions = 2;
+    return call;
+  };
+  JoinAs(limited("a", 0));
+  const absl::Status own = state_.CheckJoin(limited("a", 1));
+  EXPECT_TRUE(IsLimitError(own)) << own;
+  EXPECT_THAT(std::string(own.message()),
+              HasSubstr("max_sessions of identity \"a\" is 1; allowed: 1 at a "
+                        "time"));
+  EXPECT_EQ(state_.CheckJoin(limited("a", 0)), absl::OkStatus());
+  JoinAs(limited("b", 1));
+  const absl::Status all = state_.CheckJoin(limited("c", 2));
+  EXPECT_TRUE(IsLimitError(all)) << all;
+  EXPECT_THAT(std::string(all.message()),
+              HasSubstr("max_sessions of all callers is 2"));
+  EXPECT_EQ(state_.CheckJoin(CallOf("a", 1)).code(),
+            absl::StatusCode::kPermissionDenied);
 }
 
 TEST_F(SessionIdentityTest, AnotherIdentityCannotResumeIt) {

@@ -1,0 +1,411 @@
+"""A job of four workers under attack by a process that may connect.
+
+    attacks.py --bin=BAZEL_BIN [--rounds=2000] [--only=NAME,..] [--repeats=1]
+
+Trains undisturbed and under each attack, and prints the table of SECURITY.md:
+rounds in a second, as a part of the undisturbed ones, and the server's largest
+resident memory. Attackers run in a process of their own at niceness 19, since
+they share the machine's processors with the job. attacks_test.py asserts what
+does not depend on time.
+"""
+
+import argparse
+import hashlib
+import http.client
+import multiprocessing
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zlib
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent))
+
+from deploy import quickstart_chaos as chaos  # noqa: E402
+from deploy import quickstart_job as job  # noqa: E402
+from tests.e2e import http2  # noqa: E402
+
+WORKERS = 4
+WAIT = 120  # what takes as long has failed
+HOST = "127.0.0.1"
+GUEST = "guest-token-0123456789"
+# What the guest may take, so that an attack meets its limits at once.
+GUEST_LIMITS = ("max_streams: 64 max_bytes_in_flight: 67108864 "
+                "joins_per_second: 20")
+MAX_CONNECTIONS = 600
+
+CONFIG = """job: "attacked"
+shards: "{host}:{port}"
+workers: {workers}
+combination {{ rule: "mean" }}
+learning_rate {{ rate: 0.01 }}
+compute_threads: 1
+unix_socket: "off"
+shared_memory: "off"
+security {{
+  identities {{ name: "trainer" token_file: "{folder}/trainer" roles: "worker" }}
+  identities {{ name: "guest" token_file: "{folder}/guest" roles: "worker"
+               limits {{ {guest_limits} }} }}
+  identities {{ name: "operator" token_file: "{folder}/operator" roles: "admin" }}
+  shard_token_file: "{folder}/shard"
+  limits {{ max_connections: {max_connections} }}
+}}
+"""
+
+
+class Attack:
+    """One way to take what a server has; used by one thread.
+
+    build(): takes as much as it can, once. again(): what goes on after that,
+    called over and over.
+    """
+
+    def __init__(self, address, metrics):
+        self.address = address
+        self.metrics = metrics
+        self.connections = []
+
+    def connect(self, **kwargs):
+        connection = http2.Connection(self.address, WAIT, **kwargs)
+        self.connections.append(connection)
+        return connection
+
+    def build(self):
+        raise NotImplementedError
+
+    def again(self):
+        time.sleep(0.01)
+
+    def close(self):
+        for connection in self.connections:
+            connection.close()
+
+
+class SlowLoris(Attack):
+    """Each byte on its own: of a greeting, of a message, of an HTTP request."""
+
+    def build(self):
+        self.pending = []
+        for _ in range(100):
+            self.pending.append((self.connect(), http2.PREFACE * 100))
+        for _ in range(20):
+            connection = self.connect().greet()
+            stream = connection.call("agg.v1.Shard/Push", GUEST)
+            connection.send(http2.frame(http2.DATA, 0, stream,
+                                        b"\0\0\x80\0\0"))  # of 8 MiB
+            one = http2.frame(http2.DATA, 0, stream, b"x")
+            self.pending.append((connection, one * 1000))
+        for _ in range(50):
+            self.pending.append((http2.Connection(self.metrics, WAIT),
+                                 b"GET /metrics HTTP/1.1\r\n" + b"a" * 1000))
+            self.connections.append(self.pending[-1][0])
+
+    def again(self):
+        left = []
+        for connection, data in self.pending:
+            try:
+                connection.send(data[:1])
+                left.append((connection, data[1:] or data))
+            except OSError:
+                pass  # it was closed
+        self.pending = left
+        time.sleep(0.01)
+
+
+class NeverReads(Attack):
+    """Asks for versions and answers, and takes none of the bytes."""
+
+    def build(self):
+        for _ in range(8):
+            connection = self.connect(receive_bytes=4096).greet()
+            for _ in range(8):
+                # F32, the newest version
+                connection.call("agg.v1.Shard/Pull", GUEST,
+                                b"\x18\x01\x20\x01")
+            for _ in range(200):
+                connection.call("agg.v1.Coordinator/Observe", GUEST,
+                                b"\x08\x01")
+
+
+class TenThousandStreams(Attack):
+
+    def build(self):
+        for _ in range(40):
+            connection = self.connect().greet()
+            for _ in range(250):
+                connection.call("agg.v1.Coordinator/Attend", GUEST)
+
+
+class HugeMetadata(Attack):
+    """8 MiB in one header."""
+
+    def build(self):
+        self.again()
+
+    def again(self):
+        block = http2.call_headers("agg.v1.Coordinator/GetStatus", GUEST,
+                                   [(b"x", b"a" * (8 << 20))])
+        connection = self.connect().greet()
+        step = http2.MAX_FRAME
+        kind = http2.HEADERS
+        try:
+            for i in range(0, len(block), step):
+                last = http2.END_HEADERS if i + step >= len(block) else 0
+                connection.send(http2.frame(kind, last, 1, block[i:i + step]))
+                kind = http2.CONTINUATION
+        except OSError:
+            pass  # the server has had enough
+        time.sleep(0.5)
+
+
+class CompressionBomb(Attack):
+    """0.5 MB that expand to 512 MiB."""
+
+    def build(self):
+        deflate = zlib.compressobj(9, zlib.DEFLATED, 31)
+        self.body = b"".join(deflate.compress(bytes(1 << 20))
+                             for _ in range(512)) + deflate.flush()
+        self.again()
+
+    def again(self):
+        connection = self.connect().greet()
+        try:
+            stream = connection.call("agg.v1.Coordinator/Observe", GUEST,
+                                     more=[(b"grpc-encoding", b"gzip")])
+            connection.socket.settimeout(1)
+            connection.send_data(stream, http2.message(self.body, True), True)
+        except OSError:
+            pass  # it was refused in the midst
+        time.sleep(0.1)
+
+
+class TenThousandJoins(Attack):
+    """Of ranks that others have."""
+
+    def build(self):
+        self.refusals = b""
+        for _ in range(40):
+            self.refusals += self._join(250)
+
+    def _join(self, number):
+        connection = self.connect().greet()
+        for i in range(number):
+            # protocol_version 1, the rank
+            connection.call("agg.v1.Coordinator/Join", GUEST,
+                            b"\x08\x01\x10" + bytes([i % WORKERS]))
+        return b"".join(connection.ends(number))
+
+    def again(self):
+        self._join(50)
+        self.connections.pop().close()
+
+
+class ManyConnections(Attack):
+    """Without a call; more than there may be, again and again."""
+
+    def build(self):
+        for _ in range(2000):
+            self.again()
+
+    def again(self):
+        try:
+            self.connect().greet()
+        except OSError:
+            pass  # it was refused
+        if len(self.connections) > 2500:
+            self.connections.pop(0).close()
+
+
+ATTACKS = {"slow loris": SlowLoris, "never reads": NeverReads,
+           "10,000 streams": TenThousandStreams,
+           "8 MiB of metadata": HugeMetadata,
+           "compression bomb": CompressionBomb,
+           "10,000 joins": TenThousandJoins,
+           "many connections": ManyConnections}
+
+
+def _attack(kind, address, metrics, niceness, built, stop):
+    """The attacker's process."""
+    os.nice(niceness)
+    attack = kind(address, metrics)
+    attack.build()
+    built.set()
+    while not stop.is_set():
+        attack.again()
+    attack.close()
+
+
+class Attacker:
+    """A process that attacks from construction to stop()."""
+
+    def __init__(self, kind, address, metrics, niceness=0):
+        context = multiprocessing.get_context("fork")
+        self.built, self._stop = context.Event(), context.Event()
+        self._process = context.Process(
+            target=_attack, args=(kind, address, metrics, niceness,
+                                  self.built, self._stop))
+        self._process.start()
+
+    def alive(self):
+        return self._process.is_alive()
+
+    def stop(self):
+        self._stop.set()
+        self._process.join(5)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
+class Job:
+    """A server with its identities, and four honest workers."""
+
+    def __init__(self, bin_folder, folder, rounds):
+        self.bin = pathlib.Path(bin_folder).resolve()
+        self.folder = pathlib.Path(folder)
+        self.rounds = rounds
+        for name in ("trainer", "operator", "shard"):
+            self._write_token(name, f"{name}-token-0123456789")
+        self._write_token("guest", GUEST)
+        self.processes = job.Processes(self.folder)
+        port, metrics = chaos.free_ports(2)
+        self.address, self.metrics = (HOST, port), (HOST, metrics)
+        config = self.folder / "job.textproto"
+        config.write_text(CONFIG.format(
+            host=HOST, port=port, workers=WORKERS, folder=self.folder,
+            guest_limits=GUEST_LIMITS, max_connections=MAX_CONNECTIONS))
+        self.server = self.processes.start("server", [
+            self.bin / "server" / "agg_server", f"--config={config}",
+            f"--port={port}", f"--metrics_port={metrics}"])
+        self.workers = [self._start_worker(rank) for rank in range(WORKERS)]
+
+    def _write_token(self, name, token):
+        path = self.folder / name
+        path.write_text(token)
+        path.chmod(0o600)
+
+    def _start_worker(self, rank):
+        os.environ["AGG_TOKEN_FILE"] = str(self.folder / "trainer")
+        try:
+            return self.processes.start(
+                f"worker_{rank}",
+                [self.bin / "tests" / "e2e" / "chaos_worker",
+                 f"--coordinator={HOST}:{self.address[1]}", f"--rank={rank}",
+                 f"--rounds={self.rounds}",
+                 f"--save={self.folder / f'parameters_{rank}'}"],
+                stdout=subprocess.PIPE if rank == 0 else None)
+        finally:
+            del os.environ["AGG_TOKEN_FILE"]
+
+    def lines(self):
+        """What rank 0 says of each round."""
+        for line in self.workers[0].stdout:
+            yield line.decode()
+        self.workers[0].stdout.close()
+
+    def digests(self):
+        for worker in self.workers:
+            worker.wait(WAIT)
+        self.processes.check()
+        return {hashlib.sha256(
+            (self.folder / f"parameters_{rank}").read_bytes()).hexdigest()
+            for rank in range(WORKERS)}
+
+    def peak_bytes(self):
+        """The server's largest resident memory."""
+        text = pathlib.Path(f"/proc/{self.server.pid}/status").read_text()
+        return 1024 * int(re.search(r"VmHWM:\s+(\d+)", text)[1])
+
+    def page(self):
+        """What the server says to Prometheus, as soon as it answers."""
+        deadline = time.monotonic() + WAIT
+        while True:
+            connection = http.client.HTTPConnection(*self.metrics, timeout=WAIT)
+            try:
+                connection.request("GET", "/metrics")
+                return connection.getresponse().read().decode()
+            except (OSError, http.client.HTTPException):
+                if time.monotonic() > deadline:
+                    raise
+            finally:
+                connection.close()
+
+    def aggctl(self, *words):
+        """As the operator; what it prints."""
+        return subprocess.run(
+            [self.bin / "worker_client" / "tools" / "aggctl",
+             f"--coordinator={HOST}:{self.address[1]}",
+             f"--token-file={self.folder / 'operator'}", *words],
+            capture_output=True, text=True, timeout=WAIT, check=True).stdout
+
+    def stop(self):
+        for worker in self.workers:
+            if worker.poll() is None:
+                worker.send_signal(signal.SIGCONT)
+        self.processes.stop()
+
+
+def watchdog(process, seconds):
+    """Ends a job that hangs, so that what reads from it ends."""
+    timer = threading.Timer(seconds, process.kill)
+    timer.start()
+    return timer
+
+
+def measure(bin_folder, rounds, kind):
+    """(rounds in a second, peak bytes) of the second half of a run."""
+    with tempfile.TemporaryDirectory(prefix="agg_attacks_") as folder:
+        one = Job(bin_folder, folder, rounds)
+        timer = watchdog(one.server, 600)
+        attacker = None
+        try:
+            for number, _ in enumerate(one.lines(), 1):
+                if number == rounds // 10 and kind:
+                    attacker = Attacker(kind, one.address, one.metrics,
+                                        niceness=19)
+                    attacker.built.wait(WAIT)
+                if number == rounds // 10:
+                    began = time.monotonic()
+            rate = (rounds - rounds // 10) / (time.monotonic() - began)
+            peak = one.peak_bytes()
+            one.digests()
+            return rate, peak
+        finally:
+            timer.cancel()
+            if attacker:
+                attacker.stop()
+            one.stop()
+
+
+def main(argv):
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n", maxsplit=1)[0], allow_abbrev=False)
+    parser.add_argument("--bin", required=True)
+    parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args(argv)
+    kinds = {"none": None, **ATTACKS}
+    if options.only:
+        kinds = {name: kinds[name] for name in
+                 ["none", *options.only.split(",")]}
+    print("| attack | rounds/s | of the undisturbed | peak memory |")
+    print("|---|---|---|---|")
+    undisturbed = None
+    for name, kind in kinds.items():
+        runs = [measure(options.bin, options.rounds, kind)
+                for _ in range(options.repeats)]
+        rate = sorted(rate for rate, _ in runs)[len(runs) // 2]
+        peak = max(peak for _, peak in runs)
+        undisturbed = undisturbed or rate
+        print(f"| {name} | {rate:.0f} | {100 * rate / undisturbed:.0f}% | "
+              f"{peak >> 20} MiB |", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

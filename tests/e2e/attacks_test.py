@@ -1,0 +1,141 @@
+"""Four honest workers train on while somebody attacks the server.
+
+Whatever the attack: the parameters are those of the undisturbed run, each
+gradient counts, the server's memory stays bounded, and an operator gets in.
+attacks.py measures how fast rounds are meanwhile.
+"""
+
+import pathlib
+import re
+import resource
+import signal
+import subprocess
+import tempfile
+import unittest
+
+from tests.e2e import attacks
+
+BIN = pathlib.Path.cwd()
+ROUNDS = 120
+# Above the peak of the undisturbed run: what the guest may have in flight
+# (64 MiB, and a message or two of gRPC's own), 600 connections and 64 streams
+# of 40 KiB, and what malloc keeps.
+ALLOWANCE = 160 << 20
+
+
+class AttacksTest(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        with tempfile.TemporaryDirectory(prefix="agg_attacks_") as folder:
+            one = attacks.Job(BIN, folder, ROUNDS)
+            timer = attacks.watchdog(one.server, 300)
+            try:
+                cls.check_lines(list(one.lines()))
+                cls.undisturbed = one.digests()
+                cls.peak = one.peak_bytes()
+            finally:
+                timer.cancel()
+                one.stop()
+
+    @staticmethod
+    def check_lines(lines):
+        expected = ['{"version": %d, "included": true}\n' % version
+                    for version in range(1, ROUNDS + 1)]
+        if lines != expected:
+            raise AssertionError(f"rank 0 said {lines}")
+
+    def attack(self, name, refused=""):
+        """The metrics page in the midst; `refused`: a reason that is counted."""
+        folder = tempfile.TemporaryDirectory(prefix="agg_attacks_")
+        self.addCleanup(folder.cleanup)
+        one = attacks.Job(BIN, folder.name, ROUNDS)
+        self.addCleanup(one.stop)
+        self.addCleanup(attacks.watchdog(one.server, 300).cancel)
+        lines, attacker = [], None
+        for line in one.lines():
+            lines.append(line)
+            if len(lines) == ROUNDS // 4:
+                attacker = attacks.Attacker(attacks.ATTACKS[name], one.address,
+                                            one.metrics)
+                self.addCleanup(attacker.stop)
+            if len(lines) == ROUNDS // 2:
+                # The other half of the rounds comes when all is taken.
+                one.workers[1].send_signal(signal.SIGSTOP)
+                self.assertTrue(attacker.built.wait(attacks.WAIT), name)
+                one.workers[1].send_signal(signal.SIGCONT)
+                self.assertIn("trainer", one.aggctl("audit", "--last=1000"))
+        self.check_lines(lines)
+        self.assertEqual(one.digests(), self.undisturbed)
+        self.assertTrue(attacker.alive())
+        peak = one.peak_bytes()
+        self.assertLess(peak, self.peak + ALLOWANCE, f"{peak >> 20} MiB")
+        attacker.stop()
+        if refused:
+            found = re.search(
+                r'aggserver_denied_total{.*reason="%s".*} (\d+)' % refused,
+                one.page())
+            self.assertGreater(int(found[1]), 0, refused)
+
+    def test_slow_loris(self):
+        self.attack("slow loris", "max_bytes_in_flight")
+
+    def test_who_never_reads(self):
+        self.attack("never reads", "max_bytes_in_flight")
+
+    def test_ten_thousand_streams(self):
+        self.attack("10,000 streams", "max_streams")
+
+    def test_huge_metadata(self):
+        self.attack("8 MiB of metadata")
+
+    def test_a_compression_bomb(self):
+        self.attack("compression bomb")
+
+    def test_ten_thousand_joins(self):
+        self.attack("10,000 joins", "joins_per_second")
+
+    def test_many_connections(self):
+        self.attack("many connections", "max_connections")
+
+
+class FilesTest(unittest.TestCase):
+    """A process that may open few files."""
+
+    def test_the_port_outlives_more_connections_than_files(self):
+        with tempfile.TemporaryDirectory(prefix="agg_attacks_") as folder:
+            path = pathlib.Path(folder)
+            (path / "config").write_text(
+                'workers: 1 shards: "127.0.0.1:1" learning_rate { rate: 1 }')
+            with open(path / "log", "wb") as log:
+                server = subprocess.Popen(
+                    [BIN / "server" / "agg_server", f"--config={path}/config",
+                     "--port=0", f"--port_file={path}/port"], stdout=log,
+                    stderr=log, preexec_fn=lambda: resource.setrlimit(
+                        resource.RLIMIT_NOFILE, (120, 120)))
+            self.addCleanup(server.wait)
+            self.addCleanup(server.kill)
+            self.addCleanup(attacks.watchdog(server, 120).cancel)
+            while not (path / "port").exists():
+                self.assertIsNone(server.poll(),
+                                  (path / "log").read_text(errors="replace"))
+            address = (attacks.HOST, int((path / "port").read_text()))
+            many = [attacks.http2.Connection(address, attacks.WAIT)
+                    for _ in range(200)]
+            for connection in many:
+                connection.close()
+            # A connection that meets the former ones' ends is closed.
+            while True:
+                one = attacks.http2.Connection(address, attacks.WAIT)
+                try:
+                    one.greet()
+                    self.assertEqual(one.read()[0], attacks.http2.SETTINGS)
+                    break
+                except ConnectionError:
+                    pass
+                finally:
+                    one.close()
+
+
+if __name__ == "__main__":
+    unittest.main()

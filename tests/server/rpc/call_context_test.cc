@@ -1,0 +1,151 @@
+// What a call takes of the limits (P46), over a real connection.
+#include "server/rpc/call_context.h"
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/agg.grpc.pb.h"
+#include "server/access/call_limits.h"
+#include "server/access/caller_gate.h"
+#include "server/base/denial_counts.h"
+#include "server/rpc/other_calls.h"
+#include "tests/server/rpc/loopback_shard.h"
+
+namespace agg {
+namespace {
+
+using ::testing::HasSubstr;
+
+CallLimits FewStreams() {
+  CallLimits limits = DefaultLimits(4);
+  limits.max_streams = 2;
+  return limits;
+}
+
+class CallContextTest : public ::testing::Test {
+ protected:
+  CallContextTest() {
+    shard_.set_gate(&gate_);
+    shard_.Serve();
+    channel_ = shard_.NewChannel();
+    stub_ = v1::Shard::NewStub(channel_);
+  }
+
+  // A Push stream that the server has let in, or has refused.
+  struct Stream {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReaderWriter<v1::PushFrame, v1::PushAck>> call;
+  };
+  std::unique_ptr<Stream> Open() {
+    auto stream = std::make_unique<Stream>();
+    stream->call = stub_->Push(&stream->context);
+    return stream;
+  }
+  // Of a stream that was refused.
+  static grpc::Status EndOf(Stream* stream) {
+    v1::PushAck ack;
+    while (stream->call->Read(&ack)) {
+    }
+    return stream->call->Finish();
+  }
+
+  DenialCounts denials_;
+  CallLimiter limiter_{FewStreams(), {}, Clock::Real()};
+  CallerGate gate_{CallerGate::Parts{nullptr, nullptr, &denials_, &limiter_}};
+  LoopbackShard shard_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Shard::Stub> stub_;
+};
+
+TEST_F(CallContextTest, AStreamHoldsItsPlaceUntilItEnds) {
+  auto first = Open();
+  auto second = Open();
+  const grpc::Status refused = EndOf(Open().get());
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.error_message(),
+              HasSubstr("max_streams of all callers is 2; allowed: 2 at a "
+                        "time; try again later"));
+  EXPECT_EQ(denials_.count(DenialReason::kStreams), 1);
+  first->call->WritesDone();
+  EXPECT_TRUE(first->call->Finish().ok());
+  // The client may know of the end before the server has put all away.
+  while (true) {
+    auto third = Open();
+    third->call->WritesDone();
+    const grpc::Status status = third->call->Finish();
+    if (status.ok()) break;
+    ASSERT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  }
+  second->call->WritesDone();
+  EXPECT_TRUE(second->call->Finish().ok());
+}
+
+TEST_F(CallContextTest, AStreamThatIsCancelledGivesItsPlaceBack) {
+  for (int i = 0; i < 20; ++i) {
+    auto stream = Open();
+    stream->context.TryCancel();
+    stream->call->Finish();
+  }
+  while (true) {
+    auto stream = Open();
+    stream->call->WritesDone();
+    if (stream->call->Finish().ok()) break;
+  }
+}
+
+// Health's Watch: streams of which anybody may open any number.
+TEST_F(CallContextTest, CallsOfOtherServicesAreBounded) {
+  grpc::GenericStub health(channel_);
+  std::vector<std::shared_ptr<grpc::Channel>> channels;
+  struct Watch {
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call;
+    std::unique_ptr<grpc::GenericStub> stub;
+  };
+  std::vector<std::unique_ptr<Watch>> open;
+  int refused = 0;
+  for (int i = 0; i < kMaxOtherCalls + 3; ++i) {
+    // A connection takes 256.
+    if (i % 200 == 0) channels.push_back(shard_.NewChannel());
+    auto watch = std::make_unique<Watch>();
+    watch->stub = std::make_unique<grpc::GenericStub>(channels.back());
+    watch->call = watch->stub->PrepareCall(
+        &watch->context, "/grpc.health.v1.Health/Watch", &watch->queue);
+    void* tag;
+    bool ok;
+    watch->call->StartCall(nullptr);
+    watch->queue.Next(&tag, &ok);
+    const grpc::Slice nothing("");
+    watch->call->WriteLast(grpc::ByteBuffer(&nothing, 1), grpc::WriteOptions(),
+                           nullptr);
+    watch->queue.Next(&tag, &ok);
+    grpc::ByteBuffer answer;
+    watch->call->Read(&answer, nullptr);
+    watch->queue.Next(&tag, &ok);
+    if (!ok) ++refused;
+    open.push_back(std::move(watch));
+  }
+  EXPECT_EQ(refused, 3);
+  EXPECT_EQ(denials_.count(DenialReason::kOtherCalls), 3);
+  for (auto& watch : open) {
+    watch->context.TryCancel();
+    grpc::Status status;
+    watch->call->Finish(&status, nullptr);
+    void* tag;
+    bool ok;
+    watch->queue.Next(&tag, &ok);
+  }
+}
+
+}  // namespace
+}  // namespace agg
