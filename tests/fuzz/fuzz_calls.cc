@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
+
+#include "absl/time/clock.h"
 
 namespace agg {
 namespace {
@@ -42,10 +45,21 @@ void FuzzCalls::Settle() {
   __builtin_trap();
 }
 
+void FuzzCalls::AwaitDone(const FakeCall& call) {
+  const absl::Time end = absl::Now() + kPatience;
+  for (Settle(); !call.done(); Settle()) {
+    if (absl::Now() > end) __builtin_trap();
+    std::this_thread::yield();
+  }
+}
+
 void FuzzCalls::CancelAll() {
   for (const auto& call : open_) call->Cancel();
-  Settle();
-  if (!open_.empty()) __builtin_trap();
+  while (!open_.empty()) {
+    const std::shared_ptr<FakeCall> call = open_.front();
+    AwaitDone(*call);
+    Settle();
+  }
 }
 
 }  // namespace agg

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "tests/fuzz/fake_call.h"
 
 namespace agg {
@@ -38,14 +39,21 @@ class FuzzCalls {
   // Takes one that has begun, and settles.
   void Add(std::shared_ptr<FakeCall> call);
 
+  // Settles until the call is done, which another thread of the server may have
+  // to see to. Traps if that takes longer than kPatience.
+  void AwaitDone(const FakeCall& call);
+
   // Those that are not done, oldest first.
   size_t num_open() const { return open_.size(); }
   FakeCall* open(size_t i) { return open_[i % open_.size()].get(); }
 
-  // All clients go. Traps if a call does not end then.
+  // All clients go. Traps if a call does not end within kPatience then.
   void CancelAll();
 
  private:
+  // Of wall time, on a slow machine under a sanitizer.
+  static constexpr absl::Duration kPatience = absl::Seconds(40);
+
   const std::function<bool()> settle_;
   std::vector<std::shared_ptr<FakeCall>> open_;
 };

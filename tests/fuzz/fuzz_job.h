@@ -61,6 +61,11 @@ class FuzzJob {
   // What must be so after any input.
   void Finish();
 
+  // For calls that are not above.
+  FuzzServices* services() { return &services_; }
+  FuzzCalls* calls() { return &calls_; }
+  HonestWorker* honest() { return &honest_; }
+
  private:
   using PushCall = FakeBidi<grpc::ByteBuffer, grpc::ByteBuffer>;
   using AttendCall = FakeBidi<v1::LeaseRenewal, v1::JobEvent>;

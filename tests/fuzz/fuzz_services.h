@@ -56,6 +56,7 @@ class FuzzServices {
   v1::Coordinator::CallbackService* coordinator(uint32_t shard);
   Shard* shard(uint32_t shard);
   v1::Admin::CallbackService* admin(uint32_t shard);
+  const CallerGate* gate() const { return gate_.get(); }
 
   // Runs the coordinator until nothing is due, and brings it what other shards
   // report; whether it did anything.
