@@ -62,6 +62,7 @@ class ControlJob {
   void Do(const fuzz::ControlStep& step);
   void Finish() {
     job_.calls()->CancelAll();
+    job_.honest()->Renew();
     job_.services()->cluster()->clock()->Advance(absl::Seconds(10));
     service_.LookForCoordinator();
     job_.Finish();

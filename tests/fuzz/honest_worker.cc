@@ -102,12 +102,18 @@ bool HonestWorker::Join() {
   job_ = call->reply;
   if (attend_ != nullptr) attend_->Cancel();
   attend_ = nullptr;
-  Renew();
+  SendRenewal();
   return true;
 }
 
 void HonestWorker::Renew() {
-  if (job_.session() == 0) return;
+  if (job_.session() == 0 || SendRenewal()) return;
+  // The epoch is over, or the session.
+  Heed(attend_->status());
+  Join();
+}
+
+bool HonestWorker::SendRenewal() {
   if (attend_ == nullptr || attend_->done()) {
     attend_ = std::make_shared<FakeBidi<v1::LeaseRenewal, v1::JobEvent>>(
         HonestToken(), [this](grpc::CallbackServerContext* context) {
@@ -120,6 +126,7 @@ void HonestWorker::Renew() {
   renewal.set_session(job_.session());
   attend_->Send(renewal);
   calls_->Settle();
+  return !attend_->done();
 }
 
 bool HonestWorker::Push(uint64_t round, v1::PushKind kind) {

@@ -24,7 +24,8 @@ class HonestWorker {
 
   // Joins, or comes back; whether it is in.
   bool Join();
-  // Its lease lives on. To be called at least every 20 s of the job's clock.
+  // Its lease lives on, or it joins again. To be called at least every 20 s of
+  // the job's clock.
   void Renew();
   // Pushes, commits and pulls what is due now (a seed, a gradient); whether a
   // version came of it. Others may have to commit first.
@@ -42,6 +43,8 @@ class HonestWorker {
   // What such an error means to it. Traps for one that no other worker may
   // bring about.
   void Heed(const grpc::Status& status);
+  // Whether its Attend stream goes on.
+  bool SendRenewal();
   bool Push(uint64_t round, v1::PushKind kind);
   bool Commit(uint64_t round, v1::PushKind kind);
   // The version from all shards, into *tensors.

@@ -113,16 +113,32 @@ void ReadAll(SimDisk* disk, bool keeps_sums) {
   if (!CheckSlices(&*reader, kNumShards).ok()) __builtin_trap();
 }
 
+// The good checkpoint; writing it takes longer than an input.
+struct Sample {
+  Sample() {
+    SimDisk disk;
+    if (!disk.CreateFolder("/disk").ok()) __builtin_trap();
+    CheckpointFolder folder = OpenFolder(&disk, "/disk", 1);
+    if (!WriteCheckpoint(&folder, &manifest).ok()) __builtin_trap();
+    for (const CheckpointPart& part : manifest.parts) {
+      parts.push_back(disk.Bytes(absl::StrCat(kFolder, "/", part.file)));
+    }
+  }
+  CheckpointManifest manifest = SampleManifest(kId, kNumShards, SmallTensors());
+  std::vector<std::string> parts;
+};
+
 void Run(const fuzz::CheckpointInput& input) {
+  static const Sample* const sample = new Sample();
   SimDisk disk;
-  if (!disk.CreateFolder("/disk").ok()) __builtin_trap();
-  CheckpointFolder folder = OpenFolder(&disk, "/disk", 1);
-  CheckpointManifest sample = SampleManifest(kId, kNumShards, SmallTensors());
-  if (!WriteCheckpoint(&folder, &sample).ok()) __builtin_trap();
-  CheckpointManifest manifest = Changed(sample, input);
-  for (size_t i = 0; i < sample.parts.size(); ++i) {
-    const std::string path = absl::StrCat(kFolder, "/", sample.parts[i].file);
-    std::string bytes = disk.Bytes(path);
+  for (const char* folder : {"/disk", "/disk/job", kFolder}) {
+    if (!disk.CreateFolder(folder).ok()) __builtin_trap();
+  }
+  CheckpointManifest manifest = Changed(sample->manifest, input);
+  for (size_t i = 0; i < sample->parts.size(); ++i) {
+    const std::string path =
+        absl::StrCat(kFolder, "/", sample->manifest.parts[i].file);
+    std::string bytes = sample->parts[i];
     for (const fuzz::Damage& damage : input.damages()) {
       if (damage.file() % (kNumShards + 1) == i + 1) Apply(damage, &bytes);
     }

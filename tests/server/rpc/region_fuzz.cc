@@ -43,12 +43,19 @@ struct Job {
 
 }  // namespace
 
-// The first byte says into how many pieces the others are cut, and whether
-// their number goes in front of them.
+// The first byte says into how many pieces the others are cut, whether their
+// number goes in front of them, and whether they are a request that names the
+// worker and the shard as they are.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static Job* const job = new Job();
   if (size == 0) return 0;
   std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  agg::v1::RegionRequest request;
+  if ((data[0] & 16) != 0 && request.ParseFromString(bytes)) {
+    request.set_session(job->running.workers[0].session());
+    request.set_life(job->running.cluster.engine(0)->life());
+    bytes = request.SerializeAsString();
+  }
   if (data[0] % 2 == 0) {
     const uint32_t length = static_cast<uint32_t>(bytes.size());
     bytes.insert(0, {static_cast<char>(length), static_cast<char>(length >> 8),
