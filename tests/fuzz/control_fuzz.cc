@@ -44,6 +44,12 @@ fuzz::JobSetup TwoShards(fuzz::JobSetup setup) {
   return setup;
 }
 
+fuzz::Turn LoseIt() {
+  fuzz::Turn turn;
+  turn.set_lose_shard(kShard);
+  return turn;
+}
+
 class ControlJob {
  public:
   explicit ControlJob(const fuzz::JobSetup& setup)
@@ -65,6 +71,9 @@ class ControlJob {
     job_.honest()->Renew();
     job_.services()->cluster()->clock()->Advance(absl::Seconds(10));
     service_.LookForCoordinator();
+    // The job's own coordinator has a connection of its own, which ends when
+    // the shard goes to another one.
+    job_.Do(fuzz::Who(), LoseIt());
     job_.Finish();
   }
 

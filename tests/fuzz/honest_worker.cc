@@ -70,19 +70,17 @@ void HonestWorker::Heed(const grpc::Status& status) {
   const bool denied =
       status.error_code() == grpc::StatusCode::PERMISSION_DENIED ||
       status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
-  const bool ended =
-      status.error_code() == grpc::StatusCode::NOT_FOUND ||
-      (status.error_code() == grpc::StatusCode::ABORTED &&
-       !absl::StrContains(why, "epoch") && !absl::StrContains(why, "replaced"));
+  // Also when another attempt of its row, which nobody else can name, has taken
+  // the place of its own.
+  const bool ended = status.error_code() == grpc::StatusCode::NOT_FOUND ||
+                     (status.error_code() == grpc::StatusCode::ABORTED &&
+                      !absl::StrContains(why, "epoch"));
   if (denied || (ended && services_->identities() && !may_lose_session_)) {
     __builtin_trap();
   }
   if (ended) job_.Clear();
   // Somebody who may has pushed for its session: another gradient, then.
-  if (absl::StrContains(why, "replaced") ||
-      status.error_code() == grpc::StatusCode::FAILED_PRECONDITION) {
-    ++attempt_;
-  }
+  if (status.error_code() == grpc::StatusCode::FAILED_PRECONDITION) ++attempt_;
 }
 
 bool HonestWorker::Join() {
