@@ -4,6 +4,9 @@
 #   tests/run.sh              gcc at -c opt: build everything, run every test
 #   tests/run.sh --all        all cells
 #   tests/run.sh --cell=NAME  one cell; may be repeated
+#   tests/run.sh --cell=fuzz --seconds=N
+#                             N s for each fuzz target in place of 20, one after
+#                             the other, and the table of tests/fuzz/README.md
 #
 # Cells:
 #   gcc        as above
@@ -32,8 +35,10 @@ set -uo pipefail
 
 readonly all_cells="gcc clang asan tsan fuzz layers format lint k8s foreign python frameworks sdk"
 cells=
+seconds=
 for argument in "$@"; do
   case $argument in
+    --seconds=[1-9]*) seconds=${argument#--seconds=} ;;
     --all) cells="$cells $all_cells" ;;
     --cell=gcc | --cell=clang | --cell=asan | --cell=asan_core | \
       --cell=tsan | --cell=fuzz | --cell=layers | --cell=format | --cell=lint | --cell=k8s | --cell=foreign | \
@@ -172,7 +177,16 @@ run_cell() {
         --test_tag_filters=core,-manual,-no_sanitizer
       ;;
     tsan) bazel_tests tsan --config=tsan ;;
-    fuzz) bazel_tests fuzz --config=fuzz ;;
+    fuzz)
+      local long=()
+      if [[ -n $seconds ]]; then
+        long=(--test_arg="-max_total_time=$seconds" --nocache_test_results
+          --test_timeout=$((seconds + 300)) --local_test_jobs=1)
+      fi
+      bazel_tests fuzz --config=fuzz "${long[@]}"
+      [[ -z $seconds ]] || /usr/bin/python3 tests/fuzz/fuzz_table.py \
+        "$(run_bazel info --config=fuzz bazel-testlogs | tail -n 1)"
+      ;;
     layers)
       forbidden_paths
       report_status layers $?

@@ -60,8 +60,10 @@ absl::StatusOr<RegionGrant> ShardEngine::GrantRegions(
       GrantRow(query.session, *rank, &grant);
     }
   }
-  const auto add = [&](DType dtype) {
-    for (auto& region : compute_->store()->regions(dtype)) {
+  // Clang's analysis knows of no lock in a lambda.
+  const ParameterStore* const store = compute_->store();
+  const auto add = [&grant, store](DType dtype) {
+    for (auto& region : store->regions(dtype)) {
       grant.versions.push_back({dtype, std::move(region)});
     }
   };

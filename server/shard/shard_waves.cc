@@ -23,14 +23,16 @@ absl::Status ShardEngine::Waves::CheckWave(ShardEngine* engine,
     return absl::InvalidArgumentError(absl::StrCat(
         "phase.wave is ", phase.wave, "; allowed: 1 to ", num_waves));
   }
-  const WaveRound& waves = engine->waves_;
+  // No reference: clang's analysis loses the lock behind one.
+  const int32_t wave = engine->waves_.wave;
+  const bool updated = engine->waves_.updated;
   const bool next =
-      phase.wave == waves.wave + 1 && (waves.wave == 0 || waves.updated) &&
+      phase.wave == wave + 1 && (wave == 0 || updated) &&
       (phase.kind == PhaseKind::kClose || phase.kind == PhaseKind::kAbandon);
-  if (next || phase.wave == waves.wave) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      PhaseName(phase.kind), " of wave ", phase.wave, "; wave ", waves.wave,
-      waves.updated ? " has been updated" : " is closed"));
+  if (next || phase.wave == wave) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(PhaseName(phase.kind), " of wave ", phase.wave, "; wave ",
+                   wave, updated ? " has been updated" : " is closed"));
 }
 
 absl::StatusOr<PhaseResult> ShardEngine::Waves::Run(ShardEngine* engine,

@@ -74,6 +74,10 @@ class FaultyPeer : public ShardPeer {
     }
     on_lost(reason);
   }
+  // Rows are complete there, as its transport would say.
+  void ReportComplete(uint64_t epoch, const std::vector<CompleteRow>& rows) {
+    if (on_complete_ != nullptr) on_complete_(epoch, rows);
+  }
   // Somebody stops the shard, which waits to be let go of its epoch.
   void ReportDraining() {
     std::function<void(uint64_t)> on_draining;

@@ -133,10 +133,12 @@ void LocalCluster::StartCoordinator() {
   const Clock* clock = &clock_;
   if (options_.real_clock) clock = Clock::Real();
   coordinator_ = std::make_unique<Coordinator>(
-      options_.coordinator, peers, clock, [this](const RoundReport& report) {
+      options_.coordinator, peers, clock,
+      [this](const RoundReport& report) {
         MutexLock lock(&mutex_);
         reports_.push_back(report);
-      });
+      },
+      /*find_other=*/nullptr, options_.order);
 }
 
 void LocalCluster::RestartShard(int ordinal) {

@@ -19,6 +19,7 @@
 #include "server/base/file_system.h"
 #include "server/base/mutex.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/peer_group.h"
 #include "server/round/neighbour_peer.h"
 #include "server/shard/shard_engine.h"
 #include "tests/server/round/faulty_peer.h"
@@ -36,6 +37,7 @@ struct ClusterOptions {
   // Null: the CPU backend.
   std::function<std::unique_ptr<Backend>()> make_backend;
   std::function<void(absl::Status)> on_device_lost;  // of any shard
+  PeerGroup::Order order;  // of the coordinator's calls; null: in parallel
   // A folder for all shards' checkpoints; "": none.
   std::string checkpoint_path;
 };
