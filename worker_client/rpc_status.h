@@ -26,8 +26,8 @@ std::string ToString(const ShardName& shard);
 // Same code; the message says which shard, in which call, what it answered
 // and what to do about it. Where no connection could be made it makes one more
 // and says so if TLS is why (server/tls/tls_diagnosis.h): that blocks while the
-// name is resolved, and for a second. REQUIRES: in a loop, only of what is said
-// or returned.
+// name is resolved, and for a second. So who tries again converts what is said
+// or returned alone, where that can be known before.
 absl::Status FromGrpc(const grpc::Status& status, const ShardName& shard,
                       absl::string_view call);
 
