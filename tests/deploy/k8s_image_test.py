@@ -4,6 +4,7 @@ that they need: they run in it as its user, without anything of the machine.
 Needs root (to chroot) and is skipped without; the builder is buildah.
 """
 
+import json
 import os
 import pathlib
 import shutil
@@ -82,6 +83,20 @@ class ImageTest(unittest.TestCase):
                                  f"/opt/agg_server/bin/{program.name}")
             self.assertIn("libc.so.6", listed)
             self.assertNotIn("not found", listed)
+
+    def test_every_library_is_in_the_list_of_what_is_in_it(self):
+        listed = json.loads(
+            (self.files / "opt/agg_server/sbom.spdx.json").read_text())
+        names = {item["SPDXID"]: item["fileName"] for item in listed["files"]}
+        of_packages = {
+            names.get(item["relatedSpdxElement"])
+            for item in listed["relationships"]
+            if item["spdxElementId"].startswith("SPDXRef-Debian-")}
+        libraries = {f"./{path.relative_to(self.files)}"
+                     for path in self.files.rglob("*.so*")}
+        self.assertGreater(len(libraries), 20)
+        self.assertLessEqual(libraries, of_packages)
+        self.assertIn("./opt/agg_server/bin/agg_server", names.values())
 
     def test_it_says_how_it_is_started(self):
         config = run("buildah", "inspect", "--type", "image", "--format",

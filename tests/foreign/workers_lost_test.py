@@ -33,7 +33,7 @@ class FloorTest(ForeignTestCase):
         self.assertGreater(status.below_floor_seconds, 0)
         self.assertIn("waits: 1 of at least 2 workers", status.message)
         log = job.shards[0].log()
-        self.assertEqual(log.count("is lost: its connection broke"), 3)
+        self.assertEqual(log.count(") is lost: its connection broke"), 3)
         lost = [record for record in job.peer().admin.ListAudit(
             admin.ListAuditRequest(), timeout=WAIT).records
                 if record.action == "lost"]

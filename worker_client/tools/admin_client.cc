@@ -126,9 +126,8 @@ AggctlResult AdminClient::Health(const std::string& service) {
   grpc::health::v1::HealthCheckRequest request;
   request.set_service(service);
   HealthCheckResponse reply;
-  const AggctlResult result =
-      Call(health_.get(), &grpc::health::v1::Health::Stub::Check, request,
-           &reply);
+  const AggctlResult result = Call(
+      health_.get(), &grpc::health::v1::Health::Stub::Check, request, &reply);
   if (!result.ok() || reply.status() == HealthCheckResponse::SERVING) {
     return result;
   }
