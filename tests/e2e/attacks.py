@@ -16,7 +16,6 @@ import multiprocessing
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -148,6 +147,9 @@ class HugeMetadata(Attack):
         self.again()
 
     def again(self):
+        for former in self.connections:
+            former.close()
+        self.connections.clear()
         block = http2.call_headers("agg.v1.Coordinator/GetStatus", GUEST,
                                    [(b"x", b"a" * (8 << 20))])
         connection = self.connect().greet()
@@ -160,7 +162,7 @@ class HugeMetadata(Attack):
                 kind = http2.CONTINUATION
         except OSError:
             pass  # the server has had enough
-        time.sleep(0.5)
+        time.sleep(2)
 
 
 class CompressionBomb(Attack):
@@ -263,7 +265,7 @@ class Attacker:
 
 
 class Job:
-    """A server with its identities, and four honest workers."""
+    """A server with its identities; four honest workers once they start."""
 
     def __init__(self, bin_folder, folder, rounds):
         self.bin = pathlib.Path(bin_folder).resolve()
@@ -282,6 +284,11 @@ class Job:
         self.server = self.processes.start("server", [
             self.bin / "server" / "agg_server", f"--config={config}",
             f"--port={port}", f"--metrics_port={metrics}"])
+        self.workers = []
+        # Until it listens.
+        self.page()
+
+    def start_workers(self):
         self.workers = [self._start_worker(rank) for rank in range(WORKERS)]
 
     def _write_token(self, name, token):
@@ -330,23 +337,27 @@ class Job:
                 connection.request("GET", "/metrics")
                 return connection.getresponse().read().decode()
             except (OSError, http.client.HTTPException):
+                self.processes.check()
                 if time.monotonic() > deadline:
                     raise
             finally:
                 connection.close()
 
     def aggctl(self, *words):
-        """As the operator; what it prints."""
-        return subprocess.run(
-            [self.bin / "worker_client" / "tools" / "aggctl",
-             f"--coordinator={HOST}:{self.address[1]}",
-             f"--token-file={self.folder / 'operator'}", *words],
-            capture_output=True, text=True, timeout=WAIT, check=True).stdout
+        """As the operator; what it prints, as soon as it gets through."""
+        deadline = time.monotonic() + WAIT
+        while True:
+            result = subprocess.run(
+                [self.bin / "worker_client" / "tools" / "aggctl",
+                 f"--coordinator={HOST}:{self.address[1]}",
+                 f"--token-file={self.folder / 'operator'}", *words],
+                capture_output=True, text=True, timeout=WAIT, check=False)
+            if result.returncode == 0:
+                return result.stdout
+            if time.monotonic() > deadline:
+                raise job.RunError(f"aggctl {words}: {result.stderr}")
 
     def stop(self):
-        for worker in self.workers:
-            if worker.poll() is None:
-                worker.send_signal(signal.SIGCONT)
         self.processes.stop()
 
 
@@ -358,12 +369,13 @@ def watchdog(process, seconds):
 
 
 def measure(bin_folder, rounds, kind):
-    """(rounds in a second, peak bytes) of the second half of a run."""
+    """(rounds in a second, peak bytes) of a run after its first tenth."""
     with tempfile.TemporaryDirectory(prefix="agg_attacks_") as folder:
         one = Job(bin_folder, folder, rounds)
         timer = watchdog(one.server, 600)
         attacker = None
         try:
+            one.start_workers()
             for number, _ in enumerate(one.lines(), 1):
                 if number == rounds // 10 and kind:
                     attacker = Attacker(kind, one.address, one.metrics,

@@ -8,7 +8,6 @@ attacks.py measures how fast rounds are meanwhile.
 import pathlib
 import re
 import resource
-import signal
 import subprocess
 import tempfile
 import unittest
@@ -31,6 +30,7 @@ class AttacksTest(unittest.TestCase):
             one = attacks.Job(BIN, folder, ROUNDS)
             timer = attacks.watchdog(one.server, 300)
             try:
+                one.start_workers()
                 cls.check_lines(list(one.lines()))
                 cls.undisturbed = one.digests()
                 cls.peak = one.peak_bytes()
@@ -52,18 +52,15 @@ class AttacksTest(unittest.TestCase):
         one = attacks.Job(BIN, folder.name, ROUNDS)
         self.addCleanup(one.stop)
         self.addCleanup(attacks.watchdog(one.server, 300).cancel)
-        lines, attacker = [], None
+        attacker = attacks.Attacker(attacks.ATTACKS[name], one.address,
+                                    one.metrics)
+        self.addCleanup(attacker.stop)
+        self.assertTrue(attacker.built.wait(attacks.WAIT), name)
+        one.start_workers()
+        lines = []
         for line in one.lines():
             lines.append(line)
-            if len(lines) == ROUNDS // 4:
-                attacker = attacks.Attacker(attacks.ATTACKS[name], one.address,
-                                            one.metrics)
-                self.addCleanup(attacker.stop)
             if len(lines) == ROUNDS // 2:
-                # The other half of the rounds comes when all is taken.
-                one.workers[1].send_signal(signal.SIGSTOP)
-                self.assertTrue(attacker.built.wait(attacks.WAIT), name)
-                one.workers[1].send_signal(signal.SIGCONT)
                 self.assertIn("trainer", one.aggctl("audit", "--last=1000"))
         self.check_lines(lines)
         self.assertEqual(one.digests(), self.undisturbed)
