@@ -1,5 +1,4 @@
-// Why an address cannot be listened on. Apart from rpc_server.h because gRPC
-// does not say: it logs lines of its own and returns nothing.
+// Why an address cannot be listened on, by the errno.
 #ifndef AGG_SERVER_RPC_LISTEN_CHECK_H_
 #define AGG_SERVER_RPC_LISTEN_CHECK_H_
 
@@ -8,12 +7,7 @@
 
 namespace agg {
 
-// Listens on "host:port" for a moment. UNAVAILABLE with the system's reason and
-// what to do; a host of several addresses is good if one of them is. Another
-// process may still take the port after this.
-absl::Status CheckListen(absl::string_view address);
-
-// What CheckListen says of an errno.
+// UNAVAILABLE with the system's reason and what to do.
 absl::Status ListenError(absl::string_view address, int error);
 
 }  // namespace agg

@@ -159,13 +159,7 @@ class RpcServer::Impl {
       return absl::UnavailableError(absl::StrCat(
           "cannot serve on ", options.listen, ": gRPC's lines above say why"));
     }
-    if (options.health) {
-      server_->GetHealthCheckService()->SetServingStatus(false);
-    }
-    for (const char* service : {"", kCoordinatorHealth, kShardHealth}) {
-      SetServing(service, false);
-    }
-    SetServing(kLiveHealth, true);
+    BeginHealth();
     if (is_coordinator_) {
       std::vector<std::string> shards = options.job.shards;
       shards[options.self.ordinal] =
@@ -224,6 +218,16 @@ class RpcServer::Impl {
     if (!local.ok()) return local.status();
     parts->local_sockets.push_back(*std::move(local));
     return absl::OkStatus();
+  }
+
+  void BeginHealth() {
+    grpc::HealthCheckServiceInterface* const health =
+        server_->GetHealthCheckService();
+    if (health != nullptr) health->SetServingStatus(false);
+    for (const char* service : {"", kCoordinatorHealth, kShardHealth}) {
+      SetServing(service, false);
+    }
+    SetServing(kLiveHealth, true);
   }
 
   std::shared_ptr<Acceptor> AddAcceptor(const RpcServerOptions& options,

@@ -57,6 +57,7 @@ class Connection:
         host, port = address
         self.socket = socket.socket()
         self.socket.settimeout(timeout)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if receive_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF,
                                    receive_bytes)
@@ -93,9 +94,9 @@ class Connection:
                 self.read()
                 continue
             part, data = data[:room], data[room:]
-            self.window -= room
+            self.window -= len(part)
             self.stream_windows[stream] = self.stream_windows.get(
-                stream, 0) - room
+                stream, 0) - len(part)
             self.send(frame(DATA, END_STREAM if end and not data else 0,
                             stream, part))
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/rpc/connection_listener.h"
 
 namespace agg {
 namespace {
@@ -47,15 +48,15 @@ std::string MessageOf(const absl::Status& status) {
   return std::string(status.message());
 }
 
-TEST(ListenCheckTest, AFreePortIsGoodAndStaysFree) {
-  EXPECT_TRUE(CheckListen("127.0.0.1:0").ok());
+TEST(ListenCheckTest, APortThatIsLetGoIsFreeAgain) {
+  EXPECT_TRUE(ListenOn("127.0.0.1:0").ok());
   std::string address;
   {
     Listener listener;
     address = listener.address();
   }
-  EXPECT_TRUE(CheckListen(address).ok());
-  EXPECT_TRUE(CheckListen(address).ok());
+  EXPECT_TRUE(ListenOn(address).ok());
+  EXPECT_TRUE(ListenOn(address).ok());
 }
 
 TEST(ListenCheckTest, ANameIsResolved) {
@@ -64,19 +65,19 @@ TEST(ListenCheckTest, ANameIsResolved) {
     GTEST_SKIP() << "this host does not know the name localhost (/etc/hosts)";
   }
   freeaddrinfo(found);
-  EXPECT_TRUE(CheckListen("localhost:0").ok());
+  EXPECT_TRUE(ListenOn("localhost:0").ok());
 }
 
 TEST(ListenCheckTest, TellsAPortInUseFromAnAddressOfAnotherHost) {
   Listener listener;
-  EXPECT_THAT(MessageOf(CheckListen(listener.address())),
+  EXPECT_THAT(MessageOf(ListenOn(listener.address()).status()),
               AllOf(HasSubstr("cannot listen on " + listener.address()),
                     HasSubstr("Address already in use"), HasSubstr("--port")));
   // TEST-NET-1 of RFC 5737: no host's.
   EXPECT_THAT(
-      MessageOf(CheckListen("192.0.2.1:0")),
+      MessageOf(ListenOn("192.0.2.1:0").status()),
       AllOf(HasSubstr("Cannot assign requested address"), HasSubstr("--bind")));
-  EXPECT_THAT(MessageOf(CheckListen("no-such-host.invalid:0")),
+  EXPECT_THAT(MessageOf(ListenOn("no-such-host.invalid:0").status()),
               HasSubstr("cannot listen on no-such-host.invalid:0: "));
 }
 
