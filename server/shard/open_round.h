@@ -112,6 +112,8 @@ class OpenRound {
   bool landing() const { return ledger_.AnyBusy(); }
   void Publish(uint64_t version);      // the next round is open
   void Finish() { finished_ = true; }  // no round and no version follows
+  // In a new epoch, whose coordinator says again whether the job has finished.
+  void GoOn() { finished_ = false; }
   // FAILED_PRECONDITION. REQUIRES: finished().
   absl::Status FinishedError() const;
 

@@ -289,6 +289,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Recovery::Open(ShardEngine* engine,
         absl::StrCat("open of ", DescribeVersion(phase.id), ": ", copies));
   }
   engine->epoch_.Open();
+  engine->open_round_->GoOn();
   engine->open_round_->ExpectAlive();
   engine->WakeFiller();
   *ready = engine->ResolvePulls();

@@ -52,8 +52,10 @@ TEST(MessageMutatorTest, EveryFieldIsSetSometimesAndEveryPhaseComes) {
   }
   EXPECT_EQ(static_cast<int>(fields.size()),
             v1::PhaseRequest::descriptor()->field_count());
+  // The message without a phase may have come, or not.
+  phases.erase(0);
   EXPECT_EQ(static_cast<int>(phases.size()),
-            v1::PhaseRequest::descriptor()->oneof_decl(0)->field_count() + 1);
+            v1::PhaseRequest::descriptor()->oneof_decl(0)->field_count());
 }
 
 TEST(MessageMutatorTest, MessagesStayWellFormedAndBounded) {

@@ -39,6 +39,22 @@ TEST_F(RecoveryTest, ALostConnectionLosesNothing) {
   EXPECT_EQ(second.Get()->version, 4u);
 }
 
+// The coordinator went before it could keep that the job has finished: the next
+// one, for which it goes on, is not held up by a shard that was told so.
+TEST_F(RecoveryTest, AShardHasFinishedForAnEpochAlone) {
+  RunningJob job(Options(2), SmallManifest(), 2);
+  RunTo(&job, 2);
+  SessionChange end;
+  end.finished = true;
+  end.remove = true;
+  ASSERT_EQ(job.cluster.engine(1)->SetSession(
+                job.cluster.coordinator()->Status().epoch, end),
+            absl::OkStatus());
+  job.cluster.LoseConnection(1);
+  ResumeAll(&job, 2, 0);
+  RunTo(&job, 3);
+}
+
 TEST_F(RecoveryTest, BitsAreThoseOfAJobWithoutLosses) {
   const Tensors expected = Undisturbed(2, 6);
   RunningJob job(Options(2), SmallManifest(), 2);

@@ -2,6 +2,7 @@
 // answered with a reply that has just the descriptors that it names.
 #include <google/protobuf/stubs/logging.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -22,7 +23,7 @@ struct Job {
   Job()
       : manifest(agg::MakeManifest({{3}, {2, 2}})),
         running(Options(), manifest, /*num_workers=*/1),
-        name(agg::RegionSocketName(0x66757a7a)),
+        name(agg::RegionSocketName(static_cast<uint64_t>(getpid()))),
         server(*agg::RegionServer::Start(
             name, [this](const agg::RegionQuery& query) {
               return running.cluster.engine(0)->GrantRegions(query);
