@@ -82,8 +82,13 @@ absl::StatusOr<v1::JoinReply> JoinJob(const ClientOptions& options,
     if (report.Due(now)) {
       report.Say(std::string(explain(status).message()), now);
     }
-    // Not a plain sleep: this lets the channel go on resolving and connecting.
-    channel->WaitForConnected(absl::ToChronoTime(now + pause));
+    // A plain sleep only where there is a connection: else this lets the
+    // channel go on resolving and connecting.
+    if (channel->GetState(/*try_to_connect=*/true) == GRPC_CHANNEL_READY) {
+      absl::SleepFor(pause);
+    } else {
+      channel->WaitForConnected(absl::ToChronoTime(now + pause));
+    }
     pause = std::min(2 * pause, absl::Milliseconds(500));
   }
 }

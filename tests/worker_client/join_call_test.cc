@@ -2,17 +2,23 @@
 #include "worker_client/join_call.h"
 
 #include <arpa/inet.h>
+#include <grpcpp/grpcpp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>  // NOLINT
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/agg.grpc.pb.h"
+#include "proto/status_conversion.h"
 #include "server/base/file_descriptor.h"
+#include "server/base/limit_error.h"
 #include "worker_client/channel.h"
 
 namespace agg {
@@ -78,6 +84,61 @@ TEST(JoinCallTest, TheReasonIsLookedForOnceWhereNobodyListens) {
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("tried for connect_timeout, 2s"));
   EXPECT_EQ(server.Stop(), 1);
+}
+
+// A coordinator that has as many callers as it takes, for a while.
+class Full : public v1::Coordinator::Service {
+ public:
+  explicit Full(int refusals) : refusals_(refusals) {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
+                             &port);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    address_ = "127.0.0.1:" + std::to_string(port);
+  }
+
+  const std::string& address() const { return address_; }
+  int calls() const { return calls_; }
+
+  grpc::Status Observe(grpc::ServerContext*, const v1::ObserveRequest*,
+                       v1::JoinReply*) override {
+    if (++calls_ > refusals_) return grpc::Status::OK;
+    return ToGrpcStatus(
+        LimitError("max_waiting_calls", "all callers", "4", "4"));
+  }
+
+ private:
+  const int refusals_;
+  std::atomic<int> calls_{0};
+  std::string address_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+absl::Status Observe(const std::string& address, absl::Duration timeout) {
+  ClientOptions options;
+  options.observer = true;
+  options.connect_timeout = timeout;
+  const std::shared_ptr<grpc::Channel> channel = MakeChannel(address);
+  const auto stub = v1::Coordinator::NewStub(channel);
+  return JoinJob(options, {0, address}, channel.get(), stub.get()).status();
+}
+
+// 20 ms, 40 ms and so on up to 500 ms apart: 8 times in two seconds.
+TEST(JoinCallTest, WhoIsRefusedByALimitPausesBetweenCalls) {
+  Full server(/*refusals=*/1 << 30);
+  const absl::Status status = Observe(server.address(), absl::Seconds(2));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("max_waiting_calls of all callers is 4; allowed: 4"));
+  EXPECT_LE(server.calls(), 20);
+}
+
+TEST(JoinCallTest, WhoIsRefusedByALimitComesAgain) {
+  Full server(/*refusals=*/2);
+  EXPECT_TRUE(Observe(server.address(), absl::Minutes(2)).ok());
+  EXPECT_EQ(server.calls(), 3);
 }
 
 }  // namespace
