@@ -140,8 +140,8 @@ TEST_P(Float32, WhatDoesNotFitIsRefusedAndTheRowIsAsBefore) {
 }
 
 TEST_P(Float32, ABlockingPushTakesTheOpenRowsPlace) {
-  Operation pushed =
-      client->StartPush({Named(manifest, Values(manifest, 9), 0)});
+  const Tensors other = Values(manifest, 9);  // the client's until it is done
+  Operation pushed = client->StartPush({Named(manifest, other, 0)});
   const auto outcome = client->PushPull(Read(gradient), {}, Write(&parameters));
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_TRUE(pushed.Done());
