@@ -32,6 +32,16 @@ absl::Status OutOfTime(const absl::Status& last, absl::Duration timeout) {
                                 absl::FormatDuration(timeout), ")"));
 }
 
+// A plain sleep only where there is a connection: else this lets the channel go
+// on resolving and connecting.
+void Pause(absl::Duration pause, grpc::Channel* channel) {
+  if (channel->GetState(/*try_to_connect=*/true) == GRPC_CHANNEL_READY) {
+    absl::SleepFor(pause);
+  } else {
+    channel->WaitForConnected(absl::ToChronoTime(absl::Now() + pause));
+  }
+}
+
 }  // namespace
 
 v1::JoinRequest MakeJoinRequest(const ClientOptions& options) {
@@ -82,13 +92,7 @@ absl::StatusOr<v1::JoinReply> JoinJob(const ClientOptions& options,
     if (report.Due(now)) {
       report.Say(std::string(explain(status).message()), now);
     }
-    // A plain sleep only where there is a connection: else this lets the
-    // channel go on resolving and connecting.
-    if (channel->GetState(/*try_to_connect=*/true) == GRPC_CHANNEL_READY) {
-      absl::SleepFor(pause);
-    } else {
-      channel->WaitForConnected(absl::ToChronoTime(now + pause));
-    }
+    Pause(pause, channel);
     pause = std::min(2 * pause, absl::Milliseconds(500));
   }
 }
