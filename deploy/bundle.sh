@@ -117,7 +117,8 @@ deploy/bundle/notices.sh $compiled "${shipped[@]}" \
   "$(g++ -print-file-name=crt1.o)" >"$bundle/NOTICES"
 # shellcheck disable=SC2086
 /usr/bin/python3 -B deploy/bundle/packages.py $compiled "${named[@]}" \
-  >"$bundle/PACKAGES"
+  "$(g++ -print-libgcc-file-name)" "$(g++ -print-file-name=libstdc++.a)" \
+  "$(g++ -print-file-name=crt1.o)" >"$bundle/PACKAGES"
 if [[ $config == cuda ]]; then
   cuda=${CUDA_HOME:-/usr/local/cuda}
   printf '\n%s\n%s\n\n' "NVIDIA CUDA runtime, compiled into the programs" \

@@ -16,8 +16,8 @@ struct HttpRules {
   bool shows_tensors = false;  // their names
   // Others reach it without TLS.
   bool insecure = false;
-  // Browsers are told to come with TLS alone: not on loopback, whose name other
-  // programs' ports have, too.
+  // Browsers are told to come with TLS alone: not on loopback, nor where they
+  // come by its name, which other programs' ports have, too.
   bool strict = false;
 };
 

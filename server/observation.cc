@@ -116,6 +116,9 @@ std::optional<JobStatus> Observation::Job() const {
   if (coordinator_ == nullptr) return std::nullopt;
   JobStatus job = coordinator_->Status();
   job.message = Shown(job.message);
+  job.recovering = Shown(job.recovering);
+  job.checkpoint.last_error = Shown(job.checkpoint.last_error);
+  for (std::string& error : job.shard_errors) error = Shown(error);
   return job;
 }
 

@@ -237,7 +237,8 @@ absl::Status Server::Ready() const {
   if (coordinator_ == nullptr) {
     return ReadinessOf(shard, nullptr, options_.shards[0]);
   }
-  const JobStatus job = coordinator_->Status();
+  JobStatus job = coordinator_->Status();
+  if (!http_.shows_tensors) job.message.clear();  // it may name tensors
   return ReadinessOf(shard, &job, options_.shards[0]);
 }
 

@@ -52,6 +52,10 @@ for argument in "$@"; do
   esac
 done
 cells=${cells:-gcc}
+if [[ -n $seconds && ! ($seconds =~ ^[0-9]+$ && $cells =~ fuzz) ]]; then
+  echo "--seconds is $seconds; allowed: a number, with --cell=fuzz" >&2
+  exit 2
+fi
 
 cd "$(dirname "$0")/.." || exit 1
 exec </dev/null
@@ -225,8 +229,8 @@ run_cell() {
       ;;
     sdk)
       run_bazel build --config=gcc -c opt //deploy/deb:deb &&
-        AGG_BIN=$(gcc_bin) PYTHONPATH=. /usr/bin/python3 -B \
-          tests/foreign/runner.py tests.deploy.sdk_outside_test \
+        AGG_BIN=$(gcc_bin) AGG_LONGEST_TEST=14400 PYTHONPATH=. \
+          /usr/bin/python3 -B tests/foreign/runner.py tests.deploy.sdk_outside_test \
           >"$scratch/sdk"
       report_suite sdk $?
       ;;
@@ -251,7 +255,7 @@ run_cell() {
 setup_options=()
 [[ $cells =~ (clang|fuzz|format|lint|k8s|frameworks|sdk|tidy) ]] && setup_options=(--dev)
 # What a test would be skipped without.
-[[ $cells =~ gcc ]] && setup_options+=(--monitoring)
+[[ $cells =~ gcc|k8s ]] && setup_options+=(--monitoring)
 if deploy/setup.sh "${setup_options[@]}"; then
   for cell in $cells; do
     run_cell "$cell"

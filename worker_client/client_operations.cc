@@ -219,6 +219,9 @@ ClientOperations::State ClientOperations::MakeRound(RoundWork round) {
       });
   made->arrivals = std::make_unique<PullArrivals>(&core_->router());
   made->resume = [this, work] {
+    // A round that was cancelled before it had begun did not wait for its row,
+    // whose name a push that is under way may still give.
+    work->taken.row->operation->Wait().IgnoreError();
     RoundWork again = *work;
     again.taken.row =
         WithOperation(std::make_shared<PushedRow>(*work->taken.row));

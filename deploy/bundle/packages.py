@@ -3,9 +3,10 @@
 bundle ("-": compiled into programs), package, version, architecture, source and
 its version, with tabs between them. deploy/image/sbom.py reads it.
 
-    deploy/bundle/packages.py [--package=NAME]... [FILE=PATH]...
+    deploy/bundle/packages.py [--package=NAME]... [FILE=PATH | PATH]...
 
-PATH is a library of this machine, FILE its name in the bundle.
+PATH is a library of this machine, FILE its name in the bundle; without FILE it
+is compiled into programs.
 """
 
 import os
@@ -17,16 +18,19 @@ import sbom  # noqa: E402
 
 
 def main(arguments):
-    compiled = sorted({word.partition("=")[2] for word in arguments
-                       if word.startswith("--package=")})
-    files = dict(word.split("=", 1) for word in arguments
-                 if not word.startswith("-"))
-    owner = sbom.owners(list(files.values()))
-    missing = [path for path in files.values() if path not in owner]
+    compiled = {word.partition("=")[2] for word in arguments
+                if word.startswith("--package=")}
+    words = [word for word in arguments if not word.startswith("-")]
+    files = dict(word.split("=", 1) for word in words if "=" in word)
+    added = [os.path.realpath(word) for word in words if "=" not in word]
+    paths = [*files.values(), *added]
+    owner = sbom.owners(paths)
+    missing = [path for path in paths if path not in owner]
     if missing:
         sys.exit("deploy/bundle/packages.py: of no package: "
                  + ", ".join(missing))
-    lines = [("-", name) for name in compiled]
+    compiled |= {owner[path] for path in added}
+    lines = [("-", name) for name in sorted(compiled)]
     lines += [(file, owner[path]) for file, path in sorted(files.items())]
     packages = sbom.about({name for _, name in lines})
     for file, name in lines:

@@ -41,6 +41,8 @@ def query(*arguments):
 
 def about(names):
     """{name: its FIELDS} of installed packages."""
+    if not names:
+        return {}  # dpkg-query would list every package of the machine
     form = "\\t".join(["${Package}", "${Version}", "${Architecture}",
                        "${source:Package}", "${source:Version}"]) + "\\n"
     found = {}

@@ -132,7 +132,10 @@ absl::StatusOr<std::shared_ptr<void>> CallLimiter::Take(
     MutexLock lock(&mutex_);
     account = everybodys ? &all_ : &reserved_;
     const auto found = of_identity_.find(caller.identity);
-    if (caller.known && found != of_identity_.end()) own = &found->second;
+    // What is reserved is no identity's to fill.
+    if (everybodys && caller.known && found != of_identity_.end()) {
+      own = &found->second;
+    }
     absl::Status status;
     if (own != nullptr) status = Check(method, own, reason);
     if (status.ok()) status = Check(method, account, reason);

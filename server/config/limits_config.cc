@@ -5,8 +5,10 @@
 namespace agg {
 namespace {
 
-// The largest message: with less no Push would ever come in.
-constexpr int64_t kMinBytes = int64_t{8} << 20;
+// Three quarters of it (ShareOf) have room for a Join beside a Push, 8 MiB each,
+// and for what else a worker has open. With less a call would be refused for
+// ever.
+constexpr int64_t kMinBytes = int64_t{32} << 20;
 constexpr int64_t kMostBytes = int64_t{1} << 50;
 constexpr int64_t kMostCalls = 1000000;
 constexpr double kMinJoins = 0.01;

@@ -26,7 +26,8 @@ class CallContexts : public grpc::ContextAllocator {
     return new CallContext;
   }
   void Release(grpc::CallbackServerContext* context) override {
-    delete static_cast<CallContext*>(context);
+    // That of a method which no service has is gRPC's own, inside its request.
+    delete dynamic_cast<CallContext*>(context);
   }
 };
 

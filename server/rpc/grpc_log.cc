@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
@@ -30,6 +31,8 @@ std::string TextOf(const gpr_log_func_args& line, absl::string_view more) {
 
 void Write(gpr_log_func_args* line) {
   if (line->severity != GPR_LOG_SEVERITY_ERROR) {
+    // A traced header with a token; what dumps bytes has them all the same.
+    if (absl::StrContains(line->message, "authorization")) return;
     LogInfo(TextOf(*line, ""));
     return;
   }

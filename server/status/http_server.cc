@@ -22,6 +22,7 @@
 #include "absl/memory/memory.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -74,17 +75,13 @@ class BoundedPool : public httplib::ThreadPool {
   int num_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-httplib::Headers DefaultHeaders(const HttpTransport& transport) {
-  httplib::Headers headers = {{"Cache-Control", "no-store"},
-                              {kPolicy, kNothing},
-                              {"X-Content-Type-Options", "nosniff"},
-                              {"X-Frame-Options", "DENY"},
-                              {"Cross-Origin-Resource-Policy", "same-origin"},
-                              {"Referrer-Policy", "no-referrer"}};
-  if (transport.tls != nullptr && transport.strict) {
-    headers.emplace("Strict-Transport-Security", "max-age=31536000");
-  }
-  return headers;
+httplib::Headers DefaultHeaders() {
+  return {{"Cache-Control", "no-store"},
+          {kPolicy, kNothing},
+          {"X-Content-Type-Options", "nosniff"},
+          {"X-Frame-Options", "DENY"},
+          {"Cross-Origin-Resource-Policy", "same-origin"},
+          {"Referrer-Policy", "no-referrer"}};
 }
 
 // "" if it has gone already, or is no IP address.
@@ -125,7 +122,7 @@ class HttpServer::Listener : public httplib::Server {
       const int yes = 1;
       setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     });
-    set_default_headers(DefaultHeaders(transport_));
+    set_default_headers(DefaultHeaders());
     set_pre_routing_handler(
         [this](const httplib::Request& request, httplib::Response& response) {
           Answer(request, &response);
@@ -193,7 +190,12 @@ class HttpServer::Listener : public httplib::Server {
       open_.insert(fd);
       if (stopped_) shutdown(fd, SHUT_RDWR);
     }
-    const bool answered = Converse(fd);
+    bool answered = false;
+    try {
+      answered = Converse(fd);
+    } catch (...) {
+      // Out of memory, for TLS too.
+    }
     shutdown(fd, SHUT_RDWR);
     {
       // First, so that the destructor meets no other file of that number.
@@ -232,6 +234,11 @@ class HttpServer::Listener : public httplib::Server {
   }
 
   void Answer(const httplib::Request& request, httplib::Response* response) {
+    // By a forwarded port it has a name that other programs' ports have, too.
+    if (transport_.tls != nullptr && transport_.strict &&
+        !absl::StartsWith(request.get_header_value("Host"), "localhost")) {
+      response->set_header("Strict-Transport-Security", "max-age=31536000");
+    }
     if (request.method != "GET" && request.method != "HEAD") {
       response->status = 405;
       response->set_header("Allow", "GET, HEAD");

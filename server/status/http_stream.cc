@@ -100,6 +100,9 @@ ssize_t HttpStream::ReceiveRaw(char* bytes, size_t num_bytes) {
 
 ssize_t HttpStream::write(const char* bytes, size_t num_bytes) {
   if (tls_ == nullptr) return SendRaw(bytes, num_bytes);
+  // Until here it was the handshake's.
+  if (!std::exchange(answering_, true))
+    write_deadline_ = absl::InfiniteFuture();
   const ssize_t num_written = tls_->Write({bytes, num_bytes});
   return num_written > 0 && Flush() ? num_written : -1;
 }

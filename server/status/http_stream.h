@@ -62,6 +62,7 @@ class HttpStream : public httplib::Stream {
   const absl::Duration write_time_;
   const absl::Time read_deadline_;
   absl::Time write_deadline_ = absl::InfiniteFuture();  // set by a write
+  bool answering_ = false;  // with TLS: what is written is no handshake's
   size_t may_read_;
   size_t may_receive_;  // of the socket, with TLS
   const std::unique_ptr<TlsSession> tls_;

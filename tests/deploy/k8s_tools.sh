@@ -8,6 +8,6 @@ venv=${XDG_CACHE_HOME:-$HOME/.cache}/agg_server_k8s
 "$venv/bin/python" -c 'import kubernetes_validate, spdx_tools' 2>/dev/null &&
   exit 0
 echo "k8s_tools.sh: installing kubernetes-validate, spdx-tools into $venv" >&2
-/usr/bin/python3 -m venv --clear "$venv"
+/usr/bin/python3 -m venv "$venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
   kubernetes-validate spdx-tools

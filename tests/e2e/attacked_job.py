@@ -110,7 +110,8 @@ class Job:
         while True:
             connection = http.client.HTTPConnection(*self.metrics, timeout=WAIT)
             try:
-                connection.request("GET", "/metrics")
+                connection.request("GET", "/metrics", headers={
+                    "Authorization": "Bearer operator-token-0123456789"})
                 return connection.getresponse().read().decode()
             except (OSError, http.client.HTTPException):
                 self.processes.check()

@@ -38,7 +38,7 @@ def row_of(target: str, log: str) -> str:
     found = re.search(r"SUMMARY: (.*)", log)
     cells = [f"`{target}`", f"{int(executions):,}", done[2] if done else "cut",
              status[-1][1] if status else "?", status[-1][2] if status else "?",
-             found[1] if found else "nothing"]
+             found[1] if found else "nothing" if done else "did not end"]
     return f"| {' | '.join(cells)} |"
 
 

@@ -26,6 +26,11 @@ class FuzzTableTest(unittest.TestCase):
             fuzz_table.row_of("x_fuzz", _GOOD),
             "| `x_fuzz` | 80,000 | 601 | 1752 | 57 | nothing |")
 
+    def test_a_run_that_did_not_end_is_no_good_one(self) -> None:
+        self.assertEqual(
+            fuzz_table.row_of("x_fuzz", _GOOD.rsplit("Done", maxsplit=1)[0]),
+            "| `x_fuzz` | 80,000 | cut | 1752 | 57 | did not end |")
+
     def test_what_was_found_is_said_and_fails(self) -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)

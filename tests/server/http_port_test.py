@@ -20,7 +20,8 @@ AGGCTL = ROOT / "worker_client/tools/aggctl"
 WORKER = ROOT / "worker_client/examples/minimal_worker"
 LONGEST = 60.0
 TOKENS = {"watcher": "watcher-token-0123456789", "trainer":
-          "trainer-token-0123456789", "operator": "operator-token-012345678"}
+          "trainer-token-0123456789", "operator": "operator-token-012345678",
+          "shard": "shard-token-0123456789ab"}
 
 JOB = """
 workers: 1
@@ -33,6 +34,7 @@ security {{
     client_ca: "{0}/tls/ca.pem"
     reload_seconds: 0.01
   }}
+  shard_token_file: "{0}/shard"
   identities {{ name: "watcher" token_file: "{0}/watcher" roles: "observer" }}
   identities {{ name: "trainer" token_file: "{0}/trainer" roles: "worker" }}
   identities {{ name: "operator" token_file: "{0}/operator" roles: "admin" }}

@@ -168,12 +168,14 @@ class Session {
     });
   }
 
-  // Prints the client's own version even if there is no server.
   AggctlResult Health() {
     const AggctlResult result = client_.Health(flags_.argument);
-    return result.ok() ? Emit(output_, "SERVING\n") : result;
+    if (!result.ok()) return result;
+    return Emit(output_,
+                flags_.json ? "{\"status\":\"SERVING\"}\n" : "SERVING\n");
   }
 
+  // Prints the client's own version even if there is no server.
   AggctlResult Version() {
     if (!flags_.json) {
       const AggctlResult result =

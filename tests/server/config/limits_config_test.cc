@@ -34,7 +34,8 @@ std::string ErrorOf(const std::string& security) {
 
 TEST(LimitsConfigTest, DefaultsAreForAllAndThreeQuartersForAnIdentity) {
   const auto options = Options(
-      "identities { name: \"a\" token_file: \"/a\" roles: \"worker\" }");
+      "identities { name: \"a\" token_file: \"/a\" roles: \"worker\" } "
+      "shard_token_file: \"/s\"");
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->limits.max_sessions, 4);
   EXPECT_EQ(options->limits.max_streams, 1088);
@@ -53,15 +54,16 @@ TEST(LimitsConfigTest, EachFieldMayBeSetForAllAndForOne) {
   const auto options = Options(
       "identities { name: \"a\" token_file: \"/a\" roles: \"worker\" limits "
       "{ max_sessions: 1 max_streams: 2 max_waiting_calls: 3 "
-      "joins_per_second: 0.5 max_bytes_in_flight: 16777216 } } "
-      "limits { max_streams: 100 max_connections: 64 }");
+      "joins_per_second: 0.5 max_bytes_in_flight: 33554432 } } "
+      "limits { max_streams: 100 max_connections: 64 } "
+      "shard_token_file: \"/s\"");
   ASSERT_TRUE(options.ok()) << options.status();
   const CallLimits own = options->identities[0].limits;
   EXPECT_EQ(own.max_sessions, 1);
   EXPECT_EQ(own.max_streams, 2);
   EXPECT_EQ(own.max_waiting_calls, 3);
   EXPECT_EQ(own.joins_per_second, 0.5);
-  EXPECT_EQ(own.max_bytes_in_flight, 16777216);
+  EXPECT_EQ(own.max_bytes_in_flight, 33554432);
   EXPECT_EQ(options->limits.max_streams, 100);
   EXPECT_EQ(options->max_connections, 64);
 }

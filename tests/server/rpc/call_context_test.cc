@@ -5,9 +5,11 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>  // NOLINT
 #include <utility>
 #include <vector>
 
@@ -50,13 +52,6 @@ class CallContextTest : public ::testing::Test {
     stream->call = stub_->Push(&stream->context);
     return stream;
   }
-  // Of a stream that was refused.
-  static grpc::Status EndOf(Stream* stream) {
-    v1::PushAck ack;
-    while (stream->call->Read(&ack)) {
-    }
-    return stream->call->Finish();
-  }
 
   DenialCounts denials_;
   CallLimiter limiter_{FewStreams(), {}, Clock::Real()};
@@ -67,16 +62,32 @@ class CallContextTest : public ::testing::Test {
 };
 
 TEST_F(CallContextTest, AStreamHoldsItsPlaceUntilItEnds) {
-  auto first = Open();
-  auto second = Open();
-  const grpc::Status refused = EndOf(Open().get());
+  // Whichever the server looks at last is refused; the others end then.
+  std::vector<std::unique_ptr<Stream>> streams;
+  for (int i = 0; i < 3; ++i) streams.push_back(Open());
+  std::atomic<int> last{-1};
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 3; ++i) {
+    readers.emplace_back([&, i] {
+      v1::PushAck ack;
+      while (streams[i]->call->Read(&ack)) {
+      }
+      int none = -1;
+      if (!last.compare_exchange_strong(none, i)) return;
+      for (int other = 0; other < 3; ++other) {
+        if (other != i) streams[other]->call->WritesDone();
+      }
+    });
+  }
+  for (std::thread& reader : readers) reader.join();
+  const grpc::Status refused = streams[last]->call->Finish();
+  streams.erase(streams.begin() + last);
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(refused.error_message(),
               HasSubstr("max_streams of all callers is 2; allowed: 2 at a "
                         "time; try again later"));
   EXPECT_EQ(denials_.count(DenialReason::kStreams), 1);
-  first->call->WritesDone();
-  EXPECT_TRUE(first->call->Finish().ok());
+  for (const auto& stream : streams) EXPECT_TRUE(stream->call->Finish().ok());
   // The client may know of the end before the server has put all away.
   while (true) {
     auto third = Open();
@@ -85,8 +96,6 @@ TEST_F(CallContextTest, AStreamHoldsItsPlaceUntilItEnds) {
     if (status.ok()) break;
     ASSERT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   }
-  second->call->WritesDone();
-  EXPECT_TRUE(second->call->Finish().ok());
 }
 
 TEST_F(CallContextTest, AStreamThatIsCancelledGivesItsPlaceBack) {
@@ -100,6 +109,28 @@ TEST_F(CallContextTest, AStreamThatIsCancelledGivesItsPlaceBack) {
     stream->call->WritesDone();
     if (stream->call->Finish().ok()) break;
   }
+}
+
+// Anybody may call what is not there; the server goes on.
+TEST_F(CallContextTest, AMethodThatIsNotThereIsUnimplemented) {
+  grpc::GenericStub stub(channel_);
+  for (const char* method : {"/agg.v1.Shard/Nothing", "/no.Service/At", "/"}) {
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    grpc::ByteBuffer nothing;
+    const auto call = stub.PrepareUnaryCall(&context, method, nothing, &queue);
+    call->StartCall();
+    grpc::ByteBuffer answer;
+    grpc::Status status;
+    call->Finish(&answer, &status, nullptr);
+    void* tag;
+    bool ok;
+    queue.Next(&tag, &ok);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << method;
+  }
+  auto stream = Open();
+  stream->call->WritesDone();
+  EXPECT_TRUE(stream->call->Finish().ok());
 }
 
 // Health's Watch: streams of which anybody may open any number.
