@@ -102,6 +102,7 @@ class ShardControlService : public ShardControlMethods {
   OpenStreams* const open_;
   RowReports* const reports_;
   const CallerGate* const gate_;
+  const Clock* const clock_;
   ShardClaim claim_;                    // used on the control thread alone
   uint64_t last_refused_life_ = 0;      // the same
   std::weak_ptr<AttachStream> stream_;  // the newest; the same
