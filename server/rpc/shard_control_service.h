@@ -34,8 +34,8 @@ namespace agg {
 
 // Calls that change the epoch run in order on one thread, phases on another,
 // those about a checkpoint's files on a third, reservations of rows on a
-// fourth: all may take long, and gRPC's callback threads must not wait. All but
-// Attach are in shard_control_calls.cc.
+// fourth: all may take long, and gRPC's callback threads must not wait. Attach
+// is in shard_control_service.cc, the rest in shard_control_calls.cc.
 class ShardControlService : public ShardControlMethods {
  public:
   using OnShards = std::function<void(const std::vector<std::string>&)>;
@@ -92,8 +92,7 @@ class ShardControlService : public ShardControlMethods {
   absl::Status BeginEpoch(uint64_t epoch, uint64_t life,
                           v1::AttachReply* reply);
   absl::Status ResumeEpoch(uint64_t epoch, uint64_t life);
-  // A stream for which BeginEpoch or ResumeEpoch was OK has ended.
-  void EndStream(uint64_t epoch);
+  void EndStream(uint64_t epoch);  // one for which either of them was OK
   std::string name() const;
 
   const ShardIdentity self_;
