@@ -3,8 +3,11 @@
 #include "proto/shard_plan.h"
 
 #include <algorithm>
+#include <functional>
+#include <queue>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -77,11 +80,19 @@ void PlaceSlices(ShardPlan* plan) {
   std::stable_sort(order.begin(), order.end(), [plan](int32_t a, int32_t b) {
     return plan->slices[a].num_elements > plan->slices[b].num_elements;
   });
-  std::vector<int64_t> load(plan->num_shards, 0);
+  // The least (load, shard) is on top: looking through all shards for each
+  // slice would take a second of CPU for the largest manifest.
+  using Load = std::pair<int64_t, int32_t>;
+  std::priority_queue<Load, std::vector<Load>, std::greater<Load>> loads;
+  for (int32_t shard = 0; shard < plan->num_shards; ++shard) {
+    loads.push({0, shard});
+  }
   for (int32_t index : order) {
-    auto least = std::min_element(load.begin(), load.end());
-    *least += plan->slices[index].num_elements;
-    plan->slices[index].shard = static_cast<int32_t>(least - load.begin());
+    Slice& slice = plan->slices[index];
+    const auto [load, shard] = loads.top();
+    loads.pop();
+    slice.shard = shard;
+    loads.push({load + slice.num_elements, shard});
   }
   plan->slices_of_shard.resize(plan->num_shards);
   for (const Slice& slice : plan->slices) {

@@ -4,6 +4,7 @@
 #include "server/ingest/arrival_ledger.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "proto/crc32c.h"
 
@@ -152,6 +153,16 @@ bool ArrivalLedger::HeldByAnother(int index, uint64_t session,
                                   uint64_t round) const {
   const Row& row = rows_[index];
   return row.held && row.name.session != session && round <= row.name.round;
+}
+
+void ArrivalLedger::ReleaseAll() {
+  for (size_t index = 0; index < rows_.size(); ++index) {
+    Row& row = rows_[index];
+    // At once, also where copies under way keep it from being reset.
+    if (std::exchange(row.held, false)) {
+      Erase(static_cast<int>(index), row.name.session);
+    }
+  }
 }
 
 uint64_t ArrivalLedger::HeldSession(int index, uint64_t round) const {

@@ -82,6 +82,8 @@ class ArrivalLedger {
   void Hold(int row, uint64_t session);
   // Whether the row is held for another session in this round or a later one.
   bool HeldByAnother(int row, uint64_t session, uint64_t round) const;
+  // Forgets all rows that are held, as Erase does.
+  void ReleaseAll();
   // The session for which the row is held in `round`; 0: none.
   uint64_t HeldSession(int row, uint64_t round) const;
 

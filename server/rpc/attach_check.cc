@@ -2,6 +2,9 @@
 // them.
 #include "server/rpc/attach_check.h"
 
+#include <algorithm>
+#include <cstdint>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/protocol_version.h"
@@ -17,6 +20,20 @@ absl::Status Differ(const ShardIdentity& self, absl::string_view what,
   return absl::FailedPreconditionError(absl::StrCat(
       "shard ", self.ordinal, " (", self.address, ") has ", what, " ", ours,
       ", the coordinator expects ", theirs, ": ", advice));
+}
+
+// Some 142 years: as an epoch is the clock in microseconds (P20), or a number
+// above what others have promised, a clock that is wrong does no harm.
+constexpr int64_t kMaxEpochsAhead = int64_t{1} << 52;
+
+absl::Status CheckEpoch(uint64_t epoch, absl::Time now) {
+  const uint64_t highest =
+      static_cast<uint64_t>(std::max<int64_t>(0, absl::ToUnixMicros(now))) +
+      kMaxEpochsAhead;
+  if (epoch >= 1 && epoch <= highest) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("epoch is ", epoch, "; allowed: 1 to ", highest,
+                   ", 2^52 microseconds ahead of the clock of the shard"));
 }
 
 absl::Status CheckShards(const v1::AttachRequest& request, int num_shards) {
@@ -36,7 +53,7 @@ absl::Status CheckShards(const v1::AttachRequest& request, int num_shards) {
 }  // namespace
 
 absl::Status CheckAttach(const v1::AttachRequest& request,
-                         const ShardIdentity& self) {
+                         const ShardIdentity& self, absl::Time now) {
   if (request.protocol_version() != kProtocolVersion) {
     return Differ(
         self, "protocol version", absl::StrCat(request.protocol_version()),
@@ -52,10 +69,9 @@ absl::Status CheckAttach(const v1::AttachRequest& request,
                   absl::StrCat(self.num_shards),
                   "start all shards with the same config");
   }
-  if (request.epoch() == 0) {
-    return absl::InvalidArgumentError("epoch is 0; allowed: at least 1");
-  }
-  absl::Status status = ValidateText("coordinator", request.coordinator());
+  absl::Status status = CheckEpoch(request.epoch(), now);
+  if (!status.ok()) return status;
+  status = ValidateText("coordinator", request.coordinator());
   if (!status.ok()) return status;
   status = ValidateText("config_fingerprint", request.config_fingerprint());
   if (!status.ok()) return status;

@@ -64,7 +64,8 @@ class ShardControlService::AttachStream
   }
 
   absl::Status Begin() {
-    const absl::Status status = CheckAttach(request_, service_->self_);
+    const absl::Status status =
+        CheckAttach(request_, service_->self_, service_->clock_->Now());
     if (!status.ok()) {
       LogWarning("refused the coordinator: ", status.message());
       return status;
@@ -196,6 +197,7 @@ ShardControlService::ShardControlService(
       open_(open),
       reports_(reports),
       gate_(gate),
+      clock_(clock),
       watch_(clock),
       copies_(copies, self.ordinal) {
   if (self_.ordinal == 0) return;  // its coordinator asks it itself

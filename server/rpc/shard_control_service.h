@@ -92,8 +92,7 @@ class ShardControlService : public ShardControlMethods {
   absl::Status BeginEpoch(uint64_t epoch, uint64_t life,
                           v1::AttachReply* reply);
   absl::Status ResumeEpoch(uint64_t epoch, uint64_t life);
-  // A stream for which BeginEpoch or ResumeEpoch was OK has ended.
-  void EndStream(uint64_t epoch);
+  void EndStream(uint64_t epoch);  // one for which either of them was OK
   std::string name() const;
 
   const ShardIdentity self_;
@@ -102,6 +101,7 @@ class ShardControlService : public ShardControlMethods {
   OpenStreams* const open_;
   RowReports* const reports_;
   const CallerGate* const gate_;
+  const Clock* const clock_;
   ShardClaim claim_;                    // used on the control thread alone
   uint64_t last_refused_life_ = 0;      // the same
   std::weak_ptr<AttachStream> stream_;  // the newest; the same

@@ -106,14 +106,19 @@ class OpenRound {
     closed_ = false;
     waves_.Unpin();
   }
-  // The sessions of now are those that the open round is expected to have.
-  void ExpectAlive();
   // Whether bytes are being copied into a row.
   bool landing() const { return ledger_.AnyBusy(); }
   void Publish(uint64_t version);      // the next round is open
   void Finish() { finished_ = true; }  // no round and no version follows
-  // In a new epoch, whose coordinator says again whether the job has finished.
-  void GoOn() { finished_ = false; }
+  // An epoch opens. Its coordinator says again whether the job has finished. It
+  // has forgotten the commits that rows were held for (P25), and whoever
+  // brought them has gone: held any longer, they would keep the next sessions
+  // of their ranks out of a round that waits for these.
+  void BeginEpoch() {
+    finished_ = false;
+    ledger_.ReleaseAll();
+    ExpectAlive();
+  }
   // FAILED_PRECONDITION. REQUIRES: finished().
   absl::Status FinishedError() const;
 
@@ -133,6 +138,8 @@ class OpenRound {
   // The rows with which the open round will probably close; none if no Gram
   // is to be computed early.
   std::vector<RoundRow> ExpectedRows() const;
+  // The sessions of now are those that the open round is expected to have.
+  void ExpectAlive();
   // To be called whenever ExpectedRows may have changed.
   void UpdateExpected();
   // Notes the slice as complete if all expected rows have landed it.

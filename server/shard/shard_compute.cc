@@ -38,10 +38,28 @@ void PlanCopies(int64_t num_elements, int64_t num_replica_elements,
   compute.replica = num_arrays * num_replica_elements * 4;
 }
 
+// Refuses what is far beyond the budget before a million slices are planned,
+// which anybody who may join could ask for. Shards are balanced to within one
+// slice, so that this one has at least so many elements.
+absl::Status CheckLeastMemory(const ShardOptions& options, Backend* backend,
+                              const Manifest& manifest) {
+  const absl::Status status = ValidateManifest(manifest);
+  if (!status.ok()) return status;
+  const int64_t per_shard =
+      NumElements(manifest) / std::max(1, options.num_shards);
+  return CheckMemoryPlan(
+      PlanMemory(std::max<int64_t>(0, per_shard - kMaxSliceElements),
+                 /*num_rows=*/1, options.push_dtype, options.pull_dtype,
+                 options.optimizer, backend->memory_needs(1)),
+      options.memory_budget);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShardCompute>> ShardCompute::Create(
     const ShardOptions& options, Backend* backend, const Manifest& manifest) {
+  absl::Status status = CheckLeastMemory(options, backend, manifest);
+  if (!status.ok()) return status;
   absl::StatusOr<ShardLayout> layout = MakeShardLayout(
       manifest, options.num_shards, options.ordinal, options.push_dtype);
   if (!layout.ok()) return layout.status();
@@ -58,8 +76,7 @@ absl::StatusOr<std::unique_ptr<ShardCompute>> ShardCompute::Create(
   }
   compute->rows_ = std::make_unique<GradientRows>(
       backend, compute->layout_.get(), options.push_dtype, options.max_workers);
-  absl::Status status =
-      CheckMemoryPlan(compute->PlanRows(1), options.memory_budget);
+  status = CheckMemoryPlan(compute->PlanRows(1), options.memory_budget);
   if (!status.ok()) return status;
   LogInfo(
       "memory plan of one worker: ", DescribeMemoryPlan(compute->PlanRows(1)),

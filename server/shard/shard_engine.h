@@ -212,6 +212,7 @@ class ShardEngine : public ShardPeer {
   // Rows that were granted to sessions of the rank that have ended, and are not
   // held.
   void DropEndedRows(int32_t rank) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropAllEndedRows() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void GrantRow(uint64_t session, int32_t rank, RegionGrant* grant)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

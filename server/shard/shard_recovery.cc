@@ -289,8 +289,8 @@ absl::StatusOr<PhaseResult> ShardEngine::Recovery::Open(ShardEngine* engine,
         absl::StrCat("open of ", DescribeVersion(phase.id), ": ", copies));
   }
   engine->epoch_.Open();
-  engine->open_round_->GoOn();
-  engine->open_round_->ExpectAlive();
+  engine->open_round_->BeginEpoch();
+  engine->DropAllEndedRows();
   engine->WakeFiller();
   *ready = engine->ResolvePulls();
   return PhaseResult();

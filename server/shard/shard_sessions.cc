@@ -76,6 +76,12 @@ void ShardEngine::DropEndedRows(int32_t rank) {
   }
 }
 
+void ShardEngine::DropAllEndedRows() {
+  for (int32_t rank = 0; rank < options_.max_workers; ++rank) {
+    DropEndedRows(rank);
+  }
+}
+
 absl::Status ShardEngine::ReserveRow(uint64_t epoch, int32_t rank) {
   const absl::Status status = EnsureRow(epoch, rank);
   ReportLostDevice();

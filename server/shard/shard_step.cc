@@ -155,10 +155,7 @@ absl::Status ShardEngine::TakeStep(ShardCompute* compute) {
   open_round_->Publish(version + 1);
   DropOffer();
   offered_ = false;
-  // Rows that were held for the round.
-  for (int32_t rank = 0; rank < options_.max_workers; ++rank) {
-    DropEndedRows(rank);
-  }
+  DropAllEndedRows();  // those that were held for the round
   WakeFiller();
   return absl::OkStatus();
 }

@@ -74,6 +74,28 @@ TEST(ShardPlanTest, PlacementIsBalancedAndComplete) {
   }
 }
 
+// The largest slice first, to the shard with the least elements, and of those
+// that have as many to the first.
+TEST(ShardPlanTest, TheLeastLoadedShardIsNext) {
+  Manifest manifest;
+  for (int i = 0; i < 60; ++i) {
+    manifest.tensors.push_back(Tensor("t" + std::to_string(i), {i % 7}));
+  }
+  for (const int num_shards : {1, 3, 16}) {
+    const auto plan = MakeShardPlan(manifest, num_shards);
+    ASSERT_TRUE(plan.ok());
+    std::vector<int64_t> load(num_shards, 0);
+    for (int64_t size = 6; size > 0; --size) {
+      for (const Slice& slice : plan->slices) {
+        if (slice.num_elements != size) continue;
+        const auto least = std::min_element(load.begin(), load.end());
+        EXPECT_EQ(slice.shard, least - load.begin());
+        *least += size;
+      }
+    }
+  }
+}
+
 TEST(ShardPlanTest, AShardMayHaveNoSlice) {
   const auto plan = MakeShardPlan(Manifest{{Tensor("x", {4})}}, 3);
   ASSERT_TRUE(plan.ok());

@@ -127,6 +127,7 @@ TEST(CheckpointJsonTest, NamesTheFieldThatIsWrong) {
           {{"\"history\"", "\"other\""}, "history is missing"},
           {{"\"shards\": 2", "\"shards\": 3"}, "parts is 2; allowed: 3"},
           {{"\"shards\": 2", "\"shards\": 0"}, "num_shards is 0"},
+          {{"\"shards\": 2", "\"shards\": 1025"}, "parts is 2; allowed: 1025"},
           {{"\"shards\": 2", "\"shards\": 4294967296"}, "shards is 4294967296"},
           {{"\"shape\": [3, 2]", "\"shape\": [3, -2]"},
            "tensors[0].shape is [3, -2]; allowed"},

@@ -122,6 +122,28 @@ TEST_F(ArrivalLedgerTest, AHeldRowIsNobodyElsesInItsRound) {
   EXPECT_FALSE(ledger_.HeldByAnother(0, kA, 6));
 }
 
+TEST_F(ArrivalLedgerTest, ReleasesRowsThatAreHeld) {
+  Land(kA, 5);
+  ledger_.ReleaseAll();  // nobody holds it
+  EXPECT_TRUE(ledger_.Complete(0, {kA, 5}));
+  ledger_.Hold(0, kA);
+  ledger_.ReleaseAll();
+  EXPECT_FALSE(ledger_.HeldByAnother(0, kB, 5));
+  EXPECT_FALSE(ledger_.Complete(0, {kA, 5}));
+  EXPECT_EQ(ledger_.NumLanded(0), 0);
+}
+
+TEST_F(ArrivalLedgerTest, ReleasesARowThatIsBeingCopiedInto) {
+  ASSERT_TRUE(ledger_.Own(0, {kA, 5}));
+  ASSERT_TRUE(ledger_.ClaimSlice(0, 0));
+  ledger_.Hold(0, kA);
+  ledger_.ReleaseAll();
+  EXPECT_FALSE(ledger_.HeldByAnother(0, kB, 5));
+  EXPECT_FALSE(ledger_.Own(0, {kB, 5}));
+  ledger_.EndClaim(0, 0, true);
+  EXPECT_TRUE(ledger_.Own(0, {kB, 5}));
+}
+
 // --- Attempts ----------------------------------------------------------------
 
 TEST_F(ArrivalLedgerTest, AHigherAttemptEmptiesTheRow) {

@@ -55,6 +55,36 @@ TEST_F(RecoveryTest, AShardHasFinishedForAnEpochAlone) {
   RunTo(&job, 3);
 }
 
+// Its worker has gone, and nobody brings the commit again: the open round is
+// the next worker's.
+TEST_F(RecoveryTest, TheNextWorkerHasTheRoundOfAForgottenCommit) {
+  for (const bool replicated : {false, true}) {
+    ClusterOptions options = Options(2);
+    options.coordinator.replicated = replicated;
+    options.shard.replicated = replicated;
+    options.coordinator.floor_policy = FloorPolicy::kWarn;
+    RunningJob job(options, SmallManifest(), 2);
+    RunTo(&job, 2);
+    auto forgotten = job.workers[1].Contribute(
+        2, RandomTensors(job.manifest, RowSeed(2, 1)));
+    ASSERT_TRUE(forgotten.ok()) << forgotten.status();
+    ASSERT_EQ(job.workers[1].Leave(), absl::OkStatus());
+    ASSERT_EQ(job.cluster.coordinator()->Status().version, 2u);
+    job.cluster.LoseConnection(1);
+    job.cluster.Advance(absl::Minutes(10));  // the other one does not come back
+    ASSERT_TRUE(job.cluster.coordinator()->Status().workers.empty());
+    LocalWorker next(&job.cluster, 1, job.manifest);
+    ASSERT_EQ(next.Join(), absl::OkStatus());
+    ASSERT_EQ(next.joined().first_round, 2u);
+    auto reply = next.Contribute(2, RandomTensors(job.manifest, RowSeed(2, 7)));
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    job.cluster.Settle();
+    ASSERT_TRUE(reply->Get().ok()) << reply->Get().status();
+    EXPECT_TRUE(reply->Get()->included);
+    EXPECT_EQ(reply->Get()->version, 3u);
+  }
+}
+
 TEST_F(RecoveryTest, BitsAreThoseOfAJobWithoutLosses) {
   const Tensors expected = Undisturbed(2, 6);
   RunningJob job(Options(2), SmallManifest(), 2);

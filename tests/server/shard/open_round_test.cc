@@ -198,6 +198,31 @@ TEST_F(OpenRoundTest, ARowThatIsKeptKeepsItsNextSessionOut) {
   EXPECT_TRUE(TryClaim(&next));
 }
 
+TEST_F(OpenRoundTest, ARowIsNotKeptOverTheEndOfItsEpoch) {
+  Begin(10, 0);
+  Begin(20, 1);
+  Publish(0);
+  Land(Landing(10, 0));
+  Land(Landing(20, 1));
+  SessionChange leaves;
+  leaves.session = 10;
+  leaves.rank = 0;
+  leaves.remove = true;
+  leaves.keep_row = true;
+  sessions_.End(10, absl::AbortedError("left"));
+  round_.ChangeSession(leaves);
+  EXPECT_EQ(round_.HeldSession(0), 10u);
+  round_.BeginEpoch();
+  EXPECT_EQ(round_.HeldSession(0), 0u);
+  EXPECT_FALSE(round_.RowComplete({0, 10}));
+  // Who is in commits its row again, without another push (P27).
+  EXPECT_TRUE(round_.RowComplete({1, 20}));
+  EXPECT_EQ(round_.CompleteRound().size(), 1u);
+  Begin(11, 0);
+  FrameLanding next = Landing(11, 0);
+  EXPECT_TRUE(TryClaim(&next));
+}
+
 // --- Attempts ----------------------------------------------------------------
 
 TEST_F(OpenRoundTest, OtherBytesOfALandedSliceAreRefused) {

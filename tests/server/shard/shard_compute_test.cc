@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend_factory.h"
 #include "server/ingest/arrival_ledger.h"
@@ -67,6 +68,28 @@ TEST_F(ShardComputeTest, ABudgetWithoutRoomForTheLedgerIsTooSmall) {
   EXPECT_TRUE(ShardCompute::Create(options, backend_.get(), MakeManifest())
                   .status()
                   .ok());
+}
+
+// By its elements: what goes by slices is not planned, and not named.
+TEST_F(ShardComputeTest, AManifestFarBeyondTheBudgetIsRefusedWithoutSlices) {
+  ShardOptions options;
+  options.num_shards = 2;
+  options.memory_budget.host_bytes = int64_t{1} << 30;
+  for (const int64_t log_elements : {29, 40}) {
+    const Manifest manifest{{{"w", {int64_t{1} << log_elements}, "", false}}};
+    const absl::Status status =
+        ShardCompute::Create(options, backend_.get(), manifest).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()),
+                testing::HasSubstr("memory_budget_bytes is 1073741824"));
+    EXPECT_THAT(std::string(status.message()),
+                testing::Not(testing::HasSubstr("arrival ledger")));
+  }
+  // It is not refused for what another shard has.
+  const Manifest two_slices{{{"w", {2 * kMaxSliceElements}, "", false}}};
+  EXPECT_EQ(
+      ShardCompute::Create(options, backend_.get(), two_slices).status().code(),
+      absl::StatusCode::kOk);
 }
 
 }  // namespace
