@@ -26,7 +26,7 @@ struct Caller {
 };
 
 // What reading pages of the HTTP port is called.
-inline constexpr char kHttpPages[] = "http/pages";
+inline constexpr absl::string_view kHttpPages = "http/pages";
 
 enum class CallKind : uint8_t {
   kAnswered,  // at once
