@@ -72,7 +72,10 @@ bool ArrivalLedger::AnyBusy() const {
 
 bool ArrivalLedger::Own(int index, const GradientName& name) {
   Row& row = rows_[index];
-  if (row.name == name && !row.erased) return true;
+  // A row that nobody has had yet has no room for checksums, and the name of a
+  // caller who leaves it out.
+  const bool had = row.crc32c.size() == static_cast<size_t>(num_slices_);
+  if (row.name == name && !row.erased && had) return true;
   if (row.num_landing > 0) {
     if (Has(row, name.session, name.round)) {
       row.next_attempt = std::max(row.next_attempt, name.attempt);

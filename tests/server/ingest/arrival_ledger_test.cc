@@ -56,6 +56,12 @@ TEST_F(ArrivalLedgerTest, SlicesGoFromEmptyToLanded) {
   EXPECT_FALSE(ledger_.Complete(1, {kA, 5}));
 }
 
+// As a caller may name it who leaves all out.
+TEST_F(ArrivalLedgerTest, AGradientOfNobodyLandsToo) {
+  Land(/*session=*/0, /*round=*/0);
+  EXPECT_TRUE(ledger_.Complete(0, {0, 0}));
+}
+
 TEST_F(ArrivalLedgerTest, ALandedSliceIsNotClaimedAgain) {
   Land(kA, 5);
   ASSERT_TRUE(ledger_.Own(0, {kA, 5}));
