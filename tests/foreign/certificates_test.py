@@ -5,7 +5,7 @@ import pathlib
 import subprocess
 import tempfile
 
-from access_test import Bearer
+from access_case import Bearer
 from client import Worker, failure, round_of
 from foreign_test_case import REDUCE, TENSORS, Code, ForeignTestCase, values
 from server_process import WAIT, wait_until
