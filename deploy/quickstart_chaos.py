@@ -174,7 +174,8 @@ class Chaos:
         """StatusReply as a dictionary, or None."""
         run = subprocess.run(
             [str(word) for word in self.status_command], check=False,
-            stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            env=job.environment())
         self.status_error = run.stderr.strip()
         return json.loads(run.stdout) if run.returncode == 0 else None
 

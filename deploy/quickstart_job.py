@@ -19,6 +19,10 @@ START_SECONDS = 30
 STOP_SECONDS = 10
 TAIL_LINES = 15
 
+# What a person's own job has in the environment (worker_client/client_types.h).
+OWN_JOB = ("AGG_COORDINATOR", "AGG_TLS_CA", "AGG_TLS_CERTIFICATE",
+           "AGG_TLS_KEY", "AGG_TLS_SERVER_NAME", "AGG_TOKEN_FILE")
+
 # Rows alone can be int8.
 PULL_DTYPES = {"int8": "bf16"}
 
@@ -51,6 +55,14 @@ class Run:
 
     def rounds(self):
         return self.epochs * (1440 // (self.workers * self.batch))
+
+
+def environment(more=None):
+    """Of a local job's processes: this one's, without what belongs to a job of
+    the person's own, and with `more`."""
+    kept = {name: value for name, value in os.environ.items()
+            if name not in OWN_JOB}
+    return {**kept, **(more or {})}
 
 
 def job_name(run):
@@ -145,12 +157,15 @@ class Processes:
         self.folder = folder
         self.running = []  # (name, Popen)
 
-    def start(self, name, command, stdout=None, stdin=subprocess.DEVNULL):
+    def start(self, name, command, stdout=None, stdin=subprocess.DEVNULL,
+              more=None):
+        """more: of its environment, beside what environment() leaves."""
         log = open(self.folder / f"{name}.log", "wb")
         try:
             process = subprocess.Popen(
                 [str(word) for word in command], stdin=stdin,
-                stdout=stdout or log, stderr=log, cwd=self.folder)
+                stdout=stdout or log, stderr=log, cwd=self.folder,
+                env=environment(more))
         finally:
             log.close()
         self.running.append((name, process))

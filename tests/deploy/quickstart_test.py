@@ -5,6 +5,7 @@ import hashlib
 import http.server
 import io
 import json
+import os
 import pathlib
 import socket
 import struct
@@ -13,6 +14,7 @@ import tempfile
 import threading
 import unittest
 import zipfile
+from unittest import mock
 
 from deploy import quickstart
 from deploy import quickstart_chaos as chaos
@@ -360,6 +362,26 @@ class ProcessesTest(unittest.TestCase):
                 processes.check()
             processes.stop()
             self.assertIsNotNone(sleeping.returncode)
+
+    def test_nothing_of_a_persons_own_job_reaches_a_local_one(self):
+        own = {name: "/of/my/job" for name in (
+            "AGG_COORDINATOR", "AGG_TLS_CA", "AGG_TLS_CERTIFICATE",
+            "AGG_TLS_KEY", "AGG_TLS_SERVER_NAME", "AGG_TOKEN_FILE")}
+        say = ("import os; print([(name, os.environ.get(name)) for name in "
+               f"{sorted([*own, 'AGG_LIBRARY'])} if name in os.environ])")
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(
+                os.environ, own, AGG_LIBRARY="/lib"):
+            processes = job.Processes(pathlib.Path(folder))
+            processes.start("worker_0", [sys.executable, "-c", say]).wait()
+            processes.start("worker_1", [sys.executable, "-c", say],
+                            more={"AGG_TOKEN_FILE": "/of/the/run"}).wait()
+            processes.check()
+            said = [(pathlib.Path(folder) / f"worker_{i}.log").read_text()
+                    for i in range(2)]
+            self.assertEqual(os.environ["AGG_TOKEN_FILE"], "/of/my/job")
+        self.assertEqual(said[0], "[('AGG_LIBRARY', '/lib')]\n")
+        self.assertEqual(said[1], "[('AGG_LIBRARY', '/lib'), "
+                         "('AGG_TOKEN_FILE', '/of/the/run')]\n")
 
     def test_a_shards_failure_is_named_before_its_workers(self):
         with tempfile.TemporaryDirectory() as folder:

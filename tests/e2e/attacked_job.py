@@ -2,7 +2,6 @@
 
 import hashlib
 import http.client
-import os
 import pathlib
 import re
 import subprocess
@@ -73,17 +72,14 @@ class Job:
         path.chmod(0o600)
 
     def _start_worker(self, rank):
-        os.environ["AGG_TOKEN_FILE"] = str(self.folder / "trainer")
-        try:
-            return self.processes.start(
-                f"worker_{rank}",
-                [self.bin / "tests" / "e2e" / "chaos_worker",
-                 f"--coordinator={HOST}:{self.address[1]}", f"--rank={rank}",
-                 f"--rounds={self.rounds}",
-                 f"--save={self.folder / f'parameters_{rank}'}"],
-                stdout=subprocess.PIPE if rank == 0 else None)
-        finally:
-            del os.environ["AGG_TOKEN_FILE"]
+        return self.processes.start(
+            f"worker_{rank}",
+            [self.bin / "tests" / "e2e" / "chaos_worker",
+             f"--coordinator={HOST}:{self.address[1]}", f"--rank={rank}",
+             f"--rounds={self.rounds}",
+             f"--save={self.folder / f'parameters_{rank}'}"],
+            stdout=subprocess.PIPE if rank == 0 else None,
+            more={"AGG_TOKEN_FILE": str(self.folder / "trainer")})
 
     def lines(self):
         """What rank 0 says of each round."""
@@ -128,7 +124,8 @@ class Job:
                 [self.bin / "worker_client" / "tools" / "aggctl",
                  f"--coordinator={HOST}:{self.address[1]}",
                  f"--token-file={self.folder / 'operator'}", *words],
-                capture_output=True, text=True, timeout=WAIT, check=False)
+                capture_output=True, text=True, timeout=WAIT, check=False,
+                env=job.environment())
             if result.returncode == 0:
                 return result.stdout
             if time.monotonic() > deadline:
