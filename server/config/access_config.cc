@@ -90,7 +90,8 @@ IdentityOptions TakeIdentity(const std::string& path,
   options.token_file = config.token_file();
   options.roles = TakeRoles(path, config, errors);
   const std::string limits = absl::StrCat(path, ".limits");
-  options.limits = TakeLimits(limits, config.limits(), share, errors);
+  options.limits =
+      TakeLimits(limits, config.limits(), share, LeastOfOne(), errors);
   errors->Add(CheckField(config.limits().max_connections() == 0,
                          absl::StrCat(limits, ".max_connections"),
                          config.limits().max_connections(),
@@ -186,9 +187,14 @@ absl::StatusOr<AccessOptions> MakeAccessOptions(const v1::JobConfig& config) {
                       absl::StrCat("0 to ", kMaxIdentities));
   }
   const bool asked = !security.tls().client_ca().empty();
-  options.limits = TakeLimits("security.limits", security.limits(),
-                              DefaultLimits(config.max_workers()), &errors);
-  options.max_connections = TakeMaxConnections(security.limits(), &errors);
+  // Numbers that no job can have are errors of their own (options.cc).
+  const int32_t workers = std::clamp(config.workers(), 1, kMaxWorkers);
+  const int32_t most = std::clamp(config.max_workers(), workers, kMaxWorkers);
+  options.limits =
+      TakeLimits("security.limits", security.limits(), DefaultLimits(most),
+                 LeastOfAll(workers), &errors);
+  options.max_connections =
+      TakeMaxConnections(security.limits(), workers, &errors);
   const CallLimits share = ShareOf(options.limits);
   std::set<std::string> names = {kShardIdentity};
   for (int i = 0; i < security.identities_size(); ++i) {

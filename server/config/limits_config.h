@@ -11,15 +11,26 @@
 
 namespace agg {
 
+// Most workers of a job: a slice's compensated Gram must fit into a message.
+inline constexpr int32_t kMaxWorkers = 512;
 inline constexpr int32_t kDefaultMaxConnections = 4096;
 
-// What is 0 is as in `otherwise`. A line in *errors for each bad field; `path`
-// is that of the message: "security.limits".
-CallLimits TakeLimits(absl::string_view path, const v1::LimitsConfig& config,
-                      const CallLimits& otherwise, FieldErrors* errors);
+// The least that may be set of an identity: a call of each kind.
+CallLimits LeastOfOne();
+// The least of all callers with which `workers` of them can train, also where
+// one identity, which has three quarters of it (ShareOf), has them all.
+// REQUIRES: 1 to kMaxWorkers.
+CallLimits LeastOfAll(int32_t workers);
 
-// security.limits.max_connections.
-int32_t TakeMaxConnections(const v1::LimitsConfig& config, FieldErrors* errors);
+// What is 0 is as in `otherwise`, what is below `least` is bad. A line in
+// *errors for each bad field; `path` is that of the message: "security.limits".
+CallLimits TakeLimits(absl::string_view path, const v1::LimitsConfig& config,
+                      const CallLimits& otherwise, const CallLimits& least,
+                      FieldErrors* errors);
+
+// security.limits.max_connections of a job of `workers`.
+int32_t TakeMaxConnections(const v1::LimitsConfig& config, int32_t workers,
+                           FieldErrors* errors);
 
 }  // namespace agg
 

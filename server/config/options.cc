@@ -14,6 +14,7 @@
 #include "server/config/access_config.h"
 #include "server/config/combine_config.h"
 #include "server/config/config_text.h"
+#include "server/config/limits_config.h"
 #include "server/config/optimizer_config.h"
 #include "server/config/publish_config.h"
 #include "server/config/survival_config.h"
@@ -28,6 +29,13 @@ constexpr int64_t kMinRoundLogBytes = 65536;
 constexpr int kMaxShards = 1024;
 constexpr int64_t kMinEarlyElements = 65536;  // wakes a thread for no less
 
+// With all digits, where CheckField has six.
+absl::Status CheckNumber(bool ok, absl::string_view path, int64_t value,
+                         absl::string_view allowed) {
+  if (ok) return absl::OkStatus();
+  return FieldError(path, absl::StrCat(value), allowed);
+}
+
 absl::Status CheckJob(const std::string& job) {
   const bool good =
       job.size() <= 64 && std::all_of(job.begin(), job.end(), [](char c) {
@@ -39,8 +47,8 @@ absl::Status CheckJob(const std::string& job) {
 
 void CheckShards(const v1::JobConfig& config, FieldErrors* errors) {
   if (config.shards_size() > kMaxShards) {
-    errors->Add(CheckField(false, "number of shards", config.shards_size(),
-                           absl::StrCat("1 to ", kMaxShards)));
+    errors->Add(CheckNumber(false, "number of shards", config.shards_size(),
+                            absl::StrCat("1 to ", kMaxShards)));
     return;
   }
   std::set<std::string> seen;
@@ -66,15 +74,15 @@ void CheckShards(const v1::JobConfig& config, FieldErrors* errors) {
 void CheckWorkers(const v1::JobConfig& config, FieldErrors* errors) {
   const bool in_range =
       config.workers() >= 1 && config.workers() <= kMaxWorkers;
-  errors->Add(CheckField(in_range, "workers", config.workers(),
-                         absl::StrCat("1 to ", kMaxWorkers, " (required)")));
+  errors->Add(CheckNumber(in_range, "workers", config.workers(),
+                          absl::StrCat("1 to ", kMaxWorkers, " (required)")));
   // The others are measured by it, and have it as their default.
   if (!in_range) return;
-  errors->Add(CheckField(
+  errors->Add(CheckNumber(
       config.min_workers() >= 1 && config.min_workers() <= config.workers(),
       "min_workers", config.min_workers(),
       absl::StrCat("1 to workers (", config.workers(), ")")));
-  errors->Add(CheckField(
+  errors->Add(CheckNumber(
       config.max_workers() >= config.workers() &&
           config.max_workers() <= kMaxWorkers,
       "max_workers", config.max_workers(),
@@ -156,42 +164,41 @@ void CheckCompute(const v1::JobConfig& config, FieldErrors* errors) {
     errors->Add(
         FieldError("backend", Quoted(config.backend()), "\"cpu\", \"cuda\""));
   }
-  errors->Add(CheckField(
+  errors->Add(CheckNumber(
       config.compute_threads() >= 0 && config.compute_threads() <= 1024,
       "compute_threads", config.compute_threads(),
       "0 to 1024 (0: one per CPU)"));
-  errors->Add(CheckField(config.memory_budget_bytes() >= 0,
-                         "memory_budget_bytes", config.memory_budget_bytes(),
-                         ">= 0 (0: 80% of what the host grants)"));
-  errors->Add(CheckField(config.device_memory_budget_bytes() >= 0 &&
-                             (config.backend() == "cuda" ||
-                              config.device_memory_budget_bytes() == 0),
-                         "device_memory_budget_bytes",
-                         config.device_memory_budget_bytes(),
-                         "0 (80% of the device), or more with backend "
-                         "\"cuda\""));
+  errors->Add(CheckNumber(config.memory_budget_bytes() >= 0,
+                          "memory_budget_bytes", config.memory_budget_bytes(),
+                          ">= 0 (0: 80% of what the host grants)"));
+  errors->Add(CheckNumber(config.device_memory_budget_bytes() >= 0 &&
+                              (config.backend() == "cuda" ||
+                               config.device_memory_budget_bytes() == 0),
+                          "device_memory_budget_bytes",
+                          config.device_memory_budget_bytes(),
+                          "0 (80% of the device), or more with backend "
+                          "\"cuda\""));
 }
 
 void CheckObservation(const v1::JobConfig& config, FieldErrors* errors) {
   const v1::MetricsConfig& metrics = config.metrics();
-  errors->Add(CheckField(metrics.port() >= 0 && metrics.port() <= 65535,
-                         "metrics.port", metrics.port(), "0 to 65535"));
+  errors->Add(CheckNumber(metrics.port() >= 0 && metrics.port() <= 65535,
+                          "metrics.port", metrics.port(), "0 to 65535"));
   if (!metrics.bind().empty()) {
     errors->Add(CheckHost("metrics.bind", metrics.bind()));
   }
-  errors->Add(CheckField(metrics.max_tensors() >= 0, "metrics.max_tensors",
-                         metrics.max_tensors(), ">= 0"));
-  errors->Add(CheckField(metrics.max_workers() >= 0, "metrics.max_workers",
-                         metrics.max_workers(), ">= 0"));
+  errors->Add(CheckNumber(metrics.max_tensors() >= 0, "metrics.max_tensors",
+                          metrics.max_tensors(), ">= 0"));
+  errors->Add(CheckNumber(metrics.max_workers() >= 0, "metrics.max_workers",
+                          metrics.max_workers(), ">= 0"));
   const v1::RoundLogConfig& log = config.round_log();
   if (!log.path().empty() && log.path().back() == '/') {
     errors->Add(
         FieldError("round_log.path", Quoted(log.path()), "a file's path"));
   }
-  errors->Add(CheckField(log.max_bytes() >= kMinRoundLogBytes,
-                         "round_log.max_bytes",
-                         static_cast<double>(log.max_bytes()),
-                         absl::StrCat(">= ", kMinRoundLogBytes)));
+  errors->Add(CheckNumber(log.max_bytes() >= kMinRoundLogBytes,
+                          "round_log.max_bytes", log.max_bytes(),
+                          absl::StrCat(">= ", kMinRoundLogBytes)));
 }
 
 // `options` with what the configuration says about members and times.

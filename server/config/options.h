@@ -42,9 +42,6 @@ struct ServerOptions {
   std::string fingerprint;      // what all shards must agree on
 };
 
-// Most workers of a job: a slice's compensated Gram must fit into a message.
-inline constexpr int32_t kMaxWorkers = 512;
-
 // INVALID_ARGUMENT with a line for each bad field: "path is value; allowed:
 // ...". What follows from another error only is not repeated.
 // REQUIRES: a config that WithDefaults has completed.
