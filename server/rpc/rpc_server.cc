@@ -143,9 +143,10 @@ class RpcServer::Impl {
     EnablePlugins();
     grpc::ServerBuilder builder;
     AddStandardServices(options, &builder);
-    ApplyTransportSettings({options.job.max_workers,
-                            WindowsGrow(options.job.pipelined, options.listen)},
-                           &builder);
+    TransportSettings transport;
+    transport.max_workers = options.job.max_workers;
+    transport.windows_grow = WindowsGrow(options.job.pipelined, options.listen);
+    ApplyTransportSettings(transport, &builder);
     AddInterceptors(options, &builder);
     builder.SetContextAllocator(std::make_unique<CallContexts>());
     const std::shared_ptr<Acceptor> port = AddAcceptor(options, &builder);

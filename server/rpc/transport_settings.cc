@@ -27,13 +27,9 @@ constexpr int kMaxMetadataBytes = 8192;
 // gets at most this in one round trip of the network, 400 MB/s at 20 ms.
 constexpr int kStreamWindowBytes = kMaxMessageBytes;
 
-// A connection without a call: who has work for it keeps a stream open, and
-// gRPC's clients connect again by themselves.
-constexpr int kIdleMs = 5 * 60 * 1000;
-
-// For a TLS handshake and the first bytes of HTTP/2: who says nothing has no
-// place here.
-constexpr int kHandshakeMs = 20000;
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(absl::ToInt64Milliseconds(duration));
+}
 
 // Memory that gRPC may hold for connections, before a session is known. Twice
 // what the memory plan counts for frames (two of 4 MiB per worker), since a
@@ -62,7 +58,7 @@ void ApplyTransportSettings(const TransportSettings& settings,
   quota.Resize(TransportBytes(settings.max_workers));
   builder->SetResourceQuota(quota);
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
-                              kHandshakeMs);
+                              Milliseconds(settings.handshake));
   // A message of 8 MiB can expand to 8 GiB, and gRPC 1.51 looks at its size
   // after it has expanded it: 0.5 MB took 570 MiB of the server's memory
   // (tests/e2e/attacks_test.py). Gradients are no good to compress.
@@ -70,14 +66,17 @@ void ApplyTransportSettings(const TransportSettings& settings,
        {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
     builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
   }
-  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
-  // Finds dead hosts; leases find dead workers.
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
-  // Clients ping every 10 s while they wait; that is not abuse.
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
+                              Milliseconds(settings.idle));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
+                              Milliseconds(settings.keepalive));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                              Milliseconds(settings.keepalive_answer));
+  // gRPC's own, 2 strikes and 5 min, would end connections of clients that
+  // wait.
   builder->AddChannelArgument(
       GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
-  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, kMaxPingStrikes);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
 }
 
