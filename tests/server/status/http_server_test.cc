@@ -1,11 +1,18 @@
 #include "server/status/http_server.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>  // NOLINT
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
@@ -196,6 +203,38 @@ TEST_F(SlowClientsTest, DoNotHoldUpTheEnd) {
   server_ = nullptr;
   for (const auto& client : clients_) EXPECT_EQ(client->ReadAll(), "");
   EXPECT_FALSE(HttpClient(port).connected());
+}
+
+// Files of this process that are connections to its `port`, at the server's
+// end.
+int AcceptedAt(int port) {
+  int accepted = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd")) {
+    int fd;
+    sockaddr_in here = {}, there = {};
+    socklen_t size = sizeof(here), peer_size = sizeof(there);
+    if (absl::SimpleAtoi(entry.path().filename().string(), &fd) &&
+        getsockname(fd, reinterpret_cast<sockaddr*>(&here), &size) == 0 &&
+        getpeername(fd, reinterpret_cast<sockaddr*>(&there), &peer_size) == 0 &&
+        here.sin_family == AF_INET && ntohs(here.sin_port) == port) {
+      ++accepted;
+    }
+  }
+  return accepted;
+}
+
+TEST_F(SlowClientsTest, WaitInTheKernelBeyondTheLimit) {
+  const HttpLimits limits = Patient();
+  Start(limits);
+  // And one that the thread which accepts has in its hand.
+  const int most = limits.threads + limits.waiting + 1;
+  for (int i = 0; i < 12; ++i) Connect("");
+  while (AcceptedAt(server_->port()) < most) std::this_thread::yield();
+  // Time for one that would take more.
+  for (int i = 0; i < 30; ++i) Connect("");
+  EXPECT_EQ(AcceptedAt(server_->port()), most);
+  server_ = nullptr;
 }
 
 TEST_F(SlowClientsTest, MayLeaveAnAnswerWhenTheServerEnds) {
