@@ -1,4 +1,5 @@
-// Checks what the message's types cannot say: that kind and dtype are known.
+// Checks what the message's types cannot say: that kind and dtype are known,
+// and that somebody pushes.
 #include "server/rpc/frame_conversion.h"
 
 #include <optional>
@@ -31,6 +32,10 @@ absl::StatusOr<FrameHeader> FromProto(const v1::FrameMeta& meta,
     return absl::InvalidArgumentError(
         absl::StrCat("meta.dtype is ", meta.dtype(),
                      "; allowed: F32 (1), BF16 (2), F16 (3), I8 (4)"));
+  }
+  // 0 is nobody's (P26), and before any epoch it would name nobody's row.
+  if (meta.session() == 0) {
+    return FieldError("meta.session", "0", "the session of a JoinReply");
   }
   FrameHeader header;
   header.epoch = meta.epoch();

@@ -13,8 +13,8 @@
 namespace agg {
 
 // The header of a frame with `payload_bytes` bytes of payload.
-// INVALID_ARGUMENT for a kind or dtype that proto/agg.proto does not have;
-// everything else is for the engine to check.
+// INVALID_ARGUMENT for a kind or dtype that proto/agg.proto does not have, and
+// for session 0; everything else is for the engine to check.
 absl::StatusOr<FrameHeader> FromProto(const v1::FrameMeta& meta,
                                       int64_t payload_bytes);
 

@@ -125,7 +125,9 @@ class FramesTest(ForeignTestCase):
     def test_epochs_sessions_and_rounds(self):
         self.assert_refused(self.frame(epoch=0), Code.ABORTED)
         self.assert_refused(self.frame(epoch=HUGE), Code.ABORTED)
-        self.assert_refused(self.frame(session=0), Code.NOT_FOUND)
+        self.assert_refused(self.frame(session=0))
+        # Not before any epoch either, nor by whom no session has been asked.
+        self.assert_refused(self.frame(session=0, epoch=0))
         self.assert_refused(self.frame(session=HUGE), Code.NOT_FOUND)
         self.assert_refused(self.frame(round=1), Code.FAILED_PRECONDITION)
         self.assert_refused(self.frame(round=HUGE), Code.FAILED_PRECONDITION)

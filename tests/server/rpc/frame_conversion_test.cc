@@ -54,6 +54,16 @@ TEST(FrameConversionTest, ValuesOfNoMeaningAreRefused) {
               HasSubstr("meta.kind is 2; allowed: GRADIENT (0)"));
 }
 
+TEST(FrameConversionTest, SessionZeroIsRefused) {
+  v1::FrameMeta meta = GoodMeta();
+  meta.set_session(0);
+  const absl::Status status = FromProto(meta, 4).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("meta.session is 0; allowed: the session of a "
+                        "JoinReply"));
+}
+
 TEST(FrameConversionTest, AnAcknowledgementNamesThePush) {
   FrameHeader header;
   header.epoch = 7;
