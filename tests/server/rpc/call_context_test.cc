@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/agg.grpc.pb.h"
@@ -51,6 +52,25 @@ class CallContextTest : public ::testing::Test {
     auto stream = std::make_unique<Stream>();
     stream->call = stub_->Push(&stream->context);
     return stream;
+  }
+
+  // Health's Check on a new connection, as a probe makes it.
+  grpc::StatusCode CheckHealth() {
+    grpc::GenericStub health(shard_.NewChannel());
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    const grpc::Slice nothing("");
+    const auto call =
+        health.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check",
+                                grpc::ByteBuffer(&nothing, 1), &queue);
+    call->StartCall();
+    grpc::ByteBuffer answer;
+    grpc::Status status;
+    call->Finish(&answer, &status, nullptr);
+    void* tag;
+    bool ok;
+    queue.Next(&tag, &ok);
+    return status.error_code();
   }
 
   DenialCounts denials_;
@@ -133,8 +153,33 @@ TEST_F(CallContextTest, AMethodThatIsNotThereIsUnimplemented) {
   EXPECT_TRUE(stream->call->Finish().ok());
 }
 
+TEST(CallPlacesTest, TheLastEighthIsForHostsWithFew) {
+  CallPlaces places(160);
+  int taken = 0;
+  while (places.Take("ipv4:10.0.0.1")) ++taken;
+  EXPECT_EQ(taken, 140);
+  for (int host = 2; host <= 3; ++host) {
+    const std::string name = absl::StrCat("ipv4:10.0.0.", host);
+    int few = 0;
+    while (places.Take(name)) ++few;
+    EXPECT_EQ(few, host == 2 ? 16 : 4) << name;
+  }
+  // There is none left for anybody, and then one for each that is given back.
+  EXPECT_FALSE(places.Take("ipv4:10.0.0.4"));
+  places.GiveBack("ipv4:10.0.0.1");
+  EXPECT_FALSE(places.Take("ipv4:10.0.0.1"));
+  EXPECT_TRUE(places.Take("ipv4:10.0.0.4"));
+}
+
+TEST(CallPlacesTest, AHostIsAPeerWithoutItsPort) {
+  EXPECT_EQ(HostOfPeer("ipv4:10.0.0.1:40"), "ipv4:10.0.0.1");
+  EXPECT_EQ(HostOfPeer("ipv6:%5B::1%5D:40"), "ipv6:%5B::1%5D");
+  EXPECT_EQ(HostOfPeer("unix:"), "unix:");
+  EXPECT_EQ(HostOfPeer(""), "");
+}
+
 // Health's Watch: streams of which anybody may open any number.
-TEST_F(CallContextTest, CallsOfOtherServicesAreBounded) {
+TEST_F(CallContextTest, CallsOfOtherServicesAreBoundedAndProbesAnswered) {
   grpc::GenericStub health(channel_);
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   struct Watch {
@@ -166,8 +211,11 @@ TEST_F(CallContextTest, CallsOfOtherServicesAreBounded) {
     if (!ok) ++refused;
     open.push_back(std::move(watch));
   }
-  EXPECT_EQ(refused, 3);
-  EXPECT_EQ(denials_.count(DenialReason::kOtherCalls), 3);
+  // The last eighth is for other hosts.
+  EXPECT_EQ(refused, 3 + kMaxOtherCalls / 8);
+  EXPECT_EQ(denials_.count(DenialReason::kOtherCalls), refused);
+  // A probe is no stream, and is answered.
+  EXPECT_EQ(CheckHealth(), grpc::StatusCode::OK);
   for (auto& watch : open) {
     watch->context.TryCancel();
     grpc::Status status;
