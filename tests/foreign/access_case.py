@@ -95,15 +95,19 @@ class AccessCase(ForeignTestCase):
         part.write_text("\n".join(tokens) + "\n")
         part.rename(self.folder / name)
 
-    def job(self, num_shards=1, workers=1, extra=""):
+    def job(self, num_shards=1, workers=1, extra="", limits=None, more="",
+            flags=()):
+        """extra: of `security`; limits: by identity; more: of the rest."""
         identities = "".join(
             f'  identities {{ name: "{name}" '
             f'token_file: "{self.folder}/{name}" '
-            + "".join(f'roles: "{role}" ' for role in roles) + "}\n"
+            + "".join(f'roles: "{role}" ' for role in roles)
+            + f'limits {{ {(limits or {}).get(name, "")} }} }}\n'
             for name, roles in ROLES.items())
-        config = (f"workers: {workers}\n{REDUCE}security {{\n{identities}"
+        config = (f"workers: {workers}\n{REDUCE}{more}"
+                  f"security {{\n{identities}"
                   f'  shard_token_file: "{self.folder}/shard"\n{extra}}}\n')
-        job = AccessJob(config, num_shards)
+        job = AccessJob(config, num_shards, flags)
         self.addCleanup(job.stop)
         return job
 

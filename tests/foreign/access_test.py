@@ -181,6 +181,10 @@ class AccessTest(AccessCase):
         back = wait_until(resumed, "its owner is back")
         self.assertEqual(back.session, worker.session)
         self.assertFalse(back.reply.rewound)
+        actions = [(r.action, r.who, r.rank, r.session)
+                   for r in self.audit(job)]
+        self.assertIn(("resume", "alice", 0, worker.session), actions)
+        self.assertIn(("denial", "bob", 0, 0), actions)
         frame = back.frame_of(back.indices(1), values(7), 1)
         self.assert_fails(Code.PERMISSION_DENIED, "another identity",
                           self.as_(job, "bob").peer(1).shard.Push,

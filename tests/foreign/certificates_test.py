@@ -125,6 +125,30 @@ class CertificatesTest(ForeignTestCase):
         self.assertEqual({(r.action, r.who) for r in denials},
                          {("denial", "")})
 
+    def test_a_bad_token_is_not_made_good_by_a_certificate(self):
+        """A token counts before a certificate (P45)."""
+        self.alice.peer().coordinator.GetStatus(agg.StatusRequest(),
+                                                timeout=WAIT)
+        peers = [holder.peer(ordinal) for ordinal in range(2)
+                 for holder in (self.alice, self.job)]
+        for texts in (["Bearer wrong-token-0123456789"], ["Bearer "], [""],
+                      ["Basic YWxpY2U6eA=="], ["Bearer a", "Bearer b"]):
+            headers = [("authorization", text) for text in texts]
+            for peer in peers:
+                for call, request in (
+                        (peer.coordinator.GetStatus, agg.StatusRequest()),
+                        (peer.shard.Pull, agg.PullRequest()),
+                        (peer.admin.Drain, admin.DrainRequest())):
+                    self.assert_fails(
+                        Code.UNAUTHENTICATED, "the token is not valid here",
+                        call, request, timeout=WAIT, metadata=headers)
+        records = self.job.peer().admin.ListAudit(admin.ListAuditRequest(),
+                                                  timeout=WAIT).records
+        self.assertEqual({(r.action, r.who) for r in records
+                          if "token is not valid" in r.outcome},
+                         {("denial", "")})
+        self.assertNotIn("wrong-token", self.job.shards[0].log())
+
     def test_a_session_is_its_owners_over_tcp_and_over_the_unix_socket(self):
         worker = Worker(self.alice, 0, TENSORS)
         worker.seed(values(0))

@@ -53,6 +53,9 @@ class Stream:
         """The status at the end; waits for it."""
         return self._call.code()
 
+    def ended(self):
+        return not self._call.is_active()
+
     def all_sent(self):
         """gRPC has taken all messages, or the stream has ended."""
         return self._outbox.empty() or not self._call.is_active()

@@ -6,7 +6,7 @@ import grpc
 
 import frames
 from client import Reader, Stream, Worker, failure, round_of
-from foreign_test_case import Code, ForeignTestCase, values
+from foreign_test_case import REDUCE, Code, ForeignTestCase, values
 from server_process import WAIT
 from stubs import agg
 
@@ -17,7 +17,9 @@ class FramesTest(ForeignTestCase):
     """All on one job: no frame may disturb the ones after it."""
 
     def setUp(self):
-        self.job, (self.worker,) = self.seeded()
+        # Nobody renews it here, however slow the machine is.
+        self.job, (self.worker,) = self.seeded(
+            config=REDUCE + "lease_seconds: 600\n")
         worker = self.worker
         self.payload = frames.encode([1, 1], 1) + frames.encode([2, 2, 2], 1)
         crcs = [frames.crc32c(part)
