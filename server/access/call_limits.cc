@@ -13,6 +13,9 @@ namespace agg {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
+// Far above what a job may have (server/config/options.h), and far below what
+// 16 calls for each would need more than 32 bits for.
+constexpr int kMostDefaultWorkers = 1 << 20;
 
 CallLimits ReservedLimits() {
   CallLimits limits;
@@ -33,13 +36,15 @@ absl::Status Full(const char* limit, const std::string& of, int64_t taken,
 }  // namespace
 
 CallLimits DefaultLimits(int max_workers) {
+  const int64_t workers = std::clamp(max_workers, 0, kMostDefaultWorkers);
   CallLimits limits;
-  limits.max_sessions = max_workers;
-  limits.max_streams = 1024 + 16 * max_workers;
-  limits.max_waiting_calls = 8192 + 16 * max_workers;
-  limits.joins_per_second = std::max(100.0, 10.0 * max_workers);
+  limits.max_sessions = static_cast<int32_t>(workers);
+  limits.max_streams = static_cast<int32_t>(1024 + 16 * workers);
+  limits.max_waiting_calls = static_cast<int32_t>(8192 + 16 * workers);
+  limits.joins_per_second =
+      std::max(100.0, 10.0 * static_cast<double>(workers));
   // As gRPC's memory is bounded (server/rpc/transport_settings.cc).
-  limits.max_bytes_in_flight = (256 + int64_t{16} * max_workers) * kMiB;
+  limits.max_bytes_in_flight = (256 + 16 * workers) * kMiB;
   return limits;
 }
 

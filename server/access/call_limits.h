@@ -28,6 +28,8 @@ struct CallLimits {
 };
 
 // For all callers of a job together: what its workers need, several times over.
+// Defined for any number, since a configuration's may not have been checked
+// yet: 0 stands for what is below, 2^20 for what is above.
 CallLimits DefaultLimits(int max_workers);
 // For one identity, of those for all: three quarters of what can be filled up,
 // so that no identity alone keeps others out; all sessions.

@@ -67,9 +67,12 @@ grpc::ByteBuffer FrameBytes(const FuzzServices& services, uint32_t shard,
 
 void HonestWorker::Heed(const grpc::Status& status) {
   const std::string& why = status.error_message();
+  // By identity: without, and by its own token, it is never refused. An admin
+  // may hold its rank until that session's lease ends.
   const bool denied =
-      status.error_code() == grpc::StatusCode::PERMISSION_DENIED ||
-      status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
+      status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
+      (status.error_code() == grpc::StatusCode::PERMISSION_DENIED &&
+       !(services_->identities() && may_lose_session_));
   // Also when another attempt of its row, which nobody else can name, has taken
   // the place of its own.
   const bool ended = status.error_code() == grpc::StatusCode::NOT_FOUND ||

@@ -33,7 +33,8 @@ class HonestWorker {
 
   uint64_t session() const { return job_.session(); }
   uint64_t epoch() const { return job_.epoch(); }
-  // With identities: somebody who may has taken its session, or may have.
+  // Somebody who may has taken its session or its rank, or may have.
+  bool may_lose_session() const { return may_lose_session_; }
   void set_may_lose_session() { may_lose_session_ = true; }
   const v1::RoundOutcome& outcome() const { return outcome_; }
 

@@ -1,5 +1,6 @@
 #include "server/access/call_limits.h"
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -140,6 +141,27 @@ TEST(LimitsTest, DefaultsAreAboveWhatWorkersNeed) {
     EXPECT_GE(own.joins_per_second, workers);
     EXPECT_GE(own.max_bytes_in_flight, workers * 8 * kMiB);
   }
+}
+
+// A configuration's number may not have been checked yet.
+TEST(LimitsTest, DefaultsOfImpossibleNumbersAreThoseOfTheNearestPossible) {
+  const CallLimits none = DefaultLimits(0);
+  const CallLimits most = DefaultLimits(1 << 20);
+  EXPECT_EQ(none.max_streams, 1024);
+  EXPECT_EQ(most.max_streams, 1024 + (1 << 24));
+  for (const int workers : {-1, std::numeric_limits<int>::min()}) {
+    const CallLimits limits = DefaultLimits(workers);
+    EXPECT_EQ(limits.max_sessions, 0);
+    EXPECT_EQ(limits.max_streams, none.max_streams);
+    EXPECT_EQ(limits.max_waiting_calls, none.max_waiting_calls);
+    EXPECT_EQ(limits.joins_per_second, none.joins_per_second);
+    EXPECT_EQ(limits.max_bytes_in_flight, none.max_bytes_in_flight);
+  }
+  const CallLimits limits = DefaultLimits(std::numeric_limits<int>::max());
+  EXPECT_EQ(limits.max_sessions, most.max_sessions);
+  EXPECT_EQ(limits.max_streams, most.max_streams);
+  EXPECT_EQ(limits.max_waiting_calls, most.max_waiting_calls);
+  EXPECT_EQ(limits.max_bytes_in_flight, most.max_bytes_in_flight);
 }
 
 }  // namespace
