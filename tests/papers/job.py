@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import pathlib
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any
+from typing import Any, Optional
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PACKAGE = ROOT / "worker_client" / "python"
@@ -78,25 +79,79 @@ def configuration(run: Run, folder: str) -> dict[str, Any]:
     return fields
 
 
-def _work(run: Run, address: str, folder: str) -> dict[str, Any]:
-    result = pathlib.Path(folder, "result.json")
-    paths = [str(ROOT), str(PACKAGE)]
-    if os.environ.get("PYTHONPATH"):
-        paths.append(os.environ["PYTHONPATH"])
-    ended = subprocess.run(
-        [sys.executable, "-B", "-m", "tests.papers.worker", address,
-         str(result)],
-        input=json.dumps(run.as_dict()), text=True, capture_output=True,
-        check=False, cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1",
-             "GRPC_POLL_STRATEGY": "poll",
-             "PYTHONPATH": os.pathsep.join(paths)})
-    if ended.returncode != 0 or not result.is_file():
-        tail = "\n  ".join(ended.stderr.splitlines()[-_TAIL_LINES:])
-        raise JobError(f"the worker process ended with {ended.returncode}; "
-                       f"the end of what it wrote:\n  {tail}")
-    summary: dict[str, Any] = json.loads(result.read_text())
-    return summary
+class _Worker:
+    """The process of all ranks. It does one run after the other, since torch
+    and the data take longer to load than a short run; it ends with this one.
+    """
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._errors = tempfile.TemporaryFile("w+")
+        paths = [str(ROOT), str(PACKAGE)]
+        if os.environ.get("PYTHONPATH"):
+            paths.append(os.environ["PYTHONPATH"])
+        self._process = subprocess.Popen(
+            [sys.executable, "-B", "-m", "tests.papers.worker"], text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+            cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1",
+                           "GRPC_POLL_STRATEGY": "poll",
+                           "PYTHONPATH": os.pathsep.join(paths)})
+
+    def do(self, run: Run, address: str) -> dict[str, Any]:
+        """Raises JobError: it has ended."""
+        process = self._process
+        assert process.stdin and process.stdout
+        answer = ""
+        try:
+            process.stdin.write(json.dumps(
+                {"run": run.as_dict(), "address": address}) + "\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        except BrokenPipeError:
+            pass
+        if not answer:
+            code = process.wait()
+            self._errors.seek(0)
+            tail = "\n  ".join(
+                self._errors.read().splitlines()[-_TAIL_LINES:])
+            raise JobError(f"the worker process ended with {code}; the end of "
+                           f"what it wrote:\n  {tail}")
+        result: dict[str, Any] = json.loads(answer)
+        return result
+
+    def end(self) -> None:
+        """Again: nothing."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._errors):
+            if pipe:
+                pipe.close()
+
+
+_worker: Optional[_Worker] = None
+
+
+def close() -> None:
+    """Ends the process that runs share, if there is one."""
+    global _worker
+    former, _worker = _worker, None
+    # A child's that was forked: the process is the parent's.
+    if former is not None and former.owner == os.getpid():
+        former.end()
+
+
+atexit.register(close)
+
+
+def _work(run: Run, address: str) -> dict[str, Any]:
+    global _worker
+    if _worker is None or _worker.owner != os.getpid():
+        _worker = _Worker()
+    try:
+        return _worker.do(run, address)
+    except BaseException:
+        close()
+        raise
 
 
 def run_job(run: Run) -> dict[str, Any]:
@@ -114,6 +169,7 @@ def run_job(run: Run) -> dict[str, Any]:
       reached: the round of the point that reached stop_at, or None.
       seconds: of wall time, with start and end. round_ms: median.
 
+    One at a time in a process: its runs share the process of the ranks.
     Raises JobError, or agg.Error: a process failed.
     """
     find_programs()
@@ -122,7 +178,7 @@ def run_job(run: Run) -> dict[str, Any]:
         with agg.LocalServer(shards=shards_of(run), workers=run.ranks,
                              folder=folder, lr=1.0, job="papers",
                              config=configuration(run, folder)) as server:
-            result = _work(run, server.address, folder)
+            result = _work(run, server.address)
         result["tensor_orthogonality"] = (
             round_log.tensor_orthogonality(
                 os.path.join(folder, _LOG), run.spans,

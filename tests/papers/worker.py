@@ -1,22 +1,20 @@
 """All ranks of a job, in one process: a client, a session and a row each.
 
-    python3 -m tests.papers.worker ADDRESS RESULT <run.json
-
 Their gradients come from one pass, and the next ones are of what rank 0 pulled;
-all ranks pull, and now and then are compared. ADDRESS is shard 0's, RESULT the
-file that gets what job.run_job returns.
+all ranks pull, and now and then are compared. The program does a job for each
+line of its input, {"run": ..., "address": ...}, and answers with a line of what
+job.run_job returns. It ends with its input, or with the first error.
 """
 
 from __future__ import annotations
 
-import concurrent.futures
 import json
 import math
 import os
-import pathlib
 import sys
+import threading
 import time
-from typing import Any, Iterable, Optional
+from typing import Any, Callable, Iterable, Optional
 
 # Before libagg is loaded. With gRPC's default poller the many clients of one
 # process wake each other: 64 ranks take 44 ms to 2.8 s for a round that takes
@@ -27,6 +25,7 @@ os.environ.setdefault("GRPC_POLL_STRATEGY", "poll")
 import agg_server as agg
 import numpy as np
 import torch
+from agg_server._info import Info
 
 from tests.papers import tasks
 from tests.papers.description import Run
@@ -55,62 +54,112 @@ class Spans:
                 for span in self._values]
 
 
+class Crew:
+    """A thread for each rank, which makes the same call as all the others.
+
+    (A pool's queue and futures cost 64 ranks some milliseconds per round.)
+    """
+
+    def __init__(self, size: int) -> None:
+        self._turns = [threading.Lock() for _ in range(size)]
+        self._all_done = threading.Lock()
+        for lock in (*self._turns, self._all_done):
+            lock.acquire()
+        self._call: Optional[Callable[[int], Any]] = None
+        self._results: list[Any] = [None] * size
+        self._left = 0
+        self._counter = threading.Lock()
+        for rank in range(size):
+            threading.Thread(target=self._work, args=(rank,),
+                             daemon=True).start()
+
+    def __call__(self, call: Callable[[int], Any]) -> list[Any]:
+        """What it returns for each rank. Raises what one of them raised."""
+        self._call, self._left = call, len(self._turns)
+        for turn in self._turns:
+            turn.release()
+        self._all_done.acquire()
+        for result in self._results:
+            if isinstance(result, BaseException):
+                raise result
+        return self._results
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self._call = None
+        for turn in self._turns:
+            turn.release()
+
+    def _work(self, rank: int) -> None:
+        while True:
+            self._turns[rank].acquire()
+            if self._call is None:
+                return
+            try:
+                self._results[rank] = self._call(rank)
+            except BaseException as error:
+                self._results[rank] = error
+            with self._counter:
+                self._left -= 1
+                last = self._left == 0
+            if last:
+                self._all_done.release()
+
+
 class Ranks:
-    """The job's clients. Not thread-safe."""
+    """The job's workers, each on a thread of its own. Not thread-safe."""
 
     def __init__(self, run: Run, address: str,
                  initial: dict[str, np.ndarray]) -> None:
-        self._combines = run.step == "oracle"
-        self._pool = concurrent.futures.ThreadPoolExecutor(run.ranks)
-        self._parameters = [{name: array.copy()
-                             for name, array in initial.items()}
-                            for _ in range(run.ranks)]
-        self._clients = list(self._pool.map(
-            lambda rank: agg.Client(self._parameters[rank], address, rank),
-            range(run.ranks)))
+        self._crew = Crew(run.ranks)
         self._examples = run.batch
-
-    @property
-    def parameters(self) -> dict[str, np.ndarray]:
-        """What rank 0 has; of the optimizer "none" what it began with."""
-        return self._parameters[0]
+        mode = "combine" if run.step == "oracle" else "server"
+        self._workers: list[agg.Worker] = self._crew(lambda rank: agg.Worker(
+            {name: torch.from_numpy(array.copy())
+             for name, array in initial.items()},
+            address, rank, mode=mode, tune_malloc=1))[:]
+        # What each rank pulled last.
+        self._pulled: list[dict[str, torch.Tensor]] = []
 
     def round(self, rows: tasks.Rows, losses: list[float]
-              ) -> tuple[agg.Outcome, Optional[dict[str, np.ndarray]]]:
-        """All ranks push, wait and pull. Also the combined gradient, if the
-        optimizer is "none". Raises agg.Error's kinds."""
-        def of_rank(rank: int) -> Optional[dict[str, np.ndarray]]:
-            client = self._clients[rank]
-            row = {name: array[rank] for name, array in rows.items()}
+              ) -> tuple[agg.Outcome, dict[str, np.ndarray]]:
+        """All ranks push, wait and pull; what they pulled: good until the next
+        round. Raises agg.Error's kinds."""
+        tensors = {name: torch.from_numpy(array)
+                   for name, array in rows.items()}
+
+        def of_rank(rank: int) -> tuple[agg.Outcome, dict[str, torch.Tensor]]:
             loss = losses[rank] if math.isfinite(losses[rank]) else None
-            if self._combines:
-                return client.all_reduce(row, loss, self._examples)
-            client.step(row, loss, self._examples)
-            return None
+            # Unlike step(), it copies neither the row nor what was pulled.
+            return self._workers[rank].exchange(
+                {name: tensor[rank] for name, tensor in tensors.items()},
+                Info(loss, self._examples))
 
         # Alone, a rank needs no other thread.
-        combined = (list(self._pool.map(of_rank, range(len(self._clients))))
-                    if len(self._clients) > 1 else [of_rank(0)])
-        outcomes = [client.last for client in self._clients]
-        versions = {outcome.version for outcome in outcomes if outcome}
-        if len(versions) != 1 or outcomes[0] is None:
+        ended = (self._crew(of_rank) if len(self._workers) > 1
+                 else [of_rank(0)])
+        versions = {outcome.version for outcome, _ in ended}
+        if len(versions) != 1:
             raise RuntimeError(f"the ranks have the versions {versions}; "
                                "allowed: one of them")
-        return outcomes[0], combined[0]
+        self._pulled = [pulled for _, pulled in ended]
+        return ended[0][0], {name: tensor.numpy()
+                             for name, tensor in self._pulled[0].items()}
 
     def compare(self) -> None:
-        """Raises RuntimeError: a rank has other parameters than rank 0."""
-        for rank, parameters in enumerate(self._parameters):
-            for name, array in parameters.items():
-                if not np.array_equal(array, self._parameters[0][name],
+        """Raises RuntimeError: a rank has pulled something else than rank 0."""
+        for rank, pulled in enumerate(self._pulled):
+            for name, tensor in pulled.items():
+                if not np.array_equal(tensor.numpy(),
+                                      self._pulled[0][name].numpy(),
                                       equal_nan=True):
                     raise RuntimeError(f"rank {rank} has another {name} than "
                                        "rank 0")
 
     def close(self) -> None:
         """All ranks leave."""
-        list(self._pool.map(lambda client: client.close(), self._clients))
-        self._pool.shutdown()
+        self._crew(lambda rank: self._workers[rank].close())
+        self._crew.close()
 
 
 def scale_to_unit(rows: tasks.Rows, unit_scale: str) -> None:
@@ -176,15 +225,13 @@ class Training:
             scale_to_unit(rows, run.unit_scale)
         elif self._local is not None:
             self._local.step(self._parameters, rows)
-        outcome, combined = self._ranks.round(rows, losses)
-        if combined is not None:
-            rate = np.float32(self._task.oracle_rate(self._parameters,
-                                                     combined))
-            for name, direction in combined.items():
-                self._parameters[name] = (self._parameters[name] -
-                                          rate * direction)
-        elif run.step == "server":
-            self._parameters = self._ranks.parameters
+        outcome, pulled = self._ranks.round(rows, losses)
+        if run.step == "server":
+            self._parameters = pulled
+        elif outcome.applied:
+            rate = np.float32(self._task.oracle_rate(self._parameters, pulled))
+            self._parameters = {name: array - rate * pulled[name]
+                                for name, array in self._parameters.items()}
         # T_SI, or rounds: whatever ends the job.
         part = (self._tau / run.scale_invariant_iterations
                 if run.scale_invariant_iterations
@@ -245,10 +292,12 @@ class Training:
 def main() -> None:
     """The program."""
     torch.set_num_threads(1)
-    address, result = sys.argv[1:]
-    run = Run(**json.load(sys.stdin))
-    summary = Training(run, address).result()
-    pathlib.Path(result).write_text(json.dumps(summary))
+    answers, sys.stdout = sys.stdout, sys.stderr  # who prints says no answer
+    for line in sys.stdin:
+        job = json.loads(line)
+        result = Training(Run(**job["run"]), job["address"]).result()
+        answers.write(json.dumps(result) + "\n")
+        answers.flush()
 
 
 if __name__ == "__main__":
