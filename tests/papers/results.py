@@ -16,6 +16,7 @@ import multiprocessing
 import os
 import pathlib
 import platform
+import queue
 import signal
 import sys
 import time
@@ -23,6 +24,7 @@ import typing
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 Result = dict[str, Any]
+Future = concurrent.futures.Future[Result]
 
 # Seconds without any run's end after which something hangs.
 _LONGEST = 3600
@@ -161,38 +163,42 @@ class Book:
             self._run(missing)
         return [self._results[key] for key in keys]
 
-    def _run(self, missing: dict[str, Described]) -> None:
+    def _run(self, missing: Mapping[str, Described]) -> None:
         if self._pool is None:
             self._pool = concurrent.futures.ProcessPoolExecutor(
                 self._jobs, multiprocessing.get_context("spawn"), _begin)
         # The longest first, so that the last ones end together.
         order = sorted(missing, key=_work, reverse=True)
-        futures = {self._pool.submit(self._call, missing[key]): key
-                   for key in order}
-        began = time.monotonic()
+        began, made = time.monotonic(), versions()
+        done: queue.SimpleQueue[tuple[str, Future]] = queue.SimpleQueue()
+        futures = []
+        for key in order:
+            future = self._pool.submit(self._call, missing[key])
+            future.add_done_callback(
+                lambda ended, key=key: done.put((key, ended)))
+            futures.append(future)
         broken = []
-        waiting = set(futures)
-        while waiting:
-            done, waiting = concurrent.futures.wait(
-                waiting, _LONGEST, concurrent.futures.FIRST_COMPLETED)
-            if not done:
-                self.close()
-                raise RunFailedError(f"no run has ended for {_LONGEST} s")
-            for future in done:
-                key = futures[future]
-                error = future.exception()
-                if error is not None:
-                    broken.append(f"{key}: {type(error).__name__}: {error}")
-                    _say(f"BROKEN {broken[-1]}")
-                    # One is enough: the others would say the same.
-                    waiting = {other for other in waiting if not other.cancel()}
-                    continue
-                self._results[key] = plain(future.result())
-                self._versions = versions()
-                self.write()
-                left = sum(1 for other in futures if not other.done())
-                _say(f"{time.monotonic() - began:6.0f} s, {left} left  "
-                     + _line(key, self._results[key]))
+        for left in reversed(range(len(order))):
+            try:
+                key, ended = done.get(timeout=_LONGEST)
+            except queue.Empty:
+                raise RunFailedError(
+                    f"no run has ended for {_LONGEST} s") from None
+            if ended.cancelled():
+                continue
+            error = ended.exception()
+            if error is not None:
+                broken.append(f"{key}: {type(error).__name__}: {error}")
+                _say(f"BROKEN {broken[-1]}")
+                # One is enough: the others would say the same.
+                for future in futures:
+                    future.cancel()
+                continue
+            self._results[key] = plain(ended.result())
+            self._versions = made
+            self.write()
+            _say(f"{time.monotonic() - began:6.0f} s, {left} left  "
+                 + _line(key, self._results[key]))
         if broken:
             raise RunFailedError("\n".join(broken))
 
