@@ -28,7 +28,7 @@ import types
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 from tests.papers.cells import Cell
-from tests.papers.results import Book, Result, run_job
+from tests.papers.results import Book, Result, RunFailedError, run_job
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 RESULTS = FOLDER / "results"
@@ -134,7 +134,10 @@ def environment() -> None:
 
 def main(module: types.ModuleType, arguments: Sequence[str],
          call: Callable[[Any], Result] = run_job) -> int:
-    """A script's main program: module is sys.modules["__main__"] there."""
+    """A script's main program: module is sys.modules["__main__"] there.
+
+    Returns the process's status: 1 if a job broke.
+    """
     found = options(module.NAME, arguments)
     environment()
     began = time.monotonic()
@@ -143,7 +146,11 @@ def main(module: types.ModuleType, arguments: Sequence[str],
             pathlib.Path(scratch) / f"{module.NAME}.json" if found.quick
             else RESULTS / f"{module.NAME}.json")
         with Book(path, found.jobs, found.fresh, found.quick, call) as book:
-            text = report(module, book, found.quick)
+            try:
+                text = report(module, book, found.quick)
+            except RunFailedError as error:
+                sys.stderr.write(f"{module.NAME}: {error}\n")
+                return 1
             if not found.quick:
                 book.prune()
     seconds = time.monotonic() - began
