@@ -58,7 +58,7 @@ class Task:
 
     def oracle_rate(self, parameters: Parameters, direction: Parameters
                     ) -> float:
-        """The learning rate that makes the expected loss least along
+        """The learning rate that leads nearest to the least expected loss along
         `direction`, for step="oracle"."""
         raise NotImplementedError
 

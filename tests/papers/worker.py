@@ -202,6 +202,11 @@ class Training:
         self._tau = 0.0
         self._diverged = False
 
+    @property
+    def parameters(self) -> dict[str, np.ndarray]:
+        """The newest ones, float32 by name."""
+        return self._parameters
+
     def result(self) -> dict[str, Any]:
         """Trains; what job.run_job returns."""
         reached, finished = None, False
