@@ -32,7 +32,7 @@ _ADASCALE = (
 _MODELS = (("mlp", "MLP, 101 770 weights"), ("cnn", "CNN, 7 626 weights"))
 
 
-def adascale_accuracy(cells: Cells, _: Series) -> Figure:
+def adascale_accuracy(cells: Cells, _series: Series) -> Figure:
     figure, panels = pyplot.subplots(1, 2, figsize=(9, 4.6), sharey=True)
     for axes, (model, title) in zip(panels, _MODELS):
         parts.accuracy_axis(axes)
@@ -88,7 +88,7 @@ _ADASUM = (
 )
 
 
-def adasum_accuracy(cells: Cells, _: Series) -> Figure:
+def adasum_accuracy(cells: Cells, _series: Series) -> Figure:
     figure, panels = pyplot.subplots(1, 2, figsize=(9, 4.8), sharey=True)
     for axes, (opt, title) in zip(panels, (("sgd", "momentum SGD"),
                                            ("adam", "Adam"))):
@@ -119,7 +119,7 @@ def adasum_accuracy(cells: Cells, _: Series) -> Figure:
     return figure
 
 
-def adasum_orthogonality(_: Cells, series: Series) -> Figure:
+def adasum_orthogonality(_cells: Cells, series: Series) -> Figure:
     models = sorted({tuple(name.split("/")[1:4]) for name in series
                      if name.startswith("orthogonality/")})
     cnn = [key for key in models if key[0] == "cnn"]
@@ -192,7 +192,7 @@ def _dots(axes: Axes, cells: Cells, prefix: str, suffix: str = "",
     axes.set_ylim(len(rows) - 0.5, -0.5)
 
 
-def adacons(cells: Cells, _: Series) -> Figure:
+def adacons(cells: Cells, _series: Series) -> Figure:
     figure, panels = pyplot.subplots(1, 3, figsize=(11, 3.2),
                                     layout="constrained")
     largest = max(parts.sizes(cells, "regression") or [0])
@@ -223,7 +223,7 @@ _TEXT = (("mean", "mean", parts.ORANGE), ("sum", "sum", parts.BROWN),
          ("adasum_delta", "Adasum of deltas", parts.GREEN))
 
 
-def text(cells: Cells, _: Series) -> Figure:
+def text(cells: Cells, _series: Series) -> Figure:
     figure, panels = pyplot.subplots(1, 3, figsize=(11, 3),
                                     layout="constrained")
     for axes, (prefix, title) in zip(panels, (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import ctypes
 import datetime
+import functools
 import importlib.metadata
 import json
 import math
@@ -94,6 +95,11 @@ def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
+def _put(done: queue.SimpleQueue[tuple[str, Future]], key: str, ended: Future
+         ) -> None:
+    done.put((key, ended))
+
+
 def _begin() -> None:
     """Of a process of the pool: it ends with its parent, however that ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -173,10 +179,8 @@ class Book:
         done: queue.SimpleQueue[tuple[str, Future]] = queue.SimpleQueue()
         futures = []
         for key in order:
-            future = self._pool.submit(self._call, missing[key])
-            future.add_done_callback(
-                lambda ended, key=key: done.put((key, ended)))
-            futures.append(future)
+            futures.append(self._pool.submit(self._call, missing[key]))
+            futures[-1].add_done_callback(functools.partial(_put, done, key))
         broken = []
         for left in reversed(range(len(order))):
             try:
