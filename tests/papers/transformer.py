@@ -136,7 +136,7 @@ class Transformer(tasks.Task):
             for random in self._random])
         sequences = torch.from_numpy(
             text[starts[:, None] + np.arange(LENGTH + 1)].astype(np.int64))
-        losses = self._differentiate(_tensors(parameters), sequences[:, :-1],
+        losses = self._differentiate(tensors_of(parameters), sequences[:, :-1],
                                      sequences[:, 1:])
         return ({name: row.numpy() for name, row in self._rows.items()},
                 losses.tolist())
@@ -144,18 +144,15 @@ class Transformer(tasks.Task):
     def score(self, parameters: tasks.Parameters, which: str) -> float:
         text = self._text[which]
         count = (len(text) - 1) // LENGTH
-        tensors = _tensors(parameters)
+        tensors = tensors_of(parameters)
         total = 0.0
-        with torch.no_grad():
-            for start in range(0, count, _SCORED_AT_ONCE):
-                firsts = LENGTH * np.arange(
-                    start, min(start + _SCORED_AT_ONCE, count))
-                sequences = torch.from_numpy(text[
-                    firsts[:, None] + np.arange(LENGTH + 1)].astype(np.int64))
-                logits = _logits(tensors, _embed(tensors, sequences[:, :-1]),
-                                 {})
-                total += float(functional.cross_entropy(
-                    logits, sequences[:, 1:].reshape(-1), reduction="sum"))
+        for start in range(0, count, _SCORED_AT_ONCE):
+            end = min(start + _SCORED_AT_ONCE, count)
+            inputs, targets = (
+                sequences_of(text[LENGTH * start + shift:LENGTH * end + shift])
+                for shift in (0, 1))
+            total += float(functional.cross_entropy(
+                logits_of(tensors, inputs), targets.view(-1), reduction="sum"))
         return total / (count * LENGTH)
 
     def _differentiate(self, tensors: Tensors, inputs: torch.Tensor,
@@ -178,9 +175,20 @@ class Transformer(tasks.Task):
         return losses.detach()
 
 
-def _tensors(parameters: tasks.Parameters) -> Tensors:
+def tensors_of(parameters: tasks.Parameters) -> Tensors:
     return {name: torch.from_numpy(array)
             for name, array in parameters.items()}
+
+
+def sequences_of(symbols: np.ndarray) -> torch.Tensor:
+    """int64 [sequences, LENGTH]"""
+    return torch.from_numpy(symbols.astype(np.int64)).view(-1, LENGTH)
+
+
+def logits_of(tensors: Tensors, sequences: torch.Tensor) -> torch.Tensor:
+    """[sequences * LENGTH, SYMBOLS]"""
+    with torch.no_grad():
+        return _logits(tensors, _embed(tensors, sequences), {})
 
 
 def _embed(tensors: Tensors, sequences: torch.Tensor) -> torch.Tensor:
