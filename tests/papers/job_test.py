@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import select
 import subprocess
 import sys
 import unittest
@@ -23,6 +24,28 @@ def mlp(**fields):
     return Run(**{"task": "fashion_mlp", "ranks": 2, "seed": 3, "batch": 16,
                   "rounds": 12, "optimizer": _SGD,
                   "learning_rate": {"rate": 0.05}, **fields})
+
+
+# Says the worker's process once a job without end has made rounds.
+_ENDLESS = """
+import threading, time
+from tests.papers import job
+from tests.papers.description import Run
+import agg_server as agg
+run = Run(**%r)
+job.find_programs()
+server = agg.LocalServer(lr=1.0, config=job.configuration(run, ""))
+worker = job._Worker()
+threading.Thread(target=worker.do, args=(run, server.address)).start()
+while True:
+    try:
+        agg.Observer(server.address).wait(5)
+        break
+    except agg.NotNow:
+        time.sleep(0.01)
+print(worker._process.pid, flush=True)
+threading.Event().wait()
+"""
 
 
 class DescriptionTest(unittest.TestCase):
@@ -268,6 +291,22 @@ class JobTest(unittest.TestCase):
                 self.assertIn(found["failed"], ("not finite", "guesses"))
                 self.assertLess(found["score"], 0.2)
             json.dumps(found, allow_nan=False)
+
+    def test_the_ranks_end_with_who_wanted_them(self):
+        # Killed amid a job, it can say nothing to the process of the ranks.
+        run = mlp(ranks=1, rounds=10 ** 9)
+        with subprocess.Popen(
+                [sys.executable, "-B", "-c", _ENDLESS % run.as_dict()],
+                cwd=job.ROOT, stdin=subprocess.DEVNULL, text=True,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": str(job.ROOT)}) as script:
+            try:
+                handle = os.pidfd_open(int(script.stdout.readline()))
+            finally:
+                script.kill()
+        ended, _, _ = select.select([handle], [], [], 120)
+        os.close(handle)
+        self.assertTrue(ended, "it goes on after 120 s")
 
     def test_a_broken_run_says_why_and_the_next_one_works(self):
         with self.assertRaisesRegex(job.JobError, "(?s)ended with 1.*RunError"

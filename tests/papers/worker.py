@@ -3,7 +3,8 @@
 Their gradients come from one pass, and the next ones are of what rank 0 pulled;
 all ranks pull, and now and then are compared. The program does a job for each
 line of its input, {"run": ..., "address": ...}, and answers with a line of what
-job.run_job returns. It ends with its input, or with the first error.
+job.run_job returns. It ends with its input, also amid a job, or with the first
+error.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import queue
 import sys
 import threading
 import time
@@ -294,12 +296,22 @@ class Training:
         }
 
 
+def _read_jobs(jobs: "queue.Queue[str]") -> None:
+    for line in sys.stdin:
+        jobs.put(line)
+    # Nobody waits for an answer any more, and shards may be gone: a job would
+    # wait for them.
+    os._exit(0)
+
+
 def main() -> None:
     """The program."""
     torch.set_num_threads(1)
     answers, sys.stdout = sys.stdout, sys.stderr  # who prints says no answer
-    for line in sys.stdin:
-        job = json.loads(line)
+    jobs: "queue.Queue[str]" = queue.Queue()
+    threading.Thread(target=_read_jobs, args=(jobs,), daemon=True).start()
+    while True:
+        job = json.loads(jobs.get())
         result = Training(Run(**job["run"]), job["address"]).result()
         answers.write(json.dumps(result) + "\n")
         answers.flush()
