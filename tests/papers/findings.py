@@ -97,8 +97,9 @@ def _means(ours: Cell, mean: float, deviation: Optional[float], seeds: int
 
 def _values(ours: Cell, theirs: list[Optional[float]]) -> str:
     reached = [value for value in theirs if value is not None]
-    apart = len(ours.finite) - len(reached)
-    if abs(apart) >= 2:
+    # Ours may have fewer seeds.
+    apart = len(ours.finite) / len(ours.values) - len(reached) / len(theirs)
+    if abs(apart) > 0.5:
         return (f"{len(ours.finite)} of {len(ours.values)} get there, "
                 f"{len(reached)} of {len(theirs)} there")
     if len(reached) < 2 or len(ours.finite) < 2:

@@ -28,6 +28,7 @@ _ADASCALE = (
     ("linear", "linear", parts.BROWN, ":", "^"),
     ("same_rate", "one worker's rate", parts.PURPLE, "-", "D"),
     ("identity", "one worker's rate, not shorter", parts.GRAY, "--", "D"),
+    ("tuned", "rate tuned, AdaScale's iterations", parts.GREEN, "none", "*"),
 )
 _MODELS = (("mlp", "MLP, 101 770 weights"), ("cnn", "CNN, 7 626 weights"))
 
@@ -43,8 +44,10 @@ def adascale_accuracy(cells: Cells, _series: Series) -> Figure:
         for rule, label, color, style, marker in _ADASCALE:
             line = [cells.get(f"{model}/{rule}/{size}") for size in sizes]
             if any(line):
-                # All begin with one worker, where they are the same.
-                low += parts.accuracies(axes, sizes, [one, *line[1:]], label, color,
+                # Lines begin with one worker, where they are the same.
+                if style != "none":
+                    line[0] = one
+                low += parts.accuracies(axes, sizes, line, label, color,
                                    style, marker)
         parts.low_marks(axes, low)
         axes.set_title(title)

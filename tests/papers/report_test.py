@@ -122,6 +122,9 @@ class FindingsTest(unittest.TestCase):
         self.assertEqual(["1 of 3 get there, 3 of 3 there"], self.found(
             [4, None, None], {"values": [4, 5, 4]}))
         self.assertEqual(1, len(self.found([8, 9, 8], {"values": [4, 5, 4]})))
+        # One seed says little.
+        self.assertEqual([], self.found([9], {"values": [4, 5, 4]}))
+        self.assertEqual(1, len(self.found([None], {"values": [4, 5, 4]})))
 
 
 class ScriptsTest(unittest.TestCase):
