@@ -33,6 +33,8 @@ from tests.papers import tasks
 from tests.papers.description import Run
 from tests.papers.local_optimizers import LocalOptimizers
 
+# Of a machine that has other things to do.
+_CONNECT_SECONDS = 300.0
 _COMPARED_EVERY = 250
 # Of a job's rounds: the last ones, whose mean is its training loss.
 _LAST_PART = 0.05
@@ -119,7 +121,8 @@ class Ranks:
         self._workers: list[agg.Worker] = self._crew(lambda rank: agg.Worker(
             {name: torch.from_numpy(array.copy())
              for name, array in initial.items()},
-            address, rank, mode=mode, tune_malloc=1))[:]
+            address, rank, mode=mode, tune_malloc=1,
+            connect_timeout=_CONNECT_SECONDS))[:]
         # What each rank pulled last.
         self._pulled: list[dict[str, torch.Tensor]] = []
 
