@@ -27,6 +27,9 @@ _SEEDS = 3
 # No deviation of 3 seeds is taken for less than this part of the mean: the
 # numbers are printed with 3 or 4 digits.
 _LEAST = 2e-4
+# An accuracy below it is of a run that did not train. (Losses fail by not being
+# finite.)
+_BAD = 0.5
 # Medians without a range agree up to this factor.
 _FACTOR = 1.1
 
@@ -81,8 +84,8 @@ def _apart(ours: Cell, theirs: Any) -> str:
 
 def _means(ours: Cell, mean: float, deviation: Optional[float], seeds: int
            ) -> str:
-    # What guesses is no accuracy to compare; what merely is bad is one.
-    if ours.failures:
+    # Where theirs is a good one, a seed that fails is no number to average.
+    if ours.failures and (mean > _BAD or "not finite" in ours.failed):
         return f"{ours.failures} of {len(ours.values)} fail"
     if not ours.finite:
         return "there is no value"

@@ -106,6 +106,8 @@ class FindingsTest(unittest.TestCase):
         self.assertEqual(["3 of 3 fail"], self.found(
             [None] * 3, [.8, .01], "not finite"))
         self.assertEqual([], self.found([None] * 3, {"failed": 2}, "guesses"))
+        # Not trained there, and not here: numbers like others.
+        self.assertEqual([], self.found([.1, .3, .2], [.21, .02], "guesses"))
         self.assertEqual(["0 of 3 fail, 3 there"],
                          self.found([.8, .8, .8], {"failed": 3}))
 
