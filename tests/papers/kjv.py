@@ -29,9 +29,14 @@ _COMPRESS = b"\x1f\x9d\x90"  # block mode, codes of up to 16 bits
 _SIZES, _OFFSETS = 0x54, 0x5c
 
 # Of the characters' text: the first ones of the Bible, without the names of
-# verses. The last two parts of 5% each are held out.
+# verses.
 CHARACTERS = 1_206_000
-_TRAINED_ON, _VALIDATED_BY = .9, .95
+# Text is cut into pieces of so many characters or verses. Of each 20 pieces the
+# 10th is for validation and the last for the test, so that what is held out is
+# of all books: the last books alone are of another kind.
+_CHARACTERS_PIECE, _VERSES_PIECE = 6030, 100
+_PIECES, _VALIDATION, _TEST = 20, 9, 19
+PARTS = ("train", "validation", "test")
 # A word is of the vocabulary if the whole text has it so often.
 LEAST_COUNT = 5
 
@@ -73,7 +78,8 @@ def characters() -> tuple[dict[str, np.ndarray], str]:
     number = np.zeros(128, np.uint8)
     number[[ord(symbol) for symbol in symbols]] = range(len(symbols))
     stream = number[np.frombuffer(text[:CHARACTERS].encode("ascii"), np.uint8)]
-    return _split(stream), symbols
+    part = _part_of(CHARACTERS, _CHARACTERS_PIECE)
+    return {name: stream[part == name] for name in PARTS}, symbols
 
 
 @functools.lru_cache(maxsize=1)
@@ -93,18 +99,16 @@ def words() -> tuple[dict[str, list[np.ndarray]], np.ndarray]:
     numbered = [np.array([number[word] for word in verse if word in number],
                          np.int32) for verse in texts]
     counts = np.array([counted[word] for word in kept], np.int64)
-    ends = np.cumsum([len(verse) for verse in numbered])
-    first, second = np.searchsorted(
-        ends, [_TRAINED_ON * ends[-1], _VALIDATED_BY * ends[-1]])
-    return {"train": numbered[:first], "validation": numbered[first:second],
-            "test": numbered[second:]}, counts
+    part = _part_of(len(numbered), _VERSES_PIECE)
+    return {name: [verse for verse, mine in zip(numbered, part == name) if mine]
+            for name in PARTS}, counts
 
 
-def _split(stream: np.ndarray) -> dict[str, np.ndarray]:
-    first, second = (int(share * len(stream))
-                     for share in (_TRAINED_ON, _VALIDATED_BY))
-    return {"train": stream[:first], "validation": stream[first:second],
-            "test": stream[second:]}
+def _part_of(length: int, piece: int) -> np.ndarray:
+    """The part that each position is of."""
+    place = np.arange(length) // piece % _PIECES
+    return np.select([place == _VALIDATION, place == _TEST],
+                     ["validation", "test"], "train")
 
 
 def pairs(part: list[np.ndarray], window: int, random: np.random.Generator

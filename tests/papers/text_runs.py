@@ -41,11 +41,11 @@ _RULES = {"single": ("mean", "gradient"), "mean": ("mean", "gradient"),
           "sum_delta": ("sum", "delta"), "adasum_delta": ("adasum", "delta")}
 # Powers of two.
 _GRIDS: dict[str, tuple[float, ...]] = {
-    "transformer/adam/single": (.001, .002, .004),
-    "transformer/adam/mean": (.004, .008, .016),
+    "transformer/adam/single": (.002, .004, .008),
+    "transformer/adam/mean": (.008, .016, .032),
     "transformer/adam/sum_delta": (.0005, .001, .002),
-    "transformer/adam/adasum_delta": (.001, .002, .004),
-    "transformer/lamb/single": (.002, .004, .008),
+    "transformer/adam/adasum_delta": (.002, .004, .008),
+    "transformer/lamb/single": (.004, .008, .016),
     "transformer/lamb/mean": (.008, .016, .032),
     "transformer/lamb/adasum_delta": (.004, .008, .016),
     "word2vec/single": (.05, .1, .2),

@@ -33,7 +33,7 @@ def _pairs(which: str) -> np.ndarray:
     """A word's reach is drawn once for all runs, so that these are the same
     examples in each."""
     parts, _ = kjv.words()
-    order = ("train", "validation", "test").index(which)
+    order = kjv.PARTS.index(which)
     return kjv.pairs(parts[which], WINDOW,
                      streams.stream(_SCORED_SEED, streams.DATA, order))
 
