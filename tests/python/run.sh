@@ -31,7 +31,8 @@ fi
 AGG_BIN=$(realpath "$1")
 AGG_SERVER=$AGG_BIN/server/agg_server
 AGG_LIBRARY=$AGG_BIN/worker_client/c/libagg.so
-export AGG_BIN AGG_SERVER AGG_LIBRARY
+AGG_REPORT=$AGG_BIN/server/tools/agg_report
+export AGG_BIN AGG_SERVER AGG_LIBRARY AGG_REPORT
 [[ -x $AGG_SERVER && -e $AGG_LIBRARY ]] ||
   fail "$AGG_SERVER and $AGG_LIBRARY are not both there; build them"
 
