@@ -6,7 +6,7 @@ import math
 import statistics
 from typing import Sequence
 
-from tests.papers.cells import Cell, compare, number
+from tests.papers.cells import Cell, compare, difference, number
 from tests.papers.script import (DOES_NOT, HOLDS, IN_PART, NOT_TRIED, Cells,
                                  Claim, Series)
 
@@ -41,16 +41,21 @@ def _row(cells: Cells, model: str, arm: str) -> str:
 
 def keeps_quality(cells: Cells, _: Series) -> Verdict:
     """No cell of AdaScale is clearly worse than one worker."""
-    found, words = [], []
+    found, words, below = [], [], []
     for model, name in _MODELS.items():
         one = cells[f"{model}/one/1"]
         for ranks in _sizes(cells):
-            found.append(
-                compare(cells[f"{model}/adascale/{ranks}"], one) >= 0)
+            ours = cells[f"{model}/adascale/{ranks}"]
+            found.append(compare(ours, one) >= 0)
+            if not found[-1]:
+                apart, error = difference(ours, one)
+                below.append(f"below: {name} at S = {ranks} by "
+                             f"{number(-apart)}, {-apart / error:.1f} "
+                             "standard errors")
         words.append(f"{name} {_row(cells, model, 'adascale')} at S = "
                      + ", ".join(map(str, _sizes(cells)))
                      + f"; one worker {number(one.mean)}")
-    return _each(found), "; ".join(words)
+    return _each(found), "; ".join(words + below)
 
 
 def _against(cells: Cells, arm: str, sizes: Sequence[int]) -> Verdict:

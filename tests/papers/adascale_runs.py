@@ -107,7 +107,7 @@ def first(quick: bool) -> Runs:
 
 def tuned_grid(quick: bool) -> tuple[float, ...]:
     """Factors on one worker's rate."""
-    return (2., 4.) if quick else (4., 8., 16.)
+    return (2., 4.) if quick else (2., 4., 8., 16.)
 
 
 def most(quick: bool) -> int:
