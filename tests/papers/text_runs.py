@@ -47,7 +47,7 @@ _GRIDS: dict[str, tuple[float, ...]] = {
     "transformer/adam/adasum_delta": (.002, .004, .008),
     "transformer/lamb/single": (.004, .008, .016),
     "transformer/lamb/mean": (.008, .016, .032),
-    "transformer/lamb/adasum_delta": (.004, .008, .016),
+    "transformer/lamb/adasum_delta": (.002, .004, .008, .016),
     "word2vec/single": (.05, .1, .2),
     "word2vec/mean": (.4, .8, 1.6),
     "word2vec/adasum": (.05, .1, .2),
