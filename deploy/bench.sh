@@ -39,19 +39,8 @@ if [ -z "${HOME:-}" ] || [ ! -w "$HOME" ]; then
 fi
 
 # gloo comes with PyTorch. What PyPI has works without a GPU.
-venv=${XDG_CACHE_HOME:-$HOME/.cache}/agg_server_bench/venv
-if [ ! -e "$venv/complete" ] && [ -z "$quick" ]; then
-  echo "Installing PyTorch into $venv (some 6 GB) ..." >&2
-  if /usr/bin/python3 -m venv "$venv" >&2 &&
-    "$venv/bin/pip" install --quiet --disable-pip-version-check \
-      torch numpy >&2 && "$venv/bin/python" -c 'import torch' >&2; then
-    touch "$venv/complete"
-  else
-    echo "deploy/bench.sh: PyTorch cannot be installed (output above)" >&2
-  fi
-fi
-torch_python=
-[ ! -e "$venv/complete" ] || torch_python=$venv/bin/python
+torch_python=$("$root/deploy/torch_venv.sh" ${quick:+--there}) ||
+  echo "deploy/bench.sh: without PyTorch there is no gloo" >&2
 
 run_bazel() {
   # shellcheck disable=SC2086  # One word, or none.

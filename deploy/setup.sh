@@ -8,6 +8,7 @@
 #                            also Prometheus, as a program: no service of it is
 #                            started or enabled; and `ip`, for the tests that
 #                            make network namespaces
+#   deploy/setup.sh --papers also the data of the papers' experiments
 #   deploy/setup.sh --list   print the list (with the other flags: theirs, too),
 #                            do nothing
 #
@@ -68,15 +69,21 @@ monitoring_packages="
   prometheus
 "
 
+papers_packages="
+  bible-kjv-text
+  dataset-fashion-mnist
+"
+
 list_only=0
 packages=$base_packages
 for argument in "$@"; do
   case $argument in
     --dev) packages="$packages $dev_packages" ;;
     --monitoring) packages="$packages $monitoring_packages" ;;
+    --papers) packages="$packages $papers_packages" ;;
     --list) list_only=1 ;;
     *)
-      echo "usage: deploy/setup.sh [--dev] [--monitoring] [--list]" >&2
+      echo "usage: deploy/setup.sh [--dev] [--monitoring] [--papers] [--list]" >&2
       exit 2
       ;;
   esac

@@ -21,7 +21,8 @@
 #   k8s        the deployment's tests, with the tools that they need
 #   foreign    a Python client of other origin against agg_server (from PyPI it
 #              takes gRPC, once)
-#   python     the Python package with PyTorch (from PyPI it takes PyTorch, once)
+#   python     the Python package with PyTorch (from PyPI it takes PyTorch, once),
+#              and tiny runs of the papers' experiments
 #   sdk        the client in a Bazel workspace of a user's, the Debian packages in
 #              a fresh Debian (from Debian it takes one, once; as root)
 #   frameworks the package with trainers, JAX, Ray, torchft, TensorFlow and other
@@ -256,6 +257,7 @@ setup_options=()
 [[ $cells =~ (clang|fuzz|format|lint|k8s|frameworks|sdk|tidy) ]] && setup_options=(--dev)
 # What a test would be skipped without.
 [[ $cells =~ gcc|k8s ]] && setup_options+=(--monitoring)
+[[ $cells =~ python ]] && setup_options+=(--papers)
 if deploy/setup.sh "${setup_options[@]}"; then
   for cell in $cells; do
     run_cell "$cell"

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Tests the Python package with torch, and once more what needs numpy alone; the
-# last line is `N passed, N failed[, N skipped]`.
+# Tests the Python package with torch, what needs numpy alone once more, and the
+# papers' experiments; the last line is `N passed, N failed[, N skipped]`.
 #
 #   tests/python/run.sh BAZEL_BIN [TEST...]
 #   tests/python/run.sh --frameworks BAZEL_BIN [TEST...]
 #
 # BAZEL_BIN has agg_server, libagg.so and the tools; TEST is
 # tests.python.torch.worker_test, say. Needs python3-venv and, once, PyPI (some
-# 6 GB): the environment is the one of deploy/bench.sh.
+# 6 GB): the environment is the one of deploy/torch_venv.sh.
 #
 # --frameworks tests the package with frameworks/requirements.txt instead, in an
 # environment of its own (once 2.4 GB more) that uses the other one's torch.
@@ -21,7 +21,7 @@ fail() {
   exit 1
 }
 
-suites="tests/python tests/python/torch"
+suites="tests/python tests/python/torch tests/papers"
 if [[ ${1:-} == --frameworks ]]; then
   suites=tests/python/frameworks
   shift
@@ -31,51 +31,37 @@ fi
 AGG_BIN=$(realpath "$1")
 AGG_SERVER=$AGG_BIN/server/agg_server
 AGG_LIBRARY=$AGG_BIN/worker_client/c/libagg.so
-export AGG_BIN AGG_SERVER AGG_LIBRARY
+AGG_REPORT=$AGG_BIN/server/tools/agg_report
+export AGG_BIN AGG_SERVER AGG_LIBRARY AGG_REPORT
 [[ -x $AGG_SERVER && -e $AGG_LIBRARY ]] ||
   fail "$AGG_SERVER and $AGG_LIBRARY are not both there; build them"
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/agg_server_bench
-venv=$cache/venv
-
-# install VENV PACKAGE...
-install() {
-  "$1/bin/pip" install --quiet --disable-pip-version-check "${@:2}" >&2
-}
-
-make_venv() {
-  [[ -e $venv/complete ]] ||
-    { /usr/bin/python3 -m venv "$venv" && install "$venv" torch numpy &&
-      "$venv/bin/python" -c 'import torch' >&2 && touch "$venv/complete"; }
-  # deploy/bench.sh, which may have made it, needs none.
-  [[ -x $venv/bin/mypy ]] || install "$venv" mypy==2.4.1 ||
-    echo "mypy cannot be installed" >&2
-}
 
 make_frameworks() {
   [[ -e $frameworks/complete ]] && return
   local requirements=$root/tests/python/frameworks/requirements.txt
   # Its torch is the other environment's.
   /usr/bin/python3 -m venv --clear "$frameworks" &&
-    "$venv/bin/python" -c 'import site; print(site.getsitepackages()[0])' \
+    "$python" -c 'import site; print(site.getsitepackages()[0])' \
       >"$("$frameworks/bin/python" -c \
         'import site; print(site.getsitepackages()[0])')/torch.pth" &&
-    install "$frameworks" -r "$requirements" && touch "$frameworks/complete"
+    "$frameworks/bin/pip" install --quiet --disable-pip-version-check \
+      -r "$requirements" >&2 && touch "$frameworks/complete"
 }
 
-# Another run may make them at the same time.
-mkdir -p "$cache" && exec 9>"$cache/lock" && flock 9
-make_venv
-python=$venv/bin/python
+python=$("$root/deploy/torch_venv.sh" mypy==2.4.1 matplotlib) ||
+  fail "no environment with torch in $cache"
 if [[ $suites == */frameworks ]]; then
   frameworks=$cache/frameworks_$(
     sha256sum "$root/tests/python/frameworks/requirements.txt" | cut -c 1-12)
+  # Another run may make it at the same time.
+  exec 9>"$cache/lock" && flock 9
   make_frameworks
+  exec 9>&-
   python=$frameworks/bin/python
+  [[ -e $frameworks/complete ]] || fail "no environment with the frameworks in $cache"
 fi
-exec 9>&-
-[[ -e ${python%/bin/python}/complete ]] ||
-  fail "no environment with torch, or with the frameworks, in $cache"
 
 cd "$root" || exit 1
 tests=("${@:2}")

@@ -1,0 +1,202 @@
+"""What the Adasum paper claims, in words of our own, and how it is judged."""
+
+from __future__ import annotations
+
+from typing import Optional, Sequence
+
+from tests.papers.cells import Cell, compare, number
+from tests.papers.script import (DOES_NOT, HOLDS, IN_PART, NOT_TRIED, Cells,
+                                 Claim, Series)
+
+_PAPER = "Adasum"
+# Starts below, ends above: parallel at first, then orthogonal.
+_LOW, _HIGH = .5, .75
+
+_OPTIMIZERS = {"sgd": "momentum SGD", "adam": "Adam"}
+
+Verdict = tuple[str, str]
+
+
+def _each(found: Sequence[bool]) -> str:
+    """NOT_TRIED where there is nothing to judge: the runs were too short."""
+    if not found:
+        return NOT_TRIED
+    if all(found):
+        return HOLDS
+    return IN_PART if any(found) else DOES_NOT
+
+
+def _sizes(cells: Cells, opt: str) -> list[int]:
+    return sorted({int(name.split("/")[2]) for name in cells
+                   if name.startswith(f"{opt}/mean/")})
+
+
+def _against(cells: Cells, opt: str, ours: str, theirs: str,
+             sign: int = 1) -> Verdict:
+    """Two of "rule/which" at each size: ours is clearly better (sign 1), or
+    not clearly worse (sign 0)."""
+    found, words = [], []
+    for ranks in _sizes(cells, opt):
+        pair = []
+        for side in (ours, theirs):
+            rule, which = side.split("/")
+            pair.append(cells[f"{opt}/{rule}/{ranks}/{which}"])
+        found.append(compare(*pair) >= sign)
+        words.append(f"S = {ranks}: {pair[0].text()} against "
+                     f"{pair[1].text()}")
+    return _each(found), f"{_OPTIMIZERS[opt]}: " + "; ".join(words)
+
+
+def _both(*verdicts: Verdict) -> Verdict:
+    """One of several settings, each in words of its own."""
+    words = [word for word, _ in verdicts]
+    word = words[0] if len(set(words)) == 1 else IN_PART
+    return word, ". ".join(why for _, why in verdicts)
+
+
+def beats_untuned(cells: Cells, _: Series) -> Verdict:
+    return _both(
+        _against(cells, "sgd", "adasum/one", "mean/one"),
+        _against(cells, "adam", "adasum_delta/one", "mean/one"))
+
+
+def beats_tuned_mean(cells: Cells, _: Series) -> Verdict:
+    return _both(
+        _against(cells, "sgd", "adasum/one", "mean/tuned"),
+        _against(cells, "adam", "adasum_delta/one", "mean/tuned"))
+
+
+def needs_no_tuning(cells: Cells, _: Series) -> Verdict:
+    return _both(
+        _against(cells, "sgd", "adasum/one", "adasum/tuned", 0),
+        _against(cells, "adam", "adasum_delta/one", "adasum_delta/tuned", 0))
+
+
+def sum_diverges(cells: Cells, _: Series) -> Verdict:
+    """At one worker's rate, in most seeds."""
+    found, words = [], []
+    for ranks in _sizes(cells, "sgd"):
+        there = cells[f"sgd/sum/{ranks}/one"]
+        found.append(2 * there.failures > len(there.values))
+        words.append(f"S = {ranks}: {there.text()}")
+    return _each(found), "; ".join(words)
+
+
+def reaches_one(cells: Cells, _: Series) -> Verdict:
+    """As many passes give what one worker gets."""
+    found, words = [], []
+    for opt, rule in (("sgd", "adasum"), ("adam", "adasum_delta")):
+        one = cells[f"{opt}/single/1"]
+        words.append(f"{_OPTIMIZERS[opt]}: one worker {number(one.mean)}")
+        for ranks in _sizes(cells, opt):
+            there = cells[f"{opt}/{rule}/{ranks}/one"]
+            found.append(compare(there, one) >= 0)
+            words.append(f"S = {ranks} {number(there.mean)}")
+    return _each(found), ", ".join(words)
+
+
+def _every_seed(cell: Cell) -> bool:
+    return len(cell.finite) == len(cell.values)
+
+
+def _least_size(cells: Cells, opt: str) -> Optional[int]:
+    sizes = [int(name.split("/")[3]) for name in cells
+             if name.startswith(f"epochs/{opt}/mean/")]
+    return min(sizes, default=None)
+
+
+def reaches_target(cells: Cells, _: Series) -> Verdict:
+    """At one worker's constant rate, where the mean does not."""
+    found, words = [], []
+    for opt, name in _OPTIMIZERS.items():
+        ranks = _least_size(cells, opt)
+        mean, deltas, one = (cells[f"epochs/{opt}/{rest}"] for rest in (
+            f"mean/{ranks}", f"adasum_delta/{ranks}", "single/1"))
+        if not one.finite:
+            continue
+        found.append(_every_seed(deltas) and not _every_seed(mean))
+        words.append(
+            f"{name}, S = {ranks}: one worker {one.mean:.1f} passes, deltas "
+            + (f"{deltas.mean:.1f}" if deltas.finite else "never") + ", mean "
+            + (f"{mean.mean:.1f}" if mean.finite else "never"))
+    return _each(found), "; ".join(words)
+
+
+def _models(series: Series, push: str) -> list[tuple[str, list[float]]]:
+    """Of whole models, without gaps."""
+    return [(name, values) for name, values in series.items()
+            if name.startswith("orthogonality/") and name.count("/") == 3
+            and name.split("/")[2] == push and None not in values
+            and len(values) >= 20]
+
+
+def _spans(series: Series, values: Sequence[float]
+           ) -> list[tuple[float, float]]:
+    """(before, after) each fall of the rate."""
+    at = [round(share * len(values)) for share in series["decays"]]
+    return [(values[span - 1], values[span]) for span in at]
+
+
+def becomes_orthogonal(_: Cells, series: Series) -> Verdict:
+    found, words = [], []
+    for push in ("gradient", "delta"):
+        for name, values in _models(series, push):
+            found.append(values[0] < _LOW and values[-1] > _HIGH)
+            words.append(f"{name.split('/', 1)[1]}: {number(values[0], 2)} to "
+                         f"{number(values[-1], 2)}")
+    return _each(found), "; ".join(words)
+
+
+def drops_at_decay(_: Cells, series: Series) -> Verdict:
+    """With deltas and with gradients."""
+    found, words = [], []
+    for push in ("delta", "gradient"):
+        for name, values in _models(series, push):
+            pairs = _spans(series, values)
+            found += [after < before for before, after in pairs]
+            words.append(name.split("/", 1)[1] + ": " + ", ".join(
+                f"{number(before, 2)} to {number(after, 2)}"
+                for before, after in pairs))
+    return _each(found), "; ".join(words)
+
+
+def each_layer_rises(_: Cells, series: Series) -> Verdict:
+    """Of the CNN, with deltas: each tensor from the first span to the last."""
+    found, words = [], []
+    for name, values in series.items():
+        if (name.startswith("orthogonality/cnn/delta/")
+                and name.count("/") > 3 and None not in values
+                and len(values) >= 20):
+            found.append(values[-1] > values[0])
+            words.append(f"{name.split('/', 4)[4]} {number(values[0], 2)} to "
+                         f"{number(values[-1], 2)}")
+    return _each(found), ", ".join(words)
+
+
+CLAIMS = [
+    Claim(_PAPER, "At one worker's learning rate, without tuning, it is better "
+          "than averaging.", beats_untuned),
+    Claim(_PAPER, "It is better than averaging with a rate tuned for that "
+          "number of workers.", beats_tuned_mean),
+    Claim(_PAPER, "One worker's learning rate is its own best: there is "
+          "nothing to tune.", needs_no_tuning),
+    Claim(_PAPER, "Summing diverges at one worker's rate.", sum_diverges),
+    Claim(_PAPER, "In as many passes it reaches what one worker, in sequence, "
+          "reaches.", reaches_one,
+          needed="More passes: as many examples in S times fewer steps are "
+          "few steps here (54 at S = 64)."),
+    Claim(_PAPER, "At a constant rate it reaches a given accuracy where "
+          "averaging does not.", reaches_target),
+    Claim(_PAPER, "Gradients of workers are nearly parallel at first, and "
+          "become orthogonal as training goes on.", becomes_orthogonal),
+    Claim(_PAPER, "Each layer does.", each_layer_rises),
+    Claim(_PAPER, "Orthogonality falls where the learning rate does.",
+          drops_at_decay),
+    Claim(_PAPER, "BERT-Large trains in fewer iterations, with batches that "
+          "averaging cannot use; ResNet-50 reaches its accuracy at larger "
+          "batches.", needed="Those data, and GPUs; section 4 has a small "
+          "language model."),
+    Claim(_PAPER, "It costs little more time than a plain all-reduce.",
+          needed="A machine for each worker; deploy/bench.sh times the "
+          "server's rules."),
+]

@@ -1,0 +1,119 @@
+"""What the work on Adasum claims of language models and word2vec, in words of
+our own, and how it is judged. Less is better."""
+
+from __future__ import annotations
+
+from tests.papers.cells import Cell, compare
+from tests.papers.script import (DOES_NOT, HOLDS, IN_PART, Cells, Claim,
+                                 Series)
+
+_PAPER = "Adasum"
+
+Verdict = tuple[str, str]
+
+
+def _find(cells: Cells, name: str) -> Cell:
+    """"word2vec/mean//tuned": with any number of workers."""
+    first, last = name.split("//")
+    return next(it for key, it in cells.items()
+                if key.startswith(first + "/") and key.endswith("/" + last))
+
+
+def _short(cell: Cell) -> str:
+    if cell.failures == len(cell.values):
+        return "diverges"
+    return cell.text(3)
+
+
+def _pair(cells: Cells, ours: str, theirs: str) -> tuple[int, str]:
+    """1, 0, -1 as compare(), and the numbers."""
+    pair = [_find(cells, name) for name in (ours, theirs)]
+    return compare(*pair), f"{_short(pair[0])} against {_short(pair[1])}"
+
+
+def _rule(model: str) -> str:
+    return model + ("/adasum" if model == "word2vec" else "/adasum_delta")
+
+
+def _beats_tuned_mean(cells: Cells, model: str, name: str) -> Verdict:
+    """At one worker's rate. A tie is not better."""
+    sign, words = _pair(cells, f"{_rule(model)}//one", f"{model}/mean//tuned")
+    return HOLDS if sign > 0 else DOES_NOT, f"{name}: {words}"
+
+
+def adam_beats_tuned_mean(cells: Cells, _: Series) -> Verdict:
+    return _beats_tuned_mean(cells, "transformer/adam", "Adam")
+
+
+def lamb_beats_tuned_mean(cells: Cells, _: Series) -> Verdict:
+    return _beats_tuned_mean(cells, "transformer/lamb", "LAMB")
+
+
+def word2vec_beats_tuned_mean(cells: Cells, _: Series) -> Verdict:
+    return _beats_tuned_mean(cells, "word2vec", "word2vec")
+
+
+def _all(found: list[tuple[bool, str]]) -> Verdict:
+    signs = [it for it, _ in found]
+    word = HOLDS if all(signs) else IN_PART if any(signs) else DOES_NOT
+    return word, "; ".join(words for _, words in found)
+
+
+_MODELS = {"transformer/adam": "Adam", "transformer/lamb": "LAMB",
+           "word2vec": "word2vec"}
+
+
+def needs_no_tuning(cells: Cells, _: Series) -> Verdict:
+    """A rate of its own is not clearly better."""
+    found = []
+    for model, name in _MODELS.items():
+        sign, words = _pair(cells, f"{_rule(model)}//one",
+                            f"{_rule(model)}//tuned")
+        found.append((sign >= 0, f"{name}: {words} tuned"))
+    return _all(found)
+
+
+def beats_untuned(cells: Cells, _: Series) -> Verdict:
+    """The mean at one worker's rate."""
+    found = []
+    for model, name in _MODELS.items():
+        sign, words = _pair(cells, f"{_rule(model)}//one", f"{model}/mean//one")
+        found.append((sign > 0, f"{name}: {words}"))
+    return _all(found)
+
+
+def sum_diverges(cells: Cells, _: Series) -> Verdict:
+    """Or is clearly worse than Adasum, at one worker's rate."""
+    sign, words = _pair(cells, "word2vec/adasum//one", "word2vec/sum//one")
+    return HOLDS if sign > 0 else DOES_NOT, f"word2vec: {words}"
+
+
+def reaches_one_worker(cells: Cells, _: Series) -> Verdict:
+    """Not clearly worse than one worker after as many examples."""
+    found = []
+    for model, name in _MODELS.items():
+        sign, words = _pair(cells, f"{_rule(model)}//one", f"{model}/single//1")
+        found.append((sign >= 0, f"{name}: {words}"))
+    return _all(found)
+
+
+CLAIMS = [
+    Claim(_PAPER, "A language model with Adam: at one worker's rate, Adasum "
+          "beats even the mean at a rate of its own.", adam_beats_tuned_mean),
+    Claim(_PAPER, "So it does with LAMB (the paper's BERT).",
+          lamb_beats_tuned_mean,
+          needed="BERT's size, batches and data."),
+    Claim(_PAPER, "word2vec with 32 workers: the same.",
+          word2vec_beats_tuned_mean),
+    Claim(_PAPER, "At one worker's rate, Adasum is better than the mean.",
+          beats_untuned),
+    Claim(_PAPER, "One worker's rate is Adasum's own best.", needs_no_tuning),
+    Claim(_PAPER, "The sum at one worker's rate fails on word2vec.",
+          sum_diverges),
+    Claim(_PAPER, "With Adasum, many workers get as far as one does with the "
+          "same examples.", reaches_one_worker,
+          needed="More passes: one worker makes 16 or 32 times the steps here."),
+    Claim(_PAPER, "BERT-Large reaches its quality with fewer examples, at "
+          "batches that LAMB alone cannot use.",
+          needed="BERT-Large, its data, and 64 GPUs or more."),
+]
