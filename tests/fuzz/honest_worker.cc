@@ -218,9 +218,11 @@ bool HonestWorker::Pull(uint64_t version, Tensors* tensors) {
 
 void HonestWorker::CheckStep(const Tensors& before,
                              const Tensors& after) const {
+  // Rows that are left out may still be in some of the tensors (P43).
+  const bool partial = job_.pipelined() && !outcome_.excluded_ranks().empty();
   const bool alone = outcome_.kind() == v1::RoundOutcome::APPLIED &&
                      outcome_.ranks_size() == 1 && outcome_.ranks(0) == kRank &&
-                     outcome_.included();
+                     outcome_.included() && !partial;
   const bool known = outcome_.combination().rule() == "mean" &&
                      outcome_.learning_rate() == kRate &&
                      outcome_.gain() == 1.0 && job_.push_dtype() != v1::I8 &&
