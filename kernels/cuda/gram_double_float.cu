@@ -86,8 +86,8 @@ __device__ __forceinline__ bool AllFit(uint32_t flags) {
 template <class Element>
 __global__ void __launch_bounds__(kPairThreads)
     DoubleFloatKernel(GramLaunch p, int num_tiles) {
-  __shared__ WarpSums shared;
-  __shared__ uint32_t shared_flags[kPairWarps];
+  WarpSums& shared = BlockShared<WarpSums>();
+  auto& shared_flags = BlockShared<uint32_t[kPairWarps]>();
   const int64_t chunk_index = blockIdx.x / num_tiles;
   const PairTile<Element> tile(p, p.chunks[chunk_index],
                                static_cast<int>(blockIdx.x % num_tiles));

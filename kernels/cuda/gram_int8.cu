@@ -109,7 +109,7 @@ __device__ __forceinline__ const float* ScalesOf(const GramLaunch& p, int row,
 template <class Sum>
 __global__ void __launch_bounds__(kPairThreads)
     Int8Kernel(GramLaunch p, int num_tiles) {
-  __shared__ WarpSums shared;
+  WarpSums& shared = BlockShared<WarpSums>();
   const int64_t chunk_index = blockIdx.x / num_tiles;
   const Chunk chunk = p.chunks[chunk_index];
   const PairTile<I8> tile(p, chunk, static_cast<int>(blockIdx.x % num_tiles));

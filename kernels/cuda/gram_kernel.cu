@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kThreads)
     TriangleKernel(GramLaunch p, int num_panels) {
   constexpr int kUnroll = GramUnroll(kTiles);
   constexpr int kPairs = kTiles * (kTiles + 1) / 2;
-  __shared__ double shared[kGramWarps][kPairs][kEntries];
+  auto& shared = BlockShared<double[kGramWarps][kPairs][kEntries]>();
   const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
   const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
   const int64_t chunk_index = blockIdx.x / num_panels;
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(kThreads)
 template <class Element>
 __global__ void __launch_bounds__(kThreads)
     RectangleKernel(GramLaunch p, int num_pairs) {
-  __shared__ double shared[kGramWarps][kRectanglePairs][kEntries];
+  auto& shared = BlockShared<double[kGramWarps][kRectanglePairs][kEntries]>();
   const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
   const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
   const int64_t chunk_index = blockIdx.x / num_pairs;

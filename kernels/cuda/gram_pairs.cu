@@ -24,7 +24,7 @@ constexpr int kThreads = 256;  // of a block of SumsKernel
 template <class Element>
 __global__ void __launch_bounds__(kPairThreads)
     PairsKernel(GramLaunch p, int num_tiles) {
-  __shared__ WarpSums shared;
+  WarpSums& shared = BlockShared<WarpSums>();
   const int64_t chunk_index = blockIdx.x / num_tiles;
   const PairTile<Element> tile(p, p.chunks[chunk_index],
                                static_cast<int>(blockIdx.x % num_tiles));

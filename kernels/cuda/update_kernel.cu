@@ -71,7 +71,7 @@ __device__ __forceinline__ NormSums SumsOfBlock(NormSums sums,
 // Block per chunk.
 template <class Element>
 __global__ void __launch_bounds__(kThreads) UpdateKernel(UpdateLaunch p) {
-  __shared__ Stage stage;
+  Stage& stage = BlockShared<Stage>();
   const Chunk chunk = p.chunks[blockIdx.x];
   const StepConstants constants = p.constants[chunk.slot];
   bool staged = false;
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kThreads) UpdateKernel(UpdateLaunch p) {
 // Block per chunk.
 template <class Element>
 __global__ void __launch_bounds__(kThreads) CombineKernel(UpdateLaunch p) {
-  __shared__ Stage stage;
+  Stage& stage = BlockShared<Stage>();
   const Chunk chunk = p.chunks[blockIdx.x];
   bool staged = false;
   for (int base = 0; base < chunk.num_elements; base += kPerBlock) {
@@ -125,8 +125,8 @@ __global__ void __launch_bounds__(kThreads) StepKernel(UpdateLaunch p) {
 template <class Element>
 __global__ void __launch_bounds__(kThreads)
     NormsKernel(UpdateLaunch p, double* partial) {
-  __shared__ Stage stage;
-  __shared__ double shared[kWarps][2];
+  Stage& stage = BlockShared<Stage>();
+  auto& shared = BlockShared<double[kWarps][2]>();
   const Chunk chunk = p.chunks[blockIdx.x];
   const StepConstants constants = p.constants[chunk.slot];
   NormSums own;

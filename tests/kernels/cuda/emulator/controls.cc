@@ -92,6 +92,7 @@ void BreakDevice(cudaError_t error) {
     stream->waiting.clear();
     stream->num_run = stream->num_enqueued;
   }
+  for (std::deque<Copy>& copies : TheState().copies) copies.clear();
 }
 
 cudaError_t TakeLaunchError() {

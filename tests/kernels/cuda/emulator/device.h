@@ -3,10 +3,13 @@
 // coroutines. What it cannot show: speed, and what a real memory system or
 // compiler does. What it does show: wrong indices (device memory ends at an
 // unmapped page), misaligned vector loads, barriers that not all threads reach
-// (an abort), missing barriers and missing stream order (as wrong results).
+// (an abort), missing barriers, stream order and shared memory that nobody has
+// written (as wrong results).
 //
 // Streams are lazy if wanted: work runs as late as synchronisation allows, so
-// that a missing wait meets stale data. Eager: at once.
+// that a missing wait meets stale data. Eager: at once. Two engines copy, one
+// to the device and one from it, each what it was given first, whatever the
+// streams: a copy brings all earlier ones of its direction with it.
 #ifndef AGG_TESTS_KERNELS_CUDA_EMULATOR_DEVICE_H_
 #define AGG_TESTS_KERNELS_CUDA_EMULATOR_DEVICE_H_
 
@@ -45,6 +48,11 @@ const LaneValues& WarpExchange(double first, double second);
 // odd blocks start their threads in descending order. REQUIRES: grid.z == 1.
 void RunGrid(dim3 grid, unsigned num_threads,
              const std::function<void()>& thread);
+
+// What shared memory is full of when a block begins.
+inline constexpr unsigned char kPoison = 0xff;
+// Of the block that runs, among all that ever ran; from 1 on.
+int64_t BlockNumber();
 
 // Adds work to a stream.
 void Enqueue(cudaStream_t stream, std::function<void()> work);
