@@ -23,9 +23,12 @@
 #undef __device__
 #undef __shared__
 #undef __launch_bounds__
+#undef __grid_constant__
 #define __global__
 #define __device__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
+// Threads share the kernel's parameters, and may take their addresses.
+#define __grid_constant__ &
 #define threadIdx (::agg::emulator::thread_index)
 #define blockIdx (::agg::emulator::block_index)
 #define __syncthreads() ::agg::emulator::BlockBarrier()
