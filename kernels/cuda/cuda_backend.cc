@@ -63,8 +63,9 @@ absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
   const absl::StatusOr<bool> double_float =
       cuda::WantsDoubleFloat(options.gram);
   if (!double_float.ok()) return double_float.status();
+  // What a driver that is too old for this binary's code refuses.
   if (absl::Status status = LoadKernels(*double_float); !status.ok()) {
-    return status;
+    return cuda::WithVersions(status);
   }
   absl::StatusOr<std::unique_ptr<cuda::CublasLibrary>> cublas =
       absl::NotFoundError("cuBLAS not wanted");

@@ -52,6 +52,21 @@ void SetDeviceBytes(int64_t num_bytes) {
   TheState().device_bytes = num_bytes;
 }
 
+void SetDriverVersion(int version) {
+  const Lock lock(TheState().mutex);
+  TheState().driver_version = version;
+}
+
+void FailLoading(cudaError_t error) {
+  const Lock lock(TheState().mutex);
+  TheState().loading = error;
+}
+
+cudaError_t LoadError() {
+  const Lock lock(TheState().mutex);
+  return TheState().loading;
+}
+
 void FailRegistering(cudaError_t error) {
   const Lock lock(TheState().mutex);
   TheState().registering = error;

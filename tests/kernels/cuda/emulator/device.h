@@ -65,6 +65,12 @@ void SetDeviceBytes(int64_t num_bytes);
 int64_t AllocatedDeviceBytes();
 // fp32 operations in the time of an fp64 one; default 2.
 void SetDoubleRatio(int ratio);
+// The driver's version, as cudaDriverGetVersion gives it; 0: there is none. An
+// older major version than the runtime's cannot serve it. Default: the
+// runtime's.
+void SetDriverVersion(int version);
+// What bringing a kernel to the device fails with from now on.
+void FailLoading(cudaError_t error);
 int64_t NumAllocations();  // so far, device and pinned
 
 // What registering host memory fails with from now on; cudaSuccess: it works.
@@ -94,6 +100,7 @@ int64_t NumFailures();
 // `error` from now on. cudaSuccess: works again.
 void BreakDevice(cudaError_t error);
 
+cudaError_t LoadError();  // as FailLoading says
 // For launchers: what the launch has come to; not cudaSuccess: do not run it.
 cudaError_t TakeLaunchError();
 

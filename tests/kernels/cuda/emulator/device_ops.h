@@ -149,7 +149,7 @@ T& BlockShared() {
 
 template <class... Parameters>
 cudaError_t LoadKernel(void (* /*kernel*/)(Parameters...)) {
-  return cudaSuccess;
+  return emulator::LoadError();
 }
 
 template <class... Parameters, class... Arguments>

@@ -57,6 +57,8 @@ struct State {
   std::map<void*, size_t> pinned_memory;
   std::map<void*, size_t> registered_memory;
   cudaError_t registering = cudaSuccess;  // what cudaHostRegister returns
+  cudaError_t loading = cudaSuccess;
+  int driver_version = CUDART_VERSION;
   int64_t staged_bytes = 0;
   std::set<CUstream_st*> streams;
   // To and from the device: what each engine has to copy, in that order.
