@@ -63,7 +63,6 @@ absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
   const absl::StatusOr<bool> double_float =
       cuda::WantsDoubleFloat(options.gram);
   if (!double_float.ok()) return double_float.status();
-  // What a driver that is too old for this binary's code refuses.
   if (absl::Status status = LoadKernels(*double_float); !status.ok()) {
     return cuda::WithVersions(status);
   }
