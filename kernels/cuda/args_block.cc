@@ -1,5 +1,5 @@
-// Arguments are written into pinned memory, so that the copy need not wait
-// for the host. Begin waits until the last copy has read them.
+// With one address space, what cudaHostAlloc gives is the device's address of
+// the pinned memory, too: kernels read it over the bus.
 #include "kernels/cuda/args_block.h"
 
 #include "kernels/cuda/cuda_status.h"
@@ -7,27 +7,25 @@
 namespace agg::cuda {
 
 absl::StatusOr<ArgsBlock> ArgsBlock::Make() {
-  absl::StatusOr<PinnedMemory> host = AllocatePinned(kArgsBytes);
-  if (!host.ok()) return host.status();
-  absl::StatusOr<DeviceMemory> device = AllocateDevice(kArgsBytes);
-  if (!device.ok()) return device.status();
-  absl::StatusOr<Event> uploaded = MakeEvent();
-  if (!uploaded.ok()) return uploaded.status();
-  return ArgsBlock(*std::move(host), *std::move(device), *std::move(uploaded));
+  absl::StatusOr<PinnedMemory> pinned = AllocatePinned(kArgsBytes);
+  if (!pinned.ok()) return pinned.status();
+  absl::StatusOr<Event> read = MakeEvent();
+  if (!read.ok()) return read.status();
+  return ArgsBlock(*std::move(pinned), *std::move(read));
 }
 
 absl::Status ArgsBlock::Begin() {
-  // An event that was never recorded counts as complete.
-  AGG_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(uploaded_.get()));
+  if (is_marked_) {
+    AGG_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(read_.get()));
+    is_marked_ = false;
+  }
   num_bytes_ = 0;
   return absl::OkStatus();
 }
 
-absl::Status ArgsBlock::Upload(cudaStream_t stream) {
-  AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(device_.get(), host_.get(),
-                                           static_cast<size_t>(num_bytes_),
-                                           cudaMemcpyHostToDevice, stream));
-  AGG_RETURN_IF_CUDA_ERROR(cudaEventRecord(uploaded_.get(), stream));
+absl::Status ArgsBlock::MarkRead(cudaStream_t stream) {
+  AGG_RETURN_IF_CUDA_ERROR(cudaEventRecord(read_.get(), stream));
+  is_marked_ = true;
   return absl::OkStatus();
 }
 

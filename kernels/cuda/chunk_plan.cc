@@ -12,23 +12,12 @@ constexpr int64_t RoundUp(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-int64_t ChunksOf(int64_t num_elements) {
-  return (num_elements + kChunkElements - 1) / kChunkElements;
-}
-
 // Adds elements [begin, begin + num_elements) of range `r` as a slot.
 void AddSlot(int64_t r, int64_t begin, int64_t num_elements, Wave* wave) {
-  const auto slot = static_cast<int32_t>(wave->slot_ranges.size());
   wave->slot_ranges.push_back(r);
-  wave->slot_begins.push_back(static_cast<int32_t>(wave->chunks.size()));
-  for (int64_t done = 0; done < num_elements; done += kChunkElements) {
-    Chunk chunk;
-    chunk.begin = begin + done;
-    chunk.num_elements =
-        static_cast<int32_t>(std::min(kChunkElements, num_elements - done));
-    chunk.slot = slot;
-    wave->chunks.push_back(chunk);
-  }
+  wave->slots.push_back({begin, static_cast<int32_t>(num_elements),
+                         static_cast<int32_t>(wave->num_chunks)});
+  wave->num_chunks += NumChunks(num_elements);
 }
 
 }  // namespace
@@ -46,9 +35,7 @@ std::vector<Wave> PlanWaves(absl::Span<const ElementRange> ranges,
       // Even the rest of a range longer than a wave goes whole: where pieces
       // begin and end must not depend on what else the wave holds.
       if (waves.empty() ||
-          static_cast<int64_t>(waves.back().chunks.size()) +
-                  ChunksOf(num_elements) >
-              max_chunks ||
+          waves.back().num_chunks + NumChunks(num_elements) > max_chunks ||
           static_cast<int64_t>(waves.back().slot_ranges.size()) >= max_slots) {
         waves.emplace_back();
       }
@@ -56,24 +43,38 @@ std::vector<Wave> PlanWaves(absl::Span<const ElementRange> ranges,
               &waves.back());
     }
   }
-  for (Wave& wave : waves) {
-    wave.slot_begins.push_back(static_cast<int32_t>(wave.chunks.size()));
-  }
   return waves;
+}
+
+std::vector<Chunk> ChunksOf(const Wave& wave) {
+  std::vector<Chunk> chunks;
+  chunks.reserve(wave.num_chunks);
+  for (size_t slot = 0; slot < wave.slots.size(); ++slot) {
+    const Slot& from = wave.slots[slot];
+    for (int64_t done = 0; done < from.num_elements; done += kChunkElements) {
+      Chunk chunk;
+      chunk.begin = from.begin + done;
+      chunk.num_elements = static_cast<int32_t>(
+          std::min(kChunkElements, from.num_elements - done));
+      chunk.slot = static_cast<int32_t>(slot);
+      chunks.push_back(chunk);
+    }
+  }
+  return chunks;
 }
 
 std::vector<Span> CoveredSpans(const Wave& wave) {
   std::vector<Span> spans;
-  for (const Chunk& chunk : wave.chunks) {
+  for (const Slot& slot : wave.slots) {
     if (!spans.empty()) {
       Span& last = spans.back();
       const int64_t end = last.begin + last.num_elements;
-      if (chunk.begin >= end && chunk.begin == RoundUp(end, kLayoutAlignment)) {
-        last.num_elements = chunk.begin + chunk.num_elements - last.begin;
+      if (slot.begin >= end && slot.begin == RoundUp(end, kLayoutAlignment)) {
+        last.num_elements = slot.begin + slot.num_elements - last.begin;
         continue;
       }
     }
-    spans.push_back({chunk.begin, chunk.num_elements});
+    spans.push_back({slot.begin, slot.num_elements});
   }
   return spans;
 }

@@ -12,14 +12,11 @@
 
 namespace agg::cuda {
 
-// What is launched at once. A slot is a whole range, or a piece of one that is
-// longer than a wave.
+// What is launched at once.
 struct Wave {
-  std::vector<Chunk> chunks;
-  // For each slot: the index of its range in the request, and its first chunk
-  // in `chunks`; slot_begins has one entry more, the number of chunks.
-  std::vector<int64_t> slot_ranges;
-  std::vector<int32_t> slot_begins;
+  std::vector<Slot> slots;
+  std::vector<int64_t> slot_ranges;  // of each, its range in the request
+  int64_t num_chunks = 0;            // of all
 };
 
 // Ranges in their order; an empty range is in no wave. A range that does not
@@ -27,9 +24,13 @@ struct Wave {
 // `max_chunks` chunks is cut, at multiples of that from its own begin. So a
 // range's pieces, and with them the order of a sum over its elements, depend on
 // the range and `max_chunks`, never on the other ranges or the device.
-// REQUIRES: max_chunks >= 1 (and fits int32), max_slots >= 1.
+// REQUIRES: max_chunks >= 1, max_slots >= 1; no slot gets 2^31 elements or
+// more.
 std::vector<Wave> PlanWaves(absl::Span<const ElementRange> ranges,
                             int64_t max_chunks, int64_t max_slots);
+
+// The wave's chunks, as ChunkOfSlots numbers them.
+std::vector<Chunk> ChunksOf(const Wave& wave);
 
 // Pieces of a layout that are copied at once.
 struct Span {
@@ -37,7 +38,7 @@ struct Span {
   int64_t num_elements = 0;
 };
 
-// The slots' chunks joined where only the padding between two slices (less
+// The slots joined where only the padding between two slices (less
 // than kLayoutAlignment elements, which belong to no range) lies between them.
 std::vector<Span> CoveredSpans(const Wave& wave);
 

@@ -74,9 +74,10 @@ __device__ __forceinline__ void Combine(const UpdateLaunch& p, int slot,
       __syncthreads();  // the last stage is used up
       for (int r = static_cast<int>(threadIdx.x); r < num_rows;
            r += kCombineThreads) {
-        stage->rows[r] = p.rows[first + r];
-        stage->coefficients[r] =
-            p.coefficients[static_cast<int64_t>(slot) * p.num_rows + first + r];
+        stage->rows[r] = ArrayOf(p.args, p.rows)[first + r];
+        stage->coefficients[r] = ArrayOf(
+            p.args, p.coefficients)[static_cast<int64_t>(slot) * p.num_rows +
+                                    first + r];
       }
       __syncthreads();
       *staged = true;

@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
       cuda::WantsDoubleFloat(options.gram);
   if (!double_float.ok()) return double_float.status();
   if (absl::Status status = LoadKernels(*double_float); !status.ok()) {
-    return status;
+    return cuda::WithVersions(status);
   }
   absl::StatusOr<std::unique_ptr<cuda::CublasLibrary>> cublas =
       absl::NotFoundError("cuBLAS not wanted");

@@ -42,7 +42,8 @@ struct CudaOptions {
 class CudaBackend : public Backend {
  public:
   // UNAVAILABLE "no CUDA device: .." where there is none (or no driver), or
-  // one that is too old.
+  // one that is too old. That, and INTERNAL for kernels that it cannot load,
+  // names the versions of runtime and driver, and the driver that is needed.
   static absl::StatusOr<std::unique_ptr<Backend>> Make(
       const CudaOptions& options);
   ~CudaBackend() override;

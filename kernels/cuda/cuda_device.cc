@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/cuda/cuda_scratch.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/driver_need.h"
 
 namespace agg::cuda {
 namespace {
@@ -28,14 +29,25 @@ absl::StatusOr<int> Attribute(cudaDeviceAttr attribute) {
 
 }  // namespace
 
+absl::Status WithVersions(const absl::Status& error) {
+  int runtime = 0, driver = 0;
+  if (cudaRuntimeGetVersion(&runtime) != cudaSuccess ||
+      cudaDriverGetVersion(&driver) != cudaSuccess) {
+    cudaGetLastError();
+    return error;
+  }
+  return absl::Status(error.code(), absl::StrCat(error.message(), "; ",
+                                                 DriverNeed(runtime, driver)));
+}
+
 absl::Status OpenDevice() {
   int num_devices = 0;
   const cudaError_t error = cudaGetDeviceCount(&num_devices);
   if (error != cudaSuccess || num_devices == 0) {
     cudaGetLastError();  // a missing driver must not spoil later calls
-    return absl::UnavailableError(absl::StrCat(
+    return WithVersions(absl::UnavailableError(absl::StrCat(
         "no CUDA device: ",
-        error == cudaSuccess ? "none visible" : cudaGetErrorString(error)));
+        error == cudaSuccess ? "none visible" : cudaGetErrorString(error))));
   }
   // Waiting threads sleep: the cores have a network to serve. Too late, which
   // is no harm, if this process has used the device before.
@@ -69,17 +81,19 @@ absl::StatusOr<std::string> DescribeDevice(
     const absl::StatusOr<std::unique_ptr<CublasLibrary>>& cublas) {
   cudaDeviceProp device;
   AGG_RETURN_IF_CUDA_ERROR(cudaGetDeviceProperties(&device, kDevice));
-  int driver = 0;
+  int runtime = 0, driver = 0;
+  AGG_RETURN_IF_CUDA_ERROR(cudaRuntimeGetVersion(&runtime));
   AGG_RETURN_IF_CUDA_ERROR(cudaDriverGetVersion(&driver));
   const absl::StatusOr<int> ratio =
       Attribute(cudaDevAttrSingleToDoublePrecisionPerfRatio);
   if (!ratio.ok()) return ratio.status();
   return absl::StrFormat(
       "cuda, %s (compute %d.%d, %d multiprocessors, %.1f GiB, fp32:fp64 "
-      "%d:1), driver for CUDA %d.%d; Gram in %s; more than %d rows: %s",
+      "%d:1), CUDA %d.%d with a driver for %d.%d; Gram in %s; more than %d "
+      "rows: %s",
       device.name, device.major, device.minor, device.multiProcessorCount,
       static_cast<double>(device.totalGlobalMem) / (int64_t{1} << 30), *ratio,
-      driver / 1000, driver % 1000 / 10,
+      runtime / 1000, runtime % 1000 / 10, driver / 1000, driver % 1000 / 10,
       double_float ? "pairs of floats" : "double", kManyRows,
       cublas.ok() ? absl::StrCat("cuBLAS of ", (*cublas)->path())
                   : absl::StrCat("hand kernels, ", cublas.status().message()));

@@ -15,16 +15,21 @@ namespace agg::cuda {
 
 // All: INTERNAL when a call fails (cuda_status.h). For one thread at a time.
 
+// `error` of a device that cannot be used, with the versions of CUDA's runtime
+// and driver and the driver that is needed (driver_need.h).
+absl::Status WithVersions(const absl::Status& error);
+
 // Takes the first visible device for this process. UNAVAILABLE
-// "no CUDA device: .." when there is none, or one that is too old.
+// "no CUDA device: .." when there is none, with the versions, or one that is
+// too old.
 absl::Status OpenDevice();
 
 // Whether a plain Gram is accumulated in pairs of floats.
 // REQUIRES: OpenDevice was OK.
 absl::StatusOr<bool> WantsDoubleFloat(GramArithmetic gram);
 
-// A line for the log: device, driver, and how Grams are computed. `cublas`: the
-// library, or why there is none. REQUIRES: OpenDevice was OK.
+// A line for the log: device, versions, and how Grams are computed. `cublas`:
+// the library, or why there is none. REQUIRES: OpenDevice was OK.
 absl::StatusOr<std::string> DescribeDevice(
     bool double_float,
     const absl::StatusOr<std::unique_ptr<CublasLibrary>>& cublas);

@@ -81,40 +81,42 @@ class GramRun {
     return ranges;
   }
 
+  // Of tiles alone, on the device.
   double* sums() const {
     return reinterpret_cast<double*>(scratch_.sums.get());
+  }
+  // What the host adds up: kernels write it there over the bus, since a copy
+  // might have to wait behind those of snapshots.
+  double* host_sums() const {
+    return reinterpret_cast<double*>(scratch_.host_sums.get());
   }
 
   absl::Status RunWave(const Wave& wave) {
     ArgsBlock& args = scratch_.args[0];
     absl::Status status = args.Begin();
     if (!status.ok()) return status;
-    const auto num_chunks = static_cast<int64_t>(wave.chunks.size());
-    const auto num_slots = static_cast<int64_t>(wave.slot_ranges.size());
+    const auto num_slots = static_cast<int64_t>(wave.slots.size());
     GramLaunch gram;
-    gram.rows = args.Append(absl::MakeConstSpan(rows_));
+    gram.rows = args.Append(absl::MakeConstSpan(rows_), &gram.args);
     gram.num_rows = static_cast<int>(num_rows_);
     gram.dtype = static_cast<int>(request_.dtype);
     if (IsInt8()) {
       gram.scale_offset = ScaleOffset(request_.rows[0]->num_bytes(), 0);
     }
-    gram.chunks = args.Append(absl::MakeConstSpan(wave.chunks));
-    gram.num_chunks = num_chunks;
+    AppendChunks(wave, &args, &gram);
     gram.partial = reinterpret_cast<double*>(scratch_.partial.get());
-    gram.partial_lo = gram.partial + num_chunks * num_pairs_;
+    gram.partial_lo = gram.partial + wave.num_chunks * num_pairs_;
     SumLaunch sum;
     sum.partial = gram.partial;
-    sum.slot_begins = args.Append(absl::MakeConstSpan(wave.slot_begins));
+    sum.slots = args.Append(absl::MakeConstSpan(wave.slots), &sum.args);
     sum.num_slots = num_slots;
     sum.num_values = num_pairs_;
-    sum.sums = sums();
+    sum.sums = host_sums();
     if (request_.compensated) {
       sum.partial_lo = gram.partial_lo;
       sum.sums_lo = sum.sums + num_slots * num_pairs_;
     }
     const cudaStream_t stream = scratch_.compute.get();
-    status = args.Upload(stream);
-    if (!status.ok()) return status;
     AGG_RETURN_IF_CUDA_ERROR(
         IsInt8() ? LaunchGramInt8(gram, request_.compensated, stream)
         : request_.compensated  ? LaunchGramPairs(gram, stream)
@@ -124,19 +126,12 @@ class GramRun {
     return AddSums(wave.slot_ranges);
   }
 
-  // Fetches sums() of the ranges and adds them to the request's results: the
-  // pieces of a range longer than a wave in order.
+  // Waits for host_sums() of the ranges and adds them to the request's results:
+  // the pieces of a range longer than a wave in order.
   absl::Status AddSums(const std::vector<int64_t>& ranges) {
     const int64_t num_values = static_cast<int64_t>(ranges.size()) * num_pairs_;
-    const auto num_bytes = static_cast<size_t>(num_values * kDoubleBytes *
-                                               (request_.compensated ? 2 : 1));
-    const cudaStream_t stream = scratch_.compute.get();
-    AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(scratch_.host_sums.get(), sums(),
-                                             num_bytes, cudaMemcpyDeviceToHost,
-                                             stream));
-    AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream));
-    const auto* from =
-        reinterpret_cast<const double*>(scratch_.host_sums.get());
+    AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(scratch_.compute.get()));
+    const double* from = host_sums();
     for (const int64_t range : ranges) {
       for (int64_t to = range * num_pairs_; to < (range + 1) * num_pairs_;
            ++to, ++from) {
@@ -178,9 +173,12 @@ class GramRun {
     ArgsBlock& args = scratch_.args[0];
     absl::Status status = args.Begin();
     if (!status.ok()) return status;
-    const void* const* const rows = args.Append(absl::MakeConstSpan(rows_));
-    status = args.Upload(scratch_.compute.get());
-    if (!status.ok()) return status;
+    ConvertLaunch convert;
+    convert.rows = args.Append(absl::MakeConstSpan(rows_), &convert.args);
+    convert.num_rows = static_cast<int>(num_rows_);
+    convert.dtype = static_cast<int>(request_.dtype);
+    convert.tile = reinterpret_cast<double*>(scratch_.tile.get());
+    convert.row_stride = tile_.row_stride();
     const size_t num_bytes = ranges.size() * num_pairs_ * kDoubleBytes;
     AGG_RETURN_IF_CUDA_ERROR(
         cudaMemsetAsync(sums(), 0, num_bytes, scratch_.compute.get()));
@@ -188,30 +186,24 @@ class GramRun {
       const ElementRange& range = request_.ranges[ranges[i]];
       for (int64_t done = 0; done < range.num_elements;
            done += tile_.row_stride()) {
-        const int64_t num_elements =
-            std::min(tile_.row_stride(), range.num_elements - done);
+        convert.begin = range.begin + done;
+        convert.num_elements = static_cast<int>(
+            std::min(tile_.row_stride(), range.num_elements - done));
         status =
-            RunTile(rows, range.begin + done, static_cast<int>(num_elements),
-                    sums() + static_cast<int64_t>(i) * num_pairs_);
+            RunTile(convert, sums() + static_cast<int64_t>(i) * num_pairs_);
         if (!status.ok()) return status;
       }
     }
+    AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(host_sums(), sums(), num_bytes,
+                                             cudaMemcpyDeviceToHost,
+                                             scratch_.compute.get()));
     return AddSums(ranges);
   }
 
-  absl::Status RunTile(const void* const* rows, int64_t begin, int num_elements,
-                       double* to) {
+  absl::Status RunTile(ConvertLaunch convert, double* to) {
     const int num_batches =
-        (num_elements + kBatchElements - 1) / kBatchElements;
-    ConvertLaunch convert;
-    convert.rows = rows;
-    convert.num_rows = static_cast<int>(num_rows_);
-    convert.dtype = static_cast<int>(request_.dtype);
-    convert.begin = begin;
-    convert.num_elements = num_elements;
+        (convert.num_elements + kBatchElements - 1) / kBatchElements;
     convert.num_filled = num_batches * kBatchElements;
-    convert.tile = reinterpret_cast<double*>(scratch_.tile.get());
-    convert.row_stride = tile_.row_stride();
     AGG_RETURN_IF_CUDA_ERROR(LaunchConvert(convert, scratch_.compute.get()));
     BatchedGram product;
     product.a = convert.tile;

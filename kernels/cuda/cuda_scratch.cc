@@ -29,9 +29,6 @@ absl::StatusOr<std::unique_ptr<CudaScratch>> CudaScratch::Make() {
     status = Take(AllocateDevice(kPartialBytes), &scratch->partial);
   }
   if (status.ok()) {
-    status = Take(AllocateDevice(kPartialBytes), &scratch->sums);
-  }
-  if (status.ok()) {
     status = Take(AllocatePinned(kPartialBytes), &scratch->host_sums);
   }
   for (int i = 0; i < 2 && status.ok(); ++i) {
@@ -46,6 +43,7 @@ absl::StatusOr<std::unique_ptr<CudaScratch>> CudaScratch::Make() {
 absl::Status CudaScratch::StartCublas() {
   absl::Status status = Take(AllocateDevice(kTileBytes), &tile);
   if (status.ok()) status = Take(AllocateDevice(kTileBytes), &matrices);
+  if (status.ok()) status = Take(AllocateDevice(kPartialBytes), &sums);
   if (status.ok()) status = cublas->Start(compute.get());
   if (!status.ok()) return status;
   const TileShape shape = PlanTile(kManyRows + 1, kTileBytes);
@@ -69,6 +67,7 @@ absl::Status CudaScratch::PrepareManyRows() {
   if (!status.ok()) {
     tile = nullptr;
     matrices = nullptr;
+    sums = nullptr;
   }
   return status;
 }

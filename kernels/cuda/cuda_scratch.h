@@ -15,7 +15,8 @@
 
 namespace agg::cuda {
 
-// Bytes for the partial sums of a wave, and as many for their sums per range.
+// Bytes for the partial sums of a wave, and as many for their sums per range,
+// on the host (with cuBLAS on the device, too).
 inline constexpr int64_t kPartialBytes = int64_t{32} << 20;
 
 // Bytes for the cuBLAS Gram's tile, and as many for its matrices.
@@ -31,17 +32,17 @@ struct CudaScratch {
   std::vector<ArgsBlock> args;  // two, taking turns
   // Plain Grams by LaunchGramDoubleFloat, of any number of rows.
   bool double_float = false;
-  // What a wave of Gram may take of each of the next three. Tests make it
+  // What a wave of Gram may take of each of partial and the sums. Tests make it
   // smaller, to see several waves of small ranges.
   int64_t wave_bytes = kPartialBytes;
   DeviceMemory partial;    // kPartialBytes
-  DeviceMemory sums;       // kPartialBytes
-  PinnedMemory host_sums;  // kPartialBytes
+  PinnedMemory host_sums;  // kPartialBytes; kernels write there, too
 
   // Only once there are many rows (PrepareManyRows).
   std::unique_ptr<CublasLibrary> cublas;  // null: not found or not wanted
   DeviceMemory tile;                      // kTileBytes
   DeviceMemory matrices;                  // kTileBytes
+  DeviceMemory sums;                      // kPartialBytes
 
   static absl::StatusOr<std::unique_ptr<CudaScratch>> Make();
 
@@ -49,8 +50,8 @@ struct CudaScratch {
   // besides what CUDA and cuBLAS take for themselves.
   static int64_t HostBytes() { return kPartialBytes + 2 * kArgsBytes; }
   static int64_t DeviceBytes(int64_t num_rows) {
-    return 2 * kPartialBytes + 2 * kArgsBytes +
-           (num_rows > kManyRows ? 2 * kTileBytes : 0);
+    return kPartialBytes +
+           (num_rows > kManyRows ? 2 * kTileBytes + kPartialBytes : 0);
   }
 
   // Called when there are more than kManyRows row buffers, before any round

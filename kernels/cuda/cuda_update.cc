@@ -55,8 +55,8 @@ class UpdateRun {
 
   absl::Status PlanWaves(std::vector<Wave>* waves) const {
     const auto num_rows = static_cast<int64_t>(rows_.size());
-    const int64_t slot_bytes =
-        static_cast<int64_t>(sizeof(StepConstants)) + 8 * num_rows + 4;
+    const int64_t slot_bytes = static_cast<int64_t>(
+        sizeof(StepConstants) + 2 * sizeof(Slot) + 8 * num_rows);
     const int64_t fixed_bytes =
         8 * num_rows + kWaveChunks * static_cast<int64_t>(sizeof(Chunk)) + 256;
     const int64_t max_slots =
@@ -75,13 +75,8 @@ class UpdateRun {
     return absl::OkStatus();
   }
 
-  // The arguments of a wave's kernel, under way to the device. Waves take
-  // turns with two blocks, so that the next one's can be written meanwhile.
-  absl::Status PrepareWave(const Wave& wave, int64_t wave_index,
-                           UpdateLaunch* launch, SumLaunch* sum) {
-    ArgsBlock& args = scratch_.args[wave_index % 2];
-    absl::Status status = args.Begin();
-    if (!status.ok()) return status;
+  // The arguments of a wave's kernel.
+  void PrepareWave(const Wave& wave, ArgsBlock* args, UpdateLaunch* launch) {
     std::vector<StepConstants> constants;
     std::vector<double> coefficients;
     for (const int64_t r : wave.slot_ranges) {
@@ -97,14 +92,12 @@ class UpdateRun {
       }
     }
     *launch = launch_;
-    launch->rows = args.Append(absl::MakeConstSpan(rows_));
-    launch->chunks = args.Append(absl::MakeConstSpan(wave.chunks));
-    launch->num_chunks = static_cast<int64_t>(wave.chunks.size());
-    launch->constants = args.Append(absl::MakeConstSpan(constants));
-    launch->coefficients = args.Append(absl::MakeConstSpan(coefficients));
-    sum->slot_begins = args.Append(absl::MakeConstSpan(wave.slot_begins));
-    sum->num_slots = static_cast<int64_t>(wave.slot_ranges.size());
-    return args.Upload(scratch_.compute.get());
+    InlineArgs* const inlined = &launch->args;
+    launch->rows = args->Append(absl::MakeConstSpan(rows_), inlined);
+    AppendChunks(wave, args, launch);
+    launch->constants = args->Append(absl::MakeConstSpan(constants), inlined);
+    launch->coefficients =
+        args->Append(absl::MakeConstSpan(coefficients), inlined);
   }
 
   // Of all calls but Norms. `narrowed` as in cuda_update.h.
@@ -116,17 +109,20 @@ class UpdateRun {
       launch_.narrowed = narrowed;
       launch_.narrowed_dtype = static_cast<int>(request_.narrowed_dtype);
     }
-    status = BeginCheck();
-    for (size_t w = 0; w < waves.size() && status.ok(); ++w) {
-      status = RunWave(waves[w], static_cast<int64_t>(w));
+    // One flag for all waves, where Gram's and Norms' sums are: the backend
+    // does one thing at a time. The kernels write it over the bus, if ever.
+    if (ChecksFinite()) {
+      launch_.not_finite = reinterpret_cast<int*>(scratch_.host_sums.get());
+      *launch_.not_finite = 0;
     }
-    if (status.ok()) status = FetchCheck();
+    for (size_t w = 0; w < waves.size() && status.ok(); ++w) {
+      status = RunWave(waves, w);
+    }
     // After an error, too: the caller may free what is still being copied.
-    const absl::Status finished = Finish();
+    const absl::Status finished = Finish(status.ok());
     if (!status.ok()) return status;
     if (!finished.ok() || !ChecksFinite()) return finished;
-    *request_.all_finite =
-        *reinterpret_cast<int*>(scratch_.host_sums.get()) == 0;
+    *request_.all_finite = *launch_.not_finite == 0;
     return absl::OkStatus();
   }
 
@@ -135,8 +131,8 @@ class UpdateRun {
     absl::Status status = PlanWaves(&waves);
     if (!status.ok()) return status;
     for (RangeNorms& sum : norms) sum = RangeNorms();
-    for (size_t w = 0; w < waves.size(); ++w) {
-      status = NormsOfWave(waves[w], static_cast<int64_t>(w), norms);
+    for (const Wave& wave : waves) {
+      status = NormsOfWave(wave, norms);
       if (!status.ok()) return status;
     }
     for (RangeNorms& sum : norms) {
@@ -155,25 +151,6 @@ class UpdateRun {
     return request_.all_finite != nullptr && work_ != Work::kCombine;
   }
 
-  // One flag for all waves, at the begin of what Gram and Norms sum in: the
-  // backend does one thing at a time.
-  absl::Status BeginCheck() {
-    if (!ChecksFinite()) return absl::OkStatus();
-    launch_.not_finite = reinterpret_cast<int*>(scratch_.sums.get());
-    AGG_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(launch_.not_finite, 0, sizeof(int),
-                                             scratch_.compute.get()));
-    return absl::OkStatus();
-  }
-
-  // On the way beside the last wave's snapshot.
-  absl::Status FetchCheck() {
-    if (!ChecksFinite()) return absl::OkStatus();
-    AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(
-        scratch_.host_sums.get(), launch_.not_finite, sizeof(int),
-        cudaMemcpyDeviceToHost, scratch_.compute.get()));
-    return absl::OkStatus();
-  }
-
   cudaError_t Launch(const UpdateLaunch& launch) const {
     switch (work_) {
       case Work::kCombine:
@@ -185,15 +162,24 @@ class UpdateRun {
     }
   }
 
-  absl::Status RunWave(const Wave& wave, int64_t wave_index) {
-    UpdateLaunch launch;
-    SumLaunch unused;
-    absl::Status status = PrepareWave(wave, wave_index, &launch, &unused);
+  bool Downloads() const {
+    return work_ != Work::kCombine && request_.snapshot != nullptr;
+  }
+
+  // Waves take turns with two blocks of arguments: what is in pinned memory can
+  // be written while the wave before is computed.
+  absl::Status RunWave(const std::vector<Wave>& waves, size_t index) {
+    const Wave& wave = waves[index];
+    ArgsBlock& args = scratch_.args[index % 2];
+    absl::Status status = args.Begin();
     if (!status.ok()) return status;
+    UpdateLaunch launch;
+    PrepareWave(wave, &args, &launch);
     AGG_RETURN_IF_CUDA_ERROR(Launch(launch));
-    if (work_ == Work::kCombine || request_.snapshot == nullptr) {
-      return absl::OkStatus();  // nothing to fetch
+    if (args.uses_pinned() && index + 2 < waves.size()) {
+      status = args.MarkRead(scratch_.compute.get());
     }
+    if (!status.ok() || !Downloads()) return status;
     AGG_RETURN_IF_CUDA_ERROR(
         cudaEventRecord(scratch_.computed.get(), scratch_.compute.get()));
     AGG_RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(scratch_.download.get(),
@@ -219,32 +205,35 @@ class UpdateRun {
     return absl::OkStatus();
   }
 
-  absl::Status Finish() {
-    AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(scratch_.compute.get()));
-    AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(scratch_.download.get()));
+  // The last wave's download comes after all else.
+  absl::Status Finish(bool all_asked_for) {
+    if (!all_asked_for || !Downloads()) {
+      AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(scratch_.compute.get()));
+    }
+    if (Downloads()) {
+      AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(scratch_.download.get()));
+    }
     return absl::OkStatus();
   }
 
-  absl::Status NormsOfWave(const Wave& wave, int64_t wave_index,
-                           absl::Span<RangeNorms> norms) {
+  absl::Status NormsOfWave(const Wave& wave, absl::Span<RangeNorms> norms) {
     const cudaStream_t stream = scratch_.compute.get();
-    UpdateLaunch launch;
-    SumLaunch sum;
-    absl::Status status = PrepareWave(wave, wave_index, &launch, &sum);
+    ArgsBlock& args = scratch_.args[0];
+    const absl::Status status = args.Begin();
     if (!status.ok()) return status;
+    UpdateLaunch launch;
+    PrepareWave(wave, &args, &launch);
+    SumLaunch sum;
+    sum.slots = args.Append(absl::MakeConstSpan(wave.slots), &sum.args);
+    sum.num_slots = static_cast<int64_t>(wave.slots.size());
     auto* const partial = reinterpret_cast<double*>(scratch_.partial.get());
     AGG_RETURN_IF_CUDA_ERROR(LaunchNorms(launch, partial, stream));
     sum.partial = partial;
     sum.num_values = 2;
-    sum.sums = reinterpret_cast<double*>(scratch_.sums.get());
+    sum.sums = reinterpret_cast<double*>(scratch_.host_sums.get());
     AGG_RETURN_IF_CUDA_ERROR(LaunchSums(sum, stream));
-    AGG_RETURN_IF_CUDA_ERROR(
-        cudaMemcpyAsync(scratch_.host_sums.get(), sum.sums,
-                        static_cast<size_t>(sum.num_slots) * 2 * sizeof(double),
-                        cudaMemcpyDeviceToHost, stream));
     AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream));
-    const auto* from =
-        reinterpret_cast<const double*>(scratch_.host_sums.get());
+    const double* from = sum.sums;
     for (const int64_t r : wave.slot_ranges) {
       norms[r].parameter_norm_squared += *from++;
       norms[r].update_norm_squared += *from++;

@@ -98,6 +98,14 @@ __device__ __forceinline__ T LoadConstant(const T* from) {
   return __ldg(from);
 }
 
+// Memory that the threads of a block share, as uninitialised as it comes: one T
+// of a type per kernel.
+template <class T>
+__device__ __forceinline__ T& BlockShared() {
+  __shared__ T memory;
+  return memory;
+}
+
 // Launches `kernel`; returns the launch's error. REQUIRES: no dimension is 0.
 template <class... Parameters, class... Arguments>
 cudaError_t LaunchKernel(void (*kernel)(Parameters...), dim3 grid,

@@ -85,11 +85,11 @@ __device__ __forceinline__ bool AllFit(uint32_t flags) {
 // pair's bits depend on its own two rows.
 template <class Element>
 __global__ void __launch_bounds__(kPairThreads)
-    DoubleFloatKernel(GramLaunch p, int num_tiles) {
-  __shared__ WarpSums shared;
-  __shared__ uint32_t shared_flags[kPairWarps];
+    DoubleFloatKernel(const GramLaunch __grid_constant__ p, int num_tiles) {
+  WarpSums& shared = BlockShared<WarpSums>();
+  auto& shared_flags = BlockShared<uint32_t[kPairWarps]>();
   const int64_t chunk_index = blockIdx.x / num_tiles;
-  const PairTile<Element> tile(p, p.chunks[chunk_index],
+  const PairTile<Element> tile(p, ChunkAt(p, chunk_index),
                                static_cast<int>(blockIdx.x % num_tiles));
   const int num_warps = tile.num_warps();
   uint32_t flags;

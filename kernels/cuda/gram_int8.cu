@@ -98,7 +98,8 @@ __device__ __forceinline__ void StoreTotal(const WarpSums& shared, int pair,
 // A row's scales from the chunk's begin on.
 __device__ __forceinline__ const float* ScalesOf(const GramLaunch& p, int row,
                                                  const Chunk& chunk) {
-  return ScalesAt(p.rows[min(row, p.num_rows - 1)], p.scale_offset) +
+  return ScalesAt(ArrayOf(p.args, p.rows)[min(row, p.num_rows - 1)],
+                  p.scale_offset) +
          chunk.begin / kScaleElements;
 }
 
@@ -108,10 +109,10 @@ __device__ __forceinline__ const float* ScalesOf(const GramLaunch& p, int row,
 // 4 rows against 4 rows, i <= j. Block (chunk, tile).
 template <class Sum>
 __global__ void __launch_bounds__(kPairThreads)
-    Int8Kernel(GramLaunch p, int num_tiles) {
-  __shared__ WarpSums shared;
+    Int8Kernel(const GramLaunch __grid_constant__ p, int num_tiles) {
+  WarpSums& shared = BlockShared<WarpSums>();
   const int64_t chunk_index = blockIdx.x / num_tiles;
-  const Chunk chunk = p.chunks[chunk_index];
+  const Chunk chunk = ChunkAt(p, chunk_index);
   const PairTile<I8> tile(p, chunk, static_cast<int>(blockIdx.x % num_tiles));
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;

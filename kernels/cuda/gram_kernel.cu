@@ -137,15 +137,15 @@ __device__ __forceinline__ void AddRectangles(
 // A panel with itself: up to kTiles * 8 rows. Block (chunk, panel).
 template <class Element, int kTiles>
 __global__ void __launch_bounds__(kThreads)
-    TriangleKernel(GramLaunch p, int num_panels) {
+    TriangleKernel(const GramLaunch __grid_constant__ p, int num_panels) {
   constexpr int kUnroll = GramUnroll(kTiles);
   constexpr int kPairs = kTiles * (kTiles + 1) / 2;
-  __shared__ double shared[kGramWarps][kPairs][kEntries];
+  auto& shared = BlockShared<double[kGramWarps][kPairs][kEntries]>();
   const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
   const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
   const int64_t chunk_index = blockIdx.x / num_panels;
   const int first_row = static_cast<int>(blockIdx.x % num_panels) * kPanelRows;
-  const Chunk chunk = p.chunks[chunk_index];
+  const Chunk chunk = ChunkAt(p, chunk_index);
   const PanelReader<Element, kTiles, kUnroll> reader(p, chunk, first_row, lane);
 
   double c[kPairs][2] = {};  // the lane's entries of each tile pair's C
@@ -158,8 +158,8 @@ __global__ void __launch_bounds__(kThreads)
 // Two panels, i < j. Block (chunk, pair of panels).
 template <class Element>
 __global__ void __launch_bounds__(kThreads)
-    RectangleKernel(GramLaunch p, int num_pairs) {
-  __shared__ double shared[kGramWarps][kRectanglePairs][kEntries];
+    RectangleKernel(const GramLaunch __grid_constant__ p, int num_pairs) {
+  auto& shared = BlockShared<double[kGramWarps][kRectanglePairs][kEntries]>();
   const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
   const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
   const int64_t chunk_index = blockIdx.x / num_pairs;
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kThreads)
   OffDiagonalPair(static_cast<int>(blockIdx.x % num_pairs), &panel_i, &panel_j);
   const int first_i = panel_i * kPanelRows;
   const int first_j = panel_j * kPanelRows;
-  const Chunk chunk = p.chunks[chunk_index];
+  const Chunk chunk = ChunkAt(p, chunk_index);
   const PanelReader<Element, kMaxTiles, 1> reader_i(p, chunk, first_i, lane);
   const PanelReader<Element, kMaxTiles, 1> reader_j(p, chunk, first_j, lane);
 

@@ -13,21 +13,28 @@
 #include <stdint.h>
 
 #include "kernels/cuda/chunk.h"
+#include "kernels/cuda/kernel_args.h"
 
 namespace agg::cuda {
 
-// All pointers are to device memory.
+// All pointers are to device memory, unless they say otherwise.
 struct GramLaunch {
-  const void* const* rows = nullptr;  // num_rows, 16-byte aligned
-  int num_rows = 0;                   // >= 1
-  int dtype = 0;                      // agg::DType's value
-  int64_t scale_offset = 0;           // of int8: where a row's scales begin
-  const Chunk* chunks = nullptr;
-  int64_t num_chunks = 0;  // 0 launches nothing
+  InlineArgs args;
+  ArgArray<const void*> rows;  // num_rows, 16-byte aligned
+  int num_rows = 0;            // >= 1
+  int dtype = 0;               // agg::DType's value
+  int64_t scale_offset = 0;    // of int8: where a row's scales begin
+  ArgArray<Slot> slots;
+  int32_t num_slots = 0;
+  const Chunk* chunks = nullptr;  // pinned; null: they follow from the slots
+  int64_t num_chunks = 0;         // of all slots; 0 launches nothing
   // [chunk][packed pair]; overwritten. partial_lo: of LaunchGramPairs only.
   double* partial = nullptr;
   double* partial_lo = nullptr;
 };
+
+// With a kernel's other parameters.
+static_assert(sizeof(GramLaunch) + 16 <= kParameterBytes);
 
 // What an entry of a chunk may be off by; n is its number of elements, A the
 // sum of |a_k b_k|. Typically far less: errors have random signs.
@@ -60,12 +67,13 @@ cudaError_t LaunchGramInt8(const GramLaunch& launch, bool compensated,
                            cudaStream_t stream);
 
 struct SumLaunch {
-  const double* partial = nullptr;       // [chunk][value]
-  const double* partial_lo = nullptr;    // of pairs, else null
-  const int32_t* slot_begins = nullptr;  // num_slots + 1
+  InlineArgs args;
+  const double* partial = nullptr;     // [chunk][value]
+  const double* partial_lo = nullptr;  // of pairs, else null
+  ArgArray<Slot> slots;
   int64_t num_slots = 0;
   int64_t num_values = 0;
-  double* sums = nullptr;     // [slot][value]
+  double* sums = nullptr;     // [slot][value]; may be pinned memory
   double* sums_lo = nullptr;  // of pairs, else null
 };
 

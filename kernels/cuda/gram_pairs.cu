@@ -23,10 +23,10 @@ constexpr int kThreads = 256;  // of a block of SumsKernel
 // 4 rows against 4 rows, i <= j. Block (chunk, tile).
 template <class Element>
 __global__ void __launch_bounds__(kPairThreads)
-    PairsKernel(GramLaunch p, int num_tiles) {
-  __shared__ WarpSums shared;
+    PairsKernel(const GramLaunch __grid_constant__ p, int num_tiles) {
+  WarpSums& shared = BlockShared<WarpSums>();
   const int64_t chunk_index = blockIdx.x / num_tiles;
-  const PairTile<Element> tile(p, p.chunks[chunk_index],
+  const PairTile<Element> tile(p, ChunkAt(p, chunk_index),
                                static_cast<int>(blockIdx.x % num_tiles));
   DoublePair sums[kTilePairs];
   SeesNothing watch;
@@ -50,15 +50,17 @@ __global__ void __launch_bounds__(kPairThreads)
 }
 
 // One thread per slot and value.
-__global__ void __launch_bounds__(kThreads) SumsKernel(SumLaunch p) {
+__global__ void __launch_bounds__(kThreads)
+    SumsKernel(const SumLaunch __grid_constant__ p) {
   const int64_t index =
       static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (index >= p.num_slots * p.num_values) return;
   const int64_t slot = index / p.num_values;
   const int64_t value = index % p.num_values;
+  const Slot of = ArrayOf(p.args, p.slots)[slot];
+  const int64_t end = of.first_chunk + NumChunks(of.num_elements);
   DoublePair sum;
-  for (int64_t chunk = p.slot_begins[slot]; chunk < p.slot_begins[slot + 1];
-       ++chunk) {
+  for (int64_t chunk = of.first_chunk; chunk < end; ++chunk) {
     const int64_t from = chunk * p.num_values + value;
     if (p.partial_lo == nullptr) {
       sum.hi += p.partial[from];

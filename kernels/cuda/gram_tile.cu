@@ -19,7 +19,8 @@ constexpr int kThreads = 256;
 // One thread per element; block row y per row. 16-byte loads would not help:
 // the doubles written are twice the bytes.
 template <class Element>
-__global__ void __launch_bounds__(kThreads) ConvertKernel(ConvertLaunch p) {
+__global__ void __launch_bounds__(kThreads)
+    ConvertKernel(const ConvertLaunch __grid_constant__ p) {
   using Storage = typename Element::Storage;
   const int k =
       static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
@@ -28,7 +29,7 @@ __global__ void __launch_bounds__(kThreads) ConvertKernel(ConvertLaunch p) {
   double value = 0.0;
   if (k < p.num_elements) {
     value = Element::FromStorage(
-        static_cast<const Storage*>(p.rows[row])[p.begin + k]);
+        static_cast<const Storage*>(ArrayOf(p.args, p.rows)[row])[p.begin + k]);
   }
   p.tile[row * p.row_stride + k] = value;
 }

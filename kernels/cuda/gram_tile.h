@@ -10,10 +10,13 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
+#include "kernels/cuda/kernel_args.h"
+
 namespace agg::cuda {
 
 struct ConvertLaunch {
-  const void* const* rows = nullptr;  // on the device, num_rows
+  InlineArgs args;
+  ArgArray<const void*> rows;  // num_rows
   int num_rows = 0;
   int dtype = 0;         // agg::DType's value
   int64_t begin = 0;     // in the layout

@@ -69,13 +69,14 @@ struct PairTile {
     first_i = tile_i * kSide;
     first_j = tile_j * kSide;
     num_elements = chunk.num_elements;
+    const void* const* const rows = ArrayOf(p.args, p.rows);
 #pragma unroll
     for (int r = 0; r < kSide; ++r) {
       // Rows beyond the last one repeat it; their pairs are not stored.
       const int i = min(first_i + r, p.num_rows - 1);
       const int j = min(first_j + r, p.num_rows - 1);
-      a[r] = static_cast<const Storage*>(p.rows[i]) + chunk.begin;
-      b[r] = static_cast<const Storage*>(p.rows[j]) + chunk.begin;
+      a[r] = static_cast<const Storage*>(rows[i]) + chunk.begin;
+      b[r] = static_cast<const Storage*>(rows[j]) + chunk.begin;
     }
   }
 

@@ -23,11 +23,12 @@ class PanelReader {
     const int group_rows = kTiles == 1 ? GroupRows(p.num_rows) : kTileRows;
     lane_element_ = LaneElement(lane, Element::kPerLoad, group_rows);
     window_ = WindowElements(Element::kPerLoad, group_rows);
+    const void* const* const rows = ArrayOf(p.args, p.rows);
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
       const int row = ExistingRow(
           first_row + t * kTileRows + LaneRow(lane, group_rows), p.num_rows);
-      rows_[t] = static_cast<const Storage*>(p.rows[row]) + chunk.begin;
+      rows_[t] = static_cast<const Storage*>(rows[row]) + chunk.begin;
     }
   }
 

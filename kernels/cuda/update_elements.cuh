@@ -110,8 +110,9 @@ __device__ __forceinline__ void LoadState(const UpdateLaunch& p, int64_t at,
 }
 
 // Steps and stores what LoadState has loaded, of the gradient that is there.
+// Returns whether all that it stores of the parameters is finite.
 // REQUIRES: left > 0.
-__device__ __forceinline__ void StepAndStore(const UpdateLaunch& p,
+__device__ __forceinline__ bool StepAndStore(const UpdateLaunch& p,
                                              const StepConstants& constants,
                                              int64_t at, int left, Four* x) {
   // The branch is the same for the whole grid. A kernel per formula would not
@@ -119,15 +120,18 @@ __device__ __forceinline__ void StepAndStore(const UpdateLaunch& p,
   // to compile.
   VisitFormula(p.formula, StepFour{constants, x});
   StoreFloats(x->parameter, left, p.master + at);
-  // All who write it write the same: no atomic is needed.
-  if (p.not_finite != nullptr && !AllFinite(x->parameter, left)) {
-    *p.not_finite = 1;
-  }
   if (p.num_states > 0) StoreFloats(x->state0, left, p.state0 + at);
   if (p.num_states > 1) StoreFloats(x->state1, left, p.state1 + at);
   if (p.narrowed != nullptr) {
     StoreNarrowed(x->parameter, left, p.narrowed_dtype, p.narrowed + at);
   }
+  return p.not_finite == nullptr || AllFinite(x->parameter, left);
+}
+
+// Once per thread, for the word may be beyond the bus. All who write it write
+// the same: no atomic is needed.
+__device__ __forceinline__ void TellFinite(const UpdateLaunch& p, bool finite) {
+  if (!finite) *p.not_finite = 1;
 }
 
 }  // namespace agg::cuda

@@ -70,11 +70,12 @@ __device__ __forceinline__ NormSums SumsOfBlock(NormSums sums,
 
 // Block per chunk.
 template <class Element>
-__global__ void __launch_bounds__(kThreads) UpdateKernel(UpdateLaunch p) {
-  __shared__ Stage stage;
-  const Chunk chunk = p.chunks[blockIdx.x];
-  const StepConstants constants = p.constants[chunk.slot];
-  bool staged = false;
+__global__ void __launch_bounds__(kThreads)
+    UpdateKernel(const UpdateLaunch __grid_constant__ p) {
+  Stage& stage = BlockShared<Stage>();
+  const Chunk chunk = ChunkAt(p, blockIdx.x);
+  const StepConstants constants = ArrayOf(p.args, p.constants)[chunk.slot];
+  bool staged = false, finite = true;
   for (int base = 0; base < chunk.num_elements; base += kPerBlock) {
     const int offset = base + static_cast<int>(threadIdx.x) * kPerThread;
     const int left = chunk.num_elements - offset;
@@ -84,15 +85,18 @@ __global__ void __launch_bounds__(kThreads) UpdateKernel(UpdateLaunch p) {
     if (p.formula.kind != OptimizerKind::kNone) LoadState(p, at, left, &x);
     Combine<Element>(p, chunk.slot, at, left, &stage, &staged, x.gradient);
     if (left <= 0) continue;
-    StepAndStore(p, constants, at, left, &x);
+    finite &= StepAndStore(p, constants, at, left, &x);
   }
+  TellFinite(p, finite);
 }
 
-// Block per chunk.
+// Block per chunk. Not asked for 4 blocks, ptxas makes room for a fifth one and
+// spills (13.0, sm_90).
 template <class Element>
-__global__ void __launch_bounds__(kThreads) CombineKernel(UpdateLaunch p) {
-  __shared__ Stage stage;
-  const Chunk chunk = p.chunks[blockIdx.x];
+__global__ void __launch_bounds__(kThreads, 4)
+    CombineKernel(const UpdateLaunch __grid_constant__ p) {
+  Stage& stage = BlockShared<Stage>();
+  const Chunk chunk = ChunkAt(p, blockIdx.x);
   bool staged = false;
   for (int base = 0; base < chunk.num_elements; base += kPerBlock) {
     const int offset = base + static_cast<int>(threadIdx.x) * kPerThread;
@@ -106,9 +110,11 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(UpdateLaunch p) {
 
 // Block per chunk. The combined gradient may come over the bus: 16 bytes per
 // thread, all threads' at once.
-__global__ void __launch_bounds__(kThreads) StepKernel(UpdateLaunch p) {
-  const Chunk chunk = p.chunks[blockIdx.x];
-  const StepConstants constants = p.constants[chunk.slot];
+__global__ void __launch_bounds__(kThreads)
+    StepKernel(const UpdateLaunch __grid_constant__ p) {
+  const Chunk chunk = ChunkAt(p, blockIdx.x);
+  const StepConstants constants = ArrayOf(p.args, p.constants)[chunk.slot];
+  bool finite = true;
   for (int base = 0; base < chunk.num_elements; base += kPerBlock) {
     const int offset = base + static_cast<int>(threadIdx.x) * kPerThread;
     const int left = chunk.num_elements - offset;
@@ -117,18 +123,19 @@ __global__ void __launch_bounds__(kThreads) StepKernel(UpdateLaunch p) {
     Four x = {};
     LoadFloats(p.combined + at, left, x.gradient);
     if (p.formula.kind != OptimizerKind::kNone) LoadState(p, at, left, &x);
-    StepAndStore(p, constants, at, left, &x);
+    finite &= StepAndStore(p, constants, at, left, &x);
   }
+  TellFinite(p, finite);
 }
 
 // Block per chunk. Elements beyond the chunk's end are zeros and add nothing.
 template <class Element>
 __global__ void __launch_bounds__(kThreads)
-    NormsKernel(UpdateLaunch p, double* partial) {
-  __shared__ Stage stage;
-  __shared__ double shared[kWarps][2];
-  const Chunk chunk = p.chunks[blockIdx.x];
-  const StepConstants constants = p.constants[chunk.slot];
+    NormsKernel(const UpdateLaunch __grid_constant__ p, double* partial) {
+  Stage& stage = BlockShared<Stage>();
+  auto& shared = BlockShared<double[kWarps][2]>();
+  const Chunk chunk = ChunkAt(p, blockIdx.x);
+  const StepConstants constants = ArrayOf(p.args, p.constants)[chunk.slot];
   NormSums own;
   bool staged = false;
   for (int base = 0; base < chunk.num_elements; base += kPerBlock) {

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "kernels/cuda/chunk.h"
+#include "kernels/cuda/kernel_args.h"
 #include "kernels/step_constants.h"
 #include "kernels/step_formula.h"
 
@@ -22,25 +23,32 @@ namespace agg::cuda {
 // layout start at its element 0 and are 16-byte aligned; those that the formula
 // has not may be null.
 struct UpdateLaunch {
-  const void* const* rows = nullptr;  // num_rows
-  int num_rows = 0;                   // >= 1; LaunchStep: not read
-  int dtype = 0;                      // agg::DType's value
-  int64_t scale_offset = 0;           // of int8: where a row's scales begin
+  InlineArgs args;
+  ArgArray<const void*> rows;  // num_rows
+  int num_rows = 0;            // >= 1; LaunchStep: not read
+  int dtype = 0;               // agg::DType's value
+  int64_t scale_offset = 0;    // of int8: where a row's scales begin
   StepFormula formula;
   int num_states = 0;  // 0, 1 or 2
-  const Chunk* chunks = nullptr;
-  int64_t num_chunks = 0;                    // 0 launches nothing
-  const StepConstants* constants = nullptr;  // [slot]
-  const double* coefficients = nullptr;      // [slot][row]
+  ArgArray<Slot> slots;
+  int32_t num_slots = 0;
+  const Chunk* chunks = nullptr;  // pinned; null: they follow from the slots
+  int64_t num_chunks = 0;         // of all slots; 0 launches nothing
+  ArgArray<StepConstants> constants;  // [slot]
+  ArgArray<double> coefficients;      // [slot][row]
   float* combined = nullptr;  // LaunchCombine, LaunchStep; may be pinned memory
   float* master = nullptr;
   float* state0 = nullptr;
   float* state1 = nullptr;
   uint16_t* narrowed = nullptr;  // null when nothing is narrowed
   int narrowed_dtype = 0;
-  // Becomes 1 if a stepped parameter is not finite, else stays; or null.
+  // Becomes 1 if a stepped parameter is not finite, else stays; may be pinned
+  // memory; or null.
   int* not_finite = nullptr;
 };
+
+// With a kernel's other parameters.
+static_assert(sizeof(UpdateLaunch) + 16 <= kParameterBytes);
 
 // Backend::Update of the chunks: one pass over everything. The stepped master
 // is what is published; it is copied to the host from there.

@@ -236,25 +236,23 @@ class Bench {
     const int64_t num_pairs =
         PackedGramSize(static_cast<int64_t>(rows_.size()));
     const cuda::Wave wave = Waves(1 << 30)[0];
-    const auto num_chunks = static_cast<int64_t>(wave.chunks.size());
-    const auto partial = Must(cuda::AllocateDevice(num_chunks * num_pairs * 8));
+    const auto partial =
+        Must(cuda::AllocateDevice(wave.num_chunks * num_pairs * 8));
     const auto sums = Must(cuda::AllocateDevice(
         static_cast<int64_t>(wave.slot_ranges.size()) * num_pairs * 8));
     Must(args_.Begin());
     cuda::GramLaunch gram;
-    gram.rows = args_.Append(absl::MakeConstSpan(rows_));
+    gram.rows = args_.Append(absl::MakeConstSpan(rows_), &gram.args);
     gram.num_rows = static_cast<int>(rows_.size());
     gram.dtype = static_cast<int>(dtype_);
-    gram.chunks = args_.Append(absl::MakeConstSpan(wave.chunks));
-    gram.num_chunks = num_chunks;
+    cuda::AppendChunks(wave, &args_, &gram);
     gram.partial = reinterpret_cast<double*>(partial.get());
     cuda::SumLaunch sum;
     sum.partial = gram.partial;
-    sum.slot_begins = args_.Append(absl::MakeConstSpan(wave.slot_begins));
+    sum.slots = args_.Append(absl::MakeConstSpan(wave.slots), &sum.args);
     sum.num_slots = static_cast<int64_t>(wave.slot_ranges.size());
     sum.num_values = num_pairs;
     sum.sums = reinterpret_cast<double*>(sums.get());
-    Must(args_.Upload(stream_.get()));
     for (const bool double_float : {false, true}) {
       const auto launch =
           double_float ? &cuda::LaunchGramDoubleFloat : &cuda::LaunchGram;
@@ -272,22 +270,24 @@ class Bench {
     const cuda::TileShape shape = cuda::PlanTile(num_rows, 64 * kMi);
     const auto sums = Must(cuda::AllocateDevice(PackedGramSize(num_rows) * 8));
     Must(args_.Begin());
-    const void* const* rows = args_.Append(absl::MakeConstSpan(rows_));
-    Must(args_.Upload(stream_.get()));
+    cuda::ConvertLaunch convert;
+    convert.rows = args_.Append(absl::MakeConstSpan(rows_), &convert.args);
+    convert.num_rows = static_cast<int>(num_rows);
+    convert.dtype = static_cast<int>(dtype_);
+    convert.tile = reinterpret_cast<double*>(tile_.get());
+    convert.row_stride = shape.row_stride();
     const double seconds = Seconds(stream_.get(), [&] {
       for (int64_t k = 0; k < num_elements_; k += shape.row_stride()) {
         const int64_t left = std::min(shape.row_stride(), num_elements_ - k);
         const int num_batches = static_cast<int>(
             (left + cuda::kBatchElements - 1) / cuda::kBatchElements);
-        auto* const tile = reinterpret_cast<double*>(tile_.get());
         auto* const matrices = reinterpret_cast<double*>(matrices_.get());
-        Must(cuda::LaunchConvert(
-            {rows, static_cast<int>(num_rows), static_cast<int>(dtype_), k,
-             static_cast<int>(left), num_batches * cuda::kBatchElements, tile,
-             shape.row_stride()},
-            stream_.get()));
+        convert.begin = k;
+        convert.num_elements = static_cast<int>(left);
+        convert.num_filled = num_batches * cuda::kBatchElements;
+        Must(cuda::LaunchConvert(convert, stream_.get()));
         Must(cublas_->Gram(
-            {tile, static_cast<int>(num_rows), cuda::kBatchElements,
+            {convert.tile, static_cast<int>(num_rows), cuda::kBatchElements,
              static_cast<int>(shape.row_stride()), num_batches, matrices}));
         Must(cuda::LaunchGather(
             {matrices, num_batches, static_cast<int>(num_rows),
@@ -316,16 +316,16 @@ class Bench {
         1.0 / static_cast<double>(rows_.size()));
     Must(args_.Begin());
     cuda::UpdateLaunch update;
-    update.rows = args_.Append(absl::MakeConstSpan(rows_));
+    update.rows = args_.Append(absl::MakeConstSpan(rows_), &update.args);
     update.num_rows = static_cast<int>(rows_.size());
     update.dtype = static_cast<int>(dtype_);
     update.formula = ChooseFormula(optimizer);
     update.num_states = num_states;
-    update.chunks = args_.Append(absl::MakeConstSpan(wave.chunks));
-    update.num_chunks = static_cast<int64_t>(wave.chunks.size());
-    update.constants = args_.Append(absl::MakeConstSpan(constants));
-    update.coefficients = args_.Append(absl::MakeConstSpan(coefficients));
-    Must(args_.Upload(stream_.get()));
+    cuda::AppendChunks(wave, &args_, &update);
+    update.constants =
+        args_.Append(absl::MakeConstSpan(constants), &update.args);
+    update.coefficients =
+        args_.Append(absl::MakeConstSpan(coefficients), &update.args);
     const auto floats = [&](int i) {
       return i > num_states ? nullptr
                             : reinterpret_cast<float*>(arrays[i].get());

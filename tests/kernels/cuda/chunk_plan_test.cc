@@ -17,29 +17,36 @@ void ExpectCovers(const std::vector<ElementRange>& ranges,
   std::vector<int64_t> done(ranges.size(), 0);
   int64_t last_range = 0;
   for (const Wave& wave : waves) {
-    ASSERT_GE(wave.chunks.size(), 1u);
-    ASSERT_LE(static_cast<int64_t>(wave.chunks.size()), max_chunks);
+    const std::vector<Chunk> chunks = ChunksOf(wave);
+    ASSERT_GE(chunks.size(), 1u);
+    ASSERT_EQ(static_cast<int64_t>(chunks.size()), wave.num_chunks);
+    ASSERT_LE(wave.num_chunks, max_chunks);
     ASSERT_LE(static_cast<int64_t>(wave.slot_ranges.size()), max_slots);
-    ASSERT_EQ(wave.slot_begins.size(), wave.slot_ranges.size() + 1);
-    ASSERT_EQ(wave.slot_begins.front(), 0);
-    ASSERT_EQ(wave.slot_begins.back(),
-              static_cast<int32_t>(wave.chunks.size()));
-    for (size_t slot = 0; slot < wave.slot_ranges.size(); ++slot) {
-      ASSERT_LT(wave.slot_begins[slot], wave.slot_begins[slot + 1]);
+    ASSERT_EQ(wave.slots.size(), wave.slot_ranges.size());
+    int32_t c = 0;
+    for (size_t slot = 0; slot < wave.slots.size(); ++slot) {
+      ASSERT_EQ(wave.slots[slot].first_chunk, c);
       const int64_t range = wave.slot_ranges[slot];
       ASSERT_GE(range, last_range);
       last_range = range;
-      for (int32_t c = wave.slot_begins[slot]; c < wave.slot_begins[slot + 1];
-           ++c) {
-        const Chunk& chunk = wave.chunks[c];
+      for (const int64_t end = c + NumChunks(wave.slots[slot].num_elements);
+           c < end; ++c) {
+        const Chunk& chunk = chunks[c];
         ASSERT_EQ(chunk.slot, static_cast<int32_t>(slot));
         ASSERT_EQ(chunk.begin, ranges[range].begin + done[range]);
         ASSERT_EQ(chunk.begin % kLayoutAlignment, 0);
         ASSERT_GE(chunk.num_elements, 1);
         ASSERT_LE(chunk.num_elements, kChunkElements);
         done[range] += chunk.num_elements;
+        // As a kernel finds it.
+        const Chunk found = ChunkOfSlots(
+            wave.slots.data(), static_cast<int32_t>(wave.slots.size()), c);
+        ASSERT_EQ(found.begin, chunk.begin);
+        ASSERT_EQ(found.num_elements, chunk.num_elements);
+        ASSERT_EQ(found.slot, chunk.slot);
       }
     }
+    ASSERT_EQ(c, wave.num_chunks);
   }
   for (size_t r = 0; r < ranges.size(); ++r) {
     EXPECT_EQ(done[r], ranges[r].num_elements) << "range " << r;
@@ -72,7 +79,8 @@ TEST(ChunkPlanTest, ARangeLongerThanAWaveGoesOnWithASlotOfItsOwn) {
   ASSERT_EQ(waves.size(), 2u);
   EXPECT_EQ(waves[0].slot_ranges, std::vector<int64_t>({0}));
   EXPECT_EQ(waves[1].slot_ranges, std::vector<int64_t>({0, 1}));
-  EXPECT_EQ(waves[1].slot_begins, std::vector<int32_t>({0, 1, 2}));
+  EXPECT_EQ(waves[1].slots[1].first_chunk, 1);
+  EXPECT_EQ(waves[1].num_chunks, 2);
 }
 
 TEST(ChunkPlanTest, ARangeThatDoesNotFitStartsAWave) {
@@ -81,7 +89,7 @@ TEST(ChunkPlanTest, ARangeThatDoesNotFitStartsAWave) {
   const std::vector<Wave> waves = PlanWaves(ranges, 2, 10);
   ASSERT_EQ(waves.size(), 2u);
   EXPECT_EQ(waves[1].slot_ranges, std::vector<int64_t>({1}));
-  EXPECT_EQ(waves[1].slot_begins, std::vector<int32_t>({0, 2}));
+  EXPECT_EQ(waves[1].num_chunks, 2);
 }
 
 // (begin, elements) of the chunks of each slot of a range: what is added in
@@ -94,10 +102,9 @@ Pieces PiecesOf(int64_t range, const std::vector<Wave>& waves) {
     for (size_t slot = 0; slot < wave.slot_ranges.size(); ++slot) {
       if (wave.slot_ranges[slot] != range) continue;
       pieces.emplace_back();
-      for (int32_t c = wave.slot_begins[slot]; c < wave.slot_begins[slot + 1];
-           ++c) {
-        pieces.back().emplace_back(wave.chunks[c].begin,
-                                   wave.chunks[c].num_elements);
+      for (const Chunk& chunk : ChunksOf(wave)) {
+        if (chunk.slot != static_cast<int32_t>(slot)) continue;
+        pieces.back().emplace_back(chunk.begin, chunk.num_elements);
       }
     }
   }

@@ -52,6 +52,21 @@ void SetDeviceBytes(int64_t num_bytes) {
   TheState().device_bytes = num_bytes;
 }
 
+void SetDriverVersion(int version) {
+  const Lock lock(TheState().mutex);
+  TheState().driver_version = version;
+}
+
+void FailLoading(cudaError_t error) {
+  const Lock lock(TheState().mutex);
+  TheState().loading = error;
+}
+
+cudaError_t LoadError() {
+  const Lock lock(TheState().mutex);
+  return TheState().loading;
+}
+
 void FailRegistering(cudaError_t error) {
   const Lock lock(TheState().mutex);
   TheState().registering = error;
@@ -92,6 +107,7 @@ void BreakDevice(cudaError_t error) {
     stream->waiting.clear();
     stream->num_run = stream->num_enqueued;
   }
+  for (std::deque<Copy>& copies : TheState().copies) copies.clear();
 }
 
 cudaError_t TakeLaunchError() {

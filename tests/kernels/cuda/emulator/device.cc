@@ -48,6 +48,7 @@ struct Thread {
 
 // The block that runs.
 struct Block {
+  int64_t number = 0;  // among all that ever ran
   std::vector<Thread> threads{std::vector<Thread>(1024)};
   std::vector<Warp> warps{std::vector<Warp>(32)};
   unsigned num_threads = 0;
@@ -137,6 +138,7 @@ void ThreadMain() {
 
 __attribute__((noinline)) void RunBlock(bool descending) {
   Block& block = the_block;
+  ++block.number;
   block.descending = descending;
   for (Warp& warp : block.warps) warp.num_arrived = 0;
   block.num_at_barriers = 0;
@@ -153,6 +155,8 @@ __attribute__((noinline)) void RunBlock(bool descending) {
 }
 
 }  // namespace
+
+int64_t BlockNumber() { return the_block.number; }
 
 void BlockBarrier() {
   Thread& thread = the_block.threads[thread_index.x];

@@ -3,10 +3,13 @@
 // coroutines. What it cannot show: speed, and what a real memory system or
 // compiler does. What it does show: wrong indices (device memory ends at an
 // unmapped page), misaligned vector loads, barriers that not all threads reach
-// (an abort), missing barriers and missing stream order (as wrong results).
+// (an abort), missing barriers, stream order and shared memory that nobody has
+// written (as wrong results).
 //
 // Streams are lazy if wanted: work runs as late as synchronisation allows, so
-// that a missing wait meets stale data. Eager: at once.
+// that a missing wait meets stale data. Eager: at once. Two engines copy, one
+// to the device and one from it, each what it was given first, whatever the
+// streams: a copy brings all earlier ones of its direction with it.
 #ifndef AGG_TESTS_KERNELS_CUDA_EMULATOR_DEVICE_H_
 #define AGG_TESTS_KERNELS_CUDA_EMULATOR_DEVICE_H_
 
@@ -46,6 +49,11 @@ const LaneValues& WarpExchange(double first, double second);
 void RunGrid(dim3 grid, unsigned num_threads,
              const std::function<void()>& thread);
 
+// What shared memory is full of when a block begins.
+inline constexpr unsigned char kPoison = 0xff;
+// Of the block that runs, among all that ever ran; from 1 on.
+int64_t BlockNumber();
+
 // Adds work to a stream.
 void Enqueue(cudaStream_t stream, std::function<void()> work);
 
@@ -57,6 +65,12 @@ void SetDeviceBytes(int64_t num_bytes);
 int64_t AllocatedDeviceBytes();
 // fp32 operations in the time of an fp64 one; default 2.
 void SetDoubleRatio(int ratio);
+// The driver's version, as cudaDriverGetVersion gives it; 0: there is none. An
+// older major version than the runtime's cannot serve it. Default: the
+// runtime's.
+void SetDriverVersion(int version);
+// What bringing a kernel to the device fails with from now on.
+void FailLoading(cudaError_t error);
 int64_t NumAllocations();  // so far, device and pinned
 
 // What registering host memory fails with from now on; cudaSuccess: it works.
@@ -86,6 +100,7 @@ int64_t NumFailures();
 // `error` from now on. cudaSuccess: works again.
 void BreakDevice(cudaError_t error);
 
+cudaError_t LoadError();  // as FailLoading says
 // For launchers: what the launch has come to; not cudaSuccess: do not run it.
 cudaError_t TakeLaunchError();
 

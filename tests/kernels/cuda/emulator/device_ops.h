@@ -23,11 +23,12 @@
 #undef __device__
 #undef __shared__
 #undef __launch_bounds__
+#undef __grid_constant__
 #define __global__
 #define __device__
-// Blocks run one after the other: one copy serves the threads of each.
-#define __shared__ static
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
+// Threads share the kernel's parameters, and may take their addresses.
+#define __grid_constant__ &
 #define threadIdx (::agg::emulator::thread_index)
 #define blockIdx (::agg::emulator::block_index)
 #define __syncthreads() ::agg::emulator::BlockBarrier()
@@ -131,9 +132,24 @@ T LoadConstant(const T* from) {
   return *from;
 }
 
+// Blocks run one after the other: one copy serves the threads of each. The
+// first thread of a block finds it full of what is no result: NaNs, as doubles
+// and floats, and addresses that cannot be read.
+template <class T>
+T& BlockShared() {
+  static T memory;
+  static int64_t poisoned_for = 0;
+  if (poisoned_for != emulator::BlockNumber()) {
+    poisoned_for = emulator::BlockNumber();
+    std::fill_n(reinterpret_cast<unsigned char*>(&memory), sizeof(T),
+                emulator::kPoison);
+  }
+  return memory;
+}
+
 template <class... Parameters>
 cudaError_t LoadKernel(void (* /*kernel*/)(Parameters...)) {
-  return cudaSuccess;
+  return emulator::LoadError();
 }
 
 template <class... Parameters, class... Arguments>

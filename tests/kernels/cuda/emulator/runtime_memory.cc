@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <vector>
 
@@ -42,6 +43,7 @@ void CopyStaged(void* to, const void* from, size_t size, cudaMemcpyKind kind,
                 cudaStream_t stream) {
   TheState().staged_bytes += static_cast<int64_t>(size);
   RunUntil(stream, stream->num_enqueued);
+  FinishCopies(kind);
   if (kind == cudaMemcpyDeviceToHost) {
     std::memcpy(to, from, size);
     return;
@@ -52,7 +54,38 @@ void CopyStaged(void* to, const void* from, size_t size, cudaMemcpyKind kind,
   });
 }
 
+std::deque<Copy>& CopiesOf(cudaMemcpyKind kind) {
+  return TheState().copies[kind == cudaMemcpyDeviceToHost ? 1 : 0];
+}
+
 }  // namespace
+
+// Whatever an earlier copy waits for was asked for before it, and so before
+// what runs now: running it never comes back here.
+void EnqueueCopy(void* to, const void* from, size_t size, cudaMemcpyKind kind,
+                 CUstream_st* stream) {
+  if (TheState().broken != cudaSuccess) return;
+  const int64_t position = stream->num_enqueued + 1;
+  CopiesOf(kind).push_back({stream, position});
+  Enqueue(stream, [=] {
+    std::deque<Copy>& copies = CopiesOf(kind);
+    while (copies.front().stream != stream ||
+           copies.front().position != position) {
+      const Copy first = copies.front();
+      RunUntil(first.stream, first.position);
+    }
+    copies.pop_front();
+    std::memcpy(to, from, size);
+  });
+}
+
+void FinishCopies(cudaMemcpyKind kind) {
+  std::deque<Copy>& copies = CopiesOf(kind);
+  while (!copies.empty()) {
+    const Copy first = copies.front();
+    RunUntil(first.stream, first.position);
+  }
+}
 
 extern "C" {
 
@@ -159,7 +192,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
     CopyStaged(to, from, size, kind, stream);
     return cudaSuccess;
   }
-  Enqueue(stream, [=] { std::memcpy(to, from, size); });
+  EnqueueCopy(to, from, size, kind, stream);
   return cudaSuccess;
 }
 

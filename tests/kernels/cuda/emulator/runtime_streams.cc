@@ -103,6 +103,11 @@ cudaError_t cudaDeviceSynchronize() {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  const Lock lock(TheState().mutex);
+  *count = 0;
+  if (TheState().driver_version / 1000 < CUDART_VERSION / 1000) {
+    return cudaErrorInsufficientDriver;
+  }
   *count = 1;
   return cudaSuccess;
 }
@@ -122,6 +127,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* device, int) {
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
+  const Lock lock(TheState().mutex);
+  *version = TheState().driver_version;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
   *version = CUDART_VERSION;
   return cudaSuccess;
 }

@@ -30,6 +30,12 @@ struct CUevent_st {
 
 namespace agg::emulator {
 
+// A copy that has not been made: which piece of work of which stream it is.
+struct Copy {
+  CUstream_st* stream;
+  int64_t position;
+};
+
 struct State {
   // Guards everything below and all streams and events. Recursive, since work
   // of one stream may run work of another (an event that it waits for).
@@ -51,8 +57,12 @@ struct State {
   std::map<void*, size_t> pinned_memory;
   std::map<void*, size_t> registered_memory;
   cudaError_t registering = cudaSuccess;  // what cudaHostRegister returns
+  cudaError_t loading = cudaSuccess;
+  int driver_version = CUDART_VERSION;
   int64_t staged_bytes = 0;
   std::set<CUstream_st*> streams;
+  // To and from the device: what each engine has to copy, in that order.
+  std::deque<Copy> copies[2];
 };
 
 State& TheState();
@@ -61,6 +71,13 @@ using Lock = std::lock_guard<std::recursive_mutex>;
 
 // Does the stream's work up to `position`. REQUIRES: the state is locked.
 void RunUntil(CUstream_st* stream, int64_t position);
+// Gives the stream a copy, to be made when its direction's earlier ones are.
+// REQUIRES: the state is locked.
+void EnqueueCopy(void* to, const void* from, size_t size, cudaMemcpyKind kind,
+                 CUstream_st* stream);
+// Makes all copies that the direction's engine has been given. REQUIRES: the
+// state is locked.
+void FinishCopies(cudaMemcpyKind kind);
 // Does the work of all streams. REQUIRES: the state is locked.
 void RunAll();
 

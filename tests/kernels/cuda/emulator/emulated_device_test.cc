@@ -1,0 +1,114 @@
+// What the emulated device does as a real one: the order of copies, and what is
+// in shared memory when a block begins.
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "gtest/gtest.h"
+#include "tests/kernels/cuda/emulator/device_ops.h"
+
+namespace agg::cuda {
+namespace {
+
+constexpr cudaMemcpyKind kUp = cudaMemcpyHostToDevice;
+constexpr cudaMemcpyKind kDown = cudaMemcpyDeviceToHost;
+
+class EmulatedDeviceTest : public testing::Test {
+ protected:
+  EmulatedDeviceTest() {
+    emulator::SetLazy(true);
+    for (cudaStream_t& stream : streams_) {
+      cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    }
+    void* memory = nullptr;
+    cudaMalloc(&memory, kInts * sizeof(int));
+    device_ = static_cast<int*>(memory);
+    std::memset(memory, 0, kInts * sizeof(int));
+    cudaHostAlloc(&memory, kInts * sizeof(int), cudaHostAllocDefault);
+    host_ = static_cast<int*>(memory);
+    for (int i = 0; i < kInts; ++i) host_[i] = i + 1;
+  }
+  ~EmulatedDeviceTest() override {
+    cudaDeviceSynchronize();
+    for (const cudaStream_t stream : streams_) cudaStreamDestroy(stream);
+    cudaFree(device_);
+    cudaFreeHost(host_);
+  }
+
+  void Copy(int i, cudaMemcpyKind kind, cudaStream_t stream) {
+    EXPECT_EQ(cudaMemcpyAsync(kind == kUp ? device_ + i : host_ + i,
+                              kind == kUp ? host_ + i : device_ + i,
+                              sizeof(int), kind, stream),
+              cudaSuccess);
+  }
+
+  static constexpr int kInts = 8;
+  cudaStream_t streams_[3];
+  int* device_;
+  int* host_;
+};
+
+TEST_F(EmulatedDeviceTest, ACopyWaitsForEarlierOnesOfItsDirection) {
+  Copy(0, kUp, streams_[0]);
+  Copy(1, kUp, streams_[1]);
+  Copy(2, kUp, streams_[0]);
+  cudaStreamSynchronize(streams_[1]);
+  EXPECT_EQ(device_[0], 1);  // of another stream
+  EXPECT_EQ(device_[1], 2);
+  EXPECT_EQ(device_[2], 0);  // came after it
+}
+
+TEST_F(EmulatedDeviceTest, ACopyPassesOnesOfTheOtherDirection) {
+  Copy(0, kUp, streams_[0]);
+  Copy(1, kDown, streams_[1]);
+  cudaStreamSynchronize(streams_[1]);
+  EXPECT_EQ(host_[1], 0);
+  EXPECT_EQ(device_[0], 0);
+}
+
+// The engine stands still until the copy at its head may be made.
+TEST_F(EmulatedDeviceTest, ACopyWaitsForWhatEarlierOnesWaitFor) {
+  cudaEvent_t filled;
+  cudaEventCreateWithFlags(&filled, cudaEventDisableTiming);
+  cudaMemsetAsync(device_ + 4, 0x11, sizeof(int), streams_[2]);
+  cudaEventRecord(filled, streams_[2]);
+  cudaStreamWaitEvent(streams_[0], filled, 0);
+  Copy(0, kUp, streams_[0]);
+  Copy(1, kUp, streams_[1]);
+  cudaStreamSynchronize(streams_[1]);
+  EXPECT_EQ(device_[4], 0x11111111);
+  EXPECT_EQ(device_[0], 1);
+  cudaEventDestroy(filled);
+}
+
+TEST_F(EmulatedDeviceTest, ALostDeviceForgetsItsCopies) {
+  Copy(0, kUp, streams_[0]);
+  emulator::BreakDevice(cudaErrorIllegalAddress);
+  emulator::BreakDevice(cudaSuccess);
+  Copy(1, kUp, streams_[1]);
+  cudaStreamSynchronize(streams_[1]);
+  EXPECT_EQ(device_[0], 0);
+  EXPECT_EQ(device_[1], 2);
+}
+
+// Tells what it finds in shared memory, and leaves something there.
+void LookingKernel(int* found) {
+  int& shared = BlockShared<int>();
+  if (threadIdx.x == 0) {
+    found[blockIdx.x] = shared;
+    shared = 7;
+  }
+  __syncthreads();
+  if (threadIdx.x == 1) found[blockIdx.x] += shared;
+}
+
+TEST_F(EmulatedDeviceTest, SharedMemoryIsPoisonedForEachBlock) {
+  ASSERT_EQ(LaunchKernel(&LookingKernel, 4, 32, streams_[0], device_),
+            cudaSuccess);
+  cudaStreamSynchronize(streams_[0]);
+  for (int block = 0; block < 4; ++block) EXPECT_EQ(device_[block], -1 + 7);
+}
+
+}  // namespace
+}  // namespace agg::cuda
