@@ -26,6 +26,8 @@ LONG_PASSES = 8
 TARGET = .87
 SPANS = 20
 TUNING_SEEDS = (0, 1)
+# One worker's rate is the one of all columns "one worker's rate".
+TUNING_SEEDS_OF_ONE = (0, 1, 2)
 
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "sgd": {"kind": "sgd", "momentum": .9}, "adam": {"kind": "adam"}}
@@ -38,16 +40,18 @@ CONSTANT = {"sgd": .01, "adam": .001}
 # Of the runs that measure orthogonality.
 STEP_DECAY = {"cnn": .01, "mlp": .02}
 
-# Powers of two, by optimizer, rule and workers; 0 is all sizes.
+# Powers of two, by optimizer, rule and workers; 0 is all other sizes.
 _GRIDS: dict[tuple[str, str, int], tuple[float, ...]] = {
     ("sgd", "single", 0): (.02, .04, .08),
     ("sgd", "mean", 0): (.08, .16, .32),
+    ("sgd", "mean", 16): (.08, .16, .32, .64),
     ("sgd", "adasum", 0): (.02, .04, .08),
+    ("sgd", "adasum", 64): (.02, .04, .08, .16),
     ("sgd", "adasum_delta", 0): (.01, .02, .04, .08),
-    ("adam", "single", 0): (.004, .008, .016),
+    ("adam", "single", 0): (.002, .004, .008, .016),
     ("adam", "mean", 0): (.016, .032, .064),
     ("adam", "sum_delta", 16): (.002, .004, .008),
-    ("adam", "sum_delta", 64): (.00025, .0005, .001),
+    ("adam", "sum_delta", 64): (.00025, .0005, .001, .002),
     ("adam", "adasum", 0): (.016, .032, .064),
     ("adam", "adasum_delta", 0): (.004, .008, .016),
 }
@@ -101,14 +105,15 @@ def grids(quick: bool) -> dict[str, Grid]:
     """By cell without its last part: "sgd/mean/16"; one worker's, too."""
     found = {}
     for opt, rule, ranks in _settings(quick):
-        tried = _GRIDS.get((opt, rule, 0)) or _GRIDS.get((opt, rule, ranks))
+        tried = _GRIDS.get((opt, rule, ranks), _GRIDS.get((opt, rule, 0)))
         if rule == "sum":
             continue
         found[f"{opt}/{rule}/{ranks}"] = Grid(
             lambda rate, seed, setting=(opt, rule, ranks): short(
                 *setting, rate, seed, quick, "validation"),
             _QUICK_GRID if quick else tried or (),
-            (0,) if quick else TUNING_SEEDS)
+            (0,) if quick else
+            TUNING_SEEDS_OF_ONE if rule == "single" else TUNING_SEEDS)
     return found
 
 
@@ -138,7 +143,7 @@ def _to_target(opt: str, rule: str, ranks: int, seed: int,
 
 
 def to_target(quick: bool) -> Runs:
-    """By "epochs/sgd/mean/16"; at 64 workers the deltas alone, one seed."""
+    """By "epochs/sgd/mean/16"; at 64 workers the deltas alone."""
     found: Runs = {}
     for opt in OPTIMIZERS:
         found[f"epochs/{opt}/single/1"] = [
@@ -151,7 +156,8 @@ def to_target(quick: bool) -> Runs:
                 for seed in seeds(quick)]
         if not quick:
             found[f"epochs/{opt}/adasum_delta/64"] = [
-                _to_target(opt, "adasum_delta", 64, 0, quick)]
+                _to_target(opt, "adasum_delta", 64, seed, quick)
+                for seed in seeds(quick)]
     return found
 
 
