@@ -34,8 +34,8 @@ class PageTest(unittest.TestCase):
 
     def test_tables_claims_and_versions(self):
         text = self.body(made_set())
-        self.assertIn("| Adasum | It works. | holds | .8000 ± .0000 |", text)
-        self.assertIn("| Adasum | It scales. | not tried | Needed: more cores |",
+        self.assertIn("| Adasum | It works. | **holds** | .8000 ± .0000 |", text)
+        self.assertIn("| Adasum | It scales. | **not tried** | Needed: more cores |",
                       text)
         self.assertIn("|  | a\\|b |\n| --- | --- |\n| x | .8000 ± .0000 |", text)
         self.assertIn("`adasum`: 7 runs, 1 minutes of one job after the other; "
@@ -45,7 +45,7 @@ class PageTest(unittest.TestCase):
         text = self.body(made_set(missing="has not been run", cells={},
                                   tables=()))
         self.assertIn("`adasum`: the full set has not been run here", text)
-        self.assertIn("| It works. | not tried | the set has not been run |",
+        self.assertIn("| It works. | **not tried** | the set has not been run |",
                       text)
         self.assertNotIn(".svg", text)
 
