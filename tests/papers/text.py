@@ -131,7 +131,7 @@ def _word2vec(cells_: script.Cells, series_: script.Series) -> script.Table:
         "word2vec: held-out loss per pair",
         ["", f"S = {size}, one worker's rate", "tuned"], rows,
         f"Less is better; untrained: {_UNTRAINED['word2vec']:.2f}, and what "
-        "ends far above it diverges. One pass over 2 million pairs: "
+        "ends far above it diverges. One pass over 1.95 million pairs: "
         f"{runs.WORDS_ROUNDS} steps of one worker, "
         f"{runs.WORDS_ROUNDS // runs.WORDS_RANKS} of {runs.WORDS_RANKS}. "
         "Orthogonality of the gradients with Adasum in six equal spans: "
