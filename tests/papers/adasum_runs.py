@@ -26,7 +26,9 @@ LONG_PASSES = 8
 TARGET = .87
 SPANS = 20
 TUNING_SEEDS = (0, 1)
-# One worker's rate is the one of all columns "one worker's rate".
+# One worker's best rate in an independent study of these settings. Here it has a
+# grid of its own, with one more seed, which shows whether it still is.
+RATE_OF_ONE = {"sgd": .04, "adam": .008}
 TUNING_SEEDS_OF_ONE = (0, 1, 2)
 
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -118,12 +120,12 @@ def grids(quick: bool) -> dict[str, Grid]:
 
 
 def tables(quick: bool, best: Mapping[str, float]) -> Runs:
-    """Scored by the test, at the best rates of grids()."""
+    """Scored by the test, at RATE_OF_ONE and at the best rates of grids()."""
     found: Runs = {}
     for opt, rule, ranks in _settings(quick):
         name = f"{opt}/{rule}/{ranks}"
-        at = {name: best[name]} if rule == "single" else {
-            f"{name}/one": best[f"{opt}/single/1"]}
+        one = _QUICK_GRID[0] if quick else RATE_OF_ONE[opt]
+        at = {name if rule == "single" else f"{name}/one": one}
         if rule != "single" and name in best:
             at[f"{name}/tuned"] = best[name]
         for cell, rate in at.items():
