@@ -111,8 +111,8 @@ CLAIMS = [
           needed="BERT's size, batches and data."),
     Claim(_PAPER, "word2vec with 32 workers: the same.",
           word2vec_beats_tuned_mean),
-    Claim(_PAPER, "On text, at one worker's rate, Adasum is better than the mean.",
-          beats_untuned),
+    Claim(_PAPER, "On text, at one worker's rate, Adasum is better than the "
+          "mean.", beats_untuned),
     Claim(_PAPER, "On text, one worker's rate is Adasum's own best.",
           needs_no_tuning),
     Claim(_PAPER, "The sum at one worker's rate fails on word2vec.",

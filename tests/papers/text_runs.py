@@ -48,7 +48,7 @@ _GRIDS: dict[str, tuple[float, ...]] = {
     "transformer/lamb/single": (.002, .004, .008),
     "transformer/lamb/mean": (.008, .016, .032),
     "transformer/lamb/adasum_delta": (.002, .004, .008, .016),
-    "word2vec/single": (.05, .1, .2, .4),
+    "word2vec/single": (.05, .1, .2),
     "word2vec/mean": (.4, .8, 1.6),
     "word2vec/adasum": (.05, .1, .2),
 }
