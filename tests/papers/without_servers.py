@@ -1,10 +1,11 @@
-"""The mean of S workers without servers: one loop with batches S times as large.
+"""Runs of S workers without servers: one loop, and rules on whole vectors.
 
-    python -m tests.papers.without_servers [SEEDS]
+    python -m tests.papers.without_servers [SEEDS [CELL ...]]
 
-For the cells whose numbers are not the simulation's: is it the servers, or what
-a training begins with? Prints the test accuracy from three kinds of initial
-weights. "he" is the experiments'; "small output" the same with the last layer's
+A mean of gradients has batches S times as large instead of S rows. For the cells
+whose numbers are not the simulation's: is it the servers, or what a training begins
+with? Prints the test accuracy (or passes to the target) from three kinds of
+initial weights. "he" is the experiments'; "small output" the same with the last layer's
 divided by the square root of 2 (there is no ReLU behind it); "uniform" has
 torch's, uniform within 1/sqrt(fan_in), biases too.
 """
@@ -13,12 +14,12 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Sequence
+from typing import Optional, Sequence
 
 import numpy as np
 import torch
 
-from tests.papers import adascale_runs, adasum_runs, cells, tasks
+from tests.papers import adascale_runs, adasum_runs, cells, rates, tasks
 from tests.papers.description import Run
 from tests.papers.local_optimizers import LocalOptimizers
 
@@ -28,6 +29,17 @@ CELLS = {
         "mlp", 64, seed, 215),
     "adasum sgd/mean/16/one": lambda seed: adasum_runs.short(
         "sgd", "mean", 16, .04, seed, False),
+    "adasum sgd/adasum_delta/16/tuned": lambda seed: adasum_runs.short(
+        "sgd", "adasum_delta", 16, .02, seed, False),
+    "adasum adam/sum_delta/16/one": lambda seed: adasum_runs.short(
+        "adam", "sum_delta", 16, .008, seed, False),
+    "adasum adam/adasum/16/one": lambda seed: adasum_runs.short(
+        "adam", "adasum", 16, .008, seed, False),
+    "adasum epochs/adam/adasum_delta/64": lambda seed: dataclasses.replace(
+        adasum_runs.to_target(False)["epochs/adam/adasum_delta/64"][0],
+        seed=seed),
+    "adascale mlp/identity/16": lambda seed: adascale_runs.plain(
+        "mlp", 16, seed, 13750),
 }
 KINDS = ("he", "small output", "uniform")
 
@@ -48,28 +60,59 @@ def initial(task: tasks.Task, seed: int, kind: str) -> dict[str, np.ndarray]:
     return drawn
 
 
-def train(run: Run, kind: str) -> float:
-    """The test accuracy of a run with the rule "mean"."""
-    alone = dataclasses.replace(run, ranks=1, batch=run.ranks * run.batch)
-    task = tasks.make(alone.task, alone)
-    parameters = initial(task, alone.seed, kind)
-    optimizer = LocalOptimizers(alone.optimizer, alone.learning_rate)
-    for number in range(alone.rounds):
-        rows, _ = task.gradients(parameters, [0], number)
-        changes = optimizer.step(parameters, rows)
+def pair(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Adasum of two vectors, float64."""
+    dot = float(left @ right)
+    squares = [float(left @ left), float(right @ right)]
+    halves = [dot / (2 * square) if square > 0 else 0. for square in squares]
+    return (1 - halves[0]) * left + (1 - halves[1]) * right
+
+
+def combine(rule: str, rows: np.ndarray) -> np.ndarray:
+    """[ranks, ...] to [1, ...]; Adasum's tree pairs neighbours."""
+    if rule != "adasum":
+        total = rows.sum(0, dtype=np.float64, keepdims=True)
+        return total / (len(rows) if rule == "mean" else 1)
+    level = [row.astype(np.float64).ravel() for row in rows]
+    while len(level) > 1:  # a power of two
+        level = [pair(*level[at:at + 2]) for at in range(0, len(level), 2)]
+    return level[0].reshape(1, *rows.shape[1:])
+
+
+def train(run: Run, kind: str) -> Optional[float]:
+    """The test accuracy; with stop_at the passes to it, or None."""
+    if run.rule == "mean" and run.push == "gradient":
+        run = dataclasses.replace(run, ranks=1, batch=run.ranks * run.batch)
+    task = tasks.make(run.task, run)
+    parameters = initial(task, run.seed, kind)
+    optimizer = LocalOptimizers(run.optimizer, run.learning_rate)
+    for number in range(1, run.rounds + 1):
+        rows, _ = task.gradients(parameters, range(run.ranks), number - 1)
+        if run.push == "delta":
+            rows = optimizer.step(parameters, rows)
+        changes = {name: combine(run.rule, array).astype(np.float32)
+                   for name, array in rows.items()}
+        if run.push != "delta":
+            changes = optimizer.step(parameters, changes)
         for name, array in parameters.items():
             array += changes[name][0]
-    return task.score(parameters, "test")
+        if run.stop_at and number % run.evaluate_every == 0 and \
+                task.score(parameters, "test") >= run.stop_at:
+            return rates.passes(number, run.ranks, run.batch)
+    return None if run.stop_at else task.score(parameters, "test")
 
 
 def main(arguments: Sequence[str]) -> int:
     seeds = int(arguments[0]) if arguments else 6
     torch.set_num_threads(1)
-    for name, make in CELLS.items():
+    for name in arguments[1:] or CELLS:
+        make = CELLS[name]
         for kind in KINDS:
             found = cells.Cell(tuple(train(make(seed), kind)
                                      for seed in range(seeds)))
-            sys.stdout.write(f"{name}  {kind:12}  {found.text()} of {seeds}\n")
+            each = ", ".join("never" if value is None else f"{value:.4f}"
+                             for value in found.values)
+            sys.stdout.write(f"{name}  {kind:12}  {found.text()}: {each}\n")
             sys.stdout.flush()
     return 0
 
