@@ -96,6 +96,11 @@ class ClaimsTest(unittest.TestCase):
             self.assertEqual(script.HOLDS, found[judge], judge.__name__)
         self.assertEqual(script.DOES_NOT, found[claims.reaches_one_worker])
 
+    def test_a_sum_that_ends_well_does_not_diverge(self):
+        cells = {**_cells(), "word2vec/sum/32/one": _cell(3.0)}
+        self.assertEqual(script.DOES_NOT,
+                         self.judge(cells)[claims.sum_diverges])
+
     def test_a_tie_with_the_tuned_mean_is_not_better(self):
         found = self.judge(_cells(mean_tuned=1.701))
         self.assertEqual(script.DOES_NOT, found[claims.lamb_beats_tuned_mean])
