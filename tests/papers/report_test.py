@@ -2,6 +2,7 @@
 
 import importlib
 import pathlib
+import re
 import tempfile
 import unittest
 
@@ -176,6 +177,19 @@ class CommittedTest(unittest.TestCase):
                                                          expected[name])}
             with self.subTest(name):
                 self.assertEqual(found, set(expected["explained"][name]))
+
+    def test_the_front_page_has_these_numbers(self):
+        page = (script.FOLDER.parent.parent / "README.md").read_text("utf-8")
+        section = page.split("## What the papers claim")[1].split("\n## ")[0]
+        said = re.findall(r"(?<!\w)[.]\d\d+", section)
+        self.assertTrue(said)
+        means = [cell.mean for name in script.SCRIPTS for cell in
+                 report.read_set(name, script.RESULTS).cells.values()]
+        for word in said:
+            self.assertIn(word, {cells.number(mean, len(word) - 1)
+                                 for mean in means})
+        for path in re.findall(r"\((tests/papers/[^)]+)\)", section):
+            self.assertTrue((script.FOLDER.parent.parent / path).exists(), path)
 
     def test_files_of_results_are_of_whole_sets_and_small(self):
         for path in script.RESULTS.glob("*.json"):
