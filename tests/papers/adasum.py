@@ -48,10 +48,17 @@ def cells(book: Book, quick: bool) -> dict[str, Cell]:
     book.results([run for seeds in tables_.values() for run in seeds])
     found = {}
     for name, seeds in tables_.items():
-        tuned = best.get(name.removesuffix("/tuned"))
-        found[name] = cell(book.results(seeds),
-                           rate=tuned.rate if tuned else None,
-                           edge=bool(tuned and tuned.edge))
+        if not name.endswith("/tuned"):
+            found[name] = cell(book.results(seeds))
+            continue
+        tuned = best[name.removesuffix("/tuned")]
+        found[name] = cell(book.results(seeds), rate=tuned.rate,
+                           edge=tuned.edge)
+    for opt in runs.OPTIMIZERS:
+        grid = grids[f"{opt}/single/1"]
+        for rate in grid.rates:
+            found[f"validation/{opt}/{rate:g}"] = cell(book.results(
+                [grid.make_run(rate, seed) for seed in grid.seeds]))
     for name, seeds in to_target.items():
         results = book.results(seeds)
         found[name] = _passes(results, seeds[0].ranks)
@@ -115,10 +122,15 @@ def _accuracy(opt: str, cells_: script.Cells) -> script.Table:
                 row.append(there.text() if there else
                            "the mean's, at a S-th of its rate")
         rows.append(row)
+    grid = ", ".join(f"{name.split('/')[2]} {there.text()}"
+                     for name, there in cells_.items()
+                     if name.startswith(f"validation/{opt}/"))
     return script.Table(
         f"Test accuracy with {_OPTIMIZERS[opt]}", header, rows,
-        "Rates are chosen on the validation examples; \"edge\": the best one "
-        "is the least or the largest that was tried.")
+        f"One worker's rate is {runs.RATE_OF_ONE[opt]:g}, an independent "
+        f"study's best; here its validation accuracy is, by rate: {grid}. "
+        "Other rates are chosen on the validation examples; \"edge\": the best "
+        "one is the least or the largest that was tried.")
 
 
 def _passes_text(cells_: script.Cells, name: str) -> str:

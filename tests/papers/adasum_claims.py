@@ -189,7 +189,7 @@ CLAIMS = [
           "averaging does not.", reaches_target),
     Claim(_PAPER, "Gradients of workers are nearly parallel at first, and "
           "become orthogonal as training goes on.", becomes_orthogonal),
-    Claim(_PAPER, "Each layer does.", each_layer_rises),
+    Claim(_PAPER, "Orthogonality rises in each layer.", each_layer_rises),
     Claim(_PAPER, "Orthogonality falls where the learning rate does.",
           drops_at_decay),
     Claim(_PAPER, "BERT-Large trains in fewer iterations, with batches that "

@@ -29,16 +29,18 @@ _COMPRESS = b"\x1f\x9d\x90"  # block mode, codes of up to 16 bits
 _SIZES, _OFFSETS = 0x54, 0x5c
 
 # Of the characters' text: the first ones of the Bible, without the names of
-# verses.
+# verses. The last two parts of 5% each are held out.
 CHARACTERS = 1_206_000
-# Text is cut into pieces of so many characters or verses. Of each 20 pieces the
-# 10th is for validation and the last for the test, so that what is held out is
-# of all books: the last books alone are of another kind.
-_CHARACTERS_PIECE, _VERSES_PIECE = 6030, 100
-_PIECES, _VALIDATION, _TEST = 20, 9, 19
+_TRAINED_ON, _VALIDATED_BY = .9, .95
+# The words' text is cut into pieces of so many words. Of each 40 pieces the 21st
+# is for validation and the last for the test, so that what is held out is of all
+# books: the last books alone are of another kind.
+_PIECE, _PIECES = 2000, 40
 PARTS = ("train", "validation", "test")
 # A word is of the vocabulary if the whole text has it so often.
 LEAST_COUNT = 5
+# word2vec's: more frequent ones (shares of the text) are left out at random.
+FREQUENT = 1e-3
 
 
 class DataError(Exception):
@@ -78,56 +80,49 @@ def characters() -> tuple[dict[str, np.ndarray], str]:
     number = np.zeros(128, np.uint8)
     number[[ord(symbol) for symbol in symbols]] = range(len(symbols))
     stream = number[np.frombuffer(text[:CHARACTERS].encode("ascii"), np.uint8)]
-    part = _part_of(CHARACTERS, _CHARACTERS_PIECE)
-    return {name: stream[part == name] for name in PARTS}, symbols
+    first, second = (int(share * CHARACTERS)
+                     for share in (_TRAINED_ON, _VALIDATED_BY))
+    return dict(zip(PARTS, np.split(stream, [first, second]))), symbols
 
 
 @functools.lru_cache(maxsize=1)
-def words() -> tuple[dict[str, list[np.ndarray]], np.ndarray]:
-    """({part: verses of int32 words}, counts of all words in the whole text).
+def words() -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """({"train", "validation", "test"}: int32 words, counts of all words in the
+    whole text).
 
     Words are letters alone, in lower case. Others than those of the vocabulary
-    are left out. Words are numbered by how frequent they are; the counts of the
+    are left out, and numbers are by how frequent a word is. The counts of the
     training part alone would leave words without any.
     """
-    texts = [re.findall("[a-z]+", verse.lower()) for verse in verses()]
-    counted = collections.Counter(word for verse in texts for word in verse)
+    text = re.findall("[a-z]+", " ".join(verses()).lower())
+    counted = collections.Counter(text)
     kept = sorted((word for word, count in counted.items()
                    if count >= LEAST_COUNT),
                   key=lambda word: (-counted[word], word))
     number = {word: i for i, word in enumerate(kept)}
-    numbered = [np.array([number[word] for word in verse if word in number],
-                         np.int32) for verse in texts]
+    stream = np.array([number[word] for word in text if word in number],
+                      np.int32)
     counts = np.array([counted[word] for word in kept], np.int64)
-    part = _part_of(len(numbered), _VERSES_PIECE)
-    return {name: [verse for verse, mine in zip(numbered, part == name) if mine]
-            for name in PARTS}, counts
+    place = np.arange(len(stream)) // _PIECE % _PIECES
+    validation, test = place == _PIECES // 2, place == _PIECES - 1
+    return {"train": stream[~test & ~validation],
+            "validation": stream[validation], "test": stream[test]}, counts
 
 
-def _part_of(length: int, piece: int) -> np.ndarray:
-    """The part that each position is of."""
-    place = np.arange(length) // piece % _PIECES
-    return np.select([place == _VALIDATION, place == _TEST],
-                     ["validation", "test"], "train")
+def thinned(stream: np.ndarray, counts: np.ndarray,
+            random: np.random.Generator) -> np.ndarray:
+    """What word2vec keeps of words: one with the share f of the text stays with
+    the probability sqrt(t / f) + t / f, t = FREQUENT."""
+    ratio = FREQUENT * counts.sum() / counts
+    keep = np.sqrt(ratio) + ratio
+    return stream[random.random(len(stream)) < keep[stream]]
 
 
-def pairs(part: list[np.ndarray], window: int, random: np.random.Generator
-          ) -> np.ndarray:
-    """int32 [pairs, 2]: a word, and one of its neighbours in the verse.
-
-    As word2vec does, each word takes neighbours at up to a distance that is
-    drawn from 1 to `window`.
-    """
-    text = np.concatenate(part)
-    verse = np.repeat(np.arange(len(part)), [len(words_) for words_ in part])
-    reach = random.integers(1, window + 1, len(text))
+def pairs(stream: np.ndarray, window: int) -> np.ndarray:
+    """int32 [pairs, 2]: a word, and one of its neighbours at most `window` words
+    away."""
     found = []
     for distance in range(1, window + 1):
-        left = np.arange(len(text) - distance)
-        right = left + distance
-        same = verse[left] == verse[right]
-        for centre, context in ((left, right), (right, left)):
-            taken = same & (reach[centre] >= distance)
-            found.append(np.stack([text[centre[taken]], text[context[taken]]],
-                                  1))
-    return np.concatenate(found).astype(np.int32)
+        left, right = stream[:-distance], stream[distance:]
+        found += [np.stack([left, right], 1), np.stack([right, left], 1)]
+    return np.concatenate(found)

@@ -43,13 +43,10 @@ def sizes(cells: Cells, prefix: str) -> list[int]:
 
 
 def _low_text(cell: Cell) -> str:
-    """Of a cell below the axis."""
-    if cell.failures or not cell.finite:
-        words = sorted({word for word in cell.failed if word}) or ["no value"]
-        word = {"not finite": "diverges"}.get(words[0], words[0])
-        count = f" {cell.failures}/{len(cell.values)}"
-        return word + ("" if cell.failures == len(cell.values) else count)
-    return number(cell.mean, 2)
+    """Of a cell below the axis: its mean, or how it fails."""
+    if cell.finite and cell.failures < len(cell.values):
+        return number(cell.mean, 2)
+    return "diverges" if "not finite" in cell.failed else "guesses"
 
 
 def _shown(cell: Cell, low: float) -> bool:

@@ -54,9 +54,10 @@ def adascale_accuracy(cells: Cells, _series: Series) -> Figure:
         parts.workers_axis(axes, sizes)
     panels[1].set_ylabel("")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="lower center", ncols=3)
-    figure.suptitle("Fashion-MNIST, 8 passes, rate and schedule of one worker "
-                    "(marks at the lower end: below .7)", fontsize=10)
+    figure.legend(handles, labels, loc="lower center", ncols=4)
+    figure.suptitle("Fashion-MNIST, one worker's rate and schedule; longer: "
+                    "AdaScale's iterations; marks below: less than .7",
+                    fontsize=10)
     figure.tight_layout(rect=(0, 0.1, 1, 1))
     return figure
 

@@ -130,7 +130,7 @@ def claim_lines(sets: Sequence[Set]) -> list[str]:
                 verdict, why = script.NOT_TRIED, f"the set {found.missing}"
             else:
                 verdict, why = claim.verdict(found.cells, found.series)
-            rows.append([claim.paper, claim.text, verdict,
+            rows.append([claim.paper, claim.text, f"**{verdict}**",
                          "; ".join(filter(None, (
                              why, claim.needed and "Needed: " + claim.needed)))])
     papers = sorted({row[0] for row in rows})

@@ -2,6 +2,7 @@
 
 import importlib
 import pathlib
+import re
 import tempfile
 import unittest
 
@@ -34,8 +35,8 @@ class PageTest(unittest.TestCase):
 
     def test_tables_claims_and_versions(self):
         text = self.body(made_set())
-        self.assertIn("| Adasum | It works. | holds | .8000 ± .0000 |", text)
-        self.assertIn("| Adasum | It scales. | not tried | Needed: more cores |",
+        self.assertIn("| Adasum | It works. | **holds** | .8000 ± .0000 |", text)
+        self.assertIn("| Adasum | It scales. | **not tried** | Needed: more cores |",
                       text)
         self.assertIn("|  | a\\|b |\n| --- | --- |\n| x | .8000 ± .0000 |", text)
         self.assertIn("`adasum`: 7 runs, 1 minutes of one job after the other; "
@@ -45,7 +46,7 @@ class PageTest(unittest.TestCase):
         text = self.body(made_set(missing="has not been run", cells={},
                                   tables=()))
         self.assertIn("`adasum`: the full set has not been run here", text)
-        self.assertIn("| It works. | not tried | the set has not been run |",
+        self.assertIn("| It works. | **not tried** | the set has not been run |",
                       text)
         self.assertNotIn(".svg", text)
 
@@ -176,6 +177,19 @@ class CommittedTest(unittest.TestCase):
                                                          expected[name])}
             with self.subTest(name):
                 self.assertEqual(found, set(expected["explained"][name]))
+
+    def test_the_front_page_has_these_numbers(self):
+        page = (script.FOLDER.parent.parent / "README.md").read_text("utf-8")
+        section = page.split("## What the papers claim")[1].split("\n## ")[0]
+        said = re.findall(r"(?<!\w)[.]\d\d+", section)
+        self.assertTrue(said)
+        means = [cell.mean for name in script.SCRIPTS for cell in
+                 report.read_set(name, script.RESULTS).cells.values()]
+        for word in said:
+            self.assertIn(word, {cells.number(mean, len(word) - 1)
+                                 for mean in means})
+        for path in re.findall(r"\((tests/papers/[^)]+)\)", section):
+            self.assertTrue((script.FOLDER.parent.parent / path).exists(), path)
 
     def test_files_of_results_are_of_whole_sets_and_small(self):
         for path in script.RESULTS.glob("*.json"):

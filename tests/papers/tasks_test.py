@@ -173,19 +173,26 @@ class KjvTest(unittest.TestCase):
         self.assertEqual(sum(map(len, parts.values())), kjv.CHARACTERS)
         text = "".join(symbols[i] for i in parts["train"][:30])
         self.assertEqual(text, "In the beginning God created t")
-        verses, counts = kjv.words()
+        words, counts = kjv.words()
         self.assertEqual(len(counts), 5278)
-        self.assertEqual(sum(map(len, verses.values())), 31102)
+        self.assertEqual(sum(map(len, words.values())), 778638)
+        self.assertEqual(len(words["test"]), 9 * 2000)
 
-    def test_pairs_are_neighbours_in_a_verse(self) -> None:
-        part = [np.arange(10), np.array([50]), np.arange(20, 24)]
-        found = kjv.pairs(part, 2, np.random.default_rng(0))
+    def test_pairs_are_neighbours(self) -> None:
+        found = kjv.pairs(np.arange(10, 20), 2)
         distances = np.abs(found[:, 0] - found[:, 1])
-        self.assertEqual(set(distances.tolist()), {1, 2})
-        # All at distance 1, and half of those at distance 2.
-        self.assertEqual(int((distances == 1).sum()), 2 * (9 + 3))
-        self.assertLess(int((distances == 2).sum()), 2 * (8 + 2))
-        self.assertNotIn(50, found)
+        self.assertEqual(sorted(distances.tolist()), 18 * [1] + 16 * [2])
+        self.assertEqual(len({tuple(pair) for pair in found.tolist()}), 34)
+
+    def test_frequent_words_are_thinned(self) -> None:
+        counts = np.array([900, 99, 1]) * 1000
+        stream = np.repeat([0, 1, 2], counts)
+        left = np.bincount(kjv.thinned(stream, counts,
+                                       np.random.default_rng(0)))
+        # sqrt(1 / 900) + 1 / 900 of the first; the last one's share is 1e-3.
+        for word, share in ((0, .03444), (1, .1106), (2, 1)):
+            self.assertAlmostEqual(left[word] / counts[word], share,
+                                   delta=.02 * share)
 
 
 if __name__ == "__main__":

@@ -61,11 +61,11 @@ def cells(book: Book, quick: bool) -> dict[str, Cell]:
 
 
 def series(book: Book, quick: bool) -> dict[str, Any]:
-    """Orthogonality of word2vec's gradients in equal spans of training, at one
-    worker's rate, the mean of the seeds."""
+    """Orthogonality of word2vec's gradients in equal spans of training, at
+    Adasum's own best rate, the mean of the seeds."""
     best = tuning.best_rates(book, runs.grids(quick), higher=False)
     tables_ = runs.tables(quick, {name: it.rate for name, it in best.items()})
-    name = f"word2vec/adasum/{runs.ranks_of('word2vec/adasum', quick)}/one"
+    name = f"word2vec/adasum/{runs.ranks_of('word2vec/adasum', quick)}/tuned"
     spans = zip(*(it["orthogonality"] for it in book.results(tables_[name])))
     found = []
     for span in spans:
@@ -131,10 +131,11 @@ def _word2vec(cells_: script.Cells, series_: script.Series) -> script.Table:
         "word2vec: held-out loss per pair",
         ["", f"S = {size}, one worker's rate", "tuned"], rows,
         f"Less is better; untrained: {_UNTRAINED['word2vec']:.2f}, and what "
-        "ends far above it diverges. One pass over 2 million pairs: "
+        "ends far above it diverges. One pass over 1.95 million pairs: "
         f"{runs.WORDS_ROUNDS} steps of one worker, "
         f"{runs.WORDS_ROUNDS // runs.WORDS_RANKS} of {runs.WORDS_RANKS}. "
-        "Orthogonality of the gradients with Adasum in six equal spans: "
+        "Orthogonality of the gradients in six equal spans, with Adasum at its "
+        "own best rate: "
         f"{orthogonality}.")
 
 

@@ -36,9 +36,15 @@ def _rule(model: str) -> str:
 
 
 def _beats_tuned_mean(cells: Cells, model: str, name: str) -> Verdict:
-    """At one worker's rate. A tie is not better."""
-    sign, words = _pair(cells, f"{_rule(model)}//one", f"{model}/mean//tuned")
-    return HOLDS if sign > 0 else DOES_NOT, f"{name}: {words}"
+    """At one worker's rate; in part: at a rate of its own alone. A tie is not
+    better."""
+    mean = f"{model}/mean//tuned"
+    sign, words = _pair(cells, f"{_rule(model)}//one", mean)
+    if sign > 0:
+        return HOLDS, f"{name}: {words}"
+    own, more = _pair(cells, f"{_rule(model)}//tuned", mean)
+    return (IN_PART if own > 0 else DOES_NOT,
+            f"{name}: {words}; at its own best rate {more}")
 
 
 def adam_beats_tuned_mean(cells: Cells, _: Series) -> Verdict:
@@ -83,9 +89,10 @@ def beats_untuned(cells: Cells, _: Series) -> Verdict:
 
 
 def sum_diverges(cells: Cells, _: Series) -> Verdict:
-    """Or is clearly worse than Adasum, at one worker's rate."""
-    sign, words = _pair(cells, "word2vec/adasum//one", "word2vec/sum//one")
-    return HOLDS if sign > 0 else DOES_NOT, f"word2vec: {words}"
+    """In most seeds."""
+    there = _find(cells, "word2vec/sum//one")
+    fails = 2 * there.failures > len(there.values)
+    return HOLDS if fails else DOES_NOT, f"word2vec: {_short(there)}"
 
 
 def reaches_one_worker(cells: Cells, _: Series) -> Verdict:
@@ -105,13 +112,14 @@ CLAIMS = [
           needed="BERT's size, batches and data."),
     Claim(_PAPER, "word2vec with 32 workers: the same.",
           word2vec_beats_tuned_mean),
-    Claim(_PAPER, "At one worker's rate, Adasum is better than the mean.",
-          beats_untuned),
-    Claim(_PAPER, "One worker's rate is Adasum's own best.", needs_no_tuning),
+    Claim(_PAPER, "On text, at one worker's rate, Adasum is better than the "
+          "mean.", beats_untuned),
+    Claim(_PAPER, "On text, one worker's rate is Adasum's own best.",
+          needs_no_tuning),
     Claim(_PAPER, "The sum at one worker's rate fails on word2vec.",
           sum_diverges),
-    Claim(_PAPER, "With Adasum, many workers get as far as one does with the "
-          "same examples.", reaches_one_worker,
+    Claim(_PAPER, "On text, many workers with Adasum get as far as one does "
+          "with the same examples.", reaches_one_worker,
           needed="More passes: one worker makes 16 or 32 times the steps here."),
     Claim(_PAPER, "BERT-Large reaches its quality with fewer examples, at "
           "batches that LAMB alone cannot use.",

@@ -28,7 +28,7 @@ CHARACTERS_RANKS = 16
 # Pairs of words, and one pass over them; the same number with 32 workers.
 WORDS_BATCH = 256
 WORDS_RANKS = 32
-WORDS_ROUNDS = 243 * WORDS_RANKS
+WORDS_ROUNDS = 238 * WORDS_RANKS
 WORDS_SPANS = 6
 
 # Rounds and workers of the quick set.
@@ -41,11 +41,11 @@ _RULES = {"single": ("mean", "gradient"), "mean": ("mean", "gradient"),
           "sum_delta": ("sum", "delta"), "adasum_delta": ("adasum", "delta")}
 # Powers of two.
 _GRIDS: dict[str, tuple[float, ...]] = {
-    "transformer/adam/single": (.002, .004, .008),
-    "transformer/adam/mean": (.008, .016, .032),
-    "transformer/adam/sum_delta": (.0005, .001, .002),
-    "transformer/adam/adasum_delta": (.002, .004, .008),
-    "transformer/lamb/single": (.004, .008, .016),
+    "transformer/adam/single": (.001, .002, .004, .008),
+    "transformer/adam/mean": (.004, .008, .016, .032),
+    "transformer/adam/sum_delta": (.0005, .001, .002, .004),
+    "transformer/adam/adasum_delta": (.001, .002, .004, .008),
+    "transformer/lamb/single": (.002, .004, .008),
     "transformer/lamb/mean": (.008, .016, .032),
     "transformer/lamb/adasum_delta": (.002, .004, .008, .016),
     "word2vec/single": (.05, .1, .2),

@@ -96,16 +96,25 @@ class ClaimsTest(unittest.TestCase):
             self.assertEqual(script.HOLDS, found[judge], judge.__name__)
         self.assertEqual(script.DOES_NOT, found[claims.reaches_one_worker])
 
+    def test_a_sum_that_ends_well_does_not_diverge(self):
+        cells = {**_cells(), "word2vec/sum/32/one": _cell(3.0)}
+        self.assertEqual(script.DOES_NOT,
+                         self.judge(cells)[claims.sum_diverges])
+
     def test_a_tie_with_the_tuned_mean_is_not_better(self):
         found = self.judge(_cells(mean_tuned=1.701))
         self.assertEqual(script.DOES_NOT, found[claims.lamb_beats_tuned_mean])
+
+    def test_better_at_a_rate_of_its_own_is_a_part(self):
+        found = self.judge(_cells(adasum_one=None))
+        self.assertEqual(script.IN_PART, found[claims.adam_beats_tuned_mean])
 
     def test_a_better_rate_of_its_own_is_tuning(self):
         found = self.judge(_cells(adasum_tuned=1.6))
         self.assertEqual(script.DOES_NOT, found[claims.needs_no_tuning])
 
     def test_divergence_is_worse_than_any_number(self):
-        found = self.judge(_cells(adasum_one=None))
+        found = self.judge(_cells(adasum_one=None, adasum_tuned=None))
         self.assertEqual(script.DOES_NOT, found[claims.adam_beats_tuned_mean])
 
 

@@ -1,8 +1,9 @@
 """word2vec on the King James Bible: skip-gram with negative samples.
 
 A word of the vocabulary (5278) has 50 numbers as a centre and 50 as a context.
-A batch has pairs of a word and a neighbour at most 2 words away, and 5 negative
-contexts for each pair, drawn by count^(3/4). As in word2vec, a step is the sum
+A batch has pairs of a word and a neighbour at most 2 words away, in a text that has
+fewer of the most frequent words, and 5 negative contexts for each pair, drawn by
+count^(3/4). As in word2vec, a step is the sum
 over the pairs: gradients are of the batch's total loss.
 
 A gradient touches the rows of a batch's words alone; it is pushed with all rows,
@@ -30,12 +31,11 @@ _NAMES = ("centres", "contexts")
 
 @functools.lru_cache(maxsize=4)
 def _pairs(which: str) -> np.ndarray:
-    """A word's reach is drawn once for all runs, so that these are the same
-    examples in each."""
-    parts, _ = kjv.words()
-    order = kjv.PARTS.index(which)
-    return kjv.pairs(parts[which], WINDOW,
-                     streams.stream(_SCORED_SEED, streams.DATA, order))
+    """Frequent words are thinned once, so that all runs have these pairs."""
+    parts, counts = kjv.words()
+    random = streams.stream(_SCORED_SEED, streams.DATA,
+                            kjv.PARTS.index(which))
+    return kjv.pairs(kjv.thinned(parts[which], counts, random), WINDOW)
 
 
 class _Negatives:
