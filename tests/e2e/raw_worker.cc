@@ -11,6 +11,8 @@
 #include <thread>
 #include <utility>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/crc32c.h"
 #include "proto/manifest_message.h"
@@ -48,12 +50,17 @@ RawWorker::RawWorker(const std::string& coordinator, int rank,
   request.set_rank(rank);
   *request.mutable_manifest() = ToProto(manifest);
   grpc::Status status;
+  const absl::Time until = absl::Now() + absl::Minutes(1);
   do {  // until the shards are attached
     grpc::ClientContext context;
     SetDeadline(&context);
     context.set_wait_for_ready(true);
     status = coordinator_->Join(&context, request, &job_);
-  } while (status.error_code() == grpc::StatusCode::UNAVAILABLE);
+    // On a busy machine the server may still count Joins that it has answered,
+    // until their bytes in flight are too many.
+  } while ((status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+            status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED) &&
+           absl::Now() < until);
   Must(status);
   plan_ = *MakeShardPlan(manifest, num_shards());
   for (const std::string& address : job_.shards()) {
