@@ -24,7 +24,11 @@ for argument in "$@"; do
   case $argument in
     --quick) quick=--quick ;;
     --fresh) fresh=--fresh ;;
-    --jobs=[1-9]*) jobs=$argument ;;
+    --jobs=*[!0-9]* | --jobs= | --jobs=0*)
+      echo "deploy/papers.sh: $argument; allowed: --jobs=1 or more" >&2
+      exit 2
+      ;;
+    --jobs=*) jobs=$argument ;;
     adascale | adasum | adacons | text) names="$names $argument" ;;
     --help | -h)
       usage
@@ -45,6 +49,11 @@ if [ -z "${HOME:-}" ] || [ ! -w "$HOME" ]; then
 fi
 "$root/deploy/setup.sh" --papers
 python=$("$root/deploy/torch_venv.sh" matplotlib)
+# Before an hour of runs, and not after it.
+[ -n "$quick" ] || "$python" -c 'import matplotlib' || {
+  echo "deploy/papers.sh: the plots need matplotlib (output above)" >&2
+  exit 1
+}
 
 run_bazel() {
   # shellcheck disable=SC2086  # One word, or none.

@@ -52,12 +52,12 @@ SETTINGS = {"clean": 0, "labels": RANDOM_LABELS}
 # Powers of two. Steps of AdaCons and of unit gradients have a length of their
 # own, so that their rates are not the mean's.
 _GRIDS: dict[str, tuple[float, ...]] = {
-    "mean": (.08, .16, .32),
+    "mean": (.08, .16, .32, .64),
     "adacons": (.16, .32, .64, 1.28),
     "adacons+": (.08, .16, .32),
-    "no_momentum": (.16, .32, .64, 1.28),
+    "no_momentum": (.08, .16, .32, .64, 1.28),
     "unit_mean": (.16, .32, .64, 1.28),
-    "unit_mean+": (.08, .16, .32),
+    "unit_mean+": (.08, .16, .32, .64),
 }
 _QUICK_GRID = (.005, .01)
 

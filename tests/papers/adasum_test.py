@@ -124,8 +124,12 @@ class VerdictsTest(unittest.TestCase):
         self.cells["sgd/sum/16/one"] = _cell(.1, "guesses")
         self.cells["sgd/sum/32/one"] = Cell(values=(None,) * 3,
                                             failed=("not finite",) * 3)
+        self.cells["adam/sum_delta/16/one"] = _cell(.1, "guesses")
         judge = adasum_claims.sum_diverges
         self.assertEqual(judge(self.cells, {})[0], HOLDS)
+        self.cells["adam/sum_delta/16/one"] = _cell(.86)
+        self.assertEqual(judge(self.cells, {})[0], IN_PART)
+        self.cells["adam/sum_delta/16/one"] = _cell(.1, "guesses")
         self.cells["sgd/sum/16/one"] = _cell(.8)
         self.assertEqual(judge(self.cells, {})[0], IN_PART)
 

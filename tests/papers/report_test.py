@@ -3,6 +3,7 @@
 import importlib
 import pathlib
 import re
+import statistics
 import tempfile
 import unittest
 
@@ -181,13 +182,41 @@ class CommittedTest(unittest.TestCase):
     def test_the_front_page_has_these_numbers(self):
         page = (script.FOLDER.parent.parent / "README.md").read_text("utf-8")
         section = page.split("## What the papers claim")[1].split("\n## ")[0]
-        said = re.findall(r"(?<!\w)[.]\d\d+", section)
-        self.assertTrue(said)
-        means = [cell.mean for name in script.SCRIPTS for cell in
-                 report.read_set(name, script.RESULTS).cells.values()]
-        for word in said:
-            self.assertIn(word, {cells.number(mean, len(word) - 1)
-                                 for mean in means})
+        said = " ".join(section.split())
+        made, series = {}, {}
+        for name in script.SCRIPTS:
+            found = report.read_set(name, script.RESULTS)
+            made.update(found.cells)
+            series.update(found.series)
+        rows = series["orthogonality/cnn/gradient/64"]
+
+        def mean(cell, digits=3):
+            return cells.number(made[cell].mean, digits)
+
+        def fewer(model):
+            one, many = (statistics.fmean(made[f"{model}/{name}"].rounds)
+                         for name in ("one/1", "adascale/64"))
+            return f"{one / many:.0f}"
+
+        for words in (
+                f"MLP {mean('mlp/adascale/64')} (one worker "
+                f"{mean('mlp/one/1')}), CNN {mean('cnn/adascale/64')} "
+                f"({mean('cnn/one/1')}), in {fewer('mlp')} and {fewer('cnn')} "
+                "times fewer",
+                f"ends at {mean('mlp/lsw/64', 2)} and "
+                f"{mean('cnn/lsw/64', 2)} there; given as many iterations, the "
+                f"MLP ends at {mean('mlp/lsw+/64', 2)}, and the CNN at "
+                f"{mean('cnn/lsw+/64')}",
+                f"({mean('sgd/adasum/64/one')} against "
+                f"{mean('sgd/mean/64/tuned')} at 64)",
+                f"({mean('adam/sum_delta/16/one')}; Adasum "
+                f"{mean('adam/adasum_delta/16/one')})",
+                f"does not reach one worker ({mean('sgd/single/1')})",
+                f"from {cells.number(rows[0], 2)} to "
+                f"{cells.number(rows[-1], 2)}"):
+            self.assertIn(words, said)
+        # And no others.
+        self.assertEqual(15, len(re.findall(r"(?<![\w.])[.]\d\d+", said)))
         for path in re.findall(r"\((tests/papers/[^)]+)\)", section):
             self.assertTrue((script.FOLDER.parent.parent / path).exists(), path)
 

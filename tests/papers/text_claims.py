@@ -107,10 +107,12 @@ def reaches_one_worker(cells: Cells, _: Series) -> Verdict:
 CLAIMS = [
     Claim(_PAPER, "A language model with Adam: at one worker's rate, Adasum "
           "beats even the mean at a rate of its own.", adam_beats_tuned_mean),
-    Claim(_PAPER, "So it does with LAMB (the paper's BERT).",
+    Claim(_PAPER, "A language model with LAMB, as the paper's BERT: at one "
+          "worker's rate, Adasum beats the tuned mean.",
           lamb_beats_tuned_mean,
           needed="BERT's size, batches and data."),
-    Claim(_PAPER, "word2vec with 32 workers: the same.",
+    Claim(_PAPER, "word2vec with 32 workers: at one worker's rate, Adasum beats "
+          "the tuned mean.",
           word2vec_beats_tuned_mean),
     Claim(_PAPER, "On text, at one worker's rate, Adasum is better than the "
           "mean.", beats_untuned),
@@ -119,7 +121,7 @@ CLAIMS = [
     Claim(_PAPER, "The sum at one worker's rate fails on word2vec.",
           sum_diverges),
     Claim(_PAPER, "On text, many workers with Adasum get as far as one does "
-          "with the same examples.", reaches_one_worker,
+          "with as many examples.", reaches_one_worker,
           needed="More passes: one worker makes 16 or 32 times the steps here."),
     Claim(_PAPER, "BERT-Large reaches its quality with fewer examples, at "
           "batches that LAMB alone cannot use.",
