@@ -45,9 +45,10 @@ std::vector<cuda::ByteSpan> SpansOf(DType dtype, int64_t row_bytes,
 }
 
 // What a failed call means: whether the device still works is asked by waiting
-// for it, which also ends what the call has started.
+// for it, which also ends what the call has started, and still reads arguments.
 absl::Status Diagnose(const absl::Status& status) {
-  if (!absl::IsInternal(status)) return status;
+  if (!absl::IsInternal(status) && !absl::IsResourceExhausted(status))
+    return status;
   const cudaError_t error = cudaDeviceSynchronize();
   cudaGetLastError();  // so that the next call does not report this one's
   if (error == cudaSuccess) return status;
@@ -60,11 +61,10 @@ absl::Status Diagnose(const absl::Status& status) {
 absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
     const CudaOptions& options) {
   if (absl::Status status = cuda::OpenDevice(); !status.ok()) return status;
-  const absl::StatusOr<bool> double_float =
-      cuda::WantsDoubleFloat(options.gram);
+  const auto double_float = cuda::WantsDoubleFloat(options.gram);
   if (!double_float.ok()) return double_float.status();
   if (absl::Status status = LoadKernels(*double_float); !status.ok()) {
-    return cuda::WithVersions(status);
+    return absl::IsInternal(status) ? cuda::WithVersions(status) : status;
   }
   absl::StatusOr<std::unique_ptr<cuda::CublasLibrary>> cublas =
       absl::NotFoundError("cuBLAS not wanted");

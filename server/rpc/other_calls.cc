@@ -19,37 +19,42 @@ using OnRefused =
 
 constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
 
-// Of one call. `places` null: it has found none.
+// Of one call, which takes a place of `places`, or is cancelled.
 class OtherCall : public grpc::experimental::Interceptor {
  public:
-  OtherCall(ServerRpcInfo* call, std::string host, CallPlaces* places,
+  OtherCall(ServerRpcInfo* call, CallPlaces* places,
             const OnRefused& on_refused)
-      : call_(call),
-        host_(std::move(host)),
-        places_(places),
-        refused_(places == nullptr),
-        on_refused_(on_refused) {}
+      : call_(call), places_(places), on_refused_(on_refused) {}
   ~OtherCall() override {
-    if (places_ != nullptr) places_->GiveBack(host_);
+    if (taken_) places_->GiveBack(host_);
   }
 
   void Intercept(InterceptorBatchMethods* batch) override {
-    // Cancelling comes by here, too.
-    if (std::exchange(refused_, false)) {
-      if (on_refused_ != nullptr) {
-        on_refused_(call_->server_context()->peer(),
-                    std::string(absl::StripPrefix(call_->method(), "/")));
-      }
-      call_->server_context()->TryCancel();
+    // Not before: a call of a service with blocking methods, as reflection is,
+    // has no peer when its interceptors are made. Cancelling comes by here,
+    // too.
+    if (!std::exchange(asked_, true)) {
+      host_ = HostOfPeer(call_->server_context()->peer());
+      taken_ = places_->Take(host_);
+      if (!taken_) Refuse();
     }
     batch->Proceed();
   }
 
  private:
+  void Refuse() {
+    if (on_refused_ != nullptr) {
+      on_refused_(call_->server_context()->peer(),
+                  std::string(absl::StripPrefix(call_->method(), "/")));
+    }
+    call_->server_context()->TryCancel();
+  }
+
   ServerRpcInfo* const call_;
-  const std::string host_;
   CallPlaces* const places_;
-  bool refused_;
+  std::string host_;
+  bool asked_ = false;
+  bool taken_ = false;
   const OnRefused& on_refused_;
 };
 
@@ -63,12 +68,9 @@ class OtherCalls
   grpc::experimental::Interceptor* CreateServerInterceptor(
       ServerRpcInfo* call) override {
     if (absl::StartsWith(call->method(), "/agg.v1.")) return nullptr;
-    std::string host = HostOfPeer(call->server_context()->peer());
     CallPlaces* const places =
         call->method() == absl::string_view(kCheck) ? &checks_ : &others_;
-    const bool taken = places->Take(host);
-    return new OtherCall(call, std::move(host), taken ? places : nullptr,
-                         on_refused_);
+    return new OtherCall(call, places, on_refused_);
   }
 
  private:
