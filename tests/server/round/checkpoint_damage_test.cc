@@ -102,7 +102,8 @@ TEST_F(RecoveryTest, AFullDiskFailsTheCheckpointAndNoRound) {
   // What stands in the way of a folder cannot be written into.
   std::filesystem::remove_all(folder_);
   std::ofstream(folder_) << "no folder";
-  RunTo(&job, 3);
+  // One more alone: the next may fail since a shard still writes this one.
+  RunTo(&job, 2);
   job.cluster.AwaitCheckpoints(2);
   const CheckpointStatus status =
       job.cluster.coordinator()->Status().checkpoint;
