@@ -35,6 +35,7 @@ for argument in "$@"; do
       exit 0
       ;;
     *)
+      echo "deploy/papers.sh: $argument is not known; allowed:" >&2
       usage >&2
       exit 2
       ;;

@@ -51,8 +51,8 @@ v1::JobConfig Complete() {
 using Visit = std::function<void(const std::string& path, Message* message,
                                  const FieldDescriptor* field)>;
 
-// Each integer of `message` and of the messages that are set in it. `root` is
-// reset to what it was after each visit by who visits.
+// Each integer of `message` and of the messages that are set in it. Who visits
+// resets what it has changed.
 void EachInteger(const std::string& path, Message* message,
                  const Visit& visit) {
   const Reflection& of = *message->GetReflection();
