@@ -120,6 +120,10 @@ class Backend {
   virtual void RowLanded(const Buffer& row, DType dtype,
                          const ElementRange& range) = 0;
 
+  // Returns when what has landed in kRow buffers is on the device: from here on
+  // another process may write a row's device side. Thread-safe.
+  virtual absl::Status AwaitRows() { return absl::OkStatus(); }
+
   // Copies a float32 snapshot buffer into `master` (the seed), clears the
   // state buffers (the first one to InitialState0) and fills the narrowed
   // copy if there is one.

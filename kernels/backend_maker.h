@@ -25,6 +25,10 @@ struct BackendOptions {
   int num_threads = 0;
   // How the CUDA backend accumulates a plain Gram.
   GramArithmetic cuda_gram = GramArithmetic::kByDevice;
+  // The CUDA backend makes kRow buffers, and master weights, such that other
+  // processes can map their device side (Buffer::device_share), where the
+  // driver can do that.
+  bool share_device = false;
 };
 
 // A backend by its name ("cpu", "cuda"). INVALID_ARGUMENT for a name that it
