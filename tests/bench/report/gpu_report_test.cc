@@ -60,7 +60,7 @@ Json Loopback() {
            Json::array({{{"name", "Grams early"}, {"round_s", Spread(0.2)}}})}};
 }
 
-Json Run() {
+Json RunFacts() {
   return {{"revision", "abc"},
           {"date", "2026-11-24"},
           {"seconds", 100},
@@ -78,13 +78,13 @@ Json Host() {
 Json Card() { return {{"name", "NVIDIA H200"}, {"driver", "580.1"}}; }
 
 Json Full() {
-  return MakeReport(Run(), Host(), Card(), Json::array({Check("passed")}),
+  return MakeReport(RunFacts(), Host(), Card(), Json::array({Check("passed")}),
                     Kernels(), RoundFile(), Loopback(), {});
 }
 
 Json OfChecks(const Json& checks) {
-  return MakeReport(Run(), Host(), nullptr, checks, nullptr, nullptr, nullptr,
-                    {});
+  return MakeReport(RunFacts(), Host(), nullptr, checks, nullptr, nullptr,
+                    nullptr, {});
 }
 
 TEST(GpuReportTest, HasEverythingThatWasMeasured) {
@@ -123,8 +123,8 @@ TEST(GpuReportTest, WhatIsMissingIsNullAndNoted) {
   Json cut = Kernels();
   cut["complete"] = false;
   const Json report =
-      MakeReport(Run(), Host(), {{"name", "NVIDIA A100"}}, Json::array(), cut,
-                 nullptr, nullptr, {"a note"});
+      MakeReport(RunFacts(), Host(), {{"name", "NVIDIA A100"}}, Json::array(),
+                 cut, nullptr, nullptr, {"a note"});
   EXPECT_EQ(report["notes"],
             (Json{"a note", "cuda_kernels did not end: rows are missing",
                   "the targets are set for an H200, this is NVIDIA A100"}));
