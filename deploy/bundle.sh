@@ -46,6 +46,7 @@ readonly binaries="
 checks="
   //tests/bench:kernels_bench
   //tests/bench:round_loopback
+  //tests/bench/report:gpu_report
   //tests/conformance:cpu_conformance_test
 "
 [[ $config == nocuda ]] || checks+="
@@ -132,6 +133,7 @@ revision=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
 sed "s/@BACKENDS@/$backends/; s/@GLIBC@/${needed#GLIBC_}/
   s/@REVISION@/$revision/" deploy/bundle/README.in >"$bundle/README"
 echo "${needed#GLIBC_}" >"$bundle/lib/glibc_needed"
+echo "$revision" >"$bundle/lib/revision"
 
 rm -rf "$links"
 tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner -cf - \

@@ -1,43 +1,103 @@
 #!/bin/bash
-# Checks this host and its GPU; the last line is
+# Checks this host and its GPU, in 8 minutes at most; the last line is
 # `N passed, N failed[, N skipped]`. Exits with 1 if something failed, or if
 # nothing ran on a GPU although there is one. Without one that half is skipped.
 #
-#   run_gpu_checks.sh [--cpu | --gpu] [--no-bench]
+#   run_gpu_checks.sh [--cpu | --gpu] [--no-bench] [--limit=SECONDS]
+#                     [--budget=NAME:SECONDS]...
 #
-# --cpu leaves the GPU's half out; --gpu fails if nothing of it ran.
-# CPU: the binaries start, the CPU backend's conformance suite.
-# GPU: the conformance suite and the comparison with the CPU; whole jobs on
-# several shards; small tests under compute-sanitizer (memcheck, racecheck and
-# synccheck); the benchmarks. Cases of a GoogleTest program count one by one. Logs go to
-# the folder AGG_LOGS, default ./agg_gpu_checks.
+# --cpu leaves the GPU's half out; --gpu fails if nothing of it ran. In order:
+# the binaries start; GPU: the conformance suite and the comparison with the
+# CPU, whole jobs on several shards, the benchmarks; the CPU backend's
+# conformance suite; with what time is left, small tests under
+# compute-sanitizer (memcheck, racecheck, synccheck, initcheck), where it is
+# installed.
+#
+# --limit: of everything (480). Each part has a budget of its own, which
+# --budget changes. A part that overruns it is killed and has failed; one that
+# does not fit any more is skipped, and says so.
+#
+# Cases of a GoogleTest program count one by one. Logs go to the folder
+# AGG_LOGS, default ./agg_gpu_checks, and so do gpu_checks.json and
+# gpu_checks.md: all of it in one file each (the README has their form).
 set -uo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 gpu=1
 wanted=0
 bench=1
+limit_of_all=480
+# Seconds; of `starts` for each program, of `sanitizer` at least for each tool.
+declare -A budget=([starts]=5 [cuda_conformance]=110 [cuda_jobs]=80
+  [cuda_kernels]=75 [round_gpu]=55 [round_loopback]=45 [cpu_conformance]=40
+  [sanitizer]=20)
+readonly to_die=3     # from SIGTERM to SIGKILL
+readonly to_report=16 # what is kept for the report and for who dies late
+usage() {
+  sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0" >&2
+  exit 2
+}
 for argument in "$@"; do
   case $argument in
     --cpu) gpu=0 ;;
     --gpu) wanted=1 ;;
     --no-bench) bench=0 ;;
-    *)
-      sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0" >&2
-      exit 2
+    --limit=*) limit_of_all=${argument#*=} ;;
+    --budget=*:*)
+      name=${argument#*=}
+      [[ -n ${budget[${name%:*}]-} ]] || usage
+      budget[${name%:*}]=${name#*:}
       ;;
+    *) usage ;;
   esac
+done
+for seconds in "$limit_of_all" "${budget[@]}"; do
+  [[ $seconds =~ ^[1-9][0-9]{0,4}$ ]] || usage
 done
 logs=${AGG_LOGS:-./agg_gpu_checks}
 mkdir -p "$logs" || exit 1
+# Nothing of an earlier run may get into this one's report.
+rm -f "$logs"/{checks.tsv,nvidia_smi.csv,gpu_checks.json,gpu_checks.md} \
+  "$logs"/{cuda_kernels,round_gpu,round_loopback}.json
 
 passed=0
 failed=0
 skipped=0
 
+# Seconds since the host has started: a clock that nobody sets.
+now() {
+  local seconds
+  read -r seconds _ <"${AGG_UPTIME:-/proc/uptime}" # another one in tests
+  echo "${seconds%.*}"
+}
+begin_of_all=$(now)
+
+# What the parts that are left may take together.
+left() {
+  echo $((limit_of_all - to_report - $(now) + begin_of_all))
+}
+
+# record NAME VERDICT SECONDS LIMIT PASSED FAILED SKIPPED REASON: for the report.
+record() {
+  local reason=${8//[$'\t\n']/ }
+  printf '%s\t' "${@:1:7}" >>"$logs/checks.tsv"
+  printf '%s\n' "$reason" >>"$logs/checks.tsv"
+}
+
 skip() {
   skipped=$((skipped + 1))
   echo "skipped  $1: $2"
+  record "$1" skipped 0 0 0 0 0 "$2"
+}
+
+# fits NAME SECONDS: whether there is the time; if not, NAME is skipped.
+fits() {
+  local seconds
+  seconds=$(left)
+  ((seconds >= $2)) && return
+  skip "$1" "its $2 s do not fit into the $((seconds > 0 ? seconds : 0)) s \
+that are left of --limit=$limit_of_all"
+  return 1
 }
 
 # count LOG PATTERN: lines of LOG that match.
@@ -45,52 +105,87 @@ count() {
   grep -c -E "$2" "$1" || true
 }
 
-# fail NAME WHY: with the end of its log.
-fail() {
-  failed=$((failed + 1))
-  echo "FAILED   $1: $2"
-  [[ ! -e $logs/$1.log ]] || tail -n 15 "$logs/$1.log"
+# within COMMAND...: for at most $limit seconds, which is check's.
+within() {
+  timeout -k "$to_die" "$limit" "$@"
 }
 
-# add_cases NAME STATUS: the cases of a GoogleTest program, from its log.
-add_cases() {
-  local name=$1 status=$2 log=$logs/$1.log ok bad left_out
-  ok=$(count "$log" '^\[       OK \]')
-  bad=$(count "$log" '^\[  FAILED  \].*\([0-9]+ ms\)$')
-  left_out=$(count "$log" '^\[  SKIPPED \].*\([0-9]+ ms\)$')
-  if ((left_out)); then
-    skipped=$((skipped + left_out))
+# Whether a sanitizer's log has more than its first and last words.
+has_findings() {
+  awk '/^=========/ && !/COMPUTE-SANITIZER|SUMMARY: 0|terminat/ { found = 1 }
+    END { exit !found }' "$1"
+}
+
+# check NAME SECONDS COMMAND...: one check; its output goes to a log. With
+# rest=1, the seconds are what was left, and to need more is no failure.
+check() {
+  local name=$1 limit=$2 log=$logs/$1.log why='' verdict=passed detail=''
+  local begin seconds status ok=0 bad=0 left_out=0 is_test=0
+  shift 2
+  rm -f "$log"
+  fits "$name" "$limit" || return
+  begin=$(now)
+  if [[ $(type -t "$1") == function ]]; then "$@"; else within "$@"; fi \
+    >"$log" 2>&1
+  status=$?
+  seconds=$(($(now) - begin))
+  if grep -q '^\[==========\] Running ' "$log"; then
+    is_test=1
+    ok=$(count "$log" '^\[       OK \]')
+    bad=$(count "$log" '^\[  FAILED  \].*\([0-9]+ ms\)$')
+    left_out=$(count "$log" '^\[  SKIPPED \].*\([0-9]+ ms\)$')
+  fi
+  # The verdict, and why it is none better.
+  if ((status == 124 || (status == 137 && seconds >= limit))); then
+    verdict=failed why="killed at its limit of $limit s, $log"
+    if ((${rest:-0} && bad == 0)) && ! has_findings "$log"; then
+      verdict=skipped
+      why="cut off after $limit s, which were left: $ok cases had passed"
+    fi
+  elif ((bad)); then
+    verdict=failed why="$bad cases, $log"
+  elif ((status)); then
+    verdict=failed why="status $status, $log"
+  elif ((is_test && ok == 0)); then
+    verdict=failed why="no case ran, $log"
+    ((left_out)) && verdict=skipped why="$left_out cases, \
+$(grep -m 1 -A 1 ': Skipped' "$log" | tail -n 1)"
+  elif grep -q '^SKIPPED: ' "$log"; then
+    verdict=skipped why=$(sed -n 's/^SKIPPED: //p' "$log" | head -n 1)
+  fi
+  report_check
+  record "$name" "$verdict" "$seconds" "$limit" "$ok" "$bad" "$left_out" "$why"
+}
+
+# Prints and counts what `check` has in its variables.
+report_check() {
+  local failures=$bad
+  ((is_test)) && detail=": $ok cases"
+  case $verdict in
+    passed)
+      ((is_test)) && passed=$((passed + ok)) || passed=$((passed + 1))
+      ;;
+    failed)
+      passed=$((passed + ok))
+      # Killed: besides the cases that have failed.
+      [[ $why == killed* || $bad == 0 ]] && failures=$((bad + 1))
+      failed=$((failed + failures))
+      echo "FAILED   $name: $why"
+      [[ ! -e $log ]] || tail -n 15 "$log"
+      ;;
+    skipped)
+      # Its cases that were skipped count one by one, too.
+      ((left_out)) || skipped=$((skipped + 1))
+      echo "skipped  $name: $why"
+      ;;
+  esac
+  skipped=$((skipped + left_out))
+  if ((left_out)) && [[ $verdict != skipped ]]; then
     echo "skipped  $name: $left_out cases," \
       "$(grep -m 1 -A 1 ': Skipped' "$log" | tail -n 1)"
   fi
-  if ((bad)); then
-    failed=$((failed + bad - 1))
-    fail "$name" "$bad cases, $log"
-  elif ((status)); then
-    fail "$name" "status $status, $log"
-  elif ((ok + left_out == 0)); then
-    fail "$name" "no case ran, $log"
-  fi
-  passed=$((passed + ok))
-  ((ok == 0)) || echo "passed   $name: $ok cases"
-}
-
-# check NAME COMMAND...: one check; its output goes to a log.
-check() {
-  local name=$1 log=$logs/$1.log status limit=(timeout 1200)
-  shift
-  [[ $(type -t "$1") != function ]] || limit=()
-  "${limit[@]}" "$@" >"$log" 2>&1
-  status=$?
-  if grep -q '^\[==========\] Running ' "$log"; then
-    add_cases "$name" "$status"
-  elif ((status)); then
-    fail "$name" "status $status, $log"
-  elif grep -q '^SKIPPED: ' "$log"; then
-    skip "$name" "$(sed -n 's/^SKIPPED: //p' "$log" | head -n 1)"
-  else
-    passed=$((passed + 1))
-    echo "passed   $name"
+  if [[ $verdict == passed ]] || { [[ $verdict == failed ]] && ((ok)); }; then
+    echo "passed   $name$detail, $seconds s"
   fi
 }
 
@@ -103,15 +198,13 @@ if [[ $(printf '%s\n' "$needed" "${have:-0}" | sort -V | head -n 1) != \
   exit 1
 fi
 
-# starts PROGRAM: it finds its libraries and answers; 127 says that it did not.
+# starts PROGRAM: it finds its libraries and answers; 127 says that it did not,
+# 124 and 137 that it was killed.
 starts() {
-  timeout 60 "$1" --help
-  (($? <= 2))
+  within "$1" --help
+  local status=$?
+  ((status <= 2)) || return "$status"
 }
-for program in "$here"/bin/*; do
-  check "starts_$(basename "$program")" starts "$program"
-done
-check cpu_conformance "$here/checks/cpu_conformance_test"
 
 # The hand kernels on little data: every kernel, every row count.
 small=
@@ -123,70 +216,132 @@ done
 # sanitized PROGRAM TOOL FILTER: succeeds if the tests do and the tool says
 # that it has found nothing.
 sanitized() {
-  timeout 1200 "$1" --tool "$2" --error-exitcode 7 \
-    "$here/checks/cuda_conformance_test" --gtest_filter="$3" 2>&1 | tee "$logs/$2.now"
+  within "$1" --tool "$2" --error-exitcode 7 \
+    "$here/checks/cuda_conformance_test" --gtest_filter="$3" 2>&1 |
+    tee "$logs/$2.now"
   local status=${PIPESTATUS[0]}
   ((status)) && return "$status"
   grep -q -E '(ERROR SUMMARY: 0 errors|RACECHECK SUMMARY: 0 hazards)' \
     "$logs/$2.now"
 }
 
-# sanitizer TOOL: small tests under compute-sanitizer.
-sanitizer() {
-  local tool=$1 program
+# why_no_sanitizer PROGRAM: "" where it works. It needs rights that some
+# containers and virtual machines do not give. A program that ran to its end
+# shows that it has them.
+why_no_sanitizer() {
+  local log=$logs/sanitizer.try.log limit=${budget[sanitizer]}
+  if grep -q 'no CUDA device' "$logs/cuda_conformance.log" 2>/dev/null; then
+    echo "no CUDA device"
+  elif [[ -z $1 ]]; then
+    echo "no compute-sanitizer in PATH or CUDA_HOME"
+  elif (($(left) >= limit)); then
+    sanitized "$1" memcheck '*HandWorkedSequences/HandKernels' >"$log"
+    grep -q '^\[==========\] .* ran' "$log" ||
+      echo "compute-sanitizer does not work here ($log)"
+  fi
+}
+
+# Small tests under compute-sanitizer; the tools share the time that is left.
+sanitizers() {
+  local tools=(memcheck racecheck synccheck initcheck) program why share rest=1
   program=$(command -v compute-sanitizer ||
     ls "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" 2>/dev/null)
-  if [[ -z $program ]]; then
-    skip "$tool" "no compute-sanitizer in PATH or CUDA_HOME"
-    return
-  fi
-  # It needs rights that some containers and virtual machines do not give. A
-  # program that ran to its end shows that it has them.
-  sanitized "$program" "$tool" '*HandWorkedSequences/HandKernels' \
-    >"$logs/$tool.try.log"
-  if ! grep -q '^\[==========\] .* ran' "$logs/$tool.try.log"; then
-    skip "$tool" "compute-sanitizer does not work here ($logs/$tool.try.log)"
-    return
-  fi
-  check "$tool" sanitized "$program" "$tool" "${small#:}"
+  why=$(why_no_sanitizer "$program")
+  while ((${#tools[@]})); do
+    share=$(($(left) / ${#tools[@]}))
+    if [[ -n $why ]]; then
+      skip "${tools[0]}" "$why"
+    else
+      check "${tools[0]}" \
+        $((share < budget[sanitizer] ? budget[sanitizer] : share)) \
+        sanitized "$program" "${tools[0]}" "${small#:}"
+    fi
+    tools=("${tools[@]:1}")
+  done
+}
+
+# What nvidia-smi says of the cards, for the report.
+ask_nvidia_smi() {
+  local fields=name,driver_version,pci.bus_id,memory.total,ecc.mode.current
+  fields+=,mig.mode.current,pcie.link.gen.max,pcie.link.width.max
+  fields+=,pcie.link.gen.current,pcie.link.width.current,clocks.max.sm
+  fields+=,clocks.max.memory,clocks.current.sm,clocks.current.memory,power.limit
+  command -v nvidia-smi >/dev/null || return
+  timeout -k "$to_die" 10 nvidia-smi --query-gpu="$fields" --format=csv \
+    >"$logs/nvidia_smi.csv" 2>&1
+}
+
+benchmark() {
+  local name=$1
+  shift
+  check "$name" "${budget[$name]}" "$here/checks/$name" "$@" \
+    --json="$logs/$name.json"
+  [[ ! -e $logs/$name.log ]] || grep -v '^SKIPPED' "$logs/$name.log"
 }
 
 gpu_checks() {
-  local name passed_before=$passed failed_before=$failed
-  check cuda_conformance "$here/checks/cuda_conformance_test"
-  check cuda_jobs "$here/checks/cuda_jobs_test"
-  for name in memcheck racecheck synccheck; do
-    if grep -q 'no CUDA device' "$logs/cuda_conformance.log"; then
-      skip "$name" "no CUDA device"
-    else
-      sanitizer "$name"
-    fi
+  local name
+  for name in cuda_conformance cuda_jobs; do
+    check "$name" "${budget[$name]}" "$here/checks/${name}_test"
   done
-  if ((bench)); then
-    for name in cuda_kernels round_gpu; do
-      check "$name" "$here/checks/$name"
-      grep -v '^SKIPPED' "$logs/$name.log"
-    done
-    check round_loopback "$here/checks/round_loopback" --backend=cuda
-    grep -v '^SKIPPED' "$logs/round_loopback.log"
-  fi
-  ((passed == passed_before && failed == failed_before)) || return
-  # The driver makes this file where it has a device.
+  ((bench)) || return
+  benchmark cuda_kernels
+  benchmark round_gpu
+  benchmark round_loopback --backend=cuda
+}
+
+# The driver makes this file where it has a device.
+gpu_has_run() {
+  ((passed + failed > ran_before)) && return
   if ((wanted)) || [[ -e ${AGG_GPU_DEVICE:-/dev/nvidiactl} ]]; then
-    fail gpu "none of its checks ran, though there is a GPU or --gpu"
+    failed=$((failed + 1))
+    echo "FAILED   gpu: none of its checks ran, though there is a GPU or --gpu"
+    record gpu failed 0 0 0 0 0 "none of its checks ran"
   else
     skip gpu "NO CHECK RAN ON A GPU: there is none here (--gpu: fail then)"
   fi
 }
 
+write_report() {
+  timeout -k "$to_die" 10 "$here/checks/gpu_report" --logs="$logs" \
+    --revision="$(cat "$here/lib/revision")" --date="$(date -u +%FT%TZ)" \
+    --seconds="$(($(now) - begin_of_all))" --limit="$limit_of_all" \
+    >"$logs/gpu_report.log" 2>&1
+  local status=$?
+  if ((status)); then
+    failed=$((failed + 1))
+    echo "FAILED   gpu_report: status $status, $logs/gpu_report.log"
+    tail -n 15 "$logs/gpu_report.log"
+  else
+    echo "report   $logs/gpu_checks.json, $logs/gpu_checks.md"
+  fi
+}
+
+for program in "$here"/bin/*; do
+  check "starts_$(basename "$program")" "${budget[starts]}" starts "$program"
+done
+has_gpu_half=0
 if ((gpu)); then
   if [[ -e $here/checks/cuda_conformance_test ]]; then
-    gpu_checks
+    has_gpu_half=1
   else
     skip gpu "this bundle was built without CUDA"
-    ((wanted)) && fail gpu "this bundle was built without CUDA"
+    if ((wanted)); then
+      failed=$((failed + 1))
+      echo "FAILED   gpu: it has no checks, though there is --gpu"
+    fi
   fi
 fi
+((has_gpu_half)) && ask_nvidia_smi
+ran_before=$((passed + failed))
+if ((has_gpu_half)); then
+  gpu_checks
+  gpu_has_run
+fi
+check cpu_conformance "${budget[cpu_conformance]}" \
+  "$here/checks/cpu_conformance_test"
+((has_gpu_half)) && sanitizers
+write_report
 
 ((passed + failed == 0)) && failed=1
 summary="$passed passed, $failed failed"

@@ -1,22 +1,23 @@
 // The CUDA kernels against this card: its memory, its fp64 tensor cores, its
 // bus. Everything is measured in one run; nothing is taken from a data sheet.
 //
-//   cuda_kernels [--smoke]
+//   cuda_kernels [--smoke] [--json=FILE]
 //
-// Medians of 7 launches timed by events, after one to warm up. GB/s of a
-// kernel count each array once (the copy: read and written bytes). Exits with
-// 0 and says so where there is no device. --smoke: small arrays.
+// Medians of up to 15 turns, timed by events: a device-to-device copy, then the
+// kernel. A kernel's share of the copy is that of bytes per second in a turn:
+// those that the kernel has to move, each array once, and those that the copy
+// reads and writes. Rows are 2 GiB together, a copy reads 1 GiB. Both ways to
+// a Gram of many rows are measured, whatever the backend would choose. Exits
+// with 0 and says so where there is no device. --smoke: small arrays.
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
 #include <memory>
-#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/args_block.h"
 #include "kernels/cuda/chunk_plan.h"
@@ -29,130 +30,64 @@
 #include "kernels/cuda/update_kernel.h"
 #include "kernels/step_constants.h"
 #include "kernels/step_formula.h"
-#include "tests/bench/fp64_peak.h"
+#include "nlohmann/json.hpp"
+#include "tests/bench/bench_file.h"
+#include "tests/bench/card_facts.h"
+#include "tests/bench/copy_turns.h"
+#include "tests/bench/cuda_must.h"
+#include "tests/bench/device_fill.h"
+#include "tests/bench/device_limits.h"
 #include "tests/bench/launch_overhead.h"
+#include "tests/bench/turn_rates.h"
 
 namespace agg {
 namespace {
 
-constexpr int kRepetitions = 7;
 constexpr int64_t kMi = int64_t{1} << 20;
 constexpr int64_t kSliceElements = kMi;
+// From as many rows on cuBLAS is measured beside the hand kernels, and up to as
+// many Update, which is the same for more.
+constexpr int kLeastCublasRows = 32;
+constexpr int kMostUpdateRows = 32;
 
-void Must(cudaError_t error) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "%s\n", cudaGetErrorString(error));
-  std::exit(1);
-}
-
-template <class T>
-T Must(absl::StatusOr<T> value) {
-  if (value.ok()) return *std::move(value);
-  std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
-  std::exit(1);
-}
-
-void Must(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
-}
-
-// Median seconds of `launch` on a stream.
-double Seconds(cudaStream_t stream, const std::function<void()>& launch) {
-  cudaEvent_t begin, end;
-  Must(cudaEventCreate(&begin));
-  Must(cudaEventCreate(&end));
-  std::vector<float> milliseconds(kRepetitions);
-  launch();
-  for (float& elapsed : milliseconds) {
-    Must(cudaEventRecord(begin, stream));
-    launch();
-    Must(cudaEventRecord(end, stream));
-    Must(cudaEventSynchronize(end));
-    Must(cudaEventElapsedTime(&elapsed, begin, end));
-  }
-  Must(cudaEventDestroy(begin));
-  Must(cudaEventDestroy(end));
-  std::sort(milliseconds.begin(), milliseconds.end());
-  return milliseconds[kRepetitions / 2] * 1e-3;
-}
-
-// Bytes of the rows: several GB where the card has them; optimizers' arrays
-// take up to three times as much again.
+// Bytes of the rows of one size: far more than any cache has, and so few that
+// an optimizer's arrays, up to three times as much again, fit into 16 GiB.
 int64_t MeasuredBytes() {
   size_t free_bytes = 0, total_bytes = 0;
   Must(cudaMemGetInfo(&free_bytes, &total_bytes));
-  return std::min(8192 * kMi, static_cast<int64_t>(free_bytes) / 5 / kMi * kMi);
+  return std::min(2048 * kMi, static_cast<int64_t>(free_bytes) / 8 / kMi * kMi);
 }
-
-// What everything is compared with.
-struct Limits {
-  double copy_bytes_per_second = 0.0;
-  double fp64_per_second = 0.0;  // the larger of both mma shapes
-};
 
 class Bench {
  public:
-  explicit Bench(bool smoke)
-      : total_bytes_(smoke ? 16 * kMi : MeasuredBytes()),
+  Bench(bool smoke, BenchFile* file)
+      : smoke_(smoke),
+        total_bytes_(smoke ? kMi / 32 : MeasuredBytes()),
+        file_(*file),
         stream_(Must(cuda::MakeStream())),
+        turns_(stream_.get(), total_bytes_ / 2),
         args_(Must(cuda::ArgsBlock::Make())) {
-    auto cublas = cuda::CublasLibrary::Open("");
-    if (cublas.ok()) {
-      cublas_ = *std::move(cublas);
-      Must(cublas_->Start(stream_.get()));
-      tile_ = Must(cuda::AllocateDevice(64 * kMi));
-      matrices_ = Must(cuda::AllocateDevice(64 * kMi));
-    } else {
-      std::printf("no column for cuBLAS: %s\n",
-                  std::string(cublas.status().message()).c_str());
-    }
-  }
-
-  void MeasureLimits() {
-    const auto from = Must(cuda::AllocateDevice(total_bytes_ / 4));
-    const auto to = Must(cuda::AllocateDevice(total_bytes_ / 4));
-    FillRandom(from.get(), total_bytes_ / 4);
-    const double copy = Seconds(stream_.get(), [&] {
-      Must(cudaMemcpyAsync(to.get(), from.get(), total_bytes_ / 4,
-                           cudaMemcpyDeviceToDevice, stream_.get()));
-    });
-    limits_.copy_bytes_per_second = total_bytes_ / 2.0 / copy;
-    std::printf("device copy, read + written  %8.1f GB/s\n",
-                limits_.copy_bytes_per_second * 1e-9);
-    constexpr int kBlocks = 4096, kRounds = 2000;
-    for (const bool tall : {false, true}) {
-      const double seconds = Seconds(stream_.get(), [&] {
-        Must(LaunchFp64Peak(tall, kBlocks, kRounds,
-                            reinterpret_cast<double*>(to.get()),
-                            stream_.get()));
-      });
-      const double peak = Fp64PeakOperations(kBlocks, kRounds) / seconds;
-      std::printf("fp64 mma from registers, %s %6.2f TFLOP/s\n",
-                  tall ? "16 rows" : " 8 rows", peak * 1e-12);
-      limits_.fp64_per_second = std::max(limits_.fp64_per_second, peak);
-    }
-    MeasureBus(from.get(), to.get());
+    FillRandom(turns_.from(), turns_.num_bytes(), DType::kF32, 0,
+               stream_.get());
+    OpenCublas();
+    limits_ = MeasureLimits(smoke_, &turns_, &file_);
   }
 
   void Run(DType dtype, int num_rows) {
     const int64_t element_bytes = DTypeBytes(dtype);
-    const int64_t num_elements = total_bytes_ / (num_rows * element_bytes) /
-                                     kSliceElements * kSliceElements +
-                                 (total_bytes_ < 1024 * kMi ? 100000 : 0);
+    const int64_t num_elements = total_bytes_ / (num_rows * element_bytes);
     std::vector<cuda::DeviceMemory> rows;
     rows_.clear();
     for (int r = 0; r < num_rows; ++r) {
       rows.push_back(Must(cuda::AllocateDevice(num_elements * element_bytes)));
-      FillRandom(rows.back().get(), num_elements * element_bytes, dtype);
+      Fill(rows.back().get(), num_elements * element_bytes, dtype);
       rows_.push_back(rows.back().get());
     }
     dtype_ = dtype;
     num_elements_ = num_elements;
     RunGram();
-    if (cublas_ != nullptr) RunCublas();
-    if (num_rows <= 32) {
+    if (cublas_ != nullptr && num_rows >= kLeastCublasRows) RunCublas();
+    if (num_rows <= kMostUpdateRows) {
       for (const OptimizerKind kind :
            {OptimizerKind::kSgd, OptimizerKind::kAdamW, OptimizerKind::kLamb}) {
         RunUpdate(kind);
@@ -161,56 +96,54 @@ class Bench {
   }
 
  private:
-  void MeasureBus(char* device, char* other) {
-    const int64_t num_bytes = std::min(total_bytes_ / 4, 1024 * kMi);
-    const auto host = Must(cuda::AllocatePinned(num_bytes));
-    const double up = Seconds(stream_.get(), [&] {
-      Must(cudaMemcpyAsync(other, host.get(), num_bytes, cudaMemcpyHostToDevice,
-                           stream_.get()));
-    });
-    const double down = Seconds(stream_.get(), [&] {
-      Must(cudaMemcpyAsync(host.get(), device, num_bytes,
-                           cudaMemcpyDeviceToHost, stream_.get()));
-    });
-    std::printf("host to device %22.1f GB/s\ndevice to host %22.1f GB/s\n",
-                num_bytes / up * 1e-9, num_bytes / down * 1e-9);
+  void OpenCublas() {
+    auto cublas = cuda::CublasLibrary::Open("");
+    absl::Status status = cublas.status();
+    if (status.ok()) status = (*cublas)->Start(stream_.get());
+    if (!status.ok()) {
+      std::printf("no rows for cuBLAS: %s\n",
+                  std::string(status.message()).c_str());
+      file_.Set("cublas", nullptr);
+      return;
+    }
+    cublas_ = *std::move(cublas);
+    tile_ = Must(cuda::AllocateDevice(64 * kMi));
+    matrices_ = Must(cuda::AllocateDevice(64 * kMi));
+    file_.Set("cublas", cublas_->path());
   }
 
-  // Random mantissas and signs, exponents around 1; never zeros, which some
-  // units compute faster.
-  void FillRandom(char* device, int64_t num_bytes, DType dtype = DType::kF32) {
-    constexpr int64_t kBlock = 4 * kMi;
-    std::vector<uint16_t> values(kBlock / 2);
-    std::mt19937 random(static_cast<uint32_t>(++num_filled_));
-    for (size_t i = 0; i < values.size(); ++i) {
-      const uint32_t bits = random();
-      const bool low_half = dtype == DType::kF32 && i % 2 == 0;
-      values[i] = static_cast<uint16_t>(low_half ? bits
-                                        : dtype == DType::kF16
-                                            ? (bits & 0x83ff) | 0x3800
-                                            : (bits & 0x807f) | 0x3f00);
-    }
-    for (int64_t at = 0; at < num_bytes; at += kBlock) {
-      Must(cudaMemcpy(device + at, values.data(),
-                      std::min(kBlock, num_bytes - at),
-                      cudaMemcpyHostToDevice));
-    }
+  void Fill(char* device, int64_t num_bytes, DType dtype) {
+    FillRandom(device, num_bytes, dtype, ++num_filled_, stream_.get());
   }
 
-  void Print(const char* what, double num_bytes, double operations,
-             double seconds) {
-    std::printf("P %3d %-4s %-17s %8.1f GB/s  %5.1f%% of copy",
+  // Prints and keeps what `turns` say of a kernel. `what`: its name and, if
+  // there are several, its route; `optimizer`: "" for none.
+  void Add(const std::string& kernel, const std::string& route,
+           const std::string& optimizer, double num_bytes, double operations,
+           const std::vector<Turn>& turns) {
+    Json row = {{"kernel", kernel},
+                {"route", route},
+                {"P", rows_.size()},
+                {"dtype", std::string(DTypeName(dtype_))},
+                {"optimizer", optimizer.empty() ? Json() : Json(optimizer)},
+                {"elements", num_elements_}};
+    row.update(RatesOf(turns, num_bytes, turns_.copied_bytes()));
+    const double rate = row["gb_per_s"]["median"].get<double>() * 1e9;
+    const std::string& kind = optimizer.empty() ? route : optimizer;
+    std::printf("P %3d %-4s %-6s %-12s %8.1f GB/s  %5.1f%% of copy",
                 static_cast<int>(rows_.size()),
-                std::string(DTypeName(dtype_)).c_str(), what,
-                num_bytes / seconds * 1e-9,
-                100 * num_bytes / seconds / limits_.copy_bytes_per_second);
+                std::string(DTypeName(dtype_)).c_str(), kernel.c_str(),
+                kind.c_str(), rate * 1e-9,
+                100 * row["share_of_copy"]["median"].get<double>());
     if (operations > 0) {
-      std::printf("  %6.2f TFLOP/s  %5.1f%% of fp64 mma",
-                  operations / seconds * 1e-12,
-                  100 * operations / seconds / limits_.fp64_per_second);
+      const double per_second = operations / num_bytes * rate;
+      row["tflop_per_s"] = RoundedNumber(per_second * 1e-12);
+      std::printf("  %6.2f TFLOP/s  %5.1f%% of fp64 mma", per_second * 1e-12,
+                  100 * per_second / limits_.fp64_per_second);
     }
     std::printf("\n");
     std::fflush(stdout);
+    file_.Append("rows", std::move(row));
   }
 
   double RowBytes() const {
@@ -256,12 +189,12 @@ class Bench {
     for (const bool double_float : {false, true}) {
       const auto launch =
           double_float ? &cuda::LaunchGramDoubleFloat : &cuda::LaunchGram;
-      const double seconds = Seconds(stream_.get(), [&] {
+      const auto turns = turns_.Measure([&] {
         Must(launch(gram, stream_.get()));
         Must(cuda::LaunchSums(sum, stream_.get()));
       });
-      Print(double_float ? "gram double-float" : "gram", RowBytes(),
-            GramOperations(), seconds);
+      Add("gram", double_float ? "double-float" : "hand", "", RowBytes(),
+          GramOperations(), turns);
     }
   }
 
@@ -276,7 +209,7 @@ class Bench {
     convert.dtype = static_cast<int>(dtype_);
     convert.tile = reinterpret_cast<double*>(tile_.get());
     convert.row_stride = shape.row_stride();
-    const double seconds = Seconds(stream_.get(), [&] {
+    const auto turns = turns_.Measure([&] {
       for (int64_t k = 0; k < num_elements_; k += shape.row_stride()) {
         const int64_t left = std::min(shape.row_stride(), num_elements_ - k);
         const int num_batches = static_cast<int>(
@@ -295,7 +228,7 @@ class Bench {
             stream_.get()));
       }
     });
-    Print("gram cuBLAS", RowBytes(), GramOperations(), seconds);
+    Add("gram", "cublas", "", RowBytes(), GramOperations(), turns);
   }
 
   void RunUpdate(OptimizerKind kind) {
@@ -305,7 +238,7 @@ class Bench {
     std::vector<cuda::DeviceMemory> arrays;
     for (int i = 0; i <= num_states; ++i) {
       arrays.push_back(Must(cuda::AllocateDevice(num_elements_ * 4)));
-      if (i == 0) FillRandom(arrays[0].get(), num_elements_ * 4);
+      if (i == 0) Fill(arrays[0].get(), num_elements_ * 4, DType::kF32);
     }
     const cuda::Wave wave = Waves(1 << 30)[0];
     const std::vector<StepConstants> constants(
@@ -333,31 +266,43 @@ class Bench {
     update.master = floats(0);
     update.state0 = floats(1);
     update.state1 = floats(2);
-    const double seconds = Seconds(stream_.get(), [&] {
-      Must(cuda::LaunchUpdate(update, stream_.get()));
-    });
-    Print(kind == OptimizerKind::kSgd     ? "update sgd"
-          : kind == OptimizerKind::kAdamW ? "update adamw"
-                                          : "update lamb",
-          RowBytes() + 8.0 * (1 + num_states) * num_elements_, 0, seconds);
+    const auto turns = turns_.Measure(
+        [&] { Must(cuda::LaunchUpdate(update, stream_.get())); });
+    Add("update", "hand",
+        kind == OptimizerKind::kSgd     ? "sgd"
+        : kind == OptimizerKind::kAdamW ? "adamw"
+                                        : "lamb",
+        RowBytes() + 8.0 * (1 + num_states) * num_elements_, 0, turns);
   }
 
+  const bool smoke_;
   const int64_t total_bytes_;  // of rows
+  BenchFile& file_;
   const cuda::Stream stream_;
+  CopyTurns turns_;
   cuda::ArgsBlock args_;
   std::unique_ptr<cuda::CublasLibrary> cublas_;
   cuda::DeviceMemory tile_, matrices_;
-  Limits limits_;
+  DeviceLimits limits_;
   std::vector<const void*> rows_;
   DType dtype_ = DType::kF32;
   int64_t num_elements_ = 0;
-  int num_filled_ = 0;
+  uint32_t num_filled_ = 0;
 };
 
+void MeasureCalls(Backend* backend, BenchFile* file) {
+  const LaunchOverhead overhead = MeasureLaunchOverhead(backend);
+  std::printf(
+      "1 Ki elements of 4 rows, call to return: gram %.1f us, update %.1f us\n",
+      overhead.gram * 1e6, overhead.update * 1e6);
+  file->Set("calls", {{"gram_us", RoundedNumber(overhead.gram * 1e6)},
+                      {"update_us", RoundedNumber(overhead.update * 1e6)}});
+}
+
 int Main(int argc, char** argv) {
-  const bool smoke = argc == 2 && std::strcmp(argv[1], "--smoke") == 0;
-  if (argc > 2 || (argc == 2 && !smoke)) {
-    std::fprintf(stderr, "usage: cuda_kernels [--smoke]\n");
+  BenchFlags flags;
+  if (!ParseBenchFlags(argc, argv, &flags)) {
+    std::fprintf(stderr, "usage: cuda_kernels [--smoke] [--json=FILE]\n");
     return 2;
   }
   const auto backend = CudaBackend::Make(CudaOptions());
@@ -367,17 +312,17 @@ int Main(int argc, char** argv) {
     return 0;
   }
   std::printf("%s\n", (*backend)->description().c_str());
-  Bench bench(smoke);
-  bench.MeasureLimits();
-  const LaunchOverhead overhead = MeasureLaunchOverhead(backend->get());
-  std::printf(
-      "1 Ki elements of 4 rows, call to return: gram %.1f us, update %.1f us\n",
-      overhead.gram * 1e6, overhead.update * 1e6);
+  BenchFile file("cuda_kernels", flags.json);
+  file.Set("card", CardFacts());
+  Bench bench(flags.smoke, &file);
+  MeasureCalls(backend->get(), &file);
+  const std::vector<int> row_counts =
+      flags.smoke ? std::vector<int>{2, 8, 32, 64}
+                  : std::vector<int>{2, 3, 4, 8, 12, 16, 24, 32, 64, 128, 256};
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const int num_rows : {2, 4, 8, 16, 32, 64, 128}) {
-      bench.Run(dtype, num_rows);
-    }
+    for (const int num_rows : row_counts) bench.Run(dtype, num_rows);
   }
+  file.Finish();
   return 0;
 }
 

@@ -2,15 +2,15 @@
 // slice by slice, Grams of slices while the next ones are copied, Update, the
 // snapshot is back in host memory.
 //
-//   round_gpu [--smoke]
+//   round_gpu [--smoke] [--json=FILE]
 //
 // Medians of 7 rounds after one to warm up, by the wall clock. Beside the
-// round: what the bus alone takes for the same bytes, and what computing takes.
+// round: what the bus alone takes for the same bytes, and what computing takes;
+// the round's share of the slower of both is of each repetition by itself.
 // Exits with 0 and says so where there is no device. --smoke: small arrays.
 #include <algorithm>
 #include <chrono>  // NOLINT
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -20,6 +20,10 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "nlohmann/json.hpp"
+#include "tests/bench/bench_file.h"
+#include "tests/bench/card_facts.h"
+#include "tests/bench/cuda_must.h"
 
 namespace agg {
 namespace {
@@ -28,6 +32,7 @@ constexpr int kRepetitions = 7;
 constexpr int64_t kSliceElements = int64_t{1} << 20;
 // Grams of a round: the server's early ones are of 32 slices at most.
 constexpr size_t kBatches = 8;
+constexpr int64_t kSmokeElements = 2000;
 
 double Seconds(const std::function<void()>& run) {
   const auto start = std::chrono::steady_clock::now();
@@ -36,15 +41,19 @@ double Seconds(const std::function<void()>& run) {
       .count();
 }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
+double Median(const Json& spread) { return spread["median"]; }
 
-void Must(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
+// What a repetition took, in seconds.
+struct Times {
+  double upload = 0.0;
+  double gram = 0.0;
+  double update = 0.0;
+  double round = 0.0;
+};
+
+// Update is either the bus's time or its own, whichever is longer.
+double OverSlower(const Times& times) {
+  return times.round / (times.update + std::max(times.upload, times.gram));
 }
 
 class Round {
@@ -112,51 +121,45 @@ class Round {
     Must(backend_->Update(request));
   }
 
-  void Measure() {
-    std::vector<double> upload, gram, update, round;
+  // An element of the file's list "rounds".
+  Json Measure() {
+    std::vector<Times> all;
     for (int i = 0; i <= kRepetitions; ++i) {
-      const double times[] = {
-          // A Gram of the last slice waits for all copies, and does little
-          // else.
-          Seconds([this] {
-            Land();
-            Gram(ranges_.size() - 1, ranges_.size());
-          }),
-          Seconds([this] { GramInBatches(); }), Seconds([this] { Update(); }),
-          Seconds([this] {
-            Land();
-            GramInBatches();
-            Update();
-          })};
-      if (i == 0) continue;
-      upload.push_back(times[0]);
-      gram.push_back(times[1]);
-      update.push_back(times[2]);
-      round.push_back(times[3]);
+      Times times;
+      // A Gram of the last slice waits for all copies, and does little else.
+      times.upload = Seconds([this] {
+        Land();
+        Gram(ranges_.size() - 1, ranges_.size());
+      });
+      times.gram = Seconds([this] { GramInBatches(); });
+      times.update = Seconds([this] { Update(); });
+      times.round = Seconds([this] {
+        Land();
+        GramInBatches();
+        Update();
+      });
+      if (i > 0) all.push_back(times);
     }
-    const double row_bytes = 4.0 * rows_.size() * num_elements_;
-    std::printf(
-        "%zu rows of %.0f Mi float32, adamw\n"
-        "  rows to device       %9.3f ms  %6.1f GB/s\n"
-        "  gram                 %9.3f ms  %6.1f GB/s of rows\n"
-        "  update and download  %9.3f ms  %6.1f GB/s of snapshot\n"
-        "  round                %9.3f ms\n",
-        rows_.size(), num_elements_ / 1048576.0, Median(upload) * 1e3,
-        row_bytes / Median(upload) * 1e-9, Median(gram) * 1e3,
-        row_bytes / Median(gram) * 1e-9, Median(update) * 1e3,
-        4.0 * num_elements_ / Median(update) * 1e-9, Median(round) * 1e3);
-    // Update is either the bus's time or its own, whichever is longer.
-    const double transfer = Median(upload) + Median(update);
-    const double compute = Median(gram) + Median(update);
-    std::printf("  round / the slower of transfer and compute %.3f\n",
-                Median(round) / std::max(transfer, compute));
+    const auto spread = [&](const std::function<double(const Times&)>& of) {
+      std::vector<double> values;
+      for (const Times& times : all) values.push_back(of(times));
+      return SpreadOf(values);
+    };
+    return {{"P", rows_.size()},
+            {"dtype", "f32"},
+            {"optimizer", "adamw"},
+            {"elements", num_elements_},
+            {"repetitions", all.size()},
+            {"upload_s", spread([](const Times& t) { return t.upload; })},
+            {"gram_s", spread([](const Times& t) { return t.gram; })},
+            {"update_s", spread([](const Times& t) { return t.update; })},
+            {"round_s", spread([](const Times& t) { return t.round; })},
+            {"round_over_slower", spread(&OverSlower)}};
   }
 
  private:
   std::unique_ptr<Buffer> Allocate(BufferUse use) {
-    auto buffer = backend_->Allocate(use, num_elements_ * 4);
-    Must(buffer.status());
-    return *std::move(buffer);
+    return Must(backend_->Allocate(use, num_elements_ * 4));
   }
 
   static void Fill(Buffer* row, uint32_t seed) {
@@ -184,10 +187,31 @@ class Round {
   int64_t step_ = 0;
 };
 
+void Print(const Json& round) {
+  const double num_elements = round["elements"];
+  const int num_rows = round["P"];
+  const double row_bytes = 4.0 * num_rows * num_elements;
+  const double upload = Median(round["upload_s"]);
+  const double gram = Median(round["gram_s"]);
+  const double update = Median(round["update_s"]);
+  std::printf(
+      "%d rows of %.0f Mi float32, adamw\n"
+      "  rows to device       %9.3f ms  %6.1f GB/s\n"
+      "  gram                 %9.3f ms  %6.1f GB/s of rows\n"
+      "  update and download  %9.3f ms  %6.1f GB/s of snapshot\n"
+      "  round                %9.3f ms\n"
+      "  round / the slower of transfer and compute %.3f\n",
+      num_rows, num_elements / 1048576.0, upload * 1e3,
+      row_bytes / upload * 1e-9, gram * 1e3, row_bytes / gram * 1e-9,
+      update * 1e3, 4.0 * num_elements / update * 1e-9,
+      Median(round["round_s"]) * 1e3, Median(round["round_over_slower"]));
+  std::fflush(stdout);
+}
+
 int Main(int argc, char** argv) {
-  const bool smoke = argc == 2 && std::strcmp(argv[1], "--smoke") == 0;
-  if (argc > 2 || (argc == 2 && !smoke)) {
-    std::fprintf(stderr, "usage: round_gpu [--smoke]\n");
+  BenchFlags flags;
+  if (!ParseBenchFlags(argc, argv, &flags)) {
+    std::fprintf(stderr, "usage: round_gpu [--smoke] [--json=FILE]\n");
     return 2;
   }
   const auto backend = CudaBackend::Make(CudaOptions());
@@ -197,10 +221,16 @@ int Main(int argc, char** argv) {
     return 0;
   }
   std::printf("%s\n", (*backend)->description().c_str());
+  BenchFile file("round_gpu", flags.json);
+  file.Set("card", CardFacts());
   for (const int num_rows : {2, 8, 32}) {
-    const int64_t num_elements = (smoke ? 4 : 512) * kSliceElements / num_rows;
-    Round(backend->get(), num_rows, num_elements).Measure();
+    const int64_t num_elements =
+        flags.smoke ? kSmokeElements : 512 * kSliceElements / num_rows;
+    const Json round = Round(backend->get(), num_rows, num_elements).Measure();
+    Print(round);
+    file.Append("rounds", round);
   }
+  file.Finish();
   return 0;
 }
 

@@ -10,7 +10,7 @@
 //                  [--mebi_elements=N] [--rounds=N] [--optimizer=NAME]
 //                  [--replication=none|buddy]
 //                  [--checkpoint=FOLDER] [--checkpoint_every_rounds=N]
-//                  [--transport] [--tls] [--smoke]
+//                  [--transport] [--tls] [--smoke] [--json=FILE]
 //
 // Medians by the wall clock, from the first push to the last pulled parameter,
 // after one round to warm up. Workers and shards share this host's CPUs: a
@@ -34,10 +34,12 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "kernels/backend_factory.h"
+#include "nlohmann/json.hpp"
 #include "server/base/log.h"
 #include "server/base/malloc_tuning.h"
 #include "server/config/options.h"
 #include "server/server.h"
+#include "tests/bench/bench_file.h"
 #include "tests/bench/process_numbers.h"
 #include "tests/e2e/free_ports.h"
 #include "tests/e2e/loopback_job.h"
@@ -52,7 +54,8 @@ constexpr char kUsage[] =
     "usage: round_loopback [--backend=cpu|cuda] [--workers=N] [--shards=N] "
     "[--mebi_elements=N] [--rounds=N] [--optimizer=NAME] "
     "[--replication=none|buddy] [--checkpoint=FOLDER] "
-    "[--checkpoint_every_rounds=N] [--transport] [--tls] [--smoke]\n";
+    "[--checkpoint_every_rounds=N] [--transport] [--tls] [--smoke] "
+    "[--json=FILE]\n";
 
 struct Flags {
   std::string backend = "cpu";
@@ -64,6 +67,7 @@ struct Flags {
   std::string replication = "none";
   std::string checkpoint;  // "": none
   int checkpoint_every_rounds = 3;
+  std::string json;  // "": no file
   bool compares_transports = false;
   const TestCa* compares_tls = nullptr;
 
@@ -121,6 +125,8 @@ bool ParseFlags(int argc, char** argv, Flags* flags) {
       flags->replication = std::string(flag);
     } else if (absl::ConsumePrefix(&flag, "--checkpoint=")) {
       flags->checkpoint = std::string(flag);
+    } else if (absl::ConsumePrefix(&flag, "--json=")) {
+      flags->json = std::string(flag);
     } else if (!ParseNumber(flag, flags)) {
       return false;
     }
@@ -249,7 +255,8 @@ std::vector<double> Measured(const Team& team) {
   return {team.seconds().begin() + 1, team.seconds().end()};
 }
 
-void PrintTeam(const Flags& flags, const Variant& variant, const Team& team) {
+void ReportTeam(const Flags& flags, const Variant& variant, const Team& team,
+                BenchFile* file) {
   // Each worker sends a row and gets a snapshot.
   const double bytes = 2.0 * 4.0 * flags.workers * flags.mebi_elements * kMebi;
   const double median = Median(Measured(team));
@@ -258,10 +265,15 @@ void PrintTeam(const Flags& flags, const Variant& variant, const Team& team) {
       "%6.0f MiB planned\n",
       variant.name.c_str(), median * 1e3, bytes / median * 1e-9,
       team.resident(), team.planned());
+  file->Append("variants", {{"name", variant.name},
+                            {"round_s", SpreadOf(Measured(team))},
+                            {"gb_per_s", RoundedNumber(bytes / median * 1e-9)},
+                            {"resident_mib", RoundedNumber(team.resident())},
+                            {"planned_mib", RoundedNumber(team.planned())}});
 }
 
-double PrintRatio(const Variant (&variants)[2], const Team& first,
-                  const Team& second) {
+double ReportRatio(const Variant (&variants)[2], const Team& first,
+                   const Team& second, BenchFile* file) {
   std::vector<double> ratios;
   for (size_t r = 1; r < first.seconds().size(); ++r) {
     ratios.push_back(second.seconds()[r] / first.seconds()[r]);
@@ -271,6 +283,7 @@ double PrintRatio(const Variant (&variants)[2], const Team& first,
       "planned %+.0f MiB\n",
       variants[1].name.c_str(), variants[0].name.c_str(), Median(ratios),
       second.resident() - first.resident(), second.planned() - first.planned());
+  file->Set("ratio", SpreadOf(ratios));
   return Median(ratios);
 }
 
@@ -299,16 +312,17 @@ void PrintPause(const Flags& flags, const Team& team) {
       without.empty() ? 0.0 : (Median(with) - Median(without)) * 1e3);
 }
 
-void Compare(const Flags& flags, const Variant (&variants)[2]) {
+void Compare(const Flags& flags, const Variant (&variants)[2],
+             BenchFile* file) {
   Team first(flags, variants[0]);
   Team second(flags, variants[1]);
   for (int round = 0; round < flags.rounds; ++round) {
     first.Step();
     second.Step();
   }
-  PrintTeam(flags, variants[0], first);
-  PrintTeam(flags, variants[1], second);
-  const double ratio = PrintRatio(variants, first, second);
+  ReportTeam(flags, variants[0], first, file);
+  ReportTeam(flags, variants[1], second, file);
+  const double ratio = ReportRatio(variants, first, second, file);
   if (variants[0].replicated != variants[1].replicated) {
     PrintBound(flags, ratio);
   }
@@ -334,26 +348,40 @@ int Main(int argc, char** argv) {
       "%d rounds\n",
       (*backend)->description().c_str(), flags.workers, flags.shards,
       flags.mebi_elements, flags.optimizer.c_str(), flags.rounds);
+  BenchFile file("round_loopback", flags.json);
+  file.Set("backend", (*backend)->description());
+  file.Set("workers", flags.workers);
+  file.Set("shards", flags.shards);
+  file.Set("elements", flags.mebi_elements * int64_t{1 << 20});
+  file.Set("optimizer", flags.optimizer);
+  file.Set("rounds", flags.rounds);
   const bool replicated = flags.compares_replication();
   const auto over = [&](const char* name, bool local_sockets) {
     return Variant{name, true, replicated, false, local_sockets};
   };
   if (flags.compares_checkpoints()) {
-    Compare(flags, {{"no checkpoints", true, replicated, false},
-                    {"checkpoints", true, replicated, true}});
+    Compare(flags,
+            {{"no checkpoints", true, replicated, false},
+             {"checkpoints", true, replicated, true}},
+            &file);
   } else if (flags.compares_transports) {
-    Compare(flags, {over("TCP", false), over("Unix sockets", true)});
+    Compare(flags, {over("TCP", false), over("Unix sockets", true)}, &file);
   } else if (flags.compares_tls != nullptr) {
     Variant with_tls = over("TCP, mutual TLS", false);
     with_tls.tls = true;
-    Compare(flags, {over("TCP", false), with_tls});
+    Compare(flags, {over("TCP", false), with_tls}, &file);
   } else if (replicated) {
-    Compare(flags, {{"one copy", true, false, false},
-                    {"two copies", true, true, false}});
+    Compare(
+        flags,
+        {{"one copy", true, false, false}, {"two copies", true, true, false}},
+        &file);
   } else {
-    Compare(flags, {{"Grams at the close", false, false, false},
-                    {"Grams early", true, false, false}});
+    Compare(flags,
+            {{"Grams at the close", false, false, false},
+             {"Grams early", true, false, false}},
+            &file);
   }
+  file.Finish();
   return 0;
 }
 

@@ -1,17 +1,17 @@
 """The scripts around the bundle: bundle.sh and the image's build.sh understand
-each other, and run_gpu_checks.sh reports what happened and nothing better.
+each other.
 
 Compiling and the container tool are stand-ins, and so are the bundle's
 programs; the scripts are the real ones.
 """
 
 import json
-import os
 import pathlib
 import re
 import subprocess
-import tempfile
 import unittest
+
+from tests.deploy.stand_ins import Folder, script
 
 ROOT = pathlib.Path(__file__).absolute().parent.parent.parent
 
@@ -35,47 +35,6 @@ TOOL = """#!/bin/bash
 echo "$@" >"{folder}/tool_arguments"
 cp -r "${{@: -1}}" "{folder}/context"
 """
-
-CASES = """echo '[==========] Running {number} tests from 1 test suite.'
-{cases}
-echo '[==========] {number} tests from 1 test suite ran. (5 ms total)'
-exit {status}
-"""
-
-
-def script(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text if text.startswith("#!") else "#!/bin/bash\n" + text)
-    path.chmod(0o755)
-
-
-def google_test(ok=0, failed=0, skipped=0, status=None):
-    """A program that prints what such a GoogleTest program would."""
-    lines = [f"echo '[       OK ] A.Ok{i} (1 ms)'" for i in range(ok)]
-    lines += [f"echo '[  FAILED  ] A.No{i} (1 ms)'; echo '[  FAILED  ] A.No{i}'"
-              for i in range(failed)]
-    lines += ["echo 'a_test.cc:7: Skipped'; echo 'no CUDA device: none'; "
-              f"echo '[  SKIPPED ] A.Skip{i} (0 ms)'" for i in range(skipped)]
-    return CASES.format(number=ok + failed + skipped, cases="\n".join(lines),
-                        status=int(failed > 0) if status is None else status)
-
-
-class Folder(unittest.TestCase):
-
-    def setUp(self):
-        scratch = tempfile.TemporaryDirectory(prefix="agg_bundle_")
-        self.addCleanup(scratch.cleanup)
-        self.folder = pathlib.Path(scratch.name)
-
-    def run_script(self, *command, **environment):
-        result = subprocess.run(
-            [str(word) for word in command], check=False, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, cwd=self.folder,
-            env={"PATH": f"{self.folder}/path:/usr/sbin:/usr/bin:/sbin:/bin",
-                 "TMPDIR": str(self.folder), "CUDA_HOME": "/nonexistent",
-                 **environment})
-        return result.returncode, result.stdout
 
 
 class BundleTest(Folder):
@@ -113,7 +72,8 @@ class BundleTest(Folder):
         self.run_real("bundle.sh", "--cpu", self.folder / "out")
         self.assertIn("--config=nocuda", self.bazel_arguments())
         self.assertEqual([label for label in self.bazel_arguments()
-                          if "cuda_" in label or "gpu" in label], [])
+                          if "cuda_" in label or "gpu" in label],
+                         ["//tests/bench/report:gpu_report"])
         status, output = self.run_script(
             self.folder / "out/agg_server_bundle/run_gpu_checks.sh")
         self.assertEqual(status, 0, output)
@@ -209,101 +169,6 @@ class BundleTest(Folder):
                                              "--directory=/tmp/out")
             self.assertEqual(status, 2)
             self.assertIn(name, output)
-
-
-class GpuChecksTest(Folder):
-
-    def setUp(self):
-        super().setUp()
-        script(self.folder / "run_gpu_checks.sh",
-               (ROOT / "deploy/bundle/run_gpu_checks.sh").read_text())
-        script(self.folder / "bin/agg_server", "exit 2")
-        (self.folder / "lib").mkdir()
-        (self.folder / "lib/glibc_needed").write_text("2.0\n")
-        self.program("cpu_conformance_test", google_test(ok=4))
-        self.program("cuda_conformance_test", google_test(ok=3))
-        self.program("cuda_jobs_test", google_test(ok=2))
-        self.program("cuda_kernels", "echo 'gram 1 GB/s'")
-        self.program("round_gpu", "echo 'round 1 s'")
-        self.program("round_loopback", "echo \"rounds, $*\"")
-        self.gpu = "nonexistent"
-
-    def program(self, name, text):
-        script(self.folder / "checks" / name, text)
-
-    def sanitizer(self, text):
-        script(self.folder / "path/compute-sanitizer", text)
-
-    def checks(self, *arguments):
-        """The exit status, the last line, and all of the output."""
-        status, output = self.run_script(
-            self.folder / "run_gpu_checks.sh", *arguments,
-            AGG_GPU_DEVICE=str(self.folder / self.gpu))
-        return status, output.splitlines()[-1], output
-
-    def test_everything_passes(self):
-        self.sanitizer("shift 4; \"$@\"; echo 'ERROR SUMMARY: 0 errors'")
-        status, counts, output = self.checks()
-        self.assertEqual(counts, "22 passed, 0 failed", output)
-        self.assertEqual(status, 0)
-        self.assertIn("gram 1 GB/s", output)
-        self.assertIn("round 1 s", output)
-        self.assertIn("rounds, --backend=cuda", output)
-
-    def test_without_a_gpu_its_half_is_skipped(self):
-        self.program("cuda_conformance_test", google_test(skipped=3))
-        self.program("cuda_jobs_test", google_test(skipped=2))
-        for name in ("cuda_kernels", "round_gpu", "round_loopback"):
-            self.program(name, "echo 'SKIPPED: no CUDA device: none'")
-        self.gpu = "nonexistent"
-        status, counts, output = self.checks()
-        self.assertEqual(counts, "5 passed, 0 failed, 12 skipped", output)
-        self.assertEqual(status, 0)
-        self.assertIn("skipped  memcheck: no CUDA device", output)
-        self.assertIn("NO CHECK RAN ON A GPU", output)
-        status, counts, output = self.checks("--cpu")
-        self.assertEqual(counts, "5 passed, 0 failed", output)
-        self.assertEqual(status, 0)
-        # Wanted, or there: then it is not green.
-        status, counts, output = self.checks("--gpu")
-        self.assertEqual(counts, "5 passed, 1 failed, 11 skipped", output)
-        self.assertEqual(status, 1)
-        self.gpu = "run_gpu_checks.sh"
-        status, counts, output = self.checks()
-        self.assertEqual(counts, "5 passed, 1 failed, 11 skipped", output)
-        self.assertEqual(status, 1)
-
-    def test_failures_count_case_by_case(self):
-        self.program("cuda_jobs_test", google_test(ok=2, failed=2, skipped=1))
-        status, counts, output = self.checks("--no-bench")
-        self.assertEqual(counts, "10 passed, 2 failed, 4 skipped", output)
-        self.assertEqual(status, 1)
-
-    def test_a_crash_and_a_filter_without_cases_fail(self):
-        for text in (google_test(ok=2, status=139), google_test()):
-            self.program("cuda_jobs_test", text)
-            status, counts, output = self.checks("--no-bench")
-            self.assertIn(" 1 failed", counts, output)
-            self.assertEqual(status, 1)
-
-    def test_the_sanitizers_verdict(self):
-        run = "shift 4; \"$@\"; "
-        for text, counts in (
-                # It does not work here.
-                ("echo 'no rights'; exit 1",
-                 "10 passed, 0 failed, 3 skipped"),
-                (run + "echo 'ERROR SUMMARY: 1 error'; exit 7",
-                 "19 passed, 3 failed"),
-                # It says nothing, which is not that all is well.
-                (run, "19 passed, 3 failed"),
-                ("[[ $2 == memcheck ]] && s='ERROR SUMMARY: 0 errors' || "
-                 "s='RACECHECK SUMMARY: 0 hazards displayed (0 errors)'; "
-                 + run + "echo \"$s\"", "19 passed, 0 failed")):
-            with self.subTest(text):
-                self.sanitizer(text)
-                status, line, output = self.checks("--no-bench")
-                self.assertEqual(line, counts, output)
-                self.assertEqual(status, int(" 0 failed" not in counts))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,73 @@
+#include "tests/bench/bench_file.h"
+
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace agg {
+namespace {
+
+std::string TextOf(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+bool Parses(std::vector<std::string> arguments, BenchFlags* flags) {
+  std::vector<char*> words;
+  arguments.insert(arguments.begin(), "bench");
+  words.reserve(arguments.size());
+  for (std::string& argument : arguments) words.push_back(&argument[0]);
+  return ParseBenchFlags(static_cast<int>(words.size()), words.data(), flags);
+}
+
+TEST(BenchFileTest, HasWhatWasMeasuredBeforeTheEnd) {
+  const std::string path = testing::TempDir() + "/bench_file_test.json";
+  BenchFile file("some_bench", path);
+  EXPECT_EQ(TextOf(path),
+            "{\"program\": \"some_bench\", \"complete\": false}\n");
+  file.Set("bytes", 3);
+  file.Append("rows", {{"P", 2}});
+  file.Append("rows", {{"P", 4}});
+  EXPECT_EQ(TextOf(path),
+            "{\"program\": \"some_bench\", \"complete\": false, \"bytes\": 3, "
+            "\"rows\": [{\"P\": 2}, {\"P\": 4}]}\n");
+  file.Finish();
+  EXPECT_TRUE(Json::parse(TextOf(path))["complete"]);
+}
+
+TEST(BenchFileTest, WithoutAPathThereIsNoFile) {
+  BenchFile file("some_bench", "");
+  file.Set("bytes", 3);
+  file.Finish();
+}
+
+TEST(BenchFileDeathTest, AFileThatCannotBeWrittenIsNamed) {
+  EXPECT_EXIT(BenchFile("some_bench", "/nonexistent/file.json"),
+              testing::ExitedWithCode(1), "--json is \"/nonexistent/file.json");
+}
+
+TEST(BenchFileTest, ASpreadHasTheMiddleAndBothEnds) {
+  EXPECT_EQ(JsonLine(SpreadOf({3.0, 1.0, 2.5})),
+            "{\"median\": 2.5, \"min\": 1, \"max\": 3}");
+  EXPECT_EQ(JsonLine(SpreadOf({4.0, 1.0})),
+            "{\"median\": 4, \"min\": 1, \"max\": 4}");
+}
+
+TEST(BenchFileTest, ReadsItsFlags) {
+  BenchFlags flags;
+  EXPECT_TRUE(Parses({}, &flags));
+  EXPECT_FALSE(flags.smoke);
+  EXPECT_EQ(flags.json, "");
+  EXPECT_TRUE(Parses({"--json=a.json", "--smoke"}, &flags));
+  EXPECT_TRUE(flags.smoke);
+  EXPECT_EQ(flags.json, "a.json");
+  EXPECT_FALSE(Parses({"--json="}, &flags));
+  EXPECT_FALSE(Parses({"--jsons"}, &flags));
+}
+
+}  // namespace
+}  // namespace agg
