@@ -34,8 +34,10 @@ class CudaDriver {
       const std::string& path);
 
   // The driver that this process has loaded already, or that AGG_CUDA_DRIVER
-  // names; null: none, or none that works. To be asked again: who uses a device
-  // may come later. Cheap as long as there is none.
+  // names; null: none, or none that works. Not initialised here, so that a
+  // process that only might use a device can still fork. To be asked again, but
+  // not for every address: who uses a device may come later, and a look for the
+  // file takes some system calls until it is found.
   static std::shared_ptr<const CudaDriver> FindLoaded();
 
   // What was opened.
@@ -66,6 +68,9 @@ class CudaDriver {
   CudaDriver(std::string path, const cuda_abi::Functions& functions)
       : path_(std::move(path)), functions_(functions) {}
 
+  // `flags`: of dlopen, besides the usual ones.
+  static absl::StatusOr<std::shared_ptr<const CudaDriver>> Open(
+      const std::string& path, int flags);
   absl::StatusOr<int> Attribute(int attribute, int device) const;
 
   const std::string path_;

@@ -63,7 +63,8 @@ class SharedDeviceMemory {
   const std::shared_ptr<const DeviceContext> context_;
   const int64_t num_bytes_;
   const int64_t mapped_bytes_;
-  char* data_ = nullptr;
+  char* data_ = nullptr;  // the reserved address
+  bool is_mapped_ = false;
   int fd_ = -1;
 };
 
