@@ -47,13 +47,8 @@ std::vector<cuda::ByteSpan> SpansOf(DType dtype, int64_t row_bytes,
 // What a failed call means: whether the device still works is asked by waiting
 // for it, which also ends what the call has started, and still reads arguments.
 absl::Status Diagnose(const absl::Status& status) {
-  if (!absl::IsInternal(status) && !absl::IsResourceExhausted(status))
-    return status;
-  const cudaError_t error = cudaDeviceSynchronize();
-  cudaGetLastError();  // so that the next call does not report this one's
-  if (error == cudaSuccess) return status;
-  return absl::UnavailableError(
-      absl::StrCat("the CUDA device is lost: ", status.message()));
+  if (!cuda::MayBeLost(status)) return status;
+  return cuda::LostIf(cudaDeviceSynchronize(), status);
 }
 
 }  // namespace
@@ -102,12 +97,18 @@ absl::Status CudaBackend::PrepareForRows() {
   return absl::OkStatus();
 }
 
+absl::Status CudaBackend::DiagnoseAllocation(const absl::Status& status) {
+  if (!cuda::MayBeLost(status)) return status;
+  const cudaError_t error = cudaStreamQuery(scratch_->compute.get());
+  return cuda::LostIf(error == cudaErrorNotReady ? cudaSuccess : error, status);
+}
+
 absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Prepared(
     BufferUse use, absl::StatusOr<std::unique_ptr<cuda::CudaBuffer>> buffer) {
-  if (!buffer.ok()) return Diagnose(buffer.status());
+  if (!buffer.ok()) return DiagnoseAllocation(buffer.status());
   if (use == BufferUse::kRow) {
     const absl::Status status = PrepareForRows();
-    if (!status.ok()) return Diagnose(status);
+    if (!status.ok()) return DiagnoseAllocation(status);
   }
   return std::unique_ptr<Buffer>(*std::move(buffer));
 }
@@ -250,7 +251,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Adopt(
   auto buffer = Prepared(
       use,
       cuda::CudaBuffer::Adopt(use, host, num_bytes, copies_.get(), registered));
-  *registered = Diagnose(*registered);
+  *registered = DiagnoseAllocation(*registered);
   if (absl::IsUnavailable(*registered)) return *registered;
   return buffer;
 }

@@ -81,6 +81,9 @@ class CudaBackend : public Backend {
         copies_(std::move(copies)),
         uses_cublas_(scratch_->cublas != nullptr) {}
 
+  // What a failed Allocate or Adopt means. It has given the device nothing to
+  // do that goes on, so the device is asked, and a round's work not waited for.
+  absl::Status DiagnoseAllocation(const absl::Status& status);
   // What Allocate and Adopt have made, when it can be used.
   absl::StatusOr<std::unique_ptr<Buffer>> Prepared(
       BufferUse use, absl::StatusOr<std::unique_ptr<cuda::CudaBuffer>> buffer);

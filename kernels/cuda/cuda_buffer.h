@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/pinned_memory.h"
 #include "kernels/cuda/row_copies.h"
 
 namespace agg::cuda {

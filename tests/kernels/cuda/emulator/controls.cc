@@ -67,14 +67,27 @@ cudaError_t LoadError() {
   return TheState().loading;
 }
 
-void FailRegistering(cudaError_t error) {
+void FailRegistering(cudaError_t error) { FailRegisteringAfter(0, error); }
+
+void FailRegisteringAfter(int64_t num_pieces, cudaError_t error) {
   const Lock lock(TheState().mutex);
   TheState().registering = error;
+  TheState().num_before_registering = num_pieces;
+}
+
+void SetRegisteredServesKernels(bool serves) {
+  const Lock lock(TheState().mutex);
+  TheState().registered_serves_kernels = serves;
 }
 
 int64_t NumRegistered() {
   const Lock lock(TheState().mutex);
   return static_cast<int64_t>(TheState().registered_memory.size());
+}
+
+int64_t LargestRegistered() {
+  const Lock lock(TheState().mutex);
+  return TheState().largest_registered;
 }
 
 int64_t StagedBytes() {

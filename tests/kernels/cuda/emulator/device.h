@@ -71,20 +71,28 @@ void SetDoubleRatio(int ratio);
 void SetDriverVersion(int version);
 // What bringing a kernel to the device fails with from now on.
 void FailLoading(cudaError_t error);
-int64_t NumAllocations();  // so far, device and pinned
+// So far: of device memory, pinned, and registrations.
+int64_t NumAllocations();
 
 // What registering host memory fails with from now on; cudaSuccess: it works.
 void FailRegistering(cudaError_t error);
+// The same, once `num_pieces` more have been registered.
+void FailRegisteringAfter(int64_t num_pieces, cudaError_t error);
+// Whether kernels find such memory at the host's address; default: yes.
+void SetRegisteredServesKernels(bool serves);
 int64_t NumRegistered();  // pieces of host memory, now
+// The largest piece that was ever registered at once.
+int64_t LargestRegistered();
 // Bytes that asynchronous copies have brought from or to host memory that is
 // neither pinned nor registered, which a real device copies once more.
 int64_t StagedBytes();
 
 // What all threads have called so far: calls that give the device work or wait
-// for it, and the launches among them.
+// for it, and among them launches, and waits for all that the device has to do.
 struct Calls {
   int64_t all = 0;
   int64_t launches = 0;
+  int64_t device_waits = 0;
 };
 Calls NumCalls();
 

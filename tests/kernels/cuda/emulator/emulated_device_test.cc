@@ -92,6 +92,26 @@ TEST_F(EmulatedDeviceTest, ALostDeviceForgetsItsCopies) {
   EXPECT_EQ(device_[1], 2);
 }
 
+// Neighbouring registrations are no range that one copy may use.
+TEST_F(EmulatedDeviceTest, ACopyStaysInOnePieceOfRegisteredMemory) {
+  alignas(4096) static char memory[3 * 4096];
+  cudaHostRegister(memory, 4096, cudaHostRegisterDefault);
+  cudaHostRegister(memory + 4096, 4096, cudaHostRegisterDefault);
+  const auto copy = [this](int64_t begin) {
+    return cudaMemcpyAsync(device_, memory + begin, 8, kUp, streams_[0]);
+  };
+  EXPECT_EQ(copy(0), cudaSuccess);
+  EXPECT_EQ(copy(4096 - 8), cudaSuccess);
+  EXPECT_EQ(copy(4096 - 4), cudaErrorInvalidValue);
+  EXPECT_EQ(copy(2 * 4096 - 4), cudaErrorInvalidValue);  // in part
+  EXPECT_EQ(copy(2 * 4096), cudaSuccess);                // not at all
+  EXPECT_EQ(cudaHostRegister(memory + 4000, 8, cudaHostRegisterDefault),
+            cudaErrorHostMemoryAlreadyRegistered);
+  cudaStreamSynchronize(streams_[0]);
+  EXPECT_EQ(cudaHostUnregister(memory), cudaSuccess);
+  EXPECT_EQ(cudaHostUnregister(memory + 4096), cudaSuccess);
+}
+
 // Tells what it finds in shared memory, and leaves something there.
 void LookingKernel(int* found) {
   int& shared = BlockShared<int>();

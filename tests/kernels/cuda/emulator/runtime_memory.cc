@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -20,8 +21,9 @@ namespace {
 constexpr int64_t kPage = 4096;
 constexpr int64_t kAlignment = 16;  // of vector loads, which kernels use
 
-bool IsInside(const std::map<void*, size_t>& pieces, const void* memory,
-              size_t size) {
+using Pieces = std::map<void*, size_t>;
+
+bool IsInside(const Pieces& pieces, const void* memory, size_t size) {
   auto piece = pieces.upper_bound(const_cast<void*>(memory));
   if (piece == pieces.begin()) return false;
   --piece;
@@ -30,10 +32,26 @@ bool IsInside(const std::map<void*, size_t>& pieces, const void* memory,
   return from + size <= begin + piece->second;
 }
 
+// Whether a piece has some of it.
+bool Touches(const Pieces& pieces, const void* memory, size_t size) {
+  const char* const from = static_cast<const char*>(memory);
+  auto piece = pieces.lower_bound(const_cast<char*>(from + size));
+  if (piece == pieces.begin()) return false;
+  --piece;
+  return from < static_cast<const char*>(piece->first) + piece->second;
+}
+
 // Whether the device copies from and to it by itself.
 bool IsPinned(const void* memory, size_t size) {
   return IsInside(TheState().pinned_memory, memory, size) ||
          IsInside(TheState().registered_memory, memory, size);
+}
+
+// Memory that is no result; the middle of a large piece stays untouched.
+void Poison(char* memory, int64_t num_bytes) {
+  const auto part = static_cast<size_t>(std::min(num_bytes, kPage));
+  std::memset(memory, kPoison, part);
+  std::memset(memory + num_bytes - part, kPoison, part);
 }
 
 // As the documentation of the runtime says of pageable memory: what the stream
@@ -89,7 +107,8 @@ void FinishCopies(cudaMemcpyKind kind) {
 
 extern "C" {
 
-// Ends (to 16 bytes) at a page that cannot be touched.
+// Ends (to 16 bytes) at a page that cannot be touched. Begins and ends with
+// what another process may have left there.
 cudaError_t cudaMalloc(void** memory, size_t size) {
   State& state = TheState();
   const Lock lock(state.mutex);
@@ -106,6 +125,7 @@ cudaError_t cudaMalloc(void** memory, size_t size) {
   char* const guard = static_cast<char*>(start) + mapped_bytes - kPage;
   mprotect(guard, kPage, PROT_NONE);
   *memory = guard - used;
+  Poison(guard - used, num_bytes);
   state.device_memory[*memory] = {start, mapped_bytes, num_bytes};
   state.allocated_bytes += num_bytes;
   ++state.num_allocations;
@@ -154,9 +174,18 @@ cudaError_t cudaHostRegister(void* memory, size_t size, unsigned /*flags*/) {
   State& state = TheState();
   const Lock lock(state.mutex);
   if (state.broken != cudaSuccess) return state.broken;
-  if (state.registering != cudaSuccess) return state.registering;
-  if (size == 0 || IsPinned(memory, 1)) return cudaErrorInvalidValue;
+  if (state.registering != cudaSuccess && state.num_before_registering-- <= 0) {
+    return state.registering;
+  }
+  if (size == 0) return cudaErrorInvalidValue;
+  if (Touches(state.pinned_memory, memory, size) ||
+      Touches(state.registered_memory, memory, size)) {
+    return cudaErrorHostMemoryAlreadyRegistered;
+  }
   state.registered_memory[memory] = size;
+  state.largest_registered =
+      std::max(state.largest_registered, static_cast<int64_t>(size));
+  ++state.num_allocations;
   return cudaSuccess;
 }
 
@@ -181,6 +210,9 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t size,
   return Broken();
 }
 
+// Refuses host memory that is pinned in several pieces, or in part. The second
+// is in the documentation ("either entirely registered with CUDA, or not at
+// all"); the first is what drivers were seen to do.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
                             cudaMemcpyKind kind, cudaStream_t stream) {
   CountCall();
@@ -189,6 +221,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
   const Lock lock(TheState().mutex);
   const void* const host = kind == cudaMemcpyDeviceToHost ? to : from;
   if (!IsPinned(host, size)) {
+    if (Touches(TheState().pinned_memory, host, size) ||
+        Touches(TheState().registered_memory, host, size)) {
+      return cudaErrorInvalidValue;
+    }
     CopyStaged(to, from, size, kind, stream);
     return cudaSuccess;
   }

@@ -59,6 +59,13 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return TheState().broken;
 }
 
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  const Lock lock(TheState().mutex);
+  if (TheState().broken != cudaSuccess) return TheState().broken;
+  return stream->num_run < stream->num_enqueued ? cudaErrorNotReady
+                                                : cudaSuccess;
+}
+
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
                                 unsigned) {
   CountCall();
@@ -98,6 +105,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cudaError_t cudaDeviceSynchronize() {
   CountCall();
   const Lock lock(TheState().mutex);
+  ++TheState().calls.device_waits;
   RunAll();
   return TheState().broken;
 }
@@ -113,12 +121,25 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   const Lock lock(TheState().mutex);
-  *value = attribute == cudaDevAttrComputeCapabilityMajor
-               ? 9
-               : TheState().double_ratio;
-  return cudaSuccess;
+  switch (attribute) {
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = 9;
+      return cudaSuccess;
+    case cudaDevAttrSingleToDoublePrecisionPerfRatio:
+      *value = TheState().double_ratio;
+      return cudaSuccess;
+    case cudaDevAttrCanUseHostPointerForRegisteredMem:
+      *value = TheState().registered_serves_kernels ? 1 : 0;
+      return cudaSuccess;
+    default:
+      return cudaErrorInvalidValue;
+  }
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* device, int) {
   *device = cudaDeviceProp();

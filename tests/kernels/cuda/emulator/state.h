@@ -57,6 +57,9 @@ struct State {
   std::map<void*, size_t> pinned_memory;
   std::map<void*, size_t> registered_memory;
   cudaError_t registering = cudaSuccess;  // what cudaHostRegister returns
+  int64_t num_before_registering = 0;     // calls of it that still work
+  int64_t largest_registered = 0;
+  bool registered_serves_kernels = true;
   cudaError_t loading = cudaSuccess;
   int driver_version = CUDART_VERSION;
   int64_t staged_bytes = 0;
