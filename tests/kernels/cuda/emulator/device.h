@@ -60,9 +60,17 @@ void Enqueue(cudaStream_t stream, std::function<void()> work);
 // --- For tests --------------------------------------------------------------
 
 void SetLazy(bool lazy);
-// Device memory that may be allocated; default 1 TiB.
+// How many devices there are; default 1. The calling thread's is 0 now, and
+// none counts as used.
+void SetDeviceCount(int count);
+// Whether a call has taken the device into use, as nearly every one does with
+// the device of its thread: on a real one that costs memory.
+bool DeviceUsed(int device);
+// As set for the device.
+unsigned DeviceFlags(int device);
+// Memory that may be allocated on each device; default 1 TiB.
 void SetDeviceBytes(int64_t num_bytes);
-int64_t AllocatedDeviceBytes();
+int64_t AllocatedDeviceBytes();  // of all devices
 // fp32 operations in the time of an fp64 one; default 2.
 void SetDoubleRatio(int ratio);
 // The driver's version, as cudaDriverGetVersion gives it; 0: there is none. An
@@ -110,7 +118,7 @@ void BreakDevice(cudaError_t error);
 
 cudaError_t LoadError();  // as FailLoading says
 // For launchers: what the launch has come to; not cudaSuccess: do not run it.
-cudaError_t TakeLaunchError();
+cudaError_t TakeLaunchError(cudaStream_t stream);
 
 }  // namespace agg::emulator
 

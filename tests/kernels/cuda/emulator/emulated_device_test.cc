@@ -112,6 +112,37 @@ TEST_F(EmulatedDeviceTest, ACopyStaysInOnePieceOfRegisteredMemory) {
   EXPECT_EQ(cudaHostUnregister(memory + 4096), cudaSuccess);
 }
 
+void NothingKernel(int* /*nothing*/) {}
+
+// Streams, events and memory are the device's that was the thread's when they
+// were made.
+TEST_F(EmulatedDeviceTest, WorkIsForTheThreadsOwnDevice) {
+  emulator::SetDeviceCount(2);
+  EXPECT_EQ(cudaSetDevice(2), cudaErrorInvalidDevice);
+  EXPECT_EQ(cudaSetDevice(1), cudaSuccess);
+  cudaEvent_t event;
+  cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  cudaStream_t stream;
+  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  EXPECT_EQ(cudaEventRecord(event, streams_[0]),
+            cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(LaunchKernel(&NothingKernel, 1, 32, streams_[0], device_),
+            cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaMemsetAsync(device_, 0, 4, stream),
+            cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaMemcpyAsync(device_, host_, 4, kUp, stream),
+            cudaErrorInvalidValue);
+  EXPECT_EQ(cudaFree(device_), cudaErrorInvalidValue);
+  Copy(0, kUp, streams_[0]);  // which is legal, and waits
+  cudaDeviceSynchronize();
+  EXPECT_EQ(device_[0], 0);
+  cudaEventDestroy(event);
+  cudaStreamDestroy(stream);
+  emulator::SetDeviceCount(1);
+  cudaDeviceSynchronize();
+  EXPECT_EQ(device_[0], 1);
+}
+
 // Tells what it finds in shared memory, and leaves something there.
 void LookingKernel(int* found) {
   int& shared = BlockShared<int>();

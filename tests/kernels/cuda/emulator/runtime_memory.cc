@@ -61,7 +61,7 @@ void CopyStaged(void* to, const void* from, size_t size, cudaMemcpyKind kind,
                 cudaStream_t stream) {
   TheState().staged_bytes += static_cast<int64_t>(size);
   RunUntil(stream, stream->num_enqueued);
-  FinishCopies(kind);
+  FinishCopies(kind, stream->device);
   if (kind == cudaMemcpyDeviceToHost) {
     std::memcpy(to, from, size);
     return;
@@ -72,8 +72,16 @@ void CopyStaged(void* to, const void* from, size_t size, cudaMemcpyKind kind,
   });
 }
 
-std::deque<Copy>& CopiesOf(cudaMemcpyKind kind) {
-  return TheState().copies[kind == cudaMemcpyDeviceToHost ? 1 : 0];
+std::deque<Copy>& CopiesOf(cudaMemcpyKind kind, int device) {
+  return TheState().engines[device].copies[kind == cudaMemcpyDeviceToHost ? 1
+                                                                          : 0];
+}
+
+// Whether it lies in memory of the device.
+bool IsOn(int device, const void* memory) {
+  auto found = TheState().device_memory.upper_bound(const_cast<void*>(memory));
+  if (found == TheState().device_memory.begin()) return false;
+  return (--found)->second.device == device;
 }
 
 }  // namespace
@@ -84,9 +92,9 @@ void EnqueueCopy(void* to, const void* from, size_t size, cudaMemcpyKind kind,
                  CUstream_st* stream) {
   if (TheState().broken != cudaSuccess) return;
   const int64_t position = stream->num_enqueued + 1;
-  CopiesOf(kind).push_back({stream, position});
+  CopiesOf(kind, stream->device).push_back({stream, position});
   Enqueue(stream, [=] {
-    std::deque<Copy>& copies = CopiesOf(kind);
+    std::deque<Copy>& copies = CopiesOf(kind, stream->device);
     while (copies.front().stream != stream ||
            copies.front().position != position) {
       const Copy first = copies.front();
@@ -97,8 +105,8 @@ void EnqueueCopy(void* to, const void* from, size_t size, cudaMemcpyKind kind,
   });
 }
 
-void FinishCopies(cudaMemcpyKind kind) {
-  std::deque<Copy>& copies = CopiesOf(kind);
+void FinishCopies(cudaMemcpyKind kind, int device) {
+  std::deque<Copy>& copies = CopiesOf(kind, device);
   while (!copies.empty()) {
     const Copy first = copies.front();
     RunUntil(first.stream, first.position);
@@ -112,9 +120,11 @@ extern "C" {
 cudaError_t cudaMalloc(void** memory, size_t size) {
   State& state = TheState();
   const Lock lock(state.mutex);
+  UseDevice();
   if (state.broken != cudaSuccess) return state.broken;
   const auto num_bytes = static_cast<int64_t>(size);
-  if (state.allocated_bytes + num_bytes > state.device_bytes) {
+  int64_t& allocated = state.allocated_bytes[current_device];
+  if (allocated + num_bytes > state.device_bytes) {
     return cudaErrorMemoryAllocation;
   }
   const int64_t used = (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -126,19 +136,25 @@ cudaError_t cudaMalloc(void** memory, size_t size) {
   mprotect(guard, kPage, PROT_NONE);
   *memory = guard - used;
   Poison(guard - used, num_bytes);
-  state.device_memory[*memory] = {start, mapped_bytes, num_bytes};
-  state.allocated_bytes += num_bytes;
+  state.device_memory[*memory] = {start, mapped_bytes, num_bytes,
+                                  current_device};
+  allocated += num_bytes;
   ++state.num_allocations;
   return cudaSuccess;
 }
 
+// On the device of the calling thread alone: nothing promises more.
 cudaError_t cudaFree(void* memory) {
   State& state = TheState();
   const Lock lock(state.mutex);
-  RunAll();
+  UseDevice();
+  RunAll(current_device);
   const auto found = state.device_memory.find(memory);
-  if (found == state.device_memory.end()) return cudaErrorInvalidValue;
-  state.allocated_bytes -= found->second.num_bytes;
+  if (found == state.device_memory.end() ||
+      found->second.device != current_device) {
+    return cudaErrorInvalidValue;
+  }
+  state.allocated_bytes[current_device] -= found->second.num_bytes;
   munmap(found->second.start, found->second.mapped_bytes);
   state.device_memory.erase(found);
   return cudaSuccess;
@@ -146,6 +162,7 @@ cudaError_t cudaFree(void* memory) {
 
 cudaError_t cudaHostAlloc(void** memory, size_t size, unsigned /*flags*/) {
   const Lock lock(TheState().mutex);
+  UseDevice();
   if (TheState().broken != cudaSuccess) return TheState().broken;
   ++TheState().num_allocations;
   *memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
@@ -159,7 +176,8 @@ cudaError_t cudaHostAlloc(void** memory, size_t size, unsigned /*flags*/) {
 cudaError_t cudaFreeHost(void* memory) {
   State& state = TheState();
   const Lock lock(state.mutex);
-  RunAll();
+  UseDevice();
+  RunAll(current_device);
   const auto found = state.pinned_memory.find(memory);
   if (found == state.pinned_memory.end()) return cudaErrorInvalidValue;
   madvise(memory, found->second, MADV_DONTNEED);
@@ -173,6 +191,7 @@ cudaError_t cudaFreeHost(void* memory) {
 cudaError_t cudaHostRegister(void* memory, size_t size, unsigned /*flags*/) {
   State& state = TheState();
   const Lock lock(state.mutex);
+  UseDevice();
   if (state.broken != cudaSuccess) return state.broken;
   if (state.registering != cudaSuccess && state.num_before_registering-- <= 0) {
     return state.registering;
@@ -191,6 +210,7 @@ cudaError_t cudaHostRegister(void* memory, size_t size, unsigned /*flags*/) {
 
 cudaError_t cudaHostUnregister(void* memory) {
   const Lock lock(TheState().mutex);
+  UseDevice();
   return TheState().registered_memory.erase(memory) == 1
              ? cudaSuccess
              : cudaErrorHostMemoryNotRegistered;
@@ -206,6 +226,10 @@ cudaError_t cudaMemset(void* memory, int value, size_t size) {
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t size,
                             cudaStream_t stream) {
   CountCall();
+  const Lock lock(TheState().mutex);
+  if (stream->device != current_device || !IsOn(current_device, memory)) {
+    return cudaErrorInvalidResourceHandle;
+  }
   Enqueue(stream, [=] { std::memset(memory, value, size); });
   return Broken();
 }
@@ -219,7 +243,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
   const cudaError_t error = TakeFailure(&copy_failure);
   if (error != cudaSuccess) return error;
   const Lock lock(TheState().mutex);
-  const void* const host = kind == cudaMemcpyDeviceToHost ? to : from;
+  const bool down = kind == cudaMemcpyDeviceToHost;
+  // A real one copies by detours; here that is a mistake.
+  if (!IsOn(stream->device, down ? from : to)) return cudaErrorInvalidValue;
+  const void* const host = down ? to : from;
   if (!IsPinned(host, size)) {
     if (Touches(TheState().pinned_memory, host, size) ||
         Touches(TheState().registered_memory, host, size)) {
@@ -234,9 +261,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   const Lock lock(TheState().mutex);
+  UseDevice();
   *total_bytes = static_cast<size_t>(TheState().device_bytes);
-  *free_bytes =
-      static_cast<size_t>(TheState().device_bytes - TheState().allocated_bytes);
+  *free_bytes = static_cast<size_t>(TheState().device_bytes -
+                                    TheState().allocated_bytes[current_device]);
   return cudaSuccess;
 }
 
