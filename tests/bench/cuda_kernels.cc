@@ -25,6 +25,7 @@
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/gram_kernel.h"
 #include "kernels/cuda/gram_tile.h"
+#include "kernels/cuda/pinned_memory.h"
 #include "kernels/cuda/tile_shape.h"
 #include "kernels/cuda/update_kernel.h"
 #include "kernels/step_constants.h"
@@ -165,12 +166,11 @@ class Bench {
     const int64_t num_bytes = std::min(total_bytes_ / 4, 1024 * kMi);
     const auto host = Must(cuda::AllocatePinned(num_bytes));
     const double up = Seconds(stream_.get(), [&] {
-      Must(cudaMemcpyAsync(other, host.get(), num_bytes, cudaMemcpyHostToDevice,
-                           stream_.get()));
+      Must(
+          cuda::CopyToDevice(host.get(), other, {0, num_bytes}, stream_.get()));
     });
     const double down = Seconds(stream_.get(), [&] {
-      Must(cudaMemcpyAsync(host.get(), device, num_bytes,
-                           cudaMemcpyDeviceToHost, stream_.get()));
+      Must(cuda::CopyToHost(device, host.get(), {0, num_bytes}, stream_.get()));
     });
     std::printf("host to device %22.1f GB/s\ndevice to host %22.1f GB/s\n",
                 num_bytes / up * 1e-9, num_bytes / down * 1e-9);
