@@ -12,6 +12,7 @@
 #include "kernels/cuda/args_block.h"
 #include "kernels/cuda/cublas_library.h"
 #include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/pinned_memory.h"
 
 namespace agg::cuda {
 

@@ -12,6 +12,7 @@
 #include "kernels/cuda/cuda_buffer.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/gram_kernel.h"
+#include "kernels/cuda/pinned_memory.h"
 #include "kernels/cuda/update_kernel.h"
 #include "kernels/optimizer_step.h"
 #include "kernels/row_format.h"
@@ -43,8 +44,7 @@ class UpdateRun {
     launch_.formula = ChooseFormula(request.optimizer);
     launch_.num_states = OptimizerStateArrays(request.optimizer);
     if (work == Work::kCombine || work == Work::kStep) {
-      // With one address space, what cudaHostAlloc gives is the device's
-      // address, too.
+      // Pinned memory has this address for kernels, too.
       launch_.combined = reinterpret_cast<float*>(request.combined->host());
     }
     if (work == Work::kCombine) return;
@@ -198,11 +198,9 @@ class UpdateRun {
   absl::Status Download(const void* from, int64_t element_bytes,
                         const Span& span, Buffer* to) {
     const int64_t begin = span.begin * element_bytes;
-    AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(
-        to->host() + begin, static_cast<const char*>(from) + begin,
-        static_cast<size_t>(span.num_elements * element_bytes),
-        cudaMemcpyDeviceToHost, scratch_.download.get()));
-    return absl::OkStatus();
+    return CopyToHost(static_cast<const char*>(from), to->host(),
+                      {begin, begin + span.num_elements * element_bytes},
+                      scratch_.download.get());
   }
 
   // The last wave's download comes after all else.

@@ -48,6 +48,7 @@
 #include "server/shard/published_version.h"
 #include "server/shard/pull_queue.h"
 #include "server/shard/region_grant.h"
+#include "server/shard/row_releaser.h"
 #include "server/shard/shard_compute.h"
 #include "server/shard/shard_epoch.h"
 #include "server/shard/version_progress.h"
@@ -171,6 +172,10 @@ class ShardEngine : public ShardPeer {
   void CountPulledBytes(int64_t num_bytes, bool in_place = false,
                         bool on_device = false);
 
+  // Returns when the memory is free of rows of which this engine has let go so
+  // far: sessions have ended that had them for themselves.
+  void AwaitEndedRows() { releaser_.Wait(); }
+
   ShardStatus Status() const;
   // Status, and the device's memory, for which a driver is asked.
   ShardStatus StatusWithDevice() const;
@@ -211,7 +216,7 @@ class ShardEngine : public ShardPeer {
   void TakeChange(const SessionChange& change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Rows that were granted to sessions of the rank that have ended, and are not
-  // held.
+  // held. Their memory ends later, on another thread.
   void DropEndedRows(int32_t rank) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropAllEndedRows() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -317,6 +322,7 @@ class ShardEngine : public ShardPeer {
   ShardOptions options_;  // as they are from the first Attach on
   const std::function<void(absl::Status)> on_device_lost_;
   GuardedBackend backend_;
+  RowReleaser releaser_;
   NeighbourPeer* buddy_ = nullptr;
   NeighbourPeer* before_ = nullptr;
 

@@ -60,9 +60,17 @@ void Enqueue(cudaStream_t stream, std::function<void()> work);
 // --- For tests --------------------------------------------------------------
 
 void SetLazy(bool lazy);
-// Device memory that may be allocated; default 1 TiB.
+// How many devices there are; default 1. The calling thread's is 0 now, and
+// none counts as used.
+void SetDeviceCount(int count);
+// Whether a call has taken the device into use, as nearly every one does with
+// the device of its thread: on a real one that costs memory.
+bool DeviceUsed(int device);
+// As set for the device.
+unsigned DeviceFlags(int device);
+// Memory that may be allocated on each device; default 1 TiB.
 void SetDeviceBytes(int64_t num_bytes);
-int64_t AllocatedDeviceBytes();
+int64_t AllocatedDeviceBytes();  // of all devices
 // fp32 operations in the time of an fp64 one; default 2.
 void SetDoubleRatio(int ratio);
 // The driver's version, as cudaDriverGetVersion gives it; 0: there is none. An
@@ -71,20 +79,28 @@ void SetDoubleRatio(int ratio);
 void SetDriverVersion(int version);
 // What bringing a kernel to the device fails with from now on.
 void FailLoading(cudaError_t error);
-int64_t NumAllocations();  // so far, device and pinned
+// So far: of device memory, pinned, and registrations.
+int64_t NumAllocations();
 
 // What registering host memory fails with from now on; cudaSuccess: it works.
 void FailRegistering(cudaError_t error);
+// The same, once `num_pieces` more have been registered.
+void FailRegisteringAfter(int64_t num_pieces, cudaError_t error);
+// Whether kernels find such memory at the host's address; default: yes.
+void SetRegisteredServesKernels(bool serves);
 int64_t NumRegistered();  // pieces of host memory, now
+// The largest piece that was ever registered at once.
+int64_t LargestRegistered();
 // Bytes that asynchronous copies have brought from or to host memory that is
 // neither pinned nor registered, which a real device copies once more.
 int64_t StagedBytes();
 
 // What all threads have called so far: calls that give the device work or wait
-// for it, and the launches among them.
+// for it, and among them launches, and waits for all that the device has to do.
 struct Calls {
   int64_t all = 0;
   int64_t launches = 0;
+  int64_t device_waits = 0;
 };
 Calls NumCalls();
 
@@ -102,7 +118,7 @@ void BreakDevice(cudaError_t error);
 
 cudaError_t LoadError();  // as FailLoading says
 // For launchers: what the launch has come to; not cudaSuccess: do not run it.
-cudaError_t TakeLaunchError();
+cudaError_t TakeLaunchError(cudaStream_t stream);
 
 }  // namespace agg::emulator
 

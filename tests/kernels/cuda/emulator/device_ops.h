@@ -159,7 +159,7 @@ cudaError_t LaunchKernel(void (*kernel)(Parameters...), dim3 grid,
   if (grid.x == 0 || grid.y == 0 || threads == 0 || threads > 1024) {
     return cudaErrorInvalidConfiguration;
   }
-  const cudaError_t error = emulator::TakeLaunchError();
+  const cudaError_t error = emulator::TakeLaunchError(stream);
   if (error != cudaSuccess) return error;
   emulator::Enqueue(stream, [=] {
     emulator::RunGrid(grid, threads, [&] { kernel(arguments...); });

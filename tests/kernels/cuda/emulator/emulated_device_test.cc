@@ -92,6 +92,57 @@ TEST_F(EmulatedDeviceTest, ALostDeviceForgetsItsCopies) {
   EXPECT_EQ(device_[1], 2);
 }
 
+// Neighbouring registrations are no range that one copy may use.
+TEST_F(EmulatedDeviceTest, ACopyStaysInOnePieceOfRegisteredMemory) {
+  alignas(4096) static char memory[3 * 4096];
+  cudaHostRegister(memory, 4096, cudaHostRegisterDefault);
+  cudaHostRegister(memory + 4096, 4096, cudaHostRegisterDefault);
+  const auto copy = [this](int64_t begin) {
+    return cudaMemcpyAsync(device_, memory + begin, 8, kUp, streams_[0]);
+  };
+  EXPECT_EQ(copy(0), cudaSuccess);
+  EXPECT_EQ(copy(4096 - 8), cudaSuccess);
+  EXPECT_EQ(copy(4096 - 4), cudaErrorInvalidValue);
+  EXPECT_EQ(copy(2 * 4096 - 4), cudaErrorInvalidValue);  // in part
+  EXPECT_EQ(copy(2 * 4096), cudaSuccess);                // not at all
+  EXPECT_EQ(cudaHostRegister(memory + 4000, 8, cudaHostRegisterDefault),
+            cudaErrorHostMemoryAlreadyRegistered);
+  cudaStreamSynchronize(streams_[0]);
+  EXPECT_EQ(cudaHostUnregister(memory), cudaSuccess);
+  EXPECT_EQ(cudaHostUnregister(memory + 4096), cudaSuccess);
+}
+
+void NothingKernel(int* /*nothing*/) {}
+
+// Streams, events and memory are the device's that was the thread's when they
+// were made.
+TEST_F(EmulatedDeviceTest, WorkIsForTheThreadsOwnDevice) {
+  emulator::SetDeviceCount(2);
+  EXPECT_EQ(cudaSetDevice(2), cudaErrorInvalidDevice);
+  EXPECT_EQ(cudaSetDevice(1), cudaSuccess);
+  cudaEvent_t event;
+  cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  cudaStream_t stream;
+  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  EXPECT_EQ(cudaEventRecord(event, streams_[0]),
+            cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(LaunchKernel(&NothingKernel, 1, 32, streams_[0], device_),
+            cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaMemsetAsync(device_, 0, 4, stream),
+            cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaMemcpyAsync(device_, host_, 4, kUp, stream),
+            cudaErrorInvalidValue);
+  EXPECT_EQ(cudaFree(device_), cudaErrorInvalidValue);
+  Copy(0, kUp, streams_[0]);  // which is legal, and waits
+  cudaDeviceSynchronize();
+  EXPECT_EQ(device_[0], 0);
+  cudaEventDestroy(event);
+  cudaStreamDestroy(stream);
+  emulator::SetDeviceCount(1);
+  cudaDeviceSynchronize();
+  EXPECT_EQ(device_[0], 1);
+}
+
 // Tells what it finds in shared memory, and leaves something there.
 void LookingKernel(int* found) {
   int& shared = BlockShared<int>();
