@@ -36,7 +36,7 @@ void ClientCore::TryTrip(const View& view, const v1::FrameMeta& meta,
   PullOrigin origin{target.version, view->past(), view->epoch()};
   origin.published = !trip.pipelined;
   into.arrivals->Begin(origin);
-  ParameterSink sink(router_.get(), into.bound, target, into.arrivals);
+  ParameterSink sink(router_.get(), into.targets(), target, into.arrivals);
   trip.sink = &sink;
   trip.commit = CommitOf(name, *wish->info);
   trip.commit.set_epoch(meta.epoch());

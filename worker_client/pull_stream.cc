@@ -233,8 +233,7 @@ absl::Status RunAll(const PullSettings& settings, grpc::CompletionQueue* queue,
 }  // namespace
 
 absl::Status PullVersion(const PullSettings& settings, const PullTarget& target,
-                         absl::Span<const MutableTensorView> bound,
-                         absl::Time deadline) {
+                         const BoundTargets& bound, absl::Time deadline) {
   absl::Status status = FirstReason(settings.cancels);
   if (!status.ok()) return status;
   v1::PullRequest request;

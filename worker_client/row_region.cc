@@ -70,40 +70,62 @@ bool RowRegion::Begin(const RowName& row, bool leaves_out) {
   return in_place;
 }
 
-void RowRegion::Write(int32_t index, const TensorView& view,
-                      ErrorFeedback* feedback) {
-  if (written_[index]) return;
-  written_[index] = true;
+absl::Status RowRegion::Write(int32_t index, const BoundRow& row,
+                              ErrorFeedback* feedback) {
+  if (written_[index]) return absl::OkStatus();
   const Slice& slice = router_->plan().slices[index];
+  const TensorView& view = row.views[slice.tensor];
+  const int device = row.device(slice.tensor);
+  const int64_t bytes = slice.num_elements * DTypeBytes(view.dtype);
   char* const to = addresses_[index];
-  const char* const from = ElementsFrom(view, slice.begin);
-  if (from == to) return;
+  const char* from = ElementsFrom(view, slice.begin);
+  if (view.dtype != dtype_) {
+    PinnedCopy copy(row.devices);
+    if (device != TensorDevices::kHost) {
+      const absl::StatusOr<const char*> copied = copy.Take(device, from, bytes);
+      if (!copied.ok()) return copied.status();
+      from = *copied;
+    }
+    Encode(index, reinterpret_cast<const float*>(from), feedback);
+  } else if (device != TensorDevices::kHost) {
+    const absl::Status copied = row.devices->Copy(device, to, from, bytes);
+    if (!copied.ok()) return copied;
+  } else if (from != to) {
+    Share(slice.num_elements, [&](int64_t begin, int64_t end) {
+      const int64_t size = DTypeBytes(dtype_);
+      CopyBytes(to + begin * size, from + begin * size,
+                static_cast<size_t>((end - begin) * size));
+    });
+  }
+  written_[index] = true;
+  return absl::OkStatus();
+}
+
+void RowRegion::Encode(int32_t index, const float* from,
+                       ErrorFeedback* feedback) {
+  const Slice& slice = router_->plan().slices[index];
   const Residual residual =
-      feedback == nullptr || view.dtype == dtype_
+      feedback == nullptr
           ? Residual()
           : feedback->ResidualOf(slice.tensor, slice.begin, slice.num_elements);
-  const auto write = [&](int64_t begin, int64_t end) {
+  Share(slice.num_elements, [&](int64_t begin, int64_t end) {
     const auto first = static_cast<size_t>(begin);
     const auto count = static_cast<size_t>(end - begin);
-    char* const elements = to + begin * DTypeBytes(dtype_);
-    if (view.dtype == dtype_) {
-      CopyBytes(elements, from + begin * DTypeBytes(dtype_),
-                count * DTypeBytes(dtype_));
-      return;
-    }
     const bool kept = !residual.after.empty();
     EncodeFloats(
-        absl::MakeConstSpan(reinterpret_cast<const float*>(from) + begin,
-                            count),
-        dtype_,
+        absl::MakeConstSpan(from + begin, count), dtype_,
         kept ? Residual{residual.before.subspan(first, count),
                         residual.after.subspan(first, count)}
              : Residual(),
         scales_.empty() ? nullptr : scales_[index] + ScaleBytes(dtype_, begin),
-        elements);
-  };
-  if (copies_ == nullptr) return write(0, slice.num_elements);
-  copies_->Run(slice.num_elements, write);
+        addresses_[index] + begin * DTypeBytes(dtype_));
+  });
+}
+
+void RowRegion::Share(int64_t count,
+                      const std::function<void(int64_t, int64_t)>& copy) {
+  if (copies_ == nullptr) return copy(0, count);
+  copies_->Run(count, copy);
 }
 
 }  // namespace agg

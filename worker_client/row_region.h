@@ -3,9 +3,11 @@
 #define AGG_WORKER_CLIENT_ROW_REGION_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/dtype.h"
@@ -16,7 +18,7 @@
 #include "worker_client/error_feedback.h"
 #include "worker_client/row_placement.h"
 #include "worker_client/shard_router.h"
-#include "worker_client/tensor_view.h"
+#include "worker_client/tensor_devices.h"
 
 namespace agg {
 
@@ -40,14 +42,20 @@ class RowRegion {
 
   // RowPlacement::Begin. True: Write each slice before it is named in a frame.
   bool Begin(const RowName& row, bool leaves_out);
-  // Copies, or rounds, the slice's elements of `view` to their place, unless
-  // the row's are there already: written before, or the view's memory is the
-  // place. `feedback`: for what is rounded; null: none. REQUIRES: Begin was
-  // true; a slice of this shard; view is bound.
-  void Write(int32_t slice, const TensorView& view, ErrorFeedback* feedback);
+  // Copies, or rounds, the slice's elements of `row` to their place, unless
+  // they are there already: written before, or the tensor's memory is the
+  // place. `feedback`: for what is rounded; null: none. INTERNAL: they cannot
+  // be copied from their device. REQUIRES: Begin was true; a slice of this
+  // shard, whose tensor is bound.
+  absl::Status Write(int32_t slice, const BoundRow& row,
+                     ErrorFeedback* feedback);
   void Land(const RowName& row) { placement_.Land(row); }
 
  private:
+  // Of float32 in host memory to where the slice lies.
+  void Encode(int32_t index, const float* from, ErrorFeedback* feedback);
+  // Calls `copy` for parts of `count` elements, on the threads that share it.
+  void Share(int64_t count, const std::function<void(int64_t, int64_t)>& copy);
   // Where one slice lies; INTERNAL: not inside.
   absl::Status Place(int32_t slice, uint64_t offset);
   RowRegion(const ShardRouter* router, DType dtype, CopyThreads* copies,
