@@ -45,10 +45,9 @@ struct AccessDesc {
 inline constexpr int kSuccess = 0;
 inline constexpr int kInvalidValue = 1;
 inline constexpr int kOutOfMemory = 2;
-inline constexpr int kNoDevice = 100;
+inline constexpr int kNotInitialized = 3;
 inline constexpr int kInvalidDevice = 101;
 inline constexpr int kInvalidContext = 201;
-inline constexpr int kInvalidHandle = 400;
 inline constexpr int kNotSupported = 801;
 
 // CUdevice_attribute, CUpointer_attribute and what the latter's are
@@ -56,6 +55,7 @@ inline constexpr int kVirtualMemoryManagementSupported = 102;
 inline constexpr int kPosixFileDescriptorSupported = 103;
 inline constexpr int kPointerMemoryType = 2;
 inline constexpr int kPointerDeviceOrdinal = 9;
+inline constexpr unsigned kMemoryTypeHost = 1;
 inline constexpr unsigned kMemoryTypeDevice = 2;
 
 // Of memory, streams and events

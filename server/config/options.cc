@@ -311,6 +311,7 @@ absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
       options.unix_socket &&
       (config.shared_memory() == "on" ||
        (config.shared_memory() == "auto" && !options.security.tls()));
+  options.backend_options.share_device = options.shard.shared_memory;
   options.metrics = {config.metrics().bind(), config.metrics().port(),
                      config.metrics().max_tensors(),
                      config.metrics().max_workers()};

@@ -45,6 +45,7 @@ class GuardedBackend : public Backend {
                  const ElementRange& range) override {
     backend_->RowLanded(row, dtype, range);
   }
+  absl::Status AwaitRows() override { return Watch(backend_->AwaitRows()); }
   absl::Status Load(const OptimizerOptions& optimizer, const Buffer& snapshot,
                     Buffer* master, Buffer* state0, Buffer* state1,
                     Buffer* narrowed_snapshot, DType narrowed_dtype) override;

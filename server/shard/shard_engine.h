@@ -168,7 +168,8 @@ class ShardEngine : public ShardPeer {
                PullCallback callback, bool partial = false);
   // The callback will not be called any more, unless it already runs.
   void CancelPull(int64_t id);
-  void CountPulledBytes(int64_t num_bytes, bool in_place = false);
+  void CountPulledBytes(int64_t num_bytes, bool in_place = false,
+                        bool on_device = false);
 
   ShardStatus Status() const;
   // Status, and the device's memory, for which a driver is asked.
@@ -214,8 +215,11 @@ class ShardEngine : public ShardPeer {
   void DropEndedRows(int32_t rank) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropAllEndedRows() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  void GrantRow(uint64_t session, int32_t rank, RegionGrant* grant)
+  void GrantRow(const RegionQuery& query, int32_t rank, RegionGrant* grant)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // INVALID_ARGUMENT: a frame in place, and its session has no such place.
+  static absl::Status CheckPlace(const FrameLanding& landing,
+                                 ShardCompute* compute);
   absl::Status AdmitFrame(FrameLanding* landing) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // ABORTED if the manifest that the landing began with is gone.
