@@ -3,7 +3,6 @@
 #include "worker_client/frame_source.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/string_view.h"
@@ -70,10 +69,36 @@ FrameSource::FrameSource(const ShardRouter* router, const BoundRow& bound,
       region_(region) {
   meta_.set_dtype(static_cast<v1::DType>(dtype));
   meta_.set_in_place(region != nullptr);
+  meta_.set_on_device(region != nullptr && region->on_device());
+}
+
+FrameSource::~FrameSource() {
+  for (auto& event : copied_) {
+    if (event == nullptr || !status_.ok()) continue;
+    const absl::Status status = region_->AwaitDevice(std::move(event));
+    if (!status.ok()) Fail(status);
+  }
+}
+
+void FrameSource::Fail(const absl::Status& status) {
+  if (!status_.ok()) return;
+  status_ = status;
+  if (meta_.on_device()) region_->GiveUpDevice();
 }
 
 void FrameSource::Add(std::vector<FramePlan> plans) {
-  std::move(plans.begin(), plans.end(), std::back_inserter(plans_));
+  for (FramePlan& plan : plans) {
+    plans_.push_back(std::move(plan));
+    copied_.emplace_back();
+    if (!meta_.on_device() || !status_.ok()) continue;
+    auto begun =
+        region_->WriteOnDevice(plans_.back().slices, bound_, feedback_);
+    if (begun.ok()) {
+      copied_.back() = *std::move(begun);
+    } else {
+      Fail(begun.status());
+    }
+  }
 }
 
 bool FrameSource::NeedsStaging(const FramePlan& plan) const {
@@ -133,13 +158,25 @@ absl::optional<uint32_t> FrameSource::row_crc32c() const {
   return Crc32cOfWords(slices);
 }
 
+absl::Status FrameSource::WriteInPlace(int frame) {
+  if (meta_.on_device()) {
+    if (copied_[frame] == nullptr) return absl::OkStatus();
+    return region_->AwaitDevice(std::move(copied_[frame]));
+  }
+  for (int32_t index : plans_[frame].slices) {
+    const absl::Status written = region_->Write(index, bound_, feedback_);
+    if (!written.ok()) return written;
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<FrameSource::Body> FrameSource::MakeInPlace(int frame) {
+  const absl::Status written = WriteInPlace(frame);
+  if (!written.ok()) return written;
   const FramePlan& plan = plans_[frame];
   Body body;
   body.meta = meta_;
   for (int32_t index : plan.slices) {
-    const absl::Status written = region_->Write(index, bound_, feedback_);
-    if (!written.ok()) return written;
     body.meta.add_slices(index);
     crc32c_[index] = 0;
   }
@@ -184,9 +221,13 @@ absl::StatusOr<FrameSource::Body> FrameSource::MakeBody(int frame) {
 }
 
 absl::Status FrameSource::Prepare() {
-  absl::StatusOr<Body> body = MakeBody(0);
-  status_.Update(body.status());
-  if (body.ok()) prepared_ = *std::move(body);
+  absl::StatusOr<Body> body =
+      status_.ok() ? MakeBody(0) : absl::StatusOr<Body>(status_);
+  if (body.ok()) {
+    prepared_ = *std::move(body);
+  } else {
+    Fail(body.status());
+  }
   return status_;
 }
 
@@ -198,8 +239,10 @@ absl::StatusOr<grpc::ByteBuffer> FrameSource::Make(int frame) {
     prepared_.reset();
   } else {
     absl::StatusOr<Body> made = MakeBody(frame);
-    status_.Update(made.status());
-    if (!made.ok()) return status_;
+    if (!made.ok()) {
+      Fail(made.status());
+      return status_;
+    }
     body = *std::move(made);
   }
   const bool asks = frame == (requests_first_ ? 0 : num_frames() - 1);

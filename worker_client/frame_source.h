@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "kernels/device_memory/device_stream.h"
 #include "kernels/dtype.h"
 #include "proto/agg.pb.h"
 #include "server/base/mutex.h"
@@ -59,13 +60,19 @@ class FrameSource {
   // REQUIRES: router, the bound views and their memory outlive this and every
   // frame. `feedback`: for what is rounded; null: none; else it outlives this.
   // `region`, for which Begin was true: slices are written there, and frames
-  // only name them (P39); null: frames bring them; else it outlives this.
+  // only name them (P39, P47); null: frames bring them; else it outlives this.
   FrameSource(const ShardRouter* router, const BoundRow& bound, int shard,
               v1::FrameMeta meta, DType dtype,
               std::shared_ptr<FrameMemory> memory,
               ErrorFeedback* feedback = nullptr, RowRegion* region = nullptr);
 
-  // More frames, of tensors whose views are bound by now.
+  // Waits for the copies to a device that were begun.
+  ~FrameSource();
+  FrameSource(const FrameSource&) = delete;
+  FrameSource& operator=(const FrameSource&) = delete;
+
+  // More frames, of tensors whose views are bound by now. Begins their copies,
+  // if the row lies on a device: Make waits for those of its frame alone.
   void Add(std::vector<FramePlan> plans);
 
   int num_frames() const { return static_cast<int>(plans_.size()); }
@@ -102,6 +109,9 @@ class FrameSource {
   absl::StatusOr<absl::string_view> Payload(
       const Slice& slice, std::vector<uint16_t>* staging) const;
   bool NeedsStaging(const FramePlan& plan) const;
+  absl::Status WriteInPlace(int frame);
+  // The frames end.
+  void Fail(const absl::Status& status);
 
   const ShardRouter* router_;
   const int shard_;
@@ -113,6 +123,8 @@ class FrameSource {
   RowRegion* region_;
   absl::Status status_;
   std::vector<FramePlan> plans_;
+  // Of the frames' copies to a device; null: none, or it was waited for.
+  std::vector<std::unique_ptr<DeviceEvent>> copied_;
   absl::optional<Body> prepared_;  // of frame 0
   const v1::CommitRequest* commit_ = nullptr;
   const v1::PullRequest* pull_ = nullptr;

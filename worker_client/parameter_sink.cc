@@ -176,19 +176,60 @@ absl::Status ParameterSink::CopySlice(uint32_t index, uint64_t offset,
   return absl::OkStatus();
 }
 
+absl::Status ParameterSink::CheckPlaced(int shard,
+                                        const v1::PullFrame& frame) const {
+  const v1::FrameMeta& meta = frame.meta();
+  absl::Status status = CheckMeta(meta, target_);
+  if (status.ok() && meta.slices_size() != frame.place().offsets_size()) {
+    return Unexpected(absl::StrCat(meta.slices_size(), " slices at ",
+                                   frame.place().offsets_size(), " places"));
+  }
+  for (int i = 0; status.ok() && i < meta.slices_size(); ++i) {
+    status = CheckSlice(shard, meta.slices(i));
+  }
+  return status;
+}
+
 absl::Status ParameterSink::LandPlaced(int shard, const v1::PullFrame& frame,
                                        const VersionRegion& region) {
   const v1::SnapshotPlace& place = frame.place();
-  absl::Status status = CheckMeta(frame.meta(), target_);
-  if (status.ok() && frame.meta().slices_size() != place.offsets_size()) {
-    return Unexpected(absl::StrCat(frame.meta().slices_size(), " slices at ",
-                                   place.offsets_size(), " places"));
-  }
+  absl::Status status = CheckPlaced(shard, frame);
   for (int i = 0; status.ok() && i < place.offsets_size(); ++i) {
     const uint32_t index = frame.meta().slices(i);
-    status = CheckSlice(shard, index);
+    status = CheckSlice(shard, index);  // it may come twice in the frame
     if (!status.ok()) break;
     status = CopySlice(index, place.offsets(i), place.generation(), region);
+  }
+  return status;
+}
+
+absl::Status ParameterSink::LandPlaced(int shard, const v1::PullFrame& frame,
+                                       const DeviceParameters& parameters) {
+  const v1::SnapshotPlace& place = frame.place();
+  absl::Status status = CheckPlaced(shard, frame);
+  if (!status.ok()) return status;
+  std::vector<DeviceParameters::Place> copies;
+  for (int i = 0; i < place.offsets_size(); ++i) {
+    const uint32_t index = frame.meta().slices(i);
+    const Slice& slice = router_->plan().slices[index];
+    const int64_t bytes = slice.num_elements * DTypeBytes(DType::kF32);
+    if (target_.dtype != DType::kF32 ||
+        bound_.device(slice.tensor) != parameters.device() ||
+        !parameters.Has(place.offsets(i), bytes)) {
+      return Unexpected(absl::StrCat("slice ", index, " of ", bytes,
+                                     " bytes is not at ", place.offsets(i),
+                                     " on its device"));
+    }
+    if (arrivals_->landed(static_cast<int32_t>(index))) continue;
+    copies.push_back({place.offsets(i),
+                      bound_.views[slice.tensor].data + slice.begin, bytes});
+  }
+  status = parameters.Copy(copies, place.generation());
+  if (!status.ok()) return status;
+  // Who waits for a slice's tensor may read it from here on.
+  for (const uint32_t index : frame.meta().slices()) {
+    landed_[index] = true;
+    arrivals_->Land(static_cast<int32_t>(index));
   }
   return status;
 }

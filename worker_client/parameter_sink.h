@@ -17,6 +17,7 @@
 #include "proto/agg.pb.h"
 #include "proto/byte_buffer_frame.h"
 #include "worker_client/copy_threads.h"
+#include "worker_client/device_parameters.h"
 #include "worker_client/pull_arrivals.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/tensor_devices.h"
@@ -61,6 +62,11 @@ class ParameterSink {
   absl::Status LandPlaced(int shard, const v1::PullFrame& frame,
                           const VersionRegion& region);
 
+  // The same of a place on a device (P48), where all targets of the frame must
+  // be. ABORTED: the shard has begun to overwrite it.
+  absl::Status LandPlaced(int shard, const v1::PullFrame& frame,
+                          const DeviceParameters& parameters);
+
   // OK when all slices of the shard have landed, else INTERNAL.
   absl::Status CheckComplete(int shard) const;
 
@@ -72,6 +78,8 @@ class ParameterSink {
   uint32_t ReadWidened(absl::Span<float> to, FrameReader* reader);
   // Copies the i-th slice of the frame.
   absl::Status LandSlice(int shard, int i, FrameReader* reader);
+  // Whether a frame with places is of the target, and of such slices.
+  absl::Status CheckPlaced(int shard, const v1::PullFrame& frame) const;
   // OK if the slice is the shard's, and has not come before.
   absl::Status CheckSlice(int shard, uint32_t index) const;
   // Of a region that holds the version as long as it has this generation.

@@ -61,13 +61,67 @@ absl::Status RowRegion::Place(int32_t slice, uint64_t offset) {
   return absl::OkStatus();
 }
 
-bool RowRegion::Begin(const RowName& row, bool leaves_out) {
+void RowRegion::SetDevice(std::shared_ptr<DeviceRow> device) {
+  MutexLock lock(&mutex_);
+  if (!device_failed_) device_ = std::move(device);
+}
+
+bool RowRegion::has_device() const {
+  MutexLock lock(&mutex_);
+  return device_ != nullptr;
+}
+
+bool RowRegion::Begin(const RowName& row, bool leaves_out, int device) {
   const bool in_place = placement_.Begin(row, leaves_out);
   if (in_place && !(row == row_)) {
     row_ = row;
     written_.assign(addresses_.size(), false);
+    MutexLock lock(&mutex_);
+    const bool there = device_ != nullptr && device_->device() == device;
+    current_ = there ? device_ : nullptr;
   }
   return in_place;
+}
+
+absl::StatusOr<std::unique_ptr<DeviceEvent>> RowRegion::WriteOnDevice(
+    absl::Span<const int32_t> slices, const BoundRow& row,
+    ErrorFeedback* feedback) {
+  absl::Status status = current_->AwaitCallers();
+  for (const int32_t index : slices) {
+    if (written_[index]) continue;
+    const Slice& slice = router_->plan().slices[index];
+    const TensorView& view = row.views[slice.tensor];
+    const int device = row.device(slice.tensor);
+    const bool direct =
+        view.dtype == dtype_ &&
+        (device == TensorDevices::kHost || device == current_->device());
+    const char* from = addresses_[index];
+    if (direct) {
+      from = ElementsFrom(view, slice.begin);
+    } else if (status.ok()) {
+      status = Write(index, row, feedback);
+    }
+    // Pieces of a tensor may be of several allocations.
+    const int64_t owner = view.pieces.empty() ? slice.tensor : -1 - index;
+    if (status.ok()) {
+      status = current_->Copy(owner, from, addresses_[index] - memory_->data(),
+                              slice.num_elements * DTypeBytes(dtype_));
+    }
+    if (!status.ok()) return status;
+    written_[index] = true;
+  }
+  if (!status.ok()) return status;
+  return current_->Mark();
+}
+
+void RowRegion::GiveUpDevice() {
+  if (current_ == nullptr) return;
+  current_->Discard();
+  current_ = nullptr;
+  placement_.GiveUp(row_);
+  MutexLock lock(&mutex_);
+  device_ = nullptr;
+  device_failed_ = true;
 }
 
 absl::Status RowRegion::Write(int32_t index, const BoundRow& row,
