@@ -12,23 +12,11 @@
 #include "kernels/cuda/cuda_state.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/cuda_update.h"
-#include "kernels/cuda/gram_kernel.h"
-#include "kernels/cuda/gram_tile.h"
-#include "kernels/cuda/update_kernel.h"
+#include "kernels/cuda/load_kernels.h"
 #include "kernels/row_format.h"
 
 namespace agg {
 namespace {
-
-absl::Status LoadKernels(bool double_float) {
-  AGG_RETURN_IF_CUDA_ERROR(double_float ? cuda::LoadGramDoubleFloat()
-                                        : cuda::LoadGram());
-  AGG_RETURN_IF_CUDA_ERROR(cuda::LoadGramPairs());
-  AGG_RETURN_IF_CUDA_ERROR(cuda::LoadGramInt8());
-  AGG_RETURN_IF_CUDA_ERROR(cuda::LoadTiles());
-  AGG_RETURN_IF_CUDA_ERROR(cuda::LoadUpdate());
-  return absl::OkStatus();
-}
 
 // The bytes of a row that have the range's elements, and its scales.
 std::vector<cuda::ByteSpan> SpansOf(DType dtype, int64_t row_bytes,
@@ -68,7 +56,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
   const auto double_float =
       cuda::WantsDoubleFloat(options.device, options.gram);
   if (!double_float.ok()) return double_float.status();
-  if (absl::Status status = LoadKernels(*double_float); !status.ok()) {
+  if (absl::Status status = cuda::LoadKernels(*double_float); !status.ok()) {
     return absl::IsInternal(status) ? cuda::WithVersions(status) : status;
   }
   absl::StatusOr<std::unique_ptr<cuda::CublasLibrary>> cublas =
@@ -247,6 +235,11 @@ absl::Status CudaBackend::Combine(const UpdateRequest& request) {
 
 absl::Status CudaBackend::Step(const UpdateRequest& request) {
   return OnDevice(device_, [&] { return ComputeStep(request); });
+}
+
+absl::Status CudaBackend::FinishSnapshot(const Buffer& snapshot) {
+  return OnDevice(device_,
+                  [&] { return scratch_->snapshots->Finish(snapshot); });
 }
 
 absl::Status CudaBackend::Norms(const UpdateRequest& request,

@@ -30,8 +30,8 @@ namespace agg {
 // Memory: buffers as allocated (cuda_buffer.h), scratch when made
 // (cuda_scratch.h; the 33rd row buffer adds cuBLAS's), and 2 bytes per
 // parameter at the first Load with a narrowed snapshot. A round allocates
-// nothing. Thread-compatible, but RowLanded, Allocate, Adopt, memory_needs
-// and device_memory_use are thread-safe.
+// nothing. Thread-compatible, but RowLanded, FinishSnapshot, Allocate, Adopt,
+// memory_needs and device_memory_use are thread-safe.
 class CudaBackend : public Backend {
  public:
   // UNAVAILABLE "no CUDA device: .." where there is none (or no driver), or
@@ -63,6 +63,7 @@ class CudaBackend : public Backend {
   absl::Status Update(const UpdateRequest& request) override;
   absl::Status Combine(const UpdateRequest& request) override;
   absl::Status Step(const UpdateRequest& request) override;
+  absl::Status FinishSnapshot(const Buffer& snapshot) override;
   absl::Status Norms(const UpdateRequest& request,
                      absl::Span<RangeNorms> norms) override;
 

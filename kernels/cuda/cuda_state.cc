@@ -5,6 +5,7 @@
 #include "kernels/cuda/cuda_buffer.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/pinned_memory.h"
+#include "kernels/cuda/snapshot_copies.h"
 #include "kernels/cuda/update_kernel.h"
 #include "kernels/optimizer_step.h"
 
@@ -27,8 +28,12 @@ absl::Status ComputeLoad(const OptimizerOptions& optimizer,
                          uint16_t* narrowed) {
   const cudaStream_t stream = scratch->compute.get();
   const int64_t num_elements = snapshot.num_bytes() / 4;
-  absl::Status status = CopyToDevice(snapshot.host(), DeviceOf(master),
-                                     {0, num_elements * 4}, stream);
+  absl::Status status =
+      scratch->snapshots->WaitToWrite(FloatsOf(master), stream);
+  if (status.ok()) {
+    status = CopyToDevice(snapshot.host(), DeviceOf(master),
+                          {0, num_elements * 4}, stream);
+  }
   if (status.ok()) {
     status = FillState(state0, InitialState0(optimizer), stream);
   }
@@ -60,6 +65,9 @@ absl::Status ReadState(const Buffer& state, absl::Span<float> values,
 absl::Status WriteState(absl::Span<const float> values, Buffer* state,
                         CudaScratch* scratch) {
   const cudaStream_t stream = scratch->compute.get();
+  const absl::Status status =
+      scratch->snapshots->WaitToWrite(FloatsOf(state), stream);
+  if (!status.ok()) return status;
   AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(DeviceOf(state), values.data(),
                                            values.size() * sizeof(float),
                                            cudaMemcpyHostToDevice, stream));

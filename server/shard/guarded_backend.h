@@ -55,6 +55,7 @@ class GuardedBackend : public Backend {
   absl::Status Update(const UpdateRequest& request) override;
   absl::Status Combine(const UpdateRequest& request) override;
   absl::Status Step(const UpdateRequest& request) override;
+  absl::Status FinishSnapshot(const Buffer& snapshot) override;
   absl::Status Norms(const UpdateRequest& request,
                      absl::Span<RangeNorms> norms) override;
 

@@ -136,7 +136,11 @@ void FailLaunchAfter(int num_launches, cudaError_t error) {
 
 void FailNextLaunch(cudaError_t error) { FailLaunchAfter(0, error); }
 
-void FailNextCopy(cudaError_t error) { copy_failure = {0, error}; }
+void FailCopyAfter(int num_copies, cudaError_t error) {
+  copy_failure = {num_copies, error};
+}
+
+void FailNextCopy(cudaError_t error) { FailCopyAfter(0, error); }
 
 int64_t NumFailures() {
   const Lock lock(TheState().mutex);

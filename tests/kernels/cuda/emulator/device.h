@@ -119,7 +119,9 @@ Calls NumCalls();
 // comes after `num_launches` more. Its kernel does not run.
 void FailLaunchAfter(int num_launches, cudaError_t error);
 void FailNextLaunch(cudaError_t error);
-// Makes the calling thread's next asynchronous copy fail, once.
+// Makes an asynchronous copy of the calling thread fail, once: the one that
+// comes after `num_copies` more.
+void FailCopyAfter(int num_copies, cudaError_t error);
 void FailNextCopy(cudaError_t error);
 // Launches and copies of all threads that have failed on request so far.
 int64_t NumFailures();
