@@ -4,13 +4,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "proto/agg.pb.h"
 #include "server/ingest/shard_layout.h"
-#include "server/params/shared_buffer.h"
-#include "server/params/snapshot.h"
 
 namespace agg {
 namespace {
@@ -47,12 +44,13 @@ std::vector<grpc::ByteBuffer> MakePlaceFrames(
     absl::Span<const uint32_t> first_slices, bool takes_device,
     bool* on_device) {
   std::vector<grpc::ByteBuffer> frames;
-  const Snapshot& snapshot = *version.snapshot;
+  const auto& snapshot = *version.snapshot;
   // Of a version on its way not all is there yet.
-  std::shared_ptr<Region> region =
-      takes_device && dtype == DType::kF32 && version.progress == nullptr
-          ? snapshot.master_head()
-          : nullptr;
+  auto region = snapshot.master_head();
+  // Of a version on its way not all is there yet.
+  if (!takes_device || dtype != DType::kF32 || version.progress != nullptr) {
+    region = nullptr;
+  }
   *on_device = region != nullptr;
   if (region == nullptr) region = snapshot.region(dtype);
   if (region == nullptr) return frames;
