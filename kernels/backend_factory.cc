@@ -29,6 +29,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCuda(
   CudaOptions cuda;
   cuda.gram = options.cuda_gram;
   cuda.device = options.cuda_device;
+  cuda.share_device = options.share_device;
   return CudaBackend::Make(cuda);
 }
 #endif

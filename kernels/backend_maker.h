@@ -27,9 +27,9 @@ struct BackendOptions {
   GramArithmetic cuda_gram = GramArithmetic::kByDevice;
   // Of the CUDA backend, from 0 on, of those that CUDA_VISIBLE_DEVICES leaves.
   int cuda_device = 0;
-  // The CUDA backend makes kRow buffers, and master weights, such that other
-  // processes can map their device side (Buffer::device_share), where the
-  // driver can do that.
+  // The CUDA backend makes kRow and kState buffers such that other processes
+  // can map their device side (Buffer::device_share), where the driver can do
+  // that; its description says if it cannot.
   bool share_device = false;
 };
 

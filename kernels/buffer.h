@@ -54,6 +54,8 @@ struct MemoryNeeds {
   // and one narrowed copy of a snapshot; kSnapshot ones are on the host alone.
   bool on_device = false;
   int64_t device_scratch_bytes = 0;
+  // What kRow and kState buffers on the device are rounded up to.
+  int64_t device_granularity = 1;
 };
 
 // The device's memory, all processes included; zeros without a device.

@@ -39,6 +39,19 @@ absl::Status Diagnose(const absl::Status& status) {
   return cuda::LostIf(cudaDeviceSynchronize(), status);
 }
 
+// Null where memory is not to be shared, or cannot be, which `description` says
+// then.
+std::unique_ptr<const cuda::DeviceSharing> StartSharing(
+    const CudaOptions& options, std::string* description) {
+  if (!options.share_device) return nullptr;
+  auto sharing =
+      cuda::DeviceSharing::Start(options.driver_path, options.device);
+  if (sharing.ok()) return *std::move(sharing);
+  absl::StrAppend(description,
+                  "; no device rows: ", sharing.status().message());
+  return nullptr;
+}
+
 // What a call comes to that the calling thread makes on the device.
 template <class Call>
 absl::Status OnDevice(int device, const Call& call) {
@@ -75,9 +88,11 @@ absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
   absl::StatusOr<std::unique_ptr<cuda::RowCopies>> copies =
       cuda::RowCopies::Make();
   if (!copies.ok()) return copies.status();
-  return std::unique_ptr<Backend>(
-      new CudaBackend(options.device, *std::move(description),
-                      *std::move(scratch), *std::move(copies)));
+  std::unique_ptr<const cuda::DeviceSharing> sharing =
+      StartSharing(options, &*description);
+  return std::unique_ptr<Backend>(new CudaBackend(
+      options.device, *std::move(description), std::move(sharing),
+      *std::move(scratch), *std::move(copies)));
 }
 
 // Scratch that is destroyed must not be in use.

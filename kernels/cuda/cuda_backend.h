@@ -15,6 +15,7 @@
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/cuda_options.h"
 #include "kernels/cuda/cuda_scratch.h"
+#include "kernels/cuda/device_side.h"
 #include "kernels/cuda/row_copies.h"
 
 namespace agg {
@@ -30,8 +31,8 @@ namespace agg {
 // Memory: buffers as allocated (cuda_buffer.h), scratch when made
 // (cuda_scratch.h; the 33rd row buffer adds cuBLAS's), and 2 bytes per
 // parameter at the first Load with a narrowed snapshot. A round allocates
-// nothing. Thread-compatible, but RowLanded, FinishSnapshot, Allocate, Adopt,
-// memory_needs and device_memory_use are thread-safe.
+// nothing. Thread-compatible, but RowLanded, AwaitRows, FinishSnapshot,
+// Allocate, Adopt, memory_needs and device_memory_use are thread-safe.
 class CudaBackend : public Backend {
  public:
   // UNAVAILABLE "no CUDA device: .." where there is none (or no driver), or
@@ -54,6 +55,8 @@ class CudaBackend : public Backend {
   // Small neighbouring ranges are copied together.
   void RowLanded(const Buffer& row, DType dtype,
                  const ElementRange& range) override;
+  // Waits for no kernel.
+  absl::Status AwaitRows() override;
   absl::Status Load(const OptimizerOptions& optimizer, const Buffer& snapshot,
                     Buffer* master, Buffer* state0, Buffer* state1,
                     Buffer* narrowed_snapshot, DType narrowed_dtype) override;
@@ -69,10 +72,12 @@ class CudaBackend : public Backend {
 
  private:
   CudaBackend(int device, std::string description,
+              std::unique_ptr<const cuda::DeviceSharing> sharing,
               std::unique_ptr<cuda::CudaScratch> scratch,
               std::unique_ptr<cuda::RowCopies> copies)
       : device_(device),
         description_(std::move(description)),
+        sharing_(std::move(sharing)),
         scratch_(std::move(scratch)),
         copies_(std::move(copies)),
         uses_cublas_(scratch_->cublas != nullptr) {}
@@ -103,6 +108,7 @@ class CudaBackend : public Backend {
 
   const int device_;
   const std::string description_;
+  const std::unique_ptr<const cuda::DeviceSharing> sharing_;  // or null
   const std::unique_ptr<cuda::CudaScratch> scratch_;
   const std::unique_ptr<cuda::RowCopies> copies_;
   cuda::DeviceMemory narrowed_;

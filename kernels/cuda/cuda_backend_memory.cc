@@ -42,20 +42,29 @@ absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Allocate(
     BufferUse use, int64_t num_bytes) {
   const absl::Status bound = cuda::BindThread(device_);
   if (!bound.ok()) return DiagnoseAllocation(bound);
-  return Prepared(use,
-                  cuda::CudaBuffer::Allocate(use, num_bytes, copies_.get()));
+  return Prepared(use, cuda::CudaBuffer::Allocate(use, num_bytes, copies_.get(),
+                                                  sharing_.get()));
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Adopt(
     BufferUse use, char* host, int64_t num_bytes, absl::Status* registered) {
   const absl::Status bound = cuda::BindThread(device_);
   if (!bound.ok()) return DiagnoseAllocation(bound);
-  auto buffer = Prepared(
-      use,
-      cuda::CudaBuffer::Adopt(use, host, num_bytes, copies_.get(), registered));
+  auto buffer =
+      Prepared(use, cuda::CudaBuffer::Adopt(use, host, num_bytes, copies_.get(),
+                                            sharing_.get(), registered));
   *registered = DiagnoseAllocation(*registered);
   if (absl::IsUnavailable(*registered)) return *registered;
   return buffer;
+}
+
+absl::Status CudaBackend::AwaitRows() {
+  // As for RowLanded.
+  cuda::BindThread(device_).IgnoreError();
+  absl::Status status = copies_->Await();
+  // What failed has been copied again: whether that failed, too, counts.
+  if (!status.ok()) status = copies_->Await();
+  return DiagnoseAllocation(status);
 }
 
 MemoryNeeds CudaBackend::memory_needs(int64_t num_rows) const {
@@ -64,6 +73,7 @@ MemoryNeeds CudaBackend::memory_needs(int64_t num_rows) const {
   needs.on_device = true;
   needs.device_scratch_bytes =
       cuda::CudaScratch::DeviceBytes(uses_cublas_ ? num_rows : 0);
+  if (sharing_ != nullptr) needs.device_granularity = sharing_->granularity();
   return needs;
 }
 

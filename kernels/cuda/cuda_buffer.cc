@@ -10,7 +10,8 @@
 namespace agg::cuda {
 
 absl::StatusOr<std::unique_ptr<CudaBuffer>> CudaBuffer::Allocate(
-    BufferUse use, int64_t num_bytes, RowCopies* copies) {
+    BufferUse use, int64_t num_bytes, RowCopies* copies,
+    const DeviceSharing* sharing) {
   std::unique_ptr<CudaBuffer> buffer(new CudaBuffer(num_bytes, copies));
   if (use != BufferUse::kState) {
     absl::StatusOr<PinnedMemory> host = AllocatePinned(num_bytes);
@@ -18,14 +19,14 @@ absl::StatusOr<std::unique_ptr<CudaBuffer>> CudaBuffer::Allocate(
     buffer->pinned_ = *std::move(host);
     buffer->host_ = buffer->pinned_.get();
   }
-  const absl::Status status = buffer->AllocateDeviceSide(use);
+  const absl::Status status = buffer->AllocateDeviceSide(use, sharing);
   if (!status.ok()) return status;
   return buffer;
 }
 
 absl::StatusOr<std::unique_ptr<CudaBuffer>> CudaBuffer::Adopt(
     BufferUse use, char* host, int64_t num_bytes, RowCopies* copies,
-    absl::Status* registered) {
+    const DeviceSharing* sharing, absl::Status* registered) {
   if (use == BufferUse::kState || num_bytes < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot adopt ", num_bytes, " bytes",
@@ -35,16 +36,17 @@ absl::StatusOr<std::unique_ptr<CudaBuffer>> CudaBuffer::Adopt(
   absl::StatusOr<RegisteredMemory> memory = RegisterHost(host, num_bytes);
   *registered = memory.status();
   if (memory.ok()) buffer->registered_ = *std::move(memory);
-  const absl::Status status = buffer->AllocateDeviceSide(use);
+  const absl::Status status = buffer->AllocateDeviceSide(use, sharing);
   if (!status.ok()) return status;
   buffer->host_ = host;
   return buffer;
 }
 
 // Once the row has its device side, it counts until its end.
-absl::Status CudaBuffer::AllocateDeviceSide(BufferUse use) {
+absl::Status CudaBuffer::AllocateDeviceSide(BufferUse use,
+                                            const DeviceSharing* sharing) {
   if (use == BufferUse::kSnapshot) return absl::OkStatus();
-  absl::StatusOr<DeviceMemory> device = AllocateDevice(num_bytes_);
+  absl::StatusOr<DeviceSide> device = DeviceSide::Allocate(num_bytes_, sharing);
   if (!device.ok()) return device.status();
   device_ = *std::move(device);
   if (use == BufferUse::kRow) copies_->AddRow();
@@ -59,7 +61,7 @@ CudaBuffer::CudaBuffer(int64_t num_bytes, RowCopies* copies)
 CudaBuffer::~CudaBuffer() {
   cudaSetDevice(device_number_);
   // Only a row has both, and copies under way.
-  if (host_ != nullptr && device_ != nullptr) copies_->Forget(host_);
+  if (host_ != nullptr && device_.data() != nullptr) copies_->Forget(host_);
 }
 
 }  // namespace agg::cuda

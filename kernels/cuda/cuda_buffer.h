@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
-#include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/device_side.h"
 #include "kernels/cuda/pinned_memory.h"
 #include "kernels/cuda/row_copies.h"
 
@@ -20,27 +20,30 @@ namespace agg::cuda {
 class CudaBuffer : public Buffer {
  public:
   // On the calling thread's device; the thread that ends it has that one
-  // afterwards. `copies` outlives the buffer. INVALID_ARGUMENT for a negative
-  // size, RESOURCE_EXHAUSTED with the sizes.
+  // afterwards. `copies` outlives the buffer; `sharing`, if any, is of that
+  // device. INVALID_ARGUMENT for a negative size, RESOURCE_EXHAUSTED with the
+  // sizes.
   static absl::StatusOr<std::unique_ptr<CudaBuffer>> Allocate(
-      BufferUse use, int64_t num_bytes, RowCopies* copies);
+      BufferUse use, int64_t num_bytes, RowCopies* copies,
+      const DeviceSharing* sharing = nullptr);
   // Of the caller's `host` memory, as Backend::Adopt. Besides, INVALID_ARGUMENT
   // for kState.
   static absl::StatusOr<std::unique_ptr<CudaBuffer>> Adopt(
       BufferUse use, char* host, int64_t num_bytes, RowCopies* copies,
-      absl::Status* registered);
+      const DeviceSharing* sharing, absl::Status* registered);
   ~CudaBuffer() override;
   CudaBuffer(const CudaBuffer&) = delete;
   CudaBuffer& operator=(const CudaBuffer&) = delete;
 
   char* host() const override { return host_; }
   int64_t num_bytes() const override { return num_bytes_; }
-  char* device() const override { return device_.get(); }  // not of kSnapshot
+  char* device() const override { return device_.data(); }  // not of kSnapshot
+  const DeviceShare* device_share() const override { return device_.share(); }
 
  private:
   CudaBuffer(int64_t num_bytes, RowCopies* copies);
 
-  absl::Status AllocateDeviceSide(BufferUse use);
+  absl::Status AllocateDeviceSide(BufferUse use, const DeviceSharing* sharing);
 
   int device_number_ = 0;
   const int64_t num_bytes_;
@@ -48,7 +51,7 @@ class CudaBuffer : public Buffer {
   char* host_ = nullptr;
   PinnedMemory pinned_;          // one of them is what host_ is in, unless
   RegisteredMemory registered_;  // adopted memory could not be registered
-  DeviceMemory device_;
+  DeviceSide device_;
 };
 
 // Null stays null.

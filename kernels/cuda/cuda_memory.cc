@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/cuda_status.h"
 
@@ -30,12 +29,20 @@ absl::StatusOr<DeviceMemory> AllocateDevice(int64_t num_bytes) {
       !status.ok())
     return status;
   DeviceMemory owner(static_cast<char*>(memory));
+  const absl::Status cleared =
+      ClearDevice(owner.get(), static_cast<int64_t>(size));
+  if (!cleared.ok()) return cleared;
+  return owner;
+}
+
+absl::Status ClearDevice(char* memory, int64_t num_bytes) {
   // On a stream of its own: rounds go on meanwhile, and are not waited for.
   absl::StatusOr<Stream> clearing = MakeStream();
   if (!clearing.ok()) return clearing.status();
-  AGG_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(memory, 0, size, clearing->get()));
+  AGG_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(
+      memory, 0, static_cast<size_t>(num_bytes), clearing->get()));
   AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(clearing->get()));
-  return owner;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Stream> MakeStream() {

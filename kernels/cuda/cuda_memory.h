@@ -8,6 +8,7 @@
 #include <memory>
 #include <type_traits>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace agg::cuda {
@@ -33,6 +34,9 @@ using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
 // INVALID_ARGUMENT for a negative size, RESOURCE_EXHAUSTED with the size and
 // what the device has free.
 absl::StatusOr<DeviceMemory> AllocateDevice(int64_t num_bytes);
+
+// Fills device memory with zeros, and waits for these alone.
+absl::Status ClearDevice(char* memory, int64_t num_bytes);
 
 // A stream that does not synchronise with the default stream.
 absl::StatusOr<Stream> MakeStream();

@@ -15,6 +15,11 @@ struct CudaOptions {
   bool use_cublas = true;
   // The library's file; empty looks for it (cublas_library.h).
   std::string cublas_path;
+  // Make kRow and kState buffers such that other processes can map their device
+  // side, where the driver can do that; the description says if it cannot.
+  bool share_device = false;
+  // The driver's file for that, as CudaDriver::Load.
+  std::string driver_path;
 };
 
 }  // namespace agg

@@ -116,6 +116,23 @@ absl::Status RowCopies::WaitFor(cudaStream_t consumer,
   return WaitForCopy(consumer, last);
 }
 
+absl::Status RowCopies::Await() {
+  int64_t last_copy = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (auto& [host, row] : rows_) StartRest(host, &row);
+    const absl::Status error = TakeError();
+    if (!error.ok() || num_arrived_ == num_copies_) return error;
+    last_copy = num_copies_;
+  }
+  // If the event is another copy's by now, that one comes after this one.
+  AGG_RETURN_IF_CUDA_ERROR(
+      cudaEventSynchronize(copied_[last_copy % kNumEvents].get()));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  num_arrived_ = std::max(num_arrived_, last_copy);
+  return absl::OkStatus();
+}
+
 void RowCopies::AddRow() {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++num_rows_;

@@ -47,6 +47,11 @@ class RowCopies {
                        absl::Span<const char* const> hosts,
                        absl::Span<const ByteSpan> spans);
 
+  // Waits on the host for everything landed so far, without a word to streams:
+  // the other waits are as they would be. Errors as WaitForAll. Others need not
+  // wait for that.
+  absl::Status Await();
+
   // Waits for the row's copies and forgets it; its memory may go then. Others
   // need not wait for that.
   void Forget(const char* host);
@@ -78,7 +83,8 @@ class RowCopies {
   std::map<const char*, Row> rows_;  // that have landed
   int64_t num_rows_ = 0;
   int64_t num_copies_ = 0;   // made
-  int64_t num_awaited_ = 0;  // of them
+  int64_t num_awaited_ = 0;  // of them, by a stream
+  int64_t num_arrived_ = 0;  // of them, as Await knows
   absl::Status error_;       // the first one
 };
 

@@ -80,6 +80,11 @@ int64_t TransferBytes(int64_t num_elements, int64_t num_replica_elements) {
          kNumFrames * kMaxFramePayloadBytes;
 }
 
+int64_t OnDevice(int64_t num_bytes, const MemoryNeeds& needs) {
+  const int64_t unit = needs.device_granularity;
+  return (num_bytes + unit - 1) / unit * unit;
+}
+
 MemoryPlan PlanMemory(int64_t num_elements, int64_t num_rows, DType push_dtype,
                       DType pull_dtype, const OptimizerOptions& optimizer,
                       const MemoryNeeds& needs, int64_t num_successors) {
@@ -93,14 +98,15 @@ MemoryPlan PlanMemory(int64_t num_elements, int64_t num_rows, DType push_dtype,
   plan.host.frames = 2 * num_rows * kMaxFramePayloadBytes;
   plan.host.scratch = needs.scratch_bytes;
   if (needs.on_device) {
-    plan.device.rows = plan.host.rows;
-    plan.device.successors = plan.host.successors;
+    const int64_t row = OnDevice(RowBytes(push_dtype, num_elements), needs);
+    plan.device.rows = num_rows * row;
+    plan.device.successors = num_successors * row;
     plan.device.snapshots = num_elements * narrowed;
     plan.device.scratch = needs.device_scratch_bytes;
   }
   MemoryUse& compute = needs.on_device ? plan.device : plan.host;
-  compute.master = num_elements * 4;
-  compute.state = OptimizerStateArrays(optimizer) * num_elements * 4;
+  compute.master = OnDevice(num_elements * 4, needs);
+  compute.state = OptimizerStateArrays(optimizer) * compute.master;
   return plan;
 }
 

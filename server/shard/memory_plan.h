@@ -64,6 +64,10 @@ int64_t CoordinatorBytes(int64_t num_tensors, int64_t num_slices,
 // rounds have as well.
 int64_t TransferBytes(int64_t num_elements, int64_t num_replica_elements);
 
+// What a kRow or kState buffer of so many bytes takes there, or on the host for
+// a backend without a device.
+int64_t OnDevice(int64_t num_bytes, const MemoryNeeds& needs);
+
 // The plan for `num_rows` rows (at most so many workers) of num_elements, and
 // for `num_successors` rows more.
 // `needs`: Backend::memory_needs(num_rows). What goes by slices is left at 0

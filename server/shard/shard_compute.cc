@@ -30,12 +30,12 @@ absl::Status WithPlan(const absl::Status& status, const MemoryPlan& plan) {
 // What second copies take: all float32. The combined gradients are on the host,
 // the replica's arrays where the home's are.
 void PlanCopies(int64_t num_elements, int64_t num_replica_elements,
-                int num_arrays, MemoryPlan* plan) {
+                int num_arrays, const MemoryNeeds& needs, MemoryPlan* plan) {
   plan->host.combined = num_elements * 4;
   plan->host.incoming = num_replica_elements * 4;
   plan->host.transfer = TransferBytes(num_elements, num_replica_elements);
   MemoryUse& compute = plan->device.total() > 0 ? plan->device : plan->host;
-  compute.replica = num_arrays * num_replica_elements * 4;
+  compute.replica = num_arrays * OnDevice(num_replica_elements * 4, needs);
 }
 
 // Refuses what is far beyond the budget before a million slices are planned,
@@ -136,7 +136,8 @@ MemoryPlan ShardCompute::PlanRows(int64_t num_rows,
   }
   if (replica_ != nullptr) {
     PlanCopies(layout_->num_elements, replica_->layout()->num_elements,
-               1 + OptimizerStateArrays(options_.optimizer), &plan);
+               1 + OptimizerStateArrays(options_.optimizer),
+               backend_->memory_needs(num_rows), &plan);
   }
   if (options_.ordinal == 0) {
     plan.host.coordinator =

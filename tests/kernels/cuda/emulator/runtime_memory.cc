@@ -8,8 +8,10 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <memory>
 #include <vector>
 
+#include "kernels/device_memory/cuda_driver.h"
 #include "tests/kernels/cuda/emulator/device.h"
 #include "tests/kernels/cuda/emulator/state.h"
 
@@ -77,11 +79,19 @@ std::deque<Copy>& CopiesOf(cudaMemcpyKind kind, int device) {
                                                                           : 0];
 }
 
-// Whether it lies in memory of the device.
+// Whether it lies in memory of the device, the driver's (a fake one's, of the
+// same devices) included.
 bool IsOn(int device, const void* memory) {
   auto found = TheState().device_memory.upper_bound(const_cast<void*>(memory));
-  if (found == TheState().device_memory.begin()) return false;
-  return (--found)->second.device == device;
+  if (found != TheState().device_memory.begin()) {
+    --found;
+    const char* const begin = static_cast<const char*>(found->first);
+    if (static_cast<const char*>(memory) <= begin + found->second.num_bytes) {
+      return found->second.device == device;
+    }
+  }
+  const std::shared_ptr<const CudaDriver> driver = CudaDriver::FindLoaded();
+  return driver != nullptr && driver->DeviceOf(memory) == device;
 }
 
 }  // namespace
