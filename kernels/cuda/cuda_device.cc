@@ -110,9 +110,8 @@ absl::StatusOr<std::string> DescribeDevice(
   if (!ratio.ok()) return ratio.status();
   return absl::StrFormat(
       "cuda, device %d, %s (compute %d.%d, %d multiprocessors, %.1f GiB, "
-      "fp32:fp64 "
-      "%d:1), CUDA %d.%d with a driver for %d.%d; Gram in %s; more than %d "
-      "rows: %s; host memory on %s",
+      "fp32:fp64 %d:1), CUDA %d.%d with a driver for %d.%d; Gram in %s; more "
+      "than %d rows: %s; host memory on %s",
       device, properties.name, properties.major, properties.minor,
       properties.multiProcessorCount,
       static_cast<double>(properties.totalGlobalMem) / (int64_t{1} << 30),
