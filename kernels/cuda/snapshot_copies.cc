@@ -15,10 +15,9 @@ namespace {
 absl::Status CopySpans(const float* master, char* snapshot,
                        absl::Span<const Span> spans, cudaStream_t stream) {
   for (const Span& span : spans) {
-    const absl::Status status =
-        CopyToHost(reinterpret_cast<const char*>(master), snapshot,
-                   {span.begin * 4, (span.begin + span.num_elements) * 4},
-                   stream);
+    const absl::Status status = CopyToHost(
+        reinterpret_cast<const char*>(master), snapshot,
+        {span.begin * 4, (span.begin + span.num_elements) * 4}, stream);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

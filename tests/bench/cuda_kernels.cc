@@ -26,6 +26,7 @@
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/gram_kernel.h"
 #include "kernels/cuda/gram_tile.h"
+#include "kernels/cuda/numa_node.h"
 #include "kernels/cuda/tile_shape.h"
 #include "kernels/cuda/update_kernel.h"
 #include "kernels/step_constants.h"
@@ -66,7 +67,7 @@ class Bench {
         file_(*file),
         stream_(Must(cuda::MakeStream())),
         turns_(stream_.get(), total_bytes_ / 2),
-        args_(Must(cuda::ArgsBlock::Make())) {
+        args_(Must(cuda::ArgsBlock::Make(cuda::NumaNode()))) {
     FillRandom(turns_.from(), turns_.num_bytes(), DType::kF32, 0,
                stream_.get());
     OpenCublas();

@@ -7,6 +7,7 @@
 #include <functional>
 #include <vector>
 
+#include "kernels/cuda/numa_node.h"
 #include "kernels/cuda/pinned_memory.h"
 #include "nlohmann/json.hpp"
 #include "tests/bench/cuda_must.h"
@@ -63,7 +64,7 @@ double MeasureFp64(bool smoke, CopyTurns* turns, BenchFile* file) {
 
 void MeasureBus(CopyTurns* turns, BenchFile* file) {
   const int64_t num_bytes = turns->num_bytes();
-  const auto host = Must(cuda::AllocatePinned(num_bytes));
+  const auto host = Must(cuda::AllocatePinned(num_bytes, cuda::NumaNode()));
   Json rates;
   for (const bool up : {true, false}) {
     const auto measured = turns->Measure([&] {
