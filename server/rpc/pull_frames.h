@@ -33,7 +33,8 @@ enum class FrameForm { kPullFrame, kPushAck, kPlace };
 // waits. Thread-safe.
 class PullFrames {
  public:
-  // REQUIRES: version.snapshot->data(dtype) != nullptr.
+  // REQUIRES: version.snapshot->data(dtype) != nullptr, and is readable when
+  // MakeBuffer is called.
   PullFrames(const PublishedVersion& version, DType dtype);
 
   size_t num_frames() const { return frames_.size(); }
