@@ -159,7 +159,7 @@ TEST_F(NarrowedFirstTest, WhatIsNotFiniteIsFound) {
   }
   const auto reports = job.cluster.reports();
   ASSERT_EQ(reports.size(), 3u);
-  EXPECT_THAT(reports[2].message, HasSubstr("not finite: tensor t1"));
+  EXPECT_THAT(reports[2].message, HasSubstr("not finite: tensor \"t1\""));
 }
 
 }  // namespace
