@@ -39,6 +39,41 @@ void Snapshot::Revoke() const {
   for (Entry& entry : callbacks) entry.callback();
 }
 
+void Snapshot::Defer() {
+  MutexLock lock(&mutex_);
+  deferred_ = true;
+}
+
+void Snapshot::Finish(const absl::Status& status) const {
+  std::vector<ReadableCallback> readers;
+  {
+    MutexLock lock(&mutex_);
+    deferred_ = false;
+    finished_ = status;
+    readers.swap(readers_);
+  }
+  for (const ReadableCallback& reader : readers) reader(status);
+}
+
+bool Snapshot::readable(DType dtype) const {
+  if (dtype != DType::kF32) return true;
+  MutexLock lock(&mutex_);
+  return !deferred_ && finished_.ok();
+}
+
+void Snapshot::WhenReadable(DType dtype, ReadableCallback callback) const {
+  absl::Status status;
+  if (dtype == DType::kF32) {
+    MutexLock lock(&mutex_);
+    if (deferred_) {
+      readers_.push_back(std::move(callback));
+      return;
+    }
+    status = finished_;
+  }
+  callback(status);
+}
+
 struct SnapshotPool::State {
   Mutex mutex;
   CondVar released;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
@@ -63,6 +64,16 @@ class Snapshot {
     return holds ? master_head_ : nullptr;
   }
   uint64_t master_generation() const { return master_generation_; }
+  // Float32 bytes may come later (Backend::FinishSnapshot): Defer, before
+  // anybody reads, says so; Finish, that they are there or, with an error,
+  // never will.
+  void Defer();
+  void Finish(const absl::Status& status) const;
+  bool readable(DType dtype) const;
+  // Calls `callback` once, with OK when data(dtype) may be read, else with that
+  // error: at once if it is known, later on any thread, and with no lock held.
+  using ReadableCallback = std::function<void(const absl::Status&)>;
+  void WhenReadable(DType dtype, ReadableCallback callback) const;
 
   // Calls `callback` once, when the memory is wanted back (at once if it is
   // already): the reader then drops its references soon. Returns an id for
@@ -91,6 +102,9 @@ class Snapshot {
   mutable bool revoked_ ABSL_GUARDED_BY(mutex_) = false;
   mutable int64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   mutable std::vector<Entry> callbacks_ ABSL_GUARDED_BY(mutex_);
+  mutable bool deferred_ ABSL_GUARDED_BY(mutex_) = false;
+  mutable absl::Status finished_ ABSL_GUARDED_BY(mutex_);  // once !deferred_
+  mutable std::vector<ReadableCallback> readers_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Snapshot memories, each recycled when its last reader lets go. Thread-safe.

@@ -39,6 +39,7 @@ struct ShardOptions {
   MemoryBudget memory_budget;
   // Each part has a copy in two processes (P15).
   bool replicated = false;
+  // A version is published before a device has copied all of its float32 bytes.
   // With replication: sends while it combines, and steps its replica between
   // two phases. false: all within phases, with the same bits and no thread.
   bool background = true;

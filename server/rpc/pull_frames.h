@@ -39,7 +39,8 @@ inline bool IsPlace(FrameForm form) {
 // waits. Thread-safe.
 class PullFrames {
  public:
-  // REQUIRES: version.snapshot->data(dtype) != nullptr.
+  // REQUIRES: version.snapshot->data(dtype) != nullptr, and is readable when
+  // MakeBuffer is called.
   PullFrames(const PublishedVersion& version, DType dtype);
 
   size_t num_frames() const { return frames_.size(); }

@@ -1,4 +1,5 @@
-// The states: asked for the version, writing a frame, ended. Revocation and
+// The states: asked for the version, or waiting for its bytes, writing a frame,
+// ended. Revocation and
 // cancellation may come in each of them.
 #include "server/rpc/pull_stream.h"
 
@@ -62,6 +63,15 @@ void PullStream::OnVersion(absl::StatusOr<PublishedVersion> version) {
         if (auto stream = weak.lock()) stream->End(reason);
         canceller->Cancel(reason);
       });
+  // Also of shared memory nobody hears before its bytes are there.
+  version->snapshot->WhenReadable(
+      dtype_, [weak = weak_from_this()](const absl::Status& status) {
+        if (auto stream = weak.lock()) stream->OnReadable(status);
+      });
+}
+
+void PullStream::OnReadable(const absl::Status& status) {
+  if (!status.ok()) return End(status);
   {
     MutexLock lock(&mutex_);
     if (state_ == State::kFinished) return;  // cancelled, or revoked already

@@ -26,7 +26,7 @@ namespace agg {
 
 // States, and the calls that lead from one to the next:
 //
-//   waiting  --OnVersion-->  writing  --OnWriteDone, each frame but the last-,
+//   waiting  --OnReadable->  writing  --OnWriteDone, each frame but the last-,
 //      |                      |    ^_____________________________________|
 //      |                      |
 //      '--End-->  finished  <-'--the last frame, or OnWriteDone after End
@@ -35,11 +35,11 @@ namespace agg {
 //                                maps it, cancels the call (P40)
 //
 // gRPC calls OnWriteDone, OnCancel and OnDone. The engine calls OnVersion once,
-// on any thread. The snapshot's revocation calls End, on any thread and at any
-// time: then the call ends with ABORTED naming the current version, even if
-// the client has stopped reading. gRPC is called with no lock held, and with
-// one operation in flight. The stream owns itself until OnDone; callbacks that
-// may come later hold a weak_ptr.
+// on any thread, and the snapshot then OnReadable. The snapshot's revocation
+// calls End, on any thread and at any time: then the call ends with ABORTED
+// naming the current version, even if the client has stopped reading. gRPC is
+// called with no lock held, and with one operation in flight. The stream owns
+// itself until OnDone; callbacks that may come later hold a weak_ptr.
 class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                    public std::enable_shared_from_this<PullStream> {
  public:
@@ -57,6 +57,7 @@ class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   void Ask(const PullQuery& query);
   void OnVersion(absl::StatusOr<PublishedVersion> version);
+  void OnReadable(const absl::Status& status);
   void WriteNext();
   // The first reason counts; after the last frame there is no other end.
   void End(const absl::Status& reason);
@@ -76,7 +77,8 @@ class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   FrameForm form_ = FrameForm::kPullFrame;
   int64_t pull_id_ = 0;  // 0: the engine has answered at once
 
-  // Used by OnVersion, then by one OnWriteDone after the other.
+  // Used by OnVersion, then OnReadable, then by one OnWriteDone after the
+  // other.
   std::unique_ptr<VersionFlow> flow_;
   grpc::ByteBuffer buffer_;  // in flight
 

@@ -63,14 +63,19 @@ void StreamPulls::OnVersion(const PullQuery& query,
     waiting_.reset();
     flows_.push_back(std::move(flow));
   }
-  if (version->progress == nullptr) return stream_.wake();
-  version->progress->Listen([stream = stream_](const absl::Status& failure) {
+  const auto go_on = [stream = stream_](const absl::Status& failure) {
     if (failure.ok()) {
       stream.wake();
     } else {
       stream.end(failure);
     }
-  });
+  };
+  // What waves write can be read as far as they say.
+  if (version->progress == nullptr) {
+    version->snapshot->WhenReadable(query.dtype, go_on);
+  } else {
+    version->progress->Listen(go_on);
+  }
 }
 
 std::optional<grpc::ByteBuffer> StreamPulls::Next() {

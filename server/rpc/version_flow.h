@@ -44,7 +44,8 @@ class VersionFlow {
     return next_ == (in_place() ? places_.size() : order_.size());
   }
   // Whether the next frame may be sent: of a version that is on its way not all
-  // are there yet. REQUIRES: !done().
+  // are there yet, and none while the snapshot cannot be read. REQUIRES:
+  // !done().
   bool ready() const;
   // Whether frames say where the version is: the reader is done with it when it
   // says so, not with the last frame.

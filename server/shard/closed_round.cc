@@ -103,7 +103,7 @@ absl::Status ClosedRound::Update(ShardCompute* compute, const StepPlan& step,
   std::shared_ptr<Snapshot> snapshot =
       compute->store()->NextSnapshot(num_revoked);
   absl::Status status =
-      compute->Update(rows_, step, snapshot.get(), &not_finite_slice_);
+      compute->Update(rows_, step, snapshot, &not_finite_slice_);
   if (status.ok()) updated_ = std::move(snapshot);
   return status;
 }

@@ -18,6 +18,7 @@
 #include "server/ingest/shard_layout.h"
 #include "server/params/parameter_store.h"
 #include "server/params/snapshot.h"
+#include "server/params/snapshot_finisher.h"
 #include "server/round/phase.h"
 #include "server/round/shard_options.h"
 #include "server/shard/memory_plan.h"
@@ -77,15 +78,17 @@ class ShardCompute {
   absl::StatusOr<std::vector<SliceNorms>> Norms(
       const std::vector<RoundRow>& rows, const StepPlan& step);
 
-  // Combines and steps, writing the next version into `snapshot`.
+  // Combines and steps, writing the next version into `snapshot`, whose float32
+  // bytes may come later (Snapshot::WhenReadable).
   // *not_finite_slice: the first slice (of the plan) that has a parameter that
   // is not finite; -1: none has. After an error master weights may hold a part
   // of the update.
   absl::Status Update(const std::vector<RoundRow>& rows, const StepPlan& step,
-                      Snapshot* snapshot, int32_t* not_finite_slice);
+                      const std::shared_ptr<Snapshot>& snapshot,
+                      int32_t* not_finite_slice);
 
   // Update of a wave's tensors alone (wave_step.h); those without rows get
-  // their values of `before`.
+  // their values of `before`. All bytes are there: the next wave may take them.
   absl::Status UpdateWave(const std::vector<RoundRow>& rows,
                           const StepPlan& step, const Snapshot& before,
                           Snapshot* snapshot, int32_t* not_finite_slice);
@@ -96,7 +99,8 @@ class ShardCompute {
   using CombinedSink = std::function<void(size_t begin, size_t end)>;
   absl::Status Combine(const std::vector<RoundRow>& rows, const StepPlan& step,
                        const CombinedSink& done);
-  absl::Status Step(const StepPlan& step, Snapshot* snapshot,
+  absl::Status Step(const StepPlan& step,
+                    const std::shared_ptr<Snapshot>& snapshot,
                     int32_t* not_finite_slice);
   const Buffer& combined() const { return *combined_; }
   // The second copy of the neighbour's part; null without replication.
@@ -121,9 +125,14 @@ class ShardCompute {
   // The bytes of these tensors (ascending).
   void CopyTensors(const std::vector<int32_t>& tensors, const Snapshot& before,
                    Snapshot* snapshot) const;
+  // *deferred: the float32 bytes come later; null: they must not.
   absl::Status WriteVersion(const std::vector<RoundRow>* rows,  // null: Step
                             const StepPlan& step, Snapshot* snapshot,
-                            int32_t* not_finite_slice);
+                            bool* deferred, int32_t* not_finite_slice);
+  absl::Status WriteNarrowedFirst(const std::vector<RoundRow>* rows,
+                                  const StepPlan& step,
+                                  const std::shared_ptr<Snapshot>& snapshot,
+                                  int32_t* not_finite_slice);
 
   const ShardOptions options_;
   Backend* const backend_;
@@ -131,7 +140,8 @@ class ShardCompute {
   std::vector<GroupOptions> group_of_tensor_;
   std::unique_ptr<GradientRows> rows_;
   std::unique_ptr<ParameterStore> store_;
-  std::unique_ptr<Buffer> combined_;  // null without replication, as:
+  SnapshotFinisher finisher_{backend_};  // ends before master and snapshots
+  std::unique_ptr<Buffer> combined_;     // null without replication, as:
   std::unique_ptr<ShardReplica> replica_;
   std::shared_ptr<Snapshot> seed_;  // null before its first use, and after it
 };

@@ -91,9 +91,10 @@ absl::StatusOr<std::vector<SliceNorms>> ShardCompute::Norms(
 }
 
 absl::Status ShardCompute::Update(const std::vector<RoundRow>& rows,
-                                  const StepPlan& step, Snapshot* snapshot,
+                                  const StepPlan& step,
+                                  const std::shared_ptr<Snapshot>& snapshot,
                                   int32_t* not_finite_slice) {
-  return WriteVersion(&rows, step, snapshot, not_finite_slice);
+  return WriteNarrowedFirst(&rows, step, snapshot, not_finite_slice);
 }
 
 void ShardCompute::CopyTensors(const std::vector<int32_t>& tensors,
@@ -127,7 +128,8 @@ absl::Status ShardCompute::UpdateWave(const std::vector<RoundRow>& rows,
   if (!wave.ok()) return wave.status();
   for (const StepPlan& part : wave->steps) {
     int32_t slice;
-    const absl::Status status = WriteVersion(&rows, part, snapshot, &slice);
+    const absl::Status status =
+        WriteVersion(&rows, part, snapshot, /*deferred=*/nullptr, &slice);
     if (!status.ok()) return status;
     if (*not_finite_slice < 0 || (slice >= 0 && slice < *not_finite_slice)) {
       *not_finite_slice = slice;
@@ -139,7 +141,7 @@ absl::Status ShardCompute::UpdateWave(const std::vector<RoundRow>& rows,
 
 absl::Status ShardCompute::WriteVersion(const std::vector<RoundRow>* rows,
                                         const StepPlan& step,
-                                        Snapshot* snapshot,
+                                        Snapshot* snapshot, bool* deferred,
                                         int32_t* not_finite_slice) {
   *not_finite_slice = -1;
   FilledUpdate filled;
@@ -152,13 +154,29 @@ absl::Status ShardCompute::WriteVersion(const std::vector<RoundRow>* rows,
   filled.request.combined = combined_.get();
   bool all_finite = true;
   filled.request.all_finite = &all_finite;
+  filled.request.snapshot_deferred = deferred;
   store_->BeginMaster();
   status = rows == nullptr ? backend_->Step(filled.request)
                            : backend_->Update(filled.request);
   if (status.ok() && !step.partial) store_->EndMaster(snapshot);
-  if (status.ok() && !all_finite)
-    *not_finite_slice =
-        NotFiniteSlice(*layout_, StepSlices(step, *layout_), *snapshot);
+  if (!status.ok() || all_finite) return status;
+  if (deferred != nullptr && std::exchange(*deferred, false)) {
+    status = backend_->FinishSnapshot(*snapshot->buffers()->f32);
+    if (!status.ok()) return status;
+  }
+  *not_finite_slice =
+      NotFiniteSlice(*layout_, StepSlices(step, *layout_), *snapshot);
+  return status;
+}
+
+absl::Status ShardCompute::WriteNarrowedFirst(
+    const std::vector<RoundRow>* rows, const StepPlan& step,
+    const std::shared_ptr<Snapshot>& snapshot, int32_t* not_finite_slice) {
+  bool deferred = false;
+  const absl::Status status =
+      WriteVersion(rows, step, snapshot.get(),
+                   options_.background ? &deferred : nullptr, not_finite_slice);
+  if (deferred) finisher_.Add(snapshot);
   return status;
 }
 
@@ -183,9 +201,10 @@ absl::Status ShardCompute::Combine(const std::vector<RoundRow>& rows,
   return status;
 }
 
-absl::Status ShardCompute::Step(const StepPlan& step, Snapshot* snapshot,
+absl::Status ShardCompute::Step(const StepPlan& step,
+                                const std::shared_ptr<Snapshot>& snapshot,
                                 int32_t* not_finite_slice) {
-  return WriteVersion(nullptr, step, snapshot, not_finite_slice);
+  return WriteNarrowedFirst(nullptr, step, snapshot, not_finite_slice);
 }
 
 absl::Status ShardCompute::LoadSeed(Snapshot* snapshot) {

@@ -122,7 +122,7 @@ ShardEngine::Replication::StepHomeArrays(ShardEngine* engine,
   std::shared_ptr<Snapshot> snapshot =
       compute->store()->NextSnapshot(&num_revoked);
   const absl::Status status =
-      compute->Step(engine->step_, snapshot.get(), not_finite_slice);
+      compute->Step(engine->step_, snapshot, not_finite_slice);
   MutexLock lock(&engine->mutex_);
   engine->totals_.revoked_snapshots += num_revoked;
   if (status.ok()) return std::shared_ptr<const Snapshot>(std::move(snapshot));

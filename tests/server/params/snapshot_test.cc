@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
@@ -46,6 +47,49 @@ TEST(SnapshotTest, ACallbackMayLetTheSnapshotGo) {
   const std::shared_ptr<Snapshot> revoker = snapshot;
   revoker->Revoke();
   EXPECT_EQ(snapshot, nullptr);
+}
+
+TEST(SnapshotTest, Float32MayBeReadWhenItsBytesAreThere) {
+  SnapshotPool pool(Memories(1), DType::kBF16);
+  const std::shared_ptr<Snapshot> snapshot = pool.Acquire();
+  std::vector<absl::Status> heard;
+  const auto note = [&](const absl::Status& status) {
+    heard.push_back(status);
+  };
+  snapshot->WhenReadable(DType::kF32, note);
+  EXPECT_EQ(heard.size(), 1u);  // nothing is deferred
+  snapshot->Defer();
+  snapshot->WhenReadable(DType::kBF16, note);
+  EXPECT_EQ(heard.size(), 2u);
+  EXPECT_TRUE(snapshot->readable(DType::kBF16));
+  snapshot->WhenReadable(DType::kF32, note);
+  EXPECT_EQ(heard.size(), 2u);
+  EXPECT_FALSE(snapshot->readable(DType::kF32));
+  snapshot->Finish(absl::OkStatus());
+  EXPECT_EQ(heard.size(), 3u);
+  EXPECT_TRUE(snapshot->readable(DType::kF32));
+  snapshot->WhenReadable(DType::kF32, note);
+  EXPECT_EQ(heard.size(), 4u);
+  for (const absl::Status& status : heard) EXPECT_EQ(status, absl::OkStatus());
+}
+
+TEST(SnapshotTest, Float32ThatNeverComesIsAnErrorOfItsReadersAlone) {
+  SnapshotPool pool(Memories(1), DType::kBF16);
+  const std::shared_ptr<Snapshot> snapshot = pool.Acquire();
+  const absl::Status lost = absl::UnavailableError("lost");
+  absl::Status early, late, narrowed = lost;
+  snapshot->Defer();
+  snapshot->WhenReadable(DType::kF32,
+                         [&](const absl::Status& status) { early = status; });
+  snapshot->Finish(lost);
+  snapshot->WhenReadable(DType::kF32,
+                         [&](const absl::Status& status) { late = status; });
+  snapshot->WhenReadable(
+      DType::kBF16, [&](const absl::Status& status) { narrowed = status; });
+  EXPECT_EQ(early, lost);
+  EXPECT_EQ(late, lost);
+  EXPECT_EQ(narrowed, absl::OkStatus());
+  EXPECT_FALSE(snapshot->readable(DType::kF32));
 }
 
 // Counts how many of its kind are alive.

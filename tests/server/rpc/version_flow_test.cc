@@ -63,9 +63,10 @@ class VersionFlowTest : public testing::Test {
     return version_.layout->num_elements * static_cast<int64_t>(sizeof(float));
   }
   void SetBuffer(std::unique_ptr<Buffer> buffer) {
-    version_.snapshot = nullptr;
+    version_.snapshot = snapshot_ = nullptr;
     buffers_.f32 = std::move(buffer);
-    version_.snapshot = std::make_shared<Snapshot>(&buffers_, DType::kF32);
+    snapshot_ = std::make_shared<Snapshot>(&buffers_, DType::kF32);
+    version_.snapshot = snapshot_;
   }
   std::unique_ptr<VersionFlow> Flow(FrameForm form,
                                     const std::vector<uint32_t>& first = {}) {
@@ -77,6 +78,7 @@ class VersionFlowTest : public testing::Test {
   LoopbackShard shard_;
   PullFrameCache cache_;
   SnapshotBuffers buffers_;
+  std::shared_ptr<Snapshot> snapshot_;
   PublishedVersion version_;
   std::vector<absl::Status> revoked_;
 };
@@ -122,6 +124,14 @@ TEST_F(VersionFlowTest, WhatIsOnItsWayIsSentAsFarAsItIs) {
   ASSERT_TRUE(flow->ready());
   flow->Next();
   EXPECT_TRUE(flow->done());
+}
+
+TEST_F(VersionFlowTest, NoFrameIsReadyBeforeItsBytesAreThere) {
+  snapshot_->Defer();
+  const auto flow = Flow(FrameForm::kPushAck);
+  EXPECT_FALSE(flow->ready());
+  snapshot_->Finish(absl::OkStatus());
+  EXPECT_TRUE(flow->ready());
 }
 
 TEST_F(VersionFlowTest, InSharedMemoryItSaysWhereTheVersionIs) {

@@ -104,6 +104,18 @@ TEST_P(CallCountTest, OfAnUpdate) {
   narrowing.narrowed_snapshot = narrowed_.get();
   narrowing.narrowed_dtype = DType::kBF16;
   ExpectCalls(6, 1, [&] { ASSERT_TRUE(backend_->Update(narrowing).ok()); });
+  // An event behind each of the two copies, and the first one waited for in
+  // place of the stream.
+  bool deferred = false;
+  narrowing.snapshot_deferred = &deferred;
+  ExpectCalls(8, 1, [&] { ASSERT_TRUE(backend_->Update(narrowing).ok()); });
+  ASSERT_TRUE(deferred);
+  ExpectCalls(1, 0,
+              [&] { ASSERT_TRUE(backend_->FinishSnapshot(*snapshot_).ok()); });
+  // What writes a master that is being copied waits for that.
+  ASSERT_TRUE(backend_->Update(narrowing).ok());
+  ExpectCalls(6, 1, [&] { ASSERT_TRUE(backend_->Update(Request()).ok()); });
+  ASSERT_TRUE(backend_->FinishSnapshot(*snapshot_).ok());
   // As a shard asks: the kernel writes the flag where the host reads it.
   bool all_finite = false;
   UpdateRequest checked = Request();
