@@ -42,7 +42,7 @@ class EmulatedReportTest(unittest.TestCase):
             "cuda_kernels\tpassed\t3\t75\t0\t0\t0\t\n")
         run(folder, BENCH / "report/gpu_report", f"--logs={folder}")
         cls.report = json.loads((folder / "gpu_checks.json").read_text())
-        cls.table = (folder / "gpu_checks.md").read_text()
+        cls.table = (folder / "gpu_checks.markdown").read_text()
 
     def test_a_row_has_the_bytes_that_its_kernel_must_move(self):
         for row in self.report["rows"]:
