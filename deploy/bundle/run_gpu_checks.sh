@@ -19,7 +19,7 @@
 #
 # Cases of a GoogleTest program count one by one. Logs go to the folder
 # AGG_LOGS, default ./agg_gpu_checks, and so do gpu_checks.json and
-# gpu_checks.md: all of it in one file each (the README has their form).
+# gpu_checks.markdown: all of it in one file each (the README has their form).
 set -uo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -57,7 +57,7 @@ done
 logs=${AGG_LOGS:-./agg_gpu_checks}
 mkdir -p "$logs" || exit 1
 # Nothing of an earlier run may get into this one's report.
-rm -f "$logs"/{checks.tsv,nvidia_smi.csv,gpu_checks.json,gpu_checks.md} \
+rm -f "$logs"/{checks.tsv,nvidia_smi.csv,gpu_checks.json,gpu_checks.markdown} \
   "$logs"/{cuda_kernels,round_gpu,round_loopback}.json
 
 passed=0
@@ -313,7 +313,7 @@ write_report() {
     echo "FAILED   gpu_report: status $status, $logs/gpu_report.log"
     tail -n 15 "$logs/gpu_report.log"
   else
-    echo "report   $logs/gpu_checks.json, $logs/gpu_checks.md"
+    echo "report   $logs/gpu_checks.json, $logs/gpu_checks.markdown"
   fi
 }
 

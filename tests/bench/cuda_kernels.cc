@@ -63,7 +63,7 @@ class Bench {
  public:
   Bench(bool smoke, BenchFile* file)
       : smoke_(smoke),
-        total_bytes_(smoke ? kMi / 32 : MeasuredBytes()),
+        total_bytes_(smoke ? kMi / 64 : MeasuredBytes()),
         file_(*file),
         stream_(Must(cuda::MakeStream())),
         turns_(stream_.get(), total_bytes_ / 2),

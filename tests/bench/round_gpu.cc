@@ -32,7 +32,7 @@ constexpr int kRepetitions = 7;
 constexpr int64_t kSliceElements = int64_t{1} << 20;
 // Grams of a round: the server's early ones are of 32 slices at most.
 constexpr size_t kBatches = 8;
-constexpr int64_t kSmokeElements = 2000;
+constexpr int64_t kSmokeElements = 1000;
 
 double Seconds(const std::function<void()>& run) {
   const auto start = std::chrono::steady_clock::now();

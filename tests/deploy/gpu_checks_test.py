@@ -182,7 +182,7 @@ class GpuChecksTest(Folder):
                     for target in report["targets"]}
         self.assertEqual(verdicts["gram_f32_32"], "met")
         self.assertEqual(verdicts["update_f32"], "not measured")
-        table = (self.folder / "agg_gpu_checks/gpu_checks.md").read_text()
+        table = (self.folder / "agg_gpu_checks/gpu_checks.markdown").read_text()
         self.assertIn("| gram, hand | 32 | f32 |  | 3 GB/s (2 .. 4) | "
                       "81% (80 .. 90) | >= 80% | met |", table)
 

@@ -1,5 +1,5 @@
 // gpu_report: joins what run_gpu_checks.sh and its benchmarks have left in a
-// folder into LOGS/gpu_checks.json and LOGS/gpu_checks.md.
+// folder into LOGS/gpu_checks.json and LOGS/gpu_checks.markdown.
 //
 //   gpu_report --logs=LOGS [--revision=TEXT] [--date=TEXT] [--seconds=N]
 //              [--limit=N]
@@ -123,7 +123,7 @@ int Run(const Request& request) {
   if (Write(absl::StrCat(base, ".json"), absl::StrCat(json, "\n")) != 0) {
     return 1;
   }
-  return Write(absl::StrCat(base, ".md"), MarkdownOf(report));
+  return Write(absl::StrCat(base, ".markdown"), MarkdownOf(report));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include "tests/bench/report/host_facts.h"
 
-#include <gnu/libc-version.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <string>
@@ -124,10 +124,12 @@ Json HostFacts(absl::string_view cpuinfo, absl::string_view meminfo) {
 Json SystemFacts() {
   utsname system;
   const bool known = uname(&system) == 0;
+  char library[64] = "";  // "glibc 2.36"
+  confstr(_CS_GNU_LIBC_VERSION, library, sizeof(library));
   return {
       {"kernel", known ? Json(absl::StrCat(system.sysname, " ", system.release))
                        : Json()},
-      {"glibc", gnu_get_libc_version()}};
+      {"glibc", std::string(absl::StripPrefix(library, "glibc "))}};
 }
 
 Json CardOf(const Json& facts, absl::string_view smi,

@@ -1,0 +1,118 @@
+"""The benchmarks of the GPU on the emulated device, and the report that
+gpu_report makes of what they write. The device has no clock: everything takes a
+millisecond, so that shares of a copy follow from the bytes alone.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).absolute().parent.parent.parent.parent
+BENCH = ROOT / "tests/bench"
+BYTES = {"f32": 4, "bf16": 2}
+ARRAYS = {None: 0, "sgd": 1, "adamw": 3, "lamb": 3}  # read and written
+
+
+def run(folder, *command):
+    libraries = folder / "lib"
+    libraries.mkdir(exist_ok=True)
+    for release in (12, 13):
+        library = libraries / f"libcublas.so.{release}"
+        if not library.exists():
+            library.symlink_to(
+                ROOT / "tests/kernels/cuda/emulator/libfake_cublas.so")
+    subprocess.run([str(word) for word in command], check=True,
+                   env={**os.environ, "LD_LIBRARY_PATH": str(libraries)})
+
+
+class EmulatedReportTest(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        scratch = tempfile.TemporaryDirectory(prefix="agg_report_")
+        cls.addClassCleanup(scratch.cleanup)
+        folder = pathlib.Path(scratch.name)
+        for name in ("cuda_kernels", "round_gpu"):
+            run(folder, BENCH / f"emulated_{name}", "--smoke",
+                f"--json={folder / name}.json")
+        (folder / "checks.tsv").write_text(
+            "cuda_kernels\tpassed\t3\t75\t0\t0\t0\t\n")
+        run(folder, BENCH / "report/gpu_report", f"--logs={folder}")
+        cls.report = json.loads((folder / "gpu_checks.json").read_text())
+        cls.table = (folder / "gpu_checks.markdown").read_text()
+
+    def test_a_row_has_the_bytes_that_its_kernel_must_move(self):
+        for row in self.report["rows"]:
+            with self.subTest(row=row):
+                per_element = (row["P"] * BYTES[row["dtype"]]
+                               + 8 * ARRAYS[row["optimizer"]])
+                self.assertEqual(row["bytes"], row["elements"] * per_element)
+                self.assertAlmostEqual(row["gb_per_s"]["median"],
+                                       row["bytes"] * 1e-6, places=5)
+                self.assertGreaterEqual(row["repetitions"], 3)
+
+    def test_shares_are_of_the_bytes_that_a_copy_reads_and_writes(self):
+        copied = self.report["copy"]["bytes"]
+        for row in self.report["rows"]:
+            for value in row["share_of_copy"].values():
+                self.assertAlmostEqual(value, row["bytes"] / copied, places=4)
+
+    def test_every_kernel_is_there_by_each_way(self):
+        rows = {(row["kernel"], row["route"], row["P"], row["dtype"],
+                 row["optimizer"]) for row in self.report["rows"]}
+        self.assertEqual(len(rows), len(self.report["rows"]))
+        expected = set()
+        for dtype in BYTES:
+            for num_rows in (2, 8, 32, 64):
+                for route in ("hand", "double-float", "cublas"):
+                    if route != "cublas" or num_rows >= 32:
+                        expected.add(("gram", route, num_rows, dtype, None))
+                for optimizer in ("sgd", "adamw", "lamb"):
+                    if num_rows <= 32:
+                        expected.add(("update", "hand", num_rows, dtype,
+                                      optimizer))
+        self.assertEqual(rows, expected)
+
+    def test_limits_and_calls_are_measured(self):
+        self.assertEqual(set(self.report["fp64"]),
+                         {"m8n8k4_tflop_per_s", "m16n8k4_tflop_per_s"})
+        self.assertEqual(set(self.report["bus"]),
+                         {"host_to_device_gb_per_s", "device_to_host_gb_per_s"})
+        self.assertGreater(self.report["calls"]["gram_us"], 0)
+        self.assertGreater(self.report["calls"]["update_us"], 0)
+        self.assertIn("libcublas.so", self.report["cublas"])
+
+    def test_rounds_are_measured(self):
+        self.assertEqual([round_["P"] for round_ in self.report["rounds"]],
+                         [2, 8, 32])
+        for round_ in self.report["rounds"]:
+            for name in ("upload_s", "gram_s", "update_s", "round_s",
+                         "round_over_slower"):
+                spread = round_[name]
+                self.assertGreater(spread["min"], 0)
+                self.assertLessEqual(spread["min"], spread["median"])
+                self.assertLessEqual(spread["median"], spread["max"])
+
+    def test_targets_are_judged(self):
+        verdicts = {target["name"]: target["verdict"]
+                    for target in self.report["targets"]}
+        # A Gram's rows are as many bytes as a copy moves; --smoke leaves out
+        # 4 and 16 rows.
+        self.assertEqual(verdicts["gram_f32_32"], "met")
+        self.assertEqual(verdicts["gram_f32_to_16"], "not measured")
+        self.assertIn("this is emulated", self.report["notes"][0])
+        self.assertEqual(len(self.report["notes"]), 1)
+
+    def test_the_table_has_every_row(self):
+        self.assertEqual(self.table.count("| gram, ")
+                         + self.table.count("| update, "),
+                         len(self.report["rows"]))
+        self.assertIn("emulated, CUDA ", self.table)
+        self.assertIn("| round | 32 | f32 | adamw |", self.table)
+
+
+if __name__ == "__main__":
+    unittest.main()
