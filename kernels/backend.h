@@ -68,10 +68,13 @@ struct UpdateRequest {
   DType narrowed_dtype = DType::kF32;
   // Set to whether every parameter that was written is finite; null: not asked.
   bool* all_finite = nullptr;
-  // Not null: where there is a narrowed snapshot, the call may return while the
-  // bytes of the float32 one are on their way, and then sets this to true (it
-  // never sets it to false). FinishSnapshot must be called then.
+  // Not null: the call may return while the bytes of the float32 snapshot are on
+  // their way, and then sets this to true (it never sets it to false).
+  // FinishSnapshot must be called then.
   bool* snapshot_deferred = nullptr;
+  // With that: those bytes are not copied before FinishSnapshot asks for them,
+  // which need not be called. They are lost when the master is written again.
+  bool snapshot_on_demand = false;
   // Combine and Step alone: the combined gradient, float32, a kSnapshot buffer
   // in the rows' layout. Combine writes it, on the host; Step reads it there.
   Buffer* combined = nullptr;

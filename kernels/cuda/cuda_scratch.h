@@ -32,7 +32,7 @@ struct CudaScratch {
   Stream compute;   // kernels
   Stream download;  // snapshots to the host
   Event computed;
-  Event narrowed;  // narrowed snapshots are on the host
+  Event published;  // what is published at once is where its readers are
   std::unique_ptr<SnapshotCopies> snapshots;  // of float32, behind those
   std::vector<ArgsBlock> args;                // two, taking turns
   // Plain Grams by LaunchGramDoubleFloat, of any number of rows.

@@ -172,10 +172,15 @@ class UpdateRun {
     return work_ != Work::kCombine && request_.snapshot != nullptr;
   }
 
-  // Whether the float32 snapshot is not to keep the narrowed one waiting.
+  // Whether the float32 snapshot is not to keep others waiting.
   bool MayDefer() const {
-    return Downloads() && launch_.narrowed != nullptr &&
-           request_.snapshot_deferred != nullptr;
+    return Downloads() && request_.snapshot_deferred != nullptr;
+  }
+
+  // It comes behind the narrowed one, or when somebody asks for it.
+  bool CopiesFloatsInWaves() const {
+    return !MayDefer() ||
+           (launch_.narrowed == nullptr && !request_.snapshot_on_demand);
   }
 
   // Waves take turns with two blocks of arguments: what is in pinned memory can
@@ -197,7 +202,7 @@ class UpdateRun {
     AGG_RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(scratch_.download.get(),
                                                  scratch_.computed.get(), 0));
     for (const Span& span : CoveredSpans(wave)) {
-      if (!MayDefer()) {
+      if (CopiesFloatsInWaves()) {
         status = Download(launch_.master, 4, span, request_.snapshot);
       }
       if (status.ok() && launch_.narrowed != nullptr) {
@@ -221,15 +226,22 @@ class UpdateRun {
   // right after the other. *deferred: Finish need not wait for it.
   absl::Status DownloadLater(const std::vector<Wave>& waves, bool* deferred) {
     const cudaStream_t stream = scratch_.download.get();
-    AGG_RETURN_IF_CUDA_ERROR(cudaEventRecord(scratch_.narrowed.get(), stream));
+    AGG_RETURN_IF_CUDA_ERROR(cudaEventRecord(
+        scratch_.published.get(),
+        launch_.narrowed == nullptr ? scratch_.compute.get() : stream));
+    const SnapshotCopies::When when =
+        CopiesFloatsInWaves()         ? SnapshotCopies::When::kStarted
+        : request_.snapshot_on_demand ? SnapshotCopies::When::kOnDemand
+                                      : SnapshotCopies::When::kNow;
     return scratch_.snapshots->Start(launch_.master, *request_.snapshot,
-                                     CoveredSpans(waves), stream, deferred);
+                                     CoveredSpans(waves), stream, when,
+                                     deferred);
   }
 
   // The last wave's download comes after all else.
   absl::Status Finish(bool all_asked_for, bool deferred) {
     if (deferred) {
-      AGG_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(scratch_.narrowed.get()));
+      AGG_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(scratch_.published.get()));
       return absl::OkStatus();
     }
     if (!all_asked_for || !Downloads()) {

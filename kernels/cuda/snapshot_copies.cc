@@ -45,31 +45,49 @@ SnapshotCopies::Copy* SnapshotCopies::Find(const Buffer& snapshot) {
 void SnapshotCopies::Enqueue(Copy* copy) {
   copy->started =
       CopySpans(copy->master, copy->snapshot, copy->spans, copy->stream);
-  if (copy->started.ok()) {
-    copy->started =
-        CudaStatus(cudaEventRecord(copy->copied.get(), copy->stream),
-                   "cudaEventRecord of a snapshot's copy", __FILE__, __LINE__);
-  }
+  if (copy->started.ok()) return Record(copy);
   // CUDA keeps an error for the next call that asks; Finish deals with it.
+  cudaGetLastError();
+}
+
+void SnapshotCopies::Record(Copy* copy) {
+  copy->started =
+      CudaStatus(cudaEventRecord(copy->copied.get(), copy->stream),
+                 "cudaEventRecord of a snapshot's copy", __FILE__, __LINE__);
   if (!copy->started.ok()) cudaGetLastError();
 }
 
 absl::Status SnapshotCopies::Start(const float* master, const Buffer& snapshot,
                                    absl::Span<const Span> spans,
-                                   cudaStream_t stream, bool* deferred) {
+                                   cudaStream_t stream, When when,
+                                   bool* deferred) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Copy* copy = Find(snapshot);  // one that failed and was given up
   for (Copy& other : copies_) {
     if (copy == nullptr && other.snapshot == nullptr) copy = &other;
   }
   *deferred = copy != nullptr;
-  if (!*deferred) return CopySpans(master, snapshot.host(), spans, stream);
+  if (!*deferred) {
+    return when == When::kStarted
+               ? absl::OkStatus()
+               : CopySpans(master, snapshot.host(), spans, stream);
+  }
   copy->snapshot = snapshot.host();
   copy->master = master;
   copy->stream = stream;
   copy->spans.assign(spans.begin(), spans.end());
   copy->overwritten = false;
-  Enqueue(copy);
+  switch (when) {
+    case When::kNow:
+      Enqueue(copy);
+      break;
+    case When::kStarted:
+      Record(copy);
+      break;
+    case When::kOnDemand:
+      copy->started = absl::UnavailableError("nobody has asked for it");
+      break;
+  }
   return absl::OkStatus();
 }
 
@@ -92,8 +110,8 @@ absl::Status SnapshotCopies::Retry(Copy* copy) {
   AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(copy->stream));
   if (!copy->overwritten) return copy->started;
   return absl::FailedPreconditionError(
-      absl::StrCat("the parameters have changed since a snapshot's copy "
-                   "failed: ",
+      absl::StrCat("the parameters have changed since, and a snapshot has not "
+                   "been copied: ",
                    copy->started.message()));
 }
 

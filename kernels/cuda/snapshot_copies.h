@@ -30,10 +30,12 @@ class SnapshotCopies {
   // Gives `stream`, which outlives this, the copies of `spans` from `master` to
   // `snapshot`. *deferred: Finish is to be called, and has the error, should a
   // copy fail. Else too many others are unfinished, and the caller waits for
-  // the stream; an error of that is returned.
+  // the stream; an error of that is returned. kStarted: the caller has given
+  // them to the stream; kOnDemand: Finish does.
+  enum class When { kNow, kStarted, kOnDemand };
   absl::Status Start(const float* master, const Buffer& snapshot,
                      absl::Span<const Span> spans, cudaStream_t stream,
-                     bool* deferred);
+                     When when, bool* deferred);
 
   // Makes later work on `stream`, which writes `master`, wait for the copies
   // from it. Those that have failed cannot be made again from here on.
@@ -55,6 +57,7 @@ class SnapshotCopies {
 
   SnapshotCopies() = default;
   static void Enqueue(Copy* copy);
+  static void Record(Copy* copy);
   // The snapshot's copy, or null. Holds mutex_, as what follows.
   Copy* Find(const Buffer& snapshot);
   absl::Status Retry(Copy* copy);

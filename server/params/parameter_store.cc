@@ -198,10 +198,21 @@ void ParameterStore::RevokeAll() {
 
 void ParameterStore::Publish(uint64_t version,
                              std::shared_ptr<const Snapshot> snapshot) {
-  MutexLock lock(&mutex_);
-  versions_.push_back({version, std::move(snapshot)});
-  while (versions_.size() > kNumKeptVersions) RetireOldest();
-  RetiredWithReaders();  // drops the entries without readers
+  std::vector<Version> lost;
+  {
+    MutexLock lock(&mutex_);
+    for (const Version& entry : versions_) {
+      if (entry.snapshot != snapshot) lost.push_back(entry);
+    }
+    versions_.push_back({version, std::move(snapshot)});
+    while (versions_.size() > kNumKeptVersions) RetireOldest();
+    RetiredWithReaders();  // drops the entries without readers
+  }
+  for (const Version& entry : lost) {
+    entry.snapshot->FinishLost(absl::OutOfRangeError(
+        absl::StrCat("version ", entry.version,
+                     " is gone as float32; current version ", version)));
+  }
 }
 
 void ParameterStore::RetireOldest() {

@@ -44,6 +44,32 @@ void Snapshot::Defer() {
   deferred_ = true;
 }
 
+void Snapshot::DeferUntilAsked(std::function<void()> ask) {
+  MutexLock lock(&mutex_);
+  deferred_ = true;
+  ask_ = std::move(ask);
+}
+
+bool Snapshot::asked() const {
+  MutexLock lock(&mutex_);
+  return asked_;
+}
+
+bool Snapshot::Lose() const {
+  MutexLock lock(&mutex_);
+  const bool loses = std::exchange(ask_, nullptr) != nullptr;
+  lost_ |= loses;
+  return loses;
+}
+
+void Snapshot::FinishLost(const absl::Status& status) const {
+  {
+    MutexLock lock(&mutex_);
+    if (!std::exchange(lost_, false)) return;
+  }
+  Finish(status);
+}
+
 void Snapshot::Finish(const absl::Status& status) const {
   std::vector<ReadableCallback> readers;
   {
@@ -62,16 +88,20 @@ bool Snapshot::readable(DType dtype) const {
 }
 
 void Snapshot::WhenReadable(DType dtype, ReadableCallback callback) const {
+  if (dtype != DType::kF32) return callback(absl::OkStatus());
+  std::function<void()> ask;
   absl::Status status;
-  if (dtype == DType::kF32) {
+  bool waits = false;
+  {
     MutexLock lock(&mutex_);
-    if (deferred_) {
-      readers_.push_back(std::move(callback));
-      return;
-    }
+    asked_ = true;
+    ask.swap(ask_);
+    waits = deferred_;
     status = finished_;
+    if (waits) readers_.push_back(std::move(callback));
   }
-  callback(status);
+  if (ask != nullptr) ask();
+  if (!waits) callback(status);
 }
 
 struct SnapshotPool::State {

@@ -64,10 +64,21 @@ class Snapshot {
     return holds ? master_head_ : nullptr;
   }
   uint64_t master_generation() const { return master_generation_; }
+
   // Float32 bytes may come later (Backend::FinishSnapshot): Defer, before
   // anybody reads, says so; Finish, that they are there or, with an error,
   // never will.
   void Defer();
+  // The same, and nobody brings them before a reader wants them: then `ask` is
+  // called once, with no lock held.
+  void DeferUntilAsked(std::function<void()> ask);
+  // Whether a reader has wanted float32 bytes.
+  bool asked() const;
+  // From here on they cannot be brought any more if nobody has asked. Readers
+  // that come later wait for Finish. Returns whether that is so.
+  bool Lose() const;
+  // Finish with this, if Lose has said so.
+  void FinishLost(const absl::Status& status) const;
   void Finish(const absl::Status& status) const;
   bool readable(DType dtype) const;
   // Calls `callback` once, with OK when data(dtype) may be read, else with that
@@ -103,6 +114,9 @@ class Snapshot {
   mutable int64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   mutable std::vector<Entry> callbacks_ ABSL_GUARDED_BY(mutex_);
   mutable bool deferred_ ABSL_GUARDED_BY(mutex_) = false;
+  mutable bool asked_ ABSL_GUARDED_BY(mutex_) = false;
+  mutable bool lost_ ABSL_GUARDED_BY(mutex_) = false;
+  mutable std::function<void()> ask_ ABSL_GUARDED_BY(mutex_);  // when asked
   mutable absl::Status finished_ ABSL_GUARDED_BY(mutex_);  // once !deferred_
   mutable std::vector<ReadableCallback> readers_ ABSL_GUARDED_BY(mutex_);
 };

@@ -11,9 +11,16 @@ namespace agg {
 namespace {
 
 absl::Status Finish(Backend* backend, const Buffer& f32) {
-  if (backend->FinishSnapshot(f32).ok()) return absl::OkStatus();
-  const absl::Status status = backend->FinishSnapshot(f32);
+  absl::Status status = backend->FinishSnapshot(f32);
   if (status.ok()) return status;
+  if (!absl::IsFailedPrecondition(status))
+    status = backend->FinishSnapshot(f32);
+  if (status.ok()) return status;
+  if (absl::IsFailedPrecondition(status)) {
+    return absl::OutOfRangeError(
+        absl::StrCat("this version is gone as float32; pull the newest one: ",
+                     status.message()));
+  }
   LogWarning("a version has no float32 copy: ", status.ToString());
   return absl::UnavailableError(absl::StrCat(
       "this version could not be copied as float32: ", status.message()));
@@ -21,35 +28,59 @@ absl::Status Finish(Backend* backend, const Buffer& f32) {
 
 }  // namespace
 
+void SnapshotFinisher::Queue::Push(std::shared_ptr<const Snapshot> snapshot) {
+  MutexLock lock(&mutex);
+  if (stopping) return;
+  waiting.push_back(std::move(snapshot));
+  changed.NotifyAll();
+}
+
+std::shared_ptr<const Snapshot> SnapshotFinisher::Queue::Pop() {
+  MutexLock lock(&mutex);
+  while (waiting.empty() && !stopping) changed.Wait(&mutex);
+  if (waiting.empty()) return nullptr;
+  std::shared_ptr<const Snapshot> snapshot = std::move(waiting.front());
+  waiting.pop_front();
+  return snapshot;
+}
+
+SnapshotFinisher::SnapshotFinisher(Backend* backend)
+    : backend_(backend), queue_(std::make_shared<Queue>()) {}
+
 SnapshotFinisher::~SnapshotFinisher() {
   {
-    MutexLock lock(&mutex_);
-    stopping_ = true;
-    changed_.NotifyAll();
+    MutexLock lock(&queue_->mutex);
+    queue_->stopping = true;
+    queue_->changed.NotifyAll();
   }
   if (thread_.joinable()) thread_.join();
 }
 
-void SnapshotFinisher::Add(std::shared_ptr<Snapshot> snapshot) {
-  snapshot->Defer();
-  {
-    MutexLock lock(&mutex_);
-    waiting_.push_back(std::move(snapshot));
-    changed_.NotifyAll();
-  }
+void SnapshotFinisher::StartThread() {
   if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+}
+
+void SnapshotFinisher::Add(const std::shared_ptr<Snapshot>& snapshot) {
+  snapshot->Defer();
+  queue_->Push(snapshot);
+  StartThread();
+}
+
+void SnapshotFinisher::AddWhenAsked(const std::shared_ptr<Snapshot>& snapshot) {
+  StartThread();
+  // Neither keeps the other: a reader that asks has the snapshot.
+  snapshot->DeferUntilAsked([weak = std::weak_ptr<Queue>(queue_),
+                             asked = std::weak_ptr<const Snapshot>(snapshot)] {
+    const std::shared_ptr<Queue> queue = weak.lock();
+    std::shared_ptr<const Snapshot> wanted = asked.lock();
+    if (queue != nullptr && wanted != nullptr) queue->Push(std::move(wanted));
+  });
 }
 
 void SnapshotFinisher::Run() {
   for (;;) {
-    std::shared_ptr<const Snapshot> snapshot;
-    {
-      MutexLock lock(&mutex_);
-      while (waiting_.empty() && !stopping_) changed_.Wait(&mutex_);
-      if (waiting_.empty()) return;
-      snapshot = std::move(waiting_.front());
-      waiting_.pop_front();
-    }
+    const std::shared_ptr<const Snapshot> snapshot = queue_->Pop();
+    if (snapshot == nullptr) return;
     snapshot->Finish(Finish(backend_, *snapshot->buffers()->f32));
   }
 }

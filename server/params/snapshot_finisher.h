@@ -19,8 +19,8 @@ namespace agg {
 class SnapshotFinisher {
  public:
   // `backend` outlives it.
-  explicit SnapshotFinisher(Backend* backend) : backend_(backend) {}
-  // When all bytes are there.
+  explicit SnapshotFinisher(Backend* backend);
+  // When all bytes are there. Who asks afterwards gets none.
   ~SnapshotFinisher();
   SnapshotFinisher(const SnapshotFinisher&) = delete;
   SnapshotFinisher& operator=(const SnapshotFinisher&) = delete;
@@ -28,17 +28,30 @@ class SnapshotFinisher {
   // The backend has deferred its float32 bytes, and nobody reads it yet. A copy
   // that fails is tried once more, as a round's Close; then the readers of
   // float32 get UNAVAILABLE, and others notice nothing.
-  void Add(std::shared_ptr<Snapshot> snapshot);
+  void Add(const std::shared_ptr<Snapshot>& snapshot);
+  // The same once a reader wants them (UpdateRequest::snapshot_on_demand). If
+  // the parameters are written before that, readers get OUT_OF_RANGE.
+  void AddWhenAsked(const std::shared_ptr<Snapshot>& snapshot);
 
  private:
+  // What readers ask, who may outlive the finisher.
+  struct Queue {
+    Mutex mutex;
+    CondVar changed;
+    std::deque<std::shared_ptr<const Snapshot>> waiting ABSL_GUARDED_BY(mutex);
+    bool stopping ABSL_GUARDED_BY(mutex) = false;
+
+    void Push(std::shared_ptr<const Snapshot> snapshot);
+    // Null: nothing is left, and nothing comes.
+    std::shared_ptr<const Snapshot> Pop();
+  };
+
   void Run();
+  void StartThread();
 
   Backend* const backend_;
-  Mutex mutex_;
-  CondVar changed_;
-  std::deque<std::shared_ptr<const Snapshot>> waiting_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // made by Add, which has one caller at a time
+  const std::shared_ptr<Queue> queue_;
+  std::thread thread_;  // made by the caller of both Adds, which are one's
 };
 
 }  // namespace agg

@@ -63,6 +63,7 @@ void PullStream::OnVersion(absl::StatusOr<PublishedVersion> version) {
         if (auto stream = weak.lock()) stream->End(reason);
         canceller->Cancel(reason);
       });
+  if (flow_->on_device()) return OnReadable(absl::OkStatus());
   // Also of shared memory nobody hears before its bytes are there.
   version->snapshot->WhenReadable(
       dtype_, [weak = weak_from_this()](const absl::Status& status) {

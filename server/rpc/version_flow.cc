@@ -54,7 +54,7 @@ VersionFlow::~VersionFlow() {
 }
 
 bool VersionFlow::ready() const {
-  if (!version_.snapshot->readable(dtype_)) return false;
+  if (!on_device_ && !version_.snapshot->readable(dtype_)) return false;
   return version_.progress == nullptr ||
          version_.progress->Allows(frames_->end_slice(order_[next_]),
                                    next_ + 1 == order_.size());

@@ -50,6 +50,8 @@ class VersionFlow {
   // Whether frames say where the version is: the reader is done with it when it
   // says so, not with the last frame.
   bool in_place() const { return !places_.empty(); }
+  // Whether that is on a device: what the host has of it is not needed.
+  bool on_device() const { return on_device_; }
   // The next frame. Its bytes count as pulled; those in place with the last
   // frame. REQUIRES: ready().
   grpc::ByteBuffer Next();

@@ -125,14 +125,20 @@ class ShardCompute {
   // The bytes of these tensors (ascending).
   void CopyTensors(const std::vector<int32_t>& tensors, const Snapshot& before,
                    Snapshot* snapshot) const;
-  // *deferred: the float32 bytes come later; null: they must not.
+  struct Deferral {
+    bool on_demand = false;  // the float32 bytes may wait for a reader
+    bool deferred = false;   // set: they come later
+  };
+  // `deferral` null: all bytes must be there.
   absl::Status WriteVersion(const std::vector<RoundRow>* rows,  // null: Step
                             const StepPlan& step, Snapshot* snapshot,
-                            bool* deferred, int32_t* not_finite_slice);
-  absl::Status WriteNarrowedFirst(const std::vector<RoundRow>* rows,
-                                  const StepPlan& step,
-                                  const std::shared_ptr<Snapshot>& snapshot,
-                                  int32_t* not_finite_slice);
+                            Deferral* deferral, int32_t* not_finite_slice);
+  absl::Status WriteFloatsLater(const std::vector<RoundRow>* rows,
+                                const StepPlan& step,
+                                const std::shared_ptr<Snapshot>& snapshot,
+                                int32_t* not_finite_slice);
+  // Whether the next version's float32 bytes go to the host only for a reader.
+  bool FloatsOnDemand() const;
 
   const ShardOptions options_;
   Backend* const backend_;
@@ -140,6 +146,8 @@ class ShardCompute {
   std::vector<GroupOptions> group_of_tensor_;
   std::unique_ptr<GradientRows> rows_;
   std::unique_ptr<ParameterStore> store_;
+  // The last version, if its float32 bytes came, or come, later.
+  std::weak_ptr<const Snapshot> last_deferred_;
   SnapshotFinisher finisher_{backend_};  // ends before master and snapshots
   std::unique_ptr<Buffer> combined_;     // null without replication, as:
   std::unique_ptr<ShardReplica> replica_;

@@ -94,7 +94,7 @@ absl::Status ShardCompute::Update(const std::vector<RoundRow>& rows,
                                   const StepPlan& step,
                                   const std::shared_ptr<Snapshot>& snapshot,
                                   int32_t* not_finite_slice) {
-  return WriteNarrowedFirst(&rows, step, snapshot, not_finite_slice);
+  return WriteFloatsLater(&rows, step, snapshot, not_finite_slice);
 }
 
 void ShardCompute::CopyTensors(const std::vector<int32_t>& tensors,
@@ -129,7 +129,7 @@ absl::Status ShardCompute::UpdateWave(const std::vector<RoundRow>& rows,
   for (const StepPlan& part : wave->steps) {
     int32_t slice;
     const absl::Status status =
-        WriteVersion(&rows, part, snapshot, /*deferred=*/nullptr, &slice);
+        WriteVersion(&rows, part, snapshot, /*deferral=*/nullptr, &slice);
     if (!status.ok()) return status;
     if (*not_finite_slice < 0 || (slice >= 0 && slice < *not_finite_slice)) {
       *not_finite_slice = slice;
@@ -141,7 +141,7 @@ absl::Status ShardCompute::UpdateWave(const std::vector<RoundRow>& rows,
 
 absl::Status ShardCompute::WriteVersion(const std::vector<RoundRow>* rows,
                                         const StepPlan& step,
-                                        Snapshot* snapshot, bool* deferred,
+                                        Snapshot* snapshot, Deferral* deferral,
                                         int32_t* not_finite_slice) {
   *not_finite_slice = -1;
   FilledUpdate filled;
@@ -154,13 +154,16 @@ absl::Status ShardCompute::WriteVersion(const std::vector<RoundRow>* rows,
   filled.request.combined = combined_.get();
   bool all_finite = true;
   filled.request.all_finite = &all_finite;
-  filled.request.snapshot_deferred = deferred;
+  if (deferral != nullptr) {
+    filled.request.snapshot_deferred = &deferral->deferred;
+    filled.request.snapshot_on_demand = deferral->on_demand;
+  }
   store_->BeginMaster();
   status = rows == nullptr ? backend_->Step(filled.request)
                            : backend_->Update(filled.request);
   if (status.ok() && !step.partial) store_->EndMaster(snapshot);
   if (!status.ok() || all_finite) return status;
-  if (deferred != nullptr && std::exchange(*deferred, false)) {
+  if (deferral != nullptr && std::exchange(deferral->deferred, false)) {
     status = backend_->FinishSnapshot(*snapshot->buffers()->f32);
     if (!status.ok()) return status;
   }
@@ -169,14 +172,34 @@ absl::Status ShardCompute::WriteVersion(const std::vector<RoundRow>* rows,
   return status;
 }
 
-absl::Status ShardCompute::WriteNarrowedFirst(
+bool ShardCompute::FloatsOnDemand() const {
+  // Others than readers of float32 on the host have something to read, and the
+  // version before had none of these.
+  const bool others = store_->narrowed_dtype() != DType::kF32 ||
+                      store_->master_head() != nullptr;
+  const std::shared_ptr<const Snapshot> last = last_deferred_.lock();
+  return others && last != nullptr && !last->asked();
+}
+
+absl::Status ShardCompute::WriteFloatsLater(
     const std::vector<RoundRow>* rows, const StepPlan& step,
     const std::shared_ptr<Snapshot>& snapshot, int32_t* not_finite_slice) {
-  bool deferred = false;
+  Deferral deferral;
+  deferral.on_demand = FloatsOnDemand();
+  // Before the master is written.
+  const std::shared_ptr<const Snapshot> last = last_deferred_.lock();
+  if (last != nullptr) last->Lose();
   const absl::Status status =
       WriteVersion(rows, step, snapshot.get(),
-                   options_.background ? &deferred : nullptr, not_finite_slice);
-  if (deferred) finisher_.Add(snapshot);
+                   options_.background ? &deferral : nullptr, not_finite_slice);
+  last_deferred_.reset();
+  if (!deferral.deferred) return status;
+  if (deferral.on_demand) {
+    finisher_.AddWhenAsked(snapshot);
+  } else {
+    finisher_.Add(snapshot);
+  }
+  last_deferred_ = snapshot;
   return status;
 }
 
@@ -204,7 +227,7 @@ absl::Status ShardCompute::Combine(const std::vector<RoundRow>& rows,
 absl::Status ShardCompute::Step(const StepPlan& step,
                                 const std::shared_ptr<Snapshot>& snapshot,
                                 int32_t* not_finite_slice) {
-  return WriteNarrowedFirst(nullptr, step, snapshot, not_finite_slice);
+  return WriteFloatsLater(nullptr, step, snapshot, not_finite_slice);
 }
 
 absl::Status ShardCompute::LoadSeed(Snapshot* snapshot) {
