@@ -92,6 +92,44 @@ TEST(SnapshotTest, Float32ThatNeverComesIsAnErrorOfItsReadersAlone) {
   EXPECT_FALSE(snapshot->readable(DType::kF32));
 }
 
+TEST(SnapshotTest, Float32IsAskedForByItsFirstReader) {
+  SnapshotPool pool(Memories(1), DType::kBF16);
+  const std::shared_ptr<Snapshot> snapshot = pool.Acquire();
+  int asked = 0, heard = 0;
+  snapshot->DeferUntilAsked([&asked] { ++asked; });
+  const auto note = [&heard](const absl::Status& status) {
+    EXPECT_EQ(status, absl::OkStatus());
+    ++heard;
+  };
+  snapshot->WhenReadable(DType::kBF16, note);
+  EXPECT_EQ(asked, 0);
+  EXPECT_FALSE(snapshot->asked());
+  snapshot->WhenReadable(DType::kF32, note);
+  snapshot->WhenReadable(DType::kF32, note);
+  EXPECT_EQ(asked, 1);
+  EXPECT_TRUE(snapshot->asked());
+  EXPECT_EQ(heard, 1);
+  EXPECT_FALSE(snapshot->Lose());  // it is on its way
+  snapshot->FinishLost(absl::OutOfRangeError("gone"));
+  EXPECT_EQ(heard, 1);
+  snapshot->Finish(absl::OkStatus());
+  EXPECT_EQ(heard, 3);
+}
+
+TEST(SnapshotTest, Float32ThatIsLostKeepsReadersUntilTheNextVersion) {
+  SnapshotPool pool(Memories(1), DType::kBF16);
+  const std::shared_ptr<Snapshot> snapshot = pool.Acquire();
+  snapshot->DeferUntilAsked([] { ADD_FAILURE() << "asked"; });
+  EXPECT_TRUE(snapshot->Lose());
+  absl::Status status;
+  snapshot->WhenReadable(
+      DType::kF32, [&status](const absl::Status& said) { status = said; });
+  EXPECT_EQ(status, absl::OkStatus());
+  EXPECT_FALSE(snapshot->readable(DType::kF32));
+  snapshot->FinishLost(absl::OutOfRangeError("gone"));
+  EXPECT_EQ(status, absl::OutOfRangeError("gone"));
+}
+
 // Counts how many of its kind are alive.
 class CountedBuffer : public Buffer {
  public:

@@ -3,6 +3,7 @@
 #ifndef AGG_TESTS_SERVER_SHARD_DEFERRING_BACKEND_H_
 #define AGG_TESTS_SERVER_SHARD_DEFERRING_BACKEND_H_
 
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -30,9 +31,16 @@ class DeferralGate {
     return closed_;
   }
 
+  // Waits that have ended.
+  int64_t num_passed() const {
+    MutexLock lock(&mutex_);
+    return num_passed_;
+  }
+
   absl::Status Pass() {
     MutexLock lock(&mutex_);
     while (closed_) changed_.Wait(&mutex_);
+    ++num_passed_;
     if (num_failing_ == 0) return absl::OkStatus();
     --num_failing_;
     return absl::InternalError("no copy");
@@ -49,9 +57,11 @@ class DeferralGate {
   CondVar changed_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   int num_failing_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t num_passed_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// The CPU's results. Until FinishSnapshot what was deferred is full of NaNs.
+// The CPU's results. Until FinishSnapshot what was deferred is full of NaNs; of
+// what nobody has asked for, the next Update or Step leaves nothing else.
 class DeferringBackend : public GuardedBackend {
  public:
   // `gate` outlives it.
@@ -59,11 +69,13 @@ class DeferringBackend : public GuardedBackend {
       : DeferringBackend(gate, *MakeBackend("cpu", {1})) {}
 
   absl::Status Update(const UpdateRequest& request) override {
+    LoseUnasked();
     const absl::Status status = GuardedBackend::Update(request);
     if (status.ok()) Defer(request);
     return status;
   }
   absl::Status Step(const UpdateRequest& request) override {
+    LoseUnasked();
     const absl::Status status = GuardedBackend::Step(request);
     if (status.ok()) Defer(request);
     return status;
@@ -74,7 +86,9 @@ class DeferringBackend : public GuardedBackend {
     MutexLock lock(&mutex_);
     const auto found = deferred_.find(snapshot.host());
     if (found == deferred_.end()) return absl::OkStatus();
-    std::memcpy(snapshot.host(), found->second.data(), found->second.size());
+    const std::string& bytes = found->second.bytes;
+    if (bytes.empty()) return absl::FailedPreconditionError("written again");
+    std::memcpy(snapshot.host(), bytes.data(), bytes.size());
     deferred_.erase(found);
     return absl::OkStatus();
   }
@@ -84,22 +98,31 @@ class DeferringBackend : public GuardedBackend {
       : GuardedBackend(cpu.get()), cpu_(std::move(cpu)), gate_(gate) {}
 
   void Defer(const UpdateRequest& request) {
-    if (request.snapshot_deferred == nullptr ||
-        request.narrowed_snapshot == nullptr) {
-      return;
-    }
+    if (request.snapshot_deferred == nullptr) return;
     *request.snapshot_deferred = true;
     char* const host = request.snapshot->host();
     const auto num_bytes = static_cast<size_t>(request.snapshot->num_bytes());
     MutexLock lock(&mutex_);
-    deferred_[host] = std::string(host, num_bytes);
+    deferred_[host] = {std::string(host, num_bytes),
+                       request.snapshot_on_demand};
     std::memset(host, 0xff, num_bytes);
   }
+  void LoseUnasked() {
+    MutexLock lock(&mutex_);
+    for (auto& [host, snapshot] : deferred_) {
+      if (snapshot.on_demand) snapshot.bytes.clear();
+    }
+  }
+
+  struct Deferred {
+    std::string bytes;  // none: lost
+    bool on_demand = false;
+  };
 
   const std::unique_ptr<Backend> cpu_;
   DeferralGate* const gate_;
   Mutex mutex_;
-  std::map<const char*, std::string> deferred_ ABSL_GUARDED_BY(mutex_);
+  std::map<const char*, Deferred> deferred_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace agg

@@ -146,6 +146,43 @@ TEST_F(NarrowedFirstTest, WithoutACopyReadersOfFloat32AloneGetAnError) {
   EXPECT_TRUE(SameBits(Float32(&job, 2), Undisturbed(1, 2)));
 }
 
+// From the second version on: only the first one has no version before it.
+TEST_F(NarrowedFirstTest, Float32BytesAreCopiedForAReaderAlone) {
+  Job job(&gate_, Narrowed(Options(1)));
+  RunTo(&job, 5);
+  EXPECT_LE(gate_.num_passed(), 1);
+  EXPECT_TRUE(SameBits(Float32(&job, 5), Undisturbed(1, 5)));
+  EXPECT_EQ(gate_.num_passed(), 2);
+  EXPECT_TRUE(SameBits(Float32(&job, 5), Undisturbed(1, 5)));
+  EXPECT_EQ(gate_.num_passed(), 2);
+  // It may be one that reads each version: the next one is not waited for.
+  RunTo(&job, 6);
+  EXPECT_TRUE(SameBits(Float32(&job, 6), Undisturbed(1, 6)));
+  EXPECT_EQ(gate_.num_passed(), 3);
+}
+
+TEST_F(NarrowedFirstTest, Float32ThatNobodyWantedIsGoneWithTheNextVersion) {
+  Job job(&gate_, Narrowed(Options(1)));
+  RunTo(&job, 5);
+  const absl::Status status = Readable(Version(&job, 0, 4));
+  EXPECT_TRUE(absl::IsOutOfRange(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("version 4 is gone as float32; current version 5"));
+  EXPECT_TRUE(
+      SameBits(*job.cluster.Pull(4, DType::kBF16), Rounded(Undisturbed(1, 4))));
+  EXPECT_TRUE(SameBits(Float32(&job, 5), Undisturbed(1, 5)));
+}
+
+// Nobody reads anything else: the bytes are always on their way.
+TEST_F(NarrowedFirstTest, AJobOfFloat32HasItsBytes) {
+  ClusterOptions options = Narrowed(Options(1));
+  options.shard.pull_dtype = DType::kF32;
+  Job job(&gate_, options);
+  RunTo(&job, 5);
+  EXPECT_TRUE(SameBits(Float32(&job, 4), Undisturbed(1, 4)));
+  EXPECT_TRUE(SameBits(Float32(&job, 5), Undisturbed(1, 5)));
+}
+
 // Which slice it is, the float32 bytes say.
 TEST_F(NarrowedFirstTest, WhatIsNotFiniteIsFound) {
   RunningJob job(Narrowed(MakeClusterOptions(1, 1)), MakeManifest({{40}, {1}}),

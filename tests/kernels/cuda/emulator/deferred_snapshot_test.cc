@@ -1,5 +1,7 @@
 // The float32 snapshot comes behind the narrowed one, which is published first:
 // when each is there, what may be written meanwhile, and errors.
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -151,16 +153,56 @@ TEST_F(DeferredSnapshotTest, SaysWhetherParametersAreFinite) {
   EXPECT_FALSE(all_finite);
 }
 
-TEST_F(DeferredSnapshotTest, IsThereAtOnceWhereNobodyAsksOrNothingIsNarrowed) {
+TEST_F(DeferredSnapshotTest, IsThereAtOnceWhereNobodyAsks) {
   ASSERT_EQ(backend_->Update(Request(snapshot_.get())), absl::OkStatus());
   EXPECT_THAT(Values(*snapshot_), Each(-1.0f));
+}
+
+TEST_F(DeferredSnapshotTest, ComesLaterWithoutANarrowedOneToo) {
   bool deferred = false;
   UpdateRequest request = Request(snapshot_.get());
   request.narrowed_snapshot = nullptr;
   request.snapshot_deferred = &deferred;
   ASSERT_EQ(backend_->Update(request), absl::OkStatus());
-  EXPECT_FALSE(deferred);
-  EXPECT_THAT(Values(*snapshot_), Each(-2.0f));
+  EXPECT_TRUE(deferred);
+  EXPECT_THAT(Values(*snapshot_), Each(kStale));
+  StepWithoutSnapshot();
+  ASSERT_EQ(backend_->FinishSnapshot(*snapshot_), absl::OkStatus());
+  EXPECT_THAT(Values(*snapshot_), Each(-1.0f));
+}
+
+TEST_F(DeferredSnapshotTest, OnDemandIsCopiedWhenItIsAskedFor) {
+  for (const bool narrowed : {true, false}) {
+    bool deferred = false;
+    UpdateRequest request = Request(snapshot_.get());
+    if (!narrowed) request.narrowed_snapshot = nullptr;
+    request.snapshot_deferred = &deferred;
+    request.snapshot_on_demand = true;
+    const float expected = narrowed ? -1.0f : -2.0f;
+    ASSERT_EQ(backend_->Update(request), absl::OkStatus());
+    ASSERT_TRUE(deferred);
+    const std::vector<float> before = Values(*snapshot_);
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // all that was begun
+    EXPECT_EQ(Values(*snapshot_), before);
+    ASSERT_EQ(backend_->FinishSnapshot(*snapshot_), absl::OkStatus());
+    EXPECT_THAT(Values(*snapshot_), Each(expected));
+  }
+}
+
+TEST_F(DeferredSnapshotTest, OnDemandIsLostWhenTheMasterIsWritten) {
+  bool deferred = false;
+  UpdateRequest request = Request(snapshot_.get());
+  request.snapshot_deferred = &deferred;
+  request.snapshot_on_demand = true;
+  ASSERT_EQ(backend_->Update(request), absl::OkStatus());
+  StepWithoutSnapshot();
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status status = backend_->FinishSnapshot(*snapshot_);
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  }
+  // Its memory serves again.
+  ASSERT_TRUE(Update(snapshot_.get()));
+  ASSERT_EQ(backend_->FinishSnapshot(*snapshot_), absl::OkStatus());
 }
 
 // The master is overwritten by each of these while it is still to be copied.
