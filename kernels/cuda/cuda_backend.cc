@@ -72,15 +72,15 @@ absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
     cublas = cuda::CublasLibrary::Open(options.cublas_path);
   }
   absl::StatusOr<std::string> description =
-      cuda::DescribeDevice(*double_float, cublas);
+      cuda::DescribeDevice(*double_float, cublas, options.many_rows);
   if (!description.ok()) return description.status();
   absl::StatusOr<std::unique_ptr<cuda::CudaScratch>> scratch =
       cuda::CudaScratch::Make();
   if (!scratch.ok()) return scratch.status();
   (*scratch)->double_float = *double_float;
+  (*scratch)->many_rows = options.many_rows;
   if (cublas.ok()) (*scratch)->cublas = *std::move(cublas);
-  absl::StatusOr<std::unique_ptr<cuda::RowCopies>> copies =
-      cuda::RowCopies::Make();
+  auto copies = cuda::RowCopies::Make();
   if (!copies.ok()) return copies.status();
   return std::unique_ptr<Backend>(new CudaBackend(
       *std::move(description), *std::move(scratch), *std::move(copies)));
@@ -91,7 +91,7 @@ CudaBackend::~CudaBackend() { cudaDeviceSynchronize(); }
 
 absl::Status CudaBackend::PrepareForRows() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (copies_->num_rows() <= cuda::kManyRows) return absl::OkStatus();
+  if (copies_->num_rows() <= scratch_->many_rows) return absl::OkStatus();
   const absl::Status status = scratch_->PrepareManyRows();
   if (status.ok() || absl::IsResourceExhausted(status)) return status;
   // A cuBLAS that does not multiply is as good as none.
@@ -223,7 +223,7 @@ MemoryNeeds CudaBackend::memory_needs(int64_t num_rows) const {
   needs.scratch_bytes = cuda::CudaScratch::HostBytes();
   needs.on_device = true;
   needs.device_scratch_bytes =
-      cuda::CudaScratch::DeviceBytes(uses_cublas_ ? num_rows : 0);
+      scratch_->DeviceBytes(uses_cublas_ ? num_rows : 0);
   return needs;
 }
 

@@ -21,8 +21,10 @@ namespace agg {
 
 struct CudaOptions {
   GramArithmetic gram = GramArithmetic::kByDevice;
-  // Multiply more than 32 rows with cuBLAS if there is one (kDouble).
+  // Multiply many rows with cuBLAS if there is one (kDouble).
   bool use_cublas = true;
+  // More than these are many: 1 to 2895, as a tile has room for.
+  int64_t many_rows = cuda::kManyRows;
   // The library's file; empty looks for it (cublas_library.h).
   std::string cublas_path;
 };
@@ -35,7 +37,7 @@ struct CudaOptions {
 // nothing but errors (CUDA calls them sticky: only a new process helps).
 //
 // Memory: buffers as allocated (cuda_buffer.h), scratch when made
-// (cuda_scratch.h; the 33rd row buffer adds cuBLAS's), and 2 bytes per
+// (cuda_scratch.h; with many row buffers cuBLAS's, too), and 2 bytes per
 // parameter at the first Load with a narrowed snapshot. A round allocates
 // nothing. Thread-compatible, but RowLanded, Allocate, Adopt, memory_needs
 // and device_memory_use are thread-safe.

@@ -78,7 +78,8 @@ absl::StatusOr<bool> WantsDoubleFloat(GramArithmetic gram) {
 
 absl::StatusOr<std::string> DescribeDevice(
     bool double_float,
-    const absl::StatusOr<std::unique_ptr<CublasLibrary>>& cublas) {
+    const absl::StatusOr<std::unique_ptr<CublasLibrary>>& cublas,
+    int64_t many_rows) {
   cudaDeviceProp device;
   AGG_RETURN_IF_CUDA_ERROR(cudaGetDeviceProperties(&device, kDevice));
   int runtime = 0, driver = 0;
@@ -94,7 +95,7 @@ absl::StatusOr<std::string> DescribeDevice(
       device.name, device.major, device.minor, device.multiProcessorCount,
       static_cast<double>(device.totalGlobalMem) / (int64_t{1} << 30), *ratio,
       runtime / 1000, runtime % 1000 / 10, driver / 1000, driver % 1000 / 10,
-      double_float ? "pairs of floats" : "double", kManyRows,
+      double_float ? "pairs of floats" : "double", many_rows,
       cublas.ok() ? absl::StrCat("cuBLAS of ", (*cublas)->path())
                   : absl::StrCat("hand kernels, ", cublas.status().message()));
 }

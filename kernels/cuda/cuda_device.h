@@ -3,6 +3,7 @@
 #ifndef AGG_KERNELS_CUDA_CUDA_DEVICE_H_
 #define AGG_KERNELS_CUDA_CUDA_DEVICE_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -29,10 +30,12 @@ absl::Status OpenDevice();
 absl::StatusOr<bool> WantsDoubleFloat(GramArithmetic gram);
 
 // A line for the log: device, versions, and how Grams are computed. `cublas`:
-// the library, or why there is none. REQUIRES: OpenDevice was OK.
+// the library for more than `many_rows` rows, or why there is none.
+// REQUIRES: OpenDevice was OK.
 absl::StatusOr<std::string> DescribeDevice(
     bool double_float,
-    const absl::StatusOr<std::unique_ptr<CublasLibrary>>& cublas);
+    const absl::StatusOr<std::unique_ptr<CublasLibrary>>& cublas,
+    int64_t many_rows);
 
 }  // namespace agg::cuda
 

@@ -4,8 +4,10 @@
 //   cuda_kernels [--smoke]
 //
 // Medians of 7 launches timed by events, after one to warm up. GB/s of a
-// kernel count each array once (the copy: read and written bytes). Exits with
-// 0 and says so where there is no device. --smoke: small arrays.
+// kernel count each array once (the copy: read and written bytes). Where
+// cuBLAS takes less time than the hand kernels from is what kManyRows of
+// cuda_scratch.h should say. Exits with 0 and says so where there is no
+// device. --smoke: small arrays.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -150,8 +152,11 @@ class Bench {
     }
     dtype_ = dtype;
     num_elements_ = num_elements;
-    RunGram();
-    if (cublas_ != nullptr) RunCublas();
+    const double by_hand = RunGram();
+    if (cublas_ != nullptr) {
+      std::printf("P %3d cuBLAS: %.2f of the hand kernels' time\n", num_rows,
+                  RunCublas() / by_hand);
+    }
     if (num_rows <= 32) {
       for (const OptimizerKind kind :
            {OptimizerKind::kSgd, OptimizerKind::kAdamW, OptimizerKind::kLamb}) {
@@ -232,7 +237,8 @@ class Bench {
     return cuda::PlanWaves(ranges, max_chunks, max_chunks);
   }
 
-  void RunGram() {
+  // Returns the seconds of the one in double.
+  double RunGram() {
     const int64_t num_pairs =
         PackedGramSize(static_cast<int64_t>(rows_.size()));
     const cuda::Wave wave = Waves(1 << 30)[0];
@@ -253,19 +259,21 @@ class Bench {
     sum.num_slots = static_cast<int64_t>(wave.slot_ranges.size());
     sum.num_values = num_pairs;
     sum.sums = reinterpret_cast<double*>(sums.get());
+    double seconds[2];
     for (const bool double_float : {false, true}) {
       const auto launch =
           double_float ? &cuda::LaunchGramDoubleFloat : &cuda::LaunchGram;
-      const double seconds = Seconds(stream_.get(), [&] {
+      seconds[double_float] = Seconds(stream_.get(), [&] {
         Must(launch(gram, stream_.get()));
         Must(cuda::LaunchSums(sum, stream_.get()));
       });
       Print(double_float ? "gram double-float" : "gram", RowBytes(),
-            GramOperations(), seconds);
+            GramOperations(), seconds[double_float]);
     }
+    return seconds[0];
   }
 
-  void RunCublas() {
+  double RunCublas() {
     const auto num_rows = static_cast<int64_t>(rows_.size());
     const cuda::TileShape shape = cuda::PlanTile(num_rows, 64 * kMi);
     const auto sums = Must(cuda::AllocateDevice(PackedGramSize(num_rows) * 8));
@@ -296,6 +304,7 @@ class Bench {
       }
     });
     Print("gram cuBLAS", RowBytes(), GramOperations(), seconds);
+    return seconds;
   }
 
   void RunUpdate(OptimizerKind kind) {
@@ -374,7 +383,7 @@ int Main(int argc, char** argv) {
       "1 Ki elements of 4 rows, call to return: gram %.1f us, update %.1f us\n",
       overhead.gram * 1e6, overhead.update * 1e6);
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const int num_rows : {2, 4, 8, 16, 32, 64, 128}) {
+    for (const int num_rows : {2, 4, 8, 16, 32, 64, 128, 256, 512}) {
       bench.Run(dtype, num_rows);
     }
   }
