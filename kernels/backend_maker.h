@@ -16,7 +16,7 @@ namespace agg {
 // How a plain Gram accumulates; gram_kernel.h says what each is worth.
 enum class GramArithmetic : uint8_t {
   kByDevice,     // pairs of floats where fp64 runs at 1/32 of fp32 or less
-  kDouble,       // the fp64 tensor cores, cuBLAS for many rows
+  kDouble,       // fp64 units or tensor cores, cuBLAS for many rows
   kDoubleFloat,  // pairs of floats, whatever the number of rows
 };
 

@@ -78,16 +78,16 @@ absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
     cublas = cuda::CublasLibrary::Open(options.cublas_path);
   }
   auto node = cuda::NodeNear(options.device, options.sysfs);
-  absl::StatusOr<std::string> description =
-      cuda::DescribeDevice(options.device, *node, *double_float, cublas);
+  absl::StatusOr<std::string> description = cuda::DescribeDevice(
+      options.device, *node, *double_float, cublas, options.many_rows);
   if (!description.ok()) return description.status();
   absl::StatusOr<std::unique_ptr<cuda::CudaScratch>> scratch =
       cuda::CudaScratch::Make(*node);
   if (!scratch.ok()) return scratch.status();
   (*scratch)->double_float = *double_float;
+  (*scratch)->many_rows = options.many_rows;
   if (cublas.ok()) (*scratch)->cublas = *std::move(cublas);
-  absl::StatusOr<std::unique_ptr<cuda::RowCopies>> copies =
-      cuda::RowCopies::Make();
+  auto copies = cuda::RowCopies::Make();
   if (!copies.ok()) return copies.status();
   std::unique_ptr<const cuda::DeviceSharing> sharing =
       StartSharing(options, &*description);

@@ -30,7 +30,7 @@ namespace agg {
 // calls them sticky: only a new process helps).
 //
 // Memory: buffers as allocated (cuda_buffer.h), scratch when made
-// (cuda_scratch.h; the 33rd row buffer adds cuBLAS's), and 2 bytes per
+// (cuda_scratch.h; with many row buffers cuBLAS's, too), and 2 bytes per
 // parameter at the first Load with a narrowed snapshot. A round allocates
 // nothing. Thread-compatible, but RowLanded, AwaitRows, FinishSnapshot,
 // Allocate, Adopt, memory_needs and device_memory_use are thread-safe.

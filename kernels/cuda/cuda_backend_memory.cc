@@ -24,7 +24,7 @@ absl::Status DiagnoseAllocation(const absl::Status& status,
 
 absl::Status CudaBackend::PrepareForRows() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (copies_->num_rows() <= cuda::kManyRows) return absl::OkStatus();
+  if (copies_->num_rows() <= scratch_->many_rows) return absl::OkStatus();
   const absl::Status status = scratch_->PrepareManyRows();
   if (status.ok() || absl::IsResourceExhausted(status)) return status;
   // A cuBLAS that does not multiply is as good as none.
@@ -81,7 +81,7 @@ MemoryNeeds CudaBackend::memory_needs(int64_t num_rows) const {
   needs.scratch_bytes = cuda::CudaScratch::HostBytes();
   needs.on_device = true;
   needs.device_scratch_bytes =
-      cuda::CudaScratch::DeviceBytes(uses_cublas_ ? num_rows : 0);
+      scratch_->DeviceBytes(uses_cublas_ ? num_rows : 0);
   if (sharing_ != nullptr) needs.device_granularity = sharing_->granularity();
   return needs;
 }

@@ -99,7 +99,8 @@ absl::StatusOr<bool> WantsDoubleFloat(int device, GramArithmetic gram) {
 
 absl::StatusOr<std::string> DescribeDevice(
     int device, const NumaNode& node, bool double_float,
-    const absl::StatusOr<std::unique_ptr<CublasLibrary>>& cublas) {
+    const absl::StatusOr<std::unique_ptr<CublasLibrary>>& cublas,
+    int64_t many_rows) {
   cudaDeviceProp properties;
   AGG_RETURN_IF_CUDA_ERROR(cudaGetDeviceProperties(&properties, device));
   int runtime = 0, driver = 0;
@@ -117,7 +118,7 @@ absl::StatusOr<std::string> DescribeDevice(
       static_cast<double>(properties.totalGlobalMem) / (int64_t{1} << 30),
       *ratio, runtime / 1000, runtime % 1000 / 10, driver / 1000,
       driver % 1000 / 10, double_float ? "pairs of floats" : "double",
-      kManyRows,
+      many_rows,
       cublas.ok() ? absl::StrCat("cuBLAS of ", (*cublas)->path())
                   : absl::StrCat("hand kernels, ", cublas.status().message()),
       node.number() < 0 ? "any node"

@@ -3,6 +3,7 @@
 #ifndef AGG_KERNELS_CUDA_CUDA_DEVICE_H_
 #define AGG_KERNELS_CUDA_CUDA_DEVICE_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -39,11 +40,12 @@ std::unique_ptr<const NumaNode> NodeNear(int device, const std::string& sysfs);
 absl::StatusOr<bool> WantsDoubleFloat(int device, GramArithmetic gram);
 
 // A line for the log: device, versions, how Grams are computed and where host
-// memory is. `cublas`: the library, or why there is none. REQUIRES: OpenDevice
-// was OK.
+// memory is. `cublas`: the library for more than `many_rows` rows, or why there
+// is none. REQUIRES: OpenDevice was OK.
 absl::StatusOr<std::string> DescribeDevice(
     int device, const NumaNode& node, bool double_float,
-    const absl::StatusOr<std::unique_ptr<CublasLibrary>>& cublas);
+    const absl::StatusOr<std::unique_ptr<CublasLibrary>>& cublas,
+    int64_t many_rows);
 
 }  // namespace agg::cuda
 

@@ -25,9 +25,6 @@ namespace {
 constexpr int64_t kMaxWaveChunks = 65536;  // one GiB of elements per row
 constexpr int64_t kDoubleBytes = sizeof(double);
 
-// Elements from which cuBLAS's three launches per tile are worth it.
-constexpr int64_t kTileRangeElements = int64_t{64} << 10;
-
 class GramRun {
  public:
   GramRun(const GramRequest& request, CudaScratch* scratch)
@@ -64,11 +61,13 @@ class GramRun {
  private:
   bool IsInt8() const { return request_.dtype == DType::kI8; }
 
-  // Integers need no help of cuBLAS.
+  // Integers need no help of cuBLAS, and less than a tile is not worth its
+  // three launches.
   bool IsTiled(const ElementRange& range) const {
-    return !IsInt8() && num_rows_ > kManyRows && !request_.compensated &&
-           !scratch_.double_float && scratch_.prepared() &&
-           tile_.num_batches > 0 && range.num_elements >= kTileRangeElements;
+    return !IsInt8() && num_rows_ > scratch_.many_rows &&
+           !request_.compensated && !scratch_.double_float &&
+           scratch_.prepared() && tile_.num_batches > 0 &&
+           range.num_elements >= tile_.row_stride();
   }
 
   // The request's ranges; those that cuBLAS takes are empty.

@@ -49,10 +49,10 @@ absl::Status CudaScratch::StartCublas() {
   if (status.ok()) status = Take(AllocateDevice(kPartialBytes), &sums);
   if (status.ok()) status = cublas->Start(compute.get());
   if (!status.ok()) return status;
-  const TileShape shape = PlanTile(kManyRows + 1, kTileBytes);
+  const TileShape shape = PlanTile(many_rows + 1, kTileBytes);
   BatchedGram zeros;
   zeros.a = reinterpret_cast<const double*>(tile.get());
-  zeros.num_rows = kManyRows + 1;
+  zeros.num_rows = static_cast<int>(many_rows + 1);
   zeros.num_elements = kBatchElements;
   zeros.row_stride = static_cast<int>(shape.row_stride());
   zeros.num_batches = shape.num_batches;

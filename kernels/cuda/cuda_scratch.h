@@ -25,8 +25,12 @@ inline constexpr int64_t kPartialBytes = int64_t{32} << 20;
 // Bytes for the cuBLAS Gram's tile, and as many for its matrices.
 inline constexpr int64_t kTileBytes = int64_t{64} << 20;
 
-// More rows than this are many: cuBLAS multiplies them, where there is one.
-inline constexpr int64_t kManyRows = 32;
+// More rows than this are many: cuBLAS multiplies them, where there is one. A
+// prediction that nobody has measured (cuda_kernels does): by way of cuBLAS 4
+// bytes of a row become 28 (read, written as a double, read for both operands)
+// in a tile larger than the L2 cache, and both triangles are computed; the hand
+// kernels read a row once per panel of 32, and mostly in the cache.
+inline constexpr int64_t kManyRows = 256;
 
 struct CudaScratch {
   Stream compute;   // kernels
@@ -37,6 +41,8 @@ struct CudaScratch {
   std::vector<ArgsBlock> args;                // two, taking turns
   // Plain Grams by LaunchGramDoubleFloat, of any number of rows.
   bool double_float = false;
+  // Rows that are not many yet. Set before there are any.
+  int64_t many_rows = kManyRows;
   // What a wave of Gram may take of each of partial and the sums. Tests make it
   // smaller, to see several waves of small ranges.
   int64_t wave_bytes = kPartialBytes;
@@ -56,12 +62,12 @@ struct CudaScratch {
   // What it takes with that many row buffers (or none that cuBLAS serves),
   // besides what CUDA and cuBLAS take for themselves.
   static int64_t HostBytes() { return kPartialBytes + 2 * kArgsBytes; }
-  static int64_t DeviceBytes(int64_t num_rows) {
+  int64_t DeviceBytes(int64_t num_rows) const {
     return kPartialBytes +
-           (num_rows > kManyRows ? 2 * kTileBytes + kPartialBytes : 0);
+           (num_rows > many_rows ? 2 * kTileBytes + kPartialBytes : 0);
   }
 
-  // Called when there are more than kManyRows row buffers, before any round
+  // Called when there are more than many_rows row buffers, before any round
   // has so many; multiplies once, so that a library which cannot is found out
   // here, and loads its kernels. After an error nothing is prepared. Without
   // cuBLAS, or once prepared, there is nothing to do.

@@ -24,11 +24,12 @@ __device__ __forceinline__ void MultiplyTiles(double a, double b,
 }
 
 // Multiplies two 8x4 tiles with one 4x8 tile: c0 += A0 B and c1 += A1 B. One
-// instruction from sm_90 on, whose fp64 units are made for 16 rows.
+// instruction on sm_90, whose fp64 units are made for 16 rows. Later cards have
+// it, too, but do it as two of 8 rows.
 __device__ __forceinline__ void MultiplyTallTiles(double a0, double a1,
                                                   double b, double (&c0)[2],
                                                   double (&c1)[2]) {
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ == 900
   asm volatile(
       "mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 "
       "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
@@ -44,7 +45,7 @@ __device__ __forceinline__ void MultiplyTallTiles(double a0, double a1,
 // is wasted where that has 16 rows.
 __device__ __forceinline__ void MultiplyHalfTall(double a, double b,
                                                  double (&c)[2]) {
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ == 900
   double unused[2] = {};
   MultiplyTallTiles(a, a, b, c, unused);
 #else

@@ -26,6 +26,7 @@ BackendUnderTest Cuda(const std::string& name, GramArithmetic gram,
     CudaOptions options;
     options.gram = gram;
     options.use_cublas = use_cublas;
+    options.many_rows = 4;  // so that the suite's large ranges have more
     auto made = CudaBackend::Make(options);
     return made.ok() ? *std::move(made) : nullptr;
   };

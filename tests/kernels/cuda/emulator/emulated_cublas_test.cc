@@ -1,5 +1,5 @@
-// More than 32 rows through tiles and (a stand-in for) cuBLAS: the same Gram
-// matrices as the hand kernels'.
+// Many rows through tiles and (a stand-in for) cuBLAS: the same Gram matrices
+// as the hand kernels'.
 #include <cmath>
 #include <memory>
 #include <random>
@@ -25,10 +25,14 @@ const std::vector<ElementRange>& Ranges() {
   return *ranges;
 }
 
-std::unique_ptr<Backend> MakeCuda(bool use_cublas) {
+constexpr int64_t kManyRows = 32;
+
+std::unique_ptr<Backend> MakeCuda(bool use_cublas,
+                                  int64_t many_rows = kManyRows) {
   emulator::SetLazy(false);
   CudaOptions options;
   options.use_cublas = use_cublas;
+  options.many_rows = many_rows;
   options.cublas_path = "tests/kernels/cuda/emulator/libfake_cublas.so";
   auto made = CudaBackend::Make(options);
   EXPECT_TRUE(made.ok()) << made.status();
@@ -91,15 +95,33 @@ TEST(EmulatedCublasTest, OnlyRowsThatAreThereMakeItStart) {
   std::vector<std::unique_ptr<Buffer>> rows;
   for (int epoch = 0; epoch < 3; ++epoch) {
     rows.clear();
-    for (int r = 0; r < 32; ++r) {
+    for (int r = 0; r < kManyRows; ++r) {
       rows.push_back(*backend->Allocate(BufferUse::kRow, 64));
     }
-    EXPECT_EQ(backend->device_memory_use().used_bytes, before + 32 * 64);
+    EXPECT_EQ(backend->device_memory_use().used_bytes, before + kManyRows * 64);
   }
   rows.push_back(*backend->Allocate(BufferUse::kRow, 64));
-  EXPECT_EQ(backend->device_memory_use().used_bytes - before - 33 * 64,
-            backend->memory_needs(33).device_scratch_bytes -
-                backend->memory_needs(32).device_scratch_bytes);
+  EXPECT_EQ(
+      backend->device_memory_use().used_bytes - before - (kManyRows + 1) * 64,
+      backend->memory_needs(kManyRows + 1).device_scratch_bytes -
+          backend->memory_needs(kManyRows).device_scratch_bytes);
+}
+
+// Its memory is neither planned nor taken for rows that hand kernels multiply.
+TEST(EmulatedCublasTest, UnlessToldOnlyMoreThan256RowsAreMany) {
+  const std::unique_ptr<Backend> backend =
+      MakeCuda(true, CudaOptions().many_rows);
+  EXPECT_THAT(backend->description(),
+              testing::HasSubstr("more than 256 rows: cuBLAS"));
+  const int64_t of_few = backend->memory_needs(1).device_scratch_bytes;
+  EXPECT_EQ(backend->memory_needs(256).device_scratch_bytes, of_few);
+  EXPECT_GT(backend->memory_needs(257).device_scratch_bytes, of_few);
+  const int64_t before = backend->device_memory_use().used_bytes;
+  std::vector<std::unique_ptr<Buffer>> rows;
+  for (int r = 0; r < 256; ++r) {
+    rows.push_back(*backend->Allocate(BufferUse::kRow, 64));
+  }
+  EXPECT_EQ(backend->device_memory_use().used_bytes, before + 256 * 64);
 }
 
 }  // namespace

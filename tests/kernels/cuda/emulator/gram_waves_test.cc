@@ -55,6 +55,7 @@ class Device {
 
   void UseFakeCublas() {
     scratch_->cublas = *CublasLibrary::Open(kFakeCublas);
+    scratch_->many_rows = 32;
     EXPECT_TRUE(scratch_->PrepareManyRows().ok());
   }
 
