@@ -5,19 +5,20 @@
 
 namespace agg {
 
+RowReleaser::RowReleaser() : thread_([this] { Run(); }) {}
+
 RowReleaser::~RowReleaser() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
     changed_.NotifyAll();
   }
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
 }
 
 void RowReleaser::Release(std::shared_ptr<const Buffer> row) {
   MutexLock lock(&mutex_);
   rows_.push_back(std::move(row));
-  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
   changed_.NotifyAll();
 }
 

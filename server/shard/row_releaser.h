@@ -17,15 +17,14 @@ namespace agg {
 // Thread-safe.
 class RowReleaser {
  public:
-  RowReleaser() = default;
+  RowReleaser();  // starts the thread
   // When all that was released has ended.
   ~RowReleaser();
   RowReleaser(const RowReleaser&) = delete;
   RowReleaser& operator=(const RowReleaser&) = delete;
 
   // Lets go of the row, soon: unless somebody else holds it, it ends on the
-  // thread, which the first call starts. Waits for nothing, so that the caller
-  // may hold any lock.
+  // thread. Waits for nothing, so that the caller may hold any lock.
   void Release(std::shared_ptr<const Buffer> row);
 
   // Returns when what was released so far is let go. No lock may be held that
@@ -40,7 +39,7 @@ class RowReleaser {
   std::vector<std::shared_ptr<const Buffer>> rows_ ABSL_GUARDED_BY(mutex_);
   bool releasing_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // started under mutex_
+  std::thread thread_;
 };
 
 }  // namespace agg
