@@ -1,13 +1,13 @@
-// Pinned memory has one address for the host and for kernels, which read it over
-// the bus.
+// Pinned memory has one address for the host and for kernels, which read it
+// over the bus.
 #include "kernels/cuda/args_block.h"
 
 #include "kernels/cuda/cuda_status.h"
 
 namespace agg::cuda {
 
-absl::StatusOr<ArgsBlock> ArgsBlock::Make() {
-  absl::StatusOr<PinnedMemory> pinned = AllocatePinned(kArgsBytes);
+absl::StatusOr<ArgsBlock> ArgsBlock::Make(const NumaNode& node) {
+  absl::StatusOr<PinnedMemory> pinned = AllocatePinned(kArgsBytes, node);
   if (!pinned.ok()) return pinned.status();
   absl::StatusOr<Event> read = MakeEvent();
   if (!read.ok()) return read.status();

@@ -13,6 +13,7 @@
 #include "kernels/cuda/chunk_plan.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/kernel_args.h"
+#include "kernels/cuda/numa_node.h"
 #include "kernels/cuda/pinned_memory.h"
 
 namespace agg::cuda {
@@ -24,7 +25,7 @@ inline constexpr int64_t kArgsBytes = int64_t{4} << 20;
 // once. Use: Begin, Append.., launches.
 class ArgsBlock {
  public:
-  static absl::StatusOr<ArgsBlock> Make();
+  static absl::StatusOr<ArgsBlock> Make(const NumaNode& node);
 
   // Starts anew: waits for the last MarkRead. REQUIRES: launches that read
   // pinned memory are done, or before that MarkRead.

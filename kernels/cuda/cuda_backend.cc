@@ -89,11 +89,12 @@ absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
   if (options.use_cublas && !*double_float) {
     cublas = cuda::CublasLibrary::Open(options.cublas_path);
   }
+  auto node = cuda::NodeNear(options.device, options.sysfs);
   absl::StatusOr<std::string> description =
-      cuda::DescribeDevice(options.device, *double_float, cublas);
+      cuda::DescribeDevice(options.device, *node, *double_float, cublas);
   if (!description.ok()) return description.status();
   absl::StatusOr<std::unique_ptr<cuda::CudaScratch>> scratch =
-      cuda::CudaScratch::Make();
+      cuda::CudaScratch::Make(*node);
   if (!scratch.ok()) return scratch.status();
   (*scratch)->double_float = *double_float;
   if (cublas.ok()) (*scratch)->cublas = *std::move(cublas);
@@ -103,8 +104,8 @@ absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
   std::unique_ptr<const cuda::DeviceSharing> sharing =
       StartSharing(options, &*description);
   return std::unique_ptr<Backend>(new CudaBackend(
-      options.device, *std::move(description), std::move(sharing),
-      *std::move(scratch), *std::move(copies)));
+      options.device, std::move(node), *std::move(description),
+      std::move(sharing), *std::move(scratch), *std::move(copies)));
 }
 
 // Scratch that is destroyed must not be in use.

@@ -16,17 +16,18 @@
 #include "kernels/cuda/cuda_options.h"
 #include "kernels/cuda/cuda_scratch.h"
 #include "kernels/cuda/device_side.h"
+#include "kernels/cuda/numa_node.h"
 #include "kernels/cuda/row_copies.h"
 
 namespace agg {
 
 // Backend on one of the visible devices (CUDA_VISIBLE_DEVICES), of compute
-// capability 8.0 or higher. Each call makes it the calling thread's device, and
-// leaves it so. Results have the same bits from run to run on one
-// kind of device; those of Update are the CPU backend's. Requests that do not
-// fit together get INVALID_ARGUMENT; a failing CUDA call INTERNAL with its
-// name, code and place; UNAVAILABLE, with the same, once the device answers
-// nothing but errors (CUDA calls them sticky: only a new process helps).
+// capability 8.0 or higher, which each call makes the calling thread's device.
+// Results have the same bits from run to run on one kind of device; those of
+// Update are the CPU backend's. Requests that do not fit together get
+// INVALID_ARGUMENT; a failing CUDA call INTERNAL with its name, code and place;
+// UNAVAILABLE, with the same, once the device answers nothing but errors (CUDA
+// calls them sticky: only a new process helps).
 //
 // Memory: buffers as allocated (cuda_buffer.h), scratch when made
 // (cuda_scratch.h; the 33rd row buffer adds cuBLAS's), and 2 bytes per
@@ -37,8 +38,8 @@ class CudaBackend : public Backend {
  public:
   // UNAVAILABLE "no CUDA device: .." where there is none (or no driver), or
   // one that is too old; INVALID_ARGUMENT where there are only others. The
-  // first, and INTERNAL for kernels that it cannot load,
-  // names the versions of runtime and driver, and the driver that is needed.
+  // first, and INTERNAL for kernels that it cannot load, names the versions of
+  // runtime and driver, and the driver that is needed.
   static absl::StatusOr<std::unique_ptr<Backend>> Make(
       const CudaOptions& options);
   ~CudaBackend() override;
@@ -70,20 +71,19 @@ class CudaBackend : public Backend {
                      absl::Span<RangeNorms> norms) override;
 
  private:
-  CudaBackend(int device, std::string description,
+  CudaBackend(int device, std::unique_ptr<const cuda::NumaNode> node,
+              std::string description,
               std::unique_ptr<const cuda::DeviceSharing> sharing,
               std::unique_ptr<cuda::CudaScratch> scratch,
               std::unique_ptr<cuda::RowCopies> copies)
       : device_(device),
+        node_(std::move(node)),
         description_(std::move(description)),
         sharing_(std::move(sharing)),
         scratch_(std::move(scratch)),
         copies_(std::move(copies)),
         uses_cublas_(scratch_->cublas != nullptr) {}
 
-  // What a failed Allocate or Adopt means. It has given the device nothing to
-  // do that goes on, so the device is asked, and a round's work not waited for.
-  absl::Status DiagnoseAllocation(const absl::Status& status);
   // What Allocate and Adopt have made, when it can be used.
   absl::StatusOr<std::unique_ptr<Buffer>> Prepared(
       BufferUse use, absl::StatusOr<std::unique_ptr<cuda::CudaBuffer>> buffer);
@@ -106,6 +106,7 @@ class CudaBackend : public Backend {
   absl::StatusOr<uint16_t*> NarrowedMirror(const Buffer* narrowed_snapshot);
 
   const int device_;
+  const std::unique_ptr<const cuda::NumaNode> node_;
   const std::string description_;
   const std::unique_ptr<const cuda::DeviceSharing> sharing_;  // or null
   const std::unique_ptr<cuda::CudaScratch> scratch_;

@@ -8,6 +8,19 @@
 #include "kernels/cuda/cuda_status.h"
 
 namespace agg {
+namespace {
+
+// What a failed Allocate or Adopt means. It has given the device nothing to do
+// that goes on, so the device is asked, by one of its streams, and what a round
+// has given it is not waited for.
+absl::Status DiagnoseAllocation(const absl::Status& status,
+                                cudaStream_t stream) {
+  if (!cuda::MayBeLost(status)) return status;
+  const cudaError_t error = cudaStreamQuery(stream);
+  return cuda::LostIf(error == cudaErrorNotReady ? cudaSuccess : error, status);
+}
+
+}  // namespace
 
 absl::Status CudaBackend::PrepareForRows() {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -22,18 +35,14 @@ absl::Status CudaBackend::PrepareForRows() {
   return absl::OkStatus();
 }
 
-absl::Status CudaBackend::DiagnoseAllocation(const absl::Status& status) {
-  if (!cuda::MayBeLost(status)) return status;
-  const cudaError_t error = cudaStreamQuery(scratch_->compute.get());
-  return cuda::LostIf(error == cudaErrorNotReady ? cudaSuccess : error, status);
-}
-
 absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Prepared(
     BufferUse use, absl::StatusOr<std::unique_ptr<cuda::CudaBuffer>> buffer) {
-  if (!buffer.ok()) return DiagnoseAllocation(buffer.status());
+  if (!buffer.ok())
+    return DiagnoseAllocation(buffer.status(), scratch_->compute.get());
   if (use == BufferUse::kRow) {
     const absl::Status status = PrepareForRows();
-    if (!status.ok()) return DiagnoseAllocation(status);
+    if (!status.ok())
+      return DiagnoseAllocation(status, scratch_->compute.get());
   }
   return std::unique_ptr<Buffer>(*std::move(buffer));
 }
@@ -41,19 +50,19 @@ absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Prepared(
 absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Allocate(
     BufferUse use, int64_t num_bytes) {
   const absl::Status bound = cuda::BindThread(device_);
-  if (!bound.ok()) return DiagnoseAllocation(bound);
+  if (!bound.ok()) return DiagnoseAllocation(bound, scratch_->compute.get());
   return Prepared(use, cuda::CudaBuffer::Allocate(use, num_bytes, copies_.get(),
-                                                  sharing_.get()));
+                                                  *node_, sharing_.get()));
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Adopt(
     BufferUse use, char* host, int64_t num_bytes, absl::Status* registered) {
   const absl::Status bound = cuda::BindThread(device_);
-  if (!bound.ok()) return DiagnoseAllocation(bound);
-  auto buffer =
-      Prepared(use, cuda::CudaBuffer::Adopt(use, host, num_bytes, copies_.get(),
-                                            sharing_.get(), registered));
-  *registered = DiagnoseAllocation(*registered);
+  if (!bound.ok()) return DiagnoseAllocation(bound, scratch_->compute.get());
+  auto buffer = Prepared(
+      use, cuda::CudaBuffer::Adopt(use, host, num_bytes, copies_.get(), *node_,
+                                   sharing_.get(), registered));
+  *registered = DiagnoseAllocation(*registered, scratch_->compute.get());
   if (absl::IsUnavailable(*registered)) return *registered;
   return buffer;
 }
@@ -64,7 +73,7 @@ absl::Status CudaBackend::AwaitRows() {
   absl::Status status = copies_->Await();
   // What failed has been copied again: whether that failed, too, counts.
   if (!status.ok()) status = copies_->Await();
-  return DiagnoseAllocation(status);
+  return DiagnoseAllocation(status, scratch_->compute.get());
 }
 
 MemoryNeeds CudaBackend::memory_needs(int64_t num_rows) const {

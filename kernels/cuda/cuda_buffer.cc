@@ -10,11 +10,11 @@
 namespace agg::cuda {
 
 absl::StatusOr<std::unique_ptr<CudaBuffer>> CudaBuffer::Allocate(
-    BufferUse use, int64_t num_bytes, RowCopies* copies,
+    BufferUse use, int64_t num_bytes, RowCopies* copies, const NumaNode& node,
     const DeviceSharing* sharing) {
   std::unique_ptr<CudaBuffer> buffer(new CudaBuffer(num_bytes, copies));
   if (use != BufferUse::kState) {
-    absl::StatusOr<PinnedMemory> host = AllocatePinned(num_bytes);
+    absl::StatusOr<PinnedMemory> host = AllocatePinned(num_bytes, node);
     if (!host.ok()) return host.status();
     buffer->pinned_ = *std::move(host);
     buffer->host_ = buffer->pinned_.get();
@@ -26,13 +26,15 @@ absl::StatusOr<std::unique_ptr<CudaBuffer>> CudaBuffer::Allocate(
 
 absl::StatusOr<std::unique_ptr<CudaBuffer>> CudaBuffer::Adopt(
     BufferUse use, char* host, int64_t num_bytes, RowCopies* copies,
-    const DeviceSharing* sharing, absl::Status* registered) {
+    const NumaNode& node, const DeviceSharing* sharing,
+    absl::Status* registered) {
   if (use == BufferUse::kState || num_bytes < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot adopt ", num_bytes, " bytes",
                      use == BufferUse::kState ? " of state" : ""));
   }
   std::unique_ptr<CudaBuffer> buffer(new CudaBuffer(num_bytes, copies));
+  node.Prefer(host, num_bytes);
   absl::StatusOr<RegisteredMemory> memory = RegisterHost(host, num_bytes);
   *registered = memory.status();
   if (memory.ok()) buffer->registered_ = *std::move(memory);

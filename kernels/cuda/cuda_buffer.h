@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/device_side.h"
+#include "kernels/cuda/numa_node.h"
 #include "kernels/cuda/pinned_memory.h"
 #include "kernels/cuda/row_copies.h"
 
@@ -20,17 +21,18 @@ namespace agg::cuda {
 class CudaBuffer : public Buffer {
  public:
   // On the calling thread's device; the thread that ends it has that one
-  // afterwards. `copies` outlives the buffer; `sharing`, if any, is of that
-  // device. INVALID_ARGUMENT for a negative size, RESOURCE_EXHAUSTED with the
-  // sizes.
+  // afterwards. Its host memory, as far as it is untouched, comes from the
+  // node. `copies` outlives the buffer; `sharing`, if any, is of that device.
+  // INVALID_ARGUMENT for a negative size, RESOURCE_EXHAUSTED with the sizes.
   static absl::StatusOr<std::unique_ptr<CudaBuffer>> Allocate(
-      BufferUse use, int64_t num_bytes, RowCopies* copies,
+      BufferUse use, int64_t num_bytes, RowCopies* copies, const NumaNode& node,
       const DeviceSharing* sharing = nullptr);
   // Of the caller's `host` memory, as Backend::Adopt. Besides, INVALID_ARGUMENT
   // for kState.
   static absl::StatusOr<std::unique_ptr<CudaBuffer>> Adopt(
       BufferUse use, char* host, int64_t num_bytes, RowCopies* copies,
-      const DeviceSharing* sharing, absl::Status* registered);
+      const NumaNode& node, const DeviceSharing* sharing,
+      absl::Status* registered);
   ~CudaBuffer() override;
   CudaBuffer(const CudaBuffer&) = delete;
   CudaBuffer& operator=(const CudaBuffer&) = delete;

@@ -77,6 +77,16 @@ absl::Status BindThread(int device) {
   return absl::OkStatus();
 }
 
+std::unique_ptr<const NumaNode> NodeNear(int device, const std::string& sysfs) {
+  char pci_bus_id[32];
+  if (cudaDeviceGetPCIBusId(pci_bus_id, sizeof(pci_bus_id), device) !=
+      cudaSuccess) {
+    cudaGetLastError();
+    return std::make_unique<NumaNode>();
+  }
+  return NumaNode::OfDevice(pci_bus_id, sysfs);
+}
+
 absl::StatusOr<bool> WantsDoubleFloat(int device, GramArithmetic gram) {
   if (gram != GramArithmetic::kByDevice) {
     return gram == GramArithmetic::kDoubleFloat;
@@ -88,7 +98,7 @@ absl::StatusOr<bool> WantsDoubleFloat(int device, GramArithmetic gram) {
 }
 
 absl::StatusOr<std::string> DescribeDevice(
-    int device, bool double_float,
+    int device, const NumaNode& node, bool double_float,
     const absl::StatusOr<std::unique_ptr<CublasLibrary>>& cublas) {
   cudaDeviceProp properties;
   AGG_RETURN_IF_CUDA_ERROR(cudaGetDeviceProperties(&properties, device));
@@ -100,9 +110,8 @@ absl::StatusOr<std::string> DescribeDevice(
   if (!ratio.ok()) return ratio.status();
   return absl::StrFormat(
       "cuda, device %d, %s (compute %d.%d, %d multiprocessors, %.1f GiB, "
-      "fp32:fp64 "
-      "%d:1), CUDA %d.%d with a driver for %d.%d; Gram in %s; more than %d "
-      "rows: %s",
+      "fp32:fp64 %d:1), CUDA %d.%d with a driver for %d.%d; Gram in %s; more "
+      "than %d rows: %s; host memory on %s",
       device, properties.name, properties.major, properties.minor,
       properties.multiProcessorCount,
       static_cast<double>(properties.totalGlobalMem) / (int64_t{1} << 30),
@@ -110,7 +119,9 @@ absl::StatusOr<std::string> DescribeDevice(
       driver % 1000 / 10, double_float ? "pairs of floats" : "double",
       kManyRows,
       cublas.ok() ? absl::StrCat("cuBLAS of ", (*cublas)->path())
-                  : absl::StrCat("hand kernels, ", cublas.status().message()));
+                  : absl::StrCat("hand kernels, ", cublas.status().message()),
+      node.number() < 0 ? "any node"
+                        : absl::StrCat("NUMA node ", node.number()));
 }
 
 }  // namespace agg::cuda

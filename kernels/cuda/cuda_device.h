@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend_maker.h"
 #include "kernels/cuda/cublas_library.h"
+#include "kernels/cuda/numa_node.h"
 
 namespace agg::cuda {
 
@@ -30,14 +31,18 @@ absl::Status OpenDevice(int device);
 // Thread-safe. REQUIRES: OpenDevice was OK.
 absl::Status BindThread(int device);
 
+// Host memory near the device; `sysfs` as in numa_node.h.
+std::unique_ptr<const NumaNode> NodeNear(int device, const std::string& sysfs);
+
 // Whether a plain Gram is accumulated in pairs of floats.
 // REQUIRES: OpenDevice was OK.
 absl::StatusOr<bool> WantsDoubleFloat(int device, GramArithmetic gram);
 
-// A line for the log: device, versions, and how Grams are computed. `cublas`:
-// the library, or why there is none. REQUIRES: OpenDevice was OK.
+// A line for the log: device, versions, how Grams are computed and where host
+// memory is. `cublas`: the library, or why there is none. REQUIRES: OpenDevice
+// was OK.
 absl::StatusOr<std::string> DescribeDevice(
-    int device, bool double_float,
+    int device, const NumaNode& node, bool double_float,
     const absl::StatusOr<std::unique_ptr<CublasLibrary>>& cublas);
 
 }  // namespace agg::cuda

@@ -13,7 +13,9 @@ struct CudaOptions {
   GramArithmetic gram = GramArithmetic::kByDevice;
   // Multiply more than 32 rows with cuBLAS if there is one (kDouble).
   bool use_cublas = true;
-  // The library's file; empty looks for it (cublas_library.h).
+  // Where the system tells what is near the device.
+  std::string sysfs = "/sys";
+  // cuBLAS's file; empty looks for it (cublas_library.h).
   std::string cublas_path;
   // Make kRow and kState buffers such that other processes can map their device
   // side, where the driver can do that; the description says if it cannot.

@@ -20,7 +20,8 @@ absl::Status Take(absl::StatusOr<T> made, T* to) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CudaScratch>> CudaScratch::Make() {
+absl::StatusOr<std::unique_ptr<CudaScratch>> CudaScratch::Make(
+    const NumaNode& node) {
   auto scratch = std::make_unique<CudaScratch>();
   absl::Status status = Take(MakeStream(), &scratch->compute);
   if (status.ok()) status = Take(MakeStream(), &scratch->download);
@@ -29,10 +30,10 @@ absl::StatusOr<std::unique_ptr<CudaScratch>> CudaScratch::Make() {
     status = Take(AllocateDevice(kPartialBytes), &scratch->partial);
   }
   if (status.ok()) {
-    status = Take(AllocatePinned(kPartialBytes), &scratch->host_sums);
+    status = Take(AllocatePinned(kPartialBytes, node), &scratch->host_sums);
   }
   for (int i = 0; i < 2 && status.ok(); ++i) {
-    absl::StatusOr<ArgsBlock> args = ArgsBlock::Make();
+    absl::StatusOr<ArgsBlock> args = ArgsBlock::Make(node);
     if (args.ok()) scratch->args.push_back(*std::move(args));
     status = args.status();
   }

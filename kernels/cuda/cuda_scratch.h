@@ -12,6 +12,7 @@
 #include "kernels/cuda/args_block.h"
 #include "kernels/cuda/cublas_library.h"
 #include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/numa_node.h"
 #include "kernels/cuda/pinned_memory.h"
 
 namespace agg::cuda {
@@ -45,7 +46,9 @@ struct CudaScratch {
   DeviceMemory matrices;                  // kTileBytes
   DeviceMemory sums;                      // kPartialBytes
 
-  static absl::StatusOr<std::unique_ptr<CudaScratch>> Make();
+  // Its host memory is on the node.
+  static absl::StatusOr<std::unique_ptr<CudaScratch>> Make(
+      const NumaNode& node);
 
   // What it takes with that many row buffers (or none that cuBLAS serves),
   // besides what CUDA and cuBLAS take for themselves.

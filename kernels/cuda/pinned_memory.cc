@@ -54,10 +54,11 @@ char* Map(int64_t num_bytes) {
 }
 
 // Null if it cannot be mapped or registered.
-PinnedMemory MapPinned(int64_t num_bytes) {
+PinnedMemory MapPinned(int64_t num_bytes, const NumaNode& node) {
   if (!ServesKernels()) return nullptr;
   char* const memory = Map(num_bytes);
   if (memory == nullptr) return nullptr;
+  node.Prefer(memory, num_bytes);
   absl::StatusOr<RegisteredMemory> registered = RegisterHost(memory, num_bytes);
   if (!registered.ok()) {
     munmap(memory, static_cast<size_t>(num_bytes));
@@ -111,13 +112,14 @@ void FreePinned::operator()(char* memory) const {
   munmap(memory, static_cast<size_t>(num_bytes));
 }
 
-absl::StatusOr<PinnedMemory> AllocatePinned(int64_t num_bytes) {
+absl::StatusOr<PinnedMemory> AllocatePinned(int64_t num_bytes,
+                                            const NumaNode& node) {
   if (num_bytes < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot allocate ", num_bytes, " bytes"));
   }
   num_bytes = std::max<int64_t>(num_bytes, 1);
-  PinnedMemory memory = MapPinned(num_bytes);
+  PinnedMemory memory = MapPinned(num_bytes, node);
   if (memory != nullptr) return memory;
   return HostAlloc(num_bytes);
 }

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/cuda/copy_coalescer.h"
+#include "kernels/cuda/numa_node.h"
 
 namespace agg::cuda {
 
@@ -32,11 +33,12 @@ struct FreePinned {
 using RegisteredMemory = std::unique_ptr<char, UnregisterHost>;
 using PinnedMemory = std::unique_ptr<char, FreePinned>;
 
-// Zero-filled, page-aligned; kernels may read and write it at its own address.
-// Zero bytes are legal. Where memory that is registered does not serve, it is
-// cudaHostAlloc's, in one piece. INVALID_ARGUMENT for a negative size,
-// RESOURCE_EXHAUSTED with the size.
-absl::StatusOr<PinnedMemory> AllocatePinned(int64_t num_bytes);
+// Zero-filled, page-aligned, on the node if it can be; kernels may read and
+// write it at its own address. Zero bytes are legal. Where memory that is
+// registered does not serve, it is cudaHostAlloc's, in one piece.
+// INVALID_ARGUMENT for a negative size, RESOURCE_EXHAUSTED with the size.
+absl::StatusOr<PinnedMemory> AllocatePinned(int64_t num_bytes,
+                                            const NumaNode& node);
 
 // Pins memory of the caller until the result ends, which the memory outlives.
 // After an error nothing of it is pinned. RESOURCE_EXHAUSTED: the system pins

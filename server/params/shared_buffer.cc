@@ -57,27 +57,26 @@ void Region::BeginGeneration() {
 }
 
 absl::StatusOr<std::unique_ptr<SharedBuffer>> SharedBuffer::Allocate(
-    BufferUse use, int64_t num_bytes, bool populate) {
+    BufferUse use, int64_t num_bytes) {
   absl::StatusOr<std::unique_ptr<SharedMemory>> memory = SharedMemory::Create(
       Region::MappedBytes(num_bytes), use == BufferUse::kRow
                                           ? SharedMemory::Others::kWrite
                                           : SharedMemory::Others::kRead);
   if (!memory.ok()) return memory.status();
-  if (populate) {
-    const absl::Status status = (*memory)->Populate();
-    if (!status.ok()) return status;
-  }
   return absl::WrapUnique(new SharedBuffer(
       std::make_shared<Region>(*std::move(memory), num_bytes)));
 }
 
-absl::Status SharedBuffer::AdoptBy(Backend* backend, BufferUse use) {
+absl::Status SharedBuffer::AdoptBy(Backend* backend, BufferUse use,
+                                   absl::Status* populated) {
   absl::Status registered;
   absl::StatusOr<std::unique_ptr<Buffer>> adopted =
       backend->Adopt(use, host(), num_bytes(), &registered);
   if (!adopted.ok()) return adopted.status();
   adopted_ = *std::move(adopted);
-  if (!registered.ok()) {
+  if (populated != nullptr) *populated = region_->Populate();
+  const bool stays = populated == nullptr || populated->ok();
+  if (stays && !registered.ok()) {
     ++num_staged[use == BufferUse::kRow ? 0 : 1];
     LogWarning(registered.message(), "; ", num_bytes(),
                " bytes of shared memory go to and from the device by way of "
@@ -96,14 +95,16 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocateHost(Backend* backend,
                                                      int64_t num_bytes,
                                                      bool shared) {
   if (shared) {
-    auto buffer = SharedBuffer::Allocate(use, num_bytes, /*populate=*/true);
+    auto buffer = SharedBuffer::Allocate(use, num_bytes);
+    absl::Status populated = buffer.status();
     if (buffer.ok()) {
-      const absl::Status status = (*buffer)->AdoptBy(backend, use);
+      const absl::Status status = (*buffer)->AdoptBy(backend, use, &populated);
       if (!status.ok()) return status;
-      return {*std::move(buffer)};
+      if (populated.ok()) return {*std::move(buffer)};
+      buffer = populated;  // its memory is free before other is taken
     }
-    CountFallback(use, buffer.status());
-    LogWarning(buffer.status().message(), "; ", num_bytes,
+    CountFallback(use, populated);
+    LogWarning(populated.message(), "; ", num_bytes,
                " bytes are private instead, and workers of this host use "
                "sockets for them");
   }

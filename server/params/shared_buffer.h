@@ -41,6 +41,8 @@ class Region {
   // SharedMemory::EmptyAtEnd, when its last owner lets go. REQUIRES: of a row.
   void EmptyAtEnd() { memory_->EmptyAtEnd(); }
 
+  absl::Status Populate() { return memory_->Populate(); }
+
  private:
   const uint32_t number_;
   const int64_t num_bytes_;
@@ -50,14 +52,17 @@ class Region {
 class SharedBuffer : public Buffer {
  public:
   // BufferUse::kRow: others may write it. Else they may only read it. As
-  // SharedMemory::Create; `populate`: and SharedMemory::Populate.
+  // SharedMemory::Create.
   static absl::StatusOr<std::unique_ptr<SharedBuffer>> Allocate(
-      BufferUse use, int64_t num_bytes, bool populate);
+      BufferUse use, int64_t num_bytes);
   // Makes it a buffer of `backend`, which outlives it: a device gets its part,
   // and copies without staging memory, or else with it, with a line in the log,
-  // and counted. Errors as Backend::Adopt. REQUIRES: called once, with the use
-  // that it was allocated for.
-  absl::Status AdoptBy(Backend* backend, BufferUse use);
+  // and counted. `populated`, if it is not null: then takes all of the memory,
+  // with SharedMemory::Populate's answer; a backend wants to choose where pages
+  // are before anybody touches them. Errors as Backend::Adopt. REQUIRES: called
+  // once, with the use that it was allocated for.
+  absl::Status AdoptBy(Backend* backend, BufferUse use,
+                       absl::Status* populated = nullptr);
 
   // The region of a SharedBuffer; null for another buffer, and for null.
   static std::shared_ptr<Region> RegionOf(const Buffer* buffer);

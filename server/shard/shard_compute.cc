@@ -168,8 +168,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> ShardCompute::AllocateRow(
 
 std::unique_ptr<Buffer> ShardCompute::AllocateSuccessor() const {
   if (!options_.shared_memory) return nullptr;
-  auto buffer = SharedBuffer::Allocate(BufferUse::kRow, rows_->row_bytes(),
-                                       /*populate=*/false);
+  auto buffer = SharedBuffer::Allocate(BufferUse::kRow, rows_->row_bytes());
   if (!buffer.ok() || !(*buffer)->AdoptBy(backend_, BufferUse::kRow).ok()) {
     return nullptr;
   }

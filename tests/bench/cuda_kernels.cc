@@ -25,6 +25,7 @@
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/gram_kernel.h"
 #include "kernels/cuda/gram_tile.h"
+#include "kernels/cuda/numa_node.h"
 #include "kernels/cuda/pinned_memory.h"
 #include "kernels/cuda/tile_shape.h"
 #include "kernels/cuda/update_kernel.h"
@@ -98,7 +99,7 @@ class Bench {
   explicit Bench(bool smoke)
       : total_bytes_(smoke ? 16 * kMi : MeasuredBytes()),
         stream_(Must(cuda::MakeStream())),
-        args_(Must(cuda::ArgsBlock::Make())) {
+        args_(Must(cuda::ArgsBlock::Make(cuda::NumaNode()))) {
     auto cublas = cuda::CublasLibrary::Open("");
     if (cublas.ok()) {
       cublas_ = *std::move(cublas);
@@ -164,7 +165,7 @@ class Bench {
  private:
   void MeasureBus(char* device, char* other) {
     const int64_t num_bytes = std::min(total_bytes_ / 4, 1024 * kMi);
-    const auto host = Must(cuda::AllocatePinned(num_bytes));
+    const auto host = Must(cuda::AllocatePinned(num_bytes, cuda::NumaNode()));
     const double up = Seconds(stream_.get(), [&] {
       Must(
           cuda::CopyToDevice(host.get(), other, {0, num_bytes}, stream_.get()));

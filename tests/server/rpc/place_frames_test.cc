@@ -33,8 +33,7 @@ class PlaceFramesTest : public testing::Test {
         *MakeShardLayout(manifest, /*num_shards=*/1, /*ordinal=*/0));
     buffers_.f32 = *SharedBuffer::Allocate(
         BufferUse::kSnapshot,
-        version_.layout->num_elements * static_cast<int64_t>(sizeof(float)),
-        /*populate=*/false);
+        version_.layout->num_elements * static_cast<int64_t>(sizeof(float)));
     version_.epoch = 3;
     version_.version = 9;
     version_.snapshot = std::make_shared<Snapshot>(&buffers_, DType::kF32);

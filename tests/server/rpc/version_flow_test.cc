@@ -125,8 +125,7 @@ TEST_F(VersionFlowTest, WhatIsOnItsWayIsSentAsFarAsItIs) {
 }
 
 TEST_F(VersionFlowTest, InSharedMemoryItSaysWhereTheVersionIs) {
-  SetBuffer(*SharedBuffer::Allocate(BufferUse::kSnapshot, bytes(),
-                                    /*populate=*/false));
+  SetBuffer(*SharedBuffer::Allocate(BufferUse::kSnapshot, bytes()));
   const auto flow = Flow(FrameForm::kPlace);
   EXPECT_TRUE(flow->in_place());
   const auto frame = Parse<v1::PullFrame>(flow->Next());

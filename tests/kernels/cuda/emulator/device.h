@@ -4,7 +4,7 @@
 // compiler does. What it does show: wrong indices (device memory ends at an
 // unmapped page), misaligned vector loads, barriers that not all threads reach
 // (an abort), missing barriers, stream order and shared memory that nobody has
-// written (as wrong results).
+// written (as wrong results), and work for another device than the thread's.
 //
 // Streams are lazy if wanted: work runs as late as synchronisation allows, so
 // that a missing wait meets stale data. Eager: at once. Two engines copy, one

@@ -14,6 +14,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/numa_node.h"
 #include "kernels/cuda/pinned_memory.h"
 #include "kernels/cuda/row_copies.h"
 #include "tests/kernels/cuda/emulator/device.h"
@@ -119,7 +120,7 @@ TEST_F(EmulatedJoiningTest, WhatIsAllocatedWaitsForNoCopyOfOthers) {
 TEST_F(EmulatedJoiningTest, ARowThatGoesWaitsForItsOwnCopies) {
   auto copies = *cuda::RowCopies::Make();
   auto device = *cuda::AllocateDevice(64);
-  auto host = *cuda::AllocatePinned(64);
+  auto host = *cuda::AllocatePinned(64, cuda::NumaNode());
   std::fill_n(host.get(), 64, 7);
   for (const int64_t row : {0, 32}) {
     copies->AddRow();

@@ -14,6 +14,7 @@
 #include "kernels/cuda/cuda_buffer.h"
 #include "kernels/cuda/cuda_gram.h"
 #include "kernels/cuda/cuda_scratch.h"
+#include "kernels/cuda/numa_node.h"
 #include "kernels/cuda/row_copies.h"
 #include "tests/kernels/cuda/emulator/device.h"
 
@@ -27,13 +28,13 @@ class Device {
  public:
   Device(int num_rows, int64_t num_elements) : num_rows_(num_rows) {
     emulator::SetLazy(false);
-    scratch_ = *CudaScratch::Make();
+    scratch_ = *CudaScratch::Make(NumaNode());
     copies_ = *RowCopies::Make();
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
     for (int r = 0; r < num_rows; ++r) {
       rows_.push_back(*CudaBuffer::Allocate(BufferUse::kRow, num_elements * 4,
-                                            copies_.get()));
+                                            copies_.get(), NumaNode()));
       pointers_.push_back(rows_.back().get());
       auto* const values = reinterpret_cast<float*>(rows_.back()->host());
       for (int64_t k = 0; k < num_elements; ++k) {

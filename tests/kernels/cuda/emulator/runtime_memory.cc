@@ -244,9 +244,8 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t size,
   return Broken();
 }
 
-// Refuses host memory that is pinned in several pieces, or in part. The second
-// is in the documentation ("either entirely registered with CUDA, or not at
-// all"); the first is what drivers were seen to do.
+// Refuses host memory that is pinned in part, which the documentation says, and
+// in several pieces, which drivers were seen to do.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
                             cudaMemcpyKind kind, cudaStream_t stream) {
   CountCall();
