@@ -73,7 +73,7 @@ absl::Status CudaBackend::AwaitRows() {
   absl::Status status = copies_->Await();
   // What failed has been copied again: whether that failed, too, counts.
   if (!status.ok()) status = copies_->Await();
-  return DiagnoseAllocation(status);
+  return DiagnoseAllocation(status, scratch_->compute.get());
 }
 
 MemoryNeeds CudaBackend::memory_needs(int64_t num_rows) const {
