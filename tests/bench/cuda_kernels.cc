@@ -172,7 +172,6 @@ class Bench {
     return cuda::PlanWaves(ranges, max_chunks, max_chunks);
   }
 
-  // Returns the seconds of the one in double.
   // Bytes of rows per second by the hand kernels, as RunCublas by cuBLAS.
   double RunGram() {
     const int64_t num_pairs =
