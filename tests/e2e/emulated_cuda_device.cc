@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -15,6 +16,9 @@ absl::StatusOr<std::unique_ptr<Backend>> Make(absl::string_view name,
   if (name != "cuda") return absl::InvalidArgumentError(name);
   CudaOptions cuda;
   cuda.device = options.cuda_device;
+  // Where a test names one that can.
+  cuda.share_device =
+      options.share_device && std::getenv("AGG_CUDA_DRIVER") != nullptr;
   cuda.use_cublas = false;
   return CudaBackend::Make(cuda);
 }

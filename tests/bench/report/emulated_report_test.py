@@ -25,7 +25,10 @@ def run(folder, *command):
             library.symlink_to(
                 ROOT / "tests/kernels/cuda/emulator/libfake_cublas.so")
     subprocess.run([str(word) for word in command], check=True,
-                   env={**os.environ, "LD_LIBRARY_PATH": str(libraries)})
+                   env={**os.environ, "LD_LIBRARY_PATH": str(libraries),
+                        "AGG_CUDA_DRIVER": str(
+                            ROOT / "tests/kernels/device_memory"
+                            / "libfake_cuda_driver.so")})
 
 
 class EmulatedReportTest(unittest.TestCase):
@@ -35,7 +38,7 @@ class EmulatedReportTest(unittest.TestCase):
         scratch = tempfile.TemporaryDirectory(prefix="agg_report_")
         cls.addClassCleanup(scratch.cleanup)
         folder = pathlib.Path(scratch.name)
-        for name in ("cuda_kernels", "round_gpu"):
+        for name in ("cuda_kernels", "round_gpu", "round_device"):
             run(folder, BENCH / f"emulated_{name}", "--smoke",
                 f"--json={folder / name}.json")
         (folder / "checks.tsv").write_text(
@@ -95,6 +98,19 @@ class EmulatedReportTest(unittest.TestCase):
                 self.assertGreater(spread["min"], 0)
                 self.assertLessEqual(spread["min"], spread["median"])
                 self.assertLessEqual(spread["median"], spread["max"])
+
+    def test_rounds_of_workers_on_the_card_stay_there(self):
+        rounds = self.report["device_rounds"]
+        self.assertEqual([round_["P"] for round_ in rounds], [2, 8])
+        for round_ in rounds:
+            self.assertGreater(round_["on_device"], 0.99)
+            self.assertLessEqual(round_["on_device"], 1)
+            self.assertGreater(round_["round_over_traffic"]["min"], 0)
+        target = self.report["targets"][-1]
+        self.assertEqual(target["name"], "device_rows_round_over_traffic")
+        self.assertEqual(target["value"],
+                         max(round_["round_over_traffic"]["median"]
+                             for round_ in rounds))
 
     def test_targets_are_judged(self):
         verdicts = {target["name"]: target["verdict"]

@@ -41,9 +41,10 @@ Json RowsOf(const Json& kernels) {
   return rows;
 }
 
-void AddNotes(const Json& card, const Json& kernels, const Json& round,
-              const Json& loopback, std::vector<std::string>* notes) {
-  for (const Json* const file : {&kernels, &round, &loopback}) {
+void AddNotes(const Json& card, const BenchFiles& files,
+              std::vector<std::string>* notes) {
+  for (const Json* const file :
+       {&files.kernels, &files.round, &files.device, &files.loopback}) {
     if (file->is_object() && !(*file)["complete"]) {
       notes->push_back(absl::StrCat((*file)["program"].get<std::string>(),
                                     " did not end: rows are missing"));
@@ -60,19 +61,20 @@ void AddNotes(const Json& card, const Json& kernels, const Json& round,
 }  // namespace
 
 Json MakeReport(const Json& run, const Json& host, const Json& card,
-                const Json& checks, const Json& kernels, const Json& round,
-                const Json& loopback, std::vector<std::string> notes) {
-  AddNotes(card, kernels, round, loopback, &notes);
+                const Json& checks, const BenchFiles& files,
+                std::vector<std::string> notes) {
+  AddNotes(card, files, &notes);
   Json report = {{"schema", kReportSchema}, {"verdict", VerdictOf(checks)}};
   report.update(run);
   report["host"] = host;
   report["card"] = card;
   report["checks"] = checks;
-  Take(kernels, {"copy", "bus", "fp64", "calls", "cublas"}, &report);
-  report["rows"] = RowsOf(kernels);
-  Take(round, {"rounds"}, &report);
-  report["loopback"] = loopback;
-  report["targets"] = TargetsOf(kernels, round);
+  Take(files.kernels, {"copy", "bus", "fp64", "calls", "cublas"}, &report);
+  report["rows"] = RowsOf(files.kernels);
+  Take(files.round, {"rounds"}, &report);
+  Take(files.device, {"device_rounds"}, &report);
+  report["loopback"] = files.loopback;
+  report["targets"] = TargetsOf(files.kernels, files.device);
   report["notes"] = notes;
   return report;
 }

@@ -5,7 +5,8 @@
 //              [--limit=N]
 //
 // It reads LOGS/checks.tsv, which must be there, and what else there is:
-// nvidia_smi.csv, cuda_kernels.json, round_gpu.json, round_loopback.json; and
+// nvidia_smi.csv, cuda_kernels.json, round_gpu.json, round_device.json,
+// round_loopback.json; and
 // the host from /proc. A program, since the host may have no Python.
 //
 // Exit codes: 0 both are written; 1 one cannot be; 2 a bad flag, or checks that
@@ -83,13 +84,15 @@ Json BenchOf(const std::string& logs, const std::string& program,
 
 Json ReportOf(const Request& request, const Json& checks) {
   std::vector<std::string> notes;
-  const Json kernels = BenchOf(request.logs, "cuda_kernels", &notes);
-  const Json round = BenchOf(request.logs, "round_gpu", &notes);
-  const Json loopback = BenchOf(request.logs, "round_loopback", &notes);
+  BenchFiles files;
+  files.kernels = BenchOf(request.logs, "cuda_kernels", &notes);
+  files.round = BenchOf(request.logs, "round_gpu", &notes);
+  files.device = BenchOf(request.logs, "round_device", &notes);
+  files.loopback = BenchOf(request.logs, "round_loopback", &notes);
   Json host = HostFacts(TextOf("/proc/cpuinfo"), TextOf("/proc/meminfo"));
   host.update(SystemFacts());
   Json facts;
-  for (const Json* const file : {&round, &kernels}) {
+  for (const Json* const file : {&files.device, &files.round, &files.kernels}) {
     if (file->is_object() && file->contains("card")) facts = (*file)["card"];
   }
   const Json card =
@@ -99,7 +102,7 @@ Json ReportOf(const Request& request, const Json& checks) {
                     {"date", request.date},
                     {"seconds", request.seconds},
                     {"limit_s", request.limit}};
-  return MakeReport(run, host, card, checks, kernels, round, loopback, notes);
+  return MakeReport(run, host, card, checks, files, notes);
 }
 
 int Write(const std::string& path, const std::string& text) {

@@ -47,7 +47,18 @@ Json RoundFile() {
                       {"round_over_slower", Spread(1.1)}};
   return {{"program", "round_gpu"},
           {"complete", true},
-          {"rounds", Json::array({round})},
+          {"rounds", Json::array({round})}};
+}
+
+Json DeviceFile() {
+  const Json round = {{"P", 2},
+                      {"dtype", "f32"},
+                      {"optimizer", "sgd"},
+                      {"round_s", Spread(0.05)},
+                      {"round_over_traffic", Spread(1.5)}};
+  return {{"program", "round_device"},
+          {"complete", true},
+          {"device_rounds", Json::array({round})},
           {"device_rows_round_over_traffic", 1.5}};
 }
 
@@ -79,12 +90,11 @@ Json Card() { return {{"name", "NVIDIA H200"}, {"driver", "580.1"}}; }
 
 Json Full() {
   return MakeReport(RunFacts(), Host(), Card(), Json::array({Check("passed")}),
-                    Kernels(), RoundFile(), Loopback(), {});
+                    {Kernels(), RoundFile(), DeviceFile(), Loopback()}, {});
 }
 
 Json OfChecks(const Json& checks) {
-  return MakeReport(RunFacts(), Host(), nullptr, checks, nullptr, nullptr,
-                    nullptr, {});
+  return MakeReport(RunFacts(), Host(), nullptr, checks, {}, {});
 }
 
 TEST(GpuReportTest, HasEverythingThatWasMeasured) {
@@ -98,6 +108,7 @@ TEST(GpuReportTest, HasEverythingThatWasMeasured) {
   EXPECT_EQ(report["copy"]["gb_per_s"]["median"], 4000);
   EXPECT_EQ(report["rows"][0]["target"]["verdict"], "missed");
   EXPECT_EQ(report["rounds"][0]["P"], 8);
+  EXPECT_EQ(report["device_rounds"][0]["P"], 2);
   EXPECT_EQ(report["loopback"]["workers"], 4);
   EXPECT_EQ(report["targets"].size(), 6u);
   EXPECT_EQ(report["targets"][5]["verdict"], "missed");
@@ -124,7 +135,7 @@ TEST(GpuReportTest, WhatIsMissingIsNullAndNoted) {
   cut["complete"] = false;
   const Json report =
       MakeReport(RunFacts(), Host(), {{"name", "NVIDIA A100"}}, Json::array(),
-                 cut, nullptr, nullptr, {"a note"});
+                 {cut, nullptr, nullptr, nullptr}, {"a note"});
   EXPECT_EQ(report["notes"],
             (Json{"a note", "cuda_kernels did not end: rows are missing",
                   "the targets are set for an H200, this is NVIDIA A100"}));
@@ -147,6 +158,9 @@ TEST(MarkdownTest, IsOneTableWithEverything) {
                               "12.5 us |"));
   EXPECT_THAT(text,
               HasSubstr("| round | 8 | f32 | adamw | 100 ms (50 .. 200)"));
+  EXPECT_THAT(text, HasSubstr("| round on the device | 2 | f32 | sgd | 50 ms "
+                              "(25 .. 100) |  |  | 1.5 (0.75 .. 3) of its "
+                              "memory traffic |"));
   EXPECT_THAT(text, HasSubstr("| whole round, Grams early | 4 | f32 | sgd | "
                               "200 ms (100 .. 400)"));
   EXPECT_THAT(text,
