@@ -124,7 +124,7 @@ absl::Status ShardCompute::UpdateWave(const std::vector<RoundRow>& rows,
                                       Snapshot* snapshot,
                                       int32_t* not_finite_slice) {
   *not_finite_slice = -1;
-  absl::StatusOr<WaveStep> wave = SplitByRows(step, rows);
+  absl::StatusOr<SplitStep> wave = SplitByRows(step, rows);
   if (!wave.ok()) return wave.status();
   for (const StepPlan& part : wave->steps) {
     int32_t slice;

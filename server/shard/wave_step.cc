@@ -44,11 +44,11 @@ StepPlan StepOf(const StepPlan& step, const std::vector<RoundRow>& rows,
 
 }  // namespace
 
-absl::StatusOr<WaveStep> SplitByRows(const StepPlan& step,
-                                     const std::vector<RoundRow>& rows) {
+absl::StatusOr<SplitStep> SplitByRows(const StepPlan& step,
+                                      const std::vector<RoundRow>& rows) {
   const absl::Status status = Check(step, rows.size());
   if (!status.ok()) return status;
-  WaveStep result;
+  SplitStep result;
   std::map<std::vector<bool>, size_t> places;  // in result.steps
   for (size_t t = 0; t < step.tensors.size(); ++t) {
     const auto begin = step.coefficients.begin() + t * rows.size();

@@ -11,7 +11,7 @@
 
 namespace agg {
 
-struct WaveStep {
+struct SplitStep {
   // Steps of some tensors each, all of which have the same rows: the others
   // are excluded. Together with `unchanged` all tensors of the wave, once.
   std::vector<StepPlan> steps;
@@ -21,8 +21,8 @@ struct WaveStep {
 // A coefficient that is not a number leaves its row out of that tensor.
 // INVALID_ARGUMENT if the lists do not fit `rows`, tensors do not ascend, or
 // the step is not per tensor.
-absl::StatusOr<WaveStep> SplitByRows(const StepPlan& step,
-                                     const std::vector<RoundRow>& rows);
+absl::StatusOr<SplitStep> SplitByRows(const StepPlan& step,
+                                      const std::vector<RoundRow>& rows);
 
 }  // namespace agg
 
