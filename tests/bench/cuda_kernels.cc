@@ -121,9 +121,8 @@ class Bench {
     FillRandom(device, num_bytes, dtype, ++num_filled_, stream_.get());
   }
 
-  // Prints and keeps what `turns` say of a kernel. `what`: its name and, if
-  // there are several, its route; `optimizer`: "" for none. Returns bytes per
-  // second.
+  // Prints and keeps what `turns` say of a kernel. `optimizer`: "" for none.
+  // Returns bytes per second.
   double Add(const std::string& kernel, const std::string& route,
              const std::string& optimizer, double num_bytes, double operations,
              const std::vector<Turn>& turns) {
