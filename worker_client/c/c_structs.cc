@@ -136,6 +136,7 @@ agg_options DefaultOptions() {
   options.shared_memory = defaults->shared_memory;
   options.error_feedback = -1;
   options.copy_threads = defaults->copy_threads;
+  options.cuda_rows = defaults->cuda_rows;
   return options;
 }
 
@@ -170,6 +171,7 @@ absl::StatusOr<ClientOptions> OptionsOf(const agg_options* theirs) {
   options.shared_memory = from.shared_memory != 0;
   if (from.error_feedback >= 0) options.error_feedback = from.error_feedback;
   options.copy_threads = from.copy_threads;
+  options.cuda_rows = from.cuda_rows != 0;
   options.tune_malloc = from.tune_malloc != 0;
   ReadText(from.audit_log, &options.audit_log);
   ReadText(from.token_file, &options.token_file);
