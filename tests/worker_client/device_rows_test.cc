@@ -210,6 +210,30 @@ TEST_F(DeviceRowsTest, ARowThatIsPushedAgainIsNotCopiedAgain) {
   EXPECT_EQ(copies_of_round[true], copies_of_round[false]);
 }
 
+// The shard's device is the first one.
+TEST_F(DeviceRowsTest, TensorsOfOtherDevicesGoByWayOfTheHost) {
+  fake_cuda::SetNumDevices(2);
+  {
+    const DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
+    Worker worker(TwoTensors());
+    worker.gradient.Set(Values(TwoTensors(), 0.5f));
+    std::vector<TensorView> both = worker.gradient.Read();
+    both[1] = elsewhere.Read()[1];
+    for (const auto& row : {elsewhere.Read(), both}) {
+      ASSERT_TRUE(
+          worker.client->PushPull(row, {}, worker.parameters.Write()).ok());
+    }
+    EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.5f, 0.5f}));
+    EXPECT_EQ(worker.shard.counts().frames, 4);
+    EXPECT_EQ(worker.shard.counts().frames_on_device, 0);
+    ASSERT_TRUE(worker.client->Pull(2, elsewhere.Write()).ok());
+    EXPECT_EQ(elsewhere.Get(), worker.parameters.Get());
+    // Asked again when the second device was met.
+    EXPECT_EQ(worker.shard.counts().takes_device, 2);
+  }
+  fake_cuda::SetNumDevices(1);
+}
+
 // Another gradient of the round is sent: the shard may be reading the first.
 TEST_F(DeviceRowsTest, ASecondGradientOfARoundIsSent) {
   Worker worker(TwoTensors());

@@ -20,8 +20,7 @@
  *   stand in arrays and have no such field: they are fixed.
  * - Lists of views are in the manifest's order, with one view for each tensor.
  *   Memory that they name is the caller's, and in use until the call returns.
- *   It may be a CUDA device's (tensor_view.h says what holds then), but for
- *   agg_copy's.
+ *   It may be a CUDA device's (worker_client/tensor_view.h), but for agg_copy.
  * - Pointers in structs that a call fills in are good until the same thread's
  *   next call, those of agg_job and agg_manifest until agg_free.
  * - After fork() each call in the child returns AGG_FORKED and does nothing.

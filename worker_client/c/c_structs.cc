@@ -20,8 +20,7 @@ namespace {
 
 // The bytes of every struct's first release are more than these.
 constexpr size_t kMinSize = sizeof(size_t);
-// Of any release to come.
-constexpr size_t kMaxSize = 4096;
+constexpr size_t kMaxSize = 4096;  // of any release to come
 
 absl::Status CheckSize(absl::string_view name, size_t size) {
   if (size > kMinSize && size <= kMaxSize) return absl::OkStatus();
@@ -152,9 +151,9 @@ absl::StatusOr<ClientOptions> OptionsOf(const agg_options* theirs) {
     status.Update(FieldError("coordinator", "NULL", "host:port"));
   }
   if (from.error_feedback < -1 || from.error_feedback > 1) {
-    status.Update(FieldError("error_feedback",
-                             absl::StrCat(from.error_feedback),
-                             "-1 (as push_dtype wants it), 0, 1"));
+    const std::string value = absl::StrCat(from.error_feedback);
+    const char* const allowed = "-1 (as push_dtype wants it), 0, 1";
+    status.Update(FieldError("error_feedback", value, allowed));
   }
   if (!status.ok()) return status;
   options.coordinator = from.coordinator;
