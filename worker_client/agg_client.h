@@ -59,6 +59,11 @@ class ClientOperations;
 //                        back: Pull the version that is named) or "Seed again":
 //                        it has lost its parameters and has no checkpoint
 //   INVALID_ARGUMENT     views that do not fit the manifest
+//   INTERNAL             an answer that makes no sense (client and server are
+//                        of different releases), or a call of the CUDA driver
+//                        that failed, by its name; the next one may work
+//
+// The caller's tensors may be in the memory of CUDA devices (tensor_view.h).
 class AggClient {
  public:
   // Joins the job; waits up to connect_timeout to be let in, and says through

@@ -14,12 +14,13 @@ absl::StatusOr<std::unique_ptr<DeviceRow>> DeviceRow::Map(
     const FileDescriptor& fd, TensorDevices* devices) {
   DeviceUuid uuid;
   if (static_cast<int>(said.dtype()) != static_cast<int>(dtype) ||
-      said.bytes() != static_cast<uint64_t>(host_bytes) ||
-      said.uuid().size() != uuid.size()) {
+      said.bytes() < static_cast<uint64_t>(host_bytes) ||
+      said.bytes() > said.mapped_bytes() || said.uuid().size() != uuid.size()) {
     return absl::InternalError(absl::StrCat(
         "the device's side of the shard's row is of dtype ", said.dtype(),
         ", with ", said.bytes(), " bytes and a UUID of ", said.uuid().size(),
-        "; the row has ", host_bytes, " bytes"));
+        ", mapped are ", said.mapped_bytes(), "; the row has ", host_bytes,
+        " bytes"));
   }
   std::copy(said.uuid().begin(), said.uuid().end(), uuid.begin());
   const absl::StatusOr<int> device = devices->MetDeviceWith(uuid);

@@ -24,8 +24,8 @@ namespace agg {
 class DeviceRow {
  public:
   // NOT_FOUND: no tensor was on that device so far; INTERNAL: it is not of
-  // `dtype`, not of the bytes of `host_bytes`, or no UUID; errors of
-  // SharedDeviceMemory::Map. REQUIRES: devices outlives this.
+  // `dtype`, smaller than the host's side, larger than it says, or has no UUID;
+  // errors of SharedDeviceMemory::Map. REQUIRES: devices outlives this.
   static absl::StatusOr<std::unique_ptr<DeviceRow>> Map(
       const v1::DeviceRegion& said, DType dtype, int64_t host_bytes,
       const FileDescriptor& fd, TensorDevices* devices);

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "kernels/dtype.h"
 #include "server/base/mutex.h"
+#include "worker_client/bound_views.h"
 #include "worker_client/queue_waker.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/tensor_devices.h"

@@ -128,6 +128,7 @@ void JobView::NotePublished(uint64_t version) const {
 
 void JobView::NoteShared(size_t ordinal, bool shared, bool device) const {
   MutexLock lock(&mutex_);
+  // "": nothing is shared.
   shared_[ordinal] = device ? "cuda" : shared ? "shm" : "";
 }
 

@@ -59,8 +59,7 @@ class JobView {
   const std::vector<ShardName>& names() const { return names_; }
   // Whether shard `ordinal` is reached over its Unix socket.
   bool local(size_t ordinal) const { return targets_[ordinal].local; }
-  // Whether its memory is mapped here, and whether that of its device is (of
-  // which the host's is a part); until it is said, as in the view before.
+  // Whether its memory, and its device's, is mapped here; until then: as before.
   void NoteShared(size_t ordinal, bool shared, bool device = false) const;
   // "cuda", "shm", "unix" or "tcp": how bytes travel to and from the shard.
   std::string transport(size_t ordinal) const;
@@ -113,7 +112,6 @@ class JobView {
   mutable CancelSource seed_wait_;
   mutable std::atomic<uint64_t> num_published_{0};  // the newest known + 1
   mutable Mutex mutex_;
-  // By ordinal: "cuda", "shm"; "": nothing is shared.
   mutable std::map<size_t, std::string> shared_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -8,6 +8,7 @@
 #include "proto/crc32c.h"
 #include "proto/stream_copy.h"
 #include "worker_client/float_narrowing.h"
+#include "worker_client/tensor_devices.h"
 
 namespace agg {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "worker_client/bound_views.h"
 #include "worker_client/cancel_source.h"
 #include "worker_client/client_types.h"
 #include "worker_client/pull_arrivals.h"

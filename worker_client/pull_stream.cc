@@ -221,8 +221,7 @@ std::vector<int32_t> FirstSlices(const PullSettings& settings, int shard) {
 bool GoesToDevice(const PullSettings& settings, int shard, DType dtype,
                   const BoundTargets& bound) {
   if (settings.regions.empty() || dtype != DType::kF32) return false;
-  const DeviceParameters* const there =
-      settings.regions[shard]->parameters.get();
+  const auto& there = settings.regions[shard]->parameters;
   const ShardPlan& plan = settings.router->plan();
   const std::vector<int32_t>& slices = plan.slices_of_shard[shard];
   return there != nullptr &&

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "worker_client/bound_views.h"
 #include "worker_client/cancel_source.h"
 #include "worker_client/copy_threads.h"
 #include "worker_client/parameter_sink.h"
@@ -17,7 +18,6 @@
 #include "worker_client/rpc_status.h"
 #include "worker_client/shard_regions.h"
 #include "worker_client/shard_router.h"
-#include "worker_client/tensor_devices.h"
 
 namespace agg {
 

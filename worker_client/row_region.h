@@ -18,6 +18,7 @@
 #include "server/base/file_descriptor.h"
 #include "server/base/mutex.h"
 #include "server/base/shared_memory.h"
+#include "worker_client/bound_views.h"
 #include "worker_client/copy_threads.h"
 #include "worker_client/device_row.h"
 #include "worker_client/error_feedback.h"

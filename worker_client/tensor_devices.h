@@ -99,28 +99,6 @@ class PinnedCopy {
   std::unique_ptr<PinnedHostMemory> memory_;
 };
 
-// Tensors in the manifest's order, and which device has each.
-template <typename View>
-struct BoundViews {
-  BoundViews(absl::Span<const View> bound)  // NOLINT: all are on the host
-      : views(bound) {}
-  BoundViews(absl::Span<const View> bound, absl::Span<const int> of_each,
-             TensorDevices* known)
-      : views(bound), device_of(of_each), devices(known) {}
-
-  int device(int tensor) const {
-    return devices == nullptr ? TensorDevices::kHost
-                              : device_of[static_cast<size_t>(tensor)];
-  }
-
-  absl::Span<const View> views;
-  absl::Span<const int> device_of;
-  TensorDevices* devices = nullptr;  // null: all are on the host
-};
-
-using BoundRow = BoundViews<TensorView>;             // that is pushed
-using BoundTargets = BoundViews<MutableTensorView>;  // that a pull writes into
-
 // A driver's failure as calls of the client tell it: INTERNAL.
 absl::Status DeviceError(const absl::Status& status);
 

@@ -1,5 +1,12 @@
 // A tensor in the caller's memory. Apart from the client so that models can
 // offer views of themselves without it.
+//
+// The memory may be a CUDA device's, of any allocation of this process; the
+// client asks the driver that the process has loaded whose it is. It waits for
+// the device's legacy default stream: work that makes what is read, and work
+// that uses what is written, is given to that stream (or to one that it waits
+// for), or complete, before the call. When the call returns, or the operation
+// is done, the client's copies are done, and the memory is the caller's.
 #ifndef AGG_WORKER_CLIENT_TENSOR_VIEW_H_
 #define AGG_WORKER_CLIENT_TENSOR_VIEW_H_
 
@@ -33,11 +40,12 @@ struct TensorView {
       : name(name), data(values.data()), num_elements(values.size()) {}
 
   absl::string_view name;
-  const void* data = nullptr;
+  const void* data = nullptr;  // of the host, or of a device
   int64_t num_elements = 0;
   DType dtype = DType::kF32;  // F32, or the job's push dtype if not int8
   // In place of `data`: all of the tensor, one piece behind the other, cut at
-  // begins of slices alone (multiples of kMaxSliceElements, shard_plan.h).
+  // begins of slices alone (multiples of kMaxSliceElements, shard_plan.h). All
+  // on the host, or all on one device.
   absl::Span<const TensorPiece> pieces;
 };
 
@@ -90,7 +98,7 @@ struct MutableTensorView {
       : name(name), data(values.data()), num_elements(values.size()) {}
 
   absl::string_view name;
-  float* data = nullptr;
+  float* data = nullptr;  // of the host, or of a device
   int64_t num_elements = 0;
 };
 

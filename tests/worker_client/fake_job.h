@@ -42,6 +42,14 @@ class FakeJob {
     // Where each shard is said to give regions (P39), by ordinal; their lives
     // are 1, 2, .. then.
     std::vector<std::string> region_sockets;
+    // The bytes of a slice that a frame names with in_place.
+    std::function<std::string(const v1::FrameMeta& meta, int slice)> placed;
+    // Of a pull with in_place: whether its frame says places, which it fills in
+    // with the slices. The version's bytes of each slice are asked for.
+    std::function<bool(const v1::PullRequest& request,
+                       const std::function<std::string(int slice)>& bytes,
+                       v1::PullFrame* frame)>
+        place;
   };
 
   FakeJob(Manifest manifest, Options options);

@@ -89,6 +89,20 @@ class FakeJob::ShardService : public v1::Shard::Service {
       }
       --job_->waiting_pulls_;
     }
+    v1::PullFrame placed;
+    if (request->in_place() && job_->options_.place != nullptr &&
+        job_->options_.place(
+            *request,
+            [&](int slice) {
+              return job_->Payload(request->version(), slice, request->dtype());
+            },
+            &placed)) {
+      placed.mutable_meta()->set_epoch(kFakeEpoch);
+      placed.mutable_meta()->set_round(request->version());
+      placed.mutable_meta()->set_dtype(request->dtype());
+      writer->Write(placed);
+      return grpc::Status::OK;
+    }
     int sent = 0;
     for (int32_t index : job_->PullOrder(*request, shard_)) {
       job_->AwaitTurn(sent++, context);

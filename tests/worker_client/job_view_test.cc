@@ -88,6 +88,8 @@ TEST_F(JobViewTest, TransportsAreKnownInTheNextEpochToo) {
   reply.set_epoch(2);
   const auto second = Next(first, reply, Held(first));
   EXPECT_EQ(second->transports(), "shm tcp");
+  second->NoteShared(0, true, /*device=*/true);
+  EXPECT_EQ(second->transports(), "cuda tcp");
   second->NoteShared(0, false);
   EXPECT_EQ(second->transports(), "tcp tcp");
 }

@@ -1,16 +1,13 @@
 // A shard that lies about its memory, or is somebody else: the client sends its
 // rows, and neither writes nor faults.
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,11 +15,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/region.pb.h"
-#include "server/base/descriptor_message.h"
-#include "server/base/local_socket.h"
+#include "server/base/file_descriptor.h"
 #include "server/base/shared_memory.h"
 #include "tests/worker_client/client_fixture.h"
 #include "tests/worker_client/fake_job.h"
+#include "tests/worker_client/region_giver.h"
 
 namespace agg {
 namespace {
@@ -30,12 +27,8 @@ namespace {
 using ::testing::ElementsAre;
 
 constexpr int64_t kRowBytes = 12 * 4;  // of TwoTensors
-constexpr absl::Duration kPatience = absl::Seconds(30);
 
-struct Answer {
-  v1::RegionReply reply;
-  std::vector<FileDescriptor> descriptors;
-};
+using Answer = RegionGift;
 
 // Sealed memory of so many bytes that others may write.
 FileDescriptor Sealed(int64_t num_bytes) {
@@ -68,52 +61,6 @@ void AddVersion(uint64_t num_bytes, FileDescriptor fd, Answer* answer) {
   version->set_dtype(v1::F32);
   answer->descriptors.push_back(std::move(fd));
 }
-
-// Answers each request so, from a thread of its own.
-class RegionLiar {
- public:
-  using Lie = std::function<Answer()>;
-
-  explicit RegionLiar(Lie lie)
-      : name_(absl::StrCat("agg-liar-", getpid())),
-        lie_(std::move(lie)),
-        listener_(*ListenLocally(name_)),
-        thread_([this] { Loop(); }) {}
-  ~RegionLiar() {
-    stopped_ = true;
-    ConnectLocally(name_).IgnoreError();
-    thread_.join();
-  }
-
-  const std::string& name() const { return name_; }
-  int num_requests() const { return num_requests_; }
-
- private:
-  void Loop() {
-    while (!stopped_) {
-      const FileDescriptor peer(
-          accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (!peer.valid()) continue;
-      if (!ReceiveMessage(peer.get(), 4096, kPatience).ok()) continue;
-      ++num_requests_;
-      const Answer answer = lie_();
-      std::vector<int> descriptors;
-      for (const FileDescriptor& fd : answer.descriptors) {
-        descriptors.push_back(fd.get());
-      }
-      SendMessage(peer.get(), answer.reply.SerializeAsString(), descriptors,
-                  kPatience)
-          .IgnoreError();
-    }
-  }
-
-  const std::string name_;
-  const Lie lie_;
-  const FileDescriptor listener_;
-  std::atomic<bool> stopped_{false};
-  std::atomic<int> num_requests_{0};
-  std::thread thread_;  // last
-};
 
 // Rounds with a job whose shard says that it gives regions at `socket`: all
 // bytes are in frames. What the client had said of its transports.
@@ -149,7 +96,7 @@ struct LieCase {
 class LyingShardTest : public testing::TestWithParam<LieCase> {};
 
 TEST_P(LyingShardTest, TheClientSendsInstead) {
-  RegionLiar liar([] {
+  RegionGiver liar([](const v1::RegionRequest&) {
     Answer answer;
     GetParam().tell(&answer);
     return answer;
@@ -209,7 +156,7 @@ INSTANTIATE_TEST_SUITE_P(Lies, LyingShardTest, testing::ValuesIn(kLies),
 // What the liars' tests would miss if the client never asked, or took nothing.
 TEST(HonestShardTest, AFittingRowIsTaken) {
   FakeJob::Options of_job;
-  RegionLiar honest([] {
+  RegionGiver honest([](const v1::RegionRequest&) {
     Answer answer;
     AddRow(kRowBytes, Sealed(4096), &answer);
     return answer;

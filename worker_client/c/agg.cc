@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "kernels/device_memory/cuda_driver.h"
 #include "server/base/field_error.h"
 #include "server/base/mutex.h"
 #include "server/base/version.h"
@@ -37,6 +38,9 @@ agg::Precision PrecisionOf(int32_t full) {
 int32_t agg_abi_version(void) { return AGG_ABI_VERSION; }
 int32_t agg_abi_minor(void) { return AGG_ABI_MINOR; }
 const char* agg_version(void) { return agg::kVersion; }
+int32_t agg_has_cuda(void) {
+  return agg::CudaDriver::FindLoaded() != nullptr ? 1 : 0;
+}
 const char* agg_error(void) { return agg::ThisThreads().error.c_str(); }
 
 void agg_options_init(agg_options* options, size_t size) {

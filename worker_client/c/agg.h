@@ -20,6 +20,7 @@
  *   stand in arrays and have no such field: they are fixed.
  * - Lists of views are in the manifest's order, with one view for each tensor.
  *   Memory that they name is the caller's, and in use until the call returns.
+ *   It may be a CUDA device's (worker_client/tensor_view.h), but for agg_copy.
  * - Pointers in structs that a call fills in are good until the same thread's
  *   next call, those of agg_job and agg_manifest until agg_free.
  * - After fork() each call in the child returns AGG_FORKED and does nothing.
@@ -50,6 +51,10 @@ const char* agg_version(void);
 /* Why this thread's last call failed; "" if it did not. Good until the thread's
  * next call. Never NULL. */
 const char* agg_error(void);
+
+/* 1: this process has a CUDA driver by now, so that tensors may be in a
+ * device's memory; else 0. At once, and for any thread. */
+int32_t agg_has_cuda(void);
 
 /* Sets all fields to their defaults. REQUIRES: room for `size` bytes. */
 void agg_options_init(agg_options* options, size_t size);

@@ -69,9 +69,9 @@ int32_t agg_operation_cancel(agg_operation* operation);
 void agg_operation_free(agg_operation* operation);
 
 /* Of agg.h's own calls. */
-/* Copies pulled tensors: to[i] = from[i]. For callers whose own copy of many
- * small ones takes long. AGG_INVALID_ARGUMENT, and nothing is copied: sizes
- * differ. */
+/* Copies pulled tensors in the host's memory: to[i] = from[i]. For callers
+ * whose own copy of many small ones takes long. AGG_INVALID_ARGUMENT, and
+ * nothing is copied: sizes differ. */
 int32_t agg_copy(const agg_target* from, const agg_target* to, size_t count);
 /* From another thread: ends the agg_push_pull calls that run, with
  * AGG_CANCELLED. agg_resume_round goes on with the last one. What the servers

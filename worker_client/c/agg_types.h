@@ -9,8 +9,9 @@
 #define AGG_ABI_VERSION 1
 /* Counts calls that were added: 1, agg_operation.h and agg_abi_minor; 2,
  * agg_row_pieces, agg_view.in_row, agg_interrupt, agg_resume_round, agg_copy,
- * and of agg_options copy_threads, tls_* and token_file. */
-#define AGG_ABI_MINOR 2
+ * and of agg_options copy_threads, tls_* and token_file; 3, agg_has_cuda, and
+ * of agg_options cuda_rows. */
+#define AGG_ABI_MINOR 3
 
 /* One client: a worker or an observer. */
 typedef struct agg_client agg_client;
@@ -75,7 +76,8 @@ typedef struct agg_spec {
   int32_t optional; /* 1: may be missing from a push, then counts as zero */
 } agg_spec;
 
-/* A tensor that is read: contiguous, row-major. */
+/* A tensor that is read: contiguous, row-major. Its memory may be a CUDA
+ * device's, where agg_has_cuda. */
 typedef struct agg_view {
   const void* data; /* NULL: not in this push, for optional tensors */
   int64_t num_elements;
@@ -95,7 +97,7 @@ typedef struct agg_piece {
   int32_t reserved;
 } agg_piece;
 
-/* A tensor that is written. */
+/* A tensor that is written, likewise. */
 typedef struct agg_target {
   float* data;
   int64_t num_elements;
@@ -132,7 +134,9 @@ typedef struct agg_options {
   const char* tls_certificate;
   const char* tls_key;
   const char* tls_server_name; /* NULL: the host of each address */
-  const char* token_file; /* NULL: AGG_TOKEN_FILE of the environment */
+  const char* token_file;      /* NULL: AGG_TOKEN_FILE of the environment */
+  int32_t cuda_rows;           /* 0: tensors of devices go by way of the host */
+  int32_t reserved3;           /* 0 */
 } agg_options;
 
 /* PushInfo. All bytes 0 but `size`: its defaults. */

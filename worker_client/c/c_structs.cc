@@ -20,8 +20,7 @@ namespace {
 
 // The bytes of every struct's first release are more than these.
 constexpr size_t kMinSize = sizeof(size_t);
-// Of any release to come.
-constexpr size_t kMaxSize = 4096;
+constexpr size_t kMaxSize = 4096;  // of any release to come
 
 absl::Status CheckSize(absl::string_view name, size_t size) {
   if (size > kMinSize && size <= kMaxSize) return absl::OkStatus();
@@ -136,6 +135,7 @@ agg_options DefaultOptions() {
   options.shared_memory = defaults->shared_memory;
   options.error_feedback = -1;
   options.copy_threads = defaults->copy_threads;
+  options.cuda_rows = defaults->cuda_rows;
   return options;
 }
 
@@ -151,9 +151,9 @@ absl::StatusOr<ClientOptions> OptionsOf(const agg_options* theirs) {
     status.Update(FieldError("coordinator", "NULL", "host:port"));
   }
   if (from.error_feedback < -1 || from.error_feedback > 1) {
-    status.Update(FieldError("error_feedback",
-                             absl::StrCat(from.error_feedback),
-                             "-1 (as push_dtype wants it), 0, 1"));
+    const std::string value = absl::StrCat(from.error_feedback);
+    const char* const allowed = "-1 (as push_dtype wants it), 0, 1";
+    status.Update(FieldError("error_feedback", value, allowed));
   }
   if (!status.ok()) return status;
   options.coordinator = from.coordinator;
@@ -170,6 +170,7 @@ absl::StatusOr<ClientOptions> OptionsOf(const agg_options* theirs) {
   options.shared_memory = from.shared_memory != 0;
   if (from.error_feedback >= 0) options.error_feedback = from.error_feedback;
   options.copy_threads = from.copy_threads;
+  options.cuda_rows = from.cuda_rows != 0;
   options.tune_malloc = from.tune_malloc != 0;
   ReadText(from.audit_log, &options.audit_log);
   ReadText(from.token_file, &options.token_file);

@@ -91,6 +91,7 @@ const char* RunRounds(const char* coordinator) {
   const char* wrong = Connect(coordinator, &client);
   EXPECT(agg_abi_version() == AGG_ABI_VERSION);
   EXPECT(agg_abi_minor() == AGG_ABI_MINOR);
+  EXPECT(agg_has_cuda() == 0 || agg_has_cuda() == 1);
   if (wrong != NULL) return wrong;
   wrong = CheckJob(client);
   if (wrong == NULL) wrong = OneRound(client);

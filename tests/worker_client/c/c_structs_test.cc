@@ -19,15 +19,18 @@ TEST(OptionsOfTest, DefaultsAreTheClients) {
   EXPECT_EQ(options->error_feedback, expected.error_feedback);
   EXPECT_EQ(options->round_timeout, expected.round_timeout);
   EXPECT_EQ(options->copy_threads, expected.copy_threads);
+  EXPECT_EQ(options->cuda_rows, expected.cuda_rows);
 }
 
 TEST(OptionsOfTest, SharedMemoryAndErrorFeedbackAreTaken) {
   agg_options from = DefaultOptions();
   from.shared_memory = 0;
   from.error_feedback = 1;
+  from.cuda_rows = 0;
   auto options = OptionsOf(&from);
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_FALSE(options->shared_memory);
+  EXPECT_FALSE(options->cuda_rows);
   EXPECT_EQ(options->error_feedback, absl::optional<bool>(true));
   from.error_feedback = 0;
   options = OptionsOf(&from);

@@ -13,7 +13,7 @@ from agg_server.errors import LibraryError
 
 ABI_VERSION = 1
 # The calls that this package needs.
-ABI_MINOR = 2
+ABI_MINOR = 3
 F32, BF16, F16, I8 = 1, 2, 3, 4
 
 
@@ -54,7 +54,8 @@ class Options(_Sized):
                 ("copy_threads", c_int32), ("reserved2", c_int32),
                 ("tls_ca", c_char_p), ("tls_certificate", c_char_p),
                 ("tls_key", c_char_p), ("tls_server_name", c_char_p),
-                ("token_file", c_char_p)]
+                ("token_file", c_char_p), ("cuda_rows", c_int32),
+                ("reserved3", c_int32)]
 
 
 class PushInfo(_Sized):
@@ -107,6 +108,7 @@ _CALLS: dict[str, tuple[Any, list[Any]]] = {
     "agg_abi_minor": (c_int32, []),
     "agg_version": (c_char_p, []),
     "agg_error": (c_char_p, []),
+    "agg_has_cuda": (c_int32, []),
     "agg_options_init": (None, [POINTER(Options), c_size_t]),
     "agg_new": (c_void_p, [POINTER(Options)]),
     "agg_connect": (c_int32, [_HANDLE]),

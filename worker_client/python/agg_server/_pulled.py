@@ -7,6 +7,7 @@ from typing import Any, Optional, Sequence
 import torch
 
 from agg_server import _abi
+from agg_server._cuda import Cuda
 from agg_server._operation import Memories
 from agg_server._tensors import Staging, memory_of
 
@@ -16,8 +17,7 @@ _SMALL = 1 << 18
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    return (tensor.is_cpu and tensor.dtype is torch.float32 and
-            tensor.is_contiguous())
+    return tensor.dtype is torch.float32 and tensor.is_contiguous()
 
 
 def _increment_versions(tensors: Sequence[torch.Tensor]) -> None:
@@ -33,10 +33,12 @@ def _increment_versions(tensors: Sequence[torch.Tensor]) -> None:
 class Pulled:
     """Targets of pulls, in the tensors' order."""
 
-    def __init__(self, tensors: Sequence[torch.Tensor], in_place: bool
-                 ) -> None:
+    def __init__(self, tensors: Sequence[torch.Tensor], in_place: bool,
+                 cuda: Optional[Cuda] = None) -> None:
         """in_place: into the tensors themselves, where they are contiguous
-        float32 in this process's memory."""
+        float32 in this process's memory, or of a device that `cuda` takes;
+        None: it takes none."""
+        self._cuda = cuda or Cuda(allowed=False)
         self._tensors = list(tensors)
         self._in_place = in_place
         self._staging = Staging(self._tensors)
@@ -48,6 +50,7 @@ class Pulled:
         self._pointers: Optional[list[int]] = None
         self._plain: list[bool] = []
         self._targets: list[torch.Tensor] = []
+        self._on_device: list[torch.Tensor] = []  # of the targets
         # Few numbers, which agg_copy brings to their places.
         self._small = False
         self._places = Memories(_abi.Target, len(self._tensors))
@@ -61,6 +64,7 @@ class Pulled:
         """Of the targets, and what holds it: a tensor's storage may be replaced
         while a pull that Ctrl-C has left goes on."""
         self._look()
+        self._cuda.hand_over(self._on_device)
         return self._memories, self._targets
 
     def write(self) -> None:
@@ -92,13 +96,16 @@ class Pulled:
                 [t.is_contiguous() for t in self._tensors]):
             return
         self._own = [t.detach() for t in self._tensors]
-        self._plain = [self._in_place and _is_plain(t) for t in self._own]
+        self._plain = [self._in_place and _is_plain(t) and
+                       (t.is_cpu or self._cuda.takes(t)) for t in self._own]
         self._targets = [own if plain else self._staging.buffer(i)
                          for i, (own, plain) in
                          enumerate(zip(self._own, self._plain))]
+        self._on_device = [t for t in self._targets if not t.is_cpu]
         self._memories.fill([memory_of(t) for t in self._targets])
-        self._small = (not self._in_place and all(map(_is_plain, self._own))
-                       and sum(t.numel() for t in self._own) <= _SMALL)
+        self._small = (not self._in_place and
+                       all(t.is_cpu and _is_plain(t) for t in self._own) and
+                       sum(t.numel() for t in self._own) <= _SMALL)
         if self._small:
             self._places.fill([memory_of(t) for t in self._own])
         # Others are looked at each time.

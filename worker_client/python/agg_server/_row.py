@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from agg_server import _abi
+from agg_server._cuda import Cuda
 from agg_server._operation import Memories, Memory
 from agg_server._tensors import Staging, memory_of
 
@@ -19,10 +20,11 @@ _DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 class Row:
     """Gives views of gradients: themselves where that is possible."""
 
-    def __init__(self, tensors: Sequence[torch.Tensor], push_dtype: str
-                 ) -> None:
+    def __init__(self, tensors: Sequence[torch.Tensor], push_dtype: str,
+                 cuda: Optional[Cuda] = None) -> None:
         """push_dtype: the job's. (The client rounds float32 rows of an int8
-        job.)"""
+        job.) cuda: which tensors of devices need no copy; None: none."""
+        self._cuda = cuda or Cuda(allowed=False)
         self._tensors = list(tensors)
         self._push_dtype = _DTYPES.get(push_dtype, torch.float32)
         self._counts = [t.numel() for t in tensors]
@@ -36,16 +38,20 @@ class Row:
         """
         # A list for each question costs less than a loop with all of them.
         given: Sequence[Any] = rows
+        on_device: list[Any] = []
         try:
             # None has no dtype; what is sparse is not contiguous.
             if [row.dtype for row in given].count(_F32) != len(given) or \
-                    False in [row.is_cpu for row in given] or \
                     False in [row.is_contiguous() for row in given] or \
                     [row.numel() for row in given] != self._counts:
+                return False
+            on_device = [row for row in given if not row.is_cpu]
+            if False in [self._cuda.takes(row) for row in on_device]:
                 return False
             pointers = [row.data_ptr() for row in given]
         except (AttributeError, RuntimeError):
             return False
+        self._cuda.hand_over(on_device)
         # An empty tensor's pointer must not be null: that means "not there".
         memories.fill_floats([p or 1 for p in pointers] if 0 in pointers
                              else pointers, self._counts_array)
@@ -57,6 +63,7 @@ class Row:
         """What is sent for these rows, and its memory. None: absent."""
         views: list[Optional[torch.Tensor]] = []
         memory = []
+        on_device = []
         # Rows of small models take less time than calls of torch: most tensors
         # need just these.
         for index, row in zip(indices, rows):
@@ -68,8 +75,11 @@ class Row:
                     memory.append((row.data_ptr() or 1, row.numel(), _abi.F32))
                 else:
                     row = self._copied(index, row.detach())
+                    if not row.is_cpu:
+                        on_device.append(row)
                     memory.append(memory_of(row))
             views.append(row)
+        self._cuda.hand_over(on_device)
         return views, memory
 
     def _copied(self, index: int, row: torch.Tensor) -> torch.Tensor:
@@ -82,8 +92,8 @@ class Row:
             row = row.coalesce().to_dense()
         dtype = (row.dtype if row.dtype in (torch.float32, self._push_dtype)
                  else torch.float32)
-        if row.device.type == "cpu" and row.dtype == dtype and \
-                row.is_contiguous():
+        if row.dtype == dtype and row.is_contiguous() and \
+                (row.is_cpu or self._cuda.takes(row)):
             return row
         staged = self._staging.buffer(index, dtype)
         staged.copy_(row)

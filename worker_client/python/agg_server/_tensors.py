@@ -88,6 +88,7 @@ class Staging:
 
 
 def memory_of(tensor: torch.Tensor) -> Memory:
-    """For the client. The tensor is in this process's memory, contiguous."""
+    """For the client. The tensor is in this process's memory, or one that
+    Cuda.takes; contiguous."""
     # An empty tensor's pointer must not be null: that means "not there".
     return tensor.data_ptr() or 1, tensor.numel(), _DTYPES[tensor.dtype]

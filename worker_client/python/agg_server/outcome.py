@@ -91,7 +91,9 @@ class Job:
         the server is of an older release.
       workers: expected.
       shards: addresses by ordinal.
-      transports: how bytes travel to each shard: "shm", "unix" or "tcp".
+      transports: how bytes travelled to each shard at the beginning: "shm",
+        "unix" or "tcp". (Memory of a device is asked for when the first tensor
+        of one is sent: from then on the server's status says "cuda".)
       push_dtype, pull_dtype: "f32", "bf16" or "f16".
       num_tensors: of the manifest.
     """

@@ -10,6 +10,7 @@ from typing import (Any, Callable, Iterable, Iterator, Mapping, Optional,
 import torch
 
 from agg_server import _abi
+from agg_server._cuda import Cuda
 from agg_server._info import Info
 from agg_server._operation import Memories
 from agg_server._overlap import Overlap, check_hooks
@@ -62,7 +63,8 @@ class Worker:
             backward() for each step(), those before it in no_sync(); gradients
             stay as backward() leaves them; no DistributedDataParallel.
           zero_copy: pulls write into the parameters, which are undefined after
-            a step() that failed or that Ctrl-C has ended. Saves a copy.
+            a step() that failed or that Ctrl-C has ended. Saves a copy, and on
+            a CUDA device the way by the host where the shard computes there.
           options: connect_timeout, call_timeout, transfer_timeout,
             round_timeout, reconnect_window, recovery_window (seconds),
             client_name, channels_per_shard, local_sockets, copy_threads,
@@ -72,6 +74,8 @@ class Worker:
             where a shard of this host shares its memory. error_feedback: True:
             what rounding to the job's push_dtype leaves out of a row goes into
             the next one, False: it is lost; default: True for int8 alone.
+            cuda_rows: False: tensors of CUDA devices are copied to the host by
+            torch, and the client sees copies alone.
             tls: agg.Tls, for a job with TLS; default: the environment's.
 
         Raises:
@@ -97,7 +101,9 @@ class Worker:
         self._listeners: list[Listener] = []
         listed = list(self._tensors.values())
         self._beside = Pulled(listed, False)  # what is no parameter
-        self._pulled = Pulled(listed, True) if zero_copy else self._beside
+        cuda = Cuda(options.get("cuda_rows") is not False)
+        self._pulled = (Pulled(listed, True, cuda) if zero_copy
+                        else self._beside)
         self._views = Memories(_abi.View, len(listed))
         self._overlap: Optional[Overlap] = None
         group_of = groups_of(groups, self._tensors)
@@ -112,7 +118,7 @@ class Worker:
         self._session = Session(manifest, address, self.rank, options=options)
         try:
             self._check_mode(overlap)
-            self._row = Row(listed, self.job.push_dtype)
+            self._row = Row(listed, self.job.push_dtype, cuda)
             self._start()
             if overlap:
                 self._overlap = Overlap(self._session, self._tensors,

@@ -1,0 +1,201 @@
+// Tensors on a device, where no shard shares memory: what comes out is what
+// tensors of the host give.
+#include "tests/worker_client/device_tensors.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/worker_client/client_fixture.h"
+#include "tests/worker_client/fake_job.h"
+#include "worker_client/agg_client.h"
+
+namespace agg {
+namespace {
+
+using ::testing::HasSubstr;
+using Tensors = std::vector<std::vector<float>>;
+
+constexpr int kInvalidValue = 1;
+
+FakeJob::Options WithDTypes(DType push, DType pull, bool trips) {
+  FakeJob::Options options;
+  options.num_shards = 2;
+  options.push_dtype = push;
+  options.pull_dtype = pull;
+  options.takes_trips = trips;
+  return options;
+}
+
+// The parameters after some rounds of gradients that rounding changes.
+Tensors Train(const FakeJob::Options& of_job, const Manifest& manifest,
+              bool on_device) {
+  FakeJob job(manifest, of_job);
+  const auto client = Connect(OptionsFor(job, manifest));
+  if (client == nullptr) return {};
+  Tensors parameters = Values(manifest, 1);
+  const DeviceTensors there(parameters);
+  EXPECT_TRUE(
+      client->SeedOrPull(on_device ? there.Write() : Write(&parameters)).ok());
+  for (const float scale : {0.5f, 0.25f}) {
+    const Tensors gradient = Values(manifest, scale);
+    const DeviceTensors of_device(gradient);
+    const auto outcome =
+        on_device ? client->PushPull(of_device.Read(), {}, there.Write())
+                  : client->PushPull(Read(gradient), {}, Write(&parameters));
+    EXPECT_TRUE(outcome.ok()) << outcome.status();
+  }
+  return on_device ? there.Get() : parameters;
+}
+
+using Case = std::tuple<DType, DType, bool>;
+class DeviceTensorsTest : public testing::TestWithParam<Case> {};
+
+TEST_P(DeviceTensorsTest, GiveTheBytesThatTheHostsGive) {
+  const auto [push, pull, trips] = GetParam();
+  const FakeJob::Options options = WithDTypes(push, pull, trips);
+  const Manifest manifest =
+      trips ? TwoTensors()
+            : Manifest{{Spec("big", {kMaxSliceElements + 5}),
+                        Spec("empty", {3, 0}), Spec("scalar", {}),
+                        Spec("maybe", {7}, true), Spec("w", {33, 3})}};
+  EXPECT_EQ(Train(options, manifest, /*on_device=*/true),
+            Train(options, manifest, /*on_device=*/false));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    DTypes, DeviceTensorsTest,
+    testing::Values(Case{DType::kF32, DType::kF32, false},
+                    Case{DType::kBF16, DType::kBF16, false},
+                    Case{DType::kF16, DType::kF32, false},
+                    Case{DType::kI8, DType::kBF16, false},
+                    Case{DType::kF32, DType::kF32, true},
+                    Case{DType::kBF16, DType::kF16, true}));
+
+class OneDeviceTest : public testing::Test {
+ protected:
+  ~OneDeviceTest() override {
+    for (const char* name : {"cuMemcpy", "cuMemAllocHost_v2"}) {
+      fake_cuda::Fail(name, 0);
+    }
+  }
+
+  const Tensors values_ = Values(TwoTensors(), 1);
+  FakeJob job_{TwoTensors(), {}};
+};
+
+// bf16 that the caller has on the device goes as it is.
+TEST_F(OneDeviceTest, SendsThePushTypeAsItIs) {
+  FakeJob job(TwoTensors(), WithDTypes(DType::kBF16, DType::kF32, false));
+  const auto client = Connect(OptionsFor(job, TwoTensors()));
+  const DeviceTensors parameters(values_);
+  ASSERT_TRUE(client->SeedOrPull(parameters.Write()).ok());
+  const DeviceTensors gradient(Values(TwoTensors(), 0));
+  std::vector<TensorView> views = gradient.Read();
+  for (TensorView& view : views) view.dtype = DType::kBF16;
+  fake_cuda::Launch(0, [&gradient] {
+    auto* const elements = reinterpret_cast<uint16_t*>(gradient.at(0));
+    std::fill(elements, elements + 8, 0x3f80);  // 1
+  });
+  ASSERT_TRUE(client->PushPull(views, {}, parameters.Write()).ok());
+  Tensors expected = values_;
+  for (float& value : expected[0]) value -= 1;
+  EXPECT_EQ(parameters.Get(), expected);
+}
+
+// Tensors of two devices and of the host, in one row and one pull.
+TEST_F(OneDeviceTest, SomeTensorsMayBeElsewhere) {
+  fake_cuda::SetNumDevices(2);
+  {
+    const Manifest manifest{{Spec("a", {8}), Spec("b", {4}), Spec("c", {5})}};
+    FakeJob job(manifest, {});
+    const auto client = Connect(OptionsFor(job, manifest));
+    const Tensors values = Values(manifest, 1);
+    Tensors here = values;
+    const DeviceTensors zero(values), one(values, 1);
+    const auto views = [&] {
+      return std::vector<TensorView>{zero.Read()[0], one.Read()[1],
+                                     Read(here)[2]};
+    };
+    const auto targets = [&] {
+      return std::vector<MutableTensorView>{zero.Write()[0], one.Write()[1],
+                                            Write(&here)[2]};
+    };
+    ASSERT_TRUE(client->SeedOrPull(targets()).ok());
+    ASSERT_TRUE(client->PushPull(views(), {}, targets()).ok());
+    EXPECT_EQ(zero.Get()[0], std::vector<float>(8, 0));
+    EXPECT_EQ(one.Get()[1], std::vector<float>(4, 0));
+    EXPECT_EQ(here[2], std::vector<float>(5, 0));
+  }
+  fake_cuda::SetNumDevices(1);
+}
+
+TEST_F(OneDeviceTest, ATensorThatIsWaitedForIsOnTheDevice) {
+  const auto client = Connect(OptionsFor(job_, TwoTensors()));
+  Tensors parameters = values_;
+  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
+  job_.HoldPullsAfter(1);
+  const DeviceTensors there(Values(TwoTensors(), 0));
+  PullOperation pull = client->StartPull(0, there.Write(), {});
+  ASSERT_TRUE(pull.WaitForTensor("a").ok());
+  EXPECT_EQ(there.Get()[0], values_[0]);
+  job_.HoldPullsAfter(-1);
+  ASSERT_TRUE(pull.Wait().ok());
+  EXPECT_EQ(there.Get(), values_);
+}
+
+TEST_F(OneDeviceTest, ACopyThatFailsSaysSo) {
+  const auto client = Connect(OptionsFor(job_, TwoTensors()));
+  const DeviceTensors parameters(values_), gradient(Values(TwoTensors(), 0.5f));
+  ASSERT_TRUE(client->SeedOrPull(parameters.Write()).ok());
+  fake_cuda::Fail("cuMemcpy", kInvalidValue);
+  const auto pushed = client->PushPull(gradient.Read(), {}, parameters.Write());
+  EXPECT_TRUE(absl::IsInternal(pushed.status())) << pushed.status();
+  EXPECT_THAT(Message(pushed.status()), HasSubstr("from cuMemcpy"));
+  const absl::Status pulled = client->Pull(0, parameters.Write());
+  EXPECT_TRUE(absl::IsInternal(pulled)) << pulled;
+  EXPECT_THAT(Message(pulled), HasSubstr("from cuMemcpy"));
+  fake_cuda::Fail("cuMemcpy", 0);
+  ASSERT_TRUE(client->PushPull(gradient.Read(), {}, parameters.Write()).ok());
+  Tensors expected = values_;
+  for (size_t t = 0; t < expected.size(); ++t) {
+    for (size_t i = 0; i < expected[t].size(); ++i) {
+      expected[t][i] -= Values(TwoTensors(), 0.5f)[t][i];
+    }
+  }
+  EXPECT_EQ(parameters.Get(), expected);
+}
+
+// A pull needs memory of the host's, which there may be no more of.
+TEST_F(OneDeviceTest, PinnedMemoryThatIsNotThereIsAnError) {
+  const auto client = Connect(OptionsFor(job_, TwoTensors()));
+  const DeviceTensors parameters(values_);
+  fake_cuda::Fail("cuMemAllocHost_v2", 2);
+  ASSERT_TRUE(client->SeedOrPull(parameters.Write()).ok());  // seeds
+  const absl::Status status = client->Pull(0, parameters.Write());
+  EXPECT_TRUE(absl::IsInternal(status)) << status;
+  EXPECT_THAT(Message(status), HasSubstr("cuMemAllocHost"));
+}
+
+TEST_F(OneDeviceTest, TensorsOfTheHostCostOneCallOfTheDriver) {
+  const auto client = Connect(OptionsFor(job_, TwoTensors()));
+  Tensors parameters = values_;
+  const DeviceTensors unused(values_);
+  const auto calls = [](const char* name) { return fake_cuda::NumCalls(name); };
+  const int64_t asked = calls("cuPointerGetAttribute");
+  const int64_t copied = calls("cuMemcpy");
+  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
+  ASSERT_TRUE(client->Push(Read(values_)).ok());
+  // Targets, the seed of them, and the row: two tensors each.
+  EXPECT_EQ(calls("cuPointerGetAttribute"), asked + 6);
+  EXPECT_EQ(calls("cuMemcpy"), copied);
+}
+
+}  // namespace
+}  // namespace agg
