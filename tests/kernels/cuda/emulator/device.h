@@ -3,8 +3,8 @@
 // coroutines. What it cannot show: speed, and what a real memory system or
 // compiler does. What it does show: wrong indices (device memory ends at an
 // unmapped page), misaligned vector loads, barriers that not all threads reach
-// (an abort), missing barriers, stream order and shared memory that nobody has
-// written (as wrong results).
+// (an abort), missing barriers, missing waits for asynchronous copies, stream
+// order and shared memory that nobody has written (as wrong results).
 //
 // Streams are lazy if wanted: work runs as late as synchronisation allows, so
 // that a missing wait meets stale data. Eager: at once. Two engines copy, one
@@ -15,6 +15,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 
@@ -43,6 +44,16 @@ void BlockBarrier();
 // Waits until all lanes of the warp have brought their values and returns
 // them; valid until the lane's next call.
 const LaneValues& WarpExchange(double first, double second);
+
+// Asynchronous copies of 16 bytes of device memory to shared memory, those
+// after `num_bytes` zeros: begun, made a group of the thread's, and made, but
+// for its last `num_left` groups. Between its begin and the wait for it a copy
+// leaves poison; a thread that ends before its copies aborts.
+inline constexpr size_t kCopyBytes = 16;
+void StartCopy(void* to, const void* from, size_t num_bytes);
+void CommitCopies();
+void WaitForCopies(int64_t num_left);
+void CheckCopiesEnded();
 
 // Runs `thread` for every thread of every block, one block after the other;
 // odd blocks start their threads in descending order. REQUIRES: grid.z == 1.

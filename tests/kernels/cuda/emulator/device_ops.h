@@ -132,6 +132,22 @@ T LoadConstant(const T* from) {
   return *from;
 }
 
+inline void CopySomeAsync(uint4* to, const void* from, int num_bytes) {
+  emulator::StartCopy(to, from,
+                      static_cast<size_t>(std::clamp(num_bytes, 0, 16)));
+}
+
+inline void CopyAsync(uint4* to, const void* from) {
+  emulator::StartCopy(to, from, sizeof(*to));
+}
+
+inline void CommitCopies() { emulator::CommitCopies(); }
+
+template <int kNumLeft>
+void WaitForCopies() {
+  emulator::WaitForCopies(kNumLeft);
+}
+
 // Blocks run one after the other: one copy serves the threads of each. The
 // first thread of a block finds it full of what is no result: NaNs, as doubles
 // and floats, and addresses that cannot be read.

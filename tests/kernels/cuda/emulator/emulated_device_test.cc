@@ -1,5 +1,5 @@
-// What the emulated device does as a real one: the order of copies, and what is
-// in shared memory when a block begins.
+// What the emulated device does as a real one: the order of copies, what is in
+// shared memory when a block begins, and when asynchronous copies are there.
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -108,6 +108,68 @@ TEST_F(EmulatedDeviceTest, SharedMemoryIsPoisonedForEachBlock) {
             cudaSuccess);
   cudaStreamSynchronize(streams_[0]);
   for (int block = 0; block < 4; ++block) EXPECT_EQ(device_[block], -1 + 7);
+}
+
+struct Slots {
+  uint4 slots[3];
+};
+
+// found[0 ..]: what the first thread sees in its slots at each point.
+void CopyingKernel(const uint4* from, uint32_t* found) {
+  uint4(&slots)[3] = BlockShared<Slots>().slots;
+  if (threadIdx.x != 0) return;
+  slots[0].x = 5;
+  CopyAsync(&slots[0], from);
+  CommitCopies();
+  found[0] = slots[0].x;  // nobody has waited
+  CopySomeAsync(&slots[1], from + 1, 6);
+  CopySomeAsync(&slots[2], from + 1, -3);
+  CommitCopies();
+  WaitForCopies<2>();
+  found[1] = slots[0].x;  // nor now, in effect
+  WaitForCopies<1>();
+  found[2] = slots[0].x;
+  found[3] = slots[0].w;
+  found[4] = slots[1].x;  // of the second group
+  slots[1].w = 9;         // before the copy is there
+  WaitForCopies<0>();
+  found[5] = slots[1].x;
+  found[6] = slots[1].y;  // half of it
+  found[7] = slots[1].w + slots[2].x;
+}
+
+TEST_F(EmulatedDeviceTest, AsynchronousCopiesAreThereOnceTheyAreWaitedFor) {
+  alignas(16) const uint32_t from[8] = {1, 2, 3, 4, 5, 0x60007, 7, 8};
+  auto* const found = reinterpret_cast<uint32_t*>(device_);
+  ASSERT_EQ(LaunchKernel(&CopyingKernel, 1, 32, streams_[0],
+                         reinterpret_cast<const uint4*>(from), found),
+            cudaSuccess);
+  cudaStreamSynchronize(streams_[0]);
+  EXPECT_EQ(found[0], 0xffffffffu);
+  EXPECT_EQ(found[1], 0xffffffffu);
+  EXPECT_EQ(found[2], 1u);
+  EXPECT_EQ(found[3], 4u);
+  EXPECT_EQ(found[4], 0xffffffffu);
+  EXPECT_EQ(found[5], 5u);
+  EXPECT_EQ(found[6], 7u);
+  EXPECT_EQ(found[7], 0u);
+}
+
+void LeavingKernel(const uint4* from) {
+  CopyAsync(&BlockShared<Slots>().slots[0], from);
+  CommitCopies();
+  WaitForCopies<1>();
+}
+
+TEST_F(EmulatedDeviceTest, AThreadThatEndsBeforeItsCopiesAborts) {
+  alignas(16) const uint32_t from[4] = {};
+  EXPECT_DEATH(
+      {
+        LaunchKernel(&LeavingKernel, 1, 1, streams_[0],
+                     reinterpret_cast<const uint4*>(from));
+        cudaStreamSynchronize(streams_[0]);
+      },
+      "a thread ended before its copies");
 }
 
 }  // namespace
