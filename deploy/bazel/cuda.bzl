@@ -18,8 +18,30 @@ _NVCC_FLAGS = [
     "-Werror",
     "all-warnings",
     "--fmad=false",
+    "-Xptxas=-v",
+    "--keep",
     "-Xcompiler=-Wall,-Wextra,-Werror,-ffp-contract=off,-fPIC",
 ]
+
+# Compiles, and writes to the first argument what ptxas says of the kernels, and
+# their threads per block, which the PTX alone says
+# (tests/kernels/cuda/kernel_resources.py).
+_COMPILE = """
+log=$1 home=$2 release=$3
+shift 3
+kept=$log.kept
+mkdir -p "$kept"
+trap 'rm -rf "$kept"' EXIT
+if ! "$home/bin/nvcc" --keep-dir "$kept" "$@" 2>"$kept/log"; then
+  cat "$kept/log" >&2
+  exit 1
+fi
+{
+  echo "CUDA $release in $home"
+  cat "$kept"/*.ptx | grep -E '^[.](visible [.])?entry |^[.]maxntid'
+  grep -v 'Compile time' "$kept/log"
+} >"$log"
+"""
 
 def _arch_flags():
     """Machine code for CUDA_ARCHS; PTX of the last for what comes after it."""
@@ -43,14 +65,16 @@ def _cuda_objects_impl(ctx):
         ],
     )
     objects = []
+    logs = []
     for source in ctx.files.srcs:
-        object = ctx.actions.declare_file(
-            "%s/%s.pic.o" % (ctx.label.name, source.basename),
-        )
-        ctx.actions.run(
-            executable = CUDA_HOME + "/bin/nvcc",
+        stem = "%s/%s" % (ctx.label.name, source.basename)
+        object = ctx.actions.declare_file(stem + ".pic.o")
+        log = ctx.actions.declare_file(stem + ".ptxas")
+        ctx.actions.run_shell(
+            command = _COMPILE,
             # The release is in the command, since the toolkit is no input.
-            arguments = _NVCC_FLAGS + _arch_flags() + _host_compiler_flags() + [
+            arguments = [log.path, CUDA_HOME, CUDA_RELEASE] + _NVCC_FLAGS +
+                        _arch_flags() + _host_compiler_flags() + [
                 "-DAGG_CUDA_RELEASE=" + CUDA_RELEASE,
                 "-I" + (ctx.label.workspace_root or "."),
                 source.path,
@@ -58,13 +82,17 @@ def _cuda_objects_impl(ctx):
                 object.path,
             ],
             inputs = depset([source], transitive = [headers]),
-            outputs = [object],
+            outputs = [object, log],
             env = {"PATH": "/usr/bin:/bin"},
             mnemonic = "CudaCompile",
             progress_message = "Compiling %s" % source.short_path,
         )
         objects.append(object)
-    return [DefaultInfo(files = depset(objects))]
+        logs.append(log)
+    return [
+        DefaultInfo(files = depset(objects)),
+        OutputGroupInfo(resources = depset(objects + logs)),
+    ]
 
 _cuda_objects = rule(
     implementation = _cuda_objects_impl,
@@ -103,6 +131,13 @@ def agg_cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
         hdrs = hdrs,
         deps = deps,
         visibility = ["//visibility:private"],
+    )
+
+    # Objects, and what ptxas says of them.
+    native.filegroup(
+        name = name + "_resources",
+        srcs = [":" + name + "_objects"],
+        output_group = "resources",
     )
     agg_cc_library(
         name = name,

@@ -14,10 +14,11 @@ struct Packed {
   uint32_t words[4];
 };
 
-// An element type: bytes per element, elements per load, and element `e` of a
-// load. `e` is a constant after unrolling.
+// An element type: bytes per element, elements per load, 4 elements as one word
+// of memory, and element `e` of a load. `e` is a constant after unrolling.
 struct F32 {
   using Storage = float;
+  using Quad = uint4;
   static constexpr int kPerLoad = 4;
   __device__ __forceinline__ static float ToFloat(const Packed& p, int e) {
     return FloatOfBits(p.words[e]);
@@ -29,6 +30,7 @@ struct F32 {
 
 struct Bf16 {
   using Storage = uint16_t;
+  using Quad = uint2;
   static constexpr int kPerLoad = 8;
   __device__ __forceinline__ static float ToFloat(const Packed& p, int e) {
     const uint32_t word = p.words[e / 2];
@@ -41,6 +43,7 @@ struct Bf16 {
 
 struct F16 {
   using Storage = uint16_t;
+  using Quad = uint2;
   static constexpr int kPerLoad = 8;
   __device__ __forceinline__ static float ToFloat(const Packed& p, int e) {
     return FromStorage(static_cast<uint16_t>(p.words[e / 2] >> (e % 2 * 16)));
@@ -54,6 +57,7 @@ struct F16 {
 // (kernels/row_format.h). What is loaded has to be multiplied by the scale.
 struct I8 {
   using Storage = int8_t;
+  using Quad = uint32_t;
   __device__ __forceinline__ static float ToFloat(const Packed& p, int e) {
     return static_cast<int8_t>(p.words[e / 4] >> (e % 4 * 8));
   }
@@ -120,30 +124,15 @@ __device__ __forceinline__ Packed LoadPacked(const void* from) {
   return Packed{{v.x, v.y, v.z, v.w}};
 }
 
-// The first 4 elements at `at`, or those of them that are there (the rest is
-// zero). REQUIRES: `at` is aligned to 4 elements if num_elements >= 4.
-template <class Element>
-__device__ __forceinline__ void LoadFour(const typename Element::Storage* at,
-                                         int num_elements, float (&x)[4]) {
-  if (num_elements >= 4) {
-    Packed p{{0u, 0u, 0u, 0u}};
-    if constexpr (sizeof(typename Element::Storage) == 4) {
-      p = LoadPacked(at);
-    } else if constexpr (sizeof(typename Element::Storage) == 1) {
-      p.words[0] = LoadConstant(reinterpret_cast<const uint32_t*>(at));
-    } else {
-      const uint2 v = LoadConstant(reinterpret_cast<const uint2*>(at));
-      p.words[0] = v.x;
-      p.words[1] = v.y;
-    }
-#pragma unroll
-    for (int e = 0; e < 4; ++e) x[e] = Element::ToFloat(p, e);
-  } else {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      x[e] = e < num_elements ? Element::FromStorage(at[e]) : 0.0f;
-    }
-  }
+// A Quad as the beginning of a load.
+__device__ __forceinline__ Packed PackedOf(uint4 v) {
+  return Packed{{v.x, v.y, v.z, v.w}};
+}
+__device__ __forceinline__ Packed PackedOf(uint2 v) {
+  return Packed{{v.x, v.y, 0u, 0u}};
+}
+__device__ __forceinline__ Packed PackedOf(uint32_t word) {
+  return Packed{{word, 0u, 0u, 0u}};
 }
 
 // Whether a thread's elements are finite, as far as there are any: what lies

@@ -5,9 +5,9 @@
 
 #include <stdint.h>
 
-#include "kernels/cuda/combine_rows.cuh"
 #include "kernels/cuda/device_ops.cuh"
 #include "kernels/cuda/load_elements.cuh"
+#include "kernels/cuda/piece_ring.cuh"
 #include "kernels/cuda/update_kernel.h"
 #include "kernels/narrow_float.h"
 #include "kernels/step_constants.h"

@@ -10,13 +10,14 @@
 //   FillKernel     LaunchFill     1 per element  the array
 //   NarrowKernel   LaunchNarrow   1 per element  the 16-bit array
 //
-// A thread takes 4 elements at a time, 16 bytes of float32: the widest load
+// A thread steps 4 elements at a time, 16 bytes of float32: the widest access
 // there is. Update is bound by memory, so everything happens in one pass: each
-// row, the master and the state are read once and written once. What the
-// results are worth: update_kernel.h.
+// row, the master and the state are read once and written once. How they are
+// read ahead: piece_ring.cuh. What the results are worth: update_kernel.h.
 #include "kernels/cuda/combine_rows.cuh"
 #include "kernels/cuda/device_ops.cuh"
 #include "kernels/cuda/load_elements.cuh"
+#include "kernels/cuda/piece_ring.cuh"
 #include "kernels/cuda/update_elements.cuh"
 #include "kernels/cuda/update_kernel.h"
 #include "kernels/optimizer_table.h"
@@ -25,13 +26,45 @@
 namespace agg::cuda {
 namespace {
 
-constexpr int kWarpLanes = 32;
-constexpr int kThreads = kCombineThreads;
-constexpr int kWarps = kThreads / kWarpLanes;
+constexpr int kWarpLanes = kUpdateLanes;
+constexpr int kThreads = kUpdateThreads;
+constexpr int kWarps = kUpdateWarps;
 constexpr int kPerBlock = kThreads * kPerThread;
+
+// Blocks that an SM is to hold: more would have to spill.
+template <class Element>
+inline constexpr int kBlocks = kHasScales<Element> ? 3 : 4;
 
 // ----------------------------------------------------------------------------
 // Device functions
+
+// Sums of rows of a thread's quads, in registers: an index that is no constant
+// would bring them to memory, so the first quad is taken each time.
+template <class Element>
+struct QuadSums {
+  float of_quads[kQuads<Element>][kPerThread];
+
+  __device__ __forceinline__ void TakeFirst(float (&x)[kPerThread]) {
+#pragma unroll
+    for (int e = 0; e < kPerThread; ++e) {
+      x[e] = of_quads[0][e];
+#pragma unroll
+      for (int q = 1; q < kQuads<Element>; ++q) {
+        of_quads[q - 1][e] = of_quads[q][e];
+      }
+    }
+  }
+};
+
+// Parameters and state of the combiner's next quad.
+template <class Element>
+__device__ __forceinline__ void TakeState(int num_arrays,
+                                          Combiner<Element>* combiner,
+                                          Four* x) {
+  if (num_arrays > 0) combiner->NextArray(x->parameter);
+  if (num_arrays > 1) combiner->NextArray(x->state0);
+  if (num_arrays > 2) combiner->NextArray(x->state1);
+}
 
 // Squares summed up: of parameters, and of what the trust ratio sets against
 // them.
@@ -42,6 +75,17 @@ struct NormSums {
   __device__ __forceinline__ void Add(const NormSums& other) {
     parameters += other.parameters;
     updates += other.updates;
+  }
+  // `left` elements, perhaps <= 0.
+  __device__ __forceinline__ void AddFour(const Four& x, int left) {
+#pragma unroll
+    for (int e = 0; e < kPerThread; ++e) {
+      if (e >= left) break;
+      const double parameter = x.parameter[e];
+      const double update = x.gradient[e];
+      parameters = fma(parameter, parameter, parameters);
+      updates = fma(update, update, updates);
+    }
   }
 };
 
@@ -70,41 +114,49 @@ __device__ __forceinline__ NormSums SumsOfBlock(NormSums sums,
 
 // Block per chunk.
 template <class Element>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocks<Element>)
     UpdateKernel(const UpdateLaunch __grid_constant__ p) {
-  Stage& stage = BlockShared<Stage>();
   const Chunk chunk = ChunkAt(p, blockIdx.x);
   const StepConstants constants = ArrayOf(p.args, p.constants)[chunk.slot];
-  bool staged = false, finite = true;
-  for (int base = 0; base < chunk.num_elements; base += kPerBlock) {
-    const int offset = base + static_cast<int>(threadIdx.x) * kPerThread;
-    const int left = chunk.num_elements - offset;
-    const int64_t at = chunk.begin + offset;
-    Four x = {};
-    // On their way while the rows are summed up.
-    if (p.formula.kind != OptimizerKind::kNone) LoadState(p, at, left, &x);
-    Combine<Element>(p, chunk.slot, at, left, &stage, &staged, x.gradient);
-    if (left <= 0) continue;
-    finite &= StepAndStore(p, constants, at, left, &x);
+  const int num_arrays =
+      p.formula.kind == OptimizerKind::kNone ? 0 : 1 + p.num_states;
+  Combiner<Element> combiner(p, chunk, num_arrays,
+                             &BlockShared<CombineShared<Element>>());
+  bool finite = true;
+  for (int base = 0; base < chunk.num_elements; base += kPerStep<Element>) {
+    QuadSums<Element> sums;
+    combiner.Sum(base, sums.of_quads);
+#pragma unroll 1  // else each formula is there several times
+    for (int q = 0; q < kQuads<Element>; ++q) {
+      const int offset = combiner.Offset(base, q);
+      const int left = chunk.num_elements - offset;
+      Four x = {};
+      sums.TakeFirst(x.gradient);
+      TakeState(num_arrays, &combiner, &x);
+      if (left <= 0) continue;
+      finite &= StepAndStore(p, constants, chunk.begin + offset, left, &x);
+    }
   }
   TellFinite(p, finite);
 }
 
-// Block per chunk. Not asked for 4 blocks, ptxas makes room for a fifth one and
-// spills (13.0, sm_90).
+// Block per chunk.
 template <class Element>
-__global__ void __launch_bounds__(kThreads, 4)
+__global__ void __launch_bounds__(kThreads, kBlocks<Element>)
     CombineKernel(const UpdateLaunch __grid_constant__ p) {
-  Stage& stage = BlockShared<Stage>();
   const Chunk chunk = ChunkAt(p, blockIdx.x);
-  bool staged = false;
-  for (int base = 0; base < chunk.num_elements; base += kPerBlock) {
-    const int offset = base + static_cast<int>(threadIdx.x) * kPerThread;
-    const int left = chunk.num_elements - offset;
-    const int64_t at = chunk.begin + offset;
-    float combined[kPerThread];
-    Combine<Element>(p, chunk.slot, at, left, &stage, &staged, combined);
-    if (left > 0) StoreFloats(combined, left, p.combined + at);
+  Combiner<Element> combiner(p, chunk, 0,
+                             &BlockShared<CombineShared<Element>>());
+  for (int base = 0; base < chunk.num_elements; base += kPerStep<Element>) {
+    QuadSums<Element> sums;
+    combiner.Sum(base, sums.of_quads);
+#pragma unroll
+    for (int q = 0; q < kQuads<Element>; ++q) {
+      const int offset = combiner.Offset(base, q);
+      const int left = chunk.num_elements - offset;
+      if (left <= 0) continue;
+      StoreFloats(sums.of_quads[q], left, p.combined + chunk.begin + offset);
+    }
   }
 }
 
@@ -128,31 +180,27 @@ __global__ void __launch_bounds__(kThreads)
   TellFinite(p, finite);
 }
 
-// Block per chunk. Elements beyond the chunk's end are zeros and add nothing.
+// Block per chunk. Elements beyond the chunk's end add nothing.
 template <class Element>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocks<Element>)
     NormsKernel(const UpdateLaunch __grid_constant__ p, double* partial) {
-  Stage& stage = BlockShared<Stage>();
   auto& shared = BlockShared<double[kWarps][2]>();
   const Chunk chunk = ChunkAt(p, blockIdx.x);
   const StepConstants constants = ArrayOf(p.args, p.constants)[chunk.slot];
+  const int num_arrays = 1 + p.num_states;
+  Combiner<Element> combiner(p, chunk, num_arrays,
+                             &BlockShared<CombineShared<Element>>());
   NormSums own;
-  bool staged = false;
-  for (int base = 0; base < chunk.num_elements; base += kPerBlock) {
-    const int offset = base + static_cast<int>(threadIdx.x) * kPerThread;
-    const int left = chunk.num_elements - offset;
-    const int64_t at = chunk.begin + offset;
-    Four x = {};
-    LoadState(p, at, left, &x);
-    Combine<Element>(p, chunk.slot, at, left, &stage, &staged, x.gradient);
-    VisitFormula(p.formula, DirectFour{constants, &x});
-#pragma unroll
-    for (int e = 0; e < kPerThread; ++e) {
-      if (e >= left) break;
-      const double parameter = x.parameter[e];
-      const double update = x.gradient[e];
-      own.parameters = fma(parameter, parameter, own.parameters);
-      own.updates = fma(update, update, own.updates);
+  for (int base = 0; base < chunk.num_elements; base += kPerStep<Element>) {
+    QuadSums<Element> sums;
+    combiner.Sum(base, sums.of_quads);
+#pragma unroll 1
+    for (int q = 0; q < kQuads<Element>; ++q) {
+      Four x = {};
+      sums.TakeFirst(x.gradient);
+      TakeState(num_arrays, &combiner, &x);
+      VisitFormula(p.formula, DirectFour{constants, &x});
+      own.AddFour(x, chunk.num_elements - combiner.Offset(base, q));
     }
   }
   const NormSums sums = SumsOfBlock(own, shared);

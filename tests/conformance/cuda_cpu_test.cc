@@ -160,6 +160,55 @@ class CudaCpuTest : public testing::TestWithParam<DType> {
     }
   }
 
+  // Three steps on both sides from the same parameters: the same bits.
+  void ExpectSameSteps(const OptimizerOptions& optimizer,
+                       const std::vector<UpdateRange>& updates,
+                       int64_t num_elements) {
+    const DType narrowed =
+        GetParam() == DType::kF16 ? DType::kF16 : DType::kBF16;
+    for (Side* side : {&cuda_, &cpu_}) {
+      std::mt19937 random(5);
+      std::normal_distribution<float> normal;
+      for (int64_t k = 0; k < num_elements; ++k) {
+        const float value = normal(random);
+        std::memcpy(side->snapshot->host() + 4 * k, &value, 4);
+      }
+      ASSERT_TRUE(side->backend
+                      ->Load(optimizer, *side->snapshot, side->master.get(),
+                             side->state0.get(), side->state1.get(),
+                             side->narrowed.get(), narrowed)
+                      .ok());
+      for (int64_t step = 1; step <= 3; ++step) {
+        UpdateRequest request;
+        request.rows = side->row_pointers;
+        request.dtype = GetParam();
+        request.optimizer = optimizer;
+        request.step = step;
+        request.ranges = updates;
+        request.master = side->master.get();
+        request.state0 = side->state0.get();
+        request.state1 = side->state1.get();
+        request.snapshot = side->snapshot.get();
+        request.narrowed_snapshot = side->narrowed.get();
+        request.narrowed_dtype = narrowed;
+        const absl::Status status = side->backend->Update(request);
+        ASSERT_TRUE(status.ok()) << status;
+      }
+    }
+    for (const UpdateRange& update : updates) {
+      const int64_t begin = update.range.begin;
+      const int64_t size = update.range.num_elements;
+      EXPECT_EQ(std::memcmp(cuda_.snapshot->host() + 4 * begin,
+                            cpu_.snapshot->host() + 4 * begin, 4 * size),
+                0)
+          << "optimizer " << LineOf(optimizer.kind).name;
+      EXPECT_EQ(std::memcmp(cuda_.narrowed->host() + 2 * begin,
+                            cpu_.narrowed->host() + 2 * begin, 2 * size),
+                0)
+          << "optimizer " << LineOf(optimizer.kind).name;
+    }
+  }
+
   Side cuda_, cpu_;
 };
 
@@ -177,51 +226,24 @@ TEST_P(CudaCpuTest, UpdateHasTheBitsOfTheCpu) {
       optimizer.kind = line.kind;
       optimizer.momentum = momentum;
       optimizer.nesterov = momentum != 0.0f;
-      const DType narrowed =
-          GetParam() == DType::kF16 ? DType::kF16 : DType::kBF16;
-      for (Side* side : {&cuda_, &cpu_}) {
-        std::mt19937 random(5);
-        std::normal_distribution<float> normal;
-        for (int64_t k = 0; k < kNumElements; ++k) {
-          const float value = normal(random);
-          std::memcpy(side->snapshot->host() + 4 * k, &value, 4);
-        }
-        ASSERT_TRUE(side->backend
-                        ->Load(optimizer, *side->snapshot, side->master.get(),
-                               side->state0.get(), side->state1.get(),
-                               side->narrowed.get(), narrowed)
-                        .ok());
-        for (int64_t step = 1; step <= 3; ++step) {
-          UpdateRequest request;
-          request.rows = side->row_pointers;
-          request.dtype = GetParam();
-          request.optimizer = optimizer;
-          request.step = step;
-          request.ranges = updates;
-          request.master = side->master.get();
-          request.state0 = side->state0.get();
-          request.state1 = side->state1.get();
-          request.snapshot = side->snapshot.get();
-          request.narrowed_snapshot = side->narrowed.get();
-          request.narrowed_dtype = narrowed;
-          const absl::Status status = side->backend->Update(request);
-          ASSERT_TRUE(status.ok()) << status;
-        }
-      }
-      for (const UpdateRange& update : updates) {
-        const int64_t begin = update.range.begin;
-        const int64_t size = update.range.num_elements;
-        EXPECT_EQ(std::memcmp(cuda_.snapshot->host() + 4 * begin,
-                              cpu_.snapshot->host() + 4 * begin, 4 * size),
-                  0)
-            << "optimizer " << line.name;
-        EXPECT_EQ(std::memcmp(cuda_.narrowed->host() + 2 * begin,
-                              cpu_.narrowed->host() + 2 * begin, 2 * size),
-                  0)
-            << "optimizer " << line.name;
-      }
+      ExpectSameSteps(optimizer, updates, kNumElements);
     }
   }
+}
+
+// More than the kernel has pointers of in shared memory at a time.
+TEST_P(CudaCpuTest, UpdateOf515RowsHasTheBitsOfTheCpu) {
+  constexpr int64_t kNumElements = 6000;
+  Fill(515, kNumElements, /*any_magnitude=*/false);
+  std::vector<double> coefficients;
+  for (int r = 0; r < 515; ++r) coefficients.push_back(r % 7 - 2.5);
+  OptimizerOptions optimizer;
+  optimizer.kind = OptimizerKind::kAdam;
+  ExpectSameSteps(
+      optimizer,
+      {{{0, 300}, coefficients, 0.1f, 0.01f, 0.5f},
+       {{512, kNumElements - 512}, coefficients, 0.02f, 0.1f, 1.0f}},
+      kNumElements);
 }
 
 TEST_P(CudaCpuTest, GramIsTheCpusUpToRounding) {
