@@ -58,6 +58,12 @@ inline void MultiplyRow(const double* a, const double* b, double (&c)[2]) {
   }
 }
 
+// The PTX ISA's definition of mma.m8n8k4 with f64.
+inline void MultiplyTiles(double a, double b, double (&c)[2]) {
+  const emulator::LaneValues& all = emulator::WarpExchange(a, b);
+  MultiplyRow(&all.first[Lane() / 4 * 4], all.second, c);
+}
+
 // The PTX ISA's definition of mma.m16n8k4 with f64: a lane has A[L/4][L%4] and
 // A[L/4+8][L%4], B[L%4][L/4], and C's rows L/4, L/4, L/4+8, L/4+8.
 inline void MultiplyTallTiles(double a0, double a1, double b, double (&c0)[2],

@@ -190,10 +190,6 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int size, int device) {
   std::snprintf(id, static_cast<size_t>(size), "0000:%02X:00.0", 0x1a + device);
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetPCIBusId(char* id, int size, int) {
-  std::strncpy(id, "0000:00:00.0", static_cast<size_t>(size));
-  return cudaSuccess;
-}
 cudaError_t cudaDriverGetVersion(int* version) {
   const Lock lock(TheState().mutex);
   *version = TheState().driver_version;
