@@ -28,6 +28,7 @@
 #include "kernels/device_memory/device_context.h"
 #include "kernels/device_memory/shared_device_memory.h"
 #include "kernels/dtype.h"
+#include "nlohmann/json.hpp"
 #include "server/base/json.h"
 #include "server/base/log.h"
 #include "tests/bench/bench_file.h"
