@@ -61,8 +61,8 @@ class GramRun {
  private:
   bool IsInt8() const { return request_.dtype == DType::kI8; }
 
-  // Integers need no help of cuBLAS, and less than a tile is not worth its three
-  // launches.
+  // Integers need no help of cuBLAS, and less than a tile is not worth its
+  // three launches.
   bool IsTiled(const ElementRange& range) const {
     return !IsInt8() && num_rows_ > scratch_.many_rows &&
            !request_.compensated && !scratch_.double_float &&
