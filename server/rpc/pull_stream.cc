@@ -1,6 +1,5 @@
-// The states: asked for the version, or waiting for its bytes, writing a frame,
-// ended. Revocation and
-// cancellation may come in each of them.
+// The states: asked for the version or waiting for its bytes, writing a frame,
+// ended. Revocation and cancellation may come in each of them.
 #include "server/rpc/pull_stream.h"
 
 #include <utility>
