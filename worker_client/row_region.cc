@@ -9,6 +9,7 @@
 #include "kernels/row_format.h"
 #include "proto/stream_copy.h"
 #include "worker_client/row_encoding.h"
+#include "worker_client/tensor_view.h"
 
 namespace agg {
 

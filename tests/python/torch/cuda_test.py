@@ -200,7 +200,7 @@ class WorkerOnDeviceTest(WithDriver):
             worker.step()
             self.assertEqual(parameter.tolist(), [3.0] * 4)
             self.assertEqual(worker._row._staging._buffers, {})
-        with self.assertRaisesRegex(agg.ManifestError, "cuda_rows"):
+        with self.assertRaisesRegex(TypeError, "cuda_rows is .no"):
             agg.Worker({"w": parameter}, server.address, 0, cuda_rows="no")
 
 
