@@ -78,9 +78,9 @@ class RegionServerTest : public testing::Test {
   }
 
   const std::shared_ptr<Region> row_ = SharedBuffer::RegionOf(
-      SharedBuffer::Allocate(BufferUse::kRow, 100, true)->get());
+      SharedBuffer::Allocate(BufferUse::kRow, 100)->get());
   const std::shared_ptr<Region> version_ = SharedBuffer::RegionOf(
-      SharedBuffer::Allocate(BufferUse::kSnapshot, 200, true)->get());
+      SharedBuffer::Allocate(BufferUse::kSnapshot, 200)->get());
   std::string name_;
   std::unique_ptr<RegionServer> server_;
 };
