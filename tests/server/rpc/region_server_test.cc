@@ -93,9 +93,9 @@ class RegionServerTest : public testing::Test {
   }
 
   const std::shared_ptr<Region> row_ = SharedBuffer::RegionOf(
-      SharedBuffer::Allocate(BufferUse::kRow, 100, true)->get());
+      SharedBuffer::Allocate(BufferUse::kRow, 100)->get());
   const std::shared_ptr<Region> version_ = SharedBuffer::RegionOf(
-      SharedBuffer::Allocate(BufferUse::kSnapshot, 200, true)->get());
+      SharedBuffer::Allocate(BufferUse::kSnapshot, 200)->get());
   size_t num_versions_ = 3;  // set before a request is made
   std::string name_;
   std::unique_ptr<RegionServer> server_;
