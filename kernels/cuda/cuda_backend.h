@@ -26,20 +26,18 @@ namespace agg {
 // Results have the same bits from run to run on one kind of device; those of
 // Update are the CPU backend's. Requests that do not fit together get
 // INVALID_ARGUMENT; a failing CUDA call INTERNAL with its name, code and place;
-// UNAVAILABLE, with the same, once the device answers nothing but errors (CUDA
-// calls them sticky: only a new process helps).
+// UNAVAILABLE, with the same, once the device answers nothing but errors.
 //
-// Memory: buffers as allocated (cuda_buffer.h), scratch when made
-// (cuda_scratch.h; with many row buffers cuBLAS's, too), and 2 bytes per
-// parameter at the first Load with a narrowed snapshot. A round allocates
-// nothing. Thread-compatible, but RowLanded, AwaitRows, FinishSnapshot,
-// Allocate, Adopt, memory_needs and device_memory_use are thread-safe.
+// Memory: buffers (cuda_buffer.h), scratch (cuda_scratch.h; with many row
+// buffers cuBLAS's, too), and 2 bytes per parameter at the first Load with a
+// narrowed snapshot. A round allocates nothing. Thread-compatible, but
+// RowLanded, AwaitRows, FinishSnapshot, Allocate, Adopt, memory_needs and
+// device_memory_use are thread-safe.
 class CudaBackend : public Backend {
  public:
-  // UNAVAILABLE "no CUDA device: .." where there is none (or no driver), or
-  // one that is too old; INVALID_ARGUMENT where there are only others. The
-  // first, and INTERNAL for kernels that it cannot load, names the versions of
-  // runtime and driver, and the driver that is needed.
+  // UNAVAILABLE "no CUDA device: .." where there is none (or no driver), or one
+  // that is too old; INVALID_ARGUMENT where there are only others. The first,
+  // and INTERNAL for kernels that do not load, name the driver that is needed.
   static absl::StatusOr<std::unique_ptr<Backend>> Make(
       const CudaOptions& options);
   ~CudaBackend() override;
@@ -56,8 +54,7 @@ class CudaBackend : public Backend {
   // Small neighbouring ranges are copied together.
   void RowLanded(const Buffer& row, DType dtype,
                  const ElementRange& range) override;
-  // Waits for no kernel.
-  absl::Status AwaitRows() override;
+  absl::Status AwaitRows() override;  // waits for no kernel
   absl::Status Load(const OptimizerOptions& optimizer, const Buffer& snapshot,
                     Buffer* master, Buffer* state0, Buffer* state1,
                     Buffer* narrowed_snapshot, DType narrowed_dtype) override;
@@ -85,7 +82,7 @@ class CudaBackend : public Backend {
         copies_(std::move(copies)),
         uses_cublas_(scratch_->cublas != nullptr) {}
 
-  // What Allocate and Adopt have made, when it can be used.
+  // What Allocate and Adopt have made, if it can be used.
   absl::StatusOr<std::unique_ptr<Buffer>> Prepared(
       BufferUse use, absl::StatusOr<std::unique_ptr<cuda::CudaBuffer>> buffer);
   // After one more row: starts cuBLAS if there are many now.

@@ -71,6 +71,24 @@ TEST(MemoryPlanTest, CountsADeviceApart) {
   EXPECT_THAT(status.message(), HasSubstr("; on the device rows 0.0 MiB + "));
 }
 
+TEST(MemoryPlanTest, RoundsUpWhatTheDeviceRoundsUp) {
+  OptimizerOptions adam;
+  adam.kind = OptimizerKind::kAdam;
+  MemoryNeeds needs;
+  needs.on_device = true;
+  needs.device_granularity = 4096;
+  const MemoryPlan plan = PlanMemory(2000, 3, DType::kBF16, DType::kBF16, adam,
+                                     needs, /*num_successors=*/1);
+  EXPECT_EQ(plan.host.rows, 3 * 4000);
+  EXPECT_EQ(plan.device.rows, 3 * 4096);
+  EXPECT_EQ(plan.device.successors, 4096);
+  EXPECT_EQ(plan.device.master, 8192);
+  EXPECT_EQ(plan.device.state, 2 * 8192);
+  EXPECT_EQ(plan.device.snapshots, 4000) << "plain memory";
+  EXPECT_EQ(OnDevice(8192, needs), 8192);
+  EXPECT_EQ(OnDevice(0, needs), 0);
+}
+
 TEST(MemoryPlanTest, CountsWhatGoesBySlices) {
   MemoryPlan plan;
   plan.host.ledger = 1 << 20;

@@ -10,7 +10,7 @@ import unittest
 SERVER = "tests/kernels/cuda/emulator/emulated_agg_server"
 DRIVER = "tests/kernels/device_memory/libfake_cuda_driver.so"
 WORKER = ["worker_client/examples/digits_worker", "--workers=2",
-          "--epochs=1", "--batch=%d", "--recovery_window=0",
+          "--epochs=1", "--batch=300", "--recovery_window=0",
           "--data=deploy/data/digits.csv.gz"]
 CONFIG = """
 workers: 2
@@ -60,7 +60,10 @@ class EmulatedAggServerTest(unittest.TestCase):
 
     def test_shares_device_memory_by_the_driver_of_the_environment(self):
         log = self.run_job(AGG_CUDA_DRIVER=os.path.abspath(DRIVER))
-        self.assertIn("cuda, emulated", log)
+        self.assertIn("backend: cuda, device 0, emulated", log)
+        self.assertIn("finished at version 2", log)
+        # What is shared is rounded up.
+        self.assertIn("on the device rows 2.0 MiB + master 2.0 MiB", log)
         self.assertNotIn("no device rows", log)
         self.assertNotIn("private instead", log)
 
