@@ -98,26 +98,15 @@ TEST_F(Float32PullTest, WaitsForItsBytesAndNoOtherPullWaitsForThem) {
   }
 }
 
-// Who maps a version reads it when it is told where it is, and not before.
-TEST_F(Float32PullTest, InSharedMemoryIsToldOfWhenItsBytesAreThere) {
-  gate_.Close();
-  RunRound();
+// Who maps a version reads it when it is told where it is: never, then.
+TEST_F(Float32PullTest, InSharedMemoryIsNotToldOfBytesThatNeverCome) {
   v1::PullRequest request = PullOf(v1::F32);
   request.set_in_place(true);
-  auto told = std::async(std::launch::async, [&] {
-    auto stub = v1::Shard::NewStub(channel_);
-    grpc::ClientContext context;
-    const auto stream = stub->Pull(&context, request);
-    v1::PullFrame frame;
-    const bool read = stream->Read(&frame);
-    const bool too_early = gate_.closed();
-    context.TryCancel();
-    return read && frame.has_place() && !too_early;
-  });
-  // By then a stream that does not wait would long have told.
-  ASSERT_TRUE(PullAll(channel_, PullOf(v1::BF16)).second.ok());
-  gate_.Open();
-  EXPECT_TRUE(told.get());
+  gate_.Fail(2);
+  RunRound();
+  const auto [frames, status] = PullAll(channel_, request);
+  EXPECT_TRUE(frames.empty());
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST_F(Float32PullTest, GetsAnErrorWhenTheyNeverCome) {
