@@ -143,7 +143,7 @@ def loads_before_use(block):
     waiting = {}  # first register of a load: (its registers, its bytes)
     for operation, operands in block:
         destination, _, sources = operands.partition(",")
-        used = registers_of(operands)
+        used = registers_of(operands) if waiting else set()
         if any(registers & used for registers, _ in waiting.values()):
             waiting = {}  # what is used first is what the thread waits for
         if re.match(r"LDG?\.", operation) and sources:
@@ -181,15 +181,16 @@ def disassemble(cuobjdump, path):
     """{(mangled name, architecture): bytes in flight of a thread}."""
     output = subprocess.run([cuobjdump, "-sass", path], check=True, text=True,
                             stdout=subprocess.PIPE).stdout
-    found = {}
-    for part in re.split(r"(?=\n\s*code for sm_|\n\s*Function : )", output):
-        code = re.match(r"\s*code for (sm_\w+)", part)
-        if code:
-            arch = code[1]
-        function = re.match(r"\s*Function : (\w+)", part)
-        if function:
-            found[function[1], arch] = bytes_in_flight(part)
-    return found
+    arch, lines = "", {}
+    for line in output.splitlines():
+        if "code for sm_" in line:
+            arch = line.split()[-1]
+        elif "Function : " in line:
+            code = lines[line.split()[-1], arch] = []
+        elif ";" in line:
+            code.append(line)
+    return {key: bytes_in_flight("\n".join(code))
+            for key, code in lines.items()}
 
 
 def find_cuobjdump(home):
