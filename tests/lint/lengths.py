@@ -20,6 +20,7 @@ _PAGE = "one page that a reader takes in as a whole"
 LONG_FILES = {
     "kernels/backend.h": "the contract of all backends: " + _PAGE,
     "kernels/cuda/gram_schedule.h": "which lane does what: " + _PAGE,
+    "kernels/cuda/cuda_update.cc": "one class runs all waves of an update",
     "server/config/options.cc": "one function for each group of fields: " + _PAGE,
     "server/coordinator/coordinator.h": _ONE_LOCK,
     "server/coordinator/coordinator_state.h": _ONE_LOCK,
@@ -27,6 +28,8 @@ LONG_FILES = {
     "server/coordinator/job_state.h": "the protocol of one epoch: " + _PAGE,
     "server/coordinator/round_engine.h": "the phases of a round: " + _PAGE,
     "server/ingest/arrival_ledger.h": "all that is known of a slice: " + _PAGE,
+    "server/params/parameter_store.h": "one class holds a shard's parameters",
+    "server/params/snapshot.h": "who reads a version, and when its memory is free",
     "server/round/phase.h": "all phases and what they carry: " + _PAGE,
     "server/round/round_report.h": "all that a round reports: " + _PAGE,
     "server/round/shard_peer.h": "all that a shard is asked for: " + _PAGE,
