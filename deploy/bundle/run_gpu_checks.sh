@@ -28,9 +28,9 @@ wanted=0
 bench=1
 limit_of_all=480
 # Seconds; of `starts` for each program, of `sanitizer` at least for each tool.
-declare -A budget=([starts]=5 [cuda_conformance]=110 [cuda_jobs]=80
-  [cuda_kernels]=75 [round_gpu]=55 [round_loopback]=45 [cpu_conformance]=40
-  [sanitizer]=20)
+declare -A budget=([starts]=5 [cuda_conformance]=105 [cuda_jobs]=75
+  [cuda_kernels]=70 [round_gpu]=50 [round_device]=40 [round_loopback]=40
+  [cpu_conformance]=35 [sanitizer]=20)
 readonly to_die=3     # from SIGTERM to SIGKILL
 readonly to_report=16 # what is kept for the report and for who dies late
 usage() {
@@ -58,7 +58,7 @@ logs=${AGG_LOGS:-./agg_gpu_checks}
 mkdir -p "$logs" || exit 1
 # Nothing of an earlier run may get into this one's report.
 rm -f "$logs"/{checks.tsv,nvidia_smi.csv,gpu_checks.json,gpu_checks.markdown} \
-  "$logs"/{cuda_kernels,round_gpu,round_loopback}.json
+  "$logs"/{cuda_kernels,round_gpu,round_device,round_loopback}.json
 
 passed=0
 failed=0
@@ -287,6 +287,7 @@ gpu_checks() {
   ((bench)) || return
   benchmark cuda_kernels
   benchmark round_gpu
+  benchmark round_device
   benchmark round_loopback --backend=cuda
 }
 

@@ -47,6 +47,7 @@ class GpuChecksTest(Folder):
         self.program("cuda_jobs_test", google_test(ok=2))
         self.program("cuda_kernels", "echo 'gram 1 GB/s'")
         self.program("round_gpu", "echo 'round 1 s'")
+        self.program("round_device", "echo 'device 1 s'")
         self.program("round_loopback", "echo \"rounds, $*\"")
         (self.folder / "checks/gpu_report").symlink_to(
             ROOT / "tests/bench/report/gpu_report")
@@ -77,7 +78,8 @@ class GpuChecksTest(Folder):
     def without_gpu(self):
         self.program("cuda_conformance_test", google_test(skipped=3))
         self.program("cuda_jobs_test", google_test(skipped=2))
-        for name in ("cuda_kernels", "round_gpu", "round_loopback"):
+        for name in ("cuda_kernels", "round_gpu", "round_device",
+                     "round_loopback"):
             self.program(name, "echo 'SKIPPED: no CUDA device: none'")
 
     # --- What happened --------------------------------------------------------
@@ -85,7 +87,7 @@ class GpuChecksTest(Folder):
     def test_everything_passes(self):
         self.sanitizer()
         status, counts, output = self.checks()
-        self.assertEqual(counts, "25 passed, 0 failed", output)
+        self.assertEqual(counts, "26 passed, 0 failed", output)
         self.assertEqual(status, 0)
         self.assertIn("gram 1 GB/s", output)
         self.assertIn("round 1 s", output)
@@ -94,7 +96,7 @@ class GpuChecksTest(Folder):
     def test_without_a_gpu_its_half_is_skipped(self):
         self.without_gpu()
         status, counts, output = self.checks()
-        self.assertEqual(counts, "5 passed, 0 failed, 13 skipped", output)
+        self.assertEqual(counts, "5 passed, 0 failed, 14 skipped", output)
         self.assertEqual(status, 0)
         self.assertIn("skipped  memcheck: no CUDA device", output)
         self.assertIn("NO CHECK RAN ON A GPU", output)
@@ -103,11 +105,11 @@ class GpuChecksTest(Folder):
         self.assertEqual(status, 0)
         # Wanted, or there: then it is not green.
         status, counts, output = self.checks("--gpu")
-        self.assertEqual(counts, "5 passed, 1 failed, 12 skipped", output)
+        self.assertEqual(counts, "5 passed, 1 failed, 13 skipped", output)
         self.assertEqual(status, 1)
         self.gpu = "run_gpu_checks.sh"
         status, counts, output = self.checks()
-        self.assertEqual(counts, "5 passed, 1 failed, 12 skipped", output)
+        self.assertEqual(counts, "5 passed, 1 failed, 13 skipped", output)
         self.assertEqual(status, 1)
 
     def test_failures_count_case_by_case(self):
@@ -176,7 +178,8 @@ class GpuChecksTest(Folder):
         self.assertEqual(checks["cuda_kernels"]["verdict"], "passed")
         self.assertEqual(list(checks), [
             "starts_agg_server", "cuda_conformance", "cuda_jobs",
-            "cuda_kernels", "round_gpu", "round_loopback", "cpu_conformance",
+            "cuda_kernels", "round_gpu", "round_device", "round_loopback",
+            "cpu_conformance",
             "memcheck", "racecheck", "synccheck", "initcheck"])
         verdicts = {target["name"]: target["verdict"]
                     for target in report["targets"]}
@@ -239,16 +242,16 @@ class GpuChecksTest(Folder):
     def test_what_does_not_fit_any_more_is_skipped(self):
         self.program("cuda_jobs_test",
                      PASSES.format(seconds=300) + google_test(ok=2))
-        self.program("cuda_kernels", PASSES.format(seconds=75) + "echo fast")
+        self.program("cuda_kernels", PASSES.format(seconds=70) + "echo fast")
         self.sanitizer()
         status, counts, output = self.checks()
         self.assertEqual(status, 0, output)
-        # 480 - 300 - 75, and 16 are kept: 89.
-        self.assertEqual(counts, "25 passed, 0 failed", output)
+        # 480 - 300 - 70, and 16 are kept: 94.
+        self.assertEqual(counts, "26 passed, 0 failed", output)
         self.program("cuda_jobs_test",
-                     PASSES.format(seconds=340) + google_test(ok=2))
+                     PASSES.format(seconds=345) + google_test(ok=2))
         status, counts, output = self.checks()
-        self.assertIn("skipped  round_gpu: its 55 s do not fit into the 49 s "
+        self.assertIn("skipped  round_gpu: its 50 s do not fit into the 49 s "
                       "that are left of --limit=480", output)
         self.assertIn("passed   round_loopback", output)
         self.assertIn("passed   memcheck", output)
@@ -268,7 +271,8 @@ class GpuChecksTest(Folder):
         for name in ("cuda_conformance", "cuda_jobs", "cpu_conformance"):
             self.program(f"{name}_test", PASSES.format(seconds=budget[name])
                          + google_test(ok=1))
-        for name in ("cuda_kernels", "round_gpu", "round_loopback"):
+        for name in ("cuda_kernels", "round_gpu", "round_device",
+                     "round_loopback"):
             self.program(name, PASSES.format(seconds=budget[name]))
         # As many programs as a bundle has.
         (self.folder / "bin/agg_server").unlink()
@@ -276,7 +280,7 @@ class GpuChecksTest(Folder):
             script(self.folder / f"bin/tool{i}",
                    PASSES.format(seconds=budget["starts"]))
         status, counts, output = self.checks()
-        self.assertEqual(counts, "13 passed, 0 failed, 4 skipped", output)
+        self.assertEqual(counts, "14 passed, 0 failed, 4 skipped", output)
         self.assertEqual(status, 0)
         self.assertIn("skipped  memcheck: no compute-sanitizer", output)
 

@@ -15,12 +15,14 @@ inline constexpr int kReportSchema = 1;
 
 // Joins the parts: "revision", "date", "seconds" and "limit_s" of the run as
 // they are in `run`, "host", "card", "checks", the members of the benchmarks'
-// files (null: there is none), "targets", and "notes", which say what is
-// missing. "verdict" is failed if a check has failed, skipped if none has
-// passed, else passed: a missed target fails nothing. Pure.
+// files, "targets", and "notes", which say what is missing. "verdict" is failed
+// if a check has failed, skipped if none has passed, else passed: a missed
+// target fails nothing. `files` has the benchmarks' files by the names of their
+// programs, cuda_kernels, round_gpu, round_device and round_loopback, as far as
+// there are any. Pure.
 Json MakeReport(const Json& run, const Json& host, const Json& card,
-                const Json& checks, const Json& kernels, const Json& round,
-                const Json& loopback, std::vector<std::string> notes);
+                const Json& checks, const Json& files,
+                std::vector<std::string> notes);
 
 // The report as Markdown: a heading with host and card, and one table of
 // checks, measured rows and targets. Pure.

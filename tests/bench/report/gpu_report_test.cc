@@ -47,6 +47,17 @@ Json RoundFile() {
                       {"round_over_slower", Spread(1.1)}};
   return {{"program", "round_gpu"},
           {"complete", true},
+          {"rounds", Json::array({round})}};
+}
+
+Json DeviceFile() {
+  const Json round = {{"P", 2},
+                      {"dtype", "f32"},
+                      {"optimizer", "sgd"},
+                      {"round_s", Spread(0.004)},
+                      {"round_over_traffic", Spread(1.5)}};
+  return {{"program", "round_device"},
+          {"complete", true},
           {"rounds", Json::array({round})},
           {"device_rows_round_over_traffic", 1.5}};
 }
@@ -79,12 +90,15 @@ Json Card() { return {{"name", "NVIDIA H200"}, {"driver", "580.1"}}; }
 
 Json Full() {
   return MakeReport(RunFacts(), Host(), Card(), Json::array({Check("passed")}),
-                    Kernels(), RoundFile(), Loopback(), {});
+                    {{"cuda_kernels", Kernels()},
+                     {"round_gpu", RoundFile()},
+                     {"round_device", DeviceFile()},
+                     {"round_loopback", Loopback()}},
+                    {});
 }
 
 Json OfChecks(const Json& checks) {
-  return MakeReport(RunFacts(), Host(), nullptr, checks, nullptr, nullptr,
-                    nullptr, {});
+  return MakeReport(RunFacts(), Host(), nullptr, checks, Json::object(), {});
 }
 
 TEST(GpuReportTest, HasEverythingThatWasMeasured) {
@@ -98,6 +112,7 @@ TEST(GpuReportTest, HasEverythingThatWasMeasured) {
   EXPECT_EQ(report["copy"]["gb_per_s"]["median"], 4000);
   EXPECT_EQ(report["rows"][0]["target"]["verdict"], "missed");
   EXPECT_EQ(report["rounds"][0]["P"], 8);
+  EXPECT_EQ(report["device_rounds"][0]["P"], 2);
   EXPECT_EQ(report["loopback"]["workers"], 4);
   EXPECT_EQ(report["targets"].size(), 6u);
   EXPECT_EQ(report["targets"][5]["verdict"], "missed");
@@ -118,13 +133,14 @@ TEST(GpuReportTest, WhatIsMissingIsNullAndNoted) {
   EXPECT_EQ(none["copy"], nullptr);
   EXPECT_EQ(none["rows"], Json::array());
   EXPECT_EQ(none["rounds"], nullptr);
+  EXPECT_EQ(none["device_rounds"], nullptr);
   EXPECT_EQ(none["targets"][0]["verdict"], "not measured");
 
   Json cut = Kernels();
   cut["complete"] = false;
   const Json report =
       MakeReport(RunFacts(), Host(), {{"name", "NVIDIA A100"}}, Json::array(),
-                 cut, nullptr, nullptr, {"a note"});
+                 {{"cuda_kernels", cut}}, {"a note"});
   EXPECT_EQ(report["notes"],
             (Json{"a note", "cuda_kernels did not end: rows are missing",
                   "the targets are set for an H200, this is NVIDIA A100"}));
@@ -147,6 +163,9 @@ TEST(MarkdownTest, IsOneTableWithEverything) {
                               "12.5 us |"));
   EXPECT_THAT(text,
               HasSubstr("| round | 8 | f32 | adamw | 100 ms (50 .. 200)"));
+  EXPECT_THAT(text, HasSubstr("| round, rows on the device | 2 | f32 | sgd | "
+                              "4 ms (2 .. 8) |  |  | 1.5 (0.75 .. 3) of its "
+                              "memory traffic |"));
   EXPECT_THAT(text, HasSubstr("| whole round, Grams early | 4 | f32 | sgd | "
                               "200 ms (100 .. 400)"));
   EXPECT_THAT(text,

@@ -113,6 +113,16 @@ std::string RoundLines(const Json& report) {
                              " of the slower of transfer and compute")}));
     }
   }
+  if (report["device_rounds"].is_array()) {
+    for (const Json& round : report["device_rounds"]) {
+      absl::StrAppend(
+          &lines, Line({"round, rows on the device", Cell(round["P"]),
+                        Cell(round["dtype"]), Cell(round["optimizer"]),
+                        Spread(round["round_s"], 1e3, " ms"), "", "",
+                        absl::StrCat(Spread(round["round_over_traffic"], 1, ""),
+                                     " of its memory traffic")}));
+    }
+  }
   const Json& loopback = report["loopback"];
   if (!loopback.is_object() || !loopback.contains("variants")) return lines;
   for (const Json& variant : loopback["variants"]) {

@@ -111,18 +111,18 @@ Json Judge(const KernelTarget& target, const Json& rows) {
   return judged;
 }
 
-Json JudgeDeviceRows(const Json& round) {
+Json JudgeDeviceRows(const Json& device) {
   constexpr char kName[] = "device_rows_round_over_traffic";
   constexpr double kAtMost = 1.25;
   const bool measured =
-      round.is_object() && round.contains(kName) && round[kName].is_number();
-  const char* verdict = !measured                               ? "not measured"
-                        : round[kName].get<double>() <= kAtMost ? "met"
-                                                                : "missed";
+      device.is_object() && device.contains(kName) && device[kName].is_number();
+  const char* verdict = !measured ? "not measured"
+                        : device[kName].get<double>() <= kAtMost ? "met"
+                                                                 : "missed";
   return {{"name", kName},
           {"what", "a round from rows on the device / its memory traffic"},
           {"at_most", kAtMost},
-          {"value", measured ? round[kName] : Json()},
+          {"value", measured ? device[kName] : Json()},
           {"at", nullptr},
           {"verdict", verdict}};
 }
@@ -138,13 +138,13 @@ Json TargetOfRow(const Json& row) {
   return nullptr;
 }
 
-Json TargetsOf(const Json& kernels, const Json& round) {
+Json TargetsOf(const Json& kernels, const Json& device) {
   const Json rows = RowsOf(kernels);
   Json targets = Json::array();
   for (const KernelTarget& target : KernelTargets()) {
     targets.push_back(Judge(target, rows));
   }
-  targets.push_back(JudgeDeviceRows(round));
+  targets.push_back(JudgeDeviceRows(device));
   return targets;
 }
 
