@@ -68,6 +68,10 @@ struct UpdateRequest {
   DType narrowed_dtype = DType::kF32;
   // Set to whether every parameter that was written is finite; null: not asked.
   bool* all_finite = nullptr;
+  // Not null: where there is a narrowed snapshot, the call may return while the
+  // bytes of the float32 one are on their way, and then sets this to true (it
+  // never sets it to false). FinishSnapshot must be called then.
+  bool* snapshot_deferred = nullptr;
   // Combine and Step alone: the combined gradient, float32, a kSnapshot buffer
   // in the rows' layout. Combine writes it, on the host; Step reads it there.
   Buffer* combined = nullptr;
@@ -81,10 +85,11 @@ struct RangeNorms {
   double update_norm_squared = 0.0;
 };
 
-// Thread-compatible: one call of Load, Read, Write, Gram, Update, Combine, Step
-// or Norms at a time; other calls, and the ends of buffers that none of these
-// uses, may come beside it from any thread. Results have the same bits for
-// every thread count and SIMD target (CPU), and from run to run (CUDA).
+// Thread-compatible (FinishSnapshot aside): one call of Load, Read, Write,
+// Gram, Update, Combine, Step or Norms at a time; other calls, and the ends of
+// buffers that none of these uses, may come beside it from any thread. Results
+// have the same bits for every thread count and SIMD target (CPU), and from run
+// to run (CUDA).
 //
 // Errors: INVALID_ARGUMENT for requests that do not fit together,
 // RESOURCE_EXHAUSTED, INTERNAL when a call failed but another may work, and
@@ -120,6 +125,10 @@ class Backend {
   virtual void RowLanded(const Buffer& row, DType dtype,
                          const ElementRange& range) = 0;
 
+  // Returns when what has landed in kRow buffers is on the device: from here on
+  // another process may write a row's device side. Thread-safe.
+  virtual absl::Status AwaitRows() { return absl::OkStatus(); }
+
   // Copies a float32 snapshot buffer into `master` (the seed), clears the
   // state buffers (the first one to InitialState0) and fills the narrowed
   // copy if there is one.
@@ -145,6 +154,15 @@ class Backend {
   // null if narrowed_snapshot is, too. Ranges may come in any groups.
   virtual absl::Status Combine(const UpdateRequest& request) = 0;
   virtual absl::Status Step(const UpdateRequest& request) = 0;
+
+  // Waits for the bytes of a float32 snapshot that Update or Step has deferred;
+  // nothing to wait for is OK. Before it has returned nobody reads or writes
+  // them, and the snapshot and the master that it shows stay. That master may
+  // be written meanwhile: what writes it waits by itself. After an error, which
+  // says nothing about the narrowed snapshot or the master, another call copies
+  // again; FAILED_PRECONDITION: that cannot be done any more, since the master
+  // has changed. Thread-safe, and beside any other call.
+  virtual absl::Status FinishSnapshot(const Buffer& snapshot) = 0;
 
   // Combines and steps as Update would, storing nothing; `norms` has one
   // entry per range. trust is taken as 1.

@@ -28,6 +28,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCuda(
     const BackendOptions& options) {
   CudaOptions cuda;
   cuda.gram = options.cuda_gram;
+  cuda.device = options.cuda_device;
   return CudaBackend::Make(cuda);
 }
 #endif

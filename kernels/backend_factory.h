@@ -16,8 +16,8 @@ namespace agg {
 // Backends that this binary was built with: {"cpu"} or {"cpu", "cuda"}.
 std::vector<std::string> AvailableBackends();
 
-// INVALID_ARGUMENT naming the available ones for an unknown name;
-// UNAVAILABLE when the device is missing. A BackendMaker.
+// INVALID_ARGUMENT naming the available ones for an unknown name, and else as
+// BackendMaker, of which it is one.
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(
     absl::string_view name, const BackendOptions& options);
 

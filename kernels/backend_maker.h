@@ -25,10 +25,17 @@ struct BackendOptions {
   int num_threads = 0;
   // How the CUDA backend accumulates a plain Gram.
   GramArithmetic cuda_gram = GramArithmetic::kByDevice;
+  // Of the CUDA backend, from 0 on, of those that CUDA_VISIBLE_DEVICES leaves.
+  int cuda_device = 0;
+  // The CUDA backend makes kRow buffers, and master weights, such that other
+  // processes can map their device side (Buffer::device_share), where the
+  // driver can do that.
+  bool share_device = false;
 };
 
 // A backend by its name ("cpu", "cuda"). INVALID_ARGUMENT for a name that it
-// does not know; UNAVAILABLE when the device is missing.
+// does not know and a number that no device has; UNAVAILABLE when there is no
+// device at all.
 using BackendMaker = std::function<absl::StatusOr<std::unique_ptr<Backend>>(
     absl::string_view name, const BackendOptions& options)>;
 

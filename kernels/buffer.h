@@ -2,6 +2,7 @@
 #ifndef AGG_KERNELS_BUFFER_H_
 #define AGG_KERNELS_BUFFER_H_
 
+#include <array>
 #include <cstdint>
 
 namespace agg {
@@ -23,6 +24,14 @@ inline constexpr int64_t kLayoutAlignment = 32;
 // for a combined gradient that another process has formed).
 enum class BufferUse : uint8_t { kRow, kState, kSnapshot };
 
+// How another process maps a buffer's memory on a device: a descriptor of
+// CUDA's virtual memory management, which the buffer owns.
+struct DeviceShare {
+  int fd = -1;
+  int64_t mapped_bytes = 0;  // of the allocation: at least the buffer's bytes
+  std::array<uint8_t, 16> uuid = {};  // of the device
+};
+
 // Memory that a backend computes on. Owned by the caller, must not outlive
 // the Backend. Zero-filled when allocated.
 class Buffer {
@@ -33,6 +42,9 @@ class Buffer {
   virtual int64_t num_bytes() const = 0;
   // Where the device of its backend has it; nullptr: nowhere.
   virtual char* device() const { return nullptr; }
+  // How device() is mapped by other processes; nullptr: it cannot be. Owned by
+  // the buffer.
+  virtual const DeviceShare* device_share() const { return nullptr; }
 };
 
 // What computing takes besides the buffers, and where buffers are.

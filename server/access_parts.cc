@@ -91,7 +91,10 @@ absl::StatusOr<RegionGrant> AccessParts::GrantRegions(
       if (!status.ok()) return status;
     }
   }
-  return engine->GrantRegions(query);
+  absl::StatusOr<RegionGrant> grant = engine->GrantRegions(query);
+  // Unlike a version in shared memory, they can be written by who maps them.
+  if (grant.ok() && gate_->asks()) grant->parameters_device.clear();
+  return grant;
 }
 
 absl::Status AccessParts::AdmitReader(const std::string& authorization,

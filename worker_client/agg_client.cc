@@ -233,14 +233,12 @@ RoundOperation AggClient::Handle(std::shared_ptr<OperationState> state) const {
 
 absl::StatusOr<uint64_t> AggClient::PullLatest(
     absl::Span<const MutableTensorView> parameters, Precision precision) {
-  auto bound = core_->router().Bind(parameters);
-  if (!bound.ok()) return bound.status();
+  absl::StatusOr<PullInto> into = core_->IntoOf(parameters);
+  if (!into.ok()) return into.status();
   PullArrivals arrivals(&core_->router());
-  PullInto into;
-  into.bound = *std::move(bound);
-  into.arrivals = &arrivals;
-  into.precision = precision;
-  return core_->PullLatest(into);
+  into->arrivals = &arrivals;
+  into->precision = precision;
+  return core_->PullLatest(*into);
 }
 
 absl::StatusOr<uint64_t> AggClient::LatestVersion() {

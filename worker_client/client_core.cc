@@ -71,7 +71,7 @@ ClientCore::ClientCore(const ClientOptions& options,
       session_(options_, membership_.get()),
       router_(std::make_shared<const ShardRouter>(std::move(router))),
       copies_(options_.copy_threads),
-      regions_(options_, router_.get(), &copies_),
+      regions_(options_, router_.get(), &copies_, &devices_),
       job_(Describe(*membership_->view(), &regions_)),
       trip_shards_(TripShards(*router_, job_.push_dtype)),
       pipelined_shards_(PipelinedTripShards(*router_)),
@@ -152,7 +152,8 @@ absl::Status ClientCore::PushOwed(const View& view, const RowName& name,
     if (!owed.ok()) return owed.status();
     if (owed->empty()) return view->over()->status();
   }
-  const ShardRegions::Placed placed = regions_.Begin(*view, name, *owed);
+  const ShardRegions::Placed placed =
+      regions_.Begin(*view, name, *owed, row->common_device());
   const absl::Status status = pusher_->Push(row, meta, *owed, placed.regions,
                                             options_.transfer_timeout);
   TakeReceipts(view, name);

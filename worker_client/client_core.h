@@ -34,6 +34,7 @@
 #include "worker_client/row_pusher.h"
 #include "worker_client/shard_regions.h"
 #include "worker_client/shard_router.h"
+#include "worker_client/tensor_devices.h"
 #include "worker_client/tensor_view.h"
 #include "worker_client/version_view.h"
 
@@ -82,6 +83,10 @@ class ClientCore {
   const ShardRouter& router() const { return *router_; }
   std::shared_ptr<const ShardRouter> shared_router() const { return router_; }
   const JobDescription& job() const { return job_; }
+  TensorDevices* devices() { return &devices_; }
+  // ShardRouter::Bind, and where the tensors are.
+  absl::StatusOr<PullInto> IntoOf(
+      absl::Span<const MutableTensorView> parameters);
 
  private:
   using View = Membership::View;
@@ -164,6 +169,7 @@ class ClientCore {
   CoordinatorSession session_;
   const std::shared_ptr<const ShardRouter> router_;
   CopyThreads copies_;
+  TensorDevices devices_;
   ShardRegions regions_;
   const JobDescription job_;
   const std::vector<int> trip_shards_;  // empty: rows are too large for trips

@@ -23,8 +23,9 @@ ClientOperations::State ClientOperations::Start(State operation) {
 }
 
 ClientOperations::Row ClientOperations::MakeRow() {
-  return WithOperation(std::make_shared<PushedRow>(
-      &core_->router(), core_->job().push_dtype, core_->version()));
+  return WithOperation(
+      std::make_shared<PushedRow>(&core_->router(), core_->job().push_dtype,
+                                  core_->devices(), core_->version()));
 }
 
 ClientOperations::Row ClientOperations::WithOperation(Row made) {
@@ -152,10 +153,9 @@ ClientOperations::State ClientOperations::Commit(const PushInfo& info) {
 absl::StatusOr<PullInto> ClientOperations::IntoOf(
     absl::Span<const MutableTensorView> parameters,
     const PullOptions& options) const {
-  auto bound = core_->router().Bind(parameters);
+  absl::StatusOr<PullInto> bound = core_->IntoOf(parameters);
   if (!bound.ok()) return bound.status();
-  PullInto into;
-  into.bound = *std::move(bound);
+  PullInto into = *std::move(bound);
   into.precision = options.precision;
   for (const std::string& name : options.first) {
     const absl::optional<int> tensor = core_->router().FindTensor(name);

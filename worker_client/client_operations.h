@@ -22,6 +22,7 @@
 #include "worker_client/round_trip.h"
 #include "worker_client/row_custody.h"
 #include "worker_client/shard_router.h"
+#include "worker_client/tensor_devices.h"
 #include "worker_client/tensor_view.h"
 
 namespace agg {
@@ -58,8 +59,9 @@ class ClientOperations {
  private:
   // A row on its way, and the operation that pushes it.
   struct PushedRow {
-    PushedRow(const ShardRouter* router, DType dtype, uint64_t round)
-        : row(router, dtype), round(round) {}
+    PushedRow(const ShardRouter* router, DType dtype, TensorDevices* devices,
+              uint64_t round)
+        : row(router, dtype, devices), round(round) {}
     // The same, to be pushed again: the same bytes by the same name.
     PushedRow(const PushedRow& former)
         : row(former.row), round(former.round), name(former.name) {}

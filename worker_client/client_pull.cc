@@ -35,6 +35,17 @@ RoundOutcome Told(RoundOutcome outcome, const PullInto& into) {
 
 }  // namespace
 
+absl::StatusOr<PullInto> ClientCore::IntoOf(
+    absl::Span<const MutableTensorView> parameters) {
+  auto bound = router_->Bind(parameters);
+  if (!bound.ok()) return bound.status();
+  PullInto into;
+  into.bound = *std::move(bound);
+  into.device_of = devices_.DevicesOf(into.bound);
+  into.devices = &devices_;
+  return into;
+}
+
 absl::Status ClientCore::CheckAwaited(const JobView& view,
                                       uint64_t version) const {
   // No round waits for an observer, nor for a worker before its first one.
@@ -112,7 +123,8 @@ absl::Status ClientCore::PullOnce(const View& view, uint64_t version,
     if (!awaited.ok()) return awaited;
   }
   into.arrivals->Begin({version, view->past(), view->epoch()});
-  const absl::Status status = PullVersion(settings, target, into.bound, end);
+  const absl::Status status =
+      PullVersion(settings, target, into.targets(), end);
   if (!status.ok()) return status;
   if (!membership_->NoteHeld(*view, version)) return view->over()->status();
   version_ = version;

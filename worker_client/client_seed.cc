@@ -59,7 +59,7 @@ absl::StatusOr<RoundOutcome> ClientCore::SeedOnce(const View& view,
 
 absl::StatusOr<RoundOutcome> ClientCore::Seed(
     absl::Span<const TensorView> parameters) {
-  GrowingRow seed(router_.get(), DType::kF32);
+  GrowingRow seed(router_.get(), DType::kF32, &devices_);
   absl::Status given = CheckPushes();
   if (given.ok()) given = seed.Give(parameters);
   if (given.ok()) given = seed.Complete();
@@ -81,11 +81,10 @@ absl::StatusOr<RoundOutcome> ClientCore::Seed(
 
 absl::Status ClientCore::SeedOrPull(
     absl::Span<const MutableTensorView> parameters) {
-  const auto bound = router_->Bind(parameters);
+  absl::StatusOr<PullInto> bound = IntoOf(parameters);
   if (!bound.ok()) return bound.status();
   PullArrivals arrivals(router_.get());
-  PullInto into;
-  into.bound = *bound;
+  PullInto& into = *bound;
   into.arrivals = &arrivals;
   while (true) {
     const View view = membership_->view();

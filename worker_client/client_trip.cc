@@ -36,7 +36,7 @@ void ClientCore::TryTrip(const View& view, const v1::FrameMeta& meta,
   PullOrigin origin{target.version, view->past(), view->epoch()};
   origin.published = !trip.pipelined;
   into.arrivals->Begin(origin);
-  ParameterSink sink(router_.get(), into.bound, target, into.arrivals);
+  ParameterSink sink(router_.get(), into.targets(), target, into.arrivals);
   trip.sink = &sink;
   trip.commit = CommitOf(name, *wish->info);
   trip.commit.set_epoch(meta.epoch());
@@ -46,7 +46,8 @@ void ClientCore::TryTrip(const View& view, const v1::FrameMeta& meta,
   trip.pull.set_version(target.version);
   trip.pull.set_dtype(static_cast<v1::DType>(target.dtype));
   const std::vector<int> shards = ShardsOfTrip(*view);
-  const ShardRegions::Placed placed = regions_.Begin(*view, name, shards);
+  const ShardRegions::Placed placed =
+      regions_.Begin(*view, name, shards, row->common_device());
   const absl::Status status =
       pusher_->PushInOneTrip(row, meta, shards, placed.regions,
                              TripTimeout(options_, trip.pipelined), &trip);

@@ -73,6 +73,11 @@ struct ClientOptions {
   // Writes rows into the memory of a shard on this host, and reads versions
   // there, where the shard shares it (P39, P40) and local_sockets is on.
   bool shared_memory = true;
+  // Writes tensors in the memory of a CUDA device into that of a shard that
+  // computes on the same device, and reads versions there, where the shard
+  // shares it (P47, P48) and shared_memory is on. Else, and for other tensors
+  // on devices, the way is by the host's memory.
+  bool cuda_rows = true;
   // How many threads share a copy to and from such memory, 1 to 16; the caller
   // is one of them. More than 1 pays where the host has more cores than workers
   // (copy_threads.h): else they take each other's.
@@ -103,7 +108,9 @@ struct JobDescription {
   int workers = 0;                  // expected
   std::vector<std::string> shards;  // addresses by ordinal
   // How rows and parameters travelled to and from each shard when this client
-  // connected, by ordinal: "shm", "unix" or "tcp".
+  // connected, by ordinal: "shm", "unix" or "tcp". (Shards are asked for memory
+  // of a device when the first tensor of one is pushed or pulled. From then on
+  // the server's status says "cuda" of those that share it.)
   std::vector<std::string> transports;
   DType push_dtype = DType::kF32;
   DType pull_dtype = DType::kF32;

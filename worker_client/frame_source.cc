@@ -3,7 +3,6 @@
 #include "worker_client/frame_source.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/string_view.h"
@@ -56,9 +55,8 @@ void FrameMemory::Release(std::unique_ptr<std::vector<uint16_t>> staging) {
   if (staging != nullptr) free_.push_back(std::move(staging));
 }
 
-FrameSource::FrameSource(const ShardRouter* router,
-                         absl::Span<const TensorView> bound, int shard,
-                         v1::FrameMeta meta, DType dtype,
+FrameSource::FrameSource(const ShardRouter* router, const BoundRow& bound,
+                         int shard, v1::FrameMeta meta, DType dtype,
                          std::shared_ptr<FrameMemory> memory,
                          ErrorFeedback* feedback, RowRegion* region)
     : router_(router),
@@ -71,39 +69,80 @@ FrameSource::FrameSource(const ShardRouter* router,
       region_(region) {
   meta_.set_dtype(static_cast<v1::DType>(dtype));
   meta_.set_in_place(region != nullptr);
+  meta_.set_on_device(region != nullptr && region->on_device());
+}
+
+FrameSource::~FrameSource() {
+  for (auto& event : copied_) {
+    if (event == nullptr || !status_.ok()) continue;
+    const absl::Status status = region_->AwaitDevice(std::move(event));
+    if (!status.ok()) Fail(status);
+  }
+}
+
+void FrameSource::Fail(const absl::Status& status) {
+  if (!status_.ok()) return;
+  status_ = status;
+  if (meta_.on_device()) region_->GiveUpDevice();
 }
 
 void FrameSource::Add(std::vector<FramePlan> plans) {
-  std::move(plans.begin(), plans.end(), std::back_inserter(plans_));
+  for (FramePlan& plan : plans) {
+    plans_.push_back(std::move(plan));
+    copied_.emplace_back();
+    if (!meta_.on_device() || !status_.ok()) continue;
+    auto begun =
+        region_->WriteOnDevice(plans_.back().slices, bound_, feedback_);
+    if (begun.ok()) {
+      copied_.back() = *std::move(begun);
+    } else {
+      Fail(begun.status());
+    }
+  }
 }
 
 bool FrameSource::NeedsStaging(const FramePlan& plan) const {
-  return std::any_of(plan.slices.begin(), plan.slices.end(),
-                     [this](int32_t index) {
-                       const Slice& slice = router_->plan().slices[index];
-                       return bound_[slice.tensor].dtype != dtype_;
-                     });
+  return std::any_of(
+      plan.slices.begin(), plan.slices.end(), [this](int32_t index) {
+        const Slice& slice = router_->plan().slices[index];
+        return bound_.views[slice.tensor].dtype != dtype_ ||
+               bound_.device(slice.tensor) != TensorDevices::kHost;
+      });
 }
 
-absl::string_view FrameSource::Payload(const Slice& slice,
-                                       std::vector<uint16_t>* staging) const {
-  const TensorView& view = bound_[slice.tensor];
+absl::StatusOr<absl::string_view> FrameSource::Payload(
+    const Slice& slice, std::vector<uint16_t>* staging) const {
+  const TensorView& view = bound_.views[slice.tensor];
+  const int device = bound_.device(slice.tensor);
+  const char* from = ElementsFrom(view, slice.begin);
   const int64_t bytes = PayloadBytes(dtype_, slice.num_elements);
-  if (view.dtype == dtype_) {
-    return absl::string_view(ElementsFrom(view, slice.begin), bytes);
+  const bool as_is = view.dtype == dtype_;
+  if (as_is && device == TensorDevices::kHost) {
+    return absl::string_view(from, bytes);
   }
   const size_t start = staging->size();
   staging->resize(start + StagingWords(bytes));
   char* const to = reinterpret_cast<char*>(staging->data() + start);
-  EncodeFloats(
-      absl::MakeConstSpan(
-          reinterpret_cast<const float*>(ElementsFrom(view, slice.begin)),
-          slice.num_elements),
-      dtype_,
-      feedback_ == nullptr ? Residual()
-                           : feedback_->ResidualOf(slice.tensor, slice.begin,
-                                                   slice.num_elements),
-      to);
+  if (as_is) {
+    const absl::Status copied = bound_.devices->Copy(device, to, from, bytes);
+    if (!copied.ok()) return copied;
+    return absl::string_view(to, bytes);
+  }
+  PinnedCopy copy(bound_.devices);
+  if (device != TensorDevices::kHost) {
+    const absl::StatusOr<const char*> floats =
+        copy.Take(device, from, slice.num_elements * DTypeBytes(view.dtype));
+    if (!floats.ok()) return floats.status();
+    from = *floats;
+  }
+  EncodeFloats(absl::MakeConstSpan(reinterpret_cast<const float*>(from),
+                                   slice.num_elements),
+               dtype_,
+               feedback_ == nullptr
+                   ? Residual()
+                   : feedback_->ResidualOf(slice.tensor, slice.begin,
+                                           slice.num_elements),
+               to);
   return absl::string_view(to, bytes);
 }
 
@@ -119,13 +158,25 @@ absl::optional<uint32_t> FrameSource::row_crc32c() const {
   return Crc32cOfWords(slices);
 }
 
-FrameSource::Body FrameSource::MakeInPlace(int frame) {
+absl::Status FrameSource::WriteInPlace(int frame) {
+  if (meta_.on_device()) {
+    if (copied_[frame] == nullptr) return absl::OkStatus();
+    return region_->AwaitDevice(std::move(copied_[frame]));
+  }
+  for (int32_t index : plans_[frame].slices) {
+    const absl::Status written = region_->Write(index, bound_, feedback_);
+    if (!written.ok()) return written;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<FrameSource::Body> FrameSource::MakeInPlace(int frame) {
+  const absl::Status written = WriteInPlace(frame);
+  if (!written.ok()) return written;
   const FramePlan& plan = plans_[frame];
   Body body;
   body.meta = meta_;
   for (int32_t index : plan.slices) {
-    region_->Write(index, bound_[router_->plan().slices[index].tensor],
-                   feedback_);
     body.meta.add_slices(index);
     crc32c_[index] = 0;
   }
@@ -136,7 +187,7 @@ FrameSource::Body FrameSource::MakeInPlace(int frame) {
   return body;
 }
 
-FrameSource::Body FrameSource::MakeBody(int frame) {
+absl::StatusOr<FrameSource::Body> FrameSource::MakeBody(int frame) {
   if (region_ != nullptr) return MakeInPlace(frame);
   const FramePlan& plan = plans_[frame];
   std::unique_ptr<std::vector<uint16_t>> staging;
@@ -153,7 +204,10 @@ FrameSource::Body FrameSource::MakeBody(int frame) {
   std::vector<absl::string_view>& payload = body.payload;
   payload.reserve(plan.slices.size());
   for (int32_t index : plan.slices) {
-    payload.push_back(Payload(router_->plan().slices[index], staging.get()));
+    const absl::StatusOr<absl::string_view> bytes =
+        Payload(router_->plan().slices[index], staging.get());
+    if (!bytes.ok()) return bytes.status();
+    payload.push_back(*bytes);
     meta.add_slices(index);
     meta.add_crc32c(Crc32c(payload.back()));
     crc32c_[index] = meta.crc32c(meta.crc32c_size() - 1);
@@ -166,15 +220,30 @@ FrameSource::Body FrameSource::MakeBody(int frame) {
   return body;
 }
 
-void FrameSource::Prepare() { prepared_ = MakeBody(0); }
+absl::Status FrameSource::Prepare() {
+  absl::StatusOr<Body> body =
+      status_.ok() ? MakeBody(0) : absl::StatusOr<Body>(status_);
+  if (body.ok()) {
+    prepared_ = *std::move(body);
+  } else {
+    Fail(body.status());
+  }
+  return status_;
+}
 
-grpc::ByteBuffer FrameSource::Make(int frame) {
+absl::StatusOr<grpc::ByteBuffer> FrameSource::Make(int frame) {
+  if (!status_.ok()) return status_;
   Body body;
   if (prepared_.has_value()) {
     body = *std::move(prepared_);
     prepared_.reset();
   } else {
-    body = MakeBody(frame);
+    absl::StatusOr<Body> made = MakeBody(frame);
+    if (!made.ok()) {
+      Fail(made.status());
+      return status_;
+    }
+    body = *std::move(made);
   }
   const bool asks = frame == (requests_first_ ? 0 : num_frames() - 1);
   if (!asks || (commit_ == nullptr && pull_ == nullptr)) {

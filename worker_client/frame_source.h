@@ -11,15 +11,18 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "kernels/device_memory/device_stream.h"
 #include "kernels/dtype.h"
 #include "proto/agg.pb.h"
 #include "server/base/mutex.h"
 #include "worker_client/error_feedback.h"
 #include "worker_client/row_region.h"
 #include "worker_client/shard_router.h"
+#include "worker_client/tensor_devices.h"
 #include "worker_client/tensor_view.h"
 
 namespace agg {
@@ -48,30 +51,39 @@ class FrameMemory : public std::enable_shared_from_this<FrameMemory> {
 };
 
 // The frames of one push to one shard, which may grow while they are sent. A
-// tensor that already has the push dtype is sent from where it lies; other
-// tensors are rounded into staging. May make a frame several times (for
-// retries): the same bytes. Thread-compatible.
+// tensor of the host that already has the push dtype is sent from where it
+// lies; other tensors are copied or rounded into staging. May make a frame
+// several times (for retries): the same bytes. Thread-compatible.
 class FrameSource {
  public:
   // Has no frames yet. `meta` has all fields except slices and checksums.
   // REQUIRES: router, the bound views and their memory outlive this and every
   // frame. `feedback`: for what is rounded; null: none; else it outlives this.
   // `region`, for which Begin was true: slices are written there, and frames
-  // only name them (P39); null: frames bring them; else it outlives this.
-  FrameSource(const ShardRouter* router, absl::Span<const TensorView> bound,
-              int shard, v1::FrameMeta meta, DType dtype,
+  // only name them (P39, P47); null: frames bring them; else it outlives this.
+  FrameSource(const ShardRouter* router, const BoundRow& bound, int shard,
+              v1::FrameMeta meta, DType dtype,
               std::shared_ptr<FrameMemory> memory,
               ErrorFeedback* feedback = nullptr, RowRegion* region = nullptr);
 
-  // More frames, of tensors whose views are bound by now.
+  // Waits for the copies to a device that were begun.
+  ~FrameSource();
+  FrameSource(const FrameSource&) = delete;
+  FrameSource& operator=(const FrameSource&) = delete;
+
+  // More frames, of tensors whose views are bound by now. Begins their copies,
+  // if the row lies on a device: Make waits for those of its frame alone.
   void Add(std::vector<FramePlan> plans);
 
   int num_frames() const { return static_cast<int>(plans_.size()); }
-  grpc::ByteBuffer Make(int frame);
+  // INTERNAL: a copy from or to a device has failed. From then on this is every
+  // frame's end, and status().
+  absl::StatusOr<grpc::ByteBuffer> Make(int frame);
+  const absl::Status& status() const { return status_; }
 
-  // Computes the sums of the only frame, which the next Make uses. REQUIRES:
-  // num_frames() is 1.
-  void Prepare();
+  // Computes the sums of the only frame, which the next Make uses. Errors as
+  // Make's. REQUIRES: num_frames() is 1.
+  absl::Status Prepare();
   // What the last frame has besides (P41), or the first (P43); may be null.
   void SetRequests(const v1::CommitRequest* commit, const v1::PullRequest* pull,
                    bool with_first) {
@@ -91,22 +103,28 @@ class FrameSource {
     std::vector<absl::string_view> payload;
     std::shared_ptr<const void> owner;
   };
-  Body MakeBody(int frame);
-  Body MakeInPlace(int frame);
-  // As sent: in place, or rounded to `staging`'s end.
-  absl::string_view Payload(const Slice& slice,
-                            std::vector<uint16_t>* staging) const;
+  absl::StatusOr<Body> MakeBody(int frame);
+  absl::StatusOr<Body> MakeInPlace(int frame);
+  // As sent: in place, or copied or rounded to `staging`'s end.
+  absl::StatusOr<absl::string_view> Payload(
+      const Slice& slice, std::vector<uint16_t>* staging) const;
   bool NeedsStaging(const FramePlan& plan) const;
+  absl::Status WriteInPlace(int frame);
+  // The frames end.
+  void Fail(const absl::Status& status);
 
   const ShardRouter* router_;
   const int shard_;
-  absl::Span<const TensorView> bound_;
+  const BoundRow bound_;
   v1::FrameMeta meta_;
   DType dtype_;
   std::shared_ptr<FrameMemory> memory_;
   ErrorFeedback* feedback_;
   RowRegion* region_;
+  absl::Status status_;
   std::vector<FramePlan> plans_;
+  // Of the frames' copies to a device; null: none, or it was waited for.
+  std::vector<std::unique_ptr<DeviceEvent>> copied_;
   absl::optional<Body> prepared_;  // of frame 0
   const v1::CommitRequest* commit_ = nullptr;
   const v1::PullRequest* pull_ = nullptr;

@@ -2,23 +2,25 @@
 // position in it.
 #include "worker_client/growing_row.h"
 
-#include <utility>
-
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
 namespace agg {
 
-GrowingRow::GrowingRow(const ShardRouter* router, DType dtype)
+GrowingRow::GrowingRow(const ShardRouter* router, DType dtype,
+                       TensorDevices* devices)
     : router_(router),
       dtype_(dtype),
+      devices_(devices),
       bound_(router->manifest().tensors.size()),
+      device_of_(bound_.size(), TensorDevices::kHost),
       has_(bound_.size()) {}
 
 GrowingRow::GrowingRow(const GrowingRow& row)
-    : router_(row.router_), dtype_(row.dtype_) {
+    : router_(row.router_), dtype_(row.dtype_), devices_(row.devices_) {
   MutexLock lock(&row.mutex_);
   bound_ = row.bound_;
+  device_of_ = row.device_of_;
   has_ = row.has_;
   given_ = row.given_;
   complete_ = row.complete_;
@@ -27,6 +29,7 @@ GrowingRow::GrowingRow(const GrowingRow& row)
 absl::Status GrowingRow::Give(absl::Span<const TensorView> views) {
   const auto some = router_->BindSome(views, dtype_);
   if (!some.ok()) return some.status();
+  const std::vector<int> device_of = DevicesOf(*some);
   MutexLock lock(&mutex_);
   for (const auto& [tensor, view] : *some) {
     if (!has_[tensor] && !complete_) continue;
@@ -36,14 +39,40 @@ absl::Status GrowingRow::Give(absl::Span<const TensorView> views) {
                      : "comes after the row was complete",
         "; Cancel the row to begin another one"));
   }
-  for (const auto& [tensor, view] : *some) {
+  for (size_t i = 0; i < some->size(); ++i) {
+    const auto& [tensor, view] = (*some)[i];
     has_[tensor] = true;
     bound_[tensor] = view;
+    device_of_[tensor] = device_of[i];
     given_.push_back(tensor);
   }
   if (given_.size() == bound_.size()) complete_ = true;
   Wake();
   return absl::OkStatus();
+}
+
+std::vector<int> GrowingRow::DevicesOf(
+    absl::Span<const std::pair<int, TensorView>> some) const {
+  std::vector<TensorView> views;
+  for (const auto& [tensor, view] : some) views.push_back(view);
+  return devices_ == nullptr
+             ? std::vector<int>(views.size(), TensorDevices::kHost)
+             : devices_->DevicesOf(views);
+}
+
+int GrowingRow::common_device() const {
+  MutexLock lock(&mutex_);
+  int common = TensorDevices::kHost;
+  for (const int tensor : given_) {
+    const int device = device_of_[tensor];
+    if (device == TensorDevices::kHost) continue;
+    const bool first = common == TensorDevices::kHost;
+    if (bound_[tensor].dtype != dtype_ || (!first && device != common)) {
+      return TensorDevices::kHost;
+    }
+    common = device;
+  }
+  return common;
 }
 
 absl::Status GrowingRow::Complete() {

@@ -3,6 +3,7 @@
 #define AGG_WORKER_CLIENT_GROWING_ROW_H_
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -12,6 +13,7 @@
 #include "server/base/mutex.h"
 #include "worker_client/queue_waker.h"
 #include "worker_client/shard_router.h"
+#include "worker_client/tensor_devices.h"
 #include "worker_client/tensor_view.h"
 
 namespace agg {
@@ -21,8 +23,10 @@ namespace agg {
 // memory. Thread-safe.
 class GrowingRow {
  public:
-  // REQUIRES: router outlives this.
-  GrowingRow(const ShardRouter* router, DType dtype);
+  // `devices`: knows whose memory is a device's; null: nobody's is. REQUIRES:
+  // router and devices outlive this.
+  GrowingRow(const ShardRouter* router, DType dtype,
+             TensorDevices* devices = nullptr);
   // What was given to `row`, to be pushed again: not cancelled.
   GrowingRow(const GrowingRow& row);
   GrowingRow& operator=(const GrowingRow&) = delete;
@@ -45,6 +49,11 @@ class GrowingRow {
   DType dtype() const { return dtype_; }
   // In manifest order. Only views of tensors that Take has named may be read.
   absl::Span<const TensorView> bound() const { return bound_; }
+  BoundRow bound_row() const { return {bound_, device_of_, devices_}; }
+  // The device that has all tensors which are on devices, of those that were
+  // given so far, if they are of `dtype`; else, and if there are none,
+  // TensorDevices::kHost.
+  int common_device() const;
   // The tensors that came since the call that left `*cursor`, which is 0 at
   // first; the absent ones when the row is complete.
   std::vector<int> Take(size_t* cursor) const;
@@ -52,13 +61,18 @@ class GrowingRow {
   void SetWaker(QueueWaker* waker);
 
  private:
+  // Of each of them, in this order.
+  std::vector<int> DevicesOf(
+      absl::Span<const std::pair<int, TensorView>> some) const;
   void Wake() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ShardRouter* const router_;
   const DType dtype_;
+  TensorDevices* const devices_;
   mutable Mutex mutex_;
   // An element is written once, before its tensor enters given_.
   std::vector<TensorView> bound_;
+  std::vector<int> device_of_;
   std::vector<bool> has_ ABSL_GUARDED_BY(mutex_);  // by tensor
   std::vector<int> given_ ABSL_GUARDED_BY(mutex_);
   bool complete_ ABSL_GUARDED_BY(mutex_) = false;

@@ -50,7 +50,7 @@ JobView::JobView(const ClientOptions& options, v1::JoinReply reply,
       past_(before.past() + (SamePast(options, held, standing_) ? 0 : 1)) {
   OpenChannels(options, coordinator, &before);
   // Until a shard is asked again.
-  std::map<size_t, bool> shared;
+  std::map<size_t, std::string> shared;
   {
     MutexLock lock(&before.mutex_);
     shared = before.shared_;
@@ -126,15 +126,15 @@ void JobView::NotePublished(uint64_t version) const {
   }
 }
 
-void JobView::NoteShared(size_t ordinal, bool shared) const {
+void JobView::NoteShared(size_t ordinal, bool shared, bool device) const {
   MutexLock lock(&mutex_);
-  shared_[ordinal] = shared;
+  shared_[ordinal] = device ? "cuda" : shared ? "shm" : "";
 }
 
 std::string JobView::transport(size_t ordinal) const {
   MutexLock lock(&mutex_);
   const auto shared = shared_.find(ordinal);
-  if (shared != shared_.end() && shared->second) return "shm";
+  if (shared != shared_.end() && !shared->second.empty()) return shared->second;
   return targets_[ordinal].local ? "unix" : "tcp";
 }
 

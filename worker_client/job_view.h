@@ -59,9 +59,10 @@ class JobView {
   const std::vector<ShardName>& names() const { return names_; }
   // Whether shard `ordinal` is reached over its Unix socket.
   bool local(size_t ordinal) const { return targets_[ordinal].local; }
-  // Whether its memory is mapped here; until it is said, as in the view before.
-  void NoteShared(size_t ordinal, bool shared) const;
-  // "shm", "unix" or "tcp": how bytes travel to and from the shard.
+  // Whether its memory is mapped here, and whether that of its device is (of
+  // which the host's is a part); until it is said, as in the view before.
+  void NoteShared(size_t ordinal, bool shared, bool device = false) const;
+  // "cuda", "shm", "unix" or "tcp": how bytes travel to and from the shard.
   std::string transport(size_t ordinal) const;
   // LeaseRenewal.transports; "" until it was said of all shards.
   std::string transports() const;
@@ -112,7 +113,8 @@ class JobView {
   mutable CancelSource seed_wait_;
   mutable std::atomic<uint64_t> num_published_{0};  // the newest known + 1
   mutable Mutex mutex_;
-  mutable std::map<size_t, bool> shared_ ABSL_GUARDED_BY(mutex_);  // by ordinal
+  // By ordinal: "cuda", "shm"; "": nothing is shared.
+  mutable std::map<size_t, std::string> shared_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace agg

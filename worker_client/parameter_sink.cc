@@ -2,6 +2,8 @@
 // checksum after: then the pull fails, or begins again.
 #include "worker_client/parameter_sink.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "proto/crc32c.h"
 #include "proto/stream_copy.h"
@@ -32,7 +34,7 @@ absl::Status CheckMeta(const v1::FrameMeta& meta, const PullTarget& target) {
 }  // namespace
 
 ParameterSink::ParameterSink(const ShardRouter* router,
-                             absl::Span<const MutableTensorView> bound,
+                             const BoundTargets& bound,
                              const PullTarget& target, PullArrivals* arrivals,
                              CopyThreads* copies)
     : router_(router),
@@ -41,6 +43,31 @@ ParameterSink::ParameterSink(const ShardRouter* router,
       arrivals_(arrivals),
       copies_(copies),
       landed_(router->plan().slices.size()) {}
+
+ParameterSink::~ParameterSink() {
+  if (pinned_ != nullptr) bound_.devices->GiveBack(std::move(pinned_));
+}
+
+absl::StatusOr<float*> ParameterSink::PlaceOf(const Slice& slice) {
+  const int device = bound_.device(slice.tensor);
+  if (device == TensorDevices::kHost) {
+    return bound_.views[slice.tensor].data + slice.begin;
+  }
+  if (pinned_ == nullptr) {
+    auto memory = bound_.devices->TakePinned(device);
+    if (!memory.ok()) return memory.status();
+    pinned_ = *std::move(memory);
+  }
+  return reinterpret_cast<float*>(pinned_->data());
+}
+
+absl::Status ParameterSink::Deliver(const Slice& slice, const float* from) {
+  const int device = bound_.device(slice.tensor);
+  if (device == TensorDevices::kHost) return absl::OkStatus();
+  return bound_.devices->Copy(
+      device, bound_.views[slice.tensor].data + slice.begin, from,
+      slice.num_elements * static_cast<int64_t>(sizeof(float)));
+}
 
 uint32_t ParameterSink::ReadWidened(absl::Span<float> to, FrameReader* reader) {
   // What is read stays in the L1 cache until it is widened.
@@ -82,22 +109,25 @@ absl::Status ParameterSink::LandSlice(int shard, int i, FrameReader* reader) {
     landed_[index] = true;
     return absl::OkStatus();
   }
-  float* const to = bound_[slice.tensor].data + slice.begin;
+  const absl::StatusOr<float*> to = PlaceOf(slice);
+  if (!to.ok()) return to.status();
   const uint32_t crc32c =
       target_.dtype == DType::kF32
-          ? reader->Read(reinterpret_cast<char*>(to), bytes)
-          : ReadWidened(absl::MakeSpan(to, slice.num_elements), reader);
+          ? reader->Read(reinterpret_cast<char*>(*to), bytes)
+          : ReadWidened(absl::MakeSpan(*to, slice.num_elements), reader);
   if (crc32c != reader->meta().crc32c(i)) {
     return absl::DataLossError(
         absl::StrCat("the checksum of slice ", index, " differs"));
   }
+  const absl::Status delivered = Deliver(slice, *to);
+  if (!delivered.ok()) return delivered;
   landed_[index] = true;
   arrivals_->Land(static_cast<int32_t>(index));
   return absl::OkStatus();
 }
 
-void ParameterSink::CopyElements(const Slice& slice, const char* from) {
-  float* const to = bound_[slice.tensor].data + slice.begin;
+void ParameterSink::CopyElements(const Slice& slice, const char* from,
+                                 float* to) {
   const auto copy = [&](int64_t begin, int64_t end) {
     const int64_t bytes = DTypeBytes(target_.dtype);
     const auto count = static_cast<size_t>(end - begin);
@@ -130,31 +160,76 @@ absl::Status ParameterSink::CopySlice(uint32_t index, uint64_t offset,
     landed_[index] = true;
     return absl::OkStatus();
   }
-  CopyElements(slice, from);
+  const absl::StatusOr<float*> to = PlaceOf(slice);
+  if (!to.ok()) return to.status();
+  CopyElements(slice, from, *to);
   // Who waits for the slice's tensor may read it from here on.
   if (!region.Holds(generation)) {
     return absl::AbortedError(
         absl::StrCat("version ", target_.version,
                      " was replaced while it was being copied"));
   }
+  const absl::Status delivered = Deliver(slice, *to);
+  if (!delivered.ok()) return delivered;
   landed_[index] = true;
   arrivals_->Land(static_cast<int32_t>(index));
   return absl::OkStatus();
 }
 
+absl::Status ParameterSink::CheckPlaced(int shard,
+                                        const v1::PullFrame& frame) const {
+  const v1::FrameMeta& meta = frame.meta();
+  absl::Status status = CheckMeta(meta, target_);
+  if (status.ok() && meta.slices_size() != frame.place().offsets_size()) {
+    return Unexpected(absl::StrCat(meta.slices_size(), " slices at ",
+                                   frame.place().offsets_size(), " places"));
+  }
+  for (int i = 0; status.ok() && i < meta.slices_size(); ++i) {
+    status = CheckSlice(shard, meta.slices(i));
+  }
+  return status;
+}
+
 absl::Status ParameterSink::LandPlaced(int shard, const v1::PullFrame& frame,
                                        const VersionRegion& region) {
   const v1::SnapshotPlace& place = frame.place();
-  absl::Status status = CheckMeta(frame.meta(), target_);
-  if (status.ok() && frame.meta().slices_size() != place.offsets_size()) {
-    return Unexpected(absl::StrCat(frame.meta().slices_size(), " slices at ",
-                                   place.offsets_size(), " places"));
-  }
+  absl::Status status = CheckPlaced(shard, frame);
   for (int i = 0; status.ok() && i < place.offsets_size(); ++i) {
     const uint32_t index = frame.meta().slices(i);
-    status = CheckSlice(shard, index);
+    status = CheckSlice(shard, index);  // it may come twice in the frame
     if (!status.ok()) break;
     status = CopySlice(index, place.offsets(i), place.generation(), region);
+  }
+  return status;
+}
+
+absl::Status ParameterSink::LandPlaced(int shard, const v1::PullFrame& frame,
+                                       const DeviceParameters& parameters) {
+  const v1::SnapshotPlace& place = frame.place();
+  absl::Status status = CheckPlaced(shard, frame);
+  if (!status.ok()) return status;
+  std::vector<DeviceParameters::Place> copies;
+  for (int i = 0; i < place.offsets_size(); ++i) {
+    const uint32_t index = frame.meta().slices(i);
+    const Slice& slice = router_->plan().slices[index];
+    const int64_t bytes = slice.num_elements * DTypeBytes(DType::kF32);
+    if (target_.dtype != DType::kF32 ||
+        bound_.device(slice.tensor) != parameters.device() ||
+        !parameters.Has(place.offsets(i), bytes)) {
+      return Unexpected(absl::StrCat("slice ", index, " of ", bytes,
+                                     " bytes is not at ", place.offsets(i),
+                                     " on its device"));
+    }
+    if (arrivals_->landed(static_cast<int32_t>(index))) continue;
+    copies.push_back({place.offsets(i),
+                      bound_.views[slice.tensor].data + slice.begin, bytes});
+  }
+  status = parameters.Copy(copies, place.generation());
+  if (!status.ok()) return status;
+  // Who waits for a slice's tensor may read it from here on.
+  for (const uint32_t index : frame.meta().slices()) {
+    landed_[index] = true;
+    arrivals_->Land(static_cast<int32_t>(index));
   }
   return status;
 }

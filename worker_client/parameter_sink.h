@@ -6,17 +6,21 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/device_memory/device_stream.h"
 #include "kernels/dtype.h"
 #include "proto/agg.pb.h"
 #include "proto/byte_buffer_frame.h"
 #include "worker_client/copy_threads.h"
+#include "worker_client/device_parameters.h"
 #include "worker_client/pull_arrivals.h"
 #include "worker_client/shard_router.h"
-#include "worker_client/tensor_view.h"
+#include "worker_client/tensor_devices.h"
 #include "worker_client/version_region.h"
 
 namespace agg {
@@ -31,20 +35,23 @@ struct PullTarget {
 // Trusts nothing that arrives: a bad frame is an error, never a write outside
 // its slices. What has arrived is not written again. Float32 bytes are copied
 // once, from gRPC's memory to the tensor; 16-bit ones are widened from a small
-// scratch. Thread-compatible.
+// scratch. What is for a device's memory is put together on the host, slice by
+// slice, and copied from there. Thread-compatible.
 class ParameterSink {
  public:
   // REQUIRES: router, the tensors, `arrivals` and `copies` outlive this;
   // `bound` is from Bind. `copies`: share what LandPlaced copies; null: nobody
   // does.
-  ParameterSink(const ShardRouter* router,
-                absl::Span<const MutableTensorView> bound,
+  ParameterSink(const ShardRouter* router, const BoundTargets& bound,
                 const PullTarget& target, PullArrivals* arrivals,
                 CopyThreads* copies = nullptr);
+  ~ParameterSink();
+  ParameterSink(const ParameterSink&) = delete;
+  ParameterSink& operator=(const ParameterSink&) = delete;
 
   // Copies a frame of `shard`. DATA_LOSS: a checksum differs. INTERNAL: it is
   // not a frame of the target, or holds a slice of another shard, or one that
-  // has come before.
+  // has come before; or a copy to a device has failed.
   absl::Status Land(int shard, const grpc::ByteBuffer& frame);
   // The same of a frame whose head has been read.
   absl::Status Land(int shard, FrameReader* reader);
@@ -54,6 +61,11 @@ class ParameterSink {
   // or the place is not inside.
   absl::Status LandPlaced(int shard, const v1::PullFrame& frame,
                           const VersionRegion& region);
+
+  // The same of a place on a device (P48), where all targets of the frame must
+  // be. ABORTED: the shard has begun to overwrite it.
+  absl::Status LandPlaced(int shard, const v1::PullFrame& frame,
+                          const DeviceParameters& parameters);
 
   // OK when all slices of the shard have landed, else INTERNAL.
   absl::Status CheckComplete(int shard) const;
@@ -66,21 +78,28 @@ class ParameterSink {
   uint32_t ReadWidened(absl::Span<float> to, FrameReader* reader);
   // Copies the i-th slice of the frame.
   absl::Status LandSlice(int shard, int i, FrameReader* reader);
+  // Whether a frame with places is of the target, and of such slices.
+  absl::Status CheckPlaced(int shard, const v1::PullFrame& frame) const;
   // OK if the slice is the shard's, and has not come before.
   absl::Status CheckSlice(int shard, uint32_t index) const;
   // Of a region that holds the version as long as it has this generation.
   absl::Status CopySlice(uint32_t index, uint64_t offset, uint64_t generation,
                          const VersionRegion& region);
   // The slice's elements, of the target's dtype.
-  void CopyElements(const Slice& slice, const char* from);
+  void CopyElements(const Slice& slice, const char* from, float* to);
+  // Where its float32 elements are put: their tensor, or memory of the host
+  // from which Deliver copies them to it.
+  absl::StatusOr<float*> PlaceOf(const Slice& slice);
+  absl::Status Deliver(const Slice& slice, const float* from);
 
   const ShardRouter* const router_;
-  const absl::Span<const MutableTensorView> bound_;
+  const BoundTargets bound_;
   const PullTarget target_;
   PullArrivals* const arrivals_;
   CopyThreads* const copies_;
   std::vector<bool> landed_;  // by slice; its bytes are right
   std::vector<uint16_t> scratch_;
+  std::unique_ptr<PinnedHostMemory> pinned_;  // null: not needed so far
 };
 
 }  // namespace agg

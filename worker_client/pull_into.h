@@ -7,13 +7,18 @@
 #include "worker_client/cancel_source.h"
 #include "worker_client/client_types.h"
 #include "worker_client/pull_arrivals.h"
+#include "worker_client/tensor_devices.h"
 #include "worker_client/tensor_view.h"
 
 namespace agg {
 
 // REQUIRES: what is pointed to outlives the pull.
 struct PullInto {
+  BoundTargets targets() const { return {bound, device_of, devices}; }
+
   std::vector<MutableTensorView> bound;  // ShardRouter::Bind's
+  std::vector<int> device_of;            // of each: its device, or kHost
+  TensorDevices* devices = nullptr;      // null: all are on the host
   PullArrivals* arrivals = nullptr;      // never null
   Precision precision = Precision::kJob;
   std::vector<int> first;          // tensors that are wanted first, by index

@@ -13,8 +13,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/types/optional.h"
+#include "kernels/dtype.h"
 #include "proto/agg.pb.h"
 #include "proto/shard_plan.h"
+#include "worker_client/device_parameters.h"
 #include "worker_client/retry.h"
 #include "worker_client/wire_message.h"
 
@@ -28,8 +30,9 @@ constexpr size_t kMaxPlaceFrameBytes = size_t{1} << 20;
 // under way at any time, so the stream itself is the completion queue's tag.
 class PullStream {
  public:
+  // `on_device`: all targets are where the shard's parameters are.
   PullStream(int shard, const v1::PullRequest& request,
-             const PullSettings& settings, absl::Time deadline,
+             const PullSettings& settings, bool on_device, absl::Time deadline,
              grpc::CompletionQueue* queue, ParameterSink* sink)
       : shard_(shard),
         request_(request),
@@ -40,10 +43,12 @@ class PullStream {
         stub_(settings.channels[shard]),
         retries_(settings.reconnect_window),
         maps_versions_(!settings.regions.empty() &&
-                       !settings.regions[shard]->versions.empty()) {}
+                       !settings.regions[shard]->versions.empty()),
+        on_device_(on_device) {}
 
   void Start() {
-    request_.set_in_place(maps_versions_);
+    request_.set_in_place(maps_versions_ || on_device_);
+    request_.set_on_device(on_device_);
     released_ = false;
     sink_->Restart(shard_);
     landing_ = absl::OkStatus();
@@ -104,21 +109,33 @@ class PullStream {
   absl::Status Land() {
     v1::PullFrame frame;
     // A frame with payload has a longer way than parsing it twice.
-    if (!maps_versions_ || frame_.Length() > kMaxPlaceFrameBytes ||
+    if (!request_.in_place() || frame_.Length() > kMaxPlaceFrameBytes ||
         !ParseMessage(frame_, &frame) || !frame.has_place()) {
       return sink_->Land(shard_, frame_);
     }
-    const auto& versions = settings_.regions[shard_]->versions;
-    const auto region = versions.find(frame.place().region());
-    if (region == versions.end()) {
-      // Made since this client asked: the bytes themselves will do.
-      maps_versions_ = false;
-      return absl::UnavailableError("a region that is not mapped");
-    }
-    const absl::Status status =
-        sink_->LandPlaced(shard_, frame, *region->second);
+    const absl::Status status = LandPlaced(frame);
     released_ = status.ok() && sink_->CheckComplete(shard_).ok();
     return status;
+  }
+
+  absl::Status LandPlaced(const v1::PullFrame& frame) {
+    const MappedRegions& mapped = *settings_.regions[shard_];
+    const uint32_t number = frame.place().region();
+    if (on_device_ && mapped.parameters->number() == number) {
+      const absl::Status status =
+          sink_->LandPlaced(shard_, frame, *mapped.parameters);
+      if (!absl::IsAborted(status)) return status;
+      // Older than the newest by now: the host's memory has it still.
+      on_device_ = false;
+      return absl::UnavailableError(status.message());
+    }
+    const auto region = mapped.versions.find(number);
+    if (region != mapped.versions.end()) {
+      return sink_->LandPlaced(shard_, frame, *region->second);
+    }
+    // Made since this client asked: the bytes themselves will do.
+    maps_versions_ = on_device_ = false;
+    return absl::UnavailableError("a region that is not mapped");
   }
 
   void Begin(Step step) {
@@ -165,6 +182,7 @@ class PullStream {
   grpc::GenericStub stub_;
   RetryPolicy retries_;
   bool maps_versions_;
+  bool on_device_;
   bool released_ = false;  // all is copied, and the call cancelled
 
   absl::optional<Call> call_;
@@ -197,6 +215,20 @@ std::vector<int32_t> FirstSlices(const PullSettings& settings, int shard) {
     }
   }
   return first;
+}
+
+// Whether all that comes from the shard goes to the device that has it (P48).
+bool GoesToDevice(const PullSettings& settings, int shard, DType dtype,
+                  const BoundTargets& bound) {
+  if (settings.regions.empty() || dtype != DType::kF32) return false;
+  const DeviceParameters* const there =
+      settings.regions[shard]->parameters.get();
+  const ShardPlan& plan = settings.router->plan();
+  const std::vector<int32_t>& slices = plan.slices_of_shard[shard];
+  return there != nullptr &&
+         std::all_of(slices.begin(), slices.end(), [&](int32_t slice) {
+           return bound.device(plan.slices[slice].tensor) == there->device();
+         });
 }
 
 // Runs the streams to their ends. After the first failure all are cancelled.
@@ -233,8 +265,7 @@ absl::Status RunAll(const PullSettings& settings, grpc::CompletionQueue* queue,
 }  // namespace
 
 absl::Status PullVersion(const PullSettings& settings, const PullTarget& target,
-                         absl::Span<const MutableTensorView> bound,
-                         absl::Time deadline) {
+                         const BoundTargets& bound, absl::Time deadline) {
   absl::Status status = FirstReason(settings.cancels);
   if (!status.ok()) return status;
   v1::PullRequest request;
@@ -252,7 +283,9 @@ absl::Status PullVersion(const PullSettings& settings, const PullTarget& target,
     for (const int32_t slice : FirstSlices(settings, shard)) {
       ordered.add_first_slices(static_cast<uint32_t>(slice));
     }
-    streams.emplace_back(shard, ordered, settings, deadline, &queue, &sink);
+    const bool on_device = GoesToDevice(settings, shard, target.dtype, bound);
+    streams.emplace_back(shard, ordered, settings, on_device, deadline, &queue,
+                         &sink);
     streams.back().Start();
   }
   status = RunAll(settings, &queue, &streams);

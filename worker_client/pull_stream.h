@@ -10,7 +10,6 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
 #include "worker_client/cancel_source.h"
 #include "worker_client/copy_threads.h"
 #include "worker_client/parameter_sink.h"
@@ -18,6 +17,7 @@
 #include "worker_client/rpc_status.h"
 #include "worker_client/shard_regions.h"
 #include "worker_client/shard_router.h"
+#include "worker_client/tensor_devices.h"
 
 namespace agg {
 
@@ -43,8 +43,7 @@ struct PullSettings {
 // never mix. Errors: a cancel source's reason; DEADLINE_EXCEEDED; what a shard
 // answers, such as OUT_OF_RANGE. Thread-safe.
 absl::Status PullVersion(const PullSettings& settings, const PullTarget& target,
-                         absl::Span<const MutableTensorView> bound,
-                         absl::Time deadline);
+                         const BoundTargets& bound, absl::Time deadline);
 
 }  // namespace agg
 

@@ -38,7 +38,9 @@ absl::StatusOr<RegionAnswer> AskForRegions(const std::string& name,
                         answer.reply.message());
   }
   const size_t num_regions = (answer.reply.has_row() ? 1 : 0) +
-                             static_cast<size_t>(answer.reply.versions_size());
+                             static_cast<size_t>(answer.reply.versions_size()) +
+                             (answer.reply.has_row_device() ? 1 : 0) +
+                             (answer.reply.has_parameters_device() ? 2 : 0);
   if (num_regions != answer.descriptors.size()) {
     return absl::InternalError(
         "the shard's RegionReply has another number of descriptors");

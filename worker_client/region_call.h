@@ -11,8 +11,8 @@
 
 namespace agg {
 
-// A reply, of which nothing is checked but that it has a descriptor for each of
-// its regions.
+// A reply, of which nothing is checked but that it has as many descriptors as
+// its regions take.
 struct RegionAnswer {
   v1::RegionReply reply;
   std::vector<FileDescriptor> descriptors;

@@ -85,7 +85,7 @@ RowPusher::Part RowPusher::MakePart(int shard, const v1::FrameMeta& meta,
                                     absl::Duration reconnect_window) {
   return Part{
       shard, streams_[shard].get(),
-      std::make_unique<FrameSource>(router_, row.bound(), shard, meta,
+      std::make_unique<FrameSource>(router_, row.bound_row(), shard, meta,
                                     row.dtype(), memory_, feedback_, region),
       RetryPolicy(reconnect_window)};
 }
@@ -153,6 +153,9 @@ absl::StatusOr<bool> RowPusher::Advance(Job* job) {
       part.restart_at = absl::InfiniteFuture();
       part.stream->StartPush(part.source.get(), job->meta);
     }
+  }
+  for (const Part& part : job->parts) {
+    if (!part.source->status().ok()) return part.source->status();
   }
   return acknowledged;
 }

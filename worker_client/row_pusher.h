@@ -59,7 +59,8 @@ class RowPusher {
   // are narrowed and get their checksums here, on the thread that calls. Once
   // Push has returned, also with an error, gRPC no longer reads the tensors'
   // memory. Errors: the cancel source's reason, or the row's; DEADLINE_EXCEEDED
-  // when `timeout` has passed since the row was complete; what a shard answers.
+  // when `timeout` has passed since the row was complete; what a shard answers;
+  // FrameSource::Make's.
   // `regions`, as `shards`: where a shard's slices are written (P39), as they
   // come; null: they are sent. REQUIRES: each of `shards` has slices.
   absl::Status Push(GrowingRow* row, const v1::FrameMeta& meta,
@@ -110,9 +111,10 @@ class RowPusher {
                 RowRegion* region, absl::Duration reconnect_window);
   void Start(absl::Span<const int> shards, absl::Span<RowRegion* const> regions,
              Job* job);
-  void StartTrip(absl::Span<const int> shards,
-                 absl::Span<RowRegion* const> regions, Job* job,
-                 RoundTrip* trip);
+  // Nothing is sent after an error.
+  absl::Status StartTrip(absl::Span<const int> shards,
+                         absl::Span<RowRegion* const> regions, Job* job,
+                         RoundTrip* trip);
   // What has come back, and the receipts that follow from it.
   void EndTrip(const Job& job, RoundTrip* trip);
   // Gives what has come of the row to the streams that have nothing to send.

@@ -28,8 +28,8 @@ absl::Status RowPusher::PushInOneTrip(GrowingRow* row,
   if (!status.ok()) return status;
   Job job{row, meta, RowSchedule(router_), 0, {}};
   row->SetWaker(&waker_);
-  StartTrip(shards, regions, &job, trip);
-  status = Wait(timeout, &job);
+  status = StartTrip(shards, regions, &job, trip);
+  if (status.ok()) status = Wait(timeout, &job);
   row->SetWaker(nullptr);
   EndTrip(job, trip);
   if (!status.ok()) Abandon(&job.parts);
@@ -43,9 +43,9 @@ absl::Status RowPusher::PushInOneTrip(GrowingRow* row,
   return trip->outcome.has_value() ? absl::OkStatus() : status;
 }
 
-void RowPusher::StartTrip(absl::Span<const int> shards,
-                          absl::Span<RowRegion* const> regions, Job* job,
-                          RoundTrip* trip) {
+absl::Status RowPusher::StartTrip(absl::Span<const int> shards,
+                                  absl::Span<RowRegion* const> regions,
+                                  Job* job, RoundTrip* trip) {
   RunPastEvents();
   job->row->Take(&job->cursor);  // all of it: Feed finds nothing
   std::vector<uint32_t> sums(streams_.size(), 0);
@@ -58,7 +58,8 @@ void RowPusher::StartTrip(absl::Span<const int> shards,
     part.source->Add(
         router_->PlanFrames(shard, job->row->dtype(), job->row->bound()));
     if (!trip->pipelined) {
-      part.source->Prepare();
+      const absl::Status prepared = part.source->Prepare();
+      if (!prepared.ok()) return prepared;
       sums[static_cast<size_t>(shard)] = part.source->row_crc32c().value_or(0);
     }
     part.trip.sink = trip->sink;
@@ -74,6 +75,7 @@ void RowPusher::StartTrip(absl::Span<const int> shards,
                              &trip->pull, trip->pipelined);
     part.stream->StartPush(part.source.get(), job->meta, &part.trip);
   }
+  return absl::OkStatus();
 }
 
 void RowPusher::EndTrip(const Job& job, RoundTrip* trip) {

@@ -61,49 +61,125 @@ absl::Status RowRegion::Place(int32_t slice, uint64_t offset) {
   return absl::OkStatus();
 }
 
-bool RowRegion::Begin(const RowName& row, bool leaves_out) {
+void RowRegion::SetDevice(std::shared_ptr<DeviceRow> device) {
+  MutexLock lock(&mutex_);
+  if (!device_failed_) device_ = std::move(device);
+}
+
+bool RowRegion::has_device() const {
+  MutexLock lock(&mutex_);
+  return device_ != nullptr;
+}
+
+bool RowRegion::Begin(const RowName& row, bool leaves_out, int device) {
   const bool in_place = placement_.Begin(row, leaves_out);
   if (in_place && !(row == row_)) {
     row_ = row;
     written_.assign(addresses_.size(), false);
+    MutexLock lock(&mutex_);
+    const bool there = device_ != nullptr && device_->device() == device;
+    current_ = there ? device_ : nullptr;
   }
   return in_place;
 }
 
-void RowRegion::Write(int32_t index, const TensorView& view,
-                      ErrorFeedback* feedback) {
-  if (written_[index]) return;
-  written_[index] = true;
+absl::StatusOr<std::unique_ptr<DeviceEvent>> RowRegion::WriteOnDevice(
+    absl::Span<const int32_t> slices, const BoundRow& row,
+    ErrorFeedback* feedback) {
+  absl::Status status = current_->AwaitCallers();
+  for (const int32_t index : slices) {
+    if (written_[index]) continue;
+    const Slice& slice = router_->plan().slices[index];
+    const TensorView& view = row.views[slice.tensor];
+    const int device = row.device(slice.tensor);
+    const bool direct =
+        view.dtype == dtype_ &&
+        (device == TensorDevices::kHost || device == current_->device());
+    const char* from = addresses_[index];
+    if (direct) {
+      from = ElementsFrom(view, slice.begin);
+    } else if (status.ok()) {
+      status = Write(index, row, feedback);
+    }
+    // Pieces of a tensor may be of several allocations.
+    const int64_t owner = view.pieces.empty() ? slice.tensor : -1 - index;
+    if (status.ok()) {
+      status = current_->Copy(owner, from, addresses_[index] - memory_->data(),
+                              slice.num_elements * DTypeBytes(dtype_));
+    }
+    if (!status.ok()) return status;
+    written_[index] = true;
+  }
+  if (!status.ok()) return status;
+  return current_->Mark();
+}
+
+void RowRegion::GiveUpDevice() {
+  if (current_ == nullptr) return;
+  current_->Discard();
+  current_ = nullptr;
+  placement_.GiveUp(row_);
+  MutexLock lock(&mutex_);
+  device_ = nullptr;
+  device_failed_ = true;
+}
+
+absl::Status RowRegion::Write(int32_t index, const BoundRow& row,
+                              ErrorFeedback* feedback) {
+  if (written_[index]) return absl::OkStatus();
   const Slice& slice = router_->plan().slices[index];
+  const TensorView& view = row.views[slice.tensor];
+  const int device = row.device(slice.tensor);
+  const int64_t bytes = slice.num_elements * DTypeBytes(view.dtype);
   char* const to = addresses_[index];
-  const char* const from = ElementsFrom(view, slice.begin);
-  if (from == to) return;
+  const char* from = ElementsFrom(view, slice.begin);
+  if (view.dtype != dtype_) {
+    PinnedCopy copy(row.devices);
+    if (device != TensorDevices::kHost) {
+      const absl::StatusOr<const char*> copied = copy.Take(device, from, bytes);
+      if (!copied.ok()) return copied.status();
+      from = *copied;
+    }
+    Encode(index, reinterpret_cast<const float*>(from), feedback);
+  } else if (device != TensorDevices::kHost) {
+    const absl::Status copied = row.devices->Copy(device, to, from, bytes);
+    if (!copied.ok()) return copied;
+  } else if (from != to) {
+    Share(slice.num_elements, [&](int64_t begin, int64_t end) {
+      const int64_t size = DTypeBytes(dtype_);
+      CopyBytes(to + begin * size, from + begin * size,
+                static_cast<size_t>((end - begin) * size));
+    });
+  }
+  written_[index] = true;
+  return absl::OkStatus();
+}
+
+void RowRegion::Encode(int32_t index, const float* from,
+                       ErrorFeedback* feedback) {
+  const Slice& slice = router_->plan().slices[index];
   const Residual residual =
-      feedback == nullptr || view.dtype == dtype_
+      feedback == nullptr
           ? Residual()
           : feedback->ResidualOf(slice.tensor, slice.begin, slice.num_elements);
-  const auto write = [&](int64_t begin, int64_t end) {
+  Share(slice.num_elements, [&](int64_t begin, int64_t end) {
     const auto first = static_cast<size_t>(begin);
     const auto count = static_cast<size_t>(end - begin);
-    char* const elements = to + begin * DTypeBytes(dtype_);
-    if (view.dtype == dtype_) {
-      CopyBytes(elements, from + begin * DTypeBytes(dtype_),
-                count * DTypeBytes(dtype_));
-      return;
-    }
     const bool kept = !residual.after.empty();
     EncodeFloats(
-        absl::MakeConstSpan(reinterpret_cast<const float*>(from) + begin,
-                            count),
-        dtype_,
+        absl::MakeConstSpan(from + begin, count), dtype_,
         kept ? Residual{residual.before.subspan(first, count),
                         residual.after.subspan(first, count)}
              : Residual(),
         scales_.empty() ? nullptr : scales_[index] + ScaleBytes(dtype_, begin),
-        elements);
-  };
-  if (copies_ == nullptr) return write(0, slice.num_elements);
-  copies_->Run(slice.num_elements, write);
+        addresses_[index] + begin * DTypeBytes(dtype_));
+  });
+}
+
+void RowRegion::Share(int64_t count,
+                      const std::function<void(int64_t, int64_t)>& copy) {
+  if (copies_ == nullptr) return copy(0, count);
+  copies_->Run(count, copy);
 }
 
 }  // namespace agg

@@ -3,20 +3,27 @@
 #define AGG_WORKER_CLIENT_ROW_REGION_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/device_memory/device_stream.h"
 #include "kernels/dtype.h"
 #include "proto/region.pb.h"
 #include "server/base/file_descriptor.h"
+#include "server/base/mutex.h"
 #include "server/base/shared_memory.h"
 #include "worker_client/copy_threads.h"
+#include "worker_client/device_row.h"
 #include "worker_client/error_feedback.h"
 #include "worker_client/row_placement.h"
 #include "worker_client/shard_router.h"
-#include "worker_client/tensor_view.h"
+#include "worker_client/tensor_devices.h"
 
 namespace agg {
 
@@ -34,20 +41,48 @@ class RowRegion {
       CopyThreads* copies = nullptr);
 
   DType dtype() const { return dtype_; }
+  int64_t num_bytes() const { return memory_->num_bytes(); }
   // Where the elements of a slice of this shard (its number in the job) lie;
   // null: of another shard.
   char* Address(int32_t slice) const { return addresses_[slice]; }
 
-  // RowPlacement::Begin. True: Write each slice before it is named in a frame.
-  bool Begin(const RowName& row, bool leaves_out);
-  // Copies, or rounds, the slice's elements of `view` to their place, unless
-  // the row's are there already: written before, or the view's memory is the
-  // place. `feedback`: for what is rounded; null: none. REQUIRES: Begin was
-  // true; a slice of this shard; view is bound.
-  void Write(int32_t slice, const TensorView& view, ErrorFeedback* feedback);
+  // The device's side of the row, for rows that begin from here on (P47); one
+  // that had failed is not replaced. Thread-safe, as has_device.
+  void SetDevice(std::shared_ptr<DeviceRow> device);
+  bool has_device() const;
+
+  // RowPlacement::Begin. True: write each slice before it is named in a frame:
+  // all with WriteOnDevice if on_device(), else all with Write. `device`: that
+  // has the row's tensors (GrowingRow::common_device); a row keeps its side.
+  bool Begin(const RowName& row, bool leaves_out,
+             int device = TensorDevices::kHost);
+  bool on_device() const { return current_ != nullptr; }
+  // Copies, or rounds, the slice's elements of `row` to their place, unless
+  // they are there already: written before, or the tensor's memory is the
+  // place. `feedback`: for what is rounded; null: none. INTERNAL: they cannot
+  // be copied from their device. REQUIRES: Begin was true; a slice of this
+  // shard, whose tensor is bound.
+  absl::Status Write(int32_t slice, const BoundRow& row,
+                     ErrorFeedback* feedback);
+  // The same on the device: begins copies of slices, which AwaitDevice ends.
+  // What is not of the row's dtype, or on another device, goes through the
+  // host's side. Waits first for what the legacy default stream was given.
+  absl::StatusOr<std::unique_ptr<DeviceEvent>> WriteOnDevice(
+      absl::Span<const int32_t> slices, const BoundRow& row,
+      ErrorFeedback* feedback);
+  absl::Status AwaitDevice(std::unique_ptr<DeviceEvent> event) {
+    return current_->Await(std::move(event));
+  }
+  // One of these two has failed: no copy is under way any more, this row is
+  // sent when it is begun again, and later ones go by way of the host.
+  void GiveUpDevice();
   void Land(const RowName& row) { placement_.Land(row); }
 
  private:
+  // Of float32 in host memory to where the slice lies.
+  void Encode(int32_t index, const float* from, ErrorFeedback* feedback);
+  // Calls `copy` for parts of `count` elements, on the threads that share it.
+  void Share(int64_t count, const std::function<void(int64_t, int64_t)>& copy);
   // Where one slice lies; INTERNAL: not inside.
   absl::Status Place(int32_t slice, uint64_t offset);
   RowRegion(const ShardRouter* router, DType dtype, CopyThreads* copies,
@@ -64,8 +99,12 @@ class RowRegion {
   std::vector<char*> addresses_;  // by the job's slices; null: of other shards
   std::vector<char*> scales_;     // of rows of int8; else empty
   RowPlacement placement_;
-  RowName row_;                // that Write writes
-  std::vector<bool> written_;  // of it, by the job's slices
+  RowName row_;                         // that Write writes
+  std::vector<bool> written_;           // of it, by the job's slices
+  std::shared_ptr<DeviceRow> current_;  // that has row_; null: the host has it
+  mutable Mutex mutex_;
+  std::shared_ptr<DeviceRow> device_ ABSL_GUARDED_BY(mutex_);
+  bool device_failed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace agg

@@ -10,6 +10,7 @@
 #include "proto/protocol_version.h"
 #include "proto/region.pb.h"
 #include "worker_client/client_token.h"
+#include "worker_client/device_row.h"
 #include "worker_client/region_call.h"
 
 namespace agg {
@@ -18,6 +19,12 @@ namespace {
 bool HasSocket(const JobView& view, int shard) {
   return shard < view.reply().region_sockets_size() &&
          !view.reply().region_sockets(shard).empty();
+}
+
+void NoteShared(const JobView& view, size_t shard,
+                const MappedRegions& regions) {
+  view.NoteShared(shard, regions.any(),
+                  regions.row != nullptr && regions.row->has_device());
 }
 
 }  // namespace
@@ -30,9 +37,11 @@ std::shared_ptr<const MappedRegions> ShardRegions::Get(const JobView& view,
   MutexLock lock(&mutex_);
   Entry& entry = entries_[i];
   const bool same = entry.session == view.session() && entry.life == life;
-  const bool current = entry.epoch == view.epoch();
+  const int num_devices = takes_devices_ ? devices_->num_met() : 0;
+  const bool current =
+      entry.epoch == view.epoch() && entry.num_devices == num_devices;
   if (current && same && !entry.row_later) {
-    view.NoteShared(i, entry.regions->any());
+    NoteShared(view, i, *entry.regions);
     return entry.regions;
   }
   if (!same || entry.regions == nullptr) {
@@ -45,8 +54,11 @@ std::shared_ptr<const MappedRegions> ShardRegions::Get(const JobView& view,
   const absl::Status asked = asks ? Ask(view, shard, &entry) : absl::OkStatus();
   // Who shares nothing is not asked for each row; who did is, until it says
   // whether it still does.
-  if (asked.ok() || !entry.regions->any()) entry.epoch = view.epoch();
-  view.NoteShared(i, entry.regions->any());
+  if (asked.ok() || !entry.regions->any()) {
+    entry.epoch = view.epoch();
+    entry.num_devices = num_devices;
+  }
+  NoteShared(view, i, *entry.regions);
   return entry.regions;
 }
 
@@ -57,12 +69,14 @@ bool ShardRegions::HasOptional(const Manifest& manifest) {
 
 ShardRegions::Placed ShardRegions::Begin(const JobView& view,
                                          const RowName& row,
-                                         const std::vector<int>& shards) {
+                                         const std::vector<int>& shards,
+                                         int device) {
   Placed placed;
   for (const int shard : shards) {
     placed.owners.push_back(Get(view, shard));
     RowRegion* const region = placed.owners.back()->row.get();
-    const bool in_place = region != nullptr && region->Begin(row, leaves_out_);
+    const bool in_place =
+        region != nullptr && region->Begin(row, leaves_out_, device);
     placed.regions.push_back(in_place ? region : nullptr);
   }
   return placed;
@@ -81,6 +95,7 @@ absl::Status ShardRegions::Ask(const JobView& view, int shard,
   request.set_epoch(view.epoch());
   request.set_life(entry->life);
   request.set_takes_int8(true);
+  request.set_takes_device(takes_devices_ && devices_->num_met() > 0);
   request.set_token(LocalToken(token_file_));
   const absl::StatusOr<RegionAnswer> answer =
       AskForRegions(view.reply().region_sockets(shard), request);
@@ -105,10 +120,36 @@ absl::Status ShardRegions::Ask(const JobView& view, int shard,
     if (!region.ok()) return region.status();
     mapped->versions[version.number()] = *std::move(region);
   }
+  MapDevices(reply, absl::MakeConstSpan(answer->descriptors).subspan(next),
+             *entry, mapped.get());
   entry->row_number = reply.row().number();
   entry->row_later = reply.row_later();
   entry->regions = std::move(mapped);
   return absl::OkStatus();
+}
+
+void ShardRegions::MapDevices(const v1::RegionReply& reply,
+                              absl::Span<const FileDescriptor> descriptors,
+                              const Entry& entry, MappedRegions* mapped) const {
+  if (reply.has_row_device()) {
+    RowRegion* const row = mapped->row.get();
+    if (row != nullptr && !row->has_device()) {
+      auto device = DeviceRow::Map(reply.row_device(), row->dtype(),
+                                   row->num_bytes(), descriptors[0], devices_);
+      if (device.ok()) row->SetDevice(*std::move(device));
+    }
+    descriptors.remove_prefix(1);
+  }
+  if (!reply.has_parameters_device()) return;
+  const auto& former = entry.regions->parameters;
+  if (former != nullptr &&
+      former->number() == reply.parameters_device().number()) {
+    mapped->parameters = former;
+    return;
+  }
+  auto parameters = DeviceParameters::Map(
+      reply.parameters_device(), descriptors[0], descriptors[1], devices_);
+  if (parameters.ok()) mapped->parameters = *std::move(parameters);
 }
 
 }  // namespace agg

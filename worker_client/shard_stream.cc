@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "server/base/local_buffers.h"
@@ -87,8 +88,11 @@ void ShardStream::WriteNext() {
   if (!ready || call_->ending || call_->writing) return;
   if (state_ != State::kPushing || next_frame_ == source_->num_frames()) return;
   if (closed_) return;  // the shard would drop the rest
+  const absl::StatusOr<grpc::ByteBuffer> frame = source_->Make(next_frame_);
+  if (!frame.ok()) return;  // the source says it to who ends the push
+  ++next_frame_;
   call_->writing = true;
-  call_->stream->Write(source_->Make(next_frame_++), Tag(&written_));
+  call_->stream->Write(*frame, Tag(&written_));
 }
 
 void ShardStream::OnWritten(bool ok) {

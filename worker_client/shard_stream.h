@@ -63,10 +63,10 @@ class ShardStream {
   ShardStream(const ShardStream&) = delete;
   ShardStream& operator=(const ShardStream&) = delete;
 
-  // Sends the frames that the source has, from its first; it must live until
-  // the state is kAcknowledged or kBroken. `meta` identifies the
-  // acknowledgement. With `trip`, which must live as long, the source's
-  // frames ask for one: kAcknowledged is then when all of it has come.
+  // Sends the frames that the source has, from its first, until one cannot be
+  // made; it must live until the state is kAcknowledged or kBroken. `meta`
+  // identifies the acknowledgement. With `trip`, which must live as long, the
+  // source's frames ask for one: kAcknowledged is then when all of it has come.
   // REQUIRES: not kPushing.
   void StartPush(FrameSource* source, const v1::FrameMeta& meta,
                  Trip* trip = nullptr);

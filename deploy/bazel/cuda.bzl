@@ -1,9 +1,14 @@
 """CUDA kernels: .cu files through nvcc, where a toolkit was found."""
 
-load("@cuda//:defs.bzl", "CUDA_AVAILABLE", "CUDA_HOME", "CUDA_RELEASE")
+load(
+    "@cuda//:defs.bzl",
+    "CUDA_ARCHS",
+    "CUDA_AVAILABLE",
+    "CUDA_HOME",
+    "CUDA_RELEASE",
+)
 load("//deploy/bazel:agg.bzl", "agg_cc_library")
 
-# Machine code for A100 and H100 class devices; PTX for what comes after them.
 # A multiply and an add are fused only where the source says fma.
 _NVCC_FLAGS = [
     "-c",
@@ -13,11 +18,21 @@ _NVCC_FLAGS = [
     "-Werror",
     "all-warnings",
     "--fmad=false",
-    "-gencode=arch=compute_80,code=sm_80",
-    "-gencode=arch=compute_90,code=[sm_90,compute_90]",
     "-Xcompiler=-Wall,-Wextra,-Werror,-ffp-contract=off,-fPIC",
-    "-ccbin=/usr/bin/g++",
 ]
+
+def _arch_flags():
+    """Machine code for CUDA_ARCHS; PTX of the last for what comes after it."""
+    flags = []
+    for arch in CUDA_ARCHS:
+        virtual = arch.replace("sm_", "compute_")
+        code = "[%s,%s]" % (arch, virtual) if arch == CUDA_ARCHS[-1] else arch
+        flags.append("-gencode=arch=%s,code=%s" % (virtual, code))
+    return flags
+
+def _host_compiler_flags():
+    """The host's compiler; Debian's nvcc knows one that it can work with."""
+    return [] if CUDA_HOME == "/usr" else ["-ccbin=/usr/bin/g++"]
 
 def _cuda_objects_impl(ctx):
     headers = depset(
@@ -35,7 +50,7 @@ def _cuda_objects_impl(ctx):
         ctx.actions.run(
             executable = CUDA_HOME + "/bin/nvcc",
             # The release is in the command, since the toolkit is no input.
-            arguments = _NVCC_FLAGS + [
+            arguments = _NVCC_FLAGS + _arch_flags() + _host_compiler_flags() + [
                 "-DAGG_CUDA_RELEASE=" + CUDA_RELEASE,
                 "-I" + (ctx.label.workspace_root or "."),
                 source.path,

@@ -43,6 +43,9 @@ class CpuBackend : public Backend {
   absl::Status Update(const UpdateRequest& request) override;
   absl::Status Combine(const UpdateRequest& request) override;
   absl::Status Step(const UpdateRequest& request) override;
+  absl::Status FinishSnapshot(const Buffer& /*snapshot*/) override {
+    return absl::OkStatus();  // never deferred
+  }
   absl::Status Norms(const UpdateRequest& request,
                      absl::Span<RangeNorms> norms) override;
 

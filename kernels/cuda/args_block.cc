@@ -1,5 +1,5 @@
-// With one address space, what cudaHostAlloc gives is the device's address of
-// the pinned memory, too: kernels read it over the bus.
+// Pinned memory has one address for the host and for kernels, which read it over
+// the bus.
 #include "kernels/cuda/args_block.h"
 
 #include "kernels/cuda/cuda_status.h"

@@ -13,6 +13,7 @@
 #include "kernels/cuda/chunk_plan.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/kernel_args.h"
+#include "kernels/cuda/pinned_memory.h"
 
 namespace agg::cuda {
 

@@ -79,4 +79,13 @@ std::vector<Span> CoveredSpans(const Wave& wave) {
   return spans;
 }
 
+std::vector<Span> CoveredSpans(const std::vector<Wave>& waves) {
+  std::vector<Span> all;
+  for (const Wave& wave : waves) {
+    const std::vector<Span> spans = CoveredSpans(wave);
+    all.insert(all.end(), spans.begin(), spans.end());
+  }
+  return all;
+}
+
 }  // namespace agg::cuda

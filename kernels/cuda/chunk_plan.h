@@ -41,6 +41,8 @@ struct Span {
 // The slots joined where only the padding between two slices (less
 // than kLayoutAlignment elements, which belong to no range) lies between them.
 std::vector<Span> CoveredSpans(const Wave& wave);
+// Those of all waves, one after the other.
+std::vector<Span> CoveredSpans(const std::vector<Wave>& waves);
 
 }  // namespace agg::cuda
 

@@ -1,8 +1,8 @@
 // The interface's calls, each with what has to come before it, and what a
-// failure means. cuda_gram.cc, cuda_update.cc and cuda_state.cc run kernels.
+// failure means. cuda_gram.cc, cuda_update.cc and cuda_state.cc run kernels;
+// memory is in cuda_backend_memory.cc.
 #include "kernels/cuda/cuda_backend.h"
 
-#include <cstdio>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -12,23 +12,11 @@
 #include "kernels/cuda/cuda_state.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/cuda_update.h"
-#include "kernels/cuda/gram_kernel.h"
-#include "kernels/cuda/gram_tile.h"
-#include "kernels/cuda/update_kernel.h"
+#include "kernels/cuda/load_kernels.h"
 #include "kernels/row_format.h"
 
 namespace agg {
 namespace {
-
-absl::Status LoadKernels(bool double_float) {
-  AGG_RETURN_IF_CUDA_ERROR(double_float ? cuda::LoadGramDoubleFloat()
-                                        : cuda::LoadGram());
-  AGG_RETURN_IF_CUDA_ERROR(cuda::LoadGramPairs());
-  AGG_RETURN_IF_CUDA_ERROR(cuda::LoadGramInt8());
-  AGG_RETURN_IF_CUDA_ERROR(cuda::LoadTiles());
-  AGG_RETURN_IF_CUDA_ERROR(cuda::LoadUpdate());
-  return absl::OkStatus();
-}
 
 // The bytes of a row that have the range's elements, and its scales.
 std::vector<cuda::ByteSpan> SpansOf(DType dtype, int64_t row_bytes,
@@ -47,23 +35,28 @@ std::vector<cuda::ByteSpan> SpansOf(DType dtype, int64_t row_bytes,
 // What a failed call means: whether the device still works is asked by waiting
 // for it, which also ends what the call has started, and still reads arguments.
 absl::Status Diagnose(const absl::Status& status) {
-  if (!absl::IsInternal(status) && !absl::IsResourceExhausted(status))
-    return status;
-  const cudaError_t error = cudaDeviceSynchronize();
-  cudaGetLastError();  // so that the next call does not report this one's
-  if (error == cudaSuccess) return status;
-  return absl::UnavailableError(
-      absl::StrCat("the CUDA device is lost: ", status.message()));
+  if (!cuda::MayBeLost(status)) return status;
+  return cuda::LostIf(cudaDeviceSynchronize(), status);
+}
+
+// What a call comes to that the calling thread makes on the device.
+template <class Call>
+absl::Status OnDevice(int device, const Call& call) {
+  const absl::Status bound = cuda::BindThread(device);
+  return Diagnose(bound.ok() ? call() : bound);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
     const CudaOptions& options) {
-  if (absl::Status status = cuda::OpenDevice(); !status.ok()) return status;
-  const auto double_float = cuda::WantsDoubleFloat(options.gram);
+  if (absl::Status status = cuda::OpenDevice(options.device); !status.ok()) {
+    return status;
+  }
+  const auto double_float =
+      cuda::WantsDoubleFloat(options.device, options.gram);
   if (!double_float.ok()) return double_float.status();
-  if (absl::Status status = LoadKernels(*double_float); !status.ok()) {
+  if (absl::Status status = cuda::LoadKernels(*double_float); !status.ok()) {
     return absl::IsInternal(status) ? cuda::WithVersions(status) : status;
   }
   absl::StatusOr<std::unique_ptr<cuda::CublasLibrary>> cublas =
@@ -72,7 +65,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
     cublas = cuda::CublasLibrary::Open(options.cublas_path);
   }
   absl::StatusOr<std::string> description =
-      cuda::DescribeDevice(*double_float, cublas);
+      cuda::DescribeDevice(options.device, *double_float, cublas);
   if (!description.ok()) return description.status();
   absl::StatusOr<std::unique_ptr<cuda::CudaScratch>> scratch =
       cuda::CudaScratch::Make();
@@ -82,38 +75,21 @@ absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
   absl::StatusOr<std::unique_ptr<cuda::RowCopies>> copies =
       cuda::RowCopies::Make();
   if (!copies.ok()) return copies.status();
-  return std::unique_ptr<Backend>(new CudaBackend(
-      *std::move(description), *std::move(scratch), *std::move(copies)));
+  return std::unique_ptr<Backend>(
+      new CudaBackend(options.device, *std::move(description),
+                      *std::move(scratch), *std::move(copies)));
 }
 
 // Scratch that is destroyed must not be in use.
-CudaBackend::~CudaBackend() { cudaDeviceSynchronize(); }
-
-absl::Status CudaBackend::PrepareForRows() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (copies_->num_rows() <= cuda::kManyRows) return absl::OkStatus();
-  const absl::Status status = scratch_->PrepareManyRows();
-  if (status.ok() || absl::IsResourceExhausted(status)) return status;
-  // A cuBLAS that does not multiply is as good as none.
-  std::fprintf(stderr, "%s; hand kernels instead\n",
-               std::string(status.message()).c_str());
-  scratch_->cublas = nullptr;
-  uses_cublas_ = false;
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Prepared(
-    BufferUse use, absl::StatusOr<std::unique_ptr<cuda::CudaBuffer>> buffer) {
-  if (!buffer.ok()) return Diagnose(buffer.status());
-  if (use == BufferUse::kRow) {
-    const absl::Status status = PrepareForRows();
-    if (!status.ok()) return Diagnose(status);
-  }
-  return std::unique_ptr<Buffer>(*std::move(buffer));
+CudaBackend::~CudaBackend() {
+  cuda::BindThread(device_).IgnoreError();
+  cudaDeviceSynchronize();
 }
 
 void CudaBackend::RowLanded(const Buffer& row, DType dtype,
                             const ElementRange& range) {
+  // Copies would be made all the same, and theirs is the error to be kept.
+  cuda::BindThread(device_).IgnoreError();
   for (const cuda::ByteSpan& span : SpansOf(dtype, row.num_bytes(), range)) {
     copies_->Land(row.host(), cuda::DeviceOf(&row), span,
                   LayoutAlignment(dtype) * DTypeBytes(dtype));
@@ -218,83 +194,57 @@ absl::Status CudaBackend::ComputeNorms(const UpdateRequest& request,
   return cuda::ComputeNorms(request, scratch_.get(), norms);
 }
 
-MemoryNeeds CudaBackend::memory_needs(int64_t num_rows) const {
-  MemoryNeeds needs;
-  needs.scratch_bytes = cuda::CudaScratch::HostBytes();
-  needs.on_device = true;
-  needs.device_scratch_bytes =
-      cuda::CudaScratch::DeviceBytes(uses_cublas_ ? num_rows : 0);
-  return needs;
-}
-
-DeviceMemoryUse CudaBackend::device_memory_use() const {
-  size_t free_bytes = 0, total_bytes = 0;
-  if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess) {
-    cudaGetLastError();
-    return {};
-  }
-  return {static_cast<int64_t>(total_bytes),
-          static_cast<int64_t>(total_bytes - free_bytes)};
-}
-
 // --- The interface: what is above, diagnosed ---------------------------------
-
-absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Allocate(
-    BufferUse use, int64_t num_bytes) {
-  return Prepared(use,
-                  cuda::CudaBuffer::Allocate(use, num_bytes, copies_.get()));
-}
-
-absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Adopt(
-    BufferUse use, char* host, int64_t num_bytes, absl::Status* registered) {
-  auto buffer = Prepared(
-      use,
-      cuda::CudaBuffer::Adopt(use, host, num_bytes, copies_.get(), registered));
-  *registered = Diagnose(*registered);
-  if (absl::IsUnavailable(*registered)) return *registered;
-  return buffer;
-}
 
 absl::Status CudaBackend::Load(const OptimizerOptions& optimizer,
                                const Buffer& snapshot, Buffer* master,
                                Buffer* state0, Buffer* state1,
                                Buffer* narrowed_snapshot,
                                DType narrowed_dtype) {
-  return Diagnose(ComputeLoad(optimizer, snapshot, master, state0, state1,
-                              narrowed_snapshot, narrowed_dtype));
+  return OnDevice(device_, [&] {
+    return ComputeLoad(optimizer, snapshot, master, state0, state1,
+                       narrowed_snapshot, narrowed_dtype);
+  });
 }
 
 absl::Status CudaBackend::Read(const Buffer& state, absl::Span<float> values) {
   const absl::Status status = CheckStateCopy(&state, values.size());
   if (!status.ok()) return status;
-  return Diagnose(cuda::ReadState(state, values, scratch_.get()));
+  return OnDevice(
+      device_, [&] { return cuda::ReadState(state, values, scratch_.get()); });
 }
 
 absl::Status CudaBackend::Write(absl::Span<const float> values, Buffer* state) {
   const absl::Status status = CheckStateCopy(state, values.size());
   if (!status.ok()) return status;
-  return Diagnose(cuda::WriteState(values, state, scratch_.get()));
+  return OnDevice(
+      device_, [&] { return cuda::WriteState(values, state, scratch_.get()); });
 }
 
 absl::Status CudaBackend::Gram(const GramRequest& request) {
-  return Diagnose(ComputeGram(request));
+  return OnDevice(device_, [&] { return ComputeGram(request); });
 }
 
 absl::Status CudaBackend::Update(const UpdateRequest& request) {
-  return Diagnose(ComputeUpdate(request));
+  return OnDevice(device_, [&] { return ComputeUpdate(request); });
 }
 
 absl::Status CudaBackend::Combine(const UpdateRequest& request) {
-  return Diagnose(ComputeCombine(request));
+  return OnDevice(device_, [&] { return ComputeCombine(request); });
 }
 
 absl::Status CudaBackend::Step(const UpdateRequest& request) {
-  return Diagnose(ComputeStep(request));
+  return OnDevice(device_, [&] { return ComputeStep(request); });
+}
+
+absl::Status CudaBackend::FinishSnapshot(const Buffer& snapshot) {
+  return OnDevice(device_,
+                  [&] { return scratch_->snapshots->Finish(snapshot); });
 }
 
 absl::Status CudaBackend::Norms(const UpdateRequest& request,
                                 absl::Span<RangeNorms> norms) {
-  return Diagnose(ComputeNorms(request, norms));
+  return OnDevice(device_, [&] { return ComputeNorms(request, norms); });
 }
 
 }  // namespace agg

@@ -11,24 +11,17 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
-#include "kernels/backend_maker.h"
 #include "kernels/cuda/cuda_buffer.h"
 #include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/cuda_options.h"
 #include "kernels/cuda/cuda_scratch.h"
 #include "kernels/cuda/row_copies.h"
 
 namespace agg {
 
-struct CudaOptions {
-  GramArithmetic gram = GramArithmetic::kByDevice;
-  // Multiply more than 32 rows with cuBLAS if there is one (kDouble).
-  bool use_cublas = true;
-  // The library's file; empty looks for it (cublas_library.h).
-  std::string cublas_path;
-};
-
-// Backend on the first visible device (CUDA_VISIBLE_DEVICES), of compute
-// capability 8.0 or higher. Results have the same bits from run to run on one
+// Backend on one of the visible devices (CUDA_VISIBLE_DEVICES), of compute
+// capability 8.0 or higher. Each call makes it the calling thread's device, and
+// leaves it so. Results have the same bits from run to run on one
 // kind of device; those of Update are the CPU backend's. Requests that do not
 // fit together get INVALID_ARGUMENT; a failing CUDA call INTERNAL with its
 // name, code and place; UNAVAILABLE, with the same, once the device answers
@@ -37,12 +30,13 @@ struct CudaOptions {
 // Memory: buffers as allocated (cuda_buffer.h), scratch when made
 // (cuda_scratch.h; the 33rd row buffer adds cuBLAS's), and 2 bytes per
 // parameter at the first Load with a narrowed snapshot. A round allocates
-// nothing. Thread-compatible, but RowLanded, Allocate, Adopt, memory_needs
-// and device_memory_use are thread-safe.
+// nothing. Thread-compatible, but RowLanded, FinishSnapshot, Allocate, Adopt,
+// memory_needs and device_memory_use are thread-safe.
 class CudaBackend : public Backend {
  public:
   // UNAVAILABLE "no CUDA device: .." where there is none (or no driver), or
-  // one that is too old. That, and INTERNAL for kernels that it cannot load,
+  // one that is too old; INVALID_ARGUMENT where there are only others. The
+  // first, and INTERNAL for kernels that it cannot load,
   // names the versions of runtime and driver, and the driver that is needed.
   static absl::StatusOr<std::unique_ptr<Backend>> Make(
       const CudaOptions& options);
@@ -69,18 +63,23 @@ class CudaBackend : public Backend {
   absl::Status Update(const UpdateRequest& request) override;
   absl::Status Combine(const UpdateRequest& request) override;
   absl::Status Step(const UpdateRequest& request) override;
+  absl::Status FinishSnapshot(const Buffer& snapshot) override;
   absl::Status Norms(const UpdateRequest& request,
                      absl::Span<RangeNorms> norms) override;
 
  private:
-  CudaBackend(std::string description,
+  CudaBackend(int device, std::string description,
               std::unique_ptr<cuda::CudaScratch> scratch,
               std::unique_ptr<cuda::RowCopies> copies)
-      : description_(std::move(description)),
+      : device_(device),
+        description_(std::move(description)),
         scratch_(std::move(scratch)),
         copies_(std::move(copies)),
         uses_cublas_(scratch_->cublas != nullptr) {}
 
+  // What a failed Allocate or Adopt means. It has given the device nothing to
+  // do that goes on, so the device is asked, and a round's work not waited for.
+  absl::Status DiagnoseAllocation(const absl::Status& status);
   // What Allocate and Adopt have made, when it can be used.
   absl::StatusOr<std::unique_ptr<Buffer>> Prepared(
       BufferUse use, absl::StatusOr<std::unique_ptr<cuda::CudaBuffer>> buffer);
@@ -102,6 +101,7 @@ class CudaBackend : public Backend {
   // Device memory for the narrowed copy of a buffer; null for no buffer.
   absl::StatusOr<uint16_t*> NarrowedMirror(const Buffer* narrowed_snapshot);
 
+  const int device_;
   const std::string description_;
   const std::unique_ptr<cuda::CudaScratch> scratch_;
   const std::unique_ptr<cuda::RowCopies> copies_;

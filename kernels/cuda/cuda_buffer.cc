@@ -2,6 +2,8 @@
 // both: the network writes its host side.
 #include "kernels/cuda/cuda_buffer.h"
 
+#include <cuda_runtime_api.h>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
@@ -49,7 +51,13 @@ absl::Status CudaBuffer::AllocateDeviceSide(BufferUse use) {
   return absl::OkStatus();
 }
 
+CudaBuffer::CudaBuffer(int64_t num_bytes, RowCopies* copies)
+    : num_bytes_(num_bytes), copies_(copies) {
+  cudaGetDevice(&device_number_);
+}
+
 CudaBuffer::~CudaBuffer() {
+  cudaSetDevice(device_number_);
   // Only a row has both, and copies under way.
   if (host_ != nullptr && device_ != nullptr) copies_->Forget(host_);
 }

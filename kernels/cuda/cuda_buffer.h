@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/pinned_memory.h"
 #include "kernels/cuda/row_copies.h"
 
 namespace agg::cuda {
@@ -18,8 +19,9 @@ namespace agg::cuda {
 // is published is the master and is copied from there.
 class CudaBuffer : public Buffer {
  public:
-  // `copies` outlives the buffer. INVALID_ARGUMENT for a negative size,
-  // RESOURCE_EXHAUSTED with the sizes.
+  // On the calling thread's device; the thread that ends it has that one
+  // afterwards. `copies` outlives the buffer. INVALID_ARGUMENT for a negative
+  // size, RESOURCE_EXHAUSTED with the sizes.
   static absl::StatusOr<std::unique_ptr<CudaBuffer>> Allocate(
       BufferUse use, int64_t num_bytes, RowCopies* copies);
   // Of the caller's `host` memory, as Backend::Adopt. Besides, INVALID_ARGUMENT
@@ -36,11 +38,11 @@ class CudaBuffer : public Buffer {
   char* device() const override { return device_.get(); }  // not of kSnapshot
 
  private:
-  CudaBuffer(int64_t num_bytes, RowCopies* copies)
-      : num_bytes_(num_bytes), copies_(copies) {}
+  CudaBuffer(int64_t num_bytes, RowCopies* copies);
 
   absl::Status AllocateDeviceSide(BufferUse use);
 
+  int device_number_ = 0;
   const int64_t num_bytes_;
   RowCopies* const copies_;
   char* host_ = nullptr;

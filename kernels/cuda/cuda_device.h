@@ -19,19 +19,25 @@ namespace agg::cuda {
 // and driver and the driver that is needed (driver_need.h).
 absl::Status WithVersions(const absl::Status& error);
 
-// Takes the first visible device for this process. UNAVAILABLE
-// "no CUDA device: .." when there is none, with the versions, or one that is
-// too old.
-absl::Status OpenDevice();
+// Takes that one of the visible devices, for this process and for the calling
+// thread. UNAVAILABLE "no CUDA device: .." when there is none, with the
+// versions, or it is too old; INVALID_ARGUMENT when there are only others.
+absl::Status OpenDevice(int device);
+
+// Makes it the calling thread's device: each thread begins with device 0, and
+// memory, streams, events and launches are its own device's. To be called
+// before any other call of CUDA, the end of what it has made included.
+// Thread-safe. REQUIRES: OpenDevice was OK.
+absl::Status BindThread(int device);
 
 // Whether a plain Gram is accumulated in pairs of floats.
 // REQUIRES: OpenDevice was OK.
-absl::StatusOr<bool> WantsDoubleFloat(GramArithmetic gram);
+absl::StatusOr<bool> WantsDoubleFloat(int device, GramArithmetic gram);
 
 // A line for the log: device, versions, and how Grams are computed. `cublas`:
 // the library, or why there is none. REQUIRES: OpenDevice was OK.
 absl::StatusOr<std::string> DescribeDevice(
-    bool double_float,
+    int device, bool double_float,
     const absl::StatusOr<std::unique_ptr<CublasLibrary>>& cublas);
 
 }  // namespace agg::cuda

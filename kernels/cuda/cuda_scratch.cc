@@ -25,6 +25,8 @@ absl::StatusOr<std::unique_ptr<CudaScratch>> CudaScratch::Make() {
   absl::Status status = Take(MakeStream(), &scratch->compute);
   if (status.ok()) status = Take(MakeStream(), &scratch->download);
   if (status.ok()) status = Take(MakeEvent(), &scratch->computed);
+  if (status.ok()) status = Take(MakeEvent(), &scratch->narrowed);
+  if (status.ok()) status = Take(SnapshotCopies::Make(), &scratch->snapshots);
   if (status.ok()) {
     status = Take(AllocateDevice(kPartialBytes), &scratch->partial);
   }

@@ -12,6 +12,8 @@
 #include "kernels/cuda/args_block.h"
 #include "kernels/cuda/cublas_library.h"
 #include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/pinned_memory.h"
+#include "kernels/cuda/snapshot_copies.h"
 
 namespace agg::cuda {
 
@@ -29,7 +31,9 @@ struct CudaScratch {
   Stream compute;   // kernels
   Stream download;  // snapshots to the host
   Event computed;
-  std::vector<ArgsBlock> args;  // two, taking turns
+  Event narrowed;  // narrowed snapshots are on the host
+  std::unique_ptr<SnapshotCopies> snapshots;  // of float32, behind those
+  std::vector<ArgsBlock> args;                // two, taking turns
   // Plain Grams by LaunchGramDoubleFloat, of any number of rows.
   bool double_float = false;
   // What a wave of Gram may take of each of partial and the sums. Tests make it

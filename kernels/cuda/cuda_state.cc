@@ -4,6 +4,8 @@
 
 #include "kernels/cuda/cuda_buffer.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/pinned_memory.h"
+#include "kernels/cuda/snapshot_copies.h"
 #include "kernels/cuda/update_kernel.h"
 #include "kernels/optimizer_step.h"
 
@@ -26,19 +28,25 @@ absl::Status ComputeLoad(const OptimizerOptions& optimizer,
                          uint16_t* narrowed) {
   const cudaStream_t stream = scratch->compute.get();
   const int64_t num_elements = snapshot.num_bytes() / 4;
-  AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(
-      DeviceOf(master), snapshot.host(), static_cast<size_t>(num_elements) * 4,
-      cudaMemcpyHostToDevice, stream));
-  absl::Status status = FillState(state0, InitialState0(optimizer), stream);
+  absl::Status status =
+      scratch->snapshots->WaitToWrite(FloatsOf(master), stream);
+  if (status.ok()) {
+    status = CopyToDevice(snapshot.host(), DeviceOf(master),
+                          {0, num_elements * 4}, stream);
+  }
+  if (status.ok()) {
+    status = FillState(state0, InitialState0(optimizer), stream);
+  }
   if (status.ok()) status = FillState(state1, 0.0f, stream);
   if (!status.ok()) return status;
   if (narrowed_snapshot != nullptr) {
     AGG_RETURN_IF_CUDA_ERROR(LaunchNarrow(FloatsOf(master), num_elements,
                                           static_cast<int>(narrowed_dtype),
                                           narrowed, stream));
-    AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(
-        narrowed_snapshot->host(), narrowed,
-        static_cast<size_t>(num_elements) * 2, cudaMemcpyDeviceToHost, stream));
+    status =
+        CopyToHost(reinterpret_cast<const char*>(narrowed),
+                   narrowed_snapshot->host(), {0, num_elements * 2}, stream);
+    if (!status.ok()) return status;
   }
   AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream));
   return absl::OkStatus();
@@ -57,6 +65,9 @@ absl::Status ReadState(const Buffer& state, absl::Span<float> values,
 absl::Status WriteState(absl::Span<const float> values, Buffer* state,
                         CudaScratch* scratch) {
   const cudaStream_t stream = scratch->compute.get();
+  const absl::Status status =
+      scratch->snapshots->WaitToWrite(FloatsOf(state), stream);
+  if (!status.ok()) return status;
   AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(DeviceOf(state), values.data(),
                                            values.size() * sizeof(float),
                                            cudaMemcpyHostToDevice, stream));

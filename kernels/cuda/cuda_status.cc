@@ -17,4 +17,15 @@ absl::Status CudaStatus(cudaError_t error, absl::string_view call,
              : absl::InternalError(message);
 }
 
+bool MayBeLost(const absl::Status& status) {
+  return absl::IsInternal(status) || absl::IsResourceExhausted(status);
+}
+
+absl::Status LostIf(cudaError_t device, const absl::Status& status) {
+  cudaGetLastError();  // so that the next call does not report this one's
+  if (device == cudaSuccess) return status;
+  return absl::UnavailableError(
+      absl::StrCat("the CUDA device is lost: ", status.message()));
+}
+
 }  // namespace agg::cuda

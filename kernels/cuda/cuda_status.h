@@ -15,6 +15,12 @@ namespace agg::cuda {
 absl::Status CudaStatus(cudaError_t error, absl::string_view call,
                         absl::string_view file, int line);
 
+// Whether such an error may be that of a device which is lost.
+bool MayBeLost(const absl::Status& status);
+// UNAVAILABLE if `device`, which a later call has returned, is an error; else
+// `status`.
+absl::Status LostIf(cudaError_t device, const absl::Status& status);
+
 }  // namespace agg::cuda
 
 // Returns from the function if a CUDA call fails.

@@ -12,6 +12,8 @@
 #include "kernels/cuda/cuda_buffer.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/gram_kernel.h"
+#include "kernels/cuda/pinned_memory.h"
+#include "kernels/cuda/snapshot_copies.h"
 #include "kernels/cuda/update_kernel.h"
 #include "kernels/optimizer_step.h"
 #include "kernels/row_format.h"
@@ -43,8 +45,7 @@ class UpdateRun {
     launch_.formula = ChooseFormula(request.optimizer);
     launch_.num_states = OptimizerStateArrays(request.optimizer);
     if (work == Work::kCombine || work == Work::kStep) {
-      // With one address space, what cudaHostAlloc gives is the device's
-      // address, too.
+      // Pinned memory has this address for kernels, too.
       launch_.combined = reinterpret_cast<float*>(request.combined->host());
     }
     if (work == Work::kCombine) return;
@@ -115,14 +116,19 @@ class UpdateRun {
       launch_.not_finite = reinterpret_cast<int*>(scratch_.host_sums.get());
       *launch_.not_finite = 0;
     }
+    status = scratch_.snapshots->WaitToWrite(launch_.master,  // null: none
+                                             scratch_.compute.get());
     for (size_t w = 0; w < waves.size() && status.ok(); ++w) {
       status = RunWave(waves, w);
     }
+    bool deferred = false;
+    if (status.ok() && MayDefer()) status = DownloadLater(waves, &deferred);
     // After an error, too: the caller may free what is still being copied.
-    const absl::Status finished = Finish(status.ok());
+    const absl::Status finished = Finish(status.ok(), deferred);
+    if (status.ok()) status = finished;
     if (!status.ok()) return status;
-    if (!finished.ok() || !ChecksFinite()) return finished;
-    *request_.all_finite = *launch_.not_finite == 0;
+    if (deferred) *request_.snapshot_deferred = true;
+    if (ChecksFinite()) *request_.all_finite = *launch_.not_finite == 0;
     return absl::OkStatus();
   }
 
@@ -166,6 +172,12 @@ class UpdateRun {
     return work_ != Work::kCombine && request_.snapshot != nullptr;
   }
 
+  // Whether the float32 snapshot is not to keep the narrowed one waiting.
+  bool MayDefer() const {
+    return Downloads() && launch_.narrowed != nullptr &&
+           request_.snapshot_deferred != nullptr;
+  }
+
   // Waves take turns with two blocks of arguments: what is in pinned memory can
   // be written while the wave before is computed.
   absl::Status RunWave(const std::vector<Wave>& waves, size_t index) {
@@ -185,7 +197,9 @@ class UpdateRun {
     AGG_RETURN_IF_CUDA_ERROR(cudaStreamWaitEvent(scratch_.download.get(),
                                                  scratch_.computed.get(), 0));
     for (const Span& span : CoveredSpans(wave)) {
-      status = Download(launch_.master, 4, span, request_.snapshot);
+      if (!MayDefer()) {
+        status = Download(launch_.master, 4, span, request_.snapshot);
+      }
       if (status.ok() && launch_.narrowed != nullptr) {
         status =
             Download(launch_.narrowed, 2, span, request_.narrowed_snapshot);
@@ -198,15 +212,26 @@ class UpdateRun {
   absl::Status Download(const void* from, int64_t element_bytes,
                         const Span& span, Buffer* to) {
     const int64_t begin = span.begin * element_bytes;
-    AGG_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(
-        to->host() + begin, static_cast<const char*>(from) + begin,
-        static_cast<size_t>(span.num_elements * element_bytes),
-        cudaMemcpyDeviceToHost, scratch_.download.get()));
-    return absl::OkStatus();
+    return CopyToHost(static_cast<const char*>(from), to->host(),
+                      {begin, begin + span.num_elements * element_bytes},
+                      scratch_.download.get());
+  }
+
+  // The float32 snapshot, behind all of the narrowed one: the bus copies one
+  // right after the other. *deferred: Finish need not wait for it.
+  absl::Status DownloadLater(const std::vector<Wave>& waves, bool* deferred) {
+    const cudaStream_t stream = scratch_.download.get();
+    AGG_RETURN_IF_CUDA_ERROR(cudaEventRecord(scratch_.narrowed.get(), stream));
+    return scratch_.snapshots->Start(launch_.master, *request_.snapshot,
+                                     CoveredSpans(waves), stream, deferred);
   }
 
   // The last wave's download comes after all else.
-  absl::Status Finish(bool all_asked_for) {
+  absl::Status Finish(bool all_asked_for, bool deferred) {
+    if (deferred) {
+      AGG_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(scratch_.narrowed.get()));
+      return absl::OkStatus();
+    }
     if (!all_asked_for || !Downloads()) {
       AGG_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(scratch_.compute.get()));
     }

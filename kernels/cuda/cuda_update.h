@@ -13,8 +13,9 @@ namespace agg::cuda {
 
 // All take checked requests, whose rows are on the device or on their way
 // there by work that scratch->compute waits for, and return when everything,
-// copies to the host included, is done. `narrowed`: device memory for as many
-// 16-bit values as the narrowed snapshot has, or null.
+// copies to the host included, is done (but for a snapshot that is deferred).
+// `narrowed`: device memory for as many 16-bit values as the narrowed snapshot
+// has, or null.
 
 // Backend::Update. A wave's part of the snapshot is on its way to the host
 // while the next wave computes. Bit-identical to the CPU backend.

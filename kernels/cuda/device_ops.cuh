@@ -81,8 +81,8 @@ __device__ __forceinline__ int32_t DotOfBytes(uint32_t a, uint32_t b,
   return __dp4a(static_cast<int32_t>(a), static_cast<int32_t>(b), sum);
 }
 
-// Brings the lanes of a warp together again after branches of their own, as
-// MultiplyTiles needs them.
+// Waits for all lanes of the warp; what they have read of shared memory may be
+// overwritten by others of them after it. All lanes call it.
 __device__ __forceinline__ void JoinWarp() { __syncwarp(); }
 
 // Exact, as narrow_float.h's formula, in one instruction instead of ten.
@@ -96,6 +96,41 @@ __device__ __forceinline__ float WidenF16(uint16_t bits) {
 template <class T>
 __device__ __forceinline__ T LoadConstant(const T* from) {
   return __ldg(from);
+}
+
+// Starts to copy 16 bytes of device memory to shared memory, which may
+// not be looked at, nor written to, before WaitForCopies says that they are
+// there. REQUIRES: both are aligned to 16 bytes; nobody writes `from` while the
+// kernel runs.
+__device__ __forceinline__ void CopyAsync(uint4* to, const void* from) {
+  const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared),
+               "l"(from)
+               : "memory");
+}
+
+// As CopyAsync for the first `num_bytes` only, which may be <= 0; zeros for the
+// rest. Reads nothing beyond them.
+__device__ __forceinline__ void CopySomeAsync(uint4* to, const void* from,
+                                              int num_bytes) {
+  const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  const int read = min(max(num_bytes, 0), 16);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared),
+               "l"(from), "r"(read)
+               : "memory");
+}
+
+// Makes a group of the copies that the thread has started since its last one:
+// an empty one, too.
+__device__ __forceinline__ void CommitCopies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Waits for all groups of the thread but its last kNumLeft: their bytes are
+// there for the thread itself.
+template <int kNumLeft>
+__device__ __forceinline__ void WaitForCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kNumLeft) : "memory");
 }
 
 // Memory that the threads of a block share, as uninitialised as it comes: one T

@@ -1,4 +1,5 @@
-// The Gram matrix G = R R^T of P rows, on the fp64 tensor cores.
+// The Gram matrix G = R R^T of more than 8 rows, on the fp64 tensor cores; of
+// fewer: gram_few_rows.cu.
 //
 // What is computed: for each chunk (16 Ki elements of a range, chunk.h) and
 // each pair of rows i <= j the sum over k of row_i[k] row_j[k], in double.
@@ -12,21 +13,22 @@
 //   TriangleKernel   LaunchGram            one chunk of one panel with itself
 //   RectangleKernel  LaunchGram, P > 32    one chunk of a panel with a later
 //
-// The 4 warps of a block take turns along the chunk's elements and leave their
-// sums in shared memory, where the block's threads add them up in a fixed
-// order; the result is in GramLaunch::partial when the kernel has ended. Which
-// lane does what is in gram_schedule.h; determinism and errors: gram_kernel.h.
+// The 4 warps of a block take turns along the chunk's elements, each with a
+// ring of asynchronous copies (row_ring.cuh), and leave their sums in shared
+// memory where the ring was. The block's threads add them up in a fixed order;
+// the result is in GramLaunch::partial when the kernel has ended. Which lane
+// does what is in gram_schedule.h; determinism and errors: gram_kernel.h.
 #include "kernels/cuda/device_ops.cuh"
+#include "kernels/cuda/gram_few_rows.h"
 #include "kernels/cuda/gram_kernel.h"
 #include "kernels/cuda/gram_products.cuh"
 #include "kernels/cuda/gram_schedule.h"
 #include "kernels/cuda/load_elements.cuh"
-#include "kernels/cuda/panel_reader.cuh"
+#include "kernels/cuda/row_ring.cuh"
 
 namespace agg::cuda {
 namespace {
 
-constexpr int kWarpLanes = 32;
 constexpr int kThreads = kGramWarps * kWarpLanes;
 
 // ----------------------------------------------------------------------------
@@ -39,30 +41,25 @@ __device__ __forceinline__ double* PartialOf(const GramLaunch& p,
          chunk_index * PackedPair(p.num_rows, p.num_rows, p.num_rows);
 }
 
-// One warp's steps of a chunk, into the lane's entries of each tile pair's C.
-// While it multiplies what it has loaded, its next loads are on their way.
-template <class Element, int kTiles, int kUnroll, int kPairs>
-__device__ __forceinline__ void SumTriangle(
-    const PanelReader<Element, kTiles, kUnroll>& reader, int num_elements,
-    int warp, double (&c)[kPairs][2]) {
-  const int num_steps = num_elements / reader.step_elements();
-  Packed current[kUnroll][kTiles];
-  if (warp < num_steps) reader.Load(warp, current);
-  for (int step = warp; step < num_steps; step += kGramWarps) {
-    Packed next[kUnroll][kTiles];
-    if (step + kGramWarps < num_steps) reader.Load(step + kGramWarps, next);
-    MultiplyTriangle<Element, kTiles, kUnroll>(current, c);
+// What a warp has in shared memory: its ring, then its sums.
+template <int kTiles, int kPairs>
+union WarpMemory {
+  RingSlots<kTiles> ring;
+  double entries[kPairs][kEntries];
+};
+
+// The lane's row of each of kTiles tiles from `first_row` on, at the chunk's
+// begin.
+template <class Element, int kTiles>
+__device__ __forceinline__ void FindRows(const GramLaunch& p,
+                                         const Chunk& chunk, int first_row,
+                                         int lane, const char** to) {
+  const void* const* const rows = ArrayOf(p.args, p.rows);
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t) current[u][t] = next[u][t];
-    }
-  }
-  // The end of the chunk goes to the warp whose turn it is.
-  if (warp == num_steps % kGramWarps &&
-      num_steps * reader.step_elements() < num_elements) {
-    reader.LoadTail(num_steps, num_elements, current);
-    MultiplyTriangle<Element, kTiles, kUnroll>(current, c);
+  for (int t = 0; t < kTiles; ++t) {
+    const int row =
+        ExistingRow(first_row + t * kTileRows + LaneRow(lane), p.num_rows);
+    to[t] = static_cast<const char*>(rows[row]) + BytesOf<Element>(chunk.begin);
   }
 }
 
@@ -70,52 +67,26 @@ __device__ __forceinline__ void SumTriangle(
 template <int kTiles, int kPairs>
 __device__ __forceinline__ void AddTriangles(
     const GramLaunch& p, int first_row,
-    const double (&shared)[kGramWarps][kPairs][kEntries], double* partial) {
+    const WarpMemory<kTiles, kPairs> (&shared)[kGramWarps], double* partial) {
   const int num_rows = min(p.num_rows - first_row, kTiles * kTileRows);
-  const int group_rows = kTiles == 1 ? GroupRows(p.num_rows) : kTileRows;
   for (int pair = static_cast<int>(threadIdx.x); pair < num_rows * num_rows;
        pair += kThreads) {
     const int i = pair / num_rows;
     const int j = pair % num_rows;
     if (i > j) continue;
     double sum = 0.0;
-    // With fewer than 8 rows a tile holds several groups of the same rows.
     for (int w = 0; w < kGramWarps; ++w) {
-      for (int group = 0; group < kTileRows; group += group_rows) {
-        sum += shared[w][TilePair(i / kTileRows, j / kTileRows)]
-                     [TileEntry(group + i % kTileRows, group + j % kTileRows)];
-      }
+      sum += shared[w].entries[TilePair(i / kTileRows, j / kTileRows)]
+                              [TileEntry(i % kTileRows, j % kTileRows)];
     }
     partial[PackedPair(first_row + i, first_row + j, p.num_rows)] = sum;
-  }
-}
-
-// As SumTriangle, for a panel with another.
-template <class Element>
-__device__ __forceinline__ void SumRectangle(
-    const PanelReader<Element, kMaxTiles, 1>& reader_i,
-    const PanelReader<Element, kMaxTiles, 1>& reader_j, int num_elements,
-    int warp, double (&c)[kRectanglePairs][2]) {
-  const int step_elements = reader_i.step_elements();
-  const int num_steps =
-      static_cast<int>(CeilDivide(num_elements, step_elements));
-  for (int step = warp; step < num_steps; step += kGramWarps) {
-    Packed a[1][kMaxTiles], b[1][kMaxTiles];
-    if ((step + 1) * step_elements <= num_elements) {
-      reader_i.Load(step, a);
-      reader_j.Load(step, b);
-    } else {
-      reader_i.LoadTail(step, num_elements, a);
-      reader_j.LoadTail(step, num_elements, b);
-    }
-    MultiplyRectangle<Element>(a[0], b[0], c);
   }
 }
 
 // As AddTriangles, for a panel with another.
 __device__ __forceinline__ void AddRectangles(
     const GramLaunch& p, int first_i, int first_j,
-    const double (&shared)[kGramWarps][kRectanglePairs][kEntries],
+    const WarpMemory<2 * kMaxTiles, kRectanglePairs> (&shared)[kGramWarps],
     double* partial) {
   const int num_columns = min(p.num_rows - first_j, kPanelRows);
   for (int pair = static_cast<int>(threadIdx.x);
@@ -124,8 +95,8 @@ __device__ __forceinline__ void AddRectangles(
     const int j = pair % num_columns;
     double sum = 0.0;
     for (int w = 0; w < kGramWarps; ++w) {
-      sum += shared[w][i / kTileRows * kMaxTiles + j / kTileRows]
-                   [TileEntry(i % kTileRows, j % kTileRows)];
+      sum += shared[w].entries[i / kTileRows * kMaxTiles + j / kTileRows]
+                              [TileEntry(i % kTileRows, j % kTileRows)];
     }
     partial[PackedPair(first_i + i, first_j + j, p.num_rows)] = sum;
   }
@@ -134,32 +105,38 @@ __device__ __forceinline__ void AddRectangles(
 // ----------------------------------------------------------------------------
 // Kernels
 
-// A panel with itself: up to kTiles * 8 rows. Block (chunk, panel).
+// A panel with itself: up to kTiles * 8 rows. Block (chunk, panel). Without the
+// 3 blocks per SM, ptxas saves registers by spilling some (sm_90).
 template <class Element, int kTiles>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 3)
     TriangleKernel(const GramLaunch __grid_constant__ p, int num_panels) {
-  constexpr int kUnroll = GramUnroll(kTiles);
   constexpr int kPairs = kTiles * (kTiles + 1) / 2;
-  auto& shared = BlockShared<double[kGramWarps][kPairs][kEntries]>();
+  auto& shared = BlockShared<WarpMemory<kTiles, kPairs>[kGramWarps]>();
   const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
   const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
   const int64_t chunk_index = blockIdx.x / num_panels;
   const int first_row = static_cast<int>(blockIdx.x % num_panels) * kPanelRows;
   const Chunk chunk = ChunkAt(p, chunk_index);
-  const PanelReader<Element, kTiles, kUnroll> reader(p, chunk, first_row, lane);
+  const char* rows[kTiles];
+  FindRows<Element, kTiles>(p, chunk, first_row, lane, rows);
+  RowRing<kTiles, kQuad> ring(rows, BytesOf<Element>(chunk.num_elements), warp,
+                              lane, &shared[warp].ring);
 
   double c[kPairs][2] = {};  // the lane's entries of each tile pair's C
-  SumTriangle(reader, chunk.num_elements, warp, c);
-  StoreTriangle<kTiles>(c, lane, shared[warp]);
+  Packed loads[kTiles];
+  while (ring.Next(loads)) MultiplyTriangle<Element>(loads, c);
+  JoinWarp();  // all lanes have read the ring
+  StoreTriangle<kTiles>(c, lane, shared[warp].entries);
   __syncthreads();
-  AddTriangles<kTiles>(p, first_row, shared, PartialOf(p, chunk_index));
+  AddTriangles(p, first_row, shared, PartialOf(p, chunk_index));
 }
 
 // Two panels, i < j. Block (chunk, pair of panels).
 template <class Element>
 __global__ void __launch_bounds__(kThreads)
     RectangleKernel(const GramLaunch __grid_constant__ p, int num_pairs) {
-  auto& shared = BlockShared<double[kGramWarps][kRectanglePairs][kEntries]>();
+  constexpr int kTiles = 2 * kMaxTiles;
+  auto& shared = BlockShared<WarpMemory<kTiles, kRectanglePairs>[kGramWarps]>();
   const int warp = static_cast<int>(threadIdx.x) / kWarpLanes;
   const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
   const int64_t chunk_index = blockIdx.x / num_pairs;
@@ -168,14 +145,19 @@ __global__ void __launch_bounds__(kThreads)
   const int first_i = panel_i * kPanelRows;
   const int first_j = panel_j * kPanelRows;
   const Chunk chunk = ChunkAt(p, chunk_index);
-  const PanelReader<Element, kMaxTiles, 1> reader_i(p, chunk, first_i, lane);
-  const PanelReader<Element, kMaxTiles, 1> reader_j(p, chunk, first_j, lane);
+  const char* rows[kTiles];
+  FindRows<Element, kMaxTiles>(p, chunk, first_i, lane, rows);
+  FindRows<Element, kMaxTiles>(p, chunk, first_j, lane, rows + kMaxTiles);
+  RowRing<kTiles, kQuad> ring(rows, BytesOf<Element>(chunk.num_elements), warp,
+                              lane, &shared[warp].ring);
 
   double c[kRectanglePairs][2] = {};
-  SumRectangle(reader_i, reader_j, chunk.num_elements, warp, c);
+  Packed loads[kTiles];
+  while (ring.Next(loads)) MultiplyRectangle<Element>(loads, c);
+  JoinWarp();
 #pragma unroll
   for (int pair = 0; pair < kRectanglePairs; ++pair) {
-    StoreEntries(c[pair], lane, false, shared[warp][pair]);
+    StoreEntries(c[pair], lane, false, shared[warp].entries[pair]);
   }
   __syncthreads();
   AddRectangles(p, first_i, first_j, shared, PartialOf(p, chunk_index));
@@ -186,8 +168,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class Element>
 auto TriangleKernelOf(int num_tiles) {
-  return num_tiles == 1   ? &TriangleKernel<Element, 1>
-         : num_tiles == 2 ? &TriangleKernel<Element, 2>
+  return num_tiles == 2   ? &TriangleKernel<Element, 2>
          : num_tiles == 3 ? &TriangleKernel<Element, 3>
                           : &TriangleKernel<Element, 4>;
 }
@@ -213,16 +194,19 @@ cudaError_t Launch(const GramLaunch& p, cudaStream_t stream) {
 
 cudaError_t LaunchGram(const GramLaunch& launch, cudaStream_t stream) {
   if (launch.num_chunks == 0) return cudaSuccess;
+  if (launch.num_rows <= kFewRows) return LaunchGramFewRows(launch, stream);
   return WithElement(launch.dtype, [&](auto element) {
     return Launch<decltype(element)>(launch, stream);
   });
 }
 
 cudaError_t LoadGram() {
+  const cudaError_t error = LoadGramFewRows();
+  if (error != cudaSuccess) return error;
   return WithEachElement([](auto element) {
     using Element = decltype(element);
     cudaError_t error = LoadKernel(&RectangleKernel<Element>);
-    for (int tiles = 1; tiles <= kMaxTiles && error == cudaSuccess; ++tiles) {
+    for (int tiles = 2; tiles <= kMaxTiles && error == cudaSuccess; ++tiles) {
       error = LoadKernel(TriangleKernelOf<Element>(tiles));
     }
     return error;

@@ -2,9 +2,8 @@
 // its entries of the tile pairs' C, and leaves those in shared memory. Apart
 // from the kernels, which say who loads what (gram_kernel.cu).
 //
-// The products themselves are in device_ops.cuh. With more than 8 rows all
-// pairs go through the tall ones, whatever the panel, so that equal rows have
-// equal entries.
+// The products themselves are in device_ops.cuh. All pairs go through the tall
+// ones, whatever the panel, so that equal rows have equal entries.
 #ifndef AGG_KERNELS_CUDA_GRAM_PRODUCTS_CUH_
 #define AGG_KERNELS_CUDA_GRAM_PRODUCTS_CUH_
 
@@ -21,53 +20,46 @@ constexpr int kRectanglePairs = kMaxTiles * kMaxTiles;
 template <int kTiles, int kPairs>
 __device__ __forceinline__ void MultiplyColumns(const double (&a)[kTiles],
                                                 double (&c)[kPairs][2]) {
-  if constexpr (kTiles == 1) {
-    MultiplyTiles(a[0], a[0], c[0]);
-  } else {
 #pragma unroll
-    for (int index = 0; index < NumTallProducts(kTiles); ++index) {
-      const TallProduct t = TallProductOf(kTiles, index);
-      double(&of_first)[2] = c[TilePair(t.first, t.column)];
-      if (t.second < 0) {
-        MultiplyHalfTall(a[t.first], a[t.column], of_first);
-      } else {
-        MultiplyTallTiles(a[t.first], a[t.second], a[t.column], of_first,
-                          c[TilePair(t.second, t.column)]);
-      }
+  for (int index = 0; index < NumTallProducts(kTiles); ++index) {
+    const TallProduct t = TallProductOf(kTiles, index);
+    double(&of_first)[2] = c[TilePair(t.first, t.column)];
+    if (t.second < 0) {
+      MultiplyHalfTall(a[t.first], a[t.column], of_first);
+    } else {
+      MultiplyTallTiles(a[t.first], a[t.second], a[t.column], of_first,
+                        c[TilePair(t.second, t.column)]);
     }
   }
 }
 
-template <class Element, int kTiles, int kUnroll>
+template <class Element, int kTiles>
 __device__ __forceinline__ void MultiplyTriangle(
-    const Packed (&rows)[kUnroll][kTiles],
-    double (&c)[kTiles * (kTiles + 1) / 2][2]) {
+    const Packed (&rows)[kTiles], double (&c)[kTiles * (kTiles + 1) / 2][2]) {
 #pragma unroll
-  for (int u = 0; u < kUnroll; ++u) {
+  for (int e = 0; e < Element::kPerLoad; ++e) {
+    double a[kTiles];
 #pragma unroll
-    for (int e = 0; e < Element::kPerLoad; ++e) {
-      double a[kTiles];
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t) a[t] = Element::ToFloat(rows[u][t], e);
-      MultiplyColumns(a, c);
-    }
+    for (int t = 0; t < kTiles; ++t) a[t] = Element::ToFloat(rows[t], e);
+    MultiplyColumns(a, c);
   }
 }
 
-// All pairs of a tile of `a` with a tile of `b`.
+// All pairs of a tile of the first kMaxTiles with one of the others.
 template <class Element>
 __device__ __forceinline__ void MultiplyRectangle(
-    const Packed (&a)[kMaxTiles], const Packed (&b)[kMaxTiles],
-    double (&c)[kRectanglePairs][2]) {
+    const Packed (&rows)[2 * kMaxTiles], double (&c)[kRectanglePairs][2]) {
 #pragma unroll
   for (int e = 0; e < Element::kPerLoad; ++e) {
     double column[kMaxTiles];
 #pragma unroll
-    for (int j = 0; j < kMaxTiles; ++j) column[j] = Element::ToFloat(b[j], e);
+    for (int j = 0; j < kMaxTiles; ++j) {
+      column[j] = Element::ToFloat(rows[kMaxTiles + j], e);
+    }
 #pragma unroll
     for (int i = 0; i < kMaxTiles; i += 2) {
-      const double first = Element::ToFloat(a[i], e);
-      const double second = Element::ToFloat(a[i + 1], e);
+      const double first = Element::ToFloat(rows[i], e);
+      const double second = Element::ToFloat(rows[i + 1], e);
 #pragma unroll
       for (int j = 0; j < kMaxTiles; ++j) {
         MultiplyTallTiles(first, second, column[j], c[i * kMaxTiles + j],
@@ -93,18 +85,14 @@ template <int kTiles, int kPairs>
 __device__ __forceinline__ void StoreTriangle(
     const double (&c)[kPairs][2], int lane,
     double (&shared)[kPairs][kEntries]) {
-  if constexpr (kTiles == 1) {
-    StoreEntries(c[0], lane, false, shared[0]);
-  } else {
 #pragma unroll
-    for (int index = 0; index < NumTallProducts(kTiles); ++index) {
-      const TallProduct t = TallProductOf(kTiles, index);
-      const int pair = TilePair(t.first, t.column);
-      StoreEntries(c[pair], lane, t.first > t.column, shared[pair]);
-      if (t.second < 0) continue;
-      const int other = TilePair(t.second, t.column);
-      StoreEntries(c[other], lane, t.second > t.column, shared[other]);
-    }
+  for (int index = 0; index < NumTallProducts(kTiles); ++index) {
+    const TallProduct t = TallProductOf(kTiles, index);
+    const int pair = TilePair(t.first, t.column);
+    StoreEntries(c[pair], lane, t.first > t.column, shared[pair]);
+    if (t.second < 0) continue;
+    const int other = TilePair(t.second, t.column);
+    StoreEntries(c[other], lane, t.second > t.column, shared[other]);
   }
 }
 

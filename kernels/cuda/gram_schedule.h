@@ -2,22 +2,22 @@
 // ends up: index arithmetic, host and device, so that a test on the host can
 // walk through it.
 //
-// A warp multiplies with mma.m8n8k4.f64: lane L brings A[L / 4][L % 4] and
-// B[L % 4][L / 4] and gets C[L / 4][2 * (L % 4) + {0, 1}] (PTX ISA,
-// "mma.m8n8k4 with f64"). For A A^T both operands of a tile of 8 rows are the
-// same registers, and which element a k stands for is free as long as all rows
-// agree. So each lane loads 16 bytes of its row and hands their elements to
-// one mma after the other: no shared memory, no transposition.
+// A block's warps take turns along a chunk, a step each: kLoadBytes per lane of
+// each row that the lane reads. With up to 8 rows all lanes of a warp share
+// every row and multiply by themselves.
 //
-// More than 8 rows: "tall" products of two tiles with one, which sm_90 has an
+// With more, a warp multiplies with mma.m8n8k4.f64: lane L brings
+// A[L / 4][L % 4] and B[L % 4][L / 4] and gets C[L / 4][2 * (L % 4) + {0, 1}]
+// (PTX ISA, "mma.m8n8k4 with f64"). For A A^T both operands of a tile of 8 rows
+// are the same registers, and which element a k stands for is free as long as
+// all rows agree. So four lanes share a row of each tile, and each hands the
+// elements of its 16 bytes to one mma after the other: no transposition.
+//
+// The products are "tall", of two tiles with one, which sm_90 has an
 // instruction for (m16n8k4: the same lanes for rows 0..7 and 8..15). The pairs
 // of 3 or 4 tiles are dealt out so that no half of one is wasted: as G is
-// symmetric, a pair of tiles may be computed either way round.
-//
-// Fewer than 8 rows fill the tile with groups: each group of `group_rows` rows
-// holds the same rows at different elements, and only the blocks on C's
-// diagonal (a group with itself) count. Rows beyond the last one of a tile
-// repeat another row; their products are never stored.
+// symmetric, a pair of tiles may be computed either way round. Rows beyond the
+// last one of a tile repeat another row; their products are never stored.
 #ifndef AGG_KERNELS_CUDA_GRAM_SCHEDULE_H_
 #define AGG_KERNELS_CUDA_GRAM_SCHEDULE_H_
 
@@ -30,24 +30,30 @@ namespace agg::cuda {
 inline constexpr int kTileRows = 8;    // of the mma
 inline constexpr int kPanelRows = 32;  // rows that one warp multiplies
 inline constexpr int kMaxTiles = kPanelRows / kTileRows;
+inline constexpr int kWarpLanes = 32;
 inline constexpr int kGramWarps = 4;   // per thread block
 inline constexpr int kQuad = 4;        // lanes that share a row: k of the mma
-inline constexpr int kLoadBytes = 16;  // per lane and load
+inline constexpr int kLoadBytes = 16;  // per lane, row and step
 
-// 1, 2, 4 or 8: the smallest that holds all rows; 8 for more than one tile.
-AGG_HOST_DEVICE int GroupRows(int num_rows) {
-  return num_rows <= 1 ? 1 : num_rows <= 2 ? 2 : num_rows <= 4 ? 4 : 8;
+// Bytes of a row that a step has: `row_lanes` lanes share the row.
+AGG_HOST_DEVICE constexpr int StepBytes(int row_lanes) {
+  return row_lanes * kLoadBytes;
 }
 
-// Loads that a warp has under way per row tile: few tiles need more of them
-// to cover the memory's latency.
-AGG_HOST_DEVICE constexpr int GramUnroll(int num_tiles) {
-  return num_tiles == 1 ? 4 : num_tiles == 2 ? 2 : 1;
+// Where, within them, a lane's are.
+AGG_HOST_DEVICE constexpr int LaneByte(int lane, int row_lanes) {
+  return lane % row_lanes * kLoadBytes;
 }
 
 // The row within the tile that a lane loads.
-AGG_HOST_DEVICE int LaneRow(int lane, int group_rows) {
-  return lane / kQuad % group_rows;
+AGG_HOST_DEVICE int LaneRow(int lane) { return lane / kQuad; }
+
+// Steps that a warp's ring holds, one of which is being multiplied: what brings
+// 64 KiB and more on their way per SM of sm_90 with the registers that the
+// kernels take there. Four warps' rings take 48 KiB at most, which is all that
+// a kernel has unless it asks for more.
+AGG_HOST_DEVICE constexpr int RingSteps(int num_loads) {
+  return num_loads == 1 ? 8 : num_loads <= 4 ? 4 : 3;
 }
 
 // `row` of a panel, or, beyond the last row, one that exists (its tile's
@@ -57,17 +63,6 @@ AGG_HOST_DEVICE int ExistingRow(int row, int num_rows) {
   const int first_of_tile = row / kTileRows * kTileRows;
   const int first_of_panel = row / kPanelRows * kPanelRows;
   return first_of_tile < num_rows ? first_of_tile : first_of_panel;
-}
-
-// Elements that all lanes of a warp read of each row with one load.
-AGG_HOST_DEVICE int WindowElements(int lane_elements, int group_rows) {
-  return lane_elements * kQuad * (kTileRows / group_rows);
-}
-
-// First element, within a window, of a lane's load.
-AGG_HOST_DEVICE int LaneElement(int lane, int lane_elements, int group_rows) {
-  const int group = lane / kQuad / group_rows;
-  return (group * kQuad + lane % kQuad) * lane_elements;
 }
 
 // Number of the pair of tiles i and j, in either order: (0,0) (0,1) (1,1) ..

@@ -22,9 +22,6 @@ struct F32 {
   __device__ __forceinline__ static float ToFloat(const Packed& p, int e) {
     return FloatOfBits(p.words[e]);
   }
-  __device__ __forceinline__ static uint32_t Bits(float value) {
-    return BitsOfFloat(value);
-  }
   __device__ __forceinline__ static float FromStorage(float value) {
     return value;
   }
@@ -37,9 +34,6 @@ struct Bf16 {
     const uint32_t word = p.words[e / 2];
     return FloatOfBits(e % 2 == 0 ? word << 16 : word & 0xffff0000u);
   }
-  __device__ __forceinline__ static uint32_t Bits(uint16_t value) {
-    return value;
-  }
   __device__ __forceinline__ static float FromStorage(uint16_t value) {
     return FloatOfBf16(value);
   }
@@ -50,9 +44,6 @@ struct F16 {
   static constexpr int kPerLoad = 8;
   __device__ __forceinline__ static float ToFloat(const Packed& p, int e) {
     return FromStorage(static_cast<uint16_t>(p.words[e / 2] >> (e % 2 * 16)));
-  }
-  __device__ __forceinline__ static uint32_t Bits(uint16_t value) {
-    return value;
   }
   __device__ __forceinline__ static float FromStorage(uint16_t bits) {
     return WidenF16(bits);
@@ -111,6 +102,11 @@ cudaError_t WithEachElement(const Call& call) {
 
 // --- Device ---
 
+template <class Element, class Integer>
+__device__ __forceinline__ Integer BytesOf(Integer num_elements) {
+  return num_elements * static_cast<Integer>(sizeof(typename Element::Storage));
+}
+
 // The first scale of a row.
 __device__ __forceinline__ const float* ScalesAt(const void* row,
                                                  int64_t scale_offset) {
@@ -122,22 +118,6 @@ __device__ __forceinline__ const float* ScalesAt(const void* row,
 __device__ __forceinline__ Packed LoadPacked(const void* from) {
   const uint4 v = LoadConstant(static_cast<const uint4*>(from));
   return Packed{{v.x, v.y, v.z, v.w}};
-}
-
-// Loads the first `num_elements` elements only; the rest is zero.
-// Reads nothing beyond them; num_elements may be <= 0.
-template <class Element>
-__device__ __forceinline__ Packed LoadSome(const typename Element::Storage* at,
-                                           int num_elements) {
-  Packed p{{0u, 0u, 0u, 0u}};
-#pragma unroll
-  for (int e = 0; e < Element::kPerLoad; ++e) {
-    if (e < num_elements) {
-      constexpr int kPerWord = Element::kPerLoad / 4;
-      p.words[e / kPerWord] |= Element::Bits(at[e]) << (e % kPerWord * 16);
-    }
-  }
-  return p;
 }
 
 // The first 4 elements at `at`, or those of them that are there (the rest is

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/pinned_memory.h"
 
 namespace agg::cuda {
 namespace {
@@ -34,11 +35,7 @@ absl::StatusOr<std::unique_ptr<RowCopies>> RowCopies::Make() {
 }
 
 void RowCopies::Start(const char* host, Row* row, const ByteSpan& span) {
-  absl::Status status =
-      CudaStatus(cudaMemcpyAsync(row->device + span.begin, host + span.begin,
-                                 static_cast<size_t>(span.end - span.begin),
-                                 cudaMemcpyHostToDevice, stream_.get()),
-                 "cudaMemcpyAsync of a row", __FILE__, __LINE__);
+  absl::Status status = CopyToDevice(host, row->device, span, stream_.get());
   const int64_t copy = num_copies_ + 1;
   if (status.ok()) {
     status = CudaStatus(
@@ -47,9 +44,11 @@ void RowCopies::Start(const char* host, Row* row, const ByteSpan& span) {
   }
   if (status.ok()) {
     num_copies_ = copy;
+    row->last_copy = copy;
     row->journal.Add(span, copy);
   } else {
     row->failed.push_back(span);
+    row->has_failed = true;
     if (error_.ok()) error_ = status;
     // CUDA keeps the error for the next call that asks; it is dealt with here.
     cudaGetLastError();
@@ -128,12 +127,31 @@ int64_t RowCopies::num_rows() {
 }
 
 void RowCopies::Forget(const char* host) {
+  bool failed = false;
+  int64_t last_copy = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --num_rows_;
+    const auto row = rows_.find(host);
+    if (row == rows_.end()) return;
+    failed = row->second.has_failed;
+    last_copy = row->second.last_copy;
+    rows_.erase(row);
+  }
+  // Without the lock: other rows land meanwhile. If the event is another copy's
+  // by now, that one comes after this row's.
+  absl::Status status;
+  if (failed) {
+    status =
+        CudaStatus(cudaStreamSynchronize(stream_.get()),
+                   "cudaStreamSynchronize of row copies", __FILE__, __LINE__);
+  } else if (last_copy > 0) {
+    status =
+        CudaStatus(cudaEventSynchronize(copied_[last_copy % kNumEvents].get()),
+                   "cudaEventSynchronize of a row's copy", __FILE__, __LINE__);
+  }
+  if (status.ok()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  --num_rows_;
-  rows_.erase(host);
-  const absl::Status status =
-      CudaStatus(cudaStreamSynchronize(stream_.get()),
-                 "cudaStreamSynchronize of row copies", __FILE__, __LINE__);
   if (error_.ok()) error_ = status;
 }
 

@@ -47,7 +47,8 @@ class RowCopies {
                        absl::Span<const char* const> hosts,
                        absl::Span<const ByteSpan> spans);
 
-  // Waits for the row's copies and forgets it; its memory may go then.
+  // Waits for the row's copies and forgets it; its memory may go then. Others
+  // need not wait for that.
   void Forget(const char* host);
 
  private:
@@ -56,6 +57,8 @@ class RowCopies {
     CopyCoalescer coalescer;
     CopyJournal journal;
     std::vector<ByteSpan> failed;  // to be copied again
+    bool has_failed = false;  // ever: some of it may be copied without an event
+    int64_t last_copy = 0;    // 0: none
   };
 
   RowCopies(Stream stream, std::vector<Event> copied)

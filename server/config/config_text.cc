@@ -136,6 +136,7 @@ std::string ConfigFingerprint(const v1::JobConfig& config) {
   // a restart with another `restore` must not be a restart of all.
   shared.clear_checkpoint();
   shared.clear_compute_threads();
+  shared.clear_device();
   shared.clear_unix_socket();
   shared.clear_shared_memory();
   KeepIdentities(config, &shared);

@@ -160,6 +160,11 @@ void CheckCompute(const v1::JobConfig& config, FieldErrors* errors) {
     errors->Add(FieldError("cuda_gram", Quoted(config.cuda_gram()),
                            "\"by_device\", \"double\", \"double_float\""));
   }
+  errors->Add(CheckNumber(
+      config.device() >= 0 &&
+          (config.backend() == "cuda" || config.device() == 0),
+      "device", config.device(),
+      "0, or up to the number of devices - 1 with backend \"cuda\""));
   if (config.backend() != "cpu" && config.backend() != "cuda") {
     errors->Add(
         FieldError("backend", Quoted(config.backend()), "\"cpu\", \"cuda\""));
@@ -305,12 +310,14 @@ absl::StatusOr<ServerOptions> MakeServerOptions(const v1::JobConfig& config) {
   options.backend = config.backend();
   options.backend_options.num_threads = config.compute_threads();
   options.backend_options.cuda_gram = *ParseGram(config.cuda_gram());
+  options.backend_options.cuda_device = config.device();
   options.unix_socket = config.unix_socket() == "auto";
   // Whoever has the server's user may ask for memory, and shows no certificate.
   options.shard.shared_memory =
       options.unix_socket &&
       (config.shared_memory() == "on" ||
        (config.shared_memory() == "auto" && !options.security.tls()));
+  options.backend_options.share_device = options.shard.shared_memory;
   options.metrics = {config.metrics().bind(), config.metrics().port(),
                      config.metrics().max_tensors(),
                      config.metrics().max_workers()};

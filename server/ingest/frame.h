@@ -32,6 +32,8 @@ struct FrameHeader {
   // The bytes are in the session's region already (P39): no payload, and no
   // checksums.
   bool in_place = false;
+  // With in_place: in the device's side of that region (P47).
+  bool on_device = false;
 };
 
 // Where one slice's bytes lie.

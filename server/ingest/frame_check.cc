@@ -93,6 +93,10 @@ absl::Status CheckFrame(const FrameHeader& header, const ShardLayout& layout,
     return absl::InvalidArgumentError(
         "meta.slices is empty; allowed: at least one slice");
   }
+  if (header.on_device && !header.in_place) {
+    return absl::InvalidArgumentError(
+        "meta.on_device is set without meta.in_place; allowed: with it");
+  }
   const size_t num_checksums = header.in_place ? 0 : header.slices.size();
   if (header.crc32c.size() != num_checksums) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -26,10 +26,12 @@ absl::StatusOr<std::unique_ptr<Buffer>> GradientRows::Allocate() const {
   return backend_->Allocate(BufferUse::kRow, row_bytes());
 }
 
-void GradientRows::Add(int32_t rank, std::unique_ptr<Buffer> buffer) {
+std::unique_ptr<Buffer> GradientRows::Add(int32_t rank,
+                                          std::unique_ptr<Buffer> buffer) {
   MutexLock lock(&mutex_);
   Row& row = rows_[rank];
   if (row.common == nullptr) row.common = std::move(buffer);
+  return buffer;  // null if it was taken
 }
 
 bool GradientRows::HasCommon(int32_t rank) const {

@@ -36,8 +36,8 @@ class GradientRows {
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate() const;
   int64_t row_bytes() const;
 
-  // Makes it the rank's common row, unless it has one: then nothing happens.
-  void Add(int32_t rank, std::unique_ptr<Buffer> buffer);
+  // Makes it the rank's common row, unless it has one: then gives it back.
+  std::unique_ptr<Buffer> Add(int32_t rank, std::unique_ptr<Buffer> buffer);
   bool HasCommon(int32_t rank) const;
   bool HasGranted(int32_t rank) const;  // to any session
   // Ranks with memory, of whichever kind.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/log.h"
+#include "server/base/shared_memory.h"
 
 namespace agg {
 namespace {
@@ -75,7 +76,28 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
         AllocateInto(backend, BufferUse::kState, num_elements * 4, arrays[i]);
     if (!status.ok()) return status;
   }
+  if (shared) store->ShareMaster();
   return store;
+}
+
+void ParameterStore::ShareMaster() {
+  if (master_->device_share() == nullptr) return;
+  absl::StatusOr<std::unique_ptr<SharedMemory>> head =
+      SharedMemory::Create(Region::MappedBytes(0), SharedMemory::Others::kRead);
+  if (head.ok()) {
+    master_head_ = std::make_shared<Region>(*std::move(head), 0);
+  } else {
+    LogWarning(head.status().message(),
+               "; workers do not read parameters on the device");
+  }
+}
+
+void ParameterStore::BeginMaster() {
+  if (master_head_ != nullptr) master_head_->BeginGeneration();
+}
+
+void ParameterStore::EndMaster(Snapshot* snapshot) const {
+  if (master_head_ != nullptr) snapshot->NoteMaster(master_head_);
 }
 
 void ParameterStore::NoteRegions(const SnapshotBuffers& memory) {

@@ -48,6 +48,13 @@ class ParameterStore {
   std::vector<std::shared_ptr<Region>> regions(DType dtype) const;
 
   Buffer* master() { return master_.get(); }
+  // The generation of what master has on a device that other processes map;
+  // null: they cannot. Its bytes are none (P48).
+  std::shared_ptr<Region> master_head() const { return master_head_; }
+  // Around each write of master: who reads it on the device sees that the
+  // values are lost, and finds those of `snapshot`, which is not published yet.
+  void BeginMaster();
+  void EndMaster(Snapshot* snapshot) const;
   // The state arrays of the optimizer; null if it keeps fewer.
   Buffer* state0() { return state0_.get(); }
   Buffer* state1() { return state1_.get(); }
@@ -75,6 +82,8 @@ class ParameterStore {
   ParameterStore(Backend* backend, int64_t num_elements, DType narrowed,
                  absl::Duration patience, bool shared,
                  std::vector<SnapshotBuffers> buffers);
+  // Makes master_head_, if other processes can map master.
+  void ShareMaster();
   // Adds the spare memory to the pool, unless that was done.
   void AddSpare();
 
@@ -105,6 +114,7 @@ class ParameterStore {
   std::unique_ptr<Buffer> master_;
   std::unique_ptr<Buffer> state0_;
   std::unique_ptr<Buffer> state1_;
+  std::shared_ptr<Region> master_head_;
   SnapshotPool pool_;  // synchronises itself
 
   mutable Mutex mutex_;

@@ -67,6 +67,9 @@ class SharedBuffer : public Buffer {
   char* device() const override {
     return adopted_ == nullptr ? nullptr : adopted_->device();
   }
+  const DeviceShare* device_share() const override {
+    return adopted_ == nullptr ? nullptr : adopted_->device_share();
+  }
 
  private:
   explicit SharedBuffer(std::shared_ptr<Region> region)

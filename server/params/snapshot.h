@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -48,6 +49,21 @@ class Snapshot {
         dtype == DType::kF32 ? buffers_->f32.get() : buffers_->narrowed.get());
   }
 
+  // Master weights on a device have these values as long as `head` has this
+  // generation (P48). Called once at most, before others have the snapshot.
+  void NoteMaster(std::shared_ptr<Region> head) {
+    master_generation_ = head->generation();
+    master_head_ = std::move(head);
+  }
+  // What NoteMaster was given, while it holds; null: the values are on the host
+  // alone.
+  std::shared_ptr<Region> master_head() const {
+    const bool holds = master_head_ != nullptr &&
+                       master_head_->generation() == master_generation_;
+    return holds ? master_head_ : nullptr;
+  }
+  uint64_t master_generation() const { return master_generation_; }
+
   // Calls `callback` once, when the memory is wanted back (at once if it is
   // already): the reader then drops its references soon. Returns an id for
   // RemoveRevokeCallback, after which `callback` is not called any more. But it
@@ -69,6 +85,8 @@ class Snapshot {
   };
   SnapshotBuffers* const buffers_;  // the pool's
   const DType narrowed_dtype_;
+  std::shared_ptr<Region> master_head_;
+  uint64_t master_generation_ = 0;
   mutable Mutex mutex_;
   mutable bool revoked_ ABSL_GUARDED_BY(mutex_) = false;
   mutable int64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;

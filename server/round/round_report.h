@@ -183,9 +183,11 @@ struct ShardStatus {
   int64_t device_memory_used_bytes = 0;  // by all processes
   int64_t push_bytes = 0;                // payload landed, total since start
   int64_t push_bytes_in_place = 0;       // of these, in shared memory (P39)
+  int64_t push_bytes_on_device = 0;      // of these, on the device (P47)
   int64_t duplicate_bytes = 0;  // payload dropped: duplicates, closed rounds
   int64_t pull_bytes = 0;       // payload handed to the transport
-  int64_t pull_bytes_in_place = 0;  // of these, read in shared memory (P40)
+  int64_t pull_bytes_in_place = 0;   // of these, read in shared memory (P40)
+  int64_t pull_bytes_on_device = 0;  // of these, on the device (P48)
   int64_t crc_errors = 0;
   int64_t revoked_snapshots = 0;  // pulls cancelled to free a buffer
   // Slices whose Gram was there when their round closed, and those computed

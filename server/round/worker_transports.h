@@ -15,8 +15,8 @@ namespace agg {
 
 // The words, and last what stands for any other one: a client of a later
 // release may know one that this server does not.
-inline constexpr std::array<absl::string_view, 4> kTransportNames = {
-    "shm", "unix", "tcp", "other"};
+inline constexpr std::array<absl::string_view, 5> kTransportNames = {
+    "shm", "unix", "tcp", "cuda", "other"};
 
 // Of one worker. Bounded, whatever it has sent.
 struct WorkerTransports {

@@ -50,6 +50,7 @@ absl::StatusOr<FrameHeader> FromProto(const v1::FrameMeta& meta,
                               meta.absent_slices().end());
   header.payload_bytes = payload_bytes;
   header.in_place = meta.in_place();
+  header.on_device = meta.on_device();
   return header;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "proto/agg.pb.h"
@@ -40,10 +41,22 @@ std::vector<size_t> Order(const ShardLayout& layout,
 
 std::vector<grpc::ByteBuffer> MakePlaceFrames(
     const PublishedVersion& version, DType dtype,
-    absl::Span<const uint32_t> first_slices) {
+    absl::Span<const uint32_t> first_slices, bool takes_device,
+    bool* on_device) {
   std::vector<grpc::ByteBuffer> frames;
-  const auto region = version.snapshot->region(dtype);
+  const auto& snapshot = *version.snapshot;
+  // Of a version on its way not all is there yet.
+  auto region = snapshot.master_head();
+  // Of a version on its way not all is there yet.
+  if (!takes_device || dtype != DType::kF32 || version.progress != nullptr) {
+    region = nullptr;
+  }
+  *on_device = region != nullptr;
+  if (region == nullptr) region = snapshot.region(dtype);
   if (region == nullptr) return frames;
+  // As it was when the version was made: it may have been lost meanwhile.
+  const uint64_t generation =
+      *on_device ? snapshot.master_generation() : region->generation();
   const std::vector<size_t> order = Order(*version.layout, first_slices);
   size_t next = 0;
   do {
@@ -52,7 +65,7 @@ std::vector<grpc::ByteBuffer> MakePlaceFrames(
     frame.mutable_meta()->set_round(version.version);
     frame.mutable_meta()->set_dtype(static_cast<v1::DType>(dtype));
     frame.mutable_place()->set_region(region->number());
-    frame.mutable_place()->set_generation(region->generation());
+    frame.mutable_place()->set_generation(generation);
     const size_t end = std::min(next + kMaxSlicesPerFrame, order.size());
     for (; next < end; ++next) {
       frame.mutable_meta()->add_slices(

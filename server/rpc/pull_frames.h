@@ -23,7 +23,13 @@ namespace agg {
 
 // What a frame is in: PullFrame, or PushAck (P41). kPlace: a PullFrame that
 // says where the bytes are (P40), of which PullFrames knows nothing.
-enum class FrameForm { kPullFrame, kPushAck, kPlace };
+// kDevicePlace: the same, on a device if it is there (P48).
+enum class FrameForm { kPullFrame, kPushAck, kPlace, kDevicePlace };
+
+// Whether a reader of this form maps what it reads.
+inline bool IsPlace(FrameForm form) {
+  return form == FrameForm::kPlace || form == FrameForm::kDevicePlace;
+}
 
 // Each frame has one or more complete slices, up to kMaxFramePayloadBytes.
 // There is at least one frame; a shard without slices sends it empty. Checksums
@@ -48,7 +54,7 @@ class PullFrames {
 
   // A frame that points into the snapshot's memory, and holds the snapshot
   // until the bytes are sent. REQUIRES: `version` is the one of the
-  // constructor; not kPlace.
+  // constructor; !IsPlace(form).
   grpc::ByteBuffer MakeBuffer(size_t frame, const PublishedVersion& version,
                               FrameForm form);
 

@@ -46,6 +46,10 @@ absl::StatusOr<PullQuery> QueryOf(const v1::PullRequest& request) {
         absl::StrCat("first_slices has ", request.first_slices_size(),
                      " slices; allowed: at most ", kMaxFirstSlices));
   }
+  if (request.on_device() && !request.in_place()) {
+    return absl::InvalidArgumentError(
+        "on_device is set without in_place; allowed: with it");
+  }
   PullQuery query;
   query.epoch = request.epoch();
   query.version = request.version();
@@ -54,6 +58,7 @@ absl::StatusOr<PullQuery> QueryOf(const v1::PullRequest& request) {
   query.first_slices.assign(request.first_slices().begin(),
                             request.first_slices().end());
   query.in_place = request.in_place();
+  query.on_device = request.on_device();
   return query;
 }
 

@@ -36,7 +36,9 @@ PullStream::~PullStream() {
 void PullStream::Ask(const PullQuery& query) {
   dtype_ = query.dtype;
   first_slices_ = query.first_slices;
-  if (query.in_place) form_ = FrameForm::kPlace;
+  if (query.in_place) {
+    form_ = query.on_device ? FrameForm::kDevicePlace : FrameForm::kPlace;
+  }
   pull_id_ = engine_->Pull(
       query.epoch, query.version, query.latest,
       [weak = weak_from_this()](absl::StatusOr<PublishedVersion> version) {

@@ -30,6 +30,16 @@ v1::Region ToProto(const GrantedRegion& granted) {
   return region;
 }
 
+v1::DeviceRegion ToProto(const GrantedDevice& granted) {
+  v1::DeviceRegion region;
+  region.set_number(granted.number);
+  region.set_bytes(static_cast<uint64_t>(granted.num_bytes));
+  region.set_mapped_bytes(static_cast<uint64_t>(granted.share.mapped_bytes));
+  region.set_dtype(static_cast<v1::DType>(granted.dtype));
+  region.set_uuid(granted.share.uuid.data(), granted.share.uuid.size());
+  return region;
+}
+
 v1::RegionReply Refusal(const absl::Status& status) {
   v1::RegionReply reply;
   reply.set_code(static_cast<int32_t>(status.code()));
@@ -48,10 +58,21 @@ v1::RegionReply ToProto(const RegionGrant& grant,
   reply.mutable_row_offsets()->Add(grant.row_offsets.begin(),
                                    grant.row_offsets.end());
   reply.set_row_later(grant.row_later);
+  const size_t device_descriptors =
+      grant.row_device.size() + 2 * grant.parameters_device.size();
   for (const GrantedRegion& version : grant.versions) {
-    if (descriptors->size() == kMaxDescriptors) break;
+    if (descriptors->size() + device_descriptors == kMaxDescriptors) break;
     *reply.add_versions() = ToProto(version);
     descriptors->push_back(version.region->fd());
+  }
+  for (const GrantedDevice& row : grant.row_device) {
+    *reply.mutable_row_device() = ToProto(row);
+    descriptors->push_back(row.share.fd);
+  }
+  for (const GrantedDevice& parameters : grant.parameters_device) {
+    *reply.mutable_parameters_device() = ToProto(parameters);
+    descriptors->push_back(parameters.share.fd);
+    descriptors->push_back(parameters.head->fd());
   }
   return reply;
 }
@@ -121,7 +142,8 @@ absl::StatusOr<RegionGrant> RegionServer::Answer(
                      "; allowed: ", kProtocolVersion));
   }
   return grant_({request.session(), request.epoch(), request.life(),
-                 request.takes_int8(), request.token()});
+                 request.takes_int8(), request.takes_device(),
+                 request.token()});
 }
 
 }  // namespace agg

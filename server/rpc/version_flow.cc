@@ -34,10 +34,11 @@ VersionFlow::VersionFlow(ShardEngine* engine, PullFrameCache* cache,
     : engine_(engine),
       version_(version),
       dtype_(dtype),
-      form_(form == FrameForm::kPlace ? FrameForm::kPullFrame : form),
-      places_(form == FrameForm::kPlace
-                  ? MakePlaceFrames(version, dtype, first_slices)
-                  : std::vector<grpc::ByteBuffer>()),
+      form_(IsPlace(form) ? FrameForm::kPullFrame : form),
+      places_(IsPlace(form) ? MakePlaceFrames(version, dtype, first_slices,
+                                              form == FrameForm::kDevicePlace,
+                                              &on_device_)
+                            : std::vector<grpc::ByteBuffer>()),
       frames_(in_place() ? nullptr : cache->Get(version, dtype)),
       order_(in_place() ? std::vector<size_t>()
                         : frames_->Order(first_slices)) {
@@ -64,7 +65,7 @@ grpc::ByteBuffer VersionFlow::Next() {
     if (done()) {
       engine_->CountPulledBytes(
           version_.layout->num_parameters * DTypeBytes(dtype_),
-          /*in_place=*/true);
+          /*in_place=*/true, on_device_);
     }
     return frame;
   }

@@ -28,8 +28,9 @@ class VersionFlow {
   // perhaps still while the destructor does: with ABORTED naming the current
   // version. The reader is to let go of the flow and of its frames then.
   // `first_slices` as in PullFrames::Order; none in a PushAck, whose last frame
-  // says so. kPlace: for a reader of shared memory; where the version is not in
-  // it, kPullFrame. REQUIRES: version.snapshot->data(dtype) != nullptr.
+  // says so. kPlace, kDevicePlace: for a reader of shared memory; where the
+  // version is not in it, kPullFrame. REQUIRES: version.snapshot->data(dtype)
+  // != nullptr.
   VersionFlow(ShardEngine* engine, PullFrameCache* cache,
               const PublishedVersion& version, DType dtype, FrameForm form,
               absl::Span<const uint32_t> first_slices,
@@ -57,6 +58,7 @@ class VersionFlow {
   const PublishedVersion version_;
   const DType dtype_;
   const FrameForm form_;
+  bool on_device_ = false;                      // places_ are
   const std::vector<grpc::ByteBuffer> places_;  // in place of frames_
   const std::shared_ptr<PullFrames> frames_;    // null in place
   const std::vector<size_t> order_;             // of the frames

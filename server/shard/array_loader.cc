@@ -35,10 +35,13 @@ absl::StatusOr<absl::Span<float>> ArrayLoader::Destination(int array) {
 
 absl::Status ArrayLoader::Finish(int array) {
   if (array == 0) {
-    return backend_->Load(optimizer_, *snapshot_->buffers()->f32,
-                          store_->master(), store_->state0(), store_->state1(),
-                          snapshot_->buffers()->narrowed.get(),
-                          store_->narrowed_dtype());
+    store_->BeginMaster();
+    const absl::Status status = backend_->Load(
+        optimizer_, *snapshot_->buffers()->f32, store_->master(),
+        store_->state0(), store_->state1(),
+        snapshot_->buffers()->narrowed.get(), store_->narrowed_dtype());
+    if (status.ok()) store_->EndMaster(snapshot_.get());
+    return status;
   }
   // A shard without slices has arrays all the same: no array is empty.
   if (state_.empty()) return absl::OkStatus();

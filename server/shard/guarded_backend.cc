@@ -1,7 +1,7 @@
 // Every call goes through Watch, which counts errors and keeps the first
 // that says that the device is lost. Those that compute wait for each other: a
 // neighbour may fetch a copy while a phase runs (P15), and a backend takes one
-// call at a time.
+// call at a time. (FinishSnapshot goes beside them.)
 #include "server/shard/guarded_backend.h"
 
 #include <utility>
@@ -80,6 +80,10 @@ absl::Status GuardedBackend::Combine(const UpdateRequest& request) {
 absl::Status GuardedBackend::Step(const UpdateRequest& request) {
   const MutexLock lock(&computing_);
   return Watch(backend_->Step(request));
+}
+
+absl::Status GuardedBackend::FinishSnapshot(const Buffer& snapshot) {
+  return Watch(backend_->FinishSnapshot(snapshot));
 }
 
 absl::Status GuardedBackend::Norms(const UpdateRequest& request,

@@ -45,6 +45,7 @@ class GuardedBackend : public Backend {
                  const ElementRange& range) override {
     backend_->RowLanded(row, dtype, range);
   }
+  absl::Status AwaitRows() override { return Watch(backend_->AwaitRows()); }
   absl::Status Load(const OptimizerOptions& optimizer, const Buffer& snapshot,
                     Buffer* master, Buffer* state0, Buffer* state1,
                     Buffer* narrowed_snapshot, DType narrowed_dtype) override;
@@ -54,6 +55,7 @@ class GuardedBackend : public Backend {
   absl::Status Update(const UpdateRequest& request) override;
   absl::Status Combine(const UpdateRequest& request) override;
   absl::Status Step(const UpdateRequest& request) override;
+  absl::Status FinishSnapshot(const Buffer& snapshot) override;
   absl::Status Norms(const UpdateRequest& request,
                      absl::Span<RangeNorms> norms) override;
 

@@ -152,8 +152,10 @@ absl::Status ShardCompute::WriteVersion(const std::vector<RoundRow>* rows,
   filled.request.combined = combined_.get();
   bool all_finite = true;
   filled.request.all_finite = &all_finite;
+  store_->BeginMaster();
   status = rows == nullptr ? backend_->Step(filled.request)
                            : backend_->Update(filled.request);
+  if (status.ok() && !step.partial) store_->EndMaster(snapshot);
   if (status.ok() && !all_finite)
     *not_finite_slice =
         NotFiniteSlice(*layout_, StepSlices(step, *layout_), *snapshot);
@@ -187,10 +189,13 @@ absl::Status ShardCompute::Step(const StepPlan& step, Snapshot* snapshot,
 }
 
 absl::Status ShardCompute::LoadSeed(Snapshot* snapshot) {
-  return backend_->Load(options_.optimizer, *snapshot->buffers()->f32,
-                        store_->master(), store_->state0(), store_->state1(),
-                        snapshot->buffers()->narrowed.get(),
-                        store_->narrowed_dtype());
+  store_->BeginMaster();
+  const absl::Status status = backend_->Load(
+      options_.optimizer, *snapshot->buffers()->f32, store_->master(),
+      store_->state0(), store_->state1(), snapshot->buffers()->narrowed.get(),
+      store_->narrowed_dtype());
+  if (status.ok()) store_->EndMaster(snapshot);
+  return status;
 }
 
 }  // namespace agg

@@ -48,6 +48,7 @@
 #include "server/shard/published_version.h"
 #include "server/shard/pull_queue.h"
 #include "server/shard/region_grant.h"
+#include "server/shard/row_releaser.h"
 #include "server/shard/shard_compute.h"
 #include "server/shard/shard_epoch.h"
 #include "server/shard/version_progress.h"
@@ -168,7 +169,12 @@ class ShardEngine : public ShardPeer {
                PullCallback callback, bool partial = false);
   // The callback will not be called any more, unless it already runs.
   void CancelPull(int64_t id);
-  void CountPulledBytes(int64_t num_bytes, bool in_place = false);
+  void CountPulledBytes(int64_t num_bytes, bool in_place = false,
+                        bool on_device = false);
+
+  // Returns when the memory is free of rows of which this engine has let go so
+  // far: sessions have ended that had them for themselves.
+  void AwaitEndedRows() { releaser_.Wait(); }
 
   ShardStatus Status() const;
   // Status, and the device's memory, for which a driver is asked.
@@ -210,12 +216,15 @@ class ShardEngine : public ShardPeer {
   void TakeChange(const SessionChange& change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Rows that were granted to sessions of the rank that have ended, and are not
-  // held.
+  // held. Their memory ends later, on another thread.
   void DropEndedRows(int32_t rank) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropAllEndedRows() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  void GrantRow(uint64_t session, int32_t rank, RegionGrant* grant)
+  void GrantRow(const RegionQuery& query, int32_t rank, RegionGrant* grant)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // INVALID_ARGUMENT: a frame in place, and its session has no such place.
+  static absl::Status CheckPlace(const FrameLanding& landing,
+                                 ShardCompute* compute);
   absl::Status AdmitFrame(FrameLanding* landing) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // ABORTED if the manifest that the landing began with is gone.
@@ -313,6 +322,7 @@ class ShardEngine : public ShardPeer {
   ShardOptions options_;  // as they are from the first Attach on
   const std::function<void(absl::Status)> on_device_lost_;
   GuardedBackend backend_;
+  RowReleaser releaser_;
   NeighbourPeer* buddy_ = nullptr;
   NeighbourPeer* before_ = nullptr;
 

@@ -81,10 +81,12 @@ void ShardEngine::CancelPull(int64_t id) {
   pulls_.Remove(id);
 }
 
-void ShardEngine::CountPulledBytes(int64_t num_bytes, bool in_place) {
+void ShardEngine::CountPulledBytes(int64_t num_bytes, bool in_place,
+                                   bool on_device) {
   MutexLock lock(&mutex_);
   totals_.pull_bytes += num_bytes;
   if (in_place) totals_.pull_bytes_in_place += num_bytes;
+  if (on_device) totals_.pull_bytes_on_device += num_bytes;
 }
 
 }  // namespace agg

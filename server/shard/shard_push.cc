@@ -46,6 +46,26 @@ absl::Status ShardEngine::AdmitFrame(FrameLanding* landing) const {
   return open_round_->Admit(landing);
 }
 
+absl::Status ShardEngine::CheckPlace(const FrameLanding& landing,
+                                     ShardCompute* compute) {
+  const FrameHeader& header = landing.header;
+  if (!header.in_place) return absl::OkStatus();
+  const GradientRows& rows = *compute->rows();
+  if (!rows.Granted(landing.rank, header.session)) {
+    return absl::InvalidArgumentError(
+        "meta.in_place is set, and this session has no region here; "
+        "allowed: after it has asked for one (P39)");
+  }
+  if (header.on_device &&
+      rows.Find(landing.rank, header.session)->device_share() == nullptr) {
+    return absl::InvalidArgumentError(
+        "meta.on_device is set, and this session's row has no side on a device "
+        "that others can map; allowed: where RegionReply.row_device was set "
+        "(P47)");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<FrameLanding> ShardEngine::BeginFrame(FrameHeader header) {
   FrameLanding landing;
   landing.header = std::move(header);
@@ -62,12 +82,8 @@ absl::StatusOr<FrameLanding> ShardEngine::BeginFrame(FrameHeader header) {
       const absl::Status status = AdmitFrame(&landing);
       if (!status.ok()) return status;
       compute = compute_;
-      if (landing.header.in_place &&
-          !compute->rows()->Granted(landing.rank, landing.header.session)) {
-        return absl::InvalidArgumentError(
-            "meta.in_place is set, and this session has no region here; "
-            "allowed: after it has asked for one (P39)");
-      }
+      const absl::Status placed = CheckPlace(landing, compute.get());
+      if (!placed.ok()) return placed;
       const absl::Status parked = ParkOffered(landing);
       if (!parked.ok()) return parked;
       if (open_round_->TryClaim(destination, &landing)) break;
@@ -93,13 +109,15 @@ absl::Status ShardEngine::CheckOwner(const FrameLanding& landing) const {
   return epoch_.Stale(landing.header.epoch);
 }
 
-// The backend may begin to copy what has landed to its device.
+// The backend may begin to copy what has landed to its device, unless it is
+// there.
 void ShardEngine::NotifyRowLanded(const FrameLanding& landing,
                                   ShardCompute* compute) {
   if (landing.header.kind != PushKind::kGradient) return;
   const ShardLayout& layout = *compute->layout();
   const Buffer* const row = landing.row.get();
   for (const SliceLanding& slice : landing.slices) {
+    if (landing.header.on_device) break;
     if (slice.destination == nullptr || !slice.landed) continue;
     backend_.RowLanded(*row, landing.header.dtype,
                        layout.ranges[layout.local_slice[slice.slice]]);
@@ -114,6 +132,9 @@ void ShardEngine::CountLanded(const FrameLanding& landing) {
     if (slice.destination == nullptr || !slice.landed) continue;
     totals_.push_bytes += slice.num_bytes;
     if (landing.header.in_place) totals_.push_bytes_in_place += slice.num_bytes;
+    if (landing.header.on_device) {
+      totals_.push_bytes_on_device += slice.num_bytes;
+    }
   }
   if (FindBadSlice(landing) != nullptr) ++totals_.crc_errors;
 }

@@ -10,7 +10,9 @@
 
 namespace agg {
 
-void ShardEngine::GrantRow(uint64_t session, int32_t rank, RegionGrant* grant) {
+void ShardEngine::GrantRow(const RegionQuery& query, int32_t rank,
+                           RegionGrant* grant) {
+  const uint64_t session = query.session;
   // Nothing is written on a shard without slices, and the ledger holds none of
   // its rows for a session that has ended.
   if (compute_->layout()->slices.empty()) return;
@@ -30,9 +32,14 @@ void ShardEngine::GrantRow(uint64_t session, int32_t rank, RegionGrant* grant) {
     }
     if (grant->row_later) return;
   }
+  const std::shared_ptr<const Buffer> row = rows->Grant(rank, session);
   grant->row.push_back(
-      {options_.push_dtype,
-       SharedBuffer::RegionOf(rows->Grant(rank, session).get())});
+      {options_.push_dtype, SharedBuffer::RegionOf(row.get())});
+  if (query.takes_device && row->device_share() != nullptr) {
+    grant->row_device.push_back(
+        {options_.push_dtype, grant->row[0].region->number(), row->num_bytes(),
+         *row->device_share(), row, nullptr});
+  }
   const auto num_slices =
       static_cast<int32_t>(compute_->layout()->slices.size());
   for (int32_t slice = 0; slice < num_slices; ++slice) {
@@ -57,11 +64,11 @@ absl::StatusOr<RegionGrant> ShardEngine::GrantRegions(
     const absl::StatusOr<int32_t> rank = sessions_.Rank(query.session);
     if (!rank.ok()) return rank.status();
     if (options_.push_dtype != DType::kI8 || query.takes_int8) {
-      GrantRow(query.session, *rank, &grant);
+      GrantRow(query, *rank, &grant);
     }
   }
   // Clang's analysis knows of no lock in a lambda.
-  const ParameterStore* const store = compute_->store();
+  ParameterStore* const store = compute_->store();
   const auto add = [&grant, store](DType dtype) {
     for (auto& region : store->regions(dtype)) {
       grant.versions.push_back({dtype, std::move(region)});
@@ -69,6 +76,12 @@ absl::StatusOr<RegionGrant> ShardEngine::GrantRegions(
   };
   add(DType::kF32);
   if (options_.pull_dtype != DType::kF32) add(options_.pull_dtype);
+  if (query.takes_device && store->master_head() != nullptr) {
+    const Buffer& master = *store->master();
+    grant.parameters_device.push_back(
+        {DType::kF32, store->master_head()->number(), master.num_bytes(),
+         *master.device_share(), compute_, store->master_head()});
+  }
   return grant;
 }
 

@@ -36,6 +36,7 @@ absl::Status ShardEngine::EnsureRow(uint64_t epoch, int32_t rank) {
   }
   // Without the lock: a row may be gigabytes, and frames of the other workers
   // must go on landing.
+  AwaitEndedRows();  // whose memory the plan does not count
   std::unique_ptr<Buffer> successor =
       succeeds ? compute->AllocateSuccessor() : nullptr;
   if (successor == nullptr) {
@@ -47,7 +48,8 @@ absl::Status ShardEngine::EnsureRow(uint64_t epoch, int32_t rank) {
   if (compute_ != compute) {
     return absl::FailedPreconditionError("the manifest has changed meanwhile");
   }
-  compute->rows()->Add(rank, std::move(successor));
+  // Of two Joins one has been quicker; the other's row ends without the lock.
+  successor = compute->rows()->Add(rank, std::move(successor));
   return absl::OkStatus();
 }
 
@@ -63,16 +65,17 @@ void ShardEngine::DropEndedRows(int32_t rank) {
   const auto alive = sessions_.alive().find(rank);
   const uint64_t now = alive == sessions_.alive().end() ? 0 : alive->second;
   const uint64_t held = open_round_->HeldSession(rank);
-  const auto dropped =
-      compute_->rows()->Keep(rank, [now, held](uint64_t session) {
-        return session == now || session == held;
-      });
-  for (const auto& [session, row] : dropped) {
+  auto dropped = compute_->rows()->Keep(rank, [now, held](uint64_t session) {
+    return session == now || session == held;
+  });
+  for (auto& [session, row] : dropped) {
     // Its process may live on, frozen, and would hold the memory. One whose
     // lease ran out may come back, with a gradient that is nowhere else.
-    if (!absl::IsAborted(sessions_.Rank(session).status())) continue;
-    const std::shared_ptr<Region> region = SharedBuffer::RegionOf(row.get());
-    if (region != nullptr) region->EmptyAtEnd();
+    if (absl::IsAborted(sessions_.Rank(session).status())) {
+      const std::shared_ptr<Region> region = SharedBuffer::RegionOf(row.get());
+      if (region != nullptr) region->EmptyAtEnd();
+    }
+    releaser_.Release(std::move(row));
   }
 }
 

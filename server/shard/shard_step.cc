@@ -128,6 +128,10 @@ absl::Status ShardEngine::CheckPublish(const Phase& phase, bool* repeated,
 }
 
 absl::Status ShardEngine::TakeStep(ShardCompute* compute) {
+  // From the next version on a worker may write its row on the device (P47):
+  // nothing that has landed on the host may come behind.
+  const absl::Status awaited = backend_.AwaitRows();
+  if (!awaited.ok()) return awaited;
   const uint64_t version = [&] {
     MutexLock lock(&mutex_);
     return home_.id().version;

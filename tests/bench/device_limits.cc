@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/pinned_memory.h"
 #include "nlohmann/json.hpp"
 #include "tests/bench/cuda_must.h"
 #include "tests/bench/fp64_peak.h"
@@ -67,10 +67,10 @@ void MeasureBus(CopyTurns* turns, BenchFile* file) {
   Json rates;
   for (const bool up : {true, false}) {
     const auto measured = turns->Measure([&] {
-      Must(up ? cudaMemcpyAsync(turns->to(), host.get(), num_bytes,
-                                cudaMemcpyHostToDevice, turns->stream())
-              : cudaMemcpyAsync(host.get(), turns->to(), num_bytes,
-                                cudaMemcpyDeviceToHost, turns->stream()));
+      Must(up ? cuda::CopyToDevice(host.get(), turns->to(), {0, num_bytes},
+                                   turns->stream())
+              : cuda::CopyToHost(turns->to(), host.get(), {0, num_bytes},
+                                 turns->stream()));
     });
     const Json spread = SpreadOf(
         RatesOfKernel(measured, static_cast<double>(num_bytes) * 1e-9));

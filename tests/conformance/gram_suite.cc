@@ -98,6 +98,18 @@ TEST_P(BackendConformance, GramOfEverySizeAndDType) {
   }
 }
 
+// Row counts at which backends change how they multiply, and ranges that end
+// within whatever is multiplied at once.
+TEST_P(BackendConformance, GramOfEveryGroupingOfRows) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const std::vector<ElementRange> ranges = LayOut({1333, 15}, dtype);
+    for (const int64_t num_rows : {8, 9, 16, 17, 24, 25, 32, 33, 64}) {
+      const TestRows rows = RandomRows(dtype, num_rows, LayoutElements(ranges));
+      ExpectGram(backend_.get(), rows, ranges, GetParam().gram_slack);
+    }
+  }
+}
+
 TEST_P(BackendConformance, GramOfManyBlocks) {
   const TestRows rows = RandomRows(DType::kBF16, 5, 150001);
   ExpectGram(backend_.get(), rows, {{0, 150001}}, GetParam().gram_slack);

@@ -14,6 +14,7 @@ absl::StatusOr<std::unique_ptr<Backend>> Make(absl::string_view name,
   if (name == "cpu") return std::make_unique<CpuBackend>(options.num_threads);
   if (name != "cuda") return absl::InvalidArgumentError(name);
   CudaOptions cuda;
+  cuda.device = options.cuda_device;
   cuda.use_cublas = false;
   return CudaBackend::Make(cuda);
 }

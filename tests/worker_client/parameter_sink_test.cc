@@ -46,7 +46,7 @@ class ParameterSinkTest : public ::testing::Test {
                                                  absl::MakeSpan(b_)};
   PullArrivals arrivals_{&router_};
   ParameterSink sink_{
-      &router_, bound_, {kEpoch, kVersion, DType::kF32}, &arrivals_};
+      &router_, {bound_}, {kEpoch, kVersion, DType::kF32}, &arrivals_};
 };
 
 TEST_F(ParameterSinkTest, FramesGoWhereTheyBelong) {

@@ -48,7 +48,10 @@ class RowRegionTest : public testing::Test {
     return RowRegion::Map(&router_, 0, DType::kBF16, reply,
                           FileDescriptor(dup(memory_->fd())));
   }
-  TensorView View() const { return {"a", gradient_}; }
+  BoundRow Row() {
+    view_ = TensorView("a", gradient_);
+    return BoundRow(absl::MakeConstSpan(&view_, 1));
+  }
   std::string Written() const { return std::string(memory_->data(), kBytes); }
   // What a frame's payload would be.
   std::string Encoded() {
@@ -62,6 +65,7 @@ class RowRegionTest : public testing::Test {
   const std::unique_ptr<SharedMemory> memory_;
   ErrorFeedback feedback_;
   std::vector<float> gradient_;
+  TensorView view_;
 };
 
 TEST_F(RowRegionTest, RoundsWithFeedbackAsFramesDo) {
@@ -72,7 +76,7 @@ TEST_F(RowRegionTest, RoundsWithFeedbackAsFramesDo) {
     const RowName row{/*seed=*/false, round, 7, 0};
     feedback_.Begin(row);
     ASSERT_TRUE((*region)->Begin(row, false));
-    (*region)->Write(0, View(), &feedback_);
+    ASSERT_TRUE((*region)->Write(0, Row(), &feedback_).ok());
     EXPECT_EQ(Written(), Encoded());
     EXPECT_NE(Written(), before);  // the residual is in it
     before = Written();
@@ -87,11 +91,11 @@ TEST_F(RowRegionTest, ARowThatIsPushedAgainIsNotWrittenAgain) {
   const RowName row{/*seed=*/false, 3, 7, 0};
   feedback_.Begin(row);
   ASSERT_TRUE((*region)->Begin(row, false));
-  (*region)->Write(0, View(), &feedback_);
+  ASSERT_TRUE((*region)->Write(0, Row(), &feedback_).ok());
   const std::string written = Written();
   gradient_[5] = 100.0f;
   ASSERT_TRUE((*region)->Begin(row, false));
-  (*region)->Write(0, View(), &feedback_);
+  ASSERT_TRUE((*region)->Write(0, Row(), &feedback_).ok());
   EXPECT_EQ(Written(), written);
 }
 
@@ -129,15 +133,15 @@ TEST(Int8RowRegionTest, RoundsToWhereElementsAndScalesLie) {
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = std::sin(static_cast<float>(i));
   }
-  const TensorView a("a", values);
-  const TensorView b("b", absl::MakeConstSpan(values).subspan(7, 5));
+  const std::vector<TensorView> row = {
+      {"a", values}, {"b", absl::MakeConstSpan(values).subspan(7, 5)}};
   ErrorFeedback feedback({300, 5});
   for (uint64_t round = 0; round < 3; ++round) {
-    const RowName row{/*seed=*/false, round, 7, 0};
-    feedback.Begin(row);
-    ASSERT_TRUE((*region)->Begin(row, false));
-    (*region)->Write(0, a, &feedback);
-    (*region)->Write(1, b, &feedback);
+    const RowName name{/*seed=*/false, round, 7, 0};
+    feedback.Begin(name);
+    ASSERT_TRUE((*region)->Begin(name, false));
+    ASSERT_TRUE((*region)->Write(0, {row}, &feedback).ok());
+    ASSERT_TRUE((*region)->Write(1, {row}, &feedback).ok());
     // What a frame's payload would be: scales, then elements.
     std::string of_a(8 + 300, '\0'), of_b(4 + 5, '\0');
     EncodeFloats(values, DType::kI8, feedback.ResidualOf(0, 0, 300), &of_a[0]);
@@ -150,7 +154,7 @@ TEST(Int8RowRegionTest, RoundsToWhereElementsAndScalesLie) {
     EXPECT_EQ(written(512, 5), of_b.substr(4));
     EXPECT_EQ(written(768, 8), of_a.substr(0, 8));
     EXPECT_EQ(written(776, 4), of_b.substr(0, 4));
-    feedback.Settle(row, /*included=*/true);
+    feedback.Settle(name, /*included=*/true);
   }
 }
 

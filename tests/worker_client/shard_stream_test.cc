@@ -116,7 +116,7 @@ TEST_F(ShardStreamTest, ATripWhoseRoundIsClosedSendsNoMoreOfItsRow) {
   meta.set_round(kRound);
   meta.set_kind(v1::GRADIENT);
   meta.set_report(true);
-  FrameSource source(&router_, bound, 0, meta, DType::kF32,
+  FrameSource source(&router_, {bound}, 0, meta, DType::kF32,
                      std::make_shared<FrameMemory>());
   source.Add(router_.PlanFrames(0, DType::kF32, bound));
   ASSERT_EQ(source.num_frames(), 3);

@@ -1,4 +1,4 @@
-// Walks through the Gram kernel's schedule on the host: lanes, loads, steps
+// Walks through the Gram kernels' schedule on the host: lanes, loads, steps
 // and the tensor core's definition (PTX ISA: A[L/4][L%4], B[L%4][L/4],
 // C[L/4][2*(L%4)+{0,1}]), with whole numbers, so that sums are exact.
 #include "kernels/cuda/gram_schedule.h"
@@ -41,21 +41,20 @@ void Multiply(const int64_t* a, const int64_t* b, Tile* c) {
 // What the kernel's warps compute for the panels at first_i <= first_j.
 class Panels {
  public:
-  Panels(int num_rows, int num_elements, int lane_elements, int num_tiles)
+  Panels(int num_rows, int num_elements, int element_bytes, int num_tiles)
       : num_rows_(num_rows),
         num_elements_(num_elements),
-        lane_elements_(lane_elements),
-        num_tiles_(num_tiles),
-        group_rows_(num_tiles == 1 ? GroupRows(num_rows) : kTileRows) {}
+        element_bytes_(element_bytes),
+        num_tiles_(num_tiles) {}
 
   // c[i][j]: rows of tile i of the first panel times those of tile j of the
   // second. Every (row, element) that a lane loads is counted.
   std::vector<std::vector<Tile>> Run(int first_i, int first_j) {
-    const int window = WindowElements(lane_elements_, group_rows_);
+    const int step_elements = StepBytes(kQuad) / element_bytes_;
     std::vector<std::vector<Tile>> c(num_tiles_, std::vector<Tile>(num_tiles_));
     loads_.assign(num_rows_, std::vector<int>(num_elements_, 0));
-    for (int at = 0; at < num_elements_; at += window) {
-      for (int e = 0; e < lane_elements_; ++e) {
+    for (int at = 0; at < num_elements_; at += step_elements) {
+      for (int e = 0; e < kLoadBytes / element_bytes_; ++e) {
         for (int i = 0; i < num_tiles_; ++i) {
           int64_t a[kLanes], b[kLanes];
           for (int j = 0; j < num_tiles_; ++j) {
@@ -72,35 +71,31 @@ class Panels {
   }
 
   int64_t Entry(const std::vector<std::vector<Tile>>& c, int i, int j) const {
-    int64_t sum = 0;
-    for (int group = 0; group < kTileRows; group += group_rows_) {
-      sum += c[i / kTileRows][j / kTileRows]
-                 .entries[group + i % kTileRows][group + j % kTileRows];
-    }
-    return sum;
+    return c[i / kTileRows][j / kTileRows]
+        .entries[i % kTileRows][j % kTileRows];
   }
 
   const std::vector<std::vector<int>>& loads() const { return loads_; }
 
  private:
   int64_t Load(int tile_row, int lane, int at, int e, bool count) {
-    const int wanted = tile_row + LaneRow(lane, group_rows_);
+    const int wanted = tile_row + LaneRow(lane);
     const int row = ExistingRow(wanted, num_rows_);
     EXPECT_GE(row, 0);
     EXPECT_LT(row, num_rows_);
-    const int element = at + LaneElement(lane, lane_elements_, group_rows_);
+    const int byte = at * element_bytes_ + LaneByte(lane, kQuad);
     // Vector loads are 16-byte aligned relative to the chunk.
-    EXPECT_EQ(element % lane_elements_, 0);
-    if (element + e >= num_elements_) return 0;
-    if (count && wanted < num_rows_) ++loads_[row][element + e];
-    return ValueAt(row, element + e);
+    EXPECT_EQ(byte % kLoadBytes, 0);
+    const int element = byte / element_bytes_ + e;
+    if (element >= num_elements_) return 0;
+    if (count && wanted < num_rows_) ++loads_[row][element];
+    return ValueAt(row, element);
   }
 
   const int num_rows_;
   const int num_elements_;
-  const int lane_elements_;
+  const int element_bytes_;
   const int num_tiles_;
-  const int group_rows_;
   std::vector<std::vector<int>> loads_;
 };
 
@@ -113,11 +108,11 @@ int64_t Dot(int64_t i, int64_t j, int64_t num_elements) {
 }
 
 TEST(GramScheduleTest, APanelYieldsTheGramMatrixAndReadsEachElementOnce) {
-  for (const int lane_elements : {4, 8}) {
-    for (int num_rows = 1; num_rows <= 32; ++num_rows) {
+  for (const int element_bytes : {4, 2}) {
+    for (int num_rows = 9; num_rows <= 32; ++num_rows) {
       for (const int num_elements : {1, 31, 128, 333}) {
         const int num_tiles = static_cast<int>(CeilDivide(num_rows, 8));
-        Panels panels(num_rows, num_elements, lane_elements, num_tiles);
+        Panels panels(num_rows, num_elements, element_bytes, num_tiles);
         const auto c = panels.Run(0, 0);
         for (int i = 0; i < num_rows; ++i) {
           for (int j = i; j < num_rows; ++j) {
@@ -204,28 +199,43 @@ TEST(GramScheduleTest, TallProductsYieldTheGramMatrix) {
   }
 }
 
-// Steps of the warps cover a chunk: whole steps in turns, then the tail.
-TEST(GramScheduleTest, EveryStepHasOneWarp) {
-  for (int num_tiles = 1; num_tiles <= kMaxTiles; ++num_tiles) {
-    for (const int group_rows : {1, 2, 4, 8}) {
-      const int step_elements =
-          WindowElements(4, group_rows) * GramUnroll(num_tiles);
-      EXPECT_EQ(kChunkElements % step_elements, 0);
-      for (const int num_elements : {1, 511, 512, 513, 5000, 16384}) {
-        const int num_steps = num_elements / step_elements;
-        std::vector<int> owners(num_steps + 1, 0);
-        for (int warp = 0; warp < kGramWarps; ++warp) {
-          for (int s = warp; s < num_steps; s += kGramWarps) ++owners[s];
-          if (warp == num_steps % kGramWarps &&
-              num_steps * step_elements < num_elements) {
-            ++owners[num_steps];
+// The steps of the warps cover each byte of a chunk's row once, whether 4 or 32
+// lanes share it.
+TEST(GramScheduleTest, EveryByteHasOneLane) {
+  for (const int row_lanes : {kQuad, kWarpLanes}) {
+    const int step_bytes = StepBytes(row_lanes);
+    EXPECT_EQ(kChunkElements * 2 % (kGramWarps * step_bytes), 0);
+    for (const int num_bytes : {2, 63, 64, 66, 2048, 5000, 65536}) {
+      std::vector<int> owners(num_bytes, 0);
+      for (int warp = 0; warp < kGramWarps; ++warp) {
+        for (int at = warp * step_bytes; at < num_bytes;
+             at += kGramWarps * step_bytes) {
+          // One of the lanes that have other rows at the same place.
+          for (int lane = 0; lane < row_lanes; ++lane) {
+            const int begin = at + LaneByte(lane, row_lanes);
+            for (int b = begin; b < begin + kLoadBytes && b < num_bytes; ++b) {
+              ++owners[b];
+            }
           }
         }
-        const bool has_tail = num_steps * step_elements < num_elements;
-        for (int s = 0; s < num_steps; ++s) EXPECT_EQ(owners[s], 1);
-        EXPECT_EQ(owners[num_steps], has_tail ? 1 : 0);
       }
+      EXPECT_EQ(owners, std::vector<int>(num_bytes, 1)) << num_bytes;
     }
+    for (int lane = 0; lane < kLanes; ++lane) {
+      EXPECT_EQ(LaneByte(lane, row_lanes),
+                LaneByte(lane % row_lanes, row_lanes));
+    }
+  }
+}
+
+// Four warps' rings are what a kernel may have without asking for more.
+TEST(GramScheduleTest, RingsFitIntoSharedMemory) {
+  for (int num_loads = 1; num_loads <= 2 * kMaxTiles; ++num_loads) {
+    EXPECT_GE(RingSteps(num_loads), 2);
+    EXPECT_LE(
+        kGramWarps * RingSteps(num_loads) * num_loads * kWarpLanes * kLoadBytes,
+        48 << 10)
+        << num_loads;
   }
 }
 

@@ -88,6 +88,7 @@ TEST(ConfigFingerprintTest, IsOfWhatShardsMustShare) {
   EXPECT_EQ(fingerprint, FingerprintOf(base + " shards: 'other:1'"));
   EXPECT_EQ(fingerprint, FingerprintOf(base + " metrics { port: 9 }"));
   EXPECT_EQ(fingerprint, FingerprintOf(base + " compute_threads: 7"));
+  EXPECT_EQ(fingerprint, FingerprintOf(base + " device: 7"));
   EXPECT_EQ(fingerprint, FingerprintOf(base + " memory_budget_bytes: 7"));
   EXPECT_EQ(fingerprint,
             FingerprintOf(base + " device_memory_budget_bytes: 7"));

@@ -51,6 +51,7 @@ TEST(OptionsTest, DefaultsAreAsConfigProtoSays) {
   EXPECT_THAT(options->shards, ElementsAre("127.0.0.1:50051"));
   EXPECT_EQ(options->backend, "cpu");
   EXPECT_EQ(options->backend_options.num_threads, 0);
+  EXPECT_EQ(options->backend_options.cuda_device, 0);
   EXPECT_TRUE(options->unix_socket);
   EXPECT_TRUE(options->shard.shared_memory);
   EXPECT_EQ(options->metrics.port, 0);
@@ -185,6 +186,7 @@ TEST(OptionsTest, EveryKindOfEverything) {
         "start_timeout_seconds: 5 min_workers: 2 max_workers: 8",
         "backend: 'cuda' compute_threads: 3 memory_budget_bytes: 1",
         "backend: 'cuda' device_memory_budget_bytes: 1",
+        "backend: 'cuda' device: 7",
         "backend: 'cuda' cuda_gram: 'double_float'"}) {
     const auto options = MakeWith(text);
     EXPECT_TRUE(options.ok()) << text << ": " << options.status();
@@ -314,6 +316,8 @@ TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
        {"device_memory_budget_bytes is -1"}},
       {"device_memory_budget_bytes: 7",
        {"device_memory_budget_bytes is 7", "cuda"}},
+      {"backend: 'cuda' device: -1", {"device is -1"}},
+      {"device: 1", {"device is 1", "allowed: 0, or", "\"cuda\""}},
       {"unix_socket: 'on'", {"unix_socket is \"on\"", "\"auto\", \"off\""}},
       {"shared_memory: 'yes'",
        {"shared_memory is \"yes\"", "\"auto\", \"on\", \"off\""}},

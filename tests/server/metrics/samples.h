@@ -90,6 +90,7 @@ inline ShardStatus Shard() {
   status.memory_budget_bytes = 2000;
   status.push_bytes = (int64_t{1} << 40) + 1;
   status.push_bytes_in_place = 44;
+  status.push_bytes_on_device = 40;
   status.pull_bytes_in_place = 33;
   status.duplicate_bytes = 5;
   status.pull_bytes = 77;
@@ -122,8 +123,8 @@ inline JobStatus Job() {
   status.workers[1].last_rows = 40;
   status.workers[1].lateness = absl::Milliseconds(250);
   // With the options' five shards; the third one does not say it.
-  status.workers[0].transports.shards = {5, 0, 0, 0};
-  status.workers[1].transports.shards = {1, 2, 1, 1};
+  status.workers[0].transports.shards = {5, 0, 0, 0, 0};
+  status.workers[1].transports.shards = {1, 1, 1, 1, 1};
   status.round_timeout = absl::Seconds(4);
   status.workers[2].rank = 90;  // above the cap
   status.workers[2].waited_for = absl::Milliseconds(2500);

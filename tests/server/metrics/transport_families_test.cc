@@ -20,8 +20,9 @@ TEST(TransportFamiliesTest, LinksAreCountedByTransport) {
                         absl::StrCat("transport=\"", transport, "\""));
   };
   EXPECT_EQ(links("shm"), 6);
-  EXPECT_EQ(links("unix"), 2);
+  EXPECT_EQ(links("unix"), 1);
   EXPECT_EQ(links("tcp"), 1);
+  EXPECT_EQ(links("cuda"), 1);
   EXPECT_EQ(links("other"), 1);
   // Five shards of the worker that has not said it.
   EXPECT_EQ(links("unknown"), 5);

@@ -22,13 +22,13 @@ TEST(WorkerTransportsTest, OneWordStandsForAllShards) {
   EXPECT_EQ(Parse("shm", 1).text, "shm");
   const WorkerTransports transports = Parse("unix unix unix", 3);
   EXPECT_EQ(transports.text, "unix");
-  EXPECT_THAT(transports.shards, ElementsAre(0, 3, 0, 0));
+  EXPECT_THAT(transports.shards, ElementsAre(0, 3, 0, 0, 0));
 }
 
 TEST(WorkerTransportsTest, DifferentOnesAreByOrdinal) {
   const WorkerTransports transports = Parse("shm tcp tcp unix", 4);
   EXPECT_EQ(transports.text, "shm tcp tcp unix");
-  EXPECT_THAT(transports.shards, ElementsAre(1, 1, 2, 0));
+  EXPECT_THAT(transports.shards, ElementsAre(1, 1, 2, 0, 0));
 }
 
 TEST(WorkerTransportsTest, NothingIsNotSaid) {

@@ -12,6 +12,7 @@
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
 #include "proto/agg.pb.h"
+#include "server/base/shared_memory.h"
 #include "server/ingest/shard_layout.h"
 #include "server/params/shared_buffer.h"
 #include "server/params/snapshot.h"
@@ -39,6 +40,13 @@ class PlaceFramesTest : public testing::Test {
     version_.snapshot = std::make_shared<Snapshot>(&buffers_, DType::kF32);
   }
 
+  std::vector<grpc::ByteBuffer> Frames(DType dtype,
+                                       const std::vector<uint32_t>& first,
+                                       bool takes_device = false) {
+    return MakePlaceFrames(version_, dtype, first, takes_device, &on_device_);
+  }
+
+  bool on_device_ = false;
   SnapshotBuffers buffers_;
   PublishedVersion version_;
 };
@@ -67,7 +75,7 @@ TEST_F(PlaceFramesTest, TheFirstSlicesComeFirst) {
   };
   for (const auto& expected : kCases) {
     const std::vector<grpc::ByteBuffer> frames =
-        MakePlaceFrames(version_, DType::kF32, expected.first);
+        Frames(DType::kF32, expected.first);
     ASSERT_EQ(frames.size(), 1u);
     const v1::PullFrame frame = Parse(frames[0]);
     const std::vector<uint32_t> order(frame.meta().slices().begin(),
@@ -82,8 +90,32 @@ TEST_F(PlaceFramesTest, TheFirstSlicesComeFirst) {
   }
 }
 
+// As long as the device has its values.
+TEST_F(PlaceFramesTest, OnADeviceForWhoTakesIt) {
+  const auto head = std::make_shared<Region>(
+      *SharedMemory::Create(Region::MappedBytes(0),
+                            SharedMemory::Others::kRead),
+      0);
+  head->BeginGeneration();
+  auto snapshot = std::make_shared<Snapshot>(&buffers_, DType::kF32);
+  snapshot->NoteMaster(head);
+  version_.snapshot = snapshot;
+  v1::PullFrame frame = Parse(Frames(DType::kF32, {}, true)[0]);
+  EXPECT_TRUE(on_device_);
+  EXPECT_EQ(frame.place().region(), head->number());
+  EXPECT_EQ(frame.place().generation(), 1u);
+  EXPECT_EQ(frame.place().offsets_size(), 4);
+  frame = Parse(Frames(DType::kF32, {}, false)[0]);
+  EXPECT_FALSE(on_device_);
+  EXPECT_NE(frame.place().region(), head->number());
+  head->BeginGeneration();  // master is written
+  frame = Parse(Frames(DType::kF32, {}, true)[0]);
+  EXPECT_FALSE(on_device_);
+  EXPECT_NE(frame.place().region(), head->number());
+}
+
 TEST_F(PlaceFramesTest, NoFramesOfWhatIsNotShared) {
-  EXPECT_TRUE(MakePlaceFrames(version_, DType::kBF16, {}).empty());
+  EXPECT_TRUE(Frames(DType::kBF16, {}).empty());
 }
 
 }  // namespace

@@ -16,11 +16,13 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/dtype.h"
 #include "proto/protocol_version.h"
 #include "proto/region.pb.h"
 #include "server/base/descriptor_message.h"
 #include "server/base/local_socket.h"
 #include "server/params/shared_buffer.h"
+#include "server/shard/region_grant.h"
 
 namespace agg {
 namespace {
@@ -48,7 +50,20 @@ class RegionServerTest : public testing::Test {
       grant.row = {{DType::kBF16, row_}};
       grant.row_offsets = {0, 64};
     }
-    grant.versions.assign(3, {DType::kF32, version_});
+    grant.versions.assign(num_versions_, {DType::kF32, version_});
+    if (query.takes_device) {
+      const auto granted = [](const std::shared_ptr<Region>& region,
+                              DType dtype) {
+        GrantedDevice device{dtype, region->number(), region->num_bytes(),
+                             {},    region,           region};
+        device.share.fd = region->fd();
+        device.share.mapped_bytes = 4096;
+        device.share.uuid.fill('u');
+        return device;
+      };
+      grant.row_device = {granted(row_, DType::kBF16)};
+      grant.parameters_device = {granted(version_, DType::kF32)};
+    }
     return grant;
   }
 
@@ -81,6 +96,7 @@ class RegionServerTest : public testing::Test {
       SharedBuffer::Allocate(BufferUse::kRow, 100, true)->get());
   const std::shared_ptr<Region> version_ = SharedBuffer::RegionOf(
       SharedBuffer::Allocate(BufferUse::kSnapshot, 200, true)->get());
+  size_t num_versions_ = 3;  // set before a request is made
   std::string name_;
   std::unique_ptr<RegionServer> server_;
 };
@@ -99,6 +115,33 @@ TEST_F(RegionServerTest, AWorkerGetsItsRowAndTheVersions) {
 TEST_F(RegionServerTest, AnObserverGetsTheVersions) {
   const v1::RegionReply reply = Answer(Request(0), 3);
   EXPECT_FALSE(reply.has_row());
+}
+
+TEST_F(RegionServerTest, WhoTakesADeviceGetsItsMemory) {
+  v1::RegionRequest request = Request(7);
+  v1::RegionReply reply = Answer(request, 4);
+  EXPECT_FALSE(reply.has_row_device());
+  EXPECT_FALSE(reply.has_parameters_device());
+  request.set_takes_device(true);
+  reply = Answer(request, 7);
+  EXPECT_EQ(reply.row_device().number(), row_->number());
+  EXPECT_EQ(reply.row_device().bytes(), 100u);
+  EXPECT_EQ(reply.row_device().mapped_bytes(), 4096u);
+  EXPECT_EQ(reply.row_device().dtype(), v1::BF16);
+  EXPECT_EQ(reply.row_device().uuid(), std::string(16, 'u'));
+  EXPECT_EQ(reply.parameters_device().number(), version_->number());
+  EXPECT_EQ(reply.parameters_device().dtype(), v1::F32);
+}
+
+// What a message has room for.
+TEST_F(RegionServerTest, VersionsMakeRoomForADevice) {
+  num_versions_ = kMaxDescriptors;
+  v1::RegionRequest request = Request(7);
+  EXPECT_EQ(Answer(request, kMaxDescriptors).versions_size(),
+            static_cast<int>(kMaxDescriptors) - 1);
+  request.set_takes_device(true);
+  EXPECT_EQ(Answer(request, kMaxDescriptors).versions_size(),
+            static_cast<int>(kMaxDescriptors) - 4);
 }
 
 TEST_F(RegionServerTest, ARefusalHasNoDescriptors) {

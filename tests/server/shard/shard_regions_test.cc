@@ -213,6 +213,7 @@ TEST_F(ShardRegionsTest, ASupersededSessionsRowIsEmptied) {
   LocalWorker next(&job_.cluster, 0, job_.manifest);
   ASSERT_TRUE(next.Join().ok());
   former = RegionGrant();
+  engine()->AwaitEndedRows();
   for (int64_t i = 0; i < mapped->num_bytes(); ++i) {
     ASSERT_EQ(mapped->data()[i], 0);
   }

@@ -11,6 +11,12 @@ namespace agg::emulator {
 
 thread_local Failure launch_failure;
 thread_local Failure copy_failure;
+thread_local int current_device = 0;
+
+void UseDevice() {
+  const Lock lock(TheState().mutex);
+  TheState().used_devices.insert(current_device);
+}
 
 State& TheState() {
   static State* const state = new State;
@@ -29,6 +35,7 @@ cudaError_t TakeFailure(Failure* failure) {
 
 void CountCall() {
   const Lock lock(TheState().mutex);
+  UseDevice();
   ++TheState().calls.all;
 }
 
@@ -40,6 +47,24 @@ cudaError_t Broken() {
 void SetLazy(bool lazy) {
   const Lock lock(TheState().mutex);
   TheState().lazy = lazy;
+}
+
+void SetDeviceCount(int count) {
+  const Lock lock(TheState().mutex);
+  TheState().num_devices = count;
+  TheState().used_devices.clear();
+  TheState().device_flags.clear();
+  current_device = 0;
+}
+
+bool DeviceUsed(int device) {
+  const Lock lock(TheState().mutex);
+  return TheState().used_devices.count(device) != 0;
+}
+
+unsigned DeviceFlags(int device) {
+  const Lock lock(TheState().mutex);
+  return TheState().device_flags[device];
 }
 
 void SetDoubleRatio(int ratio) {
@@ -64,17 +89,31 @@ void FailLoading(cudaError_t error) {
 
 cudaError_t LoadError() {
   const Lock lock(TheState().mutex);
+  UseDevice();
   return TheState().loading;
 }
 
-void FailRegistering(cudaError_t error) {
+void FailRegistering(cudaError_t error) { FailRegisteringAfter(0, error); }
+
+void FailRegisteringAfter(int64_t num_pieces, cudaError_t error) {
   const Lock lock(TheState().mutex);
   TheState().registering = error;
+  TheState().num_before_registering = num_pieces;
+}
+
+void SetRegisteredServesKernels(bool serves) {
+  const Lock lock(TheState().mutex);
+  TheState().registered_serves_kernels = serves;
 }
 
 int64_t NumRegistered() {
   const Lock lock(TheState().mutex);
   return static_cast<int64_t>(TheState().registered_memory.size());
+}
+
+int64_t LargestRegistered() {
+  const Lock lock(TheState().mutex);
+  return TheState().largest_registered;
 }
 
 int64_t StagedBytes() {
@@ -84,7 +123,11 @@ int64_t StagedBytes() {
 
 int64_t AllocatedDeviceBytes() {
   const Lock lock(TheState().mutex);
-  return TheState().allocated_bytes;
+  int64_t num_bytes = 0;
+  for (const auto& [device, allocated] : TheState().allocated_bytes) {
+    num_bytes += allocated;
+  }
+  return num_bytes;
 }
 
 void FailLaunchAfter(int num_launches, cudaError_t error) {
@@ -93,7 +136,11 @@ void FailLaunchAfter(int num_launches, cudaError_t error) {
 
 void FailNextLaunch(cudaError_t error) { FailLaunchAfter(0, error); }
 
-void FailNextCopy(cudaError_t error) { copy_failure = {0, error}; }
+void FailCopyAfter(int num_copies, cudaError_t error) {
+  copy_failure = {num_copies, error};
+}
+
+void FailNextCopy(cudaError_t error) { FailCopyAfter(0, error); }
 
 int64_t NumFailures() {
   const Lock lock(TheState().mutex);
@@ -107,13 +154,14 @@ void BreakDevice(cudaError_t error) {
     stream->waiting.clear();
     stream->num_run = stream->num_enqueued;
   }
-  for (std::deque<Copy>& copies : TheState().copies) copies.clear();
+  TheState().engines.clear();
 }
 
-cudaError_t TakeLaunchError() {
+cudaError_t TakeLaunchError(cudaStream_t stream) {
+  CountCall();
   const Lock lock(TheState().mutex);
-  ++TheState().calls.all;
   ++TheState().calls.launches;
+  if (stream->device != current_device) return cudaErrorInvalidResourceHandle;
   return TakeFailure(&launch_failure);
 }
 

@@ -122,6 +122,7 @@ void WaitFor(const int64_t* counter, int64_t needed) {
 
 // Leaves the block; the next block's first switch to the thread comes back.
 __attribute__((noinline)) void EndThread(Thread* thread) {
+  CheckCopiesEnded();
   thread->waits_on = &kNever;
   thread->needed = 1;
   if (__builtin_setjmp(thread->context) != 0) return;

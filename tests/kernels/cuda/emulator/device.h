@@ -3,8 +3,8 @@
 // coroutines. What it cannot show: speed, and what a real memory system or
 // compiler does. What it does show: wrong indices (device memory ends at an
 // unmapped page), misaligned vector loads, barriers that not all threads reach
-// (an abort), missing barriers, stream order and shared memory that nobody has
-// written (as wrong results).
+// (an abort), missing barriers, missing waits for asynchronous copies, stream
+// order and shared memory that nobody has written (as wrong results).
 //
 // Streams are lazy if wanted: work runs as late as synchronisation allows, so
 // that a missing wait meets stale data. Eager: at once. Two engines copy, one
@@ -15,6 +15,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 
@@ -44,6 +45,16 @@ void BlockBarrier();
 // them; valid until the lane's next call.
 const LaneValues& WarpExchange(double first, double second);
 
+// Asynchronous copies of 16 bytes of device memory to shared memory, those
+// after `num_bytes` zeros: begun, made a group of the thread's, and made, but
+// for its last `num_left` groups. Between its begin and the wait for it a copy
+// leaves poison; a thread that ends before its copies aborts.
+inline constexpr size_t kCopyBytes = 16;
+void StartCopy(void* to, const void* from, size_t num_bytes);
+void CommitCopies();
+void WaitForCopies(int64_t num_left);
+void CheckCopiesEnded();
+
 // Runs `thread` for every thread of every block, one block after the other;
 // odd blocks start their threads in descending order. REQUIRES: grid.z == 1.
 void RunGrid(dim3 grid, unsigned num_threads,
@@ -60,9 +71,17 @@ void Enqueue(cudaStream_t stream, std::function<void()> work);
 // --- For tests --------------------------------------------------------------
 
 void SetLazy(bool lazy);
-// Device memory that may be allocated; default 1 TiB.
+// How many devices there are; default 1. The calling thread's is 0 now, and
+// none counts as used.
+void SetDeviceCount(int count);
+// Whether a call has taken the device into use, as nearly every one does with
+// the device of its thread: on a real one that costs memory.
+bool DeviceUsed(int device);
+// As set for the device.
+unsigned DeviceFlags(int device);
+// Memory that may be allocated on each device; default 1 TiB.
 void SetDeviceBytes(int64_t num_bytes);
-int64_t AllocatedDeviceBytes();
+int64_t AllocatedDeviceBytes();  // of all devices
 // fp32 operations in the time of an fp64 one; default 2.
 void SetDoubleRatio(int ratio);
 // The driver's version, as cudaDriverGetVersion gives it; 0: there is none. An
@@ -71,20 +90,28 @@ void SetDoubleRatio(int ratio);
 void SetDriverVersion(int version);
 // What bringing a kernel to the device fails with from now on.
 void FailLoading(cudaError_t error);
-int64_t NumAllocations();  // so far, device and pinned
+// So far: of device memory, pinned, and registrations.
+int64_t NumAllocations();
 
 // What registering host memory fails with from now on; cudaSuccess: it works.
 void FailRegistering(cudaError_t error);
+// The same, once `num_pieces` more have been registered.
+void FailRegisteringAfter(int64_t num_pieces, cudaError_t error);
+// Whether kernels find such memory at the host's address; default: yes.
+void SetRegisteredServesKernels(bool serves);
 int64_t NumRegistered();  // pieces of host memory, now
+// The largest piece that was ever registered at once.
+int64_t LargestRegistered();
 // Bytes that asynchronous copies have brought from or to host memory that is
 // neither pinned nor registered, which a real device copies once more.
 int64_t StagedBytes();
 
 // What all threads have called so far: calls that give the device work or wait
-// for it, and the launches among them.
+// for it, and among them launches, and waits for all that the device has to do.
 struct Calls {
   int64_t all = 0;
   int64_t launches = 0;
+  int64_t device_waits = 0;
 };
 Calls NumCalls();
 
@@ -92,7 +119,9 @@ Calls NumCalls();
 // comes after `num_launches` more. Its kernel does not run.
 void FailLaunchAfter(int num_launches, cudaError_t error);
 void FailNextLaunch(cudaError_t error);
-// Makes the calling thread's next asynchronous copy fail, once.
+// Makes an asynchronous copy of the calling thread fail, once: the one that
+// comes after `num_copies` more.
+void FailCopyAfter(int num_copies, cudaError_t error);
 void FailNextCopy(cudaError_t error);
 // Launches and copies of all threads that have failed on request so far.
 int64_t NumFailures();
@@ -102,7 +131,7 @@ void BreakDevice(cudaError_t error);
 
 cudaError_t LoadError();  // as FailLoading says
 // For launchers: what the launch has come to; not cudaSuccess: do not run it.
-cudaError_t TakeLaunchError();
+cudaError_t TakeLaunchError(cudaStream_t stream);
 
 }  // namespace agg::emulator
 

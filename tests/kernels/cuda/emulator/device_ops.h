@@ -58,12 +58,6 @@ inline void MultiplyRow(const double* a, const double* b, double (&c)[2]) {
   }
 }
 
-// The PTX ISA's definition of mma.m8n8k4 with f64.
-inline void MultiplyTiles(double a, double b, double (&c)[2]) {
-  const emulator::LaneValues& all = emulator::WarpExchange(a, b);
-  MultiplyRow(&all.first[Lane() / 4 * 4], all.second, c);
-}
-
 // The PTX ISA's definition of mma.m16n8k4 with f64: a lane has A[L/4][L%4] and
 // A[L/4+8][L%4], B[L%4][L/4], and C's rows L/4, L/4, L/4+8, L/4+8.
 inline void MultiplyTallTiles(double a0, double a1, double b, double (&c0)[2],
@@ -132,6 +126,22 @@ T LoadConstant(const T* from) {
   return *from;
 }
 
+inline void CopySomeAsync(uint4* to, const void* from, int num_bytes) {
+  emulator::StartCopy(to, from,
+                      static_cast<size_t>(std::clamp(num_bytes, 0, 16)));
+}
+
+inline void CopyAsync(uint4* to, const void* from) {
+  emulator::StartCopy(to, from, sizeof(*to));
+}
+
+inline void CommitCopies() { emulator::CommitCopies(); }
+
+template <int kNumLeft>
+void WaitForCopies() {
+  emulator::WaitForCopies(kNumLeft);
+}
+
 // Blocks run one after the other: one copy serves the threads of each. The
 // first thread of a block finds it full of what is no result: NaNs, as doubles
 // and floats, and addresses that cannot be read.
@@ -159,7 +169,7 @@ cudaError_t LaunchKernel(void (*kernel)(Parameters...), dim3 grid,
   if (grid.x == 0 || grid.y == 0 || threads == 0 || threads > 1024) {
     return cudaErrorInvalidConfiguration;
   }
-  const cudaError_t error = emulator::TakeLaunchError();
+  const cudaError_t error = emulator::TakeLaunchError(stream);
   if (error != cudaSuccess) return error;
   emulator::Enqueue(stream, [=] {
     emulator::RunGrid(grid, threads, [&] { kernel(arguments...); });

@@ -262,6 +262,8 @@ class AdoptedMemoryTest : public EmulatedBackendTest {
 };
 
 TEST_F(AdoptedMemoryTest, IsCopiedFromAndToWhereItLies) {
+  rows_.clear();
+  snapshot_ = nullptr;
   const int64_t num_before = emulator::NumRegistered();
   AdoptAll();
   EXPECT_TRUE(registered_.ok()) << registered_;
@@ -281,6 +283,8 @@ TEST_F(AdoptedMemoryTest, IsCopiedFromAndToWhereItLies) {
 TEST_F(AdoptedMemoryTest, ThatCannotBeRegisteredIsCopiedAllTheSame) {
   for (const cudaError_t error :
        {cudaErrorMemoryAllocation, cudaErrorOperatingSystem}) {
+    rows_.clear();
+    snapshot_ = nullptr;
     emulator::FailRegistering(error);
     const int64_t num_before = emulator::NumRegistered();
     AdoptAll();

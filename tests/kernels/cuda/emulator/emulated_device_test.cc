@@ -1,5 +1,5 @@
-// What the emulated device does as a real one: the order of copies, and what is
-// in shared memory when a block begins.
+// What the emulated device does as a real one: the order of copies, what is in
+// shared memory when a block begins, and when asynchronous copies are there.
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -92,6 +92,57 @@ TEST_F(EmulatedDeviceTest, ALostDeviceForgetsItsCopies) {
   EXPECT_EQ(device_[1], 2);
 }
 
+// Neighbouring registrations are no range that one copy may use.
+TEST_F(EmulatedDeviceTest, ACopyStaysInOnePieceOfRegisteredMemory) {
+  alignas(4096) static char memory[3 * 4096];
+  cudaHostRegister(memory, 4096, cudaHostRegisterDefault);
+  cudaHostRegister(memory + 4096, 4096, cudaHostRegisterDefault);
+  const auto copy = [this](int64_t begin) {
+    return cudaMemcpyAsync(device_, memory + begin, 8, kUp, streams_[0]);
+  };
+  EXPECT_EQ(copy(0), cudaSuccess);
+  EXPECT_EQ(copy(4096 - 8), cudaSuccess);
+  EXPECT_EQ(copy(4096 - 4), cudaErrorInvalidValue);
+  EXPECT_EQ(copy(2 * 4096 - 4), cudaErrorInvalidValue);  // in part
+  EXPECT_EQ(copy(2 * 4096), cudaSuccess);                // not at all
+  EXPECT_EQ(cudaHostRegister(memory + 4000, 8, cudaHostRegisterDefault),
+            cudaErrorHostMemoryAlreadyRegistered);
+  cudaStreamSynchronize(streams_[0]);
+  EXPECT_EQ(cudaHostUnregister(memory), cudaSuccess);
+  EXPECT_EQ(cudaHostUnregister(memory + 4096), cudaSuccess);
+}
+
+void NothingKernel(int* /*nothing*/) {}
+
+// Streams, events and memory are the device's that was the thread's when they
+// were made.
+TEST_F(EmulatedDeviceTest, WorkIsForTheThreadsOwnDevice) {
+  emulator::SetDeviceCount(2);
+  EXPECT_EQ(cudaSetDevice(2), cudaErrorInvalidDevice);
+  EXPECT_EQ(cudaSetDevice(1), cudaSuccess);
+  cudaEvent_t event;
+  cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  cudaStream_t stream;
+  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  EXPECT_EQ(cudaEventRecord(event, streams_[0]),
+            cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(LaunchKernel(&NothingKernel, 1, 32, streams_[0], device_),
+            cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaMemsetAsync(device_, 0, 4, stream),
+            cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaMemcpyAsync(device_, host_, 4, kUp, stream),
+            cudaErrorInvalidValue);
+  EXPECT_EQ(cudaFree(device_), cudaErrorInvalidValue);
+  Copy(0, kUp, streams_[0]);  // which is legal, and waits
+  cudaDeviceSynchronize();
+  EXPECT_EQ(device_[0], 0);
+  cudaEventDestroy(event);
+  cudaStreamDestroy(stream);
+  emulator::SetDeviceCount(1);
+  cudaDeviceSynchronize();
+  EXPECT_EQ(device_[0], 1);
+}
+
 // Tells what it finds in shared memory, and leaves something there.
 void LookingKernel(int* found) {
   int& shared = BlockShared<int>();
@@ -108,6 +159,68 @@ TEST_F(EmulatedDeviceTest, SharedMemoryIsPoisonedForEachBlock) {
             cudaSuccess);
   cudaStreamSynchronize(streams_[0]);
   for (int block = 0; block < 4; ++block) EXPECT_EQ(device_[block], -1 + 7);
+}
+
+struct Slots {
+  uint4 slots[3];
+};
+
+// found[0 ..]: what the first thread sees in its slots at each point.
+void CopyingKernel(const uint4* from, uint32_t* found) {
+  uint4(&slots)[3] = BlockShared<Slots>().slots;
+  if (threadIdx.x != 0) return;
+  slots[0].x = 5;
+  CopyAsync(&slots[0], from);
+  CommitCopies();
+  found[0] = slots[0].x;  // nobody has waited
+  CopySomeAsync(&slots[1], from + 1, 6);
+  CopySomeAsync(&slots[2], from + 1, -3);
+  CommitCopies();
+  WaitForCopies<2>();
+  found[1] = slots[0].x;  // nor now, in effect
+  WaitForCopies<1>();
+  found[2] = slots[0].x;
+  found[3] = slots[0].w;
+  found[4] = slots[1].x;  // of the second group
+  slots[1].w = 9;         // before the copy is there
+  WaitForCopies<0>();
+  found[5] = slots[1].x;
+  found[6] = slots[1].y;  // half of it
+  found[7] = slots[1].w + slots[2].x;
+}
+
+TEST_F(EmulatedDeviceTest, AsynchronousCopiesAreThereOnceTheyAreWaitedFor) {
+  alignas(16) const uint32_t from[8] = {1, 2, 3, 4, 5, 0x60007, 7, 8};
+  auto* const found = reinterpret_cast<uint32_t*>(device_);
+  ASSERT_EQ(LaunchKernel(&CopyingKernel, 1, 32, streams_[0],
+                         reinterpret_cast<const uint4*>(from), found),
+            cudaSuccess);
+  cudaStreamSynchronize(streams_[0]);
+  EXPECT_EQ(found[0], 0xffffffffu);
+  EXPECT_EQ(found[1], 0xffffffffu);
+  EXPECT_EQ(found[2], 1u);
+  EXPECT_EQ(found[3], 4u);
+  EXPECT_EQ(found[4], 0xffffffffu);
+  EXPECT_EQ(found[5], 5u);
+  EXPECT_EQ(found[6], 7u);
+  EXPECT_EQ(found[7], 0u);
+}
+
+void LeavingKernel(const uint4* from) {
+  CopyAsync(&BlockShared<Slots>().slots[0], from);
+  CommitCopies();
+  WaitForCopies<1>();
+}
+
+TEST_F(EmulatedDeviceTest, AThreadThatEndsBeforeItsCopiesAborts) {
+  alignas(16) const uint32_t from[4] = {};
+  EXPECT_DEATH(
+      {
+        LaunchKernel(&LeavingKernel, 1, 1, streams_[0],
+                     reinterpret_cast<const uint4*>(from));
+        cudaStreamSynchronize(streams_[0]);
+      },
+      "a thread ended before its copies");
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // A libcublas.so with what CublasLibrary calls, in plain loops: the prototypes
 // are NVIDIA's, so that arguments in the wrong place show. It computes at
 // once, which is right for eager streams only.
-#include <cublas_api.h>
+#include <cublas_v2.h>
 
 #include <cstdlib>
 

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -20,8 +21,9 @@ namespace {
 constexpr int64_t kPage = 4096;
 constexpr int64_t kAlignment = 16;  // of vector loads, which kernels use
 
-bool IsInside(const std::map<void*, size_t>& pieces, const void* memory,
-              size_t size) {
+using Pieces = std::map<void*, size_t>;
+
+bool IsInside(const Pieces& pieces, const void* memory, size_t size) {
   auto piece = pieces.upper_bound(const_cast<void*>(memory));
   if (piece == pieces.begin()) return false;
   --piece;
@@ -30,10 +32,26 @@ bool IsInside(const std::map<void*, size_t>& pieces, const void* memory,
   return from + size <= begin + piece->second;
 }
 
+// Whether a piece has some of it.
+bool Touches(const Pieces& pieces, const void* memory, size_t size) {
+  const char* const from = static_cast<const char*>(memory);
+  auto piece = pieces.lower_bound(const_cast<char*>(from + size));
+  if (piece == pieces.begin()) return false;
+  --piece;
+  return from < static_cast<const char*>(piece->first) + piece->second;
+}
+
 // Whether the device copies from and to it by itself.
 bool IsPinned(const void* memory, size_t size) {
   return IsInside(TheState().pinned_memory, memory, size) ||
          IsInside(TheState().registered_memory, memory, size);
+}
+
+// Memory that is no result; the middle of a large piece stays untouched.
+void Poison(char* memory, int64_t num_bytes) {
+  const auto part = static_cast<size_t>(std::min(num_bytes, kPage));
+  std::memset(memory, kPoison, part);
+  std::memset(memory + num_bytes - part, kPoison, part);
 }
 
 // As the documentation of the runtime says of pageable memory: what the stream
@@ -43,7 +61,7 @@ void CopyStaged(void* to, const void* from, size_t size, cudaMemcpyKind kind,
                 cudaStream_t stream) {
   TheState().staged_bytes += static_cast<int64_t>(size);
   RunUntil(stream, stream->num_enqueued);
-  FinishCopies(kind);
+  FinishCopies(kind, stream->device);
   if (kind == cudaMemcpyDeviceToHost) {
     std::memcpy(to, from, size);
     return;
@@ -54,8 +72,16 @@ void CopyStaged(void* to, const void* from, size_t size, cudaMemcpyKind kind,
   });
 }
 
-std::deque<Copy>& CopiesOf(cudaMemcpyKind kind) {
-  return TheState().copies[kind == cudaMemcpyDeviceToHost ? 1 : 0];
+std::deque<Copy>& CopiesOf(cudaMemcpyKind kind, int device) {
+  return TheState().engines[device].copies[kind == cudaMemcpyDeviceToHost ? 1
+                                                                          : 0];
+}
+
+// Whether it lies in memory of the device.
+bool IsOn(int device, const void* memory) {
+  auto found = TheState().device_memory.upper_bound(const_cast<void*>(memory));
+  if (found == TheState().device_memory.begin()) return false;
+  return (--found)->second.device == device;
 }
 
 }  // namespace
@@ -66,9 +92,9 @@ void EnqueueCopy(void* to, const void* from, size_t size, cudaMemcpyKind kind,
                  CUstream_st* stream) {
   if (TheState().broken != cudaSuccess) return;
   const int64_t position = stream->num_enqueued + 1;
-  CopiesOf(kind).push_back({stream, position});
+  CopiesOf(kind, stream->device).push_back({stream, position});
   Enqueue(stream, [=] {
-    std::deque<Copy>& copies = CopiesOf(kind);
+    std::deque<Copy>& copies = CopiesOf(kind, stream->device);
     while (copies.front().stream != stream ||
            copies.front().position != position) {
       const Copy first = copies.front();
@@ -79,8 +105,8 @@ void EnqueueCopy(void* to, const void* from, size_t size, cudaMemcpyKind kind,
   });
 }
 
-void FinishCopies(cudaMemcpyKind kind) {
-  std::deque<Copy>& copies = CopiesOf(kind);
+void FinishCopies(cudaMemcpyKind kind, int device) {
+  std::deque<Copy>& copies = CopiesOf(kind, device);
   while (!copies.empty()) {
     const Copy first = copies.front();
     RunUntil(first.stream, first.position);
@@ -89,13 +115,16 @@ void FinishCopies(cudaMemcpyKind kind) {
 
 extern "C" {
 
-// Ends (to 16 bytes) at a page that cannot be touched.
+// Ends (to 16 bytes) at a page that cannot be touched. Begins and ends with
+// what another process may have left there.
 cudaError_t cudaMalloc(void** memory, size_t size) {
   State& state = TheState();
   const Lock lock(state.mutex);
+  UseDevice();
   if (state.broken != cudaSuccess) return state.broken;
   const auto num_bytes = static_cast<int64_t>(size);
-  if (state.allocated_bytes + num_bytes > state.device_bytes) {
+  int64_t& allocated = state.allocated_bytes[current_device];
+  if (allocated + num_bytes > state.device_bytes) {
     return cudaErrorMemoryAllocation;
   }
   const int64_t used = (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -106,19 +135,26 @@ cudaError_t cudaMalloc(void** memory, size_t size) {
   char* const guard = static_cast<char*>(start) + mapped_bytes - kPage;
   mprotect(guard, kPage, PROT_NONE);
   *memory = guard - used;
-  state.device_memory[*memory] = {start, mapped_bytes, num_bytes};
-  state.allocated_bytes += num_bytes;
+  Poison(guard - used, num_bytes);
+  state.device_memory[*memory] = {start, mapped_bytes, num_bytes,
+                                  current_device};
+  allocated += num_bytes;
   ++state.num_allocations;
   return cudaSuccess;
 }
 
+// On the device of the calling thread alone: nothing promises more.
 cudaError_t cudaFree(void* memory) {
   State& state = TheState();
   const Lock lock(state.mutex);
-  RunAll();
+  UseDevice();
+  RunAll(current_device);
   const auto found = state.device_memory.find(memory);
-  if (found == state.device_memory.end()) return cudaErrorInvalidValue;
-  state.allocated_bytes -= found->second.num_bytes;
+  if (found == state.device_memory.end() ||
+      found->second.device != current_device) {
+    return cudaErrorInvalidValue;
+  }
+  state.allocated_bytes[current_device] -= found->second.num_bytes;
   munmap(found->second.start, found->second.mapped_bytes);
   state.device_memory.erase(found);
   return cudaSuccess;
@@ -126,6 +162,7 @@ cudaError_t cudaFree(void* memory) {
 
 cudaError_t cudaHostAlloc(void** memory, size_t size, unsigned /*flags*/) {
   const Lock lock(TheState().mutex);
+  UseDevice();
   if (TheState().broken != cudaSuccess) return TheState().broken;
   ++TheState().num_allocations;
   *memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
@@ -139,7 +176,8 @@ cudaError_t cudaHostAlloc(void** memory, size_t size, unsigned /*flags*/) {
 cudaError_t cudaFreeHost(void* memory) {
   State& state = TheState();
   const Lock lock(state.mutex);
-  RunAll();
+  UseDevice();
+  RunAll(current_device);
   const auto found = state.pinned_memory.find(memory);
   if (found == state.pinned_memory.end()) return cudaErrorInvalidValue;
   madvise(memory, found->second, MADV_DONTNEED);
@@ -153,15 +191,26 @@ cudaError_t cudaFreeHost(void* memory) {
 cudaError_t cudaHostRegister(void* memory, size_t size, unsigned /*flags*/) {
   State& state = TheState();
   const Lock lock(state.mutex);
+  UseDevice();
   if (state.broken != cudaSuccess) return state.broken;
-  if (state.registering != cudaSuccess) return state.registering;
-  if (size == 0 || IsPinned(memory, 1)) return cudaErrorInvalidValue;
+  if (state.registering != cudaSuccess && state.num_before_registering-- <= 0) {
+    return state.registering;
+  }
+  if (size == 0) return cudaErrorInvalidValue;
+  if (Touches(state.pinned_memory, memory, size) ||
+      Touches(state.registered_memory, memory, size)) {
+    return cudaErrorHostMemoryAlreadyRegistered;
+  }
   state.registered_memory[memory] = size;
+  state.largest_registered =
+      std::max(state.largest_registered, static_cast<int64_t>(size));
+  ++state.num_allocations;
   return cudaSuccess;
 }
 
 cudaError_t cudaHostUnregister(void* memory) {
   const Lock lock(TheState().mutex);
+  UseDevice();
   return TheState().registered_memory.erase(memory) == 1
              ? cudaSuccess
              : cudaErrorHostMemoryNotRegistered;
@@ -177,18 +226,32 @@ cudaError_t cudaMemset(void* memory, int value, size_t size) {
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t size,
                             cudaStream_t stream) {
   CountCall();
+  const Lock lock(TheState().mutex);
+  if (stream->device != current_device || !IsOn(current_device, memory)) {
+    return cudaErrorInvalidResourceHandle;
+  }
   Enqueue(stream, [=] { std::memset(memory, value, size); });
   return Broken();
 }
 
+// Refuses host memory that is pinned in several pieces, or in part. The second
+// is in the documentation ("either entirely registered with CUDA, or not at
+// all"); the first is what drivers were seen to do.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
                             cudaMemcpyKind kind, cudaStream_t stream) {
   CountCall();
   const cudaError_t error = TakeFailure(&copy_failure);
   if (error != cudaSuccess) return error;
   const Lock lock(TheState().mutex);
-  const void* const host = kind == cudaMemcpyDeviceToHost ? to : from;
+  const bool down = kind == cudaMemcpyDeviceToHost;
+  // A real one copies by detours; here that is a mistake.
+  if (!IsOn(stream->device, down ? from : to)) return cudaErrorInvalidValue;
+  const void* const host = down ? to : from;
   if (!IsPinned(host, size)) {
+    if (Touches(TheState().pinned_memory, host, size) ||
+        Touches(TheState().registered_memory, host, size)) {
+      return cudaErrorInvalidValue;
+    }
     CopyStaged(to, from, size, kind, stream);
     return cudaSuccess;
   }
@@ -198,9 +261,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   const Lock lock(TheState().mutex);
+  UseDevice();
   *total_bytes = static_cast<size_t>(TheState().device_bytes);
-  *free_bytes =
-      static_cast<size_t>(TheState().device_bytes - TheState().allocated_bytes);
+  *free_bytes = static_cast<size_t>(TheState().device_bytes -
+                                    TheState().allocated_bytes[current_device]);
   return cudaSuccess;
 }
 

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <utility>
@@ -21,11 +22,20 @@ void RunUntil(CUstream_st* stream, int64_t position) {
   }
 }
 
-void RunAll() {
+void RunAll(int device) {
   for (CUstream_st* stream : TheState().streams) {
-    RunUntil(stream, stream->num_enqueued);
+    if (stream->device == device) RunUntil(stream, stream->num_enqueued);
   }
 }
+
+namespace {
+
+bool Exists(int device) {
+  const Lock lock(TheState().mutex);
+  return device >= 0 && device < TheState().num_devices;
+}
+
+}  // namespace
 
 void Enqueue(cudaStream_t stream, std::function<void()> work) {
   const Lock lock(TheState().mutex);
@@ -40,13 +50,16 @@ extern "C" {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   const Lock lock(TheState().mutex);
+  UseDevice();
   *stream = new CUstream_st;
+  (*stream)->device = current_device;
   TheState().streams.insert(*stream);
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const Lock lock(TheState().mutex);
+  UseDevice();
   RunUntil(stream, stream->num_enqueued);
   TheState().streams.erase(stream);
   return cudaSuccess;  // kept: events may point to it
@@ -57,6 +70,14 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const Lock lock(TheState().mutex);
   RunUntil(stream, stream->num_enqueued);
   return TheState().broken;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  const Lock lock(TheState().mutex);
+  UseDevice();
+  if (TheState().broken != cudaSuccess) return TheState().broken;
+  return stream->num_run < stream->num_enqueued ? cudaErrorNotReady
+                                                : cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
@@ -71,11 +92,14 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  UseDevice();
   *event = new CUevent_st;
+  (*event)->device = current_device;
   return cudaSuccess;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  UseDevice();
   delete event;
   return cudaSuccess;
 }
@@ -83,6 +107,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   CountCall();
   const Lock lock(TheState().mutex);
+  if (event->device != stream->device) return cudaErrorInvalidResourceHandle;
   event->stream = stream;
   event->position = stream->num_enqueued;
   return TheState().broken;
@@ -105,7 +130,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cudaError_t cudaDeviceSynchronize() {
   CountCall();
   const Lock lock(TheState().mutex);
-  RunAll();
+  ++TheState().calls.device_waits;
+  RunAll(current_device);
   return TheState().broken;
 }
 
@@ -115,22 +141,53 @@ cudaError_t cudaGetDeviceCount(int* count) {
   if (TheState().driver_version / 1000 < CUDART_VERSION / 1000) {
     return cudaErrorInsufficientDriver;
   }
-  *count = 1;
+  *count = TheState().num_devices;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
-cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+cudaError_t cudaSetDevice(int device) {
+  if (!Exists(device)) return cudaErrorInvalidDevice;
+  current_device = device;
+  UseDevice();
+  return Broken();
+}
+cudaError_t cudaSetDeviceFlags(unsigned flags) {
+  UseDevice();
   const Lock lock(TheState().mutex);
-  *value = attribute == cudaDevAttrComputeCapabilityMajor
-               ? 9
-               : TheState().double_ratio;
+  TheState().device_flags[current_device] = flags;
   return cudaSuccess;
 }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* device, int) {
-  *device = cudaDeviceProp();
-  std::strncpy(device->name, "emulated", sizeof(device->name) - 1);
-  device->major = 9;
+cudaError_t cudaGetDevice(int* device) {
+  *device = current_device;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute,
+                                   int device) {
+  if (!Exists(device)) return cudaErrorInvalidDevice;
+  const Lock lock(TheState().mutex);
+  switch (attribute) {
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = 9;
+      return cudaSuccess;
+    case cudaDevAttrSingleToDoublePrecisionPerfRatio:
+      *value = TheState().double_ratio;
+      return cudaSuccess;
+    case cudaDevAttrCanUseHostPointerForRegisteredMem:
+      *value = TheState().registered_serves_kernels ? 1 : 0;
+      return cudaSuccess;
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (!Exists(device)) return cudaErrorInvalidDevice;
+  *properties = cudaDeviceProp();
+  std::strncpy(properties->name, "emulated", sizeof(properties->name) - 1);
+  properties->major = 9;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char* id, int size, int device) {
+  if (!Exists(device)) return cudaErrorInvalidDevice;
+  std::snprintf(id, static_cast<size_t>(size), "0000:%02X:00.0", 0x1a + device);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char* id, int size, int) {

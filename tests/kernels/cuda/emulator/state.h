@@ -18,12 +18,14 @@
 
 // The runtime's own names for what its handles point to.
 struct CUstream_st {
+  int device = 0;
   std::deque<std::function<void()>> waiting;
   int64_t num_run = 0;
   int64_t num_enqueued = 0;
 };
 
 struct CUevent_st {
+  int device = 0;
   CUstream_st* stream = nullptr;  // null: never recorded
   int64_t position = 0;  // work that the stream had been given before it
 };
@@ -42,7 +44,7 @@ struct State {
   std::recursive_mutex mutex;
   bool lazy = false;
   int64_t device_bytes = int64_t{1} << 40;
-  int64_t allocated_bytes = 0;
+  std::map<int, int64_t> allocated_bytes;  // by device
   int64_t num_allocations = 0;
   int64_t num_failures = 0;
   cudaError_t broken = cudaSuccess;
@@ -52,18 +54,33 @@ struct State {
     void* start;
     int64_t mapped_bytes;
     int64_t num_bytes;  // that were asked for
+    int device;
   };
   std::map<void*, Mapping> device_memory;  // by the address that users have
   std::map<void*, size_t> pinned_memory;
   std::map<void*, size_t> registered_memory;
   cudaError_t registering = cudaSuccess;  // what cudaHostRegister returns
+  int64_t num_before_registering = 0;     // calls of it that still work
+  int64_t largest_registered = 0;
+  bool registered_serves_kernels = true;
   cudaError_t loading = cudaSuccess;
   int driver_version = CUDART_VERSION;
   int64_t staged_bytes = 0;
   std::set<CUstream_st*> streams;
   // To and from the device: what each engine has to copy, in that order.
-  std::deque<Copy> copies[2];
+  struct Engines {
+    std::deque<Copy> copies[2];
+  };
+  std::map<int, Engines> engines;  // by device
+  int num_devices = 1;
+  std::set<int> used_devices;
+  std::map<int, unsigned> device_flags;
 };
+
+// What cudaSetDevice has set.
+extern thread_local int current_device;
+// The thread's device is in use from now on.
+void UseDevice();
 
 State& TheState();
 
@@ -75,11 +92,11 @@ void RunUntil(CUstream_st* stream, int64_t position);
 // REQUIRES: the state is locked.
 void EnqueueCopy(void* to, const void* from, size_t size, cudaMemcpyKind kind,
                  CUstream_st* stream);
-// Makes all copies that the direction's engine has been given. REQUIRES: the
-// state is locked.
-void FinishCopies(cudaMemcpyKind kind);
-// Does the work of all streams. REQUIRES: the state is locked.
-void RunAll();
+// Makes all copies that the direction's engine of the device has been given.
+// REQUIRES: the state is locked.
+void FinishCopies(cudaMemcpyKind kind, int device);
+// Does the work of all streams of the device. REQUIRES: the state is locked.
+void RunAll(int device);
 
 // What a thread has asked to fail: the call behind `num_before` more.
 struct Failure {
@@ -92,7 +109,7 @@ extern thread_local Failure copy_failure;
 // What a call that `failure` may be meant for returns.
 cudaError_t TakeFailure(Failure* failure);
 
-void CountCall();
+void CountCall();  // which uses the thread's device
 // The error of a lost device, or cudaSuccess.
 cudaError_t Broken();
 

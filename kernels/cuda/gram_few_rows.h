@@ -1,0 +1,21 @@
+// Launcher of the Gram of up to 8 rows, a part of LaunchGram (gram_kernel.h).
+#ifndef AGG_KERNELS_CUDA_GRAM_FEW_ROWS_H_
+#define AGG_KERNELS_CUDA_GRAM_FEW_ROWS_H_
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/gram_kernel.h"
+
+namespace agg::cuda {
+
+inline constexpr int kFewRows = 8;
+
+// As LaunchGram. REQUIRES: launch.num_rows <= kFewRows.
+cudaError_t LaunchGramFewRows(const GramLaunch& launch, cudaStream_t stream);
+
+// As LoadGram, for the above.
+cudaError_t LoadGramFewRows();
+
+}  // namespace agg::cuda
+
+#endif  // AGG_KERNELS_CUDA_GRAM_FEW_ROWS_H_

@@ -1,0 +1,68 @@
+// Float32 snapshots that go to the host behind what is published at once.
+#ifndef AGG_KERNELS_CUDA_SNAPSHOT_COPIES_H_
+#define AGG_KERNELS_CUDA_SNAPSHOT_COPIES_H_
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/buffer.h"
+#include "kernels/cuda/chunk_plan.h"
+#include "kernels/cuda/cuda_memory.h"
+
+namespace agg::cuda {
+
+// Copies from masters, each of which may be written again before its copy is
+// made: the device keeps the order, and no thread of the host waits for it.
+// Thread-safe. Allocates no memory of the device or for it.
+class SnapshotCopies {
+ public:
+  // As many can be unfinished: one for each memory of a server's snapshots.
+  static constexpr int kMaxCopies = 4;
+
+  static absl::StatusOr<std::unique_ptr<SnapshotCopies>> Make();
+
+  // Gives `stream`, which outlives this, the copies of `spans` from `master` to
+  // `snapshot`. *deferred: Finish is to be called, and has the error, should a
+  // copy fail. Else too many others are unfinished, and the caller waits for
+  // the stream; an error of that is returned.
+  absl::Status Start(const float* master, const Buffer& snapshot,
+                     absl::Span<const Span> spans, cudaStream_t stream,
+                     bool* deferred);
+
+  // Makes later work on `stream`, which writes `master`, wait for the copies
+  // from it. Those that have failed cannot be made again from here on.
+  absl::Status WaitToWrite(const float* master, cudaStream_t stream);
+
+  // Backend::FinishSnapshot.
+  absl::Status Finish(const Buffer& snapshot);
+
+ private:
+  struct Copy {
+    Event copied;
+    char* snapshot = nullptr;  // null: none
+    const float* master = nullptr;
+    cudaStream_t stream = nullptr;
+    std::vector<Span> spans;
+    absl::Status started;
+    bool overwritten = false;  // the master, perhaps
+  };
+
+  SnapshotCopies() = default;
+  static void Enqueue(Copy* copy);
+  // The snapshot's copy, or null. Holds mutex_, as what follows.
+  Copy* Find(const Buffer& snapshot);
+  absl::Status Retry(Copy* copy);
+
+  std::mutex mutex_;
+  Copy copies_[kMaxCopies];  // guarded by mutex_, but for waits for an event
+};
+
+}  // namespace agg::cuda
+
+#endif  // AGG_KERNELS_CUDA_SNAPSHOT_COPIES_H_

@@ -1,0 +1,82 @@
+// The CUDA driver, opened at run time: the binary carries no reference to it,
+// and runs where there is none.
+#ifndef AGG_KERNELS_DEVICE_MEMORY_CUDA_DRIVER_H_
+#define AGG_KERNELS_DEVICE_MEMORY_CUDA_DRIVER_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kernels/device_memory/cuda_functions.h"
+
+namespace agg {
+
+using DeviceUuid = std::array<uint8_t, 16>;
+
+// As nvidia-smi writes it: "GPU-" and hexadecimal digits in groups.
+std::string FormatUuid(const DeviceUuid& uuid);
+
+// Devices have the numbers that CUDA gives them (CUDA_VISIBLE_DEVICES). Lives
+// to the end of the process once loaded: it is never closed, since its threads
+// may still run. Thread-safe.
+class CudaDriver {
+ public:
+  // Opens and initialises it. `path`: its file; empty: what AGG_CUDA_DRIVER in
+  // the environment names, else libcuda.so.1. NOT_FOUND: there is none;
+  // UNIMPLEMENTED, naming it: it lacks a function; else as Check.
+  static absl::StatusOr<std::shared_ptr<const CudaDriver>> Load(
+      const std::string& path);
+
+  // The driver that this process has loaded already, or that AGG_CUDA_DRIVER
+  // names; null: none, or none that works. Not initialised here, so that a
+  // process that only might use a device can still fork. To be asked again, but
+  // not for every address: who uses a device may come later, and a look for the
+  // file takes some system calls until it is found.
+  static std::shared_ptr<const CudaDriver> FindLoaded();
+
+  // What was opened.
+  const std::string& path() const { return path_; }
+
+  // The functions themselves. Most want a current context (device_context.h).
+  const cuda_abi::Functions& call() const { return functions_; }
+  // OK, or the name of the call, the code and what the driver calls it:
+  // RESOURCE_EXHAUSTED when memory has run out, UNIMPLEMENTED for what is not
+  // supported, else INTERNAL.
+  absl::Status Check(int code, absl::string_view call) const;
+
+  // As Check on errors.
+  absl::StatusOr<int> NumDevices() const;
+  absl::StatusOr<DeviceUuid> UuidOf(int device) const;
+  // NOT_FOUND: no visible device has it.
+  absl::StatusOr<int> DeviceWith(const DeviceUuid& uuid) const;
+  // UNIMPLEMENTED, with the reason: the device's memory cannot be exported to
+  // other processes as a file descriptor.
+  absl::Status CheckShares(int device) const;
+
+  // The device whose memory `address` is in; nullopt for the host's, and for
+  // what the driver does not know. Neither waits nor needs a
+  // context.
+  std::optional<int> DeviceOf(const void* address) const;
+
+ private:
+  CudaDriver(std::string path, const cuda_abi::Functions& functions)
+      : path_(std::move(path)), functions_(functions) {}
+
+  // `flags`: of dlopen, besides the usual ones.
+  static absl::StatusOr<std::shared_ptr<const CudaDriver>> Open(
+      const std::string& path, int flags);
+  absl::StatusOr<int> Attribute(int attribute, int device) const;
+
+  const std::string path_;
+  const cuda_abi::Functions functions_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_KERNELS_DEVICE_MEMORY_CUDA_DRIVER_H_

@@ -1,0 +1,62 @@
+// A device's primary context: the one that CUDA's runtime uses, and so PyTorch,
+// JAX and the CUDA backend.
+#ifndef AGG_KERNELS_DEVICE_MEMORY_DEVICE_CONTEXT_H_
+#define AGG_KERNELS_DEVICE_MEMORY_DEVICE_CONTEXT_H_
+
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/device_memory/cuda_abi.h"
+#include "kernels/device_memory/cuda_driver.h"
+
+namespace agg {
+
+// Keeps the context alive. Thread-safe.
+class DeviceContext {
+ public:
+  // Errors as CudaDriver::Check. Makes the context if nobody has: some hundred
+  // MiB of the device's memory and some hundred milliseconds.
+  static absl::StatusOr<std::shared_ptr<const DeviceContext>> Retain(
+      std::shared_ptr<const CudaDriver> driver, int device);
+  ~DeviceContext();
+  DeviceContext(const DeviceContext&) = delete;
+  DeviceContext& operator=(const DeviceContext&) = delete;
+
+  const CudaDriver& driver() const { return *driver_; }
+  int device() const { return device_; }
+  cuda_abi::Context get() const { return context_; }
+
+ private:
+  DeviceContext(std::shared_ptr<const CudaDriver> driver, int device,
+                cuda_abi::Context context)
+      : driver_(std::move(driver)), device_(device), context_(context) {}
+
+  const std::shared_ptr<const CudaDriver> driver_;
+  const int device_;
+  const cuda_abi::Context context_;
+};
+
+// Makes a context the calling thread's current one, until the end of the
+// scope, which restores the one before: what the thread's owner, PyTorch say,
+// has chosen.
+class CurrentContext {
+ public:
+  // `context` outlives it.
+  explicit CurrentContext(const DeviceContext& context);
+  ~CurrentContext();
+  CurrentContext(const CurrentContext&) = delete;
+  CurrentContext& operator=(const CurrentContext&) = delete;
+
+  // Whether it is current; as CudaDriver::Check.
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const DeviceContext& context_;
+  const absl::Status status_;
+};
+
+}  // namespace agg
+
+#endif  // AGG_KERNELS_DEVICE_MEMORY_DEVICE_CONTEXT_H_

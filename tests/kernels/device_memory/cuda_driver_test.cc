@@ -1,0 +1,126 @@
+#include "kernels/device_memory/cuda_driver.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/kernels/device_memory/fake_cuda.h"
+
+namespace agg {
+namespace {
+
+using testing::HasSubstr;
+
+std::shared_ptr<const CudaDriver> Driver() {
+  auto driver = CudaDriver::Load(kFakeCudaPath);
+  EXPECT_TRUE(driver.ok()) << driver.status();
+  return *driver;
+}
+
+std::string Message(const absl::Status& status) {
+  return std::string(status.message());
+}
+
+// The first one: nothing has loaded a driver before it.
+TEST(CudaDriverTest, FindsWhatIsLoadedAndLoadsNothing) {
+  EXPECT_EQ(CudaDriver::FindLoaded(), nullptr);
+  const auto loaded = Driver();
+  const auto found = CudaDriver::FindLoaded();
+  ASSERT_NE(found, nullptr);
+  EXPECT_EQ(found->call().cuMemcpy, loaded->call().cuMemcpy);
+  EXPECT_EQ(CudaDriver::FindLoaded(), found);
+}
+
+TEST(CudaDriverTest, SaysThatThereIsNone) {
+  const auto driver = CudaDriver::Load("/nowhere/libcuda.so.1");
+  EXPECT_EQ(driver.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(Message(driver.status()), HasSubstr("/nowhere/libcuda.so.1"));
+}
+
+TEST(CudaDriverTest, NamesAFunctionThatIsMissing) {
+  const auto driver = CudaDriver::Load("libm.so.6");
+  EXPECT_EQ(driver.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(Message(driver.status()),
+            "the CUDA driver libm.so.6 has no cuGetErrorName");
+}
+
+TEST(CudaDriverTest, SaysWhyItDoesNotStart) {
+  Driver();
+  fake_cuda::Fail("cuInit", 999);
+  const auto driver = CudaDriver::Load(kFakeCudaPath);
+  fake_cuda::Fail("cuInit", 0);
+  EXPECT_EQ(driver.status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(Message(driver.status()),
+            "CUDA driver: an error that it has no name for (999) from cuInit");
+}
+
+TEST(CudaDriverTest, PutsCodesIntoWords) {
+  const auto driver = Driver();
+  EXPECT_TRUE(driver->Check(0, "cuMemMap").ok());
+  EXPECT_EQ(driver->Check(1, "cuMemMap"),
+            absl::InternalError(
+                "CUDA driver: CUDA_ERROR_INVALID_VALUE (1) from cuMemMap"));
+  EXPECT_TRUE(absl::IsResourceExhausted(driver->Check(2, "cuMemCreate")));
+  EXPECT_TRUE(absl::IsUnimplemented(driver->Check(801, "cuMemCreate")));
+}
+
+TEST(CudaDriverTest, FindsDevicesByTheirUuids) {
+  const auto driver = Driver();
+  fake_cuda::SetNumDevices(2);
+  EXPECT_EQ(driver->NumDevices().value(), 2);
+  const DeviceUuid uuid = driver->UuidOf(1).value();
+  EXPECT_EQ(FormatUuid(uuid), "GPU-a0a1a2a3-a4a5-a6a7-a8a9-aaabacadaeb0");
+  EXPECT_EQ(driver->DeviceWith(uuid).value(), 1);
+  fake_cuda::SetNumDevices(1);
+  EXPECT_EQ(driver->DeviceWith(uuid).status(),
+            absl::NotFoundError("none of 1 visible CUDA devices is "
+                                "GPU-a0a1a2a3-a4a5-a6a7-a8a9-aaabacadaeb0"));
+  EXPECT_TRUE(absl::IsInternal(driver->UuidOf(1).status()));
+}
+
+TEST(CudaDriverTest, KnowsADevicesMemoryFromTheHosts) {
+  const auto driver = Driver();
+  std::vector<char> host(4096);
+  char* const memory = fake_cuda::Alloc(10000);
+  EXPECT_EQ(driver->DeviceOf(memory), 0);
+  EXPECT_EQ(driver->DeviceOf(memory + 9999), 0);
+  EXPECT_EQ(driver->DeviceOf(host.data()), std::nullopt);
+  EXPECT_EQ(driver->DeviceOf(nullptr), std::nullopt);
+  fake_cuda::SetNumDevices(2);
+  char* const other = fake_cuda::Alloc(1, 1);
+  EXPECT_EQ(driver->DeviceOf(other), 1);
+  fake_cuda::SetNumDevices(1);
+  fake_cuda::Free(other);
+  fake_cuda::Free(memory);
+  EXPECT_EQ(driver->DeviceOf(memory), std::nullopt);
+}
+
+TEST(CudaDriverTest, SaysWhatADeviceCannotDo) {
+  const auto driver = Driver();
+  EXPECT_TRUE(driver->CheckShares(0).ok());
+  EXPECT_TRUE(absl::IsInternal(driver->CheckShares(1)));
+  fake_cuda::SetShares(false);
+  EXPECT_EQ(driver->CheckShares(0),
+            absl::UnimplementedError("CUDA device 0 does not support virtual "
+                                     "memory management"));
+  fake_cuda::SetShares(true);
+}
+
+TEST(CudaDriverTest, IsFoundByManyThreadsAtOnce) {
+  const auto loaded = Driver();
+  std::vector<std::thread> threads;
+  std::vector<std::shared_ptr<const CudaDriver>> found(8);
+  for (auto& place : found) {
+    threads.emplace_back([&place] { place = CudaDriver::FindLoaded(); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& place : found) EXPECT_EQ(place, found[0]);
+}
+
+}  // namespace
+}  // namespace agg

@@ -1,0 +1,125 @@
+#include "kernels/device_memory/device_stream.h"
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/kernels/device_memory/fake_cuda.h"
+
+namespace agg {
+namespace {
+
+std::shared_ptr<const DeviceContext> ContextOf(int device) {
+  auto driver = CudaDriver::Load(kFakeCudaPath);
+  EXPECT_TRUE(driver.ok()) << driver.status();
+  auto context = DeviceContext::Retain(*driver, device);
+  EXPECT_TRUE(context.ok()) << context.status();
+  return *std::move(context);
+}
+
+class DeviceStreamTest : public testing::Test {
+ protected:
+  ~DeviceStreamTest() override { fake_cuda::Free(memory_); }
+
+  const std::shared_ptr<const DeviceContext> context_ = ContextOf(0);
+  char* const memory_ = fake_cuda::Alloc(100);
+};
+
+TEST_F(DeviceStreamTest, CopiesWhenItIsWaitedFor) {
+  auto stream = DeviceStream::Make(context_).value();
+  auto pinned = PinnedHostMemory::Allocate(context_, 100).value();
+  std::memset(pinned->data(), 7, 100);
+  ASSERT_TRUE(stream->Copy(memory_, pinned->data(), 100).ok());
+  EXPECT_EQ(memory_[99], 0) << "it is asynchronous";
+  ASSERT_TRUE(stream->Synchronize().ok());
+  EXPECT_EQ(memory_[99], 7);
+}
+
+TEST_F(DeviceStreamTest, WaitsForTheDefaultStreamByAnEvent) {
+  auto stream = DeviceStream::Make(context_).value();
+  auto event = DeviceEvent::Make(context_).value();
+  auto done = DeviceEvent::Make(context_).value();
+  char* const to = fake_cuda::Alloc(100);
+  fake_cuda::Launch(0, [this] { std::memset(memory_, 5, 100); });
+  ASSERT_TRUE(event->RecordDefault().ok());
+  fake_cuda::Launch(0, [this] { std::memset(memory_, 6, 100); });
+  ASSERT_TRUE(stream->WaitFor(*event).ok());
+  ASSERT_TRUE(stream->Copy(to, memory_, 100).ok());
+  ASSERT_TRUE(done->Record(*stream).ok());
+  ASSERT_TRUE(done->Synchronize().ok());
+  EXPECT_EQ(to[99], 5);
+  fake_cuda::Free(to);
+}
+
+TEST_F(DeviceStreamTest, WaitsForAnEventOfAnotherDevice) {
+  fake_cuda::SetNumDevices(2);
+  {
+    const auto other = ContextOf(1);
+    auto stream = DeviceStream::Make(context_).value();
+    auto event = DeviceEvent::Make(other).value();
+    fake_cuda::Launch(1, [this] { std::memset(memory_, 9, 100); });
+    ASSERT_TRUE(event->RecordDefault().ok());
+    ASSERT_TRUE(stream->WaitFor(*event).ok());
+    char host[100] = {};
+    ASSERT_TRUE(stream->Copy(host, memory_, 100).ok());
+    EXPECT_EQ(host[99], 9) << "pageable memory is there at once";
+  }
+  fake_cuda::SetNumDevices(1);
+}
+
+TEST_F(DeviceStreamTest, LeavesTheThreadsContextAsItWas) {
+  fake_cuda::SetNumDevices(2);
+  {
+    const auto other = ContextOf(1);
+    const CurrentContext current(*other);
+    ASSERT_TRUE(current.status().ok());
+    auto stream = DeviceStream::Make(context_).value();
+    EXPECT_TRUE(stream->Synchronize().ok());
+    EXPECT_EQ(fake_cuda::NumCurrent(), 1);
+  }
+  EXPECT_EQ(fake_cuda::NumCurrent(), 0);
+  fake_cuda::SetNumDevices(1);
+}
+
+TEST_F(DeviceStreamTest, NamesTheCallThatFails) {
+  auto stream = DeviceStream::Make(context_).value();
+  char host[8] = {};
+  // Beyond the end of the device's memory.
+  EXPECT_EQ(stream->Copy(host, memory_ + 4090, 8),
+            absl::InternalError("CUDA driver: CUDA_ERROR_INVALID_VALUE (1) "
+                                "from cuMemcpyAsync of 8 bytes"));
+  fake_cuda::Fail("cuStreamSynchronize", 1);
+  EXPECT_EQ(stream->Synchronize(),
+            absl::InternalError("CUDA driver: CUDA_ERROR_INVALID_VALUE (1) "
+                                "from cuStreamSynchronize"));
+  fake_cuda::Fail("cuStreamSynchronize", 0);
+}
+
+TEST_F(DeviceStreamTest, GivesEverythingBack) {
+  const int64_t before = fake_cuda::NumLive();
+  {
+    auto stream = DeviceStream::Make(context_).value();
+    auto event = DeviceEvent::Make(context_).value();
+    auto pinned = PinnedHostMemory::Allocate(context_, 100).value();
+    EXPECT_EQ(fake_cuda::NumLive(), before + 3);
+  }
+  EXPECT_EQ(fake_cuda::NumLive(), before);
+  for (const char* name :
+       {"cuStreamCreate", "cuEventCreate", "cuMemAllocHost_v2"}) {
+    fake_cuda::Fail(name, 2);
+    EXPECT_EQ(DeviceStream::Make(context_).ok(),
+              std::string(name) != "cuStreamCreate");
+    EXPECT_EQ(DeviceEvent::Make(context_).ok(),
+              std::string(name) != "cuEventCreate");
+    EXPECT_EQ(PinnedHostMemory::Allocate(context_, 1).ok(),
+              std::string(name) != "cuMemAllocHost_v2");
+    fake_cuda::Fail(name, 0);
+  }
+  EXPECT_EQ(fake_cuda::NumLive(), before);
+}
+
+}  // namespace
+}  // namespace agg

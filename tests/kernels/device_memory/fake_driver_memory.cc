@@ -1,0 +1,135 @@
+// The fake driver's addresses: which ones are a device's, which ones pinned
+// memory of the host.
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "tests/kernels/device_memory/fake_state.h"
+
+namespace agg::fake_cuda {
+namespace {
+
+template <class Size>
+bool IsInside(const char* from, size_t size, const char* begin, Size length) {
+  return from >= begin && from + size <= begin + length;
+}
+
+}  // namespace
+
+char* Reserve(size_t size) {
+  // As aligned as a device's memory is.
+  const size_t all = size + kGranularity + kPage;
+  void* const start = mmap(nullptr, all, PROT_NONE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (start == MAP_FAILED) return nullptr;
+  const auto address = reinterpret_cast<uintptr_t>(start);
+  const uintptr_t aligned =
+      (address + kGranularity - 1) / kGranularity * kGranularity;
+  if (aligned > address) munmap(start, aligned - address);
+  const uintptr_t end = aligned + size + kPage;
+  if (address + all > end) {
+    munmap(reinterpret_cast<void*>(end), address + all - end);
+  }
+  return reinterpret_cast<char*>(aligned);
+}
+
+const Range* RangeOf(const void* address, size_t size) {
+  const auto* const from = static_cast<const char*>(address);
+  for (const auto& [begin, range] : TheState().ranges) {
+    if (IsInside(from, size, begin, range.size)) return &range;
+  }
+  return nullptr;
+}
+
+bool IsPinned(const void* address, size_t size) {
+  const auto* const from = static_cast<const char*>(address);
+  for (const auto& [begin, length] : TheState().pinned) {
+    if (IsInside(from, size, begin, length)) return true;
+  }
+  return false;
+}
+
+}  // namespace agg::fake_cuda
+
+namespace agg::cuda_abi {
+
+using fake_cuda::BeginCall;
+using fake_cuda::BeginCallInContext;
+using fake_cuda::kPage;
+using fake_cuda::Lock;
+using fake_cuda::Range;
+using fake_cuda::TheState;
+
+extern "C" {
+
+int cuPointerGetAttribute(void* data, int attribute, Pointer pointer) {
+  const Lock lock(TheState().mutex);
+  const int error = BeginCall("cuPointerGetAttribute");
+  if (error != kSuccess) return error;
+  const void* const address = reinterpret_cast<void*>(pointer);
+  const Range* const range = fake_cuda::RangeOf(address, 1);
+  const bool on_device = range != nullptr && range->mapped;
+  if (!on_device && !fake_cuda::IsPinned(address, 1)) return kInvalidValue;
+  if (attribute == kPointerMemoryType) {
+    const unsigned type = on_device ? kMemoryTypeDevice : kMemoryTypeHost;
+    std::memcpy(data, &type, sizeof(type));
+  } else {
+    const int device = on_device ? range->device : 0;
+    std::memcpy(data, &device, sizeof(device));
+  }
+  return kSuccess;
+}
+
+int cuMemAllocHost_v2(void** memory, size_t size) {
+  const Lock lock(TheState().mutex);
+  const int error = BeginCallInContext("cuMemAllocHost_v2");
+  if (error != kSuccess) return error;
+  void* const address = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED) return kOutOfMemory;
+  TheState().pinned[static_cast<char*>(address)] = size;
+  *memory = address;
+  return kSuccess;
+}
+
+int cuMemFreeHost(void* memory) {
+  const Lock lock(TheState().mutex);
+  const auto found = TheState().pinned.find(static_cast<char*>(memory));
+  if (found == TheState().pinned.end()) return kInvalidValue;
+  munmap(memory, found->second);
+  TheState().pinned.erase(found);
+  return BeginCall("cuMemFreeHost");
+}
+
+// --- Controls ---------------------------------------------------------------
+
+void* agg_fake_cuda_alloc_on(int device, int64_t bytes) {
+  const Lock lock(TheState().mutex);
+  TheState().initialised = true;  // as the runtime does it
+  const size_t size = (static_cast<size_t>(bytes) + kPage - 1) / kPage * kPage;
+  char* const address = fake_cuda::Reserve(size);
+  if (address == nullptr ||
+      mprotect(address, size, PROT_READ | PROT_WRITE) != 0) {
+    return nullptr;
+  }
+  TheState().ranges[address] = {size, device, /*mapped=*/true,
+                                /*accessible=*/true};
+  return address;
+}
+
+void* agg_fake_cuda_alloc(int64_t bytes) {
+  return agg_fake_cuda_alloc_on(0, bytes);
+}
+
+int agg_fake_cuda_free(void* memory) {
+  const Lock lock(TheState().mutex);
+  const auto found = TheState().ranges.find(static_cast<char*>(memory));
+  if (found == TheState().ranges.end()) return kInvalidValue;
+  munmap(memory, found->second.size + kPage);
+  TheState().ranges.erase(found);
+  return kSuccess;
+}
+
+}  // extern "C"
+
+}  // namespace agg::cuda_abi

@@ -1,0 +1,109 @@
+// What the fake driver has at the moment. Only for its own files
+// (fake_driver_*.cc).
+#ifndef AGG_TESTS_KERNELS_DEVICE_MEMORY_FAKE_STATE_H_
+#define AGG_TESTS_KERNELS_DEVICE_MEMORY_FAKE_STATE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "kernels/device_memory/cuda_functions.h"
+
+// The driver's functions, as they are declared to those that call them.
+namespace agg::cuda_abi {
+extern "C" {
+#define AGG_CUDA_DECLARE(name, parameters) int name parameters;
+AGG_CUDA_FUNCTIONS(AGG_CUDA_DECLARE)
+#undef AGG_CUDA_DECLARE
+int cuDeviceGetUuid_v2(Uuid* uuid, int device);
+}
+}  // namespace agg::cuda_abi
+
+namespace agg::fake_cuda {
+
+inline constexpr size_t kGranularity = size_t{2} << 20;
+inline constexpr size_t kPage = 4096;  // a guard behind all device memory
+inline constexpr int kMaxDevices = 8;
+
+struct FakeStream {
+  std::deque<std::function<void()>> waiting;
+  int64_t num_run = 0;
+  int64_t num_enqueued = 0;
+};
+
+struct FakeEvent {
+  FakeStream* stream = nullptr;  // null: never recorded
+  int64_t position = 0;  // work that the stream had been given before it
+};
+
+struct FakeContext {
+  int device = 0;
+  int num_retained = 0;
+  FakeStream default_stream;
+};
+
+// Addresses that a device may use, or will be given memory.
+struct Range {
+  size_t size = 0;
+  int device = 0;
+  bool mapped = false;
+  bool accessible = false;
+};
+
+struct FakeMemory {
+  int fd = -1;
+  size_t size = 0;
+  int device = 0;
+};
+
+struct State {
+  // Guards what follows. Recursive, since work of one stream may run work of
+  // another (an event that it waits for).
+  std::recursive_mutex mutex;
+  bool initialised = false;
+  bool shares = true;  // what the attributes of virtual memory say
+  int num_devices = 1;
+  cuda_abi::Uuid uuid;  // of device 0; those of others end one higher each
+  FakeContext contexts[kMaxDevices];
+  std::map<char*, Range> ranges;   // by their first address
+  std::map<char*, size_t> pinned;  // host memory
+  std::map<cuda_abi::Handle, FakeMemory> handles;
+  cuda_abi::Handle last_handle = 0;
+  int64_t num_streams = 0;
+  int64_t num_events = 0;
+  std::map<std::string, int64_t> calls;
+  std::map<std::string, int> failures;  // what the calls fail with
+
+  State();
+};
+
+State& TheState();
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+// Counts a call. What a test wants it to fail with, or kNotInitialized before
+// cuInit; else 0. REQUIRES: the state is locked.
+int BeginCall(const char* name);
+// As BeginCall, and kInvalidContext if the thread has no current context.
+int BeginCallInContext(const char* name);
+// Null: none.
+FakeContext* CurrentContext();
+
+// Addresses of nothing, as aligned as a device's memory, with a guard behind
+// them; null: none.
+char* Reserve(size_t size);
+// The range that has all of the bytes; null: none.
+const Range* RangeOf(const void* address, size_t size);
+// Of host memory.
+bool IsPinned(const void* address, size_t size);
+
+// Does the stream's work up to `position`.
+void RunUntil(FakeStream* stream, int64_t position);
+void Enqueue(FakeStream* stream, std::function<void()> work);
+
+}  // namespace agg::fake_cuda
+
+#endif  // AGG_TESTS_KERNELS_DEVICE_MEMORY_FAKE_STATE_H_

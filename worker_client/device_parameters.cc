@@ -1,0 +1,86 @@
+// The reader's half of a lock without a wait: copy, then look whether the
+// generation is still the one that was said.
+#include "worker_client/device_parameters.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/device_memory/cuda_driver.h"
+
+namespace agg {
+namespace {
+
+constexpr int64_t kPageBytes = 4096;  // as proto/region.proto says
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceParameters>> DeviceParameters::Map(
+    const v1::DeviceRegion& said, const FileDescriptor& memory,
+    const FileDescriptor& generation, TensorDevices* devices) {
+  DeviceUuid uuid;
+  if (said.dtype() != v1::F32 || said.uuid().size() != uuid.size()) {
+    return absl::InternalError(
+        absl::StrCat("the shard's parameters on its device are of dtype ",
+                     said.dtype(), ", with a UUID of ", said.uuid().size()));
+  }
+  std::copy(said.uuid().begin(), said.uuid().end(), uuid.begin());
+  const absl::StatusOr<int> device = devices->MetDeviceWith(uuid);
+  if (!device.ok()) return device.status();
+  auto page =
+      SharedMemory::Map(generation, kPageBytes, SharedMemory::Others::kRead);
+  if (!page.ok()) return page.status();
+  const auto context = devices->ContextOf(*device);
+  if (!context.ok()) return context.status();
+  auto mapped = SharedDeviceMemory::Map(
+      *context, memory.get(), static_cast<int64_t>(said.bytes()),
+      static_cast<int64_t>(said.mapped_bytes()));
+  if (!mapped.ok()) return mapped.status();
+  auto stream = DeviceStream::Make(*context);
+  if (!stream.ok()) return stream.status();
+  auto callers = DeviceEvent::Make(*context);
+  if (!callers.ok()) return callers.status();
+  return absl::WrapUnique(new DeviceParameters(
+      said.number(), *context, *std::move(mapped), *std::move(page),
+      *std::move(stream), *std::move(callers)));
+}
+
+bool DeviceParameters::Has(uint64_t offset, int64_t num_bytes) const {
+  const auto all = static_cast<uint64_t>(memory_->num_bytes());
+  return offset % alignof(float) == 0 && offset <= all &&
+         static_cast<uint64_t>(num_bytes) <= all - offset;
+}
+
+absl::Status DeviceParameters::Begin(absl::Span<const Place> places) const {
+  absl::Status status = callers_->RecordDefault();
+  if (status.ok()) status = stream_->WaitFor(*callers_);
+  for (const Place& place : places) {
+    if (!status.ok() || place.num_bytes == 0) continue;
+    status = stream_->Copy(place.to, memory_->data() + place.offset,
+                           place.num_bytes);
+  }
+  return status;
+}
+
+absl::Status DeviceParameters::Copy(absl::Span<const Place> places,
+                                    uint64_t generation) const {
+  absl::Status status;
+  {
+    MutexLock lock(&mutex_);
+    status = Begin(places);
+    // Also after an error: the caller's memory is the caller's again.
+    status.Update(stream_->Synchronize());
+  }
+  if (!status.ok()) return DeviceError(status);
+  // What was copied before stays before.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  const auto* const now =
+      reinterpret_cast<const std::atomic<uint64_t>*>(page_->data());
+  if (now->load(std::memory_order_relaxed) == generation) return status;
+  return absl::AbortedError(absl::StrCat("generation ", generation,
+                                         " of the parameters on the device was "
+                                         "replaced while it was being copied"));
+}
+
+}  // namespace agg

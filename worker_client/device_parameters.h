@@ -1,0 +1,79 @@
+// The float32 parameters in a shard's memory on a CUDA device (P48).
+#ifndef AGG_WORKER_CLIENT_DEVICE_PARAMETERS_H_
+#define AGG_WORKER_CLIENT_DEVICE_PARAMETERS_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/device_memory/device_context.h"
+#include "kernels/device_memory/device_stream.h"
+#include "kernels/device_memory/shared_device_memory.h"
+#include "proto/region.pb.h"
+#include "server/base/file_descriptor.h"
+#include "server/base/mutex.h"
+#include "server/base/shared_memory.h"
+#include "worker_client/tensor_devices.h"
+
+namespace agg {
+
+// Mapped for the device that has them. The shard overwrites them with another
+// version in each round, and says so before, by the generation. Thread-safe.
+class DeviceParameters {
+ public:
+  // `generation`: the descriptor of the page with it. NOT_FOUND: no tensor was
+  // on that device so far; INTERNAL: not float32, or no UUID; errors of
+  // SharedDeviceMemory::Map and SharedMemory::Map. REQUIRES: devices outlives
+  // this.
+  static absl::StatusOr<std::unique_ptr<DeviceParameters>> Map(
+      const v1::DeviceRegion& said, const FileDescriptor& memory,
+      const FileDescriptor& generation, TensorDevices* devices);
+
+  uint32_t number() const { return number_; }
+  int device() const { return context_->device(); }
+  // Whether so many bytes at an offset, as the shard says it, are floats of
+  // these.
+  bool Has(uint64_t offset, int64_t num_bytes) const;
+
+  struct Place {
+    uint64_t offset = 0;
+    float* to = nullptr;  // memory of this device
+    int64_t num_bytes = 0;
+  };
+  // Copies them, behind what the legacy default stream was given; has copied
+  // when it returns. ABORTED: the shard has begun to overwrite the generation:
+  // what was copied is nothing. INTERNAL: the driver's errors. REQUIRES: Has.
+  absl::Status Copy(absl::Span<const Place> places, uint64_t generation) const;
+
+ private:
+  DeviceParameters(uint32_t number,
+                   std::shared_ptr<const DeviceContext> context,
+                   std::unique_ptr<SharedDeviceMemory> memory,
+                   std::unique_ptr<SharedMemory> page,
+                   std::unique_ptr<DeviceStream> stream,
+                   std::unique_ptr<DeviceEvent> callers)
+      : number_(number),
+        context_(std::move(context)),
+        memory_(std::move(memory)),
+        page_(std::move(page)),
+        stream_(std::move(stream)),
+        callers_(std::move(callers)) {}
+  absl::Status Begin(absl::Span<const Place> places) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const uint32_t number_;
+  const std::shared_ptr<const DeviceContext> context_;
+  const std::unique_ptr<SharedDeviceMemory> memory_;
+  const std::unique_ptr<SharedMemory> page_;
+  mutable Mutex mutex_;  // of pulls, one copies at a time
+  const std::unique_ptr<DeviceStream> stream_ ABSL_PT_GUARDED_BY(mutex_);
+  const std::unique_ptr<DeviceEvent> callers_ ABSL_PT_GUARDED_BY(mutex_);
+};
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_DEVICE_PARAMETERS_H_

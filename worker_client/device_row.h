@@ -1,0 +1,84 @@
+// The device's side of a worker's row: a shard's memory on a CUDA device (P47).
+#ifndef AGG_WORKER_CLIENT_DEVICE_ROW_H_
+#define AGG_WORKER_CLIENT_DEVICE_ROW_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/device_memory/device_context.h"
+#include "kernels/device_memory/device_stream.h"
+#include "kernels/device_memory/shared_device_memory.h"
+#include "kernels/dtype.h"
+#include "proto/region.pb.h"
+#include "server/base/file_descriptor.h"
+#include "worker_client/tensor_devices.h"
+
+namespace agg {
+
+// Mapped for the device that has it, with a stream of its own for copies to it.
+// For one push at a time.
+class DeviceRow {
+ public:
+  // NOT_FOUND: no tensor was on that device so far; INTERNAL: it is not of
+  // `dtype`, not of the bytes of `host_bytes`, or no UUID; errors of
+  // SharedDeviceMemory::Map. REQUIRES: devices outlives this.
+  static absl::StatusOr<std::unique_ptr<DeviceRow>> Map(
+      const v1::DeviceRegion& said, DType dtype, int64_t host_bytes,
+      const FileDescriptor& fd, TensorDevices* devices);
+  // Waits for the copies.
+  ~DeviceRow();
+  DeviceRow(const DeviceRow&) = delete;
+  DeviceRow& operator=(const DeviceRow&) = delete;
+
+  int device() const { return context_->device(); }
+
+  // Copies to come wait for what the legacy default stream was given so far.
+  absl::Status AwaitCallers();
+  // From memory of this device, or of the host, to an offset of the row; it
+  // must stay as it is until the copies are done. Neighbours of one `owner`,
+  // one behind the other in both places, become one copy. (Of one tensor, say:
+  // the driver refuses copies across two allocations.) REQUIRES: the place is
+  // inside.
+  absl::Status Copy(int64_t owner, const char* from, int64_t offset,
+                    int64_t num_bytes);
+  // The copies so far: Await waits until they are done, and is called once.
+  absl::StatusOr<std::unique_ptr<DeviceEvent>> Mark();
+  absl::Status Await(std::unique_ptr<DeviceEvent> event);
+  // After an error: waits for what was begun, and begins no more of it.
+  void Discard();
+
+  // For a test: how often the driver was asked to copy.
+  int64_t num_copies() const { return num_copies_; }
+
+ private:
+  DeviceRow(std::shared_ptr<const DeviceContext> context,
+            std::unique_ptr<SharedDeviceMemory> memory,
+            std::unique_ptr<DeviceStream> stream,
+            std::unique_ptr<DeviceEvent> callers)
+      : context_(std::move(context)),
+        memory_(std::move(memory)),
+        stream_(std::move(stream)),
+        callers_(std::move(callers)) {}
+  // Gives what has gathered to the stream.
+  absl::Status Flush();
+
+  const std::shared_ptr<const DeviceContext> context_;
+  const std::unique_ptr<SharedDeviceMemory> memory_;
+  const std::unique_ptr<DeviceStream> stream_;
+  const std::unique_ptr<DeviceEvent> callers_;  // in the default stream
+  std::vector<std::unique_ptr<DeviceEvent>> free_;
+  // The copy that gathers.
+  int64_t owner_ = 0;
+  const char* from_ = nullptr;
+  int64_t offset_ = 0;
+  int64_t num_bytes_ = 0;  // 0: none
+  int64_t num_copies_ = 0;
+};
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_DEVICE_ROW_H_

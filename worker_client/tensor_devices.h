@@ -1,0 +1,129 @@
+// Which tensors of the caller's are in the memory of CUDA devices, and copies
+// between that and the host's. Apart from what sends and receives, so that
+// nothing else of the client calls the driver for a copy.
+#ifndef AGG_WORKER_CLIENT_TENSOR_DEVICES_H_
+#define AGG_WORKER_CLIENT_TENSOR_DEVICES_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/device_memory/cuda_driver.h"
+#include "kernels/device_memory/device_context.h"
+#include "kernels/device_memory/device_stream.h"
+#include "proto/shard_plan.h"
+#include "server/base/mutex.h"
+#include "worker_client/tensor_view.h"
+
+namespace agg {
+
+// Asks the driver that the process has loaded, and nobody while it has none:
+// without a driver no memory is a device's. Thread-safe.
+class TensorDevices {
+ public:
+  static constexpr int kHost = -1;  // among the devices' numbers
+  // Any slice in float32.
+  static constexpr int64_t kPinnedBytes = kMaxSliceElements * sizeof(float);
+
+  TensorDevices() = default;
+  TensorDevices(const TensorDevices&) = delete;
+  TensorDevices& operator=(const TensorDevices&) = delete;
+
+  // Whether the process has a driver by now.
+  bool has_driver() { return driver() != nullptr; }
+
+  // The device of each view's memory, or kHost. All pieces of a view are where
+  // its first one is.
+  std::vector<int> DevicesOf(absl::Span<const TensorView> views);
+  std::vector<int> DevicesOf(absl::Span<const MutableTensorView> views);
+
+  // How many devices DevicesOf has met, and whether it was this one.
+  int num_met() const;
+  bool met(int device) const;
+  // The number of the device that was met and has this UUID; NOT_FOUND.
+  absl::StatusOr<int> MetDeviceWith(const DeviceUuid& uuid) const;
+
+  // Its primary context. REQUIRES: met.
+  absl::StatusOr<std::shared_ptr<const DeviceContext>> ContextOf(int device);
+
+  // Copies between the memory of a device that was met and the host's, in
+  // either direction, behind the work of its legacy default stream; is done
+  // when it returns. Errors as CudaDriver::Check, RESOURCE_EXHAUSTED as
+  // INTERNAL.
+  absl::Status Copy(int device, void* to, const void* from, int64_t num_bytes);
+
+  // Host memory of kPinnedBytes that devices copy fast from and to; GiveBack
+  // keeps it for the next one. Errors as Copy's.
+  absl::StatusOr<std::unique_ptr<PinnedHostMemory>> TakePinned(int device);
+  void GiveBack(std::unique_ptr<PinnedHostMemory> memory);
+
+ private:
+  std::shared_ptr<const CudaDriver> driver();
+  int DeviceOf(const CudaDriver* driver, const void* data);
+
+  mutable Mutex mutex_;
+  std::shared_ptr<const CudaDriver> driver_ ABSL_GUARDED_BY(mutex_);
+  // How many libraries the process had loaded when nothing was found.
+  uint64_t looked_after_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Of the devices that were met; null: nobody has needed it yet.
+  std::map<int, std::shared_ptr<const DeviceContext>> contexts_
+      ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<PinnedHostMemory>> pinned_
+      ABSL_GUARDED_BY(mutex_);
+};
+
+// A copy on the host of what is on a device, as long as this lives.
+class PinnedCopy {
+ public:
+  // REQUIRES: devices outlives this, and is not null where Take is called.
+  explicit PinnedCopy(TensorDevices* devices) : devices_(devices) {}
+  ~PinnedCopy() {
+    if (memory_ != nullptr) devices_->GiveBack(std::move(memory_));
+  }
+  PinnedCopy(const PinnedCopy&) = delete;
+  PinnedCopy& operator=(const PinnedCopy&) = delete;
+
+  // Copies, once. Errors as TensorDevices::Copy. REQUIRES: at most
+  // kPinnedBytes.
+  absl::StatusOr<const char*> Take(int device, const void* from,
+                                   int64_t num_bytes);
+
+ private:
+  TensorDevices* const devices_;
+  std::unique_ptr<PinnedHostMemory> memory_;
+};
+
+// Tensors in the manifest's order, and which device has each.
+template <typename View>
+struct BoundViews {
+  BoundViews(absl::Span<const View> bound)  // NOLINT: all are on the host
+      : views(bound) {}
+  BoundViews(absl::Span<const View> bound, absl::Span<const int> of_each,
+             TensorDevices* known)
+      : views(bound), device_of(of_each), devices(known) {}
+
+  int device(int tensor) const {
+    return devices == nullptr ? TensorDevices::kHost
+                              : device_of[static_cast<size_t>(tensor)];
+  }
+
+  absl::Span<const View> views;
+  absl::Span<const int> device_of;
+  TensorDevices* devices = nullptr;  // null: all are on the host
+};
+
+using BoundRow = BoundViews<TensorView>;             // that is pushed
+using BoundTargets = BoundViews<MutableTensorView>;  // that a pull writes into
+
+// A driver's failure as calls of the client tell it: INTERNAL.
+absl::Status DeviceError(const absl::Status& status);
+
+}  // namespace agg
+
+#endif  // AGG_WORKER_CLIENT_TENSOR_DEVICES_H_
