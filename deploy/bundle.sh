@@ -51,6 +51,7 @@ checks="
 "
 [[ $config == nocuda ]] || checks+="
   //tests/bench:cuda_kernels
+  //tests/bench:round_device
   //tests/bench:round_gpu
   //tests/conformance:cuda_conformance_test
   //tests/e2e:cuda_jobs_test
