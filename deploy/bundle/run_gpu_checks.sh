@@ -77,7 +77,8 @@ left() {
   echo $((limit_of_all - to_report - $(now) + begin_of_all))
 }
 
-# record NAME VERDICT SECONDS LIMIT PASSED FAILED SKIPPED REASON: for the report.
+# record NAME VERDICT SECONDS LIMIT PASSED FAILED SKIPPED REASON: for the
+# report.
 record() {
   local reason=${8//[$'\t\n']/ }
   printf '%s\t' "${@:1:7}" >>"$logs/checks.tsv"
