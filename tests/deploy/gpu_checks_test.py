@@ -112,6 +112,16 @@ class GpuChecksTest(Folder):
         self.assertEqual(counts, "5 passed, 1 failed, 13 skipped", output)
         self.assertEqual(status, 1)
 
+    def test_a_case_that_needs_no_gpu_is_not_one_on_a_gpu(self):
+        self.without_gpu()
+        self.program("cuda_conformance_test", google_test(ok=1, skipped=3))
+        status, counts, output = self.checks()
+        self.assertEqual(counts, "6 passed, 0 failed, 14 skipped", output)
+        self.assertIn("NO CHECK RAN ON A GPU", output)
+        self.assertIn("3 cases were skipped, no CUDA device",
+                      self.report()[1]["cuda_conformance"]["reason"])
+        self.assertEqual(self.checks("--gpu")[0], 1)
+
     def test_failures_count_case_by_case(self):
         self.program("cuda_jobs_test", google_test(ok=2, failed=2, skipped=1))
         status, counts, output = self.checks("--no-bench")
