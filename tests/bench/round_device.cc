@@ -174,7 +174,7 @@ class Team {
   std::vector<std::unique_ptr<AggClient>> clients_;
 };
 
-// An element of the file's list "device_rounds".
+// An element of the file's list "rounds".
 Json Measure(const std::shared_ptr<const DeviceContext>& context,
              int num_workers, int64_t num_elements, int64_t copy_bytes,
              cudaStream_t stream) {
@@ -240,7 +240,7 @@ int Main(int argc, char** argv) {
         Measure(context, num_workers, num_elements,
                 flags.smoke ? kMebi : 1024 * kMebi, stream.get());
     Print(round);
-    file.Append("device_rounds", round);
+    file.Append("rounds", round);
     worst =
         std::max(worst, round["round_over_traffic"]["median"].get<double>());
     // All but the first pull, of the seed, which may come before a row has.

@@ -61,8 +61,8 @@ class BundleTest(Folder):
         self.assertIn("--config=cuda", self.bazel_arguments())
         self.assertLessEqual(
             {"cuda_conformance_test", "cuda_jobs_test", "cuda_kernels",
-             "round_gpu", "round_device", "round_loopback",
-             "cpu_conformance_test"},
+             "round_device", "round_gpu", "round_loopback",
+             "cpu_conformance_test", "gpu_report"},
             self.names("out/agg_server_bundle/checks"))
         self.assertIn("agg_server_bundle.tar.zst", self.names("out"))
         readme = (self.folder / "out/agg_server_bundle/README").read_text()

@@ -47,7 +47,7 @@ class GpuChecksTest(Folder):
         self.program("cuda_jobs_test", google_test(ok=2))
         self.program("cuda_kernels", "echo 'gram 1 GB/s'")
         self.program("round_gpu", "echo 'round 1 s'")
-        self.program("round_device", "echo 'round 2 s'")
+        self.program("round_device", "echo 'device 1 s'")
         self.program("round_loopback", "echo \"rounds, $*\"")
         (self.folder / "checks/gpu_report").symlink_to(
             ROOT / "tests/bench/report/gpu_report")
@@ -111,6 +111,16 @@ class GpuChecksTest(Folder):
         status, counts, output = self.checks()
         self.assertEqual(counts, "5 passed, 1 failed, 13 skipped", output)
         self.assertEqual(status, 1)
+
+    def test_a_case_that_needs_no_gpu_is_not_one_on_a_gpu(self):
+        self.without_gpu()
+        self.program("cuda_conformance_test", google_test(ok=1, skipped=3))
+        status, counts, output = self.checks()
+        self.assertEqual(counts, "6 passed, 0 failed, 14 skipped", output)
+        self.assertIn("NO CHECK RAN ON A GPU", output)
+        self.assertIn("3 cases were skipped, no CUDA device",
+                      self.report()[1]["cuda_conformance"]["reason"])
+        self.assertEqual(self.checks("--gpu")[0], 1)
 
     def test_failures_count_case_by_case(self):
         self.program("cuda_jobs_test", google_test(ok=2, failed=2, skipped=1))
@@ -179,8 +189,8 @@ class GpuChecksTest(Folder):
         self.assertEqual(list(checks), [
             "starts_agg_server", "cuda_conformance", "cuda_jobs",
             "cuda_kernels", "round_gpu", "round_device", "round_loopback",
-            "cpu_conformance", "memcheck", "racecheck", "synccheck",
-            "initcheck"])
+            "cpu_conformance",
+            "memcheck", "racecheck", "synccheck", "initcheck"])
         verdicts = {target["name"]: target["verdict"]
                     for target in report["targets"]}
         self.assertEqual(verdicts["gram_f32_32"], "met")
@@ -242,23 +252,23 @@ class GpuChecksTest(Folder):
     def test_what_does_not_fit_any_more_is_skipped(self):
         self.program("cuda_jobs_test",
                      PASSES.format(seconds=300) + google_test(ok=2))
-        self.program("cuda_kernels", PASSES.format(seconds=75) + "echo fast")
+        self.program("cuda_kernels", PASSES.format(seconds=70) + "echo fast")
         self.sanitizer()
         status, counts, output = self.checks()
         self.assertEqual(status, 0, output)
-        # 480 - 300 - 75, and 16 are kept: 89.
+        # 480 - 300 - 70, and 16 are kept: 94.
         self.assertEqual(counts, "26 passed, 0 failed", output)
         self.program("cuda_jobs_test",
-                     PASSES.format(seconds=346) + google_test(ok=2))
+                     PASSES.format(seconds=345) + google_test(ok=2))
         status, counts, output = self.checks()
-        self.assertIn("skipped  round_gpu: its 45 s do not fit into the 43 s "
+        self.assertIn("skipped  round_gpu: its 50 s do not fit into the 49 s "
                       "that are left of --limit=480", output)
         self.assertIn("passed   round_loopback", output)
         self.assertIn("passed   memcheck", output)
         self.assertEqual(status, 0)
         report, checks = self.report()
         self.assertEqual(checks["round_gpu"]["verdict"], "skipped")
-        self.assertEqual(report["seconds"], 421)
+        self.assertEqual(report["seconds"], 415)
 
     def test_the_budgets_fit_into_the_default_limit(self):
         # Each part but the sanitizers takes all that it may.

@@ -104,7 +104,8 @@ class EmulatedReportTest(unittest.TestCase):
         self.assertEqual([round_["P"] for round_ in rounds], [2, 8])
         for round_ in rounds:
             self.assertGreater(round_["on_device"], 0.99)
-            self.assertLessEqual(round_["on_device"], 1)
+            # One worker has seeded, the others have pulled that, too.
+            self.assertLess(round_["on_device"], 1.05)
             self.assertGreater(round_["round_over_traffic"]["min"], 0)
         target = self.report["targets"][-1]
         self.assertEqual(target["name"], "device_rows_round_over_traffic")

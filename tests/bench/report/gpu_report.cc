@@ -41,13 +41,16 @@ Json RowsOf(const Json& kernels) {
   return rows;
 }
 
-void AddNotes(const Json& card, const BenchFiles& files,
+// Of a program; null if there is none.
+Json FileOf(const Json& files, const char* program) {
+  return files.contains(program) ? files[program] : Json();
+}
+
+void AddNotes(const Json& card, const Json& files,
               std::vector<std::string>* notes) {
-  for (const Json* const file :
-       {&files.kernels, &files.round, &files.device, &files.loopback}) {
-    if (file->is_object() && !(*file)["complete"]) {
-      notes->push_back(absl::StrCat((*file)["program"].get<std::string>(),
-                                    " did not end: rows are missing"));
+  for (const auto& [program, file] : files.items()) {
+    if (file.is_object() && !file["complete"]) {
+      notes->push_back(absl::StrCat(program, " did not end: rows are missing"));
     }
   }
   if (card.is_null() || !card["name"].is_string()) return;
@@ -61,7 +64,7 @@ void AddNotes(const Json& card, const BenchFiles& files,
 }  // namespace
 
 Json MakeReport(const Json& run, const Json& host, const Json& card,
-                const Json& checks, const BenchFiles& files,
+                const Json& checks, const Json& files,
                 std::vector<std::string> notes) {
   AddNotes(card, files, &notes);
   Json report = {{"schema", kReportSchema}, {"verdict", VerdictOf(checks)}};
@@ -69,12 +72,16 @@ Json MakeReport(const Json& run, const Json& host, const Json& card,
   report["host"] = host;
   report["card"] = card;
   report["checks"] = checks;
-  Take(files.kernels, {"copy", "bus", "fp64", "calls", "cublas"}, &report);
-  report["rows"] = RowsOf(files.kernels);
-  Take(files.round, {"rounds"}, &report);
-  Take(files.device, {"device_rounds"}, &report);
-  report["loopback"] = files.loopback;
-  report["targets"] = TargetsOf(files.kernels, files.device);
+  const Json kernels = FileOf(files, "cuda_kernels");
+  Take(kernels, {"copy", "bus", "fp64", "calls", "cublas"}, &report);
+  report["rows"] = RowsOf(kernels);
+  Take(FileOf(files, "round_gpu"), {"rounds"}, &report);
+  const Json device = FileOf(files, "round_device");
+  report["device_rounds"] = device.is_object() && device.contains("rounds")
+                                ? device["rounds"]
+                                : Json();
+  report["loopback"] = FileOf(files, "round_loopback");
+  report["targets"] = TargetsOf(kernels, device);
   report["notes"] = notes;
   return report;
 }

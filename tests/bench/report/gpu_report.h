@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "nlohmann/json.hpp"
 #include "server/base/json.h"
 
 namespace agg {
@@ -14,21 +13,15 @@ namespace agg {
 // Of gpu_report's own form; the bundle's README has its members.
 inline constexpr int kReportSchema = 1;
 
-// What the benchmarks have written; null: nothing.
-struct BenchFiles {
-  Json kernels;   // cuda_kernels
-  Json round;     // round_gpu
-  Json device;    // round_device
-  Json loopback;  // round_loopback
-};
-
 // Joins the parts: "revision", "date", "seconds" and "limit_s" of the run as
 // they are in `run`, "host", "card", "checks", the members of the benchmarks'
-// files, "targets", and "notes", which say what is
-// missing. "verdict" is failed if a check has failed, skipped if none has
-// passed, else passed: a missed target fails nothing. Pure.
+// files, "targets", and "notes", which say what is missing. "verdict" is failed
+// if a check has failed, skipped if none has passed, else passed: a missed
+// target fails nothing. `files` has the benchmarks' files by the names of their
+// programs, cuda_kernels, round_gpu, round_device and round_loopback, as far as
+// there are any. Pure.
 Json MakeReport(const Json& run, const Json& host, const Json& card,
-                const Json& checks, const BenchFiles& files,
+                const Json& checks, const Json& files,
                 std::vector<std::string> notes);
 
 // The report as Markdown: a heading with host and card, and one table of

@@ -6,8 +6,8 @@
 //
 // It reads LOGS/checks.tsv, which must be there, and what else there is:
 // nvidia_smi.csv, cuda_kernels.json, round_gpu.json, round_device.json,
-// round_loopback.json; and
-// the host from /proc. A program, since the host may have no Python.
+// round_loopback.json; and the host from /proc. A program, since the host may
+// have no Python.
 //
 // Exit codes: 0 both are written; 1 one cannot be; 2 a bad flag, or checks that
 // cannot be read. A benchmark's file that cannot be read is a note in the
@@ -16,6 +16,7 @@
 #include <iostream>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -84,16 +85,17 @@ Json BenchOf(const std::string& logs, const std::string& program,
 
 Json ReportOf(const Request& request, const Json& checks) {
   std::vector<std::string> notes;
-  BenchFiles files;
-  files.kernels = BenchOf(request.logs, "cuda_kernels", &notes);
-  files.round = BenchOf(request.logs, "round_gpu", &notes);
-  files.device = BenchOf(request.logs, "round_device", &notes);
-  files.loopback = BenchOf(request.logs, "round_loopback", &notes);
+  Json files = Json::object();
+  for (const char* const program :
+       {"cuda_kernels", "round_gpu", "round_device", "round_loopback"}) {
+    Json file = BenchOf(request.logs, program, &notes);
+    if (!file.is_null()) files[program] = std::move(file);
+  }
   Json host = HostFacts(TextOf("/proc/cpuinfo"), TextOf("/proc/meminfo"));
   host.update(SystemFacts());
   Json facts;
-  for (const Json* const file : {&files.device, &files.round, &files.kernels}) {
-    if (file->is_object() && file->contains("card")) facts = (*file)["card"];
+  for (const auto& [program, file] : files.items()) {
+    if (facts.is_null() && file.contains("card")) facts = file["card"];
   }
   const Json card =
       CardOf(facts, TextOf(absl::StrCat(request.logs, "/nvidia_smi.csv")),

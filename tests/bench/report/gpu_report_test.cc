@@ -54,11 +54,11 @@ Json DeviceFile() {
   const Json round = {{"P", 2},
                       {"dtype", "f32"},
                       {"optimizer", "sgd"},
-                      {"round_s", Spread(0.05)},
+                      {"round_s", Spread(0.004)},
                       {"round_over_traffic", Spread(1.5)}};
   return {{"program", "round_device"},
           {"complete", true},
-          {"device_rounds", Json::array({round})},
+          {"rounds", Json::array({round})},
           {"device_rows_round_over_traffic", 1.5}};
 }
 
@@ -90,11 +90,15 @@ Json Card() { return {{"name", "NVIDIA H200"}, {"driver", "580.1"}}; }
 
 Json Full() {
   return MakeReport(RunFacts(), Host(), Card(), Json::array({Check("passed")}),
-                    {Kernels(), RoundFile(), DeviceFile(), Loopback()}, {});
+                    {{"cuda_kernels", Kernels()},
+                     {"round_gpu", RoundFile()},
+                     {"round_device", DeviceFile()},
+                     {"round_loopback", Loopback()}},
+                    {});
 }
 
 Json OfChecks(const Json& checks) {
-  return MakeReport(RunFacts(), Host(), nullptr, checks, {}, {});
+  return MakeReport(RunFacts(), Host(), nullptr, checks, Json::object(), {});
 }
 
 TEST(GpuReportTest, HasEverythingThatWasMeasured) {
@@ -129,13 +133,14 @@ TEST(GpuReportTest, WhatIsMissingIsNullAndNoted) {
   EXPECT_EQ(none["copy"], nullptr);
   EXPECT_EQ(none["rows"], Json::array());
   EXPECT_EQ(none["rounds"], nullptr);
+  EXPECT_EQ(none["device_rounds"], nullptr);
   EXPECT_EQ(none["targets"][0]["verdict"], "not measured");
 
   Json cut = Kernels();
   cut["complete"] = false;
   const Json report =
       MakeReport(RunFacts(), Host(), {{"name", "NVIDIA A100"}}, Json::array(),
-                 {cut, nullptr, nullptr, nullptr}, {"a note"});
+                 {{"cuda_kernels", cut}}, {"a note"});
   EXPECT_EQ(report["notes"],
             (Json{"a note", "cuda_kernels did not end: rows are missing",
                   "the targets are set for an H200, this is NVIDIA A100"}));
@@ -158,8 +163,8 @@ TEST(MarkdownTest, IsOneTableWithEverything) {
                               "12.5 us |"));
   EXPECT_THAT(text,
               HasSubstr("| round | 8 | f32 | adamw | 100 ms (50 .. 200)"));
-  EXPECT_THAT(text, HasSubstr("| round on the device | 2 | f32 | sgd | 50 ms "
-                              "(25 .. 100) |  |  | 1.5 (0.75 .. 3) of its "
+  EXPECT_THAT(text, HasSubstr("| round, rows on the device | 2 | f32 | sgd | "
+                              "4 ms (2 .. 8) |  |  | 1.5 (0.75 .. 3) of its "
                               "memory traffic |"));
   EXPECT_THAT(text, HasSubstr("| whole round, Grams early | 4 | f32 | sgd | "
                               "200 ms (100 .. 400)"));

@@ -116,7 +116,7 @@ std::string RoundLines(const Json& report) {
   if (report["device_rounds"].is_array()) {
     for (const Json& round : report["device_rounds"]) {
       absl::StrAppend(
-          &lines, Line({"round on the device", Cell(round["P"]),
+          &lines, Line({"round, rows on the device", Cell(round["P"]),
                         Cell(round["dtype"]), Cell(round["optimizer"]),
                         Spread(round["round_s"], 1e3, " ms"), "", "",
                         absl::StrCat(Spread(round["round_over_traffic"], 1, ""),
