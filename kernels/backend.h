@@ -68,8 +68,8 @@ struct UpdateRequest {
   DType narrowed_dtype = DType::kF32;
   // Set to whether every parameter that was written is finite; null: not asked.
   bool* all_finite = nullptr;
-  // Not null: the call may return while the bytes of the float32 snapshot are on
-  // their way, and then sets this to true (it never sets it to false).
+  // Not null: the call may return while the bytes of the float32 snapshot are
+  // on their way, and then sets this to true (it never sets it to false).
   // FinishSnapshot must be called then.
   bool* snapshot_deferred = nullptr;
   // With that: those bytes are not copied before FinishSnapshot asks for them,

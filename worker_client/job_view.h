@@ -59,7 +59,7 @@ class JobView {
   const std::vector<ShardName>& names() const { return names_; }
   // Whether shard `ordinal` is reached over its Unix socket.
   bool local(size_t ordinal) const { return targets_[ordinal].local; }
-  // Whether its memory, and its device's, is mapped here; until then: as before.
+  // Whether its memory, and its device's, is mapped; until then: as before.
   void NoteShared(size_t ordinal, bool shared, bool device = false) const;
   // "cuda", "shm", "unix" or "tcp": how bytes travel to and from the shard.
   std::string transport(size_t ordinal) const;

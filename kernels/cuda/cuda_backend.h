@@ -27,12 +27,9 @@ namespace agg {
 // Update are the CPU backend's. Requests that do not fit together get
 // INVALID_ARGUMENT; a failing CUDA call INTERNAL with its name, code and place;
 // UNAVAILABLE, with the same, once the device answers nothing but errors.
-//
-// Memory: buffers (cuda_buffer.h), scratch (cuda_scratch.h; with many row
-// buffers cuBLAS's, too), and 2 bytes per parameter at the first Load with a
-// narrowed snapshot. A round allocates nothing. Thread-compatible, but
-// RowLanded, AwaitRows, FinishSnapshot, Allocate, Adopt, memory_needs and
-// device_memory_use are thread-safe.
+// Memory: buffers (cuda_buffer.h), scratch (cuda_scratch.h), and 2 bytes per
+// parameter at the first Load with a narrowed snapshot. A round allocates
+// nothing. Threads: as Backend.
 class CudaBackend : public Backend {
  public:
   // UNAVAILABLE "no CUDA device: .." where there is none (or no driver), or one

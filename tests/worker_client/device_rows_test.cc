@@ -2,6 +2,7 @@
 // and versions read there, unless the shard says what is not so.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -34,15 +35,13 @@ Tensors Expected(const Manifest& manifest, const std::vector<float>& scales) {
   for (const float scale : scales) {
     const Tensors gradient = Values(manifest, scale);
     for (size_t t = 0; t < expected.size(); ++t) {
-      for (size_t i = 0; i < expected[t].size(); ++i) {
-        expected[t][i] -= gradient[t][i];
-      }
+      std::transform(expected[t].begin(), expected[t].end(),
+                     gradient[t].begin(), expected[t].begin(), std::minus<>());
     }
   }
   return expected;
 }
 
-// 66 small tensors.
 Manifest ManyTensors() {
   Manifest manifest = TwoTensors();
   for (int i = 0; i < 64; ++i) {
@@ -161,7 +160,6 @@ TEST_F(DeviceRowsTest, OtherTensorsOfTheRowGoToTheDeviceToo) {
   EXPECT_EQ(worker.shard.counts().frames_on_device, 2);
 }
 
-// Float32 of the device is rounded on the host, and so are rows of int8.
 TEST_F(DeviceRowsTest, WhatIsRoundedGoesByWayOfTheHost) {
   for (const DType dtype : {DType::kBF16, DType::kI8}) {
     Worker worker(ManyTensors(), dtype);
@@ -210,7 +208,6 @@ TEST_F(DeviceRowsTest, ARowThatIsPushedAgainIsNotCopiedAgain) {
   EXPECT_EQ(copies_of_round[true], copies_of_round[false]);
 }
 
-// The shard's device is the first one.
 TEST_F(DeviceRowsTest, TensorsOfOtherDevicesGoByWayOfTheHost) {
   fake_cuda::SetNumDevices(2);
   {
@@ -272,9 +269,8 @@ TEST_F(DeviceRowsTest, AnOverwrittenVersionIsPulledByWayOfTheHost) {
   worker.shard.OverwriteNext();
   ASSERT_TRUE(worker.Round(0.5f).ok());
   EXPECT_EQ(worker.parameters.Get(), Expected(ManyTensors(), {0.5f}));
-  DeviceShard::Counts counts = worker.shard.counts();
-  EXPECT_EQ(counts.pulls, 2);
-  EXPECT_EQ(counts.pulls_on_device, 1);
+  EXPECT_EQ(worker.shard.counts().pulls, 2);
+  EXPECT_EQ(worker.shard.counts().pulls_on_device, 1);
   ASSERT_TRUE(worker.Round(0.25f).ok());
   EXPECT_EQ(worker.parameters.Get(), Expected(ManyTensors(), {0.5f, 0.25f}));
   EXPECT_EQ(worker.shard.counts().pulls_on_device, 2);
@@ -341,7 +337,6 @@ TEST_P(LyingDeviceTest, TheHostsMemoryDoesInstead) {
   EXPECT_EQ(fake_cuda::NumLive(), live_);
 }
 
-// Both regions, likewise.
 LieCase Both(const char* name, std::function<void(v1::DeviceRegion*)> tell) {
   return {name, [tell](RegionGift* gift) {
             tell(gift->reply.mutable_row_device());

@@ -101,11 +101,11 @@ class EmulatedReportTest(unittest.TestCase):
 
     def test_rounds_of_workers_on_the_card_stay_there(self):
         rounds = self.report["device_rounds"]
-        self.assertEqual([round_["P"] for round_ in rounds], [2, 8])
+        self.assertEqual([round_["P"] for round_ in rounds], [2, 3])
         for round_ in rounds:
             self.assertGreater(round_["on_device"], 0.99)
             # One worker has seeded, the others have pulled that, too.
-            self.assertLess(round_["on_device"], 1.05)
+            self.assertLess(round_["on_device"], 1.2)
             self.assertGreater(round_["round_over_traffic"]["min"], 0)
         target = self.report["targets"][-1]
         self.assertEqual(target["name"], "device_rows_round_over_traffic")

@@ -23,8 +23,8 @@ Json TargetOfRow(const Json& row);
 // is missed if one row misses it, else "not measured" if a row is missing, else
 // met. `kernels` and `device` are the files of cuda_kernels and round_device,
 // or null. The last target is for "device_rows_round_over_traffic" of
-// round_device's file: the time of a round from rows on the device, over that in
-// which its traffic would go through device memory at the copy's speed.
+// round_device's file: the time of a round from rows on the device, over that
+// in which its traffic would go through device memory at the copy's speed.
 Json TargetsOf(const Json& kernels, const Json& device);
 
 }  // namespace agg

@@ -55,6 +55,11 @@ class DeferredSnapshotTest : public testing::Test {
     Fill(snapshot_.get(), kStale);
   }
 
+  // The memory of a copy that is under way stays (Backend::FinishSnapshot).
+  ~DeferredSnapshotTest() override {
+    backend_->FinishSnapshot(*snapshot_).IgnoreError();
+  }
+
   std::unique_ptr<Buffer> NewSnapshot(int64_t element_bytes) {
     return *backend_->Allocate(BufferUse::kSnapshot,
                                num_elements_ * element_bytes);
