@@ -87,6 +87,7 @@ void Housekeeping::Loop() {
     UpdateHealth(status);
     TrimWhenIdle(status);
     LookForAHang();
+    engine_->ReportLostDevice();
     rpc_->LookForCoordinator();
     audit_->CloseDenials();
     const Clock* const clock = Clock::Real();  // the system's may step back

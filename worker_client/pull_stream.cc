@@ -124,8 +124,9 @@ class PullStream {
     if (on_device_ && mapped.parameters->number() == number) {
       const absl::Status status =
           sink_->LandPlaced(shard_, frame, *mapped.parameters);
-      if (!absl::IsAborted(status)) return status;
-      // Older than the newest by now: the host's memory has it still.
+      if (status.ok()) return status;
+      // Older than the newest by now, or it cannot be copied: the host's memory
+      // has it, too.
       on_device_ = false;
       return absl::UnavailableError(status.message());
     }

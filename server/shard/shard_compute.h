@@ -146,8 +146,9 @@ class ShardCompute {
   std::vector<GroupOptions> group_of_tensor_;
   std::unique_ptr<GradientRows> rows_;
   std::unique_ptr<ParameterStore> store_;
-  // The last version, if its float32 bytes came, or come, later.
-  std::weak_ptr<const Snapshot> last_deferred_;
+  // The last version, and the one before, if their float32 bytes came, or come,
+  // later.
+  std::weak_ptr<const Snapshot> last_deferred_, before_last_;
   SnapshotFinisher finisher_{backend_};  // ends before master and snapshots
   std::unique_ptr<Buffer> combined_;     // null without replication, as:
   std::unique_ptr<ShardReplica> replica_;

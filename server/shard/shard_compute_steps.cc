@@ -174,11 +174,13 @@ absl::Status ShardCompute::WriteVersion(const std::vector<RoundRow>* rows,
 
 bool ShardCompute::FloatsOnDemand() const {
   // Others than readers of float32 on the host have something to read, and the
-  // version before had none of these.
+  // two versions before had none of these: a reader may be one behind.
   const bool others = store_->narrowed_dtype() != DType::kF32 ||
                       store_->master_head() != nullptr;
   const std::shared_ptr<const Snapshot> last = last_deferred_.lock();
-  return others && last != nullptr && !last->asked();
+  const std::shared_ptr<const Snapshot> before = before_last_.lock();
+  return others && last != nullptr && !last->asked() &&
+         (before == nullptr || !before->asked());
 }
 
 absl::Status ShardCompute::WriteFloatsLater(
@@ -192,9 +194,16 @@ absl::Status ShardCompute::WriteFloatsLater(
   const absl::Status status =
       WriteVersion(rows, step, snapshot.get(),
                    options_.background ? &deferral : nullptr, not_finite_slice);
-  last_deferred_.reset();
+  if (!status.ok() && last != nullptr) {
+    last->FinishLost(absl::UnavailableError(
+        absl::StrCat("this version is gone as float32, and the next one could "
+                     "not be made: ",
+                     status.message())));
+  }
+  before_last_ = std::exchange(last_deferred_, {});
   if (!deferral.deferred) return status;
-  if (deferral.on_demand) {
+  // Somebody may have come for the last one meanwhile, in vain.
+  if (deferral.on_demand && !last->asked()) {
     finisher_.AddWhenAsked(snapshot);
   } else {
     finisher_.Add(snapshot);

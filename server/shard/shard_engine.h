@@ -169,6 +169,10 @@ class ShardEngine : public ShardPeer {
                PullCallback callback, bool partial = false);
   // The callback will not be called any more, unless it already runs.
   void CancelPull(int64_t id);
+  // To be called after each use of the backend, with no lock held: if the
+  // device was found lost, ends the epoch and calls on_lost and on_device_lost.
+  // By others for what is copied behind a version.
+  void ReportLostDevice() ABSL_LOCKS_EXCLUDED(turn_, mutex_);
   void CountPulledBytes(int64_t num_bytes, bool in_place = false,
                         bool on_device = false);
 
@@ -192,9 +196,6 @@ class ShardEngine : public ShardPeer {
     std::shared_ptr<CheckpointWriter> writer;
   };
 
-  // To be called after each use of the backend, with no lock held: if the
-  // device was found lost, ends the epoch and calls on_lost and on_device_lost.
-  void ReportLostDevice() ABSL_LOCKS_EXCLUDED(turn_, mutex_);
   void EndForGood(const absl::Status& found) ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Status InstallManifest(uint64_t epoch, const Manifest& manifest);
@@ -304,6 +305,8 @@ class ShardEngine : public ShardPeer {
                             bool* prepared) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   // Shows the version that was prepared; the next round is open.
+  // No frame of the open round lands any more, and those that do have ended.
+  void AwaitLandings() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status TakeStep(ShardCompute* compute)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   // Arrays may be between two versions: this epoch cannot go on.

@@ -61,6 +61,7 @@ bool ShardEngine::Recovery::HasCopies(ShardEngine* engine) {
 void ShardEngine::Recovery::ReopenRound(ShardEngine* engine) {
   engine->closed_round_ = ClosedRound();
   engine->waves_ = WaveRound();
+  engine->unchanged_ = false;
   engine->DropOffer();
   engine->offered_ = false;
   engine->open_round_->Reopen();
@@ -246,6 +247,7 @@ void ShardEngine::Recovery::PlaceHome(ShardEngine* engine, const VersionId& id,
                                       ShardCompute* compute) {
   engine->closed_round_ = ClosedRound();
   engine->waves_ = WaveRound();
+  engine->unchanged_ = false;
   {
     MutexLock lock(&engine->mutex_);
     // Rows of the version's own round count. All others are of a past that was
@@ -263,6 +265,8 @@ void ShardEngine::Recovery::PlaceHome(ShardEngine* engine, const VersionId& id,
     engine->DropOffer();
     engine->offered_ = false;
   }
+  // As before any version (P47); an error is that of a later call, too.
+  engine->backend_.AwaitRows().IgnoreError();
   engine->ShowLoaded(compute);
 }
 

@@ -127,9 +127,16 @@ absl::Status ShardEngine::CheckPublish(const Phase& phase, bool* repeated,
                              : absl::OkStatus();
 }
 
+void ShardEngine::AwaitLandings() {
+  MutexLock lock(&mutex_);
+  open_round_->Close();
+  while (open_round_->landing()) claims_ended_.Wait(&mutex_);
+}
+
 absl::Status ShardEngine::TakeStep(ShardCompute* compute) {
   // From the next version on a worker may write its row on the device (P47):
-  // nothing that has landed on the host may come behind.
+  // nothing that lands on the host may come behind.
+  AwaitLandings();
   const absl::Status awaited = backend_.AwaitRows();
   if (!awaited.ok()) return awaited;
   const uint64_t version = [&] {

@@ -156,6 +156,14 @@ class RowTest(WithDriver):
         self.assertEqual(self.streams.waits, [])
 
 
+    def test_a_gradient_is_handed_over_by_its_own_hook(self):
+        row = self.row()
+        row.hand_over(torch.ones(4))
+        self.assertEqual(self.streams.waits, [])
+        row.hand_over(on_device(torch.ones(4)))
+        self.assertEqual(self.streams.waits, [self.streams.current])
+
+
 class PulledTest(WithDriver):
 
     def test_targets_of_a_device_are_the_tensors_themselves_in_place(self):

@@ -6,8 +6,11 @@ import gc
 import threading
 import unittest
 import weakref
+from unittest import mock
 
 import torch
+from agg_server._overlap import Overlap
+from agg_server._row import Row
 
 from tests.python.job_case import WAIT, JobCase, agg
 
@@ -95,6 +98,28 @@ class OverlapTest(JobCase):
             worker._session.end_of(row)
             self.assertEqual(worker.version, 0)
             self.assertEqual(worker.step().version, 1)
+
+    def test_each_gradient_is_handed_over_before_its_group_goes(self):
+        events = []
+        handed, sent = Row.hand_over, Overlap._send
+
+        def hand_over(row, gradient):
+            events.append(gradient.data_ptr())
+            handed(row, gradient)
+
+        def send(overlap):
+            events.append("send")
+            sent(overlap)
+
+        with mock.patch.object(Row, "hand_over", hand_over), \
+                mock.patch.object(Overlap, "_send", send):
+            self.train(1, self.plain, workers=1, overlap=True)
+        # A small one waits for a large one, whose hook sends both.
+        tensors = [event for event in events if event != "send"]
+        self.assertEqual(len(set(tensors)), len(list(_MODEL.parameters())))
+        self.assertIn("send", events)
+        self.assertNotEqual(events[0], "send")
+        self.assertNotEqual(events[1], "send")
 
     def test_combine(self):
         results = []

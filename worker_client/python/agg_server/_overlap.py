@@ -117,6 +117,8 @@ class Overlap:
             if self.paused:
                 return
         self._given[index] = gradient, gradient._version
+        # Here: another hook, of another stream or device, may send the group.
+        self._row.hand_over(gradient)
         self._waiting.append(index)
         self._waiting_bytes += gradient.numel() * gradient.element_size()
         if self._waiting_bytes >= _GROUP_BYTES:

@@ -82,6 +82,12 @@ class Row:
         self._cuda.hand_over(on_device)
         return views, memory
 
+    def hand_over(self, row: torch.Tensor) -> None:
+        """What the current stream was given comes before a later call that
+        sends the row."""
+        if not row.is_cpu:
+            self._cuda.hand_over([row])
+
     def _copied(self, index: int, row: torch.Tensor) -> torch.Tensor:
         """The row of tensor `index`, where it can be sent."""
         if row.layout != torch.strided:
