@@ -125,8 +125,8 @@ class PullStream {
       const absl::Status status =
           sink_->LandPlaced(shard_, frame, *mapped.parameters);
       if (status.ok()) return status;
-      // Older than the newest by now, or it cannot be copied: the host's memory
-      // has it, too.
+      // Older than the newest by now, or not to be copied: the host has it,
+      // too.
       on_device_ = false;
       return absl::UnavailableError(status.message());
     }

@@ -140,9 +140,14 @@ void ShardEngine::EndForGood(const absl::Status& found) {
   if (on_device_lost_ != nullptr) on_device_lost_(reason);
 }
 
-ShardEngine::Former ShardEngine::DropManifest() {
+void ShardEngine::ForgetRound() {
   closed_round_ = ClosedRound();
   waves_ = WaveRound();
+  unchanged_ = false;
+}
+
+ShardEngine::Former ShardEngine::DropManifest() {
+  ForgetRound();
   loaded_ = nullptr;
   open_round_ = nullptr;
   DropOffer();

@@ -199,6 +199,8 @@ class ShardEngine : public ShardPeer {
   void EndForGood(const absl::Status& found) ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Status InstallManifest(uint64_t epoch, const Manifest& manifest);
+  // The closed round, and what was made of it.
+  void ForgetRound() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   Former DropManifest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_, mutex_);
   // Whether it may still change. REQUIRES: there is one.
   bool ManifestUnused() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

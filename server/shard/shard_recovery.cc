@@ -59,9 +59,7 @@ bool ShardEngine::Recovery::HasCopies(ShardEngine* engine) {
 }
 
 void ShardEngine::Recovery::ReopenRound(ShardEngine* engine) {
-  engine->closed_round_ = ClosedRound();
-  engine->waves_ = WaveRound();
-  engine->unchanged_ = false;
+  engine->ForgetRound();
   engine->DropOffer();
   engine->offered_ = false;
   engine->open_round_->Reopen();
@@ -245,9 +243,7 @@ absl::Status ShardEngine::Recovery::LoadHome(ShardEngine* engine,
 void ShardEngine::Recovery::PlaceHome(ShardEngine* engine, const VersionId& id,
                                       RecordText record,
                                       ShardCompute* compute) {
-  engine->closed_round_ = ClosedRound();
-  engine->waves_ = WaveRound();
-  engine->unchanged_ = false;
+  engine->ForgetRound();
   {
     MutexLock lock(&engine->mutex_);
     // Rows of the version's own round count. All others are of a past that was

@@ -9,10 +9,10 @@ import weakref
 from unittest import mock
 
 import torch
-from agg_server._overlap import Overlap
-from agg_server._row import Row
 
 from tests.python.job_case import WAIT, JobCase, agg
+from agg_server._overlap import Overlap
+from agg_server._row import Row
 
 torch.manual_seed(0)
 # Two tensors of a megabyte, which go by themselves, and small ones.
