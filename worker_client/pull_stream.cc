@@ -125,9 +125,7 @@ class PullStream {
       const absl::Status status =
           sink_->LandPlaced(shard_, frame, *mapped.parameters);
       if (status.ok()) return status;
-      // Older than the newest by now, or not to be copied: the host has it,
-      // too.
-      on_device_ = false;
+      on_device_ = false;  // the host's memory has it, too
       return absl::UnavailableError(status.message());
     }
     const auto region = mapped.versions.find(number);
