@@ -1,6 +1,7 @@
 // The fake driver's streams, events and copies. Work runs as late as
 // synchronisation allows, so that a missing wait meets stale data.
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -84,7 +85,8 @@ int cuStreamCreate(Stream* stream, unsigned /*flags*/) {
   const Lock lock(TheState().mutex);
   const int error = BeginCallInContext("cuStreamCreate");
   if (error != kSuccess) return error;
-  *stream = new FakeStream;
+  TheState().streams.push_back(std::make_unique<FakeStream>());
+  *stream = TheState().streams.back().get();
   ++TheState().num_streams;
   return kSuccess;
 }

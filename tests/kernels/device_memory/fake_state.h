@@ -8,8 +8,10 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "kernels/device_memory/cuda_functions.h"
 
@@ -73,6 +75,7 @@ struct State {
   std::map<char*, size_t> pinned;  // host memory
   std::map<cuda_abi::Handle, FakeMemory> handles;
   cuda_abi::Handle last_handle = 0;
+  std::vector<std::unique_ptr<FakeStream>> streams;  // destroyed ones, too
   int64_t num_streams = 0;
   int64_t num_events = 0;
   std::map<std::string, int64_t> calls;
