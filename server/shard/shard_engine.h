@@ -306,9 +306,9 @@ class ShardEngine : public ShardPeer {
   absl::Status CheckPublish(const Phase& phase, bool* repeated,
                             bool* prepared) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
-  // Shows the version that was prepared; the next round is open.
-  // No frame of the open round lands any more, and those that do have ended.
+  // Waits until no frame of the open round is landing; none starts after it.
   void AwaitLandings() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Shows the version that was prepared; the next round is open.
   absl::Status TakeStep(ShardCompute* compute)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   // Arrays may be between two versions: this epoch cannot go on.
