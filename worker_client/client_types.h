@@ -74,9 +74,10 @@ struct ClientOptions {
   // there, where the shard shares it (P39, P40) and local_sockets is on.
   bool shared_memory = true;
   // Writes tensors in the memory of a CUDA device into that of a shard that
-  // computes on the same device, and reads versions there, where the shard
-  // shares it (P47, P48) and shared_memory is on. Else, and for other tensors
-  // on devices, the way is by the host's memory.
+  // computes on the same device, or on one that it reaches (peer access), and
+  // reads versions there, where the shard shares it (P47, P48) and
+  // shared_memory is on. Else, and for other tensors on devices, the way is by
+  // the host's memory.
   bool cuda_rows = true;
   // How many threads share a copy to and from such memory, 1 to 16; the caller
   // is one of them. More than 1 pays where the host has more cores than workers

@@ -18,7 +18,7 @@ constexpr int64_t kPageBytes = 4096;  // as proto/region.proto says
 
 absl::StatusOr<std::unique_ptr<DeviceParameters>> DeviceParameters::Map(
     const v1::DeviceRegion& said, const FileDescriptor& memory,
-    const FileDescriptor& generation, TensorDevices* devices) {
+    const FileDescriptor& generation, int device, TensorDevices* devices) {
   DeviceUuid uuid;
   if (said.dtype() != v1::F32 || said.uuid().size() != uuid.size()) {
     return absl::InternalError(
@@ -26,13 +26,13 @@ absl::StatusOr<std::unique_ptr<DeviceParameters>> DeviceParameters::Map(
                      said.dtype(), ", with a UUID of ", said.uuid().size()));
   }
   std::copy(said.uuid().begin(), said.uuid().end(), uuid.begin());
-  const absl::StatusOr<int> device = devices->MetDeviceWith(uuid);
-  if (!device.ok()) return device.status();
+  const auto context = devices->ContextOf(device);
+  if (!context.ok()) return context.status();
+  const absl::Status reaches = (*context)->driver().CheckReaches(device, uuid);
+  if (!reaches.ok()) return reaches;
   auto page =
       SharedMemory::Map(generation, kPageBytes, SharedMemory::Others::kRead);
   if (!page.ok()) return page.status();
-  const auto context = devices->ContextOf(*device);
-  if (!context.ok()) return context.status();
   auto mapped = SharedDeviceMemory::Map(
       *context, memory.get(), static_cast<int64_t>(said.bytes()),
       static_cast<int64_t>(said.mapped_bytes()));

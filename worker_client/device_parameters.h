@@ -21,19 +21,21 @@
 
 namespace agg {
 
-// Mapped for the device that has them. The shard overwrites them with another
-// version in each round, and says so before, by the generation. Thread-safe.
+// Mapped for a device of the caller's: the one that has them, or a peer of
+// that. The shard overwrites them with another version in each round, and says
+// so before, by the generation. Thread-safe.
 class DeviceParameters {
  public:
-  // `generation`: the descriptor of the page with it. NOT_FOUND: no tensor was
-  // on that device so far; INTERNAL: not float32, or no UUID; errors of
-  // SharedDeviceMemory::Map and SharedMemory::Map. REQUIRES: devices outlives
-  // this.
+  // For `device`. `generation`: the descriptor of the page with it.
+  // UNIMPLEMENTED: the device has no way to that memory; INTERNAL: not float32,
+  // or no UUID; errors of SharedDeviceMemory::Map and SharedMemory::Map.
+  // REQUIRES: devices has met the device, and outlives this.
   static absl::StatusOr<std::unique_ptr<DeviceParameters>> Map(
       const v1::DeviceRegion& said, const FileDescriptor& memory,
-      const FileDescriptor& generation, TensorDevices* devices);
+      const FileDescriptor& generation, int device, TensorDevices* devices);
 
   uint32_t number() const { return number_; }
+  // Whose memory is copied to.
   int device() const { return context_->device(); }
   // Whether so many bytes at an offset, as the shard says it, are floats of
   // these.

@@ -11,7 +11,7 @@ namespace agg {
 
 absl::StatusOr<std::unique_ptr<DeviceRow>> DeviceRow::Map(
     const v1::DeviceRegion& said, DType dtype, int64_t host_bytes,
-    const FileDescriptor& fd, TensorDevices* devices) {
+    const FileDescriptor& fd, int device, TensorDevices* devices) {
   DeviceUuid uuid;
   if (static_cast<int>(said.dtype()) != static_cast<int>(dtype) ||
       said.bytes() < static_cast<uint64_t>(host_bytes) ||
@@ -23,10 +23,10 @@ absl::StatusOr<std::unique_ptr<DeviceRow>> DeviceRow::Map(
         " bytes"));
   }
   std::copy(said.uuid().begin(), said.uuid().end(), uuid.begin());
-  const absl::StatusOr<int> device = devices->MetDeviceWith(uuid);
-  if (!device.ok()) return device.status();
-  const auto context = devices->ContextOf(*device);
+  const auto context = devices->ContextOf(device);
   if (!context.ok()) return context.status();
+  const absl::Status reaches = (*context)->driver().CheckReaches(device, uuid);
+  if (!reaches.ok()) return reaches;
   auto memory =
       SharedDeviceMemory::Map(*context, fd.get(), host_bytes,
                               static_cast<int64_t>(said.mapped_bytes()));

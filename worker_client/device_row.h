@@ -19,21 +19,23 @@
 
 namespace agg {
 
-// Mapped for the device that has it, with a stream of its own for copies to it.
-// For one push at a time.
+// Mapped for a device of the caller's: the one that has it, or a peer of that.
+// With a stream of its own for copies to it. For one push at a time.
 class DeviceRow {
  public:
-  // NOT_FOUND: no tensor was on that device so far; INTERNAL: it is not of
-  // `dtype`, smaller than the host's side, larger than it says, or has no UUID;
-  // errors of SharedDeviceMemory::Map. REQUIRES: devices outlives this.
+  // For `device`. UNIMPLEMENTED: it has no way to that memory; INTERNAL: the
+  // row is not of `dtype`, smaller than the host's side, larger than it says,
+  // or has no UUID; errors of SharedDeviceMemory::Map. REQUIRES: devices has
+  // met the device, and outlives this.
   static absl::StatusOr<std::unique_ptr<DeviceRow>> Map(
       const v1::DeviceRegion& said, DType dtype, int64_t host_bytes,
-      const FileDescriptor& fd, TensorDevices* devices);
+      const FileDescriptor& fd, int device, TensorDevices* devices);
   // Waits for the copies.
   ~DeviceRow();
   DeviceRow(const DeviceRow&) = delete;
   DeviceRow& operator=(const DeviceRow&) = delete;
 
+  // Whose memory is copied from.
   int device() const { return context_->device(); }
 
   // Copies to come wait for what the legacy default stream was given so far.

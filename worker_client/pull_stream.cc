@@ -30,10 +30,12 @@ constexpr size_t kMaxPlaceFrameBytes = size_t{1} << 20;
 // under way at any time, so the stream itself is the completion queue's tag.
 class PullStream {
  public:
-  // `on_device`: all targets are where the shard's parameters are.
+  // `on_device`: the shard's parameters, as the device of all targets sees
+  // them; null: there are none.
   PullStream(int shard, const v1::PullRequest& request,
-             const PullSettings& settings, bool on_device, absl::Time deadline,
-             grpc::CompletionQueue* queue, ParameterSink* sink)
+             const PullSettings& settings, const DeviceParameters* on_device,
+             absl::Time deadline, grpc::CompletionQueue* queue,
+             ParameterSink* sink)
       : shard_(shard),
         request_(request),
         settings_(settings),
@@ -47,8 +49,8 @@ class PullStream {
         on_device_(on_device) {}
 
   void Start() {
-    request_.set_in_place(maps_versions_ || on_device_);
-    request_.set_on_device(on_device_);
+    request_.set_in_place(maps_versions_ || on_device_ != nullptr);
+    request_.set_on_device(on_device_ != nullptr);
     released_ = false;
     sink_->Restart(shard_);
     landing_ = absl::OkStatus();
@@ -121,11 +123,10 @@ class PullStream {
   absl::Status LandPlaced(const v1::PullFrame& frame) {
     const MappedRegions& mapped = *settings_.regions[shard_];
     const uint32_t number = frame.place().region();
-    if (on_device_ && mapped.parameters->number() == number) {
-      const absl::Status status =
-          sink_->LandPlaced(shard_, frame, *mapped.parameters);
+    if (on_device_ != nullptr && on_device_->number() == number) {
+      const absl::Status status = sink_->LandPlaced(shard_, frame, *on_device_);
       if (status.ok()) return status;
-      on_device_ = false;  // the host's memory has it, too
+      on_device_ = nullptr;  // the host's memory has it, too
       return absl::UnavailableError(status.message());
     }
     const auto region = mapped.versions.find(number);
@@ -133,7 +134,8 @@ class PullStream {
       return sink_->LandPlaced(shard_, frame, *region->second);
     }
     // Made since this client asked: the bytes themselves will do.
-    maps_versions_ = on_device_ = false;
+    maps_versions_ = false;
+    on_device_ = nullptr;
     return absl::UnavailableError("a region that is not mapped");
   }
 
@@ -181,8 +183,8 @@ class PullStream {
   grpc::GenericStub stub_;
   RetryPolicy retries_;
   bool maps_versions_;
-  bool on_device_;
-  bool released_ = false;  // all is copied, and the call cancelled
+  const DeviceParameters* on_device_;  // of settings_.regions
+  bool released_ = false;              // all is copied, and the call cancelled
 
   absl::optional<Call> call_;
   Step step_ = Step::kStart;
@@ -216,17 +218,23 @@ std::vector<int32_t> FirstSlices(const PullSettings& settings, int shard) {
   return first;
 }
 
-// Whether all that comes from the shard goes to the device that has it (P48).
-bool GoesToDevice(const PullSettings& settings, int shard, DType dtype,
-                  const BoundTargets& bound) {
-  if (settings.regions.empty() || dtype != DType::kF32) return false;
-  const auto& there = settings.regions[shard]->parameters;
+// The shard's parameters as the device sees them to which all that comes from
+// the shard goes (P48); null: it does not go to one, or that one cannot.
+const DeviceParameters* OnDevice(const PullSettings& settings, int shard,
+                                 DType dtype, const BoundTargets& bound) {
   const ShardPlan& plan = settings.router->plan();
   const std::vector<int32_t>& slices = plan.slices_of_shard[shard];
-  return there != nullptr &&
-         std::all_of(slices.begin(), slices.end(), [&](int32_t slice) {
-           return bound.device(plan.slices[slice].tensor) == there->device();
-         });
+  if (settings.regions.empty() || dtype != DType::kF32) return nullptr;
+  const auto device_of = [&](int32_t slice) {
+    return bound.device(plan.slices[slice].tensor);
+  };
+  const auto& there = settings.regions[shard]->parameters;
+  const auto found = there.find(device_of(slices.front()));
+  if (found == there.end()) return nullptr;
+  const bool same = std::all_of(
+      slices.begin(), slices.end(),
+      [&](int32_t slice) { return device_of(slice) == found->first; });
+  return same ? found->second.get() : nullptr;
 }
 
 // Runs the streams to their ends. After the first failure all are cancelled.
@@ -281,9 +289,9 @@ absl::Status PullVersion(const PullSettings& settings, const PullTarget& target,
     for (const int32_t slice : FirstSlices(settings, shard)) {
       ordered.add_first_slices(static_cast<uint32_t>(slice));
     }
-    const bool on_device = GoesToDevice(settings, shard, target.dtype, bound);
-    streams.emplace_back(shard, ordered, settings, on_device, deadline, &queue,
-                         &sink);
+    streams.emplace_back(shard, ordered, settings,
+                         OnDevice(settings, shard, target.dtype, bound),
+                         deadline, &queue, &sink);
     streams.back().Start();
   }
   status = RunAll(settings, &queue, &streams);

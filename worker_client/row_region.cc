@@ -1,6 +1,7 @@
 // What the shard says of its memory is checked before anything is written.
 #include "worker_client/row_region.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -62,14 +63,21 @@ absl::Status RowRegion::Place(int32_t slice, uint64_t offset) {
   return absl::OkStatus();
 }
 
-void RowRegion::SetDevice(std::shared_ptr<DeviceRow> device) {
+void RowRegion::AddDevice(std::shared_ptr<DeviceRow> device) {
   MutexLock lock(&mutex_);
-  if (!device_failed_) device_ = std::move(device);
+  const int number = device->device();
+  devices_.try_emplace(number, std::move(device));
 }
 
-bool RowRegion::has_device() const {
+bool RowRegion::has_device(int device) const {
   MutexLock lock(&mutex_);
-  return device_ != nullptr;
+  return devices_.count(device) > 0;
+}
+
+bool RowRegion::has_any_device() const {
+  MutexLock lock(&mutex_);
+  return std::any_of(devices_.begin(), devices_.end(),
+                     [](const auto& entry) { return entry.second != nullptr; });
 }
 
 bool RowRegion::Begin(const RowName& row, bool leaves_out, int device) {
@@ -78,8 +86,8 @@ bool RowRegion::Begin(const RowName& row, bool leaves_out, int device) {
     row_ = row;
     written_.assign(addresses_.size(), false);
     MutexLock lock(&mutex_);
-    const bool there = device_ != nullptr && device_->device() == device;
-    current_ = there ? device_ : nullptr;
+    const auto there = devices_.find(device);
+    current_ = there == devices_.end() ? nullptr : there->second;
   }
   return in_place;
 }
@@ -118,11 +126,10 @@ absl::StatusOr<std::unique_ptr<DeviceEvent>> RowRegion::WriteOnDevice(
 void RowRegion::GiveUpDevice() {
   if (current_ == nullptr) return;
   current_->Discard();
-  current_ = nullptr;
   placement_.GiveUp(row_);
   MutexLock lock(&mutex_);
-  device_ = nullptr;
-  device_failed_ = true;
+  devices_[current_->device()] = nullptr;
+  current_ = nullptr;
 }
 
 absl::Status RowRegion::Write(int32_t index, const BoundRow& row,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -47,10 +48,12 @@ class RowRegion {
   // null: of another shard.
   char* Address(int32_t slice) const { return addresses_[slice]; }
 
-  // The device's side of the row, for rows that begin from here on (P47); one
-  // that had failed is not replaced. Thread-safe, as has_device.
-  void SetDevice(std::shared_ptr<DeviceRow> device);
-  bool has_device() const;
+  // The device's side of the row as one of the caller's devices sees it, for
+  // rows that begin from here on (P47); one that has failed is not replaced.
+  // Thread-safe, as the next two.
+  void AddDevice(std::shared_ptr<DeviceRow> device);
+  bool has_device(int device) const;
+  bool has_any_device() const;
 
   // RowPlacement::Begin. True: write each slice before it is named in a frame:
   // all with WriteOnDevice if on_device(), else all with Write. `device`: that
@@ -75,7 +78,8 @@ class RowRegion {
     return current_->Await(std::move(event));
   }
   // One of these two has failed: no copy is under way any more, this row is
-  // sent when it is begun again, and later ones go by way of the host.
+  // sent when it is begun again, and later ones of its device go by way of the
+  // host.
   void GiveUpDevice();
   void Land(const RowName& row) { placement_.Land(row); }
 
@@ -104,8 +108,8 @@ class RowRegion {
   std::vector<bool> written_;           // of it, by the job's slices
   std::shared_ptr<DeviceRow> current_;  // that has row_; null: the host has it
   mutable Mutex mutex_;
-  std::shared_ptr<DeviceRow> device_ ABSL_GUARDED_BY(mutex_);
-  bool device_failed_ ABSL_GUARDED_BY(mutex_) = false;
+  // By the device that copies; null: copies of it have failed.
+  std::map<int, std::shared_ptr<DeviceRow>> devices_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace agg

@@ -24,7 +24,7 @@ bool HasSocket(const JobView& view, int shard) {
 void NoteShared(const JobView& view, size_t shard,
                 const MappedRegions& regions) {
   view.NoteShared(shard, regions.any(),
-                  regions.row != nullptr && regions.row->has_device());
+                  regions.row != nullptr && regions.row->has_any_device());
 }
 
 }  // namespace
@@ -37,7 +37,8 @@ std::shared_ptr<const MappedRegions> ShardRegions::Get(const JobView& view,
   MutexLock lock(&mutex_);
   Entry& entry = entries_[i];
   const bool same = entry.session == view.session() && entry.life == life;
-  const int num_devices = takes_devices_ ? devices_->num_met() : 0;
+  const int num_devices =
+      takes_devices_ ? static_cast<int>(devices_->met().size()) : 0;
   const bool current =
       entry.epoch == view.epoch() && entry.num_devices == num_devices;
   if (current && same && !entry.row_later) {
@@ -95,7 +96,7 @@ absl::Status ShardRegions::Ask(const JobView& view, int shard,
   request.set_epoch(view.epoch());
   request.set_life(entry->life);
   request.set_takes_int8(true);
-  request.set_takes_device(takes_devices_ && devices_->num_met() > 0);
+  request.set_takes_device(takes_devices_ && !devices_->met().empty());
   request.set_token(LocalToken(token_file_));
   const absl::StatusOr<RegionAnswer> answer =
       AskForRegions(view.reply().region_sockets(shard), request);
@@ -131,25 +132,30 @@ absl::Status ShardRegions::Ask(const JobView& view, int shard,
 void ShardRegions::MapDevices(const v1::RegionReply& reply,
                               absl::Span<const FileDescriptor> descriptors,
                               const Entry& entry, MappedRegions* mapped) const {
-  if (reply.has_row_device()) {
-    RowRegion* const row = mapped->row.get();
-    if (row != nullptr && !row->has_device()) {
-      auto device = DeviceRow::Map(reply.row_device(), row->dtype(),
-                                   row->num_bytes(), descriptors[0], devices_);
-      if (device.ok()) row->SetDevice(*std::move(device));
+  const std::vector<int> met = devices_->met();
+  RowRegion* const row = mapped->row.get();
+  for (const int device : met) {
+    if (!reply.has_row_device() || row == nullptr || row->has_device(device)) {
+      continue;
     }
-    descriptors.remove_prefix(1);
+    auto mine =
+        DeviceRow::Map(reply.row_device(), row->dtype(), row->num_bytes(),
+                       descriptors[0], device, devices_);
+    if (mine.ok()) row->AddDevice(*std::move(mine));
   }
   if (!reply.has_parameters_device()) return;
-  const auto& former = entry.regions->parameters;
-  if (former != nullptr &&
-      former->number() == reply.parameters_device().number()) {
-    mapped->parameters = former;
-    return;
+  if (reply.has_row_device()) descriptors.remove_prefix(1);
+  for (const int device : met) {
+    const auto former = entry.regions->parameters.find(device);
+    if (former != entry.regions->parameters.end() &&
+        former->second->number() == reply.parameters_device().number()) {
+      mapped->parameters[device] = former->second;
+      continue;
+    }
+    auto mine = DeviceParameters::Map(reply.parameters_device(), descriptors[0],
+                                      descriptors[1], device, devices_);
+    if (mine.ok()) mapped->parameters[device] = *std::move(mine);
   }
-  auto parameters = DeviceParameters::Map(
-      reply.parameters_device(), descriptors[0], descriptors[1], devices_);
-  if (parameters.ok()) mapped->parameters = *std::move(parameters);
 }
 
 }  // namespace agg

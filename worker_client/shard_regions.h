@@ -30,7 +30,8 @@ namespace agg {
 struct MappedRegions {
   std::shared_ptr<RowRegion> row;  // null: rows are sent
   std::map<uint32_t, std::shared_ptr<const VersionRegion>> versions;
-  std::shared_ptr<const DeviceParameters> parameters;  // null: not mapped
+  // By the device that reads them.
+  std::map<int, std::shared_ptr<const DeviceParameters>> parameters;
   bool any() const { return row != nullptr || !versions.empty(); }
 };
 
@@ -83,8 +84,9 @@ class ShardRegions {
   // Asks and maps what fits; `entry` is the shard's, with session and life.
   // After an error it is as it was.
   absl::Status Ask(const JobView& view, int shard, Entry* entry) const;
-  // What the answer has of devices; what does not fit is left out.
-  // `descriptors`: those behind the versions'.
+  // What the answer has of the shard's device, for each device of the caller's
+  // that reaches it; what does not fit is left out. `descriptors`: those behind
+  // the versions'.
   void MapDevices(const v1::RegionReply& reply,
                   absl::Span<const FileDescriptor> descriptors,
                   const Entry& entry, MappedRegions* mapped) const;

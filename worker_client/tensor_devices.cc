@@ -74,24 +74,11 @@ std::vector<int> TensorDevices::DevicesOf(
   return DevicesOf(read);
 }
 
-int TensorDevices::num_met() const {
+std::vector<int> TensorDevices::met() const {
   MutexLock lock(&mutex_);
-  return static_cast<int>(contexts_.size());
-}
-
-bool TensorDevices::met(int device) const {
-  MutexLock lock(&mutex_);
-  return contexts_.count(device) > 0;
-}
-
-absl::StatusOr<int> TensorDevices::MetDeviceWith(const DeviceUuid& uuid) const {
-  MutexLock lock(&mutex_);
-  for (const auto& [device, context] : contexts_) {
-    const absl::StatusOr<DeviceUuid> own = driver_->UuidOf(device);
-    if (!own.ok()) return own.status();
-    if (*own == uuid) return device;
-  }
-  return absl::NotFoundError(FormatUuid(uuid) + " is no device of a tensor's");
+  std::vector<int> met;
+  for (const auto& [device, context] : contexts_) met.push_back(device);
+  return met;
 }
 
 absl::StatusOr<std::shared_ptr<const DeviceContext>> TensorDevices::ContextOf(

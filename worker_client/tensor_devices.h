@@ -43,13 +43,10 @@ class TensorDevices {
   std::vector<int> DevicesOf(absl::Span<const TensorView> views);
   std::vector<int> DevicesOf(absl::Span<const MutableTensorView> views);
 
-  // How many devices DevicesOf has met, and whether it was this one.
-  int num_met() const;
-  bool met(int device) const;
-  // The number of the device that was met and has this UUID; NOT_FOUND.
-  absl::StatusOr<int> MetDeviceWith(const DeviceUuid& uuid) const;
+  // The devices that DevicesOf has met, in ascending order.
+  std::vector<int> met() const;
 
-  // Its primary context. REQUIRES: met.
+  // A device's primary context. REQUIRES: met.
   absl::StatusOr<std::shared_ptr<const DeviceContext>> ContextOf(int device);
 
   // Copies between the memory of a device that was met and the host's, in

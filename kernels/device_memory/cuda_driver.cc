@@ -175,6 +175,25 @@ absl::Status CudaDriver::CheckShares(int device) const {
   return absl::OkStatus();
 }
 
+absl::Status CudaDriver::CheckReaches(int device,
+                                      const DeviceUuid& uuid) const {
+  const absl::StatusOr<int> owner = DeviceWith(uuid);
+  if (absl::IsNotFound(owner.status())) return absl::OkStatus();
+  if (!owner.ok() || *owner == device) return owner.status();
+  int handles[2] = {}, can = 0;
+  absl::Status status =
+      Check(functions_.cuDeviceGet(&handles[0], device), "cuDeviceGet");
+  status.Update(
+      Check(functions_.cuDeviceGet(&handles[1], *owner), "cuDeviceGet"));
+  if (!status.ok()) return status;
+  status = Check(functions_.cuDeviceCanAccessPeer(&can, handles[0], handles[1]),
+                 "cuDeviceCanAccessPeer");
+  if (!status.ok() || can != 0) return status;
+  return absl::UnimplementedError(absl::StrCat(
+      "CUDA device ", device, " cannot access the memory of device ", *owner,
+      " (no peer access)"));
+}
+
 std::optional<int> CudaDriver::DeviceOf(const void* address) const {
   const auto pointer = reinterpret_cast<cuda_abi::Pointer>(address);
   unsigned type = 0;

@@ -58,6 +58,10 @@ class CudaDriver {
   // UNIMPLEMENTED, with the reason: the device's memory cannot be exported to
   // other processes as a file descriptor.
   absl::Status CheckShares(int device) const;
+  // UNIMPLEMENTED: `device` has no way to the memory of the visible device with
+  // that UUID, which is another one. Of a device that is not visible, only an
+  // attempt to map its memory tells.
+  absl::Status CheckReaches(int device, const DeviceUuid& uuid) const;
 
   // The device whose memory `address` is in; nullopt for the host's, and for
   // what the driver does not know. Neither waits nor needs a

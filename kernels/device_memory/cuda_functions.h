@@ -15,6 +15,7 @@
   LINE(cuDeviceGetCount, (int* count))                                         \
   LINE(cuDeviceGet, (int* device, int ordinal))                                \
   LINE(cuDeviceGetAttribute, (int* value, int attribute, int device))          \
+  LINE(cuDeviceCanAccessPeer, (int* can, int device, int peer))                \
   LINE(cuDevicePrimaryCtxRetain, (Context * context, int device))              \
   LINE(cuDevicePrimaryCtxRelease_v2, (int device))                             \
   LINE(cuCtxPushCurrent_v2, (Context context))                                 \

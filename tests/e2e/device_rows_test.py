@@ -72,8 +72,8 @@ class Job:
                 return f"http://127.0.0.1:{port}/metrics"
         self.test.fail("".join(log))
 
-    def process(self, command, driver):
-        environment = {**os.environ}
+    def process(self, command, driver, **variables):
+        environment = {**os.environ, "AGG_FAKE_CUDA_DEVICES": "2", **variables}
         environment.pop("AGG_CUDA_DRIVER", None)
         if driver:
             environment["AGG_CUDA_DRIVER"] = driver
@@ -85,16 +85,18 @@ class Job:
         self.test.addCleanup(process.kill)
         return process
 
-    def worker(self, rank, *flags):
+    def worker(self, rank, *flags, **variables):
         # Its tensors are the driver's, whatever the server's is.
         return self.process(
             [WORKER, f"--coordinator={self.addresses[0]}", f"--rank={rank}",
-             f"--rounds={ROUNDS}", *flags], DRIVER)
+             f"--rounds={ROUNDS}", *flags], DRIVER, **variables)
 
     def run(self, *flags_of_workers):
         """The lines of each worker."""
-        workers = [self.worker(rank, *flags)
-                   for rank, flags in enumerate(flags_of_workers)]
+        return self.lines([self.worker(rank, *flags)
+                           for rank, flags in enumerate(flags_of_workers)])
+
+    def lines(self, workers):
         lines = []
         for worker in workers:
             output = worker.communicate()[0]
@@ -157,6 +159,20 @@ class DeviceRowsTest(unittest.TestCase):
                 self.assertLessEqual(pulled, (2 * ROUNDS + 2) * row)
                 # For nobody the host has a copy: the first version's alone.
                 self.assertEqual(job.metric("aggserver_crc_errors_total"), 0)
+
+    def test_a_worker_on_a_peer_of_the_shards_device(self):
+        job = Job(self)
+        self.expect(job.run((), ("--device=1",)))
+        pushed, pulled = job.on_device()
+        self.assertEqual(pushed, 2 * ROUNDS * 4 * PARAMETERS)
+        self.assertGreaterEqual(pulled, 2 * ROUNDS * 4 * PARAMETERS)
+
+    def test_a_worker_that_sees_its_own_device_alone(self):
+        job = Job(self)
+        hidden = job.worker(1, AGG_FAKE_CUDA_DEVICES="1",
+                            AGG_FAKE_CUDA_UUID="5e" * 16)
+        self.expect(job.lines([job.worker(0), hidden]))
+        self.assertEqual(job.on_device()[0], 2 * ROUNDS * 4 * PARAMETERS)
 
     def test_workers_of_both_kinds_and_such_as_have_both(self):
         job = Job(self)

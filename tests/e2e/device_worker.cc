@@ -3,13 +3,15 @@
 //
 //   device_worker --coordinator=HOST:PORT --rank=N --rounds=N
 //                 [--gradients=device|host] [--parameters=device|host]
-//                 [--host_only] [--dtype=f32|bf16] [--die_after=N]
+//                 [--device=N] [--host_only] [--dtype=f32|bf16]
+//                 [--die_after=N]
 //
 // Each round's gradient is a function of round and rank alone. What makes it is
 // given to the device's default stream, whose work the push must wait for, and
 // what is in the memory before and after the push is something else. Prints a
 // line for each version: its number and the CRC32C of the parameters. The last
-// line: how rows travelled to the shards, by ordinal. --host_only: cuda_rows is
+// line: how rows travelled to the shards, by ordinal. --device: the one that
+// has the tensors, of those of AGG_FAKE_CUDA_DEVICES. --host_only: cuda_rows is
 // off. --die_after: SIGKILL behind the push of that round.
 #include <signal.h>
 #include <unistd.h>
@@ -37,6 +39,7 @@ namespace {
 struct Flags {
   ClientOptions client;
   int rounds = 3;
+  int device = 0;
   bool device_gradients = true;
   bool device_parameters = true;
   bool is_bf16 = false;
@@ -52,6 +55,8 @@ bool ParseFlags(int argc, char** argv, Flags* flags) {
       if (!absl::SimpleAtoi(flag, &flags->client.rank)) return false;
     } else if (absl::ConsumePrefix(&flag, "--rounds=")) {
       if (!absl::SimpleAtoi(flag, &flags->rounds)) return false;
+    } else if (absl::ConsumePrefix(&flag, "--device=")) {
+      if (!absl::SimpleAtoi(flag, &flags->device)) return false;
     } else if (absl::ConsumePrefix(&flag, "--die_after=")) {
       if (!absl::SimpleAtoi(flag, &flags->die_after)) return false;
     } else if (absl::ConsumePrefix(&flag, "--gradients=")) {
@@ -78,14 +83,15 @@ void Must(const absl::Status& status) {
 // Tensors of the job in memory of one kind.
 class Memory {
  public:
-  Memory(const Manifest& manifest, bool on_device, int64_t element_bytes)
-      : on_device_(on_device) {
+  // `device`: below 0: the host's memory.
+  Memory(const Manifest& manifest, int device, int64_t element_bytes)
+      : device_(device) {
     for (const TensorSpec& tensor : manifest.tensors) {
       const int64_t num_bytes = NumElements(tensor) * element_bytes;
       num_elements_.push_back(NumElements(tensor));
       bytes_.push_back(num_bytes);
-      if (on_device) {
-        data_.push_back(fake_cuda::Alloc(num_bytes));
+      if (device >= 0) {
+        data_.push_back(fake_cuda::Alloc(num_bytes, device));
       } else {
         host_.push_back(std::make_unique<char[]>(num_bytes));
         data_.push_back(host_.back().get());
@@ -100,8 +106,8 @@ class Memory {
     const auto write = [to, bytes = std::move(bytes)] {
       std::memcpy(to, bytes.data(), bytes.size());
     };
-    if (on_device_) {
-      fake_cuda::Launch(0, write);
+    if (device_ >= 0) {
+      fake_cuda::Launch(device_, write);
     } else {
       write();
     }
@@ -142,7 +148,7 @@ class Memory {
   }
 
  private:
-  const bool on_device_;
+  const int device_;
   std::vector<std::unique_ptr<char[]>> host_;
   std::vector<char*> data_;
   std::vector<int64_t> num_elements_, bytes_;
@@ -167,8 +173,9 @@ void Run(Flags flags) {
       ShapedManifest({{}, {7, 3}, {32}, {64}, {1}, {1200, 1000}});
   flags.client.manifest = manifest;
   const DType dtype = flags.is_bf16 ? DType::kBF16 : DType::kF32;
-  Memory gradient(manifest, flags.device_gradients, flags.is_bf16 ? 2 : 4);
-  Memory parameters(manifest, flags.device_parameters, 4);
+  Memory gradient(manifest, flags.device_gradients ? flags.device : -1,
+                  flags.is_bf16 ? 2 : 4);
+  Memory parameters(manifest, flags.device_parameters ? flags.device : -1, 4);
   const HostTensors seed = MakeTensors(manifest, 1);
   for (size_t t = 0; t < seed.size(); ++t) {
     parameters.Write(t, BytesOf(seed[t], false));

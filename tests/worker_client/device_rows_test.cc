@@ -208,27 +208,82 @@ TEST_F(DeviceRowsTest, ARowThatIsPushedAgainIsNotCopiedAgain) {
   EXPECT_EQ(copies_of_round[true], copies_of_round[false]);
 }
 
-TEST_F(DeviceRowsTest, TensorsOfOtherDevicesGoByWayOfTheHost) {
-  fake_cuda::SetNumDevices(2);
-  {
-    const DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
-    Worker worker(TwoTensors());
-    worker.gradient.Set(Values(TwoTensors(), 0.5f));
-    std::vector<TensorView> both = worker.gradient.Read();
-    both[1] = elsewhere.Read()[1];
-    for (const auto& row : {elsewhere.Read(), both}) {
-      ASSERT_TRUE(
-          worker.client->PushPull(row, {}, worker.parameters.Write()).ok());
-    }
-    EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.5f, 0.5f}));
-    EXPECT_EQ(worker.shard.counts().frames, 4);
-    EXPECT_EQ(worker.shard.counts().frames_on_device, 0);
-    ASSERT_TRUE(worker.client->Pull(2, elsewhere.Write()).ok());
-    EXPECT_EQ(elsewhere.Get(), worker.parameters.Get());
-    // Asked again when the second device was met.
-    EXPECT_EQ(worker.shard.counts().takes_device, 2);
+// A worker with tensors on another device than the shard's, too.
+class PeerDeviceTest : public DeviceRowsTest {
+ protected:
+  PeerDeviceTest() { fake_cuda::SetNumDevices(2); }
+  ~PeerDeviceTest() override {
+    fake_cuda::SetPeers(true);
+    fake_cuda::SetNumDevices(1);
   }
-  fake_cuda::SetNumDevices(1);
+
+  // A round of `row`, and a pull of its version to `elsewhere`.
+  static void Run(const DeviceTensors& elsewhere,
+                  const std::vector<TensorView>& row, Worker* worker) {
+    auto* const client = worker->client.get();
+    ASSERT_TRUE(client->PushPull(row, {}, worker->parameters.Write()).ok());
+    ASSERT_TRUE(client->Pull(client->version(), elsewhere.Write()).ok());
+    EXPECT_EQ(elsewhere.Get(), worker->parameters.Get());
+  }
+};
+
+TEST_F(PeerDeviceTest, TensorsOfAPeerGoToTheShardsDeviceAtOnce) {
+  DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
+  Worker worker(TwoTensors());
+  const int64_t copies = fake_cuda::NumCalls("cuMemcpy");
+  Run(elsewhere, elsewhere.Read(), &worker);
+  elsewhere.Set(Values(TwoTensors(), 0.25f));
+  Run(elsewhere, elsewhere.Read(), &worker);
+  // From its own device, too: each has a way of its own.
+  worker.gradient.Set(Values(TwoTensors(), 0.125f));
+  Run(elsewhere, worker.gradient.Read(), &worker);
+  EXPECT_EQ(worker.parameters.Get(),
+            Expected(TwoTensors(), {0.5f, 0.25f, 0.125f}));
+  EXPECT_EQ(worker.shard.counts().frames, 6);
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 6);
+  EXPECT_EQ(worker.shard.counts().pulls_on_device, 6);
+  EXPECT_EQ(fake_cuda::NumCalls("cuMemcpy"), copies);
+  // Asked again when the second device was met.
+  EXPECT_EQ(worker.shard.counts().takes_device, 2);
+}
+
+TEST_F(PeerDeviceTest, ARowOfTwoDevicesGoesByWayOfTheHost) {
+  const DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
+  Worker worker(TwoTensors());
+  worker.gradient.Set(Values(TwoTensors(), 0.5f));
+  std::vector<TensorView> both = worker.gradient.Read();
+  both[1] = elsewhere.Read()[1];
+  Run(elsewhere, both, &worker);
+  EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.5f}));
+  EXPECT_EQ(worker.shard.counts().frames, 2);
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 0);
+}
+
+TEST_F(PeerDeviceTest, WithoutPeerAccessItsTensorsGoByWayOfTheHost) {
+  fake_cuda::SetPeers(false);
+  const DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
+  Worker worker(TwoTensors());
+  Run(elsewhere, elsewhere.Read(), &worker);
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 0);
+  EXPECT_EQ(worker.shard.counts().pulls_on_device, 1);  // to the shard's device
+  worker.gradient.Set(Values(TwoTensors(), 0.25f));
+  Run(elsewhere, worker.gradient.Read(), &worker);
+  EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.5f, 0.25f}));
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 2);
+}
+
+// What one device could not copy says nothing of the other one.
+TEST_F(PeerDeviceTest, ADeviceWhoseCopyFailedIsTheOnlyOneGivenUp) {
+  const DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
+  Worker worker(TwoTensors());
+  fake_cuda::Fail("cuEventSynchronize", kInvalidValue);
+  worker.client->Push(elsewhere.Read()).IgnoreError();
+  fake_cuda::Fail("cuEventSynchronize", 0);
+  Run(elsewhere, DeviceTensors(Values(TwoTensors(), 0.5f), 1).Read(), &worker);
+  worker.gradient.Set(Values(TwoTensors(), 0.25f));
+  Run(elsewhere, worker.gradient.Read(), &worker);
+  EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.5f, 0.25f}));
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 2);
 }
 
 // Another gradient of the round is sent: the shard may be reading the first.
@@ -355,8 +410,6 @@ const LieCase kLies[] = {
          [](v1::DeviceRegion* r) {
            r->set_mapped_bytes(r->mapped_bytes() * 2);
          }),
-    Both("AnotherDevice",
-         [](v1::DeviceRegion* r) { r->set_uuid(std::string(16, 'x')); }),
     Both("NoUuid", [](v1::DeviceRegion* r) { r->clear_uuid(); }),
     Both("AnotherType", [](v1::DeviceRegion* r) { r->set_dtype(v1::BF16); }),
     {"DescriptorsOfSomethingElse",

@@ -111,6 +111,24 @@ TEST(CudaDriverTest, SaysWhatADeviceCannotDo) {
   fake_cuda::SetShares(true);
 }
 
+TEST(CudaDriverTest, SaysWhoseMemoryADeviceReaches) {
+  const auto driver = Driver();
+  fake_cuda::SetNumDevices(2);
+  const DeviceUuid other = driver->UuidOf(1).value();
+  EXPECT_TRUE(driver->CheckReaches(0, other).ok());
+  fake_cuda::SetPeers(false);
+  EXPECT_EQ(driver->CheckReaches(0, other),
+            absl::UnimplementedError("CUDA device 0 cannot access the memory "
+                                     "of device 1 (no peer access)"));
+  EXPECT_TRUE(driver->CheckReaches(1, other).ok()) << "its own";
+  fake_cuda::Fail("cuDeviceCanAccessPeer", 101);
+  EXPECT_TRUE(absl::IsInternal(driver->CheckReaches(0, other)));
+  fake_cuda::Fail("cuDeviceCanAccessPeer", 0);
+  fake_cuda::SetNumDevices(1);
+  EXPECT_TRUE(driver->CheckReaches(0, other).ok()) << "not visible";
+  fake_cuda::SetPeers(true);
+}
+
 TEST(CudaDriverTest, IsFoundByManyThreadsAtOnce) {
   const auto loaded = Driver();
   std::vector<std::thread> threads;

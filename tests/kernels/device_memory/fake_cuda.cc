@@ -73,4 +73,8 @@ void SetShares(bool shares) {
   Find<void(int)>("agg_fake_cuda_set_shares")(shares ? 1 : 0);
 }
 
+void SetPeers(bool peers) {
+  Find<void(int)>("agg_fake_cuda_set_peers")(peers ? 1 : 0);
+}
+
 }  // namespace agg::fake_cuda

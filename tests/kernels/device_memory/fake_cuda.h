@@ -8,9 +8,9 @@
 // data. Calls that want a current context fail without one. What it cannot
 // show: a device's own memory system, and what NVIDIA's driver refuses besides.
 //
-// The environment: AGG_FAKE_CUDA_UUID, 32 hexadecimal digits, and
-// AGG_FAKE_CUDA_DEVICES, the number of devices. By default one, always the
-// same.
+// The environment: AGG_FAKE_CUDA_UUID, 32 hexadecimal digits;
+// AGG_FAKE_CUDA_DEVICES, the number of devices; by default one, always the
+// same. AGG_FAKE_CUDA_PEERS=0: as SetPeers(false).
 #ifndef AGG_TESTS_KERNELS_DEVICE_MEMORY_FAKE_CUDA_H_
 #define AGG_TESTS_KERNELS_DEVICE_MEMORY_FAKE_CUDA_H_
 
@@ -48,6 +48,9 @@ void SetUuid(const std::string& bytes);  // 16 bytes
 void SetNumDevices(int count);           // up to 8
 // What the devices say of their virtual memory management.
 void SetShares(bool shares);
+// Whether devices reach each other's memory, and that of devices that are not
+// visible; default: yes.
+void SetPeers(bool peers);
 
 }  // namespace fake_cuda
 }  // namespace agg

@@ -35,7 +35,11 @@ State::State() : uuid(FirstUuid()) {
   if (const char* count = std::getenv("AGG_FAKE_CUDA_DEVICES")) {
     num_devices = std::clamp(std::atoi(count), 0, kMaxDevices);
   }
-  for (int i = 0; i < kMaxDevices; ++i) contexts[i].device = i;
+  const char* const reach = std::getenv("AGG_FAKE_CUDA_PEERS");
+  peers = reach == nullptr || std::atoi(reach) != 0;
+  for (int i = 0; i < kMaxDevices; ++i) {
+    contexts[i].device = contexts[i].default_stream.device = i;
+  }
 }
 
 // Never destroyed: streams may be used by exit handlers.
@@ -135,6 +139,12 @@ int cuDeviceGetAttribute(int* value, int /*attribute*/, int /*device*/) {
   return BeginCall("cuDeviceGetAttribute");
 }
 
+int cuDeviceCanAccessPeer(int* can, int device, int peer) {
+  const Lock lock(TheState().mutex);
+  *can = TheState().peers && device != peer ? 1 : 0;
+  return BeginCall("cuDeviceCanAccessPeer");
+}
+
 int cuDevicePrimaryCtxRetain(Context* context, int device) {
   const Lock lock(TheState().mutex);
   const int error = BeginCall("cuDevicePrimaryCtxRetain");
@@ -200,6 +210,11 @@ void agg_fake_cuda_set_devices(int count) {
 void agg_fake_cuda_set_shares(int shares) {
   const Lock lock(TheState().mutex);
   TheState().shares = shares != 0;
+}
+
+void agg_fake_cuda_set_peers(int peers) {
+  const Lock lock(TheState().mutex);
+  TheState().peers = peers != 0;
 }
 
 int64_t agg_fake_cuda_num_live() {

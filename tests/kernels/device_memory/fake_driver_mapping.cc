@@ -30,6 +30,14 @@ std::string FileNameOf(int device) {
   return name;
 }
 
+// Below 0: none that is visible.
+int DeviceNamed(const std::string& name) {
+  for (int device = 0; device < TheState().num_devices; ++device) {
+    if (name.find(FileNameOf(device)) != std::string::npos) return device;
+  }
+  return -1;
+}
+
 std::string LinkOf(int fd) {
   char text[256] = {};
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
@@ -119,14 +127,12 @@ int cuMemImportFromShareableHandle(Handle* handle, void* os_handle, int type) {
       name.find(fake_cuda::kFilePrefix) == std::string::npos) {
     return kInvalidValue;
   }
-  for (int device = 0; device < TheState().num_devices; ++device) {
-    if (name.find(fake_cuda::FileNameOf(device)) == std::string::npos) continue;
-    *handle = ++TheState().last_handle;
-    TheState().handles[*handle] = {dup(fd), static_cast<size_t>(status.st_size),
-                                   device};
-    return kSuccess;
-  }
-  return kInvalidDevice;
+  const int device = fake_cuda::DeviceNamed(name);
+  if (device < 0 && !TheState().peers) return kInvalidDevice;
+  *handle = ++TheState().last_handle;
+  TheState().handles[*handle] = {dup(fd), static_cast<size_t>(status.st_size),
+                                 device};
+  return kSuccess;
 }
 
 int cuMemAddressReserve(Pointer* pointer, size_t size, size_t /*alignment*/,
@@ -187,7 +193,8 @@ int cuMemUnmap(Pointer pointer, size_t size) {
   }
   mmap(address, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
        0);
-  range->second.mapped = range->second.accessible = false;
+  range->second.mapped = false;
+  range->second.users = 0;
   return BeginCall("cuMemUnmap");
 }
 
@@ -205,8 +212,10 @@ int cuMemSetAccess(Pointer pointer, size_t size, const AccessDesc* access,
       access->location.id >= TheState().num_devices) {
     return kInvalidValue;
   }
+  const int user = access->location.id;
+  if (user != range->second.device && !TheState().peers) return kInvalidDevice;
   if (mprotect(address, size, PROT_READ | PROT_WRITE) != 0) return kOutOfMemory;
-  range->second.accessible = true;
+  range->second.users |= 1u << user;
   return kSuccess;
 }
 

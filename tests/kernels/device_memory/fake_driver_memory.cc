@@ -112,8 +112,8 @@ void* agg_fake_cuda_alloc_on(int device, int64_t bytes) {
       mprotect(address, size, PROT_READ | PROT_WRITE) != 0) {
     return nullptr;
   }
-  TheState().ranges[address] = {size, device, /*mapped=*/true,
-                                /*accessible=*/true};
+  // The driver brings copies between devices to an end by itself.
+  TheState().ranges[address] = {size, device, /*mapped=*/true, /*users=*/~0u};
   return address;
 }
 

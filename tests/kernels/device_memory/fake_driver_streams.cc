@@ -33,13 +33,13 @@ FakeStream* StreamOf(cuda_abi::Stream stream) {
 
 enum class Side { kDevice, kPinned, kPageable, kInvalid };
 
-// Device memory that the bytes leave, or that nobody has made accessible, is
-// no place for a copy.
-Side SideOf(const void* address, size_t size) {
+// Device memory that the bytes leave, or that nobody has made accessible to the
+// device, is no place for its copy.
+Side SideOf(const void* address, size_t size, int device) {
   if (RangeOf(address, 1) != nullptr) {
     const Range* const range = RangeOf(address, size);
-    return range != nullptr && range->accessible ? Side::kDevice
-                                                 : Side::kInvalid;
+    const bool may = range != nullptr && (range->users >> device & 1) != 0;
+    return may ? Side::kDevice : Side::kInvalid;
   }
   return IsPinned(address, size) ? Side::kPinned : Side::kPageable;
 }
@@ -47,8 +47,8 @@ Side SideOf(const void* address, size_t size) {
 // As the driver's documentation says of pageable memory: bytes of it are taken
 // before the call returns, or are there.
 int Copy(void* to, const void* from, size_t size, FakeStream* stream) {
-  const Side source = SideOf(from, size);
-  const Side target = SideOf(to, size);
+  const Side source = SideOf(from, size, stream->device);
+  const Side target = SideOf(to, size, stream->device);
   if (source == Side::kInvalid || target == Side::kInvalid) {
     return cuda_abi::kInvalidValue;
   }
@@ -86,6 +86,7 @@ int cuStreamCreate(Stream* stream, unsigned /*flags*/) {
   const int error = BeginCallInContext("cuStreamCreate");
   if (error != kSuccess) return error;
   TheState().streams.push_back(std::make_unique<FakeStream>());
+  TheState().streams.back()->device = fake_cuda::CurrentContext()->device;
   *stream = TheState().streams.back().get();
   ++TheState().num_streams;
   return kSuccess;

@@ -32,6 +32,7 @@ inline constexpr size_t kPage = 4096;  // a guard behind all device memory
 inline constexpr int kMaxDevices = 8;
 
 struct FakeStream {
+  int device = 0;
   std::deque<std::function<void()>> waiting;
   int64_t num_run = 0;
   int64_t num_enqueued = 0;
@@ -53,7 +54,7 @@ struct Range {
   size_t size = 0;
   int device = 0;
   bool mapped = false;
-  bool accessible = false;
+  uint32_t users = 0;  // a bit for each device that may use it
 };
 
 struct FakeMemory {
@@ -68,6 +69,7 @@ struct State {
   std::recursive_mutex mutex;
   bool initialised = false;
   bool shares = true;  // what the attributes of virtual memory say
+  bool peers = true;   // devices reach each other's memory
   int num_devices = 1;
   cuda_abi::Uuid uuid;  // of device 0; those of others end one higher each
   FakeContext contexts[kMaxDevices];

@@ -200,14 +200,19 @@ TEST_F(SharedDeviceMemoryTest, IsUsedByAPeerIfItMay) {
   fake_cuda::Fail("cuMemSetAccess", 0);
 }
 
-TEST_F(SharedDeviceMemoryTest, RefusesMemoryOfADeviceThatIsNotVisible) {
+TEST_F(SharedDeviceMemoryTest, IsUsedByAPeerThatDoesNotSeeItsDevice) {
   const auto memory = Create(ContextOf(1));
   fake_cuda::SetNumDevices(1);
+  EXPECT_TRUE(SharedDeviceMemory::Map(context_, memory->fd(), kNumBytes,
+                                      memory->mapped_bytes())
+                  .ok());
+  fake_cuda::SetPeers(false);
   EXPECT_EQ(SharedDeviceMemory::Map(context_, memory->fd(), kNumBytes,
                                     memory->mapped_bytes())
                 .status(),
             absl::InternalError("CUDA driver: CUDA_ERROR_INVALID_DEVICE (101) "
                                 "from cuMemImportFromShareableHandle"));
+  fake_cuda::SetPeers(true);
 }
 
 }  // namespace

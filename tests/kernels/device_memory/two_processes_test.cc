@@ -116,10 +116,12 @@ TEST(TwoProcessesTest, WriteOneMemory) {
 }
 
 TEST(TwoProcessesTest, TellAMemoryOfAnotherCard) {
-  // The child's one device has another UUID.
+  // The child's one device has another UUID, and no way to others.
   setenv("AGG_FAKE_CUDA_UUID", "000102030405060708090a0b0c0d0e0f", 1);
+  setenv("AGG_FAKE_CUDA_PEERS", "0", 1);
   const auto [child, socket] = StartChild();
   unsetenv("AGG_FAKE_CUDA_UUID");
+  unsetenv("AGG_FAKE_CUDA_PEERS");
   auto memory = SharedDeviceMemory::Create(TheContext(), kNumBytes);
   ASSERT_TRUE(memory.ok()) << memory.status();
   const std::string size = absl::StrCat((*memory)->mapped_bytes());
