@@ -16,6 +16,8 @@
 namespace agg {
 namespace {
 
+constexpr int64_t kDeviceFrameBytes = int64_t{64} << 20;
+
 // Of staging, for so many bytes: slices begin at whole words.
 size_t StagingWords(int64_t bytes) {
   return (static_cast<size_t>(bytes) + sizeof(uint16_t) - 1) / sizeof(uint16_t);
@@ -52,6 +54,10 @@ void FrameSource::Fail(const absl::Status& status) {
   if (!status_.ok()) return;
   status_ = status;
   if (meta_.on_device()) region_->GiveUpDevice();
+}
+
+int64_t FrameSource::max_frame_bytes() const {
+  return meta_.on_device() ? kDeviceFrameBytes : kMaxFramePayloadBytes;
 }
 
 void FrameSource::Add(std::vector<FramePlan> plans) {

@@ -30,8 +30,7 @@ constexpr size_t kMaxPlaceFrameBytes = size_t{1} << 20;
 // under way at any time, so the stream itself is the completion queue's tag.
 class PullStream {
  public:
-  // `on_device`: the shard's parameters, as the device of all targets sees
-  // them; null: there are none.
+  // `on_device`: see OnDevice.
   PullStream(int shard, const v1::PullRequest& request,
              const PullSettings& settings, const DeviceParameters* on_device,
              absl::Time deadline, grpc::CompletionQueue* queue,
@@ -218,23 +217,17 @@ std::vector<int32_t> FirstSlices(const PullSettings& settings, int shard) {
   return first;
 }
 
-// The shard's parameters as the device sees them to which all that comes from
-// the shard goes (P48); null: it does not go to one, or that one cannot.
+// The shard's parameters as the only device of its targets sees them (P48).
 const DeviceParameters* OnDevice(const PullSettings& settings, int shard,
                                  DType dtype, const BoundTargets& bound) {
-  const ShardPlan& plan = settings.router->plan();
-  const std::vector<int32_t>& slices = plan.slices_of_shard[shard];
   if (settings.regions.empty() || dtype != DType::kF32) return nullptr;
-  const auto device_of = [&](int32_t slice) {
-    return bound.device(plan.slices[slice].tensor);
-  };
-  const auto& there = settings.regions[shard]->parameters;
-  const auto found = there.find(device_of(slices.front()));
-  if (found == there.end()) return nullptr;
-  const bool same = std::all_of(
-      slices.begin(), slices.end(),
-      [&](int32_t slice) { return device_of(slice) == found->first; });
-  return same ? found->second.get() : nullptr;
+  const std::vector<Slice>& slices = settings.router->plan().slices;
+  const auto& of_shard = settings.router->plan().slices_of_shard[shard];
+  const int device = bound.device(slices[of_shard.front()].tensor);
+  for (const int32_t slice : of_shard) {
+    if (bound.device(slices[slice].tensor) != device) return nullptr;
+  }
+  return settings.regions[shard]->ParametersOn(device);
 }
 
 // Runs the streams to their ends. After the first failure all are cancelled.

@@ -109,8 +109,9 @@ void RowPusher::Feed(Job* job) {
     }
     const std::vector<int32_t> slices = job->schedule.Take(part.ordinal);
     if (slices.empty()) continue;
-    part.source->Add(
-        router_->PlanFrames(slices, job->row->dtype(), job->row->bound()));
+    part.source->Add(router_->PlanFrames(slices, job->row->dtype(),
+                                         job->row->bound(),
+                                         part.source->max_frame_bytes()));
     part.stream->Continue();
   }
 }

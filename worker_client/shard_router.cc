@@ -186,15 +186,14 @@ absl::StatusOr<std::vector<MutableTensorView>> ShardRouter::Bind(
 
 std::vector<FramePlan> ShardRouter::PlanFrames(
     absl::Span<const int32_t> slices, DType dtype,
-    absl::Span<const TensorView> bound) const {
+    absl::Span<const TensorView> bound, int64_t max_bytes) const {
   std::vector<FramePlan> frames;
   for (int32_t index : slices) {
     const Slice& slice = plan_.slices[index];
     const bool absent = IsAbsent(bound[slice.tensor]);
     const int64_t bytes = absent ? 0 : PayloadBytes(dtype, slice.num_elements);
     const bool fits =
-        !frames.empty() &&
-        frames.back().payload_bytes + bytes <= kMaxFramePayloadBytes &&
+        !frames.empty() && frames.back().payload_bytes + bytes <= max_bytes &&
         frames.back().slices.size() + frames.back().absent_slices.size() <
             kMaxSlicesPerFrame;
     if (!fits) frames.emplace_back();

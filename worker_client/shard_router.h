@@ -24,7 +24,7 @@ namespace agg {
 struct FramePlan {
   std::vector<int32_t> slices;         // ascending; payloads in this order
   std::vector<int32_t> absent_slices;  // of tensors left out of the push
-  int64_t payload_bytes = 0;           // <= kMaxFramePayloadBytes
+  int64_t payload_bytes = 0;           // of the slices
 };
 
 // Immutable after Create, hence thread-safe.
@@ -59,16 +59,19 @@ class ShardRouter {
   absl::StatusOr<std::vector<MutableTensorView>> Bind(
       absl::Span<const MutableTensorView> views) const;
 
-  // The frames that carry a push to `shard`, filled greedily in slice order.
-  // `bound` is from Bind. Empty for a shard that holds no slice.
+  // The frames that carry a push to `shard`, filled greedily in slice order up
+  // to kMaxFramePayloadBytes. `bound` is from Bind. Empty for a shard that
+  // holds no slice.
   std::vector<FramePlan> PlanFrames(int shard, DType dtype,
                                     absl::Span<const TensorView> bound) const {
     return PlanFrames(plan_.slices_of_shard[shard], dtype, bound);
   }
-  // Those of some slices of one shard, ascending.
-  std::vector<FramePlan> PlanFrames(absl::Span<const int32_t> slices,
-                                    DType dtype,
-                                    absl::Span<const TensorView> bound) const;
+  // Those of some slices of one shard, ascending; of more than one slice up to
+  // `max_bytes`.
+  std::vector<FramePlan> PlanFrames(
+      absl::Span<const int32_t> slices, DType dtype,
+      absl::Span<const TensorView> bound,
+      int64_t max_bytes = kMaxFramePayloadBytes) const;
 
  private:
   ShardRouter(Manifest manifest, ShardPlan plan);

@@ -35,7 +35,7 @@ class DeviceRowTest : public testing::Test {
     said_.set_dtype(v1::F32);
     said_.set_uuid(std::string(uuid.begin(), uuid.end()));
     auto row = DeviceRow::Map(said_, DType::kF32, kBytes,
-                              FileDescriptor(dup(memory_->fd())), &devices_);
+                              FileDescriptor(dup(memory_->fd())), 0, &devices_);
     EXPECT_TRUE(row.ok()) << row.status();
     if (row.ok()) row_ = *std::move(row);
   }
@@ -102,11 +102,16 @@ TEST_F(DeviceRowTest, WhatIsDiscardedIsNotBegun) {
   EXPECT_EQ(Row(), std::string(kBytes, '\0'));
 }
 
-TEST_F(DeviceRowTest, ADeviceWithoutTensorsIsNotUsed) {
-  TensorDevices none;
+TEST_F(DeviceRowTest, ADeviceWithoutPeerAccessIsNotUsed) {
+  fake_cuda::SetNumDevices(2);
+  fake_cuda::SetPeers(false);
   const FileDescriptor fd(dup(memory_->fd()));
-  EXPECT_TRUE(absl::IsNotFound(
-      DeviceRow::Map(said_, DType::kF32, kBytes, fd, &none).status()));
+  EXPECT_TRUE(absl::IsUnimplemented(
+      DeviceRow::Map(said_, DType::kF32, kBytes, fd, 1, &devices_).status()));
+  fake_cuda::SetPeers(true);
+  EXPECT_TRUE(
+      DeviceRow::Map(said_, DType::kF32, kBytes, fd, 1, &devices_).ok());
+  fake_cuda::SetNumDevices(1);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "kernels/narrow_float.h"
 #include "tests/kernels/device_memory/fake_cuda.h"
 #include "tests/worker_client/client_fixture.h"
+#include "tests/worker_client/device_rows_fixture.h"
 #include "tests/worker_client/device_shard.h"
 #include "tests/worker_client/device_tensors.h"
 #include "tests/worker_client/fake_job.h"
@@ -25,70 +26,6 @@ namespace agg {
 namespace {
 
 using ::testing::HasSubstr;
-using Tensors = std::vector<std::vector<float>>;
-
-constexpr int kInvalidValue = 1;
-
-// The seed minus gradients of these scales.
-Tensors Expected(const Manifest& manifest, const std::vector<float>& scales) {
-  Tensors expected = Values(manifest, 1);
-  for (const float scale : scales) {
-    const Tensors gradient = Values(manifest, scale);
-    for (size_t t = 0; t < expected.size(); ++t) {
-      std::transform(expected[t].begin(), expected[t].end(),
-                     gradient[t].begin(), expected[t].begin(), std::minus<>());
-    }
-  }
-  return expected;
-}
-
-Manifest ManyTensors() {
-  Manifest manifest = TwoTensors();
-  for (int i = 0; i < 64; ++i) {
-    manifest.tensors.push_back(Spec("t" + std::to_string(i), {1000 + i}));
-  }
-  return manifest;
-}
-
-// A worker whose tensors are on the device of its only shard.
-struct Worker {
-  explicit Worker(const Manifest& manifest, DType push_dtype = DType::kF32,
-                  DeviceShard::Tell tell = nullptr, bool cuda_rows = true)
-      : shard(manifest, push_dtype, std::move(tell)),
-        job(manifest, shard.Options()),
-        parameters(Values(manifest, 1)),
-        gradient(Values(manifest, 0)) {
-    ClientOptions options = OptionsFor(job, manifest);
-    options.cuda_rows = cuda_rows;
-    client = Connect(options);
-    EXPECT_TRUE(client->SeedOrPull(parameters.Write()).ok());
-  }
-
-  // A round of the device's tensors.
-  absl::Status Round(float scale) {
-    gradient.Set(Values(client->manifest(), scale));
-    return client->PushPull(gradient.Read(), {}, parameters.Write()).status();
-  }
-
-  DeviceShard shard;
-  FakeJob job;
-  const DeviceTensors parameters;
-  DeviceTensors gradient;
-  std::unique_ptr<AggClient> client;
-};
-
-class DeviceRowsTest : public testing::Test {
- protected:
-  ~DeviceRowsTest() override {
-    for (const char* name : {"cuMemcpy", "cuMemcpyAsync", "cuEventSynchronize",
-                             "cuMemImportFromShareableHandle"}) {
-      fake_cuda::Fail(name, 0);
-    }
-    EXPECT_EQ(fake_cuda::NumLive(), live_);
-  }
-
-  const int64_t live_ = fake_cuda::NumLive();
-};
 
 // One of several slices, and 64 small ones: several frames.
 TEST_F(DeviceRowsTest, RowsAndVersionsStayOnTheDevice) {
@@ -109,6 +46,17 @@ TEST_F(DeviceRowsTest, RowsAndVersionsStayOnTheDevice) {
   EXPECT_EQ(counts.pulls_on_device, 2);
   EXPECT_EQ(fake_cuda::NumCalls("cuMemcpy"), copies);
   EXPECT_GT(worker.job.frames(0), 3 + 2);  // of the seed, and of the rows
+}
+
+// Only slices' numbers travel.
+TEST_F(DeviceRowsTest, AFrameNamesManySlicesThatAreOnTheDevice) {
+  const Manifest manifest{{Spec("a", {17 << 20})}};
+  Worker worker(manifest);
+  const int before = worker.job.frames(0);
+  ASSERT_TRUE(worker.Round(0.5f).ok());
+  EXPECT_EQ(worker.parameters.Get(), Expected(manifest, {0.5f}));
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 17);
+  EXPECT_EQ(worker.job.frames(0), before + 2) << "64 MiB, and the rest";
 }
 
 TEST_F(DeviceRowsTest, TensorsThatComeOneByOneGoAtOnce) {
@@ -206,84 +154,6 @@ TEST_F(DeviceRowsTest, ARowThatIsPushedAgainIsNotCopiedAgain) {
     EXPECT_EQ(worker.parameters.Get(), Expected(manifest, {0.5f}));
   }
   EXPECT_EQ(copies_of_round[true], copies_of_round[false]);
-}
-
-// A worker with tensors on another device than the shard's, too.
-class PeerDeviceTest : public DeviceRowsTest {
- protected:
-  PeerDeviceTest() { fake_cuda::SetNumDevices(2); }
-  ~PeerDeviceTest() override {
-    fake_cuda::SetPeers(true);
-    fake_cuda::SetNumDevices(1);
-  }
-
-  // A round of `row`, and a pull of its version to `elsewhere`.
-  static void Run(const DeviceTensors& elsewhere,
-                  const std::vector<TensorView>& row, Worker* worker) {
-    auto* const client = worker->client.get();
-    ASSERT_TRUE(client->PushPull(row, {}, worker->parameters.Write()).ok());
-    ASSERT_TRUE(client->Pull(client->version(), elsewhere.Write()).ok());
-    EXPECT_EQ(elsewhere.Get(), worker->parameters.Get());
-  }
-};
-
-TEST_F(PeerDeviceTest, TensorsOfAPeerGoToTheShardsDeviceAtOnce) {
-  DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
-  Worker worker(TwoTensors());
-  const int64_t copies = fake_cuda::NumCalls("cuMemcpy");
-  Run(elsewhere, elsewhere.Read(), &worker);
-  elsewhere.Set(Values(TwoTensors(), 0.25f));
-  Run(elsewhere, elsewhere.Read(), &worker);
-  // From its own device, too: each has a way of its own.
-  worker.gradient.Set(Values(TwoTensors(), 0.125f));
-  Run(elsewhere, worker.gradient.Read(), &worker);
-  EXPECT_EQ(worker.parameters.Get(),
-            Expected(TwoTensors(), {0.5f, 0.25f, 0.125f}));
-  EXPECT_EQ(worker.shard.counts().frames, 6);
-  EXPECT_EQ(worker.shard.counts().frames_on_device, 6);
-  EXPECT_EQ(worker.shard.counts().pulls_on_device, 6);
-  EXPECT_EQ(fake_cuda::NumCalls("cuMemcpy"), copies);
-  // Asked again when the second device was met.
-  EXPECT_EQ(worker.shard.counts().takes_device, 2);
-}
-
-TEST_F(PeerDeviceTest, ARowOfTwoDevicesGoesByWayOfTheHost) {
-  const DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
-  Worker worker(TwoTensors());
-  worker.gradient.Set(Values(TwoTensors(), 0.5f));
-  std::vector<TensorView> both = worker.gradient.Read();
-  both[1] = elsewhere.Read()[1];
-  Run(elsewhere, both, &worker);
-  EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.5f}));
-  EXPECT_EQ(worker.shard.counts().frames, 2);
-  EXPECT_EQ(worker.shard.counts().frames_on_device, 0);
-}
-
-TEST_F(PeerDeviceTest, WithoutPeerAccessItsTensorsGoByWayOfTheHost) {
-  fake_cuda::SetPeers(false);
-  const DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
-  Worker worker(TwoTensors());
-  Run(elsewhere, elsewhere.Read(), &worker);
-  EXPECT_EQ(worker.shard.counts().frames_on_device, 0);
-  EXPECT_EQ(worker.shard.counts().pulls_on_device, 1);  // to the shard's device
-  worker.gradient.Set(Values(TwoTensors(), 0.25f));
-  Run(elsewhere, worker.gradient.Read(), &worker);
-  EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.5f, 0.25f}));
-  EXPECT_EQ(worker.shard.counts().frames_on_device, 2);
-}
-
-// What one device could not copy says nothing of the other one.
-TEST_F(PeerDeviceTest, ADeviceWhoseCopyFailedIsTheOnlyOneGivenUp) {
-  const DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
-  Worker worker(TwoTensors());
-  fake_cuda::Fail("cuEventSynchronize", kInvalidValue);
-  worker.client->Push(elsewhere.Read()).IgnoreError();
-  fake_cuda::Fail("cuEventSynchronize", 0);
-  Run(elsewhere, DeviceTensors(Values(TwoTensors(), 0.5f), 1).Read(), &worker);
-  worker.gradient.Set(Values(TwoTensors(), 0.25f));
-  Run(elsewhere, worker.gradient.Read(), &worker);
-  EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.5f, 0.25f}));
-  EXPECT_EQ(worker.shard.counts().frames_on_device, 2);
 }
 
 // Another gradient of the round is sent: the shard may be reading the first.

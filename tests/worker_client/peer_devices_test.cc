@@ -1,0 +1,97 @@
+// Tensors on another device than the shard's: rows and versions go from and to
+// a peer of it, and by way of the host where there is none.
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gtest/gtest.h"
+#include "tests/kernels/device_memory/fake_cuda.h"
+#include "tests/worker_client/client_fixture.h"
+#include "tests/worker_client/device_rows_fixture.h"
+#include "tests/worker_client/device_tensors.h"
+#include "worker_client/agg_client.h"
+#include "worker_client/tensor_view.h"
+
+namespace agg {
+namespace {
+
+// A worker with tensors on another device than the shard's, too.
+class PeerDevicesTest : public DeviceRowsTest {
+ protected:
+  PeerDevicesTest() { fake_cuda::SetNumDevices(2); }
+  ~PeerDevicesTest() override {
+    fake_cuda::SetPeers(true);
+    fake_cuda::SetNumDevices(1);
+  }
+
+  // A round of `row`, and a pull of its version to `elsewhere`.
+  static void Run(const DeviceTensors& elsewhere,
+                  const std::vector<TensorView>& row, Worker* worker) {
+    auto* const client = worker->client.get();
+    ASSERT_TRUE(client->PushPull(row, {}, worker->parameters.Write()).ok());
+    ASSERT_TRUE(client->Pull(client->version(), elsewhere.Write()).ok());
+    EXPECT_EQ(elsewhere.Get(), worker->parameters.Get());
+  }
+};
+
+TEST_F(PeerDevicesTest, TensorsOfAPeerGoToTheShardsDeviceAtOnce) {
+  DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
+  Worker worker(TwoTensors());
+  const int64_t copies = fake_cuda::NumCalls("cuMemcpy");
+  Run(elsewhere, elsewhere.Read(), &worker);
+  elsewhere.Set(Values(TwoTensors(), 0.25f));
+  Run(elsewhere, elsewhere.Read(), &worker);
+  // From its own device, too: each has a way of its own.
+  worker.gradient.Set(Values(TwoTensors(), 0.125f));
+  Run(elsewhere, worker.gradient.Read(), &worker);
+  EXPECT_EQ(worker.parameters.Get(),
+            Expected(TwoTensors(), {0.5f, 0.25f, 0.125f}));
+  EXPECT_EQ(worker.shard.counts().frames, 6);
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 6);
+  EXPECT_EQ(worker.shard.counts().pulls_on_device, 6);
+  EXPECT_EQ(fake_cuda::NumCalls("cuMemcpy"), copies);
+  // Asked again when the second device was met.
+  EXPECT_EQ(worker.shard.counts().takes_device, 2);
+}
+
+TEST_F(PeerDevicesTest, ARowOfTwoDevicesGoesByWayOfTheHost) {
+  const DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
+  Worker worker(TwoTensors());
+  worker.gradient.Set(Values(TwoTensors(), 0.5f));
+  std::vector<TensorView> both = worker.gradient.Read();
+  both[1] = elsewhere.Read()[1];
+  Run(elsewhere, both, &worker);
+  EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.5f}));
+  EXPECT_EQ(worker.shard.counts().frames, 2);
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 0);
+}
+
+TEST_F(PeerDevicesTest, WithoutPeerAccessItsTensorsGoByWayOfTheHost) {
+  fake_cuda::SetPeers(false);
+  const DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
+  Worker worker(TwoTensors());
+  Run(elsewhere, elsewhere.Read(), &worker);
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 0);
+  EXPECT_EQ(worker.shard.counts().pulls_on_device, 1);  // to the shard's device
+  worker.gradient.Set(Values(TwoTensors(), 0.25f));
+  Run(elsewhere, worker.gradient.Read(), &worker);
+  EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.5f, 0.25f}));
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 2);
+}
+
+// What one device could not copy says nothing of the other one.
+TEST_F(PeerDevicesTest, ADeviceWhoseCopyFailedIsTheOnlyOneGivenUp) {
+  const DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
+  Worker worker(TwoTensors());
+  fake_cuda::Fail("cuEventSynchronize", kInvalidValue);
+  worker.client->Push(elsewhere.Read()).IgnoreError();
+  fake_cuda::Fail("cuEventSynchronize", 0);
+  Run(elsewhere, DeviceTensors(Values(TwoTensors(), 0.5f), 1).Read(), &worker);
+  worker.gradient.Set(Values(TwoTensors(), 0.25f));
+  Run(elsewhere, worker.gradient.Read(), &worker);
+  EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.5f, 0.25f}));
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 2);
+}
+
+}  // namespace
+}  // namespace agg
