@@ -126,7 +126,7 @@ absl::StatusOr<std::unique_ptr<DeviceEvent>> RowRegion::WriteOnDevice(
 void RowRegion::GiveUpDevice() {
   if (current_ == nullptr) return;
   current_->Discard();
-  placement_.GiveUp(row_);
+  written_.assign(addresses_.size(), false);
   MutexLock lock(&mutex_);
   devices_[current_->device()] = nullptr;
   current_ = nullptr;

@@ -2,7 +2,6 @@
 // and versions read there, unless the shard says what is not so.
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -16,16 +15,26 @@
 #include "kernels/narrow_float.h"
 #include "tests/kernels/device_memory/fake_cuda.h"
 #include "tests/worker_client/client_fixture.h"
-#include "tests/worker_client/device_rows_fixture.h"
 #include "tests/worker_client/device_shard.h"
 #include "tests/worker_client/device_tensors.h"
+#include "tests/worker_client/device_worker.h"
 #include "tests/worker_client/fake_job.h"
 #include "worker_client/agg_client.h"
 
 namespace agg {
 namespace {
 
-using ::testing::HasSubstr;
+using Tensors = std::vector<std::vector<float>>;
+
+class DeviceRowsTest : public testing::Test {
+ protected:
+  ~DeviceRowsTest() override {
+    fake_cuda::Fail("cuMemImportFromShareableHandle", 0);
+    EXPECT_EQ(fake_cuda::NumLive(), live_);
+  }
+
+  const int64_t live_ = fake_cuda::NumLive();
+};
 
 // One of several slices, and 64 small ones: several frames.
 TEST_F(DeviceRowsTest, RowsAndVersionsStayOnTheDevice) {
@@ -33,7 +42,7 @@ TEST_F(DeviceRowsTest, RowsAndVersionsStayOnTheDevice) {
   for (TensorSpec& tensor : MixedManifest().tensors) {
     manifest.tensors.push_back(std::move(tensor));
   }
-  Worker worker(manifest);
+  DeviceWorker worker(manifest);
   const int64_t copies = fake_cuda::NumCalls("cuMemcpy");
   ASSERT_TRUE(worker.Round(0.5f).ok());
   ASSERT_TRUE(worker.Round(0.25f).ok());
@@ -51,7 +60,7 @@ TEST_F(DeviceRowsTest, RowsAndVersionsStayOnTheDevice) {
 // Only slices' numbers travel.
 TEST_F(DeviceRowsTest, AFrameNamesManySlicesThatAreOnTheDevice) {
   const Manifest manifest{{Spec("a", {17 << 20})}};
-  Worker worker(manifest);
+  DeviceWorker worker(manifest);
   const int before = worker.job.frames(0);
   ASSERT_TRUE(worker.Round(0.5f).ok());
   EXPECT_EQ(worker.parameters.Get(), Expected(manifest, {0.5f}));
@@ -62,7 +71,7 @@ TEST_F(DeviceRowsTest, AFrameNamesManySlicesThatAreOnTheDevice) {
 TEST_F(DeviceRowsTest, TensorsThatComeOneByOneGoAtOnce) {
   const Manifest manifest{
       {Spec("a", {8}), Spec("b", {1 << 20}), Spec("c", {4})}};
-  Worker worker(manifest);
+  DeviceWorker worker(manifest);
   worker.gradient.Set(Values(manifest, 0.5f));
   const std::vector<TensorView> views = worker.gradient.Read();
   const int before = worker.job.frames(0);
@@ -83,7 +92,7 @@ TEST_F(DeviceRowsTest, TensorsThatComeOneByOneGoAtOnce) {
 // Also tensors of the host, and of other types than the row's: by way of the
 // row's host side.
 TEST_F(DeviceRowsTest, OtherTensorsOfTheRowGoToTheDeviceToo) {
-  Worker worker(TwoTensors(), DType::kBF16);
+  DeviceWorker worker(TwoTensors(), DType::kBF16);
   const Tensors half = Values(TwoTensors(), 0.5f);
   const std::vector<uint16_t> ones(4, 0x3f80);
   TensorView on_device;
@@ -110,7 +119,7 @@ TEST_F(DeviceRowsTest, OtherTensorsOfTheRowGoToTheDeviceToo) {
 
 TEST_F(DeviceRowsTest, WhatIsRoundedGoesByWayOfTheHost) {
   for (const DType dtype : {DType::kBF16, DType::kI8}) {
-    Worker worker(ManyTensors(), dtype);
+    DeviceWorker worker(ManyTensors(), dtype);
     for (const float scale : {0.5f, 0.25f}) {
       ASSERT_TRUE(worker.Round(scale).ok());
     }
@@ -136,7 +145,7 @@ TEST_F(DeviceRowsTest, ARowThatIsPushedAgainIsNotCopiedAgain) {
   const Manifest manifest = MixedManifest();
   int64_t copies_of_round[2];
   for (const bool breaks : {false, true}) {
-    Worker worker(manifest);
+    DeviceWorker worker(manifest);
     const int before = worker.job.frames(0);
     if (breaks) {
       worker.job.set_push_fault(0, [before](int count) {
@@ -158,7 +167,7 @@ TEST_F(DeviceRowsTest, ARowThatIsPushedAgainIsNotCopiedAgain) {
 
 // Another gradient of the round is sent: the shard may be reading the first.
 TEST_F(DeviceRowsTest, ASecondGradientOfARoundIsSent) {
-  Worker worker(TwoTensors());
+  DeviceWorker worker(TwoTensors());
   worker.gradient.Set(Values(TwoTensors(), 0.5f));
   ASSERT_TRUE(worker.client->Push(worker.gradient.Read()).ok());
   EXPECT_EQ(worker.shard.counts().frames_on_device, 2);
@@ -170,27 +179,8 @@ TEST_F(DeviceRowsTest, ASecondGradientOfARoundIsSent) {
   EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.25f, 0.5f}));
 }
 
-TEST_F(DeviceRowsTest, AfterACopyThatFailedRowsGoByWayOfTheHost) {
-  for (const char* name : {"cuMemcpyAsync", "cuEventSynchronize"}) {
-    Worker worker(ManyTensors());
-    ASSERT_TRUE(worker.Round(0.5f).ok());
-    const int on_device = worker.shard.counts().frames_on_device;
-    worker.gradient.Set(Values(ManyTensors(), 0.25f));
-    fake_cuda::Fail(name, kInvalidValue);
-    const absl::Status status = worker.client->Push(worker.gradient.Read());
-    fake_cuda::Fail(name, 0);
-    EXPECT_TRUE(absl::IsInternal(status)) << status;
-    EXPECT_THAT(Message(status), HasSubstr(name));
-    ASSERT_TRUE(worker.Round(0.25f).ok());
-    ASSERT_TRUE(worker.Round(0.125f).ok());
-    EXPECT_EQ(worker.parameters.Get(),
-              Expected(ManyTensors(), {0.5f, 0.25f, 0.125f}));
-    EXPECT_EQ(worker.shard.counts().frames_on_device, on_device);
-  }
-}
-
 TEST_F(DeviceRowsTest, AnOverwrittenVersionIsPulledByWayOfTheHost) {
-  Worker worker(ManyTensors());
+  DeviceWorker worker(ManyTensors());
   worker.shard.OverwriteNext();
   ASSERT_TRUE(worker.Round(0.5f).ok());
   EXPECT_EQ(worker.parameters.Get(), Expected(ManyTensors(), {0.5f}));
@@ -202,7 +192,7 @@ TEST_F(DeviceRowsTest, AnOverwrittenVersionIsPulledByWayOfTheHost) {
 }
 
 TEST_F(DeviceRowsTest, TargetsOfTheHostAreNotPulledOnTheDevice) {
-  Worker worker(TwoTensors());
+  DeviceWorker worker(TwoTensors());
   Tensors here = Values(TwoTensors(), 0);
   worker.gradient.Set(Values(TwoTensors(), 0.5f));
   ASSERT_TRUE(
@@ -217,7 +207,7 @@ TEST_F(DeviceRowsTest, TargetsOfTheHostAreNotPulledOnTheDevice) {
 }
 
 TEST_F(DeviceRowsTest, WithoutTheOptionNoneIsAskedFor) {
-  Worker worker(TwoTensors(), DType::kF32, nullptr, /*cuda_rows=*/false);
+  DeviceWorker worker(TwoTensors(), DType::kF32, nullptr, /*cuda_rows=*/false);
   ASSERT_TRUE(worker.Round(0.5f).ok());
   EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.5f}));
   EXPECT_EQ(worker.shard.counts().takes_device, 0);
@@ -249,7 +239,7 @@ class LyingDeviceTest : public testing::TestWithParam<LieCase> {
 
 TEST_P(LyingDeviceTest, TheHostsMemoryDoesInstead) {
   {
-    Worker worker(TwoTensors(), DType::kF32, GetParam().tell);
+    DeviceWorker worker(TwoTensors(), DType::kF32, GetParam().tell);
     ASSERT_TRUE(worker.Round(0.5f).ok());
     ASSERT_TRUE(worker.Round(0.25f).ok());
     EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.5f, 0.25f}));
@@ -312,7 +302,7 @@ INSTANTIATE_TEST_SUITE_P(Lies, LyingDeviceTest, testing::ValuesIn(kLies),
 
 TEST_F(DeviceRowsTest, ADriverThatCannotMapIsNone) {
   fake_cuda::Fail("cuMemImportFromShareableHandle", 801);
-  Worker worker(TwoTensors());
+  DeviceWorker worker(TwoTensors());
   ASSERT_TRUE(worker.Round(0.5f).ok());
   EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.5f}));
   EXPECT_EQ(worker.shard.counts().frames, 2);

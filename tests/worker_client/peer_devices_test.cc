@@ -7,8 +7,8 @@
 #include "gtest/gtest.h"
 #include "tests/kernels/device_memory/fake_cuda.h"
 #include "tests/worker_client/client_fixture.h"
-#include "tests/worker_client/device_rows_fixture.h"
 #include "tests/worker_client/device_tensors.h"
+#include "tests/worker_client/device_worker.h"
 #include "worker_client/agg_client.h"
 #include "worker_client/tensor_view.h"
 
@@ -16,27 +16,30 @@ namespace agg {
 namespace {
 
 // A worker with tensors on another device than the shard's, too.
-class PeerDevicesTest : public DeviceRowsTest {
+class PeerDevicesTest : public testing::Test {
  protected:
   PeerDevicesTest() { fake_cuda::SetNumDevices(2); }
   ~PeerDevicesTest() override {
+    EXPECT_EQ(fake_cuda::NumLive(), live_);
     fake_cuda::SetPeers(true);
     fake_cuda::SetNumDevices(1);
   }
 
   // A round of `row`, and a pull of its version to `elsewhere`.
   static void Run(const DeviceTensors& elsewhere,
-                  const std::vector<TensorView>& row, Worker* worker) {
+                  const std::vector<TensorView>& row, DeviceWorker* worker) {
     auto* const client = worker->client.get();
     ASSERT_TRUE(client->PushPull(row, {}, worker->parameters.Write()).ok());
     ASSERT_TRUE(client->Pull(client->version(), elsewhere.Write()).ok());
     EXPECT_EQ(elsewhere.Get(), worker->parameters.Get());
   }
+
+  const int64_t live_ = fake_cuda::NumLive();
 };
 
 TEST_F(PeerDevicesTest, TensorsOfAPeerGoToTheShardsDeviceAtOnce) {
   DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
-  Worker worker(TwoTensors());
+  DeviceWorker worker(TwoTensors());
   const int64_t copies = fake_cuda::NumCalls("cuMemcpy");
   Run(elsewhere, elsewhere.Read(), &worker);
   elsewhere.Set(Values(TwoTensors(), 0.25f));
@@ -56,7 +59,7 @@ TEST_F(PeerDevicesTest, TensorsOfAPeerGoToTheShardsDeviceAtOnce) {
 
 TEST_F(PeerDevicesTest, ARowOfTwoDevicesGoesByWayOfTheHost) {
   const DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
-  Worker worker(TwoTensors());
+  DeviceWorker worker(TwoTensors());
   worker.gradient.Set(Values(TwoTensors(), 0.5f));
   std::vector<TensorView> both = worker.gradient.Read();
   both[1] = elsewhere.Read()[1];
@@ -69,7 +72,7 @@ TEST_F(PeerDevicesTest, ARowOfTwoDevicesGoesByWayOfTheHost) {
 TEST_F(PeerDevicesTest, WithoutPeerAccessItsTensorsGoByWayOfTheHost) {
   fake_cuda::SetPeers(false);
   const DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
-  Worker worker(TwoTensors());
+  DeviceWorker worker(TwoTensors());
   Run(elsewhere, elsewhere.Read(), &worker);
   EXPECT_EQ(worker.shard.counts().frames_on_device, 0);
   EXPECT_EQ(worker.shard.counts().pulls_on_device, 1);  // to the shard's device
@@ -82,8 +85,8 @@ TEST_F(PeerDevicesTest, WithoutPeerAccessItsTensorsGoByWayOfTheHost) {
 // What one device could not copy says nothing of the other one.
 TEST_F(PeerDevicesTest, ADeviceWhoseCopyFailedIsTheOnlyOneGivenUp) {
   const DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
-  Worker worker(TwoTensors());
-  fake_cuda::Fail("cuEventSynchronize", kInvalidValue);
+  DeviceWorker worker(TwoTensors());
+  fake_cuda::Fail("cuEventSynchronize", /*CUDA_ERROR_INVALID_VALUE*/ 1);
   worker.client->Push(elsewhere.Read()).IgnoreError();
   fake_cuda::Fail("cuEventSynchronize", 0);
   Run(elsewhere, DeviceTensors(Values(TwoTensors(), 0.5f), 1).Read(), &worker);

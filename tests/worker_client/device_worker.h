@@ -1,10 +1,8 @@
-// A worker whose tensors are on the device of its only shard, both of the fake
-// driver's.
-#ifndef AGG_TESTS_WORKER_CLIENT_DEVICE_ROWS_FIXTURE_H_
-#define AGG_TESTS_WORKER_CLIENT_DEVICE_ROWS_FIXTURE_H_
+// A worker whose tensors are on the device of a shard of this host.
+#ifndef AGG_TESTS_WORKER_CLIENT_DEVICE_WORKER_H_
+#define AGG_TESTS_WORKER_CLIENT_DEVICE_WORKER_H_
 
 #include <algorithm>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,7 +13,6 @@
 #include "gtest/gtest.h"
 #include "kernels/dtype.h"
 #include "proto/shard_plan.h"
-#include "tests/kernels/device_memory/fake_cuda.h"
 #include "tests/worker_client/client_fixture.h"
 #include "tests/worker_client/device_shard.h"
 #include "tests/worker_client/device_tensors.h"
@@ -24,16 +21,12 @@
 
 namespace agg {
 
-using Tensors = std::vector<std::vector<float>>;
-
-inline constexpr int kInvalidValue = 1;
-
 // The seed minus gradients of these scales.
-inline Tensors Expected(const Manifest& manifest,
-                        const std::vector<float>& scales) {
-  Tensors expected = Values(manifest, 1);
+inline std::vector<std::vector<float>> Expected(
+    const Manifest& manifest, const std::vector<float>& scales) {
+  std::vector<std::vector<float>> expected = Values(manifest, 1);
   for (const float scale : scales) {
-    const Tensors gradient = Values(manifest, scale);
+    const std::vector<std::vector<float>> gradient = Values(manifest, scale);
     for (size_t t = 0; t < expected.size(); ++t) {
       std::transform(expected[t].begin(), expected[t].end(),
                      gradient[t].begin(), expected[t].begin(), std::minus<>());
@@ -51,9 +44,10 @@ inline Manifest ManyTensors() {
 }
 
 // A worker whose tensors are on the device of its only shard.
-struct Worker {
-  explicit Worker(const Manifest& manifest, DType push_dtype = DType::kF32,
-                  DeviceShard::Tell tell = nullptr, bool cuda_rows = true)
+struct DeviceWorker {
+  explicit DeviceWorker(const Manifest& manifest,
+                        DType push_dtype = DType::kF32,
+                        DeviceShard::Tell tell = nullptr, bool cuda_rows = true)
       : shard(manifest, push_dtype, std::move(tell)),
         job(manifest, shard.Options()),
         parameters(Values(manifest, 1)),
@@ -77,19 +71,6 @@ struct Worker {
   std::unique_ptr<AggClient> client;
 };
 
-class DeviceRowsTest : public testing::Test {
- protected:
-  ~DeviceRowsTest() override {
-    for (const char* name : {"cuMemcpy", "cuMemcpyAsync", "cuEventSynchronize",
-                             "cuMemImportFromShareableHandle"}) {
-      fake_cuda::Fail(name, 0);
-    }
-    EXPECT_EQ(fake_cuda::NumLive(), live_);
-  }
-
-  const int64_t live_ = fake_cuda::NumLive();
-};
-
 }  // namespace agg
 
-#endif  // AGG_TESTS_WORKER_CLIENT_DEVICE_ROWS_FIXTURE_H_
+#endif  // AGG_TESTS_WORKER_CLIENT_DEVICE_WORKER_H_
