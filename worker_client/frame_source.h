@@ -46,11 +46,7 @@ class FrameSource {
   FrameSource(const FrameSource&) = delete;
   FrameSource& operator=(const FrameSource&) = delete;
 
-  // Most bytes of several slices in a frame: kMaxFramePayloadBytes, or more for
-  // a row on a device, where a frame takes longer than its copies otherwise
-  // (64 MiB are some 30 us on a card of 4 TB/s, as few as a frame takes).
-  int64_t max_frame_bytes() const;
-
+  int64_t max_frame_bytes() const;  // of several slices in a frame
   // More frames, of tensors whose views are bound by now. Begins their copies,
   // if the row lies on a device: Make waits for those of its frame alone. After
   // one that failed, frames that are made go by way of the row's host side.

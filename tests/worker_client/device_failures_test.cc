@@ -95,8 +95,10 @@ TEST_F(DeviceFailuresTest, CopiesThatFailInTheMidstOfARowLoseNothing) {
       });
     }
     fake_cuda::Fail("cuMemcpyAsync", kInvalidValue);
-    auto round = worker.client->StartRound({views[1], views[2]}, {},
-                                           worker.parameters.Write());
+    worker.client->StartPush({views[1]});
+    worker.job.AwaitFrames(before + 2);
+    auto round =
+        worker.client->StartRound({views[2]}, {}, worker.parameters.Write());
     const absl::Status status = round.Outcome().status();
     fake_cuda::Fail("cuMemcpyAsync", 0);
     ASSERT_TRUE(status.ok()) << status;

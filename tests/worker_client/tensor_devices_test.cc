@@ -67,7 +67,7 @@ TEST(TensorDevicesTest, WhereTheyAreIsNotGuessedAfterAnError) {
   EXPECT_EQ(failed.status(),
             absl::InternalError("CUDA driver: CUDA_ERROR_OUT_OF_MEMORY (2) "
                                 "from cuPointerGetAttribute"));
-  EXPECT_EQ(devices.num_met(), 0);
+  EXPECT_THAT(devices.met(), IsEmpty());
 }
 
 TEST(TensorDevicesTest, CopiesAreBehindTheDefaultStream) {
