@@ -33,17 +33,15 @@ absl::StatusOr<std::unique_ptr<DeviceRow>> DeviceRow::Map(
   if (!memory.ok()) return memory.status();
   auto stream = DeviceStream::Make(*context);
   if (!stream.ok()) return stream.status();
-  auto callers = DeviceEvent::Make(*context);
-  if (!callers.ok()) return callers.status();
-  return absl::WrapUnique(new DeviceRow(
-      *context, *std::move(memory), *std::move(stream), *std::move(callers)));
+  return absl::WrapUnique(
+      new DeviceRow(*context, *std::move(memory), *std::move(stream)));
 }
 
 DeviceRow::~DeviceRow() { Discard(); }
 
-absl::Status DeviceRow::AwaitCallers() {
-  absl::Status status = callers_->RecordDefault();
-  if (status.ok()) status = stream_->WaitFor(*callers_);
+absl::Status DeviceRow::WaitFor(const DeviceEvent& mark) {
+  absl::Status status = Flush();  // that need not wait for it
+  if (status.ok()) status = stream_->WaitFor(mark);
   return DeviceError(status);
 }
 

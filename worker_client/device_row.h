@@ -38,8 +38,8 @@ class DeviceRow {
   // Whose memory is copied from.
   int device() const { return context_->device(); }
 
-  // Copies to come wait for what the legacy default stream was given so far.
-  absl::Status AwaitCallers();
+  // Copies to come wait for the mark.
+  absl::Status WaitFor(const DeviceEvent& mark);
   // From memory of this device, or of the host, to an offset of the row; it
   // must stay as it is until the copies are done. Neighbours of one `owner`,
   // one behind the other in both places, become one copy. (Of one tensor, say:
@@ -59,19 +59,16 @@ class DeviceRow {
  private:
   DeviceRow(std::shared_ptr<const DeviceContext> context,
             std::unique_ptr<SharedDeviceMemory> memory,
-            std::unique_ptr<DeviceStream> stream,
-            std::unique_ptr<DeviceEvent> callers)
+            std::unique_ptr<DeviceStream> stream)
       : context_(std::move(context)),
         memory_(std::move(memory)),
-        stream_(std::move(stream)),
-        callers_(std::move(callers)) {}
+        stream_(std::move(stream)) {}
   // Gives what has gathered to the stream.
   absl::Status Flush();
 
   const std::shared_ptr<const DeviceContext> context_;
   const std::unique_ptr<SharedDeviceMemory> memory_;
   const std::unique_ptr<DeviceStream> stream_;
-  const std::unique_ptr<DeviceEvent> callers_;  // in the default stream
   std::vector<std::unique_ptr<DeviceEvent>> free_;
   // The copy that gathers.
   int64_t owner_ = 0;

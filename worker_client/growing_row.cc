@@ -13,6 +13,7 @@ GrowingRow::GrowingRow(const ShardRouter* router, DType dtype,
       devices_(devices),
       bound_(router->manifest().tensors.size()),
       device_of_(bound_.size(), TensorDevices::kHost),
+      marks_(bound_.size()),
       has_(bound_.size()) {}
 
 GrowingRow::GrowingRow(const GrowingRow& row)
@@ -20,6 +21,7 @@ GrowingRow::GrowingRow(const GrowingRow& row)
   MutexLock lock(&row.mutex_);
   bound_ = row.bound_;
   device_of_ = row.device_of_;
+  marks_ = row.marks_;
   has_ = row.has_;
   given_ = row.given_;
   complete_ = row.complete_;
@@ -30,6 +32,8 @@ absl::Status GrowingRow::Give(absl::Span<const TensorView> views) {
   if (!some.ok()) return some.status();
   const absl::StatusOr<std::vector<int>> device_of = DevicesOf(*some);
   if (!device_of.ok()) return device_of.status();
+  const absl::StatusOr<std::map<int, DeviceMark>> marks = MarksOf(*device_of);
+  if (!marks.ok()) return marks.status();
   MutexLock lock(&mutex_);
   for (const auto& [tensor, view] : *some) {
     if (!has_[tensor] && !complete_) continue;
@@ -44,6 +48,7 @@ absl::Status GrowingRow::Give(absl::Span<const TensorView> views) {
     has_[tensor] = true;
     bound_[tensor] = view;
     device_of_[tensor] = (*device_of)[i];
+    marks_[tensor] = marks->at(device_of_[tensor]);
     given_.push_back(tensor);
   }
   if (given_.size() == bound_.size()) complete_ = true;
@@ -57,6 +62,19 @@ absl::StatusOr<std::vector<int>> GrowingRow::DevicesOf(
   for (const auto& [tensor, view] : some) views.push_back(view);
   if (devices_ != nullptr) return devices_->DevicesOf(views);
   return std::vector<int>(views.size(), TensorDevices::kHost);
+}
+
+absl::StatusOr<std::map<int, DeviceMark>> GrowingRow::MarksOf(
+    absl::Span<const int> device_of) const {
+  std::map<int, DeviceMark> marks;
+  for (const int device : device_of) {
+    const auto [mark, is_new] = marks.try_emplace(device);
+    if (!is_new || device == TensorDevices::kHost) continue;
+    auto made = devices_->Mark(device);
+    if (!made.ok()) return made.status();
+    mark->second = *std::move(made);
+  }
+  return marks;
 }
 
 int GrowingRow::common_device() const {

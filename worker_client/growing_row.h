@@ -3,6 +3,7 @@
 #define AGG_WORKER_CLIENT_GROWING_ROW_H_
 
 #include <cstddef>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -51,7 +52,7 @@ class GrowingRow {
   DType dtype() const { return dtype_; }
   // In manifest order. Only views of tensors that Take has named may be read.
   absl::Span<const TensorView> bound() const { return bound_; }
-  BoundRow bound_row() const { return {bound_, device_of_, devices_}; }
+  BoundRow bound_row() const { return {bound_, device_of_, devices_, marks_}; }
   // The device that has all tensors which are on devices, of those that were
   // given so far, if they are of `dtype`; else, and if there are none,
   // TensorDevices::kHost.
@@ -66,6 +67,9 @@ class GrowingRow {
   // Of each of them, in this order.
   absl::StatusOr<std::vector<int>> DevicesOf(
       absl::Span<const std::pair<int, TensorView>> some) const;
+  // For each of the devices: what they have been given by now.
+  absl::StatusOr<std::map<int, DeviceMark>> MarksOf(
+      absl::Span<const int> device_of) const;
   void Wake() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ShardRouter* const router_;
@@ -75,6 +79,7 @@ class GrowingRow {
   // An element is written once, before its tensor enters given_.
   std::vector<TensorView> bound_;
   std::vector<int> device_of_;
+  std::vector<DeviceMark> marks_;
   std::vector<bool> has_ ABSL_GUARDED_BY(mutex_);  // by tensor
   std::vector<int> given_ ABSL_GUARDED_BY(mutex_);
   bool complete_ ABSL_GUARDED_BY(mutex_) = false;

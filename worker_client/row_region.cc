@@ -95,12 +95,18 @@ bool RowRegion::Begin(const RowName& row, bool leaves_out, int device) {
 absl::StatusOr<std::unique_ptr<DeviceEvent>> RowRegion::WriteOnDevice(
     absl::Span<const int32_t> slices, const BoundRow& row,
     ErrorFeedback* feedback) {
-  absl::Status status = current_->AwaitCallers();
+  absl::Status status;
+  const DeviceEvent* awaited = nullptr;
   for (const int32_t index : slices) {
     if (written_[index]) continue;
     const Slice& slice = router_->plan().slices[index];
     const TensorView& view = row.views[slice.tensor];
     const int device = row.device(slice.tensor);
+    const DeviceEvent* const mark = row.mark(slice.tensor);
+    if (mark != nullptr && mark != awaited) {
+      status = current_->WaitFor(*mark);
+      awaited = mark;
+    }
     const bool direct =
         view.dtype == dtype_ &&
         (device == TensorDevices::kHost || device == current_->device());

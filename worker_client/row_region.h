@@ -70,7 +70,7 @@ class RowRegion {
                      ErrorFeedback* feedback);
   // The same on the device: begins copies of slices, which AwaitDevice ends.
   // What is not of the row's dtype, or on another device, goes through the
-  // host's side. Waits first for what the legacy default stream was given.
+  // host's side. Copies wait for their tensors' marks.
   absl::StatusOr<std::unique_ptr<DeviceEvent>> WriteOnDevice(
       absl::Span<const int32_t> slices, const BoundRow& row,
       ErrorFeedback* feedback);

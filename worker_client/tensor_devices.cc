@@ -99,6 +99,17 @@ absl::StatusOr<std::shared_ptr<const DeviceContext>> TensorDevices::ContextOf(
   return context;
 }
 
+absl::StatusOr<std::shared_ptr<const DeviceEvent>> TensorDevices::Mark(
+    int device) {
+  const auto context = ContextOf(device);
+  if (!context.ok()) return context.status();
+  auto event = DeviceEvent::Make(*context);
+  if (!event.ok()) return DeviceError(event.status());
+  const absl::Status recorded = (*event)->RecordDefault();
+  if (!recorded.ok()) return DeviceError(recorded);
+  return std::shared_ptr<const DeviceEvent>(*std::move(event));
+}
+
 absl::Status TensorDevices::Copy(int device, void* to, const void* from,
                                  int64_t num_bytes) {
   if (num_bytes == 0) return absl::OkStatus();

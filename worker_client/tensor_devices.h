@@ -52,6 +52,10 @@ class TensorDevices {
   // A device's primary context. REQUIRES: met.
   absl::StatusOr<std::shared_ptr<const DeviceContext>> ContextOf(int device);
 
+  // A point behind what the legacy default stream of a device that was met has
+  // been given so far. INTERNAL: the driver's errors.
+  absl::StatusOr<std::shared_ptr<const DeviceEvent>> Mark(int device);
+
   // Copies between the memory of a device that was met and the host's, in
   // either direction, behind the work of its legacy default stream; is done
   // when it returns. Errors as CudaDriver::Check, RESOURCE_EXHAUSTED as

@@ -56,10 +56,15 @@ class DeviceRowTest : public testing::Test {
   std::unique_ptr<DeviceRow> row_;
 };
 
+// And for none that came after the mark.
 TEST_F(DeviceRowTest, CopiesWaitForTheCallersWork) {
   std::memset(memory_->data(), 0, kBytes);
+  bool late = false;
   fake_cuda::Launch(0, [this] { std::memset(from_, 'x', kBytes); });
-  ASSERT_TRUE(row_->AwaitCallers().ok());
+  const auto mark = devices_.Mark(0);
+  ASSERT_TRUE(mark.ok()) << mark.status();
+  fake_cuda::Launch(0, [&late] { late = true; });
+  ASSERT_TRUE(row_->WaitFor(**mark).ok());
   ASSERT_TRUE(row_->Copy(0, from_, 0, 32).ok());
   auto first = row_->Mark();
   ASSERT_TRUE(first.ok());
@@ -71,6 +76,10 @@ TEST_F(DeviceRowTest, CopiesWaitForTheCallersWork) {
   EXPECT_EQ(Row(), std::string(32, 'x') + std::string(32, '\0'));
   ASSERT_TRUE(row_->Await(*std::move(second)).ok());
   EXPECT_EQ(Row(), std::string(kBytes, 'x'));
+  EXPECT_FALSE(late);
+  const CurrentContext current(*context_);
+  context_->driver().call().cuStreamSynchronize(nullptr);
+  EXPECT_TRUE(late);
 }
 
 TEST_F(DeviceRowTest, NeighboursOfOneTensorAreOneCopy) {

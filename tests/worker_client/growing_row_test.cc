@@ -5,6 +5,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/kernels/device_memory/fake_cuda.h"
+#include "worker_client/tensor_devices.h"
 
 namespace agg {
 namespace {
@@ -41,6 +43,38 @@ TEST_F(GrowingRowTest, TensorsComeInAnyOrder) {
   // Who begins again gets all of it.
   size_t again = 0;
   EXPECT_THAT(row.Take(&again), ElementsAre(2, 3, 0, 1));
+}
+
+// A gradient's copy need not wait for those that are computed after it.
+TEST_F(GrowingRowTest, ATensorWaitsForWhatItsDeviceHadToDoWhenItCame) {
+  char* const memory = fake_cuda::Alloc(8);
+  {
+    TensorDevices devices;
+    GrowingRow grows(&router, DType::kF32, &devices);
+    bool made = false, late = false;
+    fake_cuda::Launch(0, [&made] { made = true; });
+    ASSERT_TRUE(
+        grows
+            .Give({TensorView("a",
+                              absl::Span<const float>(
+                                  reinterpret_cast<const float*>(memory), 2)),
+                   TensorView("maybe", maybe)})
+            .ok());
+    fake_cuda::Launch(0, [&late] { late = true; });
+    const DeviceEvent* const mark = GrowingRow(grows).bound_row().mark(0);
+    ASSERT_NE(mark, nullptr);
+    EXPECT_EQ(grows.bound_row().mark(3), nullptr) << "of the host";
+    ASSERT_TRUE(mark->Synchronize().ok());
+    EXPECT_TRUE(made);
+    EXPECT_FALSE(late);
+    fake_cuda::Fail("cuEventRecord", 700);
+    const absl::Status failed = grows.Give(
+        {TensorView("b", absl::Span<const float>(
+                             reinterpret_cast<const float*>(memory), 3))});
+    fake_cuda::Fail("cuEventRecord", 0);
+    EXPECT_TRUE(absl::IsInternal(failed)) << failed;
+  }
+  fake_cuda::Free(memory);
 }
 
 TEST_F(GrowingRowTest, WithEveryTensorItIsComplete) {
