@@ -17,8 +17,41 @@ namespace {
 
 constexpr int kThreads = 256;  // of a block of SumsKernel
 
+// Partial sums that are on their way at a time: a slice of 1 Mi elements
+// has 64.
+constexpr int kSumsAhead = 8;
+
 // ----------------------------------------------------------------------------
-// Kernels (their device functions are in pair_sums.cuh)
+// Device functions (others are in pair_sums.cuh)
+
+// Adds those of kSumsAhead chunks, of which there are `num_chunks`, in order.
+__device__ __forceinline__ void AddPartials(const SumLaunch& p, int64_t from,
+                                            int64_t num_chunks,
+                                            DoublePair* sum) {
+  double hi[kSumsAhead] = {}, lo[kSumsAhead] = {};
+#pragma unroll
+  for (int c = 0; c < kSumsAhead; ++c) {
+    if (c < num_chunks) hi[c] = p.partial[from + c * p.num_values];
+  }
+  if (p.partial_lo == nullptr) {
+#pragma unroll
+    for (int c = 0; c < kSumsAhead; ++c) {
+      if (c < num_chunks) sum->hi += hi[c];
+    }
+    return;
+  }
+#pragma unroll
+  for (int c = 0; c < kSumsAhead; ++c) {
+    if (c < num_chunks) lo[c] = p.partial_lo[from + c * p.num_values];
+  }
+#pragma unroll
+  for (int c = 0; c < kSumsAhead; ++c) {
+    if (c < num_chunks) *sum = PairAdd(*sum, DoublePair{hi[c], lo[c]});
+  }
+}
+
+// ----------------------------------------------------------------------------
+// Kernels
 
 // 4 rows against 4 rows, i <= j. Block (chunk, tile).
 template <class Element>
@@ -60,13 +93,8 @@ __global__ void __launch_bounds__(kThreads)
   const Slot of = ArrayOf(p.args, p.slots)[slot];
   const int64_t end = of.first_chunk + NumChunks(of.num_elements);
   DoublePair sum;
-  for (int64_t chunk = of.first_chunk; chunk < end; ++chunk) {
-    const int64_t from = chunk * p.num_values + value;
-    if (p.partial_lo == nullptr) {
-      sum.hi += p.partial[from];
-    } else {
-      sum = PairAdd(sum, DoublePair{p.partial[from], p.partial_lo[from]});
-    }
+  for (int64_t chunk = of.first_chunk; chunk < end; chunk += kSumsAhead) {
+    AddPartials(p, chunk * p.num_values + value, end - chunk, &sum);
   }
   p.sums[index] = sum.hi;
   if (p.sums_lo != nullptr) p.sums_lo[index] = sum.lo;
