@@ -84,7 +84,7 @@ class ClientCore {
   std::shared_ptr<const ShardRouter> shared_router() const { return router_; }
   const JobDescription& job() const { return job_; }
   TensorDevices* devices() { return &devices_; }
-  // ShardRouter::Bind, and where the tensors are.
+  // ShardRouter::Bind, and where the tensors are; errors as of DevicesOf, too.
   absl::StatusOr<PullInto> IntoOf(
       absl::Span<const MutableTensorView> parameters);
 

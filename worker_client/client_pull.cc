@@ -41,7 +41,9 @@ absl::StatusOr<PullInto> ClientCore::IntoOf(
   if (!bound.ok()) return bound.status();
   PullInto into;
   into.bound = *std::move(bound);
-  into.device_of = devices_.DevicesOf(into.bound);
+  auto device_of = devices_.DevicesOf(into.bound);
+  if (!device_of.ok()) return device_of.status();
+  into.device_of = *std::move(device_of);
   into.devices = &devices_;
   return into;
 }

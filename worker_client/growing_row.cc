@@ -2,7 +2,6 @@
 // position in it.
 #include "worker_client/growing_row.h"
 
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
 namespace agg {
@@ -29,7 +28,8 @@ GrowingRow::GrowingRow(const GrowingRow& row)
 absl::Status GrowingRow::Give(absl::Span<const TensorView> views) {
   const auto some = router_->BindSome(views, dtype_);
   if (!some.ok()) return some.status();
-  const std::vector<int> device_of = DevicesOf(*some);
+  const absl::StatusOr<std::vector<int>> device_of = DevicesOf(*some);
+  if (!device_of.ok()) return device_of.status();
   MutexLock lock(&mutex_);
   for (const auto& [tensor, view] : *some) {
     if (!has_[tensor] && !complete_) continue;
@@ -43,7 +43,7 @@ absl::Status GrowingRow::Give(absl::Span<const TensorView> views) {
     const auto& [tensor, view] = (*some)[i];
     has_[tensor] = true;
     bound_[tensor] = view;
-    device_of_[tensor] = device_of[i];
+    device_of_[tensor] = (*device_of)[i];
     given_.push_back(tensor);
   }
   if (given_.size() == bound_.size()) complete_ = true;
@@ -51,13 +51,12 @@ absl::Status GrowingRow::Give(absl::Span<const TensorView> views) {
   return absl::OkStatus();
 }
 
-std::vector<int> GrowingRow::DevicesOf(
+absl::StatusOr<std::vector<int>> GrowingRow::DevicesOf(
     absl::Span<const std::pair<int, TensorView>> some) const {
   std::vector<TensorView> views;
   for (const auto& [tensor, view] : some) views.push_back(view);
-  return devices_ == nullptr
-             ? std::vector<int>(views.size(), TensorDevices::kHost)
-             : devices_->DevicesOf(views);
+  if (devices_ != nullptr) return devices_->DevicesOf(views);
+  return std::vector<int>(views.size(), TensorDevices::kHost);
 }
 
 int GrowingRow::common_device() const {

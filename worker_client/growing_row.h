@@ -8,6 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/dtype.h"
 #include "server/base/mutex.h"
@@ -34,7 +35,7 @@ class GrowingRow {
 
   // More tensors, whose memory must outlive the push. All or none:
   // INVALID_ARGUMENT as ShardRouter::BindSome, for a tensor that was given
-  // before, and when the row is complete.
+  // before, and when the row is complete; errors of TensorDevices::DevicesOf.
   absl::Status Give(absl::Span<const TensorView> views);
   // No more tensors come: what the row lacks is absent. INVALID_ARGUMENT with
   // the name of one that is not optional: then it has no effect.
@@ -63,7 +64,7 @@ class GrowingRow {
 
  private:
   // Of each of them, in this order.
-  std::vector<int> DevicesOf(
+  absl::StatusOr<std::vector<int>> DevicesOf(
       absl::Span<const std::pair<int, TensorView>> some) const;
   void Wake() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

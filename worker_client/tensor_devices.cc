@@ -45,26 +45,32 @@ std::shared_ptr<const CudaDriver> TensorDevices::driver() {
   return driver_;
 }
 
-int TensorDevices::DeviceOf(const CudaDriver* driver, const void* data) {
-  const std::optional<int> device = driver->DeviceOf(data);
-  if (!device.has_value()) return kHost;
+absl::StatusOr<int> TensorDevices::DeviceOf(const CudaDriver* driver,
+                                            const void* data) {
+  const absl::StatusOr<std::optional<int>> device = driver->DeviceOf(data);
+  if (!device.ok()) return DeviceError(device.status());
+  if (!device->has_value()) return kHost;
   MutexLock lock(&mutex_);
-  contexts_.try_emplace(*device);
-  return *device;
+  contexts_.try_emplace(**device);
+  return **device;
 }
 
-std::vector<int> TensorDevices::DevicesOf(absl::Span<const TensorView> views) {
+absl::StatusOr<std::vector<int>> TensorDevices::DevicesOf(
+    absl::Span<const TensorView> views) {
   std::vector<int> devices(views.size(), kHost);
   const std::shared_ptr<const CudaDriver> asked = driver();
   if (asked == nullptr) return devices;
   for (size_t i = 0; i < views.size(); ++i) {
     if (IsAbsent(views[i]) || views[i].num_elements == 0) continue;
-    devices[i] = DeviceOf(asked.get(), ElementsFrom(views[i], 0));
+    const absl::StatusOr<int> device =
+        DeviceOf(asked.get(), ElementsFrom(views[i], 0));
+    if (!device.ok()) return device.status();
+    devices[i] = *device;
   }
   return devices;
 }
 
-std::vector<int> TensorDevices::DevicesOf(
+absl::StatusOr<std::vector<int>> TensorDevices::DevicesOf(
     absl::Span<const MutableTensorView> views) {
   std::vector<TensorView> read;
   for (const MutableTensorView& view : views) {

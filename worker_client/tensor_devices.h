@@ -39,9 +39,12 @@ class TensorDevices {
   bool has_driver() { return driver() != nullptr; }
 
   // The device of each view's memory, or kHost. All pieces of a view are where
-  // its first one is.
-  std::vector<int> DevicesOf(absl::Span<const TensorView> views);
-  std::vector<int> DevicesOf(absl::Span<const MutableTensorView> views);
+  // its first one is. INTERNAL: the driver does not say, and nobody may read
+  // that memory.
+  absl::StatusOr<std::vector<int>> DevicesOf(
+      absl::Span<const TensorView> views);
+  absl::StatusOr<std::vector<int>> DevicesOf(
+      absl::Span<const MutableTensorView> views);
 
   // How many devices DevicesOf has met, and whether it was this one.
   int num_met() const;
@@ -65,7 +68,7 @@ class TensorDevices {
 
  private:
   std::shared_ptr<const CudaDriver> driver();
-  int DeviceOf(const CudaDriver* driver, const void* data);
+  absl::StatusOr<int> DeviceOf(const CudaDriver* driver, const void* data);
 
   mutable Mutex mutex_;
   std::shared_ptr<const CudaDriver> driver_ ABSL_GUARDED_BY(mutex_);

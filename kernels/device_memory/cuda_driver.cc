@@ -175,19 +175,24 @@ absl::Status CudaDriver::CheckShares(int device) const {
   return absl::OkStatus();
 }
 
-std::optional<int> CudaDriver::DeviceOf(const void* address) const {
+absl::StatusOr<std::optional<int>> CudaDriver::DeviceOf(
+    const void* address) const {
   const auto pointer = reinterpret_cast<cuda_abi::Pointer>(address);
   unsigned type = 0;
-  if (functions_.cuPointerGetAttribute(&type, cuda_abi::kPointerMemoryType,
-                                       pointer) != cuda_abi::kSuccess ||
-      type != cuda_abi::kMemoryTypeDevice) {
+  const int code = functions_.cuPointerGetAttribute(
+      &type, cuda_abi::kPointerMemoryType, pointer);
+  // What it says of plain memory of the host.
+  if (code == cuda_abi::kInvalidValue || code == cuda_abi::kNotInitialized) {
     return std::nullopt;
   }
+  absl::Status status = Check(code, "cuPointerGetAttribute");
+  if (!status.ok()) return status;
+  if (type != cuda_abi::kMemoryTypeDevice) return std::nullopt;
   int device = 0;
-  if (functions_.cuPointerGetAttribute(&device, cuda_abi::kPointerDeviceOrdinal,
-                                       pointer) != cuda_abi::kSuccess) {
-    return std::nullopt;
-  }
+  status = Check(functions_.cuPointerGetAttribute(
+                     &device, cuda_abi::kPointerDeviceOrdinal, pointer),
+                 "cuPointerGetAttribute");
+  if (!status.ok()) return status;
   return device;
 }
 

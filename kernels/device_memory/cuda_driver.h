@@ -59,10 +59,11 @@ class CudaDriver {
   // other processes as a file descriptor.
   absl::Status CheckShares(int device) const;
 
-  // The device whose memory `address` is in; nullopt for the host's, and for
-  // what the driver does not know. Neither waits nor needs a
-  // context.
-  std::optional<int> DeviceOf(const void* address) const;
+  // The device whose memory `address` is in; nullopt for the host's, which
+  // includes what the driver does not know, and all memory before anybody has
+  // initialised it. As Check on other errors, which say nothing of whose it is.
+  // Neither waits nor needs a context.
+  absl::StatusOr<std::optional<int>> DeviceOf(const void* address) const;
 
  private:
   CudaDriver(std::string path, const cuda_abi::Functions& functions)

@@ -9,6 +9,7 @@
 #include "tests/kernels/device_memory/fake_cuda.h"
 #include "tests/worker_client/client_fixture.h"
 #include "tests/worker_client/device_worker.h"
+#include "tests/worker_client/fake_job.h"
 #include "worker_client/agg_client.h"
 
 namespace agg {
@@ -48,6 +49,42 @@ TEST_F(DeviceFailuresTest, AfterACopyThatFailedRowsGoByWayOfTheHost) {
               Expected(ManyTensors(), {0.5f, 0.25f, 0.125f}));
     EXPECT_EQ(worker.shard.counts().frames_on_device, on_device);
   }
+}
+
+// After an error that stays, say of an illegal address, the driver does not say
+// whose memory it is: a device's must not be read like the host's.
+TEST_F(DeviceFailuresTest, WhoseTensorsNobodyKnowsHearsIt) {
+  DeviceWorker worker(TwoTensors());
+  ASSERT_TRUE(worker.Round(0.5f).ok());
+  for (const int code : {700, 999, 4}) {
+    fake_cuda::Fail("cuPointerGetAttribute", code);
+    const absl::Status statuses[] = {
+        worker.client->Push(worker.gradient.Read()),
+        worker.client->Pull(1, worker.parameters.Write()),
+        worker.client->StartPush(worker.gradient.Read()).Wait(),
+        worker.Round(0.25f),
+    };
+    fake_cuda::Fail("cuPointerGetAttribute", 0);
+    for (const absl::Status& status : statuses) {
+      EXPECT_TRUE(absl::IsInternal(status)) << status;
+      EXPECT_THAT(Message(status), HasSubstr("from cuPointerGetAttribute"));
+      EXPECT_THAT(Message(status), HasSubstr(std::to_string(code)));
+    }
+  }
+  ASSERT_TRUE(worker.Round(0.25f).ok());
+  EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.5f, 0.25f}));
+}
+
+// Who has forked, say, has a driver that was never begun.
+TEST_F(DeviceFailuresTest, WithoutABegunDriverAllIsTheHosts) {
+  fake_cuda::Fail("cuPointerGetAttribute", 3);
+  FakeJob job(TwoTensors(), {});
+  const auto client = Connect(OptionsFor(job, TwoTensors()));
+  std::vector<std::vector<float>> parameters = Values(TwoTensors(), 1);
+  ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
+  const auto gradient = Values(TwoTensors(), 0.5f);
+  ASSERT_TRUE(client->PushPull(Read(gradient), {}, Write(&parameters)).ok());
+  EXPECT_EQ(parameters, Expected(TwoTensors(), {0.5f}));
 }
 
 }  // namespace

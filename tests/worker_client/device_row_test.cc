@@ -28,7 +28,7 @@ class DeviceRowTest : public testing::Test {
  protected:
   DeviceRowTest() {
     const absl::Span<const float> tensor(reinterpret_cast<float*>(from_), 16);
-    devices_.DevicesOf({TensorView(tensor)});
+    EXPECT_TRUE(devices_.DevicesOf({TensorView(tensor)}).ok());
     const DeviceUuid uuid = *context_->driver().UuidOf(0);
     said_.set_bytes(kBytes);
     said_.set_mapped_bytes(static_cast<uint64_t>(memory_->mapped_bytes()));

@@ -18,14 +18,14 @@ TEST(ATensorDevicesTest, WithoutADriverAllIsTheHosts) {
   TensorDevices devices;
   const std::vector<float> values(4);
   EXPECT_FALSE(devices.has_driver());
-  EXPECT_THAT(devices.DevicesOf({TensorView(values)}),
+  EXPECT_THAT(*devices.DevicesOf({TensorView(values)}),
               ElementsAre(TensorDevices::kHost));
   EXPECT_EQ(devices.num_met(), 0);
   // Who loads it later is noticed.
   char* const memory = fake_cuda::Alloc(16);
   const absl::Span<const float> there(reinterpret_cast<float*>(memory), 4);
   EXPECT_TRUE(devices.has_driver());
-  EXPECT_THAT(devices.DevicesOf({TensorView(there)}), ElementsAre(0));
+  EXPECT_THAT(*devices.DevicesOf({TensorView(there)}), ElementsAre(0));
   fake_cuda::Free(memory);
 }
 
@@ -45,9 +45,9 @@ TEST(TensorDevicesTest, ViewsAreWhereTheirMemoryIs) {
     const TensorPiece piece{0, 4, one};
     TensorView pieces = view(nullptr, 4);
     pieces.pieces = absl::MakeConstSpan(&piece, 1);
-    EXPECT_THAT(devices.DevicesOf({view(one + 16, 4), view(values.data(), 4),
-                                   view(zero, 16), view(nullptr, 4),
-                                   view(zero, 0), pieces}),
+    EXPECT_THAT(*devices.DevicesOf({view(one + 16, 4), view(values.data(), 4),
+                                    view(zero, 16), view(nullptr, 4),
+                                    view(zero, 0), pieces}),
                 ElementsAre(1, TensorDevices::kHost, 0, TensorDevices::kHost,
                             TensorDevices::kHost, 1));
     EXPECT_EQ(devices.num_met(), 2);
@@ -62,10 +62,22 @@ TEST(TensorDevicesTest, ViewsAreWhereTheirMemoryIs) {
   fake_cuda::SetNumDevices(1);
 }
 
+TEST(TensorDevicesTest, WhereTheyAreIsNotGuessedAfterAnError) {
+  TensorDevices devices;
+  const std::vector<float> values(4);
+  fake_cuda::Fail("cuPointerGetAttribute", 2);
+  const auto failed = devices.DevicesOf({TensorView(values)});
+  fake_cuda::Fail("cuPointerGetAttribute", 0);
+  EXPECT_EQ(failed.status(),
+            absl::InternalError("CUDA driver: CUDA_ERROR_OUT_OF_MEMORY (2) "
+                                "from cuPointerGetAttribute"));
+  EXPECT_EQ(devices.num_met(), 0);
+}
+
 TEST(TensorDevicesTest, CopiesAreBehindTheDefaultStream) {
   TensorDevices devices;
   char* const memory = fake_cuda::Alloc(8);
-  ASSERT_THAT(devices.DevicesOf({TensorView(absl::Span<const float>(
+  ASSERT_THAT(*devices.DevicesOf({TensorView(absl::Span<const float>(
                   reinterpret_cast<float*>(memory), 2))}),
               ElementsAre(0));
   fake_cuda::Launch(0, [memory] { memory[3] = 7; });
@@ -86,8 +98,10 @@ TEST(TensorDevicesTest, PinnedMemoryIsKept) {
   char* const memory = fake_cuda::Alloc(8);
   {
     TensorDevices devices;
-    devices.DevicesOf({TensorView(
-        absl::Span<const float>(reinterpret_cast<float*>(memory), 2))});
+    ASSERT_TRUE(devices
+                    .DevicesOf({TensorView(absl::Span<const float>(
+                        reinterpret_cast<float*>(memory), 2))})
+                    .ok());
     const int64_t made = fake_cuda::NumCalls("cuMemAllocHost_v2");
     for (int i = 0; i < 3; ++i) {
       PinnedCopy copy(&devices);

@@ -87,17 +87,37 @@ TEST(CudaDriverTest, KnowsADevicesMemoryFromTheHosts) {
   const auto driver = Driver();
   std::vector<char> host(4096);
   char* const memory = fake_cuda::Alloc(10000);
-  EXPECT_EQ(driver->DeviceOf(memory), 0);
-  EXPECT_EQ(driver->DeviceOf(memory + 9999), 0);
-  EXPECT_EQ(driver->DeviceOf(host.data()), std::nullopt);
-  EXPECT_EQ(driver->DeviceOf(nullptr), std::nullopt);
+  EXPECT_EQ(*driver->DeviceOf(memory), 0);
+  EXPECT_EQ(*driver->DeviceOf(memory + 9999), 0);
+  EXPECT_EQ(*driver->DeviceOf(host.data()), std::nullopt);
+  EXPECT_EQ(*driver->DeviceOf(nullptr), std::nullopt);
   fake_cuda::SetNumDevices(2);
   char* const other = fake_cuda::Alloc(1, 1);
-  EXPECT_EQ(driver->DeviceOf(other), 1);
+  EXPECT_EQ(*driver->DeviceOf(other), 1);
   fake_cuda::SetNumDevices(1);
   fake_cuda::Free(other);
   fake_cuda::Free(memory);
-  EXPECT_EQ(driver->DeviceOf(memory), std::nullopt);
+  EXPECT_EQ(*driver->DeviceOf(memory), std::nullopt);
+}
+
+// Who takes a device's memory for the host's reads it, and dies.
+TEST(CudaDriverTest, WhoseMemoryItIsAnErrorDoesNotSay) {
+  const auto driver = Driver();
+  char* const memory = fake_cuda::Alloc(64);
+  for (const int code : {2, 4, 201, 700, 999}) {
+    fake_cuda::Fail("cuPointerGetAttribute", code);
+    const absl::Status status = driver->DeviceOf(memory).status();
+    fake_cuda::Fail("cuPointerGetAttribute", 0);
+    EXPECT_FALSE(status.ok()) << code;
+    EXPECT_THAT(Message(status), HasSubstr("from cuPointerGetAttribute"));
+    EXPECT_THAT(Message(status), HasSubstr("(" + std::to_string(code) + ")"));
+  }
+  // Nobody has asked for the driver: nobody has memory of a device's.
+  fake_cuda::Fail("cuPointerGetAttribute", 3);
+  EXPECT_EQ(*driver->DeviceOf(memory), std::nullopt);
+  fake_cuda::Fail("cuPointerGetAttribute", 0);
+  EXPECT_EQ(*driver->DeviceOf(memory), 0);
+  fake_cuda::Free(memory);
 }
 
 TEST(CudaDriverTest, SaysWhatADeviceCannotDo) {

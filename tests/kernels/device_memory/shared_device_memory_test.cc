@@ -59,7 +59,7 @@ TEST_F(SharedDeviceMemoryTest, IsOneMemoryUnderTwoAddresses) {
   EXPECT_EQ(memory->mapped_bytes(), 2 * kGranularity);
   ASSERT_GE(memory->fd(), 0);
   EXPECT_EQ(fcntl(memory->fd(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
-  EXPECT_EQ(driver_->DeviceOf(memory->data()), 0);
+  EXPECT_EQ(*driver_->DeviceOf(memory->data()), 0);
   const auto mapped = SharedDeviceMemory::Map(context_, memory->fd(), kNumBytes,
                                               memory->mapped_bytes());
   ASSERT_TRUE(mapped.ok()) << mapped.status();
@@ -190,7 +190,7 @@ TEST_F(SharedDeviceMemoryTest, IsUsedByAPeerIfItMay) {
   const auto mapped = SharedDeviceMemory::Map(peer, memory->fd(), kNumBytes,
                                               memory->mapped_bytes());
   ASSERT_TRUE(mapped.ok()) << mapped.status();
-  EXPECT_EQ(driver_->DeviceOf((*mapped)->data()), 0) << "where it is";
+  EXPECT_EQ(*driver_->DeviceOf((*mapped)->data()), 0) << "where it is";
   fake_cuda::Fail("cuMemSetAccess", 101);
   EXPECT_EQ(SharedDeviceMemory::Map(peer, memory->fd(), kNumBytes,
                                     memory->mapped_bytes())

@@ -91,7 +91,9 @@ bool IsOn(int device, const void* memory) {
     }
   }
   const std::shared_ptr<const CudaDriver> driver = CudaDriver::FindLoaded();
-  return driver != nullptr && driver->DeviceOf(memory) == device;
+  if (driver == nullptr) return false;
+  const auto owner = driver->DeviceOf(memory);
+  return owner.ok() && *owner == device;
 }
 
 }  // namespace
