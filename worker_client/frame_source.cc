@@ -42,29 +42,30 @@ FrameSource::FrameSource(const ShardRouter* router, const BoundRow& bound,
 
 FrameSource::~FrameSource() {
   for (auto& event : copied_) {
-    if (event == nullptr || !status_.ok()) continue;
-    const absl::Status status = region_->AwaitDevice(std::move(event));
-    if (!status.ok()) Fail(status);
+    if (event == nullptr || !meta_.on_device()) continue;
+    if (!region_->AwaitDevice(std::move(event)).ok()) LeaveDevice();
   }
 }
 
-void FrameSource::Fail(const absl::Status& status) {
-  if (!status_.ok()) return;
-  status_ = status;
-  if (meta_.on_device()) region_->GiveUpDevice();
+// What frames have named on the device stays there: named again, it is passed
+// over, or taken from the host's side, where it is written then.
+void FrameSource::LeaveDevice() {
+  meta_.set_on_device(false);
+  region_->GiveUpDevice();
+  for (auto& event : copied_) event = nullptr;
 }
 
 void FrameSource::Add(std::vector<FramePlan> plans) {
   for (FramePlan& plan : plans) {
     plans_.push_back(std::move(plan));
     copied_.emplace_back();
-    if (!meta_.on_device() || !status_.ok()) continue;
+    if (!meta_.on_device()) continue;
     auto begun =
         region_->WriteOnDevice(plans_.back().slices, bound_, feedback_);
     if (begun.ok()) {
       copied_.back() = *std::move(begun);
     } else {
-      Fail(begun.status());
+      LeaveDevice();
     }
   }
 }
@@ -128,8 +129,10 @@ absl::optional<uint32_t> FrameSource::row_crc32c() const {
 
 absl::Status FrameSource::WriteInPlace(int frame) {
   if (meta_.on_device()) {
-    if (copied_[frame] == nullptr) return absl::OkStatus();
-    return region_->AwaitDevice(std::move(copied_[frame]));
+    std::unique_ptr<DeviceEvent> copied = std::move(copied_[frame]);
+    if (copied == nullptr) return absl::OkStatus();
+    if (region_->AwaitDevice(std::move(copied)).ok()) return absl::OkStatus();
+    LeaveDevice();
   }
   for (int32_t index : plans_[frame].slices) {
     const absl::Status written = region_->Write(index, bound_, feedback_);

@@ -47,12 +47,13 @@ class FrameSource {
   FrameSource& operator=(const FrameSource&) = delete;
 
   // More frames, of tensors whose views are bound by now. Begins their copies,
-  // if the row lies on a device: Make waits for those of its frame alone.
+  // if the row lies on a device: Make waits for those of its frame alone. After
+  // one that failed, frames that are made go by way of the row's host side.
   void Add(std::vector<FramePlan> plans);
 
   int num_frames() const { return static_cast<int>(plans_.size()); }
-  // INTERNAL: a copy from or to a device has failed. From then on this is every
-  // frame's end, and status().
+  // INTERNAL: a copy from a device to the host has failed. From then on this is
+  // every frame's end, and status().
   absl::StatusOr<grpc::ByteBuffer> Make(int frame);
   const absl::Status& status() const { return status_; }
 
@@ -86,7 +87,11 @@ class FrameSource {
   bool NeedsStaging(const FramePlan& plan) const;
   absl::Status WriteInPlace(int frame);
   // The frames end.
-  void Fail(const absl::Status& status);
+  void Fail(const absl::Status& status) {
+    if (status_.ok()) status_ = status;
+  }
+  // The row goes on by way of its host side.
+  void LeaveDevice();
 
   const ShardRouter* router_;
   const int shard_;

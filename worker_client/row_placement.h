@@ -27,14 +27,6 @@ class RowPlacement {
     return in_place_;
   }
 
-  // What was written in place is not good: the row is sent from here on. The
-  // shard may have some of it all the same, and writes the rest.
-  void GiveUp(const RowName& row) {
-    if (!(row == row_)) return;
-    in_place_ = false;
-    shard_writes_ = true;
-  }
-
   // The shard has all of it.
   void Land(const RowName& row) {
     if (row == row_) shard_writes_ = false;

@@ -119,7 +119,7 @@ void RowRegion::GiveUpDevice() {
   if (current_ == nullptr) return;
   current_->Discard();
   current_ = nullptr;
-  placement_.GiveUp(row_);
+  written_.assign(addresses_.size(), false);
   MutexLock lock(&mutex_);
   device_ = nullptr;
   device_failed_ = true;

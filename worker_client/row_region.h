@@ -53,8 +53,8 @@ class RowRegion {
   bool has_device() const;
 
   // RowPlacement::Begin. True: write each slice before it is named in a frame:
-  // all with WriteOnDevice if on_device(), else all with Write. `device`: that
-  // has the row's tensors (GrowingRow::common_device); a row keeps its side.
+  // with WriteOnDevice while on_device(), else with Write. `device`: that has
+  // the row's tensors (GrowingRow::common_device).
   bool Begin(const RowName& row, bool leaves_out,
              int device = TensorDevices::kHost);
   bool on_device() const { return current_ != nullptr; }
@@ -74,8 +74,9 @@ class RowRegion {
   absl::Status AwaitDevice(std::unique_ptr<DeviceEvent> event) {
     return current_->Await(std::move(event));
   }
-  // One of these two has failed: no copy is under way any more, this row is
-  // sent when it is begun again, and later ones go by way of the host.
+  // One of these two has failed: no copy is under way any more, and this row,
+  // all of it, and later ones go by way of the host: on_device() is false.
+  // (Slices that were named are good where they are.)
   void GiveUpDevice();
   void Land(const RowName& row) { placement_.Land(row); }
 

@@ -66,19 +66,6 @@ TEST(RowPlacementTest, ZerosOfTensorsThatAreLeftOutAreWaitedFor) {
   EXPECT_TRUE(placement.Begin(Row(6), false));
 }
 
-// The shard may write what it lacks of it.
-TEST(RowPlacementTest, ARowThatIsGivenUpIsSentUntilOneLands) {
-  RowPlacement placement;
-  EXPECT_TRUE(placement.Begin(Row(3), false));
-  placement.GiveUp(Row(2));  // which was another one
-  EXPECT_TRUE(placement.Begin(Row(3), false));
-  placement.GiveUp(Row(3));
-  EXPECT_FALSE(placement.Begin(Row(3), false));
-  EXPECT_FALSE(placement.Begin(Row(4), false));
-  placement.Land(Row(4));
-  EXPECT_TRUE(placement.Begin(Row(5), false));
-}
-
 // A row that was dropped, since its round was closed, was written by nobody
 // but its worker.
 TEST(RowPlacementTest, ARowThatCameTooLateCostsNothing) {

@@ -1,6 +1,7 @@
 // Rows that their workers write on the shard's device (P47).
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -122,6 +123,31 @@ TEST_F(ShardDeviceRowsTest, AbsentSlicesAreZeroOnTheDevice) {
   ASSERT_TRUE(Land(header).ok());
   worker(0).Commit(0);
   for (float& value : row[2]) value = 0.0f;
+  ASSERT_TRUE(worker(1).Contribute(0, row).ok());
+  ExpectStep(row);
+}
+
+// Whose worker's copies failed in the midst: each slice is on one side, and one
+// that is named again stays where it is.
+TEST_F(ShardDeviceRowsTest, SlicesThatAreWrittenOnTheHostAreCopied) {
+  const Tensors row = Row(5);
+  const RegionGrant grant = Grant(worker(0).session());
+  Tensors first = row;
+  std::fill(first[2].begin(), first[2].end(), 7.0f);
+  Write(grant, first);
+  FrameHeader header = OnDeviceFrame(worker(0), 0);
+  header.slices = {0, 1};
+  ASSERT_TRUE(Land(header).ok());
+  char* const host = grant.row[0].region->data();
+  std::memset(host, 0x7f,
+              static_cast<size_t>(grant.row[0].region->num_bytes()));
+  std::memcpy(host + grant.row_offsets[2], row[2].data(), row[2].size() * 4);
+  header.slices = {0, 1, 2};
+  header.on_device = false;
+  const auto landed = Land(header);
+  ASSERT_TRUE(landed.ok()) << landed.status();
+  EXPECT_TRUE(landed->acknowledge);
+  worker(0).Commit(0);
   ASSERT_TRUE(worker(1).Contribute(0, row).ok());
   ExpectStep(row);
 }
