@@ -82,7 +82,8 @@ class ClientCore {
   bool finished() const { return membership_->finished(); }
   const ShardRouter& router() const { return *router_; }
   std::shared_ptr<const ShardRouter> shared_router() const { return router_; }
-  const JobDescription& job() const { return job_; }
+  const JobDescription& job() const { return job_; }  // when it connected
+  JobDescription JobNow() const;
   TensorDevices* devices() { return &devices_; }
   // ShardRouter::Bind, and where the tensors are; errors as of DevicesOf, too.
   absl::StatusOr<PullInto> IntoOf(

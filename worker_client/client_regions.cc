@@ -32,6 +32,15 @@ JobDescription ClientCore::Describe(const JobView& view,
   return job;
 }
 
+JobDescription ClientCore::JobNow() const {
+  JobDescription job = job_;
+  const View view = membership_->view();
+  for (size_t i = 0; i < job.transports.size(); ++i) {
+    job.transports[i] = view->transport(i);
+  }
+  return job;
+}
+
 absl::StatusOr<std::vector<const char*>> ClientCore::RowSlices() {
   if (options_.observer) {
     return absl::FailedPreconditionError(

@@ -24,6 +24,7 @@
 namespace agg {
 namespace {
 
+using ::testing::ElementsAre;
 using Tensors = std::vector<std::vector<float>>;
 
 class DeviceRowsTest : public testing::Test {
@@ -45,6 +46,7 @@ TEST_F(DeviceRowsTest, RowsAndVersionsStayOnTheDevice) {
   DeviceWorker worker(manifest);
   const int64_t copies = fake_cuda::NumCalls("cuMemcpy");
   ASSERT_TRUE(worker.Round(0.5f).ok());
+  EXPECT_THAT(worker.client->job().transports, ElementsAre("cuda"));
   ASSERT_TRUE(worker.Round(0.25f).ok());
   // Copies of other streams must not have been needed for this.
   EXPECT_EQ(worker.parameters.Get(), Expected(manifest, {0.5f, 0.25f}));
@@ -269,6 +271,7 @@ TEST_F(DeviceRowsTest, TensorsOfTheHostAskForNone) {
   ASSERT_TRUE(client->PushPull(Read(parameters), {}, Write(&parameters)).ok());
   EXPECT_EQ(shard.counts().requests, 1);
   EXPECT_EQ(shard.counts().takes_device, 0);
+  EXPECT_THAT(client->job().transports, ElementsAre("shm"));
   EXPECT_EQ(shard.counts().frames, 2);
 }
 
