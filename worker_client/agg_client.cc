@@ -269,6 +269,6 @@ bool AggClient::finished() const { return core_->finished(); }
 const Manifest& AggClient::manifest() const {
   return core_->router().manifest();
 }
-const JobDescription& AggClient::job() const { return core_->job(); }
+JobDescription AggClient::job() const { return core_->JobNow(); }
 
 }  // namespace agg

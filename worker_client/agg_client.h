@@ -201,7 +201,7 @@ class AggClient {
   bool seed_role() const;
   bool finished() const;
   const Manifest& manifest() const;  // the job's
-  const JobDescription& job() const;
+  JobDescription job() const;
 
  private:
   explicit AggClient(std::unique_ptr<ClientCore> core);

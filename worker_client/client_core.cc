@@ -13,25 +13,6 @@
 namespace agg {
 namespace {
 
-JobDescription Describe(const JobView& view, ShardRegions* regions) {
-  const v1::JoinReply& reply = view.reply();
-  JobDescription job;
-  job.job = reply.job();
-  job.rule = reply.rule();
-  job.scope = reply.scope();
-  job.step_scale = reply.step_scale();
-  job.optimizer = reply.optimizer();
-  job.workers = reply.workers();
-  job.shards.assign(reply.shards().begin(), reply.shards().end());
-  for (size_t i = 0; i < view.names().size(); ++i) {
-    regions->Get(view, static_cast<int>(i));
-    job.transports.push_back(view.transport(i));
-  }
-  job.push_dtype = static_cast<DType>(reply.push_dtype());
-  job.pull_dtype = static_cast<DType>(reply.pull_dtype());
-  return job;
-}
-
 std::vector<bool> HoldsSlices(const ShardPlan& plan) {
   std::vector<bool> holds;
   for (const auto& slices : plan.slices_of_shard) {
@@ -127,6 +108,12 @@ void ClientCore::TakeReceipts(const View& view, const RowName& name) {
   }
 }
 
+int ClientCore::DeviceFor(const GrowingRow& row) const {
+  const int device = row.common_device();
+  return device == TensorDevices::kHost && !row.complete() ? last_device_
+                                                           : device;
+}
+
 absl::Status ClientCore::PushOwed(const View& view, const RowName& name,
                                   GrowingRow* row, TripWish* wish) {
   absl::StatusOr<std::vector<int>> owed = Owed(view, name);
@@ -153,9 +140,12 @@ absl::Status ClientCore::PushOwed(const View& view, const RowName& name,
     if (owed->empty()) return view->over()->status();
   }
   const ShardRegions::Placed placed =
-      regions_.Begin(*view, name, *owed, row->common_device());
+      regions_.Begin(*view, name, *owed, DeviceFor(*row));
   const absl::Status status = pusher_->Push(row, meta, *owed, placed.regions,
                                             options_.transfer_timeout);
+  if (row->complete() && row->dtype() == job_.push_dtype) {
+    last_device_ = row->common_device();
+  }
   TakeReceipts(view, name);
   return status;
 }

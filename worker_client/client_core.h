@@ -82,7 +82,8 @@ class ClientCore {
   bool finished() const { return membership_->finished(); }
   const ShardRouter& router() const { return *router_; }
   std::shared_ptr<const ShardRouter> shared_router() const { return router_; }
-  const JobDescription& job() const { return job_; }
+  const JobDescription& job() const { return job_; }  // when it connected
+  JobDescription JobNow() const;
   TensorDevices* devices() { return &devices_; }
   // ShardRouter::Bind, and where the tensors are; errors as of DevicesOf, too.
   absl::StatusOr<PullInto> IntoOf(
@@ -91,11 +92,17 @@ class ClientCore {
  private:
   using View = Membership::View;
 
+  // Asks the shards whether they share memory.
+  static JobDescription Describe(const JobView& view, ShardRegions* regions);
   // What the shards of another epoch still have is taken into account (P27).
   void CatchUp(const JobView& view);
   // Pushes the row to the shards that lack it.
   absl::Status PushOwed(const View& view, const RowName& name, GrowingRow* row,
                         TripWish* wish = nullptr)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
+  // Where the row goes, whose side is chosen when it begins: while all tensors
+  // that have come are the host's, where the last whole row, or seed, was.
+  int DeviceFor(const GrowingRow& row) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
   // The shards that lack the row; why not: the view is over.
   absl::StatusOr<std::vector<int>> Owed(const View& view, const RowName& name);
@@ -179,6 +186,7 @@ class ClientCore {
   PushTurn push_turn_;  // pushes take turns; before any mutex
   View pusher_view_ ABSL_GUARDED_BY(push_turn_);  // outlives the pusher
   std::unique_ptr<RowPusher> pusher_ ABSL_GUARDED_BY(push_turn_);
+  int last_device_ ABSL_GUARDED_BY(push_turn_) = TensorDevices::kHost;
   mutable Mutex custody_mutex_;  // a Push has the turn until its end
   RowCustody custody_ ABSL_GUARDED_BY(custody_mutex_);
   // What RowSlices gave points into these.

@@ -1,4 +1,4 @@
-// Rows and versions where they lie, in the shards' memory.
+// Rows and versions where they lie, in the shards' memory, and whether they do.
 #include <algorithm>
 #include <utility>
 
@@ -11,6 +11,35 @@
 #include "worker_client/version_hold.h"
 
 namespace agg {
+
+JobDescription ClientCore::Describe(const JobView& view,
+                                    ShardRegions* regions) {
+  const v1::JoinReply& reply = view.reply();
+  JobDescription job;
+  job.job = reply.job();
+  job.rule = reply.rule();
+  job.scope = reply.scope();
+  job.step_scale = reply.step_scale();
+  job.optimizer = reply.optimizer();
+  job.workers = reply.workers();
+  job.shards.assign(reply.shards().begin(), reply.shards().end());
+  for (size_t i = 0; i < view.names().size(); ++i) {
+    regions->Get(view, static_cast<int>(i));
+    job.transports.push_back(view.transport(i));
+  }
+  job.push_dtype = static_cast<DType>(reply.push_dtype());
+  job.pull_dtype = static_cast<DType>(reply.pull_dtype());
+  return job;
+}
+
+JobDescription ClientCore::JobNow() const {
+  JobDescription job = job_;
+  const View view = membership_->view();
+  for (size_t i = 0; i < job.transports.size(); ++i) {
+    job.transports[i] = view->transport(i);
+  }
+  return job;
+}
 
 absl::StatusOr<std::vector<const char*>> ClientCore::RowSlices() {
   if (options_.observer) {

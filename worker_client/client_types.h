@@ -108,10 +108,10 @@ struct JobDescription {
   std::string optimizer;
   int workers = 0;                  // expected
   std::vector<std::string> shards;  // addresses by ordinal
-  // How rows and parameters travelled to and from each shard when this client
-  // connected, by ordinal: "shm", "unix" or "tcp". (Shards are asked for memory
-  // of a device when the first tensor of one is pushed or pulled. From then on
-  // the server's status says "cuda" of those that share it.)
+  // How rows and parameters travel now to and from each shard, by ordinal:
+  // "shm", "unix" or "tcp", and "cuda" from the first push or pull of a
+  // device's tensor on, where the shard shares memory of that device, until a
+  // copy there fails. The server's status says the same.
   std::vector<std::string> transports;
   DType push_dtype = DType::kF32;
   DType pull_dtype = DType::kF32;

@@ -39,6 +39,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::Prepared(
     BufferUse use, absl::StatusOr<std::unique_ptr<cuda::CudaBuffer>> buffer) {
   if (!buffer.ok())
     return DiagnoseAllocation(buffer.status(), scratch_->compute.get());
+  if (use == BufferUse::kSnapshot) (*buffer)->NoteCopies(scratch_->snapshots);
   if (use == BufferUse::kRow) {
     const absl::Status status = PrepareForRows();
     if (!status.ok())

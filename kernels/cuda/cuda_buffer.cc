@@ -64,6 +64,8 @@ CudaBuffer::~CudaBuffer() {
   cudaSetDevice(device_number_);
   // Only a row has both, and copies under way.
   if (host_ != nullptr && device_.data() != nullptr) copies_->Forget(host_);
+  const std::shared_ptr<SnapshotCopies> snapshots = snapshots_.lock();
+  if (snapshots != nullptr) snapshots->Forget(host_);
 }
 
 }  // namespace agg::cuda

@@ -12,6 +12,7 @@
 #include "kernels/cuda/numa_node.h"
 #include "kernels/cuda/pinned_memory.h"
 #include "kernels/cuda/row_copies.h"
+#include "kernels/cuda/snapshot_copies.h"
 
 namespace agg::cuda {
 
@@ -33,6 +34,10 @@ class CudaBuffer : public Buffer {
       BufferUse use, char* host, int64_t num_bytes, RowCopies* copies,
       const NumaNode& node, const DeviceSharing* sharing,
       absl::Status* registered);
+  // `copies` may be gone before the buffer. REQUIRES: of kSnapshot.
+  void NoteCopies(const std::shared_ptr<SnapshotCopies>& copies) {
+    snapshots_ = copies;
+  }
   ~CudaBuffer() override;
   CudaBuffer(const CudaBuffer&) = delete;
   CudaBuffer& operator=(const CudaBuffer&) = delete;
@@ -50,6 +55,7 @@ class CudaBuffer : public Buffer {
   int device_number_ = 0;
   const int64_t num_bytes_;
   RowCopies* const copies_;
+  std::weak_ptr<SnapshotCopies> snapshots_;  // to be told of its end
   char* host_ = nullptr;
   PinnedMemory pinned_;          // one of them is what host_ is in, unless
   RegisteredMemory registered_;  // adopted memory could not be registered

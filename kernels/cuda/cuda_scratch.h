@@ -37,7 +37,7 @@ struct CudaScratch {
   Stream download;  // snapshots to the host
   Event computed;
   Event published;  // what is published at once is where its readers are
-  std::unique_ptr<SnapshotCopies> snapshots;  // of float32, behind those
+  std::shared_ptr<SnapshotCopies> snapshots;  // of float32, behind those
   std::vector<ArgsBlock> args;                // two, taking turns
   // Plain Grams by LaunchGramDoubleFloat, of any number of rows.
   bool double_float = false;

@@ -25,8 +25,8 @@ absl::Status CopySpans(const float* master, char* snapshot,
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<SnapshotCopies>> SnapshotCopies::Make() {
-  std::unique_ptr<SnapshotCopies> copies(new SnapshotCopies);
+absl::StatusOr<std::shared_ptr<SnapshotCopies>> SnapshotCopies::Make() {
+  std::shared_ptr<SnapshotCopies> copies(new SnapshotCopies);
   for (Copy& copy : copies->copies_) {
     absl::StatusOr<Event> event = MakeEvent();
     if (!event.ok()) return event.status();
@@ -35,9 +35,9 @@ absl::StatusOr<std::unique_ptr<SnapshotCopies>> SnapshotCopies::Make() {
   return copies;
 }
 
-SnapshotCopies::Copy* SnapshotCopies::Find(const Buffer& snapshot) {
+SnapshotCopies::Copy* SnapshotCopies::Find(const char* snapshot) {
   for (Copy& copy : copies_) {
-    if (copy.snapshot == snapshot.host()) return &copy;
+    if (copy.snapshot == snapshot) return &copy;
   }
   return nullptr;
 }
@@ -62,7 +62,7 @@ absl::Status SnapshotCopies::Start(const float* master, const Buffer& snapshot,
                                    cudaStream_t stream, When when,
                                    bool* deferred) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  Copy* copy = Find(snapshot);  // one that failed and was given up
+  Copy* copy = Find(snapshot.host());  // one that failed and was given up
   for (Copy& other : copies_) {
     if (copy == nullptr && other.snapshot == nullptr) copy = &other;
   }
@@ -119,7 +119,7 @@ absl::Status SnapshotCopies::Finish(const Buffer& snapshot) {
   cudaEvent_t copied = nullptr;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    Copy* const copy = Find(snapshot);
+    Copy* const copy = Find(snapshot.host());
     if (copy == nullptr) return absl::OkStatus();
     if (!copy->started.ok()) {
       const absl::Status status = Retry(copy);
@@ -130,9 +130,25 @@ absl::Status SnapshotCopies::Finish(const Buffer& snapshot) {
   // Without the lock: an Update goes on meanwhile.
   AGG_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(copied));
   const std::lock_guard<std::mutex> lock(mutex_);
-  Copy* const copy = Find(snapshot);
+  Copy* const copy = Find(snapshot.host());
   if (copy != nullptr) copy->snapshot = nullptr;
   return absl::OkStatus();
+}
+
+void SnapshotCopies::Forget(const char* snapshot) {
+  cudaEvent_t copied = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Copy* const copy = Find(snapshot);
+    if (copy == nullptr) return;
+    if (copy->started.ok()) copied = copy->copied.get();
+  }
+  if (copied != nullptr && cudaEventSynchronize(copied) != cudaSuccess) {
+    cudaGetLastError();  // whoever computes next finds it
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Copy* const copy = Find(snapshot);
+  if (copy != nullptr) copy->snapshot = nullptr;
 }
 
 }  // namespace agg::cuda

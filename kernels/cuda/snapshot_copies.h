@@ -22,10 +22,11 @@ namespace agg::cuda {
 // Thread-safe. Allocates no memory of the device or for it.
 class SnapshotCopies {
  public:
-  // As many can be unfinished: one for each memory of a server's snapshots.
+  // As many can be unfinished: one for each memory of a server's snapshots,
+  // until Finish, or Forget.
   static constexpr int kMaxCopies = 4;
 
-  static absl::StatusOr<std::unique_ptr<SnapshotCopies>> Make();
+  static absl::StatusOr<std::shared_ptr<SnapshotCopies>> Make();
 
   // Gives `stream`, which outlives this, the copies of `spans` from `master` to
   // `snapshot`. *deferred: Finish is to be called, and has the error, should a
@@ -44,6 +45,9 @@ class SnapshotCopies {
   // Backend::FinishSnapshot.
   absl::Status Finish(const Buffer& snapshot);
 
+  // The snapshot's memory goes. Waits for a copy that is under way.
+  void Forget(const char* snapshot);
+
  private:
   struct Copy {
     Event copied;
@@ -58,8 +62,8 @@ class SnapshotCopies {
   SnapshotCopies() = default;
   static void Enqueue(Copy* copy);
   static void Record(Copy* copy);
-  // The snapshot's copy, or null. Holds mutex_, as what follows.
-  Copy* Find(const Buffer& snapshot);
+  // The copy to this memory, or null. Holds mutex_, as what follows.
+  Copy* Find(const char* snapshot);
   absl::Status Retry(Copy* copy);
 
   std::mutex mutex_;

@@ -20,6 +20,7 @@
 namespace agg {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int kInvalidValue = 1;
@@ -44,6 +45,7 @@ TEST_F(DeviceFailuresTest, WhatCannotBeCopiedOnTheDeviceGoesByWayOfTheHost) {
     DeviceWorker worker(ManyTensors());
     ASSERT_TRUE(worker.Round(0.5f).ok());
     EXPECT_EQ(worker.shard.counts().frames_on_device, slices);
+    EXPECT_THAT(worker.client->job().transports, ElementsAre("cuda"));
     worker.gradient.Set(Values(ManyTensors(), 0.25f));
     fake_cuda::Fail(name, kInvalidValue);
     const absl::Status status = worker.client->Push(worker.gradient.Read());
@@ -56,6 +58,7 @@ TEST_F(DeviceFailuresTest, WhatCannotBeCopiedOnTheDeviceGoesByWayOfTheHost) {
               Expected(ManyTensors(), {0.5f, 0.25f, 0.125f}));
     // In the row's other side: nothing is sent.
     EXPECT_EQ(worker.shard.counts().frames, 3 * slices);
+    EXPECT_THAT(worker.client->job().transports, ElementsAre("shm"));
     EXPECT_EQ(worker.shard.counts().frames_on_device, slices);
   }
 }

@@ -24,6 +24,7 @@
 namespace agg {
 namespace {
 
+using ::testing::ElementsAre;
 using Tensors = std::vector<std::vector<float>>;
 
 class DeviceRowsTest : public testing::Test {
@@ -45,6 +46,7 @@ TEST_F(DeviceRowsTest, RowsAndVersionsStayOnTheDevice) {
   DeviceWorker worker(manifest);
   const int64_t copies = fake_cuda::NumCalls("cuMemcpy");
   ASSERT_TRUE(worker.Round(0.5f).ok());
+  EXPECT_THAT(worker.client->job().transports, ElementsAre("cuda"));
   ASSERT_TRUE(worker.Round(0.25f).ok());
   // Copies of other streams must not have been needed for this.
   EXPECT_EQ(worker.parameters.Get(), Expected(manifest, {0.5f, 0.25f}));
@@ -87,6 +89,40 @@ TEST_F(DeviceRowsTest, TensorsThatComeOneByOneGoAtOnce) {
   ASSERT_TRUE(round.Outcome().ok());
   EXPECT_EQ(worker.parameters.Get(), Expected(manifest, {0.5f}));
   EXPECT_EQ(worker.shard.counts().frames_on_device, 3);
+}
+
+// Its first tensors do not say where the others are: the row before does, or
+// the seed.
+TEST_F(DeviceRowsTest, ARowThatBeginsOnTheHostGoesWhereTheLastOneWasWhole) {
+  DeviceWorker worker(TwoTensors());
+  const Tensors half = Values(TwoTensors(), 0.5f);
+  worker.gradient.Set(half);
+  TensorView on_device = worker.gradient.Read()[1];
+  on_device.name = "b";
+  for (const int expected : {2, 4, 6}) {
+    const int before = worker.job.frames(0);
+    worker.client->StartPush({TensorView("a", half[0])});
+    worker.job.AwaitFrames(before + 1);
+    auto round =
+        worker.client->StartRound({on_device}, {}, worker.parameters.Write());
+    ASSERT_TRUE(round.Outcome().ok());
+    EXPECT_EQ(worker.shard.counts().frames_on_device, expected);
+  }
+  EXPECT_EQ(worker.parameters.Get(),
+            Expected(TwoTensors(), {0.5f, 0.5f, 0.5f}));
+  // The first one that is the host's altogether is the last one to go there.
+  for (int round = 0; round < 2; ++round) {
+    const int before = worker.job.frames(0);
+    worker.client->StartPush({TensorView("a", half[0])});
+    worker.job.AwaitFrames(before + 1);
+    auto last = worker.client->StartRound({TensorView("b", half[1])}, {},
+                                          worker.parameters.Write());
+    ASSERT_TRUE(last.Outcome().ok());
+  }
+  EXPECT_EQ(worker.parameters.Get(),
+            Expected(TwoTensors(), {0.5f, 0.5f, 0.5f, 0.5f, 0.5f}));
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 8);
+  EXPECT_EQ(worker.shard.counts().frames, 10);
 }
 
 // Also tensors of the host, and of other types than the row's: by way of the
@@ -223,6 +259,7 @@ TEST_F(DeviceRowsTest, TensorsOfTheHostAskForNone) {
   ASSERT_TRUE(client->PushPull(Read(parameters), {}, Write(&parameters)).ok());
   EXPECT_EQ(shard.counts().requests, 1);
   EXPECT_EQ(shard.counts().takes_device, 0);
+  EXPECT_THAT(client->job().transports, ElementsAre("shm"));
   EXPECT_EQ(shard.counts().frames, 2);
 }
 

@@ -76,7 +76,6 @@ int32_t agg_connect(agg_client* client) {
     auto connected = agg::AggClient::Connect(client->options);
     if (!connected.ok()) return connected.status();
     client->owned = *std::move(connected);
-    client->job = std::make_unique<agg::JobStore>(client->owned->job());
     client->connected = client->owned.get();
     return absl::OkStatus();
   });
@@ -249,7 +248,16 @@ int32_t agg_get_state(agg_client* client, agg_state* state) {
 
 int32_t agg_get_job(agg_client* client, agg_job* job) {
   return agg::Connected(client, [&](agg::AggClient* connected) {
-    return agg::Fill(*client->job, connected->manifest().tensors.size(), job);
+    const agg::JobDescription now = connected->job();
+    agg::MutexLock lock(&client->describing);
+    auto& jobs = client->jobs;
+    auto found = std::find_if(jobs.begin(), jobs.end(), [&](const auto& known) {
+      return known->job.transports == now.transports;
+    });
+    if (found == jobs.end()) {
+      found = jobs.insert(found, std::make_unique<agg::JobStore>(now));
+    }
+    return agg::Fill(**found, connected->manifest().tensors.size(), job);
   });
 }
 

@@ -198,7 +198,7 @@ typedef struct agg_job {
   int32_t workers;
   int32_t num_shards;
   const char* const* shards;     /* addresses, by ordinal */
-  const char* const* transports; /* by ordinal: "shm", "unix", "tcp" */
+  const char* const* transports; /* by ordinal, as of this call */
   int32_t push_dtype;
   int32_t pull_dtype;
   uint64_t num_tensors; /* for agg_get_spec */

@@ -10,6 +10,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -32,7 +33,9 @@ struct agg_client {
   agg::RowStore rows;  // outlives the client's operations
   agg::Mutex connecting;
   std::unique_ptr<agg::AggClient> owned ABSL_GUARDED_BY(connecting);
-  std::unique_ptr<agg::JobStore> job;  // before `connected`
+  agg::Mutex describing;
+  // All that agg_get_job has given: no two have the same transports.
+  std::vector<std::unique_ptr<agg::JobStore>> jobs ABSL_GUARDED_BY(describing);
   std::atomic<agg::AggClient*> connected{nullptr};
 };
 

@@ -28,7 +28,6 @@ class Session(Calls):
         # That Ctrl-C has left: what comes next waits for them.
         self._left_behind: list[Operation] = []
         self._interrupted = False
-        self._job: Optional[Job] = None
         super().__init__(manifest, coordinator, rank, observer, options)
 
     def seed_or_pull(self, targets: Memories, keep: Any) -> None:
@@ -222,15 +221,13 @@ class Session(Calls):
         return state
 
     def job(self) -> Job:
-        """How the job is set up."""
+        """How the job is set up, and bytes travel now."""
+        c = _abi.JobStruct()
         self._check_usable()  # before the lock, which a fork may find held
         with self._handle_lock:  # as below
-            if self._job is None:
-                c = _abi.JobStruct()
-                self._check(self._now(lambda: self._lib.agg_get_job(
-                    self._handle, _abi.byref(c))))
-                self._job = job_of(c)
-            return self._job
+            self._check(self._now(lambda: self._lib.agg_get_job(
+                self._handle, _abi.byref(c))))
+            return job_of(c)
 
     def manifest(self) -> list[TensorSpec]:
         """The job's."""

@@ -91,9 +91,9 @@ class Job:
         the server is of an older release.
       workers: expected.
       shards: addresses by ordinal.
-      transports: how bytes travelled to each shard at the beginning: "shm",
-        "unix" or "tcp". (Memory of a device is asked for when the first tensor
-        of one is sent: from then on the server's status says "cuda".)
+      transports: how bytes travel to each shard, when this was asked: "shm",
+        "unix" or "tcp", and "cuda" once a device's tensor has been pushed or
+        pulled, where the shard shares memory of that device.
       push_dtype, pull_dtype: "f32", "bf16" or "f16".
       num_tensors: of the manifest.
     """

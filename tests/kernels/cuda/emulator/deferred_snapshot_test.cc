@@ -14,6 +14,8 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/narrow_float.h"
+#include "server/params/parameter_store.h"
+#include "server/params/snapshot.h"
 #include "tests/kernels/cuda/emulator/device.h"
 
 namespace agg {
@@ -101,10 +103,11 @@ class DeferredSnapshotTest : public testing::Test {
     return request;
   }
   // Whether the float32 bytes come later.
-  bool Update(Buffer* snapshot) {
+  bool Update(Buffer* snapshot, bool on_demand = false) {
     bool deferred = false;
     UpdateRequest request = Request(snapshot);
     request.snapshot_deferred = &deferred;
+    request.snapshot_on_demand = on_demand;
     EXPECT_EQ(backend_->Update(request), absl::OkStatus());
     return deferred;
   }
@@ -270,6 +273,41 @@ TEST_F(DeferredSnapshotTest, IsNotDeferredBehindTooManyUnfinishedOnes) {
   ASSERT_EQ(backend_->FinishSnapshot(*unfinished[2]), absl::OkStatus());
   EXPECT_THAT(Values(*unfinished[2]), Each(-3.0f));
   EXPECT_TRUE(Update(snapshot_.get()));
+}
+
+// What nobody has asked for goes with its memory.
+TEST_F(DeferredSnapshotTest, SnapshotsThatGoMakeRoomForOthers) {
+  std::vector<std::unique_ptr<Buffer>> unasked;
+  for (int i = 0; i < 4; ++i) {
+    unasked.push_back(NewSnapshot(4));
+    EXPECT_TRUE(Update(unasked.back().get(), /*on_demand=*/true));
+  }
+  EXPECT_FALSE(Update(snapshot_.get(), /*on_demand=*/true));
+  unasked.clear();
+  EXPECT_TRUE(Update(snapshot_.get(), /*on_demand=*/true));
+  ASSERT_EQ(backend_->FinishSnapshot(*snapshot_), absl::OkStatus());
+  EXPECT_THAT(Values(*snapshot_), Each(-6.0f));
+}
+
+// As in a recovery: the former store ends when the next one is there.
+TEST_F(DeferredSnapshotTest, SnapshotsOfEveryStoreAreDeferred) {
+  std::unique_ptr<ParameterStore> store;
+  for (int i = 0; i < 4; ++i) {
+    store = *ParameterStore::Create(backend_.get(), OptimizerOptions(),
+                                    num_elements_, DType::kBF16);
+    for (uint64_t version = 1; version <= 5; ++version) {
+      int revoked = 0;
+      const std::shared_ptr<Snapshot> snapshot = store->NextSnapshot(&revoked);
+      bool deferred = false;
+      UpdateRequest request = Request(snapshot->buffers()->f32.get());
+      request.master = store->master();
+      request.snapshot_deferred = &deferred;
+      request.snapshot_on_demand = true;
+      ASSERT_EQ(backend_->Update(request), absl::OkStatus());
+      EXPECT_TRUE(deferred) << i << " " << version;
+      store->Publish(version, snapshot);
+    }
+  }
 }
 
 // The copy of the narrowed snapshot comes first.

@@ -1,0 +1,54 @@
+"""Rows on the device of a shard of this host, as far as it shows on an emulated
+one. (That bytes are right: //tests/e2e:device_rows_test.)
+"""
+
+import ctypes
+import os
+import pathlib
+import unittest
+
+_DRIVER = pathlib.Path(
+    "tests/kernels/device_memory/libfake_cuda_driver.so").resolve()
+# Before the package looks for its own.
+os.environ["AGG_SERVER"] = str(pathlib.Path(
+    "tests/kernels/cuda/emulator/emulated_agg_server").resolve())
+os.environ["AGG_CUDA_DRIVER"] = str(_DRIVER)
+
+# pylint: disable=wrong-import-position
+import numpy
+
+from tests.python.job_case import JobCase, agg
+from agg_server import _abi
+from agg_server._info import Info
+from agg_server._operation import views_of
+
+_ELEMENTS = 64
+
+
+class DeviceTest(JobCase):
+
+    def on_device(self):
+        """The address of as many float32 zeros in memory of the device."""
+        driver = ctypes.CDLL(str(_DRIVER))
+        driver.agg_fake_cuda_alloc.restype = ctypes.c_void_p
+        driver.agg_fake_cuda_alloc.argtypes = [ctypes.c_int64]
+        memory = driver.agg_fake_cuda_alloc(4 * _ELEMENTS)
+        self.assertTrue(memory)
+        return memory
+
+    def test_the_job_says_how_rows_travel_now(self):
+        server = self.serve(workers=1, lr=1.0, config={"backend": "cuda"})
+        views = views_of([(self.on_device(), _ELEMENTS, _abi.F32)])
+        with agg.Client({"w": numpy.ones(_ELEMENTS, numpy.float32)},
+                        server.address, 0) as client:
+            self.assertEqual(client.job.transports, ("shm",))
+            # step() copies arrays, which are the host's; torch's tensors of
+            # devices go as this does.
+            client._session.round(views, Info(),
+                                  client._targets, None)
+            self.assertEqual(client.job.transports, ("cuda",))
+            self.assertEqual(client.job.num_tensors, 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
