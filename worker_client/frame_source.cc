@@ -9,6 +9,7 @@
 #include "kernels/row_format.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/crc32c.h"
+#include "worker_client/pinned_copy.h"
 #include "worker_client/row_encoding.h"
 #include "worker_client/tensor_devices.h"
 #include "worker_client/tensor_view.h"
@@ -101,14 +102,16 @@ absl::StatusOr<absl::string_view> FrameSource::Payload(
   staging->resize(start + StagingWords(bytes));
   char* const to = reinterpret_cast<char*>(staging->data() + start);
   if (as_is) {
-    const absl::Status copied = bound_.devices->Copy(device, to, from, bytes);
+    const absl::Status copied = bound_.devices->CopyToHost(
+        device, bound_.mark(slice.tensor), to, from, bytes);
     if (!copied.ok()) return copied;
     return absl::string_view(to, bytes);
   }
   PinnedCopy copy(bound_.devices);
   if (device != TensorDevices::kHost) {
     const absl::StatusOr<const char*> floats =
-        copy.Take(device, from, slice.num_elements * DTypeBytes(view.dtype));
+        copy.Take(device, bound_.mark(slice.tensor), from,
+                  slice.num_elements * DTypeBytes(view.dtype));
     if (!floats.ok()) return floats.status();
     from = *floats;
   }

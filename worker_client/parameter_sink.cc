@@ -65,7 +65,7 @@ absl::StatusOr<float*> ParameterSink::PlaceOf(const Slice& slice) {
 absl::Status ParameterSink::Deliver(const Slice& slice, const float* from) {
   const int device = bound_.device(slice.tensor);
   if (device == TensorDevices::kHost) return absl::OkStatus();
-  return bound_.devices->Copy(
+  return bound_.devices->CopyToDevice(
       device, bound_.views[slice.tensor].data + slice.begin, from,
       slice.num_elements * static_cast<int64_t>(sizeof(float)));
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/row_format.h"
 #include "proto/stream_copy.h"
+#include "worker_client/pinned_copy.h"
 #include "worker_client/row_encoding.h"
 #include "worker_client/tensor_view.h"
 
@@ -150,13 +151,15 @@ absl::Status RowRegion::Write(int32_t index, const BoundRow& row,
   if (view.dtype != dtype_) {
     PinnedCopy copy(row.devices);
     if (device != TensorDevices::kHost) {
-      const absl::StatusOr<const char*> copied = copy.Take(device, from, bytes);
+      const absl::StatusOr<const char*> copied =
+          copy.Take(device, row.mark(slice.tensor), from, bytes);
       if (!copied.ok()) return copied.status();
       from = *copied;
     }
     Encode(index, reinterpret_cast<const float*>(from), feedback);
   } else if (device != TensorDevices::kHost) {
-    const absl::Status copied = row.devices->Copy(device, to, from, bytes);
+    const absl::Status copied = row.devices->CopyToHost(
+        device, row.mark(slice.tensor), to, from, bytes);
     if (!copied.ok()) return copied;
   } else if (from != to) {
     Share(slice.num_elements, [&](int64_t begin, int64_t end) {

@@ -11,10 +11,6 @@
 namespace agg {
 namespace {
 
-cuda_abi::Pointer AddressOf(const void* memory) {
-  return reinterpret_cast<uintptr_t>(memory);
-}
-
 // Counts the libraries that the process has loaded so far. (50 us were measured
 // for a look for a library that is not there, and 0.02 us for this.)
 uint64_t NumLoads() {
@@ -110,18 +106,58 @@ absl::StatusOr<std::shared_ptr<const DeviceEvent>> TensorDevices::Mark(
   return std::shared_ptr<const DeviceEvent>(*std::move(event));
 }
 
-absl::Status TensorDevices::Copy(int device, void* to, const void* from,
-                                 int64_t num_bytes) {
-  if (num_bytes == 0) return absl::OkStatus();
+absl::StatusOr<TensorDevices::Lane> TensorDevices::TakeLane(int device) {
+  {
+    MutexLock lock(&mutex_);
+    std::vector<Lane>& lanes = lanes_[device];
+    if (!lanes.empty()) {
+      Lane lane = std::move(lanes.back());
+      lanes.pop_back();
+      return lane;
+    }
+  }
   const auto context = ContextOf(device);
   if (!context.ok()) return context.status();
-  const CurrentContext current(**context);
-  if (!current.status().ok()) return DeviceError(current.status());
-  const CudaDriver& driver = (*context)->driver();
-  return DeviceError(
-      driver.Check(driver.call().cuMemcpy(AddressOf(to), AddressOf(from),
-                                          static_cast<size_t>(num_bytes)),
-                   "cuMemcpy"));
+  auto stream = DeviceStream::Make(*context);
+  if (!stream.ok()) return stream.status();
+  auto callers = DeviceEvent::Make(*context);
+  if (!callers.ok()) return callers.status();
+  return Lane{*std::move(stream), *std::move(callers)};
+}
+
+absl::Status TensorDevices::RunOnLane(
+    int device, const DeviceEvent* mark,
+    const std::function<absl::Status(DeviceStream*)>& copy) {
+  absl::StatusOr<Lane> lane = TakeLane(device);
+  if (!lane.ok()) return DeviceError(lane.status());
+  absl::Status status;
+  if (mark == nullptr) status = lane->callers->RecordDefault();
+  if (status.ok()) {
+    status = lane->stream->WaitFor(mark == nullptr ? *lane->callers : *mark);
+  }
+  if (status.ok()) status = copy(lane->stream.get());
+  // Also after an error: the caller's memory is the caller's again.
+  status.Update(lane->stream->Synchronize());
+  MutexLock lock(&mutex_);
+  lanes_[device].push_back(*std::move(lane));
+  return DeviceError(status);
+}
+
+absl::Status TensorDevices::CopyToHost(int device, const DeviceEvent* mark,
+                                       void* to, const void* from,
+                                       int64_t num_bytes) {
+  if (num_bytes == 0) return absl::OkStatus();
+  return RunOnLane(device, mark, [=](DeviceStream* stream) {
+    return stream->CopyToHost(to, from, num_bytes);
+  });
+}
+
+absl::Status TensorDevices::CopyToDevice(int device, void* to, const void* from,
+                                         int64_t num_bytes) {
+  if (num_bytes == 0) return absl::OkStatus();
+  return RunOnLane(device, /*mark=*/nullptr, [=](DeviceStream* stream) {
+    return stream->CopyToDevice(to, from, num_bytes);
+  });
 }
 
 absl::StatusOr<std::unique_ptr<PinnedHostMemory>> TensorDevices::TakePinned(
@@ -144,17 +180,6 @@ absl::StatusOr<std::unique_ptr<PinnedHostMemory>> TensorDevices::TakePinned(
 void TensorDevices::GiveBack(std::unique_ptr<PinnedHostMemory> memory) {
   MutexLock lock(&mutex_);
   pinned_.push_back(std::move(memory));
-}
-
-absl::StatusOr<const char*> PinnedCopy::Take(int device, const void* from,
-                                             int64_t num_bytes) {
-  auto memory = devices_->TakePinned(device);
-  if (!memory.ok()) return memory.status();
-  memory_ = *std::move(memory);
-  const absl::Status status =
-      devices_->Copy(device, memory_->data(), from, num_bytes);
-  if (!status.ok()) return status;
-  return memory_->data();
 }
 
 }  // namespace agg

@@ -5,6 +5,7 @@
 #define AGG_WORKER_CLIENT_TENSOR_DEVICES_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -56,11 +57,15 @@ class TensorDevices {
   // been given so far. INTERNAL: the driver's errors.
   absl::StatusOr<std::shared_ptr<const DeviceEvent>> Mark(int device);
 
-  // Copies between the memory of a device that was met and the host's, in
-  // either direction, behind the work of its legacy default stream; is done
-  // when it returns. Errors as CudaDriver::Check, RESOURCE_EXHAUSTED as
-  // INTERNAL.
-  absl::Status Copy(int device, void* to, const void* from, int64_t num_bytes);
+  // Copies between the memory of a device that was met and the host's, behind
+  // `mark`, or behind what its legacy default stream was given so far: on
+  // streams of this class's own, so that what the caller computes meanwhile
+  // waits for none of it. Are done when they return. Errors as
+  // CudaDriver::Check, RESOURCE_EXHAUSTED as INTERNAL. `mark`: null: now.
+  absl::Status CopyToHost(int device, const DeviceEvent* mark, void* to,
+                          const void* from, int64_t num_bytes);
+  absl::Status CopyToDevice(int device, void* to, const void* from,
+                            int64_t num_bytes);
 
   // Host memory of kPinnedBytes that devices copy fast from and to; GiveBack
   // keeps it for the next one. Errors as Copy's.
@@ -68,8 +73,19 @@ class TensorDevices {
   void GiveBack(std::unique_ptr<PinnedHostMemory> memory);
 
  private:
+  // For one copy at a time, of one device.
+  struct Lane {
+    std::unique_ptr<DeviceStream> stream;
+    std::unique_ptr<DeviceEvent> callers;
+  };
+
   std::shared_ptr<const CudaDriver> driver();
   absl::StatusOr<int> DeviceOf(const CudaDriver* driver, const void* data);
+  absl::StatusOr<Lane> TakeLane(int device);
+  // `copy` on a lane of the device, behind `mark`.
+  absl::Status RunOnLane(
+      int device, const DeviceEvent* mark,
+      const std::function<absl::Status(DeviceStream*)>& copy);
 
   mutable Mutex mutex_;
   std::shared_ptr<const CudaDriver> driver_ ABSL_GUARDED_BY(mutex_);
@@ -80,27 +96,7 @@ class TensorDevices {
       ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<PinnedHostMemory>> pinned_
       ABSL_GUARDED_BY(mutex_);
-};
-
-// A copy on the host of what is on a device, as long as this lives.
-class PinnedCopy {
- public:
-  // REQUIRES: devices outlives this, and is not null where Take is called.
-  explicit PinnedCopy(TensorDevices* devices) : devices_(devices) {}
-  ~PinnedCopy() {
-    if (memory_ != nullptr) devices_->GiveBack(std::move(memory_));
-  }
-  PinnedCopy(const PinnedCopy&) = delete;
-  PinnedCopy& operator=(const PinnedCopy&) = delete;
-
-  // Copies, once. Errors as TensorDevices::Copy. REQUIRES: at most
-  // kPinnedBytes.
-  absl::StatusOr<const char*> Take(int device, const void* from,
-                                   int64_t num_bytes);
-
- private:
-  TensorDevices* const devices_;
-  std::unique_ptr<PinnedHostMemory> memory_;
+  std::map<int, std::vector<Lane>> lanes_ ABSL_GUARDED_BY(mutex_);  // free ones
 };
 
 // A driver's failure as calls of the client tell it: INTERNAL.

@@ -38,8 +38,11 @@
        (void* shareable, Handle handle, int type, unsigned long long flags))   \
   LINE(cuMemImportFromShareableHandle,                                         \
        (Handle * handle, void* os_handle, int type))                           \
-  LINE(cuMemcpy, (Pointer to, Pointer from, size_t size))                      \
   LINE(cuMemcpyAsync, (Pointer to, Pointer from, size_t size, Stream stream))  \
+  LINE(cuMemcpyDtoHAsync_v2,                                                   \
+       (void* to, Pointer from, size_t size, Stream stream))                   \
+  LINE(cuMemcpyHtoDAsync_v2,                                                   \
+       (Pointer to, const void* from, size_t size, Stream stream))             \
   LINE(cuMemAllocHost_v2, (void** memory, size_t size))                        \
   LINE(cuMemFreeHost, (void* memory))                                          \
   LINE(cuStreamCreate, (Stream * stream, unsigned flags))                      \

@@ -87,6 +87,22 @@ absl::Status DeviceStream::Copy(void* to, const void* from, int64_t num_bytes) {
                       absl::StrCat("cuMemcpyAsync of ", num_bytes, " bytes"));
 }
 
+absl::Status DeviceStream::CopyToHost(void* to, const void* from,
+                                      int64_t num_bytes) {
+  return CallIn(*context_, "cuMemcpyDtoHAsync",
+                context_->driver().call().cuMemcpyDtoHAsync_v2, to,
+                reinterpret_cast<cuda_abi::Pointer>(from),
+                static_cast<size_t>(num_bytes), stream_);
+}
+
+absl::Status DeviceStream::CopyToDevice(void* to, const void* from,
+                                        int64_t num_bytes) {
+  return CallIn(*context_, "cuMemcpyHtoDAsync",
+                context_->driver().call().cuMemcpyHtoDAsync_v2,
+                reinterpret_cast<cuda_abi::Pointer>(to), from,
+                static_cast<size_t>(num_bytes), stream_);
+}
+
 absl::Status DeviceStream::Synchronize() {
   return CallIn(*context_, "cuStreamSynchronize",
                 context_->driver().call().cuStreamSynchronize, stream_);

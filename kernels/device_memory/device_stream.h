@@ -63,6 +63,9 @@ class DeviceStream {
   // From and to any memory that the driver knows, of whatever device, or of the
   // host. Returns before it is done, but for host memory that is not pinned.
   absl::Status Copy(void* to, const void* from, int64_t num_bytes);
+  // The same between a device and the host, in one of the directions.
+  absl::Status CopyToHost(void* to, const void* from, int64_t num_bytes);
+  absl::Status CopyToDevice(void* to, const void* from, int64_t num_bytes);
   // Waits on the host for all work.
   absl::Status Synchronize();
 

@@ -28,8 +28,9 @@ constexpr int kInvalidValue = 1;
 class DeviceFailuresTest : public testing::Test {
  protected:
   ~DeviceFailuresTest() override {
-    for (const char* name : {"cuMemcpy", "cuMemcpyAsync", "cuEventSynchronize",
-                             "cuPointerGetAttribute"}) {
+    fake_cuda::FailHostCopies(0);
+    for (const char* name :
+         {"cuMemcpyAsync", "cuEventSynchronize", "cuPointerGetAttribute"}) {
       fake_cuda::Fail(name, 0);
     }
     EXPECT_EQ(fake_cuda::NumLive(), live_);
@@ -114,15 +115,13 @@ TEST_F(DeviceFailuresTest, CopiesThatFailInTheMidstOfARowLoseNothing) {
 TEST_F(DeviceFailuresTest, WhatCannotBeReadEitherIsTheCallersToHear) {
   DeviceWorker worker(ManyTensors());
   ASSERT_TRUE(worker.Round(0.5f).ok());
-  for (const char* name : {"cuMemcpyAsync", "cuMemcpy"}) {
-    fake_cuda::Fail(name, kInvalidValue);
-  }
+  fake_cuda::Fail("cuMemcpyAsync", kInvalidValue);
+  fake_cuda::FailHostCopies(kInvalidValue);
   const absl::Status status = worker.client->Push(worker.gradient.Read());
-  for (const char* name : {"cuMemcpyAsync", "cuMemcpy"}) {
-    fake_cuda::Fail(name, 0);
-  }
+  fake_cuda::Fail("cuMemcpyAsync", 0);
+  fake_cuda::FailHostCopies(0);
   EXPECT_TRUE(absl::IsInternal(status)) << status;
-  EXPECT_THAT(Message(status), HasSubstr("from cuMemcpy"));
+  EXPECT_THAT(Message(status), HasSubstr("from cuMemcpyDtoHAsync"));
   ASSERT_TRUE(worker.Round(0.25f).ok());
   ASSERT_TRUE(worker.Round(0.125f).ok());
   EXPECT_EQ(worker.parameters.Get(),

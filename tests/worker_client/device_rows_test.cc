@@ -44,7 +44,7 @@ TEST_F(DeviceRowsTest, RowsAndVersionsStayOnTheDevice) {
     manifest.tensors.push_back(std::move(tensor));
   }
   DeviceWorker worker(manifest);
-  const int64_t copies = fake_cuda::NumCalls("cuMemcpy");
+  const int64_t copies = fake_cuda::NumHostCopies();
   ASSERT_TRUE(worker.Round(0.5f).ok());
   EXPECT_THAT(worker.client->job().transports, ElementsAre("cuda"));
   ASSERT_TRUE(worker.Round(0.25f).ok());
@@ -55,7 +55,7 @@ TEST_F(DeviceRowsTest, RowsAndVersionsStayOnTheDevice) {
   EXPECT_GT(counts.frames, 2 * 64);
   EXPECT_EQ(counts.frames_on_device, counts.frames);
   EXPECT_EQ(counts.pulls_on_device, 2);
-  EXPECT_EQ(fake_cuda::NumCalls("cuMemcpy"), copies);
+  EXPECT_EQ(fake_cuda::NumHostCopies(), copies);
   EXPECT_GT(worker.job.frames(0), 3 + 2);  // of the seed, and of the rows
 }
 

@@ -81,9 +81,8 @@ INSTANTIATE_TEST_SUITE_P(
 class OneDeviceTest : public testing::Test {
  protected:
   ~OneDeviceTest() override {
-    for (const char* name : {"cuMemcpy", "cuMemAllocHost_v2"}) {
-      fake_cuda::Fail(name, 0);
-    }
+    fake_cuda::FailHostCopies(0);
+    fake_cuda::Fail("cuMemAllocHost_v2", 0);
   }
 
   const Tensors values_ = Values(TwoTensors(), 1);
@@ -154,14 +153,14 @@ TEST_F(OneDeviceTest, ACopyThatFailsSaysSo) {
   const auto client = Connect(OptionsFor(job_, TwoTensors()));
   const DeviceTensors parameters(values_), gradient(Values(TwoTensors(), 0.5f));
   ASSERT_TRUE(client->SeedOrPull(parameters.Write()).ok());
-  fake_cuda::Fail("cuMemcpy", kInvalidValue);
+  fake_cuda::FailHostCopies(kInvalidValue);
   const auto pushed = client->PushPull(gradient.Read(), {}, parameters.Write());
   EXPECT_TRUE(absl::IsInternal(pushed.status())) << pushed.status();
-  EXPECT_THAT(Message(pushed.status()), HasSubstr("from cuMemcpy"));
+  EXPECT_THAT(Message(pushed.status()), HasSubstr("from cuMemcpyDtoHAsync"));
   const absl::Status pulled = client->Pull(0, parameters.Write());
   EXPECT_TRUE(absl::IsInternal(pulled)) << pulled;
-  EXPECT_THAT(Message(pulled), HasSubstr("from cuMemcpy"));
-  fake_cuda::Fail("cuMemcpy", 0);
+  EXPECT_THAT(Message(pulled), HasSubstr("from cuMemcpyHtoDAsync"));
+  fake_cuda::FailHostCopies(0);
   ASSERT_TRUE(client->PushPull(gradient.Read(), {}, parameters.Write()).ok());
   Tensors expected = values_;
   for (size_t t = 0; t < expected.size(); ++t) {
@@ -189,12 +188,12 @@ TEST_F(OneDeviceTest, TensorsOfTheHostCostOneCallOfTheDriver) {
   const DeviceTensors unused(values_);
   const auto calls = [](const char* name) { return fake_cuda::NumCalls(name); };
   const int64_t asked = calls("cuPointerGetAttribute");
-  const int64_t copied = calls("cuMemcpy");
+  const int64_t copied = fake_cuda::NumHostCopies();
   ASSERT_TRUE(client->SeedOrPull(Write(&parameters)).ok());
   ASSERT_TRUE(client->Push(Read(values_)).ok());
   // Targets, the seed of them, and the row: two tensors each.
   EXPECT_EQ(calls("cuPointerGetAttribute"), asked + 6);
-  EXPECT_EQ(calls("cuMemcpy"), copied);
+  EXPECT_EQ(fake_cuda::NumHostCopies(), copied);
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ class PeerDevicesTest : public testing::Test {
 TEST_F(PeerDevicesTest, TensorsOfAPeerGoToTheShardsDeviceAtOnce) {
   DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
   DeviceWorker worker(TwoTensors());
-  const int64_t copies = fake_cuda::NumCalls("cuMemcpy");
+  const int64_t copies = fake_cuda::NumHostCopies();
   Run(elsewhere, elsewhere.Read(), &worker);
   elsewhere.Set(Values(TwoTensors(), 0.25f));
   Run(elsewhere, elsewhere.Read(), &worker);
@@ -52,7 +52,7 @@ TEST_F(PeerDevicesTest, TensorsOfAPeerGoToTheShardsDeviceAtOnce) {
   EXPECT_EQ(worker.shard.counts().frames, 6);
   EXPECT_EQ(worker.shard.counts().frames_on_device, 6);
   EXPECT_EQ(worker.shard.counts().pulls_on_device, 6);
-  EXPECT_EQ(fake_cuda::NumCalls("cuMemcpy"), copies);
+  EXPECT_EQ(fake_cuda::NumHostCopies(), copies);
   // Asked again when the second device was met.
   EXPECT_EQ(worker.shard.counts().takes_device, 2);
 }

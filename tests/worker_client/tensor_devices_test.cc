@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/kernels/device_memory/fake_cuda.h"
+#include "worker_client/pinned_copy.h"
 
 namespace agg {
 namespace {
@@ -70,23 +71,58 @@ TEST(TensorDevicesTest, WhereTheyAreIsNotGuessedAfterAnError) {
   EXPECT_THAT(devices.met(), IsEmpty());
 }
 
-TEST(TensorDevicesTest, CopiesAreBehindTheDefaultStream) {
-  TensorDevices devices;
-  char* const memory = fake_cuda::Alloc(8);
-  ASSERT_THAT(*devices.DevicesOf({TensorView(absl::Span<const float>(
-                  reinterpret_cast<float*>(memory), 2))}),
-              ElementsAre(0));
-  fake_cuda::Launch(0, [memory] { memory[3] = 7; });
+class CopiesTest : public testing::Test {
+ protected:
+  CopiesTest() {
+    EXPECT_THAT(*devices_.DevicesOf({TensorView(absl::Span<const float>(
+                    reinterpret_cast<float*>(memory_), 2))}),
+                ElementsAre(0));
+  }
+  ~CopiesTest() override {
+    fake_cuda::FailHostCopies(0);
+    EXPECT_EQ(fake_cuda::NumCurrent(), 0);
+    fake_cuda::Free(memory_);
+  }
+
+  char* const memory_ = fake_cuda::Alloc(8);
+  TensorDevices devices_;
+};
+
+TEST_F(CopiesTest, AreBehindTheDefaultStream) {
+  fake_cuda::Launch(0, [this] { memory_[3] = 7; });
   char here[8] = {};
-  ASSERT_TRUE(devices.Copy(0, here, memory, 8).ok());
+  ASSERT_TRUE(devices_.CopyToHost(0, nullptr, here, memory_, 8).ok());
   EXPECT_EQ(here[3], 7);
-  fake_cuda::Fail("cuMemcpy", 2);
-  const absl::Status failed = devices.Copy(0, here, memory, 8);
-  fake_cuda::Fail("cuMemcpy", 0);
-  EXPECT_EQ(failed, absl::InternalError("CUDA driver: CUDA_ERROR_OUT_OF_MEMORY "
-                                        "(2) from cuMemcpy"));
-  EXPECT_EQ(fake_cuda::NumCurrent(), 0);
-  fake_cuda::Free(memory);
+  here[3] = 9;
+  fake_cuda::Launch(0, [this] { memory_[3] = 8; });
+  ASSERT_TRUE(devices_.CopyToDevice(0, memory_, here, 8).ok());
+  EXPECT_EQ(memory_[3], 9);
+}
+
+// Work that comes after the mark neither waits nor is waited for.
+TEST_F(CopiesTest, WaitForTheirMarkAlone) {
+  bool late = false;
+  fake_cuda::Launch(0, [this] { memory_[3] = 7; });
+  const auto mark = devices_.Mark(0);
+  ASSERT_TRUE(mark.ok()) << mark.status();
+  fake_cuda::Launch(0, [&late] { late = true; });
+  char here[8] = {};
+  ASSERT_TRUE(devices_.CopyToHost(0, mark->get(), here, memory_, 8).ok());
+  EXPECT_EQ(here[3], 7);
+  EXPECT_FALSE(late);
+}
+
+TEST_F(CopiesTest, SayWhatTheDriverSays) {
+  char here[8] = {};
+  fake_cuda::FailHostCopies(2);
+  EXPECT_EQ(devices_.CopyToHost(0, nullptr, here, memory_, 8),
+            absl::InternalError("CUDA driver: CUDA_ERROR_OUT_OF_MEMORY (2) "
+                                "from cuMemcpyDtoHAsync"));
+  EXPECT_EQ(devices_.CopyToDevice(0, memory_, here, 8),
+            absl::InternalError("CUDA driver: CUDA_ERROR_OUT_OF_MEMORY (2) "
+                                "from cuMemcpyHtoDAsync"));
+  fake_cuda::FailHostCopies(0);
+  EXPECT_TRUE(devices_.CopyToHost(0, nullptr, here, memory_, 8).ok());
 }
 
 TEST(TensorDevicesTest, PinnedMemoryIsKept) {
@@ -101,7 +137,7 @@ TEST(TensorDevicesTest, PinnedMemoryIsKept) {
     const int64_t made = fake_cuda::NumCalls("cuMemAllocHost_v2");
     for (int i = 0; i < 3; ++i) {
       PinnedCopy copy(&devices);
-      ASSERT_TRUE(copy.Take(0, memory, 8).ok());
+      ASSERT_TRUE(copy.Take(0, nullptr, memory, 8).ok());
     }
     EXPECT_EQ(fake_cuda::NumCalls("cuMemAllocHost_v2"), made + 1);
   }

@@ -32,7 +32,7 @@ TEST(CudaDriverTest, FindsWhatIsLoadedAndLoadsNothing) {
   const auto loaded = Driver();
   const auto found = CudaDriver::FindLoaded();
   ASSERT_NE(found, nullptr);
-  EXPECT_EQ(found->call().cuMemcpy, loaded->call().cuMemcpy);
+  EXPECT_EQ(found->call().cuMemMap, loaded->call().cuMemMap);
   EXPECT_EQ(CudaDriver::FindLoaded(), found);
 }
 

@@ -57,6 +57,15 @@ int64_t NumCalls(const std::string& name) {
   return Find<int64_t(const char*)>("agg_fake_cuda_calls")(name.c_str());
 }
 
+void FailHostCopies(int code) {
+  Fail("cuMemcpyDtoHAsync_v2", code);
+  Fail("cuMemcpyHtoDAsync_v2", code);
+}
+
+int64_t NumHostCopies() {
+  return NumCalls("cuMemcpyDtoHAsync_v2") + NumCalls("cuMemcpyHtoDAsync_v2");
+}
+
 int64_t NumLive() { return Find<int64_t()>("agg_fake_cuda_num_live")(); }
 
 int64_t NumCurrent() { return Find<int64_t()>("agg_fake_cuda_num_current")(); }

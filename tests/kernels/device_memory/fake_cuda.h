@@ -40,6 +40,9 @@ void Launch(int device, std::function<void()> kernel);
 // on; 0: it works.
 void Fail(const std::string& name, int code);
 int64_t NumCalls(const std::string& name);  // so far
+// The same for copies between devices and the host, in both directions.
+void FailHostCopies(int code);
+int64_t NumHostCopies();
 // Objects that are there now: retained contexts, handles, ranges of addresses,
 // streams, events and pieces of pinned memory.
 int64_t NumLive();

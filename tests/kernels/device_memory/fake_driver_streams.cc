@@ -165,16 +165,21 @@ int cuMemcpyAsync(Pointer to, Pointer from, size_t size, Stream stream) {
                          fake_cuda::StreamOf(stream));
 }
 
-// On the legacy default stream, and waits for it.
-int cuMemcpy(Pointer to, Pointer from, size_t size) {
+int cuMemcpyDtoHAsync_v2(void* to, Pointer from, size_t size, Stream stream) {
   const Lock lock(TheState().mutex);
-  int error = BeginCallInContext("cuMemcpy");
+  const int error = BeginCallInContext("cuMemcpyDtoHAsync_v2");
   if (error != kSuccess) return error;
-  FakeStream* const stream = fake_cuda::StreamOf(nullptr);
-  error = fake_cuda::Copy(reinterpret_cast<void*>(to),
-                          reinterpret_cast<void*>(from), size, stream);
-  RunUntil(stream, stream->num_enqueued);
-  return error;
+  return fake_cuda::Copy(to, reinterpret_cast<void*>(from), size,
+                         fake_cuda::StreamOf(stream));
+}
+
+int cuMemcpyHtoDAsync_v2(Pointer to, const void* from, size_t size,
+                         Stream stream) {
+  const Lock lock(TheState().mutex);
+  const int error = BeginCallInContext("cuMemcpyHtoDAsync_v2");
+  if (error != kSuccess) return error;
+  return fake_cuda::Copy(reinterpret_cast<void*>(to), from, size,
+                         fake_cuda::StreamOf(stream));
 }
 
 // --- Controls ---------------------------------------------------------------
