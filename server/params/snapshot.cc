@@ -70,6 +70,17 @@ void Snapshot::FinishLost(const absl::Status& status) const {
   Finish(status);
 }
 
+void Snapshot::FailUntilAsked(const absl::Status& status,
+                              std::function<void()> ask) const {
+  std::vector<ReadableCallback> readers;
+  {
+    MutexLock lock(&mutex_);
+    ask_ = std::move(ask);
+    readers.swap(readers_);
+  }
+  for (const ReadableCallback& reader : readers) reader(status);
+}
+
 void Snapshot::Finish(const absl::Status& status) const {
   std::vector<ReadableCallback> readers;
   {

@@ -67,8 +67,11 @@ class Snapshot {
 
   // Float32 bytes may come later (Backend::FinishSnapshot): Defer, before
   // anybody reads, says so; Finish, that they are there or, with an error,
-  // never will.
+  // never will; FailUntilAsked, that those who have asked so far get an error,
+  // and the next one calls `ask`, as below.
   void Defer();
+  void FailUntilAsked(const absl::Status& status,
+                      std::function<void()> ask) const;
   // The same, and nobody brings them before a reader wants them: then `ask` is
   // called once, with no lock held.
   void DeferUntilAsked(std::function<void()> ask);

@@ -68,20 +68,29 @@ void SnapshotFinisher::Add(const std::shared_ptr<Snapshot>& snapshot) {
 
 void SnapshotFinisher::AddWhenAsked(const std::shared_ptr<Snapshot>& snapshot) {
   StartThread();
-  // Neither keeps the other: a reader that asks has the snapshot.
-  snapshot->DeferUntilAsked([weak = std::weak_ptr<Queue>(queue_),
-                             asked = std::weak_ptr<const Snapshot>(snapshot)] {
+  snapshot->DeferUntilAsked(AskFor(snapshot));
+}
+
+std::function<void()> SnapshotFinisher::AskFor(
+    const std::shared_ptr<const Snapshot>& snapshot) const {
+  return [weak = std::weak_ptr<Queue>(queue_),
+          asked = std::weak_ptr<const Snapshot>(snapshot)] {
     const std::shared_ptr<Queue> queue = weak.lock();
     std::shared_ptr<const Snapshot> wanted = asked.lock();
     if (queue != nullptr && wanted != nullptr) queue->Push(std::move(wanted));
-  });
+  };
 }
 
 void SnapshotFinisher::Run() {
   for (;;) {
     const std::shared_ptr<const Snapshot> snapshot = queue_->Pop();
     if (snapshot == nullptr) return;
-    snapshot->Finish(Finish(backend_, *snapshot->buffers()->f32));
+    const absl::Status status = Finish(backend_, *snapshot->buffers()->f32);
+    if (absl::IsUnavailable(status)) {
+      snapshot->FailUntilAsked(status, AskFor(snapshot));
+    } else {
+      snapshot->Finish(status);
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 #define AGG_SERVER_PARAMS_SNAPSHOT_FINISHER_H_
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -26,8 +27,9 @@ class SnapshotFinisher {
   SnapshotFinisher& operator=(const SnapshotFinisher&) = delete;
 
   // The backend has deferred its float32 bytes, and nobody reads it yet. A copy
-  // that fails is tried once more, as a round's Close; then the readers of
-  // float32 get UNAVAILABLE, and others notice nothing.
+  // that fails is tried once more, as a round's Close; then those who wait for
+  // float32 get UNAVAILABLE, and others notice nothing. Who asks later has it
+  // tried again, until the parameters are written.
   void Add(const std::shared_ptr<Snapshot>& snapshot);
   // The same once a reader wants them (UpdateRequest::snapshot_on_demand). If
   // the parameters are written before that, readers get OUT_OF_RANGE.
@@ -47,6 +49,9 @@ class SnapshotFinisher {
   };
 
   void Run();
+  // Neither keeps the other: a reader that asks has the snapshot.
+  std::function<void()> AskFor(
+      const std::shared_ptr<const Snapshot>& snapshot) const;
   void StartThread();
 
   Backend* const backend_;

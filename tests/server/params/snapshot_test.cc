@@ -92,6 +92,45 @@ TEST(SnapshotTest, Float32ThatNeverComesIsAnErrorOfItsReadersAlone) {
   EXPECT_FALSE(snapshot->readable(DType::kF32));
 }
 
+TEST(SnapshotTest, AfterAFailureTheNextReaderAsksAgain) {
+  SnapshotPool pool(Memories(1), DType::kBF16);
+  const std::shared_ptr<Snapshot> snapshot = pool.Acquire();
+  const absl::Status failure = absl::UnavailableError("no copy");
+  std::vector<absl::Status> heard;
+  const auto note = [&](const absl::Status& status) {
+    heard.push_back(status);
+  };
+  int asked = 0;
+  snapshot->Defer();
+  snapshot->WhenReadable(DType::kF32, note);
+  snapshot->FailUntilAsked(failure, [&asked] { ++asked; });
+  EXPECT_EQ(heard, std::vector<absl::Status>({failure}));
+  EXPECT_FALSE(snapshot->readable(DType::kF32));
+  EXPECT_EQ(asked, 0);
+  snapshot->WhenReadable(DType::kF32, note);
+  snapshot->WhenReadable(DType::kF32, note);
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(heard.size(), 1u);
+  snapshot->Finish(absl::OkStatus());
+  EXPECT_EQ(heard.size(), 3u);
+  EXPECT_EQ(heard.back(), absl::OkStatus());
+  EXPECT_TRUE(snapshot->readable(DType::kF32));
+}
+
+TEST(SnapshotTest, WhatHasFailedIsLostWithTheNextVersion) {
+  SnapshotPool pool(Memories(1), DType::kBF16);
+  const std::shared_ptr<Snapshot> snapshot = pool.Acquire();
+  snapshot->Defer();
+  snapshot->FailUntilAsked(absl::UnavailableError("no copy"),
+                           [] { ADD_FAILURE() << "asked"; });
+  EXPECT_TRUE(snapshot->Lose());
+  absl::Status status;
+  snapshot->WhenReadable(
+      DType::kF32, [&status](const absl::Status& said) { status = said; });
+  snapshot->FinishLost(absl::OutOfRangeError("gone"));
+  EXPECT_EQ(status, absl::OutOfRangeError("gone"));
+}
+
 TEST(SnapshotTest, Float32IsAskedForByItsFirstReader) {
   SnapshotPool pool(Memories(1), DType::kBF16);
   const std::shared_ptr<Snapshot> snapshot = pool.Acquire();

@@ -129,20 +129,42 @@ TEST_F(NarrowedFirstTest, ACopyThatFailsIsTriedAgain) {
   EXPECT_EQ(job.cluster.engine(0)->Status().backend_errors, 1);
 }
 
+// Each of the others that comes later has it tried again.
 TEST_F(NarrowedFirstTest, WithoutACopyReadersOfFloat32AloneGetAnError) {
-  gate_.Fail(2);
+  gate_.Close();
   Job job(&gate_, Narrowed(Options(1)));
   RunTo(&job, 1);
   const PublishedVersion version = Version(&job, 0, 1);
-  for (int reader = 0; reader < 2; ++reader) {
-    const absl::Status status = Readable(version);
+  Reply<absl::Status> waiting;
+  version.snapshot->WhenReadable(DType::kF32, waiting.callback());
+  gate_.Fail(4);  // twice for each reader
+  for (const absl::Status& status : {waiting.Get(), Readable(version)}) {
     EXPECT_TRUE(absl::IsUnavailable(status)) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("no copy"));
+    EXPECT_FALSE(version.snapshot->readable(DType::kF32));
   }
-  EXPECT_FALSE(version.snapshot->readable(DType::kF32));
   EXPECT_TRUE(
       SameBits(*job.cluster.Pull(1, DType::kBF16), Rounded(Undisturbed(1, 1))));
+  EXPECT_TRUE(SameBits(Float32(&job, 1), Undisturbed(1, 1)));
+  EXPECT_EQ(gate_.num_passed(), 5);
   RunTo(&job, 2);
+  EXPECT_TRUE(SameBits(Float32(&job, 2), Undisturbed(1, 2)));
+}
+
+TEST_F(NarrowedFirstTest, AVersionWithoutACopyIsGoneWithTheNextOne) {
+  gate_.Close();
+  Job job(&gate_, Narrowed(Options(1)));
+  RunTo(&job, 1);
+  const PublishedVersion version = Version(&job, 0, 1);
+  Reply<absl::Status> waiting;
+  version.snapshot->WhenReadable(DType::kF32, waiting.callback());
+  gate_.Fail(2);
+  EXPECT_TRUE(absl::IsUnavailable(waiting.Get()));
+  RunTo(&job, 2);
+  const absl::Status status = Readable(version);
+  EXPECT_TRUE(absl::IsOutOfRange(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("version 1 is gone as float32; current version 2"));
   EXPECT_TRUE(SameBits(Float32(&job, 2), Undisturbed(1, 2)));
 }
 
