@@ -66,7 +66,7 @@ class PieceRing {
 
   // The lane's 16 bytes at `from`; zeros from `num_bytes` (perhaps <= 0) on.
   __device__ __forceinline__ void Start(const void* from, int num_bytes) {
-    uint4* const to = &slots_.pieces[Warp()][write_][Lane()];
+    const SharedAt to = SharedAtOf(&slots_.pieces[Warp()][write_][Lane()]);
     if (num_bytes >= kPieceLaneBytes) {
       CopyAsync(to, from);
     } else {
@@ -81,7 +81,7 @@ class PieceRing {
     // From a multiple of 4 of them on, for the sake of alignment.
     const int before = static_cast<int>(first % 4);
     const int of_lane = Lane() * 4;
-    CopySomeAsync(&slots_.scales[Warp()][write_][Lane()],
+    CopySomeAsync(SharedAtOf(&slots_.scales[Warp()][write_][Lane()]),
                   scales + (first - before + of_lane),
                   (before + num_scales - of_lane) * 4);
   }
