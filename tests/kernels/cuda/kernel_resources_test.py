@@ -118,6 +118,19 @@ class KernelsTest(unittest.TestCase):
                if kernel.spills or kernel.stack]
         self.assertEqual(bad, [])
 
+    # Update is to be bound by memory: an SM of an H200 issues some 250
+    # instructions while a KB comes at the bandwidth of its memory, and those
+    # of the optimizer's step and the stores come on top.
+    def test_update_needs_few_instructions(self):
+        if not self.has_code:
+            self.skipTest("no cuobjdump: instructions are not counted")
+        if not any(kernel.arch == "sm_90" for kernel in self.kernels):
+            self.skipTest("not built for sm_90")
+        of = {kernel.name: kernel.instructions_per_kb
+              for kernel in self.kernels if kernel.arch == "sm_90"}
+        self.assertLessEqual(of["UpdateKernel<F32>"], 48)
+        self.assertLessEqual(of["UpdateKernel<Bf16>"], 96)
+
     def test_readme_has_their_table(self):
         text = pathlib.Path(README).read_text()
         there = text.partition(resources.BEGIN)[2].partition(resources.END)[0]
