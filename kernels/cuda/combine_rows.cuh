@@ -1,10 +1,16 @@
 // The weighted sum of rows, and the parameters and the state of the same
 // elements, in the order in which Update's kernels use them. Device code.
+//
+// What a warp does per group of pieces decides whether memory or instructions
+// bound Update. So whole groups take the shortest way there is, StartWhole, and
+// all that is seldom lies in a branch of its own, StartOther.
 #ifndef AGG_KERNELS_CUDA_COMBINE_ROWS_CUH_
 #define AGG_KERNELS_CUDA_COMBINE_ROWS_CUH_
 
+#include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/cuda/combine_stage.cuh"
 #include "kernels/cuda/device_ops.cuh"
 #include "kernels/cuda/load_elements.cuh"
 #include "kernels/cuda/piece_ring.cuh"
@@ -12,22 +18,18 @@
 
 namespace agg::cuda {
 
-inline constexpr int kStageRows = 256;  // rows whose pointers fit the stage
-
-// What a block has in shared memory: row pointers and coefficients, and its
-// ring.
+// What a block has in shared memory.
 template <class Element>
 struct CombineShared {
-  const void* rows[kStageRows];
-  double coefficients[kStageRows];
-  RingSlots<Element> ring;
+  CombineStage<Element> stage;
+  RingSlots ring;
 };
 
 // A thread's way through its block's chunk: kPerStep elements of the block at a
 // time, of which the thread has kQuads quads. Of each step it takes the sum of
 // the rows, then the quads' parameters and state. All of it is fetched ahead,
 // across steps. All threads of the block make the same calls, those beyond the
-// chunk's end, too.
+// chunk's end, too: they get anything.
 template <class Element>
 class Combiner {
  public:
@@ -38,27 +40,30 @@ class Combiner {
       : p_(p),
         chunk_(chunk),
         num_arrays_(num_arrays),
-        shared_(*shared),
+        stage_(shared->stage),
         ring_(&shared->ring) {}
 
   // The thread's elements of quad `quad` begin here, from the chunk's begin on.
   __device__ __forceinline__ static int Offset(int base, int quad) {
-    return base + WarpOffset() + quad * kQuadElements +
-           static_cast<int>(threadIdx.x) % kUpdateLanes * kPerThread;
+    return base + WarpOffset() + quad * kQuadElements + Lane() * kPerThread;
   }
 
   // The sums of the step at `base`, rounded to float32. Steps come in order.
   __device__ __forceinline__ void Sum(
       int base, float (&sums)[kQuads<Element>][kPerThread]) {
-    double sum[kQuads<Element>][kPerThread] = {};
+    Sums sum = {};
     for (int first = 0; first < p_.num_rows; first += kStageRows) {
       const int num_rows = min(kStageRows, p_.num_rows - first);
       if (base == 0 || p_.num_rows > kStageRows) {
-        Fill(first, num_rows);
-        Begin(base, first, num_rows);
+        const int num_groups =
+            stage_.Fill(p_, chunk_, first, num_rows, num_arrays_);
+        rows_end_ = Stage() + num_rows * kSourceBytes;
+        step_end_ = Stage() + num_groups * kSourcesBytes;
+        Begin(base);
       }
-      for (int r = 0; r < num_rows; ++r) AddRow(base, r, sum);
+      AddStage(num_rows, sum);
     }
+    piece_ = p_.num_rows % kGroupPieces;
 #pragma unroll
     for (int q = 0; q < kQuads<Element>; ++q) {
 #pragma unroll
@@ -70,147 +75,196 @@ class Combiner {
 
   // The next array of the next quad: the parameters, then the arrays of state.
   __device__ __forceinline__ void NextArray(float (&x)[kPerThread]) {
-    Next();
-    ring_.Floats(x);
+    if (piece_ == 0) NextGroup();
+    ring_.Floats(piece_, x);
+    piece_ ^= 1;
   }
 
  private:
-  __device__ __forceinline__ static int WarpOffset() {
-    return static_cast<int>(threadIdx.x) / kUpdateLanes *
-           (kQuads<Element> * kQuadElements);
-  }
+  using InStage = CombineStage<Element>;
+  using Sums = double[kQuads<Element>][kPerThread];
 
+  __device__ __forceinline__ static int Lane() {
+    return static_cast<int>(threadIdx.x) % kUpdateLanes;
+  }
   __device__ __forceinline__ static int LaneByte() {
-    return static_cast<int>(threadIdx.x) % kUpdateLanes * kPieceLaneBytes;
+    return Lane() * kPieceLaneBytes;
+  }
+  __device__ __forceinline__ static int WarpOffset() {
+    return static_cast<int>(threadIdx.x) / kUpdateLanes * kPerWarpStep<Element>;
+  }
+  // Formed anew where it is needed, all of which is seldom: it takes no
+  // register meanwhile.
+  __device__ __forceinline__ SharedAt Stage() const {
+    return SharedAtOf(&stage_);
+  }
+  __device__ __forceinline__ int NumBytes() const {
+    return chunk_.num_elements * kBytes;
   }
 
-  // Brings `num_rows` rows from `first` on to the stage.
-  __device__ __forceinline__ void Fill(int first, int num_rows) {
-    __syncthreads();  // the last stage is used up
-    for (int r = static_cast<int>(threadIdx.x); r < num_rows;
-         r += kUpdateThreads) {
-      shared_.rows[r] = ArrayOf(p_.args, p_.rows)[first + r];
-      shared_.coefficients[r] = ArrayOf(
-          p_.args,
-          p_.coefficients)[static_cast<int64_t>(chunk_.slot) * p_.num_rows +
-                           first + r];
-    }
-    __syncthreads();
-  }
-
-  // Starts the first pieces of what is used until the stage is filled again:
-  // all steps, if all rows fit the stage, else its rows of one step.
-  __device__ __forceinline__ void Begin(int base, int first, int num_rows) {
-    num_rows_ = num_rows;
-    has_arrays_ = num_arrays_ > 0 && first + num_rows == p_.num_rows;
-    end_ = p_.num_rows > kStageRows ? base + 1 : chunk_.num_elements;
-    base_ = base;
-    const int offset = base + WarpOffset();
-    row_at_ = (chunk_.begin + offset) * kBytes + LaneByte();
-    row_left_ = (chunk_.num_elements - offset) * kBytes - LaneByte();
-    row_ = array_ = quad_ = 0;
+  // Starts the first groups of what is used until the stage is filled again:
+  // all steps, if all rows fit the stage, else what it has of one step.
+  __device__ __forceinline__ void Begin(int base) {
+    SetStep((base + WarpOffset()) * kBytes);
     ring_.Restart();
-    for (int i = 0; i < kRingPieces - 1; ++i) StartNext();
+#pragma unroll 1
+    for (int i = 0; i < kRingGroups - 1; ++i) {
+      ring_.Advance();
+      StartNext();
+    }
   }
 
-  __device__ __forceinline__ void Next() {
+  // Goes on to the step of which the warp's part of a row begins `at` bytes
+  // from the chunk's begin; from its end on there is nothing.
+  __device__ __forceinline__ void SetStep(int at) {
+    next_ = Stage();
+    whole_end_ =
+        NumBytes() - at >= kPieceBytes ? step_end_ - kSourcesBytes : next_;
+    row_at_ = at + LaneByte();
+    array_at_ = at * kQuads<Element> + LaneByte();
+  }
+
+  // Waits for the next group, and starts the one that comes kRingGroups - 1
+  // after it.
+  __device__ __forceinline__ void NextGroup() {
     ring_.Await();
     StartNext();
   }
-
-  // Starts the piece that comes kRingPieces - 1 after the one that is read.
   __device__ __forceinline__ void StartNext() {
-    if (base_ < end_) {
-      bool is_last;
-      if (row_ < num_rows_) {
-        StartRow();
-        is_last = ++row_ == num_rows_ && !has_arrays_;
-      } else {
-        is_last = StartArray();
-      }
-      if (is_last) {
-        row_ = quad_ = 0;
-        base_ += kPerStep<Element>;
-        row_at_ += kPerStep<Element> * kBytes;
-        row_left_ -= kPerStep<Element> * kBytes;
-      }
+    if (next_ < whole_end_) {
+      StartWhole();
+    } else {
+      StartOther();
     }
-    ring_.Commit();
+    CommitCopies();
   }
 
-  __device__ __forceinline__ void StartRow() {
-    const auto* const row = static_cast<const char*>(shared_.rows[row_]);
-    ring_.Start(row + row_at_, row_left_);
-    if constexpr (kHasScales<Element>) {
-      const int offset = base_ + WarpOffset();
-      const int left = chunk_.num_elements - offset;
-      ring_.StartScales(
-          ScalesAt(row, p_.scale_offset),
-          (chunk_.begin + offset) / kScaleElements,
-          min((left + kScaleElements - 1) / kScaleElements, kPieceScales));
+  // A group that lies within the chunk, but not a step's last one.
+  __device__ __forceinline__ void StartWhole() {
+    const auto sources = LoadShared<ulonglong2>(next_);
+    const char* const first = From(sources.x, 0);
+    const char* const second = From(sources.y, 1);
+    ring_.Start(0, first);
+    ring_.Start(1, second);
+    if constexpr (kHasScales<Element>) StartScales();
+    next_ += kSourcesBytes;
+  }
+
+  // Any other one, perhaps of nothing; after a step's last one comes the next
+  // step.
+  __device__ __forceinline__ void StartOther() {
+    const int warp_at = row_at_ - LaneByte();
+    if (warp_at < NumBytes()) {
+      const auto sources = LoadShared<ulonglong2>(next_);
+      const auto ends = LoadShared<longlong2>(next_ + kEndsAt);
+      ring_.StartSome(0, From(sources.x, 0), static_cast<int>(ends.x) - At(0));
+      if (sources.y != 0) {
+        ring_.StartSome(1, From(sources.y, 1),
+                        static_cast<int>(ends.y) - At(1));
+      }
+      if constexpr (kHasScales<Element>) StartScales();
+    }
+    next_ += kSourcesBytes;
+    if (next_ == step_end_) {
+      SetStep(p_.num_rows > kStageRows ? NumBytes()
+                                       : warp_at + kPerStep<Element> * kBytes);
     }
   }
 
-  // Returns whether it was the last one of the step.
-  __device__ __forceinline__ bool StartArray() {
-    const float* const from = array_ == 0   ? p_.master
-                              : array_ == 1 ? p_.state0
-                                            : p_.state1;
-    const int offset = Offset(base_, quad_);
-    ring_.Start(
-        from + (chunk_.begin + offset),
-        (chunk_.num_elements - offset) * static_cast<int>(sizeof(float)));
-    if (++array_ < num_arrays_) return false;
-    array_ = 0;
-    return ++quad_ == kQuads<Element>;
+  // Piece `piece` of the group at next_ is a row's.
+  __device__ __forceinline__ bool IsRow(int piece) const {
+    return next_ + piece * kSourceBytes < rows_end_;
   }
 
-  // Adds row `r` of the stage.
-  __device__ __forceinline__ void AddRow(
-      int base, int r, double (&sum)[kQuads<Element>][kPerThread]) {
-    Next();
-    const double coefficient = shared_.coefficients[r];
+  // From the source of the group's piece `piece` to the lane's bytes. With
+  // float32 rows it is the same for all.
+  __device__ __forceinline__ int At(int piece) const {
+    return kQuads<Element> == 1 || IsRow(piece) ? row_at_ : array_at_;
+  }
+  __device__ __forceinline__ const char* From(uint64_t source,
+                                              int piece) const {
+    return reinterpret_cast<const char*>(source) +
+           static_cast<uint32_t>(At(piece));
+  }
+
+  // Of the group's rows: the lane's scales.
+  __device__ __forceinline__ void StartScales() {
+    const int warp_at = row_at_ - LaneByte();
+    if (Lane() >= kPieceScales || !IsRow(0)) return;
+    if (warp_at + Lane() * kScaleElements >= chunk_.num_elements) return;
+    const auto scales = LoadShared<ulonglong2>(next_ + kScalesAt);
+    const uint32_t at = (warp_at / kScaleElements + Lane()) * sizeof(float);
+    ring_.StartScale(0, reinterpret_cast<const char*>(scales.x) + at);
+    if (!IsRow(1)) return;
+    ring_.StartScale(1, reinterpret_cast<const char*>(scales.y) + at);
+  }
+
+  // Adds the stage's rows.
+  __device__ __forceinline__ void AddStage(int num_rows, Sums& sum) {
+    SharedAt coefficients = Stage() + offsetof(InStage, coefficients);
+    const int num_whole = num_rows / kGroupPieces;
+    const SharedAt end = coefficients + num_whole * sizeof(double2);
+#pragma unroll 1
+    while (coefficients != end) {
+      NextGroup();
+      const auto both = LoadShared<double2>(coefficients);
+      AddRow(0, both.x, sum);
+      AddRow(1, both.y, sum);
+      coefficients += sizeof(double2);
+    }
+    if (num_rows % kGroupPieces != 0) {
+      NextGroup();
+      AddRow(0, LoadShared<double>(coefficients), sum);
+    }
+  }
+
+  // Adds piece `piece` of the group, which is a row's.
+  __device__ __forceinline__ void AddRow(int piece, double coefficient,
+                                         Sums& sum) {
 #pragma unroll
     for (int q = 0; q < kQuads<Element>; ++q) {
-      float x[kPerThread];
-      ring_.Elements(q, x);
+      const Packed quad = ring_.Quad(piece, q);
       double scale = 1.0;
       if constexpr (kHasScales<Element>) {
-        scale =
-            ring_.Scale((chunk_.begin + base + WarpOffset()) / kScaleElements,
-                        q * kQuadElements / kScaleElements);
+        scale = ring_.Scale(piece, q * kQuadElements / kScaleElements);
       }
 #pragma unroll
       for (int e = 0; e < kPerThread; ++e) {
-        double value = x[e];
-        // 24 and 8 bits: exact.
-        if constexpr (kHasScales<Element>) value *= scale;
+        double value;
+        if constexpr (kHasScales<Element>) {
+          value = Element::ToDouble(quad, e) * scale;  // 8 and 24 bits: exact
+        } else {
+          value = Element::ToFloat(quad, e);
+        }
         sum[q][e] = fma(coefficient, value, sum[q][e]);
       }
     }
   }
 
   static constexpr int kBytes = sizeof(typename Element::Storage);
-  static constexpr int kPieceScales =
-      kQuads<Element> * kQuadElements / kScaleElements;
+  static constexpr int kSourceBytes = sizeof(const char*);
+  static constexpr int kSourcesBytes = kGroupPieces * kSourceBytes;
+  // From a group's sources to its ends, and to its scales.
+  static constexpr int kEndsAt = offsetof(InStage, ends);
+  static constexpr int kScalesAt = offsetof(InStage, scales);
 
   const UpdateLaunch& p_;
   const Chunk& chunk_;
   const int num_arrays_;
-  CombineShared<Element>& shared_;
+  CombineStage<Element>& stage_;
   PieceRing<Element> ring_;
-  // What is started next, of the step at `base_`: row `row_` of the stage's,
-  // of which the lane has row_left_ bytes at row_at_; behind the rows array
-  // `array_` of quad `quad_`. Nothing from `end_` on.
-  int num_rows_ = 0;
-  bool has_arrays_ = false;
-  int end_ = 0;
-  int base_ = 0;
-  int64_t row_at_ = 0;
-  int row_left_ = 0;
-  int row_ = 0;
-  int array_ = 0;
-  int quad_ = 0;
+  // In the stage: the ends of the rows and of all sources, the group that is
+  // started next, and the end of those that StartWhole starts.
+  SharedAt rows_end_ = 0;
+  SharedAt step_end_ = 0;
+  SharedAt next_ = 0;
+  SharedAt whole_end_ = 0;
+  // Of the step that is started: where the lane's bytes of a row, and of an
+  // array's first quad, begin, from the chunk's begin on.
+  int row_at_ = 0;
+  int array_at_ = 0;
+  // What NextArray takes, of the group that was awaited last; 0: of the next.
+  int piece_ = 0;
 };
 
 }  // namespace agg::cuda

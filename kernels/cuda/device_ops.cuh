@@ -82,6 +82,13 @@ __device__ __forceinline__ int32_t DotOfBytes(uint32_t a, uint32_t b,
   return __dp4a(static_cast<int32_t>(a), static_cast<int32_t>(b), sum);
 }
 
+// Four of the bytes of `low` and `high`, which are number 0 to 7: byte i is the
+// one that digit i of `selector` in hexadecimal names.
+__device__ __forceinline__ uint32_t SelectBytes(uint32_t low, uint32_t high,
+                                                uint32_t selector) {
+  return __byte_perm(low, high, selector);
+}
+
 // Waits for all lanes of the warp; what they have read of shared memory may be
 // overwritten by others of them after it. All lanes call it.
 __device__ __forceinline__ void JoinWarp() { __syncwarp(); }
@@ -93,31 +100,58 @@ __device__ __forceinline__ float WidenF16(uint16_t bits) {
   return value;
 }
 
+__device__ __forceinline__ double DoubleOfWords(uint32_t high, uint32_t low) {
+  return __hiloint2double(static_cast<int>(high), static_cast<int>(low));
+}
+
 // REQUIRES: `from` is aligned to T; nobody writes it while the kernel runs.
 template <class T>
 __device__ __forceinline__ T LoadConstant(const T* from) {
   return __ldg(from);
 }
 
+// Where something lies in shared memory, as the instructions take it.
+using SharedAt = uint32_t;
+__device__ __forceinline__ SharedAt SharedAtOf(const void* shared) {
+  return static_cast<SharedAt>(__cvta_generic_to_shared(shared));
+}
+
+// `at` itself, of which the compiler cannot see where it comes from: otherwise
+// it forms it again each time it is used, from the block's window, in three
+// instructions that wait for each other.
+__device__ __forceinline__ SharedAt InRegister(SharedAt at) {
+  asm volatile("" : "+r"(at));
+  return at;
+}
+
+// REQUIRES: `from` is aligned to T.
+template <class T>
+__device__ __forceinline__ T LoadShared(SharedAt from) {
+  return *static_cast<const T*>(__cvta_shared_to_generic(from));
+}
+
 // Starts to copy 16 bytes of device memory to shared memory, which may
 // not be looked at, nor written to, before WaitForCopies says that they are
 // there. REQUIRES: both are aligned to 16 bytes; nobody writes `from` while the
 // kernel runs.
-__device__ __forceinline__ void CopyAsync(uint4* to, const void* from) {
-  const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared),
-               "l"(from)
+__device__ __forceinline__ void CopyAsync(SharedAt to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from)
                : "memory");
 }
 
 // As CopyAsync for the first `num_bytes` only, which may be <= 0; zeros for the
 // rest. Reads nothing beyond them.
-__device__ __forceinline__ void CopySomeAsync(uint4* to, const void* from,
+__device__ __forceinline__ void CopySomeAsync(SharedAt to, const void* from,
                                               int num_bytes) {
-  const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   const int read = min(max(num_bytes, 0), 16);
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared),
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
                "l"(from), "r"(read)
+               : "memory");
+}
+
+// As CopyAsync for 4 bytes, to which both are aligned.
+__device__ __forceinline__ void CopyWordAsync(SharedAt to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from)
                : "memory");
 }
 

@@ -6,13 +6,15 @@
 // quads: 4 elements per lane, those of all lanes one behind the other. So a
 // lane works on the same elements of every array, whatever the size of its
 // elements, and what it loads and stores of float32 is one whole piece per
-// warp.
+// warp. A group is two pieces, which are started, awaited and read at a time:
+// what is done once per group costs half of it per piece.
 //
 // Copies under way take no registers, and they begin where the source says so:
 // loads to registers are moved by ptxas next to their use.
 #ifndef AGG_KERNELS_CUDA_PIECE_RING_CUH_
 #define AGG_KERNELS_CUDA_PIECE_RING_CUH_
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "kernels/cuda/device_ops.cuh"
@@ -26,8 +28,11 @@ inline constexpr int kUpdateWarps = kUpdateThreads / kUpdateLanes;
 inline constexpr int kPerThread = 4;  // elements of a quad
 inline constexpr int kQuadElements = kPerThread * kUpdateLanes;  // of a warp
 inline constexpr int kPieceLaneBytes = 16;
-// Of a warp. All but one are under way: 28 KB per block.
-inline constexpr int kRingPieces = 8;
+inline constexpr int kPieceBytes = kPieceLaneBytes * kUpdateLanes;
+inline constexpr int kGroupPieces = 2;
+inline constexpr int kPieceScales = 2;  // of a piece of int8
+// Of a warp. All but one are under way: 24 KB per block.
+inline constexpr int kRingGroups = 4;
 
 // Quads in a piece of a row: 1, 2 or 4.
 template <class Element>
@@ -35,107 +40,100 @@ inline constexpr int kQuads =
     kPieceLaneBytes /
     (kPerThread * static_cast<int>(sizeof(typename Element::Storage)));
 
-// Elements that a block works on at a time.
+// Elements that a warp, or a block, works on at a time.
 template <class Element>
-inline constexpr int kPerStep = kQuads<Element>* kQuadElements* kUpdateWarps;
+inline constexpr int kPerWarpStep = kQuads<Element>* kQuadElements;
+template <class Element>
+inline constexpr int kPerStep = kPerWarpStep<Element>* kUpdateWarps;
+
+// A group in shared memory.
+struct GroupSlot {
+  uint4 pieces[kGroupPieces][kUpdateLanes];
+  float scales[kGroupPieces][kPieceScales];  // of int8
+};
 
 // A block's ring, in shared memory.
-template <class Element>
 struct RingSlots {
-  // The scales of a piece are 2 of the 8 in 32 bytes.
-  static constexpr int kScaleWarps = kHasScales<Element> ? kUpdateWarps : 1;
-  uint4 pieces[kUpdateWarps][kRingPieces][kUpdateLanes];
-  uint4 scales[kScaleWarps][kRingPieces][2];
+  GroupSlot slots[kUpdateWarps][kRingGroups];
 };
 
 // A warp's part of a block's ring. All lanes of the warp make the same calls:
-// each piece that is started is awaited by one call of Next, in order.
+// each group that is committed is awaited once, in order.
 template <class Element>
 class PieceRing {
  public:
-  __device__ __forceinline__ explicit PieceRing(RingSlots<Element>* slots)
-      : slots_(*slots) {}
+  __device__ __forceinline__ explicit PieceRing(RingSlots* ring)
+      : end_(InRegister(SharedAtOf(&ring->slots[threadIdx.x / kUpdateLanes]) +
+                        kRingGroups * kSlotBytes + Lane() * kPieceLaneBytes)),
+        read_(end_ - kSlotBytes),
+        write_(read_) {}
 
-  // Makes room for a piece: all lanes have read the one before. Then it is to
-  // be started, or not, and committed.
+  // Before the first groups are started, and again when all were awaited.
+  __device__ __forceinline__ void Restart() { write_ = read_; }
+  // Makes room for one of the first groups.
+  __device__ __forceinline__ void Advance() { write_ = Behind(write_); }
+
+  // Waits for the next group, and makes room for another one in the place of
+  // the group before, which all lanes have read. It is to be started, or not,
+  // and committed.
   __device__ __forceinline__ void Await() {
-    WaitForCopies<kRingPieces - 2>();
+    WaitForCopies<kRingGroups - 2>();
     if constexpr (kQuads < Element >> 1) JoinWarp();  // all lanes' copies
-    read_ = read_ == kRingPieces - 1 ? 0 : read_ + 1;
+    write_ = read_;
+    read_ = Behind(read_);
   }
 
-  // The lane's 16 bytes at `from`; zeros from `num_bytes` (perhaps <= 0) on.
-  __device__ __forceinline__ void Start(const void* from, int num_bytes) {
-    uint4* const to = &slots_.pieces[Warp()][write_][Lane()];
-    if (num_bytes >= kPieceLaneBytes) {
-      CopyAsync(to, from);
-    } else {
-      CopySomeAsync(to, from, num_bytes);
-    }
+  // The lane's 16 bytes at `from`, as piece `piece` of the group.
+  __device__ __forceinline__ void Start(int piece, const void* from) {
+    CopyAsync(write_ + piece * kPieceBytes, from);
+  }
+  // As Start; zeros from `num_bytes` (perhaps <= 0) on.
+  __device__ __forceinline__ void StartSome(int piece, const void* from,
+                                            int num_bytes) {
+    CopySomeAsync(write_ + piece * kPieceBytes, from, num_bytes);
+  }
+  // Of a piece of int8: its scale number Lane() < kPieceScales at `from`.
+  __device__ __forceinline__ void StartScale(int piece, const void* from) {
+    CopyWordAsync(ScaleAt(write_, piece) + Lane() * sizeof(float), from);
   }
 
-  // Of a piece of int8: the scales [first, first + num_scales), at most 2.
-  __device__ __forceinline__ void StartScales(const float* scales,
-                                              int64_t first, int num_scales) {
-    if (Lane() >= 2 || num_scales <= 0) return;
-    // From a multiple of 4 of them on, for the sake of alignment.
-    const int before = static_cast<int>(first % 4);
-    const int of_lane = Lane() * 4;
-    CopySomeAsync(&slots_.scales[Warp()][write_][Lane()],
-                  scales + (first - before + of_lane),
-                  (before + num_scales - of_lane) * 4);
+  // Of the group that was awaited last: the lane's quad `quad` of a row.
+  __device__ __forceinline__ Packed Quad(int piece, int quad) const {
+    constexpr int kLaneBytes = sizeof(typename Element::Quad);
+    return PackedOf(LoadShared<typename Element::Quad>(
+        read_ - Lane() * (kPieceLaneBytes - kLaneBytes) + piece * kPieceBytes +
+        quad * (kPieceBytes / kQuads<Element>)));
   }
-
-  // Ends what belongs to one piece, perhaps nothing.
-  __device__ __forceinline__ void Commit() {
-    CommitCopies();
-    write_ = write_ == kRingPieces - 1 ? 0 : write_ + 1;
+  // Of the parameters or the state, which have one quad.
+  __device__ __forceinline__ void Floats(int piece,
+                                         float (&x)[kPerThread]) const {
+    const Packed p = PackedOf(LoadShared<uint4>(read_ + piece * kPieceBytes));
+#pragma unroll
+    for (int e = 0; e < kPerThread; ++e) x[e] = F32::ToFloat(p, e);
   }
-
-  // Puts what is started next where it is read next: all pieces have been read.
-  __device__ __forceinline__ void Restart() {
-    write_ = read_ == kRingPieces - 1 ? 0 : read_ + 1;
-  }
-
-  // Of the piece that was awaited last: the lane's elements of quad `quad`.
-  __device__ __forceinline__ void Elements(int quad,
-                                           float (&x)[kPerThread]) const {
-    ElementsAt<Element>(Piece() + quad * (kPieceBytes / kQuads<Element>), x);
-  }
-  __device__ __forceinline__ void Floats(float (&x)[kPerThread]) const {
-    ElementsAt<F32>(Piece(), x);
-  }
-  // `scale` of those that StartScales' `first` begins.
-  __device__ __forceinline__ float Scale(int64_t first, int scale) const {
-    return reinterpret_cast<const float*>(
-        slots_.scales[Warp()][read_])[first % 4 + scale];
+  __device__ __forceinline__ float Scale(int piece, int scale) const {
+    return LoadShared<float>(ScaleAt(read_, piece) + scale * sizeof(float));
   }
 
  private:
-  static constexpr int kPieceBytes = kPieceLaneBytes * kUpdateLanes;
+  static constexpr int kSlotBytes = sizeof(GroupSlot);
 
-  __device__ __forceinline__ static int Warp() {
-    return static_cast<int>(threadIdx.x) / kUpdateLanes;
+  __device__ __forceinline__ static unsigned Lane() {
+    return threadIdx.x % kUpdateLanes;
   }
-  __device__ __forceinline__ static int Lane() {
-    return static_cast<int>(threadIdx.x) % kUpdateLanes;
+  __device__ __forceinline__ SharedAt Behind(SharedAt slot) const {
+    slot += kSlotBytes;
+    return slot == end_ ? slot - kRingGroups * kSlotBytes : slot;
   }
-  __device__ __forceinline__ const char* Piece() const {
-    return reinterpret_cast<const char*>(slots_.pieces[Warp()][read_]);
-  }
-
-  template <class Of>
-  __device__ __forceinline__ static void ElementsAt(const char* at,
-                                                    float (&x)[kPerThread]) {
-    using Quad = typename Of::Quad;
-    const Packed p = PackedOf(reinterpret_cast<const Quad*>(at)[Lane()]);
-#pragma unroll
-    for (int e = 0; e < kPerThread; ++e) x[e] = Of::ToFloat(p, e);
+  __device__ __forceinline__ static SharedAt ScaleAt(SharedAt slot, int piece) {
+    return slot - Lane() * kPieceLaneBytes + offsetof(GroupSlot, scales) +
+           piece * sizeof(GroupSlot::scales[0]);
   }
 
-  RingSlots<Element>& slots_;
-  int read_ = kRingPieces - 1;  // the piece that was awaited last
-  int write_ = 0;
+  // Slots, each by the lane's place in it.
+  const SharedAt end_;  // behind the last one
+  SharedAt read_;       // the group that was awaited last
+  SharedAt write_;      // the one that is started
 };
 
 }  // namespace agg::cuda

@@ -69,14 +69,15 @@ class RowRing {
     if (left >= kStepBytes) {
 #pragma unroll
       for (int r = 0; r < kLoads; ++r) {
-        CopyAsync(&slots_[slot][r][lane_], rows_[r] + ahead * kStride);
+        CopyAsync(SharedAtOf(&slots_[slot][r][lane_]),
+                  rows_[r] + ahead * kStride);
       }
     } else if (left > 0) {
       const int of_lane = left - LaneByte(lane_, kRowLanes);
 #pragma unroll
       for (int r = 0; r < kLoads; ++r) {
-        CopySomeAsync(&slots_[slot][r][lane_], rows_[r] + ahead * kStride,
-                      of_lane);
+        CopySomeAsync(SharedAtOf(&slots_[slot][r][lane_]),
+                      rows_[r] + ahead * kStride, of_lane);
       }
     }
     CommitCopies();

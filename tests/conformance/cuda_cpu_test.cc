@@ -6,6 +6,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -227,6 +228,32 @@ TEST_P(CudaCpuTest, UpdateHasTheBitsOfTheCpu) {
       optimizer.momentum = momentum;
       optimizer.nesterov = momentum != 0.0f;
       ExpectSameSteps(optimizer, updates, kNumElements);
+    }
+  }
+}
+
+// What a step reads: an even and an odd number of arrays, behind an even and an
+// odd number of rows, less than is fetched ahead and more.
+TEST_P(CudaCpuTest, UpdateHasTheBitsOfTheCpuWhateverAStepReads) {
+  constexpr int64_t kNumElements = 9001;
+  for (const int num_rows : {1, 2, 3, 4, 8, 256}) {
+    for (Side* side : {&cuda_, &cpu_}) side->FreeBuffers();
+    Fill(num_rows, kNumElements, /*any_magnitude=*/false);
+    std::vector<double> coefficients;
+    for (int r = 0; r < num_rows; ++r) coefficients.push_back(r % 7 - 2.5);
+    for (const auto& [kind, momentum] :
+         {std::pair(OptimizerKind::kNone, 0.0f),
+          std::pair(OptimizerKind::kSgd, 0.0f),
+          std::pair(OptimizerKind::kSgd, 0.9f),
+          std::pair(OptimizerKind::kAdam, 0.0f)}) {
+      OptimizerOptions optimizer;
+      optimizer.kind = kind;
+      optimizer.momentum = momentum;
+      ExpectSameSteps(
+          optimizer,
+          {{{0, 2048}, coefficients, 0.1f, 0.01f, 0.5f},
+           {{2048, kNumElements - 2048}, coefficients, 0.02f, 0.1f, 1.0f}},
+          kNumElements);
     }
   }
 }

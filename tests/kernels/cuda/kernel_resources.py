@@ -19,6 +19,16 @@ larger one of
 
 times the threads that an SM holds. It is what can be under way, not what a run
 would show; a kernel that loads in several blocks has more.
+
+Instructions per KB say what a warp issues while its copies bring a KB: in an
+iteration of the loop that copies ahead, as long as everything lies within the
+rows. The loop is an innermost one that starts copies of 16 bytes and waits for
+groups; of several the first in the code: that of the rows before that of the
+state, an unrolled one before its rest. The iteration is the shortest path from
+the loop's begin to a branch back to it, by forward branches, of those with the
+most copies that do not fill up with zeros. Its instructions are divided by what
+its 16-byte copies bring for 32 lanes. What is predicated off counts, for it is
+issued, and so do the NOPs that sm_120 has between instructions on doubles.
 """
 
 import collections
@@ -45,11 +55,12 @@ _PARTS = 4
 _PART_REGISTERS = 16384
 _BLOCK_SHARED = 1024  # that the system takes of each block
 
-# One kernel on one architecture; `bytes_per_thread` is None where no machine
-# code was looked at.
+# One kernel on one architecture; the last two are None where no machine code
+# was looked at, instructions_per_kb also where no loop copies ahead.
 Kernel = collections.namedtuple(
     "Kernel",
-    "name arch threads registers shared spills stack bytes_per_thread")
+    "name arch threads registers shared spills stack bytes_per_thread "
+    "instructions_per_kb")
 
 
 def blocks_per_sm(arch, threads, registers, shared):
@@ -97,30 +108,52 @@ def read_log(text):
             shared = re.search(r"(\d+) bytes smem", line)
             kernels.append(Kernel(name, arch, threads[name], int(used[1]),
                                   int(shared[1]) if shared else 0, spills,
-                                  stack, None))
+                                  stack, None, None))
     return text.splitlines()[0], kernels
 
 
 # --- Machine code -------------------------------------------------------------
 
-_INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?"
+_INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?"
                           r"([A-Z]\S*)\s*(.*?);")
 _ENDS_BLOCK = re.compile(r"BRA|BRX|EXIT|RET|CALL|BSYNC|BREAK|JMP|WARPSYNC")
 
+Instruction = collections.namedtuple(
+    "Instruction", "at is_predicated operation operands")
 
-def basic_blocks(code):
-    """Lists of (operation, operands) of a function's disassembly."""
-    instructions = [(int(at, 16), operation, operands) for at, operation,
-                    operands in _INSTRUCTION.findall(code)]
-    targets = {int(target, 16) for _, operation, operands in instructions
-               if _ENDS_BLOCK.match(operation)
-               for target in re.findall(r"0x[0-9a-f]+", operands)}
+
+def instructions_of(code):
+    """Those of a function's disassembly."""
+    return [Instruction(int(at, 16), bool(predicate), operation,
+                        operands.strip())
+            for at, predicate, operation, operands
+            in _INSTRUCTION.findall(code)]
+
+
+def targets_of(instruction):
+    """Addresses that it may branch to."""
+    return [int(target, 16)
+            for target in re.findall(r"0x[0-9a-f]+", instruction.operands)
+            if _ENDS_BLOCK.match(instruction.operation)]
+
+
+def leaves_for_good(instruction):
+    """Whether no thread goes on to the instruction that follows."""
+    is_branch = (instruction.operation == "BRA" and
+                 instruction.operands.startswith("0x"))
+    return (is_branch or instruction.operation == "EXIT") and \
+        not instruction.is_predicated
+
+
+def basic_blocks(instructions):
+    """Lists of (operation, operands)."""
+    targets = {target for each in instructions for target in targets_of(each)}
     blocks = [[]]
-    for at, operation, operands in instructions:
-        if at in targets:
+    for each in instructions:
+        if each.at in targets:
             blocks.append([])
-        blocks[-1].append((operation, operands))
-        if _ENDS_BLOCK.match(operation):
+        blocks[-1].append((each.operation, each.operands))
+        if _ENDS_BLOCK.match(each.operation):
             blocks.append([])
     return [block for block in blocks if block]
 
@@ -170,15 +203,80 @@ def copies_in_flight(blocks):
     return group * (left + 1)
 
 
-def bytes_in_flight(code):
-    """Of one thread that runs a function of this disassembly."""
-    blocks = basic_blocks(code)
+def bytes_in_flight(instructions):
+    """Of one thread that runs a function of these instructions."""
+    blocks = basic_blocks(instructions)
     return max([copies_in_flight(blocks)] +
                [loads_before_use(block) for block in blocks])
 
 
+def copied_bytes(instruction):
+    """Of a thread, where it is a copy that does not fill up with zeros."""
+    if (instruction.operation.startswith("LDGSTS") and
+            "ZFILL" not in instruction.operation):
+        return load_bytes(instruction.operation)
+    return 0
+
+
+def is_wide_copy(instruction):
+    """16 bytes, as pieces of rows are; scales are 4, of a few lanes."""
+    return copied_bytes(instruction) == 16
+
+
+def copying_loops(instructions):
+    """The innermost loops that start copies and wait, in the code's order:
+    their instructions."""
+    ends = {}  # of the loop that begins there
+    for each in instructions:
+        for target in targets_of(each):
+            if target <= each.at and each.operation.startswith("BRA"):
+                ends[target] = each.at
+    loops = [[each for each in instructions if begin <= each.at <= end]
+             for begin, end in sorted(ends.items())]
+    loops = [loop for loop in loops if any(map(is_wide_copy, loop)) and
+             any(each.operation == "DEPBAR.LE" for each in loop)]
+
+    def holds(outer, inner):
+        return (outer is not inner and outer[0].at <= inner[0].at and
+                inner[-1].at <= outer[-1].at)
+
+    return [loop for loop in loops
+            if not any(holds(loop, other) for other in loops)]
+
+
+def whole_iteration(loop):
+    """(instructions, wide copies) of an iteration of a loop: the fewest with
+    the most copies."""
+    begin = loop[0].at
+    best = {}  # from an address on: (copies, -instructions, wide copies)
+    following = None
+    for each in reversed(loop):
+        targets = targets_of(each)
+        ways = [best[target] for target in targets if target in best]
+        if begin in targets:
+            ways.append((0, 0, 0))
+        if not leaves_for_good(each) and following in best:
+            ways.append(best[following])
+        if ways:
+            copies, negative_count, wide = max(ways)
+            best[each.at] = (copies + (copied_bytes(each) > 0),
+                             negative_count - 1, wide + is_wide_copy(each))
+        following = each.at
+    _, negative_count, wide = best[begin]
+    return -negative_count, wide
+
+
+def instructions_per_kb(instructions):
+    """Of the loop that copies ahead, or None."""
+    loops = copying_loops(instructions)
+    if not loops:
+        return None
+    count, wide_copies = whole_iteration(loops[0])
+    return count / (wide_copies * 16 * 32 / 1024) if wide_copies else None
+
+
 def disassemble(cuobjdump, path):
-    """{(mangled name, architecture): bytes in flight of a thread}."""
+    """{(mangled name, architecture): its instructions}."""
     output = subprocess.run([cuobjdump, "-sass", path], check=True, text=True,
                             stdout=subprocess.PIPE).stdout
     arch, lines = "", {}
@@ -189,7 +287,7 @@ def disassemble(cuobjdump, path):
             code = lines[line.split()[-1], arch] = []
         elif ";" in line:
             code.append(line)
-    return {key: bytes_in_flight("\n".join(code))
+    return {key: instructions_of("\n".join(code))
             for key, code in lines.items()}
 
 
@@ -207,21 +305,24 @@ def find_cuobjdump(home):
 def read_all(folder):
     """Returns the toolkit's release, all kernels by name, and whether their
     machine code was read."""
-    kernels, in_flight, release = [], {}, ""
+    kernels, codes, release = [], {}, ""
     for log in sorted(pathlib.Path(folder).glob("*.ptxas")):
         first, of_log = read_log(log.read_text())
         release, home = re.match(r"CUDA (\S+) in (.*)", first).groups()
         kernels += of_log
         cuobjdump = find_cuobjdump(home)
         if cuobjdump:
-            in_flight.update(disassemble(
+            codes.update(disassemble(
                 cuobjdump, str(log)[:-len(".ptxas")] + ".pic.o"))
     names = short_names(sorted({kernel.name for kernel in kernels}))
-    kernels = [kernel._replace(
-        name=names[kernel.name],
-        bytes_per_thread=in_flight.get((kernel.name, kernel.arch)))
-        for kernel in kernels]
-    return release, sorted(kernels, key=lambda k: k.name), bool(in_flight)
+    for i, kernel in enumerate(kernels):
+        code = codes.get((kernel.name, kernel.arch))
+        if code:
+            kernel = kernel._replace(
+                bytes_per_thread=bytes_in_flight(code),
+                instructions_per_kb=instructions_per_kb(code))
+        kernels[i] = kernel._replace(name=names[kernel.name])
+    return release, sorted(kernels, key=lambda k: k.name), bool(codes)
 
 
 def row(of_archs):
@@ -235,11 +336,13 @@ def row(of_archs):
     in_flight = ["-" if k.bytes_per_thread is None else
                  f"{b * k.threads * k.bytes_per_thread / 1024:.0f}"
                  for b, k in zip(blocks, of_archs)]
+    per_kb = ["-" if k.instructions_per_kb is None else
+              f"{k.instructions_per_kb:.0f}" for k in of_archs]
     return [f"`{of_archs[0].name}`", joined(k.threads for k in of_archs),
             joined(k.registers for k in of_archs),
             joined(f"{k.shared / 1024:.1f}" for k in of_archs),
             joined(k.spills + k.stack for k in of_archs), joined(blocks),
-            joined(in_flight)]
+            joined(in_flight), joined(per_kb)]
 
 
 def table(release, kernels):
@@ -252,8 +355,9 @@ def table(release, kernels):
     lines = [f"CUDA {release}, {' / '.join(archs)} (one value where all are "
              "equal):", "",
              "| kernel | threads | registers | shared, KB | spills and stack, "
-             "bytes | blocks per SM | in flight per SM, KB |",
-             "|---|---|---|---|---|---|---|"]
+             "bytes | blocks per SM | in flight per SM, KB | "
+             "instructions per KB |",
+             "|---|---|---|---|---|---|---|---|"]
     for of_name in by_name.values():
         of_name.sort(key=lambda kernel: archs.index(kernel.arch))
         lines.append("| " + " | ".join(row(of_name)) + " |")
@@ -268,7 +372,7 @@ def main(arguments):
         return 0
     if not has_code:
         print("no cuobjdump in the toolkit, $CUOBJDUMP or PATH: the table "
-              "would lack what is in flight", file=sys.stderr)
+              "would lack what it shows", file=sys.stderr)
         return 1
     readme = pathlib.Path(os.environ["BUILD_WORKSPACE_DIRECTORY"],
                           "kernels/README.md")

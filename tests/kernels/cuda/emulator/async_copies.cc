@@ -16,6 +16,7 @@ struct Copy {
   unsigned char* to;
   const void* from;
   size_t num_bytes;
+  size_t num_filled;
   int64_t group;  // its number among the thread's
 };
 
@@ -29,21 +30,22 @@ Copies& OfThread() {
   return (*all)[thread_index.x];
 }
 
-bool IsAligned(const void* address) {
-  return reinterpret_cast<uintptr_t>(address) % kCopyBytes == 0;
+bool IsAligned(const void* address, size_t num_bytes) {
+  return reinterpret_cast<uintptr_t>(address) % num_bytes == 0;
 }
 
 }  // namespace
 
-void StartCopy(void* to, const void* from, size_t num_bytes) {
-  if (!IsAligned(to) || !IsAligned(from)) {
+void StartCopy(void* to, const void* from, size_t num_bytes,
+               size_t num_filled) {
+  if (!IsAligned(to, num_filled) || !IsAligned(from, num_filled)) {
     std::fprintf(stderr, "misaligned asynchronous copy\n");
     std::abort();
   }
   Copies& copies = OfThread();
-  copies.waiting.push_back(
-      {static_cast<unsigned char*>(to), from, num_bytes, copies.num_groups});
-  std::memset(to, kPoison, kCopyBytes);
+  copies.waiting.push_back({static_cast<unsigned char*>(to), from, num_bytes,
+                            num_filled, copies.num_groups});
+  std::memset(to, kPoison, num_filled);
 }
 
 void CommitCopies() { ++OfThread().num_groups; }
@@ -54,7 +56,7 @@ void WaitForCopies(int64_t num_left) {
          copies.waiting.front().group < copies.num_groups - num_left) {
     const Copy& copy = copies.waiting.front();
     std::memcpy(copy.to, copy.from, copy.num_bytes);
-    std::memset(copy.to + copy.num_bytes, 0, kCopyBytes - copy.num_bytes);
+    std::memset(copy.to + copy.num_bytes, 0, copy.num_filled - copy.num_bytes);
     copies.waiting.pop_front();
   }
 }

@@ -46,12 +46,12 @@ void BlockBarrier();
 // them; valid until the lane's next call.
 const LaneValues& WarpExchange(double first, double second);
 
-// Asynchronous copies of 16 bytes of device memory to shared memory, those
-// after `num_bytes` zeros: begun, made a group of the thread's, and made, but
-// for its last `num_left` groups. Between its begin and the wait for it a copy
-// leaves poison; a thread that ends before its copies aborts.
-inline constexpr size_t kCopyBytes = 16;
-void StartCopy(void* to, const void* from, size_t num_bytes);
+// Asynchronous copies of device memory to `num_filled` bytes of shared memory,
+// 4 or 16, to which both are aligned; those after `num_bytes` are zeros. They
+// are begun, made a group of the thread's, and made, but for its last
+// `num_left` groups. Between its begin and the wait for it a copy leaves
+// poison; a thread that ends before its copies aborts.
+void StartCopy(void* to, const void* from, size_t num_bytes, size_t num_filled);
 void CommitCopies();
 void WaitForCopies(int64_t num_left);
 void CheckCopiesEnded();

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <vector_functions.h>
 
 #include <algorithm>
@@ -121,24 +122,66 @@ inline int32_t DotOfBytes(uint32_t a, uint32_t b, int32_t sum) {
 
 inline void JoinWarp() { emulator::WarpExchange(0.0, 0.0); }
 
+inline uint32_t SelectBytes(uint32_t low, uint32_t high, uint32_t selector) {
+  const uint64_t all = static_cast<uint64_t>(high) << 32 | low;
+  uint32_t selected = 0;
+  for (unsigned byte = 0; byte < 4; ++byte) {
+    const unsigned number = selector >> (4 * byte) & 7u;
+    selected |= static_cast<uint32_t>(all >> (8 * number) & 0xffu)
+                << (8 * byte);
+  }
+  return selected;
+}
+
+inline double DoubleOfWords(uint32_t high, uint32_t low) {
+  const uint64_t bits = static_cast<uint64_t>(high) << 32 | low;
+  double value;
+  memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
 inline float WidenF16(uint16_t bits) { return FloatOfF16(bits); }
+
+inline void CheckAligned(const void* from, size_t num_bytes) {
+  if (reinterpret_cast<uintptr_t>(from) % num_bytes == 0) return;
+  fprintf(stderr, "misaligned load of %zu bytes\n", num_bytes);
+  abort();
+}
 
 template <class T>
 T LoadConstant(const T* from) {
-  if (reinterpret_cast<uintptr_t>(from) % sizeof(T) != 0) {
-    fprintf(stderr, "misaligned load of %zu bytes\n", sizeof(T));
-    abort();
-  }
+  CheckAligned(from, sizeof(T));
   return *from;
 }
 
-inline void CopySomeAsync(uint4* to, const void* from, int num_bytes) {
-  emulator::StartCopy(to, from,
-                      static_cast<size_t>(std::clamp(num_bytes, 0, 16)));
+using SharedAt = uintptr_t;
+
+inline SharedAt SharedAtOf(const void* shared) {
+  return reinterpret_cast<SharedAt>(shared);
 }
 
-inline void CopyAsync(uint4* to, const void* from) {
-  emulator::StartCopy(to, from, sizeof(*to));
+inline SharedAt InRegister(SharedAt at) { return at; }
+
+template <class T>
+T LoadShared(SharedAt from) {
+  const auto* const shared = reinterpret_cast<const void*>(from);
+  CheckAligned(shared, sizeof(T));
+  T value;
+  memcpy(&value, shared, sizeof(T));
+  return value;
+}
+
+inline void CopySomeAsync(SharedAt to, const void* from, int num_bytes) {
+  emulator::StartCopy(reinterpret_cast<void*>(to), from,
+                      static_cast<size_t>(std::clamp(num_bytes, 0, 16)), 16);
+}
+
+inline void CopyAsync(SharedAt to, const void* from) {
+  emulator::StartCopy(reinterpret_cast<void*>(to), from, 16, 16);
+}
+
+inline void CopyWordAsync(SharedAt to, const void* from) {
+  emulator::StartCopy(reinterpret_cast<void*>(to), from, 4, 4);
 }
 
 inline void CommitCopies() { emulator::CommitCopies(); }

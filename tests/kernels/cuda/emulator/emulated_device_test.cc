@@ -43,7 +43,7 @@ class EmulatedDeviceTest : public testing::Test {
               cudaSuccess);
   }
 
-  static constexpr int kInts = 8;
+  static constexpr int kInts = 16;
   cudaStream_t streams_[3];
   int* device_;
   int* host_;
@@ -162,19 +162,20 @@ TEST_F(EmulatedDeviceTest, SharedMemoryIsPoisonedForEachBlock) {
 }
 
 struct Slots {
-  uint4 slots[3];
+  uint4 slots[4];
 };
 
 // found[0 ..]: what the first thread sees in its slots at each point.
 void CopyingKernel(const uint4* from, uint32_t* found) {
-  uint4(&slots)[3] = BlockShared<Slots>().slots;
+  uint4(&slots)[4] = BlockShared<Slots>().slots;
   if (threadIdx.x != 0) return;
   slots[0].x = 5;
-  CopyAsync(&slots[0], from);
+  CopyAsync(SharedAtOf(&slots[0]), from);
   CommitCopies();
   found[0] = slots[0].x;  // nobody has waited
-  CopySomeAsync(&slots[1], from + 1, 6);
-  CopySomeAsync(&slots[2], from + 1, -3);
+  CopySomeAsync(SharedAtOf(&slots[1]), from + 1, 6);
+  CopySomeAsync(SharedAtOf(&slots[2]), from + 1, -3);
+  CopyWordAsync(SharedAtOf(&slots[3].y), &from->z);
   CommitCopies();
   WaitForCopies<2>();
   found[1] = slots[0].x;  // nor now, in effect
@@ -187,6 +188,8 @@ void CopyingKernel(const uint4* from, uint32_t* found) {
   found[5] = slots[1].x;
   found[6] = slots[1].y;  // half of it
   found[7] = slots[1].w + slots[2].x;
+  found[8] = LoadShared<uint32_t>(SharedAtOf(&slots[3].y));
+  found[9] = slots[3].x & slots[3].z;  // nobody wrote there
 }
 
 TEST_F(EmulatedDeviceTest, AsynchronousCopiesAreThereOnceTheyAreWaitedFor) {
@@ -204,10 +207,17 @@ TEST_F(EmulatedDeviceTest, AsynchronousCopiesAreThereOnceTheyAreWaitedFor) {
   EXPECT_EQ(found[5], 5u);
   EXPECT_EQ(found[6], 7u);
   EXPECT_EQ(found[7], 0u);
+  EXPECT_EQ(found[8], 3u);
+  EXPECT_EQ(found[9], 0xffffffffu);
+}
+
+TEST_F(EmulatedDeviceTest, BytesAndWordsAreWhereTheyAreOnADevice) {
+  EXPECT_EQ(SelectBytes(0x44332211, 0x88776655, 0x7604), 0x88771155u);
+  EXPECT_EQ(DoubleOfWords(0x40b08000, 0), 4096.0 + 128.0);
 }
 
 void LeavingKernel(const uint4* from) {
-  CopyAsync(&BlockShared<Slots>().slots[0], from);
+  CopyAsync(SharedAtOf(&BlockShared<Slots>().slots[0]), from);
   CommitCopies();
   WaitForCopies<1>();
 }
