@@ -74,16 +74,17 @@ class PieceRing {
     }
   }
 
-  // Of a piece of int8: the scales [first, first + num_scales), at most 2.
+  // Of a piece of int8: the scales [first, first + num_scales), at most 2,
+  // perhaps <= 0; zeros for those that Scale is asked for beyond them.
   __device__ __forceinline__ void StartScales(const float* scales,
                                               int64_t first, int num_scales) {
-    if (Lane() >= 2 || num_scales <= 0) return;
+    if (Lane() >= 2) return;
     // From a multiple of 4 of them on, for the sake of alignment.
     const int before = static_cast<int>(first % 4);
     const int of_lane = Lane() * 4;
     CopySomeAsync(&slots_.scales[Warp()][write_][Lane()],
                   scales + (first - before + of_lane),
-                  (before + num_scales - of_lane) * 4);
+                  num_scales > 0 ? (before + num_scales - of_lane) * 4 : 0);
   }
 
   // Ends what belongs to one piece, perhaps nothing.
