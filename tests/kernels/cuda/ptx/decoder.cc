@@ -175,7 +175,11 @@ class Decoder {
                   Instruction* instruction) {
     if (operand.kind == Operand::kVector || operand.kind == Operand::kAddress) {
       if (operand.kind == Operand::kAddress) {
-        instruction->offset += operand.offset;
+        if (instruction->num_addresses == 2) {
+          return Fail(absl::StatusCode::kUnimplemented, line_,
+                      "too many addresses");
+        }
+        instruction->offsets[instruction->num_addresses++] = operand.offset;
       }
       for (const Operand& part : operand.parts) {
         AddOperand(part, is_result, instruction);

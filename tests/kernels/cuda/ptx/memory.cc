@@ -78,7 +78,7 @@ void Load(const Instruction& instruction, Lanes* lanes) {
   const int num_bytes = opcode.element_bytes * instruction.num_results;
   lanes->ForEach([&](int lane) {
     const Place place =
-        PlaceOf(opcode.space, addresses[lane] + instruction.offset);
+        PlaceOf(opcode.space, addresses[lane] + instruction.offsets[0]);
     char data[kMostBytes];
     const char* const wrong =
         place.address % num_bytes != 0
@@ -107,7 +107,7 @@ void Store(const Instruction& instruction, Lanes* lanes) {
   const int num_bytes = opcode.element_bytes * num_values;
   lanes->ForEach([&](int lane) {
     const Place place =
-        PlaceOf(opcode.space, addresses[lane] + instruction.offset);
+        PlaceOf(opcode.space, addresses[lane] + instruction.offsets[0]);
     char data[kMostBytes];
     for (int i = 0; i < num_values; ++i) {
       std::memcpy(data + i * opcode.element_bytes,
@@ -142,8 +142,8 @@ void BeginCopy(const Instruction& instruction, Lanes* lanes) {
   lanes->ForEach([&](int lane) {
     Thread& thread = lanes->threads[lane];
     Copy copy;
-    copy.to = to[lane] & 0xffffffffu;
-    copy.from = from[lane];
+    copy.to = (to[lane] + instruction.offsets[0]) & 0xffffffffu;
+    copy.from = from[lane] + instruction.offsets[1];
     copy.num_bytes = static_cast<int>(sizes[lane]);
     copy.num_read = static_cast<int>(read[lane]);
     copy.group = thread.num_groups;

@@ -53,7 +53,8 @@ struct Instruction {
   static constexpr uint32_t kConstant = 0x80000000u;
   static constexpr int kMostOperands = 12;
   uint32_t operands[kMostOperands] = {};
-  int64_t offset = 0;          // of an address
+  int num_addresses = 0;
+  int64_t offsets[2] = {};     // of the addresses
   int target = 0;              // of a branch
   int line = 0;                // of the file
   const char* name = nullptr;  // the opcode as it is written
