@@ -1,5 +1,6 @@
 #include "tests/kernels/cuda/ptx/kernel_modules.h"
 
+#include <cstddef>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -12,8 +13,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "tests/kernels/cuda/ptx/decoder.h"
 #include "tests/kernels/cuda/ptx/module.h"
 #include "tests/kernels/cuda/ptx/parser.h"
@@ -38,6 +41,9 @@ struct Modules {
   std::mutex mutex;
   absl::Status status;
   std::vector<std::unique_ptr<const Module>> modules;
+  // By target, and name without hashes.
+  std::map<std::pair<int, std::string>, std::pair<const Module*, const Entry*>>
+      entries;
   std::map<std::pair<int, std::string>, Program> programs;
 };
 
@@ -52,6 +58,10 @@ Modules& AllModules() {
       if (!module.ok()) continue;
       made->modules.push_back(
           std::make_unique<const Module>(*std::move(module)));
+      const Module* const kept = made->modules.back().get();
+      for (const auto& [name, entry] : kept->entries) {
+        made->entries[{kept->target, WithoutHashes(name)}] = {kept, &entry};
+      }
     }
     return made;
   }();
@@ -60,21 +70,33 @@ Modules& AllModules() {
 
 }  // namespace
 
+std::string WithoutHashes(std::string name) {
+  size_t at = 0;
+  for (const absl::string_view before : {"_GLOBAL__N__", "_cu_"}) {
+    at = name.find(std::string(before), at);
+    if (at == std::string::npos) break;
+    at += before.size();
+    for (const size_t end = at + 8; at < end && at < name.size(); ++at) {
+      if (absl::ascii_isxdigit(name[at])) name[at] = '0';
+    }
+  }
+  return name;
+}
+
 absl::StatusOr<const Program*> FindKernel(int target, const std::string& name) {
   Modules& all = AllModules();
   const std::lock_guard<std::mutex> lock(all.mutex);
   if (!all.status.ok()) return all.status;
   const auto known = all.programs.find({target, name});
   if (known != all.programs.end()) return &known->second;
-  for (const auto& module : all.modules) {
-    const auto entry = module->entries.find(name);
-    if (module->target != target || entry == module->entries.end()) continue;
-    auto program = Decode(*module, entry->second);
-    if (!program.ok()) return program.status();
-    return &(all.programs[{target, name}] = *std::move(program));
+  const auto found = all.entries.find({target, name});
+  if (found == all.entries.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("no kernel ", name, " for sm_", target));
   }
-  return absl::NotFoundError(
-      absl::StrCat("no kernel ", name, " for sm_", target));
+  auto program = Decode(*found->second.first, *found->second.second);
+  if (!program.ok()) return program.status();
+  return &(all.programs[{target, name}] = *std::move(program));
 }
 
 }  // namespace agg::ptx

@@ -9,9 +9,15 @@
 
 namespace agg::ptx {
 
-// Kept for ever. Reads the files that AGG_PTX in the environment names, with
-// spaces between them, when first called. NOT_FOUND: none of the target's has
-// the kernel; or what parsing and decoding return. Thread-safe.
+// A kernel's name with zeros for what nvcc makes of the source's place and
+// flags to tell anonymous namespaces apart: objects and PTX that a cache holds
+// may come from different places.
+std::string WithoutHashes(std::string name);
+
+// By its name without hashes. Kept for ever. Reads the files that AGG_PTX in
+// the environment names, with spaces between them, when first called.
+// NOT_FOUND: none of the target's has the kernel; or what parsing and decoding
+// return. Thread-safe.
 absl::StatusOr<const Program*> FindKernel(int target, const std::string& name);
 
 }  // namespace agg::ptx

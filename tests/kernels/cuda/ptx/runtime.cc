@@ -89,7 +89,7 @@ void RunWork(const Work& work) {
     return;
   }
   const Lock lock(TheState().mutex);
-  TheState().ran[work.target].insert(work.program->name);
+  TheState().ran[work.target].insert(WithoutHashes(work.program->name));
 }
 
 std::vector<char> ParametersOf(const Program& program, void** arguments) {
@@ -190,7 +190,7 @@ void __cudaRegisterFunction(void** /*handle*/, const char* host_function,
                             void* /*block*/, void* /*block_size*/,
                             void* /*grid_size*/, int* /*warp_size*/) {
   const Lock lock(TheState().mutex);
-  TheState().kernels[host_function] = device_name;
+  TheState().kernels[host_function] = WithoutHashes(device_name);
 }
 
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes,
