@@ -74,7 +74,8 @@ std::vector<cuda::Chunk> ChunksOf(const Ranges& ranges) {
   return chunks;
 }
 
-LaunchRows::LaunchRows(DType dtype, int num_rows, const Ranges& ranges)
+LaunchRows::LaunchRows(DType dtype, int num_rows, const Ranges& ranges,
+                       float last_scale)
     : dtype_(dtype), num_elements_(ranges.num_elements) {
   const int64_t alignment = dtype == DType::kI8 ? kScaleBlockElements : 1;
   const int64_t layout_elements =
@@ -85,19 +86,19 @@ LaunchRows::LaunchRows(DType dtype, int num_rows, const Ranges& ranges)
     memories_.push_back(DeviceMemory(row_bytes_));
     pointers_.push_back(memories_.back().get());
     values_.emplace_back(num_elements_);
-    Fill(row);
+    Fill(row, row + 1 == num_rows ? last_scale : 1.0f);
     SetReadOnly(pointers_.back(), row_bytes_);
   }
 }
 
 LaunchRows::~LaunchRows() { ClearReadOnly(); }
 
-void LaunchRows::Fill(int row) {
+void LaunchRows::Fill(int row, float factor) {
   std::mt19937 random(row);
   std::normal_distribution<float> normal;
   char* const to = memories_[row].get();
   for (int64_t k = 0; k < num_elements_; ++k) {
-    const float value = normal(random);
+    const float value = factor * normal(random);
     if (dtype_ == DType::kF32) {
       std::memcpy(to + 4 * k, &value, 4);
       values_[row][k] = value;

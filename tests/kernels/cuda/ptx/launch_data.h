@@ -101,7 +101,9 @@ std::vector<cuda::Chunk> ChunksOf(const Ranges& ranges);
 // Rows that no kernel may write to, and their values.
 class LaunchRows {
  public:
-  LaunchRows(DType dtype, int num_rows, const Ranges& ranges);
+  // The last row is so many times as large as the others.
+  LaunchRows(DType dtype, int num_rows, const Ranges& ranges,
+             float last_scale = 1.0f);
   ~LaunchRows();
   LaunchRows(const LaunchRows&) = delete;
   LaunchRows& operator=(const LaunchRows&) = delete;
@@ -113,7 +115,7 @@ class LaunchRows {
   std::vector<double> Values(int row, const cuda::Chunk& chunk) const;
 
  private:
-  void Fill(int row);
+  void Fill(int row, float factor);
 
   const DType dtype_;
   const int64_t num_elements_;

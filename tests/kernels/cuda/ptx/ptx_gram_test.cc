@@ -146,11 +146,12 @@ class PtxGramTest : public testing::Test {
 
   // All cases: near the slow sums, and of the same bits.
   void Check(Arithmetic arithmetic, int num_rows, DType dtype,
-             const Ranges& ranges, const std::vector<RunCase>& runs) {
+             const Ranges& ranges, const std::vector<RunCase>& runs,
+             float last_scale = 1.0f) {
     SCOPED_TRACE(testing::Message()
                  << "arithmetic " << static_cast<int>(arithmetic) << ", "
                  << num_rows << " rows, dtype " << static_cast<int>(dtype));
-    const LaunchRows rows(dtype, num_rows, ranges);
+    const LaunchRows rows(dtype, num_rows, ranges, last_scale);
     Sums first;
     for (const RunCase& run : runs) {
       SCOPED_TRACE(NameOf(run));
@@ -199,6 +200,14 @@ TEST_F(PtxGramTest, InPairs) {
       Check(Arithmetic::kPairs, num_rows, dtype, TailRanges(), RunCases());
       Check(Arithmetic::kFloats, num_rows, dtype, TailRanges(), RunCases());
     }
+  }
+}
+
+// Rows that pairs of floats are not fit for are summed once more, in double.
+TEST_F(PtxGramTest, InPairsOfFloatsOfUnfitRows) {
+  for (const float last_scale : {0x1p-60f, 0x1p60f}) {
+    Check(Arithmetic::kFloats, 6, DType::kF32, TailRanges(), RunCases(),
+          last_scale);
   }
 }
 
