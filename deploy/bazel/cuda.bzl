@@ -11,16 +11,25 @@ load("//deploy/bazel:agg.bzl", "agg_cc_library")
 
 # A multiply and an add are fused only where the source says fma.
 _NVCC_FLAGS = [
-    "-c",
     "-std=c++17",
     "-O3",
     "-lineinfo",
     "-Werror",
     "all-warnings",
     "--fmad=false",
+    "-Xcompiler=-Wall,-Wextra,-Werror,-ffp-contract=off,-fPIC",
+]
+
+_OBJECT_FLAGS = [
+    "-c",
     "-Xptxas=-v",
     "--keep",
-    "-Xcompiler=-Wall,-Wextra,-Werror,-ffp-contract=off,-fPIC",
+]
+
+# What tests/kernels/cuda/ptx runs: the cards whose kernels differ.
+_PTX_ARCHS = [
+    "compute_80",
+    "compute_90",
 ]
 
 # Compiles, and writes to the first argument what ptxas says of the kernels, and
@@ -56,14 +65,26 @@ def _host_compiler_flags():
     """The host's compiler; Debian's nvcc knows one that it can work with."""
     return [] if CUDA_HOME == "/usr" else ["-ccbin=/usr/bin/g++"]
 
-def _cuda_objects_impl(ctx):
-    headers = depset(
+def _source_flags(ctx, source, output):
+    return [
+        "-DAGG_CUDA_RELEASE=" + CUDA_RELEASE,
+        "-I" + (ctx.label.workspace_root or "."),
+        source.path,
+        "-o",
+        output.path,
+    ]
+
+def _headers(ctx):
+    return depset(
         ctx.files.hdrs,
         transitive = [
             dep[CcInfo].compilation_context.headers
             for dep in ctx.attr.deps
         ],
     )
+
+def _cuda_objects_impl(ctx):
+    headers = _headers(ctx)
     objects = []
     logs = []
     for source in ctx.files.srcs:
@@ -73,14 +94,9 @@ def _cuda_objects_impl(ctx):
         ctx.actions.run_shell(
             command = _COMPILE,
             # The release is in the command, since the toolkit is no input.
-            arguments = [log.path, CUDA_HOME, CUDA_RELEASE] + _NVCC_FLAGS +
-                        _arch_flags() + _host_compiler_flags() + [
-                "-DAGG_CUDA_RELEASE=" + CUDA_RELEASE,
-                "-I" + (ctx.label.workspace_root or "."),
-                source.path,
-                "-o",
-                object.path,
-            ],
+            arguments = [log.path, CUDA_HOME, CUDA_RELEASE] + _OBJECT_FLAGS +
+                        _NVCC_FLAGS + _arch_flags() + _host_compiler_flags() +
+                        _source_flags(ctx, source, object),
             inputs = depset([source], transitive = [headers]),
             outputs = [object, log],
             env = {"PATH": "/usr/bin:/bin"},
@@ -94,13 +110,45 @@ def _cuda_objects_impl(ctx):
         OutputGroupInfo(resources = depset(objects + logs)),
     ]
 
+def _cuda_ptx_impl(ctx):
+    headers = _headers(ctx)
+    outputs = []
+    for source in ctx.files.srcs:
+        for arch in _PTX_ARCHS:
+            ptx = ctx.actions.declare_file(
+                "%s/%s.%s.ptx" % (ctx.label.name, source.basename, arch),
+            )
+            ctx.actions.run_shell(
+                command = 'home=$1; shift 2; exec "$home/bin/nvcc" "$@"',
+                arguments = [CUDA_HOME, CUDA_RELEASE, "-ptx", "-arch=" + arch] +
+                            _NVCC_FLAGS + _host_compiler_flags() +
+                            _source_flags(ctx, source, ptx),
+                inputs = depset([source], transitive = [headers]),
+                outputs = [ptx],
+                env = {"PATH": "/usr/bin:/bin"},
+                mnemonic = "CudaPtx",
+                progress_message = "Compiling %s to PTX" % source.short_path,
+            )
+            outputs.append(ptx)
+    return [DefaultInfo(
+        files = depset(outputs),
+        runfiles = ctx.runfiles(outputs),
+    )]
+
+_CUDA_ATTRS = {
+    "deps": attr.label_list(providers = [CcInfo]),
+    "hdrs": attr.label_list(allow_files = [".h", ".cuh"]),
+    "srcs": attr.label_list(allow_files = [".cu"]),
+}
+
 _cuda_objects = rule(
     implementation = _cuda_objects_impl,
-    attrs = {
-        "deps": attr.label_list(providers = [CcInfo]),
-        "hdrs": attr.label_list(allow_files = [".h", ".cuh"]),
-        "srcs": attr.label_list(allow_files = [".cu"]),
-    },
+    attrs = _CUDA_ATTRS,
+)
+
+_cuda_ptx = rule(
+    implementation = _cuda_ptx_impl,
+    attrs = _CUDA_ATTRS,
 )
 
 def with_cuda(rule, **kwargs):
@@ -131,6 +179,13 @@ def agg_cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
         hdrs = hdrs,
         deps = deps,
         visibility = ["//visibility:private"],
+    )
+
+    _cuda_ptx(
+        name = name + "_ptx",
+        srcs = srcs,
+        hdrs = hdrs,
+        deps = deps,
     )
 
     # Objects, and what ptxas says of them.

@@ -162,8 +162,9 @@ class Combiner {
         ring_.StartSome(1, From(sources.y, 1),
                         static_cast<int>(ends.y) - At(1));
       }
-      if constexpr (kHasScales<Element>) StartScales();
     }
+    // Also of nothing: they are read.
+    if constexpr (kHasScales<Element>) StartScales();
     next_ += kSourcesBytes;
     if (next_ == step_end_) {
       SetStep(p_.num_rows > kStageRows ? NumBytes()
@@ -187,16 +188,17 @@ class Combiner {
            static_cast<uint32_t>(At(piece));
   }
 
-  // Of the group's rows: the lane's scales.
+  // Of the group's rows: the lane's scales, zeros beyond the chunk's end.
   __device__ __forceinline__ void StartScales() {
-    const int warp_at = row_at_ - LaneByte();
     if (Lane() >= kPieceScales || !IsRow(0)) return;
-    if (warp_at + Lane() * kScaleElements >= chunk_.num_elements) return;
+    const int first = row_at_ - LaneByte() + Lane() * kScaleElements;
+    const bool is_there = first < chunk_.num_elements;
     const auto scales = LoadShared<ulonglong2>(next_ + kScalesAt);
-    const uint32_t at = (warp_at / kScaleElements + Lane()) * sizeof(float);
-    ring_.StartScale(0, reinterpret_cast<const char*>(scales.x) + at);
+    const uint32_t at =
+        is_there ? first / kScaleElements * static_cast<int>(sizeof(float)) : 0;
+    ring_.StartScale(0, reinterpret_cast<const char*>(scales.x) + at, is_there);
     if (!IsRow(1)) return;
-    ring_.StartScale(1, reinterpret_cast<const char*>(scales.y) + at);
+    ring_.StartScale(1, reinterpret_cast<const char*>(scales.y) + at, is_there);
   }
 
   // Adds the stage's rows.

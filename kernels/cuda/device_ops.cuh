@@ -149,9 +149,11 @@ __device__ __forceinline__ void CopySomeAsync(SharedAt to, const void* from,
                : "memory");
 }
 
-// As CopyAsync for 4 bytes, to which both are aligned.
-__device__ __forceinline__ void CopyWordAsync(SharedAt to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from)
+// As CopySomeAsync for 4 bytes, to which both are aligned: all, or zeros.
+__device__ __forceinline__ void CopyWordAsync(SharedAt to, const void* from,
+                                              bool reads) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to),
+               "l"(from), "r"(reads ? 4 : 0)
                : "memory");
 }
 

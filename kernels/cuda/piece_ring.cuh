@@ -92,9 +92,11 @@ class PieceRing {
                                             int num_bytes) {
     CopySomeAsync(write_ + piece * kPieceBytes, from, num_bytes);
   }
-  // Of a piece of int8: its scale number Lane() < kPieceScales at `from`.
-  __device__ __forceinline__ void StartScale(int piece, const void* from) {
-    CopyWordAsync(ScaleAt(write_, piece) + Lane() * sizeof(float), from);
+  // Of a piece of int8: its scale number Lane() < kPieceScales at `from`, or
+  // zero.
+  __device__ __forceinline__ void StartScale(int piece, const void* from,
+                                             bool reads) {
+    CopyWordAsync(ScaleAt(write_, piece) + Lane() * sizeof(float), from, reads);
   }
 
   // Of the group that was awaited last: the lane's quad `quad` of a row.

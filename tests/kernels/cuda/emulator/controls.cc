@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "tests/kernels/cuda/emulator/device.h"
 #include "tests/kernels/cuda/emulator/state.h"
@@ -128,6 +129,21 @@ int64_t AllocatedDeviceBytes() {
     num_bytes += allocated;
   }
   return num_bytes;
+}
+
+std::vector<Memory> KernelMemory() {
+  const Lock lock(TheState().mutex);
+  std::vector<Memory> all;
+  for (const auto& [begin, mapping] : TheState().device_memory) {
+    all.push_back({begin, mapping.num_bytes});
+  }
+  for (const auto* host :
+       {&TheState().pinned_memory, &TheState().registered_memory}) {
+    for (const auto& [begin, size] : *host) {
+      all.push_back({begin, static_cast<int64_t>(size)});
+    }
+  }
+  return all;
 }
 
 void FailLaunchAfter(int num_launches, cudaError_t error) {

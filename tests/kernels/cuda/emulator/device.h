@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 namespace agg::emulator {
 
@@ -129,6 +130,13 @@ int64_t NumFailures();
 // As a device that is lost: drops all work, and nearly every call fails with
 // `error` from now on. cudaSuccess: works again.
 void BreakDevice(cudaError_t error);
+
+// What a kernel may touch: device memory, pinned and registered host memory.
+struct Memory {
+  const void* begin;
+  int64_t num_bytes;
+};
+std::vector<Memory> KernelMemory();
 
 cudaError_t LoadError();  // as FailLoading says
 // For launchers: what the launch has come to; not cudaSuccess: do not run it.

@@ -180,8 +180,8 @@ inline void CopyAsync(SharedAt to, const void* from) {
   emulator::StartCopy(reinterpret_cast<void*>(to), from, 16, 16);
 }
 
-inline void CopyWordAsync(SharedAt to, const void* from) {
-  emulator::StartCopy(reinterpret_cast<void*>(to), from, 4, 4);
+inline void CopyWordAsync(SharedAt to, const void* from, bool reads) {
+  emulator::StartCopy(reinterpret_cast<void*>(to), from, reads ? 4 : 0, 4);
 }
 
 inline void CommitCopies() { emulator::CommitCopies(); }

@@ -175,7 +175,7 @@ void CopyingKernel(const uint4* from, uint32_t* found) {
   found[0] = slots[0].x;  // nobody has waited
   CopySomeAsync(SharedAtOf(&slots[1]), from + 1, 6);
   CopySomeAsync(SharedAtOf(&slots[2]), from + 1, -3);
-  CopyWordAsync(SharedAtOf(&slots[3].y), &from->z);
+  CopyWordAsync(SharedAtOf(&slots[3].y), &from->z, true);
   CommitCopies();
   WaitForCopies<2>();
   found[1] = slots[0].x;  // nor now, in effect
