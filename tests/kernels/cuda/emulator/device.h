@@ -130,7 +130,14 @@ int64_t NumFailures();
 // `error` from now on. cudaSuccess: works again.
 void BreakDevice(cudaError_t error);
 
+// What asking for a kernel's carveout fails with from now on, and the number of
+// kernels for which it was asked so far.
+void FailPreferring(cudaError_t error);
+int64_t NumPreferringShared();
+
 cudaError_t LoadError();  // as FailLoading says
+// For loaders: the kernel at the address wants all shared memory there can be.
+cudaError_t PreferShared(const void* kernel);
 // For launchers: what the launch has come to; not cudaSuccess: do not run it.
 cudaError_t TakeLaunchError(cudaStream_t stream);
 
