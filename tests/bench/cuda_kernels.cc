@@ -67,10 +67,10 @@ class Bench {
         total_bytes_(smoke ? kMi / 64 : MeasuredBytes()),
         file_(*file),
         stream_(Must(cuda::MakeStream())),
+        fill_(stream_.get()),
         turns_(stream_.get(), total_bytes_ / 2),
         args_(Must(cuda::ArgsBlock::Make(cuda::NumaNode()))) {
-    FillRandom(turns_.from(), turns_.num_bytes(), DType::kF32, 0,
-               stream_.get());
+    fill_.Fill(turns_.from(), turns_.num_bytes(), DType::kF32, 0);
     OpenCublas();
     limits_ = MeasureLimits(smoke_, &turns_, &file_);
   }
@@ -118,7 +118,7 @@ class Bench {
   }
 
   void Fill(char* device, int64_t num_bytes, DType dtype) {
-    FillRandom(device, num_bytes, dtype, ++num_filled_, stream_.get());
+    fill_.Fill(device, num_bytes, dtype, ++num_filled_);
   }
 
   // Prints and keeps what `turns` say of a kernel. `optimizer`: "" for none.
@@ -289,6 +289,7 @@ class Bench {
   const int64_t total_bytes_;  // of rows
   BenchFile& file_;
   const cuda::Stream stream_;
+  DeviceFill fill_;
   CopyTurns turns_;
   cuda::ArgsBlock args_;
   std::unique_ptr<cuda::CublasLibrary> cublas_;

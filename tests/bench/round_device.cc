@@ -59,12 +59,12 @@ double Seconds(const std::function<void()>& run) {
 class DeviceTensors {
  public:
   DeviceTensors(std::shared_ptr<const DeviceContext> context,
-                const Manifest& manifest, uint32_t seed, cudaStream_t stream) {
+                const Manifest& manifest, uint32_t seed, DeviceFill* fill) {
     for (const TensorSpec& tensor : manifest.tensors) {
       memory_.push_back(
           Must(SharedDeviceMemory::Create(context, NumElements(tensor) * 4)));
-      FillRandom(memory_.back()->data(), memory_.back()->num_bytes(),
-                 DType::kF32, seed++, stream);
+      fill->Fill(memory_.back()->data(), memory_.back()->num_bytes(),
+                 DType::kF32, seed++);
     }
   }
 
@@ -119,7 +119,7 @@ class CardCopy {
 class Team {
  public:
   Team(std::shared_ptr<const DeviceContext> context, int num_workers,
-       int64_t num_elements, cudaStream_t stream)
+       int64_t num_elements, DeviceFill* fill)
       : num_workers_(num_workers),
         row_bytes_(4 * num_elements),
         manifest_(ShapedManifest(std::vector<std::vector<int64_t>>(
@@ -134,8 +134,8 @@ class Team {
              [this](ServerOptions* o) { o->metrics.port = metrics_port_; }),
         clients_(static_cast<size_t>(num_workers)) {
     for (int rank = 0; rank < num_workers; ++rank) {
-      gradients_.emplace_back(context, manifest_, 100 + 16 * rank, stream);
-      parameters_.emplace_back(context, manifest_, 7, stream);
+      gradients_.emplace_back(context, manifest_, 100 + 16 * rank, fill);
+      parameters_.emplace_back(context, manifest_, 7, fill);
     }
     RunWorkers(num_workers, [&](int rank) {
       clients_[rank] = Must(AggClient::Connect(job_.Options(rank, manifest_)));
@@ -177,7 +177,8 @@ class Team {
 Json Measure(const std::shared_ptr<const DeviceContext>& context,
              int num_workers, int64_t num_elements, int num_rounds,
              int64_t copy_bytes, cudaStream_t stream) {
-  Team team(context, num_workers, num_elements, stream);
+  DeviceFill fill(stream);
+  Team team(context, num_workers, num_elements, &fill);
   CardCopy copy(copy_bytes, stream);
   std::vector<double> rounds, traffic, shares;
   for (int round = 0; round < kWarmRounds + num_rounds; ++round) {
