@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -42,6 +43,11 @@ double SecondsOf(const Turn& turn) {
          (turn.yardstick > 0.0 ? 2 : 1) * turn.copy;
 }
 
+int TurnsIn(double seconds, double each, int least) {
+  return static_cast<int>(
+      std::clamp<double>(std::ceil(seconds / each), least, kMaxTurns));
+}
+
 }  // namespace
 
 CopyTurns::CopyTurns(cudaStream_t stream, int64_t num_bytes,
@@ -66,27 +72,23 @@ CopyTurns::~CopyTurns() {
 std::vector<Turn> CopyTurns::Measure(const Launch& launch,
                                      const Launch& yardstick) {
   Run(1, launch, yardstick);  // which may load kernels
-  const double each = SecondsOf(Run(kMinTurns, launch, yardstick).back());
-  Warm(each, launch, yardstick);
+  double each = SecondsOf(Run(kMinTurns, launch, yardstick).back());
+  for (double left = warm_seconds_; left > 0.0;) {
+    // It becomes faster meanwhile.
+    for (const Turn& turn : Run(TurnsIn(left, each, 1), launch, yardstick)) {
+      each = SecondsOf(turn);
+      left -= each;
+    }
+  }
+  // The clock is asked for, and the timed turns come, while it is busy.
+  for (int turn = 0; turn < kMinTurns; ++turn) {
+    Enqueue(launch, yardstick, nullptr);
+  }
   const Json before = clock_.Mhz();
-  const int num_turns = static_cast<int>(
-      std::clamp<double>(kMaxSeconds / each, kMinTurns, kMaxTurns));
-  const std::vector<Turn> turns = Run(num_turns, launch, yardstick);
+  const std::vector<Turn> turns =
+      Run(TurnsIn(kMaxSeconds, each, kMinTurns), launch, yardstick);
   *sm_mhz_ = {{"before", before}, {"after", clock_.Mhz()}};
   return turns;
-}
-
-void CopyTurns::Warm(double turn_seconds, const Launch& launch,
-                     const Launch& yardstick) {
-  constexpr int kMaxWarmTurns = 4000;
-  const int num_turns = static_cast<int>(
-      std::min<double>(warm_seconds_ / turn_seconds, kMaxWarmTurns));
-  for (int turn = 0; turn < num_turns; ++turn) {
-    Enqueue(launch, yardstick, nullptr);
-    if (turn == num_turns * 3 / 4) Must(cudaEventRecord(events_[0], stream_));
-  }
-  // The clock is asked for, and the next turns come, while it is busy.
-  if (num_turns > 0) Must(cudaEventSynchronize(events_[0]));
 }
 
 void CopyTurns::Enqueue(const Launch& launch, const Launch& yardstick,

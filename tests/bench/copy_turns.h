@@ -40,11 +40,12 @@ class CopyTurns {
   // Turns of a copy and of what `launch` gives the stream, and then, if there
   // is one, of a copy and of what `yardstick` gives it: 15, or fewer (3 at
   // least) where they would take longer than half a second. Before them the
-  // same goes on for `warm_seconds`, until clocks have risen and the caches are
-  // as they are in the middle of a round. The stream has the next turn before
-  // it is done with the last one, so that launching is not timed. What a copy
-  // has left to be written in the L2 cache is written in the time of what comes
-  // after it: some 2% of it, of kernel and yardstick alike.
+  // same goes on for `warm_seconds` of the device's time, until clocks have
+  // risen and the caches are as they are in the middle of a round. The stream
+  // has the next turn before it is done with the last one, so that launching is
+  // not timed. What a copy has left to be written in the L2 cache is written in
+  // the time of what comes after it: some 2% of it, of kernel and yardstick
+  // alike.
   std::vector<Turn> Measure(const Launch& launch,
                             const Launch& yardstick = nullptr);
 
@@ -60,8 +61,6 @@ class CopyTurns {
   // After a copy that is not timed, which keeps the device busy meanwhile.
   std::vector<Turn> Run(int num_turns, const Launch& launch,
                         const Launch& yardstick);
-  // Turns that are not timed; the last of them are still to be done.
-  void Warm(double turn_seconds, const Launch& launch, const Launch& yardstick);
   void Copy();
 
   const cudaStream_t stream_;

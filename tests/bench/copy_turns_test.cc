@@ -20,17 +20,18 @@ TEST(CopyTurnsTest, RunsUntimedTurnsFirst) {
   for (const double warm_seconds : {0.0, 0.2}) {
     num_kernels = num_yardsticks = 0;
     CopyTurns turns(stream.get(), 4096, warm_seconds);
-    // One to load kernels, three that say what a turn takes, 2 ms, and 15.
-    const int num_warm = static_cast<int>(warm_seconds * 1000 / 2);
+    // One to load kernels, three that say what a turn takes, 2 ms; those to
+    // warm up, by 15; three, and 15.
+    const int num_warm = warm_seconds > 0.0 ? 100 : 0;
     const std::vector<Turn> plain = turns.Measure(kernel);
     EXPECT_EQ(plain.size(), 15u);
-    EXPECT_EQ(num_kernels, 1 + 3 + num_warm + 15);
+    EXPECT_EQ(num_kernels, 1 + 3 + num_warm + 3 + 15);
     EXPECT_EQ(plain[0].yardstick, 0.0);
     // Twice as long with the yardstick.
     num_kernels = 0;
     const std::vector<Turn> both = turns.Measure(kernel, yardstick);
     EXPECT_EQ(both.size(), 15u);
-    EXPECT_EQ(num_kernels, 1 + 3 + num_warm / 2 + 15);
+    EXPECT_EQ(num_kernels, 1 + 3 + num_warm / 2 + 3 + 15);
     EXPECT_EQ(num_yardsticks, num_kernels);
     EXPECT_FLOAT_EQ(static_cast<float>(both[14].copy), 1e-3f);
     EXPECT_FLOAT_EQ(static_cast<float>(both[14].kernel), 1e-3f);
