@@ -1,5 +1,4 @@
-// Four functions of NVML, declared by hand: its header comes with a toolkit
-// only in part.
+// Four functions of NVML, declared by hand: not every toolkit has its header.
 #include "tests/bench/sm_clock.h"
 
 #include <dlfcn.h>

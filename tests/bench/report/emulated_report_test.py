@@ -19,11 +19,11 @@ ARRAYS = {None: 0, "sgd": 1, "adamw": 3, "lamb": 3}  # read and written
 def run(folder, *command):
     libraries = folder / "lib"
     libraries.mkdir(exist_ok=True)
-    for release in (12, 13):
-        library = libraries / f"libcublas.so.{release}"
-        if not library.exists():
-            library.symlink_to(
-                ROOT / "tests/kernels/cuda/emulator/libfake_cublas.so")
+    cublas = ROOT / "tests/kernels/cuda/emulator/libfake_cublas.so"
+    for name, fake in {"libcublas.so.12": cublas, "libcublas.so.13": cublas,
+                       "libnvidia-ml.so.1": BENCH / "libfake_nvml.so"}.items():
+        if not (libraries / name).exists():
+            (libraries / name).symlink_to(fake)
     subprocess.run([str(word) for word in command], check=True,
                    env={**os.environ, "LD_LIBRARY_PATH": str(libraries),
                         "AGG_CUDA_DRIVER": str(
@@ -73,10 +73,14 @@ class EmulatedReportTest(unittest.TestCase):
                                  [{"median": 1, "min": 1, "max": 1}, None])
 
     def test_what_explains_a_rate_is_there_or_null(self):
+        clock = 0
         for row in self.report["rows"]:
             with self.subTest(row=row):
-                self.assertEqual(row["sm_mhz"],
-                                 {"before": None, "after": None})
+                # The fake one rises by 1 MHz with each question.
+                before, after = row["sm_mhz"]["before"], row["sm_mhz"]["after"]
+                self.assertGreater(before, clock)
+                self.assertEqual(after, before + 1)
+                clock = after
                 if row["route"] == "cublas":
                     self.assertIsNone(row["blocks_per_sm"])
                     self.assertIsNone(row["launches"])
@@ -166,8 +170,8 @@ class EmulatedReportTest(unittest.TestCase):
                       self.table)
         self.assertIn("| its parts in the slowest worker | 3 | f32 | sgd | "
                       "commit ", self.table)
-        self.assertIn("| 100% (100 .. 100) of the read, 4 of 4 blocks per SM |",
-                      self.table)
+        self.assertRegex(self.table, r"\| 100% \(100 \.\. 100\) of the read, "
+                         r"4 of 4 blocks per SM, SM at 1\d+ \.\. 1\d+ MHz \|")
 
 
 if __name__ == "__main__":
