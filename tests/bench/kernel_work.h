@@ -35,8 +35,13 @@ class GramWork {
   GramWork(const DeviceRows& rows, const std::vector<cuda::Wave>& waves,
            cuda::ArgsBlock* args);
   void Launch(bool double_float, cudaStream_t stream) const;
+  // Of Grams and of sums; a Gram of more than 32 rows is two kernels.
   int64_t num_launches() const {
     return static_cast<int64_t>(grams_.size() + sums_.size());
+  }
+  // [slot][packed pair], of the wave that was launched last.
+  const double* host_sums() const {
+    return reinterpret_cast<const double*>(host_sums_.get());
   }
 
  private:
