@@ -13,9 +13,9 @@
 // of the copy those that it reads and writes. Rows are 2 GiB together, a copy
 // reads 1 GiB. Both ways to a Gram of many rows are measured: where cuBLAS
 // takes less time than the hand kernels from is what kManyRows of
-// cuda_scratch.h should say. For 8 rows all is launched once more, at once
-// ("one launch"): what the waves' edges cost, and the arguments that then do
-// not fit into a launch (an Update's constants and coefficients).
+// cuda_scratch.h should say. For 8 rows, and Grams of 32, all is launched once
+// more, at once ("one launch"): what calls and waves of such sizes cost, and of
+// an Update the arguments that then do not fit into a launch.
 // Exits with 0 and says so where there is no device. --smoke: small arrays.
 #include <cuda_runtime_api.h>
 
@@ -63,6 +63,8 @@ constexpr int64_t kMi = int64_t{1} << 20;
 constexpr int kLeastCublasRows = 32;
 constexpr int kMostUpdateRows = 32;
 constexpr int kOneLaunchRows = 8;
+// Where a call of the server has few slices (EarlyGrams::kMaxProducts).
+constexpr int kOneGramRows = 32;
 constexpr double kWarmSeconds = 0.2;
 constexpr char kOneLaunch[] = "one launch";
 
@@ -248,7 +250,7 @@ class Bench {
     Must(cuda::FindGramUse(num_rows(), dtype, &use));
     const auto waves = GramWaves(num_rows(), rows_.num_elements);
     const double rate = RunGram("hand", false, waves, use);
-    if (num_rows() == kOneLaunchRows) {
+    if (num_rows() == kOneLaunchRows || num_rows() == kOneGramRows) {
       RunGram(kOneLaunch, false, {OneWave(rows_.num_elements)}, use);
     }
     Must(cuda::FindDoubleFloatUse(dtype, &use));
