@@ -16,13 +16,13 @@
 #include "kernels/cuda/gram_kernel.h"
 #include "kernels/cuda/gram_tile.h"
 #include "kernels/cuda/tile_shape.h"
+#include "kernels/cuda/wave_limits.h"
 #include "kernels/double_pair.h"
 #include "kernels/row_format.h"
 
 namespace agg::cuda {
 namespace {
 
-constexpr int64_t kMaxWaveChunks = 65536;  // one GiB of elements per row
 constexpr int64_t kDoubleBytes = sizeof(double);
 
 class GramRun {
@@ -40,8 +40,8 @@ class GramRun {
     std::fill(request_.hi.begin(), request_.hi.end(), 0.0);
     std::fill(request_.lo.begin(), request_.lo.end(), 0.0);
     const int64_t pair_bytes = kDoubleBytes * (request_.compensated ? 2 : 1);
-    const int64_t max_chunks = std::min(
-        kMaxWaveChunks, scratch_.wave_bytes / (num_pairs_ * pair_bytes));
+    const int64_t max_chunks =
+        GramWaveChunks(num_pairs_ * pair_bytes, scratch_.wave_bytes);
     if (max_chunks == 0) {
       return absl::ResourceExhaustedError(absl::StrCat(
           "a Gram matrix of ", num_rows_, " rows takes ",

@@ -15,6 +15,7 @@
 #include "kernels/cuda/pinned_memory.h"
 #include "kernels/cuda/snapshot_copies.h"
 #include "kernels/cuda/update_kernel.h"
+#include "kernels/cuda/wave_limits.h"
 #include "kernels/optimizer_step.h"
 #include "kernels/row_format.h"
 #include "kernels/step_constants.h"
@@ -22,10 +23,6 @@
 
 namespace agg::cuda {
 namespace {
-
-// 64 MiB of a snapshot: a few hundred microseconds of computing and more than
-// a millisecond on the bus, so that the bus starts early and never waits.
-constexpr int64_t kWaveChunks = 1024;
 
 // Which call the waves are launched for.
 enum class Work : uint8_t { kUpdate, kCombine, kStep, kNorms };
@@ -56,12 +53,7 @@ class UpdateRun {
 
   absl::Status PlanWaves(std::vector<Wave>* waves) const {
     const auto num_rows = static_cast<int64_t>(rows_.size());
-    const int64_t slot_bytes = static_cast<int64_t>(
-        sizeof(StepConstants) + 2 * sizeof(Slot) + 8 * num_rows);
-    const int64_t fixed_bytes =
-        8 * num_rows + kWaveChunks * static_cast<int64_t>(sizeof(Chunk)) + 256;
-    const int64_t max_slots =
-        std::min(kWaveChunks, (kArgsBytes - fixed_bytes) / slot_bytes);
+    const int64_t max_slots = UpdateWaveSlots(num_rows);
     if (max_slots < 1) {
       return absl::ResourceExhaustedError(
           absl::StrCat("the arguments of ", num_rows, " rows take more than ",
@@ -72,7 +64,7 @@ class UpdateRun {
     for (const UpdateRange& update : request_.ranges) {
       ranges.push_back(update.range);
     }
-    *waves = cuda::PlanWaves(ranges, kWaveChunks, max_slots);
+    *waves = cuda::PlanWaves(ranges, kUpdateWaveChunks, max_slots);
     return absl::OkStatus();
   }
 

@@ -8,6 +8,7 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
+#include "kernels/cuda/kernel_use.h"
 #include "kernels/double_pair.h"
 
 namespace agg::cuda {
@@ -195,6 +196,32 @@ template <class... Parameters>
 cudaError_t LoadKernel(void (*kernel)(Parameters...)) {
   cudaFuncAttributes unused;
   return cudaFuncGetAttributes(&unused, kernel);
+}
+
+// The same for a kernel with a ring, and asks for as much shared memory, and as
+// little L1 cache, as there can be: what cp.async.cg copies goes past L1, and a
+// smaller carveout would leave fewer blocks room.
+template <class... Parameters>
+cudaError_t LoadRingKernel(void (*kernel)(Parameters...)) {
+  const cudaError_t error = LoadKernel(kernel);
+  if (error != cudaSuccess) return error;
+  return cudaFuncSetAttribute(kernel,
+                              cudaFuncAttributePreferredSharedMemoryCarveout,
+                              cudaSharedmemCarveoutMaxShared);
+}
+
+// What `kernel` takes in blocks of `threads`.
+template <class... Parameters>
+cudaError_t FindUse(void (*kernel)(Parameters...), int threads,
+                    KernelUse* use) {
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  if (error != cudaSuccess) return error;
+  use->threads = threads;
+  use->registers = attributes.numRegs;
+  use->shared_bytes = static_cast<int>(attributes.sharedSizeBytes);
+  return cudaOccupancyMaxActiveBlocksPerMultiprocessor(&use->blocks_per_sm,
+                                                       kernel, threads, 0);
 }
 
 }  // namespace agg::cuda

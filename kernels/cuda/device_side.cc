@@ -2,6 +2,8 @@
 // in the same way.
 #include "kernels/cuda/device_side.h"
 
+#include <cuda_runtime_api.h>
+
 #include <cstdio>
 
 #include "absl/memory/memory.h"
@@ -28,17 +30,23 @@ absl::StatusOr<std::unique_ptr<const DeviceSharing>> DeviceSharing::Start(
       new const DeviceSharing(*std::move(context), *uuid, *granularity));
 }
 
+void UnmapIdle::operator()(SharedDeviceMemory* memory) const {
+  // After an error, of a lost device say, nothing is under way.
+  if (cudaDeviceSynchronize() != cudaSuccess) cudaGetLastError();
+  delete memory;
+}
+
 absl::StatusOr<DeviceSide> DeviceSide::Allocate(int64_t num_bytes,
                                                 const DeviceSharing* sharing) {
   DeviceSide side;
   if (sharing != nullptr && num_bytes > 0) {
     auto shared = SharedDeviceMemory::Create(sharing->context(), num_bytes);
     if (shared.ok()) {
-      const absl::Status cleared = ClearDevice((*shared)->data(), num_bytes);
+      side.shared_.reset(shared->release());
+      const absl::Status cleared = ClearDevice(side.data(), num_bytes);
       if (!cleared.ok()) return cleared;
-      side.share_ = {(*shared)->fd(), (*shared)->mapped_bytes(),
+      side.share_ = {side.shared_->fd(), side.shared_->mapped_bytes(),
                      sharing->uuid()};
-      side.shared_ = *std::move(shared);
       return side;
     }
     std::fprintf(stderr,

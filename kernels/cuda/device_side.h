@@ -43,7 +43,15 @@ class DeviceSharing {
   const int64_t granularity_;
 };
 
-// Zero-filled memory, plain or shared; empty when default.
+// Waits for all that the calling thread's device has to do, then unmaps, which
+// by itself need not wait for kernels that use the memory: as safe as cudaFree.
+// For the shard alone: a worker would wait for its framework's work.
+struct UnmapIdle {
+  void operator()(SharedDeviceMemory* memory) const;
+};
+
+// Zero-filled memory, plain or shared; empty when default. REQUIRES: it ends on
+// a thread whose device is its own.
 class DeviceSide {
  public:
   // On the calling thread's device, which `sharing`, if any, is of. Memory that
@@ -61,7 +69,7 @@ class DeviceSide {
 
  private:
   DeviceMemory plain_;
-  std::unique_ptr<SharedDeviceMemory> shared_;
+  std::unique_ptr<SharedDeviceMemory, UnmapIdle> shared_;
   DeviceShare share_;
 };
 

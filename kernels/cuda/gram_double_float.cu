@@ -147,4 +147,10 @@ cudaError_t LoadGramDoubleFloat() {
   });
 }
 
+cudaError_t FindDoubleFloatUse(int dtype, KernelUse* use) {
+  return WithElement(dtype, [&](auto element) {
+    return FindUse(&DoubleFloatKernel<decltype(element)>, kPairThreads, use);
+  });
+}
+
 }  // namespace agg::cuda

@@ -145,9 +145,15 @@ cudaError_t LoadGramFewRows() {
   return WithEachElement([](auto element) {
     cudaError_t error = cudaSuccess;
     for (int rows = 1; rows <= kFewRows && error == cudaSuccess; ++rows) {
-      error = LoadKernel(KernelOf<decltype(element)>(rows));
+      error = LoadRingKernel(KernelOf<decltype(element)>(rows));
     }
     return error;
+  });
+}
+
+cudaError_t FindFewRowsUse(int num_rows, int dtype, KernelUse* use) {
+  return WithElement(dtype, [&](auto element) {
+    return FindUse(KernelOf<decltype(element)>(num_rows), kThreads, use);
   });
 }
 

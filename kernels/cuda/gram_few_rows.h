@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/cuda/gram_kernel.h"
+#include "kernels/cuda/kernel_use.h"
 
 namespace agg::cuda {
 
@@ -15,6 +16,8 @@ cudaError_t LaunchGramFewRows(const GramLaunch& launch, cudaStream_t stream);
 
 // As LoadGram, for the above.
 cudaError_t LoadGramFewRows();
+// As FindGramUse.
+cudaError_t FindFewRowsUse(int num_rows, int dtype, KernelUse* use);
 
 }  // namespace agg::cuda
 

@@ -173,14 +173,18 @@ auto TriangleKernelOf(int num_tiles) {
                           : &TriangleKernel<Element, 4>;
 }
 
+// Of a panel, of all rows or of the first ones.
+int NumTiles(int num_rows) {
+  return num_rows > kPanelRows
+             ? kMaxTiles
+             : static_cast<int>(CeilDivide(num_rows, kTileRows));
+}
+
 template <class Element>
 cudaError_t Launch(const GramLaunch& p, cudaStream_t stream) {
   const auto num_panels = static_cast<int>(CeilDivide(p.num_rows, kPanelRows));
-  const int num_tiles =
-      num_panels > 1 ? kMaxTiles
-                     : static_cast<int>(CeilDivide(p.num_rows, kTileRows));
   const cudaError_t error =
-      LaunchKernel(TriangleKernelOf<Element>(num_tiles),
+      LaunchKernel(TriangleKernelOf<Element>(NumTiles(p.num_rows)),
                    static_cast<unsigned>(p.num_chunks * num_panels), kThreads,
                    stream, p, num_panels);
   if (error != cudaSuccess || num_panels == 1) return error;
@@ -205,11 +209,23 @@ cudaError_t LoadGram() {
   if (error != cudaSuccess) return error;
   return WithEachElement([](auto element) {
     using Element = decltype(element);
-    cudaError_t error = LoadKernel(&RectangleKernel<Element>);
+    cudaError_t error = LoadRingKernel(&RectangleKernel<Element>);
     for (int tiles = 2; tiles <= kMaxTiles && error == cudaSuccess; ++tiles) {
-      error = LoadKernel(TriangleKernelOf<Element>(tiles));
+      error = LoadRingKernel(TriangleKernelOf<Element>(tiles));
     }
     return error;
+  });
+}
+
+cudaError_t FindGramUse(int num_rows, int dtype, KernelUse* use) {
+  if (num_rows <= kFewRows) return FindFewRowsUse(num_rows, dtype, use);
+  return WithElement(dtype, [&](auto element) {
+    using Element = decltype(element);
+    if (num_rows > kPanelRows) {
+      return FindUse(&RectangleKernel<Element>, kThreads, use);
+    }
+    return FindUse(TriangleKernelOf<Element>(NumTiles(num_rows)), kThreads,
+                   use);
   });
 }
 

@@ -14,6 +14,7 @@
 
 #include "kernels/cuda/chunk.h"
 #include "kernels/cuda/kernel_args.h"
+#include "kernels/cuda/kernel_use.h"
 
 namespace agg::cuda {
 
@@ -86,6 +87,11 @@ cudaError_t LoadGram();
 cudaError_t LoadGramDoubleFloat();
 cudaError_t LoadGramPairs();
 cudaError_t LoadGramInt8();
+
+// What the kernel that LaunchGram (LaunchGramDoubleFloat) starts takes: of more
+// than 32 rows the one for pairs of panels, which does most.
+cudaError_t FindGramUse(int num_rows, int dtype, KernelUse* use);
+cudaError_t FindDoubleFloatUse(int dtype, KernelUse* use);
 
 }  // namespace agg::cuda
 

@@ -53,11 +53,14 @@ char* Map(int64_t num_bytes) {
   return static_cast<char*>(memory);
 }
 
-// Null if it cannot be mapped or registered.
-PinnedMemory MapPinned(int64_t num_bytes, const NumaNode& node) {
+// Null if registered memory does not serve, or cannot be registered. An error
+// if there is no memory: the driver, asked for it in turn, may find fault with
+// the size instead.
+absl::StatusOr<PinnedMemory> MapPinned(int64_t num_bytes,
+                                       const NumaNode& node) {
   if (!ServesKernels()) return nullptr;
   char* const memory = Map(num_bytes);
-  if (memory == nullptr) return nullptr;
+  if (memory == nullptr) return NoPinnedMemory(num_bytes);
   node.Prefer(memory, num_bytes);
   absl::StatusOr<RegisteredMemory> registered = RegisterHost(memory, num_bytes);
   if (!registered.ok()) {
@@ -71,7 +74,8 @@ absl::StatusOr<PinnedMemory> HostAlloc(int64_t num_bytes) {
   const auto size = static_cast<size_t>(num_bytes);
   void* memory = nullptr;
   const cudaError_t error = cudaHostAlloc(&memory, size, cudaHostAllocDefault);
-  if (error == cudaErrorMemoryAllocation) {
+  // The size is all that may be wrong with the call.
+  if (error == cudaErrorMemoryAllocation || error == cudaErrorInvalidValue) {
     cudaGetLastError();  // not sticky; forget it
     return NoPinnedMemory(num_bytes);
   }
@@ -119,8 +123,8 @@ absl::StatusOr<PinnedMemory> AllocatePinned(int64_t num_bytes,
         absl::StrCat("cannot allocate ", num_bytes, " bytes"));
   }
   num_bytes = std::max<int64_t>(num_bytes, 1);
-  PinnedMemory memory = MapPinned(num_bytes, node);
-  if (memory != nullptr) return memory;
+  absl::StatusOr<PinnedMemory> memory = MapPinned(num_bytes, node);
+  if (!memory.ok() || *memory != nullptr) return memory;
   return HostAlloc(num_bytes);
 }
 

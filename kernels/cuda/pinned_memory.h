@@ -34,8 +34,9 @@ using RegisteredMemory = std::unique_ptr<char, UnregisterHost>;
 using PinnedMemory = std::unique_ptr<char, FreePinned>;
 
 // Zero-filled, page-aligned, on the node if it can be; kernels may read and
-// write it at its own address. Zero bytes are legal. Where memory that is
-// registered does not serve, it is cudaHostAlloc's, in one piece.
+// write it at its own address. Zero bytes are legal. Where memory cannot be
+// registered, or does not serve kernels then, it is cudaHostAlloc's, in one
+// piece.
 // INVALID_ARGUMENT for a negative size, RESOURCE_EXHAUSTED with the size.
 absl::StatusOr<PinnedMemory> AllocatePinned(int64_t num_bytes,
                                             const NumaNode& node);

@@ -284,15 +284,22 @@ cudaError_t LaunchNarrow(const float* from, int64_t num_elements, int dtype,
 cudaError_t LoadUpdate() {
   const auto load = [](auto element) {
     using Element = decltype(element);
-    cudaError_t loaded = LoadKernel(&UpdateKernel<Element>);
-    if (loaded == cudaSuccess) loaded = LoadKernel(&CombineKernel<Element>);
-    return loaded == cudaSuccess ? LoadKernel(&NormsKernel<Element>) : loaded;
+    cudaError_t loaded = LoadRingKernel(&UpdateKernel<Element>);
+    if (loaded == cudaSuccess) loaded = LoadRingKernel(&CombineKernel<Element>);
+    if (loaded == cudaSuccess) loaded = LoadRingKernel(&NormsKernel<Element>);
+    return loaded;
   };
   cudaError_t error = WithEachElement(load);
   if (error == cudaSuccess) error = load(I8());
   if (error == cudaSuccess) error = LoadKernel(&StepKernel);
   if (error == cudaSuccess) error = LoadKernel(&FillKernel);
   return error == cudaSuccess ? LoadKernel(&NarrowKernel) : error;
+}
+
+cudaError_t FindUpdateUse(int dtype, KernelUse* use) {
+  return WithRowElement(dtype, [&](auto element) {
+    return FindUse(&UpdateKernel<decltype(element)>, kThreads, use);
+  });
 }
 
 }  // namespace agg::cuda

@@ -14,6 +14,7 @@
 
 #include "kernels/cuda/chunk.h"
 #include "kernels/cuda/kernel_args.h"
+#include "kernels/cuda/kernel_use.h"
 #include "kernels/step_constants.h"
 #include "kernels/step_formula.h"
 
@@ -72,6 +73,9 @@ cudaError_t LaunchNarrow(const float* from, int64_t num_elements, int dtype,
 
 // Brings all kernels to the device, as their first launches would.
 cudaError_t LoadUpdate();
+
+// What LaunchUpdate's kernel takes.
+cudaError_t FindUpdateUse(int dtype, KernelUse* use);
 
 }  // namespace agg::cuda
 

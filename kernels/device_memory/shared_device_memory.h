@@ -39,7 +39,8 @@ class SharedDeviceMemory {
       std::shared_ptr<const DeviceContext> context, int fd, int64_t num_bytes,
       int64_t mapped_bytes);
 
-  // REQUIRES: no work of this process on it is under way.
+  // REQUIRES: no work of this process on it is under way: unmapping is not
+  // known to wait for kernels, as freeing plain memory does.
   ~SharedDeviceMemory();
   SharedDeviceMemory(const SharedDeviceMemory&) = delete;
   SharedDeviceMemory& operator=(const SharedDeviceMemory&) = delete;

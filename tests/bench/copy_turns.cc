@@ -3,10 +3,14 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <string>
 #include <vector>
 
+#include "nlohmann/json.hpp"
 #include "tests/bench/cuda_must.h"
 
 namespace agg {
@@ -14,16 +18,48 @@ namespace {
 
 constexpr int kMaxTurns = 15;
 constexpr int kMinTurns = 3;
-constexpr double kMaxSeconds = 1.0;
+constexpr double kMaxSeconds = 0.5;
+constexpr int kTurnEvents = 4;
+
+std::string BusIdOfDevice() {
+  int device = 0;
+  char bus_id[32] = "";
+  Must(cudaGetDevice(&device));
+  if (cudaDeviceGetPCIBusId(bus_id, sizeof(bus_id), device) != cudaSuccess) {
+    cudaGetLastError();
+  }
+  return bus_id;
+}
+
+// Between two events, in seconds.
+double Between(cudaEvent_t begin, cudaEvent_t end) {
+  float milliseconds = 0.0f;
+  Must(cudaEventElapsedTime(&milliseconds, begin, end));
+  return milliseconds * 1e-3;
+}
+
+double SecondsOf(const Turn& turn) {
+  return turn.kernel + turn.yardstick +
+         (turn.yardstick > 0.0 ? 2 : 1) * turn.copy;
+}
+
+int TurnsIn(double seconds, double each, int least) {
+  return static_cast<int>(
+      std::clamp<double>(std::ceil(seconds / each), least, kMaxTurns));
+}
 
 }  // namespace
 
-CopyTurns::CopyTurns(cudaStream_t stream, int64_t num_bytes)
+CopyTurns::CopyTurns(cudaStream_t stream, int64_t num_bytes,
+                     double warm_seconds)
     : stream_(stream),
       num_bytes_(num_bytes),
+      warm_seconds_(warm_seconds),
       from_(Must(cuda::AllocateDevice(num_bytes))),
       to_(Must(cuda::AllocateDevice(num_bytes))),
-      events_(2 * kMaxTurns + 1) {
+      clock_(BusIdOfDevice()),
+      sm_mhz_(std::make_unique<Json>()),
+      events_(kTurnEvents * kMaxTurns + 1) {
   for (cudaEvent_t& event : events_) {
     Must(cudaEventCreateWithFlags(&event, cudaEventDefault));
   }
@@ -33,38 +69,61 @@ CopyTurns::~CopyTurns() {
   for (const cudaEvent_t event : events_) cudaEventDestroy(event);
 }
 
-std::vector<Turn> CopyTurns::Measure(const std::function<void()>& launch) {
-  Run(1, launch);
-  std::vector<Turn> turns = Run(kMinTurns, launch);
-  const double each = turns.back().copy + turns.back().kernel;
-  const double more = kMaxSeconds / each - kMinTurns;
-  const int num_more =
-      static_cast<int>(std::clamp<double>(more, 0, kMaxTurns - kMinTurns));
-  if (num_more > 0) {
-    const std::vector<Turn> others = Run(num_more, launch);
-    turns.insert(turns.end(), others.begin(), others.end());
+std::vector<Turn> CopyTurns::Measure(const Launch& launch,
+                                     const Launch& yardstick) {
+  Run(1, launch, yardstick);  // which may load kernels
+  double each = SecondsOf(Run(kMinTurns, launch, yardstick).back());
+  for (double left = warm_seconds_; left > 0.0;) {
+    // It becomes faster meanwhile.
+    for (const Turn& turn : Run(TurnsIn(left, each, 1), launch, yardstick)) {
+      each = SecondsOf(turn);
+      left -= each;
+    }
   }
+  // The clock is asked for, and the timed turns come, while it is busy.
+  for (int turn = 0; turn < kMinTurns; ++turn) {
+    Enqueue(launch, yardstick, nullptr);
+  }
+  const Json before = clock_.Mhz();
+  const std::vector<Turn> turns =
+      Run(TurnsIn(kMaxSeconds, each, kMinTurns), launch, yardstick);
+  *sm_mhz_ = {{"before", before}, {"after", clock_.Mhz()}};
   return turns;
 }
 
-std::vector<Turn> CopyTurns::Run(int num_turns,
-                                 const std::function<void()>& launch) {
+void CopyTurns::Enqueue(const Launch& launch, const Launch& yardstick,
+                        cudaEvent_t* events) {
+  const auto record = [&] {
+    if (events != nullptr) Must(cudaEventRecord(*events++, stream_));
+  };
+  Copy();
+  record();
+  launch();
+  record();
+  if (yardstick == nullptr) return;
+  Copy();
+  record();
+  yardstick();
+  record();
+}
+
+std::vector<Turn> CopyTurns::Run(int num_turns, const Launch& launch,
+                                 const Launch& yardstick) {
+  const int num_events = yardstick == nullptr ? 2 : kTurnEvents;
   Copy();
   Must(cudaEventRecord(events_[0], stream_));
   for (int turn = 0; turn < num_turns; ++turn) {
-    Copy();
-    Must(cudaEventRecord(events_[2 * turn + 1], stream_));
-    launch();
-    Must(cudaEventRecord(events_[2 * turn + 2], stream_));
+    Enqueue(launch, yardstick, &events_[num_events * turn + 1]);
   }
-  Must(cudaEventSynchronize(events_[2 * num_turns]));
+  Must(cudaEventSynchronize(events_[num_events * num_turns]));
   std::vector<Turn> turns;
-  for (int turn = 0; turn < num_turns; ++turn) {
-    float copy = 0.0f, kernel = 0.0f;
-    Must(cudaEventElapsedTime(&copy, events_[2 * turn], events_[2 * turn + 1]));
-    Must(cudaEventElapsedTime(&kernel, events_[2 * turn + 1],
-                              events_[2 * turn + 2]));
-    turns.push_back({copy * 1e-3, kernel * 1e-3});
+  for (int i = 0; i < num_turns; ++i) {
+    const cudaEvent_t* const at = &events_[num_events * i];
+    Turn turn;
+    turn.copy = Between(at[0], at[1]);
+    turn.kernel = Between(at[1], at[2]);
+    if (yardstick != nullptr) turn.yardstick = Between(at[3], at[4]);
+    turns.push_back(turn);
   }
   return turns;
 }

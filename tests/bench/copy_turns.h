@@ -7,9 +7,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "kernels/cuda/cuda_memory.h"
+#include "server/base/json.h"
+#include "tests/bench/sm_clock.h"
 #include "tests/bench/turn_rates.h"
 
 namespace agg {
@@ -18,8 +21,9 @@ namespace agg {
 class CopyTurns {
  public:
   // Each copy reads `num_bytes` of one allocation and writes them to another;
-  // both are made here. REQUIRES: `stream` outlives it.
-  CopyTurns(cudaStream_t stream, int64_t num_bytes);
+  // both are made here. `warm_seconds`: what Measure runs untimed, on the
+  // device. REQUIRES: `stream` outlives it.
+  CopyTurns(cudaStream_t stream, int64_t num_bytes, double warm_seconds);
   ~CopyTurns();
   CopyTurns(const CopyTurns&) = delete;
   CopyTurns& operator=(const CopyTurns&) = delete;
@@ -31,21 +35,41 @@ class CopyTurns {
   // What a copy reads and writes, together.
   double copied_bytes() const { return 2.0 * static_cast<double>(num_bytes_); }
 
-  // Turns of a copy and of what `launch` gives the stream, after one to warm
-  // up: 15, or fewer (3 at least) where they would take longer than a second.
-  // The stream has the next turn before it is done with the last one, so that
-  // launching is not timed.
-  std::vector<Turn> Measure(const std::function<void()>& launch);
+  using Launch = std::function<void()>;
+
+  // Turns of a copy and of what `launch` gives the stream, and then, if there
+  // is one, of a copy and of what `yardstick` gives it: 15, or fewer (3 at
+  // least) where they would take longer than half a second. Before them the
+  // same goes on for `warm_seconds` of the device's time, until clocks have
+  // risen and the caches are as they are in the middle of a round. The stream
+  // has the next turn before it is done with the last one, so that launching is
+  // not timed. What a copy has left to be written in the L2 cache is written in
+  // the time of what comes after it: some 2% of it, of kernel and yardstick
+  // alike.
+  std::vector<Turn> Measure(const Launch& launch,
+                            const Launch& yardstick = nullptr);
+
+  // {"before", "after"} the timed turns of the last Measure: MHz of the
+  // multiprocessors, or null where nobody says them.
+  const Json& sm_mhz() const { return *sm_mhz_; }
 
  private:
+  // Gives the stream all of a turn; `events`, if any, are recorded behind each
+  // part.
+  void Enqueue(const Launch& launch, const Launch& yardstick,
+               cudaEvent_t* events);
   // After a copy that is not timed, which keeps the device busy meanwhile.
-  std::vector<Turn> Run(int num_turns, const std::function<void()>& launch);
+  std::vector<Turn> Run(int num_turns, const Launch& launch,
+                        const Launch& yardstick);
   void Copy();
 
   const cudaStream_t stream_;
   const int64_t num_bytes_;
+  const double warm_seconds_;
   const cuda::DeviceMemory from_, to_;
-  std::vector<cudaEvent_t> events_;  // before, between and behind each turn
+  const SmClock clock_;
+  const std::unique_ptr<Json> sm_mhz_;
+  std::vector<cudaEvent_t> events_;  // before the first turn, and in each
 };
 
 }  // namespace agg

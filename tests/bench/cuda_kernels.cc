@@ -3,17 +3,27 @@
 //
 //   cuda_kernels [--smoke] [--json=FILE]
 //
-// Medians of up to 15 turns, timed by events: a device-to-device copy, then the
-// kernel. A kernel's share of the copy is that of bytes per second in a turn:
-// those that the kernel has to move, each array once, and those that the copy
-// reads and writes. Rows are 2 GiB together, a copy reads 1 GiB. Both ways to
-// a Gram of many rows are measured: where cuBLAS takes less time than the hand
-// kernels from is what kManyRows of cuda_scratch.h should say. Exits with 0 and
-// says so where there is no device. --smoke: small arrays.
+// What is launched is what the backend launches in a job of large tensors: the
+// server's calls, in the backend's waves, back to back (backend_waves.h), which
+// leaves out its waits for results and its copies to the host. Medians of up to
+// 15 turns, timed by events, after 200 ms of the same: a device-to-device copy,
+// the kernels, a copy again, and a kernel that does next to nothing but move
+// the same bytes, the yardstick (stream_peak.h). Shares are those of bytes per
+// second in a turn: of a kernel the bytes that it has to move, each array once,
+// of the copy those that it reads and writes. Rows are 2 GiB together, a copy
+// reads 1 GiB. Both ways to a Gram of many rows are measured: where cuBLAS
+// takes less time than the hand kernels from is what kManyRows of
+// cuda_scratch.h should say. For 8 rows, and Grams of 32, all is launched once
+// more, at once ("one launch"): what calls and waves of such sizes cost, and of
+// an Update the arguments that then do not fit into a launch.
+// Exits with 0 and says so where there is no device. --smoke: small arrays.
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,36 +31,42 @@
 #include "absl/status/status.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/args_block.h"
-#include "kernels/cuda/chunk_plan.h"
 #include "kernels/cuda/cublas_library.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/gram_kernel.h"
 #include "kernels/cuda/gram_tile.h"
+#include "kernels/cuda/kernel_use.h"
 #include "kernels/cuda/numa_node.h"
 #include "kernels/cuda/tile_shape.h"
 #include "kernels/cuda/update_kernel.h"
-#include "kernels/step_constants.h"
-#include "kernels/step_formula.h"
 #include "nlohmann/json.hpp"
+#include "tests/bench/backend_waves.h"
 #include "tests/bench/bench_file.h"
 #include "tests/bench/card_facts.h"
 #include "tests/bench/copy_turns.h"
 #include "tests/bench/cuda_must.h"
 #include "tests/bench/device_fill.h"
 #include "tests/bench/device_limits.h"
+#include "tests/bench/kernel_work.h"
 #include "tests/bench/launch_overhead.h"
+#include "tests/bench/sm_occupancy.h"
+#include "tests/bench/stream_peak.h"
 #include "tests/bench/turn_rates.h"
 
 namespace agg {
 namespace {
 
 constexpr int64_t kMi = int64_t{1} << 20;
-constexpr int64_t kSliceElements = kMi;
 // From as many rows on cuBLAS is measured beside the hand kernels, and up to as
 // many Update, which is the same for more.
 constexpr int kLeastCublasRows = 32;
 constexpr int kMostUpdateRows = 32;
+constexpr int kOneLaunchRows = 8;
+// Where a call of the server has few slices (EarlyGrams::kMaxProducts).
+constexpr int kOneGramRows = 32;
+constexpr double kWarmSeconds = 0.2;
+constexpr char kOneLaunch[] = "one launch";
 
 // Bytes of the rows of one size: far more than any cache has, and so few that
 // an optimizer's arrays, up to three times as much again, fit into 16 GiB.
@@ -60,6 +76,25 @@ int64_t MeasuredBytes() {
   return std::min(2048 * kMi, static_cast<int64_t>(free_bytes) / 8 / kMi * kMi);
 }
 
+const char* NameOf(OptimizerKind kind) {
+  return kind == OptimizerKind::kSgd     ? "sgd"
+         : kind == OptimizerKind::kAdamW ? "adamw"
+                                         : "lamb";
+}
+
+// What a row of the file is about, besides the rows of the Gram or the Update.
+struct Measured {
+  std::string kernel;
+  std::string route;
+  Json optimizer;           // null: none
+  double num_bytes = 0.0;   // that it has to move
+  double operations = 0.0;  // 0: not of interest
+  Json launches;
+  Json blocks_per_sm;
+  // Where the share of the yardstick is kept.
+  const char* share = "share_of_read";
+};
+
 class Bench {
  public:
   Bench(bool smoke, BenchFile* file)
@@ -67,10 +102,15 @@ class Bench {
         total_bytes_(smoke ? kMi / 64 : MeasuredBytes()),
         file_(*file),
         stream_(Must(cuda::MakeStream())),
-        turns_(stream_.get(), total_bytes_ / 2),
-        args_(Must(cuda::ArgsBlock::Make(cuda::NumaNode()))) {
-    FillRandom(turns_.from(), turns_.num_bytes(), DType::kF32, 0,
-               stream_.get());
+        fill_(stream_.get()),
+        turns_(stream_.get(), total_bytes_ / 2, smoke ? 0.0 : kWarmSeconds),
+        args_(Must(cuda::ArgsBlock::Make(cuda::NumaNode()))),
+        row_addresses_(Must(cuda::AllocateDevice(4096 * sizeof(void*)))),
+        sm_limits_(LimitsOfDevice()) {
+    int num_sms = 1;
+    Must(cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, 0));
+    stream_blocks_ = smoke ? 2 : num_sms * kStreamPeakBlocks;
+    fill_.Fill(turns_.from(), turns_.num_bytes(), DType::kF32, 0);
     OpenCublas();
     limits_ = MeasureLimits(smoke_, &turns_, &file_);
   }
@@ -78,26 +118,28 @@ class Bench {
   void Run(DType dtype, int num_rows) {
     const int64_t element_bytes = DTypeBytes(dtype);
     const int64_t num_elements = total_bytes_ / (num_rows * element_bytes);
-    std::vector<cuda::DeviceMemory> rows;
-    rows_.clear();
+    std::vector<cuda::DeviceMemory> memory;
+    rows_ = {{}, dtype, num_elements};
     for (int r = 0; r < num_rows; ++r) {
-      rows.push_back(Must(cuda::AllocateDevice(num_elements * element_bytes)));
-      Fill(rows.back().get(), num_elements * element_bytes, dtype);
-      rows_.push_back(rows.back().get());
+      memory.push_back(
+          Must(cuda::AllocateDevice(num_elements * element_bytes)));
+      fill_.Fill(memory.back().get(), num_elements * element_bytes, dtype,
+                 ++num_filled_);
+      rows_.rows.push_back(memory.back().get());
     }
-    dtype_ = dtype;
-    num_elements_ = num_elements;
-    const double by_hand = RunGram();
+    PrepareYardstick();
+    const double by_hand = RunGrams();
     if (cublas_ != nullptr && num_rows >= kLeastCublasRows) {
       std::printf("P %3d cuBLAS: %.2f of the hand kernels' time\n", num_rows,
                   by_hand / RunCublas());
     }
-    if (num_rows <= kMostUpdateRows) {
-      for (const OptimizerKind kind :
-           {OptimizerKind::kSgd, OptimizerKind::kAdamW, OptimizerKind::kLamb}) {
-        RunUpdate(kind);
-      }
+    if (num_rows > kMostUpdateRows) return;
+    for (const OptimizerKind kind :
+         {OptimizerKind::kSgd, OptimizerKind::kAdamW, OptimizerKind::kLamb}) {
+      RunUpdate(kind, "hand", UpdateWaves(num_rows, num_elements));
     }
+    if (num_rows != kOneLaunchRows) return;
+    RunUpdate(OptimizerKind::kSgd, kOneLaunch, {OneWave(num_elements)});
   }
 
  private:
@@ -117,111 +159,131 @@ class Bench {
     file_.Set("cublas", cublas_->path());
   }
 
-  void Fill(char* device, int64_t num_bytes, DType dtype) {
-    FillRandom(device, num_bytes, dtype, ++num_filled_, stream_.get());
+  // Of the rows alone: its kernels find their addresses on the device.
+  void PrepareYardstick() {
+    yardstick_ = StreamPeak();
+    Must(cudaMemcpyAsync(row_addresses_.get(), rows_.rows.data(),
+                         rows_.rows.size() * sizeof(void*),
+                         cudaMemcpyHostToDevice, stream_.get()));
+    Must(cudaStreamSynchronize(stream_.get()));
+    yardstick_.rows =
+        reinterpret_cast<const void* const*>(row_addresses_.get());
+    yardstick_.num_rows = num_rows();
+    yardstick_.element_bytes = static_cast<int>(DTypeBytes(rows_.dtype));
+    yardstick_.num_elements = rows_.num_elements;
+    yardstick_.sink = reinterpret_cast<unsigned*>(turns_.to());
   }
 
-  // Prints and keeps what `turns` say of a kernel. `optimizer`: "" for none.
-  // Returns bytes per second.
-  double Add(const std::string& kernel, const std::string& route,
-             const std::string& optimizer, double num_bytes, double operations,
-             const std::vector<Turn>& turns) {
-    Json row = {{"kernel", kernel},
-                {"route", route},
-                {"P", rows_.size()},
-                {"dtype", std::string(DTypeName(dtype_))},
-                {"optimizer", optimizer.empty() ? Json() : Json(optimizer)},
-                {"elements", num_elements_}};
-    row.update(RatesOf(turns, num_bytes, turns_.copied_bytes()));
+  std::vector<Turn> MeasureGram(const CopyTurns::Launch& launch) {
+    return turns_.Measure(launch, [this] {
+      Must(LaunchReadPeak(yardstick_, stream_blocks_, stream_.get()));
+    });
+  }
+
+  // Prints and keeps what `turns` say. Returns bytes per second.
+  double Add(const Measured& measured, const std::vector<Turn>& turns) {
+    Json row = {{"kernel", measured.kernel},
+                {"route", measured.route},
+                {"P", num_rows()},
+                {"dtype", std::string(DTypeName(rows_.dtype))},
+                {"optimizer", measured.optimizer},
+                {"elements", rows_.num_elements}};
+    row.update(RatesOf(turns, measured.num_bytes, turns_.copied_bytes()));
+    row["share_of_read"] = row["share_of_mix"] = nullptr;
+    row[measured.share] = ShareOfYardstick(turns);
+    row["launches"] = measured.launches;
+    row["blocks_per_sm"] = measured.blocks_per_sm;
+    row["sm_mhz"] = turns_.sm_mhz();
     const double rate = row["gb_per_s"]["median"].get<double>() * 1e9;
-    const std::string& kind = optimizer.empty() ? route : optimizer;
-    std::printf("P %3d %-4s %-6s %-12s %8.1f GB/s  %5.1f%% of copy",
-                static_cast<int>(rows_.size()),
-                std::string(DTypeName(dtype_)).c_str(), kernel.c_str(),
-                kind.c_str(), rate * 1e-9,
-                100 * row["share_of_copy"]["median"].get<double>());
-    if (operations > 0) {
-      const double per_second = operations / num_bytes * rate;
-      row["tflop_per_s"] = RoundedNumber(per_second * 1e-12);
-      std::printf("  %6.2f TFLOP/s  %5.1f%% of fp64 mma", per_second * 1e-12,
-                  100 * per_second / limits_.fp64_per_second);
+    if (measured.operations > 0) {
+      row["tflop_per_s"] = RoundedNumber(measured.operations /
+                                         measured.num_bytes * rate * 1e-12);
     }
-    std::printf("\n");
-    std::fflush(stdout);
+    Print(measured, row);
     file_.Append("rows", std::move(row));
     return rate;
   }
 
+  void Print(const Measured& measured, const Json& row) const {
+    const std::string kind = measured.optimizer.is_null()
+                                 ? measured.route
+                                 : measured.optimizer.get<std::string>();
+    std::printf(
+        "P %3d %-4s %-6s %-12s %8.1f GB/s  %5.1f%% of copy  %5.1f%% of "
+        "%s",
+        num_rows(), std::string(DTypeName(rows_.dtype)).c_str(),
+        measured.kernel.c_str(), kind.c_str(),
+        row["gb_per_s"]["median"].get<double>(),
+        100 * row["share_of_copy"]["median"].get<double>(),
+        100 * row[measured.share]["median"].get<double>(),
+        measured.share + sizeof("share_of_") - 1);
+    if (row.contains("tflop_per_s")) {
+      const double tflops = row["tflop_per_s"];
+      std::printf("  %6.2f TFLOP/s  %5.1f%% of fp64 mma", tflops,
+                  100 * tflops * 1e12 / limits_.fp64_per_second);
+    }
+    if (measured.route == kOneLaunch) std::printf("  in one launch");
+    if (row["blocks_per_sm"].is_object()) {
+      std::printf("  %s of %s blocks per SM",
+                  row["blocks_per_sm"]["driver"].dump().c_str(),
+                  row["blocks_per_sm"]["expected"].dump().c_str());
+    }
+    std::printf("  SM %s .. %s MHz\n", row["sm_mhz"]["before"].dump().c_str(),
+                row["sm_mhz"]["after"].dump().c_str());
+    std::fflush(stdout);
+  }
+
+  int num_rows() const { return static_cast<int>(rows_.rows.size()); }
   double RowBytes() const {
-    return static_cast<double>(rows_.size()) * num_elements_ *
-           DTypeBytes(dtype_);
+    return static_cast<double>(num_rows()) * rows_.num_elements *
+           DTypeBytes(rows_.dtype);
   }
   // Useful ones: a multiply and an add per pair and element.
   double GramOperations() const {
-    return 2.0 * PackedGramSize(static_cast<int64_t>(rows_.size())) *
-           num_elements_;
-  }
-
-  // All waves' chunks as one: a benchmark has the memory for it.
-  std::vector<cuda::Wave> Waves(int64_t max_chunks) const {
-    std::vector<ElementRange> ranges;
-    for (int64_t k = 0; k < num_elements_; k += kSliceElements) {
-      ranges.push_back({k, std::min(kSliceElements, num_elements_ - k)});
-    }
-    return cuda::PlanWaves(ranges, max_chunks, max_chunks);
+    return 2.0 * PackedGramSize(num_rows()) * rows_.num_elements;
   }
 
   // Bytes of rows per second by the hand kernels, as RunCublas by cuBLAS.
-  double RunGram() {
-    const int64_t num_pairs =
-        PackedGramSize(static_cast<int64_t>(rows_.size()));
-    const cuda::Wave wave = Waves(1 << 30)[0];
-    const auto partial =
-        Must(cuda::AllocateDevice(wave.num_chunks * num_pairs * 8));
-    const auto sums = Must(cuda::AllocateDevice(
-        static_cast<int64_t>(wave.slot_ranges.size()) * num_pairs * 8));
-    Must(args_.Begin());
-    cuda::GramLaunch gram;
-    gram.rows = args_.Append(absl::MakeConstSpan(rows_), &gram.args);
-    gram.num_rows = static_cast<int>(rows_.size());
-    gram.dtype = static_cast<int>(dtype_);
-    cuda::AppendChunks(wave, &args_, &gram);
-    gram.partial = reinterpret_cast<double*>(partial.get());
-    cuda::SumLaunch sum;
-    sum.partial = gram.partial;
-    sum.slots = args_.Append(absl::MakeConstSpan(wave.slots), &sum.args);
-    sum.num_slots = static_cast<int64_t>(wave.slot_ranges.size());
-    sum.num_values = num_pairs;
-    sum.sums = reinterpret_cast<double*>(sums.get());
-    double by_hand = 0.0;
-    for (const bool double_float : {false, true}) {
-      const auto launch =
-          double_float ? &cuda::LaunchGramDoubleFloat : &cuda::LaunchGram;
-      const auto turns = turns_.Measure([&] {
-        Must(launch(gram, stream_.get()));
-        Must(cuda::LaunchSums(sum, stream_.get()));
-      });
-      const double rate = Add("gram", double_float ? "double-float" : "hand",
-                              "", RowBytes(), GramOperations(), turns);
-      if (!double_float) by_hand = rate;
+  double RunGrams() {
+    const int dtype = static_cast<int>(rows_.dtype);
+    cuda::KernelUse use;
+    Must(cuda::FindGramUse(num_rows(), dtype, &use));
+    const auto waves = GramWaves(num_rows(), rows_.num_elements);
+    const double rate = RunGram("hand", false, waves, use);
+    if (num_rows() == kOneLaunchRows || num_rows() == kOneGramRows) {
+      RunGram(kOneLaunch, false, {OneWave(rows_.num_elements)}, use);
     }
-    return by_hand;
+    Must(cuda::FindDoubleFloatUse(dtype, &use));
+    RunGram("double-float", true, waves, use);
+    return rate;
+  }
+
+  double RunGram(const std::string& route, bool double_float,
+                 const std::vector<cuda::Wave>& waves,
+                 const cuda::KernelUse& use) {
+    const GramWork work(rows_, waves, &args_);
+    const auto turns =
+        MeasureGram([&] { work.Launch(double_float, stream_.get()); });
+    return Add({"gram", route, nullptr, RowBytes(), GramOperations(),
+                work.num_launches(), BlocksPerSm(use, sm_limits_)},
+               turns);
   }
 
   double RunCublas() {
-    const auto num_rows = static_cast<int64_t>(rows_.size());
-    const cuda::TileShape shape = cuda::PlanTile(num_rows, 64 * kMi);
-    const auto sums = Must(cuda::AllocateDevice(PackedGramSize(num_rows) * 8));
+    const cuda::TileShape shape = cuda::PlanTile(num_rows(), 64 * kMi);
+    const auto sums =
+        Must(cuda::AllocateDevice(PackedGramSize(num_rows()) * 8));
     Must(args_.Begin());
     cuda::ConvertLaunch convert;
-    convert.rows = args_.Append(absl::MakeConstSpan(rows_), &convert.args);
-    convert.num_rows = static_cast<int>(num_rows);
-    convert.dtype = static_cast<int>(dtype_);
+    convert.rows = args_.Append(absl::MakeConstSpan(rows_.rows), &convert.args);
+    convert.num_rows = num_rows();
+    convert.dtype = static_cast<int>(rows_.dtype);
     convert.tile = reinterpret_cast<double*>(tile_.get());
     convert.row_stride = shape.row_stride();
-    const auto turns = turns_.Measure([&] {
-      for (int64_t k = 0; k < num_elements_; k += shape.row_stride()) {
-        const int64_t left = std::min(shape.row_stride(), num_elements_ - k);
+    const auto turns = MeasureGram([&] {
+      for (int64_t k = 0; k < rows_.num_elements; k += shape.row_stride()) {
+        const int64_t left =
+            std::min(shape.row_stride(), rows_.num_elements - k);
         const int num_batches = static_cast<int>(
             (left + cuda::kBatchElements - 1) / cuda::kBatchElements);
         auto* const matrices = reinterpret_cast<double*>(matrices_.get());
@@ -229,74 +291,57 @@ class Bench {
         convert.num_elements = static_cast<int>(left);
         convert.num_filled = num_batches * cuda::kBatchElements;
         Must(cuda::LaunchConvert(convert, stream_.get()));
-        Must(cublas_->Gram(
-            {convert.tile, static_cast<int>(num_rows), cuda::kBatchElements,
-             static_cast<int>(shape.row_stride()), num_batches, matrices}));
-        Must(cuda::LaunchGather(
-            {matrices, num_batches, static_cast<int>(num_rows),
-             reinterpret_cast<double*>(sums.get())},
-            stream_.get()));
+        Must(cublas_->Gram({convert.tile, num_rows(), cuda::kBatchElements,
+                            static_cast<int>(shape.row_stride()), num_batches,
+                            matrices}));
+        Must(cuda::LaunchGather({matrices, num_batches, num_rows(),
+                                 reinterpret_cast<double*>(sums.get())},
+                                stream_.get()));
       }
     });
-    return Add("gram", "cublas", "", RowBytes(), GramOperations(), turns);
+    return Add({"gram", "cublas", nullptr, RowBytes(), GramOperations(),
+                nullptr, nullptr},
+               turns);
   }
 
-  void RunUpdate(OptimizerKind kind) {
+  void RunUpdate(OptimizerKind kind, const std::string& route,
+                 const std::vector<cuda::Wave>& waves) {
     OptimizerOptions optimizer;
     optimizer.kind = kind;
-    const int num_states = OptimizerStateArrays(optimizer);
-    std::vector<cuda::DeviceMemory> arrays;
-    for (int i = 0; i <= num_states; ++i) {
-      arrays.push_back(Must(cuda::AllocateDevice(num_elements_ * 4)));
-      if (i == 0) Fill(arrays[0].get(), num_elements_ * 4, DType::kF32);
-    }
-    const cuda::Wave wave = Waves(1 << 30)[0];
-    const std::vector<StepConstants> constants(
-        wave.slot_ranges.size(),
-        MakeStepConstants(optimizer, 10, 1e-6f, 0.01f, 1.0f));
-    const std::vector<double> coefficients(
-        wave.slot_ranges.size() * rows_.size(),
-        1.0 / static_cast<double>(rows_.size()));
-    Must(args_.Begin());
-    cuda::UpdateLaunch update;
-    update.rows = args_.Append(absl::MakeConstSpan(rows_), &update.args);
-    update.num_rows = static_cast<int>(rows_.size());
-    update.dtype = static_cast<int>(dtype_);
-    update.formula = ChooseFormula(optimizer);
-    update.num_states = num_states;
-    cuda::AppendChunks(wave, &args_, &update);
-    update.constants =
-        args_.Append(absl::MakeConstSpan(constants), &update.args);
-    update.coefficients =
-        args_.Append(absl::MakeConstSpan(coefficients), &update.args);
-    const auto floats = [&](int i) {
-      return i > num_states ? nullptr
-                            : reinterpret_cast<float*>(arrays[i].get());
+    const auto fill = [this](char* memory, int64_t num_bytes) {
+      fill_.Fill(memory, num_bytes, DType::kF32, ++num_filled_);
     };
-    update.master = floats(0);
-    update.state0 = floats(1);
-    update.state1 = floats(2);
+    const UpdateWork work(rows_, optimizer, waves, fill, &args_);
+    StreamPeak mix = yardstick_;
+    for (const cuda::DeviceMemory& array : work.arrays()) {
+      mix.arrays[mix.num_arrays++] = reinterpret_cast<float*>(array.get());
+    }
     const auto turns = turns_.Measure(
-        [&] { Must(cuda::LaunchUpdate(update, stream_.get())); });
-    Add("update", "hand",
-        kind == OptimizerKind::kSgd     ? "sgd"
-        : kind == OptimizerKind::kAdamW ? "adamw"
-                                        : "lamb",
-        RowBytes() + 8.0 * (1 + num_states) * num_elements_, 0, turns);
+        [&] { work.Launch(stream_.get()); },
+        [&] { Must(LaunchMixPeak(mix, stream_blocks_, stream_.get())); });
+    cuda::KernelUse use;
+    Must(cuda::FindUpdateUse(static_cast<int>(rows_.dtype), &use));
+    Add({"update", route, NameOf(kind),
+         RowBytes() + 8.0 * mix.num_arrays * rows_.num_elements, 0.0,
+         work.num_launches(), BlocksPerSm(use, sm_limits_), "share_of_mix"},
+        turns);
   }
 
   const bool smoke_;
   const int64_t total_bytes_;  // of rows
   BenchFile& file_;
   const cuda::Stream stream_;
+  DeviceFill fill_;
   CopyTurns turns_;
   cuda::ArgsBlock args_;
+  const cuda::DeviceMemory row_addresses_;
+  const std::optional<SmLimits> sm_limits_;
+  int stream_blocks_ = 1;
   std::unique_ptr<cuda::CublasLibrary> cublas_;
   cuda::DeviceMemory tile_, matrices_;
   DeviceLimits limits_;
-  std::vector<const void*> rows_;
-  DType dtype_ = DType::kF32;
-  int64_t num_elements_ = 0;
+  DeviceRows rows_;
+  StreamPeak yardstick_;
   uint32_t num_filled_ = 0;
 };
 

@@ -5,17 +5,33 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <map>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/cuda_memory.h"
 
 namespace agg {
 
 // Random mantissas and signs, exponents around 1; never zeros, which some units
-// compute faster. The same 4 MiB again and again, by `seed`. Waits until it is
-// done. Ends the process with a message if a call fails. REQUIRES: 16-bit or
-// 32-bit floats, num_bytes even.
-void FillRandom(char* device, int64_t num_bytes, DType dtype, uint32_t seed,
-                cudaStream_t stream);
+// compute faster. 4 MiB of each dtype are made on the host, once, and kept on
+// the device: what is filled has these again and again, from an element on that
+// `seed` says, so that the rows of a Gram differ. The same for the same seeds.
+// Ends the process with a message if a call fails. Thread-compatible.
+class DeviceFill {
+ public:
+  // REQUIRES: `stream` outlives it.
+  explicit DeviceFill(cudaStream_t stream) : stream_(stream) {}
+
+  // Waits until it is done. REQUIRES: 16-bit or 32-bit floats, num_bytes even;
+  // `device` is aligned to 4 bytes.
+  void Fill(char* device, int64_t num_bytes, DType dtype, uint32_t seed);
+
+ private:
+  const char* BlockOf(DType dtype);
+
+  const cudaStream_t stream_;
+  std::map<DType, cuda::DeviceMemory> blocks_;
+};
 
 }  // namespace agg
 

@@ -20,4 +20,13 @@ Json RatesOf(const std::vector<Turn>& turns, double kernel_bytes,
           {"share_of_copy", SpreadOf(shares)}};
 }
 
+Json ShareOfYardstick(const std::vector<Turn>& turns) {
+  std::vector<double> shares;
+  for (const Turn& turn : turns) {
+    if (turn.yardstick <= 0.0) return nullptr;
+    shares.push_back(turn.yardstick / turn.kernel);
+  }
+  return SpreadOf(shares);
+}
+
 }  // namespace agg

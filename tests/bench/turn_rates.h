@@ -12,6 +12,7 @@ namespace agg {
 struct Turn {
   double copy = 0.0;  // right before the kernel
   double kernel = 0.0;
+  double yardstick = 0.0;  // after another copy; 0: the turn had none
 };
 
 // For a kernel that has to move `kernel_bytes` while its copies read and write
@@ -20,6 +21,10 @@ struct Turn {
 // over the copy's. REQUIRES: `turns` is not empty.
 Json RatesOf(const std::vector<Turn>& turns, double kernel_bytes,
              double copy_bytes);
+
+// A spread of the yardstick's time over the kernel's: the share of its speed
+// that the kernel has, which moves the same bytes. Null if a turn has none.
+Json ShareOfYardstick(const std::vector<Turn>& turns);
 
 }  // namespace agg
 

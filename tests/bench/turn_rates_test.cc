@@ -22,5 +22,12 @@ TEST(TurnRatesTest, ASlowTurnIsInTheSpreadAndNotInTheMedian) {
   EXPECT_EQ(share["min"], 0.25);
 }
 
+TEST(TurnRatesTest, AYardstickIsOfTheSameTurn) {
+  // The kernel takes 1.25 times as long, on a device that slows down.
+  const Json share = ShareOfYardstick({{1.0, 1.25, 1.0}, {2.0, 2.5, 2.0}});
+  EXPECT_EQ(JsonLine(share), "{\"median\": 0.8, \"min\": 0.8, \"max\": 0.8}");
+  EXPECT_EQ(ShareOfYardstick({{1.0, 1.25, 1.0}, {1.0, 1.25}}), nullptr);
+}
+
 }  // namespace
 }  // namespace agg

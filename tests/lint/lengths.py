@@ -21,6 +21,7 @@ LONG_FILES = {
     "kernels/backend.h": "the contract of all backends: " + _PAGE,
     "kernels/cuda/gram_schedule.h": "which lane does what: " + _PAGE,
     "kernels/cuda/cuda_update.cc": "one class runs all waves of an update",
+    "kernels/cuda/update_kernel.cu": "the kernels of one pass, which share parts",
     "server/config/options.cc": "one function for each group of fields: " + _PAGE,
     "server/coordinator/coordinator.h": _ONE_LOCK,
     "server/coordinator/coordinator_state.h": _ONE_LOCK,

@@ -19,11 +19,11 @@ ARRAYS = {None: 0, "sgd": 1, "adamw": 3, "lamb": 3}  # read and written
 def run(folder, *command):
     libraries = folder / "lib"
     libraries.mkdir(exist_ok=True)
-    for release in (12, 13):
-        library = libraries / f"libcublas.so.{release}"
-        if not library.exists():
-            library.symlink_to(
-                ROOT / "tests/kernels/cuda/emulator/libfake_cublas.so")
+    cublas = ROOT / "tests/kernels/cuda/emulator/libfake_cublas.so"
+    for name, fake in {"libcublas.so.12": cublas, "libcublas.so.13": cublas,
+                       "libnvidia-ml.so.1": BENCH / "libfake_nvml.so"}.items():
+        if not (libraries / name).exists():
+            (libraries / name).symlink_to(fake)
     subprocess.run([str(word) for word in command], check=True,
                    env={**os.environ, "LD_LIBRARY_PATH": str(libraries),
                         "AGG_CUDA_DRIVER": str(
@@ -63,6 +63,36 @@ class EmulatedReportTest(unittest.TestCase):
             for value in row["share_of_copy"].values():
                 self.assertAlmostEqual(value, row["bytes"] / copied, places=4)
 
+    def test_a_yardstick_moves_the_same_bytes(self):
+        for row in self.report["rows"]:
+            with self.subTest(row=row):
+                shares = [row["share_of_read"], row["share_of_mix"]]
+                if row["kernel"] == "update":
+                    shares.reverse()
+                self.assertEqual(shares,
+                                 [{"median": 1, "min": 1, "max": 1}, None])
+
+    def test_what_explains_a_rate_is_there_or_null(self):
+        clock = 0
+        for row in self.report["rows"]:
+            with self.subTest(row=row):
+                # The fake one rises by 1 MHz with each question.
+                before, after = row["sm_mhz"]["before"], row["sm_mhz"]["after"]
+                self.assertGreater(before, clock)
+                self.assertEqual(after, before + 1)
+                clock = after
+                if row["route"] == "cublas":
+                    self.assertIsNone(row["blocks_per_sm"])
+                    self.assertIsNone(row["launches"])
+                    continue
+                # As the emulated device has it of every kernel, by sm_90's
+                # limits.
+                self.assertEqual(row["blocks_per_sm"],
+                                 {"driver": 4, "expected": 4})
+                # A slice and less: one wave.
+                self.assertEqual(row["launches"],
+                                 2 if row["kernel"] == "gram" else 1)
+
     def test_every_kernel_is_there_by_each_way(self):
         rows = {(row["kernel"], row["route"], row["P"], row["dtype"],
                  row["optimizer"]) for row in self.report["rows"]}
@@ -73,6 +103,10 @@ class EmulatedReportTest(unittest.TestCase):
                 for route in ("hand", "double-float", "cublas"):
                     if route != "cublas" or num_rows >= 32:
                         expected.add(("gram", route, num_rows, dtype, None))
+                if num_rows in (8, 32):
+                    expected.add(("gram", "one launch", num_rows, dtype, None))
+                if num_rows == 8:
+                    expected.add(("update", "one launch", 8, dtype, "sgd"))
                 for optimizer in ("sgd", "adamw", "lamb"):
                     if num_rows <= 32:
                         expected.add(("update", "hand", num_rows, dtype,
@@ -107,6 +141,10 @@ class EmulatedReportTest(unittest.TestCase):
             # One worker has seeded, the others have pulled that, too.
             self.assertLess(round_["on_device"], 1.2)
             self.assertGreater(round_["round_over_traffic"]["min"], 0)
+            self.assertEqual(set(round_["client_s"]),
+                             {"push", "commit", "pull"})
+            self.assertEqual(set(round_["server_s"]),
+                             {"gram", "decide", "update", "outside"})
         target = self.report["targets"][-1]
         self.assertEqual(target["name"], "device_rows_round_over_traffic")
         self.assertEqual(target["value"],
@@ -129,6 +167,12 @@ class EmulatedReportTest(unittest.TestCase):
                          len(self.report["rows"]))
         self.assertIn("emulated, CUDA ", self.table)
         self.assertIn("| round | 32 | f32 | adamw |", self.table)
+        self.assertIn("| its phases on the server | 3 | f32 | sgd | decide ",
+                      self.table)
+        self.assertIn("| its parts in the slowest worker | 3 | f32 | sgd | "
+                      "commit ", self.table)
+        self.assertRegex(self.table, r"\| 100% \(100 \.\. 100\) of the read, "
+                         r"4 of 4 blocks per SM, SM at 1\d+ \.\. 1\d+ MHz \|")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,12 @@ Json Kernels() {
                     {"dtype", "f32"},
                     {"optimizer", nullptr},
                     {"gb_per_s", Spread(3000)},
-                    {"share_of_copy", Spread(0.75)}};
+                    {"share_of_copy", Spread(0.75)},
+                    {"share_of_read", Spread(0.7)},
+                    {"share_of_mix", nullptr},
+                    {"launches", 6},
+                    {"blocks_per_sm", {{"driver", 2}, {"expected", 3}}},
+                    {"sm_mhz", {{"before", 1755}, {"after", 1980}}}};
   return {{"program", "cuda_kernels"},
           {"complete", true},
           {"copy", {{"gb_per_s", Spread(4000)}}},
@@ -51,11 +56,14 @@ Json RoundFile() {
 }
 
 Json DeviceFile() {
-  const Json round = {{"P", 2},
-                      {"dtype", "f32"},
-                      {"optimizer", "sgd"},
-                      {"round_s", Spread(0.004)},
-                      {"round_over_traffic", Spread(1.5)}};
+  const Json round = {
+      {"P", 2},
+      {"dtype", "f32"},
+      {"optimizer", "sgd"},
+      {"round_s", Spread(0.004)},
+      {"round_over_traffic", Spread(1.5)},
+      {"server_s", {{"gram", Spread(0.001)}}},
+      {"client_s", {{"commit", Spread(0.002)}, {"push", Spread(0.003)}}}};
   return {{"program", "round_device"},
           {"complete", true},
           {"rounds", Json::array({round})},
@@ -156,7 +164,9 @@ TEST(MarkdownTest, IsOneTableWithEverything) {
   EXPECT_THAT(text, HasSubstr("| cuda_jobs |  |  |  | 12 s |  |  | passed |"));
   EXPECT_THAT(
       text, HasSubstr("| gram, hand | 32 | f32 |  | 3000 GB/s (1500 .. 6000) | "
-                      "75% (37.5 .. 150) | >= 80% | missed |"));
+                      "75% (37.5 .. 150) | >= 80% | missed; 70% (35 .. 140) "
+                      "of the read, **2 of 3 blocks per SM**, SM at 1755 .. "
+                      "1980 MHz |"));
   EXPECT_THAT(text, HasSubstr("| fp64 m16n8k4 |  |  |  | 60 TFLOP/s (30 .. "
                               "120) |"));
   EXPECT_THAT(text, HasSubstr("| a call of gram, 1 Ki elements |  |  |  | "
@@ -166,6 +176,11 @@ TEST(MarkdownTest, IsOneTableWithEverything) {
   EXPECT_THAT(text, HasSubstr("| round, rows on the device | 2 | f32 | sgd | "
                               "4 ms (2 .. 8) |  |  | 1.5 (0.75 .. 3) of its "
                               "memory traffic |"));
+  EXPECT_THAT(text, HasSubstr("| its phases on the server | 2 | f32 | sgd | "
+                              "gram 1 ms (0.5 .. 2) |"));
+  EXPECT_THAT(text, HasSubstr("| its parts in the slowest worker | 2 | f32 | "
+                              "sgd | commit 2 ms (1 .. 4), push 3 ms (1.5 .. "
+                              "6) |"));
   EXPECT_THAT(text, HasSubstr("| whole round, Grams early | 4 | f32 | sgd | "
                               "200 ms (100 .. 400)"));
   EXPECT_THAT(text,
@@ -175,6 +190,19 @@ TEST(MarkdownTest, IsOneTableWithEverything) {
   // One table: a blank line before it, and none in it.
   const std::string table = text.substr(text.find("\n\n", 3) + 2);
   EXPECT_THAT(table.substr(table.find('|')), Not(HasSubstr("\n\n")));
+}
+
+TEST(MarkdownTest, LeavesOutWhatIsNotKnown) {
+  Json kernels = Kernels();
+  Json& row = kernels["rows"][0];
+  row["route"] = "cublas";
+  row["share_of_read"] = nullptr;
+  row["blocks_per_sm"] = nullptr;
+  row["sm_mhz"] = {{"before", nullptr}, {"after", nullptr}};
+  const std::string text =
+      MarkdownOf(MakeReport(RunFacts(), Host(), Card(), Json::array(),
+                            {{"cuda_kernels", kernels}}, {}));
+  EXPECT_THAT(text, HasSubstr("| 75% (37.5 .. 150) |  |  |\n"));
 }
 
 TEST(MarkdownTest, SaysWhyAndDoesNotBreakTheTable) {

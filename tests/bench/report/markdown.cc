@@ -1,5 +1,6 @@
 // The table for people: MarkdownOf.
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -62,13 +63,47 @@ std::string CheckLine(const Json& check) {
   return Line({Cell(check["name"]), "", "", "", measured, "", "", verdict});
 }
 
+// Of a row: the member, or null.
+Json Member(const Json& row, const char* name) {
+  return row.contains(name) ? row[name] : Json();
+}
+
+// What explains a kernel's rate, as far as it is known.
+std::string KernelNotes(const Json& row) {
+  std::vector<std::string> notes;
+  for (const char* const of : {"read", "mix"}) {
+    const std::string share =
+        Spread(Member(row, absl::StrCat("share_of_", of).c_str()), 100, "%");
+    if (!share.empty()) notes.push_back(absl::StrCat(share, " of the ", of));
+  }
+  const Json blocks = Member(row, "blocks_per_sm");
+  if (blocks.is_object()) {
+    const bool fewer = blocks["driver"] < blocks["expected"];
+    notes.push_back(absl::StrCat(
+        fewer ? "**" : "", Cell(blocks["driver"]), " of ",
+        blocks["expected"].is_null() ? "?" : Cell(blocks["expected"]),
+        " blocks per SM", fewer ? "**" : ""));
+  }
+  const Json mhz = Member(row, "sm_mhz");
+  if (mhz.is_object() && mhz["before"].is_number()) {
+    notes.push_back(absl::StrCat("SM at ", Cell(mhz["before"]), " .. ",
+                                 Cell(mhz["after"]), " MHz"));
+  }
+  return absl::StrJoin(notes, ", ");
+}
+
 std::string KernelLine(const Json& row) {
   const Json& target = row["target"];
+  std::string verdict = target.is_null() ? "" : Cell(target["verdict"]);
+  const std::string notes = KernelNotes(row);
+  if (!notes.empty()) {
+    absl::StrAppend(&verdict, verdict.empty() ? "" : "; ", notes);
+  }
   return Line({absl::StrCat(Cell(row["kernel"]), ", ", Cell(row["route"])),
                Cell(row["P"]), Cell(row["dtype"]), Cell(row["optimizer"]),
                Spread(row["gb_per_s"], 1, " GB/s"),
                Spread(row["share_of_copy"], 100, "%"), TargetText(target),
-               target.is_null() ? "" : Cell(target["verdict"])});
+               verdict});
 }
 
 std::string LimitLine(const std::string& name, const std::string& measured) {
@@ -100,6 +135,29 @@ std::string LimitLines(const Json& report) {
   return lines;
 }
 
+// "gram 1.5 ms (1.2 .. 2), update ..".
+std::string PartsText(const Json& spreads) {
+  std::vector<std::string> parts;
+  for (const auto& [name, spread] : spreads.items()) {
+    parts.push_back(absl::StrCat(name, " ", Spread(spread, 1e3, " ms")));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+// Where a round's time goes, by its server and by its workers.
+std::string PartsLines(const Json& round) {
+  std::string lines;
+  for (const auto& [member, name] :
+       {std::pair{"server_s", "its phases on the server"},
+        std::pair{"client_s", "its parts in the slowest worker"}}) {
+    if (!round.contains(member) || !round[member].is_object()) continue;
+    absl::StrAppend(&lines, Line({name, Cell(round["P"]), Cell(round["dtype"]),
+                                  Cell(round["optimizer"]),
+                                  PartsText(round[member]), "", "", ""}));
+  }
+  return lines;
+}
+
 std::string RoundLines(const Json& report) {
   std::string lines;
   if (report["rounds"].is_array()) {
@@ -116,11 +174,13 @@ std::string RoundLines(const Json& report) {
   if (report["device_rounds"].is_array()) {
     for (const Json& round : report["device_rounds"]) {
       absl::StrAppend(
-          &lines, Line({"round, rows on the device", Cell(round["P"]),
-                        Cell(round["dtype"]), Cell(round["optimizer"]),
-                        Spread(round["round_s"], 1e3, " ms"), "", "",
-                        absl::StrCat(Spread(round["round_over_traffic"], 1, ""),
-                                     " of its memory traffic")}));
+          &lines,
+          Line({"round, rows on the device", Cell(round["P"]),
+                Cell(round["dtype"]), Cell(round["optimizer"]),
+                Spread(round["round_s"], 1e3, " ms"), "", "",
+                absl::StrCat(Spread(round["round_over_traffic"], 1, ""),
+                             " of its memory traffic")}),
+          PartsLines(round));
     }
   }
   const Json& loopback = report["loopback"];

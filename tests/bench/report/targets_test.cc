@@ -80,7 +80,9 @@ TEST(TargetsTest, RowsOfOtherSizesAndRoutesHaveNone) {
         RowOf("gram", "hand", 24, "f32", nullptr, 0.1),
         RowOf("gram", "hand", 16, "bf16", nullptr, 0.1),
         RowOf("gram", "cublas", 16, "f32", nullptr, 0.1),
-        RowOf("gram", "double-float", 16, "f32", nullptr, 0.1)}) {
+        RowOf("gram", "double-float", 16, "f32", nullptr, 0.1),
+        RowOf("gram", "one launch", 8, "f32", nullptr, 0.1),
+        RowOf("update", "one launch", 8, "f32", "sgd", 0.1)}) {
     EXPECT_EQ(TargetOfRow(row), nullptr) << row;
     rows.push_back(row);
   }

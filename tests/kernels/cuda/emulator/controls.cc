@@ -94,6 +94,25 @@ cudaError_t LoadError() {
   return TheState().loading;
 }
 
+void FailPreferring(cudaError_t error) {
+  const Lock lock(TheState().mutex);
+  TheState().preferring = error;
+}
+
+int64_t NumPreferringShared() {
+  const Lock lock(TheState().mutex);
+  return static_cast<int64_t>(TheState().preferring_shared.size());
+}
+
+cudaError_t PreferShared(const void* kernel) {
+  const Lock lock(TheState().mutex);
+  UseDevice();
+  if (TheState().preferring == cudaSuccess) {
+    TheState().preferring_shared.insert(kernel);
+  }
+  return TheState().preferring;
+}
+
 void FailRegistering(cudaError_t error) { FailRegisteringAfter(0, error); }
 
 void FailRegisteringAfter(int64_t num_pieces, cudaError_t error) {

@@ -137,8 +137,14 @@ struct Memory {
   int64_t num_bytes;
 };
 std::vector<Memory> KernelMemory();
+// What asking for a kernel's carveout fails with from now on, and the number of
+// kernels for which it was asked so far.
+void FailPreferring(cudaError_t error);
+int64_t NumPreferringShared();
 
 cudaError_t LoadError();  // as FailLoading says
+// For loaders: the kernel at the address wants all shared memory there can be.
+cudaError_t PreferShared(const void* kernel);
 // For launchers: what the launch has come to; not cudaSuccess: do not run it.
 cudaError_t TakeLaunchError(cudaStream_t stream);
 

@@ -16,6 +16,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/kernel_use.h"
 #include "kernels/double_pair.h"
 #include "kernels/narrow_float.h"
 #include "tests/kernels/cuda/emulator/device.h"
@@ -208,6 +209,22 @@ T& BlockShared() {
 
 template <class... Parameters>
 cudaError_t LoadKernel(void (* /*kernel*/)(Parameters...)) {
+  return emulator::LoadError();
+}
+
+template <class... Parameters>
+cudaError_t LoadRingKernel(void (*kernel)(Parameters...)) {
+  const cudaError_t error = LoadKernel(kernel);
+  return error == cudaSuccess
+             ? emulator::PreferShared(reinterpret_cast<const void*>(kernel))
+             : error;
+}
+
+// As if all took 64 registers and 48 KB: four blocks of 128 or 256 threads.
+template <class... Parameters>
+cudaError_t FindUse(void (* /*kernel*/)(Parameters...), int threads,
+                    KernelUse* use) {
+  *use = {threads, 64, 48 << 10, 4};
   return emulator::LoadError();
 }
 

@@ -153,6 +153,20 @@ TEST_F(EmulatedJoiningTest, MemoryBeginsAsZeros) {
   }
 }
 
+// Whichever way memory is pinned, and whatever the driver calls it.
+TEST_F(EmulatedJoiningTest, MoreThanThereAreAddressesIsExhausted) {
+  for (const bool registered : {true, false}) {
+    emulator::SetRegisteredServesKernels(registered);
+    const int64_t num_before = emulator::NumAllocations();
+    const absl::Status status =
+        backend_->Allocate(BufferUse::kSnapshot, int64_t{1} << 61).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(std::to_string(int64_t{1} << 61)));
+    EXPECT_EQ(emulator::NumAllocations(), num_before);
+  }
+}
+
 // Rows and versions of a piece and a little more.
 constexpr int64_t kBorder = cuda::kPieceBytes / 4;
 constexpr int64_t kLong = kBorder + 2048;

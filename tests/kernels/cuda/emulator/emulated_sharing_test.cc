@@ -1,6 +1,7 @@
 // The CUDA backend's memory that other processes map: what they write is what
 // it computes on, and nothing is copied for it. The other process is a second
 // mapping here.
+#include <cuda_runtime_api.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -224,6 +225,31 @@ TEST_F(EmulatedSharingTest, GivesEverythingBack) {
   Allocate(BufferUse::kRow);
   Allocate(BufferUse::kState);
   EXPECT_EQ(fake_cuda::NumLive(), live);
+}
+
+// The driver's unmapping promises less than cudaFree does. The work that a
+// stream has been given stands for a kernel: it runs as late as it may.
+TEST_F(EmulatedSharingTest, ABufferThatGoesWaitsForTheKernelsOnIt) {
+  cudaStream_t stream = nullptr;
+  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  for (const bool shared : {true, false}) {
+    for (const BufferUse use : {BufferUse::kRow, BufferUse::kState}) {
+      fake_cuda::Fail("cuMemCreate", shared ? 0 : 2);
+      std::unique_ptr<Buffer> buffer = Allocate(use);
+      fake_cuda::Fail("cuMemCreate", 0);
+      ASSERT_EQ(buffer->device_share() != nullptr, shared);
+      float* const memory = FloatsOf(*buffer);
+      bool has_run = false;
+      emulator::Enqueue(stream, [&has_run, memory] {
+        memory[kNumElements - 1] = 1.0f;  // faults behind the buffer's end
+        has_run = true;
+      });
+      ASSERT_FALSE(has_run);
+      buffer = nullptr;
+      EXPECT_TRUE(has_run);
+    }
+  }
+  cudaStreamDestroy(stream);
 }
 
 TEST(EmulatedSharingDeathTest, NothingLiesBehindSharedMemory) {

@@ -21,6 +21,7 @@ class EmulatedVersionsTest : public testing::Test {
   ~EmulatedVersionsTest() override {
     emulator::SetDriverVersion(CUDART_VERSION);
     emulator::FailLoading(cudaSuccess);
+    emulator::FailPreferring(cudaSuccess);
   }
 
   static absl::Status Make() {
@@ -47,6 +48,17 @@ TEST_F(EmulatedVersionsTest, KernelsThatCannotBeLoaded) {
   EXPECT_EQ(Make().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(Make().message()),
               testing::AllOf(HasSubstr("LoadGram"), HasSubstr(kThis)));
+}
+
+TEST_F(EmulatedVersionsTest, KernelsWithRingsAskForAllSharedMemory) {
+  emulator::FailPreferring(cudaErrorInvalidValue);
+  EXPECT_EQ(Make().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(emulator::NumPreferringShared(), 0);
+  emulator::FailPreferring(cudaSuccess);
+  EXPECT_EQ(Make(), absl::OkStatus());
+  // Of 3 element types: up to 8 rows, three sizes of a panel, and its pairs. Of
+  // these and int8: Update, Combine and Norms.
+  EXPECT_EQ(emulator::NumPreferringShared(), 3 * (8 + 3 + 1) + 4 * 3);
 }
 
 TEST_F(EmulatedVersionsTest, TheLogHasBoth) {

@@ -22,6 +22,9 @@ namespace {
 
 constexpr int64_t kPage = 4096;
 constexpr int64_t kAlignment = 16;  // of vector loads, which kernels use
+// More than addresses there are: a real driver may call that a wrong argument
+// instead of a lack of memory.
+constexpr size_t kAbsurdBytes = size_t{1} << 47;
 
 using Pieces = std::map<void*, size_t>;
 
@@ -176,6 +179,7 @@ cudaError_t cudaHostAlloc(void** memory, size_t size, unsigned /*flags*/) {
   const Lock lock(TheState().mutex);
   UseDevice();
   if (TheState().broken != cudaSuccess) return TheState().broken;
+  if (size >= kAbsurdBytes) return cudaErrorInvalidValue;
   ++TheState().num_allocations;
   *memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -174,6 +174,24 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute,
     case cudaDevAttrCanUseHostPointerForRegisteredMem:
       *value = TheState().registered_serves_kernels ? 1 : 0;
       return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount:
+      *value = 1;
+      return cudaSuccess;
+    case cudaDevAttrMaxThreadsPerMultiProcessor:  // these of sm_90
+      *value = 2048;
+      return cudaSuccess;
+    case cudaDevAttrMaxBlocksPerMultiprocessor:
+      *value = 32;
+      return cudaSuccess;
+    case cudaDevAttrMaxRegistersPerMultiprocessor:
+      *value = 1 << 16;
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+      *value = 228 << 10;
+      return cudaSuccess;
+    case cudaDevAttrReservedSharedMemoryPerBlock:
+      *value = 1 << 10;
+      return cudaSuccess;
     default:
       return cudaErrorInvalidValue;
   }

@@ -64,6 +64,8 @@ struct State {
   int64_t largest_registered = 0;
   bool registered_serves_kernels = true;
   cudaError_t loading = cudaSuccess;
+  cudaError_t preferring = cudaSuccess;
+  std::set<const void*> preferring_shared;  // kernels
   int driver_version = CUDART_VERSION;
   int64_t staged_bytes = 0;
   std::set<CUstream_st*> streams;

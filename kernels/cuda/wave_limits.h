@@ -1,0 +1,43 @@
+// How much a wave holds: what the backend launches at once, and what benchmarks
+// that show it do. Pure.
+#ifndef AGG_KERNELS_CUDA_WAVE_LIMITS_H_
+#define AGG_KERNELS_CUDA_WAVE_LIMITS_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/args_block.h"
+#include "kernels/cuda/chunk.h"
+#include "kernels/step_constants.h"
+
+namespace agg::cuda {
+
+// Of a Gram at most: one GiB of elements per row.
+inline constexpr int64_t kMaxGramChunks = 65536;
+
+// Chunks of a Gram's wave, whose partial sums, of `chunk_bytes` each, are to
+// fit into `wave_bytes`; 0: none fits.
+inline int64_t GramWaveChunks(int64_t chunk_bytes, int64_t wave_bytes) {
+  return std::min(kMaxGramChunks, wave_bytes / chunk_bytes);
+}
+
+// Of an Update, and of all that is made like it. 64 MiB of a snapshot: a few
+// hundred microseconds of computing and more than a millisecond on the bus, so
+// that the bus starts early and never waits.
+inline constexpr int64_t kUpdateWaveChunks = 1024;
+
+// Slots of such a wave, whose arguments are to fit into kArgsBytes; 0: none
+// fits.
+inline int64_t UpdateWaveSlots(int64_t num_rows) {
+  const int64_t slot_bytes = static_cast<int64_t>(
+      sizeof(StepConstants) + 2 * sizeof(Slot) + 8 * num_rows);
+  const int64_t fixed_bytes =
+      8 * num_rows + kUpdateWaveChunks * static_cast<int64_t>(sizeof(Chunk)) +
+      256;
+  return std::clamp<int64_t>((kArgsBytes - fixed_bytes) / slot_bytes, 0,
+                             kUpdateWaveChunks);
+}
+
+}  // namespace agg::cuda
+
+#endif  // AGG_KERNELS_CUDA_WAVE_LIMITS_H_

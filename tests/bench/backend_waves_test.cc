@@ -1,0 +1,50 @@
+#include "tests/bench/backend_waves.h"
+
+#include <cstdint>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/chunk.h"
+
+namespace agg {
+namespace {
+
+constexpr int64_t kMi = int64_t{1} << 20;
+constexpr int64_t kSliceChunks = kMi / cuda::kChunkElements;
+
+std::vector<int64_t> ChunksOf(const std::vector<cuda::Wave>& waves) {
+  std::vector<int64_t> chunks;
+  for (const cuda::Wave& wave : waves) chunks.push_back(wave.num_chunks);
+  return chunks;
+}
+
+using Chunks = std::vector<int64_t>;
+
+TEST(BackendWavesTest, ACallOfGramHasAsManySlicesAsTheServerAsksFor) {
+  EXPECT_EQ(
+      ChunksOf(GramWaves(8, 70 * kMi + 1)),
+      (Chunks{32 * kSliceChunks, 32 * kSliceChunks, 6 * kSliceChunks + 1}));
+  // 528 products per element: 7 slices are less than 4e9 of them.
+  EXPECT_EQ(ChunksOf(GramWaves(32, 16 * kMi)),
+            (Chunks{7 * kSliceChunks, 7 * kSliceChunks, 2 * kSliceChunks}));
+}
+
+TEST(BackendWavesTest, ASliceOfManyRowsTakesSeveralWaves) {
+  // 131328 pairs: the partial sums of 31 chunks fit.
+  EXPECT_EQ(ChunksOf(GramWaves(512, kMi)), (Chunks{31, 31, 2}));
+}
+
+TEST(BackendWavesTest, AnUpdateIsOneCall) {
+  EXPECT_EQ(ChunksOf(UpdateWaves(8, 40 * kMi)),
+            (Chunks{16 * kSliceChunks, 16 * kSliceChunks, 8 * kSliceChunks}));
+}
+
+TEST(BackendWavesTest, AllSlicesMayBeOneWave) {
+  const cuda::Wave wave = OneWave(70 * kMi + 1);
+  EXPECT_EQ(wave.num_chunks, 70 * kSliceChunks + 1);
+  EXPECT_EQ(wave.slots.size(), 71u);
+}
+
+}  // namespace
+}  // namespace agg
