@@ -108,6 +108,9 @@ class Backend {
   // With `num_rows` kRow buffers. Thread-safe, as device_memory_use.
   virtual MemoryNeeds memory_needs(int64_t num_rows) const = 0;
   virtual DeviceMemoryUse device_memory_use() const = 0;
+  // Multiplications of a Gram that may go into one call while others wait for
+  // its end: some tenths of a second of a CPU.
+  virtual double gram_products_at_once() const { return 4e9; }
 
   // RESOURCE_EXHAUSTED with the sizes when there is no such memory.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(

@@ -61,6 +61,10 @@ absl::Status OnDevice(int device, const Call& call) {
 
 }  // namespace
 
+double CudaBackend::gram_products_at_once() const {
+  return cuda::kGramProductsAtOnce;
+}
+
 absl::StatusOr<std::unique_ptr<Backend>> CudaBackend::Make(
     const CudaOptions& options) {
   if (absl::Status status = cuda::OpenDevice(options.device); !status.ok()) {

@@ -43,6 +43,7 @@ class CudaBackend : public Backend {
   std::string description() const override { return description_; }
   MemoryNeeds memory_needs(int64_t num_rows) const override;
   DeviceMemoryUse device_memory_use() const override;
+  double gram_products_at_once() const override;
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(BufferUse use,
                                                    int64_t num_bytes) override;
   absl::StatusOr<std::unique_ptr<Buffer>> Adopt(

@@ -47,7 +47,8 @@ void EarlyGrams::SliceComplete(int32_t slice) {
   ready_.push_back(slice);
 }
 
-EarlyGrams::Batch EarlyGrams::Take(const std::vector<ElementRange>& ranges) {
+EarlyGrams::Batch EarlyGrams::Take(const std::vector<ElementRange>& ranges,
+                                   double max_products) {
   const double num_pairs =
       static_cast<double>(rows_.size()) * (rows_.size() + 1) / 2;
   Batch batch;
@@ -56,7 +57,7 @@ EarlyGrams::Batch EarlyGrams::Take(const std::vector<ElementRange>& ranges) {
   for (const int32_t slice : ready_) {
     num_products += num_pairs * static_cast<double>(ranges[slice].num_elements);
     const bool full =
-        batch.slices.size() == kMaxSlices || num_products > kMaxProducts;
+        batch.slices.size() == kMaxSlices || num_products > max_products;
     if (full && !batch.slices.empty()) break;
     batch.slices.push_back(slice);
   }

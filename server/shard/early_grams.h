@@ -20,11 +20,8 @@ namespace agg {
 class EarlyGrams {
  public:
   // A batch has at most 32 slices, so that a device computes one batch while
-  // the rows of the next are copied there. It has at most as many
-  // multiplications as a CPU does in some tenths of a second, since a phase
-  // and a new session's frames wait for it. It has at least one slice.
+  // the rows of the next are copied there.
   static constexpr size_t kMaxSlices = 32;
-  static constexpr double kMaxProducts = 4e9;
 
   // What the bookkeeping of so many slices takes. The Grams themselves become
   // those of Close, and are counted there.
@@ -48,8 +45,10 @@ class EarlyGrams {
   bool any_ready() const { return !ready_.empty(); }
   // The slices that became complete first. Their bytes are being read until
   // Finish or GiveUp. `ranges`: where each slice of the layout lies.
-  // REQUIRES: any_ready(), and no batch is being read.
-  Batch Take(const std::vector<ElementRange>& ranges);
+  // `max_products`: of a batch of several slices at most
+  // (Backend::gram_products_at_once), since a phase and a new session's frames
+  // wait for it. REQUIRES: any_ready(), and no batch is being read.
+  Batch Take(const std::vector<ElementRange>& ranges, double max_products);
   // `grams`: one per slice of the batch, in its order. They are thrown away if
   // Expect was called since Take.
   void Finish(std::vector<SliceGram> grams);

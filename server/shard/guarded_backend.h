@@ -35,6 +35,9 @@ class GuardedBackend : public Backend {
   DeviceMemoryUse device_memory_use() const override {
     return backend_->device_memory_use();
   }
+  double gram_products_at_once() const override {
+    return backend_->gram_products_at_once();
+  }
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(BufferUse use,
                                                    int64_t num_bytes) override;
   // Memory that cannot be registered is no error.

@@ -37,6 +37,9 @@ class ShardCompute {
       const ShardOptions& options, Backend* backend, const Manifest& manifest);
 
   std::shared_ptr<const ShardLayout> layout() const { return layout_; }
+  double gram_products_at_once() const {
+    return backend_->gram_products_at_once();
+  }
   GradientRows* rows() { return rows_.get(); }
   ParameterStore* store() { return store_.get(); }
 

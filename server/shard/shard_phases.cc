@@ -60,7 +60,8 @@ void ShardEngine::ComputeEarlyBatch() {
       return;
     }
     compute = compute_;
-    batch = open_round_->early()->Take(compute->layout()->ranges);
+    batch = open_round_->early()->Take(compute->layout()->ranges,
+                                       compute->gram_products_at_once());
     // Under the lock: a session may end as soon as it is free.
     rows = RowBuffers(*compute->rows(), batch.rows);
   }

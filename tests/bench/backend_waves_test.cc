@@ -25,9 +25,11 @@ TEST(BackendWavesTest, ACallOfGramHasAsManySlicesAsTheServerAsksFor) {
   EXPECT_EQ(
       ChunksOf(GramWaves(8, 70 * kMi + 1)),
       (Chunks{32 * kSliceChunks, 32 * kSliceChunks, 6 * kSliceChunks + 1}));
-  // 528 products per element: 7 slices are less than 4e9 of them.
-  EXPECT_EQ(ChunksOf(GramWaves(32, 16 * kMi)),
-            (Chunks{7 * kSliceChunks, 7 * kSliceChunks, 2 * kSliceChunks}));
+  EXPECT_EQ(ChunksOf(GramWaves(32, 16 * kMi)), (Chunks{16 * kSliceChunks}));
+  // 5050 products per element: 18 slices are less than 1e11 of them, and the
+  // partial sums of 830 chunks fit.
+  EXPECT_EQ(ChunksOf(GramWaves(100, 20 * kMi)),
+            (Chunks{830, 18 * kSliceChunks - 830, 2 * kSliceChunks}));
 }
 
 TEST(BackendWavesTest, ASliceOfManyRowsTakesSeveralWaves) {

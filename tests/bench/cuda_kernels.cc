@@ -63,7 +63,7 @@ constexpr int64_t kMi = int64_t{1} << 20;
 constexpr int kLeastCublasRows = 32;
 constexpr int kMostUpdateRows = 32;
 constexpr int kOneLaunchRows = 8;
-// Where a call of the server has few slices (EarlyGrams::kMaxProducts).
+// Where a kernel with many registers has few blocks in a call.
 constexpr int kOneGramRows = 32;
 constexpr double kWarmSeconds = 0.2;
 constexpr char kOneLaunch[] = "one launch";

@@ -31,11 +31,12 @@ std::vector<int> Found(const std::vector<std::optional<SliceGram>>& results) {
 }
 
 const std::vector<ElementRange> kRanges(4, ElementRange{0, 1000});
+constexpr double kMaxProducts = 4e9;
 
 class EarlyGramsTest : public testing::Test {
  protected:
   EarlyGramsTest() { early_.Expect(kRows, 4); }
-  EarlyGrams::Batch Take() { return early_.Take(kRanges); }
+  EarlyGrams::Batch Take() { return early_.Take(kRanges, kMaxProducts); }
   void Compute() { early_.Finish(GramsOf(Take())); }
 
   EarlyGrams early_;
@@ -73,25 +74,25 @@ TEST_F(EarlyGramsTest, WhatWasCompleteFirstIsTakenFirst) {
   for (int slice = kSlices - 1; slice >= 0; --slice) {
     early_.SliceComplete(slice);
   }
-  const EarlyGrams::Batch first = early_.Take(ranges);
+  const EarlyGrams::Batch first = early_.Take(ranges, kMaxProducts);
   EXPECT_EQ(first.slices.size(), EarlyGrams::kMaxSlices);
   EXPECT_EQ(first.slices.front(), 2);
   EXPECT_EQ(first.slices.back(), kSlices - 1);
   early_.Finish(GramsOf(first));
   EXPECT_TRUE(early_.any_ready());
-  EXPECT_THAT(early_.Take(ranges).slices, ElementsAre(0, 1));
+  EXPECT_THAT(early_.Take(ranges, kMaxProducts).slices, ElementsAre(0, 1));
   EXPECT_FALSE(early_.any_ready());
 }
 
 TEST_F(EarlyGramsTest, ABatchIsBoundedByItsWorkButHasASlice) {
   // Two rows have three pairs.
-  const auto most = static_cast<int64_t>(EarlyGrams::kMaxProducts / 3);
+  const auto most = static_cast<int64_t>(kMaxProducts / 3);
   const std::vector<ElementRange> ranges = {
       {0, most / 2}, {0, most / 2}, {0, most / 2}, {0, 10 * most}};
   for (int slice = 0; slice < 4; ++slice) early_.SliceComplete(slice);
   for (const std::vector<int32_t>& expected :
        std::vector<std::vector<int32_t>>{{0, 1}, {2}, {3}}) {
-    const EarlyGrams::Batch batch = early_.Take(ranges);
+    const EarlyGrams::Batch batch = early_.Take(ranges, kMaxProducts);
     EXPECT_EQ(batch.slices, expected);
     early_.Finish(GramsOf(batch));
   }
