@@ -13,6 +13,7 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/cuda_update.h"
 #include "kernels/cuda/load_kernels.h"
+#include "kernels/cuda/wave_limits.h"
 #include "kernels/row_format.h"
 
 namespace agg {

@@ -11,6 +11,8 @@
 namespace agg {
 namespace {
 
+constexpr double kMaxProducts = 4e9;
+
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -314,7 +316,8 @@ TEST_F(OpenRoundTest, ExpectsNobodyBeforeAllWorkersAreThere) {
   EXPECT_FALSE(round_.early()->any_ready());
   Land(Landing(20, 1, {1}));
   EXPECT_TRUE(round_.early()->any_ready());
-  const EarlyGrams::Batch batch = round_.early()->Take(Layout()->ranges);
+  const EarlyGrams::Batch batch =
+      round_.early()->Take(Layout()->ranges, kMaxProducts);
   EXPECT_THAT(batch.slices, ElementsAre(1));
 }
 
@@ -355,7 +358,7 @@ TEST_F(OpenRoundTest, AFrameWaitsForTheGramThatReadsAFormerSessionsBytes) {
   for (const uint64_t session : {10, 20}) {
     Land(Landing(session, session == 10 ? 0 : 1, {0}));
   }
-  round_.early()->Take(Layout()->ranges);
+  round_.early()->Take(Layout()->ranges, kMaxProducts);
   SessionChange change;
   change.session = 11;
   change.rank = 0;
@@ -378,7 +381,7 @@ TEST_F(OpenRoundTest, AHigherAttemptWaitsForTheGramThatReadsTheLowerOne) {
   for (const uint64_t session : {10, 20}) {
     Land(Landing(session, session == 10 ? 0 : 1, {0}));
   }
-  round_.early()->Take(Layout()->ranges);
+  round_.early()->Take(Layout()->ranges, kMaxProducts);
   FrameLanding waits = Landing(10, 0, {0});
   waits.header.attempt = 1;
   EXPECT_FALSE(TryClaim(&waits));

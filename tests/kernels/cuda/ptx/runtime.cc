@@ -246,6 +246,20 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes,
   return cudaErrorInvalidDeviceFunction;
 }
 
+cudaError_t cudaFuncSetAttribute(const void* function,
+                                 cudaFuncAttribute /*attribute*/,
+                                 int /*value*/) {
+  return emulator::PreferShared(function);
+}
+
+// For benchmarks alone: one block at a time runs here.
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    int* num_blocks, const void* /*function*/, int /*threads*/,
+    size_t /*shared_bytes*/, unsigned /*flags*/) {
+  *num_blocks = 1;
+  return cudaSuccess;
+}
+
 }  // extern "C"
 
 }  // namespace agg::ptx
