@@ -109,9 +109,8 @@ void ClientCore::TakeReceipts(const View& view, const RowName& name) {
 }
 
 int ClientCore::DeviceFor(const GrowingRow& row) const {
-  const int device = row.common_device();
-  return device == TensorDevices::kHost && !row.complete() ? last_device_
-                                                           : device;
+  const bool is_open = !row.complete() && !row.any_on_device();
+  return is_open ? last_device_ : row.common_device();
 }
 
 absl::Status ClientCore::PushOwed(const View& view, const RowName& name,

@@ -109,9 +109,9 @@ struct JobDescription {
   int workers = 0;                  // expected
   std::vector<std::string> shards;  // addresses by ordinal
   // How rows and parameters travel now to and from each shard, by ordinal:
-  // "shm", "unix" or "tcp", and "cuda" from the first push or pull of a
-  // device's tensor on, where the shard shares memory of that device, until a
-  // copy there fails. The server's status says the same.
+  // "shm", "unix" or "tcp", and "cuda" once a device's tensor was met whose
+  // device has the shard's row mapped, until copies there fail. The server's
+  // status says the same.
   std::vector<std::string> transports;
   DType push_dtype = DType::kF32;
   DType pull_dtype = DType::kF32;

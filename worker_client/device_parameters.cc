@@ -72,7 +72,10 @@ absl::Status DeviceParameters::Copy(absl::Span<const Place> places,
     // Also after an error: the caller's memory is the caller's again.
     status.Update(stream_->Synchronize());
   }
-  if (!status.ok()) return DeviceError(status);
+  if (!status.ok()) {
+    failed_ = true;
+    return DeviceError(status);
+  }
   // What was copied before stays before.
   std::atomic_thread_fence(std::memory_order_acquire);
   const auto* const now =

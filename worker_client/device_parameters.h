@@ -2,6 +2,7 @@
 #ifndef AGG_WORKER_CLIENT_DEVICE_PARAMETERS_H_
 #define AGG_WORKER_CLIENT_DEVICE_PARAMETERS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -35,6 +36,8 @@ class DeviceParameters {
       const FileDescriptor& generation, int device, TensorDevices* devices);
 
   uint32_t number() const { return number_; }
+  // A copy has failed, other than by ABORTED: it is not tried again.
+  bool failed() const { return failed_; }
   // Whose memory is copied to.
   int device() const { return context_->device(); }
   // Whether so many bytes at an offset, as the shard says it, are floats of
@@ -68,6 +71,7 @@ class DeviceParameters {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const uint32_t number_;
+  mutable std::atomic<bool> failed_{false};
   const std::shared_ptr<const DeviceContext> context_;
   const std::unique_ptr<SharedDeviceMemory> memory_;
   const std::unique_ptr<SharedMemory> page_;

@@ -2,6 +2,8 @@
 // position in it.
 #include "worker_client/growing_row.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace agg {
@@ -90,6 +92,13 @@ int GrowingRow::common_device() const {
     common = device;
   }
   return common;
+}
+
+bool GrowingRow::any_on_device() const {
+  MutexLock lock(&mutex_);
+  return std::any_of(given_.begin(), given_.end(), [this](int tensor) {
+    return device_of_[tensor] != TensorDevices::kHost;
+  });
 }
 
 absl::Status GrowingRow::Complete() {

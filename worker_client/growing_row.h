@@ -36,7 +36,8 @@ class GrowingRow {
 
   // More tensors, whose memory must outlive the push. All or none:
   // INVALID_ARGUMENT as ShardRouter::BindSome, for a tensor that was given
-  // before, and when the row is complete; errors of TensorDevices::DevicesOf.
+  // before, and when the row is complete; errors of TensorDevices::DevicesOf
+  // and Mark.
   absl::Status Give(absl::Span<const TensorView> views);
   // No more tensors come: what the row lacks is absent. INVALID_ARGUMENT with
   // the name of one that is not optional: then it has no effect.
@@ -57,6 +58,8 @@ class GrowingRow {
   // given so far, if they are of `dtype`; else, and if there are none,
   // TensorDevices::kHost.
   int common_device() const;
+  // Whether one that was given so far is on a device.
+  bool any_on_device() const;
   // The tensors that came since the call that left `*cursor`, which is 0 at
   // first; the absent ones when the row is complete.
   std::vector<int> Take(size_t* cursor) const;

@@ -31,7 +31,8 @@ void NoteShared(const JobView& view, size_t shard,
 
 const DeviceParameters* MappedRegions::ParametersOn(int device) const {
   const auto found = parameters.find(device);
-  return found == parameters.end() ? nullptr : found->second.get();
+  const bool works = found != parameters.end() && !found->second->failed();
+  return works ? found->second.get() : nullptr;
 }
 
 std::shared_ptr<const MappedRegions> ShardRegions::Get(const JobView& view,
@@ -151,10 +152,10 @@ void ShardRegions::MapDevices(const v1::RegionReply& reply,
   if (!reply.has_parameters_device()) return;
   if (reply.has_row_device()) descriptors.remove_prefix(1);
   for (const int device : met) {
-    const DeviceParameters* const former = entry.regions->ParametersOn(device);
-    if (former != nullptr &&
-        former->number() == reply.parameters_device().number()) {
-      mapped->parameters[device] = entry.regions->parameters.at(device);
+    const auto former = entry.regions->parameters.find(device);
+    if (former != entry.regions->parameters.end() &&
+        former->second->number() == reply.parameters_device().number()) {
+      mapped->parameters[device] = former->second;
       continue;
     }
     auto mine = DeviceParameters::Map(reply.parameters_device(), descriptors[0],

@@ -32,7 +32,7 @@ struct MappedRegions {
   std::map<uint32_t, std::shared_ptr<const VersionRegion>> versions;
   // By the device that reads them.
   std::map<int, std::shared_ptr<const DeviceParameters>> parameters;
-  // Null: not for this one.
+  // Null: not for this one, or copies to it fail.
   const DeviceParameters* ParametersOn(int device) const;
   bool any() const { return row != nullptr || !versions.empty(); }
 };

@@ -68,7 +68,7 @@ class TensorDevices {
                             int64_t num_bytes);
 
   // Host memory of kPinnedBytes that devices copy fast from and to; GiveBack
-  // keeps it for the next one. Errors as Copy's.
+  // keeps it for the next one. Errors as CopyToHost's.
   absl::StatusOr<std::unique_ptr<PinnedHostMemory>> TakePinned(int device);
   void GiveBack(std::unique_ptr<PinnedHostMemory> memory);
 

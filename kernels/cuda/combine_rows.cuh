@@ -22,7 +22,7 @@ namespace agg::cuda {
 template <class Element>
 struct CombineShared {
   CombineStage<Element> stage;
-  RingSlots ring;
+  PieceSlots ring;
 };
 
 // A thread's way through its block's chunk: kPerStep elements of the block at a
@@ -154,7 +154,8 @@ class Combiner {
   // step.
   __device__ __forceinline__ void StartOther() {
     const int warp_at = row_at_ - LaneByte();
-    if (warp_at < NumBytes()) {
+    // Beyond the chunk's end zeros, in its last step: they are read.
+    if (warp_at - WarpOffset() * kBytes < NumBytes()) {
       const auto sources = LoadShared<ulonglong2>(next_);
       const auto ends = LoadShared<longlong2>(next_ + kEndsAt);
       ring_.StartSome(0, From(sources.x, 0), static_cast<int>(ends.x) - At(0));
@@ -162,12 +163,11 @@ class Combiner {
         ring_.StartSome(1, From(sources.y, 1),
                         static_cast<int>(ends.y) - At(1));
       }
+      if constexpr (kHasScales<Element>) StartScales();
     }
-    // Also of nothing: they are read.
-    if constexpr (kHasScales<Element>) StartScales();
     next_ += kSourcesBytes;
     if (next_ == step_end_) {
-      SetStep(p_.num_rows > kStageRows ? NumBytes()
+      SetStep(p_.num_rows > kStageRows ? NumBytes() + WarpOffset() * kBytes
                                        : warp_at + kPerStep<Element> * kBytes);
     }
   }

@@ -74,6 +74,10 @@ struct CombineStage {
         SetArray(i, p, chunk, piece % num_arrays, piece / num_arrays);
       } else {
         sources[i] = nullptr;
+        ends[i] = 0;
+      }
+      if constexpr (kHasScales<Element>) {
+        if (i == num_rows && i < kStageRows) scales[i] = nullptr;
       }
     }
     __syncthreads();

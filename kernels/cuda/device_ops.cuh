@@ -133,8 +133,8 @@ __device__ __forceinline__ T LoadShared(SharedAt from) {
 
 // Starts to copy 16 bytes of device memory to shared memory, which may
 // not be looked at, nor written to, before WaitForCopies says that they are
-// there. REQUIRES: both are aligned to 16 bytes; nobody writes `from` while the
-// kernel runs.
+// there. REQUIRES: both are aligned to 16 bytes; nobody writes to `from` before
+// that.
 __device__ __forceinline__ void CopyAsync(SharedAt to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from)
                : "memory");

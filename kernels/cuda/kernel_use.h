@@ -8,7 +8,7 @@ struct KernelUse {
   int threads = 0;        // of a block
   int registers = 0;      // of a thread
   int shared_bytes = 0;   // of a block
-  int blocks_per_sm = 0;  // that run at a time, with the carveout that it has
+  int blocks_per_sm = 0;  // that run at a time, as the driver says
 };
 
 }  // namespace agg::cuda

@@ -53,7 +53,7 @@ struct GroupSlot {
 };
 
 // A block's ring, in shared memory.
-struct RingSlots {
+struct PieceSlots {
   GroupSlot slots[kUpdateWarps][kRingGroups];
 };
 
@@ -62,7 +62,7 @@ struct RingSlots {
 template <class Element>
 class PieceRing {
  public:
-  __device__ __forceinline__ explicit PieceRing(RingSlots* ring)
+  __device__ __forceinline__ explicit PieceRing(PieceSlots* ring)
       : end_(InRegister(SharedAtOf(&ring->slots[threadIdx.x / kUpdateLanes]) +
                         kRingGroups * kSlotBytes + Lane() * kPieceLaneBytes)),
         read_(end_ - kSlotBytes),

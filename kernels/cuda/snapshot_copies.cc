@@ -137,15 +137,18 @@ absl::Status SnapshotCopies::Finish(const Buffer& snapshot) {
 
 void SnapshotCopies::Forget(const char* snapshot) {
   cudaEvent_t copied = nullptr;
+  cudaStream_t stream = nullptr;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     Copy* const copy = Find(snapshot);
     if (copy == nullptr) return;
+    stream = copy->stream;
     if (copy->started.ok()) copied = copy->copied.get();
   }
-  if (copied != nullptr && cudaEventSynchronize(copied) != cudaSuccess) {
-    cudaGetLastError();  // whoever computes next finds it
-  }
+  // Of a copy that could not be started some of the spans may be under way.
+  const cudaError_t error = copied != nullptr ? cudaEventSynchronize(copied)
+                                              : cudaStreamSynchronize(stream);
+  if (error != cudaSuccess) cudaGetLastError();  // who computes next finds it
   const std::lock_guard<std::mutex> lock(mutex_);
   Copy* const copy = Find(snapshot);
   if (copy != nullptr) copy->snapshot = nullptr;

@@ -15,9 +15,10 @@ namespace agg::cuda {
 // Of a Gram at most: one GiB of elements per row.
 inline constexpr int64_t kMaxGramChunks = 65536;
 
-// Backend::gram_products_at_once: 4 ms of an H200 (67 TFLOP/s of doubles), 16 ms
-// of a card that takes pairs of floats. A call of fewer has too few blocks to
-// fill a large card: 32 slices of 64 rows have 7e10.
+// Backend::gram_products_at_once: at the data sheets' rates 3 ms of an H200 (67
+// TFLOP/s of doubles), and 30 to 90 ms of cards that take pairs of floats, 13
+// operations each (82 and 30 TFLOP/s of floats). A call of far fewer has too
+// few blocks to fill a large card: 32 slices of 64 rows have 7e10.
 inline constexpr double kGramProductsAtOnce = 1e11;
 
 // Chunks of a Gram's wave, whose partial sums, of `chunk_bytes` each, are to

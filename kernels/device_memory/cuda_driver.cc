@@ -43,6 +43,47 @@ absl::StatusOr<cuda_abi::Functions> FindFunctions(void* library,
   return LacksFunction(path, "cuDeviceGetUuid");
 }
 
+// As cuPointerGetAttribute; a thread without a context asks in those of the
+// devices that are in use. (Drivers answer without, as far as is known; their
+// documentation lets them refuse.)
+int PointerAttribute(const cuda_abi::Functions& call, void* data, int attribute,
+                     cuda_abi::Pointer pointer) {
+  int code = call.cuPointerGetAttribute(data, attribute, pointer);
+  int count = 0;
+  if (code != cuda_abi::kInvalidContext ||
+      call.cuDeviceGetCount(&count) != cuda_abi::kSuccess) {
+    return code;
+  }
+  bool any_in_use = false;
+  for (int device = 0; device < count; ++device) {
+    int handle = 0, in_use = 0;
+    unsigned flags = 0;
+    cuda_abi::Context context = nullptr, popped = nullptr;
+    if (call.cuDeviceGet(&handle, device) != cuda_abi::kSuccess ||
+        call.cuDevicePrimaryCtxGetState(handle, &flags, &in_use) !=
+            cuda_abi::kSuccess ||
+        in_use == 0 ||
+        call.cuDevicePrimaryCtxRetain(&context, handle) != cuda_abi::kSuccess) {
+      continue;
+    }
+    any_in_use = true;
+    if (call.cuCtxPushCurrent_v2(context) == cuda_abi::kSuccess) {
+      code = call.cuPointerGetAttribute(data, attribute, pointer);
+      call.cuCtxPopCurrent_v2(&popped);
+    }
+    call.cuDevicePrimaryCtxRelease_v2(handle);
+    if (code != cuda_abi::kInvalidContext) return code;
+  }
+  return any_in_use ? code : cuda_abi::kInvalidValue;
+}
+
+// What the driver says of plain memory of the host, and to processes that have
+// no device to use.
+bool IsOfTheHost(int code) {
+  return code == cuda_abi::kInvalidValue || code == cuda_abi::kNotInitialized ||
+         code == cuda_abi::kStubLibrary || code == cuda_abi::kNoDevice;
+}
+
 }  // namespace
 
 std::string FormatUuid(const DeviceUuid& uuid) {
@@ -198,18 +239,15 @@ absl::StatusOr<std::optional<int>> CudaDriver::DeviceOf(
     const void* address) const {
   const auto pointer = reinterpret_cast<cuda_abi::Pointer>(address);
   unsigned type = 0;
-  const int code = functions_.cuPointerGetAttribute(
-      &type, cuda_abi::kPointerMemoryType, pointer);
-  // What it says of plain memory of the host.
-  if (code == cuda_abi::kInvalidValue || code == cuda_abi::kNotInitialized) {
-    return std::nullopt;
-  }
+  const int code = PointerAttribute(functions_, &type,
+                                    cuda_abi::kPointerMemoryType, pointer);
+  if (IsOfTheHost(code)) return std::nullopt;
   absl::Status status = Check(code, "cuPointerGetAttribute");
   if (!status.ok()) return status;
   if (type != cuda_abi::kMemoryTypeDevice) return std::nullopt;
   int device = 0;
-  status = Check(functions_.cuPointerGetAttribute(
-                     &device, cuda_abi::kPointerDeviceOrdinal, pointer),
+  status = Check(PointerAttribute(functions_, &device,
+                                  cuda_abi::kPointerDeviceOrdinal, pointer),
                  "cuPointerGetAttribute");
   if (!status.ok()) return status;
   return device;

@@ -16,6 +16,7 @@
   LINE(cuDeviceGet, (int* device, int ordinal))                                \
   LINE(cuDeviceGetAttribute, (int* value, int attribute, int device))          \
   LINE(cuDeviceCanAccessPeer, (int* can, int device, int peer))                \
+  LINE(cuDevicePrimaryCtxGetState, (int device, unsigned* flags, int* active)) \
   LINE(cuDevicePrimaryCtxRetain, (Context * context, int device))              \
   LINE(cuDevicePrimaryCtxRelease_v2, (int device))                             \
   LINE(cuCtxPushCurrent_v2, (Context context))                                 \

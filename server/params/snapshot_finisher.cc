@@ -21,7 +21,6 @@ absl::Status Finish(Backend* backend, const Buffer& f32) {
         absl::StrCat("this version is gone as float32; pull the newest one: ",
                      status.message()));
   }
-  LogWarning("a version has no float32 copy: ", status.ToString());
   return absl::UnavailableError(absl::StrCat(
       "this version could not be copied as float32: ", status.message()));
 }
@@ -82,11 +81,14 @@ std::function<void()> SnapshotFinisher::AskFor(
 }
 
 void SnapshotFinisher::Run() {
+  std::weak_ptr<const Snapshot> told;  // of its failure
   for (;;) {
     const std::shared_ptr<const Snapshot> snapshot = queue_->Pop();
     if (snapshot == nullptr) return;
     const absl::Status status = Finish(backend_, *snapshot->buffers()->f32);
     if (absl::IsUnavailable(status)) {
+      if (told.lock() != snapshot) LogWarning(status.message());
+      told = snapshot;
       snapshot->FailUntilAsked(status, AskFor(snapshot));
     } else {
       snapshot->Finish(status);

@@ -82,18 +82,30 @@ TEST_F(PeerDevicesTest, WithoutPeerAccessItsTensorsGoByWayOfTheHost) {
   EXPECT_EQ(worker.shard.counts().frames_on_device, 2);
 }
 
-// What one device could not copy says nothing of the other one.
+// What one device could not copy says nothing of the other one, and it is not
+// tried again when the shard is asked once more.
 TEST_F(PeerDevicesTest, ADeviceWhoseCopyFailedIsTheOnlyOneGivenUp) {
-  const DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
+  fake_cuda::SetNumDevices(3);
+  DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
   DeviceWorker worker(TwoTensors());
-  fake_cuda::Fail("cuEventSynchronize", /*CUDA_ERROR_INVALID_VALUE*/ 1);
-  worker.client->Push(elsewhere.Read()).IgnoreError();
-  fake_cuda::Fail("cuEventSynchronize", 0);
-  Run(elsewhere, DeviceTensors(Values(TwoTensors(), 0.5f), 1).Read(), &worker);
+  fake_cuda::Fail("cuMemcpyAsync", /*CUDA_ERROR_INVALID_VALUE*/ 1);
+  Run(elsewhere, elsewhere.Read(), &worker);
+  fake_cuda::Fail("cuMemcpyAsync", 0);
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 0);
   worker.gradient.Set(Values(TwoTensors(), 0.25f));
   Run(elsewhere, worker.gradient.Read(), &worker);
-  EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.5f, 0.25f}));
   EXPECT_EQ(worker.shard.counts().frames_on_device, 2);
+  const DeviceTensors third(Values(TwoTensors(), 0.5f), 2);
+  Run(elsewhere, third.Read(), &worker);
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 4);
+  const int pulls = worker.shard.counts().pulls_on_device;
+  elsewhere.Set(Values(TwoTensors(), 0.125f));
+  Run(elsewhere, elsewhere.Read(), &worker);
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 4);
+  // Nor are versions copied there.
+  EXPECT_EQ(worker.shard.counts().pulls_on_device, pulls);
+  EXPECT_EQ(worker.parameters.Get(),
+            Expected(TwoTensors(), {0.5f, 0.25f, 0.5f, 0.125f}));
 }
 
 }  // namespace

@@ -143,8 +143,10 @@ class EmulatedReportTest(unittest.TestCase):
             self.assertGreater(round_["round_over_traffic"]["min"], 0)
             self.assertEqual(set(round_["client_s"]),
                              {"push", "commit", "pull"})
-            self.assertEqual(set(round_["server_s"]),
-                             {"gram", "decide", "update", "outside"})
+            # What took no time is not there.
+            self.assertLessEqual({"gram", "outside"}, set(round_["server_s"]))
+            self.assertLessEqual(set(round_["server_s"]),
+                                 {"gram", "decide", "update", "outside"})
         target = self.report["targets"][-1]
         self.assertEqual(target["name"], "device_rows_round_over_traffic")
         self.assertEqual(target["value"],
@@ -167,8 +169,8 @@ class EmulatedReportTest(unittest.TestCase):
                          len(self.report["rows"]))
         self.assertIn("emulated, CUDA ", self.table)
         self.assertIn("| round | 32 | f32 | adamw |", self.table)
-        self.assertIn("| its phases on the server | 3 | f32 | sgd | decide ",
-                      self.table)
+        self.assertRegex(self.table, r"\| its phases on the server \| 3 \| f32 "
+                         r"\| sgd \| (decide|gram) ")
         self.assertIn("| its parts in the slowest worker | 3 | f32 | sgd | "
                       "commit ", self.table)
         self.assertRegex(self.table, r"\| 100% \(100 \.\. 100\) of the read, "

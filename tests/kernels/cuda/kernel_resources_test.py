@@ -118,9 +118,10 @@ class KernelsTest(unittest.TestCase):
                if kernel.spills or kernel.stack]
         self.assertEqual(bad, [])
 
-    # Update is to be bound by memory: an SM of an H200 issues some 250
-    # instructions while a KB comes at the bandwidth of its memory, and those
-    # of the optimizer's step and the stores come on top.
+    # Update is to be bound by memory: an SM of an H200 issues some 220
+    # instructions while a KB comes at the bandwidth of its memory
+    # (kernels/README.md), and those of the optimizer's step and the stores
+    # come on top.
     def test_update_needs_few_instructions(self):
         if not self.has_code:
             self.skipTest("no cuobjdump: instructions are not counted")

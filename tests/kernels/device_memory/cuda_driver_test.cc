@@ -104,7 +104,7 @@ TEST(CudaDriverTest, KnowsADevicesMemoryFromTheHosts) {
 TEST(CudaDriverTest, WhoseMemoryItIsAnErrorDoesNotSay) {
   const auto driver = Driver();
   char* const memory = fake_cuda::Alloc(64);
-  for (const int code : {2, 4, 201, 700, 999}) {
+  for (const int code : {2, 4, 700, 999}) {
     fake_cuda::Fail("cuPointerGetAttribute", code);
     const absl::Status status = driver->DeviceOf(memory).status();
     fake_cuda::Fail("cuPointerGetAttribute", 0);
@@ -112,11 +112,35 @@ TEST(CudaDriverTest, WhoseMemoryItIsAnErrorDoesNotSay) {
     EXPECT_THAT(Message(status), HasSubstr("from cuPointerGetAttribute"));
     EXPECT_THAT(Message(status), HasSubstr("(" + std::to_string(code) + ")"));
   }
-  // Nobody has asked for the driver: nobody has memory of a device's.
-  fake_cuda::Fail("cuPointerGetAttribute", 3);
-  EXPECT_EQ(*driver->DeviceOf(memory), std::nullopt);
+  // Nobody has asked for the driver, it is the toolkit's stub, or there is no
+  // device: nobody has memory of a device's.
+  for (const int code : {3, 34, 100}) {
+    fake_cuda::Fail("cuPointerGetAttribute", code);
+    EXPECT_EQ(*driver->DeviceOf(memory), std::nullopt) << code;
+  }
   fake_cuda::Fail("cuPointerGetAttribute", 0);
   EXPECT_EQ(*driver->DeviceOf(memory), 0);
+  fake_cuda::Free(memory);
+}
+
+TEST(CudaDriverTest, AThreadWithoutAContextAsksInThatOfADevice) {
+  const auto driver = Driver();
+  char* const memory = fake_cuda::Alloc(64);
+  fake_cuda::SetPointersWantContext(true);
+  // No device is in use: nobody has memory of one.
+  EXPECT_EQ(*driver->DeviceOf(memory), std::nullopt);
+  cuda_abi::Context context = nullptr;
+  ASSERT_EQ(driver->call().cuDevicePrimaryCtxRetain(&context, 0), 0);
+  const int64_t live = fake_cuda::NumLive();
+  EXPECT_EQ(*driver->DeviceOf(memory), 0);
+  EXPECT_EQ(*driver->DeviceOf(&context), std::nullopt);
+  EXPECT_EQ(fake_cuda::NumLive(), live);
+  EXPECT_EQ(fake_cuda::NumCurrent(), 0);
+  fake_cuda::SetPointersWantContext(false);
+  fake_cuda::Fail("cuPointerGetAttribute", 201);
+  EXPECT_TRUE(absl::IsInternal(driver->DeviceOf(memory).status()));
+  fake_cuda::Fail("cuPointerGetAttribute", 0);
+  driver->call().cuDevicePrimaryCtxRelease_v2(0);
   fake_cuda::Free(memory);
 }
 

@@ -82,6 +82,10 @@ void SetShares(bool shares) {
   Find<void(int)>("agg_fake_cuda_set_shares")(shares ? 1 : 0);
 }
 
+void SetPointersWantContext(bool want) {
+  Find<void(int)>("agg_fake_cuda_set_pointers_want_context")(want ? 1 : 0);
+}
+
 void SetPeers(bool peers) {
   Find<void(int)>("agg_fake_cuda_set_peers")(peers ? 1 : 0);
 }

@@ -51,6 +51,9 @@ void SetUuid(const std::string& bytes);  // 16 bytes
 void SetNumDevices(int count);           // up to 8
 // What the devices say of their virtual memory management.
 void SetShares(bool shares);
+// Whether the driver says whose memory it is only to threads that have a
+// context; default: no.
+void SetPointersWantContext(bool want);
 // Whether devices reach each other's memory, and that of devices that are not
 // visible; default: yes.
 void SetPeers(bool peers);

@@ -145,6 +145,13 @@ int cuDeviceCanAccessPeer(int* can, int device, int peer) {
   return BeginCall("cuDeviceCanAccessPeer");
 }
 
+int cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
+  const Lock lock(TheState().mutex);
+  *flags = 0;
+  *active = TheState().contexts[device].num_retained > 0 ? 1 : 0;
+  return BeginCall("cuDevicePrimaryCtxGetState");
+}
+
 int cuDevicePrimaryCtxRetain(Context* context, int device) {
   const Lock lock(TheState().mutex);
   const int error = BeginCall("cuDevicePrimaryCtxRetain");
@@ -215,6 +222,11 @@ void agg_fake_cuda_set_shares(int shares) {
 void agg_fake_cuda_set_peers(int peers) {
   const Lock lock(TheState().mutex);
   TheState().peers = peers != 0;
+}
+
+void agg_fake_cuda_set_pointers_want_context(int want) {
+  const Lock lock(TheState().mutex);
+  TheState().pointers_want_context = want != 0;
 }
 
 int64_t agg_fake_cuda_num_live() {

@@ -64,7 +64,9 @@ extern "C" {
 
 int cuPointerGetAttribute(void* data, int attribute, Pointer pointer) {
   const Lock lock(TheState().mutex);
-  const int error = BeginCall("cuPointerGetAttribute");
+  const int error = TheState().pointers_want_context
+                        ? BeginCallInContext("cuPointerGetAttribute")
+                        : BeginCall("cuPointerGetAttribute");
   if (error != kSuccess) return error;
   const void* const address = reinterpret_cast<void*>(pointer);
   const Range* const range = fake_cuda::RangeOf(address, 1);

@@ -70,6 +70,7 @@ struct State {
   bool initialised = false;
   bool shares = true;  // what the attributes of virtual memory say
   bool peers = true;   // devices reach each other's memory
+  bool pointers_want_context = false;  // questions about them do
   int num_devices = 1;
   cuda_abi::Uuid uuid;  // of device 0; those of others end one higher each
   FakeContext contexts[kMaxDevices];

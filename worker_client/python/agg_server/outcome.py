@@ -92,8 +92,8 @@ class Job:
       workers: expected.
       shards: addresses by ordinal.
       transports: how bytes travel to each shard, when this was asked: "shm",
-        "unix" or "tcp", and "cuda" once a device's tensor has been pushed or
-        pulled, where the shard shares memory of that device.
+        "unix" or "tcp", and "cuda" once a tensor was pushed or pulled whose
+        device has mapped the row that the shard shares.
       push_dtype, pull_dtype: "f32", "bf16" or "f16".
       num_tensors: of the manifest.
     """

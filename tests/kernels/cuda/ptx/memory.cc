@@ -132,7 +132,13 @@ bool ReadSource(int lane, Copy* copy, Lanes* lanes) {
   return wrong == nullptr;
 }
 
-// [shared], [global], size and perhaps how much of it is read
+bool IsCopySize(int num_bytes, int least) {
+  return num_bytes >= least && num_bytes <= 16 &&
+         (num_bytes & (num_bytes - 1)) == 0;
+}
+
+// [shared], [global], size and perhaps how much of it is read. Sizes are powers
+// of two from the opcode's element_bytes to 16.
 void BeginCopy(const Instruction& instruction, Lanes* lanes) {
   const uint64_t* const to = lanes->Source(instruction, 0);
   const uint64_t* const from = lanes->Source(instruction, 1);
@@ -147,11 +153,13 @@ void BeginCopy(const Instruction& instruction, Lanes* lanes) {
     copy.num_bytes = static_cast<int>(sizes[lane]);
     copy.num_read = static_cast<int>(read[lane]);
     copy.group = thread.num_groups;
-    if (copy.num_bytes != 16 || copy.num_read < 0 || copy.num_read > 16) {
-      return lanes->Fail(lane, "copies another size than 16");
+    if (!IsCopySize(copy.num_bytes, instruction.opcode.element_bytes) ||
+        copy.num_read < 0 || copy.num_read > copy.num_bytes) {
+      return lanes->Fail(lane, "copies a size that it does not have");
     }
-    if (copy.to % 16 != 0 || copy.from % 16 != 0) {
-      return FailAt(lane, copy.to % 16 != 0 ? copy.to : copy.from,
+    const auto alignment = static_cast<uint64_t>(copy.num_bytes);
+    if (copy.to % alignment != 0 || copy.from % alignment != 0) {
+      return FailAt(lane, copy.to % alignment != 0 ? copy.to : copy.from,
                     "copies at an address that is not aligned", lanes);
     }
     const char* const wrong =
@@ -238,7 +246,10 @@ void AddMemory(OpcodeTable* table) {
   AddAccess("st.shared", Space::kShared, &Store, table);
   Opcode copy = Plain(&BeginCopy, -1);
   copy.num_results = 0;
+  copy.element_bytes = 16;
   (*table)["cp.async.cg.shared.global"] = copy;
+  copy.element_bytes = 4;
+  (*table)["cp.async.ca.shared.global"] = copy;
   copy.handler = &CommitGroup;
   copy.num_sources = 0;
   (*table)["cp.async.commit_group"] = copy;

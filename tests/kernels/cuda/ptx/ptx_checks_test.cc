@@ -184,6 +184,10 @@ TEST_F(PtxChecksTest, RefusesWhatIsNotAligned) {
       "mov.u32 %r1, memory;\n"
       "cp.async.cg.shared.global [%r1], [%in+8], 16;",
       "not aligned", 1);
+  ExpectFault(
+      "mov.u32 %r1, memory;\n"
+      "cp.async.ca.shared.global [%r1], [%in+2], 4;",
+      "not aligned", 1);
 }
 
 TEST_F(PtxChecksTest, RefusesWhatIsOutOfBounds) {
@@ -202,6 +206,11 @@ TEST_F(PtxChecksTest, RefusesWhatIsOutOfBounds) {
   const std::string copy =
       "mov.u32 %r1, memory;\ncp.async.cg.shared.global [%r1], [%in+512], 16, ";
   ExpectOk(copy + "0;\ncp.async.wait_all;", 1);
+  // Words go through the L1 cache alone.
+  const std::string word =
+      "shared.global [%r1], [%in+508], 4;\ncp.async.wait_all;";
+  ExpectOk("mov.u32 %r1, memory;\ncp.async.ca." + word, 1);
+  ExpectFault("mov.u32 %r1, memory;\ncp.async.cg." + word, "copies a size", 1);
   ExpectFault(copy + "1;\ncp.async.wait_all;", "reads outside of all memory",
               1);
 }
