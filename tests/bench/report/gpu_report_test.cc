@@ -58,6 +58,7 @@ Json RoundFile() {
 Json DeviceFile() {
   const Json round = {
       {"P", 2},
+      {"workers", "threads"},
       {"dtype", "f32"},
       {"optimizer", "sgd"},
       {"round_s", Spread(0.004)},
@@ -173,7 +174,8 @@ TEST(MarkdownTest, IsOneTableWithEverything) {
                               "12.5 us |"));
   EXPECT_THAT(text,
               HasSubstr("| round | 8 | f32 | adamw | 100 ms (50 .. 200)"));
-  EXPECT_THAT(text, HasSubstr("| round, rows on the device | 2 | f32 | sgd | "
+  EXPECT_THAT(text, HasSubstr("| round, rows on the device, workers are "
+                              "threads | 2 | f32 | sgd | "
                               "4 ms (2 .. 8) |  |  | 1.5 (0.75 .. 3) of its "
                               "memory traffic |"));
   EXPECT_THAT(text, HasSubstr("| its phases on the server | 2 | f32 | sgd | "

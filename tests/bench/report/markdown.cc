@@ -175,9 +175,11 @@ std::string RoundLines(const Json& report) {
     for (const Json& round : report["device_rounds"]) {
       absl::StrAppend(
           &lines,
-          Line({"round, rows on the device", Cell(round["P"]),
-                Cell(round["dtype"]), Cell(round["optimizer"]),
-                Spread(round["round_s"], 1e3, " ms"), "", "",
+          Line({absl::StrCat("round, rows on the device, workers are ",
+                             Cell(round["workers"])),
+                Cell(round["P"]), Cell(round["dtype"]),
+                Cell(round["optimizer"]), Spread(round["round_s"], 1e3, " ms"),
+                "", "",
                 absl::StrCat(Spread(round["round_over_traffic"], 1, ""),
                              " of its memory traffic")}),
           PartsLines(round));
