@@ -29,7 +29,7 @@ bench=1
 limit_of_all=480
 # Seconds; of `starts` for each program, of `sanitizer` at least for each tool.
 declare -A budget=([starts]=5 [cuda_conformance]=105 [cuda_jobs]=75
-  [cuda_kernels]=70 [round_gpu]=50 [round_device]=60 [round_loopback]=40
+  [cuda_kernels]=70 [round_gpu]=45 [round_device]=55 [round_loopback]=40
   [cpu_conformance]=35 [sanitizer]=20)
 readonly to_die=3     # from SIGTERM to SIGKILL
 readonly to_report=16 # what is kept for the report and for who dies late

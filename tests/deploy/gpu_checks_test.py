@@ -259,16 +259,16 @@ class GpuChecksTest(Folder):
         # 480 - 300 - 70, and 16 are kept: 94.
         self.assertEqual(counts, "26 passed, 0 failed", output)
         self.program("cuda_jobs_test",
-                     PASSES.format(seconds=345) + google_test(ok=2))
+                     PASSES.format(seconds=350) + google_test(ok=2))
         status, counts, output = self.checks()
-        self.assertIn("skipped  round_gpu: its 50 s do not fit into the 49 s "
+        self.assertIn("skipped  round_gpu: its 45 s do not fit into the 44 s "
                       "that are left of --limit=480", output)
         self.assertIn("passed   round_loopback", output)
         self.assertIn("passed   memcheck", output)
         self.assertEqual(status, 0)
         report, checks = self.report()
         self.assertEqual(checks["round_gpu"]["verdict"], "skipped")
-        self.assertEqual(report["seconds"], 415)
+        self.assertEqual(report["seconds"], 420)
 
     def test_the_budgets_fit_into_the_default_limit(self):
         # Each part but the sanitizers takes all that it may.
