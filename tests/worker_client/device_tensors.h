@@ -42,6 +42,7 @@ class DeviceTensors {
   void Set(const std::vector<std::vector<float>>& values) {
     for (size_t t = 0; t < values.size(); ++t) {
       fake_cuda::Launch(device_, [to = memory_[t], from = values[t]] {
+        if (from.empty()) return;
         std::memcpy(to, from.data(), from.size() * sizeof(float));
       });
     }

@@ -67,6 +67,8 @@ TEST_F(GrowingRowTest, ATensorWaitsForWhatItsDeviceHadToDoWhenItCame) {
     ASSERT_TRUE(mark->Synchronize().ok());
     EXPECT_TRUE(made);
     EXPECT_FALSE(late);
+    ASSERT_TRUE((*devices.Mark(0))->Synchronize().ok());
+    EXPECT_TRUE(late);
     fake_cuda::Fail("cuEventRecord", 700);
     const absl::Status failed = grows.Give(
         {TensorView("b", absl::Span<const float>(

@@ -110,6 +110,8 @@ TEST_F(CopiesTest, WaitForTheirMarkAlone) {
   ASSERT_TRUE(devices_.CopyToHost(0, mark->get(), here, memory_, 8).ok());
   EXPECT_EQ(here[3], 7);
   EXPECT_FALSE(late);
+  ASSERT_TRUE((*devices_.Mark(0))->Synchronize().ok());
+  EXPECT_TRUE(late);
 }
 
 TEST_F(CopiesTest, SayWhatTheDriverSays) {
