@@ -13,7 +13,8 @@ namespace {
 TEST(PushTurnTest, WhoWaitsAndIsCancelledEndsWhileTheTurnIsTaken) {
   PushTurn turn;
   CancelSource first, second;
-  ASSERT_TRUE(turn.Take(&first));
+  // Branches: clang's analysis does not see through a macro's.
+  if (!turn.Take(&first)) FAIL() << "the turn is free";
   std::thread waiter([&] { EXPECT_FALSE(turn.Take(&second)); });
   second.Cancel(absl::CancelledError("no more"));
   waiter.join();  // hangs if it waits for the turn
@@ -22,7 +23,7 @@ TEST(PushTurnTest, WhoWaitsAndIsCancelledEndsWhileTheTurnIsTaken) {
   first.Cancel(absl::CancelledError("too late"));  // the turn is taken
   turn.Give();
   EXPECT_FALSE(turn.Take(&second));
-  EXPECT_TRUE(turn.Take(nullptr));
+  if (!turn.Take(nullptr)) FAIL() << "the turn is free";
   turn.Give();
 }
 
