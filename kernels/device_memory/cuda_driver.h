@@ -64,8 +64,10 @@ class CudaDriver {
   absl::Status CheckReaches(int device, const DeviceUuid& uuid) const;
 
   // The device whose memory `address` is in; nullopt for the host's, which
-  // includes what the driver does not know, and all memory before anybody has
-  // initialised it. As Check on other errors, which say nothing of whose it is.
+  // includes what the driver does not know, and all memory where no device can
+  // have any: before anybody has initialised the driver, without a device, and
+  // where the library is a toolkit's stub. As Check on other errors, which say
+  // nothing of whose it is.
   // Neither waits nor needs a context.
   absl::StatusOr<std::optional<int>> DeviceOf(const void* address) const;
 
