@@ -53,4 +53,12 @@ absl::Status CancelSource::WaitFor(absl::Duration duration) {
   return reason_;
 }
 
+absl::Status FirstReason(absl::Span<CancelSource* const> sources) {
+  for (const CancelSource* source : sources) {
+    absl::Status reason = source->status();
+    if (!reason.ok()) return reason;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace agg

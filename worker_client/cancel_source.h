@@ -11,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "server/base/mutex.h"
 
 namespace agg {
@@ -57,6 +58,9 @@ class CancelSource {
   absl::Status reason_ ABSL_GUARDED_BY(mutex_);
   std::set<const Registration*> registered_ ABSL_GUARDED_BY(mutex_);
 };
+
+// Of the first one that has a reason; else OK.
+absl::Status FirstReason(absl::Span<CancelSource* const> sources);
 
 // What ends a call that waits: the system's time, or a source with its reason.
 struct CallLimit {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "worker_client/client_core.h"
+#include "worker_client/mark_wait.h"
 #include "worker_client/pull_stream.h"
 
 namespace agg {
@@ -45,6 +46,9 @@ absl::StatusOr<PullInto> ClientCore::IntoOf(
   if (!device_of.ok()) return device_of.status();
   into.device_of = *std::move(device_of);
   into.devices = &devices_;
+  const auto marks = devices_.MarksOf(into.device_of);
+  if (!marks.ok()) return marks.status();
+  for (const auto& [device, mark] : *marks) into.marks.push_back(mark);
   return into;
 }
 
@@ -124,9 +128,10 @@ absl::Status ClientCore::PullOnce(const View& view, uint64_t version,
         AwaitPublished(view, version, {deadline, into.cancel}, &end);
     if (!awaited.ok()) return awaited;
   }
+  absl::Status status = AwaitMarks(into.marks, "Pull", end, settings.cancels);
+  if (!status.ok()) return status;
   into.arrivals->Begin({version, view->past(), view->epoch()});
-  const absl::Status status =
-      PullVersion(settings, target, into.targets(), end);
+  status = PullVersion(settings, target, into.targets(), end);
   if (!status.ok()) return status;
   if (!membership_->NoteHeld(*view, version)) return view->over()->status();
   version_ = version;

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "proto/agg.pb.h"
 #include "worker_client/client_core.h"
 #include "worker_client/commit_request.h"
+#include "worker_client/mark_wait.h"
 
 namespace agg {
 
@@ -27,6 +29,14 @@ bool ClientCore::MayTry(const JobView& view, const std::vector<int>& owed,
 void ClientCore::TryTrip(const View& view, const v1::FrameMeta& meta,
                          const RowName& name, GrowingRow* row, TripWish* wish) {
   const PullInto& into = *wish->into;
+  const absl::Duration timeout =
+      TripTimeout(options_, view->reply().pipelined());
+  // What the trip brings is written at once.
+  std::vector<CancelSource*> cancels = {view->over()};
+  if (into.cancel != nullptr) cancels.push_back(into.cancel);
+  if (!AwaitMarks(into.marks, "Pull", absl::Now() + timeout, cancels).ok()) {
+    return;
+  }
   PullTarget target;
   target.epoch = view->epoch();
   target.version = name.round + 1;
@@ -49,8 +59,7 @@ void ClientCore::TryTrip(const View& view, const v1::FrameMeta& meta,
   const ShardRegions::Placed placed =
       regions_.Begin(*view, name, shards, row->common_device());
   const absl::Status status =
-      pusher_->PushInOneTrip(row, meta, shards, placed.regions,
-                             TripTimeout(options_, trip.pipelined), &trip);
+      pusher_->PushInOneTrip(row, meta, shards, placed.regions, timeout, &trip);
   TakeReceipts(view, name);
   if (status.ok()) NoteTrip(view, name, trip, wish);
 }

@@ -42,7 +42,8 @@ struct ClientOptions {
   absl::Duration connect_timeout = absl::Seconds(30);
   // Short calls that wait for no other worker (Leave, Observe).
   absl::Duration call_timeout = absl::Seconds(10);
-  // A Push, or the bytes of a published Pull; anew when an epoch has ended. A
+  // A Push, or the bytes of a published Pull, what their tensors' devices were
+  // given to do before included; anew when an epoch has ended. A
   // pipelined round on one stream may take this and round_timeout together.
   absl::Duration transfer_timeout = absl::Minutes(10);
   // What waits for other workers: Commit, Wait, and a Pull until its version is

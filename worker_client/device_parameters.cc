@@ -39,11 +39,9 @@ absl::StatusOr<std::unique_ptr<DeviceParameters>> DeviceParameters::Map(
   if (!mapped.ok()) return mapped.status();
   auto stream = DeviceStream::Make(*context);
   if (!stream.ok()) return stream.status();
-  auto callers = DeviceEvent::Make(*context);
-  if (!callers.ok()) return callers.status();
-  return absl::WrapUnique(new DeviceParameters(
-      said.number(), *context, *std::move(mapped), *std::move(page),
-      *std::move(stream), *std::move(callers)));
+  return absl::WrapUnique(
+      new DeviceParameters(said.number(), *context, *std::move(mapped),
+                           *std::move(page), *std::move(stream)));
 }
 
 bool DeviceParameters::Has(uint64_t offset, int64_t num_bytes) const {
@@ -53,8 +51,7 @@ bool DeviceParameters::Has(uint64_t offset, int64_t num_bytes) const {
 }
 
 absl::Status DeviceParameters::Begin(absl::Span<const Place> places) const {
-  absl::Status status = callers_->RecordDefault();
-  if (status.ok()) status = stream_->WaitFor(*callers_);
+  absl::Status status;
   for (const Place& place : places) {
     if (!status.ok() || place.num_bytes == 0) continue;
     status = stream_->Copy(place.to, memory_->data() + place.offset,

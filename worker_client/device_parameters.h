@@ -49,9 +49,10 @@ class DeviceParameters {
     float* to = nullptr;  // memory of this device
     int64_t num_bytes = 0;
   };
-  // Copies them, behind what the legacy default stream was given; has copied
-  // when it returns. ABORTED: the shard has begun to overwrite the generation:
-  // what was copied is nothing. INTERNAL: the driver's errors. REQUIRES: Has.
+  // Copies them, and has done so when it returns. What the caller gave the
+  // device to do with its memory is done (DeviceMark::Reached). ABORTED: the
+  // shard has begun to overwrite the generation: what was copied is nothing.
+  // INTERNAL: the driver's errors. REQUIRES: Has.
   absl::Status Copy(absl::Span<const Place> places, uint64_t generation) const;
 
  private:
@@ -59,14 +60,12 @@ class DeviceParameters {
                    std::shared_ptr<const DeviceContext> context,
                    std::unique_ptr<SharedDeviceMemory> memory,
                    std::unique_ptr<SharedMemory> page,
-                   std::unique_ptr<DeviceStream> stream,
-                   std::unique_ptr<DeviceEvent> callers)
+                   std::unique_ptr<DeviceStream> stream)
       : number_(number),
         context_(std::move(context)),
         memory_(std::move(memory)),
         page_(std::move(page)),
-        stream_(std::move(stream)),
-        callers_(std::move(callers)) {}
+        stream_(std::move(stream)) {}
   absl::Status Begin(absl::Span<const Place> places) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -77,7 +76,6 @@ class DeviceParameters {
   const std::unique_ptr<SharedMemory> page_;
   mutable Mutex mutex_;  // of pulls, one copies at a time
   const std::unique_ptr<DeviceStream> stream_ ABSL_PT_GUARDED_BY(mutex_);
-  const std::unique_ptr<DeviceEvent> callers_ ABSL_PT_GUARDED_BY(mutex_);
 };
 
 }  // namespace agg

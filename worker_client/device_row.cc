@@ -39,12 +39,6 @@ absl::StatusOr<std::unique_ptr<DeviceRow>> DeviceRow::Map(
 
 DeviceRow::~DeviceRow() { Discard(); }
 
-absl::Status DeviceRow::WaitFor(const DeviceEvent& mark) {
-  absl::Status status = Flush();  // that need not wait for it
-  if (status.ok()) status = stream_->WaitFor(mark);
-  return DeviceError(status);
-}
-
 absl::Status DeviceRow::Copy(int64_t owner, const char* from, int64_t offset,
                              int64_t num_bytes) {
   if (num_bytes_ > 0 && owner == owner_ && from == from_ + num_bytes_ &&

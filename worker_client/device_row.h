@@ -38,10 +38,9 @@ class DeviceRow {
   // Whose memory is copied from.
   int device() const { return context_->device(); }
 
-  // Copies to come wait for the mark.
-  absl::Status WaitFor(const DeviceEvent& mark);
   // From memory of this device, or of the host, to an offset of the row; it
-  // must stay as it is until the copies are done. Neighbours of one `owner`,
+  // must be as it is to be (DeviceMark::Reached), and stay so until the copies
+  // are done. Neighbours of one `owner`,
   // one behind the other in both places, become one copy. (Of one tensor, say:
   // the driver refuses copies across two allocations.) REQUIRES: the place is
   // inside.

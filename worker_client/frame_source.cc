@@ -102,16 +102,15 @@ absl::StatusOr<absl::string_view> FrameSource::Payload(
   staging->resize(start + StagingWords(bytes));
   char* const to = reinterpret_cast<char*>(staging->data() + start);
   if (as_is) {
-    const absl::Status copied = bound_.devices->CopyToHost(
-        device, bound_.mark(slice.tensor), to, from, bytes);
+    const absl::Status copied =
+        bound_.devices->CopyToHost(device, to, from, bytes);
     if (!copied.ok()) return copied;
     return absl::string_view(to, bytes);
   }
   PinnedCopy copy(bound_.devices);
   if (device != TensorDevices::kHost) {
     const absl::StatusOr<const char*> floats =
-        copy.Take(device, bound_.mark(slice.tensor), from,
-                  slice.num_elements * DTypeBytes(view.dtype));
+        copy.Take(device, from, slice.num_elements * DTypeBytes(view.dtype));
     if (!floats.ok()) return floats.status();
     from = *floats;
   }

@@ -47,9 +47,10 @@ class FrameSource {
   FrameSource& operator=(const FrameSource&) = delete;
 
   int64_t max_frame_bytes() const;  // of several slices in a frame
-  // More frames, of tensors whose views are bound by now. Begins their copies,
-  // if the row lies on a device: Make waits for those of its frame alone. After
-  // one that failed, frames that are made go by way of the row's host side.
+  // More frames, of tensors that GrowingRow::Take has given. Begins their
+  // copies, if the row lies on a device: Make waits for those of its frame
+  // alone. After one that failed, frames that are made go by way of the row's
+  // host side.
   void Add(std::vector<FramePlan> plans);
 
   int num_frames() const { return static_cast<int>(plans_.size()); }

@@ -3,6 +3,7 @@
 #include "worker_client/growing_row.h"
 
 #include <algorithm>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 
@@ -34,7 +35,8 @@ absl::Status GrowingRow::Give(absl::Span<const TensorView> views) {
   if (!some.ok()) return some.status();
   const absl::StatusOr<std::vector<int>> device_of = DevicesOf(*some);
   if (!device_of.ok()) return device_of.status();
-  const absl::StatusOr<std::map<int, DeviceMark>> marks = MarksOf(*device_of);
+  absl::StatusOr<std::map<int, SharedMark>> marks = std::map<int, SharedMark>();
+  if (devices_ != nullptr) marks = devices_->MarksOf(*device_of);
   if (!marks.ok()) return marks.status();
   MutexLock lock(&mutex_);
   for (const auto& [tensor, view] : *some) {
@@ -50,7 +52,8 @@ absl::Status GrowingRow::Give(absl::Span<const TensorView> views) {
     has_[tensor] = true;
     bound_[tensor] = view;
     device_of_[tensor] = (*device_of)[i];
-    marks_[tensor] = marks->at(device_of_[tensor]);
+    const auto mark = marks->find(device_of_[tensor]);
+    if (mark != marks->end()) marks_[tensor] = mark->second;
     given_.push_back(tensor);
   }
   if (given_.size() == bound_.size()) complete_ = true;
@@ -64,19 +67,6 @@ absl::StatusOr<std::vector<int>> GrowingRow::DevicesOf(
   for (const auto& [tensor, view] : some) views.push_back(view);
   if (devices_ != nullptr) return devices_->DevicesOf(views);
   return std::vector<int>(views.size(), TensorDevices::kHost);
-}
-
-absl::StatusOr<std::map<int, DeviceMark>> GrowingRow::MarksOf(
-    absl::Span<const int> device_of) const {
-  std::map<int, DeviceMark> marks;
-  for (const int device : device_of) {
-    const auto [mark, is_new] = marks.try_emplace(device);
-    if (!is_new || device == TensorDevices::kHost) continue;
-    auto made = devices_->Mark(device);
-    if (!made.ok()) return made.status();
-    mark->second = *std::move(made);
-  }
-  return marks;
 }
 
 int GrowingRow::common_device() const {
@@ -134,11 +124,23 @@ absl::Status GrowingRow::cancelled() const {
   return cancelled_;
 }
 
-std::vector<int> GrowingRow::Take(size_t* cursor) const {
-  MutexLock lock(&mutex_);
-  std::vector<int> taken(given_.begin() + static_cast<ptrdiff_t>(*cursor),
+absl::StatusOr<GrowingRow::Taken> GrowingRow::Take(size_t* cursor) const {
+  Taken taken;
+  {
+    MutexLock lock(&mutex_);
+    taken.tensors.assign(given_.begin() + static_cast<ptrdiff_t>(*cursor),
                          given_.end());
-  *cursor = given_.size();
+  }
+  // The driver is asked with no lock held.
+  for (size_t i = 0; i < taken.tensors.size() && !taken.waits; ++i) {
+    const SharedMark& mark = marks_[taken.tensors[i]];
+    if (mark == nullptr) continue;
+    const absl::StatusOr<bool> reached = mark->Reached();
+    if (!reached.ok()) return DeviceError(reached.status());
+    taken.waits = !*reached;
+    if (taken.waits) taken.tensors.resize(i);
+  }
+  *cursor += taken.tensors.size();
   return taken;
 }
 

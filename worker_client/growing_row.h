@@ -3,7 +3,6 @@
 #define AGG_WORKER_CLIENT_GROWING_ROW_H_
 
 #include <cstddef>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "kernels/dtype.h"
 #include "server/base/mutex.h"
 #include "worker_client/bound_views.h"
+#include "worker_client/device_mark.h"
 #include "worker_client/queue_waker.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/tensor_devices.h"
@@ -37,7 +37,7 @@ class GrowingRow {
   // More tensors, whose memory must outlive the push. All or none:
   // INVALID_ARGUMENT as ShardRouter::BindSome, for a tensor that was given
   // before, and when the row is complete; errors of TensorDevices::DevicesOf
-  // and Mark.
+  // and MarksOf.
   absl::Status Give(absl::Span<const TensorView> views);
   // No more tensors come: what the row lacks is absent. INVALID_ARGUMENT with
   // the name of one that is not optional: then it has no effect.
@@ -53,16 +53,24 @@ class GrowingRow {
   DType dtype() const { return dtype_; }
   // In manifest order. Only views of tensors that Take has named may be read.
   absl::Span<const TensorView> bound() const { return bound_; }
-  BoundRow bound_row() const { return {bound_, device_of_, devices_, marks_}; }
+  BoundRow bound_row() const { return {bound_, device_of_, devices_}; }
   // The device that has all tensors which are on devices, of those that were
   // given so far, if they are of `dtype`; else, and if there are none,
   // TensorDevices::kHost.
   int common_device() const;
   // Whether one that was given so far is on a device.
   bool any_on_device() const;
+  struct Taken {
+    std::vector<int> tensors;
+    // More were given: their device has work to do before them, of whose end
+    // nobody is woken.
+    bool waits = false;
+  };
   // The tensors that came since the call that left `*cursor`, which is 0 at
-  // first; the absent ones when the row is complete.
-  std::vector<int> Take(size_t* cursor) const;
+  // first, up to one whose device has not yet done what it was given before
+  // Give; the absent ones when the row is complete. INTERNAL: the driver's
+  // errors.
+  absl::StatusOr<Taken> Take(size_t* cursor) const;
   // Who is woken by Give, Complete and Cancel; null: nobody any more.
   void SetWaker(QueueWaker* waker);
 
@@ -70,9 +78,6 @@ class GrowingRow {
   // Of each of them, in this order.
   absl::StatusOr<std::vector<int>> DevicesOf(
       absl::Span<const std::pair<int, TensorView>> some) const;
-  // For each of the devices: what they have been given by now.
-  absl::StatusOr<std::map<int, DeviceMark>> MarksOf(
-      absl::Span<const int> device_of) const;
   void Wake() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ShardRouter* const router_;
@@ -82,7 +87,7 @@ class GrowingRow {
   // An element is written once, before its tensor enters given_.
   std::vector<TensorView> bound_;
   std::vector<int> device_of_;
-  std::vector<DeviceMark> marks_;
+  std::vector<SharedMark> marks_;
   std::vector<bool> has_ ABSL_GUARDED_BY(mutex_);  // by tensor
   std::vector<int> given_ ABSL_GUARDED_BY(mutex_);
   bool complete_ ABSL_GUARDED_BY(mutex_) = false;

@@ -4,15 +4,13 @@
 
 namespace agg {
 
-absl::StatusOr<const char*> PinnedCopy::Take(int device,
-                                             const DeviceEvent* mark,
-                                             const void* from,
+absl::StatusOr<const char*> PinnedCopy::Take(int device, const void* from,
                                              int64_t num_bytes) {
   auto memory = devices_->TakePinned(device);
   if (!memory.ok()) return memory.status();
   memory_ = *std::move(memory);
   const absl::Status status =
-      devices_->CopyToHost(device, mark, memory_->data(), from, num_bytes);
+      devices_->CopyToHost(device, memory_->data(), from, num_bytes);
   if (!status.ok()) return status;
   return memory_->data();
 }

@@ -25,8 +25,8 @@ class PinnedCopy {
 
   // Copies, once. Arguments and errors as TensorDevices::CopyToHost. REQUIRES:
   // at most kPinnedBytes.
-  absl::StatusOr<const char*> Take(int device, const DeviceEvent* mark,
-                                   const void* from, int64_t num_bytes);
+  absl::StatusOr<const char*> Take(int device, const void* from,
+                                   int64_t num_bytes);
 
  private:
   TensorDevices* const devices_;

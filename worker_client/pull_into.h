@@ -7,6 +7,7 @@
 #include "worker_client/bound_views.h"
 #include "worker_client/cancel_source.h"
 #include "worker_client/client_types.h"
+#include "worker_client/device_mark.h"
 #include "worker_client/pull_arrivals.h"
 #include "worker_client/tensor_devices.h"
 #include "worker_client/tensor_view.h"
@@ -20,7 +21,9 @@ struct PullInto {
   std::vector<MutableTensorView> bound;  // ShardRouter::Bind's
   std::vector<int> device_of;            // of each: its device, or kHost
   TensorDevices* devices = nullptr;      // null: all are on the host
-  PullArrivals* arrivals = nullptr;      // never null
+  // Nothing is written before these are reached.
+  std::vector<SharedMark> marks;
+  PullArrivals* arrivals = nullptr;  // never null
   Precision precision = Precision::kJob;
   std::vector<int> first;          // tensors that are wanted first, by index
   CancelSource* cancel = nullptr;  // ends it with its reason; may be null

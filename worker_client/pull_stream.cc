@@ -194,14 +194,6 @@ class PullStream {
   absl::Time restart_at_ = kNever;
 };
 
-absl::Status FirstReason(const std::vector<CancelSource*>& cancels) {
-  for (const CancelSource* cancel : cancels) {
-    absl::Status reason = cancel->status();
-    if (!reason.ok()) return reason;
-  }
-  return absl::OkStatus();
-}
-
 // Of the tensors that are wanted first (P42).
 std::vector<int32_t> FirstSlices(const PullSettings& settings, int shard) {
   constexpr size_t kMaxFirstSlices = 200;

@@ -60,10 +60,9 @@ absl::Status RowPusher::Push(GrowingRow* row, const v1::FrameMeta& meta,
                              absl::Span<RowRegion* const> regions,
                              absl::Duration timeout) {
   receipts_.clear();
-  absl::Status status = cancel_->status();
-  if (status.ok()) status = row->cancelled();
+  Job job{row, meta, RowSchedule(router_), 0, false, {}, {}};
+  absl::Status status = Cancelled(job);
   if (!status.ok()) return status;
-  Job job{row, meta, RowSchedule(router_), 0, {}};
   row->SetWaker(&waker_);
   Start(shards, regions, &job);
   status = Wait(timeout, &job);
@@ -101,8 +100,18 @@ void RowPusher::Start(absl::Span<const int> shards,
   }
 }
 
-void RowPusher::Feed(Job* job) {
-  job->schedule.Give(job->row->Take(&job->cursor));
+absl::StatusOr<std::vector<int>> RowPusher::Take(Job* job) {
+  absl::StatusOr<GrowingRow::Taken> taken = job->row->Take(&job->cursor);
+  if (!taken.ok()) return taken.status();
+  job->waits_for_device = taken->waits;
+  if (!taken->tensors.empty()) job->pauses.Reset();
+  return std::move(taken->tensors);
+}
+
+absl::Status RowPusher::Feed(Job* job) {
+  const absl::StatusOr<std::vector<int>> taken = Take(job);
+  if (!taken.ok()) return taken.status();
+  job->schedule.Give(*taken);
   for (Part& part : job->parts) {
     if (part.stream->state() != State::kPushing || !part.stream->starved()) {
       continue;
@@ -114,6 +123,7 @@ void RowPusher::Feed(Job* job) {
                                          part.source->max_frame_bytes()));
     part.stream->Continue();
   }
+  return absl::OkStatus();
 }
 
 bool RowPusher::RunEvent(absl::Time until) {
@@ -129,6 +139,32 @@ bool RowPusher::RunEvent(absl::Time until) {
     static_cast<ShardStream::Event*>(tag)->Run(ok);
   }
   return true;
+}
+
+bool RowPusher::RunEventOrPause(absl::Time until, Job* job) {
+  if (!job->waits_for_device) return RunEvent(until);
+  if (RunEvent(kAtOnce)) return true;
+  const absl::Time now = absl::Now();
+  absl::SleepFor(std::min(job->pauses.Next(now), until - now));
+  return false;
+}
+
+absl::Status RowPusher::Cancelled(const Job& job) const {
+  const absl::Status cancelled = cancel_->status();
+  return cancelled.ok() ? job.row->cancelled() : cancelled;
+}
+
+absl::Status RowPusher::TimedOut(const Job& job) {
+  if (job.waits_for_device) return MarkTimeout("Push");
+  std::string waiting;
+  for (const Part& part : job.parts) {
+    if (part.stream->state() == State::kAcknowledged) continue;
+    absl::StrAppend(&waiting, waiting.empty() ? "" : ", ",
+                    ToString(part.stream->name()));
+  }
+  return absl::DeadlineExceededError(absl::StrCat(
+      waiting, ": Push: not acknowledged within transfer_timeout; check ",
+      "the network, or allow more time"));
 }
 
 absl::StatusOr<bool> RowPusher::Advance(Job* job) {
@@ -167,28 +203,20 @@ absl::Status RowPusher::Wait(absl::Duration timeout, Job* job) {
     if (deadline == absl::InfiniteFuture() && job->row->complete()) {
       deadline = absl::Now() + timeout;
     }
-    Feed(job);
+    const absl::Status fed = Feed(job);
+    if (!fed.ok()) return fed;
     absl::StatusOr<bool> acknowledged = Advance(job);
     // Read after Advance: if the source cancelled a call, its reason is set by
     // now, and says more than the call's CANCELLED.
-    absl::Status cancelled = cancel_->status();
-    if (cancelled.ok()) cancelled = job->row->cancelled();
+    const absl::Status cancelled = Cancelled(*job);
     if (!cancelled.ok()) return cancelled;
     if (!acknowledged.ok()) return acknowledged.status();
     if (*acknowledged) return absl::OkStatus();
     absl::Time until = deadline;
     for (const Part& part : job->parts)
       until = std::min(until, part.restart_at);
-    if (!RunEvent(until) && absl::Now() >= deadline) {
-      std::string waiting;
-      for (const Part& part : job->parts) {
-        if (part.stream->state() == State::kAcknowledged) continue;
-        absl::StrAppend(&waiting, waiting.empty() ? "" : ", ",
-                        ToString(part.stream->name()));
-      }
-      return absl::DeadlineExceededError(absl::StrCat(
-          waiting, ": Push: not acknowledged within transfer_timeout; check ",
-          "the network, or allow more time"));
+    if (!RunEventOrPause(until, job) && absl::Now() >= deadline) {
+      return TimedOut(*job);
     }
   }
 }

@@ -21,6 +21,7 @@
 #include "worker_client/error_feedback.h"
 #include "worker_client/frame_source.h"
 #include "worker_client/growing_row.h"
+#include "worker_client/mark_wait.h"
 #include "worker_client/queue_waker.h"
 #include "worker_client/retry.h"
 #include "worker_client/round_trip.h"
@@ -59,8 +60,9 @@ class RowPusher {
   // are narrowed and get their checksums here, on the thread that calls. Once
   // Push has returned, also with an error, gRPC no longer reads the tensors'
   // memory. Errors: the cancel source's reason, or the row's; DEADLINE_EXCEEDED
-  // when `timeout` has passed since the row was complete; what a shard answers;
-  // FrameSource::Make's.
+  // when `timeout` has passed since the row was complete, whatever was waited
+  // for, a device included; what a shard answers; FrameSource::Make's and
+  // GrowingRow::Take's.
   // `regions`, as `shards`: where a shard's slices are written (P39), as they
   // come; null: they are sent. REQUIRES: each of `shards` has slices.
   absl::Status Push(GrowingRow* row, const v1::FrameMeta& meta,
@@ -101,7 +103,9 @@ class RowPusher {
     GrowingRow* row;
     const v1::FrameMeta& meta;
     RowSchedule schedule;
-    size_t cursor = 0;  // of the row
+    size_t cursor = 0;              // of the row
+    bool waits_for_device = false;  // GrowingRow::Taken::waits
+    MarkPauses pauses;              // of that
     std::vector<Part> parts;
   };
 
@@ -117,13 +121,22 @@ class RowPusher {
                          RoundTrip* trip);
   // What has come back, and the receipts that follow from it.
   void EndTrip(const Job& job, RoundTrip* trip);
+  // The tensors of the row that have come since the last call.
+  absl::StatusOr<std::vector<int>> Take(Job* job);
   // Gives what has come of the row to the streams that have nothing to send.
-  void Feed(Job* job);
+  absl::Status Feed(Job* job);
+  // Takes all of a complete row, past Feed.
+  absl::Status TakeAll(absl::Time deadline, Job* job);
   // Whether all shards have acknowledged; restarts broken parts when their
   // pause is over.
   absl::StatusOr<bool> Advance(Job* job);
   // Waits until `until` for one event and runs it; false: none came.
   bool RunEvent(absl::Time until);
+  // The same, and no longer than is good for a device that is waited for.
+  bool RunEventOrPause(absl::Time until, Job* job);
+  // Why nobody waits any longer; OK: they do.
+  absl::Status Cancelled(const Job& job) const;
+  static absl::Status TimedOut(const Job& job);
   absl::Status Wait(absl::Duration timeout, Job* job);
   void TakeReceipts(const std::vector<Part>& parts);
   // Cancels the parts' unfinished calls and waits until they end.

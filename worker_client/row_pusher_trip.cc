@@ -4,6 +4,7 @@
 // between the writes, as one thread polls for both.
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "worker_client/row_pusher.h"
 
 namespace agg {
@@ -26,10 +27,12 @@ absl::Status RowPusher::PushInOneTrip(GrowingRow* row,
   receipts_.clear();
   absl::Status status = cancel_->status();
   if (!status.ok()) return status;
-  Job job{row, meta, RowSchedule(router_), 0, {}};
+  Job job{row, meta, RowSchedule(router_), 0, false, {}, {}};
   row->SetWaker(&waker_);
-  status = StartTrip(shards, regions, &job, trip);
-  if (status.ok()) status = Wait(timeout, &job);
+  const absl::Time deadline = absl::Now() + timeout;
+  status = TakeAll(deadline, &job);
+  if (status.ok()) status = StartTrip(shards, regions, &job, trip);
+  if (status.ok()) status = Wait(deadline - absl::Now(), &job);
   row->SetWaker(nullptr);
   EndTrip(job, trip);
   if (!status.ok()) Abandon(&job.parts);
@@ -43,11 +46,20 @@ absl::Status RowPusher::PushInOneTrip(GrowingRow* row,
   return trip->outcome.has_value() ? absl::OkStatus() : status;
 }
 
+absl::Status RowPusher::TakeAll(absl::Time deadline, Job* job) {
+  while (true) {
+    absl::Status status = Take(job).status();
+    if (status.ok()) status = Cancelled(*job);
+    if (!status.ok() || !job->waits_for_device) return status;
+    if (absl::Now() >= deadline) return TimedOut(*job);
+    RunEventOrPause(deadline, job);
+  }
+}
+
 absl::Status RowPusher::StartTrip(absl::Span<const int> shards,
                                   absl::Span<RowRegion* const> regions,
                                   Job* job, RoundTrip* trip) {
   RunPastEvents();
-  job->row->Take(&job->cursor);  // all of it: Feed finds nothing
   std::vector<uint32_t> sums(streams_.size(), 0);
   for (size_t i = 0; i < shards.size(); ++i) {
     const int shard = shards[i];

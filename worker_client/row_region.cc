@@ -96,25 +96,19 @@ bool RowRegion::Begin(const RowName& row, bool leaves_out, int device) {
 absl::StatusOr<std::unique_ptr<DeviceEvent>> RowRegion::WriteOnDevice(
     absl::Span<const int32_t> slices, const BoundRow& row,
     ErrorFeedback* feedback) {
-  absl::Status status;
-  const DeviceEvent* awaited = nullptr;
   for (const int32_t index : slices) {
     if (written_[index]) continue;
     const Slice& slice = router_->plan().slices[index];
     const TensorView& view = row.views[slice.tensor];
     const int device = row.device(slice.tensor);
-    const DeviceEvent* const mark = row.mark(slice.tensor);
-    if (mark != nullptr && mark != awaited) {
-      status = current_->WaitFor(*mark);
-      awaited = mark;
-    }
     const bool direct =
         view.dtype == dtype_ &&
         (device == TensorDevices::kHost || device == current_->device());
     const char* from = addresses_[index];
+    absl::Status status;
     if (direct) {
       from = ElementsFrom(view, slice.begin);
-    } else if (status.ok()) {
+    } else {
       status = Write(index, row, feedback);
     }
     // Pieces of a tensor may be of several allocations.
@@ -126,7 +120,6 @@ absl::StatusOr<std::unique_ptr<DeviceEvent>> RowRegion::WriteOnDevice(
     if (!status.ok()) return status;
     written_[index] = true;
   }
-  if (!status.ok()) return status;
   return current_->Mark();
 }
 
@@ -151,15 +144,14 @@ absl::Status RowRegion::Write(int32_t index, const BoundRow& row,
   if (view.dtype != dtype_) {
     PinnedCopy copy(row.devices);
     if (device != TensorDevices::kHost) {
-      const absl::StatusOr<const char*> copied =
-          copy.Take(device, row.mark(slice.tensor), from, bytes);
+      const absl::StatusOr<const char*> copied = copy.Take(device, from, bytes);
       if (!copied.ok()) return copied.status();
       from = *copied;
     }
     Encode(index, reinterpret_cast<const float*>(from), feedback);
   } else if (device != TensorDevices::kHost) {
-    const absl::Status copied = row.devices->CopyToHost(
-        device, row.mark(slice.tensor), to, from, bytes);
+    const absl::Status copied =
+        row.devices->CopyToHost(device, to, from, bytes);
     if (!copied.ok()) return copied;
   } else if (from != to) {
     Share(slice.num_elements, [&](int64_t begin, int64_t end) {

@@ -65,12 +65,12 @@ class RowRegion {
   // they are there already: written before, or the tensor's memory is the
   // place. `feedback`: for what is rounded; null: none. INTERNAL: they cannot
   // be copied from their device. REQUIRES: Begin was true; a slice of this
-  // shard, whose tensor is bound.
+  // shard, whose tensor GrowingRow::Take has given.
   absl::Status Write(int32_t slice, const BoundRow& row,
                      ErrorFeedback* feedback);
   // The same on the device: begins copies of slices, which AwaitDevice ends.
   // What is not of the row's dtype, or on another device, goes through the
-  // host's side. Copies wait for their tensors' marks.
+  // host's side.
   absl::StatusOr<std::unique_ptr<DeviceEvent>> WriteOnDevice(
       absl::Span<const int32_t> slices, const BoundRow& row,
       ErrorFeedback* feedback);

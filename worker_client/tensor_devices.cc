@@ -95,15 +95,26 @@ absl::StatusOr<std::shared_ptr<const DeviceContext>> TensorDevices::ContextOf(
   return context;
 }
 
-absl::StatusOr<std::shared_ptr<const DeviceEvent>> TensorDevices::Mark(
-    int device) {
+absl::StatusOr<SharedMark> TensorDevices::Mark(int device) {
   const auto context = ContextOf(device);
   if (!context.ok()) return context.status();
   auto event = DeviceEvent::Make(*context);
   if (!event.ok()) return DeviceError(event.status());
   const absl::Status recorded = (*event)->RecordDefault();
   if (!recorded.ok()) return DeviceError(recorded);
-  return std::shared_ptr<const DeviceEvent>(*std::move(event));
+  return std::make_shared<const DeviceMark>(*std::move(event));
+}
+
+absl::StatusOr<std::map<int, SharedMark>> TensorDevices::MarksOf(
+    absl::Span<const int> devices) {
+  std::map<int, SharedMark> marks;
+  for (const int device : devices) {
+    if (device == kHost || marks.count(device) > 0) continue;
+    absl::StatusOr<SharedMark> mark = Mark(device);
+    if (!mark.ok()) return mark.status();
+    marks[device] = *std::move(mark);
+  }
+  return marks;
 }
 
 absl::StatusOr<TensorDevices::Lane> TensorDevices::TakeLane(int device) {
@@ -118,36 +129,25 @@ absl::StatusOr<TensorDevices::Lane> TensorDevices::TakeLane(int device) {
   }
   const auto context = ContextOf(device);
   if (!context.ok()) return context.status();
-  auto stream = DeviceStream::Make(*context);
-  if (!stream.ok()) return stream.status();
-  auto callers = DeviceEvent::Make(*context);
-  if (!callers.ok()) return callers.status();
-  return Lane{*std::move(stream), *std::move(callers)};
+  return DeviceStream::Make(*context);
 }
 
 absl::Status TensorDevices::RunOnLane(
-    int device, const DeviceEvent* mark,
-    const std::function<absl::Status(DeviceStream*)>& copy) {
+    int device, const std::function<absl::Status(DeviceStream*)>& copy) {
   absl::StatusOr<Lane> lane = TakeLane(device);
   if (!lane.ok()) return DeviceError(lane.status());
-  absl::Status status;
-  if (mark == nullptr) status = lane->callers->RecordDefault();
-  if (status.ok()) {
-    status = lane->stream->WaitFor(mark == nullptr ? *lane->callers : *mark);
-  }
-  if (status.ok()) status = copy(lane->stream.get());
+  absl::Status status = copy(lane->get());
   // Also after an error: the caller's memory is the caller's again.
-  status.Update(lane->stream->Synchronize());
+  status.Update((*lane)->Synchronize());
   MutexLock lock(&mutex_);
   lanes_[device].push_back(*std::move(lane));
   return DeviceError(status);
 }
 
-absl::Status TensorDevices::CopyToHost(int device, const DeviceEvent* mark,
-                                       void* to, const void* from,
+absl::Status TensorDevices::CopyToHost(int device, void* to, const void* from,
                                        int64_t num_bytes) {
   if (num_bytes == 0) return absl::OkStatus();
-  return RunOnLane(device, mark, [=](DeviceStream* stream) {
+  return RunOnLane(device, [=](DeviceStream* stream) {
     return stream->CopyToHost(to, from, num_bytes);
   });
 }
@@ -155,7 +155,7 @@ absl::Status TensorDevices::CopyToHost(int device, const DeviceEvent* mark,
 absl::Status TensorDevices::CopyToDevice(int device, void* to, const void* from,
                                          int64_t num_bytes) {
   if (num_bytes == 0) return absl::OkStatus();
-  return RunOnLane(device, /*mark=*/nullptr, [=](DeviceStream* stream) {
+  return RunOnLane(device, [=](DeviceStream* stream) {
     return stream->CopyToDevice(to, from, num_bytes);
   });
 }

@@ -20,6 +20,7 @@
 #include "kernels/device_memory/device_stream.h"
 #include "proto/shard_plan.h"
 #include "server/base/mutex.h"
+#include "worker_client/device_mark.h"
 #include "worker_client/tensor_view.h"
 
 namespace agg {
@@ -55,15 +56,18 @@ class TensorDevices {
 
   // A point behind what the legacy default stream of a device that was met has
   // been given so far. INTERNAL: the driver's errors.
-  absl::StatusOr<std::shared_ptr<const DeviceEvent>> Mark(int device);
+  absl::StatusOr<SharedMark> Mark(int device);
+  // One for each of the devices that is not kHost.
+  absl::StatusOr<std::map<int, SharedMark>> MarksOf(
+      absl::Span<const int> devices);
 
-  // Copies between the memory of a device that was met and the host's, behind
-  // `mark`, or behind what its legacy default stream was given so far: on
-  // streams of this class's own, so that what the caller computes meanwhile
-  // waits for none of it. Are done when they return. Errors as
-  // CudaDriver::Check, RESOURCE_EXHAUSTED as INTERNAL. `mark`: null: now.
-  absl::Status CopyToHost(int device, const DeviceEvent* mark, void* to,
-                          const void* from, int64_t num_bytes);
+  // Copies between the memory of a device that was met and the host's: on
+  // streams of this class's own, which wait for no other and for which none
+  // waits. Are done when they return. Errors as CudaDriver::Check,
+  // RESOURCE_EXHAUSTED as INTERNAL. REQUIRES: what the caller gave the device
+  // to do with that memory is done (DeviceMark::Reached).
+  absl::Status CopyToHost(int device, void* to, const void* from,
+                          int64_t num_bytes);
   absl::Status CopyToDevice(int device, void* to, const void* from,
                             int64_t num_bytes);
 
@@ -74,18 +78,14 @@ class TensorDevices {
 
  private:
   // For one copy at a time, of one device.
-  struct Lane {
-    std::unique_ptr<DeviceStream> stream;
-    std::unique_ptr<DeviceEvent> callers;
-  };
+  using Lane = std::unique_ptr<DeviceStream>;
 
   std::shared_ptr<const CudaDriver> driver();
   absl::StatusOr<int> DeviceOf(const CudaDriver* driver, const void* data);
   absl::StatusOr<Lane> TakeLane(int device);
-  // `copy` on a lane of the device, behind `mark`.
+  // `copy` on a lane of the device.
   absl::Status RunOnLane(
-      int device, const DeviceEvent* mark,
-      const std::function<absl::Status(DeviceStream*)>& copy);
+      int device, const std::function<absl::Status(DeviceStream*)>& copy);
 
   mutable Mutex mutex_;
   std::shared_ptr<const CudaDriver> driver_ ABSL_GUARDED_BY(mutex_);

@@ -5,8 +5,9 @@
 // client asks the driver that the process has loaded whose it is. It waits for
 // the device's legacy default stream: work that makes what is read, and work
 // that uses what is written, is given to that stream (or to one that it waits
-// for), or complete, before the call. When the call returns, or the operation
-// is done, the client's copies are done, and the memory is the caller's.
+// for), or complete, before the call. Cancel and transfer_timeout end that
+// wait, too. When the call returns, or the operation is done, the client's
+// copies are done, and the memory is the caller's.
 #ifndef AGG_WORKER_CLIENT_TENSOR_VIEW_H_
 #define AGG_WORKER_CLIENT_TENSOR_VIEW_H_
 

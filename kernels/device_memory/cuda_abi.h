@@ -50,6 +50,7 @@ inline constexpr int kStubLibrary = 34;
 inline constexpr int kNoDevice = 100;
 inline constexpr int kInvalidDevice = 101;
 inline constexpr int kInvalidContext = 201;
+inline constexpr int kNotReady = 600;
 inline constexpr int kNotSupported = 801;
 
 // CUdevice_attribute, CUpointer_attribute and what the latter's are

@@ -52,6 +52,7 @@
   LINE(cuStreamWaitEvent, (Stream stream, Event event, unsigned flags))        \
   LINE(cuEventCreate, (Event * event, unsigned flags))                         \
   LINE(cuEventRecord, (Event event, Stream stream))                            \
+  LINE(cuEventQuery, (Event event))                                            \
   LINE(cuEventSynchronize, (Event event))                                      \
   LINE(cuEventDestroy_v2, (Event event))
 

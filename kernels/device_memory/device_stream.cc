@@ -52,6 +52,17 @@ absl::Status DeviceEvent::Synchronize() const {
                 context_->driver().call().cuEventSynchronize, event_);
 }
 
+absl::StatusOr<bool> DeviceEvent::IsDone() const {
+  const CurrentContext current(*context_);
+  if (!current.status().ok()) return current.status();
+  const CudaDriver& driver = context_->driver();
+  const int code = driver.call().cuEventQuery(event_);
+  if (code == cuda_abi::kNotReady) return false;
+  const absl::Status status = driver.Check(code, "cuEventQuery");
+  if (!status.ok()) return status;
+  return true;
+}
+
 absl::StatusOr<std::unique_ptr<DeviceStream>> DeviceStream::Make(
     std::shared_ptr<const DeviceContext> context) {
   cuda_abi::Stream stream = nullptr;

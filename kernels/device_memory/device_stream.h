@@ -33,8 +33,11 @@ class DeviceEvent {
   // of the event's context. REQUIRES: the stream is of that context.
   absl::Status Record(const DeviceStream& stream);
   absl::Status RecordDefault();
-  // Waits on the host; at once if it was never recorded.
+  // Waits on the host; at once if it was never recorded. For as long as the
+  // stream takes, which may be for ever.
   absl::Status Synchronize() const;
+  // Whether Synchronize would not wait.
+  absl::StatusOr<bool> IsDone() const;
 
   cuda_abi::Event get() const { return event_; }
 

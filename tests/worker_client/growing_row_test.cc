@@ -17,7 +17,12 @@ using ::testing::IsEmpty;
 
 class GrowingRowTest : public ::testing::Test {
  protected:
-  std::vector<int> Take() { return row.Take(&cursor); }
+  std::vector<int> Take() {
+    const auto taken = row.Take(&cursor);
+    EXPECT_TRUE(taken.ok()) << taken.status();
+    EXPECT_FALSE(taken.ok() && taken->waits);
+    return taken.ok() ? taken->tensors : std::vector<int>();
+  }
 
   const ShardRouter router = *ShardRouter::Create({{{"a", {2}, "", false},
                                                     {"empty", {0}, "", false},
@@ -41,40 +46,70 @@ TEST_F(GrowingRowTest, TensorsComeInAnyOrder) {
   EXPECT_TRUE(row.complete());
   EXPECT_THAT(Take(), ElementsAre(1));
   // Who begins again gets all of it.
-  size_t again = 0;
-  EXPECT_THAT(row.Take(&again), ElementsAre(2, 3, 0, 1));
+  cursor = 0;
+  EXPECT_THAT(Take(), ElementsAre(2, 3, 0, 1));
 }
 
-// A gradient's copy need not wait for those that are computed after it.
+// A tensor of a device is there when its device has done what it had to do when
+// the tensor came, and not what came later.
 TEST_F(GrowingRowTest, ATensorWaitsForWhatItsDeviceHadToDoWhenItCame) {
-  char* const memory = fake_cuda::Alloc(8);
+  char* const memory = fake_cuda::Alloc(16);
+  const auto there = [memory](size_t count) {
+    return absl::Span<const float>(reinterpret_cast<const float*>(memory),
+                                   count);
+  };
   {
     TensorDevices devices;
     GrowingRow grows(&router, DType::kF32, &devices);
     bool made = false, late = false;
+    fake_cuda::Hang(0, true);
     fake_cuda::Launch(0, [&made] { made = true; });
-    ASSERT_TRUE(
-        grows
-            .Give({TensorView("a",
-                              absl::Span<const float>(
-                                  reinterpret_cast<const float*>(memory), 2)),
-                   TensorView("maybe", maybe)})
-            .ok());
+    ASSERT_TRUE(grows.Give({TensorView("maybe", maybe)}).ok());
+    ASSERT_TRUE(grows.Give({TensorView("a", there(2))}).ok());
     fake_cuda::Launch(0, [&late] { late = true; });
-    const DeviceEvent* const mark = GrowingRow(grows).bound_row().mark(0);
-    ASSERT_NE(mark, nullptr);
-    EXPECT_EQ(grows.bound_row().mark(3), nullptr) << "of the host";
-    ASSERT_TRUE(mark->Synchronize().ok());
+    ASSERT_TRUE(grows.Give({TensorView("b", there(3))}).ok());
+    auto taken = grows.Take(&cursor);
+    ASSERT_TRUE(taken.ok()) << taken.status();
+    EXPECT_THAT(taken->tensors, ElementsAre(3)) << "of the host";
+    EXPECT_TRUE(taken->waits);
+    fake_cuda::Hang(0, false);
+    do {
+      taken = grows.Take(&cursor);
+      ASSERT_TRUE(taken.ok()) << taken.status();
+    } while (taken->tensors.empty());
+    EXPECT_THAT(taken->tensors, ElementsAre(0));
+    EXPECT_TRUE(taken->waits);
     EXPECT_TRUE(made);
     EXPECT_FALSE(late);
-    ASSERT_TRUE((*devices.Mark(0))->Synchronize().ok());
-    EXPECT_TRUE(late);
+    // Who pushes it again asks for what is new alone.
+    const GrowingRow again(grows);
+    cursor = 0;
+    const int64_t asked = fake_cuda::NumCalls("cuEventQuery");
+    ASSERT_TRUE(again.Take(&cursor).ok());
+    EXPECT_EQ(fake_cuda::NumCalls("cuEventQuery"), asked + 1);
+  }
+  fake_cuda::Free(memory);
+}
+
+TEST_F(GrowingRowTest, WhatTheDriverSaysOfADevicesWorkIsHeard) {
+  char* const memory = fake_cuda::Alloc(8);
+  {
+    TensorDevices devices;
+    GrowingRow grows(&router, DType::kF32, &devices);
+    const TensorView a_there(
+        "a",
+        absl::Span<const float>(reinterpret_cast<const float*>(memory), 2));
     fake_cuda::Fail("cuEventRecord", 700);
-    const absl::Status failed = grows.Give(
-        {TensorView("b", absl::Span<const float>(
-                             reinterpret_cast<const float*>(memory), 3))});
+    const absl::Status given = grows.Give({a_there});
     fake_cuda::Fail("cuEventRecord", 0);
-    EXPECT_TRUE(absl::IsInternal(failed)) << failed;
+    EXPECT_TRUE(absl::IsInternal(given)) << given;
+    ASSERT_TRUE(grows.Give({a_there}).ok());
+    fake_cuda::Fail("cuEventQuery", 700);
+    const absl::Status taken = grows.Take(&cursor).status();
+    fake_cuda::Fail("cuEventQuery", 0);
+    EXPECT_TRUE(absl::IsInternal(taken)) << taken;
+    EXPECT_THAT(std::string(taken.message()), HasSubstr("cuEventQuery"));
+    EXPECT_EQ(cursor, 0u);
   }
   fake_cuda::Free(memory);
 }

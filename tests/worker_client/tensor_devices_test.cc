@@ -88,43 +88,53 @@ class CopiesTest : public testing::Test {
   TensorDevices devices_;
 };
 
-TEST_F(CopiesTest, AreBehindTheDefaultStream) {
-  fake_cuda::Launch(0, [this] { memory_[3] = 7; });
+TEST_F(CopiesTest, NeitherWaitForTheDefaultStreamNorHoldItUp) {
+  bool done = false;
+  fake_cuda::Hang(0, true);
+  fake_cuda::Launch(0, [&done] { done = true; });
   char here[8] = {};
-  ASSERT_TRUE(devices_.CopyToHost(0, nullptr, here, memory_, 8).ok());
+  memory_[3] = 7;
+  ASSERT_TRUE(devices_.CopyToHost(0, here, memory_, 8).ok());
   EXPECT_EQ(here[3], 7);
   here[3] = 9;
-  fake_cuda::Launch(0, [this] { memory_[3] = 8; });
   ASSERT_TRUE(devices_.CopyToDevice(0, memory_, here, 8).ok());
   EXPECT_EQ(memory_[3], 9);
+  EXPECT_FALSE(done);
+  fake_cuda::Hang(0, false);
+  const SharedMark mark = *devices_.Mark(0);
+  while (!*mark->Reached()) continue;
+  EXPECT_TRUE(done);
 }
 
-// Work that comes after the mark neither waits nor is waited for.
-TEST_F(CopiesTest, WaitForTheirMarkAlone) {
-  bool late = false;
-  fake_cuda::Launch(0, [this] { memory_[3] = 7; });
-  const auto mark = devices_.Mark(0);
-  ASSERT_TRUE(mark.ok()) << mark.status();
+TEST_F(CopiesTest, AMarkIsReachedWithTheWorkBeforeIt) {
+  bool early = false, late = false;
+  fake_cuda::Launch(0, [&early] { early = true; });
+  const auto marks = devices_.MarksOf({TensorDevices::kHost, 0, 0});
   fake_cuda::Launch(0, [&late] { late = true; });
-  char here[8] = {};
-  ASSERT_TRUE(devices_.CopyToHost(0, mark->get(), here, memory_, 8).ok());
-  EXPECT_EQ(here[3], 7);
+  ASSERT_TRUE(marks.ok()) << marks.status();
+  ASSERT_EQ(marks->size(), 1u);
+  const SharedMark& mark = marks->at(0);
+  EXPECT_FALSE(*mark->Reached());
+  EXPECT_FALSE(early);
+  while (!*mark->Reached()) continue;
+  EXPECT_TRUE(early);
   EXPECT_FALSE(late);
-  ASSERT_TRUE((*devices_.Mark(0))->Synchronize().ok());
-  EXPECT_TRUE(late);
+  const int64_t asked = fake_cuda::NumCalls("cuEventQuery");
+  EXPECT_TRUE(*mark->Reached());
+  EXPECT_EQ(fake_cuda::NumCalls("cuEventQuery"), asked);
 }
 
 TEST_F(CopiesTest, SayWhatTheDriverSays) {
   char here[8] = {};
   fake_cuda::FailHostCopies(2);
-  EXPECT_EQ(devices_.CopyToHost(0, nullptr, here, memory_, 8),
+  EXPECT_EQ(devices_.CopyToHost(0, here, memory_, 8),
             absl::InternalError("CUDA driver: CUDA_ERROR_OUT_OF_MEMORY (2) "
                                 "from cuMemcpyDtoHAsync"));
   EXPECT_EQ(devices_.CopyToDevice(0, memory_, here, 8),
             absl::InternalError("CUDA driver: CUDA_ERROR_OUT_OF_MEMORY (2) "
                                 "from cuMemcpyHtoDAsync"));
   fake_cuda::FailHostCopies(0);
-  EXPECT_TRUE(devices_.CopyToHost(0, nullptr, here, memory_, 8).ok());
+  EXPECT_TRUE(devices_.CopyToHost(0, here, memory_, 8).ok());
 }
 
 TEST(TensorDevicesTest, PinnedMemoryIsKept) {
@@ -139,7 +149,7 @@ TEST(TensorDevicesTest, PinnedMemoryIsKept) {
     const int64_t made = fake_cuda::NumCalls("cuMemAllocHost_v2");
     for (int i = 0; i < 3; ++i) {
       PinnedCopy copy(&devices);
-      ASSERT_TRUE(copy.Take(0, nullptr, memory, 8).ok());
+      ASSERT_TRUE(copy.Take(0, memory, 8).ok());
     }
     EXPECT_EQ(fake_cuda::NumCalls("cuMemAllocHost_v2"), made + 1);
   }

@@ -83,6 +83,7 @@ static_assert(kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
 static_assert(kNotInitialized == CUDA_ERROR_NOT_INITIALIZED);
 static_assert(kInvalidDevice == CUDA_ERROR_INVALID_DEVICE);
 static_assert(kInvalidContext == CUDA_ERROR_INVALID_CONTEXT);
+static_assert(kNotReady == CUDA_ERROR_NOT_READY);
 static_assert(kNotSupported == CUDA_ERROR_NOT_SUPPORTED);
 static_assert(kVirtualMemoryManagementSupported ==
               CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);

@@ -54,6 +54,22 @@ TEST_F(DeviceStreamTest, WaitsForTheDefaultStreamByAnEvent) {
   fake_cuda::Free(to);
 }
 
+TEST_F(DeviceStreamTest, AsksWithoutAWait) {
+  auto event = DeviceEvent::Make(context_).value();
+  EXPECT_TRUE(event->IsDone().value()) << "it was never recorded";
+  fake_cuda::Hang(0, true);
+  fake_cuda::Launch(0, [this] { std::memset(memory_, 5, 100); });
+  ASSERT_TRUE(event->RecordDefault().ok());
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(event->IsDone().value());
+  fake_cuda::Hang(0, false);
+  while (!event->IsDone().value()) EXPECT_EQ(memory_[99], 0);
+  EXPECT_EQ(memory_[99], 5);
+  fake_cuda::Fail("cuEventQuery", 700);
+  const auto failed = event->IsDone();
+  fake_cuda::Fail("cuEventQuery", 0);
+  EXPECT_TRUE(absl::IsInternal(failed.status())) << failed.status();
+}
+
 TEST_F(DeviceStreamTest, WaitsForAnEventOfAnotherDevice) {
   fake_cuda::SetNumDevices(2);
   {

@@ -49,6 +49,10 @@ void Launch(int device, std::function<void()> kernel) {
       device, run, new std::function<void()>(std::move(kernel)));
 }
 
+void Hang(int device, bool hangs) {
+  Find<void(int, int)>("agg_fake_cuda_hang")(device, hangs ? 1 : 0);
+}
+
 void Fail(const std::string& name, int code) {
   Find<void(const char*, int)>("agg_fake_cuda_fail")(name.c_str(), code);
 }

@@ -5,8 +5,9 @@
 // Device memory is memory of the host, behind which a page cannot be touched,
 // and which processes share as they share a device's. Streams are lazy: work
 // runs as late as synchronisation allows, so that a missing wait meets stale
-// data. Calls that want a current context fail without one. What it cannot
-// show: a device's own memory system, and what NVIDIA's driver refuses besides.
+// data. Who asks whether an event is done hears no at first. Calls that want a
+// current context fail without one. What it cannot show: a device's own memory
+// system, and what NVIDIA's driver refuses besides.
 //
 // The environment: AGG_FAKE_CUDA_UUID, 32 hexadecimal digits;
 // AGG_FAKE_CUDA_DEVICES, the number of devices; by default one, always the
@@ -35,6 +36,10 @@ char* Alloc(int64_t num_bytes, int device = 0);
 void Free(void* memory);
 // Gives the default stream of a device work, as a kernel is launched.
 void Launch(int device, std::function<void()> kernel);
+
+// The default stream of a device hangs from now on, as behind a kernel that
+// never ends: who waits for it does so until it no longer hangs.
+void Hang(int device, bool hangs);
 
 // The driver's function `name` (cuda_functions.h) fails with `code` from now
 // on; 0: it works.

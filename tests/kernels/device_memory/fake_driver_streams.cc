@@ -11,6 +11,10 @@ namespace agg::fake_cuda {
 
 void RunUntil(FakeStream* stream, int64_t position) {
   while (stream->num_run < position) {
+    if (stream->hangs) {
+      TheState().goes_on.wait(TheState().mutex);
+      continue;
+    }
     const std::function<void()> work = std::move(stream->waiting.front());
     stream->waiting.pop_front();
     ++stream->num_run;
@@ -143,7 +147,23 @@ int cuEventRecord(Event event, Stream stream) {
   const int error = BeginCallInContext("cuEventRecord");
   if (error != kSuccess) return error;
   FakeStream* const recorded = fake_cuda::StreamOf(stream);
-  *static_cast<FakeEvent*>(event) = {recorded, recorded->num_enqueued};
+  *static_cast<FakeEvent*>(event) = {recorded, recorded->num_enqueued, false};
+  return kSuccess;
+}
+
+int cuEventQuery(Event event) {
+  const Lock lock(TheState().mutex);
+  const int error = BeginCall("cuEventQuery");
+  if (error != kSuccess) return error;
+  auto* const asked = static_cast<FakeEvent*>(event);
+  if (asked->stream == nullptr || asked->stream->num_run >= asked->position) {
+    return kSuccess;
+  }
+  // The stream gets there between two questions.
+  if (asked->stream->hangs || !std::exchange(asked->asked, true)) {
+    return kNotReady;
+  }
+  RunUntil(asked->stream, asked->position);
   return kSuccess;
 }
 
@@ -188,6 +208,12 @@ void agg_fake_cuda_launch(int device, void (*kernel)(void*), void* argument) {
   const Lock lock(TheState().mutex);
   fake_cuda::Enqueue(&TheState().contexts[device].default_stream,
                      [=] { kernel(argument); });
+}
+
+void agg_fake_cuda_hang(int device, int hangs) {
+  const Lock lock(TheState().mutex);
+  TheState().contexts[device].default_stream.hangs = hangs != 0;
+  TheState().goes_on.notify_all();
 }
 
 }  // extern "C"

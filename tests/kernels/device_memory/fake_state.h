@@ -3,6 +3,7 @@
 #ifndef AGG_TESTS_KERNELS_DEVICE_MEMORY_FAKE_STATE_H_
 #define AGG_TESTS_KERNELS_DEVICE_MEMORY_FAKE_STATE_H_
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -33,6 +34,7 @@ inline constexpr int kMaxDevices = 8;
 
 struct FakeStream {
   int device = 0;
+  bool hangs = false;
   std::deque<std::function<void()>> waiting;
   int64_t num_run = 0;
   int64_t num_enqueued = 0;
@@ -41,6 +43,7 @@ struct FakeStream {
 struct FakeEvent {
   FakeStream* stream = nullptr;  // null: never recorded
   int64_t position = 0;  // work that the stream had been given before it
+  bool asked = false;    // whether it is done
 };
 
 struct FakeContext {
@@ -67,6 +70,7 @@ struct State {
   // Guards what follows. Recursive, since work of one stream may run work of
   // another (an event that it waits for).
   std::recursive_mutex mutex;
+  std::condition_variable_any goes_on;  // a stream that hung
   bool initialised = false;
   bool shares = true;  // what the attributes of virtual memory say
   bool peers = true;   // devices reach each other's memory
@@ -106,7 +110,8 @@ const Range* RangeOf(const void* address, size_t size);
 // Of host memory.
 bool IsPinned(const void* address, size_t size);
 
-// Does the stream's work up to `position`.
+// Does the stream's work up to `position`; waits while it hangs. REQUIRES: the
+// calling thread has locked the state once.
 void RunUntil(FakeStream* stream, int64_t position);
 void Enqueue(FakeStream* stream, std::function<void()> work);
 
