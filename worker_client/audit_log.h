@@ -45,8 +45,8 @@ class AuditLog {
   AuditLog(const AuditLog&) = delete;
   AuditLog& operator=(const AuditLog&) = delete;
 
-  // Twice of one row, since a round that was cancelled has gone on: once, unless
-  // it says that the round was rewound.
+  // Twice of one row, since a round that was cancelled has gone on: once,
+  // unless it says that the round was rewound.
   void Add(const AuditedPush& push);
 
  private:

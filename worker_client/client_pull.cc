@@ -36,22 +36,6 @@ RoundOutcome Told(RoundOutcome outcome, const PullInto& into) {
 
 }  // namespace
 
-absl::StatusOr<PullInto> ClientCore::IntoOf(
-    absl::Span<const MutableTensorView> parameters) {
-  auto bound = router_->Bind(parameters);
-  if (!bound.ok()) return bound.status();
-  PullInto into;
-  into.bound = *std::move(bound);
-  auto device_of = devices_.DevicesOf(into.bound);
-  if (!device_of.ok()) return device_of.status();
-  into.device_of = *std::move(device_of);
-  into.devices = &devices_;
-  const auto marks = devices_.MarksOf(into.device_of);
-  if (!marks.ok()) return marks.status();
-  for (const auto& [device, mark] : *marks) into.marks.push_back(mark);
-  return into;
-}
-
 absl::Status ClientCore::CheckAwaited(const JobView& view,
                                       uint64_t version) const {
   // No round waits for an observer, nor for a worker before its first one.

@@ -1,6 +1,8 @@
-// Rows and versions where they lie, in the shards' memory, and whether they do.
+// Where rows and versions lie: in the caller's memory and in the shards'.
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -11,6 +13,34 @@
 #include "worker_client/version_hold.h"
 
 namespace agg {
+
+absl::StatusOr<PullInto> ClientCore::IntoOf(
+    absl::Span<const MutableTensorView> parameters) {
+  auto bound = router_->Bind(parameters);
+  if (!bound.ok()) return bound.status();
+  PullInto into;
+  into.bound = *std::move(bound);
+  auto device_of = devices_.DevicesOf(into.bound);
+  if (!device_of.ok()) return device_of.status();
+  into.device_of = *std::move(device_of);
+  into.devices = &devices_;
+  const auto marks = devices_.MarksOf(into.device_of);
+  if (!marks.ok()) return marks.status();
+  for (const auto& [device, mark] : *marks) into.marks.push_back(mark);
+  return into;
+}
+
+namespace {
+
+std::vector<std::string> TransportsOf(const JobView& view) {
+  std::vector<std::string> transports;
+  for (size_t i = 0; i < view.names().size(); ++i) {
+    transports.push_back(view.transport(i));
+  }
+  return transports;
+}
+
+}  // namespace
 
 JobDescription ClientCore::Describe(const JobView& view,
                                     ShardRegions* regions) {
@@ -25,8 +55,8 @@ JobDescription ClientCore::Describe(const JobView& view,
   job.shards.assign(reply.shards().begin(), reply.shards().end());
   for (size_t i = 0; i < view.names().size(); ++i) {
     regions->Get(view, static_cast<int>(i));
-    job.transports.push_back(view.transport(i));
   }
+  job.transports = TransportsOf(view);
   job.push_dtype = static_cast<DType>(reply.push_dtype());
   job.pull_dtype = static_cast<DType>(reply.pull_dtype());
   return job;
@@ -34,10 +64,7 @@ JobDescription ClientCore::Describe(const JobView& view,
 
 JobDescription ClientCore::JobNow() const {
   JobDescription job = job_;
-  const View view = membership_->view();
-  for (size_t i = 0; i < job.transports.size(); ++i) {
-    job.transports[i] = view->transport(i);
-  }
+  job.transports = TransportsOf(*membership_->view());
   return job;
 }
 

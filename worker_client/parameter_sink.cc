@@ -146,6 +146,13 @@ void ParameterSink::CopyElements(const Slice& slice, const char* from,
   copies_->Run(slice.num_elements, copy);
 }
 
+absl::Status ParameterSink::CopyBySteps(const Slice& slice, const char* from) {
+  const absl::StatusOr<float*> to = PlaceOf(slice);
+  if (!to.ok()) return to.status();
+  CopyElements(slice, from, *to);
+  return Deliver(slice, *to);
+}
+
 absl::Status ParameterSink::CopySlice(uint32_t index, uint64_t offset,
                                       uint64_t generation,
                                       const VersionRegion& region) {
@@ -161,17 +168,20 @@ absl::Status ParameterSink::CopySlice(uint32_t index, uint64_t offset,
     landed_[index] = true;
     return absl::OkStatus();
   }
-  const absl::StatusOr<float*> to = PlaceOf(slice);
-  if (!to.ok()) return to.status();
-  CopyElements(slice, from, *to);
+  const int device = bound_.device(slice.tensor);
+  const bool is_direct = target_.dtype == DType::kF32 &&
+                         device != TensorDevices::kHost &&
+                         region.IsRegistered(device, bound_.devices);
+  const absl::Status copied =
+      is_direct ? Deliver(slice, reinterpret_cast<const float*>(from))
+                : CopyBySteps(slice, from);
+  if (!copied.ok()) return copied;
   // Who waits for the slice's tensor may read it from here on.
   if (!region.Holds(generation)) {
     return absl::AbortedError(
         absl::StrCat("version ", target_.version,
                      " was replaced while it was being copied"));
   }
-  const absl::Status delivered = Deliver(slice, *to);
-  if (!delivered.ok()) return delivered;
   landed_[index] = true;
   arrivals_->Land(static_cast<int32_t>(index));
   return absl::OkStatus();

@@ -36,7 +36,8 @@ struct PullTarget {
 // its slices. What has arrived is not written again. Float32 bytes are copied
 // once, from gRPC's memory to the tensor; 16-bit ones are widened from a small
 // scratch. What is for a device's memory is put together on the host, slice by
-// slice, and copied from there. Thread-compatible.
+// slice, and copied from there, unless it is float32 in shared memory that the
+// driver has registered. Thread-compatible.
 class ParameterSink {
  public:
   // REQUIRES: router, the tensors, `arrivals` and `copies` outlive this;
@@ -85,7 +86,9 @@ class ParameterSink {
   // Of a region that holds the version as long as it has this generation.
   absl::Status CopySlice(uint32_t index, uint64_t offset, uint64_t generation,
                          const VersionRegion& region);
-  // The slice's elements, of the target's dtype.
+  // The slice's elements, of the target's dtype, to its tensor: with a step on
+  // the host, if that is on a device.
+  absl::Status CopyBySteps(const Slice& slice, const char* from);
   void CopyElements(const Slice& slice, const char* from, float* to);
   // Where its float32 elements are put: their tensor, or memory of the host
   // from which Deliver copies them to it.

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/device_memory/device_stream.h"
+#include "kernels/device_memory/registered_memory.h"
 #include "kernels/dtype.h"
 #include "proto/region.pb.h"
 #include "server/base/file_descriptor.h"
@@ -101,6 +102,9 @@ class RowRegion {
   const DType dtype_;
   CopyThreads* const copies_;
   const std::unique_ptr<SharedMemory> memory_;
+  // Of memory_, once a device has copied to it; null: it is not.
+  std::unique_ptr<RegisteredMemory> registered_;
+  bool may_be_registered_ = false;  // it was tried
   std::vector<char*> addresses_;  // by the job's slices; null: of other shards
   std::vector<char*> scales_;     // of rows of int8; else empty
   RowPlacement placement_;

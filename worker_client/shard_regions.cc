@@ -122,8 +122,14 @@ absl::Status ShardRegions::Ask(const JobView& view, int shard,
     if (row.ok()) mapped->row = *std::move(row);
   }
   for (const v1::Region& version : reply.versions()) {
+    const FileDescriptor& fd = answer->descriptors[next++];
+    const auto former = entry->regions->versions.find(version.number());
+    if (former != entry->regions->versions.end()) {
+      mapped->versions.insert(*former);  // and what a device knows of it
+      continue;
+    }
     absl::StatusOr<std::unique_ptr<VersionRegion>> region =
-        VersionRegion::Map(version, answer->descriptors[next++]);
+        VersionRegion::Map(version, fd);
     if (!region.ok()) return region.status();
     mapped->versions[version.number()] = *std::move(region);
   }

@@ -160,6 +160,15 @@ absl::Status TensorDevices::CopyToDevice(int device, void* to, const void* from,
   });
 }
 
+std::unique_ptr<RegisteredMemory> TensorDevices::Register(
+    int device, void* data, int64_t num_bytes,
+    RegisteredMemory::Access access) {
+  const auto context = ContextOf(device);
+  if (!context.ok()) return nullptr;
+  auto made = RegisteredMemory::Register(*context, data, num_bytes, access);
+  return made.ok() ? *std::move(made) : nullptr;
+}
+
 absl::StatusOr<std::unique_ptr<PinnedHostMemory>> TensorDevices::TakePinned(
     int device) {
   {

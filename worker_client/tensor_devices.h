@@ -18,6 +18,7 @@
 #include "kernels/device_memory/cuda_driver.h"
 #include "kernels/device_memory/device_context.h"
 #include "kernels/device_memory/device_stream.h"
+#include "kernels/device_memory/registered_memory.h"
 #include "proto/shard_plan.h"
 #include "server/base/mutex.h"
 #include "worker_client/device_mark.h"
@@ -70,6 +71,13 @@ class TensorDevices {
                           int64_t num_bytes);
   absl::Status CopyToDevice(int device, void* to, const void* from,
                             int64_t num_bytes);
+
+  // Registers host memory of others for copies of devices that were met; null:
+  // the driver does not, and copies take longer. REQUIRES: as
+  // RegisteredMemory::Register.
+  std::unique_ptr<RegisteredMemory> Register(int device, void* data,
+                                             int64_t num_bytes,
+                                             RegisteredMemory::Access access);
 
   // Host memory of kPinnedBytes that devices copy fast from and to; GiveBack
   // keeps it for the next one. Errors as CopyToHost's.

@@ -5,10 +5,14 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "kernels/device_memory/registered_memory.h"
 #include "proto/region.pb.h"
 #include "server/base/file_descriptor.h"
+#include "server/base/mutex.h"
 #include "server/base/shared_memory.h"
+#include "worker_client/tensor_devices.h"
 
 namespace agg {
 
@@ -23,6 +27,9 @@ class VersionRegion {
   // So many bytes at an offset, as the shard says it; null: they are not
   // inside, or not aligned as floats are.
   const char* At(uint64_t offset, int64_t num_bytes) const;
+  // Whether devices copy from it by themselves; the first call decides it, and
+  // waits until it is so. REQUIRES: devices has met the device.
+  bool IsRegistered(int device, TensorDevices* devices) const;
   // Whether all that has been read until now was of this generation.
   bool Holds(uint64_t generation) const;
 
@@ -32,6 +39,9 @@ class VersionRegion {
 
   const int64_t num_bytes_;
   const std::unique_ptr<SharedMemory> memory_;
+  mutable Mutex mutex_;
+  mutable bool asked_ ABSL_GUARDED_BY(mutex_) = false;
+  mutable std::unique_ptr<RegisteredMemory> registered_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace agg

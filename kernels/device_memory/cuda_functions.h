@@ -46,6 +46,8 @@
        (Pointer to, const void* from, size_t size, Stream stream))             \
   LINE(cuMemAllocHost_v2, (void** memory, size_t size))                        \
   LINE(cuMemFreeHost, (void* memory))                                          \
+  LINE(cuMemHostRegister_v2, (void* memory, size_t size, unsigned flags))      \
+  LINE(cuMemHostUnregister, (void* memory))                                    \
   LINE(cuStreamCreate, (Stream * stream, unsigned flags))                      \
   LINE(cuStreamDestroy_v2, (Stream stream))                                    \
   LINE(cuStreamSynchronize, (Stream stream))                                   \

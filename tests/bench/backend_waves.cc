@@ -35,7 +35,8 @@ std::vector<cuda::Wave> GramWaves(int num_rows, int64_t num_elements) {
   std::vector<cuda::Wave> waves;
   while (calls.any_ready()) {
     std::vector<ElementRange> ranges;
-    for (const int32_t s : calls.Take(slices, cuda::kGramProductsAtOnce).slices) {
+    for (const int32_t s :
+         calls.Take(slices, cuda::kGramProductsAtOnce).slices) {
       ranges.push_back(slices[s]);
     }
     calls.Finish({});

@@ -75,6 +75,11 @@ const char* DeviceShard::OnDevice(int slice) const {
   return row_device_->data() + offsets_[slice];
 }
 
+void DeviceShard::PlaceVersions() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  places_versions_ = true;
+}
+
 void DeviceShard::OverwriteNext() {
   const std::lock_guard<std::mutex> lock(mutex_);
   overwrites_ = true;
@@ -137,22 +142,27 @@ bool DeviceShard::Place(const v1::PullRequest& request,
   for (const Slice& slice : plan_.slices) values.push_back(bytes(slice.index));
   const std::lock_guard<std::mutex> lock(mutex_);
   ++counts_.pulls;
-  if (!request.on_device()) return false;
-  ++counts_.pulls_on_device;
-  frame->mutable_place()->set_region(kParameters);
+  counts_.pulls_on_device += request.on_device() ? 1 : 0;
+  if (!request.on_device() && !places_versions_) return false;
+  char* const to = request.on_device() ? parameters_->data() : version_->data();
+  char* const head = request.on_device()
+                         ? page_->data()
+                         : to + version_->num_bytes() - kPageBytes;
+  frame->mutable_place()->set_region(request.on_device() ? kParameters
+                                                         : kVersion);
   frame->mutable_place()->set_generation(++generation_);
   for (const Slice& slice : plan_.slices) {
     const std::string& of_slice = values[slice.index];
     const uint64_t offset = parameter_offsets_[slice.index];
-    std::copy(of_slice.begin(), of_slice.end(), parameters_->data() + offset);
+    std::copy(of_slice.begin(), of_slice.end(), to + offset);
     frame->mutable_meta()->add_slices(slice.index);
     frame->mutable_place()->add_offsets(offset);
   }
   if (std::exchange(overwrites_, false)) {
     ++generation_;
-    std::memset(parameters_->data(), 0x5a, parameter_bytes_);
+    std::memset(to, 0x5a, parameter_bytes_);
   }
-  std::memcpy(page_->data(), &generation_, sizeof(generation_));
+  std::memcpy(head, &generation_, sizeof(generation_));
   return true;
 }
 

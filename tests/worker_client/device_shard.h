@@ -43,7 +43,10 @@ class DeviceShard {
   Counts counts() const;
   // Where the row's slice is on the device.
   const char* OnDevice(int slice) const;
-  // The next pull on the device finds another generation than it was told.
+  // Pulls by way of the host find versions in shared memory, too.
+  void PlaceVersions();
+  // The next pull from shared memory, or on the device, finds another
+  // generation than it was told.
   void OverwriteNext();
 
  private:
@@ -67,6 +70,7 @@ class DeviceShard {
   Counts counts_;
   uint64_t generation_ = 1;
   bool overwrites_ = false;
+  bool places_versions_ = false;
   std::unique_ptr<RegionGiver> giver_;  // last
 };
 

@@ -2,7 +2,11 @@
 // memory of the host.
 #include <sys/mman.h>
 
+#include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <string>
 
 #include "tests/kernels/device_memory/fake_state.h"
 
@@ -41,6 +45,20 @@ const Range* RangeOf(const void* address, size_t size) {
   return nullptr;
 }
 
+bool IsWritable(const void* address) {
+  const auto sought = reinterpret_cast<uintptr_t>(address);
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long begin = 0, end = 0;
+    char access[5] = {};
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &begin, &end, access) == 3 &&
+        begin <= sought && sought < end) {
+      return access[1] == 'w';
+    }
+  }
+  return false;
+}
+
 bool IsPinned(const void* address, size_t size) {
   const auto* const from = static_cast<const char*>(address);
   for (const auto& [begin, length] : TheState().pinned) {
@@ -59,6 +77,9 @@ using fake_cuda::kPage;
 using fake_cuda::Lock;
 using fake_cuda::Range;
 using fake_cuda::TheState;
+
+// The driver's CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED.
+constexpr int kAlreadyRegistered = 712;
 
 extern "C" {
 
@@ -101,6 +122,26 @@ int cuMemFreeHost(void* memory) {
   munmap(memory, found->second);
   TheState().pinned.erase(found);
   return BeginCall("cuMemFreeHost");
+}
+
+int cuMemHostRegister_v2(void* memory, size_t size, unsigned flags) {
+  const Lock lock(TheState().mutex);
+  const int error = BeginCallInContext("cuMemHostRegister_v2");
+  if (error != kSuccess) return error;
+  const bool read_only = (flags & kRegisterReadOnly) != 0;
+  if (!read_only && !fake_cuda::IsWritable(memory)) return kInvalidValue;
+  if (fake_cuda::IsPinned(memory, 1)) return kAlreadyRegistered;
+  TheState().pinned[static_cast<char*>(memory)] = size;
+  return kSuccess;
+}
+
+int cuMemHostUnregister(void* memory) {
+  const Lock lock(TheState().mutex);
+  const int error = BeginCallInContext("cuMemHostUnregister");
+  if (error != kSuccess) return error;
+  return TheState().pinned.erase(static_cast<char*>(memory)) == 1
+             ? kSuccess
+             : kInvalidValue;
 }
 
 // --- Controls ---------------------------------------------------------------

@@ -107,7 +107,9 @@ FakeContext* CurrentContext();
 char* Reserve(size_t size);
 // The range that has all of the bytes; null: none.
 const Range* RangeOf(const void* address, size_t size);
-// Of host memory.
+// Whether the host may write there.
+bool IsWritable(const void* address);
+// Of host memory, or registered.
 bool IsPinned(const void* address, size_t size);
 
 // Does the stream's work up to `position`; waits while it hangs. REQUIRES: the
