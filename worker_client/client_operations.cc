@@ -28,6 +28,14 @@ ClientOperations::Row ClientOperations::MakeRow() {
                                   core_->devices(), core_->version()));
 }
 
+absl::StatusOr<GrowingRow::Some> ClientOperations::Bind(
+    absl::Span<const TensorView> gradient) const {
+  const absl::Status pushes = core_->CheckPushes();
+  if (!pushes.ok()) return pushes;
+  return GrowingRow::Bind(core_->router(), core_->job().push_dtype,
+                          core_->devices(), gradient);
+}
+
 ClientOperations::Row ClientOperations::WithOperation(Row made) {
   // They hold each other until the operation is done, and lets go.
   made->operation = std::make_shared<OperationState>(
@@ -62,19 +70,19 @@ void ClientOperations::DropOpen() {
 
 ClientOperations::State ClientOperations::PushSome(
     absl::Span<const TensorView> gradient) {
-  const absl::Status pushes = core_->CheckPushes();
-  if (!pushes.ok()) return Failed(pushes);
+  const absl::StatusOr<GrowingRow::Some> some = Bind(gradient);
+  if (!some.ok()) return Failed(some.status());
   Row row, former;
   {
     MutexLock lock(&mutex_);
     row = open();
     if (row != nullptr && !row->row.complete()) {
-      const absl::Status given = row->row.Give(gradient);
+      const absl::Status given = row->row.Give(*some);
       if (given.ok()) return row->operation;
       if (!row->operation->done()) return Failed(given);
     }
     row = MakeRow();
-    const absl::Status given = row->row.Give(gradient);
+    const absl::Status given = row->row.Give(*some);
     if (!given.ok()) {
       row->operation->Cancel(given);  // lets go of what it holds
       return Failed(given);
@@ -94,8 +102,8 @@ void ClientOperations::Drop(const Row& row) {
 
 absl::StatusOr<ClientOperations::TakenRow> ClientOperations::TakeRow(
     absl::Span<const TensorView> gradient, bool whole) {
-  absl::Status status = core_->CheckPushes();
-  if (!status.ok()) return status;
+  const absl::StatusOr<GrowingRow::Some> some = Bind(gradient);
+  if (!some.ok()) return some.status();
   Row row, former;
   bool made = false;
   {
@@ -103,7 +111,8 @@ absl::StatusOr<ClientOperations::TakenRow> ClientOperations::TakeRow(
     row = whole ? nullptr : open();
     made = row == nullptr;
     if (made) row = MakeRow();
-    if (!gradient.empty() || made) status = row->row.Give(gradient);
+    absl::Status status;
+    if (!gradient.empty() || made) status = row->row.Give(*some);
     if (status.ok()) status = row->row.Complete();
     if (!status.ok()) {
       if (made) row->operation->Cancel(status);

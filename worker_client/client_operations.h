@@ -74,6 +74,9 @@ class ClientOperations {
   };
   using Row = std::shared_ptr<PushedRow>;
 
+  // For rows that MakeRow makes, with no lock held: a device may be busy.
+  absl::StatusOr<GrowingRow::Some> Bind(
+      absl::Span<const TensorView> gradient) const;
   // Its operation, and the row itself.
   Row WithOperation(Row row);
   Row MakeRow();

@@ -3,7 +3,6 @@
 #include "worker_client/growing_row.h"
 
 #include <algorithm>
-#include <map>
 
 #include "absl/strings/str_cat.h"
 
@@ -30,16 +29,34 @@ GrowingRow::GrowingRow(const GrowingRow& row)
   complete_ = row.complete_;
 }
 
-absl::Status GrowingRow::Give(absl::Span<const TensorView> views) {
-  const auto some = router_->BindSome(views, dtype_);
-  if (!some.ok()) return some.status();
-  const absl::StatusOr<std::vector<int>> device_of = DevicesOf(*some);
+absl::StatusOr<GrowingRow::Some> GrowingRow::Bind(
+    const ShardRouter& router, DType dtype, TensorDevices* devices,
+    absl::Span<const TensorView> views) {
+  auto bound = router.BindSome(views, dtype);
+  if (!bound.ok()) return bound.status();
+  Some some;
+  some.views = *std::move(bound);
+  some.device_of.assign(some.views.size(), TensorDevices::kHost);
+  if (devices == nullptr) return some;
+  std::vector<TensorView> ordered;
+  for (const auto& [tensor, view] : some.views) ordered.push_back(view);
+  auto device_of = devices->DevicesOf(ordered);
   if (!device_of.ok()) return device_of.status();
-  absl::StatusOr<std::map<int, SharedMark>> marks = std::map<int, SharedMark>();
-  if (devices_ != nullptr) marks = devices_->MarksOf(*device_of);
+  some.device_of = *std::move(device_of);
+  auto marks = devices->MarksOf(some.device_of);
   if (!marks.ok()) return marks.status();
+  some.marks = *std::move(marks);
+  return some;
+}
+
+absl::Status GrowingRow::Give(absl::Span<const TensorView> views) {
+  const absl::StatusOr<Some> some = Bind(*router_, dtype_, devices_, views);
+  return some.ok() ? Give(*some) : some.status();
+}
+
+absl::Status GrowingRow::Give(const Some& some) {
   MutexLock lock(&mutex_);
-  for (const auto& [tensor, view] : *some) {
+  for (const auto& [tensor, view] : some.views) {
     if (!has_[tensor] && !complete_) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "tensor \"", router_->manifest().tensors[tensor].name, "\" ",
@@ -47,26 +64,18 @@ absl::Status GrowingRow::Give(absl::Span<const TensorView> views) {
                      : "comes after the row was complete",
         "; Cancel the row to begin another one"));
   }
-  for (size_t i = 0; i < some->size(); ++i) {
-    const auto& [tensor, view] = (*some)[i];
+  for (size_t i = 0; i < some.views.size(); ++i) {
+    const auto& [tensor, view] = some.views[i];
     has_[tensor] = true;
     bound_[tensor] = view;
-    device_of_[tensor] = (*device_of)[i];
-    const auto mark = marks->find(device_of_[tensor]);
-    if (mark != marks->end()) marks_[tensor] = mark->second;
+    device_of_[tensor] = some.device_of[i];
+    const auto mark = some.marks.find(device_of_[tensor]);
+    if (mark != some.marks.end()) marks_[tensor] = mark->second;
     given_.push_back(tensor);
   }
   if (given_.size() == bound_.size()) complete_ = true;
   Wake();
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<int>> GrowingRow::DevicesOf(
-    absl::Span<const std::pair<int, TensorView>> some) const {
-  std::vector<TensorView> views;
-  for (const auto& [tensor, view] : some) views.push_back(view);
-  if (devices_ != nullptr) return devices_->DevicesOf(views);
-  return std::vector<int>(views.size(), TensorDevices::kHost);
 }
 
 int GrowingRow::common_device() const {

@@ -3,6 +3,7 @@
 #define AGG_WORKER_CLIENT_GROWING_ROW_H_
 
 #include <cstddef>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -34,11 +35,23 @@ class GrowingRow {
   GrowingRow(const GrowingRow& row);
   GrowingRow& operator=(const GrowingRow&) = delete;
 
+  // Tensors of a row, and what is known of their devices.
+  struct Some {
+    std::vector<std::pair<int, TensorView>> views;  // by index
+    std::vector<int> device_of;                     // of each, as `views`
+    std::map<int, SharedMark> marks;                // of these devices
+  };
+  // For rows with the same arguments; asks the driver, and so may take as long
+  // as that does. INVALID_ARGUMENT as ShardRouter::BindSome; errors of
+  // TensorDevices::DevicesOf and MarksOf.
+  static absl::StatusOr<Some> Bind(const ShardRouter& router, DType dtype,
+                                   TensorDevices* devices,
+                                   absl::Span<const TensorView> views);
   // More tensors, whose memory must outlive the push. All or none:
-  // INVALID_ARGUMENT as ShardRouter::BindSome, for a tensor that was given
-  // before, and when the row is complete; errors of TensorDevices::DevicesOf
-  // and MarksOf.
-  absl::Status Give(absl::Span<const TensorView> views);
+  // INVALID_ARGUMENT for a tensor that was given before, and when the row is
+  // complete.
+  absl::Status Give(const Some& some);
+  absl::Status Give(absl::Span<const TensorView> views);  // and errors of Bind
   // No more tensors come: what the row lacks is absent. INVALID_ARGUMENT with
   // the name of one that is not optional: then it has no effect.
   absl::Status Complete();
@@ -75,9 +88,6 @@ class GrowingRow {
   void SetWaker(QueueWaker* waker);
 
  private:
-  // Of each of them, in this order.
-  absl::StatusOr<std::vector<int>> DevicesOf(
-      absl::Span<const std::pair<int, TensorView>> some) const;
   void Wake() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ShardRouter* const router_;
