@@ -27,11 +27,12 @@ absl::Status Finish(Backend* backend, const Buffer& f32) {
 
 }  // namespace
 
-void SnapshotFinisher::Queue::Push(std::shared_ptr<const Snapshot> snapshot) {
+bool SnapshotFinisher::Queue::Push(std::shared_ptr<const Snapshot> snapshot) {
   MutexLock lock(&mutex);
-  if (stopping) return;
+  if (stopping) return false;
   waiting.push_back(std::move(snapshot));
   changed.NotifyAll();
+  return true;
 }
 
 std::shared_ptr<const Snapshot> SnapshotFinisher::Queue::Pop() {
@@ -75,8 +76,12 @@ std::function<void()> SnapshotFinisher::AskFor(
   return [weak = std::weak_ptr<Queue>(queue_),
           asked = std::weak_ptr<const Snapshot>(snapshot)] {
     const std::shared_ptr<Queue> queue = weak.lock();
-    std::shared_ptr<const Snapshot> wanted = asked.lock();
-    if (queue != nullptr && wanted != nullptr) queue->Push(std::move(wanted));
+    const std::shared_ptr<const Snapshot> wanted = asked.lock();
+    if (wanted == nullptr) return;
+    if (queue != nullptr && queue->Push(wanted)) return;
+    wanted->Finish(absl::OutOfRangeError(
+        "this version is gone as float32: the shard has let go of its "
+        "parameters; pull the newest one"));
   };
 }
 

@@ -21,7 +21,7 @@ class SnapshotFinisher {
  public:
   // `backend` outlives it.
   explicit SnapshotFinisher(Backend* backend);
-  // When all bytes are there. Who asks afterwards gets none.
+  // When all bytes are there. Who asks afterwards gets OUT_OF_RANGE.
   ~SnapshotFinisher();
   SnapshotFinisher(const SnapshotFinisher&) = delete;
   SnapshotFinisher& operator=(const SnapshotFinisher&) = delete;
@@ -43,7 +43,8 @@ class SnapshotFinisher {
     std::deque<std::shared_ptr<const Snapshot>> waiting ABSL_GUARDED_BY(mutex);
     bool stopping ABSL_GUARDED_BY(mutex) = false;
 
-    void Push(std::shared_ptr<const Snapshot> snapshot);
+    // Whether somebody will take it.
+    bool Push(std::shared_ptr<const Snapshot> snapshot);
     // Null: nothing is left, and nothing comes.
     std::shared_ptr<const Snapshot> Pop();
   };

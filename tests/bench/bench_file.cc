@@ -26,6 +26,9 @@ bool ParseBenchFlags(int argc, char** argv, BenchFlags* flags) {
     } else if (absl::StartsWith(flag, kJson) && flag.size() > kJson.size()) {
       flags->json = std::string(flag.substr(kJson.size()));
     } else {
+      std::fprintf(stderr,
+                   "\"%s\" is no argument; allowed: --smoke, --json=FILE\n",
+                   argv[i]);
       return false;
     }
   }

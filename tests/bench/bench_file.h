@@ -16,7 +16,7 @@ struct BenchFlags {
   std::string json;    // "": no file
 };
 
-// False if an argument is neither.
+// False if an argument is neither: stderr has its name, and what is allowed.
 bool ParseBenchFlags(int argc, char** argv, BenchFlags* flags);
 
 // {"median", "min", "max"}, six digits each; of an even number of values the

@@ -66,7 +66,10 @@ TEST(BenchFileTest, ReadsItsFlags) {
   EXPECT_TRUE(flags.smoke);
   EXPECT_EQ(flags.json, "a.json");
   EXPECT_FALSE(Parses({"--json="}, &flags));
+  testing::internal::CaptureStderr();
   EXPECT_FALSE(Parses({"--jsons"}, &flags));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "\"--jsons\" is no argument; allowed: --smoke, --json=FILE\n");
 }
 
 }  // namespace

@@ -356,10 +356,7 @@ void MeasureCalls(Backend* backend, BenchFile* file) {
 
 int Main(int argc, char** argv) {
   BenchFlags flags;
-  if (!ParseBenchFlags(argc, argv, &flags)) {
-    std::fprintf(stderr, "usage: cuda_kernels [--smoke] [--json=FILE]\n");
-    return 2;
-  }
+  if (!ParseBenchFlags(argc, argv, &flags)) return 2;
   const auto backend = CudaBackend::Make(CudaOptions());
   if (!backend.ok()) {
     std::printf("SKIPPED: %s\n",

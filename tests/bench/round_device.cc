@@ -241,10 +241,7 @@ void Print(const Json& round) {
 
 int Main(int argc, char** argv) {
   BenchFlags flags;
-  if (!ParseBenchFlags(argc, argv, &flags)) {
-    std::fprintf(stderr, "usage: round_device [--smoke] [--json=FILE]\n");
-    return 2;
-  }
+  if (!ParseBenchFlags(argc, argv, &flags)) return 2;
   SetLogLevel(LogLevel::kWarning);
   if (!TheCudaDevice().why_not.empty()) {
     std::printf("SKIPPED: %s\n", TheCudaDevice().why_not.c_str());

@@ -210,10 +210,7 @@ void Print(const Json& round) {
 
 int Main(int argc, char** argv) {
   BenchFlags flags;
-  if (!ParseBenchFlags(argc, argv, &flags)) {
-    std::fprintf(stderr, "usage: round_gpu [--smoke] [--json=FILE]\n");
-    return 2;
-  }
+  if (!ParseBenchFlags(argc, argv, &flags)) return 2;
   const auto backend = CudaBackend::Make(CudaOptions());
   if (!backend.ok()) {
     std::printf("SKIPPED: %s\n",

@@ -142,5 +142,19 @@ TEST_F(FailedSnapshotTest, AfterTheNextStepItIsGone) {
   EXPECT_THAT(Values(*second), Each(-2.0f));
 }
 
+// Nobody copies it any more: who asks does not wait for ever.
+TEST_F(FailedSnapshotTest, WithoutItsFinisherItIsGone) {
+  const std::shared_ptr<Snapshot> copied = Update();
+  EXPECT_EQ(Readable(*copied), absl::OkStatus());
+  const std::shared_ptr<Snapshot> last = Update();
+  finisher_ = nullptr;
+  for (int reader = 0; reader < 2; ++reader) {
+    const absl::Status status = Readable(*last);
+    EXPECT_TRUE(absl::IsOutOfRange(status)) << status;
+    EXPECT_FALSE(last->readable(DType::kF32));
+  }
+  EXPECT_EQ(Readable(*copied), absl::OkStatus());
+}
+
 }  // namespace
 }  // namespace agg
