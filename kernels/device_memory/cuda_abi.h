@@ -70,6 +70,7 @@ inline constexpr int kAccessReadWrite = 3;
 inline constexpr unsigned kRegisterPortable = 1;
 inline constexpr unsigned kRegisterReadOnly = 8;
 inline constexpr unsigned kStreamNonBlocking = 1;
+inline constexpr int kCaptureModeThreadLocal = 1;
 inline constexpr unsigned kEventBlockingSync = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 

@@ -21,6 +21,7 @@
   LINE(cuDevicePrimaryCtxRelease_v2, (int device))                             \
   LINE(cuCtxPushCurrent_v2, (Context context))                                 \
   LINE(cuCtxPopCurrent_v2, (Context * context))                                \
+  LINE(cuThreadExchangeStreamCaptureMode, (int* mode))                         \
   LINE(cuPointerGetAttribute, (void* data, int attribute, Pointer pointer))    \
   LINE(cuMemGetAllocationGranularity,                                          \
        (size_t * granularity, const AllocationProp* prop, int option))         \

@@ -29,11 +29,18 @@ CurrentContext::CurrentContext(const DeviceContext& context)
     : context_(context),
       status_(context.driver().Check(
           context.driver().call().cuCtxPushCurrent_v2(context.get()),
-          "cuCtxPushCurrent")) {}
+          "cuCtxPushCurrent")),
+      capture_mode_(cuda_abi::kCaptureModeThreadLocal) {
+  if (status_.ok()) {
+    context_.driver().call().cuThreadExchangeStreamCaptureMode(&capture_mode_);
+  }
+}
 
 CurrentContext::~CurrentContext() {
+  if (!status_.ok()) return;
   cuda_abi::Context popped = nullptr;
-  if (status_.ok()) context_.driver().call().cuCtxPopCurrent_v2(&popped);
+  context_.driver().call().cuThreadExchangeStreamCaptureMode(&capture_mode_);
+  context_.driver().call().cuCtxPopCurrent_v2(&popped);
 }
 
 }  // namespace agg

@@ -40,7 +40,8 @@ class DeviceContext {
 
 // Makes a context the calling thread's current one, until the end of the
 // scope, which restores the one before: what the thread's owner, PyTorch say,
-// has chosen.
+// has chosen. So long another thread may capture a CUDA graph: without this the
+// driver refuses this thread's calls meanwhile, and ends that capture.
 class CurrentContext {
  public:
   // `context` outlives it.
@@ -55,6 +56,7 @@ class CurrentContext {
  private:
   const DeviceContext& context_;
   const absl::Status status_;
+  int capture_mode_;  // the thread's own, while this lives
 };
 
 }  // namespace agg

@@ -102,6 +102,7 @@ static_assert(kGranularityMinimum == CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 static_assert(kAccessReadWrite == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 static_assert(kRegisterPortable == CU_MEMHOSTREGISTER_PORTABLE);
 static_assert(kRegisterReadOnly == CU_MEMHOSTREGISTER_READ_ONLY);
+static_assert(kCaptureModeThreadLocal == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 static_assert(kStreamNonBlocking == CU_STREAM_NON_BLOCKING);
 static_assert(kEventBlockingSync == CU_EVENT_BLOCKING_SYNC);
 static_assert(kEventDisableTiming == CU_EVENT_DISABLE_TIMING);

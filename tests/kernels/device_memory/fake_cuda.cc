@@ -90,6 +90,12 @@ void SetPointersWantContext(bool want) {
   Find<void(int)>("agg_fake_cuda_set_pointers_want_context")(want ? 1 : 0);
 }
 
+void SetCaptures(bool captures) {
+  Find<void(int)>("agg_fake_cuda_set_captures")(captures ? 1 : 0);
+}
+
+int64_t NumUnsafe() { return Find<int64_t()>("agg_fake_cuda_num_unsafe")(); }
+
 void SetPeers(bool peers) {
   Find<void(int)>("agg_fake_cuda_set_peers")(peers ? 1 : 0);
 }

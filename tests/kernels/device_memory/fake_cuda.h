@@ -59,6 +59,10 @@ void SetShares(bool shares);
 // Whether the driver says whose memory it is only to threads that have a
 // context; default: no.
 void SetPointersWantContext(bool want);
+// Whether a thread of the caller's captures a graph, in the mode that PyTorch
+// uses; and how many calls of other threads would have ended that.
+void SetCaptures(bool captures);
+int64_t NumUnsafe();
 // Whether devices reach each other's memory, and that of devices that are not
 // visible; default: yes.
 void SetPeers(bool peers);

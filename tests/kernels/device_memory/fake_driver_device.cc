@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/kernels/device_memory/fake_state.h"
@@ -14,6 +16,7 @@ using cuda_abi::Context;
 using cuda_abi::Uuid;
 
 thread_local std::vector<FakeContext*> current;
+thread_local int capture_mode = 0;  // CU_STREAM_CAPTURE_MODE_GLOBAL
 
 // Hexadecimal digits of the environment, from which a process and its children
 // have one device; else fixed bytes.
@@ -27,6 +30,17 @@ Uuid FirstUuid() {
     uuid.bytes[i] = static_cast<char>(std::strtoul(byte.c_str(), nullptr, 16));
   }
   return uuid;
+}
+
+// CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+constexpr int kCaptureUnsupported = 900;
+
+// Whether a thread may not call it while another one captures, unless it has
+// said that this is none of its business. (NVIDIA documents that there are such
+// functions; cuEventQuery is known as one.)
+bool IsUnsafe(const std::string& name) {
+  return name.rfind("cuEvent", 0) == 0 || name.rfind("cuStream", 0) == 0 ||
+         name.rfind("cuMem", 0) == 0;
 }
 
 }  // namespace
@@ -53,6 +67,10 @@ int BeginCall(const char* name) {
   ++state.calls[name];
   const auto failure = state.failures.find(name);
   if (failure != state.failures.end()) return failure->second;
+  if (state.captures && capture_mode == 0 && IsUnsafe(name)) {
+    ++state.num_unsafe;
+    return kCaptureUnsupported;
+  }
   return state.initialised ? cuda_abi::kSuccess : cuda_abi::kNotInitialized;
 }
 
@@ -72,6 +90,7 @@ FakeContext* CurrentContext() {
 namespace agg::cuda_abi {
 
 using fake_cuda::BeginCall;
+using fake_cuda::capture_mode;
 using fake_cuda::current;
 using fake_cuda::FakeContext;
 using fake_cuda::Lock;
@@ -188,6 +207,13 @@ int cuCtxPopCurrent_v2(Context* context) {
   return BeginCall("cuCtxPopCurrent_v2");
 }
 
+int cuThreadExchangeStreamCaptureMode(int* mode) {
+  const Lock lock(TheState().mutex);
+  if (*mode < 0 || *mode > 2) return kInvalidValue;
+  std::swap(*mode, capture_mode);
+  return BeginCall("cuThreadExchangeStreamCaptureMode");
+}
+
 // --- Controls ---------------------------------------------------------------
 
 void agg_fake_cuda_fail(const char* name, int code) {
@@ -227,6 +253,16 @@ void agg_fake_cuda_set_peers(int peers) {
 void agg_fake_cuda_set_pointers_want_context(int want) {
   const Lock lock(TheState().mutex);
   TheState().pointers_want_context = want != 0;
+}
+
+void agg_fake_cuda_set_captures(int captures) {
+  const Lock lock(TheState().mutex);
+  TheState().captures = captures != 0;
+}
+
+int64_t agg_fake_cuda_num_unsafe() {
+  const Lock lock(TheState().mutex);
+  return TheState().num_unsafe;
 }
 
 int64_t agg_fake_cuda_num_live() {

@@ -75,6 +75,8 @@ struct State {
   bool shares = true;  // what the attributes of virtual memory say
   bool peers = true;   // devices reach each other's memory
   bool pointers_want_context = false;  // questions about them do
+  bool captures = false;   // another thread does, in the global mode
+  int64_t num_unsafe = 0;  // calls that have ended such a capture
   int num_devices = 1;
   cuda_abi::Uuid uuid;  // of device 0; those of others end one higher each
   FakeContext contexts[kMaxDevices];
