@@ -108,9 +108,9 @@ void ClientCore::TakeReceipts(const View& view, const RowName& name) {
   }
 }
 
-int ClientCore::DeviceFor(const GrowingRow& row) const {
+std::set<int> ClientCore::DevicesFor(const GrowingRow& row) const {
   const bool is_open = !row.complete() && !row.any_on_device();
-  return is_open ? last_device_ : row.common_device();
+  return is_open ? last_devices_ : row.devices();
 }
 
 absl::Status ClientCore::PushOwed(const View& view, const RowName& name,
@@ -139,11 +139,11 @@ absl::Status ClientCore::PushOwed(const View& view, const RowName& name,
     if (owed->empty()) return view->over()->status();
   }
   const ShardRegions::Placed placed =
-      regions_.Begin(*view, name, *owed, DeviceFor(*row));
+      regions_.Begin(*view, name, *owed, DevicesFor(*row));
   const absl::Status status = pusher_->Push(row, meta, *owed, placed.regions,
                                             options_.transfer_timeout);
   if (row->complete() && row->dtype() == job_.push_dtype) {
-    last_device_ = row->common_device();
+    last_devices_ = row->devices();
   }
   TakeReceipts(view, name);
   return status;

@@ -102,7 +102,7 @@ class ClientCore {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
   // Where the row goes, whose side is chosen when it begins: while all tensors
   // that have come are the host's, where the last whole row, or seed, was.
-  int DeviceFor(const GrowingRow& row) const
+  std::set<int> DevicesFor(const GrowingRow& row) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
   // The shards that lack the row; why not: the view is over.
   absl::StatusOr<std::vector<int>> Owed(const View& view, const RowName& name);
@@ -186,7 +186,7 @@ class ClientCore {
   PushTurn push_turn_;  // pushes take turns; before any mutex
   View pusher_view_ ABSL_GUARDED_BY(push_turn_);  // outlives the pusher
   std::unique_ptr<RowPusher> pusher_ ABSL_GUARDED_BY(push_turn_);
-  int last_device_ ABSL_GUARDED_BY(push_turn_) = TensorDevices::kHost;
+  std::set<int> last_devices_ ABSL_GUARDED_BY(push_turn_);
   mutable Mutex custody_mutex_;  // a Push has the turn until its end
   RowCustody custody_ ABSL_GUARDED_BY(custody_mutex_);
   // What RowSlices gave points into these.

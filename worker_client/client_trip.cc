@@ -57,7 +57,7 @@ void ClientCore::TryTrip(const View& view, const v1::FrameMeta& meta,
   trip.pull.set_dtype(static_cast<v1::DType>(target.dtype));
   const std::vector<int> shards = ShardsOfTrip(*view);
   const ShardRegions::Placed placed =
-      regions_.Begin(*view, name, shards, row->common_device());
+      regions_.Begin(*view, name, shards, row->devices());
   const absl::Status status =
       pusher_->PushInOneTrip(row, meta, shards, placed.regions, timeout, &trip);
   TakeReceipts(view, name);

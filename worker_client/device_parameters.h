@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -77,6 +78,9 @@ class DeviceParameters {
   mutable Mutex mutex_;  // of pulls, one copies at a time
   const std::unique_ptr<DeviceStream> stream_ ABSL_PT_GUARDED_BY(mutex_);
 };
+
+// Of one shard, as several devices see them.
+using ParametersByDevice = std::map<int, const DeviceParameters*>;
 
 }  // namespace agg
 

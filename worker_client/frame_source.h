@@ -105,8 +105,8 @@ class FrameSource {
   RowRegion* region_;
   absl::Status status_;
   std::vector<FramePlan> plans_;
-  // Of the frames' copies to a device; null: none, or it was waited for.
-  std::vector<std::unique_ptr<DeviceEvent>> copied_;
+  // Of the frames, those to a device that were not waited for.
+  std::vector<RowRegion::Copies> copied_;
   absl::optional<Body> prepared_;  // of frame 0
   const v1::CommitRequest* commit_ = nullptr;
   const v1::PullRequest* pull_ = nullptr;

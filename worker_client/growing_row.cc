@@ -78,19 +78,15 @@ absl::Status GrowingRow::Give(const Some& some) {
   return absl::OkStatus();
 }
 
-int GrowingRow::common_device() const {
+std::set<int> GrowingRow::devices() const {
   MutexLock lock(&mutex_);
-  int common = TensorDevices::kHost;
+  std::set<int> devices;
   for (const int tensor : given_) {
-    const int device = device_of_[tensor];
-    if (device == TensorDevices::kHost) continue;
-    const bool first = common == TensorDevices::kHost;
-    if (bound_[tensor].dtype != dtype_ || (!first && device != common)) {
-      return TensorDevices::kHost;
-    }
-    common = device;
+    if (device_of_[tensor] == TensorDevices::kHost) continue;
+    if (bound_[tensor].dtype != dtype_) return {};
+    devices.insert(device_of_[tensor]);
   }
-  return common;
+  return devices;
 }
 
 bool GrowingRow::any_on_device() const {

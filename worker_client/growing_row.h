@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -67,10 +68,9 @@ class GrowingRow {
   // In manifest order. Only views of tensors that Take has named may be read.
   absl::Span<const TensorView> bound() const { return bound_; }
   BoundRow bound_row() const { return {bound_, device_of_, devices_}; }
-  // The device that has all tensors which are on devices, of those that were
-  // given so far, if they are of `dtype`; else, and if there are none,
-  // TensorDevices::kHost.
-  int common_device() const;
+  // The devices that have tensors of those that were given so far; none if one
+  // of these is not of `dtype`.
+  std::set<int> devices() const;
   // Whether one that was given so far is on a device.
   bool any_on_device() const;
   struct Taken {

@@ -2,6 +2,7 @@
 // checksum after: then the pull fails, or begins again.
 #include "worker_client/parameter_sink.h"
 
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -215,28 +216,32 @@ absl::Status ParameterSink::LandPlaced(int shard, const v1::PullFrame& frame,
 }
 
 absl::Status ParameterSink::LandPlaced(int shard, const v1::PullFrame& frame,
-                                       const DeviceParameters& parameters) {
+                                       const ParametersByDevice& parameters) {
   const v1::SnapshotPlace& place = frame.place();
   absl::Status status = CheckPlaced(shard, frame);
   if (!status.ok()) return status;
-  std::vector<DeviceParameters::Place> copies;
+  std::map<int, std::vector<DeviceParameters::Place>> copies;  // by device
   for (int i = 0; i < place.offsets_size(); ++i) {
     const uint32_t index = frame.meta().slices(i);
     const Slice& slice = router_->plan().slices[index];
     const int64_t bytes = slice.num_elements * DTypeBytes(DType::kF32);
-    if (target_.dtype != DType::kF32 ||
-        bound_.device(slice.tensor) != parameters.device() ||
-        !parameters.Has(place.offsets(i), bytes)) {
+    const int device = bound_.device(slice.tensor);
+    const auto from = parameters.find(device);
+    if (target_.dtype != DType::kF32 || from == parameters.end() ||
+        !from->second->Has(place.offsets(i), bytes)) {
       return Unexpected(absl::StrCat("slice ", index, " of ", bytes,
                                      " bytes is not at ", place.offsets(i),
                                      " on its device"));
     }
     if (arrivals_->landed(static_cast<int32_t>(index))) continue;
-    copies.push_back({place.offsets(i),
-                      bound_.views[slice.tensor].data + slice.begin, bytes});
+    copies[device].push_back({place.offsets(i),
+                              bound_.views[slice.tensor].data + slice.begin,
+                              bytes});
   }
-  status = parameters.Copy(copies, place.generation());
-  if (!status.ok()) return status;
+  for (const auto& [device, places] : copies) {
+    status = parameters.at(device)->Copy(places, place.generation());
+    if (!status.ok()) return status;
+  }
   // Who waits for a slice's tensor may read it from here on.
   for (const uint32_t index : frame.meta().slices()) {
     landed_[index] = true;

@@ -63,10 +63,11 @@ class ParameterSink {
   absl::Status LandPlaced(int shard, const v1::PullFrame& frame,
                           const VersionRegion& region);
 
-  // The same of a place on a device (P48), where all targets of the frame must
-  // be. ABORTED: the shard has begun to overwrite it.
+  // The same of a place on the shard's device (P48), copied by the devices that
+  // have the targets: all of these must be among them. ABORTED: the shard has
+  // begun to overwrite it.
   absl::Status LandPlaced(int shard, const v1::PullFrame& frame,
-                          const DeviceParameters& parameters);
+                          const ParametersByDevice& parameters);
 
   // OK when all slices of the shard have landed, else INTERNAL.
   absl::Status CheckComplete(int shard) const;

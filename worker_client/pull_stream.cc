@@ -30,9 +30,9 @@ constexpr size_t kMaxPlaceFrameBytes = size_t{1} << 20;
 // under way at any time, so the stream itself is the completion queue's tag.
 class PullStream {
  public:
-  // `on_device`: see OnDevice.
+  // `on_devices`: OnDevices's.
   PullStream(int shard, const v1::PullRequest& request,
-             const PullSettings& settings, const DeviceParameters* on_device,
+             const PullSettings& settings, ParametersByDevice on_devices,
              absl::Time deadline, grpc::CompletionQueue* queue,
              ParameterSink* sink)
       : shard_(shard),
@@ -45,11 +45,11 @@ class PullStream {
         retries_(settings.reconnect_window),
         maps_versions_(!settings.regions.empty() &&
                        !settings.regions[shard]->versions.empty()),
-        on_device_(on_device) {}
+        on_devices_(std::move(on_devices)) {}
 
   void Start() {
-    request_.set_in_place(maps_versions_ || on_device_ != nullptr);
-    request_.set_on_device(on_device_ != nullptr);
+    request_.set_in_place(maps_versions_ || !on_devices_.empty());
+    request_.set_on_device(!on_devices_.empty());
     released_ = false;
     sink_->Restart(shard_);
     landing_ = absl::OkStatus();
@@ -122,10 +122,11 @@ class PullStream {
   absl::Status LandPlaced(const v1::PullFrame& frame) {
     const MappedRegions& mapped = *settings_.regions[shard_];
     const uint32_t number = frame.place().region();
-    if (on_device_ != nullptr && on_device_->number() == number) {
-      const absl::Status status = sink_->LandPlaced(shard_, frame, *on_device_);
+    if (!on_devices_.empty() &&
+        on_devices_.begin()->second->number() == number) {
+      const absl::Status status = sink_->LandPlaced(shard_, frame, on_devices_);
       if (status.ok()) return status;
-      on_device_ = nullptr;  // the host's memory has it, too
+      on_devices_.clear();  // the host's memory has it, too
       return absl::UnavailableError(status.message());
     }
     const auto region = mapped.versions.find(number);
@@ -134,7 +135,7 @@ class PullStream {
     }
     // Made since this client asked: the bytes themselves will do.
     maps_versions_ = false;
-    on_device_ = nullptr;
+    on_devices_.clear();
     return absl::UnavailableError("a region that is not mapped");
   }
 
@@ -182,8 +183,8 @@ class PullStream {
   grpc::GenericStub stub_;
   RetryPolicy retries_;
   bool maps_versions_;
-  const DeviceParameters* on_device_;  // of settings_.regions
-  bool released_ = false;              // all is copied, and the call cancelled
+  ParametersByDevice on_devices_;  // of settings_.regions
+  bool released_ = false;          // all is copied, and the call cancelled
 
   absl::optional<Call> call_;
   Step step_ = Step::kStart;
@@ -209,17 +210,22 @@ std::vector<int32_t> FirstSlices(const PullSettings& settings, int shard) {
   return first;
 }
 
-// The shard's parameters as the only device of its targets sees them (P48).
-const DeviceParameters* OnDevice(const PullSettings& settings, int shard,
-                                 DType dtype, const BoundTargets& bound) {
-  if (settings.regions.empty() || dtype != DType::kF32) return nullptr;
-  const std::vector<Slice>& slices = settings.router->plan().slices;
-  const auto& of_shard = settings.router->plan().slices_of_shard[shard];
-  const int device = bound.device(slices[of_shard.front()].tensor);
-  for (const int32_t slice : of_shard) {
-    if (bound.device(slices[slice].tensor) != device) return nullptr;
+// The shard's parameters as the devices of its targets see them (P48); none if
+// one of these is the host, or has no way to them.
+ParametersByDevice OnDevices(const PullSettings& settings, int shard,
+                             DType dtype, const BoundTargets& bound) {
+  ParametersByDevice found;
+  if (settings.regions.empty() || dtype != DType::kF32) return found;
+  const ShardPlan& plan = settings.router->plan();
+  for (const int32_t slice : plan.slices_of_shard[shard]) {
+    const int device = bound.device(plan.slices[slice].tensor);
+    if (found.count(device) > 0) continue;
+    const DeviceParameters* const parameters =
+        settings.regions[shard]->ParametersOn(device);
+    if (parameters == nullptr) return {};
+    found[device] = parameters;
   }
-  return settings.regions[shard]->ParametersOn(device);
+  return found;
 }
 
 // Runs the streams to their ends. After the first failure all are cancelled.
@@ -275,7 +281,7 @@ absl::Status PullVersion(const PullSettings& settings, const PullTarget& target,
       ordered.add_first_slices(static_cast<uint32_t>(slice));
     }
     streams.emplace_back(shard, ordered, settings,
-                         OnDevice(settings, shard, target.dtype, bound),
+                         OnDevices(settings, shard, target.dtype, bound),
                          deadline, &queue, &sink);
     streams.back().Start();
   }

@@ -81,55 +81,84 @@ bool RowRegion::has_any_device() const {
                      [](const auto& entry) { return entry.second != nullptr; });
 }
 
-bool RowRegion::Begin(const RowName& row, bool leaves_out, int device) {
+bool RowRegion::Begin(const RowName& row, bool leaves_out,
+                      const std::set<int>& devices) {
   const bool in_place = placement_.Begin(row, leaves_out);
   if (in_place && !(row == row_)) {
     row_ = row;
     written_.assign(addresses_.size(), false);
-    MutexLock lock(&mutex_);
-    const auto there = devices_.find(device);
-    current_ = there == devices_.end() ? nullptr : there->second;
+    current_.clear();
+    for (const int device : devices) {
+      if (RowOf(device) != nullptr) continue;
+      current_.clear();
+      break;
+    }
   }
   return in_place;
 }
 
-absl::StatusOr<std::unique_ptr<DeviceEvent>> RowRegion::WriteOnDevice(
+DeviceRow* RowRegion::RowOf(int device) {
+  const auto known = current_.find(device);
+  if (known != current_.end()) return known->second.get();
+  MutexLock lock(&mutex_);
+  const auto there = devices_.find(device);
+  if (there == devices_.end() || there->second == nullptr) return nullptr;
+  return current_.insert(*there).first->second.get();
+}
+
+absl::StatusOr<RowRegion::Copies> RowRegion::WriteOnDevice(
     absl::Span<const int32_t> slices, const BoundRow& row,
     ErrorFeedback* feedback) {
+  std::set<DeviceRow*> used;
   for (const int32_t index : slices) {
     if (written_[index]) continue;
     const Slice& slice = router_->plan().slices[index];
     const TensorView& view = row.views[slice.tensor];
     const int device = row.device(slice.tensor);
-    const bool direct =
-        view.dtype == dtype_ &&
-        (device == TensorDevices::kHost || device == current_->device());
+    const bool of_host = device == TensorDevices::kHost;
+    DeviceRow* by = view.dtype == dtype_ && !of_host ? RowOf(device) : nullptr;
     const char* from = addresses_[index];
     absl::Status status;
-    if (direct) {
+    if (by != nullptr || (view.dtype == dtype_ && of_host)) {
       from = ElementsFrom(view, slice.begin);
     } else {
       status = Write(index, row, feedback);
     }
+    if (by == nullptr) by = current_.begin()->second.get();
     // Pieces of a tensor may be of several allocations.
     const int64_t owner = view.pieces.empty() ? slice.tensor : -1 - index;
     if (status.ok()) {
-      status = current_->Copy(owner, from, addresses_[index] - memory_->data(),
-                              slice.num_elements * DTypeBytes(dtype_));
+      status = by->Copy(owner, from, addresses_[index] - memory_->data(),
+                        slice.num_elements * DTypeBytes(dtype_));
     }
     if (!status.ok()) return status;
     written_[index] = true;
+    used.insert(by);
   }
-  return current_->Mark();
+  Copies copies;
+  for (DeviceRow* const by : used) {
+    auto mark = by->Mark();
+    if (!mark.ok()) return mark.status();
+    copies.emplace_back(by, *std::move(mark));
+  }
+  return copies;
+}
+
+absl::Status RowRegion::AwaitDevice(Copies copies) {
+  absl::Status status;
+  for (auto& [by, copied] : copies) {
+    status.Update(by->Await(std::move(copied)));
+  }
+  return status;
 }
 
 void RowRegion::GiveUpDevice() {
-  if (current_ == nullptr) return;
-  current_->Discard();
+  if (!on_device()) return;
+  for (const auto& [device, by] : current_) by->Discard();
   written_.assign(addresses_.size(), false);
   MutexLock lock(&mutex_);
-  devices_[current_->device()] = nullptr;
-  current_ = nullptr;
+  for (const auto& [device, by] : current_) devices_[device] = nullptr;
+  current_.clear();
 }
 
 absl::Status RowRegion::Write(int32_t index, const BoundRow& row,

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -57,11 +58,12 @@ class RowRegion {
   bool has_any_device() const;
 
   // RowPlacement::Begin. True: write each slice before it is named in a frame:
-  // with WriteOnDevice while on_device(), else with Write. `device`: that has
-  // the row's tensors (GrowingRow::common_device).
+  // with WriteOnDevice while on_device(), else with Write. `devices`: that have
+  // the row's tensors (GrowingRow::devices); the row goes to the shard's device
+  // if all of them have a way to it.
   bool Begin(const RowName& row, bool leaves_out,
-             int device = TensorDevices::kHost);
-  bool on_device() const { return current_ != nullptr; }
+             const std::set<int>& devices = {});
+  bool on_device() const { return !current_.empty(); }
   // Copies, or rounds, the slice's elements of `row` to their place, unless
   // they are there already: written before, or the tensor's memory is the
   // place. `feedback`: for what is rounded; null: none. INTERNAL: they cannot
@@ -69,17 +71,18 @@ class RowRegion {
   // shard, whose tensor GrowingRow::Take has given.
   absl::Status Write(int32_t slice, const BoundRow& row,
                      ErrorFeedback* feedback);
+  // By each device that copies, the copies so far.
+  using Copies =
+      std::vector<std::pair<DeviceRow*, std::unique_ptr<DeviceEvent>>>;
   // The same on the device: begins copies of slices, which AwaitDevice ends.
-  // What is not of the row's dtype, or on another device, goes through the
-  // host's side.
-  absl::StatusOr<std::unique_ptr<DeviceEvent>> WriteOnDevice(
-      absl::Span<const int32_t> slices, const BoundRow& row,
-      ErrorFeedback* feedback);
-  absl::Status AwaitDevice(std::unique_ptr<DeviceEvent> event) {
-    return current_->Await(std::move(event));
-  }
+  // What is not of the row's dtype, or on a device without a way, goes through
+  // the host's side.
+  absl::StatusOr<Copies> WriteOnDevice(absl::Span<const int32_t> slices,
+                                       const BoundRow& row,
+                                       ErrorFeedback* feedback);
+  static absl::Status AwaitDevice(Copies copies);
   // One of these two has failed: no copy is under way any more, and this row,
-  // all of it, and later ones of its device go by way of the host: on_device()
+  // all of it, and later ones of its devices go by way of the host: on_device()
   // is false. (Slices that were named are good where they are.)
   void GiveUpDevice();
   void Land(const RowName& row) { placement_.Land(row); }
@@ -89,6 +92,8 @@ class RowRegion {
   void Encode(int32_t index, const float* from, ErrorFeedback* feedback);
   // Calls `copy` for parts of `count` elements, on the threads that share it.
   void Share(int64_t count, const std::function<void(int64_t, int64_t)>& copy);
+  // Of the row that is being written; null: the device has no way to it.
+  DeviceRow* RowOf(int device);
   // Where one slice lies; INTERNAL: not inside.
   absl::Status Place(int32_t slice, uint64_t offset);
   RowRegion(const ShardRouter* router, DType dtype, CopyThreads* copies,
@@ -108,9 +113,10 @@ class RowRegion {
   std::vector<char*> addresses_;  // by the job's slices; null: of other shards
   std::vector<char*> scales_;     // of rows of int8; else empty
   RowPlacement placement_;
-  RowName row_;                         // that Write writes
-  std::vector<bool> written_;           // of it, by the job's slices
-  std::shared_ptr<DeviceRow> current_;  // that has row_; null: the host has it
+  RowName row_;                // that Write writes
+  std::vector<bool> written_;  // of it, by the job's slices
+  // That copy row_ to the shard's device; none: the host has it.
+  std::map<int, std::shared_ptr<DeviceRow>> current_;
   mutable Mutex mutex_;
   // By the device that copies; null: copies of it have failed.
   std::map<int, std::shared_ptr<DeviceRow>> devices_ ABSL_GUARDED_BY(mutex_);

@@ -77,13 +77,13 @@ bool ShardRegions::HasOptional(const Manifest& manifest) {
 ShardRegions::Placed ShardRegions::Begin(const JobView& view,
                                          const RowName& row,
                                          const std::vector<int>& shards,
-                                         int device) {
+                                         const std::set<int>& devices) {
   Placed placed;
   for (const int shard : shards) {
     placed.owners.push_back(Get(view, shard));
     RowRegion* const region = placed.owners.back()->row.get();
     const bool in_place =
-        region != nullptr && region->Begin(row, leaves_out_, device);
+        region != nullptr && region->Begin(row, leaves_out_, devices);
     placed.regions.push_back(in_place ? region : nullptr);
   }
   return placed;

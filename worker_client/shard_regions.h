@@ -61,14 +61,14 @@ class ShardRegions {
   std::shared_ptr<const MappedRegions> Get(const JobView& view, int shard);
 
   // RowRegion::Begin for each of `shards`, which the row is pushed to now:
-  // where it is written, as `shards`; null where it is sent. `device`:
-  // GrowingRow::common_device.
+  // where it is written, as `shards`; null where it is sent. `devices`:
+  // GrowingRow::devices.
   struct Placed {
     std::vector<RowRegion*> regions;
     std::vector<std::shared_ptr<const MappedRegions>> owners;  // of these
   };
   Placed Begin(const JobView& view, const RowName& row,
-               const std::vector<int>& shards, int device);
+               const std::vector<int>& shards, const std::set<int>& devices);
   // RowRegion::Land: the shard has all of it.
   void Land(const JobView& view, const RowName& row, int shard);
 

@@ -36,8 +36,8 @@ TEST_P(GraphCaptureTest, RowsAndVersionsGoOn) {
   worker.shard.PlaceVersions();
   const int64_t unsafe = fake_cuda::NumUnsafe();
   fake_cuda::SetCaptures(true);
-  RoundOperation round = worker.client->StartRound(
-      worker.gradient.Read(), {}, worker.parameters.Write());
+  RoundOperation round = worker.client->StartRound(worker.gradient.Read(), {},
+                                                   worker.parameters.Write());
   const auto outcome = round.Outcome();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   worker.client = nullptr;

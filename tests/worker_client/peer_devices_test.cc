@@ -57,7 +57,56 @@ TEST_F(PeerDevicesTest, TensorsOfAPeerGoToTheShardsDeviceAtOnce) {
   EXPECT_EQ(worker.shard.counts().takes_device, 2);
 }
 
-TEST_F(PeerDevicesTest, ARowOfTwoDevicesGoesByWayOfTheHost) {
+// Each device copies its own tensors.
+TEST_F(PeerDevicesTest, ARowOfTwoDevicesGoesToTheShardsDevice) {
+  const Manifest manifest{
+      {Spec("a", {8}), Spec("b", {1 << 21}), Spec("c", {5})}};
+  const DeviceTensors elsewhere(Values(manifest, 0.5f), 1);
+  std::vector<std::vector<float>> here = Values(manifest, 0.5f);
+  DeviceWorker worker(manifest);
+  worker.gradient.Set(Values(manifest, 0.5f));
+  std::vector<TensorView> views = worker.gradient.Read();
+  views[1] = elsewhere.Read()[1];
+  views[2] = Read(here)[2];
+  std::vector<MutableTensorView> targets = worker.parameters.Write();
+  targets[1] = elsewhere.Write()[1];
+  const int pulls = worker.shard.counts().pulls_on_device;
+  ASSERT_TRUE(worker.client->PushPull(views, {}, targets).ok());
+  const auto expected = Expected(manifest, {0.5f});
+  EXPECT_EQ(worker.parameters.Get()[0], expected[0]);
+  EXPECT_EQ(elsewhere.Get()[1], expected[1]);
+  EXPECT_EQ(worker.parameters.Get()[2], expected[2]);
+  EXPECT_EQ(worker.shard.counts().frames, 4);
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 4);
+  EXPECT_EQ(worker.shard.counts().pulls_on_device, pulls + 1);
+}
+
+// One that comes when the row has begun, too.
+TEST_F(PeerDevicesTest, ATensorOfAnotherDeviceMayComeLater) {
+  const DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
+  DeviceWorker worker(TwoTensors());
+  worker.gradient.Set(Values(TwoTensors(), 0.5f));
+  // Both devices are met.
+  ASSERT_TRUE(worker.client->Pull(0, elsewhere.Write()).ok());
+  const DeviceTensors late(Values(TwoTensors(), 0.5f), 1);
+  std::vector<TensorView> views = worker.gradient.Read();
+  views[1] = late.Read()[1];
+  views[0].name = "a";
+  views[1].name = "b";
+  const int before = worker.job.frames(0);
+  worker.client->StartPush({views[0]});
+  worker.job.AwaitFrames(before + 1);
+  ASSERT_TRUE(
+      worker.client->StartRound({views[1]}, {}, worker.parameters.Write())
+          .Outcome()
+          .ok());
+  EXPECT_EQ(worker.parameters.Get(), Expected(TwoTensors(), {0.5f}));
+  EXPECT_EQ(worker.shard.counts().frames_on_device, 2);
+}
+
+// Where one of them has no way, all of the row goes by way of the host.
+TEST_F(PeerDevicesTest, ARowOfADeviceWithoutAWayGoesByWayOfTheHost) {
+  fake_cuda::SetPeers(false);
   const DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);
   DeviceWorker worker(TwoTensors());
   worker.gradient.Set(Values(TwoTensors(), 0.5f));
