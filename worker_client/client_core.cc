@@ -132,7 +132,8 @@ absl::Status ClientCore::PushOwed(const View& view, const RowName& name,
   meta.set_kind(name.seed ? v1::SEED : v1::GRADIENT);
   meta.set_attempt(name.attempt);
   if (MayTry(*view, *owed, wish)) {
-    TryTrip(view, meta, name, row, wish);
+    const absl::Status tried = TryTrip(view, meta, name, row, wish);
+    if (!tried.ok()) return tried;
     if (wish->outcome.has_value()) return absl::OkStatus();
     owed = Owed(view, name);
     if (!owed.ok()) return owed.status();

@@ -88,6 +88,9 @@ class ClientCore {
   // ShardRouter::Bind, and where the tensors are; errors as of DevicesOf, too.
   absl::StatusOr<PullInto> IntoOf(
       absl::Span<const MutableTensorView> parameters);
+  // The pull is to wait for all that its devices were given by now. INTERNAL:
+  // the driver's errors.
+  absl::Status MarkTargets(PullInto* into);
 
  private:
   using View = Membership::View;
@@ -116,9 +119,13 @@ class ClientCore {
   // asked for with ordinary calls.
   bool MayTry(const JobView& view, const std::vector<int>& owed,
               const TripWish* wish) ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
-  void TryTrip(const View& view, const v1::FrameMeta& meta, const RowName& name,
-               GrowingRow* row, TripWish* wish)
+  // OK: it went, or ordinary calls may; else what the devices' wait ended with.
+  absl::Status TryTrip(const View& view, const v1::FrameMeta& meta,
+                       const RowName& name, GrowingRow* row, TripWish* wish)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_turn_);
+  // Waits for all that the row's and the targets' devices were given to do.
+  absl::Status AwaitDevices(const View& view, const GrowingRow& row,
+                            const PullInto& into);
   // What has come of it.
   void NoteTrip(const View& view, const RowName& name, const RoundTrip& trip,
                 TripWish* wish);

@@ -235,7 +235,12 @@ ClientOperations::State ClientOperations::MakeRound(RoundWork round) {
     again.taken.row =
         WithOperation(std::make_shared<PushedRow>(*work->taken.row));
     again.taken.made = true;
-    return MakeRound(std::move(again));
+    // The memory was the caller's meanwhile, who may have given it work.
+    absl::Status marked = again.taken.row->row.MarkAnew();
+    if (marked.ok()) marked = core_->MarkTargets(&again.into);
+    if (marked.ok()) return MakeRound(std::move(again));
+    again.taken.row->operation->Cancel(marked);  // lets go of what it holds
+    return Failed(marked);
   };
   return made;
 }

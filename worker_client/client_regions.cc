@@ -24,10 +24,17 @@ absl::StatusOr<PullInto> ClientCore::IntoOf(
   if (!device_of.ok()) return device_of.status();
   into.device_of = *std::move(device_of);
   into.devices = &devices_;
-  const auto marks = devices_.MarksOf(into.device_of);
-  if (!marks.ok()) return marks.status();
-  for (const auto& [device, mark] : *marks) into.marks.push_back(mark);
+  const absl::Status marked = MarkTargets(&into);
+  if (!marked.ok()) return marked;
   return into;
+}
+
+absl::Status ClientCore::MarkTargets(PullInto* into) {
+  const auto marks = devices_.MarksOf(into->device_of);
+  if (!marks.ok()) return marks.status();
+  into->marks.clear();
+  for (const auto& [device, mark] : *marks) into->marks.push_back(mark);
+  return absl::OkStatus();
 }
 
 namespace {

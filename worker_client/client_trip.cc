@@ -26,17 +26,24 @@ bool ClientCore::MayTry(const JobView& view, const std::vector<int>& owed,
          owed == ShardsOfTrip(view);
 }
 
-void ClientCore::TryTrip(const View& view, const v1::FrameMeta& meta,
-                         const RowName& name, GrowingRow* row, TripWish* wish) {
-  const PullInto& into = *wish->into;
-  const absl::Duration timeout =
-      TripTimeout(options_, view->reply().pipelined());
-  // What the trip brings is written at once.
+absl::Status ClientCore::AwaitDevices(const View& view, const GrowingRow& row,
+                                      const PullInto& into) {
+  const absl::Time deadline = absl::Now() + options_.transfer_timeout;
   std::vector<CancelSource*> cancels = {view->over()};
   if (into.cancel != nullptr) cancels.push_back(into.cancel);
-  if (!AwaitMarks(into.marks, "Pull", absl::Now() + timeout, cancels).ok()) {
-    return;
-  }
+  const absl::Status pushed =
+      AwaitMarks(row.marks(), "Push", deadline, cancels);
+  // What the trip brings is written at once.
+  return pushed.ok() ? AwaitMarks(into.marks, "Pull", deadline, cancels)
+                     : pushed;
+}
+
+absl::Status ClientCore::TryTrip(const View& view, const v1::FrameMeta& meta,
+                                 const RowName& name, GrowingRow* row,
+                                 TripWish* wish) {
+  const PullInto& into = *wish->into;
+  const absl::Status ready = AwaitDevices(view, *row, into);
+  if (!ready.ok()) return ready;
   PullTarget target;
   target.epoch = view->epoch();
   target.version = name.round + 1;
@@ -59,9 +66,11 @@ void ClientCore::TryTrip(const View& view, const v1::FrameMeta& meta,
   const ShardRegions::Placed placed =
       regions_.Begin(*view, name, shards, row->devices());
   const absl::Status status =
-      pusher_->PushInOneTrip(row, meta, shards, placed.regions, timeout, &trip);
+      pusher_->PushInOneTrip(row, meta, shards, placed.regions,
+                             TripTimeout(options_, trip.pipelined), &trip);
   TakeReceipts(view, name);
   if (status.ok()) NoteTrip(view, name, trip, wish);
+  return absl::OkStatus();  // else ordinary calls go on
 }
 
 void ClientCore::NoteTrip(const View& view, const RowName& name,

@@ -40,10 +40,9 @@ class DeviceRow {
 
   // From memory of this device, or of the host, to an offset of the row; it
   // must be as it is to be (DeviceMark::Reached), and stay so until the copies
-  // are done. Neighbours of one `owner`,
-  // one behind the other in both places, become one copy. (Of one tensor, say:
-  // the driver refuses copies across two allocations.) REQUIRES: the place is
-  // inside.
+  // are done. Neighbours of one `owner`, one behind the other in both places,
+  // become one copy. (Of one tensor, say: the driver refuses copies across two
+  // allocations.) REQUIRES: the place is inside.
   absl::Status Copy(int64_t owner, const char* from, int64_t offset,
                     int64_t num_bytes);
   // The copies so far: Await waits until they are done, and is called once.

@@ -46,9 +46,9 @@ FrameSource::FrameSource(const ShardRouter* router, const BoundRow& bound,
 }
 
 FrameSource::~FrameSource() {
-  for (RowRegion::Copies& copies : copied_) {
+  for (RowDevices::Copies& copies : copied_) {
     if (!meta_.on_device()) break;
-    if (!RowRegion::AwaitDevice(std::move(copies)).ok()) LeaveDevice();
+    if (!RowDevices::Await(std::move(copies)).ok()) LeaveDevice();
   }
 }
 
@@ -57,7 +57,7 @@ FrameSource::~FrameSource() {
 void FrameSource::LeaveDevice() {
   meta_.set_on_device(false);
   region_->GiveUpDevice();
-  for (RowRegion::Copies& copies : copied_) copies.clear();
+  for (RowDevices::Copies& copies : copied_) copies.clear();
 }
 
 int64_t FrameSource::max_frame_bytes() const {
@@ -139,9 +139,9 @@ absl::optional<uint32_t> FrameSource::row_crc32c() const {
 
 absl::Status FrameSource::WriteInPlace(int frame) {
   if (meta_.on_device()) {
-    RowRegion::Copies copies = std::move(copied_[frame]);
+    RowDevices::Copies copies = std::move(copied_[frame]);
     copied_[frame].clear();
-    if (RowRegion::AwaitDevice(std::move(copies)).ok()) return absl::OkStatus();
+    if (RowDevices::Await(std::move(copies)).ok()) return absl::OkStatus();
     LeaveDevice();
   }
   for (int32_t index : plans_[frame].slices) {

@@ -14,12 +14,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
-#include "kernels/device_memory/device_stream.h"
 #include "kernels/dtype.h"
 #include "proto/agg.pb.h"
 #include "worker_client/bound_views.h"
 #include "worker_client/error_feedback.h"
 #include "worker_client/frame_memory.h"
+#include "worker_client/row_devices.h"
 #include "worker_client/row_region.h"
 #include "worker_client/shard_router.h"
 
@@ -106,7 +106,7 @@ class FrameSource {
   absl::Status status_;
   std::vector<FramePlan> plans_;
   // Of the frames, those to a device that were not waited for.
-  std::vector<RowRegion::Copies> copied_;
+  std::vector<RowDevices::Copies> copied_;
   absl::optional<Body> prepared_;  // of frame 0
   const v1::CommitRequest* commit_ = nullptr;
   const v1::PullRequest* pull_ = nullptr;

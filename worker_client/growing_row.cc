@@ -129,24 +129,50 @@ absl::Status GrowingRow::cancelled() const {
   return cancelled_;
 }
 
-absl::StatusOr<GrowingRow::Taken> GrowingRow::Take(size_t* cursor) const {
-  Taken taken;
+absl::StatusOr<GrowingRow::Taken> GrowingRow::Take(Cursor* cursor) const {
+  std::vector<int> waiting = std::move(cursor->waiting_);
+  cursor->waiting_.clear();
   {
     MutexLock lock(&mutex_);
-    taken.tensors.assign(given_.begin() + static_cast<ptrdiff_t>(*cursor),
-                         given_.end());
+    waiting.insert(waiting.end(),
+                   given_.begin() + static_cast<ptrdiff_t>(cursor->num_seen_),
+                   given_.end());
+    cursor->num_seen_ = given_.size();
   }
-  // The driver is asked with no lock held.
-  for (size_t i = 0; i < taken.tensors.size() && !taken.waits; ++i) {
-    const SharedMark& mark = marks_[taken.tensors[i]];
-    if (mark == nullptr) continue;
-    const absl::StatusOr<bool> reached = mark->Reached();
+  // The driver is asked with no lock held, and once for each device that is not
+  // there yet: it gets to its marks in their order.
+  Taken taken;
+  std::set<int> behind;
+  for (const int tensor : waiting) {
+    const SharedMark& mark = marks_[tensor];
+    absl::StatusOr<bool> reached = mark == nullptr;
+    if (mark != nullptr && behind.count(device_of_[tensor]) == 0) {
+      reached = mark->Reached();
+    }
     if (!reached.ok()) return DeviceError(reached.status());
-    taken.waits = !*reached;
-    if (taken.waits) taken.tensors.resize(i);
+    if (!*reached) behind.insert(device_of_[tensor]);
+    (*reached ? taken.tensors : cursor->waiting_).push_back(tensor);
   }
-  *cursor += taken.tensors.size();
+  taken.waits = !cursor->waiting_.empty();
   return taken;
+}
+
+std::vector<SharedMark> GrowingRow::marks() const {
+  MutexLock lock(&mutex_);
+  std::set<SharedMark> marks(marks_.begin(), marks_.end());
+  marks.erase(nullptr);
+  return {marks.begin(), marks.end()};
+}
+
+absl::Status GrowingRow::MarkAnew() {
+  if (devices_ == nullptr) return absl::OkStatus();
+  const auto marks = devices_->MarksOf(device_of_);
+  if (!marks.ok()) return marks.status();
+  MutexLock lock(&mutex_);
+  for (size_t i = 0; i < marks_.size(); ++i) {
+    if (marks_[i] != nullptr) marks_[i] = marks->at(device_of_[i]);
+  }
+  return absl::OkStatus();
 }
 
 void GrowingRow::SetWaker(QueueWaker* waker) {

@@ -53,6 +53,9 @@ class GrowingRow {
   // complete.
   absl::Status Give(const Some& some);
   absl::Status Give(absl::Span<const TensorView> views);  // and errors of Bind
+  // The devices are to do what they were given by now, too, before Take gives
+  // what was given. Errors of TensorDevices::MarksOf. REQUIRES: nobody takes.
+  absl::Status MarkAnew();
   // No more tensors come: what the row lacks is absent. INVALID_ARGUMENT with
   // the name of one that is not optional: then it has no effect.
   absl::Status Complete();
@@ -68,22 +71,29 @@ class GrowingRow {
   // In manifest order. Only views of tensors that Take has named may be read.
   absl::Span<const TensorView> bound() const { return bound_; }
   BoundRow bound_row() const { return {bound_, device_of_, devices_}; }
-  // The devices that have tensors of those that were given so far; none if one
-  // of these is not of `dtype`.
+  // Those that have tensors given so far; none if one of these is not `dtype`.
   std::set<int> devices() const;
   // Whether one that was given so far is on a device.
   bool any_on_device() const;
+  // What Take has given; at first nothing.
+  class Cursor {
+   private:
+    friend class GrowingRow;
+    size_t num_seen_ = 0;       // of what was given to the row
+    std::vector<int> waiting_;  // of that, in its order
+  };
   struct Taken {
     std::vector<int> tensors;
-    // More were given: their device has work to do before them, of whose end
+    // More were given: their devices have work to do before them, of whose end
     // nobody is woken.
     bool waits = false;
   };
-  // The tensors that came since the call that left `*cursor`, which is 0 at
-  // first, up to one whose device has not yet done what it was given before
-  // Give; the absent ones when the row is complete. INTERNAL: the driver's
-  // errors.
-  absl::StatusOr<Taken> Take(size_t* cursor) const;
+  // The tensors that came since the last call with this cursor; the absent ones
+  // when the row is complete. One of a device comes when the device has done
+  // what it was given before Give. INTERNAL: the driver's errors.
+  absl::StatusOr<Taken> Take(Cursor* cursor) const;
+  // What has to be done before Take gives all that was given.
+  std::vector<SharedMark> marks() const;
   // Who is woken by Give, Complete and Cancel; null: nobody any more.
   void SetWaker(QueueWaker* waker);
 

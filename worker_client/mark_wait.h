@@ -17,7 +17,7 @@ namespace agg {
 class MarkPauses {
  public:
   static constexpr absl::Duration kShortest = absl::Microseconds(5);
-  static constexpr absl::Duration kLongest = absl::Microseconds(100);
+  static constexpr absl::Duration kLongest = absl::Microseconds(500);
 
   // The next pause of the wait that began with the first call since Reset.
   absl::Duration Next(absl::Time now);

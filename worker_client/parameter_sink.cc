@@ -147,11 +147,11 @@ void ParameterSink::CopyElements(const Slice& slice, const char* from,
   copies_->Run(slice.num_elements, copy);
 }
 
-absl::Status ParameterSink::CopyBySteps(const Slice& slice, const char* from) {
-  const absl::StatusOr<float*> to = PlaceOf(slice);
-  if (!to.ok()) return to.status();
-  CopyElements(slice, from, *to);
-  return Deliver(slice, *to);
+bool ParameterSink::IsDirect(const Slice& slice,
+                             const VersionRegion& region) const {
+  const int device = bound_.device(slice.tensor);
+  return target_.dtype == DType::kF32 && device != TensorDevices::kHost &&
+         region.IsRegistered(device, bound_.devices);
 }
 
 absl::Status ParameterSink::CopySlice(uint32_t index, uint64_t offset,
@@ -169,20 +169,25 @@ absl::Status ParameterSink::CopySlice(uint32_t index, uint64_t offset,
     landed_[index] = true;
     return absl::OkStatus();
   }
-  const int device = bound_.device(slice.tensor);
-  const bool is_direct = target_.dtype == DType::kF32 &&
-                         device != TensorDevices::kHost &&
-                         region.IsRegistered(device, bound_.devices);
-  const absl::Status copied =
-      is_direct ? Deliver(slice, reinterpret_cast<const float*>(from))
-                : CopyBySteps(slice, from);
-  if (!copied.ok()) return copied;
+  const bool is_direct = IsDirect(slice, region);
+  absl::StatusOr<float*> to = nullptr;
+  absl::Status status;
+  if (is_direct) {
+    status = Deliver(slice, reinterpret_cast<const float*>(from));
+  } else {
+    to = PlaceOf(slice);
+    status = to.status();
+    if (status.ok()) CopyElements(slice, from, *to);
+  }
+  if (!status.ok()) return status;
   // Who waits for the slice's tensor may read it from here on.
   if (!region.Holds(generation)) {
     return absl::AbortedError(
         absl::StrCat("version ", target_.version,
                      " was replaced while it was being copied"));
   }
+  if (!is_direct) status = Deliver(slice, *to);
+  if (!status.ok()) return status;
   landed_[index] = true;
   arrivals_->Land(static_cast<int32_t>(index));
   return absl::OkStatus();

@@ -87,9 +87,9 @@ class ParameterSink {
   // Of a region that holds the version as long as it has this generation.
   absl::Status CopySlice(uint32_t index, uint64_t offset, uint64_t generation,
                          const VersionRegion& region);
-  // The slice's elements, of the target's dtype, to its tensor: with a step on
-  // the host, if that is on a device.
-  absl::Status CopyBySteps(const Slice& slice, const char* from);
+  // Whether its device copies the slice from the region by itself.
+  bool IsDirect(const Slice& slice, const VersionRegion& region) const;
+  // The slice's elements, of the target's dtype.
   void CopyElements(const Slice& slice, const char* from, float* to);
   // Where its float32 elements are put: their tensor, or memory of the host
   // from which Deliver copies them to it.

@@ -60,7 +60,7 @@ absl::Status RowPusher::Push(GrowingRow* row, const v1::FrameMeta& meta,
                              absl::Span<RowRegion* const> regions,
                              absl::Duration timeout) {
   receipts_.clear();
-  Job job{row, meta, RowSchedule(router_), 0, false, {}, {}};
+  Job job{row, meta, RowSchedule(router_), {}, false, {}, {}};
   absl::Status status = Cancelled(job);
   if (!status.ok()) return status;
   row->SetWaker(&waker_);

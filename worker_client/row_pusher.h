@@ -75,7 +75,7 @@ class RowPusher {
   // if not the version, or the shards have acknowledged the row and passed over
   // the rest. Else the row is to be pushed as if this had not been. Nothing is
   // tried again here. Memory, regions and errors as for Push; `timeout`
-  // since now.
+  // since now. REQUIRES: the row's marks are reached.
   absl::Status PushInOneTrip(GrowingRow* row, const v1::FrameMeta& meta,
                              absl::Span<const int> shards,
                              absl::Span<RowRegion* const> regions,
@@ -103,7 +103,7 @@ class RowPusher {
     GrowingRow* row;
     const v1::FrameMeta& meta;
     RowSchedule schedule;
-    size_t cursor = 0;              // of the row
+    GrowingRow::Cursor cursor;
     bool waits_for_device = false;  // GrowingRow::Taken::waits
     MarkPauses pauses;              // of that
     std::vector<Part> parts;
@@ -125,8 +125,6 @@ class RowPusher {
   absl::StatusOr<std::vector<int>> Take(Job* job);
   // Gives what has come of the row to the streams that have nothing to send.
   absl::Status Feed(Job* job);
-  // Takes all of a complete row, past Feed.
-  absl::Status TakeAll(absl::Time deadline, Job* job);
   // Whether all shards have acknowledged; restarts broken parts when their
   // pause is over.
   absl::StatusOr<bool> Advance(Job* job);

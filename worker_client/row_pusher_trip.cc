@@ -4,7 +4,6 @@
 // between the writes, as one thread polls for both.
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "worker_client/row_pusher.h"
 
 namespace agg {
@@ -27,12 +26,11 @@ absl::Status RowPusher::PushInOneTrip(GrowingRow* row,
   receipts_.clear();
   absl::Status status = cancel_->status();
   if (!status.ok()) return status;
-  Job job{row, meta, RowSchedule(router_), 0, false, {}, {}};
+  Job job{row, meta, RowSchedule(router_), {}, false, {}, {}};
   row->SetWaker(&waker_);
-  const absl::Time deadline = absl::Now() + timeout;
-  status = TakeAll(deadline, &job);
+  status = Take(&job).status();  // all of it: Feed finds nothing
   if (status.ok()) status = StartTrip(shards, regions, &job, trip);
-  if (status.ok()) status = Wait(deadline - absl::Now(), &job);
+  if (status.ok()) status = Wait(timeout, &job);
   row->SetWaker(nullptr);
   EndTrip(job, trip);
   if (!status.ok()) Abandon(&job.parts);
@@ -44,16 +42,6 @@ absl::Status RowPusher::PushInOneTrip(GrowingRow* row,
   job.parts.clear();  // and with them frames that were not sent
   WaitForMemory();
   return trip->outcome.has_value() ? absl::OkStatus() : status;
-}
-
-absl::Status RowPusher::TakeAll(absl::Time deadline, Job* job) {
-  while (true) {
-    absl::Status status = Take(job).status();
-    if (status.ok()) status = Cancelled(*job);
-    if (!status.ok() || !job->waits_for_device) return status;
-    if (absl::Now() >= deadline) return TimedOut(*job);
-    RunEventOrPause(deadline, job);
-  }
 }
 
 absl::Status RowPusher::StartTrip(absl::Span<const int> shards,

@@ -64,49 +64,18 @@ absl::Status RowRegion::Place(int32_t slice, uint64_t offset) {
   return absl::OkStatus();
 }
 
-void RowRegion::AddDevice(std::shared_ptr<DeviceRow> device) {
-  MutexLock lock(&mutex_);
-  const int number = device->device();
-  devices_.try_emplace(number, std::move(device));
-}
-
-bool RowRegion::has_device(int device) const {
-  MutexLock lock(&mutex_);
-  return devices_.count(device) > 0;
-}
-
-bool RowRegion::has_any_device() const {
-  MutexLock lock(&mutex_);
-  return std::any_of(devices_.begin(), devices_.end(),
-                     [](const auto& entry) { return entry.second != nullptr; });
-}
-
 bool RowRegion::Begin(const RowName& row, bool leaves_out,
                       const std::set<int>& devices) {
   const bool in_place = placement_.Begin(row, leaves_out);
   if (in_place && !(row == row_)) {
     row_ = row;
     written_.assign(addresses_.size(), false);
-    current_.clear();
-    for (const int device : devices) {
-      if (RowOf(device) != nullptr) continue;
-      current_.clear();
-      break;
-    }
+    devices_.Begin(devices);
   }
   return in_place;
 }
 
-DeviceRow* RowRegion::RowOf(int device) {
-  const auto known = current_.find(device);
-  if (known != current_.end()) return known->second.get();
-  MutexLock lock(&mutex_);
-  const auto there = devices_.find(device);
-  if (there == devices_.end() || there->second == nullptr) return nullptr;
-  return current_.insert(*there).first->second.get();
-}
-
-absl::StatusOr<RowRegion::Copies> RowRegion::WriteOnDevice(
+absl::StatusOr<RowDevices::Copies> RowRegion::WriteOnDevice(
     absl::Span<const int32_t> slices, const BoundRow& row,
     ErrorFeedback* feedback) {
   std::set<DeviceRow*> used;
@@ -116,7 +85,8 @@ absl::StatusOr<RowRegion::Copies> RowRegion::WriteOnDevice(
     const TensorView& view = row.views[slice.tensor];
     const int device = row.device(slice.tensor);
     const bool of_host = device == TensorDevices::kHost;
-    DeviceRow* by = view.dtype == dtype_ && !of_host ? RowOf(device) : nullptr;
+    DeviceRow* by =
+        view.dtype == dtype_ && !of_host ? devices_.Find(device) : nullptr;
     const char* from = addresses_[index];
     absl::Status status;
     if (by != nullptr || (view.dtype == dtype_ && of_host)) {
@@ -124,7 +94,7 @@ absl::StatusOr<RowRegion::Copies> RowRegion::WriteOnDevice(
     } else {
       status = Write(index, row, feedback);
     }
-    if (by == nullptr) by = current_.begin()->second.get();
+    if (by == nullptr) by = devices_.any();
     // Pieces of a tensor may be of several allocations.
     const int64_t owner = view.pieces.empty() ? slice.tensor : -1 - index;
     if (status.ok()) {
@@ -135,30 +105,13 @@ absl::StatusOr<RowRegion::Copies> RowRegion::WriteOnDevice(
     written_[index] = true;
     used.insert(by);
   }
-  Copies copies;
-  for (DeviceRow* const by : used) {
-    auto mark = by->Mark();
-    if (!mark.ok()) return mark.status();
-    copies.emplace_back(by, *std::move(mark));
-  }
-  return copies;
-}
-
-absl::Status RowRegion::AwaitDevice(Copies copies) {
-  absl::Status status;
-  for (auto& [by, copied] : copies) {
-    status.Update(by->Await(std::move(copied)));
-  }
-  return status;
+  return RowDevices::Mark(used);
 }
 
 void RowRegion::GiveUpDevice() {
   if (!on_device()) return;
-  for (const auto& [device, by] : current_) by->Discard();
+  devices_.GiveUp();
   written_.assign(addresses_.size(), false);
-  MutexLock lock(&mutex_);
-  for (const auto& [device, by] : current_) devices_[device] = nullptr;
-  current_.clear();
 }
 
 absl::Status RowRegion::Write(int32_t index, const BoundRow& row,

@@ -4,27 +4,23 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <set>
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/device_memory/device_stream.h"
 #include "kernels/device_memory/registered_memory.h"
 #include "kernels/dtype.h"
 #include "proto/region.pb.h"
 #include "server/base/file_descriptor.h"
-#include "server/base/mutex.h"
 #include "server/base/shared_memory.h"
 #include "worker_client/bound_views.h"
 #include "worker_client/copy_threads.h"
-#include "worker_client/device_row.h"
 #include "worker_client/error_feedback.h"
+#include "worker_client/row_devices.h"
 #include "worker_client/row_placement.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/tensor_devices.h"
@@ -50,20 +46,15 @@ class RowRegion {
   // null: of another shard.
   char* Address(int32_t slice) const { return addresses_[slice]; }
 
-  // The device's side of the row as one of the caller's devices sees it, for
-  // rows that begin from here on (P47); one that has failed is not replaced.
-  // Thread-safe, as the next two.
-  void AddDevice(std::shared_ptr<DeviceRow> device);
-  bool has_device(int device) const;
-  bool has_any_device() const;
+  // Those that write to its other side, on the shard's device.
+  RowDevices* devices() { return &devices_; }
 
   // RowPlacement::Begin. True: write each slice before it is named in a frame:
-  // with WriteOnDevice while on_device(), else with Write. `devices`: that have
-  // the row's tensors (GrowingRow::devices); the row goes to the shard's device
-  // if all of them have a way to it.
+  // with WriteOnDevice while on_device(), else with Write. `devices`: as
+  // RowDevices::Begin's (GrowingRow::devices).
   bool Begin(const RowName& row, bool leaves_out,
              const std::set<int>& devices = {});
-  bool on_device() const { return !current_.empty(); }
+  bool on_device() const { return devices_.used(); }
   // Copies, or rounds, the slice's elements of `row` to their place, unless
   // they are there already: written before, or the tensor's memory is the
   // place. `feedback`: for what is rounded; null: none. INTERNAL: they cannot
@@ -71,16 +62,12 @@ class RowRegion {
   // shard, whose tensor GrowingRow::Take has given.
   absl::Status Write(int32_t slice, const BoundRow& row,
                      ErrorFeedback* feedback);
-  // By each device that copies, the copies so far.
-  using Copies =
-      std::vector<std::pair<DeviceRow*, std::unique_ptr<DeviceEvent>>>;
-  // The same on the device: begins copies of slices, which AwaitDevice ends.
-  // What is not of the row's dtype, or on a device without a way, goes through
-  // the host's side.
-  absl::StatusOr<Copies> WriteOnDevice(absl::Span<const int32_t> slices,
-                                       const BoundRow& row,
-                                       ErrorFeedback* feedback);
-  static absl::Status AwaitDevice(Copies copies);
+  // The same on the device: begins copies of slices, which RowDevices::Await
+  // ends. What is not of the row's dtype, or on a device without a way, goes
+  // through the host's side.
+  absl::StatusOr<RowDevices::Copies> WriteOnDevice(
+      absl::Span<const int32_t> slices, const BoundRow& row,
+      ErrorFeedback* feedback);
   // One of these two has failed: no copy is under way any more, and this row,
   // all of it, and later ones of its devices go by way of the host: on_device()
   // is false. (Slices that were named are good where they are.)
@@ -92,8 +79,6 @@ class RowRegion {
   void Encode(int32_t index, const float* from, ErrorFeedback* feedback);
   // Calls `copy` for parts of `count` elements, on the threads that share it.
   void Share(int64_t count, const std::function<void(int64_t, int64_t)>& copy);
-  // Of the row that is being written; null: the device has no way to it.
-  DeviceRow* RowOf(int device);
   // Where one slice lies; INTERNAL: not inside.
   absl::Status Place(int32_t slice, uint64_t offset);
   RowRegion(const ShardRouter* router, DType dtype, CopyThreads* copies,
@@ -115,11 +100,7 @@ class RowRegion {
   RowPlacement placement_;
   RowName row_;                // that Write writes
   std::vector<bool> written_;  // of it, by the job's slices
-  // That copy row_ to the shard's device; none: the host has it.
-  std::map<int, std::shared_ptr<DeviceRow>> current_;
-  mutable Mutex mutex_;
-  // By the device that copies; null: copies of it have failed.
-  std::map<int, std::shared_ptr<DeviceRow>> devices_ ABSL_GUARDED_BY(mutex_);
+  RowDevices devices_;
 };
 
 }  // namespace agg

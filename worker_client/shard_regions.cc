@@ -24,7 +24,7 @@ bool HasSocket(const JobView& view, int shard) {
 void NoteShared(const JobView& view, size_t shard,
                 const MappedRegions& regions) {
   view.NoteShared(shard, regions.any(),
-                  regions.row != nullptr && regions.row->has_any_device());
+                  regions.row != nullptr && regions.row->devices()->has_any());
 }
 
 }  // namespace
@@ -40,8 +40,12 @@ std::shared_ptr<const MappedRegions> ShardRegions::Get(const JobView& view,
   const ShardLives lives = view.lives();
   const size_t i = static_cast<size_t>(shard);
   const uint64_t life = i < lives.lives.size() ? lives.lives[i] : 0;
+  // Let go of when the lock is: the driver may take its time for what it has
+  // registered.
+  std::shared_ptr<const MappedRegions> former;
   MutexLock lock(&mutex_);
   Entry& entry = entries_[i];
+  former = entry.regions;
   const bool same = entry.session == view.session() && entry.life == life;
   const int num_devices =
       takes_devices_ ? static_cast<int>(devices_->met().size()) : 0;
@@ -121,23 +125,35 @@ absl::Status ShardRegions::Ask(const JobView& view, int shard,
         answer->descriptors[next++], copies_);
     if (row.ok()) mapped->row = *std::move(row);
   }
-  for (const v1::Region& version : reply.versions()) {
-    const FileDescriptor& fd = answer->descriptors[next++];
-    const auto former = entry->regions->versions.find(version.number());
-    if (former != entry->regions->versions.end()) {
-      mapped->versions.insert(*former);  // and what a device knows of it
-      continue;
-    }
-    absl::StatusOr<std::unique_ptr<VersionRegion>> region =
-        VersionRegion::Map(version, fd);
-    if (!region.ok()) return region.status();
-    mapped->versions[version.number()] = *std::move(region);
-  }
+  const auto of_versions = absl::MakeConstSpan(answer->descriptors)
+                               .subspan(next, reply.versions_size());
+  const absl::Status versions =
+      MapVersions(reply, of_versions, *entry, mapped.get());
+  if (!versions.ok()) return versions;
+  next += of_versions.size();
   MapDevices(reply, absl::MakeConstSpan(answer->descriptors).subspan(next),
              *entry, mapped.get());
   entry->row_number = reply.row().number();
   entry->row_later = reply.row_later();
   entry->regions = std::move(mapped);
+  return absl::OkStatus();
+}
+
+absl::Status ShardRegions::MapVersions(
+    const v1::RegionReply& reply, absl::Span<const FileDescriptor> descriptors,
+    const Entry& entry, MappedRegions* mapped) {
+  for (int i = 0; i < reply.versions_size(); ++i) {
+    const v1::Region& version = reply.versions(i);
+    const auto former = entry.regions->versions.find(version.number());
+    if (former != entry.regions->versions.end()) {
+      mapped->versions.insert(*former);  // and what a device knows of it
+      continue;
+    }
+    absl::StatusOr<std::unique_ptr<VersionRegion>> region =
+        VersionRegion::Map(version, descriptors[static_cast<size_t>(i)]);
+    if (!region.ok()) return region.status();
+    mapped->versions[version.number()] = *std::move(region);
+  }
   return absl::OkStatus();
 }
 
@@ -147,13 +163,14 @@ void ShardRegions::MapDevices(const v1::RegionReply& reply,
   const std::vector<int> met = devices_->met();
   RowRegion* const row = mapped->row.get();
   for (const int device : met) {
-    if (!reply.has_row_device() || row == nullptr || row->has_device(device)) {
+    if (!reply.has_row_device() || row == nullptr ||
+        row->devices()->has(device)) {
       continue;
     }
     auto mine =
         DeviceRow::Map(reply.row_device(), row->dtype(), row->num_bytes(),
                        descriptors[0], device, devices_);
-    if (mine.ok()) row->AddDevice(*std::move(mine));
+    if (mine.ok()) row->devices()->Add(*std::move(mine));
   }
   if (!reply.has_parameters_device()) return;
   if (reply.has_row_device()) descriptors.remove_prefix(1);

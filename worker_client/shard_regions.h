@@ -39,9 +39,9 @@ struct MappedRegions {
 
 // A shard is asked at first use, and again in another epoch (it may have
 // forgotten the job), when its process or the session is another one, when it
-// had no row to give yet, or when a tensor was met on another device. A row
-// that it still has stays as it is mapped. What it gives lasts as long as
-// somebody uses it. Thread-safe.
+// had no row to give yet, or when a tensor was met on another device. What it
+// still has stays as it is mapped, and lasts as long as somebody uses it.
+// Thread-safe.
 class ShardRegions {
  public:
   // REQUIRES: router, copies and devices outlive this.
@@ -86,6 +86,10 @@ class ShardRegions {
   // Asks and maps what fits; `entry` is the shard's, with session and life.
   // After an error it is as it was.
   absl::Status Ask(const JobView& view, int shard, Entry* entry) const;
+  // The answer's versions; one that `entry` has stays as it is mapped.
+  static absl::Status MapVersions(const v1::RegionReply& reply,
+                                  absl::Span<const FileDescriptor> descriptors,
+                                  const Entry& entry, MappedRegions* mapped);
   // What the answer has of the shard's device, for each device of the caller's
   // that reaches it; what does not fit is left out. `descriptors`: those behind
   // the versions'.

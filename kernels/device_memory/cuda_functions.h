@@ -52,7 +52,6 @@
   LINE(cuStreamCreate, (Stream * stream, unsigned flags))                      \
   LINE(cuStreamDestroy_v2, (Stream stream))                                    \
   LINE(cuStreamSynchronize, (Stream stream))                                   \
-  LINE(cuStreamWaitEvent, (Stream stream, Event event, unsigned flags))        \
   LINE(cuEventCreate, (Event * event, unsigned flags))                         \
   LINE(cuEventRecord, (Event event, Stream stream))                            \
   LINE(cuEventQuery, (Event event))                                            \

@@ -79,12 +79,6 @@ DeviceStream::~DeviceStream() {
       .IgnoreError();
 }
 
-absl::Status DeviceStream::WaitFor(const DeviceEvent& event) {
-  return CallIn(*context_, "cuStreamWaitEvent",
-                context_->driver().call().cuStreamWaitEvent, stream_,
-                event.get(), 0u);
-}
-
 absl::Status DeviceStream::Copy(void* to, const void* from, int64_t num_bytes) {
   const CurrentContext current(*context_);
   if (!current.status().ok()) return current.status();

@@ -61,8 +61,6 @@ class DeviceStream {
   DeviceStream(const DeviceStream&) = delete;
   DeviceStream& operator=(const DeviceStream&) = delete;
 
-  // Later work waits for the event, which may be of another device.
-  absl::Status WaitFor(const DeviceEvent& event);
   // From and to any memory that the driver knows, of whatever device, or of the
   // host. Returns before it is done, but for host memory that is not pinned.
   absl::Status Copy(void* to, const void* from, int64_t num_bytes);

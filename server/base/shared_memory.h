@@ -39,7 +39,8 @@ class SharedMemory {
 
   // From here on the object's end empties the memory: its pages are free
   // although another process still maps it, and reads zeros there. For what
-  // nobody may use any more: without this the others keep what is in it.
+  // nobody may use any more: without this the others keep what is in it. (What
+  // a driver of theirs has locked, CUDA's say, stays theirs until they let go.)
   // Thread-safe. REQUIRES: Create made it for kWrite.
   void EmptyAtEnd() { empties_ = true; }
 

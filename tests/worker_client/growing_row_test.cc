@@ -31,7 +31,7 @@ class GrowingRowTest : public ::testing::Test {
                                                   2);
   const std::vector<float> a{1, 2}, b{3, 4, 5}, maybe{6};
   GrowingRow row{&router, DType::kF32};
-  size_t cursor = 0;
+  GrowingRow::Cursor cursor;
 };
 
 TEST_F(GrowingRowTest, TensorsComeInAnyOrder) {
@@ -46,7 +46,7 @@ TEST_F(GrowingRowTest, TensorsComeInAnyOrder) {
   EXPECT_TRUE(row.complete());
   EXPECT_THAT(Take(), ElementsAre(1));
   // Who begins again gets all of it.
-  cursor = 0;
+  cursor = {};
   EXPECT_THAT(Take(), ElementsAre(2, 3, 0, 1));
 }
 
@@ -83,11 +83,74 @@ TEST_F(GrowingRowTest, ATensorWaitsForWhatItsDeviceHadToDoWhenItCame) {
     EXPECT_FALSE(late);
     // Who pushes it again asks for what is new alone.
     const GrowingRow again(grows);
-    cursor = 0;
+    cursor = {};
     const int64_t asked = fake_cuda::NumCalls("cuEventQuery");
     ASSERT_TRUE(again.Take(&cursor).ok());
     EXPECT_EQ(fake_cuda::NumCalls("cuEventQuery"), asked + 1);
   }
+  fake_cuda::Free(memory);
+}
+
+// A device that is slow holds up nobody else's tensors.
+TEST_F(GrowingRowTest, EachDeviceIsWaitedForByItself) {
+  fake_cuda::SetNumDevices(2);
+  char* const zero = fake_cuda::Alloc(8);
+  char* const one = fake_cuda::Alloc(12, 1);
+  const auto view = [](const char* name, const char* memory, size_t count) {
+    return TensorView(name, absl::Span<const float>(
+                                reinterpret_cast<const float*>(memory), count));
+  };
+  {
+    TensorDevices devices;
+    GrowingRow grows(&router, DType::kF32, &devices);
+    fake_cuda::Hang(0, true);
+    fake_cuda::Launch(0, [] {});
+    ASSERT_TRUE(grows.Give({view("a", zero, 2)}).ok());
+    ASSERT_TRUE(
+        grows.Give({view("b", one, 3), TensorView("maybe", maybe)}).ok());
+    EXPECT_EQ(grows.marks().size(), 2u);
+    const auto taken = grows.Take(&cursor);
+    ASSERT_TRUE(taken.ok()) << taken.status();
+    EXPECT_THAT(taken->tensors, ElementsAre(2, 3));
+    EXPECT_TRUE(taken->waits);
+    fake_cuda::Hang(0, false);
+    std::vector<int> rest;
+    while (rest.empty()) rest = grows.Take(&cursor)->tensors;
+    EXPECT_THAT(rest, ElementsAre(0));
+    EXPECT_FALSE(grows.Take(&cursor)->waits);
+  }
+  fake_cuda::Free(one);
+  fake_cuda::Free(zero);
+  fake_cuda::SetNumDevices(1);
+}
+
+TEST_F(GrowingRowTest, MarkedAnewItWaitsForWhatCameSince) {
+  char* const memory = fake_cuda::Alloc(8);
+  {
+    TensorDevices devices;
+    GrowingRow grows(&router, DType::kF32, &devices);
+    ASSERT_TRUE(grows
+                    .Give({TensorView(
+                        "a", absl::Span<const float>(
+                                 reinterpret_cast<const float*>(memory), 2))})
+                    .ok());
+    EXPECT_THAT(grows.Take(&cursor)->tensors, ElementsAre(0));
+    bool done = false;
+    fake_cuda::Launch(0, [&done] { done = true; });
+    GrowingRow again(grows);
+    ASSERT_TRUE(again.MarkAnew().ok());
+    cursor = {};
+    std::vector<int> tensors;
+    while (tensors.empty()) {
+      EXPECT_FALSE(done);
+      tensors = again.Take(&cursor)->tensors;
+    }
+    EXPECT_TRUE(done);
+    fake_cuda::Fail("cuEventRecord", 700);
+    EXPECT_TRUE(absl::IsInternal(again.MarkAnew()));
+    fake_cuda::Fail("cuEventRecord", 0);
+  }
+  EXPECT_TRUE(GrowingRow(row).MarkAnew().ok()) << "nothing is on a device";
   fake_cuda::Free(memory);
 }
 
@@ -109,7 +172,6 @@ TEST_F(GrowingRowTest, WhatTheDriverSaysOfADevicesWorkIsHeard) {
     fake_cuda::Fail("cuEventQuery", 0);
     EXPECT_TRUE(absl::IsInternal(taken)) << taken;
     EXPECT_THAT(std::string(taken.message()), HasSubstr("cuEventQuery"));
-    EXPECT_EQ(cursor, 0u);
   }
   fake_cuda::Free(memory);
 }

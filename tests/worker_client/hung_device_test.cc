@@ -121,7 +121,8 @@ TEST_P(HungDeviceTest, WhatIsUnderWayCanBeCancelled) {
 }
 
 TEST_P(HungDeviceTest, ItEndsByItself) {
-  ConnectWith(absl::Milliseconds(20));
+  // Long for a seed, which it is for, too.
+  ASSERT_NO_FATAL_FAILURE(ConnectWith(absl::Milliseconds(300)));
   Hang(0.5f);
   const absl::Status pushed = client_->Push(gradient_.Read());
   EXPECT_TRUE(absl::IsDeadlineExceeded(pushed)) << pushed;
@@ -132,6 +133,31 @@ TEST_P(HungDeviceTest, ItEndsByItself) {
   const absl::Status round =
       client_->PushPull(gradient_.Read(), {}, parameters_.Write()).status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(round)) << round;
+}
+
+// The memory was the caller's in between.
+TEST_P(HungDeviceTest, ARoundThatGoesOnWaitsForWhatCameSince) {
+  Hang(0.5f);
+  RoundOperation round =
+      client_->StartRound(gradient_.Read(), {}, parameters_.Write());
+  EXPECT_TRUE(absl::IsCancelled(Cancel(round)));
+  fake_cuda::Hang(0, false);
+  gradient_.Synchronize();
+  Hang(0.5f);  // the same values, made anew
+  const auto before = parameters_.Get();
+  std::vector<std::vector<float>> seen;
+  fake_cuda::Launch(0, [this, &seen] { seen = parameters_.Get(); });
+  const int seed = job_->frames(0);
+  EXPECT_TRUE(absl::IsCancelled(Cancel(client_->ResumeRound(round))));
+  EXPECT_EQ(job_->frames(0), seed);
+  round = client_->ResumeRound(round);
+  fake_cuda::Hang(0, false);
+  const auto outcome = round.Outcome();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(seen, before) << "what the caller read";
+  if (GetParam().push_dtype == DType::kF32) {
+    EXPECT_EQ(parameters_.Get(), Expected(manifest_, {0.5f}));
+  }
 }
 
 // The device's own error is the caller's to hear, and is no time-out.

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/kernels/device_memory/fake_cuda.h"
+#include "tests/worker_client/device_tensors.h"
 #include "tests/worker_client/recovery_fixture.h"
 #include "worker_client/operation.h"
 
@@ -115,6 +117,20 @@ TEST_F(PipelinedTripTest, ACancelledRoundEndsInTheMiddle) {
   round.Cancel();
   EXPECT_TRUE(absl::IsCancelled(round.Wait())) << round.Status();
   job.StallPushes(0, false);
+}
+
+// The trip itself may wait for others without a limit.
+TEST_F(PipelinedTripTest, ADeviceThatHangsEndsIt) {
+  ClientOptions options = Options();
+  options.transfer_timeout = absl::Milliseconds(300);  // the seed's, too
+  ASSERT_NO_FATAL_FAILURE(Begin(options));
+  const DeviceTensors there(gradient);
+  fake_cuda::Hang(0, true);
+  fake_cuda::Launch(0, [] {});
+  const auto outcome = client->PushPull(there.Read(), {}, Write(&parameters));
+  fake_cuda::Hang(0, false);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(outcome.status())) << outcome.status();
+  EXPECT_EQ(parameters, seed);
 }
 
 }  // namespace

@@ -38,7 +38,8 @@ void Free(void* memory);
 void Launch(int device, std::function<void()> kernel);
 
 // The default stream of a device hangs from now on, as behind a kernel that
-// never ends: who waits for it does so until it no longer hangs.
+// never ends: who waits for it, one thread at most, does so until it no longer
+// hangs.
 void Hang(int device, bool hangs);
 
 // The driver's function `name` (cuda_functions.h) fails with `code` from now

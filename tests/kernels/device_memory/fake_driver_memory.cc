@@ -45,7 +45,7 @@ const Range* RangeOf(const void* address, size_t size) {
   return nullptr;
 }
 
-bool IsWritable(const void* address) {
+std::string AccessTo(const void* address) {
   const auto sought = reinterpret_cast<uintptr_t>(address);
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -53,10 +53,10 @@ bool IsWritable(const void* address) {
     char access[5] = {};
     if (std::sscanf(line.c_str(), "%lx-%lx %4s", &begin, &end, access) == 3 &&
         begin <= sought && sought < end) {
-      return access[1] == 'w';
+      return access;
     }
   }
-  return false;
+  return "";
 }
 
 bool IsPinned(const void* address, size_t size) {
@@ -129,7 +129,10 @@ int cuMemHostRegister_v2(void* memory, size_t size, unsigned flags) {
   const int error = BeginCallInContext("cuMemHostRegister_v2");
   if (error != kSuccess) return error;
   const bool read_only = (flags & kRegisterReadOnly) != 0;
-  if (!read_only && !fake_cuda::IsWritable(memory)) return kInvalidValue;
+  const std::string access = fake_cuda::AccessTo(memory);
+  if (access[0] != 'r' || (!read_only && access[1] != 'w')) {
+    return kInvalidValue;
+  }
   if (fake_cuda::IsPinned(memory, 1)) return kAlreadyRegistered;
   TheState().pinned[static_cast<char*>(memory)] = size;
   return kSuccess;
@@ -139,6 +142,8 @@ int cuMemHostUnregister(void* memory) {
   const Lock lock(TheState().mutex);
   const int error = BeginCallInContext("cuMemHostUnregister");
   if (error != kSuccess) return error;
+  // What is no longer mapped stays registered, and is counted.
+  if (fake_cuda::AccessTo(memory).empty()) return kInvalidValue;
   return TheState().pinned.erase(static_cast<char*>(memory)) == 1
              ? kSuccess
              : kInvalidValue;

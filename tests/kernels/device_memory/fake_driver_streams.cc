@@ -113,19 +113,6 @@ int cuStreamSynchronize(Stream stream) {
   return kSuccess;
 }
 
-int cuStreamWaitEvent(Stream stream, Event event, unsigned /*flags*/) {
-  const Lock lock(TheState().mutex);
-  const int error = BeginCallInContext("cuStreamWaitEvent");
-  if (error != kSuccess) return error;
-  const auto awaited = *static_cast<FakeEvent*>(event);
-  if (awaited.stream != nullptr) {
-    fake_cuda::Enqueue(fake_cuda::StreamOf(stream), [awaited] {
-      RunUntil(awaited.stream, awaited.position);
-    });
-  }
-  return kSuccess;
-}
-
 int cuEventCreate(Event* event, unsigned /*flags*/) {
   const Lock lock(TheState().mutex);
   const int error = BeginCallInContext("cuEventCreate");

@@ -109,8 +109,8 @@ FakeContext* CurrentContext();
 char* Reserve(size_t size);
 // The range that has all of the bytes; null: none.
 const Range* RangeOf(const void* address, size_t size);
-// Whether the host may write there.
-bool IsWritable(const void* address);
+// The host's, as in /proc/self/maps: "rw-p"; "": nothing is mapped there.
+std::string AccessTo(const void* address);
 // Of host memory, or registered.
 bool IsPinned(const void* address, size_t size);
 

@@ -66,7 +66,7 @@ void RunChild(int socket) {
   auto computed = DeviceEvent::Make(context).value();
   auto stream = DeviceStream::Make(context).value();
   absl::Status status = computed->RecordDefault();
-  status.Update(stream->WaitFor(*computed));
+  status.Update(computed->Synchronize());
   status.Update(stream->Copy((*memory)->data(), gradient, kNumBytes));
   Send(socket, absl::StrCat("queued: ", status.ToString()));
   Receive(socket);
