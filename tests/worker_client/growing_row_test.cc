@@ -87,6 +87,8 @@ TEST_F(GrowingRowTest, ATensorWaitsForWhatItsDeviceHadToDoWhenItCame) {
     const int64_t asked = fake_cuda::NumCalls("cuEventQuery");
     ASSERT_TRUE(again.Take(&cursor).ok());
     EXPECT_EQ(fake_cuda::NumCalls("cuEventQuery"), asked + 1);
+    fake_cuda::Finish(0);
+    EXPECT_TRUE(late);
   }
   fake_cuda::Free(memory);
 }

@@ -36,7 +36,10 @@ struct Way {
 class HungDeviceTest : public testing::TestWithParam<Way> {
  protected:
   HungDeviceTest() { ConnectWith(absl::Minutes(10)); }
-  ~HungDeviceTest() override { fake_cuda::Hang(0, false); }
+  ~HungDeviceTest() override {
+    fake_cuda::Hang(0, false);
+    fake_cuda::Finish(0);
+  }
 
   void ConnectWith(absl::Duration transfer_timeout) {
     client_ = nullptr;
@@ -82,6 +85,7 @@ class HungDeviceTest : public testing::TestWithParam<Way> {
   const DeviceTensors parameters_{Values(manifest_, 1)};
   DeviceTensors gradient_{Values(manifest_, 0)};
   std::unique_ptr<AggClient> client_;
+  std::vector<std::vector<float>> seen_;
 };
 
 TEST_P(HungDeviceTest, ItIsWaitedFor) {
@@ -145,8 +149,7 @@ TEST_P(HungDeviceTest, ARoundThatGoesOnWaitsForWhatCameSince) {
   gradient_.Synchronize();
   Hang(0.5f);  // the same values, made anew
   const auto before = parameters_.Get();
-  std::vector<std::vector<float>> seen;
-  fake_cuda::Launch(0, [this, &seen] { seen = parameters_.Get(); });
+  fake_cuda::Launch(0, [this] { seen_ = parameters_.Get(); });
   const int seed = job_->frames(0);
   EXPECT_TRUE(absl::IsCancelled(Cancel(client_->ResumeRound(round))));
   EXPECT_EQ(job_->frames(0), seed);
@@ -154,7 +157,7 @@ TEST_P(HungDeviceTest, ARoundThatGoesOnWaitsForWhatCameSince) {
   fake_cuda::Hang(0, false);
   const auto outcome = round.Outcome();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(seen, before) << "what the caller read";
+  EXPECT_EQ(seen_, before) << "what the caller read";
   if (GetParam().push_dtype == DType::kF32) {
     EXPECT_EQ(parameters_.Get(), Expected(manifest_, {0.5f}));
   }

@@ -122,6 +122,8 @@ TEST_F(CopiesTest, AMarkIsReachedWithTheWorkBeforeIt) {
   const int64_t asked = fake_cuda::NumCalls("cuEventQuery");
   EXPECT_TRUE(*mark->Reached());
   EXPECT_EQ(fake_cuda::NumCalls("cuEventQuery"), asked);
+  fake_cuda::Finish(0);
+  EXPECT_TRUE(late);
 }
 
 TEST_F(CopiesTest, SayWhatTheDriverSays) {

@@ -53,6 +53,8 @@ void Hang(int device, bool hangs) {
   Find<void(int, int)>("agg_fake_cuda_hang")(device, hangs ? 1 : 0);
 }
 
+void Finish(int device) { Find<void(int)>("agg_fake_cuda_finish")(device); }
+
 void Fail(const std::string& name, int code) {
   Find<void(const char*, int)>("agg_fake_cuda_fail")(name.c_str(), code);
 }

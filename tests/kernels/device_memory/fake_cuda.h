@@ -42,6 +42,10 @@ void Launch(int device, std::function<void()> kernel);
 // hangs.
 void Hang(int device, bool hangs);
 
+// Does all that the default stream of a device was given: before what kernels
+// refer to is gone.
+void Finish(int device);
+
 // The driver's function `name` (cuda_functions.h) fails with `code` from now
 // on; 0: it works.
 void Fail(const std::string& name, int code);

@@ -197,6 +197,12 @@ void agg_fake_cuda_launch(int device, void (*kernel)(void*), void* argument) {
                      [=] { kernel(argument); });
 }
 
+void agg_fake_cuda_finish(int device) {
+  const Lock lock(TheState().mutex);
+  FakeStream* const stream = &TheState().contexts[device].default_stream;
+  RunUntil(stream, stream->num_enqueued);
+}
+
 void agg_fake_cuda_hang(int device, int hangs) {
   const Lock lock(TheState().mutex);
   TheState().contexts[device].default_stream.hangs = hangs != 0;
