@@ -20,6 +20,8 @@
 // of threads what Push, Commit and Pull take, of the slowest worker each. A
 // phase that the server did not report is missing.
 //
+// Last, a worker whose shard computes on the host (host_way.h).
+//
 // Says so, and measures nothing, where the rows did not go this way. Exits with
 // 0 where there is no device. --smoke: small and short.
 #include <cuda_runtime_api.h>
@@ -42,6 +44,7 @@
 #include "tests/bench/card_facts.h"
 #include "tests/bench/cuda_must.h"
 #include "tests/bench/device_fill.h"
+#include "tests/bench/host_way.h"
 #include "tests/bench/process_numbers.h"
 #include "tests/bench/round_parts.h"
 #include "tests/bench/worker_processes.h"
@@ -275,6 +278,9 @@ int Main(int argc, char** argv) {
           all_on_device && measured["on_device"].get<double>() > 0.99;
     }
   }
+  const Json host_way = MeasureHostWay(context, flags.smoke, &fill);
+  PrintHostWay(host_way);
+  file.Set("host_way", host_way);
   if (all_on_device) {
     file.Set("device_rows_round_over_traffic", worst);
   } else {

@@ -158,6 +158,13 @@ class EmulatedReportTest(unittest.TestCase):
                              for round_ in rounds
                              if round_["workers"] == "threads"))
 
+    def test_a_worker_of_a_shard_on_the_host_is_measured(self):
+        way = self.report["host_way"]
+        self.assertEqual(way["transport"], "shm")
+        for name in ("push_s", "push_over_copy", "copy_to_host_s", "pull_s",
+                     "pull_over_copy", "copy_to_device_s"):
+            self.assertGreater(way[name]["min"], 0)
+
     def test_targets_are_judged(self):
         verdicts = {target["name"]: target["verdict"]
                     for target in self.report["targets"]}

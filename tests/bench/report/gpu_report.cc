@@ -80,6 +80,9 @@ Json MakeReport(const Json& run, const Json& host, const Json& card,
   report["device_rounds"] = device.is_object() && device.contains("rounds")
                                 ? device["rounds"]
                                 : Json();
+  report["host_way"] = device.is_object() && device.contains("host_way")
+                           ? device["host_way"]
+                           : Json();
   report["loopback"] = FileOf(files, "round_loopback");
   report["targets"] = TargetsOf(kernels, device);
   report["notes"] = notes;

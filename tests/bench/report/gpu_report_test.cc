@@ -68,6 +68,12 @@ Json DeviceFile() {
   return {{"program", "round_device"},
           {"complete", true},
           {"rounds", Json::array({round})},
+          {"host_way",
+           {{"transport", "shm"},
+            {"push_s", Spread(0.01)},
+            {"push_over_copy", Spread(1.25)},
+            {"pull_s", Spread(0.02)},
+            {"pull_over_copy", Spread(1.75)}}},
           {"device_rows_round_over_traffic", 1.5}};
 }
 
@@ -122,6 +128,7 @@ TEST(GpuReportTest, HasEverythingThatWasMeasured) {
   EXPECT_EQ(report["rows"][0]["target"]["verdict"], "missed");
   EXPECT_EQ(report["rounds"][0]["P"], 8);
   EXPECT_EQ(report["device_rounds"][0]["P"], 2);
+  EXPECT_EQ(report["host_way"]["transport"], "shm");
   EXPECT_EQ(report["loopback"]["workers"], 4);
   EXPECT_EQ(report["targets"].size(), 6u);
   EXPECT_EQ(report["targets"][5]["verdict"], "missed");
@@ -143,6 +150,7 @@ TEST(GpuReportTest, WhatIsMissingIsNullAndNoted) {
   EXPECT_EQ(none["rows"], Json::array());
   EXPECT_EQ(none["rounds"], nullptr);
   EXPECT_EQ(none["device_rounds"], nullptr);
+  EXPECT_EQ(none["host_way"], nullptr);
   EXPECT_EQ(none["targets"][0]["verdict"], "not measured");
 
   Json cut = Kernels();
@@ -174,6 +182,9 @@ TEST(MarkdownTest, IsOneTableWithEverything) {
                               "12.5 us |"));
   EXPECT_THAT(text,
               HasSubstr("| round | 8 | f32 | adamw | 100 ms (50 .. 200)"));
+  EXPECT_THAT(text, HasSubstr("| push from a card, shard on the host (shm) | 1 "
+                              "| f32 |"));
+  EXPECT_THAT(text, HasSubstr(" of a copy from pinned memory"));
   EXPECT_THAT(text, HasSubstr("| round, rows on the device, workers are "
                               "threads | 2 | f32 | sgd | "
                               "4 ms (2 .. 8) |  |  | 1.5 (0.75 .. 3) of its "

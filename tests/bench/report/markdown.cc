@@ -158,6 +158,26 @@ std::string PartsLines(const Json& round) {
   return lines;
 }
 
+// A worker on the card, and a shard on the host.
+std::string HostWayLines(const Json& host_way) {
+  if (!host_way.is_object()) return "";
+  std::string lines;
+  for (const auto& [name, of] :
+       {std::pair{"push", "copy to pinned memory"},
+        std::pair{"pull", "copy from pinned memory"}}) {
+    absl::StrAppend(
+        &lines,
+        Line({absl::StrCat(name, " from a card, shard on the host (",
+                           Cell(host_way["transport"]), ")"),
+              "1", "f32", "",
+              Spread(host_way[absl::StrCat(name, "_s")], 1e3, " ms"), "", "",
+              absl::StrCat(
+                  Spread(host_way[absl::StrCat(name, "_over_copy")], 1, ""),
+                  " of a ", of)}));
+  }
+  return lines;
+}
+
 std::string RoundLines(const Json& report) {
   std::string lines;
   if (report["rounds"].is_array()) {
@@ -185,6 +205,7 @@ std::string RoundLines(const Json& report) {
           PartsLines(round));
     }
   }
+  absl::StrAppend(&lines, HostWayLines(report["host_way"]));
   const Json& loopback = report["loopback"];
   if (!loopback.is_object() || !loopback.contains("variants")) return lines;
   for (const Json& variant : loopback["variants"]) {
