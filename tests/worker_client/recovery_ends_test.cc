@@ -353,8 +353,7 @@ TEST_F(RecoveryTest, AnObserversWindowEnds) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(Message(status),
               AllOf(HasSubstr(kReason), HasSubstr("recovery_window, 200ms")));
-  // It has nothing to lose, and may ask again, each time with a window anew: on
-  // a busy machine the job is not back within the first one.
+  // It has nothing to lose, and may ask again, on a busy machine more than once.
   job.Open();
   while (!observer->LatestVersion().ok()) continue;
 }
