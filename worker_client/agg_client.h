@@ -155,9 +155,10 @@ class AggClient {
                            absl::Span<const MutableTensorView> parameters);
   // Goes on, on a thread of the client, with a round that was cancelled and is
   // Done(), as if it had not been: the same row, whose memory has the same
-  // values, into the same parameters. The row counts once, whether or not the
-  // shards had it by then, and the outcome is its own. FAILED_PRECONDITION: it
-  // was not cancelled, or is no round.
+  // values, into the same parameters; what their devices were given since is
+  // waited for. The row counts once, whether or not the shards had it by then,
+  // and the outcome is its own. FAILED_PRECONDITION: it was not cancelled, or
+  // is no round.
   RoundOperation ResumeRound(const RoundOperation& cancelled);
 
   // --- The same as operations: they go on while the caller computes, on

@@ -112,9 +112,10 @@ absl::Status ClientCore::PullOnce(const View& view, uint64_t version,
         AwaitPublished(view, version, {deadline, into.cancel}, &end);
     if (!awaited.ok()) return awaited;
   }
-  absl::Status status = AwaitMarks(
-      into.marks, "Pull",
-      std::min(end, absl::Now() + options_.transfer_timeout), settings.cancels);
+  absl::Status status =
+      AwaitMarks(into.marks, "Pull",
+                 std::min(end, absl::Now() + options_.transfer_timeout),
+                 [&] { return FirstReason(settings.cancels); });
   if (!status.ok()) return status;
   into.arrivals->Begin({version, view->past(), view->epoch()});
   status = PullVersion(settings, target, into.targets(), end);

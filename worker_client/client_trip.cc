@@ -29,12 +29,15 @@ bool ClientCore::MayTry(const JobView& view, const std::vector<int>& owed,
 absl::Status ClientCore::AwaitDevices(const View& view, const GrowingRow& row,
                                       const PullInto& into) {
   const absl::Time deadline = absl::Now() + options_.transfer_timeout;
-  std::vector<CancelSource*> cancels = {view->over()};
-  if (into.cancel != nullptr) cancels.push_back(into.cancel);
+  // Who cancels the round cancels the row after the operation that pushes it.
+  const auto cancelled = [&] {
+    const absl::Status over = view->over()->status();
+    return over.ok() ? row.cancelled() : over;
+  };
   const absl::Status pushed =
-      AwaitMarks(row.marks(), "Push", deadline, cancels);
+      AwaitMarks(row.marks(), "Push", deadline, cancelled);
   // What the trip brings is written at once.
-  return pushed.ok() ? AwaitMarks(into.marks, "Pull", deadline, cancels)
+  return pushed.ok() ? AwaitMarks(into.marks, "Pull", deadline, cancelled)
                      : pushed;
 }
 

@@ -42,9 +42,9 @@ struct ClientOptions {
   absl::Duration connect_timeout = absl::Seconds(30);
   // Short calls that wait for no other worker (Leave, Observe).
   absl::Duration call_timeout = absl::Seconds(10);
-  // A Push, or the bytes of a published Pull, what their tensors' devices were
-  // given to do before included; anew when an epoch has ended. A
-  // pipelined round on one stream may take this and round_timeout together.
+  // A Push, or the bytes of a published Pull, with what their tensors' devices
+  // have to do before; anew when an epoch has ended. A round in one trip has it
+  // for the devices alone, and again; a pipelined one with round_timeout.
   absl::Duration transfer_timeout = absl::Minutes(10);
   // What waits for other workers: Commit, Wait, and a Pull until its version is
   // published; what waits for a lost process included. Without a limit these

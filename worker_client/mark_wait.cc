@@ -37,14 +37,14 @@ absl::Status MarkTimeout(const char* what) {
 
 absl::Status AwaitMarks(absl::Span<const SharedMark> marks, const char* what,
                         absl::Time deadline,
-                        absl::Span<CancelSource* const> cancels) {
+                        const std::function<absl::Status()>& cancelled) {
   MarkPauses pauses;
   while (true) {
+    const absl::Status reason = cancelled();
+    if (!reason.ok()) return reason;
     const absl::StatusOr<bool> reached = AllReached(marks);
     if (!reached.ok()) return reached.status();
     if (*reached) return absl::OkStatus();
-    const absl::Status reason = FirstReason(cancels);
-    if (!reason.ok()) return reason;
     const absl::Time now = absl::Now();
     if (now >= deadline) return MarkTimeout(what);
     absl::SleepFor(std::min(pauses.Next(now), deadline - now));

@@ -3,10 +3,11 @@
 #ifndef AGG_WORKER_CLIENT_MARK_WAIT_H_
 #define AGG_WORKER_CLIENT_MARK_WAIT_H_
 
+#include <functional>
+
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "worker_client/cancel_source.h"
 #include "worker_client/device_mark.h"
 
 namespace agg {
@@ -27,12 +28,12 @@ class MarkPauses {
   absl::Time begun_ = absl::InfiniteFuture();
 };
 
-// Until all marks are reached. The reason of one of `cancels`;
-// DEADLINE_EXCEEDED with `what` the caller wants; INTERNAL: the driver's
-// errors.
+// Until all marks are reached. What `cancelled` says, unless it is OK: it is
+// asked before anything else, and again and again; DEADLINE_EXCEEDED with
+// `what` the caller wants; INTERNAL: the driver's errors.
 absl::Status AwaitMarks(absl::Span<const SharedMark> marks, const char* what,
                         absl::Time deadline,
-                        absl::Span<CancelSource* const> cancels);
+                        const std::function<absl::Status()>& cancelled);
 
 // Of a wait for `what`'s tensors.
 absl::Status MarkTimeout(const char* what);

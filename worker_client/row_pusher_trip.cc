@@ -24,9 +24,9 @@ absl::Status RowPusher::PushInOneTrip(GrowingRow* row,
                                       absl::Span<RowRegion* const> regions,
                                       absl::Duration timeout, RoundTrip* trip) {
   receipts_.clear();
-  absl::Status status = cancel_->status();
-  if (!status.ok()) return status;
   Job job{row, meta, RowSchedule(router_), {}, false, {}, {}};
+  absl::Status status = Cancelled(job);
+  if (!status.ok()) return status;
   row->SetWaker(&waker_);
   status = Take(&job).status();  // all of it: Feed finds nothing
   if (status.ok()) status = StartTrip(shards, regions, &job, trip);

@@ -27,8 +27,8 @@
 
 namespace agg {
 
-// Of one shard. Begin, Write and Land are for one push at a time; the rest is
-// thread-safe.
+// Of one shard. From Begin on, what follows is for one push at a time; the rest
+// is thread-safe, but for RowDevices's own rules.
 class RowRegion {
  public:
   // Maps what `reply` says of the row of `shard`. INTERNAL: it is not of

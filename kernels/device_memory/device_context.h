@@ -40,8 +40,8 @@ class DeviceContext {
 
 // Makes a context the calling thread's current one, until the end of the
 // scope, which restores the one before: what the thread's owner, PyTorch say,
-// has chosen. So long another thread may capture a CUDA graph: without this the
-// driver refuses this thread's calls meanwhile, and ends that capture.
+// has chosen. Meanwhile another thread may capture a CUDA graph: without this
+// the driver refuses this thread's calls meanwhile, and ends that capture.
 class CurrentContext {
  public:
   // `context` outlives it.

@@ -11,13 +11,12 @@
 
 namespace agg {
 
-// Ten rounds of one worker with rows of 64 Mi float32, through memory that it
-// shares with the shard, in turns with copies of as many bytes between the card
-// and pinned memory; `smoke`: small and short. With members "elements",
-// "transport" (JobDescription's), "repetitions", and spreads of seconds and of
-// their shares: "push_s", "copy_to_host_s", "push_over_copy", "pull_s",
-// "copy_to_device_s", "pull_over_copy". Ends the process with a message if
-// something fails.
+// Ten rounds of one worker with rows of 64 Mi float32, in turns with copies of
+// as many bytes between the card and pinned memory; `smoke`: small and short.
+// With members "elements", "transport" (JobDescription's), "repetitions", and
+// spreads of seconds and of their shares: "push_s", "copy_to_host_s",
+// "push_over_copy", "pull_s", "copy_to_device_s", "pull_over_copy". Ends the
+// process with a message if something fails.
 Json MeasureHostWay(const std::shared_ptr<const DeviceContext>& context,
                     bool smoke, DeviceFill* fill);
 

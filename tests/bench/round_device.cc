@@ -278,14 +278,14 @@ int Main(int argc, char** argv) {
           all_on_device && measured["on_device"].get<double>() > 0.99;
     }
   }
-  const Json host_way = MeasureHostWay(context, flags.smoke, &fill);
-  PrintHostWay(host_way);
-  file.Set("host_way", host_way);
   if (all_on_device) {
     file.Set("device_rows_round_over_traffic", worst);
   } else {
     std::printf("rows or parameters went by way of the host: no such round\n");
   }
+  const Json host_way = MeasureHostWay(context, flags.smoke, &fill);
+  PrintHostWay(host_way);
+  file.Set("host_way", host_way);
   file.Finish();
   return 0;
 }

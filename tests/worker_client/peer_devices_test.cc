@@ -81,6 +81,41 @@ TEST_F(PeerDevicesTest, ARowOfTwoDevicesGoesToTheShardsDevice) {
   EXPECT_EQ(worker.shard.counts().pulls_on_device, pulls + 1);
 }
 
+// What one of them cannot copy ends the way of all of the row's.
+TEST_F(PeerDevicesTest, ARowOfTwoDevicesOfWhichOneFailsGoesByWayOfTheHost) {
+  const Manifest manifest{
+      {Spec("a", {1 << 21}), Spec("b", {1 << 21}), Spec("c", {5})}};
+  DeviceTensors elsewhere(Values(manifest, 0.5f), 1);
+  DeviceWorker worker(manifest);
+  const auto both = [&](float scale) {
+    worker.gradient.Set(Values(manifest, scale));
+    elsewhere.Set(Values(manifest, scale));
+    std::vector<TensorView> views = worker.gradient.Read();
+    views[1] = elsewhere.Read()[1];
+    return views;
+  };
+  std::vector<MutableTensorView> targets = worker.parameters.Write();
+  targets[1] = elsewhere.Write()[1];
+  const auto expect = [&](const std::vector<float>& scales) {
+    const auto expected = Expected(manifest, scales);
+    EXPECT_EQ(worker.parameters.Get()[0], expected[0]);
+    EXPECT_EQ(elsewhere.Get()[1], expected[1]);
+    EXPECT_EQ(worker.parameters.Get()[2], expected[2]);
+  };
+  ASSERT_TRUE(worker.client->PushPull(both(0.5f), {}, targets).ok());
+  expect({0.5f});
+  const int on_device = worker.shard.counts().frames_on_device;
+  EXPECT_EQ(on_device, 5);
+  fake_cuda::FailCopiesOf(1, /*CUDA_ERROR_INVALID_VALUE*/ 1);
+  const auto failed = worker.client->PushPull(both(0.25f), {}, targets);
+  fake_cuda::FailCopiesOf(1, 0);
+  ASSERT_TRUE(failed.ok()) << failed.status();
+  expect({0.5f, 0.25f});
+  ASSERT_TRUE(worker.client->PushPull(both(0.125f), {}, targets).ok());
+  expect({0.5f, 0.25f, 0.125f});
+  EXPECT_EQ(worker.shard.counts().frames_on_device, on_device);
+}
+
 // One that comes when the row has begun, too.
 TEST_F(PeerDevicesTest, ATensorOfAnotherDeviceMayComeLater) {
   const DeviceTensors elsewhere(Values(TwoTensors(), 0.5f), 1);

@@ -182,8 +182,10 @@ TEST(MarkdownTest, IsOneTableWithEverything) {
                               "12.5 us |"));
   EXPECT_THAT(text,
               HasSubstr("| round | 8 | f32 | adamw | 100 ms (50 .. 200)"));
-  EXPECT_THAT(text, HasSubstr("| push from a card, shard on the host (shm) | 1 "
-                              "| f32 |"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "| push, worker on a card, shard on the host (shm) | 1 | f32 |"));
   EXPECT_THAT(text, HasSubstr(" of a copy from pinned memory"));
   EXPECT_THAT(text, HasSubstr("| round, rows on the device, workers are "
                               "threads | 2 | f32 | sgd | "

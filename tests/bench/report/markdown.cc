@@ -167,7 +167,7 @@ std::string HostWayLines(const Json& host_way) {
         std::pair{"pull", "copy from pinned memory"}}) {
     absl::StrAppend(
         &lines,
-        Line({absl::StrCat(name, " from a card, shard on the host (",
+        Line({absl::StrCat(name, ", worker on a card, shard on the host (",
                            Cell(host_way["transport"]), ")"),
               "1", "f32", "",
               Spread(host_way[absl::StrCat(name, "_s")], 1e3, " ms"), "", "",

@@ -68,6 +68,10 @@ void FailHostCopies(int code) {
   Fail("cuMemcpyHtoDAsync_v2", code);
 }
 
+void FailCopiesOf(int device, int code) {
+  Find<void(int, int)>("agg_fake_cuda_fail_copies_of")(device, code);
+}
+
 int64_t NumHostCopies() {
   return NumCalls("cuMemcpyDtoHAsync_v2") + NumCalls("cuMemcpyHtoDAsync_v2");
 }

@@ -53,6 +53,9 @@ int64_t NumCalls(const std::string& name);  // so far
 // The same for copies between devices and the host, in both directions.
 void FailHostCopies(int code);
 int64_t NumHostCopies();
+// Copies on streams of that device, to and from devices, fail with `code`; 0:
+// they work.
+void FailCopiesOf(int device, int code);
 // Objects that are there now: retained contexts, handles, ranges of addresses,
 // streams, events and pieces of pinned memory.
 int64_t NumLive();

@@ -167,6 +167,9 @@ int cuMemcpyAsync(Pointer to, Pointer from, size_t size, Stream stream) {
   const Lock lock(TheState().mutex);
   const int error = BeginCallInContext("cuMemcpyAsync");
   if (error != kSuccess) return error;
+  const int of_device =
+      TheState().contexts[fake_cuda::StreamOf(stream)->device].copies_fail;
+  if (of_device != kSuccess) return of_device;
   return fake_cuda::Copy(reinterpret_cast<void*>(to),
                          reinterpret_cast<void*>(from), size,
                          fake_cuda::StreamOf(stream));
@@ -195,6 +198,11 @@ void agg_fake_cuda_launch(int device, void (*kernel)(void*), void* argument) {
   const Lock lock(TheState().mutex);
   fake_cuda::Enqueue(&TheState().contexts[device].default_stream,
                      [=] { kernel(argument); });
+}
+
+void agg_fake_cuda_fail_copies_of(int device, int code) {
+  const Lock lock(TheState().mutex);
+  TheState().contexts[device].copies_fail = code;
 }
 
 void agg_fake_cuda_finish(int device) {

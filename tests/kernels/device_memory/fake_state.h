@@ -50,6 +50,7 @@ struct FakeContext {
   int device = 0;
   int num_retained = 0;
   FakeStream default_stream;
+  int copies_fail = 0;  // what copies between devices fail with
 };
 
 // Addresses that a device may use, or will be given memory.
@@ -67,8 +68,7 @@ struct FakeMemory {
 };
 
 struct State {
-  // Guards what follows. Recursive, since work of one stream may run work of
-  // another (an event that it waits for).
+  // Guards what follows. Recursive, since work may ask the fake by itself.
   std::recursive_mutex mutex;
   std::condition_variable_any goes_on;  // a stream that hung
   bool initialised = false;
