@@ -50,29 +50,24 @@ bool DeviceParameters::Has(uint64_t offset, int64_t num_bytes) const {
          static_cast<uint64_t>(num_bytes) <= all - offset;
 }
 
-absl::Status DeviceParameters::Begin(absl::Span<const Place> places) const {
-  absl::Status status;
-  for (const Place& place : places) {
-    if (!status.ok() || place.num_bytes == 0) continue;
-    status = stream_->Copy(place.to, memory_->data() + place.offset,
-                           place.num_bytes);
-  }
-  return status;
+absl::Status DeviceParameters::Note(const absl::Status& status) const {
+  if (!status.ok()) failed_ = true;
+  return DeviceError(status);
 }
 
-absl::Status DeviceParameters::Copy(absl::Span<const Place> places,
-                                    uint64_t generation) const {
-  absl::Status status;
-  {
-    MutexLock lock(&mutex_);
-    status = Begin(places);
-    // Also after an error: the caller's memory is the caller's again.
-    status.Update(stream_->Synchronize());
+absl::Status DeviceParameters::Begin(absl::Span<const Place> places) const {
+  for (const Place& place : places) {
+    if (place.num_bytes == 0) continue;
+    const absl::Status status = stream_->Copy(
+        place.to, memory_->data() + place.offset, place.num_bytes);
+    if (!status.ok()) return Note(status);
   }
-  if (!status.ok()) {
-    failed_ = true;
-    return DeviceError(status);
-  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceParameters::Finish(uint64_t generation) const {
+  const absl::Status status = stream_->Synchronize();
+  if (!status.ok()) return Note(status);
   // What was copied before stays before.
   std::atomic_thread_fence(std::memory_order_acquire);
   const auto* const now =

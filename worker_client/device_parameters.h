@@ -8,7 +8,6 @@
 #include <memory>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -17,7 +16,6 @@
 #include "kernels/device_memory/shared_device_memory.h"
 #include "proto/region.pb.h"
 #include "server/base/file_descriptor.h"
-#include "server/base/mutex.h"
 #include "server/base/shared_memory.h"
 #include "worker_client/tensor_devices.h"
 
@@ -50,11 +48,13 @@ class DeviceParameters {
     float* to = nullptr;  // memory of this device
     int64_t num_bytes = 0;
   };
-  // Copies them, and has done so when it returns. What the caller gave the
-  // device to do with its memory is done (DeviceMark::Reached). ABORTED: the
-  // shard has begun to overwrite the generation: what was copied is nothing.
-  // INTERNAL: the driver's errors. REQUIRES: Has.
-  absl::Status Copy(absl::Span<const Place> places, uint64_t generation) const;
+  // Begins copies, which Finish ends, after an error, too. What the caller gave
+  // the device to do with its memory is done (DeviceMark::Reached). INTERNAL:
+  // the driver's errors. REQUIRES: Has.
+  absl::Status Begin(absl::Span<const Place> places) const;
+  // Waits for what was begun. ABORTED: the shard has begun to overwrite the
+  // generation: what was copied is nothing. INTERNAL: as Begin.
+  absl::Status Finish(uint64_t generation) const;
 
  private:
   DeviceParameters(uint32_t number,
@@ -67,16 +67,15 @@ class DeviceParameters {
         memory_(std::move(memory)),
         page_(std::move(page)),
         stream_(std::move(stream)) {}
-  absl::Status Begin(absl::Span<const Place> places) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // It is not tried again.
+  absl::Status Note(const absl::Status& status) const;
 
   const uint32_t number_;
   mutable std::atomic<bool> failed_{false};
   const std::shared_ptr<const DeviceContext> context_;
   const std::unique_ptr<SharedDeviceMemory> memory_;
   const std::unique_ptr<SharedMemory> page_;
-  mutable Mutex mutex_;  // of pulls, one copies at a time
-  const std::unique_ptr<DeviceStream> stream_ ABSL_PT_GUARDED_BY(mutex_);
+  const std::unique_ptr<DeviceStream> stream_;  // of all pulls
 };
 
 // Of one shard, as several devices see them.

@@ -243,10 +243,14 @@ absl::Status ParameterSink::LandPlaced(int shard, const v1::PullFrame& frame,
                               bound_.views[slice.tensor].data + slice.begin,
                               bytes});
   }
+  // All at once.
   for (const auto& [device, places] : copies) {
-    status = parameters.at(device)->Copy(places, place.generation());
-    if (!status.ok()) return status;
+    status.Update(parameters.at(device)->Begin(places));
   }
+  for (const auto& [device, places] : copies) {
+    status.Update(parameters.at(device)->Finish(place.generation()));
+  }
+  if (!status.ok()) return status;
   // Who waits for a slice's tensor may read it from here on.
   for (const uint32_t index : frame.meta().slices()) {
     landed_[index] = true;
