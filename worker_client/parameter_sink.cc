@@ -243,8 +243,7 @@ absl::Status ParameterSink::LandPlaced(int shard, const v1::PullFrame& frame,
                               bound_.views[slice.tensor].data + slice.begin,
                               bytes});
   }
-  // All at once.
-  for (const auto& [device, places] : copies) {
+  for (const auto& [device, places] : copies) {  // all at once
     status.Update(parameters.at(device)->Begin(places));
   }
   for (const auto& [device, places] : copies) {
