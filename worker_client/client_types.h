@@ -44,7 +44,8 @@ struct ClientOptions {
   absl::Duration call_timeout = absl::Seconds(10);
   // A Push, or the bytes of a published Pull, with what their tensors' devices
   // have to do before; anew when an epoch has ended. A round in one trip has it
-  // for the devices alone, and again; a pipelined one with round_timeout.
+  // twice: for the devices, and for the trip (a pipelined one has round_timeout
+  // besides).
   absl::Duration transfer_timeout = absl::Minutes(10);
   // What waits for other workers: Commit, Wait, and a Pull until its version is
   // published; what waits for a lost process included. Without a limit these

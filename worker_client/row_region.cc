@@ -132,10 +132,8 @@ absl::Status RowRegion::Write(int32_t index, const BoundRow& row,
     }
     Encode(index, reinterpret_cast<const float*>(from), feedback);
   } else if (device != TensorDevices::kHost) {
-    if (!std::exchange(may_be_registered_, true)) {
-      registered_ = row.devices->Register(device, memory_->data(), num_bytes(),
-                                          RegisteredMemory::Access::kReadWrite);
-    }
+    // Else the copy takes longer.
+    registration_.IsRegistered(device, row.devices);
     const absl::Status copied =
         row.devices->CopyToHost(device, to, from, bytes);
     if (!copied.ok()) return copied;

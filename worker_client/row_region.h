@@ -20,6 +20,7 @@
 #include "worker_client/bound_views.h"
 #include "worker_client/copy_threads.h"
 #include "worker_client/error_feedback.h"
+#include "worker_client/lazy_registration.h"
 #include "worker_client/row_devices.h"
 #include "worker_client/row_placement.h"
 #include "worker_client/shard_router.h"
@@ -86,17 +87,17 @@ class RowRegion {
       : router_(router),
         dtype_(dtype),
         copies_(copies),
-        memory_(std::move(memory)) {}
+        memory_(std::move(memory)),
+        registration_(memory_->data(), memory_->num_bytes(),
+                      RegisteredMemory::Access::kReadWrite) {}
 
   const ShardRouter* const router_;
   const DType dtype_;
   CopyThreads* const copies_;
   const std::unique_ptr<SharedMemory> memory_;
-  // Of memory_, once a device has copied to it; null: it is not.
-  std::unique_ptr<RegisteredMemory> registered_;
-  bool may_be_registered_ = false;  // it was tried
-  std::vector<char*> addresses_;  // by the job's slices; null: of other shards
-  std::vector<char*> scales_;     // of rows of int8; else empty
+  LazyRegistration registration_;  // of memory_
+  std::vector<char*> addresses_;   // by the job's slices; null: of other shards
+  std::vector<char*> scales_;      // of rows of int8; else empty
   RowPlacement placement_;
   RowName row_;                // that Write writes
   std::vector<bool> written_;  // of it, by the job's slices

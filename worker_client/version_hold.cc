@@ -59,10 +59,8 @@ absl::StatusOr<std::unique_ptr<VersionHold>> VersionHold::Take(
   for (const auto& call : hold->calls_) {
     const absl::Status status = hold->Read(settings, target, call.get());
     if (status.ok()) continue;
-    for (const CancelSource* cancel : settings.cancels) {
-      if (!cancel->status().ok()) return cancel->status();
-    }
-    return status;
+    const absl::Status reason = FirstReason(settings.cancels);
+    return reason.ok() ? status : reason;
   }
   return hold;
 }

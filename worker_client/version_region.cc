@@ -41,15 +41,6 @@ const char* VersionRegion::At(uint64_t offset, int64_t num_bytes) const {
   return inside ? memory_->data() + offset : nullptr;
 }
 
-bool VersionRegion::IsRegistered(int device, TensorDevices* devices) const {
-  MutexLock lock(&mutex_);
-  if (!std::exchange(asked_, true)) {
-    registered_ = devices->Register(device, memory_->data(), num_bytes_,
-                                    RegisteredMemory::Access::kRead);
-  }
-  return registered_ != nullptr;
-}
-
 bool VersionRegion::Holds(uint64_t generation) const {
   // What was read before stays before.
   std::atomic_thread_fence(std::memory_order_acquire);

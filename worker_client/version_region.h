@@ -5,13 +5,12 @@
 #include <cstdint>
 #include <memory>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "kernels/device_memory/registered_memory.h"
 #include "proto/region.pb.h"
 #include "server/base/file_descriptor.h"
-#include "server/base/mutex.h"
 #include "server/base/shared_memory.h"
+#include "worker_client/lazy_registration.h"
 #include "worker_client/tensor_devices.h"
 
 namespace agg {
@@ -27,21 +26,23 @@ class VersionRegion {
   // So many bytes at an offset, as the shard says it; null: they are not
   // inside, or not aligned as floats are.
   const char* At(uint64_t offset, int64_t num_bytes) const;
-  // Whether devices copy from it by themselves; the first call decides it, and
-  // waits until it is so. REQUIRES: devices has met the device.
-  bool IsRegistered(int device, TensorDevices* devices) const;
+  // As LazyRegistration's.
+  bool IsRegistered(int device, TensorDevices* devices) const {
+    return registration_.IsRegistered(device, devices);
+  }
   // Whether all that has been read until now was of this generation.
   bool Holds(uint64_t generation) const;
 
  private:
   VersionRegion(int64_t num_bytes, std::unique_ptr<SharedMemory> memory)
-      : num_bytes_(num_bytes), memory_(std::move(memory)) {}
+      : num_bytes_(num_bytes),
+        memory_(std::move(memory)),
+        registration_(memory_->data(), num_bytes,
+                      RegisteredMemory::Access::kRead) {}
 
   const int64_t num_bytes_;
   const std::unique_ptr<SharedMemory> memory_;
-  mutable Mutex mutex_;
-  mutable bool asked_ ABSL_GUARDED_BY(mutex_) = false;
-  mutable std::unique_ptr<RegisteredMemory> registered_ ABSL_GUARDED_BY(mutex_);
+  mutable LazyRegistration registration_;  // of memory_
 };
 
 }  // namespace agg

@@ -179,6 +179,20 @@ TEST_P(HungDeviceTest, AnErrorOfTheDeviceEndsTheWait) {
   }
 }
 
+TEST(HungSeedTest, ItEndsByItself) {
+  FakeJob job(TwoTensors(), {});
+  ClientOptions options = OptionsFor(job, TwoTensors());
+  options.transfer_timeout = absl::Milliseconds(20);
+  const auto client = Connect(options);
+  DeviceTensors parameters(Values(TwoTensors(), 1));
+  fake_cuda::Hang(0, true);
+  parameters.Set(Values(TwoTensors(), 2));
+  const absl::Status seeded = client->SeedOrPull(parameters.Write());
+  fake_cuda::Hang(0, false);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(seeded)) << seeded;
+  EXPECT_THAT(Message(seeded), HasSubstr("the device has not done"));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Ways, HungDeviceTest,
     testing::Values(Way{"OnTheDevice", true, true, false, DType::kF32},

@@ -1,5 +1,10 @@
 // Operations that are under way when the epoch ends (P26, P27), and rows that
 // are dropped half way (P5).
+#include <cstdint>
+#include <thread>
+
+#include "tests/kernels/device_memory/fake_cuda.h"
+#include "tests/worker_client/device_tensors.h"
 #include "tests/worker_client/recovery_fixture.h"
 #include "worker_client/operation.h"
 
@@ -66,6 +71,29 @@ TEST_F(OperationRecoveryTest, ARoundOperationPushesAgainWhatAShardHasLost) {
   job.Lose(0);
   job.Release();
   job.Open();
+  const auto outcome = round.Outcome();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_TRUE(outcome->included);
+  EXPECT_EQ(parameters, After({0.25f}));
+}
+
+// The row has not been sent: it goes to the next epoch.
+TEST_F(OperationRecoveryTest, AnEpochMayEndWhileADeviceIsWaitedFor) {
+  Begin();
+  const DeviceTensors there(gradient);
+  fake_cuda::Hang(0, true);
+  fake_cuda::Launch(0, [] {});
+  const int64_t asked = fake_cuda::NumCalls("cuEventQuery");
+  RoundOperation round =
+      client->StartRound(there.Read(), {}, Write(&parameters));
+  while (fake_cuda::NumCalls("cuEventQuery") == asked && !round.Done()) {
+    std::this_thread::yield();
+  }
+  job.End(kReason);
+  job.Open();
+  heard.Await(ClientEvent::Kind::kRecovered);
+  EXPECT_FALSE(round.Done()) << round.Status();
+  fake_cuda::Hang(0, false);
   const auto outcome = round.Outcome();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_TRUE(outcome->included);
