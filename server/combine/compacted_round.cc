@@ -12,13 +12,19 @@
 namespace agg {
 namespace {
 
+// sqrt(DBL_MIN): what rules take for the square of a row of zeros (adasum.cc).
+constexpr double kZeroNormSquared = 0x1p-511;
+
 // A non-finite element anywhere makes the row's diagonal entry non-finite, and
 // with it the sum, so that no pass over the rows is needed. `row` counts the
 // matrices' rows.
-bool IsFinite(absl::Span<const GramMatrix> tensors, int row, double scale) {
+bool IsUsable(absl::Span<const GramMatrix> tensors, int row, double scale) {
   double norm_squared = 0.0;
   for (const GramMatrix& gram : tensors) {
-    norm_squared += gram(row, row) * (scale * scale);
+    const double scaled = gram(row, row) * (scale * scale);
+    // Without its loss scale the row would be taken for one of zeros.
+    if (scaled < kZeroNormSquared && gram(row, row) > 0.0) return false;
+    norm_squared += scaled;
   }
   return std::isfinite(scale) && std::isfinite(norm_squared);
 }
@@ -114,7 +120,7 @@ CompactedRound CompactRound(absl::Span<const RowInfo> rows,
     const bool is_present =
         place < present.size() && present[place] == static_cast<int>(i);
     if (is_present &&
-        IsFinite(tensors, static_cast<int>(place), 1.0 / rows[i].loss_scale)) {
+        IsUsable(tensors, static_cast<int>(place), 1.0 / rows[i].loss_scale)) {
       Keep(rows[i], static_cast<int>(i), &round);
     } else {
       round.excluded_ranks.push_back(rows[i].rank);

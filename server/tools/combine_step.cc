@@ -1,5 +1,5 @@
-// Rows are scaled to about 1 before G is formed, since doubles from a file
-// may overflow when squared; results are scaled back.
+// G is formed in a unit in which the squares of doubles from a file do not
+// overflow; results are scaled back.
 #include "server/tools/combine_step.h"
 
 #include <algorithm>
@@ -20,8 +20,10 @@
 namespace agg {
 namespace {
 
-// The options in units of 2^unit. Clipping comes afterwards, in units of 1.
+// The options in units of 2^unit. Clipping comes afterwards then, in units
+// of 1.
 CombineOptions InUnits(CombineOptions options, int unit) {
+  if (unit == 0) return options;  // exactly what the server does
   options.clip_norm = 0.0;
   options.rule.adacons.epsilon =
       std::max(std::ldexp(options.rule.adacons.epsilon, -unit), DBL_MIN);
@@ -74,6 +76,7 @@ void FromUnits(const CombineOptions& options, int unit, Decision* decision) {
                         &decision->sigma2_mean, &decision->mu2_mean}) {
     *value = std::ldexp(*value, 2 * unit);
   }
+  if (unit == 0) return;
   if (decision->kind != DecisionKind::kApply) return;
   const bool has_unit = !decision->of_unit_rows;
   const double norm = std::ldexp(decision->combined_norm, has_unit ? unit : 0);
@@ -119,6 +122,7 @@ absl::StatusOr<CombineStepResult> RunCombineStep(
   input.tensors.push_back(ComputeGram(matrix, scales, PlainPrecision(matrix)));
 
   CombineStepResult result;
+  result.taken_for_zero = RowsTakenForZero(matrix, input.tensors[0]);
   result.gram = GramInUnitsOfOne(input.tensors[0], scales.unit);
   result.decision = Decide(combine, state->combine, input);
   if (result.decision.kind == DecisionKind::kNeedsCompensated) {

@@ -39,6 +39,7 @@ struct CombineStepState {
 struct CombineStepResult {
   Decision decision;  // coefficients, clip_factor and norm are clipped ones
   GramMatrix gram;    // NaN for rows that are not finite
+  std::vector<int> taken_for_zero;  // rows (RowsTakenForZero)
   // Numbers without a unit and row_norms only; the rest is in units of 2^unit.
   RoundStatistics statistics;
   std::vector<double> combined;  // d; zeros for a skipped step

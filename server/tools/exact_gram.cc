@@ -12,9 +12,15 @@ namespace agg {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-// Squares and sums of rows below 2^64 stay far inside the range of double, and
-// combinations inside that of float32.
-constexpr int kLargeExponent = 64;
+// Rows of these exponents need no unit: the longest one's squares, and the norm
+// of a combination of 2^5 of them with 2^40 elements, stay inside the ranges of
+// double and of float32; the shortest one's square is far above the rules'
+// threshold for a row of zeros (2^-511, adasum.cc), and so are sums that
+// cancel.
+constexpr int kLargestExponent = 100;
+constexpr int kSmallestExponent = -200;
+// What rules take for the square of a row of zeros.
+constexpr double kZeroNormSquared = 0x1p-511;
 // Elements scaled at a time: a block of 32 rows fits a level-2 cache.
 constexpr int64_t kBlockElements = 2048;
 
@@ -62,8 +68,18 @@ void AddCompensated(const double* a, const double* b, int64_t n,
 
 }  // namespace
 
+int ChooseUnit(bool is_float64, int smallest, int largest) {
+  // As the server, which has float32 rows alone: their squares fit double.
+  if (!is_float64 || smallest > largest) return 0;
+  const int least = largest - kLargestExponent;   // the longest row fits
+  const int most = smallest - kSmallestExponent;  // the shortest one does
+  if (least <= 0 && most >= 0) return 0;
+  return std::max(least, std::min(largest, most));
+}
+
 RowScales ChooseScales(const NpyMatrix& matrix) {
   RowScales scales;
+  int smallest = std::numeric_limits<int>::max();
   int largest = std::numeric_limits<int>::min();
   for (int i = 0; i < matrix.num_rows; ++i) {
     double max = 0.0;
@@ -75,14 +91,28 @@ RowScales ChooseScales(const NpyMatrix& matrix) {
     int exponent = 0;
     if (finite && max > 0.0) {
       std::frexp(max, &exponent);
+      smallest = std::min(smallest, exponent);
       largest = std::max(largest, exponent);
     }
     scales.exponents.push_back(exponent);
     scales.finite.push_back(finite);
   }
-  const bool has_rows = largest != std::numeric_limits<int>::min();
-  scales.unit = has_rows && std::abs(largest) > kLargeExponent ? largest : 0;
+  scales.unit = ChooseUnit(matrix.is_float64, smallest, largest);
   return scales;
+}
+
+std::vector<int> RowsTakenForZero(const NpyMatrix& matrix,
+                                  const GramMatrix& gram) {
+  std::vector<int> found;
+  for (int i = 0; i < matrix.num_rows; ++i) {
+    if (!(gram(i, i) < kZeroNormSquared)) continue;  // or not finite
+    for (const double value : matrix.row(i)) {
+      if (value == 0.0) continue;
+      found.push_back(i);
+      break;
+    }
+  }
+  return found;
 }
 
 GramMatrix ComputeGram(const NpyMatrix& matrix, const RowScales& scales,

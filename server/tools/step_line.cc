@@ -71,6 +71,7 @@ std::string CombineStepLine(int64_t step, const std::string& file,
   line["adacons_fallback"] = decision.adacons_fallback;
   line["short_of_rows"] = decision.short_of_rows;
   line["excluded"] = decision.excluded_ranks;
+  line["taken_for_zero"] = result.taken_for_zero;
   line["outliers"] = OutlierRanks(decision.outliers);
   line["outliers_not_judged"] = decision.outliers.too_few_rows;
   line["finished"] = decision.finished;

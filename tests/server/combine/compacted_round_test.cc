@@ -46,6 +46,20 @@ TEST(CompactedRoundTest, KeepsFiniteRowsAndRemovesLossScales) {
   EXPECT_EQ(round.total(1, 1), 4.0);
 }
 
+// What a loss scale leaves of a row must not pass for a row of zeros.
+TEST(CompactedRoundTest, ARowThatItsLossScaleMakesVanishIsExcluded) {
+  std::vector<RowInfo> rows = Rows(3);
+  rows[1].loss_scale = 0x1p255;
+  const auto kept = [&rows](double norm_squared) {
+    return CompactRound(rows, {Packed({1, 0, 0, norm_squared, 0, 1})}).kept;
+  };
+  EXPECT_THAT(kept(1.0), ElementsAre(0, 1, 2));  // 2^-510
+  EXPECT_THAT(kept(0.25), ElementsAre(0, 2));    // 2^-512
+  EXPECT_THAT(kept(0.0), ElementsAre(0, 1, 2));  // it is one of zeros
+  rows[1].loss_scale = 1.0;
+  EXPECT_THAT(kept(0x1p-298), ElementsAre(0, 1, 2));
+}
+
 // Each of its tensors is finite, and the norm of all is not.
 TEST(CompactedRoundTest, ARowWhoseNormOverflowsIsExcluded) {
   const std::vector<GramMatrix> tensors = {Packed({1, 1, 0, 1e308, 0, 4}),
