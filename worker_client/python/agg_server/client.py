@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import threading
 import types
 from typing import Any, Mapping, Optional, Type, Union
 
@@ -12,10 +14,13 @@ from agg_server import _abi
 from agg_server._info import Info
 from agg_server._operation import Memory, targets_of, views_of
 from agg_server._session import Session
-from agg_server.errors import ManifestError
+from agg_server.errors import ManifestError, NotNow, written_complaint
 from agg_server.outcome import Job, Outcome, TensorSpec
 
 Arrays = Mapping[str, np.ndarray]
+
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
 def coordinator_of(coordinator: Optional[str]) -> str:
@@ -40,6 +45,11 @@ def rank_of(rank: Optional[int]) -> int:
 def _memory(array: np.ndarray) -> Memory:
     # An empty array's pointer must not be null: that means "not there".
     return array.ctypes.data or 1, array.size, _abi.F32
+
+
+def _differ(a: np.ndarray, b: np.ndarray) -> bool:
+    """In their bytes: a NaN equals itself."""
+    return bool(_memcmp(a.ctypes.data, b.ctypes.data, a.nbytes))
 
 
 class _Base:
@@ -140,6 +150,11 @@ class Client(_Base):
         self._session = Session(specs, coordinator_of(coordinator), self.rank,
                                 options=options)
         self.last: Optional[Outcome] = None
+        # Whether the parameters are the server's alone, what rounds are open,
+        # and whether the parameters are what the staging has.
+        self._servers = self.job.optimizer not in ("add", "none", "")
+        self._counting, self._open = threading.Lock(), 0
+        self._pulled = False
         if start:
             try:
                 self.start()
@@ -175,7 +190,10 @@ class Client(_Base):
             pushed row: for AdaScale with one worker.
 
         Raises: agg.Error's kinds. ManifestError: a name, a shape, a number.
+        NotNow: a parameter was written since the last pull, which the step
+        would overwrite (unless the optimizer is "add" or "none").
         """
+        self._check_unwritten()
         outcome = self._round(gradients, Info(
             loss, examples, accumulation, loss_scale, norm_squared_sum))
         self._write_back()
@@ -241,13 +259,32 @@ class Client(_Base):
         # An array of this call's own: other threads may make rounds.
         views = views_of([(0, 0, _abi.F32) if row is None else _memory(row)
                           for row in rows])
-        self.last = self._session.round(views, info, self._targets,
-                                        (rows, self._staging))
+        with self._counting:
+            self._open += 1
+            self._pulled = False  # until all rounds have succeeded
+        try:
+            self.last = self._session.round(views, info, self._targets,
+                                            (rows, self._staging))
+        finally:
+            with self._counting:
+                self._open -= 1
         return self.last
 
     def _write_back(self) -> None:
         for name, array in self._parameters.items():
             np.copyto(array, self._staging[name])
+        with self._counting:
+            self._pulled = self._open == 0
+
+    def _check_unwritten(self) -> None:
+        """The staging has what was pulled, unless a round has failed since."""
+        if not self._pulled or not self._servers:
+            return
+        written = [name for name, array in self._parameters.items()
+                   if _differ(array, self._staging[name])]
+        if written:
+            raise NotNow(written_complaint("parameter", written[0], len(written) - 1,
+                                   self.version, "client.pull()"))
 
 
 class Observer(_Base):

@@ -166,3 +166,17 @@ def error_of(code: int, message: str, finished: bool, left: bool,
     if kind is None:
         kind = _TYPES.get(code, Error)
     return kind(message, _NAMES.get(code, str(code)))
+
+
+def written_complaint(what: str, name: str, others: int, version: int,
+                      pull: str) -> str:
+    """For what a step would overwrite."""
+    more = f" (and {others} more)" if others else ""
+    return (
+        f'{what} "{name}"{more} was written by others since version {version} '
+        "was pulled. The server has the parameters: it would not hear of this, "
+        "and the step would overwrite it. Allowed: load a checkpoint on every "
+        "rank before the worker is made, of a job that has no parameters yet; "
+        "have the job go on from the server's own checkpoint; or keep "
+        'parameters and optimizer in the workers (mode "combine", a job with '
+        f'optimizer {{ kind: "none" }}). {pull} drops what was written')

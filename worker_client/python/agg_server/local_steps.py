@@ -8,7 +8,7 @@ from typing import Any, Optional, Type
 import torch
 
 from agg_server._info import Info
-from agg_server.errors import ManifestError
+from agg_server.errors import ManifestError, NotNow
 from agg_server.outcome import Outcome
 from agg_server.worker import Worker
 
@@ -67,6 +67,14 @@ class LocalSteps:
             self.exchange()
 
     def __enter__(self) -> "LocalSteps":
+        """NotNow: a parameter was written since the last pull, of which no
+        round would hear: a checkpoint that was loaded, or steps behind the
+        last round of a LocalSteps before this one."""
+        try:
+            self.worker.check_unwritten()
+        except NotNow as error:
+            raise NotNow(f"{error}. (Steps of a LocalSteps that ended without "
+                         "exchange() are such writes)") from error
         self._steps = 0
         self._start = {name: t.detach().float().cpu().clone()
                        for name, t in self.worker.tensors.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import warnings
 from typing import Any, Callable, Optional
 
@@ -57,11 +58,31 @@ class _Facade(torch.optim.Optimizer):
         return self.worker.last
 
 
+# What state_dict() has of a ServerOptimizer.
+_MARK = "agg_server"
+
+
+class _NoState(collections.defaultdict[Any, Any]):
+    """Of an optimizer whose state is elsewhere: it has no momentum to read,
+    and would lose what is written."""
+
+    _TEXT = ("ServerOptimizer has no state: momentum and the like are the "
+             "server's; its checkpoints have them (agg.read_checkpoint)")
+
+    def __missing__(self, key: Any) -> Any:
+        raise ManifestError(self._TEXT)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise ManifestError(self._TEXT)
+
+
 class ServerOptimizer(_Facade):
     """The server's optimizer, for HF Trainer, Lightning, Accelerate.
 
     Learning rate, decay and schedule are the server's: what a scheduler does
-    to this one's `lr` has no effect (a warning says so).
+    to this one's `lr` has no effect (a warning says so). So is its state,
+    momentum and the like: state_dict() names the version that it belongs to,
+    and load_state_dict() refuses a job that is not as far.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -70,21 +91,98 @@ class ServerOptimizer(_Facade):
             raise ManifestError(f'mode is "{worker.mode}"; allowed for '
                                 'ServerOptimizer: "server"')
         self.worker = worker
+        self._closed = False
         super().__init__(list(worker.tensors.values()), {"lr": 1.0})
-        self._warned = False
+        self._closed = True
+        self.state = _NoState()
+        self._warned: set[str] = set()
 
     def step(self, closure: Closure = None) -> Any:
         """A round; the closure's loss, if there is one."""
         loss = _run(closure)
-        if not self._warned and any(g["lr"] != 1.0 for g in self.param_groups):
-            warnings.warn("the learning rate is the server's: changes of this "
-                          "optimizer's lr have no effect", stacklevel=3)
-            self._warned = True
+        self._look_at_groups()
         info = self._take_info()
         if info.get("loss") is None and loss is not None:
             info["loss"] = loss
         self.worker.step(loss_scale=_loss_scale(self), **info)
         return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        """No state: that is in the server's checkpoints. The job's name and
+        the version that this process has, for load_state_dict()."""
+        if self.worker.last is not None:
+            self._warn_once(
+                "a checkpoint of this process has no optimizer state: momentum "
+                "and the like are the server's. Let it write checkpoints of "
+                "its own (checkpoint { path } in the job's configuration; "
+                "`aggctl checkpoint` writes one now)")
+        state: dict[str, Any] = super().state_dict()
+        state["state"] = {}
+        state[_MARK] = {"job": self.worker.job.name,
+                        "version": self.worker.version}
+        return state
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Restores nothing: checks that the server has the state already.
+
+        ManifestError: the dict is another optimizer's, or another job's, or the
+        job is not as far as the dict: the state is lost but for the server's
+        checkpoints. A job that is further warns.
+        """
+        mark = state_dict.get(_MARK)
+        if mark is None:
+            raise ManifestError(
+                "this is the state_dict of another optimizer "
+                f"({len(state_dict.get('state', {}))} parameters have state): "
+                "ServerOptimizer can restore nothing of it, since the "
+                "optimizer is the server's. Begin without it, or use mode "
+                '"combine" with agg.Combined(optimizer, worker)')
+        name, version = self.worker.job.name, self.worker.version
+        if mark["job"] != name or mark["version"] > version:
+            raise ManifestError(
+                f'this state_dict is of version {mark["version"]} of job '
+                f'"{mark["job"]}", and job "{name}" is at version {version}: '
+                "the optimizer's state is not in the dict, and the server does "
+                "not have it. Start the server with its checkpoint of that "
+                "version (checkpoint { path } in its configuration), or begin "
+                "without loading this optimizer: momentum starts at zero then")
+        if mark["version"] < version:
+            warnings.warn(
+                f'this state_dict is of version {mark["version"]}, and the '
+                f"job is at version {version}: the job goes on from there, "
+                "with its own parameters and optimizer state", stacklevel=2)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """ManifestError: parameters and groups are the job's, and fixed."""
+        if not self._closed:
+            super().add_param_group(param_group)
+            return
+        given = param_group.get("params", [])
+        shapes = [tuple(p.shape) for p in
+                  ([given] if isinstance(given, torch.Tensor) else given)
+                  if isinstance(p, torch.Tensor)]
+        raise ManifestError(
+            f"add_param_group of tensors of the shapes {shapes}: the job's "
+            "parameters are those that required gradients when the Worker was "
+            "made, and groups are named there: Worker(model, groups=...)")
+
+    def _look_at_groups(self) -> None:
+        for group in self.param_groups:
+            if group["lr"] != 1.0:
+                self._warn_once(
+                    "the learning rate is the server's: changes of this "
+                    "optimizer's lr have no effect")
+            others = sorted(group.keys() - {"params", "param_names", "lr",
+                                           "initial_lr"})
+            if others:
+                self._warn_once(
+                    f"{', '.join(others)} of a parameter group: the optimizer "
+                    "is the server's, and these have no effect")
+
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            warnings.warn(text, stacklevel=4)
 
 
 class Combined(_Facade):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import types
 from typing import (Any, Callable, Iterable, Iterator, Mapping, Optional,
                     Sequence, Type, Union)
@@ -12,16 +13,21 @@ import torch
 from agg_server import _abi
 from agg_server._cuda import Cuda
 from agg_server._info import Info
-from agg_server._operation import Memories
+from agg_server._operation import Memories, targets_of
 from agg_server._overlap import Overlap, check_hooks
 from agg_server._pulled import Pulled
 from agg_server._row import Row
 from agg_server._seed import await_seed
 from agg_server._session import Session
-from agg_server._tensors import Tensors, groups_of, named_tensors
+from agg_server._tensors import (Staging, Tensors, groups_of, memory_of,
+                                 named_tensors)
+from agg_server._watch import Watch, differ
 from agg_server.client import coordinator_of, rank_of
-from agg_server.errors import Error, ManifestError
+from agg_server.errors import (Error, ManifestError, NotNow,
+                               written_complaint)
 from agg_server.outcome import Job, Outcome, TensorSpec
+
+_log = logging.getLogger("agg_server")
 
 Listener = Callable[[Outcome], None]
 
@@ -105,6 +111,7 @@ class Worker:
         self._pulled = (Pulled(listed, True, cuda) if zero_copy
                         else self._beside)
         self._views = Memories(_abi.View, len(listed))
+        self._watch = Watch(listed)
         self._overlap: Optional[Overlap] = None
         group_of = groups_of(groups, self._tensors)
         manifest = [TensorSpec(name, tuple(t.shape), group_of.get(name, ""),
@@ -145,7 +152,10 @@ class Worker:
           norm_squared_sum: over micro-gradients, of ||g||^2, in units of the
             pushed row, for AdaScale with one worker.
 
-        Raises agg.Error's kinds; then no parameter was changed.
+        Raises agg.Error's kinds; then no parameter was changed. NotNow: others
+        have written into a parameter since the last pull (load_state_dict, an
+        optimizer beside, weight clipping), which the step would overwrite.
+        Values that were swapped and are back are no such write.
         """
         self._require("server", "step")
         if self.job.optimizer == "add":
@@ -153,10 +163,12 @@ class Worker:
                 'the job\'s optimizer is "add", which would add gradients; '
                 "allowed for step(): another one; use LocalSteps, or exchange "
                 "changes")
+        self.check_unwritten()
         outcome = self._round_of_grads(
             Info(loss, examples, accumulation, loss_scale, norm_squared_sum),
             self._pulled)
         self._pulled.write()
+        self._watch.remember()
         self._drop_grads()
         return self._tell(outcome)
 
@@ -219,7 +231,28 @@ class Worker:
         memory, keep = self._pulled.memory()
         pulled = self._session.pull(version, memory, full_precision, keep)
         self._pulled.write()
+        self._watch.remember()
         return pulled
+
+    def check_unwritten(self) -> None:
+        """NotNow: others have written into a parameter since the last pull, of
+        which the server would not hear. step() asks this by itself."""
+        if not self._watch.suspects():
+            return
+        version = self.version
+        staging = Staging(list(self._tensors.values()))
+        values = [staging.buffer(i) for i in range(len(self._tensors))]
+        self._session.pull(version, targets_of([memory_of(t) for t in values]),
+                           False, values)
+        written = differ(list(self._tensors.values()), values)
+        if not written:
+            self._watch.remember()
+            return
+        if self._overlap is not None:
+            self._overlap.drop()
+        raise NotNow(written_complaint(
+            "parameter", list(self._tensors)[written[0]], len(written) - 1,
+            version, "worker.pull()"))
 
     # --- What is known ---
 
@@ -303,7 +336,15 @@ class Worker:
         # With "none" the seed's values mean nothing: zeros.
         self._session.seed_or_pull(*self._beside.memory())
         if self.mode == "server":
+            if self.version > 0 and differ(list(self._tensors.values()),
+                                           self._beside.targets()):
+                _log.warning(
+                    'rank %d joins job "%s" at version %d: its parameters '
+                    "replace those that the model had (a checkpoint that was "
+                    "loaded into it, say)", self.rank, self.job.name,
+                    self.version)
             self._beside.write()
+            self._watch.remember()
 
     def _drop_grads(self) -> None:
         for tensor in self._tensors.values():
@@ -327,6 +368,8 @@ class Worker:
                     self._session.drop(row)
                 raise
         except BaseException as error:
+            if into is not self._beside:
+                self._watch.forget()  # undefined, by nobody else
             # The push may go on: the next backward must not write into it.
             if isinstance(error, KeyboardInterrupt) or self._session.busy:
                 self._drop_grads()
