@@ -15,7 +15,7 @@ namespace agg {
 // What to present now; "": nothing. Called for each call, on its thread.
 using CallToken = std::function<std::string()>;
 
-// For CreateCustomChannelWithInterceptors: each call of the channel carries
+// For NewGrpcChannel (grpc_channel.h): each call of the channel carries
 // `authorization: Bearer TOKEN`. None if `token` is null.
 std::vector<
     std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>>

@@ -1,10 +1,22 @@
 #include "server/http_rules.h"
 
+#include <algorithm>
+
+#include "absl/status/statusor.h"
 #include "server/base/address.h"
 #include "server/base/field_error.h"
 #include "server/base/log.h"
 
 namespace agg {
+namespace {
+
+std::string HostOf(const std::string& shard) {
+  const absl::StatusOr<Address> address = ParseAddress(shard);
+  if (!address.ok()) return shard;
+  return IsLoopback(address->host) ? "localhost" : address->host;
+}
+
+}  // namespace
 
 HttpRules RulesOfHttp(const SecuritySettings& security,
                       const std::string& metrics_bind,
@@ -24,6 +36,14 @@ HttpRules RulesOfHttp(const SecuritySettings& security,
   rules.insecure = !rules.tls && !loopback;
   rules.strict = rules.tls && !loopback;
   return rules;
+}
+
+int HttpPort(int port, const std::vector<std::string>& shards, int ordinal) {
+  const auto self = shards.begin() + ordinal;
+  return port + static_cast<int>(std::count_if(
+                    shards.begin(), self, [&](const std::string& shard) {
+                      return HostOf(shard) == HostOf(*self);
+                    }));
 }
 
 absl::Status CheckHttp(const HttpRules& rules,

@@ -3,6 +3,7 @@
 #define AGG_SERVER_HTTP_RULES_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "server/config/security_config.h"
@@ -26,6 +27,13 @@ struct HttpRules {
 HttpRules RulesOfHttp(const SecuritySettings& security,
                       const std::string& metrics_bind,
                       const std::string& grpc_bind);
+
+// The HTTP port of shard `ordinal` where the configuration, which is the same
+// for all shards, says `port` (not 0): the next one for each shard before it
+// that is on the same host by its address in `shards` ("host:port"; all of
+// loopback is one host), so that shards of one host have a port each. May be
+// above 65535, which nobody can listen on. Pure.
+int HttpPort(int port, const std::vector<std::string>& shards, int ordinal);
 
 // INVALID_ARGUMENT if others could reach it without TLS, and nobody has said
 // that this is meant.

@@ -73,7 +73,9 @@ absl::Status Server::StartMetrics() {
     }
   }
   return observation_->Serve(
-      http_.bind, start_.metrics_port.value_or(options_.metrics.port),
+      http_.bind,
+      start_.metrics_port.value_or(
+          HttpPort(options_.metrics.port, options_.shards, start_.ordinal)),
       std::move(pages), transport);
 }
 

@@ -1,16 +1,10 @@
 // The arguments of a gRPC channel, each with its reason.
 #include "worker_client/channel.h"
 
-#include <grpcpp/create_channel.h>
 #include <grpcpp/support/channel_arguments.h>
 
-#include "absl/strings/match.h"
-#include "proto/byte_buffer_frame.h"
-#include "proto/call_token.h"
-#include "proto/channel_credentials.h"
-#include "proto/grpc_lifetime.h"
+#include "proto/grpc_channel.h"
 #include "proto/transport_limits.h"
-#include "server/base/local_socket.h"
 #include "worker_client/client_token.h"
 
 namespace agg {
@@ -26,10 +20,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
                                            const std::string& token_file,
                                            const std::string& address) {
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxHttp2FrameBytes);
-  // Otherwise two channels to one address share a connection.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // Despite its name: the time limit of one connection attempt.
@@ -42,15 +33,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
   // Its DNS TXT lookup delays the first connection and finds nothing.
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
-  // http_proxy is for addresses of other hosts.
-  if (absl::StartsWith(target, LocalSocketTarget(""))) {
-    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  }
-  SetServerName(tls, address, &arguments);
-  KeepGrpcInitialized();
-  return grpc::experimental::CreateCustomChannelWithInterceptors(
-      target, MakeChannelCredentials(tls), arguments,
-      TokenInterceptors(TokenFor(token_file, target, tls.any())));
+  return NewGrpcChannel(target, address, tls,
+                        TokenFor(token_file, target, tls.any()), arguments);
 }
 
 }  // namespace agg

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/channel_credentials.h"
+#include "proto/grpc_channel.h"
 #include "proto/status_conversion.h"
 #include "server/base/limit_error.h"
 #include "server/tls/tls_diagnosis.h"
@@ -53,7 +54,8 @@ absl::Status FromGrpc(const grpc::Status& status, const ShardName& shard,
     return absl::Status(
         code, absl::StrCat(where, why, " (", status.error_message(), ")"));
   }
-  std::string message = absl::StrCat(where, status.error_message());
+  std::string message = absl::StrCat(where, status.error_message(),
+                                     ProxyRemark(status.error_message()));
   const absl::string_view advice = Advice(code);
   if (!advice.empty()) absl::StrAppend(&message, "; ", advice);
   return absl::Status(code, message);

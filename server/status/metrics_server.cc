@@ -132,7 +132,9 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
   if (!server.ok()) {
     return absl::UnavailableError(
         absl::StrCat("cannot serve metrics on ", FormatAddress({*host, port}),
-                     ": ", server.status().message()));
+                     ": ", server.status().message(),
+                     "; metrics.port or --metrics_port names another one, and "
+                     "--metrics_port=0 any free one"));
   }
   return absl::WrapUnique(new MetricsServer(*std::move(server)));
 }

@@ -76,6 +76,8 @@ class Peer:
             "grpc.max_receive_message_length": 8 << 20,
             # Else channels with equal options share a connection.
             "grpc.use_local_subchannel_pool": 1,
+            # Else http_proxy of the environment is asked, for loopback, too.
+            "grpc.enable_http_proxy": 0,
         }
         settings.update(options)
         self.channel = (

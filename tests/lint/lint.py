@@ -6,6 +6,7 @@ exits with 1 if a check failed.
 
   includes    a system library's headers only where the root BUILD lets its
               target be used: compilers find all of /usr/include without one
+  channels    gRPC channels are made in one place (proto/grpc_channel.h)
   guards      AGG_PATH_FILE_H_
   length      lines of a file and of a function (lengths.py)
   unfinished  words that mark unfinished work
@@ -60,6 +61,8 @@ _OPEN = ("absl/", "arpa/", "linux/", "net/", "netinet/", "sys/")
 _OURS = ("agg_client/", "deploy/", "kernels/", "proto/", "server/", "tests/",
          "worker_client/")
 _INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')
+_CREATE = re.compile(r"\bCreate(?:Custom)?Channel|\bgrpc_channel_create\b")
+_CHANNELS_FILE = "proto/grpc_channel.cc"
 # Broken up, so that they do not find themselves.
 _UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 _MACHINE_PATHS = re.compile(r"(/wor[k]|/roo[t]|/hom[e]|/far[m])/|[.]librar[y]")
@@ -117,6 +120,18 @@ def check_includes(files, groups):
                 yield "%s: no Abseil in CUDA sources" % place
             elif not group and "/" in header and not header.startswith(_OPEN):
                 yield "%s is no library of this project" % place
+
+
+def check_channels(files):
+    """gRPC channels are made in one place, which says that no proxy is used."""
+    for path, lines in files.items():
+        if not path.endswith(_CPP) or path.startswith("tests/") or \
+                path == _CHANNELS_FILE:
+            continue
+        for number, line in enumerate(lines, 1):
+            if "grpcpp/create_channel.h" in line or _CREATE.search(line):
+                yield "%s:%d: channels are made by %s" % (path, number,
+                                                          _CHANNELS_FILE)
 
 
 def check_guards(files):
@@ -249,6 +264,7 @@ def main(argv):
     groups = package_groups("\n".join(files["BUILD"]))
     checks = {
         "includes": check_includes(files, groups),
+        "channels": check_channels(files),
         "guards": check_guards(files),
         "length": lengths.check(files),
         "unfinished": check_pattern(files, _UNFINISHED),

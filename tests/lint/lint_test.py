@@ -47,6 +47,16 @@ class LintTest(unittest.TestCase):
             len(includes("kernels/cuda/a.cu", '#include "absl/types/span.h"')),
             1)
 
+    def test_channels_are_made_in_one_place(self):
+        for line in ("  auto c = grpc::CreateChannel(address, credentials);",
+                     "#include <grpcpp/create_channel.h>",
+                     "grpc::experimental::CreateCustomChannelWithInterceptors("):
+            def found(path):
+                return list(lint.check_channels({path: [line]}))
+            self.assertEqual(len(found("server/rpc/a.cc")), 1, line)
+            self.assertEqual(found("proto/grpc_channel.cc"), [])
+            self.assertEqual(found("tests/e2e/a_test.cc"), [])
+
     def test_guards(self):
         good = ["#ifndef AGG_KERNELS_DTYPE_H_", "#define AGG_KERNELS_DTYPE_H_"]
         self.assertEqual(list(lint.check_guards({"kernels/dtype.h": good})), [])

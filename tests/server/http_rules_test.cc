@@ -1,6 +1,7 @@
 #include "server/http_rules.h"
 
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -22,6 +23,20 @@ TEST(HttpRulesTest, LoopbackByDefault) {
   EXPECT_EQ(RulesOfHttp({}, "", "0.0.0.0").bind, "127.0.0.1");
   EXPECT_EQ(RulesOfHttp({}, "", "::1").bind, "::1");
   EXPECT_EQ(RulesOfHttp({}, "10.0.0.1", "127.0.0.1").bind, "10.0.0.1");
+}
+
+// One configuration is for all shards.
+TEST(HttpRulesTest, ShardsOfOneHostHaveAPortEach) {
+  const std::vector<std::string> local = {"127.0.0.1:1", "localhost:2",
+                                          "[::1]:3"};
+  EXPECT_EQ(HttpPort(9464, local, 0), 9464);
+  EXPECT_EQ(HttpPort(9464, local, 1), 9465);
+  EXPECT_EQ(HttpPort(9464, local, 2), 9466);
+  const std::vector<std::string> hosts = {"a:1", "b:1", "a:2", "c:1", "b:2"};
+  EXPECT_EQ(HttpPort(80, hosts, 1), 80);
+  EXPECT_EQ(HttpPort(80, hosts, 2), 81);
+  EXPECT_EQ(HttpPort(80, hosts, 3), 80);
+  EXPECT_EQ(HttpPort(80, hosts, 4), 81);
 }
 
 TEST(HttpRulesTest, BeyondLoopbackItTakesTlsOrThatItIsMeant) {

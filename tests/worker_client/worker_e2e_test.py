@@ -9,6 +9,7 @@ import tempfile
 import time
 import unittest
 import zipfile
+from unittest import mock
 
 BIN = pathlib.Path.cwd()
 SERVER = BIN / "server/agg_server"
@@ -94,6 +95,25 @@ class WorkerTest(unittest.TestCase):
         job = Job(*args, **kwargs)
         self.addCleanup(job.close)
         return job
+
+    def test_no_program_asks_a_proxy_of_the_environment(self):
+        proxies = {name: "http://127.0.0.1:9" for name in (
+            "grpc_proxy", "http_proxy", "https_proxy", "HTTP_PROXY",
+            "HTTPS_PROXY", "all_proxy")}
+        with mock.patch.dict(os.environ, proxies):
+            job = self.job(workers=1)
+            address = job.addresses[0]
+            worker = run(MINIMAL, address)
+            self.assertEqual(worker.stdout, "OK, x[0] = 0.9375\n", worker)
+            status = run(AGGCTL, f"--coordinator={address}", "status")
+            self.assertEqual(status.returncode, 0, status)
+            output = job.path / "x.npz"
+            pulled = run(AGG_PULL, f"--coordinator={address}",
+                         f"--output={output}")
+            self.assertEqual(pulled.returncode, 0, pulled)
+            # Nobody listens there.
+            lost = run(AGGCTL, "--coordinator=127.0.0.1:9", "status")
+        self.assertIn("proxy of the environment is not used", lost.stderr)
 
     def test_the_minimal_worker_descends_and_agg_pull_gets_it_out(self):
         job = self.job(workers=1)

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "proto/channel_credentials.h"
+#include "proto/grpc_channel.h"
 #include "server/tls/tls_diagnosis.h"
 #include "worker_client/channel.h"
 #include "worker_client/client_token.h"
@@ -34,8 +35,8 @@ AggctlResult AdminClient::Explain(const grpc::Status& status,
     const std::string why = WhyNotConnected(
         message, {address_, ServerNameOf(tls_, address_), tls_});
     if (!why.empty()) return {kAggctlUnreachable, why};
-    return {kAggctlUnreachable,
-            absl::StrCat("cannot reach ", address_, ": ", message)};
+    return {kAggctlUnreachable, absl::StrCat("cannot reach ", address_, ": ",
+                                             message, ProxyRemark(message))};
   }
   switch (status.error_code()) {
     case grpc::StatusCode::DEADLINE_EXCEEDED:

@@ -139,7 +139,8 @@ class LocalServer:
           folder: for logs; None: a temporary one.
           config: further fields of proto/config.proto, by name. They win. Or
             a whole configuration in text form, without its shards: then rule,
-            lr, optimizer, step_scale and job are what it says.
+            lr, optimizer, step_scale and job are what it says. With
+            {"metrics": {"port": N}} shard i serves its metrics on port N + i.
 
         Raises Error: a server did not start; with the last lines of its log.
         """
