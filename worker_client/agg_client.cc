@@ -21,6 +21,7 @@
 #include "worker_client/client_token.h"
 #include "worker_client/coordinator_session.h"
 #include "worker_client/copy_threads.h"
+#include "worker_client/fork_guard.h"
 #include "worker_client/membership.h"
 #include "worker_client/npz/npz.h"
 #include "worker_client/operation_state.h"
@@ -111,7 +112,9 @@ absl::StatusOr<std::unique_ptr<AggClient>> AggClient::Connect(
   options.tls = WithTlsEnvironment(options.tls);
   options.token_file = WithTokenEnvironment(options.token_file);
   absl::Status status = CheckOptions(options);
+  if (status.ok()) status = CheckNotForked();
   if (!status.ok()) return status;
+  NoteConnecting();
   if (options.tune_malloc) TuneMalloc();
   absl::StatusOr<std::unique_ptr<Membership>> membership =
       Membership::Open(options);

@@ -68,7 +68,8 @@ class AggClient {
  public:
   // Joins the job; waits up to connect_timeout to be let in, and says through
   // on_event for what. Also INVALID_ARGUMENT for a bad option, and for another
-  // manifest than the job's, with the first tensor that differs.
+  // manifest than the job's, with the first tensor that differs;
+  // FAILED_PRECONDITION in a fork of a process that has connected a client.
   static absl::StatusOr<std::unique_ptr<AggClient>> Connect(
       ClientOptions options);
 

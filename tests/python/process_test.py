@@ -267,6 +267,111 @@ class ProcessTest(JobCase):
             """, server.address)
         self.assertEqual(self.finish(process).split(), ["0", "2"])
 
+    def test_a_forked_child_cannot_make_a_client(self):
+        """Not of a client that is there, nor of one that was: gRPC's threads
+        are the parent's."""
+        server = self.serve(workers=2, lr=1.0)
+        for leaves in ("client.close()", ""):
+            process = self.start(f"""
+                client = agg.Client(arrays(), address, 0)
+                {leaves}
+                def refused(make):
+                    try:
+                        make()
+                    except agg.ForkedError as error:
+                        return "spawn" in str(error) and \
+                            "forkserver" in str(error)
+                    return False
+                pid = os.fork()
+                if pid == 0:
+                    os._exit(0 if refused(
+                        lambda: agg.Client(arrays(), address, 1)) and refused(
+                        lambda: agg.Observer(address)) else 1)
+                say(os.waitpid(pid, 0)[1])
+                """, server.address)
+            self.assertEqual(self.finish(process), "0\n")
+
+    def test_every_call_of_a_forked_child_is_refused(self):
+        server = self.serve(workers=1, lr=1.0)
+        process = self.start("""
+            client = agg.Client(arrays(), address, 0)
+            observer = agg.Observer(address)
+            row = {"w": np.ones(3)}
+            calls = [lambda: client.step(row), lambda: client.all_reduce(row),
+                     lambda: client.pull(), lambda: client.wait(1),
+                     lambda: client.start(), lambda: client.version,
+                     lambda: client.finished, lambda: client.job,
+                     lambda: client.manifest, lambda: client.latest_version(),
+                     lambda: observer.pull(), lambda: observer.wait(1),
+                     lambda: observer.job]
+            pid = os.fork()
+            if pid == 0:
+                for i, call in enumerate(calls):
+                    try:
+                        call()
+                        say(f"call {i} went on")
+                    except agg.ForkedError:
+                        pass
+                client.close()
+                observer.close()
+                sys.exit(0)  # with atexit functions
+            say(os.waitpid(pid, 0)[1])
+            say(client.step(row).version)
+            """, server.address)
+        self.assertEqual(self.finish(process).split(), ["0", "1"])
+
+    def test_a_forked_child_makes_the_first_client(self):
+        """The parent had loaded the library alone, and a server."""
+        process = self.start("""
+            from agg_server import _abi
+            _abi.load()
+            server = agg.LocalServer(workers=1, lr=1.0)
+            pid = os.fork()
+            if pid == 0:
+                with agg.Client(arrays(), server.address, 0) as client:
+                    client.step({"w": np.ones(3)})
+                os._exit(0)
+            say(os.waitpid(pid, 0)[1])
+            server.close()
+            """, "")
+        self.assertEqual(self.finish(process), "0\n")
+
+    def test_a_forked_child_leaves_its_parents_servers_alone(self):
+        process = self.start("""
+            import gc
+            server = agg.LocalServer(workers=1, lr=1.0)
+            for ends in ("server.close()", "del server; gc.collect()", ""):
+                pid = os.fork()
+                if pid == 0:
+                    exec(ends)
+                    sys.exit(0)  # with atexit functions and finalizers
+                assert os.waitpid(pid, 0)[1] == 0
+                assert server.folder.is_dir(), ends
+                assert "serving" in server.log() or server.log(), ends
+            with agg.Client(arrays(), server.address, 0) as client:
+                say(client.step({"w": np.ones(3)}).version)
+            server.close()
+            assert not server.folder.exists()
+            """, "")
+        self.assertEqual(self.finish(process), "1\n")
+
+    def test_servers_end_with_the_parent_of_a_forked_child(self):
+        process = self.start("""
+            server = agg.LocalServer(workers=1, lr=1.0)
+            child = os.fork()
+            if child == 0:
+                signal.pause()
+            say(f"{server.pids[0]} {child}")
+            os.kill(os.getpid(), signal.SIGKILL)
+            """, "")
+        pid, child = map(int, process.stdout.readline().split())
+        self.addCleanup(os.kill, child, signal.SIGKILL)
+        process.wait(WAIT)
+        deadline = time.monotonic() + WAIT
+        while _runs(pid):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+
     def test_fork_while_a_round_waits(self):
         server = self.serve(workers=2, lr=1.0)
         process = self.start("""

@@ -25,6 +25,7 @@
 #include "worker_client/c/running_rounds.h"
 #include "worker_client/client_event.h"
 #include "worker_client/client_types.h"
+#include "worker_client/fork_guard.h"
 #include "worker_client/tensor_view.h"
 
 namespace {
@@ -68,6 +69,8 @@ agg_client* agg_new(const agg_options* options) {
 }
 
 int32_t agg_connect(agg_client* client) {
+  const absl::Status forked = agg::CheckNotForked();
+  if (!forked.ok()) return agg::Fail(AGG_FORKED, forked.message());
   return agg::OfThisProcess(client, [&]() -> absl::Status {
     agg::MutexLock lock(&client->connecting);
     if (client->owned != nullptr) {

@@ -23,7 +23,8 @@
  *   It may be a CUDA device's (worker_client/tensor_view.h), but for agg_copy.
  * - Pointers in structs that a call fills in are good until the same thread's
  *   next call, those of agg_job and agg_manifest until agg_free.
- * - After fork() each call in the child returns AGG_FORKED and does nothing.
+ * - After fork() each call in the child returns AGG_FORKED and does nothing;
+ *   so does agg_connect of a new client, if the parent had connected one.
  * - What goes on while the caller computes is in agg_operation.h.
  * - Thread-safe, but for agg_free. Times are in seconds; INFINITY: no limit.
  */

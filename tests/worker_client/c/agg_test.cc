@@ -154,6 +154,27 @@ TEST_F(AggTest, LeaveEndsACommitOfAnotherThread) {
   waits.join();
 }
 
+TEST_F(AggTest, AForkedChildCannotConnectAnother) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const pid_t grandchild = fork();
+    agg_client* const other = agg_new(&options_);
+    bool refused = agg_connect(other) == AGG_FORKED &&
+                   std::strstr(agg_error(), "is a fork of ") != nullptr &&
+                   std::strstr(agg_error(), "spawn") != nullptr;
+    agg_free(other);
+    if (grandchild != 0) {
+      int status = -1;
+      waitpid(grandchild, &status, 0);
+      refused = refused && status == 0;
+    }
+    _exit(refused ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
 TEST_F(AggTest, AForkedChildHasNoClient) {
   ASSERT_EQ(agg_seed_or_pull(client_, &target_, 1), AGG_OK) << agg_error();
   const pid_t child = fork();

@@ -157,7 +157,8 @@ class Calls:
             raise ForkedError(
                 f"process {os.getpid()} is a fork of {self._process}, which "
                 "has this client; make a new one in a process that was "
-                "spawned (multiprocessing_context=\"forkserver\")", "FORKED")
+                "started by multiprocessing's \"spawn\" or \"forkserver\" "
+                "(multiprocessing_context= of a DataLoader)", "FORKED")
         if self._left:
             raise error_of(1, "this client was closed", False, True, None)
 

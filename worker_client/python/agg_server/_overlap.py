@@ -20,6 +20,7 @@ from agg_server import _abi
 from agg_server._operation import Memories, Operation
 from agg_server._row import Row
 from agg_server._session import Session
+from agg_server._untraced import untraced
 from agg_server.errors import Error, ManifestError
 
 # Small gradients are given together: a call costs some microseconds, and the
@@ -30,6 +31,7 @@ _BACKWARD = torch.autograd.backward.__code__
 _FUNCTION = torch.autograd.function.BackwardCFunction.apply.__code__
 
 
+@untraced
 def _on_gradient(overlap: "weakref.ref[Overlap]", index: int,
                  tensor: torch.Tensor) -> None:
     found = overlap()
@@ -136,6 +138,7 @@ class Overlap:
         torch.autograd.Variable._execution_engine.queue_callback(
             functools.partial(self._on_end, task))
 
+    @untraced
     def _on_end(self, task: int) -> None:
         with self._lock:
             self._send()  # a backward whose row is not sent has not ended

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Iterable, Optional, Sequence
 
 import numpy as np
@@ -12,6 +11,7 @@ from agg_server import _abi
 from agg_server._cuda import Cuda
 from agg_server._operation import Memories, Memory
 from agg_server._tensors import Staging, memory_of
+from agg_server._warn import warn
 
 _F32 = torch.float32
 _DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
@@ -92,8 +92,8 @@ class Row:
         """The row of tensor `index`, where it can be sent."""
         if row.layout != torch.strided:
             if not self._warned_sparse:
-                warnings.warn("a sparse gradient is sent densely: it costs "
-                              "as much as the whole parameter", stacklevel=8)
+                warn("a sparse gradient is sent densely: it costs as much as "
+                     "the whole parameter")
                 self._warned_sparse = True
             row = row.coalesce().to_dense()
         dtype = (row.dtype if row.dtype in (torch.float32, self._push_dtype)

@@ -8,9 +8,11 @@ from typing import Union
 
 import numpy as np
 
+from agg_server._untraced import untraced
 from agg_server.errors import ManifestError
 
 
+@untraced
 def read_checkpoint(folder: Union[str, "pathlib.Path"], array: str =
                     "parameters") -> dict[str, np.ndarray]:
     """The tensors of a complete checkpoint, float32 by name.

@@ -14,6 +14,7 @@ from agg_server import _abi
 from agg_server._info import Info
 from agg_server._operation import Memory, targets_of, views_of
 from agg_server._session import Session
+from agg_server._untraced import untraced_calls
 from agg_server.errors import ManifestError, NotNow, written_complaint
 from agg_server.outcome import Job, Outcome, TensorSpec
 
@@ -52,6 +53,7 @@ def _differ(a: np.ndarray, b: np.ndarray) -> bool:
     return bool(_memcmp(a.ctypes.data, b.ctypes.data, a.nbytes))
 
 
+@untraced_calls
 class _Base:
     """What Client and Observer share."""
 
@@ -94,6 +96,7 @@ class _Base:
         self.close()
 
 
+@untraced_calls
 class Client(_Base):
     """A worker whose parameters and gradients are numpy arrays.
 
@@ -287,6 +290,7 @@ class Client(_Base):
                                    self.version, "client.pull()"))
 
 
+@untraced_calls
 class Observer(_Base):
     """Pulls only: for evaluation and serving. Needs no manifest, no rank.
 

@@ -14,10 +14,22 @@ import types
 import weakref
 from typing import IO, Any, List, Mapping, Optional, Type, Union
 
+from agg_server._untraced import untraced_calls
 from agg_server.errors import Error, ManifestError
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
+
+# Of this process. A forked child shares their pipes, folders and processes.
+_servers: "weakref.WeakSet[LocalServer]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for server in list(_servers):
+        server.forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 Value = Union[str, int, float, bool, Mapping[str, Any], List[Any]]
 
@@ -105,6 +117,11 @@ def _close_all(pipes: List[IO[bytes]]) -> None:
         pipe.close()
 
 
+def _remove(folder: pathlib.Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@untraced_calls
 class LocalServer:
     """One job; a process for each of its shards, on loopback.
 
@@ -112,8 +129,8 @@ class LocalServer:
             worker = agg.Worker(model, coordinator=s.address, rank=0)
 
     The processes end with this object, and with this process, whatever ends
-    it: they read a pipe that it holds. (A process that is forked and not
-    executed holds it, too.) What they write is in files of `folder`.
+    it: they read a pipe that it holds. A forked child of it has no server:
+    close() does nothing there. What they write is in files of `folder`.
     """
 
     def __init__(self, shards: int = 1, workers: int = 1,
@@ -148,14 +165,17 @@ class LocalServer:
             job_text(workers, config) if isinstance(config, str) else
             text_form(job_fields(workers, rule, lr, optimizer, step_scale, job,
                                  config)))
-        self._own_folder = (tempfile.TemporaryDirectory(prefix="agg_server_")
-                            if folder is None else None)
-        self.folder = pathlib.Path(self._own_folder.name if self._own_folder
-                                   else folder or ".")
+        self.folder = pathlib.Path(
+            tempfile.mkdtemp(prefix="agg_server_") if folder is None
+            else folder)
+        # None: the folder is the caller's.
+        self._remove_folder = (None if folder is not None else
+                               weakref.finalize(self, _remove, self.folder))
         self._processes: list[subprocess.Popen[bytes]] = []
         # The end of its pipe ends a server, also when this object is forgotten.
         self._pipes: list[IO[bytes]] = []
         weakref.finalize(self, _close_all, self._pipes)
+        _servers.add(self)
         if shards < 1:
             raise ManifestError(f"shards is {shards}; allowed: 1 or more")
         # Shard 0 needs the others' ports: it starts last. Until then any
@@ -196,9 +216,15 @@ class LocalServer:
                 process.wait()
         _close_all(self._pipes)
         self._processes = []
-        if self._own_folder is not None:
-            self._own_folder.cleanup()
-            self._own_folder = None
+        if self._remove_folder is not None:
+            self._remove_folder()
+
+    def forget(self) -> None:
+        """In a forked child, which has nothing to end: all is the parent's."""
+        _close_all(self._pipes)  # else the servers would outlive the parent
+        self._processes = []
+        if self._remove_folder is not None:
+            self._remove_folder.detach()
 
     def _start(self, ordinal: int) -> str:
         config = self.folder / f"shard{ordinal}.textproto"

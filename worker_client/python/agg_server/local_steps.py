@@ -8,11 +8,13 @@ from typing import Any, Optional, Type
 import torch
 
 from agg_server._info import Info
+from agg_server._untraced import untraced, untraced_calls
 from agg_server.errors import ManifestError, NotNow
 from agg_server.outcome import Outcome
 from agg_server.worker import Worker
 
 
+@untraced_calls
 class LocalSteps:
     """Every `every` steps of `inner`: pushes p - start, pulls p.
 
@@ -61,6 +63,7 @@ class LocalSteps:
         self._steps = 0
         return outcome
 
+    @untraced  # a hook
     def _after_step(self, *_: Any) -> None:
         self._steps += 1
         if self._steps >= self.every:

@@ -13,12 +13,14 @@ from agg_server._info import Info
 from agg_server.errors import Error, ManifestError
 from agg_server.outcome import Outcome
 from agg_server._tensors import canonical_name
+from agg_server._untraced import untraced, untraced_calls
 from agg_server.worker import Worker
 
 # Buffer, future, names and views of its tensors; whether DDP wants it sparse.
 _Bucket = tuple[torch.Tensor, Any, list[str], list[torch.Tensor], bool]
 
 
+@untraced_calls
 class NodeState:
     """What node_hook keeps, in each process of a node.
 
@@ -119,6 +121,7 @@ class NodeState:
                     view.zero_()
 
 
+@untraced
 def node_hook(state: NodeState, bucket: Any
               ) -> torch.futures.Future[torch.Tensor]:
     """DDP's communication hook; bucket: a dist.GradBucket. A sparse gradient
@@ -140,7 +143,8 @@ def node_hook(state: NodeState, bucket: Any
     return future
 
 
-# DDP compares these with the types themselves.
-node_hook.__annotations__ = {
+# DDP compares these with the types themselves. (They are the untraced
+# function's, too.)
+node_hook.__annotations__.update({
     "state": NodeState, "bucket": getattr(dist, "GradBucket"),
-    "return": torch.futures.Future[torch.Tensor]}
+    "return": torch.futures.Future[torch.Tensor]})

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import collections
-import warnings
 from typing import Any, Callable, Optional
 
 import torch
 
+from agg_server._untraced import untraced_calls
+from agg_server._warn import warn
 from agg_server.errors import ManifestError
 from agg_server.outcome import Outcome
 from agg_server.worker import Worker
@@ -29,6 +30,7 @@ def _run(closure: Closure) -> Any:
         return closure()
 
 
+@untraced_calls
 class _Facade(torch.optim.Optimizer):
     """One round for each step().
 
@@ -76,6 +78,7 @@ class _NoState(collections.defaultdict[Any, Any]):
         raise ManifestError(self._TEXT)
 
 
+@untraced_calls
 class ServerOptimizer(_Facade):
     """The server's optimizer, for HF Trainer, Lightning, Accelerate.
 
@@ -147,10 +150,10 @@ class ServerOptimizer(_Facade):
                 "version (checkpoint { path } in its configuration), or begin "
                 "without loading this optimizer: momentum starts at zero then")
         if mark["version"] < version:
-            warnings.warn(
+            warn(
                 f'this state_dict is of version {mark["version"]}, and the '
                 f"job is at version {version}: the job goes on from there, "
-                "with its own parameters and optimizer state", stacklevel=2)
+                "with its own parameters and optimizer state")
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """ManifestError: parameters and groups are the job's, and fixed."""
@@ -182,9 +185,10 @@ class ServerOptimizer(_Facade):
     def _warn_once(self, text: str) -> None:
         if text not in self._warned:
             self._warned.add(text)
-            warnings.warn(text, stacklevel=4)
+            warn(text)
 
 
+@untraced_calls
 class Combined(_Facade):
     """An optimizer of yours on combined gradients.
 
@@ -233,6 +237,7 @@ class Combined(_Facade):
         self.state = self.inner.state
 
 
+@untraced_calls
 class TauSchedule:
     """A learning rate by scale-invariant iterations: AdaScale's clock.
 

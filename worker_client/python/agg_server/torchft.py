@@ -15,11 +15,13 @@ from typing import Any, Callable, Optional
 
 import torch
 
+from agg_server._untraced import untraced_calls
 from agg_server.errors import Error, ManifestError
 from agg_server.outcome import Outcome
 from agg_server.worker import Worker
 
 
+@untraced_calls
 class Work:
     """Of one allreduce; all of them since the last round are one round, which
     the first wait() of any of them makes."""
@@ -58,6 +60,7 @@ class Work:
         return self.future
 
 
+@untraced_calls
 class Manager:
     """What torchft's LocalSGD, DiLoCo and Optimizer ask of a manager.
 

@@ -21,6 +21,7 @@ from agg_server._seed import await_seed
 from agg_server._session import Session
 from agg_server._tensors import (Staging, Tensors, groups_of, memory_of,
                                  named_tensors)
+from agg_server._untraced import untraced, untraced_calls
 from agg_server._watch import Watch, differ
 from agg_server.client import coordinator_of, rank_of
 from agg_server.errors import (Error, ManifestError, NotNow,
@@ -34,6 +35,7 @@ Listener = Callable[[Outcome], None]
 _MODES = ("server", "combine")
 
 
+@untraced_calls
 class Worker:
     """One worker of a job. Not thread-safe; one for each process.
 
@@ -408,6 +410,7 @@ class Worker:
         return outcome
 
 
+@untraced
 def allreduce(tensors: Tensors, worker: Worker, examples: int = 1
               ) -> dict[str, torch.Tensor]:
     """The job's combination (Adasum, mean, ...) of all workers' tensors.
