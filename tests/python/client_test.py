@@ -4,6 +4,7 @@ import pathlib
 import tempfile
 import threading
 import unittest
+import warnings
 from unittest import mock
 
 import numpy as np
@@ -200,6 +201,61 @@ class ClientTest(JobCase):
             self.assertEqual(client.version, 0)
         with self.assertRaises(agg.Cancelled):
             client.step(arrays())
+
+    def test_gradients_that_cannot_be_sent(self):
+        server = self.serve(workers=1, lr=1.0)
+        x = arrays()
+        with agg.Client(x, server.address, 0) as client:
+            for row, said in (
+                    (np.ones((2, 3), np.complex64), "complex64"),
+                    (np.ones((2, 3), np.int64), "int64"),
+                    (np.ones((2, 3), np.uint8), "uint8"),
+                    (np.ones((2, 3), bool), "bool"),
+                    (np.ones((2, 3), object), "object"),
+                    (np.full((2, 3), "1"), "<U1"),
+                    (np.ones(3), r"shape \(3,\)"), (1.0, r"shape \(\)"),
+                    (np.ones((3, 2)), r"shape \(3, 2\)"),
+                    (np.full((2, 3), 1e60), "float64.*1e.60.*loss_scale")):
+                with self.assertRaisesRegex(agg.ManifestError, '"w".*' + said):
+                    client.step({"w": row, "b": np.float32(1)})
+            self.assertEqual(client.version, 0)
+            for row in (np.ones((2, 3), ">f4"), np.ones((3, 2), "f2").T,
+                        np.ones((2, 6), np.float32)[:, ::2]):
+                client.step({"w": row, "b": np.float32(1)})
+            np.testing.assert_array_equal(x["w"], np.full((2, 3), -3))
+
+    def test_wide_gradients_are_said_once(self):
+        server = self.serve(workers=1, lr=1.0)
+        with agg.Client(arrays(), server.address, 0) as client:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                for _ in range(3):
+                    client.step({"w": np.ones((2, 3)), "b": np.float32(1)})
+        self.assertEqual([str(each.message) for each in caught], [
+            'gradient "w" is float64, and is sent as float32'])
+        self.assertEqual(caught[0].filename, __file__)
+
+    def test_names_of_groups_and_of_optional_tensors(self):
+        for options, said in (
+                ({"groups": {"v": "g"}}, 'groups has "v".*allowed: w, b'),
+                ({"optional": ("w", "v")}, 'optional has "v".*allowed: w, b'),
+                ({"optional": "w"}, r'optional is "w"; allowed: .*\["w"\]'),
+                ({"groups": "w"}, 'groups is "w"')):
+            with self.assertRaisesRegex(agg.ManifestError, said):
+                agg.Client(arrays(), "127.0.0.1:1", 0, **options)
+
+    def test_a_client_leaves_where_no_thread_starts_any_more(self):
+        """As in Python 3.12's atexit functions."""
+        server = self.serve(workers=2, lr=1.0)
+        other = agg.Client(arrays(), server.address, 1)
+        self.addCleanup(other.close)
+        client = agg.Client(arrays(), server.address, 0)
+        with mock.patch.object(
+                threading.Thread, "start", side_effect=RuntimeError(
+                    "can't create new thread at interpreter shutdown")):
+            client.close()
+        # Who has left is not waited for.
+        self.assertEqual(other.step(arrays(1.0)).ranks, (1,))
 
     def test_close_ends_a_call_of_another_thread(self):
         server = self.serve(workers=2, lr=1.0)

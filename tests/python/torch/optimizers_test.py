@@ -109,6 +109,28 @@ class CombinedTest(JobCase):
                 self.assertAlmostEqual(opt.param_groups[0]["lr"], expected)
 
 
+    def test_optimizers_that_cannot_step_on_combined_gradients(self):
+        server = self.serve(workers=1, optimizer="none")
+        net = model()
+
+        class Needing(torch.optim.SGD):
+            def step(self, closure):
+                raise AssertionError(closure)
+
+        with agg.Worker(net, server.address, 0, mode="combine") as worker:
+            good = torch.optim.SGD(net.parameters(), lr=0.1)
+            for inner, said in (
+                    (torch.optim.SparseAdam(list(net.parameters())),
+                     "SparseAdam, which takes sparse.*Adam"),
+                    (torch.optim.LBFGS(net.parameters()), "LBFGS.*closure"),
+                    (Needing(net.parameters(), lr=0.1), "Needing.*closure"),
+                    (torch.optim.SGD, "inner is <class"),
+                    (agg.Combined(good, worker), "inner is Combined")):
+                with self.assertRaisesRegex(agg.ManifestError, said):
+                    agg.Combined(inner, worker)
+            self.assertEqual(worker.version, 0)
+
+
 class ServerOptimizerTest(JobCase):
 
     def test_a_trainers_loop(self):

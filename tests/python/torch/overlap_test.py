@@ -316,6 +316,92 @@ class OverlapTest(JobCase):
         self.assert_equal(self.train(2, use, overlap=True),
                           self.train(2, self.plain))
 
+    def test_a_step_that_is_left_out(self):
+        """zero_grad() gives the gradients up, whether it deletes them or not."""
+        for to_none in (True, False):
+            def use(worker, net, rank, i, to_none=to_none):
+                for _ in range(2):
+                    loss_of(net, 7, 7).backward()
+                    net.zero_grad(set_to_none=to_none)
+                self.plain(worker, net, rank, i)
+
+            for options in ({}, {"zero_copy": True}):
+                with self.subTest(to_none=to_none, **options):
+                    self.assert_equal(
+                        self.train(2, use, overlap=True, **options),
+                        self.train(2, self.plain))
+
+    def test_an_exception_between_backward_and_step(self):
+        def use(worker, net, rank, i):
+            try:
+                loss_of(net, 7, 7).backward()
+                raise ArithmeticError("a loss that is no number, say")
+            except ArithmeticError:
+                net.zero_grad()
+            self.plain(worker, net, rank, i)
+
+        self.assert_equal(self.train(2, use, overlap=True),
+                          self.train(2, self.plain))
+
+    def test_given_up_in_part(self):
+        """The backward that is left out came to other tensors."""
+        def use(worker, net, rank, i):
+            net[4](torch.ones(2, 600)).sum().backward()
+            net.zero_grad()
+            with worker.no_sync():
+                net[4](torch.ones(2, 600)).sum().backward()
+                net.zero_grad()
+            net[0](torch.full((2, 600), rank + i + 1.0)).sum().backward()
+            worker.step()
+
+        def plain(worker, net, rank, i):
+            net[0](torch.full((2, 600), rank + i + 1.0)).sum().backward()
+            worker.step()
+
+        self.assert_equal(self.train(2, use, overlap=True, find_unused=True),
+                          self.train(2, plain, find_unused=True))
+
+    def test_no_sync_behind_a_step_that_is_left_out(self):
+        def use(worker, net, rank, i):
+            loss_of(net, 7, 7).backward()
+            net.zero_grad()
+            with worker.no_sync():
+                (loss_of(net, rank, i, slice(0, 3)) / 2).backward()
+            (loss_of(net, rank, i, slice(3, 6)) / 2).backward()
+            worker.step(accumulation=2)
+
+        def plain(worker, net, rank, i):
+            for part in (slice(0, 3), slice(3, 6)):
+                (loss_of(net, rank, i, part) / 2).backward()
+            worker.step(accumulation=2)
+
+        self.assert_equal(self.train(2, use, overlap=True),
+                          self.train(2, plain))
+
+    def test_two_models_that_learn_from_each_other(self):
+        """The generator's loss goes through the discriminator, whose gradients
+        of it nobody wants."""
+        def train(**options):
+            servers = [self.serve(workers=1, lr=0.1) for _ in range(2)]
+            torch.manual_seed(1)
+            making, judging = (torch.nn.Linear(600, 600) for _ in range(2))
+            with agg.Worker(making, servers[0].address, 0, **options
+                            ) as maker, agg.Worker(
+                                judging, servers[1].address, 0, **options
+                            ) as judge:
+                for i in range(3):
+                    noise = torch.full((2, 600), i + 1.0)
+                    judging.zero_grad()
+                    judging(making(noise).detach()).pow(2).mean().backward()
+                    judge.step()
+                    making.zero_grad()
+                    judging(making(noise)).mean().backward()
+                    maker.step()
+            return [p.detach().clone() for net in (making, judging)
+                    for p in net.parameters()]
+
+        self.assert_equal(train(overlap=True), train())
+
     def test_heads_that_learn_apart(self):
         """Tensors of two backwards, and one of none."""
         def use(worker, net, rank, i):

@@ -1,7 +1,10 @@
 """Worker, allreduce and what of a model goes over the wire."""
 
 import copy
+import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -12,7 +15,7 @@ from unittest import mock
 
 import torch
 
-from tests.python.job_case import WAIT, JobCase, agg
+from tests.python.job_case import ROOT, WAIT, JobCase, agg
 from agg_server import _pulled, _seed, _tensors
 
 
@@ -289,6 +292,28 @@ class WorkerTest(JobCase):
                          ["a.weight", "b.bias"])
         with self.assertRaisesRegex(agg.ManifestError, "no size yet"):
             _tensors.named_tensors(torch.nn.LazyLinear(3))
+
+    def test_zero_copy_has_no_second_copy_of_the_parameters(self):
+        """Of this process's own memory: what the seed needed is given back."""
+        server = self.serve(workers=1, lr=1.0)
+        result = subprocess.run(
+            [sys.executable, "-B", "-c", """if True:
+            import sys
+            import torch
+            from tests.python.job_case import agg
+            def mib():
+                with open("/proc/self/status") as lines:
+                    return [int(line.split()[1]) / 1024 for line in lines
+                            if line.startswith("RssAnon")][0]
+            tensors = {str(i): torch.ones(1 << 20).requires_grad_()
+                       for i in range(64)}
+            before = mib()
+            with agg.Worker(tensors, sys.argv[1], 0, zero_copy=True):
+                print(mib() - before)
+            """, server.address], stdin=subprocess.DEVNULL, text=True,
+            capture_output=True, timeout=WAIT, check=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)})
+        self.assertLess(float(result.stdout), 256 / 4)
 
     def test_groups(self):
         server = self.serve(workers=1, lr=1.0, config={

@@ -118,8 +118,13 @@ class Calls:
             # From a thread, so that Ctrl-C ends the wait for it.
             leaver = threading.Thread(
                 target=self._lib.agg_leave, args=(handle,), daemon=True)
-            leaver.start()
-            leaver.join(_END_SECONDS)
+            try:
+                leaver.start()
+                leaver.join(_END_SECONDS)
+            except RuntimeError:
+                # Python 3.12 starts no thread any more once it ends. Leaving
+                # takes call_timeout at most, which Ctrl-C must wait for then.
+                self._lib.agg_leave(handle)
             self._drain_events()
             # What still runs (a Connect, say) uses the handle: then it stays.
             timeout = (LOOK_SECONDS

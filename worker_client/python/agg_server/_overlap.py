@@ -2,7 +2,8 @@
 
 What is sent is what a push at the end would send, or the round is refused: a
 row is not committed before step(), which looks whether a gradient has changed
-since it was given.
+since it was given. A backward() that finds that what was given is nobody's
+gradient any more begins the row anew.
 """
 
 from __future__ import annotations
@@ -113,11 +114,11 @@ class Overlap:
             if index in self._given:
                 self.drop()
             return
-        self._enter_backward()
+        self._enter_backward(index)
         if index in self._given:
             self._again(index)
-            if self.paused:
-                return
+        if self.paused:
+            return
         self._given[index] = gradient, gradient._version
         # Here: another hook, of another stream or device, may send the group.
         self._row.hand_over(gradient)
@@ -126,17 +127,37 @@ class Overlap:
         if self._waiting_bytes >= _GROUP_BYTES:
             self._send()
 
-    def _enter_backward(self) -> None:
+    def _enter_backward(self, index: int) -> None:
         # Each run of autograd's engine has a number; callbacks run at its end,
         # unless it fails.
         task = torch._C._current_graph_task_id()
         if task in self._backwards:
             return
+        # What was given is no gradient any more (zero_grad, a loop that has
+        # left the step out, another model's backward): the row begins anew.
+        if any(not self._is_current(i) and i != index for i in self._given) or \
+                self._was_dropped(index):
+            self.drop()
         if not self._given:
             self._backwards.clear()
         self._backwards.add(task)
         torch.autograd.Variable._execution_engine.queue_callback(
             functools.partial(self._on_end, task))
+
+    def _is_current(self, index: int) -> bool:
+        gradient, version = self._given[index]
+        now = self._tensors[index].grad
+        return now is gradient and now._version == version
+
+    def _was_dropped(self, index: int) -> bool:
+        """Of a tensor that backward has just come to: it has added to zeros, or
+        to another tensor than the one that was given."""
+        if index not in self._given:
+            return False
+        gradient, version = self._given[index]
+        now = self._tensors[index].grad
+        # backward() alone changes it once.
+        return now is not gradient or now._version > version + 1
 
     @untraced
     def _on_end(self, task: int) -> None:
@@ -155,7 +176,8 @@ class Overlap:
         raise ManifestError(
             f'the gradient of "{self._names[index]}" came twice: backward() '
             "ran again before step(). Allowed with overlap: one backward() "
-            "for each step; let those before it run in worker.no_sync()")
+            "for each step; let those before it run in worker.no_sync(), or "
+            "give their gradients up with zero_grad()")
 
     def _send(self) -> None:
         # While a round that Ctrl-C has left goes on, another row would take the

@@ -9,7 +9,8 @@ import torch
 from agg_server import _abi
 from agg_server._cuda import Cuda
 from agg_server._operation import Memories
-from agg_server._tensors import Staging, memory_of
+from agg_server._tensors import (Overflows, Staging, check_shape,
+                                 memory_of)
 
 
 # Numbers that torch's call for each tensor costs more than.
@@ -34,12 +35,15 @@ class Pulled:
     """Targets of pulls, in the tensors' order."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], in_place: bool,
-                 cuda: Optional[Cuda] = None) -> None:
-        """in_place: into the tensors themselves, where they are contiguous
+                 cuda: Optional[Cuda] = None,
+                 names: Optional[Sequence[str]] = None) -> None:
+        """names: of the tensors, for messages. in_place: into the tensors themselves, where they are contiguous
         float32 in this process's memory, or of a device that `cuda` takes;
         None: it takes none."""
         self._cuda = cuda or Cuda(allowed=False)
         self._tensors = list(tensors)
+        self._names = list(names or map(str, range(len(self._tensors))))
+        self._overflows = Overflows()
         self._in_place = in_place
         self._staging = Staging(self._tensors)
         self._memories = Memories(_abi.Target, len(self._tensors))
@@ -49,6 +53,7 @@ class Pulled:
         # None: they are looked at each time.
         self._pointers: Optional[list[int]] = None
         self._plain: list[bool] = []
+        self._narrow: list[int] = []  # which have not float32's range
         self._targets: list[torch.Tensor] = []
         self._on_device: list[torch.Tensor] = []  # of the targets
         # Few numbers, which agg_copy brings to their places.
@@ -69,6 +74,19 @@ class Pulled:
 
     def write(self) -> None:
         """Into the tensors, once the targets of memory() have their values."""
+        self._write()
+        if self._narrow:
+            self._overflows.look(*zip(*[
+                (self._names[i], self._own[i], self._targets[i])
+                for i in self._narrow]))
+
+    def drop_staging(self) -> None:
+        """Gives the memory beside the tensors back, until it is used again."""
+        self._staging = Staging(self._tensors)
+        self._pointers = None
+        self._targets, self._on_device = [], []
+
+    def _write(self) -> None:
         if self._small:
             _abi.load().agg_copy(self._memories.array, self._places.array,
                                  self._places.count)
@@ -95,9 +113,14 @@ class Pulled:
         if pointers is not None and pointers == self._pointers and all(
                 [t.is_contiguous() for t in self._tensors]):
             return
+        for index, tensor in enumerate(self._tensors):
+            check_shape("tensor", self._names[index], tensor,
+                        self._staging.shape(index))
         self._own = [t.detach() for t in self._tensors]
         self._plain = [self._in_place and _is_plain(t) and
                        (t.is_cpu or self._cuda.takes(t)) for t in self._own]
+        self._narrow = [i for i, t in enumerate(self._own)
+                        if t.dtype in (torch.float16, torch.bfloat16)]
         self._targets = [own if plain else self._staging.buffer(i)
                          for i, (own, plain) in
                          enumerate(zip(self._own, self._plain))]

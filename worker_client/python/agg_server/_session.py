@@ -93,7 +93,10 @@ class Session(Calls):
         self._check_usable()
         with self._handle_lock:  # behind interrupt() of the round before
             self._interrupted = False
-        entrance = inside()
+        try:
+            entrance = inside()
+        except RuntimeError:  # it needs threads, and Python is at its end
+            return None
         try:
             if not entrance.enter(self):
                 return None

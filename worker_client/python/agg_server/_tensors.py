@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence, Union
+from typing import Any, Iterable, Mapping, Sequence, Union
 
 import torch
 
 from agg_server import _abi
 from agg_server._operation import Memory
+from agg_server._warn import warn
 from agg_server.errors import ManifestError
 
 Tensors = Mapping[str, torch.Tensor]
@@ -16,6 +17,91 @@ Tensors = Mapping[str, torch.Tensor]
 _WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 _DTYPES = {torch.float32: _abi.F32, torch.bfloat16: _abi.BF16,
            torch.float16: _abi.F16}
+
+
+# What travels exactly as float32, and what is rounded to it.
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def check_dtype(what: str, name: str, tensor: torch.Tensor) -> None:
+    """ManifestError: its numbers are none that a row can have. `what` it is,
+    for the message."""
+    if tensor.dtype in _FLOATS:
+        return
+    if tensor.dtype.is_complex:
+        instead = "give torch.view_as_real(t), whose last dimension is 2"
+    elif tensor.is_quantized:
+        instead = "give t.dequantize()"
+    else:
+        instead = ("give t.float(), or t.double() where integers beyond 2**24 "
+                   "may be rounded" if not tensor.dtype.is_floating_point else
+                   "give t.float()")
+    raise ManifestError(f'{what} "{name}" has the dtype {tensor.dtype}; '
+                        "allowed: float32, bfloat16, float16, and float64, "
+                        f"which is sent as float32; {instead}")
+
+
+def _check_layout(name: str, tensor: torch.Tensor) -> None:
+    if tensor.is_meta:
+        raise ManifestError(f'tensor "{name}" is on the device "meta" and has '
+                            "no values; allowed: tensors that have "
+                            "(module.to_empty(device=..), and initialise it)")
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        raise ManifestError(f'tensor "{name}" has the layout {tensor.layout}'
+                            f'{" (nested)" if tensor.is_nested else ""}; '
+                            "allowed: dense ones (t.to_dense()); its gradient "
+                            "may be sparse")
+    if any(size > 1 and stride == 0
+           for size, stride in zip(tensor.shape, tensor.stride())):
+        raise ManifestError(f'tensor "{name}" is expanded: several of its '
+                            "elements share a place, and pulls could not write "
+                            "them; allowed: t.clone()")
+
+
+def check_shape(what: str, name: str, tensor: torch.Tensor,
+                shape: Sequence[int]) -> None:
+    """ManifestError: another shape than the job's; nothing is broadcast."""
+    if tensor.shape != shape:
+        raise ManifestError(
+            f'{what} "{name}" has the shape {tuple(tensor.shape)}; allowed: '
+            f"{tuple(shape)}, which it had when the Worker was made")
+
+
+class Overflows:
+    """Says once by name which tensors have not the range of what they get."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def look(self, names: Iterable[str], targets: Iterable[torch.Tensor],
+             sources: Iterable[torch.Tensor]) -> None:
+        """targets: what `sources`, float32, have been copied into."""
+        looked = [(name, target.detach(), source)
+                  for name, target, source in zip(names, targets, sources)
+                  if target.dtype in (torch.float16, torch.bfloat16) and
+                  target.numel() and name not in self._said]
+        if not looked:
+            return
+        # One number for each, and one look at all of them: on a device a look
+        # waits for it.
+        norms = torch._foreach_norm([t for _, t, _ in looked], float("inf"))
+        if all(bool(torch.stack([n.float() for n in of]).isfinite().all())
+               for of in _by_device(norms)):
+            return
+        for name, target, source in looked:
+            if source.isfinite().all() and not target.isfinite().all():
+                self._said.add(name)
+                warn(f'"{name}" is {target.dtype}, and what came for it is '
+                     f"beyond its range (the largest is "
+                     f"{source.abs().max().item():.4g}): it is infinite there. "
+                     "Keep it as float32")
+
+
+def _by_device(tensors: Iterable[torch.Tensor]) -> list[list[torch.Tensor]]:
+    found: dict[torch.device, list[torch.Tensor]] = {}
+    for tensor in tensors:
+        found.setdefault(tensor.device, []).append(tensor)
+    return list(found.values())
 
 
 def canonical_name(name: str) -> str:
@@ -48,6 +134,7 @@ def named_tensors(model: Union[torch.nn.Module, Tensors]
         raise ManifestError("the model has no parameter that requires a "
                             "gradient")
     for name, tensor in named.items():
+        check_dtype("tensor", name, tensor)
         if torch.nn.parameter.is_lazy(tensor):
             raise ManifestError(f'parameter "{name}" has no size yet; run the '
                                 "model once before the Worker is made")
@@ -55,6 +142,12 @@ def named_tensors(model: Union[torch.nn.Module, Tensors]
             raise ManifestError(
                 f'parameter "{name}" is a DTensor (FSDP); gather gradients to '
                 "one process with full_tensor() and make its Worker of a dict")
+        _check_layout(name, tensor)
+    wide = [name for name, t in named.items() if t.dtype is torch.float64]
+    if wide:
+        others = f" and {len(wide) - 1} others" if len(wide) > 1 else ""
+        warn(f'"{wide[0]}"{others} of float64: rows and parameters travel, and '
+             "the server keeps them, as float32")
     return named
 
 
@@ -62,6 +155,9 @@ def groups_of(groups: Any, tensors: Tensors) -> dict[str, str]:
     """{"group": names} -> {name: "group"}. ManifestError: no such name."""
     found: dict[str, str] = {}
     for group, names in (groups or {}).items():
+        if isinstance(names, str):
+            raise ManifestError(f'groups: "{group}" has "{names}"; allowed: a '
+                                "list of names")
         for name in names:
             if canonical_name(name) not in tensors:
                 raise ManifestError(f'groups: "{group}" has "{name}", which '
@@ -76,6 +172,10 @@ class Staging:
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self._shapes = [t.shape for t in tensors]
         self._buffers: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+
+    def shape(self, index: int) -> torch.Size:
+        """Of tensor `index`, when this was made."""
+        return self._shapes[index]
 
     def buffer(self, index: int, dtype: torch.dtype = torch.float32
                ) -> torch.Tensor:

@@ -6,7 +6,7 @@ import ctypes
 import os
 import threading
 import types
-from typing import Any, Mapping, Optional, Type, Union
+from typing import Any, Collection, Mapping, Optional, Type, Union
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from agg_server._info import Info
 from agg_server._operation import Memory, targets_of, views_of
 from agg_server._session import Session
 from agg_server._untraced import untraced_calls
+from agg_server._warn import warn
 from agg_server.errors import ManifestError, NotNow, written_complaint
 from agg_server.outcome import Job, Outcome, TensorSpec
 
@@ -110,7 +111,7 @@ class Client(_Base):
     def __init__(self, parameters: Arrays, coordinator: Optional[str] = None,
                  rank: Optional[int] = None, *,
                  groups: Optional[Mapping[str, str]] = None,
-                 optional: Union[bool, tuple[str, ...]] = (),
+                 optional: Union[bool, Collection[str]] = (),
                  start: bool = True, **options: Any) -> None:
         """Joins the job; seeds it, or pulls over `parameters`.
 
@@ -146,13 +147,17 @@ class Client(_Base):
         self._targets = targets_of([_memory(a)
                                     for a in self._staging.values()])
         known = groups or {}
+        self._check_names("groups", known)
+        some = () if isinstance(optional, bool) else optional
+        self._check_names("optional", some)
         specs = [TensorSpec(name, array.shape, known.get(name, ""),
-                            optional is True or name in (optional or ()))
+                            optional is True or name in some)
                  for name, array in parameters.items()]
         self.rank = rank_of(rank)
         self._session = Session(specs, coordinator_of(coordinator), self.rank,
                                 options=options)
         self.last: Optional[Outcome] = None
+        self._warned_wide = False
         # Whether the parameters are the server's alone, what rounds are open,
         # and whether the parameters are what the staging has.
         self._servers = self.job.optimizer not in ("add", "none", "")
@@ -232,6 +237,41 @@ class Client(_Base):
         """Of the round that publishes `version` >= 1; the last 16 are kept."""
         return self._session.wait(version)
 
+    def _check_names(self, argument: str, names: Collection[str]) -> None:
+        if isinstance(names, str):
+            raise ManifestError(f'{argument} is "{names}"; allowed: a list of '
+                                f'names, ["{names}"] say')
+        for name in names:
+            if name not in self._parameters:
+                raise ManifestError(
+                    f'{argument} has "{name}", which is none of the '
+                    f"parameters; allowed: {', '.join(self._parameters)}")
+
+    def _row(self, name: str, gradient: Any) -> np.ndarray:
+        """A copy: after Ctrl-C the push goes on, and the caller's array may
+        change."""
+        given = np.asarray(gradient)
+        # The second one is a type of JAX's.
+        if not np.issubdtype(given.dtype, np.floating) and \
+                given.dtype.name != "bfloat16":
+            raise ManifestError(
+                f'gradient "{name}" has the dtype {given.dtype}; allowed: '
+                "floats, which are sent as float32 (integers beyond 2**24 would "
+                "be rounded, imaginary parts dropped)")
+        with np.errstate(over="ignore"):
+            row = np.array(given, np.float32, order="C")
+        if given.dtype.itemsize > 4:
+            if np.isfinite(given).all() and not np.isfinite(row).all():
+                raise ManifestError(
+                    f'gradient "{name}" is {given.dtype} with values up to '
+                    f"{np.abs(given).max():.4g}; allowed: up to 3.4e38, since "
+                    "rows travel as float32; scale it (loss_scale=)")
+            if not self._warned_wide:
+                self._warned_wide = True
+                warn(f'gradient "{name}" is {given.dtype}, and is sent as '
+                     "float32")
+        return row
+
     @staticmethod
     def _check_parameter(name: str, array: np.ndarray) -> None:
         if not isinstance(array, np.ndarray) or array.dtype != np.float32 or \
@@ -256,9 +296,7 @@ class Client(_Base):
                 raise ManifestError(
                     f'gradient "{name}" has the shape {np.shape(gradient)}; '
                     f"allowed: {parameter.shape}")
-            # A copy: after Ctrl-C the push goes on, and the caller's array
-            # may change.
-            rows.append(np.array(gradient, np.float32, order="C"))
+            rows.append(self._row(name, gradient))
         # An array of this call's own: other threads may make rounds.
         views = views_of([(0, 0, _abi.F32) if row is None else _memory(row)
                           for row in rows])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import inspect
 from typing import Any, Callable, Optional
 
 import torch
@@ -28,6 +29,27 @@ def _run(closure: Closure) -> Any:
         return None
     with torch.enable_grad():
         return closure()
+
+
+def _check_inner(inner: Any) -> None:
+    kind = type(inner).__name__
+    if not hasattr(inner, "param_groups") or isinstance(inner, _Facade):
+        raise ManifestError(f"inner is {inner!r}; allowed for Combined: an "
+                            "optimizer of torch's kind, on this process alone")
+    if isinstance(inner, torch.optim.SparseAdam):
+        raise ManifestError(
+            f"inner is {kind}, which takes sparse gradients alone, and "
+            "combined gradients are dense; allowed for Combined: "
+            "torch.optim.Adam or AdamW, say (it steps every row of an "
+            "embedding), or LocalSteps, where this optimizer steps locally")
+    step = inspect.signature(inner.step).parameters.get("closure")
+    needs = step is not None and step.default is inspect.Parameter.empty
+    if needs or isinstance(inner, torch.optim.LBFGS):
+        raise ManifestError(
+            f"inner is {kind}, which evaluates a closure several times in one "
+            "step, and a round has one gradient; allowed for Combined: "
+            "optimizers that step on the gradients as they are (SGD, AdamW, "
+            "..), or LocalSteps, where this optimizer steps locally")
 
 
 @untraced_calls
@@ -199,7 +221,12 @@ class Combined(_Facade):
     """
 
     def __init__(self, inner: torch.optim.Optimizer, worker: Worker) -> None:
-        """worker: of mode "combine", with the inner optimizer's parameters."""
+        """worker: of mode "combine", with the inner optimizer's parameters.
+
+        ManifestError, before a round is spent: the inner optimizer cannot step
+        on combined gradients, which are dense and there once for each step.
+        """
+        _check_inner(inner)
         if worker.mode != "combine":
             raise ManifestError(f'mode is "{worker.mode}"; allowed for '
                                 'Combined: "combine"')

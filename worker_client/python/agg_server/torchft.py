@@ -15,6 +15,7 @@ from typing import Any, Callable, Optional
 
 import torch
 
+from agg_server._tensors import Overflows
 from agg_server._untraced import untraced_calls
 from agg_server.errors import Error, ManifestError
 from agg_server.outcome import Outcome
@@ -87,6 +88,7 @@ class Manager:
         self.worker = worker
         self._open: list[tuple[torch.Tensor, list[str], Work]] = []
         self._last: Optional[Outcome] = None
+        self._overflows = Overflows()
         self._carried: dict[str, tuple[Callable[[Any], None],
                                        Callable[[], Any]]] = {}
 
@@ -157,8 +159,11 @@ class Manager:
         self._last, pulled = self.worker.exchange(rows)
         for tensor, names, work in taken:
             if self._last.applied:
-                for name, part in zip(names, self._parts(tensor, names)):
+                parts = self._parts(tensor, names)
+                for name, part in zip(names, parts):
                     part.copy_(pulled[name])
+                self._overflows.look(names, parts,
+                                     [pulled[name] for name in names])
             work.future.set_result(tensor)
 
     def _names_of(self, tensor: torch.Tensor) -> list[str]:

@@ -19,8 +19,8 @@ from agg_server._pulled import Pulled
 from agg_server._row import Row
 from agg_server._seed import await_seed
 from agg_server._session import Session
-from agg_server._tensors import (Staging, Tensors, groups_of, memory_of,
-                                 named_tensors)
+from agg_server._tensors import (Overflows, Staging, Tensors, groups_of,
+                                 memory_of, named_tensors)
 from agg_server._untraced import untraced, untraced_calls
 from agg_server._watch import Watch, differ
 from agg_server.client import coordinator_of, rank_of
@@ -108,12 +108,15 @@ class Worker:
             check_hooks(self._tensors)
         self._listeners: list[Listener] = []
         listed = list(self._tensors.values())
-        self._beside = Pulled(listed, False)  # what is no parameter
+        names = list(self._tensors)
+        self._beside = Pulled(listed, False, None, names)  # no parameter
         cuda = Cuda(options.get("cuda_rows") is not False)
-        self._pulled = (Pulled(listed, True, cuda) if zero_copy
+        self._pulled = (Pulled(listed, True, cuda, names) if zero_copy
                         else self._beside)
         self._views = Memories(_abi.View, len(listed))
         self._watch = Watch(listed)
+        self._overflows = Overflows()
+        self._find_unused = find_unused
         self._overlap: Optional[Overlap] = None
         group_of = groups_of(groups, self._tensors)
         manifest = [TensorSpec(name, tuple(t.shape), group_of.get(name, ""),
@@ -127,8 +130,10 @@ class Worker:
         self._session = Session(manifest, address, self.rank, options=options)
         try:
             self._check_mode(overlap)
-            self._row = Row(listed, self.job.push_dtype, cuda)
+            self._row = Row(self._tensors, self.job.push_dtype, cuda)
             self._start()
+            if zero_copy:
+                self._beside.drop_staging()
             if overlap:
                 self._overlap = Overlap(self._session, self._tensors,
                                         self._row)
@@ -202,6 +207,7 @@ class Worker:
             Info(loss, examples, accumulation, loss_scale, norm_squared_sum),
             self._beside)
         if outcome.applied:
+            grads: list[torch.Tensor] = []
             for tensor, result in zip(self._tensors.values(),
                                       self._beside.targets()):
                 if tensor.grad is None or tensor.grad.is_sparse:
@@ -209,15 +215,15 @@ class Worker:
                                             copy=True)
                 else:
                     tensor.grad.copy_(result)
+                grads.append(tensor.grad)
+            self._overflows.look(self._tensors, grads, self._beside.targets())
         return self._tell(outcome)
 
     def exchange(self, rows: Tensors, info: Optional[Info] = None
                  ) -> tuple[Outcome, dict[str, torch.Tensor]]:
         """A round of tensors that are not `p.grad`: what was pulled, float32
         on the CPU by name, good until the next round."""
-        unknown = [name for name in rows if name not in self._tensors]
-        if unknown:
-            raise ManifestError(f'"{unknown[0]}" is none of the tensors')
+        self._check_rows(rows)
         if self._overlap is not None:
             self._overlap.drop()
         outcome = self._round([rows.get(name) for name in self._tensors],
@@ -316,6 +322,25 @@ class Worker:
             raise ManifestError(
                 f'mode is "{self.mode}"; allowed for {call}(): "{mode}"')
 
+    def _check_rows(self, rows: Tensors) -> None:
+        for name, row in rows.items():
+            if name not in self._tensors:
+                raise ManifestError(
+                    f'"{name}" is none of the tensors that the Worker was made '
+                    "of; allowed: these. Other values need a job and a Worker "
+                    f'of their own: Worker({{"{name}": t}}, mode="combine", '
+                    'job="..."), with `agg-launch --job` (README.md, '
+                    '"Several jobs")')
+            if not isinstance(row, torch.Tensor):
+                raise ManifestError(f'the row of "{name}" is a '
+                                    f"{type(row).__name__}; allowed: a tensor")
+        lacking = [name for name in self._tensors if rows.get(name) is None]
+        if lacking and not self._find_unused:
+            raise ManifestError(
+                f'the row of "{lacking[0]}" is missing; allowed: rows of all '
+                "tensors that the Worker was made of, or "
+                "Worker(find_unused=True), with which missing ones are zero")
+
     def _check_mode(self, overlap: bool) -> None:
         kind = self.job.optimizer  # "": a server that does not say it
         if kind == "add" and overlap:
@@ -335,6 +360,7 @@ class Worker:
             for target, tensor in zip(self._beside.targets(),
                                       self._tensors.values()):
                 target.copy_(tensor.detach())
+            self._check_seed()
         # With "none" the seed's values mean nothing: zeros.
         self._session.seed_or_pull(*self._beside.memory())
         if self.mode == "server":
@@ -347,6 +373,16 @@ class Worker:
                     self.version)
             self._beside.write()
             self._watch.remember()
+
+    def _check_seed(self) -> None:
+        for name, target in zip(self._tensors, self._beside.targets()):
+            own = self._tensors[name].detach()
+            if own.dtype is torch.float64 and bool(own.isfinite().all()) and \
+                    not bool(target.isfinite().all()):
+                raise ManifestError(
+                    f'tensor "{name}" is float64 with values up to '
+                    f"{own.abs().max().item():.4g}; allowed: up to 3.4e38, "
+                    "since the server keeps float32")
 
     def _drop_grads(self) -> None:
         for tensor in self._tensors.values():
@@ -419,8 +455,10 @@ def allreduce(tensors: Tensors, worker: Worker, examples: int = 1
       tensors: by the names that `worker` was made of, same on all workers.
       worker: of mode "combine": Worker(tensors, mode="combine").
 
-    Returns new tensors of the same dtypes and devices.
-    Raises Error if no worker's values were finite.
+    Returns new tensors of the same dtypes and devices; what is beyond a
+    dtype's range is infinite, and a warning names it.
+    Raises ManifestError: names, shapes or dtypes that do not fit (nothing is
+    broadcast, integers are refused); Error: no worker's values were finite.
     """
     if worker.mode != "combine":
         raise ManifestError(f'mode is "{worker.mode}"; allowed for '
@@ -428,8 +466,11 @@ def allreduce(tensors: Tensors, worker: Worker, examples: int = 1
     outcome, pulled = worker.exchange(tensors, Info(examples=examples))
     if not outcome.applied:
         raise Error(f"the round was {outcome.kind}: {outcome.message}")
-    return {name: pulled[name].to(t.device, t.dtype, copy=True)
-            for name, t in tensors.items()}
+    results = {name: pulled[name].to(t.device, t.dtype, copy=True)
+               for name, t in tensors.items()}
+    Overflows().look(results, results.values(),
+                     [pulled[name] for name in results])
+    return results
 
 
 __all__ = ["Worker", "allreduce", "await_seed"]
