@@ -48,6 +48,7 @@ LONG_FILES = {
     "worker_client/row_pusher.h": "one class polls the streams of all shards",
     "worker_client/shard_stream.h": "the states of one call: " + _PAGE,
     "tests/python/process_test.py": "each test is a process of its own",
+    "tests/python/torch/overlap_test.py": "one model and one loop for all of it",
     "worker_client/c/agg.h": "all calls of the C ABI: " + _PAGE,
     "worker_client/python/agg_server/worker.py":
         "one class is all of a worker: " + _PAGE,

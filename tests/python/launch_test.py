@@ -4,11 +4,14 @@ import contextlib
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import unittest
 from unittest import mock
+
+import numpy as np
 
 from tests.python.job_case import PACKAGE, ROOT, WAIT, agg
 from agg_server import launch
@@ -121,6 +124,200 @@ class LaunchTest(unittest.TestCase):
                     launch.parse([*flags, "x.py"])
             self.assertIn(message, text.getvalue())
 
+    def started(self, script, *flags):
+        """A running one, whose output is read by lines."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = os.path.join(folder.name, "train.py")
+        with open(path, "w") as file:
+            file.write(script)
+        process = subprocess.Popen(
+            [sys.executable, "-B", "-m", "agg_server.launch", *flags, path],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdin=subprocess.DEVNULL, start_new_session=True,
+            env={**os.environ, "PYTHONPATH": str(PACKAGE)})
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_ctrl_c_goes_to_each_worker_once(self):
+        """Whether a terminal sends it to all of the group, or a person to
+        agg-launch: each has the time that its handler takes."""
+        for to_group in (True, False):
+            process = self.started("""if True:
+                import os, signal, time
+                signals = []
+                def interrupted(*_):
+                    signals.append(1)
+                    raise KeyboardInterrupt
+                signal.signal(signal.SIGINT, interrupted)
+                signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"term\\n"))
+                try:
+                    os.write(1, b"here\\n")
+                    while True: signal.pause()
+                except KeyboardInterrupt:
+                    for _ in range(3): time.sleep(0.05)  # as a save does
+                    os.write(1, f"saved {len(signals)}\\n".encode())
+                """, "-n", "2", "--lr=1")
+            for _ in range(2):
+                self.assertEqual(process.stdout.readline(), "here\n")
+            if to_group:
+                os.killpg(process.pid, signal.SIGINT)
+            else:
+                process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=WAIT)
+            self.assertEqual((process.returncode, out, err),
+                             (130, "saved 1\n" * 2, ""))
+
+    def test_a_second_ctrl_c_does_not_wait(self):
+        process = self.started(
+            "import os, signal\n"
+            "signal.signal(signal.SIGINT, lambda *_: os.write(1, b'int\\n'))\n"
+            "os.write(1, b'here\\n')\n"
+            "while True: signal.pause()\n", "--lr=1")
+        self.assertEqual(process.stdout.readline(), "here\n")
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.stdout.readline(), "int\n")
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=WAIT)  # SIGTERM has ended it
+        self.assertEqual((process.returncode, out), (130, ""))
+
+    def test_what_ends_by_no_signal_is_killed(self):
+        with mock.patch.object(launch, "_STOP_SECONDS", 0.1):
+            process = subprocess.Popen(
+                [sys.executable, "-c",
+                 "import signal\n"
+                 "for n in (2, 15): signal.signal(n, signal.SIG_IGN)\n"
+                 "print('here', flush=True)\n"
+                 "while True: signal.pause()"], stdout=subprocess.PIPE)
+            self.addCleanup(process.stdout.close)
+            self.assertEqual(process.stdout.readline(), b"here\n")
+            with contextlib.redirect_stderr(io.StringIO()) as text:
+                launch._end([process], signal.SIGINT)
+        self.assertEqual(process.wait(WAIT), -signal.SIGKILL)
+        self.assertIn("1 workers go on after SIGTERM", text.getvalue())
+
+    def test_a_rank_that_is_killed_is_named(self):
+        for code, said in (("os.kill(os.getpid(), 9)",
+                            "was ended by SIGKILL (signal 9)"),
+                           ("os._exit(7)", "exited with 7"),
+                           ("os.abort()", "was ended by SIGABRT (signal 6)")):
+            result = self.launch(
+                "import os, threading\n"
+                f"if os.environ['RANK'] == '1': {code}\n"
+                "threading.Event().wait()", "-n", "2", "--lr=1")
+            self.assertRegex(
+                result.stderr, r"^agg-launch: rank 1 \(pid \d+\) "
+                + re.escape(said) + "; ending the other 1\n$")
+
+    def test_the_size_of_the_world(self):
+        script = ("import os\nprint(*[os.environ[n] for n in ('RANK', "
+                  "'LOCAL_RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE')], "
+                  "flush=True)")
+        for flags, expected in (
+                (["--lr=1", "-n2"], {"0 0 2 2", "1 1 2 2"}),
+                (["--lr=1", "-n2", "--first-rank=2"], {"2 0 4 2", "3 1 4 2"}),
+                (["--coordinator=nobody:1", "-n2", "--first-rank=2"],
+                 {"2 0 4 2", "3 1 4 2"}),
+                (["--coordinator=nobody:1", "-n2", "--world-size=8"],
+                 {"0 0 8 2", "1 1 8 2"})):
+            result = self.launch(script, *flags)
+            self.assertEqual(set(result.stdout.splitlines()), expected,
+                             result.stderr)
+            self.assertEqual("--world-size" in result.stderr,
+                             "--coordinator=nobody:1" in flags and
+                             "--world-size=8" not in flags, result.stderr)
+
+    def test_the_size_of_a_world_that_the_job_knows(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "aggctl")
+            with open(path, "w") as file:
+                file.write('#!/bin/sh\n[ "$1" = --coordinator=nobody:1 ] && '
+                           "echo '{\"expectedWorkers\": 8}'\n")
+            os.chmod(path, 0o755)
+            with mock.patch.dict(os.environ, {
+                    "PATH": folder + ":" + os.environ["PATH"]}):
+                options = launch.parse(["--coordinator=nobody:1", "x.py"])
+                self.assertEqual(launch._world_size(options), 8)
+
+    def test_a_folder_for_logs_that_is_not_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            logs = os.path.join(folder, "a", "b")
+            result = self.launch("", "--lr=1", "--logs", logs)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            self.assertTrue(os.path.exists(os.path.join(logs, "shard0.log")))
+            file = os.path.join(folder, "file")
+            with open(file, "w"):
+                pass
+            result = self.launch("", "--lr=1", "--logs", file)
+            self.assertEqual(result.returncode, 1)
+            self.assertRegex(result.stderr,
+                             f"^agg-launch: folder is {file}: .*\n$")
+
+    def test_a_module(self):
+        with tempfile.TemporaryDirectory() as folder:
+            package = os.path.join(folder, "pkg")
+            os.mkdir(package)
+            for name, text in (("__init__", ""), ("other", "NAME = 'other'"),
+                               ("train", "import sys\nfrom pkg import other\n"
+                                "print(other.NAME, __name__, sys.argv[1:])")):
+                with open(os.path.join(package, name + ".py"), "w") as file:
+                    file.write(text)
+            result = subprocess.run(
+                [sys.executable, "-B", "-m", "agg_server.launch", "--lr=1",
+                 "-m", "pkg.train", "-m", "--x"], capture_output=True,
+                text=True, timeout=WAIT, check=False, cwd=folder,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": str(PACKAGE)})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout, "other __main__ ['-m', '--x']\n")
+
+    def test_several_jobs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config = os.path.join(folder, "metrics.textproto")
+            with open(config, "w") as file:
+                file.write('optimizer { kind: "none" }\n'
+                           'combination { rule: "mean" }\n')
+            result = self.launch("""if True:
+                import os
+                import numpy as np
+                import agg_server as agg
+                x, y, a = (np.zeros(1, np.float32) for _ in range(3))
+                one = np.ones(1, np.float32)
+                rank = int(os.environ["RANK"])
+                with agg.Client({"x": x}, job="making") as making, \
+                        agg.Client({"y": y}, job="judging") as judging, \
+                        agg.Client({"accuracy": a}, job="metrics") as metrics:
+                    judging.step({"y": 2 * one})
+                    making.step({"x": one})
+                    mean = metrics.all_reduce({"accuracy": rank * one})
+                    print(making.job.name, judging.job.name, x[0], y[0],
+                          mean["accuracy"][0], flush=True)
+                """, "-n2", "--lr=1", "--job", "making", "--job", "judging",
+                "--job", f"metrics={config}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout, "making judging -1.0 -2.0 0.5\n" * 2)
+
+    def test_jobs_have_names(self):
+        for flags, message in (
+                (["--lr=1", "--job=a", "--job=a"], "each name once"),
+                (["--lr=1", "--job=a b"], '--job is "a b"; allowed: letters'),
+                (["--coordinator=h:1", "--job=a"], "--job is given with"),
+                (["--lr=1", "--first-rank=-1"], "--first-rank is -1"),
+                (["--lr=1", "-n4", "--world-size=3"], "--world-size is 3; "
+                 "allowed: 4")):
+            with contextlib.redirect_stderr(io.StringIO()) as text:
+                with self.assertRaises(SystemExit) as caught:
+                    launch.parse([*flags, "x.py"])
+            self.assertEqual(caught.exception.code, 2)
+            self.assertIn(message, text.getvalue())
+        with self.assertRaisesRegex(agg.ManifestError, "AGG_COORDINATOR_A is "
+                                    "not set.*--job"):
+            agg.Client({"x": np.zeros(1, np.float32)}, rank=0, job="a")
+        with self.assertRaisesRegex(agg.ManifestError, "one of the two"):
+            agg.Observer("h:1", job="a")
+
     def test_a_worker_that_fails_ends_all(self):
         result = self.launch(
             "import os, sys, threading\n"
@@ -145,6 +342,13 @@ class LaunchTest(unittest.TestCase):
             # The worker has the pipe, too: this waits for its end.
             process.communicate(timeout=WAIT)
             self.assertEqual(process.returncode, 143)
+
+    def test_a_rate_that_is_not_given(self):
+        for flags in ([], ["--optimizer=adam"], ["--job=a"]):
+            result = self.launch("", *flags)
+            self.assertEqual(result.returncode, 1)
+            self.assertRegex(result.stderr, "^agg-launch: --lr is not given; "
+                             "allowed: a number > 0, or .*--config.*\n$")
 
     def test_a_wrong_rule(self):
         result = self.launch("", "--rule=median", "--lr=1")

@@ -136,6 +136,9 @@ class WorkerTest(unittest.TestCase):
         with zipfile.ZipFile(output) as archive:
             npy = archive.read("x.npy")
         self.assertEqual(npy[-16:], struct.pack("<4f", *[0.9375] * 4))
+        with mock.patch.dict(os.environ, {"AGG_COORDINATOR": address}):
+            by_environment = run(AGG_PULL, f"--output={output}")
+        self.assertEqual(by_environment.stdout, pulled.stdout, by_environment)
 
         gone = run(AGG_PULL, f"--coordinator={address}",
                    f"--output={job.path / 'gone.npz'}", "--version=0")
@@ -214,6 +217,10 @@ class WorkerTest(unittest.TestCase):
                 self.assertEqual(bad.stderr.count("\n"), 1)
                 self.assertIn("allowed", bad.stderr)
         self.assertEqual(run(AGG_PULL, "--help").returncode, 0)
+        with mock.patch.dict(os.environ, {"AGG_COORDINATOR": "nohost"}):
+            bad = run(AGG_PULL, "--output=x")
+        self.assertEqual(bad.returncode, 2, bad)
+        self.assertIn("AGG_COORDINATOR is", bad.stderr)
 
     def test_another_manifest_is_refused_by_name(self):
         job = self.job(workers=2)

@@ -1,7 +1,7 @@
 // agg_pull: gets a job's parameters out, as an .npz file for numpy.load or
 // for a later Seed. `aggctl pull` does the same with aggctl's exit codes.
 //
-//   agg_pull --coordinator=host:port --output=params.npz [--version=N]
+//   agg_pull [--coordinator=host:port] --output=params.npz [--version=N]
 //   agg_pull --checkpoint=FOLDER --output=params.npz
 //
 // Exit codes: 0 written; 1 the job did not answer, the checkpoint is damaged,
@@ -10,6 +10,7 @@
 // once.
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <string>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "proto/tls_options.h"
+#include "server/base/address.h"
 #include "server/base/field_error.h"
 #include "server/base/flags.h"
 #include "worker_client/client_event.h"
@@ -50,7 +52,7 @@ Program AggPull(AggPullFlags* flags) {
        TextValue(&flags->output, "the path of the .npz file to write"),
        /*required=*/true},
       {"--coordinator", "HOST:PORT",
-       "address of shard 0; default 127.0.0.1:50051",
+       "shard 0; default: $AGG_COORDINATOR, or 127.0.0.1:50051",
        AddressValue(&flags->coordinator)},
       {"--token-file", "PATH",
        "whose first line says who asks; default: $AGG_TOKEN_FILE",
@@ -83,7 +85,17 @@ absl::Status PullToFile(const AggPullFlags& flags) {
 
 int Main(const std::vector<std::string>& arguments) {
   AggPullFlags flags;
+  const char* const environment = std::getenv("AGG_COORDINATOR");
+  if (environment != nullptr && *environment != '\0') {
+    flags.coordinator = environment;
+  }
   absl::StatusOr<ParsedFlags> parsed = ParseFlags(AggPull(&flags), arguments);
+  if (parsed.ok() && parsed->text.empty() && flags.checkpoint.empty()) {
+    // A flag's address has been checked.
+    const absl::Status address =
+        CheckAddress("AGG_COORDINATOR", flags.coordinator);
+    if (!address.ok()) parsed = address;
+  }
   if (parsed.ok() && !flags.checkpoint.empty() && flags.version.has_value()) {
     // A checkpoint is of one version: another one would be a mistake.
     parsed = FieldError("--version", absl::StrCat(*flags.version),

@@ -25,8 +25,25 @@ _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
-def coordinator_of(coordinator: Optional[str]) -> str:
-    """The argument, or AGG_COORDINATOR. ValueError: neither is there."""
+def job_variable(job: str) -> str:
+    """Where agg-launch says the coordinator of one of several jobs."""
+    return "AGG_COORDINATOR_" + job.upper().replace("-", "_")
+
+
+def coordinator_of(coordinator: Optional[str], job: Optional[str] = None
+                   ) -> str:
+    """The argument, or AGG_COORDINATOR; of `job`, its own variable.
+    ManifestError: neither is there."""
+    if job is not None:
+        if coordinator is not None:
+            raise ManifestError(f'job is "{job}" and coordinator '
+                                f'"{coordinator}"; allowed: one of the two')
+        named = os.environ.get(job_variable(job))
+        if not named:
+            raise ManifestError(
+                f'job is "{job}", and {job_variable(job)} is not set; allowed: '
+                f"a name of agg-launch's --job, which sets it")
+        return named
     found = coordinator or os.environ.get("AGG_COORDINATOR")
     if not found:
         raise ManifestError('coordinator is None; allowed: "host:port" of '
@@ -112,7 +129,8 @@ class Client(_Base):
                  rank: Optional[int] = None, *,
                  groups: Optional[Mapping[str, str]] = None,
                  optional: Union[bool, Collection[str]] = (),
-                 start: bool = True, **options: Any) -> None:
+                 start: bool = True, job: Optional[str] = None,
+                 **options: Any) -> None:
         """Joins the job; seeds it, or pulls over `parameters`.
 
         Args:
@@ -123,6 +141,8 @@ class Client(_Base):
           groups: of the server's hyperparameters, by tensor name.
           optional: names of tensors that a push may lack; True: all.
           start: False: neither seed nor pull; start() does it.
+          job: of several that agg-launch has started (--job), in place of
+            coordinator.
           options: connect_timeout, call_timeout, transfer_timeout,
             round_timeout, reconnect_window, recovery_window (seconds),
             client_name, channels_per_shard, local_sockets, copy_threads,
@@ -154,7 +174,7 @@ class Client(_Base):
                             optional is True or name in some)
                  for name, array in parameters.items()]
         self.rank = rank_of(rank)
-        self._session = Session(specs, coordinator_of(coordinator), self.rank,
+        self._session = Session(specs, coordinator_of(coordinator, job), self.rank,
                                 options=options)
         self.last: Optional[Outcome] = None
         self._warned_wide = False
@@ -336,10 +356,12 @@ class Observer(_Base):
             version, arrays = observer.pull()
     """
 
-    def __init__(self, coordinator: Optional[str] = None,
-                 **options: Any) -> None:
-        """Raises NotNow while no worker has joined: there is no manifest."""
-        self._session = Session([], coordinator_of(coordinator),
+    def __init__(self, coordinator: Optional[str] = None, *,
+                 job: Optional[str] = None, **options: Any) -> None:
+        """coordinator, job, options: as Client's.
+
+        Raises NotNow while no worker has joined: there is no manifest."""
+        self._session = Session([], coordinator_of(coordinator, job),
                                 observer=True, options=options)
 
     def pull(self, version: Optional[int] = None, full_precision: bool = True

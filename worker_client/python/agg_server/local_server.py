@@ -69,6 +69,12 @@ def text_form(fields: Mapping[str, Value], indent: str = "") -> str:
 _NO_FIELD = re.compile(r"""#.*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""")
 
 
+def workers_of(text: str) -> Optional[int]:
+    """What a configuration in text form says; None: nothing."""
+    named = re.search(r"\bworkers\s*:\s*(\d+)", _NO_FIELD.sub(" ", text))
+    return int(named.group(1)) if named else None
+
+
 def job_text(workers: int, text: str) -> str:
     """A configuration in text form whose shards LocalServer says, and whose
     workers it says where the text does not. Raises Error: it names shards."""
@@ -153,7 +159,7 @@ class LocalServer:
           optimizer: its kind, or its fields: {"kind": "adamw", "beta1": 0.8}.
           step_scale: "adascale", or None.
           job: its name.
-          folder: for logs; None: a temporary one.
+          folder: for logs, made if it is not there; None: a temporary one.
           config: further fields of proto/config.proto, by name. They win. Or
             a whole configuration in text form, without its shards: then rule,
             lr, optimizer, step_scale and job are what it says. With
@@ -168,6 +174,10 @@ class LocalServer:
         self.folder = pathlib.Path(
             tempfile.mkdtemp(prefix="agg_server_") if folder is None
             else folder)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Error(f"folder is {folder}: {error}") from error
         # None: the folder is the caller's.
         self._remove_folder = (None if folder is not None else
                                weakref.finalize(self, _remove, self.folder))

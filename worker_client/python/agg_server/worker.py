@@ -52,7 +52,7 @@ class Worker:
                  groups: Optional[Mapping[str, Iterable[str]]] = None,
                  find_unused: bool = False, seed: str = "first",
                  overlap: bool = False, zero_copy: bool = False,
-                 **options: Any) -> None:
+                 job: Optional[str] = None, **options: Any) -> None:
         """Joins the job, and seeds it or pulls over the parameters.
 
         Args:
@@ -73,6 +73,8 @@ class Worker:
           zero_copy: pulls write into the parameters, which are undefined after
             a step() that failed or that Ctrl-C has ended. Saves a copy, and on
             a CUDA device the way by the host where the shard computes there.
+          job: of several that agg-launch has started (--job), in place of
+            coordinator.
           options: connect_timeout, call_timeout, transfer_timeout,
             round_timeout, reconnect_window, recovery_window (seconds),
             client_name, channels_per_shard, local_sockets, copy_threads,
@@ -123,7 +125,7 @@ class Worker:
                                find_unused)
                     for name, t in self._tensors.items()]
         self.rank = rank_of(rank)
-        address = coordinator_of(coordinator)
+        address = coordinator_of(coordinator, job)
         if seed == "rank0" and self.rank != 0:
             await_seed(address, options.get("connect_timeout") or 30.0,
                        options)
