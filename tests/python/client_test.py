@@ -87,7 +87,8 @@ class ClientTest(JobCase):
                 ({"connect_timeout": "2"}, "connect_timeout is '2'; allowed: "
                  "a number"),
                 ({"client_name": 2}, "client_name is 2; allowed: a str"),
-                ({"size": 8}, "size is no option")):
+                ({"size": 8}, "size is no option"),
+                ({"reserved3": 1}, "reserved3 is no option")):
             with self.assertRaisesRegex(TypeError, said):
                 agg.Client(arrays(), "127.0.0.1:1", 0, **options)
 
@@ -150,6 +151,18 @@ class ClientTest(JobCase):
             self.assertEqual((x["w"][0, 0], x["b"]), (-1, 0))
             with self.assertRaisesRegex(agg.ManifestError, '"w"'):
                 client.step({"b": np.ones(())})
+
+    def test_a_worker_without_a_batch_sits_out(self):
+        server = self.serve(workers=2, lr=1.0)
+
+        def work(rank):
+            x = arrays()
+            with agg.Client(x, server.address, rank) as client:
+                outcome = client.sit_out() if rank else client.step(
+                    {"w": np.full((2, 3), 2, np.float32), "b": np.float32(2)})
+                return x["b"].item(), outcome.ranks
+
+        self.assertEqual(self.team(2, work), [(-2.0, (0,))] * 2)
 
     def test_an_observer_pulls(self):
         server = self.serve(workers=1, lr=1.0, shards=2)

@@ -109,6 +109,28 @@ class CombinedTest(JobCase):
                 self.assertAlmostEqual(opt.param_groups[0]["lr"], expected)
 
 
+    def test_a_replica_that_sits_out_steps_with_the_others(self):
+        server = self.serve(workers=2, optimizer="none")
+
+        def work(rank):
+            net = model()
+            with agg.Worker(net, server.address, rank, mode="combine"
+                            ) as worker:
+                opt = agg.Combined(
+                    torch.optim.SGD(net.parameters(), lr=0.1), worker)
+                for i in range(3):
+                    opt.zero_grad()
+                    if (rank, i) == (1, 1):
+                        self.assertEqual(opt.sit_out().ranks, (0,))
+                        continue
+                    loss_of(net, batch(rank, i)).backward()
+                    opt.step()
+                return copies(net)
+
+        first, second = self.team(2, work)
+        for a, b in zip(first, second):
+            self.assertTrue(torch.equal(a, b))
+
     def test_optimizers_that_cannot_step_on_combined_gradients(self):
         server = self.serve(workers=1, optimizer="none")
         net = model()

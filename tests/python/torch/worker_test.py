@@ -200,6 +200,63 @@ class WorkerTest(JobCase):
             agg.Worker(model(), server.address, 1, seed="rank0",
                        connect_timeout=WAIT)
 
+    def test_rank_0_may_take_its_time(self):
+        """Without a limit of its own nobody gives up; it is said once."""
+        server = self.serve(workers=2, lr=1.0)
+        now, slept = [0.0], []
+
+        def sleep(seconds):
+            slept.append(seconds)
+            now[0] += 20.0
+            if len(slept) == 7:  # 140 s
+                self.addCleanup(agg.Worker(model(), server.address, 0).close)
+
+        with mock.patch.object(_seed, "time", types.SimpleNamespace(
+                monotonic=lambda: now[0], sleep=sleep)), \
+                self.assertLogs("agg_server", "WARNING") as logs:
+            with agg.Worker(model(), server.address, 1, seed="rank0"):
+                pass
+        said = [line for line in logs.output if 'seed="rank0"' in line]
+        self.assertEqual(len(said), 2, logs.output)  # at 20 s and 80 s
+        self.assertLessEqual(max(slept), 2.0)
+
+    def test_a_worker_without_a_batch_sits_out(self):
+        for unused in (False, True):
+            for overlap in (False, True):
+                self.sit_out(find_unused=unused, overlap=overlap)
+
+    def sit_out(self, **options):
+        server = self.serve(workers=2, lr=1.0)
+
+        def work(rank):
+            net = model()
+            with agg.Worker(net, server.address, rank, **options) as worker:
+                loss_of(net, batch(rank, 0)).backward()
+                if rank == 1:
+                    with self.assertRaisesRegex(agg.ManifestError,
+                                                "examples is 0.*sit_out"):
+                        worker.step(examples=0)
+                    outcome = worker.sit_out()
+                else:
+                    outcome = worker.step()
+                self.assertEqual((outcome.ranks, outcome.excluded_ranks),
+                                 ((0,), (1,)))
+                loss_of(net, batch(rank, 1)).backward()
+                self.assertEqual(worker.step().ranks, (0, 1))
+                return copies(net)
+
+        first, second = self.team(2, work)
+        self.assert_equal(first, second)
+        local = model()
+        sgd = torch.optim.SGD(local.parameters(), lr=1.0)
+        for losses in ([(0, 0)], [(0, 1), (1, 1)]):
+            sgd.zero_grad()
+            (sum(loss_of(local, batch(r, i)) for r, i in losses)
+             / len(losses)).backward()
+            sgd.step()
+        for a, b in zip(first, local.parameters()):
+            torch.testing.assert_close(a, b.detach(), rtol=1e-5, atol=1e-6)
+
     def test_the_mode_must_fit_the_job(self):
         server = self.serve(workers=3, lr=1.0)
         with agg.Worker(model(), server.address, 0) as worker:

@@ -23,12 +23,12 @@ _ENDS = (2, 5, 6)
 _LEVELS = {0: logging.ERROR, 2: logging.ERROR, 5: logging.ERROR,
            6: logging.ERROR, 4: logging.WARNING, 7: logging.WARNING,
            8: logging.WARNING, 9: logging.WARNING, 10: logging.WARNING,
-           11: logging.WARNING}
+           11: logging.WARNING, 12: logging.WARNING, 13: logging.WARNING}
 # The fields of agg_options that a caller gives by name.
 _OPTIONS: dict[str, Any] = {
     field[0]: field[1] for field in _abi.Options._fields_
     if field[0] not in ("size", "coordinator", "rank", "observer", "specs",
-                        "num_specs", "reserved", "reserved2")}
+                        "num_specs") and not field[0].startswith("reserved")}
 
 # How often a wait looks at what the client has heard.
 LOOK_SECONDS = 0.2

@@ -17,7 +17,10 @@ class Info:
         for name, value in (("examples", examples),
                             ("accumulation", accumulation)):
             if int(value) != value or value < 1:
-                raise ManifestError(f"{name} is {value}; allowed: 1 or more")
+                raise ManifestError(
+                    f"{name} is {value}; allowed: 1 or more"
+                    + ("; a worker without a batch calls sit_out()"
+                       if name == "examples" and value == 0 else ""))
         if not loss_scale > 0:
             raise ManifestError(f"loss_scale is {loss_scale}; allowed: > 0")
         # A tensor of one element is a number, too.

@@ -227,6 +227,17 @@ class Client(_Base):
         self._write_back()
         return outcome
 
+    def sit_out(self) -> Outcome:
+        """A round without a row of this worker's, which has no batch for it:
+        else as step(). Its row is of NaN, which every rule leaves out; the
+        outcome has this rank in `excluded_ranks`."""
+        self._check_unwritten()
+        outcome = self._round({name: np.full(array.shape, np.nan, np.float32)
+                               for name, array in self._parameters.items()},
+                              Info())
+        self._write_back()
+        return outcome
+
     def all_reduce(self, gradients: Mapping[str, Optional[np.ndarray]],
                    loss: Optional[float] = None, examples: int = 1,
                    loss_scale: float = 1.0) -> Optional[dict[str, np.ndarray]]:

@@ -76,6 +76,10 @@ class _Facade(torch.optim.Optimizer):
         self._info = {}
         return info
 
+    def sit_out(self) -> Outcome:
+        """A round without a row of this worker's: Worker.sit_out."""
+        return self.worker.sit_out()
+
     @property
     def last(self) -> Optional[Outcome]:
         """Of the last round."""
@@ -249,6 +253,14 @@ class Combined(_Facade):
         if outcome.applied:
             self.inner.step()
         return loss
+
+    def sit_out(self) -> Outcome:
+        """A round without a row of this worker's (Worker.sit_out), and the
+        inner step if it was applied."""
+        outcome = self.worker.sit_out()
+        if outcome.applied:
+            self.inner.step()
+        return outcome
 
     def state_dict(self) -> dict[str, Any]:
         """The inner optimizer's."""

@@ -66,7 +66,8 @@ class Worker:
           find_unused: gradients may be missing (None). They count as zero, and
             the server's optimizer steps those parameters all the same.
           seed: "first": the first worker that joins seeds. "rank0": the others
-            join after rank 0 has, for up to connect_timeout.
+            join after rank 0 has, however long that takes; or, if it is given,
+            for up to connect_timeout.
           overlap: backward() sends each gradient as soon as it is there. One
             backward() for each step(), those before it in no_sync(); gradients
             stay as backward() leaves them; no DistributedDataParallel.
@@ -127,8 +128,7 @@ class Worker:
         self.rank = rank_of(rank)
         address = coordinator_of(coordinator, job)
         if seed == "rank0" and self.rank != 0:
-            await_seed(address, options.get("connect_timeout") or 30.0,
-                       options)
+            await_seed(address, options.get("connect_timeout"), options)
         self._session = Session(manifest, address, self.rank, options=options)
         try:
             self._check_mode(overlap)
@@ -208,6 +208,37 @@ class Worker:
         outcome = self._round_of_grads(
             Info(loss, examples, accumulation, loss_scale, norm_squared_sum),
             self._beside)
+        self._take_combined(outcome)
+        return self._tell(outcome)
+
+    def sit_out(self) -> Outcome:
+        """A round without a row of this worker's, which has no batch for it:
+        the others' rows make the result, which comes here as after step() or
+        combine(). Whatever `p.grad` has is given up.
+
+        Its row is of NaN, which every rule leaves out (and with find_unused of
+        one tensor alone): the outcome has this rank in `excluded_ranks`, and if
+        all workers sit out, the round is skipped. Raises as step().
+        """
+        if self.mode == "server" and self.job.optimizer == "add":
+            raise ManifestError(
+                'the job\'s optimizer is "add"; allowed for sit_out(): another '
+                "one; LocalSteps.exchange() sends what has changed, or zero")
+        if self._overlap is not None:
+            self._overlap.drop()
+        self._drop_grads()
+        into = self._pulled if self.mode == "server" else self._beside
+        if self.mode == "server":
+            self.check_unwritten()
+        outcome = self._round_of(self._rows_of_nan(), Info(), into)
+        if self.mode == "server":
+            self._pulled.write()
+            self._watch.remember()
+        else:
+            self._take_combined(outcome)
+        return self._tell(outcome)
+
+    def _take_combined(self, outcome: Outcome) -> None:
         if outcome.applied:
             grads: list[torch.Tensor] = []
             for tensor, result in zip(self._tensors.values(),
@@ -219,7 +250,17 @@ class Worker:
                     tensor.grad.copy_(result)
                 grads.append(tensor.grad)
             self._overflows.look(self._tensors, grads, self._beside.targets())
-        return self._tell(outcome)
+
+    def _rows_of_nan(self) -> list[Optional[torch.Tensor]]:
+        sizes = [t.numel() for t in self._tensors.values()]
+        nan = torch.full((max(sizes),), float("nan"))
+        rows: list[Optional[torch.Tensor]] = [
+            nan[:t.numel()].view(t.shape) for t in self._tensors.values()]
+        if self._find_unused and max(sizes):
+            # One NaN is enough, and a missing tensor costs nothing.
+            one = min((size, i) for i, size in enumerate(sizes) if size)[1]
+            rows = [row if i == one else None for i, row in enumerate(rows)]
+        return rows
 
     def exchange(self, rows: Tensors, info: Optional[Info] = None
                  ) -> tuple[Outcome, dict[str, torch.Tensor]]:
@@ -391,9 +432,14 @@ class Worker:
             tensor.grad = None
 
     def _round_of_grads(self, info: Info, into: Pulled) -> Outcome:
+        return self._round_of(None, info, into)
+
+    def _round_of(self, rows: Optional[Sequence[Optional[torch.Tensor]]],
+                  info: Info, into: Pulled) -> Outcome:
+        """rows: None: the gradients, of which some may have gone before."""
         try:
-            grads = [t.grad for t in self._tensors.values()]
-            taken = self._overlap and self._overlap.take()
+            grads = rows or [t.grad for t in self._tensors.values()]
+            taken = rows is None and self._overlap and self._overlap.take()
             if not taken:
                 return self._round(grads, info, into)
             row, given = taken
@@ -416,7 +462,8 @@ class Worker:
             if "is missing; only optional" in str(error):
                 raise ManifestError(
                     f"{error}; call loss.backward() first, or say "
-                    "find_unused=True", "INVALID_ARGUMENT") from error
+                    "find_unused=True, or call sit_out() where this worker has "
+                    "no batch", "INVALID_ARGUMENT") from error
             raise
 
     def _round(self, rows: Sequence[Optional[torch.Tensor]], info: Info,
