@@ -15,6 +15,7 @@
 #include "server/base/address.h"
 #include "server/base/field_error.h"
 #include "server/base/file_system.h"
+#include "server/base/limited_files.h"
 #include "server/base/local_socket.h"
 #include "server/base/log.h"
 #include "server/base/tick_clock.h"
@@ -124,19 +125,30 @@ absl::Status Server::StartParts() {
   return absl::OkStatus();
 }
 
-// First, since a job that cannot see its checkpoints must not begin anew.
+// First, since a job that cannot see its checkpoints must not begin anew. A
+// folder that is not there is a mistake; one that cannot be read, or does not
+// answer, is waited for by the job if it needs it: this shard's copies may be
+// in other processes' memory.
 absl::Status Server::OpenCheckpoints() {
   const std::string& path = options_.checkpoint_path;
   if (path.empty()) return absl::OkStatus();
-  files_ = MakeSystemFiles();
-  absl::StatusOr<CheckpointFolder> folder = CheckpointFolder::Open(
+  files_ = LimitFiles(MakeSystemFiles());
+  absl::StatusOr<CheckpointFolder> folder = CheckpointFolder::Make(
       files_.get(), path, options_.coordinator.job, life_);
-  if (!folder.ok()) {
+  const absl::Status status = folder.ok() ? folder->Probe() : folder.status();
+  if (absl::IsNotFound(status) || absl::IsInvalidArgument(status) ||
+      absl::IsFailedPrecondition(status)) {
     return FieldError("checkpoint.path", Quoted(path),
                       absl::StrCat("a folder that exists and can be read (",
-                                   folder.status().message(), ")"));
+                                   status.message(), ")"));
   }
   checkpoints_ = std::make_unique<CheckpointFolder>(*std::move(folder));
+  const std::string& other = options_.coordinator.checkpoint.restore_job;
+  if (other.empty()) return absl::OkStatus();
+  absl::StatusOr<CheckpointFolder> lender =
+      CheckpointFolder::Make(files_.get(), path, other, life_);
+  if (!lender.ok()) return lender.status();
+  lender_ = std::make_unique<CheckpointFolder>(*std::move(lender));
   return absl::OkStatus();
 }
 
@@ -164,7 +176,15 @@ absl::Status Server::StartEngine() {
         access_->own_token(), engine_.get());
   }
   if (checkpoints_ == nullptr) return absl::OkStatus();
-  return engine_->SetCheckpointFolder(*checkpoints_, files_.get());
+  const absl::Status listed = engine_->SetCheckpointFolder(
+      *checkpoints_, files_.get(),
+      lender_ == nullptr ? absl::nullopt
+                         : absl::optional<CheckpointFolder>(*lender_));
+  if (!listed.ok()) {
+    LogError("checkpoints cannot be seen: ", listed.message(),
+             "; the job goes on if it needs none of them");
+  }
+  return absl::OkStatus();
 }
 
 void Server::OnDeviceLost(const absl::Status& status) {

@@ -134,6 +134,7 @@ class Server {
   std::unique_ptr<AccessParts> access_;
   std::unique_ptr<FileSystem> files_;
   std::unique_ptr<CheckpointFolder> checkpoints_;  // null: none configured
+  std::unique_ptr<CheckpointFolder> lender_;       // of restore_job; null: none
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<ShardEngine> engine_;
   std::unique_ptr<RegionServer> regions_;   // null: no memory is shared

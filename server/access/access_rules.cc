@@ -52,6 +52,8 @@ constexpr MethodRule kTable[] = {
     {"agg.v1.Admin/EvictWorker", kChange, kWaits, kOutcome},
     {"agg.v1.Admin/Drain", kChange, kNow, kOutcome},
     {"agg.v1.Admin/TakeCheckpoint", kChange, kWaits, kOutcome},
+    {"agg.v1.Admin/Restore", kChange, kWaits, kOutcome},
+    {"agg.v1.Admin/Resume", kChange, kWaits, kOutcome},
     {"agg.v1.Admin/SetLogLevel", kChange, kNow, kOutcome},
     {"agg.v1.Admin/ListTensors", kLook, kNow, kMessage},
     {"agg.v1.Admin/ListRounds", kLook, kNow, kMessage},

@@ -13,8 +13,8 @@ namespace agg {
 struct AuditEvent {
   absl::Time time;  // filled in by who keeps it
   // "join", "resume", "takeover", "denial", "set_rule", "evict", "drain",
-  // "checkpoint", "log_level", "restore", "lost" (a worker whose lease or
-  // grace has run out).
+  // "checkpoint", "log_level", "restore", "resume_job", "lost" (a worker whose
+  // lease or grace has run out).
   std::string action;
   std::string who;       // the identity; "": nobody is asked who they are
   std::string from;      // the caller's address; "": the job itself

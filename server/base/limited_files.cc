@@ -218,33 +218,43 @@ class LimitedReadableFile : public ReadableFile {
 
   absl::Status Read(int64_t offset, absl::Span<char> bytes) override {
     MutexLock lock(&mutex_);
-    const auto size = static_cast<int64_t>(bytes.size());
-    const int64_t have = piece_ == nullptr
-                             ? -1
-                             : piece_at_ + static_cast<int64_t>(piece_->size());
-    if (piece_ == nullptr || offset < piece_at_ || offset + size > have) {
-      // A read beyond the end is the file's own error.
-      const int64_t wanted = std::max(
-          size,
-          std::min(static_cast<int64_t>(kPieceBytes), num_bytes_ - offset));
-      auto piece =
-          std::make_shared<std::string>(static_cast<size_t>(wanted), '\0');
-      piece_ = nullptr;
-      const absl::Status status = Limited<absl::Status>(
-          runner_, kRead, absl::StrCat("read ", path_),
-          [file = file_, piece, offset] {
-            return file->Read(offset, absl::MakeSpan(*piece));
-          });
-      if (!status.ok()) return status;
-      piece_ = std::move(piece);
-      piece_at_ = offset;
+    while (!bytes.empty()) {
+      const int64_t have = offset - piece_at_;
+      if (piece_ == nullptr || have < 0 ||
+          have >= static_cast<int64_t>(piece_->size())) {
+        const absl::Status status = Fetch(offset, bytes.size());
+        if (!status.ok()) return status;
+        continue;
+      }
+      const size_t num_bytes =
+          std::min(bytes.size(), piece_->size() - static_cast<size_t>(have));
+      std::memcpy(bytes.data(), piece_->data() + have, num_bytes);
+      bytes.remove_prefix(num_bytes);
+      offset += static_cast<int64_t>(num_bytes);
     }
-    std::memcpy(bytes.data(), piece_->data() + (offset - piece_at_),
-                bytes.size());
     return absl::OkStatus();
   }
 
  private:
+  // At least so many bytes; a read beyond the end is the file's own error.
+  absl::Status Fetch(int64_t offset, size_t num_bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const int64_t left = std::max<int64_t>(num_bytes_ - offset, 0);
+    const size_t wanted =
+        std::max(num_bytes, std::min(kPieceBytes, static_cast<size_t>(left)));
+    const auto piece = std::make_shared<std::string>(wanted, '\0');
+    piece_ = nullptr;
+    const absl::Status status = Limited<absl::Status>(
+        runner_, kRead, absl::StrCat("read ", path_),
+        [file = file_, piece, offset] {
+          return file->Read(offset, absl::MakeSpan(*piece));
+        });
+    if (!status.ok()) return status;
+    piece_ = piece;
+    piece_at_ = offset;
+    return status;
+  }
+
   const RunnerPtr runner_;
   const std::string path_;
   std::shared_ptr<ReadableFile> file_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "server/base/field_error.h"
@@ -50,7 +51,7 @@ absl::Status RemoveIfThere(FileSystem* files, const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<CheckpointFolder> CheckpointFolder::Open(FileSystem* files,
+absl::StatusOr<CheckpointFolder> CheckpointFolder::Make(FileSystem* files,
                                                         const std::string& path,
                                                         const std::string& job,
                                                         uint64_t life) {
@@ -58,9 +59,22 @@ absl::StatusOr<CheckpointFolder> CheckpointFolder::Open(FileSystem* files,
     return FieldError("job", Quoted(job),
                       "with checkpoints: a name of a folder");
   }
-  const absl::StatusOr<std::vector<std::string>> names = files->List(path);
-  if (!names.ok()) return names.status();
   return CheckpointFolder(files, path, job, life);
+}
+
+absl::StatusOr<CheckpointFolder> CheckpointFolder::Open(FileSystem* files,
+                                                        const std::string& path,
+                                                        const std::string& job,
+                                                        uint64_t life) {
+  absl::StatusOr<CheckpointFolder> folder = Make(files, path, job, life);
+  if (!folder.ok()) return folder;
+  const absl::Status status = folder->Probe();
+  if (!status.ok()) return status;
+  return folder;
+}
+
+absl::Status CheckpointFolder::Probe() const {
+  return files_->List(path_).status();
 }
 
 std::string CheckpointFolder::PathOf(const CheckpointId& id) const {
@@ -124,7 +138,12 @@ absl::StatusOr<std::vector<CheckpointState>> CheckpointFolder::List() const {
   std::vector<CheckpointState> states;
   const absl::StatusOr<std::vector<std::string>> names =
       files_->List(job_path_);
-  if (absl::IsNotFound(names.status())) return states;
+  if (absl::IsNotFound(names.status())) {
+    // None yet, unless all of PATH is gone.
+    const absl::Status status = Probe();
+    if (!status.ok()) return status;
+    return states;
+  }
   if (!names.ok()) return names.status();
   for (const std::string& name : *names) {
     const absl::optional<CheckpointId> id = ParseCheckpointFolderName(name);
@@ -167,17 +186,41 @@ absl::Status CheckpointFolder::RemoveCheckpoint(
   return status;
 }
 
-absl::Status CheckpointFolder::Retire(int keep) {
+absl::Status CheckpointFolder::Retire(int keep, uint64_t line) {
   const absl::StatusOr<std::vector<CheckpointState>> states = List();
   if (!states.ok()) return states.status();
   absl::Status status;
-  int num_sealed = 0;
+  std::set<uint64_t> versions;  // of sealed ones that stay
   for (auto state = states->rbegin(); state != states->rend(); ++state) {
-    const bool kept = state->manifest ? num_sealed < keep : num_sealed == 0;
-    if (state->manifest) ++num_sealed;
+    if (state->id.made < line) break;  // all that follow, too
+    bool kept = versions.empty();
+    if (state->manifest) {
+      kept = static_cast<int>(versions.size()) < keep &&
+             versions.insert(state->id.version).second;
+    }
     if (!kept) Keep(RemoveCheckpoint(*state), &status);
   }
   return status;
+}
+
+bool CheckpointFolder::MayHavePart(const CheckpointId& id,
+                                   const std::string& part_file) const {
+  const absl::StatusOr<std::vector<std::string>> names =
+      files_->List(PathOf(id));
+  if (!names.ok()) return !absl::IsNotFound(names.status());
+  return std::binary_search(names->begin(), names->end(), part_file);
+}
+
+absl::Status CheckpointFolder::Discard(const CheckpointId& id,
+                                       const std::string& part_file) {
+  const std::string folder = PathOf(id);
+  const absl::Status status =
+      RemoveIfThere(files_, absl::StrCat(folder, "/", part_file));
+  if (!status.ok()) return status;
+  // Others' parts go by themselves; the last one takes the folder along.
+  const absl::StatusOr<std::vector<std::string>> names = files_->List(folder);
+  if (names.ok() && names->empty()) return RemoveIfThere(files_, folder);
+  return absl::OkStatus();
 }
 
 }  // namespace agg

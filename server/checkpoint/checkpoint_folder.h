@@ -26,14 +26,20 @@ namespace agg {
 // happened to, and no file is tried twice.
 class CheckpointFolder {
  public:
-  // `path` exists: an empty folder in the place of a missing volume would
-  // look like a job without checkpoints. `life`: of this process, random.
-  // INVALID_ARGUMENT: a job's name that is no name of a folder. Else the error
-  // of listing `path`. `files` outlives it.
+  // `life`: of this process, random. INVALID_ARGUMENT: a job's name that is no
+  // name of a folder. Looks at no disk. `files` outlives it.
+  static absl::StatusOr<CheckpointFolder> Make(FileSystem* files,
+                                               const std::string& path,
+                                               const std::string& job,
+                                               uint64_t life);
+  // The same, and the error of Probe.
   static absl::StatusOr<CheckpointFolder> Open(FileSystem* files,
                                                const std::string& path,
                                                const std::string& job,
                                                uint64_t life);
+  // Whether `path` can be listed. It has to exist: an empty folder in the place
+  // of a missing volume would look like a job without checkpoints.
+  absl::Status Probe() const;
 
   // Writes a shard's part, in the place of one that is there.
   absl::StatusOr<CheckpointPart> WritePart(const CheckpointId& id,
@@ -46,25 +52,38 @@ class CheckpointFolder {
   absl::Status Seal(const CheckpointManifest& manifest,
                     int64_t max_bytes = kMaxManifestBytes);
 
-  // Removes all but the newest `keep` (1 or more) of the sealed checkpoints,
-  // and what was never sealed and is older than a sealed one. Goes on after an
-  // error; returns the first one.
-  absl::Status Retire(int keep);
+  // Of the checkpoints that were made in epoch `line` or later, removes all but
+  // the newest sealed ones of `keep` (1 or more) distinct versions, and what
+  // was never sealed and is older than a sealed one. A version that is there
+  // twice is one that a job went on from: the newer one has the same bits. What
+  // is older than `line` is of a job that began anew since, and stays until a
+  // person removes it. Goes on after an error; returns the first one.
+  absl::Status Retire(int keep, uint64_t line = 0);
+
+  // Whether a part of that name is there, or cannot be looked for.
+  bool MayHavePart(const CheckpointId& id, const std::string& part_file) const;
+
+  // Removes one shard's part of a checkpoint that was never sealed, and the
+  // checkpoint's folder if nothing else is in it.
+  absl::Status Discard(const CheckpointId& id, const std::string& part_file);
 
   // What this process can see, oldest first. Names only: nothing is read. A
   // folder that cannot be listed is an error, lest an older checkpoint be
-  // taken.
+  // taken; so is a `path` that is gone.
   absl::StatusOr<std::vector<CheckpointState>> List() const;
 
   // PATH/JOB/NAME.
   std::string PathOf(const CheckpointId& id) const;
+  const std::string& job_path() const { return job_path_; }  // PATH/JOB
+  const std::string& job() const { return job_; }
 
  private:
   CheckpointFolder(FileSystem* files, std::string path, std::string job,
                    uint64_t life)
       : files_(files),
         path_(std::move(path)),
-        job_path_(path_ + "/" + job),
+        job_(std::move(job)),
+        job_path_(path_ + "/" + job_),
         life_(life) {}
 
   absl::Status MakeFolder(const std::string& folder) const;
@@ -72,6 +91,7 @@ class CheckpointFolder {
 
   FileSystem* files_;
   std::string path_;
+  std::string job_;
   std::string job_path_;
   uint64_t life_;
 };

@@ -3,7 +3,7 @@
 #ifndef AGG_SERVER_CHECKPOINT_CHECKPOINT_STATE_H_
 #define AGG_SERVER_CHECKPOINT_CHECKPOINT_STATE_H_
 
-#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/types/optional.h"
@@ -19,12 +19,59 @@ struct CheckpointState {
   bool manifest = false;
 };
 
-// The newest that is complete: one process sees the manifest, and each part is
-// seen by some process. `states`: of all processes, in any order. `refused`:
-// those that turned out to be damaged. Nothing if none is complete.
-absl::optional<CheckpointId> NewestCheckpoint(
-    const std::vector<CheckpointState>& states,
-    const std::set<CheckpointId>& refused);
+// What one shard sees in its folder, by the files' names.
+struct CheckpointListing {
+  std::string folder;  // PATH/JOB on its host; "": it has none, or is not known
+  std::string error;   // why it could not be listed; "": it was
+  std::vector<CheckpointState> states;
+};
+
+// The one that a job may go on from, before anything of it is read.
+struct CheckpointChoice {
+  // The newest that somebody has sealed, whether it is complete or not; nothing
+  // if nobody has seen one.
+  absl::optional<CheckpointId> id;
+  // By ordinal, why that shard cannot load it; "": it can. Empty: all can.
+  std::vector<std::string> missing;
+  // Folders that could not be listed, so that there may be a newer one.
+  std::string unreadable;
+  // Why it could not be loaded when it was tried; "": it was not.
+  std::string refused;
+  // A person has named it (or, without `id`, that the job begins anew):
+  // whatever the copies are.
+  bool ordered = false;
+  // It is another job's: it says nothing of this one's copies.
+  bool borrowed = false;
+};
+
+// The newest sealed one, by what all shards see. It is complete if each shard
+// can load it: one process sees the manifest, and each shard sees the part of
+// its own ordinal in its own folder, or, if the number of shards has changed,
+// all parts. An incomplete one is chosen all the same, and never an older one
+// in its place: that is a person's word (P29). `known`: the newest that this
+// process has sealed or loaded, which counts also where nobody sees it.
+// `listings`: by ordinal.
+CheckpointChoice ChooseCheckpoint(
+    const std::vector<CheckpointListing>& listings,
+    const absl::optional<CheckpointId>& known);
+
+// The same for one that is named.
+CheckpointChoice NamedCheckpoint(const std::vector<CheckpointListing>& listings,
+                                 const CheckpointId& id);
+
+// All that are sealed, newest first.
+std::vector<CheckpointId> SealedCheckpoints(
+    const std::vector<CheckpointListing>& listings);
+// Those of them that each shard can load.
+std::vector<CheckpointId> CompleteCheckpoints(
+    const std::vector<CheckpointListing>& listings);
+
+// "version 45 (1763800000000000-45)".
+std::string CheckpointText(const CheckpointId& id);
+// What is missing where, for people: "shard 1 (/ckpt/job) lacks part 1 of 2;
+// ..". `shards`: who has to load it; empty: all. "": nothing is missing.
+std::string MissingText(const CheckpointChoice& choice,
+                        const std::vector<int>& shards);
 
 }  // namespace agg
 

@@ -3,6 +3,8 @@
 // them.
 #include "server/checkpoint/checkpoint_writer.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -55,6 +57,7 @@ absl::Status CheckpointWriter::Capture(const CheckpointId& id,
     }
     progress_.stage = CheckpointProgress::Stage::kWriting;
     progress_.id = id;
+    discards_ = false;
   }
   // Nobody else has the copy while the stage is kWriting and copied_ is false.
   const absl::Status status = CopyAll(copy);
@@ -66,6 +69,21 @@ absl::Status CheckpointWriter::Capture(const CheckpointId& id,
   copied_ = true;
   changed_.NotifyAll();
   return status;
+}
+
+absl::Status CheckpointWriter::Discard(const CheckpointId& id) {
+  {
+    MutexLock lock(&mutex_);
+    if (!(progress_.id == id)) return absl::OkStatus();
+    if (progress_.stage == CheckpointProgress::Stage::kWriting) {
+      discards_ = true;
+      return absl::OkStatus();
+    }
+    // A capture of the same version is no repeat of this one.
+    progress_.stage = CheckpointProgress::Stage::kNone;
+    if (was_there_) return absl::OkStatus();
+  }
+  return folder_.Discard(id, PartFile());
 }
 
 absl::Status CheckpointWriter::CopyAll(const CopyArray& copy) {
@@ -94,7 +112,20 @@ void CheckpointWriter::Loop() {
       id = progress_.id;
       copied_ = false;
     }
-    Finish(Write(id));
+    const bool was_there = folder_.MayHavePart(id, PartFile());
+    {
+      MutexLock lock(&mutex_);
+      was_there_ = was_there;
+    }
+    const absl::StatusOr<CheckpointPart> part = Write(id);
+    bool discards = false;
+    {
+      MutexLock lock(&mutex_);
+      discards = !was_there && (discards_ || !part.ok());
+    }
+    // Else each try on a disk that is full on another shard would leave a part.
+    if (discards) folder_.Discard(id, PartFile()).IgnoreError();
+    Finish(part);
   }
 }
 
@@ -102,11 +133,16 @@ void CheckpointWriter::Finish(const absl::StatusOr<CheckpointPart>& part) {
   MutexLock lock(&mutex_);
   progress_.stage = part.ok() ? CheckpointProgress::Stage::kWritten
                               : CheckpointProgress::Stage::kFailed;
+  if (part.ok() && discards_) {
+    progress_.stage = CheckpointProgress::Stage::kNone;
+  }
   progress_.part = part.ok() ? *part : CheckpointPart();
   progress_.error = part.status();
 }
 
 absl::StatusOr<CheckpointPart> CheckpointWriter::Write(const CheckpointId& id) {
+  const absl::Status finite = CheckFinite();
+  if (!finite.ok()) return finite;
   PartSource source;
   source.plan = &arrays_.plan;
   source.ordinal = arrays_.ordinal;
@@ -117,17 +153,38 @@ absl::StatusOr<CheckpointPart> CheckpointWriter::Write(const CheckpointId& id) {
   return folder_.WritePart(id, source);
 }
 
+absl::Status CheckpointWriter::CheckFinite() const {
+  const std::vector<int32_t>& slices =
+      arrays_.plan.slices_of_shard[arrays_.ordinal];
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const absl::Span<const float> values = Values(i, /*array=*/0);
+    if (std::all_of(values.begin(), values.end(),
+                    [](float value) { return std::isfinite(value); })) {
+      continue;
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        "parameters of tensor ", arrays_.plan.slices[slices[i]].tensor,
+        " (counted from 0 in the manifest's order) are not finite"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Span<const float> CheckpointWriter::Values(size_t position,
+                                                 int array) const {
+  const int32_t index = arrays_.plan.slices_of_shard[arrays_.ordinal][position];
+  return absl::MakeConstSpan(copy_).subspan(
+      static_cast<size_t>(array * arrays_.num_elements +
+                          arrays_.slice_begins[position]),
+      static_cast<size_t>(arrays_.plan.slices[index].num_elements));
+}
+
 absl::StatusOr<absl::Span<const float>> CheckpointWriter::SliceOf(
     size_t position, int array) {
   {
     MutexLock lock(&mutex_);
     if (stopped_) return absl::CancelledError("the shard is shutting down");
   }
-  const int32_t index = arrays_.plan.slices_of_shard[arrays_.ordinal][position];
-  return absl::MakeConstSpan(copy_).subspan(
-      static_cast<size_t>(array * arrays_.num_elements +
-                          arrays_.slice_begins[position]),
-      static_cast<size_t>(arrays_.plan.slices[index].num_elements));
+  return Values(position, array);
 }
 
 }  // namespace agg

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -59,15 +60,27 @@ class CheckpointWriter {
   // How far it is: for whoever asks again and again. Nobody is called.
   CheckpointProgress progress() const;
 
+  // The checkpoint that was captured last will not be sealed: its part goes,
+  // now or when it is written. Nothing happens if another one was captured
+  // since.
+  absl::Status Discard(const CheckpointId& id);
+
  private:
   CheckpointWriter(CheckpointFolder folder, const ShardArrays& arrays,
                    std::vector<float> copy);
   absl::Status CopyAll(const CopyArray& copy);
   void Loop();
   absl::StatusOr<CheckpointPart> Write(const CheckpointId& id);
+  // FAILED_PRECONDITION naming the first tensor with a parameter that is not
+  // finite: such a version is worth nothing, and would push out one that is.
+  absl::Status CheckFinite() const;
   // CANCELLED once the writer is to end.
   absl::StatusOr<absl::Span<const float>> SliceOf(size_t position, int array);
+  absl::Span<const float> Values(size_t position, int array) const;
   void Finish(const absl::StatusOr<CheckpointPart>& part);
+  std::string PartFile() const {
+    return PartFileName(arrays_.ordinal, arrays_.plan.num_shards);
+  }
 
   CheckpointFolder folder_;
   const ShardArrays arrays_;
@@ -79,6 +92,10 @@ class CheckpointWriter {
   CondVar changed_;
   CheckpointProgress progress_ ABSL_GUARDED_BY(mutex_);
   bool copied_ ABSL_GUARDED_BY(mutex_) = false;
+  bool discards_ ABSL_GUARDED_BY(mutex_) = false;  // once it is written
+  // The part was there before: of a checkpoint of just this version, which may
+  // be sealed. It has the same bytes, and is not discarded.
+  bool was_there_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses the others
 };

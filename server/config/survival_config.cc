@@ -29,11 +29,31 @@ absl::Status CheckNothingSet(const v1::CheckpointConfig& config) {
     errors.Add(
         FieldError("checkpoint.restore", Quoted(config.restore()), kNeedsPath));
   }
+  if (!config.restore_job().empty()) {
+    errors.Add(FieldError("checkpoint.restore_job",
+                          Quoted(config.restore_job()), kNeedsPath));
+  }
   return errors.status();
 }
 
 // The names that a job may have and a folder may not.
-bool IsFolderName(const std::string& job) { return job != "." && job != ".."; }
+bool IsFolderName(const std::string& job) {
+  return job != "." && job != ".." && job.find('/') == std::string::npos;
+}
+
+absl::Status CheckRestoreJob(const v1::JobConfig& config) {
+  const std::string& other = config.checkpoint().restore_job();
+  if (other.empty()) return absl::OkStatus();
+  if (!IsFolderName(other) || other == config.job()) {
+    return FieldError("checkpoint.restore_job", Quoted(other),
+                      "the name of another job, a folder below path");
+  }
+  if (config.checkpoint().restore() == "none") {
+    return FieldError("checkpoint.restore_job", Quoted(other),
+                      "only with restore \"latest\"");
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -87,12 +107,14 @@ absl::StatusOr<CheckpointOptions> MakeCheckpointOptions(
     errors.Add(FieldError("checkpoint.restore", Quoted(checkpoint.restore()),
                           "\"latest\", \"none\""));
   }
+  errors.Add(CheckRestoreJob(config));
   if (!errors.empty()) return errors.status();
   options.enabled = true;
   options.every = absl::Seconds(checkpoint.every_seconds());
   options.every_rounds = checkpoint.every_rounds();
   options.keep = checkpoint.keep();
   options.restore = checkpoint.restore() == "latest";
+  options.restore_job = checkpoint.restore_job();
   return options;
 }
 

@@ -10,13 +10,14 @@ namespace agg {
 
 void CheckpointSchedule::Begin(const VersionId& id,
                                const std::optional<VersionId>& restored,
-                               absl::Time now) {
+                               absl::Time now, bool borrowed) {
   tried_ = id;
   tried_at_ = now;
   skipped_ = false;
   if (!restored.has_value()) return;
   counts_.restored_version = restored->version;
   counts_.restored_made = restored->made;
+  if (borrowed) return;
   // The newest that can be read; how old it is nobody here knows.
   sealed_ = *restored;
   sealed_at_ = now;
@@ -71,9 +72,13 @@ DeferredCalls CheckpointSchedule::End(
     counts_.last_error.clear();
   } else {
     ++counts_.num_failed;
+    // Parameters that are not finite fail each one with the same words.
+    const bool is_new = counts_.last_error != result.status().message();
     counts_.last_error = std::string(result.status().message());
-    LogError("the checkpoint of version ", taking_id_.version,
-             " has failed, the job goes on: ", counts_.last_error);
+    if (is_new) {
+      LogError("the checkpoint of version ", taking_id_.version,
+               " has failed, the job goes on: ", counts_.last_error);
+    }
   }
   DeferredCalls calls;
   for (Done& done : taking_) {

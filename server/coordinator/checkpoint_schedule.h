@@ -29,8 +29,11 @@ class CheckpointSchedule {
 
   // The job is at `id`, seeded or rewound to it, or it goes on: from here on
   // rounds and seconds count. `restored`: the checkpoint that it comes from.
+  // `borrowed`: that one is another job's, and this one has none yet.
   void Begin(const VersionId& id, const std::optional<VersionId>& restored,
-             absl::Time now);
+             absl::Time now, bool borrowed = false);
+  // What was made of the checkpoints at a start, for people.
+  void NoteRestore(const std::string& text) { counts_.restore = text; }
   // Whether to take one of `id` now, or to Skip it if one is under way.
   // `finished`: no version follows.
   bool Due(const VersionId& id, bool finished, absl::Time now) const;
@@ -52,6 +55,10 @@ class CheckpointSchedule {
   DeferredCalls Refuse(const absl::Status& reason);
 
   bool began() const { return tried_at_ != absl::InfiniteFuture(); }
+  // The newest that this process has sealed or gone on from.
+  std::optional<VersionId> newest() const {
+    return sealed_.made == 0 ? std::nullopt : std::make_optional(sealed_);
+  }
   // Whether the newest complete one is of `id`.
   bool Has(const VersionId& id) const { return sealed_ == id; }
   bool busy() const { return busy_; }

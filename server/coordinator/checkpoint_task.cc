@@ -16,11 +16,13 @@
 namespace agg {
 
 CheckpointTask::CheckpointTask(PeerGroup* peers, uint64_t epoch,
-                               CheckpointManifest manifest, int keep)
+                               CheckpointManifest manifest, int keep,
+                               uint64_t line)
     : peers_(peers),
       epoch_(epoch),
       manifest_(std::move(manifest)),
-      keep_(keep) {}
+      keep_(keep),
+      line_(line) {}
 
 std::optional<absl::StatusOr<TakenCheckpoint>> CheckpointTask::Look() {
   using Stage = CheckpointProgress::Stage;
@@ -41,7 +43,10 @@ std::optional<absl::StatusOr<TakenCheckpoint>> CheckpointTask::Look() {
         return ours ? absl::OkStatus()
                     : absl::AbortedError("it writes another checkpoint");
       });
-  if (!status.ok()) return status;
+  if (!status.ok()) {
+    DiscardCheckpoint(peers_, epoch_, manifest_.id);
+    return status;
+  }
   TakenCheckpoint taken;
   taken.version = manifest_.id.version;
   taken.made = manifest_.id.made;
@@ -68,8 +73,20 @@ absl::Status CheckpointTask::Seal() {
                      " bytes; allowed: ", kMaxManifestBytes, " at most"));
   }
   phase.keep = keep_;
+  phase.line = line_;
   return peers_->ForEach(
       [&](int, ShardPeer* peer) { return peer->RunPhase(phase).status(); });
+}
+
+void DiscardCheckpoint(PeerGroup* peers, uint64_t epoch, const VersionId& id) {
+  Phase phase;
+  phase.kind = PhaseKind::kSeal;
+  phase.epoch = epoch;
+  phase.id = id;
+  peers
+      ->ForEach(
+          [&](int, ShardPeer* peer) { return peer->RunPhase(phase).status(); })
+      .IgnoreError();
 }
 
 }  // namespace agg

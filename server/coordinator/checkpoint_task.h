@@ -12,16 +12,17 @@
 #include "server/checkpoint/checkpoint_manifest.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/peer_group.h"
+#include "server/round/recovery.h"
 
 namespace agg {
 
 // Used by one thread at a time, which may wait for disks.
 class CheckpointTask {
  public:
-  // `manifest` lacks its parts. `peers` outlives it. `keep`: sealed checkpoints
-  // that stay.
+  // `manifest` lacks its parts. `peers` outlives it. `keep`, `line`: as
+  // CheckpointFolder::Retire has them.
   CheckpointTask(PeerGroup* peers, uint64_t epoch, CheckpointManifest manifest,
-                 int keep);
+                 int keep, uint64_t line);
 
   // Asks all shards how far they are, and seals the checkpoint when all parts
   // are written. Nothing: ask again. Then the result, once: an error of the
@@ -35,7 +36,12 @@ class CheckpointTask {
   const uint64_t epoch_;
   CheckpointManifest manifest_;
   const int keep_;
+  const uint64_t line_;
 };
+
+// One that was captured on some shards and is not sealed on any: their parts
+// go, as far as they can be reached.
+void DiscardCheckpoint(PeerGroup* peers, uint64_t epoch, const VersionId& id);
 
 }  // namespace agg
 

@@ -86,6 +86,7 @@ Coordinator::~Coordinator() {
     facts_waiters_.clear();
   }
   refused.Run();
+  EndOrder(absl::UnavailableError("the coordinator is shutting down"));
   reporter_.Flush();  // while what it calls back to can still ask this object
   loss_listener_->Stop();
   // Each queued call is refused now; its caller has to hear of it.

@@ -5,7 +5,8 @@
 // thread), coordinator_loop.cc (its own thread; rounds), coordinator_members.cc
 // (ends of sessions, on that thread), coordinator_epochs.cc,
 // coordinator_recovery.cc and coordinator_restart.cc (the beginnings of epochs,
-// likewise), coordinator_joins.cc and coordinator_checkpoints.cc (on threads of
+// likewise), coordinator_restore.cc (which checkpoint, and an operator's word
+// on it), coordinator_joins.cc and coordinator_checkpoints.cc (on threads of
 // their own and then on that one). What it knows is in CoordinatorState.
 #ifndef AGG_SERVER_COORDINATOR_COORDINATOR_H_
 #define AGG_SERVER_COORDINATOR_COORDINATOR_H_
@@ -14,9 +15,9 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,6 +31,7 @@
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
 #include "server/checkpoint/checkpoint_manifest.h"
+#include "server/checkpoint/checkpoint_state.h"
 #include "server/coordinator/attendance.h"
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/coordinator_state.h"
@@ -165,6 +167,19 @@ class Coordinator {
   // is configured, or nothing is published.
   void TakeCheckpoint(
       std::function<void(absl::StatusOr<TakenCheckpoint>)> done);
+  // Says which checkpoints there are, or has the job go on from one of them, or
+  // begin anew, which it would not by itself (P29). That may end the epoch.
+  // Answered when it is done, and a checkpoint of it complete.
+  // FAILED_PRECONDITION (none configured; it cannot be loaded, with what is
+  // missing where; to begin anew: a job that has parameters), NOT_FOUND (nobody
+  // sees such a one), UNAVAILABLE (draining). ParseRestore: what RestoreRequest
+  // of proto/admin.proto has; INVALID_ARGUMENT.
+  static absl::StatusOr<RestoreCall> ParseRestore(const std::string& text);
+  void Restore(const RestoreCall& call,
+               std::function<void(absl::StatusOr<RestoreResult>)> done);
+  // Lets a finished job go on, through a new epoch. Answered when all shards
+  // know it, and their checkpoints. Errors: CoordinatorState::Resume's.
+  void Resume(std::function<void(absl::StatusOr<ResumeResult>)> done);
   // Takes no more calls and tells workers so, waits for a round in execution
   // until `deadline` (real time), fails everything that waits with UNAVAILABLE.
   // Idempotent.
@@ -221,14 +236,45 @@ class Coordinator {
                        const std::vector<ShardInventory>& inventories,
                        std::optional<JobStart>* start);
   // --- Its steps, in their order.
+  // What an operator has asked for (coordinator_restore.cc), until it is
+  // carried out.
+  struct Order {
+    enum class Kind : uint8_t { kCheckpoint, kBeginAnew, kResume };
+    Kind kind = Kind::kCheckpoint;
+    RestoreCall restore;
+    ResumeResult resume;
+    // With what was done, in words.
+    std::function<void(absl::StatusOr<std::string>)> done;
+    bool carried_out = false;  // an epoch has begun with it
+  };
+  // An order that waits, if it is about checkpoints; *carried_out: an epoch has
+  // begun with it, and no checkpoint has it yet.
+  std::optional<RestoreCall> RestoreOrder(bool* carried_out) const;
+  bool Resumes() const;  // a finished job is to go on
+  absl::Status GiveOrder(Order order, const absl::Status& why);
+  void EndOrder(const absl::StatusOr<std::string>& result);
+  // An epoch has begun with it: what remains is that a checkpoint has it.
+  void CompleteOrder(const std::string& text);
+  absl::Status SealFacts();
+  // What the shards see, and what may be loaded of that.
+  void See(const std::vector<ShardInventory>& inventories);
+  CheckpointChoice Choose(const std::optional<RestoreCall>& order);
+  CheckpointChoice ChooseOf(std::vector<CheckpointListing> listings);
+  bool HasSaved() const;
+  RestoreResult Found() const;
+  RecoveryDecision Decide(uint64_t epoch,
+                          const std::vector<ShardInventory>& inventories);
+  void NoteBeginning(uint64_t epoch, const RecoveryDecision& decision);
+  absl::Status AwaitPerson(const std::string& what);
+  std::string Remedies() const;
   void Note(const std::string& what);
-  absl::StatusOr<std::string> ReadCheckpoint(
-      uint64_t epoch, const std::vector<ShardInventory>& inventories,
-      const VersionId& id, CheckpointManifest* manifest);
+  absl::StatusOr<std::string> ReadCheckpoint(uint64_t epoch,
+                                             const VersionId& id,
+                                             CheckpointManifest* manifest);
   // The facts that hold, in all plans. REQUIRES: it loads the checkpoint.
-  static absl::Status TakeFacts(uint64_t epoch,
-                                const CheckpointManifest& checkpoint,
-                                RecoveryDecision* decision);
+  absl::Status TakeFacts(uint64_t epoch, const CheckpointManifest& checkpoint,
+                         RecoveryDecision* decision) const;
+  // An error of loading: the job waits for a person, unless a shard was lost.
   absl::Status Refused(const VersionId& id, const absl::Status& status);
   absl::Status GiveManifest(uint64_t epoch,
                             const std::vector<ShardInventory>& inventories,
@@ -252,6 +298,7 @@ class Coordinator {
 
   // --- Checkpoints.
   bool CheckpointIfDue();
+  absl::Status CheckFinite() const;
   // Whether one begins now; then *manifest lacks what the loop alone knows.
   bool BeginCheckpoint(uint64_t* epoch, JobRecord* record,
                        CheckpointManifest* manifest);
@@ -321,7 +368,18 @@ class Coordinator {
   std::optional<ClosingRound> waved_round_;  // under way; the loop's
   VersionId reported_;                       // of the last round; the loop's
   bool record_was_cut_ = false;              // and the log says so; the loop's
-  std::set<VersionId> refused_;  // checkpoints that are damaged; the loop's
+  // --- Of the loop: what was seen of checkpoints when all shards were attached
+  // last, and what came of trying to load them.
+  struct Refusal {
+    std::string why;
+    absl::Time until;  // it is not tried again before
+  };
+  std::map<VersionId, Refusal> refused_;
+  bool awaits_person_ = false;  // the last recovery has ended so
+  bool borrows_ = false;        // what it loads is another job's
+  bool by_order_ = false;       // an operator has said what it does
+  // What is older does not count: the job has begun anew by a person's word.
+  std::optional<uint64_t> begun_anew_;
   const std::shared_ptr<LossListener> loss_listener_;  // peers hold it, too
 
   JoinQueue joins_;
@@ -334,6 +392,10 @@ class Coordinator {
   bool superseded_ ABSL_GUARDED_BY(mutex_) = false;
   CoordinatorState state_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::function<void()>> operations_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Order> order_ ABSL_GUARDED_BY(mutex_);
+  // By ordinal: of the job, and of the one that restore_job names.
+  std::vector<CheckpointListing> seen_ ABSL_GUARDED_BY(mutex_);
+  std::vector<CheckpointListing> seen_of_other_ ABSL_GUARDED_BY(mutex_);
   // Who hears that all shards have the newest facts, or why not.
   std::vector<std::function<void(const absl::Status&)>> facts_waiters_
       ABSL_GUARDED_BY(mutex_);

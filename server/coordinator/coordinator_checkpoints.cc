@@ -76,12 +76,32 @@ bool Coordinator::BeginCheckpoint(uint64_t* epoch, JobRecord* record,
   return true;
 }
 
+// Such a version is worth nothing, and would push out one that is. The shards
+// look at what they write, too, since an epoch may begin with one.
+absl::Status Coordinator::CheckFinite() const {
+  MutexLock lock(&mutex_);
+  const std::string found = state_.NotFiniteText();
+  if (found.empty()) return absl::OkStatus();
+  const std::optional<VersionId> newest = state_.checkpoints().newest();
+  return absl::FailedPreconditionError(absl::StrCat(
+      found, ", so that none is taken of them",
+      newest.has_value()
+          ? absl::StrCat("; `aggctl restore ", CheckpointFolderName(*newest),
+                         "` goes back to version ", newest->version)
+          : ""));
+}
+
 bool Coordinator::CheckpointIfDue() {
   CheckpointManifest manifest;
   JobRecord record;
   uint64_t epoch = 0;
   if (!BeginCheckpoint(&epoch, &record, &manifest)) return false;
-  const absl::Status status = RunPhases([&](int) {
+  absl::Status status = CheckFinite();
+  if (!status.ok()) {
+    EndCheckpoint(status);
+    return true;
+  }
+  status = RunPhases([&](int) {
     Phase phase;
     phase.kind = PhaseKind::kCapture;
     phase.epoch = epoch;
@@ -89,6 +109,7 @@ bool Coordinator::CheckpointIfDue() {
     return phase;
   });
   if (!status.ok()) {
+    DiscardCheckpoint(&peers_, epoch, manifest.id);
     EndCheckpoint(status);
     return true;
   }
@@ -102,7 +123,8 @@ bool Coordinator::CheckpointIfDue() {
   manifest.config = options_.checkpoint.config_text;
   MutexLock lock(&mutex_);
   checkpoint_ = std::make_unique<CheckpointTask>(
-      &checkpoint_peers_, epoch, std::move(manifest), options_.checkpoint.keep);
+      &checkpoint_peers_, epoch, std::move(manifest), options_.checkpoint.keep,
+      state_.job()->line());
   checkpoint_begun_.NotifyAll();
   return true;
 }
@@ -163,6 +185,7 @@ std::string Coordinator::MakeRecord(const RoundReport& report,
   job.FillRecord(&record);
   if (report.version == 0) {  // the seed
     record.history = job.epoch();
+    record.line = job.epoch();
     return TextOf(std::move(record));
   }
   RecordedOutcome next;

@@ -36,6 +36,7 @@ bool Coordinator::AttachIfDue() {
     status = absl::UnavailableError("another coordinator has the job");
   }
   std::optional<JobStart> start;
+  awaits_person_ = false;
   if (status.ok()) status = Recover(epoch, inventories, &start);
   if (!status.ok()) {
     // Who does not get all shards lets go of all: two coordinators that each
@@ -47,7 +48,11 @@ bool Coordinator::AttachIfDue() {
         })
         .IgnoreError();
     MutexLock lock(&mutex_);
-    state_.AttachFailed(status);
+    if (awaits_person_) {
+      state_.AwaitPerson(std::string(status.message()), clock_->Now());
+    } else {
+      state_.AttachFailed(status);
+    }
     return true;
   }
   BeginEpoch(epoch, inventories, std::move(start));
@@ -119,6 +124,7 @@ void Coordinator::BeginEpoch(uint64_t epoch,
   const bool fresh = !start.has_value();
   std::vector<RoundReport> restored;
   std::optional<VersionId> checkpoint;
+  const std::string restore = fresh ? std::string() : start->restore;
   if (!fresh) {
     restored = RestoredReports(start->record, reported_);
     checkpoint = start->restored;
@@ -130,6 +136,11 @@ void Coordinator::BeginEpoch(uint64_t epoch,
                              std::move(region_sockets));
     if (!state_.BeginEpoch(epoch, std::move(start), clock_->Now())) return;
     finished = state_.finished();
+    // The first one of its own, lest the next start begins with the other job's
+    // again.
+    if (checkpoint.has_value() && borrows_) {
+      state_.checkpoints()->Request(nullptr);
+    }
   }
   if (checkpoint.has_value() && on_restored_ != nullptr) {
     on_restored_(*checkpoint);
@@ -139,6 +150,7 @@ void Coordinator::BeginEpoch(uint64_t epoch,
     reported_ = {report.epoch, report.version};
     reporter_.Add(RoundFacts(), std::move(report));
   }
+  CompleteOrder(fresh ? "the job begins anew, by a Seed" : restore);
   if (!finished) return;
   // Shards that are new do not know it.
   SessionChange end;

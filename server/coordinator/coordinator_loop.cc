@@ -142,6 +142,11 @@ bool Coordinator::SeedIfDue() {
     state_.checkpoints()->Begin(state_.job()->id(), /*restored=*/std::nullopt,
                                 clock_->Now());
     LogInfo("seeded: version 0 is published, epoch ", epoch);
+    // Checkpoints of what was there before are newer than nothing: one of this
+    // job's own, so that the next start finds it.
+    if (!SealedCheckpoints(seen_).empty()) {
+      state_.checkpoints()->Request(nullptr);
+    }
   }
   DeliverEffects();
   return true;

@@ -13,58 +13,44 @@
 #include "kernels/optimizer_table.h"
 #include "server/base/log.h"
 #include "server/checkpoint/checkpoint_json.h"
-#include "server/checkpoint/checkpoint_state.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/job_facts.h"
 #include "server/coordinator/job_state.h"
 #include "server/coordinator/recovery_plan.h"
 
 namespace agg {
-namespace {
-
-std::vector<CheckpointState> AllCheckpoints(
-    const std::vector<ShardInventory>& inventories) {
-  std::vector<CheckpointState> states;
-  for (const ShardInventory& inventory : inventories) {
-    states.insert(states.end(), inventory.checkpoints.begin(),
-                  inventory.checkpoints.end());
-  }
-  return states;
-}
-
-}  // namespace
-
 // --- What is left of the job -------------------------------------------------
 
 absl::Status Coordinator::Recover(
     uint64_t epoch, const std::vector<ShardInventory>& inventories,
     std::optional<JobStart>* start) {
-  absl::optional<VersionId> newest;
-  if (options_.checkpoint.enabled && options_.checkpoint.restore) {
-    newest = NewestCheckpoint(AllCheckpoints(inventories), refused_);
+  See(inventories);
+  RecoveryDecision decision = Decide(epoch, inventories);
+  if (decision.kind == RecoveryDecision::Kind::kWait) {
+    return AwaitPerson(decision.text);
   }
-  RecoveryDecision decision =
-      DecideRecovery(inventories, options_.replicated, epoch, newest);
+  NoteBeginning(epoch, decision);
   if (decision.kind == RecoveryDecision::Kind::kNothing)
     return absl::OkStatus();
   Note(decision.text);
   if (decision.kind == RecoveryDecision::Kind::kUnseeded) {
     {
       MutexLock lock(&mutex_);
-      state_.AdoptFacts(NewestFacts(inventories), 0);
+      state_.AdoptFacts(decision.plans.front().facts, 0);
     }
     return RunRecover(epoch, decision, "");
   }
   start->emplace();
+  (*start)->restore = decision.text;
   CheckpointManifest checkpoint;
   std::string text;
   if (decision.checkpoint.has_value()) {
     absl::StatusOr<std::string> read =
-        ReadCheckpoint(epoch, inventories, *decision.checkpoint, &checkpoint);
+        ReadCheckpoint(epoch, *decision.checkpoint, &checkpoint);
     if (!read.ok()) return Refused(*decision.checkpoint, read.status());
     text = *std::move(read);
     const absl::Status facts = TakeFacts(epoch, checkpoint, &decision);
-    if (!facts.ok()) return facts;
+    if (!facts.ok()) return Refused(*decision.checkpoint, facts);
   }
   absl::Status status = GiveManifest(epoch, inventories, checkpoint, &**start);
   if (status.ok()) status = RunRecover(epoch, decision, text);
@@ -76,8 +62,11 @@ absl::Status Coordinator::Recover(
     status = FillStart(epoch, inventories, decision, checkpoint, &**start);
   if (status.ok()) status = GiveSessions(epoch, **start);
   if (status.ok()) status = Open(epoch, decision.target);
-  // Else a folder that lacks the manifest would take its part for garbage.
-  if (status.ok() && decision.checkpoint.has_value()) SealAgain(epoch, text);
+  if (status.ok() && decision.checkpoint.has_value()) {
+    refused_.erase(*decision.checkpoint);
+    // Else a folder that lacks the manifest would take its part for garbage.
+    if (!borrows_) SealAgain(epoch, text);
+  }
   return status;
 }
 
@@ -85,19 +74,6 @@ void Coordinator::Note(const std::string& what) {
   LogWarning("recovery: ", what);
   MutexLock lock(&mutex_);
   state_.NoteRecovery(absl::StrCat("recovering: ", what));
-}
-
-// A damaged checkpoint is not taken again: the next epoch takes the one before.
-absl::Status Coordinator::Refused(const VersionId& id,
-                                  const absl::Status& status) {
-  if (absl::IsDataLoss(status) || absl::IsNotFound(status)) {
-    refused_.insert(id);
-    LogError("checkpoint ", CheckpointFolderName(id),
-             " cannot be used, the one before is taken: ", status.message());
-  }
-  return absl::Status(
-      status.code(), absl::StrCat("checkpoint ", CheckpointFolderName(id), ": ",
-                                  status.message()));
 }
 
 absl::Status Coordinator::RunPhases(
@@ -148,9 +124,9 @@ void Coordinator::SealAgain(uint64_t epoch, const std::string& checkpoint) {
     phase.kind = PhaseKind::kSeal;
     phase.epoch = epoch;
     phase.checkpoint = checkpoint;
-    // All: a newer one that was refused counts by its manifest as well, and
-    // would push out the one that the job goes on from.
+    // All: nothing is removed before the job has saved something of its own.
     phase.keep = std::numeric_limits<int>::max();
+    phase.line = std::numeric_limits<uint64_t>::max();
     return phase;
   });
   if (!sealed.ok()) {
@@ -164,10 +140,14 @@ void Coordinator::SealAgain(uint64_t epoch, const std::string& checkpoint) {
 // --- Manifest, sessions, record ----------------------------------------------
 
 absl::StatusOr<std::string> Coordinator::ReadCheckpoint(
-    uint64_t epoch, const std::vector<ShardInventory>& inventories,
-    const VersionId& id, CheckpointManifest* manifest) {
+    uint64_t epoch, const VersionId& id, CheckpointManifest* manifest) {
+  std::vector<CheckpointListing> listings;
+  {
+    MutexLock lock(&mutex_);
+    listings = borrows_ ? seen_of_other_ : seen_;
+  }
   for (int shard = 0; shard < peers_.size(); ++shard) {
-    const auto& known = inventories[shard].checkpoints;
+    const auto& known = listings[shard].states;
     const auto found = std::find_if(
         known.begin(), known.end(),
         [&](const auto& state) { return state.id == id && state.manifest; });
@@ -181,12 +161,16 @@ absl::StatusOr<std::string> Coordinator::ReadCheckpoint(
       const PhaseWatch::Call call(&phase_watch_, shard, phase);
       result = peers_.peer(shard)->RunPhase(phase);
     }
-    if (!result.ok()) return result.status();
+    if (!result.ok()) {
+      return absl::Status(result.status().code(),
+                          absl::StrCat(peers_.peer(shard)->name(), ": ",
+                                       result.status().message()));
+    }
     absl::StatusOr<CheckpointManifest> parsed =
         ParseCheckpointManifest(result->manifest);
     if (!parsed.ok()) return parsed.status();
     RestoringJob job;
-    job.job = options_.job;
+    job.job = borrows_ ? options_.checkpoint.restore_job : options_.job;
     job.optimizer = LineOf(options_.optimizer.kind).name;
     job.num_state_arrays = OptimizerStateArrays(options_.optimizer);
     const absl::Status fits = CheckRestorable(*parsed, job);

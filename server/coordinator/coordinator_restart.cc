@@ -81,11 +81,14 @@ uint64_t MadeOf(const JobRecord& record, uint64_t version) {
 // of the past that it undoes comes back.
 absl::Status Coordinator::TakeFacts(uint64_t epoch,
                                     const CheckpointManifest& checkpoint,
-                                    RecoveryDecision* decision) {
+                                    RecoveryDecision* decision) const {
   JobFacts facts = decision->plans.front().facts;
   const absl::StatusOr<JobFacts> sealed = ParseFacts(checkpoint.facts);
   if (!sealed.ok()) return sealed.status();
-  if (decision->kind != RecoveryDecision::Kind::kRewind) {
+  if (borrows_) {
+    // What was set for another job, and that it has finished, is its own.
+    facts = {epoch, facts.number + 1, ""};
+  } else if (decision->kind != RecoveryDecision::Kind::kRewind) {
     if (facts < *sealed) facts = *sealed;
   } else {
     // What was changed since then is undone with the rounds (P37).
@@ -118,7 +121,10 @@ absl::Status Coordinator::FillStart(
   TakeOutEnded(inventories, start);
   if (decision.checkpoint.has_value()) {
     start->restored = *decision.checkpoint;
-    if (start->members.empty() && !known) AddMembers(checkpoint, start);
+    start->borrowed = borrows_;
+    if (start->members.empty() && !known && !borrows_) {
+      AddMembers(checkpoint, start);
+    }
   }
   {
     // Before the record: what rules remember belongs to the rule that is set.
@@ -127,8 +133,20 @@ absl::Status Coordinator::FillStart(
   }
   absl::Status status = FillRecord(epoch, decision, checkpoint, start);
   if (!status.ok()) return status;
+  // Nobody is in: rounds wait for the expected workers again (P2), so that the
+  // first one to join does not train alone.
+  if (start->members.empty() && (borrows_ || Resumes())) {
+    start->record.started = false;
+  }
   if (decision.kind == RecoveryDecision::Kind::kRewind) {
     start->record.history = epoch;
+    // What was left is another line: keep does not count it, and removes
+    // nothing of it (P29).
+    if (by_order_ || borrows_) start->record.line = epoch;
+    if (borrows_) {
+      start->record.outcomes.clear();
+      start->record.used_rows.clear();
+    }
     // Who joined later than the version is in already.
     for (MemberState& member : start->members) {
       member.first_round = std::min(member.first_round, start->id.version);
@@ -151,6 +169,7 @@ absl::Status Coordinator::FillRecord(uint64_t epoch,
   if (text.empty() && target.version == 0) {
     // A seed that all have published and nobody was told of.
     start->record.history = target.made;
+    start->record.line = target.made;
     reporter_.SetShadowRules({});
     return engine_.Reset(epoch, start->manifest);
   }

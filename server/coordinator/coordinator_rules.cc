@@ -140,11 +140,56 @@ void CoordinatorState::ApplyEnd() {
     return;
   }
   // A limit that was raised lets a job go on that had finished by it.
-  const bool raised =
-      absl::StartsWith(changes->end_reason, "max_rounds (") &&
-      (options_.max_rounds == 0 || job_->version() < options_.max_rounds);
-  if (job_->seeded() && raised) return;
+  const bool by_limit = absl::StartsWith(changes->end_reason, "max_rounds (") ||
+                        absl::StartsWith(changes->end_reason, "tau (");
+  if (job_->seeded() && by_limit && job_->LimitReached().empty()) {
+    LogWarning("the job had finished (", changes->end_reason,
+               "); its limit was raised, so that it goes on");
+    return;
+  }
   job_->StayFinished(changes->end_reason, changes->failed);
+  LogWarning("the job stays finished (", changes->end_reason, "); ", WayBack());
+}
+
+std::string CoordinatorState::WayBack() const {
+  const std::string limit = job_->LimitReached();
+  return absl::StrCat(
+      limit.empty() ? "`aggctl resume` lets it go on"
+                    : "to go on with it raise the limit in the configuration "
+                      "and restart",
+      options_.checkpoint.enabled
+          ? absl::StrCat(", and another job begins with what it has by "
+                         "checkpoint { restore_job: \"",
+                         options_.job, "\" }")
+          : "");
+}
+
+absl::StatusOr<ResumeResult> CoordinatorState::Resume() {
+  const absl::Status accepting = CheckAcceptingCalls();
+  if (!accepting.ok()) return accepting;
+  if (!job_->finished()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the job has not finished: it is at version ", job_->version()));
+  }
+  if (!job_->seeded() || lost_after_end()) {
+    return absl::FailedPreconditionError(
+        "the job has finished, and its parameters are lost");
+  }
+  const std::string limit = job_->LimitReached();
+  if (!limit.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(limit, ", so that it would end at once: ", WayBack()));
+  }
+  const absl::StatusOr<JobChanges> before = ParseJobChanges(facts_.text);
+  JobChanges changes;
+  if (before.ok()) changes = *before;
+  changes.finished = false;
+  changes.failed = false;
+  changes.end_reason.clear();
+  facts_.epoch = job_->epoch();
+  ++facts_.number;
+  facts_.text = JobChangesText(changes);
+  return ResumeResult{job_->version(), job_->end_reason()};
 }
 
 void CoordinatorState::AdoptNextCombination() {

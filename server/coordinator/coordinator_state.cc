@@ -15,6 +15,9 @@ namespace {
 
 constexpr absl::Duration kAttachInterval = absl::Seconds(1);
 constexpr absl::Duration kStandbyLogInterval = absl::Minutes(1);
+// Folders are listed each time; what a person puts back is seen soon enough.
+constexpr absl::Duration kAwaitInterval = absl::Seconds(2);
+constexpr absl::Duration kTellInterval = absl::Minutes(1);
 
 }  // namespace
 
@@ -90,6 +93,15 @@ void CoordinatorState::AttachFailed(const absl::Status& status) {
   }
 }
 
+void CoordinatorState::AwaitPerson(const std::string& text, absl::Time now) {
+  NoteRecovery(text);
+  next_attach_at_ = now + kAwaitInterval;
+  if (text == told_ && now < told_at_ + kTellInterval) return;
+  LogError(text);
+  told_ = text;
+  told_at_ = now;
+}
+
 void CoordinatorState::NoteAttach(int ordinal, const absl::Status& status) {
   const size_t index = static_cast<size_t>(ordinal);
   if (index >= shard_errors_.size()) {
@@ -123,6 +135,7 @@ bool CoordinatorState::BeginEpoch(uint64_t epoch, std::optional<JobStart> start,
   if (last_epoch_ != epoch) return false;
   LogEpoch(epoch, start);
   recovering_.clear();
+  told_.clear();
   lost_after_end_.clear();
   if (!start.has_value()) {
     job_ = std::make_unique<JobState>(options_, epoch, now);
@@ -131,12 +144,14 @@ bool CoordinatorState::BeginEpoch(uint64_t epoch, std::optional<JobStart> start,
     facts_are_new_ |= facts_.number > 0;
   } else {
     const std::optional<VersionId> restored = start->restored;
+    const bool borrowed = start->borrowed;
+    if (!start->restore.empty()) checkpoints_.NoteRestore(start->restore);
     const VersionId id = start->id;
     const bool rewound = id.made == epoch && job_ != nullptr;
     if (rewound) ++num_rewinds_;
     job_ = std::make_unique<JobState>(options_, epoch, now, *std::move(start));
     if (restored.has_value() || !checkpoints_.began()) {
-      checkpoints_.Begin(id, restored, now);
+      checkpoints_.Begin(id, restored, now, borrowed);
     }
   }
   ApplyEnd();
@@ -167,6 +182,19 @@ DeferredCalls CoordinatorState::LoseEpoch(uint64_t epoch,
     LogWarning(lost_after_end_);
     return {};
   }
+  return EndLastEpoch(reason, now);
+}
+
+DeferredCalls CoordinatorState::EndEpoch(const absl::Status& reason,
+                                         absl::Time now) {
+  DeferredCalls calls = EndLastEpoch(reason, now);
+  LookAgain(now);
+  return calls;
+}
+
+DeferredCalls CoordinatorState::EndLastEpoch(const absl::Status& reason,
+                                             absl::Time now) {
+  const uint64_t epoch = last_epoch_;
   // If shards are being attached to this epoch now, BeginEpoch comes too late.
   ++last_epoch_;
   if (!epoch_on_) return {};

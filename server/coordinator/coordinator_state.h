@@ -98,6 +98,11 @@ class CoordinatorState {
   // names it, "" is none.
   bool StandBy(const std::string& other, absl::Time now);
   void AttachFailed(const absl::Status& status);
+  // The shards are attached, and the job cannot go on before a person has done
+  // something: `text` says what. It is logged when it changes.
+  void AwaitPerson(const std::string& text, absl::Time now);
+  // Something was done: the shards are attached again at once.
+  void LookAgain(absl::Time now) { next_attach_at_ = now; }
   // Makes the epoch that NextEpochIfDue has given higher than `promise`, which
   // some shard has given: whatever the clocks say (P20). Returns it.
   uint64_t RaiseEpoch(uint64_t epoch, uint64_t promise);
@@ -135,9 +140,16 @@ class CoordinatorState {
   void NoteChange();
   // What shards do not know yet; once.
   std::optional<JobFacts> TakeNewFacts();
+  // The job goes on though it has finished: from the next epoch on, which the
+  // caller brings about. FAILED_PRECONDITION: it has not finished, or would end
+  // at once. UNAVAILABLE: no epoch is on.
+  absl::StatusOr<ResumeResult> Resume();
   // They did not get them.
   void RepeatFacts() { facts_are_new_ = true; }
   const JobFacts& facts() const { return facts_; }
+
+  // Why parameters are not finite; "": they are, as far as rounds say.
+  std::string NotFiniteText() const { return skipped_.NotFiniteText(); }
 
   CheckpointSchedule* checkpoints() { return &checkpoints_; }
   const CheckpointSchedule& checkpoints() const { return checkpoints_; }
@@ -153,6 +165,8 @@ class CoordinatorState {
   // happens for an epoch that is not the latest.
   DeferredCalls LoseEpoch(uint64_t epoch, const absl::Status& reason,
                           absl::Time now);
+  // No shard is lost: a person wants another epoch, also of a finished job.
+  DeferredCalls EndEpoch(const absl::Status& reason, absl::Time now);
   bool has_loss() const { return loss_.has_value(); }
   std::optional<EpochLoss> TakeLoss() { return std::exchange(loss_, {}); }
 
@@ -236,7 +250,10 @@ class CoordinatorState {
   // The job has finished, if the facts say so.
   void ApplyEnd();
   void ApplyRules(const JobChanges& changes, uint64_t version);
+  DeferredCalls EndLastEpoch(const absl::Status& reason, absl::Time now);
   std::string Message() const;
+  // How a finished job may go on.
+  std::string WayBack() const;
   // REQUIRES: job() != nullptr
   CloseSnapshot Snapshot() const;
   void NoteArrivals(const ClosingRound& round);
@@ -270,6 +287,8 @@ class CoordinatorState {
   std::vector<std::string> region_sockets_;
   std::string lost_because_;  // the last epoch that was on
   std::string recovering_;    // "": no recovery is under way
+  std::string told_;          // what a person was told last, and when
+  absl::Time told_at_;
   uint64_t num_rewinds_ = 0;
   JobFacts facts_;
   bool facts_are_new_ = false;

@@ -158,7 +158,9 @@ std::string CoordinatorState::Message() const {
   if (!epoch_on_) return std::string(no_epoch_.message());
   if (!lost_after_end_.empty()) return lost_after_end_;
   if (job_->failed()) return job_->end_reason();
-  if (job_->finished()) return "";
+  if (job_->finished())
+    return absl::StrCat("finished: ", job_->end_reason(), "; ", WayBack());
+  if (!job_->seeded()) return checkpoints_.Status(absl::Time()).restore;
   if (floor_.below()) return absl::StrCat("the job ", floor_.Text());
   return skipped_.Text();
 }

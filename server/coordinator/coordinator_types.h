@@ -21,6 +21,7 @@
 #include "server/coordinator/round_result.h"  // IWYU pragma: export
 #include "server/ingest/frame.h"
 #include "server/round/combination_names.h"
+#include "server/round/recovery.h"
 
 namespace agg {
 
@@ -31,6 +32,7 @@ struct CheckpointOptions {
   uint64_t every_rounds = 0;                    // 0: not by rounds
   int keep = 3;
   bool restore = true;      // a job that starts goes on from the newest one
+  std::string restore_job;  // whose it begins with where it has none; "": none
   std::string config_text;  // kept in each checkpoint, for people
 };
 
@@ -141,6 +143,30 @@ struct TakenCheckpoint {
   uint64_t version = 0;
   uint64_t made = 0;
   int64_t num_bytes = 0;  // of all parts
+};
+
+// What an operator asks of a job's checkpoints.
+struct RestoreCall {
+  bool look = false;        // say what there is, and do nothing
+  bool begin_anew = false;  // else: which one
+  uint64_t version = 0;
+  uint64_t made = 0;  // 0: the newest of that version
+};
+
+struct FoundCheckpoint {
+  VersionId id;
+  std::string missing;  // as MissingText has it
+};
+
+struct RestoreResult {
+  std::vector<FoundCheckpoint> found;  // newest first
+  std::string text;                    // what was done, or would be
+};
+
+// A finished job goes on.
+struct ResumeResult {
+  uint64_t version = 0;
+  std::string ended;  // why it had finished
 };
 
 // Whose session an operator has ended.

@@ -172,6 +172,7 @@ void ReadUsedRow(const JsonMembers& members, JobRecord* record) {
 JobRecord ReadRecord(const JsonMembers& members) {
   JobRecord record;
   members.TakeInteger("history", &record.history);
+  if (members.Has("line")) members.TakeInteger("line", &record.line);
   members.Take("started", &record.started);
   members.TakeInteger("num_steps", &record.num_steps);
   members.TakeObject(
@@ -233,6 +234,7 @@ std::string JobRecordText(const JobRecord& record) {
                              {"attempt", row.second.attempt}});
   }
   return JsonLine(Json{{"history", record.history},
+                       {"line", record.line},
                        {"started", record.started},
                        {"num_steps", record.num_steps},
                        {"rule", RuleJson(record.rule)},

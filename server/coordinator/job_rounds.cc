@@ -194,6 +194,7 @@ void JobState::FinishSeed(uint32_t attempt, absl::Time now) {
   version_ = 0;
   made_ = epoch_;
   history_ = epoch_;
+  line_ = epoch_;
   OpenRound(now);
 }
 

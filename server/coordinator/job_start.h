@@ -27,6 +27,9 @@ struct JobStart {
   JobRecord record;
   // The checkpoint that it comes from; nothing: from memory.
   std::optional<VersionId> restored;
+  bool borrowed = false;  // that one is another job's
+  // What was made of copies and checkpoints, for people; "": as it was.
+  std::string restore;
 };
 
 }  // namespace agg

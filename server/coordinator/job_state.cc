@@ -18,6 +18,7 @@ JobState::JobState(const CoordinatorOptions& options, uint64_t epoch,
       version_(start.id.version),
       made_(start.id.made),
       history_(start.record.history),
+      line_(start.record.line),
       highest_session_(start.highest_session),
       manifest_(std::move(start.manifest)),
       sessions_(std::move(start.sessions)),
@@ -53,15 +54,35 @@ void JobState::StayFinishedIfDue() {
   if (options_.max_rounds > 0 && version_ >= options_.max_rounds) {
     return StayFinished(MaxRoundsReached(), /*failed=*/false);
   }
-  if (version_ == 0) return;
-  const std::optional<RoundResult> last = outcomes_.Find(version_ - 1, 0, 0);
-  if (last.has_value() && last->finished) {
-    StayFinished(TauReached(last->tau), /*failed=*/false);
+  const std::optional<double> tau = LastTau();
+  if (tau.has_value() && ReachesTau(*tau)) {
+    StayFinished(TauReached(*tau), /*failed=*/false);
   }
+}
+
+std::optional<double> JobState::LastTau() const {
+  if (version_ == 0) return std::nullopt;
+  const std::optional<RoundResult> last = outcomes_.Find(version_ - 1, 0, 0);
+  if (!last.has_value()) return std::nullopt;
+  return last->tau;
+}
+
+bool JobState::ReachesTau(double tau) const {
+  const double limit = options_.combine.scale_invariant_iterations;
+  return limit > 0.0 && tau >= limit;
+}
+
+std::string JobState::LimitReached() const {
+  if (options_.max_rounds > 0 && version_ >= options_.max_rounds) {
+    return MaxRoundsReached();
+  }
+  const std::optional<double> tau = LastTau();
+  return tau.has_value() && ReachesTau(*tau) ? TauReached(*tau) : "";
 }
 
 void JobState::FillRecord(JobRecord* record) const {
   record->history = history_;
+  record->line = line_;
   record->started = started_;
   record->outcomes = outcomes_.rounds();
   record->used_rows = used_rows_;

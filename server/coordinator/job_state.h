@@ -132,6 +132,11 @@ class JobState {
   void StayFinished(const std::string& why, bool failed);
   // Likewise, if the version that an epoch goes on from is the last one.
   void StayFinishedIfDue();
+  // The limit of the configuration that the version has reached, in words; "":
+  // none, so that the job could go on.
+  std::string LimitReached() const;
+  // JobRecord::line.
+  uint64_t line() const { return line_; }
 
   // What of a JobRecord is known here: history, started, outcomes, used rows.
   void FillRecord(JobRecord* record) const;
@@ -149,6 +154,9 @@ class JobState {
   bool HasContribution(int32_t rank, uint64_t session) const;
   void FinishIfLastLeft();
   std::string MaxRoundsReached() const;
+  // Of the last round; nothing: there was none, or it is not kept.
+  std::optional<double> LastTau() const;
+  bool ReachesTau(double tau) const;
   static std::string TauReached(double tau);
   // The version has just been published: its round begins.
   void OpenRound(absl::Time now);
@@ -190,6 +198,7 @@ class JobState {
   uint64_t version_ = 0;
   uint64_t made_ = 0;     // the epoch that made it
   uint64_t history_ = 0;  // the epoch of the last seed or rewind
+  uint64_t line_ = 0;     // as JobRecord has it
   uint64_t highest_session_ = 0;
   // Of each rank that has had one in this epoch.
   std::map<int32_t, uint64_t> newest_sessions_;

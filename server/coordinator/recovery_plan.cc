@@ -9,6 +9,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace agg {
 namespace {
@@ -238,28 +239,80 @@ std::string FoundText(const Resolution& resolution,
   return text;
 }
 
+// Why the shards that have to load the chosen checkpoint cannot; "": they can.
+// A folder that cannot be listed may hold a newer one. That matters where no
+// copy says how far the job was.
+std::string WhyNot(const CheckpointChoice& choice,
+                   const std::vector<int>& loading, bool looks_everywhere) {
+  std::vector<std::string> reasons;
+  const std::string missing = MissingText(choice, loading);
+  if (!missing.empty()) {
+    reasons.push_back(absl::StrCat("checkpoint ", CheckpointText(*choice.id),
+                                   " is not complete: ", missing));
+  }
+  if (!choice.refused.empty()) {
+    reasons.push_back(absl::StrCat("checkpoint ", CheckpointText(*choice.id),
+                                   " cannot be loaded: ", choice.refused));
+  }
+  if (looks_everywhere && missing.empty() && !choice.unreadable.empty()) {
+    reasons.push_back(choice.unreadable);
+  }
+  return absl::StrJoin(reasons, "; ");
+}
+
+void Wait(const std::string& why, RecoveryDecision* decision) {
+  decision->kind = Kind::kWait;
+  absl::StrAppend(&decision->text, ", and ", why);
+}
+
+void BeginAnew(const Resolution& resolution, const CheckpointChoice& choice,
+               RecoveryDecision* decision) {
+  decision->kind = resolution.any_copy() ? Kind::kUnseeded : Kind::kNothing;
+  absl::StrAppend(&decision->text,
+                  choice.ordered ? "; the job begins anew by a person's word"
+                                 : " and no checkpoint",
+                  ": a Seed is needed");
+}
+
 }  // namespace
 
 RecoveryDecision DecideRecovery(const std::vector<ShardInventory>& inventories,
                                 bool replicated, uint64_t epoch,
-                                const absl::optional<VersionId>& checkpoint) {
+                                const CheckpointChoice& choice) {
   const Resolution resolution(inventories, replicated);
   const std::set<size_t> gone = resolution.Gone();
+  const absl::optional<VersionId>& checkpoint = choice.id;
   // A checkpoint that is newer than all copies proves that these are of a past
-  // that others have gone on from (P23).
-  const bool of_the_past =
-      checkpoint.has_value() && resolution.base() < *checkpoint;
+  // that others have gone on from (P23), also if it cannot be loaded.
+  const bool of_the_past = checkpoint.has_value() && !choice.borrowed &&
+                           resolution.base() < *checkpoint;
+  const bool copies_count =
+      resolution.any_live() && !of_the_past && !choice.ordered;
   RecoveryDecision decision;
   decision.plans.resize(inventories.size());
   decision.text = FoundText(resolution, gone);
-  if (resolution.any_live() && !of_the_past &&
-      (gone.empty() || checkpoint == resolution.base())) {
+  if (copies_count && gone.empty()) {
     GoOn(resolution, gone, &decision);
-  } else if (checkpoint.has_value()) {
-    Rewind(*checkpoint, epoch, &decision);
+  } else if (copies_count && !choice.borrowed &&
+             checkpoint == resolution.base()) {
+    const std::string why =
+        WhyNot(choice, {gone.begin(), gone.end()}, /*looks_everywhere=*/false);
+    if (why.empty()) {
+      GoOn(resolution, gone, &decision);
+    } else {
+      Wait(why, &decision);
+    }
   } else {
-    decision.kind = resolution.any_copy() ? Kind::kUnseeded : Kind::kNothing;
-    absl::StrAppend(&decision.text, " and no checkpoint: a Seed is needed");
+    // A person who says what is taken says that nothing else is looked for.
+    const std::string why =
+        WhyNot(choice, {}, /*looks_everywhere=*/!choice.ordered);
+    if (!why.empty()) {
+      Wait(why, &decision);
+    } else if (checkpoint.has_value()) {
+      Rewind(*checkpoint, epoch, &decision);
+    } else {
+      BeginAnew(resolution, choice, &decision);
+    }
   }
   decision.fetch =
       decision.target.made != 0 && AnyVoid(decision.plans, replicated);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/types/optional.h"
+#include "server/checkpoint/checkpoint_state.h"
 #include "server/round/recovery.h"
 
 namespace agg {
@@ -18,13 +19,15 @@ namespace agg {
 struct RecoveryDecision {
   enum class Kind : uint8_t {
     kNothing,   // no copy and no checkpoint anywhere: nothing is to be called
+    kWait,      // a checkpoint is needed and cannot be loaded: nothing either
     kGoOn,      // from copies alone; nothing that could be pulled is lost
     kLoad,      // the same, with parts from a checkpoint of the same version
     kRewind,    // all parts from an older checkpoint, as a new history
     kUnseeded,  // copies are left, but not of all parts, and no checkpoint
   };
   Kind kind = Kind::kNothing;
-  VersionId target;  // of all copies in the end; kNothing, kUnseeded: zeros
+  // Of all copies in the end; zeros with kNothing, kWait, kUnseeded.
+  VersionId target;
   // Which one is loaded: kLoad and kRewind.
   absl::optional<VersionId> checkpoint;
   std::vector<RecoverPlan> plans;  // by ordinal
@@ -37,10 +40,10 @@ struct RecoveryDecision {
 // `inventories`: of all shards, by ordinal, when they promised `epoch`.
 // `replicated`: whether each part has a second copy, at the next shard (P15);
 // without, a copy that is prepared holds the next version already, so that one
-// that does not step is void. `checkpoint`: NewestCheckpoint of all.
+// that does not step is void. `choice`: the checkpoint that it may load.
 RecoveryDecision DecideRecovery(const std::vector<ShardInventory>& inventories,
                                 bool replicated, uint64_t epoch,
-                                const absl::optional<VersionId>& checkpoint);
+                                const CheckpointChoice& choice);
 
 // The sessions that go on, by rank: alive in some process and ended in none;
 // of several of one rank the highest (P26).

@@ -45,6 +45,7 @@ bool SkippedRun::worth_a_line() const {
 }
 
 std::string SkippedRun::NotFiniteText() const {
+  if (!not_finite_.has_value()) return "";
   return absl::StrCat("the parameters have not been finite since round ",
                       not_finite_since_, " (tensor ",
                       Quoted(not_finite_->tensor), ", shard ",

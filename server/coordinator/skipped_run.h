@@ -31,6 +31,9 @@ class SkippedRun {
   // Whether the round of the last Note deserves its line in the log: not each
   // one of thousands, but the 1st, the 10th, the 100th.
   bool worth_a_line() const;
+  // "the parameters have not been finite since round 0 (tensor "w", .."; "":
+  // they are, as far as this epoch's rounds say.
+  std::string NotFiniteText() const;
   // For people who ask how the job is; "" while at most one was skipped, and
   // the parameters are finite.
   std::string Text() const;
@@ -38,9 +41,6 @@ class SkippedRun {
   std::string FailureText() const;
 
  private:
-  // "the parameters have not been finite since round 0 (tensor "w", ..."
-  std::string NotFiniteText() const;
-
   uint64_t max_rounds_;
   uint64_t length_ = 0;
   std::string last_reason_;

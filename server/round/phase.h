@@ -171,7 +171,9 @@ struct Phase {
   RecoverPlan recover;     // kRecover
   VersionId id;            // kFetch, kOpen, kCapture, kReadManifest
   std::string checkpoint;  // its manifest.json: kSeal, and kRecover with kLoad
-  int keep = 1;            // kSeal: sealed checkpoints that stay
+  int keep = 1;            // kSeal: distinct versions that stay
+  uint64_t line = 0;       // kSeal: older ones are another line's, and stay
+  // kSeal without a checkpoint: `id` was never sealed, and its part goes.
 };
 
 // What a shard answers; a field is empty unless its phase is named.

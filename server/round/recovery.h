@@ -56,7 +56,8 @@ struct ShardInventory {
   std::vector<uint64_t> ended_sessions;
   uint64_t highest_session = 0;  // that it has heard of
   JobFacts facts;
-  std::vector<CheckpointState> checkpoints;  // that it can read
+  CheckpointListing checkpoints;        // that it can read
+  CheckpointListing other_checkpoints;  // of the job that restore_job names
   std::string local_socket;   // of the process (P38); "": none, or not known
   std::string region_socket;  // likewise (P39)
 };

@@ -127,6 +127,7 @@ struct CheckpointStatus {
   uint64_t num_skipped = 0;       // due while one was being written
   uint64_t restored_version = 0;  // that the job has gone on from
   uint64_t restored_made = 0;     // 0: from none
+  std::string restore;  // what was made of them at the last start, in words
 };
 
 // The coordinator's part of a status: one consistent moment.

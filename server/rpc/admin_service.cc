@@ -59,6 +59,23 @@ absl::StatusOr<v1::SetRuleReply> ToReply(
   return reply;
 }
 
+// Of those that a reply has; the newest are what anybody asks about.
+constexpr size_t kMaxFound = 64;
+constexpr size_t kMaxMissingBytes = 1000;
+
+v1::RestoreReply ToReply(const RestoreResult& result) {
+  v1::RestoreReply reply;
+  for (const FoundCheckpoint& found : result.found) {
+    if (reply.found_size() >= static_cast<int>(kMaxFound)) break;
+    v1::RestoreReply::Found* const out = reply.add_found();
+    out->set_made(found.id.made);
+    out->set_version(found.id.version);
+    out->set_missing(found.missing.substr(0, kMaxMissingBytes));
+  }
+  reply.set_text(result.text);
+  return reply;
+}
+
 // Names that are longer than any rule's are not logged.
 absl::Status CheckTexts(const v1::SetRuleRequest& request) {
   absl::Status status = ValidateText("rule", request.rule());
@@ -189,6 +206,64 @@ grpc::ServerUnaryReactor* AdminService::TakeCheckpoint(
     answer.set_version(taken->version);
     answer.set_made(taken->made);
     answer.set_bytes(taken->num_bytes);
+    poll->Answer(answer);
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::Restore(
+    grpc::CallbackServerContext* context, const v1::RestoreRequest* request,
+    v1::RestoreReply* reply) {
+  const absl::StatusOr<Caller> caller =
+      AdmitCall(*options_.gate, *context, "agg.v1.Admin/Restore");
+  if (!caller.ok()) return AnswerNow<v1::RestoreReply>(reply, caller.status());
+  if (coordinator_ == nullptr) {
+    return AnswerNow<v1::RestoreReply>(reply, not_here_);
+  }
+  const absl::StatusOr<RestoreCall> call =
+      Coordinator::ParseRestore(request->checkpoint());
+  if (!call.ok()) return AnswerNow<v1::RestoreReply>(reply, call.status());
+  std::function<void(const absl::Status&)> audit = [](const absl::Status&) {};
+  if (!call->look) {
+    LogCall(context, absl::StrCat("restore ", request->checkpoint()));
+    audit = Done(*caller, "restore", request->checkpoint());
+  }
+  auto poll = LongPoll<v1::RestoreReply>::Make(reply);
+  auto* reactor = poll.get();
+  coordinator_->Restore(
+      *call, [poll, audit](const absl::StatusOr<RestoreResult>& result) {
+        audit(result.status());
+        if (result.ok()) {
+          poll->Answer(ToReply(*result));
+        } else {
+          poll->Answer(result.status());
+        }
+      });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::Resume(
+    grpc::CallbackServerContext* context, const v1::ResumeRequest*,
+    v1::ResumeReply* reply) {
+  const absl::StatusOr<Caller> caller =
+      AdmitCall(*options_.gate, *context, "agg.v1.Admin/Resume");
+  if (!caller.ok()) return AnswerNow<v1::ResumeReply>(reply, caller.status());
+  if (coordinator_ == nullptr) {
+    return AnswerNow<v1::ResumeReply>(reply, not_here_);
+  }
+  LogCall(context, "resume");
+  auto poll = LongPoll<v1::ResumeReply>::Make(reply);
+  auto* reactor = poll.get();
+  coordinator_->Resume([poll, done = Done(*caller, "resume_job", "")](
+                           const absl::StatusOr<ResumeResult>& resumed) {
+    done(resumed.status());
+    if (!resumed.ok()) {
+      poll->Answer(resumed.status());
+      return;
+    }
+    v1::ResumeReply answer;
+    answer.set_version(resumed->version);
+    answer.set_ended(resumed->ended);
     poll->Answer(answer);
   });
   return reactor;

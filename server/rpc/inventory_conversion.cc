@@ -24,6 +24,8 @@ namespace {
 
 // Of its own part, and of its neighbour's.
 constexpr int kMaxCopies = 2;
+// Of a path, and of an error that names it.
+constexpr size_t kMaxFolderBytes = 1024;
 
 absl::Status CheckCount(absl::string_view field, int count, int most) {
   return CheckField(count <= most, absl::StrCat("attach_reply.", field), count,
@@ -80,12 +82,17 @@ absl::Status AddMembers(const v1::AttachReply& reply,
 }
 
 // The checkpoints may be of another number of shards than the job has now.
-absl::Status AddCheckpoints(const v1::AttachReply& reply,
-                            ShardInventory* inventory) {
-  absl::Status status = CheckCount("checkpoints", reply.checkpoints_size(),
-                                   kMaxReportedCheckpoints);
+absl::Status AddCheckpoints(
+    const google::protobuf::RepeatedPtrField<v1::CheckpointState>& checkpoints,
+    const std::string& folder, const std::string& error,
+    CheckpointListing* listing) {
+  absl::Status status =
+      CheckCount("checkpoints", checkpoints.size(), kMaxReportedCheckpoints);
   if (!status.ok()) return status;
-  for (const v1::CheckpointState& checkpoint : reply.checkpoints()) {
+  // They are for people, and a path may be long.
+  listing->folder = folder.substr(0, kMaxFolderBytes);
+  listing->error = error.substr(0, kMaxFolderBytes);
+  for (const v1::CheckpointState& checkpoint : checkpoints) {
     if (checkpoint.num_shards() > kMaxPhaseShards) {
       return FieldError("attach_reply.checkpoints.num_shards",
                         absl::StrCat(checkpoint.num_shards()),
@@ -106,9 +113,30 @@ absl::Status AddCheckpoints(const v1::AttachReply& reply,
       }
       state.parts.push_back(static_cast<int>(part));
     }
-    inventory->checkpoints.push_back(std::move(state));
+    listing->states.push_back(std::move(state));
   }
   return absl::OkStatus();
+}
+
+// The newest of them.
+void ReportCheckpoints(
+    std::vector<CheckpointState> checkpoints,
+    google::protobuf::RepeatedPtrField<v1::CheckpointState>* reported) {
+  std::sort(checkpoints.begin(), checkpoints.end(),
+            [](const CheckpointState& a, const CheckpointState& b) {
+              return b.id < a.id;
+            });
+  if (checkpoints.size() > kMaxReportedCheckpoints) {
+    checkpoints.resize(kMaxReportedCheckpoints);
+  }
+  for (const CheckpointState& checkpoint : checkpoints) {
+    v1::CheckpointState* out = reported->Add();
+    out->set_made(checkpoint.id.made);
+    out->set_version(checkpoint.id.version);
+    out->set_num_shards(static_cast<uint32_t>(checkpoint.num_shards));
+    out->mutable_parts()->Add(checkpoint.parts.begin(), checkpoint.parts.end());
+    out->set_manifest(checkpoint.manifest);
+  }
 }
 
 // A report that is held back is told within a second.
@@ -159,22 +187,13 @@ void AddInventory(const ShardInventory& inventory, v1::AttachReply* reply) {
   reply->set_highest_session(inventory.highest_session);
   *reply->mutable_facts() = ToProto(inventory.facts);
 
-  std::vector<CheckpointState> checkpoints = inventory.checkpoints;
-  std::sort(checkpoints.begin(), checkpoints.end(),
-            [](const CheckpointState& a, const CheckpointState& b) {
-              return b.id < a.id;
-            });
-  if (checkpoints.size() > kMaxReportedCheckpoints) {
-    checkpoints.resize(kMaxReportedCheckpoints);
-  }
-  for (const CheckpointState& checkpoint : checkpoints) {
-    v1::CheckpointState* out = reply->add_checkpoints();
-    out->set_made(checkpoint.id.made);
-    out->set_version(checkpoint.id.version);
-    out->set_num_shards(static_cast<uint32_t>(checkpoint.num_shards));
-    out->mutable_parts()->Add(checkpoint.parts.begin(), checkpoint.parts.end());
-    out->set_manifest(checkpoint.manifest);
-  }
+  ReportCheckpoints(inventory.checkpoints.states, reply->mutable_checkpoints());
+  reply->set_checkpoint_folder(inventory.checkpoints.folder);
+  reply->set_checkpoint_error(inventory.checkpoints.error);
+  ReportCheckpoints(inventory.other_checkpoints.states,
+                    reply->mutable_other_checkpoints());
+  reply->set_other_checkpoint_folder(inventory.other_checkpoints.folder);
+  reply->set_other_checkpoint_error(inventory.other_checkpoints.error);
 }
 
 absl::StatusOr<ShardInventory> FromProto(const v1::AttachReply& reply,
@@ -193,7 +212,12 @@ absl::StatusOr<ShardInventory> FromProto(const v1::AttachReply& reply,
   inventory.highest_session = reply.highest_session();
   absl::Status status = AddCopies(reply, num_shards, &inventory);
   status.Update(AddMembers(reply, &inventory));
-  status.Update(AddCheckpoints(reply, &inventory));
+  status.Update(AddCheckpoints(reply.checkpoints(), reply.checkpoint_folder(),
+                               reply.checkpoint_error(),
+                               &inventory.checkpoints));
+  status.Update(AddCheckpoints(
+      reply.other_checkpoints(), reply.other_checkpoint_folder(),
+      reply.other_checkpoint_error(), &inventory.other_checkpoints));
   status.Update(CheckCount("ended_sessions", reply.ended_sessions_size(),
                            kMaxEndedSessions));
   absl::StatusOr<JobFacts> facts = FromProto(reply.facts());

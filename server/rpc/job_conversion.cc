@@ -64,6 +64,7 @@ v1::CheckpointStatus ToProto(const CheckpointStatus& status) {
   result.set_num_sealed(status.num_sealed);
   result.set_restored_version(status.restored_version);
   result.set_restored_made(status.restored_made);
+  result.set_restore(status.restore);
   return result;
 }
 

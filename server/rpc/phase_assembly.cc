@@ -145,6 +145,8 @@ absl::Status BeginSeal(const v1::PhaseRequest::Seal& seal, Phase* phase) {
   phase->kind = PhaseKind::kSeal;
   phase->checkpoint = seal.checkpoint();
   phase->keep = seal.keep();
+  phase->line = seal.line();
+  phase->id = FromProto(seal.discard());
   return CheckField(seal.keep() >= 1, "seal.keep", seal.keep(), "at least 1");
 }
 

@@ -129,6 +129,10 @@ v1::PhaseRequest ToProto(const Phase& phase) {
       break;
     case PhaseKind::kSeal:
       request.mutable_seal()->set_keep(phase.keep);
+      request.mutable_seal()->set_line(phase.line);
+      if (phase.checkpoint.empty()) {
+        *request.mutable_seal()->mutable_discard() = ToProto(phase.id);
+      }
       break;
     default:
       SetRound(phase, &request);

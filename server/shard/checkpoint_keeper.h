@@ -5,13 +5,17 @@
 #ifndef AGG_SERVER_SHARD_CHECKPOINT_KEEPER_H_
 #define AGG_SERVER_SHARD_CHECKPOINT_KEEPER_H_
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "server/base/file_system.h"
 #include "server/base/mutex.h"
@@ -27,17 +31,26 @@ namespace agg {
 // folder there are no checkpoints: what asks for one is FAILED_PRECONDITION.
 class CheckpointKeeper {
  public:
-  // `files` outlives it.
-  void SetFolder(CheckpointFolder folder, FileSystem* files);
+  ~CheckpointKeeper();
+  // `files` outlives it. `other`: of the job that checkpoint.restore_job names;
+  // it is only read.
+  void SetFolder(CheckpointFolder folder, FileSystem* files,
+                 absl::optional<CheckpointFolder> other);
   bool configured() const { return folder_.has_value(); }
-  // What this process can read, oldest first; none without a folder.
-  absl::StatusOr<std::vector<CheckpointState>> List() const;
+  // What this process can read, oldest first; none without a folder. A folder
+  // that takes longer than `patience` has an error now, and its listing, which
+  // goes on, is the answer to a later call: the coordinator asks again and
+  // again, and waits for no disk.
+  CheckpointListing List();
+  CheckpointListing ListOther();
+  static constexpr absl::Duration kPatience = absl::Seconds(2);
 
   // A manifest is there: takes the memory of one copy. RESOURCE_EXHAUSTED:
   // there is no such memory.
   absl::Status Begin(const ShardArrays& arrays);
-  // It is gone. What is returned ends with its thread, which may take as long
-  // as the disk does: to be dropped without locks.
+  // It is gone. What is returned is memory, to be dropped without locks; null
+  // where a disk is being written to, which may take its time: that ends on a
+  // thread of its own.
   std::shared_ptr<CheckpointWriter> End();
 
   // As CheckpointWriter::Capture; a repeat for the same version is OK.
@@ -45,11 +58,13 @@ class CheckpointKeeper {
                        const CheckpointWriter::CopyArray& copy);
   CheckpointProgress progress() const;
   // Makes the checkpoint with this manifest.json real, and lets the oldest go
-  // until `keep` are left. That these cannot be removed is logged.
-  absl::Status Seal(const std::string& manifest_json, int keep);
+  // as CheckpointFolder::Retire says. That these cannot be removed is logged.
+  absl::Status Seal(const std::string& manifest_json, int keep, uint64_t line);
+  // Removes this shard's part of a checkpoint that was never sealed.
+  absl::Status Discard(const CheckpointId& id);
 
-  // The text of a checkpoint's manifest.json. Errors name the file; DATA_LOSS:
-  // it is damaged.
+  // The text of a checkpoint's manifest.json, which may be the other job's.
+  // Errors name the file; DATA_LOSS: it is damaged.
   absl::StatusOr<std::string> ReadManifest(const CheckpointId& id) const;
   // The parts that this process can read of a checkpoint.
   absl::StatusOr<CheckpointReader> Open(
@@ -57,12 +72,27 @@ class CheckpointKeeper {
 
  private:
   std::shared_ptr<CheckpointWriter> writer() const;
+  // One folder's listing, on a thread while it takes its time.
+  struct Looking {
+    std::thread thread;
+    bool on = false;
+    absl::optional<CheckpointListing> found;  // and nobody has had it
+    std::chrono::steady_clock::time_point found_at;
+  };
+  CheckpointListing Look(const absl::optional<CheckpointFolder>& folder,
+                         Looking* looking);
 
   absl::optional<CheckpointFolder> folder_;
+  absl::optional<CheckpointFolder> other_;
   FileSystem* files_ = nullptr;
   mutable Mutex mutex_;
+  CondVar looked_;
+  Looking own_looking_ ABSL_GUARDED_BY(mutex_);
+  Looking other_looking_ ABSL_GUARDED_BY(mutex_);
   // Null without a folder or a manifest.
   std::shared_ptr<CheckpointWriter> writer_ ABSL_GUARDED_BY(mutex_);
+  // Each ends a former writer; a disk that hangs ends each call of it in time.
+  std::vector<std::thread> endings_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace agg

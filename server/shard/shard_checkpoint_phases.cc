@@ -10,18 +10,25 @@
 
 namespace agg {
 
-absl::Status ShardEngine::SetCheckpointFolder(CheckpointFolder folder,
-                                              FileSystem* files) {
-  const absl::StatusOr<std::vector<CheckpointState>> states = folder.List();
-  if (!states.ok()) return states.status();
+absl::Status ShardEngine::SetCheckpointFolder(
+    CheckpointFolder folder, FileSystem* files,
+    absl::optional<CheckpointFolder> other) {
   options_.checkpoints = true;
-  checkpoints_.SetFolder(std::move(folder), files);
+  checkpoints_.SetFolder(std::move(folder), files, std::move(other));
+  const CheckpointListing listing = checkpoints_.List();
   MutexLock lock(&mutex_);
-  // This process has no memory of them, but they have been (P20).
-  for (const CheckpointState& state : *states) {
-    epoch_.PromiseAtLeast(state.id.made);
+  NoteMade(listing, /*epoch=*/0);
+  return listing.error.empty() ? absl::OkStatus()
+                               : absl::UnavailableError(listing.error);
+}
+
+void ShardEngine::NoteMade(const CheckpointListing& checkpoints,
+                           uint64_t epoch) {
+  for (const CheckpointState& state : checkpoints.states) {
+    if (state.id.made != epoch || epoch_.number() != epoch) {
+      epoch_.PromiseAtLeast(state.id.made);
+    }
   }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<PhaseResult> ShardEngine::Capture(const Phase& phase,
@@ -45,7 +52,9 @@ absl::StatusOr<PhaseResult> ShardEngine::RunCheckpointPhase(
   absl::Status status = CheckEpoch(phase.epoch);
   PhaseResult result;
   if (status.ok() && phase.kind == PhaseKind::kSeal) {
-    status = checkpoints_.Seal(phase.checkpoint, phase.keep);
+    status = phase.checkpoint.empty()
+                 ? checkpoints_.Discard(phase.id)
+                 : checkpoints_.Seal(phase.checkpoint, phase.keep, phase.line);
   }
   if (status.ok() && phase.kind == PhaseKind::kReadManifest) {
     absl::StatusOr<std::string> manifest = checkpoints_.ReadManifest(phase.id);

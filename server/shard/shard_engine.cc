@@ -45,10 +45,7 @@ absl::StatusOr<uint64_t> ShardEngine::Promise() {
 
 absl::StatusOr<ShardInventory> ShardEngine::Attach(
     uint64_t epoch, std::function<void(absl::Status)> on_lost) {
-  // Before anything changes: without it an older checkpoint might be taken.
-  absl::StatusOr<std::vector<CheckpointState>> checkpoints =
-      checkpoints_.List();
-  if (!checkpoints.ok()) return checkpoints.status();
+  CheckpointListing checkpoints = checkpoints_.List();
   absl::StatusOr<bool> begins = false;
   Closures ready;
   {
@@ -56,6 +53,7 @@ absl::StatusOr<ShardInventory> ShardEngine::Attach(
     // epoch ends by it, and gives the turn back.
     MutexLock lock(&mutex_);
     const uint64_t former = epoch_.number();
+    NoteMade(checkpoints, epoch);
     begins = epoch_.Begin(epoch, std::move(on_lost));
     if (!begins.ok()) return begins.status();
     Replication::TellReplica(this);
@@ -71,7 +69,10 @@ absl::StatusOr<ShardInventory> ShardEngine::Attach(
   Former former;
   absl::StatusOr<ShardInventory> inventory =
       Recovery::TakeInventory(this, epoch, *begins, &former);
-  if (inventory.ok()) inventory->checkpoints = *std::move(checkpoints);
+  if (inventory.ok()) {
+    inventory->checkpoints = std::move(checkpoints);
+    inventory->other_checkpoints = checkpoints_.ListOther();
+  }
   // Pulls of versions that are forgotten end, so that their memory is free
   // before the next manifest allocates its own.
   if (former.compute != nullptr) former.compute->store()->RevokeAll();

@@ -82,8 +82,13 @@ class ShardEngine : public ShardPeer {
               std::function<void(absl::Status)> on_device_lost = nullptr);
   ~ShardEngine() override;
   // Checkpoints go there and come from there. `files` outlives the engine.
-  // No epoch that has made one begins again. Before the first Attach.
-  absl::Status SetCheckpointFolder(CheckpointFolder folder, FileSystem* files);
+  // No epoch that has made one begins again. Before the first Attach. `other`:
+  // of the job that checkpoint.restore_job names, which is only read. What is
+  // returned is why the folder could not be listed; the shard goes on without,
+  // since its copies may be in other processes' memory.
+  absl::Status SetCheckpointFolder(
+      CheckpointFolder folder, FileSystem* files,
+      absl::optional<CheckpointFolder> other = absl::nullopt);
   // With replication: the shards behind and before this one on the ring. They
   // outlive it. Before the first Attach.
   void SetNeighbours(NeighbourPeer* buddy, NeighbourPeer* before);
@@ -91,8 +96,8 @@ class ShardEngine : public ShardPeer {
   // --- ShardPeer: the coordinator's calls ---------------------------------
   absl::StatusOr<uint64_t> Promise() override;
   // `on_lost` (may be null) is called when the backend's device is lost. Waits
-  // for a phase that runs. Errors, besides a stale epoch: checkpoints that
-  // cannot be listed.
+  // for a phase that runs. ABORTED: a stale epoch. That checkpoints cannot be
+  // listed is a part of the answer.
   absl::StatusOr<ShardInventory> Attach(
       uint64_t epoch, std::function<void(absl::Status)> on_lost) override;
   void Lose(uint64_t epoch, const absl::Status& reason) override;  // 0: any
@@ -197,6 +202,10 @@ class ShardEngine : public ShardPeer {
   };
 
   void EndForGood(const absl::Status& found) ABSL_LOCKS_EXCLUDED(mutex_);
+  // This process has no memory of epochs that have made checkpoints, but they
+  // have been (P20). Not of `epoch`, if that one is on.
+  void NoteMade(const CheckpointListing& checkpoints, uint64_t epoch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Status InstallManifest(uint64_t epoch, const Manifest& manifest);
   // The closed round, and what was made of it.

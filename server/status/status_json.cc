@@ -24,6 +24,8 @@ namespace {
 
 constexpr size_t kMaxClientBytes = 200;
 constexpr size_t kMaxErrorBytes = 400;
+// What a person is to do names shards and files.
+constexpr size_t kMaxAdviceBytes = 4000;
 
 // Epochs are texts: JavaScript's numbers do not hold all of them exactly.
 std::string EpochText(uint64_t epoch) { return absl::StrCat(epoch); }
@@ -58,6 +60,7 @@ Json CheckpointJson(const CheckpointStatus& status) {
   json["age"] = status.made == 0
                     ? Json()
                     : RoundedNumber(absl::ToDoubleSeconds(status.age));
+  json["restore"] = status.restore.substr(0, kMaxErrorBytes);
   json["restored"] =
       status.restored_made == 0 ? Json() : Json(status.restored_version);
   return json;
@@ -96,7 +99,7 @@ Json JobJson(const JobStatus& job) {
            RoundedNumber(absl::ToDoubleSeconds(job.below_floor_for))},
           {"round_timeout",
            RoundedNumber(absl::ToDoubleSeconds(job.round_timeout))},
-          {"recovering", job.recovering.substr(0, kMaxErrorBytes)},
+          {"recovering", job.recovering.substr(0, kMaxAdviceBytes)},
           {"replicated", job.replicated},
           {"history", EpochText(job.history)},
           {"rewinds", job.rewinds},

@@ -75,6 +75,23 @@ class AdminTest(ForeignTestCase):
         job = self.start()
         self.assert_fails(Code.FAILED_PRECONDITION, "checkpoint", self.call,
                           job, "TakeCheckpoint")
+        for checkpoint in ("", "none", "3"):
+            self.assert_fails(Code.FAILED_PRECONDITION, "checkpoint.path",
+                              self.call, job, "Restore", checkpoint=checkpoint)
+        self.assert_fails(Code.INVALID_ARGUMENT, "MADE-VERSION", self.call,
+                          job, "Restore", checkpoint="newest")
+
+    def test_resume_without_checkpoints(self):
+        job, (worker,) = self.seeded()
+        self.assert_fails(Code.FAILED_PRECONDITION, "has not finished",
+                          self.call, job, "Resume")
+        round_of([worker], [values(1)], 0)
+        worker.leave()
+        reply = self.call(job, "Resume")
+        self.assertEqual((reply.version, reply.ended),
+                         (1, "the last worker has left"))
+        again = Worker(job, 0, TENSORS)
+        round_of([again], [values(1)], 1)
 
     def test_a_drain_request_is_no_signal(self):
         """So the first signal after it is not the second, which kills."""
@@ -144,7 +161,7 @@ class AdminTest(ForeignTestCase):
     def test_only_shard_0_answers_for_the_job(self):
         job = self.start(num_shards=2)
         for name in ("SetRule", "EvictWorker", "Drain", "TakeCheckpoint",
-                     "ListTensors", "ListRounds"):
+                     "Restore", "Resume", "ListTensors", "ListRounds"):
             self.assert_fails(Code.FAILED_PRECONDITION, "shard 0|127",
                               self.call, job, name, 1)
 

@@ -25,6 +25,12 @@ void DoAdmin(FuzzJob* job, const fuzz::AdminStep& step) {
     case Step::kTakeCheckpoint:
       return job->DoAdmin<v1::TakeCheckpointRequest, v1::TakeCheckpointReply>(
           who, step.take_checkpoint(), &Service::TakeCheckpoint);
+    case Step::kRestore:
+      return job->DoAdmin<v1::RestoreRequest, v1::RestoreReply>(
+          who, step.restore(), &Service::Restore);
+    case Step::kResume:
+      return job->DoAdmin<v1::ResumeRequest, v1::ResumeReply>(
+          who, step.resume(), &Service::Resume);
     case Step::kSetLogLevel:
       return job->DoAdmin<v1::SetLogLevelRequest, v1::SetLogLevelReply>(
           who, step.set_log_level(), &Service::SetLogLevel);

@@ -22,20 +22,30 @@ LONG_FILES = {
     "kernels/cuda/gram_schedule.h": "which lane does what: " + _PAGE,
     "kernels/cuda/cuda_update.cc": "one class runs all waves of an update",
     "kernels/cuda/update_kernel.cu": "the kernels of one pass, which share parts",
+    "server/base/limited_files.cc": "a file system and its two kinds of files",
     "server/config/options.cc": "one function for each group of fields: " + _PAGE,
     "server/coordinator/coordinator.h": _ONE_LOCK,
+    "server/coordinator/coordinator_state.cc": _ONE_LOCK,
     "server/coordinator/coordinator_state.h": _ONE_LOCK,
     "server/coordinator/coordinator_types.h": "what a call takes and gives",
     "server/coordinator/job_state.h": "the protocol of one epoch: " + _PAGE,
     "server/coordinator/round_engine.h": "the phases of a round: " + _PAGE,
     "server/ingest/arrival_ledger.h": "all that is known of a slice: " + _PAGE,
+    "server/coordinator/coordinator_restore.cc":
+        "which checkpoint, and a person's word on it: " + _PAGE,
+    "server/coordinator/recovery_plan.cc": "one decision: " + _PAGE,
     "server/params/parameter_store.h": "one class holds a shard's parameters",
     "server/params/snapshot.h": "who reads a version, and when its memory is free",
     "server/round/phase.h": "all phases and what they carry: " + _PAGE,
     "server/round/round_report.h": "all that a round reports: " + _PAGE,
     "server/round/shard_peer.h": "all that a shard is asked for: " + _PAGE,
     "server/rpc/bidi_stream.h": "a template: its code has to be in the header",
+    "server/server.cc": "one class starts all parts of a process",
     "server/server.h": "one class holds all parts of a process",
+    "tests/e2e/chaos.py": "what happens to a job, and what it may not do then",
+    "tests/server/round/restore_test.cc": "one fixture tears folders",
+    "tests/sim/job_simulation.cc": "one class runs a complete job",
+    "tests/sim/protocol_steps.py": "all steps of the model: " + _PAGE,
     "server/shard/open_round.cc": _ONE_LOCK,
     "server/shard/open_round.h": _ONE_LOCK,
     "server/shard/shard_compute.h": "one class has all memory of a shard",
@@ -63,6 +73,24 @@ LONG_FUNCTIONS = {
     "server/coordinator/coordinator_status.cc: "
     "JobStatus CoordinatorState::Status":
         "one line for each field",
+    "server/coordinator/coordinator_epochs.cc: void Coordinator::BeginEpoch":
+        "what follows from an epoch's beginning, in its order",
+    "server/coordinator/coordinator_recovery.cc: "
+    "absl::Status Coordinator::Recover":
+        "the steps of a recovery, in their order (P19)",
+    "server/coordinator/coordinator_restart.cc: "
+    "absl::Status Coordinator::FillStart":
+        "what a job goes on from, field by field",
+    "server/coordinator/coordinator_restore.cc: "
+    "CheckpointChoice Coordinator::Choose":
+        "whose word counts before whose",
+    "server/coordinator/coordinator_restore.cc: "
+    "RecoveryDecision Coordinator::Decide":
+        "whose word counts before whose",
+    "server/coordinator/recovery_plan.cc: RecoveryDecision DecideRecovery":
+        "one decision, in the order of P18",
+    "worker_client/tools/aggctl_flags.cc: std::vector<Program> OtherCommands":
+        "one entry for each command",
 }
 
 _BEGINS = re.compile(r"^( {0,2})[A-Za-z_~]")

@@ -13,10 +13,15 @@ namespace agg {
 std::string Describe(const SimPlan& plan) {
   std::vector<std::string> faults;
   for (const Fault& fault : plan.faults) faults.push_back(Describe(fault));
-  return absl::StrCat("seed ", plan.seed, ", K = ", plan.num_shards,
-                      plan.replicated ? ", replicated" : "",
-                      plan.checkpoints ? ", checkpoints" : "", ": ",
-                      absl::StrJoin(faults, "; "));
+  return absl::StrCat(
+      "seed ", plan.seed, ", K = ", plan.num_shards,
+      plan.replicated ? ", replicated" : "",
+      plan.checkpoints ? ", checkpoints" : "",
+      plan.torn == Torn::kNone
+          ? ""
+          : absl::StrCat(", folder ", plan.torn_shard, " torn (",
+                         static_cast<int>(plan.torn), ")"),
+      ": ", absl::StrJoin(faults, "; "));
 }
 
 void CompareRuns(const SimPlan& plan, const SimOutcome& undisturbed,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/backend_factory.h"
@@ -33,6 +34,10 @@ JobSimulation::JobSimulation(const SimPlan& plan)
       cut_reported_(plan.num_shards, absl::InfinitePast()) {
   SetLogLevel(plan.log ? LogLevel::kInfo : kNothing);
   disk_.CreateFolder("/checkpoints").IgnoreError();
+  for (int k = 0; k < plan.num_shards; ++k) {
+    folders_.push_back(std::make_unique<TornFiles>(&disk_));
+    disk_.CreateFolder(absl::StrCat("/checkpoints/", k)).IgnoreError();
+  }
   operator_.worker = true;
   operator_.number = -1;
   world_.network = &network_;
@@ -71,12 +76,15 @@ void JobSimulation::StartShard(int ordinal) {
   host->engine = std::make_unique<ShardEngine>(
       MakeSimShardOptions(plan_, ordinal, host->life), host->backend.get());
   if (plan_.checkpoints) {
-    const auto folder = CheckpointFolder::Open(&disk_, "/checkpoints",
-                                               options_.job, host->life);
-    absl::Status status = folder.status();
-    if (status.ok())
-      status = host->engine->SetCheckpointFolder(*folder, &disk_);
-    if (!status.ok()) ledger_.Fail(status.ToString());
+    FileSystem* const files = folders_[ordinal].get();
+    const auto folder = CheckpointFolder::Make(
+        files,
+        plan_.torn == Torn::kNone ? "/checkpoints"
+                                  : absl::StrCat("/checkpoints/", ordinal),
+        options_.job, host->life);
+    const absl::Status status =
+        host->engine->SetCheckpointFolder(*folder, files);
+    if (!status.ok() && !torn_) ledger_.Fail(status.ToString());
   }
   if (plan_.replicated) {
     const int size = plan_.num_shards;
@@ -251,7 +259,49 @@ void JobSimulation::ReportCuts() {
   }
 }
 
+bool JobSimulation::MayTear() {
+  VersionId sealed;
+  VersionId newest;  // in the folder, sealed or not
+  for (int k = 0; k < plan_.num_shards; ++k) {
+    const auto folder = CheckpointFolder::Make(
+        &disk_, absl::StrCat("/checkpoints/", k), options_.job, 1);
+    const auto states = folder->List();
+    for (const CheckpointState& state : *states) {
+      if (state.manifest && sealed < state.id) sealed = state.id;
+      if (k == plan_.torn_shard) newest = state.id;
+    }
+  }
+  return sealed.made != 0 && (plan_.torn != Torn::kOlder || newest == sealed);
+}
+
+void JobSimulation::TearOrMend() {
+  if (plan_.torn == Torn::kNone) return;
+  bool all_dead = true;
+  for (int k = 0; k < plan_.num_shards; ++k) {
+    all_dead = all_dead && network_.shard(k)->dead;
+  }
+  TornFiles* const folder = folders_[plan_.torn_shard].get();
+  if (all_dead && mended_at_ == absl::InfiniteFuture() && MayTear()) {
+    folder->Tear(plan_.torn);
+    torn_ = true;
+    mended_at_ = clock_.Now() + absl::Seconds(5);
+  }
+  if (!torn_) return;
+  const bool waits =
+      coordinator() != nullptr &&
+      absl::StrContains(coordinator()->Status().message, "the job waits");
+  waited_ = waited_ || waits;
+  if (coordinator() != nullptr && coordinator()->Status().epoch != 0) {
+    ledger_.Fail(
+        absl::StrCat("it does not wait for the torn folder: ", Where()));
+  }
+  if (clock_.Now() < mended_at_) return;
+  folder->Tear(Torn::kNone);
+  torn_ = false;
+}
+
 void JobSimulation::Observe() {
+  TearOrMend();
   if (coordinator() == nullptr) return;
   const JobStatus status = coordinator()->Status();
   if (status.phase != JobPhase::kUnseeded && status.phase != JobPhase::kOpen &&
@@ -326,6 +376,7 @@ SimOutcome JobSimulation::Run() {
                               absl::FormatDuration(clock_.Now() - begin), "; ",
                               Where()));
   }
+  outcome.waited = waited_;
   outcome.num_calls = network_.num_calls();
   outcome.calls = network_.names();
   outcome.errors = ledger_.errors();

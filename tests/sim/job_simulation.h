@@ -22,6 +22,7 @@
 #include "tests/sim/sim_network.h"
 #include "tests/sim/sim_peers.h"
 #include "tests/sim/sim_worker.h"
+#include "tests/sim/torn_files.h"
 
 namespace agg {
 
@@ -33,6 +34,10 @@ struct SimPlan {
   std::vector<Fault> faults;
   bool record = false;  // the calls' names
   bool log = false;     // the server's lines go to stderr
+  // Each shard has a folder of its own. When all processes have died, that of
+  // shard `torn_shard` is torn for 5 s after they are back; the job waits then.
+  Torn torn = Torn::kNone;
+  int torn_shard = 0;
 };
 std::string Describe(const SimPlan& plan);
 
@@ -41,6 +46,7 @@ struct SimOutcome {
   std::vector<std::string> calls;
   std::vector<std::string> errors;
   int num_rewinds = 0;
+  bool waited = false;           // for a folder that was torn
   bool neighbours_lost = false;  // between two complete openings
   bool lost_at_end = false;      // all copies were, after it had finished
   std::vector<std::vector<int32_t>> rows;  // by round
@@ -86,6 +92,10 @@ class JobSimulation {
   void ThawLeader();
   void ReportCuts();
   void Observe();
+  // Tears a folder when all have died, and puts it back in time.
+  void TearOrMend();
+  // Whether a checkpoint is sealed, and the torn folder would lack it.
+  bool MayTear();
   bool Finished() const;
   void ReadEnd(SimOutcome* outcome);
   std::string Where() const;
@@ -95,6 +105,10 @@ class JobSimulation {
   SimLedger ledger_;
   SimNetwork network_;
   SimDisk disk_;
+  std::vector<std::unique_ptr<TornFiles>> folders_;  // by ordinal
+  absl::Time mended_at_ = absl::InfiniteFuture();    // once it is torn
+  bool torn_ = false;
+  bool waited_ = false;
   SimWorld world_;
   CoordinatorOptions options_;
   uint64_t next_life_ = 1;

@@ -116,6 +116,43 @@ TEST(SweepTest, TwoShardsWithCheckpoints) {
   Sweep(MakePlan(2, false, true), 1);
 }
 
+// All die at once, and come back to a folder that is not what it was. The job
+// waits, and takes what it had when that is put back.
+TEST(TornFolderTest, IsWaitedFor) {
+  std::vector<std::string> failures;
+  int num_runs = 0;
+  int num_waits = 0;
+  for (const Torn torn : {Torn::kEmpty, Torn::kOlder, Torn::kOtherK,
+                          Torn::kUnreadable, Torn::kHanging, Torn::kBadPart}) {
+    for (const bool replicated : {false, true}) {
+      SimPlan plan = MakePlan(2 + num_runs % 2, replicated, true);
+      plan.torn = torn;
+      const int64_t num_calls = Undisturbed(plan).num_calls;
+      for (int64_t call = num_calls / 3; call < num_calls; call += 7) {
+        plan.torn_shard = num_runs % plan.num_shards;
+        plan.faults.clear();
+        for (int k = 0; k < plan.num_shards; ++k) {
+          Fault fault;
+          fault.call = call;
+          fault.target = k;
+          plan.faults.push_back(fault);
+        }
+        SimOutcome run = JobSimulation(plan).Run();
+        CompareRuns(plan, Undisturbed(plan), &run);
+        if (!run.errors.empty()) {
+          failures.push_back(Describe(plan) + "\n    " +
+                             absl::StrJoin(run.errors, "\n    "));
+        }
+        num_waits += run.waited ? 1 : 0;
+        ++num_runs;
+      }
+    }
+  }
+  ExpectNone(failures, num_runs);
+  std::printf("%d of %d runs waited for a folder\n", num_waits, num_runs);
+  EXPECT_GT(num_waits, num_runs / 2);
+}
+
 SimPlan RandomPlan(uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&](uint64_t n) { return random() % n; };

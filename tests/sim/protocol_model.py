@@ -30,7 +30,8 @@ def parse(arguments):
             ("freezes", 0, "processes frozen and replaced, which go on"),
             ("epochs", 3, "the first one included"),
             ("checkpoints", 0, "taken"),
-            ("facts", 0, "changed between rounds")):
+            ("facts", 0, "changed between rounds"),
+            ("tears", 0, "of the checkpoint, which is put back")):
         parser.add_argument("--" + name, type=int, default=default, help=text)
     parser.add_argument("--unseeded", action="store_true",
                         help="begin with empty processes")
@@ -62,7 +63,7 @@ def main(arguments):
     flags = parse(arguments)
     bounds = Bounds(flags.shards, flags.versions, flags.crashes, flags.freezes,
                     flags.epochs, flags.checkpoints, flags.facts,
-                    flags.unseeded)
+                    flags.unseeded, flags.tears)
     begun = time.monotonic()
     result = explore(bounds, flags.broken, not flags.no_liveness,
                      not flags.two_lives_go_on)

@@ -76,6 +76,19 @@ class DecideTest(unittest.TestCase):
         self.assertEqual((decision.target, decision.rewind, decision.load),
                          (_V0, False, 2))
 
+    def test_waits_for_a_checkpoint_that_it_needs_and_cannot_have(self):
+        whole, gone = shard(_V0, _V0), shard(_V0, None, _NEXT)
+        for checkpoint in (None, _V0, _V1):
+            # Without one: a folder that cannot be listed.
+            self.assertIsNone(decide((gone, Process()), 5, checkpoint,
+                                     usable=False))
+            self.assertIsNone(decide((Process(), Process()), 5, checkpoint,
+                                     usable=False))
+        self.assertEqual(decide((whole, Process()), 5, _V0,
+                                usable=False).target, _V0)
+        # It is newer than all copies, so that these are of the past.
+        self.assertIsNone(decide((whole, whole), 5, _V1, usable=False))
+
     def test_a_newer_checkpoint_proves_copies_from_the_past(self):
         decision = self.decided(shard(_V0, _V0), shard(_V0, _V0),
                                 checkpoint=_V1)
@@ -131,6 +144,11 @@ class ModelTest(unittest.TestCase):
             self.assertIsNone(result.violation, "\n".join(result.trace))
         self.assertEqual(kinds, {"rewind to 0", "rewind to 1", "load",
                                  "forward", "back"})
+
+    def test_a_checkpoint_that_is_torn_and_put_back(self):
+        torn = Bounds(shards=2, crashes=2, checkpoints=1, tears=1)
+        self.assert_holds(torn)
+        self.assert_refuted([recovery.TORN_IS_NONE], "passed over", torn)
 
     def test_the_rules_hold_for_facts(self):
         self.assert_holds(Bounds(shards=2, crashes=2, facts=1))

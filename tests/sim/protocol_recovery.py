@@ -19,9 +19,10 @@ NO_STANDBY = "no-standby"  # a second process 0 takes over from a living one
 OPEN_UNFILLED = "open-unfilled"  # a round opens before void copies are filled
 FACTS_BY_NUMBER = "facts-by-number"  # the longest list of facts holds
 FACTS_LAST = "facts-last"  # facts come when all copies are filled
+TORN_IS_NONE = "torn-is-none"  # what cannot be loaded counts as not there
 RULES = (EARLY_ACK, FORWARD_ONE, NEVER_FORWARD, NO_MADE, NO_MEMBER,
          EQUAL_NUMBERS, TWO_LIVES, ADDRESS_ONCE, NO_STANDBY, OPEN_UNFILLED,
-         FACTS_BY_NUMBER, FACTS_LAST)
+         FACTS_BY_NUMBER, FACTS_LAST, TORN_IS_NONE)
 
 
 def _floor(inventory):
@@ -78,20 +79,28 @@ def _forward(live, parts, broken):
     return max(prepared)
 
 
-def decide(inventory, epoch, checkpoint, broken=frozenset()):
+def decide(inventory, epoch, checkpoint, broken=frozenset(), usable=True):
     """What epoch `epoch` does with the copies that its inventories name.
+
+    None: it waits, since it needs a checkpoint that it cannot have.
 
     Args:
       inventory: a Process of each shard, as it was when it promised.
       epoch: the new epoch, which becomes the history if it rewinds.
-      checkpoint: the newest complete one, or None.
+      checkpoint: the newest sealed one, or None.
       broken: names of rules that are left out.
+      usable: whether the checkpoint can be loaded and, without one, whether
+        all folders could be listed.
     """
+    if TORN_IS_NONE in broken and not usable:
+        checkpoint, usable = None, True
     floor = _floor(inventory) if NO_MEMBER not in broken else 0
     copies = _copies(inventory, floor)
     rewound = Decision(
         Version(epoch, checkpoint.contents if checkpoint else ()), None, True,
         0, floor)
+    if not usable:
+        rewound = None
     if not copies:
         return rewound
     base = max((version for _, version, _ in copies), key=lambda v: v.key)
@@ -106,7 +115,7 @@ def decide(inventory, epoch, checkpoint, broken=frozenset()):
     gone = parts - {part for part, _, _ in live}
     if not gone:
         return Decision(base, _forward(live, parts, broken), False, 0, floor)
-    if checkpoint and checkpoint.key == base.key:
+    if checkpoint and checkpoint.key == base.key and usable:
         # Counts as a copy that is not prepared.
         return Decision(base, None, False, sum(1 << part for part in gone),
                         floor)

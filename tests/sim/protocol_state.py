@@ -145,12 +145,14 @@ class State(NamedTuple):
     processes: Tuple[Process, ...]  # who answers at each shard's address
     coordinator: Optional[Coordinator]  # of process 0, None: not started yet
     frozen: Optional[Frozen] = None
-    checkpoint: Optional[Version] = None  # the newest complete one
+    checkpoint: Optional[Version] = None  # the newest sealed one
+    torn: bool = False  # it cannot be loaded: a part is gone, or a disk is
     # Faults and epochs so far, up to the bounds.
     crashes: int = 0
     freezes: int = 0
     epochs: int = 1
     checkpoints: int = 0
+    tears: int = 0
     # For the invariants, and for nothing that a rule does.
     lives: int = 1  # coordinators so far
     clock: int = 1  # the highest epoch so far
@@ -173,6 +175,7 @@ class Bounds(NamedTuple):
     checkpoints: int = 0
     facts: int = 0  # changed between rounds
     unseeded: bool = False  # begins with empty processes and no coordinator
+    tears: int = 0  # of the checkpoint, which a person puts back
 
 
 def initial_state(bounds):

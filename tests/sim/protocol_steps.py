@@ -49,6 +49,9 @@ class Steps:
         if state.frozen and state.frozen.coordinator:
             yield from self._coordinate(state, OLD)
         yield from self._new_epochs(state)
+        if state.torn:
+            # Whoever waits for it waits for a person, who does this.
+            yield "put back", False, state._replace(torn=False)
         for label, following in self._faults(state):
             yield label, True, following
 
@@ -128,7 +131,8 @@ class Steps:
                     (state.checkpoint is None or
                      version.key > state.checkpoint.key)):
                 yield "checkpoint", state._replace(
-                    checkpoint=version, checkpoints=state.checkpoints + 1)
+                    checkpoint=version, checkpoints=state.checkpoints + 1,
+                    torn=False)
 
     def _prepare(self, state, who):
         c = self._coordinator(state, who)
@@ -217,8 +221,14 @@ class Steps:
         if who == OLD and recovery.ADDRESS_ONCE not in self._broken:
             # Another life answers at its own address, which it asks again now.
             yield "superseded", state._replace(frozen=None)
-        else:
+        elif self._decision(state, who) is not None:
             yield "decide", self._decide(state, who)
+
+    def _decision(self, state, who):
+        """None: it waits."""
+        c = self._coordinator(state, who)
+        return recovery.decide(c.inventory, c.epoch, state.checkpoint,
+                               self._broken, usable=not state.torn)
 
     def _decide(self, state, who):
         c = self._coordinator(state, who)
@@ -228,8 +238,11 @@ class Steps:
                     state.lost, self._bounds.shards):
             raise Violation("one life: two coordinators have epoch %d" %
                             c.epoch)
-        decision = recovery.decide(c.inventory, c.epoch, state.checkpoint,
-                                   self._broken)
+        decision = self._decision(state, who)
+        if (decision.rewind and state.checkpoint and
+                decision.base.contents != state.checkpoint.contents):
+            raise Violation("passed over: goes back to %s, saved %s" %
+                            (decision.base, state.checkpoint))
         # One that decides late, in an epoch that is over, harms nobody.
         current = self._all_obey(state, who)
         if ((decision.rewind or decision.load) and current and
@@ -376,6 +389,10 @@ class Steps:
                     # Nobody was lost: a second process 0 was started.
                     following = following._replace(lost=state.lost)
                 yield "freeze and replace %d" % i, following
+        if (state.checkpoint and not state.torn and
+                state.tears < self._bounds.tears):
+            yield "tear the checkpoint", state._replace(
+                torn=True, tears=state.tears + 1)
         if frozen:
             i = frozen.shard
             yield "thaw %d under its name" % i, state._replace(

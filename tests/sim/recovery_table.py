@@ -9,11 +9,12 @@ tests/server/coordinator/recovery_oracle_test.cc reads it. One line each:
 
     shards epoch checkpoint process.. -> kind target action..
 
-    checkpoint, target   MADE.VERSION, or - for none
+    checkpoint, target   MADE.VERSION, or - for none; behind it ! if it cannot be
+                         loaded, or, without one, a folder cannot be listed
     process              MEMBER_EPOCH/HOME/REPLICA
     HOME, REPLICA        MADE.VERSION, behind it +EPOCH if it is prepared, or
                          ~EPOCH if it is in part; - if it is void
-    kind                 copies, load, rewind, nothing
+    kind                 copies, load, rewind, nothing, wait
     action               what becomes of HOME/REPLICA: keep, step, load, void
 
 The model calls the version before the seed 0, and knows copies of it; in the
@@ -110,6 +111,8 @@ def _action(before, after):
 
 def _outcome(inventory, decision, checkpoint):
     """The line's part behind the arrow."""
+    if decision is None:
+        return "wait -" + " void/void" * len(inventory)
     if decision.rewind and checkpoint is None:
         return "nothing -" + " void/void" * len(inventory)
     actions = []
@@ -132,11 +135,14 @@ def lines():
     for bounds in _RUNS:
         for inventory, epoch, checkpoint in reached(bounds):
             for variant in variants(inventory):
-                decision = decide(variant, epoch, checkpoint)
-                found.add("%d %d %s %s -> %s" % (
-                    len(variant), epoch, _id(checkpoint),
-                    " ".join(map(_process_text, variant)),
-                    _outcome(variant, decision, checkpoint)))
+                for usable in (True, False):
+                    decision = decide(variant, epoch, checkpoint,
+                                      usable=usable)
+                    found.add("%d %d %s%s %s -> %s" % (
+                        len(variant), epoch, _id(checkpoint),
+                        "" if usable else "!",
+                        " ".join(map(_process_text, variant)),
+                        _outcome(variant, decision, checkpoint)))
     return sorted(found)
 
 

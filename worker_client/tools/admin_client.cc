@@ -105,6 +105,20 @@ AggctlResult AdminClient::TakeCheckpoint(absl::Duration wait,
               v1::TakeCheckpointRequest(), reply, wait);
 }
 
+AggctlResult AdminClient::Restore(const std::string& checkpoint,
+                                  absl::Duration wait,
+                                  v1::RestoreReply* reply) {
+  v1::RestoreRequest request;
+  request.set_checkpoint(checkpoint);
+  return Call(admin_.get(), &v1::Admin::Stub::Restore, request, reply,
+              checkpoint.empty() ? timeout_ : wait);
+}
+
+AggctlResult AdminClient::Resume(absl::Duration wait, v1::ResumeReply* reply) {
+  return Call(admin_.get(), &v1::Admin::Stub::Resume, v1::ResumeRequest(),
+              reply, wait);
+}
+
 AggctlResult AdminClient::SetLogLevel(const std::string& level,
                                       v1::SetLogLevelReply* reply) {
   v1::SetLogLevelRequest request;

@@ -46,6 +46,10 @@ class AdminClient {
   // Answered when the checkpoint is complete: `wait` is the deadline.
   AggctlResult TakeCheckpoint(absl::Duration wait,
                               v1::TakeCheckpointReply* reply);
+  // Likewise; `checkpoint` as RestoreRequest has it.
+  AggctlResult Restore(const std::string& checkpoint, absl::Duration wait,
+                       v1::RestoreReply* reply);
+  AggctlResult Resume(absl::Duration wait, v1::ResumeReply* reply);
   AggctlResult SetLogLevel(const std::string& level,
                            v1::SetLogLevelReply* reply);
   AggctlResult Version(v1::GetVersionReply* reply);

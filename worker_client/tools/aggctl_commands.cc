@@ -159,6 +159,19 @@ class Session {
     return Show(result, reply, [&] { return CheckpointText(reply); });
   }
 
+  AggctlResult Restore() {
+    v1::RestoreReply reply;
+    const AggctlResult result =
+        client_.Restore(flags_.argument, flags_.wait, &reply);
+    return Show(result, reply, [&] { return RestoreText(reply); });
+  }
+
+  AggctlResult Resume() {
+    v1::ResumeReply reply;
+    const AggctlResult result = client_.Resume(flags_.wait, &reply);
+    return Show(result, reply, [&] { return ResumeText(reply); });
+  }
+
   AggctlResult SetLogLevel() {
     v1::SetLogLevelReply reply;
     const AggctlResult result = client_.SetLogLevel(flags_.argument, &reply);
@@ -258,6 +271,7 @@ AggctlResult RunAggctl(const AggctlFlags& flags, const AggctlOutput& output) {
       {"tensors", &Session::Tensors}, {"rounds", &Session::Rounds},
       {"top", &Session::Top},         {"set-rule", &Session::SetRule},
       {"evict", &Session::Evict},     {"checkpoint", &Session::Checkpoint},
+      {"restore", &Session::Restore}, {"resume", &Session::Resume},
       {"drain", &Session::Drain},     {"loglevel", &Session::SetLogLevel},
       {"pull", &Session::Pull},       {"version", &Session::Version},
       {"audit", &Session::Audit},     {"health", &Session::Health},

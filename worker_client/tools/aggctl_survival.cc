@@ -45,8 +45,36 @@ std::string SurvivalText(const v1::StatusReply& status, absl::Time now) {
   }
   if (status.has_checkpoint()) {
     absl::StrAppend(&text, Saved(status.checkpoint(), now));
+    // While something is waited for it says what is done next.
+    if (!status.checkpoint().restore().empty() && status.recovering().empty()) {
+      absl::StrAppend(&text, "restore   ",
+                      Printable(status.checkpoint().restore()), "\n");
+    }
   }
   return text;
+}
+
+std::string RestoreText(const v1::RestoreReply& reply) {
+  std::string text;
+  if (!reply.text().empty()) {
+    absl::StrAppend(&text, Printable(reply.text()), "\n");
+  }
+  if (reply.found().empty()) {
+    absl::StrAppend(&text, "no shard sees a sealed checkpoint\n");
+  }
+  for (const v1::RestoreReply::Found& found : reply.found()) {
+    absl::StrAppend(
+        &text, "version ", found.version(), " (", found.made(), "-",
+        found.version(), "): ",
+        found.missing().empty() ? "complete" : Printable(found.missing()),
+        "\n");
+  }
+  return text;
+}
+
+std::string ResumeText(const v1::ResumeReply& reply) {
+  return absl::StrCat("the job goes on from version ", reply.version(),
+                      "; it had finished: ", Printable(reply.ended()), "\n");
 }
 
 std::string CheckpointText(const v1::TakeCheckpointReply& reply) {

@@ -91,6 +91,54 @@ TEST_F(CheckpointFolderTest, ASupersededProcessPushesNoNewerOneOut) {
   EXPECT_THAT(Folders(), ElementsAre("20-1", "20-2"));
 }
 
+// Starts from a checkpoint seal the same version anew.
+TEST_F(CheckpointFolderTest, KeepCountsDistinctVersions) {
+  for (const CheckpointId& id : std::vector<CheckpointId>{
+           {10, 43}, {10, 44}, {10, 45}, {20, 45}, {30, 45}}) {
+    ASSERT_EQ(Write(id), absl::OkStatus());
+  }
+  CheckpointFolder folder = OpenFolder(&disk_, "/disk", kLife);
+  ASSERT_TRUE(folder.Retire(3).ok());
+  EXPECT_THAT(Folders(), ElementsAre("10-43", "10-44", "30-45"));
+}
+
+// Sealed or not: a part may be all that this folder has of a checkpoint.
+TEST_F(CheckpointFolderTest, WhatIsOlderThanTheLineStays) {
+  ASSERT_EQ(Write({10, 1}), absl::OkStatus());
+  ASSERT_EQ(Write({10, 2}), absl::OkStatus());
+  CheckpointFolder folder = OpenFolder(&disk_, "/disk", kLife);
+  const ShardPlan plan = *MakeShardPlan(SmallTensors(), 2);
+  const CheckpointId part{11, 3};
+  ASSERT_TRUE(folder.WritePart(part, SampleSource(part, &plan, 1)).ok());
+  for (const CheckpointId& id :
+       std::vector<CheckpointId>{{20, 1}, {20, 2}, {25, 3}}) {
+    ASSERT_EQ(Write(id), absl::OkStatus());
+  }
+  ASSERT_TRUE(folder.Retire(1, /*line=*/20).ok());
+  EXPECT_THAT(Folders(), ElementsAre("10-1", "10-2", "11-3", "25-3"));
+}
+
+TEST_F(CheckpointFolderTest, APartThatWasNeverSealedIsDiscarded) {
+  CheckpointFolder folder = OpenFolder(&disk_, "/disk", kLife);
+  const ShardPlan plan = *MakeShardPlan(SmallTensors(), 2);
+  const CheckpointId id{10, 1};
+  for (int part : {0, 1}) {
+    ASSERT_TRUE(folder.WritePart(id, SampleSource(id, &plan, part)).ok());
+  }
+  ASSERT_TRUE(folder.Discard(id, "part-00000-of-00002.npz").ok());
+  EXPECT_THAT(*disk_.List("/disk/job/10-1"),
+              ElementsAre("part-00001-of-00002.npz"));
+  ASSERT_TRUE(folder.Discard(id, "part-00001-of-00002.npz").ok());
+  ASSERT_TRUE(folder.Discard(id, "part-00001-of-00002.npz").ok());
+  EXPECT_THAT(Folders(), ElementsAre());
+}
+
+TEST_F(CheckpointFolderTest, APathThatIsGoneIsNoFolderWithoutCheckpoints) {
+  const CheckpointFolder folder =
+      *CheckpointFolder::Make(&disk_, "/gone", "job", kLife);
+  EXPECT_TRUE(absl::IsNotFound(folder.List().status()));
+}
+
 TEST_F(CheckpointFolderTest, AFailureIsNamedAndItsFileIsGone) {
   disk_.FailAt(disk_.num_operations() + 7, SimDisk::Fault::kShort,
                absl::ResourceExhaustedError("no room for X"));

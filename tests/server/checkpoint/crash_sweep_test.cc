@@ -75,7 +75,7 @@ class Job {
   // As shards and coordinator do it at a start: all inventories, the newest
   // complete one, its manifest from whoever has it, each part by its reader.
   absl::optional<CheckpointId> Restore(SimDisk* disk) {
-    std::vector<CheckpointState> states;
+    std::vector<CheckpointListing> listings;
     for (const CheckpointFolder& folder : folders_) {
       const auto listed = folder.List();
       EXPECT_TRUE(listed.ok()) << listed.status();
@@ -87,10 +87,13 @@ class Job {
               << CheckpointFolderName(state.id);
         }
       }
-      states.insert(states.end(), listed->begin(), listed->end());
+      listings.push_back({"/disk", "", *listed});
     }
-    const absl::optional<CheckpointId> id = NewestCheckpoint(states, {});
+    const CheckpointChoice choice = ChooseCheckpoint(listings, absl::nullopt);
+    const absl::optional<CheckpointId> id = choice.id;
     if (!id.has_value()) return id;
+    // No crash leaves a newest one that a person would be asked about.
+    EXPECT_EQ(MissingText(choice, {}), "");
     absl::StatusOr<CheckpointManifest> manifest = absl::NotFoundError("");
     for (const CheckpointFolder& folder : folders_) {
       if (manifest.ok()) break;

@@ -65,8 +65,10 @@ std::vector<float> SampleValues(const CheckpointId& id, const Slice& slice,
   std::vector<float> values(slice.num_elements);
   const uint64_t seed = Mix(Mix(Mix(id.made) + id.version) + slice.tensor);
   for (int64_t i = 0; i < slice.num_elements; ++i) {
-    const auto bits = static_cast<uint32_t>(
+    auto bits = static_cast<uint32_t>(
         Mix(seed + static_cast<uint64_t>((slice.begin + i) * 3 + array)));
+    // Parameters are finite: no others are saved.
+    if (array == 0 && (bits >> 23 & 0xff) == 0xff) bits ^= uint32_t{1} << 23;
     std::memcpy(&values[i], &bits, sizeof(bits));
   }
   return values;

@@ -102,6 +102,27 @@ TEST(SurvivalConfigTest, CheckpointErrors) {
   EXPECT_TRUE(Make("job: '..'").ok());
 }
 
+TEST(SurvivalConfigTest, AnotherJobsCheckpoints) {
+  const auto options =
+      Make("job: 'b' checkpoint { path: 'c' restore_job: 'a' }");
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->coordinator.checkpoint.restore_job, "a");
+  for (const char* other : {"b", "..", "a/b"}) {
+    EXPECT_EQ(
+        ErrorOf(absl::StrCat("job: 'b' checkpoint { path: 'c' restore_job: '",
+                             other, "' }")),
+        absl::StrCat("checkpoint.restore_job is \"", other,
+                     "\"; allowed: the name of another job, a folder "
+                     "below path"));
+  }
+  EXPECT_THAT(ErrorOf("checkpoint { path: 'c' restore: 'none' restore_job: "
+                      "'a' }"),
+              HasSubstr("only with restore \"latest\""));
+  EXPECT_THAT(ErrorOf("checkpoint { restore_job: 'a' }"),
+              HasSubstr("checkpoint.restore_job is \"a\"; allowed: only with "
+                        "checkpoint.path"));
+}
+
 TEST(SurvivalConfigTest, NothingOfACheckpointMeansAnythingWithoutAPath) {
   EXPECT_EQ(ErrorOf("checkpoint { every_seconds: 60 every_rounds: 2 keep: 5 "
                     "restore: 'latest' }"),

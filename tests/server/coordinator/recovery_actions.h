@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/types/optional.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/recovery_plan.h"
 #include "server/round/recovery.h"
@@ -71,7 +70,7 @@ inline std::vector<ShardInventory> Carried(
 // fetches it has the same target, after them nothing is left to do.
 inline void ExpectNothingMoreToDo(
     const std::vector<ShardInventory>& inventories, bool replicated,
-    uint64_t epoch, const absl::optional<VersionId>& checkpoint,
+    uint64_t epoch, const CheckpointChoice& checkpoint,
     const RecoveryDecision& decision) {
   std::vector<ShardInventory> after =
       Carried(inventories, replicated, epoch, decision);

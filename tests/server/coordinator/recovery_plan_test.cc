@@ -62,14 +62,20 @@ std::vector<ShardInventory> PreparedRing(int shards, VersionId id) {
   return Ring(shards, [&](int part) { return Prepared(part, id); });
 }
 
+CheckpointChoice Complete(const absl::optional<VersionId>& checkpoint) {
+  CheckpointChoice choice;
+  choice.id = checkpoint;
+  return choice;
+}
+
 RecoveryDecision Decide(const std::vector<ShardInventory>& inventories,
                         const absl::optional<VersionId>& checkpoint = {}) {
-  return DecideRecovery(inventories, true, kNext, checkpoint);
+  return DecideRecovery(inventories, true, kNext, Complete(checkpoint));
 }
 // Without replication: homes alone.
 RecoveryDecision DecideAlone(const std::vector<ShardInventory>& inventories,
                              const absl::optional<VersionId>& checkpoint = {}) {
-  return DecideRecovery(inventories, false, kNext, checkpoint);
+  return DecideRecovery(inventories, false, kNext, Complete(checkpoint));
 }
 
 std::vector<CopyAction> Homes(const RecoveryDecision& decision) {
@@ -252,7 +258,7 @@ TEST(RecoveryPlanTest, APartWithoutACopyRewinds) {
   // It is cut: two have loaded. The same checkpoint again.
   shards[0] = Shard({At(0, {kNext, 5})}, kNext);
   shards[1] = Shard({At(1, {kNext, 5})}, kNext);
-  decision = DecideRecovery(shards, true, kNext + 1, checkpoint);
+  decision = DecideRecovery(shards, true, kNext + 1, Complete(checkpoint));
   EXPECT_EQ(decision.kind, Kind::kRewind);
   EXPECT_EQ(decision.target, (VersionId{kNext + 1, 5}));
 }

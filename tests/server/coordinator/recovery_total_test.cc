@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/types/optional.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/recovery_plan.h"
 #include "server/round/recovery.h"
@@ -62,19 +63,32 @@ size_t NumInventories(int shards, bool replicated) {
 }
 
 void ExpectSound(const std::vector<ShardInventory>& inventories,
-                 bool replicated, const absl::optional<VersionId>& checkpoint) {
+                 bool replicated, const absl::optional<VersionId>& checkpoint,
+                 bool usable) {
+  CheckpointChoice choice;
+  choice.id = checkpoint;
+  if (!usable)
+    (checkpoint.has_value() ? choice.refused : choice.unreadable) = "torn";
   const RecoveryDecision decision =
-      DecideRecovery(inventories, replicated, 20, checkpoint);
+      DecideRecovery(inventories, replicated, 20, choice);
   EXPECT_FALSE(decision.text.empty());
   EXPECT_EQ(decision.plans.size(), inventories.size());
   EXPECT_EQ(decision.checkpoint.has_value(),
             decision.kind == Kind::kLoad || decision.kind == Kind::kRewind);
+  if (decision.kind == Kind::kWait) {
+    EXPECT_FALSE(usable);
+    EXPECT_THAT(decision.text, testing::HasSubstr("torn"));
+    EXPECT_EQ(decision.target, VersionId());
+    return;
+  }
+  // Nothing is passed over.
+  EXPECT_TRUE(usable || decision.kind == Kind::kGoOn);
   if (decision.kind == Kind::kNothing || decision.kind == Kind::kUnseeded) {
     EXPECT_FALSE(checkpoint.has_value());
     EXPECT_EQ(decision.kind == Kind::kNothing, NumCopies(inventories) == 0);
     return;
   }
-  ExpectNothingMoreToDo(inventories, replicated, 20, checkpoint, decision);
+  ExpectNothingMoreToDo(inventories, replicated, 20, choice, decision);
 }
 
 void ExpectAllSound(int shards, bool replicated) {
@@ -83,7 +97,8 @@ void ExpectAllSound(int shards, bool replicated) {
     const std::vector<ShardInventory> inventories =
         Inventories(number, shards, replicated);
     for (const absl::optional<VersionId>& checkpoint : kCheckpoints) {
-      ExpectSound(inventories, replicated, checkpoint);
+      ExpectSound(inventories, replicated, checkpoint, true);
+      ExpectSound(inventories, replicated, checkpoint, false);
     }
     ASSERT_FALSE(testing::Test::HasFailure()) << "inventories " << number;
   }

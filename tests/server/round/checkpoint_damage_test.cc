@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 namespace agg {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 std::vector<std::filesystem::path> Folders(const std::string& path) {
@@ -23,27 +25,9 @@ std::vector<std::filesystem::path> Folders(const std::string& path) {
   return folders;
 }
 
-TEST_F(RecoveryTest, ADamagedPartIsNamedAndTheOneBeforeIsTaken) {
-  RunningJob job(WithCheckpoints(2, 1), SmallManifest(), 2);
-  RunTo(&job, 1);
-  job.cluster.AwaitCheckpoints(1);
-  RunTo(&job, 2);
-  job.cluster.AwaitCheckpoints(2);
-  job.cluster.StopCoordinator();
-  const auto folders = Folders(folder_ + "/default");
-  ASSERT_GE(folders.size(), 2u);
-  const auto part = folders.back() / "part-00001-of-00002.npz";
-  std::filesystem::resize_file(part, std::filesystem::file_size(part) - 1);
-  LocalCluster again(WithCheckpoints(2, 1));
-  for (int i = 0; i < 3; ++i) again.Advance(absl::Seconds(1));
-  const JobStatus status = again.coordinator()->Status();
-  ASSERT_TRUE(status.seeded) << status.message;
-  EXPECT_EQ(status.version, 1u);
-}
-
-// A checkpoint that was refused counts as any other by its manifest: it must
-// not push out the one that the job goes on from.
-TEST_F(RecoveryTest, GoingOnFromACheckpointRemovesNone) {
+// It is waited for, since the one before would throw a round away: that is a
+// person's word.
+TEST_F(RecoveryTest, ADamagedPartIsNamedAndWaitedFor) {
   {
     RunningJob job(WithCheckpoints(2, 1), SmallManifest(), 2);
     RunTo(&job, 1);
@@ -54,7 +38,49 @@ TEST_F(RecoveryTest, GoingOnFromACheckpointRemovesNone) {
   const auto folders = Folders(folder_ + "/default");
   ASSERT_GE(folders.size(), 2u);
   const auto part = folders.back() / "part-00001-of-00002.npz";
-  std::filesystem::resize_file(part, std::filesystem::file_size(part) - 1);
+  const auto length = std::filesystem::file_size(part);
+  std::string bytes;
+  {
+    std::ifstream in(part, std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  for (const bool cut : {true, false}) {
+    std::string damaged = bytes;
+    if (cut) {
+      damaged.pop_back();
+    } else {
+      damaged[length / 2] ^= 1;
+    }
+    std::ofstream(part, std::ios::binary) << damaged;
+    LocalCluster again(WithCheckpoints(2, 1));
+    for (int i = 0; i < 3; ++i) again.Advance(absl::Seconds(1));
+    JobStatus status = again.coordinator()->Status();
+    EXPECT_FALSE(status.seeded);
+    EXPECT_THAT(status.message,
+                AllOf(HasSubstr("the job waits"),
+                      HasSubstr("part-00001-of-00002.npz is damaged"),
+                      HasSubstr("aggctl restore " +
+                                folders.front().filename().string())));
+    EXPECT_EQ(Folders(folder_ + "/default"), folders);
+    // Put back.
+    std::ofstream(part, std::ios::binary) << bytes;
+    for (int i = 0; i < 20; ++i) again.Advance(absl::Seconds(1));
+    status = again.coordinator()->Status();
+    EXPECT_TRUE(status.seeded) << status.message;
+    EXPECT_EQ(status.version, 2u);
+  }
+}
+
+// What is not taken stays: whoever said so may have been mistaken.
+TEST_F(RecoveryTest, GoingOnFromACheckpointRemovesNone) {
+  {
+    RunningJob job(WithCheckpoints(2, 1), SmallManifest(), 2);
+    RunTo(&job, 1);
+    job.cluster.AwaitCheckpoints(1);
+    RunTo(&job, 2);
+    job.cluster.AwaitCheckpoints(2);
+  }
+  const auto folders = Folders(folder_ + "/default");
   ClusterOptions options = WithCheckpoints(2, 1);
   options.coordinator.checkpoint.keep = 1;
   // Twice, since the second life needs what the first one went on from.
@@ -63,7 +89,7 @@ TEST_F(RecoveryTest, GoingOnFromACheckpointRemovesNone) {
     for (int i = 0; i < 3; ++i) again.Advance(absl::Seconds(1));
     const JobStatus status = again.coordinator()->Status();
     ASSERT_TRUE(status.seeded) << status.message;
-    EXPECT_EQ(status.version, 1u);
+    EXPECT_EQ(status.version, 2u);
     EXPECT_EQ(Folders(folder_ + "/default"), folders);
   }
 }

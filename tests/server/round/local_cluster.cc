@@ -111,12 +111,24 @@ void LocalCluster::StartShard(int ordinal) {
   engines_[ordinal] = std::make_unique<ShardEngine>(
       shard, backends_[ordinal].get(), options_.on_device_lost);
   if (!options_.checkpoint_path.empty()) {
-    absl::StatusOr<CheckpointFolder> folder =
-        CheckpointFolder::Open(files_.get(), options_.checkpoint_path,
-                               options_.coordinator.job, shard.life);
+    FileSystem* const files =
+        options_.files == nullptr ? files_.get() : options_.files;
+    const std::string path =
+        options_.own_folders
+            ? absl::StrCat(options_.checkpoint_path, "/", ordinal)
+            : options_.checkpoint_path;
+    absl::StatusOr<CheckpointFolder> folder = CheckpointFolder::Make(
+        files, path, options_.coordinator.job, shard.life);
     Require(folder.status(), "CheckpointFolder");
-    Require(engines_[ordinal]->SetCheckpointFolder(*folder, files_.get()),
-            "SetCheckpointFolder");
+    const std::string& other = options_.coordinator.checkpoint.restore_job;
+    absl::optional<CheckpointFolder> lender;
+    if (!other.empty()) {
+      lender = *CheckpointFolder::Make(files, path, other, shard.life);
+    }
+    // What cannot be listed is the job's to wait for.
+    engines_[ordinal]
+        ->SetCheckpointFolder(*folder, files, lender)
+        .IgnoreError();
   }
   if (shard.replicated) {
     const int num_shards = options_.num_shards;

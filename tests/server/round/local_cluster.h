@@ -40,6 +40,9 @@ struct ClusterOptions {
   PeerGroup::Order order;  // of the coordinator's calls; null: in parallel
   // A folder for all shards' checkpoints; "": none.
   std::string checkpoint_path;
+  // Each shard has one of its own below it, "0", "1", .., which exists.
+  bool own_folders = false;
+  FileSystem* files = nullptr;  // where they lie; null: the system's
 };
 
 // The rule of this name at learning rate 0.5, plain sgd, `workers` of them.

@@ -30,7 +30,11 @@ ShardInventory Full() {
   inventory.facts.epoch = 20;
   inventory.facts.number = 4;
   inventory.facts.text = "learning_rate 0.5";
-  inventory.checkpoints = {{{20, 3}, 4, {0, 2}, true}, {{19, 9}, 0, {}, false}};
+  inventory.checkpoints.folder = "/ckpt/job";
+  inventory.checkpoints.states = {{{20, 3}, 4, {0, 2}, true},
+                                  {{19, 9}, 0, {}, false}};
+  inventory.other_checkpoints.folder = "/ckpt/old";
+  inventory.other_checkpoints.error = "cannot list /ckpt/old";
   return inventory;
 }
 
@@ -69,13 +73,17 @@ TEST(InventoryConversionTest, NothingIsLost) {
   EXPECT_EQ(back->facts.epoch, 20u);
   EXPECT_EQ(back->facts.number, 4u);
   EXPECT_EQ(back->facts.text, "learning_rate 0.5");
-  ASSERT_EQ(back->checkpoints.size(), 2u);
-  EXPECT_EQ(back->checkpoints[0].id, (CheckpointId{20, 3}));
-  EXPECT_EQ(back->checkpoints[0].num_shards, 4);
-  EXPECT_THAT(back->checkpoints[0].parts, ElementsAre(0, 2));
-  EXPECT_TRUE(back->checkpoints[0].manifest);
-  EXPECT_EQ(back->checkpoints[1].id, (CheckpointId{19, 9}));
-  EXPECT_TRUE(back->checkpoints[1].parts.empty());
+  EXPECT_EQ(back->checkpoints.folder, "/ckpt/job");
+  EXPECT_EQ(back->checkpoints.error, "");
+  EXPECT_EQ(back->other_checkpoints.folder, "/ckpt/old");
+  EXPECT_EQ(back->other_checkpoints.error, "cannot list /ckpt/old");
+  ASSERT_EQ(back->checkpoints.states.size(), 2u);
+  EXPECT_EQ(back->checkpoints.states[0].id, (CheckpointId{20, 3}));
+  EXPECT_EQ(back->checkpoints.states[0].num_shards, 4);
+  EXPECT_THAT(back->checkpoints.states[0].parts, ElementsAre(0, 2));
+  EXPECT_TRUE(back->checkpoints.states[0].manifest);
+  EXPECT_EQ(back->checkpoints.states[1].id, (CheckpointId{19, 9}));
+  EXPECT_TRUE(back->checkpoints.states[1].parts.empty());
 }
 
 TEST(InventoryConversionTest, ASocketThatWorkersCouldNotUseIsNone) {
@@ -176,13 +184,13 @@ TEST(InventoryConversionTest, WhatAShardCannotHoldIsRefusedByField) {
 TEST(InventoryConversionTest, TheNewestCheckpointsAreReported) {
   ShardInventory inventory;
   for (uint64_t version = 0; version < 2000; ++version) {
-    inventory.checkpoints.push_back({{5, version}, 1, {0}, true});
+    inventory.checkpoints.states.push_back({{5, version}, 1, {0}, true});
   }
   const absl::StatusOr<ShardInventory> back = FromProto(Reply(inventory), 2);
   ASSERT_TRUE(back.ok()) << back.status();
-  ASSERT_EQ(back->checkpoints.size(), 1024u);
-  EXPECT_EQ(back->checkpoints[0].id, (CheckpointId{5, 1999}));
-  EXPECT_EQ(back->checkpoints[1023].id, (CheckpointId{5, 976}));
+  ASSERT_EQ(back->checkpoints.states.size(), 1024u);
+  EXPECT_EQ(back->checkpoints.states[0].id, (CheckpointId{5, 1999}));
+  EXPECT_EQ(back->checkpoints.states[1023].id, (CheckpointId{5, 976}));
 }
 
 }  // namespace

@@ -34,9 +34,14 @@ class SlowDisk : public FileSystem {
     MutexLock lock(&mutex_);
     stopped_ = true;
   }
+  void StopLists() {
+    MutexLock lock(&mutex_);
+    lists_stopped_ = true;
+  }
   void Go() {
     MutexLock lock(&mutex_);
     stopped_ = false;
+    lists_stopped_ = false;
     changed_.NotifyAll();
   }
 
@@ -61,6 +66,8 @@ class SlowDisk : public FileSystem {
   }
   absl::StatusOr<std::vector<std::string>> List(
       const std::string& path) override {
+    MutexLock lock(&mutex_);
+    while (lists_stopped_) changed_.Wait(&mutex_);
     return files_->List(path);
   }
   absl::Status Remove(const std::string& path) override {
@@ -72,6 +79,7 @@ class SlowDisk : public FileSystem {
   Mutex mutex_;
   CondVar changed_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  bool lists_stopped_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 class ShardCheckpointPhasesTest : public testing::Test {
@@ -179,7 +187,8 @@ TEST_F(ShardCheckpointPhasesTest, TheOldestGoWhenANewOneIsSealed) {
     ring_.TakeCheckpoint({ring_.epoch(), round});
     ring_.RunRound(round);
   }
-  const std::vector<CheckpointState> states = ring_.Attach()[0].checkpoints;
+  const std::vector<CheckpointState> states =
+      ring_.Attach()[0].checkpoints.states;
   ASSERT_THAT(states, SizeIs(2));
   EXPECT_EQ(states[0].id.version, 2u);
   EXPECT_EQ(states[1].id.version, 3u);
@@ -219,16 +228,32 @@ TEST_F(ShardCheckpointPhasesTest, TheCopyIsInTheMemoryPlan) {
             (3 + 1) * 128 * 4);
 }
 
-TEST_F(ShardCheckpointPhasesTest, AFolderThatCannotBeListedIsNoBeginning) {
+// Its copies may be all that the job needs.
+TEST_F(ShardCheckpointPhasesTest, AFolderThatCannotBeListedIsReported) {
   ring_.UseCheckpoints(&disk_);
   Begin();
   disk_.FailAt(disk_.num_operations(), SimDisk::Fault::kFail,
                absl::UnavailableError("/disk/job: input/output error"));
-  EXPECT_THAT(
-      ring_.engine(0)->Attach(ring_.epoch() + 1, nullptr).status().message(),
-      HasSubstr("/disk/job"));
-  // The epoch that was on goes on.
-  ring_.RunRound(0);
+  const auto inventory = ring_.engine(0)->Attach(ring_.epoch() + 1, nullptr);
+  ASSERT_TRUE(inventory.ok()) << inventory.status();
+  EXPECT_EQ(inventory->checkpoints.folder, "/disk/job");
+  EXPECT_THAT(inventory->checkpoints.error, HasSubstr("input/output error"));
+  EXPECT_THAT(inventory->copies, SizeIs(1));
+}
+
+// The look at a folder goes on, and its answer is good for a later call.
+TEST_F(ShardCheckpointPhasesTest, AFolderThatHangsIsReportedInTime) {
+  ring_.UseCheckpoints(&slow_);
+  Begin();
+  slow_.StopLists();
+  auto inventory = ring_.engine(0)->Attach(ring_.epoch() + 1, nullptr);
+  ASSERT_TRUE(inventory.ok()) << inventory.status();
+  EXPECT_THAT(inventory->checkpoints.error,
+              HasSubstr("cannot list /disk/job: no answer within 2s"));
+  slow_.Go();
+  inventory = ring_.engine(0)->Attach(ring_.epoch() + 2, nullptr);
+  ASSERT_TRUE(inventory.ok()) << inventory.status();
+  EXPECT_EQ(inventory->checkpoints.error, "");
 }
 
 }  // namespace

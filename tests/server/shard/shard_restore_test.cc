@@ -34,9 +34,9 @@ TEST_F(ShardRestoreTest, ACheckpointGivesTheSameBits) {
   // The rows of a past that is given up: same sessions, same round.
   ring_.Push(1 + 1, 0);
   const std::vector<ShardInventory> inventories = ring_.Attach();
-  ASSERT_THAT(inventories[0].checkpoints, SizeIs(1));
-  EXPECT_TRUE(inventories[0].checkpoints[0].manifest);
-  EXPECT_THAT(inventories[0].checkpoints[0].parts, ElementsAre(0, 1));
+  ASSERT_THAT(inventories[0].checkpoints.states, SizeIs(1));
+  EXPECT_TRUE(inventories[0].checkpoints.states[0].manifest);
+  EXPECT_THAT(inventories[0].checkpoints.states[0].parts, ElementsAre(0, 1));
   const VersionId target{ring_.epoch(), 1};
   ring_.RecoverAll(CopyAction::kLoad, target, checkpoint);
   EXPECT_EQ(*ring_.Pull(1), Undisturbed(1));

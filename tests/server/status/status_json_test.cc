@@ -252,6 +252,7 @@ TEST(StatusJsonTest, WhatTheJobWouldSurvive) {
   checkpoint.made = checkpoint.restored_made = 5;
   checkpoint.version = 17;
   checkpoint.restored_version = 11;
+  checkpoint.restore = "the job goes on from version 11";
   checkpoint.age = absl::Milliseconds(2500);
   checkpoint.num_sealed = 3;
   checkpoint.num_skipped = 4;
@@ -259,6 +260,7 @@ TEST(StatusJsonTest, WhatTheJobWouldSurvive) {
   EXPECT_EQ(json["version"], 17);
   EXPECT_EQ(json["age"], 2.5);
   EXPECT_EQ(json["restored"], 11);
+  EXPECT_EQ(json["restore"], "the job goes on from version 11");
   EXPECT_EQ(json["sealed"], 3);
   EXPECT_EQ(json["skipped"], 4);
 }

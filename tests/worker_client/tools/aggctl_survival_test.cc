@@ -53,6 +53,40 @@ TEST(AggctlSurvivalTest, Checkpoints) {
             "/c/part-0: no space\\x0a\n");
 }
 
+TEST(AggctlSurvivalTest, WhatWasMadeOfCheckpoints) {
+  v1::StatusReply status;
+  status.mutable_checkpoint()->set_restore("no shard sees \x1b one");
+  EXPECT_EQ(Text(status),
+            "saved     nothing yet\nrestore   no shard sees \\x1b one\n");
+  // What is waited for now is what counts.
+  status.set_recovering("the job waits");
+  EXPECT_EQ(Text(status), "recovery  the job waits\nsaved     nothing yet\n");
+}
+
+TEST(AggctlSurvivalTest, ARestore) {
+  v1::RestoreReply reply;
+  EXPECT_EQ(RestoreText(reply), "no shard sees a sealed checkpoint\n");
+  reply.set_text("the job waits");
+  v1::RestoreReply::Found* const found = reply.add_found();
+  found->set_made(17);
+  found->set_version(45);
+  found->set_missing("shard 1 (/c\n) lacks part 1 of 2");
+  reply.add_found()->set_made(16);
+  EXPECT_EQ(RestoreText(reply),
+            "the job waits\n"
+            "version 45 (17-45): shard 1 (/c\\x0a) lacks part 1 of 2\n"
+            "version 0 (16-0): complete\n");
+}
+
+TEST(AggctlSurvivalTest, AResumedJob) {
+  v1::ResumeReply reply;
+  reply.set_version(7);
+  reply.set_ended("the last worker has left");
+  EXPECT_EQ(ResumeText(reply),
+            "the job goes on from version 7; it had finished: the last worker "
+            "has left\n");
+}
+
 TEST(AggctlSurvivalTest, ATakenCheckpoint) {
   v1::TakeCheckpointReply reply;
   reply.set_version(120);

@@ -1,0 +1,702 @@
+// What a job does about checkpoints that it cannot have, and what an operator
+// may say: nothing is deleted, overwritten or passed over without a person's
+// word (P29).
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "server/base/file_system.h"
+#include "server/base/mutex.h"
+#include "tests/server/round/recovery_fixture.h"
+
+namespace agg {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+namespace fs = std::filesystem;
+
+// The system's, where looking at some paths fails.
+class FailingFiles : public FileSystem {
+ public:
+  // Paths that contain `part`; OK: no more.
+  void FailAt(const std::string& part, absl::Status status) {
+    MutexLock lock(&mutex_);
+    faults_[part] = std::move(status);
+  }
+
+  absl::StatusOr<std::unique_ptr<WritableFile>> Create(
+      const std::string& path) override {
+    return files_->Create(path);
+  }
+  absl::StatusOr<std::unique_ptr<ReadableFile>> Open(
+      const std::string& path) override {
+    const absl::Status fault = FaultAt(path);
+    if (!fault.ok()) return fault;
+    return files_->Open(path);
+  }
+  absl::Status CreateFolder(const std::string& path) override {
+    return files_->CreateFolder(path);
+  }
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    return files_->Rename(from, to);
+  }
+  absl::Status SyncFolder(const std::string& path) override {
+    return files_->SyncFolder(path);
+  }
+  absl::StatusOr<std::vector<std::string>> List(
+      const std::string& path) override {
+    const absl::Status fault = FaultAt(path);
+    if (!fault.ok()) return fault;
+    return files_->List(path);
+  }
+  absl::Status Remove(const std::string& path) override {
+    return files_->Remove(path);
+  }
+
+ private:
+  absl::Status FaultAt(const std::string& path) {
+    MutexLock lock(&mutex_);
+    for (const auto& [part, status] : faults_) {
+      if (!status.ok() && absl::StrContains(path, part)) {
+        return absl::Status(status.code(),
+                            absl::StrCat(path, ": ", status.message()));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const std::unique_ptr<FileSystem> files_ = MakeSystemFiles();
+  Mutex mutex_;
+  std::map<std::string, absl::Status> faults_;
+};
+
+class RestoreTest : public RecoveryTest {
+ protected:
+  // Each shard has a folder of its own, unless `shared`.
+  ClusterOptions Saving(int num_shards, uint64_t every_rounds = 1,
+                        bool shared = false) {
+    ClusterOptions options = WithCheckpoints(num_shards, every_rounds);
+    options.own_folders = !shared;
+    options.files = &files_;
+    for (int k = 0; !shared && k < num_shards; ++k) {
+      fs::create_directories(Folder(k));
+    }
+    return options;
+  }
+  std::string Folder(int ordinal) const {
+    return absl::StrCat(folder_, "/", ordinal);
+  }
+  // Trains to `last` with a checkpoint of each version from 1 on, and ends all
+  // processes at once.
+  void TrainTo(uint64_t last, const ClusterOptions& options) {
+    RunningJob job(options, SmallManifest(), 2);
+    for (uint64_t version = 1; version <= last; ++version) {
+      RunTo(&job, version);
+      job.cluster.AwaitCheckpoints(version);
+    }
+    // No last checkpoint of the coordinator's: it is killed.
+  }
+  static JobStatus Started(LocalCluster* cluster) {
+    for (int i = 0; i < 4; ++i) cluster->Advance(absl::Seconds(1));
+    return cluster->coordinator()->Status();
+  }
+  static void ExpectWaits(const JobStatus& status) {
+    EXPECT_EQ(status.phase, JobPhase::kWaitingForShards) << status.message;
+    EXPECT_FALSE(status.seeded);
+    EXPECT_THAT(status.message, HasSubstr("the job waits"));
+    EXPECT_EQ(status.recovering, status.message);
+  }
+  // What is due within 3 s; then shards' threads write, and the clock rests.
+  template <typename R>
+  static void Await(LocalCluster* cluster, const R& reply) {
+    for (int i = 0; i < 3; ++i) cluster->Advance(absl::Seconds(1));
+    while (!reply.called()) {
+      cluster->Settle();
+      std::this_thread::yield();
+    }
+  }
+  static absl::StatusOr<RestoreResult> Restore(LocalCluster* cluster,
+                                               const std::string& what) {
+    Reply<absl::StatusOr<RestoreResult>> reply;
+    cluster->coordinator()->Restore(*Coordinator::ParseRestore(what),
+                                    reply.callback());
+    Await(cluster, reply);
+    return reply.Get();
+  }
+  static std::vector<std::string> Names(const std::string& path) {
+    std::vector<std::string> names;
+    if (!fs::exists(path)) return names;
+    for (const auto& entry : fs::directory_iterator(path)) {
+      names.push_back(entry.path().filename().string());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  // The versions whose folders are below PATH/JOB, ascending by name.
+  static std::vector<int> Versions(const std::string& path) {
+    std::vector<int> versions;
+    for (const std::string& name : Names(path)) {
+      versions.push_back(std::stoi(name.substr(name.find('-') + 1)));
+    }
+    return versions;
+  }
+  // Where checkpoints of a former job are, the seed has one at once.
+  static void SeedAndTrain(LocalCluster* cluster, uint64_t rounds) {
+    std::vector<LocalWorker> workers;
+    const Manifest manifest = SmallManifest();
+    for (int rank = 0; rank < 2; ++rank) {
+      workers.emplace_back(cluster, rank, manifest);
+      ASSERT_EQ(workers[rank].Join(), absl::OkStatus());
+    }
+    ASSERT_EQ(workers[0].Seed(RandomTensors(manifest, 99)), absl::OkStatus());
+    cluster->Settle();
+    cluster->AwaitCheckpoints(1);
+    Train(cluster, &workers, rounds);
+  }
+  static void Train(LocalCluster* cluster, std::vector<LocalWorker>* workers,
+                    uint64_t rounds) {
+    const CheckpointStatus before = cluster->coordinator()->Status().checkpoint;
+    for (uint64_t i = 0; i < rounds; ++i) {
+      const uint64_t round = cluster->coordinator()->Status().version;
+      for (LocalWorker& worker : *workers) {
+        ASSERT_TRUE(
+            worker
+                .Contribute(round, RandomTensors(SmallManifest(),
+                                                 RowSeed(round, worker.rank())))
+                .ok());
+      }
+      cluster->Settle();
+      ASSERT_EQ(cluster->coordinator()->Status().version, round + 1);
+      cluster->AwaitCheckpoints(before.num_sealed + before.num_failed + i + 1);
+    }
+  }
+
+  FailingFiles files_;
+};
+
+// --- An incomplete set is not none -------------------------------------------
+
+TEST_F(RestoreTest, AnEmptyFolderOfOneShardIsWaitedForByName) {
+  const ClusterOptions options = Saving(2);
+  TrainTo(3, options);
+  const auto before = Names(Folder(0) + "/default");
+  for (int emptied : {0, 1}) {
+    const std::string aside = folder_ + "/aside";
+    fs::rename(Folder(emptied), aside);
+    fs::create_directories(Folder(emptied));
+    LocalCluster again(options);
+    JobStatus status = Started(&again);
+    ExpectWaits(status);
+    EXPECT_THAT(
+        status.message,
+        AllOf(HasSubstr("version 3 ("),
+              HasSubstr(absl::StrCat("shard ", emptied, " (", Folder(emptied),
+                                     "/default) has no checkpoint at all, and "
+                                     "lacks part ",
+                                     emptied, " of 2"))));
+    EXPECT_EQ(Names(Folder(1 - emptied) + "/default").size(), before.size());
+    // Put back, and nothing else is done.
+    fs::remove_all(Folder(emptied));
+    fs::rename(aside, Folder(emptied));
+    status = Started(&again);
+    EXPECT_TRUE(status.seeded) << status.message;
+    EXPECT_EQ(status.version, 3u);
+    EXPECT_THAT(status.checkpoint.restore, HasSubstr("version 3 of epoch"));
+  }
+}
+
+TEST_F(RestoreTest, AnOlderFolderOfOneShardIsWaitedFor) {
+  const ClusterOptions options = Saving(2);
+  TrainTo(1, options);
+  fs::copy(Folder(1), folder_ + "/old", fs::copy_options::recursive);
+  {
+    LocalCluster again(options);
+    ASSERT_EQ(Started(&again).version, 1u);
+    std::vector<LocalWorker> workers;
+    for (int rank = 0; rank < 2; ++rank) {
+      workers.emplace_back(&again, rank, SmallManifest());
+      ASSERT_EQ(workers[rank].Join(), absl::OkStatus());
+    }
+    Train(&again, &workers, 1);
+  }
+  fs::remove_all(Folder(1));
+  fs::rename(folder_ + "/old", Folder(1));
+  LocalCluster again(options);
+  const JobStatus status = Started(&again);
+  ExpectWaits(status);
+  EXPECT_THAT(status.message,
+              AllOf(HasSubstr("version 2 ("), HasSubstr("lacks part 1 of 2"),
+                    HasSubstr("aggctl restore "), HasSubstr("-1`")));
+}
+
+TEST_F(RestoreTest, AnotherNumberOfShardsWithFoldersOfTheirOwnWaits) {
+  TrainTo(2, Saving(2));
+  {
+    LocalCluster more(Saving(3));
+    const JobStatus status = Started(&more);
+    ExpectWaits(status);
+    EXPECT_THAT(status.message,
+                AllOf(HasSubstr("/0/default) lacks part 1 of 2"),
+                      HasSubstr("/1/default) lacks part 0 of 2"),
+                      HasSubstr("/2/default) has no checkpoint at all, and "
+                                "lacks parts 0, 1 of 2"),
+                      HasSubstr("number of shards has changed")));
+  }
+  // With all parts everywhere it goes on.
+  for (int k = 0; k < 3; ++k) {
+    for (int from = 0; from < 2; ++from) {
+      if (from == k) continue;
+      fs::copy(Folder(from) + "/default", Folder(k) + "/default",
+               fs::copy_options::recursive | fs::copy_options::skip_existing);
+    }
+  }
+  LocalCluster more(Saving(3));
+  EXPECT_EQ(Started(&more).version, 2u);
+}
+
+TEST_F(RestoreTest, FewerShardsWait) {
+  TrainTo(1, Saving(3));
+  LocalCluster fewer(Saving(2));
+  const JobStatus status = Started(&fewer);
+  ExpectWaits(status);
+  EXPECT_THAT(status.message, HasSubstr("lacks parts 1, 2 of 3"));
+}
+
+TEST_F(RestoreTest, AFolderThatCannotBeReadIsWaitedForByName) {
+  const ClusterOptions options = Saving(2);
+  TrainTo(1, options);
+  for (const char* fault : {"Permission denied", "Input/output error"}) {
+    files_.FailAt(Folder(1) + "/default", absl::UnknownError(fault));
+    LocalCluster again(options);
+    JobStatus status = Started(&again);
+    ExpectWaits(status);
+    EXPECT_THAT(status.message,
+                AllOf(HasSubstr(Folder(1) + "/default"), HasSubstr(fault)));
+    files_.FailAt(Folder(1) + "/default", absl::OkStatus());
+    status = Started(&again);
+    EXPECT_TRUE(status.seeded) << status.message;
+  }
+}
+
+// Nobody can know that there is none.
+TEST_F(RestoreTest, AnUnreadableFolderOfANewJobIsWaitedForToo) {
+  files_.FailAt(Folder(1), absl::UnknownError("Input/output error"));
+  LocalCluster cluster(Saving(2));
+  const JobStatus status = Started(&cluster);
+  ExpectWaits(status);
+  EXPECT_THAT(status.message, HasSubstr("Input/output error"));
+}
+
+TEST_F(RestoreTest, ANewJobBeginsAtOnceAndSaysSo) {
+  LocalCluster cluster(Saving(2));
+  const JobStatus status = cluster.coordinator()->Status();
+  EXPECT_EQ(status.phase, JobPhase::kUnseeded);
+  EXPECT_THAT(status.message,
+              AllOf(HasSubstr("no shard sees a sealed checkpoint in"),
+                    HasSubstr(Folder(0)), HasSubstr(Folder(1)),
+                    HasSubstr("begins anew")));
+}
+
+// What this process has saved counts, also where nobody sees it any more.
+TEST_F(RestoreTest, AFolderThatIsEmptiedWhileTheJobRunsIsMissed) {
+  ClusterOptions options = Saving(2, 1, /*shared=*/true);
+  RunningJob job(options, SmallManifest(), 2);
+  RunTo(&job, 1);
+  job.cluster.AwaitCheckpoints(1);
+  fs::remove_all(folder_ + "/default");
+  job.cluster.RestartShard(1);
+  const JobStatus status = job.cluster.coordinator()->Status();
+  EXPECT_EQ(status.phase, JobPhase::kShardLost) << status.message;
+  EXPECT_THAT(status.message, HasSubstr("the job waits"));
+}
+
+// --- A damaged one is not passed over ----------------------------------------
+
+TEST_F(RestoreTest, AnInputOutputErrorNamesTheFileAndTheWayOn) {
+  const ClusterOptions options = Saving(2);
+  TrainTo(3, options);
+  const std::string newest = Names(Folder(1) + "/default").back();
+  files_.FailAt(absl::StrCat(Folder(1), "/default/", newest, "/part"),
+                absl::UnknownError("Input/output error"));
+  LocalCluster again(options);
+  JobStatus status = Started(&again);
+  ExpectWaits(status);
+  EXPECT_THAT(status.message,
+              AllOf(HasSubstr("cannot be loaded"), HasSubstr("shard 1"),
+                    HasSubstr("part-00001-of-00002.npz"),
+                    HasSubstr("Input/output error"), HasSubstr("version 2 (")));
+  // The command that the message names.
+  const auto begin = status.message.find("aggctl restore ") + 15;
+  const std::string name =
+      status.message.substr(begin, status.message.find('`', begin) - begin);
+  const absl::StatusOr<RestoreResult> restored = Restore(&again, name);
+  ASSERT_TRUE(restored.ok()) << restored.status();
+  EXPECT_THAT(restored->text, HasSubstr("version 2 of epoch"));
+  status = again.coordinator()->Status();
+  EXPECT_EQ(status.version, 2u);
+  // It was answered when it was saved: another start of all takes just that.
+  files_.FailAt(absl::StrCat(Folder(1), "/default/", newest, "/part"),
+                absl::OkStatus());
+  again.RestartAll();
+  EXPECT_EQ(again.coordinator()->Status().version, 2u);
+  // And the one that was passed over is there.
+  const auto names = Names(Folder(1) + "/default");
+  EXPECT_NE(std::find(names.begin(), names.end(), newest), names.end());
+}
+
+TEST_F(RestoreTest, ADiskThatIsBackIsFoundWithoutAWord) {
+  const ClusterOptions options = Saving(2);
+  TrainTo(2, options);
+  const std::string newest = Names(Folder(1) + "/default").back();
+  files_.FailAt(newest + "/part", absl::UnknownError("Input/output error"));
+  LocalCluster again(options);
+  ExpectWaits(Started(&again));
+  files_.FailAt(newest + "/part", absl::OkStatus());
+  again.Advance(absl::Seconds(20));
+  EXPECT_EQ(Started(&again).version, 2u);
+}
+
+TEST_F(RestoreTest, CopiesInMemoryNeedNoFolder) {
+  ClusterOptions options = Saving(2);
+  options.coordinator.replicated = true;
+  options.shard.replicated = true;
+  RunningJob job(options, SmallManifest(), 2);
+  RunTo(&job, 1);
+  job.cluster.AwaitCheckpoints(1);
+  RunTo(&job, 2);
+  job.cluster.AwaitCheckpoints(2);
+  files_.FailAt(Folder(1), absl::DeadlineExceededError("no answer within 10s"));
+  job.cluster.RestartShard(1);
+  const JobStatus status = job.cluster.coordinator()->Status();
+  EXPECT_TRUE(status.seeded) << status.message;
+  EXPECT_EQ(status.version, 2u);
+  EXPECT_EQ(status.rewinds, 0u);
+}
+
+// --- A person's word ---------------------------------------------------------
+
+TEST_F(RestoreTest, BeginningAnewRemovesNothingOfTheFormerJob) {
+  ClusterOptions options = Saving(2);
+  options.coordinator.checkpoint.keep = 1;
+  TrainTo(2, options);
+  const auto before = Names(Folder(0) + "/default");
+  options.coordinator.checkpoint.restore = false;
+  {
+    LocalCluster anew(options);
+    const JobStatus status = anew.coordinator()->Status();
+    EXPECT_EQ(status.phase, JobPhase::kUnseeded);
+    EXPECT_THAT(status.message,
+                AllOf(HasSubstr("restore is \"none\""),
+                      HasSubstr("checkpoints stay"), HasSubstr("version 2")));
+    SeedAndTrain(&anew, 3);
+  }
+  const auto after = Names(Folder(0) + "/default");
+  for (const std::string& name : before) {
+    EXPECT_NE(std::find(after.begin(), after.end(), name), after.end()) << name;
+  }
+  // keep is of the new line.
+  EXPECT_EQ(after.size(), before.size() + 1);
+  // The new one is what the next start goes on from.
+  options.coordinator.checkpoint.restore = true;
+  LocalCluster again(options);
+  EXPECT_EQ(Started(&again).version, 3u);
+}
+
+TEST_F(RestoreTest, AnOperatorHasTheWaitingJobBeginAnew) {
+  const ClusterOptions options = Saving(2);
+  TrainTo(1, options);
+  const auto before = Names(Folder(0) + "/default");
+  fs::remove_all(Folder(1) + "/default");
+  LocalCluster again(options);
+  ExpectWaits(Started(&again));
+  const absl::StatusOr<RestoreResult> restored = Restore(&again, "none");
+  ASSERT_TRUE(restored.ok()) << restored.status();
+  EXPECT_EQ(again.coordinator()->Status().phase, JobPhase::kUnseeded);
+  SeedAndTrain(&again, 1);
+  const auto after = Names(Folder(0) + "/default");
+  EXPECT_NE(std::find(after.begin(), after.end(), before.back()), after.end());
+  // A job that has parameters is not thrown away by a word.
+  EXPECT_THAT(Restore(&again, "none").status().message(),
+              HasSubstr("the job has parameters"));
+}
+
+TEST_F(RestoreTest, ARunningJobGoesBackToAVersionThatAnOperatorNames) {
+  ClusterOptions options = Saving(2);
+  RunningJob job(options, SmallManifest(), 2);
+  for (uint64_t version = 1; version <= 3; ++version) {
+    RunTo(&job, version);
+    job.cluster.AwaitCheckpoints(version);
+  }
+  const Tensors second = *job.cluster.Pull(2);
+  EXPECT_THAT(Restore(&job.cluster, "7").status().message(),
+              HasSubstr("no shard sees a sealed checkpoint of version 7"));
+  EXPECT_EQ(job.cluster.coordinator()->Status().version, 3u);
+  const absl::StatusOr<RestoreResult> restored = Restore(&job.cluster, "2");
+  ASSERT_TRUE(restored.ok()) << restored.status();
+  EXPECT_EQ(job.cluster.coordinator()->Status().version, 2u);
+  EXPECT_TRUE(SameBits(*job.cluster.Pull(2), second));
+  EXPECT_THAT(Versions(Folder(0) + "/default"),
+              testing::UnorderedElementsAre(1, 2, 3, 2));
+}
+
+TEST_F(RestoreTest, LookingSaysWhatThereIsAndDoesNothing) {
+  const ClusterOptions options = Saving(2);
+  TrainTo(2, options);
+  fs::remove(Folder(1) + "/default/" + Names(Folder(1) + "/default").back() +
+             "/part-00001-of-00002.npz");
+  LocalCluster again(options);
+  Started(&again);
+  const absl::StatusOr<RestoreResult> found = Restore(&again, "");
+  ASSERT_TRUE(found.ok()) << found.status();
+  ASSERT_EQ(found->found.size(), 2u);
+  EXPECT_EQ(found->found[0].id.version, 2u);
+  EXPECT_THAT(found->found[0].missing, HasSubstr("lacks part 1 of 2"));
+  EXPECT_EQ(found->found[1].missing, "");
+  EXPECT_THAT(found->text, HasSubstr("the job waits"));
+  ExpectWaits(again.coordinator()->Status());
+}
+
+TEST_F(RestoreTest, OneThatIsNotCompleteIsRefusedToAnOperatorByName) {
+  const ClusterOptions options = Saving(2);
+  TrainTo(1, options);
+  fs::remove_all(Folder(1) + "/default");
+  LocalCluster again(options);
+  Started(&again);
+  const absl::Status refused = Restore(&again, "1").status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(refused.message(), HasSubstr("lacks part 1 of 2"));
+}
+
+// --- What is kept ------------------------------------------------------------
+
+TEST_F(RestoreTest, RestartsDoNotPushOlderVersionsOut) {
+  const ClusterOptions options = Saving(2);
+  TrainTo(3, options);
+  for (int life = 0; life < 4; ++life) {
+    LocalCluster again(options);
+    ASSERT_EQ(Started(&again).version, 3u);
+    // As a stop in good order does.
+    Reply<absl::StatusOr<TakenCheckpoint>> reply;
+    again.coordinator()->TakeCheckpoint(reply.callback());
+    again.AwaitCheckpoints(1);
+    ASSERT_TRUE(reply.Get().ok()) << reply.Get().status();
+  }
+  EXPECT_THAT(Versions(Folder(0) + "/default"),
+              testing::UnorderedElementsAre(1, 2, 3));
+}
+
+TEST_F(RestoreTest, ParametersThatAreNotFiniteAreNeverSaved) {
+  ClusterOptions options = Saving(2);
+  options.coordinator.checkpoint.keep = 2;
+  SetOptimizer(OptimizerOptions(), &options);
+  options.coordinator.combine.rule.rule = FindRule("mean");
+  options.coordinator.combine.rule.scope =
+      options.coordinator.combine.rule.rule->default_scope;
+  options.coordinator.combine.schedule.learning_rate = 1e30;
+  RunningJob job(options, SmallManifest(), 2);
+  job.cluster.AwaitCheckpoints(0);
+  Reply<absl::StatusOr<TakenCheckpoint>> first;
+  job.cluster.coordinator()->TakeCheckpoint(first.callback());
+  job.cluster.AwaitCheckpoints(1);
+  ASSERT_TRUE(first.Get().ok()) << first.Get().status();
+  Tensors huge = RandomTensors(SmallManifest(), 5);
+  for (auto& tensor : huge) {
+    for (float& value : tensor) value = 1e30f;
+  }
+  for (uint64_t round = 0; round < 4; ++round) {
+    for (LocalWorker& worker : job.workers) {
+      ASSERT_TRUE(worker.Contribute(round, huge).ok());
+    }
+    job.cluster.Settle();
+    job.cluster.AwaitCheckpoints(round + 2);
+  }
+  ASSERT_EQ(job.cluster.coordinator()->Status().version, 4u);
+  const CheckpointStatus status =
+      job.cluster.coordinator()->Status().checkpoint;
+  EXPECT_EQ(status.version, 0u);
+  EXPECT_EQ(status.num_failed, 4u);
+  EXPECT_THAT(status.last_error,
+              AllOf(HasSubstr("not been finite since round 0"),
+                    HasSubstr("aggctl restore "), HasSubstr("version 0")));
+  EXPECT_THAT(Versions(Folder(0) + "/default"), testing::ElementsAre(0));
+  // The way that the message names.
+  ASSERT_TRUE(Restore(&job.cluster, "0").ok());
+  EXPECT_EQ(job.cluster.coordinator()->Status().version, 0u);
+}
+
+// A seed of NaN: no round has said so.
+TEST_F(RestoreTest, ASeedThatIsNotFiniteIsNotSaved) {
+  Tensors seed = RandomTensors(SmallManifest(), 5);
+  seed[2][11] = std::numeric_limits<float>::quiet_NaN();
+  RunningJob job(Saving(2), SmallManifest(), 2, seed);
+  Reply<absl::StatusOr<TakenCheckpoint>> reply;
+  job.cluster.coordinator()->TakeCheckpoint(reply.callback());
+  job.cluster.AwaitCheckpoints(1);
+  EXPECT_THAT(reply.Get().status().message(),
+              AllOf(HasSubstr("tensor 2"), HasSubstr("not finite")));
+  // Nobody's part stays, when the last one has been written.
+  for (int k = 0; k < 2; ++k) {
+    while (!Names(Folder(k) + "/default").empty()) std::this_thread::yield();
+  }
+}
+
+// --- A finished job ----------------------------------------------------------
+
+class FinishedTest : public RestoreTest {
+ protected:
+  static absl::StatusOr<ResumeResult> Resume(LocalCluster* cluster) {
+    Reply<absl::StatusOr<ResumeResult>> reply;
+    cluster->coordinator()->Resume(reply.callback());
+    Await(cluster, reply);
+    return reply.Get();
+  }
+  // All workers leave at version 2; the last checkpoint is complete.
+  void LeaveAt2(RunningJob* job) {
+    RunTo(job, 2);
+    for (LocalWorker& worker : job->workers) {
+      ASSERT_EQ(worker.Leave(), absl::OkStatus());
+    }
+    ASSERT_TRUE(job->cluster.coordinator()->finished());
+  }
+  static void ExpectTrains(LocalCluster* cluster, uint64_t from) {
+    std::vector<LocalWorker> workers;
+    for (int rank = 0; rank < 2; ++rank) {
+      workers.emplace_back(cluster, rank, SmallManifest());
+      ASSERT_EQ(workers[rank].Join(), absl::OkStatus());
+    }
+    for (LocalWorker& worker : workers) {
+      ASSERT_TRUE(
+          worker
+              .Contribute(from, RandomTensors(SmallManifest(),
+                                              RowSeed(from, worker.rank())))
+              .ok());
+    }
+    cluster->Settle();
+    EXPECT_EQ(cluster->coordinator()->Status().version, from + 1);
+  }
+};
+
+TEST_F(FinishedTest, ResumesWhereItsWorkersLeft) {
+  const Tensors expected = Undisturbed(2, 3);
+  RunningJob job(Saving(2, 0), SmallManifest(), 2);
+  LeaveAt2(&job);
+  job.cluster.AwaitCheckpoints(1);
+  EXPECT_THAT(job.cluster.coordinator()->Status().message,
+              AllOf(HasSubstr("the last worker has left"),
+                    HasSubstr("aggctl resume"), HasSubstr("restore_job")));
+  const absl::StatusOr<ResumeResult> resumed = Resume(&job.cluster);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(resumed->version, 2u);
+  EXPECT_EQ(resumed->ended, "the last worker has left");
+  // Answered: kill -9 of all takes it back no more.
+  job.cluster.RestartAll();
+  EXPECT_EQ(job.cluster.coordinator()->Status().phase, JobPhase::kOpen);
+  ExpectTrains(&job.cluster, 2);
+  EXPECT_TRUE(SameBits(*job.cluster.Pull(3), expected));
+}
+
+TEST_F(FinishedTest, ResumesAfterAStartOfAll) {
+  const ClusterOptions options = Saving(2, 0);
+  {
+    RunningJob job(options, SmallManifest(), 2);
+    LeaveAt2(&job);
+    job.cluster.AwaitCheckpoints(1);
+  }
+  LocalCluster again(options);
+  ASSERT_EQ(again.coordinator()->Status().phase, JobPhase::kFinished);
+  EXPECT_THAT(again.coordinator()->Status().message,
+              HasSubstr("aggctl resume"));
+  ASSERT_TRUE(Resume(&again).ok());
+  again.RestartAll();
+  ExpectTrains(&again, 2);
+}
+
+TEST_F(FinishedTest, ResumesWithoutCheckpointsAndWithoutSecondCopies) {
+  RunningJob job(Options(2), SmallManifest(), 2);
+  LeaveAt2(&job);
+  ASSERT_TRUE(Resume(&job.cluster).ok());
+  ExpectTrains(&job.cluster, 2);
+}
+
+TEST_F(FinishedTest, ALimitIsNamedAndRaisingItIsEnough) {
+  ClusterOptions options = Saving(2, 0);
+  options.coordinator.max_rounds = 2;
+  {
+    RunningJob job(options, SmallManifest(), 2);
+    RunTo(&job, 2);
+    job.cluster.AwaitCheckpoints(1);
+    EXPECT_THAT(Resume(&job.cluster).status().message(),
+                AllOf(HasSubstr("max_rounds (2) is reached"),
+                      HasSubstr("raise the limit")));
+  }
+  options.coordinator.max_rounds = 0;
+  LocalCluster again(options);
+  ASSERT_EQ(again.coordinator()->Status().phase, JobPhase::kOpen);
+  // A rule that is set writes the facts anew; the job stays open.
+  RuleChange change;
+  change.rule = "mean";
+  ASSERT_TRUE(again.coordinator()->SetRule(change, nullptr).ok());
+  again.Settle();
+  again.RestartAll();
+  EXPECT_EQ(again.coordinator()->Status().phase, JobPhase::kOpen);
+  EXPECT_THAT(Resume(&again).status().message(), HasSubstr("has not finished"));
+}
+
+TEST_F(FinishedTest, AnotherJobBeginsWithWhatItHas) {
+  ClusterOptions options = Saving(2, 0);
+  {
+    RunningJob job(options, SmallManifest(), 2);
+    LeaveAt2(&job);
+    job.cluster.AwaitCheckpoints(1);
+  }
+  const Tensors expected = Undisturbed(2, 3);
+  const auto before = Names(Folder(0) + "/default");
+  options.coordinator.job = "next";
+  {
+    LocalCluster alone(options);  // by its own name there is nothing
+    EXPECT_EQ(alone.coordinator()->Status().phase, JobPhase::kUnseeded);
+  }
+  options.coordinator.checkpoint.restore_job = "default";
+  {
+    LocalCluster next(options);
+    ASSERT_EQ(next.coordinator()->Status().phase, JobPhase::kOpen)
+        << next.coordinator()->Status().message;
+    EXPECT_EQ(next.coordinator()->Status().version, 2u);
+    next.AwaitCheckpoints(1);  // its own, at once
+    ExpectTrains(&next, 2);
+    // The optimizer's state has come along.
+    EXPECT_TRUE(SameBits(*next.Pull(3), expected));
+    Reply<absl::StatusOr<TakenCheckpoint>> reply;
+    next.coordinator()->TakeCheckpoint(reply.callback());
+    next.AwaitCheckpoints(2);
+  }
+  EXPECT_EQ(Names(Folder(0) + "/default"), before);
+  // From now on it goes on from its own.
+  LocalCluster again(options);
+  EXPECT_EQ(again.coordinator()->Status().version, 3u);
+}
+
+TEST_F(FinishedTest, AnotherJobWithoutCheckpointsIsNotBegunWith) {
+  ClusterOptions options = Saving(2, 0);
+  options.coordinator.checkpoint.restore_job = "typo";
+  LocalCluster cluster(options);
+  const JobStatus status = Started(&cluster);
+  ExpectWaits(status);
+  EXPECT_THAT(status.message, HasSubstr("restore_job is \"typo\""));
+}
+
+}  // namespace
+}  // namespace agg
