@@ -120,6 +120,8 @@ class Chaos:
     SAME_EPOCH = ("freeze", "long_freeze", "freeze_all", "cut")
     # These take a checkpoint by themselves.
     ORDERLY = ("term", "roll")
+    # These need one, whatever else there is.
+    SAVED = ("torn",)
 
     def __init__(self, shards, aggctl, coordinator, rng, events,
                  replicated=True, say=print):
@@ -152,7 +154,7 @@ class Chaos:
             raise job.RunError("the coordinator does not answer before a kill:"
                                f" {self.status_error}")
         action = self.events[0][1]
-        if (not self.replicated
+        if ((not self.replicated or action in self.SAVED)
                 and action not in self.SAME_EPOCH + self.ORDERLY
                 and before["checkpoint"]["num_sealed"] == "0"
                 and before["checkpoint"]["restored_made"] == "0"):

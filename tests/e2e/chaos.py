@@ -11,8 +11,10 @@ Trains once undisturbed and once with events (deploy/quickstart_chaos.py), and
 compares the sha256 of the final parameters of all workers. After each run
 agg_report --audit proves that each gradient counted exactly once. With
 --replication=buddy nothing may be rewound either, unless both copies of a part
-are lost. Further actions: cut (all connections to one shard, for up to 1.5 s)
-and everything (all shards and workers killed at once). With --edges a shard is
+are lost. Further actions: cut (all connections to one shard, for up to 1.5 s),
+everything (all shards and workers killed at once) and torn (all shards killed;
+one comes back to a checkpoint folder that is empty, older, or has a part that
+is cut; the job has to wait until the folder is put back). With --edges a shard is
 also killed while the job starts, and one in its last moments. With --minutes it
 goes on with the next seeds until the time is up. Exits with 1 and says what
 differs, and where the logs are.
@@ -39,7 +41,8 @@ from deploy import quickstart_job as job  # noqa: E402
 from tests.e2e import proxies  # noqa: E402
 
 ACTIONS = ("kill", "coordinator", "pair", "recovery", "freeze", "long_freeze",
-           "freeze_all", "cut", "term", "roll", "all", "everything")
+           "freeze_all", "cut", "term", "roll", "all", "everything", "torn")
+TEARS = ("empty", "older", "cut")
 CUT_SECONDS = (0.0, 1.5)
 EARLY_SECONDS = 1.5
 SILENT_SECONDS = 120  # without a round: the job hangs
@@ -60,12 +63,15 @@ def config_text(options, addresses, folder):
     if "cut" in options.actions.split(","):
         # The proxies that cut connections see TCP alone.
         lines.append('unix_socket: "off"')
-    if options.checkpoint_every_rounds:
-        (folder / "checkpoints").mkdir()
-        lines.append(
-            f'checkpoint {{ path: "{folder / "checkpoints"}" every_rounds: '
-            f'{options.checkpoint_every_rounds} every_seconds: 0 }}')
     return "\n".join(lines) + "\n"
+
+
+def checkpoint_text(options, path):
+    if not options.checkpoint_every_rounds:
+        return ""
+    path.mkdir(parents=True, exist_ok=True)
+    return (f'checkpoint {{ path: "{path}" every_rounds: '
+            f'{options.checkpoint_every_rounds} every_seconds: 0 }}\n')
 
 
 class Job:
@@ -85,12 +91,20 @@ class Job:
                             for port, target in zip(known, listening)]
         addresses = [f"127.0.0.1:{port}" for port in known]
         self.coordinator = addresses[0]
-        config = folder / "job.textproto"
-        config.write_text(config_text(options, addresses, folder))
+        text = config_text(options, addresses, folder)
+        # One folder for all, or one for each.
+        self.own_folders = "torn" in options.actions.split(",")
+        for ordinal in range(options.shards):
+            path = folder / "checkpoints"
+            if self.own_folders:
+                path = path / str(ordinal)
+            (folder / f"job_{ordinal}.textproto").write_text(
+                text + checkpoint_text(options, path))
         self.shards = chaos.Shards(
             self.processes,
             lambda ordinal: [self.bin / "server" / "agg_server",
-                             f"--config={config}", f"--shard={ordinal}",
+                             f"--config={folder / f'job_{ordinal}.textproto'}",
+                             f"--shard={ordinal}",
                              f"--port={listening[ordinal]}"],
             options.shards)
         self.worker_lives = 0
@@ -206,6 +220,57 @@ class Disturber(chaos.Chaos):
         return f"kill -9 of all workers; {what}"
 
 
+    def _torn(self):
+        everybody = list(range(self.shards.number))
+        self.shards.kill(everybody)
+        ordinal = self._any()
+        folder = self.job.folder / "checkpoints" / str(ordinal)
+        aside = folder.with_name(f"{ordinal}_aside")
+        folder.rename(aside)
+        kind = self.rng.choice(TEARS)
+        if kind == "empty":
+            folder.mkdir()
+        else:
+            shutil.copytree(aside, folder)
+            newest = folder / "chaos" / self._newest_sealed()
+            if kind == "older":
+                shutil.rmtree(newest)
+            else:
+                part, = newest.glob("part-*")
+                os.truncate(part, part.stat().st_size - 1)
+        for other in everybody:
+            self.shards.start(other)
+        self._await_word(ordinal, folder)
+        shutil.rmtree(folder)
+        aside.rename(folder)
+        return f"kill -9 of all; the folder of shard {ordinal} torn: {kind}"
+
+    def _newest_sealed(self):
+        manifests = (self.job.folder / "checkpoints").glob(
+            "[0-9]*/chaos/*/manifest.json")
+        return max((path.parent.name for path in manifests),
+                   key=lambda name: tuple(map(int, name.split("-"))))
+
+    def _await_word(self, ordinal, folder):
+        """Until the job says that it waits, and for which folder."""
+        deadline = time.monotonic() + chaos.SETTLE_SECONDS
+        while time.monotonic() < deadline:
+            self.shards.processes.check()
+            status = self.status()
+            if not status:
+                continue
+            if status["phase"] in ("unseeded", "open", "closing", "finished"):
+                raise job.RunError("the job does not wait for the folder of "
+                                   f"shard {ordinal}: {status}")
+            said = status["recovering"]
+            if "the job waits" in said:
+                if f"shard {ordinal}" not in said or str(folder) not in said:
+                    raise job.RunError(f"{folder} is not named: {said}")
+                return
+            time.sleep(0.02)
+        raise job.RunError("the job does not say that it waits")
+
+
 Result = collections.namedtuple(
     "Result", "digests rewinds left_out pauses histories")
 
@@ -252,7 +317,7 @@ def faults(options, undisturbed, disturbed):
     if disturbed.left_out:
         found.append(f"{disturbed.left_out} gradients of rank 0 were left out")
     actions = set(options.actions.split(","))
-    loses_both_copies = {"all", "everything"} & actions
+    loses_both_copies = {"all", "everything", "torn"} & actions
     hands_over = actions <= set(chaos.Chaos.ORDERLY)
     if (options.replication == "buddy" and not loses_both_copies
             or hands_over) and (
@@ -315,6 +380,10 @@ def main(arguments):
     for action in options.actions.split(","):
         if action not in ACTIONS:
             print(f"--actions={action}; allowed: {', '.join(ACTIONS)}",
+                  file=sys.stderr)
+            return 2
+        if action == "torn" and not options.checkpoint_every_rounds:
+            print("--actions=torn; allowed: with --checkpoint_every_rounds",
                   file=sys.stderr)
             return 2
     deadline = time.monotonic() + 60 * options.minutes

@@ -55,6 +55,12 @@ class ChaosTest(unittest.TestCase):
         self.run_chaos("--replication=buddy --actions=kill --events=2 "
                        "--rounds=40 --shards=2", seed=1)
 
+    def test_a_torn_checkpoint_folder_is_waited_for(self):
+        for replication in ("none", "buddy"):
+            self.run_chaos(f"--replication={replication} --actions=torn "
+                           "--events=2 --rounds=60 --shards=2 "
+                           "--checkpoint_every_rounds=5", seed=1)
+
     def test_without_second_copies_a_job_goes_on_from_its_checkpoint(self):
         self.run_chaos("--replication=none --actions=kill,coordinator,all "
                        "--events=3 --rounds=60 --checkpoint_every_rounds=5",
