@@ -241,7 +241,9 @@ TEST(FinishedTest, StaysSoThoughAShardIsLost) {
   ASSERT_TRUE(stream.ok()) << stream.status();
   job.RunRound(0);
   const Tensors last = *job.cluster.Pull(1);
-  EXPECT_EQ(coordinator->Status().message, "");
+  EXPECT_EQ(coordinator->Status().message,
+            "finished: max_rounds (1) is reached; to go on with it raise the "
+            "limit in the configuration and restart");
 
   job.cluster.peer(1)->ReportLost(absl::UnavailableError("shard 1 is lost"));
   job.cluster.peer(1)->FailNextSession(absl::UnavailableError("gone"), 100);
