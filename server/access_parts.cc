@@ -98,10 +98,18 @@ absl::StatusOr<RegionGrant> AccessParts::GrantRegions(
 }
 
 absl::Status AccessParts::AdmitReader(const std::string& authorization,
-                                      const std::string& from) const {
+                                      const std::string& from,
+                                      absl::string_view what) const {
   Credentials credentials;
   credentials.token = HttpToken(authorization);
-  return gate_->Admit(credentials, from, kHttpPages).status();
+  return gate_->Admit(credentials, from, what).status();
+}
+
+void AccessParts::NoteHost(const absl::Status& status,
+                           const std::string& from) const {
+  Caller nobody;
+  nobody.from = from;
+  gate_->NoteDenial(nobody, DenialReason::kHost, kHttpPages, status);
 }
 
 void AccessParts::NoteLost(const Departure& departure,

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "server/access/audit_file.h"
 #include "server/access/audit_trail.h"
 #include "server/access/call_limits.h"
@@ -41,10 +42,14 @@ class AccessParts {
   // ShardEngine::GrantRegions for one that may have them (P45).
   absl::StatusOr<RegionGrant> GrantRegions(ShardEngine* engine,
                                            const RegionQuery& query) const;
-  // Whether who sends that Authorization header may read pages of the HTTP
-  // port: UNAUTHENTICATED or PERMISSION_DENIED, counted and audited.
+  // Whether who sends that Authorization header may read `what` of the HTTP
+  // port (kHttpPages, kHttpMetrics): UNAUTHENTICATED or PERMISSION_DENIED,
+  // counted and audited.
   absl::Status AdmitReader(const std::string& authorization,
-                           const std::string& from) const;
+                           const std::string& from,
+                           absl::string_view what) const;
+  // The port was asked for by a name that it does not have.
+  void NoteHost(const absl::Status& status, const std::string& from) const;
   // Whether that can be anybody.
   bool has_reader() const {
     return identities_ == nullptr || identities_->has_reader();

@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "server/base/clock.h"
 #include "server/base/job_phase.h"
+#include "server/base/malloc_tuning.h"
 #include "server/base/tick_clock.h"
 
 namespace agg {
@@ -15,6 +16,7 @@ namespace {
 
 constexpr absl::Duration kPeriod = absl::Milliseconds(200);
 constexpr int kIdlePeriods = 50;  // 10 s
+constexpr int kTrimPeriods = 5;   // 1 s
 // TuneMalloc lets malloc keep so much for its next allocation.
 constexpr size_t kKeptBytes = size_t{64} << 20;
 
@@ -86,6 +88,8 @@ void Housekeeping::Loop() {
     const ShardStatus status = engine_->Status();
     UpdateHealth(status);
     TrimWhenIdle(status);
+    // A second apart at least: what was asked for may still be in use.
+    if (++look_ % kTrimPeriods == 0) TrimIfAsked(kKeptBytes);
     LookForAHang();
     engine_->ReportLostDevice();
     rpc_->LookForCoordinator();

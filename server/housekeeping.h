@@ -67,6 +67,7 @@ class Housekeeping {
   // Used by the thread alone.
   int64_t traffic_bytes_ = 0;
   int idle_periods_ = 0;
+  int look_ = 0;
   HungPhase hung_;
 
   Mutex mutex_;

@@ -1,11 +1,18 @@
 #include "server/http_rules.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <algorithm>
+#include <cstddef>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "server/base/address.h"
 #include "server/base/field_error.h"
 #include "server/base/log.h"
+#include "server/base/utf8.h"
 
 namespace agg {
 namespace {
@@ -44,6 +51,50 @@ int HttpPort(int port, const std::vector<std::string>& shards, int ordinal) {
                     shards.begin(), self, [&](const std::string& shard) {
                       return HostOf(shard) == HostOf(*self);
                     }));
+}
+
+std::vector<std::string> HostsOf(const SecuritySettings& security,
+                                 const std::string& bind,
+                                 const std::vector<std::string>& shards,
+                                 const std::string& own) {
+  std::vector<std::string> names = security.http.hosts;
+  names.push_back(bind);
+  names.push_back(own);
+  for (const std::string& shard : shards) {
+    const absl::StatusOr<Address> address = ParseAddress(shard);
+    if (address.ok()) names.push_back(address->host);
+  }
+  return names;
+}
+
+absl::Status CheckHostHeader(absl::string_view host,
+                             const std::vector<std::string>& names) {
+  if (host.empty()) return absl::OkStatus();
+  std::string name(host);
+  // A port behind it; an IPv6 address is in brackets.
+  const size_t colon = name.rfind(':');
+  if (colon != std::string::npos &&
+      name.find(']', colon) == std::string::npos) {
+    name.resize(colon);
+  }
+  if (absl::EndsWith(name, ".")) name.pop_back();
+  if (absl::StartsWith(name, "[") && absl::EndsWith(name, "]")) {
+    name = name.substr(1, name.size() - 2);
+  }
+  in6_addr address;
+  const bool known =
+      inet_pton(AF_INET, name.c_str(), &address) == 1 ||
+      inet_pton(AF_INET6, name.c_str(), &address) == 1 ||
+      absl::EqualsIgnoreCase(name, "localhost") ||
+      absl::EndsWithIgnoreCase(name, ".localhost") ||
+      std::any_of(names.begin(), names.end(), [&](const std::string& one) {
+        return one == "*" || absl::EqualsIgnoreCase(one, name);
+      });
+  if (known) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat(
+      "Host is ", Quoted(Shown(host)),
+      "; allowed: an address, localhost, the names of the job's shards, and "
+      "those of security.http.hosts"));
 }
 
 absl::Status CheckHttp(const HttpRules& rules,

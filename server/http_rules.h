@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "server/config/security_config.h"
 
 namespace agg {
@@ -34,6 +35,21 @@ HttpRules RulesOfHttp(const SecuritySettings& security,
 // loopback is one host), so that shards of one host have a port each. May be
 // above 65535, which nobody can listen on. Pure.
 int HttpPort(int port, const std::vector<std::string>& shards, int ordinal);
+
+// The names by which the port may be asked for without TLS and identities, with
+// those of the configuration and `own`, this machine's: `localhost` and
+// addresses count without being here.
+std::vector<std::string> HostsOf(const SecuritySettings& security,
+                                 const std::string& bind,
+                                 const std::vector<std::string>& shards,
+                                 const std::string& own);
+
+// OK, or PERMISSION_DENIED for a Host header that names none of `names` ("*":
+// any), no address and no localhost: a page of another site makes a browser ask
+// here for its own name, which it has had point here. "": there is none, and it
+// is no browser. Pure.
+absl::Status CheckHostHeader(absl::string_view host,
+                             const std::vector<std::string>& names);
 
 // INVALID_ARGUMENT if others could reach it without TLS, and nobody has said
 // that this is meant.

@@ -141,7 +141,7 @@ void Observation::BeginEpoch() {
   std::vector<std::pair<std::string, int64_t>> tensors;
   const absl::StatusOr<JoinResult> job = coordinator_->Observe();
   if (job.ok()) {
-    for (const TensorSpec& tensor : job->manifest.tensors) {
+    for (const TensorSpec& tensor : job->manifest->tensors) {
       tensors.emplace_back(tensor.name, NumElements(tensor));
     }
   }

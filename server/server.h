@@ -101,6 +101,9 @@ class Server {
   void StartCoordinator();  // on ordinal 0
   bool ServesMetrics() const;
   absl::Status StartMetrics();
+  // Of a Host header, from that address: whether it names this port.
+  std::function<absl::Status(const std::string&, const std::string&)>
+  HostCheck();
   absl::Status StartRpc(int port);
   // With the port that was chosen here.
   std::vector<std::string> KnownShards() const;

@@ -1,10 +1,14 @@
 // Who may connect to a server at all.
+#include <unistd.h>
+
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
+#include "server/access/access_rules.h"
 #include "server/access_parts.h"
 #include "server/base/address.h"
 #include "server/base/clock.h"
@@ -18,6 +22,15 @@
 #include "server/tls/tls_session.h"
 
 namespace agg {
+namespace {
+
+std::string OwnHostName() {
+  char name[256] = "";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+}  // namespace
 
 // What is wrong with the files is said here, and not by each connection.
 absl::Status Server::Secure(const Address& address) {
@@ -44,6 +57,17 @@ bool Server::ServesMetrics() const {
   return start_.metrics_port.has_value() || options_.metrics.port != 0;
 }
 
+std::function<absl::Status(const std::string&, const std::string&)>
+Server::HostCheck() {
+  return [this, names = HostsOf(options_.security, http_.bind, options_.shards,
+                                OwnHostName())](const std::string& host,
+                                                const std::string& from) {
+    const absl::Status status = CheckHostHeader(host, names);
+    if (!status.ok()) access_->NoteHost(status, from);
+    return status;
+  };
+}
+
 absl::Status Server::StartMetrics() {
   if (!ServesMetrics()) return absl::OkStatus();
   absl::Status status = CheckHttp(http_, options_.security);
@@ -64,14 +88,19 @@ absl::Status Server::StartMetrics() {
   if (http_.asks) {
     pages.admit = [this](const std::string& authorization,
                          const std::string& from) {
-      return access_->AdmitReader(authorization, from);
+      return access_->AdmitReader(authorization, from, kHttpPages);
+    };
+    pages.admit_scrape = [this](const std::string& authorization,
+                                const std::string& from) {
+      return access_->AdmitReader(authorization, from, kHttpMetrics);
     };
     if (!access_->has_reader()) {
       LogWarning(
           "nobody can read metrics and status page: no identity with "
-          "the role observer or admin has a token_file");
+          "the role observer or admin, or metrics, has a token_file");
     }
   }
+  if (!http_.asks && !http_.tls) pages.admit_host = HostCheck();
   return observation_->Serve(
       http_.bind,
       start_.metrics_port.value_or(

@@ -4,8 +4,8 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "server/base/utf8.h"
 
 namespace agg {
 namespace {
@@ -44,7 +44,7 @@ absl::string_view KindText(ClientEvent::Kind kind) {
 
 std::string ToString(const ClientEvent& event) {
   return absl::StrCat(KindText(event.kind), event.message.empty() ? "" : ": ",
-                      absl::StrReplaceAll(event.message, {{"\n", "\\n"}}));
+                      Shown(event.message));
 }
 
 void PrintEvent(const ClientEvent& event) {

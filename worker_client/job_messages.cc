@@ -2,6 +2,8 @@
 // older client lives on with a newer server.
 #include "worker_client/job_messages.h"
 
+#include "server/base/utf8.h"
+
 namespace agg {
 
 RoundOutcome OutcomeOf(const v1::RoundOutcome& message) {
@@ -33,7 +35,7 @@ RoundOutcome OutcomeOf(const v1::RoundOutcome& message) {
   outcome.scope = message.combination().scope();
   outcome.step_scale = message.combination().step_scale();
   outcome.finished = message.finished();
-  outcome.message = message.message();
+  outcome.message = Shown(message.message());  // it names tensors
   return outcome;
 }
 

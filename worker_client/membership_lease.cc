@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/utf8.h"
 #include "worker_client/client_event.h"
 #include "worker_client/job_messages.h"
 #include "worker_client/membership.h"
@@ -36,7 +37,7 @@ absl::Status EndBy(const v1::JobEvent& event, const ClientOptions& options,
   switch (event.kind()) {
     case v1::JobEvent::SHARD_LOST:
       return absl::UnavailableError(absl::StrCat(
-          event.message(),
+          Shown(event.message()),
           resumes ? ""
                   : "; the job is over without it: restart it, Connect again "
                     "and Seed"));
@@ -50,7 +51,7 @@ absl::Status EndBy(const v1::JobEvent& event, const ClientOptions& options,
                        resumes ? "" : "; Connect again to go on"));
     case v1::JobEvent::EVICTED:
       return absl::AbortedError(
-          absl::StrCat(ToString(name), ": ", event.message(),
+          absl::StrCat(ToString(name), ": ", Shown(event.message()),
                        "; an operator ended this session"));
     default:
       return absl::OkStatus();
@@ -126,7 +127,7 @@ void Membership::OnEvent(const v1::JobEvent& event) {
   // The open round may still end well.
   if (kind == ClientEvent::Kind::kDraining) draining_ = true;
   if (kind == ClientEvent::Kind::kSeedRole) view()->TakeSeedRole();
-  Say(*kind, event.version(), event.message());
+  Say(*kind, event.version(), Shown(event.message()));
 }
 
 void Membership::Say(ClientEvent::Kind kind, uint64_t version,

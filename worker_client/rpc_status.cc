@@ -8,6 +8,7 @@
 #include "proto/grpc_channel.h"
 #include "proto/status_conversion.h"
 #include "server/base/limit_error.h"
+#include "server/base/utf8.h"
 #include "server/tls/tls_diagnosis.h"
 
 namespace agg {
@@ -51,10 +52,11 @@ absl::Status FromGrpc(const grpc::Status& status, const ShardName& shard,
                 {shard.address, ServerNameOf(shard.tls, shard.address),
                  shard.tls});
   if (!why.empty()) {
-    return absl::Status(
-        code, absl::StrCat(where, why, " (", status.error_message(), ")"));
+    return absl::Status(code, absl::StrCat(where, why, " (",
+                                           Shown(status.error_message()), ")"));
   }
-  std::string message = absl::StrCat(where, status.error_message(),
+  // It may quote what other peers have sent.
+  std::string message = absl::StrCat(where, Shown(status.error_message()),
                                      ProxyRemark(status.error_message()));
   const absl::string_view advice = Advice(code);
   if (!advice.empty()) absl::StrAppend(&message, "; ", advice);

@@ -59,8 +59,12 @@ constexpr MethodRule kTable[] = {
     {"agg.v1.Admin/ListRounds", kLook, kNow, kMessage},
     {"agg.v1.Admin/GetVersion", kLook, kNow, kOutcome},
     {"agg.v1.Admin/ListAudit", kChange, kNow, kMessage},
-    // Not a method: all that the HTTP port has but health.
+    // Not methods: all that the HTTP port has but health.
     {kHttpPages, kLook, kNow, kOutcome},
+    {kHttpMetrics,
+     {Role::kMetrics, Role::kObserver, Role::kAdmin},
+     kNow,
+     kOutcome},
 };
 
 }  // namespace

@@ -25,8 +25,9 @@ struct Caller {
   bool may(Role role) const { return !known || roles.Has(role); }
 };
 
-// What reading pages of the HTTP port is called.
+// What reading pages of the HTTP port is called, and its metrics.
 inline constexpr absl::string_view kHttpPages = "http/pages";
+inline constexpr absl::string_view kHttpMetrics = "http/metrics";
 
 enum class CallKind : uint8_t {
   kAnswered,  // at once

@@ -162,7 +162,7 @@ absl::StatusOr<Caller> Identities::Resolve(const Credentials& credentials,
 bool Identities::has_reader() const {
   return std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
     return entry.tokens != nullptr &&
-           entry.options.roles.Meets(*RolesOf(kHttpPages));
+           entry.options.roles.Meets(*RolesOf(kHttpMetrics));
   });
 }
 

@@ -10,8 +10,8 @@
 namespace agg {
 namespace {
 
-constexpr std::array<absl::string_view, 4> kNames = {"worker", "observer",
-                                                     "admin", "shard"};
+constexpr std::array<absl::string_view, 5> kNames = {
+    "worker", "observer", "admin", "shard", "metrics"};
 
 }  // namespace
 

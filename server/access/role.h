@@ -1,4 +1,4 @@
-// What an identity may do, in four words.
+// What an identity may do, in five words.
 #ifndef AGG_SERVER_ACCESS_ROLE_H_
 #define AGG_SERVER_ACCESS_ROLE_H_
 
@@ -15,7 +15,8 @@ enum class Role : uint8_t {
   kWorker,    // takes part in rounds
   kObserver,  // reads the model and the job's state
   kAdmin,     // changes the job while it runs
-  kShard      // is a part of the job itself
+  kShard,     // is a part of the job itself
+  kMetrics    // reads metrics, and nothing else
 };
 
 // A set of roles.
@@ -44,7 +45,7 @@ class Roles {
 };
 
 inline constexpr char kAllowedRoles[] =
-    "\"worker\", \"observer\", \"admin\", \"shard\"";
+    "\"worker\", \"observer\", \"admin\", \"shard\", \"metrics\"";
 
 // The name that configurations use; nothing for a name that is none.
 absl::string_view RoleName(Role role);

@@ -20,6 +20,8 @@ enum class DenialReason : uint8_t {
   kRole,          // the identity lacks the call's role
   kSession,       // the session belongs to another identity
   kRank,          // the rank's session does
+  kHost,          // the HTTP port is asked for by another's name
+  kJoin,          // what a Join brings, or asks for, does not fit the job
   // A limit was reached (P46).
   kSessions,
   kStreams,
@@ -29,7 +31,7 @@ enum class DenialReason : uint8_t {
   kConnections,
   kOtherCalls  // of health and reflection
 };
-inline constexpr size_t kNumDenialReasons = 13;
+inline constexpr size_t kNumDenialReasons = 15;
 
 // The label's value: "bad_token".
 inline absl::string_view DenialName(DenialReason reason) {
@@ -40,6 +42,8 @@ inline absl::string_view DenialName(DenialReason reason) {
       "role",
       "session",
       "rank",
+      "host",
+      "join",
       "max_sessions",
       "max_streams",
       "max_waiting_calls",

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "nlohmann/json.hpp"
+#include "server/base/utf8.h"
 
 namespace agg {
 namespace {
@@ -19,8 +20,9 @@ constexpr int kCompact = -1;  // indentation: everything on one line
 constexpr int kNoIndent = 0;  // an element per line, not indented
 
 std::string Dump(const Json& value, int indent) {
-  return value.dump(indent, ' ', /*ensure_ascii=*/false,
-                    Json::error_handler_t::replace);
+  // What could change how a terminal or a page shows the rest is escaped.
+  return ShownInJson(value.dump(indent, ' ', /*ensure_ascii=*/false,
+                                Json::error_handler_t::replace));
 }
 
 }  // namespace
@@ -60,11 +62,10 @@ Json RoundedNumbers(const std::vector<double>& values) {
 
 std::string CompactJson(const Json& value) {
   // Outside of strings JSON has none of these characters, and inside any
-  // character may be written as its escape. DEL is escaped for terminals.
-  return absl::StrReplaceAll(Dump(value, kCompact), {{"<", "\\u003c"},
-                                                     {">", "\\u003e"},
-                                                     {"&", "\\u0026"},
-                                                     {"\x7f", "\\u007f"}});
+  // character may be written as its escape.
+  return absl::StrReplaceAll(
+      Dump(value, kCompact),
+      {{"<", "\\u003c"}, {">", "\\u003e"}, {"&", "\\u0026"}});
 }
 
 std::string JsonLine(const Json& value) {

@@ -1,14 +1,12 @@
 // One write per line, so that lines of threads do not mix.
 #include "server/base/log.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdio>
 #include <string>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "server/base/mutex.h"
@@ -28,39 +26,15 @@ std::string& Name() {
   return *name;
 }
 
-// Whether the well-formed sequence can be printed: it is no control character
-// (ASCII's, or one of U+0080 to U+009F, which are C2 80 to C2 9F).
-bool IsPrintable(absl::string_view sequence) {
-  if (sequence.size() == 1) {
-    return absl::ascii_isprint(static_cast<unsigned char>(sequence[0]));
-  }
-  return sequence[0] != '\xC2' ||
-         static_cast<unsigned char>(sequence[1]) >= 0xA0;
-}
-
-// `message` as one line of bounded length that a terminal can show.
+// `message` as one line of bounded length that a terminal can show. It is cut
+// before it is escaped, where a character begins.
 std::string OneLine(absl::string_view message) {
   const size_t num_bytes = message.size();
-  std::string line;
-  while (!message.empty()) {
-    if (line.size() >= kMaxMessageBytes) {
-      absl::StrAppend(&line, " [cut: ", num_bytes, " bytes]");
-      return line;
-    }
-    const size_t length = std::max<size_t>(1, Utf8SequenceBytes(message));
-    const absl::string_view sequence = message.substr(0, length);
-    message.remove_prefix(length);
-    if (sequence == "\n") {
-      line += "\\n";
-    } else if (Utf8SequenceBytes(sequence) != 0 && IsPrintable(sequence)) {
-      line.append(sequence.data(), sequence.size());
-    } else {
-      for (const char c : sequence) {
-        absl::StrAppendFormat(&line, "\\x%02x", static_cast<unsigned char>(c));
-      }
-    }
-  }
-  return line;
+  if (num_bytes <= kMaxMessageBytes) return Shown(message);
+  size_t end = kMaxMessageBytes;
+  while (end > kMaxMessageBytes - 4 && (message[end] & 0xc0) == 0x80) --end;
+  return absl::StrCat(Shown(message.substr(0, end)), " [cut: ", num_bytes,
+                      " bytes]");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "server/base/malloc_tuning.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -35,7 +36,19 @@ bool EnvironmentHasSettings() {
           std::strstr(tunables, "glibc.malloc.") != nullptr);
 }
 
+std::atomic<bool> trim_is_due{false};
+
 }  // namespace
+
+void AskForTrim() { trim_is_due = true; }
+
+bool TrimIfAsked(size_t keep_bytes) {
+  if (!trim_is_due.exchange(false)) return false;
+#if defined(__GLIBC__)
+  malloc_trim(keep_bytes);
+#endif
+  return true;
+}
 
 bool TuneMalloc() {
   if (EnvironmentHasSettings()) return false;

@@ -3,6 +3,8 @@
 #ifndef AGG_SERVER_BASE_MALLOC_TUNING_H_
 #define AGG_SERVER_BASE_MALLOC_TUNING_H_
 
+#include <cstddef>
+
 namespace agg {
 
 // Keeps freed memory in the process instead of returning it to the kernel. gRPC
@@ -17,6 +19,12 @@ namespace agg {
 // (MALLOC_MMAP_THRESHOLD_, MALLOC_TRIM_THRESHOLD_, MALLOC_TOP_PAD_,
 // glibc.malloc in GLIBC_TUNABLES), or the C library is another one.
 bool TuneMalloc();
+
+// To be called by who has taken much memory for a moment: TrimIfAsked gives
+// what is free by then back to the kernel, all but `keep_bytes` of it, on the
+// thread that calls it, and says whether it was asked. Thread-safe.
+void AskForTrim();
+bool TrimIfAsked(size_t keep_bytes);
 
 }  // namespace agg
 

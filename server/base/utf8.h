@@ -20,6 +20,21 @@ size_t Utf8SequenceBytes(absl::string_view text);
 // complete scrape.
 std::string ValidUtf8(absl::string_view value);
 
+// Texts that came from other processes, where people or programs read them:
+// logs, audit, tables, JSON, labels. One list says what is not shown: control
+// characters (U+0000 to U+001F, U+007F to U+009F), which terminals obey, and
+// what has no shape of its own and changes how other characters look: format
+// characters (overrides of direction, joiners, tags), separators of lines and
+// paragraphs, fillers, and noncharacters.
+//
+// `text` with these, and bytes that are no UTF-8, as their escapes: "\n",
+// "\x1b" for a byte, "\u202e", "\U000e0001". Spaces and all else stay. With
+// `keep_lines` newlines stay, too.
+std::string Shown(absl::string_view text, bool keep_lines = false);
+// The same in a JSON text, whose strings may have them: as JSON's escapes.
+// REQUIRES: well-formed UTF-8, and control characters below U+0020 are layout.
+std::string ShownInJson(absl::string_view json);
+
 }  // namespace agg
 
 #endif  // AGG_SERVER_BASE_UTF8_H_

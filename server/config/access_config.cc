@@ -5,8 +5,10 @@
 #include <set>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "server/access/call_limits.h"
 #include "server/access/role.h"
 #include "server/base/address.h"
@@ -47,6 +49,38 @@ void CheckSans(const std::string& path, const v1::IdentityConfig& config,
                            "without a token_file: only with "
                            "security.tls.client_ca, since nobody is asked for "
                            "a certificate else"));
+  }
+}
+
+// Whether some name would be one of both.
+bool Overlap(absl::string_view a, absl::string_view b) {
+  const bool a_begins = absl::ConsumeSuffix(&a, "*");
+  const bool b_begins = absl::ConsumeSuffix(&b, "*");
+  if (a_begins && b_begins) {
+    return absl::StartsWith(a, b) || absl::StartsWith(b, a);
+  }
+  if (a_begins) return absl::StartsWith(b, a);
+  if (b_begins) return absl::StartsWith(a, b);
+  return a == b;
+}
+
+// Who would a certificate with that name be?
+void CheckOverlaps(const v1::SecurityConfig& security, FieldErrors* errors) {
+  const auto& identities = security.identities();
+  for (int i = 0; i < identities.size(); ++i) {
+    for (int k = 0; k < identities[i].san_size(); ++k) {
+      for (int other = 0; other < i; ++other) {
+        for (const std::string& san : identities[other].san()) {
+          if (!Overlap(identities[i].san(k), san)) continue;
+          errors->Add(FieldError(
+              absl::StrCat("security.identities[", i, "].san[", k, "]"),
+              Quoted(identities[i].san(k)),
+              absl::StrCat("names that are no other identity's: identity ",
+                           Quoted(identities[other].name()), " has ",
+                           Quoted(san))));
+        }
+      }
+    }
   }
 }
 
@@ -202,6 +236,7 @@ absl::StatusOr<AccessOptions> MakeAccessOptions(const v1::JobConfig& config) {
         TakeIdentity(absl::StrCat("security.identities[", i, "]"),
                      security.identities(i), asked, share, &names, &errors));
   }
+  CheckOverlaps(security, &errors);
   CheckShardCredential(config, options, &errors);
   CheckShardAddresses(config, &errors);
   options.shard_token_file = security.shard_token_file();

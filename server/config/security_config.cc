@@ -1,6 +1,8 @@
 // What fields need each other is checked here; files, where they are used.
 #include "server/config/security_config.h"
 
+#include "absl/strings/str_cat.h"
+#include "server/base/address.h"
 #include "server/base/field_error.h"
 
 namespace agg {
@@ -46,6 +48,11 @@ HttpSettings TakeHttp(const v1::SecurityConfig& security, FieldErrors* errors) {
   if (settings.asks && security.identities().empty()) {
     errors->Add(FieldError("security.http.pages", "\"identities\"",
                            "only with security.identities"));
+  }
+  for (int i = 0; i < http.hosts_size(); ++i) {
+    const std::string field = absl::StrCat("security.http.hosts[", i, "]");
+    if (http.hosts(i) != "*") errors->Add(CheckHost(field, http.hosts(i)));
+    settings.hosts.push_back(http.hosts(i));
   }
   if (http.tensors() == "shown") {
     settings.tensors = HttpSettings::Tensors::kShown;

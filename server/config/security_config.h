@@ -2,6 +2,9 @@
 #ifndef AGG_SERVER_CONFIG_SECURITY_CONFIG_H_
 #define AGG_SERVER_CONFIG_SECURITY_CONFIG_H_
 
+#include <string>
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/config.pb.h"
@@ -16,6 +19,8 @@ struct HttpSettings {
   bool insecure = false;             // plain, also beyond loopback, is meant
   bool asks = false;                 // who reads shows a token of an identity
   Tensors tensors = Tensors::kAuto;  // their names
+  // By which it may be asked for, besides its own; "*": any.
+  std::vector<std::string> hosts = {};
 };
 
 struct SecuritySettings {

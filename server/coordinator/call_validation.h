@@ -21,8 +21,8 @@ inline constexpr int kMaxTextBytes = 512;
 absl::Status ValidateText(absl::string_view field, absl::string_view text,
                           int max_bytes = kMaxTextBytes);
 
-// The rank is 0 to max_workers - 1, the client's text has at most
-// kMaxTextBytes, and ValidateManifest agrees.
+// The rank is 0 to max_workers - 1, and the client's text has at most
+// kMaxTextBytes. The manifest is another matter (JobState::CheckJoin).
 absl::Status ValidateJoin(const JoinCall& call, int32_t max_workers);
 
 // Counts are 1 or more, the loss scale is finite and above 0, and the sum of

@@ -121,8 +121,8 @@ class Coordinator {
   // A Join gets the shards' error if one of them cannot reserve its memory, and
   // UNAVAILABLE if that takes longer than JoinQueue::kTimeout; the job goes on.
   // One whose caller has `gone` (null: it stays) makes no member: CANCELLED.
-  void Join(const JoinCall& call, JoinCallback done,
-            GoneCallback gone = nullptr);
+  // One that cannot succeed as things are is refused at once.
+  void Join(JoinCall call, JoinCallback done, GoneCallback gone = nullptr);
   // An Attend stream of a session is open; events go to `on_event`, which
   // must not block or call back. Returns the stream's number, for Detach.
   absl::StatusOr<uint64_t> Attend(uint64_t epoch, uint64_t session,
@@ -331,8 +331,12 @@ class Coordinator {
   void ServeJoins();
   void ServeJoin(const std::shared_ptr<PendingJoin>& join);
   absl::StatusOr<Reservation> Reserve(const PendingJoin& join);
+  absl::Status CheckManifest(const JoinCall& call)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetManifest(PeerGroup* peers, uint64_t epoch);
   // The loop's half.
+  void MakeWayFor(const JoinCall& call);
+  bool ForgetManifestIfDue();
   void FinishJoin(const std::shared_ptr<PendingJoin>& join,
                   const Reservation& reservation);
   absl::StatusOr<JoinResult> TryJoin(const PendingJoin& join,

@@ -66,7 +66,7 @@ bool Coordinator::BeginCheckpoint(uint64_t* epoch, JobRecord* record,
   *epoch = job.epoch();
   manifest->id = job.id();
   manifest->history = job.history();
-  manifest->tensors = *job.manifest();
+  manifest->tensors = **job.manifest();
   for (const auto& [rank, member] : job.members()) {
     manifest->members.push_back({rank, member.session, member.first_round,
                                  member.client, member.identity});

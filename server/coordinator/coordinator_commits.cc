@@ -52,9 +52,9 @@ void CoordinatorState::BeginAwaiting() {
   const bool fixed = job_->seeded() || job_->seed_committed().has_value();
   if (awaited_began_ || !fixed) return;
   awaited_began_ = true;
-  awaited_.Begin(NumReportingShards(*job_->manifest(),
+  awaited_.Begin(NumReportingShards(**job_->manifest(),
                                     static_cast<int>(shard_lives_.size())),
-                 options_.pipelined && NumElements(*job_->manifest()) > 0);
+                 options_.pipelined && NumElements(**job_->manifest()) > 0);
 }
 
 void CoordinatorState::NoteComplete(uint64_t epoch, int ordinal,

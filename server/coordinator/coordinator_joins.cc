@@ -15,6 +15,11 @@
 namespace agg {
 namespace {
 
+absl::Status ManifestGone() {
+  return absl::UnavailableError(
+      "the manifest of those who were in before has been given up; join again");
+}
+
 absl::Status LostMeanwhile() {
   return absl::UnavailableError(
       "a shard was lost while memory was reserved; join again");
@@ -30,19 +35,81 @@ absl::Status WithAdvice(const absl::Status& status) {
 
 }  // namespace
 
-void Coordinator::Join(const JoinCall& call, JoinCallback done,
-                       GoneCallback gone) {
+void Coordinator::Join(JoinCall call, JoinCallback done, GoneCallback gone) {
   // Before the call is queued and logged, which would keep the text.
   absl::Status status = ValidateText("client", call.client);
   if (status.ok()) {
     MutexLock lock(&mutex_);
     status = state_.CheckAcceptingCalls();
+    // One that would be refused in its turn waits for nothing, and one that
+    // brings the job's manifest waits without a copy of it.
+    if (status.ok()) status = CheckManifest(call);
+    if (status.ok() && state_.job()->manifest().has_value()) {
+      call.manifest = *state_.job()->manifest();
+    }
   }
   if (status.ok()) {
-    status = joins_.Add(std::make_shared<PendingJoin>(
-        call, done, std::move(gone), clock_->Now() + JoinQueue::kTimeout));
+    status = joins_.Add(
+        std::make_shared<PendingJoin>(std::move(call), done, std::move(gone),
+                                      clock_->Now() + JoinQueue::kTimeout));
   }
   if (!status.ok()) done(status);
+}
+
+// Another manifest than the job's is refused, unless its only holder is the
+// former life of the caller: that one goes, and the Join comes again.
+absl::Status Coordinator::CheckManifest(const JoinCall& call) {
+  if (state_.job()->IsInItsOwnWay(call)) {
+    operations_.push_back([this, call] { MakeWayFor(call); });
+    changed_.NotifyAll();
+    return ManifestGone();
+  }
+  const absl::Status status = state_.job()->CheckJoin(call);
+  if (!status.ok()) {
+    LogWarning("join of rank ", call.rank, " (", call.client,
+               ") refused: ", status.ToString());
+  }
+  return status;
+}
+
+void Coordinator::MakeWayFor(const JoinCall& call) {
+  {
+    MutexLock lock(&mutex_);
+    if (!state_.CheckAcceptingCalls().ok() ||
+        !state_.job()->IsInItsOwnWay(call)) {
+      return;
+    }
+    state_.job()->EndFormerSession(call);
+  }
+  DeliverEffects();
+}
+
+// The shards forget it first: until then the job counts as having it, so that
+// no Join brings them another one meanwhile.
+bool Coordinator::ForgetManifestIfDue() {
+  uint64_t epoch;
+  {
+    MutexLock lock(&mutex_);
+    if (!state_.CheckAcceptingCalls().ok() ||
+        !state_.job()->ManifestIsUnheld()) {
+      return false;
+    }
+    epoch = state_.job()->epoch();
+  }
+  const absl::Status status = peers_.ForEach(
+      [&](int, ShardPeer* peer) { return peer->ForgetManifest(epoch); });
+  if (!status.ok()) {
+    LoseEpoch(epoch, status);
+    return true;
+  }
+  MutexLock lock(&mutex_);
+  if (!state_.CheckAcceptingCalls(epoch).ok()) return true;
+  // Nobody has joined meanwhile: Joins end on this thread.
+  state_.job()->ForgetManifest();
+  LogInfo(
+      "the job is not seeded and nobody is in: its manifest is given up, and "
+      "the next worker that joins brings one");
+  return true;
 }
 
 // --- The joins thread --------------------------------------------------------
@@ -80,6 +147,9 @@ absl::StatusOr<Coordinator::Reservation> Coordinator::Reserve(
     MutexLock lock(&mutex_);
     status = state_.CheckAcceptingCalls();
     if (status.ok()) status = state_.job()->CheckJoin(call);
+    // CheckJoin may have found the very manifest that nobody holds any more.
+    if (status.ok() && state_.job()->ManifestIsUnheld())
+      status = ManifestGone();
     if (!status.ok()) return status;
     reservation.epoch = state_.job()->epoch();
     reservation.first = !state_.job()->manifest().has_value();
@@ -88,7 +158,7 @@ absl::StatusOr<Coordinator::Reservation> Coordinator::Reserve(
   status = join_peers_.ForEach([&](int ordinal, ShardPeer* peer) {
     absl::Status answer;
     if (reservation.first) {
-      answer = peer->SetManifest(reservation.epoch, call.manifest);
+      answer = peer->SetManifest(reservation.epoch, *call.manifest);
     }
     if (answer.ok()) answer = peer->ReserveRow(reservation.epoch, call.rank);
     joins_.NoteAnswer(ordinal);
@@ -101,6 +171,10 @@ absl::StatusOr<Coordinator::Reservation> Coordinator::Reserve(
     MutexLock lock(&mutex_);
     if (!state_.CheckAcceptingCalls(reservation.epoch).ok()) {
       return LostMeanwhile();
+    }
+    if (!reservation.first && (!state_.job()->manifest().has_value() ||
+                               state_.job()->ManifestIsUnheld())) {
+      return ManifestGone();
     }
   }
   if (reservation.first) ForgetManifest(&join_peers_, reservation.epoch);
@@ -147,7 +221,7 @@ absl::StatusOr<JoinResult> Coordinator::TryJoin(
   // After this the rank's former session is over.
   absl::Status status = join.CheckCaller();
   if (status.ok() && reservation.first) {
-    status = engine_.Reset(epoch, call.manifest);
+    status = engine_.Reset(epoch, *call.manifest);
   }
   if (!status.ok()) return status;
   SessionChange change;
@@ -158,6 +232,12 @@ absl::StatusOr<JoinResult> Coordinator::TryJoin(
       status = LostMeanwhile();
     }
     if (status.ok()) status = state_.job()->CheckJoin(call);
+    // The row that was reserved went with the manifest, or goes with it.
+    if (status.ok() && !reservation.first &&
+        (!state_.job()->manifest().has_value() ||
+         state_.job()->ManifestIsUnheld())) {
+      status = ManifestGone();
+    }
     if (!status.ok()) return status;
     const absl::StatusOr<uint64_t> session = state_.job()->SessionFor(call);
     if (!session.ok()) return session.status();

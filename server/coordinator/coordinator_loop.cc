@@ -29,8 +29,9 @@ bool Coordinator::RunOnce() {
   FactsIfDue();
   if (RunOperation() || join != nullptr || WaveIfDue()) return true;
   if (waved_round_.has_value()) return ExpireIfDue();  // it comes first
-  return AttachIfDue() || HandOverIfDue() || ExpireIfDue() || SeedIfDue() ||
-         FailIfDue() || CheckpointIfDue() || RoundIfDue();
+  return AttachIfDue() || HandOverIfDue() || ExpireIfDue() ||
+         ForgetManifestIfDue() || SeedIfDue() || FailIfDue() ||
+         CheckpointIfDue() || RoundIfDue();
 }
 
 void Coordinator::Loop() {

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "kernels/optimizer_step.h"
 #include "proto/shard_plan.h"
+#include "proto/shared_manifest.h"
 #include "proto/wave_plan.h"
 #include "server/combine/options.h"
 #include "server/combine/row_info.h"
@@ -68,7 +69,7 @@ struct CoordinatorOptions {
 // A worker asks to take part (P3).
 struct JoinCall {
   int32_t rank = 0;
-  Manifest manifest;
+  SharedManifest manifest;
   std::string client;
   // As JoinRequest of proto/agg.proto has them.
   uint64_t resume_session = 0;
@@ -100,13 +101,13 @@ struct JoinResult {
   std::vector<uint64_t> shard_lives;        // by ordinal
   std::vector<std::string> local_sockets;   // of other processes; by ordinal
   std::vector<std::string> region_sockets;  // likewise
-  Manifest manifest;
+  SharedManifest manifest;
   CombinationNames combination;  // of first_round; Observe: the open round
 };
 
 // Whether a job with this manifest (if it has one yet) can be combined so.
 using CombinationCheck = std::function<absl::Status(
-    const CombinationNames&, const std::optional<Manifest>&)>;
+    const CombinationNames&, const std::optional<SharedManifest>&)>;
 
 // What a Commit says about its row. It is kept with the row as it came, so that
 // only its source and its users name the fields.

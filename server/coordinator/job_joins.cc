@@ -19,8 +19,55 @@ absl::Status JobState::CheckJoin(const JoinCall& call) const {
   absl::Status status = ValidateJoin(call, options_.max_workers);
   if (status.ok()) status = CheckIdentity(call);
   if (status.ok()) status = CheckSessions(call);
-  if (!status.ok() || !manifest_.has_value()) return status;
-  return CompareManifests(*manifest_, call.manifest);
+  return status.ok() ? CheckManifest(call) : status;
+}
+
+absl::Status JobState::CheckManifest(const JoinCall& call) const {
+  if (!manifest_.has_value()) return ValidateManifest(*call.manifest);
+  if (manifest_->Shares(call.manifest)) return absl::OkStatus();
+  if (ManifestIsUnheld()) {
+    return absl::UnavailableError(
+        "the manifest of those who were in before is being given up; join "
+        "again");
+  }
+  const absl::Status status = CompareManifests(**manifest_, *call.manifest);
+  if (status.ok() || manifest_of_.empty()) return status;
+  return absl::Status(
+      status.code(),
+      absl::StrCat(status.message(), "; the job's is that of ", manifest_of_,
+                   ", which came first",
+                   seeded_ || seed_committed_.has_value()
+                       ? ""
+                       : ", and stays until all who joined with it have left "
+                         "or are evicted"));
+}
+
+bool JobState::ManifestIsUnheld() const {
+  return manifest_.has_value() && members_.empty() && !seeded_ &&
+         !seed_committed_.has_value();
+}
+
+void JobState::ForgetManifest() {
+  manifest_.reset();
+  manifest_of_.clear();
+}
+
+bool JobState::IsInItsOwnWay(const JoinCall& call) const {
+  return manifest_.has_value() && !seeded_ && !seed_committed_.has_value() &&
+         members_.size() == 1 && members_.count(call.rank) == 1 &&
+         ValidateJoin(call, options_.max_workers).ok() &&
+         CheckIdentity(call).ok() && ValidateManifest(*call.manifest).ok() &&
+         !CompareManifests(**manifest_, *call.manifest).ok();
+}
+
+void JobState::EndFormerSession(const JoinCall& call) {
+  const std::string reason =
+      absl::StrCat("superseded: another session joins as rank ", call.rank);
+  effects_.events.push_back(
+      {members_.at(call.rank).session,
+       JobEvent{JobEventKind::kSuperseded, version_, reason}});
+  RemoveMember(call.rank, DepartureKind::kSuperseded,
+               absl::AbortedError(reason));
 }
 
 absl::Status JobState::CheckIdentity(const JoinCall& call) const {
@@ -185,7 +232,12 @@ uint64_t JobState::FirstRound(const JoinCall& call,
 
 JoinResult JobState::FinishJoin(const JoinCall& call,
                                 const SessionChange& change, absl::Time now) {
-  if (!manifest_.has_value()) manifest_ = call.manifest;
+  if (!manifest_.has_value()) {
+    manifest_ = call.manifest;
+    manifest_of_ = absl::StrCat("rank ", call.rank, " (", call.client,
+                                call.identity.empty() ? "" : ", identity ",
+                                call.identity, ")");
+  }
   Member member;
   member.rank = call.rank;
   member.session = change.session;

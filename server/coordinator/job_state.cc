@@ -139,8 +139,9 @@ void JobState::RemoveMember(int32_t rank, DepartureKind kind,
   change.remove = true;
   change.keep_row = HasContribution(rank, change.session) ||
                     seed_committed_ == change.session;
-  change.evicted =
-      kind == DepartureKind::kEvicted || kind == DepartureKind::kLeft;
+  change.evicted = kind == DepartureKind::kEvicted ||
+                   kind == DepartureKind::kLeft ||
+                   kind == DepartureKind::kSuperseded;
   change.reason = std::string(reason.message());
   EndSession(rank, kind, reason);
   effects_.changes.push_back(change);

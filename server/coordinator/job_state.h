@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/shard_plan.h"
+#include "proto/shared_manifest.h"
 #include "server/coordinator/close_policy.h"
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/departures.h"
@@ -54,7 +55,12 @@ class JobState {
   // Why it has finished; "" before.
   const std::string& end_reason() const { return end_reason_; }
   bool started() const { return started_; }
-  const std::optional<Manifest>& manifest() const { return manifest_; }
+  const std::optional<SharedManifest>& manifest() const { return manifest_; }
+  // Whether nobody relies on the manifest any more (P3): the job is not seeded,
+  // and nobody is in who joined with it. Then it may go.
+  bool ManifestIsUnheld() const;
+  // The job has no manifest again. REQUIRES: ManifestIsUnheld().
+  void ForgetManifest();
   const std::map<int32_t, Member>& members() const { return members_; }
   const std::map<int32_t, Contribution>& contributions() const {
     return contributions_;
@@ -67,7 +73,15 @@ class JobState {
   // the owner, then finished or cancelled. INVALID_ARGUMENT (ValidateJoin, or
   // another manifest than the job's), FAILED_PRECONDITION (finished),
   // PERMISSION_DENIED (the rank's session belongs to another identity, P45).
+  // UNAVAILABLE while a manifest that nobody holds is being forgotten.
   absl::Status CheckJoin(const JoinCall& call) const;
+  // Whether the caller brings another manifest than that of a job that is not
+  // seeded, and is the only one who is in: a process that was started again
+  // with another model. Its former session is in its way.
+  bool IsInItsOwnWay(const JoinCall& call) const;
+  // Ends that session, as a Join of its rank would. REQUIRES:
+  // IsInItsOwnWay(call).
+  void EndFormerSession(const JoinCall& call);
   // The session for a Join (P26): the one that it had before, or a new number.
   // ABORTED: what it had is over for good, or another one has the rank.
   absl::StatusOr<uint64_t> SessionFor(const JoinCall& call) const;
@@ -166,6 +180,7 @@ class JobState {
   absl::Status FinishedError() const;
   absl::Status CheckIdentity(const JoinCall& call) const;
   absl::Status CheckSessions(const JoinCall& call) const;
+  absl::Status CheckManifest(const JoinCall& call) const;
   // OK if the session seeds or has seeded.
   absl::Status CheckSeedRole(uint64_t session) const;
   OutcomeAnswer CommitSeed(const CommitCall& call);
@@ -202,7 +217,8 @@ class JobState {
   uint64_t highest_session_ = 0;
   // Of each rank that has had one in this epoch.
   std::map<int32_t, uint64_t> newest_sessions_;
-  std::optional<Manifest> manifest_;
+  std::optional<SharedManifest> manifest_;
+  std::string manifest_of_;  // who brought it, for people; "": not known
   std::map<int32_t, Member> members_;
   SessionTable sessions_;
   uint64_t replaced_first_round_ = 0;  // of the member that BeginJoin replaced

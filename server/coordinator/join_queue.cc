@@ -6,24 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "proto/shard_plan.h"
 #include "server/base/log.h"
 
 namespace agg {
-namespace {
-
-// What a manifest takes in memory, about.
-size_t ManifestBytes(const Manifest& manifest) {
-  size_t num_bytes = 0;
-  for (const TensorSpec& tensor : manifest.tensors) {
-    num_bytes += sizeof(tensor) + tensor.name.capacity() +
-                 tensor.shape.capacity() * sizeof(tensor.shape[0]);
-  }
-  return num_bytes;
-}
-
-}  // namespace
-
 // --- One Join ----------------------------------------------------------------
 
 absl::Status PendingJoin::CheckCaller() const {
@@ -58,15 +43,10 @@ void PendingJoin::Answer(absl::StatusOr<JoinResult> result) {
 
 absl::Status JoinQueue::Add(std::shared_ptr<PendingJoin> join) {
   MutexLock lock(&mutex_);
-  const size_t num_bytes = ManifestBytes(join->call().manifest);
-  if (waiting_.size() >= kMaxWaiting || *num_bytes_ + num_bytes > max_bytes_) {
+  if (waiting_.size() >= kMaxWaiting) {
     return absl::UnavailableError(absl::StrCat(
         waiting_.size(), " calls wait for the coordinator already; try again"));
   }
-  *num_bytes_ += num_bytes;
-  join->Hold(std::shared_ptr<void>(
-      nullptr,
-      [total = num_bytes_, num_bytes](void*) { *total -= num_bytes; }));
   waiting_.push_back(std::move(join));
   changed_.NotifyAll();
   return absl::OkStatus();

@@ -38,8 +38,6 @@ class PendingJoin {
         deadline_(deadline) {}
 
   const JoinCall& call() const { return call_; }
-  // Held from here on until this object is gone.
-  void Hold(std::shared_ptr<void> share) { share_ = std::move(share); }
   // When the loop has to have it at the latest.
   absl::Time deadline() const { return deadline_; }
 
@@ -60,7 +58,6 @@ class PendingJoin {
   const Done done_;
   const Gone gone_;
   const absl::Time deadline_;
-  std::shared_ptr<void> share_;  // of the queue's bytes; set before it waits
   std::atomic<State> state_{State::kReserving};
 };
 
@@ -72,13 +69,8 @@ class JoinQueue {
   // For a reservation, and for waiting behind others.
   static constexpr absl::Duration kTimeout = absl::Seconds(30);
 
-  // max_bytes: of the manifests of those that were added and are not gone yet,
-  // all together. The default is above what 512 workers with 10,000 tensors
-  // need.
-  explicit JoinQueue(size_t max_bytes = size_t{1} << 30)
-      : max_bytes_(max_bytes) {}
-
-  // UNAVAILABLE when kMaxWaiting wait, or their manifests are too large.
+  // UNAVAILABLE when kMaxWaiting wait. Their manifests are bounded by who takes
+  // them from the network (server/rpc/manifest_book.h).
   absl::Status Add(std::shared_ptr<PendingJoin> join);
   // The next one to be served; null while one is served, and if there is none.
   std::shared_ptr<PendingJoin> TryNext();
@@ -103,9 +95,6 @@ class JoinQueue {
   // "shard 1 (h:2) has not reserved memory for rank 3 within 30s".
   std::string WhatIsLate() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const size_t max_bytes_;
-  const std::shared_ptr<std::atomic<size_t>> num_bytes_ =
-      std::make_shared<std::atomic<size_t>>(0);
   Mutex mutex_;
   CondVar changed_;
   std::deque<std::shared_ptr<PendingJoin>> waiting_ ABSL_GUARDED_BY(mutex_);

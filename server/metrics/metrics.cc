@@ -29,14 +29,14 @@ namespace agg {
 namespace {
 
 MetricsOptions WithValidNames(MetricsOptions options) {
-  options.job = ValidUtf8(options.job);
-  options.rule = ValidUtf8(options.rule);
-  options.scope = ValidUtf8(options.scope);
-  options.step_scale = ValidUtf8(options.step_scale);
-  options.version = ValidUtf8(options.version);
+  options.job = Shown(options.job);
+  options.rule = Shown(options.rule);
+  options.scope = Shown(options.scope);
+  options.step_scale = Shown(options.step_scale);
+  options.version = Shown(options.version);
   for (ShadowNames& shadow : options.shadow_rules) {
-    shadow.rule = ValidUtf8(shadow.rule);
-    shadow.scope = ValidUtf8(shadow.scope);
+    shadow.rule = Shown(shadow.rule);
+    shadow.scope = Shown(shadow.scope);
   }
   return options;
 }

@@ -182,7 +182,7 @@ TensorSelection SelectTensors(
   std::set<std::string> names;
   for (const size_t index : order) {
     if (selection.tensors.size() == cap) break;
-    std::string name = ValidUtf8(tensors[index].first);
+    std::string name = Shown(tensors[index].first);
     if (!names.insert(name).second) continue;
     selection.tensors.push_back({std::move(name), index});
   }

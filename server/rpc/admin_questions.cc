@@ -12,10 +12,12 @@
 #include "proto/shard_plan.h"
 #include "server/access/audit_event.h"
 #include "server/base/log.h"
+#include "server/base/malloc_tuning.h"
 #include "server/base/utf8.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/admit_call.h"
 #include "server/rpc/long_poll.h"
+#include "server/rpc/raw_message.h"
 
 namespace agg {
 namespace {
@@ -89,18 +91,32 @@ absl::Status AdminService::Admit(const grpc::CallbackServerContext& context,
 }
 
 grpc::ServerUnaryReactor* AdminService::ListTensors(
-    grpc::CallbackServerContext* context, const v1::ListTensorsRequest*,
-    v1::ListTensorsReply* reply) {
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+    grpc::ByteBuffer* reply) {
   const absl::Status admitted = Admit(*context, "agg.v1.Admin/ListTensors");
-  if (!admitted.ok()) return AnswerNow<v1::ListTensorsReply>(reply, admitted);
+  if (!admitted.ok()) return AnswerNow<grpc::ByteBuffer>(reply, admitted);
   if (coordinator_ == nullptr) {
-    return AnswerNow<v1::ListTensorsReply>(reply, not_here_);
+    return AnswerNow<grpc::ByteBuffer>(reply, not_here_);
   }
+  v1::ListTensorsRequest nothing;
+  const absl::Status parsed = ParseRaw(request, &nothing);
+  if (!parsed.ok()) return AnswerNow<grpc::ByteBuffer>(reply, parsed);
   const absl::StatusOr<JoinResult> job = coordinator_->Observe();
-  if (!job.ok()) return AnswerNow<v1::ListTensorsReply>(reply, job.status());
-  return AnswerNow<v1::ListTensorsReply>(
-      reply, DescribeTensors(job->manifest, options_.self.num_shards,
-                             coordinator_->TensorOrthogonality()));
+  if (!job.ok()) return AnswerNow<grpc::ByteBuffer>(reply, job.status());
+  absl::StatusOr<grpc::ByteBuffer> answer = absl::UnknownError("");
+  {
+    MutexLock lock(&describing_);
+    const absl::StatusOr<v1::ListTensorsReply> tensors =
+        DescribeTensors(*job->manifest, options_.self.num_shards,
+                        coordinator_->TensorOrthogonality());
+    if (tensors.ok()) {
+      answer = RawMessage(*tensors);
+    } else {
+      answer = tensors.status();
+    }
+  }
+  AskForTrim();
+  return AnswerNow<grpc::ByteBuffer>(reply, std::move(answer));
 }
 
 grpc::ServerUnaryReactor* AdminService::ListRounds(

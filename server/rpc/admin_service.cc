@@ -15,6 +15,7 @@
 #include "server/rpc/admit_call.h"
 #include "server/rpc/coordinator_service.h"
 #include "server/rpc/long_poll.h"
+#include "server/rpc/raw_message.h"
 
 namespace agg {
 namespace {
@@ -113,17 +114,23 @@ grpc::ServerUnaryReactor* AdminService::SetRule(
       AdmitCall(*options_.gate, *context, "agg.v1.Admin/SetRule");
   if (!caller.ok()) return AnswerNow<v1::SetRuleReply>(reply, caller.status());
   if (coordinator_ == nullptr) {
+    Done(*caller, "set_rule", "")(not_here_);
     return AnswerNow<v1::SetRuleReply>(reply, not_here_);
   }
-  const absl::Status status = CheckTexts(*request);
-  if (!status.ok()) return AnswerNow<v1::SetRuleReply>(reply, status);
-  const std::string what = request->ShortDebugString();
+  v1::SetRuleRequest change = TakeMessage(request);
+  change.DiscardUnknownFields();
+  const absl::Status status = CheckTexts(change);
+  if (!status.ok()) {
+    Done(*caller, "set_rule", "")(status);
+    return AnswerNow<v1::SetRuleReply>(reply, status);
+  }
+  const std::string what = change.ShortDebugString();
   LogCall(context, absl::StrCat("set-rule ", what));
   auto poll = LongPoll<v1::SetRuleReply>::Make(reply);
   auto* reactor = poll.get();
   coordinator_->SetRuleEverywhere(
-      FromProto(*request), [poll, done = Done(*caller, "set_rule", what)](
-                               const absl::StatusOr<RuleChangeResult>& result) {
+      FromProto(change), [poll, done = Done(*caller, "set_rule", what)](
+                             const absl::StatusOr<RuleChangeResult>& result) {
         done(result.status());
         poll->Answer(ToReply(result));
       });
@@ -138,15 +145,17 @@ grpc::ServerUnaryReactor* AdminService::EvictWorker(
   if (!caller.ok())
     return AnswerNow<v1::EvictWorkerReply>(reply, caller.status());
   if (coordinator_ == nullptr) {
+    Done(*caller, "evict", "")(not_here_);
     return AnswerNow<v1::EvictWorkerReply>(reply, not_here_);
   }
-  LogCall(context, absl::StrCat("evict rank ", request->rank()));
+  const v1::EvictWorkerRequest evicted = TakeMessage(request);
+  LogCall(context, absl::StrCat("evict rank ", evicted.rank()));
   auto poll = LongPoll<v1::EvictWorkerReply>::Make(reply);
   auto* reactor = poll.get();
   coordinator_->Evict(
-      request->rank(),
-      request->reason().empty() ? "by an operator" : request->reason(),
-      [poll, done = Done(*caller, "evict", request->reason(), request->rank())](
+      evicted.rank(),
+      evicted.reason().empty() ? "by an operator" : evicted.reason(),
+      [poll, done = Done(*caller, "evict", evicted.reason(), evicted.rank())](
           absl::StatusOr<Eviction> eviction) {
         done(eviction.status());
         if (!eviction.ok()) {
@@ -168,12 +177,15 @@ grpc::ServerUnaryReactor* AdminService::Drain(
   const absl::StatusOr<Caller> caller =
       AdmitCall(*options_.gate, *context, "agg.v1.Admin/Drain");
   if (!caller.ok()) return AnswerNow<v1::DrainReply>(reply, caller.status());
-  if (coordinator_ == nullptr)
+  if (coordinator_ == nullptr) {
+    Done(*caller, "drain", "")(not_here_);
     return AnswerNow<v1::DrainReply>(reply, not_here_);
+  }
   if (options_.on_drain_request == nullptr) {
-    return AnswerNow<v1::DrainReply>(
-        reply, absl::FailedPreconditionError(
-                   "this server is not a process of its own: nothing to end"));
+    const absl::Status status = absl::FailedPreconditionError(
+        "this server is not a process of its own: nothing to end");
+    Done(*caller, "drain", "")(status);
+    return AnswerNow<v1::DrainReply>(reply, status);
   }
   LogCall(context, "drain");
   Done(*caller, "drain", "")(absl::OkStatus());
@@ -183,13 +195,15 @@ grpc::ServerUnaryReactor* AdminService::Drain(
 }
 
 grpc::ServerUnaryReactor* AdminService::TakeCheckpoint(
-    grpc::CallbackServerContext* context, const v1::TakeCheckpointRequest*,
-    v1::TakeCheckpointReply* reply) {
+    grpc::CallbackServerContext* context,
+    const v1::TakeCheckpointRequest* request, v1::TakeCheckpointReply* reply) {
+  TakeMessage(request);
   const absl::StatusOr<Caller> caller =
       AdmitCall(*options_.gate, *context, "agg.v1.Admin/TakeCheckpoint");
   if (!caller.ok())
     return AnswerNow<v1::TakeCheckpointReply>(reply, caller.status());
   if (coordinator_ == nullptr) {
+    Done(*caller, "checkpoint", "")(not_here_);
     return AnswerNow<v1::TakeCheckpointReply>(reply, not_here_);
   }
   LogCall(context, "take a checkpoint");
@@ -276,13 +290,15 @@ grpc::ServerUnaryReactor* AdminService::SetLogLevel(
       AdmitCall(*options_.gate, *context, "agg.v1.Admin/SetLogLevel");
   if (!caller.ok())
     return AnswerNow<v1::SetLogLevelReply>(reply, caller.status());
-  const absl::Status status = ValidateText("level", request->level());
-  if (!status.ok()) return AnswerNow<v1::SetLogLevelReply>(reply, status);
-  LogLevel level;
-  if (!ParseLogLevel(request->level(), &level)) {
-    return AnswerNow<v1::SetLogLevelReply>(
-        reply, FieldError("level", Quoted(request->level()),
-                          "debug, info, warning, error"));
+  absl::Status status = ValidateText("level", request->level());
+  LogLevel level = LogLevel::kInfo;
+  if (status.ok() && !ParseLogLevel(request->level(), &level)) {
+    status = FieldError("level", Quoted(request->level()),
+                        "debug, info, warning, error");
+  }
+  if (!status.ok()) {
+    Done(*caller, "log_level", "")(status);
+    return AnswerNow<v1::SetLogLevelReply>(reply, status);
   }
   LogCall(context, absl::StrCat("log level ", request->level()));
   Done(*caller, "log_level", request->level())(absl::OkStatus());

@@ -12,6 +12,7 @@
 #include "proto/admin.grpc.pb.h"
 #include "server/access/access_rules.h"
 #include "server/access/caller_gate.h"
+#include "server/base/mutex.h"
 #include "server/coordinator/coordinator.h"
 #include "server/rpc/job_conversion.h"
 #include "server/rpc/shard_identity.h"
@@ -29,8 +30,13 @@ struct AdminOptions {
   const CallerGate* gate = nullptr;
 };
 
+// ListTensors carries bytes: its reply is several times as large before it is
+// serialized.
+using AdminMethods =
+    v1::Admin::WithRawCallbackMethod_ListTensors<v1::Admin::CallbackService>;
+
 // Thread-safe. Translates, logs who asked for what, and decides nothing.
-class AdminService : public v1::Admin::CallbackService {
+class AdminService : public AdminMethods {
  public:
   // `coordinator` is null on other shards than 0: calls that need it get
   // NotTheCoordinator. It outlives the service, which outlives its server.
@@ -60,8 +66,8 @@ class AdminService : public v1::Admin::CallbackService {
                                         const v1::SetLogLevelRequest* request,
                                         v1::SetLogLevelReply* reply) override;
   grpc::ServerUnaryReactor* ListTensors(grpc::CallbackServerContext* context,
-                                        const v1::ListTensorsRequest* request,
-                                        v1::ListTensorsReply* reply) override;
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* reply) override;
   grpc::ServerUnaryReactor* ListRounds(grpc::CallbackServerContext* context,
                                        const v1::ListRoundsRequest* request,
                                        v1::ListRoundsReply* reply) override;
@@ -85,6 +91,7 @@ class AdminService : public v1::Admin::CallbackService {
   Coordinator* const coordinator_;
   const absl::Status not_here_;  // why there is no coordinator
   std::atomic<bool> drain_requested_{false};
+  Mutex describing_;  // one list of tensors is made at a time
 };
 
 }  // namespace agg

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/base/field_error.h"
 #include "server/rpc/job_conversion.h"
+#include "server/rpc/raw_message.h"
 
 namespace agg {
 
@@ -33,7 +34,8 @@ void AttendStream::OnReadDone(bool ok) {
     End(absl::OkStatus());
     return;
   }
-  const absl::Status status = Handle(renewal_);
+  // What a message had besides its fields is not kept until the next one.
+  const absl::Status status = Handle(TakeMessage(&renewal_));
   if (!status.ok()) {
     End(status);
   } else if (!ended()) {

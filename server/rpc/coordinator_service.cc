@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/protocol_version.h"
@@ -18,13 +19,18 @@
 #include "server/base/denial_counts.h"
 #include "server/base/field_error.h"
 #include "server/base/limit_error.h"
+#include "server/base/malloc_tuning.h"
 #include "server/rpc/admit_call.h"
 #include "server/rpc/long_poll.h"
+#include "server/rpc/raw_message.h"
 
 namespace agg {
 namespace {
 
 constexpr char kJoin[] = "agg.v1.Coordinator/Join";
+// Of a manifest whose memory is worth giving back, once the call is over.
+constexpr size_t kManyTensors = 4096;
+constexpr size_t kLargeBytes = size_t{1} << 20;
 constexpr char kAttend[] = "agg.v1.Coordinator/Attend";
 
 absl::Status CheckVersion(uint32_t version) {
@@ -100,15 +106,18 @@ absl::Status CoordinatorService::CheckSession(const Caller& caller,
 void CoordinatorService::NoteJoin(
     const Caller& caller, int32_t rank,
     const absl::StatusOr<JoinResult>& result) const {
-  if (absl::IsPermissionDenied(result.status())) {
-    gate_->NoteDenial(caller, DenialReason::kRank, kJoin, result.status(),
-                      rank);
+  const absl::Status& status = result.status();
+  if (absl::IsUnavailable(status) || absl::IsCancelled(status)) return;
+  if (!status.ok()) {
+    const DenialReason reason =
+        absl::IsPermissionDenied(status) ? DenialReason::kRank
+        : !IsLimitError(status)          ? DenialReason::kJoin
+        : absl::StartsWith(status.message(), "max_sessions")
+            ? DenialReason::kSessions
+            : DenialReason::kBytes;
+    gate_->NoteDenial(caller, reason, kJoin, status, rank);
+    return;
   }
-  if (IsLimitError(result.status())) {
-    gate_->NoteDenial(caller, DenialReason::kSessions, kJoin, result.status(),
-                      rank);
-  }
-  if (!result.ok()) return;
   AuditEvent event;
   event.action = result->replaced != 0 ? "takeover"
                  : result->resumed     ? "resume"
@@ -121,32 +130,64 @@ void CoordinatorService::NoteJoin(
   gate_->NoteDone(caller, std::move(event), absl::OkStatus());
 }
 
+absl::StatusOr<JoinCall> CoordinatorService::ReadJoin(
+    const grpc::ByteBuffer* request, const Caller& caller, const JobInfo& job) {
+  v1::JoinParts parts;
+  absl::Status status = ParseRaw(request, &parts);
+  if (status.ok()) status = CheckVersion(parts.protocol_version());
+  if (status.ok()) {
+    status =
+        CheckMessageSize(static_cast<int64_t>(parts.manifest().size()), job);
+  }
+  JoinCall call = FromProto(parts);
+  if (status.ok()) {
+    absl::StatusOr<SharedManifest> manifest =
+        manifests_.Take(parts.manifest(), caller.identity);
+    status = manifest.status();
+    if (manifest.ok()) call.manifest = *std::move(manifest);
+  }
+  if (!status.ok()) {
+    if (parts.manifest().size() > kLargeBytes) AskForTrim();
+    NoteJoin(caller, call.rank, status);
+    return status;
+  }
+  call.identity = caller.identity;
+  call.may_take_over = caller.may(Role::kAdmin);
+  call.max_own_sessions = gate_->max_sessions(caller);
+  call.max_sessions = gate_->max_sessions();
+  return call;
+}
+
+grpc::ByteBuffer CoordinatorService::JoinReplyOf(const JoinResult& result,
+                                                 const JobInfo& job) {
+  return RawMessageWith(ToProto(result, job),
+                        v1::JoinReply::kManifestFieldNumber,
+                        manifests_.MessageOf(result.manifest));
+}
+
 grpc::ServerUnaryReactor* CoordinatorService::Join(
-    grpc::CallbackServerContext* context, const v1::JoinRequest* request,
-    v1::JoinReply* reply) {
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+    grpc::ByteBuffer* reply) {
   const absl::StatusOr<Caller> caller = AdmitCall(*gate_, *context, kJoin);
-  if (!caller.ok()) return AnswerNow<v1::JoinReply>(reply, caller.status());
+  if (!caller.ok()) return AnswerNow<grpc::ByteBuffer>(reply, caller.status());
   if (coordinator_ == nullptr) {
-    return AnswerNow<v1::JoinReply>(reply, not_here_);
+    return AnswerNow<grpc::ByteBuffer>(reply, not_here_);
   }
   const auto job = this->job();
-  absl::Status status = CheckVersion(request->protocol_version());
-  if (status.ok()) status = CheckMessageSize(request->manifest(), *job);
-  if (!status.ok()) return AnswerNow<v1::JoinReply>(reply, status);
-  JoinCall call = FromProto(*request);
-  call.identity = caller->identity;
-  call.may_take_over = caller->may(Role::kAdmin);
-  call.max_own_sessions = gate_->max_sessions(*caller);
-  call.max_sessions = gate_->max_sessions();
-  auto poll = LongPoll<v1::JoinReply>::Make(reply);
+  absl::StatusOr<JoinCall> call = ReadJoin(request, *caller, *job);
+  if (!call.ok()) return AnswerNow<grpc::ByteBuffer>(reply, call.status());
+  auto poll = LongPoll<grpc::ByteBuffer>::Make(reply);
   auto* reactor = poll.get();
+  const int32_t rank = call->rank;
+  const bool large = call->manifest->tensors.size() > kManyTensors;
   coordinator_->Join(
-      call,
-      [this, poll, job, caller = *caller,
-       rank = call.rank](absl::StatusOr<JoinResult> result) {
+      *std::move(call),
+      [this, poll, job, caller = *caller, rank,
+       large](absl::StatusOr<JoinResult> result) {
         NoteJoin(caller, rank, result);
+        if (large) AskForTrim();
         if (result.ok()) {
-          poll->Answer(ToProto(*result, *job));
+          poll->Answer(JoinReplyOf(*result, *job));
         } else {
           poll->Answer(result.status());
         }
@@ -156,19 +197,21 @@ grpc::ServerUnaryReactor* CoordinatorService::Join(
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::Observe(
-    grpc::CallbackServerContext* context, const v1::ObserveRequest* request,
-    v1::JoinReply* reply) {
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+    grpc::ByteBuffer* reply) {
   const absl::StatusOr<Caller> caller =
       AdmitCall(*gate_, *context, "agg.v1.Coordinator/Observe");
-  if (!caller.ok()) return AnswerNow<v1::JoinReply>(reply, caller.status());
+  if (!caller.ok()) return AnswerNow<grpc::ByteBuffer>(reply, caller.status());
   if (coordinator_ == nullptr) {
-    return AnswerNow<v1::JoinReply>(reply, not_here_);
+    return AnswerNow<grpc::ByteBuffer>(reply, not_here_);
   }
-  const absl::Status status = CheckVersion(request->protocol_version());
-  if (!status.ok()) return AnswerNow<v1::JoinReply>(reply, status);
+  v1::ObserveRequest message;
+  absl::Status status = ParseRaw(request, &message);
+  if (status.ok()) status = CheckVersion(message.protocol_version());
+  if (!status.ok()) return AnswerNow<grpc::ByteBuffer>(reply, status);
   const absl::StatusOr<JoinResult> result = coordinator_->Observe();
-  if (!result.ok()) return AnswerNow<v1::JoinReply>(reply, result.status());
-  return AnswerNow<v1::JoinReply>(reply, ToProto(*result, *job()));
+  if (!result.ok()) return AnswerNow<grpc::ByteBuffer>(reply, result.status());
+  return AnswerNow<grpc::ByteBuffer>(reply, JoinReplyOf(*result, *job()));
 }
 
 grpc::ServerBidiReactor<v1::LeaseRenewal, v1::JobEvent>*
@@ -192,7 +235,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Commit(
   if (coordinator_ == nullptr) {
     return AnswerNow<v1::RoundOutcome>(reply, not_here_);
   }
-  absl::StatusOr<CommitCall> call = FromProto(*request);
+  absl::StatusOr<CommitCall> call = FromProto(TakeMessage(request));
   absl::Status status = call.status();
   if (status.ok()) {
     status = CheckSession(*caller, call->epoch, call->session,
@@ -219,22 +262,22 @@ grpc::ServerUnaryReactor* CoordinatorService::WaitRound(
   if (coordinator_ == nullptr) {
     return AnswerNow<v1::RoundOutcome>(reply, not_here_);
   }
-  if (request->session() != 0) {
+  const v1::WaitRequest wait = TakeMessage(request);
+  if (wait.session() != 0) {
     std::optional<uint64_t> epoch;
-    if (request->epoch() != 0) epoch = request->epoch();
-    const absl::Status status = CheckSession(*caller, epoch, request->session(),
+    if (wait.epoch() != 0) epoch = wait.epoch();
+    const absl::Status status = CheckSession(*caller, epoch, wait.session(),
                                              "agg.v1.Coordinator/WaitRound");
     if (!status.ok()) return AnswerNow<v1::RoundOutcome>(reply, status);
   }
   auto poll = LongPoll<v1::RoundOutcome>::Make(reply);
   auto* reactor = poll.get();
-  const uint64_t number =
-      coordinator_->WaitRound(request->epoch(),
-                              {PushKind::kGradient, request->round(),
-                               request->session(), request->attempt()},
-                              [poll](absl::StatusOr<RoundResult> outcome) {
-                                AnswerOutcome(poll, outcome);
-                              });
+  const uint64_t number = coordinator_->WaitRound(
+      wait.epoch(),
+      {PushKind::kGradient, wait.round(), wait.session(), wait.attempt()},
+      [poll](absl::StatusOr<RoundResult> outcome) {
+        AnswerOutcome(poll, outcome);
+      });
   poll->set_on_gone([this, number] { coordinator_->CancelWait(number); });
   return reactor;
 }
@@ -248,13 +291,13 @@ grpc::ServerUnaryReactor* CoordinatorService::Leave(
   if (coordinator_ == nullptr) {
     return AnswerNow<v1::LeaveReply>(reply, not_here_);
   }
-  const absl::Status status =
-      CheckSession(*caller, request->epoch(), request->session(),
-                   "agg.v1.Coordinator/Leave");
+  const v1::LeaveRequest leave = TakeMessage(request);
+  const absl::Status status = CheckSession(
+      *caller, leave.epoch(), leave.session(), "agg.v1.Coordinator/Leave");
   if (!status.ok()) return AnswerNow<v1::LeaveReply>(reply, status);
   auto poll = LongPoll<v1::LeaveReply>::Make(reply);
   auto* reactor = poll.get();
-  coordinator_->Leave(request->epoch(), request->session(),
+  coordinator_->Leave(leave.epoch(), leave.session(),
                       [poll](const absl::Status& status) {
                         if (status.ok()) {
                           poll->Answer(v1::LeaveReply());

@@ -20,6 +20,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/rpc/attend_stream.h"
 #include "server/rpc/job_conversion.h"
+#include "server/rpc/manifest_book.h"
 #include "server/rpc/open_streams.h"
 #include "server/rpc/shard_identity.h"
 
@@ -29,9 +30,15 @@ namespace agg {
 // shard 0: FAILED_PRECONDITION with the coordinator's address.
 absl::Status NotTheCoordinator(const ShardIdentity& shard, const JobInfo& job);
 
+// Join and Observe carry bytes: a manifest is parsed once it is known who sends
+// it, and all replies share its bytes.
+using CoordinatorMethods = v1::Coordinator::WithRawCallbackMethod_Join<
+    v1::Coordinator::WithRawCallbackMethod_Observe<
+        v1::Coordinator::CallbackService>>;
+
 // Thread-safe. Translates; decides nothing but the protocol version, and
 // whether the manifest fits into the messages between shards.
-class CoordinatorService : public v1::Coordinator::CallbackService {
+class CoordinatorService : public CoordinatorMethods {
  public:
   // `coordinator` is null on other shards than 0: every call gets
   // NotTheCoordinator. It, `open` and `gate` outlive the service, which
@@ -45,11 +52,11 @@ class CoordinatorService : public v1::Coordinator::CallbackService {
 
  private:
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
-                                 const v1::JoinRequest* request,
-                                 v1::JoinReply* reply) override;
+                                 const grpc::ByteBuffer* request,
+                                 grpc::ByteBuffer* reply) override;
   grpc::ServerUnaryReactor* Observe(grpc::CallbackServerContext* context,
-                                    const v1::ObserveRequest* request,
-                                    v1::JoinReply* reply) override;
+                                    const grpc::ByteBuffer* request,
+                                    grpc::ByteBuffer* reply) override;
   grpc::ServerBidiReactor<v1::LeaseRenewal, v1::JobEvent>* Attend(
       grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* Commit(grpc::CallbackServerContext* context,
@@ -68,6 +75,10 @@ class CoordinatorService : public v1::Coordinator::CallbackService {
   // Whether the session is the caller's to use (P45). `epoch`: nothing is any.
   absl::Status CheckSession(const Caller& caller, std::optional<uint64_t> epoch,
                             uint64_t session, absl::string_view method) const;
+  // What the caller asks for; errors as Join has them.
+  absl::StatusOr<JoinCall> ReadJoin(const grpc::ByteBuffer* request,
+                                    const Caller& caller, const JobInfo& job);
+  grpc::ByteBuffer JoinReplyOf(const JoinResult& result, const JobInfo& job);
   void NoteJoin(const Caller& caller, int32_t rank,
                 const absl::StatusOr<JoinResult>& result) const;
   std::shared_ptr<const JobInfo> job();
@@ -76,6 +87,7 @@ class CoordinatorService : public v1::Coordinator::CallbackService {
   const absl::Status not_here_;  // why coordinator_ is null
   OpenStreams* const open_;
   const CallerGate* const gate_;
+  ManifestBook manifests_;
   Mutex mutex_;
   std::shared_ptr<const JobInfo> job_ ABSL_GUARDED_BY(mutex_);
 };

@@ -9,7 +9,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "proto/byte_buffer_frame.h"
-#include "proto/manifest_message.h"
 #include "proto/traceparent.h"
 #include "server/base/field_error.h"
 #include "server/base/job_phase.h"
@@ -109,7 +108,6 @@ v1::JoinReply ToProto(const JoinResult& result, const JobInfo& job) {
   reply.set_first_round(result.first_round);
   reply.set_committed(result.committed);
   reply.set_finished(result.finished);
-  *reply.mutable_manifest() = ToProto(result.manifest);
   for (const std::string& shard : job.shards) reply.add_shards(shard);
   reply.set_push_dtype(static_cast<v1::DType>(job.push_dtype));
   reply.set_pull_dtype(static_cast<v1::DType>(job.pull_dtype));
@@ -137,10 +135,9 @@ v1::JoinReply ToProto(const JoinResult& result, const JobInfo& job) {
   return reply;
 }
 
-JoinCall FromProto(const v1::JoinRequest& request) {
+JoinCall FromProto(const v1::JoinParts& request) {
   JoinCall call;
   call.rank = request.rank();
-  call.manifest = FromProto(request.manifest());
   call.client = request.client();
   call.resume_session = request.resume_session();
   call.resume_version = request.resume_version();
@@ -213,15 +210,12 @@ v1::StatusReply ToProto(const JobStatus& status,
   return reply;
 }
 
-absl::Status CheckMessageSize(const v1::Manifest& manifest,
-                              const JobInfo& job) {
+absl::Status CheckMessageSize(int64_t manifest_bytes, const JobInfo& job) {
   if (job.shards.size() < 2) return absl::OkStatus();
   constexpr int64_t kRoom = kMaxMessageBytes - (int64_t{64} << 10);
-  const int64_t bytes = static_cast<int64_t>(manifest.ByteSizeLong());
-  if (bytes <= kRoom) return absl::OkStatus();
+  if (manifest_bytes <= kRoom) return absl::OkStatus();
   return FieldError(
-      "manifest",
-      absl::StrCat(manifest.tensors_size(), " tensors in ", bytes, " bytes"),
+      "manifest", absl::StrCat(manifest_bytes, " bytes"),
       absl::StrCat("with ", job.shards.size(), " shards, ", kRoom, " bytes"));
 }
 

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "kernels/dtype.h"
 #include "proto/agg.pb.h"
+#include "proto/join_parts.pb.h"
 #include "proto/shard_plan.h"
 #include "server/coordinator/coordinator.h"
 #include "server/round/round_report.h"
@@ -35,9 +36,11 @@ struct JobInfo {
 };
 
 v1::CombinationNames ToProto(const CombinationNames& names);
+// Without the manifest, whose bytes all replies share
+// (ManifestBook::MessageOf).
 v1::JoinReply ToProto(const JoinResult& result, const JobInfo& job);
-// ValidateJoin checks it.
-JoinCall FromProto(const v1::JoinRequest& request);
+// Without the manifest, likewise. ValidateJoin checks it.
+JoinCall FromProto(const v1::JoinParts& request);
 v1::JobEvent ToProto(const JobEvent& event);
 v1::RoundOutcome ToProto(const RoundResult& outcome);
 v1::StatusReply ToProto(const JobStatus& status,
@@ -47,7 +50,7 @@ v1::StatusReply ToProto(const JobStatus& status,
 // A manifest travels to the other shards in one message, with a few fields more
 // than a Join has. One that would not fit is refused with INVALID_ARGUMENT.
 // What a round sends per tensor is streamed and needs no check.
-absl::Status CheckMessageSize(const v1::Manifest& manifest, const JobInfo& job);
+absl::Status CheckMessageSize(int64_t manifest_bytes, const JobInfo& job);
 
 // 0 becomes the default where proto/agg.proto says so. INVALID_ARGUMENT for an
 // unknown kind; what else a Commit says is checked by ValidateCommit.

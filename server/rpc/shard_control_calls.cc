@@ -4,6 +4,8 @@
 #include "absl/status/statusor.h"
 #include "proto/manifest_message.h"
 #include "proto/shard_plan.h"
+#include "proto/shared_manifest.h"
+#include "server/base/malloc_tuning.h"
 #include "server/coordinator/call_validation.h"
 #include "server/round/recovery.h"
 #include "server/rpc/admit_call.h"
@@ -11,6 +13,7 @@
 #include "server/rpc/inventory_conversion.h"
 #include "server/rpc/long_poll.h"
 #include "server/rpc/phase_stream.h"
+#include "server/rpc/raw_message.h"
 #include "server/rpc/refused_call.h"
 #include "server/rpc/session_conversion.h"
 #include "server/rpc/shard_control_service.h"
@@ -41,11 +44,13 @@ grpc::ServerUnaryReactor* ShardControlService::SetManifest(
   if (!admitted.ok()) return AnswerNow<v1::SetManifestReply>(reply, admitted);
   auto poll = LongPoll<v1::SetManifestReply>::Make(reply);
   auto* reactor = poll.get();
-  control_.Run([this, poll, epoch = request->epoch(),
-                forget = !request->has_manifest(),
-                manifest = FromProto(request->manifest())] {
+  const v1::SetManifestRequest taken = TakeMessage(request);
+  control_.Run([this, poll, epoch = taken.epoch(),
+                forget = !taken.has_manifest(),
+                manifest = SharedManifest(FromProto(taken.manifest()))] {
     const absl::Status status = forget ? engine_->ForgetManifest(epoch)
-                                       : engine_->SetManifest(epoch, manifest);
+                                       : engine_->SetManifest(epoch, *manifest);
+    AskForTrim();
     poll->Answer(EmptyReply<v1::SetManifestReply>(status));
   });
   return reactor;

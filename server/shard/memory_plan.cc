@@ -41,6 +41,7 @@ std::string DescribeUse(const MemoryUse& use) {
   add("replica", use.replica);
   add("transfer", use.transfer);
   add("coordinator", use.coordinator);
+  add("manifest", use.manifest);
   return absl::StrCat(absl::StrJoin(parts, " + "), " = ",
                       Mebibytes(use.total()));
 }
@@ -72,6 +73,18 @@ int64_t CoordinatorBytes(int64_t num_tensors, int64_t num_slices,
       2 * num_tensors + std::max<int64_t>(0, num_slices - num_tensors);
   return grams * gram + kCoefficientCopies * num_tensors * num_rows * kDouble +
          (num_shards - 1) * std::min(kMessageBytes, 3 * num_slices * gram);
+}
+
+int64_t LayoutBytes(const ManifestSize& size, int64_t num_slices,
+                    bool coordinates) {
+  // A tensor's list of slices, and its group's options; a slice in the plan and
+  // where it lies.
+  constexpr int64_t kTensor = 80;
+  constexpr int64_t kSlice = 64;
+  const int64_t plan =
+      ManifestBytes(size) + size.tensors * kTensor + num_slices * kSlice;
+  if (!coordinates) return plan;
+  return 2 * plan + ManifestBytes(size) + size.text_bytes + 16 * size.tensors;
 }
 
 int64_t TransferBytes(int64_t num_elements, int64_t num_replica_elements) {

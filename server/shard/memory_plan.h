@@ -9,6 +9,7 @@
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
 #include "kernels/optimizer_step.h"
+#include "proto/manifest_size.h"
 #include "server/round/shard_options.h"
 
 namespace agg {
@@ -38,10 +39,11 @@ struct MemoryUse {
   // have a copy: TransferBytes.
   int64_t transfer = 0;
   int64_t coordinator = 0;  // in shard 0's process; CoordinatorBytes
+  int64_t manifest = 0;     // names, shapes, slices; LayoutBytes
   int64_t total() const {
     return rows + successors + master + state + snapshots + frames + ledger +
            grams + early_grams + scratch + checkpoint + combined + incoming +
-           replica + transfer + coordinator;
+           replica + transfer + coordinator + manifest;
   }
 };
 
@@ -57,6 +59,12 @@ struct MemoryPlan {
 // Grams, which few rounds ask for, are not in it.
 int64_t CoordinatorBytes(int64_t num_tensors, int64_t num_slices,
                          int64_t num_rows, int64_t num_shards);
+
+// What the manifest and the plan of its slices take in a process, which with
+// many small tensors is more than their elements do. The coordinator has them
+// once more, and one manifest besides, which all Joins share, with its bytes.
+int64_t LayoutBytes(const ManifestSize& size, int64_t num_slices,
+                    bool coordinates);
 
 // What a shard takes while copies are fetched (P15): one array of its own part
 // and one of the part that it has the replica of, with so many elements. Each

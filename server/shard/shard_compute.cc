@@ -65,6 +65,7 @@ absl::StatusOr<std::unique_ptr<ShardCompute>> ShardCompute::Create(
   if (!layout.ok()) return layout.status();
   std::unique_ptr<ShardCompute> compute(new ShardCompute(options, backend));
   compute->layout_ = std::make_shared<ShardLayout>(*std::move(layout));
+  compute->manifest_size_ = SizeOf(compute->layout_->manifest);
   absl::StatusOr<std::vector<GroupOptions>> groups =
       GroupsOf(options, manifest);
   if (!groups.ok()) return groups.status();
@@ -139,11 +140,12 @@ MemoryPlan ShardCompute::PlanRows(int64_t num_rows,
                1 + OptimizerStateArrays(options_.optimizer),
                backend_->memory_needs(num_rows), &plan);
   }
+  const auto all_slices = static_cast<int64_t>(layout_->plan.slices.size());
+  plan.host.manifest =
+      LayoutBytes(manifest_size_, all_slices, options_.ordinal == 0);
   if (options_.ordinal == 0) {
-    plan.host.coordinator =
-        CoordinatorBytes(static_cast<int64_t>(layout_->manifest.tensors.size()),
-                         static_cast<int64_t>(layout_->plan.slices.size()),
-                         num_rows, options_.num_shards);
+    plan.host.coordinator = CoordinatorBytes(manifest_size_.tensors, all_slices,
+                                             num_rows, options_.num_shards);
   }
   return plan;
 }

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/backend.h"
+#include "proto/manifest_size.h"
 #include "server/ingest/frame.h"
 #include "server/ingest/gradient_rows.h"
 #include "server/ingest/shard_layout.h"
@@ -146,6 +147,7 @@ class ShardCompute {
   const ShardOptions options_;
   Backend* const backend_;
   std::shared_ptr<const ShardLayout> layout_;
+  ManifestSize manifest_size_;  // of layout_->manifest
   std::vector<GroupOptions> group_of_tensor_;
   std::unique_ptr<GradientRows> rows_;
   std::unique_ptr<ParameterStore> store_;

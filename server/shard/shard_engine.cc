@@ -172,13 +172,26 @@ bool ShardEngine::ManifestUnused() {
 
 absl::Status ShardEngine::ForgetManifest(uint64_t epoch) {
   Former former;
+  Closures ready;
   const TurnLock turn(&turn_);
-  MutexLock lock(&mutex_);
-  const absl::Status status = epoch_.Check(epoch);
-  if (status.ok() && open_round_ != nullptr && ManifestUnused()) {
+  {
+    MutexLock lock(&mutex_);
+    const absl::Status status = epoch_.Check(epoch);
+    if (!status.ok() || open_round_ == nullptr || !ManifestUnused()) {
+      return status;
+    }
     former = DropManifest();
+    // The first version will be one of another manifest.
+    const absl::Status end = absl::AbortedError(
+        "the job's manifest was given up before it was seeded, as nobody is in "
+        "any more who joined with it");
+    ready = pulls_.Resolve(
+        [&](const Pulls::Request&) { return Pulls::Answer(end); });
+    for (auto& call : EndProgress(end)) ready.push_back(std::move(call));
+    claims_ended_.NotifyAll();
   }
-  return status;
+  for (std::function<void()>& callback : ready) callback();
+  return absl::OkStatus();
 }
 
 absl::Status ShardEngine::SetManifest(uint64_t epoch,

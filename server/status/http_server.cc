@@ -254,6 +254,8 @@ class HttpServer::Listener : public httplib::Server {
     if (request.get_header_value_count("Authorization") == 1) {
       plain.authorization = request.get_header_value("Authorization");
     }
+    const size_t num_hosts = request.get_header_value_count("Host");
+    plain.host = num_hosts > 1 ? "?" : request.get_header_value("Host");
     const HttpResponse answer = handler_(plain);
     response->status = answer.status;
     if (!answer.content_security_policy.empty()) {

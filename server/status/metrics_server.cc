@@ -54,13 +54,16 @@ HttpResponse Ready(const MetricsPages& pages, bool in_words) {
 
 HttpResponse Refused(const absl::Status& status) {
   if (!absl::IsUnauthenticated(status)) {
-    return Text(403, "this needs the role observer or admin\n");
+    return Text(
+        403,
+        "this needs the role observer or admin, /metrics the role metrics or "
+        "one of these\n");
   }
   HttpResponse response = Text(
       401,
       "this job wants to know who asks: Authorization: Bearer TOKEN, of an "
-      "identity with the role observer or admin; in a browser the token "
-      "is the password\n");
+      "identity with the role observer or admin, or metrics for /metrics; in a "
+      "browser the token is the password\n");
   response.authenticate = {"Bearer realm=\"agg_server\"",
                            "Basic realm=\"agg_server\", charset=\"UTF-8\""};
   return response;
@@ -96,6 +99,10 @@ HttpResponse Answer(const HttpRequest& request,
 HttpResponse AnswerWhoMay(const HttpRequest& request,
                           const std::function<std::string()>& expose,
                           const MetricsPages& pages) {
+  if (pages.admit_host != nullptr) {
+    const absl::Status host = pages.admit_host(request.host, request.from);
+    if (!host.ok()) return Text(421, absl::StrCat(host.message(), "\n"));
+  }
   if (pages.admit == nullptr) return Answer(request, expose, pages);
   const bool health = request.path == "/healthz" || request.path == "/readyz";
   const bool open = health && pages.open_health;
@@ -104,7 +111,11 @@ HttpResponse AnswerWhoMay(const HttpRequest& request,
     return request.path == "/healthz" ? Text(200, "ok\n")
                                       : Ready(pages, /*in_words=*/false);
   }
-  const absl::Status may = pages.admit(request.authorization, request.from);
+  const bool scrapes =
+      request.path == "/metrics" && pages.admit_scrape != nullptr;
+  const absl::Status may =
+      scrapes ? pages.admit_scrape(request.authorization, request.from)
+              : pages.admit(request.authorization, request.from);
   return may.ok() ? Answer(request, expose, pages) : Refused(may);
 }
 

@@ -28,6 +28,13 @@ struct MetricsPages {
   std::function<absl::Status(const std::string& authorization,
                              const std::string& from)>
       admit;
+  // The same, for /metrics. Null: as `admit`.
+  std::function<absl::Status(const std::string& authorization,
+                             const std::string& from)>
+      admit_scrape;
+  // Whether the port may be asked for by that Host header. Null: by any.
+  std::function<absl::Status(const std::string& host, const std::string& from)>
+      admit_host;
   // Whether /healthz and /readyz answer everybody, though in one word alone.
   bool open_health = true;
 };
@@ -39,8 +46,8 @@ struct MetricsPages {
 //   /             the status page, for people; it polls /status.json
 //   /status.json  what it shows; ?after=N: rounds from sequence number N on
 //   /trace.json   the last rounds as a Chrome trace
-// Who may not read it gets 401 or 403. HttpLimits states the limits.
-// Thread-compatible.
+// Who may not read it gets 401 or 403, who asks for another host 421.
+// HttpLimits states the limits. Thread-compatible.
 class MetricsServer {
  public:
   // Listens at once on `bind` (an IPv4 address, an IPv6 address with or without

@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "server/base/atomic_file.h"
 #include "server/base/flags.h"
+#include "server/base/utf8.h"
 #include "server/base/version.h"
 #include "server/tools/audit_files.h"
 #include "server/tools/round_audit.h"
@@ -62,7 +63,8 @@ Program AggReport(Request* request) {
 }
 
 int Fail(int code, absl::string_view message) {
-  std::cerr << "agg_report: " << message << std::endl;
+  std::cerr << "agg_report: " << Shown(message, /*keep_lines=*/true)
+            << std::endl;
   return code;
 }
 
@@ -73,7 +75,7 @@ int Run(const std::vector<std::string>& logs, const std::string& output) {
     if (!status.ok()) return Fail(2, status.message());
   }
   for (const std::string& note : report.notes()) {
-    std::cerr << "agg_report: " << note << std::endl;
+    std::cerr << "agg_report: " << Shown(note) << std::endl;
   }
   const absl::StatusOr<std::string> html = report.Html();
   if (!html.ok()) return Fail(2, html.status().message());
@@ -99,13 +101,13 @@ int Audit(const Request& request) {
       AuditFiles(request.audited, request.workers);
   if (!findings.ok()) return Fail(2, findings.status().message());
   for (const std::string& note : findings->notes) {
-    std::cout << "note: " << note << "\n";
+    std::cout << "note: " << Shown(note) << "\n";
   }
   for (const std::string& checked : findings->checked) {
-    std::cout << "checked: " << checked << "\n";
+    std::cout << "checked: " << Shown(checked) << "\n";
   }
   for (const std::string& violation : findings->violations) {
-    std::cout << "violation: " << violation << "\n";
+    std::cout << "violation: " << Shown(violation) << "\n";
   }
   std::cout << "violations: " << findings->violations.size() << std::endl;
   return findings->violations.empty() ? 0 : 1;

@@ -183,5 +183,36 @@ TEST(AccessTest, OperatorsSeeWhatWasDone) {
   EXPECT_EQ(worker.Audit({}, &reply).code, kAggctlRefused);
 }
 
+TEST(AccessTest, JoinsThatAreRefusedForWhatTheyBringAreAudited) {
+  const LoopbackJob job(2, Config());
+  auto alice = ConnectAs(job, kAlice);
+  ASSERT_TRUE(alice.ok()) << alice.status();
+  ExpectRounds(alice->get(), 1);
+  ClientOptions other = job.Options(0, ShapedManifest({{4}}));
+  other.token_file = FileWith("client-other", kAlice);
+  const auto refused = AggClient::Connect(other);
+  EXPECT_TRUE(absl::IsInvalidArgument(refused.status())) << refused.status();
+  AdminClient admin(job.coordinator(), absl::Seconds(30), TlsOptions(),
+                    FileWith("operator", kRoot));
+  v1::SetLogLevelReply level;
+  EXPECT_FALSE(admin.SetLogLevel("loud", &level).ok());
+  v1::ListAuditReply reply;
+  ASSERT_TRUE(admin.Audit({}, &reply).ok());
+  std::vector<std::string> denials;
+  std::vector<std::string> levels;
+  for (const v1::AuditRecord& record : reply.records()) {
+    if (record.action() == "denial") {
+      denials.push_back(absl::StrCat(record.who(), " rank ", record.rank(), " ",
+                                     record.detail(), ": ", record.outcome()));
+    }
+    if (record.action() == "log_level") levels.push_back(record.outcome());
+  }
+  EXPECT_THAT(denials,
+              Contains(HasSubstr("alice rank 0 agg.v1.Coordinator/Join: "
+                                 "INVALID_ARGUMENT: manifest differs from the "
+                                 "job's at tensor 0")));
+  EXPECT_THAT(levels, Contains(HasSubstr("level is \"loud\"")));
+}
+
 }  // namespace
 }  // namespace agg

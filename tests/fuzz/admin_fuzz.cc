@@ -35,8 +35,7 @@ void DoAdmin(FuzzJob* job, const fuzz::AdminStep& step) {
       return job->DoAdmin<v1::SetLogLevelRequest, v1::SetLogLevelReply>(
           who, step.set_log_level(), &Service::SetLogLevel);
     case Step::kListTensors:
-      return job->DoAdmin<v1::ListTensorsRequest, v1::ListTensorsReply>(
-          who, step.list_tensors(), &Service::ListTensors);
+      return job->ListTensors(who, step.list_tensors());
     case Step::kListRounds:
       return job->DoAdmin<v1::ListRoundsRequest, v1::ListRoundsReply>(
           who, step.list_rounds(), &Service::ListRounds);

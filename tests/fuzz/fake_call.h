@@ -102,8 +102,8 @@ class FakeUnary final : public FakeCall, public grpc::ServerCallbackUnary {
     BindReactor(reactor);
   }
 
-  const Request request;
-  Reply reply;  // of a call that is done
+  Request request;  // the service may take it
+  Reply reply;      // of a call that is done
 
  private:
   void Finish(grpc::Status status) override { Finishes(std::move(status)); }

@@ -113,25 +113,39 @@ void FuzzJob::Do(const fuzz::Who& who, v1::JoinRequest request) {
       *request.mutable_manifest() = ToProto(services_.manifest());
     }
   }
-  const auto call = calls_.Unary<v1::JoinReply>(
-      FuzzToken(who.token()), std::move(request),
+  const auto call = calls_.Unary<grpc::ByteBuffer>(
+      FuzzToken(who.token()), BufferOf(request.SerializeAsString()),
       [&](auto* context, auto* request, auto* reply) {
         return services_.coordinator(who.shard())
             ->Join(context, request, reply);
       });
   const uint32_t worker = who.worker() % 4;
   if (call->done() && call->status().ok() && worker != kHonest) {
-    sessions_[worker] = call->reply.session();
+    v1::JoinReply reply;
+    if (!reply.ParseFromString(BytesOf(call->reply))) __builtin_trap();
+    sessions_[worker] = reply.session();
   }
 }
 
 void FuzzJob::Do(const fuzz::Who& who, v1::ObserveRequest request) {
   if (!who.as_is()) request.set_protocol_version(kProtocolVersion);
-  calls_.Unary<v1::JoinReply>(FuzzToken(who.token()), std::move(request),
-                              [&](auto* context, auto* request, auto* reply) {
-                                return services_.coordinator(who.shard())
-                                    ->Observe(context, request, reply);
-                              });
+  calls_.Unary<grpc::ByteBuffer>(
+      FuzzToken(who.token()), BufferOf(request.SerializeAsString()),
+      [&](auto* context, auto* request, auto* reply) {
+        return services_.coordinator(who.shard())
+            ->Observe(context, request, reply);
+      });
+}
+
+void FuzzJob::ListTensors(const fuzz::Who& who,
+                          const v1::ListTensorsRequest& request) {
+  NoteToken(who.token());
+  calls_.Unary<grpc::ByteBuffer>(
+      FuzzToken(who.token()), BufferOf(request.SerializeAsString()),
+      [&](auto* context, auto* request, auto* reply) {
+        return services_.admin(who.shard())
+            ->ListTensors(context, request, reply);
+      });
 }
 
 void FuzzJob::Do(const fuzz::Who& who, v1::LeaseRenewal renewal) {

@@ -58,6 +58,8 @@ class FuzzJob {
                         });
   }
 
+  void ListTensors(const fuzz::Who& who, const v1::ListTensorsRequest& request);
+
   // What must be so after any input.
   void Finish();
 

@@ -205,13 +205,13 @@ FuzzServices::~FuzzServices() {
   cluster_.coordinator()->Drain(absl::InfinitePast());
 }
 
-v1::Coordinator::CallbackService* FuzzServices::coordinator(uint32_t shard) {
+CoordinatorMethods* FuzzServices::coordinator(uint32_t shard) {
   return &services_[shard % services_.size()]->coordinator;
 }
 FuzzServices::Shard* FuzzServices::shard(uint32_t shard) {
   return &services_[shard % services_.size()]->shard;
 }
-v1::Admin::CallbackService* FuzzServices::admin(uint32_t shard) {
+AdminMethods* FuzzServices::admin(uint32_t shard) {
   return &services_[shard % services_.size()]->admin;
 }
 

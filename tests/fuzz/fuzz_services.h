@@ -53,9 +53,9 @@ class FuzzServices {
   const ShardPlan& plan() const { return plan_; }
 
   // By ordinal modulo their number.
-  v1::Coordinator::CallbackService* coordinator(uint32_t shard);
+  CoordinatorMethods* coordinator(uint32_t shard);
   Shard* shard(uint32_t shard);
-  v1::Admin::CallbackService* admin(uint32_t shard);
+  AdminMethods* admin(uint32_t shard);
   const CallerGate* gate() const { return gate_.get(); }
 
   // Runs the coordinator until nothing is due, and brings it what other shards

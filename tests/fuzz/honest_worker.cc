@@ -93,14 +93,18 @@ bool HonestWorker::Join() {
   request.set_client("honest");
   *request.mutable_manifest() = ToProto(services_->manifest());
   request.set_resume_session(job_.session());
-  const auto call = calls_->Unary<v1::JoinReply>(
-      HonestToken(), request,
+  const auto call = calls_->Unary<grpc::ByteBuffer>(
+      HonestToken(), Serialize(request),
       [this](auto* context, auto* request, auto* reply) {
         return services_->coordinator(0)->Join(context, request, reply);
       });
   if (!call->done()) return call->Cancel(), calls_->Settle(), false;
   if (!call->status().ok()) return Heed(call->status()), false;
-  job_ = call->reply;
+  grpc::Slice reply;
+  if (!call->reply.DumpToSingleSlice(&reply).ok() ||
+      !job_.ParseFromArray(reply.begin(), static_cast<int>(reply.size()))) {
+    __builtin_trap();
+  }
   if (attend_ != nullptr) attend_->Cancel();
   attend_ = nullptr;
   SendRenewal();

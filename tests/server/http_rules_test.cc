@@ -25,6 +25,32 @@ TEST(HttpRulesTest, LoopbackByDefault) {
   EXPECT_EQ(RulesOfHttp({}, "10.0.0.1", "127.0.0.1").bind, "10.0.0.1");
 }
 
+// A page of another site has its own name point here.
+TEST(HttpRulesTest, OtherNamesAreRefused) {
+  SecuritySettings security;
+  security.http.hosts = {"Monitoring.example"};
+  const std::vector<std::string> names =
+      HostsOf(security, "bound.example", {"shard-0.job:1", "10.0.0.1:2"}, "me");
+  for (const char* good :
+       {"", "127.0.0.1:9464", "10.1.2.3", "[::1]:80", "[fe80::1]",
+        "localhost:9464", "LOCALHOST", "a.localhost:1", "shard-0.job:9464",
+        "SHARD-0.JOB", "me:1", "me.", "bound.example:1",
+        "monitoring.EXAMPLE:443"}) {
+    EXPECT_EQ(CheckHostHeader(good, names), absl::OkStatus()) << good;
+  }
+  for (const char* bad :
+       {"evil.example", "evil.example:9464", "127.0.0.1.evil.example",
+        "localhost.evil.example:1", "notlocalhost", "shard-0.job.evil", "?",
+        ":80", "1", "0x7f000001:1", "[::1", "evil\xe2\x80\xae"}) {
+    const absl::Status status = CheckHostHeader(bad, names);
+    EXPECT_TRUE(absl::IsPermissionDenied(status)) << bad;
+  }
+  EXPECT_EQ(std::string(CheckHostHeader("a\xe2\x80\xae", names).message()),
+            "Host is \"a\\u202e\"; allowed: an address, localhost, the names "
+            "of the job's shards, and those of security.http.hosts");
+  EXPECT_EQ(CheckHostHeader("evil.example", {"*"}), absl::OkStatus());
+}
+
 // One configuration is for all shards.
 TEST(HttpRulesTest, ShardsOfOneHostHaveAPortEach) {
   const std::vector<std::string> local = {"127.0.0.1:1", "localhost:2",

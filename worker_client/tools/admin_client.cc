@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "proto/channel_credentials.h"
 #include "proto/grpc_channel.h"
+#include "server/base/utf8.h"
 #include "server/tls/tls_diagnosis.h"
 #include "worker_client/channel.h"
 #include "worker_client/client_token.h"
@@ -30,7 +31,7 @@ AggctlResult AdminClient::Explain(const grpc::Status& status,
   if (status.ok()) return {};
   // Whether it was the server that said so, or nobody was there to say it.
   const bool connected = channel_->GetState(false) == GRPC_CHANNEL_READY;
-  const std::string message = Printable(status.error_message());
+  const std::string message = Shown(status.error_message());
   if (!connected) {
     const std::string why = WhyNotConnected(
         message, {address_, ServerNameOf(tls_, address_), tls_});
@@ -148,7 +149,7 @@ AggctlResult AdminClient::Health(const std::string& service) {
   }
   return {kAggctlRefused,
           absl::StrCat(address_, " is not SERVING",
-                       service.empty() ? "" : " " + Printable(service))};
+                       service.empty() ? "" : " " + Shown(service))};
 }
 
 }  // namespace agg

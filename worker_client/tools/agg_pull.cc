@@ -25,6 +25,7 @@
 #include "server/base/address.h"
 #include "server/base/field_error.h"
 #include "server/base/flags.h"
+#include "server/base/utf8.h"
 #include "worker_client/client_event.h"
 #include "worker_client/npz/npz.h"
 #include "worker_client/tools/checkpoint_model.h"
@@ -112,7 +113,8 @@ int Main(const std::vector<std::string>& arguments) {
   }
   const absl::Status status = PullToFile(flags);
   if (!status.ok()) {
-    std::fprintf(stderr, "agg_pull: %s\n", status.ToString().c_str());
+    std::fprintf(stderr, "agg_pull: %s\n",
+                 Shown(status.ToString(), /*keep_lines=*/true).c_str());
     return 1;
   }
   return 0;

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/utf8.h"
 #include "worker_client/client_token.h"
 #include "worker_client/tls_environment.h"
 #include "worker_client/tools/admin_client.h"
@@ -20,7 +21,8 @@ namespace agg {
 namespace {
 
 int Fail(const AggctlResult& result) {
-  std::fprintf(stderr, "aggctl: %s\n", result.message.c_str());
+  std::fprintf(stderr, "aggctl: %s\n",
+               Shown(result.message, /*keep_lines=*/true).c_str());
   return result.code;
 }
 

@@ -2,6 +2,7 @@
 #include "worker_client/tools/aggctl_survival.h"
 
 #include "absl/strings/str_cat.h"
+#include "server/base/utf8.h"
 #include "worker_client/tools/text_table.h"
 #include "worker_client/tools/time_text.h"
 
@@ -27,8 +28,8 @@ std::string Saved(const v1::CheckpointStatus& checkpoint, absl::Time now) {
     absl::StrAppend(&text, "; ", checkpoint.num_failed(), " failed");
   }
   if (!checkpoint.last_error().empty()) {
-    absl::StrAppend(
-        &text, "; the last try failed: ", Printable(checkpoint.last_error()));
+    absl::StrAppend(&text,
+                    "; the last try failed: ", Shown(checkpoint.last_error()));
   }
   return text + "\n";
 }
@@ -38,7 +39,7 @@ std::string Saved(const v1::CheckpointStatus& checkpoint, absl::Time now) {
 std::string SurvivalText(const v1::StatusReply& status, absl::Time now) {
   std::string text;
   if (!status.recovering().empty()) {
-    absl::StrAppend(&text, "recovery  ", Printable(status.recovering()), "\n");
+    absl::StrAppend(&text, "recovery  ", Shown(status.recovering()), "\n");
   }
   if (status.replicated()) {
     absl::StrAppend(&text, "copies    two of each part\n");

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "google/protobuf/util/json_util.h"
+#include "server/base/utf8.h"
 #include "server/base/worker_word.h"
 #include "worker_client/tools/aggctl_survival.h"
 #include "worker_client/tools/text_table.h"
@@ -63,7 +64,7 @@ std::string Waiting(const v1::StatusReply& status, absl::Time now) {
   for (const v1::WorkerStatus& worker : status.workers()) {
     if (worker.committed() || worker.waited_for_seconds() <= 0.0) continue;
     absl::StrAppend(&text, "waiting   for rank ", worker.rank(), " (",
-                    Printable(worker.client()), ") for ",
+                    Shown(worker.client()), ") for ",
                     Seconds(worker.waited_for_seconds()), ", since ",
                     Since(worker.waited_for_seconds(), now), " UTC",
                     worker.attending() ? "" : "; it is not connected", "\n");
@@ -77,8 +78,7 @@ std::string Late(const v1::StatusReply& status) {
   for (const v1::WorkerStatus& worker : status.workers()) {
     if (worker.late_rows() == 0) continue;
     absl::StrAppend(
-        &text, "late      rank ", worker.rank(), " (",
-        Printable(worker.client()),
+        &text, "late      rank ", worker.rank(), " (", Shown(worker.client()),
         "): ", Plural(static_cast<int64_t>(worker.late_rows()), "gradient"),
         " came too late, usually ", Seconds(worker.lateness_seconds()),
         " after the first of the round\n");
@@ -109,7 +109,7 @@ std::string LastRound(const v1::RoundOutcome& outcome) {
     absl::StrAppend(&text, ", orthogonality ", Number(outcome.orthogonality()));
   }
   if (!outcome.message().empty()) {
-    absl::StrAppend(&text, "; ", Printable(outcome.message()));
+    absl::StrAppend(&text, "; ", Shown(outcome.message()));
   }
   return text + "\n";
 }
@@ -130,12 +130,12 @@ std::string JsonOf(const google::protobuf::Message& message) {
            .ok()) {
     return "{}\n";
   }
-  return text + "\n";
+  return ShownInJson(text) + "\n";
 }
 
 std::string StatusText(const v1::StatusReply& status, absl::Time now) {
   std::string text =
-      absl::StrCat("job       ", Printable(status.job()), ": ", status.phase(),
+      absl::StrCat("job       ", Shown(status.job()), ": ", status.phase(),
                    ", round ", status.round(), ", epoch ", status.epoch(), "\n",
                    "combined  ", Names(status.combination()), "\n");
   if (status.has_next_combination()) {
@@ -143,7 +143,7 @@ std::string StatusText(const v1::StatusReply& status, absl::Time now) {
                     " on: ", Names(status.next_combination()), "\n");
   }
   absl::StrAppend(&text, "shards    ",
-                  Printable(absl::StrJoin(status.shards(), " ")), "\n");
+                  Shown(absl::StrJoin(status.shards(), " ")), "\n");
   absl::StrAppend(&text, "workers   ", status.workers_size(), " of ",
                   status.expected_workers(), " expected have joined",
                   FloorText(status, now), "\n", Waiting(status, now),
@@ -152,7 +152,7 @@ std::string StatusText(const v1::StatusReply& status, absl::Time now) {
     absl::StrAppend(&text, LastRound(status.last_outcome()));
   }
   if (!status.message().empty()) {
-    absl::StrAppend(&text, "message   ", Printable(status.message()), "\n");
+    absl::StrAppend(&text, "message   ", Shown(status.message()), "\n");
   }
   return text;
 }
@@ -265,19 +265,19 @@ std::string SetRuleText(const v1::SetRuleReply& reply) {
 
 std::string EvictText(int rank, const v1::EvictWorkerReply& reply) {
   return absl::StrCat(
-      "rank ", rank, " (", Printable(reply.client()), ") is evicted; ",
+      "rank ", rank, " (", Shown(reply.client()), ") is evicted; ",
       reply.committed() ? "its committed gradient stays in the open round"
                         : "it had not committed the open round",
       "\n");
 }
 
 std::string VersionText(const v1::GetVersionReply& reply) {
-  return absl::StrCat(
-      "agg_server ", Printable(reply.version()), ", protocol ",
-      reply.protocol_version(), ": job ", Printable(reply.job()), ", shard ",
-      reply.ordinal(), " of ", reply.num_shards(), ", backend ",
-      Printable(reply.backend()), ", configuration ",
-      Printable(reply.fingerprint()), ", log level ", reply.log_level(), "\n");
+  return absl::StrCat("agg_server ", Shown(reply.version()), ", protocol ",
+                      reply.protocol_version(), ": job ", Shown(reply.job()),
+                      ", shard ", reply.ordinal(), " of ", reply.num_shards(),
+                      ", backend ", Shown(reply.backend()), ", configuration ",
+                      Shown(reply.fingerprint()), ", log level ",
+                      reply.log_level(), "\n");
 }
 
 }  // namespace agg

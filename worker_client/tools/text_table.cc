@@ -21,37 +21,13 @@ size_t NumCharacters(absl::string_view text) {
 
 }  // namespace
 
-std::string Printable(absl::string_view text) {
-  std::string result;
-  while (!text.empty()) {
-    size_t size = Utf8SequenceBytes(text);
-    const unsigned char first = static_cast<unsigned char>(text[0]);
-    // C0, DEL, and C1 (U+0080 to U+009F), which terminals obey, too.
-    const bool control = first < 0x20 || first == 0x7f ||
-                         (first == 0xc2 && size == 2 &&
-                          static_cast<unsigned char>(text[1]) < 0xa0);
-    if (size == 0 || control) {
-      size = std::max<size_t>(size, 1);
-      for (size_t i = 0; i < size; ++i) {
-        absl::StrAppend(
-            &result, "\\x",
-            absl::Hex(static_cast<unsigned char>(text[i]), absl::kZeroPad2));
-      }
-    } else {
-      absl::StrAppend(&result, text.substr(0, size));
-    }
-    text.remove_prefix(size);
-  }
-  return result;
-}
-
 TextTable::TextTable(std::vector<Column> columns)
     : columns_(std::move(columns)) {}
 
 void TextTable::AddRow(const std::vector<std::string>& cells) {
   std::vector<std::string> row;
   for (const std::string& cell : cells) {
-    row.push_back(cell.empty() ? "-" : Printable(cell));
+    row.push_back(cell.empty() ? "-" : Shown(cell));
   }
   row.resize(columns_.size());
   rows_.push_back(std::move(row));

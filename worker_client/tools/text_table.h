@@ -10,10 +10,6 @@
 
 namespace agg {
 
-// What came over the wire, for a terminal: control characters (escape
-// sequences among them) and bytes that are not UTF-8 as \xHH.
-std::string Printable(absl::string_view text);
-
 class TextTable {
  public:
   struct Column {
@@ -24,7 +20,8 @@ class TextTable {
 
   explicit TextTable(std::vector<Column> columns);
 
-  // One cell per column, made printable; an empty one is shown as "-".
+  // One cell per column, as Shown (utf8.h) has it; an empty one is shown as
+  // "-".
   void AddRow(const std::vector<std::string>& cells);
 
   // Two spaces between columns, none at the ends of lines; a line break after

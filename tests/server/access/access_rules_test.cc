@@ -17,7 +17,7 @@ Caller Known(const std::string& identity, Roles roles) {
 }
 
 TEST(RolesTest, NamesAreReadAndWritten) {
-  for (const char* name : {"worker", "observer", "admin", "shard"}) {
+  for (const char* name : {"worker", "observer", "admin", "shard", "metrics"}) {
     ASSERT_TRUE(ParseRole(name).has_value()) << name;
     EXPECT_EQ(RoleName(*ParseRole(name)), name);
   }
@@ -52,6 +52,19 @@ TEST(MayCallTest, EachRoleMayDoItsOwnAndNothingElse) {
     EXPECT_FALSE(MayCall(observer, method).ok()) << method;
     EXPECT_TRUE(MayCall(admin, method).ok()) << method;
     EXPECT_FALSE(MayCall(shard, method).ok()) << method;
+  }
+  // A role for monitoring, which need not read the model.
+  const Caller metrics = Known("m", {Role::kMetrics});
+  EXPECT_TRUE(MayCall(metrics, kHttpMetrics).ok());
+  EXPECT_TRUE(MayCall(observer, kHttpMetrics).ok());
+  EXPECT_TRUE(MayCall(admin, kHttpMetrics).ok());
+  EXPECT_FALSE(MayCall(worker, kHttpMetrics).ok());
+  EXPECT_FALSE(MayCall(shard, kHttpMetrics).ok());
+  for (const char* method :
+       {"agg.v1.Shard/Pull", "agg.v1.Coordinator/Observe",
+        "agg.v1.Coordinator/GetStatus", "agg.v1.Admin/ListTensors",
+        "agg.v1.Admin/ListAudit", "agg.v1.Coordinator/Join", "http/pages"}) {
+    EXPECT_FALSE(MayCall(metrics, method).ok()) << method;
   }
   EXPECT_TRUE(MayCall(observer, kHttpPages).ok());
   EXPECT_TRUE(MayCall(admin, kHttpPages).ok());

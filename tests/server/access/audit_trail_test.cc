@@ -40,6 +40,28 @@ TEST(AuditLineTest, IsOneObjectInOneLineWhateverTheTextsAre) {
   EXPECT_EQ(read["detail"], "\x1b[2J\xef\xbf\xbd");
 }
 
+// Whoever reads the file on a terminal reads what was sent, and nothing acts.
+TEST(AuditLineTest, HasNothingThatATerminalObeys) {
+  AuditEvent event = Event("denial",
+                           "\xc2\x9b"
+                           "31m\x7f");
+  event.from =
+      "\xe2\x80\xae"
+      "txt.exe";
+  event.detail = "\xe2\x80\xa8\xef\xbb\xbf\xf3\xa0\x80\x81\xc3\xa9";
+  event.outcome = "\xe2\x81\xa6\xe2\x80\x8b.";
+  const std::string line = AuditLine(event);
+  EXPECT_NE(line.find("\"who\": \"\\u009b31m\\u007f\""), std::string::npos)
+      << line;
+  EXPECT_NE(line.find("\"from\": \"\\u202etxt.exe\""), std::string::npos);
+  EXPECT_NE(line.find("\"detail\": \"\\u2028\\ufeff\\udb40\\udc01\xc3\xa9\""),
+            std::string::npos);
+  EXPECT_NE(line.find("\"outcome\": \"\\u2066\\u200b.\""), std::string::npos);
+  const auto read = nlohmann::json::parse(line);
+  EXPECT_EQ(read["from"], event.from);
+  EXPECT_EQ(read["detail"], event.detail);
+}
+
 class AuditTrailTest : public ::testing::Test {
  protected:
   FakeClock clock_;

@@ -46,7 +46,7 @@ TEST(JsonTest, StringsCannotGetOut) {
   EXPECT_EQ(CompactJson(json),
             "[\"\\u003c/script\\u003e\\u003c!--\\\" \\\\ \\u0026 "
             "\\n\\u007f\\u0001\",\"\xef\xbf\xbd\xef\xbf\xbd nul:\\u0000.\","
-            "\"\xe2\x80\xa8 \xc3\xa9\"]");
+            "\"\\u2028 \xc3\xa9\"]");
 }
 
 TEST(JsonTest, LinesHaveSpaces) {

@@ -1,6 +1,8 @@
 #include "server/config/access_config.h"
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -59,6 +61,43 @@ TEST(AccessConfigTest, IdentitiesBecomeOptions) {
   EXPECT_FALSE(access.reflection);
   EXPECT_EQ(access.audit.path, "/audit");
   EXPECT_EQ(access.audit.max_bytes, int64_t{64} << 20);
+}
+
+// Who would a certificate with a name of both be?
+TEST(AccessConfigTest, NamesOfTwoIdentitiesAreRefused) {
+  const auto error = [](const std::string& first, const std::string& second) {
+    return ErrorOf(Config(absl::StrCat(
+        "identities { name: \"one\" ", first,
+        " token_file: \"/1\" roles: \"worker\" } identities { name: \"two\" ",
+        second,
+        " token_file: \"/2\" roles: \"observer\" } shard_token_file: \"/s\"")));
+  };
+  for (const auto& [first, second] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"spiffe://a/b", "spiffe://a/b"},
+           {"spiffe://a/*", "spiffe://a/b"},
+           {"spiffe://a/b", "spiffe://a/*"},
+           {"spiffe://a/*", "spiffe://a/b/*"},
+           {"spiffe://a/b/*", "spiffe://a/*"},
+           {"a*", "a"}}) {
+    EXPECT_EQ(error(absl::StrCat("san: \"x.y\" san: \"", first, "\""),
+                    absl::StrCat("san: \"", second, "\"")),
+              absl::StrCat("security.identities[1].san[0] is \"", second,
+                           "\"; allowed: names that are no other identity's: "
+                           "identity \"one\" has \"",
+                           first, "\""));
+  }
+  for (const auto& [first, second] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"spiffe://a/b", "spiffe://a/c"},
+           {"spiffe://a/b/*", "spiffe://a/b"},
+           {"spiffe://a/b/*", "spiffe://a/c/*"}}) {
+    EXPECT_EQ(error(absl::StrCat("san: \"", first, "\" san: \"spiffe://x/*\""),
+                    absl::StrCat("san: \"", second, "\"")),
+              "");
+  }
+  // Of one identity they may.
+  EXPECT_EQ(error("san: \"a*\" san: \"ab\"", "san: \"c\""), "");
 }
 
 TEST(AccessConfigTest, WithoutIdentitiesEverythingIsAsItWas) {

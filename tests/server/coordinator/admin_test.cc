@@ -172,16 +172,16 @@ TEST(AdminTest, SetRuleIsRefused) {
   Coordinator* coordinator = job.cluster.coordinator();
   EXPECT_TRUE(absl::IsInvalidArgument(
       coordinator->SetRule(ToRule("median"), nullptr).status()));
-  std::optional<Manifest> seen;
+  std::optional<SharedManifest> seen;
   const auto refuse = [&](const CombinationNames& names,
-                          const std::optional<Manifest>& manifest) {
+                          const std::optional<SharedManifest>& manifest) {
     EXPECT_EQ(names.rule, "adasum");
     seen = manifest;
     return absl::InvalidArgumentError("too large");
   };
   EXPECT_EQ(coordinator->SetRule(ToRule("adasum"), refuse).status().message(),
             "too large");
-  EXPECT_EQ(seen->tensors.size(), 3u);
+  EXPECT_EQ((*seen)->tensors.size(), 3u);
   EXPECT_EQ(coordinator->Status().next_combination.rule, "mean");
   RunRound(&job, 0, 0);
   ASSERT_EQ(job.workers[0].Leave(), absl::OkStatus());  // the last one

@@ -18,7 +18,7 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 JoinCall Call(int32_t rank) {
   JoinCall call;
   call.rank = rank;
-  call.manifest.tensors = {{"w", {3}, "", false}};
+  call.manifest = Manifest{{{"w", {3}, "", false}}};
   return call;
 }
 
@@ -37,13 +37,6 @@ TEST(CallValidationTest, RanksBelowTheMaximum) {
     EXPECT_EQ(status.message(),
               "rank is " + std::to_string(rank) + "; allowed: 0 to 7");
   }
-}
-
-TEST(CallValidationTest, TheManifestIsChecked) {
-  JoinCall call = Call(0);
-  call.manifest.tensors[0].shape = {-1};
-  EXPECT_EQ(ValidateJoin(call, 8), ValidateManifest(call.manifest));
-  EXPECT_FALSE(ValidateJoin(call, 8).ok());
 }
 
 TEST(CallValidationTest, CountsAndLossScale) {

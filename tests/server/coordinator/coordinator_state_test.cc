@@ -82,7 +82,7 @@ TEST_F(CoordinatorStateTest, CallsWaitForAllShards) {
 TEST_F(CoordinatorStateTest, AJobWhoseOnlyWorkerSeedsAndLeavesEnds) {
   BeginEpoch(1);
   JoinCall call;
-  call.manifest.tensors = {{"w", {3}, "", false}};
+  call.manifest = Manifest{{{"w", {3}, "", false}}};
   ASSERT_EQ(state_.job()->CheckJoin(call), absl::OkStatus());
   state_.job()->FinishJoin(call, state_.job()->BeginJoin(call, 7), At(1));
   state_.job()->FinishSeed(0, At(1));

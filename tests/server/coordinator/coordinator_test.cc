@@ -52,7 +52,7 @@ TEST_F(CoordinatorTest, ObserveDescribesTheJob) {
   EXPECT_EQ(job->epoch, epoch());
   EXPECT_TRUE(job->seeded);
   EXPECT_EQ(job->session, 0u);
-  EXPECT_EQ(job->manifest.tensors.size(), 2u);
+  EXPECT_EQ(job->manifest->tensors.size(), 2u);
 }
 
 TEST_F(CoordinatorTest, EpochsCountMicroseconds) {

@@ -20,7 +20,7 @@ class JobResumeTest : public JobStateTest {
   static JobStart Start() {
     JobStart start;
     start.id = {kBefore, 5};
-    start.manifest = Call(0).manifest;
+    start.manifest = *Call(0).manifest;
     start.members = {{1, kSession, 2, "w1"}};
     start.highest_session = 44;
     start.record.history = 80;

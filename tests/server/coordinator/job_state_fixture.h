@@ -41,7 +41,7 @@ class JobStateTest : public testing::Test {
   static JoinCall Call(int32_t rank) {
     JoinCall call;
     call.rank = rank;
-    call.manifest.tensors = {{"w", {3}, "", false}};
+    call.manifest = Manifest{{{"w", {3}, "", false}}};
     return call;
   }
 

@@ -32,7 +32,7 @@ TEST_F(JobStateTest, JoinRefusesWhatDoesNotFit) {
               HasSubstr("rank is -1; allowed: 0 to 7"));
   Join(0);
   JoinCall other = Call(1);
-  other.manifest.tensors[0].shape = {4};
+  other.manifest = Manifest{{{"w", {4}, "", false}}};
   EXPECT_THAT(state_.CheckJoin(other).message(), HasSubstr("at tensor 0"));
   EXPECT_TRUE(absl::IsAborted(state_.CheckEpoch(kEpoch - 1)));
   EXPECT_THAT(state_.CheckEpoch(kEpoch - 1).message(),
@@ -231,6 +231,13 @@ TEST_F(JobStateTest, TheSeedRolePassesWhenTheSeederDiesBeforeCommitting) {
 TEST_F(JobStateTest, TheNextJoinerSeedsWhenTheOnlySeederIsGone) {
   Join(0);
   ASSERT_EQ(state_.Leave(sessions_[0]), absl::OkStatus());
+  // Its manifest goes with it.
+  ASSERT_TRUE(state_.ManifestIsUnheld());
+  JoinCall other = Call(1);
+  other.manifest = Manifest{{{"w", {4}, "", false}}};
+  EXPECT_TRUE(absl::IsUnavailable(state_.CheckJoin(other)));
+  state_.ForgetManifest();
+  EXPECT_EQ(state_.CheckJoin(other), absl::OkStatus());
   EXPECT_TRUE(Join(1).seed_role);
   EXPECT_FALSE(state_.finished());
 }

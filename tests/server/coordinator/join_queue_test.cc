@@ -9,7 +9,6 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/shard_plan.h"
 #include "server/coordinator/coordinator_types.h"
 
 namespace agg {
@@ -21,10 +20,8 @@ using testing::HasSubstr;
 class JoinQueueTest : public testing::Test {
  protected:
   // Rank r's Join has to be with the loop by second `deadline`.
-  std::shared_ptr<PendingJoin> Pending(int32_t rank, int deadline,
-                                       const Manifest& manifest = {}) {
+  std::shared_ptr<PendingJoin> Pending(int32_t rank, int deadline) {
     JoinCall call;
-    call.manifest = manifest;
     call.rank = rank;
     call.client = "test";
     return std::make_shared<PendingJoin>(
@@ -95,21 +92,6 @@ TEST_F(JoinQueueTest, IsBounded) {
     ASSERT_TRUE(queue_.Add(Pending(0, 9)).ok());
   }
   EXPECT_TRUE(absl::IsUnavailable(queue_.Add(Pending(0, 9))));
-}
-
-TEST_F(JoinQueueTest, IsBoundedInBytes) {
-  JoinQueue queue(3000);
-  Manifest manifest;
-  manifest.tensors.resize(1);
-  manifest.tensors[0].name = std::string(1000, 'x');
-  ASSERT_TRUE(queue.Add(Pending(0, 9, manifest)).ok());
-  ASSERT_TRUE(queue.Add(Pending(1, 9, manifest)).ok());
-  EXPECT_TRUE(absl::IsUnavailable(queue.Add(Pending(2, 9, manifest))));
-  std::shared_ptr<PendingJoin> taken = queue.TryNext();
-  queue.Served();  // and it may wait for the loop
-  EXPECT_TRUE(absl::IsUnavailable(queue.Add(Pending(2, 9, manifest))));
-  taken.reset();
-  EXPECT_TRUE(queue.Add(Pending(2, 9, manifest)).ok());
 }
 
 }  // namespace

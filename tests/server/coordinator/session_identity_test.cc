@@ -100,7 +100,7 @@ TEST_F(SessionIdentityTest, ARankThatWasLeftIsFree) {
 TEST_F(SessionIdentityTest, ItStaysSoInTheNextEpoch) {
   JobStart start;
   start.id = {kEpoch, 3};
-  start.manifest = Call(0).manifest;
+  start.manifest = *Call(0).manifest;
   start.members = {{0, 17, 0, "host:1", "a"}};
   JobState next(options_, kEpoch + 1, At(0), std::move(start));
   EXPECT_EQ(*next.sessions().Owner(17), "a");

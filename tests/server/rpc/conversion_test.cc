@@ -82,18 +82,15 @@ TEST(JobConversionTest, BadValuesAreRefusedByField) {
 }
 
 TEST(JobConversionTest, AJoinSaysWhatItResumes) {
-  v1::JoinRequest request;
+  v1::JoinParts request;
   request.set_rank(3);
   request.set_client("host:1");
-  request.mutable_manifest()->add_tensors()->set_name("x");
   request.set_resume_session(5);
   request.set_resume_version(6);
   request.set_resume_made(7);
   const JoinCall call = FromProto(request);
   EXPECT_EQ(call.rank, 3);
   EXPECT_EQ(call.client, "host:1");
-  ASSERT_EQ(call.manifest.tensors.size(), 1u);
-  EXPECT_EQ(call.manifest.tensors[0].name, "x");
   EXPECT_EQ(call.resume_session, 5u);
   EXPECT_EQ(call.resume_version, 6u);
   EXPECT_EQ(call.resume_made, 7u);

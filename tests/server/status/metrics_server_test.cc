@@ -130,6 +130,48 @@ class GuardedServerTest : public MetricsServerTest {
   std::vector<std::string> asked_from_;
 };
 
+TEST_F(GuardedServerTest, MetricsMayBeForMore) {
+  pages_.admit_scrape = [](const std::string& authorization,
+                           const std::string&) {
+    return authorization == "Bearer scraper" ? absl::OkStatus()
+                                             : absl::UnauthenticatedError("");
+  };
+  EXPECT_THAT(Ask("/metrics", "scraper"),
+              HasSubstr("\naggserver_rounds_total"));
+  for (const char* path : {"/", "/status.json", "/trace.json"}) {
+    EXPECT_TRUE(absl::StartsWith(Ask(path, "scraper"), "HTTP/1.1 401 "));
+  }
+}
+
+TEST_F(MetricsServerTest, AnswersToItsOwnNamesAlone) {
+  std::vector<std::string> asked;
+  MetricsPages pages;
+  pages.status_json = [](uint64_t) { return std::string("{\"a\":1}"); };
+  pages.admit_host = [&](const std::string& host, const std::string&) {
+    asked.push_back(host);
+    return host == "good:1" ? absl::OkStatus()
+                            : absl::PermissionDeniedError("Host is another's");
+  };
+  const auto server =
+      MetricsServer::Start("127.0.0.1", 0, metrics_, std::move(pages));
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto ask = [&](absl::string_view path, absl::string_view hosts) {
+    HttpClient client((*server)->port());
+    client.Send(absl::StrCat("GET ", path, " HTTP/1.1\r\n", hosts, "\r\n"));
+    return client.ReadAll();
+  };
+  for (const char* path : {"/", "/status.json", "/metrics", "/readyz"}) {
+    const std::string refused = ask(path, "Host: evil.example\r\n");
+    EXPECT_TRUE(absl::StartsWith(refused, "HTTP/1.1 421 ")) << refused;
+    EXPECT_THAT(refused, HasSubstr("Host is another's"));
+    EXPECT_THAT(refused, Not(HasSubstr("{\"a\"")));
+  }
+  EXPECT_THAT(ask("/status.json", "Host: good:1\r\n"), HasSubstr("{\"a\":1}"));
+  // Two of them are none.
+  ask("/", "Host: good:1\r\nHost: good:1\r\n");
+  EXPECT_EQ(asked.back(), "?");
+}
+
 TEST_F(GuardedServerTest, PagesAreForThoseWhoMay) {
   for (const char* path :
        {"/", "/metrics", "/status.json", "/trace.json", "/none"}) {

@@ -238,17 +238,17 @@ TEST(AggctlTablesTest, JsonIsOneLineWithEveryField) {
 }
 
 TEST(TextTableTest, WhatComesOverTheWireCannotControlTheTerminal) {
-  EXPECT_EQ(Printable("plain \xc3\xa4 \xe2\x82\xac"),
+  EXPECT_EQ(Shown("plain \xc3\xa4 \xe2\x82\xac"),
             "plain \xc3\xa4 \xe2\x82\xac");
-  EXPECT_EQ(Printable("\x1b]0;x\x07\x7f"), "\\x1b]0;x\\x07\\x7f");
-  EXPECT_EQ(Printable("\xc2\x9b"
+  EXPECT_EQ(Shown("\x1b]0;x\x07\x7f"), "\\x1b]0;x\\x07\\x7f");
+  EXPECT_EQ(Shown("\xc2\x9b"
                       "31m"),
-            "\\xc2\\x9b31m");
-  EXPECT_EQ(Printable("\xff\xc3"), "\\xff\\xc3");
-  EXPECT_EQ(Printable("\xe2\x82"), "\\xe2\\x82");
+            "\\u009b31m");
+  EXPECT_EQ(Shown("\xff\xc3"), "\\xff\\xc3");
+  EXPECT_EQ(Shown("\xe2\x82"), "\\xe2\\x82");
   // Overlong forms and surrogates are not UTF-8 either.
-  EXPECT_EQ(Printable("\xe0\x9b\x9b"), "\\xe0\\x9b\\x9b");
-  EXPECT_EQ(Printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");
+  EXPECT_EQ(Shown("\xe0\x9b\x9b"), "\\xe0\\x9b\\x9b");
+  EXPECT_EQ(Shown("\xed\xa0\x80"), "\\xed\\xa0\\x80");
 }
 
 }  // namespace

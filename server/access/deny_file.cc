@@ -1,0 +1,117 @@
+#include "server/access/deny_file.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "server/base/log.h"
+
+namespace agg {
+namespace {
+
+constexpr size_t kFingerprintDigits = 64;
+
+absl::Status LineError(int number) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "line ", number,
+      " is none of these; allowed: \"identity NAME\", \"san NAME\" or \"san "
+      "BEGINNING*\", \"certificate SHA256\" with 64 hexadecimal digits"));
+}
+
+// "AB:CD.." as "abcd.."; "" if it is no fingerprint.
+std::string Fingerprint(absl::string_view text) {
+  std::string digits =
+      absl::AsciiStrToLower(absl::StrReplaceAll(text, {{":", ""}}));
+  const bool good = digits.size() == kFingerprintDigits &&
+                    std::all_of(digits.begin(), digits.end(), [](char c) {
+                      return absl::ascii_isxdigit(static_cast<unsigned char>(c));
+                    });
+  return good ? digits : "";
+}
+
+bool TakeLine(absl::string_view line, DenyRules* rules) {
+  const std::pair<absl::string_view, absl::string_view> words =
+      absl::StrSplit(line, absl::MaxSplits(absl::ByAnyChar(" \t"), 1));
+  const std::string value(absl::StripAsciiWhitespace(words.second));
+  if (value.empty()) return false;
+  if (words.first == "identity") {
+    rules->identities.insert(value);
+    return true;
+  }
+  if (words.first == "san") {
+    const size_t star = value.find('*');
+    if (star != std::string::npos && star + 1 != value.size()) return false;
+    rules->sans.push_back(value);
+    return true;
+  }
+  const std::string digits = Fingerprint(value);
+  if (words.first != "certificate" || digits.empty()) return false;
+  rules->certificates.insert(digits);
+  return true;
+}
+
+}  // namespace
+
+absl::StatusOr<DenyRules> ParseDenyRules(absl::string_view text) {
+  DenyRules rules;
+  int number = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    line = absl::StripAsciiWhitespace(line);
+    if (line.empty() || line.front() == '#') continue;
+    if (!TakeLine(line, &rules)) return LineError(number);
+  }
+  return rules;
+}
+
+DenyFile::DenyFile(std::string path, const Clock* clock, TokenFile::Reader read)
+    : path_(std::move(path)), clock_(clock), read_(std::move(read)) {}
+
+absl::StatusOr<std::unique_ptr<DenyFile>> DenyFile::Open(
+    const std::string& path, const Clock* clock,
+    const TokenFile::Reader& read) {
+  auto file = absl::WrapUnique(new DenyFile(
+      path, clock, read == nullptr ? TokenFile::SystemReader() : read));
+  MutexLock lock(&file->mutex_);
+  absl::StatusOr<std::string> text = file->read_(path);
+  absl::StatusOr<DenyRules> rules = text.status();
+  if (text.ok()) rules = ParseDenyRules(*text);
+  if (!rules.ok()) {
+    return absl::Status(rules.status().code(),
+                        absl::StrCat("\"", path, "\": ",
+                                     rules.status().message()));
+  }
+  file->text_ = *std::move(text);
+  file->rules_ = std::make_shared<const DenyRules>(*std::move(rules));
+  file->looked_at_ = clock->Now();
+  return file;
+}
+
+DenyFile::Rules DenyFile::rules() {
+  MutexLock lock(&mutex_);
+  const absl::Time now = clock_->Now();
+  if (now - looked_at_ < TokenFile::kLook) return rules_;
+  looked_at_ = now;
+  absl::StatusOr<std::string> text = read_(path_);
+  if (text.ok() && *text == text_) return rules_;
+  absl::StatusOr<DenyRules> rules = text.status();
+  if (text.ok()) rules = ParseDenyRules(*text);
+  const std::string error(rules.status().message());
+  if (std::exchange(logged_, error) != error && !rules.ok()) {
+    LogError("the deny list of before stays: \"", path_, "\": ", error);
+  }
+  if (!rules.ok()) return rules_;
+  text_ = *std::move(text);
+  rules_ = std::make_shared<const DenyRules>(*std::move(rules));
+  LogInfo("the deny list has changed: ", rules_->identities.size(),
+          " identities, ", rules_->sans.size(), " names, ",
+          rules_->certificates.size(), " certificates");
+  return rules_;
+}
+
+}  // namespace agg
