@@ -39,6 +39,8 @@ LONG_FILES = {
     "server/round/phase.h": "all phases and what they carry: " + _PAGE,
     "server/round/round_report.h": "all that a round reports: " + _PAGE,
     "server/round/shard_peer.h": "all that a shard is asked for: " + _PAGE,
+    "server/rpc/admin_service.cc": "one method for each call",
+    "tests/server/rpc/conversion_test.cc": "all messages between shards",
     "server/rpc/coordinator_service.cc": "one method for each call",
     "server/rpc/bidi_stream.h": "a template: its code has to be in the header",
     "server/server.cc": "one class starts all parts of a process",

@@ -49,7 +49,7 @@ std::string SurvivalText(const v1::StatusReply& status, absl::Time now) {
     // While something is waited for it says what is done next.
     if (!status.checkpoint().restore().empty() && status.recovering().empty()) {
       absl::StrAppend(&text, "restore   ",
-                      Printable(status.checkpoint().restore()), "\n");
+                      Shown(status.checkpoint().restore()), "\n");
     }
   }
   return text;
@@ -58,7 +58,7 @@ std::string SurvivalText(const v1::StatusReply& status, absl::Time now) {
 std::string RestoreText(const v1::RestoreReply& reply) {
   std::string text;
   if (!reply.text().empty()) {
-    absl::StrAppend(&text, Printable(reply.text()), "\n");
+    absl::StrAppend(&text, Shown(reply.text()), "\n");
   }
   if (reply.found().empty()) {
     absl::StrAppend(&text, "no shard sees a sealed checkpoint\n");
@@ -67,7 +67,7 @@ std::string RestoreText(const v1::RestoreReply& reply) {
     absl::StrAppend(
         &text, "version ", found.version(), " (", found.made(), "-",
         found.version(), "): ",
-        found.missing().empty() ? "complete" : Printable(found.missing()),
+        found.missing().empty() ? "complete" : Shown(found.missing()),
         "\n");
   }
   return text;
@@ -75,7 +75,7 @@ std::string RestoreText(const v1::RestoreReply& reply) {
 
 std::string ResumeText(const v1::ResumeReply& reply) {
   return absl::StrCat("the job goes on from version ", reply.version(),
-                      "; it had finished: ", Printable(reply.ended()), "\n");
+                      "; it had finished: ", Shown(reply.ended()), "\n");
 }
 
 std::string CheckpointText(const v1::TakeCheckpointReply& reply) {
