@@ -146,6 +146,7 @@ absl::StatusOr<std::string> Coordinator::ReadCheckpoint(
     MutexLock lock(&mutex_);
     listings = borrows_ ? seen_of_other_ : seen_;
   }
+  absl::Status error;
   for (int shard = 0; shard < peers_.size(); ++shard) {
     const auto& known = listings[shard].states;
     const auto found = std::find_if(
@@ -162,9 +163,13 @@ absl::StatusOr<std::string> Coordinator::ReadCheckpoint(
       result = peers_.peer(shard)->RunPhase(phase);
     }
     if (!result.ok()) {
-      return absl::Status(result.status().code(),
-                          absl::StrCat(peers_.peer(shard)->name(), ": ",
-                                       result.status().message()));
+      // All have the same one: another shard's disk may be better.
+      if (error.ok() || absl::IsUnavailable(result.status())) {
+        error = absl::Status(result.status().code(),
+                             absl::StrCat(peers_.peer(shard)->name(), ": ",
+                                          result.status().message()));
+      }
+      continue;
     }
     absl::StatusOr<CheckpointManifest> parsed =
         ParseCheckpointManifest(result->manifest);
@@ -178,6 +183,7 @@ absl::StatusOr<std::string> Coordinator::ReadCheckpoint(
     *manifest = *std::move(parsed);
     return std::move(result->manifest);
   }
+  if (!error.ok()) return error;
   return absl::NotFoundError("no shard reports its manifest");
 }
 

@@ -357,6 +357,41 @@ TEST_F(RestoreTest, AnInputOutputErrorNamesTheFileAndTheWayOn) {
   EXPECT_NE(std::find(names.begin(), names.end(), newest), names.end());
 }
 
+// All folders have the same manifest: one that can be read is enough, and it is
+// written again where it cannot.
+TEST_F(RestoreTest, AManifestThatIsDamagedInOneFolderIsReadFromAnother) {
+  const ClusterOptions options = Saving(2);
+  TrainTo(2, options);
+  const std::string manifest = Folder(0) + "/default/" +
+                               Names(Folder(0) + "/default").back() +
+                               "/manifest.json";
+  const auto length = fs::file_size(manifest);
+  fs::resize_file(manifest, length / 2);
+  LocalCluster again(options);
+  const JobStatus status = Started(&again);
+  EXPECT_TRUE(status.seeded) << status.message;
+  EXPECT_EQ(status.version, 2u);
+  EXPECT_EQ(fs::file_size(manifest), length);
+}
+
+TEST_F(RestoreTest, ManifestsThatAreDamagedEverywhereAreNamed) {
+  const ClusterOptions options = Saving(2);
+  TrainTo(2, options);
+  for (int k = 0; k < 2; ++k) {
+    const std::string manifest = Folder(k) + "/default/" +
+                                 Names(Folder(k) + "/default").back() +
+                                 "/manifest.json";
+    fs::resize_file(manifest, k);
+  }
+  LocalCluster again(options);
+  const JobStatus status = Started(&again);
+  ExpectWaits(status);
+  EXPECT_THAT(status.message, AllOf(HasSubstr("shard 0"),
+                                    HasSubstr("manifest.json cannot be "
+                                              "used"),
+                                    HasSubstr("aggctl restore ")));
+}
+
 TEST_F(RestoreTest, ADiskThatIsBackIsFoundWithoutAWord) {
   const ClusterOptions options = Saving(2);
   TrainTo(2, options);
