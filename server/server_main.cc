@@ -128,12 +128,17 @@ void WatchForTheEnd(const sigset_t& signals, const CommandLine& line,
 }
 
 // Drains the server within `drain`, for that reason. A drain that takes 5 s
-// longer than it may ends the process.
-void Stop(Server* server, const std::string& reason, absl::Duration drain) {
+// longer than it may ends the process. `lost`: why the shard's backend is of no
+// more use, for which the drain then has most likely waited.
+void Stop(Server* server, const std::string& reason, absl::Duration drain,
+          const std::shared_ptr<StopRequest>& lost) {
   if (reason != kDrainRequest) server->NoteStop(reason);
-  std::thread([drain] {
+  std::thread([drain, lost] {
     absl::SleepFor(drain + absl::Seconds(5));
-    LogError("the drain hangs: exiting");
+    const std::string why = lost->reason();
+    LogError("the drain has taken ",
+             absl::FormatDuration(drain + absl::Seconds(5)),
+             why.empty() ? "" : absl::StrCat(" (", why, ")"), ": exiting");
     _exit(kFailure);
   }).detach();
   server->Drain(absl::Now() + drain);
@@ -182,14 +187,14 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   const sigset_t signals = StopSignals(!HangupIsIgnored());
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   LogStart(config, options);
-  // Shared with the thread of the signals, which may outlive this function.
+  // Shared with threads that may outlive this function.
   auto stop = std::make_shared<StopRequest>();
-  std::atomic<bool> device_lost{false};
+  auto lost = std::make_shared<StopRequest>();
   std::atomic<bool> superseded{false};
   StartOptions start = MakeStartOptions(line, *ordinal, make_backend, stop);
-  start.on_device_lost = [&](const absl::Status&) {
-    device_lost = true;
-    stop->Ask("the device is lost");
+  start.on_device_lost = [lost, stop](const absl::Status& status) {
+    lost->Ask(std::string(status.message()));
+    stop->Ask(std::string(status.message()));
   };
   start.on_superseded = [&](const absl::Status& status) {
     superseded = true;
@@ -203,14 +208,14 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   WatchForTheEnd(signals, line, stop);
   const std::string reason = stop->Wait();
   LogInfo(reason, ": draining for up to ", absl::FormatDuration(line.drain));
-  Stop(server->get(), reason, line.drain);
+  Stop(server->get(), reason, line.drain, lost);
   server->reset();
   if (superseded) {
     return Fail(kSuperseded,
                 "superseded: another process coordinates the job now");
   }
-  if (!device_lost) return 0;
-  return Fail(kFailure, "the device is lost: a new process is needed");
+  if (lost->reason().empty()) return 0;
+  return Fail(kFailure, lost->reason() + ": a new process is needed");
 }
 
 // Each line of the error with the name of the file in front.

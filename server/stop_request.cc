@@ -15,4 +15,9 @@ std::string StopRequest::Wait() {
   return reason_;
 }
 
+std::string StopRequest::reason() const {
+  MutexLock lock(&mutex_);
+  return reason_;
+}
+
 }  // namespace agg

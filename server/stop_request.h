@@ -18,9 +18,11 @@ class StopRequest {
   void Ask(const std::string& reason);
   // Waits for the first Ask; its reason.
   std::string Wait();
+  // "" before it.
+  std::string reason() const;
 
  private:
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar asked_;
   std::string reason_ ABSL_GUARDED_BY(mutex_);  // "": not asked yet
 };
