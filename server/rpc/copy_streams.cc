@@ -8,9 +8,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "proto/status_conversion.h"
 #include "server/base/field_error.h"
+#include "server/base/log.h"
 #include "server/base/mutex.h"
+#include "server/rpc/call_canceller.h"
 #include "server/rpc/copy_frame.h"
 #include "server/rpc/phase_limits.h"
 
@@ -100,12 +103,19 @@ class ReplicateStream : public grpc::ServerReadReactor<v1::CopyFrame> {
   bool ended_ = false;  // by its last frame
 };
 
-// Its body runs on an executor's thread and waits there for each write. Owns
+// Its body runs on an executor's thread and waits there for each write, but not
+// for a peer that does not read: then it leaves the thread, and the call's end
+// to OnWriteDone, which gRPC may only call with the connection's end. Owns
 // itself until OnDone, as above.
 class FetchStream : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  FetchStream(NeighbourPeer* copies, const CopyHeader& header)
-      : copies_(copies), header_(header), frames_(header) {}
+  FetchStream(grpc::CallbackServerContext* context, NeighbourPeer* copies,
+              const CopyHeader& header, const Clock* clock)
+      : canceller_(context),
+        copies_(copies),
+        header_(header),
+        clock_(clock),
+        frames_(header) {}
 
   void Run() {
     CopySink sink;
@@ -115,6 +125,14 @@ class FetchStream : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     if (status.ok() && !frames_.empty()) status = WriteFrame();
     const absl::Status written = AwaitWrite();
     if (status.ok()) status = written;
+    {
+      MutexLock lock(&mutex_);
+      if (writing_) {
+        left_ = true;
+        end_ = status;
+        return;
+      }
+    }
     Finish(ToGrpcStatus(status));
   }
 
@@ -156,27 +174,52 @@ class FetchStream : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   }
 
   absl::Status AwaitWrite() {
-    MutexLock lock(&mutex_);
-    while (writing_) changed_.Wait(&mutex_);
-    return broken_ ? absl::CancelledError("cancelled") : absl::OkStatus();
+    const absl::Time deadline = clock_->Now() + CopyStreams::kUnreadTime;
+    {
+      MutexLock lock(&mutex_);
+      while (writing_ && !broken_ && clock_->Now() < deadline) {
+        changed_.WaitFor(&mutex_, kPeriod);
+      }
+      if (broken_) return absl::CancelledError("cancelled");
+      if (!writing_) return absl::OkStatus();
+      broken_ = true;
+    }
+    const absl::Status unread = absl::UnavailableError(absl::StrCat(
+        "fetch of part ", header_.part, ": nobody has taken a frame for ",
+        absl::FormatDuration(CopyStreams::kUnreadTime)));
+    LogWarning(unread.message());
+    canceller_.Cancel(unread);
+    return unread;
   }
 
-  // A cancelled call's write ends, too. The notification is under the lock:
-  // once it is released, Run may finish the call, and this is deleted.
+  // The notification is under the lock: once it is released, Run may finish
+  // the call, and this is deleted.
   void OnWriteDone(bool ok) override {
-    MutexLock lock(&mutex_);
-    writing_ = false;
-    broken_ |= !ok;
-    changed_.NotifyAll();
+    absl::Status end;
+    {
+      MutexLock lock(&mutex_);
+      writing_ = false;
+      broken_ |= !ok;
+      changed_.NotifyAll();
+      if (!left_) return;
+      end = end_;
+    }
+    Finish(ToGrpcStatus(end));
   }
   void OnCancel() override {
     MutexLock lock(&mutex_);
     broken_ = true;
+    changed_.NotifyAll();
   }
   void OnDone() override { delete this; }
 
+  // How often the clock is asked, which may be one that leaves out time.
+  static constexpr absl::Duration kPeriod = absl::Milliseconds(100);
+
+  CallCanceller canceller_;
   NeighbourPeer* const copies_;
   const CopyHeader header_;
+  const Clock* const clock_;
   // Used by Run alone.
   CopyFrameBuilder frames_;
   grpc::ByteBuffer buffer_;  // in flight
@@ -184,7 +227,9 @@ class FetchStream : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   Mutex mutex_;
   CondVar changed_;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool broken_ ABSL_GUARDED_BY(mutex_) = false;
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;  // no more writes
+  bool left_ ABSL_GUARDED_BY(mutex_) = false;    // Run has, while one goes on
+  absl::Status end_ ABSL_GUARDED_BY(mutex_);     // with left_
 };
 
 }  // namespace
@@ -194,11 +239,11 @@ grpc::ServerReadReactor<v1::CopyFrame>* CopyStreams::Replicate() {
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* CopyStreams::Fetch(
-    const grpc::ByteBuffer& buffer) {
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer& buffer) {
   CopyHeader header;
   absl::Status status = ReadRequest(buffer, &header);
   if (status.ok() && copies_ == nullptr) status = NoCopies();
-  auto* stream = new FetchStream(copies_, header);
+  auto* stream = new FetchStream(context, copies_, header, clock_);
   if (status.ok()) {
     fetches_[header.part == ordinal_ ? 0 : 1].Run([stream] { stream->Run(); });
   } else {

@@ -168,7 +168,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* ShardControlService::Fetch(
     return new RefusedCall<grpc::ServerWriteReactor<grpc::ByteBuffer>>(
         admitted);
   }
-  return copies_.Fetch(*request);
+  return copies_.Fetch(context, *request);
 }
 
 }  // namespace agg

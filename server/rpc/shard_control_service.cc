@@ -199,7 +199,7 @@ ShardControlService::ShardControlService(
       gate_(gate),
       clock_(clock),
       watch_(clock),
-      copies_(copies, self.ordinal) {
+      copies_(copies, self.ordinal, clock) {
   if (self_.ordinal == 0) return;  // its coordinator asks it itself
   engine_->SetOnOffer(
       [reports](uint64_t epoch, std::shared_ptr<const CloseOffer> offer) {

@@ -24,6 +24,7 @@
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
 #include "server/round/neighbour_peer.h"
+#include "server/rpc/copy_streams.h"
 #include "tests/server/rpc/loopback_shard.h"
 
 namespace agg {
@@ -346,6 +347,39 @@ TEST_F(RemoteNeighbourPeerTest, FetchesOfTwoPartsDoNotWaitForEachOther) {
   EXPECT_EQ(peer_->Fetch(header, second.Sink()), absl::OkStatus());
   done.set_value();
   EXPECT_EQ(running.get(), absl::OkStatus());
+}
+
+// The thread of a part's fetches is there for the next one.
+TEST(CopyStreamsTest, AFetchThatNobodyReadsEnds) {
+  FakeCopies copies;
+  for (int32_t slice = 0; slice < 16; ++slice) {
+    copies.stored[{CopyArray::kParameters, slice}].assign(1 << 20, 1.0f);
+  }
+  std::promise<absl::Status> ended;
+  copies.on_fetched = [&](const CopyHeader&, const absl::Status& status) {
+    ended.set_value(status);
+  };
+  FakeClock clock;
+  LoopbackShard shard(1, 2);
+  shard.set_copies(&copies);
+  shard.Serve(/*coordinator=*/nullptr, &clock);
+  v1::FetchRequest request;
+  request.set_epoch(kEpoch);
+  grpc::ClientContext context;
+  const auto stub = v1::ShardControl::NewStub(shard.NewChannel());
+  const auto reader = stub->Fetch(&context, request);
+  auto future = ended.get_future();
+  while (future.wait_for(std::chrono::milliseconds(10)) !=
+         std::future_status::ready) {
+    clock.Advance(CopyStreams::kUnreadTime);
+  }
+  const absl::Status status = future.get();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("nobody has taken a frame for 30s"));
+  v1::CopyFrame frame;
+  while (reader->Read(&frame)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST(CopyStreamsTest, WithoutCopiesCallsAreRefused) {
