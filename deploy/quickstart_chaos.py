@@ -117,7 +117,8 @@ class Chaos:
     """
 
     # After these the same processes may go on in the same epoch.
-    SAME_EPOCH = ("freeze", "long_freeze", "freeze_all", "cut")
+    SAME_EPOCH = ("freeze", "long_freeze", "freeze_all", "cut",
+                  "freeze_workers", "frozen_observers")
     # These take a checkpoint by themselves.
     ORDERLY = ("term", "roll")
     # These need one, whatever else there is.

@@ -171,6 +171,9 @@ constexpr ShardNumber kShardNumbers[] = {
     {Kind::kCounter, "aggserver_revoked_snapshots_total",
      "Snapshots whose pulls were cancelled to free a buffer.",
      &ShardStatus::revoked_snapshots},
+    {Kind::kCounter, "aggserver_overtaken_pulls_total",
+     "Pulls that were written over, since nobody took their bytes.",
+     &ShardStatus::overtaken_pulls},
     {Kind::kCounter, "aggserver_backend_errors_total",
      "Calls of the compute backend that failed.", &ShardStatus::backend_errors},
 };

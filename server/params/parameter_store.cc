@@ -2,6 +2,7 @@
 // that somebody still reads: those are revoked when memory is short.
 #include "server/params/parameter_store.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,10 @@
 
 namespace agg {
 namespace {
+
+// For who holds a snapshot in this process: a device that copies, a frame that
+// is being made.
+constexpr absl::Duration kOwnPatience = absl::Seconds(2);
 
 absl::Status AllocateInto(Backend* backend, BufferUse use, int64_t num_bytes,
                           std::unique_ptr<Buffer>* buffer) {
@@ -41,13 +46,14 @@ absl::StatusOr<SnapshotBuffers> AllocateMemory(Backend* backend,
 
 ParameterStore::ParameterStore(Backend* backend, int64_t num_elements,
                                DType narrowed, absl::Duration patience,
-                               bool shared,
+                               bool shared, const Clock* clock,
                                std::vector<SnapshotBuffers> buffers)
     : backend_(backend),
       num_elements_(num_elements),
       narrowed_(narrowed),
       patience_(patience),
       shared_(shared),
+      clock_(clock),
       pool_({}, narrowed) {
   for (SnapshotBuffers& memory : buffers) {
     NoteRegions(memory);
@@ -57,7 +63,7 @@ ParameterStore::ParameterStore(Backend* backend, int64_t num_elements,
 
 absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
     Backend* backend, const OptimizerOptions& optimizer, int64_t num_elements,
-    DType narrowed, absl::Duration patience, bool shared) {
+    DType narrowed, absl::Duration patience, bool shared, const Clock* clock) {
   absl::Status status;
   std::vector<SnapshotBuffers> buffers(kNumSnapshots);
   for (SnapshotBuffers& memory : buffers) {
@@ -66,8 +72,9 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
     if (!allocated.ok()) return allocated.status();
     memory = *std::move(allocated);
   }
-  std::unique_ptr<ParameterStore> store(new ParameterStore(
-      backend, num_elements, narrowed, patience, shared, std::move(buffers)));
+  std::unique_ptr<ParameterStore> store(
+      new ParameterStore(backend, num_elements, narrowed, patience, shared,
+                         clock, std::move(buffers)));
   const int num_states = OptimizerStateArrays(optimizer);
   std::unique_ptr<Buffer>* const arrays[] = {&store->master_, &store->state0_,
                                              &store->state1_};
@@ -137,48 +144,68 @@ ParameterStore::RetiredWithReaders() {
   return alive;
 }
 
-std::shared_ptr<const Snapshot> ParameterStore::OldestToRevoke() {
+// A version that no round publishes any more, since its epoch is over, has
+// readers, too, if it was sent as it was written (P43).
+std::shared_ptr<const Snapshot> ParameterStore::OldestUnfound() {
   for (const std::shared_ptr<const Snapshot>& snapshot : RetiredWithReaders()) {
     if (!snapshot->revoked()) return snapshot;
+  }
+  for (const std::shared_ptr<const Snapshot>& snapshot : pool_.InUse()) {
+    const bool found =
+        std::any_of(versions_.begin(), versions_.end(),
+                    [&](const auto& it) { return it.snapshot == snapshot; });
+    if (!found && !snapshot->revoked() && !snapshot->readers()->empty()) {
+      return snapshot;
+    }
   }
   return nullptr;
 }
 
-std::shared_ptr<Snapshot> ParameterStore::NextSnapshot(int* revoked) {
-  *revoked = 0;
-  if (pool_.Available()) return pool_.Acquire();
-  std::shared_ptr<const Snapshot> oldest;
-  {
-    MutexLock lock(&mutex_);
-    oldest = OldestToRevoke();
-    if (oldest == nullptr && versions_.size() > 1) {
-      // No reader is further behind, so it is the version before the current
-      // one that holds the memory.
-      RetireOldest();
-      oldest = OldestToRevoke();
-    }
+std::shared_ptr<const Snapshot> ParameterStore::OldestToRevoke() {
+  MutexLock lock(&mutex_);
+  std::shared_ptr<const Snapshot> oldest = OldestUnfound();
+  if (oldest == nullptr && versions_.size() > 1 && !pool_.Lends()) {
+    // No reader is further behind, so it is the version before the current
+    // one that holds the memory.
+    RetireOldest();
+    oldest = OldestUnfound();
   }
-  if (oldest != nullptr) {
-    oldest->Revoke();
-    ++*revoked;
-    oldest = nullptr;  // ours is the last reference, or a reader's is
-  }
-  std::shared_ptr<Snapshot> snapshot = pool_.AcquireWithin(patience_);
-  if (snapshot != nullptr) return snapshot;
-  AddSpare();
-  return pool_.Acquire();
+  return oldest;
 }
 
-void ParameterStore::AddSpare() {
-  if (spare_added_) return;
+absl::Duration ParameterStore::Patience() const {
+  return clock_->Now() < rests_until_ ? absl::ZeroDuration() : patience_;
+}
+
+std::shared_ptr<Snapshot> ParameterStore::NextSnapshot(int* revoked) {
+  *revoked = 0;
+  std::shared_ptr<Snapshot> snapshot =
+      pool_.AcquireWithin(absl::ZeroDuration());
+  if (snapshot != nullptr) return snapshot;
+  if (auto oldest = OldestToRevoke(); oldest != nullptr) {
+    oldest->Revoke();
+    ++*revoked;
+  }
+  const absl::Duration patience = Patience();
+  snapshot = pool_.AcquireWithin(patience);
+  if (snapshot != nullptr) return snapshot;
+  if (patience > absl::ZeroDuration()) rests_until_ = clock_->Now() + kRest;
+  snapshot = pool_.TakeOverWithin(kOwnPatience);
+  while (snapshot == nullptr) {
+    AddMemory();
+    snapshot = pool_.TakeOverWithin(kOwnPatience);
+  }
+  return snapshot;
+}
+
+void ParameterStore::AddMemory() {
   absl::StatusOr<SnapshotBuffers> memory =
       AllocateMemory(backend_, num_elements_, narrowed_, shared_);
-  LogWarning("a puller does not let go of an old version: ",
-             memory.ok() ? "the spare memory is used"
-                         : absl::StrCat("no memory for another one: ",
-                                        memory.status().ToString()));
+  LogError("this process holds on to an old version: ",
+           memory.ok() ? "memory for one more than planned is taken"
+                       : absl::StrCat("and there is no memory for another: ",
+                                      memory.status().ToString()));
   if (!memory.ok()) return;
-  spare_added_ = true;
   NoteRegions(*memory);
   pool_.Add(*std::move(memory));
 }

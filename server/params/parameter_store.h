@@ -15,6 +15,7 @@
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
 #include "kernels/optimizer_step.h"
+#include "server/base/clock.h"
 #include "server/base/mutex.h"
 #include "server/params/shared_buffer.h"
 #include "server/params/snapshot.h"
@@ -23,11 +24,14 @@ namespace agg {
 
 // Memories of snapshots: the current version, the one before, and the next.
 inline constexpr int kNumSnapshots = 3;
-// Planned, and allocated only when a reader of an old version does not let go
-// of it within kPatience though its call was ended. gRPC keeps the bytes that a
-// frozen peer does not take until its keepalive closes the connection (40 s).
-inline constexpr int kNumSpareSnapshots = 1;
-inline constexpr absl::Duration kPatience = absl::Seconds(2);
+// How long an update leaves bytes of an old version that were lent
+// (LendBytes) to those who have them, though their calls were ended: who reads
+// at all takes them in that time, and a frozen peer never does. Then it writes
+// over them.
+inline constexpr absl::Duration kPatience = absl::Milliseconds(100);
+// Without such a wait behind one that was in vain: so readers, however many
+// stop to read, cost updates a hundredth of their time.
+inline constexpr absl::Duration kRest = absl::Seconds(10);
 // Versions that can be pulled: the current one and the one before (P10).
 inline constexpr size_t kNumKeptVersions = 2;
 
@@ -38,13 +42,15 @@ class ParameterStore {
   // `num_elements`: of the shard's layout, at least 1. `narrowed`: the dtype of
   // the second copy of each snapshot; f32 means none. `backend` outlives it.
   // `patience`: as kPatience. `shared`: versions are in shared memory, where
-  // there is some. Errors are those of Backend::Allocate.
+  // there is some. `clock` says when kRest is over, and outlives the store.
+  // Errors are those of Backend::Allocate.
   static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(
       Backend* backend, const OptimizerOptions& optimizer, int64_t num_elements,
-      DType narrowed, absl::Duration patience = kPatience, bool shared = false);
+      DType narrowed, absl::Duration patience = kPatience, bool shared = false,
+      const Clock* clock = Clock::Real());
 
   // The shared memory in which versions of `dtype` are, in no order: empty if
-  // they are in none. Those of the spare memory come later. Thread-safe.
+  // they are in none. Thread-safe.
   std::vector<std::shared_ptr<Region>> regions(DType dtype) const;
 
   Buffer* master() { return master_.get(); }
@@ -62,9 +68,11 @@ class ParameterStore {
 
   // A snapshot to write the next version into. When none is free, the readers
   // of the oldest version that has readers are revoked (never those of the
-  // current one), and this waits for their memory; after `patience` it takes
-  // the spare one, and waits on if that is in use. *revoked: how many versions
-  // were revoked, 0 or 1.
+  // current one): they let go at once, and what they have lent comes back
+  // within `patience`, or is taken over. So this waits for no reader. (Who has
+  // a snapshot and does not listen to its revocation is this process: it is
+  // waited for for a while, and then costs memory beside the plan, with an
+  // error in the log.) *revoked: how many versions were revoked, 0 or 1.
   std::shared_ptr<Snapshot> NextSnapshot(int* revoked);
 
   // `snapshot` can be found as `version` from now on, and the oldest of three
@@ -80,12 +88,14 @@ class ParameterStore {
 
  private:
   ParameterStore(Backend* backend, int64_t num_elements, DType narrowed,
-                 absl::Duration patience, bool shared,
+                 absl::Duration patience, bool shared, const Clock* clock,
                  std::vector<SnapshotBuffers> buffers);
   // Makes master_head_, if other processes can map master.
   void ShareMaster();
-  // Adds the spare memory to the pool, unless that was done.
-  void AddSpare();
+  // How long lent bytes are waited for now.
+  absl::Duration Patience() const;
+  // Adds a memory to the pool.
+  void AddMemory();
 
   struct SharedVersion {
     DType dtype;
@@ -101,8 +111,10 @@ class ParameterStore {
   // Versions that cannot be found any more, but have readers; oldest first.
   std::vector<std::shared_ptr<const Snapshot>> RetiredWithReaders()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The first of these that was not revoked before; null if there is none.
-  std::shared_ptr<const Snapshot> OldestToRevoke()
+  // The oldest one with readers that cannot be found, or can be no longer; null
+  // if there is none that was not revoked before.
+  std::shared_ptr<const Snapshot> OldestToRevoke();
+  std::shared_ptr<const Snapshot> OldestUnfound()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Backend* const backend_;
@@ -110,7 +122,8 @@ class ParameterStore {
   const DType narrowed_;
   const absl::Duration patience_;
   const bool shared_;
-  bool spare_added_ = false;  // used by the thread of the phases
+  const Clock* const clock_;
+  absl::Time rests_until_ = absl::InfinitePast();  // the phases' thread's
   std::unique_ptr<Buffer> master_;
   std::unique_ptr<Buffer> state0_;
   std::unique_ptr<Buffer> state1_;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -26,12 +27,51 @@ struct SnapshotBuffers {
   std::unique_ptr<Buffer> narrowed;
 };
 
+// Who reads a version, and what they are told when its memory is wanted.
+// Thread-safe.
+class SnapshotReaders {
+ public:
+  struct Reader {
+    // Called once when the memory is wanted back. It drops the reader's
+    // reference on the snapshot, whatever the other end of a connection does,
+    // and ends what brought the version there: an update waits for nobody.
+    std::function<void()> revoke;
+    // Called at most once, after that (null: not): bytes that the reader has
+    // lent (LendBytes) did not come back, and are about to be written over.
+    // `freed`: or rather are of no more use, and only take memory.
+    std::function<void(bool freed)> overtake = nullptr;
+  };
+
+  // Calls `revoke` at once if the memory is wanted back already. Returns an id
+  // for Remove, after which neither is called any more. But one may still be
+  // running then, so they must not refer to what the caller destroys
+  // afterwards.
+  int64_t Add(Reader reader);
+  void Remove(int64_t id);
+  // Both with no lock held.
+  void Revoke();
+  void Overtake(bool freed);
+
+  bool revoked() const;
+  bool empty() const;
+
+ private:
+  mutable Mutex mutex_;
+  bool revoked_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::map<int64_t, Reader> readers_ ABSL_GUARDED_BY(mutex_);
+};
+
 // Immutable once published; readers hold a shared_ptr as long as they need the
-// bytes (the transport too). Thread-safe.
+// bytes, until they are told to let go (SnapshotReaders). Thread-safe.
 class Snapshot {
  public:
-  Snapshot(SnapshotBuffers* buffers, DType narrowed_dtype)
-      : buffers_(buffers), narrowed_dtype_(narrowed_dtype) {}
+  // `lease`: holds the memory; null: the snapshot's owner does.
+  Snapshot(SnapshotBuffers* buffers, DType narrowed_dtype,
+           std::shared_ptr<const void> lease = nullptr)
+      : buffers_(buffers),
+        narrowed_dtype_(narrowed_dtype),
+        lease_(std::move(lease)) {}
 
   // Bytes in the shard's layout; null for a dtype that is not kept.
   const char* data(DType dtype) const {
@@ -89,64 +129,78 @@ class Snapshot {
   using ReadableCallback = std::function<void(const absl::Status&)>;
   void WhenReadable(DType dtype, ReadableCallback callback) const;
 
-  // Calls `callback` once, when the memory is wanted back (at once if it is
-  // already): the reader then drops its references soon. Returns an id for
-  // RemoveRevokeCallback, after which `callback` is not called any more. But it
-  // may still be running then, so it must not refer to what the caller destroys
-  // afterwards.
-  int64_t AddRevokeCallback(std::function<void()> callback) const;
-  void RemoveRevokeCallback(int64_t id) const;
-  // Wants the memory back: runs the callbacks, with no lock held.
-  void Revoke() const;
-  bool revoked() const {
-    MutexLock lock(&mutex_);
-    return revoked_;
+  const std::shared_ptr<SnapshotReaders>& readers() const { return readers_; }
+  // A reader with no more to do than that; as SnapshotReaders.
+  int64_t AddRevokeCallback(std::function<void()> callback) const {
+    return readers_->Add({std::move(callback)});
   }
+  void RemoveRevokeCallback(int64_t id) const { readers_->Remove(id); }
+  // Wants the memory back, with no lock held.
+  void Revoke() const { readers_->Revoke(); }
+  bool revoked() const { return readers_->revoked(); }
 
  private:
-  struct Entry {
-    int64_t id;
-    std::function<void()> callback;
-  };
+  friend std::shared_ptr<const void> LendBytes(
+      const std::shared_ptr<const Snapshot>& snapshot);
+
   SnapshotBuffers* const buffers_;  // the pool's
   const DType narrowed_dtype_;
+  const std::shared_ptr<const void> lease_;
+  const std::shared_ptr<SnapshotReaders> readers_ =
+      std::make_shared<SnapshotReaders>();
   std::shared_ptr<Region> master_head_;
   uint64_t master_generation_ = 0;
   mutable Mutex mutex_;
-  mutable bool revoked_ ABSL_GUARDED_BY(mutex_) = false;
-  mutable int64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
-  mutable std::vector<Entry> callbacks_ ABSL_GUARDED_BY(mutex_);
   mutable bool deferred_ ABSL_GUARDED_BY(mutex_) = false;
   mutable bool asked_ ABSL_GUARDED_BY(mutex_) = false;
   mutable bool lost_ ABSL_GUARDED_BY(mutex_) = false;
   mutable std::function<void()> ask_ ABSL_GUARDED_BY(mutex_);  // when asked
   mutable absl::Status finished_ ABSL_GUARDED_BY(mutex_);  // once !deferred_
-  mutable std::vector<ReadableCallback> readers_ ABSL_GUARDED_BY(mutex_);
+  mutable std::vector<ReadableCallback> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Snapshot memories, each recycled when its last reader lets go. Thread-safe.
-// Snapshots may outlive the pool: then each frees its memory when its last
-// reader lets go, and what has no reader is freed with the pool.
+// For who cannot say when it is done with the bytes, nor be made to let go: the
+// transport, which has them until a peer takes them. They stay mapped as long
+// as this is held, but once the snapshot is revoked they may become those of a
+// later version. Each slice that is sent has a checksum, and what is revoked
+// ends with an error.
+std::shared_ptr<const void> LendBytes(
+    const std::shared_ptr<const Snapshot>& snapshot);
+
+// Snapshot memories, each recycled when its last reader lets go, and when the
+// bytes that were lent come back. Thread-safe.
+// Snapshots, and what is lent of them, may outlive the pool: then each frees
+// its memory when nobody has it any more, and what has no reader is freed with
+// the pool.
 class SnapshotPool {
  public:
   SnapshotPool(std::vector<SnapshotBuffers> buffers, DType narrowed_dtype);
+  // Who still has bytes is overtaken.
   ~SnapshotPool();
 
-  // A snapshot to write into. Waits while every memory is in use: if that may
-  // last (Available() is false), the caller revokes a version's readers first.
-  std::shared_ptr<Snapshot> Acquire();
-  // The same; null if every memory is in use for so long.
+  // A snapshot to write into; null if every memory is in use for so long.
   std::shared_ptr<Snapshot> AcquireWithin(absl::Duration patience);
+  // The same, and a memory of which nothing but lent bytes is left is taken
+  // from those who have them, the oldest first.
+  std::shared_ptr<Snapshot> TakeOverWithin(absl::Duration patience);
   // One memory more.
   void Add(SnapshotBuffers buffers);
-  // Whether Acquire would not wait now.
+  // Whether AcquireWithin would not wait now.
   bool Available() const;
+  // Whether there is a memory of which nothing but lent bytes is left.
+  bool Lends() const;
+  // Snapshots that somebody holds, the oldest first.
+  std::vector<std::shared_ptr<const Snapshot>> InUse() const;
 
  private:
   struct State;
-  // REQUIRES: a memory is free.
-  static std::shared_ptr<Snapshot> Take(const std::shared_ptr<State>& state);
-  std::shared_ptr<State> state_;
+  class Lease;
+  std::shared_ptr<Snapshot> Acquire(absl::Duration patience, bool lent_too);
+  // Makes `memory` a snapshot.
+  static std::shared_ptr<Snapshot> Begin(
+      const std::shared_ptr<State>& state,
+      std::shared_ptr<SnapshotBuffers> memory);
+  const std::shared_ptr<State> state_;
 };
 
 }  // namespace agg

@@ -191,6 +191,7 @@ struct ShardStatus {
   int64_t pull_bytes_on_device = 0;  // of these, on the device (P48)
   int64_t crc_errors = 0;
   int64_t revoked_snapshots = 0;  // pulls cancelled to free a buffer
+  int64_t overtaken_pulls = 0;    // of these, with bytes that nobody had taken
   // Slices whose Gram was there when their round closed, and those computed
   // then.
   int64_t early_grams = 0;

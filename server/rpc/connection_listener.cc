@@ -20,6 +20,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "server/base/clock.h"
 #include "server/base/log.h"
 #include "server/rpc/listen_check.h"
 
@@ -30,12 +31,19 @@ namespace {
 constexpr int kBacklog = 1024;
 // Before it accepts again when the system had no descriptor or memory.
 constexpr int kPauseMs = 100;
-// Of bytes that the other end does not acknowledge, as gRPC has it for its own
-// sockets (its keepalive timeout).
-constexpr unsigned kUserTimeoutMs = 20000;
+// Between two looks whether local connections are stuck.
+constexpr int kLookMs = 1000;
 
 void SetOption(int fd, int level, int name, int value) {
   setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+// Of a Unix socket; 0: it is not to be seen from this process.
+int32_t ProcessAtTheOtherEnd(int fd) {
+  ucred peer = {};
+  socklen_t size = sizeof(peer);
+  const int failed = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+  return failed == 0 ? peer.pid : 0;
 }
 
 // A socket that listens there; *error is its errno if it does not.
@@ -152,7 +160,6 @@ int PortOf(const FileDescriptor& socket) {
 ConnectionListener::ConnectionListener(Parts parts)
     : parts_(std::move(parts)),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      open_(parts_.max_connections, parts_.clock),
       thread_([this] { Loop(); }) {}
 
 ConnectionListener::~ConnectionListener() {
@@ -169,15 +176,30 @@ void ConnectionListener::Loop() {
   for (const FileDescriptor& socket : parts_.local_sockets) {
     waited.push_back({socket.get(), POLLIN, 0});
   }
+  const int look_ms = parts_.local_sockets.empty() ? -1 : kLookMs;
+  absl::Time looked = Clock::Real()->Now();
   while (true) {
-    poll(waited.data(), waited.size(), -1);
+    poll(waited.data(), waited.size(), look_ms);
     if (waited[0].revents != 0) return;
+    const absl::Time now = Clock::Real()->Now();
+    if (look_ms > 0 && now - looked >= absl::Milliseconds(look_ms)) {
+      looked = now;
+      EndStuck();
+    }
     bool failed = false;
     for (size_t i = 1; i < waited.size(); ++i) {
       if (waited[i].revents == 0) continue;
       if (!AcceptOne(waited[i].fd, i >= first_local)) failed = true;
     }
     if (failed) poll(waited.data(), 1, kPauseMs);
+  }
+}
+
+void ConnectionListener::EndStuck() {
+  for (const int32_t process : parts_.open->EndStuck(parts_.user_timeout)) {
+    LogWarning("process ", process, " of this host has taken nothing of what ",
+               "waits for it for ", absl::FormatDuration(parts_.user_timeout),
+               ": its connection is ended");
   }
 }
 
@@ -197,15 +219,21 @@ bool ConnectionListener::AcceptOne(int listener, bool local) {
     return true;  // one that is gone already
   }
   failing_ = false;
-  const std::string host = HostOf(peer);
-  if (!open_.Add(fd, host)) {
+  NewConnection connection;
+  connection.fd = fd;
+  connection.host = HostOf(peer);
+  connection.peer = PeerOf(peer);
+  connection.local = local;
+  if (local) connection.process = ProcessAtTheOtherEnd(fd);
+  if (!parts_.open->Add(connection)) {
     close(fd);
-    if (parts_.on_refused != nullptr) parts_.on_refused(host);
+    if (parts_.on_refused != nullptr) parts_.on_refused(connection.host);
     return true;
   }
   if (!local) {
     SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMs);
+    SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
+              static_cast<int>(absl::ToInt64Milliseconds(parts_.user_timeout)));
   }
   parts_.take(listener, fd, local);
   return true;

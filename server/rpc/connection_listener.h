@@ -14,7 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "server/base/clock.h"
+#include "absl/time/time.h"
 #include "server/base/file_descriptor.h"
 #include "server/rpc/open_connections.h"
 
@@ -29,20 +29,25 @@ absl::StatusOr<std::vector<FileDescriptor>> ListenOn(absl::string_view address);
 // The port of such a socket.
 int PortOf(const FileDescriptor& socket);
 
-// Connections come in from construction to destruction, on a thread of its own.
+// Connections come in from construction to destruction, on a thread of its own,
+// which also ends those of Unix sockets whose other end takes nothing for
+// kUserTimeout, as the kernel does with TCP's.
 class ConnectionListener {
  public:
   // Takes a connection, which does not block; `local`: of a Unix socket.
   using Take = std::function<void(int listener, int fd, bool local)>;
+  // Without a byte that the other end takes, while some wait: gRPC has as much
+  // for its own sockets (its keepalive timeout).
+  static constexpr absl::Duration kUserTimeout = absl::Seconds(20);
 
   struct Parts {
     std::vector<FileDescriptor> ports;
     std::vector<FileDescriptor> local_sockets;
-    // At most so many open at a time; further ones are closed at once.
-    int max_connections = 1;
+    // Counts them, and ends them; those beyond its limit are closed at once.
+    std::shared_ptr<OpenConnections> open;
     Take take;
     std::function<void(const std::string& host)> on_refused;  // may be null
-    const Clock* clock = Clock::Real();                       // outlives it
+    absl::Duration user_timeout = kUserTimeout;
   };
   explicit ConnectionListener(Parts parts);
   // Connections that are open stay.
@@ -54,12 +59,11 @@ class ConnectionListener {
   void Loop();
   // False: there was none, or no memory for it.
   bool AcceptOne(int listener, bool local);
+  void EndStuck();
 
   const Parts parts_;
   const FileDescriptor stop_;
-  // Used by the thread alone.
-  OpenConnections open_;
-  bool failing_ = false;  // the last accept, for want of memory
+  bool failing_ = false;  // the thread's: the last accept, for want of memory
   std::thread thread_;    // last: it uses the others
 };
 

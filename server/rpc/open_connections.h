@@ -1,57 +1,115 @@
-// Which connections are open, and whether one more may come in. Apart from the
-// sockets so that tests can ask.
+// Which connections are open, whether one more may come in, and the end of one
+// from outside gRPC, which knows no such call. Apart from the sockets so that
+// tests can ask.
 #ifndef AGG_SERVER_RPC_OPEN_CONNECTIONS_H_
 #define AGG_SERVER_RPC_OPEN_CONNECTIONS_H_
+
+#include <sys/socket.h>
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/base/clock.h"
+#include "server/base/mutex.h"
 
 namespace agg {
+
+// The other end as grpc::ServerContext::peer() has it, but for the percent
+// signs: "ipv4:10.0.0.1:5000", "ipv6:[::1]:5000"; all Unix sockets are "unix:".
+std::string PeerOf(const sockaddr_storage& address);
+
+// What comes in, as the listener knows it.
+struct NewConnection {
+  int fd = -1;
+  std::string host;     // of its other end; "unix" for a Unix socket
+  std::string peer;     // PeerOf
+  bool local = false;   // it is a Unix socket
+  int32_t process = 0;  // at the other end of that; 0: not to be seen from here
+};
 
 // gRPC does not say when it closes a connection. So each is known by its
 // descriptor and what the descriptor is of (an inode), which is another one, or
 // none, once it was closed. What is closed is looked for when places are short,
 // and kLook apart at least. The last eighth of the places is for hosts with
 // fewer than kFew connections: no host alone can keep others out.
-// Thread-compatible.
+//
+// A connection is ended by shutdown(2): from then on no byte goes out, gRPC
+// finds it broken, ends its calls, and lets go of what they had to send.
+// Thread-safe.
 class OpenConnections {
  public:
   static constexpr int kFew = 16;
   static constexpr absl::Duration kLook = absl::Milliseconds(50);
 
-  // The inode of an open descriptor; 0: it is closed.
-  using Inode = std::function<uint64_t(int fd)>;
+  // What is asked of the system.
+  struct Calls {
+    // The inode of an open descriptor; 0: it is closed.
+    std::function<uint64_t(int fd)> inode;
+    // Bytes that went out and were not taken by the other end (SIOCOUTQ).
+    std::function<int64_t(int fd)> untaken;
+    // shutdown(2), if the descriptor is of this inode still.
+    std::function<void(int fd, uint64_t inode)> shut;
+  };
   static uint64_t SystemInode(int fd);
+  static Calls SystemCalls();
 
   // `most`: at least 1. `clock` outlives it.
-  OpenConnections(int most, const Clock* clock, Inode inode = SystemInode);
+  OpenConnections(int most, const Clock* clock, Calls calls = SystemCalls());
 
-  // Whether the connection may come in, which counts from here on. `host`: of
-  // its other end.
-  bool Add(int fd, const std::string& host);
-  int size() const { return static_cast<int>(open_.size()); }
+  // Whether the connection may come in, which counts from here on.
+  bool Add(const NewConnection& connection);
+  int size() const;
+  int most() const { return most_; }
+
+  // Ends the connection that a call came by, whose peer() this is. False: there
+  // is none; those of Unix sockets have no name of their own, and none of them
+  // is ended.
+  bool End(absl::string_view peer);
+
+  // The kernel ends a TCP connection whose other end takes nothing for a while
+  // (TCP_USER_TIMEOUT), but no Unix socket's, and gRPC's keepalive cannot: its
+  // ping waits behind the bytes that are stuck. Ends the local connections that
+  // have taken nothing of what waits for them for `timeout`, by the looks of
+  // the former calls; returns their processes. To be called about once a
+  // second.
+  std::vector<int32_t> EndStuck(absl::Duration timeout);
+  // Ends the local connections that have taken nothing since the last EndStuck,
+  // if that is long enough ago to tell (kLook). Returns their processes.
+  std::vector<int32_t> EndUnread();
+  // Processes at the other end of local connections that have bytes to take.
+  std::vector<int32_t> Unread() const;
 
  private:
   struct Connection {
     uint64_t inode;
-    std::string host;
+    NewConnection of;
+    int64_t untaken = 0;  // at the last look
+    absl::Time since;     // when that changed last
+    absl::Time looked;
   };
+  using Entry = std::map<int, Connection>::iterator;
 
-  bool HasRoom(const std::string& host) const;
-  void Forget(std::map<int, Connection>::iterator connection);
-  void ForgetClosed();
+  bool HasRoom(const std::string& host) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Forget(Entry connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetClosed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Shut(Entry connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int most_;
   const Clock* const clock_;
-  const Inode inode_;
-  absl::Time looked_ = absl::InfinitePast();
-  std::map<int, Connection> open_;  // by descriptor; some may be closed
-  std::map<std::string, int> of_host_;
+  const Calls calls_;
+  mutable Mutex mutex_;
+  absl::Time looked_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  // By descriptor; some may be closed.
+  std::map<int, Connection> open_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int> of_host_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int> of_peer_ ABSL_GUARDED_BY(mutex_);  // TCP's
 };
 
 // How many connections a process may have that wants `wanted` of them: as many

@@ -103,7 +103,7 @@ grpc::ByteBuffer PullFrames::MakeBuffer(size_t index,
   }
   std::call_once(once_[index], [&] { MakeHeaders(pieces, index); });
   return MakeFrame(frame.headers[static_cast<int>(form)], pieces,
-                   version.snapshot);
+                   LendBytes(version.snapshot));
 }
 
 std::shared_ptr<PullFrames> PullFrameCache::Get(const PublishedVersion& version,

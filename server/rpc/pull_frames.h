@@ -53,9 +53,9 @@ class PullFrames {
   // none, has no effect.
   std::vector<size_t> Order(absl::Span<const uint32_t> first_slices) const;
 
-  // A frame that points into the snapshot's memory, and holds the snapshot
-  // until the bytes are sent. REQUIRES: `version` is the one of the
-  // constructor; !IsPlace(form).
+  // A frame that points into the snapshot's memory, which lends it the bytes
+  // until they are sent. REQUIRES: `version` is the one of the constructor;
+  // !IsPlace(form).
   grpc::ByteBuffer MakeBuffer(size_t frame, const PublishedVersion& version,
                               FrameForm form);
 

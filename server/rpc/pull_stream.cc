@@ -2,6 +2,7 @@
 // ended. Revocation and cancellation may come in each of them.
 #include "server/rpc/pull_stream.h"
 
+#include <optional>
 #include <utility>
 
 #include "proto/status_conversion.h"
@@ -10,9 +11,14 @@ namespace agg {
 
 PullStream* PullStream::Start(grpc::CallbackServerContext* context,
                               const grpc::ByteBuffer& request,
-                              ShardEngine* engine, PullFrameCache* cache) {
+                              ShardEngine* engine, PullFrameCache* cache,
+                              std::shared_ptr<OvertakenReaders> overtaken,
+                              const std::string& who) {
   std::shared_ptr<PullStream> stream(new PullStream(context, engine, cache));
   stream->self_ = stream;
+  stream->overtaken_ = std::move(overtaken);
+  stream->reader_.who = who;
+  stream->reader_.peer = context->peer();
   const absl::StatusOr<PullQuery> query = ParsePullQuery(request);
   if (query.ok()) {
     stream->Ask(*query);
@@ -47,21 +53,33 @@ void PullStream::Ask(const PullQuery& query) {
 }
 
 // When the version is revoked End alone is not enough if the client has stopped
-// reading: the frame in flight would never be done, and hold the snapshot's
-// memory. The canceller drops it, and outlives the stream for a revocation that
-// comes late.
+// reading: the frame in flight would never be done. The canceller has what is
+// behind it dropped, and outlives the stream for a revocation that comes late.
+VersionFlow::Events PullStream::Events(uint64_t version) {
+  VersionFlow::Events events;
+  events.revoked = [weak = weak_from_this(),
+                    canceller = canceller_](const absl::Status& reason) {
+    if (auto stream = weak.lock()) stream->End(reason);
+    canceller->Cancel(reason);
+  };
+  reader_.version = version;
+  events.overtaken = [engine = engine_, overtaken = overtaken_,
+                      reader = reader_](bool cut) mutable {
+    engine->CountOvertakenPull();
+    reader.cut = cut;
+    if (overtaken != nullptr) overtaken->Note(reader);
+  };
+  return events;
+}
+
 void PullStream::OnVersion(absl::StatusOr<PublishedVersion> version) {
   if (!version.ok()) return End(version.status());
   if (version->snapshot->data(dtype_) == nullptr) {
     return End(UnknownPullDType(static_cast<int>(dtype_)));
   }
-  flow_ = std::make_unique<VersionFlow>(
-      engine_, cache_, *version, dtype_, form_, first_slices_,
-      [weak = weak_from_this(),
-       canceller = canceller_](const absl::Status& reason) {
-        if (auto stream = weak.lock()) stream->End(reason);
-        canceller->Cancel(reason);
-      });
+  flow_ =
+      std::make_unique<VersionFlow>(engine_, cache_, *version, dtype_, form_,
+                                    first_slices_, Events(version->version));
   if (flow_->on_device()) return OnReadable(absl::OkStatus());
   // Also of shared memory nobody hears before its bytes are there.
   version->snapshot->WhenReadable(
@@ -81,7 +99,18 @@ void PullStream::OnReadable(const absl::Status& status) {
 }
 
 void PullStream::WriteNext() {
-  buffer_ = flow_->Next();
+  std::optional<grpc::ByteBuffer> frame = flow_->Next();
+  if (!frame.has_value()) {  // revoked: End comes, or has come
+    absl::Status end;
+    {
+      MutexLock lock(&mutex_);
+      state_ = end_.ok() ? State::kWaiting : State::kFinished;
+      end = end_;
+    }
+    if (!end.ok()) Finish(ToGrpcStatus(end));
+    return;
+  }
+  buffer_ = *std::move(frame);
   // Who reads in place keeps the version until the call ends.
   if (!flow_->done() || flow_->in_place()) {
     StartWrite(&buffer_);
@@ -110,7 +139,7 @@ void PullStream::End(const absl::Status& reason) {
 }
 
 void PullStream::OnWriteDone(bool ok) {
-  buffer_.Clear();  // at once: an update may wait for the memory
+  buffer_.Clear();  // at once: an update may want the memory
   absl::Status end;
   {
     MutexLock lock(&mutex_);

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -16,6 +17,7 @@
 #include "kernels/dtype.h"
 #include "server/base/mutex.h"
 #include "server/rpc/call_canceller.h"
+#include "server/rpc/overtaken_readers.h"
 #include "server/rpc/pull_frames.h"
 #include "server/rpc/pull_query.h"
 #include "server/rpc/version_flow.h"
@@ -44,9 +46,13 @@ class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                    public std::enable_shared_from_this<PullStream> {
  public:
   // `engine` and `cache` outlive the gRPC server.
-  static PullStream* Start(grpc::CallbackServerContext* context,
-                           const grpc::ByteBuffer& request, ShardEngine* engine,
-                           PullFrameCache* cache);
+  // `overtaken` hears of a version that the client did not read in time; null:
+  // nobody does. `who`: the caller, for people.
+  static PullStream* Start(
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer& request,
+      ShardEngine* engine, PullFrameCache* cache,
+      std::shared_ptr<OvertakenReaders> overtaken = nullptr,
+      const std::string& who = "a pull");
   ~PullStream() override;
 
  private:
@@ -58,6 +64,7 @@ class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void Ask(const PullQuery& query);
   void OnVersion(absl::StatusOr<PublishedVersion> version);
   void OnReadable(const absl::Status& status);
+  VersionFlow::Events Events(uint64_t version);
   void WriteNext();
   // The first reason counts; after the last frame there is no other end.
   void End(const absl::Status& reason);
@@ -75,6 +82,8 @@ class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   DType dtype_ = DType::kF32;
   std::vector<uint32_t> first_slices_;
   FrameForm form_ = FrameForm::kPullFrame;
+  std::shared_ptr<OvertakenReaders> overtaken_;
+  OvertakenReaders::Reader reader_;
   int64_t pull_id_ = 0;  // 0: the engine has answered at once
 
   // Used by OnVersion, then OnReadable, then by one OnWriteDone after the

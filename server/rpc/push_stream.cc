@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "proto/byte_buffer_frame.h"
 #include "proto/crc32c.h"
 #include "server/coordinator/outcome_waiters.h"
@@ -69,6 +70,18 @@ PushStream* PushStream::Start(grpc::CallbackServerContext* context,
     if (auto stream = weak.lock()) stream->End(reason);
     if (absl::IsAborted(reason)) canceller->Cancel(reason);
   };
+  // It may be called later than the stream lives.
+  ends.overtaken = [weak, engine = targets->engine,
+                    overtaken = targets->overtaken,
+                    peer = context->peer()](uint64_t version, bool cut) {
+    engine->CountOvertakenPull();
+    if (overtaken == nullptr) return;
+    const auto stream = weak.lock();
+    const std::string who = stream == nullptr
+                                ? "a Push stream"
+                                : static_cast<PushStream*>(stream.get())->who();
+    overtaken->Note({who, peer, version, cut});
+  };
   stream->pulls_ = std::make_shared<StreamPulls>(
       targets->engine, targets->cache, std::move(ends));
   stream->Own();
@@ -82,6 +95,11 @@ void PushStream::OnReadDone(bool ok) {
   frame_.Clear();  // at once: its memory is the transport's window
   if (!status.ok()) return End(status);
   if (!ended()) StartRead(&frame_);
+}
+
+std::string PushStream::who() const {
+  return absl::StrCat("rank ", rank_.load(), " (session ", row_session_.load(),
+                      ")");
 }
 
 absl::Status PushStream::CheckSession(const FrameHeader& header) {
@@ -111,6 +129,8 @@ absl::Status PushStream::TakeFrame() {
   absl::StatusOr<FrameLanding> landing =
       targets_->engine->BeginFrame(*std::move(header));
   if (!landing.ok()) return landing.status();
+  rank_ = landing->rank;
+  row_session_ = landing->header.session;
   LandPayload(&frame, &*landing);
   const absl::StatusOr<FrameResult> result =
       targets_->engine->EndFrame(*landing);

@@ -6,10 +6,12 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "proto/byte_buffer_frame.h"
@@ -19,6 +21,7 @@
 #include "server/ingest/frame.h"
 #include "server/rpc/bidi_stream.h"
 #include "server/rpc/open_streams.h"
+#include "server/rpc/overtaken_readers.h"
 #include "server/rpc/pull_frames.h"
 #include "server/rpc/row_reports.h"
 #include "server/rpc/stream_pulls.h"
@@ -37,6 +40,8 @@ struct PushTargets {
   Coordinator* coordinator = nullptr;
   absl::Status not_the_coordinator;
   const CallerGate* gate = nullptr;
+  // Hears of versions that a client did not read in time; null: nobody does.
+  std::shared_ptr<OvertakenReaders> overtaken = nullptr;
 };
 
 inline constexpr char kPushMethod[] = "agg.v1.Shard/Push";
@@ -71,12 +76,16 @@ class PushStream : public BidiStream<grpc::ByteBuffer, grpc::ByteBuffer> {
   void Acknowledge(const FrameReader& frame, const FrameLanding& landing,
                    const FrameResult& result);
   absl::Status Commit(const FrameReader& frame);
+  // Whose row came last, for people. Thread-safe.
+  std::string who() const;
 
   const PushTargets* const targets_;
   const Caller caller_;
   // The last ones that are the caller's; 0: none yet.
   uint64_t epoch_ = 0;
   uint64_t session_ = 0;
+  std::atomic<int32_t> rank_{-1};
+  std::atomic<uint64_t> row_session_{0};
   std::shared_ptr<StreamPulls> pulls_;  // set by Start
   grpc::ByteBuffer frame_;              // being read, or landed
   // The coordinator's numbers of the last commits, to be cancelled: as many as

@@ -33,6 +33,7 @@
 #include "server/rpc/open_connections.h"
 #include "server/rpc/open_streams.h"
 #include "server/rpc/other_calls.h"
+#include "server/rpc/overtaken_readers.h"
 #include "server/rpc/row_reports.h"
 #include "server/rpc/server_credentials.h"
 #include "server/rpc/shard_control_service.h"
@@ -121,8 +122,11 @@ class RpcServer::Impl {
   Impl(const RpcServerOptions& options, ShardEngine* engine,
        Coordinator* coordinator)
       : is_coordinator_(coordinator != nullptr),
+        connections_(std::make_shared<OpenConnections>(
+            PlacesForConnections(options.max_connections), Clock::Real())),
         shard_({engine, &open_, /*cache=*/nullptr, &reports_, coordinator,
-                NotTheCoordinator(options.self, options.job), options.gate}),
+                NotTheCoordinator(options.self, options.job), options.gate,
+                std::make_shared<OvertakenReaders>(connections_)}),
         control_(options.self, engine, options.copies, options.on_shards,
                  &open_, &reports_, options.gate, options.clock),
         coordinator_(options.self, options.job, coordinator, &open_,
@@ -203,14 +207,14 @@ class RpcServer::Impl {
     if (!ports.ok()) return ports.status();
     parts->ports = *std::move(ports);
     port_ = PortOf(parts->ports.front());
-    parts->max_connections = PlacesForConnections(options.max_connections);
-    if (parts->max_connections < options.max_connections) {
+    parts->open = connections_;
+    if (connections_->most() < options.max_connections) {
       LogWarning("security.limits.max_connections is ", options.max_connections,
                  ", for which this process may not have enough files: ",
-                 parts->max_connections, " it is");
+                 connections_->most(), " it is");
     }
-    parts->on_refused = [gate = options.gate, most = parts->max_connections](
-                            const std::string& host) {
+    parts->on_refused = [gate = options.gate,
+                         most = connections_->most()](const std::string& host) {
       NoteLimit(gate, DenialReason::kConnections, host, "connection", most);
     };
     if (options.self.local_socket.empty()) return absl::OkStatus();
@@ -240,6 +244,8 @@ class RpcServer::Impl {
   }
 
   const bool is_coordinator_;
+  // Shared with what may end connections later than the services do.
+  const std::shared_ptr<OpenConnections> connections_;
   OpenStreams open_;
   RowReports reports_;
   ShardService shard_;

@@ -4,6 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "server/access/access_rules.h"
 #include "server/base/local_buffers.h"
 #include "server/rpc/admit_call.h"
@@ -39,7 +40,10 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* ShardService::Pull(
       AdmitCall(*targets_.gate, *context, "agg.v1.Shard/Pull");
   if (!caller.ok()) return new RefusedPull(caller.status());
   WidenBuffersOf(*context);
-  return PullStream::Start(context, *request, targets_.engine, &cache_);
+  return PullStream::Start(
+      context, *request, targets_.engine, &cache_, targets_.overtaken,
+      caller->identity.empty() ? "a pull"
+                               : absl::StrCat("a pull of ", caller->identity));
 }
 
 }  // namespace agg

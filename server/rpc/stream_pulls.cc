@@ -55,9 +55,17 @@ void StreamPulls::OnVersion(const PullQuery& query,
     status = UnknownPullDType(static_cast<int>(query.dtype));
   }
   if (!status.ok()) return stream_.end(status);
+  VersionFlow::Events events;
+  events.revoked = stream_.end;
+  if (stream_.overtaken != nullptr) {
+    events.overtaken = [overtaken = stream_.overtaken,
+                        number = version->version](bool cut) {
+      overtaken(number, cut);
+    };
+  }
   auto flow = std::make_unique<VersionFlow>(
       engine_, cache_, *version, query.dtype, FrameForm::kPushAck,
-      /*first_slices=*/absl::Span<const uint32_t>(), stream_.end);
+      /*first_slices=*/absl::Span<const uint32_t>(), std::move(events));
   {
     MutexLock lock(&mutex_);
     waiting_.reset();

@@ -34,6 +34,8 @@ class StreamPulls : public std::enable_shared_from_this<StreamPulls> {
     // The stream ends: a pull has failed, or what it brings is taken back, also
     // from a client that does not read.
     std::function<void(const absl::Status&)> end;
+    // As VersionFlow::Events::overtaken; may be null.
+    std::function<void(uint64_t version, bool cut)> overtaken = nullptr;
   };
   // Versions that are there and not yet sent completely.
   static constexpr size_t kMaxFlows = 2;

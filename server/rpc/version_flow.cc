@@ -11,6 +11,11 @@
 namespace agg {
 namespace {
 
+PublishedVersion Without(PublishedVersion version) {
+  version.snapshot = nullptr;
+  return version;
+}
+
 absl::Status Revoked(ShardEngine* engine, uint64_t epoch, uint64_t version) {
   const ShardStatus now = engine->Status();
   return absl::AbortedError(
@@ -29,10 +34,9 @@ absl::Status Revoked(ShardEngine* engine, uint64_t epoch, uint64_t version) {
 VersionFlow::VersionFlow(ShardEngine* engine, PullFrameCache* cache,
                          const PublishedVersion& version, DType dtype,
                          FrameForm form,
-                         absl::Span<const uint32_t> first_slices,
-                         std::function<void(const absl::Status&)> on_revoked)
+                         absl::Span<const uint32_t> first_slices, Events events)
     : engine_(engine),
-      version_(version),
+      version_(Without(version)),
       dtype_(dtype),
       form_(IsPlace(form) ? FrameForm::kPullFrame : form),
       places_(IsPlace(form) ? MakePlaceFrames(version, dtype, first_slices,
@@ -40,27 +44,57 @@ VersionFlow::VersionFlow(ShardEngine* engine, PullFrameCache* cache,
                                               &on_device_)
                             : std::vector<grpc::ByteBuffer>()),
       frames_(in_place() ? nullptr : cache->Get(version, dtype)),
-      order_(in_place() ? std::vector<size_t>()
-                        : frames_->Order(first_slices)) {
-  revoke_id_ = version_.snapshot->AddRevokeCallback(
-      [engine, epoch = version.epoch, number = version.version,
-       on_revoked = std::move(on_revoked)] {
-        on_revoked(Revoked(engine, epoch, number));
-      });
+      order_(in_place() ? std::vector<size_t>() : frames_->Order(first_slices)),
+      readers_(version.snapshot->readers()) {
+  {
+    MutexLock lock(&held_->mutex);
+    held_->snapshot = version.snapshot;
+  }
+  SnapshotReaders::Reader reader;
+  reader.revoke = [engine, epoch = version.epoch, number = version.version,
+                   held = held_, revoked = std::move(events.revoked)] {
+    std::shared_ptr<const Snapshot> let_go;  // where no lock is held
+    {
+      MutexLock lock(&held->mutex);
+      let_go = std::move(held->snapshot);
+    }
+    let_go = nullptr;
+    revoked(Revoked(engine, epoch, number));
+  };
+  if (events.overtaken != nullptr && !in_place()) {
+    reader.overtake = [held = held_,
+                       overtaken = std::move(events.overtaken)](bool freed) {
+      bool complete;
+      {
+        MutexLock lock(&held->mutex);
+        complete = held->complete;
+      }
+      overtaken(complete || freed);
+    };
+  }
+  reader_id_ = readers_->Add(std::move(reader));
 }
 
-VersionFlow::~VersionFlow() {
-  version_.snapshot->RemoveRevokeCallback(revoke_id_);
+VersionFlow::~VersionFlow() { readers_->Remove(reader_id_); }
+
+std::shared_ptr<const Snapshot> VersionFlow::snapshot() const {
+  MutexLock lock(&held_->mutex);
+  return held_->snapshot;
 }
 
 bool VersionFlow::ready() const {
-  if (!on_device_ && !version_.snapshot->readable(dtype_)) return false;
+  const std::shared_ptr<const Snapshot> held = snapshot();
+  if (held == nullptr) return false;
+  if (!on_device_ && !held->readable(dtype_)) return false;
   return version_.progress == nullptr ||
          version_.progress->Allows(frames_->end_slice(order_[next_]),
                                    next_ + 1 == order_.size());
 }
 
-grpc::ByteBuffer VersionFlow::Next() {
+std::optional<grpc::ByteBuffer> VersionFlow::Next() {
+  PublishedVersion version = version_;
+  version.snapshot = snapshot();
+  if (version.snapshot == nullptr) return std::nullopt;
   if (in_place()) {
     const grpc::ByteBuffer frame = places_[next_++];
     if (done()) {
@@ -71,8 +105,12 @@ grpc::ByteBuffer VersionFlow::Next() {
     return frame;
   }
   const size_t frame = order_[next_++];
+  if (done()) {
+    MutexLock lock(&held_->mutex);
+    held_->complete = true;
+  }
   engine_->CountPulledBytes(frames_->payload_bytes(frame));
-  return frames_->MakeBuffer(frame, version_, form_);
+  return frames_->MakeBuffer(frame, version, form_);
 }
 
 }  // namespace agg

@@ -106,8 +106,7 @@ MemoryPlan PlanMemory(int64_t num_elements, int64_t num_rows, DType push_dtype,
       pull_dtype == DType::kF32 ? 0 : DTypeBytes(pull_dtype);
   plan.host.rows = num_rows * RowBytes(push_dtype, num_elements);
   plan.host.successors = num_successors * RowBytes(push_dtype, num_elements);
-  plan.host.snapshots =
-      (kNumSnapshots + kNumSpareSnapshots) * num_elements * (4 + narrowed);
+  plan.host.snapshots = kNumSnapshots * num_elements * (4 + narrowed);
   plan.host.frames = 2 * num_rows * kMaxFramePayloadBytes;
   plan.host.scratch = needs.scratch_bytes;
   if (needs.on_device) {

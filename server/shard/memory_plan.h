@@ -22,7 +22,7 @@ struct MemoryUse {
   int64_t successors = 0;
   int64_t master = 0;  // float32 weights
   int64_t state = 0;   // optimizer state arrays
-  // Three and a spare one, float32 and narrowed; on a device: narrowed.
+  // Three, float32 and narrowed; on a device: narrowed.
   int64_t snapshots = 0;
   int64_t frames = 0;       // in flight: two frames per worker
   int64_t ledger = 0;       // which slices of which rows have landed

@@ -252,6 +252,7 @@ ShardStatus ShardEngine::StatusWithDevice() const {
 ShardStatus ShardEngine::Status() const {
   MutexLock lock(&mutex_);
   ShardStatus status = totals_;
+  status.overtaken_pulls = overtaken_pulls_;
   status.ordinal = options_.ordinal;
   status.epoch = epoch_.number();
   status.attached = epoch_.on();

@@ -178,6 +178,8 @@ class ShardEngine : public ShardPeer {
   // device was found lost, ends the epoch and calls on_lost and on_device_lost.
   // By others for what is copied behind a version.
   void ReportLostDevice() ABSL_LOCKS_EXCLUDED(turn_, mutex_);
+  // A version was written over before its reader had taken the last bytes.
+  void CountOvertakenPull();
   void CountPulledBytes(int64_t num_bytes, bool in_place = false,
                         bool on_device = false);
 
@@ -378,6 +380,7 @@ class ShardEngine : public ShardPeer {
   std::map<uint64_t, RunningPhase> running_ ABSL_GUARDED_BY(mutex_);
   uint64_t num_phases_ ABSL_GUARDED_BY(mutex_) = 0;
   ShardStatus totals_ ABSL_GUARDED_BY(mutex_);  // its counters alone
+  std::atomic<int64_t> overtaken_pulls_{0};     // counted with any lock held
 };
 
 }  // namespace agg

@@ -81,6 +81,8 @@ void ShardEngine::CancelPull(int64_t id) {
   pulls_.Remove(id);
 }
 
+void ShardEngine::CountOvertakenPull() { ++overtaken_pulls_; }
+
 void ShardEngine::CountPulledBytes(int64_t num_bytes, bool in_place,
                                    bool on_device) {
   MutexLock lock(&mutex_);

@@ -42,10 +42,11 @@ security {{
 class Job:
     """A server with its identities; four honest workers once they start."""
 
-    def __init__(self, bin_folder, folder, rounds):
+    def __init__(self, bin_folder, folder, rounds, rows=0):
         self.bin = pathlib.Path(bin_folder).resolve()
         self.folder = pathlib.Path(folder)
         self.rounds = rounds
+        self.rows = rows  # of the first tensor; 0: few
         for name in ("trainer", "operator", "shard"):
             self._write_token(name, f"{name}-token-0123456789")
         self._write_token("guest", GUEST)
@@ -76,7 +77,7 @@ class Job:
             f"worker_{rank}",
             [self.bin / "tests" / "e2e" / "chaos_worker",
              f"--coordinator={HOST}:{self.address[1]}", f"--rank={rank}",
-             f"--rounds={self.rounds}",
+             f"--rounds={self.rounds}", f"--rows={self.rows}",
              f"--save={self.folder / f'parameters_{rank}'}"],
             stdout=subprocess.PIPE if rank == 0 else None,
             more={"AGG_TOKEN_FILE": str(self.folder / "trainer")})

@@ -1,7 +1,7 @@
 """A job of real processes whose shards are killed and frozen while it trains.
 
     chaos.py --bin=BAZEL_BIN [--replication=none|buddy] [--events=12]
-             [--publish=atomic|pipelined] [--wide]
+             [--publish=atomic|pipelined] [--wide] [--rows=N]
              [--actions=kill,pair,..] [--checkpoint_every_rounds=N]
              [--shards=4] [--workers=3] [--rounds=200] [--rule=adasum]
              [--optimizer=adam] [--seed=1] [--minutes=M] [--edges]
@@ -12,9 +12,13 @@ compares the sha256 of the final parameters of all workers. After each run
 agg_report --audit proves that each gradient counted exactly once. With
 --replication=buddy nothing may be rewound either, unless both copies of a part
 are lost. Further actions: cut (all connections to one shard, for up to 1.5 s),
-everything (all shards and workers killed at once) and torn (all shards killed;
+everything (all shards and workers killed at once), torn (all shards killed;
 one comes back to a checkpoint folder that is empty, older, or has a part that
-is cut; the job has to wait until the folder is put back). With --edges a shard is
+is cut; the job has to wait until the folder is put back), freeze_workers (all
+but rank 0, for up to 3 s, which meets some in the midst of a pull) and
+frozen_observers (who ask all shards for the newest version, over TCP and Unix
+sockets, and never read it); the last two have all bytes sent, shared memory or
+not. With --edges a shard is
 also killed while the job starts, and one in its last moments. With --minutes it
 goes on with the next seeds until the time is up. Exits with 1 and says what
 differs, and where the logs are.
@@ -28,6 +32,7 @@ import os
 import pathlib
 import selectors
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -38,17 +43,18 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent))
 
 from deploy import quickstart_chaos as chaos  # noqa: E402
 from deploy import quickstart_job as job  # noqa: E402
-from tests.e2e import proxies  # noqa: E402
+from tests.e2e import frozen_readers, proxies  # noqa: E402
 
 ACTIONS = ("kill", "coordinator", "pair", "recovery", "freeze", "long_freeze",
-           "freeze_all", "cut", "term", "roll", "all", "everything", "torn")
+           "freeze_all", "cut", "term", "roll", "all", "everything", "torn",
+           "freeze_workers", "frozen_observers")
 TEARS = ("empty", "older", "cut")
 CUT_SECONDS = (0.0, 1.5)
 EARLY_SECONDS = 1.5
 SILENT_SECONDS = 120  # without a round: the job hangs
 
 
-def config_text(options, addresses, folder):
+def config_text(options, addresses, folder, more=""):
     lines = ['job: "chaos"']
     lines += [f'shards: "{address}"' for address in addresses]
     lines += [f"workers: {options.workers}",
@@ -63,7 +69,7 @@ def config_text(options, addresses, folder):
     if "cut" in options.actions.split(","):
         # The proxies that cut connections see TCP alone.
         lines.append('unix_socket: "off"')
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + more
 
 
 def checkpoint_text(options, path):
@@ -75,9 +81,9 @@ def checkpoint_text(options, path):
 
 
 class Job:
-    """The processes of one run."""
+    """The processes of one run. `more`: of the configuration."""
 
-    def __init__(self, options, folder):
+    def __init__(self, options, folder, more=""):
         self.options = options
         self.folder = folder
         self.bin = pathlib.Path(options.bin).resolve()
@@ -91,9 +97,13 @@ class Job:
                             for port, target in zip(known, listening)]
         addresses = [f"127.0.0.1:{port}" for port in known]
         self.coordinator = addresses[0]
-        text = config_text(options, addresses, folder)
+        self.addresses = [("127.0.0.1", port) for port in listening]
+        actions = options.actions.split(",")
+        if "freeze_workers" in actions or "frozen_observers" in actions:
+            more += 'shared_memory: "off"\n'
+        text = config_text(options, addresses, folder, more)
         # One folder for all, or one for each.
-        self.own_folders = "torn" in options.actions.split(",")
+        self.own_folders = "torn" in actions
         for ordinal in range(options.shards):
             path = folder / "checkpoints"
             if self.own_folders:
@@ -107,6 +117,7 @@ class Job:
                              f"--shard={ordinal}",
                              f"--port={listening[ordinal]}"],
             options.shards)
+        self.readers = []
         self.worker_lives = 0
         self.start_workers()
 
@@ -129,6 +140,7 @@ class Job:
              f"--coordinator={self.coordinator}", f"--rank={rank}",
              f"--rounds={self.options.rounds}",
              f"--{'' if self.options.wide else 'no'}wide",
+             f"--rows={self.options.rows}",
              f"--audit_log={self.folder / f'audit_{rank}.log'}",
              f"--save={self.folder / f'parameters_{rank}'}"],
             stdout=subprocess.PIPE if rank == 0 else None)
@@ -162,6 +174,8 @@ class Job:
                     heard = time.monotonic()
 
     def stop(self):
+        for reader in self.readers:
+            reader.close()
         self.processes.stop()
         for proxy in self.proxies:
             proxy.close()
@@ -207,6 +221,24 @@ class Disturber(chaos.Chaos):
         time.sleep(seconds)
         self.job.proxies[ordinal].mend()
         return f"connections to shard {ordinal} cut for {seconds:.1f} s"
+
+    def _freeze_workers(self):
+        seconds = self.rng.uniform(*chaos.FREEZE_SECONDS)
+        for worker in self.job.workers[1:]:
+            worker.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        for worker in self.job.workers[1:]:
+            worker.send_signal(signal.SIGCONT)
+        return f"all workers but rank 0 frozen for {seconds:.1f} s"
+
+    def _frozen_observers(self):
+        for shard, address in zip(self.shards.running, self.job.addresses):
+            self.job.readers.append(frozen_readers.FrozenReader(address))
+            if "cut" in self.job.options.actions.split(","):
+                continue  # there are no Unix sockets
+            name = frozen_readers.local_socket(shard)
+            self.job.readers.append(frozen_readers.FrozenReader(name))
+        return "observers that do not read"
 
     def kill_early(self):
         """Before it is known how far the job is: seeded or not."""
@@ -370,6 +402,8 @@ def make_parser():
     parser.add_argument("--minutes", type=float, default=0)
     parser.add_argument("--wide", action="store_true",
                         help="rows of several waves")
+    parser.add_argument("--rows", type=int, default=0,
+                        help="of 1 KiB, of the first tensor")
     parser.add_argument("--edges", action="store_true")
     parser.add_argument("--keep_logs", action="store_true")
     return parser

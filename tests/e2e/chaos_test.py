@@ -77,6 +77,11 @@ class ChaosTest(unittest.TestCase):
                        "--events=2 --rounds=60 --checkpoint_every_rounds=5",
                        seed=1)
 
+    def test_readers_that_stop_to_read_change_nothing(self):
+        self.run_chaos("--replication=buddy --shards=2 --wide "
+                       "--actions=freeze_workers,frozen_observers,kill "
+                       "--events=6 --rounds=60", seed=1)
+
     def test_a_change_of_the_result_is_found(self):
         options = chaos.make_parser().parse_args(["--bin=."])
         same = chaos.Result(["a", "a"], 0, 0, [], [7])

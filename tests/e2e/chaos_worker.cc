@@ -25,6 +25,7 @@ ABSL_FLAG(int, rank, 0, "this worker's rank");
 ABSL_FLAG(uint64_t, rounds, 100, "the version to end at");
 ABSL_FLAG(std::string, save, "", "file of the final parameters");
 ABSL_FLAG(bool, wide, false, "a first tensor of a full slice, for many waves");
+ABSL_FLAG(int64_t, rows, 0, "of the first tensor, of 1 KiB each; 0: as --wide");
 ABSL_FLAG(std::string, audit_log, "", "file for agg_report --audit");
 
 namespace agg {
@@ -34,7 +35,8 @@ using Tensors = std::vector<std::vector<float>>;
 
 // Of unlike sizes; with one slice each, several on every shard.
 Manifest MakeManifest() {
-  const int64_t rows = absl::GetFlag(FLAGS_wide) ? 4096 : 97;
+  int64_t rows = absl::GetFlag(FLAGS_rows);
+  if (rows == 0) rows = absl::GetFlag(FLAGS_wide) ? 4096 : 97;
   return {{{"embedding", {rows, 256}, "", false},
            {"hidden/weights", {256, 64}, "", false},
            {"hidden/bias", {64}, "", false},

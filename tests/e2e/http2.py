@@ -10,6 +10,7 @@ END_STREAM, ACK, END_HEADERS = 1, 1, 4
 # Until the other end's settings are acknowledged, and always enough.
 MAX_FRAME = 16384
 FIRST_WINDOW = 65535
+MAX_WINDOW = 2**31 - 1
 
 
 def frame(kind, flags, stream, payload=b""):
@@ -51,18 +52,25 @@ def message(payload, compressed=False):
 
 
 class Connection:
-    """Reads nothing unless it is asked to."""
+    """Reads nothing unless it is asked to.
+
+    `address`: of TCP, or the name of an abstract Unix socket.
+    """
 
     def __init__(self, address, timeout, source="127.0.0.2", receive_bytes=0):
-        host, port = address
-        self.socket = socket.socket()
-        self.socket.settimeout(timeout)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if receive_bytes:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF,
-                                   receive_bytes)
-        self.socket.bind((source, 0))
-        self.socket.connect((host, port))
+        if isinstance(address, str):
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.settimeout(timeout)
+            self.socket.connect("\0" + address)
+        else:
+            self.socket = socket.socket()
+            self.socket.settimeout(timeout)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if receive_bytes:
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF,
+                                       receive_bytes)
+            self.socket.bind((source, 0))
+            self.socket.connect(address)
         self.window = FIRST_WINDOW
         self.stream_windows = {}
         self.first_window = FIRST_WINDOW
@@ -74,6 +82,13 @@ class Connection:
 
     def greet(self, settings=b""):
         self.send(PREFACE + frame(SETTINGS, 0, 0, settings))
+        return self
+
+    def open_windows(self):
+        """The other end may send as much as it has, of all calls."""
+        self.greet(b"\0\4" + MAX_WINDOW.to_bytes(4, "big"))
+        self.send(frame(WINDOW_UPDATE, 0, 0,
+                        (MAX_WINDOW - FIRST_WINDOW).to_bytes(4, "big")))
         return self
 
     def call(self, method, token="", body=None, more=()):

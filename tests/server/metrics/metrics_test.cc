@@ -76,7 +76,7 @@ TEST(MetricsTest, EverySeriesExistsFromTheStart) {
         "aggserver_excluded_rows_total", "aggserver_push_bytes_total",
         "aggserver_pull_bytes_total", "aggserver_crc_errors_total",
         "aggserver_duplicate_bytes_total", "aggserver_revoked_snapshots_total",
-        "aggserver_examples_total"}) {
+        "aggserver_overtaken_pulls_total", "aggserver_examples_total"}) {
     EXPECT_EQ(scrape.Value(counter), 0) << counter;
   }
 }
@@ -347,6 +347,7 @@ TEST(MetricsTest, TheShardIsSampledAtScrape) {
   EXPECT_EQ(scrape.Value("aggserver_pull_bytes_total"), 77);
   EXPECT_EQ(scrape.Value("aggserver_crc_errors_total"), 2);
   EXPECT_EQ(scrape.Value("aggserver_revoked_snapshots_total"), 1);
+  EXPECT_EQ(scrape.Value("aggserver_overtaken_pulls_total"), 10);
   EXPECT_EQ(scrape.Value("aggserver_backend_info", "backend=\"cpu\""), 1);
   EXPECT_EQ(scrape.Value("aggserver_combination_info",
                          "rule=\"adasum\",scope=\"per_tensor\","

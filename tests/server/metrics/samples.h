@@ -96,6 +96,7 @@ inline ShardStatus Shard() {
   status.pull_bytes = 77;
   status.crc_errors = 2;
   status.revoked_snapshots = 1;
+  status.overtaken_pulls = 10;
   status.shared_rows_refused = 3;
   status.shared_rows_no_memory = 4;
   status.shared_versions_refused = 6;

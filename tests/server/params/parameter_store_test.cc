@@ -1,6 +1,7 @@
 #include "server/params/parameter_store.h"
 
 #include <memory>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "kernels/backend_factory.h"
+#include "server/base/clock.h"
 
 namespace agg {
 namespace {
@@ -131,27 +133,111 @@ TEST_F(ParameterStoreTest, WaitsForARevokedReaderOfAnotherThread) {
   EXPECT_EQ(num_revoked_, 1);
 }
 
-// A reader whose peer does not take its bytes: each version that it holds up
-// costs the patience once, and then there is one memory more.
-TEST_F(ParameterStoreTest, AReaderThatDoesNotLetGoCostsTheSpareMemory) {
-  store_ = *ParameterStore::Create(backend_.get(), OptimizerOptions(), 64,
-                                   DType::kBF16, absl::ZeroDuration());
-  std::shared_ptr<const Snapshot> held = Publish(0);
-  const char* bytes = held->data(DType::kF32);
-  for (uint64_t version = 1; version < 20; ++version) {
-    const auto snapshot = Publish(version);
-    EXPECT_NE(snapshot->data(DType::kF32), bytes);
-    EXPECT_NE(snapshot->data(DType::kBF16), nullptr);
+// A reader as the transport's: it lets go of the snapshot when it is told to,
+// and the bytes that it has lent never come back.
+class FrozenReader {
+ public:
+  explicit FrozenReader(const std::shared_ptr<const Snapshot>& snapshot)
+      : snapshot_(snapshot), lent_(LendBytes(snapshot)) {
+    SnapshotReaders::Reader reader;
+    reader.revoke = [this] { snapshot_ = nullptr; };
+    reader.overtake = [this](bool) { overtaken_ = true; };
+    snapshot->readers()->Add(std::move(reader));
   }
+  bool overtaken() const { return overtaken_; }
+
+ private:
+  std::shared_ptr<const Snapshot> snapshot_;
+  const std::shared_ptr<const void> lent_;
+  bool overtaken_ = false;
+};
+
+class FrozenReadersTest : public ParameterStoreTest {
+ protected:
+  // Waits that nobody ends would never end.
+  void Begin(absl::Duration patience) {
+    store_ = *ParameterStore::Create(backend_.get(), OptimizerOptions(), 64,
+                                     DType::kBF16, patience, /*shared=*/false,
+                                     &clock_);
+  }
+  void Freeze(uint64_t version) {
+    readers_.push_back(std::make_unique<FrozenReader>(store_->Find(version)));
+  }
+
+  FakeClock clock_;
+  std::vector<std::unique_ptr<FrozenReader>> readers_;
+};
+
+TEST_F(FrozenReadersTest, OneForEachVersionDelaysNothingAndCostsNoMemory) {
+  Begin(absl::ZeroDuration());
+  std::set<const char*> memories;
+  for (uint64_t version = 0; version < 50; ++version) {
+    memories.insert(Publish(version)->data(DType::kF32));
+    Freeze(version);
+    // Of the versions that can be found nothing is taken.
+    EXPECT_FALSE(readers_.back()->overtaken());
+    if (version > 0) {
+      EXPECT_FALSE(readers_[version - 1]->overtaken());
+    }
+  }
+  EXPECT_EQ(memories.size(), static_cast<size_t>(kNumSnapshots));
+  EXPECT_EQ(num_revoked_, 47);
+  for (size_t i = 0; i < 47; ++i) EXPECT_TRUE(readers_[i]->overtaken()) << i;
+}
+
+TEST_F(FrozenReadersTest, ManyOfOneVersionAreOvertakenTogether) {
+  Begin(absl::ZeroDuration());
+  Publish(0);
+  for (int i = 0; i < 1000; ++i) Freeze(0);
+  for (uint64_t version = 1; version < 9; ++version) Publish(version);
   EXPECT_EQ(num_revoked_, 1);
-  // There is none but one: the next one that does not let go is waited for.
-  std::shared_ptr<const Snapshot> second = store_->Find(19);
-  std::thread reader;
-  second->AddRevokeCallback(
-      [&] { reader = std::thread([reference = std::move(second)] {}); });
-  for (uint64_t version = 20; version < 23; ++version) Publish(version);
-  reader.join();
-  EXPECT_EQ(num_revoked_, 2);
+  for (const auto& reader : readers_) EXPECT_TRUE(reader->overtaken());
+}
+
+// The wait itself is a real one, and the clock says for how long there is no
+// other: a hundred waits of 5 s would take longer than any test may.
+TEST_F(FrozenReadersTest, OnlyTheFirstOfAWhileIsWaitedFor) {
+  Begin(absl::Seconds(5));
+  for (uint64_t version = 0; version < 100; ++version) {
+    Publish(version);
+    Freeze(version);
+  }
+  EXPECT_EQ(num_revoked_, 97);
+}
+
+// As when an epoch ends in the midst of a pipelined round: nobody publishes
+// what its readers have begun to get.
+TEST_F(FrozenReadersTest, OfAVersionThatNobodyPublishesToo) {
+  Begin(absl::ZeroDuration());
+  Publish(0);
+  Publish(1);
+  int revoked = 0;
+  {
+    const std::shared_ptr<const Snapshot> dropped =
+        store_->NextSnapshot(&revoked);
+    readers_.push_back(std::make_unique<FrozenReader>(dropped));
+  }
+  EXPECT_EQ(revoked, 0);
+  for (uint64_t version = 2; version < 9; ++version) Publish(version);
+  EXPECT_EQ(num_revoked_, 1);
+  EXPECT_TRUE(readers_[0]->overtaken());
+}
+
+TEST_F(FrozenReadersTest, OfAllVersionsWhenTheStoreBeginsAnew) {
+  Begin(absl::ZeroDuration());
+  for (uint64_t version = 0; version < 3; ++version) {
+    Publish(version);
+    Freeze(version);
+  }
+  store_->RevokeAll();
+  for (uint64_t version = 1; version < 9; ++version) {
+    Publish(version);
+    // The version before is kept: there are others' bytes to take.
+    if (version > 1) {
+      EXPECT_NE(store_->Find(version - 1), nullptr);
+    }
+  }
+  for (const auto& reader : readers_) EXPECT_TRUE(reader->overtaken());
 }
 
 TEST_F(ParameterStoreTest, AtItsEndAllReadersAreRevoked) {

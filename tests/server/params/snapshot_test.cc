@@ -1,6 +1,7 @@
 #include "server/params/snapshot.h"
 
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -13,13 +14,15 @@
 namespace agg {
 namespace {
 
+constexpr absl::Duration kForever = absl::InfiniteDuration();
+
 std::vector<SnapshotBuffers> Memories(int count) {
   return std::vector<SnapshotBuffers>(count);
 }
 
 TEST(SnapshotTest, CallsEachRevokeCallbackOnce) {
   SnapshotPool pool(Memories(1), DType::kF32);
-  const std::shared_ptr<Snapshot> snapshot = pool.Acquire();
+  const std::shared_ptr<Snapshot> snapshot = pool.AcquireWithin(kForever);
   int first = 0;
   int second = 0;
   snapshot->AddRevokeCallback([&] { ++first; });
@@ -33,7 +36,7 @@ TEST(SnapshotTest, CallsEachRevokeCallbackOnce) {
 
 TEST(SnapshotTest, ALateCallbackRunsAtOnce) {
   SnapshotPool pool(Memories(1), DType::kF32);
-  const std::shared_ptr<Snapshot> snapshot = pool.Acquire();
+  const std::shared_ptr<Snapshot> snapshot = pool.AcquireWithin(kForever);
   snapshot->Revoke();
   int calls = 0;
   EXPECT_EQ(snapshot->AddRevokeCallback([&] { ++calls; }), 0);
@@ -42,7 +45,7 @@ TEST(SnapshotTest, ALateCallbackRunsAtOnce) {
 
 TEST(SnapshotTest, ACallbackMayLetTheSnapshotGo) {
   SnapshotPool pool(Memories(1), DType::kF32);
-  std::shared_ptr<Snapshot> snapshot = pool.Acquire();
+  std::shared_ptr<Snapshot> snapshot = pool.AcquireWithin(kForever);
   snapshot->AddRevokeCallback([&] { snapshot = nullptr; });
   const std::shared_ptr<Snapshot> revoker = snapshot;
   revoker->Revoke();
@@ -51,7 +54,7 @@ TEST(SnapshotTest, ACallbackMayLetTheSnapshotGo) {
 
 TEST(SnapshotTest, Float32MayBeReadWhenItsBytesAreThere) {
   SnapshotPool pool(Memories(1), DType::kBF16);
-  const std::shared_ptr<Snapshot> snapshot = pool.Acquire();
+  const std::shared_ptr<Snapshot> snapshot = pool.AcquireWithin(kForever);
   std::vector<absl::Status> heard;
   const auto note = [&](const absl::Status& status) {
     heard.push_back(status);
@@ -75,7 +78,7 @@ TEST(SnapshotTest, Float32MayBeReadWhenItsBytesAreThere) {
 
 TEST(SnapshotTest, Float32ThatNeverComesIsAnErrorOfItsReadersAlone) {
   SnapshotPool pool(Memories(1), DType::kBF16);
-  const std::shared_ptr<Snapshot> snapshot = pool.Acquire();
+  const std::shared_ptr<Snapshot> snapshot = pool.AcquireWithin(kForever);
   const absl::Status lost = absl::UnavailableError("lost");
   absl::Status early, late, narrowed = lost;
   snapshot->Defer();
@@ -94,7 +97,7 @@ TEST(SnapshotTest, Float32ThatNeverComesIsAnErrorOfItsReadersAlone) {
 
 TEST(SnapshotTest, AfterAFailureTheNextReaderAsksAgain) {
   SnapshotPool pool(Memories(1), DType::kBF16);
-  const std::shared_ptr<Snapshot> snapshot = pool.Acquire();
+  const std::shared_ptr<Snapshot> snapshot = pool.AcquireWithin(kForever);
   const absl::Status failure = absl::UnavailableError("no copy");
   std::vector<absl::Status> heard;
   const auto note = [&](const absl::Status& status) {
@@ -119,7 +122,7 @@ TEST(SnapshotTest, AfterAFailureTheNextReaderAsksAgain) {
 
 TEST(SnapshotTest, WhatHasFailedIsLostWithTheNextVersion) {
   SnapshotPool pool(Memories(1), DType::kBF16);
-  const std::shared_ptr<Snapshot> snapshot = pool.Acquire();
+  const std::shared_ptr<Snapshot> snapshot = pool.AcquireWithin(kForever);
   snapshot->Defer();
   snapshot->FailUntilAsked(absl::UnavailableError("no copy"),
                            [] { ADD_FAILURE() << "asked"; });
@@ -133,7 +136,7 @@ TEST(SnapshotTest, WhatHasFailedIsLostWithTheNextVersion) {
 
 TEST(SnapshotTest, Float32IsAskedForByItsFirstReader) {
   SnapshotPool pool(Memories(1), DType::kBF16);
-  const std::shared_ptr<Snapshot> snapshot = pool.Acquire();
+  const std::shared_ptr<Snapshot> snapshot = pool.AcquireWithin(kForever);
   int asked = 0, heard = 0;
   snapshot->DeferUntilAsked([&asked] { ++asked; });
   const auto note = [&heard](const absl::Status& status) {
@@ -157,7 +160,7 @@ TEST(SnapshotTest, Float32IsAskedForByItsFirstReader) {
 
 TEST(SnapshotTest, Float32ThatIsLostKeepsReadersUntilTheNextVersion) {
   SnapshotPool pool(Memories(1), DType::kBF16);
-  const std::shared_ptr<Snapshot> snapshot = pool.Acquire();
+  const std::shared_ptr<Snapshot> snapshot = pool.AcquireWithin(kForever);
   snapshot->DeferUntilAsked([] { ADD_FAILURE() << "asked"; });
   EXPECT_TRUE(snapshot->Lose());
   absl::Status status;
@@ -188,8 +191,8 @@ TEST(SnapshotPoolTest, FreesWhatNobodyReadsWithThePoolAndTheRestLater) {
     memory.f32 = std::make_unique<CountedBuffer>(&alive);
   }
   auto pool = std::make_unique<SnapshotPool>(std::move(memories), DType::kF32);
-  std::shared_ptr<Snapshot> held = pool->Acquire();
-  pool->Acquire();
+  std::shared_ptr<Snapshot> held = pool->AcquireWithin(kForever);
+  pool->AcquireWithin(kForever);
   EXPECT_EQ(alive, 3);
   pool = nullptr;
   EXPECT_EQ(alive, 1);
@@ -213,33 +216,128 @@ TEST(SnapshotPoolTest, WaitsNoLongerThanItIsAllowed) {
 TEST(SnapshotPoolTest, RecyclesMemory) {
   SnapshotPool pool(Memories(2), DType::kF32);
   EXPECT_TRUE(pool.Available());
-  std::shared_ptr<Snapshot> first = pool.Acquire();
-  const std::shared_ptr<Snapshot> second = pool.Acquire();
+  std::shared_ptr<Snapshot> first = pool.AcquireWithin(kForever);
+  const std::shared_ptr<Snapshot> second = pool.AcquireWithin(kForever);
   EXPECT_NE(first->buffers(), second->buffers());
   EXPECT_FALSE(pool.Available());
   const SnapshotBuffers* memory = first->buffers();
   first = nullptr;
   EXPECT_TRUE(pool.Available());
-  EXPECT_EQ(pool.Acquire()->buffers(), memory);
+  EXPECT_EQ(pool.AcquireWithin(kForever)->buffers(), memory);
 }
 
 // A recycled memory's new snapshot has not been revoked.
 TEST(SnapshotPoolTest, ANewSnapshotForgetsItsMemorysPast) {
   SnapshotPool pool(Memories(1), DType::kF32);
-  pool.Acquire()->Revoke();
+  pool.AcquireWithin(kForever)->Revoke();
   int calls = 0;
-  pool.Acquire()->AddRevokeCallback([&] { ++calls; });
+  pool.AcquireWithin(kForever)->AddRevokeCallback([&] { ++calls; });
   EXPECT_EQ(calls, 0);
 }
 
-TEST(SnapshotPoolTest, AcquireWaitsForTheLastReader) {
+// Whose bytes are under way counts as a reader, until the memory is wanted.
+TEST(SnapshotPoolTest, LentBytesComeBackOrAreTakenOver) {
   SnapshotPool pool(Memories(1), DType::kF32);
-  std::shared_ptr<Snapshot> held = pool.Acquire();
-  std::shared_ptr<Snapshot> next;
-  std::thread writer([&] { next = pool.Acquire(); });
-  held = nullptr;
-  writer.join();
-  EXPECT_NE(next, nullptr);
+  std::shared_ptr<Snapshot> snapshot = pool.AcquireWithin(kForever);
+  const SnapshotBuffers* const memory = snapshot->buffers();
+  std::shared_ptr<const void> lent = LendBytes(snapshot);
+  EXPECT_EQ(pool.InUse().size(), 1u);
+  snapshot = nullptr;
+  EXPECT_FALSE(pool.Available());
+  EXPECT_TRUE(pool.InUse().empty());
+  EXPECT_EQ(pool.AcquireWithin(absl::ZeroDuration()), nullptr);
+  lent = nullptr;
+  EXPECT_TRUE(pool.Available());
+
+  snapshot = pool.AcquireWithin(kForever);
+  std::vector<std::string> calls;
+  SnapshotReaders::Reader reader;
+  reader.revoke = [&] { calls.push_back("revoke"); };
+  reader.overtake = [&](bool freed) {
+    EXPECT_FALSE(freed);
+    calls.push_back("overtake");
+  };
+  snapshot->readers()->Add(reader);
+  lent = LendBytes(snapshot);
+  EXPECT_EQ(pool.TakeOverWithin(absl::ZeroDuration()), nullptr);  // it is held
+  snapshot->Revoke();
+  snapshot = nullptr;
+  snapshot = pool.TakeOverWithin(absl::ZeroDuration());
+  ASSERT_NE(snapshot, nullptr);
+  EXPECT_EQ(snapshot->buffers(), memory);
+  EXPECT_FALSE(snapshot->revoked());
+  EXPECT_EQ(calls, std::vector<std::string>({"revoke", "overtake"}));
+  // What comes back too late is another version's now.
+  lent = nullptr;
+  EXPECT_FALSE(pool.Available());
+  snapshot = nullptr;
+  EXPECT_TRUE(pool.Available());
+}
+
+TEST(SnapshotPoolTest, TakesOverTheOldestOnlyIfNoneIsFree) {
+  SnapshotPool pool(Memories(3), DType::kF32);
+  std::vector<std::shared_ptr<const void>> lent;
+  std::vector<const SnapshotBuffers*> memories;
+  for (int i = 0; i < 2; ++i) {
+    const std::shared_ptr<Snapshot> snapshot = pool.AcquireWithin(kForever);
+    memories.push_back(snapshot->buffers());
+    lent.push_back(LendBytes(snapshot));
+  }
+  const auto free = pool.TakeOverWithin(kForever);
+  EXPECT_NE(free->buffers(), memories[0]);
+  EXPECT_NE(free->buffers(), memories[1]);
+  EXPECT_EQ(pool.TakeOverWithin(kForever)->buffers(), memories[0]);
+}
+
+TEST(SnapshotPoolTest, WhatIsLentOutlivesThePoolAndIsSaidToBeOfNoUse) {
+  int alive = 0;
+  std::vector<SnapshotBuffers> memories(1);
+  memories[0].f32 = std::make_unique<CountedBuffer>(&alive);
+  auto pool = std::make_unique<SnapshotPool>(std::move(memories), DType::kF32);
+  std::shared_ptr<Snapshot> snapshot = pool->AcquireWithin(kForever);
+  bool freed = false;
+  SnapshotReaders::Reader reader;
+  reader.revoke = [] {};
+  reader.overtake = [&](bool value) { freed = value; };
+  snapshot->readers()->Add(reader);
+  std::shared_ptr<const void> lent = LendBytes(snapshot);
+  snapshot = nullptr;
+  pool = nullptr;
+  EXPECT_TRUE(freed);
+  EXPECT_EQ(alive, 1);
+  lent = nullptr;
+  EXPECT_EQ(alive, 0);
+}
+
+TEST(SnapshotReadersTest, WhoHasGoneHearsNothing) {
+  SnapshotReaders readers;
+  int calls = 0;
+  const auto revoke = [&] { ++calls; };
+  const auto overtake = [&](bool) { ++calls; };
+  const int64_t first = readers.Add({revoke, overtake});
+  const int64_t second = readers.Add({revoke, overtake});
+  readers.Remove(first);
+  readers.Revoke();
+  EXPECT_EQ(calls, 1);
+  EXPECT_FALSE(readers.empty());
+  readers.Remove(second);
+  readers.Overtake(/*freed=*/false);
+  EXPECT_EQ(calls, 1);
+  EXPECT_TRUE(readers.empty());
+}
+
+TEST(SnapshotPoolTest, WaitsForTheLastReader) {
+  SnapshotPool pool(Memories(1), DType::kF32);
+  for (const bool lent : {false, true}) {
+    std::shared_ptr<Snapshot> held = pool.AcquireWithin(kForever);
+    std::shared_ptr<const void> bytes = lent ? LendBytes(held) : nullptr;
+    std::shared_ptr<Snapshot> next;
+    std::thread writer([&] { next = pool.AcquireWithin(kForever); });
+    held = nullptr;
+    bytes = nullptr;
+    writer.join();
+    EXPECT_NE(next, nullptr);
+  }
 }
 
 }  // namespace

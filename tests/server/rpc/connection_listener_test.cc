@@ -40,7 +40,7 @@ class ConnectionListenerTest : public ::testing::Test {
     ASSERT_TRUE(ports.ok()) << ports.status();
     parts.ports = *std::move(ports);
     port_ = PortOf(parts.ports.front());
-    parts.max_connections = most;
+    parts.open = std::make_shared<OpenConnections>(most, Clock::Real());
     parts.take = [this](int, int fd, bool local) {
       MutexLock lock(&mutex_);
       EXPECT_FALSE(local);

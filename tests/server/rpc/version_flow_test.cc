@@ -70,9 +70,13 @@ class VersionFlowTest : public testing::Test {
   }
   std::unique_ptr<VersionFlow> Flow(FrameForm form,
                                     const std::vector<uint32_t>& first = {}) {
-    return std::make_unique<VersionFlow>(
-        shard_.engine(), &cache_, version_, DType::kF32, form, first,
-        [this](const absl::Status& reason) { revoked_.push_back(reason); });
+    VersionFlow::Events events;
+    events.revoked = [this](const absl::Status& reason) {
+      revoked_.push_back(reason);
+    };
+    events.overtaken = [this](bool cut) { overtaken_.push_back(cut); };
+    return std::make_unique<VersionFlow>(shard_.engine(), &cache_, version_,
+                                         DType::kF32, form, first, events);
   }
 
   LoopbackShard shard_;
@@ -81,6 +85,7 @@ class VersionFlowTest : public testing::Test {
   std::shared_ptr<Snapshot> snapshot_;
   PublishedVersion version_;
   std::vector<absl::Status> revoked_;
+  std::vector<bool> overtaken_;
 };
 
 TEST_F(VersionFlowTest, AllFramesComeOnceTheWantedOnesFirst) {
@@ -89,7 +94,7 @@ TEST_F(VersionFlowTest, AllFramesComeOnceTheWantedOnesFirst) {
   std::vector<uint32_t> slices;
   while (!flow->done()) {
     ASSERT_TRUE(flow->ready());
-    const auto frame = Parse<v1::PullFrame>(flow->Next());
+    const auto frame = Parse<v1::PullFrame>(*flow->Next());
     EXPECT_EQ(frame.meta().round(), 9u);
     slices.push_back(frame.meta().slices(0));
   }
@@ -103,7 +108,7 @@ TEST_F(VersionFlowTest, TheLastOneOnAPushStreamSaysSo) {
   const auto flow = Flow(FrameForm::kPushAck);
   std::vector<bool> last;
   while (!flow->done()) {
-    last.push_back(Parse<v1::PushAck>(flow->Next()).last());
+    last.push_back(Parse<v1::PushAck>(*flow->Next()).last());
   }
   EXPECT_THAT(last, ElementsAre(false, false, true));
 }
@@ -138,7 +143,7 @@ TEST_F(VersionFlowTest, InSharedMemoryItSaysWhereTheVersionIs) {
   SetBuffer(*SharedBuffer::Allocate(BufferUse::kSnapshot, bytes()));
   const auto flow = Flow(FrameForm::kPlace);
   EXPECT_TRUE(flow->in_place());
-  const auto frame = Parse<v1::PullFrame>(flow->Next());
+  const auto frame = Parse<v1::PullFrame>(*flow->Next());
   EXPECT_TRUE(flow->done());
   EXPECT_EQ(frame.place().offsets_size(), 3);
   EXPECT_EQ(frame.payload(), "");
@@ -149,7 +154,7 @@ TEST_F(VersionFlowTest, InSharedMemoryItSaysWhereTheVersionIs) {
 TEST_F(VersionFlowTest, WhereItIsNotSharedItIsSent) {
   const auto flow = Flow(FrameForm::kPlace);
   EXPECT_FALSE(flow->in_place());
-  const auto frame = Parse<v1::PullFrame>(flow->Next());
+  const auto frame = Parse<v1::PullFrame>(*flow->Next());
   EXPECT_FALSE(frame.payload().empty());
 }
 
@@ -165,6 +170,48 @@ TEST_F(VersionFlowTest, ItsReaderHearsWhenItsMemoryIsWantedBack) {
   // One that comes too late hears so at once.
   Flow(FrameForm::kPullFrame);
   EXPECT_EQ(revoked_.size(), 2u);
+}
+
+// A round waits neither for the reader nor for what gRPC has of its frames.
+TEST_F(VersionFlowTest, ItLetsGoOfTheVersionWhateverItsReaderDoes) {
+  for (const bool shared : {false, true}) {
+    std::vector<SnapshotBuffers> memories(1);
+    memories[0].f32 =
+        std::make_unique<HostBuffer>(static_cast<size_t>(bytes()));
+    if (shared) {
+      memories[0].f32 = *SharedBuffer::Allocate(BufferUse::kSnapshot, bytes());
+    }
+    SnapshotPool pool(std::move(memories), DType::kF32);
+    version_.snapshot = pool.AcquireWithin(absl::ZeroDuration());
+    const auto flow = Flow(shared ? FrameForm::kPlace : FrameForm::kPullFrame);
+    const grpc::ByteBuffer unread = *flow->Next();
+    version_.snapshot->Revoke();
+    if (!shared) {
+      EXPECT_FALSE(flow->ready());
+      EXPECT_FALSE(flow->Next().has_value());
+    }
+    version_.snapshot = nullptr;
+    EXPECT_EQ(pool.Available(), shared);
+    EXPECT_NE(pool.TakeOverWithin(absl::ZeroDuration()), nullptr);
+  }
+  EXPECT_EQ(revoked_.size(), 2u);
+  // Of the first one an error follows; who maps it looks at the generation.
+  EXPECT_EQ(overtaken_, std::vector<bool>({false}));
+}
+
+TEST_F(VersionFlowTest, WhoMayHaveItAllIsCutOffBeforeItsBytesChange) {
+  std::vector<SnapshotBuffers> memories(1);
+  memories[0].f32 = std::make_unique<HostBuffer>(static_cast<size_t>(bytes()));
+  SnapshotPool pool(std::move(memories), DType::kF32);
+  version_.snapshot = pool.AcquireWithin(absl::ZeroDuration());
+  const auto flow = Flow(FrameForm::kPullFrame);
+  std::vector<grpc::ByteBuffer> unread;
+  while (!flow->done()) unread.push_back(*flow->Next());
+  version_.snapshot->Revoke();
+  version_.snapshot = nullptr;
+  EXPECT_TRUE(overtaken_.empty());
+  EXPECT_NE(pool.TakeOverWithin(absl::ZeroDuration()), nullptr);
+  EXPECT_EQ(overtaken_, std::vector<bool>({true}));
 }
 
 TEST_F(VersionFlowTest, OneOfAnEpochThatIsOverSaysSo) {

@@ -17,13 +17,13 @@ TEST(MemoryPlanTest, CountsWhatIsAllocated) {
   EXPECT_EQ(plan.host.rows, 3 * 1000 * 2);
   EXPECT_EQ(plan.host.master, 4000);
   EXPECT_EQ(plan.host.state, 8000);
-  EXPECT_EQ(plan.host.snapshots, 4 * 1000 * 6);
+  EXPECT_EQ(plan.host.snapshots, 3 * 1000 * 6);
   EXPECT_EQ(plan.host.frames, 2 * 3 * (4 << 20));
-  EXPECT_EQ(plan.host.total(), 6000 + 4000 + 8000 + 24000 + 6 * (4 << 20));
+  EXPECT_EQ(plan.host.total(), 6000 + 4000 + 8000 + 18000 + 6 * (4 << 20));
   EXPECT_EQ(plan.device.total(), 0);
   const MemoryPlan f32 = PlanMemory(1000, 0, DType::kF32, DType::kF32,
                                     OptimizerOptions(), MemoryNeeds());
-  EXPECT_EQ(f32.host.total(), 4000 + 4 * 4000);
+  EXPECT_EQ(f32.host.total(), 4000 + 3 * 4000);
 }
 
 TEST(MemoryPlanTest, Int8RowsAreAQuarterAndTheirScales) {
@@ -55,7 +55,7 @@ TEST(MemoryPlanTest, CountsADeviceApart) {
   needs.device_scratch_bytes = 13;
   const MemoryPlan plan =
       PlanMemory(1000, 3, DType::kBF16, DType::kBF16, adam, needs);
-  EXPECT_EQ(plan.host.total(), 6000 + 24000 + 6 * (4 << 20) + 11);
+  EXPECT_EQ(plan.host.total(), 6000 + 18000 + 6 * (4 << 20) + 11);
   EXPECT_EQ(plan.device.rows, 6000);
   EXPECT_EQ(plan.device.master, 4000);
   EXPECT_EQ(plan.device.state, 8000);
@@ -134,9 +134,9 @@ TEST(MemoryPlanTest, RefusesWithTheNumbers) {
   const absl::Status status = CheckMemoryPlan(plan, {plan.host.total() - 1, 0});
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(status.message(),
-              HasSubstr("rows 4.0 MiB + master 4.0 MiB + snapshots 16.0 MiB + "
-                        "frames 8.0 MiB = 32.0 MiB"));
-  EXPECT_THAT(status.message(), HasSubstr("memory_budget_bytes is 33554431"));
+              HasSubstr("rows 4.0 MiB + master 4.0 MiB + snapshots 12.0 MiB + "
+                        "frames 8.0 MiB = 28.0 MiB"));
+  EXPECT_THAT(status.message(), HasSubstr("memory_budget_bytes is 29360127"));
 }
 
 }  // namespace
