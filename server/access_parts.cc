@@ -42,9 +42,9 @@ absl::StatusOr<std::unique_ptr<AccessParts>> AccessParts::Make(
   }
   parts->limiter_ =
       std::make_unique<CallLimiter>(options.limits, limits, Clock::Real());
-  parts->gate_ = std::make_unique<CallerGate>(
-      CallerGate::Parts{parts->identities_.get(), parts->audit_.get(),
-                        &parts->denials_, parts->limiter_.get()});
+  parts->gate_ = std::make_unique<CallerGate>(CallerGate::Parts{
+      parts->identities_.get(), parts->audit_.get(), &parts->denials_,
+      parts->limiter_.get(), &parts->open_});
   parts->LogAccess();
   return parts;
 }

@@ -49,6 +49,8 @@ class AccessParts {
                            const std::string& from,
                            absl::string_view what) const;
   // The port was asked for by a name that it does not have.
+  // Ends what goes on of those who may not any more. To be called each second.
+  void Recheck() const { gate_->Recheck(); }
   void NoteHost(const absl::Status& status, const std::string& from) const;
   // Whether that can be anybody.
   bool has_reader() const {
@@ -71,6 +73,7 @@ class AccessParts {
   std::unique_ptr<AuditTrail> audit_;       // writes to it
   std::unique_ptr<Identities> identities_;  // null: nobody is asked
   std::unique_ptr<CallLimiter> limiter_;
+  OpenCalls open_;
   std::unique_ptr<CallerGate> gate_;
 };
 

@@ -4,6 +4,8 @@
 
 #include <malloc.h>
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "server/base/clock.h"
@@ -15,8 +17,8 @@ namespace agg {
 namespace {
 
 constexpr absl::Duration kPeriod = absl::Milliseconds(200);
-constexpr int kIdlePeriods = 50;  // 10 s
-constexpr int kTrimPeriods = 5;   // 1 s
+constexpr int kIdlePeriods = 50;    // 10 s
+constexpr int kPeriodsASecond = 5;  // 1 s
 // TuneMalloc lets malloc keep so much for its next allocation.
 constexpr size_t kKeptBytes = size_t{64} << 20;
 
@@ -53,11 +55,13 @@ absl::Status ReadinessOf(const ShardStatus& shard, const JobStatus* job,
 
 Housekeeping::Housekeeping(ShardEngine* engine, const Coordinator* coordinator,
                            RpcServer* rpc, AuditTrail* audit,
-                           absl::Duration phase_timeout)
+                           absl::Duration phase_timeout,
+                           std::function<void()> each_second)
     : engine_(engine),
       coordinator_(coordinator),
       rpc_(rpc),
       audit_(audit),
+      each_second_(std::move(each_second)),
       hung_(phase_timeout),
       thread_([this] { Loop(); }) {}
 
@@ -89,7 +93,10 @@ void Housekeeping::Loop() {
     UpdateHealth(status);
     TrimWhenIdle(status);
     // A second apart at least: what was asked for may still be in use.
-    if (++look_ % kTrimPeriods == 0) TrimIfAsked(kKeptBytes);
+    if (++look_ % kPeriodsASecond == 0) {
+      TrimIfAsked(kKeptBytes);
+      if (each_second_ != nullptr) each_second_();
+    }
     LookForAHang();
     engine_->ReportLostDevice();
     rpc_->LookForCoordinator();

@@ -5,6 +5,7 @@
 #define AGG_SERVER_HOUSEKEEPING_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <thread>
 
@@ -42,9 +43,11 @@ class Housekeeping {
  public:
   // `coordinator` is null on other ordinals than 0. All outlive this.
   // A phase of the shard that takes longer than `phase_timeout` ends the
-  // process (ShardEngine::ReportHang).
+  // process (ShardEngine::ReportHang). `each_second` is called about so often;
+  // null: nothing is.
   Housekeeping(ShardEngine* engine, const Coordinator* coordinator,
-               RpcServer* rpc, AuditTrail* audit, absl::Duration phase_timeout);
+               RpcServer* rpc, AuditTrail* audit, absl::Duration phase_timeout,
+               std::function<void()> each_second = nullptr);
   // Health is NOT_SERVING when it returns.
   ~Housekeeping();
   // Health is NOT_SERVING from here on; the rest goes on.
@@ -64,6 +67,7 @@ class Housekeeping {
   const Coordinator* const coordinator_;
   RpcServer* const rpc_;
   AuditTrail* const audit_;
+  const std::function<void()> each_second_;
   // Used by the thread alone.
   int64_t traffic_bytes_ = 0;
   int idle_periods_ = 0;

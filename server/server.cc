@@ -86,6 +86,7 @@ Server::Server(const ServerOptions& options, const StartOptions& start)
     : options_(options), start_(start), life_(NewLife()) {}
 
 Server::~Server() {
+  if (tls_ != nullptr) tls_->SetOnDistrust(nullptr);
   Drain(absl::Now());
   if (observation_ != nullptr) observation_->StopServing();
   // A phase that hangs on another shard must not hold up this one's end.
@@ -121,7 +122,11 @@ absl::Status Server::StartParts() {
   if (coordinator_ != nullptr) coordinator_->Start();
   housekeeping_ = std::make_unique<Housekeeping>(
       engine_.get(), coordinator_.get(), rpc_.get(), access_->audit(),
-      options_.coordinator.phase_timeout);
+      options_.coordinator.phase_timeout, [this] {
+        access_->Recheck();
+        // Nobody may connect who would have it looked at.
+        if (tls_ != nullptr) tls_->Expires();
+      });
   return absl::OkStatus();
 }
 
@@ -295,6 +300,7 @@ absl::Status Server::StartRpc(int port) {
       RpcServer::Start(rpc, engine_.get(), coordinator_.get());
   if (!server.ok()) return server.status();
   rpc_ = *std::move(server);
+  EndConnectionsWithTheirCa();
   LogInfo(name(), " listens on ", FormatAddress({bind_host_, rpc_->port()}));
   if (!local_socket_.empty()) {
     LogInfo("workers of this host may use ", LocalSocketTarget(local_socket_));
@@ -303,6 +309,16 @@ absl::Status Server::StartRpc(int port) {
     LogInfo("workers of this host and user may share memory");
   }
   return absl::OkStatus();
+}
+
+void Server::EndConnectionsWithTheirCa() {
+  if (tls_ == nullptr) return;
+  tls_->SetOnDistrust([rpc = rpc_.get()] {
+    LogWarning(
+        "a CA is gone from client_ca: all connections are ended, and who is "
+        "trusted connects again");
+    rpc->EndConnections();
+  });
 }
 
 std::vector<std::string> Server::KnownShards() const {

@@ -101,6 +101,7 @@ class Server {
   void StartCoordinator();  // on ordinal 0
   bool ServesMetrics() const;
   absl::Status StartMetrics();
+  void EndConnectionsWithTheirCa();
   // Of a Host header, from that address: whether it names this port.
   std::function<absl::Status(const std::string&, const std::string&)>
   HostCheck();

@@ -50,6 +50,52 @@ absl::StatusOr<Caller> CallerGate::Admit(const Credentials& credentials,
   return caller;
 }
 
+std::shared_ptr<void> CallerGate::KeepOpen(
+    const Credentials& credentials, const Caller& caller,
+    absl::string_view method,
+    std::function<void(const absl::Status&)> end) const {
+  const MethodRule* const rule = FindMethod(method);
+  if (!asks() || parts_.open == nullptr || rule == nullptr ||
+      rule->kind == CallKind::kAnswered) {
+    return nullptr;
+  }
+  return parts_.open->Add({credentials, caller.from, std::string(method),
+                           caller.identity, std::move(end)});
+}
+
+bool CallerGate::wants_fingerprints() const {
+  return asks() && parts_.identities->wants_fingerprints();
+}
+
+absl::Status CallerGate::CheckAgain(const OpenCall& call) const {
+  DenialReason reason = DenialReason::kRole;
+  const absl::StatusOr<Caller> now =
+      parts_.identities->Resolve(call.credentials, &reason);
+  absl::Status status = now.status();
+  if (status.ok() && now->identity != call.identity) {
+    status = absl::UnauthenticatedError(
+        "the credential is another identity's by now");
+  }
+  if (status.ok()) return status;
+  Caller caller;
+  caller.identity = call.identity;
+  caller.from = call.from;
+  NoteDenial(caller, reason, call.method, status);
+  return status;
+}
+
+void CallerGate::Recheck() const {
+  if (!asks() || parts_.open == nullptr) return;
+  // Twice for each change: a call may have been admitted before it and be kept
+  // after the first look.
+  const uint64_t first = 2 * parts_.identities->Look();
+  const uint64_t before = checked_.load();
+  if (before == first + 1) return;
+  checked_ = before == first ? first + 1 : first;
+  parts_.open->Recheck(
+      [this](const OpenCall& call) { return CheckAgain(call); });
+}
+
 int32_t CallerGate::max_sessions(const Caller& caller) const {
   return parts_.limiter == nullptr || !caller.known
              ? 0

@@ -4,8 +4,10 @@
 #ifndef AGG_SERVER_ACCESS_CALLER_GATE_H_
 #define AGG_SERVER_ACCESS_CALLER_GATE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +20,7 @@
 #include "server/access/audit_trail.h"
 #include "server/access/call_limits.h"
 #include "server/access/identities.h"
+#include "server/access/open_calls.h"
 #include "server/base/denial_counts.h"
 
 namespace agg {
@@ -31,6 +34,7 @@ class CallerGate {
     AuditTrail* audit = nullptr;       // null: nothing is kept
     DenialCounts* denials = nullptr;   // null: not counted
     CallLimiter* limiter = nullptr;    // null: no limits
+    OpenCalls* open = nullptr;         // null: who was let in stays
   };
 
   // What is pointed to outlives the gate.
@@ -52,6 +56,18 @@ class CallerGate {
                                const std::string& from,
                                absl::string_view method,
                                std::shared_ptr<void>* share = nullptr) const;
+  // A call that goes on was admitted, until what is returned is destroyed.
+  // `end` as OpenCall's; null if nobody is asked, or open calls are not kept.
+  std::shared_ptr<void> KeepOpen(
+      const Credentials& credentials, const Caller& caller,
+      absl::string_view method,
+      std::function<void(const absl::Status&)> end) const;
+  // Whether credentials should have the certificate's fingerprint.
+  bool wants_fingerprints() const;
+  // Ends the calls that go on of those who would not be admitted any more:
+  // their token was taken away, or they are on the deny list. To be called from
+  // time to time.
+  void Recheck() const;
   // Sessions of the caller's identity, and of all; 0: not limited.
   int32_t max_sessions(const Caller& caller) const;
   int32_t max_sessions() const;
@@ -71,11 +87,13 @@ class CallerGate {
   std::vector<AuditEvent> Events(size_t limit) const;
 
  private:
+  absl::Status CheckAgain(const OpenCall& call) const;
   absl::StatusOr<Caller> Identify(const Credentials& credentials,
                                   const std::string& from,
                                   absl::string_view method) const;
 
   const Parts parts_;
+  mutable std::atomic<uint64_t> checked_{0};  // Identities::Look of then
 };
 
 }  // namespace agg

@@ -27,10 +27,11 @@ absl::Status LineError(int number) {
 std::string Fingerprint(absl::string_view text) {
   std::string digits =
       absl::AsciiStrToLower(absl::StrReplaceAll(text, {{":", ""}}));
-  const bool good = digits.size() == kFingerprintDigits &&
-                    std::all_of(digits.begin(), digits.end(), [](char c) {
-                      return absl::ascii_isxdigit(static_cast<unsigned char>(c));
-                    });
+  const bool good =
+      digits.size() == kFingerprintDigits &&
+      std::all_of(digits.begin(), digits.end(), [](char c) {
+        return absl::ascii_isxdigit(static_cast<unsigned char>(c));
+      });
   return good ? digits : "";
 }
 
@@ -82,9 +83,9 @@ absl::StatusOr<std::unique_ptr<DenyFile>> DenyFile::Open(
   absl::StatusOr<DenyRules> rules = text.status();
   if (text.ok()) rules = ParseDenyRules(*text);
   if (!rules.ok()) {
-    return absl::Status(rules.status().code(),
-                        absl::StrCat("\"", path, "\": ",
-                                     rules.status().message()));
+    return absl::Status(
+        rules.status().code(),
+        absl::StrCat("\"", path, "\": ", rules.status().message()));
   }
   file->text_ = *std::move(text);
   file->rules_ = std::make_shared<const DenyRules>(*std::move(rules));

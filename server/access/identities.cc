@@ -47,6 +47,16 @@ absl::StatusOr<std::unique_ptr<Identities>> Identities::Make(
     const AccessOptions& options, const Clock* clock,
     const TokenFile::Reader& read) {
   auto identities = absl::WrapUnique(new Identities());
+  if (!options.denied_file.empty()) {
+    absl::StatusOr<std::unique_ptr<DenyFile>> denied =
+        DenyFile::Open(options.denied_file, clock, read);
+    if (!denied.ok()) {
+      return absl::Status(
+          denied.status().code(),
+          absl::StrCat("security.denied_file is ", denied.status().message()));
+    }
+    identities->denied_ = *std::move(denied);
+  }
   for (size_t i = 0; i < options.identities.size(); ++i) {
     const absl::Status status =
         identities->Add(absl::StrCat("security.identities[", i, "].token_file"),
@@ -128,6 +138,39 @@ const Identities::Entry* Identities::FindSan(
   return nullptr;
 }
 
+bool Identities::wants_fingerprints() const {
+  return denied_ != nullptr && !denied_->rules()->certificates.empty();
+}
+
+bool Identities::Denied(const Entry& entry,
+                        const Credentials& credentials) const {
+  if (denied_ == nullptr) return false;
+  const DenyFile::Rules rules = denied_->rules();
+  if (rules->identities.count(entry.options.name) != 0) return true;
+  // Also where a token says who it is: the certificate is a stolen one.
+  if (rules->certificates.count(credentials.fingerprint) != 0) return true;
+  for (const std::string& pattern : rules->sans) {
+    for (const std::string& san : credentials.sans) {
+      if (SanMatches(pattern, san)) return true;
+    }
+  }
+  return false;
+}
+
+uint64_t Identities::Look() {
+  std::vector<std::shared_ptr<const void>> now;
+  for (const Entry& entry : entries_) {
+    if (entry.tokens != nullptr) now.push_back(entry.tokens->tokens());
+  }
+  if (denied_ != nullptr) now.push_back(denied_->rules());
+  MutexLock lock(&mutex_);
+  if (now != seen_) {
+    seen_ = std::move(now);
+    ++number_;
+  }
+  return number_;
+}
+
 absl::StatusOr<Caller> Identities::Resolve(const Credentials& credentials,
                                            DenialReason* reason) {
   const Entry* found = nullptr;
@@ -151,6 +194,11 @@ absl::StatusOr<Caller> Identities::Resolve(const Credentials& credentials,
       return absl::UnauthenticatedError(
           "the certificate's names are those of no identity of this job");
     }
+  }
+  if (Denied(*found, credentials)) {
+    *reason = DenialReason::kDenied;
+    return absl::UnauthenticatedError(
+        "who calls is on this job's deny list (security.denied_file)");
   }
   Caller caller;
   caller.identity = found->options.name;

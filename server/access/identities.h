@@ -9,14 +9,17 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "server/access/access_rules.h"
 #include "server/access/call_limits.h"
+#include "server/access/deny_file.h"
 #include "server/access/role.h"
 #include "server/base/clock.h"
 #include "server/base/denial_counts.h"
+#include "server/base/mutex.h"
 #include "server/base/token_file.h"
 
 namespace agg {
@@ -43,6 +46,7 @@ struct AuditFileOptions {
 struct AccessOptions {
   std::vector<IdentityOptions> identities;  // empty: everybody may everything
   std::string shard_token_file;             // "": shards have certificates
+  std::string denied_file;                  // "": nobody is denied
   bool health = true;      // grpc.health.v1 answers, whoever asks
   bool reflection = true;  // likewise gRPC's reflection
   AuditFileOptions audit;
@@ -56,6 +60,8 @@ struct AccessOptions {
 struct Credentials {
   std::optional<std::string> token;  // of `authorization: Bearer TOKEN`
   std::vector<std::string> sans;     // of a certificate that was verified
+  // Its SHA-256, hexadecimal; "": there is none, or it is not wanted.
+  std::string fingerprint;
 };
 
 // "Bearer TOKEN", the scheme in any case; nothing if it is not that.
@@ -80,10 +86,17 @@ class Identities {
       const TokenFile::Reader& read = nullptr);
 
   // UNAUTHENTICATED, and *reason: it has no credential, a token that is not
-  // valid, or a certificate of no identity. A token counts before a
+  // valid, a certificate of no identity, or one that the deny list has, as it
+  // may have the identity. A token counts before a
   // certificate, and the first identity in their order before others.
   absl::StatusOr<Caller> Resolve(const Credentials& credentials,
                                  DenialReason* reason);
+
+  // Whether Credentials::fingerprint is looked at now.
+  bool wants_fingerprints() const;
+  // Changes whenever the files have changed, which it looks at where that is
+  // due: then somebody who was let in may not be any more.
+  uint64_t Look();
 
   // What this process presents itself to other shards with; null: by its
   // certificate alone.
@@ -106,10 +119,16 @@ class Identities {
                    const Clock* clock, const TokenFile::Reader& read);
   // Whether those before it have none of its tokens.
   absl::Status CheckShared(const Entry& entry) const;
+  bool Denied(const Entry& entry, const Credentials& credentials) const;
   const Entry* FindToken(absl::string_view token) const;
   const Entry* FindSan(const std::vector<std::string>& sans) const;
 
   std::vector<Entry> entries_;
+  std::unique_ptr<DenyFile> denied_;  // null: nobody is
+  Mutex mutex_;
+  // What the files had when Look was called last, which keeps them.
+  std::vector<std::shared_ptr<const void>> seen_ ABSL_GUARDED_BY(mutex_);
+  uint64_t number_ ABSL_GUARDED_BY(mutex_) = 0;
   TokenFile* own_token_ = nullptr;
   bool needs_certificates_ = false;
 };

@@ -17,6 +17,7 @@ enum class DenialReason : uint8_t {
   kNoCredential,  // neither a token nor a certificate
   kBadToken,      // a token that nobody has
   kUnknownPeer,   // a certificate of no identity
+  kDenied,        // the deny list has the identity or its certificate
   kRole,          // the identity lacks the call's role
   kSession,       // the session belongs to another identity
   kRank,          // the rank's session does
@@ -31,7 +32,7 @@ enum class DenialReason : uint8_t {
   kConnections,
   kOtherCalls  // of health and reflection
 };
-inline constexpr size_t kNumDenialReasons = 15;
+inline constexpr size_t kNumDenialReasons = 16;
 
 // The label's value: "bad_token".
 inline absl::string_view DenialName(DenialReason reason) {
@@ -39,6 +40,7 @@ inline absl::string_view DenialName(DenialReason reason) {
       "no_credential",
       "bad_token",
       "unknown_peer",
+      "denied",
       "role",
       "session",
       "rank",

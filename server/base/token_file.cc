@@ -104,6 +104,8 @@ bool SameToken(absl::string_view a, absl::string_view b) {
   return differs == 0;
 }
 
+TokenFile::Reader TokenFile::SystemReader() { return ReadSystemFile; }
+
 absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(
     const std::string& path, const Clock* clock, Reader read) {
   if (read == nullptr) {

@@ -47,6 +47,10 @@ class TokenFile {
   using Reader =
       std::function<absl::StatusOr<std::string>(const std::string& path)>;
 
+  // The system's files: regular ones, up to a little more than
+  // kMaxTokenFileBytes, without waiting.
+  static Reader SystemReader();
+
   // How often it is looked at: a change counts so much later at most.
   static constexpr absl::Duration kLook = absl::Seconds(1);
 

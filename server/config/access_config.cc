@@ -84,6 +84,17 @@ void CheckOverlaps(const v1::SecurityConfig& security, FieldErrors* errors) {
   }
 }
 
+std::string TakeDenied(const v1::SecurityConfig& security,
+                       FieldErrors* errors) {
+  if (!security.denied_file().empty() && security.identities().empty()) {
+    errors->Add(FieldError("security.denied_file",
+                           Quoted(security.denied_file()),
+                           "only with security.identities: nobody is asked who "
+                           "they are else"));
+  }
+  return security.denied_file();
+}
+
 Roles TakeRoles(const std::string& path, const v1::IdentityConfig& config,
                 FieldErrors* errors) {
   Roles roles;
@@ -240,6 +251,7 @@ absl::StatusOr<AccessOptions> MakeAccessOptions(const v1::JobConfig& config) {
   CheckShardCredential(config, options, &errors);
   CheckShardAddresses(config, &errors);
   options.shard_token_file = security.shard_token_file();
+  options.denied_file = TakeDenied(security, &errors);
   options.health = TakeSwitch("security.health", security.health(), &errors);
   options.reflection =
       TakeSwitch("security.reflection", security.reflection(), &errors);

@@ -7,13 +7,16 @@
 #include <utility>
 
 #include "server/access/identities.h"
+#include "server/rpc/call_canceller.h"
 #include "server/rpc/call_context.h"
+#include "server/tls/tls_trust.h"
 
 namespace agg {
 namespace {
 
 // A header that is not one bearer token is a token that nobody has.
-Credentials CredentialsOf(const grpc::CallbackServerContext& context) {
+Credentials CredentialsOf(const grpc::CallbackServerContext& context,
+                          bool fingerprint) {
   Credentials credentials;
   const auto& metadata = context.client_metadata();
   const auto sent = metadata.equal_range("authorization");
@@ -25,7 +28,15 @@ Credentials CredentialsOf(const grpc::CallbackServerContext& context) {
             : "";
   }
   const auto auth = context.auth_context();
-  if (auth != nullptr) credentials.sans = CertificateNames(*auth);
+  if (auth == nullptr) return credentials;
+  credentials.sans = CertificateNames(*auth);
+  if (fingerprint && auth->IsPeerAuthenticated()) {
+    for (const grpc::string_ref& pem :
+         auth->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME)) {
+      credentials.fingerprint =
+          CertificateFingerprint({pem.data(), pem.size()});
+    }
+  }
   return credentials;
 }
 
@@ -51,11 +62,20 @@ absl::StatusOr<Caller> AdmitCall(const CallerGate& gate,
   const auto* const held = dynamic_cast<const CallContext*>(&context);
   std::shared_ptr<void> share;
   const bool asks = gate.asks();
+  const Credentials credentials =
+      asks ? CredentialsOf(context, gate.wants_fingerprints()) : Credentials();
   absl::StatusOr<Caller> caller =
-      gate.Admit(asks ? CredentialsOf(context) : Credentials(),
-                 asks || gate.audits() ? context.peer() : "", method,
-                 held == nullptr ? nullptr : &share);
-  if (held != nullptr) held->Hold(std::move(share));
+      gate.Admit(credentials, asks || gate.audits() ? context.peer() : "",
+                 method, held == nullptr ? nullptr : &share);
+  if (held == nullptr) return caller;
+  held->Hold(std::move(share));
+  if (!asks || !caller.ok()) return caller;
+  // gRPC hands contexts out as const.
+  auto canceller = std::make_shared<CallCanceller>(
+      const_cast<grpc::CallbackServerContext*>(&context));
+  held->Hold(gate.KeepOpen(
+      credentials, *caller, method,
+      [canceller](const absl::Status& status) { canceller->Cancel(status); }));
   return caller;
 }
 

@@ -7,16 +7,19 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace agg {
 
 class CallContext : public grpc::CallbackServerContext {
  public:
   // Held from here on. gRPC hands contexts out as const.
-  void Hold(std::shared_ptr<void> share) const { share_ = std::move(share); }
+  void Hold(std::shared_ptr<void> share) const {
+    if (share != nullptr) shares_.push_back(std::move(share));
+  }
 
  private:
-  mutable std::shared_ptr<void> share_;
+  mutable std::vector<std::shared_ptr<void>> shares_;
 };
 
 // Has a gRPC server make its contexts so.

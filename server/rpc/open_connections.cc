@@ -141,6 +141,11 @@ void OpenConnections::Shut(Entry connection) {
   calls_.shut(connection->first, connection->second.inode);
 }
 
+void OpenConnections::EndAll() {
+  MutexLock lock(&mutex_);
+  for (auto next = open_.begin(); next != open_.end(); ++next) Shut(next);
+}
+
 bool OpenConnections::End(absl::string_view peer) {
   MutexLock lock(&mutex_);
   const auto found = of_peer_.find(WithoutPercents(peer));

@@ -71,6 +71,8 @@ class OpenConnections {
   // is none; those of Unix sockets have no name of their own, and none of them
   // is ended.
   bool End(absl::string_view peer);
+  // Ends all of them: who is let in connects again.
+  void EndAll();
 
   // The kernel ends a TCP connection whose other end takes nothing for a while
   // (TCP_USER_TIMEOUT), but no Unix socket's, and gRPC's keepalive cannot: its

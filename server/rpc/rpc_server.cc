@@ -192,6 +192,8 @@ class RpcServer::Impl {
     if (server_ != nullptr) server_->Shutdown(absl::ToChronoTime(deadline));
   }
 
+  void EndConnections() { connections_->EndAll(); }
+
   int port() const { return port_; }
   ShardControlService* control() { return &control_; }
   OpenStreams* open() { return &open_; }
@@ -279,6 +281,8 @@ void RpcServer::SetServing(const std::string& service, bool serving) {
 }
 
 void RpcServer::LookForCoordinator() { impl_->control()->LookForCoordinator(); }
+
+void RpcServer::EndConnections() { impl_->EndConnections(); }
 
 void RpcServer::AnnounceDraining() { impl_->control()->AnnounceDraining(); }
 

@@ -81,6 +81,9 @@ class RpcServer {
   // Ends the epoch if its coordinator has been away for too long (P24). To be
   // called several times a second.
   void LookForCoordinator();
+  // Ends all connections: clients connect again, if they are let in.
+  // Thread-safe, until Shutdown.
+  void EndConnections();
   // Tells the coordinator that this shard waits to be let go (P35).
   void AnnounceDraining();
   // Ends Push, Attend and Attach streams, open and to come, with `reason`.

@@ -5,6 +5,7 @@
 
 #include "server/base/log.h"
 #include "server/tls/openssl_handles.h"
+#include "server/tls/tls_trust.h"
 
 namespace agg {
 
@@ -34,10 +35,18 @@ void TlsReload::Look(absl::Time now) {
     contents_.expires = read->expires;  // of CAs that are valid by now
     return;
   }
+  const bool distrusts =
+      !contents_.ca.empty() && !StillTrusts(read->ca, contents_.ca);
   contents_ = *std::move(read);
   number_ += 1;
+  if (distrusts && on_distrust_ != nullptr) on_distrust_();
   LogInfo("TLS files have changed: new connections get ", files_.certificate,
           ", valid until ", TimeText(contents_.expires.certificate));
+}
+
+void TlsReload::SetOnDistrust(std::function<void()> callback) {
+  MutexLock lock(&mutex_);
+  on_distrust_ = std::move(callback);
 }
 
 absl::optional<TlsContents> TlsReload::Next(uint64_t* seen) {

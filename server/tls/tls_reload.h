@@ -3,6 +3,7 @@
 #define AGG_SERVER_TLS_TLS_RELOAD_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -27,6 +28,11 @@ class TlsReload {
   // Whether who connects is asked for a certificate.
   bool has_ca() const { return !files_.ca.empty(); }
 
+  // Called when CAs are gone that were trusted before: who was let in by one of
+  // them would not be now. Must neither block nor call back. The former one is
+  // not called any more when this returns.
+  void SetOnDistrust(std::function<void()> callback);
+
   // Reads them for the first time; ReadTlsFiles' errors.
   absl::Status Open();
 
@@ -46,6 +52,7 @@ class TlsReload {
   const absl::Duration every_;
   const Clock* const clock_;
   Mutex mutex_;
+  std::function<void()> on_distrust_ ABSL_GUARDED_BY(mutex_);
   TlsContents contents_ ABSL_GUARDED_BY(mutex_);
   uint64_t number_ ABSL_GUARDED_BY(mutex_) = 0;  // of contents_; 0: none
   absl::Time looked_ ABSL_GUARDED_BY(mutex_);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/admin.grpc.pb.h"
@@ -181,6 +182,55 @@ TEST(AccessTest, OperatorsSeeWhatWasDone) {
   AdminClient worker(job.coordinator(), absl::Seconds(30), TlsOptions(),
                      FileWith("no_operator", kAlice));
   EXPECT_EQ(worker.Audit({}, &reply).code, kAggctlRefused);
+}
+
+// Who is not let in any more is out at once, streams and session included.
+void ExpectEnded(const LoopbackJob& job, AggClient* client,
+                 const std::function<void()>& take_away) {
+  AdminClient admin(job.coordinator(), absl::Seconds(30), TlsOptions(),
+                    FileWith("operator", kRoot));
+  v1::StatusReply status;
+  ASSERT_TRUE(admin.Status(&status).ok());
+  ASSERT_EQ(status.workers_size(), 1);
+  take_away();
+  // A file is looked at each second, and a session outlives its streams for the
+  // grace.
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  do {
+    ASSERT_TRUE(admin.Status(&status).ok());
+  } while (status.workers_size() > 0 && absl::Now() < deadline);
+  EXPECT_EQ(status.workers_size(), 0);
+  HostTensors parameters = MakeTensors(SmallManifest(), 7);
+  EXPECT_FALSE(client
+                   ->PushPull(Views(MakeTensors(SmallManifest(), 8)), {},
+                              MutableViews(&parameters))
+                   .ok());
+}
+
+TEST(AccessTest, ATokenThatIsTakenAwayEndsItsStreams) {
+  const LoopbackJob job(2, Config());
+  auto alice = ConnectAs(job, kAlice);
+  ASSERT_TRUE(alice.ok()) << alice.status();
+  ExpectRounds(alice->get(), 2);
+  ExpectEnded(job, alice->get(),
+              [] { FileWith("alice", "another-token-01234"); });
+}
+
+TEST(AccessTest, WhoIsOnTheDenyListIsOut) {
+  const std::string denied = FileWith("denied", "# nobody yet");
+  const LoopbackJob job(
+      2,
+      absl::StrReplaceAll(
+          Config(), {{"security { ", absl::StrCat("security { denied_file: \"",
+                                                  denied, "\" ")}}));
+  auto alice = ConnectAs(job, kAlice);
+  ASSERT_TRUE(alice.ok()) << alice.status();
+  ExpectRounds(alice->get(), 2);
+  ExpectEnded(job, alice->get(), [] { FileWith("denied", "identity alice"); });
+  const auto again = ConnectAs(job, kAlice);
+  EXPECT_TRUE(absl::IsUnauthenticated(again.status())) << again.status();
+  EXPECT_THAT(again.status().message(), HasSubstr("deny list"));
+  EXPECT_TRUE(ConnectAs(job, kBob).ok());
 }
 
 TEST(AccessTest, JoinsThatAreRefusedForWhatTheyBringAreAudited) {

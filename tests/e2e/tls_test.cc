@@ -132,6 +132,11 @@ class TlsTest : public testing::Test {
     return reply;
   }
 
+  static std::string Text(const std::string& path) {
+    std::ifstream from(path);
+    return std::string(std::istreambuf_iterator<char>(from), {});
+  }
+
   TestCa ca_;
 };
 
@@ -270,7 +275,8 @@ TEST_F(TlsTest, FilesFromTheEnvironment) {
   EXPECT_TRUE(client.ok()) << client.status();
 }
 
-// A new CA, even: whoever has joined goes on over its streams.
+// A new CA, even, as long as the former one is there, too: whoever has joined
+// goes on over its streams.
 TEST_F(TlsTest, ARotationDropsNoStream) {
   LoopbackJob job(kShards, Config());
   ClientOptions options = Options(job, ca_.options("worker"));
@@ -288,10 +294,12 @@ TEST_F(TlsTest, ARotationDropsNoStream) {
   TestCa next("next CA");
   next.Issue("server");
   next.Issue("worker");
-  for (const char* file : {"server.key", "server.pem", "ca.pem"}) {
-    std::ifstream from(next.path(file));
-    ca_.Write(file, std::string(std::istreambuf_iterator<char>(from), {}));
+  const std::string both =
+      absl::StrCat(Text(ca_.path("ca.pem")), Text(next.path("ca.pem")));
+  for (const char* file : {"server.key", "server.pem"}) {
+    ca_.Write(file, Text(next.path(file)));
   }
+  ca_.Write("ca.pem", both);
   const absl::Time deadline = absl::Now() + kLongest;
   grpc::Status status;
   do {
@@ -303,6 +311,43 @@ TEST_F(TlsTest, ARotationDropsNoStream) {
 
   Round(client->get());
   EXPECT_EQ(events, 0);
+}
+
+// Who was let in by a CA that is gone makes no more calls, also on a connection
+// that was open before.
+TEST_F(TlsTest, AConnectionEndsWithItsCa) {
+  LoopbackJob job(kShards, Config());
+  const TlsOptions stolen = ca_.options("worker");
+  grpc::ChannelArguments arguments;
+  SetServerName(stolen, "localhost:1", &arguments);
+  const auto stub = v1::Coordinator::NewStub(grpc::CreateCustomChannel(
+      job.coordinator(), MakeChannelCredentials(stolen), arguments));
+  const auto ask = [&] {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + kLongest));
+    v1::StatusReply reply;
+    return stub->GetStatus(&context, v1::StatusRequest(), &reply);
+  };
+  ASSERT_TRUE(ask().ok());
+  TestCa next("next CA");
+  next.Issue("server");
+  next.Issue("worker");
+  for (const char* file : {"server.key", "server.pem", "ca.pem"}) {
+    ca_.Write(file, Text(next.path(file)));
+  }
+  const absl::Time deadline = absl::Now() + kLongest;
+  grpc::Status status;
+  do {
+    status = ask();
+  } while (status.ok() && absl::Now() < deadline);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE)
+      << status.error_message();
+  EXPECT_FALSE(ask().ok());
+  // Who is trusted gets in.
+  do {
+    status = Ask(job.coordinator(), next.options("worker"));
+  } while (!status.ok() && absl::Now() < deadline);
+  EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
 // The same for a client's files: its next connection has the new ones.

@@ -42,7 +42,10 @@ LONG_FILES = {
     "server/round/shard_peer.h": "all that a shard is asked for: " + _PAGE,
     "server/rpc/admin_service.cc": "one method for each call",
     "tests/server/rpc/conversion_test.cc": "all messages between shards",
+    "server/access/identities.h": "whom a job knows, and how: " + _PAGE,
     "server/rpc/coordinator_service.cc": "one method for each call",
+    "server/rpc/rpc_server.cc": "one class holds a server's services",
+    "server/server.cc": "one class holds all parts of a process",
     "server/rpc/bidi_stream.h": "a template: its code has to be in the header",
     "server/rpc/open_connections.h": "all that is known of a connection: " + _PAGE,
     "server/server.cc": "one class starts all parts of a process",
@@ -72,6 +75,8 @@ LONG_FILES = {
 }
 # "path: first line of the function", up to the parameters.
 LONG_FUNCTIONS = {
+    "server/server.cc: absl::Status Server::StartRpc":
+        "all that gRPC's server is told, in one list",
     "kernels/cpu/gram_tiles-inl.h: void ComputeTile":
         "one loop over registers, which a call would spill",
     "server/shard/shard_phases.cc: "

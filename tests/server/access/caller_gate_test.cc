@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -19,13 +20,16 @@ class CallerGateTest : public ::testing::Test {
   CallerGateTest() {
     AccessOptions options;
     options.identities = {{"trainer", {}, "/w", {Role::kWorker}}};
-    auto made = Identities::Make(options, &clock_, [](const std::string&) {
-      return std::string(kToken);
-    });
+    options.denied_file = "/denied";
+    auto made = Identities::Make(
+        options, &clock_, [this](const std::string& path) -> std::string {
+          return path == "/denied" ? denied_ : tokens_;
+        });
     EXPECT_TRUE(made.ok()) << made.status();
     identities_ = *std::move(made);
     gate_ = std::make_unique<CallerGate>(
-        CallerGate::Parts{identities_.get(), &audit_, &denials_});
+        CallerGate::Parts{identities_.get(), &audit_, &denials_,
+                          /*limiter=*/nullptr, &open_});
   }
 
   absl::StatusOr<Caller> Admit(const std::string& token,
@@ -35,6 +39,25 @@ class CallerGateTest : public ::testing::Test {
     return gate_->Admit(credentials, "ipv4:1.2.3.4:5", method);
   }
 
+  // A call of the trainer that goes on, and the second that follows.
+  std::shared_ptr<void> Begin(const std::string& method) {
+    Credentials credentials;
+    credentials.token = kToken;
+    const auto caller = gate_->Admit(credentials, "ipv4:1.2.3.4:5", method);
+    EXPECT_TRUE(caller.ok()) << caller.status();
+    return gate_->KeepOpen(
+        credentials, *caller, method,
+        [this](const absl::Status& status) { ended_.push_back(status); });
+  }
+  void PassASecond() {
+    clock_.Advance(absl::Seconds(1));
+    gate_->Recheck();
+  }
+
+  std::string tokens_ = kToken;
+  std::string denied_;
+  std::vector<absl::Status> ended_;
+  OpenCalls open_;
   FakeClock clock_;
   AuditTrail audit_{&clock_};
   DenialCounts denials_;
@@ -48,6 +71,81 @@ TEST_F(CallerGateTest, WhoMayIsLetInAndNothingIsKept) {
   EXPECT_EQ(caller->identity, "trainer");
   EXPECT_EQ(caller->from, "ipv4:1.2.3.4:5");
   EXPECT_THAT(gate_->Events(0), SizeIs(0));
+}
+
+TEST_F(CallerGateTest, ACallEndsWithTheTokenThatItWasMadeWith) {
+  const auto push = Begin(kPush);
+  ASSERT_NE(push, nullptr);
+  EXPECT_EQ(Begin("agg.v1.Coordinator/GetStatus"),
+            nullptr);  // answered at once
+  PassASecond();
+  EXPECT_THAT(ended_, SizeIs(0));
+  tokens_ = std::string("another-token-012\n") + kToken;
+  PassASecond();
+  EXPECT_THAT(ended_, SizeIs(0));
+  tokens_ = "another-token-012";
+  PassASecond();
+  ASSERT_THAT(ended_, SizeIs(1));
+  EXPECT_TRUE(absl::IsUnauthenticated(ended_[0]));
+  EXPECT_EQ(denials_.count(DenialReason::kBadToken), 1);
+  const auto events = gate_->Events(0);
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_EQ(events[0].who, "trainer");
+  EXPECT_EQ(events[0].detail, kPush);
+  PassASecond();
+  EXPECT_THAT(ended_, SizeIs(1));
+}
+
+TEST_F(CallerGateTest, ACallEndsWhenTheDenyListHasItsCaller) {
+  const auto push = Begin(kPush);
+  denied_ = "identity other\n";
+  PassASecond();
+  EXPECT_THAT(ended_, SizeIs(0));
+  denied_ = "identity other\nidentity trainer\n";
+  PassASecond();
+  ASSERT_THAT(ended_, SizeIs(1));
+  EXPECT_EQ(denials_.count(DenialReason::kDenied), 1);
+  EXPECT_TRUE(absl::IsUnauthenticated(Admit(kToken, kPush).status()));
+  denied_ = "";
+  PassASecond();
+  EXPECT_TRUE(Admit(kToken, kPush).ok());
+}
+
+// It was admitted just before, and is kept just after the list was looked at.
+TEST_F(CallerGateTest, NoCallSlipsInBetween) {
+  Credentials credentials;
+  credentials.token = kToken;
+  const auto caller = Admit(kToken, kPush);
+  ASSERT_TRUE(caller.ok());
+  denied_ = "identity trainer\n";
+  PassASecond();
+  const auto late = gate_->KeepOpen(
+      credentials, *caller, kPush,
+      [this](const absl::Status& status) { ended_.push_back(status); });
+  PassASecond();
+  EXPECT_THAT(ended_, SizeIs(1));
+}
+
+TEST_F(CallerGateTest, CertificatesAreDeniedByNameAndByFingerprint) {
+  const std::string digits(64, 'a');
+  const auto admit = [&](const std::string& san, const std::string& digest) {
+    Credentials credentials;
+    credentials.token = kToken;
+    credentials.sans = {san};
+    credentials.fingerprint = digest;
+    return gate_->Admit(credentials, "", kPush).ok();
+  };
+  EXPECT_FALSE(gate_->wants_fingerprints());
+  EXPECT_TRUE(admit("spiffe://a/7", digits));
+  denied_ = "san spiffe://a/*\n";
+  PassASecond();
+  EXPECT_FALSE(admit("spiffe://a/7", ""));
+  EXPECT_TRUE(admit("spiffe://b/7", ""));
+  denied_ = "certificate " + digits;
+  PassASecond();
+  EXPECT_TRUE(gate_->wants_fingerprints());
+  EXPECT_FALSE(admit("spiffe://a/7", digits));
+  EXPECT_TRUE(admit("spiffe://a/7", std::string(64, 'b')));
 }
 
 TEST_F(CallerGateTest, RefusalsAreCountedByReasonAndAudited) {

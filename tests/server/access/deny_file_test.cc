@@ -39,16 +39,17 @@ TEST(DenyRulesTest, AMistakeNamesItsLine) {
     const absl::Status status =
         ParseDenyRules(absl::StrCat("identity a\n", bad)).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << bad;
-    EXPECT_THAT(std::string(status.message()),
-                HasSubstr("line 2 is none of these; allowed: \"identity NAME\""));
+    EXPECT_THAT(
+        std::string(status.message()),
+        HasSubstr("line 2 is none of these; allowed: \"identity NAME\""));
   }
 }
 
 TEST(DenyFileTest, IsReadAgainAndKeepsWhatItHadWhereItCannotBe) {
   FakeClock clock;
   absl::StatusOr<std::string> text = std::string("identity a\n");
-  const auto file = DenyFile::Open(
-      "/deny", &clock, [&](const std::string&) { return text; });
+  const auto file =
+      DenyFile::Open("/deny", &clock, [&](const std::string&) { return text; });
   ASSERT_TRUE(file.ok()) << file.status();
   const DenyFile::Rules first = (*file)->rules();
   EXPECT_THAT(first->identities, ElementsAre("a"));

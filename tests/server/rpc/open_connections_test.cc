@@ -262,5 +262,14 @@ TEST(PlacesForConnectionsTest, StayBelowTheLimitOfFiles) {
   EXPECT_EQ(PlacesForConnections(4096), 300);
 }
 
+// Of TCP and of Unix sockets.
+TEST_F(OpenConnectionsTest, AllCanBeEnded) {
+  const auto open = Make(8);
+  ASSERT_TRUE(Add(open.get(), 3, "a"));
+  ASSERT_TRUE(AddLocal(open.get(), 4, 77));
+  open->EndAll();
+  EXPECT_THAT(shut_, ElementsAre(3, 4));
+}
+
 }  // namespace
 }  // namespace agg

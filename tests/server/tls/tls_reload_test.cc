@@ -4,7 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <utility>
 
+#include "server/tls/tls_trust.h"
 #include "tests/server/tls/test_certificates.h"
 
 namespace agg {
@@ -67,6 +72,55 @@ TEST_F(TlsReloadTest, FilesThatDoNotGoTogetherAreNotTaken) {
   clock_.Advance(absl::Minutes(1));
   EXPECT_TRUE(reload_.Next(&seen).has_value());
   EXPECT_FALSE(Current() == before);
+}
+
+// Who was let in by a CA that is gone is out; one more CA is no reason.
+TEST_F(TlsReloadTest, SaysThatACaIsGone) {
+  ASSERT_TRUE(reload_.Open().ok());
+  int calls = 0;
+  reload_.SetOnDistrust([&] { ++calls; });
+  const auto text = [](const std::string& path) {
+    std::ifstream from(path);
+    return std::string(std::istreambuf_iterator<char>(from), {});
+  };
+  const std::string first = text(ca_.ca());
+  TestCa other("other CA");
+  const std::string second = text(other.ca());
+  const std::pair<std::string, int> kSteps[] = {
+      {first + second, 0},   // added
+      {second + first, 0},   // in another order
+      {second, 1},           // the first one is gone
+      {second + second, 1},  // nothing is
+      {first, 2}};
+  for (const auto& [cas, expected] : kSteps) {
+    ca_.Write("ca.pem", cas);
+    clock_.Advance(absl::Minutes(1));
+    reload_.Expires();
+    EXPECT_EQ(calls, expected);
+  }
+  reload_.SetOnDistrust(nullptr);
+  ca_.Write("ca.pem", second);
+  clock_.Advance(absl::Minutes(1));
+  reload_.Expires();
+  EXPECT_EQ(calls, 2);
+}
+
+TEST(TlsTrustTest, FingerprintsAreOfTheFirstCertificate) {
+  TestCa ca;
+  ca.Issue("a");
+  ca.Issue("b");
+  const auto text = [](const std::string& path) {
+    std::ifstream from(path);
+    return std::string(std::istreambuf_iterator<char>(from), {});
+  };
+  const std::string a = text(ca.path("a.pem"));
+  const std::string b = text(ca.path("b.pem"));
+  const std::string digest = CertificateFingerprint(a);
+  EXPECT_EQ(digest.size(), 64u);
+  EXPECT_EQ(digest.find_first_not_of("0123456789abcdef"), std::string::npos);
+  EXPECT_EQ(CertificateFingerprint(a + b), digest);
+  EXPECT_NE(CertificateFingerprint(b), digest);
+  EXPECT_EQ(CertificateFingerprint("no certificate"), "");
 }
 
 // Nobody connects here: who asks when it is over must not hear of files that
