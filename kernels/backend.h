@@ -66,7 +66,8 @@ struct UpdateRequest {
   Buffer* snapshot = nullptr;  // float32, always written
   Buffer* narrowed_snapshot = nullptr;  // null when nothing is narrowed
   DType narrowed_dtype = DType::kF32;
-  // Set to whether every parameter that was written is finite; null: not asked.
+  // Set to whether every parameter that was written is finite, as narrowed,
+  // too; null: not asked.
   bool* all_finite = nullptr;
   // Not null: the call may return while the bytes of the float32 snapshot are
   // on their way, and then sets this to true (it never sets it to false).

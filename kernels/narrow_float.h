@@ -27,6 +27,14 @@
 
 namespace agg {
 
+// As bits of a float32's magnitude: the least one that becomes infinity, and
+// the largest one that becomes zero (half of the least subnormal).
+constexpr uint32_t kBf16OverflowBits = 0x7f7f8000u;
+constexpr uint32_t kF16OverflowBits =
+    0x477ff000u;  // 65520 = 65504 + half a unit
+constexpr uint32_t kBf16VanishBits = 0x00008000u;
+constexpr uint32_t kF16VanishBits = 0x33000000u;  // 2^-25
+
 AGG_HOST_DEVICE uint32_t BitsOfFloat(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof(bits));
@@ -69,7 +77,6 @@ AGG_HOST_DEVICE float FloatOfF16(uint16_t f16) {
 AGG_HOST_DEVICE uint16_t F16OfFloat(float value) {
   constexpr uint32_t kHalf = 0x3f000000u;           // 0.5f
   constexpr uint32_t kSmallestNormal = 113u << 23;  // 2^-14
-  constexpr uint32_t kOverflow = 0x477ff000u;  // 65520 = 65504 + half a unit
   const uint32_t bits = BitsOfFloat(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
@@ -80,8 +87,8 @@ AGG_HOST_DEVICE uint16_t F16OfFloat(float value) {
   const uint32_t quiet = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
   const uint32_t finite = magnitude < kSmallestNormal ? subnormal : normal;
   const uint32_t large = magnitude > 0x7f800000u ? quiet : 0x7c00u;
-  return static_cast<uint16_t>(sign |
-                               (magnitude >= kOverflow ? large : finite));
+  return static_cast<uint16_t>(
+      sign | (magnitude >= kF16OverflowBits ? large : finite));
 }
 
 }  // namespace agg

@@ -22,6 +22,7 @@
 #include "server/base/version.h"
 #include "server/bind_host.h"
 #include "server/checkpoint/checkpoint_folder.h"
+#include "server/config/cpu_budget.h"
 #include "server/config/memory_budget.h"
 #include "server/coordinator/coordinator.h"
 #include "server/housekeeping.h"
@@ -158,8 +159,12 @@ absl::Status Server::OpenCheckpoints() {
 }
 
 absl::Status Server::StartEngine() {
+  BackendOptions backend_options = options_.backend_options;
+  if (backend_options.num_threads == 0) {
+    backend_options.num_threads = GrantedCpus(AffinityCpus());
+  }
   absl::StatusOr<std::unique_ptr<Backend>> backend =
-      start_.make_backend(options_.backend, options_.backend_options);
+      start_.make_backend(options_.backend, backend_options);
   if (!backend.ok()) {
     return absl::Status(backend.status().code(),
                         absl::StrCat("backend is \"", options_.backend,

@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "absl/types/span.h"
+#include "worker_client/encoding_tally.h"
 #include "worker_client/tensor_devices.h"
 #include "worker_client/tensor_view.h"
 
@@ -28,6 +29,7 @@ struct BoundViews {
   absl::Span<const View> views;
   absl::Span<const int> device_of;
   TensorDevices* devices = nullptr;  // null: all are on the host
+  EncodingTally* tally = nullptr;    // of what is rounded; null: nobody counts
 };
 
 using BoundRow = BoundViews<TensorView>;             // that is pushed

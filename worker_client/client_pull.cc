@@ -34,6 +34,14 @@ RoundOutcome Told(RoundOutcome outcome, const PullInto& into) {
   return outcome;
 }
 
+// What the server cannot know.
+void AddLost(const GrowingRow& row, RoundOutcome* outcome) {
+  const std::string lost = row.lost();
+  if (lost.empty()) return;
+  absl::StrAppend(&outcome->message, outcome->message.empty() ? "" : "; ",
+                  lost);
+}
+
 }  // namespace
 
 absl::Status ClientCore::CheckAwaited(const JobView& view,
@@ -188,7 +196,10 @@ absl::StatusOr<RoundOutcome> ClientCore::FinishRound(const absl::Status& pushed,
   } else if (wish.outcome.has_value()) {
     outcome = *wish.outcome;
     Audit(name, *outcome);
-    if (wish.pulled) return Told(*std::move(outcome), into);
+    if (wish.pulled) {
+      AddLost(*row, &*outcome);
+      return Told(*std::move(outcome), into);
+    }
   } else {
     outcome = CommitRow(name, *wish.info, row, into.cancel);
   }
@@ -199,6 +210,7 @@ absl::StatusOr<RoundOutcome> ClientCore::FinishRound(const absl::Status& pushed,
   if (outcome->kind == RoundOutcome::Kind::kRewound) {
     Audit(asked, *outcome);
   }
+  AddLost(*row, &*outcome);
   return Told(*std::move(outcome), into);
 }
 

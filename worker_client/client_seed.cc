@@ -1,12 +1,16 @@
 // The seed: pushed and committed by one worker, pulled by the others. Apart
 // from client_core.cc because other rules hold after a loss: a job that is
 // unseeded has forgotten what was pushed.
+#include <cstdint>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/types/span.h"
+#include "kernels/narrow_float.h"
 #include "proto/agg.pb.h"
+#include "server/base/field_error.h"
 #include "worker_client/client_core.h"
 
 namespace agg {
@@ -19,6 +23,33 @@ std::vector<TensorView> ConstViews(absl::Span<const MutableTensorView> views) {
                         absl::MakeConstSpan(view.data, view.num_elements));
   }
   return result;
+}
+
+// Whether who pulls the seed narrowed gets what was seeded: a finite value that
+// is infinite then would never train. (What is on a device is not looked at.)
+absl::Status CheckFits(const GrowingRow& seed, const Manifest& manifest,
+                       DType pull_dtype) {
+  if (pull_dtype == DType::kF32 || seed.any_on_device()) {
+    return absl::OkStatus();
+  }
+  const uint32_t limit =
+      pull_dtype == DType::kF16 ? kF16OverflowBits : kBf16OverflowBits;
+  for (size_t t = 0; t < seed.bound().size(); ++t) {
+    const TensorView& view = seed.bound()[t];
+    if (view.data == nullptr || view.dtype != DType::kF32) continue;
+    const auto* const values = static_cast<const float*>(view.data);
+    for (int64_t k = 0; k < view.num_elements; ++k) {
+      const uint32_t bits = BitsOfFloat(values[k]) & 0x7fffffffu;
+      if (bits < limit || bits >= 0x7f800000u) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("seed: element ", k, " of tensor ",
+                       Quoted(manifest.tensors[t].name), " is ", values[k],
+                       ", which the job's pull_dtype \"", DTypeName(pull_dtype),
+                       "\" cannot hold; allowed: smaller values, or "
+                       "pull_dtype \"f32\" in the job's configuration"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -63,6 +94,7 @@ absl::StatusOr<RoundOutcome> ClientCore::Seed(
   absl::Status given = CheckPushes();
   if (given.ok()) given = seed.Give(parameters);
   if (given.ok()) given = seed.Complete();
+  if (given.ok()) given = CheckFits(seed, router_->manifest(), job_.pull_dtype);
   if (!given.ok()) return given;
   RowName row;
   uint64_t row_epoch = 0;

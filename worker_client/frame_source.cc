@@ -114,14 +114,15 @@ absl::StatusOr<absl::string_view> FrameSource::Payload(
     if (!floats.ok()) return floats.status();
     from = *floats;
   }
-  EncodeFloats(absl::MakeConstSpan(reinterpret_cast<const float*>(from),
-                                   slice.num_elements),
-               dtype_,
-               feedback_ == nullptr
-                   ? Residual()
-                   : feedback_->ResidualOf(slice.tensor, slice.begin,
-                                           slice.num_elements),
-               to);
+  const EncodingLoss loss = EncodeFloats(
+      absl::MakeConstSpan(reinterpret_cast<const float*>(from),
+                          slice.num_elements),
+      dtype_,
+      feedback_ == nullptr ? Residual()
+                           : feedback_->ResidualOf(slice.tensor, slice.begin,
+                                                   slice.num_elements),
+      to);
+  if (bound_.tally != nullptr) bound_.tally->Add(slice.tensor, loss);
   return absl::string_view(to, bytes);
 }
 

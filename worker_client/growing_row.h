@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <map>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "server/base/mutex.h"
 #include "worker_client/bound_views.h"
 #include "worker_client/device_mark.h"
+#include "worker_client/encoding_tally.h"
 #include "worker_client/queue_waker.h"
 #include "worker_client/shard_router.h"
 #include "worker_client/tensor_devices.h"
@@ -70,7 +72,15 @@ class GrowingRow {
   DType dtype() const { return dtype_; }
   // In manifest order. Only views of tensors that Take has named may be read.
   absl::Span<const TensorView> bound() const { return bound_; }
-  BoundRow bound_row() const { return {bound_, device_of_, devices_}; }
+  BoundRow bound_row() const {
+    BoundRow bound(bound_, device_of_, devices_);
+    bound.tally = &tally_;
+    return bound;
+  }
+  // What rounding has lost of what was pushed: EncodingTally::Describe.
+  std::string lost() const {
+    return tally_.Describe(router_->manifest(), dtype_);
+  }
   // Those that have tensors given so far; none if one of these is not `dtype`.
   std::set<int> devices() const;
   // Whether one that was given so far is on a device.
@@ -103,6 +113,7 @@ class GrowingRow {
   const ShardRouter* const router_;
   const DType dtype_;
   TensorDevices* const devices_;
+  mutable EncodingTally tally_;
   mutable Mutex mutex_;
   // An element is written once, before its tensor enters given_.
   std::vector<TensorView> bound_;

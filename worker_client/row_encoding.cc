@@ -79,7 +79,8 @@ AGG_HOST_DEVICE void Quantise(const float* values, size_t count, float scale,
 
 // One block, at most; `after` is null without feedback.
 AGG_HOST_DEVICE void EncodeInt8Block(const float* values, size_t count,
-                                     char* scale_to, int8_t* q, float* after) {
+                                     char* scale_to, int8_t* q, float* after,
+                                     EncodingLoss* loss) {
   float left[kBlock];
   const float scale = ScaleOf(LargestBits(values, count));
   std::memcpy(scale_to, &scale, sizeof(scale));
@@ -88,23 +89,64 @@ AGG_HOST_DEVICE void EncodeInt8Block(const float* values, size_t count,
     values = left;
   } else {  // nothing is sent, or it does not count
     std::memset(q, 0, count);
+    if (scale == 0.0f) {
+      for (size_t k = 0; k < count; ++k) {
+        loss->num_vanished += values[k] != 0.0f ? 1 : 0;
+      }
+    }
   }
   if (after != nullptr) Stream(values, count, after);
 }
 
-void EncodeNarrowBlock(const float* values, size_t count, DType dtype,
-                       uint16_t* to, float* after) {
+// Of a block that has narrowed values that are infinite or zero: rows with many
+// zeros have one after the other.
+AGG_HOST_DEVICE void AddLoss(const float* values, const uint16_t* narrowed,
+                             size_t count, uint16_t infinity,
+                             EncodingLoss* loss) {
+  uint32_t num_infinite = 0;
+  uint32_t num_vanished = 0;
+  for (size_t k = 0; k < count; ++k) {
+    const uint32_t bits = BitsOfFloat(values[k]) & 0x7fffffffu;
+    const uint32_t magnitude = narrowed[k] & 0x7fffu;
+    num_infinite += (magnitude == infinity) & (bits < 0x7f800000u) ? 1 : 0;
+    num_vanished += (magnitude == 0) & (bits > 0) ? 1 : 0;
+  }
+  loss->num_infinite += num_infinite;
+  loss->num_vanished += num_vanished;
+}
+
+// Whether a value is infinite, NaN or zero: one pass over 16 bits each, in the
+// L1 cache, where a magnitude of zero minus 1 is the largest number of all.
+// (As a part of NarrowFloats' loops it costs more.)
+AGG_HOST_DEVICE bool MayHaveLost(const uint16_t* narrowed, size_t count,
+                                 uint16_t infinity) {
+  uint16_t largest = 0;
+  for (size_t k = 0; k < count; ++k) {
+    const auto below = static_cast<uint16_t>((narrowed[k] & 0x7fffu) - 1u);
+    largest = below > largest ? below : largest;
+  }
+  return largest >= infinity - 1;
+}
+
+AGG_HOST_DEVICE void EncodeNarrowBlock(const float* values, size_t count,
+                                       DType dtype, uint16_t* to, float* after,
+                                       EncodingLoss* loss) {
   NarrowFloats(absl::MakeConstSpan(values, count), dtype,
                absl::MakeSpan(to, count));
+  const uint16_t infinity = dtype == DType::kBF16 ? 0x7f80 : 0x7c00;
+  if (MayHaveLost(to, count, infinity)) {
+    AddLoss(values, to, count, infinity, loss);
+  }
   if (after == nullptr) return;
   WidenFloats(absl::MakeConstSpan(to, count), dtype,
               absl::MakeSpan(after, count));
   for (size_t k = 0; k < count; ++k) after[k] = values[k] - after[k];
 }
 
-AGG_HOST_DEVICE void EncodeBlocks(absl::Span<const float> gradient, DType dtype,
-                                  const Residual& residual, char* scales,
-                                  char* elements) {
+AGG_HOST_DEVICE EncodingLoss EncodeBlocks(absl::Span<const float> gradient,
+                                          DType dtype, const Residual& residual,
+                                          char* scales, char* elements) {
+  EncodingLoss loss;
   float sum[kBlock];
   for (size_t begin = 0; begin < gradient.size(); begin += kBlock) {
     const size_t count = std::min(kBlock, gradient.size() - begin);
@@ -118,41 +160,46 @@ AGG_HOST_DEVICE void EncodeBlocks(absl::Span<const float> gradient, DType dtype,
     }
     if (dtype == DType::kI8) {
       EncodeInt8Block(values, count, scales + begin / kBlock * kScaleBytes,
-                      reinterpret_cast<int8_t*>(elements + begin), after);
+                      reinterpret_cast<int8_t*>(elements + begin), after,
+                      &loss);
     } else {
       EncodeNarrowBlock(values, count, dtype,
-                        reinterpret_cast<uint16_t*>(elements) + begin, after);
+                        reinterpret_cast<uint16_t*>(elements) + begin, after,
+                        &loss);
     }
   }
 #ifdef __SSE2__
   _mm_sfence();  // another thread may read what was streamed
 #endif
+  return loss;
 }
 
 #ifdef __x86_64__
-__attribute__((target("avx2"))) void EncodeBlocksAvx2(
+__attribute__((target("avx2"))) EncodingLoss EncodeBlocksAvx2(
     absl::Span<const float> gradient, DType dtype, const Residual& residual,
     char* scales, char* elements) {
-  EncodeBlocks(gradient, dtype, residual, scales, elements);
+  return EncodeBlocks(gradient, dtype, residual, scales, elements);
 }
 #endif
 
 }  // namespace
 
-void EncodeFloats(absl::Span<const float> gradient, DType dtype,
-                  const Residual& residual, char* scales, char* elements) {
+EncodingLoss EncodeFloats(absl::Span<const float> gradient, DType dtype,
+                          const Residual& residual, char* scales,
+                          char* elements) {
 #ifdef __x86_64__
   if (__builtin_cpu_supports("avx2")) {
     return EncodeBlocksAvx2(gradient, dtype, residual, scales, elements);
   }
 #endif
-  EncodeBlocks(gradient, dtype, residual, scales, elements);
+  return EncodeBlocks(gradient, dtype, residual, scales, elements);
 }
 
-void EncodeFloats(absl::Span<const float> gradient, DType dtype,
-                  const Residual& residual, char* to) {
-  EncodeFloats(gradient, dtype, residual, to,
-               to + ScaleBytes(dtype, static_cast<int64_t>(gradient.size())));
+EncodingLoss EncodeFloats(absl::Span<const float> gradient, DType dtype,
+                          const Residual& residual, char* to) {
+  return EncodeFloats(
+      gradient, dtype, residual, to,
+      to + ScaleBytes(dtype, static_cast<int64_t>(gradient.size())));
 }
 
 }  // namespace agg

@@ -3,6 +3,8 @@
 #ifndef AGG_WORKER_CLIENT_ROW_ENCODING_H_
 #define AGG_WORKER_CLIENT_ROW_ENCODING_H_
 
+#include <cstdint>
+
 #include "absl/types/span.h"
 #include "kernels/dtype.h"
 
@@ -13,6 +15,13 @@ namespace agg {
 struct Residual {
   absl::Span<const float> before;
   absl::Span<float> after;
+};
+
+// Values that were finite and not zero, and are not so as sent. (What int8
+// rounds to zero beside larger values of its block is no such loss.)
+struct EncodingLoss {
+  int64_t num_infinite = 0;
+  int64_t num_vanished = 0;
 };
 
 // Writes `gradient` plus `residual.before` in `dtype`: PayloadBytes(dtype, ..)
@@ -29,12 +38,13 @@ struct Residual {
 //
 // REQUIRES: dtype is not kF32; `to` and `elements` are aligned to 2 bytes; the
 // residual is empty or as long as the gradient, and overlaps nothing.
-void EncodeFloats(absl::Span<const float> gradient, DType dtype,
-                  const Residual& residual, char* to);
+EncodingLoss EncodeFloats(absl::Span<const float> gradient, DType dtype,
+                          const Residual& residual, char* to);
 // The same to two places, as a slice lies in a row: `scales`, of int8 alone,
 // else null.
-void EncodeFloats(absl::Span<const float> gradient, DType dtype,
-                  const Residual& residual, char* scales, char* elements);
+EncodingLoss EncodeFloats(absl::Span<const float> gradient, DType dtype,
+                          const Residual& residual, char* scales,
+                          char* elements);
 
 }  // namespace agg
 

@@ -130,7 +130,7 @@ absl::Status RowRegion::Write(int32_t index, const BoundRow& row,
       if (!copied.ok()) return copied.status();
       from = *copied;
     }
-    Encode(index, reinterpret_cast<const float*>(from), feedback);
+    Encode(index, reinterpret_cast<const float*>(from), feedback, row.tally);
   } else if (device != TensorDevices::kHost) {
     // Else the copy takes longer.
     registration_.IsRegistered(device, row.devices);
@@ -149,7 +149,7 @@ absl::Status RowRegion::Write(int32_t index, const BoundRow& row,
 }
 
 void RowRegion::Encode(int32_t index, const float* from,
-                       ErrorFeedback* feedback) {
+                       ErrorFeedback* feedback, EncodingTally* tally) {
   const Slice& slice = router_->plan().slices[index];
   const Residual residual =
       feedback == nullptr
@@ -159,13 +159,14 @@ void RowRegion::Encode(int32_t index, const float* from,
     const auto first = static_cast<size_t>(begin);
     const auto count = static_cast<size_t>(end - begin);
     const bool kept = !residual.after.empty();
-    EncodeFloats(
+    const EncodingLoss loss = EncodeFloats(
         absl::MakeConstSpan(from + begin, count), dtype_,
         kept ? Residual{residual.before.subspan(first, count),
                         residual.after.subspan(first, count)}
              : Residual(),
         scales_.empty() ? nullptr : scales_[index] + ScaleBytes(dtype_, begin),
         addresses_[index] + begin * DTypeBytes(dtype_));
+    if (tally != nullptr) tally->Add(slice.tensor, loss);
   });
 }
 

@@ -77,7 +77,8 @@ class RowRegion {
 
  private:
   // Of float32 in host memory to where the slice lies.
-  void Encode(int32_t index, const float* from, ErrorFeedback* feedback);
+  void Encode(int32_t index, const float* from, ErrorFeedback* feedback,
+              EncodingTally* tally);
   // Calls `copy` for parts of `count` elements, on the threads that share it.
   void Share(int64_t count, const std::function<void(int64_t, int64_t)>& copy);
   // Where one slice lies; INTERNAL: not inside.

@@ -3,7 +3,6 @@
 #include "kernels/cpu/update_kernel.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "kernels/cpu/simd_targets.h"
@@ -18,6 +17,7 @@
 #include "kernels/cpu/gram_lanes.h"
 #include "kernels/cpu/gram_tiles-inl.h"
 #include "kernels/cpu/step_chunk-inl.h"
+#include "kernels/narrow_float.h"
 #include "kernels/row_format.h"
 
 #ifndef AGG_KERNELS_CPU_UPDATE_KERNEL_ONCE_
@@ -31,6 +31,15 @@ constexpr int64_t kChunkElements = 512;
 // An array that the optimizer does not have stays null.
 inline float* At(float* array, int64_t element) {
   return array == nullptr ? nullptr : array + element;
+}
+
+// The least bits of a magnitude that is not finite where it is published.
+inline int32_t LimitOf(const UpdateBlock& block) {
+  constexpr int32_t kInfinityBits = 0x7f800000;
+  if (block.narrowed == nullptr) return kInfinityBits;
+  return static_cast<int32_t>(block.narrowed_dtype == DType::kBF16
+                                  ? kBf16OverflowBits
+                                  : kF16OverflowBits);
 }
 
 struct NormLanes {
@@ -75,11 +84,12 @@ void NarrowElements(const float* from, int64_t num_elements, DType dtype,
 // Where stepped parameters go besides the master weights.
 enum class Publish : uint8_t { kNowhere, kSnapshot, kStreamedSnapshot };
 
-// Copies to the snapshot, and returns whether all elements are finite: they
-// pass by here anyway, so that looking at them costs no memory traffic.
+// Copies to the snapshot, and returns whether the bits of all magnitudes are
+// below `limit`: they pass by here anyway, so that looking at them costs no
+// memory traffic.
 template <Publish kPublish>
 HWY_NOINLINE bool PublishElements(const float* from, int64_t num_elements,
-                                  float* to) {
+                                  float* to, int32_t limit) {
   const hn::ScalableTag<float> d;
   const hn::RebindToSigned<decltype(d)> bits;
   const int64_t num_lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -95,11 +105,11 @@ HWY_NOINLINE bool PublishElements(const float* from, int64_t num_elements,
     }
     largest = hn::Max(largest, hn::BitCast(bits, hn::Abs(values)));
   }
-  constexpr int32_t kInfinityBits = 0x7f800000;
-  bool finite = hn::GetLane(hn::MaxOfLanes(bits, largest)) < kInfinityBits;
+  bool finite = hn::GetLane(hn::MaxOfLanes(bits, largest)) < limit;
   for (; k < num_elements; ++k) {
     if (kPublish != Publish::kNowhere) to[k] = from[k];
-    finite = finite && std::isfinite(from[k]);
+    finite = finite &&
+             static_cast<int32_t>(BitsOfFloat(from[k]) & 0x7fffffffu) < limit;
   }
   return finite;
 }
@@ -114,6 +124,7 @@ bool StepElements(const UpdateBlock& block) {
       block.snapshot == nullptr ? &PublishElements<Publish::kNowhere>
       : block.stream_snapshot   ? &PublishElements<Publish::kStreamedSnapshot>
                                 : &PublishElements<Publish::kSnapshot>;
+  const int32_t limit = LimitOf(block);
   bool finite = true;
   for (int64_t begin = 0; begin < block.num_elements; begin += kChunkElements) {
     const int64_t num_elements =
@@ -123,7 +134,7 @@ bool StepElements(const UpdateBlock& block) {
     float* const master = block.master + begin;
     step(block.constants, gradient, num_elements, master,
          At(block.state0, begin), At(block.state1, begin));
-    finite &= publish(master, num_elements, At(block.snapshot, begin));
+    finite &= publish(master, num_elements, At(block.snapshot, begin), limit);
     if (block.narrowed != nullptr) {
       NarrowElements(master, num_elements, block.narrowed_dtype,
                      block.narrowed + begin);

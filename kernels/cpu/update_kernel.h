@@ -38,7 +38,8 @@ struct UpdateBlock {
   DType narrowed_dtype = DType::kF32;
 };
 
-// Backend::Update of the block; whether all stepped parameters are finite.
+// Backend::Update of the block; whether all stepped parameters are finite, as
+// narrowed, too.
 // Reads and writes nothing beyond it.
 bool ComputeUpdateBlock(const UpdateBlock& block);
 

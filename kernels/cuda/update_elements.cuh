@@ -109,8 +109,22 @@ __device__ __forceinline__ void LoadState(const UpdateLaunch& p, int64_t at,
   if (p.num_states > 1) LoadFloats(p.state1 + at, left, x->state1);
 }
 
+// Whether the bits of all magnitudes are below `limit`.
+template <int kCount>
+__device__ __forceinline__ bool AllBelow(const float (&x)[kCount],
+                                         int num_elements, uint32_t limit) {
+  bool below = true;
+#pragma unroll
+  for (int e = 0; e < kCount; ++e) {
+    below = below && (e >= num_elements ||
+                      (BitsOfFloat(x[e]) & 0x7fffffffu) < limit);
+  }
+  return below;
+}
+
 // Steps and stores what LoadState has loaded, of the gradient that is there.
-// Returns whether all that it stores of the parameters is finite.
+// Returns whether all that it stores of the parameters is finite, as narrowed,
+// too.
 // REQUIRES: left > 0.
 __device__ __forceinline__ bool StepAndStore(const UpdateLaunch& p,
                                              const StepConstants& constants,
@@ -125,7 +139,11 @@ __device__ __forceinline__ bool StepAndStore(const UpdateLaunch& p,
   if (p.narrowed != nullptr) {
     StoreNarrowed(x->parameter, left, p.narrowed_dtype, p.narrowed + at);
   }
-  return p.not_finite == nullptr || AllFinite(x->parameter, left);
+  if (p.not_finite == nullptr) return true;
+  if (p.narrowed == nullptr) return AllFinite(x->parameter, left);
+  return AllBelow(x->parameter, left,
+                  p.narrowed_dtype == kBf16 ? kBf16OverflowBits
+                                            : kF16OverflowBits);
 }
 
 // Once per thread, for the word may be beyond the bus. All who write it write

@@ -13,6 +13,7 @@
 #include "server/combine/adasum.h"
 #include "server/combine/clipping.h"
 #include "server/combine/combination_rule.h"
+#include "server/combine/equal_rows.h"
 #include "server/combine/gram_matrix.h"
 #include "server/combine/gram_stats.h"
 #include "server/combine/orthogonality.h"
@@ -188,6 +189,7 @@ void ApplyStepScale(const CombineOptions& options, const CompactedRound& round,
   decision->mu2 = result.mu2;
   decision->sigma2_mean = result.sigma2_mean;
   decision->mu2_mean = result.mu2_mean;
+  decision->small_sum_ranks = result.small_sum_ranks;
   decision->gain = result.gain;
   decision->step_factor = result.step_factor;
   decision->learning_rate =
@@ -234,6 +236,10 @@ Decision DecideCoefficients(const CombineOptions& options,
     return Skip(absl::StrFormat("the learning rate %g does not fit float32",
                                 decision.learning_rate),
                 std::move(decision));
+  }
+  for (const std::vector<int>& group : EqualRows(round.total)) {
+    std::vector<int32_t>& ranks = decision.equal_ranks.emplace_back();
+    for (const int row : group) ranks.push_back(round.rows[row].rank);
   }
   decision.finished = IsFinished(options, decision.tau);
   decision.next_state = std::move(next);

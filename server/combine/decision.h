@@ -41,6 +41,10 @@ struct Decision {
   // Rows with a value that is not finite, and outliers if they are excluded.
   std::vector<int32_t> excluded_ranks;
   OutlierReport outliers;
+  // Groups of ranks whose rows are the same (EqualRows).
+  std::vector<std::vector<int32_t>> equal_ranks;
+  // Ranks whose micro_norm_squared_sum was not used (NoiseEstimate).
+  std::vector<int32_t> small_sum_ranks;
 
   // Per segment (1 if global, one per tensor if per_tensor): P weights over
   // all of `rows` (0 for excluded ones), clipping and 1/loss_scale included.

@@ -29,6 +29,17 @@ bool BringsMicroSum(const RowInfo& row) {
          *row.micro_norm_squared_sum >= 0.0;
 }
 
+// By what rounding a row to its type may make it longer than it was.
+constexpr double kRounding = 0.9;
+
+// Whether the sum is less than any micro-gradients with this mean have
+// (Cauchy-Schwarz): mostly it is of a loss that was divided by accumulation,
+// which the row is the sum of then.
+bool IsSumTooSmall(const RowInfo& row, double norm_squared) {
+  return *row.micro_norm_squared_sum / row.loss_scale / row.loss_scale <
+         kRounding * row.accumulation * norm_squared;
+}
+
 // max(1 - N/1000, 0) unless given: by the number of micro-gradients, not by
 // the scale (fairscale).
 double Smoothing(const StepScaleOptions& options, double num_micro) {
@@ -109,11 +120,16 @@ NoiseEstimate EstimateNoise(const StepScaleOptions& options,
   for (size_t i = 0; i < rows.size(); ++i) {
     shares[i] /= noise.scale;
     double squared_norm = gram(i, i);
-    if (BringsMicroSum(rows[i])) {
+    bool brings_sum = BringsMicroSum(rows[i]);
+    if (brings_sum && IsSumTooSmall(rows[i], squared_norm)) {
+      noise.small_sum_ranks.push_back(rows[i].rank);
+      brings_sum = false;
+    }
+    if (brings_sum) {
       squared_norm = *rows[i].micro_norm_squared_sum / rows[i].accumulation /
                      rows[i].loss_scale / rows[i].loss_scale;
     }
-    num_samples += BringsMicroSum(rows[i]) ? rows[i].accumulation : 1;
+    num_samples += brings_sum ? rows[i].accumulation : 1;
     noise.mean_squared_norm += shares[i] * squared_norm;
   }
   const double total = QuadraticForm(gram, shares);
@@ -142,6 +158,7 @@ StepScaleResult AdvanceStepScale(const StepScaleOptions& options,
   StepScaleResult result;
   result.sigma2 = noise.sigma2;
   result.mu2 = noise.mu2;
+  result.small_sum_ranks = noise.small_sum_ranks;
   if (!std::isnan(noise.sigma2)) TakeSample(options, noise, state);
   if (state->variance_weight > 0.0) {
     result.sigma2_mean = state->variance / state->variance_weight;

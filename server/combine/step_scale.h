@@ -37,6 +37,10 @@ struct NoiseEstimate {
   double mean_squared_norm = 0.0;  // sum of p ||g||^2
   // NaN when K = 1 (no estimator) or a sum is not finite.
   double sigma2 = 0.0, mu2 = 0.0;
+  // Rows whose sum cannot be of the micro-gradients that they average, since
+  // it is less than accumulation ||g||^2: it is not used, and the row counts as
+  // one sample.
+  std::vector<int32_t> small_sum_ranks;
 };
 
 // `gram` is model-wise, loss scale removed; micro sums are as pushed.
@@ -52,8 +56,9 @@ double AdascaleGain(double sigma2, double mu2, double scale);
 struct StepScaleResult {
   double sigma2 = 0.0, mu2 = 0.0;            // this round's, unclipped; or NaN
   double sigma2_mean = 0.0, mu2_mean = 0.0;  // as in the gain; NaN before any
-  double gain = 1.0;         // AdaScale's, whatever the step scale
-  double step_factor = 1.0;  // on the learning rate
+  double gain = 1.0;                     // AdaScale's, whatever the step scale
+  double step_factor = 1.0;              // on the learning rate
+  std::vector<int32_t> small_sum_ranks;  // NoiseEstimate's
 };
 
 // Takes an applied round into *state: averages where there is an estimate, and

@@ -265,6 +265,7 @@ bool CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
   // All shards have published it (P17), though the epoch may have ended since:
   // then the next one begins with this version, and job_ has to know of it.
   if (job_->epoch() != round.epoch) return false;
+  report->says_equal_rows = equal_rows_.Note(*report);
   CompleteReport(round, now, report);
   NoteArrivals(round);
   GiveUpAwaited(round.round, now);

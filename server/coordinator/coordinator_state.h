@@ -29,6 +29,7 @@
 #include "server/coordinator/coordinator_types.h"
 #include "server/coordinator/deferred_calls.h"
 #include "server/coordinator/departures.h"
+#include "server/coordinator/equal_rows_run.h"
 #include "server/coordinator/floor_watch.h"
 #include "server/coordinator/handover.h"
 #include "server/coordinator/job_facts.h"
@@ -273,6 +274,7 @@ class CoordinatorState {
   FloorWatch floor_;
   SkippedRun skipped_;
   RemarkLines remark_lines_;
+  EqualRowsRun equal_rows_;
   ArrivalTimes arrivals_;
   AwaitedCommits awaited_;
   bool awaited_began_ = false;           // in this epoch

@@ -8,16 +8,17 @@
 namespace agg {
 namespace {
 
-// Whether outliers, or too few rows to judge them or for Krum, are all there is
-// to say.
+// Whether outliers, too few rows to judge them or for Krum, or what narrowing
+// loses are all there is to say.
 bool IsUsual(const RoundReport& report) {
   const Decision& decision = report.decision;
   const OutlierReport& outliers = decision.outliers;
   const size_t num_excluded = outliers.excluded ? outliers.rows.size() : 0;
   return report.applied &&
          (outliers.too_few_rows || !outliers.rows.empty() ||
-          decision.short_of_rows) &&
-         !report.not_finite.has_value() &&
+          decision.short_of_rows || report.narrowed.worth_saying() ||
+          !decision.small_sum_ranks.empty()) &&
+         !report.says_equal_rows && !report.not_finite.has_value() &&
          decision.excluded_ranks.size() == num_excluded &&
          !decision.compensated && !decision.adacons_fallback;
 }

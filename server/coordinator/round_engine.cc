@@ -224,6 +224,7 @@ absl::Status RoundEngine::Publish(const PublishPlan& plan,
   // With replication it is here that shards step.
   if (report != nullptr && options_.replicated) {
     NoteNotFinite(*results, report);
+    NoteNarrowing(*results, report);
   }
   return absl::OkStatus();
 }

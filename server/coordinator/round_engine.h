@@ -142,6 +142,8 @@ class RoundEngine {
   absl::Status Step(RoundReport* report, bool* published);
   // Fills in report->not_finite from what an update has answered. Not when one
   // answer was lost: then a round that goes on in the next epoch is without it.
+  void NoteNarrowing(const std::vector<PhaseResult>& results,
+                     RoundReport* report) const;
   void NoteNotFinite(const std::vector<PhaseResult>& results,
                      RoundReport* report) const;
   // Each tensor's trust ratio.

@@ -143,12 +143,33 @@ absl::Status RoundEngine::Step(RoundReport* report, bool* published) {
       nullptr);
   Lap(&mark, &report->durations.update);
   if (!results.ok()) return results.status();
-  if (!options_.replicated) NoteNotFinite(*results, report);
+  if (!options_.replicated) {
+    NoteNotFinite(*results, report);
+    NoteNarrowing(*results, report);
+  }
   // Not by a shard of an older release.
   *published =
       std::all_of(results->begin(), results->end(),
                   [](const PhaseResult& result) { return result.published; });
   return absl::OkStatus();
+}
+
+void RoundEngine::NoteNarrowing(const std::vector<PhaseResult>& results,
+                                RoundReport* report) const {
+  // As below. A pipelined round comes here for each of its waves.
+  NarrowedVersion* const narrowed = &report->narrowed;
+  int32_t first = static_cast<int32_t>(plan_.slices.size());
+  const bool had_one = !narrowed->tensor.empty();
+  for (size_t shard = 0; shard < results.size(); ++shard) {
+    const NarrowingLoss& loss = results[shard].narrowing;
+    narrowed->num_infinite += loss.num_infinite;
+    narrowed->num_compared += loss.num_compared;
+    narrowed->num_vanished += loss.num_vanished;
+    if (had_one || loss.slice < 0 || loss.slice >= first) continue;
+    first = loss.slice;
+    narrowed->tensor = manifest_.tensors[plan_.slices[first].tensor].name;
+    narrowed->shard = static_cast<int32_t>(shard);
+  }
 }
 
 void RoundEngine::NoteNotFinite(const std::vector<PhaseResult>& results,

@@ -162,6 +162,7 @@ absl::Status RoundEngine::RunWave(int wave, const std::vector<int32_t>& ranks) {
   Lap(&mark, &report->durations.update);
   if (!results.ok()) return results.status();
   if (!report->not_finite.has_value()) NoteNotFinite(*results, report);
+  NoteNarrowing(*results, report);
   for (size_t i = 0; i < decisions->size(); ++i) {
     const Decision& decision = (*decisions)[i];
     waved_->tensors.Add(closed_, UsedRows(decision), std::move((*grams)[i]),

@@ -98,6 +98,51 @@ std::string DescribeOutliers(const OutlierReport& outliers) {
       std::move(names));
 }
 
+std::string DescribeNarrowed(const NarrowedVersion& narrowed) {
+  std::vector<std::string> parts;
+  if (narrowed.num_infinite > 0) {
+    parts.push_back(absl::StrCat(
+        narrowed.num_infinite,
+        " values of this version are finite, and infinite for who pulls them "
+        "narrowed to pull_dtype: tensor ",
+        Quoted(narrowed.tensor), " (shard ", narrowed.shard, ")"));
+  }
+  if (narrowed.has_vanished()) {
+    parts.push_back(absl::StrCat(narrowed.num_vanished, " of ",
+                                 narrowed.num_compared,
+                                 " values that were looked at are not zero, "
+                                 "and zero in pull_dtype"));
+  }
+  if (parts.empty()) return "";
+  return absl::StrCat(absl::StrJoin(parts, "; "),
+                      "; allowed: pull_dtype \"f32\", or \"bf16\", which has "
+                      "float32's range");
+}
+
+std::string DescribeEqualRows(const RoundReport& report) {
+  if (!report.says_equal_rows) return "";
+  std::vector<std::string> names;
+  for (const std::vector<int32_t>& ranks : report.decision.equal_ranks) {
+    names.push_back(ranks.size() > 4
+                        ? absl::StrCat("ranks ", ranks[0], " and ", ranks[1],
+                                       " and ", ranks.size() - 2, " more")
+                        : absl::StrCat("ranks ", absl::StrJoin(ranks, ", ")));
+  }
+  return absl::StrCat(
+      NameFirst("rows that are equal, round after round", std::move(names)),
+      "; workers that compute on the same data add nothing: give each its own "
+      "part (a DistributedSampler, a seed by rank)");
+}
+
+std::string DescribeSmallSums(const std::vector<int32_t>& ranks) {
+  if (ranks.empty()) return "";
+  return absl::StrCat(
+      "the norm_squared_sum of ranks ", absl::StrJoin(ranks, ","),
+      " is less than accumulation times the row's squared norm, which no sum "
+      "over its micro-gradients is, and was not used: where the loss was "
+      "divided by accumulation, multiply the sum by accumulation^2");
+}
+
 // What was done other than plainly applying the rule.
 std::string Remarks(const RoundReport& report) {
   const Decision& decision = report.decision;
@@ -111,6 +156,7 @@ std::string Remarks(const RoundReport& report) {
         Quoted(report.not_finite->tensor), " (shard ", report.not_finite->shard,
         ")"));
   }
+  add(DescribeNarrowed(report.narrowed));
   add(DescribeLeftOut(report.incomplete_rows, /*other_bytes=*/false,
                       "excluded, committed but not completely pushed"));
   add(DescribeLeftOut(report.incomplete_rows, /*other_bytes=*/true,
@@ -123,6 +169,8 @@ std::string Remarks(const RoundReport& report) {
                                    absl::StrJoin(non_finite, ",")));
   }
   add(DescribeOutliers(decision.outliers));
+  add(DescribeEqualRows(report));
+  add(DescribeSmallSums(decision.small_sum_ranks));
   if (decision.compensated) remarks.push_back("used compensated Grams");
   if (decision.short_of_rows) {
     remarks.push_back(

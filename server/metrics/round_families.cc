@@ -51,6 +51,13 @@ void AddTotals(const RoundState& state, FamilyBuilder* builder) {
   builder->Add(static_cast<double>(state.adacons_fallback_rounds),
                {{"kind", "adacons_mean"}});
   builder->Add(static_cast<double>(state.short_rounds), {{"kind", "few_rows"}});
+  builder->BeginCounter("aggserver_narrowed_values_total",
+                        "Values that pull_dtype cannot hold, by what they "
+                        "become.");
+  builder->Add(static_cast<double>(state.narrowed_to_infinity),
+               {{"becomes", "infinity"}});
+  builder->Add(static_cast<double>(state.narrowed_to_zero),
+               {{"becomes", "zero"}});
   builder->Counter("aggserver_examples_total",
                    "Training examples that entered applied rounds.",
                    static_cast<double>(state.examples));

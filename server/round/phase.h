@@ -176,6 +176,18 @@ struct Phase {
   // kSeal without a checkpoint: `id` was never sealed, and its part goes.
 };
 
+// What narrowing a version to pull_dtype has lost of this shard's part.
+struct NarrowingLoss {
+  // The first slice (of the plan) with a finite value that is infinite then;
+  // -1: none.
+  int32_t slice = -1;
+  uint64_t num_infinite = 0;  // such values, all of them
+  // Of a part that is looked at, another one in each round: values that are not
+  // zero, and those that are zero then.
+  uint64_t num_compared = 0;
+  uint64_t num_vanished = 0;
+};
+
 // What a shard answers; a field is empty unless its phase is named.
 struct PhaseResult {
   // kClose: rows that lack slices here, though they were committed. Then
@@ -189,6 +201,7 @@ struct PhaseResult {
   // kUpdate: the first slice (of the plan) with a parameter that is not finite
   // after it; -1: there is none.
   int32_t not_finite_slice = -1;
+  NarrowingLoss narrowing;        // as not_finite_slice
   bool published = false;         // kUpdate: of a phase that publishes
   CheckpointProgress checkpoint;  // kCheckpointProgress
   std::string manifest;           // kReadManifest: the file's text

@@ -53,6 +53,20 @@ struct NotFiniteParameters {
   int32_t shard = 0;
 };
 
+// What narrowing the version to pull_dtype has lost (NarrowingLoss), of all
+// shards.
+struct NarrowedVersion {
+  std::string tensor;  // the first one with a value that is infinite; "": none
+  int32_t shard = 0;   // that has it
+  uint64_t num_infinite = 0;
+  uint64_t num_compared = 0;
+  uint64_t num_vanished = 0;
+
+  // A few values vanish in every f16: a parameter near zero is nothing to say.
+  bool has_vanished() const { return num_vanished * 1000 > num_compared; }
+  bool worth_saying() const { return num_infinite > 0 || has_vanished(); }
+};
+
 // Whose bytes a committed row is (CommitRequest of proto/agg.proto).
 struct RowOrigin {
   uint64_t session = 0;  // 0: not known
@@ -79,6 +93,9 @@ struct RoundReport {
   // Likewise: of a pipelined round.
   std::vector<PartialRow> partial_rows;
   std::optional<NotFiniteParameters> not_finite;  // after this applied round
+  NarrowedVersion narrowed;                       // likewise
+  // Whether the message names decision.equal_ranks: once in a while is enough.
+  bool says_equal_rows = false;
   std::vector<absl::Duration> commit_delays;  // per row: after the first commit
   double loss = 0.0;  // mean over rows that sent one, by examples; or NaN
   Decision decision;  // next_state is empty here

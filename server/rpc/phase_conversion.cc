@@ -238,6 +238,16 @@ void PhaseReplies::AddRest(v1::PhaseReply* reply) const {
     reply->set_not_finite_slice(
         static_cast<uint32_t>(result_.not_finite_slice));
   }
+  const NarrowingLoss& loss = result_.narrowing;
+  if (loss.slice >= 0 || loss.num_compared > 0) {
+    v1::NarrowingLoss* const narrowing = reply->mutable_narrowing();
+    if (loss.slice >= 0) {
+      narrowing->set_slice(static_cast<uint32_t>(loss.slice));
+    }
+    narrowing->set_num_infinite(loss.num_infinite);
+    narrowing->set_num_compared(loss.num_compared);
+    narrowing->set_num_vanished(loss.num_vanished);
+  }
   reply->set_published(result_.published);
   if (result_.checkpoint.stage != CheckpointProgress::Stage::kNone ||
       result_.checkpoint.num_skipped > 0) {
@@ -284,6 +294,12 @@ void AppendReply(const v1::PhaseReply& reply, const GramSink& sink,
                             reply.row_crc32c().end());
   if (reply.has_not_finite_slice()) {
     result->not_finite_slice = static_cast<int32_t>(reply.not_finite_slice());
+  }
+  if (reply.has_narrowing()) {
+    const v1::NarrowingLoss& loss = reply.narrowing();
+    result->narrowing = {
+        loss.has_slice() ? static_cast<int32_t>(loss.slice()) : -1,
+        loss.num_infinite(), loss.num_compared(), loss.num_vanished()};
   }
   result->published |= reply.published();
   if (reply.has_checkpoint()) {

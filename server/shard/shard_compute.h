@@ -107,6 +107,10 @@ class ShardCompute {
                     const std::shared_ptr<Snapshot>& snapshot,
                     int32_t* not_finite_slice);
   const Buffer& combined() const { return *combined_; }
+  // Of the last Update, UpdateWave or Step. What vanishes is looked at in
+  // kComparedElements, where the float32 bytes are there at once.
+  const NarrowingLoss& narrowing() const { return narrowing_; }
+  static constexpr int64_t kComparedElements = int64_t{1} << 16;
   // The second copy of the neighbour's part; null without replication.
   ShardReplica* replica() { return replica_.get(); }
 
@@ -141,6 +145,7 @@ class ShardCompute {
                                 const StepPlan& step,
                                 const std::shared_ptr<Snapshot>& snapshot,
                                 int32_t* not_finite_slice);
+  void LookAtNarrowing(const StepPlan& step, const Snapshot& snapshot);
   // Whether the next version's float32 bytes go to the host only for a reader.
   bool FloatsOnDemand() const;
 
@@ -155,7 +160,9 @@ class ShardCompute {
   // later.
   std::weak_ptr<const Snapshot> last_deferred_, before_last_;
   SnapshotFinisher finisher_{backend_};  // ends before master and snapshots
-  std::unique_ptr<Buffer> combined_;     // null without replication, as:
+  NarrowingLoss narrowing_;
+  int64_t next_compared_ = 0;         // element of the layout
+  std::unique_ptr<Buffer> combined_;  // null without replication, as:
   std::unique_ptr<ShardReplica> replica_;
   std::shared_ptr<Snapshot> seed_;  // null before its first use, and after it
 };

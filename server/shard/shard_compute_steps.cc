@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "server/shard/narrowing_loss.h"
 #include "server/shard/row_buffers.h"
 #include "server/shard/shard_compute.h"
 #include "server/shard/step_layout.h"
@@ -94,6 +95,7 @@ absl::Status ShardCompute::Update(const std::vector<RoundRow>& rows,
                                   const StepPlan& step,
                                   const std::shared_ptr<Snapshot>& snapshot,
                                   int32_t* not_finite_slice) {
+  narrowing_ = NarrowingLoss();
   return WriteFloatsLater(&rows, step, snapshot, not_finite_slice);
 }
 
@@ -124,6 +126,7 @@ absl::Status ShardCompute::UpdateWave(const std::vector<RoundRow>& rows,
                                       Snapshot* snapshot,
                                       int32_t* not_finite_slice) {
   *not_finite_slice = -1;
+  narrowing_ = NarrowingLoss();
   absl::StatusOr<SplitStep> wave = SplitByRows(step, rows);
   if (!wave.ok()) return wave.status();
   for (const StepPlan& part : wave->steps) {
@@ -162,14 +165,46 @@ absl::Status ShardCompute::WriteVersion(const std::vector<RoundRow>* rows,
   status = rows == nullptr ? backend_->Step(filled.request)
                            : backend_->Update(filled.request);
   if (status.ok() && !step.partial) store_->EndMaster(snapshot);
-  if (!status.ok() || all_finite) return status;
+  if (!status.ok()) return status;
+  if (deferral == nullptr || !deferral->deferred) {
+    LookAtNarrowing(step, *snapshot);
+  }
+  if (all_finite) return status;
   if (deferral != nullptr && std::exchange(deferral->deferred, false)) {
     status = backend_->FinishSnapshot(*snapshot->buffers()->f32);
     if (!status.ok()) return status;
   }
-  *not_finite_slice =
-      NotFiniteSlice(*layout_, StepSlices(step, *layout_), *snapshot);
+  const std::vector<int32_t> slices = StepSlices(step, *layout_);
+  *not_finite_slice = NotFiniteSlice(*layout_, slices, *snapshot);
+  const auto* const values =
+      reinterpret_cast<const float*>(snapshot->buffers()->f32->host());
+  for (const int32_t i : slices) {
+    const ElementRange& range = layout_->ranges[i];
+    AddInfinite(absl::MakeConstSpan(values + range.begin, range.num_elements),
+                store_->narrowed_dtype(), layout_->slices[i], &narrowing_);
+  }
   return status;
+}
+
+// From where the last look has ended: a small part is looked at as a whole.
+void ShardCompute::LookAtNarrowing(const StepPlan& step,
+                                   const Snapshot& snapshot) {
+  if (store_->narrowed_dtype() == DType::kF32) return;
+  const auto* const values =
+      reinterpret_cast<const float*>(snapshot.buffers()->f32->host());
+  int64_t left = kComparedElements;
+  for (const int32_t i : StepSlices(step, *layout_)) {
+    const ElementRange& range = layout_->ranges[i];
+    const int64_t begin = std::max(range.begin, next_compared_);
+    const int64_t number =
+        std::min(left, range.begin + range.num_elements - begin);
+    if (number <= 0) continue;
+    AddVanished(absl::MakeConstSpan(values + begin, number),
+                store_->narrowed_dtype(), &narrowing_);
+    next_compared_ = begin + number;
+    left -= number;
+  }
+  if (left > 0) next_compared_ = 0;
 }
 
 bool ShardCompute::FloatsOnDemand() const {
@@ -236,6 +271,7 @@ absl::Status ShardCompute::Combine(const std::vector<RoundRow>& rows,
 absl::Status ShardCompute::Step(const StepPlan& step,
                                 const std::shared_ptr<Snapshot>& snapshot,
                                 int32_t* not_finite_slice) {
+  narrowing_ = NarrowingLoss();
   return WriteFloatsLater(nullptr, step, snapshot, not_finite_slice);
 }
 

@@ -352,6 +352,7 @@ class ShardEngine : public ShardPeer {
   // Of the version that is shown, where publishing took its step; else -1.
   // PhaseResult::not_finite_slice of a repeated publish (P7).
   int32_t not_finite_slice_ ABSL_GUARDED_BY(turn_) = -1;
+  NarrowingLoss narrowing_ ABSL_GUARDED_BY(turn_);
   // The home's arrays as a version that nobody has been shown; null: none.
   std::shared_ptr<const Snapshot> loaded_ ABSL_GUARDED_BY(turn_);
   CheckpointKeeper checkpoints_;  // synchronises itself

@@ -29,6 +29,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Update(const Phase& phase,
     home_.EndPrepare(phase.record);
     PhaseResult result;
     result.not_finite_slice = closed_round_.not_finite_slice();
+    if (!unchanged_) result.narrowing = compute->narrowing();
     return result;
   }
   // Master weights may hold a part of the step: this epoch cannot go on (P15).
@@ -156,10 +157,12 @@ absl::Status ShardEngine::TakeStep(ShardCompute* compute) {
     snapshot = *std::move(stepped);
   }
   store->Publish(version + 1, std::move(snapshot));
+  const bool stepped = !unchanged_;
   closed_round_ = ClosedRound();
   waves_ = WaveRound();
   unchanged_ = false;
   not_finite_slice_ = not_finite_slice;
+  narrowing_ = stepped ? compute->narrowing() : NarrowingLoss();
   MutexLock lock(&mutex_);
   home_.Step();
   written_ = nullptr;  // at once: it is no part of the version after this one
@@ -177,6 +180,7 @@ void ShardEngine::ShowLoaded(ShardCompute* compute) {
   compute->store()->Publish(version, std::move(loaded_));
   loaded_ = nullptr;
   not_finite_slice_ = -1;
+  narrowing_ = NarrowingLoss();
   open_round_->Publish(version);
 }
 
@@ -190,6 +194,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Publish(const Phase& phase,
   PhaseResult result;
   if (repeated) {
     result.not_finite_slice = not_finite_slice_;
+    result.narrowing = narrowing_;
     return result;
   }
   if (phase.publish.seed) {
@@ -202,6 +207,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Publish(const Phase& phase,
     if (status.ok()) status = TakeStep(compute);
     if (!status.ok()) return status;
     result.not_finite_slice = not_finite_slice_;
+    result.narrowing = narrowing_;
     Replication::ReleaseReplica(this, compute);
   }
   MutexLock lock(&mutex_);

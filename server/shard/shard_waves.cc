@@ -168,6 +168,7 @@ absl::StatusOr<PhaseResult> ShardEngine::Waves::Update(ShardEngine* engine,
   // The epoch may have ended meanwhile: then nobody hears of what is written.
   const absl::Status current = engine->epoch_.Check(phase.epoch);
   if (!current.ok()) return current;
+  result.narrowing = compute->narrowing();
   waves->updated = true;
   waves->result = result;
   if (phase.wave == engine->open_round_->num_waves()) {

@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/conformance/backend_conformance.h"
+#include "tests/conformance/oracle.h"
 #include "tests/conformance/update_run.h"
 
 namespace agg {
@@ -167,6 +168,44 @@ TEST_P(BackendConformance, SaysWhetherAllParametersAreFinite) {
         spoilt.Land();
         ASSERT_TRUE(run.Update(spoilt, {1.0}, RangeStep()).ok());
         ASSERT_FALSE(run.all_finite()) << bad << " of " << num_elements;
+      }
+    }
+  }
+}
+
+// A narrowed snapshot holds less: what fits float32 alone counts as not finite.
+TEST_P(BackendConformance, UpdateTellsWhatNarrowingMakesInfinite) {
+  OptimizerOptions sgd;
+  sgd.kind = OptimizerKind::kSgd;
+  const struct {
+    DType narrowed;
+    float fits;
+    float too_large;
+  } kCases[] = {
+      {DType::kF16, 65519.996f, 65520.0f},
+      {DType::kBF16, 3.394e38f, 3.3961775e38f},
+      {DType::kF32, std::numeric_limits<float>::max(),
+       std::numeric_limits<float>::infinity()},
+  };
+  for (const auto& c : kCases) {
+    for (const int64_t num_elements : {1, 7, 40, 512, 515, 70001}) {
+      for (const int64_t at : {int64_t{0}, num_elements - 1}) {
+        for (const float sign : {1.0f, -1.0f}) {
+          UpdateRun run(backend_.get(), sgd, {{0, num_elements}}, c.narrowed);
+          for (const bool fits : {true, false}) {
+            TestRows rows(backend_.get(), DType::kF32, 1, num_elements);
+            rows.Set(0, at, sign * (fits ? c.fits : c.too_large));
+            rows.Land();
+            run.Load(std::vector<float>(num_elements, 0.0f));
+            ASSERT_TRUE(run.Update(rows, {1.0}, RangeStep()).ok());
+            ASSERT_EQ(run.all_finite(), fits) << DTypeName(c.narrowed) << ", "
+                                              << at << " of " << num_elements;
+            if (c.narrowed == DType::kF32) continue;
+            ASSERT_EQ(std::isinf(oracle::Widen(c.narrowed,
+                                               run.NarrowedSnapshot()[at])),
+                      !fits);
+          }
+        }
       }
     }
   }

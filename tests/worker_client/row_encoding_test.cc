@@ -53,6 +53,41 @@ TEST(RowEncodingTest, HasTheBytesOfTheProtocolsExample) {
   EXPECT_EQ(Encode({1.0f, -1.0f, 63.5f, -63.5f}, DType::kI8), expected);
 }
 
+// Against the formats' definition, in blocks and behind them.
+TEST(RowEncodingTest, CountsWhatItsTypeCannotHold) {
+  std::vector<float> values(700, 1.0f);
+  int num_f16_infinite = 0;
+  int num_f16_zero = 0;
+  for (size_t k = 0; k < values.size(); k += 7) {
+    values[k] = std::ldexp(k % 2 == 0 ? 1.25f : -1.25f,
+                           static_cast<int>(k % 270) - 149);
+    if (values[k] == 0.0f) continue;
+    num_f16_infinite += std::abs(values[k]) >= 65520.0f;
+    num_f16_zero += std::abs(values[k]) <= 0x1p-25f;
+  }
+  values[1] = 0.0f;
+  values[2] = -0.0f;
+  values[3] = kInfinity;
+  values[4] = std::nanf("");
+  values[699] = std::numeric_limits<float>::max();
+  ++num_f16_infinite;
+  std::vector<uint16_t> memory(2000);
+  const auto lost = [&](DType dtype, const std::vector<float>& of) {
+    return EncodeFloats(of, dtype, {}, reinterpret_cast<char*>(memory.data()));
+  };
+  const EncodingLoss f16 = lost(DType::kF16, values);
+  EXPECT_EQ(f16.num_infinite, num_f16_infinite);
+  EXPECT_EQ(f16.num_vanished, num_f16_zero);
+  EXPECT_GT(num_f16_infinite, 10);
+  EXPECT_GT(num_f16_zero, 10);
+  EXPECT_EQ(lost(DType::kBF16, values).num_infinite, 1);
+  EXPECT_EQ(lost(DType::kBF16, {1e-45f, 1e-40f, 0.0f}).num_vanished, 1);
+  // A block of denormals is sent as zeros; one with larger values is not.
+  EXPECT_EQ(lost(DType::kI8, {1e-40f, 0.0f, -1e-41f}).num_vanished, 2);
+  EXPECT_EQ(lost(DType::kI8, {1e-40f, 1.0f}).num_vanished, 0);
+  EXPECT_EQ(lost(DType::kI8, {kInfinity, 1.0f}).num_infinite, 0);
+}
+
 TEST(RowEncodingTest, RoundsToTheNearestStepAndTiesToEven) {
   const Int8 row =
       EncodeInt8({127.0f, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, 0.4f, -126.6f});

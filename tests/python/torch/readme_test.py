@@ -18,7 +18,7 @@ _FOLDER = ROOT / "worker_client" / "python"
 _README = _FOLDER / "README.md"
 # Documents, and how many snippets of Python each has.
 DOCUMENTS = {ROOT / "README.md": 1, _README: 5,
-             ROOT / "worker_client/python/TRAPS.md": 4,
+             ROOT / "worker_client/python/TRAPS.md": 5,
              ROOT / "worker_client/python/MIGRATION.md": 4}
 
 

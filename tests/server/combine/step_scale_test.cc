@@ -359,5 +359,39 @@ TEST(StepScaleTest, GainStaysBetweenOneAndTheScale) {
   }
 }
 
+// A sum of g / c in place of g: mostly a loss that was divided by c.
+TEST(StepScaleTest, ASumThatCannotBeIsNotUsed) {
+  for (const int num_micro : {2, 4, 16}) {
+    for (const double noise : {0.0, 0.1, 1.0, 30.0}) {
+      Rows micro = NormalRows(num_micro, num_micro, 200);
+      std::vector<double> mean(200, 0.0);
+      double squares = 0.0;
+      for (std::vector<double>& gradient : micro) {
+        for (int k = 0; k < 200; ++k) {
+          gradient[k] = 1.0 + noise * gradient[k];
+          mean[k] += gradient[k] / num_micro;
+          squares += gradient[k] * gradient[k];
+        }
+      }
+      RowInfo info;
+      info.rank = 5;
+      info.accumulation = num_micro;
+      info.loss_scale = 8.0;
+      const auto estimate = [&](double sum) {
+        info.micro_norm_squared_sum = sum * 64.0;
+        return EstimateNoise(Adascale(), {info}, MakeGram({mean}));
+      };
+      const NoiseEstimate good = estimate(squares);
+      EXPECT_TRUE(good.small_sum_ranks.empty());
+      EXPECT_FALSE(std::isnan(good.sigma2));
+      // What rounding to bf16 or int8 may do.
+      EXPECT_TRUE(estimate(0.95 * squares).small_sum_ranks.empty());
+      const NoiseEstimate divided = estimate(squares / num_micro / num_micro);
+      EXPECT_EQ(divided.small_sum_ranks, std::vector<int32_t>{5});
+      EXPECT_TRUE(std::isnan(divided.sigma2));  // one row, one sample
+    }
+  }
+}
+
 }  // namespace
 }  // namespace agg

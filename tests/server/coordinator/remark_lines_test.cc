@@ -49,6 +49,22 @@ TEST_F(RemarkLinesTest, EachRoundWithAMessageHasItsLine) {
   EXPECT_EQ(Next(skipped, 0), "");  // the second one: the tenth has a line
 }
 
+TEST_F(RemarkLinesTest, WhatNarrowingLosesHasOneNowAndThen) {
+  RoundReport report = Applied("3 values of this version");
+  report.narrowed.num_infinite = 3;
+  EXPECT_EQ(Next(report, 0), "3 values of this version");
+  EXPECT_EQ(Next(report, 1), "");
+  EXPECT_EQ(Next(report, 10),
+            "3 values of this version; so it was in 1 rounds since the last "
+            "such line");
+  // Something else beside few vanished values has its line.
+  RoundReport other = Applied("one");
+  other.narrowed.num_compared = 5000;
+  other.narrowed.num_vanished = 1;
+  EXPECT_EQ(Next(other, 11), "one");
+  EXPECT_EQ(Next(other, 11), "one");
+}
+
 TEST_F(RemarkLinesTest, OutliersHaveOneNowAndThen) {
   EXPECT_EQ(Next(WithOutlier(), 0), "excluded as outliers: rank 2");
   for (int i = 1; i <= 99; ++i) EXPECT_EQ(Next(WithOutlier(), 0.1 * i), "");

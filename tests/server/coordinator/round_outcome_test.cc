@@ -117,6 +117,51 @@ TEST(RoundOutcomeTest, RemarksNameParametersThatAreNotFinite) {
             "\"w\" (shard 2)");
 }
 
+TEST(RoundOutcomeTest, RemarksNameWhatNarrowingLoses) {
+  const auto message = [](const NarrowedVersion& narrowed) {
+    RoundReport report = Report();
+    report.incomplete_rows.clear();
+    report.decision.excluded_ranks.clear();
+    report.narrowed = narrowed;
+    CompleteReport(Round(), At(40), &report);
+    return report.message;
+  };
+  EXPECT_EQ(message({"w", 2, 12, 1000, 1}),
+            "12 values of this version are finite, and infinite for who pulls "
+            "them narrowed to pull_dtype: tensor \"w\" (shard 2); allowed: "
+            "pull_dtype \"f32\", or \"bf16\", which has float32's range");
+  EXPECT_EQ(message({"", 0, 0, 999, 1}),
+            "1 of 999 values that were looked at are not zero, and zero in "
+            "pull_dtype; allowed: pull_dtype \"f32\", or \"bf16\", which has "
+            "float32's range");
+  EXPECT_EQ(message({"", 0, 0, 1000, 1}), "");
+  EXPECT_EQ(message({}), "");
+}
+
+TEST(RoundOutcomeTest, RemarksNameEqualRowsAndSumsThatCannotBe) {
+  RoundReport report = Report();
+  report.incomplete_rows.clear();
+  report.decision.excluded_ranks.clear();
+  report.decision.equal_ranks = {{0, 1}, {2, 3, 4, 5, 6}};
+  report.decision.small_sum_ranks = {3};
+  report.says_equal_rows = true;
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_EQ(report.message,
+            "rows that are equal, round after round: ranks 0, 1, ranks 2 and 3 "
+            "and 3 more; workers that compute on the same data add nothing: "
+            "give each its own part (a DistributedSampler, a seed by rank); "
+            "the norm_squared_sum of ranks 3 is less than accumulation times "
+            "the row's squared norm, which no sum over its micro-gradients is, "
+            "and was not used: where the loss was divided by accumulation, "
+            "multiply the sum by accumulation^2");
+  report = Report();
+  report.incomplete_rows.clear();
+  report.decision.excluded_ranks.clear();
+  report.decision.equal_ranks = {{0, 1}};
+  CompleteReport(Round(), At(40), &report);
+  EXPECT_EQ(report.message, "");
+}
+
 TEST(RoundOutcomeTest, ManyRowsAreCounted) {
   RoundReport report = Report();
   report.incomplete_rows.clear();

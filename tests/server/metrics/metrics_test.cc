@@ -63,6 +63,9 @@ TEST(MetricsTest, EverySeriesExistsFromTheStart) {
                              "kind=\"adacons_mean\"", "kind=\"few_rows\""}) {
     EXPECT_EQ(scrape.Value("aggserver_fallbacks_total", labels), 0);
   }
+  for (const char* labels : {"becomes=\"infinity\"", "becomes=\"zero\""}) {
+    EXPECT_EQ(scrape.Value("aggserver_narrowed_values_total", labels), 0);
+  }
   for (const char* phase : {"wait", "gram", "compensated", "decide", "norms",
                             "update", "publish"}) {
     EXPECT_EQ(scrape.Value("aggserver_round_duration_seconds_count",

@@ -135,6 +135,13 @@ TEST(RoundStateTest, CountsOutliersApart) {
   EXPECT_EQ(state.outlier_rows, 1u);
   EXPECT_THAT(state.outliers_by_rank, ElementsAre(0, 1));
   EXPECT_EQ(state.short_rounds, 1u);
+  report.narrowed = {"w", 0, 4, 50, 2};
+  state = NextRoundState(options, state, report, kNow);
+  state = NextRoundState(options, state, report, kNow);
+  EXPECT_EQ(state.narrowed_to_infinity, 8u);
+  EXPECT_EQ(state.narrowed_to_zero, 4u);
+  report.narrowed = {};
+  state = NextRoundState(options, InitialRoundState(options), report, kNow);
   report.decision.excluded_ranks = {};  // only warned of
   report.decision.outliers.excluded = false;
   state = NextRoundState(options, state, report, kNow);

@@ -342,6 +342,7 @@ TEST(PhaseConversionTest, LargeResultsTravelInSeveralMessages) {
   result.seconds = 0.125;
   result.incomplete_ranks = {2, 511};
   result.not_finite_slice = 0;
+  result.narrowing = {0, 5, 7, 3};
   const std::vector<v1::PhaseReply> replies = AllReplies(result);
   EXPECT_GE(replies.size(), 3u);
   PhaseResult back;
@@ -353,6 +354,10 @@ TEST(PhaseConversionTest, LargeResultsTravelInSeveralMessages) {
   }
   EXPECT_THAT(back.incomplete_ranks, ElementsAre(2, 511));
   EXPECT_EQ(back.not_finite_slice, 0);
+  EXPECT_EQ(back.narrowing.slice, 0);
+  EXPECT_EQ(back.narrowing.num_infinite, 5u);
+  EXPECT_EQ(back.narrowing.num_compared, 7u);
+  EXPECT_EQ(back.narrowing.num_vanished, 3u);
   ASSERT_EQ(back.grams.size(), 40u);
   for (int slice = 0; slice < 40; ++slice) {
     EXPECT_EQ(back.grams[slice].slice, slice);
@@ -370,6 +375,7 @@ TEST(PhaseConversionTest, AnEmptyResultIsOneMessage) {
   PhaseResult back;
   AppendReply(replies[0], nullptr, &back);
   EXPECT_EQ(back.not_finite_slice, -1);
+  EXPECT_EQ(back.narrowing.slice, -1);
 }
 
 TEST(PhaseConversionTest, SessionChange) {

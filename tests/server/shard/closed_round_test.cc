@@ -103,6 +103,49 @@ TEST_F(ClosedRoundTest, StepsOnce) {
   EXPECT_EQ(value, -1.5f);  // 0 - 0.5 * 3
 }
 
+TEST(NarrowedRoundTest, CountsWhatItsPullDtypeCannotHold) {
+  const std::unique_ptr<Backend> backend = *MakeBackend("cpu", {1});
+  Manifest manifest;
+  manifest.tensors = {{"a", {2}, "", false}, {"b", {3}, "", false}};
+  ShardOptions options;
+  options.pull_dtype = DType::kF16;
+  const auto compute = *ShardCompute::Create(options, backend.get(), manifest);
+  compute->rows()->Add(0, *compute->AllocateRow(compute->PlanWith(1)));
+  const auto write = [&](PushKind kind, int32_t slice,
+                         const std::vector<float>& values) {
+    std::memcpy(compute->LandingPlace(kind, 0, 10, slice).elements,
+                values.data(), values.size() * sizeof(float));
+  };
+  write(PushKind::kSeed, 0, {0.0f, 0.0f});
+  write(PushKind::kSeed, 1, {0.0f, 0.0f, 0.0f});
+  ASSERT_TRUE(compute->LoadSeed(compute->seed().get()).ok());
+  compute->store()->Publish(0, compute->seed());
+  compute->ReleaseSeed();
+  write(PushKind::kGradient, 0, {-65504.0f, 1e-9f});
+  write(PushKind::kGradient, 1, {-320000.0f, 70000.0f, 0.0f});
+  StepPlan step;
+  step.coefficients = {1.0};
+  step.learning_rate = 1.0;
+  ClosedRound round({{0, 10}}, {7}, {});
+  int num_revoked = 0;
+  ASSERT_TRUE(round.Update(compute.get(), step, &num_revoked).ok());
+  EXPECT_EQ(round.not_finite_slice(), -1);  // as float32
+  EXPECT_EQ(compute->narrowing().slice, 1);
+  EXPECT_EQ(compute->narrowing().num_infinite, 2u);
+  EXPECT_EQ(compute->narrowing().num_compared, 4u);
+  EXPECT_EQ(compute->narrowing().num_vanished, 1u);
+  // What the next round loses is its own.
+  compute->store()->Publish(1, round.updated());
+  write(PushKind::kGradient, 1, {320000.0f, -70000.0f, 1.0f});
+  write(PushKind::kGradient, 0, {65504.0f, -1e-9f});
+  round = ClosedRound({{0, 10}}, {7}, {});
+  ASSERT_TRUE(round.Update(compute.get(), step, &num_revoked).ok());
+  EXPECT_EQ(compute->narrowing().slice, -1);
+  EXPECT_EQ(compute->narrowing().num_infinite, 0u);
+  EXPECT_EQ(compute->narrowing().num_vanished, 0u);
+  EXPECT_EQ(compute->narrowing().num_compared, 1u);
+}
+
 TEST_F(ClosedRoundTest, NamesTheFirstSliceThatIsNotFinite) {
   Write(PushKind::kGradient, 0, {3.0f, 0.0f});
   Write(PushKind::kGradient, 1, {3e38f});

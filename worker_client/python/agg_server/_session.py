@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from typing import Any, Callable, Optional, Sequence
 
 from agg_server import _abi
@@ -13,7 +14,14 @@ from agg_server._operation import Memories, Operation
 from agg_server.outcome import Job, Outcome, TensorSpec, job_of, outcome_of
 
 
+_log = logging.getLogger("agg_server")
+
 _NOT_FOUND = 5
+
+# Of an outcome's message: what narrow types lose, sums that cannot be, rows
+# that are the same.
+_SAYINGS = ("pull_dtype", "push_dtype", "norm_squared_sum",
+            "rows that are equal")
 
 
 class Session(Calls):
@@ -28,6 +36,7 @@ class Session(Calls):
         # That Ctrl-C has left: what comes next waits for them.
         self._left_behind: list[Operation] = []
         self._interrupted = False
+        self._said: set[str] = set()  # of _SAYINGS
         super().__init__(manifest, coordinator, rank, observer, options)
 
     def seed_or_pull(self, targets: Memories, keep: Any) -> None:
@@ -84,7 +93,17 @@ class Session(Calls):
             self._drain_events()  # behind what points into the outcome
         self._check(ended)
         assert result is not None
+        if result.message:
+            self._say_once(result)
         return result
+
+    def _say_once(self, outcome: Outcome) -> None:
+        """What is so round after round, in the worker's own log, too."""
+        new = {saying for saying in _SAYINGS
+               if saying in outcome.message} - self._said
+        if new:
+            self._said |= new
+            _log.warning("round %d: %s", outcome.round, outcome.message)
 
     def _round_here(self, gradient: Memories, info: Any, parameters: Memories,
                     outcome: Any) -> Optional[tuple[int, str]]:

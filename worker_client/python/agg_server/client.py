@@ -214,8 +214,9 @@ class Client(_Base):
           examples: that the row is the mean of.
           accumulation: micro-batches that the row is the mean of.
           loss_scale: the row is this times the gradient.
-          norm_squared_sum: over micro-gradients, of ||g||^2, in units of the
-            pushed row: for AdaScale with one worker.
+          norm_squared_sum: over micro-gradients, of ||g||^2, for AdaScale with
+            one worker; each g in units of the pushed row, which is their mean
+            (not their parts of it: those are accumulation times too small).
 
         Raises: agg.Error's kinds. ManifestError: a name, a shape, a number.
         NotNow: a parameter was written since the last pull, which the step

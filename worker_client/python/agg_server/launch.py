@@ -34,6 +34,7 @@ import sys
 import time
 from typing import Any, Optional, Sequence
 
+from agg_server._cpus import granted_cpus
 from agg_server.client import job_variable
 from agg_server.errors import Error
 from agg_server.local_server import LocalServer, binary_path, workers_of
@@ -234,7 +235,7 @@ def _world_size(options: argparse.Namespace) -> int:
 
 def _start(options: argparse.Namespace, given: dict[str, str], local: int
            ) -> "subprocess.Popen[bytes]":
-    threads = len(os.sched_getaffinity(0)) // options.workers
+    threads = granted_cpus() // options.workers
     environment = {
         "OMP_NUM_THREADS": str(max(1, threads)), **os.environ, **given,
         "RANK": str(options.first_rank + local), "LOCAL_RANK": str(local),

@@ -28,7 +28,8 @@ class Outcome:
       learning_rate: as applied, step scale and schedule included.
       gain: AdaScale's estimate, 1 to the number of rows.
       tau: scale-invariant iterations so far: the clock of schedules.
-      orthogonality: 0 (parallel rows) to 1 (orthogonal); NaN: undefined.
+      orthogonality: 1/P (P rows, parallel and of one length) to 1
+        (orthogonal); less, to 0, where rows cancel; NaN: undefined.
       loss: mean over all rows by examples; NaN: nobody sent one.
       combined_norm: of the combined gradient.
       rule, scope, step_scale: in effect in the round.

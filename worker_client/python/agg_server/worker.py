@@ -158,8 +158,10 @@ class Worker:
           accumulation: micro-batches that the row is the mean of.
           loss_scale: the rows are this times the gradient (GradScaler's
             scale): the server divides it out.
-          norm_squared_sum: over micro-gradients, of ||g||^2, in units of the
-            pushed row, for AdaScale with one worker.
+          norm_squared_sum: over micro-gradients, of ||g||^2, for AdaScale with
+            one worker; each g in units of the pushed row, which is their mean.
+            Where backward() is of loss / accumulation, its g is that much too
+            small: multiply the sum by accumulation ** 2.
 
         Raises agg.Error's kinds; then no parameter was changed. NotNow: others
         have written into a parameter since the last pull (load_state_dict, an
