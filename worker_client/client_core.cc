@@ -147,6 +147,10 @@ absl::Status ClientCore::PushOwed(const View& view, const RowName& name,
     last_devices_ = row->devices();
   }
   TakeReceipts(view, name);
+  if (row->complete()) {
+    MutexLock lock(&custody_mutex_);
+    if (custody_.row() == name) custody_.NoteAbsent(row->absent_tensors());
+  }
   return status;
 }
 
@@ -221,6 +225,7 @@ absl::StatusOr<RoundOutcome> ClientCore::CommitOnce(const View& view,
       }
       const std::vector<uint32_t> sums = custody_.row_crc32c();
       request.mutable_row_crc32c()->Add(sums.begin(), sums.end());
+      request.set_absent_tensors(custody_.absent_tensors());
       custody_.Commit();
     }
   }

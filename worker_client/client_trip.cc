@@ -62,6 +62,7 @@ absl::Status ClientCore::TryTrip(const View& view, const v1::FrameMeta& meta,
   trip.commit.set_epoch(meta.epoch());
   trip.commit.set_session(meta.session());
   trip.commit.set_traceparent(wish->info->traceparent);
+  trip.commit.set_absent_tensors(row->absent_tensors());
   trip.pull.set_epoch(meta.epoch());
   trip.pull.set_version(target.version);
   trip.pull.set_dtype(static_cast<v1::DType>(target.dtype));
@@ -72,6 +73,13 @@ absl::Status ClientCore::TryTrip(const View& view, const v1::FrameMeta& meta,
       pusher_->PushInOneTrip(row, meta, shards, placed.regions,
                              TripTimeout(options_, trip.pipelined), &trip);
   TakeReceipts(view, name);
+  {
+    // An ordinary Commit may follow.
+    MutexLock lock(&custody_mutex_);
+    if (custody_.row() == name) {
+      custody_.NoteAbsent(trip.commit.absent_tensors());
+    }
+  }
   if (status.ok()) NoteTrip(view, name, trip, wish);
   return absl::OkStatus();  // else ordinary calls go on
 }

@@ -145,6 +145,10 @@ struct PushInfo {
   absl::optional<double> micro_norm_squared_sum;
   absl::optional<double> loss;  // mean over the row's examples
   double loss_scale = 1;        // the row is this times the gradient
+  // Of the parameters that the row was computed on, where the worker steps them
+  // itself: equal for equal parameters (P49 of proto/README.md), so that the
+  // server finds workers whose parameters are others. 0: not said.
+  uint32_t parameters_digest = 0;
   // W3C traceparent, for the server's trace of the round; malformed: not sent.
   std::string traceparent;
 };
@@ -165,11 +169,16 @@ struct RoundOutcome {
   bool included = false;
   std::vector<int> ranks;           // of the workers whose rows are in it
   std::vector<int> excluded_ranks;  // not finite, or left out (see message)
-  double learning_rate = 0;         // as applied
-  double gain = 1;                  // factor of the step scale
-  double tau = 0;                   // scale-invariant iterations so far
-  double orthogonality = kNaN;      // NaN: undefined
-  double loss = kNaN;               // mean by examples; NaN: nobody sent one
+  // Places in the manifest of optional tensors that no row of `ranks` had.
+  std::vector<uint32_t> absent_tensors;
+  // Whose parameters were others than those of the most, by their
+  // parameters_digest; all that said one, where no majority has the same.
+  std::vector<int> differing_ranks;
+  double learning_rate = 0;     // as applied
+  double gain = 1;              // factor of the step scale
+  double tau = 0;               // scale-invariant iterations so far
+  double orthogonality = kNaN;  // NaN: undefined
+  double loss = kNaN;           // mean by examples; NaN: nobody sent one
   double combined_norm = kNaN;
   // In effect in the round; "": not known.
   std::string rule, scope, step_scale;

@@ -15,6 +15,7 @@ v1::CommitRequest CommitOf(const RowName& row, const PushInfo& info) {
   }
   if (info.loss.has_value()) request.set_loss(*info.loss);
   request.set_loss_scale(info.loss_scale);
+  request.set_parameters_digest(info.parameters_digest);
   return request;
 }
 

@@ -8,7 +8,8 @@
 
 namespace agg {
 
-// But for the epoch, the session, the row's sums and the traceparent.
+// But for the epoch, the session, the row's sums, the tensors that it lacks and
+// the traceparent.
 v1::CommitRequest CommitOf(const RowName& row, const PushInfo& info);
 
 }  // namespace agg

@@ -89,6 +89,21 @@ std::set<int> GrowingRow::devices() const {
   return devices;
 }
 
+std::string GrowingRow::absent_tensors() const {
+  MutexLock lock(&mutex_);
+  std::string bits;
+  for (size_t i = 0; i < bound_.size(); ++i) {
+    // One without elements has no slice that could be absent.
+    if (!IsAbsent(bound_[i]) ||
+        NumElements(router_->manifest().tensors[i]) == 0) {
+      continue;
+    }
+    bits.resize(i / 8 + 1);
+    bits[i / 8] = static_cast<char>(bits[i / 8] | (1 << (i % 8)));
+  }
+  return bits;
+}
+
 bool GrowingRow::any_on_device() const {
   MutexLock lock(&mutex_);
   return std::any_of(given_.begin(), given_.end(), [this](int tensor) {

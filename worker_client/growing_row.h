@@ -83,6 +83,8 @@ class GrowingRow {
   }
   // Those that have tensors given so far; none if one of these is not `dtype`.
   std::set<int> devices() const;
+  // CommitRequest.absent_tensors. REQUIRES: complete.
+  std::string absent_tensors() const;
   // Whether one that was given so far is on a device.
   bool any_on_device() const;
   // What Take has given; at first nothing.

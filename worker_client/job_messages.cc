@@ -25,6 +25,10 @@ RoundOutcome OutcomeOf(const v1::RoundOutcome& message) {
   outcome.ranks.assign(message.ranks().begin(), message.ranks().end());
   outcome.excluded_ranks.assign(message.excluded_ranks().begin(),
                                 message.excluded_ranks().end());
+  outcome.absent_tensors.assign(message.absent_tensors().begin(),
+                                message.absent_tensors().end());
+  outcome.differing_ranks.assign(message.differing_ranks().begin(),
+                                 message.differing_ranks().end());
   outcome.learning_rate = message.learning_rate();
   outcome.gain = message.gain();
   outcome.tau = message.tau();

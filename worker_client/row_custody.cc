@@ -27,6 +27,7 @@ RowName RowCustody::Begin(bool seed, uint64_t round, uint64_t session) {
   row_ = name;
   state_ = State::kPushing;
   lost_ = false;
+  absent_tensors_.clear();
   receipts_.assign(holds_slices_.size(), Receipt());
   return name;
 }

@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/types/optional.h"
@@ -55,6 +57,8 @@ class RowCustody {
   // CommitRequest.row_crc32c; nothing: not known.
   void Acknowledge(int shard, const ShardLives& epoch, bool landed,
                    absl::optional<uint32_t> crc32c);
+  // The row's CommitRequest.absent_tensors.
+  void NoteAbsent(std::string tensors) { absent_tensors_ = std::move(tensors); }
   // The row was committed. REQUIRES: kAcked, or kCommitted.
   void Commit();
   // The round's outcome is known: nothing is owed.
@@ -74,6 +78,8 @@ class RowCustody {
   bool lost() const { return lost_; }
   // CommitRequest.row_crc32c; empty: not all are known.
   std::vector<uint32_t> row_crc32c() const;
+  // As NoteAbsent was told.
+  const std::string& absent_tensors() const { return absent_tensors_; }
 
   // The last push of a round (P6), by whichever session; session 0: none.
   RowName Find(bool seed, uint64_t round) const;
@@ -95,6 +101,7 @@ class RowCustody {
   State state_ = State::kNone;
   RowName row_;
   bool lost_ = false;
+  std::string absent_tensors_;  // of row_
   ShardLives newest_;
   std::vector<Receipt> receipts_;  // of row_, by ordinal
   std::deque<RowName> names_;      // the newest is last

@@ -91,6 +91,7 @@ void CompleteWorkers(v1::JobConfig* config) {
   }
   if (config->max_workers() == 0) config->set_max_workers(config->workers());
   if (!config->has_max_skipped_rounds()) config->set_max_skipped_rounds(100);
+  Default(config->mutable_on_divergence(), "warn");
   if (config->lease_seconds() == 0.0) config->set_lease_seconds(30.0);
   if (config->reconnect_grace_seconds() == 0.0) {
     config->set_reconnect_grace_seconds(5.0);

@@ -101,6 +101,10 @@ void CheckFloor(const v1::JobConfig& config, FieldErrors* errors) {
     errors->Add(FieldError("floor_policy", Quoted(config.floor_policy()),
                            "\"wait\", \"warn\", \"fail\""));
   }
+  if (config.on_divergence() != "warn" && config.on_divergence() != "fail") {
+    errors->Add(FieldError("on_divergence", Quoted(config.on_divergence()),
+                           "\"warn\", \"fail\""));
+  }
   const double timeout = config.floor_timeout_seconds();
   errors->Add(CheckField(config.floor_policy() == "fail"
                              ? IsFinitePositive(timeout)
@@ -227,6 +231,7 @@ CoordinatorOptions MakeCoordinatorOptions(const v1::JobConfig& config,
   options.floor_timeout = absl::Seconds(config.floor_timeout_seconds());
   options.max_rounds = config.max_rounds();
   options.max_skipped_rounds = config.max_skipped_rounds();
+  options.fail_on_divergence = config.on_divergence() == "fail";
   options.weight_decay = static_cast<float>(config.optimizer().weight_decay());
   return options;
 }

@@ -43,6 +43,17 @@ absl::Status ValidateCommit(const CommitInfo& info) {
                     row.loss_scale, "finite and above 0");
 }
 
+absl::Status ValidateAbsentTensors(const std::string& bits,
+                                   const Manifest& manifest) {
+  for (size_t i = 0; i < 8 * bits.size(); ++i) {
+    if (((static_cast<uint8_t>(bits[i / 8]) >> (i % 8)) & 1) == 0) continue;
+    if (i < manifest.tensors.size() && manifest.tensors[i].optional) continue;
+    return FieldError("commit.absent_tensors", absl::StrCat("tensor ", i),
+                      "places of optional tensors of the manifest");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ValidateRowCrc32c(const std::vector<uint32_t>& row_crc32c,
                                int num_shards) {
   const size_t size = row_crc32c.size();

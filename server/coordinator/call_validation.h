@@ -31,6 +31,10 @@ absl::Status ValidateJoin(const JoinCall& call, int32_t max_workers);
 // has to be able to commit it. It counts as a row that was sent without one.
 absl::Status ValidateCommit(const CommitInfo& info);
 
+// CommitRequest.absent_tensors names optional tensors of the manifest alone.
+absl::Status ValidateAbsentTensors(const std::string& bits,
+                                   const Manifest& manifest);
+
 // CommitRequest.row_crc32c is empty or has one entry per shard.
 absl::Status ValidateRowCrc32c(const std::vector<uint32_t>& row_crc32c,
                                int num_shards);

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/log.h"
+#include "server/coordinator/replica_groups.h"
 #include "server/round/orderly_stop.h"
 
 namespace agg {
@@ -29,6 +30,7 @@ CoordinatorState::CoordinatorState(const CoordinatorOptions& options)
                      options.quorum},
       floor_(close_options_),
       skipped_(options.max_skipped_rounds),
+      replicas_(options.fail_on_divergence),
       arrivals_(options.round_timeout_mad),
       no_epoch_(absl::UnavailableError("waiting for all shards")),
       checkpoints_(options.checkpoint),
@@ -161,6 +163,7 @@ bool CoordinatorState::BeginEpoch(uint64_t epoch, std::optional<JobStart> start,
   awaited_began_ = false;
   floor_ = FloorWatch(close_options_);
   skipped_ = SkippedRun(options_.max_skipped_rounds);
+  replicas_ = ReplicaWatch(options_.fail_on_divergence);
   epoch_on_ = true;
   no_epoch_ = absl::OkStatus();
   waiting_report_ =
@@ -273,7 +276,10 @@ bool CoordinatorState::FinishRound(const ClosingRound& round, absl::Time now,
   RoundResult outcome = OutcomeOf(*report);
   const uint64_t num_skipped = skipped_.length();
   skipped_.Note(*report);
-  job_->FinishRound(outcome, now, skipped_.FailureText());
+  replicas_.Note(report->round, GroupReplicas(*report));
+  const std::string failure = skipped_.FailureText();
+  job_->FinishRound(outcome, now,
+                    failure.empty() ? replicas_.FailureText() : failure);
   AdoptNextCombination();
   outcome.finished = job_->finished();  // max_rounds may end the job, too
   recent_rounds_.Add(*report, outcome, now);

@@ -40,6 +40,7 @@
 #include "server/coordinator/outcome_waiters.h"
 #include "server/coordinator/recent_rounds.h"
 #include "server/coordinator/remark_lines.h"
+#include "server/coordinator/replica_watch.h"
 #include "server/coordinator/round_outcome.h"
 #include "server/coordinator/round_result.h"
 #include "server/coordinator/rule_change.h"
@@ -273,6 +274,7 @@ class CoordinatorState {
   std::unique_ptr<JobState> job_;
   FloorWatch floor_;
   SkippedRun skipped_;
+  ReplicaWatch replicas_;
   RemarkLines remark_lines_;
   EqualRowsRun equal_rows_;
   ArrivalTimes arrivals_;

@@ -162,7 +162,11 @@ std::string CoordinatorState::Message() const {
     return absl::StrCat("finished: ", job_->end_reason(), "; ", WayBack());
   if (!job_->seeded()) return checkpoints_.Status(absl::Time()).restore;
   if (floor_.below()) return absl::StrCat("the job ", floor_.Text());
-  return skipped_.Text();
+  const std::string skipped = skipped_.Text();
+  const std::string replicas = replicas_.Text();
+  return skipped.empty() || replicas.empty()
+             ? absl::StrCat(skipped, replicas)
+             : absl::StrCat(skipped, "; ", replicas);
 }
 
 JobStatus CoordinatorState::Status(absl::Time now) const {
@@ -198,6 +202,7 @@ JobStatus CoordinatorState::Status(absl::Time now) const {
   status.consecutive_skipped_rounds = skipped_.length();
   status.failed = job_->failed();
   status.not_finite_rounds = skipped_.not_finite_length();
+  status.differing_ranks = replicas_.differing();
   if (!over && floor_.below()) {
     status.below_floor_for = now - floor_.below_since();
     status.below_floor = true;

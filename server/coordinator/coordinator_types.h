@@ -56,9 +56,10 @@ struct CoordinatorOptions {
   FloorPolicy floor_policy = FloorPolicy::kWait;
   absl::Duration floor_timeout = absl::ZeroDuration();  // with kFail
   uint64_t max_skipped_rounds = 0;                      // in a row; 0: no end
-  uint64_t max_rounds = 0;                              // 0: no end
-  bool replicated = false;  // parts have copies at buddies
-  bool pipelined = false;   // rounds are published wave by wave (P43)
+  bool fail_on_divergence = false;  // when replicas differ (P49)
+  uint64_t max_rounds = 0;          // 0: no end
+  bool replicated = false;          // parts have copies at buddies
+  bool pipelined = false;           // rounds are published wave by wave (P43)
   CheckpointOptions checkpoint;
   CombineOptions combine;
   OptimizerOptions optimizer;
@@ -115,6 +116,9 @@ struct CommitInfo {
   RowInfo row;                 // the rank is filled in by the coordinator
   std::optional<double> loss;  // mean over the row's examples
   std::string traceparent;     // well-formed (proto/traceparent.h) or ""
+  // As CommitRequest of proto/agg.proto has them.
+  uint32_t parameters_digest = 0;
+  std::string absent_tensors;
 };
 
 // A worker's word that its row (or the seed) is complete on all shards (P6).

@@ -66,6 +66,8 @@ Json OutcomeJson(const RecordedOutcome& recorded) {
               {"rule", outcome.combination.rule},
               {"scope", outcome.combination.scope},
               {"step_scale", outcome.combination.step_scale},
+              {"absent_tensors", Json(outcome.absent_tensors)},
+              {"differing_ranks", Json(outcome.differing_ranks)},
               {"included", std::move(included)}};
 }
 
@@ -149,6 +151,10 @@ RecordedOutcome ReadOutcome(const JsonMembers& members) {
   members.Take("rule", &outcome.combination.rule);
   members.Take("scope", &outcome.combination.scope);
   members.Take("step_scale", &outcome.combination.step_scale);
+  if (members.Has("absent_tensors")) {  // else of an older release
+    members.TakeIntegers("absent_tensors", &outcome.absent_tensors);
+    members.TakeIntegers("differing_ranks", &outcome.differing_ranks);
+  }
   members.TakeList("included", [&](const JsonMembers& row) {
     uint64_t session = 0;
     uint32_t attempt = 0;

@@ -47,6 +47,10 @@ OutcomeAnswer JobState::Commit(const CommitCall& call, absl::Time now) {
   if (!status.ok()) return status;
   const absl::StatusOr<Member*> member = Find(call.session);
   if (!member.ok()) return member.status();
+  if (manifest_.has_value()) {
+    status = ValidateAbsentTensors(call.info.absent_tensors, *manifest_);
+    if (!status.ok()) return status;
+  }
   return call.kind == PushKind::kSeed ? CommitSeed(call)
                                       : CommitGradient(call, **member, now);
 }

@@ -150,6 +150,8 @@ RoundReport RoundEngine::Begin(
   for (const auto& [rank, contribution] : contributions) {
     report.origins.push_back(
         {contribution.session, contribution.attempt, contribution.row_crc32c});
+    report.parameters_digests.push_back(contribution.info.parameters_digest);
+    report.absent_tensors.push_back(contribution.info.absent_tensors);
   }
   return report;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "server/base/field_error.h"
 #include "server/combine/decision.h"
 #include "server/combine/outliers.h"
+#include "server/coordinator/replica_groups.h"
 
 namespace agg {
 namespace {
@@ -183,6 +185,32 @@ std::string Remarks(const RoundReport& report) {
   return absl::StrJoin(remarks, "; ");
 }
 
+// What none of the rows of `ranks` had; both are in the order of the ranks.
+std::vector<int32_t> AbsentTensors(const RoundReport& report,
+                                   const std::vector<int32_t>& ranks) {
+  std::optional<std::string> absent;
+  for (size_t i = 0; i < report.rows.size(); ++i) {
+    if (!std::binary_search(ranks.begin(), ranks.end(), report.rows[i].rank)) {
+      continue;
+    }
+    const std::string lacks =
+        i < report.absent_tensors.size() ? report.absent_tensors[i] : "";
+    if (!absent.has_value()) absent = lacks;
+    absent->resize(std::min(absent->size(), lacks.size()));
+    for (size_t byte = 0; byte < absent->size(); ++byte) {
+      (*absent)[byte] = static_cast<char>((*absent)[byte] & lacks[byte]);
+    }
+  }
+  std::vector<int32_t> tensors;
+  const std::string bits = absent.value_or("");
+  for (size_t i = 0; i < 8 * bits.size(); ++i) {
+    if (((static_cast<uint8_t>(bits[i / 8]) >> (i % 8)) & 1) != 0) {
+      tensors.push_back(static_cast<int32_t>(i));
+    }
+  }
+  return tensors;
+}
+
 }  // namespace
 
 void CompleteReport(const ClosingRound& round, absl::Time finished_at,
@@ -224,6 +252,13 @@ RoundResult OutcomeOf(const RoundReport& report) {
   outcome.loss = report.loss;
   outcome.combined_norm = decision.combined_norm;
   outcome.combination = report.combination;
+  outcome.absent_tensors = AbsentTensors(report, outcome.ranks);
+  const ReplicaGroups replicas = GroupReplicas(report);
+  outcome.differing_ranks = replicas.differing;
+  if (replicas.differ()) {
+    absl::StrAppend(&outcome.message, outcome.message.empty() ? "" : "; ",
+                    replicas.Text());
+  }
   return outcome;
 }
 

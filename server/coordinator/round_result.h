@@ -36,6 +36,9 @@ struct RoundResult {
   double loss = 0.0;
   double combined_norm = 0.0;
   CombinationNames combination;  // in effect in the round
+  // Places in the manifest of what no row of `ranks` had; ascending.
+  std::vector<int32_t> absent_tensors;
+  std::vector<int32_t> differing_ranks;  // of ReplicaGroups
 };
 
 // A question for an outcome. A session that seeds asks for its seed's.

@@ -246,6 +246,10 @@ void AddJobFamilies(const MetricsOptions& options,
                  "Rounds since an update left parameters that are not finite, "
                  "that one included; 0 while they are finite.",
                  static_cast<double>(job.not_finite_rounds));
+  builder->Gauge("aggserver_differing_ranks",
+                 "Workers that step the parameters themselves and had others "
+                 "than the most of them in the last rounds.",
+                 static_cast<double>(job.differing_ranks.size()));
   AddSurvivalFamilies(options, job, builder);
 }
 

@@ -88,6 +88,10 @@ struct RoundReport {
   CombinationNames combination;    // in effect in the round
   std::vector<RowInfo> rows;       // committed
   std::vector<RowOrigin> origins;  // per row
+  // Per row: of the parameters that it was computed on (P49); 0: not sent.
+  std::vector<uint32_t> parameters_digests;
+  // Per row: which tensors it lacks, as CommitRequest.absent_tensors.
+  std::vector<std::string> absent_tensors;
   // Among rows, and among decision.excluded_ranks; ascending.
   std::vector<IncompleteRow> incomplete_rows;
   // Likewise: of a pipelined round.
@@ -166,6 +170,9 @@ struct JobStatus {
   // From the round whose update left parameters that are not finite up to the
   // last one; 0: the last update left finite ones.
   uint64_t not_finite_rounds = 0;
+  // Whose parameters were others than those of the most, in the last rounds
+  // (server/coordinator/replica_watch.h); ascending.
+  std::vector<int32_t> differing_ranks;
   std::vector<EndedWorkers> ended_workers;  // one for each reason there is
   std::string message;
   uint64_t history = 0;     // the epoch of the last seed or rewind

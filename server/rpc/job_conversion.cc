@@ -172,6 +172,10 @@ v1::RoundOutcome ToProto(const RoundResult& outcome) {
   result.set_loss(outcome.loss);
   result.set_combined_norm(outcome.combined_norm);
   *result.mutable_combination() = ToProto(outcome.combination);
+  result.mutable_absent_tensors()->Add(outcome.absent_tensors.begin(),
+                                       outcome.absent_tensors.end());
+  result.mutable_differing_ranks()->Add(outcome.differing_ranks.begin(),
+                                        outcome.differing_ranks.end());
   return result;
 }
 
@@ -197,6 +201,8 @@ v1::StatusReply ToProto(const JobStatus& status,
     *reply.mutable_next_combination() = ToProto(status.next_combination);
   }
   reply.set_expected_workers(job.workers);
+  reply.mutable_differing_ranks()->Add(status.differing_ranks.begin(),
+                                       status.differing_ranks.end());
   reply.set_min_workers(status.min_workers);
   reply.set_round_timeout_seconds(absl::ToDoubleSeconds(status.round_timeout));
   reply.set_below_floor_seconds(absl::ToDoubleSeconds(status.below_floor_for));
@@ -248,6 +254,8 @@ absl::StatusOr<CommitCall> FromProto(const v1::CommitRequest& request) {
   if (IsTraceparent(request.traceparent())) {
     call.info.traceparent = request.traceparent();
   }
+  call.info.parameters_digest = request.parameters_digest();
+  call.info.absent_tensors = request.absent_tensors();
   return call;
 }
 

@@ -93,6 +93,7 @@ Json JobJson(const JobStatus& job) {
           {"scope", job.combination.scope},
           {"step_scale", job.combination.step_scale},
           {"missing", job.missing_ranks},
+          {"differing", job.differing_ranks},
           {"shard_errors", ShardErrorsJson(job.shard_errors)},
           {"min_workers", job.min_workers},
           {"below_floor",

@@ -12,8 +12,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "kernels/device_memory/cuda_driver.h"
+#include "proto/crc32c.h"
 #include "server/base/field_error.h"
 #include "server/base/mutex.h"
 #include "server/base/version.h"
@@ -41,6 +43,16 @@ int32_t agg_abi_minor(void) { return AGG_ABI_MINOR; }
 const char* agg_version(void) { return agg::kVersion; }
 int32_t agg_has_cuda(void) {
   return agg::CudaDriver::FindLoaded() != nullptr ? 1 : 0;
+}
+uint32_t agg_crc32c(const void* const* pieces, const size_t* sizes,
+                    size_t count) {
+  uint32_t crc = agg::kCrc32cInit;
+  for (size_t i = 0; i < count; ++i) {
+    crc = agg::ExtendCrc32c(
+        crc, absl::string_view(static_cast<const char*>(pieces[i]), sizes[i]));
+  }
+  crc = agg::FinishCrc32c(crc);
+  return crc == 0 ? 1 : crc;
 }
 const char* agg_error(void) { return agg::ThisThreads().error.c_str(); }
 

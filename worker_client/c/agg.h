@@ -57,6 +57,12 @@ const char* agg_error(void);
  * device's memory; else 0. At once, and for any thread. */
 int32_t agg_has_cuda(void);
 
+/* The CRC32C (Castagnoli) of `count` pieces of the host's memory, one behind
+ * the other; never 0, which in agg_push_info.parameters_digest says nothing (a
+ * sum that is 0 gives 1). Needs no client. Any thread may call it. */
+uint32_t agg_crc32c(const void* const* pieces, const size_t* sizes,
+                    size_t count);
+
 /* Sets all fields to their defaults. REQUIRES: room for `size` bytes. */
 void agg_options_init(agg_options* options, size_t size);
 

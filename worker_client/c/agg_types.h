@@ -10,8 +10,9 @@
 /* Counts calls that were added: 1, agg_operation.h and agg_abi_minor; 2,
  * agg_row_pieces, agg_view.in_row, agg_interrupt, agg_resume_round, agg_copy,
  * and of agg_options copy_threads, tls_* and token_file; 3, agg_has_cuda, and
- * of agg_options cuda_rows. */
-#define AGG_ABI_MINOR 3
+ * of agg_options cuda_rows; 4, agg_crc32c, of agg_push_info parameters_digest,
+ * and of agg_outcome absent_tensors and differing_ranks. */
+#define AGG_ABI_MINOR 4
 
 /* One client: a worker or an observer. */
 typedef struct agg_client agg_client;
@@ -151,6 +152,10 @@ typedef struct agg_push_info {
   double loss;
   double loss_scale;       /* 0: 1 */
   const char* traceparent; /* NULL: none */
+  /* Of the parameters that the row was computed on, where this worker steps
+   * them itself: agg_crc32c of them, say. 0: not said. */
+  uint32_t parameters_digest;
+  uint32_t reserved2; /* 0 */
 } agg_push_info;
 
 /* RoundOutcome. */
@@ -177,6 +182,10 @@ typedef struct agg_outcome {
   const char* rule;
   const char* scope;
   const char* step_scale;
+  const uint32_t* absent_tensors; /* RoundOutcome's; num_absent_tensors */
+  const int32_t* differing_ranks; /* likewise; num_differing_ranks */
+  int32_t num_absent_tensors;
+  int32_t num_differing_ranks;
 } agg_outcome;
 
 typedef struct agg_state {

@@ -191,6 +191,7 @@ absl::StatusOr<PushInfo> PushInfoOf(const agg_push_info* theirs) {
   }
   if (read->has_loss) info.loss = read->loss;
   if (read->loss_scale != 0.0) info.loss_scale = read->loss_scale;
+  info.parameters_digest = read->parameters_digest;
   if (read->traceparent != nullptr) info.traceparent = read->traceparent;
   return info;
 }
@@ -231,6 +232,8 @@ OutcomeStore StoreOf(RoundOutcome outcome) {
   store.ranks.assign(outcome.ranks.begin(), outcome.ranks.end());
   store.excluded_ranks.assign(outcome.excluded_ranks.begin(),
                               outcome.excluded_ranks.end());
+  store.differing_ranks.assign(outcome.differing_ranks.begin(),
+                               outcome.differing_ranks.end());
   store.outcome = std::move(outcome);
   return store;
 }
@@ -258,6 +261,10 @@ absl::Status Fill(const OutcomeStore& store, agg_outcome* outcome) {
   to.rule = from.rule.c_str();
   to.scope = from.scope.c_str();
   to.step_scale = from.step_scale.c_str();
+  to.absent_tensors = from.absent_tensors.data();
+  to.num_absent_tensors = static_cast<int32_t>(from.absent_tensors.size());
+  to.differing_ranks = store.differing_ranks.data();
+  to.num_differing_ranks = static_cast<int32_t>(store.differing_ranks.size());
   return Write("agg_outcome", to, outcome);
 }
 

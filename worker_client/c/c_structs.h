@@ -19,7 +19,7 @@ namespace agg {
 // What an agg_outcome points to.
 struct OutcomeStore {
   RoundOutcome outcome;
-  std::vector<int32_t> ranks, excluded_ranks;
+  std::vector<int32_t> ranks, excluded_ranks, differing_ranks;
 };
 
 // What an agg_job points to.

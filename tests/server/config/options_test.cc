@@ -42,6 +42,9 @@ TEST(OptionsTest, AFloorThatIsAskedForIsKept) {
   const absl::StatusOr<ServerOptions> fail = MakeWith("floor_policy: \"fail\"");
   ASSERT_TRUE(fail.ok()) << fail.status();
   EXPECT_EQ(fail->coordinator.floor_policy, FloorPolicy::kFail);
+  const auto diverged = MakeWith("on_divergence: \"fail\"");
+  ASSERT_TRUE(diverged.ok()) << diverged.status();
+  EXPECT_TRUE(diverged->coordinator.fail_on_divergence);
   EXPECT_EQ(fail->coordinator.floor_timeout, absl::Seconds(300));
 }
 
@@ -79,6 +82,7 @@ TEST(OptionsTest, DefaultsAreAsConfigProtoSays) {
   EXPECT_EQ(job.phase_timeout, absl::Minutes(10));
   EXPECT_EQ(job.max_rounds, 0u);
   EXPECT_EQ(job.max_skipped_rounds, 100u);
+  EXPECT_FALSE(job.fail_on_divergence);
   EXPECT_EQ(job.optimizer.kind, OptimizerKind::kSgd);
   EXPECT_EQ(job.combine.rule.rule, FindRule("mean"));
   EXPECT_EQ(job.combine.rule.scope, Scope::kPerTensor);
@@ -210,6 +214,8 @@ TEST(OptionsTest, ErrorsNameFieldValueAndWhatIsAllowed) {
       {"workers: 513", {"workers is 513"}},
       {"min_workers: 5", {"min_workers is 5", "workers (4)"}},
       {"min_workers: -1", {"min_workers is -1"}},
+      {"on_divergence: \"stop\"",
+       {"on_divergence is \"stop\"", "\"warn\", \"fail\""}},
       {"floor_policy: \"stop\"",
        {"floor_policy is \"stop\"", "\"wait\", \"warn\", \"fail\""}},
       {"floor_timeout_seconds: 5", {"floor_timeout_seconds is 5"}},

@@ -63,6 +63,26 @@ TEST(CallValidationTest, ChecksumsAreOnePerShardOrNone) {
             "shard, 2");
 }
 
+TEST(CallValidationTest, OnlyOptionalTensorsMayBeAbsent) {
+  Manifest manifest;
+  manifest.tensors = {
+      {"a", {1}, "", true}, {"b", {1}, "", false}, {"c", {1}, "", true}};
+  EXPECT_EQ(ValidateAbsentTensors("", manifest), absl::OkStatus());
+  EXPECT_EQ(ValidateAbsentTensors("\x05", manifest), absl::OkStatus());
+  const std::string zeros(100, '\0');
+  EXPECT_EQ(ValidateAbsentTensors("\x04" + zeros, manifest), absl::OkStatus());
+  const auto error = [&](const std::string& bits) {
+    const absl::Status status = ValidateAbsentTensors(bits, manifest);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_EQ(error("\x06"),
+            "commit.absent_tensors is tensor 1; allowed: places of optional "
+            "tensors of the manifest");
+  EXPECT_THAT(error("\x08"), HasSubstr("is tensor 3;"));
+  EXPECT_THAT(error(zeros + "\x01"), HasSubstr("is tensor 800;"));
+}
+
 // A diverging worker has to be able to commit.
 TEST(CallValidationTest, ALossMayBeAnything) {
   CommitInfo info;

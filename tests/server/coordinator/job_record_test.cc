@@ -55,6 +55,8 @@ JobRecord Sample() {
   outcome.outcome.finished = true;
   outcome.outcome.message = "no gradient is finite: \"why\"\n";
   outcome.outcome.combination = {"adacons", "global", "adascale"};
+  outcome.outcome.absent_tensors = {3, 99999};
+  outcome.outcome.differing_ranks = {2};
   outcome.included = {{0xfedcba9876543210, 3}, {7, 0}};
   record.outcomes = {outcome};
   record.used_rows = {{0, {7, 40, 0}}, {2, {0xfedcba9876543210, 39, 3}}};
@@ -87,9 +89,22 @@ TEST(JobRecordTest, ReadsBackWhatItWrites) {
   EXPECT_TRUE(std::isnan(outcome.outcome.orthogonality));
   EXPECT_TRUE(std::isinf(outcome.outcome.loss));
   EXPECT_EQ(outcome.outcome.message, record.outcomes[0].outcome.message);
+  EXPECT_THAT(outcome.outcome.absent_tensors, ElementsAre(3, 99999));
+  EXPECT_THAT(outcome.outcome.differing_ranks, ElementsAre(2));
   EXPECT_EQ(outcome.included, record.outcomes[0].included);
   EXPECT_EQ(back->used_rows.at(2).session, 0xfedcba9876543210u);
   EXPECT_EQ(back->used_rows.at(2).round, 39u);
+}
+
+// An older release wrote neither of the two.
+TEST(JobRecordTest, WhatAnOlderReleaseLeftOutIsEmpty) {
+  const std::string text = absl::StrReplaceAll(
+      JobRecordText(Sample()),
+      {{"\"absent_tensors\"", "\"a\""}, {"\"differing_ranks\"", "\"b\""}});
+  const auto back = ParseJobRecord(text);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_THAT(back->outcomes.at(0).outcome.absent_tensors, IsEmpty());
+  EXPECT_THAT(back->outcomes.at(0).outcome.differing_ranks, IsEmpty());
 }
 
 TEST(JobRecordTest, AnEmptyOneReadsBackToo) {

@@ -1,6 +1,11 @@
 // What a round's report says to workers and to people.
 #include "server/coordinator/round_outcome.h"
 
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -193,6 +198,36 @@ TEST(RoundOutcomeTest, TheOutcomeNamesTheRowsThatCount) {
   EXPECT_THAT(outcome.excluded_ranks, ElementsAre(1, 4));
   EXPECT_EQ(outcome.learning_rate, 0.5);
   EXPECT_FALSE(outcome.included);
+}
+
+// What a row of the result had was pushed, whoever lacked it.
+TEST(RoundOutcomeTest, ATensorIsAbsentIfNoRowThatCountsHadIt) {
+  const auto absent = [](const std::vector<std::string>& rows,
+                         std::vector<int32_t> excluded) {
+    RoundReport report = Report();
+    report.decision.excluded_ranks = std::move(excluded);
+    report.absent_tensors = rows;
+    return OutcomeOf(report).absent_tensors;
+  };
+  const std::string low("\x0e", 1), high("\x06\x80", 2);
+  EXPECT_THAT(absent({low, high, low}, {}), ElementsAre(1, 2));
+  EXPECT_THAT(absent({high, high, high}, {}), ElementsAre(1, 2, 15));
+  EXPECT_THAT(absent({high, "", high}, {}), IsEmpty());
+  EXPECT_THAT(absent({high, "", high}, {1}), ElementsAre(1, 2, 15));
+  EXPECT_THAT(absent({low, high, ""}, {1, 4}), ElementsAre(1, 2, 3));
+  EXPECT_THAT(absent({high, high, high}, {0, 1, 4}), IsEmpty());
+  EXPECT_THAT(absent({}, {}), IsEmpty());
+}
+
+TEST(RoundOutcomeTest, RanksWithOtherParametersAreNamed) {
+  RoundReport report = Report();
+  report.parameters_digests = {8, 8, 9};
+  report.message = "what else there is";
+  const RoundResult outcome = OutcomeOf(report);
+  EXPECT_THAT(outcome.differing_ranks, ElementsAre(4));
+  EXPECT_THAT(outcome.message,
+              HasSubstr("what else there is; workers' parameters differ: rank "
+                        "4 from those of ranks 0, 1"));
 }
 
 TEST(RoundOutcomeTest, ASkippedRoundContainsNoRows) {

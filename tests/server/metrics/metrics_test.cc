@@ -318,6 +318,7 @@ TEST(MetricsTest, TheJobIsSampledAtScrape) {
   job.consecutive_skipped_rounds = 7;
   job.failed = true;
   job.not_finite_rounds = 8;
+  job.differing_ranks = {1, 4, 5};
   job.ended_workers = {{"left", 3}, {"evicted", 0}};
   job.phase = JobPhase::kFinished;
   const Scrape lost(metrics.Expose());
@@ -326,6 +327,7 @@ TEST(MetricsTest, TheJobIsSampledAtScrape) {
   EXPECT_EQ(lost.Value("aggserver_consecutive_skipped_rounds"), 7);
   EXPECT_EQ(lost.Value("aggserver_job_failed"), 1);
   EXPECT_EQ(lost.Value("aggserver_not_finite_rounds"), 8);
+  EXPECT_EQ(lost.Value("aggserver_differing_ranks"), 3);
   EXPECT_EQ(lost.Value("aggserver_below_floor_seconds"), 9);
   EXPECT_EQ(lost.Value("aggserver_workers_ended_total", "reason=\"left\""), 3);
   EXPECT_EQ(lost.Value("aggserver_job_phase", "phase=\"finished\""), 1);
