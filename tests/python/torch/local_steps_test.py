@@ -1,10 +1,12 @@
 """LocalSteps against the same arithmetic by hand."""
 
+import threading
 import unittest
 
 import torch
 
-from tests.python.job_case import JobCase, agg
+from tests.python.job_case import WAIT, JobCase, agg
+from tests.python.torch.interrupt_test import interrupt
 from tests.python.torch.worker_test import batch, copies, loss_of, model
 
 
@@ -90,6 +92,176 @@ class LocalStepsTest(JobCase):
         with agg.Worker(net, server.address, 0) as worker:
             with self.assertRaisesRegex(agg.ManifestError, '"add"'):
                 agg.LocalSteps(worker, inner, every=4)
+
+
+
+class AnchorTest(JobCase):
+    """A change is what moved since the version that the worker has."""
+
+    def serve_add(self, workers=1, **options):
+        return self.serve(workers=workers, optimizer="add", lr=1.0, **options)
+
+    @staticmethod
+    def step(inner, p):
+        """Adds 1."""
+        p.grad = torch.full_like(p, -1.0)
+        inner.step()
+
+    def begin(self, server, every=1, rank=0, **options):
+        p = torch.zeros(1, requires_grad=True)
+        worker = agg.Worker({"p": p}, server.address, rank, **options)
+        self.addCleanup(worker.close)
+        inner = torch.optim.SGD([p], lr=1.0)
+        return p, worker, inner, agg.LocalSteps(worker, inner, every)
+
+    def test_a_round_that_was_left_and_a_pull(self):
+        p, worker, inner, local = self.begin(self.serve_add())
+        with local:
+            self.step(inner, p)
+            interrupt(worker)
+            with self.assertRaises(KeyboardInterrupt):
+                self.step(inner, p)
+            worker.pull()
+            self.assertEqual(p.tolist(), [2.0])
+            self.step(inner, p)
+            self.assertEqual((p.tolist(), worker.version), ([3.0], 3))
+
+    def test_a_round_that_was_left_and_more_steps(self):
+        for every in (1, 3):
+            with self.subTest(every):
+                p, worker, inner, local = self.begin(self.serve_add(), every)
+                with local:
+                    for _ in range(every - 1):
+                        self.step(inner, p)
+                    interrupt(worker)
+                    with self.assertRaises(KeyboardInterrupt):
+                        self.step(inner, p)
+                    self.assertEqual(p.tolist(), [every])
+                    for done in range(every + 1, 2 * every + 1):
+                        self.step(inner, p)
+                        self.assertEqual(p.tolist(), [done])
+                    self.assertEqual(worker.version, 2)
+                    worker.pull()
+                    self.assertEqual(p.tolist(), [2.0 * every])
+
+    def test_others_changes_come_once_too(self):
+        server = self.serve_add(workers=2)
+
+        def run(rank):
+            p, worker, inner, local = self.begin(server, rank=rank)
+            with local:
+                self.step(inner, p)
+                if rank:
+                    interrupt(worker)
+                    with self.assertRaises(KeyboardInterrupt):
+                        self.step(inner, p)
+                else:
+                    self.step(inner, p)
+                for _ in range(2):
+                    self.step(inner, p)
+                self.assertEqual(worker.last.differing_ranks, ())
+            return p.tolist(), worker.version
+
+        self.assertEqual(self.team(2, run), [([4.0], 4)] * 2)
+
+    def test_an_exception_behind_the_round(self):
+        p, worker, inner, local = self.begin(self.serve_add())
+        tell = worker._tell
+
+        def interrupted(outcome):
+            worker._tell = tell
+            raise KeyboardInterrupt
+
+        with local:
+            worker._tell = interrupted
+            with self.assertRaises(KeyboardInterrupt):
+                self.step(inner, p)
+            self.step(inner, p)
+            self.step(inner, p)
+            self.assertEqual((p.tolist(), worker.version), ([3.0], 3))
+
+    def test_a_pull_gives_up_what_changed(self):
+        p, worker, inner, local = self.begin(self.serve_add(), every=3)
+        with local:
+            for _ in range(3):
+                self.step(inner, p)
+            self.step(inner, p)
+            worker.pull()
+            self.assertEqual(p.tolist(), [3.0])
+            for _ in range(3):
+                self.step(inner, p)
+            self.assertEqual((p.tolist(), worker.version), ([6.0], 2))
+
+    def test_a_round_that_was_skipped(self):
+        p, worker, inner, local = self.begin(self.serve_add())
+        with local:
+            self.step(inner, p)
+            with torch.no_grad():
+                p.fill_(float("nan"))
+            local.exchange()
+            self.assertEqual(local.last.kind, "skipped")
+            self.assertEqual(p.tolist(), [1.0])
+            self.step(inner, p)
+            self.assertEqual(p.tolist(), [2.0])
+
+    def test_a_call_that_failed_is_made_again(self):
+        server = self.serve_add(workers=2)
+        failed = threading.Event()
+
+        def run(rank):
+            options = {} if rank else {"round_timeout": 0.2}
+            p, worker, inner, local = self.begin(server, rank=rank, **options)
+            with local:
+                if rank:
+                    self.assertTrue(failed.wait(WAIT))
+                    self.step(inner, p)
+                else:
+                    with self.assertRaises(agg.Timeout):
+                        self.step(inner, p)
+                    failed.set()
+                    while worker.version == 0:
+                        try:
+                            local.exchange()
+                        except agg.Timeout:
+                            pass
+                return p.tolist(), worker.version
+
+        self.assertEqual(self.team(2, run), [([1.0], 1)] * 2)
+
+    def test_starts_that_differ_are_named(self):
+        server = self.serve_add(workers=2)
+        barrier = threading.Barrier(2)
+
+        def run(rank):
+            p, worker, inner, local = self.begin(server, rank=rank)
+            with local:
+                self.step(inner, p)
+                barrier.wait(WAIT)
+                if rank:
+                    local._start["p"] += 1.0  # what no call does
+                self.step(inner, p)
+                return worker.last.differing_ranks
+
+        with self.assertLogs("agg_server", "WARNING"):
+            self.assertEqual(self.team(2, run), [(0, 1)] * 2)
+
+    def test_types_of_less_digits_are_no_difference(self):
+        """One rank has pulled, the other one goes on from its exchange."""
+        server = self.serve_add(workers=2)
+
+        def run(rank):
+            p = torch.zeros(3, dtype=torch.bfloat16, requires_grad=True)
+            with agg.Worker({"p": p}, server.address, rank) as worker:
+                inner = torch.optim.SGD([p], lr=0.3 + 0.1 * rank)
+                with agg.LocalSteps(worker, inner, every=2):
+                    for i in range(6):
+                        self.step(inner, p)
+                        if rank and i == 3:
+                            worker.pull()
+                    return worker.last.differing_ranks
+
+        self.assertEqual(self.team(2, run), [()] * 2)
+
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """The facades, GradScaler, schedules; each optimizer against torch.optim."""
 
+import threading
 import unittest
 import warnings
 
 import torch
 
 from tests.golden.make_torch_optimizers import CASES
-from tests.python.job_case import JobCase, agg
+from tests.python.job_case import WAIT, JobCase, agg
 from tests.python.torch.worker_test import batch, copies, loss_of, model
 
 
@@ -93,6 +94,85 @@ class CombinedTest(JobCase):
             opt.load_state_dict(state)
             self.assertIs(opt.param_groups, inner.param_groups)
             self.assertEqual(state["state"][0]["step"], 1)
+
+    def test_a_step_that_failed_is_called_again(self):
+        """With the scale, and what was described, of once."""
+        server = self.serve(workers=2, optimizer="none")
+        timed_out = threading.Event()
+
+        def work(rank):
+            net = model()
+            options = {} if rank else {"round_timeout": 0.2}
+            with agg.Worker(net, server.address, rank, mode="combine",
+                            **options) as worker:
+                opt = agg.Combined(torch.optim.SGD(net.parameters(), lr=1.0),
+                                   worker)
+                scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+                scaler.scale(loss_of(net, batch(rank, 0))).backward()
+                if rank:
+                    self.assertTrue(timed_out.wait(WAIT))
+                else:
+                    opt.describe(loss=3.0, examples=5)
+                    with self.assertRaises(agg.Timeout):
+                        scaler.step(opt)
+                    self.assertFalse(hasattr(opt, "grad_scale"))
+                    self.assertFalse(hasattr(opt, "found_inf"))
+                    timed_out.set()
+                    while True:
+                        try:
+                            scaler.step(opt)
+                            break
+                        except agg.Timeout:
+                            pass
+                if rank:
+                    scaler.step(opt)
+                self.assertEqual(worker.last.loss, 3.0)
+                self.assertFalse(hasattr(opt, "grad_scale"))
+                return [a - b.detach() for a, b in
+                        zip(copies(model()), net.parameters())]
+
+        first, second = self.team(2, work)
+        local = model()
+        (sum(loss_of(local, batch(r, 0)) for r in range(2)) / 2).backward()
+        for a, b, p in zip(first, second, local.parameters()):
+            torch.testing.assert_close(a, p.grad, rtol=1e-5, atol=1e-6)
+            self.assertTrue(torch.equal(a, b))
+
+    def test_an_exception_leaves_no_scale_behind(self):
+        """Of whatever kind, in either facade."""
+        for optimizer, mode in (("sgd", "server"), ("none", "combine")):
+            for error in (KeyboardInterrupt, RuntimeError, SystemExit):
+                with self.subTest(mode=mode, error=error):
+                    server = self.serve(workers=1, lr=1.0, optimizer=optimizer)
+                    w = torch.zeros(2, requires_grad=True)
+                    with agg.Worker({"w": w}, server.address, 0, mode=mode
+                                    ) as worker:
+                        opt = (agg.ServerOptimizer(worker)
+                               if mode == "server" else agg.Combined(
+                                   torch.optim.SGD([w], lr=1.0), worker))
+                        scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+                        makes_round = worker._session.round
+
+                        def fail(*_):
+                            worker._session.round = makes_round
+                            raise error
+
+                        worker._session.round = fail
+                        opt.describe(loss=2.0)
+                        scaler.scale((3 * w).sum()).backward()
+                        with self.assertRaises(error):
+                            scaler.step(opt)
+                        if w.grad is None:
+                            scaler.scale((3 * w).sum()).backward()
+                        scaler.step(opt)
+                        self.assertEqual(w.tolist(), [-3.0, -3.0])
+                        self.assertEqual(worker.last.loss, 2.0)
+                        scaler.update()
+                        opt.zero_grad()
+                        scaler.scale((3 * w).sum()).backward()
+                        scaler.step(opt)
+                        self.assertEqual(w.tolist(), [-6.0, -6.0])
+                        self.assertNotEqual(worker.last.loss, 2.0)
 
     def test_a_schedule_by_tau(self):
         server = self.serve(workers=1, optimizer="none")

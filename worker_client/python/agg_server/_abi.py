@@ -6,14 +6,14 @@ import ctypes
 import os
 import pathlib
 from ctypes import (POINTER, byref, c_char_p, c_double, c_int32, c_int64,
-                    c_size_t, c_uint64, c_void_p, sizeof)
+                    c_size_t, c_uint32, c_uint64, c_void_p, sizeof)
 from typing import Any, Optional
 
 from agg_server.errors import LibraryError
 
 ABI_VERSION = 1
 # The calls that this package needs.
-ABI_MINOR = 3
+ABI_MINOR = 4
 F32, BF16, F16, I8 = 1, 2, 3, 4
 
 
@@ -63,7 +63,8 @@ class PushInfo(_Sized):
                 ("accumulation", c_int32), ("has_norm_sum", c_int32),
                 ("micro_norm_squared_sum", c_double), ("has_loss", c_int32),
                 ("reserved", c_int32), ("loss", c_double),
-                ("loss_scale", c_double), ("traceparent", c_char_p)]
+                ("loss_scale", c_double), ("traceparent", c_char_p),
+                ("parameters_digest", c_uint32), ("reserved2", c_uint32)]
 
 
 class OutcomeStruct(_Sized):
@@ -77,7 +78,11 @@ class OutcomeStruct(_Sized):
                 ("tau", c_double), ("orthogonality", c_double),
                 ("loss", c_double), ("combined_norm", c_double),
                 ("message", c_char_p), ("rule", c_char_p),
-                ("scope", c_char_p), ("step_scale", c_char_p)]
+                ("scope", c_char_p), ("step_scale", c_char_p),
+                ("absent_tensors", POINTER(c_uint32)),
+                ("differing_ranks", POINTER(c_int32)),
+                ("num_absent_tensors", c_int32),
+                ("num_differing_ranks", c_int32)]
 
 
 class State(_Sized):
@@ -109,6 +114,7 @@ _CALLS: dict[str, tuple[Any, list[Any]]] = {
     "agg_version": (c_char_p, []),
     "agg_error": (c_char_p, []),
     "agg_has_cuda": (c_int32, []),
+    "agg_crc32c": (c_uint32, [POINTER(c_void_p), POINTER(c_size_t), c_size_t]),
     "agg_options_init": (None, [POINTER(Options), c_size_t]),
     "agg_new": (c_void_p, [POINTER(Options)]),
     "agg_connect": (c_int32, [_HANDLE]),

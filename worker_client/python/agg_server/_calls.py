@@ -20,6 +20,7 @@ _log = logging.getLogger("agg_server")
 
 # Events that end a session, and those that a person wants to see.
 _ENDS = (2, 5, 6)
+_FINISHED = 1
 _LEVELS = {0: logging.ERROR, 2: logging.ERROR, 5: logging.ERROR,
            6: logging.ERROR, 4: logging.WARNING, 7: logging.WARNING,
            8: logging.WARNING, 9: logging.WARNING, 10: logging.WARNING,
@@ -81,6 +82,7 @@ class Calls:
         self._turn = threading.RLock()
         self._left = False
         self._ended_by: Optional[int] = None
+        self._finished_because = ""  # "finished at version 3: ..."
         c = _abi.Options()
         self._lib.agg_options_init(_abi.byref(c), c.size)
         c.coordinator = coordinator.encode()
@@ -218,6 +220,10 @@ class Calls:
                     finished = bool(state.finished)
         elif code == 9:  # of Join: there is no state yet that says so
             finished = "the job has finished" in message
+        # A shard refuses a push without the reason, which the coordinator has.
+        if finished and self._finished_because and \
+                self._finished_because not in message:
+            message += f" (the job has {self._finished_because})"
         raise error_of(code, message, finished, self._left, self._ended_by)
 
     def _drain_events(self) -> None:
@@ -229,10 +235,15 @@ class Calls:
                                             _abi.byref(event)) == 0):
                 if event.kind in _ENDS:
                     self._ended_by = event.kind
-                heard.append((event.kind, _abi.text(event.message)))
+                message = _abi.text(event.message)
+                if event.kind == _FINISHED:
+                    self._finished_because = message
+                heard.append((event.kind, message))
         # Without the lock: a handler may ask this session.
         for kind, message in heard:
-            _log.log(_LEVELS.get(kind, logging.INFO), "%s",
+            failed = kind == _FINISHED and ": it failed: " in message
+            _log.log(logging.ERROR if failed else
+                     _LEVELS.get(kind, logging.INFO), "%s",
                      message or f"event {kind}")
 
 

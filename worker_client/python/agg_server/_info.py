@@ -34,12 +34,15 @@ class Info:
         self.examples, self.accumulation = int(examples), int(accumulation)
         self.loss_scale = float(loss_scale)
         self.norm_squared_sum = norm_squared_sum
+        # Of the parameters that the row was computed on; 0: not said.
+        self.parameters_digest = 0
 
 
 def push_info_of(info: Info) -> Any:
     """As the C ABI has it."""
     c = _abi.PushInfo(examples=info.examples, accumulation=info.accumulation,
-                      loss_scale=info.loss_scale)
+                      loss_scale=info.loss_scale,
+                      parameters_digest=info.parameters_digest)
     if info.loss is not None:
         c.has_loss, c.loss = 1, info.loss
     if info.norm_squared_sum is not None:

@@ -76,6 +76,7 @@ class Operation:
         self._process = os.getpid()
         # Filled in by an agg_start_ call; 0 until then.
         self.handle = _abi.c_void_p()
+        self.is_round = False  # it has an outcome
 
     def keep(self, more: Any) -> None:
         """Holds this, too. REQUIRES: `keep` is a list."""

@@ -35,6 +35,8 @@ class Session(Calls):
         """options: further fields of agg_options, by name (times in s)."""
         # That Ctrl-C has left: what comes next waits for them.
         self._left_behind: list[Operation] = []
+        # Of the last round, until heard() is called.
+        self._unheard: Optional[Outcome] = None
         self._interrupted = False
         self._said: set[str] = set()  # of _SAYINGS
         super().__init__(manifest, coordinator, rank, observer, options)
@@ -76,20 +78,27 @@ class Session(Calls):
         self._check_usable()
         with self._turn:
             self._settle()
+            self._unheard = None
             ended: Optional[tuple[int, str]] = None
-            if tensors is None:
-                try:
-                    ended = self._round_here(gradient, c_info, parameters,
-                                             outcome)
-                except BaseException:
-                    # A signal has ended it, before its outcome: it goes on.
-                    if outcome.version == 0:
-                        self._leave_behind(go_on, keep)
-                    raise
-            if ended is None:
-                ended = self._round_beside(go_on if tensors is None else start,
-                                           keep, outcome)
-            result = outcome_of(outcome) if ended[0] == 0 else None
+            try:
+                if tensors is None:
+                    try:
+                        ended = self._round_here(gradient, c_info, parameters,
+                                                 outcome)
+                    except BaseException:
+                        # A signal has ended it, before its outcome: it goes on.
+                        if outcome.version == 0:
+                            self._leave_behind(go_on, keep)
+                        raise
+                if ended is None:
+                    ended = self._round_beside(
+                        go_on if tensors is None else start, keep, outcome)
+                result = outcome_of(outcome) if ended[0] == 0 else None
+                self._unheard = result
+            except BaseException:
+                if outcome.version:
+                    self._unheard = outcome_of(outcome)
+                raise
             self._drain_events()  # behind what points into the outcome
         self._check(ended)
         assert result is not None
@@ -134,6 +143,7 @@ class Session(Calls):
                       outcome: Any) -> tuple[int, str]:
         """On a thread of the client."""
         operation = Operation(self._lib, keep)
+        operation.is_round = True
         try:
             self._check(self._now(lambda: start(operation)))
             self._await_operation(operation)
@@ -148,6 +158,7 @@ class Session(Calls):
     def _leave_behind(self, start: Callable[[Operation], int], keep: Any
                       ) -> None:
         operation = Operation(self._lib, keep)
+        operation.is_round = True
         with self._handle_lock:
             if self._handle is None or self._left or start(operation) != 0:
                 return
@@ -182,6 +193,17 @@ class Session(Calls):
         self._check_usable()
         with self._turn:
             self._settle()
+
+    def unheard(self) -> Optional[Outcome]:
+        """How the last round has ended, if an exception (Ctrl-C) has kept that
+        from its caller, or from doing what it says. Waits for the round; the
+        same until heard()."""
+        self.settle()
+        return self._unheard
+
+    def heard(self) -> None:
+        """What the last outcome says was done."""
+        self._unheard = None
 
     def new_operation(self, keep: Any) -> Operation:
         """Without a handle yet."""
@@ -275,8 +297,12 @@ class Session(Calls):
         while self._left_behind:
             operation = self._left_behind[0]
             self._await_operation(operation)
-            operation.free()
+            if operation.is_round and operation.handle:
+                outcome = _abi.OutcomeStruct()
+                if operation.end(outcome) == 0:
+                    self._unheard = outcome_of(outcome)
             del self._left_behind[0]
+            operation.free()
 
     def _await_operation(self, operation: Operation) -> None:
         try:

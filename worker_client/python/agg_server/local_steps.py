@@ -7,7 +7,10 @@ from typing import Any, Optional, Type
 
 import torch
 
+from agg_server._census import check_groups
 from agg_server._info import Info
+from agg_server._replica import Replica
+from agg_server._signals import Deferred
 from agg_server._untraced import untraced, untraced_calls
 from agg_server.errors import ManifestError, NotNow
 from agg_server.outcome import Outcome
@@ -42,7 +45,17 @@ class LocalSteps:
         self._inner = inner
         self._steps = 0
         self._hook: Any = None
+        self._let_go: Any = None  # of the worker's pulls
         self._start: dict[str, torch.Tensor] = {}
+        # The start in the model's dtypes, and what the server compares of it.
+        self._anchor: dict[str, torch.Tensor] = {}
+        self._replica: Optional[Replica] = None
+        # What an exchange has pushed whose outcome an exception has kept from
+        # it, and after how many steps.
+        self._sent: dict[str, torch.Tensor] = {}
+        self._sent_steps = 0
+        self._known = {id(t): name for name, t in worker.tensors.items()}
+        check_groups(inner.param_groups, self._known, worker.name_of)
 
     @property
     def last(self) -> Optional[Outcome]:
@@ -50,22 +63,71 @@ class LocalSteps:
         return self.worker.last
 
     def exchange(self, examples: int = 1, loss: Any = None) -> Outcome:
-        """A round now, whatever the number of steps since the last one."""
-        tensors = self.worker.tensors
+        """A round now, whatever the number of steps since the last one.
+
+        After an exchange that Ctrl-C has ended, this one waits for it first, and
+        what changed up to then counts once.
+        """
+        check_groups(self._inner.param_groups, self._known, self.worker.name_of)
+        self._take_lost()
+        info = Info(loss=loss, examples=examples)
         with torch.no_grad():
-            changes = {name: t.detach().float().cpu() - self._start[name]
-                       for name, t in tensors.items()}
-            outcome, pulled = self.worker.exchange(
-                changes, Info(loss=loss, examples=examples))
-            for name, tensor in tensors.items():
-                tensor.copy_(pulled[name])
-                self._start[name].copy_(pulled[name])
-        self._steps = 0
+            info.parameters_digest = self._digest()
+            self._sent, self._sent_steps = self._changes(), self._steps
+            outcome, pulled = self.worker.exchange_unheard(self._sent, info,
+                                                           self)
+            self._go_on_from(pulled, {})
         return outcome
+
+    def _digest(self) -> int:
+        # As the model has them: who has joined later has not seen more digits.
+        for name in self._start:
+            if self._anchor[name] is not self._start[name]:
+                self._anchor[name].copy_(self._start[name])
+        assert self._replica is not None
+        return self._replica.digest(self.worker.version)
+
+    def _changes(self) -> dict[str, torch.Tensor]:
+        return {name: t.detach().float().cpu() - self._start[name]
+                for name, t in self.worker.tensors.items()}
+
+    def _take_lost(self) -> bool:
+        """Whether there was a round that an exception has left: then what it
+        came to is the start, and the steps since go on from there."""
+        lost = self.worker.exchange_lost(self) if self._sent else None
+        if lost is None:
+            return False
+        with torch.no_grad():
+            changes = self._changes()
+            self._go_on_from(lost[1], {name: changes[name] - sent
+                                       for name, sent in self._sent.items()})
+        return True
+
+    def _go_on_from(self, pulled: dict[str, torch.Tensor],
+                    since: dict[str, torch.Tensor]) -> None:
+        """since: changes that no round has had."""
+        # Half of it would be another change.
+        with Deferred():
+            for name, tensor in self.worker.tensors.items():
+                start = self._start[name]
+                start.copy_(pulled[name])
+                tensor.copy_(start + since[name] if name in since else start)
+            self._steps -= self._sent_steps
+            self._sent = {}
+            self.worker.exchange_heard()
+
+    def _after_pull(self, pulled: dict[str, torch.Tensor]) -> None:
+        """The worker has pulled a version over the parameters: what changed
+        before is in it, or was given up."""
+        with torch.no_grad():
+            for name, start in self._start.items():
+                start.copy_(pulled[name])
+        self._steps, self._sent = 0, {}
 
     @untraced  # a hook
     def _after_step(self, *_: Any) -> None:
         self._steps += 1
+        self._take_lost()
         if self._steps >= self.every:
             self.exchange()
 
@@ -81,7 +143,12 @@ class LocalSteps:
         self._steps = 0
         self._start = {name: t.detach().float().cpu().clone()
                        for name, t in self.worker.tensors.items()}
+        self._sent = {}
+        self._anchor = {name: self._start[name].to(t.dtype)
+                        for name, t in self.worker.tensors.items()}
+        self._replica = Replica(list(self._anchor.values()))
         self._hook = self._inner.register_step_post_hook(self._after_step)
+        self._let_go = self.worker.on_pull(self._after_pull)
         return self
 
     def __exit__(self, kind: Optional[Type[BaseException]],
@@ -90,3 +157,4 @@ class LocalSteps:
         """Steps since the last round stay local: all workers make as many, or
         they call exchange() at the end."""
         self._hook.remove()
+        self._let_go()

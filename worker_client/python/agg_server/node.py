@@ -112,7 +112,9 @@ class NodeState:
         for buffer, _, names, views, _ in buckets:
             buffer.div_(self.size)
             rows.update(zip(names, views))
-        self.last, pulled = worker.exchange(rows, Info(examples=self.examples))
+        info = Info(examples=self.examples)
+        info.parameters_digest = worker.parameters_digest()
+        self.last, pulled = worker.exchange(rows, info)
         for _, _, names, views, _ in buckets:
             for name, view in zip(names, views):
                 if self.last.applied:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import inspect
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterator, Optional
 
 import torch
 
+from agg_server._census import check_groups
+from agg_server._info import Info
+from agg_server._signals import Deferred
 from agg_server._untraced import untraced_calls
 from agg_server._warn import warn
 from agg_server.errors import ManifestError
@@ -72,9 +76,20 @@ class _Facade(torch.optim.Optimizer):
             "norm_squared_sum": norm_squared_sum}
 
     def _take_info(self) -> dict[str, Any]:
-        info: dict[str, Any] = getattr(self, "_info", {})
+        return dict(getattr(self, "_info", {}))
+
+    @contextlib.contextmanager
+    def _one_step(self) -> Iterator[None]:
+        """A step that an exception has ended may be called again: then what was
+        described still holds, and what GradScaler has set must be gone, since it
+        multiplies its scale by the one that it finds."""
+        try:
+            yield
+        except BaseException:
+            for name in ("grad_scale", "found_inf"):
+                self.__dict__.pop(name, None)
+            raise
         self._info = {}
-        return info
 
     def sit_out(self) -> Outcome:
         """A round without a row of this worker's: Worker.sit_out."""
@@ -128,6 +143,10 @@ class ServerOptimizer(_Facade):
 
     def step(self, closure: Closure = None) -> Any:
         """A round; the closure's loss, if there is one."""
+        with self._one_step():
+            return self._step(closure)
+
+    def _step(self, closure: Closure) -> Any:
         loss = _run(closure)
         self._look_at_groups()
         info = self._take_info()
@@ -234,33 +253,58 @@ class Combined(_Facade):
         if worker.mode != "combine":
             raise ManifestError(f'mode is "{worker.mode}"; allowed for '
                                 'Combined: "combine"')
-        known = {id(t) for t in worker.tensors.values()}
-        if any(p.requires_grad and id(p) not in known
-               for g in inner.param_groups for p in g["params"]):
-            raise ManifestError("the optimizer has a parameter that the "
-                                "worker's model has not")
         self.worker, self.inner = worker, inner
+        self._known = {id(t): name for name, t in worker.tensors.items()}
+        check_groups(inner.param_groups, self._known, worker.name_of)
         super().__init__(inner.param_groups, inner.defaults)
         self._link()
 
     def step(self, closure: Closure = None) -> Any:
-        """A round, and the inner step if it was applied."""
+        """A round, and the inner step if it was applied.
+
+        After a call that Ctrl-C, or another exception, has ended, this one
+        waits for that round, and steps with what it came to: replicas make the
+        same steps. The gradients of this call are dropped then.
+        """
+        with self._one_step():
+            return self._step(closure)
+
+    def _step(self, closure: Closure) -> Any:
         loss = _run(closure)
+        check_groups(self.param_groups, self._known, self.worker.name_of, True)
         info = self._take_info()
         if info.get("loss") is None and loss is not None:
             info["loss"] = loss
-        outcome = self.worker.combine(loss_scale=_loss_scale(self), **info)
-        if outcome.applied:
-            self.inner.step()
+        self._apply(self.worker.combine_unheard(
+            Info(loss_scale=_loss_scale(self), **info)))
         return loss
 
     def sit_out(self) -> Outcome:
         """A round without a row of this worker's (Worker.sit_out), and the
         inner step if it was applied."""
-        outcome = self.worker.sit_out()
-        if outcome.applied:
-            self.inner.step()
+        return self._apply(self.worker.sit_out_unheard())
+
+    def _apply(self, outcome: Outcome) -> Outcome:
+        # Half of a step cannot be made up for.
+        with Deferred():
+            if outcome.applied:
+                self.inner.step()
+            self.worker.combine_heard()
         return outcome
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """ManifestError: a parameter that learns, and was not the Worker's when
+        that was made."""
+        params = param_group["params"]
+        if isinstance(params, torch.Tensor):
+            params = [params]
+        elif not isinstance(params, (list, tuple, set)):
+            params = list(params)  # a generator's come once
+        param_group["params"] = params
+        check_groups([{"params": [p[1] if isinstance(p, tuple) else p
+                                  for p in params]}],
+                     self._known, self.worker.name_of)
+        super().add_param_group(param_group)
 
     def state_dict(self) -> dict[str, Any]:
         """The inner optimizer's."""
@@ -289,9 +333,11 @@ class TauSchedule:
 
     def __init__(self, optimizer: Combined, fn: Callable[[float], float]
                  ) -> None:
-        """fn: the rate of one worker after tau iterations."""
+        """fn: the rate of one worker after tau iterations. Begins with the tau
+        that the job has: in a worker that joins later, too."""
         self._optimizer, self._fn = optimizer, fn
         self._set(0.0, 1.0)
+        self.step()
 
     def step(self, outcome: Optional[Outcome] = None) -> None:
         """After each round; outcome: default the optimizer's last one."""

@@ -35,6 +35,11 @@ class Outcome:
       rule, scope, step_scale: in effect in the round.
       finished: no round follows.
       message: why skipped, which fallback; "" if there is nothing to say.
+      absent_tensors: places in the manifest of those that no row of `ranks` had
+        (find_unused).
+      differing_ranks: in modes "combine" and LocalSteps: of the workers whose
+        parameters were others than those of the most before the round; where
+        no majority has the same, all of them. The message says more.
     """
 
     round: int
@@ -54,6 +59,8 @@ class Outcome:
     step_scale: str
     finished: bool
     message: str
+    absent_tensors: tuple[int, ...] = ()
+    differing_ranks: tuple[int, ...] = ()
 
     @property
     def applied(self) -> bool:
@@ -78,7 +85,9 @@ def outcome_of(c: Any) -> Outcome:
         orthogonality=c.orthogonality, loss=c.loss,
         combined_norm=c.combined_norm, rule=_abi.text(c.rule),
         scope=_abi.text(c.scope), step_scale=_abi.text(c.step_scale),
-        finished=bool(c.finished), message=_abi.text(c.message))
+        finished=bool(c.finished), message=_abi.text(c.message),
+        absent_tensors=tuple(c.absent_tensors[:c.num_absent_tensors]),
+        differing_ranks=tuple(c.differing_ranks[:c.num_differing_ranks]))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,11 +11,13 @@ from typing import (Any, Callable, Iterable, Iterator, Mapping, Optional,
 import torch
 
 from agg_server import _abi
+from agg_server._census import Census
 from agg_server._cuda import Cuda
 from agg_server._info import Info
 from agg_server._operation import Memories, targets_of
 from agg_server._overlap import Overlap, check_hooks
 from agg_server._pulled import Pulled
+from agg_server._replica import Replica
 from agg_server._row import Row
 from agg_server._seed import await_seed
 from agg_server._session import Session
@@ -24,13 +26,14 @@ from agg_server._tensors import (Overflows, Staging, Tensors, groups_of,
 from agg_server._untraced import untraced, untraced_calls
 from agg_server._watch import Watch, differ
 from agg_server.client import coordinator_of, rank_of
-from agg_server.errors import (Error, ManifestError, NotNow,
+from agg_server.errors import (Error, ManifestError, NotNow, VersionGone,
                                written_complaint)
 from agg_server.outcome import Job, Outcome, TensorSpec
 
 _log = logging.getLogger("agg_server")
 
 Listener = Callable[[Outcome], None]
+PullHook = Callable[[dict[str, torch.Tensor]], None]
 
 _MODES = ("server", "combine")
 
@@ -52,7 +55,8 @@ class Worker:
                  groups: Optional[Mapping[str, Iterable[str]]] = None,
                  find_unused: bool = False, seed: str = "first",
                  overlap: bool = False, zero_copy: bool = False,
-                 job: Optional[str] = None, **options: Any) -> None:
+                 job: Optional[str] = None, replicated: Optional[bool] = None,
+                 **options: Any) -> None:
         """Joins the job, and seeds it or pulls over the parameters.
 
         Args:
@@ -76,6 +80,10 @@ class Worker:
             a CUDA device the way by the host where the shard computes there.
           job: of several that agg-launch has started (--job), in place of
             coordinator.
+          replicated: of mode "combine": the tensors are parameters that all
+            workers have the same of. They begin with those of the worker that
+            seeds, and each round compares them (Outcome.differing_ranks). None:
+            True for a module, False for a dict.
           options: connect_timeout, call_timeout, transfer_timeout,
             round_timeout, reconnect_window, recovery_window (seconds),
             client_name, channels_per_shard, local_sockets, copy_threads,
@@ -107,6 +115,19 @@ class Worker:
         self.mode = mode
         self.last: Optional[Outcome] = None
         self._tensors = named_tensors(model)
+        self._census = (Census(model, self._tensors)
+                        if isinstance(model, torch.nn.Module) else None)
+        if replicated is None:
+            replicated = self._census is not None
+        self._replica = (
+            Replica(self._census.parameters() if self._census is not None
+                    else list(self._tensors.values()))
+            if replicated and mode == "combine" else None)
+        # Who made the round of Session.unheard().
+        self._round_by: Optional[object] = None
+        # Of the parameters that pulls have written over.
+        self._pull_hooks: list[PullHook] = []
+        self._said: set[str] = set()  # once
         if overlap:
             check_hooks(self._tensors)
         self._listeners: list[Listener] = []
@@ -181,6 +202,7 @@ class Worker:
         self._pulled.write()
         self._watch.remember()
         self._drop_grads()
+        self._session.heard()
         return self._tell(outcome)
 
     @contextlib.contextmanager
@@ -204,13 +226,36 @@ class Worker:
         combined gradient there, loss scale divided out. Arguments as step's.
 
         If the outcome is not `applied` (no worker's row was finite), `p.grad`
-        is as it was: do not step.
+        is as it was: do not step. A `p.grad` that no worker had (find_unused)
+        stays None, as does that of a parameter that does not learn any more.
+
+        After a call that Ctrl-C, or another exception of a signal, has ended,
+        this one waits for that round and gives what it came to: each combined
+        gradient comes once. The gradients of this call are dropped then.
         """
+        outcome = self.combine_unheard(
+            Info(loss, examples, accumulation, loss_scale, norm_squared_sum))
+        self._session.heard()
+        return outcome
+
+    def combine_unheard(self, info: Info) -> Outcome:
+        """Of Combined: as combine(), which gives the same again until
+        combine_heard()."""
         self._require("combine", "combine")
-        outcome = self._round_of_grads(
-            Info(loss, examples, accumulation, loss_scale, norm_squared_sum),
-            self._beside)
-        self._take_combined(outcome)
+        outcome = self._unheard(self)
+        if outcome is None:
+            outcome = self._round_of_grads(info, self._beside)
+        else:
+            if self._overlap is not None:
+                self._overlap.drop()
+            _log.warning("round %d was interrupted and has ended: this call "
+                         "gives its combined gradient, and the gradients that "
+                         "it was called with are not pushed", outcome.round)
+        return self._take_combined(outcome)
+
+    def _take_combined(self, outcome: Outcome) -> Outcome:
+        if outcome.applied:
+            self._write_grads(set(outcome.absent_tensors))
         return self._tell(outcome)
 
     def sit_out(self) -> Outcome:
@@ -229,29 +274,27 @@ class Worker:
         if self._overlap is not None:
             self._overlap.drop()
         self._drop_grads()
-        into = self._pulled if self.mode == "server" else self._beside
-        if self.mode == "server":
+        if self.mode == "combine":
+            outcome = self.sit_out_unheard()
+        else:
             self.check_unwritten()
-        outcome = self._round_of(self._rows_of_nan(), Info(), into)
-        if self.mode == "server":
+            outcome = self._round_of(self._rows_of_nan(), Info(), self._pulled)
             self._pulled.write()
             self._watch.remember()
-        else:
-            self._take_combined(outcome)
-        return self._tell(outcome)
+            self._tell(outcome)
+        self._session.heard()
+        return outcome
 
-    def _take_combined(self, outcome: Outcome) -> None:
-        if outcome.applied:
-            grads: list[torch.Tensor] = []
-            for tensor, result in zip(self._tensors.values(),
-                                      self._beside.targets()):
-                if tensor.grad is None or tensor.grad.is_sparse:
-                    tensor.grad = result.to(tensor.device, tensor.dtype,
-                                            copy=True)
-                else:
-                    tensor.grad.copy_(result)
-                grads.append(tensor.grad)
-            self._overflows.look(self._tensors, grads, self._beside.targets())
+    def sit_out_unheard(self) -> Outcome:
+        """Of Combined: as sit_out(), until combine_heard()."""
+        self._require("combine", "sit_out of Combined")
+        if self._overlap is not None:
+            self._overlap.drop()
+        self._drop_grads()
+        outcome = self._unheard(self)
+        if outcome is None:
+            outcome = self._round_of(self._rows_of_nan(), Info(), self._beside)
+        return self._take_combined(outcome)
 
     def _rows_of_nan(self) -> list[Optional[torch.Tensor]]:
         sizes = [t.numel() for t in self._tensors.values()]
@@ -264,17 +307,66 @@ class Worker:
             rows = [row if i == one else None for i, row in enumerate(rows)]
         return rows
 
+    def combine_heard(self) -> None:
+        """The last outcome's gradient was stepped."""
+        self._session.heard()
+
+    def _write_grads(self, absent: set[int]) -> None:
+        written: list[tuple[str, torch.Tensor, torch.Tensor]] = []
+        for index, ((name, tensor), result) in enumerate(
+                zip(self._tensors.items(), self._beside.targets())):
+            if tensor.grad is None and (index in absent or
+                                        self._is_frozen(tensor)):
+                continue
+            if tensor.grad is None or tensor.grad.is_sparse:
+                tensor.grad = result.to(tensor.device, tensor.dtype, copy=True)
+            else:
+                tensor.grad.copy_(result)
+            written.append((name, tensor.grad, result))
+        if written:
+            self._overflows.look(*zip(*written))
+
+    def _is_frozen(self, tensor: torch.Tensor) -> bool:
+        # In a dict there may be tensors that have never learned.
+        return self._census is not None and not tensor.requires_grad
+
     def exchange(self, rows: Tensors, info: Optional[Info] = None
                  ) -> tuple[Outcome, dict[str, torch.Tensor]]:
         """A round of tensors that are not `p.grad`: what was pulled, float32
         on the CPU by name, good until the next round."""
+        found = self.exchange_unheard(rows, info or Info(), None)
+        self._session.heard()
+        return found
+
+    def exchange_unheard(self, rows: Tensors, info: Info, by: Any
+                         ) -> tuple[Outcome, dict[str, torch.Tensor]]:
+        """Of LocalSteps: as exchange(), whose outcome is kept for `by` until
+        the next round, or exchange_heard()."""
         self._check_rows(rows)
         if self._overlap is not None:
             self._overlap.drop()
-        outcome = self._round([rows.get(name) for name in self._tensors],
-                              info or Info(), self._beside)
-        return (self._tell(outcome),
-                dict(zip(self._tensors, self._beside.targets())))
+        self.check_tensors()
+        self._round_by = by
+        outcome = self._round([rows.get(name) for name in self._tensors], info,
+                              self._beside)
+        return self._tell(outcome), self._pulled_beside()
+
+    def exchange_lost(self, by: Any
+                      ) -> Optional[tuple[Outcome, dict[str, torch.Tensor]]]:
+        """What the last exchange_unheard of `by` came to, if that was kept from
+        it by an exception; waits for it."""
+        outcome = self._unheard(by)
+        return None if outcome is None else (outcome, self._pulled_beside())
+
+    def exchange_heard(self) -> None:
+        """What was pulled is where it belongs."""
+        self._session.heard()
+
+    def _pulled_beside(self) -> dict[str, torch.Tensor]:
+        return dict(zip(self._tensors, self._beside.targets()))
+
+    def _unheard(self, by: object) -> Optional[Outcome]:
+        return self._session.unheard() if self._round_by is by else None
 
     def pull(self, version: Optional[int] = None,
              full_precision: bool = False) -> int:
@@ -284,8 +376,17 @@ class Worker:
         memory, keep = self._pulled.memory()
         pulled = self._session.pull(version, memory, full_precision, keep)
         self._pulled.write()
+        self._session.heard()
         self._watch.remember()
+        for hook in list(self._pull_hooks):
+            hook(dict(zip(self._tensors, self._pulled.targets())))
         return pulled
+
+    def on_pull(self, hook: PullHook) -> Callable[[], None]:
+        """Of LocalSteps: called with what pull() has written over the
+        parameters, by name, until the result is called."""
+        self._pull_hooks.append(hook)
+        return lambda: self._pull_hooks.remove(hook)
 
     def check_unwritten(self) -> None:
         """NotNow: others have written into a parameter since the last pull, of
@@ -341,8 +442,30 @@ class Worker:
         return {"version": self.version, "tau": last.tau if last else 0.0,
                 "rule": self.job.rule}
 
+    def parameters_digest(self) -> int:
+        """What this worker's rows say of its parameters: equal numbers of
+        workers at the same version are equal parameters. Of a large model a
+        part, another one at each version. 0: nothing (mode "server",
+        replicated=False)."""
+        return (0 if self._replica is None
+                else self._replica.digest(self.version))
+
+    def check_tensors(self) -> None:
+        """ManifestError: the model has another tensor in place of one of the
+        worker's, which is named."""
+        if self._census is not None:
+            self._census.check()
+
+    def name_of(self, tensor: torch.Tensor) -> str:
+        """In the model, or the dict; "": it is not there."""
+        for name, own in self._tensors.items():
+            if own is tensor:
+                return name
+        return "" if self._census is None else self._census.name_of(tensor)
+
     def add_listener(self, listener: Listener) -> None:
-        """Called with each outcome, in the thread of the round."""
+        """Called with each outcome, in the thread of the round. What it raises
+        is logged, once, and ends nothing: other workers go on."""
         self._listeners.append(listener)
 
     def close(self) -> None:
@@ -401,12 +524,12 @@ class Worker:
 
     def _start(self) -> None:
         # Beside: what others get must not be half of a seed.
-        if self.mode == "server":
+        if self.mode == "server" or self._replica is not None:
             for target, tensor in zip(self._beside.targets(),
                                       self._tensors.values()):
                 target.copy_(tensor.detach())
             self._check_seed()
-        # With "none" the seed's values mean nothing: zeros.
+        # Of tensors that are no parameters the seed's values mean nothing.
         self._session.seed_or_pull(*self._beside.memory())
         if self.mode == "server":
             if self.version > 0 and differ(list(self._tensors.values()),
@@ -418,6 +541,36 @@ class Worker:
                     self.version)
             self._beside.write()
             self._watch.remember()
+        elif self.version > 0:
+            self._join_later()
+        elif self._replica is not None:
+            self._take_seed()
+
+    def _take_seed(self) -> None:
+        """All begin with the parameters of the worker that has seeded."""
+        if self.job.pull_dtype != "f32":
+            memory, keep = self._beside.memory()
+            self._session.pull(0, memory, True, keep)
+        with torch.no_grad():
+            own, seed = list(self._tensors.values()), self._beside.targets()
+            for index in differ(own, seed):
+                own[index].copy_(seed[index])
+
+    def _join_later(self) -> None:
+        """The server has what was combined, and no parameters."""
+        version = self.version
+        try:
+            self.last = self._session.wait(version)
+        except VersionGone:
+            _log.warning("how round %d has ended is not kept any more: tau is "
+                         "not known before the next round", version - 1)
+        if self._replica is not None:
+            _log.warning(
+                "this worker (rank %d) has joined at version %d of a job whose "
+                "optimizer is \"none\": the server has no parameters to give. "
+                "Load those of version %d, and the optimizer's state, from a "
+                "checkpoint or another worker before the first step; each "
+                "round compares them", self.rank, version, version)
 
     def _check_seed(self) -> None:
         for name, target in zip(self._tensors, self._beside.targets()):
@@ -440,6 +593,11 @@ class Worker:
                   info: Info, into: Pulled) -> Outcome:
         """rows: None: the gradients, of which some may have gone before."""
         try:
+            self.check_tensors()
+            if self._census is not None:
+                self._census.check_gradients()
+            self._round_by = self
+            info.parameters_digest = self.parameters_digest()
             grads = rows or [t.grad for t in self._tensors.values()]
             taken = rows is None and self._overlap and self._overlap.take()
             if not taken:
@@ -491,10 +649,29 @@ class Worker:
             raise
 
     def _tell(self, outcome: Outcome) -> Outcome:
+        if outcome is self.last:  # it was told, before an exception
+            return outcome
         self.last = outcome
+        if outcome.differing_ranks:
+            self._say_once(f"differ {outcome.differing_ranks}", logging.WARNING,
+                           f"round {outcome.round}: {outcome.message}")
         for listener in self._listeners:
-            listener(outcome)
+            # Else this worker alone would not step what was combined.
+            try:
+                listener(outcome)
+            except Exception as error:  # pylint: disable=broad-except
+                self._say_once(
+                    f"listener {id(listener)}", logging.ERROR,
+                    f"the listener {listener!r} has raised {error!r} in round "
+                    f"{outcome.round}; the round counts, and it is called "
+                    "again in the next one", error)
         return outcome
+
+    def _say_once(self, key: str, level: int, text: str,
+                  error: Optional[BaseException] = None) -> None:
+        if key not in self._said:
+            self._said.add(key)
+            _log.log(level, "%s", text, exc_info=error)
 
 
 @untraced
