@@ -73,6 +73,11 @@ LONG_FILES = {
     "worker_client/shard_stream.h": "the states of one call: " + _PAGE,
     "tests/python/process_test.py": "each test is a process of its own",
     "tests/python/torch/overlap_test.py": "one model and one loop for all of it",
+    "tests/python/torch/replica_test.py": "all ways in which replicas part",
+    "tests/server/metrics/metrics_test.cc": "every family that is sampled",
+    "worker_client/c/agg.cc": "all calls of the C ABI: " + _PAGE,
+    "worker_client/c/c_structs.cc": "all structs of the C ABI: " + _PAGE,
+    "worker_client/growing_row.h": "one class takes and gives a row",
     "worker_client/c/agg.h": "all calls of the C ABI: " + _PAGE,
     "worker_client/python/agg_server/worker.py":
         "one class is all of a worker: " + _PAGE,

@@ -126,6 +126,50 @@ class ClientTest(JobCase):
                 result["w"], np.full((2, 3), 1.5, np.float32))
             self.assertEqual(result["b"], 1)
 
+    def test_parameters_that_differ_are_named(self):
+        server = self.serve(workers=3, optimizer="none")
+
+        def work(rank):
+            x = arrays(1.0 + rank)
+            with agg.Client(x, server.address, rank) as client:
+                told = []
+                for i in range(4):
+                    client.all_reduce(arrays(1.0), parameters=list(x.values())
+                                      if i < 3 or rank else None)
+                    told.append(client.last.differing_ranks)
+                    if i == 0 and rank == 1:
+                        x["w"][1, 2] += 1.0  # another replica from here on
+                    if i == 1:
+                        x["w"] = np.asfortranarray(x["w"])  # the same numbers
+                return told, x["b"].item()
+
+        results = self.team(3, work)
+        # Without rank 0's word nobody knows which of two is right.
+        self.assertEqual([told for told, _ in results],
+                         [[(), (1,), (1,), (1, 2)]] * 3)
+        # They began with those of one.
+        self.assertEqual(len({start for _, start in results}), 1)
+
+    def test_who_joins_later_keeps_its_parameters(self):
+        """The server has a gradient in place of them."""
+        server = self.serve(workers=1, optimizer="none",
+                            config={"max_workers": 2})
+        with agg.Client(arrays(), server.address, 0) as first:
+            first.all_reduce(arrays(5.0))
+            joined = threading.Event()
+            rounds = threading.Thread(target=lambda: [
+                first.all_reduce(arrays(5.0)) for _ in iter(joined.is_set, True)
+            ], daemon=True)
+            rounds.start()
+            x = arrays(3.0)
+            with self.assertLogs("agg_server", "WARNING") as logs:
+                second = agg.Client(x, server.address, 1)
+            joined.set()
+            second.close()  # else the last round waits for it
+            rounds.join(WAIT)
+        self.assertIn("has joined at version", "".join(logs.output))
+        self.assertEqual(x["b"].item(), 3.0)
+
     def test_a_row_that_is_not_finite_is_left_out(self):
         server = self.serve(workers=2, optimizer="none")
 

@@ -50,6 +50,19 @@ TEST_F(GrowingRowTest, TensorsComeInAnyOrder) {
   EXPECT_THAT(Take(), ElementsAre(2, 3, 0, 1));
 }
 
+TEST_F(GrowingRowTest, SaysWhichTensorsItLacks) {
+  ASSERT_TRUE(row.Give({TensorView("b", b), TensorView("a", a)}).ok());
+  ASSERT_TRUE(row.Complete().ok());
+  EXPECT_EQ(row.absent_tensors(), "\x08");  // not the one without elements
+  GrowingRow whole(&router, DType::kF32);
+  ASSERT_TRUE(whole
+                  .Give({TensorView("b", b), TensorView("a", a),
+                         TensorView("maybe", maybe)})
+                  .ok());
+  ASSERT_TRUE(whole.Complete().ok());
+  EXPECT_EQ(whole.absent_tensors(), "");
+}
+
 // A tensor of a device is there when its device has done what it had to do when
 // the tensor came, and not what came later.
 TEST_F(GrowingRowTest, ATensorWaitsForWhatItsDeviceHadToDoWhenItCame) {

@@ -87,6 +87,7 @@ TEST_F(OneTripTest, TheCommitSaysWhatAnOrdinaryOneSays) {
   info.examples = 17;
   info.loss = 0.5;
   info.loss_scale = 8;
+  info.parameters_digest = 0xfedcba98;
   info.traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
   ASSERT_TRUE(ordinary->PushPull(Read(gradient), info, Write(&known)).ok());
   const auto outcome = Step(info);
@@ -98,6 +99,7 @@ TEST_F(OneTripTest, TheCommitSaysWhatAnOrdinaryOneSays) {
   commit.clear_traceparent();
   EXPECT_EQ(commit.SerializeAsString(), other.commit().SerializeAsString());
   EXPECT_EQ(commit.row_crc32c_size(), 2);
+  EXPECT_EQ(commit.parameters_digest(), 0xfedcba98);
 }
 
 TEST_F(OneTripTest, LargeRowsGoInOrdinaryCalls) {

@@ -2,6 +2,7 @@
 
 import threading
 import unittest
+import warnings
 
 import torch
 
@@ -244,6 +245,28 @@ class AnchorTest(JobCase):
 
         with self.assertLogs("agg_server", "WARNING"):
             self.assertEqual(self.team(2, run), [(0, 1)] * 2)
+
+    def test_what_others_write_is_said_once(self):
+        p, worker, inner, local = self.begin(self.serve_add(), every=2)
+        with local:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                for _ in range(4):
+                    self.step(inner, p)
+                    inner.zero_grad()
+                worker.pull()
+                self.step(inner, p)
+                self.step(inner, p)
+            with torch.no_grad():
+                p.fill_(100.0)
+            with self.assertWarnsRegex(UserWarning, '"p" was written between'):
+                self.step(inner, p)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                with torch.no_grad():
+                    p.add_(1.0)
+                self.step(inner, p)
+            self.assertEqual(p.tolist(), [103.0])
 
     def test_types_of_less_digits_are_no_difference(self):
         """One rank has pulled, the other one goes on from its exchange."""

@@ -454,7 +454,7 @@ class DigestTest(unittest.TestCase):
         tensors = [torch.zeros(700_000), torch.zeros(3, dtype=torch.uint8),
                    torch.zeros(400_001)]
         replica = Replica(tensors)
-        count = replica.windows
+        count = replica.count
         self.assertEqual(count, 5)  # of 1 MiB and less
         before = [replica.digest(v) for v in range(1, count + 1)]
         self.assertEqual(before, [replica.digest(v + count)

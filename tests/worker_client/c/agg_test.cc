@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -173,6 +174,32 @@ TEST_F(AggTest, AForkedChildCannotConnectAnother) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+// RFC 3720 has the sum of these nine bytes.
+TEST(AggCrc32cTest, IsThatOfThePiecesOneBehindTheOther) {
+  const char* const text = "123456789";
+  const void* const pieces[] = {text, nullptr, text + 4};
+  const size_t sizes[] = {4, 0, 5};
+  EXPECT_EQ(agg_crc32c(pieces, sizes, 3), 0xe3069283u);
+  EXPECT_EQ(agg_crc32c(nullptr, nullptr, 0), 1u);  // 0 would say nothing
+}
+
+TEST_F(AggTest, ACommitSaysWhatTheRowWasComputedOn) {
+  ASSERT_EQ(agg_seed_or_pull(client_, &target_, 1), AGG_OK) << agg_error();
+  agg_push_info info = {};
+  info.size = sizeof(info);
+  info.parameters_digest = 77;
+  ASSERT_EQ(agg_push_pull(client_, &view_, 1, &info, &target_, 1, nullptr),
+            AGG_OK)
+      << agg_error();
+  EXPECT_EQ(job_.commit().parameters_digest(), 77u);
+  // A caller of an older release has no such field.
+  info.size = offsetof(agg_push_info, parameters_digest);
+  ASSERT_EQ(agg_push_pull(client_, &view_, 1, &info, &target_, 1, nullptr),
+            AGG_OK)
+      << agg_error();
+  EXPECT_EQ(job_.commit().parameters_digest(), 0u);
 }
 
 TEST_F(AggTest, AForkedChildHasNoClient) {

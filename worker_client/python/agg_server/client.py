@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import threading
 import types
-from typing import Any, Collection, Mapping, Optional, Type, Union
+from typing import (Any, Collection, Mapping, Optional, Sequence, Type,
+                    Union)
 
 import numpy as np
 
@@ -16,8 +18,11 @@ from agg_server._operation import Memory, targets_of, views_of
 from agg_server._session import Session
 from agg_server._untraced import untraced_calls
 from agg_server._warn import warn
+from agg_server._windows import digest_of_arrays
 from agg_server.errors import ManifestError, NotNow, written_complaint
 from agg_server.outcome import Job, Outcome, TensorSpec
+
+_log = logging.getLogger("agg_server")
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -195,6 +200,14 @@ class Client(_Base):
         for name, array in self._parameters.items():
             np.copyto(self._staging[name], array)
         self._session.seed_or_pull(self._targets, self._staging)
+        if self.job.optimizer == "none" and self.version > 0:
+            _log.warning(
+                "this worker (rank %d) has joined at version %d of a job whose "
+                "optimizer is \"none\": the server has no parameters to give, "
+                "and those of the call stay. Load those of version %d from a "
+                "checkpoint or another worker", self.rank, self.version,
+                self.version)
+            return
         self._write_back()
 
     def step(self, gradients: Mapping[str, Optional[np.ndarray]],
@@ -241,15 +254,23 @@ class Client(_Base):
 
     def all_reduce(self, gradients: Mapping[str, Optional[np.ndarray]],
                    loss: Optional[float] = None, examples: int = 1,
-                   loss_scale: float = 1.0) -> Optional[dict[str, np.ndarray]]:
+                   loss_scale: float = 1.0,
+                   parameters: Optional[Sequence[np.ndarray]] = None
+                   ) -> Optional[dict[str, np.ndarray]]:
         """The combined gradient of a round, float32 by name: with the
-        optimizer "none". None: the round was skipped; `last` says why."""
+        optimizer "none". None: the round was skipped; `last` says why.
+
+        parameters: that this worker steps itself, in an order that all have:
+        the server compares them (`last.differing_ranks`)."""
         if self.job.optimizer not in ("none", ""):
             raise ManifestError(
                 f'the job\'s optimizer is "{self.job.optimizer}"; allowed for '
                 'all_reduce: optimizer { kind: "none" }; call step instead')
-        outcome = self._round(gradients, Info(loss, examples,
-                                              loss_scale=loss_scale))
+        info = Info(loss, examples, loss_scale=loss_scale)
+        if parameters is not None:
+            info.parameters_digest = digest_of_arrays(list(parameters),
+                                                      self.version)
+        outcome = self._round(gradients, info)
         if not outcome.applied:
             return None
         return {name: a.copy() for name, a in self._staging.items()}

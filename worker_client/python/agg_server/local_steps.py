@@ -12,6 +12,7 @@ from agg_server._info import Info
 from agg_server._replica import Replica
 from agg_server._signals import Deferred
 from agg_server._untraced import untraced, untraced_calls
+from agg_server._warn import warn
 from agg_server.errors import ManifestError, NotNow
 from agg_server.outcome import Outcome
 from agg_server.worker import Worker
@@ -44,7 +45,7 @@ class LocalSteps:
         self.worker, self.every = worker, every
         self._inner = inner
         self._steps = 0
-        self._hook: Any = None
+        self._hooks: list[Any] = []
         self._let_go: Any = None  # of the worker's pulls
         self._start: dict[str, torch.Tensor] = {}
         # The start in the model's dtypes, and what the server compares of it.
@@ -54,6 +55,9 @@ class LocalSteps:
         # it, and after how many steps.
         self._sent: dict[str, torch.Tensor] = {}
         self._sent_steps = 0
+        # As torch counts writes, behind the last one of ours.
+        self._written: list[int] = []
+        self._warned = False
         self._known = {id(t): name for name, t in worker.tensors.items()}
         check_groups(inner.param_groups, self._known, worker.name_of)
 
@@ -70,6 +74,7 @@ class LocalSteps:
         """
         check_groups(self._inner.param_groups, self._known, self.worker.name_of)
         self._take_lost()
+        self._look_for_writes()
         info = Info(loss=loss, examples=examples)
         with torch.no_grad():
             info.parameters_digest = self._digest()
@@ -114,6 +119,7 @@ class LocalSteps:
                 tensor.copy_(start + since[name] if name in since else start)
             self._steps -= self._sent_steps
             self._sent = {}
+            self._note_writes()
             self.worker.exchange_heard()
 
     def _after_pull(self, pulled: dict[str, torch.Tensor]) -> None:
@@ -123,9 +129,32 @@ class LocalSteps:
             for name, start in self._start.items():
                 start.copy_(pulled[name])
         self._steps, self._sent = 0, {}
+        self._note_writes()
+
+    def _note_writes(self) -> None:
+        self._written = [t._version for t in self.worker.tensors.values()]
+
+    def _look_for_writes(self) -> None:
+        """What the inner optimizer has not written is pushed as if it had."""
+        now = [t._version for t in self.worker.tensors.values()]
+        if now == self._written or self._warned:
+            return
+        self._warned = True
+        name = next(name for name, a, b in zip(
+            self.worker.tensors, self._written, now) if a != b)
+        warn(f'parameter "{name}" was written between two steps by something '
+             "else than the inner optimizer (load_state_dict?): LocalSteps "
+             "pushes that as a change, which all workers get. To go on from a "
+             "checkpoint load it on every rank before the job begins; "
+             "worker.pull() drops what was written")
+
+    @untraced  # a hook
+    def _before_step(self, *_: Any) -> None:
+        self._look_for_writes()
 
     @untraced  # a hook
     def _after_step(self, *_: Any) -> None:
+        self._note_writes()
         self._steps += 1
         self._take_lost()
         if self._steps >= self.every:
@@ -147,7 +176,9 @@ class LocalSteps:
         self._anchor = {name: self._start[name].to(t.dtype)
                         for name, t in self.worker.tensors.items()}
         self._replica = Replica(list(self._anchor.values()))
-        self._hook = self._inner.register_step_post_hook(self._after_step)
+        self._note_writes()
+        self._hooks = [self._inner.register_step_pre_hook(self._before_step),
+                       self._inner.register_step_post_hook(self._after_step)]
         self._let_go = self.worker.on_pull(self._after_pull)
         return self
 
@@ -156,5 +187,6 @@ class LocalSteps:
                  trace: Optional[types.TracebackType]) -> None:
         """Steps since the last round stay local: all workers make as many, or
         they call exchange() at the end."""
-        self._hook.remove()
+        for hook in self._hooks:
+            hook.remove()
         self._let_go()
