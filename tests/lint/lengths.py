@@ -79,6 +79,7 @@ LONG_FILES = {
     "worker_client/c/c_structs.cc": "all structs of the C ABI: " + _PAGE,
     "worker_client/growing_row.h": "one class takes and gives a row",
     "worker_client/c/agg.h": "all calls of the C ABI: " + _PAGE,
+    "worker_client/python/agg_server/client.py": "a worker and an observer",
     "worker_client/python/agg_server/worker.py":
         "one class is all of a worker: " + _PAGE,
 }
