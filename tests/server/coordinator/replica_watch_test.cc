@@ -69,7 +69,7 @@ TEST(ReplicaWatchTest, IsOverAfterManyEqualRounds) {
 }
 
 // Three workers, the last of which says another digest from round 1 on.
-std::vector<RoundResult> Run(RunningJob* job, int num_rounds) {
+std::vector<RoundResult> RunRounds(RunningJob* job, int num_rounds) {
   std::vector<RoundResult> outcomes;
   for (int round = 0; round < num_rounds; ++round) {
     std::vector<OutcomeReply> replies;
@@ -81,7 +81,8 @@ std::vector<RoundResult> Run(RunningJob* job, int num_rounds) {
       call.session = worker.session();
       call.round = static_cast<uint64_t>(round);
       const bool other = worker.rank() == 2 && round > 0;
-      call.info.parameters_digest = other ? 77 : 70 + round;
+      call.info.parameters_digest =
+          other ? 77 : 70 + static_cast<uint32_t>(round);
       replies.emplace_back();
       job->cluster.coordinator()->Commit(call, replies.back().callback());
     }
@@ -93,7 +94,7 @@ std::vector<RoundResult> Run(RunningJob* job, int num_rounds) {
 
 TEST(ReplicaWatchTest, TheOutcomeAndTheStatusNameTheRank) {
   RunningJob job(MakeClusterOptions(1, 3), MakeManifest({{3}}), 3);
-  const std::vector<RoundResult> outcomes = Run(&job, 3);
+  const std::vector<RoundResult> outcomes = RunRounds(&job, 3);
   EXPECT_THAT(outcomes[0].differing_ranks, IsEmpty());
   EXPECT_EQ(outcomes[0].message, "");
   EXPECT_THAT(outcomes[1].differing_ranks, ElementsAre(2));
@@ -111,7 +112,7 @@ TEST(ReplicaWatchTest, EndsTheJobWhereThatIsAskedFor) {
   ClusterOptions options = MakeClusterOptions(1, 3);
   options.coordinator.fail_on_divergence = true;
   RunningJob job(options, MakeManifest({{3}}), 3);
-  const std::vector<RoundResult> outcomes = Run(&job, 2);
+  const std::vector<RoundResult> outcomes = RunRounds(&job, 2);
   EXPECT_FALSE(outcomes[0].finished);
   EXPECT_TRUE(outcomes[1].finished);
   const JobStatus status = job.cluster.coordinator()->Status();
