@@ -251,6 +251,17 @@ class UnusedTest(JobCase):
 
         self.assertEqual(self.team(2, run), [True, True])
 
+    def test_a_layer_that_was_frozen_is_named(self):
+        server = self.serve(workers=1, optimizer="none")
+        net = net_of()
+        with agg.Worker(net, server.address, 0, mode="combine") as worker:
+            net[1].requires_grad_(False)
+            backward(net)
+            with self.assertRaisesRegex(
+                    agg.ManifestError, '"1.weight".*does not require a gradient '
+                    "any more: say find_unused=True"):
+                worker.combine()
+
     def test_ordinary_calls_say_it_too(self):
         """Rows that are too large for one trip."""
         server = self.serve(workers=2, shards=2, optimizer="none")

@@ -18,12 +18,16 @@ from tests.python.torch.worker_test import copies
 from agg_server._replica import Replica
 
 
+_seeding = threading.Lock()
+
+
 def net_of(seed, *sizes):
     """Without a seed of its own, as a script of DDP's has it."""
-    torch.manual_seed(seed)
     sizes = sizes or (3, 4, 2)
-    layers = [torch.nn.Linear(a, b) for a, b in zip(sizes, sizes[1:])]
-    return torch.nn.Sequential(*layers)
+    with _seeding:  # the generator is the process's
+        torch.manual_seed(seed)
+        return torch.nn.Sequential(*[torch.nn.Linear(a, b)
+                                     for a, b in zip(sizes, sizes[1:])])
 
 
 def loss(net, rank, i):
@@ -83,7 +87,10 @@ class StartTest(JobCase):
             with self.subTest(options):
                 server = self.serve(workers=3, rule="adasum",
                                     optimizer="none", config=options)
-                ranks = Ranks(self, server, 3)
+                with self.assertLogs("agg_server", "WARNING") as logs:
+                    ranks = Ranks(self, server, 3)
+                self.assertEqual(len([1 for line in logs.output if '"0.weight" '
+                                      "(and 3 more) were others" in line]), 2)
                 ranks.assert_same()
                 begun = copies(ranks.nets[0])
                 self.assertIn(True, [
@@ -217,6 +224,29 @@ class DifferenceTest(JobCase):
         target.append(worker.version + 1)
         until_target(1)
         other.join(WAIT)
+
+    def quorum_job(self, rounds):
+        """Of three ranks two make so many rounds, and then the third one."""
+        ranks = Ranks(self, self.serve(workers=3, optimizer="none", config={
+            "quorum": 2}), 3)
+        self.team(2, lambda rank: train(ranks.nets[rank], ranks.opts[rank],
+                                        rank, range(rounds)))
+        return ranks
+
+    def test_a_rank_that_was_away_too_long(self):
+        ranks = self.quorum_job(4)
+        with self.assertLogs("agg_server", "WARNING") as logs:
+            train(ranks.nets[2], ranks.opts[2], 2, range(1))
+        self.assertIn("rank 2 was away: it has missed the combined gradients "
+                      "of 3 round(s) before that of version 4",
+                      "".join(logs.output))
+        self.assertFalse(ranks.workers[2].last.included)
+
+    def test_a_rank_that_was_late_catches_up(self):
+        ranks = self.quorum_job(2)
+        train(ranks.nets[2], ranks.opts[2], 2, range(2))
+        self.assertEqual(ranks.workers[2].version, 2)
+        ranks.assert_same()
 
     def test_a_rank_that_starts_again(self):
         server = self.serve(workers=2, optimizer="none")
@@ -419,7 +449,8 @@ class InterruptedTest(JobCase):
                                  for n, t in worker.tensors.items()})
             loss(net, 0, 0).backward()
             own = [p.grad.clone() for p in net.parameters()]
-            self.assertEqual(worker.combine().version, 2)
+            with self.assertNoLogs("agg_server", "WARNING"):
+                self.assertEqual(worker.combine().version, 2)
             for p, grad in zip(net.parameters(), own):
                 torch.testing.assert_close(p.grad, grad)
 

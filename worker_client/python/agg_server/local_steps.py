@@ -99,8 +99,8 @@ class LocalSteps:
     def _take_lost(self) -> bool:
         """Whether there was a round that an exception has left: then what it
         came to is the start, and the steps since go on from there."""
-        lost = self.worker.exchange_lost(self) if self._sent else None
-        if lost is None:
+        lost = self.worker.exchange_lost(self)
+        if lost is None or not self._sent:
             return False
         with torch.no_grad():
             changes = self._changes()
@@ -156,7 +156,8 @@ class LocalSteps:
     def _after_step(self, *_: Any) -> None:
         self._note_writes()
         self._steps += 1
-        self._take_lost()
+        if self._sent:
+            self._take_lost()
         if self._steps >= self.every:
             self.exchange()
 

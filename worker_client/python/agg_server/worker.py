@@ -244,7 +244,16 @@ class Worker:
         self._require("combine", "combine")
         outcome = self._unheard(self)
         if outcome is None:
+            base = self.version
             outcome = self._round_of_grads(info, self._beside)
+            missed = self.version - 1 - base
+            if self._replica is not None and missed > 0:
+                _log.warning(
+                    "rank %d was away: it has missed the combined gradients of "
+                    "%d round(s) before that of version %d, and its parameters "
+                    "are others now than those of the other workers. Load "
+                    "theirs, and the optimizer's state", self.rank, missed,
+                    self.version)
         else:
             if self._overlap is not None:
                 self._overlap.drop()
@@ -255,7 +264,9 @@ class Worker:
 
     def _take_combined(self, outcome: Outcome) -> Outcome:
         if outcome.applied:
-            self._write_grads(set(outcome.absent_tensors))
+            # Who comes too late gets the newest one, of a later round.
+            self._write_grads(set(outcome.absent_tensors)
+                              if outcome.version == self.version else set())
         return self._tell(outcome)
 
     def sit_out(self) -> Outcome:
@@ -366,7 +377,8 @@ class Worker:
         return dict(zip(self._tensors, self._beside.targets()))
 
     def _unheard(self, by: object) -> Optional[Outcome]:
-        return self._session.unheard() if self._round_by is by else None
+        outcome = self._session.unheard()  # also waits for others' rounds
+        return outcome if self._round_by is by else None
 
     def pull(self, version: Optional[int] = None,
              full_precision: bool = False) -> int:
@@ -553,8 +565,16 @@ class Worker:
             self._session.pull(0, memory, True, keep)
         with torch.no_grad():
             own, seed = list(self._tensors.values()), self._beside.targets()
-            for index in differ(own, seed):
+            others = differ(own, seed)
+            for index in others:
                 own[index].copy_(seed[index])
+        if others and not self._session.state().seed_role:
+            more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
+            _log.warning(
+                'rank %d begins with the parameters of the worker that has '
+                'seeded: those of "%s"%s were others. (Where some ranks alone '
+                'have loaded a checkpoint, say seed="rank0")', self.rank,
+                list(self._tensors)[others[0]], more)
 
     def _join_later(self) -> None:
         """The server has what was combined, and no parameters."""
@@ -619,6 +639,13 @@ class Worker:
             # The push may go on: the next backward must not write into it.
             if isinstance(error, KeyboardInterrupt) or self._session.busy:
                 self._drop_grads()
+            frozen = [name for name, t in self._tensors.items()
+                      if not t.requires_grad and f'"{name}"' in str(error)]
+            if "is missing; only optional" in str(error) and frozen:
+                raise ManifestError(
+                    f"{error}; it does not require a gradient any more: say "
+                    "find_unused=True to freeze layers after the Worker is made",
+                    "INVALID_ARGUMENT") from error
             if "is missing; only optional" in str(error):
                 raise ManifestError(
                     f"{error}; call loss.backward() first, or say "
