@@ -346,6 +346,24 @@ class InterruptedTest(JobCase):
                 self.assertIn("round 1 was interrupted", "".join(logs.output))
                 self.assert_one_step_each(ranks, 4)
 
+    def test_a_round_that_was_sat_out(self):
+        ranks = self.ranks()
+
+        def run(rank):
+            net, opt = ranks.nets[rank], ranks.opts[rank]
+            if rank == 0:
+                train(net, opt, 0, range(3))
+                return
+            interrupt(ranks.workers[1])
+            with self.assertRaises(KeyboardInterrupt):
+                opt.sit_out()
+            self.assertEqual(opt.sit_out().ranks, (0,))
+            opt.sit_out()
+            train(net, opt, 1, range(2, 3))
+
+        self.team(2, run)
+        self.assert_one_step_each(ranks, 3)
+
     def test_behind_the_round(self):
         """Where its outcome is there, and nothing was done about it."""
         for place in ("_write_grads", "_tell"):

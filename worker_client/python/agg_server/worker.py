@@ -238,14 +238,16 @@ class Worker:
         self._session.heard()
         return outcome
 
-    def combine_unheard(self, info: Info) -> Outcome:
+    def combine_unheard(self, info: Info,
+                        rows: Optional[Sequence[Optional[torch.Tensor]]] = None
+                        ) -> Outcome:
         """Of Combined: as combine(), which gives the same again until
-        combine_heard()."""
+        combine_heard(). rows: in place of the gradients."""
         self._require("combine", "combine")
         outcome = self._unheard(self)
         if outcome is None:
             base = self.version
-            outcome = self._round_of_grads(info, self._beside)
+            outcome = self._round_of(rows, info, self._beside)
             missed = self.version - 1 - base
             if self._replica is not None and missed > 0:
                 _log.warning(
@@ -260,9 +262,6 @@ class Worker:
             _log.warning("round %d was interrupted and has ended: this call "
                          "gives its combined gradient, and the gradients that "
                          "it was called with are not pushed", outcome.round)
-        return self._take_combined(outcome)
-
-    def _take_combined(self, outcome: Outcome) -> Outcome:
         if outcome.applied:
             # Who comes too late gets the newest one, of a later round.
             self._write_grads(set(outcome.absent_tensors)
@@ -298,14 +297,10 @@ class Worker:
 
     def sit_out_unheard(self) -> Outcome:
         """Of Combined: as sit_out(), until combine_heard()."""
-        self._require("combine", "sit_out of Combined")
         if self._overlap is not None:
             self._overlap.drop()
         self._drop_grads()
-        outcome = self._unheard(self)
-        if outcome is None:
-            outcome = self._round_of(self._rows_of_nan(), Info(), self._beside)
-        return self._take_combined(outcome)
+        return self.combine_unheard(Info(), self._rows_of_nan())
 
     def _rows_of_nan(self) -> list[Optional[torch.Tensor]]:
         sizes = [t.numel() for t in self._tensors.values()]
