@@ -74,6 +74,7 @@ LONG_FILES = {
     "tests/python/process_test.py": "each test is a process of its own",
     "tests/python/torch/overlap_test.py": "one model and one loop for all of it",
     "tests/python/torch/replica_test.py": "all ways in which replicas part",
+    "tests/python/client_test.py": "all that a numpy worker does",
     "tests/python/torch/worker_test.py": "one model and one loop for all of it",
     "tests/server/metrics/metrics_test.cc": "every family that is sampled",
     "worker_client/c/agg.cc": "all calls of the C ABI: " + _PAGE,

@@ -77,6 +77,46 @@ class NodeHookTest(JobCase):
                 torch.testing.assert_close(a, (x + y) / 2, rtol=1e-6,
                                            atol=1e-8)
 
+    def test_a_layer_that_was_unfrozen_is_named(self):
+        server = self.serve(workers=1, optimizer="none")
+        net = TwoHeads()
+        first = torch.nn.Linear(5, 5)
+        first.requires_grad_(False)
+        net = torch.nn.Sequential(first, net)
+        worker = self.worker(net, server, find_unused=True)
+        ddp, state = self.wrap(net, worker, find_unused_parameters=True)
+        ddp(torch.ones(2, 5)).sum().backward()
+        state.check()
+        first.requires_grad_(True)
+        ddp(torch.ones(2, 5)).sum().backward()
+        with self.assertRaisesRegex(agg.ManifestError, '"0.weight" has a grad'):
+            state.check()
+
+    def test_nodes_that_differ_are_named(self):
+        server = self.serve(workers=2, optimizer="none")
+        nets = [model(), model()]
+
+        def work(rank):
+            net = nets[rank]
+            worker = self.worker(net, server, rank)
+            ddp, state = (self.wrap(net, worker) if rank == 0 else (net, None))
+            told = []
+            for i in range(2):
+                if i and rank == 0:
+                    with torch.no_grad():
+                        net[0].weight[0, 0] += 1.0
+                net.zero_grad()
+                loss_of(ddp, batch(rank, i)).backward()
+                if rank == 0:
+                    state.check()
+                    told.append(state.last.differing_ranks)
+                else:
+                    told.append(worker.combine().differing_ranks)
+            return told
+
+        with self.assertLogs("agg_server", "WARNING"):
+            self.assertEqual(self.team(2, work), [[(), (0, 1)]] * 2)
+
     def test_one_worker_is_as_without_a_hook(self):
         server = self.serve(workers=1, optimizer="none")
         hooked, plain = model(), model()

@@ -9,10 +9,11 @@ from typing import Any, Optional
 import torch
 import torch.distributed as dist
 
+from agg_server._census import Census
 from agg_server._info import Info
 from agg_server.errors import Error, ManifestError
 from agg_server.outcome import Outcome
-from agg_server._tensors import canonical_name
+from agg_server._tensors import canonical_name, named_tensors
 from agg_server._untraced import untraced, untraced_calls
 from agg_server.worker import Worker
 
@@ -60,6 +61,7 @@ class NodeState:
         self.node, self.side, self.worker = node_group, side_group, worker
         self.leader = dist.get_global_rank(node_group, 0)
         self.size = dist.get_world_size(node_group)
+        self._census = Census(model, named_tensors(model))
         self.name = {id(p): canonical_name(name)
                      for name, p in model.named_parameters()}
         self.examples = self.size
@@ -69,10 +71,14 @@ class NodeState:
 
     def check(self) -> None:
         """Raises what went wrong in the last backward: DDP's own exception
-        does not tell its type."""
+        does not tell its type. ManifestError: a parameter of the model is
+        another tensor than before, or has a gradient that DDP does not know of.
+        """
         if self.error is not None:
             error, self.error = self.error, None
             raise error
+        self._census.check()
+        self._census.check_gradients()
 
     def finish(self) -> None:
         """All buckets are there: one round, in a thread of its own, since a
