@@ -77,6 +77,7 @@ LONG_FILES = {
     "tests/python/client_test.py": "all that a numpy worker does",
     "tests/python/torch/worker_test.py": "one model and one loop for all of it",
     "tests/server/metrics/metrics_test.cc": "every family that is sampled",
+    "server/metrics/status_families.cc": "every family of a status: " + _PAGE,
     "worker_client/c/agg.cc": "all calls of the C ABI: " + _PAGE,
     "worker_client/c/c_structs.cc": "all structs of the C ABI: " + _PAGE,
     "worker_client/growing_row.h": "one class takes and gives a row",
