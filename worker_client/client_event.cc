@@ -36,6 +36,10 @@ absl::string_view KindText(ClientEvent::Kind kind) {
       return "the job has gone back";
     case ClientEvent::Kind::kAuditLog:
       return "the audit log is not complete";
+    case ClientEvent::Kind::kWorkerLost:
+      return "a worker is lost";
+    case ClientEvent::Kind::kLeftOut:
+      return "not all was used";
   }
   return "an event of another release";
 }

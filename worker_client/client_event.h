@@ -29,6 +29,13 @@ struct ClientEvent {
     // The job has gone back to `version`; `message` names both versions.
     kRewound,
     kAuditLog,  // ClientOptions::audit_log cannot be written: it ends here
+    // Another worker is gone that has not left: `message` says which one and
+    // why. Rounds go on without it.
+    kWorkerLost,
+    // A round was skipped, or has left out a row: `message` says which. Of the
+    // first one, and of the first for each rank; how many there were, at the
+    // end.
+    kLeftOut,
   };
   Kind kind = Kind::kFinished;
   uint64_t version = 0;

@@ -5,6 +5,7 @@
 #include <grpcpp/client_context.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "absl/types/optional.h"
 #include "proto/protocol_version.h"
 #include "proto/traceparent.h"
+#include "worker_client/client_event.h"
 #include "worker_client/job_messages.h"
 #include "worker_client/retry.h"
 
@@ -109,7 +111,16 @@ RoundOutcome CoordinatorSession::Note(const JobView& view,
   if (reply.finished()) membership_->NoteFinished();
   view.NotePublished(reply.version());
   membership_->NoteMade(reply.version(), reply.epoch());
-  return OutcomeOf(reply);
+  RoundOutcome outcome = OutcomeOf(reply);
+  for (std::string& news : watch_.Note(outcome)) {
+    Say(outcome.version, std::move(news));
+  }
+  return outcome;
+}
+
+void CoordinatorSession::Say(uint64_t version, std::string message) const {
+  if (!options_.on_event || message.empty()) return;
+  options_.on_event({ClientEvent::Kind::kLeftOut, version, std::move(message)});
 }
 
 absl::StatusOr<RoundOutcome> CoordinatorSession::Commit(
@@ -181,6 +192,7 @@ absl::StatusOr<uint64_t> CoordinatorSession::LatestVersion(
 }
 
 absl::Status CoordinatorSession::Leave(const JobView& view) {
+  Say(0, watch_.Summary());
   v1::LeaveRequest request;
   request.set_epoch(view.epoch());
   request.set_session(view.session());

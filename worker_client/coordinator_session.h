@@ -16,6 +16,7 @@
 #include "worker_client/client_types.h"
 #include "worker_client/job_view.h"
 #include "worker_client/membership.h"
+#include "worker_client/outcome_watch.h"
 #include "worker_client/row_custody.h"
 #include "worker_client/rpc_status.h"
 
@@ -46,6 +47,7 @@ class CoordinatorSession {
   absl::Status Leave(const JobView& view);
 
  private:
+  void Say(uint64_t version, std::string message) const;
   // OK: neither the view nor the call is over.
   static absl::Status Over(const JobView& view, const CallLimit& limit);
   // Until the channel is connected; at most until limit's end, or Over.
@@ -58,6 +60,7 @@ class CoordinatorSession {
   const ClientOptions options_;
   const ShardName name_;
   Membership* const membership_;
+  OutcomeWatch watch_;
 };
 
 }  // namespace agg

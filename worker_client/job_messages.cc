@@ -57,6 +57,8 @@ std::optional<ClientEvent::Kind> KindOf(const v1::JobEvent& event) {
       return ClientEvent::Kind::kFinished;
     case v1::JobEvent::WAITING:
       return ClientEvent::Kind::kWaiting;
+    case v1::JobEvent::WORKER_LOST:
+      return ClientEvent::Kind::kWorkerLost;
     case v1::JobEvent::SEED_ROLE:
       return ClientEvent::Kind::kSeedRole;
     case v1::JobEvent::DRAINING:

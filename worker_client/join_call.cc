@@ -19,6 +19,9 @@
 namespace agg {
 namespace {
 
+// A job's shards find each other within that, mostly: nobody need hear of it.
+constexpr absl::Duration kUsualStart = absl::Seconds(2);
+
 std::string ClientName(const ClientOptions& options) {
   if (!options.client_name.empty()) return options.client_name;
   char host[256] = "?";
@@ -60,7 +63,8 @@ absl::StatusOr<v1::JoinReply> JoinJob(const ClientOptions& options,
   const v1::JoinRequest join = MakeJoinRequest(options);
   v1::ObserveRequest observe;
   observe.set_protocol_version(kProtocolVersion);
-  const absl::Time deadline = absl::Now() + options.connect_timeout;
+  const absl::Time began = absl::Now();
+  const absl::Time deadline = began + options.connect_timeout;
   absl::Duration pause = absl::Milliseconds(20);
   WaitReport report(options, ClientEvent::Kind::kWaiting);
   // Only of what is said or returned, since it may connect once more.
@@ -89,7 +93,8 @@ absl::StatusOr<v1::JoinReply> JoinJob(const ClientOptions& options,
       return OutOfTime(explain(waited_for.ok() ? status : waited_for),
                        options.connect_timeout);
     }
-    if (report.Due(now)) {
+    const bool usual = IsStarting(status) && now - began < kUsualStart;
+    if (!usual && report.Due(now)) {
       report.Say(std::string(explain(status).message()), now);
     }
     Pause(pause, channel);

@@ -12,6 +12,7 @@
 #include <grpcpp/support/async_stream.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,8 +31,14 @@ constexpr absl::Duration kLook = absl::Milliseconds(20);
 // trainer computes nobody else answers the pings of its other connections. That
 // nothing came out of the queue does not say that there are no more events.
 constexpr int kLooks = 16;
+// With many clients in a process each looks as much less often: a look runs any
+// of its sockets' events, and costs a thread more where another one looks.
+constexpr int kMaxShare = 16;
 // To gRPC, a negative time since the Unix epoch is the infinite future.
 constexpr absl::Time kAtOnce = absl::UnixEpoch();
+
+// The Attend calls of this process that run.
+std::atomic<int> num_calls{0};
 
 // One Attend call, on the thread that calls Run.
 class AttendCall {
@@ -53,6 +60,7 @@ class AttendCall {
 
   // Until the call ends: its status.
   grpc::Status Run() {
+    ++num_calls;
     stream_ = stub_.PrepareAsyncAttend(&context_, &queue_);
     Begin(kStart, [this](void* tag) { stream_->StartCall(tag); });
     while (pending_ > 0) {
@@ -61,7 +69,7 @@ class AttendCall {
       if (left <= absl::ZeroDuration()) {
         Renew();
       } else {
-        end_->WaitFor(std::min(left, kLook)).IgnoreError();
+        end_->WaitFor(std::min(left, Look())).IgnoreError();
       }
     }
     queue_.Shutdown();
@@ -69,6 +77,7 @@ class AttendCall {
     bool ok;
     while (queue_.Next(&tag, &ok)) {
     }
+    --num_calls;
     return status_;
   }
 
@@ -84,7 +93,7 @@ class AttendCall {
     bool ok;
     auto next = grpc::CompletionQueue::TIMEOUT;
     for (int i = 0;
-         i < (idle ? kLooks : 1) && next == grpc::CompletionQueue::TIMEOUT;
+         i < (idle ? Looks() : 1) && next == grpc::CompletionQueue::TIMEOUT;
          ++i) {
       next = queue_.AsyncNext(&tag, &ok, absl::ToChronoTime(until));
     }
@@ -92,6 +101,12 @@ class AttendCall {
     --pending_;
     Handle(static_cast<Operation>(reinterpret_cast<intptr_t>(tag)), ok);
     return true;
+  }
+
+  // In all calls of the process about as many as in one.
+  static int Looks() { return std::max(1, kLooks / std::max(1, +num_calls)); }
+  static absl::Duration Look() {
+    return kLook * std::clamp(num_calls / kLooks, 1, kMaxShare);
   }
 
   template <typename F>

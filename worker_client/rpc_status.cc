@@ -58,7 +58,7 @@ absl::Status FromGrpc(const grpc::Status& status, const ShardName& shard,
   // It may quote what other peers have sent.
   std::string message = absl::StrCat(where, Shown(status.error_message()),
                                      ProxyRemark(status.error_message()));
-  const absl::string_view advice = Advice(code);
+  const absl::string_view advice = IsStarting(status) ? "" : Advice(code);
   if (!advice.empty()) absl::StrAppend(&message, "; ", advice);
   return absl::Status(code, message);
 }
@@ -72,6 +72,11 @@ bool IsConnectionLoss(const grpc::Status& status) {
           absl::StrContains(status.error_message(), "Stream removed")) ||
          (status.error_code() == grpc::StatusCode::INTERNAL &&
           absl::StrContains(status.error_message(), "RST_STREAM"));
+}
+
+bool IsStarting(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::UNAVAILABLE &&
+         absl::StartsWith(status.error_message(), "waiting for all shards");
 }
 
 bool IsLimit(const grpc::Status& status) {

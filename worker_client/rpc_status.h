@@ -36,6 +36,10 @@ absl::Status FromGrpc(const grpc::Status& status, const ShardName& shard,
 // cancelled the call.
 bool IsConnectionLoss(const grpc::Status& status);
 
+// Whether the server runs, and waits for the job's other shards: for a moment
+// at each start.
+bool IsStarting(const grpc::Status& status);
+
 // Whether it was refused by a limit of the server's (P46): the same call may
 // succeed after a while.
 bool IsLimit(const grpc::Status& status);

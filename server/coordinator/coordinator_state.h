@@ -247,6 +247,8 @@ class CoordinatorState {
   void AdoptNextCombination();
   // Writes departures and the end to the log, and counts departures.
   void NoteEffects(const JobEffects& effects);
+  // Who is gone that has not left, to those who are in.
+  DeferredCalls AnnounceLosses(const JobEffects& effects) const;
   JobPhase Phase() const;
   void LogEpoch(uint64_t epoch, const std::optional<JobStart>& start) const;
   // The job has finished, if the facts say so.

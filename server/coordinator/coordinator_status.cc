@@ -98,7 +98,23 @@ DeferredCalls CoordinatorState::Announce(const JobEffects& effects) {
     awaited_.Forget(session);
     calls.Add(waiters_.FailSession(session, reason));
   }
+  calls.Add(AnnounceLosses(effects));
   calls.Add(ReplyToWaiters());
+  return calls;
+}
+
+DeferredCalls CoordinatorState::AnnounceLosses(
+    const JobEffects& effects) const {
+  DeferredCalls calls;
+  const int num_left = static_cast<int>(job_->members().size());
+  for (const Departure& departure : effects.departures) {
+    if (departure.kind == DepartureKind::kLeft ||
+        departure.kind == DepartureKind::kSuperseded) {
+      continue;  // wanted, or in again
+    }
+    calls.Add(Broadcast({JobEventKind::kWorkerLost, job_->version(),
+                         DescribeDeparture(departure, options_, num_left)}));
+  }
   return calls;
 }
 

@@ -189,7 +189,8 @@ enum class JobEventKind : uint8_t {
   kDraining,
   kExpired,
   kEvicted,
-  kWaiting  // others are waited for; the message says who
+  kWaiting,    // others are waited for; the message says who
+  kWorkerLost  // another one is gone that has not left; the message says who
 };
 
 // News for one worker, or for all, sent over its Attend stream.

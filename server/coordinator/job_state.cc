@@ -259,6 +259,9 @@ Waiting JobState::waiting() const {
   for (const auto& [rank, member] : members_) {
     waiting.joined.push_back(rank);
     if (member.session == seed_session_) waiting.seed_rank = rank;
+    if (seeded_ && member.first_round > version_) {
+      waiting.joining.push_back(rank);
+    }
   }
   waiting.round = version_;
   waiting.uncommitted = MissingRanks();

@@ -14,14 +14,17 @@ namespace {
 // Of a list of ranks: enough to know where to look, few enough for a line.
 constexpr int kMaxParts = 10;
 
-enum Phase : int { kNothing, kJoins, kSeed, kFloor, kRows };
+enum Phase : int { kNothing, kJoins, kSeed, kFloor, kRows, kJoining };
 
 Phase PhaseOf(const Waiting& waiting) {
   const auto expected = static_cast<size_t>(std::max(waiting.expected, 0));
   if (!waiting.started && waiting.joined.size() < expected) return kJoins;
   if (!waiting.seeded) return waiting.seed_rank < 0 ? kNothing : kSeed;
-  // Without a commit all compute, and nobody waits for another.
-  if (waiting.rows_since == absl::InfiniteFuture()) return kNothing;
+  // Without a commit all compute, and nobody waits for another, but those who
+  // have come since (the others may evaluate).
+  if (waiting.rows_since == absl::InfiniteFuture()) {
+    return waiting.joining.empty() ? kNothing : kJoining;
+  }
   if (!waiting.floor.empty()) return kFloor;
   return waiting.uncommitted.empty() ? kNothing : kRows;
 }
@@ -92,6 +95,15 @@ std::string WaitingText(const Waiting& waiting, absl::Time now) {
           " for ", QuorumText(waiting), RanksText(waiting.uncommitted),
           waiting.has_round_timeout ? "" : " (round_timeout is off)");
     }
+    case kJoining: {
+      const bool one = waiting.joining.size() == 1;
+      return absl::StrCat(RanksText(waiting.joining), one ? " has" : " have",
+                          " joined during round ", waiting.round, " and ",
+                          one ? "waits" : "wait", " for its end; ",
+                          RanksText(waiting.uncommitted),
+                          waiting.uncommitted.size() == 1 ? " has" : " have",
+                          " not committed");
+    }
     default:
       return "";
   }
@@ -106,6 +118,7 @@ WaitingReport::Key WaitingReport::KeyOf(const Waiting& waiting) {
       return {phase, static_cast<uint64_t>(waiting.seed_rank)};
     case kFloor:
     case kRows:
+    case kJoining:
       return {phase, waiting.round};
     default:
       return {};

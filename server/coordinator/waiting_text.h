@@ -20,6 +20,8 @@ struct Waiting {
   int32_t seed_rank = -1;            // has the seed role; -1: nobody
   uint64_t round = 0;                // the open round
   std::vector<int32_t> uncommitted;  // members of it that have not committed
+  // Have joined since it began: they wait for the version that it makes.
+  std::vector<int32_t> joining;
   // With a quorum: so many of them are waited for; 0: all.
   int32_t num_needed = 0;
   // Since when rows are waited for; InfiniteFuture: nobody has committed.
@@ -37,7 +39,8 @@ std::string RanksText(const std::vector<int32_t>& ranks);
 // "31 of 32 workers have not joined: ranks 1-31" before the start, then "rank 0
 // has not seeded the parameters", then "round 7 has waited 1m5s for rank 3
 // (round_timeout is off)", or why a round waits though nobody is late: the
-// floor; "": nobody is waited for.
+// floor, or "rank 1 has joined during round 7 and waits for its end; rank 3 has
+// not committed"; "": nobody is waited for.
 std::string WaitingText(const Waiting& waiting, absl::Time now);
 
 // When WaitingText is to be said. Thread-compatible.

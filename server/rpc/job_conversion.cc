@@ -34,6 +34,8 @@ v1::JobEvent::Kind ToProto(JobEventKind kind) {
       return v1::JobEvent::EVICTED;
     case JobEventKind::kWaiting:
       return v1::JobEvent::WAITING;
+    case JobEventKind::kWorkerLost:
+      return v1::JobEvent::WORKER_LOST;
   }
   return v1::JobEvent::KIND_UNSPECIFIED;
 }

@@ -208,6 +208,25 @@ class ClientTest(JobCase):
 
         self.assertEqual(self.team(2, work), [(-2.0, (0,))] * 2)
 
+    def test_rows_that_are_left_out_are_said_once_by_rank(self):
+        server = self.serve(workers=2, optimizer="none")
+
+        def work(rank):
+            x = {"w": np.zeros(2, np.float32)}
+            with agg.Client(x, server.address, rank) as client:
+                for i in range(4):
+                    client.all_reduce({"w": np.full(
+                        2, np.nan if rank and i else 1, np.float32)})
+
+        with self.assertLogs("agg_server", "WARNING") as logs:
+            self.team(2, work)
+        heard = [line for line in logs.output if "left out" in line]
+        self.assertEqual(len([line for line in heard if "round 1 has left out "
+                              "the row of rank 1" in line]), 2, heard)
+        self.assertEqual(len([line for line in heard if "3 of 4 rounds have "
+                              "left out the row of rank 1" in line]), 2, heard)
+        self.assertEqual(len(heard), 4)
+
     def test_an_observer_pulls(self):
         server = self.serve(workers=1, lr=1.0, shards=2)
         with self.assertRaises(agg.NotNow):

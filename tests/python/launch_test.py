@@ -198,6 +198,25 @@ class LaunchTest(unittest.TestCase):
         self.assertEqual(process.wait(WAIT), -signal.SIGKILL)
         self.assertIn("1 workers go on after SIGTERM", text.getvalue())
 
+    def test_rounds_that_change_nothing_are_said(self):
+        result = self.launch("""if True:
+            import numpy as np
+            import agg_server as agg
+            x = np.zeros(2, np.float32)
+            with agg.Client({"x": x}) as client:
+                for i in range(5):
+                    client.step({"x": np.full(2, 1 if i < 2 else np.nan,
+                                              np.float32)})
+            """, "-n2", "--lr=1")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        # Each worker says so, once, and how many there were in the end.
+        said = [line for line in result.stderr.splitlines()
+                if "skipped" in line]
+        self.assertEqual(len([line for line in said if line.startswith(
+            "round 2 was skipped, and has changed nothing: ")]), 2, said)
+        self.assertEqual(len([line for line in said if
+                              "3 of 5 rounds were skipped" in line]), 2, said)
+
     def test_a_rank_that_is_killed_is_named(self):
         for code, said in (("os.kill(os.getpid(), 9)",
                             "was ended by SIGKILL (signal 9)"),

@@ -408,6 +408,29 @@ class ProcessTest(JobCase):
             self.assertTrue(caught.exception.retryable)
             self.assertEqual(caught.exception.shard, 1, caught.exception)
 
+    def test_who_was_lost_is_said_to_the_others(self):
+        server = self.serve(workers=2, lr=1.0)
+        process = self.start("""
+            client = agg.Client(arrays(), address, 1)
+            client.step({"w": np.ones(3, np.float32)})
+            say("in")
+            signal.pause()
+            """, server.address)
+        with self.assertLogs("agg_server", "WARNING") as logs, agg.Client(
+                {"w": np.zeros(3, np.float32)}, server.address, 0) as client:
+            client.step({"w": np.ones(3, np.float32)})
+            self.read(process, "in")
+            process.kill()
+            outcome = client.step({"w": np.ones(3, np.float32)})
+            self.assertEqual(outcome.ranks, (0,))
+            deadline = time.monotonic() + WAIT
+            while not any("rank 1" in line for line in logs.output):
+                self.assertLess(time.monotonic(), deadline, logs.output)
+                client.step({"w": np.ones(3, np.float32)})
+        self.assertEqual(len([line for line in logs.output
+                              if "rank 1" in line and "lost" in line]), 1,
+                         logs.output)
+
     def test_servers_end_with_the_process_that_started_them(self):
         process = self.start("""
             server = agg.LocalServer(shards=2, workers=1, lr=1.0)

@@ -65,7 +65,9 @@ enum agg_event_kind {
   AGG_EVENT_RECOVERING = 8,
   AGG_EVENT_RECOVERED = 9,
   AGG_EVENT_REWOUND = 10,
-  AGG_EVENT_AUDIT_LOG = 11
+  AGG_EVENT_AUDIT_LOG = 11,
+  AGG_EVENT_WORKER_LOST = 12,
+  AGG_EVENT_LEFT_OUT = 13
 };
 
 /* A tensor of the manifest. */

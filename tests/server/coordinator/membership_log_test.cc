@@ -1,6 +1,7 @@
 // What the log says of who comes and goes, and of the job's end: one line each.
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -37,10 +38,12 @@ class MembershipLogTest : public testing::Test {
   uint64_t Attend(int rank) {
     return coordinator()
         ->Attend(job_.workers[rank].joined().epoch,
-                 job_.workers[rank].session(), [](const JobEvent&) {})
+                 job_.workers[rank].session(),
+                 [this](const JobEvent& event) { events_.push_back(event); })
         .value_or(0);
   }
 
+  std::vector<JobEvent> events_;  // of all that attend
   RunningJob job_;
 };
 
@@ -79,6 +82,19 @@ TEST_F(MembershipLogTest, SaysWhoseConnectionBroke) {
                 "it was not back within reconnect_grace (5s); "
                 "1 of 2 workers are in"));
   EXPECT_THAT(log, Not(HasSubstr("rank 0")));
+  // Who is in hears it, too.
+  ASSERT_THAT(events_, testing::SizeIs(1));
+  EXPECT_EQ(events_[0].kind, JobEventKind::kWorkerLost);
+  EXPECT_THAT(
+      events_[0].message,
+      HasSubstr("rank 1 (test worker 1) is lost: its connection broke"));
+}
+
+TEST_F(MembershipLogTest, NobodyIsToldOfOneThatHasLeft) {
+  Attend(0);
+  ASSERT_EQ(job_.workers[1].Leave(), absl::OkStatus());
+  Log();
+  EXPECT_THAT(events_, testing::IsEmpty());
 }
 
 TEST_F(MembershipLogTest, SaysWhoWasEvictedOrSuperseded) {

@@ -98,6 +98,33 @@ TEST(WaitingTextTest, NamesTheFloorOnceSomebodyHasCommitted) {
   EXPECT_EQ(report.next_at(), kNow + absl::Seconds(65));
 }
 
+// The others evaluate, and do not know that somebody waits.
+TEST(WaitingTextTest, NamesWhoHasJoinedDuringARound) {
+  Waiting waiting;
+  waiting.started = waiting.seeded = true;
+  waiting.expected = 3;
+  waiting.joined = {0, 1, 2};
+  waiting.round = 7;
+  waiting.uncommitted = {0, 2};
+  waiting.joining = {1};
+  EXPECT_EQ(WaitingText(waiting, kNow),
+            "rank 1 has joined during round 7 and waits for its end; ranks 0,2 "
+            "have not committed");
+  WaitingReport report(absl::Seconds(5), absl::Seconds(60));
+  EXPECT_EQ(report.Say(waiting, kNow), "");
+  EXPECT_EQ(report.next_at(), kNow + absl::Seconds(5));
+  EXPECT_THAT(report.Say(waiting, kNow + absl::Seconds(5)),
+              testing::HasSubstr("rank 1 has joined"));
+  waiting.joining = {1, 2};
+  waiting.uncommitted = {0};
+  EXPECT_EQ(WaitingText(waiting, kNow),
+            "ranks 1,2 have joined during round 7 and wait for its end; rank 0 "
+            "has not committed");
+  waiting.rows_since = kNow;  // then the usual line
+  EXPECT_EQ(WaitingText(waiting, kNow),
+            "round 7 has waited 0 for rank 0 (round_timeout is off)");
+}
+
 class WaitingReportTest : public ::testing::Test {
  protected:
   std::string SayAt(int seconds) {
