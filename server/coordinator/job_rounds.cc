@@ -48,7 +48,7 @@ OutcomeAnswer JobState::Commit(const CommitCall& call, absl::Time now) {
   const absl::StatusOr<Member*> member = Find(call.session);
   if (!member.ok()) return member.status();
   if (manifest_.has_value()) {
-    status = ValidateAbsentTensors(call.info.absent_tensors, *manifest_);
+    status = ValidateAbsentTensors(call.info.absent_tensors, **manifest_);
     if (!status.ok()) return status;
   }
   return call.kind == PushKind::kSeed ? CommitSeed(call)
