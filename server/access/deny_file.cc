@@ -56,6 +56,12 @@ bool TakeLine(absl::string_view line, DenyRules* rules) {
   return true;
 }
 
+// Of a file that was read, or could not be.
+absl::StatusOr<DenyRules> RulesOf(const absl::StatusOr<std::string>& text) {
+  if (!text.ok()) return text.status();
+  return ParseDenyRules(*text);
+}
+
 }  // namespace
 
 absl::StatusOr<DenyRules> ParseDenyRules(absl::string_view text) {
@@ -80,8 +86,7 @@ absl::StatusOr<std::unique_ptr<DenyFile>> DenyFile::Open(
       path, clock, read == nullptr ? TokenFile::SystemReader() : read));
   MutexLock lock(&file->mutex_);
   absl::StatusOr<std::string> text = file->read_(path);
-  absl::StatusOr<DenyRules> rules = text.status();
-  if (text.ok()) rules = ParseDenyRules(*text);
+  absl::StatusOr<DenyRules> rules = RulesOf(text);
   if (!rules.ok()) {
     return absl::Status(
         rules.status().code(),
@@ -100,8 +105,7 @@ DenyFile::Rules DenyFile::rules() {
   looked_at_ = now;
   absl::StatusOr<std::string> text = read_(path_);
   if (text.ok() && *text == text_) return rules_;
-  absl::StatusOr<DenyRules> rules = text.status();
-  if (text.ok()) rules = ParseDenyRules(*text);
+  absl::StatusOr<DenyRules> rules = RulesOf(text);
   const std::string error(rules.status().message());
   if (std::exchange(logged_, error) != error && !rules.ok()) {
     LogError("the deny list of before stays: \"", path_, "\": ", error);
