@@ -1,5 +1,6 @@
 """A model that is not the one any more that its Worker was made of."""
 
+import threading
 import unittest
 
 import torch
@@ -7,10 +8,15 @@ import torch
 from tests.python.job_case import JobCase, agg
 
 
+_seeding = threading.Lock()
+
+
 def net_of():
-    torch.manual_seed(7)
-    return torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3),
-                               torch.nn.Linear(3, 1))
+    with _seeding:  # the generator is the process's
+        torch.manual_seed(7)
+        return torch.nn.Sequential(torch.nn.Linear(3, 3),
+                                   torch.nn.Linear(3, 3),
+                                   torch.nn.Linear(3, 1))
 
 
 def backward(net, scale=1.0):
