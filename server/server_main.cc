@@ -9,8 +9,10 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <iostream>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -26,6 +28,7 @@
 #include "server/base/atomic_file.h"
 #include "server/base/field_error.h"
 #include "server/base/log.h"
+#include "server/base/log_writer.h"
 #include "server/base/malloc_tuning.h"
 #include "server/base/version.h"
 #include "server/config/command_line.h"
@@ -45,13 +48,63 @@ constexpr int kUsage = 2;
 constexpr int kSuperseded = 3;
 constexpr char kDrainRequest[] = "drain request";
 
+// For whoever reads stderr, and nobody has to: a process that ends does not
+// wait longer for a reader.
+constexpr absl::Duration kFlushTime = absl::Seconds(2);
+
 // Each line of the message gets the program's name.
 int Fail(int code, absl::string_view message) {
   for (absl::string_view line : absl::StrSplit(message, '\n')) {
-    std::cerr << "agg_server: " << line << "\n";
+    WriteToStderr(absl::StrCat("agg_server: ", line, "\n"));
   }
-  std::cerr.flush();
+  FlushLog(kFlushTime);
   return code;
+}
+
+[[noreturn]] void ExitNow(int code) {
+  FlushLog(kFlushTime);
+  _exit(code);
+}
+
+// An exception that nobody expects: no memory or no thread to be had. The lines
+// before it come out, and it is no crash.
+[[noreturn]] void OnTerminate() {
+  std::string what = "an exception";
+  try {
+    const std::exception_ptr current = std::current_exception();
+    if (current != nullptr) std::rethrow_exception(current);
+  } catch (const std::bad_alloc&) {
+    what =
+        "no memory is to be had (see ulimit -v and the limits of the "
+        "container)";
+  } catch (const std::exception& error) {
+    what = error.what();
+  } catch (...) {
+  }
+  ExitNow(Fail(kFailure, absl::StrCat("cannot go on: ", what)));
+}
+
+// What is queued comes out, and then the signal does what it does.
+void OnCrash(int number) {
+  FlushLogAtCrash();
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
+// Limits of the process are errors of calls (SIGXFSZ: of files), and so is a
+// peer or a reader that has gone (SIGPIPE).
+void PrepareForSignals() {
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
+  std::set_terminate(&OnTerminate);
+  for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+    struct sigaction action;
+    // A sanitizer has its own.
+    if (sigaction(number, nullptr, &action) == 0 &&
+        action.sa_handler == SIG_DFL) {
+      signal(number, &OnCrash);
+    }
+  }
 }
 
 // A terminal that closes sends SIGHUP, whose default would end the process in
@@ -104,7 +157,7 @@ void WatchSignals(const sigset_t& set, std::shared_ptr<StopRequest> stop) {
     stop->Ask(absl::StrCat("signal ", number, " (", strsignal(number), ")"));
     WaitForSignal(StopSignals(/*with_hangup=*/false));
     LogWarning("second signal: exiting at once");
-    _exit(kFailure);
+    ExitNow(kFailure);
   }).detach();
 }
 
@@ -139,7 +192,7 @@ void Stop(Server* server, const std::string& reason, absl::Duration drain,
     LogError("the drain has taken ",
              absl::FormatDuration(drain + absl::Seconds(5)),
              why.empty() ? "" : absl::StrCat(" (", why, ")"), ": exiting");
-    _exit(kFailure);
+    ExitNow(kFailure);
   }).detach();
   server->Drain(absl::Now() + drain);
   LogInfo("drained");
@@ -181,7 +234,6 @@ int Serve(const CommandLine& line, const v1::JobConfig& config,
   if (!ordinal.ok()) return Fail(kUsage, ordinal.status().message());
   SetLogLevel(line.log_level);
   SetLogName(absl::StrCat("shard", *ordinal));
-  signal(SIGPIPE, SIG_IGN);
   // Blocked in every thread that starts from here on, so that the signals wait
   // for WaitForSignal.
   const sigset_t signals = StopSignals(!HangupIsIgnored());
@@ -261,7 +313,9 @@ int Main(const std::vector<std::string>& arguments,
   if (!errors.empty()) return Fail(kUsage, errors.status().message());
   if (line->print_config) std::cout << PrintJobConfig(config);
   if (!std::cout.flush()) return Fail(kFailure, "stdout cannot be written");
-  if (line->validate) std::cerr << "agg_server: the configuration is valid\n";
+  if (line->validate) {
+    WriteToStderr("agg_server: the configuration is valid\n");
+  }
   if (line->print_config || line->validate) return 0;
   return Serve(*line, config, options, make_backend);
 }
@@ -270,8 +324,14 @@ int Main(const std::vector<std::string>& arguments,
 
 int ServerMain(int argc, char** argv, const BackendMaker& make_backend) {
   TuneMalloc();  // before any thread and any large allocation
+  PrepareForSignals();
+  // First of all: nobody has to read what comes.
+  StartLogWriter();
   LogGrpcErrors();
-  return Main(std::vector<std::string>(argv + 1, argv + argc), make_backend);
+  const int code =
+      Main(std::vector<std::string>(argv + 1, argv + argc), make_backend);
+  FlushLog(kFlushTime);
+  return code;
 }
 
 }  // namespace agg

@@ -10,8 +10,10 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "server/base/file_size_limit.h"
 
 namespace agg {
 namespace {
@@ -73,6 +75,15 @@ std::string AuditLog::Open() {
 }
 
 std::string AuditLog::Write(absl::string_view line) {
+  struct stat info = {};
+  fstat(fd_, &info);
+  const absl::Status size =
+      CheckFileSize(info.st_size + static_cast<int64_t>(line.size()));
+  if (!size.ok()) {
+    close(fd_);
+    fd_ = -1;
+    return std::string(size.message());
+  }
   ssize_t written;
   do {
     written = write(fd_, line.data(), line.size());

@@ -1,10 +1,14 @@
 // The text of each kind of event, for people.
 #include "worker_client/client_event.h"
 
-#include <cstdio>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "server/base/line_writer.h"
 #include "server/base/utf8.h"
 
 namespace agg {
@@ -56,8 +60,20 @@ void PrintEvent(const ClientEvent& event) {
       event.kind == ClientEvent::Kind::kFinished) {
     return;
   }
-  const std::string line = absl::StrCat("agg_client: ", ToString(event), "\n");
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  static std::atomic<uint64_t> num_lost{0};
+  const uint64_t lost = num_lost;
+  const std::string line = absl::StrCat(
+      lost == 0 ? ""
+                : absl::StrCat("agg_client: ", lost,
+                               " lines are missing here: nobody had read "
+                               "stderr\n"),
+      "agg_client: ", ToString(event), "\n");
+  // On the thread that keeps the lease: it must not wait for a reader.
+  if (!WriteLineIfReady(STDERR_FILENO, line)) {
+    ++num_lost;
+  } else {
+    num_lost -= lost;
+  }
 }
 
 }  // namespace agg

@@ -45,8 +45,10 @@ struct ClientEvent {
 // One line for people: "waiting: 31 of 32 workers have not joined: ranks 1-31".
 std::string ToString(const ClientEvent& event);
 
-// Writes that line to stderr, in one piece. For ClientOptions::on_event. Says
-// nothing of the events of every job: kSeedRole, kFinished.
+// Writes that line to stderr, in one piece, or not at all where whoever reads
+// stderr has left no room: the next line says how many are missing. For
+// ClientOptions::on_event. Says nothing of the events of every job: kSeedRole,
+// kFinished.
 void PrintEvent(const ClientEvent& event);
 
 }  // namespace agg

@@ -1,8 +1,8 @@
 // Buffers, and what they and computing take. Apart from the calls that compute,
 // since a round is under way here, which nothing may wait for.
-#include <cstdio>
 #include <string>
 
+#include "kernels/cuda/complain.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_status.h"
@@ -28,8 +28,7 @@ absl::Status CudaBackend::PrepareForRows() {
   const absl::Status status = scratch_->PrepareManyRows();
   if (status.ok() || absl::IsResourceExhausted(status)) return status;
   // A cuBLAS that does not multiply is as good as none.
-  std::fprintf(stderr, "%s; hand kernels instead\n",
-               std::string(status.message()).c_str());
+  cuda::Complain(std::string(status.message()) + "; hand kernels instead");
   scratch_->cublas = nullptr;
   uses_cublas_ = false;
   return absl::OkStatus();

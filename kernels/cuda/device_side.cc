@@ -4,10 +4,11 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstdio>
+#include <string>
 
 #include "absl/memory/memory.h"
 #include "absl/status/status.h"
+#include "kernels/cuda/complain.h"
 
 namespace agg::cuda {
 
@@ -49,10 +50,9 @@ absl::StatusOr<DeviceSide> DeviceSide::Allocate(int64_t num_bytes,
                      sharing->uuid()};
       return side;
     }
-    std::fprintf(stderr,
-                 "%s; %lld bytes of device memory are private instead\n",
-                 std::string(shared.status().message()).c_str(),
-                 static_cast<long long>(num_bytes));
+    Complain(std::string(shared.status().message()) + "; " +
+             std::to_string(num_bytes) +
+             " bytes of device memory are private instead");
   }
   absl::StatusOr<DeviceMemory> plain = AllocateDevice(num_bytes);
   if (!plain.ok()) return plain.status();

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/complain.h"
 
 namespace agg::cuda {
 namespace {
@@ -59,10 +59,9 @@ void NumaNode::Prefer(char* memory, int64_t num_bytes) const {
       has_complained_.exchange(true)) {
     return;
   }
-  std::fprintf(stderr,
-               "mbind to NUMA node %d, which is the card's: %s; host memory is "
-               "wherever the system puts it\n",
-               number_, std::strerror(errno));
+  Complain(absl::StrCat("mbind to NUMA node ", number_,
+                        ", which is the card's: ", std::strerror(errno),
+                        "; host memory is wherever the system puts it"));
 }
 
 }  // namespace agg::cuda

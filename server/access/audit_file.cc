@@ -12,6 +12,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "server/base/file_size_limit.h"
 #include "server/base/log.h"
 
 namespace agg {
@@ -128,6 +129,12 @@ absl::Status AuditFile::Append(const std::string& line) {
     const absl::Status status = BeginNew();
     if (!status.ok()) return status;
     about.st_size = 0;
+  }
+  const absl::Status size =
+      CheckFileSize(about.st_size + static_cast<int64_t>(line.size()));
+  if (!size.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("\"", options_.path, "\": ", size.message()));
   }
   const absl::Status status = WriteAll(file_.get(), line, options_.path);
   if (status.ok() || ftruncate(file_.get(), about.st_size) == 0) return status;

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/field_error.h"
+#include "server/base/file_size_limit.h"
 
 namespace agg {
 namespace {
@@ -67,6 +68,8 @@ absl::StatusOr<std::string> OutputPath(const std::string& path) {
 }
 
 absl::Status WriteFile(const std::string& path, absl::string_view bytes) {
+  const absl::Status size = CheckFileSize(static_cast<int64_t>(bytes.size()));
+  if (!size.ok()) return size;
   AtomicFile file(path);
   const absl::Status opened = file.Open();
   if (!opened.ok()) return opened;

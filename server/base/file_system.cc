@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/file_size_limit.h"
 
 namespace agg {
 namespace {
@@ -50,10 +51,17 @@ class SystemWritableFile : public WritableFile {
       : path_(std::move(path)), fd_(std::move(fd)) {}
 
   absl::Status Append(absl::string_view bytes) override {
+    const absl::Status size =
+        CheckFileSize(num_bytes_ + static_cast<int64_t>(bytes.size()));
+    if (!size.ok()) {
+      return absl::Status(size.code(), absl::StrCat("cannot write ", path_,
+                                                    ": ", size.message()));
+    }
     while (!bytes.empty()) {
       const ssize_t written = write(fd_.get(), bytes.data(), bytes.size());
       if (written < 0 && errno == EINTR) continue;
       if (written < 0) return SystemError("write", path_);
+      num_bytes_ += written;
       bytes.remove_prefix(written);
     }
     return absl::OkStatus();
@@ -73,6 +81,7 @@ class SystemWritableFile : public WritableFile {
  private:
   const std::string path_;
   Descriptor fd_;
+  int64_t num_bytes_ = 0;  // it was created empty
 };
 
 class SystemReadableFile : public ReadableFile {

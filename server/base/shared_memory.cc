@@ -13,6 +13,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/file_size_limit.h"
 
 #ifndef F_SEAL_FUTURE_WRITE  // of Linux 5.1, and of newer C libraries
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -70,6 +71,11 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(
   }
   FileDescriptor fd(memfd_create("agg", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return SystemError("memfd_create");
+  const absl::Status size = CheckFileSize(num_bytes);
+  if (!size.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("shared memory: ", size.message()));
+  }
   if (ftruncate(fd.get(), num_bytes) != 0) return SystemError("ftruncate");
   char* const data = MapAligned(fd.get(), num_bytes, PROT_READ | PROT_WRITE);
   if (data == nullptr) return SystemError("mmap");

@@ -14,6 +14,7 @@
 #include "prometheus/metric_family.h"
 #include "prometheus/text_serializer.h"
 #include "server/base/call_counts.h"
+#include "server/base/log_writer.h"
 #include "server/base/utf8.h"
 #include "server/metrics/call_families.h"
 #include "server/metrics/family_builder.h"
@@ -102,6 +103,9 @@ class Metrics::Impl {
         certificates_ ? certificates_() : std::vector<CertificateExpiry>(),
         &builder);
     AddProcessFamilies(ReadProcessUsage(), &builder);
+    builder.Counter("aggserver_log_lines_dropped_total",
+                    "Lines of the log that are lost: nobody had read stderr.",
+                    static_cast<double>(DroppedLogLines()));
     return builder.Take();
   }
 

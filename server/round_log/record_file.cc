@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "server/base/atomic_file.h"
+#include "server/base/file_size_limit.h"
 #include "server/base/log.h"
 #include "server/round_log/record_reader.h"
 
@@ -113,6 +114,12 @@ absl::Status RecordFile::Append(absl::string_view message) {
     if (last) break;
   }
   record.append(message.data(), message.size());
+  const absl::Status size =
+      CheckFileSize(num_bytes_ + static_cast<int64_t>(record.size()));
+  if (!size.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot write to ", path_, ": ", size.message()));
+  }
   errno = ENOSPC;  // what a short write means
   const ssize_t num_written = write(fd_, record.data(), record.size());
   if (num_written == static_cast<ssize_t>(record.size())) {

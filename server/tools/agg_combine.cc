@@ -5,6 +5,8 @@
 //
 // Exit codes: 0 done; 1 the output cannot be written; 2 a bad flag or a
 // malformed file. Errors are one line on stderr.
+#include <signal.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -78,5 +80,6 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace agg
 
 int main(int argc, char** argv) {
+  signal(SIGXFSZ, SIG_IGN);  // a file's limit is an error, and not the end
   return agg::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -5,6 +5,8 @@
 // be written, or the audit found violations; 2 a bad flag, a log that cannot be
 // read, or nothing to check. Errors are one line on stderr, and so is a note
 // for each log whose end could not be read. An audit writes to stdout.
+#include <signal.h>
+
 #include <iostream>
 #include <string>
 #include <vector>
@@ -132,5 +134,6 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace agg
 
 int main(int argc, char** argv) {
+  signal(SIGXFSZ, SIG_IGN);  // a file's limit is an error, and not the end
   return agg::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "server/base/atomic_file.h"
+#include "server/base/file_size_limit.h"
 #include "server/base/npy_header.h"
 #include "worker_client/npz/npz.h"
 
@@ -18,6 +19,9 @@ namespace {
 
 // 1980-01-01, the first: equal bytes for equal tensors, whatever the time.
 constexpr zip_uint16_t kDosDate = 0x21;
+
+// More than the archive has for a member beside its name and its bytes.
+constexpr size_t kMaxHeadBytes = 128;
 
 // libzip shortens longer names and reports no error.
 constexpr size_t kMaxNameBytes = 0xffff;
@@ -70,11 +74,18 @@ absl::Status WriteArchive(const std::string& path,
   if (zip == nullptr) return absl::UnknownError("the archive cannot be opened");
   std::vector<std::string> headers;
   headers.reserve(tensors.size());  // what libzip points at must not move
+  int64_t num_bytes = 0;            // at most so many
   for (const NpzTensor& tensor : tensors) {
     headers.push_back(FormatNpyHeader("<f4", tensor.shape));
     const absl::Status status = Add(zip.get(), headers.back(), tensor);
     if (!status.ok()) return status;
+    // With its two heads in the archive.
+    num_bytes += static_cast<int64_t>(headers.back().size() +
+                                      tensor.values.size() * sizeof(float) +
+                                      2 * (tensor.name.size() + kMaxHeadBytes));
   }
+  const absl::Status size = CheckFileSize(num_bytes);
+  if (!size.ok()) return absl::UnknownError(size.message());
   // This writes all. A failure leaves `zip` to be discarded.
   if (zip_close(zip.get()) != 0) {
     return absl::UnknownError(zip_strerror(zip.get()));

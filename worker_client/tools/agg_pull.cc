@@ -8,6 +8,8 @@
 // or the file cannot be written; 2 a bad flag. Errors are one line on stderr;
 // before it, one that says what is waited for, if the job does not answer at
 // once.
+#include <signal.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -124,5 +126,6 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace agg
 
 int main(int argc, char** argv) {
+  signal(SIGXFSZ, SIG_IGN);  // a file's limit is an error, and not the end
   return agg::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

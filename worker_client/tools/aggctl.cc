@@ -1,4 +1,5 @@
 // aggctl: looks at a running job and changes it. README.md describes it.
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -62,5 +63,6 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace agg
 
 int main(int argc, char** argv) {
+  signal(SIGXFSZ, SIG_IGN);  // a file's limit is an error, and not the end
   return agg::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

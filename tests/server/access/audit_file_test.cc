@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -33,12 +32,10 @@ std::string PathOf(const std::string& name) {
   return path;
 }
 
-// No file may get longer while it lives: a write that does not fit ends in its
-// middle, as on a full disk.
+// No file may get longer while it lives.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t num_bytes) {
-    std::signal(SIGXFSZ, SIG_IGN);
     EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
     struct rlimit limit = before_;
     limit.rlim_cur = num_bytes;

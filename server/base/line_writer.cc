@@ -1,0 +1,161 @@
+// The thread asks before it writes (poll), and writes no more than a pipe that
+// is ready takes at once (PIPE_BUF): so it never waits in write, and ends when
+// it is told to. O_NONBLOCK would be set for all processes that share the
+// descriptor.
+#include "server/base/line_writer.h"
+
+#include <limits.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "server/base/clock.h"
+
+namespace agg {
+namespace {
+
+constexpr size_t kPiece = PIPE_BUF;
+constexpr int kPollMilliseconds = 50;
+
+// Whether something may be written now, or an error would say why not.
+bool IsReady(int fd, int milliseconds) {
+  pollfd descriptor = {fd, POLLOUT, 0};
+  return poll(&descriptor, 1, milliseconds) > 0;
+}
+
+// Bytes that have gone; 0: none now; below 0: nobody will ever read.
+ssize_t WriteSome(int fd, const char* bytes, size_t size) {
+  const ssize_t count = write(fd, bytes, size);
+  if (count >= 0) return count;
+  return errno == EINTR || errno == EAGAIN ? 0 : -1;
+}
+
+}  // namespace
+
+LineWriter::LineWriter(int fd, Notice notice, size_t max_bytes)
+    : fd_(fd),
+      notice_(std::move(notice)),
+      ring_(max_bytes),
+      thread_([this] { Work(); }) {}
+
+LineWriter::~LineWriter() {
+  {
+    MutexLock lock(&mutex_);
+    stop_ = true;
+    changed_.NotifyAll();
+  }
+  thread_.join();
+}
+
+bool LineWriter::Fits(size_t num_bytes) const {
+  return queued_ - written_ + num_bytes <= ring_.size();
+}
+
+void LineWriter::Append(absl::string_view bytes) {
+  const size_t begin = queued_ % ring_.size();
+  const size_t first = std::min(bytes.size(), ring_.size() - begin);
+  std::memcpy(ring_.data() + begin, bytes.data(), first);
+  std::memcpy(ring_.data(), bytes.data() + first, bytes.size() - first);
+  queued_ += bytes.size();  // behind the bytes: who crashes sees whole ones
+}
+
+void LineWriter::AddNotice(size_t num_bytes) {
+  if (unsaid_ == 0) return;
+  const std::string notice = notice_(unsaid_);
+  if (!Fits(notice.size() + num_bytes)) return;
+  Append(notice);
+  unsaid_ = 0;
+}
+
+void LineWriter::Write(absl::string_view line) {
+  MutexLock lock(&mutex_);
+  AddNotice(line.size());
+  if (unsaid_ > 0 || !Fits(line.size())) {
+    ++unsaid_;
+    ++num_dropped_;
+    return;
+  }
+  Append(line);
+  changed_.NotifyAll();
+}
+
+size_t LineWriter::Peek(char* bytes, size_t size) const {
+  const uint64_t written = written_;
+  size = static_cast<size_t>(
+      std::min(static_cast<uint64_t>(size), queued_ - written));
+  const size_t begin = written % ring_.size();
+  const size_t first = std::min(size, ring_.size() - begin);
+  std::memcpy(bytes, ring_.data() + begin, first);
+  std::memcpy(bytes + first, ring_.data(), size - first);
+  // Lines of other processes must not come into the midst of one.
+  const absl::string_view piece(bytes, size);
+  const size_t end = piece.rfind('\n');
+  return end == absl::string_view::npos ? size : end + 1;
+}
+
+void LineWriter::Work() {
+  char piece[kPiece];
+  for (;;) {
+    {
+      MutexLock lock(&mutex_);
+      if (queued_ == written_) {
+        AddNotice(0);
+        changed_.NotifyAll();  // somebody may wait for that in Flush
+      }
+      while (queued_ == written_ && !stop_) changed_.Wait(&mutex_);
+      if (stop_) return;
+    }
+    if (!IsReady(fd_, kPollMilliseconds)) continue;
+    const size_t size = Peek(piece, sizeof(piece));
+    const ssize_t count = WriteSome(fd_, piece, size);
+    MutexLock lock(&mutex_);
+    if (count < 0) {
+      // Nobody will ever read it.
+      num_dropped_ += static_cast<uint64_t>(
+          std::count(piece, piece + static_cast<ptrdiff_t>(size), '\n'));
+      written_ += size;
+    } else {
+      written_ += static_cast<uint64_t>(count);
+    }
+  }
+}
+
+bool LineWriter::Flush(absl::Duration limit) {
+  const absl::Time deadline = Clock::Real()->Now() + limit;
+  MutexLock lock(&mutex_);
+  while (queued_ != written_ || unsaid_ > 0) {
+    const absl::Duration left = deadline - Clock::Real()->Now();
+    if (left <= absl::ZeroDuration()) return false;
+    changed_.WaitFor(&mutex_, std::min(left, absl::Milliseconds(20)));
+  }
+  return true;
+}
+
+bool WriteLineIfReady(int fd, absl::string_view line) {
+  while (!line.empty()) {
+    if (!IsReady(fd, /*milliseconds=*/0)) return false;
+    const size_t size = std::min(line.size(), kPiece);
+    const ssize_t count = WriteSome(fd, line.data(), size);
+    if (count <= 0) return false;
+    line.remove_prefix(static_cast<size_t>(count));
+  }
+  return true;
+}
+
+void LineWriter::FlushAtCrash(absl::Duration limit) {
+  char piece[kPiece];
+  const int milliseconds = static_cast<int>(absl::ToInt64Milliseconds(limit));
+  while (queued_ != written_) {
+    if (!IsReady(fd_, milliseconds)) return;
+    const size_t size = Peek(piece, sizeof(piece));
+    const ssize_t count = WriteSome(fd_, piece, size);
+    if (count < 0) return;
+    written_ += static_cast<uint64_t>(count);
+  }
+}
+
+}  // namespace agg

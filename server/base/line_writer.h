@@ -1,0 +1,83 @@
+// Lines on their way to a descriptor that somebody else reads, or does not: a
+// pipe that nobody empties must hold nobody up.
+#ifndef AGG_SERVER_BASE_LINE_WRITER_H_
+#define AGG_SERVER_BASE_LINE_WRITER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "server/base/mutex.h"
+
+namespace agg {
+
+// A queue of so many bytes and a thread that writes. What does not fit is
+// dropped as a whole line and counted, and the first line that fits again comes
+// behind one that says how many are missing. Thread-safe.
+class LineWriter {
+ public:
+  static constexpr size_t kMaxBytes = size_t{1} << 20;
+  // The line that says that so many were dropped, with its newline.
+  using Notice = std::function<std::string(uint64_t num_dropped)>;
+
+  // `fd` stays the caller's, and outlives it. Nothing is set on it: others may
+  // share it. Throws std::system_error if there is no thread to be had.
+  LineWriter(int fd, Notice notice, size_t max_bytes = kMaxBytes);
+  // What is queued is given up: Flush first.
+  ~LineWriter();
+  LineWriter(const LineWriter&) = delete;
+  LineWriter& operator=(const LineWriter&) = delete;
+
+  // With its newline. Never blocks; allocates nothing but the notice.
+  void Write(absl::string_view line);
+  // Waits until all that was queued is written, for `limit` at most; whether it
+  // is.
+  bool Flush(absl::Duration limit);
+  // So many lines so far.
+  uint64_t num_dropped() const { return num_dropped_.load(); }
+
+  // For a signal's handler, whose process ends: takes no lock, and writes what
+  // is queued until the reader has not moved for `limit`. A line that the
+  // thread is about to write may come twice.
+  void FlushAtCrash(absl::Duration limit);
+
+ private:
+  void Work();
+  bool Fits(size_t num_bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Append(absl::string_view bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Puts the notice behind what is queued, if one is due and fits with so many
+  // bytes more.
+  void AddNotice(size_t num_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The bytes that are written next, whole lines where there are any.
+  size_t Peek(char* bytes, size_t size) const;
+
+  const int fd_;
+  const Notice notice_;
+  std::vector<char> ring_;
+  // Bytes ever queued, and ever written: what is between them is in the ring.
+  std::atomic<uint64_t> queued_{0};
+  std::atomic<uint64_t> written_{0};
+  std::atomic<uint64_t> num_dropped_{0};
+
+  Mutex mutex_;
+  CondVar changed_;
+  uint64_t unsaid_ ABSL_GUARDED_BY(mutex_) =
+      0;  // dropped since the last notice
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+// Writes the line at once, if whoever reads `fd` has left room for it; false:
+// not, it is lost. For processes that may not have a thread for it.
+bool WriteLineIfReady(int fd, absl::string_view line);
+
+}  // namespace agg
+
+#endif  // AGG_SERVER_BASE_LINE_WRITER_H_
